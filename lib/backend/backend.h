@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The backend table: whole operations on whole matrices. "cpu" is built in; others are plug-ins. */
+#ifndef TARTAN_BACKEND_BACKEND_H
+#define TARTAN_BACKEND_BACKEND_H
+
+#include "core/context.h"
+#include "matrix/matrix.h"
+#include "tartan/linalg.h"
+
+enum { TARTAN_BACKEND_ABI = 1, TARTAN_I_MAX_PAIRS = 8 };
+
+typedef enum tartan_op_kind {
+    TARTAN_OP_SPMM,
+    TARTAN_OP_SDDMM,
+    TARTAN_OP_GATE_GRADIENT,
+    TARTAN_OP_GROWTH_SCORE,
+    TARTAN_OP_COUNT,
+} tartan_op_kind;
+
+/* One operation with all its operands, already checked by lib/ops: a backend need not check shapes again. The
+ * same struct is what a benchmark lists its cases with. Unused fields are zero. */
+typedef struct tartan_op {
+    tartan_op_kind kind;
+    int32_t side, transpose, norm;
+    double alpha, beta;
+    int64_t pairs;
+    const tartan_matrix *a;    /* spmm: A; gate gradient: W */
+    tartan_matrix *s;          /* sddmm: S; gate gradient: dW */
+    const tartan_array *gates; /* or NULL */
+    const tartan_array *x;     /* spmm: B; sddmm, growth score: X [pairs] */
+    const tartan_array *y;     /* sddmm, growth score: Y [pairs] */
+    const tartan_array *out;   /* spmm: C; gate gradient; growth score */
+    const tartan_shape *shape; /* growth score */
+} tartan_op;
+
+/* Every function may fail, and only before it has changed anything. */
+typedef struct tartan_backend {
+    int32_t abi; /* TARTAN_BACKEND_ABI */
+    const char *name;
+    int32_t device_type;
+    /* Devices there are now; `out_reason` (static text) says why there are none. */
+    int32_t (*devices)(const char **out_reason);
+    /* JSON object describing device i, into text of `size` bytes. */
+    void (*describe)(int32_t i, char *text, int64_t size);
+    tartan_status (*open)(const tartan_context_options *options, void **out_device);
+    void (*close)(void *device);
+    tartan_status (*sync)(void *device);
+    /* Whether run would do it; `out_reason` (static text) says why not. */
+    bool (*supports)(void *device, const tartan_op *op, const char **out_reason);
+    tartan_status (*run[TARTAN_OP_COUNT])(const tartan_context *context, const tartan_op *op);
+} tartan_backend;
+
+/* The backend of a device type; NULL with a reason where there is none. */
+const tartan_backend *tartan_i_backend_find(int32_t device_type, const char **out_reason);
+
+extern const tartan_backend tartan_i_backend_cpu;
+
+/* For tests: serve a device type by this backend (NULL: as before). */
+void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend);
+
+/* Asks the context's backend for the operation: supports, then run. `function` is the public one. */
+tartan_status tartan_i_backend_run(const char *function, tartan_context *context, const tartan_op *op);
+
+/* What plug-ins export: const tartan_backend *tartan_plugin_get(void). */
+typedef const tartan_backend *(*tartan_plugin_get_function)(void);
+
+#endif

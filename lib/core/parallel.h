@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The one file pair that knows about threads. */
+#ifndef TARTAN_CORE_PARALLEL_H
+#define TARTAN_CORE_PARALLEL_H
+
+#include "core/context.h"
+
+/* Runs task(data, w) for w in 0 .. workers-1 on the context's threads (its host-supplied loop, else OpenMP; serial in a
+ * process forked after OpenMP was used, since libgomp's threads do not survive fork). workers <= context->threads. */
+void tartan_i_parallel(const tartan_context *context, int32_t workers, tartan_task task, void *data);
+
+/* Worker w's share [begin, end) of [0, count) in `workers` nearly equal runs. */
+static inline void tartan_i_share(int64_t count, int32_t workers, int32_t w, int64_t *begin, int64_t *end) {
+    int64_t size = count / workers, rest = count % workers;
+    *begin = w * size + (w < rest ? w : rest);
+    *end = *begin + size + (w < rest);
+}
+
+/* Threads to use when the caller did not say: TARTAN_NUM_THREADS, OMP_NUM_THREADS, else processors this
+ * process may run on. */
+int32_t tartan_i_default_threads(void);
+
+#endif

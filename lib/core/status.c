@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Fixed, so that failing never allocates. */
+static _Thread_local char last_error[1024];
+
+tartan_status tartan_i_fail(tartan_status status, const char *function, const char *format, ...) {
+    /* Internal helpers fail in the name of the public function that called them. */
+    int used = snprintf(last_error, sizeof last_error, "%s: ", function);
+    if (used < 0 || (size_t)used >= sizeof last_error) return status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(last_error + used, sizeof last_error - (size_t)used, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+const char *tartan_last_error(void) {
+    return last_error;
+}
+
+const char *tartan_status_name(int32_t status) {
+    switch (status) {
+#define NAME(name, code, text)                                                                               \
+    case code:                                                                                               \
+        return #name;
+        TARTAN_STATUS_LIST(NAME)
+#undef NAME
+    }
+    return "UNKNOWN";
+}
+
+const char *tartan_status_text(int32_t status) {
+    switch (status) {
+#define TEXT(name, code, text)                                                                               \
+    case code:                                                                                               \
+        return text;
+        TARTAN_STATUS_LIST(TEXT)
+#undef TEXT
+    }
+    return "unknown status";
+}
+
+#define STRING(x) #x
+#define VERSION(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
+
+const char *tartan_version(void) {
+    return VERSION(TARTAN_VERSION_MAJOR, TARTAN_VERSION_MINOR, TARTAN_VERSION_PATCH);
+}
+
+int32_t tartan_abi_version(void) {
+    return TARTAN_ABI_VERSION;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How functions fail. Every function that can fail has the shape: check, get memory, compute, commit. */
+#ifndef TARTAN_CORE_STATUS_H
+#define TARTAN_CORE_STATUS_H
+
+#include "tartan/status.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Writes "function: message" into the thread's buffer and returns `status`. */
+tartan_status tartan_i_fail(tartan_status status, const char *function, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* CHECK(condition, SHAPE, "b has %lld rows, expected %lld", ...) leaves the function at once: use it while
+ * nothing is held. FAIL does so unconditionally. */
+#define FAIL(code, ...) return tartan_i_fail(TARTAN_ERR_##code, __func__, __VA_ARGS__)
+#define CHECK(condition, code, ...)                                                                          \
+    do {                                                                                                     \
+        if (!(condition)) FAIL(code, __VA_ARGS__);                                                           \
+    } while (0)
+
+/* CHECK_OUT(out) refuses a NULL out-pointer and clears what it points to. */
+#define CHECK_OUT(out)                                                                                       \
+    do {                                                                                                     \
+        CHECK((out) != NULL, HANDLE, #out " is NULL, expected a place for the result");                      \
+        *(out) = NULL;                                                                                       \
+    } while (0)
+
+/* TRY(call) stores the status of a call in `status` and goes to `fail` if it is not OK; PASS returns it. */
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        if ((status = (call)) != TARTAN_OK) goto fail;                                                       \
+    } while (0)
+#define PASS(call)                                                                                           \
+    do {                                                                                                     \
+        tartan_status passed_status = (call);                                                                \
+        if (passed_status != TARTAN_OK) return passed_status;                                                \
+    } while (0)
+
+/* Handles start with a number that says what they are; freeing overwrites it. */
+enum tartan_i_magic {
+    TARTAN_I_LAYOUT = 0x544c4159,  /* "TLAY" */
+    TARTAN_I_MATRIX = 0x544d4154,  /* "TMAT" */
+    TARTAN_I_CONTEXT = 0x54435458, /* "TCTX" */
+    TARTAN_I_FILE = 0x5446494c,    /* "TFIL" */
+};
+static inline bool tartan_i_is(const void *handle, uint32_t magic) {
+    return handle != NULL && *(const uint32_t *)handle == magic;
+}
+#define CHECK_HANDLE(handle, MAGIC, noun)                                                                    \
+    CHECK(tartan_i_is((handle), TARTAN_I_##MAGIC), HANDLE, #handle " is %s, expected an open " noun,         \
+          (handle) == NULL ? "NULL" : "closed or not one of Tartan's")
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tartan: block-sparse computing. The one header that users include. */
+#ifndef TARTAN_H
+#define TARTAN_H
+
+#include "tartan/status.h"
+
+#include "tartan/array.h"
+#include "tartan/context.h"
+#include "tartan/io.h"
+#include "tartan/layout.h"
+#include "tartan/linalg.h"
+#include "tartan/matrix.h"
+
+#endif

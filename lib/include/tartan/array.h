@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The descriptor of a dense operand. It owns nothing and is passed by pointer. */
+#ifndef TARTAN_ARRAY_H
+#define TARTAN_ARRAY_H
+
+#include "tartan/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Element types. Sums over 16-bit types are kept in f32. */
+typedef enum tartan_dtype {
+    TARTAN_F64 = 1,  /* IEEE binary64 */
+    TARTAN_F32 = 2,  /* IEEE binary32 */
+    TARTAN_F16 = 3,  /* IEEE binary16 */
+    TARTAN_BF16 = 4, /* bfloat16: the upper half of a binary32 */
+} tartan_dtype;
+
+/* Where memory is; the numbers are DLPack's. */
+typedef enum tartan_device {
+    TARTAN_CPU = 1,
+    TARTAN_CUDA = 2,
+} tartan_device;
+
+enum { TARTAN_MAX_NDIM = 8 };
+
+/* A dense operand: element (i0, i1, ...) is at data + (i0*strides[0] + i1*strides[1] + ...) elements.
+ * Row-major and column-major memory differ in strides only. A matrix operand has shape
+ * [batch..., rows, cols]. Strides of inputs may be 0 (repeated data) or negative. */
+typedef struct tartan_array {
+    void *data;
+    int32_t dtype;       /* tartan_dtype */
+    int32_t device_type; /* tartan_device */
+    int32_t device_id;
+    int32_t ndim;                     /* 0 .. TARTAN_MAX_NDIM */
+    int64_t shape[8];   /* elements; entries from ndim on are ignored */
+    int64_t strides[8]; /* in elements, not bytes */
+} tartan_array;
+
+/* Fills `out` for CPU memory. `strides` NULL: row-major, contiguous.
+ * Errors: ARGUMENT (ndim), DTYPE, SHAPE (negative), OVERFLOW (more bytes than int64 counts), HANDLE. */
+TARTAN_API tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
+                                           const int64_t *strides, tartan_array *out);
+
+/* Bytes of one element: 8, 4, 2, 2; 0 for an unknown dtype. Its name, "float64", "float32", "float16",
+ * "bfloat16", or NULL. And the dtype of such a name, or 0. */
+TARTAN_API int64_t tartan_dtype_bytes(int32_t dtype);
+TARTAN_API const char *tartan_dtype_name(int32_t dtype);
+TARTAN_API int32_t tartan_dtype_of(const char *name);
+
+struct DLTensor; /* of dlpack.h, ABI of DLPack 0.2 to 1.x */
+
+/* Fills `out` from a DLTensor: the same memory, nothing is copied or retained.
+ * Errors: DTYPE (not one of ours, or lanes != 1), SHAPE (ndim > 8), HANDLE (NULL). */
+TARTAN_API tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_array *out);
+
+/* Fills the DLTensor `out_tensor` from `array`. Its shape and strides point into `array`, which must
+ * outlive it. Errors: DTYPE, SHAPE, HANDLE. */
+TARTAN_API tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_tensor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Files: named layouts and matrices in one HDF5 file. docs/file_format.md describes what is in it. */
+#ifndef TARTAN_IO_H
+#define TARTAN_IO_H
+
+#include "tartan/matrix.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A collection of named layouts and matrices, read from a file, to be written to one, or both.
+ * Not to be used from two threads at once. */
+typedef struct tartan_file tartan_file;
+
+typedef enum tartan_kind {
+    TARTAN_KIND_LAYOUT = 1,
+    TARTAN_KIND_MATRIX = 2,
+} tartan_kind;
+
+enum { TARTAN_KEEP_PLAIN = 0, TARTAN_KEEP_COMPRESSED = 1 };
+
+/* An empty collection. The caller frees it. Errors: MEMORY, HANDLE. */
+TARTAN_API tartan_status tartan_file_create(tartan_file **out);
+
+/* Opens the file at `path` (UTF-8) for reading. The seal is verified over the whole file before anything
+ * else is read; a file without a seal (written by another program) is checked as it is read, and
+ * tartan_file_sealed tells. Objects are read when asked for, so the file must stay in place meanwhile.
+ * Errors: FILE (cannot be opened or read), FORMAT (damaged, truncated, not one of ours), VERSION (schema of
+ * a newer major version), MEMORY, HANDLE. */
+TARTAN_API tartan_status tartan_file_open(const char *path, tartan_file **out);
+
+/* Frees a collection; NULL is allowed. Layouts and matrices got from it live on. */
+TARTAN_API void tartan_file_free(tartan_file *file);
+
+/* The number of objects; name and tartan_kind of the i-th, in order of name, layouts first. Out of range:
+ * NULL and 0. The name is valid until the collection changes. 1 where the file carried a valid seal. */
+TARTAN_API int64_t tartan_file_count(const tartan_file *file);
+TARTAN_API const char *tartan_file_name(const tartan_file *file, int64_t i);
+TARTAN_API int32_t tartan_file_kind(const tartan_file *file, int64_t i);
+TARTAN_API int32_t tartan_file_sealed(const tartan_file *file);
+
+/* The identity of the i-th object's layout (see tartan_layout_identity), to find all matrices that share it;
+ * NULL out of range. */
+TARTAN_API const char *tartan_file_layout_identity(const tartan_file *file, int64_t i);
+
+/* Puts a layout or a matrix under `name`, replacing an object of that kind and name. A matrix's layout is
+ * stored once for all matrices that share it: under the name of an equal layout in the collection, else
+ * under the matrix's name. Handles are kept, values are not copied: they are read when the file is saved.
+ *   gates     NULL, or [blocks] of f32 or f64: copied
+ *   metadata  NULL, or any JSON text of the user's
+ * Names: 1 to 255 bytes of UTF-8, no '/' , no control character, not "." or "..".
+ * Errors: ARGUMENT (name), SHAPE or DTYPE (gates), MEMORY, HANDLE. */
+TARTAN_API tartan_status tartan_file_put_layout(tartan_file *file, const char *name,
+                                                const tartan_layout *layout, const char *metadata);
+TARTAN_API tartan_status tartan_file_put_matrix(tartan_file *file, const char *name, tartan_matrix *matrix,
+                                                const tartan_array *gates, const char *metadata);
+
+/* Removes the object. Errors: NOT_FOUND, HANDLE. A layout that a matrix uses stays in the file unnamed by
+ * the user: it is stored under the matrix's name. */
+TARTAN_API tartan_status tartan_file_remove(tartan_file *file, int32_t kind, const char *name);
+
+/* Reads one object; the caller frees it. Everything is checked before it is used: a file can never yield an
+ * invalid layout. Matrices that share a layout in the file share it in memory.
+ * Errors: NOT_FOUND, FORMAT, FILE, MEMORY, OVERFLOW, HANDLE. */
+TARTAN_API tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan_layout **out);
+TARTAN_API tartan_status tartan_file_get_matrix(tartan_file *file, const char *name, tartan_matrix **out);
+
+/* The gates stored with a matrix as f64 into out_gates[blocks]; NOT_FOUND where there are none (then
+ * tartan_file_has_gates is 0). */
+TARTAN_API int32_t tartan_file_has_gates(tartan_file *file, const char *name);
+TARTAN_API tartan_status tartan_file_get_gates(tartan_file *file, const char *name, double *out_gates,
+                                               int64_t nout_gates);
+
+/* The user's JSON of an object, "" where none was given. The caller frees the text. */
+TARTAN_API tartan_status tartan_file_get_metadata(tartan_file *file, int32_t kind, const char *name,
+                                                  char **out_text);
+
+/* Writes the collection to `path`: to a temporary file beside it, synchronised, then renamed, so that a
+ * reader sees the old file or the new one whole. On failure the old file is as it was and the temporary file is gone.
+ *   compression  TARTAN_KEEP_PLAIN, or TARTAN_KEEP_COMPRESSED (shuffle and gzip)
+ * Errors: FILE (the text carries the system's reason, a full disk included), FORMAT, MEMORY, HANDLE. */
+TARTAN_API tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t compression);
+
+/* Reads every object of the file and checks it against its seal, checksums and identities.
+ * `out_text`: a report, one line an object; NULL allowed. The caller frees it. Errors: as tartan_file_open. */
+TARTAN_API tartan_status tartan_file_verify(const char *path, char **out_text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A layout says which blocks of a matrix exist. It is immutable, counted, and may be shared by any number of
+ * matrices, threads and languages.
+ *
+ * Words: the matrix has rows x cols elements, cut into blocks of block_rows x block_cols; the grid has
+ * grid_rows = ceil(rows / block_rows) times grid_cols block positions, the last of which may be ragged.
+ * Block rows and block columns are numbered from 0. A block id is the position of a stored block in row-major order
+ * (head, block row, block column): the order of values everywhere. */
+#ifndef TARTAN_LAYOUT_H
+#define TARTAN_LAYOUT_H
+
+#include "tartan/array.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tartan_layout tartan_layout;
+
+/* The frame of a layout. rows, cols >= 0; block_rows, block_cols 1 .. 256; heads 1 .. 2^20.
+ * The grid may have at most 2^31 - 1 block rows and columns. */
+typedef struct tartan_shape {
+    int64_t rows;
+    int64_t cols;
+    int64_t block_rows;
+    int64_t block_cols;
+    int64_t heads;
+} tartan_shape;
+
+typedef enum tartan_norm {
+    TARTAN_NORM_MAX = 1, /* largest absolute value */
+    TARTAN_NORM_L1 = 2,
+    TARTAN_NORM_L2 = 3,
+} tartan_norm;
+
+typedef enum tartan_block_numbering {
+    TARTAN_BY_ROW = 0,
+    TARTAN_BY_COLUMN = 1,
+    TARTAN_BY_MORTON = 2, /* bits of row and column interleaved, column in the even bits */
+} tartan_block_numbering;
+
+/* ---- Making layouts. Each hands over one reference in *out, NULL on failure. ----
+ * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of
+ * range or a block twice), OVERFLOW, MEMORY. Index arrays are copied. */
+
+/* From a 0/1 mask [heads, grid_rows, grid_cols], row-major; any non-zero byte is a block. */
+TARTAN_API tartan_status tartan_layout_from_mask(const tartan_shape *shape, const uint8_t *mask,
+                                                 int64_t nmask, tartan_layout **out);
+
+/* From the heads, block rows and block columns of the blocks, in any order, each block once. `heads` may be
+ * NULL with nheads = 0: all blocks are then in head 0, or, where shape->heads > 1, in every head. */
+TARTAN_API tartan_status tartan_layout_from_coordinates(const tartan_shape *shape, const int64_t *heads,
+                                                        int64_t nheads, const int64_t *block_rows,
+                                                        int64_t nblock_rows, const int64_t *block_cols,
+                                                        int64_t nblock_cols, tartan_layout **out);
+
+/* From CSR of blocks: row_pointers [heads * grid_rows + 1] from 0, block_cols in any order within a row. */
+TARTAN_API tartan_status tartan_layout_from_csr(const tartan_shape *shape, const int64_t *row_pointers,
+                                                int64_t nrow_pointers, const int64_t *block_cols,
+                                                int64_t nblock_cols, tartan_layout **out);
+
+/* The blocks that hold at least one of the elements (entry_rows[i], entry_cols[i]); repeats are welcome.
+ * heads must be 1. */
+TARTAN_API tartan_status tartan_layout_from_entries(const tartan_shape *shape, const int64_t *entry_rows,
+                                                    int64_t nentry_rows, const int64_t *entry_cols,
+                                                    int64_t nentry_cols, tartan_layout **out);
+
+/* The blocks of dense [rows, cols] ([heads, rows, cols] where heads > 1) that hold a non-zero (NaN counts). */
+TARTAN_API tartan_status tartan_layout_from_dense(const tartan_shape *shape, const tartan_array *dense,
+                                                  tartan_layout **out);
+
+/* The round(density * grid) blocks of largest norm in each head; ties go to the smaller block id. */
+TARTAN_API tartan_status tartan_layout_from_dense_largest(const tartan_shape *shape,
+                                                          const tartan_array *dense, double density,
+                                                          int32_t norm, tartan_layout **out);
+
+/* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; what is left out
+ * has its default; "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
+ * keyed by `seed` (>= 0), so a seed gives the same layout on every machine and in every language.
+ * tartan_pattern_help lists names and parameters. The recipe is kept with the layout.
+ * Errors: also NOT_FOUND (no such pattern) and ARGUMENT (an unknown or invalid parameter: the text lists what there is). */
+TARTAN_API tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *pattern,
+                                                    const char *parameters, int64_t seed,
+                                                    tartan_layout **out);
+
+/* The patterns there are: count, name of the i-th, and a help text "what it is\nparameter=default: meaning\n...".
+ * Static strings; NULL out of range. */
+TARTAN_API int32_t tartan_pattern_count(void);
+TARTAN_API const char *tartan_pattern_name(int32_t i);
+TARTAN_API const char *tartan_pattern_help(int32_t i);
+
+/* One more reference to the layout; NULL is allowed and gives NULL. */
+TARTAN_API tartan_layout *tartan_layout_retain(tartan_layout *layout);
+
+/* Gives a reference back; the last one frees the layout. Any thread, any time; NULL is allowed. */
+TARTAN_API void tartan_layout_free(tartan_layout *layout);
+
+/* ---- Asking. Counts are -1 for a bad handle. ---- */
+
+TARTAN_API int64_t tartan_layout_rows(const tartan_layout *layout);
+TARTAN_API int64_t tartan_layout_cols(const tartan_layout *layout);
+TARTAN_API int64_t tartan_layout_block_rows(const tartan_layout *layout);
+TARTAN_API int64_t tartan_layout_block_cols(const tartan_layout *layout);
+TARTAN_API int64_t tartan_layout_heads(const tartan_layout *layout);
+TARTAN_API int64_t tartan_layout_grid_rows(const tartan_layout *layout);
+TARTAN_API int64_t tartan_layout_grid_cols(const tartan_layout *layout);
+TARTAN_API int64_t tartan_layout_blocks(const tartan_layout *layout); /* stored blocks of all heads */
+
+/* Stored elements: the stored blocks less the padding of ragged edges. */
+TARTAN_API int64_t tartan_layout_elements(const tartan_layout *layout);
+
+/* Stored blocks / all blocks of the grid, 0 .. 1 (0 for an empty grid); -1 for a bad handle. */
+TARTAN_API double tartan_layout_density(const tartan_layout *layout);
+
+/* XXH3-128 over the canonical bytes (docs/file_format.md) as 32 lower-case hexadecimal digits: equal layouts
+ * have equal identities, in every language and release. Lives as long as the layout; NULL for a bad handle. */
+TARTAN_API const char *tartan_layout_identity(const tartan_layout *layout);
+
+/* How the layout was made, as JSON, "" if unknown. Not part of the identity. Lives as long as the layout. */
+TARTAN_API const char *tartan_layout_recipe(const tartan_layout *layout);
+
+/* 1 where both say the same blocks in the same frame, 0 where not, -1 for a bad handle. */
+TARTAN_API int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b);
+
+/* Row lists: row_pointers [heads * grid_rows + 1], block_cols [blocks]. Lent, for C callers. NULL on a bad handle. */
+TARTAN_API const int64_t *tartan_layout_row_pointers(const tartan_layout *layout);
+TARTAN_API const int32_t *tartan_layout_col_indices(const tartan_layout *layout);
+
+/* The same lists copied out. Errors of all the following: HANDLE, SHAPE (a length). */
+TARTAN_API tartan_status tartan_layout_get_row_lists(const tartan_layout *layout, int64_t *out_row_pointers,
+                                                     int64_t nout_row_pointers, int64_t *out_block_cols,
+                                                     int64_t nout_block_cols);
+
+/* Column lists: col_pointers [heads * grid_cols + 1], block_rows and block ids [blocks], both ascending in
+ * each column. */
+TARTAN_API tartan_status tartan_layout_get_col_lists(const tartan_layout *layout, int64_t *out_col_pointers,
+                                                     int64_t nout_col_pointers, int64_t *out_block_rows,
+                                                     int64_t nout_block_rows, int64_t *out_ids,
+                                                     int64_t nout_ids);
+
+/* Head, block row and block column of every block id, each [blocks]. */
+TARTAN_API tartan_status tartan_layout_get_coordinates(const tartan_layout *layout, int64_t *out_heads,
+                                                       int64_t nout_heads, int64_t *out_block_rows,
+                                                       int64_t nout_block_rows, int64_t *out_block_cols,
+                                                       int64_t nout_block_cols);
+
+/* The mask [heads, grid_rows, grid_cols], row-major, of 0 and 1. */
+TARTAN_API tartan_status tartan_layout_get_mask(const tartan_layout *layout, uint8_t *out_mask,
+                                                int64_t nout_mask);
+
+/* Block id at each position, -1 where no block is. Errors: also LAYOUT (a position outside the grid). */
+TARTAN_API tartan_status tartan_layout_find(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
+                                            const int64_t *block_rows, int64_t nblock_rows,
+                                            const int64_t *block_cols, int64_t nblock_cols, int64_t *out_ids,
+                                            int64_t nout_ids);
+
+/* Block ids in the order of another numbering (tartan_block_numbering), [blocks]: out_ids[i] is the id of
+ * the i-th block by row, by column or by Morton code, each head by itself. Errors: also ARGUMENT, MEMORY. */
+TARTAN_API tartan_status tartan_layout_number(const tartan_layout *layout, int32_t numbering,
+                                              int64_t *out_ids, int64_t nout_ids);
+
+/* Blocks of every block row, [heads * grid_rows]. */
+TARTAN_API tartan_status tartan_layout_row_lengths(const tartan_layout *layout, int64_t *out_lengths,
+                                                   int64_t nout_lengths);
+
+/* Spread of the row lengths: out_spread[4] = smallest, mean, largest, standard deviation (of the population). */
+TARTAN_API tartan_status tartan_layout_row_spread(const tartan_layout *layout, double *out_spread,
+                                                  int64_t nout_spread);
+
+/* out_bandwidth[2]: largest block row - block column, and largest block column - block row, over all blocks;
+ * 0, 0 where there is none on that side. */
+TARTAN_API tartan_status tartan_layout_bandwidth(const tartan_layout *layout, int64_t *out_bandwidth,
+                                                 int64_t nout_bandwidth);
+
+/* Reach ("mix factor"): out_reach[i] = the share (0 .. 1) of pairs (u, v) of block rows and block columns such
+ * that v can be reached from u in at most i + 1 steps, a step leading from a block row to the block columns
+ * stored in it. One head. Errors: also SHAPE (grid not square), ARGUMENT (head), MEMORY. */
+TARTAN_API tartan_status tartan_layout_reach(const tartan_layout *layout, int64_t head, double *out_reach,
+                                             int64_t nout_reach);
+
+/* Cuts the heads * grid_rows block rows into nout_bounds - 1 runs of nearly equal numbers of blocks:
+ * out_bounds ascends from 0 to heads * grid_rows. */
+TARTAN_API tartan_status tartan_layout_partition(const tartan_layout *layout, int64_t *out_bounds,
+                                                 int64_t nout_bounds);
+
+/* A picture of the layout as SVG, `pixels` (16 .. 4096) wide; beyond 512 blocks a side neighbouring blocks
+ * are drawn as one, darker where denser. Heads stand side by side. The caller frees the text.
+ * Errors: HANDLE, ARGUMENT, MEMORY. */
+TARTAN_API tartan_status tartan_layout_svg(const tartan_layout *layout, int32_t pixels, char **out_text);
+
+/* ---- New layouts from layouts. Errors: HANDLE, SHAPE (frames differ), ARGUMENT, LAYOUT, MEMORY. ---- */
+
+TARTAN_API tartan_status tartan_layout_transpose(const tartan_layout *layout, tartan_layout **out);
+TARTAN_API tartan_status tartan_layout_union(const tartan_layout *a, const tartan_layout *b,
+                                             tartan_layout **out);
+TARTAN_API tartan_status tartan_layout_intersection(const tartan_layout *a, const tartan_layout *b,
+                                                    tartan_layout **out);
+/* Blocks of a that are not in b. */
+TARTAN_API tartan_status tartan_layout_difference(const tartan_layout *a, const tartan_layout *b,
+                                                  tartan_layout **out);
+
+/* Block row i of the result is block row row_order[i], block column j is col_order[j]; each order is a
+ * permutation of 0 .. grid-1, or NULL with length 0 to leave that side as it is. A ragged edge must stay last. */
+TARTAN_API tartan_status tartan_layout_permute(const tartan_layout *layout, const int64_t *row_order,
+                                               int64_t nrow_order, const int64_t *col_order,
+                                               int64_t ncol_order, tartan_layout **out);
+
+/* Block rows row_begin .. row_end-1 and block columns col_begin .. col_end-1. */
+TARTAN_API tartan_status tartan_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
+                                             int64_t col_begin, int64_t col_end, tartan_layout **out);
+
+/* The blocks whose gate is not 0; gates [blocks], none NaN. */
+TARTAN_API tartan_status tartan_layout_prune(const tartan_layout *layout, const double *gates, int64_t ngates,
+                                             tartan_layout **out);
+
+/* The `count` blocks of largest score (scores [blocks], none NaN); ties go to the smaller block id. */
+TARTAN_API tartan_status tartan_layout_keep_largest(const tartan_layout *layout, const double *scores,
+                                                    int64_t nscores, int64_t count, tartan_layout **out);
+
+/* The layout and the given blocks, some of which it may have already; `heads` as in from_coordinates. */
+TARTAN_API tartan_status tartan_layout_grow(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
+                                            const int64_t *block_rows, int64_t nblock_rows,
+                                            const int64_t *block_cols, int64_t nblock_cols,
+                                            tartan_layout **out);
+
+/* Moves the blocks ids[i] to (block_rows[i], block_cols[i]) in their heads, all at once. Errors: also LAYOUT
+ * where two blocks would share a position. out_sources [blocks]: the old id of each block of the result. */
+TARTAN_API tartan_status tartan_layout_move(const tartan_layout *layout, const int64_t *ids, int64_t nids,
+                                            const int64_t *block_rows, int64_t nblock_rows,
+                                            const int64_t *block_cols, int64_t nblock_cols,
+                                            int64_t *out_sources, int64_t nout_sources, tartan_layout **out);
+
+/* The blocks of another block size that cover every stored block. */
+TARTAN_API tartan_status tartan_layout_reblock(const tartan_layout *layout, int64_t block_rows,
+                                               int64_t block_cols, tartan_layout **out);
+
+/* ---- Reordering of element matrices ---- */
+
+/* Reverse Cuthill-McKee: an order of the n rows of a square matrix, given as CSR of its elements, that brings
+ * entries near the diagonal; the pattern of A + A^T is used, entries in any order. Row i of the reordered
+ * matrix is row out_order[i]. Each component starts at a vertex of nearly greatest distance (George and Liu);
+ * ties are broken by degree, then number, so the order is unique.
+ * Errors: HANDLE, SHAPE (lengths), LAYOUT (pointers or indices), MEMORY. */
+TARTAN_API tartan_status tartan_reorder_rcm(const int64_t *row_pointers, int64_t nrow_pointers,
+                                            const int64_t *cols, int64_t ncols, int64_t *out_order,
+                                            int64_t nout_order);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

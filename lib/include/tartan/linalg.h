@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Products of block-sparse and dense matrices.
+ *
+ * On failure no output has been touched. Outputs may not overlap inputs. dtypes: all operands of one dtype,
+ * but an output of a 16-bit product may also be f32. Sums of 16-bit types are kept in f32 and rounded once.
+ * On the CPU each output element is one chain of fused multiply-adds in ascending order of the contracted
+ * index, then `alpha * sum`, then `fma(beta, c, that)`: the same bits for any thread count and any ISA.
+ * beta = 0 means that the output is not read (NaN in it does not matter).
+ * Error bound: |error| <= (8 + 2 sqrt(k)) eps |alpha| (|A||B|), k the number of terms. */
+#ifndef TARTAN_LINALG_H
+#define TARTAN_LINALG_H
+
+#include "tartan/context.h"
+#include "tartan/matrix.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tartan_side {
+    TARTAN_LEFT = 0,  /* C = alpha op(A) B + beta C */
+    TARTAN_RIGHT = 1, /* C = alpha B op(A) + beta C */
+} tartan_side;
+
+typedef enum tartan_transpose {
+    TARTAN_NO_TRANSPOSE = 0,
+    TARTAN_TRANSPOSE = 1,
+} tartan_transpose;
+
+/* Sparse times dense: C = alpha op(A) B + beta C (side LEFT) or C = alpha B op(A) + beta C (side RIGHT).
+ *   A      m x k, block-sparse; op(A) is A or its transpose
+ *   gates  NULL, or [blocks] of f32 or f64: block w counts gates[w] times, and is skipped where that is 0
+ *   B      [batch..., k', n] (LEFT) or [batch..., n, m'] (RIGHT), any strides
+ *   C      [batch..., m', n] (LEFT) or [batch..., n, k'] (RIGHT), m' x k' being the shape of op(A)
+ * Where A has h > 1 heads, the last batch dimension of B and C is h and head i of A multiplies entry i.
+ * A row of blocks without any block gives zeros (then beta C). Any size may be 0.
+ * A multiplied block is rounded gate * a first. Work: 2 * stored elements * n * batch operations.
+ * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (side, op, alpha or beta not finite, overlap, a repeating output
+ * stride), UNSUPPORTED (memory of another device), MEMORY. */
+TARTAN_API tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, double alpha,
+                                     const tartan_matrix *a, const tartan_array *gates,
+                                     const tartan_array *b, double beta, tartan_array *c);
+
+/* Sampled dense times dense: S = alpha (X1 Y1 + X2 Y2 + ...) + beta S, computed at the stored blocks of S only.
+ *   X, Y   nx = ny pairs, 1 to 8: X [batch..., m, k], Y [batch..., k, n]; k and batch may differ between pairs.
+ *          The sum runs over the batch as well. Where S has h > 1 heads, the last batch dimension is h and
+ *          goes with the head instead.
+ *   gates  NULL, or [blocks] of f32 or f64: block w is gates[w] * alpha * ..., and gets 0 where that is 0
+ *   S      m x n block-sparse, updated in place; the padding of ragged edge blocks stays zero
+ * The gradient of the weight of Y = W X is S = dY X^T: pass dY and X with its last two strides exchanged.
+ * Errors: as tartan_spmm, and ARGUMENT for a number of pairs outside 1..8. */
+TARTAN_API tartan_status tartan_sddmm(tartan_context *context, double alpha, const tartan_array *gates,
+                                      const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny,
+                                      double beta, tartan_matrix *s);
+
+/* Gradient with respect to gates: out_gate_grad[w] = sum_ij dW_w[i,j] * W_w[i,j], in f32 (f64 for f64), then,
+ * where `gates` is given, dW_w <- gates[w] * dW_w.
+ *   W, dW         one layout (equal identity) and dtype
+ *   gates         NULL, or [blocks] of f32 or f64
+ *   out_gate_grad [blocks] of f32 (f64 where W is f64)
+ * Errors: HANDLE, SHAPE, DTYPE, LAYOUT (different layouts), ARGUMENT (overlap), MEMORY. */
+TARTAN_API tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix *w,
+                                              const tartan_array *gates, tartan_matrix *dw,
+                                              tartan_array *out_gate_grad);
+
+/* Growth score of every block of the grid, stored or not, from the pairs of tartan_sddmm:
+ *   score[i,j] = beta * score[i,j] + scale * sum over pairs and k of |X_i,k| * |Y_k,j|,
+ * |.| being the norm (TARTAN_NORM_MAX or TARTAN_NORM_L2) over the block's rows of X or columns of Y.
+ *   X [m, k], Y [k, n]; the block size is that of `shape`, whose rows and cols are m and n, heads 1
+ *   score [grid_rows, grid_cols], of f32 (f64 where X is f64); results that are not finite become 0
+ * Source: the block-reduced full gradient of openai/blocksparse. Errors: as tartan_sddmm. */
+TARTAN_API tartan_status tartan_growth_score(tartan_context *context, const tartan_shape *shape, int32_t norm,
+                                             double scale, const tartan_array *x, int64_t nx,
+                                             const tartan_array *y, int64_t ny, double beta,
+                                             tartan_array *score);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A matrix is a layout and its values: [blocks, block_rows, block_cols], one dtype, one device. */
+#ifndef TARTAN_MATRIX_H
+#define TARTAN_MATRIX_H
+
+#include "tartan/context.h"
+#include "tartan/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tartan_matrix tartan_matrix;
+
+/* How the elements of one block follow each other in memory. */
+typedef enum tartan_block_order {
+    TARTAN_ROW_MAJOR = 0, /* scipy, C */
+    TARTAN_COL_MAJOR = 1, /* R, Julia, PETSc */
+} tartan_block_order;
+
+/* Called once when the matrix no longer needs wrapped values; from any thread. */
+typedef void (*tartan_release)(void *user);
+
+/* ---- Making matrices. Each hands one over in *out, NULL on failure; it keeps its own reference to the
+ * layout. Common errors: HANDLE, ARGUMENT (block order), DTYPE, SHAPE, OVERFLOW, MEMORY. ---- */
+
+/* All zeros. */
+TARTAN_API tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dtype, int32_t block_order,
+                                              tartan_matrix **out);
+
+/* Around the caller's values, not copied: an array [blocks, block_rows, block_cols] with contiguous blocks,
+ * row- or column-major inside, as its strides say. The memory must live until `release(user)` is called,
+ * or, where release is NULL, as long as the matrix. The padding of ragged blocks is never read.
+ * On failure nothing is released. */
+TARTAN_API tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values,
+                                            tartan_release release, void *user, tartan_matrix **out);
+
+/* A copy, or one in another dtype (0: the same) and block order. f64 to 16 bit rounds once, to nearest even. */
+TARTAN_API tartan_status tartan_matrix_copy(const tartan_matrix *matrix, tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_cast(const tartan_matrix *matrix, int32_t dtype, int32_t block_order,
+                                            tartan_matrix **out);
+
+/* Frees the matrix from any thread at any time; NULL is allowed. */
+TARTAN_API void tartan_matrix_free(tartan_matrix *matrix);
+
+/* ---- Asking ---- */
+
+/* A new reference to the layout, to be freed by the caller. */
+TARTAN_API tartan_status tartan_matrix_get_layout(const tartan_matrix *matrix, tartan_layout **out);
+
+/* tartan_dtype and tartan_block_order; -1 for a bad handle. */
+TARTAN_API int32_t tartan_matrix_dtype(const tartan_matrix *matrix);
+TARTAN_API int32_t tartan_matrix_block_order(const tartan_matrix *matrix);
+
+/* Lends the values as an array [blocks, block_rows, block_cols]: valid until the matrix is freed. */
+TARTAN_API tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_array *out_view);
+
+/* One element (0 where no block is stored). Errors: HANDLE, ARGUMENT (outside the matrix). */
+TARTAN_API tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int64_t row,
+                                             int64_t col, double *out_value);
+
+/* The norm (tartan_norm) of every block, [blocks], in f64. */
+TARTAN_API tartan_status tartan_matrix_block_norms(const tartan_matrix *matrix, int32_t norm,
+                                                   double *out_norms, int64_t nout_norms);
+
+/* A full check of the handle and, where `finite` is not 0, of every stored element being finite.
+ * Errors: HANDLE, INTERNAL (broken), ARGUMENT (not finite: the text says which block). */
+TARTAN_API tartan_status tartan_matrix_check(const tartan_matrix *matrix, int32_t finite);
+
+/* ---- Conversion. Dense arrays are [rows, cols], or [heads, rows, cols] where heads > 1. COO and CSR are of
+ * elements, for one head; dtype 0 takes that of the source. ---- */
+
+/* The blocks of `dense` that the layout has; what lies outside is left behind. */
+TARTAN_API tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array *dense,
+                                                  int32_t dtype, int32_t block_order, tartan_matrix **out);
+
+/* Writes every element of `dense`, zeros outside the stored blocks. The dtypes may differ. */
+TARTAN_API tartan_status tartan_matrix_to_dense(const tartan_matrix *matrix, tartan_array *dense);
+
+/* From coordinates and values [n] in any order. Errors: also LAYOUT (an entry twice, outside the matrix, or in
+ * no stored block; see tartan_layout_from_entries). */
+TARTAN_API tartan_status tartan_matrix_from_coo(tartan_layout *layout, const int64_t *entry_rows,
+                                                int64_t nentry_rows, const int64_t *entry_cols,
+                                                int64_t nentry_cols, const tartan_array *values,
+                                                int32_t dtype, int32_t block_order, tartan_matrix **out);
+
+/* From CSR: row_pointers [rows + 1], cols and values [n], cols in any order within a row. */
+TARTAN_API tartan_status tartan_matrix_from_csr(tartan_layout *layout, const int64_t *row_pointers,
+                                                int64_t nrow_pointers, const int64_t *cols, int64_t ncols,
+                                                const tartan_array *values, int32_t dtype,
+                                                int32_t block_order, tartan_matrix **out);
+
+/* From scipy's BSR: row_pointers [grid_rows + 1], block_cols [n] in any order within a row, values
+ * [n, block_rows, block_cols] with any strides. Makes its own layout; heads must be 1. */
+TARTAN_API tartan_status tartan_matrix_from_bsr(const tartan_shape *shape, const int64_t *row_pointers,
+                                                int64_t nrow_pointers, const int64_t *block_cols,
+                                                int64_t nblock_cols, const tartan_array *values,
+                                                int32_t block_order, tartan_matrix **out);
+
+/* Every stored element, zeros among them, row by row: three times [tartan_layout_elements]. */
+TARTAN_API tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_entry_rows,
+                                              int64_t nout_entry_rows, int64_t *out_entry_cols,
+                                              int64_t nout_entry_cols, tartan_array *values);
+/* The same as CSR: out_row_pointers [rows + 1]. */
+TARTAN_API tartan_status tartan_matrix_to_csr(const tartan_matrix *matrix, int64_t *out_row_pointers,
+                                              int64_t nout_row_pointers, int64_t *out_cols, int64_t nout_cols,
+                                              tartan_array *values);
+
+/* ---- New matrices from matrices; values move with their blocks ---- */
+
+TARTAN_API tartan_status tartan_matrix_transpose(const tartan_matrix *matrix, tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_permute(const tartan_matrix *matrix, const int64_t *row_order,
+                                               int64_t nrow_order, const int64_t *col_order,
+                                               int64_t ncol_order, tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_slice(const tartan_matrix *matrix, int64_t row_begin, int64_t row_end,
+                                             int64_t col_begin, int64_t col_end, tartan_matrix **out);
+
+/* The values at the blocks of another layout of the same frame; zeros where the matrix has no such block. */
+TARTAN_API tartan_status tartan_matrix_project(const tartan_matrix *matrix, tartan_layout *layout,
+                                               tartan_matrix **out);
+
+/* Block i of the result is block sources[i] of the matrix, or zeros for -1; sources [blocks of layout]. The
+ * block shapes must agree. Use: after tartan_layout_move. Errors: also LAYOUT (a source out of range). */
+TARTAN_API tartan_status tartan_matrix_rearrange(const tartan_matrix *matrix, tartan_layout *layout,
+                                                 const int64_t *sources, int64_t nsources,
+                                                 tartan_matrix **out);
+
+/* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 is the context's.
+ * Random numbers are Philox4x32-10 keyed by the seed and counted by block and element: the same on every
+ * machine. Errors: HANDLE, ARGUMENT (seed, scale not finite), UNSUPPORTED (wrapped read-only values). ---- */
+
+TARTAN_API tartan_status tartan_matrix_fill_zero(tartan_matrix *matrix);
+
+/* scale * I in the block at (r, c) where r mod grid_cols == c mod grid_rows, zeros elsewhere. Source:
+ * openai/blocksparse, identity_init. */
+TARTAN_API tartan_status tartan_matrix_fill_identity(tartan_matrix *matrix, double scale);
+
+/* The elements of each block column (of all its stored blocks) become orthonormal columns times `scale`,
+ * or orthonormal rows where there are fewer rows than columns: normal numbers, orthogonalised by
+ * Householder QR in f64 with a positive diagonal of R. */
+TARTAN_API tartan_status tartan_matrix_fill_orthogonal(tartan_context *context, tartan_matrix *matrix,
+                                                       double scale, int64_t seed);
+
+/* Normal numbers of standard deviation scale / sqrt(fan-in), where the fan-in of a block row is the number of
+ * its stored columns, on average cols * density: y = W x then keeps the variance of x. */
+TARTAN_API tartan_status tartan_matrix_fill_normal(tartan_context *context, tartan_matrix *matrix,
+                                                   double scale, int64_t seed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The inside of a layout: all its index sets, made at creation and never changed, so that any thread may read
+ * them without a lock. */
+#ifndef TARTAN_LAYOUT_LAYOUT_H
+#define TARTAN_LAYOUT_LAYOUT_H
+
+#include "core/memory.h"
+#include "tartan/layout.h"
+
+#include <stdatomic.h>
+
+enum { TARTAN_I_MAX_BLOCK = 256, TARTAN_I_MAX_HEADS = 1 << 20, TARTAN_I_IDENTITY_CHARS = 32 };
+
+struct tartan_layout {
+    uint32_t magic; /* TARTAN_I_LAYOUT */
+    atomic_int references;
+    tartan_shape shape;
+    int64_t grid_rows, grid_cols;
+    int64_t blocks;
+    int64_t *row_pointers; /* [heads * grid_rows + 1]: row lists, block ids ascending */
+    int32_t *block_cols;   /* [blocks] */
+    int32_t *block_rows;   /* [blocks]: with block_cols, the coordinate list */
+    int64_t *col_pointers; /* [heads * grid_cols + 1]: column lists */
+    int32_t *col_rows;     /* [blocks]: block rows, ascending within a column */
+    int64_t *col_ids;      /* [blocks]: their block ids */
+    char identity[TARTAN_I_IDENTITY_CHARS + 1];
+    char *recipe; /* JSON or NULL */
+};
+
+/* Checks the frame and computes the grid. `function` is the public function that fails. */
+tartan_status tartan_i_shape_check(const char *function, const tartan_shape *shape, int64_t *out_grid_rows,
+                                   int64_t *out_grid_cols);
+
+/* An unfinished layout with room for `blocks` row lists; fill row_pointers and block_cols (ascending, no
+ * repeats), then finish it: makes the other index sets and the identity, and checks the row lists.
+ * Free it with tartan_layout_free at any stage. */
+tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out);
+tartan_status tartan_i_layout_finish(tartan_layout *layout);
+
+/* Copies `recipe` into an unshared layout. */
+tartan_status tartan_i_layout_set_recipe(tartan_layout *layout, const char *recipe);
+
+/* Id of the block at (head, block row, block column), or -1. The position must be inside the grid. */
+int64_t tartan_i_layout_find(const tartan_layout *layout, int64_t head, int64_t block_row, int64_t block_col);
+
+/* Head of a block id, by bisection of row_pointers. */
+int64_t tartan_i_layout_head(const tartan_layout *layout, int64_t id);
+
+/* Rows (columns) of block row i (block column j) that are inside the matrix. */
+static inline int64_t tartan_i_rows_of(const tartan_layout *l, int64_t i) {
+    int64_t left = l->shape.rows - i * l->shape.block_rows;
+    return left < l->shape.block_rows ? left : l->shape.block_rows;
+}
+static inline int64_t tartan_i_cols_of(const tartan_layout *l, int64_t j) {
+    int64_t left = l->shape.cols - j * l->shape.block_cols;
+    return left < l->shape.block_cols ? left : l->shape.block_cols;
+}
+
+/* The public operations with, in addition, the old block id of each block of the result in *out_sources
+ * (NULL: not wanted; else freed by the caller with tartan_i_free). */
+tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources,
+                                        tartan_layout **out);
+tartan_status tartan_i_layout_permute(const tartan_layout *layout, const int64_t *row_order,
+                                      int64_t nrow_order, const int64_t *col_order, int64_t ncol_order,
+                                      int64_t **out_sources, tartan_layout **out);
+tartan_status tartan_i_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
+                                    int64_t col_begin, int64_t col_end, int64_t **out_sources,
+                                    tartan_layout **out);
+
+#endif

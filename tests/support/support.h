@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all C++ tests share.
+#ifndef TARTAN_TESTS_SUPPORT_H
+#define TARTAN_TESTS_SUPPORT_H
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tartan.h"
+
+extern "C" {
+int64_t tartan_i_memory_live(void);
+void tartan_i_memory_fail_at(int64_t n);
+int64_t tartan_i_memory_asked(void);
+}
+
+#define ASSERT_OK(call) ASSERT_EQ(TARTAN_OK, (call)) << tartan_last_error()
+#define EXPECT_OK(call) EXPECT_EQ(TARTAN_OK, (call)) << tartan_last_error()
+
+// The call fails with TARTAN_ERR_<status> and its text has `part` in it.
+#define EXPECT_FAILS(status, part, call)                                                                     \
+    do {                                                                                                     \
+        EXPECT_EQ(TARTAN_ERR_##status, (call)) << tartan_last_error();                                       \
+        EXPECT_NE(std::string(tartan_last_error()).find(part), std::string::npos) << tartan_last_error();    \
+    } while (0)
+
+// Lets allocation 0, then 1, then 2, ... of `call` fail until it succeeds. Each failure must be ERR_MEMORY and
+// leave no block behind. `undo` frees what the final success made. One BRUTAL a scope.
+#define BRUTAL(call, undo)                                                                                   \
+    for (int64_t brutal_n = 0;; brutal_n++) {                                                                \
+        const int64_t brutal_live = tartan_i_memory_live();                                                  \
+        tartan_i_memory_fail_at(brutal_n);                                                                   \
+        const tartan_status brutal_status = (call);                                                          \
+        const bool brutal_over = tartan_i_memory_asked() <= brutal_n;                                        \
+        tartan_i_memory_fail_at(-1);                                                                         \
+        if (brutal_over) {                                                                                   \
+            EXPECT_EQ(TARTAN_OK, brutal_status) << tartan_last_error();                                      \
+            undo;                                                                                            \
+            EXPECT_EQ(brutal_live, tartan_i_memory_live());                                                  \
+            EXPECT_GT(brutal_n, 0) << "the call allocates nothing";                                          \
+            break;                                                                                           \
+        }                                                                                                    \
+        ASSERT_EQ(TARTAN_ERR_MEMORY, brutal_status) << "allocation " << brutal_n << " failed";               \
+        ASSERT_EQ(brutal_live, tartan_i_memory_live()) << "leak after allocation " << brutal_n << " failed"; \
+    }
+
+namespace tartan_test {
+
+// Owning handles.
+struct Free {
+    void operator()(tartan_layout *p) const { tartan_layout_free(p); }
+    void operator()(tartan_matrix *p) const { tartan_matrix_free(p); }
+    void operator()(tartan_context *p) const { tartan_context_free(p); }
+    void operator()(tartan_file *p) const { tartan_file_free(p); }
+};
+using Layout = std::unique_ptr<tartan_layout, Free>;
+using Matrix = std::unique_ptr<tartan_matrix, Free>;
+using Context = std::unique_ptr<tartan_context, Free>;
+using File = std::unique_ptr<tartan_file, Free>;
+
+inline Context open_context(int32_t threads = 1) {
+    tartan_context *context = nullptr;
+    EXPECT_OK(tartan_context_open("cpu", threads, 0, &context));
+    return Context(context);
+}
+
+inline Layout from_mask(const tartan_shape &shape, const std::vector<uint8_t> &mask) {
+    tartan_layout *layout = nullptr;
+    EXPECT_OK(tartan_layout_from_mask(&shape, mask.data(), (int64_t)mask.size(), &layout));
+    return Layout(layout);
+}
+
+inline int64_t grid(int64_t n, int64_t block) { return (n + block - 1) / block; }
+
+// A random layout of about the given density; the seed decides all.
+inline Layout random_layout(const tartan_shape &shape, double density, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<uint8_t> mask((size_t)(shape.heads * grid(shape.rows, shape.block_rows) * grid(shape.cols, shape.block_cols)));
+    for (auto &m : mask) m = std::generate_canonical<double, 32>(random) < density;
+    return from_mask(shape, mask);
+}
+
+inline std::vector<double> random_values(size_t n, uint64_t seed, double low = -1, double high = 1) {
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<double> uniform(low, high);
+    std::vector<double> values(n);
+    for (auto &v : values) v = uniform(random);
+    return values;
+}
+
+}  // namespace tartan_test
+
+#endif
