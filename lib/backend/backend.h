@@ -50,7 +50,7 @@ typedef struct tartan_backend {
     tartan_status (*run[TARTAN_OP_COUNT])(const tartan_context *context, const tartan_op *op);
 } tartan_backend;
 
-/* The backend of a device type; NULL with a reason where there is none. */
+/* The backend of a device type, loaded on first need; NULL with a reason where there is none. */
 const tartan_backend *tartan_i_backend_find(int32_t device_type, const char **out_reason);
 
 extern const tartan_backend tartan_i_backend_cpu;

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The CPU backend's table, and what its operations share. */
+#include "backend/cpu.h"
+
+#include <stdio.h>
+
+/* ---- Shared ---- */
+
+double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id) {
+    if (gates == NULL) return 1;
+    const double gate = tartan_i_load(gates->data, gates->dtype, id * gates->strides[0]);
+    return k->dtype == TARTAN_F64 ? gate : (double)(float)gate;
+}
+
+int64_t tartan_i_cpu_strips(const tartan_i_kernels *k, int64_t n) {
+    return tartan_i_ceil_div(tartan_i_ceil_div(n, k->lanes), TARTAN_I_MAX_VECTORS);
+}
+
+void tartan_i_cpu_strip(const tartan_i_kernels *k, int64_t n, int64_t i, int64_t *first, int64_t *width) {
+    const int64_t vectors = tartan_i_ceil_div(n, k->lanes), strips = tartan_i_cpu_strips(k, n);
+    const int64_t each = vectors / strips, rest = vectors % strips;
+    *first = (i * each + (i < rest ? i : rest)) * k->lanes;
+    *width = (each + (i < rest)) * k->lanes;
+}
+
+void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s, int64_t rows,
+                             const tartan_i_term *terms, int64_t nterms) {
+    const int64_t most = k->rows[s->width / k->lanes - 1], groups = tartan_i_ceil_div(rows, most);
+    int64_t row = 0;
+    for (int64_t g = 0; g < groups; g++) {
+        tartan_i_strip part = *s;
+        part.rows = rows / groups + (g < rows % groups);
+        part.a = (const char *)s->a + row * s->a_row * k->bytes;
+        part.sums = (char *)s->sums + row * s->sums_row * k->bytes;
+        k->strip(&part, terms, nterms);
+        row += part.rows;
+    }
+}
+
+/* The first row whose entries + rows before it reach `target`. */
+static int64_t bisect_rows(const int64_t *pointers, int64_t rows, int64_t target) {
+    int64_t low = 0, high = rows;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (pointers[middle] - pointers[0] + middle < target)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w, int64_t *begin,
+                             int64_t *end) {
+    const int64_t total = pointers[rows] - pointers[0] + rows;
+    int64_t from, to;
+    tartan_i_share(total, workers, w, &from, &to);
+    *begin = bisect_rows(pointers, rows, from);
+    *end = w == workers - 1 ? rows : bisect_rows(pointers, rows, to);
+}
+
+/* ---- The table ---- */
+
+static int32_t cpu_devices(const char **out_reason) {
+    *out_reason = "";
+    return 1;
+}
+
+static void cpu_describe(int32_t i, char *text, int64_t size) {
+    (void)i;
+    snprintf(text, (size_t)size, "{\"kernels\": \"%s\", \"threads\": %d}", tartan_cpu_level(),
+             tartan_i_default_threads());
+}
+
+static tartan_status cpu_open(const tartan_context_options *options, void **out_device) {
+    (void)options;
+    *out_device = NULL;
+    return TARTAN_OK;
+}
+
+static void cpu_close(void *device) {
+    (void)device;
+}
+
+static tartan_status cpu_sync(void *device) {
+    (void)device; /* every operation has finished when it returns */
+    return TARTAN_OK;
+}
+
+static bool cpu_supports(void *device, const tartan_op *op, const char **out_reason) {
+    (void)device;
+    (void)op;
+    *out_reason = "";
+    return true;
+}
+
+const tartan_backend tartan_i_backend_cpu = {
+    .abi = TARTAN_BACKEND_ABI,
+    .name = "cpu",
+    .device_type = TARTAN_CPU,
+    .devices = cpu_devices,
+    .describe = cpu_describe,
+    .open = cpu_open,
+    .close = cpu_close,
+    .sync = cpu_sync,
+    .supports = cpu_supports,
+    .run =
+        {
+            [TARTAN_OP_SPMM] = tartan_i_cpu_spmm,
+            [TARTAN_OP_SDDMM] = tartan_i_cpu_sddmm,
+            [TARTAN_OP_GATE_GRADIENT] = tartan_i_cpu_gate_gradient,
+            [TARTAN_OP_GROWTH_SCORE] = tartan_i_cpu_growth_score,
+        },
+};
+
+tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops) {
+    CHECK_HANDLE(context, CONTEXT, "context");
+    CHECK(out_gflops != NULL, HANDLE, "out_gflops is NULL, expected a place for the result");
+    CHECK(dtype == TARTAN_F64 || dtype == TARTAN_F32, DTYPE, "dtype is %d, expected %d (float64) or %d (float32)",
+          dtype, TARTAN_F64, TARTAN_F32);
+    const tartan_i_kernels kernels = tartan_i_cpu_kernels(dtype);
+    *out_gflops = tartan_i_kernels_peak(&kernels);
+    return TARTAN_OK;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sparse times dense on the CPU. Both sides are one problem, C = op(A) B: on the right it is transposed.
+ *
+ * Columns of B, of all batch entries together, are cut into slivers as wide as the strip kernel. A sliver is
+ * packed, [k][width], for the rows of B that op(A) refers to, or used in place where its rows are contiguous
+ * and read too seldom to pay for packing. A panel is as many slivers as fit in a share of L2. Workers
+ * pack a panel together; then each goes through its rows of blocks, and for each row of blocks through the
+ * panel's slivers, while the blocks are in L1 or L2. */
+#include "backend/cpu.h"
+
+enum {
+    TERMS = 256,           /* blocks of a row that one kernel call takes */
+    CONVERT_BYTES = 64000, /* converted blocks kept at a time, unless one block has more */
+    PANEL_COLUMNS = 768,   /* a panel has no more, so that its sums stay in cache */
+};
+
+typedef struct sliver {
+    int64_t first, valid, width; /* columns; valid of them exist */
+    char *packed;
+    const char *b; /* what the kernel reads */
+    int64_t b_row;
+    bool in_place;
+} sliver;
+
+typedef struct spmm {
+    const tartan_context *context;
+    const tartan_op *op;
+    tartan_i_kernels k;
+
+    /* op(A) as row lists, of the head at work: `others` and `ids` (NULL: the position itself) by position. */
+    int64_t out_block, in_block, out_size, in_size, grid_out, grid_in;
+    const int64_t *pointers, *in_pointers, *ids;
+    const int32_t *others;
+    int64_t a_row, a_col, block_elements;
+    bool convert; /* blocks are scaled or changed into reals first */
+
+    tartan_i_dense b, c; /* rows are B's contracted index, and rows of op(A) */
+    int64_t n, columns;  /* of one batch entry, and of all */
+    bool direct;
+    int32_t *slots; /* [grid_in] where block row j of B is in a packed sliver */
+    int64_t used;   /* rows of a packed sliver */
+
+    int64_t slivers;
+    sliver *here; /* [slivers_here] the panel at work */
+    int64_t slivers_here;
+    int32_t row_workers, col_workers;
+    char *panel, *scratch;
+    int64_t scratch_bytes; /* of one worker */
+    int64_t sums_bytes;    /* the first part of it, a multiple of 64 */
+} spmm;
+
+/* Space of one sliver's packed rows. */
+static int64_t packed_bytes(const spmm *p) {
+    return p->used * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
+}
+
+/* Sliver `number`, the `index`-th of its panel. */
+static sliver sliver_of(const spmm *p, int64_t number, int64_t index) {
+    sliver s;
+    tartan_i_cpu_strip(&p->k, p->columns, number, &s.first, &s.width);
+    s.valid = p->columns - s.first < s.width ? p->columns - s.first : s.width;
+    s.packed = p->panel + index * packed_bytes(p);
+    s.in_place = p->direct && s.valid == s.width && s.first / p->n == (s.first + s.width - 1) / p->n;
+    s.b = s.packed;
+    s.b_row = s.width;
+    if (s.in_place) {
+        s.b = tartan_i_dense_entry(&p->b, s.first / p->n) + s.first % p->n * p->b.bytes;
+        s.b_row = p->b.row;
+    }
+    return s;
+}
+
+/* ---- Packing ---- */
+
+static void pack_sliver(const spmm *p, const sliver *s, int64_t block) {
+    const int64_t row = block * p->in_block, left = p->in_size - row;
+    const int64_t rows = left < p->in_block ? left : p->in_block;
+    char *to = s->packed + p->slots[block] * p->in_block * s->width * p->k.bytes;
+    for (int64_t done = 0, run; done < s->valid; done += run) {
+        const int64_t entry = (s->first + done) / p->n, col = (s->first + done) % p->n;
+        run = p->n - col < s->valid - done ? p->n - col : s->valid - done;
+        const char *from = tartan_i_dense_entry(&p->b, entry) + (row * p->b.row + col * p->b.col) * p->b.bytes;
+        tartan_i_pack(&p->k, p->b.dtype, from, p->b.row, p->b.col, rows, run, to + done * p->k.bytes, s->width);
+    }
+    if (s->valid == s->width) return;
+    for (int64_t i = 0; i < rows; i++)
+        memset(to + (i * s->width + s->valid) * p->k.bytes, 0, (size_t)((s->width - s->valid) * p->k.bytes));
+}
+
+static void pack_task(void *data, int32_t worker) {
+    const spmm *p = data;
+    int64_t begin, end;
+    tartan_i_share(p->slivers_here * p->grid_in, p->context->threads, worker, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const sliver *s = &p->here[i / p->grid_in];
+        const int64_t block = i % p->grid_in;
+        if (!s->in_place && p->in_pointers[block] < p->in_pointers[block + 1]) pack_sliver(p, s, block);
+    }
+}
+
+/* ---- Computing ---- */
+
+/* Changes a block into reals times its gate. */
+static void convert_block(const spmm *p, int64_t id, double gate, char *to) {
+    const tartan_matrix *a = p->op->a;
+    const char *from = tartan_i_block_at(a, id);
+    if (a->dtype != p->k.dtype) {
+        p->k.load[a->dtype](p->block_elements, from, to);
+        from = to;
+    }
+    if (gate != 1 || from != to) p->k.scale(p->block_elements, gate, from, to);
+}
+
+/* Terms of the blocks at positions *at, *at + 1, ... before `end`, as many as there is room for. */
+static int64_t make_terms(const spmm *p, int64_t *at, int64_t end, tartan_i_term *terms, char *converted) {
+    int64_t room = TERMS, count = 0;
+    if (p->convert) {
+        const int64_t fit = CONVERT_BYTES / (p->block_elements * p->k.bytes);
+        room = fit < 1 ? 1 : fit < TERMS ? fit : TERMS;
+    }
+    for (; *at < end && count < room; ++*at) {
+        const int64_t id = p->ids != NULL ? p->ids[*at] : *at, block = p->others[*at];
+        const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
+        if (gate == 0) continue;
+        const int64_t left = p->in_size - block * p->in_block;
+        tartan_i_term *t = &terms[count];
+        t->a = (p->convert ? count : id) * p->block_elements;
+        t->b = p->slots[block] * p->in_block;
+        t->k = left < p->in_block ? left : p->in_block;
+        if (p->convert) convert_block(p, id, gate, converted + t->a * p->k.bytes);
+        count++;
+    }
+    return count;
+}
+
+static void commit_sliver(const spmm *p, const sliver *s, int64_t row, int64_t rows, const char *sums) {
+    for (int64_t done = 0, run; done < s->valid; done += run) {
+        const int64_t entry = (s->first + done) / p->n, col = (s->first + done) % p->n;
+        run = p->n - col < s->valid - done ? p->n - col : s->valid - done;
+        char *to = tartan_i_dense_entry(&p->c, entry) + (row * p->c.row + col * p->c.col) * p->c.bytes;
+        tartan_i_commit(&p->k, sums + done * p->k.bytes, s->width, rows, run, p->op->alpha, p->op->beta,
+                        p->c.dtype, to, p->c.row, p->c.col);
+    }
+}
+
+/* One row of blocks times the slivers [first, last) of the panel at work. */
+static void compute_row(const spmm *p, int64_t block, int64_t first, int64_t last, char *sums, char *converted) {
+    const int64_t row = block * p->out_block, left = p->out_size - row, end = p->pointers[block + 1];
+    const int64_t rows = left < p->out_block ? left : p->out_block;
+    const int64_t sums_step = p->out_block * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
+    tartan_i_term terms[TERMS];
+    int64_t at = p->pointers[block];
+    bool start = true;
+    do {
+        const int64_t count = make_terms(p, &at, end, terms, converted);
+        for (int64_t i = first; i < last; i++) {
+            const sliver *s = &p->here[i];
+            const tartan_i_strip strip = {.width = s->width,
+                                          .a = p->convert || count == 0 ? converted : p->op->a->values,
+                                          .a_row = p->a_row,
+                                          .a_col = p->a_col,
+                                          .b = s->b,
+                                          .b_row = s->b_row,
+                                          .sums = sums + (i - first) * sums_step,
+                                          .sums_row = s->width,
+                                          .first = start};
+            tartan_i_cpu_strip_rows(&p->k, &strip, rows, terms, count);
+            if (at == end) commit_sliver(p, s, row, rows, strip.sums);
+        }
+        start = false;
+    } while (at < end);
+}
+
+static void compute_task(void *data, int32_t worker) {
+    const spmm *p = data;
+    char *sums = p->scratch + worker * p->scratch_bytes;
+    int64_t begin, end, first, last;
+    tartan_i_cpu_share_rows(p->pointers, p->grid_out, p->row_workers, worker % p->row_workers, &begin, &end);
+    tartan_i_share(p->slivers_here, p->col_workers, worker / p->row_workers, &first, &last);
+    if (first == last) return;
+    for (int64_t block = begin; block < end; block++)
+        compute_row(p, block, first, last, sums, sums + p->sums_bytes);
+}
+
+/* ---- Planning ---- */
+
+static void describe_a(spmm *p, bool transposed) {
+    const tartan_matrix *a = p->op->a;
+    const tartan_layout *l = a->layout;
+    p->out_block = transposed ? l->shape.block_cols : l->shape.block_rows;
+    p->in_block = transposed ? l->shape.block_rows : l->shape.block_cols;
+    p->out_size = transposed ? l->shape.cols : l->shape.rows;
+    p->in_size = transposed ? l->shape.rows : l->shape.cols;
+    p->grid_out = transposed ? l->grid_cols : l->grid_rows;
+    p->grid_in = transposed ? l->grid_rows : l->grid_cols;
+    p->a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
+    p->a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
+    p->block_elements = tartan_i_block_elements(a);
+    p->convert = a->dtype != p->k.dtype || p->op->gates != NULL;
+}
+
+/* Picks a head: its lists, its operands, and where the rows of B go. */
+static void take_head(spmm *p, int64_t head, bool transposed) {
+    const tartan_layout *l = p->op->a->layout;
+    const bool right = p->op->side == TARTAN_RIGHT;
+    p->pointers = (transposed ? l->col_pointers : l->row_pointers) + head * p->grid_out;
+    p->in_pointers = (transposed ? l->row_pointers : l->col_pointers) + head * p->grid_in;
+    p->others = transposed ? l->col_rows : l->block_cols;
+    p->ids = transposed ? l->col_ids : NULL;
+    p->b = tartan_i_dense_of(p->op->x, right, l->shape.heads > 1 ? head : -1);
+    p->c = tartan_i_dense_of(p->op->out, right, l->shape.heads > 1 ? head : -1);
+    p->n = p->op->x->shape[p->op->x->ndim - (right ? 2 : 1)];
+    tartan_i_dense_fold(&p->b, &p->b.col, &p->c, &p->c.col, &p->n);
+    p->columns = p->n * tartan_i_dense_entries(&p->b);
+    p->slivers = tartan_i_cpu_strips(&p->k, p->columns);
+
+    int64_t used = 0;
+    for (int64_t j = 0; j < p->grid_in; j++) used += p->in_pointers[j] < p->in_pointers[j + 1];
+    const int64_t blocks = p->pointers[p->grid_out] - p->pointers[0];
+    const int64_t reads = blocks * tartan_i_ceil_div(p->out_block, p->k.rows[TARTAN_I_MAX_VECTORS - 1]);
+    p->direct = p->b.dtype == p->k.dtype && p->b.col == 1 && used > 0 && reads <= p->k.tuning.direct_reuse * used;
+    int32_t slot = 0;
+    for (int64_t j = 0; j < p->grid_in; j++) {
+        p->slots[j] = p->direct ? (int32_t)j : slot;
+        slot += p->in_pointers[j] < p->in_pointers[j + 1];
+    }
+    p->used = (p->direct ? p->grid_in : used) * p->in_block;
+}
+
+/* Slivers of a panel: what a share of L2 holds, for each worker along the columns. */
+static int64_t slivers_per_panel(const spmm *p) {
+    int64_t fit = p->used > 0 ? p->k.tuning.panel_bytes / packed_bytes(p) : PANEL_COLUMNS;
+    const int64_t most = PANEL_COLUMNS / (TARTAN_I_MAX_VECTORS * p->k.lanes);
+    fit = fit < 1 ? 1 : fit < most ? fit : most;
+    fit *= p->col_workers;
+    const int64_t panels = tartan_i_ceil_div(p->slivers, fit);
+    return tartan_i_ceil_div(p->slivers, panels);
+}
+
+static void split_workers(spmm *p) {
+    const int64_t threads = p->context->threads;
+    p->row_workers = (int32_t)(p->grid_out < threads ? p->grid_out : threads);
+    p->col_workers = (int32_t)(threads / p->row_workers);
+    if (p->col_workers > p->slivers) p->col_workers = (int32_t)p->slivers;
+}
+
+/* Gets room for the greediest head. */
+static tartan_status get_memory(spmm *p, bool transposed) {
+    const int64_t heads = p->op->a->layout->shape.heads;
+    PASS(tartan_i_allocate(&p->slots, p->grid_in, sizeof *p->slots));
+    int64_t panel = 0, most = 0;
+    for (int64_t head = 0; head < heads; head++) {
+        take_head(p, head, transposed);
+        split_workers(p);
+        const int64_t slivers = slivers_per_panel(p);
+        int64_t bytes;
+        if (!tartan_i_multiply(packed_bytes(p), slivers, &bytes)) bytes = INT64_MAX;
+        if (bytes > panel) panel = bytes;
+        const int64_t own = tartan_i_ceil_div(slivers, p->col_workers);
+        if (own > most) most = own;
+    }
+    const int64_t block = p->block_elements * p->k.bytes;
+    const int64_t converted = !p->convert ? 0 : block > CONVERT_BYTES ? block : CONVERT_BYTES;
+    p->sums_bytes = most * p->out_block * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
+    p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + converted, 64) * 64;
+    PASS(tartan_i_allocate(&p->here, most * p->context->threads, sizeof *p->here));
+    PASS(tartan_i_allocate(&p->panel, panel, 1));
+    return tartan_i_allocate(&p->scratch, p->scratch_bytes, p->context->threads);
+}
+
+static void run_head(spmm *p) {
+    const int64_t each = slivers_per_panel(p);
+    for (int64_t number = 0; number < p->slivers; number += p->slivers_here) {
+        bool pack = false;
+        p->slivers_here = p->slivers - number < each ? p->slivers - number : each;
+        for (int64_t i = 0; i < p->slivers_here; i++) {
+            p->here[i] = sliver_of(p, number + i, i);
+            pack = pack || !p->here[i].in_place;
+        }
+        if (pack && p->used > 0) tartan_i_parallel(p->context, p->context->threads, pack_task, p);
+        tartan_i_parallel(p->context, p->row_workers * p->col_workers, compute_task, p);
+    }
+}
+
+tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op *op) {
+    if (tartan_i_array_elements(op->out) == 0) return TARTAN_OK;
+    const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
+    spmm p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
+    describe_a(&p, transposed);
+    tartan_status status = get_memory(&p, transposed);
+    for (int64_t head = 0; status == TARTAN_OK && head < op->a->layout->shape.heads; head++) {
+        take_head(&p, head, transposed);
+        split_workers(&p);
+        run_head(&p);
+    }
+    tartan_i_free(p.scratch);
+    tartan_i_free(p.panel);
+    tartan_i_free(p.here);
+    tartan_i_free(p.slots);
+    return status;
+}

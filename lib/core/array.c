@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors of dense operands: making, checking, DLPack.
+#include "core/dtype.h"
+#include "core/memory.h"
+
+#include <stdio.h>
+
+/* ---- dtypes ---- */
+
+static const struct {
+    const char *name;
+    int64_t bytes;
+} dtypes[] = {
+    [TARTAN_F64] = {"float64", 8},
+    [TARTAN_F32] = {"float32", 4},
+    [TARTAN_F16] = {"float16", 2},
+    [TARTAN_BF16] = {"bfloat16", 2},
+};
+
+static bool is_dtype(int32_t dtype) {
+    return dtype >= TARTAN_F64 && dtype <= TARTAN_BF16;
+}
+
+int64_t tartan_dtype_bytes(int32_t dtype) {
+    return is_dtype(dtype) ? dtypes[dtype].bytes : 0;
+}
+
+const char *tartan_dtype_name(int32_t dtype) {
+    return is_dtype(dtype) ? dtypes[dtype].name : NULL;
+}
+
+int32_t tartan_dtype_of(const char *name) {
+    for (int32_t dtype = TARTAN_F64; name != NULL && dtype <= TARTAN_BF16; dtype++) {
+        if (strcmp(name, dtypes[dtype].name) == 0) return dtype;
+    }
+    return 0;
+}
+
+/* ---- Checks ---- */
+
+static bool is_empty(const tartan_array *a) {
+    for (int32_t d = 0; d < a->ndim; d++) {
+        if (a->shape[d] == 0) return true;
+    }
+    return false;
+}
+
+// Offsets in elements of the first and the last element from `data`; false if they exceed int64. Both 0 if empty.
+static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *out_last) {
+    int64_t first = 0, last = 0, span;
+    *out_first = *out_last = 0;
+    if (is_empty(a)) return true;
+    for (int32_t d = 0; d < a->ndim; d++) {
+        if (__builtin_mul_overflow(a->shape[d] - 1, a->strides[d], &span)) return false;
+        if (__builtin_add_overflow(span < 0 ? first : last, span, span < 0 ? &first : &last)) return false;
+    }
+    *out_first = first;
+    *out_last = last;
+    return true;
+}
+
+// Whether elements can be counted and their bytes addressed.
+static bool is_addressable(const tartan_array *a) {
+    int64_t bytes = tartan_dtype_bytes(a->dtype), count = 1, first, last;
+    for (int32_t d = 0; d < a->ndim; d++) {
+        if (!tartan_i_multiply(count, a->shape[d] > 0 ? a->shape[d] : 1, &count)) return false;
+    }
+    if (!element_range(a, &first, &last)) return false;
+    if (__builtin_add_overflow(last, 1, &last)) return false;
+    if (__builtin_mul_overflow(first, bytes, &first) || __builtin_mul_overflow(last, bytes, &last)) return false;
+    // Only pointers below 2^63 exist, so int64 sums tell whether the address space is left.
+    int64_t base = (int64_t)(intptr_t)a->data;
+    return !__builtin_add_overflow(base, first, &first) && first >= 0 && !__builtin_add_overflow(base, last, &last);
+}
+
+// Whether no two elements can share a place: sorted by size, each stride steps over all that lies below.
+static bool is_disjoint(const tartan_array *a) {
+    uint64_t stride[TARTAN_MAX_NDIM], count[TARTAN_MAX_NDIM], below = 0;
+    int32_t n = 0;
+    for (int32_t d = 0; d < a->ndim; d++) {
+        if (a->shape[d] == 1) continue;
+        uint64_t size = a->strides[d] < 0 ? 0 - (uint64_t)a->strides[d] : (uint64_t)a->strides[d];
+        int32_t k = n++;
+        for (; k > 0 && stride[k - 1] > size; k--) stride[k] = stride[k - 1], count[k] = count[k - 1];
+        stride[k] = size, count[k] = (uint64_t)a->shape[d];
+    }
+    for (int32_t k = 0; k < n; k++) {
+        if (stride[k] <= below) return false;
+        below += (count[k] - 1) * stride[k]; // fits: the extent was checked before
+    }
+    return true;
+}
+
+tartan_status tartan_i_array_check_any(const char *function, const char *name, const tartan_array *array,
+                                       bool output) {
+    char text[TARTAN_I_SHAPE_TEXT];
+    CHECK_IN(function, array != NULL, HANDLE, "%s is NULL, expected an array", name);
+    CHECK_IN(function, array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM, ARGUMENT, "%s has ndim %d, expected 0 .. %d",
+                name, array->ndim, TARTAN_MAX_NDIM);
+    CHECK_IN(function, is_dtype(array->dtype), DTYPE, "%s has dtype %d, expected %d .. %d (a tartan_dtype)", name,
+                array->dtype, TARTAN_F64, TARTAN_BF16);
+    CHECK_IN(function, array->device_type == TARTAN_CPU || array->device_type == TARTAN_CUDA, UNSUPPORTED,
+                "%s is on device type %d, expected %d (CPU) or %d (CUDA)", name, array->device_type, TARTAN_CPU,
+                TARTAN_CUDA);
+    for (int32_t d = 0; d < array->ndim; d++) {
+        CHECK_IN(function, array->shape[d] >= 0, SHAPE, "%s has shape %s, expected no negative size", name,
+                    tartan_i_shape_text(array, text));
+    }
+    CHECK_IN(function, array->data != NULL || is_empty(array), HANDLE, "%s of shape %s has data NULL", name,
+                tartan_i_shape_text(array, text));
+    CHECK_IN(function, is_addressable(array), OVERFLOW, "%s of shape %s reaches beyond what can be addressed", name,
+                tartan_i_shape_text(array, text));
+    if (is_empty(array)) return TARTAN_OK;
+    CHECK_IN(function, (uintptr_t)array->data % (uintptr_t)tartan_dtype_bytes(array->dtype) == 0, ARGUMENT,
+                "%s has data at %p, expected an address aligned for %s", name, array->data,
+                tartan_dtype_name(array->dtype));
+    CHECK_IN(function, !output || is_disjoint(array), ARGUMENT,
+                "%s of shape %s has strides that put two elements in one place, expected an output without that",
+                name, tartan_i_shape_text(array, text));
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_array_check(const char *function, const char *name, const tartan_array *array,
+                                   bool output) {
+    PASS(tartan_i_array_check_any(function, name, array, output));
+    CHECK_IN(function, array->device_type == TARTAN_CPU, UNSUPPORTED,
+                "%s is on CUDA device %d, expected CPU memory here", name, array->device_id);
+    return TARTAN_OK;
+}
+
+void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end) {
+    *out_begin = *out_end = NULL;
+    int64_t first, last, bytes = tartan_dtype_bytes(array->dtype);
+    if (tartan_i_array_elements(array) == 0 || !element_range(array, &first, &last)) return;
+    *out_begin = (const char *)array->data + first * bytes;
+    *out_end = (const char *)array->data + (last + 1) * bytes;
+}
+
+bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b) {
+    const char *a_begin, *a_end, *b_begin, *b_end;
+    tartan_i_array_extent(a, &a_begin, &a_end);
+    tartan_i_array_extent(b, &b_begin, &b_end);
+    return (uintptr_t)a_begin < (uintptr_t)b_end && (uintptr_t)b_begin < (uintptr_t)a_end;
+}
+
+int64_t tartan_i_array_elements(const tartan_array *array) {
+    int64_t count = 1;
+    for (int32_t d = 0; d < array->ndim; d++) count *= array->shape[d];
+    return count;
+}
+
+const char *tartan_i_shape_text(const tartan_array *array, char text[TARTAN_I_SHAPE_TEXT]) {
+    int length = snprintf(text, TARTAN_I_SHAPE_TEXT, "[");
+    for (int32_t d = 0; d < array->ndim; d++) {
+        length += snprintf(text + length, (size_t)(TARTAN_I_SHAPE_TEXT - length), "%s%" PRId64, d ? ", " : "",
+                           array->shape[d]);
+    }
+    snprintf(text + length, (size_t)(TARTAN_I_SHAPE_TEXT - length), "]");
+    return text;
+}
+
+/* ---- Making ---- */
+
+// Row-major strides; false on overflow. Sizes of 0 count as 1, so that empty arrays have useful strides too.
+static bool set_contiguous(tartan_array *a) {
+    int64_t stride = 1;
+    for (int32_t d = a->ndim - 1; d >= 0; d--) {
+        a->strides[d] = stride;
+        if (!tartan_i_multiply(stride, a->shape[d] > 0 ? a->shape[d] : 1, &stride)) return false;
+    }
+    return true;
+}
+
+static tartan_status make(const char *function, const char *name, tartan_array *made, const int64_t *shape,
+                          const int64_t *strides) {
+    CHECK_IN(function, made->ndim == 0 || shape != NULL, HANDLE, "shape is NULL, expected %d sizes", made->ndim);
+    for (int32_t d = 0; d < made->ndim; d++) {
+        made->shape[d] = shape[d];
+        made->strides[d] = strides != NULL ? strides[d] : 0;
+    }
+    // An overflow in the strides is found by the check too: the count of elements has then overflowed.
+    if (strides == NULL) set_contiguous(made);
+    return tartan_i_array_check_any(function, name, made, false);
+}
+
+tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
+                                const int64_t *strides, tartan_array *out) {
+    CHECK(out != NULL, HANDLE, "out is NULL, expected a place for the result");
+    CHECK(ndim >= 0 && ndim <= TARTAN_MAX_NDIM, ARGUMENT, "ndim is %d, expected 0 .. %d", ndim, TARTAN_MAX_NDIM);
+    tartan_array made = {.data = data, .dtype = dtype, .device_type = TARTAN_CPU, .ndim = ndim};
+    PASS(make(__func__, "the array", &made, shape, strides));
+    *out = made;
+    return TARTAN_OK;
+}
+
+/* ---- DLPack: its stable structures, declared here so that no header of it is needed ---- */
+
+struct DLTensor {
+    void *data;
+    struct {
+        int32_t type, id;
+    } device;
+    int32_t ndim;
+    struct {
+        uint8_t code, bits;
+        uint16_t lanes;
+    } dtype;
+    int64_t *shape;
+    int64_t *strides; /* NULL: row-major */
+    uint64_t byte_offset;
+};
+enum { DL_FLOAT = 2, DL_BFLOAT = 4, DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
+
+static int32_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
+    if (code == DL_BFLOAT && bits == 16) return TARTAN_BF16;
+    if (code != DL_FLOAT) return 0;
+    return bits == 64 ? TARTAN_F64 : bits == 32 ? TARTAN_F32 : bits == 16 ? TARTAN_F16 : 0;
+}
+
+tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_array *out) {
+    CHECK(tensor != NULL, HANDLE, "tensor is NULL, expected a DLTensor");
+    CHECK(out != NULL, HANDLE, "out is NULL, expected a place for the result");
+    int32_t dtype = dtype_of_dlpack(tensor->dtype.code, tensor->dtype.bits);
+    CHECK(dtype != 0 && tensor->dtype.lanes == 1, DTYPE,
+          "tensor has DLPack type code %d, %d bits, %d lanes, expected float of 64, 32 or 16 or bfloat of 16 bits, 1 lane",
+          tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
+    CHECK(tensor->ndim >= 0 && tensor->ndim <= TARTAN_MAX_NDIM, SHAPE, "tensor has ndim %d, expected 0 .. %d",
+          tensor->ndim, TARTAN_MAX_NDIM);
+    // Pinned host memory is CPU memory for us.
+    int32_t device = tensor->device.type == DL_CUDA_HOST ? DL_CPU : tensor->device.type;
+    tartan_array made = {.dtype = dtype, .device_type = device, .ndim = tensor->ndim};
+    made.device_id = device == DL_CPU ? 0 : tensor->device.id;
+    if (tensor->data != NULL) made.data = (void *)((uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset);
+    PASS(make(__func__, "tensor", &made, tensor->shape, tensor->strides));
+    *out = made;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_tensor) {
+    CHECK(out_tensor != NULL, HANDLE, "out_tensor is NULL, expected a place for the result");
+    CHECK(array == NULL || (array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM), SHAPE,
+          "array has ndim %d, expected 0 .. %d", array->ndim, TARTAN_MAX_NDIM);
+    PASS(tartan_i_array_check_any(__func__, "array", array, false));
+    *out_tensor = (struct DLTensor){.data = array->data, .ndim = array->ndim};
+    out_tensor->device.type = array->device_type;
+    out_tensor->device.id = array->device_id;
+    out_tensor->dtype.code = array->dtype == TARTAN_BF16 ? DL_BFLOAT : DL_FLOAT;
+    out_tensor->dtype.bits = (uint8_t)(8 * tartan_dtype_bytes(array->dtype));
+    out_tensor->dtype.lanes = 1;
+    out_tensor->shape = array->shape;
+    out_tensor->strides = array->strides;
+    return TARTAN_OK;
+}

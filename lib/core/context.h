@@ -5,8 +5,6 @@
 #include "core/status.h"
 #include "tartan/context.h"
 
-#include <stdatomic.h>
-
 struct tartan_backend;
 
 struct tartan_context {

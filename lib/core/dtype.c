@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads, stores and copies between the element types.
+#include "core/dtype.h"
+
+double tartan_i_load(const void *data, int32_t dtype, int64_t i) {
+    switch (dtype) {
+    case TARTAN_F64: return ((const double *)data)[i];
+    case TARTAN_F32: return ((const float *)data)[i];
+    case TARTAN_F16: return tartan_i_f32_of_f16(((const tartan_i_half *)data)[i]);
+    default: return tartan_i_f32_of_bf16(((const tartan_i_bfloat *)data)[i]);
+    }
+}
+
+void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
+    switch (dtype) {
+    case TARTAN_F64: ((double *)data)[i] = value; break;
+    case TARTAN_F32: ((float *)data)[i] = (float)value; break;
+    case TARTAN_F16: ((tartan_i_half *)data)[i] = tartan_i_f16_of_f64(value); break;
+    default: ((tartan_i_bfloat *)data)[i] = tartan_i_bf16_of_f64(value); break;
+    }
+}
+
+// The loops with unit strides are separate so that the compiler makes vector code of them. Where the rows are the
+// contiguous side of both places, the sides change roles.
+#define DEFINE_TILE_COPY(name, to_type, from_type, CONVERT)                                                  \
+    static void name(void *to_data, int64_t tr, int64_t tc, const void *from_data, int64_t fr, int64_t fc,   \
+                     int64_t rows, int64_t cols) {                                                           \
+        if (cols == 1 || (tr == 1 && fr == 1 && !(tc == 1 && fc == 1))) {                                    \
+            int64_t swap;                                                                                    \
+            swap = tr, tr = tc, tc = swap;                                                                   \
+            swap = fr, fr = fc, fc = swap;                                                                   \
+            swap = rows, rows = cols, cols = swap;                                                           \
+        }                                                                                                    \
+        for (int64_t r = 0; r < rows; r++) {                                                                 \
+            to_type *restrict to = (to_type *)to_data + r * tr;                                              \
+            const from_type *restrict from = (const from_type *)from_data + r * fr;                          \
+            if (tc == 1 && fc == 1) {                                                                        \
+                for (int64_t c = 0; c < cols; c++) to[c] = (to_type)CONVERT(from[c]);                        \
+            } else {                                                                                         \
+                for (int64_t c = 0; c < cols; c++) to[c * tc] = (to_type)CONVERT(from[c * fc]);              \
+            }                                                                                                \
+        }                                                                                                    \
+    }
+
+// Equal dtypes copy bits, so that NaNs keep theirs.
+#define AS_IS(x) (x)
+#define F16_OF_BF16(x) tartan_i_f16_of_f32(tartan_i_f32_of_bf16(x))
+#define BF16_OF_F16(x) tartan_i_bf16_of_f32(tartan_i_f32_of_f16(x))
+DEFINE_TILE_COPY(copy_64, uint64_t, uint64_t, AS_IS)
+DEFINE_TILE_COPY(copy_32, uint32_t, uint32_t, AS_IS)
+DEFINE_TILE_COPY(copy_16, uint16_t, uint16_t, AS_IS)
+DEFINE_TILE_COPY(f64_of_f32, double, float, AS_IS)
+DEFINE_TILE_COPY(f64_of_f16, double, tartan_i_half, tartan_i_f32_of_f16)
+DEFINE_TILE_COPY(f64_of_bf16, double, tartan_i_bfloat, tartan_i_f32_of_bf16)
+DEFINE_TILE_COPY(f32_of_f64, float, double, AS_IS)
+DEFINE_TILE_COPY(f32_of_f16, float, tartan_i_half, tartan_i_f32_of_f16)
+DEFINE_TILE_COPY(f32_of_bf16, float, tartan_i_bfloat, tartan_i_f32_of_bf16)
+DEFINE_TILE_COPY(f16_of_f64, tartan_i_half, double, tartan_i_f16_of_f64)
+DEFINE_TILE_COPY(f16_of_f32, tartan_i_half, float, tartan_i_f16_of_f32)
+DEFINE_TILE_COPY(f16_of_bf16, tartan_i_half, tartan_i_bfloat, F16_OF_BF16)
+DEFINE_TILE_COPY(bf16_of_f64, tartan_i_bfloat, double, tartan_i_bf16_of_f64)
+DEFINE_TILE_COPY(bf16_of_f32, tartan_i_bfloat, float, tartan_i_bf16_of_f32)
+DEFINE_TILE_COPY(bf16_of_f16, tartan_i_bfloat, tartan_i_half, BF16_OF_F16)
+
+tartan_i_tile_copy tartan_i_tile_copier(int32_t to_dtype, int32_t from_dtype) {
+    static const tartan_i_tile_copy copiers[4][4] = {
+        {copy_64, f64_of_f32, f64_of_f16, f64_of_bf16},
+        {f32_of_f64, copy_32, f32_of_f16, f32_of_bf16},
+        {f16_of_f64, f16_of_f32, copy_16, f16_of_bf16},
+        {bf16_of_f64, bf16_of_f32, bf16_of_f16, copy_16},
+    };
+    return copiers[to_dtype - TARTAN_F64][from_dtype - TARTAN_F64];
+}

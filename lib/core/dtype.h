@@ -25,12 +25,55 @@ static inline tartan_i_bfloat tartan_i_bf16_of_f32(float value) {
     return (tartan_i_bfloat)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-float tartan_i_f32_of_f16(tartan_i_half x);
-tartan_i_half tartan_i_f16_of_f32(float value);
+static inline uint32_t tartan_i_bits_of_f32(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float tartan_i_f32_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* The halves convert without branches, so that loops over them become vector code. In [0.5, 1) an f32 counts
+ * units of 2^-24, the unit of subnormal halves: adding or taking away 0.5 converts these, rounding included. */
+static inline float tartan_i_f32_of_f16(tartan_i_half x) {
+    uint32_t sign = (uint32_t)(x & 0x8000u) << 16, size = x & 0x7fffu;
+    uint32_t normal = (size << 13) + 0x38000000u; /* exponent bias 15 -> 127 */
+    uint32_t special = (size << 13) + 0x70000000u + (size > 0x7c00u ? 0x400000u & ~(size << 13) : 0);
+    uint32_t tiny = tartan_i_bits_of_f32(tartan_i_f32_of_bits(0x3f000000u | size) - 0.5f);
+    uint32_t bits = size < 0x400u ? tiny : normal;
+    return tartan_i_f32_of_bits(sign | (size < 0x7c00u ? bits : special));
+}
+
+static inline tartan_i_half tartan_i_f16_of_f32(float value) {
+    uint32_t bits = tartan_i_bits_of_f32(value), size = bits & 0x7fffffffu;
+    uint32_t sign = (bits >> 16) & 0x8000u;
+    uint32_t normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1)) >> 13;
+    uint32_t tiny = tartan_i_bits_of_f32(tartan_i_f32_of_bits(size) + 0.5f) - 0x3f000000u;
+    uint32_t special = size > 0x7f800000u ? 0x7e00u | ((size >> 13) & 0x3ffu) : 0x7c00u;
+    uint32_t half = size < 0x38800000u ? tiny : normal;
+    return (tartan_i_half)(sign | (size < 0x477ff000u ? half : special)); /* 65520 and more: infinity */
+}
+
+/* An f64 as f32, rounded to odd: any further rounding to at most 22 bits is as if made from the f64. */
+static inline float tartan_i_f32_odd_of_f64(double value) {
+    float near = (float)value;
+    uint32_t bits = tartan_i_bits_of_f32(near);
+    double back = (double)near < 0 ? -(double)near : (double)near, size = value < 0 ? -value : value;
+    uint32_t step = back < size ? 1u : back > size ? 0xffffffffu : 0; /* 0 for NaN */
+    return tartan_i_f32_of_bits((bits & 1) ? bits : bits + step);
+}
 
 /* One rounding from f64 to 16 bits. */
-tartan_i_half tartan_i_f16_of_f64(double value);
-tartan_i_bfloat tartan_i_bf16_of_f64(double value);
+static inline tartan_i_half tartan_i_f16_of_f64(double value) {
+    return tartan_i_f16_of_f32(tartan_i_f32_odd_of_f64(value));
+}
+static inline tartan_i_bfloat tartan_i_bf16_of_f64(double value) {
+    return tartan_i_bf16_of_f32(tartan_i_f32_odd_of_f64(value));
+}
 
 /* Element `i` of an array of `dtype` as f64, and back. For slow paths. */
 double tartan_i_load(const void *data, int32_t dtype, int64_t i);
@@ -41,11 +84,28 @@ static inline int32_t tartan_i_sum_dtype(int32_t dtype) {
     return dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
 }
 
-/* Checks that `array`, the argument `name` of `function`, is a sound descriptor of CPU memory: dtype, ndim, shape >= 0,
- * data not NULL unless empty, extent addressable. Writable outputs (`output`) may not have two elements in
- * one place. */
+/* Copies rows x cols elements between two strided places, converting; strides in elements. The places must
+ * not overlap. tartan_i_tile_copier picks the function for a pair of known dtypes. */
+typedef void (*tartan_i_tile_copy)(void *to, int64_t to_row_stride, int64_t to_col_stride, const void *from,
+                                   int64_t from_row_stride, int64_t from_col_stride, int64_t rows,
+                                   int64_t cols);
+tartan_i_tile_copy tartan_i_tile_copier(int32_t to_dtype, int32_t from_dtype);
+
+/* The address of element `offset` from `data`. */
+static inline void *tartan_i_at(const void *data, int32_t dtype, int64_t offset) {
+    return (char *)data + offset * tartan_dtype_bytes(dtype);
+}
+
+/* Checks that `array`, the argument `name` of `function`, is a sound descriptor of CPU memory: dtype, ndim,
+ * shape >= 0, data aligned and not NULL unless empty, extent addressable. Writable outputs (`output`) may not
+ * have two elements in one place: refused unless the strides, sorted, each step over all that lies below.
+ * Errors: HANDLE (NULL), ARGUMENT (ndim, alignment, places), DTYPE, SHAPE, OVERFLOW, UNSUPPORTED (device). */
 tartan_status tartan_i_array_check(const char *function, const char *name, const tartan_array *array,
                                    bool output);
+
+/* The same for memory of any device that we know. */
+tartan_status tartan_i_array_check_any(const char *function, const char *name, const tartan_array *array,
+                                       bool output);
 
 /* First and last byte (exclusive) that the array touches; both NULL for an empty one. */
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end);

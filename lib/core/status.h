@@ -21,6 +21,12 @@ tartan_status tartan_i_fail(tartan_status status, const char *function, const ch
         if (!(condition)) FAIL(code, __VA_ARGS__);                                                           \
     } while (0)
 
+/* CHECK in the name of the public function `function`, for the helpers of it. */
+#define CHECK_IN(function, condition, code, ...)                                                             \
+    do {                                                                                                     \
+        if (!(condition)) return tartan_i_fail(TARTAN_ERR_##code, (function), __VA_ARGS__);                  \
+    } while (0)
+
 /* CHECK_OUT(out) refuses a NULL out-pointer and clears what it points to. */
 #define CHECK_OUT(out)                                                                                       \
     do {                                                                                                     \

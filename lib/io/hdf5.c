@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Opening a file and reading one object. hdf5_check.c has the parts that look before they believe. */
+#include "io/hdf5_check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Opening ---- */
+
+static tartan_status check_root(const char *function, tartan_i_reader *reader) {
+    tartan_i_call call = tartan_i_call_for(function, reader, 0, NULL);
+    tartan_status status;
+    char *schema = NULL, *version = NULL;
+    TRY(tartan_i_read_text(&call, reader->file, "tartan_schema", &schema));
+    if (schema == NULL || strcmp(schema, TARTAN_I_SCHEMA) != 0) {
+        status = schema == NULL ? REFUSE(&call, "is HDF5, but not one of Tartan's files: it has no attribute "
+                                                "tartan_schema")
+                                : REFUSE(&call, "tartan_schema is \"%.32s\", expected \"%s\"", schema,
+                                         TARTAN_I_SCHEMA);
+        goto fail;
+    }
+    TRY(tartan_i_read_text(&call, reader->file, "tartan_schema_version", &version));
+    status = tartan_i_schema_check_version(function, reader->path, version == NULL ? "" : version);
+fail:
+    tartan_i_free(schema);
+    tartan_i_free(version);
+    return status;
+}
+
+static void close_reader(tartan_i_reader *reader) {
+    if (reader->file > 0) H5Fclose(reader->file);
+    tartan_i_disk_release(reader->disk);
+    tartan_i_free(reader);
+}
+
+tartan_status tartan_i_reader_open(const char *function, const char *path, int fd, tartan_i_reader **out) {
+    tartan_i_reader *reader;
+    int64_t size = (int64_t)strlen(path) + 1;
+    PASS(tartan_i_allocate_zeroed(&reader, (int64_t)sizeof *reader + size, 1));
+    memcpy(reader->path, path, (size_t)size);
+    reader->fd = fd;
+    tartan_i_quiet quiet = tartan_i_hdf5_enter();
+    tartan_status status = tartan_i_disk_open(function, path, fd, false, &reader->disk, &reader->file);
+    if (status == TARTAN_OK) status = check_root(function, reader);
+    if (status != TARTAN_OK)
+        close_reader(reader);
+    else
+        *out = reader;
+    tartan_i_hdf5_leave(quiet);
+    return status;
+}
+
+void tartan_i_reader_free(tartan_i_reader *reader) {
+    if (reader == NULL) return;
+    tartan_i_quiet quiet = tartan_i_hdf5_enter();
+    int fd = reader->fd;
+    close_reader(reader);
+    tartan_i_hdf5_leave(quiet);
+    close(fd);
+}
+
+/* The group of an object; NOT_FOUND never: names come from the listing. */
+static tartan_status open_object(tartan_i_call *call, tartan_i_reader *reader, int32_t kind, const char *name,
+                                 hid_t *out) {
+    hid_t parent = -1;
+    *out = -1;
+    tartan_status status = tartan_i_open_child(call, reader->file, tartan_i_group_of(kind), H5I_GROUP, &parent);
+    if (status == TARTAN_OK) status = tartan_i_open_child(call, parent, name, H5I_GROUP, out);
+    tartan_i_hdf5_close(parent);
+    return status;
+}
+
+/* ---- One object ---- */
+
+/* Reads a list of integers; *out->data is freed by the caller. */
+static tartan_status read_list(tartan_i_call *call, hid_t object, const char *name, int64_t count,
+                               tartan_i_integers *out) {
+    void *data = NULL;
+    *out = (tartan_i_integers){0};
+    tartan_i_dataset list = {.id = -1};
+    tartan_status status;
+    TRY(tartan_i_open_dataset(call, object, name, 1, &list));
+    TRY(tartan_i_check_integers(call, &list, out));
+    if (count >= 0 && list.dims[0] != count) {
+        status = REFUSE(call, "%s has %" PRId64 " entries, expected %" PRId64, name, list.dims[0], count);
+        goto fail;
+    }
+    TRY(tartan_i_allocate(&data, list.dims[0], out->bytes));
+    TRY(tartan_i_read_dataset(call, &list, data));
+    out->data = data;
+    out->count = list.dims[0];
+    data = NULL;
+fail:
+    tartan_i_close_dataset(&list);
+    tartan_i_free(data);
+    return status;
+}
+
+static tartan_status read_frame(tartan_i_call *call, hid_t object, tartan_shape *shape, int64_t grid[2]) {
+    int64_t size[2], block[2], said[2], heads = 1;
+    PASS(tartan_i_read_integers(call, object, "shape", 2, false, size));
+    PASS(tartan_i_read_integers(call, object, "block_shape", 2, false, block));
+    PASS(tartan_i_read_integers(call, object, "heads", 1, true, &heads));
+    *shape = (tartan_shape){size[0], size[1], block[0], block[1], heads};
+    if (tartan_i_shape_check(call->function, shape, &grid[0], &grid[1]) != TARTAN_OK)
+        return REFUSE(call,
+                      "its frame is not allowed: shape [%" PRId64 ", %" PRId64 "], block_shape [%" PRId64
+                      ", %" PRId64 "], heads %" PRId64,
+                      size[0], size[1], block[0], block[1], heads);
+    memcpy(said, grid, sizeof said);
+    PASS(tartan_i_read_integers(call, object, "grid", 2, true, said));
+    if (said[0] != grid[0] || said[1] != grid[1])
+        return REFUSE(call,
+                      "grid is [%" PRId64 ", %" PRId64 "], but shape and block_shape make [%" PRId64
+                      ", %" PRId64 "]",
+                      said[0], said[1], grid[0], grid[1]);
+    return TARTAN_OK;
+}
+
+static tartan_status read_layout(tartan_i_call *call, hid_t object, tartan_layout **out) {
+    tartan_status status;
+    tartan_layout *layout = NULL;
+    tartan_i_integers pointers = {0}, indices = {0};
+    char *recipe = NULL, said[TARTAN_I_IDENTITY_CHARS + 1] = "";
+    tartan_shape shape;
+    int64_t grid[2];
+    TRY(read_frame(call, object, &shape, grid));
+    TRY(tartan_i_read_text(call, object, "recipe", &recipe));
+    TRY(tartan_i_read_identity(call, object, said));
+    TRY(read_list(call, object, tartan_i_pointers_name(shape.heads), shape.heads * grid[0] + 1, &pointers));
+    TRY(read_list(call, object, tartan_i_indices_name(shape.heads), -1, &indices));
+    TRY(tartan_i_layout_begin(&shape, indices.count, &layout));
+    TRY(tartan_i_schema_take_lists(call->function, call->where, &pointers, &indices, layout));
+    TRY(tartan_i_layout_finish(layout));
+    if (said[0] != '\0' && strcmp(said, layout->identity) != 0) {
+        status = REFUSE(call, "its index sets have the identity %s, the file says %s", layout->identity, said);
+        goto fail;
+    }
+    if (recipe != NULL && recipe[0] != '\0') TRY(tartan_i_layout_set_recipe(layout, recipe));
+    *out = layout;
+    layout = NULL;
+fail:
+    tartan_layout_free(layout);
+    tartan_i_free((void *)pointers.data);
+    tartan_i_free((void *)indices.data);
+    tartan_i_free(recipe);
+    return status;
+}
+
+static tartan_status read_matrix(tartan_i_call *call, hid_t object, hid_t layouts, const char *layout_name,
+                                 tartan_layout *layout, tartan_matrix **out) {
+    tartan_status status;
+    tartan_matrix *matrix = NULL;
+    tartan_i_dataset blocks = {.id = -1};
+    int32_t dtype, order;
+    int64_t rows = layout->shape.block_rows, cols = layout->shape.block_cols;
+    TRY(tartan_i_check_links(call, object, layouts, layout_name, layout->shape.heads));
+    TRY(tartan_i_open_dataset(call, object, "blocks", 3, &blocks));
+    TRY(tartan_i_check_values(call, object, &blocks, &dtype, &order));
+    const int64_t dims[3] = {layout->blocks, order == TARTAN_ROW_MAJOR ? rows : cols,
+                             order == TARTAN_ROW_MAJOR ? cols : rows};
+    if (memcmp(dims, blocks.dims, sizeof dims) != 0) {
+        status = REFUSE(call,
+                        "blocks has shape [%" PRId64 ", %" PRId64 ", %" PRId64 "], expected [%" PRId64
+                        ", %" PRId64 ", %" PRId64 "] (block_order \"%s\")",
+                        blocks.dims[0], blocks.dims[1], blocks.dims[2], dims[0], dims[1], dims[2],
+                        tartan_i_order_name(order));
+        goto fail;
+    }
+    TRY(tartan_i_matrix_new(layout, dtype, order, &matrix));
+    TRY(tartan_i_read_dataset(call, &blocks, matrix->values));
+    if (tartan_i_layout_is_ragged(layout))
+        tartan_i_padding_clear(layout, dtype, order, 0, layout->blocks, matrix->values);
+    *out = matrix;
+    matrix = NULL;
+fail:
+    tartan_i_close_dataset(&blocks);
+    tartan_matrix_free(matrix);
+    return status;
+}
+
+tartan_status tartan_i_reader_layout(const char *function, tartan_i_reader *reader, const char *name,
+                                     tartan_layout **out) {
+    tartan_i_call call = tartan_i_call_for(function, reader, TARTAN_KIND_LAYOUT, name);
+    hid_t object;
+    tartan_i_quiet quiet = tartan_i_hdf5_enter();
+    tartan_status status = open_object(&call, reader, TARTAN_KIND_LAYOUT, name, &object);
+    if (status == TARTAN_OK) status = read_layout(&call, object, out);
+    tartan_i_hdf5_close(object);
+    tartan_i_hdf5_leave(quiet);
+    return status;
+}
+
+tartan_status tartan_i_reader_matrix(const char *function, tartan_i_reader *reader, const char *name,
+                                     const char *layout_name, tartan_layout *layout, tartan_matrix **out) {
+    tartan_i_call call = tartan_i_call_for(function, reader, TARTAN_KIND_MATRIX, name);
+    hid_t object, layouts = -1;
+    tartan_i_quiet quiet = tartan_i_hdf5_enter();
+    tartan_status status = open_object(&call, reader, TARTAN_KIND_MATRIX, name, &object);
+    if (status == TARTAN_OK)
+        status = open_object(&call, reader, TARTAN_KIND_LAYOUT, layout_name, &layouts);
+    if (status == TARTAN_OK) status = read_matrix(&call, object, layouts, layout_name, layout, out);
+    tartan_i_hdf5_close(layouts);
+    tartan_i_hdf5_close(object);
+    tartan_i_hdf5_leave(quiet);
+    return status;
+}
+
+static tartan_status read_gates(tartan_i_call *call, hid_t object, int64_t count, double **out) {
+    tartan_status status;
+    tartan_i_dataset gates = {.id = -1};
+    double *data = NULL;
+    TRY(tartan_i_open_dataset(call, object, "gates", 1, &gates));
+    TRY(tartan_i_check_f64(call, &gates));
+    if (gates.dims[0] != count) {
+        status = REFUSE(call, "gates has %" PRId64 " entries, expected %" PRId64 " (one a block)",
+                        gates.dims[0], count);
+        goto fail;
+    }
+    NEW(data, count);
+    TRY(tartan_i_read_dataset(call, &gates, data));
+    *out = data;
+    data = NULL;
+fail:
+    tartan_i_close_dataset(&gates);
+    tartan_i_free(data);
+    return status;
+}
+
+tartan_status tartan_i_reader_gates(const char *function, tartan_i_reader *reader, const char *name,
+                                    int64_t count, double **out) {
+    tartan_i_call call = tartan_i_call_for(function, reader, TARTAN_KIND_MATRIX, name);
+    hid_t object;
+    tartan_i_quiet quiet = tartan_i_hdf5_enter();
+    tartan_status status = open_object(&call, reader, TARTAN_KIND_MATRIX, name, &object);
+    if (status == TARTAN_OK) status = read_gates(&call, object, count, out);
+    tartan_i_hdf5_close(object);
+    tartan_i_hdf5_leave(quiet);
+    return status;
+}
+
+tartan_status tartan_i_reader_metadata(const char *function, tartan_i_reader *reader, int32_t kind,
+                                       const char *name, char **out) {
+    tartan_i_call call = tartan_i_call_for(function, reader, kind, name);
+    hid_t object;
+    tartan_i_quiet quiet = tartan_i_hdf5_enter();
+    tartan_status status = open_object(&call, reader, kind, name, &object);
+    if (status == TARTAN_OK) status = tartan_i_read_text(&call, object, "metadata", out);
+    tartan_i_hdf5_close(object);
+    tartan_i_hdf5_leave(quiet);
+    return status;
+}

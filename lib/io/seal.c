@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/seal.h"
+
+#include "core/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL /* the size of its state is then that of the code that uses it */
+#include <xxhash.h>
+
+enum { MAGIC_BYTES = 16, HASH_AT = 32, HASH_BYTES = 16, BUFFER_BYTES = 1 << 20, ATTEMPTS = 100 };
+
+/* A high first byte, line ends of both kinds and the end-of-file mark show transfers that change text. */
+static const unsigned char magic[MAGIC_BYTES] = {0x89, 'T',  'A',  'R',  'T',  'A', 'N', '\r',
+                                                 '\n', 0x1a, '\n', 's',  'e',  'a', 'l', 0};
+static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+
+#define FAIL_AS(function, code, ...) return tartan_i_fail(TARTAN_ERR_##code, function, __VA_ARGS__)
+
+/* ---- The disk ---- */
+
+static atomic_llong asked;
+static atomic_llong fail_at = -1;
+
+void tartan_i_disk_fail_at(int64_t n) {
+    atomic_store(&asked, 0);
+    atomic_store(&fail_at, n);
+}
+
+int64_t tartan_i_disk_asked(void) {
+    return atomic_load(&asked);
+}
+
+static bool doomed(int error) {
+    if (atomic_fetch_add_explicit(&asked, 1, memory_order_relaxed) != atomic_load(&fail_at)) return false;
+    errno = error;
+    return true;
+}
+
+bool tartan_i_disk_read(int fd, void *bytes, int64_t size, int64_t offset) {
+    char *at = bytes;
+    while (size > 0) {
+        ssize_t n = pread(fd, at, size < BUFFER_BYTES ? (size_t)size : BUFFER_BYTES, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n == 0) errno = 0;
+        if (n <= 0) return false;
+        at += n, size -= n, offset += n;
+    }
+    return true;
+}
+
+bool tartan_i_disk_write(int fd, const void *bytes, int64_t size, int64_t offset) {
+    if (doomed(ENOSPC)) return false;
+    const char *at = bytes;
+    while (size > 0) {
+        ssize_t n = pwrite(fd, at, size < BUFFER_BYTES ? (size_t)size : BUFFER_BYTES, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        at += n, size -= n, offset += n;
+    }
+    return true;
+}
+
+bool tartan_i_disk_truncate(int fd, int64_t size) {
+    return !doomed(ENOSPC) && ftruncate(fd, (off_t)size) == 0;
+}
+
+static bool synchronise(int fd) {
+    return !doomed(EIO) && fsync(fd) == 0;
+}
+
+/* ---- The seal ---- */
+
+static uint64_t load_little(const unsigned char *bytes, int count) {
+    uint64_t value = 0;
+    for (int i = 0; i < count; i++) value |= (uint64_t)bytes[i] << 8 * i;
+    return value;
+}
+
+static void store_little(unsigned char *bytes, int count, uint64_t value) {
+    for (int i = 0; i < count; i++) bytes[i] = (unsigned char)(value >> 8 * i);
+}
+
+/* The hash of everything after the user block of a file of `length` bytes. */
+static tartan_status hash_file(const char *function, const char *path, int fd, int64_t length,
+                               unsigned char out_hash[HASH_BYTES]) {
+    unsigned char *buffer;
+    PASS(tartan_i_allocate(&buffer, BUFFER_BYTES, 1));
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    XXH3_128bits_reset(&state);
+    for (int64_t at = TARTAN_I_SEAL_BYTES; at < length; at += BUFFER_BYTES) {
+        int64_t size = length - at < BUFFER_BYTES ? length - at : BUFFER_BYTES;
+        if (!tartan_i_disk_read(fd, buffer, size, at)) {
+            int error = errno;
+            tartan_i_free(buffer);
+            FAIL_AS(function, FILE, "%s: cannot be read: %s", path,
+                    error ? strerror(error) : "it became shorter meanwhile");
+        }
+        XXH3_128bits_update(&state, buffer, (size_t)size);
+    }
+    tartan_i_free(buffer);
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
+    memcpy(out_hash, canonical.digest, HASH_BYTES);
+    return TARTAN_OK;
+}
+
+static void make_seal(unsigned char seal[TARTAN_I_SEAL_BYTES], int64_t length,
+                      const unsigned char hash[HASH_BYTES]) {
+    memset(seal, 0, TARTAN_I_SEAL_BYTES);
+    memcpy(seal, magic, MAGIC_BYTES);
+    store_little(seal + 16, 4, TARTAN_I_SEAL_VERSION);
+    store_little(seal + 20, 4, TARTAN_I_SEAL_BYTES);
+    store_little(seal + 24, 8, (uint64_t)length);
+    memcpy(seal + HASH_AT, hash, HASH_BYTES);
+}
+
+static tartan_status verify_seal(const char *function, const char *path, int fd, int64_t length,
+                                 const unsigned char seal[TARTAN_I_SEAL_BYTES]) {
+    uint64_t version = load_little(seal + 16, 4), sealed_length = load_little(seal + 24, 8);
+    if (version > TARTAN_I_SEAL_VERSION)
+        FAIL_AS(function, VERSION, "%s: its seal is of version %" PRIu64 ", this library knows version %d",
+                path, version, TARTAN_I_SEAL_VERSION);
+    if (sealed_length != (uint64_t)length)
+        FAIL_AS(function, FORMAT, "%s: %s: it has %" PRId64 " bytes, its seal says %" PRIu64, path,
+                (uint64_t)length < sealed_length ? "truncated" : "damaged", length, sealed_length);
+    unsigned char hash[HASH_BYTES], expected[TARTAN_I_SEAL_BYTES];
+    PASS(hash_file(function, path, fd, length, hash));
+    if (memcmp(seal + HASH_AT, hash, HASH_BYTES) != 0)
+        FAIL_AS(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
+    make_seal(expected, length, hash);
+    if (memcmp(seal, expected, TARTAN_I_SEAL_BYTES) != 0)
+        FAIL_AS(function, FORMAT, "%s: damaged: its seal has bytes that do not belong there", path);
+    return TARTAN_OK;
+}
+
+/* Looks at the first bytes of an open regular file. */
+static tartan_status inspect(const char *function, const char *path, int fd, int64_t length,
+                             bool *out_sealed) {
+    unsigned char head[TARTAN_I_SEAL_BYTES + sizeof hdf5_signature] = {0};
+    int64_t have = length < (int64_t)sizeof head ? length : (int64_t)sizeof head;
+    if (!tartan_i_disk_read(fd, head, have, 0))
+        FAIL_AS(function, FILE, "%s: cannot be read: %s", path,
+                errno ? strerror(errno) : "it became shorter meanwhile");
+    if (length == 0) FAIL_AS(function, FORMAT, "%s: is empty (0 bytes)", path);
+    *out_sealed = false;
+    if (memcmp(head, hdf5_signature, sizeof hdf5_signature) == 0) return TARTAN_OK;
+    if (memcmp(head, magic, MAGIC_BYTES) == 0) {
+        if (have < (int64_t)sizeof head)
+            FAIL_AS(function, FORMAT, "%s: truncated: %" PRId64 " bytes are left", path, length);
+        *out_sealed = true;
+        return verify_seal(function, path, fd, length, head);
+    }
+    /* Trusting such a file would make one damaged byte in the magic switch the seal off. */
+    if (memcmp(head + TARTAN_I_SEAL_BYTES, hdf5_signature, sizeof hdf5_signature) == 0)
+        FAIL_AS(function, FORMAT, "%s: damaged, or not one of Tartan's: its user block is not a seal", path);
+    FAIL_AS(function, FORMAT, "%s: is not an HDF5 file", path);
+}
+
+tartan_status tartan_i_seal_open(const char *function, const char *path, int *out_fd, bool *out_sealed) {
+    /* O_NONBLOCK: a FIFO is refused below instead of waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat about;
+    if (fd < 0) FAIL_AS(function, FILE, "%s: cannot be opened: %s", path, strerror(errno));
+    tartan_status status = TARTAN_OK;
+    if (fstat(fd, &about) != 0)
+        status = tartan_i_fail(TARTAN_ERR_FILE, function, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(about.st_mode))
+        status = tartan_i_fail(TARTAN_ERR_FILE, function, "%s: is %s, expected a file", path,
+                               S_ISDIR(about.st_mode) ? "a directory" : "a device or a pipe");
+    else
+        status = inspect(function, path, fd, about.st_size, out_sealed);
+    if (status != TARTAN_OK)
+        close(fd);
+    else
+        *out_fd = fd;
+    return status;
+}
+
+/* ---- The temporary file ---- */
+
+static tartan_status copy_text(const char *text, char **out) {
+    int64_t size = (int64_t)strlen(text) + 1;
+    PASS(tartan_i_allocate(out, size, 1));
+    memcpy(*out, text, (size_t)size);
+    return TARTAN_OK;
+}
+
+/* A name of constant length that depends on nothing but luck; O_EXCL decides whether it was luck. */
+static tartan_status open_temporary(tartan_i_target *target, int64_t directory_length, mode_t mode) {
+    tartan_status status;
+    NEW(target->temporary, directory_length + 64);
+    for (int attempt = 0; attempt < ATTEMPTS && target->fd < 0; attempt++) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        uint64_t seed[4] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, (uint64_t)getpid(),
+                            (uint64_t)(uintptr_t)target + (uint64_t)attempt};
+        snprintf(target->temporary, (size_t)directory_length + 64, "%.*s.tartan-%016" PRIx64 ".tmp",
+                 (int)directory_length, target->path, XXH3_64bits(seed, sizeof seed));
+        target->fd = open(target->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (target->fd < 0 && errno != EEXIST) break;
+    }
+    if (target->fd < 0) {
+        status = tartan_i_fail(TARTAN_ERR_FILE, target->function, "%s: no file can be made beside it: %s",
+                               target->path, strerror(errno));
+        tartan_i_free(target->temporary);
+        target->temporary = NULL;
+        return status;
+    }
+    /* The new file takes the permissions of the old one; where the system refuses, the usual ones stay. */
+    if (mode != 0 && fchmod(target->fd, mode) != 0) errno = 0;
+    return TARTAN_OK;
+fail:
+    return status;
+}
+
+static void release(tartan_i_target *target) {
+    if (target->fd >= 0) close(target->fd);
+    if (target->directory_fd >= 0) close(target->directory_fd);
+    tartan_i_free(target->path);
+    tartan_i_free(target->temporary);
+    *target = (tartan_i_target){.fd = -1, .directory_fd = -1};
+}
+
+void tartan_i_target_discard(tartan_i_target *target) {
+    if (target->temporary != NULL) unlink(target->temporary);
+    release(target);
+}
+
+tartan_status tartan_i_target_open(const char *function, const char *path, tartan_i_target *out) {
+    tartan_i_target target = {.function = function, .fd = -1, .directory_fd = -1};
+    char resolved[PATH_MAX];
+    struct stat about;
+    mode_t mode = 0;
+    if (stat(path, &about) == 0) {
+        if (!S_ISREG(about.st_mode))
+            FAIL_AS(function, FILE, "%s: is %s, expected a file or nothing", path,
+                    S_ISDIR(about.st_mode) ? "a directory" : "a device or a pipe");
+        mode = about.st_mode & 07777;
+        /* Renaming onto a symbolic link would replace the link and leave what it names as it was. */
+        if (realpath(path, resolved) != NULL) path = resolved;
+    } else if (errno != ENOENT) {
+        FAIL_AS(function, FILE, "%s: %s", path, strerror(errno));
+    }
+    tartan_status status;
+    TRY(copy_text(path, &target.path));
+    const char *slash = strrchr(target.path, '/');
+    int64_t directory_length = slash == NULL ? 0 : slash - target.path + 1;
+    TRY(open_temporary(&target, directory_length, mode));
+    char directory[PATH_MAX];
+    snprintf(directory, sizeof directory, "%.*s.", (int)directory_length, target.path);
+    target.directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *out = target;
+    return TARTAN_OK;
+fail:
+    tartan_i_target_discard(&target);
+    return status;
+}
+
+tartan_status tartan_i_target_commit(tartan_i_target *target) {
+    tartan_status status;
+    unsigned char hash[HASH_BYTES], seal[TARTAN_I_SEAL_BYTES];
+    struct stat about;
+    if (fstat(target->fd, &about) != 0) goto system_fail;
+    TRY(hash_file(target->function, target->path, target->fd, about.st_size, hash));
+    make_seal(seal, about.st_size, hash);
+    if (!tartan_i_disk_write(target->fd, seal, sizeof seal, 0)) goto system_fail;
+    if (!synchronise(target->fd)) goto system_fail;
+    if (doomed(EIO) || rename(target->temporary, target->path) != 0) goto system_fail;
+    /* From here the new file is the file. This makes the renaming itself last through a power failure; some
+     * file systems cannot, and then either file may be found afterwards, each whole. */
+    if (target->directory_fd >= 0) (void)!fsync(target->directory_fd);
+    release(target);
+    return TARTAN_OK;
+system_fail:
+    status = tartan_i_fail(TARTAN_ERR_FILE, target->function, "%s: cannot be written: %s", target->path,
+                           strerror(errno));
+fail:
+    tartan_i_target_discard(target);
+    return status;
+}

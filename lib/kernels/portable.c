@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The kernels in plain C: the reference for all others, and what runs where nothing better does. Without
+ * hardware fma the C library computes it: right, and slow. */
+#include "kernels/kernels.h"
+#include "core/dtype.h"
+#include "simd/real.h"
+
+enum { LANES = 8, PEAK_CHAINS = 8, PEAK_STEPS = 16 };
+
+static void strip_run(const tartan_i_strip *s, const tartan_i_term *terms, int64_t nterms) {
+    real *sums = s->sums;
+    if (s->first) {
+        for (int64_t i = 0; i < s->rows; i++)
+            for (int64_t j = 0; j < s->width; j++) sums[i * s->sums_row + j] = 0;
+    }
+    for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
+        for (int64_t k = 0; k < t->k; k++) {
+            const real *a = (const real *)s->a + t->a + k * s->a_col;
+            const real *b = (const real *)s->b + (t->b + k) * s->b_row;
+            for (int64_t i = 0; i < s->rows; i++) {
+                real *sum = sums + i * s->sums_row;
+                for (int64_t j = 0; j < s->width; j++) sum[j] = REAL_FMA(a[i * s->a_row], b[j], sum[j]);
+            }
+        }
+    }
+}
+
+static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out,
+                      int64_t out_row) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            ((real *)out)[j * out_row + i] = ((const real *)in)[i * in_row + j];
+}
+
+static void combine(int64_t n, double alpha, const void *sums, double beta, void *c) {
+    const real a = (real)alpha, b = (real)beta, *sum = sums;
+    real *out = c;
+    if (b == 0) {
+        for (int64_t i = 0; i < n; i++) out[i] = a * sum[i];
+    } else {
+        for (int64_t i = 0; i < n; i++) out[i] = REAL_FMA(b, out[i], a * sum[i]);
+    }
+}
+
+static void scale(int64_t n, double factor, const void *in, void *out) {
+    const real f = (real)factor;
+    for (int64_t i = 0; i < n; i++) ((real *)out)[i] = f * ((const real *)in)[i];
+}
+
+static double dot(int64_t n, const void *x, const void *y) {
+    real sums[TARTAN_I_DOT_CHAINS] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        real *sum = &sums[i % TARTAN_I_DOT_CHAINS];
+        *sum = REAL_FMA(((const real *)x)[i], ((const real *)y)[i], *sum);
+    }
+    for (int half = TARTAN_I_DOT_CHAINS / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) sums[i] += sums[i + half];
+    return sums[0];
+}
+
+static void copy(int64_t n, const void *in, void *out) {
+    memcpy(out, in, (size_t)n * sizeof(real));
+}
+
+#if TARTAN_I_REAL == 32
+static void load_f16(int64_t n, const void *in, void *out) {
+    for (int64_t i = 0; i < n; i++) ((float *)out)[i] = tartan_i_f32_of_f16(((const tartan_i_half *)in)[i]);
+}
+
+static void store_f16(int64_t n, const void *in, void *out) {
+    for (int64_t i = 0; i < n; i++) ((tartan_i_half *)out)[i] = tartan_i_f16_of_f32(((const float *)in)[i]);
+}
+
+static void load_bf16(int64_t n, const void *in, void *out) {
+    for (int64_t i = 0; i < n; i++)
+        ((float *)out)[i] = tartan_i_f32_of_bf16(((const tartan_i_bfloat *)in)[i]);
+}
+
+static void store_bf16(int64_t n, const void *in, void *out) {
+    for (int64_t i = 0; i < n; i++)
+        ((tartan_i_bfloat *)out)[i] = tartan_i_bf16_of_f32(((const float *)in)[i]);
+}
+#endif
+
+static int64_t peak(int64_t rounds, void *sink) {
+    real sums[PEAK_CHAINS];
+    memcpy(sums, sink, sizeof sums);
+    for (int64_t round = 0; round < rounds; round++)
+        for (int step = 0; step < PEAK_STEPS; step++)
+            for (int i = 0; i < PEAK_CHAINS; i++) sums[i] = REAL_FMA(sums[i], (real)0.5, (real)1);
+    memcpy(sink, sums, sizeof sums);
+    return rounds * PEAK_STEPS * PEAK_CHAINS * 2;
+}
+
+void KERNELS_FILL(tartan_i_kernels *kernels) {
+    *kernels = (tartan_i_kernels){
+        .dtype = REAL_DTYPE,
+        .bytes = sizeof(real),
+        .lanes = LANES,
+        .rows = {8, 8, 8},
+        .tuning = {.panel_bytes = 256 << 10, .direct_reuse = 16, .depth = 256},
+        .strip = strip_run,
+        .transpose = transpose,
+        .combine = combine,
+        .scale = scale,
+        .dot = dot,
+        .load[REAL_DTYPE] = copy,
+        .store[REAL_DTYPE] = copy,
+#if TARTAN_I_REAL == 32
+        .load[TARTAN_F16] = load_f16,
+        .store[TARTAN_F16] = store_f16,
+        .load[TARTAN_BF16] = load_bf16,
+        .store[TARTAN_BF16] = store_bf16,
+#endif
+        .peak = peak,
+    };
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The identity of a layout: XXH3-128 with seed 0, in canonical (big-endian) byte order, as 32 lower-case hexadecimal
+ * digits, over these canonical bytes, which never change:
+ *
+ *     "tartan layout 1\0"                                       16 bytes
+ *     rows, cols, block_rows, block_cols, heads                 5 x int64, little-endian
+ *     row_pointers[0 .. heads * grid_rows]                      int64 each, little-endian
+ *     block_cols[0 .. blocks - 1]                               int64 each, little-endian
+ */
+#include "layout/identity.h"
+
+/* Inlined, so that the hash state lives on the stack: nothing is allocated behind memory.c's back, and its size
+ * is that of the code which uses it. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { CHUNK = 512 };
+
+typedef struct stream {
+    XXH3_state_t state;
+    int64_t filled;
+    unsigned char bytes[8 * CHUNK];
+} stream;
+
+static void flush(stream *s) {
+    XXH3_128bits_update(&s->state, s->bytes, (size_t)(8 * s->filled));
+    s->filled = 0;
+}
+
+static inline void put(stream *s, int64_t number) {
+    if (s->filled == CHUNK) flush(s);
+    unsigned char *place = s->bytes + 8 * s->filled++;
+    for (int byte = 0; byte < 8; byte++) place[byte] = (unsigned char)((uint64_t)number >> (8 * byte));
+}
+
+void tartan_i_layout_identify(tartan_layout *layout) {
+    static const char tag[16] = "tartan layout 1";
+    const tartan_shape *shape = &layout->shape;
+    stream s;
+    s.filled = 0;
+    XXH3_INITSTATE(&s.state);
+    XXH3_128bits_reset(&s.state);
+    XXH3_128bits_update(&s.state, tag, sizeof tag);
+    put(&s, shape->rows);
+    put(&s, shape->cols);
+    put(&s, shape->block_rows);
+    put(&s, shape->block_cols);
+    put(&s, shape->heads);
+    for (int64_t line = 0; line <= shape->heads * layout->grid_rows; line++) put(&s, layout->row_pointers[line]);
+    for (int64_t id = 0; id < layout->blocks; id++) put(&s, layout->block_cols[id]);
+    flush(&s);
+
+    XXH128_canonical_t digest;
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&s.state));
+    for (int i = 0; i < 16; i++) {
+        layout->identity[2 * i] = "0123456789abcdef"[digest.digest[i] >> 4];
+        layout->identity[2 * i + 1] = "0123456789abcdef"[digest.digest[i] & 15];
+    }
+    layout->identity[TARTAN_I_IDENTITY_CHARS] = '\0';
+}

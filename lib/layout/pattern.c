@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of patterns; parameters from text; the recipe as JSON. */
+#include "layout/pattern.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATTERNS(X)                                                                                          \
+    X(dense)                                                                                                 \
+    X(block_diagonal)                                                                                        \
+    X(banded)                                                                                                \
+    X(causal)                                                                                                \
+    X(local)                                                                                                 \
+    X(strided)                                                                                               \
+    X(dilated)                                                                                               \
+    X(fixed)                                                                                                 \
+    X(checker)                                                                                               \
+    X(butterfly)                                                                                             \
+    X(conv_window)                                                                                           \
+    X(random)                                                                                                \
+    X(balanced_random)                                                                                       \
+    X(bigbird)                                                                                               \
+    X(barabasi_albert)                                                                                       \
+    X(watts_strogatz)                                                                                        \
+    X(watts_strogatz_2d)
+
+#define DECLARE(id) extern const tartan_i_pattern tartan_i_pattern_##id;
+PATTERNS(DECLARE)
+#undef DECLARE
+
+static const tartan_i_pattern *const patterns[] = {
+#define ENTRY(id) &tartan_i_pattern_##id,
+    PATTERNS(ENTRY)
+#undef ENTRY
+};
+enum { PATTERN_COUNT = sizeof patterns / sizeof *patterns };
+
+int32_t tartan_pattern_count(void) {
+    return PATTERN_COUNT;
+}
+
+const char *tartan_pattern_name(int32_t i) {
+    return i >= 0 && i < PATTERN_COUNT ? patterns[i]->name : NULL;
+}
+
+const char *tartan_pattern_help(int32_t i) {
+    return i >= 0 && i < PATTERN_COUNT ? patterns[i]->help : NULL;
+}
+
+static tartan_status job_reserve(tartan_i_job *job, int64_t more) {
+    tartan_status status;
+    if (job->capacity - job->count >= more) return TARTAN_OK;
+    int64_t capacity = 2 * (job->count + more) + 64, *positions;
+    NEW(positions, capacity);
+    if (job->count > 0) memcpy(positions, job->positions, (size_t)job->count * sizeof *positions);
+    tartan_i_free(job->positions);
+    job->positions = positions;
+    job->capacity = capacity;
+    return TARTAN_OK;
+fail:
+    return status;
+}
+
+tartan_status tartan_i_job_add(tartan_i_job *job, int64_t row, int64_t col) {
+    PASS(job_reserve(job, 1));
+    job->positions[job->count++] = (job->head * job->rows + row) * job->cols + col;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, int64_t end, int64_t step) {
+    if (begin < 0) begin += tartan_i_ceil_div(-begin, step) * step;
+    if (end > job->cols) end = job->cols;
+    if (begin >= end) return TARTAN_OK;
+    PASS(job_reserve(job, tartan_i_ceil_div(end - begin, step)));
+    int64_t line_begin = (job->head * job->rows + row) * job->cols;
+    for (int64_t col = begin; col < end; col += step) job->positions[job->count++] = line_begin + col;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_job_square(const tartan_i_job *job) {
+    if (job->rows != job->cols)
+        REFUSE(job, SHAPE, "shape has a grid of %" PRId64 " x %" PRId64 ", expected a square one for pattern '%s'",
+               job->rows, job->cols, job->pattern);
+    return TARTAN_OK;
+}
+
+void tartan_i_job_random(const tartan_i_job *job, bool shared, tartan_i_sequence *out) {
+    tartan_i_sequence_begin(out, job->seed, TARTAN_I_STREAM_PATTERN, shared ? 0 : (uint64_t)job->head);
+}
+
+static tartan_status pattern_find(const char *function, const char *name, const tartan_i_pattern **out) {
+    char names[512];
+    int used = 0;
+    for (int i = 0; i < PATTERN_COUNT; i++) {
+        if (strcmp(name, patterns[i]->name) == 0) {
+            *out = patterns[i];
+            return TARTAN_OK;
+        }
+        used += snprintf(names + used, sizeof names - (size_t)used, "%s%s", i > 0 ? ", " : "", patterns[i]->name);
+    }
+    return tartan_i_fail(TARTAN_ERR_NOT_FOUND, function, "pattern is '%.64s', expected one of %s", name, names);
+}
+
+static tartan_status parameter_find(const char *function, const tartan_i_pattern *pattern, const char *name,
+                                    size_t length, int *out) {
+    char names[512] = "none";
+    int used = 0;
+    const tartan_i_parameter *p = pattern->parameters;
+    for (int i = 0; p[i].name != NULL; i++) {
+        if (strlen(p[i].name) == length && memcmp(p[i].name, name, length) == 0) {
+            *out = i;
+            return TARTAN_OK;
+        }
+        used += snprintf(names + used, sizeof names - (size_t)used, "%s%s", i > 0 ? ", " : "", p[i].name);
+    }
+    return tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
+                         "parameters has '%.*s', which pattern '%s' does not know; it has: %s",
+                         length < 64 ? (int)length : 64, name, pattern->name, names);
+}
+
+/* A decimal number of `length` characters; false if it is not one. */
+static bool parse_number(const char *text, size_t length, double *out) {
+    char digits[64], *end;
+    if (length == 0 || length >= sizeof digits || strspn(text, "0123456789+-.eE") < length) return false;
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    *out = strtod(digits, &end);
+    return end == digits + length && isfinite(*out);
+}
+
+static tartan_status parse_parameters(const char *function, const tartan_i_pattern *pattern, const char *text,
+                                      double *values) {
+    static const char separators[] = " ,\t\n";
+    bool given[TARTAN_I_MAX_PARAMETERS] = {false};
+    for (int i = 0; pattern->parameters[i].name != NULL; i++) values[i] = pattern->parameters[i].initial;
+    for (const char *word = text + strspn(text, separators); *word != '\0'; word += strspn(word, separators)) {
+        size_t length = strcspn(word, separators), name = strcspn(word, "=");
+        int shown = length < 64 ? (int)length : 64, i = 0;
+        CHECK_IN(function, name < length, ARGUMENT, "parameters has '%.*s', expected name=value", shown, word);
+        PASS(parameter_find(function, pattern, word, name, &i));
+        const tartan_i_parameter *p = &pattern->parameters[i];
+        bool number = parse_number(word + name + 1, length - name - 1, &values[i]);
+        CHECK_IN(function, !given[i], ARGUMENT, "parameters has %s twice, expected it once", p->name);
+        CHECK_IN(function,
+                 number && values[i] >= p->low && values[i] <= p->high && (p->real || values[i] == floor(values[i])),
+                 ARGUMENT, "parameters has '%.*s', expected %s %.10g .. %.10g", shown, word,
+                 p->real ? "a number" : "a whole number", p->low, p->high);
+        values[i] += 0.0; /* no -0 */
+        given[i] = true;
+        word += length;
+    }
+    return TARTAN_OK;
+}
+
+/* The recipe with all parameters, numbers with as few digits as give them back. */
+static void write_recipe(const tartan_i_pattern *pattern, const double *values, int64_t seed, tartan_i_text *text) {
+    tartan_i_text_add(text, "{\"pattern\":\"%s\"", pattern->name);
+    for (int i = 0; pattern->parameters[i].name != NULL; i++) {
+        char digits[40];
+        int precision = 15;
+        do snprintf(digits, sizeof digits, "%.*g", precision, values[i]);
+        while (strtod(digits, NULL) != values[i] && precision++ < 17);
+        tartan_i_text_add(text, ",\"%s\":%s", pattern->parameters[i].name, digits);
+    }
+    tartan_i_text_add(text, ",\"seed\":%" PRId64 "}", seed);
+}
+
+/* Parameters and recipe in the C locale of this thread, whatever the program's decimal point is. */
+static tartan_status read_parameters(const char *function, const tartan_i_pattern *pattern, const char *text,
+                                     int64_t seed, double *values, tartan_i_text *recipe) {
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    CHECK_IN(function, plain != (locale_t)0, MEMORY, "could not get the C locale");
+    locale_t before = uselocale(plain);
+    tartan_status status = parse_parameters(function, pattern, text, values);
+    if (status == TARTAN_OK) {
+        write_recipe(pattern, values, seed, recipe);
+        status = recipe->status;
+    }
+    uselocale(before);
+    freelocale(plain);
+    return status;
+}
+
+tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *pattern, const char *parameters,
+                                         int64_t seed, tartan_layout **out) {
+    tartan_status status;
+    tartan_layout *layout = NULL;
+    const tartan_i_pattern *found = NULL;
+    double values[TARTAN_I_MAX_PARAMETERS];
+    tartan_i_text recipe = {0};
+    tartan_i_job job = {.function = __func__, .pattern = pattern, .shape = shape, .parameters = values};
+    CHECK_OUT(out);
+    PASS(tartan_i_shape_check(__func__, shape, &job.rows, &job.cols));
+    CHECK(pattern != NULL, HANDLE, "pattern is NULL, expected a name");
+    CHECK(seed >= 0, ARGUMENT, "seed is %" PRId64 ", expected >= 0", seed);
+    PASS(pattern_find(__func__, pattern, &found));
+    TRY(read_parameters(__func__, found, parameters != NULL ? parameters : "", seed, values, &recipe));
+
+    job.seed = (uint64_t)seed;
+    bool empty = job.rows == 0 || job.cols == 0; /* no pattern has to think of that */
+    for (; !empty && job.head < shape->heads; job.head++) TRY(found->make(&job));
+    TRY(tartan_i_layout_from_positions(__func__, shape, job.positions, job.count, true, NULL, &layout));
+    layout->recipe = recipe.data;
+    *out = layout;
+    tartan_i_free(job.positions);
+    return TARTAN_OK;
+fail:
+    tartan_i_free(job.positions);
+    tartan_i_free(recipe.data);
+    return status;
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Set algebra, transpose, permutation, slice. */
+#include "layout/positions.h"
+
+#include <string.h>
+
+/* Which blocks a merge keeps. */
+enum { ONLY_A = 1, ONLY_B = 2, BOTH = 4 };
+
+/* Merges two ascending lists into `to` (or, where that is NULL, only counts). Returns the length of the result. */
+static int64_t merge(const int32_t *a, const int32_t *a_end, const int32_t *b, const int32_t *b_end, int keep,
+                     int32_t *to) {
+    int64_t count = 0;
+    while (a < a_end || b < b_end) {
+        int64_t x = a < a_end ? *a : INT64_MAX, y = b < b_end ? *b : INT64_MAX;
+        int kind = x < y ? ONLY_A : x > y ? ONLY_B : BOTH;
+        if (kind & keep) {
+            if (to != NULL) to[count] = (int32_t)(x < y ? x : y);
+            count++;
+        }
+        a += kind != ONLY_B;
+        b += kind != ONLY_A;
+    }
+    return count;
+}
+
+static int64_t merge_line(const tartan_layout *a, const tartan_layout *b, int64_t line, int keep, int32_t *to) {
+    return merge(a->block_cols + a->row_pointers[line], a->block_cols + a->row_pointers[line + 1],
+                 b->block_cols + b->row_pointers[line], b->block_cols + b->row_pointers[line + 1], keep, to);
+}
+
+static tartan_status combine(const char *function, const tartan_layout *a, const tartan_layout *b, int keep,
+                             tartan_layout **out) {
+    tartan_status status;
+    tartan_layout *c = NULL;
+    const tartan_shape *s = &a->shape, *t = &b->shape;
+    CHECK_IN(function, memcmp(s, t, sizeof *s) == 0, SHAPE,
+             "b has the frame %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ", heads %" PRId64
+             ", expected that of a: %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ", heads %" PRId64,
+             t->rows, t->cols, t->block_rows, t->block_cols, t->heads, s->rows, s->cols, s->block_rows,
+             s->block_cols, s->heads);
+    int64_t lines = s->heads * a->grid_rows, blocks = 0;
+    for (int64_t line = 0; line < lines; line++) blocks += merge_line(a, b, line, keep, NULL);
+
+    TRY(tartan_i_layout_begin(s, blocks, &c));
+    c->row_pointers[0] = 0;
+    for (int64_t line = 0; line < lines; line++) {
+        int64_t id = c->row_pointers[line];
+        c->row_pointers[line + 1] = id + merge_line(a, b, line, keep, c->block_cols + id);
+    }
+    TRY(tartan_i_layout_finish(c));
+    *out = c;
+    return TARTAN_OK;
+fail:
+    tartan_layout_free(c);
+    return status;
+}
+
+tartan_status tartan_layout_union(const tartan_layout *a, const tartan_layout *b, tartan_layout **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(a, LAYOUT, "layout");
+    CHECK_HANDLE(b, LAYOUT, "layout");
+    return combine(__func__, a, b, ONLY_A | ONLY_B | BOTH, out);
+}
+
+tartan_status tartan_layout_intersection(const tartan_layout *a, const tartan_layout *b, tartan_layout **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(a, LAYOUT, "layout");
+    CHECK_HANDLE(b, LAYOUT, "layout");
+    return combine(__func__, a, b, BOTH, out);
+}
+
+tartan_status tartan_layout_difference(const tartan_layout *a, const tartan_layout *b, tartan_layout **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(a, LAYOUT, "layout");
+    CHECK_HANDLE(b, LAYOUT, "layout");
+    return combine(__func__, a, b, ONLY_A, out);
+}
+
+/* The column lists of a layout are the row lists of its transpose. */
+static tartan_status transpose(const tartan_layout *l, int64_t **out_sources, tartan_layout **out) {
+    tartan_status status;
+    tartan_layout *t = NULL;
+    int64_t *sources = NULL;
+    tartan_shape shape = {.rows = l->shape.cols,
+                          .cols = l->shape.rows,
+                          .block_rows = l->shape.block_cols,
+                          .block_cols = l->shape.block_rows,
+                          .heads = l->shape.heads};
+    TRY(tartan_i_layout_begin(&shape, l->blocks, &t));
+    if (out_sources != NULL) {
+        NEW(sources, l->blocks);
+        memcpy(sources, l->col_ids, (size_t)l->blocks * sizeof *sources);
+    }
+    memcpy(t->row_pointers, l->col_pointers, (size_t)(shape.heads * t->grid_rows + 1) * sizeof *t->row_pointers);
+    memcpy(t->block_cols, l->col_rows, (size_t)l->blocks * sizeof *t->block_cols);
+    TRY(tartan_i_layout_finish(t));
+    *out = t;
+    if (out_sources != NULL) *out_sources = sources;
+    return TARTAN_OK;
+fail:
+    tartan_i_free(sources);
+    tartan_layout_free(t);
+    return status;
+}
+
+/* Checks `order` and returns its inverse: the new place of each old one; the identity where order is NULL. */
+static tartan_status invert(const char *function, const char *name, const int64_t *order, int64_t norder,
+                            int64_t grid, bool ragged, int64_t **out_inverse) {
+    tartan_status status;
+    int64_t *inverse = NULL;
+    bool given = order != NULL || norder != 0;
+    if (given) PASS(tartan_i_list_check(function, name, order, norder, grid, "blocks on this side"));
+    NEW(inverse, grid);
+    for (int64_t i = 0; i < grid; i++) inverse[i] = given ? -1 : i;
+    for (int64_t i = 0; given && i < grid; i++) {
+        int64_t old = order[i];
+        if (old < 0 || old >= grid || inverse[old] >= 0)
+            TRY(tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
+                              "%s[%" PRId64 "] is %" PRId64 ", expected each of 0 .. %" PRId64 " once", name, i,
+                              old, grid - 1));
+        inverse[old] = i;
+    }
+    if (ragged && inverse[grid - 1] != grid - 1)
+        TRY(tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
+                          "%s moves block %" PRId64 ", which is ragged, to %" PRId64 ", expected it to stay last",
+                          name, grid - 1, inverse[grid - 1]));
+    *out_inverse = inverse;
+    return TARTAN_OK;
+fail:
+    tartan_i_free(inverse);
+    return status;
+}
+
+static tartan_status permute(const char *function, const tartan_layout *l, const int64_t *row_order,
+                             int64_t nrow_order, const int64_t *col_order, int64_t ncol_order,
+                             int64_t **out_sources, tartan_layout **out) {
+    tartan_status status;
+    int64_t *rows = NULL, *cols = NULL, *positions = NULL;
+    const tartan_shape *s = &l->shape;
+    TRY(invert(function, "row_order", row_order, nrow_order, l->grid_rows, s->rows % s->block_rows != 0, &rows));
+    TRY(invert(function, "col_order", col_order, ncol_order, l->grid_cols, s->cols % s->block_cols != 0, &cols));
+    NEW(positions, l->blocks);
+    for (int64_t head = 0; head < s->heads; head++) {
+        int64_t end = l->row_pointers[(head + 1) * l->grid_rows];
+        for (int64_t id = l->row_pointers[head * l->grid_rows]; id < end; id++)
+            positions[id] = (head * l->grid_rows + rows[l->block_rows[id]]) * l->grid_cols + cols[l->block_cols[id]];
+    }
+    status = tartan_i_layout_from_positions(function, s, positions, l->blocks, false, out_sources, out);
+fail:
+    tartan_i_free(rows);
+    tartan_i_free(cols);
+    tartan_i_free(positions);
+    return status;
+}
+
+/* First block of [begin, end) whose column is not below `col`. */
+static int64_t lower_bound(const int32_t *block_cols, int64_t begin, int64_t end, int64_t col) {
+    while (begin < end) {
+        int64_t middle = begin + (end - begin) / 2;
+        if (block_cols[middle] < col)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+/* The ids of line `line` with columns in [col_begin, col_end). */
+static void cut_line(const tartan_layout *l, int64_t line, int64_t col_begin, int64_t col_end, int64_t *begin,
+                     int64_t *end) {
+    *begin = lower_bound(l->block_cols, l->row_pointers[line], l->row_pointers[line + 1], col_begin);
+    *end = lower_bound(l->block_cols, *begin, l->row_pointers[line + 1], col_end);
+}
+
+static int64_t extent(int64_t size, int64_t block, int64_t begin, int64_t end) {
+    int64_t last = end * block < size ? end * block : size;
+    return end == begin ? 0 : last - begin * block;
+}
+
+static tartan_status slice(const char *function, const tartan_layout *l, int64_t row_begin, int64_t row_end,
+                           int64_t col_begin, int64_t col_end, int64_t **out_sources, tartan_layout **out) {
+    tartan_status status;
+    tartan_layout *part = NULL;
+    int64_t *sources = NULL, blocks = 0, begin, end, new_line = 0, id = 0;
+    CHECK_IN(function, row_begin >= 0 && row_begin <= row_end && row_end <= l->grid_rows, ARGUMENT,
+             "row_begin .. row_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64, row_begin, row_end,
+             l->grid_rows);
+    CHECK_IN(function, col_begin >= 0 && col_begin <= col_end && col_end <= l->grid_cols, ARGUMENT,
+             "col_begin .. col_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64, col_begin,
+             col_end, l->grid_cols);
+    tartan_shape shape = l->shape;
+    shape.rows = extent(l->shape.rows, shape.block_rows, row_begin, row_end);
+    shape.cols = extent(l->shape.cols, shape.block_cols, col_begin, col_end);
+    for (int64_t head = 0; head < shape.heads; head++)
+        for (int64_t i = row_begin; i < row_end; i++) {
+            cut_line(l, head * l->grid_rows + i, col_begin, col_end, &begin, &end);
+            blocks += end - begin;
+        }
+
+    TRY(tartan_i_layout_begin(&shape, blocks, &part));
+    if (out_sources != NULL) NEW(sources, blocks);
+    for (int64_t head = 0; head < shape.heads; head++)
+        for (int64_t i = row_begin; i < row_end; i++) {
+            cut_line(l, head * l->grid_rows + i, col_begin, col_end, &begin, &end);
+            part->row_pointers[new_line++] = id;
+            for (int64_t old = begin; old < end; old++, id++) {
+                part->block_cols[id] = (int32_t)(l->block_cols[old] - col_begin);
+                if (sources != NULL) sources[id] = old;
+            }
+        }
+    part->row_pointers[new_line] = id;
+    TRY(tartan_i_layout_finish(part));
+    *out = part;
+    if (out_sources != NULL) *out_sources = sources;
+    return TARTAN_OK;
+fail:
+    tartan_i_free(sources);
+    tartan_layout_free(part);
+    return status;
+}
+
+/* The public functions and their inner twins, which also hand over the sources. */
+
+tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources, tartan_layout **out) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    return transpose(layout, out_sources, out);
+}
+
+tartan_status tartan_layout_transpose(const tartan_layout *layout, tartan_layout **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    return transpose(layout, NULL, out);
+}
+
+tartan_status tartan_i_layout_permute(const tartan_layout *layout, const int64_t *row_order, int64_t nrow_order,
+                                      const int64_t *col_order, int64_t ncol_order, int64_t **out_sources,
+                                      tartan_layout **out) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    return permute("tartan_matrix_permute", layout, row_order, nrow_order, col_order, ncol_order, out_sources, out);
+}
+
+tartan_status tartan_layout_permute(const tartan_layout *layout, const int64_t *row_order, int64_t nrow_order,
+                                    const int64_t *col_order, int64_t ncol_order, tartan_layout **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    return permute(__func__, layout, row_order, nrow_order, col_order, ncol_order, NULL, out);
+}
+
+tartan_status tartan_i_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
+                                    int64_t col_begin, int64_t col_end, int64_t **out_sources,
+                                    tartan_layout **out) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    return slice("tartan_matrix_slice", layout, row_begin, row_end, col_begin, col_end, out_sources, out);
+}
+
+tartan_status tartan_layout_slice(const tartan_layout *layout, int64_t row_begin, int64_t row_end,
+                                  int64_t col_begin, int64_t col_end, tartan_layout **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    return slice(__func__, layout, row_begin, row_end, col_begin, col_end, NULL, out);
+}

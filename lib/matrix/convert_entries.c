@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices from and to single elements: coordinates (COO) and compressed rows (CSR).
+#include "layout/positions.h"
+#include "matrix/matrix.h"
+
+/* ---- Checks ---- */
+
+static tartan_status check_one_head(const char *function, const tartan_layout *layout) {
+    CHECK_IN(function, layout->shape.heads == 1, SHAPE, "layout has %" PRId64 " heads, expected 1",
+             layout->shape.heads);
+    return TARTAN_OK;
+}
+
+static tartan_status check_values(const char *function, const tartan_array *values, int64_t n, bool output) {
+    PASS(tartan_i_array_check(function, "values", values, output));
+    char text[TARTAN_I_SHAPE_TEXT];
+    CHECK_IN(function, values->ndim == 1 && values->shape[0] == n, SHAPE,
+             "values has shape %s, expected [%" PRId64 "]", tartan_i_shape_text(values, text), n);
+    return TARTAN_OK;
+}
+
+/* ---- Reading entries ---- */
+
+// A matrix being filled element by element.
+typedef struct filling {
+    const char *function;
+    tartan_matrix *matrix;
+    uint8_t *seen; /* a bit for each element of the blocks */
+    const tartan_array *values;
+    tartan_i_tile_copy copy;
+} filling;
+
+static void filling_end(filling *f) {
+    tartan_i_free(f->seen);
+    tartan_matrix_free(f->matrix);
+}
+
+// Checks what both makers share and gets the memory.
+static tartan_status filling_begin(filling *f, const char *function, tartan_layout *layout,
+                                   const tartan_array *values, int64_t n, int32_t dtype, int32_t block_order) {
+    *f = (filling){.function = function, .values = values};
+    PASS(check_one_head(function, layout));
+    PASS(check_values(function, values, n, false));
+    if (dtype == 0) dtype = values->dtype;
+    PASS(tartan_i_matrix_check_new(function, layout, dtype, block_order));
+    tartan_status status;
+    TRY(tartan_i_matrix_new(layout, dtype, block_order, &f->matrix));
+    TRY(tartan_matrix_fill_zero(f->matrix));
+    TRY(tartan_i_allocate_zeroed(&f->seen, layout->blocks, (tartan_i_block_elements(f->matrix) + 7) / 8));
+    f->copy = tartan_i_tile_copier(dtype, values->dtype);
+    return TARTAN_OK;
+fail:
+    filling_end(f);
+    return status;
+}
+
+static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
+    const tartan_matrix *m = f->matrix;
+    const tartan_shape *s = &m->layout->shape;
+    CHECK_IN(f->function, row >= 0 && row < s->rows && col >= 0 && col < s->cols, LAYOUT,
+             "entry %" PRId64 " is at (%" PRId64 ", %" PRId64 "), expected a place inside the %" PRId64 " x %" PRId64
+             " matrix",
+             n, row, col, s->rows, s->cols);
+    int64_t i = row / s->block_rows, j = col / s->block_cols, id = tartan_i_layout_find(m->layout, 0, i, j);
+    CHECK_IN(f->function, id >= 0, LAYOUT,
+             "entry %" PRId64 " at (%" PRId64 ", %" PRId64 ") is in block (%" PRId64 ", %" PRId64
+             "), expected a stored block",
+             n, row, col, i, j);
+    int64_t elements = tartan_i_block_elements(m);
+    int64_t offset = row % s->block_rows * tartan_i_block_row_stride(m) +
+                     col % s->block_cols * tartan_i_block_col_stride(m);
+    uint8_t *seen = f->seen + id * ((elements + 7) / 8) + offset / 8;
+    CHECK_IN(f->function, (*seen >> (offset % 8) & 1) == 0, LAYOUT,
+             "entry %" PRId64 " is at (%" PRId64 ", %" PRId64 ") like one before it, expected each place once", n, row,
+             col);
+    *seen |= (uint8_t)(1 << (offset % 8));
+    f->copy(tartan_i_at(m->values, m->dtype, id * elements + offset), 1, 1,
+            tartan_i_at(f->values->data, f->values->dtype, n * f->values->strides[0]), 1, 1, 1, 1);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_from_coo(tartan_layout *layout, const int64_t *entry_rows, int64_t nentry_rows,
+                                     const int64_t *entry_cols, int64_t nentry_cols, const tartan_array *values,
+                                     int32_t dtype, int32_t block_order, tartan_matrix **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK(nentry_rows >= 0, SHAPE, "nentry_rows is %" PRId64 ", expected 0 or more", nentry_rows);
+    PASS(tartan_i_list_check(__func__, "entry_rows", entry_rows, nentry_rows, nentry_rows, "entries"));
+    PASS(tartan_i_list_check(__func__, "entry_cols", entry_cols, nentry_cols, nentry_rows, "as entry_rows"));
+    tartan_status status;
+    filling f;
+    PASS(filling_begin(&f, __func__, layout, values, nentry_rows, dtype, block_order));
+    for (int64_t n = 0; n < nentry_rows; n++) TRY(put(&f, n, entry_rows[n], entry_cols[n]));
+    *out = f.matrix;
+    f.matrix = NULL;
+    status = TARTAN_OK;
+fail:
+    filling_end(&f);
+    return status;
+}
+
+tartan_status tartan_matrix_from_csr(tartan_layout *layout, const int64_t *row_pointers, int64_t nrow_pointers,
+                                     const int64_t *cols, int64_t ncols, const tartan_array *values,
+                                     int32_t dtype, int32_t block_order, tartan_matrix **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    int64_t rows = layout->shape.rows;
+    CHECK(ncols >= 0, SHAPE, "ncols is %" PRId64 ", expected 0 or more", ncols);
+    PASS(tartan_i_list_check(__func__, "row_pointers", row_pointers, nrow_pointers, rows + 1, "rows + 1"));
+    PASS(tartan_i_list_check(__func__, "cols", cols, ncols, ncols, "entries"));
+    CHECK(row_pointers[0] == 0 && row_pointers[rows] == ncols, LAYOUT,
+          "row_pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (entries)", row_pointers[0],
+          row_pointers[rows], ncols);
+    for (int64_t r = 0; r < rows; r++) {
+        CHECK(row_pointers[r] <= row_pointers[r + 1], LAYOUT,
+              "row_pointers[%" PRId64 "] is %" PRId64 ", expected at least %" PRId64 " (ascending)", r + 1,
+              row_pointers[r + 1], row_pointers[r]);
+    }
+    tartan_status status;
+    filling f;
+    PASS(filling_begin(&f, __func__, layout, values, ncols, dtype, block_order));
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t n = row_pointers[r]; n < row_pointers[r + 1]; n++) TRY(put(&f, n, r, cols[n]));
+    }
+    *out = f.matrix;
+    f.matrix = NULL;
+    status = TARTAN_OK;
+fail:
+    filling_end(&f);
+    return status;
+}
+
+/* ---- Writing entries ---- */
+
+static tartan_status check_output(const char *function, const tartan_matrix *matrix, tartan_array *values) {
+    PASS(check_one_head(function, matrix->layout));
+    PASS(check_values(function, values, tartan_layout_elements(matrix->layout), true));
+    const char *begin, *end;
+    tartan_i_array_extent(values, &begin, &end);
+    return tartan_i_matrix_check_apart(function, matrix, "values", begin, end - begin);
+}
+
+// An output of indices: its length, and that it lies apart from both values.
+static tartan_status check_index_output(const char *function, const tartan_matrix *matrix,
+                                        const tartan_array *values, const char *name, const int64_t *indices,
+                                        int64_t n, int64_t expected, const char *meaning) {
+    PASS(tartan_i_list_check(function, name, indices, n, expected, meaning));
+    int64_t bytes = n * (int64_t)sizeof *indices;
+    PASS(tartan_i_matrix_check_apart(function, matrix, name, indices, bytes));
+    const char *begin, *end;
+    tartan_i_array_extent(values, &begin, &end);
+    CHECK_IN(function, n == 0 || (const char *)indices >= end || begin >= (const char *)indices + bytes, ARGUMENT,
+             "%s overlaps values, expected memory of its own", name);
+    return TARTAN_OK;
+}
+
+static bool is_apart(const int64_t *a, int64_t na, const int64_t *b, int64_t nb) {
+    return na == 0 || nb == 0 || a >= b + nb || b >= a + na;
+}
+
+// All elements row by row. `rows` (of every element) and `pointers` (of every row) may be NULL.
+static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *rows, int64_t *cols,
+                          tartan_array *values) {
+    const tartan_layout *l = m->layout;
+    const tartan_shape *s = &l->shape;
+    tartan_i_tile_copy copy = tartan_i_tile_copier(values->dtype, m->dtype);
+    int64_t row_stride = tartan_i_block_row_stride(m), col_stride = tartan_i_block_col_stride(m), n = 0;
+    for (int64_t row = 0; row < s->rows; row++) {
+        int64_t i = row / s->block_rows;
+        if (pointers != NULL) pointers[row] = n;
+        for (int64_t id = l->row_pointers[i]; id < l->row_pointers[i + 1]; id++) {
+            int64_t col = l->block_cols[id] * s->block_cols, count = tartan_i_cols_of(l, l->block_cols[id]);
+            const void *run = tartan_i_at(tartan_i_block_at(m, id), m->dtype, row % s->block_rows * row_stride);
+            copy(tartan_i_at(values->data, values->dtype, n * values->strides[0]), 0, values->strides[0], run, 0,
+                 col_stride, 1, count);
+            for (int64_t c = 0; c < count; c++) cols[n + c] = col + c;
+            for (int64_t c = 0; rows != NULL && c < count; c++) rows[n + c] = row;
+            n += count;
+        }
+    }
+    if (pointers != NULL) pointers[s->rows] = n;
+}
+
+tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_entry_rows, int64_t nout_entry_rows,
+                                   int64_t *out_entry_cols, int64_t nout_entry_cols, tartan_array *values) {
+    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    PASS(check_output(__func__, matrix, values));
+    int64_t n = values->shape[0];
+    PASS(check_index_output(__func__, matrix, values, "out_entry_rows", out_entry_rows, nout_entry_rows, n,
+                            "stored elements"));
+    PASS(check_index_output(__func__, matrix, values, "out_entry_cols", out_entry_cols, nout_entry_cols, n,
+                            "stored elements"));
+    CHECK(is_apart(out_entry_rows, n, out_entry_cols, n), ARGUMENT,
+          "out_entry_rows and out_entry_cols overlap, expected memory of their own");
+    write_entries(matrix, NULL, out_entry_rows, out_entry_cols, values);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_to_csr(const tartan_matrix *matrix, int64_t *out_row_pointers,
+                                   int64_t nout_row_pointers, int64_t *out_cols, int64_t nout_cols,
+                                   tartan_array *values) {
+    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    PASS(check_output(__func__, matrix, values));
+    int64_t n = values->shape[0], rows = matrix->layout->shape.rows;
+    PASS(check_index_output(__func__, matrix, values, "out_row_pointers", out_row_pointers, nout_row_pointers,
+                            rows + 1, "rows + 1"));
+    PASS(check_index_output(__func__, matrix, values, "out_cols", out_cols, nout_cols, n, "stored elements"));
+    CHECK(is_apart(out_row_pointers, rows + 1, out_cols, n), ARGUMENT,
+          "out_row_pointers and out_cols overlap, expected memory of their own");
+    write_entries(matrix, out_row_pointers, NULL, out_cols, values);
+    return TARTAN_OK;
+}

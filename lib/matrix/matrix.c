@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices: making, wrapping, copying, freeing, asking.
+#include "matrix/matrix.h"
+
+/* ---- Checks ---- */
+
+tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
+                                        int32_t block_order) {
+    CHECK_IN(function, tartan_i_is(layout, TARTAN_I_LAYOUT), HANDLE, "layout is %s, expected an open layout",
+             layout == NULL ? "NULL" : "closed or not one of Tartan's");
+    CHECK_IN(function, tartan_dtype_bytes(dtype) > 0, DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
+             TARTAN_F64, TARTAN_BF16);
+    CHECK_IN(function, block_order == TARTAN_ROW_MAJOR || block_order == TARTAN_COL_MAJOR, ARGUMENT,
+             "block_order is %d, expected %d (row-major) or %d (column-major)", block_order, TARTAN_ROW_MAJOR,
+             TARTAN_COL_MAJOR);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matrix *matrix) {
+    CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "matrix is %s, expected an open matrix",
+             matrix == NULL ? "NULL" : "closed or not one of Tartan's");
+    CHECK_IN(function, matrix->device_type == TARTAN_CPU, UNSUPPORTED,
+             "matrix has its values on CUDA device %d, expected CPU memory here", matrix->device_id);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_matrix_check_apart(const char *function, const tartan_matrix *matrix, const char *name,
+                                          const void *output, int64_t bytes) {
+    uintptr_t a = (uintptr_t)matrix->values, b = (uintptr_t)output;
+    int64_t values = matrix->layout->blocks * tartan_i_block_elements(matrix) * tartan_dtype_bytes(matrix->dtype);
+    CHECK_IN(function, bytes == 0 || values == 0 || a >= b + (uintptr_t)bytes || b >= a + (uintptr_t)values, ARGUMENT,
+             "%s overlaps the values of the matrix, expected memory of its own", name);
+    return TARTAN_OK;
+}
+
+/* ---- Making ---- */
+
+static bool is_ragged(const tartan_layout *l) {
+    return l->shape.rows % l->shape.block_rows != 0 || l->shape.cols % l->shape.block_cols != 0;
+}
+
+// Zeros the blocks that have padding.
+static void zero_ragged(tartan_matrix *m) {
+    const tartan_layout *l = m->layout;
+    if (!is_ragged(l)) return;
+    size_t bytes = (size_t)(tartan_i_block_elements(m) * tartan_dtype_bytes(m->dtype));
+    for (int64_t id = 0; id < l->blocks; id++) {
+        bool whole = tartan_i_rows_of(l, l->block_rows[id]) == l->shape.block_rows &&
+                     tartan_i_cols_of(l, l->block_cols[id]) == l->shape.block_cols;
+        if (!whole) memset(tartan_i_block_at(m, id), 0, bytes);
+    }
+}
+
+tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t block_order,
+                                  tartan_matrix **out) {
+    tartan_status status;
+    tartan_matrix *m = NULL;
+    *out = NULL;
+    NEW_ZEROED(m, 1);
+    int64_t block = layout->shape.block_rows * layout->shape.block_cols;
+    TRY(tartan_i_allocate(&m->values, layout->blocks, block * tartan_dtype_bytes(dtype)));
+    m->magic = TARTAN_I_MATRIX;
+    m->dtype = dtype;
+    m->block_order = block_order;
+    m->device_type = TARTAN_CPU;
+    m->owned = true;
+    m->layout = tartan_layout_retain(layout);
+    zero_ragged(m);
+    *out = m;
+    return TARTAN_OK;
+fail:
+    tartan_i_free(m);
+    return status;
+}
+
+tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dtype, int32_t block_order,
+                                   tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_matrix_check_new(__func__, layout, dtype, block_order));
+    PASS(tartan_i_matrix_new(layout, dtype, block_order, out));
+    return tartan_matrix_fill_zero(*out);
+}
+
+// The order inside the blocks of [blocks, block_rows, block_cols], or -1 if these are not contiguous. The stride
+// of a dimension of one element says nothing.
+static int32_t order_of(const tartan_array *a) {
+    int64_t blocks = a->shape[0], br = a->shape[1], bc = a->shape[2];
+    if (blocks == 0) return a->strides[1] == 1 && a->strides[2] == br && bc > 1 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
+    if (blocks > 1 && a->strides[0] != br * bc) return -1;
+    if ((br == 1 || a->strides[1] == bc) && (bc == 1 || a->strides[2] == 1)) return TARTAN_ROW_MAJOR;
+    if ((br == 1 || a->strides[1] == 1) && (bc == 1 || a->strides[2] == br)) return TARTAN_COL_MAJOR;
+    return -1;
+}
+
+tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values, tartan_release release,
+                                 void *user, tartan_matrix **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    PASS(tartan_i_array_check_any(__func__, "values", values, false));
+    char text[TARTAN_I_SHAPE_TEXT];
+    const tartan_shape *s = &layout->shape;
+    CHECK(values->ndim == 3 && values->shape[0] == layout->blocks && values->shape[1] == s->block_rows &&
+              values->shape[2] == s->block_cols,
+          SHAPE, "values has shape %s, expected [%" PRId64 ", %" PRId64 ", %" PRId64 "] (blocks of the layout)",
+          tartan_i_shape_text(values, text), layout->blocks, s->block_rows, s->block_cols);
+    int32_t order = order_of(values);
+    CHECK(order >= 0, SHAPE,
+          "values has strides [%" PRId64 ", %" PRId64 ", %" PRId64 "], expected contiguous blocks, each row- or "
+          "column-major",
+          values->strides[0], values->strides[1], values->strides[2]);
+    tartan_matrix *m;
+    PASS(tartan_i_allocate_zeroed(&m, 1, sizeof *m));
+    m->magic = TARTAN_I_MATRIX;
+    m->dtype = values->dtype;
+    m->block_order = order;
+    m->device_type = values->device_type;
+    m->device_id = values->device_id;
+    m->layout = tartan_layout_retain(layout);
+    m->values = values->data;
+    m->release = release;
+    m->user = user;
+    *out = m;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_copy(const tartan_matrix *matrix, tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    PASS(tartan_i_matrix_new(matrix->layout, matrix->dtype, matrix->block_order, out));
+    tartan_i_blocks_copy(*out, matrix, NULL, false);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_cast(const tartan_matrix *matrix, int32_t dtype, int32_t block_order,
+                                 tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    if (dtype == 0) dtype = matrix->dtype;
+    PASS(tartan_i_matrix_check_new(__func__, matrix->layout, dtype, block_order));
+    PASS(tartan_i_matrix_new(matrix->layout, dtype, block_order, out));
+    tartan_i_blocks_copy(*out, matrix, NULL, false);
+    return TARTAN_OK;
+}
+
+void tartan_matrix_free(tartan_matrix *matrix) {
+    if (!tartan_i_is(matrix, TARTAN_I_MATRIX)) return;
+    matrix->magic = 0;
+    if (matrix->owned) tartan_i_free(matrix->values);
+    if (matrix->release != NULL) matrix->release(matrix->user);
+    tartan_layout_free(matrix->layout);
+    tartan_i_free(matrix);
+}
+
+/* ---- Copying blocks ---- */
+
+void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, const int64_t *sources, bool transposed) {
+    const tartan_layout *l = to->layout, *fl = from->layout;
+    tartan_i_tile_copy copy = tartan_i_tile_copier(to->dtype, from->dtype);
+    int64_t elements = tartan_i_block_elements(to), bytes = elements * tartan_dtype_bytes(to->dtype);
+    bool same = !transposed && to->block_order == from->block_order;
+    if (same && sources == NULL && !is_ragged(l)) {
+        copy(to->values, 0, 1, from->values, 0, 1, 1, l->blocks * elements);
+        return;
+    }
+    int64_t tr = tartan_i_block_row_stride(to), tc = tartan_i_block_col_stride(to);
+    int64_t fr = tartan_i_block_row_stride(from), fc = tartan_i_block_col_stride(from);
+    for (int64_t id = 0; id < l->blocks; id++) {
+        int64_t source = sources != NULL ? sources[id] : id;
+        void *block = tartan_i_block_at(to, id);
+        int64_t rows = 0, cols = 0;
+        if (source >= 0) {
+            int64_t from_rows = tartan_i_rows_of(fl, fl->block_rows[source]);
+            int64_t from_cols = tartan_i_cols_of(fl, fl->block_cols[source]);
+            rows = tartan_i_rows_of(l, l->block_rows[id]);
+            cols = tartan_i_cols_of(l, l->block_cols[id]);
+            if (rows > (transposed ? from_cols : from_rows)) rows = transposed ? from_cols : from_rows;
+            if (cols > (transposed ? from_rows : from_cols)) cols = transposed ? from_rows : from_cols;
+        }
+        if (rows * cols < elements) memset(block, 0, (size_t)bytes);
+        if (rows * cols == 0) continue;
+        const void *old = tartan_i_block_at(from, source);
+        if (same && rows * cols == elements) {
+            copy(block, 0, 1, old, 0, 1, 1, elements);
+        } else {
+            copy(block, tr, tc, old, transposed ? fc : fr, transposed ? fr : fc, rows, cols);
+        }
+    }
+}
+
+/* ---- Asking ---- */
+
+tartan_status tartan_matrix_get_layout(const tartan_matrix *matrix, tartan_layout **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(matrix, MATRIX, "matrix");
+    *out = tartan_layout_retain(matrix->layout);
+    return TARTAN_OK;
+}
+
+int32_t tartan_matrix_dtype(const tartan_matrix *matrix) {
+    return tartan_i_is(matrix, TARTAN_I_MATRIX) ? matrix->dtype : -1;
+}
+
+int32_t tartan_matrix_block_order(const tartan_matrix *matrix) {
+    return tartan_i_is(matrix, TARTAN_I_MATRIX) ? matrix->block_order : -1;
+}
+
+tartan_array tartan_i_matrix_view(const tartan_matrix *matrix) {
+    const tartan_layout *l = matrix->layout;
+    return (tartan_array){
+        .data = matrix->values,
+        .dtype = matrix->dtype,
+        .device_type = matrix->device_type,
+        .device_id = matrix->device_id,
+        .ndim = 3,
+        .shape = {l->blocks, l->shape.block_rows, l->shape.block_cols},
+        .strides = {tartan_i_block_elements(matrix), tartan_i_block_row_stride(matrix),
+                    tartan_i_block_col_stride(matrix)},
+    };
+}
+
+tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_array *out_view) {
+    CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a place for the result");
+    CHECK_HANDLE(matrix, MATRIX, "matrix");
+    *out_view = tartan_i_matrix_view(matrix);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int64_t row, int64_t col,
+                                  double *out_value) {
+    CHECK(out_value != NULL, HANDLE, "out_value is NULL, expected a place for the result");
+    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
+    const tartan_shape *s = &matrix->layout->shape;
+    CHECK(head >= 0 && head < s->heads, ARGUMENT, "head is %" PRId64 ", expected 0 .. %" PRId64, head, s->heads - 1);
+    CHECK(row >= 0 && row < s->rows, ARGUMENT, "row is %" PRId64 ", expected 0 .. %" PRId64, row, s->rows - 1);
+    CHECK(col >= 0 && col < s->cols, ARGUMENT, "col is %" PRId64 ", expected 0 .. %" PRId64, col, s->cols - 1);
+    int64_t id = tartan_i_layout_find(matrix->layout, head, row / s->block_rows, col / s->block_cols);
+    int64_t offset = row % s->block_rows * tartan_i_block_row_stride(matrix) +
+                     col % s->block_cols * tartan_i_block_col_stride(matrix);
+    *out_value = id < 0 ? 0 : tartan_i_load(tartan_i_block_at(matrix, id), matrix->dtype, offset);
+    return TARTAN_OK;
+}

@@ -2,6 +2,7 @@
 #ifndef TARTAN_MATRIX_MATRIX_H
 #define TARTAN_MATRIX_MATRIX_H
 
+#include "core/dtype.h"
 #include "core/memory.h"
 #include "layout/layout.h"
 #include "tartan/matrix.h"
@@ -26,8 +27,35 @@ static inline int64_t tartan_i_block_col_stride(const tartan_matrix *m) {
     return m->block_order == TARTAN_ROW_MAJOR ? 1 : m->layout->shape.block_rows;
 }
 
-/* An owned matrix with values not initialised. */
+/* Elements, and the address of the first one, of block `id`. */
+static inline int64_t tartan_i_block_elements(const tartan_matrix *m) {
+    return m->layout->shape.block_rows * m->layout->shape.block_cols;
+}
+static inline void *tartan_i_block_at(const tartan_matrix *m, int64_t id) {
+    return tartan_i_at(m->values, m->dtype, id * tartan_i_block_elements(m));
+}
+
+/* An owned matrix with values not initialised but for the blocks of ragged edges, which are zero. */
 tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t block_order,
                                   tartan_matrix **out);
+
+/* Checks what every maker of matrices is given: HANDLE, DTYPE, ARGUMENT in the name of `function`. */
+tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
+                                        int32_t block_order);
+
+/* HANDLE, or UNSUPPORTED where the values are not in CPU memory. */
+tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matrix *matrix);
+
+/* The values as an array [blocks, block_rows, block_cols]. */
+tartan_array tartan_i_matrix_view(const tartan_matrix *matrix);
+
+/* Refuses (ARGUMENT) an output `name`, `bytes` long, that overlaps the values of `matrix`. */
+tartan_status tartan_i_matrix_check_apart(const char *function, const tartan_matrix *matrix, const char *name,
+                                          const void *output, int64_t bytes);
+
+/* Block i of `to` becomes block sources[i] of `from` (sources NULL: block i; -1: zeros), its rows and columns
+ * exchanged if `transposed`. Converts; the padding of `from` is not read, that of `to` becomes zero. */
+void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, const int64_t *sources,
+                          bool transposed);
 
 #endif

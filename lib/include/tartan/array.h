@@ -39,7 +39,8 @@ typedef struct tartan_array {
 } tartan_array;
 
 /* Fills `out` for CPU memory. `strides` NULL: row-major, contiguous.
- * Errors: ARGUMENT (ndim), DTYPE, SHAPE (negative), OVERFLOW (more bytes than int64 counts), HANDLE. */
+ * Errors: ARGUMENT (ndim; data not aligned for the dtype), DTYPE, SHAPE (negative), OVERFLOW (more than can be
+ * addressed), HANDLE (out, shape, or data of an array that is not empty). */
 TARTAN_API tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
                                            const int64_t *strides, tartan_array *out);
 
@@ -49,10 +50,17 @@ TARTAN_API int64_t tartan_dtype_bytes(int32_t dtype);
 TARTAN_API const char *tartan_dtype_name(int32_t dtype);
 TARTAN_API int32_t tartan_dtype_of(const char *name);
 
+/* XXH3-128 over the bytes of the elements in row-major order of their indices, as 32 lower-case hexadecimal
+ * digits: equal for equal values whatever the strides. The way to compare results between languages.
+ * The caller frees the text with tartan_text_free. Errors: HANDLE, DTYPE, SHAPE, UNSUPPORTED (memory of a
+ * device), MEMORY. */
+TARTAN_API tartan_status tartan_array_checksum(const tartan_array *array, char **out_text);
+
 struct DLTensor; /* of dlpack.h, ABI of DLPack 0.2 to 1.x */
 
 /* Fills `out` from a DLTensor: the same memory, nothing is copied or retained.
- * Errors: DTYPE (not one of ours, or lanes != 1), SHAPE (ndim > 8), HANDLE (NULL). */
+ * Errors: DTYPE (not one of ours, or lanes != 1), SHAPE (ndim > 8), HANDLE (NULL), UNSUPPORTED (neither CPU
+ * nor CUDA), ARGUMENT (not aligned), OVERFLOW. */
 TARTAN_API tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_array *out);
 
 /* Fills the DLTensor `out_tensor` from `array`. Its shape and strides point into `array`, which must

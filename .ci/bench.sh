@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# bench.sh [operation...] [-- option...]: every benchmark of `tartan bench`, one JSON object a case, also kept in
+# build/bench/<operation>.jsonl. Options go to `tartan bench`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source .ci/env.sh
+tartan=$TARTAN_BUILD/bindings/cli/tartan
+operations=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    operations+=("$1")
+    shift
+done
+[ $# -eq 0 ] || shift
+[ ${#operations[@]} -gt 0 ] || operations=(spmm sddmm)
+
+[ -x "$tartan" ] || { echo "bench: $tartan is not built" >&2; exit 1; }
+# MKL from PyPI, where install could have it; a baseline that is not there is left out of the results.
+mkl=$(find build/venv/lib -maxdepth 1 -name 'libmkl_rt.so*' -print -quit 2>/dev/null || true)
+[ -z "$mkl" ] || export TARTAN_MKL="$PWD/$mkl"
+mkdir -p build/bench
+status=0
+for operation in "${operations[@]}"; do
+    "$tartan" bench "$operation" --json "$@" | tee "build/bench/$operation.jsonl" || status=1
+done
+exit "$status"

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Format, warnings, sanitizers, valgrind, rules of the source tree. Every step runs; a verdict for each at the end.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source .ci/env.sh
+mkdir -p build/check
+no_bindings=(-Dpython=disabled -Dr=disabled -Djulia=disabled -Dcuda=disabled)
+verdicts=()
+failed=0
+
+step() { # name command...
+    local name=$1 status=0
+    shift
+    echo "== $name"
+    # In a process of its own: `set -e` would not hold in a function whose status is asked for.
+    (set -e; "$@") >"build/check/$name.log" 2>&1 &
+    wait $! || status=$?
+    if [ "$status" -eq 0 ]; then
+        verdicts+=("passed  $name")
+    else
+        tail -n 40 "build/check/$name.log"
+        verdicts+=("FAILED  $name (build/check/$name.log)")
+        failed=1
+    fi
+}
+
+setup() { # directory option...
+    local dir=$1
+    shift
+    [ -e "$dir/build.ninja" ] || "$MESON" setup "$dir" "${no_bindings[@]}" "$@"
+    ninja -C "$dir"
+}
+
+sources() { # null-separated
+    git ls-files -z --cached --others --exclude-standard -- lib cuda bindings/cli tests |
+        grep -zE '\.(c|h|cc|cu|cuh)$' | while IFS= read -r -d '' file; do
+        [ ! -e "$file" ] || printf '%s\0' "$file"
+    done
+}
+
+format() {
+    sources >build/check/sources
+    [ -s build/check/sources ]
+    xargs -0 clang-format --dry-run -Werror <build/check/sources
+}
+
+warnings() {
+    setup build/werror -Dbuildtype=release -Dwerror=true
+}
+
+sanitizers() {
+    setup build/asan -Dbuildtype=debugoptimized -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false
+    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1
+    export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+    "$MESON" test -C build/asan --print-errorlogs --no-suite long --no-suite check --timeout-multiplier 5
+}
+
+memory() {
+    setup build/valgrind -Dbuildtype=debug -Doptimization=1 -Db_ndebug=false
+    local valgrind='valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
+    local suite suites=()
+    for suite in core layout matrix kernels ops backend io; do
+        suites+=(--suite "$suite")
+    done
+    OMP_NUM_THREADS=2 "$MESON" test -C build/valgrind --print-errorlogs --wrapper "$valgrind" --timeout-multiplier 40 \
+        "${suites[@]}" --no-suite long
+}
+
+rules() {
+    "$MESON" test -C "$TARTAN_BUILD" --print-errorlogs --suite check
+    # Meson is content when there is nothing to run.
+    grep -q '"result": "OK"' "$TARTAN_BUILD/meson-logs/testlog.json"
+}
+
+if [ $# -gt 0 ]; then
+    steps=("$@")
+else
+    steps=(format warnings rules sanitizers memory)
+fi
+for name in "${steps[@]}"; do
+    case "$name" in
+        format | warnings | sanitizers | memory | rules) step "$name" "$name" ;;
+        *) echo "check: unknown step '$name' (format warnings rules sanitizers memory)" >&2; exit 2 ;;
+    esac
+done
+printf '%s\n' "${verdicts[@]}"
+exit "$failed"

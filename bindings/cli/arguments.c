@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int complain(const char *format, ...) {
+    fputs("tartan: ", stderr);
+    va_list list;
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fputc('\n', stderr);
+    return EXIT_FAILED;
+}
+
+int complain_status(const char *doing) {
+    return complain("%s: %s", doing, tartan_last_error());
+}
+
+void progress(const char *what, double share) {
+    if (!isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r%s %3.0f%%%s", what, 100 * share, share >= 1 ? "\n" : "");
+    fflush(stderr);
+}
+
+double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static const option_spec *find_spec(const option_spec *specs, const char *text, size_t length) {
+    for (; specs->name != NULL; specs++)
+        if (strlen(specs->name) == length && strncmp(specs->name, text, length) == 0) return specs;
+    return NULL;
+}
+
+static bool wrong_use(const command *self, int *out_exit, const char *what, const char *which) {
+    fprintf(stderr, "tartan %s: %s \"%s\". Try `tartan %s --help`.\n", self->name, what, which, self->name);
+    *out_exit = EXIT_USAGE;
+    return false;
+}
+
+bool parse_arguments(const command *self, const option_spec *specs, int argc, char **argv, arguments *out,
+                     int *out_exit) {
+    memset(out, 0, sizeof *out);
+    out->command = self;
+    for (int i = 0; i < argc; i++) {
+        const char *text = argv[i];
+        if (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0) {
+            fputs(self->help, stdout);
+            *out_exit = EXIT_FINE;
+            return false;
+        }
+        if (strncmp(text, "--", 2) != 0) {
+            if (out->positional_count == MAX_POSITIONAL) return wrong_use(self, out_exit, "too many arguments at", text);
+            out->positional[out->positional_count++] = text;
+            continue;
+        }
+        const char *equals = strchr(text, '=');
+        size_t length = equals != NULL ? (size_t)(equals - text - 2) : strlen(text + 2);
+        const option_spec *spec = find_spec(specs, text + 2, length);
+        if (spec == NULL) return wrong_use(self, out_exit, "no option", text);
+        if (!spec->repeats && option_given(out, spec->name)) return wrong_use(self, out_exit, "given twice:", text);
+        if (out->count == MAX_OPTIONS) return wrong_use(self, out_exit, "too many options at", text);
+        if (spec->is_flag && equals != NULL) return wrong_use(self, out_exit, "takes no value:", text);
+        if (!spec->is_flag && equals == NULL && i + 1 == argc) return wrong_use(self, out_exit, "needs a value:", text);
+        out->names[out->count] = spec->name;
+        out->values[out->count++] = spec->is_flag ? "" : equals != NULL ? equals + 1 : argv[++i];
+    }
+    return true;
+}
+
+const char *option_value(const arguments *a, const char *name, const char *fallback) {
+    for (int i = a->count - 1; i >= 0; i--)
+        if (strcmp(a->names[i], name) == 0) return a->values[i];
+    return fallback;
+}
+
+bool option_given(const arguments *a, const char *name) {
+    return option_value(a, name, NULL) != NULL;
+}
+
+static bool parse_integer(const char *text, const char **out_end, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    *out = value;
+    *out_end = end;
+    return end != text && errno == 0;
+}
+
+bool option_integer(const arguments *a, const char *name, int64_t fallback, int64_t *out) {
+    const char *text = option_value(a, name, NULL), *end;
+    *out = fallback;
+    if (text == NULL || (parse_integer(text, &end, out) && *end == '\0')) return true;
+    complain("--%s is \"%s\", expected an integer", name, text);
+    return false;
+}
+
+bool option_number(const arguments *a, const char *name, double fallback, double *out) {
+    const char *text = option_value(a, name, NULL);
+    *out = fallback;
+    if (text == NULL) return true;
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && *end == '\0' && isfinite(*out)) return true;
+    complain("--%s is \"%s\", expected a number", name, text);
+    return false;
+}
+
+bool parse_pair(const char *what, const char *text, int64_t *out_first, int64_t *out_second) {
+    const char *end;
+    if (parse_integer(text, &end, out_first)) {
+        *out_second = *out_first;
+        if (*end == '\0') return true;
+        if (*end == 'x' && parse_integer(end + 1, &end, out_second) && *end == '\0') return true;
+    }
+    complain("%s is \"%s\", expected a number or two as in 64x32", what, text);
+    return false;
+}
+
+int32_t parse_dtype(const char *text) {
+    static const struct {
+        const char *name;
+        int32_t dtype;
+    } names[] = {{"f64", TARTAN_F64}, {"f32", TARTAN_F32}, {"f16", TARTAN_F16}, {"bf16", TARTAN_BF16}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(text, names[i].name) == 0) return names[i].dtype;
+    return tartan_dtype_of(text);
+}

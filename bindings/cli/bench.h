@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One benchmark case and the peers it is compared with. */
+#ifndef TARTAN_CLI_BENCH_H
+#define TARTAN_CLI_BENCH_H
+
+#include "cli.h"
+
+typedef enum bench_op { BENCH_SPMM, BENCH_SDDMM } bench_op;
+
+/* spmm: C [m, n] = A [m, k] B [k, n], A sparse. sddmm: S [m, k] = X [m, n] Y [n, k], S sparse. */
+typedef struct bench_case {
+    bench_op op;
+    int32_t dtype;
+    int64_t m, k, n, block;
+    double density;
+    int32_t threads;
+    int rounds;
+} bench_case;
+
+enum { MAX_ROUNDS = 999 };
+
+typedef struct samples {
+    int count;
+    double seconds[MAX_ROUNDS];
+} samples;
+
+double median(samples *s);
+
+/* Operands of one case: two dense arrays and room for the dense result of a BLAS. */
+typedef struct operands {
+    tartan_layout *layout;
+    tartan_matrix *matrix;
+    void *dense_a; /* the sparse operand as a dense matrix, for peers: [m, k] */
+    void *b;       /* spmm: B [k, n]; sddmm: X [m, n] */
+    void *c;       /* spmm: C [m, n]; sddmm: Y [n, k] */
+    void *dense_c; /* result of a dense peer */
+} operands;
+
+/* A BLAS with the C interface, opened at run time; NULL where it is not there. Times one dense product of the
+ * same shape. */
+typedef struct blas blas;
+blas *blas_open(const char *name, const char *path, int32_t threads);
+const char *blas_core(const blas *b); /* its own word for the CPU, "" if it has none */
+bool blas_time(const blas *b, const bench_case *c, const operands *o, double *out_seconds);
+void blas_close(blas *b);
+
+/* scipy in a process of its own, so that its memory and threads are apart. NULL with a reason where it cannot
+ * be started. */
+typedef struct scipy scipy;
+scipy *scipy_start(const bench_case *c, const operands *o, const char **out_reason);
+bool scipy_time(scipy *s, double *out_seconds);
+void scipy_stop(scipy *s);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * scipy as a peer: a Python process that is asked for one product at a time. */
+#include "bench.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct scipy {
+    pid_t process;
+    FILE *to, *from;
+};
+
+/* Reads a line "<number>\n" or "ready\n" of two kinds. */
+static bool read_reply(scipy *s, char *line, int size) {
+    return fgets(line, size, s->from) != NULL && strncmp(line, "error", 5) != 0;
+}
+
+static bool send_layout(scipy *s, const operands *o) {
+    size_t pointers = (size_t)tartan_layout_grid_rows(o->layout) + 1, blocks = (size_t)tartan_layout_blocks(o->layout);
+    return fwrite(tartan_layout_row_pointers(o->layout), sizeof(int64_t), pointers, s->to) == pointers &&
+           fwrite(tartan_layout_col_indices(o->layout), sizeof(int32_t), blocks, s->to) == blocks && fflush(s->to) == 0;
+}
+
+static void run_python(const bench_case *c, const operands *o, int in, int out) {
+    char text[7][32];
+    const int64_t numbers[] = {c->m, c->k, c->n, c->block, tartan_layout_blocks(o->layout)};
+    for (int i = 0; i < 5; i++) snprintf(text[i], sizeof text[i], "%lld", (long long)numbers[i]);
+    const char *python = getenv("PYTHON"), *script = getenv("TARTAN_SCIPY_PEER");
+    if (python == NULL) python = "python3";
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    execlp(python, python, script != NULL ? script : TARTAN_SCIPY_PEER_PATH, text[0], text[1], text[2], text[3], text[4],
+           tartan_dtype_name(c->dtype), (char *)NULL);
+    dprintf(STDOUT_FILENO, "error %s\n", strerror(errno));
+    _exit(127);
+}
+
+scipy *scipy_start(const bench_case *c, const operands *o, const char **out_reason) {
+    int to[2], from[2];
+    scipy *s = calloc(1, sizeof *s);
+    *out_reason = "the Python process could not be started";
+    if (s == NULL || pipe(to) != 0) {
+        free(s);
+        return NULL;
+    }
+    if (pipe(from) != 0) {
+        close(to[0]);
+        close(to[1]);
+        free(s);
+        return NULL;
+    }
+    s->process = fork();
+    if (s->process == 0) {
+        close(to[1]);
+        close(from[0]);
+        run_python(c, o, to[0], from[1]);
+    }
+    close(to[0]);
+    close(from[1]);
+    s->to = fdopen(to[1], "wb");
+    s->from = fdopen(from[0], "rb");
+    char line[128];
+    if (s->process > 0 && s->to != NULL && s->from != NULL && send_layout(s, o) && read_reply(s, line, sizeof line)) return s;
+    *out_reason = "Python with scipy is not there";
+    scipy_stop(s);
+    return NULL;
+}
+
+bool scipy_time(scipy *s, double *out_seconds) {
+    char line[128];
+    if (fputs("run\n", s->to) < 0 || fflush(s->to) != 0 || !read_reply(s, line, sizeof line)) return false;
+    *out_seconds = strtod(line, NULL);
+    return *out_seconds > 0;
+}
+
+void scipy_stop(scipy *s) {
+    if (s == NULL) return;
+    if (s->to != NULL) fclose(s->to); /* its input ends, so it leaves */
+    if (s->from != NULL) fclose(s->from);
+    if (s->process > 0) waitpid(s->process, NULL, 0);
+    free(s);
+}

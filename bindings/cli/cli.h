@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the commands of the tool share. The tool uses the public API only. */
+#ifndef TARTAN_CLI_H
+#define TARTAN_CLI_H
+
+#include "tartan.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Exit codes. */
+enum { EXIT_FINE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+typedef struct command {
+    const char *name;
+    const char *summary;
+    const char *help; /* the whole text of `tartan NAME --help` */
+    int (*run)(int argc, char **argv);
+} command;
+
+extern const command command_info, command_new, command_show, command_convert, command_verify, command_bench,
+    command_demo;
+
+/* Options of a command: "--name VALUE" or "--name=VALUE", flags, and positional arguments between them. */
+typedef struct option_spec {
+    const char *name; /* without the dashes */
+    bool is_flag;
+    bool repeats;
+} option_spec;
+
+enum { MAX_OPTIONS = 64, MAX_POSITIONAL = 16 };
+
+typedef struct arguments {
+    const command *command;
+    int count, positional_count;
+    const char *names[MAX_OPTIONS];
+    const char *values[MAX_OPTIONS]; /* "" for flags */
+    const char *positional[MAX_POSITIONAL];
+} arguments;
+
+/* Parses argv (without the command's name); on a wrong use prints what is wrong and returns false. `specs` ends
+ * with a NULL name. "--help" prints the help and sets *out_exit. */
+bool parse_arguments(const command *self, const option_spec *specs, int argc, char **argv, arguments *out,
+                     int *out_exit);
+
+/* The last value of an option, or `fallback`. */
+const char *option_value(const arguments *a, const char *name, const char *fallback);
+bool option_given(const arguments *a, const char *name);
+
+/* An integer or number option; prints what is wrong and returns false on nonsense. */
+bool option_integer(const arguments *a, const char *name, int64_t fallback, int64_t *out);
+bool option_number(const arguments *a, const char *name, double fallback, double *out);
+
+/* "64x32" or "64" (both sides). Prints what is wrong. */
+bool parse_pair(const char *what, const char *text, int64_t *out_first, int64_t *out_second);
+
+/* "f64", "f32", "f16", "bf16" or a long name; 0 if it is none. */
+int32_t parse_dtype(const char *text);
+
+/* Prints "tartan: ..." to stderr; complain_status adds the library's text. Both return EXIT_FAILED. */
+int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int complain_status(const char *doing);
+
+/* A line on stderr that tells how far long work is; only on a terminal. `share` is 0 .. 1, 1 ends the line. */
+void progress(const char *what, double share);
+
+/* Seconds of a monotonic clock. */
+double seconds_now(void);
+
+/* A layout as rows of braille characters, at most `width` characters wide, on `out`. */
+int print_layout(const tartan_layout *layout, int width, FILE *out);
+
+/* A layout as a PNG picture, `pixels` wide. */
+int write_layout_png(const tartan_layout *layout, int64_t pixels, const char *path);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * File formats that `tartan convert` reads and writes besides Tartan's own. Readers give entries or a dense
+ * array; what they hand over is freed with content_free. Each prints what is wrong and returns EXIT_FAILED. */
+#ifndef TARTAN_CLI_FORMATS_H
+#define TARTAN_CLI_FORMATS_H
+
+#include "cli.h"
+
+/* What a foreign file holds: either entries (rows_of, cols_of, values as f64) or a dense matrix. */
+typedef struct content {
+    int64_t rows, cols;
+    int32_t dtype; /* that the file used; F64 where it has none of ours */
+    bool is_dense;
+    int64_t entries;
+    int64_t *rows_of, *cols_of;
+    double *values;
+    tartan_array dense; /* data in `memory` */
+    void *memory;
+} content;
+
+void content_free(content *c);
+
+/* Room for n entries; false when out of memory. */
+bool content_reserve(content *c, int64_t n);
+
+int read_mtx(const char *path, content *out);
+int read_npy(const char *path, content *out);
+int read_npz(const char *path, content *out);
+int read_safetensors(const char *path, const char *tensor, content *out);
+
+int write_mtx(const tartan_matrix *matrix, const char *path);
+int write_npy(const tartan_matrix *matrix, const char *path);
+int write_npz(const tartan_matrix *matrix, const char *path);
+int write_safetensors(const tartan_matrix *matrix, const char *name, const char *path);
+
+/* A parsed .npy: the array's data follows in the same memory. */
+typedef struct npy {
+    char kind; /* 'f', 'i', 'u', 'b', 'S', 'U' */
+    int bytes;
+    bool fortran_order;
+    int ndim;
+    int64_t shape[8];
+    int64_t elements;
+    const unsigned char *data;
+} npy;
+
+/* Parses `size` bytes of an .npy file; `what` names it in messages. */
+bool npy_parse(const char *what, const unsigned char *bytes, size_t size, npy *out);
+/* Element i, in storage order, of a numeric array. */
+double npy_number(const npy *array, int64_t i);
+int64_t npy_integer(const npy *array, int64_t i);
+/* The header of an .npy with `descr` such as "<f8"; its length is a multiple of 64. Returns the length. */
+int npy_header(const char *descr, bool fortran_order, int ndim, const int64_t *shape, char *out, int size);
+/* "<f8", "<f4", "<f2"; NULL for a dtype that numpy lacks. */
+const char *npy_descr(int32_t dtype);
+
+/* The whole file; free with free(). NULL after saying what is wrong. */
+unsigned char *read_whole(const char *path, size_t *out_size);
+/* The stored blocks of a matrix as an array of `dtype` in row-major blocks, with its row lists. */
+typedef struct bsr {
+    int64_t blocks, pointers;
+    int64_t *row_pointers, *block_cols;
+    tartan_matrix *matrix; /* row-major, in the wanted dtype */
+    tartan_array values;
+    tartan_layout *layout;
+} bsr;
+bool bsr_of(const tartan_matrix *matrix, int32_t dtype, bsr *out);
+void bsr_free(bsr *b);
+
+#endif

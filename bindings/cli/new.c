@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void list_patterns(void) {
+    printf("Patterns and their parameters (--param name=value):\n");
+    for (int32_t i = 0; i < tartan_pattern_count(); i++) {
+        const char *help = tartan_pattern_help(i);
+        printf("\n  %s: ", tartan_pattern_name(i));
+        for (; *help != '\0'; help++) {
+            putchar(*help);
+            if (*help == '\n' && help[1] != '\0') printf("      ");
+        }
+        if (help[-1] != '\n') putchar('\n');
+    }
+}
+
+/* All --param values as one text, and what they are in the caller's memory. */
+static char *join_parameters(const arguments *a) {
+    size_t size = 1;
+    for (int i = 0; i < a->count; i++) size += strlen(a->values[i]) + 1;
+    char *text = calloc(size, 1);
+    for (int i = 0; text != NULL && i < a->count; i++)
+        if (strcmp(a->names[i], "param") == 0) strcat(strcat(text, a->values[i]), " ");
+    return text;
+}
+
+static int make_values(const arguments *a, tartan_layout *layout, int64_t seed, tartan_matrix **out) {
+    const char *values = option_value(a, "values", "none"), *dtype_text = option_value(a, "dtype", "f64");
+    *out = NULL;
+    if (strcmp(values, "none") == 0) return EXIT_FINE;
+    int32_t dtype = parse_dtype(dtype_text);
+    if (dtype == 0) return complain("--dtype is \"%s\", expected f64, f32, f16 or bf16", dtype_text);
+    tartan_context *context = NULL;
+    if (tartan_context_open("cpu", 0, 0, &context) != TARTAN_OK) return complain_status("cannot start");
+    tartan_status status = tartan_matrix_create(layout, dtype, TARTAN_ROW_MAJOR, out);
+    if (status == TARTAN_OK) {
+        if (strcmp(values, "normal") == 0)
+            status = tartan_matrix_fill_normal(context, *out, 1, seed);
+        else if (strcmp(values, "orthogonal") == 0)
+            status = tartan_matrix_fill_orthogonal(context, *out, 1, seed);
+        else if (strcmp(values, "identity") == 0)
+            status = tartan_matrix_fill_identity(*out, 1);
+        else if (strcmp(values, "zeros") != 0) {
+            tartan_context_free(context);
+            return complain("--values is \"%s\", expected zeros, identity, normal or orthogonal", values);
+        }
+    }
+    tartan_context_free(context);
+    return status == TARTAN_OK ? EXIT_FINE : complain_status("cannot make the values");
+}
+
+static int save(const char *path, const arguments *a, const tartan_layout *layout, tartan_matrix *matrix) {
+    const char *name = option_value(a, "name", option_value(a, "pattern", ""));
+    tartan_file *file = NULL;
+    tartan_status status = option_given(a, "append") ? tartan_file_open(path, &file) : tartan_file_create(&file);
+    if (status == TARTAN_OK) status = tartan_file_put_layout(file, name, layout, NULL);
+    if (status == TARTAN_OK && matrix != NULL) status = tartan_file_put_matrix(file, name, matrix, NULL, NULL);
+    if (status == TARTAN_OK) status = tartan_file_save(file, path, TARTAN_KEEP_PLAIN);
+    tartan_file_free(file);
+    if (status != TARTAN_OK) return complain_status("cannot save");
+    printf("%s: layout \"%s\", %lld of %lld x %lld blocks, density %.4f, identity %s\n", path, name,
+           (long long)tartan_layout_blocks(layout), (long long)tartan_layout_grid_rows(layout),
+           (long long)tartan_layout_grid_cols(layout), tartan_layout_density(layout), tartan_layout_identity(layout));
+    return EXIT_FINE;
+}
+
+static int run(int argc, char **argv) {
+    static const option_spec specs[] = {
+        {"pattern", false, false}, {"size", false, false}, {"block", false, false},  {"heads", false, false},
+        {"param", false, true},    {"seed", false, false}, {"name", false, false},   {"values", false, false},
+        {"dtype", false, false},   {"append", true, false}, {"list", true, false},   {NULL, false, false}};
+    arguments a;
+    int code;
+    if (!parse_arguments(&command_new, specs, argc, argv, &a, &code)) return code;
+    if (option_given(&a, "list")) {
+        list_patterns();
+        return EXIT_FINE;
+    }
+    if (a.positional_count != 1 || !option_given(&a, "pattern") || !option_given(&a, "size")) {
+        fputs(command_new.help, stderr);
+        return EXIT_USAGE;
+    }
+    tartan_shape shape;
+    int64_t seed;
+    if (!parse_pair("--size", option_value(&a, "size", ""), &shape.rows, &shape.cols) ||
+        !parse_pair("--block", option_value(&a, "block", "32"), &shape.block_rows, &shape.block_cols) ||
+        !option_integer(&a, "heads", 1, &shape.heads) || !option_integer(&a, "seed", 0, &seed))
+        return EXIT_USAGE;
+    char *parameters = join_parameters(&a);
+    if (parameters == NULL) return complain("out of memory");
+    tartan_layout *layout = NULL;
+    tartan_matrix *matrix = NULL;
+    int result = EXIT_FAILED;
+    if (tartan_layout_from_pattern(&shape, option_value(&a, "pattern", ""), parameters, seed, &layout) != TARTAN_OK)
+        complain_status("cannot make the layout");
+    else if (make_values(&a, layout, seed, &matrix) == EXIT_FINE)
+        result = save(a.positional[0], &a, layout, matrix);
+    tartan_matrix_free(matrix);
+    tartan_layout_free(layout);
+    free(parameters);
+    return result;
+}
+
+const command command_new = {
+    "new", "make a layout from a pattern and save it",
+    "Usage: tartan new FILE --pattern NAME --size ROWSxCOLS [OPTIONS]\n"
+    "       tartan new --list\n\n"
+    "Makes the layout of a named pattern and saves it as HDF5. `--list` shows all patterns.\n\n"
+    "  --size ROWSxCOLS   elements of the matrix; one number for a square one\n"
+    "  --block ROWSxCOLS  elements of a block (default 32)\n"
+    "  --heads N          layouts of N heads (default 1)\n"
+    "  --param NAME=VALUE a parameter of the pattern; may be repeated\n"
+    "  --seed N           of random patterns and values (default 0): same seed, same result\n"
+    "  --name NAME        of the layout in the file (default: the pattern's)\n"
+    "  --values KIND      also save a matrix: zeros, identity, normal, orthogonal\n"
+    "  --dtype TYPE       of its values: f64 (default), f32, f16, bf16\n"
+    "  --append           add to the file instead of replacing it\n\n"
+    "Example: tartan new net.h5 --pattern barabasi_albert --size 4096 --block 32 --param m=5 --seed 1\n",
+    run};

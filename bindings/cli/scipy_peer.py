@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scipy BSR product at a time, for `tartan bench`.
+
+Arguments: m k n block blocks dtype. Standard input: int64 row pointers, int32 block columns, then a line
+"run" for every product wanted; each is answered with the seconds that it took.
+"""
+import sys
+import time
+
+try:
+    import numpy as np
+    import scipy.sparse as sp
+except ImportError as error:
+    print("error", error, flush=True)
+    sys.exit(1)
+
+m, k, n, block, blocks = map(int, sys.argv[1:6])
+dtype = np.dtype(sys.argv[6])
+source = sys.stdin.buffer
+pointers = np.frombuffer(source.read(8 * (m // block + 1)), np.int64).astype(np.int32)
+columns = np.frombuffer(source.read(4 * blocks), np.int32)
+random = np.random.default_rng(1)
+a = sp.bsr_matrix((random.standard_normal((blocks, block, block)).astype(dtype), columns, pointers), shape=(m, k))
+b = random.standard_normal((k, n)).astype(dtype)
+print("ready", flush=True)
+for line in source:
+    start = time.perf_counter()
+    a @ b
+    print(time.perf_counter() - start, flush=True)

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static int list_objects(tartan_file *file, const char *path) {
+    int64_t count = tartan_file_count(file);
+    printf("%s: %lld object%s, %s\n", path, (long long)count, count == 1 ? "" : "s",
+           tartan_file_sealed(file) ? "sealed" : "not sealed (written by another program)");
+    for (int64_t i = 0; i < count; i++)
+        printf("  %-6s  %-32s  layout %.8s\n", tartan_file_kind(file, i) == TARTAN_KIND_LAYOUT ? "layout" : "matrix",
+               tartan_file_name(file, i), tartan_file_layout_identity(file, i));
+    return EXIT_FINE;
+}
+
+/* The layout of that name, or else the layout of the matrix of that name. */
+static tartan_status find_layout(tartan_file *file, const char *name, tartan_layout **out) {
+    tartan_status status = tartan_file_get_layout(file, name, out);
+    if (status != TARTAN_ERR_NOT_FOUND) return status;
+    tartan_matrix *matrix = NULL;
+    status = tartan_file_get_matrix(file, name, &matrix);
+    if (status == TARTAN_OK) status = tartan_matrix_get_layout(matrix, out);
+    tartan_matrix_free(matrix);
+    return status;
+}
+
+static void print_facts(const tartan_layout *layout, const char *name) {
+    double spread[4] = {0};
+    int64_t band[2] = {0};
+    printf("%s: %lld x %lld, blocks of %lld x %lld, %lld head%s\n", name, (long long)tartan_layout_rows(layout),
+           (long long)tartan_layout_cols(layout), (long long)tartan_layout_block_rows(layout),
+           (long long)tartan_layout_block_cols(layout), (long long)tartan_layout_heads(layout),
+           tartan_layout_heads(layout) == 1 ? "" : "s");
+    printf("%lld blocks, density %.4f", (long long)tartan_layout_blocks(layout), tartan_layout_density(layout));
+    if (tartan_layout_row_spread(layout, spread, 4) == TARTAN_OK)
+        printf(", %g to %g a row (mean %.2f, deviation %.2f)", spread[0], spread[2], spread[1], spread[3]);
+    if (tartan_layout_bandwidth(layout, band, 2) == TARTAN_OK)
+        printf(", bandwidth %lld below, %lld above", (long long)band[0], (long long)band[1]);
+    printf("\nidentity %s\n", tartan_layout_identity(layout));
+    if (tartan_layout_recipe(layout)[0] != '\0') printf("recipe %s\n", tartan_layout_recipe(layout));
+}
+
+static int write_svg(const tartan_layout *layout, int64_t pixels, const char *path) {
+    char *text;
+    if (tartan_layout_svg(layout, (int32_t)pixels, &text) != TARTAN_OK) return complain_status("cannot draw");
+    FILE *out = fopen(path, "w");
+    bool good = out != NULL && fputs(text, out) >= 0;
+    if (out != NULL && fclose(out) != 0) good = false;
+    tartan_text_free(text);
+    return good ? EXIT_FINE : complain("cannot write %s: %s", path, strerror(errno));
+}
+
+static int draw(const arguments *a, const tartan_layout *layout, const char *name) {
+    int64_t pixels;
+    if (!option_integer(a, "pixels", 800, &pixels)) return EXIT_USAGE;
+    if (pixels < 16 || pixels > 4096) return complain("--pixels is %lld, expected 16 to 4096", (long long)pixels);
+    const char *svg = option_value(a, "svg", NULL), *png = option_value(a, "png", NULL);
+    int result = EXIT_FINE;
+    if (svg != NULL) result = write_svg(layout, pixels, svg);
+    if (png != NULL && result == EXIT_FINE) result = write_layout_png(layout, pixels, png);
+    if (svg != NULL || png != NULL) return result;
+    struct winsize window = {0};
+    int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col >= 20 ? window.ws_col - 2 : 78;
+    print_facts(layout, name);
+    return print_layout(layout, columns < 100 ? columns : 100, stdout);
+}
+
+static int run(int argc, char **argv) {
+    static const option_spec specs[] = {
+        {"svg", false, false}, {"png", false, false}, {"pixels", false, false}, {NULL, false, false}};
+    arguments a;
+    int code;
+    if (!parse_arguments(&command_show, specs, argc, argv, &a, &code)) return code;
+    if (a.positional_count < 1 || a.positional_count > 2) {
+        fputs(command_show.help, stderr);
+        return EXIT_USAGE;
+    }
+    tartan_file *file = NULL;
+    if (tartan_file_open(a.positional[0], &file) != TARTAN_OK) return complain_status("cannot open");
+    int result = EXIT_FAILED;
+    const char *name = a.positional_count == 2 ? a.positional[1] : tartan_file_count(file) == 1 ? tartan_file_name(file, 0) : NULL;
+    if (name == NULL) {
+        result = list_objects(file, a.positional[0]);
+    } else {
+        tartan_layout *layout = NULL;
+        if (find_layout(file, name, &layout) == TARTAN_OK)
+            result = draw(&a, layout, name);
+        else
+            complain_status("cannot show");
+        tartan_layout_free(layout);
+    }
+    tartan_file_free(file);
+    return result;
+}
+
+const command command_show = {
+    "show", "list a file, or draw one of its layouts",
+    "Usage: tartan show FILE [NAME] [--svg FILE] [--png FILE] [--pixels N]\n\n"
+    "Without NAME lists what is in the file (or shows its only object). With NAME, of a layout or a matrix,\n"
+    "prints facts and a picture of the layout for the terminal.\n\n"
+    "  --svg FILE   write the picture as SVG instead\n"
+    "  --png FILE   write the picture as PNG instead\n"
+    "  --pixels N   its width, 16 to 4096 (default 800)\n",
+    run};

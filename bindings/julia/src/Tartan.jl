@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Block-sparse matrices: matrices whose non-zeros come in small dense blocks.
+
+    using Tartan
+    layout = pattern(:barabasi_albert, (160, 160), (16, 16); m = 5, seed = 1)   # which blocks exist
+    A = BlockSparseMatrix{Float32}(layout)                                      # a layout and its values
+    fill_normal!(A; seed = 2)
+    y = A * ones(Float32, 160)
+    save("weights.h5", "first layer" => A)
+
+Rows, columns, blocks, heads and block ids count from 1. The library is found through the environment variable
+`TARTAN_LIBRARY`, else the preference `library_path`, else by the system's loader.
+"""
+module Tartan
+
+using Libdl
+using LinearAlgebra
+using Serialization
+using SparseArrays
+
+include("errors.jl")
+include("raw.jl")
+include("handles.jl")
+include("bfloat16.jl")
+include("arrays.jl")
+include("context.jl")
+include("layout.jl")
+include("layout_edit.jl")
+include("matrix.jl")
+include("matrix_convert.jl")
+include("matrix_edit.jl")
+include("products.jl")
+include("files.jl")
+include("serialization.jl")
+include("show.jl")
+
+export TartanError, Context
+export BlockLayout, pattern, patterns, pattern_help, largest_blocks
+export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, findblock, number_blocks, layout_identity,
+       recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
+export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
+export BlockSparseMatrix, block_norms, project, rearrange, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
+export spmm!, sddmm!, gate_gradient!, growth_score!
+export BlockFile, store!, layouts, matrices, gates, metadata, save, load
+export nnz, nonzeros, findnz, sparse, mul!
+
+# Where the library is. Asked when the package is loaded, never when it is compiled.
+function library_path()
+    path = get(ENV, "TARTAN_LIBRARY", "")
+    isempty(path) || return path
+    uuid = Base.PkgId(Tartan).uuid
+    if isdefined(Base, :get_preferences) && uuid !== nothing
+        path = get(Base.get_preferences(uuid), "library_path", "")
+        isempty(path) || return path
+    end
+    return Sys.isapple() ? "libtartan.0.dylib" : "libtartan.so.0"
+end
+
+function __init__()
+    path = library_path()
+    library = try
+        dlopen(path)
+    catch error
+        throw(TartanError(:library, "cannot load '$path' ($(sprint(showerror, error))): set TARTAN_LIBRARY to the path " *
+                                    "of libtartan.so.0"))
+    end
+    abi = ccall(dlsym(library, :tartan_abi_version), Int32, ())
+    abi == Raw.TARTAN_ABI_VERSION ||
+        throw(TartanError(:library, "'$path' has ABI version $abi, expected $(Raw.TARTAN_ABI_VERSION)"))
+    Raw.bind_all(name -> dlsym(library, name))
+    JULIA_PARALLEL_FOR[] = @cfunction(julia_parallel_for, Cvoid, (Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}))
+    return nothing
+end
+
+"""
+    Tartan.version()
+
+The version of the C library in use.
+"""
+version() = VersionNumber(Raw.tartan_version())
+
+"""
+    Tartan.info()
+
+What the library and this machine offer, as JSON: CPU, kernels, backends and why one is missing.
+"""
+info() = Raw.tartan_info()
+
+end # module

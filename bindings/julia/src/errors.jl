@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""
+    TartanError(status, message)
+
+A call that the C library refused. `status` is one of `:argument`, `:handle`, `:shape`, `:dtype`, `:layout`,
+`:unsupported`, `:memory`, `:overflow`, `:device`, `:file`, `:format`, `:version`, `:not_found`, `:internal` and,
+when the package is loaded, `:library`. The message names the argument, its value and what was expected.
+
+    try
+        load("weights.h5")
+    catch error
+        error isa TartanError && error.status == :file || rethrow()
+    end
+
+What Julia itself has a name for is a `DimensionMismatch` or a `BoundsError` (`mul!`, `*`, indexing) or an
+`ArgumentError` (element types).
+"""
+struct TartanError <: Exception
+    status::Symbol
+    message::String
+end
+
+# The exception for a status code of C. "ERR_NOT_FOUND" becomes :not_found.
+function failure(code::Integer, message)
+    name = Raw.tartan_status_name(code)
+    return TartanError(Symbol(lowercase(replace(name, r"^ERR_" => ""))), message)
+end
+
+Base.showerror(io::IO, error::TartanError) = print(io, "TartanError (", error.status, "): ", error.message)
+
+# A number that must be whole, as an Int64; the C library checks its range.
+function whole(x::Real, name)
+    (isinteger(x) && typemin(Int64) <= x <= typemax(Int64)) ||
+        throw(TartanError(:argument, "$name is $x, expected a whole number of 64 bits"))
+    return Int64(x)
+end
+
+# A real factor as a Float64.
+real_factor(x::Real, name) = Float64(x)
+real_factor(x, name) = throw(ArgumentError("$name is $x, expected a real number"))
+
+# A word as one of the codes of an enum.
+function code_of(codes::NamedTuple, word, name)
+    haskey(codes, Symbol(word)) ||
+        throw(TartanError(:argument, "$name is $(repr(word)), expected one of $(join(map(repr, keys(codes)), ", "))"))
+    return Int32(codes[Symbol(word)])
+end

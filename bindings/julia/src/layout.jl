@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""
+    BlockLayout(mask, block; shape)
+    BlockLayout(dense, block)
+    BlockLayout(S::SparseMatrixCSC, block)
+    BlockLayout(shape, block, block_rows, block_cols; heads = 1, block_heads = nothing)
+
+Which blocks of a matrix exist. Immutable; shared by any number of matrices, tasks and files.
+
+* `mask`: a `BitMatrix` or `Array{Bool}` of block rows x block columns (x heads); `shape` is by default that of whole
+  blocks, and may end inside the last ones.
+* `dense` (rows x columns, x heads) or `S`: the blocks that hold a non-zero, or for `S` an entry.
+* `block_rows`, `block_cols`: the blocks in any order, each once; with several heads they are the same in every head,
+  unless `block_heads` gives the head of each.
+
+`block` is the block's size, `(16, 16)` or `16`; `shape` the matrix's, `(rows, columns)`. See also [`pattern`](@ref).
+
+    BlockLayout([true false; true true], (8, 8))          # 16 x 16, three blocks
+    BlockLayout((100, 50), 8, [1, 13], [1, 7])            # ragged: 13 x 7 block positions
+"""
+struct BlockLayout
+    handle::Handle{Raw.tartan_layout}
+    frame::Raw.tartan_shape
+    function BlockLayout(address::Ptr{Raw.tartan_layout})
+        handle = Handle(address)
+        frame = Raw.tartan_shape(Raw.tartan_layout_rows(handle), Raw.tartan_layout_cols(handle),
+                                 Raw.tartan_layout_block_rows(handle), Raw.tartan_layout_block_cols(handle),
+                                 Raw.tartan_layout_heads(handle))
+        return new(handle, frame)
+    end
+end
+
+Base.cconvert(::Type{Ptr{Raw.tartan_layout}}, layout::BlockLayout) = layout.handle
+Base.close(layout::BlockLayout) = close(layout.handle)
+Base.isopen(layout::BlockLayout) = isopen(layout.handle)
+Base.deepcopy_internal(layout::BlockLayout, ::IdDict) = layout
+Base.copy(layout::BlockLayout) = layout
+
+pair(x::Real, name) = (whole(x, name), whole(x, name))
+pair(x::Tuple{Real, Real}, name) = (whole(x[1], name), whole(x[2], name))
+pair(x, name) = throw(TartanError(:argument, "$name is $x, expected a number or two"))
+
+function frame_of(shape, block, heads = 1)
+    rows, cols = pair(shape, "shape")
+    block_rows, block_cols = pair(block, "block")
+    return Raw.tartan_shape(rows, cols, block_rows, block_cols, whole(heads, "heads"))
+end
+
+const Sizes = Union{Real, Tuple{Real, Real}}
+
+function BlockLayout(mask::Union{AbstractMatrix{Bool}, AbstractArray{Bool, 3}}, block::Sizes; shape = nothing)
+    grid = (size(mask, 1), size(mask, 2))
+    if shape === nothing
+        n = pair(block, "block")
+        shape = (Base.Checked.checked_mul(grid[1], n[1]), Base.Checked.checked_mul(grid[2], n[2]))
+    end
+    frame = frame_of(shape, block, size(mask, 3))
+    # C reads rows one after the other, so a mask of another grid must not pass by having as many blocks.
+    if frame.block_rows > 0 && frame.block_cols > 0
+        expected = (cld(frame.rows, frame.block_rows), cld(frame.cols, frame.block_cols))
+        grid == expected || throw(TartanError(:shape, "mask has $(grid[1]) x $(grid[2]) blocks, expected " *
+                                                      "$(expected[1]) x $(expected[2]) for shape $shape and block $block"))
+    end
+    bytes = Vector{UInt8}(vec(permutedims(reshape(mask, grid..., :), (2, 1, 3))))
+    return BlockLayout(Raw.tartan_layout_from_mask(frame, bytes))
+end
+
+function BlockLayout(shape::Sizes, block::Sizes, block_rows::AbstractVector, block_cols::AbstractVector;
+                     heads::Real = 1, block_heads::Union{AbstractVector, Nothing} = nothing)
+    frame = frame_of(shape, block, heads)
+    return BlockLayout(Raw.tartan_layout_from_coordinates(frame, from_zero(block_heads), from_zero(block_rows),
+                                                          from_zero(block_cols)))
+end
+
+BlockLayout(dense::Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}, block::Sizes) =
+    from_dense(dense, block, Raw.tartan_layout_from_dense)
+
+function from_dense(dense, block, make)
+    x = dense_input(dense)
+    frame = frame_of((size(x, 1), size(x, 2)), block, size(x, 3))
+    GC.@preserve x BlockLayout(make(frame, operand(x)))
+end
+
+# Numbers of other types become Float64; of Tartan's types they stay as they are.
+dense_input(x::AbstractArray{<:Union{Float64, Float32, Float16, BFloat16}}) = input(x, "dense", eltype(x))
+dense_input(x::AbstractArray{<:Real, N}) where {N} = convert(Array{Float64, N}, x)
+
+function BlockLayout(S::SparseMatrixCSC, block::Sizes)
+    rows, cols = entries_of(S)
+    return BlockLayout(Raw.tartan_layout_from_entries(frame_of(size(S), block), rows, cols))
+end
+
+# Rows and columns of the stored entries, from 0.
+function entries_of(S::SparseMatrixCSC)
+    rows = Vector{Int64}(rowvals(S))[1:nnz(S)] .- 1
+    cols = Vector{Int64}(undef, nnz(S))
+    for j in 1:size(S, 2), k in nzrange(S, j)
+        cols[k] = j - 1
+    end
+    return rows, cols
+end
+
+const NORMS = (max = Raw.TARTAN_NORM_MAX, l1 = Raw.TARTAN_NORM_L1, l2 = Raw.TARTAN_NORM_L2)
+
+"""
+    largest_blocks(dense, block, density; norm = :l2)
+
+The layout of the `round(density * number of blocks)` blocks of `dense` whose norm (`:max`, `:l1`, `:l2`) is largest.
+
+    largest_blocks(randn(64, 64), (8, 8), 0.25)
+"""
+function largest_blocks(dense::AbstractArray{<:Real}, block::Sizes, density::Real; norm = :l2)
+    code = code_of(NORMS, norm, "norm")
+    return from_dense(dense, block, (frame, x) -> Raw.tartan_layout_from_dense_largest(frame, x, density, code))
+end
+
+"""
+    pattern(name, shape, block; heads = 1, seed = 0, parameters...)
+
+A layout from a named pattern; `patterns()` lists the names and `pattern_help(name)` the parameters. The same seed gives
+the same layout in every language and on every machine.
+
+    pattern(:barabasi_albert, (160, 160), 16; m = 5, seed = 1)
+"""
+function pattern(name, shape::Sizes, block::Sizes; heads::Real = 1, seed::Real = 0, parameters...)
+    text = join(("$key=$(parameter_text(value))" for (key, value) in parameters), " ")
+    frame = frame_of(shape, block, heads)
+    return BlockLayout(Raw.tartan_layout_from_pattern(frame, string(name), text, whole(seed, "seed")))
+end
+pattern(name, rows::Real, cols::Real, block::Sizes; options...) = pattern(name, (rows, cols), block; options...)
+
+parameter_text(value::Bool) = value ? "1" : "0"
+parameter_text(value::Union{Real, Symbol, AbstractString}) = string(value)
+parameter_text(value) = throw(TartanError(:argument, "a parameter is $value, expected a number or a word"))
+
+"""
+    patterns()
+
+The names that [`pattern`](@ref) knows.
+"""
+patterns() = Symbol[Symbol(Raw.tartan_pattern_name(i)) for i in 0:Raw.tartan_pattern_count() - 1]
+
+"""
+    pattern_help(name)
+
+What a pattern is, and its parameters with their defaults.
+"""
+function pattern_help(name)
+    i = findfirst(==(Symbol(name)), patterns())
+    i === nothing && throw(TartanError(:not_found, "no pattern '$name', expected one of $(join(patterns(), ", "))"))
+    return Raw.tartan_pattern_help(i - 1)
+end
+
+# ---- Asking ----
+
+"""
+    size(layout)
+    size(layout, 1)
+
+Rows and columns, in elements.
+"""
+Base.size(layout::BlockLayout) = (Int(layout.frame.rows), Int(layout.frame.cols))
+Base.size(layout::BlockLayout, dimension::Integer) = dimension <= 2 ? size(layout)[dimension] : 1
+
+"`blocksize(x)`: rows and columns of a block of a layout or matrix."
+blocksize(layout::BlockLayout) = (Int(layout.frame.block_rows), Int(layout.frame.block_cols))
+
+"`gridsize(x)`: how many block rows and block columns a layout or matrix has."
+gridsize(layout::BlockLayout) = cld.(size(layout), blocksize(layout))
+
+"`heads(x)`: how many patterns of one frame lie side by side: 1 for an ordinary matrix."
+heads(layout::BlockLayout) = Int(layout.frame.heads)
+
+"`nblocks(x)`: how many blocks are stored, in all heads."
+nblocks(layout::BlockLayout) = Int(Raw.tartan_layout_blocks(layout))
+
+"`nnz(x)`: stored elements of a layout or matrix: those of the stored blocks, less the padding of ragged edges."
+SparseArrays.nnz(layout::BlockLayout) = Int(Raw.tartan_layout_elements(layout))
+
+"`density(x)`: stored blocks / all blocks."
+density(layout::BlockLayout) = Raw.tartan_layout_density(layout)
+
+"""
+    layout_identity(layout)
+
+32 hexadecimal digits. Equal layouts have equal identities, in every language.
+"""
+layout_identity(layout::BlockLayout) = Raw.tartan_layout_identity(layout)
+
+"`recipe(layout)`: how the layout was made, as JSON; \"\" if unknown."
+recipe(layout::BlockLayout) = Raw.tartan_layout_recipe(layout)
+
+Base.:(==)(a::BlockLayout, b::BlockLayout) = Raw.tartan_layout_equal(a, b) == 1
+Base.hash(layout::BlockLayout, h::UInt) = hash(layout_identity(layout), hash(:BlockLayout, h))
+
+"""
+    coordinates(layout)
+
+Block row, block column and head of every block, in the order of block ids: row by row.
+
+    rows, cols, heads = coordinates(layout)
+"""
+function coordinates(layout::BlockLayout)
+    n = nblocks(layout)
+    heads, rows, cols = Vector{Int64}(undef, n), Vector{Int64}(undef, n), Vector{Int64}(undef, n)
+    Raw.tartan_layout_get_coordinates(layout, heads, rows, cols)
+    return from_one!(rows), from_one!(cols), from_one!(heads)
+end
+
+"""
+    block_mask(layout)
+
+The mask: an `Array{Bool}` of block rows x block columns, x heads where there are several.
+"""
+function block_mask(layout::BlockLayout)
+    rows, cols = gridsize(layout)
+    bytes = Vector{UInt8}(undef, rows * cols * heads(layout))
+    Raw.tartan_layout_get_mask(layout, bytes)
+    mask = Array{Bool}(permutedims(reshape(bytes, cols, rows, heads(layout)), (2, 1, 3)))
+    return heads(layout) == 1 ? mask[:, :, 1] : mask
+end
+
+"""
+    findblock(layout, block_row, block_col; head = 1)
+
+The id of the block at a position, or 0 where none is stored. Vectors give a vector.
+"""
+function findblock(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; head = 1)
+    ids = Vector{Int64}(undef, length(rows))
+    heads = head isa AbstractVector ? from_zero(head) : fill(whole(head, "head") - 1, length(rows))
+    Raw.tartan_layout_find(layout, heads, from_zero(rows), from_zero(cols), ids)
+    return from_one!(ids)
+end
+findblock(layout::BlockLayout, row::Real, col::Real; head::Real = 1) =
+    findblock(layout, [row], [col]; head = [head])[1]
+
+"""
+    number_blocks(layout, order)
+
+Block ids in another order: `:row`, `:column` or `:morton`.
+"""
+function number_blocks(layout::BlockLayout, order)
+    code = code_of((row = Raw.TARTAN_BY_ROW, column = Raw.TARTAN_BY_COLUMN, morton = Raw.TARTAN_BY_MORTON), order, "order")
+    ids = Vector{Int64}(undef, nblocks(layout))
+    Raw.tartan_layout_number(layout, code, ids)
+    return from_one!(ids)
+end
+
+"`row_lengths(layout)`: how many blocks each block row holds, head after head."
+function row_lengths(layout::BlockLayout)
+    lengths = Vector{Int64}(undef, heads(layout) * gridsize(layout)[1])
+    Raw.tartan_layout_row_lengths(layout, lengths)
+    return lengths
+end
+
+"`row_spread(layout)`: the smallest, mean and largest row length and their standard deviation."
+function row_spread(layout::BlockLayout)
+    x = Vector{Float64}(undef, 4)
+    Raw.tartan_layout_row_spread(layout, x)
+    return (minimum = x[1], mean = x[2], maximum = x[3], deviation = x[4])
+end
+
+"`bandwidth(layout)`: how many block diagonals below and above the main one hold blocks."
+function bandwidth(layout::BlockLayout)
+    x = Vector{Int64}(undef, 2)
+    Raw.tartan_layout_bandwidth(layout, x)
+    return (lower = x[1], upper = x[2])
+end
+
+"""
+    reach(layout; steps = 8, head = 1)
+
+The share of pairs of block rows and block columns that are connected in at most 1, 2, ... `steps` steps.
+"""
+function reach(layout::BlockLayout; steps::Integer = 8, head::Integer = 1)
+    steps >= 0 || throw(TartanError(:argument, "steps is $steps, expected at least 0"))
+    x = Vector{Float64}(undef, steps)
+    Raw.tartan_layout_reach(layout, head - 1, x)
+    return x
+end
+
+"""
+    partition(layout, parts)
+
+Cuts the block rows (of all heads) into `parts` ranges of nearly equal numbers of blocks.
+"""
+function partition(layout::BlockLayout, parts::Integer)
+    parts >= 1 || throw(TartanError(:argument, "parts is $parts, expected at least 1"))
+    bounds = Vector{Int64}(undef, parts + 1)
+    Raw.tartan_layout_partition(layout, bounds)
+    return [bounds[i] + 1:bounds[i + 1] for i in 1:parts]
+end
+
+"""
+    svg(layout; pixels = 480)
+
+A picture of the layout, as SVG text. Notebooks show it by themselves.
+"""
+svg(layout::BlockLayout; pixels::Integer = 480) =
+    Raw.tartan_layout_svg(layout, clamp(pixels, typemin(Int32), typemax(Int32)))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# New layouts from layouts.
+
+"""
+    union(a::BlockLayout, b)        a ∪ b
+    intersect(a::BlockLayout, b)    a ∩ b
+    setdiff(a::BlockLayout, b)
+
+The blocks of either, of both, and of `a` alone; the layouts must have the same shape, block size and heads.
+"""
+Base.union(a::BlockLayout, b::BlockLayout) = BlockLayout(Raw.tartan_layout_union(a, b))
+@doc (@doc Base.union(::BlockLayout, ::BlockLayout))
+Base.intersect(a::BlockLayout, b::BlockLayout) = BlockLayout(Raw.tartan_layout_intersection(a, b))
+@doc (@doc Base.union(::BlockLayout, ::BlockLayout))
+Base.setdiff(a::BlockLayout, b::BlockLayout) = BlockLayout(Raw.tartan_layout_difference(a, b))
+
+Base.union(a::BlockLayout, b::BlockLayout, more::BlockLayout...) = union(union(a, b), more...)
+Base.intersect(a::BlockLayout, b::BlockLayout, more::BlockLayout...) = intersect(intersect(a, b), more...)
+Base.issubset(a::BlockLayout, b::BlockLayout) = nblocks(setdiff(a, b)) == 0
+
+"`transpose(layout)`: the layout of the transposed matrix."
+LinearAlgebra.transpose(layout::BlockLayout) = BlockLayout(Raw.tartan_layout_transpose(layout))
+LinearAlgebra.adjoint(layout::BlockLayout) = transpose(layout)
+
+"""
+    permute_blocks(x; rows = nothing, cols = nothing)
+
+A layout or matrix whose block row `i` is block row `rows[i]` of `x`, and whose block column `j` is `cols[j]`. A ragged edge
+must stay last.
+"""
+permute_blocks(layout::BlockLayout; rows = nothing, cols = nothing) =
+    BlockLayout(Raw.tartan_layout_permute(layout, from_zero(rows), from_zero(cols)))
+
+"""
+    slice(x, block_rows, block_cols)
+
+The block rows and block columns in two ranges, as a layout or matrix of their own.
+
+    slice(layout, 1:4, 3:8)
+"""
+slice(layout::BlockLayout, rows::AbstractUnitRange, cols::AbstractUnitRange) =
+    BlockLayout(Raw.tartan_layout_slice(layout, first(rows) - 1, last(rows), first(cols) - 1, last(cols)))
+
+"""
+    prune(layout, gates)
+
+The blocks whose gate is not 0; one gate a block, in the order of block ids. A `BitVector` will do.
+"""
+prune(layout::BlockLayout, gates::AbstractVector{<:Real}) =
+    BlockLayout(Raw.tartan_layout_prune(layout, Vector{Float64}(gates)))
+
+"""
+    keep_largest(layout, scores, count)
+
+The `count` blocks of largest score, for instance of [`block_norms`](@ref).
+"""
+keep_largest(layout::BlockLayout, scores::AbstractVector{<:Real}, count::Integer) =
+    BlockLayout(Raw.tartan_layout_keep_largest(layout, Vector{Float64}(scores), count))
+
+"""
+    grow(layout, block_rows, block_cols; block_heads = nothing)
+
+The layout and more blocks, some of which it may have already.
+"""
+grow(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; block_heads = nothing) =
+    BlockLayout(Raw.tartan_layout_grow(layout, from_zero(block_heads), from_zero(rows), from_zero(cols)))
+
+"""
+    move_blocks(layout, ids, block_rows, block_cols)
+
+Moves blocks to other positions in their heads, all at once. Returns the new layout and, for each of its blocks, the id that
+the block had: `rearrange(A, layout, sources)` moves the values.
+"""
+function move_blocks(layout::BlockLayout, ids::AbstractVector, rows::AbstractVector, cols::AbstractVector)
+    sources = Vector{Int64}(undef, nblocks(layout))
+    moved = Raw.tartan_layout_move(layout, from_zero(ids), from_zero(rows), from_zero(cols), sources)
+    return BlockLayout(moved), from_one!(sources)
+end
+
+"`reblock(layout, block)`: the blocks of another size that cover every stored block."
+reblock(layout::BlockLayout, block::Sizes) = BlockLayout(Raw.tartan_layout_reblock(layout, pair(block, "block")...))
+
+"""
+    rcm_order(S::SparseMatrixCSC)
+
+The reverse Cuthill-McKee order of a square matrix: `S[order, order]` has its entries near the diagonal, where blocks
+fill well.
+"""
+function rcm_order(S::SparseMatrixCSC)
+    order = Vector{Int64}(undef, size(S, 1))
+    pointers = Vector{Int64}(SparseArrays.getcolptr(S)) .- 1
+    Raw.tartan_reorder_rcm(pointers, Vector{Int64}(rowvals(S))[1:nnz(S)] .- 1, order)
+    return from_one!(order)
+end

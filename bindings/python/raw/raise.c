@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Exceptions, and plain arguments. */
+#include "support.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+/* Raises what `maker` of tartan._errors makes of a status and a text. The text is the library's bytes: a
+ * file name in it need not be UTF-8. */
+static void raise(const char *maker, tartan_status status, const char *text) {
+    PyObject *module = PyImport_ImportModule("tartan._errors");
+    if (module == NULL) return;
+    PyObject *message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+    PyObject *error = message == NULL ? NULL : PyObject_CallMethod(module, maker, "iO", (int)status, message);
+    if (error != NULL) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+    Py_XDECREF(message);
+    Py_DECREF(module);
+}
+
+void tartan_py_raise(tartan_status status) {
+    const char *text = tartan_last_error();
+    raise("of_status", status, *text != 0 ? text : tartan_status_text(status));
+}
+
+static int fail(const char *maker, tartan_status status, const char *format, va_list arguments) {
+    char text[512];
+    vsnprintf(text, sizeof text, format, arguments);
+    raise(maker, status, text);
+    return -1;
+}
+
+int tartan_py_fail(tartan_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fail("of_status", status, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+int tartan_py_fail_type(tartan_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fail("of_type", status, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+int tartan_py_int(PyObject *object, const char *function, const char *name, int64_t low, int64_t high,
+                  int64_t *out) {
+    PyObject *number = PyNumber_Index(object);
+    if (number == NULL) {
+        PyErr_Clear();
+        return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected an integer", function,
+                                   name, Py_TYPE(object)->tp_name);
+    }
+    int beyond = 0;
+    long long value = PyLong_AsLongLongAndOverflow(number, &beyond);
+    Py_DECREF(number);
+    if (beyond != 0 || value < low || value > high) {
+        return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is %s%lld, expected %lld .. %lld", function, name,
+                              beyond > 0 ? "above " : beyond < 0 ? "below " : "",
+                              beyond > 0 ? (long long)INT64_MAX : beyond < 0 ? (long long)INT64_MIN : value,
+                              (long long)low, (long long)high);
+    }
+    *out = value;
+    return 0;
+}
+
+int tartan_py_double(PyObject *object, const char *function, const char *name, double *out) {
+    *out = PyFloat_AsDouble(object);
+    if (*out != -1 || !PyErr_Occurred()) return 0;
+    PyErr_Clear();
+    return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected a number", function, name,
+                               Py_TYPE(object)->tp_name);
+}
+
+int tartan_py_text(PyObject *object, const char *function, const char *name, bool optional,
+                   const char **out) {
+    Py_ssize_t length = 0;
+    *out = NULL;
+    if (object == Py_None && optional) return 0;
+    if (PyBytes_Check(object)) {
+        *out = PyBytes_AS_STRING(object);
+        length = PyBytes_GET_SIZE(object);
+    } else if (PyUnicode_Check(object)) {
+        *out = PyUnicode_AsUTF8AndSize(object, &length);
+        if (*out == NULL) {
+            PyErr_Clear();
+            return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s cannot be written as UTF-8", function, name);
+        }
+    } else {
+        return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s is of type %s, expected a text", function,
+                                   name, Py_TYPE(object)->tp_name);
+    }
+    if ((size_t)length != strlen(*out)) {
+        return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s has a NUL character in it", function, name);
+    }
+    return 0;
+}
+
+int tartan_py_frame(PyObject *object, const char *function, const char *name, tartan_shape *out) {
+    static const char *const fields[] = {"rows", "cols", "block_rows", "block_cols", "heads"};
+    int64_t *const places[] = {&out->rows, &out->cols, &out->block_rows, &out->block_cols, &out->heads};
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 5) {
+        return tartan_py_fail_type(TARTAN_ERR_ARGUMENT,
+                                   "%s: %s is of type %s, expected a tuple of 5 integers: rows, cols, "
+                                   "block_rows, block_cols, heads",
+                                   function, name, Py_TYPE(object)->tp_name);
+    }
+    for (int i = 0; i < 5; i++) {
+        char field[64];
+        snprintf(field, sizeof field, "%s.%s", name, fields[i]);
+        if (tartan_py_int(PyTuple_GET_ITEM(object, i), function, field, INT64_MIN, INT64_MAX, places[i])) {
+            return -1;
+        }
+    }
+    return 0;
+}

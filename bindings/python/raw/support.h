@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the generated wrappers of swig/lang/python.i call. All functions need the GIL. Those that return int
+ * return 0, or -1 with a Python exception set whose text names the function and the argument. */
+#ifndef TARTAN_PYTHON_SUPPORT_H
+#define TARTAN_PYTHON_SUPPORT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "tartan.h"
+
+#include <stdbool.h>
+
+/* ---- Exceptions (raise.c) ---- */
+
+/* Raises the exception of a status with the library's text, or with the given one. */
+void tartan_py_raise(tartan_status status);
+int tartan_py_fail(tartan_status status, const char *format, ...);
+/* The exception for an object of the wrong Python type; it is a TypeError too. */
+int tartan_py_fail_type(tartan_status status, const char *format, ...);
+
+/* ---- Plain arguments (raise.c) ---- */
+int tartan_py_int(PyObject *object, const char *function, const char *name, int64_t low, int64_t high,
+                  int64_t *out);
+int tartan_py_double(PyObject *object, const char *function, const char *name, double *out);
+/* Text of str (as UTF-8) or bytes; None is refused unless `optional`. Lives as long as the object. */
+int tartan_py_text(PyObject *object, const char *function, const char *name, bool optional, const char **out);
+int tartan_py_frame(PyObject *object, const char *function, const char *name, tartan_shape *out);
+
+/* ---- Handles (handle.c): Python objects that own a context, layout, matrix or file ---- */
+
+typedef enum tartan_py_kind {
+    TARTAN_PY_CONTEXT,
+    TARTAN_PY_LAYOUT,
+    TARTAN_PY_MATRIX,
+    TARTAN_PY_FILE,
+} tartan_py_kind;
+
+/* Takes over `pointer`, also on failure. */
+PyObject *tartan_py_handle_new(tartan_py_kind kind, void *pointer);
+
+/* Uses a handle: it cannot be freed before tartan_py_handle_leave, even if another thread closes it.
+ * `exclusive`: refused while any other call uses it (contexts and files serve one thread at a time). */
+int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, const char *function,
+                         const char *name, void **out);
+void tartan_py_handle_leave(PyObject *object);
+
+/* An object that exports `view`, which is memory of `handle`, by the buffer protocol. The memory lives as
+ * long as the object, whether or not the handle is closed meanwhile. */
+PyObject *tartan_py_lease_new(PyObject *handle, const tartan_array *view);
+
+int tartan_py_register_types(PyObject *module);
+
+/* ---- Arrays (borrow.c) ---- */
+
+/* An array borrowed from a Python object; zero-initialise it. */
+typedef struct tartan_py_borrow {
+    tartan_array array; /* dtype 0 where the elements are none of Tartan's */
+    char type;          /* 'f' float, 'b' bfloat16, 'i' signed, 'u' unsigned */
+    int bytes;          /* of one element */
+    bool readonly;
+    Py_buffer buffer; /* held where buffer.obj is not NULL */
+    PyObject *keep;   /* capsule of a DLPack tensor */
+} tartan_py_borrow;
+
+/* A dense operand. Takes the buffer protocol, else DLPack, else a pair (16-bit integers, "bfloat16"). */
+int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
+                      tartan_py_borrow *borrow);
+/* A contiguous vector of `type` and `bytes`; None gives NULL and 0 where `optional`. */
+int tartan_py_vector(PyObject *object, const char *function, const char *name, char type, int bytes,
+                     bool writable, tartan_py_borrow *borrow, void **out_data, int64_t *out_count);
+void tartan_py_return(tartan_py_borrow *borrow);
+
+/* A sequence of operands; freed by tartan_py_return_list, which takes NULL. */
+typedef struct tartan_py_list {
+    int64_t count;
+    tartan_py_borrow *borrows;
+    tartan_array *arrays;
+} tartan_py_list;
+int tartan_py_operands(PyObject *object, const char *function, const char *name, tartan_py_list *list);
+void tartan_py_return_list(tartan_py_list *list);
+
+/* A borrow that a matrix keeps; tartan_py_release is a tartan_release for it. */
+tartan_py_borrow *tartan_py_wrap(PyObject *object, const char *function, const char *name);
+void tartan_py_release(void *borrow);
+
+#endif

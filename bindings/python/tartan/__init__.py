@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block-sparse linear algebra: matrices whose non-zeros come in small dense blocks.
+
+>>> import numpy as np, tartan
+>>> layout = tartan.Layout.pattern("barabasi_albert", (256, 256), 32, m=2, seed=7)
+>>> A = tartan.BlockMatrix.zeros(layout, "float32").fill_normal(seed=1)
+>>> Y = A @ np.ones((256, 4), np.float32)
+>>> Y.shape, Y.dtype
+((256, 4), dtype('float32'))
+>>> dA = tartan.sddmm(layout, Y, np.ones((4, 256), np.float32))
+>>> dA.layout == A.layout
+True
+"""
+
+from tartan import _raw
+from tartan._context import Context, cpu_level, default_context, info
+from tartan._errors import (
+    ArgumentError, ArgumentTypeError, DeviceError, DTypeError, FileError, FormatError, HandleError,
+    HandleTypeError, InternalError, LayoutError, NotFoundError, OutOfMemoryError, ShapeError, SizeOverflowError,
+    TartanError, UnsupportedError, VersionError,
+)  # fmt: skip
+from tartan._io import File, load, load_all, save, verify
+from tartan._layout import Bandwidth, Layout, RowSpread, patterns, reverse_cuthill_mckee
+from tartan._linalg import gate_gradient, growth_score, sddmm, spmm
+from tartan._matrix import BlockMatrix, TransposedMatrix
+
+__version__ = _raw.tartan_version() or ""
+
+if _raw.tartan_abi_version() != _raw.TARTAN_ABI_VERSION:
+    raise ImportError(
+        f"tartan was built for ABI {_raw.TARTAN_ABI_VERSION} of libtartan, "
+        f"but the library found has {_raw.tartan_abi_version()}"
+    )
+
+__all__ = [
+    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMatrix", "Context", "DTypeError", "DeviceError",
+    "File", "FileError", "FormatError", "HandleError", "HandleTypeError", "InternalError", "Layout",
+    "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError", "SizeOverflowError",
+    "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "cpu_level", "default_context",
+    "gate_gradient", "growth_score", "info", "load", "load_all", "patterns", "reverse_cuthill_mckee", "save",
+    "sddmm", "spmm", "verify",
+]  # fmt: skip

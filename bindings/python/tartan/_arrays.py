@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of other libraries as NumPy arrays, never copied; and what the raw layer takes for them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Optional, Union
+
+import numpy as np
+
+from tartan import _raw
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+
+try:  # bfloat16 values are ml_dtypes.bfloat16 where that package is, else uint16 holding the bits
+    import ml_dtypes
+
+    BFLOAT16: Optional[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
+except ImportError:
+    BFLOAT16 = None
+
+Array = np.ndarray[Any, Any]
+Raw = Union[Array, "tuple[Array, str]"]
+
+_NUMPY = {
+    _raw.TARTAN_F64: np.dtype(np.float64),
+    _raw.TARTAN_F32: np.dtype(np.float32),
+    _raw.TARTAN_F16: np.dtype(np.float16),
+    _raw.TARTAN_BF16: BFLOAT16 or np.dtype(np.uint16),
+}
+
+
+def dtype_code(dtype: Any) -> int:
+    """The library's number of a dtype given as NumPy's, its name, or another library's ("torch.float32")."""
+    name = str(dtype).rpartition(".")[2]
+    code = _raw.tartan_dtype_of(name)
+    if code == 0:
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:
+            pass
+        code = _raw.tartan_dtype_of(name)
+    if code == 0:
+        raise DTypeError(f"dtype is {name}, expected float64, float32, float16 or bfloat16")
+    return code
+
+
+def dtype_name(code: int) -> str:
+    name = _raw.tartan_dtype_name(code)
+    assert name is not None
+    return name
+
+
+def numpy_dtype(code: int) -> np.dtype[Any]:
+    return _NUMPY[code]
+
+
+def order_code(order: str) -> int:
+    """Of the elements inside a block: "C" is row-major, "F" column-major."""
+    if order not in ("C", "F"):
+        raise ArgumentError(f"order is {order!r}, expected 'C' (row-major blocks) or 'F' (column-major)")
+    return _raw.TARTAN_COL_MAJOR if order == "F" else _raw.TARTAN_ROW_MAJOR
+
+
+_NORMS = {"max": _raw.TARTAN_NORM_MAX, "l1": _raw.TARTAN_NORM_L1, "l2": _raw.TARTAN_NORM_L2}
+
+
+def norm_code(norm: str) -> int:
+    if norm not in _NORMS:
+        raise ArgumentError(f"norm is {norm!r}, expected one of {', '.join(map(repr, _NORMS))}")
+    return _NORMS[norm]
+
+
+def array_of(x: Any, name: str, code: int) -> Array:
+    """The NumPy view of a dense operand; lists and numbers become arrays of dtype `code`."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentTypeError(f"{name} is a masked array, whose mask would be ignored: fill it first")
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (list, tuple, int, float)):
+        if numpy_dtype(code).kind == "u":
+            raise DTypeError(f"{name} is a {type(x).__name__}, which cannot become bfloat16 without ml_dtypes")
+        try:
+            return np.asarray(x, numpy_dtype(code))
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(f"{name} cannot become an array: {error}") from None
+    if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(x):
+        raise ArgumentTypeError(f"{name} is a sparse {type(x).__name__}, expected a dense array")
+    if isinstance(x, np.generic):
+        return np.asarray(x)
+    lease, dtype = _raw.view(x)
+    view = np.asarray(lease)
+    return view.view(BFLOAT16) if dtype == "bfloat16" and BFLOAT16 is not None else view
+
+
+def raw_of(array: Array, code: int) -> Raw:
+    """What the raw layer takes for a NumPy array: itself, or its bits where it is bfloat16. uint16 is taken
+    for bfloat16 only where `code`, the dtype of the matrix it meets, says so."""
+    if BFLOAT16 is not None and array.dtype == BFLOAT16:
+        return array.view(np.uint16), "bfloat16"
+    if code == _raw.TARTAN_BF16 and array.dtype == np.uint16:
+        return array, "bfloat16"
+    return array
+
+
+def operand(x: Any, name: str, code: int) -> Raw:
+    return raw_of(array_of(x, name, code), code)
+
+
+def optional_gates(gates: Any) -> Optional[Raw]:
+    return None if gates is None else operand(gates, "gates", _raw.TARTAN_F64)
+
+
+def code_of(array: Array, name: str) -> int:
+    """The dtype code of a NumPy array that must be one of ours."""
+    code = _raw.tartan_dtype_of(array.dtype.name)
+    if code == 0 or not array.dtype.isnative:
+        raise DTypeError(
+            f"{name} has dtype {array.dtype.str if not array.dtype.isnative else array.dtype}, "
+            "expected float64, float32, float16 or bfloat16 in this machine's byte order"
+        )
+    return code
+
+
+def indices(x: Any, name: str) -> Array:
+    """Index arrays, which the library copies anyway, as contiguous int64."""
+    array = np.asarray(x)
+    if array.size == 0 and array.dtype.kind == "f" and not isinstance(x, np.ndarray):
+        array = array.astype(np.int64)  # [] has no dtype of its own
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"{name} has dtype {array.dtype}, expected integers")
+    if array.ndim != 1:
+        raise ShapeError(f"{name} has {array.ndim} dimensions, expected 1")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise ArgumentError(f"{name} has the value {int(array.max())}, beyond int64")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def optional_indices(x: Any, name: str) -> Optional[Array]:
+    return None if x is None else indices(x, name)
+
+
+def doubles(x: Any, name: str) -> Array:
+    """One number a block, as contiguous float64."""
+    try:
+        array = np.asarray(x)
+        if array.dtype.kind not in "fiub" and array.dtype != BFLOAT16:
+            raise TypeError
+        array = np.ascontiguousarray(array, np.float64)
+    except (TypeError, ValueError):
+        raise DTypeError(f"{name} cannot become an array of float64") from None
+    if array.ndim != 1:
+        raise ShapeError(f"{name} has {array.ndim} dimensions, expected 1")
+    return array
+
+
+def new_indices(n: int) -> Array:
+    return np.empty(max(n, 0), np.int64)

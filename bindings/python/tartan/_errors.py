@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions: one class for each status of the library, and one base, TartanError.
+
+The text is the library's: it names the function, the argument, its value and what was expected.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TartanError(Exception):
+    """Anything that Tartan refuses. ``status`` is the library's code, ``text`` what it said."""
+
+    status: ClassVar[int] = 0
+
+    @property
+    def text(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class ArgumentError(TartanError, ValueError):
+    """An argument has a value that is not allowed."""
+
+    status = -1
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument is of a Python type that cannot be used."""
+
+
+class HandleError(TartanError, ValueError):
+    """An object is closed, or in use by another thread."""
+
+    status = -2
+
+
+class HandleTypeError(HandleError, TypeError):
+    """None, or an object of another kind, where a handle is expected."""
+
+
+class ShapeError(TartanError, ValueError):
+    """Sizes do not fit together."""
+
+    status = -3
+
+
+class DTypeError(TartanError, TypeError):
+    """A dtype is unknown or does not fit the others."""
+
+    status = -4
+
+
+class LayoutError(TartanError, ValueError):
+    """Block indices are out of range or repeated, or layouts differ."""
+
+    status = -5
+
+
+class UnsupportedError(TartanError, NotImplementedError):
+    """No backend of this build can do this."""
+
+    status = -6
+
+
+class OutOfMemoryError(TartanError, MemoryError):
+    """Memory could not be had."""
+
+    status = -7
+
+
+class SizeOverflowError(TartanError, OverflowError, ValueError):
+    """A product of sizes exceeds what can be addressed."""
+
+    status = -8
+
+
+class DeviceError(TartanError, RuntimeError):
+    """A device failed or is not there."""
+
+    status = -9
+
+
+class FileError(TartanError, OSError):
+    """The operating system refused a file operation."""
+
+    status = -10
+
+
+class FormatError(TartanError, OSError):
+    """A file is damaged or not in Tartan's format."""
+
+    status = -11
+
+
+class VersionError(FormatError):
+    """A file is of a newer version."""
+
+    status = -12
+
+
+class NotFoundError(TartanError, KeyError):
+    """No object of this name."""
+
+    status = -13
+
+
+class InternalError(TartanError, RuntimeError):
+    """An internal check failed: please report this."""
+
+    status = -14
+
+
+_CLASSES: dict[int, type[TartanError]] = {
+    c.status: c
+    for c in (
+        ArgumentError, HandleError, ShapeError, DTypeError, LayoutError, UnsupportedError, OutOfMemoryError,
+        SizeOverflowError, DeviceError, FileError, FormatError, VersionError, NotFoundError, InternalError,
+    )
+}  # fmt: skip
+_TYPE_CLASSES: dict[int, type[TartanError]] = {-1: ArgumentTypeError, -2: HandleTypeError}
+
+
+def of_status(status: int, text: str) -> TartanError:
+    """The exception of a status; called by the extension module."""
+    return _CLASSES.get(status, TartanError)(text)
+
+
+def of_type(status: int, text: str) -> TartanError:
+    """The exception for an object of the wrong Python type; called by the extension module."""
+    return (_TYPE_CLASSES.get(status) or _CLASSES.get(status, TartanError))(text)

@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts: which blocks of a matrix exist."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple, Optional, Union
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import (
+    Array, array_of, doubles, indices, new_indices, norm_code, optional_indices, raw_of,
+)  # fmt: skip
+from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, HandleTypeError, ShapeError, TartanError
+
+Block = Union[int, "tuple[int, int]"]
+Shape = "tuple[int, ...]"
+
+
+class RowSpread(NamedTuple):
+    """Spread of the number of blocks in a block row."""
+
+    smallest: float
+    mean: float
+    largest: float
+    deviation: float
+
+
+class Bandwidth(NamedTuple):
+    """Largest distance of a block below and above the diagonal, in blocks."""
+
+    lower: int
+    upper: int
+
+
+def block_shape(block: Any) -> tuple[int, int]:
+    if isinstance(block, tuple) and len(block) == 2:
+        return block
+    if isinstance(block, (tuple, list)):
+        raise ShapeError(f"block has {len(block)} sizes, expected one, or (rows, cols)")
+    return block, block
+
+
+def frame_of(shape: Any, block: Any, heads: Any = 1) -> tuple[Any, ...]:
+    """rows, cols, block_rows, block_cols, heads; the library checks their values."""
+    try:
+        sizes = tuple(shape)
+    except TypeError:
+        raise ArgumentTypeError(f"shape is {shape!r}, expected (rows, cols) or (heads, rows, cols)") from None
+    if len(sizes) == 3 and heads == 1:
+        heads, *sizes_2 = sizes
+        sizes = tuple(sizes_2)
+    if len(sizes) != 2:
+        raise ShapeError(f"shape has {len(sizes)} sizes, expected (rows, cols) or (heads, rows, cols)")
+    return (*sizes, *block_shape(block), heads)
+
+
+class Layout:
+    """Which blocks of a matrix exist. Immutable; any number of matrices may share one.
+
+    The matrix has ``shape`` elements, cut into blocks of ``block_shape``; the last block row and column may be
+    ragged. A block id is the position of a stored block in row-major order: the order of values everywhere.
+
+    >>> import tartan
+    >>> layout = tartan.Layout.from_mask([[1, 0], [1, 1]], block=4)
+    >>> layout
+    <Layout 8x8, 3 of 4 blocks of 4x4, density 0.75>
+    >>> layout.T | layout == tartan.Layout.pattern("dense", (8, 8), 4)
+    True
+    """
+
+    __slots__ = ("_handle", "__weakref__")
+    _handle: _raw.Handle
+
+    def __init__(self) -> None:
+        raise TypeError("make layouts by Layout.pattern, from_mask, from_coordinates, from_csr or from_dense")
+
+    @classmethod
+    def _own(cls, handle: _raw.Handle) -> Layout:
+        self = object.__new__(cls)
+        self._handle = handle
+        return self
+
+    # ---- Making ----
+
+    @classmethod
+    def pattern(
+        cls, name: str, shape: Any, block: Block, *, heads: int = 1, seed: int = 0, **parameters: Any
+    ) -> Layout:
+        """A named pattern; `tartan.patterns()` tells which there are and what parameters they have. The same
+        seed gives the same layout on every machine and in every language.
+
+        >>> import tartan
+        >>> tartan.Layout.pattern("banded", (64, 64), 8, lower=1, upper=0).blocks
+        15
+        """
+        text = " ".join(f"{key}={_parameter(value)}" for key, value in parameters.items())
+        return cls._own(_raw.tartan_layout_from_pattern(frame_of(shape, block, heads), name, text, seed))
+
+    @classmethod
+    def from_mask(cls, mask: Any, block: Block, *, shape: Any = None) -> Layout:
+        """From a 0/1 mask [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]. `shape` in elements is
+        that of the grid unless given (for ragged edges)."""
+        array = np.asarray(mask)
+        if array.ndim not in (2, 3) or array.dtype.kind not in "biuf":
+            raise ShapeError(
+                f"mask has {array.ndim} dimensions of {array.dtype}, expected numbers in "
+                "[grid_rows, grid_cols] or [heads, grid_rows, grid_cols]"
+            )
+        rows, cols = block_shape(block)
+        heads = array.shape[0] if array.ndim == 3 else 1
+        if shape is None:
+            frame = frame_of((array.shape[-2] * rows, array.shape[-1] * cols), block, heads)
+        else:
+            frame = frame_of(shape, block, heads if len(tuple(shape)) == 2 else 1)
+        data = np.ascontiguousarray(array != 0).view(np.uint8)
+        return cls._own(_raw.tartan_layout_from_mask(frame, data))
+
+    @classmethod
+    def from_coordinates(
+        cls, shape: Any, block: Block, rows: Any, cols: Any, *, heads: Any = None, n_heads: int = 1
+    ) -> Layout:
+        """From block rows and block columns (and heads) of the blocks, in any order, each block once.
+        Without `heads`, every head has all of them."""
+        return cls._own(
+            _raw.tartan_layout_from_coordinates(
+                frame_of(shape, block, n_heads),
+                optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols"),
+            )
+        )  # fmt: skip
+
+    @classmethod
+    def from_csr(cls, shape: Any, block: Block, indptr: Any, cols: Any, *, n_heads: int = 1) -> Layout:
+        """From CSR of blocks: indptr [heads * grid_rows + 1], block columns in any order within a row."""
+        frame = frame_of(shape, block, n_heads)
+        return cls._own(_raw.tartan_layout_from_csr(frame, indices(indptr, "indptr"), indices(cols, "cols")))
+
+    @classmethod
+    def from_entries(cls, shape: Any, block: Block, rows: Any, cols: Any) -> Layout:
+        """The blocks that hold at least one of the given elements; repeats are welcome."""
+        frame = frame_of(shape, block)
+        return cls._own(_raw.tartan_layout_from_entries(frame, indices(rows, "rows"), indices(cols, "cols")))
+
+    @classmethod
+    def from_dense(
+        cls, dense: Any, block: Block, *, density: Optional[float] = None, norm: str = "l2"
+    ) -> Layout:
+        """The blocks of a dense array [rows, cols] or [heads, rows, cols] that hold a non-zero, or, with a
+        `density`, the blocks of largest `norm` ("max", "l1", "l2") in each head."""
+        array = array_of(dense, "dense", _raw.TARTAN_F64)
+        if array.ndim not in (2, 3):
+            raise ShapeError(f"dense has {array.ndim} dimensions, expected 2, or 3 with heads")
+        frame = frame_of(array.shape[-2:], block, array.shape[0] if array.ndim == 3 else 1)
+        if array.ndim == 3 and array.shape[0] == 1:
+            array = array[0]
+        raw = raw_of(array, 0)
+        if density is None:
+            return cls._own(_raw.tartan_layout_from_dense(frame, raw))
+        return cls._own(_raw.tartan_layout_from_dense_largest(frame, raw, density, norm_code(norm)))
+
+    # ---- Asking ----
+
+    def _open(self) -> _raw.Handle:
+        if self._handle.closed:
+            raise HandleError("layout is closed, expected an open layout")
+        return self._handle
+
+    @property
+    def rows(self) -> int:
+        return _raw.tartan_layout_rows(self._handle)
+
+    @property
+    def cols(self) -> int:
+        return _raw.tartan_layout_cols(self._handle)
+
+    @property
+    def heads(self) -> int:
+        return _raw.tartan_layout_heads(self._handle)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(rows, cols), or (heads, rows, cols) where there is more than one head."""
+        return (self.rows, self.cols) if self.heads == 1 else (self.heads, self.rows, self.cols)
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        return _raw.tartan_layout_block_rows(self._handle), _raw.tartan_layout_block_cols(self._handle)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Block rows and block columns of one head."""
+        return _raw.tartan_layout_grid_rows(self._handle), _raw.tartan_layout_grid_cols(self._handle)
+
+    @property
+    def blocks(self) -> int:
+        """Stored blocks of all heads."""
+        return _raw.tartan_layout_blocks(self._handle)
+
+    @property
+    def nnz(self) -> int:
+        """Stored elements: the stored blocks less the padding of ragged edges."""
+        return _raw.tartan_layout_elements(self._handle)
+
+    @property
+    def density(self) -> float:
+        """Stored blocks / all blocks."""
+        return _raw.tartan_layout_density(self._handle)
+
+    @property
+    def identity(self) -> str:
+        """A hash that equal layouts have in every language and release, as 32 hexadecimal digits."""
+        return _raw.tartan_layout_identity(self._handle) or ""
+
+    @property
+    def recipe(self) -> Optional[dict[str, Any]]:
+        """How the layout was made, if known."""
+        text = _raw.tartan_layout_recipe(self._handle)
+        result: Optional[dict[str, Any]] = json.loads(text) if text else None
+        return result
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return _raw.tartan_layout_equal(self._handle, other._handle) == 1
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def __repr__(self) -> str:
+        if self._handle.closed:
+            return "<Layout, closed>"
+        shape, block = "x".join(map(str, self.shape)), "x".join(map(str, self.block_shape))
+        positions = self.heads * self.grid[0] * self.grid[1]
+        return f"<Layout {shape}, {self.blocks} of {positions} blocks of {block}, density {self.density:.3g}>"
+
+    # ---- Index sets ----
+
+    def row_lists(self) -> tuple[Array, Array]:
+        """indptr [heads * grid_rows + 1] and block columns [blocks]."""
+        pointers = new_indices(self.heads * self.grid[0] + 1)
+        cols = new_indices(self.blocks)
+        _raw.tartan_layout_get_row_lists(self._handle, pointers, cols)
+        return pointers, cols
+
+    def col_lists(self) -> tuple[Array, Array, Array]:
+        """indptr [heads * grid_cols + 1], block rows [blocks] and block ids [blocks]."""
+        pointers = new_indices(self.heads * self.grid[1] + 1)
+        rows, ids = new_indices(self.blocks), new_indices(self.blocks)
+        _raw.tartan_layout_get_col_lists(self._handle, pointers, rows, ids)
+        return pointers, rows, ids
+
+    def coordinates(self) -> tuple[Array, Array, Array]:
+        """Head, block row and block column of every block id.
+
+        >>> import tartan
+        >>> heads, rows, cols = tartan.Layout.from_mask([[0, 1], [1, 1]], block=2).coordinates()
+        >>> rows.tolist(), cols.tolist()
+        ([0, 1, 1], [1, 0, 1])
+        """
+        heads, rows, cols = (new_indices(self.blocks) for _ in range(3))
+        _raw.tartan_layout_get_coordinates(self._handle, heads, rows, cols)
+        return heads, rows, cols
+
+    def mask(self) -> Array:
+        """A boolean array [grid_rows, grid_cols], or [heads, grid_rows, grid_cols]."""
+        result = np.empty((self.heads, *self.grid), np.uint8)
+        _raw.tartan_layout_get_mask(self._open(), result)
+        return result.view(np.bool_)[0] if self.heads == 1 else result.view(np.bool_)
+
+    def find(self, rows: Any, cols: Any, heads: Any = None) -> Array:
+        """Block id at each position, -1 where no block is."""
+        rows = indices(rows, "rows")
+        ids = new_indices(rows.size)
+        _raw.tartan_layout_find(self._handle, optional_indices(heads, "heads"), rows, indices(cols, "cols"), ids)
+        return ids
+
+    def number(self, numbering: str) -> Array:
+        """Block ids in another order: "row", "column" or "morton"."""
+        orders = {"row": _raw.TARTAN_BY_ROW, "column": _raw.TARTAN_BY_COLUMN, "morton": _raw.TARTAN_BY_MORTON}
+        if numbering not in orders:
+            raise ArgumentError(f"numbering is {numbering!r}, expected 'row', 'column' or 'morton'")
+        ids = new_indices(self.blocks)
+        _raw.tartan_layout_number(self._handle, orders[numbering], ids)
+        return ids
+
+    # ---- Statistics ----
+
+    def row_lengths(self) -> Array:
+        """Blocks of every block row, [heads * grid_rows]."""
+        lengths = new_indices(self.heads * self.grid[0])
+        _raw.tartan_layout_row_lengths(self._handle, lengths)
+        return lengths
+
+    def row_spread(self) -> RowSpread:
+        spread = np.empty(4)
+        _raw.tartan_layout_row_spread(self._handle, spread)
+        return RowSpread(*spread.tolist())
+
+    def bandwidth(self) -> Bandwidth:
+        width = new_indices(2)
+        _raw.tartan_layout_bandwidth(self._handle, width)
+        return Bandwidth(*width.tolist())
+
+    def reach(self, steps: int, head: int = 0) -> Array:
+        """The share of pairs (block row, block column) that 1, 2, ... `steps` steps connect."""
+        result = np.empty(max(steps, 0))
+        _raw.tartan_layout_reach(self._handle, head, result)
+        return result
+
+    def partition(self, parts: int) -> Array:
+        """Bounds [parts + 1] that cut the block rows into runs of nearly equal numbers of blocks."""
+        bounds = new_indices(parts + 1)
+        _raw.tartan_layout_partition(self._handle, bounds)
+        return bounds
+
+    def svg(self, pixels: int = 320) -> str:
+        """A picture of the layout."""
+        return _raw.tartan_layout_svg(self._handle, pixels)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    # ---- Layouts from layouts ----
+
+    def __or__(self, other: Layout) -> Layout:
+        return self._with(_raw.tartan_layout_union, other)
+
+    def __and__(self, other: Layout) -> Layout:
+        return self._with(_raw.tartan_layout_intersection, other)
+
+    def __sub__(self, other: Layout) -> Layout:
+        return self._with(_raw.tartan_layout_difference, other)
+
+    def _with(self, operation: Any, other: Any) -> Layout:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return Layout._own(operation(self._handle, other._handle))
+
+    @property
+    def T(self) -> Layout:
+        """The transpose."""
+        return Layout._own(_raw.tartan_layout_transpose(self._handle))
+
+    def transpose(self) -> Layout:
+        return self.T
+
+    def permute(self, rows: Any = None, cols: Any = None) -> Layout:
+        """Block row i of the result is block row rows[i]; None leaves that side as it is."""
+        return Layout._own(
+            _raw.tartan_layout_permute(
+                self._handle, optional_indices(rows, "rows"), optional_indices(cols, "cols")
+            )
+        )
+
+    def __getitem__(self, key: Any) -> Layout:
+        """The block rows and block columns of two slices, in blocks, of step 1.
+
+        >>> import tartan
+        >>> tartan.Layout.pattern("dense", (64, 64), 8)[1:3, :4].shape
+        (16, 32)
+        """
+        return Layout._own(_raw.tartan_layout_slice(self._handle, *block_ranges(key, self.grid)))
+
+    def prune(self, gates: Any) -> Layout:
+        """The blocks whose gate is not 0."""
+        return Layout._own(_raw.tartan_layout_prune(self._handle, doubles(gates, "gates")))
+
+    def keep_largest(self, scores: Any, count: int) -> Layout:
+        """The `count` blocks of largest score."""
+        return Layout._own(_raw.tartan_layout_keep_largest(self._handle, doubles(scores, "scores"), count))
+
+    def grow(self, rows: Any, cols: Any, heads: Any = None) -> Layout:
+        """The layout and the given blocks, some of which it may have already."""
+        return Layout._own(
+            _raw.tartan_layout_grow(
+                self._handle, optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols")
+            )
+        )
+
+    def move(self, ids: Any, rows: Any, cols: Any) -> tuple[Layout, Array]:
+        """Moves blocks within their heads. Also gives the old id of each block of the result, as
+        `BlockMatrix.rearrange` takes it."""
+        sources = new_indices(self.blocks)
+        handle = _raw.tartan_layout_move(
+            self._handle, indices(ids, "ids"), indices(rows, "rows"), indices(cols, "cols"), sources
+        )
+        return Layout._own(handle), sources
+
+    def reblock(self, block: Block) -> Layout:
+        """The blocks of another size that cover every stored block."""
+        return Layout._own(_raw.tartan_layout_reblock(self._handle, *block_shape(block)))
+
+    # ---- Keeping ----
+
+    def save(self, path: Any, name: str = "layout", *, compress: bool = False) -> None:
+        """Writes a file with this layout alone."""
+        from tartan._io import save
+
+        save(path, {name: self}, compress=compress)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        frame = (self.rows, self.cols, *self.block_shape, self.heads)
+        return _restore, (frame, *self.row_lists(), _raw.tartan_layout_recipe(self._handle))
+
+    def __copy__(self) -> Layout:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Layout:
+        return self
+
+    def close(self) -> None:
+        """Gives the layout back; again is fine. Matrices that share it keep it."""
+        self._handle.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+
+def _parameter(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return str(int(value))
+    return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
+
+
+def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Begin and end of two slices of a grid of blocks, checked as NumPy does not: nothing is clipped."""
+    pair = key if isinstance(key, tuple) else (key, slice(None))
+    if len(pair) != 2 or not all(isinstance(s, slice) for s in pair):
+        raise ArgumentTypeError(f"index is {key!r}, expected two slices of blocks")
+    bounds: list[int] = []
+    for part, length in zip(pair, grid):
+        if part.step not in (None, 1):
+            raise ArgumentError(f"slice has a step of {part.step}, expected 1")
+        begin = 0 if part.start is None else part.start + length * (part.start < 0)
+        end = length if part.stop is None else part.stop + length * (part.stop < 0)
+        bounds += [begin, end]
+    return bounds[0], bounds[1], bounds[2], bounds[3]
+
+
+def _restore(frame: tuple[int, ...], indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
+    """Unpickles. The recipe is kept where following it makes the same layout."""
+    layout = Layout._own(_raw.tartan_layout_from_csr(frame, indptr, cols))
+    made = _follow(frame, json.loads(recipe)) if recipe else None
+    return made if made is not None and made == layout else layout
+
+
+def _follow(frame: tuple[int, ...], recipe: dict[str, Any]) -> Optional[Layout]:
+    if "pattern" not in recipe:
+        return None
+    parameters = " ".join(f"{key}={_parameter(value)}" for key, value in recipe.get("parameters", {}).items())
+    try:
+        return Layout._own(
+            _raw.tartan_layout_from_pattern(frame, recipe["pattern"], parameters, recipe.get("seed", 0))
+        )
+    except TartanError:  # made by another release
+        return None
+
+
+def handle_of(layout: Any, name: str) -> _raw.Handle:
+    if not isinstance(layout, Layout):
+        raise HandleTypeError(f"{name} is of type {type(layout).__name__}, expected an open Layout")
+    return layout._handle
+
+
+def patterns() -> dict[str, str]:
+    """Names of the patterns there are, each with a text on its parameters.
+
+    >>> import tartan
+    >>> "barabasi_albert" in tartan.patterns()
+    True
+    """
+    names = [_raw.tartan_pattern_name(i) or "" for i in range(_raw.tartan_pattern_count())]
+    return {name: _raw.tartan_pattern_help(i) or "" for i, name in enumerate(names)}
+
+
+def reverse_cuthill_mckee(indptr: Any, cols: Any) -> Array:
+    """An order of the rows of a square matrix, given as CSR of its elements, that brings its entries near the
+    diagonal: row i of the reordered matrix is row order[i].
+
+    >>> import tartan
+    >>> tartan.reverse_cuthill_mckee([0, 1, 2, 4], [2, 2, 0, 1]).tolist()
+    [1, 2, 0]
+    """
+    indptr = indices(indptr, "indptr")
+    order = new_indices(indptr.size - 1)
+    _raw.tartan_reorder_rcm(indptr, indices(cols, "cols"), order)
+    return order

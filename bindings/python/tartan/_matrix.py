@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrices: a layout and its values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import (
+    BFLOAT16, Array, Raw, array_of, code_of, dtype_code, dtype_name, indices, norm_code, numpy_dtype, operand,
+    order_code, raw_of,
+)  # fmt: skip
+from tartan._context import Context
+from tartan._context import handle_of as context_handle
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError, ShapeError
+from tartan._layout import Block, Layout, block_ranges, frame_of
+from tartan._layout import handle_of as layout_handle
+from tartan._linalg import spmm
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+
+class BlockMatrix:
+    """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
+
+    ``BlockMatrix(layout, values)`` uses the memory of `values`, which stays the caller's to change; with
+    ``copy=True`` it has its own. Blocks may be row-major or column-major inside.
+
+    >>> import numpy as np, tartan
+    >>> layout = tartan.Layout.from_mask([[1, 0], [1, 1]], block=2)
+    >>> A = tartan.BlockMatrix(layout, np.ones((3, 2, 2)))
+    >>> A
+    <BlockMatrix 4x4 float64, 3 of 4 blocks of 2x2, density 0.75>
+    >>> A @ np.arange(4.0)
+    array([1., 1., 6., 6.])
+    """
+
+    __slots__ = ("_handle", "_values", "__weakref__")
+    __array_ufunc__ = None  # lets array @ matrix reach __rmatmul__
+
+    def __init__(self, layout: Layout, values: Any, *, copy: bool = False) -> None:
+        lent = layout_handle(layout, "layout")
+        array = array_of(values, "values", _raw.TARTAN_F64)
+        if copy:
+            array = array.copy(order="K")
+        self._handle = _raw.tartan_matrix_wrap(lent, raw_of(array, 0))
+        self._values: Optional[Array] = array
+
+    @classmethod
+    def _own(cls, handle: _raw.Handle) -> BlockMatrix:
+        self = object.__new__(cls)
+        self._handle = handle
+        self._values = None
+        return self
+
+    # ---- Making ----
+
+    @classmethod
+    def from_bits(cls, layout: Layout, values: Any) -> BlockMatrix:
+        """A bfloat16 matrix around a uint16 array of bit patterns, for use without ml_dtypes."""
+        array = np.asarray(values)
+        if array.dtype != np.uint16:
+            raise DTypeError(f"values has dtype {array.dtype}, expected uint16")
+        self = cls._own(_raw.tartan_matrix_wrap(layout_handle(layout, "layout"), (array, "bfloat16")))
+        self._values = array if BFLOAT16 is None else array.view(BFLOAT16)
+        return self
+
+    @classmethod
+    def zeros(cls, layout: Layout, dtype: Any = "float64", *, order: str = "C") -> BlockMatrix:
+        """All zeros. `order` is that of the elements inside a block."""
+        handle = layout_handle(layout, "layout")
+        return cls._own(_raw.tartan_matrix_create(handle, dtype_code(dtype), order_code(order)))
+
+    @classmethod
+    def from_dense(
+        cls, dense: Any, block: Optional[Block] = None, *, layout: Optional[Layout] = None,
+        density: Optional[float] = None, norm: str = "l2", dtype: Any = None, order: str = "C",
+    ) -> BlockMatrix:  # fmt: skip
+        """From a dense array [rows, cols] or [heads, rows, cols]: its blocks at `layout`; or, given a `block`
+        size, those that hold a non-zero, or with a `density` those of largest `norm`.
+
+        >>> import numpy as np, tartan
+        >>> tartan.BlockMatrix.from_dense(np.eye(6), block=2).blocks
+        3
+        """
+        array = array_of(dense, "dense", _raw.TARTAN_F64)
+        if layout is None:
+            if block is None:
+                raise ArgumentError("neither block nor layout is given, expected one of them")
+            layout = Layout.from_dense(array, block, density=density, norm=norm)
+        elif block is not None or density is not None:
+            raise ArgumentError("layout is given together with block or density, expected it alone")
+        if array.ndim == 3 and array.shape[0] == 1:
+            array = array[0]
+        code = 0 if dtype is None else dtype_code(dtype)
+        return cls._own(
+            _raw.tartan_matrix_from_dense(layout_handle(layout, "layout"), raw_of(array, code), code, order_code(order))
+        )
+
+    @classmethod
+    def from_coo(
+        cls, layout: Layout, rows: Any, cols: Any, values: Any, *, dtype: Any = None, order: str = "C"
+    ) -> BlockMatrix:
+        """From the elements at (rows[i], cols[i]), in any order, each once and in a stored block."""
+        code = 0 if dtype is None else dtype_code(dtype)
+        return cls._own(
+            _raw.tartan_matrix_from_coo(
+                layout_handle(layout, "layout"), indices(rows, "rows"), indices(cols, "cols"),
+                operand(values, "values", code or _raw.TARTAN_F64), code, order_code(order),
+            )
+        )  # fmt: skip
+
+    @classmethod
+    def from_csr(
+        cls, layout: Layout, indptr: Any, cols: Any, values: Any, *, dtype: Any = None, order: str = "C"
+    ) -> BlockMatrix:
+        """From CSR of elements, columns in any order within a row."""
+        code = 0 if dtype is None else dtype_code(dtype)
+        return cls._own(
+            _raw.tartan_matrix_from_csr(
+                layout_handle(layout, "layout"), indices(indptr, "indptr"), indices(cols, "cols"),
+                operand(values, "values", code or _raw.TARTAN_F64), code, order_code(order),
+            )
+        )  # fmt: skip
+
+    @classmethod
+    def from_scipy(
+        cls, matrix: Any, block: Optional[Block] = None, *, dtype: Any = None, copy: bool = False
+    ) -> BlockMatrix:
+        """From any SciPy sparse matrix. `block` is needed unless it is BSR, whose values are used in place
+        where their order and dtype allow (and `copy` is not asked for).
+
+        >>> import scipy.sparse, tartan
+        >>> S = scipy.sparse.random(6, 4, density=0.5, format="csr", random_state=1)
+        >>> A = tartan.BlockMatrix.from_scipy(S, block=2)
+        >>> abs(A.to_scipy("csr") - S).max()
+        0.0
+        """
+        from tartan._scipy import from_scipy
+
+        return from_scipy(cls, matrix, block, dtype, copy)
+
+    # ---- Asking ----
+
+    @property
+    def layout(self) -> Layout:
+        return Layout._own(_raw.tartan_matrix_get_layout(self._handle))
+
+    @property
+    def values(self) -> Array:
+        """The values [blocks, block rows, block columns]: the matrix's own memory. It lives as long as the
+        array does. bfloat16 needs ml_dtypes to be more than bits (uint16)."""
+        if self._values is None or self._handle.closed:
+            view = np.asarray(_raw.tartan_matrix_values(self._handle))
+            if BFLOAT16 is not None and view.dtype == np.uint16:
+                view = view.view(BFLOAT16)
+            self._values = view
+        return self._values
+
+    @property
+    def _code(self) -> int:
+        return _raw.tartan_matrix_dtype(self._handle)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the values (uint16 for bfloat16 without ml_dtypes)."""
+        return numpy_dtype(self._code)
+
+    @property
+    def dtype_name(self) -> str:
+        """"float64", "float32", "float16" or "bfloat16"."""
+        return dtype_name(self._code)
+
+    @property
+    def order(self) -> str:
+        """"C" where blocks are row-major inside, "F" where column-major."""
+        return "F" if _raw.tartan_matrix_block_order(self._handle) == _raw.TARTAN_COL_MAJOR else "C"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(rows, cols), or (heads, rows, cols) where there is more than one head."""
+        return self.layout.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def heads(self) -> int:
+        return self.layout.heads
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        return self.layout.block_shape
+
+    @property
+    def blocks(self) -> int:
+        """Stored blocks."""
+        return self.layout.blocks
+
+    @property
+    def nnz(self) -> int:
+        """Stored elements, zeros among them."""
+        return self.layout.nnz
+
+    @property
+    def density(self) -> float:
+        return self.layout.density
+
+    def __repr__(self) -> str:
+        if self._handle.closed:
+            return "<BlockMatrix, closed>"
+        shape, _, rest = repr(self.layout)[len("<Layout ") :].partition(",")
+        return f"<BlockMatrix {shape} {self.dtype_name},{rest}"
+
+    def _repr_svg_(self) -> str:
+        return self.layout.svg()
+
+    def __getitem__(self, key: Any) -> Any:
+        """An element by (row, col) or (head, row, col), 0 where no block is stored; or, by two slices in units
+        of blocks, a new matrix of those block rows and columns.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
+        >>> A[1, 2], A[1:, :].shape
+        (6.0, (2, 4))
+        """
+        if isinstance(key, slice) or (isinstance(key, tuple) and any(isinstance(k, slice) for k in key)):
+            bounds = block_ranges(key, self.layout.grid)
+            return BlockMatrix._own(_raw.tartan_matrix_slice(self._handle, *bounds))
+        shape = self.shape
+        if not isinstance(key, tuple) or len(key) != len(shape):
+            raise ArgumentTypeError(f"index is {key!r}, expected {len(shape)} integers or two slices of blocks")
+        place = [k + n if isinstance(k, (int, np.integer)) and k < 0 else k for k, n in zip(key, shape)]
+        return _raw.tartan_matrix_entry(self._handle, *([0] * (3 - len(place)) + place))
+
+    def block_norms(self, norm: str = "l2") -> Array:
+        """The norm ("max", "l1", "l2") of every block, in float64."""
+        result = np.empty(self.blocks)
+        _raw.tartan_matrix_block_norms(self._handle, norm_code(norm), result)
+        return result
+
+    def check(self, *, finite: bool = True) -> None:
+        """Raises unless the matrix is in order and, where asked for, every stored element is finite."""
+        _raw.tartan_matrix_check(self._handle, int(finite))
+
+    # ---- Products ----
+
+    def __matmul__(self, other: Any) -> Array:
+        return spmm(self, other)
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return spmm(self, other, side="right")
+
+    @property
+    def T(self) -> TransposedMatrix:
+        """The transpose: a view that moves nothing, whose products use the transposed operation."""
+        return TransposedMatrix(self)
+
+    def transpose(self) -> TransposedMatrix:
+        return self.T
+
+    # ---- Conversion ----
+
+    def toarray(self, out: Any = None) -> Array:
+        """The dense array [rows, cols] or [heads, rows, cols]; `out` may be of any of our dtypes."""
+        if out is None:
+            out = np.empty(self.shape, self.dtype)
+        _raw.tartan_matrix_to_dense(self._handle, operand(out, "out", self._code))
+        result: Array = out
+        return result
+
+    to_dense = toarray
+
+    def to_coo(self) -> tuple[Array, Array, Array]:
+        """Rows, columns and values of every stored element, row by row."""
+        rows, cols = (np.empty(self.nnz, np.int64) for _ in range(2))
+        values = np.empty(self.nnz, self.dtype)
+        _raw.tartan_matrix_to_coo(self._handle, rows, cols, raw_of(values, self._code))
+        return rows, cols, values
+
+    def to_csr(self) -> tuple[Array, Array, Array]:
+        """indptr [rows + 1], columns and values of every stored element."""
+        indptr, cols = np.empty(self.layout.rows + 1, np.int64), np.empty(self.nnz, np.int64)
+        values = np.empty(self.nnz, self.dtype)
+        _raw.tartan_matrix_to_csr(self._handle, indptr, cols, raw_of(values, self._code))
+        return indptr, cols, values
+
+    def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
+        """A SciPy sparse array of float32 or float64. "bsr" shares the memory of row-major values, and needs
+        sizes that are multiples of the block's; any other format is made from the stored elements."""
+        from tartan._scipy import to_scipy
+
+        return to_scipy(self, format)
+
+    def copy(self) -> BlockMatrix:
+        return BlockMatrix._own(_raw.tartan_matrix_copy(self._handle))
+
+    def astype(self, dtype: Any = None, *, order: Optional[str] = None) -> BlockMatrix:
+        """A copy in another dtype and order of elements inside a block."""
+        code = 0 if dtype is None else dtype_code(dtype)
+        wanted = order_code(self.order if order is None else order)
+        return BlockMatrix._own(_raw.tartan_matrix_cast(self._handle, code, wanted))
+
+    def permute(self, rows: Any = None, cols: Any = None) -> BlockMatrix:
+        """Block row i of the result is block row rows[i]; None leaves that side as it is."""
+        orders = (None if o is None else indices(o, n) for o, n in ((rows, "rows"), (cols, "cols")))
+        return BlockMatrix._own(_raw.tartan_matrix_permute(self._handle, *orders))
+
+    def project(self, layout: Layout) -> BlockMatrix:
+        """The values at the blocks of another layout of the same shape, zeros where there were none."""
+        return BlockMatrix._own(_raw.tartan_matrix_project(self._handle, layout_handle(layout, "layout")))
+
+    def rearrange(self, layout: Layout, sources: Any) -> BlockMatrix:
+        """Block i of the result is block sources[i], or zeros for -1; see `Layout.move`."""
+        handle = layout_handle(layout, "layout")
+        return BlockMatrix._own(_raw.tartan_matrix_rearrange(self._handle, handle, indices(sources, "sources")))
+
+    # ---- Initialising, in place; each returns the matrix ----
+
+    def fill_zero(self) -> BlockMatrix:
+        _raw.tartan_matrix_fill_zero(self._handle)
+        return self
+
+    def fill_identity(self, scale: float = 1.0) -> BlockMatrix:
+        """scale * I in the blocks on the (wrapped) diagonal, zeros elsewhere."""
+        _raw.tartan_matrix_fill_identity(self._handle, scale)
+        return self
+
+    def fill_orthogonal(
+        self, scale: float = 1.0, *, seed: int = -1, context: Optional[Context] = None
+    ) -> BlockMatrix:
+        """Each block column becomes orthonormal columns (or rows) times `scale`."""
+        _raw.tartan_matrix_fill_orthogonal(context_handle(context), self._handle, scale, seed)
+        return self
+
+    def fill_normal(
+        self, scale: float = 1.0, *, seed: int = -1, context: Optional[Context] = None
+    ) -> BlockMatrix:
+        """Normal numbers of deviation scale / sqrt(fan-in). The same seed gives the same numbers everywhere.
+
+        >>> import tartan
+        >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (8, 8), 4))
+        >>> (A.fill_normal(seed=1).values == A.copy().fill_normal(seed=1).values).all()
+        np.True_
+        """
+        _raw.tartan_matrix_fill_normal(context_handle(context), self._handle, scale, seed)
+        return self
+
+    # ---- Keeping ----
+
+    def save(
+        self, path: Any, name: str = "matrix", *, gates: Any = None, metadata: Any = None, compress: bool = False
+    ) -> None:
+        """Writes a file with this matrix alone."""
+        from tartan._io import File
+
+        with File() as file:
+            file.put(name, self, gates=gates, metadata=metadata)
+            file.save(path, compress=compress)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = self.values
+        if self.order == "F":
+            values = values.transpose(0, 2, 1)
+        bits = values.view(np.uint16) if self.dtype_name == "bfloat16" else values
+        return _restore, (self.layout, bits, self.dtype_name, self.order)
+
+    def __copy__(self) -> BlockMatrix:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> BlockMatrix:
+        return self.copy()
+
+    def close(self) -> None:
+        """Frees the matrix; again is fine. Arrays that share its values stay valid."""
+        self._handle.close()
+        self._values = None
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+
+class TransposedMatrix:
+    """The transpose of a `BlockMatrix`, sharing its memory. `copy()` makes a matrix of its own."""
+
+    __slots__ = ("T",)
+    __array_ufunc__ = None
+
+    def __init__(self, matrix: BlockMatrix) -> None:
+        self.T = matrix
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        *heads, rows, cols = self.T.shape
+        return (*heads, cols, rows)
+
+    @property
+    def ndim(self) -> int:
+        return self.T.ndim
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.T.dtype
+
+    @property
+    def layout(self) -> Layout:
+        return self.T.layout.T
+
+    @property
+    def nnz(self) -> int:
+        return self.T.nnz
+
+    @property
+    def blocks(self) -> int:
+        return self.T.blocks
+
+    @property
+    def density(self) -> float:
+        return self.T.density
+
+    def transpose(self) -> BlockMatrix:
+        return self.T
+
+    def __matmul__(self, other: Any) -> Array:
+        return spmm(self.T, other, transpose=True)
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return spmm(self.T, other, transpose=True, side="right")
+
+    def copy(self) -> BlockMatrix:
+        return BlockMatrix._own(_raw.tartan_matrix_transpose(self.T._handle))
+
+    def toarray(self) -> Array:
+        return self.T.toarray().swapaxes(-1, -2)
+
+    to_dense = toarray
+
+    def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
+        return self.copy().to_scipy(format)
+
+    def __repr__(self) -> str:
+        return f"<transpose of {self.T!r}>"
+
+
+def _restore(layout: Layout, values: Array, dtype: str, order: str) -> BlockMatrix:
+    """Unpickles; values that came as read-only memory are copied."""
+    values = values if values.flags.writeable else values.copy()
+    values = values.transpose(0, 2, 1) if order == "F" else values
+    return BlockMatrix.from_bits(layout, values) if dtype == "bfloat16" else BlockMatrix(layout, values)
+
+
+def handle_of(matrix: Any, name: str) -> _raw.Handle:
+    if not isinstance(matrix, BlockMatrix):
+        raise HandleTypeError(f"{name} is of type {type(matrix).__name__}, expected an open BlockMatrix")
+    return matrix._handle

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SciPy's sparse arrays. Imported when first used, so that SciPy is optional."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+import numpy as np
+import scipy.sparse
+
+from tartan import _raw
+from tartan._arrays import code_of, dtype_code, numpy_dtype, order_code, raw_of
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tartan._layout import Block, Layout, block_shape, frame_of
+
+if TYPE_CHECKING:
+    from tartan._matrix import BlockMatrix
+
+
+def _values(data: Any, dtype: Any) -> Any:
+    if dtype is not None:
+        return data.astype(numpy_dtype(dtype_code(dtype)), copy=False)
+    try:
+        code_of(data, "matrix")
+    except DTypeError as error:
+        raise DTypeError(f"{error}: pass dtype to convert") from None
+    return data
+
+
+def from_scipy(
+    cls: type[BlockMatrix], matrix: Any, block: Optional[Block], dtype: Any, copy: bool
+) -> BlockMatrix:
+    if not scipy.sparse.issparse(matrix):
+        raise ArgumentTypeError(f"matrix is of type {type(matrix).__name__}, expected a SciPy sparse matrix")
+    if len(matrix.shape) != 2:
+        raise ShapeError(f"matrix has {len(matrix.shape)} dimensions, expected 2")
+    if matrix.format == "bsr" and (block is None or block_shape(block) == matrix.blocksize):
+        return _from_bsr(cls, matrix, dtype, copy)
+    if block is None:
+        raise ArgumentError(f"block is None, expected a size for a matrix in {matrix.format} format")
+    csr = matrix.tocsr()
+    if not csr.has_canonical_format:
+        csr = csr.copy()  # never change the caller's
+        csr.sum_duplicates()
+    rows = np.repeat(np.arange(csr.shape[0], dtype=np.int64), np.diff(csr.indptr))
+    layout = Layout.from_entries(csr.shape, block, rows, csr.indices)
+    return cls.from_csr(layout, csr.indptr, csr.indices, _values(csr.data, dtype))
+
+
+def _from_bsr(cls: type[BlockMatrix], matrix: Any, dtype: Any, copy: bool) -> BlockMatrix:
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    values = _values(matrix.data, dtype)
+    if copy or not values.flags.c_contiguous or not values.flags.writeable:
+        values = values.copy(order="C")
+    return cls(Layout.from_csr(matrix.shape, matrix.blocksize, matrix.indptr, matrix.indices), values)
+
+
+def to_scipy(matrix: BlockMatrix, format: str) -> scipy.sparse.sparray:
+    if matrix.dtype_name not in ("float32", "float64"):
+        raise DTypeError(f"SciPy has no sparse {matrix.dtype_name}: use astype('float32') first")
+    layout = matrix.layout
+    if layout.heads != 1:
+        raise ShapeError(f"matrix has {layout.heads} heads, expected 1")
+    if format != "bsr":
+        indptr, cols, values = matrix.to_csr()
+        return scipy.sparse.csr_array((values, cols, indptr), shape=matrix.shape).asformat(format)
+    if any(n % b for n, b in zip(layout.shape, layout.block_shape)):
+        raise ShapeError(
+            f"shape {layout.shape} is no multiple of the block {layout.block_shape}, which BSR needs: "
+            "use to_scipy('csr')"
+        )
+    indptr, cols = layout.row_lists()
+    if layout.nnz <= np.iinfo(np.int32).max:
+        indptr, cols = indptr.astype(np.int32), cols.astype(np.int32)
+    values = np.ascontiguousarray(matrix.values)
+    return scipy.sparse.bsr_array((values, cols, indptr), shape=layout.shape, blocksize=layout.block_shape)

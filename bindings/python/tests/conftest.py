@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests share."""
+
+import numpy as np
+import pytest
+
+import tartan
+
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def random_layout(rng, shape, block, density=0.4, heads=1):
+    block = block if isinstance(block, tuple) else (block, block)
+    grid = [-(-n // b) for n, b in zip(shape, block)]
+    mask = rng.random((heads, *grid)) < density
+    return tartan.Layout.from_mask(mask, block, shape=(heads, *shape) if heads > 1 else shape)
+
+
+def random_matrix(rng, shape, block, density=0.4, heads=1, dtype="float64", order="C"):
+    layout = random_layout(rng, shape, block, density, heads)
+    dense = rng.standard_normal((heads, *shape) if heads > 1 else shape)
+    return tartan.BlockMatrix.from_dense(dense, layout=layout, dtype=dtype, order=order)
+
+
+def assert_product(actual, a, b, dtype):
+    """Within the documented bound of the f64 product; 16-bit results also carry one rounding of their own."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    wanted, weight, k = a @ b, np.abs(a) @ np.abs(b), b.shape[-2] if b.ndim > 1 else b.shape[0]
+    eps = EPS[dtype]
+    bound = (8 + 2 * np.sqrt(k)) * min(eps, EPS["float32"]) * weight
+    if dtype in ("float16", "bfloat16"):
+        bound = bound + eps / 2 * np.abs(wanted) * (1 + eps) + 2.0**-24
+    error = np.abs(np.asarray(actual, np.float64) - wanted)
+    assert actual.shape == wanted.shape
+    assert (error <= bound).all(), (error - bound).max()
+
+
+@pytest.fixture
+def rng(request):
+    return np.random.default_rng(sum(request.node.name.encode()))

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+import tartan
+from conftest import assert_product, random_layout, random_matrix
+from tartan import BlockMatrix, spmm
+
+DTYPES = ["float64", "float32", "float16", "bfloat16"]
+
+
+def dense_operand(rng, shape, dtype, order="C"):
+    x = rng.standard_normal(shape)
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    return np.asarray(x.astype(dtype), order=order)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("block", [(1, 1), (3, 5), (8, 8)])
+def test_products(rng, dtype, order, block):
+    a = random_matrix(rng, (19, 23), block, dtype=dtype, order=order)
+    wide = a.astype("float64").toarray()
+    for n in (0, 1, 7):
+        for memory in ("C", "F"):
+            b, c = (dense_operand(rng, (k, n), dtype, memory) for k in (23, 19))
+            assert_product(a @ b, wide, b, dtype)
+            assert_product(a.T @ c, wide.T, c, dtype)
+            assert_product(c.T @ a, c.T, wide, dtype)
+            assert_product(b.T @ a.T, b.T, wide.T, dtype)
+            assert (a @ b).dtype == b.dtype
+    x = dense_operand(rng, 23, dtype)
+    assert_product(a @ x, wide, x, dtype)
+    y = dense_operand(rng, 19, dtype)
+    assert_product(y @ a, y, wide, dtype)
+    assert_product(a.T @ y, wide.T, y, dtype)
+
+
+def test_column_major_stays_column_major(rng):
+    a = random_matrix(rng, (16, 16), 4)
+    assert (a @ np.asfortranarray(np.ones((16, 3)))).flags.f_contiguous
+    assert (a @ np.ones((16, 3))).flags.c_contiguous
+
+
+def test_batches_and_strides(rng):
+    a = random_matrix(rng, (12, 8), 4)
+    b = rng.standard_normal((2, 3, 8, 5))
+    assert_product(a @ b, a.toarray(), b, "float64")
+    strided = rng.standard_normal((3, 16, 10))[:, ::2, ::-2]
+    assert_product(a @ strided, a.toarray(), strided, "float64")
+    assert_product(b.swapaxes(-1, -2) @ a.T, b.swapaxes(-1, -2), a.toarray().T, "float64")
+
+
+def test_heads(rng):
+    a = random_matrix(rng, (12, 8), 4, heads=3)
+    b = rng.standard_normal((2, 3, 8, 5))
+    assert_product(a @ b, a.toarray(), b, "float64")
+    shared = rng.standard_normal((8, 5))
+    assert_product(a @ shared, a.toarray(), shared, "float64")
+    assert (a @ np.ones(8)).shape == (3, 12)
+
+
+def test_alpha_beta_gates_out(rng):
+    a = random_matrix(rng, (12, 8), 4, 0.7)
+    b, c = rng.standard_normal((8, 5)), rng.standard_normal((12, 5))
+    gates = rng.standard_normal(a.blocks) * (np.arange(a.blocks) % 3 > 0)
+    gated = BlockMatrix(a.layout, a.values * gates[:, None, None]).toarray()
+    out = c.copy()
+    assert spmm(a, b, alpha=2, beta=-1, gates=gates, out=out) is out
+    np.testing.assert_allclose(out, 2 * gated @ b - c, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(spmm(a, b, gates=gates.astype(np.float32)), gated @ b, rtol=1e-5, atol=1e-5)
+    nan = np.full((12, 5), np.nan)
+    assert np.isfinite(spmm(a, b, out=nan)).all()
+    x = np.zeros(12)
+    spmm(a, b[:, 0].copy(), out=x)
+    np.testing.assert_array_equal(x, (a @ b)[:, 0])
+    np.testing.assert_array_equal(spmm(a.T, c), spmm(a, c, transpose=True))
+    np.testing.assert_array_equal(spmm(a.T, b, transpose=True), a @ b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_same_bits_for_any_thread_count(rng, dtype):
+    a = random_matrix(rng, (200, 144), 8, dtype=dtype)
+    b = dense_operand(rng, (144, 33), dtype)
+    results = []
+    for threads in (1, 2, 3, 7):
+        with tartan.Context(threads=threads) as context:
+            assert context.threads == threads
+            results.append(spmm(a, b, context=context).tobytes())
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sddmm(rng, dtype):
+    layout = random_layout(rng, (19, 23), (4, 5))
+    x, y = dense_operand(rng, (19, 6), dtype), dense_operand(rng, (6, 23), dtype)
+    s = tartan.sddmm(layout, x, y)
+    assert s.dtype_name == dtype
+    full = np.asarray(x, float) @ np.asarray(y, float)
+    wanted = BlockMatrix.from_dense(full, layout=layout).toarray()
+    eps = {"float64": 1e-14, "float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}[dtype]
+    np.testing.assert_allclose(s.astype("float64").toarray(), wanted, atol=eps * np.abs(full).max())
+
+
+def test_sddmm_accumulates_pairs(rng):
+    layout = random_layout(rng, (12, 8), 4)
+    xs = [rng.standard_normal((12, k)) for k in (3, 5)]
+    ys = [rng.standard_normal((k, 8)) for k in (3, 5)]
+    s = tartan.sddmm(layout, xs, ys)
+    again = tartan.sddmm(s.copy(), xs, ys, alpha=0.5, beta=2)
+    np.testing.assert_allclose(again.values, 2.5 * s.values, rtol=1e-13, atol=1e-13)
+    gates = (np.arange(layout.blocks) % 2).astype(float)
+    gated = tartan.sddmm(layout, xs, ys, gates=gates)
+    np.testing.assert_allclose(gated.values, s.values * gates[:, None, None], rtol=1e-13, atol=1e-13)
+
+
+def test_gradients_agree_with_finite_differences(rng):
+    a = random_matrix(rng, (8, 12), 4, 0.6)
+    x, dy = rng.standard_normal((12, 3)), rng.standard_normal((8, 3))
+    da = tartan.sddmm(a.layout, dy, x.T)
+    for i in range(0, a.values.size, 7):
+        place = np.unravel_index(i, a.values.shape)
+        up, down = a.copy(), a.copy()
+        up.values[place] += 0.5
+        down.values[place] -= 0.5
+        np.testing.assert_allclose(da.values[place], ((up @ x - down @ x) * dy).sum(), rtol=1e-10, atol=1e-12)
+
+
+def test_gate_gradient(rng):
+    w, dw = (random_matrix(np.random.default_rng(1), (8, 12), 4, 0.6) for _ in range(2))
+    dw.values[:] = rng.standard_normal(dw.values.shape)
+    before, gates = dw.values.copy(), rng.standard_normal(w.blocks)
+    np.testing.assert_allclose(tartan.gate_gradient(w, dw), (w.values * before).sum((1, 2)), rtol=1e-12)
+    tartan.gate_gradient(w, dw, gates)
+    np.testing.assert_allclose(dw.values, before * gates[:, None, None])
+
+
+@pytest.mark.parametrize("norm", ["max", "l2"])
+def test_growth_score(rng, norm):
+    x, y = rng.standard_normal((10, 3)), rng.standard_normal((3, 7))
+    xp, yp = np.zeros((12, 3)), np.zeros((3, 8))
+    xp[:10], yp[:, :7] = x, y
+    fold = (lambda v, axis: np.abs(v).max(axis)) if norm == "max" else (lambda v, axis: np.sqrt((v**2).sum(axis)))
+    wanted = 2 * fold(xp.reshape(3, 4, 3), 1) @ fold(yp.reshape(3, 2, 4), 2)
+    score = tartan.growth_score(x, y, 4, norm=norm, scale=2)
+    np.testing.assert_allclose(score, wanted, rtol=1e-13)
+    again = tartan.growth_score([x, x], [y, y], 4, norm=norm, scale=1, beta=1, out=score)
+    np.testing.assert_allclose(again, 2 * wanted, rtol=1e-13)
+
+
+def test_lists_and_other_libraries(rng):
+    a = random_matrix(rng, (4, 4), 2)
+    np.testing.assert_array_equal(a @ [1, 2, 3, 4], a @ np.array([1.0, 2, 3, 4]))
+    import array
+
+    np.testing.assert_array_equal(a @ array.array("d", [1, 2, 3, 4]), a @ [1, 2, 3, 4])
+
+    class Foreign:
+        """An array library that has DLPack alone."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    b = rng.standard_normal((4, 3))
+    np.testing.assert_array_equal(a @ Foreign(b), a @ b)
+    out = np.zeros((4, 3))
+    target = Foreign(out)
+    assert spmm(a, b, out=target) is target
+    np.testing.assert_array_equal(out, a @ b)
+
+
+def test_torch(rng):
+    torch = pytest.importorskip("torch")
+    a = random_matrix(rng, (4, 4), 2, dtype="bfloat16")
+    b = torch.ones(4, 3, dtype=torch.bfloat16)
+    assert (a @ b).shape == (4, 3)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generated layer: arrays in place, handles refused rather than followed."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan import _raw
+
+FRAME = (4, 4, 2, 2, 1)
+
+
+def layout():
+    return _raw.tartan_layout_from_mask(FRAME, bytes([1, 0, 0, 1]))
+
+
+def test_names_match_the_stub():
+    stub = open(tartan.__file__.replace("__init__.py", "_raw.pyi")).read()
+    import re
+
+    declared = set(re.findall(r"^(?:def |class )?(\w+)(?:\(|:)", stub, re.M)) - {"Buffer", "Operand"}
+    present = {name for name in dir(_raw) if not name.startswith("_") and name != "SWIG_PyInstanceMethod_New"}
+    present -= {name for name in present if name.startswith("SWIG")}
+    assert present == declared
+
+
+def test_masks_and_indices_come_from_any_buffer():
+    a = layout()
+    b = _raw.tartan_layout_from_mask(FRAME, np.array([[True, False], [False, True]]).view(np.uint8))
+    c = _raw.tartan_layout_from_coordinates(FRAME, None, np.array([0, 1]), memoryview(np.array([0, 1])))
+    assert _raw.tartan_layout_identity(a) == _raw.tartan_layout_identity(b) == _raw.tartan_layout_identity(c)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (np.array([0, 1], np.int32), "int64"),
+        (np.array([0.0, 1.0]), "int64"),
+        (np.array([0, 1], ">i8"), "byte order"),
+        (np.array([0, 1, 1, 0])[::2], "contiguous"),
+        ([0, 1], "of type list"),
+        ("01", "of type str"),
+    ],
+)
+def test_indices_are_never_converted(rows, words):
+    with pytest.raises(tartan.TartanError, match=words) as caught:
+        _raw.tartan_layout_from_coordinates(FRAME, None, rows, np.array([0, 1]))
+    assert "block_rows" in str(caught.value) and isinstance(caught.value, (TypeError, ValueError))
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (None, "NoneType"),
+        (5, "int"),
+        (object(), "object"),
+        ("wrong kind", "matrix"),
+        ("closed", "closed"),
+    ],
+)
+def test_handles_are_checked(bad, words):
+    if bad == "wrong kind":
+        bad = _raw.tartan_matrix_create(layout(), _raw.TARTAN_F64, 0)
+    elif bad == "closed":
+        bad = layout()
+        bad.close()
+        bad.close()
+    with pytest.raises(tartan.HandleError, match=words) as caught:
+        _raw.tartan_layout_blocks(bad)
+    assert "tartan_layout_blocks: layout is" in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_handles_cannot_be_forged():
+    with pytest.raises(TypeError):
+        _raw.Handle()
+    with pytest.raises(TypeError):
+        type("Sub", (_raw.Handle,), {})
+    import pickle
+
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(layout())
+    assert "closed" not in repr(layout())
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    with pytest.raises(tartan.HandleError, match="PyCapsule"):
+        _raw.tartan_layout_blocks(capsule(1, b"tartan_layout", None))
+
+
+def test_operands_are_never_converted():
+    matrix = _raw.tartan_matrix_create(layout(), _raw.TARTAN_F64, 0)
+    good = np.zeros((4, 4))
+    for bad, kind in [
+        (np.zeros((4, 4), int), TypeError),
+        (np.zeros((4, 4), complex), TypeError),
+        (np.zeros((4, 4), ">f8"), TypeError),
+        (np.zeros((4, 4), object), TypeError),
+        (np.zeros((4, 4), np.float32), None),  # dense may differ in dtype here
+        ([0.0], TypeError),
+        (b"abc", TypeError),
+    ]:
+        if kind is None:
+            _raw.tartan_matrix_to_dense(matrix, bad)
+        else:
+            with pytest.raises(kind):
+                _raw.tartan_matrix_to_dense(matrix, bad)
+    good.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        _raw.tartan_matrix_to_dense(matrix, good)
+    split = np.zeros(40, np.uint8)[: 4 * 9].reshape(4, 9)[:, :8].copy()
+    odd = np.lib.stride_tricks.as_strided(np.zeros(64).view(np.float64), (4, 4), (36, 8))
+    with pytest.raises(ValueError, match="stride of 36 bytes"):
+        _raw.tartan_matrix_to_dense(matrix, odd)
+    with pytest.raises(TypeError, match="uint|unsigned"):
+        _raw.tartan_matrix_to_dense(matrix, split)
+    with pytest.raises(tartan.ShapeError, match="9 dimensions"):
+        _raw.tartan_matrix_to_dense(matrix, np.zeros((1,) * 9))
+
+
+class Exporter:
+    """DLPack as old and new producers speak it."""
+
+    def __init__(self, array, versioned=True):
+        self.array, self.versioned = array, versioned
+
+    def __dlpack__(self, *, stream=None, **options):
+        if not self.versioned and options:
+            raise TypeError("unexpected keyword")
+        return self.array.__dlpack__(**options)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_dlpack(versioned):
+    matrix = _raw.tartan_matrix_create(layout(), _raw.TARTAN_F32, 0)
+    np.asarray(_raw.tartan_matrix_values(matrix))[:] = 3
+    out = np.full((4, 4), 9.0)
+    _raw.tartan_matrix_to_dense(matrix, Exporter(out.T, versioned))
+    assert (out == np.kron(np.eye(2), np.full((2, 2), 3))).all()
+    lease, name = _raw.view(Exporter(out, versioned))
+    assert name == "float64" and np.shares_memory(np.asarray(lease), out)
+
+
+def test_read_only_dlpack_is_refused():
+    out = np.zeros((4, 4))
+    out.flags.writeable = False
+    matrix = _raw.tartan_matrix_create(layout(), _raw.TARTAN_F32, 0)
+    try:
+        out.__dlpack__(max_version=(1, 0))
+    except (TypeError, BufferError):
+        pytest.skip("this NumPy does not export read-only arrays")
+    with pytest.raises(ValueError, match="read-only"):
+        _raw.tartan_matrix_to_dense(matrix, Exporter(out))
+    lease, _ = _raw.view(Exporter(out))
+    assert not np.asarray(lease).flags.writeable
+
+
+def test_used_capsules_are_refused():
+    class Worn(Exporter):
+        def __dlpack__(self, **options):
+            capsule = super().__dlpack__()
+            np.from_dlpack(type("Once", (), {
+                "__dlpack__": lambda self, **k: capsule, "__dlpack_device__": lambda self: (1, 0)})())  # fmt: skip
+            return capsule
+
+    with pytest.raises(TypeError, match="fresh"):
+        _raw.view(Worn(np.zeros(3)))
+    with pytest.raises(ZeroDivisionError):
+        _raw.view(type("Bad", (), {"__dlpack__": lambda self, **k: 1 / 0})())
+
+
+def test_plain_arguments():
+    with pytest.raises(TypeError, match="seed is of type str"):
+        _raw.tartan_context_open("cpu", 1, "1")
+    with pytest.raises(ValueError, match="threads is .*expected"):
+        _raw.tartan_context_open("cpu", 2**40, 1)
+    with pytest.raises(ValueError, match="seed is above"):
+        _raw.tartan_context_open("cpu", 1, 2**63)
+    with pytest.raises(TypeError, match="device is of type int"):
+        _raw.tartan_context_open(1, 1, 1)
+    with pytest.raises(ValueError, match="NUL"):
+        _raw.tartan_context_open("c\0pu", 1, 1)
+    with pytest.raises(ValueError, match="UTF-8"):
+        _raw.tartan_context_open("\ud800", 1, 1)
+    with pytest.raises(TypeError, match="5 integers"):
+        _raw.tartan_layout_from_mask((4, 4), b"")
+    with pytest.raises(TypeError, match="shape.block_rows"):
+        _raw.tartan_layout_from_mask((4, 4, 2.0, 2, 1), b"")
+
+
+def test_wrapped_values_are_held_and_returned():
+    import sys
+
+    values = np.zeros((2, 2, 2))
+    before = sys.getrefcount(values)
+    for _ in range(10):
+        matrix = _raw.tartan_matrix_wrap(layout(), values)
+        assert sys.getrefcount(values) > before
+        matrix.close()
+        with pytest.raises(tartan.ShapeError):
+            _raw.tartan_matrix_wrap(layout(), values[:1])
+    assert sys.getrefcount(values) == before
+
+
+def test_checksums_do_not_depend_on_strides():
+    a = np.arange(12.0).reshape(3, 4)
+    assert _raw.tartan_array_checksum(a) == _raw.tartan_array_checksum(np.asfortranarray(a))
+    assert _raw.tartan_array_checksum(a) != _raw.tartan_array_checksum(a.T)

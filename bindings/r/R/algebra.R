@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+# New layouts and matrices from old ones. The functions take either: of a matrix, values move with their blocks.
+
+block_union <- function(x, y) {
+  .new_layout(tartan_layout_union(.layout_handle(.layout_of(x)), .layout_handle(.layout_of(y, "y"))))
+}
+block_intersection <- function(x, y) {
+  .new_layout(tartan_layout_intersection(.layout_handle(.layout_of(x)), .layout_handle(.layout_of(y, "y"))))
+}
+block_difference <- function(x, y) {
+  .new_layout(tartan_layout_difference(.layout_handle(.layout_of(x)), .layout_handle(.layout_of(y, "y"))))
+}
+
+block_project <- function(x, layout) {
+  handle <- .layout_handle(layout, "layout")
+  .take_matrix(tartan_matrix_project(.matrix_handle(x), handle), layout)
+}
+
+# A changed layout, or the matrix's values at it.
+.reshaped <- function(x, handle) {
+  layout <- .new_layout(handle)
+  if (methods::is(x, "BlockMatrix")) block_project(x, layout) else layout
+}
+
+.grid_order <- function(order, n, name, of) {
+  if (is.null(order)) return(NULL)
+  zero_based <- .index(order, n, name, of)
+  if (length(order) != n || anyDuplicated(order)) {
+    .fail("layout", "%s is no permutation of 1 to %.0f (%s)", name, n, of)
+  }
+  zero_based
+}
+
+block_permute <- function(x, rows = NULL, cols = NULL) {
+  grid <- block_grid(x)
+  rows <- .grid_order(rows, grid[1L], "rows", "block rows")
+  cols <- .grid_order(cols, grid[2L], "cols", "block columns")
+  if (methods::is(x, "BlockMatrix")) return(.take_matrix(tartan_matrix_permute(.matrix_handle(x), rows, cols)))
+  .new_layout(tartan_layout_permute(.layout_handle(x), rows, cols))
+}
+
+# begin and end of a run of indices, as C wants it.
+.run <- function(range, n, name, of) {
+  if (is.null(range)) return(c(0, n))
+  at <- .index(range, n, name, of)
+  if (!length(at)) return(c(0, 0))
+  if (any(diff(at) != 1)) .fail("argument", "%s is %s, expected a run such as 2:4", name, .shown(range))
+  c(at[1L], at[length(at)] + 1)
+}
+
+block_slice <- function(x, rows = NULL, cols = NULL) {
+  grid <- block_grid(x)
+  rows <- .run(rows, grid[1L], "rows", "block rows")
+  cols <- .run(cols, grid[2L], "cols", "block columns")
+  if (methods::is(x, "BlockMatrix")) {
+    return(.take_matrix(tartan_matrix_slice(.matrix_handle(x), rows[1L], rows[2L], cols[1L], cols[2L])))
+  }
+  .new_layout(tartan_layout_slice(.layout_handle(x), rows[1L], rows[2L], cols[1L], cols[2L]))
+}
+
+block_prune <- function(x, gates) {
+  .reshaped(x, tartan_layout_prune(.layout_handle(.layout_of(x)), .numbers(gates, "gates")))
+}
+
+block_keep <- function(x, count, scores = block_norms(x)) {
+  handle <- .layout_handle(.layout_of(x))
+  .reshaped(x, tartan_layout_keep_largest(handle, .numbers(scores, "scores"), .count(count, "count")))
+}
+
+block_grow <- function(x, i, j, head = NULL) {
+  layout <- .layout_of(x)
+  grid <- .grid(layout@frame)
+  i <- .index(i, grid[1L], "i", "block rows")
+  j <- .index(j, grid[2L], "j", "block columns")
+  .same_length(i, j, "i", "j")
+  if (!is.null(head)) head <- .index(rep_len(head, length(i)), layout@frame[5L], "head", "heads")
+  .reshaped(x, tartan_layout_grow(.layout_handle(layout), head, i, j))
+}
+
+block_move <- function(x, id, i, j) {
+  layout <- .layout_of(x)
+  grid <- .grid(layout@frame)
+  n <- block_count(x)
+  id <- .index(id, n, "id", "blocks")
+  i <- .index(i, grid[1L], "i", "block rows")
+  j <- .index(j, grid[2L], "j", "block columns")
+  .same_length(id, i, "id", "i")
+  .same_length(id, j, "id", "j")
+  moved <- tartan_layout_move(.layout_handle(layout), id, i, j, n)
+  layout <- .new_layout(moved[[2L]])
+  if (!methods::is(x, "BlockMatrix")) return(layout)
+  .take_matrix(tartan_matrix_rearrange(.matrix_handle(x), .layout_handle(layout), moved[[1L]]), layout)
+}
+
+block_reblock <- function(x, block) {
+  block <- .pair(block, "block", 1, 256)
+  layout <- .new_layout(tartan_layout_reblock(.layout_handle(.layout_of(x)), block[1L], block[2L]))
+  if (!methods::is(x, "BlockMatrix")) return(layout)
+  .expect_one_head(x, "block_reblock")
+  entries <- .coo(x)
+  .take_matrix(tartan_matrix_from_coo(.layout_handle(layout), entries$i, entries$j, entries$x,
+                                      .dtype_code(x@dtype), .constant("col_major")), layout)
+}
+
+reorder_rcm <- function(x) {
+  if (methods::is(x, "BlockLayout") || methods::is(x, "BlockMatrix")) {
+    .expect_one_head(x, "reorder_rcm")
+    size <- block_grid(x)
+    p <- .layout_of(x)@pointers
+    j <- .layout_of(x)@columns
+  } else if (methods::is(x, "sparseMatrix")) {
+    size <- dim(x)
+    x <- .general(x)
+    p <- x@p # of the columns: reverse Cuthill-McKee looks at A + t(A)
+    j <- x@i
+  } else {
+    .fail("argument", "x is %s, expected a sparse Matrix, a BlockMatrix or a BlockLayout", .shown(x))
+  }
+  if (size[1L] != size[2L]) .fail("shape", "x is %.0f x %.0f, expected a square matrix", size[1L], size[2L])
+  as.integer(tartan_reorder_rcm(p, j, size[1L]) + 1)
+}

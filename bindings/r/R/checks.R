@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# Arguments of the surface, checked: counts from 1, names, choices. What only C can judge is left to it.
+
+.constant <- function(name) .state$constants[[name]]
+
+.choose <- function(value, choices, name) {
+  if (identical(value, choices)) return(choices[1L])
+  if (!is.character(value) || length(value) != 1L || !(value %in% choices)) {
+    .fail("argument", "%s is %s, expected %s", name, .shown(value), paste0("\"", choices, "\"", collapse = " or "))
+  }
+  value
+}
+
+.is_whole <- function(x) is.numeric(x) && !is.factor(x) && all(is.finite(x)) && all(x == trunc(x))
+
+.count <- function(x, name, least = 0, most = 2^53) {
+  if (length(x) != 1L || !.is_whole(x) || x < least || x > most) {
+    .fail("argument", "%s is %s, expected a whole number from %.0f to %.0f", name, .shown(x), least, most)
+  }
+  as.double(x)
+}
+
+.flag <- function(x, name) {
+  if (!is.logical(x) || length(x) != 1L || is.na(x)) {
+    .fail("argument", "%s is %s, expected TRUE or FALSE", name, .shown(x))
+  }
+  x
+}
+
+.string <- function(x, name) {
+  if (!is.character(x) || length(x) != 1L || is.na(x)) {
+    .fail("argument", "%s is %s, expected one string", name, .shown(x))
+  }
+  x
+}
+
+# Indices from 1 to n, as C counts them: from 0.
+.index <- function(x, n, name, of) {
+  if (!is.numeric(x) || is.factor(x)) .fail("argument", "%s is %s, expected numbers", name, .shown(x))
+  bad <- which(!(is.finite(x) & x == trunc(x)))
+  if (length(bad)) .fail("argument", "%s[%d] is %s, expected a whole number", name, bad[1L], .shown(x[bad[1L]]))
+  bad <- which(x < 1 | x > n)
+  if (length(bad)) .fail("layout", "%s[%d] is %s, expected 1 to %.0f (%s)", name, bad[1L], .shown(x[bad[1L]]), n, of)
+  as.double(x) - 1
+}
+
+.same_length <- function(x, y, xname, yname) {
+  if (length(x) != length(y)) {
+    .fail("shape", "%s has length %d, expected %d (the length of %s)", yname, length(y), length(x), xname)
+  }
+}
+
+# A pair of numbers, one number standing for both.
+.pair <- function(x, name, least = 0, most = 2^53) {
+  if (!(length(x) %in% 1:2) || !.is_whole(x) || any(x < least) || any(x > most)) {
+    .fail("argument", "%s is %s, expected two whole numbers from %.0f to %.0f", name, .shown(x), least, most)
+  }
+  rep_len(as.double(x), 2L)
+}
+
+# The frame that C expects: rows, cols, block_rows, block_cols, heads.
+.frame <- function(dim, block, heads = 1) {
+  if (length(dim) != 2L) .fail("argument", "dim is %s, expected rows and columns", .shown(dim))
+  frame <- c(.pair(dim, "dim"), .pair(block, "block", 1, 256), .count(heads, "heads", 1, 2^20))
+  grid <- .grid(frame)
+  if (any(grid > .Machine$integer.max)) {
+    .fail("overflow", "the grid has %.0f x %.0f blocks, expected at most %d a side", grid[1L], grid[2L],
+          .Machine$integer.max)
+  }
+  frame
+}
+
+.grid <- function(frame) ceiling(frame[1:2] / frame[3:4])
+
+# A seed given, or one of R's own generator.
+.seed <- function(seed) {
+  if (is.null(seed)) return(floor(stats::runif(1) * 2^31))
+  .count(seed, "seed")
+}
+
+.dtypes <- c("float64", "float32", "float16", "bfloat16")
+
+.dtype_code <- function(dtype, name = "dtype") .constant(.dtype_name(dtype, name))
+.dtype_name <- function(dtype, name = "dtype") {
+  if (!is.character(dtype) || length(dtype) != 1L || !(dtype %in% .dtypes)) {
+    .fail("dtype", "%s is %s, expected %s", name, .shown(dtype), paste0("\"", .dtypes, "\"", collapse = " or "))
+  }
+  dtype
+}
+
+.expect <- function(x, class, name) {
+  if (!methods::is(x, class)) .fail("argument", "%s is %s, expected a %s", name, .shown(x), class)
+}
+
+.expect_one_head <- function(x, what) {
+  heads <- .frame_of(x)[5L]
+  if (heads != 1) .fail("shape", "x has %.0f heads, %s needs one", heads, what)
+}

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+# The objects hold everything in R's memory, so that they can be saved and restored. A handle of the C library is
+# made when one is needed and kept in `state`; copies of an object share it. Where R's copy-on-write has given an
+# object other values than its handle wraps, a new handle is made.
+
+setClass("BlockLayout",
+         slots = c(frame = "numeric", pointers = "numeric", columns = "integer", recipe = "character",
+                   identity = "character", state = "environment"))
+
+setClass("BlockMatrix",
+         slots = c(layout = "BlockLayout", values = "ANY", dtype = "character", state = "environment"))
+
+setClass("BlockFile", slots = c(state = "environment"))
+
+.new_state <- function(...) list2env(list(..., closed = FALSE), parent = emptyenv())
+
+.expect_open <- function(x, noun) {
+  if (!is.environment(x@state) || is.null(x@state$closed)) {
+    .fail("handle", "the %s was not made by this package", noun)
+  }
+  if (x@state$closed) .fail("handle", "the %s is closed, expected an open one", noun)
+}
+
+# ---- Layouts ----
+
+.new_layout <- function(handle) {
+  frame <- c(tartan_layout_rows(handle), tartan_layout_cols(handle), tartan_layout_block_rows(handle),
+             tartan_layout_block_cols(handle), tartan_layout_heads(handle))
+  blocks <- tartan_layout_blocks(handle)
+  if (blocks > .Machine$integer.max) {
+    .fail("overflow", "the layout has %.0f blocks, R counts to %d", blocks, .Machine$integer.max)
+  }
+  lists <- tartan_layout_get_row_lists(handle, frame[5L] * .grid(frame)[1L] + 1, blocks)
+  methods::new("BlockLayout", frame = frame, pointers = lists[[1L]], columns = as.integer(lists[[2L]]),
+               recipe = tartan_layout_recipe(handle), identity = tartan_layout_identity(handle),
+               state = .new_state(handle = handle))
+}
+
+.layout_handle <- function(x, name = "x") {
+  .expect(x, "BlockLayout", name)
+  .expect_open(x, "layout")
+  if (!tartan_r_live(x@state$handle, "tartan_layout")) {
+    handle <- tartan_layout_from_csr(x@frame, x@pointers, x@columns)
+    if (!identical(tartan_layout_identity(handle), x@identity)) {
+      .fail("layout", "the layout's identity is %s, expected %s: it was damaged",
+            tartan_layout_identity(handle), .shown(x@identity))
+    }
+    x@state$handle <- handle
+  }
+  x@state$handle
+}
+
+# ---- Matrices ----
+
+.new_matrix <- function(layout, values, dtype) {
+  methods::new("BlockMatrix", layout = layout, values = values, dtype = dtype, state = .new_state(handle = NULL))
+}
+
+.matrix_handle <- function(x, name = "x") {
+  .expect(x, "BlockMatrix", name)
+  .expect_open(x, "matrix")
+  if (!tartan_r_wraps(x@state$handle, x@values)) {
+    x@state$handle <- tartan_r_matrix(.layout_handle(x@layout), x@values, .dtype_code(x@dtype))
+  }
+  x@state$handle
+}
+
+# A matrix of the C library becomes one of R: the values are copied once, the handle is closed.
+.take_matrix <- function(handle, layout = NULL) {
+  if (tartan_matrix_block_order(handle) != .constant("col_major")) {
+    row_major <- handle
+    handle <- tartan_matrix_cast(row_major, 0L, .constant("col_major"))
+    tartan_r_close(row_major)
+  }
+  if (is.null(layout)) layout <- .new_layout(tartan_matrix_get_layout(handle))
+  result <- .new_matrix(layout, tartan_matrix_values(handle), tartan_dtype_name(tartan_matrix_dtype(handle)))
+  tartan_r_close(handle)
+  result
+}
+
+# Fresh zero values for a layout, to be written in place before anybody else sees them.
+.zero_values <- function(layout, dtype) {
+  frame <- layout@frame
+  dim <- c(frame[3:4], length(layout@columns))
+  if (dtype == "float64") return(array(0, dim))
+  raw(prod(dim) * tartan_dtype_bytes(.dtype_code(dtype)))
+}
+
+.layout_of <- function(x, name = "x") {
+  if (methods::is(x, "BlockMatrix")) return(x@layout)
+  .expect(x, "BlockLayout", name)
+  x
+}
+.frame_of <- function(x) .layout_of(x)@frame
+
+# ---- Closing ----
+
+close.BlockLayout <- function(con, ...) {
+  if (!is.null(con@state$handle)) tartan_r_close(con@state$handle)
+  con@state$closed <- TRUE
+  invisible(NULL)
+}
+close.BlockMatrix <- close.BlockLayout
+close.BlockFile <- function(con, ...) {
+  close.BlockLayout(con)
+  con@state$kept <- list() # after the file: it pointed to them
+  invisible(NULL)
+}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# The package works in one context, opened when first needed.
+
+# At most this many threads unless the user asks for more: OMP_THREAD_LIMIT, and two while R CMD check runs.
+.thread_limit <- function() {
+  limit <- suppressWarnings(as.integer(Sys.getenv("OMP_THREAD_LIMIT")))
+  checking <- tolower(Sys.getenv("_R_CHECK_LIMIT_CORES_"))
+  if (nzchar(checking) && checking != "false") limit <- min(limit, 2L, na.rm = TRUE)
+  if (is.na(limit) || limit < 1L) Inf else limit
+}
+
+.open_context <- function(threads = 0) {
+  context <- tartan_context_open("cpu", threads, 0)
+  if (threads == 0 && tartan_context_threads(context) > .thread_limit()) {
+    context <- tartan_context_open("cpu", .thread_limit(), 0)
+  }
+  context
+}
+
+.context <- function() {
+  if (is.null(.state$context)) .state$context <- .open_context()
+  .state$context
+}
+
+tartan_threads <- function(threads) {
+  old <- tartan_context_threads(.context())
+  if (missing(threads)) return(old)
+  if (is.null(threads)) threads <- 0
+  .state$context <- .open_context(.count(threads, "threads", 0, .Machine$integer.max))
+  invisible(old)
+}
+
+tartan_info <- function() structure(tartan_describe(), class = "tartan_info")
+
+print.tartan_info <- function(x, ...) {
+  cat(x, "\n", sep = "")
+  invisible(x)
+}
+
+tartan_checksum <- function(x) {
+  if (!is.numeric(x)) .fail("dtype", "x is %s, expected numbers", .shown(x))
+  if (!is.double(x)) storage.mode(x) <- "double"
+  tartan_array_checksum(x)
+}

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# To and from base matrices and the Matrix package.
+
+# Any sparse Matrix as a dgCMatrix.
+.general <- function(x) {
+  if (methods::is(x, "dgCMatrix")) return(x)
+  if (methods::is(x, "indMatrix")) x <- methods::as(x, "nMatrix")
+  methods::as(methods::as(methods::as(x, "dMatrix"), "generalMatrix"), "CsparseMatrix")
+}
+
+# Entries of a sparse Matrix, counted from 0.
+.sparse_entries <- function(x) {
+  x <- .general(x)
+  list(i = x@i, j = rep.int(seq_len(ncol(x)) - 1L, diff(x@p)), x = x@x)
+}
+
+# A double matrix or array without a copy where it is one already.
+.dense <- function(x, name) {
+  if (methods::is(x, "Matrix")) x <- as.matrix(x)
+  if (is.data.frame(x)) x <- as.matrix(x)
+  if (!(is.numeric(x) || is.logical(x)) || is.null(dim(x))) {
+    .fail("argument", "%s is %s, expected a numeric matrix", name, .shown(x))
+  }
+  if (!is.double(x)) storage.mode(x) <- "double"
+  x
+}
+
+# A double vector, gates and scores among others.
+.numbers <- function(x, name) {
+  if (!(is.numeric(x) || is.logical(x)) || is.factor(x)) .fail("argument", "%s is %s, expected numbers", name, .shown(x))
+  if (is.double(x) && is.null(dim(x))) x else as.double(x)
+}
+
+# Every stored element, row by row, counted from 0.
+.coo <- function(x) {
+  n <- block_elements(x)
+  values <- tartan_r_new_array(n)
+  at <- tartan_matrix_to_coo(.matrix_handle(.as_double(x)), n, n, values)
+  list(i = at[[1L]], j = at[[2L]], x = values)
+}
+
+.to_sparse <- function(x) {
+  .expect_one_head(x, "a sparse Matrix")
+  frame <- .frame_of(x)
+  if (any(frame[1:2] > .Machine$integer.max)) .fail("overflow", "x has more rows or columns than a Matrix can")
+  n <- block_elements(x)
+  if (n > .Machine$integer.max) .fail("overflow", "x has %.0f elements, a Matrix has at most %d", n, .Machine$integer.max)
+  # The rows of the transpose are the columns that the Matrix package stores.
+  transposed <- tartan_matrix_transpose(.matrix_handle(.as_double(x)))
+  values <- tartan_r_new_array(n)
+  at <- tartan_matrix_to_csr(transposed, frame[2L] + 1, n, values)
+  tartan_r_close(transposed)
+  stored <- methods::new("dgCMatrix", p = as.integer(at[[1L]]), i = as.integer(at[[2L]]), x = values,
+                         Dim = as.integer(frame[1:2]))
+  Matrix::drop0(stored)
+}
+
+.to_dense <- function(x) {
+  frame <- .frame_of(x)
+  dense <- tartan_r_new_array(if (frame[5L] == 1) frame[1:2] else frame[c(1L, 2L, 5L)])
+  tartan_matrix_to_dense(.matrix_handle(x), dense)
+  dense
+}
+
+as.matrix.BlockMatrix <- function(x, ...) {
+  .expect_one_head(x, "as.matrix")
+  .to_dense(x)
+}
+as.array.BlockMatrix <- function(x, ...) .to_dense(x)
+as.matrix.BlockLayout <- function(x, ...) {
+  .expect_one_head(x, "as.matrix")
+  block_mask(x)
+}
+
+setAs("BlockMatrix", "matrix", function(from) as.matrix.BlockMatrix(from))
+setAs("BlockMatrix", "dgCMatrix", function(from) .to_sparse(from))
+setAs("BlockMatrix", "CsparseMatrix", function(from) .to_sparse(from))
+setAs("BlockMatrix", "sparseMatrix", function(from) .to_sparse(from))
+setAs("BlockMatrix", "Matrix", function(from) .to_sparse(from))
+setAs("matrix", "BlockMatrix", function(from) .from_dense(from))
+setAs("Matrix", "BlockMatrix", function(from) block_matrix(from))

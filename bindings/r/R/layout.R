@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# Layouts from what the user has. Indices are counted from 1 here and from 0 in C.
+
+# The refusal of a repeated block in the user's own numbers; grids too large for that are left to C.
+.expect_distinct <- function(heads, i, j, frame) {
+  grid <- .grid(frame)
+  if (prod(grid) * frame[5L] > 2^53) return(invisible())
+  key <- (heads * grid[1L] + i) * grid[2L] + j
+  twice <- anyDuplicated(key)
+  if (twice) {
+    .fail("layout", "block (%.0f, %.0f) is given twice: entries %d and %d", i[twice] + 1, j[twice] + 1,
+          match(key[twice], key), twice)
+  }
+}
+
+block_layout <- function(i, j, dim, block = c(32, 32), head = NULL, heads = 1) {
+  frame <- .frame(dim, block, heads)
+  grid <- .grid(frame)
+  i <- .index(i, grid[1L], "i", "block rows")
+  j <- .index(j, grid[2L], "j", "block columns")
+  .same_length(i, j, "i", "j")
+  if (!is.null(head)) {
+    head <- .index(head, frame[5L], "head", "heads")
+    .same_length(i, head, "i", "head")
+  }
+  .expect_distinct(if (is.null(head)) 0 else head, i, j, frame)
+  .new_layout(tartan_layout_from_coordinates(frame, head, i, j))
+}
+
+block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL) {
+  size <- dim(mask)
+  if (is.null(size) || !(length(size) %in% 2:3)) {
+    .fail("shape", "mask has %d dimensions, expected 2 (or 3, the last one for the heads)", length(size))
+  }
+  if (is.numeric(mask)) {
+    if (!all(mask %in% c(0, 1))) .fail("argument", "mask holds other numbers than 0 and 1")
+    storage.mode(mask) <- "logical"
+  }
+  if (!is.logical(mask)) .fail("argument", "mask is of type %s, expected logical", typeof(mask))
+  heads <- if (length(size) == 3L) size[3L] else 1
+  if (is.null(dim)) dim <- size[1:2] * .pair(block, "block", 1, 256)
+  frame <- .frame(dim, block, heads)
+  if (any(.grid(frame) != size[1:2])) {
+    .fail("shape", "mask is %d x %d, expected %.0f x %.0f (blocks that cover dim)", size[1L], size[2L],
+          .grid(frame)[1L], .grid(frame)[2L])
+  }
+  rows_first <- aperm(array(mask, c(size[1:2], heads)), c(2L, 1L, 3L)) # C reads masks by row
+  .new_layout(tartan_layout_from_mask(frame, as.vector(rows_first)))
+}
+
+block_layout_from_csr <- function(p, j, dim, block = c(32, 32), heads = 1) {
+  frame <- .frame(dim, block, heads)
+  if (!.is_whole(p)) .fail("argument", "p is %s, expected whole numbers", .shown(p))
+  .new_layout(tartan_layout_from_csr(frame, p, .index(j, .grid(frame)[2L], "j", "block columns")))
+}
+
+block_layout_from_entries <- function(i, j = NULL, dim = NULL, block = c(32, 32)) {
+  if (methods::is(i, "sparseMatrix")) {
+    entries <- .sparse_entries(i)
+    frame <- .frame(dim(i), block)
+    return(.new_layout(tartan_layout_from_entries(frame, entries$i, entries$j)))
+  }
+  frame <- .frame(dim, block)
+  i <- .index(i, frame[1L], "i", "rows")
+  j <- .index(j, frame[2L], "j", "columns")
+  .same_length(i, j, "i", "j")
+  .new_layout(tartan_layout_from_entries(frame, i, j))
+}
+
+block_layout_from_dense <- function(x, block = c(32, 32), density = NULL, norm = c("l2", "l1", "max")) {
+  x <- .dense(x, "x")
+  size <- dim(x)
+  if (!(length(size) %in% 2:3)) .fail("shape", "x has %d dimensions, expected 2 or 3", length(size))
+  frame <- .frame(size[1:2], block, if (length(size) == 3L) size[3L] else 1)
+  if (frame[5L] == 1) dim(x) <- size[1:2]
+  norm <- .constant(.choose(norm, c("l2", "l1", "max"), "norm"))
+  .new_layout(if (is.null(density)) tartan_layout_from_dense(frame, x)
+              else tartan_layout_from_dense_largest(frame, x, density, norm))
+}

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+
+setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
+
+.from_dense <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
+  x <- .dense(x, "x")
+  if (is.null(layout)) layout <- block_layout_from_dense(x, block)
+  handle <- .layout_handle(layout, "layout")
+  if (length(dim(x)) == 3L && dim(x)[3L] == 1L) dim(x) <- dim(x)[1:2]
+  .take_matrix(tartan_matrix_from_dense(handle, x, .dtype_code(dtype), .constant("col_major")), layout)
+}
+
+.from_sparse <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
+  entries <- .sparse_entries(x)
+  if (is.null(layout)) layout <- .new_layout(tartan_layout_from_entries(.frame(dim(x), block), entries$i, entries$j))
+  .take_matrix(tartan_matrix_from_coo(.layout_handle(layout, "layout"), entries$i, entries$j, entries$x,
+                                      .dtype_code(dtype), .constant("col_major")), layout)
+}
+
+.from_layout <- function(x, values = NULL, dtype = "float64", init = c("zeros", "identity", "orthogonal", "normal"),
+                         scale = 1, seed = NULL) {
+  .layout_handle(x)
+  init <- .choose(init, c("zeros", "identity", "orthogonal", "normal"), "init")
+  dtype <- .dtype_name(dtype)
+  result <- .new_matrix(x, .zero_values(x, dtype), dtype)
+  if (!is.null(values)) {
+    if (init != "zeros") .fail("argument", "init is \"%s\", expected none where values are given", init)
+    block_values(result) <- values
+    return(result)
+  }
+  handle <- .matrix_handle(result)
+  switch(init,
+         zeros = NULL,
+         identity = tartan_matrix_fill_identity(handle, scale),
+         orthogonal = tartan_matrix_fill_orthogonal(.context(), handle, scale, .seed(seed)),
+         normal = tartan_matrix_fill_normal(.context(), handle, scale, .seed(seed)))
+  result
+}
+
+setMethod("block_matrix", "matrix", function(x, ...) .from_dense(x, ...))
+setMethod("block_matrix", "array", function(x, ...) .from_dense(x, ...))
+setMethod("block_matrix", "Matrix", function(x, ...) {
+  if (methods::is(x, "sparseMatrix")) .from_sparse(x, ...) else .from_dense(as.matrix(x), ...)
+})
+setMethod("block_matrix", "BlockLayout", function(x, ...) .from_layout(x, ...))
+setMethod("block_matrix", "ANY", function(x, ...) {
+  .fail("argument", "x is %s, expected a matrix, a Matrix or a BlockLayout", .shown(x))
+})
+
+block_dtype <- function(x) {
+  .expect(x, "BlockMatrix", "x")
+  x@dtype
+}
+
+block_cast <- function(x, dtype) {
+  code <- .dtype_code(dtype)
+  .take_matrix(tartan_matrix_cast(.matrix_handle(x), code, .constant("col_major")), x@layout)
+}
+
+.as_double <- function(x) if (x@dtype == "float64") x else block_cast(x, "float64")
+
+block_values <- function(x) {
+  .expect(x, "BlockMatrix", "x")
+  .expect_open(x, "matrix")
+  .as_double(x)@values
+}
+
+`block_values<-` <- function(x, value) {
+  .expect(x, "BlockMatrix", "x")
+  .expect_open(x, "matrix")
+  if (!is.numeric(value)) .fail("dtype", "value is %s, expected numbers", .shown(value))
+  dim <- c(x@layout@frame[3:4], block_count(x))
+  if (length(value) != prod(dim)) {
+    .fail("shape", "value has length %.0f, expected %.0f (%.0f x %.0f x %.0f)", length(value), prod(dim), dim[1L],
+          dim[2L], dim[3L])
+  }
+  if (!is.null(dim(value)) && length(dim(value)) > 1L && !identical(as.double(dim(value)), dim)) {
+    .fail("shape", "value is %s, expected %s", paste(dim(value), collapse = " x "), paste(dim, collapse = " x "))
+  }
+  if (!is.double(value) || is.object(value)) value <- as.double(value)
+  if (!identical(as.double(dim(value)), dim)) dim(value) <- dim
+  result <- .new_matrix(x@layout, value, "float64")
+  if (x@dtype == "float64") result else block_cast(result, x@dtype)
+}
+
+block_norms <- function(x, norm = c("l2", "l1", "max")) {
+  norm <- .constant(.choose(norm, c("l2", "l1", "max"), "norm"))
+  tartan_matrix_block_norms(.matrix_handle(x), norm, block_count(x))
+}
+
+block_check <- function(x, finite = FALSE) {
+  tartan_matrix_check(.matrix_handle(x), as.integer(.flag(finite, "finite")))
+  invisible(TRUE)
+}

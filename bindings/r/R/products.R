@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+# Products. The user's matrices are read in place; results are always new.
+
+# The dtype in which results of 16-bit matrices are taken: rounded once, to f32.
+.result_dtype <- function(dtype) if (dtype == "float64") dtype else "float32"
+
+.gates <- function(gates) if (!is.null(gates)) .numbers(gates, "gates")
+
+# op(a) b or b op(a); `dim` is that of b as the product sees it, `transpose_b` says that b's memory is the transpose.
+.multiply <- function(a, b, side = "left", transpose = FALSE, alpha = 1, beta = 0, c = NULL, gates = NULL,
+                      dim = base::dim(b), transpose_b = FALSE) {
+  handle <- .matrix_handle(a, "a")
+  shape <- if (transpose) a@layout@frame[2:1] else a@layout@frame[1:2]
+  if (transpose_b) view <- .dense_view(b, a@dtype, TRUE, rev(dim)) # a matrix: no batch
+  else view <- .dense_view(b, a@dtype, FALSE, dim)
+  out_dim <- as.double(if (side == "left") base::c(shape[1L], dim[-1L]) else base::c(dim[1L], shape[2L], dim[-(1:2)]))
+  dtype <- .result_dtype(a@dtype)
+  if (!is.null(c)) {
+    if (!identical(as.double(base::dim(c)), out_dim)) {
+      .fail("shape", "c is %s, expected %s", paste(base::dim(c), collapse = " x "), paste(out_dim, collapse = " x "))
+    }
+  }
+  if (dtype == "float64") {
+    out <- if (is.null(c)) tartan_r_new_array(out_dim) else tartan_r_duplicate(c)
+    target <- .dense_view(out, dtype, FALSE, out_dim)
+  } else {
+    bytes <- if (is.null(c)) .dtype_buffer(prod(out_dim), dtype) else .to_dtype(c, dtype)
+    target <- .dense_view(numeric(), "float64", FALSE, out_dim)
+    target[[1L]] <- bytes
+    target[[2L]] <- .constant(dtype)
+  }
+  tartan_spmm(.context(), .constant(side), as.integer(transpose), alpha, handle, .gates(gates), view, beta, target)
+  if (dtype == "float64") out else .from_dtype(bytes, dtype, out_dim)
+}
+
+spmm <- function(a, b, c = NULL, alpha = 1, beta = if (is.null(c)) 0 else 1, side = c("left", "right"),
+                 transpose = FALSE, gates = NULL) {
+  .expect(a, "BlockMatrix", "a")
+  side <- .choose(side, base::c("left", "right"), "side")
+  if (is.null(dim(b)) && is.numeric(b)) b <- if (side == "left") matrix(b) else matrix(b, 1L)
+  b <- .dense(b, "b")
+  if (!is.null(c)) c <- .dense(c, "c")
+  else if (!identical(as.double(beta), 0)) .fail("argument", "beta is %s, expected 0 where there is no c", .shown(beta))
+  .multiply(a, b, side, .flag(transpose, "transpose"), alpha, beta, c, gates)
+}
+
+# A pair's side: one matrix or a list of them, seen transposed where asked for.
+.factors <- function(x, name, transpose, dtype) {
+  x <- if (is.list(x) && !is.data.frame(x)) x else list(x)
+  lapply(x, function(one) .dense_view(.dense(one, name), dtype, transpose))
+}
+
+.duplicate_values <- function(x) tartan_r_duplicate(x@values)
+
+sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALSE, transpose_y = FALSE) {
+  if (methods::is(s, "BlockLayout")) {
+    if (!identical(as.double(beta), 0)) .fail("argument", "beta is %s, expected 0 where s is a layout", .shown(beta))
+    dtype <- "float64"
+  } else {
+    .expect(s, "BlockMatrix", "s")
+    .matrix_handle(s, "s")
+    dtype <- s@dtype
+  }
+  x <- .factors(x, "x", .flag(transpose_x, "transpose_x"), dtype)
+  y <- .factors(y, "y", .flag(transpose_y, "transpose_y"), dtype)
+  layout <- .layout_of(s)
+  # Where beta is 0 nothing is read, but the padding of ragged blocks must be zero.
+  values <- if (identical(as.double(beta), 0)) .zero_values(layout, dtype) else .duplicate_values(s)
+  result <- .new_matrix(layout, values, dtype)
+  tartan_sddmm(.context(), alpha, .gates(gates), x, y, beta, .matrix_handle(result))
+  result
+}
+
+gate_gradient <- function(w, dw, gates = NULL) {
+  handle <- .matrix_handle(w, "w")
+  .matrix_handle(dw, "dw")
+  result <- .new_matrix(dw@layout, .duplicate_values(dw), dw@dtype)
+  n <- block_count(w)
+  dtype <- .result_dtype(w@dtype)
+  if (dtype == "float64") {
+    gradient <- tartan_r_new_array(n)
+    target <- .view(gradient, n, 1)
+  } else {
+    bytes <- .dtype_buffer(n, dtype)
+    target <- .view(bytes, n, 1, dtype)
+  }
+  tartan_gate_gradient(.context(), handle, .gates(gates), .matrix_handle(result), target)
+  if (dtype != "float64") gradient <- .from_dtype(bytes, dtype, n)
+  list(gates = gradient, dw = result)
+}
+
+growth_score <- function(x, y, block = c(32, 32), norm = c("max", "l2"), scale = 1, score = NULL,
+                         beta = if (is.null(score)) 0 else 1) {
+  norm <- .constant(.choose(norm, c("max", "l2"), "norm"))
+  x <- if (is.list(x) && !is.data.frame(x)) x else list(x)
+  y <- if (is.list(y) && !is.data.frame(y)) y else list(y)
+  x <- lapply(x, .dense, "x")
+  y <- lapply(y, .dense, "y")
+  if (!length(x) || !length(y)) .fail("argument", "x has %d matrices and y %d, expected 1 to 8", length(x), length(y))
+  frame <- .frame(c(nrow(x[[1L]]), ncol(y[[1L]])), block)
+  if (is.null(score)) {
+    if (!identical(as.double(beta), 0)) .fail("argument", "beta is %s, expected 0 where there is no score", .shown(beta))
+    out <- tartan_r_new_array(.grid(frame))
+  } else {
+    out <- tartan_r_duplicate(.dense(score, "score"))
+  }
+  tartan_growth_score(.context(), frame, norm, scale, x, y, beta, out)
+  out
+}

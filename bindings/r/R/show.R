@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+
+.describe <- function(x) {
+  layout <- .layout_of(x)
+  frame <- layout@frame
+  all <- prod(.grid(frame)) * frame[5L]
+  sprintf("%.0f x %.0f%s, blocks %.0f x %.0f: %d of %.0f stored (%.3g %%)", frame[1L], frame[2L],
+          if (frame[5L] > 1) sprintf(", %.0f heads", frame[5L]) else "", frame[3L], frame[4L],
+          length(layout@columns), all, if (all > 0) 100 * length(layout@columns) / all else 0)
+}
+
+# Small layouts as text: one mark a block.
+.picture <- function(layout) {
+  grid <- .grid(layout@frame)
+  if (layout@frame[5L] > 1 || grid[1L] > 24 || grid[2L] > 60 || isTRUE(layout@state$closed)) return(invisible())
+  mask <- block_mask(layout)
+  for (i in seq_len(nrow(mask))) cat("  ", ifelse(mask[i, ], "#", "."), "\n", sep = "")
+}
+
+setMethod("show", "BlockLayout", function(object) {
+  cat("BlockLayout ", .describe(object), if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
+  .picture(object)
+})
+setMethod("show", "BlockMatrix", function(object) {
+  cat("BlockMatrix ", object@dtype, " ", .describe(object), if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
+  .picture(object@layout)
+})
+setMethod("show", "BlockFile", function(object) {
+  if (isTRUE(object@state$closed)) return(cat("BlockFile, closed\n"))
+  objects <- block_list(object)
+  cat("BlockFile of ", nrow(objects), " objects\n", sep = "")
+  if (nrow(objects)) print(objects[c("kind", "name")], row.names = FALSE)
+})
+
+.summarise <- function(object) {
+  facts <- c(list(what = class(object)[1L], description = .describe(object)), block_statistics(object),
+             list(identity = block_identity(object), recipe = block_recipe(object)))
+  if (methods::is(object, "BlockMatrix")) facts$dtype <- object@dtype
+  structure(facts, class = "summary.BlockLayout")
+}
+setMethod("summary", "BlockLayout", function(object, ...) .summarise(object))
+setMethod("summary", "BlockMatrix", function(object, ...) .summarise(object))
+
+print.summary.BlockLayout <- function(x, ...) {
+  cat(x$what, " ", if (!is.null(x$dtype)) paste0(x$dtype, " "), x$description, "\n", sep = "")
+  cat("blocks a row: ", format(x$row_lengths[["min"]]), " to ", format(x$row_lengths[["max"]]), ", mean ",
+      format(x$row_lengths[["mean"]], digits = 3L), ", sd ", format(x$row_lengths[["sd"]], digits = 3L), "\n", sep = "")
+  cat("bandwidth:    ", x$bandwidth[["lower"]], " below, ", x$bandwidth[["upper"]], " above the diagonal, in blocks\n",
+      sep = "")
+  cat("identity:     ", x$identity, "\n", sep = "")
+  if (nzchar(x$recipe)) cat("recipe:       ", x$recipe, "\n", sep = "")
+  invisible(x)
+}
+
+# At most `most` cells a side: the mean of the blocks that share a cell.
+.shrink <- function(m, most = 512L) {
+  cell <- function(n) if (n > most) as.integer(floor((seq_len(n) - 1) * most / n)) else seq_len(n)
+  if (nrow(m) > most) m <- rowsum(m, cell(nrow(m))) / as.vector(table(cell(nrow(m))))
+  if (ncol(m) > most) m <- t(rowsum(t(m), cell(ncol(m))) / as.vector(table(cell(ncol(m)))))
+  m
+}
+
+# A grid of numbers drawn as a matrix is written: row 1 on top.
+.draw <- function(m, block, xlab = "", ylab = "", asp = 1,
+                  col = grDevices::hcl.colors(64L, "Blues 3", rev = TRUE), ...) {
+  size <- dim(m) * block
+  m <- .shrink(m)
+  range <- if (length(m) && max(m) > 0) c(0, max(m)) else c(0, 1)
+  graphics::image(x = seq(0, size[2L], length.out = ncol(m) + 1L), y = seq(0, size[1L], length.out = nrow(m) + 1L),
+                  z = t(m[nrow(m):1L, , drop = FALSE]), zlim = range, xlab = xlab, ylab = ylab, asp = asp, col = col,
+                  axes = FALSE, useRaster = nrow(m) * ncol(m) > 10000L, ...)
+  graphics::rect(0, 0, size[2L], size[1L], border = "grey60")
+}
+
+.image <- function(x, weights, ...) {
+  frame <- .frame_of(x)
+  grid <- .grid(frame)
+  if (prod(grid) > 5e7) {
+    .fail("unsupported", "the grid has %.0f x %.0f blocks, expected at most 5e7 in all to draw", grid[1L], grid[2L])
+  }
+  at <- block_coordinates(x)
+  cells <- matrix(0, grid[1L], grid[2L] * frame[5L]) # heads side by side
+  cells[cbind(at$row, at$col + (at$head - 1) * grid[2L])] <- weights
+  if (length(cells)) .draw(cells, frame[3:4], ...)
+  invisible(x)
+}
+setMethod("image", "BlockLayout", function(x, ...) .image(x, 1, ...))
+setMethod("image", "BlockMatrix", function(x, ...) .image(x, block_norms(x), ...))

@@ -1,0 +1,14 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# stage.sh SOURCE STAGED WRAPPER.c WRAPPER.R STAMP: the package's sources and SWIG's output side by side in STAGED,
+# ready for `R CMD INSTALL` and `R CMD build`.
+set -eu
+source=$1 staged=$2 wrapper=$3 code=$4 stamp=$5
+rm -rf "$staged"
+mkdir -p "$staged"
+for part in DESCRIPTION NAMESPACE NEWS.md configure cleanup R man src tests; do
+    cp -R "$source/$part" "$staged/"
+done
+cp "$wrapper" "$staged/src/tartan_wrap.c"
+cp "$code" "$staged/R/tartan.R"
+: > "$stamp"

@@ -1,0 +1,4 @@
+library(testthat)
+library(tartan)
+
+test_check("tartan")

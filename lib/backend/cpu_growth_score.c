@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The growth score on the CPU: X and Y are reduced to norms over the rows and columns of each block, and then
+ * multiplied densely. The contracted index runs over pairs and k. */
+#include "backend/cpu.h"
+
+#include <math.h>
+
+enum { PIECE = 256 };
+
+typedef struct growth {
+    const tartan_context *context;
+    const tartan_op *op;
+    tartan_i_kernels k;
+    int64_t grid_rows, grid_cols;
+    int64_t products; /* of all pairs */
+    char *x;          /* [grid_rows][products] norms */
+    char *y;          /* strips of [products][width] norms */
+    char *sums;       /* a strip for each worker */
+} growth;
+
+/* Norm of `count` values, `step` elements apart, for each of n products, `stride` apart. In f64. */
+static void reduce(const growth *p, const tartan_array *a, int64_t offset, int64_t stride, int64_t step,
+                   int64_t count, int64_t n, double *norms) {
+    const int64_t bytes = tartan_dtype_bytes(a->dtype);
+    double piece[PIECE];
+    for (int64_t i = 0; i < n; i++) norms[i] = 0;
+    for (int64_t c = 0; c < count; c++) {
+        tartan_i_line_load(&p->k, a->dtype, (const char *)a->data + (offset + c * step) * bytes, stride, n, piece);
+        for (int64_t i = 0; i < n; i++) {
+            const double value = p->k.dtype == TARTAN_F64 ? piece[i] : ((const float *)(void *)piece)[i];
+            if (p->op->norm == TARTAN_NORM_L2)
+                norms[i] += value * value;
+            else if (!(fabs(value) <= norms[i]) && !isnan(norms[i])) /* a NaN stays */
+                norms[i] = fabs(value);
+        }
+    }
+    if (p->op->norm == TARTAN_NORM_L2)
+        for (int64_t i = 0; i < n; i++) norms[i] = sqrt(norms[i]);
+}
+
+/* Norms over `count` lines of one operand of all pairs, beginning at line `first`, to every `to_stride`-th of `to`. */
+static void reduce_block(const growth *p, const tartan_array *operands, int32_t k_dim, int64_t first,
+                         int64_t count, char *to, int64_t to_stride) {
+    double norms[PIECE];
+    int64_t at = 0;
+    for (const tartan_array *a = operands; a < operands + p->op->pairs; a++) {
+        const int64_t stride = a->strides[k_dim], step = a->strides[1 - k_dim];
+        for (int64_t k = 0, n; k < a->shape[k_dim]; k += n, at += n) {
+            n = a->shape[k_dim] - k < PIECE ? a->shape[k_dim] - k : PIECE;
+            reduce(p, a, first * step + k * stride, stride, step, count, n, norms);
+            for (int64_t i = 0; i < n; i++) tartan_i_store(to, p->k.dtype, (at + i) * to_stride, norms[i]);
+        }
+    }
+}
+
+static void reduce_task(void *data, int32_t worker) {
+    const growth *p = data;
+    const tartan_shape *s = p->op->shape;
+    int64_t begin, end;
+    tartan_i_share(p->grid_rows, p->context->threads, worker, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t first = i * s->block_rows, left = s->rows - first;
+        reduce_block(p, p->op->x, 1, first, left < s->block_rows ? left : s->block_rows,
+                     p->x + i * p->products * p->k.bytes, 1);
+    }
+    tartan_i_share(p->grid_cols, p->context->threads, worker, &begin, &end);
+    for (int64_t n = 0; n < tartan_i_cpu_strips(&p->k, p->grid_cols); n++) {
+        int64_t col, width;
+        tartan_i_cpu_strip(&p->k, p->grid_cols, n, &col, &width);
+        for (int64_t j = begin > col ? begin : col; j < end && j < col + width; j++) {
+            const int64_t first = j * s->block_cols, left = s->cols - first;
+            reduce_block(p, p->op->y, 0, first, left < s->block_cols ? left : s->block_cols,
+                         p->y + (col * p->products + j - col) * p->k.bytes, width);
+        }
+    }
+}
+
+/* One line of sums into the score; what is not finite becomes 0. */
+static void commit_line(const growth *p, const char *sums, int64_t row, int64_t col, int64_t n) {
+    const tartan_array *score = p->op->out;
+    char *to = (char *)score->data + (row * score->strides[0] + col * score->strides[1]) * p->k.bytes;
+    double line[TARTAN_I_MAX_VECTORS * TARTAN_I_MAX_LANES];
+    if (p->op->beta != 0) tartan_i_line_load(&p->k, score->dtype, to, score->strides[1], n, line);
+    p->k.combine(n, p->op->alpha, sums, p->op->beta, line);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(tartan_i_load(line, p->k.dtype, i))) tartan_i_store(line, p->k.dtype, i, 0);
+    tartan_i_line_store(&p->k, score->dtype, line, n, to, score->strides[1]);
+}
+
+static void multiply_task(void *data, int32_t worker) {
+    const growth *p = data;
+    const int64_t room = TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
+    char *sums = p->sums + worker * room;
+    const tartan_i_term term = {.k = p->products};
+    int64_t begin, end;
+    tartan_i_share(p->grid_rows, p->context->threads, worker, &begin, &end);
+    for (int64_t n = 0; n < tartan_i_cpu_strips(&p->k, p->grid_cols); n++) {
+        int64_t col, width;
+        tartan_i_cpu_strip(&p->k, p->grid_cols, n, &col, &width);
+        for (int64_t row = begin; row < end; row += TARTAN_I_STRIP_ROWS) {
+            const int64_t rows = end - row < TARTAN_I_STRIP_ROWS ? end - row : TARTAN_I_STRIP_ROWS;
+            const tartan_i_strip strip = {.width = width,
+                                          .a = p->x + row * p->products * p->k.bytes,
+                                          .a_row = p->products,
+                                          .a_col = 1,
+                                          .b = p->y + col * p->products * p->k.bytes,
+                                          .b_row = width,
+                                          .sums = sums,
+                                          .sums_row = width,
+                                          .first = true};
+            tartan_i_cpu_strip_rows(&p->k, &strip, rows, &term, 1);
+            const int64_t valid = p->grid_cols - col < width ? p->grid_cols - col : width;
+            for (int64_t i = 0; i < rows; i++)
+                commit_line(p, sums + i * width * p->k.bytes, row + i, col, valid);
+        }
+    }
+}
+
+tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op *op) {
+    growth p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->x[0].dtype)};
+    p.grid_rows = op->out->shape[0];
+    p.grid_cols = op->out->shape[1];
+    if (p.grid_rows == 0 || p.grid_cols == 0) return TARTAN_OK;
+    for (int64_t i = 0; i < op->pairs; i++) p.products += op->x[i].shape[1];
+    const int64_t cols = tartan_i_ceil_div(p.grid_cols, p.k.lanes) * p.k.lanes;
+    const int64_t row_bytes = p.products * p.k.bytes;
+    tartan_status status;
+    TRY(tartan_i_allocate(&p.x, p.grid_rows, row_bytes));
+    TRY(tartan_i_allocate_zeroed(&p.y, cols, row_bytes)); /* the columns beyond the grid stay zero */
+    TRY(tartan_i_allocate(&p.sums, context->threads,
+                          TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p.k.lanes * p.k.bytes));
+    tartan_i_parallel(context, context->threads, reduce_task, &p);
+    tartan_i_parallel(context, context->threads, multiply_task, &p);
+fail:
+    tartan_i_free(p.sums);
+    tartan_i_free(p.y);
+    tartan_i_free(p.x);
+    return status;
+}

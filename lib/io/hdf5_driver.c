@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/hdf5_private.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- The lock, errors, types ---- */
+
+/* Not every build of HDF5 is thread-safe, and those that are have one lock too. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+tartan_i_quiet tartan_i_hdf5_enter(void) {
+    tartan_i_quiet quiet = {0};
+    pthread_mutex_lock(&lock);
+    H5Eget_auto2(H5E_DEFAULT, &quiet.handler, &quiet.user);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    return quiet;
+}
+
+void tartan_i_hdf5_leave(tartan_i_quiet quiet) {
+    H5Eclear2(H5E_DEFAULT);
+    H5Eset_auto2(H5E_DEFAULT, quiet.handler, quiet.user);
+    pthread_mutex_unlock(&lock);
+}
+
+typedef struct innermost {
+    char text[200];
+    bool memory;
+} innermost;
+
+static herr_t keep_first(unsigned n, const H5E_error2_t *error, void *user) {
+    innermost *found = user;
+    if (n == 0 && error->desc != NULL) strncpy(found->text, error->desc, sizeof found->text - 1);
+    if (error->maj_num == H5E_RESOURCE && (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC))
+        found->memory = true;
+    return 0;
+}
+
+tartan_status tartan_i_hdf5_fail(const char *function, const tartan_i_disk *disk, tartan_status otherwise,
+                                 const char *where, const char *what) {
+    innermost found = {.text = "HDF5 gives no reason"};
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &found);
+    if (disk != NULL && disk->error != 0)
+        return tartan_i_fail(TARTAN_ERR_FILE, function, "%s: %s: %s", where, what, strerror(disk->error));
+    return tartan_i_fail(found.memory ? TARTAN_ERR_MEMORY : otherwise, function, "%s: %s: %s", where, what,
+                         found.text);
+}
+
+static hid_t small_float(size_t exponent_bits, size_t mantissa_bits, size_t bias) {
+    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    if (type >= 0 && H5Tset_fields(type, 15, mantissa_bits, exponent_bits, 0, mantissa_bits) >= 0 &&
+        H5Tset_size(type, 2) >= 0 && H5Tset_ebias(type, bias) >= 0)
+        return type;
+    tartan_i_hdf5_close(type);
+    return -1;
+}
+
+hid_t tartan_i_hdf5_type(int32_t dtype) {
+    switch (dtype) {
+    case TARTAN_F64:
+        return H5Tcopy(H5T_IEEE_F64LE);
+    case TARTAN_F32:
+        return H5Tcopy(H5T_IEEE_F32LE);
+    case TARTAN_F16:
+        return small_float(5, 10, 15);
+    case TARTAN_BF16:
+        return small_float(8, 7, 127);
+    default:
+        return -1;
+    }
+}
+
+/* ---- The driver ---- */
+
+static void let_go(tartan_i_disk *disk) {
+    if (--disk->references == 0) tartan_i_free(disk);
+}
+
+void tartan_i_disk_release(tartan_i_disk *disk) {
+    if (disk == NULL) return;
+    disk->fd = -1;
+    let_go(disk);
+}
+
+static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t most) {
+    (void)name, (void)flags, (void)most;
+    tartan_i_disk *const *info = H5Pget_driver_info(fapl);
+    struct stat about;
+    if (info == NULL || fstat((*info)->fd, &about) != 0) return NULL;
+    tartan_i_disk *disk = *info;
+    disk->references++;
+    disk->hdf5 = (H5FD_t){0};
+    disk->end_allocated = 0;
+    disk->end_written = (haddr_t)about.st_size;
+    return &disk->hdf5;
+}
+
+static herr_t driver_close(H5FD_t *base) {
+    let_go((tartan_i_disk *)base);
+    return 0;
+}
+
+/* Two open files are always two files to HDF5: the default comparison by address is wanted. */
+static herr_t driver_query(const H5FD_t *base, unsigned long *flags) {
+    (void)base;
+    if (flags != NULL)
+        *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
+                 H5FD_FEAT_AGGREGATE_SMALLDATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+    return 0;
+}
+
+static haddr_t driver_get_eoa(const H5FD_t *base, H5FD_mem_t type) {
+    (void)type;
+    return ((const tartan_i_disk *)base)->end_allocated;
+}
+
+static herr_t driver_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end) {
+    (void)type;
+    ((tartan_i_disk *)base)->end_allocated = end;
+    return 0;
+}
+
+static haddr_t driver_get_eof(const H5FD_t *base, H5FD_mem_t type) {
+    (void)type;
+    return ((const tartan_i_disk *)base)->end_written;
+}
+
+/* What lies beyond the end of the file reads as zeros: HDF5 may ask for space it has not written yet. */
+static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at, size_t size, void *bytes) {
+    (void)type, (void)dxpl;
+    tartan_i_disk *disk = (tartan_i_disk *)base;
+    if (at > INT64_MAX || size > INT64_MAX - at) return -1;
+    size_t have = at >= disk->end_written ? 0 : (size_t)(disk->end_written - at);
+    if (have > size) have = size;
+    memset((char *)bytes + have, 0, size - have);
+    if (have == 0 || tartan_i_disk_read(disk->fd, bytes, (int64_t)have, (int64_t)at)) return 0;
+    if (disk->writable && disk->error != 0) {
+        memset(bytes, 0, have); /* it was never written; the file is lost already */
+        return 0;
+    }
+    disk->error = errno != 0 ? errno : EIO;
+    return -1;
+}
+
+static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at, size_t size,
+                           const void *bytes) {
+    (void)type, (void)dxpl;
+    tartan_i_disk *disk = (tartan_i_disk *)base;
+    if (!disk->writable || at > INT64_MAX || size > INT64_MAX - at) return -1;
+    if (disk->error == 0 && !tartan_i_disk_write(disk->fd, bytes, (int64_t)size, (int64_t)at))
+        disk->error = errno != 0 ? errno : EIO;
+    if (at + size > disk->end_written) disk->end_written = at + size;
+    return 0;
+}
+
+static herr_t driver_truncate(H5FD_t *base, hid_t dxpl, hbool_t closing) {
+    (void)dxpl, (void)closing;
+    tartan_i_disk *disk = (tartan_i_disk *)base;
+    if (!disk->writable || disk->end_allocated == disk->end_written) return 0;
+    if (disk->error == 0 && !tartan_i_disk_truncate(disk->fd, (int64_t)disk->end_allocated))
+        disk->error = errno != 0 ? errno : EIO;
+    disk->end_written = disk->end_allocated;
+    return 0;
+}
+
+static const H5FD_class_t driver = {
+#if H5_VERSION_GE(1, 13, 2)
+    .version = H5FD_CLASS_VERSION,
+    .value = (H5FD_class_value_t)600, /* of the range for drivers that are not registered */
+#endif
+    .name = "tartan",
+    .maxaddr = INT64_MAX,
+    .fc_degree = H5F_CLOSE_STRONG,
+    .fapl_size = sizeof(tartan_i_disk *),
+    .open = driver_open,
+    .close = driver_close,
+    .query = driver_query,
+    .get_eoa = driver_get_eoa,
+    .set_eoa = driver_set_eoa,
+    .get_eof = driver_get_eof,
+    .read = driver_read,
+    .write = driver_write,
+    .truncate = driver_truncate,
+    .fl_map = H5FD_FLMAP_DICHOTOMY,
+};
+
+static hid_t open_or_create(hid_t access, bool writable) {
+    static const char name[] = "tartan"; /* the driver knows its file */
+    if (!writable) return H5Fopen(name, H5F_ACC_RDONLY, access);
+    hid_t create = H5Pcreate(H5P_FILE_CREATE), file = -1;
+    if (create >= 0 && H5Pset_userblock(create, TARTAN_I_SEAL_BYTES) >= 0)
+        file = H5Fcreate(name, H5F_ACC_TRUNC, create, access);
+    tartan_i_hdf5_close(create);
+    return file;
+}
+
+tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, bool writable,
+                                 tartan_i_disk **out_disk, hid_t *out_file) {
+    tartan_i_disk *disk;
+    PASS(tartan_i_allocate(&disk, 1, sizeof *disk));
+    *disk = (tartan_i_disk){.fd = fd, .writable = writable, .references = 1};
+    /* The file keeps the driver registered, so nothing of it outlives the last file. */
+    hid_t id = H5FDregister(&driver), access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
+    if (id >= 0 && access >= 0 && H5Pset_driver(access, id, &disk) >= 0 &&
+        H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+        H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_V110) >= 0)
+        file = open_or_create(access, writable);
+    tartan_status status = TARTAN_OK;
+    if (file < 0)
+        status = tartan_i_hdf5_fail(function, disk, writable ? TARTAN_ERR_FILE : TARTAN_ERR_FORMAT, path,
+                                    writable ? "cannot be written" : "cannot be read as HDF5");
+    tartan_i_hdf5_close(access);
+    if (id >= 0) H5FDunregister(id);
+    if (status != TARTAN_OK) {
+        tartan_i_disk_release(disk);
+        return status;
+    }
+    *out_disk = disk;
+    *out_file = file;
+    return TARTAN_OK;
+}

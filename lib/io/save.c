@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Saving a collection, and verifying a file. */
+#include "io/file.h"
+#include "io/schema.h"
+#include "io/seal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The plan: which layouts the file gets, and which of them each matrix has ---- */
+
+typedef struct planned {
+    const tartan_i_item *item; /* NULL: implicit, there for matrices alone */
+    char *name;
+    tartan_layout *layout; /* lent by the collection */
+    int64_t equal;         /* an earlier one with the same blocks, whose lists it shares, or -1 */
+} planned;
+
+typedef struct plan {
+    planned *layouts;
+    int64_t count;
+    int64_t *of_matrix; /* [items]: the layout of each matrix */
+} plan;
+
+static void plan_clear(plan *p) {
+    for (int64_t i = 0; p->layouts != NULL && i < p->count; i++) tartan_i_free(p->layouts[i].name);
+    tartan_i_free(p->layouts);
+    tartan_i_free(p->of_matrix);
+}
+
+static int64_t find_equal(const plan *p, const tartan_layout *layout) {
+    for (int64_t i = 0; i < p->count; i++)
+        if (strcmp(p->layouts[i].layout->identity, layout->identity) == 0) return i;
+    return -1;
+}
+
+static bool name_taken(const plan *p, const char *name) {
+    for (int64_t i = 0; i < p->count; i++)
+        if (strcmp(p->layouts[i].name, name) == 0) return true;
+    return false;
+}
+
+/* An implicit layout has its matrix's name; where a different layout has that, its identity; where somebody
+ * gave even that away, its identity and a number. */
+static tartan_status name_implicit(const plan *p, const char *matrix, const tartan_layout *layout,
+                                   char **out) {
+    char name[TARTAN_I_NAME_BYTES + 1];
+    snprintf(name, sizeof name, "%s", matrix);
+    for (int64_t n = 1; name_taken(p, name); n++)
+        snprintf(name, sizeof name, n == 1 ? "%s" : "%s-%" PRId64, layout->identity, n);
+    int64_t size = (int64_t)strlen(name) + 1;
+    PASS(tartan_i_allocate(out, size, 1));
+    memcpy(*out, name, (size_t)size);
+    return TARTAN_OK;
+}
+
+/* Items are in order: all explicit layouts are planned before the first matrix. */
+static tartan_status make_plan(const char *function, tartan_file *file, plan *p) {
+    tartan_status status;
+    NEW_ZEROED(p->layouts, file->nitems);
+    NEW_ZEROED(p->of_matrix, file->nitems);
+    for (int64_t i = 0; i < file->nitems; i++) {
+        const tartan_i_item *item = &file->items[i];
+        planned one = {.equal = -1};
+        TRY(tartan_i_item_layout(function, file, item, &one.layout));
+        int64_t equal = find_equal(p, one.layout);
+        if (item->kind == TARTAN_KIND_LAYOUT) {
+            one.item = item;
+            one.equal = equal;
+            int64_t size = (int64_t)strlen(item->name) + 1;
+            TRY(tartan_i_allocate(&one.name, size, 1));
+            memcpy(one.name, item->name, (size_t)size);
+        } else if (equal >= 0) {
+            p->of_matrix[i] = equal;
+            continue;
+        } else {
+            TRY(name_implicit(p, item->name, one.layout, &one.name));
+            p->of_matrix[i] = p->count;
+        }
+        p->layouts[p->count++] = one;
+    }
+    return TARTAN_OK;
+fail:
+    return status;
+}
+
+/* ---- Writing ---- */
+
+static tartan_status write_layout(const char *function, tartan_file *file, tartan_i_writer *writer,
+                                  const plan *p, const planned *one) {
+    char *metadata = NULL;
+    bool owned = false;
+    const char *equal = one->equal >= 0 ? p->layouts[one->equal].name : NULL;
+    if (one->item != NULL) PASS(tartan_i_item_metadata(function, file, one->item, &metadata, &owned));
+    tartan_status status =
+        tartan_i_writer_layout(writer, one->name, one->layout, one->item == NULL, equal, metadata);
+    if (owned) tartan_i_free(metadata);
+    return status;
+}
+
+static tartan_status write_matrix(const char *function, tartan_file *file, tartan_i_writer *writer,
+                                  const tartan_i_item *item, const char *layout) {
+    tartan_status status;
+    tartan_matrix *matrix = NULL;
+    double *gates = NULL;
+    char *metadata = NULL;
+    bool own_matrix = false, own_gates = false, own_metadata = false;
+    TRY(tartan_i_item_matrix(function, file, item, &matrix, &own_matrix));
+    if (!tartan_i_is(matrix, TARTAN_I_MATRIX)) {
+        status = tartan_i_fail(TARTAN_ERR_HANDLE, function,
+                               "matrix \"%s\" was freed after it was put, expected it to live until now",
+                               item->name);
+        goto fail;
+    }
+    TRY(tartan_i_item_gates(function, file, item, &gates, &own_gates));
+    TRY(tartan_i_item_metadata(function, file, item, &metadata, &own_metadata));
+    status = tartan_i_writer_matrix(writer, item->name, matrix, layout, gates, metadata);
+fail:
+    if (own_matrix) tartan_matrix_free(matrix);
+    if (own_gates) tartan_i_free(gates);
+    if (own_metadata) tartan_i_free(metadata);
+    return status;
+}
+
+static tartan_status write_all(const char *function, tartan_file *file, tartan_i_writer *writer,
+                               const plan *p) {
+    for (int64_t i = 0; i < p->count; i++) PASS(write_layout(function, file, writer, p, &p->layouts[i]));
+    for (int64_t i = 0; i < file->nitems; i++)
+        if (file->items[i].kind == TARTAN_KIND_MATRIX)
+            PASS(write_matrix(function, file, writer, &file->items[i], p->layouts[p->of_matrix[i]].name));
+    return TARTAN_OK;
+}
+
+tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t compression) {
+    CHECK_HANDLE(file, FILE, "collection");
+    CHECK(path != NULL, HANDLE, "path is NULL, expected the name of a file");
+    CHECK(compression == TARTAN_KEEP_PLAIN || compression == TARTAN_KEEP_COMPRESSED, ARGUMENT,
+          "compression is %" PRId32 ", expected TARTAN_KEEP_PLAIN (0) or TARTAN_KEEP_COMPRESSED (1)",
+          compression);
+    tartan_status status;
+    plan p = {0};
+    tartan_i_target target = {.fd = -1, .directory_fd = -1};
+    tartan_i_writer *writer = NULL;
+    TRY(make_plan(__func__, file, &p));
+    TRY(tartan_i_target_open(__func__, path, &target));
+    TRY(tartan_i_writer_open(__func__, path, target.fd, compression, &writer));
+    TRY(write_all(__func__, file, writer, &p));
+    tartan_i_writer *finished = writer;
+    writer = NULL;
+    TRY(tartan_i_writer_finish(finished));
+    TRY(tartan_i_target_commit(&target));
+    plan_clear(&p);
+    return TARTAN_OK;
+fail:
+    tartan_i_writer_drop(writer);
+    tartan_i_target_discard(&target);
+    plan_clear(&p);
+    return status;
+}
+
+/* ---- Verifying ---- */
+
+static tartan_status verify_layout(const char *function, tartan_file *file, const tartan_i_item *item,
+                                   tartan_i_text *text) {
+    tartan_layout *layout;
+    PASS(tartan_i_item_layout(function, file, item, &layout));
+    const tartan_shape *s = &layout->shape;
+    tartan_i_text_add(text,
+                      "layout \"%s\": %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64
+                      ", heads %" PRId64 ", %" PRId64 " stored, identity %s: ok\n",
+                      item->name, s->rows, s->cols, s->block_rows, s->block_cols, s->heads, layout->blocks,
+                      layout->identity);
+    return text->status;
+}
+
+static tartan_status verify_matrix(const char *function, tartan_file *file, const tartan_i_item *item,
+                                   tartan_i_text *text) {
+    tartan_status status;
+    tartan_matrix *matrix = NULL;
+    double *gates = NULL;
+    bool own_matrix, own_gates;
+    TRY(tartan_i_item_matrix(function, file, item, &matrix, &own_matrix));
+    TRY(tartan_i_item_gates(function, file, item, &gates, &own_gates));
+    tartan_i_text_add(text, "matrix \"%s\": %s, block order %s, %" PRId64 " blocks%s, layout %s: ok\n",
+                      item->name, tartan_dtype_name(matrix->dtype), tartan_i_order_name(matrix->block_order),
+                      matrix->layout->blocks, gates != NULL ? ", gates" : "", matrix->layout->identity);
+    status = text->status;
+fail:
+    tartan_matrix_free(matrix);
+    tartan_i_free(gates);
+    return status;
+}
+
+/* Layouts that only matrices use are read with the first matrix that does; metadata is read and dropped. */
+static tartan_status verify_all(const char *function, tartan_file *file, tartan_i_text *text) {
+    tartan_i_text_add(text, file->sealed ? "seal: ok\n" : "seal: none, written by another program\n");
+    PASS(text->status);
+    for (int64_t i = 0; i < file->nitems; i++) {
+        const tartan_i_item *item = &file->items[i];
+        char *metadata;
+        bool owned;
+        if (item->kind == TARTAN_KIND_LAYOUT)
+            PASS(verify_layout(function, file, item, text));
+        else
+            PASS(verify_matrix(function, file, item, text));
+        PASS(tartan_i_item_metadata(function, file, item, &metadata, &owned));
+        tartan_i_free(metadata);
+    }
+    return TARTAN_OK;
+}
+
+tartan_status tartan_file_verify(const char *path, char **out_text) {
+    if (out_text != NULL) *out_text = NULL;
+    CHECK(path != NULL, HANDLE, "path is NULL, expected the name of a file");
+    tartan_file *file = NULL;
+    tartan_i_text text = {0};
+    PASS(tartan_i_file_open(__func__, path, &file));
+    tartan_status status = verify_all(__func__, file, &text);
+    tartan_file_free(file);
+    if (status == TARTAN_OK && out_text != NULL)
+        *out_text = text.data;
+    else
+        tartan_i_free(text.data);
+    return status;
+}

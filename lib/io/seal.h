@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The seal that guards a file against damage, and the temporary file that makes saving atomic. No HDF5 here:
+ * a sealed file is verified before HDF5 parses a byte of it. */
+#ifndef TARTAN_IO_SEAL_H
+#define TARTAN_IO_SEAL_H
+
+#include "core/status.h"
+
+/* The seal fills HDF5's user block, the first 512 bytes of the file:
+ *    0  16 bytes  magic
+ *   16  uint32    version of the seal, 1 (numbers are little-endian)
+ *   20  uint32    size of the user block, 512
+ *   24  uint64    length of the file in bytes
+ *   32  16 bytes  XXH3-128 of all bytes after the user block, canonical (big-endian) form
+ *   48  zeros */
+enum { TARTAN_I_SEAL_BYTES = 512, TARTAN_I_SEAL_VERSION = 1 };
+
+/* Opens a file for reading. A seal is verified over the whole file; a file that has HDF5's signature at byte
+ * 0 is let through as not sealed; anything else is refused. The caller closes *out_fd.
+ * Errors: FILE, FORMAT, VERSION, MEMORY. */
+tartan_status tartan_i_seal_open(const char *function, const char *path, int *out_fd, bool *out_sealed);
+
+/* A file in the making: written under a temporary name beside `path`, where nobody looks for it. */
+typedef struct tartan_i_target {
+    const char *function;
+    char *path; /* symbolic links resolved */
+    char *temporary;
+    int fd, directory_fd; /* -1: not open */
+} tartan_i_target;
+
+/* Open it; then seal, synchronise and rename it, or throw it away. Both of the latter release everything; on
+ * failure the file at `path` is as it was and the temporary one is gone. Errors: FILE, MEMORY. */
+tartan_status tartan_i_target_open(const char *function, const char *path, tartan_i_target *out);
+tartan_status tartan_i_target_commit(tartan_i_target *target);
+void tartan_i_target_discard(tartan_i_target *target);
+
+/* Positioned reading and writing of whole ranges; false: errno says why, or is 0 at the end of the file. */
+bool tartan_i_disk_read(int fd, void *bytes, int64_t size, int64_t offset);
+bool tartan_i_disk_write(int fd, const void *bytes, int64_t size, int64_t offset);
+bool tartan_i_disk_truncate(int fd, int64_t size);
+
+/* For tests: let the n-th change of the disk from now (write, truncate, synchronise, rename) fail, counted
+ * from 0 (-1: none); how many were asked for since then. */
+void tartan_i_disk_fail_at(int64_t n);
+int64_t tartan_i_disk_asked(void);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The kernel table: what the CPU backend does with one strip of elements or one line of them. Portable C fills
+ * every slot; better instruction sets overwrite slots. Each slot gives the same bits at every level for f32
+ * and f64, because each result is one chain of fused multiply-adds in one order.
+ *
+ * A table serves one sum type, f32 or f64, called `real` here: elements behind void pointers are reals,
+ * and offsets and strides count reals, except where a dtype is named. */
+#ifndef TARTAN_KERNELS_KERNELS_H
+#define TARTAN_KERNELS_KERNELS_H
+
+#include "core/cpu.h"
+
+#include <stdbool.h>
+
+enum {
+    TARTAN_I_STRIP_ROWS = 8,  /* a strip has 1 to 8 rows */
+    TARTAN_I_MAX_VECTORS = 3, /* and 1 to 3 vectors */
+    TARTAN_I_MAX_LANES = 16,  /* of any level */
+    TARTAN_I_DTYPE_SLOTS = 5, /* slots indexed by tartan_dtype */
+    TARTAN_I_DOT_CHAINS = 16, /* partial sums of a dot product */
+};
+
+/* One factor pair of a strip: columns a, a + 1, ... of the left factor meet rows b, b + 1, ... of the right. */
+typedef struct tartan_i_term {
+    int64_t a; /* offset of element (0, 0) from the base of the left factor */
+    int64_t b; /* row of the right factor */
+    int64_t k; /* products in the chain, >= 0 */
+} tartan_i_term;
+
+typedef struct tartan_i_strip {
+    int64_t rows;  /* 1 .. TARTAN_I_STRIP_ROWS */
+    int64_t width; /* a multiple of the table's lanes, up to TARTAN_I_MAX_VECTORS * lanes */
+    const void *a;
+    int64_t a_row, a_col; /* strides of the left factor */
+    const void *b;        /* rows of `width` contiguous elements */
+    int64_t b_row;        /* stride between them */
+    void *sums;           /* rows x width */
+    int64_t sums_row;
+    bool first; /* start at zero; else continue the chains that are in sums */
+} tartan_i_strip;
+
+/* Tuning, as data. */
+typedef struct tartan_i_tuning {
+    int64_t panel_bytes;  /* packed part of the dense operand that one pass works on: a share of L2 */
+    int64_t direct_reuse; /* a row-major dense operand is packed only if its elements are read more often */
+    int64_t depth;        /* sddmm: products done on one block before its next strip */
+} tartan_i_tuning;
+
+typedef struct tartan_i_kernels {
+    int32_t dtype; /* of real: TARTAN_F32 or TARTAN_F64 */
+    int64_t bytes; /* of a real */
+    int64_t lanes;
+    int64_t rows[TARTAN_I_MAX_VECTORS]; /* best rows of a strip of 1, 2, 3 vectors */
+    tartan_i_tuning tuning;
+
+    /* sums[i][j] (+)= a[i][0] * b[0][j] + a[i][1] * b[1][j] + ..., term after term, each step one fma. */
+    void (*strip)(const tartan_i_strip *strip, const tartan_i_term *terms, int64_t nterms);
+
+    /* out[j][i] = in[i][j]. */
+    void (*transpose)(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out, int64_t out_row);
+
+    /* c[i] = alpha * sums[i], or fma(beta, c[i], alpha * sums[i]) where beta is not 0. */
+    void (*combine)(int64_t n, double alpha, const void *sums, double beta, void *c);
+
+    /* out[i] = factor * in[i]. */
+    void (*scale)(int64_t n, double factor, const void *in, void *out);
+
+    /* Sum of x[i] * y[i]: TARTAN_I_DOT_CHAINS chains, of i modulo that number, then added pairwise by halves. */
+    double (*dot)(int64_t n, const void *x, const void *y);
+
+    /* Contiguous elements of a dtype to reals and back, rounding to nearest even. NULL for dtypes whose sum
+     * type is another; a table of f32 serves f32, f16 and bf16. */
+    void (*load[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);
+    void (*store[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);
+
+    /* `rounds` rounds of independent fused multiply-adds held in registers; returns the floating-point
+     * operations done. `sink`: TARTAN_I_MAX_VECTORS * lanes * TARTAN_I_STRIP_ROWS reals, read and written. */
+    int64_t (*peak)(int64_t rounds, void *sink);
+} tartan_i_kernels;
+
+/* Fills the table for the sum type `dtype` with the best kernels up to `level`, which must not exceed what the
+ * CPU has. */
+void tartan_i_kernels_fill(tartan_i_cpu_level level, int32_t dtype, tartan_i_kernels *out);
+
+/* The measured rate of `peak`, best of about 50 ms, in 1e9 operations a second. */
+double tartan_i_kernels_peak(const tartan_i_kernels *kernels);
+
+/* One level's part: overwrites slots. */
+void tartan_i_kernels_c_32(tartan_i_kernels *kernels);
+void tartan_i_kernels_c_64(tartan_i_kernels *kernels);
+void tartan_i_kernels_avx2_32(tartan_i_kernels *kernels);
+void tartan_i_kernels_avx2_64(tartan_i_kernels *kernels);
+void tartan_i_kernels_avx512_32(tartan_i_kernels *kernels);
+void tartan_i_kernels_avx512_64(tartan_i_kernels *kernels);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a layout answers: its numbers, and its index sets copied out. */
+#include "layout/positions.h"
+
+#include <string.h>
+
+#define GETTER(name, type, value, bad)                                                                       \
+    type tartan_layout_##name(const tartan_layout *layout) {                                                 \
+        return tartan_i_is(layout, TARTAN_I_LAYOUT) ? layout->value : bad;                                   \
+    }
+GETTER(rows, int64_t, shape.rows, -1)
+GETTER(cols, int64_t, shape.cols, -1)
+GETTER(block_rows, int64_t, shape.block_rows, -1)
+GETTER(block_cols, int64_t, shape.block_cols, -1)
+GETTER(heads, int64_t, shape.heads, -1)
+GETTER(grid_rows, int64_t, grid_rows, -1)
+GETTER(grid_cols, int64_t, grid_cols, -1)
+GETTER(blocks, int64_t, blocks, -1)
+GETTER(identity, const char *, identity, NULL)
+GETTER(row_pointers, const int64_t *, row_pointers, NULL)
+GETTER(col_indices, const int32_t *, block_cols, NULL)
+#undef GETTER
+
+const char *tartan_layout_recipe(const tartan_layout *layout) {
+    if (!tartan_i_is(layout, TARTAN_I_LAYOUT)) return NULL;
+    return layout->recipe != NULL ? layout->recipe : "";
+}
+
+int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b) {
+    if (!tartan_i_is(a, TARTAN_I_LAYOUT) || !tartan_i_is(b, TARTAN_I_LAYOUT)) return -1;
+    if (a == b) return 1;
+    if (memcmp(a->identity, b->identity, TARTAN_I_IDENTITY_CHARS) != 0) return 0;
+    /* Equal hashes: look, so that not even a forged collision counts. */
+    size_t pointers = (size_t)(a->shape.heads * a->grid_rows + 1);
+    return memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 && a->blocks == b->blocks &&
+           memcmp(a->row_pointers, b->row_pointers, pointers * sizeof *a->row_pointers) == 0 &&
+           memcmp(a->block_cols, b->block_cols, (size_t)a->blocks * sizeof *a->block_cols) == 0;
+}
+
+#define CHECK_LIST(list, expected, meaning) PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
+
+static void copy(int64_t *to, const int64_t *from, int64_t count) {
+    if (count > 0) memcpy(to, from, (size_t)count * sizeof *to);
+}
+
+static void widen(int64_t *to, const int32_t *from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = from[i];
+}
+
+tartan_status tartan_layout_get_row_lists(const tartan_layout *layout, int64_t *out_row_pointers,
+                                          int64_t nout_row_pointers, int64_t *out_block_cols,
+                                          int64_t nout_block_cols) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    int64_t pointers = layout->shape.heads * layout->grid_rows + 1;
+    CHECK_LIST(out_row_pointers, pointers, "heads * grid_rows + 1");
+    CHECK_LIST(out_block_cols, layout->blocks, "blocks");
+    copy(out_row_pointers, layout->row_pointers, pointers);
+    widen(out_block_cols, layout->block_cols, layout->blocks);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_layout_get_col_lists(const tartan_layout *layout, int64_t *out_col_pointers,
+                                          int64_t nout_col_pointers, int64_t *out_block_rows,
+                                          int64_t nout_block_rows, int64_t *out_ids, int64_t nout_ids) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    int64_t pointers = layout->shape.heads * layout->grid_cols + 1;
+    CHECK_LIST(out_col_pointers, pointers, "heads * grid_cols + 1");
+    CHECK_LIST(out_block_rows, layout->blocks, "blocks");
+    CHECK_LIST(out_ids, layout->blocks, "blocks");
+    copy(out_col_pointers, layout->col_pointers, pointers);
+    widen(out_block_rows, layout->col_rows, layout->blocks);
+    copy(out_ids, layout->col_ids, layout->blocks);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_layout_get_coordinates(const tartan_layout *layout, int64_t *out_heads, int64_t nout_heads,
+                                            int64_t *out_block_rows, int64_t nout_block_rows,
+                                            int64_t *out_block_cols, int64_t nout_block_cols) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_LIST(out_heads, layout->blocks, "blocks");
+    CHECK_LIST(out_block_rows, layout->blocks, "blocks");
+    CHECK_LIST(out_block_cols, layout->blocks, "blocks");
+    for (int64_t head = 0; head < layout->shape.heads; head++) {
+        int64_t end = layout->row_pointers[(head + 1) * layout->grid_rows];
+        for (int64_t id = layout->row_pointers[head * layout->grid_rows]; id < end; id++) out_heads[id] = head;
+    }
+    widen(out_block_rows, layout->block_rows, layout->blocks);
+    widen(out_block_cols, layout->block_cols, layout->blocks);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_layout_get_mask(const tartan_layout *layout, uint8_t *out_mask, int64_t nout_mask) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    int64_t lines = layout->shape.heads * layout->grid_rows;
+    CHECK_LIST(out_mask, lines * layout->grid_cols, "heads * grid_rows * grid_cols");
+    if (nout_mask == 0) return TARTAN_OK;
+    memset(out_mask, 0, (size_t)nout_mask);
+    for (int64_t line = 0; line < lines; line++, out_mask += layout->grid_cols)
+        for (int64_t id = layout->row_pointers[line]; id < layout->row_pointers[line + 1]; id++)
+            out_mask[layout->block_cols[id]] = 1;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_layout_find(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
+                                 const int64_t *block_rows, int64_t nblock_rows, const int64_t *block_cols,
+                                 int64_t nblock_cols, int64_t *out_ids, int64_t nout_ids) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK(nout_ids >= 0, SHAPE, "out_ids has %" PRId64 " entries, expected >= 0", nout_ids);
+    CHECK_LIST(out_ids, nout_ids, "positions");
+    CHECK_LIST(block_rows, nout_ids, "as out_ids");
+    CHECK_LIST(block_cols, nout_ids, "as out_ids");
+    if (nheads != 0 || layout->shape.heads > 1) CHECK_LIST(heads, nout_ids, "as out_ids");
+    for (int64_t i = 0; i < nout_ids; i++) {
+        int64_t head = nheads == 0 ? 0 : heads[i];
+        CHECK(head >= 0 && head < layout->shape.heads && block_rows[i] >= 0 && block_rows[i] < layout->grid_rows &&
+                  block_cols[i] >= 0 && block_cols[i] < layout->grid_cols,
+              LAYOUT,
+              "position %" PRId64 " is (%" PRId64 ", %" PRId64 ", %" PRId64 "), expected a head, block row and "
+              "block column of %" PRId64 " x %" PRId64 " x %" PRId64,
+              i, head, block_rows[i], block_cols[i], layout->shape.heads, layout->grid_rows, layout->grid_cols);
+    }
+    for (int64_t i = 0; i < nout_ids; i++)
+        out_ids[i] = tartan_i_layout_find(layout, nheads == 0 ? 0 : heads[i], block_rows[i], block_cols[i]);
+    return TARTAN_OK;
+}
+
+/* The bits of x moved to the even places. */
+static uint64_t spread_bits(uint32_t x) {
+    uint64_t bits = x;
+    bits = (bits | bits << 16) & 0x0000ffff0000ffffu;
+    bits = (bits | bits << 8) & 0x00ff00ff00ff00ffu;
+    bits = (bits | bits << 4) & 0x0f0f0f0f0f0f0f0fu;
+    bits = (bits | bits << 2) & 0x3333333333333333u;
+    return (bits | bits << 1) & 0x5555555555555555u;
+}
+
+static tartan_status number_by_morton(const tartan_layout *l, int64_t *out_ids) {
+    tartan_status status;
+    int64_t *keys = NULL, *ids = NULL;
+    NEW(keys, l->blocks);
+    NEW(ids, l->blocks);
+    for (int64_t id = 0; id < l->blocks; id++) {
+        ids[id] = id;
+        keys[id] = (int64_t)(spread_bits((uint32_t)l->block_cols[id]) | spread_bits((uint32_t)l->block_rows[id]) << 1);
+    }
+    for (int64_t head = 0; head < l->shape.heads; head++) {
+        int64_t begin = l->row_pointers[head * l->grid_rows], end = l->row_pointers[(head + 1) * l->grid_rows];
+        TRY(tartan_i_sort(keys + begin, ids + begin, end - begin));
+    }
+    copy(out_ids, ids, l->blocks);
+    status = TARTAN_OK;
+fail:
+    tartan_i_free(keys);
+    tartan_i_free(ids);
+    return status;
+}
+
+tartan_status tartan_layout_number(const tartan_layout *layout, int32_t numbering, int64_t *out_ids,
+                                   int64_t nout_ids) {
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK(numbering >= TARTAN_BY_ROW && numbering <= TARTAN_BY_MORTON, ARGUMENT,
+          "numbering is %" PRId32 ", expected 0 (by row), 1 (by column) or 2 (by Morton code)", numbering);
+    CHECK_LIST(out_ids, layout->blocks, "blocks");
+    if (numbering == TARTAN_BY_MORTON) return number_by_morton(layout, out_ids);
+    if (numbering == TARTAN_BY_COLUMN)
+        copy(out_ids, layout->col_ids, layout->blocks);
+    else
+        for (int64_t id = 0; id < layout->blocks; id++) out_ids[id] = id;
+    return TARTAN_OK;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The vector vocabulary in AVX-512 (F, BW, DQ, VL). See simd/simd.h. */
+#ifndef TARTAN_SIMD_AVX512_H
+#define TARTAN_SIMD_AVX512_H
+
+#include <immintrin.h>
+
+#define VEC_PANEL_BYTES (896 << 10)
+#define VEC_STRIP_ROWS {8, 8, 8}
+enum { PEAK_CHAINS = 24 };
+
+#if TARTAN_I_REAL == 32
+typedef __m512 vec;
+enum { LANES = 16 };
+#define vec_zero() _mm512_setzero_ps()
+#define vec_fill(x) _mm512_set1_ps(x)
+#define vec_load(p) _mm512_loadu_ps(p)
+#define vec_store(p, v) _mm512_storeu_ps(p, v)
+#define vec_add(a, b) _mm512_add_ps(a, b)
+#define vec_mul(a, b) _mm512_mul_ps(a, b)
+#define vec_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+
+static inline vec vec_load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline void vec_store_f16(uint16_t *p, vec v) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+static inline vec vec_load_bf16(const uint16_t *p) {
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+static inline void vec_store_bf16(uint16_t *p, vec v) {
+    __m512i bits = _mm512_castps_si512(v), upper = _mm512_srli_epi32(bits, 16);
+    __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    __m512i round = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+    __m512i result = _mm512_mask_mov_epi32(_mm512_srli_epi32(round, 16), nan, quiet);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(result));
+}
+#else
+typedef __m512d vec;
+enum { LANES = 8 };
+#define vec_zero() _mm512_setzero_pd()
+#define vec_fill(x) _mm512_set1_pd(x)
+#define vec_load(p) _mm512_loadu_pd(p)
+#define vec_store(p, v) _mm512_storeu_pd(p, v)
+#define vec_add(a, b) _mm512_add_pd(a, b)
+#define vec_mul(a, b) _mm512_mul_pd(a, b)
+#define vec_fma(a, b, c) _mm512_fmadd_pd(a, b, c)
+#endif
+
+#include "simd/tile256.h"
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The patterns of arguments in the public headers, and the names that follow each.
+ *
+ * A language file gives typemaps for these (bodies in lang/<language>.i):
+ *
+ *     (const int64_t *IN_INT64, int64_t IN_COUNT)      index array, or nothing: NULL and 0
+ *     (const double *IN_DOUBLE, int64_t IN_COUNT)
+ *     (const uint8_t *IN_BYTES, int64_t IN_COUNT)
+ *     (int64_t *OUT_INT64, int64_t OUT_COUNT)          written, of a length that the function states
+ *     (double *OUT_DOUBLE, int64_t OUT_COUNT)
+ *     (uint8_t *OUT_BYTES, int64_t OUT_COUNT)
+ *     (const tartan_array *IN_ARRAYS, int64_t IN_COUNT)  a list of dense operands
+ *     const tartan_array *                             dense operand, read
+ *     const tartan_array *OPTIONAL_ARRAY               the same, or nothing: NULL
+ *     tartan_array *                                   dense operand, written in place
+ *     tartan_array *LENT_ARRAY                         no input; the result describes memory of a handle
+ *     const tartan_shape *                             rows, cols, block_rows, block_cols, heads
+ *     double *OUT_VALUE                                no input; a number is the result
+ *     char **OUT_TEXT                                  no input; the result is the text, freed with tartan_text_free
+ *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
+ *                                                      tartan_layout, tartan_matrix, tartan_file
+ *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL
+ * Patterns without a name in capitals apply by type alone. */
+%apply (const int64_t *IN_INT64, int64_t IN_COUNT) {
+    (const int64_t *heads, int64_t nheads),
+    (const int64_t *block_rows, int64_t nblock_rows),
+    (const int64_t *block_cols, int64_t nblock_cols),
+    (const int64_t *row_pointers, int64_t nrow_pointers),
+    (const int64_t *entry_rows, int64_t nentry_rows),
+    (const int64_t *entry_cols, int64_t nentry_cols),
+    (const int64_t *cols, int64_t ncols),
+    (const int64_t *ids, int64_t nids),
+    (const int64_t *row_order, int64_t nrow_order),
+    (const int64_t *col_order, int64_t ncol_order),
+    (const int64_t *sources, int64_t nsources)
+};
+%apply (const double *IN_DOUBLE, int64_t IN_COUNT) {
+    (const double *gates, int64_t ngates),
+    (const double *scores, int64_t nscores)
+};
+%apply (const uint8_t *IN_BYTES, int64_t IN_COUNT) {
+    (const uint8_t *mask, int64_t nmask)
+};
+%apply (int64_t *OUT_INT64, int64_t OUT_COUNT) {
+    (int64_t *out_row_pointers, int64_t nout_row_pointers),
+    (int64_t *out_col_pointers, int64_t nout_col_pointers),
+    (int64_t *out_heads, int64_t nout_heads),
+    (int64_t *out_block_rows, int64_t nout_block_rows),
+    (int64_t *out_block_cols, int64_t nout_block_cols),
+    (int64_t *out_entry_rows, int64_t nout_entry_rows),
+    (int64_t *out_entry_cols, int64_t nout_entry_cols),
+    (int64_t *out_cols, int64_t nout_cols),
+    (int64_t *out_ids, int64_t nout_ids),
+    (int64_t *out_lengths, int64_t nout_lengths),
+    (int64_t *out_bandwidth, int64_t nout_bandwidth),
+    (int64_t *out_bounds, int64_t nout_bounds),
+    (int64_t *out_sources, int64_t nout_sources),
+    (int64_t *out_order, int64_t nout_order)
+};
+%apply (double *OUT_DOUBLE, int64_t OUT_COUNT) {
+    (double *out_spread, int64_t nout_spread),
+    (double *out_reach, int64_t nout_reach),
+    (double *out_norms, int64_t nout_norms),
+    (double *out_gates, int64_t nout_gates)
+};
+%apply (uint8_t *OUT_BYTES, int64_t OUT_COUNT) {
+    (uint8_t *out_mask, int64_t nout_mask)
+};
+%apply (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) {
+    (const tartan_array *x, int64_t nx),
+    (const tartan_array *y, int64_t ny)
+};
+%apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates };
+%apply tartan_array *LENT_ARRAY { tartan_array *out_view };
+%apply double *OUT_VALUE { double *out_value, double *out_gflops };
+%apply char **OUT_TEXT { char **out_text };
+%apply const char *OPTIONAL_TEXT { const char *parameters, const char *metadata };

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Python: one extension module of plain functions, tartan._raw. Handles are objects of the module's own type
+ * Handle; arrays are used in place. What is called here is in bindings/python/raw. Locals of typemaps have long
+ * names because SWIG renames them by text, and initial values because freearg runs after a failure too. */
+%module(package="tartan") _raw
+
+%{
+#include "support.h"
+
+#define TARTAN_RAISE(status) do { tartan_py_raise(status); SWIG_fail; } while (0)
+#define TARTAN_NOTHING SWIG_Py_Void()
+%}
+%init %{
+    if (tartan_py_register_types(m) != 0) return NULL;
+%}
+
+/* ---- Numbers and texts ---- */
+
+%typemap(in) int32_t (int64_t number_value = 0) {
+    if (tartan_py_int($input, "$symname", "$1_name", INT32_MIN, INT32_MAX, &number_value)) SWIG_fail;
+    $1 = (int32_t)number_value;
+}
+%typemap(in) int64_t {
+    if (tartan_py_int($input, "$symname", "$1_name", INT64_MIN, INT64_MAX, &$1)) SWIG_fail;
+}
+%typemap(in) double {
+    if (tartan_py_double($input, "$symname", "$1_name", &$1)) SWIG_fail;
+}
+%typemap(out) int32_t, int64_t "$result = PyLong_FromLongLong($1);"
+%typemap(out) double "$result = PyFloat_FromDouble($1);"
+
+%typemap(in) const char * {
+    const char *text_value = NULL;
+    if (tartan_py_text($input, "$symname", "$1_name", false, &text_value)) SWIG_fail;
+    $1 = (char *)text_value;
+}
+%typemap(in) const char *OPTIONAL_TEXT {
+    const char *text_value = NULL;
+    if (tartan_py_text($input, "$symname", "$1_name", true, &text_value)) SWIG_fail;
+    $1 = (char *)text_value;
+}
+%typemap(freearg) const char *, const char *OPTIONAL_TEXT ""
+%typemap(out) const char * {
+    $result = $1 != NULL ? PyUnicode_DecodeUTF8($1, (Py_ssize_t)strlen($1), "surrogateescape") : SWIG_Py_Void();
+}
+
+%typemap(in, numinputs=0) char **OUT_TEXT (char *text_result = NULL) { $1 = &text_result; }
+%typemap(argout) char **OUT_TEXT {
+    $result = PyUnicode_DecodeUTF8(*$1, (Py_ssize_t)strlen(*$1), "backslashreplace");
+}
+%typemap(freearg) char **OUT_TEXT "tartan_text_free(*$1);"
+
+%typemap(in, numinputs=0) double *OUT_VALUE (double value_result = 0) { $1 = &value_result; }
+%typemap(argout) double *OUT_VALUE { $result = PyFloat_FromDouble(*$1); }
+
+%typemap(in) const tartan_shape * (tartan_shape frame_value) {
+    if (tartan_py_frame($input, "$symname", "$1_name", &frame_value)) SWIG_fail;
+    $1 = &frame_value;
+}
+
+/* ---- Handles. Contexts and files serve one call at a time. ---- */
+
+%define %tartan_handle(TYPE, KIND, EXCLUSIVE)
+%typemap(in) TYPE * (PyObject *handle_used = NULL), const TYPE * (PyObject *handle_used = NULL) {
+    void *handle_pointer = NULL;
+    if (tartan_py_handle_use($input, KIND, EXCLUSIVE, "$symname", "$1_name", &handle_pointer)) SWIG_fail;
+    handle_used = $input;
+    $1 = handle_pointer;
+}
+%typemap(freearg) TYPE *, const TYPE * "if (handle_used$argnum) tartan_py_handle_leave(handle_used$argnum);"
+%typemap(in, numinputs=0) TYPE **out (TYPE *handle_made = NULL) { $1 = &handle_made; }
+%typemap(argout) TYPE **out { $result = tartan_py_handle_new(KIND, *$1); }
+%ignore TYPE ## _free; /* Handle.close */
+%enddef
+%tartan_handle(tartan_context, TARTAN_PY_CONTEXT, true)
+%tartan_handle(tartan_layout, TARTAN_PY_LAYOUT, false)
+%tartan_handle(tartan_matrix, TARTAN_PY_MATRIX, false)
+%tartan_handle(tartan_file, TARTAN_PY_FILE, true)
+
+/* ---- Dense operands ---- */
+
+%typemap(in) tartan_array * (tartan_py_borrow borrow_value = {0}) {
+    if (tartan_py_operand($input, "$symname", "$1_name", true, &borrow_value)) SWIG_fail;
+    $1 = &borrow_value.array;
+}
+%typemap(in) const tartan_array * (tartan_py_borrow borrow_value = {0}) {
+    if (tartan_py_operand($input, "$symname", "$1_name", false, &borrow_value)) SWIG_fail;
+    $1 = &borrow_value.array;
+}
+%typemap(in) const tartan_array *OPTIONAL_ARRAY (tartan_py_borrow borrow_value = {0}) {
+    if ($input != Py_None) {
+        if (tartan_py_operand($input, "$symname", "$1_name", false, &borrow_value)) SWIG_fail;
+        $1 = &borrow_value.array;
+    }
+}
+%typemap(freearg) tartan_array *, const tartan_array *, const tartan_array *OPTIONAL_ARRAY
+    "tartan_py_return(&borrow_value$argnum);"
+
+%typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) (tartan_py_list list_value = {0}) {
+    if (tartan_py_operands($input, "$symname", "$1_name", &list_value)) SWIG_fail;
+    $1 = list_value.arrays;
+    $2 = list_value.count;
+}
+%typemap(freearg) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) "tartan_py_return_list(&list_value$argnum);"
+
+/* The values of a matrix, lent for as long as the result lives. They need both arguments at once. */
+%typemap(in) tartan_array *LENT_ARRAY = tartan_array *;
+%typemap(in) (tartan_matrix *matrix, tartan_array *out_view)
+    (PyObject *handle_used = NULL, tartan_array view_result) {
+    void *handle_pointer = NULL;
+    if (tartan_py_handle_use($input, TARTAN_PY_MATRIX, false, "$symname", "$1_name", &handle_pointer)) SWIG_fail;
+    handle_used = $input;
+    $1 = handle_pointer;
+    $2 = &view_result;
+}
+%typemap(argout) (tartan_matrix *matrix, tartan_array *out_view) {
+    $result = tartan_py_lease_new(handle_used$argnum, $2);
+}
+%typemap(freearg) (tartan_matrix *matrix, tartan_array *out_view)
+    "if (handle_used$argnum) tartan_py_handle_leave(handle_used$argnum);"
+
+/* Values that a matrix wraps: held until it is freed. On failure the library releases nothing, and we do. */
+%typemap(in) (const tartan_array *values, tartan_release release, void *user)
+    (tartan_py_borrow *wrap_value = NULL) {
+    wrap_value = tartan_py_wrap($input, "$symname", "$1_name");
+    if (wrap_value == NULL) SWIG_fail;
+    $1 = &wrap_value->array;
+    $2 = tartan_py_release;
+    $3 = wrap_value;
+}
+%typemap(argout) (const tartan_array *values, tartan_release release, void *user) "wrap_value$argnum = NULL;"
+%typemap(freearg) (const tartan_array *values, tartan_release release, void *user)
+    "if (wrap_value$argnum) tartan_py_release(wrap_value$argnum);"
+
+/* ---- Vectors with their lengths ---- */
+
+%define %tartan_vector(CTYPE, NAME, COUNT, LETTER, WRITABLE)
+%typemap(in) (CTYPE *NAME, int64_t COUNT) (tartan_py_borrow borrow_value = {0}) {
+    void *vector_data = NULL;
+    if (tartan_py_vector($input, "$symname", "$1_name", LETTER, (int)sizeof(*$1), WRITABLE, &borrow_value,
+                         &vector_data, &$2)) SWIG_fail;
+    $1 = vector_data;
+}
+%typemap(freearg) (CTYPE *NAME, int64_t COUNT) "tartan_py_return(&borrow_value$argnum);"
+%enddef
+%tartan_vector(const int64_t, IN_INT64, IN_COUNT, 'i', false)
+%tartan_vector(const double, IN_DOUBLE, IN_COUNT, 'f', false)
+%tartan_vector(const uint8_t, IN_BYTES, IN_COUNT, 'u', false)
+%tartan_vector(int64_t, OUT_INT64, OUT_COUNT, 'i', true)
+%tartan_vector(double, OUT_DOUBLE, OUT_COUNT, 'f', true)
+%tartan_vector(uint8_t, OUT_BYTES, OUT_COUNT, 'u', true)
+
+/* ---- Not used: structures are tuples and arrays here, references are the handles' business, and
+ * tartan_context_open makes contexts. ---- */
+%ignore tartan_array;
+%ignore tartan_shape;
+%ignore tartan_context_options;
+%ignore tartan_context_options_init;
+%ignore tartan_context_create;
+%ignore tartan_layout_retain;
+%ignore tartan_last_error;
+%ignore tartan_text_free;
+
+%include "tartan.i"

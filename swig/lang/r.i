@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * R: `swig -r` is started on this file. The typemaps call the functions of bindings/r/src/glue.c, which says what an
+ * R value must look like. SWIG's own R typemaps copy every array, lose outputs and take any pointer for a handle, so
+ * that none of them is used. */
+%module tartan
+
+/* SWIG 4.1 calls SET_S4_OBJECT, which R 4.6 removed. */
+%begin %{
+#define R_NO_REMAP
+#define STRICT_R_HEADERS
+#include <Rinternals.h>
+#undef SET_S4_OBJECT
+#define SET_S4_OBJECT(x) ((void)Rf_asS4((x), TRUE, 0))
+%}
+%insert("sinitroutine") %{ R_useDynamicSymbols(dll, FALSE); R_forceSymbols(dll, FALSE); %}
+
+%{
+#include "glue.h"
+#define TARTAN_RAISE(status) tartan_r_raise(status)
+#define TARTAN_NOTHING R_NilValue
+%}
+
+/* ---- Plain values. The generated R code passes them on as they are: the C side checks. ---- */
+%define TARTAN_R_PLAIN(TYPE)
+%typemap(rtype) TYPE "ANY"
+%typemap(scoercein) TYPE ""
+%typemap(scheck) TYPE ""
+%typemap(scoerceout) TYPE ""
+%enddef
+TARTAN_R_PLAIN(int32_t)
+TARTAN_R_PLAIN(int64_t)
+TARTAN_R_PLAIN(double)
+TARTAN_R_PLAIN(const char *)
+TARTAN_R_PLAIN(tartan_status)
+TARTAN_R_PLAIN(SEXP)
+
+/* Counts are doubles in R, exact up to 2^53. */
+%typemap(in) int64_t { $1 = tartan_r_count($input, "$1_name"); }
+%typemap(in) int32_t { $1 = tartan_r_int32($input, "$1_name"); }
+%typemap(in) double { $1 = tartan_r_number($input, "$1_name"); }
+%typemap(in) const char * { $1 = (char *)tartan_r_text($input, "$1_name", 0); }
+%typemap(in) const char *OPTIONAL_TEXT { $1 = (char *)tartan_r_text($input, "$1_name", 1); }
+%typemap(freearg) const char *, const char *OPTIONAL_TEXT ""
+%typemap(in) SEXP { $1 = $input; }
+/* SWIG returns list(status, outputs...); the status is gone by then, and one output stands alone. */
+%typemap(scoerceout) tartan_status %{ $result = .tartan_outputs($result); %}
+%typemap(out) int64_t { $result = Rf_ScalarReal((double)$1); }
+%typemap(out) int32_t { $result = Rf_ScalarInteger($1); }
+%typemap(out) double { $result = Rf_ScalarReal($1); }
+%typemap(out) const char * { $result = tartan_r_string($1); }
+%typemap(out) SEXP { $result = $1; }
+
+/* ---- Index and number arrays in; arrays out, for which R passes the length. ---- */
+%define TARTAN_R_ARRAY(PATTERN)
+%typemap(rtype) PATTERN "ANY"
+%typemap(scoercein) PATTERN ""
+%typemap(scheck) PATTERN ""
+%typemap(freearg) PATTERN ""
+%enddef
+TARTAN_R_ARRAY((const int64_t *IN_INT64, int64_t IN_COUNT))
+TARTAN_R_ARRAY((const double *IN_DOUBLE, int64_t IN_COUNT))
+TARTAN_R_ARRAY((const uint8_t *IN_BYTES, int64_t IN_COUNT))
+TARTAN_R_ARRAY((int64_t *OUT_INT64, int64_t OUT_COUNT))
+TARTAN_R_ARRAY((double *OUT_DOUBLE, int64_t OUT_COUNT))
+TARTAN_R_ARRAY((uint8_t *OUT_BYTES, int64_t OUT_COUNT))
+TARTAN_R_ARRAY((const tartan_array *IN_ARRAYS, int64_t IN_COUNT))
+TARTAN_R_ARRAY(const tartan_array *)
+TARTAN_R_ARRAY(const tartan_array *OPTIONAL_ARRAY)
+TARTAN_R_ARRAY(tartan_array *)
+TARTAN_R_ARRAY(const tartan_shape *)
+
+%typemap(in) (const int64_t *IN_INT64, int64_t IN_COUNT) { $1 = tartan_r_counts($input, "$1_name", &$2); }
+%typemap(in) (const double *IN_DOUBLE, int64_t IN_COUNT) { $1 = tartan_r_numbers($input, "$1_name", &$2); }
+%typemap(in) (const uint8_t *IN_BYTES, int64_t IN_COUNT) { $1 = tartan_r_bytes($input, "$1_name", &$2); }
+
+/* int64 is written into the memory of a double vector and converted there. */
+%define TARTAN_R_OUT(CTYPE, PATTERN, RTYPE, FINISH)
+%typemap(in) PATTERN (SEXP vector) {
+    PROTECT(vector = tartan_r_new_vector(RTYPE, $input, "$1_name"));
+    r_nprotect++;
+    $1 = (CTYPE *)tartan_r_data(vector);
+    $2 = XLENGTH(vector);
+}
+%typemap(argout) PATTERN {
+    FINISH(vector$argnum);
+    SET_VECTOR_ELT($result, $n, vector$argnum);
+}
+%enddef
+TARTAN_R_OUT(int64_t, (int64_t *OUT_INT64, int64_t OUT_COUNT), REALSXP, tartan_r_counts_to_numbers)
+TARTAN_R_OUT(double, (double *OUT_DOUBLE, int64_t OUT_COUNT), REALSXP, (void))
+TARTAN_R_OUT(uint8_t, (uint8_t *OUT_BYTES, int64_t OUT_COUNT), RAWSXP, (void))
+
+%typemap(freearg) double *OUT_VALUE ""
+%typemap(in, numinputs=0) double *OUT_VALUE (double value) { value = 0; $1 = &value; }
+%typemap(argout) double *OUT_VALUE {
+    SET_VECTOR_ELT($result, $n, Rf_ScalarReal(value$argnum));
+}
+
+/* ---- Texts that C hands over: held by an external pointer while R makes its own copy. ---- */
+%typemap(in, numinputs=0) char **OUT_TEXT (char *text, SEXP holder) {
+    text = NULL;
+    PROTECT(holder = tartan_r_new_holder());
+    r_nprotect++;
+    $1 = &text;
+}
+%typemap(argout) char **OUT_TEXT {
+    SET_VECTOR_ELT($result, $n, tartan_r_take_text(holder$argnum, text$argnum));
+}
+%typemap(freearg) char **OUT_TEXT ""
+
+/* ---- Dense operands ---- */
+%typemap(in) const tartan_array * (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
+%typemap(in) const tartan_array *OPTIONAL_ARRAY (tartan_array array) {
+    $1 = $input == R_NilValue ? NULL : tartan_r_array($input, "$1_name", &array);
+}
+%typemap(in) tartan_array * (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
+%typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) {
+    $1 = tartan_r_arrays($input, "$1_name", &$2);
+}
+%typemap(in, numinputs=0) tartan_array *LENT_ARRAY (tartan_array view) { $1 = &view; }
+%typemap(argout) tartan_array *LENT_ARRAY {
+    SET_VECTOR_ELT($result, $n, tartan_r_copy_values(&view$argnum));
+}
+%typemap(in) const tartan_shape * (tartan_shape frame) { $1 = tartan_r_shape($input, &frame); }
+
+/* ---- Handles: the external pointer with its finalizer is made before the call, so that nothing can leak. ---- */
+%define TARTAN_R_HANDLE(TYPE)
+TARTAN_R_PLAIN(TYPE *)
+TARTAN_R_PLAIN(const TYPE *)
+%typemap(in) TYPE *, const TYPE * { $1 = (TYPE *)tartan_r_handle($input, #TYPE); }
+%typemap(in, numinputs=0) TYPE **out (TYPE *made, SEXP holder) {
+    made = NULL;
+    PROTECT(holder = tartan_r_new_handle(#TYPE));
+    r_nprotect++;
+    $1 = &made;
+}
+%typemap(argout) TYPE **out {
+    R_SetExternalPtrAddr(holder$argnum, made$argnum);
+    SET_VECTOR_ELT($result, $n, holder$argnum);
+}
+%enddef
+TARTAN_R_HANDLE(tartan_context)
+TARTAN_R_HANDLE(tartan_layout)
+TARTAN_R_HANDLE(tartan_matrix)
+TARTAN_R_HANDLE(tartan_file)
+
+/* Structures are described by plain R values; enumerators come from tartan_r_constants. Memory is freed by
+ * finalizers and tartan_r_close alone; wrapping goes through tartan_r_matrix, which keeps the values alive. */
+%rename("$ignore", %$isclass) "";
+%rename("$ignore", %$isenum) "";
+%rename("$ignore", %$isenumitem) "";
+%rename("$ignore", regexmatch$name="^TARTAN_") "";
+%rename("$ignore", regexmatch$name="^tartan_[a-z]+_free$") "";
+%rename(tartan_describe) tartan_info; /* the package's own tartan_info prints it */
+%ignore tartan_layout_retain;
+%ignore tartan_matrix_wrap;
+%ignore tartan_context_create;
+%ignore tartan_context_options_init;
+%ignore tartan_task;
+%ignore tartan_parallel_for;
+%ignore tartan_release;
+
+SEXP tartan_r_constants(void);
+SEXP tartan_r_live(SEXP handle, const char *tag);
+SEXP tartan_r_wraps(SEXP handle, SEXP values);
+SEXP tartan_r_matrix(SEXP layout, SEXP values, int32_t dtype);
+SEXP tartan_r_close(SEXP handle);
+SEXP tartan_r_new_array(SEXP dim);
+SEXP tartan_r_duplicate(SEXP x);
+
+%include "tartan.i"

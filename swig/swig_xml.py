@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the declarations of C headers from the output of `swig -xml`, and their types as Julia's.
+
+Refused is raised for whatever is not understood: bit-fields, unions, variable arguments, long double, complex
+and unknown types among it.
+"""
+import ast
+import re
+import xml.etree.ElementTree as ElementTree
+
+SCALARS = {
+    "int8_t": "Int8", "int16_t": "Int16", "int32_t": "Int32", "int64_t": "Int64",
+    "uint8_t": "UInt8", "uint16_t": "UInt16", "uint32_t": "UInt32", "uint64_t": "UInt64",
+    "float": "Float32", "double": "Float64", "size_t": "Csize_t", "bool": "Bool", "_Bool": "Bool",
+    "int": "Cint", "unsigned int": "Cuint", "char": "Cchar",
+}
+# Nodes that say nothing about C.
+PASSED_OVER = {"typemap", "typemapcopy", "apply", "insert", "fragment", "attributelist"}
+
+
+class Refused(Exception):
+    """A declaration that has no safe translation."""
+
+
+def attributes(node):
+    """The attributes of a node; those of its parameters under "parms"."""
+    result = {}
+    for group in node.findall("attributelist"):
+        for item in group.findall("attribute"):
+            result[item.get("name")] = item.get("value")
+        for parms in group.findall("parmlist"):
+            result["parms"] = [attributes(parm) for parm in parms.findall("parm")]
+    return result
+
+
+def split_type(text):
+    """"p.f(int,p.void).q(const).char" -> (["p", "f(int,p.void)", "q(const)"], "char")."""
+    operators, depth, current = [], 0, ""
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "." and depth == 0:
+            operators.append(current)
+            current = ""
+        else:
+            current += character
+    return operators, current
+
+
+def constant_value(text, known):
+    """The value of an integer expression of C in the names `known`."""
+    def value(node):
+        if isinstance(node, ast.Expression):
+            return value(node.body)
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.Name) and node.id in known:
+            return known[node.id]
+        if isinstance(node, ast.UnaryOp) and type(node.op) in unary:
+            return unary[type(node.op)](value(node.operand))
+        if isinstance(node, ast.BinOp) and type(node.op) in binary:
+            return binary[type(node.op)](value(node.left), value(node.right))
+        raise Refused(f"constant expression '{text}' is not understood")
+
+    unary = {ast.USub: lambda a: -a, ast.UAdd: lambda a: a, ast.Invert: lambda a: ~a}
+    binary = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
+              ast.LShift: lambda a, b: a << b, ast.RShift: lambda a, b: a >> b,
+              ast.BitOr: lambda a, b: a | b, ast.BitAnd: lambda a, b: a & b, ast.BitXor: lambda a, b: a ^ b}
+    plain = re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b", r"\1", text.strip())
+    plain = re.sub(r"\b0([0-7]+)\b", r"0o\1", plain)  # octal
+    try:
+        return value(ast.parse(plain, mode="eval"))
+    except (SyntaxError, ValueError) as error:
+        raise Refused(f"constant expression '{text}' is not understood") from error
+
+
+class Interface:
+    """The declarations of the headers, in their order."""
+
+    def __init__(self, xml):
+        self.constants = {}  # name: int
+        self.texts = {}      # name: str
+        self.enums = set()
+        self.structs = {}    # name: ([(field, Julia type, C type)], features)
+        self.opaque = {}     # names of handles, in order
+        self.callbacks = set()
+        self.functions = []  # their attributes
+        self.read(ElementTree.parse(xml).getroot(), inside_header=False)
+        self.opaque = {name: None for name in self.opaque if name not in self.structs}
+
+    def read(self, node, inside_header):
+        for child in node:
+            if child.tag in PASSED_OVER:
+                continue
+            if child.tag == "include":
+                self.read(child, attributes(child)["name"].endswith(".h"))
+            elif inside_header:
+                found = attributes(child)
+                if found.get("feature_ignore") != "1":
+                    self.declare(child, found)
+
+    def declare(self, node, found):
+        name = found.get("name", "(unnamed)")
+        try:
+            reader = getattr(self, "read_" + node.tag, None)
+            if reader is None:
+                raise Refused(f"declaration of kind '{node.tag}' is not understood")
+            reader(node, found)
+        except Refused as refused:
+            raise Refused(f"{name}: {refused}") from None
+
+    def read_constant(self, node, found):
+        if found["type"] == "p.q(const).char" or found["type"] == "p.char":
+            self.texts[found["name"]] = found["value"].strip('"')
+        elif found["type"] in ("int", "unsigned int", "long", "unsigned long"):
+            self.constants[found["name"]] = constant_value(found["value"], self.constants)
+        else:
+            raise Refused(f"constant of type '{found['type']}' is not understood")
+
+    def read_enum(self, node, found):
+        value = -1
+        for item in map(attributes, node.findall("enumitem")):
+            text = item.get("enumvalue") or item.get("enumvalueex")
+            if item.get("type") == "char" and text:
+                value = ord(text)
+            else:
+                value = value + 1 if text is None else constant_value(text, self.constants)
+            if not -2**31 <= value < 2**31:
+                raise Refused(f"{item['name']} = {value} does not fit in 32 bits")
+            self.constants[item["name"]] = value
+        self.enums.update(found[key] for key in ("name", "tdname") if found.get(key))
+
+    def read_classforward(self, node, found):
+        self.opaque[found["name"]] = None
+
+    def read_class(self, node, found):
+        if found.get("kind") != "struct":
+            raise Refused(f"a {found.get('kind')} cannot be expressed")
+        name = found.get("tdname") or found["name"]
+        if found.get("unnamed") and not found.get("tdname"):
+            raise Refused("an unnamed struct cannot be expressed")
+        fields = []
+        for child in node:
+            if child.tag in PASSED_OVER:
+                continue
+            field = attributes(child)
+            if child.tag != "cdecl" or field.get("kind") != "variable":
+                raise Refused(f"member '{field.get('name')}' of kind '{child.tag}' is not understood")
+            if "bitfield" in field:
+                raise Refused(f"bit-field '{field['name']}' cannot be expressed")
+            fields.append((field["name"], self.julia_type(field["decl"] + field["type"], inside_struct=True)))
+        self.structs[name] = (fields, "feature_tartan_descriptor" in found)
+
+    def read_cdecl(self, node, found):
+        kind, storage = found.get("kind"), found.get("storage")
+        operators, _ = split_type(found["decl"])
+        if storage == "typedef":
+            base = found["type"]
+            if not operators and base.startswith("enum ") and base[5:] in self.enums:
+                self.enums.add(found["name"])
+            elif not operators and base.startswith("struct "):
+                self.opaque[found["name"]] = None
+            elif operators[:1] == ["p"] and operators[1:] and operators[1].startswith("f("):
+                self.callback_types(operators[1])
+                self.callbacks.add(found["name"])
+            else:
+                raise Refused(f"typedef of '{found['decl']}{base}' is not understood")
+        elif kind == "function" and storage == "static":
+            pass  # inline: not a symbol of the library
+        elif kind == "function":
+            self.functions.append(found)
+        else:
+            raise Refused(f"declaration of kind '{kind}' is not understood")
+
+    def callback_types(self, operator):
+        """Refuses a callback whose parameters could not be passed."""
+        for part in re.split(r",(?![^(]*\))", operator[2:-1]):
+            if part != "void":
+                self.julia_type(part)
+
+    def julia_type(self, text, inside_struct=False):
+        operators, base = split_type(text)
+        operators = [operator for operator in operators if operator != "q(const)"]
+        if not operators:
+            return self.base_type(base)
+        first, rest = operators[0], ".".join(operators[1:] + [base])
+        if first == "p":
+            if operators[1:] and operators[1].startswith("f("):
+                self.callback_types(operators[1])
+                return "Ptr{Cvoid}"
+            return "Ptr{Cvoid}" if rest == "void" else "Ptr{" + self.julia_type(rest) + "}"
+        if first.startswith("a(") and inside_struct:
+            size = constant_value(first[2:-1], self.constants)
+            return "NTuple{%d, %s}" % (size, self.julia_type(rest))
+        raise Refused(f"type '{text}' is not understood")
+
+    def base_type(self, base):
+        name = re.sub(r"^(struct|enum) ", "", base)
+        if base in SCALARS:
+            return SCALARS[base]
+        if name in self.enums:
+            return "Int32"
+        if name in self.structs or name in self.opaque:
+            return name
+        if name in self.callbacks:
+            return "Ptr{Cvoid}"
+        raise Refused(f"type '{base}' is not known")

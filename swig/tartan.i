@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tartan's C interface for every language. This file knows none of them.
+ *
+ * A language plugs in with one file, swig/lang/<language>.i, which SWIG is started on:
+ *
+ *     %module <name of the raw module>       the first %module wins
+ *     ... helper code, and the bodies of the typemaps that array.i and status.i name ...
+ *     ... %ignore of what the language does not use ...
+ *     %include "tartan.i"
+ *
+ *     swig -<language> -Iswig -Ilib/include swig/lang/<language>.i
+ *
+ * array.i lists the patterns of arguments in the headers and gives each to the names that follow it; a language
+ * defines the patterns once and never meets a single function. `swig -xml` shows no typemaps: there the names tell
+ * (X and nX are an array and its length, out... is written). A function that fits no pattern does not belong in
+ * the public headers. Language files come first because %apply copies the typemaps that exist when it is read. */
+%module tartan
+
+%{
+#include "tartan.h"
+%}
+
+%include "status.i"
+%include "array.i"
+
+/* Handles are opaque: made by functions with `T **out`, ended by tartan_T_free. */
+%nodefaultctor;
+%nodefaultdtor;
+%delobject tartan_context_free;
+%delobject tartan_layout_free;
+%delobject tartan_matrix_free;
+%delobject tartan_file_free;
+%newobject tartan_layout_retain;
+
+/* For C callers alone: fill C structures, or lend memory that no language may keep. */
+%ignore tartan_array_init;
+%ignore tartan_array_from_dlpack;
+%ignore tartan_array_to_dlpack;
+%ignore DLTensor;
+%ignore tartan_layout_row_pointers;
+%ignore tartan_layout_col_indices;
+%ignore TARTAN_API;
+
+%include "tartan/status.h"
+%include "tartan/array.h"
+%include "tartan/context.h"
+%include "tartan/layout.h"
+%include "tartan/matrix.h"
+%include "tartan/linalg.h"
+%include "tartan/io.h"

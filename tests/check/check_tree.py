@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the tree itself: python3 check_tree.py NAME SOURCE_ROOT [ARGUMENTS]. Prints each fault, exits 1 on any."""
+import pathlib
+import re
+import subprocess
+import sys
+
+# Who may include whom (docs/architecture.md): a folder of lib/ and the folders it may use besides itself.
+MAY_USE = {
+    "core": set(),
+    "simd": set(),
+    "kernels": {"core", "simd"},
+    "layout": {"core"},
+    "matrix": {"core", "layout"},
+    "backend": {"core", "layout", "matrix", "kernels"},
+    "ops": {"core", "layout", "matrix", "backend"},
+    "io": {"core", "layout", "matrix"},
+}
+INTRINSICS = re.compile(r"#include\s*<(immintrin|x86intrin|arm_neon)\.h>|\b_mm\d*_\w+\(")
+THREADS = re.compile(r"#include\s*<omp\.h>|#pragma omp")
+
+
+def sources(root, *folders, endings=(".c", ".h", ".cc", ".cu", ".cuh")):
+    return [p for f in folders for p in sorted((root / f).rglob("*")) if p.suffix in endings]
+
+
+def includes(root):
+    """Includes go one way, intrinsics stay in simd, threads in core/parallel.c, HDF5 in io/hdf5*.c."""
+    for path in sources(root, "lib"):
+        relative = path.relative_to(root / "lib")
+        folder, text = relative.parts[0], path.read_text()
+        if folder == "include":
+            for name in re.findall(r'#include "([^"]+)"', text):
+                if not name.startswith("tartan/"):
+                    yield f"{relative}: a public header includes {name}"
+            continue
+        for name in re.findall(r'#include "([^"]+)"', text):
+            other = name.split("/")[0]
+            if other not in MAY_USE[folder] | {folder, "tartan", "tartan.h"}:
+                yield f"{relative}: {folder} may not include {name}"
+        if folder != "simd" and INTRINSICS.search(text):
+            yield f"{relative}: intrinsics belong in simd/"
+        if THREADS.search(text) and relative.name != "parallel.c":
+            yield f"{relative}: threads belong in core/parallel.c"
+        if "<hdf5.h>" in text and not relative.name.startswith("hdf5"):
+            yield f"{relative}: HDF5 belongs in io/hdf5*.c"
+        if re.search(r"\b(malloc|calloc|realloc|aligned_alloc|free)\(", text) and relative.as_posix() != "core/memory.c":
+            yield f"{relative}: memory comes from core/memory.c"
+        if re.search(r"\b(printf|puts|abort|exit)\(", text):
+            yield f"{relative}: the library does not print, abort or exit"
+
+
+def symbols(root, library):
+    """The shared library exports exactly tests/check/abi.txt, all of it with the prefix."""
+    out = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
+    found = {line.split()[-1] for line in out.splitlines()}
+    expected = set((root / "tests/check/abi.txt").read_text().split())
+    declared = set()
+    for path in sources(root, "lib/include", endings=(".h",)):
+        declared |= set(re.findall(r"TARTAN_API[^;(]*?\b(tartan_\w+)\(", path.read_text()))
+    for name in sorted(found ^ expected):
+        yield f"{name}: {'exported but not in abi.txt' if name in found else 'in abi.txt but not exported'}"
+    for name in sorted(declared ^ expected):
+        yield f"{name}: {'declared but not in abi.txt' if name in declared else 'in abi.txt but not declared'}"
+    for name in sorted(n for n in found if not n.startswith("tartan_")):
+        yield f"{name}: exported without the prefix"
+
+
+def headers(root, compiler, language):
+    """Every public header compiles alone."""
+    for path in sources(root, "lib/include", endings=(".h",)):
+        options = ["-x", language, "-std=c17" if language == "c" else "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+        done = subprocess.run([compiler, *options, "-I", str(root / "lib/include"), str(path)], capture_output=True, text=True)
+        if done.returncode:
+            yield f"{path.relative_to(root)}: {done.stderr}"
+
+
+def tests(root):
+    """Every status is produced by a test, every public function is called by one, and each that can run out of
+    memory fails every allocation in turn (BRUTAL)."""
+    text = "".join(p.read_text() for p in sources(root, "tests", endings=(".cc", ".h")))
+    header = (root / "lib/include/tartan/status.h").read_text()
+    for status in re.findall(r"X\(ERR_(\w+),", header):
+        if status != "INTERNAL" and not re.search(rf"FAILS\(\s*{status}\b|TARTAN_ERR_{status}\b", text):
+            yield f"ERR_{status} is produced by no test"
+    brutal = "".join(re.findall(r"BRUTAL\((?:[^;]|\n)*?;", text))
+    for path in sources(root, "lib/include", endings=(".h",)):
+        for name in re.findall(r"TARTAN_API[^;(]*?\b(tartan_\w+)\(", path.read_text()):
+            if not re.search(rf"\b{name}\b", text):
+                yield f"{name} is called by no test"
+        for name in re.findall(r"TARTAN_API tartan_status (tartan_\w+)\([^;]*?\*\*out", path.read_text()):
+            if not re.search(rf"\b{name}\b", brutal):
+                yield f"{name} hands over an object but has no BRUTAL test"
+
+
+def files(root):
+    """Each source carries its licence, has no tabs or trailing blanks, and is not overlong."""
+    for path in sources(root, "lib", "cuda", "tests", "bindings/cli", "bindings/r/src", endings=(".c", ".h", ".cc", ".cu", ".py")):
+        lines = path.read_text().splitlines()
+        name = path.relative_to(root)
+        if not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:3]):
+            yield f"{name}: no SPDX line"
+        for i, line in enumerate(lines, 1):
+            if "\t" in line or line != line.rstrip():
+                yield f"{name}:{i}: tab or trailing blank"
+        if len(lines) > 450 and path.suffix in (".c", ".h") and path.parts[-2] != "kernels":
+            yield f"{name}: {len(lines)} lines, expected under 450"
+    tops = {p.name for p in root.iterdir() if not p.name.startswith(".")}
+    allowed = {"meson.build", "meson_options.txt", "lib", "cuda", "swig", "bindings", "data", "tests", "notebooks",
+               "docs", "README.md", "LICENSE", "run", "build"}
+    for name in sorted(tops - allowed):
+        yield f"{name}: not part of the tree"
+
+
+if __name__ == "__main__":
+    name, root, *arguments = sys.argv[1:]
+    faults = list(globals()[name](pathlib.Path(root), *arguments))
+    print(*faults, sep="\n")
+    sys.exit(bool(faults))

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+extern "C" {
+#include "core/dtype.h"
+}
+
+namespace {
+
+const double infinity = std::numeric_limits<double>::infinity();
+const double nan64 = std::numeric_limits<double>::quiet_NaN();
+
+// A 16-bit format, its value by definition, and the conversions under test.
+struct Format {
+    const char *name;
+    int exponent_bits, fraction_bits;
+    float (*to_f32)(uint16_t);
+    uint16_t (*of_f32)(float);
+    uint16_t (*of_f64)(double);
+
+    uint16_t infinite() const { return (uint16_t)(((1 << exponent_bits) - 1) << fraction_bits); }
+    double value(uint16_t bits) const {
+        int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1), bias = (1 << (exponent_bits - 1)) - 1;
+        int fraction = bits & ((1 << fraction_bits) - 1);
+        double size = exponent == 0 ? std::ldexp(fraction, 1 - bias - fraction_bits)
+                                    : std::ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
+        if ((bits & 0x7fff) == infinite()) size = infinity;
+        if ((bits & 0x7fff) > infinite()) size = nan64;
+        return bits & 0x8000 ? -size : size;
+    }
+};
+
+const Format formats[] = {
+    {"f16", 5, 10, tartan_i_f32_of_f16, tartan_i_f16_of_f32, tartan_i_f16_of_f64},
+    {"bf16", 8, 7, tartan_i_f32_of_bf16, tartan_i_bf16_of_f32, tartan_i_bf16_of_f64},
+};
+
+uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+class Halves : public testing::TestWithParam<Format> {};
+INSTANTIATE_TEST_SUITE_P(Dtype, Halves, testing::ValuesIn(formats), [](const auto &info) { return info.param.name; });
+
+TEST_P(Halves, EveryValueIsExactInF32AndComesBack) {
+    const Format &f = GetParam();
+    for (int b = 0; b < 65536; b++) {
+        uint16_t bits = (uint16_t)b;
+        double value = f.value(bits);
+        float converted = f.to_f32(bits);
+        if (std::isnan(value)) {
+            ASSERT_TRUE(std::isnan(converted)) << b;
+            ASSERT_GT(f.of_f32(converted) & 0x7fff, f.infinite()) << b;
+            ASSERT_GT(f.of_f64(converted) & 0x7fff, f.infinite()) << b;
+            ASSERT_EQ(bits & 0x8000, f.of_f32(converted) & 0x8000) << b;
+            continue;
+        }
+        ASSERT_EQ(bits_of((float)value), bits_of(converted)) << b; // zeros keep their sign
+        ASSERT_EQ(bits, f.of_f32(converted)) << b;
+        ASSERT_EQ(bits, f.of_f64(value)) << b;
+    }
+}
+
+// Between each pair of neighbours, the last pair being the largest number and what would follow it.
+TEST_P(Halves, RoundsToNearestEvenOnce) {
+    const Format &f = GetParam();
+    for (int b = 0; b < f.infinite(); b++) {
+        uint16_t low = (uint16_t)b, high = (uint16_t)(b + 1), even = b % 2 ? high : low;
+        double lower = f.value(low), upper = high == f.infinite() ? 2 * lower - f.value((uint16_t)(b - 1)) : f.value(high);
+        double middle = lower + (upper - lower) / 2;
+        for (uint16_t sign : {0, 0x8000}) {
+            double s = sign ? -1 : 1;
+            ASSERT_EQ(sign | even, f.of_f64(s * middle)) << b;
+            ASSERT_EQ(sign | low, f.of_f64(s * std::nextafter(middle, 0))) << b;
+            ASSERT_EQ(sign | high, f.of_f64(s * std::nextafter(middle, infinity))) << b;
+            float middle32 = (float)middle;
+            if (middle32 != middle) continue; // below f32's range: the smallest of bf16
+            ASSERT_EQ(sign | even, f.of_f32((float)s * middle32)) << b;
+            ASSERT_EQ(sign | low, f.of_f32((float)s * std::nextafterf(middle32, 0))) << b;
+            ASSERT_EQ(sign | high, f.of_f32((float)s * std::nextafterf(middle32, (float)infinity))) << b;
+        }
+    }
+}
+
+TEST_P(Halves, ExtremesOfF64) {
+    const Format &f = GetParam();
+    for (double huge : {1e300, 1e39, std::numeric_limits<double>::max(), infinity}) {
+        EXPECT_EQ(f.infinite(), f.of_f64(huge));
+        EXPECT_EQ(f.infinite() | 0x8000, f.of_f64(-huge));
+    }
+    for (double tiny : {1e-300, 5e-324, 1e-46, 0.0}) {
+        EXPECT_EQ(0, f.of_f64(tiny));
+        EXPECT_EQ(0x8000, f.of_f64(-tiny));
+    }
+    EXPECT_GT(f.of_f64(nan64) & 0x7fff, f.infinite());
+    uint32_t signalling = 0x7f800001; // the payload does not reach the upper bits
+    float x;
+    memcpy(&x, &signalling, sizeof x);
+    EXPECT_GT(f.of_f32(x) & 0x7fff, f.infinite());
+}
+
+// Every f32 that lies near a change of exponent or fraction of either format, and many others.
+TEST_P(Halves, AgreesWithTheNeighboursForManyF32) {
+    const Format &f = GetParam();
+    for (uint64_t u = 0; u < (1u << 31); u += 997) {
+        uint32_t bits = (uint32_t)u;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        if (std::isnan(x)) continue;
+        uint16_t h = f.of_f32(x);
+        ASSERT_EQ(h, f.of_f64(x)) << u;
+        if (h == f.infinite()) {
+            ASSERT_GE(x, f.value((uint16_t)(h - 1)));
+            continue;
+        }
+        double error = std::fabs(f.value(h) - (double)x);
+        if (h > 0) {
+            ASSERT_LE(error, std::fabs(f.value((uint16_t)(h - 1)) - (double)x)) << u;
+        }
+        if (h + 1 < f.infinite()) {
+            ASSERT_LE(error, std::fabs(f.value((uint16_t)(h + 1)) - (double)x)) << u;
+        }
+    }
+}
+
+TEST(Dtype, LoadAndStore) {
+    for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+        double room[4] = {0, 0, 0, 0};
+        tartan_i_store(room, dtype, 1, -1.5);
+        tartan_i_store(room, dtype, 2, 0.1);
+        EXPECT_EQ(0, tartan_i_load(room, dtype, 0));
+        EXPECT_EQ(-1.5, tartan_i_load(room, dtype, 1));
+        EXPECT_NEAR(0.1, tartan_i_load(room, dtype, 2), 1e-3);
+        EXPECT_EQ(0, tartan_i_load(room, dtype, 3));
+    }
+    double room[1];
+    tartan_i_store(room, TARTAN_F32, 0, 0.1);
+    EXPECT_EQ((double)0.1f, tartan_i_load(room, TARTAN_F32, 0));
+    EXPECT_EQ(TARTAN_F64, tartan_i_sum_dtype(TARTAN_F64));
+    EXPECT_EQ(TARTAN_F32, tartan_i_sum_dtype(TARTAN_BF16));
+}
+
+// Tiles of every pair of dtypes against element by element, with rows, columns or neither contiguous.
+TEST(Dtype, TileCopies) {
+    const int64_t rows = 13, cols = 21, room = 4 * rows * cols;
+    const int64_t strides[][2] = {{cols, 1}, {1, rows}, {2 * cols, 2}, {cols + 3, 1}, {-cols, 1}, {1, -rows}, {0, 1}};
+    std::mt19937_64 random(1);
+    for (int32_t to : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+        for (int32_t from : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+            for (auto &ts : strides) {
+                for (auto &fs : strides) {
+                    if (ts[0] == 0) continue;
+                    std::vector<double> source((size_t)room), target((size_t)room, 7), expected;
+                    for (int64_t i = 0; i < room; i++)
+                        tartan_i_store(source.data(), from, i, std::ldexp((double)random() - 9e18, (int)(random() % 60) - 90));
+                    expected = target;
+                    for (int64_t r = 0; r < rows; r++) {
+                        for (int64_t c = 0; c < cols; c++) {
+                            double x = tartan_i_load(source.data(), from, room / 2 + r * fs[0] + c * fs[1]);
+                            tartan_i_store(expected.data(), to, room / 2 + r * ts[0] + c * ts[1], x);
+                        }
+                    }
+                    tartan_i_tile_copier(to, from)(tartan_i_at(target.data(), to, room / 2), ts[0], ts[1],
+                                                   tartan_i_at(source.data(), from, room / 2), fs[0], fs[1], rows, cols);
+                    ASSERT_EQ(0, memcmp(expected.data(), target.data(), (size_t)room * 8)) << to << from;
+                }
+            }
+        }
+    }
+}
+
+TEST(Dtype, TileCopiesOfEqualDtypesKeepTheBitsOfNaNs) {
+    std::vector<uint16_t> all(65536), copy(65536);
+    for (size_t i = 0; i < all.size(); i++) all[i] = (uint16_t)i;
+    for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
+        std::fill(copy.begin(), copy.end(), (uint16_t)0);
+        tartan_i_tile_copier(dtype, dtype)(copy.data(), 256, 1, all.data(), 256, 1, 256, 256);
+        EXPECT_EQ(all, copy);
+    }
+    uint32_t signalling = 0x7f800001, same = 0;
+    tartan_i_tile_copier(TARTAN_F32, TARTAN_F32)(&same, 1, 1, &signalling, 1, 1, 1, 1);
+    EXPECT_EQ(signalling, same);
+}
+
+// The vector loops and the single conversion say the same for every value of 16 bits.
+TEST(Dtype, TileCopiesOfEveryHalf) {
+    std::vector<uint16_t> all(65536);
+    for (size_t i = 0; i < all.size(); i++) all[i] = (uint16_t)i;
+    for (int32_t from : {TARTAN_F16, TARTAN_BF16}) {
+        for (int32_t to : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+            std::vector<double> wide(65536);
+            tartan_i_tile_copier(to, from)(wide.data(), 65536, 1, all.data(), 65536, 1, 1, 65536);
+            for (int64_t i = 0; i < 65536; i++) {
+                double expected[1], x = tartan_i_load(all.data(), from, i), is = tartan_i_load(wide.data(), to, i);
+                tartan_i_store(expected, to, 0, x);
+                double should = tartan_i_load(expected, to, 0);
+                ASSERT_TRUE(is == should || (std::isnan(is) && std::isnan(should))) << from << to << " " << i;
+                ASSERT_EQ(std::signbit(should), std::signbit(is)) << from << to << " " << i;
+            }
+        }
+    }
+}
+
+} // namespace

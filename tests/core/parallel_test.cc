@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+extern "C" {
+#include "core/parallel.h"
+}
+
+namespace {
+
+struct Counts {
+    std::atomic<int> calls[64] = {};
+};
+void count(void *data, int32_t worker) { ((Counts *)data)->calls[worker]++; }
+
+void expect_each_once(const tartan_context *context, int32_t workers) {
+    Counts counts;
+    tartan_i_parallel(context, workers, count, &counts);
+    for (int w = 0; w < 64; w++) EXPECT_EQ(w < workers, counts.calls[w]) << w;
+}
+
+TEST(Parallel, EachWorkerRunsOnce) {
+    tartan_context context = {};
+    for (int32_t workers : {0, 1, 2, 3, 7, 33}) {
+        context.threads = workers;
+        expect_each_once(&context, workers);
+    }
+}
+
+TEST(Parallel, HostLoopIsUsed) {
+    static int calls;
+    calls = 0;
+    tartan_context context = {};
+    int user = 7;
+    context.options.parallel_user = &user;
+    context.options.parallel_for = [](void *host, int32_t workers, tartan_task task, void *data) {
+        EXPECT_EQ(7, *(int *)host);
+        calls++;
+        std::vector<std::thread> threads;
+        for (int32_t w = 0; w < workers; w++) threads.emplace_back(task, data, w);
+        for (auto &thread : threads) thread.join();
+    };
+    expect_each_once(&context, 5);
+    EXPECT_EQ(1, calls);
+}
+
+TEST(Parallel, WorksInAForkedChild) {
+    tartan_context context = {};
+    expect_each_once(&context, 4); /* the team exists now */
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20); /* a hang would be the failure */
+        Counts counts;
+        tartan_i_parallel(&context, 4, count, &counts);
+        _exit(counts.calls[0] == 1 && counts.calls[3] == 1 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST(Parallel, SharesCoverTheRange) {
+    for (int64_t n : {0, 1, 5, 64, 1000})
+        for (int32_t workers : {1, 2, 3, 7}) {
+            int64_t next = 0;
+            for (int32_t w = 0; w < workers; w++) {
+                int64_t begin, end;
+                tartan_i_share(n, workers, w, &begin, &end);
+                EXPECT_EQ(next, begin);
+                EXPECT_LE(end - begin, n / workers + 1);
+                next = end;
+            }
+            EXPECT_EQ(n, next);
+        }
+}
+
+TEST(Parallel, ThreadsComeFromTheEnvironment) {
+    setenv("OMP_NUM_THREADS", "5", 1);
+    EXPECT_EQ(5, tartan_i_default_threads());
+    setenv("TARTAN_NUM_THREADS", "3", 1);
+    EXPECT_EQ(3, tartan_i_default_threads());
+    setenv("OMP_THREAD_LIMIT", "2", 1);
+    EXPECT_EQ(2, tartan_i_default_threads());
+    for (const char *nonsense : {"", "x", "-1", "0", "99999999999"}) {
+        setenv("TARTAN_NUM_THREADS", nonsense, 1);
+        EXPECT_EQ(2, tartan_i_default_threads()) << nonsense;
+    }
+    unsetenv("OMP_THREAD_LIMIT");
+    unsetenv("OMP_NUM_THREADS");
+    unsetenv("TARTAN_NUM_THREADS");
+    EXPECT_GE(tartan_i_default_threads(), 1);
+}
+
+}  // namespace

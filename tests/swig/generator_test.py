@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Julia generator: what it writes, and that it refuses whatever it could only guess."""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SWIG = Path(__file__).resolve().parents[2] / "swig"
+PRELUDE = """
+#include <stdint.h>
+typedef enum tartan_status { TARTAN_OK = 0, TARTAN_ERR = -1 } tartan_status;
+typedef struct thing thing;
+typedef struct frame { int64_t rows; int32_t sizes[4]; void *data; } frame;
+const char *tartan_last_error(void);
+const char *tartan_status_name(int32_t status);
+void tartan_text_free(void *text);
+"""
+
+
+def generate(directory, header, features=""):
+    """Runs SWIG and the generator on PRELUDE + header; the result of the process and the Julia text."""
+    (directory / "tartan.h").write_text(PRELUDE + header)
+    (directory / "tartan.i").write_text("%module tartan\n" + features + '\n%include "tartan.h"\n')
+    xml, raw, probe = (directory / name for name in ("tartan.xml", "raw.jl", "probe.c"))
+    subprocess.run(["swig", "-xml", "-w451", "-I" + str(directory), "-o", str(xml), str(directory / "tartan.i")],
+                   check=True, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, str(SWIG / "julia_generate.py"), str(xml), str(raw), str(probe)],
+                            capture_output=True, text=True)
+    return result, raw.read_text() if raw.exists() else None
+
+
+def julia_of(directory, header, features=""):
+    result, text = generate(directory, header, features)
+    assert result.returncode == 0, result.stderr
+    return text
+
+
+REFUSED = {
+    "bit-field": ("struct bits { int a : 3; };", "bit-field 'a'"),
+    "union": ("union both { int a; float b; };", "union"),
+    "union member": ("struct s { union { int a; float b; } u; };", "not known"),
+    "variable arguments": ("void f(const char *format, ...);", "variable arguments"),
+    "long double": ("void f(long double x);", "long double"),
+    "long double field": ("struct s { long double x; };", "long double"),
+    "long double result": ("long double f(void);", "long double"),
+    "complex": ("void f(double _Complex x);", "_Complex"),
+    "long": ("void f(long n);", "type 'long' is not known"),
+    "unknown type": ("void f(mystery x);", "type 'mystery' is not known"),
+    "unknown pointer": ("void f(const mystery *x);", "mystery"),
+    "unknown field": ("struct s { mystery x; };", "mystery"),
+    "unknown in callback": ("typedef void (*call)(mystery x);", "mystery"),
+    "long double in callback": ("typedef void (*call)(long double x);", "long double"),
+    "scalar pointer": ("void f(const int64_t *x);", "direction"),
+    "written, not named": ("void f(int64_t *x, int64_t nx);", "out_"),
+    "length of another type": ("void f(const int64_t *x, int32_t nx);", "direction"),
+    "length of another name": ("void f(const int64_t *x, int64_t n);", "direction"),
+    "array of pointers": ("void f(const char **names, int64_t nnames);", "array"),
+    "struct to write": ("void f(frame *x);", "direction"),
+    "text to write": ("void f(char *x);", "direction"),
+    "pointer to pointer": ("void f(double **out);", "output"),
+    "unnamed parameter": ("void f(int32_t);", "without a name"),
+    "array parameter": ("void f(int32_t x[4]);", "'x'"),
+    "two results": ("int32_t f(double *out_x);", "returns a value and has outputs"),
+    "variable": ("extern int counter;", "'variable' is not understood"),
+    "function typedef": ("typedef void call(int32_t x);", "typedef"),
+    "scalar typedef": ("typedef int64_t count;", "typedef"),
+    "floating constant": ("#define RATIO 0.5", "constant"),
+    "enum with sizeof": ("enum { A = sizeof(int) };", "not understood"),
+    "enum too large": ("enum { A = 0x100000000 };", "32 bits"),
+    "name of the generator": ("void f(int32_t c_check);", "generator"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(tmp_path, name):
+    header, text = REFUSED[name]
+    result, julia = generate(tmp_path, header + "\n")
+    assert result.returncode != 0
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+    assert julia is None  # nothing is written
+
+
+def test_refuses_features_of_unknown_parameters(tmp_path):
+    result, _ = generate(tmp_path, "void f(frame *x);", '%feature("tartan:out", "y") f;')
+    assert result.returncode != 0 and "'y'" in result.stderr
+
+
+def test_names_the_function_and_the_parameter(tmp_path):
+    result, _ = generate(tmp_path, "void some_function(int32_t a, mystery some_parameter);")
+    assert "some_function" in result.stderr and "mystery" in result.stderr
+
+
+def test_structs(tmp_path):
+    text = julia_of(tmp_path, "")
+    assert "struct frame\n    rows::Int64\n    sizes::NTuple{4, Int32}\n    data::Ptr{Cvoid}\nend\n" in text
+    assert "mutable struct thing end\n" in text
+
+
+def test_constants(tmp_path):
+    text = julia_of(tmp_path, """
+#define SIZE 8u
+#define NAME "block"
+enum { A = 1 << 4, B, C = A | 3, D = -1, E = 'q', F = 0x10UL, G = ~0 };
+""")
+    for line in ('SIZE = 8', 'NAME = "block"', "A = 16", "B = 17", "C = 19", "D = -1", "E = 113", "F = 16", "G = -1"):
+        assert f"const {line}\n" in text
+
+
+def test_arrays_and_status(tmp_path):
+    text = julia_of(tmp_path, "tartan_status f(const thing *t, const double *x, int64_t nx, int64_t *out_y, int64_t nout_y);")
+    assert "function f(t, x::Union{Array{Float64}, Nothing}, out_y::Array{Int64})\n    c_check(ccall(" in text
+    assert "(Ptr{thing}, Ptr{Float64}, Int64, Ptr{Int64}, Int64,)" in text
+    assert "t, c_pointer(x), c_length(x), out_y, c_length(out_y)))\n    return nothing" in text
+
+
+def test_outputs_are_returned(tmp_path):
+    text = julia_of(tmp_path, "tartan_status f(double *out_x, thing **out);")
+    assert "function f()\n    out_x = Ref(c_zero(Float64))\n    out = Ref(c_zero(Ptr{thing}))\n" in text
+    assert "return out_x[], out[]" in text
+
+
+def test_texts(tmp_path):
+    text = julia_of(tmp_path, "tartan_status f(const char *name, char **out_text); const char *g(void);")
+    assert "function f(name::Union{AbstractString, Nothing})" in text
+    assert "return c_taken(out_text[])" in text
+    assert "return c_string(ccall(address_of_g[], Ptr{Cchar}, ()))" in text
+
+
+def test_features(tmp_path):
+    text = julia_of(tmp_path, "void f(frame *x); void g(frame *x); void h(frame *out_x);",
+                    '%feature("tartan:descriptor", "1") frame; %feature("tartan:out", "x") g;'
+                    '%feature("tartan:in", "out_x") h;')
+    assert "function f(x::frame)\n    ccall(address_of_f[], Cvoid, (Ptr{frame},), Ref(x))" in text
+    assert "function g()\n    x = Ref{frame}()\n" in text and "return x[]" in text
+    assert "function h(out_x::frame)" in text
+
+
+def test_callbacks_and_reserved_names(tmp_path):
+    text = julia_of(tmp_path, "typedef void (*task)(void *data, int32_t worker); void f(task begin, void *end);")
+    assert "function f(begin_, end_)\n    ccall(address_of_f[], Cvoid, (Ptr{Cvoid}, Ptr{Cvoid},), begin_, end_)" in text
+
+
+def test_ignored_and_inline_functions_are_left_out(tmp_path):
+    text = julia_of(tmp_path, "void f(mystery x); static inline int g(int x) { return x; }", "%ignore f;")
+    assert "function f(" not in text and "function g(" not in text
+
+
+def test_every_function_is_bound(tmp_path):
+    text = julia_of(tmp_path, "void f(void); void g(int32_t x);")
+    for name in ("f", "g", "tartan_last_error"):
+        assert f"const address_of_{name} = Ref(C_NULL)" in text
+        assert f"    address_of_{name}[] = find(:{name})" in text
+
+
+def test_is_deterministic(tmp_path):
+    header = "void f(int32_t x); enum { A = 1 };"
+    assert julia_of(tmp_path, header) == julia_of(tmp_path, header)
+
+
+def test_probe_compiles_and_agrees(tmp_path):
+    julia_of(tmp_path, "enum { A = 5 };")
+    subprocess.run(["cc", "-I" + str(tmp_path), str(tmp_path / "probe.c"), "-o", str(tmp_path / "probe")], check=True)
+    lines = subprocess.run([tmp_path / "probe"], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert "struct frame 32" in lines and "field frame sizes 8 16" in lines and "constant A 5" in lines
+
+
+def test_the_public_headers(tmp_path):
+    root = SWIG.parent
+    xml, raw = tmp_path / "tartan.xml", tmp_path / "raw.jl"
+    subprocess.run(["swig", "-xml", f"-I{SWIG}", f"-I{root}/lib/include", "-o", xml, SWIG / "lang/julia.i"], check=True)
+    subprocess.run([sys.executable, SWIG / "julia_generate.py", xml, raw], check=True)
+    text, ignored = raw.read_text(), set(re.findall(r"%ignore (\w+);", (SWIG / "tartan.i").read_text()))
+    for header in (root / "lib/include/tartan").glob("*.h"):
+        code = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
+        for name in set(re.findall(r"TARTAN_API[^;(]*?(tartan_\w+)\(", code)) - ignored:
+            assert f"function {name}(" in text, name
