@@ -4,6 +4,7 @@ TARTAN_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]:-$0}")/.." && pwd)
 export TARTAN_ROOT
 export TARTAN_BUILD="${TARTAN_BUILD:-$TARTAN_ROOT/build/release}"
 export TARTAN_LIBRARY="$TARTAN_BUILD/lib/libtartan.so"
+export TARTAN_PLUGIN_PATH="$TARTAN_BUILD/cuda"
 export TARTAN_TEST_RESULTS="$TARTAN_BUILD/test-results"
 export TARTAN_SCIPY_PEER="$TARTAN_ROOT/bindings/cli/scipy_peer.py"
 

@@ -9,7 +9,7 @@
 #include "backend/cpu.h"
 
 enum {
-    TERMS = 256,           /* blocks of a row that one kernel call takes */
+    TERMS = 256,           /* most blocks of a kernel call */
     CONVERT_BYTES = 64000, /* converted blocks kept at a time, unless one block has more */
     PANEL_COLUMNS = 768,   /* a panel has no more, so that its sums stay in cache */
 };
@@ -33,6 +33,8 @@ typedef struct spmm {
     const int32_t *others;
     int64_t a_row, a_col, block_elements;
     bool convert; /* blocks are scaled or changed into reals first */
+    int64_t last; /* end of the head's positions */
+    int64_t room; /* blocks of one kernel call, at most TERMS */
 
     tartan_i_dense b, c; /* rows are B's contracted index, and rows of op(A) */
     int64_t n, columns;  /* of one batch entry, and of all */
@@ -113,12 +115,8 @@ static void convert_block(const spmm *p, int64_t id, double gate, char *to) {
 
 /* Terms of the blocks at positions *at, *at + 1, ... before `end`, as many as there is room for. */
 static int64_t make_terms(const spmm *p, int64_t *at, int64_t end, tartan_i_term *terms, char *converted) {
-    int64_t room = TERMS, count = 0;
-    if (p->convert) {
-        const int64_t fit = CONVERT_BYTES / (p->block_elements * p->k.bytes);
-        room = fit < 1 ? 1 : fit < TERMS ? fit : TERMS;
-    }
-    for (; *at < end && count < room; ++*at) {
+    int64_t count = 0;
+    for (; *at < end && count < p->room; ++*at) {
         const int64_t id = p->ids != NULL ? p->ids[*at] : *at, block = p->others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
         if (gate == 0) continue;
@@ -127,6 +125,8 @@ static int64_t make_terms(const spmm *p, int64_t *at, int64_t end, tartan_i_term
         t->a = (p->convert ? count : id) * p->block_elements;
         t->b = p->slots[block] * p->in_block;
         t->k = left < p->in_block ? left : p->in_block;
+        const int64_t later = *at + p->room < p->last ? *at + p->room : *at;
+        t->ahead = (p->ids != NULL ? p->ids[later] : later) * p->block_elements;
         if (p->convert) convert_block(p, id, gate, converted + t->a * p->k.bytes);
         count++;
     }
@@ -163,8 +163,9 @@ static void compute_row(const spmm *p, int64_t block, int64_t first, int64_t las
                                           .b_row = s->b_row,
                                           .sums = sums + (i - first) * sums_step,
                                           .sums_row = s->width,
+                                          .ahead = p->op->a->values,
                                           .first = start};
-            tartan_i_cpu_strip_rows(&p->k, &strip, rows, terms, count);
+            tartan_i_cpu_strip_rows(&p->k, &strip, rows, p->in_block, terms, count);
             if (at == end) commit_sliver(p, s, row, rows, strip.sums);
         }
         start = false;
@@ -184,6 +185,17 @@ static void compute_task(void *data, int32_t worker) {
 
 /* ---- Planning ---- */
 
+/* Blocks of one kernel call: where a row of blocks takes several strips, those that stay in L1 with their rows
+ * of B from the first strip to the last. */
+static int64_t blocks_per_call(const spmm *p) {
+    const int64_t width = TARTAN_I_MAX_VECTORS * p->k.lanes;
+    const int64_t block = p->block_elements * p->k.bytes, rows_of_b = p->in_block * width * p->k.bytes;
+    int64_t fit = TERMS;
+    if (p->out_block > p->k.rows[TARTAN_I_MAX_VECTORS - 1]) fit = p->k.tuning.strip_bytes / (block + rows_of_b);
+    if (p->convert && fit > CONVERT_BYTES / block) fit = CONVERT_BYTES / block;
+    return fit < 1 ? 1 : fit < TERMS ? fit : TERMS;
+}
+
 static void describe_a(spmm *p, bool transposed) {
     const tartan_matrix *a = p->op->a;
     const tartan_layout *l = a->layout;
@@ -197,6 +209,7 @@ static void describe_a(spmm *p, bool transposed) {
     p->a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
     p->block_elements = tartan_i_block_elements(a);
     p->convert = a->dtype != p->k.dtype || p->op->gates != NULL;
+    p->room = blocks_per_call(p);
 }
 
 /* Picks a head: its lists, its operands, and where the rows of B go. */
@@ -205,6 +218,7 @@ static void take_head(spmm *p, int64_t head, bool transposed) {
     const bool right = p->op->side == TARTAN_RIGHT;
     p->pointers = (transposed ? l->col_pointers : l->row_pointers) + head * p->grid_out;
     p->in_pointers = (transposed ? l->row_pointers : l->col_pointers) + head * p->grid_in;
+    p->last = p->pointers[p->grid_out];
     p->others = transposed ? l->col_rows : l->block_cols;
     p->ids = transposed ? l->col_ids : NULL;
     p->b = tartan_i_dense_of(p->op->x, right, l->shape.heads > 1 ? head : -1);

@@ -67,10 +67,12 @@ static bool is_addressable(const tartan_array *a) {
     }
     if (!element_range(a, &first, &last)) return false;
     if (__builtin_add_overflow(last, 1, &last)) return false;
-    if (__builtin_mul_overflow(first, bytes, &first) || __builtin_mul_overflow(last, bytes, &last)) return false;
+    if (__builtin_mul_overflow(first, bytes, &first) || __builtin_mul_overflow(last, bytes, &last))
+        return false;
     // Only pointers below 2^63 exist, so int64 sums tell whether the address space is left.
     int64_t base = (int64_t)(intptr_t)a->data;
-    return !__builtin_add_overflow(base, first, &first) && first >= 0 && !__builtin_add_overflow(base, last, &last);
+    return !__builtin_add_overflow(base, first, &first) && first >= 0 &&
+           !__builtin_add_overflow(base, last, &last);
 }
 
 // Whether no two elements can share a place: sorted by size, each stride steps over all that lies below.
@@ -95,28 +97,28 @@ tartan_status tartan_i_array_check_any(const char *function, const char *name, c
                                        bool output) {
     char text[TARTAN_I_SHAPE_TEXT];
     CHECK_IN(function, array != NULL, HANDLE, "%s is NULL, expected an array", name);
-    CHECK_IN(function, array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM, ARGUMENT, "%s has ndim %d, expected 0 .. %d",
-                name, array->ndim, TARTAN_MAX_NDIM);
-    CHECK_IN(function, is_dtype(array->dtype), DTYPE, "%s has dtype %d, expected %d .. %d (a tartan_dtype)", name,
-                array->dtype, TARTAN_F64, TARTAN_BF16);
+    CHECK_IN(function, array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM, ARGUMENT,
+             "%s has ndim %d, expected 0 .. %d", name, array->ndim, TARTAN_MAX_NDIM);
+    CHECK_IN(function, is_dtype(array->dtype), DTYPE, "%s has dtype %d, expected %d .. %d (a tartan_dtype)",
+             name, array->dtype, TARTAN_F64, TARTAN_BF16);
     CHECK_IN(function, array->device_type == TARTAN_CPU || array->device_type == TARTAN_CUDA, UNSUPPORTED,
-                "%s is on device type %d, expected %d (CPU) or %d (CUDA)", name, array->device_type, TARTAN_CPU,
-                TARTAN_CUDA);
+             "%s is on device type %d, expected %d (CPU) or %d (CUDA)", name, array->device_type, TARTAN_CPU,
+             TARTAN_CUDA);
     for (int32_t d = 0; d < array->ndim; d++) {
         CHECK_IN(function, array->shape[d] >= 0, SHAPE, "%s has shape %s, expected no negative size", name,
-                    tartan_i_shape_text(array, text));
+                 tartan_i_shape_text(array, text));
     }
     CHECK_IN(function, array->data != NULL || is_empty(array), HANDLE, "%s of shape %s has data NULL", name,
-                tartan_i_shape_text(array, text));
-    CHECK_IN(function, is_addressable(array), OVERFLOW, "%s of shape %s reaches beyond what can be addressed", name,
-                tartan_i_shape_text(array, text));
+             tartan_i_shape_text(array, text));
+    CHECK_IN(function, is_addressable(array), OVERFLOW, "%s of shape %s reaches beyond what can be addressed",
+             name, tartan_i_shape_text(array, text));
     if (is_empty(array)) return TARTAN_OK;
     CHECK_IN(function, (uintptr_t)array->data % (uintptr_t)tartan_dtype_bytes(array->dtype) == 0, ARGUMENT,
-                "%s has data at %p, expected an address aligned for %s", name, array->data,
-                tartan_dtype_name(array->dtype));
+             "%s has data at %p, expected an address aligned for %s", name, array->data,
+             tartan_dtype_name(array->dtype));
     CHECK_IN(function, !output || is_disjoint(array), ARGUMENT,
-                "%s of shape %s has strides that put two elements in one place, expected an output without that",
-                name, tartan_i_shape_text(array, text));
+             "%s of shape %s has strides that put two elements in one place, expected an output without that",
+             name, tartan_i_shape_text(array, text));
     return TARTAN_OK;
 }
 
@@ -124,7 +126,7 @@ tartan_status tartan_i_array_check(const char *function, const char *name, const
                                    bool output) {
     PASS(tartan_i_array_check_any(function, name, array, output));
     CHECK_IN(function, array->device_type == TARTAN_CPU, UNSUPPORTED,
-                "%s is on CUDA device %d, expected CPU memory here", name, array->device_id);
+             "%s is on CUDA device %d, expected CPU memory here", name, array->device_id);
     return TARTAN_OK;
 }
 
@@ -173,7 +175,8 @@ static bool set_contiguous(tartan_array *a) {
 
 static tartan_status make(const char *function, const char *name, tartan_array *made, const int64_t *shape,
                           const int64_t *strides) {
-    CHECK_IN(function, made->ndim == 0 || shape != NULL, HANDLE, "shape is NULL, expected %d sizes", made->ndim);
+    CHECK_IN(function, made->ndim == 0 || shape != NULL, HANDLE, "shape is NULL, expected %d sizes",
+             made->ndim);
     for (int32_t d = 0; d < made->ndim; d++) {
         made->shape[d] = shape[d];
         made->strides[d] = strides != NULL ? strides[d] : 0;
@@ -186,7 +189,8 @@ static tartan_status make(const char *function, const char *name, tartan_array *
 tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
                                 const int64_t *strides, tartan_array *out) {
     CHECK(out != NULL, HANDLE, "out is NULL, expected a place for the result");
-    CHECK(ndim >= 0 && ndim <= TARTAN_MAX_NDIM, ARGUMENT, "ndim is %d, expected 0 .. %d", ndim, TARTAN_MAX_NDIM);
+    CHECK(ndim >= 0 && ndim <= TARTAN_MAX_NDIM, ARGUMENT, "ndim is %d, expected 0 .. %d", ndim,
+          TARTAN_MAX_NDIM);
     tartan_array made = {.data = data, .dtype = dtype, .device_type = TARTAN_CPU, .ndim = ndim};
     PASS(make(__func__, "the array", &made, shape, strides));
     *out = made;
@@ -222,7 +226,8 @@ tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_arr
     CHECK(out != NULL, HANDLE, "out is NULL, expected a place for the result");
     int32_t dtype = dtype_of_dlpack(tensor->dtype.code, tensor->dtype.bits);
     CHECK(dtype != 0 && tensor->dtype.lanes == 1, DTYPE,
-          "tensor has DLPack type code %d, %d bits, %d lanes, expected float of 64, 32 or 16 or bfloat of 16 bits, 1 lane",
+          "tensor has DLPack type code %d, %d bits, %d lanes, expected float of 64, 32 or 16 or bfloat of 16 "
+          "bits, 1 lane",
           tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     CHECK(tensor->ndim >= 0 && tensor->ndim <= TARTAN_MAX_NDIM, SHAPE, "tensor has ndim %d, expected 0 .. %d",
           tensor->ndim, TARTAN_MAX_NDIM);

@@ -4,19 +4,31 @@
 
 double tartan_i_load(const void *data, int32_t dtype, int64_t i) {
     switch (dtype) {
-    case TARTAN_F64: return ((const double *)data)[i];
-    case TARTAN_F32: return ((const float *)data)[i];
-    case TARTAN_F16: return tartan_i_f32_of_f16(((const tartan_i_half *)data)[i]);
-    default: return tartan_i_f32_of_bf16(((const tartan_i_bfloat *)data)[i]);
+    case TARTAN_F64:
+        return ((const double *)data)[i];
+    case TARTAN_F32:
+        return ((const float *)data)[i];
+    case TARTAN_F16:
+        return tartan_i_f32_of_f16(((const tartan_i_half *)data)[i]);
+    default:
+        return tartan_i_f32_of_bf16(((const tartan_i_bfloat *)data)[i]);
     }
 }
 
 void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
     switch (dtype) {
-    case TARTAN_F64: ((double *)data)[i] = value; break;
-    case TARTAN_F32: ((float *)data)[i] = (float)value; break;
-    case TARTAN_F16: ((tartan_i_half *)data)[i] = tartan_i_f16_of_f64(value); break;
-    default: ((tartan_i_bfloat *)data)[i] = tartan_i_bf16_of_f64(value); break;
+    case TARTAN_F64:
+        ((double *)data)[i] = value;
+        break;
+    case TARTAN_F32:
+        ((float *)data)[i] = (float)value;
+        break;
+    case TARTAN_F16:
+        ((tartan_i_half *)data)[i] = tartan_i_f16_of_f64(value);
+        break;
+    default:
+        ((tartan_i_bfloat *)data)[i] = tartan_i_bf16_of_f64(value);
+        break;
     }
 }
 
@@ -43,7 +55,7 @@ void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
     }
 
 // Equal dtypes copy bits, so that NaNs keep theirs.
-#define AS_IS(x) (x)
+#define AS_IS(x)       (x)
 #define F16_OF_BF16(x) tartan_i_f16_of_f32(tartan_i_f32_of_bf16(x))
 #define BF16_OF_F16(x) tartan_i_bf16_of_f32(tartan_i_f32_of_f16(x))
 DEFINE_TILE_COPY(copy_64, uint64_t, uint64_t, AS_IS)

@@ -24,6 +24,7 @@ INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
         const real *a = (const real *)s->a + t->a;
         const real *b = (const real *)s->b + t->b * b_row;
+        const real *ahead = (const real *)s->ahead + t->ahead;
         for (int64_t k = 0; k < t->k; k++) {
 #pragma GCC unroll 3
             for (int j = 0; j < vectors; j++) right[j] = vec_load(b + j * LANES);
@@ -33,6 +34,8 @@ INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
 #pragma GCC unroll 3
                 for (int j = 0; j < vectors; j++) sums[i][j] = vec_fma(left, right[j], sums[i][j]);
             }
+            vec_prefetch(ahead);
+            ahead += rows;
             a += a_col;
             b += b_row;
         }
@@ -172,7 +175,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->lanes = LANES;
     memcpy(kernels->rows, strip_rows, sizeof strip_rows);
     kernels->tuning =
-        (tartan_i_tuning){.panel_bytes = VEC_PANEL_BYTES, .direct_reuse = 16, .depth = 512};
+        (tartan_i_tuning){.panel_bytes = VEC_PANEL_BYTES, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 512};
     kernels->strip = strip_run;
     kernels->transpose = transpose;
     kernels->combine = combine;

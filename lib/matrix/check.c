@@ -6,7 +6,8 @@
 
 #define CHECK_INSIDE(condition, ...) CHECK_IN("tartan_matrix_check", condition, INTERNAL, __VA_ARGS__)
 
-static tartan_status check_pointers(const char *name, const int64_t *pointers, int64_t count, int64_t blocks) {
+static tartan_status check_pointers(const char *name, const int64_t *pointers, int64_t count,
+                                    int64_t blocks) {
     CHECK_INSIDE(pointers != NULL, "the layout has no %s pointers", name);
     CHECK_INSIDE(pointers[0] == 0 && pointers[count] == blocks,
                  "the layout's %s pointers run from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64, name,
@@ -19,16 +20,18 @@ static tartan_status check_pointers(const char *name, const int64_t *pointers, i
 
 static tartan_status check_rows(const tartan_layout *l) {
     PASS(check_pointers("row", l->row_pointers, l->shape.heads * l->grid_rows, l->blocks));
-    CHECK_INSIDE(l->blocks == 0 || (l->block_cols != NULL && l->block_rows != NULL), "the layout has no coordinates");
+    CHECK_INSIDE(l->blocks == 0 || (l->block_cols != NULL && l->block_rows != NULL),
+                 "the layout has no coordinates");
     for (int64_t i = 0; i < l->shape.heads * l->grid_rows; i++) {
         int64_t above = -1;
         for (int64_t id = l->row_pointers[i]; id < l->row_pointers[i + 1]; id++) {
             CHECK_INSIDE(l->block_cols[id] > above && l->block_cols[id] < l->grid_cols,
-                         "the layout has block column %d at block %" PRId64 ", expected %" PRId64 " .. %" PRId64,
+                         "the layout has block column %d at block %" PRId64 ", expected %" PRId64
+                         " .. %" PRId64,
                          l->block_cols[id], id, above + 1, l->grid_cols - 1);
             CHECK_INSIDE(l->block_rows[id] == i % l->grid_rows,
-                         "the layout has block row %d at block %" PRId64 ", expected %" PRId64, l->block_rows[id], id,
-                         i % l->grid_rows);
+                         "the layout has block row %d at block %" PRId64 ", expected %" PRId64,
+                         l->block_rows[id], id, i % l->grid_rows);
             above = l->block_cols[id];
         }
     }
@@ -38,7 +41,8 @@ static tartan_status check_rows(const tartan_layout *l) {
 // Each entry names an existing block, and none comes twice: so the lists hold every block.
 static tartan_status check_columns(const tartan_layout *l) {
     PASS(check_pointers("column", l->col_pointers, l->shape.heads * l->grid_cols, l->blocks));
-    CHECK_INSIDE(l->blocks == 0 || (l->col_rows != NULL && l->col_ids != NULL), "the layout has no column lists");
+    CHECK_INSIDE(l->blocks == 0 || (l->col_rows != NULL && l->col_ids != NULL),
+                 "the layout has no column lists");
     for (int64_t j = 0; j < l->shape.heads * l->grid_cols; j++) {
         const int64_t *head = l->row_pointers + j / l->grid_cols * l->grid_rows;
         int64_t above = -1;
@@ -46,7 +50,8 @@ static tartan_status check_columns(const tartan_layout *l) {
             int64_t id = l->col_ids[n];
             bool here = id >= head[0] && id < head[l->grid_rows] && l->block_cols[id] == j % l->grid_cols &&
                         l->block_rows[id] == l->col_rows[n] && l->col_rows[n] > above;
-            CHECK_INSIDE(here, "the layout's column lists have block %" PRId64 " in column %" PRId64 " at %" PRId64,
+            CHECK_INSIDE(here,
+                         "the layout's column lists have block %" PRId64 " in column %" PRId64 " at %" PRId64,
                          id, j, n);
             above = l->col_rows[n];
         }
@@ -79,14 +84,13 @@ static tartan_status check_finite(const tartan_matrix *m) {
     for (int64_t id = 0; id < l->blocks; id++) {
         int64_t rows = tartan_i_rows_of(l, l->block_rows[id]), cols = tartan_i_cols_of(l, l->block_cols[id]);
         for (int64_t r = 0; r < rows; r++) {
-            copy(row, 0, 1, tartan_i_at(tartan_i_block_at(m, id), m->dtype, r * tartan_i_block_row_stride(m)), 0,
-                 tartan_i_block_col_stride(m), 1, cols);
+            copy(row, 0, 1, tartan_i_at(tartan_i_block_at(m, id), m->dtype, r * tartan_i_block_row_stride(m)),
+                 0, tartan_i_block_col_stride(m), 1, cols);
             for (int64_t c = 0; c < cols; c++) {
                 CHECK_IN("tartan_matrix_check", isfinite(row[c]), ARGUMENT,
-                                     "matrix has %g in block %" PRId64 " (head %" PRId64 ", block row %d, block column "
-                                     "%d) at (%" PRId64 ", %" PRId64 "), expected finite numbers",
-                                     row[c], id, tartan_i_layout_head(l, id), l->block_rows[id], l->block_cols[id], r,
-                                     c);
+                         "matrix has %g in block %" PRId64 " (head %" PRId64 ", block row %d, block column "
+                         "%d) at (%" PRId64 ", %" PRId64 "), expected finite numbers",
+                         row[c], id, tartan_i_layout_head(l, id), l->block_rows[id], l->block_cols[id], r, c);
             }
         }
     }

@@ -34,7 +34,8 @@ static tartan_status check_rows(const rows_of_blocks *a) {
     }
     for (int64_t n = 0; n < a->blocks; n++) {
         CHECK_IN(a->function, a->cols[n] >= 0 && a->cols[n] < a->grid_cols, LAYOUT,
-                 "block_cols[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, n, a->cols[n], a->grid_cols - 1);
+                 "block_cols[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, n, a->cols[n],
+                 a->grid_cols - 1);
     }
     return TARTAN_OK;
 }
@@ -50,7 +51,8 @@ static tartan_status sort_rows(const rows_of_blocks *a, place *places) {
         qsort(places + begin, (size_t)(end - begin), sizeof *places, compare_places);
         for (int64_t n = begin + 1; n < end; n++) {
             CHECK_IN(a->function, places[n - 1].col < places[n].col, LAYOUT,
-                     "block_cols has block (%" PRId64 ", %" PRId64 ") twice, expected each once", i, places[n].col);
+                     "block_cols has block (%" PRId64 ", %" PRId64 ") twice, expected each once", i,
+                     places[n].col);
         }
     }
     return TARTAN_OK;
@@ -61,8 +63,9 @@ static void copy_blocks(tartan_matrix *m, const place *places, const tartan_arra
     tartan_i_tile_copy copy = tartan_i_tile_copier(m->dtype, values->dtype);
     for (int64_t id = 0; id < l->blocks; id++) {
         copy(tartan_i_block_at(m, id), tartan_i_block_row_stride(m), tartan_i_block_col_stride(m),
-             tartan_i_at(values->data, values->dtype, places[id].source * values->strides[0]), values->strides[1],
-             values->strides[2], tartan_i_rows_of(l, l->block_rows[id]), tartan_i_cols_of(l, l->block_cols[id]));
+             tartan_i_at(values->data, values->dtype, places[id].source * values->strides[0]),
+             values->strides[1], values->strides[2], tartan_i_rows_of(l, l->block_rows[id]),
+             tartan_i_cols_of(l, l->block_cols[id]));
     }
 }
 
@@ -71,16 +74,18 @@ static tartan_status check_arguments(const char *function, const tartan_shape *s
     char text[TARTAN_I_SHAPE_TEXT];
     CHECK_IN(function, shape->heads == 1, SHAPE, "shape has %" PRId64 " heads, expected 1", shape->heads);
     CHECK_IN(function, a->blocks >= 0, SHAPE, "nblock_cols is %" PRId64 ", expected 0 or more", a->blocks);
-    PASS(tartan_i_list_check(function, "row_pointers", a->pointers, npointers, a->grid_rows + 1, "block rows + 1"));
+    PASS(tartan_i_list_check(function, "row_pointers", a->pointers, npointers, a->grid_rows + 1,
+                             "block rows + 1"));
     PASS(tartan_i_list_check(function, "block_cols", a->cols, a->blocks, a->blocks, "blocks"));
     PASS(tartan_i_array_check(function, "values", values, false));
-    CHECK_IN(function, values->ndim == 3 && values->shape[0] == a->blocks && values->shape[1] == shape->block_rows &&
-                  values->shape[2] == shape->block_cols,
-              SHAPE, "values has shape %s, expected [%" PRId64 ", %" PRId64 ", %" PRId64 "]",
-              tartan_i_shape_text(values, text), a->blocks, shape->block_rows, shape->block_cols);
+    CHECK_IN(function,
+             values->ndim == 3 && values->shape[0] == a->blocks && values->shape[1] == shape->block_rows &&
+                 values->shape[2] == shape->block_cols,
+             SHAPE, "values has shape %s, expected [%" PRId64 ", %" PRId64 ", %" PRId64 "]",
+             tartan_i_shape_text(values, text), a->blocks, shape->block_rows, shape->block_cols);
     CHECK_IN(function, block_order == TARTAN_ROW_MAJOR || block_order == TARTAN_COL_MAJOR, ARGUMENT,
-              "block_order is %d, expected %d (row-major) or %d (column-major)", block_order, TARTAN_ROW_MAJOR,
-              TARTAN_COL_MAJOR);
+             "block_order is %d, expected %d (row-major) or %d (column-major)", block_order, TARTAN_ROW_MAJOR,
+             TARTAN_COL_MAJOR);
     return check_rows(a);
 }
 

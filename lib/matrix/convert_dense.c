@@ -55,8 +55,9 @@ tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array
         const int64_t *pointers = layout->row_pointers + h * layout->grid_rows;
         for (int64_t id = pointers[0]; id < pointers[layout->grid_rows]; id++) {
             int64_t i = layout->block_rows[id], j = layout->block_cols[id];
-            copy(tartan_i_block_at(m, id), row_stride, col_stride, element(&p, i * s->block_rows, j * s->block_cols),
-                 p.row_stride, p.col_stride, tartan_i_rows_of(layout, i), tartan_i_cols_of(layout, j));
+            copy(tartan_i_block_at(m, id), row_stride, col_stride,
+                 element(&p, i * s->block_rows, j * s->block_cols), p.row_stride, p.col_stride,
+                 tartan_i_rows_of(layout, i), tartan_i_cols_of(layout, j));
         }
     }
     *out = m;
@@ -96,10 +97,11 @@ tartan_status tartan_matrix_to_dense(const tartan_matrix *matrix, tartan_array *
             const int64_t *pointers = l->row_pointers + h * l->grid_rows + i;
             int64_t row = i * s->block_rows, rows = tartan_i_rows_of(l, i), done = 0;
             for (int64_t id = pointers[0]; id < pointers[1]; id++) {
-                int64_t col = l->block_cols[id] * s->block_cols, cols = tartan_i_cols_of(l, l->block_cols[id]);
+                int64_t col = l->block_cols[id] * s->block_cols,
+                        cols = tartan_i_cols_of(l, l->block_cols[id]);
                 zero_tile(&p, row, done, rows, col - done);
-                copy(element(&p, row, col), p.row_stride, p.col_stride, tartan_i_block_at(matrix, id), row_stride,
-                     col_stride, rows, cols);
+                copy(element(&p, row, col), p.row_stride, p.col_stride, tartan_i_block_at(matrix, id),
+                     row_stride, col_stride, rows, cols);
                 done = col + cols;
             }
             zero_tile(&p, row, done, rows, s->cols - done);

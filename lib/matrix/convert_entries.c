@@ -37,7 +37,8 @@ static void filling_end(filling *f) {
 
 // Checks what both makers share and gets the memory.
 static tartan_status filling_begin(filling *f, const char *function, tartan_layout *layout,
-                                   const tartan_array *values, int64_t n, int32_t dtype, int32_t block_order) {
+                                   const tartan_array *values, int64_t n, int32_t dtype,
+                                   int32_t block_order) {
     *f = (filling){.function = function, .values = values};
     PASS(check_one_head(function, layout));
     PASS(check_values(function, values, n, false));
@@ -58,8 +59,8 @@ static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
     const tartan_matrix *m = f->matrix;
     const tartan_shape *s = &m->layout->shape;
     CHECK_IN(f->function, row >= 0 && row < s->rows && col >= 0 && col < s->cols, LAYOUT,
-             "entry %" PRId64 " is at (%" PRId64 ", %" PRId64 "), expected a place inside the %" PRId64 " x %" PRId64
-             " matrix",
+             "entry %" PRId64 " is at (%" PRId64 ", %" PRId64 "), expected a place inside the %" PRId64
+             " x %" PRId64 " matrix",
              n, row, col, s->rows, s->cols);
     int64_t i = row / s->block_rows, j = col / s->block_cols, id = tartan_i_layout_find(m->layout, 0, i, j);
     CHECK_IN(f->function, id >= 0, LAYOUT,
@@ -71,8 +72,9 @@ static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
                      col % s->block_cols * tartan_i_block_col_stride(m);
     uint8_t *seen = f->seen + id * ((elements + 7) / 8) + offset / 8;
     CHECK_IN(f->function, (*seen >> (offset % 8) & 1) == 0, LAYOUT,
-             "entry %" PRId64 " is at (%" PRId64 ", %" PRId64 ") like one before it, expected each place once", n, row,
-             col);
+             "entry %" PRId64 " is at (%" PRId64 ", %" PRId64
+             ") like one before it, expected each place once",
+             n, row, col);
     *seen |= (uint8_t)(1 << (offset % 8));
     f->copy(tartan_i_at(m->values, m->dtype, id * elements + offset), 1, 1,
             tartan_i_at(f->values->data, f->values->dtype, n * f->values->strides[0]), 1, 1, 1, 1);
@@ -80,8 +82,9 @@ static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
 }
 
 tartan_status tartan_matrix_from_coo(tartan_layout *layout, const int64_t *entry_rows, int64_t nentry_rows,
-                                     const int64_t *entry_cols, int64_t nentry_cols, const tartan_array *values,
-                                     int32_t dtype, int32_t block_order, tartan_matrix **out) {
+                                     const int64_t *entry_cols, int64_t nentry_cols,
+                                     const tartan_array *values, int32_t dtype, int32_t block_order,
+                                     tartan_matrix **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK(nentry_rows >= 0, SHAPE, "nentry_rows is %" PRId64 ", expected 0 or more", nentry_rows);
@@ -99,9 +102,10 @@ fail:
     return status;
 }
 
-tartan_status tartan_matrix_from_csr(tartan_layout *layout, const int64_t *row_pointers, int64_t nrow_pointers,
-                                     const int64_t *cols, int64_t ncols, const tartan_array *values,
-                                     int32_t dtype, int32_t block_order, tartan_matrix **out) {
+tartan_status tartan_matrix_from_csr(tartan_layout *layout, const int64_t *row_pointers,
+                                     int64_t nrow_pointers, const int64_t *cols, int64_t ncols,
+                                     const tartan_array *values, int32_t dtype, int32_t block_order,
+                                     tartan_matrix **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
     int64_t rows = layout->shape.rows;
@@ -109,8 +113,8 @@ tartan_status tartan_matrix_from_csr(tartan_layout *layout, const int64_t *row_p
     PASS(tartan_i_list_check(__func__, "row_pointers", row_pointers, nrow_pointers, rows + 1, "rows + 1"));
     PASS(tartan_i_list_check(__func__, "cols", cols, ncols, ncols, "entries"));
     CHECK(row_pointers[0] == 0 && row_pointers[rows] == ncols, LAYOUT,
-          "row_pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (entries)", row_pointers[0],
-          row_pointers[rows], ncols);
+          "row_pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (entries)",
+          row_pointers[0], row_pointers[rows], ncols);
     for (int64_t r = 0; r < rows; r++) {
         CHECK(row_pointers[r] <= row_pointers[r + 1], LAYOUT,
               "row_pointers[%" PRId64 "] is %" PRId64 ", expected at least %" PRId64 " (ascending)", r + 1,
@@ -149,8 +153,8 @@ static tartan_status check_index_output(const char *function, const tartan_matri
     PASS(tartan_i_matrix_check_apart(function, matrix, name, indices, bytes));
     const char *begin, *end;
     tartan_i_array_extent(values, &begin, &end);
-    CHECK_IN(function, n == 0 || (const char *)indices >= end || begin >= (const char *)indices + bytes, ARGUMENT,
-             "%s overlaps values, expected memory of its own", name);
+    CHECK_IN(function, n == 0 || (const char *)indices >= end || begin >= (const char *)indices + bytes,
+             ARGUMENT, "%s overlaps values, expected memory of its own", name);
     return TARTAN_OK;
 }
 
@@ -170,9 +174,10 @@ static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *ro
         if (pointers != NULL) pointers[row] = n;
         for (int64_t id = l->row_pointers[i]; id < l->row_pointers[i + 1]; id++) {
             int64_t col = l->block_cols[id] * s->block_cols, count = tartan_i_cols_of(l, l->block_cols[id]);
-            const void *run = tartan_i_at(tartan_i_block_at(m, id), m->dtype, row % s->block_rows * row_stride);
-            copy(tartan_i_at(values->data, values->dtype, n * values->strides[0]), 0, values->strides[0], run, 0,
-                 col_stride, 1, count);
+            const void *run =
+                tartan_i_at(tartan_i_block_at(m, id), m->dtype, row % s->block_rows * row_stride);
+            copy(tartan_i_at(values->data, values->dtype, n * values->strides[0]), 0, values->strides[0], run,
+                 0, col_stride, 1, count);
             for (int64_t c = 0; c < count; c++) cols[n + c] = col + c;
             for (int64_t c = 0; rows != NULL && c < count; c++) rows[n + c] = row;
             n += count;
@@ -181,8 +186,9 @@ static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *ro
     if (pointers != NULL) pointers[s->rows] = n;
 }
 
-tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_entry_rows, int64_t nout_entry_rows,
-                                   int64_t *out_entry_cols, int64_t nout_entry_cols, tartan_array *values) {
+tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_entry_rows,
+                                   int64_t nout_entry_rows, int64_t *out_entry_cols, int64_t nout_entry_cols,
+                                   tartan_array *values) {
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     PASS(check_output(__func__, matrix, values));
     int64_t n = values->shape[0];

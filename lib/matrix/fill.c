@@ -44,13 +44,15 @@ typedef struct job {
     int64_t room;
 } job;
 
-static tartan_status check_random(const char *function, const tartan_context *context, const tartan_matrix *matrix,
-                                  double scale, int64_t seed) {
-    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE, "context is %s, expected an open context",
+static tartan_status check_random(const char *function, const tartan_context *context,
+                                  const tartan_matrix *matrix, double scale, int64_t seed) {
+    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
+             "context is %s, expected an open context",
              context == NULL ? "NULL" : "closed or not one of Tartan's");
     PASS(tartan_i_matrix_check_cpu(function, matrix));
     CHECK_IN(function, isfinite(scale), ARGUMENT, "scale is %g, expected a finite number", scale);
-    CHECK_IN(function, seed >= -1, ARGUMENT, "seed is %" PRId64 ", expected -1 (the context's) or more", seed);
+    CHECK_IN(function, seed >= -1, ARGUMENT, "seed is %" PRId64 ", expected -1 (the context's) or more",
+             seed);
     return TARTAN_OK;
 }
 
@@ -72,15 +74,17 @@ static void draw_block(const job *j, uint32_t stream, int64_t id, double *out) {
 }
 
 // Stores rows x cols numbers into block `id`, the rest of which becomes zero.
-static void store_block(const job *j, int64_t id, const double *from, int64_t row_stride, int64_t col_stride) {
+static void store_block(const job *j, int64_t id, const double *from, int64_t row_stride,
+                        int64_t col_stride) {
     const tartan_matrix *m = j->matrix;
     const tartan_layout *l = m->layout;
     int64_t rows = tartan_i_rows_of(l, l->block_rows[id]), cols = tartan_i_cols_of(l, l->block_cols[id]);
     int64_t elements = tartan_i_block_elements(m);
     void *block = tartan_i_block_at(m, id);
     if (rows * cols < elements) memset(block, 0, (size_t)(elements * tartan_dtype_bytes(m->dtype)));
-    tartan_i_tile_copier(m->dtype, TARTAN_F64)(block, tartan_i_block_row_stride(m), tartan_i_block_col_stride(m),
-                                               from, row_stride, col_stride, rows, cols);
+    tartan_i_tile_copier(m->dtype, TARTAN_F64)(block, tartan_i_block_row_stride(m),
+                                               tartan_i_block_col_stride(m), from, row_stride, col_stride,
+                                               rows, cols);
 }
 
 // Block rows of all heads.

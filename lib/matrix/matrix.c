@@ -8,8 +8,8 @@ tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layou
                                         int32_t block_order) {
     CHECK_IN(function, tartan_i_is(layout, TARTAN_I_LAYOUT), HANDLE, "layout is %s, expected an open layout",
              layout == NULL ? "NULL" : "closed or not one of Tartan's");
-    CHECK_IN(function, tartan_dtype_bytes(dtype) > 0, DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
-             TARTAN_F64, TARTAN_BF16);
+    CHECK_IN(function, tartan_dtype_bytes(dtype) > 0, DTYPE,
+             "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype, TARTAN_F64, TARTAN_BF16);
     CHECK_IN(function, block_order == TARTAN_ROW_MAJOR || block_order == TARTAN_COL_MAJOR, ARGUMENT,
              "block_order is %d, expected %d (row-major) or %d (column-major)", block_order, TARTAN_ROW_MAJOR,
              TARTAN_COL_MAJOR);
@@ -27,9 +27,10 @@ tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matri
 tartan_status tartan_i_matrix_check_apart(const char *function, const tartan_matrix *matrix, const char *name,
                                           const void *output, int64_t bytes) {
     uintptr_t a = (uintptr_t)matrix->values, b = (uintptr_t)output;
-    int64_t values = matrix->layout->blocks * tartan_i_block_elements(matrix) * tartan_dtype_bytes(matrix->dtype);
-    CHECK_IN(function, bytes == 0 || values == 0 || a >= b + (uintptr_t)bytes || b >= a + (uintptr_t)values, ARGUMENT,
-             "%s overlaps the values of the matrix, expected memory of its own", name);
+    int64_t values =
+        matrix->layout->blocks * tartan_i_block_elements(matrix) * tartan_dtype_bytes(matrix->dtype);
+    CHECK_IN(function, bytes == 0 || values == 0 || a >= b + (uintptr_t)bytes || b >= a + (uintptr_t)values,
+             ARGUMENT, "%s overlaps the values of the matrix, expected memory of its own", name);
     return TARTAN_OK;
 }
 
@@ -85,7 +86,8 @@ tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dtype, int32_t
 // of a dimension of one element says nothing.
 static int32_t order_of(const tartan_array *a) {
     int64_t blocks = a->shape[0], br = a->shape[1], bc = a->shape[2];
-    if (blocks == 0) return a->strides[1] == 1 && a->strides[2] == br && bc > 1 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
+    if (blocks == 0)
+        return a->strides[1] == 1 && a->strides[2] == br && bc > 1 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
     if (blocks > 1 && a->strides[0] != br * bc) return -1;
     if ((br == 1 || a->strides[1] == bc) && (bc == 1 || a->strides[2] == 1)) return TARTAN_ROW_MAJOR;
     if ((br == 1 || a->strides[1] == 1) && (bc == 1 || a->strides[2] == br)) return TARTAN_COL_MAJOR;
@@ -101,11 +103,13 @@ tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *valu
     const tartan_shape *s = &layout->shape;
     CHECK(values->ndim == 3 && values->shape[0] == layout->blocks && values->shape[1] == s->block_rows &&
               values->shape[2] == s->block_cols,
-          SHAPE, "values has shape %s, expected [%" PRId64 ", %" PRId64 ", %" PRId64 "] (blocks of the layout)",
+          SHAPE,
+          "values has shape %s, expected [%" PRId64 ", %" PRId64 ", %" PRId64 "] (blocks of the layout)",
           tartan_i_shape_text(values, text), layout->blocks, s->block_rows, s->block_cols);
     int32_t order = order_of(values);
     CHECK(order >= 0, SHAPE,
-          "values has strides [%" PRId64 ", %" PRId64 ", %" PRId64 "], expected contiguous blocks, each row- or "
+          "values has strides [%" PRId64 ", %" PRId64 ", %" PRId64
+          "], expected contiguous blocks, each row- or "
           "column-major",
           values->strides[0], values->strides[1], values->strides[2]);
     tartan_matrix *m;
@@ -153,7 +157,8 @@ void tartan_matrix_free(tartan_matrix *matrix) {
 
 /* ---- Copying blocks ---- */
 
-void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, const int64_t *sources, bool transposed) {
+void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, const int64_t *sources,
+                          bool transposed) {
     const tartan_layout *l = to->layout, *fl = from->layout;
     tartan_i_tile_copy copy = tartan_i_tile_copier(to->dtype, from->dtype);
     int64_t elements = tartan_i_block_elements(to), bytes = elements * tartan_dtype_bytes(to->dtype);
@@ -230,9 +235,12 @@ tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int
     CHECK(out_value != NULL, HANDLE, "out_value is NULL, expected a place for the result");
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     const tartan_shape *s = &matrix->layout->shape;
-    CHECK(head >= 0 && head < s->heads, ARGUMENT, "head is %" PRId64 ", expected 0 .. %" PRId64, head, s->heads - 1);
-    CHECK(row >= 0 && row < s->rows, ARGUMENT, "row is %" PRId64 ", expected 0 .. %" PRId64, row, s->rows - 1);
-    CHECK(col >= 0 && col < s->cols, ARGUMENT, "col is %" PRId64 ", expected 0 .. %" PRId64, col, s->cols - 1);
+    CHECK(head >= 0 && head < s->heads, ARGUMENT, "head is %" PRId64 ", expected 0 .. %" PRId64, head,
+          s->heads - 1);
+    CHECK(row >= 0 && row < s->rows, ARGUMENT, "row is %" PRId64 ", expected 0 .. %" PRId64, row,
+          s->rows - 1);
+    CHECK(col >= 0 && col < s->cols, ARGUMENT, "col is %" PRId64 ", expected 0 .. %" PRId64, col,
+          s->cols - 1);
     int64_t id = tartan_i_layout_find(matrix->layout, head, row / s->block_rows, col / s->block_cols);
     int64_t offset = row % s->block_rows * tartan_i_block_row_stride(matrix) +
                      col % s->block_cols * tartan_i_block_col_stride(matrix);

@@ -75,14 +75,17 @@ tartan_status tartan_matrix_block_norms(const tartan_matrix *matrix, int32_t nor
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     int64_t blocks = matrix->layout->blocks;
     CHECK(norm >= TARTAN_NORM_MAX && norm <= TARTAN_NORM_L2, ARGUMENT,
-          "norm is %d, expected %d (max), %d (L1) or %d (L2)", norm, TARTAN_NORM_MAX, TARTAN_NORM_L1, TARTAN_NORM_L2);
+          "norm is %d, expected %d (max), %d (L1) or %d (L2)", norm, TARTAN_NORM_MAX, TARTAN_NORM_L1,
+          TARTAN_NORM_L2);
     PASS(tartan_i_list_check(__func__, "out_norms", out_norms, nout_norms, blocks, "blocks"));
     PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_norms", out_norms,
                                      blocks * (int64_t)sizeof *out_norms));
     runs r = {.matrix = matrix, .copy = tartan_i_tile_copier(TARTAN_F64, matrix->dtype)};
     for (int64_t id = 0; id < blocks; id++) {
         runs_begin(&r, id);
-        out_norms[id] = norm == TARTAN_NORM_MAX ? norm_max(&r) : norm == TARTAN_NORM_L1 ? norm_l1(&r) : norm_l2(&r);
+        out_norms[id] = norm == TARTAN_NORM_MAX  ? norm_max(&r)
+                        : norm == TARTAN_NORM_L1 ? norm_l1(&r)
+                                                 : norm_l2(&r);
     }
     return TARTAN_OK;
 }

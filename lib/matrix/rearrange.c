@@ -4,8 +4,8 @@
 #include "matrix/matrix.h"
 
 // The matrix of `layout` whose block i is block sources[i] of `matrix`; takes both over.
-static tartan_status finish(const tartan_matrix *matrix, tartan_layout *layout, int64_t *sources, bool transposed,
-                            tartan_matrix **out) {
+static tartan_status finish(const tartan_matrix *matrix, tartan_layout *layout, int64_t *sources,
+                            bool transposed, tartan_matrix **out) {
     tartan_status status = tartan_i_matrix_new(layout, matrix->dtype, matrix->block_order, out);
     if (status == TARTAN_OK) tartan_i_blocks_copy(*out, matrix, sources, transposed);
     tartan_layout_free(layout);
@@ -28,7 +28,8 @@ tartan_status tartan_matrix_permute(const tartan_matrix *matrix, const int64_t *
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     tartan_layout *layout;
     int64_t *sources;
-    PASS(tartan_i_layout_permute(matrix->layout, row_order, nrow_order, col_order, ncol_order, &sources, &layout));
+    PASS(tartan_i_layout_permute(matrix->layout, row_order, nrow_order, col_order, ncol_order, &sources,
+                                 &layout));
     return finish(matrix, layout, sources, false, out);
 }
 
@@ -63,7 +64,8 @@ tartan_status tartan_matrix_project(const tartan_matrix *matrix, tartan_layout *
           " with %" PRId64 " (as the matrix)",
           a->rows, a->cols, a->heads, b->rows, b->cols, b->heads);
     CHECK(a->block_rows == b->block_rows && a->block_cols == b->block_cols, SHAPE,
-          "layout has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64 " (as the matrix)",
+          "layout has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64
+          " (as the matrix)",
           a->block_rows, a->block_cols, b->block_rows, b->block_cols);
     int64_t *sources;
     PASS(tartan_i_allocate(&sources, layout->blocks, sizeof *sources));
@@ -71,14 +73,15 @@ tartan_status tartan_matrix_project(const tartan_matrix *matrix, tartan_layout *
     return finish(matrix, tartan_layout_retain(layout), sources, false, out);
 }
 
-tartan_status tartan_matrix_rearrange(const tartan_matrix *matrix, tartan_layout *layout, const int64_t *sources,
-                                      int64_t nsources, tartan_matrix **out) {
+tartan_status tartan_matrix_rearrange(const tartan_matrix *matrix, tartan_layout *layout,
+                                      const int64_t *sources, int64_t nsources, tartan_matrix **out) {
     CHECK_OUT(out);
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     CHECK_HANDLE(layout, LAYOUT, "layout");
     const tartan_shape *a = &layout->shape, *b = &matrix->layout->shape;
     CHECK(a->block_rows == b->block_rows && a->block_cols == b->block_cols, SHAPE,
-          "layout has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64 " (as the matrix)",
+          "layout has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64
+          " (as the matrix)",
           a->block_rows, a->block_cols, b->block_rows, b->block_cols);
     PASS(tartan_i_list_check(__func__, "sources", sources, nsources, layout->blocks, "blocks of the layout"));
     for (int64_t id = 0; id < nsources; id++) {

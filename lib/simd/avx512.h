@@ -51,6 +51,8 @@ enum { LANES = 8 };
 #define vec_fma(a, b, c) _mm512_fmadd_pd(a, b, c)
 #endif
 
+#define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+
 #include "simd/tile256.h"
 
 #endif

@@ -35,7 +35,10 @@ TEST(Array, Dtypes) {
         int32_t dtype;
         const char *name;
         int64_t bytes;
-    } all[] = {{TARTAN_F64, "float64", 8}, {TARTAN_F32, "float32", 4}, {TARTAN_F16, "float16", 2}, {TARTAN_BF16, "bfloat16", 2}};
+    } all[] = {{TARTAN_F64, "float64", 8},
+               {TARTAN_F32, "float32", 4},
+               {TARTAN_F16, "float16", 2},
+               {TARTAN_BF16, "bfloat16", 2}};
     for (auto &d : all) {
         EXPECT_STREQ(d.name, tartan_dtype_name(d.dtype));
         EXPECT_EQ(d.bytes, tartan_dtype_bytes(d.dtype));
@@ -86,7 +89,8 @@ TEST(Array, ShapeTextFitsTheLongest) {
 
 TEST(Array, InitRefuses) {
     double data[8];
-    const int64_t shape[] = {2, 2, 2, 1, 1, 1, 1, 1, 1}, negative[] = {2, -1}, wide[] = {huge, 2}, strides[] = {huge, 1};
+    const int64_t shape[] = {2, 2, 2, 1, 1, 1, 1, 1, 1}, negative[] = {2, -1}, wide[] = {huge, 2},
+                  strides[] = {huge, 1};
     tartan_array a, before;
     memset(&a, 0x5a, sizeof a);
     before = a;
@@ -111,16 +115,21 @@ TEST(Array, OverflowOfTheExtent) {
     const struct {
         std::vector<int64_t> shape, strides;
     } cases[] = {
-        {{huge / 8 + 1}, {1}},         {{huge}, {0}},     {{2, 2}, {huge / 2, huge / 2 + 2}},
-        {{2}, {huge / 8}},             {{2}, {-huge}},    {{3, 3}, {std::numeric_limits<int64_t>::min(), 1}},
-        {{1ll << 32, 1ll << 32}, {0, 0}}, {{0, huge, 3}, {0, 0, 0}},
+        {{huge / 8 + 1}, {1}},
+        {{2, 2}, {huge / 2, huge / 2 + 2}},
+        {{2}, {huge / 8}},
+        {{2}, {-huge}},
+        {{3, 3}, {std::numeric_limits<int64_t>::min(), 1}},
+        {{1ll << 32, 1ll << 32}, {0, 0}},
+        {{0, huge, 3}, {0, 0, 0}},
     };
     for (auto &c : cases) {
         tartan_array a;
-        if (c.shape[0] == huge) continue; // repeated data may have as many elements as int64 counts
         EXPECT_FAILS(OVERFLOW, "addressed",
-                     tartan_array_init(data, TARTAN_F64, (int32_t)c.shape.size(), c.shape.data(), c.strides.data(), &a));
+                     tartan_array_init(data, TARTAN_F64, (int32_t)c.shape.size(), c.shape.data(),
+                                       c.strides.data(), &a));
     }
+    // Repeated data may have as many elements as int64 counts.
     EXPECT_EQ(huge, array_of(data, TARTAN_F64, {huge}, {0}).shape[0]);
 }
 
@@ -138,7 +147,8 @@ TEST(Array, OutputsMayNotHaveElementsInOnePlace) {
     EXPECT_OK(check_output(array_of(data + 32, TARTAN_F64, {2, 1, 3}, {1, 1, 2})));
     EXPECT_OK(check_output(array_of(data, TARTAN_F64, {0, 4}, {0, 0})));
     EXPECT_OK(check_output(array_of(data, TARTAN_F64, {}, {})));
-    EXPECT_FAILS(ARGUMENT, "test: c of shape [3, 4]", check_output(array_of(data, TARTAN_F64, {3, 4}, {0, 1})));
+    EXPECT_FAILS(ARGUMENT, "test: c of shape [3, 4]",
+                 check_output(array_of(data, TARTAN_F64, {3, 4}, {0, 1})));
     EXPECT_FAILS(ARGUMENT, "one place", check_output(array_of(data, TARTAN_F64, {3, 4}, {1, 1})));
     EXPECT_FAILS(ARGUMENT, "one place", check_output(array_of(data, TARTAN_F64, {3, 4}, {3, 1})));
     EXPECT_FAILS(ARGUMENT, "one place", check_output(array_of(data + 32, TARTAN_F64, {3, 4}, {-1, 1})));
@@ -158,7 +168,8 @@ TEST(Array, OutputCheckIsSafe) {
                     std::vector<int> hits(256);
                     bool apart = true;
                     for (int64_t i = 0; i < n0 * n1 * 2; i++)
-                        apart = apart && !hits[(size_t)(128 + i / 2 % n0 * s0 + i / 2 / n0 * s1 + i % 2 * 7)]++;
+                        apart =
+                            apart && !hits[(size_t)(128 + i / 2 % n0 * s0 + i / 2 / n0 * s1 + i % 2 * 7)]++;
                     bool ok = check_output(a) == TARTAN_OK;
                     EXPECT_TRUE(apart || !ok) << s0 << " " << s1 << " " << n0 << " " << n1;
                     passed += ok;

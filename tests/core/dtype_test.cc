@@ -24,10 +24,12 @@ struct Format {
 
     uint16_t infinite() const { return (uint16_t)(((1 << exponent_bits) - 1) << fraction_bits); }
     double value(uint16_t bits) const {
-        int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1), bias = (1 << (exponent_bits - 1)) - 1;
+        int exponent = (bits >> fraction_bits) & ((1 << exponent_bits) - 1),
+            bias = (1 << (exponent_bits - 1)) - 1;
         int fraction = bits & ((1 << fraction_bits) - 1);
-        double size = exponent == 0 ? std::ldexp(fraction, 1 - bias - fraction_bits)
-                                    : std::ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
+        double size = exponent == 0
+                          ? std::ldexp(fraction, 1 - bias - fraction_bits)
+                          : std::ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
         if ((bits & 0x7fff) == infinite()) size = infinity;
         if ((bits & 0x7fff) > infinite()) size = nan64;
         return bits & 0x8000 ? -size : size;
@@ -46,7 +48,8 @@ uint32_t bits_of(float x) {
 }
 
 class Halves : public testing::TestWithParam<Format> {};
-INSTANTIATE_TEST_SUITE_P(Dtype, Halves, testing::ValuesIn(formats), [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Dtype, Halves, testing::ValuesIn(formats),
+                         [](const auto &info) { return info.param.name; });
 
 TEST_P(Halves, EveryValueIsExactInF32AndComesBack) {
     const Format &f = GetParam();
@@ -72,7 +75,8 @@ TEST_P(Halves, RoundsToNearestEvenOnce) {
     const Format &f = GetParam();
     for (int b = 0; b < f.infinite(); b++) {
         uint16_t low = (uint16_t)b, high = (uint16_t)(b + 1), even = b % 2 ? high : low;
-        double lower = f.value(low), upper = high == f.infinite() ? 2 * lower - f.value((uint16_t)(b - 1)) : f.value(high);
+        double lower = f.value(low),
+               upper = high == f.infinite() ? 2 * lower - f.value((uint16_t)(b - 1)) : f.value(high);
         double middle = lower + (upper - lower) / 2;
         for (uint16_t sign : {0, 0x8000}) {
             double s = sign ? -1 : 1;
@@ -149,7 +153,8 @@ TEST(Dtype, LoadAndStore) {
 // Tiles of every pair of dtypes against element by element, with rows, columns or neither contiguous.
 TEST(Dtype, TileCopies) {
     const int64_t rows = 13, cols = 21, room = 4 * rows * cols;
-    const int64_t strides[][2] = {{cols, 1}, {1, rows}, {2 * cols, 2}, {cols + 3, 1}, {-cols, 1}, {1, -rows}, {0, 1}};
+    const int64_t strides[][2] = {{cols, 1},  {1, rows},  {2 * cols, 2}, {cols + 3, 1},
+                                  {-cols, 1}, {1, -rows}, {0, 1}};
     std::mt19937_64 random(1);
     for (int32_t to : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
         for (int32_t from : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
@@ -158,7 +163,8 @@ TEST(Dtype, TileCopies) {
                     if (ts[0] == 0) continue;
                     std::vector<double> source((size_t)room), target((size_t)room, 7), expected;
                     for (int64_t i = 0; i < room; i++)
-                        tartan_i_store(source.data(), from, i, std::ldexp((double)random() - 9e18, (int)(random() % 60) - 90));
+                        tartan_i_store(source.data(), from, i,
+                                       std::ldexp((double)random() - 9e18, (int)(random() % 60) - 90));
                     expected = target;
                     for (int64_t r = 0; r < rows; r++) {
                         for (int64_t c = 0; c < cols; c++) {
@@ -167,7 +173,8 @@ TEST(Dtype, TileCopies) {
                         }
                     }
                     tartan_i_tile_copier(to, from)(tartan_i_at(target.data(), to, room / 2), ts[0], ts[1],
-                                                   tartan_i_at(source.data(), from, room / 2), fs[0], fs[1], rows, cols);
+                                                   tartan_i_at(source.data(), from, room / 2), fs[0], fs[1],
+                                                   rows, cols);
                     ASSERT_EQ(0, memcmp(expected.data(), target.data(), (size_t)room * 8)) << to << from;
                 }
             }
@@ -197,7 +204,8 @@ TEST(Dtype, TileCopiesOfEveryHalf) {
             std::vector<double> wide(65536);
             tartan_i_tile_copier(to, from)(wide.data(), 65536, 1, all.data(), 65536, 1, 1, 65536);
             for (int64_t i = 0; i < 65536; i++) {
-                double expected[1], x = tartan_i_load(all.data(), from, i), is = tartan_i_load(wide.data(), to, i);
+                double expected[1], x = tartan_i_load(all.data(), from, i),
+                                    is = tartan_i_load(wide.data(), to, i);
                 tartan_i_store(expected, to, 0, x);
                 double should = tartan_i_load(expected, to, 0);
                 ASSERT_TRUE(is == should || (std::isnan(is) && std::isnan(should))) << from << to << " " << i;

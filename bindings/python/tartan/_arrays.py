@@ -21,11 +21,11 @@ except ImportError:
 Array = np.ndarray[Any, Any]
 Raw = Union[Array, "tuple[Array, str]"]
 
-_NUMPY = {
+_NUMPY: dict[int, np.dtype[Any]] = {
     _raw.TARTAN_F64: np.dtype(np.float64),
     _raw.TARTAN_F32: np.dtype(np.float32),
     _raw.TARTAN_F16: np.dtype(np.float16),
-    _raw.TARTAN_BF16: BFLOAT16 or np.dtype(np.uint16),
+    _raw.TARTAN_BF16: np.dtype(np.uint16) if BFLOAT16 is None else BFLOAT16,
 }
 
 

@@ -89,7 +89,7 @@ def info() -> dict[str, Any]:
     """What this build and machine offer: version, CPU, kernels, backends.
 
     >>> import tartan
-    >>> tartan.info()["version"] == tartan.__version__
+    >>> tartan.info()["tartan"] == tartan.__version__
     True
     """
     result: dict[str, Any] = json.loads(_raw.tartan_info())

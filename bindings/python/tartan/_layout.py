@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
@@ -15,7 +16,7 @@ from tartan._arrays import (
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, HandleTypeError, ShapeError, TartanError
 
 Block = Union[int, "tuple[int, int]"]
-Shape = "tuple[int, ...]"
+Frame = tuple[Any, Any, Any, Any, Any]
 
 
 class RowSpread(NamedTuple):
@@ -42,18 +43,19 @@ def block_shape(block: Any) -> tuple[int, int]:
     return block, block
 
 
-def frame_of(shape: Any, block: Any, heads: Any = 1) -> tuple[Any, ...]:
+def frame_of(shape: Any, block: Any, heads: Any = 1) -> Frame:
     """rows, cols, block_rows, block_cols, heads; the library checks their values."""
     try:
         sizes = tuple(shape)
     except TypeError:
         raise ArgumentTypeError(f"shape is {shape!r}, expected (rows, cols) or (heads, rows, cols)") from None
     if len(sizes) == 3 and heads == 1:
-        heads, *sizes_2 = sizes
-        sizes = tuple(sizes_2)
+        heads, *rest = sizes
+        sizes = tuple(rest)
     if len(sizes) != 2:
         raise ShapeError(f"shape has {len(sizes)} sizes, expected (rows, cols) or (heads, rows, cols)")
-    return (*sizes, *block_shape(block), heads)
+    block_rows, block_cols = block_shape(block)
+    return sizes[0], sizes[1], block_rows, block_cols, heads
 
 
 class Layout:
@@ -332,9 +334,9 @@ class Layout:
     def __sub__(self, other: Layout) -> Layout:
         return self._with(_raw.tartan_layout_difference, other)
 
-    def _with(self, operation: Any, other: Any) -> Layout:
+    def _with(self, operation: Callable[[_raw.Handle, _raw.Handle], _raw.Handle], other: Any) -> Layout:
         if not isinstance(other, Layout):
-            return NotImplemented
+            raise ArgumentTypeError(f"the other operand is of type {type(other).__name__}, expected a Layout")
         return Layout._own(operation(self._handle, other._handle))
 
     @property
@@ -439,21 +441,20 @@ def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
     return bounds[0], bounds[1], bounds[2], bounds[3]
 
 
-def _restore(frame: tuple[int, ...], indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
+def _restore(frame: Frame, indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
     """Unpickles. The recipe is kept where following it makes the same layout."""
     layout = Layout._own(_raw.tartan_layout_from_csr(frame, indptr, cols))
     made = _follow(frame, json.loads(recipe)) if recipe else None
     return made if made is not None and made == layout else layout
 
 
-def _follow(frame: tuple[int, ...], recipe: dict[str, Any]) -> Optional[Layout]:
-    if "pattern" not in recipe:
+def _follow(frame: Frame, recipe: dict[str, Any]) -> Optional[Layout]:
+    name, seed = recipe.pop("pattern", None), recipe.pop("seed", 0)
+    if name is None:
         return None
-    parameters = " ".join(f"{key}={_parameter(value)}" for key, value in recipe.get("parameters", {}).items())
+    parameters = " ".join(f"{key}={_parameter(value)}" for key, value in recipe.items())
     try:
-        return Layout._own(
-            _raw.tartan_layout_from_pattern(frame, recipe["pattern"], parameters, recipe.get("seed", 0))
-        )
+        return Layout._own(_raw.tartan_layout_from_pattern(frame, name, parameters, seed))
     except TartanError:  # made by another release
         return None
 
@@ -481,7 +482,7 @@ def reverse_cuthill_mckee(indptr: Any, cols: Any) -> Array:
 
     >>> import tartan
     >>> tartan.reverse_cuthill_mckee([0, 1, 2, 4], [2, 2, 0, 1]).tolist()
-    [1, 2, 0]
+    [0, 2, 1]
     """
     indptr = indices(indptr, "indptr")
     order = new_indices(indptr.size - 1)

@@ -136,8 +136,8 @@ class BlockMatrix:
         >>> import scipy.sparse, tartan
         >>> S = scipy.sparse.random(6, 4, density=0.5, format="csr", random_state=1)
         >>> A = tartan.BlockMatrix.from_scipy(S, block=2)
-        >>> abs(A.to_scipy("csr") - S).max()
-        0.0
+        >>> bool(abs(A.to_scipy("csr") - S).max() == 0)
+        True
         """
         from tartan._scipy import from_scipy
 
@@ -294,7 +294,8 @@ class BlockMatrix:
         sizes that are multiples of the block's; any other format is made from the stored elements."""
         from tartan._scipy import to_scipy
 
-        return to_scipy(self, format)
+        result: scipy.sparse.sparray = to_scipy(self, format)
+        return result
 
     def copy(self) -> BlockMatrix:
         return BlockMatrix._own(_raw.tartan_matrix_copy(self._handle))
@@ -344,8 +345,8 @@ class BlockMatrix:
 
         >>> import tartan
         >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (8, 8), 4))
-        >>> (A.fill_normal(seed=1).values == A.copy().fill_normal(seed=1).values).all()
-        np.True_
+        >>> bool((A.fill_normal(seed=1).values == A.copy().fill_normal(seed=1).values).all())
+        True
         """
         _raw.tartan_matrix_fill_normal(context_handle(context), self._handle, scale, seed)
         return self

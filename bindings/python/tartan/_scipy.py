@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
-import scipy.sparse
+import scipy.sparse as _sparse
 
 from tartan import _raw
 from tartan._arrays import code_of, dtype_code, numpy_dtype, order_code, raw_of
@@ -15,6 +15,10 @@ from tartan._layout import Block, Layout, block_shape, frame_of
 
 if TYPE_CHECKING:
     from tartan._matrix import BlockMatrix
+
+
+# Its types depend on whether stubs for it are installed.
+sparse: Any = _sparse
 
 
 def _values(data: Any, dtype: Any) -> Any:
@@ -30,7 +34,7 @@ def _values(data: Any, dtype: Any) -> Any:
 def from_scipy(
     cls: type[BlockMatrix], matrix: Any, block: Optional[Block], dtype: Any, copy: bool
 ) -> BlockMatrix:
-    if not scipy.sparse.issparse(matrix):
+    if not sparse.issparse(matrix):
         raise ArgumentTypeError(f"matrix is of type {type(matrix).__name__}, expected a SciPy sparse matrix")
     if len(matrix.shape) != 2:
         raise ShapeError(f"matrix has {len(matrix.shape)} dimensions, expected 2")
@@ -57,7 +61,7 @@ def _from_bsr(cls: type[BlockMatrix], matrix: Any, dtype: Any, copy: bool) -> Bl
     return cls(Layout.from_csr(matrix.shape, matrix.blocksize, matrix.indptr, matrix.indices), values)
 
 
-def to_scipy(matrix: BlockMatrix, format: str) -> scipy.sparse.sparray:
+def to_scipy(matrix: BlockMatrix, format: str) -> Any:
     if matrix.dtype_name not in ("float32", "float64"):
         raise DTypeError(f"SciPy has no sparse {matrix.dtype_name}: use astype('float32') first")
     layout = matrix.layout
@@ -65,7 +69,7 @@ def to_scipy(matrix: BlockMatrix, format: str) -> scipy.sparse.sparray:
         raise ShapeError(f"matrix has {layout.heads} heads, expected 1")
     if format != "bsr":
         indptr, cols, values = matrix.to_csr()
-        return scipy.sparse.csr_array((values, cols, indptr), shape=matrix.shape).asformat(format)
+        return sparse.csr_array((values, cols, indptr), shape=matrix.shape).asformat(format)
     if any(n % b for n, b in zip(layout.shape, layout.block_shape)):
         raise ShapeError(
             f"shape {layout.shape} is no multiple of the block {layout.block_shape}, which BSR needs: "
@@ -75,4 +79,4 @@ def to_scipy(matrix: BlockMatrix, format: str) -> scipy.sparse.sparray:
     if layout.nnz <= np.iinfo(np.int32).max:
         indptr, cols = indptr.astype(np.int32), cols.astype(np.int32)
     values = np.ascontiguousarray(matrix.values)
-    return scipy.sparse.bsr_array((values, cols, indptr), shape=layout.shape, blocksize=layout.block_shape)
+    return sparse.bsr_array((values, cols, indptr), shape=layout.shape, blocksize=layout.block_shape)

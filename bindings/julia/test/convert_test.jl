@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+
+@testset "SparseMatrixCSC both ways, $T" for T in TYPES
+    for _ in 1:20
+        n, m, block = rand(0:40), rand(0:40), (rand(1:9), rand(1:9))
+        S = sparse(T.(Matrix(sprand(n, m, 0.1)) .!= 0) .* exact(T, n, m))
+        A = BlockSparseMatrix(S, block)
+        @test A isa BlockSparseMatrix{T} && A == S
+        @test A.layout == BlockLayout(S, block)
+        @test sparse(A) == S && sparse(A) isa SparseMatrixCSC{T, Int}
+        @test nnz(sparse(A)) == nnz(A)
+        @test SparseMatrixCSC(A) == S
+        @test sparse(A') == sparse(permutedims(Matrix(S)))
+    end
+end
+
+@testset "other kinds of entries and indices" begin
+    S = sparse(Int32[1, 5], Int32[2, 3], [true, true], 6, 6)
+    @test BlockSparseMatrix(S, 2) isa BlockSparseMatrix{Float64}
+    @test BlockSparseMatrix(S, 2) == S
+    @test BlockSparseMatrix(sparse([1, 2], [1, 2], [1, 2]), 2) == [1 0; 0 2]
+    explicit = sparse([1, 3], [1, 3], [0.0, 1.0], 4, 4)
+    @test nblocks(BlockSparseMatrix(explicit, 2)) == 2
+    @test SparseMatrixCSC{Float32, Int32}(BlockSparseMatrix(explicit, 2)) isa SparseMatrixCSC{Float32, Int32}
+end
+
+@testset "into a layout" begin
+    layout = BlockLayout([true false; false true], 2)
+    S = sparse([1, 4], [2, 3], [1.0, 2.0], 4, 4)
+    @test BlockSparseMatrix(S, layout) == S
+    @test_throws DimensionMismatch BlockSparseMatrix(sparse([1.0]), layout)
+    @test refuses(() -> BlockSparseMatrix(sparse([1], [3], [1.0], 4, 4), layout), :layout)
+    @test BlockSparseMatrix(ones(4, 4), layout) == kron([1 0; 0 1], ones(2, 2))
+    @test BlockSparseMatrix(trues(4, 4), layout) isa BlockSparseMatrix{Float64}
+    @test BlockSparseMatrix{Float32}(ones(4, 4), layout) isa BlockSparseMatrix{Float32}
+    @test refuses(() -> BlockSparseMatrix(ones(4, 5), layout), :shape)
+end
+
+@testset "dense" begin
+    D = zeros(9, 7)
+    D[2, 2], D[9, 7] = 3, 4
+    A = BlockSparseMatrix(D, (4, 4))
+    @test A == D && nblocks(A) == 2
+    @test BlockSparseMatrix(D', (4, 4)) == D'
+    @test BlockSparseMatrix(view(D, 9:-1:1, 1:2:7), 4) == D[9:-1:1, 1:2:7]
+    @test BlockSparseMatrix(UpperTriangular(ones(6, 6)), 2) == triu(ones(6, 6))
+    @test BlockSparseMatrix(A, (2, 2)) == D
+end
+
+@testset "findnz" begin
+    A = random_matrix(Float64, 11, 9, (4, 4))
+    rows, cols, values = findnz(A)
+    @test length(values) == nnz(A)
+    @test [A[i, j] for (i, j) in zip(rows, cols)] == values
+    @test issorted(collect(zip(rows, cols)))
+end
+
+@testset "transposed copies" begin
+    A = random_matrix(Float32, 20, 13, (8, 4))
+    @test copy(A') isa BlockSparseMatrix{Float32} && copy(A') == Matrix(A)'
+    @test permutedims(A) == permutedims(Matrix(A)) && blocksize(permutedims(A)) == (4, 8)
+    @test copy(transpose(permutedims(A))) == A
+    @test Matrix(A') == Matrix(A)' && Matrix(transpose(A)) == transpose(Matrix(A))
+    @test A'' === A && transpose(transpose(A)) === A
+    @test A'[3, 5] == A[5, 3]
+    @test nnz(A') == nnz(A)
+end

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+
+const FOLDER = mktempdir()
+in_folder(name) = joinpath(FOLDER, name)
+
+@testset "round trip, $T, compress = $compress" for T in TYPES, compress in (false, true)
+    A = random_matrix(T, 37, 29, (8, 4); make = normal)
+    path = in_folder("round_$(T)_$compress.h5")
+    save(path, "weights" => A, "pattern" => A.layout; compress = compress)
+    B = load(path, "weights")
+    @test B isa BlockSparseMatrix{T} && B == A && B.layout == A.layout
+    @test load(path, "pattern") == A.layout
+    all = load(path)
+    @test sort(collect(keys(all))) == ["pattern", "weights"] && all["weights"] == A
+    @test occursin("weights", Tartan.verify(path))
+end
+
+@testset "heads" begin
+    A = BlockSparseMatrix(exact(Float32, 12, 8, 3), random_layout(12, 8, (4, 4), 0.5; heads = 3))
+    save(in_folder("heads.h5"), "A" => A)
+    @test load(in_folder("heads.h5"), "A") == A
+end
+
+@testset "collections" begin
+    A = random_matrix(Float64, 16, 16, (4, 4), 0.7)
+    B = BlockSparseMatrix(exact(Float64, 16, 16), A.layout)
+    g = rand(nblocks(A))
+    file = BlockFile()
+    file["encoder"] = A
+    store!(file, "decoder", B; gates = g, metadata = "{\"epoch\": 3}")
+    store!(file, "mask", transpose(A.layout); metadata = "{}")
+    @test matrices(file) == ["decoder", "encoder"] && "mask" in layouts(file)
+    @test matrices(file, A.layout) == ["decoder", "encoder"]
+    @test haskey(file, "mask") && !haskey(file, "other")
+    path = in_folder("collection.h5")
+    save(path, file)
+    close(file)
+    again = BlockFile(path)
+    @test Tartan.issealed(again)
+    @test again["encoder"] == A && again["decoder"] == B && again["mask"] == transpose(A.layout)
+    @test gates(again, "decoder") == g && gates(again, "encoder") === nothing
+    @test replace(metadata(again, "decoder"), " " => "") == "{\"epoch\":3}" && metadata(again, "encoder") == ""
+    @test occursin("2 matrices", sprint(show, again))
+    delete!(again, "encoder")
+    @test matrices(again) == ["decoder"]
+    save(in_folder("less.h5"), again)
+    @test load(in_folder("less.h5"), "decoder") == B
+    one = again["decoder"]
+    close(again)
+    @test one == B # lives on
+end
+
+@testset "values are read when saved, and kept till then" begin
+    file = BlockFile()
+    layout = BlockLayout(trues(2, 2), 4)
+    for i in 1:20
+        file["m$i"] = BlockSparseMatrix(layout, fill(Float64(i), 4, 4, 4))
+        GC.gc(i % 5 == 0)
+    end
+    file["m1"].values # a read in between
+    save(in_folder("kept.h5"), file)
+    @test all(load(in_folder("kept.h5"), "m$i") == fill(i, 8, 8) for i in 1:20)
+end
+
+@testset "bad files" begin
+    A = random_matrix(Float64, 64, 64, (8, 8), 0.9; make = normal)
+    good = in_folder("good.h5")
+    save(good, "A" => A)
+    bytes = read(good)
+    @test refuses(() -> load(in_folder("missing.h5")), :file, "missing.h5")
+    @test refuses(() -> load(good, "B"), :not_found, "B")
+    @test refuses(() -> save(in_folder("no/such/folder.h5"), "A" => A), :file)
+    @test refusal(() -> save(good, "A/B" => A)) isa TartanError
+    @test refusal(() -> save(good, "" => A)) isa TartanError
+    @test_throws ArgumentError save(in_folder("nul\0.h5"), "A" => A)
+    @test_throws MethodError save(good, "A" => ones(3, 3))
+    damaged = in_folder("damaged.h5")
+    write(damaged, bytes[1:end÷2])
+    @test refuses(() -> load(damaged), :format)
+    write(damaged, "no HDF5 at all, but long enough to be read as if it were one")
+    @test refuses(() -> load(damaged), :format)
+    write(damaged, UInt8[])
+    @test refuses(() -> load(damaged), :format)
+    for _ in 1:100
+        copy_of = copy(bytes)
+        at = rand(1:length(bytes))
+        copy_of[at] = xor(copy_of[at], 0x01 << rand(0:7))
+        write(damaged, copy_of)
+        error = refusal(() -> load(damaged))
+        @test error isa TartanError && error.status in (:format, :version)
+        @test refusal(() -> Tartan.verify(damaged)) isa TartanError
+    end
+    @test read(good) == bytes # refused saves left the old file as it was
+    @test refuses(() -> store!(BlockFile(), "A", A; gates = ones(1)), :shape)
+    @test refuses(() -> delete!(BlockFile(), "A"), :not_found)
+end

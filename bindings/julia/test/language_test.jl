@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+# Memory, tasks, sessions.
+
+@testset "finalizers" begin
+    function churn(n)
+        for i in 1:n
+            A = BlockSparseMatrix{Float64}(BlockLayout(trues(4, 4), 8))
+            A * ones(32)
+            i % 3 == 0 && close(A)
+            i % 5 == 0 && close(A.layout)
+        end
+    end
+    resident() = parse(Int, split(read("/proc/self/statm", String))[2])
+    churn(2000)
+    GC.gc()
+    before = Sys.islinux() ? resident() : 0
+    churn(20000)
+    GC.gc()
+    @test !Sys.islinux() || (resident() - before) * 4096 < 100_000_000 # 20000 layouts and matrices are 160 MB
+end
+
+@testset "values outlive what made them" begin
+    layout = BlockLayout(trues(4, 4), 8)
+    matrices = [BlockSparseMatrix(layout, fill(Float64(i), 8, 8, 16)) for i in 1:50]
+    foreach(A -> A.values[1], matrices)
+    values = [A.values for A in matrices]
+    matrices = nothing
+    GC.gc()
+    @test all(all(values[i] .== i) for i in 1:50)
+    A = BlockSparseMatrix(layout, fill(2.0, 8, 8, 16)) # the array has no other name
+    GC.gc()
+    garbage = [fill(NaN, 8, 8, 16) for _ in 1:100]
+    @test A * ones(32) == fill(64.0, 32)
+    lazy = BlockSparseMatrix(layout, fill(2.0, 8, 8, 16))'
+    GC.gc()
+    @test lazy * ones(32) == fill(64.0, 32)
+end
+
+@testset "tasks share layouts and matrices" begin
+    A = random_matrix(Float64, 96, 96, (8, 8))
+    xs = [exact(Float64, 96) for _ in 1:64]
+    ys = Vector{Vector{Float64}}(undef, 64)
+    Threads.@threads for i in 1:64
+        ys[i] = A * xs[i]
+        transpose(A.layout) == A.layout
+        i % 8 == 0 && GC.gc(false)
+    end
+    @test ys == [Matrix(A) * x for x in xs]
+    messages = Vector{Any}(undef, 64)
+    Threads.@threads for i in 1:64
+        messages[i] = refusal(() -> BlockLayout((100, 100), 10, [10 + i], [1]))
+    end
+    # Each thread reads the text of its own failure.
+    @test all(messages[i] isa TartanError && occursin(string(9 + i), messages[i].message) for i in 1:64)
+end
+
+@testset "the loop of Julia's threads" begin
+    context = Context(threads = 2, parallel = :julia)
+    @test Tartan.threads(context) == 2 && occursin("2", sprint(show, context))
+    A = random_matrix(Float64, 200, 200, (8, 8))
+    X = exact(Float64, 200, 20)
+    for _ in 1:50
+        @test spmm!(zeros(200, 20), A, X; context = context) == Matrix(A) * X
+    end
+    results = Vector{Matrix{Float64}}(undef, 8)
+    Threads.@threads for i in 1:8
+        own = Context(threads = 3, parallel = :julia)
+        results[i] = spmm!(zeros(200, 20), A, X; context = own)
+        close(own)
+    end
+    @test all(==(Matrix(A) * X), results)
+    close(context)
+end
+
+@testset "Serialization" begin
+    for T in TYPES
+        A = random_matrix(T, 20, 13, (8, 4); make = normal)
+        io = IOBuffer()
+        serialize(io, (A, A.layout, "text"))
+        seekstart(io)
+        B, layout, text = deserialize(io)
+        @test B isa BlockSparseMatrix{T} && B == A && layout == A.layout && text == "text"
+        @test B * ones(T, 13) == A * ones(T, 13)
+    end
+    H = BlockSparseMatrix(exact(Float32, 12, 8, 3), random_layout(12, 8, (4, 4), 0.5; heads = 3))
+    io = IOBuffer()
+    serialize(io, H)
+    seekstart(io)
+    @test deserialize(io) == H
+    @test_throws ArgumentError serialize(IOBuffer(), Context(threads = 1))
+    @test_throws ArgumentError serialize(IOBuffer(), BlockFile())
+    @test_throws ArgumentError deepcopy(Context(threads = 1))
+end
+
+@testset "another session reads what this one saved" begin
+    path = joinpath(mktempdir(), "saved.jls")
+    A = random_matrix(Float64, 20, 13, (8, 4))
+    serialize(path, A)
+    code = "using Tartan, Serialization; A = deserialize(ARGS[1]); print(sum(A * ones(13)))"
+    @test parse(Float64, read(`$(Base.julia_cmd()) --startup-file=no -e $code $path`, String)) == sum(A * ones(13))
+end
+
+@testset "a library that is not there" begin
+    code = "using Tartan"
+    errors = Pipe()
+    command = setenv(`$(Base.julia_cmd()) --startup-file=no -e $code`, merge(Dict(ENV), Dict("TARTAN_LIBRARY" => "/no/such/library.so")))
+    @test !success(pipeline(command, stderr = errors, stdout = devnull))
+    close(errors.in)
+    @test occursin("TARTAN_LIBRARY", read(errors, String))
+end

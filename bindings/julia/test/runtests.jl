@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+using Tartan, Test, LinearAlgebra, Random, Serialization, SparseArrays
+using Tartan: BFloat16, Raw
+
+include("report.jl")
+include("support.jl")
+
+Random.seed!(1)
+report = @testset Report "tartan" begin
+    for name in ("raw", "bfloat16", "layout", "layout_edit", "matrix", "convert", "products", "views", "gradients",
+                 "refusals", "files", "language", "documentation")
+        @testset "$name" begin include("$(name)_test.jl") end
+    end
+end
+
+found = cases(report)
+println(length(found) - failures(report), " of ", length(found), " test cases passed, with ",
+        sum(case.passed for (_, case) in found), " checks")
+if haskey(ENV, "TARTAN_TEST_RESULTS")
+    mkpath(ENV["TARTAN_TEST_RESULTS"])
+    write_junit(joinpath(ENV["TARTAN_TEST_RESULTS"], "julia.xml"), report)
+end
+exit(failures(report) == 0 ? 0 : 1)

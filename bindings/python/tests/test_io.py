@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tartan
+from conftest import random_layout, random_matrix
+from tartan import File, Layout
+
+DTYPES = ["float64", "float32", "float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_collection_there_and_back(rng, tmp_path, compress):
+    path = tmp_path / "weights.h5"
+    layout = Layout.pattern("barabasi_albert", (64, 64), 8, seed=1, m=2)
+    file = File()
+    file.put("graph", layout, metadata=["any", "JSON"])
+    matrices = {}
+    for dtype in DTYPES:
+        dense = rng.standard_normal((64, 64))
+        matrices[dtype] = tartan.BlockMatrix.from_dense(dense, layout=layout, dtype=dtype)
+        file[dtype] = matrices[dtype]
+    other = random_matrix(rng, (13, 9), (4, 3), heads=2, order="F")
+    gates = rng.standard_normal(other.blocks)
+    file.put("other", other, gates=gates, metadata={"é": 1})
+    file.save(path, compress=compress)
+    file.close()
+    with File(path) as file:
+        assert file.sealed and set(file) >= {"graph", "other", *DTYPES}
+        assert sorted(file.matrices()) == sorted([*DTYPES, "other"])
+        assert sorted(file.sharing(layout)) == sorted(DTYPES)
+        assert file.metadata("graph") == ["any", "JSON"] and file.metadata("other") == {"é": 1}
+        assert file.metadata("float32") is None and file.gates("float32") is None
+        np.testing.assert_array_equal(file.gates("other"), gates)
+        again = file.layout("graph")
+        assert again == layout and again.recipe == layout.recipe
+        for dtype in DTYPES:
+            assert file[dtype].dtype_name == dtype
+            np.testing.assert_array_equal(
+                np.asarray(file[dtype].values, float), np.asarray(matrices[dtype].values, float)
+            )
+        np.testing.assert_array_equal(file["other"].toarray(), other.toarray())
+        kept = file["float64"]
+    np.testing.assert_array_equal(kept.toarray(), matrices["float64"].toarray())  # outlives the file
+    report = tartan.verify(path)
+    assert all(name in report for name in ("graph", "other"))
+
+
+def test_short_forms(rng, tmp_path):
+    matrix, layout = random_matrix(rng, (8, 8), 4), random_layout(rng, (8, 8), 2)
+    one, two = tmp_path / "one.h5", str(tmp_path / "two.h5")
+    matrix.save(one, metadata=1)
+    np.testing.assert_array_equal(tartan.load(one).toarray(), matrix.toarray())
+    layout.save(one, "grid")
+    assert tartan.load(one) == layout and tartan.load(one, "grid") == layout
+    tartan.save(two, {"a": matrix, "b": matrix, "grid": layout})
+    assert set(tartan.load_all(two)) >= {"a", "b", "grid"}
+    with pytest.raises(tartan.ArgumentError, match="'a'"):
+        tartan.load(two)
+    with pytest.raises(KeyError, match="nothing.*'a'"):
+        tartan.load(two, "nothing")
+
+
+def test_changing_a_file(rng, tmp_path):
+    path = tmp_path / "w.h5"
+    a, b = random_matrix(rng, (8, 8), 4), random_matrix(rng, (8, 8), 2)
+    tartan.save(path, {"a": a, "b": b})
+    with File(path) as file:
+        del file["a"]
+        file["c"] = a
+        with pytest.raises(KeyError):
+            file.remove("a")
+        file.save(path)
+    assert sorted(tartan.load_all(path)) == ["b", "c"]
+
+
+def test_matrices_in_a_file_outlive_their_closing(rng, tmp_path):
+    matrix = random_matrix(rng, (8, 8), 4)
+    dense = matrix.toarray()
+    with File() as file:
+        file["a"] = matrix
+        matrix.close()
+        del matrix
+        file.save(tmp_path / "w.h5")
+    np.testing.assert_array_equal(tartan.load(tmp_path / "w.h5").toarray(), dense)
+
+
+def test_values_are_read_when_saved(rng, tmp_path):
+    matrix = random_matrix(rng, (8, 8), 4, 0.9)
+    with File() as file:
+        file["a"] = matrix
+        matrix.values[0, 0, 0] = 42
+        file.save(tmp_path / "w.h5")
+    assert tartan.load(tmp_path / "w.h5").values[0, 0, 0] == 42
+
+
+def test_file_opens_without_us(rng, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    matrix = random_matrix(rng, (12, 8), (4, 2), dtype="float32")
+    matrix.save(tmp_path / "w.h5", "w")
+    found = []
+    with h5py.File(tmp_path / "w.h5") as file:
+        file.visititems(lambda name, item: found.append(item[()]) if isinstance(item, h5py.Dataset) else None)
+    assert any(f.shape == matrix.values.shape and (f == matrix.values).all() for f in found)
+
+
+# ---- Bad files ----
+
+
+@pytest.fixture
+def saved(rng, tmp_path):
+    path = tmp_path / "good.h5"
+    random_matrix(rng, (32, 32), 4).save(path)
+    return path
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(tartan.FileError, match="none.h5") as caught:
+        File(tmp_path / "none.h5")
+    assert isinstance(caught.value, OSError)
+
+
+def test_not_ours(tmp_path):
+    (tmp_path / "text").write_text("hello " * 100)
+    with pytest.raises(tartan.FormatError, match="text"):
+        File(tmp_path / "text")
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(tartan.FormatError):
+        File(tmp_path / "empty")
+    with pytest.raises(OSError):
+        File(tmp_path)
+
+
+def test_foreign_hdf5(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.arange(5)
+    with pytest.raises(tartan.FormatError):
+        File(tmp_path / "f.h5")
+
+
+def test_truncated(saved):
+    data = saved.read_bytes()
+    for keep in (10, len(data) // 2, len(data) - 1):
+        saved.write_bytes(data[:keep])
+        with pytest.raises(tartan.FormatError):
+            File(saved)
+        with pytest.raises(tartan.FormatError):
+            tartan.verify(saved)
+
+
+def test_flipped_bytes(rng, saved):
+    data = saved.read_bytes()
+    for place in rng.integers(0, len(data), 200):
+        bad = bytearray(data)
+        bad[place] ^= 1 << int(rng.integers(8))
+        saved.write_bytes(bad)
+        with pytest.raises(tartan.FormatError):
+            tartan.load_all(saved)
+
+
+def test_newer_version(saved):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(saved, "r+") as file:
+        names = [n for n in file.attrs if "version" in n.lower() or "schema" in n.lower()]
+        assert names
+        for name in names:
+            value = file.attrs[name]
+            file.attrs[name] = "99.0" if isinstance(value, str) else np.full_like(value, 99)
+    with pytest.raises(tartan.FormatError):  # the seal, or the version
+        File(saved)
+
+
+def test_full_disk(saved):
+    """With a limit on file size, a save fails with the system's words and the old file stays."""
+    before = saved.read_bytes()
+    code = """
+import resource, signal, sys, numpy as np, tartan
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (512, 512), 16))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    A.save(sys.argv[1])
+except tartan.FileError as error:
+    assert isinstance(error, OSError), error
+    print("refused:", error)
+"""
+    done = subprocess.run([sys.executable, "-c", code, saved], capture_output=True, text=True, check=True)
+    assert "refused:" in done.stdout and "large" in done.stdout.lower(), done
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
+
+
+def test_unwritable_folder(rng, tmp_path):
+    with pytest.raises(tartan.FileError, match="nowhere"):
+        random_matrix(rng, (8, 8), 4).save(tmp_path / "nowhere" / "x.h5")
+
+
+def test_bad_names_and_things(rng, tmp_path):
+    matrix = random_matrix(rng, (8, 8), 4)
+    with File() as file:
+        for name in ("", "a/b", ".", "..", "a\nb", "x" * 256):
+            with pytest.raises(tartan.ArgumentError):
+                file[name] = matrix
+        with pytest.raises(TypeError):
+            file[3] = matrix
+        with pytest.raises(TypeError, match="of type int"):
+            file["a"] = 3
+        with pytest.raises(TypeError, match="JSON"):
+            file.put("a", matrix, metadata=object())
+        with pytest.raises(tartan.ShapeError):
+            file.put("a", matrix, gates=np.zeros(matrix.blocks + 1))
+        with pytest.raises(tartan.ArgumentError):
+            file.put("a", matrix.layout, gates=[1.0])
+        assert len(file) == 0
+    with pytest.raises(tartan.HandleError):
+        file.save(tmp_path / "x.h5")
+    with pytest.raises(tartan.HandleError):
+        file["a"] = matrix
+    with pytest.raises(TypeError):
+        File(3.5)
+    with pytest.raises(TypeError):
+        tartan.save(tmp_path / "x.h5", 3)
+
+
+def test_paths_of_any_bytes(rng, tmp_path):
+    matrix = random_matrix(rng, (8, 8), 4)
+    path = tmp_path / "größe.h5"
+    matrix.save(path)
+    assert tartan.load(os.fsencode(path)).shape == (8, 8)

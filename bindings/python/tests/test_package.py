@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples in docstrings, types, and what is exported."""
+
+import doctest
+import importlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import tartan
+
+MODULES = ["", "._arrays", "._context", "._errors", "._io", "._layout", "._linalg", "._matrix"]
+PACKAGE = pathlib.Path(tartan.__file__).parent
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    module = importlib.import_module("tartan" + name)
+    options = doctest.NORMALIZE_WHITESPACE
+    assert doctest.testmod(module, optionflags=options).failed == 0
+
+
+def test_there_are_examples():
+    assert sum(len(doctest.DocTestFinder().find(importlib.import_module("tartan" + m))) > 0 for m in MODULES) > 5
+
+
+def test_exports_are_documented_and_sorted():
+    assert tartan.__all__ == sorted(tartan.__all__)
+    for name in tartan.__all__:
+        assert getattr(tartan, name).__doc__, name
+    for owner in (tartan.Layout, tartan.BlockMatrix, tartan.File, tartan.Context):
+        assert owner.__doc__
+
+
+def test_works_without_optional_packages():
+    """Without ml_dtypes, SciPy and h5py, bfloat16 values are their bits."""
+    code = """
+import sys
+for name in ("ml_dtypes", "scipy", "h5py"): sys.modules[name] = None
+import numpy as np, tartan
+A = tartan.BlockMatrix.from_dense(np.eye(4), 2, dtype="bfloat16")
+assert A.values.dtype == np.uint16 and A.dtype_name == "bfloat16"
+x = np.array([0x3F80, 0x4000, 0, 0], np.uint16)
+assert (A @ x).tolist() == x.tolist() and (A @ x).dtype == np.uint16
+import pickle; assert pickle.loads(pickle.dumps(A)).dtype_name == "bfloat16"
+try: A.to_scipy()
+except ImportError: pass
+else: raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_types_hold():
+    pytest.importorskip("mypy")
+    assert (PACKAGE / "py.typed").exists()
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "--no-incremental", "--cache-dir=/dev/null", str(PACKAGE)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+def test_stub_of_the_raw_layer_holds():
+    pytest.importorskip("mypy")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "tartan._raw", "--ignore-missing-stub"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_info_and_levels():
+    assert tartan.info()["tartan"] == tartan.__version__
+    assert tartan.cpu_level() in ("c", "avx2", "avx512", "avx512bf16", "amx")
+    with tartan.Context(threads=1) as context:
+        assert context.peak() > 0.1 and context.peak("float32") > context.peak() / 4
+    with pytest.raises(tartan.DTypeError):
+        tartan.default_context().peak("int8")

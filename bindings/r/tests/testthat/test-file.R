@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+
+file_path <- function() tempfile(fileext = ".h5")
+
+test_that("layouts and matrices come back as they were", {
+  path <- file_path()
+  a <- random_matrix()
+  b <- block_matrix(a@layout, init = "normal", seed = 1)
+  c <- block_cast(random_matrix(c(6, 8), c(2, 4), heads = 3), "bfloat16")
+  only <- small_layout()
+  for (compress in c(FALSE, TRUE)) {
+    block_save(path, a, second = b, c, only, compress = compress)
+    listed <- block_list(path)
+    expect_true(all(c("a", "second", "c") %in% listed$name[listed$kind == "matrix"]))
+    expect_true("only" %in% listed$name[listed$kind == "layout"])
+    ids <- listed$layout[listed$name %in% c("a", "second") & listed$kind == "matrix"]
+    expect_identical(ids, rep(block_identity(a), 2))
+    all <- block_load(path)
+    expect_setequal(names(all), c("a", "second", "c", "only"))
+    for (name in c("a", "c")) {
+      expect_identical(all[[name]]@values, get(name)@values)
+      expect_identical(block_identity(all[[name]]), block_identity(get(name)))
+      expect_identical(block_dtype(all[[name]]), block_dtype(get(name)))
+    }
+    expect_identical(block_values(block_load(path, "second")), block_values(b))
+    expect_true(block_load(path, "only") == only)
+    expect_true(length(block_verify(path)) >= 4)
+  }
+  unlink(path)
+})
+
+test_that("gates, metadata and recipes are kept", {
+  path <- file_path()
+  a <- block_matrix(block_pattern("banded", c(32, 32), 8), init = "normal", seed = 1)
+  gates <- runif(block_count(a))
+  block_save(path, w = a, gates = list(w = gates), metadata = list(w = "{\"note\": \"gr\u00fc\u00df\"}"))
+  expect_identical(block_gates(path, "w"), gates)
+  expect_identical(block_metadata(path, "w"), "{\"note\": \"gr\u00fc\u00df\"}")
+  expect_match(block_recipe(block_load(path, "w")), "banded")
+  file <- block_file(path)
+  block_put(file, "v", a * 2)
+  expect_null(block_gates(file, "v"))
+  expect_identical(block_metadata(file, "v"), "")
+  block_remove(file, "w")
+  block_write(file, path)
+  close(file)
+  listed <- block_list(path)
+  expect_identical(listed$name[listed$kind == "matrix"], "v")
+  expect_equal(as.matrix(block_load(path, "v")), as.matrix(a) * 2)
+  unlink(path)
+})
+
+test_that("an open file may outlive what was put into it", {
+  path <- file_path()
+  file <- block_file()
+  a <- random_matrix()
+  values <- block_values(a)
+  block_put(file, "a", a)
+  close(a)
+  rm(a)
+  gc()
+  block_write(file, path)
+  expect_identical(block_values(block_load(path, "a")), values)
+  close(file)
+  unlink(path)
+})
+
+test_that("other programs' files of the same schema are ours", {
+  skip_if_not(nzchar(Sys.which("h5dump")), "h5dump is not there")
+  path <- file_path()
+  a <- block_matrix(matrix(1:4 + 0, 2), block = 2)
+  block_save(path, a)
+  dump <- system2("h5dump", c("-d", "/tensors/a/blocks", path), stdout = TRUE, stderr = TRUE)
+  expect_true(any(grepl("1", dump)))
+  unlink(path)
+})
+
+test_that("missing, foreign and damaged files are refused", {
+  path <- file_path()
+  expect_refused(block_load(path), "file", path)
+  expect_refused(block_verify(path), "file", path)
+  expect_refused(block_load(tempdir()), "file")
+  expect_refused(block_load(NA_character_), "argument", "path is NA")
+  expect_refused(block_load(1), "argument", "path is 1")
+  writeLines("no HDF5", path)
+  expect_refused(block_load(path), "format")
+  a <- random_matrix()
+  block_save(path, a)
+  bytes <- readBin(path, "raw", file.size(path))
+  for (cut in c(0, 1, 100, length(bytes) %/% 2, length(bytes) - 1)) {
+    writeBin(bytes[seq_len(cut)], path)
+    expect_refused(block_load(path), "format")
+  }
+  set.seed(3)
+  for (at in sample(length(bytes), 25)) {
+    flipped <- bytes
+    flipped[at] <- xor(flipped[at], as.raw(0x10))
+    writeBin(flipped, path)
+    error <- tryCatch(block_load(path), tartan_error = identity)
+    expect_s3_class(error, "tartan_error")
+    expect_s3_class(tryCatch(block_verify(path), tartan_error = identity), "tartan_error")
+  }
+  unlink(path)
+})
+
+test_that("names and objects are checked, files stay as they were", {
+  path <- file_path()
+  a <- random_matrix()
+  block_save(path, a)
+  before <- tools::md5sum(path)
+  expect_refused(block_load(path, "b"), "not_found", "b")
+  expect_refused(block_load(path, "a", kind = "picture"), "argument", "kind is \"picture\"")
+  expect_refused(block_save(path, "x/y" = a), "argument", "name")
+  expect_refused(block_save(path, a * 2), "argument", "no name")
+  expect_refused(block_save(path), "argument", "nothing to save")
+  expect_refused(block_save(path, x = 1), "argument", "expected a BlockMatrix")
+  expect_refused(block_save(path, a, gates = list(a = 1)), "shape", "gates")
+  expect_refused(block_save(path, a, metadata = list(a = NA)), "argument", "metadata")
+  expect_refused(block_save(path, a, compress = NA), "argument", "compress is NA")
+  expect_refused(block_save(file.path(tempdir(), "no", "such", "place.h5"), a), "file")
+  expect_identical(tools::md5sum(path), before)
+  file <- block_file(path)
+  expect_refused(block_remove(file, "b"), "not_found", "b")
+  expect_refused(block_put(file, "l", a@layout, gates = 1), "argument", "layout")
+  expect_refused(block_get(1, "a"), "argument", "file is 1")
+  close(file)
+  unlink(path)
+})
+
+test_that("a full disk leaves the old file", {
+  skip_if_not(file.exists("/dev/full"))
+  a <- random_matrix()
+  expect_refused(block_save("/dev/full/x.h5", a), "file")
+})

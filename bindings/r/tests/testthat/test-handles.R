@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+
+test_that("layouts and matrices survive saveRDS", {
+  path <- tempfile(fileext = ".rds")
+  for (a in list(random_matrix(), block_cast(random_matrix(), "bfloat16"), random_matrix(c(6, 8), c(2, 4), heads = 3))) {
+    saveRDS(a, path)
+    b <- readRDS(path)
+    expect_identical(as.array(b), as.array(a))
+    expect_identical(block_identity(b), block_identity(a))
+    expect_identical(as.array(t(b)), as.array(t(a)))
+    expect_equal(block_statistics(b), block_statistics(a))
+    expect_equal(block_count(b@layout | a@layout), block_count(a))
+  }
+  x <- block_pattern("banded", c(20, 20), 4)
+  saveRDS(x, path)
+  y <- readRDS(path)
+  expect_true(x == y)
+  expect_identical(block_recipe(y), block_recipe(x))
+  expect_identical(block_mask(y), block_mask(x))
+  unlink(path)
+})
+
+test_that("another process can restore them", {
+  path <- tempfile(fileext = ".rds")
+  a <- random_matrix()
+  saveRDS(a, path)
+  code <- sprintf("suppressMessages(library(tartan)); cat(tartan_checksum(as.matrix(readRDS('%s')) ))", path)
+  out <- system2(file.path(R.home("bin"), "Rscript"), c("-e", shQuote(code)), stdout = TRUE)
+  expect_identical(tail(out, 1), tartan_checksum(as.matrix(a)))
+  unlink(path)
+})
+
+test_that("closed objects are refused, closing twice is fine", {
+  a <- random_matrix()
+  expect_null(close(a))
+  expect_null(close(a))
+  expect_refused(a %*% rep(1, 17), "handle", "matrix is closed")
+  expect_refused(as.matrix(a), "handle", "closed")
+  expect_refused(block_values(a), "handle", "closed")
+  expect_output(show(a), "closed")
+  x <- small_layout()
+  close(x)
+  expect_refused(block_mask(x), "handle", "layout is closed")
+  expect_refused(block_matrix(x), "handle", "layout is closed")
+  expect_refused(t(x), "handle", "closed")
+  again <- unserialize(serialize(x, NULL))
+  expect_refused(t(again), "handle", "closed")
+  file <- block_file()
+  close(file)
+  close(file)
+  expect_refused(block_list(file), "handle", "file is closed")
+})
+
+test_that("foreign handles are refused", {
+  raw <- asNamespace("tartan")
+  x <- small_layout()
+  a <- random_matrix()
+  a %*% rep(1, 17)
+  layout <- x@state$handle
+  matrix <- a@state$handle
+  expect_refused(raw$tartan_layout_rows(matrix), "handle", "tartan_matrix", "tartan_layout")
+  expect_refused(raw$tartan_layout_rows(NULL), "handle", "NULL")
+  expect_refused(raw$tartan_layout_rows(1), "handle", "double")
+  expect_refused(raw$tartan_layout_rows(a), "handle", "S4")
+  foreign <- getNativeSymbolInfo("R_swig_tartan_version", "tartan")$address
+  expect_refused(raw$tartan_layout_rows(foreign), "handle")
+  dead <- unserialize(serialize(layout, NULL))
+  expect_refused(raw$tartan_layout_rows(dead), "handle", "closed or from a saved session")
+  x@state$handle <- matrix
+  expect_refused(t(x), "handle", "tartan_matrix")
+  expect_refused(t(new("BlockLayout")), "handle", "not made by this package")
+  expect_refused(new("BlockMatrix") %*% 1, "handle", "not made by this package")
+})
+
+test_that("files do not survive saveRDS and say so", {
+  file <- block_file()
+  again <- unserialize(serialize(file, NULL))
+  expect_refused(block_list(again), "handle", "saved session")
+})
+
+test_that("damaged slots are refused", {
+  x <- unserialize(serialize(random_layout(c(24, 20), 4), NULL))
+  y <- x
+  y@columns[1] <- 99L
+  y@state <- list2env(list(handle = NULL, closed = FALSE), parent = emptyenv())
+  expect_refused(t(y), "layout")
+  y <- x
+  y@identity <- "0"
+  expect_refused(t(y), "layout", "damaged")
+  a <- random_matrix()
+  b <- a
+  b@values <- b@values[-1]
+  expect_refused(b %*% rep(1, 17), "shape", "bytes, expected")
+  b@values <- "text"
+  expect_refused(b %*% rep(1, 17), "dtype", "character")
+  b@values <- a@values
+  b@dtype <- "float8"
+  expect_refused(b %*% rep(1, 17), "dtype", "float8")
+})
+
+test_that("memory does not grow", {
+  resident <- function() {
+    as.numeric(strsplit(grep("VmRSS", readLines("/proc/self/status"), value = TRUE), " +")[[1]][2]) / 1024
+  }
+  skip_if_not(file.exists("/proc/self/status"))
+  mask <- matrix(TRUE, 8, 8)
+  raw <- asNamespace("tartan")
+  frame <- c(64, 64, 8, 8, 1)
+  bytes <- as.raw(rep(1, 64))
+  rounds <- function(n) for (i in seq_len(n)) raw$tartan_layout_from_mask(frame, bytes)
+  rounds(10000)
+  gc()
+  before <- resident()
+  rounds(100000)
+  x <- block_layout_from_mask(mask, 8)
+  for (i in 1:2000) {
+    a <- block_matrix(x, init = "identity")
+    try(a %*% 1:3, silent = TRUE) # failures hold nothing either
+    a %*% rep(1, 64)
+  }
+  gc()
+  expect_lt(resident() - before, 30)
+})
+
+test_that("gctorture finds nothing", {
+  a <- random_matrix(c(6, 5), c(2, 3))
+  m <- as.matrix(a)
+  x <- matrix(rnorm(10), 5)
+  path <- tempfile(fileext = ".h5")
+  gctorture(TRUE)
+  on.exit(gctorture(FALSE))
+  raw <- asNamespace("tartan")
+  layout <- block_layout(c(1, 3), c(1, 2), c(6, 5), c(2, 3))
+  at <- block_coordinates(layout)
+  y <- a %*% x
+  lists <- raw$tartan_layout_get_col_lists(layout@state$handle, 3, 2, 2)
+  error <- tryCatch(a %*% x[1:4, ], tartan_error = conditionMessage)
+  svg <- block_svg(layout, 100)
+  b <- t(a)
+  s <- sddmm(a, y, x, transpose_y = TRUE)
+  block_save(path, a)
+  back <- block_load(path, "a")
+  gctorture(FALSE)
+  expect_equal(at$row, c(1, 3))
+  expect_equal(y, m %*% x)
+  expect_equal(lists, list(c(0, 1, 2), c(0, 2), c(0, 1)))
+  expect_match(error, "expected 5")
+  expect_match(svg, "</svg>")
+  expect_identical(as.matrix(b), t(m))
+  expect_identical(block_values(back), block_values(a))
+  unlink(path)
+})

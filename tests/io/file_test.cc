@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collection in memory and as it is opened.
+#include "io_support.h"
+
+using namespace tartan_test;
+
+namespace {
+
+class FileTest : public testing::Test {
+  protected:
+    Folder folder;
+    Layout layout = random_layout({12, 12, 4, 4, 1}, 0.6, 1);
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, 2);
+    File file = new_file();
+};
+
+TEST_F(FileTest, KeepsOrderOfNameLayoutsFirst) {
+    for (const char *name : {"b", "a", "c"}) {
+        ASSERT_OK(tartan_file_put_matrix(file.get(), name, matrix.get(), nullptr, nullptr));
+        ASSERT_OK(tartan_file_put_layout(file.get(), name, layout.get(), nullptr));
+    }
+    ASSERT_EQ(tartan_file_count(file.get()), 6);
+    for (int i = 0; i < 6; i++) {
+        EXPECT_EQ(tartan_file_kind(file.get(), i), i < 3 ? TARTAN_KIND_LAYOUT : TARTAN_KIND_MATRIX);
+        EXPECT_EQ(tartan_file_name(file.get(), i), std::string(1, (char)('a' + i % 3)));
+        EXPECT_STREQ(tartan_file_layout_identity(file.get(), i), tartan_layout_identity(layout.get()));
+    }
+    for (int64_t i : {-1, 6}) {
+        EXPECT_EQ(tartan_file_name(file.get(), i), nullptr);
+        EXPECT_EQ(tartan_file_kind(file.get(), i), 0);
+        EXPECT_EQ(tartan_file_layout_identity(file.get(), i), nullptr);
+    }
+    EXPECT_EQ(tartan_file_sealed(file.get()), 0);
+}
+
+TEST_F(FileTest, ReplacesAndRemoves) {
+    Layout other = random_layout({6, 6, 2, 3, 1}, 1, 1);
+    ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), "1"));
+    ASSERT_OK(tartan_file_put_layout(file.get(), "l", other.get(), "2"));
+    EXPECT_EQ(tartan_file_count(file.get()), 1);
+    EXPECT_EQ(get_layout(file.get(), "l"), other);
+    ASSERT_OK(tartan_file_remove(file.get(), TARTAN_KIND_LAYOUT, "l"));
+    EXPECT_EQ(tartan_file_count(file.get()), 0);
+    EXPECT_FAILS(NOT_FOUND, "no layout \"l\"", tartan_file_remove(file.get(), TARTAN_KIND_LAYOUT, "l"));
+    EXPECT_FAILS(NOT_FOUND, "no object of this kind", tartan_file_remove(file.get(), 7, "l"));
+}
+
+TEST_F(FileTest, GetsWhatWasPut) {
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, "{\"a\":1}"));
+    Matrix copy = get_matrix(file.get(), "m");
+    EXPECT_NE(copy, matrix);
+    expect_same(copy.get(), matrix.get());
+    char *text = nullptr;
+    ASSERT_OK(tartan_file_get_metadata(file.get(), TARTAN_KIND_MATRIX, "m", &text));
+    EXPECT_STREQ(text, "{\"a\":1}");
+    tartan_text_free(text);
+    ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), nullptr));
+    ASSERT_OK(tartan_file_get_metadata(file.get(), TARTAN_KIND_LAYOUT, "l", &text));
+    EXPECT_STREQ(text, "");
+    tartan_text_free(text);
+}
+
+TEST_F(FileTest, GatesComeBackAsDoubles) {
+    const int64_t n = tartan_layout_blocks(layout.get());
+    std::vector<float> gates(2 * n);
+    for (int64_t i = 0; i < 2 * n; i++) gates[i] = (float)i / 4;
+    const int64_t stride = 2;
+    tartan_array array;
+    ASSERT_OK(tartan_array_init(gates.data(), TARTAN_F32, 1, &n, &stride, &array));
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), &array, nullptr));
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "plain", matrix.get(), nullptr, nullptr));
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "g.h5").c_str(), 1));
+    File back = open_file(folder / "g.h5");
+    for (tartan_file *f : {file.get(), back.get()}) {
+        std::vector<double> read(n, -1);
+        EXPECT_EQ(tartan_file_has_gates(f, "m"), 1);
+        EXPECT_EQ(tartan_file_has_gates(f, "plain"), 0);
+        EXPECT_EQ(tartan_file_has_gates(f, "nobody"), 0);
+        ASSERT_OK(tartan_file_get_gates(f, "m", read.data(), n));
+        for (int64_t i = 0; i < n; i++) EXPECT_EQ(read[i], (double)i / 2);
+        EXPECT_FAILS(NOT_FOUND, "has no gates", tartan_file_get_gates(f, "plain", read.data(), n));
+        EXPECT_FAILS(NOT_FOUND, "no matrix", tartan_file_get_gates(f, "nobody", read.data(), n));
+        EXPECT_FAILS(SHAPE, "out_gates has", tartan_file_get_gates(f, "m", read.data(), n - 1));
+        EXPECT_FAILS(HANDLE, "out_gates is NULL", tartan_file_get_gates(f, "m", nullptr, n));
+    }
+    EXPECT_EQ(tartan_file_has_gates(nullptr, "m"), 0);
+    EXPECT_EQ(tartan_file_has_gates(file.get(), nullptr), 0);
+}
+
+TEST_F(FileTest, RefusesNames) {
+    const std::pair<std::string, const char *> bad[] = {
+        {"", "is empty"}, {".", "is \".\""}, {"..", "is \".\""}, {"a/b", "has a '/'"}, {"a\n", "control"}, {"\x7f", "control"},
+        {"\xc2\x85", "control"}, {"\xff", "not valid UTF-8"}, {std::string(256, 'a'), "longer than 255"},
+    };
+    for (const auto &[name, why] : bad) {
+        EXPECT_FAILS(ARGUMENT, why, tartan_file_put_layout(file.get(), name.c_str(), layout.get(), nullptr));
+        EXPECT_FAILS(ARGUMENT, why, tartan_file_put_matrix(file.get(), name.c_str(), matrix.get(), nullptr, nullptr));
+    }
+    EXPECT_EQ(tartan_file_count(file.get()), 0);
+}
+
+TEST_F(FileTest, RefusesHandles) {
+    tartan_file *none = nullptr;
+    tartan_layout *l = layout.get();
+    tartan_matrix *m = nullptr;
+    char *text = nullptr;
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_file_create(nullptr));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_file_open("x", nullptr));
+    EXPECT_FAILS(HANDLE, "path is NULL", tartan_file_open(nullptr, &none));
+    tartan_file_free(nullptr);
+    EXPECT_EQ(tartan_file_count(nullptr), -1);
+    EXPECT_EQ(tartan_file_name(nullptr, 0), nullptr);
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_put_layout(none, "a", l, nullptr));
+    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_file_put_layout(file.get(), "a", nullptr, nullptr));
+    EXPECT_FAILS(HANDLE, "name is NULL", tartan_file_put_layout(file.get(), nullptr, l, nullptr));
+    EXPECT_FAILS(HANDLE, "not one of Tartan's", tartan_file_put_layout((tartan_file *)l, "a", l, nullptr));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_put_matrix(none, "a", matrix.get(), nullptr, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_file_put_matrix(file.get(), "a", nullptr, nullptr, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is closed", tartan_file_put_matrix(file.get(), "a", (tartan_matrix *)l, nullptr, nullptr));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_remove(none, TARTAN_KIND_LAYOUT, "a"));
+    EXPECT_FAILS(HANDLE, "name is NULL", tartan_file_remove(file.get(), TARTAN_KIND_LAYOUT, nullptr));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_file_get_layout(file.get(), "a", nullptr));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_get_layout(none, "a", &l));
+    EXPECT_FAILS(NOT_FOUND, "no layout \"a\"", tartan_file_get_layout(file.get(), "a", &l));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_file_get_matrix(file.get(), "a", nullptr));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_get_matrix(none, "a", &m));
+    EXPECT_FAILS(NOT_FOUND, "no matrix \"a\"", tartan_file_get_matrix(file.get(), "a", &m));
+    EXPECT_FAILS(HANDLE, "out_text is NULL", tartan_file_get_metadata(file.get(), TARTAN_KIND_LAYOUT, "a", nullptr));
+    EXPECT_FAILS(NOT_FOUND, "no layout", tartan_file_get_metadata(file.get(), TARTAN_KIND_LAYOUT, "a", &text));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_get_metadata(none, TARTAN_KIND_LAYOUT, "a", &text));
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_get_gates(none, "a", nullptr, 0));
+    EXPECT_FAILS(ARGUMENT, "metadata is not valid UTF-8", tartan_file_put_layout(file.get(), "a", layout.get(), "\xc3"));
+    EXPECT_EQ(tartan_file_count(file.get()), 0);
+}
+
+TEST_F(FileTest, RefusesGates) {
+    const int64_t n = tartan_layout_blocks(layout.get()), square[2] = {n, 1}, less = n - 1;
+    std::vector<double> gates(n + 1);
+    tartan_array array;
+    ASSERT_OK(tartan_array_init(gates.data(), TARTAN_F64, 1, &less, nullptr, &array));
+    EXPECT_FAILS(SHAPE, "gates has shape", tartan_file_put_matrix(file.get(), "m", matrix.get(), &array, nullptr));
+    ASSERT_OK(tartan_array_init(gates.data(), TARTAN_F64, 2, square, nullptr, &array));
+    EXPECT_FAILS(SHAPE, "gates has shape", tartan_file_put_matrix(file.get(), "m", matrix.get(), &array, nullptr));
+    ASSERT_OK(tartan_array_init(gates.data(), TARTAN_F16, 1, &n, nullptr, &array));
+    EXPECT_FAILS(DTYPE, "gates is of float16", tartan_file_put_matrix(file.get(), "m", matrix.get(), &array, nullptr));
+    array.dtype = 99;
+    EXPECT_FAILS(DTYPE, "gates", tartan_file_put_matrix(file.get(), "m", matrix.get(), &array, nullptr));
+    EXPECT_EQ(tartan_file_count(file.get()), 0);
+}
+
+TEST_F(FileTest, MatricesOfOneLayoutShareIt) {
+    write_sample(folder / "s.h5", 1);
+    File opened = open_file(folder / "s.h5");
+    Layout pattern = get_layout(opened.get(), "pattern");
+    Matrix a = get_matrix(opened.get(), "a"), b = get_matrix(opened.get(), "b"), c = get_matrix(opened.get(), "c");
+    EXPECT_EQ(layout_of(a.get()).get(), pattern.get());
+    EXPECT_EQ(layout_of(b.get()).get(), pattern.get());
+    EXPECT_NE(layout_of(c.get()).get(), pattern.get());
+    const std::string identity = tartan_layout_identity(pattern.get());
+    for (int64_t i = 0; i < 3; i++) EXPECT_EQ(tartan_file_layout_identity(opened.get(), i), identity);
+    opened.reset();  // what was got lives on
+    EXPECT_EQ(tartan_layout_rows(pattern.get()), 20);
+    EXPECT_OK(tartan_matrix_check(a.get(), 1));
+}
+
+TEST_F(FileTest, RecipeIsKept) {
+    const tartan_shape shape = {32, 32, 4, 4, 1};
+    tartan_layout *made = nullptr;
+    if (tartan_layout_from_pattern(&shape, "random", "", 3, &made) != TARTAN_OK) GTEST_SKIP() << tartan_last_error();
+    Layout owner(made);
+    ASSERT_OK(tartan_file_put_layout(file.get(), "l", made, nullptr));
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "r.h5").c_str(), 0));
+    EXPECT_STREQ(tartan_layout_recipe(get_layout(open_file(folder / "r.h5").get(), "l").get()), tartan_layout_recipe(made));
+}
+
+TEST_F(FileTest, SurvivesEveryFailedAllocation) {
+    tartan_file *made = nullptr;
+    BRUTAL(tartan_file_create(&made), tartan_file_free(made));
+    const int64_t n = tartan_layout_blocks(layout.get());
+    std::vector<double> gates(n);
+    tartan_array array;
+    ASSERT_OK(tartan_array_init(gates.data(), TARTAN_F64, 1, &n, nullptr, &array));
+    auto put = [&] {
+        tartan_file *fresh = nullptr;
+        tartan_status status = tartan_file_create(&fresh);
+        if (status == TARTAN_OK) status = tartan_file_put_matrix(fresh, "m", matrix.get(), &array, "{}");
+        if (status == TARTAN_OK) status = tartan_file_put_layout(fresh, "l", layout.get(), "{}");
+        tartan_file_free(fresh);
+        return status;
+    };
+    BRUTAL(put(), );
+}
+
+TEST_F(FileTest, OpeningAndGettingSurviveEveryFailedAllocation) {
+    const std::string path = folder / "o.h5";
+    write_sample(path, 1);
+    strip_seal(path, folder / "foreign.h5");
+    for (const std::string &name : {path, folder / "foreign.h5"}) {
+        auto all = [&] {
+            tartan_file *opened = nullptr;
+            tartan_layout *l = nullptr;
+            tartan_matrix *m = nullptr;
+            char *text = nullptr;
+            double gates[64];
+            tartan_status status = tartan_file_open(name.c_str(), &opened);
+            if (status == TARTAN_OK) status = tartan_file_get_matrix(opened, "b", &m);
+            if (status == TARTAN_OK) status = tartan_file_get_layout(opened, "pattern", &l);
+            if (status == TARTAN_OK) status = tartan_file_get_metadata(opened, TARTAN_KIND_MATRIX, "b", &text);
+            if (status == TARTAN_OK) status = tartan_file_get_gates(opened, "a", gates, tartan_layout_blocks(l));
+            tartan_file_free(opened);
+            tartan_layout_free(l);
+            tartan_matrix_free(m);
+            tartan_text_free(text);
+            return status;
+        };
+        BRUTAL(all(), );
+    }
+}
+
+}  // namespace

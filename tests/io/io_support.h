@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of files share.
+#ifndef TARTAN_TESTS_IO_SUPPORT_H
+#define TARTAN_TESTS_IO_SUPPORT_H
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "support.h"
+extern "C" {
+#include "core/dtype.h"
+#include "io/seal.h"
+}
+
+namespace tartan_test {
+
+using Bytes = std::vector<unsigned char>;
+
+// A folder that goes away with the test.
+class Folder {
+  public:
+    Folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "tartan-io-XXXXXX").string();
+        path_ = mkdtemp(name.data());
+    }
+    ~Folder() { std::filesystem::remove_all(path_); }
+    std::string operator/(const std::string &name) const { return (path_ / name).string(); }
+    // Names of all that is in it.
+    std::vector<std::string> names() const {
+        std::vector<std::string> found;
+        for (const auto &entry : std::filesystem::directory_iterator(path_))
+            found.push_back(entry.path().filename().string());
+        return found;
+    }
+
+  private:
+    std::filesystem::path path_;
+};
+
+inline Bytes read_bytes(const std::string &path) {
+    std::ifstream in(path, std::ios::binary);
+    return Bytes(std::istreambuf_iterator<char>(in), {});
+}
+
+inline void write_bytes(const std::string &path, const Bytes &bytes) {
+    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char *>(bytes.data()), (long)bytes.size());
+}
+
+inline File new_file() {
+    tartan_file *file = nullptr;
+    EXPECT_OK(tartan_file_create(&file));
+    return File(file);
+}
+
+inline File open_file(const std::string &path) {
+    tartan_file *file = nullptr;
+    EXPECT_OK(tartan_file_open(path.c_str(), &file));
+    return File(file);
+}
+
+inline Layout get_layout(tartan_file *file, const std::string &name) {
+    tartan_layout *layout = nullptr;
+    EXPECT_OK(tartan_file_get_layout(file, name.c_str(), &layout));
+    return Layout(layout);
+}
+
+inline Matrix get_matrix(tartan_file *file, const std::string &name) {
+    tartan_matrix *matrix = nullptr;
+    EXPECT_OK(tartan_file_get_matrix(file, name.c_str(), &matrix));
+    return Matrix(matrix);
+}
+
+inline Layout layout_of(const tartan_matrix *matrix) {
+    tartan_layout *layout = nullptr;
+    EXPECT_OK(tartan_matrix_get_layout(matrix, &layout));
+    return Layout(layout);
+}
+
+inline tartan_array values_of(tartan_matrix *matrix) {
+    tartan_array view;
+    EXPECT_OK(tartan_matrix_values(matrix, &view));
+    return view;
+}
+
+// Element i of block id has value(i-th element counted over rows x cols of the layout's blocks); padding is zero.
+inline Matrix make_matrix(tartan_layout *layout, int32_t dtype, int32_t order,
+                          const std::function<double(int64_t)> &value) {
+    tartan_matrix *made = nullptr;
+    EXPECT_OK(tartan_matrix_create(layout, dtype, order, &made));
+    tartan_array v = values_of(made);
+    const int64_t n = v.shape[0];
+    std::vector<int64_t> heads(n), rows(n), cols(n);
+    EXPECT_OK(tartan_layout_get_coordinates(layout, heads.data(), n, rows.data(), n, cols.data(), n));
+    const int64_t br = v.shape[1], bc = v.shape[2];
+    for (int64_t id = 0; id < n; id++)
+        for (int64_t r = 0; r < br; r++)
+            for (int64_t c = 0; c < bc; c++)
+                if (rows[id] * br + r < tartan_layout_rows(layout) && cols[id] * bc + c < tartan_layout_cols(layout))
+                    tartan_i_store(v.data, dtype, id * v.strides[0] + r * v.strides[1] + c * v.strides[2],
+                                   value((id * br + r) * bc + c));
+    return Matrix(made);
+}
+
+inline Matrix random_matrix(tartan_layout *layout, int32_t dtype, int32_t order, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<double> uniform(-2, 2);
+    return make_matrix(layout, dtype, order, [&](int64_t) { return uniform(random); });
+}
+
+// Same blocks, dtype, order, and bits of every value.
+inline void expect_same(tartan_matrix *a, tartan_matrix *b) {
+    ASSERT_NE(a, nullptr);
+    ASSERT_NE(b, nullptr);
+    ASSERT_EQ(tartan_layout_equal(layout_of(a).get(), layout_of(b).get()), 1);
+    ASSERT_EQ(tartan_matrix_dtype(a), tartan_matrix_dtype(b));
+    ASSERT_EQ(tartan_matrix_block_order(a), tartan_matrix_block_order(b));
+    tartan_array x = values_of(a), y = values_of(b);
+    const size_t bytes = (size_t)(x.shape[0] * x.shape[1] * x.shape[2] * tartan_dtype_bytes(x.dtype));
+    ASSERT_EQ(bytes == 0 ? 0 : std::memcmp(x.data, y.data, bytes), 0);
+}
+
+// The HDF5 part of a sealed file, which is a file without a seal.
+inline void strip_seal(const std::string &from, const std::string &to) {
+    Bytes bytes = read_bytes(from);
+    bytes.erase(bytes.begin(), bytes.begin() + TARTAN_I_SEAL_BYTES);
+    write_bytes(to, bytes);
+}
+
+// A small file with a bit of everything; fills `layout` and `matrix` where wanted.
+inline void write_sample(const std::string &path, uint64_t seed, int32_t compression = TARTAN_KEEP_PLAIN) {
+    File file = new_file();
+    Layout layout = random_layout({20, 13, 4, 4, 1}, 0.5, seed), heads = random_layout({8, 8, 4, 2, 3}, 0.4, seed + 1);
+    Matrix a = random_matrix(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, seed + 2);
+    Matrix b = random_matrix(layout.get(), TARTAN_BF16, TARTAN_COL_MAJOR, seed + 3);
+    Matrix c = random_matrix(heads.get(), TARTAN_F64, TARTAN_ROW_MAJOR, seed + 4);
+    std::vector<double> gates = random_values((size_t)tartan_layout_blocks(layout.get()), seed + 5);
+    const int64_t n = (int64_t)gates.size();
+    tartan_array gate_array;
+    ASSERT_OK(tartan_array_init(gates.data(), TARTAN_F64, 1, &n, nullptr, &gate_array));
+    ASSERT_OK(tartan_file_put_layout(file.get(), "pattern", layout.get(), "{\"by\":\"test\"}"));
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "a", a.get(), &gate_array, nullptr));
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "b", b.get(), nullptr, "{\"step\":1}"));
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "c", c.get(), nullptr, nullptr));
+    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), compression));
+}
+
+}  // namespace tartan_test
+
+#endif

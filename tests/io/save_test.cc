@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing and reading back, sharing, atomic replacement, failing disks.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io_support.h"
+
+using namespace tartan_test;
+
+namespace {
+
+struct Case {
+    tartan_shape shape;
+    double density;
+};
+
+// Whole and ragged, one head and more, empty and full, degenerate frames.
+const Case cases[] = {
+    {{16, 24, 4, 8, 1}, 0.5},  {{17, 23, 4, 8, 1}, 0.5},  {{17, 23, 4, 8, 3}, 0.4},  {{12, 12, 3, 5, 2}, 1.0},
+    {{16, 16, 8, 8, 1}, 0.0},  {{16, 16, 8, 8, 2}, 0.0},  {{0, 0, 4, 4, 1}, 0.5},    {{0, 9, 4, 4, 2}, 0.5},
+    {{1, 1, 1, 1, 1}, 1.0},    {{300, 300, 256, 256, 1}, 1.0}, {{5, 70, 1, 64, 1}, 0.5},
+};
+
+TEST(Save, EveryDtypeOrderFrameAndCompressionComesBackBitForBit) {
+    Folder folder;
+    uint64_t seed = 1;
+    for (const Case &c : cases)
+        for (int32_t dtype = TARTAN_F64; dtype <= TARTAN_BF16; dtype++)
+            for (int32_t order = TARTAN_ROW_MAJOR; order <= TARTAN_COL_MAJOR; order++)
+                for (int32_t keep = TARTAN_KEEP_PLAIN; keep <= TARTAN_KEEP_COMPRESSED; keep++) {
+                    seed++;
+                    Layout layout = random_layout(c.shape, c.density, seed);
+                    Matrix matrix = random_matrix(layout.get(), dtype, order, seed);
+                    File file = new_file();
+                    ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), nullptr));
+                    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+                    const std::string path = folder / "round.h5";
+                    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), keep));
+                    File back = open_file(path);
+                    ASSERT_EQ(tartan_file_sealed(back.get()), 1);
+                    Matrix read = get_matrix(back.get(), "m");
+                    expect_same(matrix.get(), read.get());
+                    Layout l = get_layout(back.get(), "l");
+                    EXPECT_EQ(tartan_layout_equal(l.get(), layout.get()), 1);
+                    if (HasFailure()) GTEST_FAIL() << "seed " << seed;
+                }
+}
+
+TEST(Save, RandomFilesComeBack) {
+    Folder folder;
+    const std::string path = folder / "law.h5";
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        std::mt19937_64 random(seed);
+        auto pick = [&](int64_t low, int64_t high) { return low + (int64_t)(random() % (uint64_t)(high - low + 1)); };
+        Layout layout = random_layout({pick(0, 40), pick(0, 40), pick(1, 9), pick(1, 9), pick(1, 3)},
+                                      (double)pick(0, 10) / 10, seed);
+        Matrix matrix = random_matrix(layout.get(), (int32_t)pick(1, 4), (int32_t)pick(0, 1), seed);
+        File file = new_file();
+        ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+        ASSERT_OK(tartan_file_save(file.get(), path.c_str(), (int32_t)pick(0, 1)));
+        expect_same(matrix.get(), get_matrix(open_file(path).get(), "m").get());
+        if (HasFailure()) GTEST_FAIL() << "seed " << seed;
+    }
+}
+
+TEST(Save, SpecialValuesKeepTheirBits) {
+    Folder folder;
+    Layout layout = random_layout({4, 4, 4, 4, 1}, 1, 1);
+    const uint16_t bits[16] = {0x7c00, 0xfc00, 0x7e01, 0x8000, 1, 0x7f80, 0xff80, 0x7fc1,
+                               0xffff, 0x0080, 0x3c00, 0x8001, 0x7bff, 0x0400, 0x03ff, 0x7f7f};
+    for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
+        Matrix matrix = random_matrix(layout.get(), dtype, TARTAN_ROW_MAJOR, 1);
+        std::memcpy(values_of(matrix.get()).data, bits, sizeof bits);
+        File file = new_file();
+        ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+        ASSERT_OK(tartan_file_save(file.get(), (folder / "bits.h5").c_str(), 0));
+        expect_same(matrix.get(), get_matrix(open_file(folder / "bits.h5").get(), "m").get());
+    }
+}
+
+TEST(Save, PaddingOfWrappedValuesStaysOutOfTheFile) {
+    Folder folder;
+    for (int32_t order = TARTAN_ROW_MAJOR; order <= TARTAN_COL_MAJOR; order++) {
+        Layout layout = random_layout({7, 5, 4, 3, 1}, 1, 1);
+        Matrix clean = random_matrix(layout.get(), TARTAN_F32, order, 3);
+        tartan_array view = values_of(clean.get());
+        std::vector<float> dirty((const float *)view.data, (const float *)view.data + 4 * 12);
+        for (float &x : dirty)
+            if (x == 0) x = 99;  // random values are never zero: this is padding
+        const std::vector<float> before = dirty;
+        view.data = dirty.data();
+        tartan_matrix *wrapped = nullptr;
+        ASSERT_OK(tartan_matrix_wrap(layout.get(), &view, nullptr, nullptr, &wrapped));
+        Matrix owner(wrapped);
+        File file = new_file();
+        ASSERT_OK(tartan_file_put_matrix(file.get(), "m", wrapped, nullptr, nullptr));
+        ASSERT_OK(tartan_file_save(file.get(), (folder / "wrap.h5").c_str(), 0));
+        EXPECT_EQ(dirty, before);
+        expect_same(clean.get(), get_matrix(open_file(folder / "wrap.h5").get(), "m").get());
+    }
+}
+
+TEST(Save, ManyChunksComeBack) {
+    Folder folder;
+    Layout layout = random_layout({1000, 1500, 64, 64, 1}, 0.9, 5);  // some 5 MB: five chunks
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, 6);
+    File file = new_file();
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+    for (int32_t keep : {0, 1}) {
+        ASSERT_OK(tartan_file_save(file.get(), (folder / "big.h5").c_str(), keep));
+        expect_same(matrix.get(), get_matrix(open_file(folder / "big.h5").get(), "m").get());
+    }
+}
+
+TEST(Save, EqualCollectionsMakeEqualFiles) {
+    Folder folder;
+    write_sample(folder / "1.h5", 7);
+    write_sample(folder / "2.h5", 7);
+    EXPECT_EQ(read_bytes(folder / "1.h5"), read_bytes(folder / "2.h5"));
+}
+
+TEST(Save, EmptyCollection) {
+    Folder folder;
+    File file = new_file();
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "none.h5").c_str(), 0));
+    EXPECT_EQ(tartan_file_count(open_file(folder / "none.h5").get()), 0);
+}
+
+TEST(Save, OpenedCollectionReplacesItsOwnFile) {
+    Folder folder;
+    const std::string path = folder / "own.h5";
+    write_sample(path, 1);
+    File file = open_file(path);
+    Matrix a = get_matrix(file.get(), "a"), c = get_matrix(file.get(), "c");
+    ASSERT_OK(tartan_file_remove(file.get(), TARTAN_KIND_MATRIX, "b"));
+    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), TARTAN_KEEP_COMPRESSED));
+    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), TARTAN_KEEP_PLAIN));  // still reads from the first
+    File back = open_file(path);
+    EXPECT_EQ(tartan_file_count(back.get()), 3);
+    expect_same(a.get(), get_matrix(back.get(), "a").get());
+    expect_same(c.get(), get_matrix(back.get(), "c").get());
+    EXPECT_EQ(tartan_file_has_gates(back.get(), "a"), 1);
+    char *text = nullptr;
+    ASSERT_OK(tartan_file_get_metadata(back.get(), TARTAN_KIND_LAYOUT, "pattern", &text));
+    EXPECT_STREQ(text, "{\"by\":\"test\"}");
+    tartan_text_free(text);
+}
+
+TEST(Save, RemovedLayoutOfAMatrixStaysUnnamed) {
+    Folder folder;
+    const std::string path = folder / "implicit.h5";
+    write_sample(path, 1);
+    File file = open_file(path);
+    Matrix a = get_matrix(file.get(), "a");
+    ASSERT_OK(tartan_file_remove(file.get(), TARTAN_KIND_LAYOUT, "pattern"));
+    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), 0));
+    File back = open_file(path);
+    EXPECT_EQ(tartan_file_count(back.get()), 3);
+    EXPECT_EQ(tartan_file_kind(back.get(), 0), TARTAN_KIND_MATRIX);
+    Matrix again = get_matrix(back.get(), "a"), b = get_matrix(back.get(), "b");
+    expect_same(a.get(), again.get());
+    EXPECT_EQ(layout_of(again.get()), layout_of(b.get())) << "shared in memory";
+    EXPECT_STREQ(tartan_file_layout_identity(back.get(), 0), tartan_file_layout_identity(back.get(), 1));
+}
+
+TEST(Save, ImplicitLayoutGivesWayToNamesOfTheUser) {
+    Folder folder;
+    Layout one = random_layout({8, 8, 4, 4, 1}, 1, 1), two = random_layout({8, 8, 2, 2, 1}, 1, 1);
+    Layout three = random_layout({8, 8, 8, 8, 1}, 1, 1);
+    Matrix matrix = random_matrix(one.get(), TARTAN_F64, 0, 1);
+    File file = new_file();
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "w", matrix.get(), nullptr, nullptr));
+    ASSERT_OK(tartan_file_put_layout(file.get(), "w", two.get(), nullptr));
+    ASSERT_OK(tartan_file_put_layout(file.get(), tartan_layout_identity(one.get()), three.get(), nullptr));
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "w.h5").c_str(), 0));
+    File back = open_file(folder / "w.h5");
+    EXPECT_EQ(tartan_file_count(back.get()), 3);
+    EXPECT_EQ(tartan_layout_equal(get_layout(back.get(), "w").get(), two.get()), 1);
+    expect_same(matrix.get(), get_matrix(back.get(), "w").get());
+}
+
+TEST(Save, AwkwardNamesAndLongTextsComeBack) {
+    Folder folder;
+    Layout layout = random_layout({8, 8, 4, 4, 1}, 0.7, 1);
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 2);
+    const std::string names[] = {"100%b", "%%", "a b", "...", "größe", "重み", std::string(255, 'x'), "\"q\""};
+    const std::string longer(200000, 'j');
+    File file = new_file();
+    for (const std::string &name : names)
+        ASSERT_OK(tartan_file_put_matrix(file.get(), name.c_str(), matrix.get(), nullptr, longer.c_str()));
+    ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), longer.c_str()));
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "names.h5").c_str(), 0));
+    File back = open_file(folder / "names.h5");
+    for (const std::string &name : names) {
+        char *text = nullptr;
+        expect_same(matrix.get(), get_matrix(back.get(), name).get());
+        ASSERT_OK(tartan_file_get_metadata(back.get(), TARTAN_KIND_MATRIX, name.c_str(), &text));
+        EXPECT_EQ(longer, text);
+        tartan_text_free(text);
+    }
+}
+
+TEST(Save, Refusals) {
+    Folder folder;
+    File file = new_file();
+    EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_save(nullptr, "x", 0));
+    EXPECT_FAILS(HANDLE, "path is NULL", tartan_file_save(file.get(), nullptr, 0));
+    EXPECT_FAILS(ARGUMENT, "compression is 2", tartan_file_save(file.get(), (folder / "x").c_str(), 2));
+    EXPECT_FAILS(FILE, "No such file", tartan_file_save(file.get(), (folder / "no/x.h5").c_str(), 0));
+    EXPECT_FAILS(FILE, "is a directory", tartan_file_save(file.get(), (folder / ".").c_str(), 0));
+    ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+    EXPECT_FAILS(FILE, "a device or a pipe", tartan_file_save(file.get(), (folder / "pipe").c_str(), 0));
+    EXPECT_EQ(folder.names(), std::vector<std::string>{"pipe"});
+}
+
+TEST(Save, KeepsPermissionsAndFollowsLinks) {
+    Folder folder;
+    File file = new_file();
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "real.h5").c_str(), 0));
+    ASSERT_EQ(chmod((folder / "real.h5").c_str(), 0640), 0);
+    ASSERT_EQ(symlink("real.h5", (folder / "link.h5").c_str()), 0);
+    Layout layout = random_layout({8, 8, 4, 4, 1}, 0.7, 1);
+    ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), nullptr));
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "link.h5").c_str(), 0));
+    struct stat about;
+    ASSERT_EQ(lstat((folder / "link.h5").c_str(), &about), 0);
+    EXPECT_TRUE(S_ISLNK(about.st_mode));
+    ASSERT_EQ(stat((folder / "real.h5").c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 07777, 0640u);
+    EXPECT_EQ(tartan_file_count(open_file(folder / "real.h5").get()), 1);
+}
+
+// Every write, truncation, synchronisation and renaming fails once.
+TEST(Save, FailingDiskLeavesTheOldFile) {
+    Folder folder;
+    const std::string path = folder / "disk.h5";
+    write_sample(path, 1);
+    const Bytes before = read_bytes(path);
+    write_sample(folder / "source.h5", 2, TARTAN_KEEP_COMPRESSED);
+    File file = open_file(folder / "source.h5");
+    int64_t n = 0;
+    for (;; n++) {
+        tartan_i_disk_fail_at(n);
+        const tartan_status status = tartan_file_save(file.get(), path.c_str(), TARTAN_KEEP_PLAIN);
+        const bool over = tartan_i_disk_asked() <= n;
+        tartan_i_disk_fail_at(-1);
+        if (over) {
+            EXPECT_OK(status);
+            break;
+        }
+        ASSERT_EQ(status, TARTAN_ERR_FILE) << n;
+        const std::string text = tartan_last_error();
+        EXPECT_TRUE(text.find("No space left") != text.npos || text.find("Input/output error") != text.npos) << text;
+        ASSERT_EQ(read_bytes(path), before) << n;
+        ASSERT_EQ(folder.names().size(), 2u) << "a temporary file is left";
+    }
+    EXPECT_GT(n, 4);
+    EXPECT_OK(tartan_file_verify(path.c_str(), nullptr));
+    EXPECT_NE(read_bytes(path), before);
+}
+
+TEST(Save, FileThatOutgrowsItsLimit) {
+    Folder folder;
+    const std::string path = folder / "limit.h5";
+    write_sample(path, 1);
+    const Bytes before = read_bytes(path);
+    Layout layout = random_layout({512, 512, 64, 64, 1}, 1, 5);
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F64, 0, 6);
+    File file = new_file();
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+    rlimit old;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+    auto handler = signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t limit : {rlim_t(0), rlim_t(600), rlim_t(100000), rlim_t(1500000)}) {
+        rlimit small = {limit, old.rlim_max};
+        ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+        EXPECT_FAILS(FILE, "File too large", tartan_file_save(file.get(), path.c_str(), 0));
+        ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+        EXPECT_EQ(read_bytes(path), before);
+        EXPECT_EQ(folder.names().size(), 1u);
+    }
+    signal(SIGXFSZ, handler);
+    EXPECT_OK(tartan_file_save(file.get(), path.c_str(), 0));
+}
+
+TEST(Save, KilledWriterLeavesTheOldFileOrTheNew) {
+    Folder folder;
+    const std::string path = folder / "killed.h5";
+    Layout layout = random_layout({256, 256, 16, 16, 1}, 0.8, 5);
+    Matrix matrices[2] = {random_matrix(layout.get(), TARTAN_F32, 0, 1), random_matrix(layout.get(), TARTAN_F32, 0, 2)};
+    File files[2] = {new_file(), new_file()};
+    for (int i = 0; i < 2; i++) ASSERT_OK(tartan_file_put_matrix(files[i].get(), "m", matrices[i].get(), nullptr, nullptr));
+    ASSERT_OK(tartan_file_save(files[0].get(), path.c_str(), 0));
+    std::mt19937 random(1);
+    int seen[2] = {0, 0};
+    for (int kill_number = 0; kill_number < 50; kill_number++) {
+        const pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0)
+            for (int i = 1;; i++)
+                if (tartan_file_save(files[i % 2].get(), path.c_str(), i % 3 == 0) != TARTAN_OK) _exit(1);
+        usleep(500 + random() % 20000);
+        kill(child, SIGKILL);
+        int how = 0;
+        ASSERT_EQ(waitpid(child, &how, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(how)) << "the writer failed by itself";
+        Matrix read = get_matrix(open_file(path).get(), "m");
+        ASSERT_NE(read, nullptr);
+        const size_t bytes = (size_t)tartan_layout_blocks(layout.get()) * 256 * 4;
+        int which = -1;
+        for (int i = 0; i < 2; i++)
+            if (std::memcmp(values_of(read.get()).data, values_of(matrices[i].get()).data, bytes) == 0) which = i;
+        ASSERT_GE(which, 0) << "neither the old values nor the new";
+        seen[which]++;
+    }
+    EXPECT_GT(seen[0], 0);
+    EXPECT_GT(seen[1], 0);
+}
+
+TEST(Save, SurvivesEveryFailedAllocation) {
+    Folder folder;
+    const std::string path = folder / "brutal.h5";
+    write_sample(path, 1);
+    const Bytes before = read_bytes(path);
+    // From memory, then from another file, whose layouts are read and kept on the way.
+    Layout layout = random_layout({9, 9, 4, 4, 2}, 0.7, 1);
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 2);
+    File file = new_file();
+    ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), "{}"));
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, "{}"));
+    BRUTAL(tartan_file_save(file.get(), (folder / "new.h5").c_str(), 0), );
+    write_sample(folder / "from.h5", 2);
+    auto copy = [&] {
+        tartan_file *opened = nullptr;
+        tartan_status status = tartan_file_open((folder / "from.h5").c_str(), &opened);
+        if (status == TARTAN_OK) status = tartan_file_save(opened, path.c_str(), 1);
+        if (status != TARTAN_OK) {
+            EXPECT_EQ(read_bytes(path), before);
+        }
+        tartan_file_free(opened);
+        return status;
+    };
+    BRUTAL(copy(), );
+    EXPECT_EQ(folder.names().size(), 3u);
+}
+
+TEST(Save, VerifyReports) {
+    Folder folder;
+    write_sample(folder / "v.h5", 3);
+    char *text = nullptr;
+    ASSERT_OK(tartan_file_verify((folder / "v.h5").c_str(), &text));
+    const std::string report = text;
+    tartan_text_free(text);
+    for (const char *part : {"seal: ok\n", "layout \"pattern\": 20 x 13, blocks 4 x 4, heads 1", "matrix \"a\": float32",
+                             "gates", "matrix \"b\": bfloat16, block order F", "matrix \"c\": float64"})
+        EXPECT_NE(report.find(part), report.npos) << report;
+    EXPECT_FAILS(HANDLE, "path is NULL", tartan_file_verify(nullptr, nullptr));
+    EXPECT_FAILS(FILE, "No such file", tartan_file_verify((folder / "no.h5").c_str(), &text));
+    EXPECT_EQ(text, nullptr);
+    BRUTAL(tartan_file_verify((folder / "v.h5").c_str(), &text), tartan_text_free(text));
+}
+
+}  // namespace

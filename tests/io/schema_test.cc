@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io_support.h"
+extern "C" {
+#include "io/schema.h"
+}
+
+using namespace tartan_test;
+
+namespace {
+
+TEST(Schema, Names) {
+    for (const char *good : {"a", "...", ".a", "a b", "w%", "\xc3\xa9", "\xf0\x9f\xa6\x8e", "\xe2\x82\xac"})
+        EXPECT_EQ(tartan_i_name_fault(good), nullptr) << good;
+    EXPECT_EQ(tartan_i_name_fault(std::string(255, 'x').c_str()), nullptr);
+    for (const char *bad : {"", ".", "..", "/", "a/", "\t", "\x1b", "\x7f", "\xc2\x80"}) EXPECT_NE(tartan_i_name_fault(bad), nullptr);
+    EXPECT_NE(tartan_i_name_fault(std::string(256, 'x').c_str()), nullptr);
+}
+
+TEST(Schema, Utf8) {
+    for (const char *good : {"", "abc", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xf4\x8f\xbf\xbf"})
+        EXPECT_TRUE(tartan_i_utf8_valid(good));
+    // Lone and missing continuation, overlong forms, surrogates, above 10ffff, bytes that never occur.
+    for (const char *bad : {"\x80", "\xc2", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+                            "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xff", "a\xe2\x82"})
+        EXPECT_FALSE(tartan_i_utf8_valid(bad));
+}
+
+TEST(Schema, Versions) {
+    for (const char *good : {"1.0", "1.1", "1.99"}) EXPECT_OK(tartan_i_schema_check_version("f", "p", good));
+    for (const char *newer : {"2.0", "10.3"})
+        EXPECT_FAILS(VERSION, newer, tartan_i_schema_check_version("f", "p", newer));
+    EXPECT_FAILS(VERSION, "reads versions 1.x", tartan_i_schema_check_version("f", "p", "2.0"));
+    for (const char *bad : {"", "1", "1.", "one", "0.9", "1.0a", "1.0.0", "-1.0", "99999.0"})
+        EXPECT_FAILS(FORMAT, "expected a version such as", tartan_i_schema_check_version("f", "p", bad));
+}
+
+TEST(Schema, Chunks) {
+    EXPECT_EQ(tartan_i_chunk_items(10, 4), 10);
+    EXPECT_EQ(tartan_i_chunk_items(1 << 20, 4), 1 << 18);
+    EXPECT_EQ(tartan_i_chunk_items(1000, 256 * 256 * 8), 2);
+    EXPECT_EQ(tartan_i_chunk_items(1000, 1 << 21), 1);
+}
+
+std::string described(const tartan_layout *layout, int32_t dtype, int32_t order) {
+    tartan_i_text text = {};
+    if (dtype == 0)
+        tartan_i_schema_describe_layout(&text, layout);
+    else
+        tartan_i_schema_describe_matrix(&text, layout, dtype, order);
+    const std::string copy = text.data;
+    tartan_i_free(text.data);
+    return copy;
+}
+
+TEST(Schema, Descriptors) {
+    Layout one = from_mask({8, 6, 4, 2, 1}, {1, 0, 1, 0, 1, 0}), two = from_mask({4, 2, 4, 2, 2}, {1, 0});
+    EXPECT_EQ(described(one.get(), 0, 0),
+              R"({"binsparse":{"version":"0.1","format":"CSR","shape":[2,3],"number_of_stored_values":3,)"
+              R"("data_types":{"pointers_to_1":"int32","indices_1":"int32","values":"iso[bint8]"}}})");
+    EXPECT_EQ(described(two.get(), 0, 0),
+              R"({"binsparse":{"version":"0.1","format":"custom","custom":{"level":{"level_desc":"dense","rank":1,)"
+              R"("level":{"level_desc":"dense","rank":1,"level":{"level_desc":"sparse","rank":1,)"
+              R"("level":{"level_desc":"element"}}}}},"shape":[2,1,1],"number_of_stored_values":1,)"
+              R"("data_types":{"pointers_to_2":"int32","indices_2":"int32","values":"iso[bint8]"}}})");
+    EXPECT_EQ(described(one.get(), TARTAN_F32, TARTAN_COL_MAJOR),
+              R"({"binsparse":{"version":"0.1","format":"custom","custom":{"transpose":[0,2,3,1],)"
+              R"("level":{"level_desc":"dense","rank":1,"level":{"level_desc":"sparse","rank":1,)"
+              R"("level":{"level_desc":"dense","rank":2,"level":{"level_desc":"element"}}}}},)"
+              R"("shape":[2,4,3,2],"number_of_stored_values":24,)"
+              R"("data_types":{"pointers_to_1":"int32","indices_1":"int32","values":"float32"}}})");
+    const std::string heads = described(two.get(), TARTAN_F64, TARTAN_ROW_MAJOR);
+    EXPECT_NE(heads.find(R"("transpose":[0,1,3,2,4])"), heads.npos) << heads;
+    EXPECT_NE(heads.find(R"("shape":[2,1,4,1,2],"number_of_stored_values":8)"), heads.npos) << heads;
+}
+
+struct Lists {
+    std::vector<int64_t> pointers, indices;
+    const char *why;
+};
+
+// Takes the lists as 4- and as 8-byte numbers, signed and not.
+template <class T>
+tartan_status take(const Lists &lists, tartan_layout *layout) {
+    const std::vector<T> p(lists.pointers.begin(), lists.pointers.end()), i(lists.indices.begin(), lists.indices.end());
+    const tartan_i_integers pointers = {p.data(), (int64_t)p.size(), sizeof(T), std::is_signed_v<T>};
+    const tartan_i_integers indices = {i.data(), (int64_t)i.size(), sizeof(T), std::is_signed_v<T>};
+    return tartan_i_schema_take_lists("f", "w", &pointers, &indices, layout);
+}
+
+TEST(Schema, RowLists) {
+    const tartan_shape shape = {9, 12, 3, 3, 1};  // a grid of 3 x 4
+    const Lists all[] = {
+        {{0, 2, 2, 3}, {1, 3, 0}, nullptr},
+        {{1, 2, 2, 3}, {1, 3, 0}, "begins with 1, expected 0"},
+        {{0, 2, 1, 3}, {1, 3, 0}, "pointers_to_1[2] is 1, expected 2 to 3"},
+        {{0, 4, 4, 4}, {1, 3, 0}, "pointers_to_1[1] is 4, expected 0 to 3"},
+        {{0, 2, 2, 2}, {1, 3, 0}, "ends with 2, but indices_1 has 3"},
+        {{0, 2, 2, 3}, {1, 4, 0}, "indices_1[1] is 4, but the grid has 4"},
+        {{0, 2, 2, 3}, {3, 1, 0}, "indices_1[1] is 1 after 3 in one row"},
+        {{0, 2, 2, 3}, {1, 1, 0}, "indices_1[1] is 1 after 1 in one row"},
+        {{0, 2, 2, 3}, {-1, 1, 0}, "indices_1[0] is"},
+        {{0, -2, 2, 3}, {1, 3, 0}, "pointers_to_1[1] is"},
+    };
+    for (const Lists &lists : all) {
+        tartan_layout *layout = nullptr;
+        ASSERT_OK(tartan_i_layout_begin(&shape, 3, &layout));
+        for (int kind = 0; kind < 4; kind++) {
+            auto call = kind == 0 ? take<int32_t> : kind == 1 ? take<int64_t> : kind == 2 ? take<uint32_t> : take<uint64_t>;
+            if (lists.why == nullptr)
+                EXPECT_OK(call(lists, layout));
+            else
+                EXPECT_FAILS(FORMAT, lists.why, call(lists, layout));
+        }
+        tartan_layout_free(layout);
+    }
+}
+
+TEST(Schema, PaddingIsClearedAndNothingElse) {
+    for (int32_t order = TARTAN_ROW_MAJOR; order <= TARTAN_COL_MAJOR; order++) {
+        Layout layout = random_layout({7, 5, 4, 3, 2}, 1, 1);
+        Matrix clean = random_matrix(layout.get(), TARTAN_F64, order, 3);
+        const tartan_array view = values_of(clean.get());
+        const double *values = (const double *)view.data;
+        std::vector<double> dirty(values, values + 8 * 12);
+        for (double &x : dirty)
+            if (x == 0) x = NAN;
+        EXPECT_TRUE(tartan_i_layout_is_ragged(layout.get()));
+        for (int64_t id = 0; id < 8; id += 2)
+            tartan_i_padding_clear(layout.get(), TARTAN_F64, order, id, 2, dirty.data() + id * 12);
+        EXPECT_EQ(std::memcmp(dirty.data(), values, sizeof(double) * dirty.size()), 0);
+    }
+    EXPECT_FALSE(tartan_i_layout_is_ragged(random_layout({8, 6, 4, 3, 1}, 1, 1).get()));
+}
+
+}  // namespace

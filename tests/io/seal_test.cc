@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damage is found before HDF5 parses anything; files that are not ours are told apart.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io_support.h"
+
+using namespace tartan_test;
+
+namespace {
+
+tartan_status open_only(const std::string &path) {
+    tartan_file *file = nullptr;
+    const tartan_status status = tartan_file_open(path.c_str(), &file);
+    EXPECT_EQ(file != nullptr, status == TARTAN_OK);
+    tartan_file_free(file);
+    return status;
+}
+
+// 1 to 8 bytes anywhere, each to another value. None may get through: every byte is covered.
+TEST(Seal, FindsEveryMutation) {
+    Folder folder;
+    const std::string path = folder / "m.h5";
+    for (int32_t keep : {TARTAN_KEEP_PLAIN, TARTAN_KEEP_COMPRESSED}) {
+        write_sample(path, 1, keep);
+        const Bytes good = read_bytes(path);
+        ASSERT_OK(open_only(path));
+        std::mt19937 random(keep + 1);
+        for (int i = 0; i < 2500; i++) {
+            Bytes bad = good;
+            // A quarter of the cases aims at the seal itself, which is a small part of the file.
+            const size_t range = i % 4 == 0 ? TARTAN_I_SEAL_BYTES : bad.size();
+            for (unsigned n = 0; n <= (i % 2 == 0 ? 0 : random() % 8); n++) {
+                const size_t at = random() % range;
+                bad[at] = (unsigned char)(good[at] ^ (1 + random() % 255));
+            }
+            write_bytes(path, bad);
+            const tartan_status status = open_only(path);
+            ASSERT_TRUE(status == TARTAN_ERR_FORMAT || status == TARTAN_ERR_VERSION) << "mutation " << i;
+            ASSERT_NE(std::string(tartan_last_error()).find(path), std::string::npos);
+        }
+    }
+}
+
+TEST(Seal, FindsTruncationAndGrowth) {
+    Folder folder;
+    const std::string path = folder / "t.h5";
+    write_sample(path, 1);
+    const Bytes good = read_bytes(path);
+    for (size_t length = 0; length < good.size(); length += 97) {
+        write_bytes(path, Bytes(good.begin(), good.begin() + (long)length));
+        EXPECT_FAILS(FORMAT, path, open_only(path));
+    }
+    write_bytes(path, Bytes(good.begin(), good.end() - 1));
+    EXPECT_FAILS(FORMAT, "truncated: it has", open_only(path));
+    Bytes longer = good;
+    longer.push_back(0);
+    write_bytes(path, longer);
+    EXPECT_FAILS(FORMAT, "damaged: it has", open_only(path));
+}
+
+TEST(Seal, NewerSealIsNamed) {
+    Folder folder;
+    const std::string path = folder / "n.h5";
+    write_sample(path, 1);
+    Bytes bytes = read_bytes(path);
+    bytes[16] = 2;
+    write_bytes(path, bytes);
+    EXPECT_FAILS(VERSION, "of version 2, this library knows version 1", open_only(path));
+}
+
+TEST(Seal, LostMagicDoesNotSwitchItOff) {
+    Folder folder;
+    const std::string path = folder / "l.h5";
+    write_sample(path, 1);
+    Bytes bytes = read_bytes(path);
+    bytes[0] ^= 1;
+    write_bytes(path, bytes);
+    EXPECT_FAILS(FORMAT, "its user block is not a seal", open_only(path));
+}
+
+TEST(Seal, SealedFileOpensWithoutIt) {
+    Folder folder;
+    write_sample(folder / "s.h5", 1);
+    strip_seal(folder / "s.h5", folder / "foreign.h5");
+    File sealed = open_file(folder / "s.h5"), foreign = open_file(folder / "foreign.h5");
+    EXPECT_EQ(tartan_file_sealed(sealed.get()), 1);
+    EXPECT_EQ(tartan_file_sealed(foreign.get()), 0);
+    for (const char *name : {"a", "b", "c"})
+        expect_same(get_matrix(sealed.get(), name).get(), get_matrix(foreign.get(), name).get());
+    char *text = nullptr;
+    ASSERT_OK(tartan_file_verify((folder / "foreign.h5").c_str(), &text));
+    EXPECT_NE(std::string(text).find("seal: none"), std::string::npos);
+    tartan_text_free(text);
+}
+
+TEST(Seal, WhatIsNotAFileOfOurs) {
+    Folder folder;
+    EXPECT_FAILS(FILE, "No such file or directory", open_only(folder / "missing.h5"));
+    EXPECT_FAILS(FILE, "is a directory", open_only(folder / "."));
+    ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+    EXPECT_FAILS(FILE, "a device or a pipe", open_only(folder / "pipe"));
+    write_bytes(folder / "empty.h5", {});
+    EXPECT_FAILS(FORMAT, "is empty (0 bytes)", open_only(folder / "empty.h5"));
+    write_bytes(folder / "text.h5", Bytes(2000, 'x'));
+    EXPECT_FAILS(FORMAT, "is not an HDF5 file", open_only(folder / "text.h5"));
+    write_bytes(folder / "short.h5", {'h', 'i'});
+    EXPECT_FAILS(FORMAT, "is not an HDF5 file", open_only(folder / "short.h5"));
+    write_bytes(folder / "signature.h5", {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'});
+    EXPECT_FAILS(FORMAT, "cannot be read as HDF5", open_only(folder / "signature.h5"));
+    if (geteuid() != 0) {
+        write_bytes(folder / "closed.h5", {1});
+        ASSERT_EQ(chmod((folder / "closed.h5").c_str(), 0), 0);
+        EXPECT_FAILS(FILE, "Permission denied", open_only(folder / "closed.h5"));
+    }
+}
+
+TEST(Seal, OpenFileSurvivesReplacementAndRemoval) {
+    Folder folder;
+    write_sample(folder / "r.h5", 1);
+    File file = open_file(folder / "r.h5");
+    File again = open_file(folder / "r.h5");
+    Matrix a = get_matrix(again.get(), "a");
+    write_sample(folder / "r.h5", 2);
+    std::filesystem::remove(folder / "r.h5");
+    expect_same(a.get(), get_matrix(file.get(), "a").get());
+}
+
+}  // namespace

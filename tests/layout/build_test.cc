@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+
+#include "layouts.h"
+
+using namespace tartan_test;
+
+namespace {
+
+const tartan_shape kShape{64, 32, 8, 8, 1}; // an 8 x 4 grid
+
+TEST(Frame, Refusals) {
+    auto check = [](tartan_shape s, tartan_status status, const char *part) {
+        tartan_layout *out = reinterpret_cast<tartan_layout *>(8);
+        EXPECT_EQ(tartan_layout_from_pattern(&s, "dense", "", 0, &out), status) << part;
+        EXPECT_EQ(out, nullptr);
+        EXPECT_NE(std::string(tartan_last_error()).find(part), std::string::npos) << tartan_last_error();
+        EXPECT_EQ(std::string(tartan_last_error()).rfind("tartan_layout_from_pattern: ", 0), 0u);
+    };
+    check({-1, 4, 1, 1, 1}, TARTAN_ERR_SHAPE, "shape is -1 x 4");
+    check({4, -1, 1, 1, 1}, TARTAN_ERR_SHAPE, "shape is 4 x -1");
+    check({INT64_MIN, 4, 1, 1, 1}, TARTAN_ERR_SHAPE, "expected rows and cols >= 0");
+    for (int64_t block : {INT64_MIN, (int64_t)-1, (int64_t)0, (int64_t)257, INT64_MAX}) {
+        check({4, 4, block, 1, 1}, TARTAN_ERR_ARGUMENT, "expected 1 .. 256 each");
+        check({4, 4, 1, block, 1}, TARTAN_ERR_ARGUMENT, "expected 1 .. 256 each");
+    }
+    for (int64_t heads : {INT64_MIN, (int64_t)-1, (int64_t)0, (int64_t)1048577, INT64_MAX})
+        check({4, 4, 1, 1, heads}, TARTAN_ERR_ARGUMENT, "expected 1 .. 1048576");
+    check({2147483648, 1, 1, 1, 1}, TARTAN_ERR_OVERFLOW, "2147483648 x 1 blocks, expected at most 2^31 - 1");
+    check({1, 2147483648, 1, 1, 1}, TARTAN_ERR_OVERFLOW, "1 x 2147483648 blocks");
+    check({INT64_MAX, 1, 256, 1, 1}, TARTAN_ERR_OVERFLOW, "at most 2^31 - 1");
+    check({2147483647, 2147483647, 1, 1, 3}, TARTAN_ERR_OVERFLOW, "expected less than 2^63 in all");
+}
+
+TEST(Frame, LargestThatFits) {
+    // One block row of 2^31 - 1 block columns' worth of rows would need 16 GiB of pointers: use the other checks alone.
+    tartan_shape s{0, 2147483647, 1, 1, 1048576};
+    tartan_layout *out = nullptr;
+    int64_t pointer = 0;
+    // no block rows, so row lists are tiny; column lists are not: memory or success, never a crash
+    tartan_status status = tartan_layout_from_csr(&s, &pointer, 1, nullptr, 0, &out);
+    EXPECT_TRUE(status == TARTAN_ERR_MEMORY || status == TARTAN_ERR_OVERFLOW) << tartan_last_error();
+    EXPECT_EQ(out, nullptr);
+}
+
+TEST(FromMask, Refusals) {
+    Mask mask(32, 1);
+    tartan_shape heads2 = kShape;
+    heads2.heads = 2;
+    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_layout_from_mask(nullptr, mask.data(), 32, &out));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_layout_from_mask(&kShape, mask.data(), 32, nullptr));
+    EXPECT_NO_LAYOUT(HANDLE, "mask is NULL", tartan_layout_from_mask(&kShape, nullptr, 32, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "mask has 31 entries, expected 32", tartan_layout_from_mask(&kShape, mask.data(), 31, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "expected 64", tartan_layout_from_mask(&heads2, mask.data(), 32, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "mask has -1", tartan_layout_from_mask(&kShape, mask.data(), -1, &out));
+}
+
+TEST(FromMask, AnyNonZeroByteIsABlock) {
+    Mask mask(32, 0);
+    mask[3] = 1, mask[5] = 2, mask[31] = 255;
+    Layout l = from_mask(kShape, mask);
+    EXPECT_EQ(row_lists(l.get()).cols, (Indices{3, 1, 3}));
+    EXPECT_EQ(row_lists(l.get()).pointers, (Indices{0, 1, 2, 2, 2, 2, 2, 2, 3}));
+}
+
+TEST(FromMask, RoundTripsInRandomFrames) {
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 1000; i++) {
+        tartan_shape s = random_shape(random);
+        Mask mask((size_t)(s.heads * grid_rows(s) * grid_cols(s)));
+        for (auto &m : mask) m = random() % 2;
+        Layout l = from_mask(s, mask);
+        ASSERT_TRUE(l);
+        ASSERT_EQ(mask_of(l), mask);
+        ASSERT_EQ(tartan_layout_blocks(l.get()), std::accumulate(mask.begin(), mask.end(), (int64_t)0));
+    }
+}
+
+TEST(FromMask, EveryBlockShapeEdge) {
+    for (int64_t b : {1, 2, 3, 7, 8, 16, 31, 32, 64, 100, 128, 255, 256})
+        for (int64_t size : {b - 1, b, b + 1, 3 * b - 1}) {
+            tartan_shape s{size, size, b, 257 - b, 1};
+            Layout l = from_mask(s, Mask((size_t)(grid_rows(s) * grid_cols(s)), 1));
+            ASSERT_EQ(tartan_layout_elements(l.get()), size * size);
+        }
+}
+
+TEST(FromCoordinates, Refusals) {
+    Indices two{0, 1}, three{0, 1, 2};
+    EXPECT_FAILS(HANDLE, "out is NULL", from_coordinates(kShape, {}, two, two, nullptr));
+    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_layout_from_coordinates(nullptr, nullptr, 0, two.data(), 2, two.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "block_rows is NULL", tartan_layout_from_coordinates(&kShape, nullptr, 0, nullptr, 2, two.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "block_cols is NULL", tartan_layout_from_coordinates(&kShape, nullptr, 0, two.data(), 2, nullptr, 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "heads is NULL", tartan_layout_from_coordinates(&kShape, nullptr, 2, two.data(), 2, two.data(), 2, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "block_cols has 3 entries, expected 2", from_coordinates(kShape, {}, two, three, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "heads has 3 entries, expected 2", from_coordinates(kShape, three, two, two, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "nblock_rows is -1", tartan_layout_from_coordinates(&kShape, nullptr, 0, two.data(), -1, two.data(), -1, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_rows[1] is 8, expected 0 .. 7", from_coordinates(kShape, {}, {0, 8}, two, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_rows[0] is -1", from_coordinates(kShape, {}, {-1, 0}, two, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is 4, expected 0 .. 3", from_coordinates(kShape, {}, two, {0, 4}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is", from_coordinates(kShape, {}, two, {INT64_MIN, 0}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is", from_coordinates(kShape, {}, two, {0, INT64_MAX}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is 4294967296", from_coordinates(kShape, {}, two, {0, 4294967296}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "heads[1] is 1, expected 0 .. 0", from_coordinates(kShape, {0, 1}, two, two, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block row 3, block column 2 of head 0 is there twice", from_coordinates(kShape, {}, {3, 0, 3}, {2, 2, 2}, &out));
+}
+
+TEST(FromCoordinates, AnyOrderGivesTheSame) {
+    std::mt19937_64 random(2);
+    for (int i = 0; i < 1000; i++) {
+        Layout l = any_layout(random);
+        Coordinates c = coordinates(l.get());
+        std::vector<size_t> order(c.rows.size());
+        std::iota(order.begin(), order.end(), (size_t)0);
+        std::shuffle(order.begin(), order.end(), random);
+        Coordinates d;
+        for (size_t k : order) {
+            d.heads.push_back(c.heads[k]);
+            d.rows.push_back(c.rows[k]);
+            d.cols.push_back(c.cols[k]);
+        }
+        tartan_layout *out = nullptr;
+        ASSERT_OK(from_coordinates(shape_of(l.get()), d.heads, d.rows, d.cols, &out));
+        Layout again(out);
+        ASSERT_EQ(tartan_layout_equal(l.get(), out), 1);
+        ASSERT_STREQ(tartan_layout_identity(l.get()), tartan_layout_identity(out));
+    }
+}
+
+TEST(FromCoordinates, WithoutHeadsTheBlocksAreInEach) {
+    tartan_shape s{6, 6, 2, 3, 4};
+    tartan_layout *out = nullptr;
+    ASSERT_OK(from_coordinates(s, {}, {2, 0}, {1, 0}, &out));
+    Layout l(out);
+    EXPECT_EQ(coordinates(out).heads, (Indices{0, 0, 1, 1, 2, 2, 3, 3}));
+    EXPECT_EQ(coordinates(out).rows, (Indices{0, 2, 0, 2, 0, 2, 0, 2}));
+    EXPECT_EQ(coordinates(out).cols, (Indices{0, 1, 0, 1, 0, 1, 0, 1}));
+}
+
+TEST(FromCoordinates, HeadsWithDifferentCounts) {
+    tartan_shape s{4, 4, 2, 2, 3};
+    tartan_layout *out = nullptr;
+    ASSERT_OK(from_coordinates(s, {2, 2, 0, 2}, {1, 0, 1, 1}, {0, 0, 1, 1}, &out));
+    Layout l(out);
+    EXPECT_EQ(row_lists(out).pointers, (Indices{0, 0, 1, 1, 1, 2, 4}));
+    EXPECT_EQ(row_lists(out).cols, (Indices{1, 0, 0, 1}));
+    EXPECT_EQ(col_lists(out).pointers, (Indices{0, 0, 1, 1, 1, 3, 4}));
+    EXPECT_EQ(col_lists(out).ids, (Indices{0, 1, 2, 3}));
+}
+
+TEST(FromCoordinates, NoneAtAll) {
+    tartan_layout *out = nullptr;
+    ASSERT_OK(tartan_layout_from_coordinates(&kShape, nullptr, 0, nullptr, 0, nullptr, 0, &out));
+    EXPECT_EQ(tartan_layout_blocks(out), 0);
+    EXPECT_EQ(row_lists(out).pointers, Indices(9, 0));
+    tartan_layout_free(out);
+}
+
+tartan_status from_csr(const tartan_shape &s, const Indices &pointers, const Indices &cols, tartan_layout **out) {
+    return tartan_layout_from_csr(&s, pointers.data(), (int64_t)pointers.size(), cols.data(), (int64_t)cols.size(), out);
+}
+
+TEST(FromCsr, Refusals) {
+    tartan_shape s{4, 6, 2, 2, 1}; // 2 x 3
+    Indices good{0, 1, 3}, cols{2, 1, 0};
+    EXPECT_FAILS(HANDLE, "out is NULL", from_csr(s, good, cols, nullptr));
+    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_layout_from_csr(nullptr, good.data(), 3, cols.data(), 3, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "row_pointers is NULL", tartan_layout_from_csr(&s, nullptr, 3, cols.data(), 3, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "block_cols is NULL", tartan_layout_from_csr(&s, good.data(), 3, nullptr, 3, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "row_pointers has 2 entries, expected 3", from_csr(s, {0, 3}, cols, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "nblock_cols is -1", tartan_layout_from_csr(&s, good.data(), 3, cols.data(), -1, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[0] is 1, expected 0", from_csr(s, {1, 1, 3}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 3 after 4", from_csr(s, {0, 4, 3}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[1] is -1 after 0", from_csr(s, {0, -1, 3}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 2, expected 3", from_csr(s, {0, 1, 2}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 9223372036854775807", from_csr(s, {0, 1, INT64_MAX}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is 3, expected 0 .. 2", from_csr(s, good, {3, 1, 0}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[2] is -1", from_csr(s, good, {2, 1, -1}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block row 1, block column 1 of head 0 is there twice", from_csr(s, good, {2, 1, 1}, &out));
+}
+
+TEST(FromCsr, ColumnsInAnyOrder) {
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 1000; i++) {
+        Layout l = any_layout(random);
+        RowLists r = row_lists(l.get());
+        for (size_t line = 0; line + 1 < r.pointers.size(); line++)
+            std::shuffle(r.cols.begin() + r.pointers[line], r.cols.begin() + r.pointers[line + 1], random);
+        tartan_layout *out = nullptr;
+        ASSERT_OK(from_csr(shape_of(l.get()), r.pointers, r.cols, &out));
+        Layout again(out);
+        ASSERT_EQ(tartan_layout_equal(l.get(), out), 1);
+    }
+}
+
+TEST(FromEntries, Refusals) {
+    tartan_shape s{5, 7, 2, 3, 1}, heads2{5, 7, 2, 3, 2};
+    Indices rows{0, 4}, cols{6, 0};
+    auto make = [](const tartan_shape &shape, const Indices &r, const Indices &c, tartan_layout **out) {
+        return tartan_layout_from_entries(&shape, r.data(), (int64_t)r.size(), c.data(), (int64_t)c.size(), out);
+    };
+    EXPECT_FAILS(HANDLE, "out is NULL", make(s, rows, cols, nullptr));
+    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_layout_from_entries(nullptr, rows.data(), 2, cols.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "entry_rows is NULL", tartan_layout_from_entries(&s, nullptr, 2, cols.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "entry_cols is NULL", tartan_layout_from_entries(&s, rows.data(), 2, nullptr, 2, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "2 heads, expected 1", make(heads2, rows, cols, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "entry_cols has 1 entries, expected 2", make(s, rows, {0}, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "nentry_rows is -2", tartan_layout_from_entries(&s, rows.data(), -2, cols.data(), -2, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "entry 1 is (5, 0), expected inside 5 x 7", make(s, {0, 5}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "entry 0 is (0, 7)", make(s, rows, {7, 0}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "entry 0 is (-1, 6)", make(s, {-1, 4}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "entry 1 is (4, -3)", make(s, rows, {6, -3}, &out));
+}
+
+TEST(FromEntries, CoversJustTheEntries) {
+    std::mt19937_64 random(4);
+    for (int i = 0; i < 1000; i++) {
+        tartan_shape s = random_shape(random, true);
+        size_t n = s.rows * s.cols == 0 ? 0 : random() % 60;
+        Indices rows(n), cols(n);
+        Mask mask((size_t)(grid_rows(s) * grid_cols(s)), 0);
+        for (size_t k = 0; k < n; k++) {
+            rows[k] = (int64_t)(random() % (uint64_t)s.rows);
+            cols[k] = (int64_t)(random() % (uint64_t)s.cols);
+            mask[(size_t)(rows[k] / s.block_rows * grid_cols(s) + cols[k] / s.block_cols)] = 1;
+        }
+        tartan_layout *out = nullptr;
+        ASSERT_OK(tartan_layout_from_entries(&s, rows.data(), (int64_t)n, cols.data(), (int64_t)n, &out));
+        Layout l(out);
+        ASSERT_EQ(mask_of(l), mask);
+    }
+}
+
+TEST(Build, EveryAllocationMayFail) {
+    tartan_shape s{9, 10, 2, 3, 2};
+    Mask mask((size_t)(s.heads * grid_rows(s) * grid_cols(s)), 1);
+    tartan_layout *out = nullptr;
+    BRUTAL(tartan_layout_from_mask(&s, mask.data(), (int64_t)mask.size(), &out), tartan_layout_free(out));
+}
+TEST(Build, EveryAllocationOfCoordinatesMayFail) {
+    tartan_layout *out = nullptr;
+    BRUTAL(from_coordinates(kShape, {}, {3, 1, 2}, {0, 0, 1}, &out), tartan_layout_free(out));
+}
+TEST(Build, EveryAllocationOfCsrMayFail) {
+    tartan_layout *out = nullptr;
+    BRUTAL(from_csr({4, 6, 2, 2, 1}, {0, 1, 3}, {2, 1, 0}, &out), tartan_layout_free(out));
+}
+TEST(Build, EveryAllocationOfEntriesMayFail) {
+    tartan_layout *out = nullptr;
+    Indices rows{3, 0, 3}, cols{1, 2, 1};
+    BRUTAL(tartan_layout_from_entries(&kShape, rows.data(), 3, cols.data(), 3, &out), tartan_layout_free(out));
+}
+
+} // namespace
