@@ -16,7 +16,7 @@
  *     tartan_array *LENT_ARRAY                         no input; the result describes memory of a handle
  *     const tartan_shape *                             rows, cols, block_rows, block_cols, heads
  *     double *OUT_VALUE                                no input; a number is the result
- *     char **OUT_TEXT                                  no input; the result is the text, freed with tartan_text_free
+ *     char **OUT_TEXT                                  no input; the text is the result (tartan_text_free)
  *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
  *                                                      tartan_layout, tartan_matrix, tartan_file
  *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A tartan_status never reaches a user: OK becomes "nothing", all else an exception (a condition in R) of a class
- * chosen by the code, with the text of tartan_last_error().
+ * A tartan_status never reaches a user: OK becomes "nothing", all else an exception (a condition in R) of a
+ * class chosen by the code, with the text of tartan_last_error().
  *
  * A language file defines two C macros in its %{ %} block:
  *     TARTAN_RAISE(status)   raises and leaves the wrapper, or long-jumps

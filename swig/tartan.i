@@ -10,10 +10,11 @@
  *
  *     swig -<language> -Iswig -Ilib/include swig/lang/<language>.i
  *
- * array.i lists the patterns of arguments in the headers and gives each to the names that follow it; a language
- * defines the patterns once and never meets a single function. `swig -xml` shows no typemaps: there the names tell
- * (X and nX are an array and its length, out... is written). A function that fits no pattern does not belong in
- * the public headers. Language files come first because %apply copies the typemaps that exist when it is read. */
+ * array.i lists the patterns of arguments in the headers and gives each to the names that follow it; a
+ * language defines the patterns once and never meets a single function. `swig -xml` shows no typemaps: there
+ * the names tell (X and nX are an array and its length, out... is written). A function that fits no pattern
+ * does not belong in the public headers. Language files come first because %apply copies the typemaps that
+ * exist when it is read. */
 %module tartan
 
 %{

@@ -10,14 +10,31 @@
 #include <time.h>
 #include <unistd.h>
 
-int complain(const char *format, ...) {
+static void print_complaint(const char *format, va_list list) {
     fputs("tartan: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+}
+
+int complain(const char *format, ...) {
     va_list list;
     va_start(list, format);
-    vfprintf(stderr, format, list);
+    print_complaint(format, list);
     va_end(list);
-    fputc('\n', stderr);
     return EXIT_FAILED;
+}
+
+int complain_usage(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    print_complaint(format, list);
+    va_end(list);
+    return EXIT_USAGE;
+}
+
+int show_usage(const command *self) {
+    fputs(self->help, stderr);
+    return EXIT_USAGE;
 }
 
 int complain_status(const char *doing) {
@@ -48,32 +65,43 @@ static bool wrong_use(const command *self, int *out_exit, const char *what, cons
     return false;
 }
 
+/* Takes the option at argv[i]; *i moves past its value. */
+static bool parse_option(const option_spec *specs, int argc, char **argv, int *i, arguments *out, int *out_exit) {
+    const command *self = out->command;
+    const char *text = argv[*i], *equals = strchr(text, '=');
+    size_t length = equals != NULL ? (size_t)(equals - text) : strlen(text);
+    bool is_long = strncmp(text, "--", 2) == 0;
+    const option_spec *spec = is_long ? find_spec(specs, text + 2, length - 2) : NULL;
+    if (spec == NULL) return wrong_use(self, out_exit, "no option", text);
+    if (!spec->repeats && option_given(out, spec->name)) return wrong_use(self, out_exit, "given twice:", text);
+    if (out->count == MAX_OPTIONS) return wrong_use(self, out_exit, "too many options at", text);
+    if (spec->is_flag && equals != NULL) return wrong_use(self, out_exit, "takes no value:", text);
+    if (!spec->is_flag && equals == NULL && *i + 1 == argc) return wrong_use(self, out_exit, "needs a value:", text);
+    out->names[out->count] = spec->name;
+    out->values[out->count++] = spec->is_flag ? "" : equals != NULL ? equals + 1 : argv[++*i];
+    return true;
+}
+
 bool parse_arguments(const command *self, const option_spec *specs, int argc, char **argv, arguments *out,
                      int *out_exit) {
     memset(out, 0, sizeof *out);
     out->command = self;
+    bool options_ended = false;
     for (int i = 0; i < argc; i++) {
         const char *text = argv[i];
-        if (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0) {
+        if (options_ended || text[0] != '-' || text[1] == '\0') {
+            if (out->positional_count == MAX_POSITIONAL)
+                return wrong_use(self, out_exit, "too many arguments at", text);
+            out->positional[out->positional_count++] = text;
+        } else if (strcmp(text, "--") == 0) {
+            options_ended = true;
+        } else if (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0) {
             fputs(self->help, stdout);
             *out_exit = EXIT_FINE;
             return false;
+        } else if (!parse_option(specs, argc, argv, &i, out, out_exit)) {
+            return false;
         }
-        if (strncmp(text, "--", 2) != 0) {
-            if (out->positional_count == MAX_POSITIONAL) return wrong_use(self, out_exit, "too many arguments at", text);
-            out->positional[out->positional_count++] = text;
-            continue;
-        }
-        const char *equals = strchr(text, '=');
-        size_t length = equals != NULL ? (size_t)(equals - text - 2) : strlen(text + 2);
-        const option_spec *spec = find_spec(specs, text + 2, length);
-        if (spec == NULL) return wrong_use(self, out_exit, "no option", text);
-        if (!spec->repeats && option_given(out, spec->name)) return wrong_use(self, out_exit, "given twice:", text);
-        if (out->count == MAX_OPTIONS) return wrong_use(self, out_exit, "too many options at", text);
-        if (spec->is_flag && equals != NULL) return wrong_use(self, out_exit, "takes no value:", text);
-        if (!spec->is_flag && equals == NULL && i + 1 == argc) return wrong_use(self, out_exit, "needs a value:", text);
-        out->names[out->count] = spec->name;
-        out->values[out->count++] = spec->is_flag ? "" : equals != NULL ? equals + 1 : argv[++i];
     }
     return true;
 }
@@ -125,6 +153,15 @@ bool parse_pair(const char *what, const char *text, int64_t *out_first, int64_t 
     }
     complain("%s is \"%s\", expected a number or two as in 64x32", what, text);
     return false;
+}
+
+bool next_item(const char **list, char *item, size_t size) {
+    if (*list == NULL) return false;
+    size_t length = strcspn(*list, ",");
+    bool last = (*list)[length] == '\0';
+    snprintf(item, size, "%.*s", length < size ? (int)length : 0, *list);
+    *list = last ? NULL : *list + length + 1;
+    return true;
 }
 
 int32_t parse_dtype(const char *text) {

@@ -21,7 +21,8 @@ typedef struct command {
 extern const command command_info, command_new, command_show, command_convert, command_verify, command_bench,
     command_demo;
 
-/* Options of a command: "--name VALUE" or "--name=VALUE", flags, and positional arguments between them. */
+/* Options of a command: "--name VALUE" or "--name=VALUE", flags, and positional arguments between them; all
+ * that follows "--" is positional. */
 typedef struct option_spec {
     const char *name; /* without the dashes */
     bool is_flag;
@@ -57,12 +58,32 @@ bool parse_pair(const char *what, const char *text, int64_t *out_first, int64_t 
 /* "f64", "f32", "f16", "bf16" or a long name; 0 if it is none. */
 int32_t parse_dtype(const char *text);
 
-/* Prints "tartan: ..." to stderr; complain_status adds the library's text. Both return EXIT_FAILED. */
+/* "f32,f16" and the like: copies the next item and moves on. False at the end; an item that does not fit is "". */
+bool next_item(const char **list, char *item, size_t size);
+
+/* Prints "tartan: ..." to stderr; complain_status adds the library's text. Both return EXIT_FAILED.
+ * complain_usage is for what the user typed and returns EXIT_USAGE. */
 int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int complain_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int complain_status(const char *doing);
+
+/* The command's help on stderr; returns EXIT_USAGE. */
+int show_usage(const command *self);
 
 /* A line on stderr that tells how far long work is; only on a terminal. `share` is 0 .. 1, 1 ends the line. */
 void progress(const char *what, double share);
+
+/* A file on its way: written beside `path` and renamed to it when it is whole, so that on failure the old file,
+ * or none, is there. Links are followed; a device or a pipe is written in place. */
+typedef struct output {
+    FILE *stream;
+    char *target, *temporary; /* temporary is NULL where it is written in place */
+} output;
+
+/* False after saying what is wrong. */
+bool output_open(const char *path, output *out);
+/* Puts the file in its place where `good`, else removes it and says what the system said. Returns the exit code. */
+int output_close(output *o, bool good);
 
 /* Seconds of a monotonic clock. */
 double seconds_now(void);

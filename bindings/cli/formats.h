@@ -9,7 +9,8 @@
 /* What a foreign file holds: either entries (rows_of, cols_of, values as f64) or a dense matrix. */
 typedef struct content {
     int64_t rows, cols;
-    int32_t dtype; /* that the file used; F64 where it has none of ours */
+    int64_t block_rows, block_cols; /* 0 where the file has no blocks */
+    int32_t dtype;                  /* that the file used; F64 where it has none of ours */
     bool is_dense;
     int64_t entries;
     int64_t *rows_of, *cols_of;
@@ -20,8 +21,16 @@ typedef struct content {
 
 void content_free(content *c);
 
-/* Room for n entries; false when out of memory. */
-bool content_reserve(content *c, int64_t n);
+/* Room for n entries; false after saying so when out of memory. */
+bool content_reserve(content *c, const char *path, int64_t n);
+
+/* Renumbers rows and columns of a square matrix of entries by reverse Cuthill-McKee. */
+int content_reorder(content *c);
+
+/* Makes it a dense matrix of the bytes at `data`, which lie in c->memory and are moved to its front: files do
+ * not align them. `strides` as in tartan_array_init. */
+int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype, const int64_t *shape,
+                      const int64_t *strides);
 
 int read_mtx(const char *path, content *out);
 int read_npy(const char *path, content *out);
@@ -33,9 +42,9 @@ int write_npy(const tartan_matrix *matrix, const char *path);
 int write_npz(const tartan_matrix *matrix, const char *path);
 int write_safetensors(const tartan_matrix *matrix, const char *name, const char *path);
 
-/* A parsed .npy: the array's data follows in the same memory. */
+/* An array as files hold it, little-endian. Kinds are numpy's, and 'h' for bfloat16. */
 typedef struct npy {
-    char kind; /* 'f', 'i', 'u', 'b', 'S', 'U' */
+    char kind; /* 'f', 'h', 'i', 'u', 'b', 'S', 'U' */
     int bytes;
     bool fortran_order;
     int ndim;
@@ -46,21 +55,31 @@ typedef struct npy {
 
 /* Parses `size` bytes of an .npy file; `what` names it in messages. */
 bool npy_parse(const char *what, const unsigned char *bytes, size_t size, npy *out);
-/* Element i, in storage order, of a numeric array. */
+bool npy_is_integer(const npy *array);
+/* The dtype of an array; F64 for integers and truth values; 0 where it holds no numbers that we know. */
+int32_t npy_dtype(const npy *array);
+/* Element i, in storage order, of an array that has a dtype, or is an array of integers. */
 double npy_number(const npy *array, int64_t i);
 int64_t npy_integer(const npy *array, int64_t i);
 /* The header of an .npy with `descr` such as "<f8"; its length is a multiple of 64. Returns the length. */
-int npy_header(const char *descr, bool fortran_order, int ndim, const int64_t *shape, char *out, int size);
+int npy_header(const char *descr, int ndim, const int64_t *shape, char *out, int size);
 /* "<f8", "<f4", "<f2"; NULL for a dtype that numpy lacks. */
 const char *npy_descr(int32_t dtype);
+enum { NPY_HEADER_ROOM = 512 };
 
-/* The whole file; free with free(). NULL after saying what is wrong. */
+/* Turns the three arrays of scipy's csr, csc, bsr (`first` are the pointers, `second` the indices) or coo (rows and
+ * columns) into entries, having checked them. c->rows and c->cols are set. */
+int content_from_lists(content *c, const char *path, const char *format, const npy *first, const npy *second,
+                       const npy *data);
+
+/* The whole file in memory aligned to 64 bytes; free with free(). NULL after saying what is wrong. */
 unsigned char *read_whole(const char *path, size_t *out_size);
-/* The stored blocks of a matrix as an array of `dtype` in row-major blocks, with its row lists. */
+
+/* The stored blocks of a matrix of one head, row-major, in a dtype, with its row lists. */
 typedef struct bsr {
     int64_t blocks, pointers;
     int64_t *row_pointers, *block_cols;
-    tartan_matrix *matrix; /* row-major, in the wanted dtype */
+    tartan_matrix *matrix;
     tartan_array values;
     tartan_layout *layout;
 } bsr;

@@ -15,6 +15,12 @@ static void print_usage(FILE *out) {
                  "  tartan show small_world.h5\n");
 }
 
+/* A full disk or a closed pipe behind standard output is a failure like any other. */
+static int finish(int result) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return result;
+    return complain("cannot write to standard output");
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
@@ -22,14 +28,14 @@ int main(int argc, char **argv) {
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_usage(stdout);
-        return EXIT_FINE;
+        return finish(EXIT_FINE);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("tartan %s\n", tartan_version());
-        return EXIT_FINE;
+        return finish(EXIT_FINE);
     }
     for (int i = 0; i < COMMANDS; i++)
-        if (strcmp(argv[1], commands[i]->name) == 0) return commands[i]->run(argc - 2, argv + 2);
+        if (strcmp(argv[1], commands[i]->name) == 0) return finish(commands[i]->run(argc - 2, argv + 2));
     fprintf(stderr, "tartan: no command \"%s\"\n\n", argv[1]);
     print_usage(stderr);
     return EXIT_USAGE;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PEP 517 backend: meson-python for a package that is one folder of a larger Meson project.
 
-meson-python wants pyproject.toml beside the project's meson.build. So a wheel is built from a temporary folder
-that holds links to the project and to our pyproject.toml. In a source distribution, which has the two side by
-side, it is built in place.
+meson-python wants pyproject.toml beside the project's meson.build. So a wheel is built from a temporary
+folder that holds links to the project and to our pyproject.toml. In a source distribution, which has the two
+side by side, it is built in place.
 """
 
 import contextlib
@@ -20,8 +20,7 @@ import mesonpy
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = next(folder for folder in (HERE, *HERE.parents) if (folder / "meson_options.txt").exists())
 # What a build needs, relative to the root; a source distribution holds just that.
-SOURCES = ["meson.build", "meson_options.txt", "LICENSE", "README.md", "lib", "cuda", "swig",
-           "bindings/meson.build", "bindings/python"]  # fmt: skip
+SOURCES = "meson.build meson_options.txt LICENSE README.md lib cuda swig bindings tests".split()
 
 
 @contextlib.contextmanager
@@ -87,7 +86,13 @@ def build_sdist(sdist_directory, config_settings=None):
 
 
 def _plain(info):
-    if pathlib.PurePosixPath(info.name).name in ("__pycache__", ".pytest_cache", ".mypy_cache", "build", "dist"):
+    if pathlib.PurePosixPath(info.name).name in (
+        "__pycache__",
+        ".pytest_cache",
+        ".mypy_cache",
+        "build",
+        "dist",
+    ):
         return None
     info.uid = info.gid = 0
     info.uname = info.gname = "root"

@@ -24,14 +24,13 @@ void tartan_i_cpu_strip(const tartan_i_kernels *k, int64_t n, int64_t i, int64_t
 }
 
 void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s, int64_t rows,
-                             int64_t ahead_row, const tartan_i_term *terms, int64_t nterms) {
+                             const tartan_i_term *terms, int64_t nterms) {
     const int64_t most = k->rows[s->width / k->lanes - 1], groups = tartan_i_ceil_div(rows, most);
     int64_t row = 0;
     for (int64_t g = 0; g < groups; g++) {
         tartan_i_strip part = *s;
         part.rows = rows / groups + (g < rows % groups);
         part.a = (const char *)s->a + row * s->a_row * k->bytes;
-        part.ahead = (const char *)s->ahead + row * ahead_row * k->bytes;
         part.sums = (char *)s->sums + row * s->sums_row * k->bytes;
         k->strip(&part, terms, nterms);
         row += part.rows;

@@ -28,10 +28,9 @@ double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, i
 int64_t tartan_i_cpu_strips(const tartan_i_kernels *k, int64_t n);
 void tartan_i_cpu_strip(const tartan_i_kernels *k, int64_t n, int64_t i, int64_t *first, int64_t *width);
 
-/* Runs the strip kernel over all `rows` rows of `s`, in groups of nearly equal size that suit its width; what each
- * fetches ahead follows `ahead_row` reals a row after that of the one before. */
+/* Runs the strip kernel over all `rows` rows of `s`, in groups of nearly equal size that suit its width. */
 void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s, int64_t rows,
-                             int64_t ahead_row, const tartan_i_term *terms, int64_t nterms);
+                             const tartan_i_term *terms, int64_t nterms);
 
 /* Worker `w`'s share of the rows of a list, by entries + rows. */
 void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w, int64_t *begin,

@@ -107,9 +107,8 @@ static void multiply_task(void *data, int32_t worker) {
                                           .b_row = width,
                                           .sums = sums,
                                           .sums_row = width,
-                                          .ahead = sums,
                                           .first = true};
-            tartan_i_cpu_strip_rows(&p->k, &strip, rows, 0, &term, 1);
+            tartan_i_cpu_strip_rows(&p->k, &strip, rows, &term, 1);
             const int64_t valid = p->grid_cols - col < width ? p->grid_cols - col : width;
             for (int64_t i = 0; i < rows; i++)
                 commit_line(p, sums + i * width * p->k.bytes, row + i, col, valid);

@@ -172,10 +172,9 @@ static void compute_block(const sddmm *p, int64_t block_row, int64_t block_col, 
                 .b_row = width,
                 .sums = sums + first * p->k.bytes,
                 .sums_row = p->width,
-                .ahead = packed_x,
                 .first = p->first && s == p->segments,
             };
-            tartan_i_cpu_strip_rows(&p->k, &strip, rows, 0, &term, 1);
+            tartan_i_cpu_strip_rows(&p->k, &strip, rows, &term, 1);
         }
     }
 }

@@ -9,9 +9,9 @@
 #include "backend/cpu.h"
 
 enum {
-    TERMS = 256,           /* most blocks of a kernel call */
-    CONVERT_BYTES = 64000, /* converted blocks kept at a time, unless one block has more */
-    PANEL_COLUMNS = 768,   /* a panel has no more, so that its sums stay in cache */
+    TERMS = 512,               /* most blocks of a list of terms */
+    CONVERT_BYTES = 256 << 10, /* converted blocks kept at a time, unless one block has more: a share of L2 */
+    PANEL_COLUMNS = 1024,      /* a panel has no more, so that its sums stay in cache */
 };
 
 typedef struct sliver {
@@ -33,8 +33,7 @@ typedef struct spmm {
     const int32_t *others;
     int64_t a_row, a_col, block_elements;
     bool convert; /* blocks are scaled or changed into reals first */
-    int64_t last; /* end of the head's positions */
-    int64_t room; /* blocks of one kernel call, at most TERMS */
+    int64_t batch, call; /* blocks of a list of terms, and of a kernel call */
 
     tartan_i_dense b, c; /* rows are B's contracted index, and rows of op(A) */
     int64_t n, columns;  /* of one batch entry, and of all */
@@ -51,7 +50,11 @@ typedef struct spmm {
     int64_t sums_bytes;    /* the first part of it, a multiple of 64 */
 } spmm;
 
-/* Space of one sliver's packed rows. */
+/* Space of one sliver's sums, and of its packed rows. */
+static int64_t sliver_sums_bytes(const spmm *p) {
+    return p->out_block * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
+}
+
 static int64_t packed_bytes(const spmm *p) {
     return p->used * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
 }
@@ -116,7 +119,7 @@ static void convert_block(const spmm *p, int64_t id, double gate, char *to) {
 /* Terms of the blocks at positions *at, *at + 1, ... before `end`, as many as there is room for. */
 static int64_t make_terms(const spmm *p, int64_t *at, int64_t end, tartan_i_term *terms, char *converted) {
     int64_t count = 0;
-    for (; *at < end && count < p->room; ++*at) {
+    for (; *at < end && count < p->batch; ++*at) {
         const int64_t id = p->ids != NULL ? p->ids[*at] : *at, block = p->others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
         if (gate == 0) continue;
@@ -125,10 +128,13 @@ static int64_t make_terms(const spmm *p, int64_t *at, int64_t end, tartan_i_term
         t->a = (p->convert ? count : id) * p->block_elements;
         t->b = p->slots[block] * p->in_block;
         t->k = left < p->in_block ? left : p->in_block;
-        const int64_t later = *at + p->room < p->last ? *at + p->room : *at;
-        t->ahead = (p->ids != NULL ? p->ids[later] : later) * p->block_elements;
         if (p->convert) convert_block(p, id, gate, converted + t->a * p->k.bytes);
         count++;
+    }
+    /* While a call works the rows of B of the next call come, which at the end is the next sliver's first. */
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t next = i + p->call;
+        terms[i].ahead = next < count ? terms[next].b : terms[next % count].b + (p->direct ? 0 : p->used);
     }
     return count;
 }
@@ -143,30 +149,42 @@ static void commit_sliver(const spmm *p, const sliver *s, int64_t row, int64_t r
     }
 }
 
+/* A sliver times a batch of terms, a few at a time so that the strips share them in L1. */
+static void compute_sliver(const spmm *p, const sliver *s, int64_t rows, const char *converted,
+                           const tartan_i_term *terms, int64_t count, char *sums, bool start) {
+    tartan_i_strip strip = {.width = s->width,
+                            .a = p->convert || count == 0 ? converted : p->op->a->values,
+                            .a_row = p->a_row,
+                            .a_col = p->a_col,
+                            .b = s->b,
+                            .b_row = s->b_row,
+                            .sums = sums,
+                            .sums_row = s->width,
+                            .first = start};
+    int64_t done = 0;
+    do {
+        const int64_t here = count - done < p->call ? count - done : p->call;
+        tartan_i_cpu_strip_rows(&p->k, &strip, rows, terms + done, here);
+        strip.first = false;
+        done += here;
+    } while (done < count);
+}
+
 /* One row of blocks times the slivers [first, last) of the panel at work. */
 static void compute_row(const spmm *p, int64_t block, int64_t first, int64_t last, char *sums, char *converted) {
     const int64_t row = block * p->out_block, left = p->out_size - row, end = p->pointers[block + 1];
     const int64_t rows = left < p->out_block ? left : p->out_block;
-    const int64_t sums_step = p->out_block * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
-    tartan_i_term terms[TERMS];
     int64_t at = p->pointers[block];
+    /* Unless there is one batch, the sums of all slivers wait for the next. */
+    const int64_t step = end - at <= p->batch ? 0 : sliver_sums_bytes(p);
+    tartan_i_term terms[TERMS];
     bool start = true;
     do {
         const int64_t count = make_terms(p, &at, end, terms, converted);
         for (int64_t i = first; i < last; i++) {
-            const sliver *s = &p->here[i];
-            const tartan_i_strip strip = {.width = s->width,
-                                          .a = p->convert || count == 0 ? converted : p->op->a->values,
-                                          .a_row = p->a_row,
-                                          .a_col = p->a_col,
-                                          .b = s->b,
-                                          .b_row = s->b_row,
-                                          .sums = sums + (i - first) * sums_step,
-                                          .sums_row = s->width,
-                                          .ahead = p->op->a->values,
-                                          .first = start};
-            tartan_i_cpu_strip_rows(&p->k, &strip, rows, p->in_block, terms, count);
-            if (at == end) commit_sliver(p, s, row, rows, strip.sums);
+            char *to = sums + (i - first) * step;
+            compute_sliver(p, &p->here[i], rows, converted, terms, count, to, start);
+            if (at == end) commit_sliver(p, &p->here[i], row, rows, to);
         }
         start = false;
     } while (at < end);
@@ -185,15 +203,18 @@ static void compute_task(void *data, int32_t worker) {
 
 /* ---- Planning ---- */
 
-/* Blocks of one kernel call: where a row of blocks takes several strips, those that stay in L1 with their rows
- * of B from the first strip to the last. */
-static int64_t blocks_per_call(const spmm *p) {
+/* Sets the number of blocks of a kernel call, and of a batch: where a row of blocks takes several strips, a call
+ * has those that stay in L1 with their rows of B from the first strip to the last. */
+static void size_calls(spmm *p) {
     const int64_t width = TARTAN_I_MAX_VECTORS * p->k.lanes;
     const int64_t block = p->block_elements * p->k.bytes, rows_of_b = p->in_block * width * p->k.bytes;
-    int64_t fit = TERMS;
-    if (p->out_block > p->k.rows[TARTAN_I_MAX_VECTORS - 1]) fit = p->k.tuning.strip_bytes / (block + rows_of_b);
-    if (p->convert && fit > CONVERT_BYTES / block) fit = CONVERT_BYTES / block;
-    return fit < 1 ? 1 : fit < TERMS ? fit : TERMS;
+    p->batch = TERMS;
+    if (p->convert && p->batch > CONVERT_BYTES / block) p->batch = CONVERT_BYTES / block;
+    if (p->batch < 1) p->batch = 1;
+    p->call = p->batch;
+    if (p->out_block > p->k.rows[TARTAN_I_MAX_VECTORS - 1] && p->call > p->k.tuning.strip_bytes / (block + rows_of_b))
+        p->call = p->k.tuning.strip_bytes / (block + rows_of_b);
+    if (p->call < 1) p->call = 1;
 }
 
 static void describe_a(spmm *p, bool transposed) {
@@ -209,7 +230,7 @@ static void describe_a(spmm *p, bool transposed) {
     p->a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
     p->block_elements = tartan_i_block_elements(a);
     p->convert = a->dtype != p->k.dtype || p->op->gates != NULL;
-    p->room = blocks_per_call(p);
+    size_calls(p);
 }
 
 /* Picks a head: its lists, its operands, and where the rows of B go. */
@@ -218,7 +239,6 @@ static void take_head(spmm *p, int64_t head, bool transposed) {
     const bool right = p->op->side == TARTAN_RIGHT;
     p->pointers = (transposed ? l->col_pointers : l->row_pointers) + head * p->grid_out;
     p->in_pointers = (transposed ? l->row_pointers : l->col_pointers) + head * p->grid_in;
-    p->last = p->pointers[p->grid_out];
     p->others = transposed ? l->col_rows : l->block_cols;
     p->ids = transposed ? l->col_ids : NULL;
     p->b = tartan_i_dense_of(p->op->x, right, l->shape.heads > 1 ? head : -1);
@@ -275,7 +295,7 @@ static tartan_status get_memory(spmm *p, bool transposed) {
     }
     const int64_t block = p->block_elements * p->k.bytes;
     const int64_t converted = !p->convert ? 0 : block > CONVERT_BYTES ? block : CONVERT_BYTES;
-    p->sums_bytes = most * p->out_block * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
+    p->sums_bytes = most * sliver_sums_bytes(p);
     p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + converted, 64) * 64;
     PASS(tartan_i_allocate(&p->here, most * p->context->threads, sizeof *p->here));
     PASS(tartan_i_allocate(&p->panel, panel, 1));

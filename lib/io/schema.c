@@ -53,7 +53,8 @@ const char *tartan_i_name_fault(const char *name) {
 tartan_status tartan_i_schema_check_version(const char *function, const char *path, const char *version) {
     unsigned major, minor;
     int end = 0;
-    if (sscanf(version, "%4u.%4u%n", &major, &minor, &end) != 2 || version[end] != '\0' || major == 0)
+    if (strspn(version, "0123456789.") != strlen(version) ||
+        sscanf(version, "%4u.%4u%n", &major, &minor, &end) != 2 || version[end] != '\0' || major == 0)
         return tartan_i_fail(TARTAN_ERR_FORMAT, function,
                              "%s: tartan_schema_version is \"%.32s\", expected a version such as \"%s\"",
                              path, version, TARTAN_I_SCHEMA_VERSION);

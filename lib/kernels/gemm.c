@@ -24,20 +24,22 @@ INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
         const real *a = (const real *)s->a + t->a;
         const real *b = (const real *)s->b + t->b * b_row;
-        const real *ahead = (const real *)s->ahead + t->ahead;
+        const real *ahead = (const real *)s->b + t->ahead * b_row;
         for (int64_t k = 0; k < t->k; k++) {
 #pragma GCC unroll 3
-            for (int j = 0; j < vectors; j++) right[j] = vec_load(b + j * LANES);
+            for (int j = 0; j < vectors; j++) {
+                right[j] = vec_load(b + j * LANES);
+                vec_prefetch(ahead + j * LANES);
+            }
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++) {
                 const vec left = vec_fill(a[i * a_row]);
 #pragma GCC unroll 3
                 for (int j = 0; j < vectors; j++) sums[i][j] = vec_fma(left, right[j], sums[i][j]);
             }
-            vec_prefetch(ahead);
-            ahead += rows;
             a += a_col;
             b += b_row;
+            ahead += b_row;
         }
     }
 #pragma GCC unroll 8

@@ -25,7 +25,7 @@ typedef struct tartan_i_term {
     int64_t a; /* offset of element (0, 0) from the base of the left factor */
     int64_t b; /* row of the right factor */
     int64_t k; /* products in the chain, >= 0 */
-    int64_t ahead; /* offset from `ahead` of what to fetch from memory meanwhile, rows x k reals */
+    int64_t ahead; /* row of the right factor from which to fetch into cache meanwhile; any number */
 } tartan_i_term;
 
 typedef struct tartan_i_strip {
@@ -37,13 +37,12 @@ typedef struct tartan_i_strip {
     int64_t b_row;        /* stride between them */
     void *sums;           /* rows x width */
     int64_t sums_row;
-    const void *ahead; /* see tartan_i_term; may point anywhere */
     bool first; /* start at zero; else continue the chains that are in sums */
 } tartan_i_strip;
 
 /* Tuning, as data. */
 typedef struct tartan_i_tuning {
-    int64_t panel_bytes;  /* packed part of the dense operand that one pass works on: a share of L2 */
+    int64_t panel_bytes;  /* packed part of the dense operand that one pass works on: a share of L3 */
     int64_t strip_bytes;  /* of both factors that the strips of a row of blocks share: a share of L1 */
     int64_t direct_reuse; /* a row-major dense operand is packed only if its elements are read more often */
     int64_t depth;        /* sddmm: products done on one block before its next strip */

@@ -28,6 +28,7 @@ typedef struct filling {
     uint8_t *seen; /* a bit for each element of the blocks */
     const tartan_array *values;
     tartan_i_tile_copy copy;
+    int64_t block_row, block_col, id; /* the block found last: neighbours mostly share it */
 } filling;
 
 static void filling_end(filling *f) {
@@ -39,7 +40,7 @@ static void filling_end(filling *f) {
 static tartan_status filling_begin(filling *f, const char *function, tartan_layout *layout,
                                    const tartan_array *values, int64_t n, int32_t dtype,
                                    int32_t block_order) {
-    *f = (filling){.function = function, .values = values};
+    *f = (filling){.function = function, .values = values, .block_row = -1};
     PASS(check_one_head(function, layout));
     PASS(check_values(function, values, n, false));
     if (dtype == 0) dtype = values->dtype;
@@ -62,7 +63,12 @@ static tartan_status put(filling *f, int64_t n, int64_t row, int64_t col) {
              "entry %" PRId64 " is at (%" PRId64 ", %" PRId64 "), expected a place inside the %" PRId64
              " x %" PRId64 " matrix",
              n, row, col, s->rows, s->cols);
-    int64_t i = row / s->block_rows, j = col / s->block_cols, id = tartan_i_layout_find(m->layout, 0, i, j);
+    int64_t i = row / s->block_rows, j = col / s->block_cols;
+    if (i != f->block_row || j != f->block_col) {
+        f->block_row = i, f->block_col = j;
+        f->id = tartan_i_layout_find(m->layout, 0, i, j);
+    }
+    int64_t id = f->id;
     CHECK_IN(f->function, id >= 0, LAYOUT,
              "entry %" PRId64 " at (%" PRId64 ", %" PRId64 ") is in block (%" PRId64 ", %" PRId64
              "), expected a stored block",

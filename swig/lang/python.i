@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Python: one extension module of plain functions, tartan._raw. Handles are objects of the module's own type
- * Handle; arrays are used in place. What is called here is in bindings/python/raw. Locals of typemaps have long
- * names because SWIG renames them by text, and initial values because freearg runs after a failure too. */
+ * Handle; arrays are used in place. What is called here is in bindings/python/raw. Locals of typemaps have
+ * long names because SWIG renames them by text, and initial values because freearg runs after a failure too. */
 %module(package="tartan") _raw
 
 %{
@@ -41,7 +41,11 @@
 }
 %typemap(freearg) const char *, const char *OPTIONAL_TEXT ""
 %typemap(out) const char * {
-    $result = $1 != NULL ? PyUnicode_DecodeUTF8($1, (Py_ssize_t)strlen($1), "surrogateescape") : SWIG_Py_Void();
+    if ($1 != NULL) {
+        $result = PyUnicode_DecodeUTF8($1, (Py_ssize_t)strlen($1), "surrogateescape");
+    } else {
+        $result = SWIG_Py_Void();
+    }
 }
 
 %typemap(in, numinputs=0) char **OUT_TEXT (char *text_result = NULL) { $1 = &text_result; }
@@ -101,14 +105,17 @@
     $1 = list_value.arrays;
     $2 = list_value.count;
 }
-%typemap(freearg) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) "tartan_py_return_list(&list_value$argnum);"
+%typemap(freearg) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT)
+    "tartan_py_return_list(&list_value$argnum);"
 
 /* The values of a matrix, lent for as long as the result lives. They need both arguments at once. */
 %typemap(in) tartan_array *LENT_ARRAY = tartan_array *;
 %typemap(in) (tartan_matrix *matrix, tartan_array *out_view)
     (PyObject *handle_used = NULL, tartan_array view_result) {
     void *handle_pointer = NULL;
-    if (tartan_py_handle_use($input, TARTAN_PY_MATRIX, false, "$symname", "$1_name", &handle_pointer)) SWIG_fail;
+    if (tartan_py_handle_use($input, TARTAN_PY_MATRIX, false, "$symname", "$1_name", &handle_pointer)) {
+        SWIG_fail;
+    }
     handle_used = $input;
     $1 = handle_pointer;
     $2 = &view_result;

@@ -119,6 +119,7 @@ TEST(Array, OverflowOfTheExtent) {
         {{2, 2}, {huge / 2, huge / 2 + 2}},
         {{2}, {huge / 8}},
         {{2}, {-huge}},
+        {{2}, {-(1ll << 50)}},
         {{3, 3}, {std::numeric_limits<int64_t>::min(), 1}},
         {{1ll << 32, 1ll << 32}, {0, 0}},
         {{0, huge, 3}, {0, 0, 0}},

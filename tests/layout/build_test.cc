@@ -33,15 +33,14 @@ TEST(Frame, Refusals) {
     check({2147483647, 2147483647, 1, 1, 3}, TARTAN_ERR_OVERFLOW, "expected less than 2^63 in all");
 }
 
-TEST(Frame, LargestThatFits) {
-    // One block row of 2^31 - 1 block columns' worth of rows would need 16 GiB of pointers: use the other checks alone.
+// No block rows, so the frame is sound, but its column lists would need 2^54 bytes.
+TEST(Frame, MoreThanMemory) {
+#if defined(__SANITIZE_ADDRESS__)
+    GTEST_SKIP() << "the address sanitizer stops at such a size";
+#endif
     tartan_shape s{0, 2147483647, 1, 1, 1048576};
-    tartan_layout *out = nullptr;
     int64_t pointer = 0;
-    // no block rows, so row lists are tiny; column lists are not: memory or success, never a crash
-    tartan_status status = tartan_layout_from_csr(&s, &pointer, 1, nullptr, 0, &out);
-    EXPECT_TRUE(status == TARTAN_ERR_MEMORY || status == TARTAN_ERR_OVERFLOW) << tartan_last_error();
-    EXPECT_EQ(out, nullptr);
+    EXPECT_NO_LAYOUT(MEMORY, "could not get", tartan_layout_from_csr(&s, &pointer, 1, nullptr, 0, &out));
 }
 
 TEST(FromMask, Refusals) {

@@ -8,7 +8,7 @@ A queue of work: how many threads it uses, and where. `threads = 0` means `TARTA
 context serves one task at a time; without one, operations take a context of their own.
 
     context = Context(threads = 1)
-    spmm!(C, A, B; context = context)
+    spmm!(C, A, X; context = context)
     close(context)
 """
 struct Context

@@ -62,7 +62,7 @@ function BlockLayout(mask::Union{AbstractMatrix{Bool}, AbstractArray{Bool, 3}}, 
         grid == expected || throw(TartanError(:shape, "mask has $(grid[1]) x $(grid[2]) blocks, expected " *
                                                       "$(expected[1]) x $(expected[2]) for shape $shape and block $block"))
     end
-    bytes = Vector{UInt8}(vec(permutedims(reshape(mask, grid..., :), (2, 1, 3))))
+    bytes = Vector{UInt8}(vec(permutedims(reshape(mask, grid..., size(mask, 3)), (2, 1, 3))))
     return BlockLayout(Raw.tartan_layout_from_mask(frame, bytes))
 end
 
@@ -215,7 +215,7 @@ The mask: an `Array{Bool}` of block rows x block columns, x heads where there ar
 """
 function block_mask(layout::BlockLayout)
     rows, cols = gridsize(layout)
-    bytes = Vector{UInt8}(undef, rows * cols * heads(layout))
+    bytes = Vector{UInt8}(undef, Base.Checked.checked_mul(Base.Checked.checked_mul(rows, cols), heads(layout)))
     Raw.tartan_layout_get_mask(layout, bytes)
     mask = Array{Bool}(permutedims(reshape(bytes, cols, rows, heads(layout)), (2, 1, 3)))
     return heads(layout) == 1 ? mask[:, :, 1] : mask

@@ -20,6 +20,7 @@ function BlockSparseMatrix(S::SparseMatrixCSC, layout::BlockLayout)
 end
 
 BlockSparseMatrix(A::BlockSparseMatrix, layout::BlockLayout) = project(A, layout)
+BlockSparseMatrix(A::BlockSparseMatrix, block::Sizes) = BlockSparseMatrix(Array(A), block)
 BlockSparseMatrix(A::BlockSparseMatrix) = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix) where {T} =

@@ -14,7 +14,7 @@ counts `gates[k]` times, and is skipped where its gate is 0. `B` and `C` have th
 where that has 16 bits. Memory with regular strides (views, transposes, `PermutedDimsArray`) is used in place. With
 `beta = 0`, `C` is not read. `C` may not overlap `B` or the values of `A`.
 
-    spmm!(C, A, B; gates = ones(Float32, nblocks(A)))
+    spmm!(C, A, X; gates = ones(Float32, nblocks(A)))
 """
 function spmm!(C::AbstractArray, A::BlockSparseMatrix{T}, B::AbstractArray; side = :left, transpose::Bool = false,
                alpha = 1, beta = 0, gates = nothing, context = nothing) where {T}
@@ -129,7 +129,7 @@ end
 
 # Dense operands by kind, so that each method below is more specific than those of LinearAlgebra for transposes.
 const Plain{N} = Union{DenseArray{T, N}, SubArray{T, N}, Base.ReinterpretArray{T, N}, Base.ReshapedArray{T, N},
-                       PermutedDimsArray{T, N}} where {T}
+                       PermutedDimsArray{T, N}, BitArray{N}} where {T}
 const PlainVector = Union{Plain{1}, AbstractRange}
 const PlainMatrix = Plain{2}
 const OutputMatrix = Union{PlainMatrix, Transposed{<:PlainMatrix}, Transposed{<:Plain{1}}}

@@ -28,7 +28,7 @@ end
     layout = BlockLayout([true false; false true], 2)
     S = sparse([1, 4], [2, 3], [1.0, 2.0], 4, 4)
     @test BlockSparseMatrix(S, layout) == S
-    @test_throws DimensionMismatch BlockSparseMatrix(sparse([1.0]), layout)
+    @test_throws DimensionMismatch BlockSparseMatrix(sparse(ones(1, 1)), layout)
     @test refuses(() -> BlockSparseMatrix(sparse([1], [3], [1.0], 4, 4), layout), :layout)
     @test BlockSparseMatrix(ones(4, 4), layout) == kron([1 0; 0 1], ones(2, 2))
     @test BlockSparseMatrix(trues(4, 4), layout) isa BlockSparseMatrix{Float64}

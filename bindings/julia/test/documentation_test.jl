@@ -17,7 +17,7 @@ using Tartan, SparseArrays, LinearAlgebra
 cd(mktempdir())
 layout = pattern(:dense, (64, 64), 8)
 A = fill_normal!(BlockSparseMatrix{Float64}(layout)); x = ones(64); g = ones(nblocks(A)); C = zeros(64)
-B = ones(64)
+B = copy(A); X = ones(64)
 save("weights.h5", "first layer" => A)
 """
 

@@ -94,3 +94,27 @@ end
     @test refuses(() -> store!(BlockFile(), "A", A; gates = ones(1)), :shape)
     @test refuses(() -> delete!(BlockFile(), "A"), :not_found)
 end
+
+# A limit on the size of files stands for a full disk: write() fails in the middle either way.
+const FULL_DISK = """
+using Tartan
+A = BlockSparseMatrix(BlockLayout(trues(8, 8), 32), ones(32, 32, 64))
+ccall(:signal, Ptr{Cvoid}, (Cint, Ptr{Cvoid}), 25, Ptr{Cvoid}(1)) # SIGXFSZ is ignored
+ccall(:setrlimit, Cint, (Cint, Ptr{UInt64}), 1, UInt64[65536, 65536]) == 0 || exit(2)
+try
+    save(ARGS[1], "A" => A)
+catch error
+    print(error isa TartanError ? error.status : typeof(error))
+end
+"""
+
+@testset "a full disk leaves the old file" begin
+    if Sys.islinux()
+        folder = mktempdir()
+        path = joinpath(folder, "full.h5")
+        save(path, "old" => BlockLayout(trues(1, 1), 8))
+        before = read(path)
+        @test read(`$(Base.julia_cmd()) --startup-file=no -e $FULL_DISK $path`, String) == "file"
+        @test read(path) == before && readdir(folder) == ["full.h5"]
+    end
+end

@@ -90,7 +90,9 @@ end
     @test 0.9 / 8 < sqrt(sum(abs2, A.values) / length(A.values)) < 1.1 / 8
     @test Matrix(fill_identity!(BlockSparseMatrix{Float32}(layout); scale = 2)) == 2I
     Q = Matrix(fill_orthogonal!(BlockSparseMatrix{Float64}(layout); seed = 1))
-    @test Q' * Q ≈ I
+    for j in 1:16:64
+        @test Q[:, j:j + 15]' * Q[:, j:j + 15] ≈ I
+    end
     @test iszero(fill_zero!(A))
 end
 

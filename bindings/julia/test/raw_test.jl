@@ -26,7 +26,7 @@ end
 @testset "versions" begin
     @test Tartan.version() == v"0.1.0"
     @test Raw.tartan_abi_version() == Raw.TARTAN_ABI_VERSION
-    @test occursin("\"version\"", Tartan.info())
+    @test occursin("\"tartan\": \"0.1.0\"", Tartan.info())
 end
 
 @testset "every status has a name" begin

@@ -18,8 +18,8 @@ weights() = BlockSparseMatrix(TWO, ones(4, 4, 3))
     @test refuses(() -> BlockLayout(trues(2, 3), 8; shape = (100, 24)), :shape, "13 x 3")
     @test refuses(() -> BlockLayout(trues(3, 2), 8; shape = (16, 24)), :shape, "2 x 3")
     @test refusal(() -> BlockLayout((16, 16), (8, 8, 8), [1], [1])) isa MethodError
-    huge = BlockLayout((2^40, 2^40), 256, [1], [1]; heads = 2^20)
-    @test refusal(() -> block_mask(huge)) isa Union{TartanError, OutOfMemoryError, ArgumentError, InexactError, OverflowError}
+    huge = BlockLayout((2^38, 2^38), 256, [1], [1]; heads = 2^4)
+    @test_throws OverflowError block_mask(huge)
 end
 
 @testset "indices" begin
@@ -169,7 +169,7 @@ end
     close(file)
     @test refuses(() -> keys(file), :handle, "BlockFile")
     # A handle of another kind is a matter of types; one that is none of Tartan's, of C's own check.
-    @test_throws MethodError Raw.tartan_layout_transpose(weights())
+    @test refusal(() -> Raw.tartan_layout_transpose(weights())) isa Union{MethodError, ErrorException}
     @test_throws MethodError Raw.tartan_layout_transpose(12345)
     @test refuses(() -> Raw.tartan_layout_transpose(Ptr{Raw.tartan_layout}(C_NULL)), :handle)
     memory = zeros(UInt8, 4096)

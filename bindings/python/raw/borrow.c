@@ -128,9 +128,10 @@ static int from_buffer(const char *function, const char *name, tartan_py_borrow 
         array->shape[i] = buffer->shape[i];
         array->strides[i] = buffer->strides[i] / buffer->itemsize;
         if (buffer->strides[i] % buffer->itemsize != 0) {
-            return tartan_py_fail(TARTAN_ERR_ARGUMENT,
-                                  "%s: %s has a stride of %lld bytes, expected a multiple of its %d-byte elements",
-                                  function, name, (long long)buffer->strides[i], borrow->bytes);
+            return tartan_py_fail(
+                TARTAN_ERR_ARGUMENT,
+                "%s: %s has a stride of %lld bytes, expected a multiple of its %d-byte elements", function,
+                name, (long long)buffer->strides[i], borrow->bytes);
         }
     }
     return 0;
@@ -175,9 +176,9 @@ int tartan_py_operand(PyObject *object, const char *function, const char *name, 
     if (borrow->type == 'b' && borrow->bytes == 2) dtype = TARTAN_BF16;
     if (dtype == 0) {
         const char *noun = borrow->type == 'f' || borrow->type == 'b' ? "floating-point"
-                           : borrow->type == 'i'                     ? "integer"
-                           : borrow->type == 'u'                     ? "unsigned or boolean"
-                                                                     : "other";
+                           : borrow->type == 'i'                      ? "integer"
+                           : borrow->type == 'u'                      ? "unsigned or boolean"
+                                                                      : "other";
         tartan_py_fail_type(TARTAN_ERR_DTYPE,
                             "%s: %s has %d-byte %s elements, expected float64, float32, float16 or bfloat16",
                             function, name, borrow->bytes, noun);
@@ -204,8 +205,8 @@ int tartan_py_vector(PyObject *object, const char *function, const char *name, c
     for (int i = 0; i < array->ndim; i++) count *= array->shape[i];
     for (int i = array->ndim - 1; i >= 0 && count > 0; i--) {
         if (array->shape[i] != 1 && array->strides[i] != stride) {
-            return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is not contiguous in row-major order", function,
-                                  name);
+            return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is not contiguous in row-major order",
+                                  function, name);
         }
         stride *= array->shape[i];
     }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Handles own what the library made. A handle counts its users: running calls and leases of its memory. Closing
- * it refuses new users at once; what it owns is freed when the last user has left. */
+ * Handles own what the library made. A handle counts its users: running calls and leases of its memory.
+ * Closing it refuses new users at once; what it owns is freed when the last user has left. */
 #include "support.h"
 
 #include <structmember.h>
 
 typedef struct handle {
-    PyObject_HEAD
-    void *pointer; /* NULL once freed */
-    PyObject *held; /* list of handles whose objects this one refers to, or NULL */
+    PyObject_HEAD void *pointer; /* NULL once freed */
+    PyObject *held;              /* list of handles whose objects this one refers to, or NULL */
     int64_t users;
     tartan_py_kind kind;
     bool closed;
@@ -16,8 +15,7 @@ typedef struct handle {
 
 /* Memory seen through the buffer protocol: a handle's, or what was borrowed from another object. */
 typedef struct lease {
-    PyObject_HEAD
-    PyObject *owner; /* handle, or NULL */
+    PyObject_HEAD PyObject *owner; /* handle, or NULL */
     tartan_py_borrow borrow;
     Py_ssize_t shape[TARTAN_MAX_NDIM];
     Py_ssize_t strides[TARTAN_MAX_NDIM];
@@ -32,10 +30,18 @@ static void settle(handle *self) {
     void *pointer = self->pointer;
     self->pointer = NULL;
     switch (self->kind) {
-    case TARTAN_PY_CONTEXT: tartan_context_free(pointer); break;
-    case TARTAN_PY_LAYOUT: tartan_layout_free(pointer); break;
-    case TARTAN_PY_MATRIX: tartan_matrix_free(pointer); break;
-    case TARTAN_PY_FILE: tartan_file_free(pointer); break;
+    case TARTAN_PY_CONTEXT:
+        tartan_context_free(pointer);
+        break;
+    case TARTAN_PY_LAYOUT:
+        tartan_layout_free(pointer);
+        break;
+    case TARTAN_PY_MATRIX:
+        tartan_matrix_free(pointer);
+        break;
+    case TARTAN_PY_FILE:
+        tartan_file_free(pointer);
+        break;
     }
     PyObject *held = self->held;
     self->held = NULL;
@@ -63,8 +69,8 @@ PyObject *tartan_py_handle_new(tartan_py_kind kind, void *pointer) {
 int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, const char *function,
                          const char *name, void **out) {
     if (Py_TYPE(object) != handle_type || ((handle *)object)->kind != kind) {
-        const char *is = Py_TYPE(object) == handle_type ? kinds[((handle *)object)->kind]
-                                                        : Py_TYPE(object)->tp_name;
+        const char *is =
+            Py_TYPE(object) == handle_type ? kinds[((handle *)object)->kind] : Py_TYPE(object)->tp_name;
         return tartan_py_fail_type(TARTAN_ERR_HANDLE, "%s: %s is of type %s, expected an open %s", function,
                                    name, is, kinds[kind]);
     }
@@ -147,8 +153,11 @@ static PyGetSetDef handle_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot handle_slots[] = {
-    {Py_tp_dealloc, handle_dealloc}, {Py_tp_repr, handle_repr}, {Py_tp_methods, handle_methods},
-    {Py_tp_getset, handle_getset},   {0, NULL},
+    {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_repr, handle_repr},
+    {Py_tp_methods, handle_methods},
+    {Py_tp_getset, handle_getset},
+    {0, NULL},
 };
 static PyType_Spec handle_spec = {
     .name = "tartan._raw.Handle",
@@ -194,8 +203,9 @@ static PyObject *lease_of(PyObject *module, PyObject *object) {
     const tartan_array *array = &self->borrow.array;
     int status = tartan_py_operand(object, "view", "array", false, &self->borrow);
     if (status == 0 && array->device_type != TARTAN_CPU) {
-        status = tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "view: array is on DLPack device %d, expected the CPU",
-                                (int)array->device_type);
+        status =
+            tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "view: array is on DLPack device %d, expected the CPU",
+                           (int)array->device_type);
     }
     PyObject *result = NULL;
     if (status == 0) {

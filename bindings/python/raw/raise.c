@@ -59,8 +59,12 @@ int tartan_py_int(PyObject *object, const char *function, const char *name, int6
     Py_DECREF(number);
     if (beyond != 0 || value < low || value > high) {
         return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is %s%lld, expected %lld .. %lld", function, name,
-                              beyond > 0 ? "above " : beyond < 0 ? "below " : "",
-                              beyond > 0 ? (long long)INT64_MAX : beyond < 0 ? (long long)INT64_MIN : value,
+                              beyond > 0   ? "above "
+                              : beyond < 0 ? "below "
+                                           : "",
+                              beyond > 0   ? (long long)INT64_MAX
+                              : beyond < 0 ? (long long)INT64_MIN
+                                           : value,
                               (long long)low, (long long)high);
     }
     *out = value;

@@ -15,14 +15,30 @@ True
 from tartan import _raw
 from tartan._context import Context, cpu_level, default_context, info
 from tartan._errors import (
-    ArgumentError, ArgumentTypeError, DeviceError, DTypeError, FileError, FormatError, HandleError,
-    HandleTypeError, InternalError, LayoutError, NotFoundError, OutOfMemoryError, ShapeError, SizeOverflowError,
-    TartanError, UnsupportedError, VersionError,
-)  # fmt: skip
+    ArgumentError,
+    ArgumentTypeError,
+    DeviceError,
+    DTypeError,
+    FileError,
+    FormatError,
+    HandleError,
+    HandleTypeError,
+    InternalError,
+    LayoutError,
+    NotFoundError,
+    OutOfMemoryError,
+    ShapeError,
+    SizeOverflowError,
+    TartanError,
+    UnsupportedError,
+    VersionError,
+)
 from tartan._io import File, load, load_all, save, verify
-from tartan._layout import Bandwidth, Layout, RowSpread, patterns, reverse_cuthill_mckee
+from tartan._layout import Bandwidth, Layout, RowSpread
 from tartan._linalg import gate_gradient, growth_score, sddmm, spmm
-from tartan._matrix import BlockMatrix, TransposedMatrix
+from tartan._matrix import BlockMatrix
+from tartan._patterns import patterns, reverse_cuthill_mckee
+from tartan._transposed import TransposedMatrix
 
 __version__ = _raw.tartan_version() or ""
 

@@ -78,7 +78,9 @@ def array_of(x: Any, name: str, code: int) -> Array:
         return x
     if isinstance(x, (list, tuple, int, float)):
         if numpy_dtype(code).kind == "u":
-            raise DTypeError(f"{name} is a {type(x).__name__}, which cannot become bfloat16 without ml_dtypes")
+            raise DTypeError(
+                f"{name} is a {type(x).__name__}, which cannot become bfloat16 without ml_dtypes"
+            )
         try:
             return np.asarray(x, numpy_dtype(code))
         except (TypeError, ValueError) as error:

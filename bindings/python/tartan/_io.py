@@ -145,7 +145,9 @@ class File(Mapping[str, Thing]):
                 raise ArgumentError("gates are given with a layout, expected them with a matrix")
             _raw.tartan_file_put_layout(self._handle, name, thing._handle, text)
         else:
-            raise ArgumentTypeError(f"{name!r} is of type {type(thing).__name__}, expected a Layout or BlockMatrix")
+            raise ArgumentTypeError(
+                f"{name!r} is of type {type(thing).__name__}, expected a Layout or BlockMatrix"
+            )
 
     def remove(self, name: str) -> None:
         """Removes a matrix, or else a layout, of that name."""
@@ -191,7 +193,9 @@ def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool
     if isinstance(things, (Layout, BlockMatrix)):
         things = {"layout" if isinstance(things, Layout) else "matrix": things}
     if not isinstance(things, Mapping):
-        raise ArgumentTypeError(f"things is of type {type(things).__name__}, expected a Layout, BlockMatrix or dict")
+        raise ArgumentTypeError(
+            f"things is of type {type(things).__name__}, expected a Layout, BlockMatrix or dict"
+        )
     with File() as file:
         for name, thing in things.items():
             file.put(name, thing)

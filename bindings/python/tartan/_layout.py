@@ -5,18 +5,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
 from tartan import _raw
 from tartan._arrays import (
-    Array, array_of, doubles, indices, new_indices, norm_code, optional_indices, raw_of,
-)  # fmt: skip
-from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, HandleTypeError, ShapeError, TartanError
-
-Block = Union[int, "tuple[int, int]"]
-Frame = tuple[Any, Any, Any, Any, Any]
+    Array,
+    array_of,
+    doubles,
+    indices,
+    new_indices,
+    norm_code,
+    optional_indices,
+    raw_of,
+)
+from tartan._errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    HandleError,
+    HandleTypeError,
+    ShapeError,
+    TartanError,
+)
+from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text
 
 
 class RowSpread(NamedTuple):
@@ -35,34 +47,12 @@ class Bandwidth(NamedTuple):
     upper: int
 
 
-def block_shape(block: Any) -> tuple[int, int]:
-    if isinstance(block, tuple) and len(block) == 2:
-        return block
-    if isinstance(block, (tuple, list)):
-        raise ShapeError(f"block has {len(block)} sizes, expected one, or (rows, cols)")
-    return block, block
-
-
-def frame_of(shape: Any, block: Any, heads: Any = 1) -> Frame:
-    """rows, cols, block_rows, block_cols, heads; the library checks their values."""
-    try:
-        sizes = tuple(shape)
-    except TypeError:
-        raise ArgumentTypeError(f"shape is {shape!r}, expected (rows, cols) or (heads, rows, cols)") from None
-    if len(sizes) == 3 and heads == 1:
-        heads, *rest = sizes
-        sizes = tuple(rest)
-    if len(sizes) != 2:
-        raise ShapeError(f"shape has {len(sizes)} sizes, expected (rows, cols) or (heads, rows, cols)")
-    block_rows, block_cols = block_shape(block)
-    return sizes[0], sizes[1], block_rows, block_cols, heads
-
-
 class Layout:
     """Which blocks of a matrix exist. Immutable; any number of matrices may share one.
 
-    The matrix has ``shape`` elements, cut into blocks of ``block_shape``; the last block row and column may be
-    ragged. A block id is the position of a stored block in row-major order: the order of values everywhere.
+    The matrix has ``shape`` elements, cut into blocks of ``block_shape``; the last block row and column may
+    be ragged. A block id is the position of a stored block in row-major order: the order of values
+    everywhere.
 
     >>> import tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [1, 1]], block=4)
@@ -97,7 +87,7 @@ class Layout:
         >>> tartan.Layout.pattern("banded", (64, 64), 8, lower=1, upper=0).blocks
         15
         """
-        text = " ".join(f"{key}={_parameter(value)}" for key, value in parameters.items())
+        text = " ".join(f"{key}={parameter_text(value)}" for key, value in parameters.items())
         return cls._own(_raw.tartan_layout_from_pattern(frame_of(shape, block, heads), name, text, seed))
 
     @classmethod
@@ -274,12 +264,18 @@ class Layout:
         """Block id at each position, -1 where no block is."""
         rows = indices(rows, "rows")
         ids = new_indices(rows.size)
-        _raw.tartan_layout_find(self._handle, optional_indices(heads, "heads"), rows, indices(cols, "cols"), ids)
+        _raw.tartan_layout_find(
+            self._handle, optional_indices(heads, "heads"), rows, indices(cols, "cols"), ids
+        )
         return ids
 
     def number(self, numbering: str) -> Array:
         """Block ids in another order: "row", "column" or "morton"."""
-        orders = {"row": _raw.TARTAN_BY_ROW, "column": _raw.TARTAN_BY_COLUMN, "morton": _raw.TARTAN_BY_MORTON}
+        orders = {
+            "row": _raw.TARTAN_BY_ROW,
+            "column": _raw.TARTAN_BY_COLUMN,
+            "morton": _raw.TARTAN_BY_MORTON,
+        }
         if numbering not in orders:
             raise ArgumentError(f"numbering is {numbering!r}, expected 'row', 'column' or 'morton'")
         ids = new_indices(self.blocks)
@@ -420,27 +416,6 @@ class Layout:
         return self._handle.closed
 
 
-def _parameter(value: Any) -> str:
-    if isinstance(value, (bool, np.bool_)):
-        return str(int(value))
-    return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
-
-
-def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Begin and end of two slices of a grid of blocks, checked as NumPy does not: nothing is clipped."""
-    pair = key if isinstance(key, tuple) else (key, slice(None))
-    if len(pair) != 2 or not all(isinstance(s, slice) for s in pair):
-        raise ArgumentTypeError(f"index is {key!r}, expected two slices of blocks")
-    bounds: list[int] = []
-    for part, length in zip(pair, grid):
-        if part.step not in (None, 1):
-            raise ArgumentError(f"slice has a step of {part.step}, expected 1")
-        begin = 0 if part.start is None else part.start + length * (part.start < 0)
-        end = length if part.stop is None else part.stop + length * (part.stop < 0)
-        bounds += [begin, end]
-    return bounds[0], bounds[1], bounds[2], bounds[3]
-
-
 def _restore(frame: Frame, indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
     """Unpickles. The recipe is kept where following it makes the same layout."""
     layout = Layout._own(_raw.tartan_layout_from_csr(frame, indptr, cols))
@@ -452,7 +427,7 @@ def _follow(frame: Frame, recipe: dict[str, Any]) -> Optional[Layout]:
     name, seed = recipe.pop("pattern", None), recipe.pop("seed", 0)
     if name is None:
         return None
-    parameters = " ".join(f"{key}={_parameter(value)}" for key, value in recipe.items())
+    parameters = " ".join(f"{key}={parameter_text(value)}" for key, value in recipe.items())
     try:
         return Layout._own(_raw.tartan_layout_from_pattern(frame, name, parameters, seed))
     except TartanError:  # made by another release
@@ -463,28 +438,3 @@ def handle_of(layout: Any, name: str) -> _raw.Handle:
     if not isinstance(layout, Layout):
         raise HandleTypeError(f"{name} is of type {type(layout).__name__}, expected an open Layout")
     return layout._handle
-
-
-def patterns() -> dict[str, str]:
-    """Names of the patterns there are, each with a text on its parameters.
-
-    >>> import tartan
-    >>> "barabasi_albert" in tartan.patterns()
-    True
-    """
-    names = [_raw.tartan_pattern_name(i) or "" for i in range(_raw.tartan_pattern_count())]
-    return {name: _raw.tartan_pattern_help(i) or "" for i, name in enumerate(names)}
-
-
-def reverse_cuthill_mckee(indptr: Any, cols: Any) -> Array:
-    """An order of the rows of a square matrix, given as CSR of its elements, that brings its entries near the
-    diagonal: row i of the reordered matrix is row order[i].
-
-    >>> import tartan
-    >>> tartan.reverse_cuthill_mckee([0, 1, 2, 4], [2, 2, 0, 1]).tolist()
-    [0, 2, 1]
-    """
-    indptr = indices(indptr, "indptr")
-    order = new_indices(indptr.size - 1)
-    _raw.tartan_reorder_rcm(indptr, indices(cols, "cols"), order)
-    return order

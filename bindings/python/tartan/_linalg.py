@@ -12,20 +12,23 @@ from tartan._arrays import Array, array_of, code_of, norm_code, numpy_dtype, ope
 from tartan._context import Context
 from tartan._context import handle_of as context_handle
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
-from tartan._layout import Block, Layout, frame_of
+from tartan._frame import Block, frame_of
+from tartan._layout import Layout
 
 if TYPE_CHECKING:
-    from tartan._matrix import BlockMatrix, TransposedMatrix
+    from tartan._matrix import BlockMatrix
+    from tartan._transposed import TransposedMatrix
 
 
 def spmm(
     a: Union[BlockMatrix, TransposedMatrix], b: Any, *, side: str = "left", transpose: bool = False,
-    alpha: float = 1.0, beta: float = 0.0, out: Any = None, gates: Any = None, context: Optional[Context] = None,
+    alpha: float = 1.0, beta: float = 0.0, out: Any = None, gates: Any = None,
+    context: Optional[Context] = None,
 ) -> Array:  # fmt: skip
     """``alpha * op(a) @ b + beta * out`` (side "left"), or ``alpha * b @ op(a) + beta * out`` ("right").
 
-    `b` is a vector, a matrix, or a batch of matrices [batch..., rows, cols], row- or column-major, used in place.
-    Where `a` has heads, the last batch dimension goes with them; a `b` without it is used for each.
+    `b` is a vector, a matrix, or a batch of matrices [batch..., rows, cols], row- or column-major, used in
+    place. Where `a` has heads, the last batch dimension goes with them; a `b` without it is used for each.
     `gates`, one number a block, scales blocks and skips those of gate 0. `out` is written in place and
     returned; without it the result has b's memory order, and `beta` must be 0.
 
@@ -34,7 +37,8 @@ def spmm(
     >>> tartan.spmm(A, np.ones(4), alpha=10, gates=[1.0, 0.0])
     array([10., 20.,  0.,  0.])
     """
-    from tartan._matrix import TransposedMatrix, handle_of
+    from tartan._matrix import handle_of
+    from tartan._transposed import TransposedMatrix
 
     if isinstance(a, TransposedMatrix):
         a, transpose = a.T, not transpose
@@ -82,8 +86,8 @@ def sddmm(
     s: Union[BlockMatrix, Layout], x: Any, y: Any, *, alpha: float = 1.0, beta: float = 0.0,
     gates: Any = None, context: Optional[Context] = None,
 ) -> BlockMatrix:  # fmt: skip
-    """``alpha * (x @ y) + beta * s`` at the stored blocks of `s` only: `s` is updated in place and returned, or,
-    where it is a layout, a new matrix is made. Lists of up to 8 `x` and `y` are summed.
+    """``alpha * (x @ y) + beta * s`` at the stored blocks of `s` only: `s` is updated in place and returned,
+    or, where it is a layout, a new matrix is made. Lists of up to 8 `x` and `y` are summed.
 
     >>> import numpy as np, tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [0, 1]], block=2)
@@ -131,7 +135,8 @@ def growth_score(
     out: Any = None, context: Optional[Context] = None,
 ) -> Array:  # fmt: skip
     """A score of every block of the grid of ``x @ y``, stored or not, that tells where blocks are worth
-    growing: ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, |.| being the `norm` ("max" or "l2")."""
+    growing: ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, |.| being the `norm`
+    ("max" or "l2")."""
     xs = [array_of(v, "x", _raw.TARTAN_F64) for v in _pairs(x, "x")]
     ys = [array_of(v, "y", _raw.TARTAN_F64) for v in _pairs(y, "y")]
     if not xs or not ys or xs[0].ndim < 2 or ys[0].ndim < 2:

@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 
 from tartan import _raw
 from tartan._arrays import (
-    BFLOAT16, Array, Raw, array_of, code_of, dtype_code, dtype_name, indices, norm_code, numpy_dtype, operand,
-    order_code, raw_of,
-)  # fmt: skip
+    BFLOAT16,
+    Array,
+    array_of,
+    dtype_code,
+    dtype_name,
+    indices,
+    norm_code,
+    numpy_dtype,
+    operand,
+    order_code,
+    raw_of,
+)
 from tartan._context import Context
 from tartan._context import handle_of as context_handle
-from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError, ShapeError
-from tartan._layout import Block, Layout, block_ranges, frame_of
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError
+from tartan._frame import Block, block_ranges
+from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._linalg import spmm
+from tartan._transposed import TransposedMatrix
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -97,7 +108,9 @@ class BlockMatrix:
             array = array[0]
         code = 0 if dtype is None else dtype_code(dtype)
         return cls._own(
-            _raw.tartan_matrix_from_dense(layout_handle(layout, "layout"), raw_of(array, code), code, order_code(order))
+            _raw.tartan_matrix_from_dense(
+                layout_handle(layout, "layout"), raw_of(array, code), code, order_code(order)
+            )
         )
 
     @classmethod
@@ -171,12 +184,12 @@ class BlockMatrix:
 
     @property
     def dtype_name(self) -> str:
-        """"float64", "float32", "float16" or "bfloat16"."""
+        """ "float64", "float32", "float16" or "bfloat16"."""
         return dtype_name(self._code)
 
     @property
     def order(self) -> str:
-        """"C" where blocks are row-major inside, "F" where column-major."""
+        """ "C" where blocks are row-major inside, "F" where column-major."""
         return "F" if _raw.tartan_matrix_block_order(self._handle) == _raw.TARTAN_COL_MAJOR else "C"
 
     @property
@@ -220,8 +233,8 @@ class BlockMatrix:
         return self.layout.svg()
 
     def __getitem__(self, key: Any) -> Any:
-        """An element by (row, col) or (head, row, col), 0 where no block is stored; or, by two slices in units
-        of blocks, a new matrix of those block rows and columns.
+        """An element by (row, col) or (head, row, col), 0 where no block is stored; or, by two slices in
+        units of blocks, a new matrix of those block rows and columns.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
@@ -233,7 +246,9 @@ class BlockMatrix:
             return BlockMatrix._own(_raw.tartan_matrix_slice(self._handle, *bounds))
         shape = self.shape
         if not isinstance(key, tuple) or len(key) != len(shape):
-            raise ArgumentTypeError(f"index is {key!r}, expected {len(shape)} integers or two slices of blocks")
+            raise ArgumentTypeError(
+                f"index is {key!r}, expected {len(shape)} integers or two slices of blocks"
+            )
         place = [k + n if isinstance(k, (int, np.integer)) and k < 0 else k for k, n in zip(key, shape)]
         return _raw.tartan_matrix_entry(self._handle, *([0] * (3 - len(place)) + place))
 
@@ -262,6 +277,9 @@ class BlockMatrix:
 
     def transpose(self) -> TransposedMatrix:
         return self.T
+
+    def _transposed(self) -> BlockMatrix:
+        return BlockMatrix._own(_raw.tartan_matrix_transpose(self._handle))
 
     # ---- Conversion ----
 
@@ -318,7 +336,9 @@ class BlockMatrix:
     def rearrange(self, layout: Layout, sources: Any) -> BlockMatrix:
         """Block i of the result is block sources[i], or zeros for -1; see `Layout.move`."""
         handle = layout_handle(layout, "layout")
-        return BlockMatrix._own(_raw.tartan_matrix_rearrange(self._handle, handle, indices(sources, "sources")))
+        return BlockMatrix._own(
+            _raw.tartan_matrix_rearrange(self._handle, handle, indices(sources, "sources"))
+        )
 
     # ---- Initialising, in place; each returns the matrix ----
 
@@ -354,7 +374,13 @@ class BlockMatrix:
     # ---- Keeping ----
 
     def save(
-        self, path: Any, name: str = "matrix", *, gates: Any = None, metadata: Any = None, compress: bool = False
+        self,
+        path: Any,
+        name: str = "matrix",
+        *,
+        gates: Any = None,
+        metadata: Any = None,
+        compress: bool = False,
     ) -> None:
         """Writes a file with this matrix alone."""
         from tartan._io import File
@@ -384,68 +410,6 @@ class BlockMatrix:
     @property
     def closed(self) -> bool:
         return self._handle.closed
-
-
-class TransposedMatrix:
-    """The transpose of a `BlockMatrix`, sharing its memory. `copy()` makes a matrix of its own."""
-
-    __slots__ = ("T",)
-    __array_ufunc__ = None
-
-    def __init__(self, matrix: BlockMatrix) -> None:
-        self.T = matrix
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        *heads, rows, cols = self.T.shape
-        return (*heads, cols, rows)
-
-    @property
-    def ndim(self) -> int:
-        return self.T.ndim
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.T.dtype
-
-    @property
-    def layout(self) -> Layout:
-        return self.T.layout.T
-
-    @property
-    def nnz(self) -> int:
-        return self.T.nnz
-
-    @property
-    def blocks(self) -> int:
-        return self.T.blocks
-
-    @property
-    def density(self) -> float:
-        return self.T.density
-
-    def transpose(self) -> BlockMatrix:
-        return self.T
-
-    def __matmul__(self, other: Any) -> Array:
-        return spmm(self.T, other, transpose=True)
-
-    def __rmatmul__(self, other: Any) -> Array:
-        return spmm(self.T, other, transpose=True, side="right")
-
-    def copy(self) -> BlockMatrix:
-        return BlockMatrix._own(_raw.tartan_matrix_transpose(self.T._handle))
-
-    def toarray(self) -> Array:
-        return self.T.toarray().swapaxes(-1, -2)
-
-    to_dense = toarray
-
-    def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
-        return self.copy().to_scipy(format)
-
-    def __repr__(self) -> str:
-        return f"<transpose of {self.T!r}>"
 
 
 def _restore(layout: Layout, values: Array, dtype: str, order: str) -> BlockMatrix:

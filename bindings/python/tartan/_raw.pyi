@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C functions, one for one, as swig/lang/python.i makes them: arguments are positional; array lengths follow
-from arrays; `out` handles, texts and single numbers are results; other outputs are written in place."""
+"""The C functions, one for one, as swig/lang/python.i makes them: arguments are positional; array lengths
+follow from arrays; `out` handles, texts and numbers are results; other outputs are written in place."""
 
 from collections.abc import Sequence
 from typing import Any, Optional, Union, final
@@ -80,7 +80,12 @@ def tartan_layout_get_coordinates(
 ) -> None: ...
 def tartan_layout_get_mask(layout: Handle, out_mask: _Buffer, /) -> None: ...
 def tartan_layout_find(
-    layout: Handle, heads: Optional[_Buffer], block_rows: Optional[_Buffer], block_cols: Optional[_Buffer], out_ids: _Buffer, /
+    layout: Handle,
+    heads: Optional[_Buffer],
+    block_rows: Optional[_Buffer],
+    block_cols: Optional[_Buffer],
+    out_ids: _Buffer,
+    /,
 ) -> None: ...
 def tartan_layout_number(layout: Handle, numbering: int, out_ids: _Buffer, /) -> None: ...
 def tartan_layout_row_lengths(layout: Handle, out_lengths: _Buffer, /) -> None: ...
@@ -102,10 +107,19 @@ def tartan_layout_slice(
 def tartan_layout_prune(layout: Handle, gates: Optional[_Buffer], /) -> Handle: ...
 def tartan_layout_keep_largest(layout: Handle, scores: Optional[_Buffer], count: int, /) -> Handle: ...
 def tartan_layout_grow(
-    layout: Handle, heads: Optional[_Buffer], block_rows: Optional[_Buffer], block_cols: Optional[_Buffer], /
+    layout: Handle,
+    heads: Optional[_Buffer],
+    block_rows: Optional[_Buffer],
+    block_cols: Optional[_Buffer],
+    /,
 ) -> Handle: ...
 def tartan_layout_move(
-    layout: Handle, ids: Optional[_Buffer], block_rows: Optional[_Buffer], block_cols: Optional[_Buffer], out_sources: _Buffer, /
+    layout: Handle,
+    ids: Optional[_Buffer],
+    block_rows: Optional[_Buffer],
+    block_cols: Optional[_Buffer],
+    out_sources: _Buffer,
+    /,
 ) -> Handle: ...
 def tartan_layout_reblock(layout: Handle, block_rows: int, block_cols: int, /) -> Handle: ...
 def tartan_reorder_rcm(
@@ -125,13 +139,30 @@ def tartan_matrix_check(matrix: Handle, finite: int, /) -> None: ...
 def tartan_matrix_from_dense(layout: Handle, dense: _Operand, dtype: int, block_order: int, /) -> Handle: ...
 def tartan_matrix_to_dense(matrix: Handle, dense: _Operand, /) -> None: ...
 def tartan_matrix_from_coo(
-    layout: Handle, entry_rows: Optional[_Buffer], entry_cols: Optional[_Buffer], values: _Operand, dtype: int, block_order: int, /
+    layout: Handle,
+    entry_rows: Optional[_Buffer],
+    entry_cols: Optional[_Buffer],
+    values: _Operand,
+    dtype: int,
+    block_order: int,
+    /,
 ) -> Handle: ...
 def tartan_matrix_from_csr(
-    layout: Handle, row_pointers: Optional[_Buffer], cols: Optional[_Buffer], values: _Operand, dtype: int, block_order: int, /
+    layout: Handle,
+    row_pointers: Optional[_Buffer],
+    cols: Optional[_Buffer],
+    values: _Operand,
+    dtype: int,
+    block_order: int,
+    /,
 ) -> Handle: ...
 def tartan_matrix_from_bsr(
-    shape: _Frame, row_pointers: Optional[_Buffer], block_cols: Optional[_Buffer], values: _Operand, block_order: int, /
+    shape: _Frame,
+    row_pointers: Optional[_Buffer],
+    block_cols: Optional[_Buffer],
+    values: _Operand,
+    block_order: int,
+    /,
 ) -> Handle: ...
 def tartan_matrix_to_coo(
     matrix: Handle, out_entry_rows: _Buffer, out_entry_cols: _Buffer, values: _Operand, /
@@ -153,16 +184,40 @@ def tartan_matrix_fill_identity(matrix: Handle, scale: float, /) -> None: ...
 def tartan_matrix_fill_orthogonal(context: Handle, matrix: Handle, scale: float, seed: int, /) -> None: ...
 def tartan_matrix_fill_normal(context: Handle, matrix: Handle, scale: float, seed: int, /) -> None: ...
 def tartan_spmm(
-    context: Handle, side: int, op: int, alpha: float, a: Handle, gates: Optional[_Operand], b: _Operand, beta: float, c: _Operand, /
+    context: Handle,
+    side: int,
+    op: int,
+    alpha: float,
+    a: Handle,
+    gates: Optional[_Operand],
+    b: _Operand,
+    beta: float,
+    c: _Operand,
+    /,
 ) -> None: ...
 def tartan_sddmm(
-    context: Handle, alpha: float, gates: Optional[_Operand], x: Sequence[_Operand], y: Sequence[_Operand], beta: float, s: Handle, /
+    context: Handle,
+    alpha: float,
+    gates: Optional[_Operand],
+    x: Sequence[_Operand],
+    y: Sequence[_Operand],
+    beta: float,
+    s: Handle,
+    /,
 ) -> None: ...
 def tartan_gate_gradient(
     context: Handle, w: Handle, gates: Optional[_Operand], dw: Handle, out_gate_grad: _Operand, /
 ) -> None: ...
 def tartan_growth_score(
-    context: Handle, shape: _Frame, norm: int, scale: float, x: Sequence[_Operand], y: Sequence[_Operand], beta: float, score: _Operand, /
+    context: Handle,
+    shape: _Frame,
+    norm: int,
+    scale: float,
+    x: Sequence[_Operand],
+    y: Sequence[_Operand],
+    beta: float,
+    score: _Operand,
+    /,
 ) -> None: ...
 def tartan_file_create() -> Handle: ...
 def tartan_file_open(path: _Text, /) -> Handle: ...

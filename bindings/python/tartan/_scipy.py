@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 import scipy.sparse as _sparse
 
-from tartan import _raw
-from tartan._arrays import code_of, dtype_code, numpy_dtype, order_code, raw_of
+from tartan._arrays import code_of, dtype_code, numpy_dtype
 from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from tartan._layout import Block, Layout, block_shape, frame_of
+from tartan._frame import Block, block_shape
+from tartan._layout import Layout
 
 if TYPE_CHECKING:
     from tartan._matrix import BlockMatrix

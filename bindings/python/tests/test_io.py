@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import random_layout, random_matrix
 
 import tartan
-from conftest import random_layout, random_matrix
 from tartan import File, Layout
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]

@@ -5,9 +5,9 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from conftest import random_layout
 
 import tartan
-from conftest import random_layout
 from tartan import Layout
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 import pytest
+from conftest import assert_product, random_layout, random_matrix
 
 import tartan
-from conftest import assert_product, random_layout, random_matrix
 from tartan import BlockMatrix, spmm
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
@@ -141,7 +141,11 @@ def test_growth_score(rng, norm):
     x, y = rng.standard_normal((10, 3)), rng.standard_normal((3, 7))
     xp, yp = np.zeros((12, 3)), np.zeros((3, 8))
     xp[:10], yp[:, :7] = x, y
-    fold = (lambda v, axis: np.abs(v).max(axis)) if norm == "max" else (lambda v, axis: np.sqrt((v**2).sum(axis)))
+    fold = (
+        (lambda v, axis: np.abs(v).max(axis))
+        if norm == "max"
+        else (lambda v, axis: np.sqrt((v**2).sum(axis)))
+    )
     wanted = 2 * fold(xp.reshape(3, 4, 3), 1) @ fold(yp.reshape(3, 2, 4), 2)
     score = tartan.growth_score(x, y, 4, norm=norm, scale=2)
     np.testing.assert_allclose(score, wanted, rtol=1e-13)

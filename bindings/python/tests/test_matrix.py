@@ -5,9 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import EPS, random_layout, random_matrix
 
 import tartan
-from conftest import EPS, random_layout, random_matrix
 from tartan import BlockMatrix, Layout
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
@@ -65,7 +65,12 @@ def test_dense_there_and_back(rng, dtype, order):
 def test_from_dense_by_density():
     dense = np.diag(np.arange(8.0))
     assert BlockMatrix.from_dense(dense, 2).blocks == 4
-    assert BlockMatrix.from_dense(dense, 2, density=2 / 16).layout.mask().diagonal().tolist() == [0, 0, 1, 1]
+    assert BlockMatrix.from_dense(dense, 2, density=2 / 16).layout.mask().diagonal().tolist() == [
+        0,
+        0,
+        1,
+        1,
+    ]
 
 
 def test_entries_and_slices(rng):
@@ -130,7 +135,12 @@ def test_unsorted_bsr_of_scipy(rng):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_pickle_and_copies(rng, dtype, order):
     matrix = random_matrix(rng, (10, 14), (4, 3), dtype=dtype, order=order)
-    for again in (pickle.loads(pickle.dumps(matrix)), copy.deepcopy(matrix), copy.copy(matrix), matrix.copy()):
+    for again in (
+        pickle.loads(pickle.dumps(matrix)),
+        copy.deepcopy(matrix),
+        copy.copy(matrix),
+        matrix.copy(),
+    ):
         assert again.dtype_name == dtype and again.order == order and again.layout == matrix.layout
         np.testing.assert_array_equal(np.asarray(again.values), np.asarray(matrix.values))
         assert not np.shares_memory(again.values, matrix.values)

@@ -84,7 +84,10 @@ def test_handles_cannot_be_forged():
         pickle.dumps(layout())
     assert "closed" not in repr(layout())
     capsule = ctypes.pythonapi.PyCapsule_New
-    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule.restype, capsule.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
     with pytest.raises(tartan.HandleError, match="PyCapsule"):
         _raw.tartan_layout_blocks(capsule(1, b"tartan_layout", None))
 
@@ -142,6 +145,50 @@ def test_dlpack(versioned):
     assert name == "float64" and np.shares_memory(np.asarray(lease), out)
 
 
+class HandMade:
+    """A DLPack tensor of any dtype and device, as PyTorch or CuPy would export it."""
+
+    class Tensor(ctypes.Structure):
+        _fields_ = [
+            ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+            ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+            ("lanes", ctypes.c_uint16),
+            ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+            ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+        ]  # fmt: skip
+
+    def __init__(self, array, code, device=1, lanes=1):
+        self.array, self.shape = array, np.array(array.shape, np.int64)
+        self.tensor = self.Tensor(
+            array.ctypes.data - 2, device, 0, array.ndim, code, 8 * array.itemsize, lanes,
+            self.shape.ctypes.data, None, 2, None, None,
+        )  # fmt: skip
+
+    def __dlpack__(self):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_bfloat16_by_dlpack():
+    bits = np.array([[0x3F80, 0x4000], [0xC000, 0x4040]], np.uint16)
+    lease, name = _raw.view(HandMade(bits, code=4))
+    assert name == "bfloat16" and np.shares_memory(np.asarray(lease), bits)
+    made = tartan.BlockMatrix.from_dense(HandMade(bits, code=4), 2)
+    assert made.dtype_name == "bfloat16"
+    np.testing.assert_array_equal(made.astype("float64").toarray(), [[1, 2], [-2, 3]])
+    np.testing.assert_array_equal(np.asarray(made @ HandMade(bits[:, 0].copy(), code=4), float), [-3, -8])
+
+
+def test_foreign_tensors_are_checked():
+    bits = np.zeros((2, 2), np.uint16)
+    with pytest.raises(tartan.UnsupportedError, match="device 2"):
+        _raw.view(HandMade(bits, code=4, device=2))
+    for wrong in (HandMade(bits, code=1), HandMade(bits, code=77), HandMade(bits, code=4, lanes=2)):
+        with pytest.raises(tartan.DTypeError):
+            _raw.view(wrong)
+
+
 def test_read_only_dlpack_is_refused():
     out = np.zeros((4, 4))
     out.flags.writeable = False
@@ -160,8 +207,8 @@ def test_used_capsules_are_refused():
     class Worn(Exporter):
         def __dlpack__(self, **options):
             capsule = super().__dlpack__()
-            np.from_dlpack(type("Once", (), {
-                "__dlpack__": lambda self, **k: capsule, "__dlpack_device__": lambda self: (1, 0)})())  # fmt: skip
+            once = {"__dlpack__": lambda self, **k: capsule, "__dlpack_device__": lambda self: (1, 0)}
+            np.from_dlpack(type("Once", (), once)())
             return capsule
 
     with pytest.raises(TypeError, match="fresh"):

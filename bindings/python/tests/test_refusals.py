@@ -30,7 +30,12 @@ def test_wrong_shapes(a):
     refused(tartan.ShapeError, "", lambda: a @ np.ones(12))
     refused(tartan.ShapeError, "", lambda: a @ np.float64(3))
     refused(tartan.ShapeError, "", lambda: a.T @ np.ones((8, 2)))
-    refused(tartan.ShapeError, "gates", lambda: spmm(a, np.ones((8, 3)), gates=np.ones(a.blocks + 1), out=out), out)
+    refused(
+        tartan.ShapeError,
+        "gates",
+        lambda: spmm(a, np.ones((8, 3)), gates=np.ones(a.blocks + 1), out=out),
+        out,
+    )
     refused(tartan.ShapeError, "", lambda: tartan.sddmm(a, np.ones((12, 2)), np.ones((3, 8))), a.values)
     refused(tartan.ShapeError, "values", lambda: BlockMatrix(a.layout, np.zeros((a.blocks, 4, 3))))
     refused(tartan.ShapeError, "", lambda: Layout.from_mask([1, 0], 4))
@@ -74,7 +79,11 @@ def test_indices():
     refused(tartan.LayoutError, "", lambda: Layout.from_csr((8, 8), 4, [0, 2, 1], [0]))
     refused(tartan.LayoutError, "", lambda: Layout.from_csr((8, 8), 4, [0, 2, 2], [1, 1]))
     refused(tartan.LayoutError, "", lambda: Layout.from_csr((8, 8), 4, [0, 1, 2], [0, 2]))
-    refused(ValueError, "beyond int64", lambda: Layout.from_coordinates((8, 8), 4, np.array([2**63], np.uint64), [0]))
+    refused(
+        ValueError,
+        "beyond int64",
+        lambda: Layout.from_coordinates((8, 8), 4, np.array([2**63], np.uint64), [0]),
+    )
     layout = Layout.pattern("dense", (8, 8), 4)
     refused(tartan.LayoutError, "", lambda: layout.find([2], [0]))
     refused(tartan.LayoutError, "", lambda: layout.move([0], [1], [1]))
@@ -103,7 +112,11 @@ def test_foreign_objects(a, thing):
     refused(tartan.HandleTypeError, "layout is of type", lambda: BlockMatrix(thing, np.zeros((1, 4, 4))))
     refused(tartan.HandleTypeError, "layout is of type", lambda: a.project(thing))
     refused(tartan.HandleTypeError, "a is of type", lambda: spmm(thing, np.ones((8, 3))))
-    refused(tartan.HandleTypeError, "s is of type", lambda: tartan.sddmm(thing, np.ones((8, 3)), np.ones((3, 8))))
+    refused(
+        tartan.HandleTypeError,
+        "s is of type",
+        lambda: tartan.sddmm(thing, np.ones((8, 3)), np.ones((3, 8))),
+    )
     if thing is not None:
         refused(tartan.HandleError, "context is of type", lambda: spmm(a, np.ones((8, 3)), context=thing))
 
@@ -112,7 +125,12 @@ def test_closed_objects(a):
     layout, context = a.layout, tartan.Context()
     out = np.full((12, 3), 7.0)
     context.close()
-    refused(tartan.HandleError, "context is closed", lambda: spmm(a, np.ones((8, 3)), out=out, context=context), out)
+    refused(
+        tartan.HandleError,
+        "context is closed",
+        lambda: spmm(a, np.ones((8, 3)), out=out, context=context),
+        out,
+    )
     refused(tartan.HandleError, "closed", lambda: context.threads)
     layout.close()
     layout.close()
@@ -121,7 +139,8 @@ def test_closed_objects(a):
         refused(tartan.HandleError, "closed", use)
     values = a.values
     a.close()
-    for use in (lambda: a @ np.ones(8), lambda: a.toarray(), lambda: a.shape, lambda: a.values, lambda: a.copy(),
+    for use in (lambda: a @ np.ones(8), lambda: a.toarray(), lambda: a.shape, lambda: a.values,
+                lambda: a.copy(),
                 lambda: a.T @ np.ones(12), lambda: a[0, 0], lambda: a.fill_zero()):  # fmt: skip
         refused(tartan.HandleError, "closed", use, values)
 
@@ -140,12 +159,20 @@ def test_read_only_outputs(a):
 def test_overlap(a):
     memory = np.ones((12, 12))
     refused(tartan.ArgumentError, "", lambda: spmm(a, memory[:8, :3], out=memory[:, :3]), memory)
-    refused(tartan.ArgumentError, "", lambda: spmm(a, np.ones((8, 4)), out=a.values[:3].reshape(12, 4)), a.values)
+    refused(
+        tartan.ArgumentError,
+        "",
+        lambda: spmm(a, np.ones((8, 4)), out=a.values[:3].reshape(12, 4)),
+        a.values,
+    )
     repeated = np.lib.stride_tricks.as_strided(memory, (12, 3), (0, 8))
     refused(tartan.ArgumentError, "", lambda: spmm(a, np.ones((8, 3)), out=repeated), memory)
     flat = a.values.reshape(-1)
     refused(
-        tartan.ArgumentError, "", lambda: tartan.sddmm(a, flat[:24].reshape(12, 2), np.ones((2, 8))), a.values
+        tartan.ArgumentError,
+        "",
+        lambda: tartan.sddmm(a, flat[:24].reshape(12, 2), np.ones((2, 8))),
+        a.values,
     )
 
 
@@ -153,7 +180,12 @@ def test_scalars(a):
     out = np.full((12, 3), 7.0)
     for name in ("alpha", "beta"):
         for value in (np.nan, np.inf):
-            refused(tartan.ArgumentError, name, lambda n=name, v=value: spmm(a, np.ones((8, 3)), out=out, **{n: v}), out)
+            refused(
+                tartan.ArgumentError,
+                name,
+                lambda n=name, v=value: spmm(a, np.ones((8, 3)), out=out, **{n: v}),
+                out,
+            )
     refused(TypeError, "alpha is of type str", lambda: spmm(a, np.ones((8, 3)), alpha="1"))
     refused(tartan.ArgumentError, "side", lambda: spmm(a, np.ones((8, 3)), side="up"))
     refused(tartan.ArgumentError, "beta", lambda: spmm(a, np.ones((8, 3)), beta=1.0))
@@ -184,7 +216,7 @@ def test_every_status_has_a_class_of_its_kind():
         assert error.status == status and str(error) == "words" and error.text == "words"
         assert type(error) is not tartan.TartanError
         assert _raw.tartan_status_name(status) != "UNKNOWN"
-    kinds = {-1: ValueError, -3: ValueError, -4: TypeError, -6: NotImplementedError, -7: MemoryError, -10: OSError,
-             -11: OSError, -12: OSError, -13: KeyError}  # fmt: skip
+    kinds = {-1: ValueError, -3: ValueError, -4: TypeError, -6: NotImplementedError, -7: MemoryError,
+             -10: OSError, -11: OSError, -12: OSError, -13: KeyError}  # fmt: skip
     for status, kind in kinds.items():
         assert isinstance(_errors.of_status(status, ""), kind)

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # The package works in one context, opened when first needed.
 
-# At most this many threads unless the user asks for more: OMP_THREAD_LIMIT, and two while R CMD check runs.
+# R CMD check allows two threads. The library itself obeys OMP_THREAD_LIMIT.
 .thread_limit <- function() {
-  limit <- suppressWarnings(as.integer(Sys.getenv("OMP_THREAD_LIMIT")))
   checking <- tolower(Sys.getenv("_R_CHECK_LIMIT_CORES_"))
-  if (nzchar(checking) && checking != "false") limit <- min(limit, 2L, na.rm = TRUE)
-  if (is.na(limit) || limit < 1L) Inf else limit
+  if (nzchar(checking) && checking != "false") 2 else Inf
 }
 
 .open_context <- function(threads = 0) {

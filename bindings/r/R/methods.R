@@ -3,6 +3,7 @@
 # what the Matrix package makes of it, a sparse Matrix.
 
 setMethod("dim", "BlockLayout", function(x) {
+  if (length(x@frame) != 5L) .fail("handle", "the layout was not made by this package")
   size <- x@frame[1:2]
   if (all(size <= .Machine$integer.max)) as.integer(size) else size
 })

@@ -62,7 +62,7 @@ print.summary.BlockLayout <- function(x, ...) {
 
 # A grid of numbers drawn as a matrix is written: row 1 on top.
 .draw <- function(m, block, xlab = "", ylab = "", asp = 1,
-                  col = grDevices::hcl.colors(64L, "Blues 3", rev = TRUE), ...) {
+                  col = hcl.colors(64L, "Blues 3", rev = TRUE), ...) {
   size <- dim(m) * block
   m <- .shrink(m)
   range <- if (length(m) && max(m) > 0) c(0, max(m)) else c(0, 1)

@@ -2,7 +2,7 @@
 
 test_that("the library tells about itself", {
   expect_match(tartan_info(), as.character(packageVersion("tartan")), fixed = TRUE)
-  expect_output(print(tartan_info()), "version")
+  expect_output(print(tartan_info()), "tartan")
   expect_gte(tartan_threads(), 1)
 })
 

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes, blocks and ranges of blocks as users write them."""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import numpy as np
+
+from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
+
+Block = Union[int, "tuple[int, int]"]
+Frame = tuple[Any, Any, Any, Any, Any]
+
+
+def block_shape(block: Any) -> tuple[int, int]:
+    if isinstance(block, tuple) and len(block) == 2:
+        return block
+    if isinstance(block, (tuple, list)):
+        raise ShapeError(f"block has {len(block)} sizes, expected one, or (rows, cols)")
+    return block, block
+
+
+def frame_of(shape: Any, block: Any, heads: Any = 1) -> Frame:
+    """rows, cols, block_rows, block_cols, heads; the library checks their values."""
+    try:
+        sizes = tuple(shape)
+    except TypeError:
+        raise ArgumentTypeError(f"shape is {shape!r}, expected (rows, cols) or (heads, rows, cols)") from None
+    if len(sizes) == 3 and heads == 1:
+        heads, *rest = sizes
+        sizes = tuple(rest)
+    if len(sizes) != 2:
+        raise ShapeError(f"shape has {len(sizes)} sizes, expected (rows, cols) or (heads, rows, cols)")
+    block_rows, block_cols = block_shape(block)
+    return sizes[0], sizes[1], block_rows, block_cols, heads
+
+
+def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Begin and end of two slices of a grid of blocks, checked as NumPy does not: nothing is clipped."""
+    pair = key if isinstance(key, tuple) else (key, slice(None))
+    if len(pair) != 2 or not all(isinstance(s, slice) for s in pair):
+        raise ArgumentTypeError(f"index is {key!r}, expected two slices of blocks")
+    bounds: list[int] = []
+    for part, length in zip(pair, grid):
+        if part.step not in (None, 1):
+            raise ArgumentError(f"slice has a step of {part.step}, expected 1")
+        begin = 0 if part.start is None else part.start + length * (part.start < 0)
+        end = length if part.stop is None else part.stop + length * (part.stop < 0)
+        bounds += [begin, end]
+    return bounds[0], bounds[1], bounds[2], bounds[3]
+
+
+def parameter_text(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return str(int(value))
+    return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lazy transpose of a matrix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tartan._arrays import Array
+from tartan._layout import Layout
+from tartan._linalg import spmm
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+    from tartan._matrix import BlockMatrix
+
+
+class TransposedMatrix:
+    """The transpose of a `BlockMatrix`, sharing its memory. `copy()` makes a matrix of its own."""
+
+    __slots__ = ("T",)
+    __array_ufunc__ = None
+
+    def __init__(self, matrix: BlockMatrix) -> None:
+        self.T = matrix
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        *heads, rows, cols = self.T.shape
+        return (*heads, cols, rows)
+
+    @property
+    def ndim(self) -> int:
+        return self.T.ndim
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.T.dtype
+
+    @property
+    def layout(self) -> Layout:
+        return self.T.layout.T
+
+    @property
+    def nnz(self) -> int:
+        return self.T.nnz
+
+    @property
+    def blocks(self) -> int:
+        return self.T.blocks
+
+    @property
+    def density(self) -> float:
+        return self.T.density
+
+    def transpose(self) -> BlockMatrix:
+        return self.T
+
+    def __matmul__(self, other: Any) -> Array:
+        return spmm(self.T, other, transpose=True)
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return spmm(self.T, other, transpose=True, side="right")
+
+    def copy(self) -> BlockMatrix:
+        return self.T._transposed()
+
+    def toarray(self) -> Array:
+        return self.T.toarray().swapaxes(-1, -2)
+
+    to_dense = toarray
+
+    def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
+        return self.copy().to_scipy(format)
+
+    def __repr__(self) -> str:
+        return f"<transpose of {self.T!r}>"
