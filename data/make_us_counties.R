@@ -4,4 +4,4 @@
 library(Matrix)
 path <- commandArgs(trailingOnly = TRUE)[[1]]
 data(USCounties)
-writeMM(USCounties, path)
+invisible(writeMM(USCounties, path))

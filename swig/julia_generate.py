@@ -5,8 +5,8 @@
     swig -xml -Iswig -Ilib/include -o tartan.xml swig/lang/julia.i
     julia_generate.py tartan.xml raw.jl [probe.c]
 
-Only declarations of headers (*.h) count. Each function becomes a Julia function of the same name; the name and
-type of a parameter tell what becomes of it:
+Only declarations of headers (*.h) count. Each function becomes a Julia function of the same name; the name
+and the type of a parameter tell what becomes of it:
 
     const T *x, int64_t nx       an Array{T} or nothing (NULL, 0)
     T *out_x, int64_t nout_x     an Array{T}, written
@@ -19,8 +19,8 @@ type of a parameter tell what becomes of it:
     void *p, callbacks, scalars  as they are
 
 A tartan_status that is returned is checked and thrown. Whatever is not understood ends the build: a wrapper
-that guesses would read memory wrongly. probe.c prints sizes, offsets and values as the C compiler sees them, for
-a test to compare.
+that guesses would read memory wrongly. probe.c prints sizes, offsets and values as the C compiler sees them,
+for a test to compare.
 """
 import re
 import sys
@@ -28,7 +28,8 @@ import sys
 from swig_xml import SCALARS, Interface, Refused, split_type
 
 RESERVED = set("""baremodule begin break catch const continue do else elseif end export false finally for
-    function global if import in isa let local macro module quote return struct true try type using while""".split())
+    function global if import in isa let local macro module quote return struct true try type using
+    while""".split())
 
 
 class Function:

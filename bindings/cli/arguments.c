@@ -66,17 +66,20 @@ static bool wrong_use(const command *self, int *out_exit, const char *what, cons
 }
 
 /* Takes the option at argv[i]; *i moves past its value. */
-static bool parse_option(const option_spec *specs, int argc, char **argv, int *i, arguments *out, int *out_exit) {
+static bool parse_option(const option_spec *specs, int argc, char **argv, int *i, arguments *out,
+                         int *out_exit) {
     const command *self = out->command;
     const char *text = argv[*i], *equals = strchr(text, '=');
     size_t length = equals != NULL ? (size_t)(equals - text) : strlen(text);
     bool is_long = strncmp(text, "--", 2) == 0;
     const option_spec *spec = is_long ? find_spec(specs, text + 2, length - 2) : NULL;
     if (spec == NULL) return wrong_use(self, out_exit, "no option", text);
-    if (!spec->repeats && option_given(out, spec->name)) return wrong_use(self, out_exit, "given twice:", text);
+    if (!spec->repeats && option_given(out, spec->name))
+        return wrong_use(self, out_exit, "given twice:", text);
     if (out->count == MAX_OPTIONS) return wrong_use(self, out_exit, "too many options at", text);
     if (spec->is_flag && equals != NULL) return wrong_use(self, out_exit, "takes no value:", text);
-    if (!spec->is_flag && equals == NULL && *i + 1 == argc) return wrong_use(self, out_exit, "needs a value:", text);
+    if (!spec->is_flag && equals == NULL && *i + 1 == argc)
+        return wrong_use(self, out_exit, "needs a value:", text);
     out->names[out->count] = spec->name;
     out->values[out->count++] = spec->is_flag ? "" : equals != NULL ? equals + 1 : argv[++*i];
     return true;

@@ -39,16 +39,21 @@ typedef struct operands {
 /* A BLAS with the C interface, opened at run time; NULL where it is not there. Times one dense product of the
  * same shape. */
 typedef struct blas blas;
+#define OPENBLAS_PATH "libopenblas.so.0"
+/* Sets OPENBLAS_CORETYPE for this process to the fastest choice, before OpenBLAS is loaded for the first time. */
+void blas_choose_core(void);
 blas *blas_open(const char *name, const char *path, int32_t threads);
 const char *blas_core(const blas *b); /* its own word for the CPU, "" if it has none */
 bool blas_time(const blas *b, const bench_case *c, const operands *o, double *out_seconds);
 void blas_close(blas *b);
 
-/* scipy in a process of its own, so that its memory and threads are apart. NULL with a reason where it cannot
- * be started. */
+/* scipy in a process of its own, so that its memory and threads are apart. NULL with a reason in `reason` where
+ * it cannot be started. */
 typedef struct scipy scipy;
-scipy *scipy_start(const bench_case *c, const operands *o, const char **out_reason);
-bool scipy_time(scipy *s, double *out_seconds);
+enum { REASON_ROOM = 160 };
+scipy *scipy_start(const bench_case *c, const operands *o, char *reason);
+/* One product by `format`: "bsr", the same blocks as ours, or "csr", in which scipy is faster. */
+bool scipy_time(scipy *s, const char *format, double *out_seconds);
 void scipy_stop(scipy *s);
 
 #endif

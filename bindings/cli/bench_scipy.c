@@ -13,65 +13,86 @@ struct scipy {
     FILE *to, *from;
 };
 
-/* Reads a line "<number>\n" or "ready\n" of two kinds. */
+/* Reads a line: "ready", seconds, or "error" and what is wrong, which is kept as the reason. */
 static bool read_reply(scipy *s, char *line, int size) {
-    return fgets(line, size, s->from) != NULL && strncmp(line, "error", 5) != 0;
+    if (fgets(line, size, s->from) == NULL) {
+        snprintf(line, (size_t)size, "Python ended without an answer");
+        return false;
+    }
+    line[strcspn(line, "\n")] = '\0';
+    if (strncmp(line, "error ", 6) != 0) return true;
+    memmove(line, line + 6, strlen(line + 6) + 1);
+    return false;
+}
+
+static const char *script_path(void) {
+    const char *script = getenv("TARTAN_SCIPY_PEER");
+    return script != NULL && script[0] != '\0' ? script : TARTAN_SCIPY_PEER_PATH;
 }
 
 static bool send_layout(scipy *s, const operands *o) {
-    size_t pointers = (size_t)tartan_layout_grid_rows(o->layout) + 1, blocks = (size_t)tartan_layout_blocks(o->layout);
+    size_t pointers = (size_t)tartan_layout_grid_rows(o->layout) + 1,
+           blocks = (size_t)tartan_layout_blocks(o->layout);
     return fwrite(tartan_layout_row_pointers(o->layout), sizeof(int64_t), pointers, s->to) == pointers &&
-           fwrite(tartan_layout_col_indices(o->layout), sizeof(int32_t), blocks, s->to) == blocks && fflush(s->to) == 0;
+           fwrite(tartan_layout_col_indices(o->layout), sizeof(int32_t), blocks, s->to) == blocks &&
+           fflush(s->to) == 0;
 }
 
 static void run_python(const bench_case *c, const operands *o, int in, int out) {
     char text[7][32];
     const int64_t numbers[] = {c->m, c->k, c->n, c->block, tartan_layout_blocks(o->layout)};
     for (int i = 0; i < 5; i++) snprintf(text[i], sizeof text[i], "%lld", (long long)numbers[i]);
-    const char *python = getenv("PYTHON"), *script = getenv("TARTAN_SCIPY_PEER");
-    if (python == NULL) python = "python3";
+    const char *python = getenv("PYTHON");
+    if (python == NULL || python[0] == '\0') python = "python3";
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
-    execlp(python, python, script != NULL ? script : TARTAN_SCIPY_PEER_PATH, text[0], text[1], text[2], text[3], text[4],
+    execlp(python, python, script_path(), text[0], text[1], text[2], text[3], text[4],
            tartan_dtype_name(c->dtype), (char *)NULL);
-    dprintf(STDOUT_FILENO, "error %s\n", strerror(errno));
+    dprintf(STDOUT_FILENO, "error %s: %s\n", python, strerror(errno));
     _exit(127);
 }
 
-scipy *scipy_start(const bench_case *c, const operands *o, const char **out_reason) {
+scipy *scipy_start(const bench_case *c, const operands *o, char *reason) {
     int to[2], from[2];
+    snprintf(reason, REASON_ROOM, "the Python process could not be started");
+    if (c->m % c->block != 0 || c->k % c->block != 0) {
+        snprintf(reason, REASON_ROOM, "scipy needs sizes that are multiples of the block");
+        return NULL;
+    }
+    if (access(script_path(), R_OK) != 0) {
+        snprintf(reason, REASON_ROOM,
+                 "TARTAN_SCIPY_PEER does not name scipy_peer.py, and it is not installed");
+        return NULL;
+    }
     scipy *s = calloc(1, sizeof *s);
-    *out_reason = "the Python process could not be started";
     if (s == NULL || pipe(to) != 0) {
         free(s);
         return NULL;
     }
     if (pipe(from) != 0) {
-        close(to[0]);
-        close(to[1]);
+        close(to[0]), close(to[1]);
         free(s);
         return NULL;
     }
     s->process = fork();
     if (s->process == 0) {
-        close(to[1]);
-        close(from[0]);
+        close(to[1]), close(from[0]);
         run_python(c, o, to[0], from[1]);
     }
-    close(to[0]);
-    close(from[1]);
+    close(to[0]), close(from[1]);
     s->to = fdopen(to[1], "wb");
     s->from = fdopen(from[0], "rb");
-    char line[128];
-    if (s->process > 0 && s->to != NULL && s->from != NULL && send_layout(s, o) && read_reply(s, line, sizeof line)) return s;
-    *out_reason = "Python with scipy is not there";
+    bool started = s->process > 0 && s->to != NULL && s->from != NULL;
+    bool sent = started && send_layout(s, o);
+    if (started && read_reply(s, reason, REASON_ROOM) && sent) return s;
     scipy_stop(s);
     return NULL;
 }
 
-bool scipy_time(scipy *s, double *out_seconds) {
-    char line[128];
-    if (fputs("run\n", s->to) < 0 || fflush(s->to) != 0 || !read_reply(s, line, sizeof line)) return false;
+bool scipy_time(scipy *s, const char *format, double *out_seconds) {
+    char line[REASON_ROOM];
+    if (fprintf(s->to, "%s\n", format) < 0 || fflush(s->to) != 0 || !read_reply(s, line, sizeof line))
+        return false;
     *out_seconds = strtod(line, NULL);
     return *out_seconds > 0;
 }

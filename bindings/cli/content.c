@@ -21,12 +21,13 @@ bool content_reserve(content *c, const char *path, int64_t n) {
     return false;
 }
 
-int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype, const int64_t *shape,
-                      const int64_t *strides) {
+int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype,
+                      const int64_t *shape, const int64_t *strides) {
     memmove(c->memory, data, (size_t)(shape[0] * shape[1] * tartan_dtype_bytes(dtype)));
     c->is_dense = true;
     c->rows = shape[0], c->cols = shape[1], c->dtype = dtype;
-    if (tartan_array_init(c->memory, dtype, 2, shape, strides, &c->dense) != TARTAN_OK) return complain_status(path);
+    if (tartan_array_init(c->memory, dtype, 2, shape, strides, &c->dense) != TARTAN_OK)
+        return complain_status(path);
     return EXIT_FINE;
 }
 
@@ -66,7 +67,8 @@ static void sort_by_row(const content *c, int64_t *pointers, int64_t *cols) {
 
 static bool entries_inside(const content *c) {
     for (int64_t i = 0; i < c->entries; i++)
-        if (c->rows_of[i] < 0 || c->rows_of[i] >= c->rows || c->cols_of[i] < 0 || c->cols_of[i] >= c->cols) return false;
+        if (c->rows_of[i] < 0 || c->rows_of[i] >= c->rows || c->cols_of[i] < 0 || c->cols_of[i] >= c->cols)
+            return false;
     return true;
 }
 
@@ -74,9 +76,10 @@ int content_reorder(content *c) {
     if (c->rows != c->cols || c->is_dense) return complain("--reorder rcm needs a square sparse matrix");
     if (!entries_inside(c)) return complain("cannot reorder: an entry lies outside the matrix");
     int64_t n = c->rows;
+    if (n > INT64_MAX / 16) return complain("out of memory for %lld rows", (long long)n);
     size_t room = sizeof(int64_t) * (size_t)(n + 2); /* of pointers; the others need less */
     int64_t *order = malloc(room), *place = malloc(room), *pointers = malloc(room);
-    int64_t *cols = malloc(sizeof *cols * (size_t)(c->entries + 1));
+    int64_t *cols = calloc((size_t)c->entries + 1, sizeof *cols);
     int result = EXIT_FAILED;
     if (order == NULL || place == NULL || pointers == NULL || cols == NULL) {
         complain("out of memory");
@@ -103,7 +106,8 @@ static int misfit(const char *path, const char *what) {
 
 /* Pointers must ascend from 0 to `groups`, one for each list and one more. */
 static bool pointers_fit(const npy *pointers, int64_t lists, int64_t groups) {
-    if (pointers->elements != lists + 1 || npy_integer(pointers, 0) != 0 || npy_integer(pointers, lists) != groups)
+    if (pointers->elements - 1 != lists || npy_integer(pointers, 0) != 0 ||
+        npy_integer(pointers, lists) != groups)
         return false;
     for (int64_t i = 0; i < lists; i++)
         if (npy_integer(pointers, i) > npy_integer(pointers, i + 1)) return false;
@@ -112,32 +116,37 @@ static bool pointers_fit(const npy *pointers, int64_t lists, int64_t groups) {
 
 /* Element (i, j) of block g: blocks are stored in C or in Fortran order as a whole. */
 static int64_t place_in_block(const npy *data, int64_t g, int64_t i, int64_t j) {
-    int64_t groups = data->shape[0], br = data->ndim == 3 ? data->shape[1] : 1, bc = data->ndim == 3 ? data->shape[2] : 1;
+    int64_t groups = data->shape[0], br = data->ndim == 3 ? data->shape[1] : 1,
+            bc = data->ndim == 3 ? data->shape[2] : 1;
     return data->fortran_order ? g + groups * (i + br * j) : (g * br + i) * bc + j;
 }
 
+/* The elements of one block, less the padding of a ragged edge. */
 static void add_block(content *c, const npy *data, int64_t g, int64_t row, int64_t col) {
-    for (int64_t i = 0; i < c->block_rows; i++)
-        for (int64_t j = 0; j < c->block_cols; j++) {
-            c->rows_of[c->entries] = row * c->block_rows + i;
-            c->cols_of[c->entries] = col * c->block_cols + j;
+    int64_t top = row * c->block_rows, left = col * c->block_cols;
+    for (int64_t i = 0; i < c->block_rows && top + i < c->rows; i++)
+        for (int64_t j = 0; j < c->block_cols && left + j < c->cols; j++) {
+            c->rows_of[c->entries] = top + i;
+            c->cols_of[c->entries] = left + j;
             c->values[c->entries++] = npy_number(data, place_in_block(data, g, i, j));
         }
 }
 
 int content_from_lists(content *c, const char *path, const char *format, const npy *first, const npy *second,
                        const npy *data) {
-    bool blocks = strcmp(format, "bsr") == 0, coo = strcmp(format, "coo") == 0, csc = strcmp(format, "csc") == 0;
+    bool blocks = strcmp(format, "bsr") == 0, coo = strcmp(format, "coo") == 0,
+         csc = strcmp(format, "csc") == 0;
     int64_t groups = second->elements;
     c->dtype = npy_dtype(data);
     if (c->dtype == 0) return complain("%s: the values are neither real numbers nor integers", path);
     if (!npy_is_integer(first) || !npy_is_integer(second)) return misfit(path, "indices are not integers");
-    if (data->ndim != (blocks ? 3 : 1) || data->shape[0] != groups) return misfit(path, "as many values as indices expected");
+    if (data->ndim != (blocks ? 3 : 1) || data->shape[0] != groups)
+        return misfit(path, "as many values as indices expected");
     c->block_rows = blocks ? data->shape[1] : 1, c->block_cols = blocks ? data->shape[2] : 1;
-    if (c->rows < 0 || c->cols < 0 || c->block_rows < 1 || c->block_cols < 1 || c->rows % c->block_rows != 0 ||
-        c->cols % c->block_cols != 0)
-        return misfit(path, "the shape does not fit the blocks");
-    int64_t grid_rows = c->rows / c->block_rows, grid_cols = c->cols / c->block_cols;
+    if (c->rows < 0 || c->cols < 0 || c->block_rows < 1 || c->block_cols < 1)
+        return misfit(path, "a size is out of range");
+    int64_t grid_rows = c->rows / c->block_rows + (c->rows % c->block_rows != 0);
+    int64_t grid_cols = c->cols / c->block_cols + (c->cols % c->block_cols != 0);
     int64_t lists = csc ? grid_cols : grid_rows, limit = csc ? grid_rows : grid_cols, list = 0;
     if (coo ? first->elements != groups : !pointers_fit(first, lists, groups))
         return misfit(path, "the pointers do not fit the shape and the indices");
@@ -145,7 +154,8 @@ int content_from_lists(content *c, const char *path, const char *format, const n
     for (int64_t g = 0; g < groups; g++) {
         while (!coo && npy_integer(first, list + 1) <= g) list++;
         int64_t major = coo ? npy_integer(first, g) : list, minor = npy_integer(second, g);
-        if (major < 0 || major >= lists || minor < 0 || minor >= limit) return misfit(path, "an index is out of range");
+        if (major < 0 || major >= lists || minor < 0 || minor >= limit)
+            return misfit(path, "an index is out of range");
         add_block(c, data, g, csc ? minor : major, csc ? major : minor);
     }
     if (!blocks) c->block_rows = c->block_cols = 0;
@@ -169,8 +179,8 @@ bool bsr_of(const tartan_matrix *matrix, int32_t dtype, bsr *out) {
     out->block_cols = malloc(sizeof(int64_t) * (size_t)(out->blocks + 1));
     if (out->row_pointers == NULL || out->block_cols == NULL)
         complain("out of memory for the index lists");
-    else if (tartan_layout_get_row_lists(out->layout, out->row_pointers, out->pointers, out->block_cols, out->blocks) !=
-                 TARTAN_OK ||
+    else if (tartan_layout_get_row_lists(out->layout, out->row_pointers, out->pointers, out->block_cols,
+                                         out->blocks) != TARTAN_OK ||
              tartan_matrix_cast(matrix, dtype, TARTAN_ROW_MAJOR, &out->matrix) != TARTAN_OK ||
              tartan_matrix_values(out->matrix, &out->values) != TARTAN_OK)
         complain_status("cannot take the matrix apart");

@@ -1,210 +1,242 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "formats.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-void content_free(content *c) {
-    free(c->rows_of), free(c->cols_of), free(c->values), free(c->memory);
-    memset(c, 0, sizeof *c);
-}
+enum { DEFAULT_BLOCK = 16, MAX_BLOCK = 256 };
 
-bool content_reserve(content *c, int64_t n) {
-    size_t bytes = sizeof(int64_t) * (size_t)n + 1;
-    c->rows_of = malloc(bytes), c->cols_of = malloc(bytes), c->values = malloc(bytes);
-    return c->rows_of != NULL && c->cols_of != NULL && c->values != NULL;
-}
+typedef enum format { NONE, HDF5, MTX, NPZ, NPY, SAFETENSORS } format;
 
-unsigned char *read_whole(const char *path, size_t *out_size) {
-    FILE *in = fopen(path, "rb");
-    long size = -1;
-    unsigned char *bytes = NULL;
-    if (in != NULL && fseek(in, 0, SEEK_END) == 0 && (size = ftell(in)) >= 0 && fseek(in, 0, SEEK_SET) == 0)
-        bytes = aligned_alloc(64, ((size_t)size + 64) / 64 * 64);
-    bool good = bytes != NULL && fread(bytes, 1, (size_t)size, in) == (size_t)size;
-    if (!good) {
-        complain("cannot read %s: %s", path, errno != 0 ? strerror(errno) : "out of memory");
-        free(bytes);
+static format format_of(const char *path) {
+    static const struct {
+        const char *suffix;
+        format format;
+    } known[] = {{".h5", HDF5}, {".hdf5", HDF5}, {".mtx", MTX},
+                 {".npz", NPZ}, {".npy", NPY},   {".safetensors", SAFETENSORS}};
+    size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        size_t end = strlen(known[i].suffix);
+        if (length > end && strcmp(path + length - end, known[i].suffix) == 0) return known[i].format;
     }
-    if (in != NULL) fclose(in);
-    *out_size = (size_t)size;
-    return good ? bytes : NULL;
+    complain("%s: expected a name ending in .h5, .mtx, .npz, .npy or .safetensors", path);
+    return NONE;
 }
 
-void bsr_free(bsr *b) {
-    free(b->row_pointers), free(b->block_cols);
-    tartan_matrix_free(b->matrix);
-    tartan_layout_free(b->layout);
-}
+/* What the user asks for. */
+typedef struct wish {
+    const char *input, *output;
+    format from, to;
+    int64_t block_rows, block_cols; /* 0: the file's own, else the default */
+    double density;                 /* -1: all blocks with non-zeros */
+    int32_t dtype;                  /* 0: the file's */
+    bool reorder;
+    const char *name, *tensor;
+} wish;
 
-bool bsr_of(const tartan_matrix *matrix, int32_t dtype, bsr *out) {
+static int parse_wish(const arguments *a, wish *out) {
+    const char *block = option_value(a, "block", NULL), *dtype = option_value(a, "dtype", NULL);
+    const char *order = option_value(a, "reorder", NULL);
     memset(out, 0, sizeof *out);
-    if (tartan_matrix_get_layout(matrix, &out->layout) != TARTAN_OK) return false;
-    out->blocks = tartan_layout_blocks(out->layout);
-    out->pointers = tartan_layout_heads(out->layout) * tartan_layout_grid_rows(out->layout) + 1;
-    out->row_pointers = malloc(sizeof(int64_t) * (size_t)out->pointers);
-    out->block_cols = malloc(sizeof(int64_t) * (size_t)(out->blocks + 1));
-    if (out->row_pointers != NULL && out->block_cols != NULL &&
-        tartan_layout_get_row_lists(out->layout, out->row_pointers, out->pointers, out->block_cols, out->blocks) == TARTAN_OK &&
-        tartan_matrix_cast(matrix, dtype, TARTAN_ROW_MAJOR, &out->matrix) == TARTAN_OK &&
-        tartan_matrix_values(out->matrix, &out->values) == TARTAN_OK)
-        return true;
-    bsr_free(out);
-    return false;
+    out->input = a->positional[0], out->output = a->positional[1];
+    out->from = format_of(out->input);
+    out->to = out->from != NONE ? format_of(out->output) : NONE;
+    if (out->to == NONE) return EXIT_USAGE;
+    if (block != NULL && !parse_pair("--block", block, &out->block_rows, &out->block_cols)) return EXIT_USAGE;
+    if (block != NULL && (out->block_rows < 1 || out->block_cols < 1 || out->block_rows > MAX_BLOCK ||
+                          out->block_cols > MAX_BLOCK))
+        return complain_usage("--block is \"%s\", expected 1 to %d", block, MAX_BLOCK);
+    if (!option_number(a, "density", -1, &out->density)) return EXIT_USAGE;
+    if (option_given(a, "density") && (out->density < 0 || out->density > 1))
+        return complain_usage("--density is %g, expected 0 to 1", out->density);
+    if (dtype != NULL && (out->dtype = parse_dtype(dtype)) == 0)
+        return complain_usage("--dtype is \"%s\", expected f64, f32, f16 or bf16", dtype);
+    if (order != NULL && strcmp(order, "rcm") != 0)
+        return complain_usage("--reorder is \"%s\", expected rcm", order);
+    out->reorder = order != NULL;
+    out->name = option_value(a, "name", NULL), out->tensor = option_value(a, "tensor", NULL);
+    if (out->from == HDF5 && (block != NULL || order != NULL || option_given(a, "density")))
+        return complain_usage(
+            "--block, --density and --reorder are not for .h5 input: its blocks stay as they are");
+    if (out->from != SAFETENSORS && out->tensor != NULL)
+        return complain_usage("--tensor is for .safetensors input");
+    return EXIT_FINE;
 }
 
-static bool has_suffix(const char *path, const char *suffix) {
-    size_t n = strlen(path), m = strlen(suffix);
-    return n > m && strcmp(path + n - m, suffix) == 0;
+/* A matrix and what belongs to it in a file of ours. */
+typedef struct item {
+    tartan_matrix *matrix;
+    char *name; /* NULL: none of its own */
+    double *gates;
+    int64_t blocks;
+    char *metadata;
+} item;
+
+static void item_free(item *t) {
+    tartan_matrix_free(t->matrix);
+    free(t->name), free(t->gates);
+    tartan_text_free(t->metadata);
 }
 
-static bool is_hdf5(const char *path) {
-    return has_suffix(path, ".h5") || has_suffix(path, ".hdf5");
+static tartan_status make_from_dense(const wish *w, const tartan_shape *shape, const content *c,
+                                     tartan_matrix **out) {
+    tartan_layout *layout = NULL;
+    int32_t dtype = w->dtype != 0 ? w->dtype : c->dtype;
+    tartan_status status = w->density >= 0 ? tartan_layout_from_dense_largest(shape, &c->dense, w->density,
+                                                                              TARTAN_NORM_L2, &layout)
+                                           : tartan_layout_from_dense(shape, &c->dense, &layout);
+    if (status == TARTAN_OK)
+        status = tartan_matrix_from_dense(layout, &c->dense, dtype, TARTAN_ROW_MAJOR, out);
+    tartan_layout_free(layout);
+    return status;
 }
 
-static int compare_entries(const void *a, const void *b, void *rows) {
-    int64_t x = ((int64_t *)rows)[*(const int64_t *)a], y = ((int64_t *)rows)[*(const int64_t *)b];
-    return (x > y) - (x < y);
-}
-
-/* Renumbers rows and columns of a square matrix by reverse Cuthill-McKee. */
-static int reorder(content *c) {
-    if (c->rows != c->cols || c->is_dense) return complain("--reorder rcm needs a square matrix of entries");
-    int64_t n = c->rows;
-    int64_t *order = malloc(sizeof *order * (size_t)(n + 1)), *place = malloc(sizeof *place * (size_t)(n + 1));
-    int64_t *pointers = calloc((size_t)n + 1, sizeof *pointers), *cols = malloc(sizeof *cols * (size_t)(c->entries + 1));
-    int64_t *sorted = malloc(sizeof *sorted * (size_t)(c->entries + 1));
-    int result = EXIT_FAILED;
-    if (order == NULL || place == NULL || pointers == NULL || cols == NULL || sorted == NULL) {
-        complain("out of memory");
-        goto done;
-    }
-    for (int64_t i = 0; i < c->entries; i++) sorted[i] = i, pointers[c->rows_of[i] + 1]++;
-    for (int64_t i = 0; i < n; i++) pointers[i + 1] += pointers[i];
-    qsort_r(sorted, (size_t)c->entries, sizeof *sorted, compare_entries, c->rows_of);
-    for (int64_t i = 0; i < c->entries; i++) cols[i] = c->cols_of[sorted[i]];
-    if (tartan_reorder_rcm(pointers, n + 1, cols, c->entries, order, n) != TARTAN_OK) {
-        complain_status("cannot reorder");
-        goto done;
-    }
-    for (int64_t i = 0; i < n; i++) place[order[i]] = i;
-    for (int64_t i = 0; i < c->entries; i++) c->rows_of[i] = place[c->rows_of[i]], c->cols_of[i] = place[c->cols_of[i]];
-    result = EXIT_FINE;
-done:
-    free(order), free(place), free(pointers), free(cols), free(sorted);
-    return result;
-}
-
-static int make_matrix(const arguments *a, content *c, tartan_matrix **out) {
-    tartan_shape shape = {c->rows, c->cols, 0, 0, 1};
-    double density;
-    const char *order = option_value(a, "reorder", NULL), *dtype_text = option_value(a, "dtype", NULL);
-    int32_t dtype = dtype_text != NULL ? parse_dtype(dtype_text) : c->dtype;
-    if (dtype == 0) return complain("--dtype is \"%s\", expected f64, f32, f16 or bf16", dtype_text);
-    if (!parse_pair("--block", option_value(a, "block", "16"), &shape.block_rows, &shape.block_cols) || !option_number(a, "density", 1, &density))
-        return EXIT_FAILED;
-    if (order != NULL && strcmp(order, "rcm") != 0) return complain("--reorder is \"%s\", expected rcm", order);
-    if (order != NULL && reorder(c) != EXIT_FINE) return EXIT_FAILED;
+static tartan_status make_from_entries(const wish *w, const tartan_shape *shape, content *c,
+                                       tartan_matrix **out) {
     tartan_layout *layout = NULL;
     tartan_array values;
-    tartan_status status;
-    if (c->is_dense) {
-        status = option_given(a, "density") ? tartan_layout_from_dense_largest(&shape, &c->dense, density, TARTAN_NORM_L2, &layout)
-                                            : tartan_layout_from_dense(&shape, &c->dense, &layout);
-        if (status == TARTAN_OK) status = tartan_matrix_from_dense(layout, &c->dense, dtype, TARTAN_ROW_MAJOR, out);
-    } else {
-        status = tartan_layout_from_entries(&shape, c->rows_of, c->entries, c->cols_of, c->entries, &layout);
-        if (status == TARTAN_OK) status = tartan_array_init(c->values, TARTAN_F64, 1, &c->entries, NULL, &values);
-        if (status == TARTAN_OK)
-            status = tartan_matrix_from_coo(layout, c->rows_of, c->entries, c->cols_of, c->entries, &values, dtype, TARTAN_ROW_MAJOR, out);
-    }
+    int32_t dtype = w->dtype != 0 ? w->dtype : c->dtype;
+    int64_t n = c->entries;
+    tartan_status status = tartan_layout_from_entries(shape, c->rows_of, n, c->cols_of, n, &layout);
+    if (status == TARTAN_OK) status = tartan_array_init(c->values, TARTAN_F64, 1, &n, NULL, &values);
+    if (status == TARTAN_OK)
+        status = tartan_matrix_from_coo(layout, c->rows_of, n, c->cols_of, n, &values, dtype,
+                                        TARTAN_ROW_MAJOR, out);
     tartan_layout_free(layout);
-    return status == TARTAN_OK ? EXIT_FINE : complain_status("cannot convert");
+    return status;
 }
 
-static int read_tartan(const arguments *a, const char *path, tartan_matrix **out) {
-    tartan_file *file = NULL;
-    const char *name = option_value(a, "name", NULL);
-    tartan_status status = tartan_file_open(path, &file);
-    for (int64_t i = 0; status == TARTAN_OK && name == NULL && i < tartan_file_count(file); i++)
-        if (tartan_file_kind(file, i) == TARTAN_KIND_MATRIX) name = tartan_file_name(file, i);
-    int result = EXIT_FAILED;
-    if (status == TARTAN_OK && name == NULL)
-        complain("%s: no matrix in the file", path);
-    else if (status == TARTAN_OK && (status = tartan_file_get_matrix(file, name, out)) == TARTAN_OK)
-        result = EXIT_FINE;
-    if (status != TARTAN_OK) complain_status(path);
-    tartan_file_free(file);
-    return result;
+static int make_matrix(const wish *w, content *c, tartan_matrix **out) {
+    tartan_shape shape = {c->rows, c->cols, w->block_rows, w->block_cols, 1};
+    if (shape.block_rows == 0) {
+        bool own = c->block_rows > 0 && c->block_rows <= MAX_BLOCK && c->block_cols <= MAX_BLOCK;
+        shape.block_rows = own ? c->block_rows : DEFAULT_BLOCK,
+        shape.block_cols = own ? c->block_cols : DEFAULT_BLOCK;
+    }
+    if (w->density >= 0 && !c->is_dense)
+        return complain("%s is sparse: --density is for dense input", w->input);
+    if (w->reorder && content_reorder(c) != EXIT_FINE) return EXIT_FAILED;
+    tartan_status status =
+        c->is_dense ? make_from_dense(w, &shape, c, out) : make_from_entries(w, &shape, c, out);
+    return status == TARTAN_OK ? EXIT_FINE : complain_status(w->input);
 }
 
-static int read_any(const arguments *a, const char *path, tartan_matrix **out) {
-    if (is_hdf5(path)) return read_tartan(a, path, out);
+static int read_foreign(const wish *w, item *out) {
     content c = {0};
-    int result;
-    if (has_suffix(path, ".mtx"))
-        result = read_mtx(path, &c);
-    else if (has_suffix(path, ".npz"))
-        result = read_npz(path, &c);
-    else if (has_suffix(path, ".npy"))
-        result = read_npy(path, &c);
-    else if (has_suffix(path, ".safetensors"))
-        result = read_safetensors(path, option_value(a, "tensor", NULL), &c);
-    else
-        result = complain("%s: expected a name ending in .h5, .mtx, .npz, .npy or .safetensors", path);
-    if (result == EXIT_FINE) result = make_matrix(a, &c, out);
+    int result = EXIT_FAILED;
+    if (w->from == MTX) result = read_mtx(w->input, &c);
+    if (w->from == NPZ) result = read_npz(w->input, &c);
+    if (w->from == NPY) result = read_npy(w->input, &c);
+    if (w->from == SAFETENSORS) result = read_safetensors(w->input, w->tensor, &c);
+    if (result == EXIT_FINE) result = make_matrix(w, &c, &out->matrix);
     content_free(&c);
     return result;
 }
 
-static int write_tartan(const char *name, tartan_matrix *matrix, const char *path) {
+/* ---- Tartan's own files ---- */
+
+static tartan_status read_gates(tartan_file *file, item *out) {
+    tartan_layout *layout = NULL;
+    if (!tartan_file_has_gates(file, out->name)) return TARTAN_OK;
+    tartan_status status = tartan_matrix_get_layout(out->matrix, &layout);
+    if (status != TARTAN_OK) return status;
+    out->blocks = tartan_layout_blocks(layout);
+    tartan_layout_free(layout);
+    out->gates = malloc(sizeof *out->gates * (size_t)(out->blocks + 1));
+    return out->gates != NULL ? tartan_file_get_gates(file, out->name, out->gates, out->blocks)
+                              : TARTAN_ERR_MEMORY;
+}
+
+static tartan_status read_item(tartan_file *file, const wish *w, item *out) {
+    tartan_status status = tartan_file_get_matrix(file, out->name, &out->matrix);
+    if (status == TARTAN_OK) status = read_gates(file, out);
+    if (status == TARTAN_OK)
+        status = tartan_file_get_metadata(file, TARTAN_KIND_MATRIX, out->name, &out->metadata);
+    if (status != TARTAN_OK || w->dtype == 0) return status;
+    tartan_matrix *cast = NULL;
+    status = tartan_matrix_cast(out->matrix, w->dtype, tartan_matrix_block_order(out->matrix), &cast);
+    if (status == TARTAN_OK) {
+        tartan_matrix_free(out->matrix);
+        out->matrix = cast;
+    }
+    return status;
+}
+
+static int read_tartan(const wish *w, item *out) {
     tartan_file *file = NULL;
+    if (tartan_file_open(w->input, &file) != TARTAN_OK) return complain_status("cannot open");
+    const char *name = w->name;
+    for (int64_t i = 0; name == NULL && i < tartan_file_count(file); i++)
+        if (tartan_file_kind(file, i) == TARTAN_KIND_MATRIX) name = tartan_file_name(file, i);
+    int result = EXIT_FAILED;
+    if (name == NULL)
+        complain("%s: no matrix in the file", w->input);
+    else if ((out->name = strdup(name)) == NULL)
+        complain("out of memory");
+    else if (read_item(file, w, out) != TARTAN_OK)
+        complain_status(w->input);
+    else
+        result = EXIT_FINE;
+    tartan_file_free(file);
+    return result;
+}
+
+static int write_tartan(const wish *w, const char *name, const item *t) {
+    tartan_file *file = NULL;
+    tartan_array gates;
+    const char *metadata = t->metadata != NULL && t->metadata[0] != '\0' ? t->metadata : NULL;
     tartan_status status = tartan_file_create(&file);
-    if (status == TARTAN_OK) status = tartan_file_put_matrix(file, name, matrix, NULL, NULL);
-    if (status == TARTAN_OK) status = tartan_file_save(file, path, TARTAN_KEEP_PLAIN);
+    if (status == TARTAN_OK && t->gates != NULL)
+        status = tartan_array_init(t->gates, TARTAN_F64, 1, &t->blocks, NULL, &gates);
+    if (status == TARTAN_OK)
+        status = tartan_file_put_matrix(file, name, t->matrix, t->gates != NULL ? &gates : NULL, metadata);
+    if (status == TARTAN_OK) status = tartan_file_save(file, w->output, TARTAN_KEEP_PLAIN);
     tartan_file_free(file);
     return status == TARTAN_OK ? EXIT_FINE : complain_status("cannot save");
 }
 
-static int write_any(const char *name, tartan_matrix *matrix, const char *path) {
-    if (is_hdf5(path)) return write_tartan(name, matrix, path);
+static int write_any(const wish *w, const item *t, const tartan_layout *layout) {
+    const char *name = w->name != NULL ? w->name : t->name != NULL ? t->name : "matrix";
+    if (w->to == HDF5) return write_tartan(w, name, t);
+    if (tartan_layout_heads(layout) != 1)
+        return complain("the matrix has %lld heads: only Tartan's own files keep them",
+                        (long long)tartan_layout_heads(layout));
+    if (t->gates != NULL) return complain("the matrix has gates: only Tartan's own files keep them");
+    if (w->to == MTX) return write_mtx(t->matrix, w->output);
+    if (w->to == NPZ) return write_npz(t->matrix, w->output);
+    if (w->to == NPY) return write_npy(t->matrix, w->output);
+    return write_safetensors(t->matrix, name, w->output);
+}
+
+static int convert(const wish *w) {
+    item t = {0};
     tartan_layout *layout = NULL;
-    if (tartan_matrix_get_layout(matrix, &layout) != TARTAN_OK) return complain_status(path);
-    int64_t heads = tartan_layout_heads(layout);
+    int result = w->from == HDF5 ? read_tartan(w, &t) : read_foreign(w, &t);
+    if (result == EXIT_FINE && tartan_matrix_get_layout(t.matrix, &layout) != TARTAN_OK)
+        result = complain_status(w->input);
+    if (result == EXIT_FINE) result = write_any(w, &t, layout);
+    if (result == EXIT_FINE)
+        printf("%s: %lld x %lld %s, %lld blocks of %lld x %lld, density %.4f\n", w->output,
+               (long long)tartan_layout_rows(layout), (long long)tartan_layout_cols(layout),
+               tartan_dtype_name(tartan_matrix_dtype(t.matrix)), (long long)tartan_layout_blocks(layout),
+               (long long)tartan_layout_block_rows(layout), (long long)tartan_layout_block_cols(layout),
+               tartan_layout_density(layout));
     tartan_layout_free(layout);
-    if (heads != 1) return complain("the matrix has %lld heads: only Tartan's own files keep them", (long long)heads);
-    if (has_suffix(path, ".mtx")) return write_mtx(matrix, path);
-    if (has_suffix(path, ".npz")) return write_npz(matrix, path);
-    if (has_suffix(path, ".npy")) return write_npy(matrix, path);
-    if (has_suffix(path, ".safetensors")) return write_safetensors(matrix, name, path);
-    return complain("%s: expected a name ending in .h5, .mtx, .npz, .npy or .safetensors", path);
+    item_free(&t);
+    return result;
 }
 
 static int run(int argc, char **argv) {
-    static const option_spec specs[] = {{"block", false, false},   {"density", false, false}, {"dtype", false, false},
-                                        {"name", false, false},    {"tensor", false, false},  {"reorder", false, false},
-                                        {NULL, false, false}};
+    static const option_spec specs[] = {
+        {"block", false, false},  {"density", false, false}, {"dtype", false, false}, {"name", false, false},
+        {"tensor", false, false}, {"reorder", false, false}, {NULL, false, false}};
     arguments a;
     int code;
     if (!parse_arguments(&command_convert, specs, argc, argv, &a, &code)) return code;
-    if (a.positional_count != 2) {
-        fputs(command_convert.help, stderr);
-        return EXIT_USAGE;
-    }
-    tartan_matrix *matrix = NULL;
-    int result = read_any(&a, a.positional[0], &matrix);
-    if (result == EXIT_FINE) result = write_any(option_value(&a, "name", "matrix"), matrix, a.positional[1]);
-    if (result == EXIT_FINE) {
-        tartan_layout *layout = NULL;
-        if (tartan_matrix_get_layout(matrix, &layout) == TARTAN_OK)
-            printf("%s: %lld x %lld %s, %lld blocks, density %.4f\n", a.positional[1], (long long)tartan_layout_rows(layout),
-                   (long long)tartan_layout_cols(layout), tartan_dtype_name(tartan_matrix_dtype(matrix)),
-                   (long long)tartan_layout_blocks(layout), tartan_layout_density(layout));
-        tartan_layout_free(layout);
-    }
-    tartan_matrix_free(matrix);
-    return result;
+    if (a.positional_count != 2) return show_usage(&command_convert);
+    wish w;
+    int result = parse_wish(&a, &w);
+    return result == EXIT_FINE ? convert(&w) : result;
 }
 
 const command command_convert = {
@@ -213,14 +245,17 @@ const command command_convert = {
     "Reads a matrix and writes it in another format; the endings of the names say which:\n"
     "  .h5            Tartan's HDF5\n"
     "  .mtx           Matrix Market\n"
-    "  .npz           scipy.sparse.save_npz: csr, csc, coo or bsr; written as bsr\n"
-    "  .npy           a dense numpy matrix; written dense\n"
-    "  .safetensors   a dense matrix; written as NAME.blocks, NAME.indptr, NAME.indices\n\n"
-    "  --block ROWSxCOLS  of the blocks to make (default 16); not for .h5 input\n"
-    "  --density D        keep the share D of the blocks of largest norm (dense input; default: all with non-zeros)\n"
+    "  .npz           scipy.sparse.save_npz: csr, csc, coo or bsr; written as bsr (csr where an edge is "
+    "ragged),\n"
+    "                 16-bit values as float32\n"
+    "  .npy           a dense numpy matrix; written dense, bf16 as float32\n"
+    "  .safetensors   a dense matrix, or NAME.blocks, NAME.indptr, NAME.indices, as which it is written\n\n"
+    "  --block ROWSxCOLS  of the blocks to make (default: the input's own, else 16); not for .h5 input\n"
+    "  --density D        keep the share D of the blocks of largest norm (dense input; default: all with "
+    "non-zeros)\n"
     "  --dtype TYPE       of the values: f64, f32, f16, bf16 (default: as the input)\n"
-    "  --reorder rcm      renumber a square matrix so that its entries come near the diagonal\n"
-    "  --name NAME        of the matrix in an .h5 or .safetensors file (default: matrix, or the first one)\n"
-    "  --tensor NAME      of the tensor to read from safetensors (default: the first matrix)\n\n"
+    "  --reorder rcm      renumber a square sparse matrix so that its entries come near the diagonal\n"
+    "  --name NAME        of the matrix in an .h5 or .safetensors file (default: the first one; matrix)\n"
+    "  --tensor NAME      of the tensor or sparse matrix to read from safetensors (default: the first)\n\n"
     "Example: tartan convert counties.mtx counties.h5 --block 8 --reorder rcm\n",
     run};

@@ -17,14 +17,16 @@ static int multiply(tartan_context *context, const tartan_matrix *matrix, tartan
     }
     tartan_layout *layout = NULL;
     char *checksum = NULL;
-    if (tartan_matrix_get_layout(matrix, &layout) != TARTAN_OK || tartan_array_checksum(c, &checksum) != TARTAN_OK) {
+    if (tartan_matrix_get_layout(matrix, &layout) != TARTAN_OK ||
+        tartan_array_checksum(c, &checksum) != TARTAN_OK) {
         tartan_layout_free(layout);
         return complain_status("cannot describe the product");
     }
     double work = 2.0 * (double)tartan_layout_elements(layout) * COLUMNS;
-    printf("\nmultiplied by %d x %d in %.2f ms: %.1f useful GFLOP/s on %d thread%s\nchecksum of the product %s\n", SIZE, COLUMNS,
-           1e3 * best, 1e-9 * work / best, tartan_context_threads(context), tartan_context_threads(context) == 1 ? "" : "s",
-           checksum);
+    printf("\nmultiplied by %d x %d in %.2f ms: %.1f useful GFLOP/s on %d thread%s\nchecksum of the product "
+           "%s\n",
+           SIZE, COLUMNS, 1e3 * best, 1e-9 * work / best, tartan_context_threads(context),
+           tartan_context_threads(context) == 1 ? "" : "s", checksum);
     tartan_text_free(checksum);
     tartan_layout_free(layout);
     return EXIT_FINE;
@@ -44,21 +46,22 @@ static int save_and_load(tartan_matrix *matrix, const char *path, tartan_matrix 
     return EXIT_FINE;
 }
 
-static int walk(tartan_context *context, const char *path, float *memory, tartan_layout **layout, tartan_matrix **matrix,
-                tartan_matrix **loaded) {
+static int walk(tartan_context *context, const char *path, float *memory, tartan_layout **layout,
+                tartan_matrix **matrix, tartan_matrix **loaded) {
     const tartan_shape shape = {SIZE, SIZE, BLOCK, BLOCK, 1};
     if (tartan_layout_from_pattern(&shape, "watts_strogatz", "m=6 rewire=0.2", 1, layout) != TARTAN_OK ||
         tartan_matrix_create(*layout, TARTAN_F32, TARTAN_ROW_MAJOR, matrix) != TARTAN_OK ||
         tartan_matrix_fill_normal(context, *matrix, 1, 1) != TARTAN_OK)
         return complain_status("cannot make the matrix");
-    printf("a small-world layout: %d x %d in blocks of %d x %d, %lld blocks, density %.3f\n\n", SIZE, SIZE, BLOCK, BLOCK,
-           (long long)tartan_layout_blocks(*layout), tartan_layout_density(*layout));
+    printf("a small-world layout: %d x %d in blocks of %d x %d, %lld blocks, density %.3f\n\n", SIZE, SIZE,
+           BLOCK, BLOCK, (long long)tartan_layout_blocks(*layout), tartan_layout_density(*layout));
     print_layout(*layout, 64, stdout);
     int result = save_and_load(*matrix, path, loaded);
     if (result != EXIT_FINE) return result;
     const int64_t dense[] = {SIZE, COLUMNS};
     tartan_array b, c;
-    for (int64_t i = 0; i < (int64_t)SIZE * COLUMNS; i++) memory[i] = (float)((i * 2654435761u >> 8) % 1000) / 500 - 1;
+    for (int64_t i = 0; i < (int64_t)SIZE * COLUMNS; i++)
+        memory[i] = (float)((i * 2654435761u >> 8) % 1000) / 500 - 1;
     if (tartan_array_init(memory, TARTAN_F32, 2, dense, NULL, &b) != TARTAN_OK ||
         tartan_array_init(memory + (int64_t)SIZE * COLUMNS, TARTAN_F32, 2, dense, NULL, &c) != TARTAN_OK)
         return complain_status("cannot describe the operands");
@@ -71,14 +74,20 @@ static int run(int argc, char **argv) {
     int code;
     int64_t threads;
     if (!parse_arguments(&command_demo, specs, argc, argv, &a, &code)) return code;
+    if (a.positional_count > 1) return show_usage(&command_demo);
     if (!option_integer(&a, "threads", 0, &threads)) return EXIT_USAGE;
+    if (threads < 0 || threads > 4096)
+        return complain_usage("--threads is %lld, expected 1 to 4096, or 0 for all processors",
+                              (long long)threads);
     const char *path = a.positional_count > 0 ? a.positional[0] : "tartan_demo.h5";
     tartan_context *context = NULL;
-    if (tartan_context_open("cpu", (int32_t)threads, 0, &context) != TARTAN_OK) return complain_status("cannot start");
+    if (tartan_context_open("cpu", (int32_t)threads, 0, &context) != TARTAN_OK)
+        return complain_status("cannot start");
     tartan_layout *layout = NULL;
     tartan_matrix *matrix = NULL, *loaded = NULL;
     float *memory = malloc(2 * sizeof(float) * SIZE * COLUMNS);
-    int result = memory != NULL ? walk(context, path, memory, &layout, &matrix, &loaded) : complain("out of memory");
+    int result =
+        memory != NULL ? walk(context, path, memory, &layout, &matrix, &loaded) : complain("out of memory");
     free(memory);
     tartan_matrix_free(loaded);
     tartan_matrix_free(matrix);
@@ -87,9 +96,11 @@ static int run(int argc, char **argv) {
     return result;
 }
 
-const command command_demo = {
-    "demo", "make, draw, save, load and multiply a small-world matrix",
-    "Usage: tartan demo [FILE] [--threads N]\n\n"
-    "Makes a small-world layout and weights, draws them, saves them to FILE (default tartan_demo.h5), loads them\n"
-    "back, multiplies, and prints the speed and the checksum of the product, which is the same on every machine.\n",
-    run};
+const command command_demo = {"demo", "make, draw, save, load and multiply a small-world matrix",
+                              "Usage: tartan demo [FILE] [--threads N]\n\n"
+                              "Makes a small-world layout and weights, draws them, saves them to FILE "
+                              "(default tartan_demo.h5), loads them\n"
+                              "back, multiplies, and prints the speed and the checksum of the product, which "
+                              "is the same on every machine.\n\n"
+                              "  --threads N   0 is all processors (default)\n",
+                              run};

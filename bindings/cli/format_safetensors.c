@@ -3,58 +3,120 @@
  * NAME.blocks [n, br, bc], NAME.indptr and NAME.indices (int64), with its shape in the metadata. */
 #include "formats.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH_BYTES = 8 };
+enum { LENGTH_BYTES = 8, KEY_ROOM = 512 };
 
 static const struct {
     const char *name;
-    int32_t dtype;
-} types[] = {{"F64", TARTAN_F64}, {"F32", TARTAN_F32}, {"F16", TARTAN_F16}, {"BF16", TARTAN_BF16}};
+    int32_t dtype; /* 0: indices */
+    char kind;
+    int bytes;
+} types[] = {{"F64", TARTAN_F64, 'f', 8},
+             {"F32", TARTAN_F32, 'f', 4},
+             {"F16", TARTAN_F16, 'f', 2},
+             {"BF16", TARTAN_BF16, 'h', 2},
+             {"I64", 0, 'i', 8}};
+enum { TYPES = sizeof types / sizeof types[0] };
 
 static const char *type_name(int32_t dtype) {
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    for (int i = 0; i < TYPES; i++)
         if (types[i].dtype == dtype) return types[i].name;
     return NULL;
 }
 
-static int32_t type_of(const char *name) {
-    for (size_t i = 0; name != NULL && i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(types[i].name, name) == 0) return types[i].dtype;
-    return 0;
+/* An opened file: its header, and the bytes that the offsets count from. */
+typedef struct file {
+    const char *path;
+    json_t *header;
+    const unsigned char *data;
+    uint64_t size;
+} file;
+
+static json_t *find_part(const file *f, const char *name, size_t length, const char *part) {
+    char key[KEY_ROOM];
+    int used = snprintf(key, sizeof key, "%.*s.%s", (int)(length < KEY_ROOM ? length : KEY_ROOM), name, part);
+    return used < KEY_ROOM ? json_object_get(f->header, key) : NULL;
 }
 
-/* The tensor asked for, or the first matrix in the file. */
-static const json_t *choose(json_t *header, const char *wanted) {
-    if (wanted != NULL) return json_object_get(header, wanted);
+/* The tensor as an array, its bytes being there and as many as its shape says. */
+static bool take_tensor(const file *f, const char *what, const json_t *tensor, npy *out) {
+    json_int_t begin = -1, end = -1;
+    const char *type = NULL;
+    json_t *shape = NULL;
+    int i = 0;
+    memset(out, 0, sizeof *out);
+    if (json_unpack((json_t *)tensor, "{s:s, s:o, s:[I,I!]}", "dtype", &type, "shape", &shape, "data_offsets",
+                    &begin, &end) == 0)
+        while (i < TYPES && strcmp(types[i].name, type) != 0) i++;
+    else
+        i = TYPES;
+    if (i == TYPES || json_array_size(shape) > 8) {
+        complain("%s: %s is not a tensor of F64, F32, F16, BF16 or I64", f->path, what);
+        return false;
+    }
+    out->kind = types[i].kind, out->bytes = types[i].bytes, out->elements = 1;
+    out->ndim = (int)json_array_size(shape);
+    int64_t needed = -1;
+    bool good = json_is_array(shape);
+    for (int d = 0; good && d < out->ndim; d++) {
+        const json_t *size = json_array_get(shape, (size_t)d);
+        out->shape[d] = json_is_integer(size) ? json_integer_value(size) : -1;
+        good = out->shape[d] >= 0 && !__builtin_mul_overflow(out->elements, out->shape[d], &out->elements);
+    }
+    good = good && !__builtin_mul_overflow(out->elements, (int64_t)out->bytes, &needed) && begin >= 0 &&
+           end >= begin && end - begin == needed && (uint64_t)end <= f->size;
+    if (good)
+        out->data = f->data + begin;
+    else
+        complain("%s: %s: the shape does not fit the bytes", f->path, what);
+    return good;
+}
+
+static int use_dense(const file *f, const char *name, const json_t *tensor, content *out) {
+    npy a;
+    if (!take_tensor(f, name, tensor, &a)) return EXIT_FAILED;
+    if (a.ndim != 2 || a.kind == 'i')
+        return complain("%s: %s is not a matrix of F64, F32, F16 or BF16", f->path, name);
+    return content_use_dense(out, f->path, a.data, npy_dtype(&a), a.shape, NULL);
+}
+
+/* The sparse matrix whose name is the first `length` bytes of `name`. */
+static int use_sparse(const file *f, const char *name, size_t length, content *out) {
+    npy blocks, pointers, indices;
+    if (!take_tensor(f, "blocks", find_part(f, name, length, "blocks"), &blocks) ||
+        !take_tensor(f, "indptr", find_part(f, name, length, "indptr"), &pointers) ||
+        !take_tensor(f, "indices", find_part(f, name, length, "indices"), &indices))
+        return EXIT_FAILED;
+    const char *shape =
+        json_string_value(json_object_get(json_object_get(f->header, "__metadata__"), "shape"));
+    char *end = NULL;
+    out->rows = shape != NULL ? strtoll(shape, &end, 10) : -1;
+    out->cols = end != NULL && *end == ',' ? strtoll(end + 1, &end, 10) : -1;
+    if (out->rows < 0 || out->cols < 0 || *end != '\0')
+        return complain("%s: the metadata have no shape such as \"4096,4096\"", f->path);
+    return content_from_lists(out, f->path, "bsr", &pointers, &indices, &blocks);
+}
+
+/* The tensor or the sparse matrix asked for, or the first of either. */
+static int use_any(const file *f, const char *wanted, content *out) {
     const char *key;
     json_t *tensor;
-    json_object_foreach(header, key, tensor) if (json_array_size(json_object_get(tensor, "shape")) == 2) return tensor;
-    return NULL;
-}
-
-static int use_tensor(const json_t *tensor, const char *path, unsigned char *data, size_t size, content *out) {
-    json_int_t begin = -1, end = -1, rows = -1, cols = -1;
-    const char *type = NULL;
-    int32_t dtype;
-    int64_t bytes;
-    if (json_unpack((json_t *)tensor, "{s:s, s:[I,I], s:[I,I]}", "dtype", &type, "shape", &rows, &cols, "data_offsets", &begin, &end) != 0 ||
-        (dtype = type_of(type)) == 0)
-        return complain("%s: the tensor is not a matrix of F64, F32, F16 or BF16", path);
-    if (rows < 0 || cols < 0 || __builtin_mul_overflow((int64_t)rows, (int64_t)cols, &bytes) ||
-        __builtin_mul_overflow(bytes, tartan_dtype_bytes(dtype), &bytes) || begin < 0 || end < begin || end - begin != bytes ||
-        (uint64_t)end > size)
-        return complain("%s: the tensor's shape does not fit its bytes", path);
-    const int64_t shape[] = {rows, cols};
-    out->is_dense = true;
-    out->rows = rows, out->cols = cols, out->dtype = dtype;
-    /* Offsets need not be aligned: move the tensor to the front of the block. */
-    memmove(out->memory, data + begin, (size_t)bytes);
-    if (tartan_array_init(out->memory, dtype, 2, shape, NULL, &out->dense) != TARTAN_OK) return complain_status(path);
-    return EXIT_FINE;
+    if (wanted != NULL && (tensor = json_object_get(f->header, wanted)) != NULL)
+        return use_dense(f, wanted, tensor, out);
+    if (wanted != NULL) {
+        if (find_part(f, wanted, strlen(wanted), "blocks") != NULL)
+            return use_sparse(f, wanted, strlen(wanted), out);
+        return complain("%s: no tensor %s", f->path, wanted);
+    }
+    json_object_foreach(f->header, key, tensor) {
+        const char *dot = strrchr(key, '.');
+        if (json_array_size(json_object_get(tensor, "shape")) == 2) return use_dense(f, key, tensor, out);
+        if (dot != NULL && strcmp(dot, ".blocks") == 0) return use_sparse(f, key, (size_t)(dot - key), out);
+    }
+    return complain("%s: no matrix", f->path);
 }
 
 int read_safetensors(const char *path, const char *wanted, content *out) {
@@ -64,57 +126,87 @@ int read_safetensors(const char *path, const char *wanted, content *out) {
     out->memory = bytes;
     uint64_t length = 0;
     for (int i = LENGTH_BYTES; size >= LENGTH_BYTES && i-- > 0;) length = length << 8 | bytes[i];
-    json_error_t error;
-    json_t *header = size >= LENGTH_BYTES && length <= size - LENGTH_BYTES ? json_loadb((char *)bytes + LENGTH_BYTES, length, 0, &error) : NULL;
-    const json_t *tensor = choose(header, wanted);
-    int result;
-    if (header == NULL)
-        result = complain("%s: not a safetensors file", path);
-    else if (tensor == NULL)
-        result = complain("%s: no %s%s", path, wanted != NULL ? "tensor " : "matrix", wanted != NULL ? wanted : "");
-    else
-        result = use_tensor(tensor, path, bytes + LENGTH_BYTES + length, size - LENGTH_BYTES - length, out);
-    json_decref(header);
+    file f = {.path = path};
+    if (size >= LENGTH_BYTES && length <= size - LENGTH_BYTES) {
+        f.header = json_loadb((char *)bytes + LENGTH_BYTES, length, 0, NULL);
+        f.data = bytes + LENGTH_BYTES + length;
+        f.size = size - LENGTH_BYTES - length;
+    }
+    int result =
+        json_is_object(f.header) ? use_any(&f, wanted, out) : complain("%s: not a safetensors file", path);
+    json_decref(f.header);
     return result;
 }
 
-static bool add_tensor(json_t *header, const char *matrix, const char *part, const char *type, int ndim, const int64_t *shape,
-                       int64_t bytes, int64_t *offset) {
-    char key[512];
-    snprintf(key, sizeof key, "%s.%s", matrix, part);
+/* ---- Writing ---- */
+
+static bool add_tensor(json_t *header, const char *matrix, const char *part, const char *type, int ndim,
+                       const int64_t *shape, int64_t bytes, int64_t *offset) {
+    char key[KEY_ROOM];
+    if (snprintf(key, sizeof key, "%s.%s", matrix, part) >= KEY_ROOM) return false;
     json_t *sizes = json_array();
     for (int i = 0; i < ndim; i++) json_array_append_new(sizes, json_integer(shape[i]));
-    json_t *tensor = json_pack("{s:s, s:o, s:[I,I]}", "dtype", type, "shape", sizes, "data_offsets", (json_int_t)*offset,
-                               (json_int_t)(*offset + bytes));
+    json_int_t begin = *offset, end = *offset + bytes;
     *offset += bytes;
-    return json_object_set_new(header, key, tensor) == 0;
+    return json_object_set_new(header, key,
+                               json_pack("{s:s, s:o, s:[I,I]}", "dtype", type, "shape", sizes, "data_offsets",
+                                         begin, end)) == 0;
+}
+
+/* The header's text, padded with blanks to a multiple of 8 bytes. */
+static char *make_header(const bsr *b, const char *name) {
+    int32_t dtype = b->values.dtype;
+    int64_t offset = 0,
+            block_bytes = b->blocks * b->values.shape[1] * b->values.shape[2] * tartan_dtype_bytes(dtype);
+    int64_t word = sizeof(int64_t);
+    char shape[64];
+    snprintf(shape, sizeof shape, "%lld,%lld", (long long)tartan_layout_rows(b->layout),
+             (long long)tartan_layout_cols(b->layout));
+    json_t *header = json_pack("{s:{s:s, s:s}}", "__metadata__", "format", "tartan bsr", "shape", shape);
+    bool good =
+        header != NULL &&
+        add_tensor(header, name, "blocks", type_name(dtype), 3, b->values.shape, block_bytes, &offset) &&
+        add_tensor(header, name, "indptr", "I64", 1, &b->pointers, word * b->pointers, &offset) &&
+        add_tensor(header, name, "indices", "I64", 1, &b->blocks, word * b->blocks, &offset);
+    char *text = good ? json_dumps(header, JSON_COMPACT) : NULL;
+    json_decref(header);
+    size_t length = text != NULL ? strlen(text) : 0, padded = (length + 7) / 8 * 8;
+    char *result = text != NULL ? malloc(padded + 1) : NULL;
+    if (result != NULL) {
+        memset(result, ' ', padded);
+        memcpy(result, text, length);
+        result[padded] = '\0';
+    }
+    free(text);
+    return result;
+}
+
+static bool write_numbers(FILE *stream, const void *data, size_t bytes) {
+    return bytes == 0 || fwrite(data, 1, bytes, stream) == bytes;
 }
 
 int write_safetensors(const tartan_matrix *matrix, const char *name, const char *path) {
-    int32_t dtype = tartan_matrix_dtype(matrix);
     bsr b;
-    if (!bsr_of(matrix, dtype, &b)) return complain_status(path);
-    int64_t offset = 0, block_bytes = b.blocks * b.values.shape[1] * b.values.shape[2] * tartan_dtype_bytes(dtype);
-    int64_t word = sizeof(int64_t);
-    char shape[64];
-    snprintf(shape, sizeof shape, "%lld,%lld", (long long)tartan_layout_rows(b.layout), (long long)tartan_layout_cols(b.layout));
-    json_t *header = json_pack("{s:{s:s, s:s}}", "__metadata__", "format", "tartan bsr", "shape", shape);
-    bool good = header != NULL &&
-                add_tensor(header, name, "blocks", type_name(dtype), 3, b.values.shape, block_bytes, &offset) &&
-                add_tensor(header, name, "indptr", "I64", 1, &b.pointers, word * b.pointers, &offset) &&
-                add_tensor(header, name, "indices", "I64", 1, &b.blocks, word * b.blocks, &offset);
-    char *text = good ? json_dumps(header, JSON_COMPACT) : NULL;
-    size_t length = text != NULL ? strlen(text) : 0, padded = (length + 7) / 8 * 8;
-    unsigned char prefix[LENGTH_BYTES];
-    for (int i = 0; i < LENGTH_BYTES; i++) prefix[i] = (unsigned char)((uint64_t)padded >> 8 * i);
-    FILE *out = text != NULL ? fopen(path, "wb") : NULL;
-    good = out != NULL && fwrite(prefix, 1, LENGTH_BYTES, out) == LENGTH_BYTES && fprintf(out, "%-*s", (int)padded, text) == (int)padded &&
-           fwrite(b.values.data, 1, (size_t)block_bytes, out) == (size_t)block_bytes &&
-           fwrite(b.row_pointers, (size_t)word, (size_t)b.pointers, out) == (size_t)b.pointers &&
-           fwrite(b.block_cols, (size_t)word, (size_t)b.blocks, out) == (size_t)b.blocks;
-    if (out != NULL && fclose(out) != 0) good = false;
-    free(text);
-    json_decref(header);
+    output out;
+    if (!bsr_of(matrix, tartan_matrix_dtype(matrix), &b)) return EXIT_FAILED;
+    int result = EXIT_FAILED;
+    char *header = make_header(&b, name);
+    if (header == NULL) {
+        complain("%s: the name \"%s\" is not UTF-8, or is longer than 500 bytes", path, name);
+    } else if (output_open(path, &out)) {
+        size_t length = strlen(header), word = sizeof(int64_t);
+        unsigned char prefix[LENGTH_BYTES];
+        for (int i = 0; i < LENGTH_BYTES; i++) prefix[i] = (unsigned char)((uint64_t)length >> 8 * i);
+        size_t block_bytes =
+            (size_t)(b.blocks * b.values.shape[1] * b.values.shape[2] * tartan_dtype_bytes(b.values.dtype));
+        bool good = write_numbers(out.stream, prefix, LENGTH_BYTES) &&
+                    write_numbers(out.stream, header, length) &&
+                    write_numbers(out.stream, b.values.data, block_bytes) &&
+                    write_numbers(out.stream, b.row_pointers, word * (size_t)b.pointers) &&
+                    write_numbers(out.stream, b.block_cols, word * (size_t)b.blocks);
+        result = output_close(&out, good);
+    }
+    free(header);
     bsr_free(&b);
-    return good ? EXIT_FINE : complain("cannot write %s: %s", path, strerror(errno));
+    return result;
 }

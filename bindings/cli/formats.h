@@ -29,8 +29,8 @@ int content_reorder(content *c);
 
 /* Makes it a dense matrix of the bytes at `data`, which lie in c->memory and are moved to its front: files do
  * not align them. `strides` as in tartan_array_init. */
-int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype, const int64_t *shape,
-                      const int64_t *strides);
+int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype,
+                      const int64_t *shape, const int64_t *strides);
 
 int read_mtx(const char *path, content *out);
 int read_npy(const char *path, content *out);

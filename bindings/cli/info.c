@@ -2,7 +2,7 @@
 #include "cli.h"
 
 #include <jansson.h>
-#include <string.h>
+#include <stdlib.h>
 
 static void print_backend(const json_t *backend) {
     const json_t *devices = json_object_get(backend, "devices"), *device, *value;
@@ -25,6 +25,7 @@ static int run(int argc, char **argv) {
     arguments a;
     int code;
     if (!parse_arguments(&command_info, specs, argc, argv, &a, &code)) return code;
+    if (a.positional_count > 0) return show_usage(&command_info);
     char *text;
     if (tartan_info(&text) != TARTAN_OK) return complain_status("cannot describe this build");
     json_error_t error;
@@ -34,8 +35,10 @@ static int run(int argc, char **argv) {
     else {
         const json_t *cpu = json_object_get(info, "cpu"), *backend;
         size_t i;
-        printf("tartan %s\ncpu has %s, kernels in use: %s, %lld threads\n", json_string_value(json_object_get(info, "tartan")),
-               json_string_value(json_object_get(cpu, "detected")), json_string_value(json_object_get(cpu, "kernels")),
+        printf("tartan %s\ncpu has %s, kernels in use: %s, %lld threads\n",
+               json_string_value(json_object_get(info, "tartan")),
+               json_string_value(json_object_get(cpu, "detected")),
+               json_string_value(json_object_get(cpu, "kernels")),
                (long long)json_integer_value(json_object_get(cpu, "threads")));
         json_array_foreach(json_object_get(info, "backends"), i, backend) print_backend(backend);
     }

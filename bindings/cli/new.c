@@ -17,7 +17,7 @@ static void list_patterns(void) {
     }
 }
 
-/* All --param values as one text, and what they are in the caller's memory. */
+/* All --param values as one text; free with free(). */
 static char *join_parameters(const arguments *a) {
     size_t size = 1;
     for (int i = 0; i < a->count; i++) size += strlen(a->values[i]) + 1;
@@ -27,27 +27,57 @@ static char *join_parameters(const arguments *a) {
     return text;
 }
 
-static int make_values(const arguments *a, tartan_layout *layout, int64_t seed, tartan_matrix **out) {
-    const char *values = option_value(a, "values", "none"), *dtype_text = option_value(a, "dtype", "f64");
-    *out = NULL;
-    if (strcmp(values, "none") == 0) return EXIT_FINE;
-    int32_t dtype = parse_dtype(dtype_text);
-    if (dtype == 0) return complain("--dtype is \"%s\", expected f64, f32, f16 or bf16", dtype_text);
-    tartan_context *context = NULL;
-    if (tartan_context_open("cpu", 0, 0, &context) != TARTAN_OK) return complain_status("cannot start");
-    tartan_status status = tartan_matrix_create(layout, dtype, TARTAN_ROW_MAJOR, out);
-    if (status == TARTAN_OK) {
-        if (strcmp(values, "normal") == 0)
-            status = tartan_matrix_fill_normal(context, *out, 1, seed);
-        else if (strcmp(values, "orthogonal") == 0)
-            status = tartan_matrix_fill_orthogonal(context, *out, 1, seed);
-        else if (strcmp(values, "identity") == 0)
-            status = tartan_matrix_fill_identity(*out, 1);
-        else if (strcmp(values, "zeros") != 0) {
-            tartan_context_free(context);
-            return complain("--values is \"%s\", expected zeros, identity, normal or orthogonal", values);
-        }
+typedef enum value_kind { NO_VALUES, ZEROS, IDENTITY, NORMAL, ORTHOGONAL } value_kind;
+
+/* What the user asks for. */
+typedef struct wish {
+    tartan_shape shape;
+    int64_t seed;
+    value_kind values;
+    int32_t dtype;
+} wish;
+
+static int parse_wish(const arguments *a, wish *out) {
+    static const char *const kinds[] = {"none", "zeros", "identity", "normal", "orthogonal"};
+    enum { KINDS = sizeof kinds / sizeof kinds[0] };
+    const char *values = option_value(a, "values", "none"), *dtype = option_value(a, "dtype", "f64");
+    if (!parse_pair("--size", option_value(a, "size", ""), &out->shape.rows, &out->shape.cols) ||
+        !parse_pair("--block", option_value(a, "block", "32"), &out->shape.block_rows,
+                    &out->shape.block_cols) ||
+        !option_integer(a, "heads", 1, &out->shape.heads) || !option_integer(a, "seed", 0, &out->seed))
+        return EXIT_USAGE;
+    int kind = 0;
+    while (kind < KINDS && strcmp(kinds[kind], values) != 0) kind++;
+    if (kind == KINDS)
+        return complain_usage("--values is \"%s\", expected zeros, identity, normal or orthogonal", values);
+    out->values = (value_kind)kind;
+    if ((out->dtype = parse_dtype(dtype)) == 0)
+        return complain_usage("--dtype is \"%s\", expected f64, f32, f16 or bf16", dtype);
+    if (out->values == NO_VALUES && option_given(a, "dtype"))
+        return complain_usage("--dtype is of the values: say which with --values");
+    return EXIT_FINE;
+}
+
+static tartan_status fill(tartan_context *context, const wish *w, tartan_matrix *matrix) {
+    switch (w->values) {
+    case IDENTITY:
+        return tartan_matrix_fill_identity(matrix, 1);
+    case NORMAL:
+        return tartan_matrix_fill_normal(context, matrix, 1, w->seed);
+    case ORTHOGONAL:
+        return tartan_matrix_fill_orthogonal(context, matrix, 1, w->seed);
+    default:
+        return TARTAN_OK; /* a new matrix is all zeros */
     }
+}
+
+static int make_values(const wish *w, tartan_layout *layout, tartan_matrix **out) {
+    *out = NULL;
+    if (w->values == NO_VALUES) return EXIT_FINE;
+    tartan_context *context = NULL;
+    tartan_status status = tartan_context_open("cpu", 0, 0, &context);
+    if (status == TARTAN_OK) status = tartan_matrix_create(layout, w->dtype, TARTAN_ROW_MAJOR, out);
+    if (status == TARTAN_OK) status = fill(context, w, *out);
     tartan_context_free(context);
     return status == TARTAN_OK ? EXIT_FINE : complain_status("cannot make the values");
 }
@@ -55,22 +85,25 @@ static int make_values(const arguments *a, tartan_layout *layout, int64_t seed, 
 static int save(const char *path, const arguments *a, const tartan_layout *layout, tartan_matrix *matrix) {
     const char *name = option_value(a, "name", option_value(a, "pattern", ""));
     tartan_file *file = NULL;
-    tartan_status status = option_given(a, "append") ? tartan_file_open(path, &file) : tartan_file_create(&file);
+    tartan_status status =
+        option_given(a, "append") ? tartan_file_open(path, &file) : tartan_file_create(&file);
     if (status == TARTAN_OK) status = tartan_file_put_layout(file, name, layout, NULL);
-    if (status == TARTAN_OK && matrix != NULL) status = tartan_file_put_matrix(file, name, matrix, NULL, NULL);
+    if (status == TARTAN_OK && matrix != NULL)
+        status = tartan_file_put_matrix(file, name, matrix, NULL, NULL);
     if (status == TARTAN_OK) status = tartan_file_save(file, path, TARTAN_KEEP_PLAIN);
     tartan_file_free(file);
     if (status != TARTAN_OK) return complain_status("cannot save");
     printf("%s: layout \"%s\", %lld of %lld x %lld blocks, density %.4f, identity %s\n", path, name,
            (long long)tartan_layout_blocks(layout), (long long)tartan_layout_grid_rows(layout),
-           (long long)tartan_layout_grid_cols(layout), tartan_layout_density(layout), tartan_layout_identity(layout));
+           (long long)tartan_layout_grid_cols(layout), tartan_layout_density(layout),
+           tartan_layout_identity(layout));
     return EXIT_FINE;
 }
 
 static int run(int argc, char **argv) {
     static const option_spec specs[] = {
-        {"pattern", false, false}, {"size", false, false}, {"block", false, false},  {"heads", false, false},
-        {"param", false, true},    {"seed", false, false}, {"name", false, false},   {"values", false, false},
+        {"pattern", false, false}, {"size", false, false},  {"block", false, false}, {"heads", false, false},
+        {"param", false, true},    {"seed", false, false},  {"name", false, false},  {"values", false, false},
         {"dtype", false, false},   {"append", true, false}, {"list", true, false},   {NULL, false, false}};
     arguments a;
     int code;
@@ -79,24 +112,19 @@ static int run(int argc, char **argv) {
         list_patterns();
         return EXIT_FINE;
     }
-    if (a.positional_count != 1 || !option_given(&a, "pattern") || !option_given(&a, "size")) {
-        fputs(command_new.help, stderr);
-        return EXIT_USAGE;
-    }
-    tartan_shape shape;
-    int64_t seed;
-    if (!parse_pair("--size", option_value(&a, "size", ""), &shape.rows, &shape.cols) ||
-        !parse_pair("--block", option_value(&a, "block", "32"), &shape.block_rows, &shape.block_cols) ||
-        !option_integer(&a, "heads", 1, &shape.heads) || !option_integer(&a, "seed", 0, &seed))
-        return EXIT_USAGE;
+    if (a.positional_count != 1 || !option_given(&a, "pattern") || !option_given(&a, "size"))
+        return show_usage(&command_new);
+    wish w;
+    int result = parse_wish(&a, &w);
+    if (result != EXIT_FINE) return result;
     char *parameters = join_parameters(&a);
     if (parameters == NULL) return complain("out of memory");
     tartan_layout *layout = NULL;
     tartan_matrix *matrix = NULL;
-    int result = EXIT_FAILED;
-    if (tartan_layout_from_pattern(&shape, option_value(&a, "pattern", ""), parameters, seed, &layout) != TARTAN_OK)
-        complain_status("cannot make the layout");
-    else if (make_values(&a, layout, seed, &matrix) == EXIT_FINE)
+    const char *pattern = option_value(&a, "pattern", "");
+    if (tartan_layout_from_pattern(&w.shape, pattern, parameters, w.seed, &layout) != TARTAN_OK)
+        result = complain_status("cannot make the layout");
+    else if ((result = make_values(&w, layout, &matrix)) == EXIT_FINE)
         result = save(a.positional[0], &a, layout, matrix);
     tartan_matrix_free(matrix);
     tartan_layout_free(layout);

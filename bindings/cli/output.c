@@ -34,10 +34,11 @@ static FILE *open_temporary(char *name, mode_t mode) {
 bool output_open(const char *path, output *out) {
     static const char suffix[] = ".XXXXXX";
     struct stat about;
-    bool exists = stat(path, &about) == 0;
+    bool exists = stat(path, &about) == 0, in_place = exists && !S_ISREG(about.st_mode);
     memset(out, 0, sizeof *out);
-    out->target = exists ? realpath(path, NULL) : strdup(path);
-    if (out->target != NULL && exists && !S_ISREG(about.st_mode)) {
+    /* Renaming onto a symbolic link would replace the link and leave what it names as it was. */
+    out->target = exists && !in_place ? realpath(path, NULL) : strdup(path);
+    if (out->target != NULL && in_place) {
         out->stream = fopen(path, "wb");
     } else if (out->target != NULL) {
         size_t length = strlen(out->target);

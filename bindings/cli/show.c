@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static int list_objects(tartan_file *file, const char *path) {
+static void list_objects(tartan_file *file, const char *path) {
     int64_t count = tartan_file_count(file);
     printf("%s: %lld object%s, %s\n", path, (long long)count, count == 1 ? "" : "s",
            tartan_file_sealed(file) ? "sealed" : "not sealed (written by another program)");
     for (int64_t i = 0; i < count; i++)
-        printf("  %-6s  %-32s  layout %.8s\n", tartan_file_kind(file, i) == TARTAN_KIND_LAYOUT ? "layout" : "matrix",
+        printf("  %-6s  %-32s  layout %.8s\n",
+               tartan_file_kind(file, i) == TARTAN_KIND_LAYOUT ? "layout" : "matrix",
                tartan_file_name(file, i), tartan_file_layout_identity(file, i));
-    return EXIT_FINE;
+}
+
+/* The name that all objects of the file share, NULL where there are several or none. */
+static const char *only_name(tartan_file *file) {
+    const char *name = tartan_file_name(file, 0);
+    for (int64_t i = 1; i < tartan_file_count(file); i++)
+        if (strcmp(tartan_file_name(file, i), name) != 0) return NULL;
+    return name;
 }
 
 /* The layout of that name, or else the layout of the matrix of that name. */
@@ -30,11 +37,12 @@ static tartan_status find_layout(tartan_file *file, const char *name, tartan_lay
 static void print_facts(const tartan_layout *layout, const char *name) {
     double spread[4] = {0};
     int64_t band[2] = {0};
-    printf("%s: %lld x %lld, blocks of %lld x %lld, %lld head%s\n", name, (long long)tartan_layout_rows(layout),
-           (long long)tartan_layout_cols(layout), (long long)tartan_layout_block_rows(layout),
-           (long long)tartan_layout_block_cols(layout), (long long)tartan_layout_heads(layout),
-           tartan_layout_heads(layout) == 1 ? "" : "s");
-    printf("%lld blocks, density %.4f", (long long)tartan_layout_blocks(layout), tartan_layout_density(layout));
+    printf("%s: %lld x %lld, blocks of %lld x %lld, %lld head%s\n", name,
+           (long long)tartan_layout_rows(layout), (long long)tartan_layout_cols(layout),
+           (long long)tartan_layout_block_rows(layout), (long long)tartan_layout_block_cols(layout),
+           (long long)tartan_layout_heads(layout), tartan_layout_heads(layout) == 1 ? "" : "s");
+    printf("%lld blocks, density %.4f", (long long)tartan_layout_blocks(layout),
+           tartan_layout_density(layout));
     if (tartan_layout_row_spread(layout, spread, 4) == TARTAN_OK)
         printf(", %g to %g a row (mean %.2f, deviation %.2f)", spread[0], spread[2], spread[1], spread[3]);
     if (tartan_layout_bandwidth(layout, band, 2) == TARTAN_OK)
@@ -46,24 +54,21 @@ static void print_facts(const tartan_layout *layout, const char *name) {
 static int write_svg(const tartan_layout *layout, int64_t pixels, const char *path) {
     char *text;
     if (tartan_layout_svg(layout, (int32_t)pixels, &text) != TARTAN_OK) return complain_status("cannot draw");
-    FILE *out = fopen(path, "w");
-    bool good = out != NULL && fputs(text, out) >= 0;
-    if (out != NULL && fclose(out) != 0) good = false;
+    output out;
+    int result = output_open(path, &out) ? output_close(&out, fputs(text, out.stream) >= 0) : EXIT_FAILED;
     tartan_text_free(text);
-    return good ? EXIT_FINE : complain("cannot write %s: %s", path, strerror(errno));
+    return result;
 }
 
-static int draw(const arguments *a, const tartan_layout *layout, const char *name) {
-    int64_t pixels;
-    if (!option_integer(a, "pixels", 800, &pixels)) return EXIT_USAGE;
-    if (pixels < 16 || pixels > 4096) return complain("--pixels is %lld, expected 16 to 4096", (long long)pixels);
+static int draw(const arguments *a, int64_t pixels, const tartan_layout *layout, const char *name) {
     const char *svg = option_value(a, "svg", NULL), *png = option_value(a, "png", NULL);
     int result = EXIT_FINE;
     if (svg != NULL) result = write_svg(layout, pixels, svg);
     if (png != NULL && result == EXIT_FINE) result = write_layout_png(layout, pixels, png);
     if (svg != NULL || png != NULL) return result;
     struct winsize window = {0};
-    int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col >= 20 ? window.ws_col - 2 : 78;
+    int columns =
+        ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col >= 20 ? window.ws_col - 2 : 78;
     print_facts(layout, name);
     return print_layout(layout, columns < 100 ? columns : 100, stdout);
 }
@@ -74,20 +79,25 @@ static int run(int argc, char **argv) {
     arguments a;
     int code;
     if (!parse_arguments(&command_show, specs, argc, argv, &a, &code)) return code;
-    if (a.positional_count < 1 || a.positional_count > 2) {
-        fputs(command_show.help, stderr);
-        return EXIT_USAGE;
-    }
+    if (a.positional_count < 1 || a.positional_count > 2) return show_usage(&command_show);
+    int64_t pixels;
+    if (!option_integer(&a, "pixels", 800, &pixels)) return EXIT_USAGE;
+    if (pixels < 16 || pixels > 4096)
+        return complain_usage("--pixels is %lld, expected 16 to 4096", (long long)pixels);
     tartan_file *file = NULL;
     if (tartan_file_open(a.positional[0], &file) != TARTAN_OK) return complain_status("cannot open");
     int result = EXIT_FAILED;
-    const char *name = a.positional_count == 2 ? a.positional[1] : tartan_file_count(file) == 1 ? tartan_file_name(file, 0) : NULL;
-    if (name == NULL) {
-        result = list_objects(file, a.positional[0]);
+    const char *name = a.positional_count == 2 ? a.positional[1] : only_name(file);
+    if (name == NULL && (option_given(&a, "svg") || option_given(&a, "png"))) {
+        list_objects(file, a.positional[0]);
+        result = complain_usage("%s has not just one name in it: say which to draw", a.positional[0]);
+    } else if (name == NULL) {
+        list_objects(file, a.positional[0]);
+        result = EXIT_FINE;
     } else {
         tartan_layout *layout = NULL;
         if (find_layout(file, name, &layout) == TARTAN_OK)
-            result = draw(&a, layout, name);
+            result = draw(&a, pixels, layout, name);
         else
             complain_status("cannot show");
         tartan_layout_free(layout);
@@ -99,7 +109,7 @@ static int run(int argc, char **argv) {
 const command command_show = {
     "show", "list a file, or draw one of its layouts",
     "Usage: tartan show FILE [NAME] [--svg FILE] [--png FILE] [--pixels N]\n\n"
-    "Without NAME lists what is in the file (or shows its only object). With NAME, of a layout or a matrix,\n"
+    "Without NAME lists what is in the file (or shows its only name). With NAME, of a layout or a matrix,\n"
     "prints facts and a picture of the layout for the terminal.\n\n"
     "  --svg FILE   write the picture as SVG instead\n"
     "  --png FILE   write the picture as PNG instead\n"

@@ -6,10 +6,7 @@ static int run(int argc, char **argv) {
     arguments a;
     int code, result = EXIT_FINE;
     if (!parse_arguments(&command_verify, specs, argc, argv, &a, &code)) return code;
-    if (a.positional_count == 0) {
-        fputs(command_verify.help, stderr);
-        return EXIT_USAGE;
-    }
+    if (a.positional_count == 0) return show_usage(&command_verify);
     for (int i = 0; i < a.positional_count; i++) {
         char *report = NULL;
         if (tartan_file_verify(a.positional[i], &report) == TARTAN_OK)

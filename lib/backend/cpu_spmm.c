@@ -3,9 +3,10 @@
  *
  * Columns of B, of all batch entries together, are cut into slivers as wide as the strip kernel. A sliver is
  * packed, [k][width], for the rows of B that op(A) refers to, or used in place where its rows are contiguous
- * and read too seldom to pay for packing. A panel is as many slivers as fit in a share of L2. Workers
- * pack a panel together; then each goes through its rows of blocks, and for each row of blocks through the
- * panel's slivers, while the blocks are in L1 or L2. */
+ * and read too seldom to pay for packing. A panel is as many slivers as fit in a share of L3. Workers pack a
+ * panel together; then each goes through its rows of blocks, and for each row of blocks through the slivers
+ * of the panel. So a value comes from memory once for each panel and from L2 for each sliver, and the rows of B
+ * come from L3, asked for one kernel call ahead. */
 #include "backend/cpu.h"
 
 enum {
@@ -47,7 +48,7 @@ typedef struct spmm {
     int32_t row_workers, col_workers;
     char *panel, *scratch;
     int64_t scratch_bytes; /* of one worker */
-    int64_t sums_bytes;    /* the first part of it, a multiple of 64 */
+    int64_t sums_bytes;    /* the first part of it; converted blocks follow */
 } spmm;
 
 /* Space of one sliver's sums, and of its packed rows. */
@@ -131,10 +132,11 @@ static int64_t make_terms(const spmm *p, int64_t *at, int64_t end, tartan_i_term
         if (p->convert) convert_block(p, id, gate, converted + t->a * p->k.bytes);
         count++;
     }
-    /* While a call works the rows of B of the next call come, which at the end is the next sliver's first. */
+    /* While a call works, the factors of the next come into cache; after the last that is the next sliver's first. */
     for (int64_t i = 0; i < count; i++) {
         const int64_t next = i + p->call;
-        terms[i].ahead = next < count ? terms[next].b : terms[next % count].b + (p->direct ? 0 : p->used);
+        terms[i].next_a = terms[next % count].a;
+        terms[i].next_b = next < count ? terms[next].b : terms[next % count].b + (p->direct ? 0 : p->used);
     }
     return count;
 }
@@ -261,7 +263,7 @@ static void take_head(spmm *p, int64_t head, bool transposed) {
     p->used = (p->direct ? p->grid_in : used) * p->in_block;
 }
 
-/* Slivers of a panel: what a share of L2 holds, for each worker along the columns. */
+/* Slivers of a panel: what a share of L3 holds, for each worker along the columns. */
 static int64_t slivers_per_panel(const spmm *p) {
     int64_t fit = p->used > 0 ? p->k.tuning.panel_bytes / packed_bytes(p) : PANEL_COLUMNS;
     const int64_t most = PANEL_COLUMNS / (TARTAN_I_MAX_VECTORS * p->k.lanes);

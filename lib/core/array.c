@@ -45,7 +45,8 @@ static bool is_empty(const tartan_array *a) {
     return false;
 }
 
-// Offsets in elements of the first and the last element from `data`; false if they exceed int64. Both 0 if empty.
+// Offsets in elements of the first and the last element from `data`; false if they exceed int64. Both 0 if
+// empty.
 static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *out_last) {
     int64_t first = 0, last = 0, span;
     *out_first = *out_last = 0;

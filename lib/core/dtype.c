@@ -32,8 +32,8 @@ void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
     }
 }
 
-// The loops with unit strides are separate so that the compiler makes vector code of them. Where the rows are the
-// contiguous side of both places, the sides change roles.
+// The loops with unit strides are separate so that the compiler makes vector code of them. Where the rows are
+// the contiguous side of both places, the sides change roles.
 #define DEFINE_TILE_COPY(name, to_type, from_type, CONVERT)                                                  \
     static void name(void *to_data, int64_t tr, int64_t tc, const void *from_data, int64_t fr, int64_t fc,   \
                      int64_t rows, int64_t cols) {                                                           \

@@ -37,8 +37,9 @@ static inline float tartan_i_f32_of_bits(uint32_t bits) {
     return value;
 }
 
-/* The halves convert without branches, so that loops over them become vector code. In [0.5, 1) an f32 counts
- * units of 2^-24, the unit of subnormal halves: adding or taking away 0.5 converts these, rounding included. */
+/* The halves convert without branches, so that loops over them become vector code. In [0.5, 1) an f32
+ * counts units of 2^-24, the unit of subnormal halves: adding or taking away 0.5 converts these, rounding
+ * included. */
 static inline float tartan_i_f32_of_f16(tartan_i_half x) {
     uint32_t sign = (uint32_t)(x & 0x8000u) << 16, size = x & 0x7fffu;
     uint32_t normal = (size << 13) + 0x38000000u; /* exponent bias 15 -> 127 */

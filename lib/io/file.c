@@ -111,14 +111,6 @@ static int64_t find_source(const tartan_file *file, const char *name) {
     return -1;
 }
 
-static tartan_status read_source(const char *function, tartan_file *file, int64_t i) {
-    tartan_i_source *source = &file->sources[i];
-    if (source->layout != NULL) return TARTAN_OK;
-    PASS(tartan_i_reader_layout(function, file->reader, source->name, &source->layout));
-    memcpy(source->identity, source->layout->identity, sizeof source->identity);
-    return TARTAN_OK;
-}
-
 /* Takes the names over from the listing. */
 static tartan_status add_layouts(const char *function, tartan_file *file, tartan_i_listing *listing,
                                  int64_t count) {
@@ -132,7 +124,7 @@ static tartan_status add_layouts(const char *function, tartan_file *file, tartan
         listing[i].name = NULL;
         file->nsources++;
         /* A file of another program may leave the identity out: then it takes reading to know it. */
-        if (source->identity[0] == '\0') TRY(read_source(function, file, i));
+        if (source->identity[0] == '\0') TRY(tartan_i_source_read(function, file, i));
         if (listing[i].implicit) continue;
         tartan_i_item item = {.kind = TARTAN_KIND_LAYOUT, .source = i};
         TRY(copy_text(source->name, &item.name));
@@ -156,8 +148,7 @@ static tartan_status add_matrices(const char *function, const char *path, tartan
         if (one->identity[0] != '\0' && strcmp(one->identity, file->sources[source].identity) != 0)
             return tartan_i_fail(TARTAN_ERR_FORMAT, function,
                                  "%s: matrix \"%s\" belongs to a layout of identity %s, but \"%s\" has %s",
-                                 path, one->name, one->identity, one->layout,
-                                 file->sources[source].identity);
+                                 path, one->name, one->identity, one->layout, file->sources[source].identity);
         tartan_i_item item = {
             .kind = TARTAN_KIND_MATRIX, .name = one->name, .source = source, .has_gates = one->gates};
         one->name = NULL;
@@ -175,7 +166,7 @@ tartan_status tartan_i_file_open(const char *function, const char *path, tartan_
     NEW_ZEROED(file, 1);
     file->magic = TARTAN_I_FILE;
     TRY(tartan_i_seal_open(function, path, &fd, &file->sealed));
-    TRY(tartan_i_reader_open(function, path, fd, &file->reader));
+    TRY(tartan_i_reader_open(function, path, fd, file->sealed, &file->reader));
     fd = -1;
     TRY(tartan_i_reader_list(function, file->reader, TARTAN_KIND_LAYOUT, &listing, &count));
     TRY(add_layouts(function, file, listing, count));
@@ -281,7 +272,8 @@ static tartan_status copy_gates(const char *function, const tartan_array *gates,
                              tartan_dtype_name(gates->dtype));
     char shape[TARTAN_I_SHAPE_TEXT];
     if (gates->ndim != 1 || gates->shape[0] != blocks)
-        return tartan_i_fail(TARTAN_ERR_SHAPE, function, "gates has shape %s, expected [%" PRId64 "] (blocks)",
+        return tartan_i_fail(TARTAN_ERR_SHAPE, function,
+                             "gates has shape %s, expected [%" PRId64 "] (blocks)",
                              tartan_i_shape_text(gates, shape), blocks);
     PASS(tartan_i_allocate(out, blocks, sizeof **out));
     for (int64_t i = 0; i < blocks; i++)
@@ -329,45 +321,6 @@ tartan_status tartan_file_remove(tartan_file *file, int32_t kind, const char *na
     return TARTAN_OK;
 }
 
-/* ---- What an item is ---- */
-
-tartan_status tartan_i_item_layout(const char *function, tartan_file *file, const tartan_i_item *item,
-                                   tartan_layout **out_lent) {
-    if (item->source >= 0) PASS(read_source(function, file, item->source));
-    *out_lent = item->source >= 0 ? file->sources[item->source].layout : item->layout;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_i_item_matrix(const char *function, tartan_file *file, const tartan_i_item *item,
-                                   tartan_matrix **out, bool *out_owned) {
-    *out_owned = item->source >= 0;
-    if (item->source < 0) {
-        *out = item->matrix;
-        return TARTAN_OK;
-    }
-    PASS(read_source(function, file, item->source));
-    const tartan_i_source *source = &file->sources[item->source];
-    return tartan_i_reader_matrix(function, file->reader, item->name, source->name, source->layout, out);
-}
-
-tartan_status tartan_i_item_gates(const char *function, tartan_file *file, const tartan_i_item *item,
-                                  double **out, bool *out_owned) {
-    *out_owned = item->source >= 0 && item->has_gates;
-    *out = item->gates;
-    if (!*out_owned) return TARTAN_OK;
-    PASS(read_source(function, file, item->source));
-    return tartan_i_reader_gates(function, file->reader, item->name,
-                                 file->sources[item->source].layout->blocks, out);
-}
-
-tartan_status tartan_i_item_metadata(const char *function, tartan_file *file, const tartan_i_item *item,
-                                     char **out, bool *out_owned) {
-    *out_owned = item->source >= 0;
-    *out = item->metadata;
-    if (!*out_owned) return TARTAN_OK;
-    return tartan_i_reader_metadata(function, file->reader, item->kind, item->name, out);
-}
-
 /* ---- Getting ---- */
 
 tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan_layout **out) {
@@ -401,8 +354,8 @@ tartan_status tartan_file_get_gates(tartan_file *file, const char *name, double 
     PASS(look_up(__func__, file, TARTAN_KIND_MATRIX, name, &at));
     CHECK(file->items[at].has_gates, NOT_FOUND, "matrix \"%.255s\" has no gates", name);
     PASS(tartan_i_item_layout(__func__, file, &file->items[at], &layout));
-    CHECK(nout_gates == layout->blocks, SHAPE, "out_gates has %" PRId64 " entries, expected %" PRId64 " (blocks)",
-          nout_gates, layout->blocks);
+    CHECK(nout_gates == layout->blocks, SHAPE,
+          "out_gates has %" PRId64 " entries, expected %" PRId64 " (blocks)", nout_gates, layout->blocks);
     CHECK(out_gates != NULL || nout_gates == 0, HANDLE, "out_gates is NULL, expected room for the gates");
     PASS(tartan_i_item_gates(__func__, file, &file->items[at], &gates, &owned));
     if (nout_gates > 0) memcpy(out_gates, gates, (size_t)nout_gates * sizeof *out_gates);

@@ -27,7 +27,7 @@ typedef struct tartan_i_item {
 struct tartan_file {
     uint32_t magic; /* TARTAN_I_FILE */
     bool sealed;
-    tartan_i_reader *reader; /* NULL: not opened from a file */
+    tartan_i_reader *reader;  /* NULL: not opened from a file */
     tartan_i_source *sources; /* by name; those stored for matrices only are among them */
     int64_t nsources;
     tartan_i_item *items; /* layouts first, by name */
@@ -35,6 +35,9 @@ struct tartan_file {
 };
 
 tartan_status tartan_i_file_open(const char *function, const char *path, tartan_file **out);
+
+/* Reads the i-th source, if it has not been read yet. */
+tartan_status tartan_i_source_read(const char *function, tartan_file *file, int64_t i);
 
 /* What an item is, read if it must be. Layout and gates (NULL: none) and metadata (NULL: none) of an item that
  * was put are lent, those of the file are made; so `out_owned` says what the caller frees. */

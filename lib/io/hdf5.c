@@ -6,6 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Rows are counted by the lists in the file, but columns by a number alone, and in memory each costs 8 bytes:
+ * a file without a seal gets as many as it has bytes, or these. */
+enum { FEW_COLUMNS = 1 << 24 };
+
 /* ---- Opening ---- */
 
 static tartan_status check_root(const char *function, tartan_i_reader *reader) {
@@ -14,10 +18,10 @@ static tartan_status check_root(const char *function, tartan_i_reader *reader) {
     char *schema = NULL, *version = NULL;
     TRY(tartan_i_read_text(&call, reader->file, "tartan_schema", &schema));
     if (schema == NULL || strcmp(schema, TARTAN_I_SCHEMA) != 0) {
-        status = schema == NULL ? REFUSE(&call, "is HDF5, but not one of Tartan's files: it has no attribute "
-                                                "tartan_schema")
-                                : REFUSE(&call, "tartan_schema is \"%.32s\", expected \"%s\"", schema,
-                                         TARTAN_I_SCHEMA);
+        status = schema == NULL
+                     ? REFUSE(&call, "is HDF5, but not one of Tartan's files: it has no attribute "
+                                     "tartan_schema")
+                     : REFUSE(&call, "tartan_schema is \"%.32s\", expected \"%s\"", schema, TARTAN_I_SCHEMA);
         goto fail;
     }
     TRY(tartan_i_read_text(&call, reader->file, "tartan_schema_version", &version));
@@ -34,15 +38,20 @@ static void close_reader(tartan_i_reader *reader) {
     tartan_i_free(reader);
 }
 
-tartan_status tartan_i_reader_open(const char *function, const char *path, int fd, tartan_i_reader **out) {
+tartan_status tartan_i_reader_open(const char *function, const char *path, int fd, bool sealed,
+                                   tartan_i_reader **out) {
     tartan_i_reader *reader;
-    int64_t size = (int64_t)strlen(path) + 1;
-    PASS(tartan_i_allocate_zeroed(&reader, (int64_t)sizeof *reader + size, 1));
-    memcpy(reader->path, path, (size_t)size);
+    int64_t length = (int64_t)strlen(path) + 1;
+    PASS(tartan_i_allocate_zeroed(&reader, (int64_t)sizeof *reader + length, 1));
+    memcpy(reader->path, path, (size_t)length);
     reader->fd = fd;
     tartan_i_quiet quiet = tartan_i_hdf5_enter();
     tartan_status status = tartan_i_disk_open(function, path, fd, false, &reader->disk, &reader->file);
-    if (status == TARTAN_OK) status = check_root(function, reader);
+    if (status == TARTAN_OK) {
+        int64_t size = (int64_t)reader->disk->end_written;
+        reader->most_columns = sealed ? INT64_MAX : size > FEW_COLUMNS ? size : FEW_COLUMNS;
+        status = check_root(function, reader);
+    }
     if (status != TARTAN_OK)
         close_reader(reader);
     else
@@ -65,7 +74,8 @@ static tartan_status open_object(tartan_i_call *call, tartan_i_reader *reader, i
                                  hid_t *out) {
     hid_t parent = -1;
     *out = -1;
-    tartan_status status = tartan_i_open_child(call, reader->file, tartan_i_group_of(kind), H5I_GROUP, &parent);
+    tartan_status status =
+        tartan_i_open_child(call, reader->file, tartan_i_group_of(kind), H5I_GROUP, &parent);
     if (status == TARTAN_OK) status = tartan_i_open_child(call, parent, name, H5I_GROUP, out);
     tartan_i_hdf5_close(parent);
     return status;
@@ -115,6 +125,11 @@ static tartan_status read_frame(tartan_i_call *call, hid_t object, tartan_shape 
                       "grid is [%" PRId64 ", %" PRId64 "], but shape and block_shape make [%" PRId64
                       ", %" PRId64 "]",
                       said[0], said[1], grid[0], grid[1]);
+    if (heads * grid[1] > call->most_columns)
+        return REFUSE(call,
+                      "%" PRId64 " block columns in %" PRId64 " heads are more than the %" PRId64
+                      " that a file without a seal is trusted with",
+                      grid[1], heads, call->most_columns);
     return TARTAN_OK;
 }
 
@@ -134,7 +149,8 @@ static tartan_status read_layout(tartan_i_call *call, hid_t object, tartan_layou
     TRY(tartan_i_schema_take_lists(call->function, call->where, &pointers, &indices, layout));
     TRY(tartan_i_layout_finish(layout));
     if (said[0] != '\0' && strcmp(said, layout->identity) != 0) {
-        status = REFUSE(call, "its index sets have the identity %s, the file says %s", layout->identity, said);
+        status =
+            REFUSE(call, "its index sets have the identity %s, the file says %s", layout->identity, said);
         goto fail;
     }
     if (recipe != NULL && recipe[0] != '\0') TRY(tartan_i_layout_set_recipe(layout, recipe));
@@ -198,8 +214,7 @@ tartan_status tartan_i_reader_matrix(const char *function, tartan_i_reader *read
     hid_t object, layouts = -1;
     tartan_i_quiet quiet = tartan_i_hdf5_enter();
     tartan_status status = open_object(&call, reader, TARTAN_KIND_MATRIX, name, &object);
-    if (status == TARTAN_OK)
-        status = open_object(&call, reader, TARTAN_KIND_LAYOUT, layout_name, &layouts);
+    if (status == TARTAN_OK) status = open_object(&call, reader, TARTAN_KIND_LAYOUT, layout_name, &layouts);
     if (status == TARTAN_OK) status = read_matrix(&call, object, layouts, layout_name, layout, out);
     tartan_i_hdf5_close(layouts);
     tartan_i_hdf5_close(object);

@@ -14,7 +14,7 @@ const char *tartan_i_group_of(int32_t kind) {
 
 tartan_i_call tartan_i_call_for(const char *function, const tartan_i_reader *reader, int32_t kind,
                                 const char *name) {
-    tartan_i_call call = {.function = function, .disk = reader->disk};
+    tartan_i_call call = {.function = function, .disk = reader->disk, .most_columns = reader->most_columns};
     if (name == NULL)
         snprintf(call.where, sizeof call.where, "%.512s", reader->path);
     else
@@ -59,7 +59,8 @@ tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const 
 /* ---- Texts ---- */
 
 /* Takes over what HDF5 handed out for a text of variable length. */
-static tartan_status take_variable(const tartan_i_call *call, const char *name, const char *text, char **out) {
+static tartan_status take_variable(const tartan_i_call *call, const char *name, const char *text,
+                                   char **out) {
     int64_t length = text == NULL ? 0 : (int64_t)strlen(text);
     if (length > MOST_TEXT) return REFUSE(call, "%s has %" PRId64 " bytes", name, length);
     PASS(tartan_i_allocate(out, length + 1, 1));
@@ -178,8 +179,8 @@ tartan_status tartan_i_read_integers(const tartan_i_call *call, hid_t object, co
     if (attribute < 0 || (type = H5Aget_type(attribute)) < 0 || (space = H5Aget_space(attribute)) < 0)
         status = tartan_i_fail_hdf5(call, name);
     else if (H5Tget_class(type) != H5T_INTEGER || H5Sget_simple_extent_npoints(space) != count)
-        status = REFUSE(call, "the attribute %s is not %" PRId64 " integer%s", name, count,
-                        count == 1 ? "" : "s");
+        status =
+            REFUSE(call, "the attribute %s is not %" PRId64 " integer%s", name, count, count == 1 ? "" : "s");
     else if (H5Aread(attribute, H5T_NATIVE_INT64, values) < 0)
         status = tartan_i_fail_hdf5(call, name);
     if (status == TARTAN_OK) memcpy(out, values, (size_t)count * sizeof *out);
@@ -204,7 +205,8 @@ static tartan_status check_filters(const tartan_i_call *call, const char *name, 
         int which = 0;
         while (which < 3 && known[which] != filter) which++;
         if (which == 3 || seen[which])
-            return REFUSE(call, "%s passes the filter %d%s; known are shuffle, gzip and fletcher32, once each",
+            return REFUSE(call,
+                          "%s passes the filter %d%s; known are shuffle, gzip and fletcher32, once each",
                           name, (int)filter, which == 3 ? "" : " again");
         seen[which] = true;
     }
@@ -212,7 +214,8 @@ static tartan_status check_filters(const tartan_i_call *call, const char *name, 
 }
 
 /* Storage in this file, sizes that it backs. rank 0 stands for texts, whose bytes are checked elsewhere. */
-static tartan_status check_storage(const tartan_i_call *call, hid_t plist, int rank, tartan_i_dataset *dataset) {
+static tartan_status check_storage(const tartan_i_call *call, hid_t plist, int rank,
+                                   tartan_i_dataset *dataset) {
     H5D_layout_t layout = H5Pget_layout(plist);
     if (layout != H5D_CONTIGUOUS && layout != H5D_CHUNKED && layout != H5D_COMPACT)
         return REFUSE(call, "%s is a virtual dataset", dataset->name);
@@ -222,12 +225,13 @@ static tartan_status check_storage(const tartan_i_call *call, hid_t plist, int r
     int64_t stored = (int64_t)H5Dget_storage_size(dataset->id), most;
     int64_t factor = H5Pget_nfilters(plist) > 0 ? MOST_EXPANSION : 1;
     if (stored >= 0 && tartan_i_multiply(stored, factor, &most) && dataset->bytes > most)
-        return REFUSE(call, "%s should hold %" PRId64 " bytes, but only %" PRId64 " are stored", dataset->name,
-                      dataset->bytes, stored);
+        return REFUSE(call, "%s should hold %" PRId64 " bytes, but only %" PRId64 " are stored",
+                      dataset->name, dataset->bytes, stored);
     return TARTAN_OK;
 }
 
-static tartan_status read_extent(const tartan_i_call *call, hid_t space, int rank, tartan_i_dataset *dataset) {
+static tartan_status read_extent(const tartan_i_call *call, hid_t space, int rank,
+                                 tartan_i_dataset *dataset) {
     hsize_t dims[3];
     if (H5Sget_simple_extent_type(space) != H5S_SIMPLE || H5Sget_simple_extent_ndims(space) != rank)
         return REFUSE(call, "%s has not %d dimension%s", dataset->name, rank, rank == 1 ? "" : "s");
@@ -332,8 +336,8 @@ fail:
     return status;
 }
 
-static tartan_status check_link(const tartan_i_call *call, hid_t object, hid_t layout, const char *layout_name,
-                                const char *name) {
+static tartan_status check_link(const tartan_i_call *call, hid_t object, hid_t layout,
+                                const char *layout_name, const char *name) {
     H5L_info_t mine, its;
     htri_t there = H5Lexists(object, name, H5P_DEFAULT);
     if (there == 0) return TARTAN_OK;

@@ -13,13 +13,15 @@
 typedef struct tartan_i_call {
     const char *function;
     const tartan_i_disk *disk;
-    char where[800]; /* the path, and the object's kind and name */
+    int64_t most_columns; /* heads times block columns that a layout may have */
+    char where[800];      /* the path, and the object's kind and name */
 } tartan_i_call;
 
 struct tartan_i_reader {
     int fd;
     tartan_i_disk *disk;
     hid_t file;
+    int64_t most_columns;
     char path[];
 };
 

@@ -81,6 +81,8 @@ static void let_go(tartan_i_disk *disk) {
 void tartan_i_disk_release(tartan_i_disk *disk) {
     if (disk == NULL) return;
     disk->fd = -1;
+    if (disk->driver > 0) H5FDunregister(disk->driver);
+    disk->driver = 0;
     let_go(disk);
 }
 
@@ -212,7 +214,7 @@ tartan_status tartan_i_disk_open(const char *function, const char *path, int fd,
         status = tartan_i_hdf5_fail(function, disk, writable ? TARTAN_ERR_FILE : TARTAN_ERR_FORMAT, path,
                                     writable ? "cannot be written" : "cannot be read as HDF5");
     tartan_i_hdf5_close(access);
-    if (id >= 0) H5FDunregister(id);
+    disk->driver = id;
     if (status != TARTAN_OK) {
         tartan_i_disk_release(disk);
         return status;

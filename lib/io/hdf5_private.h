@@ -29,6 +29,7 @@ typedef struct tartan_i_disk {
     int error; /* errno of the first failure, 0: none */
     bool writable;
     int references; /* changed under the lock */
+    hid_t driver;   /* registered as long as the file may use it: HDF5 1.10's H5FD_close reads it last */
 } tartan_i_disk;
 
 /* Opens an HDF5 file (creates it, where writable) in a descriptor, through a driver of our own:

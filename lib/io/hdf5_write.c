@@ -106,7 +106,8 @@ fail:
 }
 
 /* A list of numbers whose type in memory is that in the file. */
-static tartan_status put_list(const object *o, const char *name, hid_t type, int64_t count, const void *data) {
+static tartan_status put_list(const object *o, const char *name, hid_t type, int64_t count,
+                              const void *data) {
     tartan_status status = TARTAN_OK;
     hsize_t dims[1] = {(hsize_t)count};
     hid_t dataset = -1;

@@ -77,7 +77,7 @@ static void describe_types(tartan_i_text *text, const tartan_layout *layout, con
 
 /* Levels from the outside in; each opens one brace that the caller closes. */
 #define LEVEL(kind, rank) "\"level\":{\"level_desc\":\"" kind "\",\"rank\":" #rank ","
-#define ELEMENT "\"level\":{\"level_desc\":\"element\"}"
+#define ELEMENT           "\"level\":{\"level_desc\":\"element\"}"
 
 void tartan_i_schema_describe_layout(tartan_i_text *text, const tartan_layout *layout) {
     tartan_i_text_add(text, "{\"binsparse\":{\"version\":\"0.1\",");
@@ -103,19 +103,18 @@ void tartan_i_schema_describe_matrix(tartan_i_text *text, const tartan_layout *l
     tartan_i_text_add(text, "{\"binsparse\":{\"version\":\"0.1\",\"format\":\"custom\",\"custom\":{");
     if (shape->heads == 1)
         tartan_i_text_add(text,
-                          "\"transpose\":[%s]," LEVEL("dense", 1) LEVEL("sparse", 1)
-                              LEVEL("dense", 2) ELEMENT "}}}},\"shape\":[",
+                          "\"transpose\":[%s]," LEVEL("dense", 1) LEVEL("sparse", 1) LEVEL("dense", 2) ELEMENT
+                          "}}}},\"shape\":[",
                           by_row ? "0,2,1,3" : "0,2,3,1");
     else
         tartan_i_text_add(text,
                           "\"transpose\":[%s]," LEVEL("dense", 1) LEVEL("dense", 1) LEVEL("sparse", 1)
                               LEVEL("dense", 2) ELEMENT "}}}}},\"shape\":[%" PRId64 ",",
                           by_row ? "0,1,3,2,4" : "0,1,3,4,2", shape->heads);
-    tartan_i_text_add(text,
-                      "%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],\"number_of_stored_values\":%" PRId64
-                      ",",
-                      layout->grid_rows, shape->block_rows, layout->grid_cols, shape->block_cols,
-                      layout->blocks * shape->block_rows * shape->block_cols);
+    tartan_i_text_add(
+        text, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],\"number_of_stored_values\":%" PRId64 ",",
+        layout->grid_rows, shape->block_rows, layout->grid_cols, shape->block_cols,
+        layout->blocks * shape->block_rows * shape->block_cols);
     describe_types(text, layout, tartan_dtype_name(dtype));
 }
 

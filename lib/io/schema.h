@@ -7,12 +7,13 @@
 #include "layout/layout.h"
 #include "matrix/matrix.h"
 
-#define TARTAN_I_SCHEMA "block-sparse"
+#define TARTAN_I_SCHEMA         "block-sparse"
 #define TARTAN_I_SCHEMA_VERSION "1.0"
 enum {
     TARTAN_I_SCHEMA_MAJOR = 1,
     TARTAN_I_CHUNK_BYTES = 1 << 20,
-    TARTAN_I_ATTRIBUTE_BYTES = 32 << 10, /* longer texts go to a dataset: HDF5 allows 64 KiB in an attribute */
+    TARTAN_I_ATTRIBUTE_BYTES =
+        32 << 10, /* longer texts go to a dataset: HDF5 allows 64 KiB in an attribute */
     TARTAN_I_NAME_BYTES = 255,
 };
 

@@ -20,8 +20,8 @@
 enum { MAGIC_BYTES = 16, HASH_AT = 32, HASH_BYTES = 16, BUFFER_BYTES = 1 << 20, ATTEMPTS = 100 };
 
 /* A high first byte, line ends of both kinds and the end-of-file mark show transfers that change text. */
-static const unsigned char magic[MAGIC_BYTES] = {0x89, 'T',  'A',  'R',  'T',  'A', 'N', '\r',
-                                                 '\n', 0x1a, '\n', 's',  'e',  'a', 'l', 0};
+static const unsigned char magic[MAGIC_BYTES] = {0x89, 'T',  'A',  'R', 'T', 'A', 'N', '\r',
+                                                 '\n', 0x1a, '\n', 's', 'e', 'a', 'l', 0};
 static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
 #define FAIL_AS(function, code, ...) return tartan_i_fail(TARTAN_ERR_##code, function, __VA_ARGS__)

@@ -16,14 +16,15 @@ typedef struct tartan_i_reader tartan_i_reader;
 /* What a file says of one object without reading it. */
 typedef struct tartan_i_listing {
     char *name;
-    char *layout; /* of a matrix: the name of its layout */
+    char *layout;                               /* of a matrix: the name of its layout */
     char identity[TARTAN_I_IDENTITY_CHARS + 1]; /* of the layout; "" where the file does not say */
     bool implicit; /* of a layout: stored for its matrices, not put by the user */
     bool gates;    /* of a matrix */
 } tartan_i_listing;
 
 /* Opens an HDF5 file that the seal has let through; also VERSION. On success the reader owns `fd`. */
-tartan_status tartan_i_reader_open(const char *function, const char *path, int fd, tartan_i_reader **out);
+tartan_status tartan_i_reader_open(const char *function, const char *path, int fd, bool sealed,
+                                   tartan_i_reader **out);
 void tartan_i_reader_free(tartan_i_reader *reader);
 
 /* All objects of a tartan_kind, in order of name; kinds that this version does not know are left out. */

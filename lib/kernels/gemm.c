@@ -14,6 +14,8 @@ INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
                      int64_t nterms) {
     vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS], right[TARTAN_I_MAX_VECTORS];
     real *out = s->sums;
+    /* The strip's elements of a term are rows * k in a row, or a column at a time. */
+    const int64_t next_a_step = s->a_row == 1 ? s->a_col : rows;
     const int64_t out_row = s->sums_row, a_row = s->a_row, a_col = s->a_col, b_row = s->b_row;
     /* Only loops that the compiler unrolls whole let it keep the sums in registers. */
 #pragma GCC unroll 8
@@ -24,12 +26,13 @@ INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
         const real *a = (const real *)s->a + t->a;
         const real *b = (const real *)s->b + t->b * b_row;
-        const real *ahead = (const real *)s->b + t->ahead * b_row;
+        const real *next_a = (const real *)s->a + t->next_a;
+        const real *next_b = (const real *)s->b + t->next_b * b_row;
         for (int64_t k = 0; k < t->k; k++) {
 #pragma GCC unroll 3
             for (int j = 0; j < vectors; j++) {
                 right[j] = vec_load(b + j * LANES);
-                vec_prefetch(ahead + j * LANES);
+                vec_prefetch(next_b + j * LANES);
             }
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++) {
@@ -39,7 +42,9 @@ INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
             }
             a += a_col;
             b += b_row;
-            ahead += b_row;
+            vec_prefetch(next_a);
+            next_a += next_a_step;
+            next_b += b_row;
         }
     }
 #pragma GCC unroll 8
@@ -176,8 +181,8 @@ static const int64_t strip_rows[TARTAN_I_MAX_VECTORS] = VEC_STRIP_ROWS;
 void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->lanes = LANES;
     memcpy(kernels->rows, strip_rows, sizeof strip_rows);
-    kernels->tuning =
-        (tartan_i_tuning){.panel_bytes = VEC_PANEL_BYTES, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 512};
+    kernels->tuning = (tartan_i_tuning){
+        .panel_bytes = 8 << 20, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 512};
     kernels->strip = strip_run;
     kernels->transpose = transpose;
     kernels->combine = combine;

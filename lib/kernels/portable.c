@@ -98,7 +98,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
         .bytes = sizeof(real),
         .lanes = LANES,
         .rows = {8, 8, 8},
-        .tuning = {.panel_bytes = 256 << 10, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 256},
+        .tuning = {.panel_bytes = 8 << 20, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 512},
         .strip = strip_run,
         .transpose = transpose,
         .combine = combine,

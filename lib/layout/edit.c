@@ -132,7 +132,7 @@ tartan_status tartan_layout_move(const tartan_layout *layout, const int64_t *ids
     tartan_i_layout_positions(layout, positions);
     TRY(move_positions(__func__, layout, ids, block_rows, block_cols, nids, positions));
     TRY(tartan_i_layout_from_positions(__func__, &layout->shape, positions, layout->blocks, false, &sources, out));
-    memcpy(out_sources, sources, (size_t)(layout->blocks) * sizeof *sources);
+    if (layout->blocks > 0) memcpy(out_sources, sources, (size_t)layout->blocks * sizeof *sources);
 fail:
     tartan_i_free(positions);
     tartan_i_free(sources);

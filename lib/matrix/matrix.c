@@ -82,8 +82,8 @@ tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dtype, int32_t
     return tartan_matrix_fill_zero(*out);
 }
 
-// The order inside the blocks of [blocks, block_rows, block_cols], or -1 if these are not contiguous. The stride
-// of a dimension of one element says nothing.
+// The order inside the blocks of [blocks, block_rows, block_cols], or -1 if these are not contiguous. The
+// stride of a dimension of one element says nothing.
 static int32_t order_of(const tartan_array *a) {
     int64_t blocks = a->shape[0], br = a->shape[1], bc = a->shape[2];
     if (blocks == 0)

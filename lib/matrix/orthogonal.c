@@ -44,7 +44,8 @@ void tartan_i_orthogonalise(double *vectors, int64_t length, int64_t count, doub
         sign[k] = x[0] < 0 ? -1 : 1;
         for (int64_t j = k + 1; j < count; j++) apply(x, tau[k], vectors + j * length + k, length - k);
     }
-    // Q = H0 H1 ... applied to the unit vectors, from the last reflection back; each uses only what is below it.
+    // Q = H0 H1 ... applied to the unit vectors, from the last reflection back;
+    // each uses only what is below it.
     for (int64_t k = count - 1; k >= 0; k--) {
         double *column = vectors + k * length, *x = column + k;
         for (int64_t j = k + 1; j < count; j++) apply(x, tau[k], vectors + j * length + k, length - k);

@@ -5,7 +5,6 @@
 
 #include <immintrin.h>
 
-#define VEC_PANEL_BYTES (448 << 10)
 #define VEC_STRIP_ROWS {8, 6, 4}
 enum { PEAK_CHAINS = 12 };
 
@@ -52,7 +51,7 @@ enum { LANES = 4 };
 #define vec_fma(a, b, c) _mm256_fmadd_pd(a, b, c)
 #endif
 
-#define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 
 #include "simd/tile256.h"
 

@@ -5,7 +5,6 @@
 
 #include <immintrin.h>
 
-#define VEC_PANEL_BYTES (896 << 10)
 #define VEC_STRIP_ROWS {8, 8, 8}
 enum { PEAK_CHAINS = 24 };
 
@@ -51,7 +50,7 @@ enum { LANES = 8 };
 #define vec_fma(a, b, c) _mm512_fmadd_pd(a, b, c)
 #endif
 
-#define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T1)
+#define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 
 #include "simd/tile256.h"
 

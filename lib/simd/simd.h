@@ -7,8 +7,8 @@
  *   vec_add vec_mul vec_fma(a, b, c)      per lane; a * b + c is rounded once
  *   vec_load_f16 vec_store_f16 ...bf16    LANES 16-bit numbers, rounded to nearest even (f32 only)
  *   vec_transpose_tile, TILE              out[j][i] = in[i][j] of TILE x TILE reals
- *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable, into L2
- *   VEC_PANEL_BYTES, VEC_STRIP_ROWS       tuning: share of L2 to use; rows of a strip of 1, 2, 3 vectors
+ *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
+ *   VEC_STRIP_ROWS                        rows of a strip of 1, 2, 3 vectors whose sums fit in registers
  *   PEAK_CHAINS                           sums that fill the register file */
 #ifndef TARTAN_SIMD_SIMD_H
 #define TARTAN_SIMD_SIMD_H

@@ -30,9 +30,22 @@ static unsigned next(void) {
 
 /* Mostly the number given; else one near it, near the limits, or any. */
 static int64_t spoil(int64_t wanted) {
-    static const int64_t odd[] = {0,         1,         -1,           INT32_MAX,    (int64_t)INT32_MAX + 1, INT64_MAX,
-                                  INT64_MIN, INT32_MIN, 256,          257,          1 << 20,                (1 << 20) + 1,
-                                  65536,     UINT32_MAX, (int64_t)1 << 40, (int64_t)1 << 62};
+    static const int64_t odd[] = {0,
+                                  1,
+                                  -1,
+                                  INT32_MAX,
+                                  (int64_t)INT32_MAX + 1,
+                                  INT64_MAX,
+                                  INT64_MIN,
+                                  INT32_MIN,
+                                  256,
+                                  257,
+                                  1 << 20,
+                                  (1 << 20) + 1,
+                                  65536,
+                                  UINT32_MAX,
+                                  (int64_t)1 << 40,
+                                  (int64_t)1 << 62};
     unsigned choice = next();
     if (choice < 224) return wanted;
     if (choice < 234) return wanted + 1;
@@ -48,8 +61,9 @@ static bool spoilt(void) {
 }
 
 static void put_text(hid_t object, const char *name, const char *wanted) {
-    static const char *const odd[] = {"",  "\xff",           "block-sparse", "1.99", "2.0", "bfloat16", "/layouts/p", "/layouts/",
-                                      "F", "/layouts/../a", "float16",      "C",    "bsr", "layout",   "0"};
+    static const char *const odd[] = {"",         "\xff",       "block-sparse", "1.99",   "2.0",
+                                      "bfloat16", "/layouts/p", "/layouts/",    "F",      "/layouts/../a",
+                                      "float16",  "C",          "bsr",          "layout", "0"};
     char any[40] = {0};
     const char *text = wanted;
     if (spoilt()) {
@@ -63,7 +77,8 @@ static void put_text(hid_t object, const char *name, const char *wanted) {
     }
     bool variable = !spoilt();
     hsize_t count = spoilt() ? next() % 3 : 1;
-    hid_t space = spoilt() ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR), type = H5Tcopy(H5T_C_S1);
+    hid_t space = spoilt() ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR),
+          type = H5Tcopy(H5T_C_S1);
     H5Tset_size(type, variable ? H5T_VARIABLE : strlen(text) + 1);
     hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     if (attribute >= 0 && H5Sget_simple_extent_npoints(space) == 1)
@@ -88,13 +103,15 @@ static hid_t integer_type(void) {
     }
 }
 
-static void put_numbers(hid_t object, const char *name, hsize_t count, const int64_t *wanted) {
+static void put_numbers(hid_t object, const char *name, hsize_t given, const int64_t *wanted) {
     int64_t values[3];
+    hsize_t count = given;
     if (spoilt()) return;
     if (spoilt()) count = 1 + next() % 3;
-    for (hsize_t i = 0; i < count; i++) values[i] = spoil(i < 2 ? wanted[i] : 0);
+    for (hsize_t i = 0; i < count; i++) values[i] = spoil(i < given ? wanted[i] : 0);
     hid_t space = H5Screate_simple(1, &count, NULL);
-    hid_t attribute = H5Acreate2(object, name, spoilt() ? integer_type() : H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t attribute =
+        H5Acreate2(object, name, spoilt() ? integer_type() : H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT);
     if (attribute >= 0) {
         H5Awrite(attribute, H5T_NATIVE_INT64, values);
         H5Aclose(attribute);
@@ -103,14 +120,16 @@ static void put_numbers(hid_t object, const char *name, hsize_t count, const int
 }
 
 /* A dataset of the shape, whose values come from `values` where it is small enough to be written. */
-static void put_data(hid_t group, const char *name, hid_t type, int rank, const int64_t *wanted, hid_t memory, const void *values) {
+static void put_data(hid_t group, const char *name, hid_t type, int given, const int64_t *wanted,
+                     hid_t memory, const void *values) {
     hsize_t dims[3], chunk[3], points = 1;
-    bool same = true;
+    int rank = given;
     if (spoilt()) return;
     if (spoilt()) rank = 1 + (int)(next() % 3);
+    bool same = rank == given;
     for (int i = 0; i < rank; i++) {
-        int64_t size = spoil(i < rank ? wanted[i] : 1);
-        same = same && size == wanted[i];
+        int64_t size = spoil(i < given ? wanted[i] : 1);
+        same = same && i < given && size == wanted[i];
         dims[i] = size < 0 ? 0 : (hsize_t)size;
         chunk[i] = dims[i] > 64 ? 64 : dims[i];
         points = dims[i] != 0 && points > 4096 / dims[i] ? 8192 : points * dims[i];
@@ -194,7 +213,8 @@ static void make_file(const char *path) {
     put_text(tensor, "block_order", by_row ? "C" : "F");
     hid_t type = float_type(dtype);
     put_data(tensor, "blocks", type, 3, dims, H5T_NATIVE_DOUBLE, values);
-    if (next() >= 128) put_data(tensor, "gates", spoilt() ? type : H5T_IEEE_F64LE, 1, &count, H5T_NATIVE_DOUBLE, values);
+    if (next() >= 128)
+        put_data(tensor, "gates", spoilt() ? type : H5T_IEEE_F64LE, 1, &count, H5T_NATIVE_DOUBLE, values);
     if (next() >= 200) put_text(tensor, "metadata", "{\"a\":1}");
     if (next() >= 128) H5Lcreate_hard(layout, indices_name, tensor, indices_name, H5P_DEFAULT, H5P_DEFAULT);
     if (spoilt()) H5Lcreate_soft("/tensors/m", layouts, "soft", H5P_DEFAULT, H5P_DEFAULT);

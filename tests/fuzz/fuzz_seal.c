@@ -41,7 +41,8 @@ static void inspect(const uint8_t *data, size_t size) {
         demand(sealed ? is_sealed(data, size) : size >= 8 && memcmp(data, signature, 8) == 0, "let through");
         close(fd);
     } else {
-        demand(fd == -1 && (status == TARTAN_ERR_FORMAT || status == TARTAN_ERR_VERSION), "the wrong refusal");
+        demand(fd == -1 && (status == TARTAN_ERR_FORMAT || status == TARTAN_ERR_VERSION),
+               "the wrong refusal");
     }
     close(memory);
     demand(tartan_i_memory_live() == 0, "memory is left");

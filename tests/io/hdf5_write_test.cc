@@ -23,7 +23,8 @@ class Hdf5Write : public testing::Test {
     }
     std::string text(const char *object, const char *name) {
         if (H5Aexists_by_name(file, object, name, H5P_DEFAULT) <= 0) return "(none)";
-        hid_t attribute = H5Aopen_by_name(file, object, name, H5P_DEFAULT, H5P_DEFAULT), type = H5Aget_type(attribute);
+        hid_t attribute = H5Aopen_by_name(file, object, name, H5P_DEFAULT, H5P_DEFAULT),
+              type = H5Aget_type(attribute);
         char *value = nullptr;
         EXPECT_GT(H5Tis_variable_str(type), 0);
         EXPECT_EQ(H5Tget_cset(type), H5T_CSET_UTF8);
@@ -33,8 +34,7 @@ class Hdf5Write : public testing::Test {
         H5Tclose(type), H5Aclose(attribute);
         return copy;
     }
-    template <class T>
-    std::vector<T> data(const char *name, hid_t type) {
+    template <class T> std::vector<T> data(const char *name, hid_t type) {
         hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(dataset);
         std::vector<T> values((size_t)H5Sget_simple_extent_npoints(space));
         EXPECT_GE(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0) << name;
@@ -84,7 +84,8 @@ TEST_F(Hdf5Write, IndexListsAreSharedByHardLinks) {
     open();
     for (const char *list : {"pointers_to_1", "indices_1"})
         for (const char *place : {"/layouts/two/", "/tensors/one/", "/tensors/two/"})
-            EXPECT_EQ(address((std::string(place) + list).c_str()), address((std::string("/layouts/one/") + list).c_str()));
+            EXPECT_EQ(address((std::string(place) + list).c_str()),
+                      address((std::string("/layouts/one/") + list).c_str()));
 }
 
 TEST_F(Hdf5Write, ValuesIsAViewOfBlocks) {
@@ -105,7 +106,8 @@ TEST_F(Hdf5Write, SixteenBitTypesReadAsNumbers) {
     Layout layout = random_layout({4, 4, 2, 2, 1}, 1, 1);
     File out = new_file();
     auto quarter = [](int64_t i) { return ((double)i - 7) / 4; };
-    Matrix half = make_matrix(layout.get(), TARTAN_F16, 0, quarter), brain = make_matrix(layout.get(), TARTAN_BF16, 0, quarter);
+    Matrix half = make_matrix(layout.get(), TARTAN_F16, 0, quarter),
+           brain = make_matrix(layout.get(), TARTAN_BF16, 0, quarter);
     ASSERT_OK(tartan_file_put_matrix(out.get(), "half", half.get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_put_matrix(out.get(), "brain", brain.get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_save(out.get(), path.c_str(), 0));
@@ -137,14 +139,15 @@ TEST_F(Hdf5Write, ChunksAreAMebibyteWithChecksums) {
     for (int32_t keep : {0, 1}) {
         ASSERT_OK(tartan_file_save(out.get(), path.c_str(), keep));
         open();
-        hid_t dataset = H5Dopen2(file, "/tensors/m/blocks", H5P_DEFAULT), plist = H5Dget_create_plist(dataset);
+        hid_t dataset = H5Dopen2(file, "/tensors/m/blocks", H5P_DEFAULT),
+              plist = H5Dget_create_plist(dataset);
         hsize_t chunk[3];
         EXPECT_EQ(H5Pget_chunk(plist, 3, chunk), 3);
-        EXPECT_EQ(chunk[0], 32u);  // of 32 KiB each
+        EXPECT_EQ(chunk[0], 32u); // of 32 KiB each
         EXPECT_EQ(H5Pget_nfilters(plist), keep ? 3 : 1);
         H5Pclose(plist), H5Dclose(dataset), H5Fclose(file);
     }
     file = -1;
 }
 
-}  // namespace
+} // namespace

@@ -52,7 +52,7 @@ TEST(Hostile, RandomChangesOfUnsealedFiles) {
     GTEST_SKIP() << "the sanitizer reports HDF5's own faults";
 #endif
     void *warm[2];
-    backtrace(warm, 2);  // loads what it needs before it is wanted in a handler
+    backtrace(warm, 2); // loads what it needs before it is wanted in a handler
     Folder folder;
     const std::string path = folder / "h.h5";
     int refused = 0, read = 0, died_in_hdf5 = 0;
@@ -80,4 +80,4 @@ TEST(Hostile, RandomChangesOfUnsealedFiles) {
     EXPECT_LE(died_in_hdf5, 30) << "more than HDF5's known rate of deaths and hangs";
 }
 
-}  // namespace
+} // namespace

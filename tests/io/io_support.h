@@ -47,7 +47,8 @@ inline Bytes read_bytes(const std::string &path) {
 }
 
 inline void write_bytes(const std::string &path, const Bytes &bytes) {
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char *>(bytes.data()), (long)bytes.size());
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char *>(bytes.data()), (long)bytes.size());
 }
 
 inline File new_file() {
@@ -99,7 +100,8 @@ inline Matrix make_matrix(tartan_layout *layout, int32_t dtype, int32_t order,
     for (int64_t id = 0; id < n; id++)
         for (int64_t r = 0; r < br; r++)
             for (int64_t c = 0; c < bc; c++)
-                if (rows[id] * br + r < tartan_layout_rows(layout) && cols[id] * bc + c < tartan_layout_cols(layout))
+                if (rows[id] * br + r < tartan_layout_rows(layout) &&
+                    cols[id] * bc + c < tartan_layout_cols(layout))
                     tartan_i_store(v.data, dtype, id * v.strides[0] + r * v.strides[1] + c * v.strides[2],
                                    value((id * br + r) * bc + c));
     return Matrix(made);
@@ -133,7 +135,8 @@ inline void strip_seal(const std::string &from, const std::string &to) {
 // A small file with a bit of everything; fills `layout` and `matrix` where wanted.
 inline void write_sample(const std::string &path, uint64_t seed, int32_t compression = TARTAN_KEEP_PLAIN) {
     File file = new_file();
-    Layout layout = random_layout({20, 13, 4, 4, 1}, 0.5, seed), heads = random_layout({8, 8, 4, 2, 3}, 0.4, seed + 1);
+    Layout layout = random_layout({20, 13, 4, 4, 1}, 0.5, seed),
+           heads = random_layout({8, 8, 4, 2, 3}, 0.4, seed + 1);
     Matrix a = random_matrix(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, seed + 2);
     Matrix b = random_matrix(layout.get(), TARTAN_BF16, TARTAN_COL_MAJOR, seed + 3);
     Matrix c = random_matrix(heads.get(), TARTAN_F64, TARTAN_ROW_MAJOR, seed + 4);
@@ -148,6 +151,6 @@ inline void write_sample(const std::string &path, uint64_t seed, int32_t compres
     ASSERT_OK(tartan_file_save(file.get(), path.c_str(), compression));
 }
 
-}  // namespace tartan_test
+} // namespace tartan_test
 
 #endif

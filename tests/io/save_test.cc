@@ -7,6 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "io_support.h"
 
 using namespace tartan_test;
@@ -20,9 +23,10 @@ struct Case {
 
 // Whole and ragged, one head and more, empty and full, degenerate frames.
 const Case cases[] = {
-    {{16, 24, 4, 8, 1}, 0.5},  {{17, 23, 4, 8, 1}, 0.5},  {{17, 23, 4, 8, 3}, 0.4},  {{12, 12, 3, 5, 2}, 1.0},
-    {{16, 16, 8, 8, 1}, 0.0},  {{16, 16, 8, 8, 2}, 0.0},  {{0, 0, 4, 4, 1}, 0.5},    {{0, 9, 4, 4, 2}, 0.5},
-    {{1, 1, 1, 1, 1}, 1.0},    {{300, 300, 256, 256, 1}, 1.0}, {{5, 70, 1, 64, 1}, 0.5},
+    {{16, 24, 4, 8, 1}, 0.5},       {{17, 23, 4, 8, 1}, 0.5}, {{17, 23, 4, 8, 3}, 0.4},
+    {{12, 12, 3, 5, 2}, 1.0},       {{16, 16, 8, 8, 1}, 0.0}, {{16, 16, 8, 8, 2}, 0.0},
+    {{0, 0, 4, 4, 1}, 0.5},         {{0, 9, 4, 4, 2}, 0.5},   {{1, 1, 1, 1, 1}, 1.0},
+    {{300, 300, 256, 256, 1}, 1.0}, {{5, 70, 1, 64, 1}, 0.5},
 };
 
 TEST(Save, EveryDtypeOrderFrameAndCompressionComesBackBitForBit) {
@@ -55,7 +59,9 @@ TEST(Save, RandomFilesComeBack) {
     const std::string path = folder / "law.h5";
     for (uint64_t seed = 0; seed < 300; seed++) {
         std::mt19937_64 random(seed);
-        auto pick = [&](int64_t low, int64_t high) { return low + (int64_t)(random() % (uint64_t)(high - low + 1)); };
+        auto pick = [&](int64_t low, int64_t high) {
+            return low + (int64_t)(random() % (uint64_t)(high - low + 1));
+        };
         Layout layout = random_layout({pick(0, 40), pick(0, 40), pick(1, 9), pick(1, 9), pick(1, 3)},
                                       (double)pick(0, 10) / 10, seed);
         Matrix matrix = random_matrix(layout.get(), (int32_t)pick(1, 4), (int32_t)pick(0, 1), seed);
@@ -70,7 +76,7 @@ TEST(Save, RandomFilesComeBack) {
 TEST(Save, SpecialValuesKeepTheirBits) {
     Folder folder;
     Layout layout = random_layout({4, 4, 4, 4, 1}, 1, 1);
-    const uint16_t bits[16] = {0x7c00, 0xfc00, 0x7e01, 0x8000, 1, 0x7f80, 0xff80, 0x7fc1,
+    const uint16_t bits[16] = {0x7c00, 0xfc00, 0x7e01, 0x8000, 1,      0x7f80, 0xff80, 0x7fc1,
                                0xffff, 0x0080, 0x3c00, 0x8001, 0x7bff, 0x0400, 0x03ff, 0x7f7f};
     for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
         Matrix matrix = random_matrix(layout.get(), dtype, TARTAN_ROW_MAJOR, 1);
@@ -90,7 +96,7 @@ TEST(Save, PaddingOfWrappedValuesStaysOutOfTheFile) {
         tartan_array view = values_of(clean.get());
         std::vector<float> dirty((const float *)view.data, (const float *)view.data + 4 * 12);
         for (float &x : dirty)
-            if (x == 0) x = 99;  // random values are never zero: this is padding
+            if (x == 0) x = 99; // random values are never zero: this is padding
         const std::vector<float> before = dirty;
         view.data = dirty.data();
         tartan_matrix *wrapped = nullptr;
@@ -106,7 +112,7 @@ TEST(Save, PaddingOfWrappedValuesStaysOutOfTheFile) {
 
 TEST(Save, ManyChunksComeBack) {
     Folder folder;
-    Layout layout = random_layout({1000, 1500, 64, 64, 1}, 0.9, 5);  // some 5 MB: five chunks
+    Layout layout = random_layout({1000, 1500, 64, 64, 1}, 0.9, 5); // some 5 MB: five chunks
     Matrix matrix = random_matrix(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, 6);
     File file = new_file();
     ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
@@ -138,7 +144,7 @@ TEST(Save, OpenedCollectionReplacesItsOwnFile) {
     Matrix a = get_matrix(file.get(), "a"), c = get_matrix(file.get(), "c");
     ASSERT_OK(tartan_file_remove(file.get(), TARTAN_KIND_MATRIX, "b"));
     ASSERT_OK(tartan_file_save(file.get(), path.c_str(), TARTAN_KEEP_COMPRESSED));
-    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), TARTAN_KEEP_PLAIN));  // still reads from the first
+    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), TARTAN_KEEP_PLAIN)); // still reads from the first
     File back = open_file(path);
     EXPECT_EQ(tartan_file_count(back.get()), 3);
     expect_same(a.get(), get_matrix(back.get(), "a").get());
@@ -187,7 +193,8 @@ TEST(Save, AwkwardNamesAndLongTextsComeBack) {
     Folder folder;
     Layout layout = random_layout({8, 8, 4, 4, 1}, 0.7, 1);
     Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 2);
-    const std::string names[] = {"100%b", "%%", "a b", "...", "größe", "重み", std::string(255, 'x'), "\"q\""};
+    const std::string names[] = {"100%b", "%%", "a b", "...", "größe", "重み", std::string(255, 'x'),
+                                 "\"q\""};
     const std::string longer(200000, 'j');
     File file = new_file();
     for (const std::string &name : names)
@@ -254,7 +261,8 @@ TEST(Save, FailingDiskLeavesTheOldFile) {
         }
         ASSERT_EQ(status, TARTAN_ERR_FILE) << n;
         const std::string text = tartan_last_error();
-        EXPECT_TRUE(text.find("No space left") != text.npos || text.find("Input/output error") != text.npos) << text;
+        EXPECT_TRUE(text.find("No space left") != text.npos || text.find("Input/output error") != text.npos)
+            << text;
         ASSERT_EQ(read_bytes(path), before) << n;
         ASSERT_EQ(folder.names().size(), 2u) << "a temporary file is left";
     }
@@ -291,9 +299,11 @@ TEST(Save, KilledWriterLeavesTheOldFileOrTheNew) {
     Folder folder;
     const std::string path = folder / "killed.h5";
     Layout layout = random_layout({256, 256, 16, 16, 1}, 0.8, 5);
-    Matrix matrices[2] = {random_matrix(layout.get(), TARTAN_F32, 0, 1), random_matrix(layout.get(), TARTAN_F32, 0, 2)};
+    Matrix matrices[2] = {random_matrix(layout.get(), TARTAN_F32, 0, 1),
+                          random_matrix(layout.get(), TARTAN_F32, 0, 2)};
     File files[2] = {new_file(), new_file()};
-    for (int i = 0; i < 2; i++) ASSERT_OK(tartan_file_put_matrix(files[i].get(), "m", matrices[i].get(), nullptr, nullptr));
+    for (int i = 0; i < 2; i++)
+        ASSERT_OK(tartan_file_put_matrix(files[i].get(), "m", matrices[i].get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_save(files[0].get(), path.c_str(), 0));
     std::mt19937 random(1);
     int seen[2] = {0, 0};
@@ -313,7 +323,8 @@ TEST(Save, KilledWriterLeavesTheOldFileOrTheNew) {
         const size_t bytes = (size_t)tartan_layout_blocks(layout.get()) * 256 * 4;
         int which = -1;
         for (int i = 0; i < 2; i++)
-            if (std::memcmp(values_of(read.get()).data, values_of(matrices[i].get()).data, bytes) == 0) which = i;
+            if (std::memcmp(values_of(read.get()).data, values_of(matrices[i].get()).data, bytes) == 0)
+                which = i;
         ASSERT_GE(which, 0) << "neither the old values nor the new";
         seen[which]++;
     }
@@ -348,6 +359,24 @@ TEST(Save, SurvivesEveryFailedAllocation) {
     EXPECT_EQ(folder.names().size(), 3u);
 }
 
+// Different collections in different threads: HDF5 itself is entered by one at a time.
+TEST(Save, ThreadsDoNotMeet) {
+    Folder folder;
+    std::vector<std::thread> threads;
+    std::atomic<int> failures = 0;
+    for (int t = 0; t < 4; t++)
+        threads.emplace_back([&, t] {
+            const std::string path = folder / ("thread" + std::to_string(t) + ".h5");
+            for (uint64_t round = 0; round < 15; round++) {
+                write_sample(path, round, (int32_t)round % 2);
+                if (tartan_file_verify(path.c_str(), nullptr) != TARTAN_OK) failures++;
+                if (tartan_file_verify((path + "-missing").c_str(), nullptr) != TARTAN_ERR_FILE) failures++;
+            }
+        });
+    for (std::thread &thread : threads) thread.join();
+    EXPECT_EQ(failures, 0);
+}
+
 TEST(Save, VerifyReports) {
     Folder folder;
     write_sample(folder / "v.h5", 3);
@@ -355,8 +384,9 @@ TEST(Save, VerifyReports) {
     ASSERT_OK(tartan_file_verify((folder / "v.h5").c_str(), &text));
     const std::string report = text;
     tartan_text_free(text);
-    for (const char *part : {"seal: ok\n", "layout \"pattern\": 20 x 13, blocks 4 x 4, heads 1", "matrix \"a\": float32",
-                             "gates", "matrix \"b\": bfloat16, block order F", "matrix \"c\": float64"})
+    for (const char *part :
+         {"seal: ok\n", "layout \"pattern\": 20 x 13, blocks 4 x 4, heads 1", "matrix \"a\": float32",
+          "gates", "matrix \"b\": bfloat16, block order F", "matrix \"c\": float64"})
         EXPECT_NE(report.find(part), report.npos) << report;
     EXPECT_FAILS(HANDLE, "path is NULL", tartan_file_verify(nullptr, nullptr));
     EXPECT_FAILS(FILE, "No such file", tartan_file_verify((folder / "no.h5").c_str(), &text));
@@ -364,4 +394,4 @@ TEST(Save, VerifyReports) {
     BRUTAL(tartan_file_verify((folder / "v.h5").c_str(), &text), tartan_text_free(text));
 }
 
-}  // namespace
+} // namespace

@@ -12,16 +12,19 @@ TEST(Schema, Names) {
     for (const char *good : {"a", "...", ".a", "a b", "w%", "\xc3\xa9", "\xf0\x9f\xa6\x8e", "\xe2\x82\xac"})
         EXPECT_EQ(tartan_i_name_fault(good), nullptr) << good;
     EXPECT_EQ(tartan_i_name_fault(std::string(255, 'x').c_str()), nullptr);
-    for (const char *bad : {"", ".", "..", "/", "a/", "\t", "\x1b", "\x7f", "\xc2\x80"}) EXPECT_NE(tartan_i_name_fault(bad), nullptr);
+    for (const char *bad : {"", ".", "..", "/", "a/", "\t", "\x1b", "\x7f", "\xc2\x80"})
+        EXPECT_NE(tartan_i_name_fault(bad), nullptr);
     EXPECT_NE(tartan_i_name_fault(std::string(256, 'x').c_str()), nullptr);
 }
 
 TEST(Schema, Utf8) {
-    for (const char *good : {"", "abc", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xf4\x8f\xbf\xbf"})
+    for (const char *good : {"", "abc", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
+                             "\xee\x80\x80", "\xf4\x8f\xbf\xbf"})
         EXPECT_TRUE(tartan_i_utf8_valid(good));
     // Lone and missing continuation, overlong forms, surrogates, above 10ffff, bytes that never occur.
-    for (const char *bad : {"\x80", "\xc2", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
-                            "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xff", "a\xe2\x82"})
+    for (const char *bad :
+         {"\x80", "\xc2", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+          "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xff", "a\xe2\x82"})
         EXPECT_FALSE(tartan_i_utf8_valid(bad));
 }
 
@@ -57,11 +60,12 @@ TEST(Schema, Descriptors) {
     EXPECT_EQ(described(one.get(), 0, 0),
               R"({"binsparse":{"version":"0.1","format":"CSR","shape":[2,3],"number_of_stored_values":3,)"
               R"("data_types":{"pointers_to_1":"int32","indices_1":"int32","values":"iso[bint8]"}}})");
-    EXPECT_EQ(described(two.get(), 0, 0),
-              R"({"binsparse":{"version":"0.1","format":"custom","custom":{"level":{"level_desc":"dense","rank":1,)"
-              R"("level":{"level_desc":"dense","rank":1,"level":{"level_desc":"sparse","rank":1,)"
-              R"("level":{"level_desc":"element"}}}}},"shape":[2,1,1],"number_of_stored_values":1,)"
-              R"("data_types":{"pointers_to_2":"int32","indices_2":"int32","values":"iso[bint8]"}}})");
+    EXPECT_EQ(
+        described(two.get(), 0, 0),
+        R"({"binsparse":{"version":"0.1","format":"custom","custom":{"level":{"level_desc":"dense","rank":1,)"
+        R"("level":{"level_desc":"dense","rank":1,"level":{"level_desc":"sparse","rank":1,)"
+        R"("level":{"level_desc":"element"}}}}},"shape":[2,1,1],"number_of_stored_values":1,)"
+        R"("data_types":{"pointers_to_2":"int32","indices_2":"int32","values":"iso[bint8]"}}})");
     EXPECT_EQ(described(one.get(), TARTAN_F32, TARTAN_COL_MAJOR),
               R"({"binsparse":{"version":"0.1","format":"custom","custom":{"transpose":[0,2,3,1],)"
               R"("level":{"level_desc":"dense","rank":1,"level":{"level_desc":"sparse","rank":1,)"
@@ -79,16 +83,16 @@ struct Lists {
 };
 
 // Takes the lists as 4- and as 8-byte numbers, signed and not.
-template <class T>
-tartan_status take(const Lists &lists, tartan_layout *layout) {
-    const std::vector<T> p(lists.pointers.begin(), lists.pointers.end()), i(lists.indices.begin(), lists.indices.end());
+template <class T> tartan_status take(const Lists &lists, tartan_layout *layout) {
+    const std::vector<T> p(lists.pointers.begin(), lists.pointers.end()),
+        i(lists.indices.begin(), lists.indices.end());
     const tartan_i_integers pointers = {p.data(), (int64_t)p.size(), sizeof(T), std::is_signed_v<T>};
     const tartan_i_integers indices = {i.data(), (int64_t)i.size(), sizeof(T), std::is_signed_v<T>};
     return tartan_i_schema_take_lists("f", "w", &pointers, &indices, layout);
 }
 
 TEST(Schema, RowLists) {
-    const tartan_shape shape = {9, 12, 3, 3, 1};  // a grid of 3 x 4
+    const tartan_shape shape = {9, 12, 3, 3, 1}; // a grid of 3 x 4
     const Lists all[] = {
         {{0, 2, 2, 3}, {1, 3, 0}, nullptr},
         {{1, 2, 2, 3}, {1, 3, 0}, "begins with 1, expected 0"},
@@ -105,7 +109,10 @@ TEST(Schema, RowLists) {
         tartan_layout *layout = nullptr;
         ASSERT_OK(tartan_i_layout_begin(&shape, 3, &layout));
         for (int kind = 0; kind < 4; kind++) {
-            auto call = kind == 0 ? take<int32_t> : kind == 1 ? take<int64_t> : kind == 2 ? take<uint32_t> : take<uint64_t>;
+            auto call = kind == 0   ? take<int32_t>
+                        : kind == 1 ? take<int64_t>
+                        : kind == 2 ? take<uint32_t>
+                                    : take<uint64_t>;
             if (lists.why == nullptr)
                 EXPECT_OK(call(lists, layout));
             else
@@ -132,4 +139,4 @@ TEST(Schema, PaddingIsClearedAndNothingElse) {
     EXPECT_FALSE(tartan_i_layout_is_ragged(random_layout({8, 6, 4, 3, 1}, 1, 1).get()));
 }
 
-}  // namespace
+} // namespace

@@ -126,4 +126,4 @@ TEST(Seal, OpenFileSurvivesReplacementAndRemoval) {
     expect_same(a.get(), get_matrix(file.get(), "a").get());
 }
 
-}  // namespace
+} // namespace

@@ -67,7 +67,7 @@ TEST(Patterns, Recipes) {
     EXPECT_EQ(recipe("dense", ""), "{\"pattern\":\"dense\",\"seed\":1}");
     EXPECT_EQ(recipe("banded", "upper=2"), "{\"pattern\":\"banded\",\"lower\":1,\"upper\":2,\"seed\":1}");
     EXPECT_EQ(recipe("random", "density=0.3", 7), "{\"pattern\":\"random\",\"density\":0.3,\"shared\":0,\"seed\":7}");
-    EXPECT_EQ(recipe("random", "density=.12345678901234567"), "{\"pattern\":\"random\",\"density\":0.12345678901234568,\"shared\":0,\"seed\":1}");
+    EXPECT_EQ(recipe("random", "density=.12345678901234567"), "{\"pattern\":\"random\",\"density\":0.12345678901234566,\"shared\":0,\"seed\":1}");
     EXPECT_EQ(recipe("causal", "offset=-0", INT64_MAX), "{\"pattern\":\"causal\",\"offset\":0,\"seed\":9223372036854775807}");
     EXPECT_EQ(recipe("causal", "offset=-2147483647"), "{\"pattern\":\"causal\",\"offset\":-2147483647,\"seed\":1}");
 }

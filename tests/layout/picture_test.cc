@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <clocale>
-#include <regex>
+#include <cstdio>
 
 #include "layouts.h"
 
@@ -25,29 +24,36 @@ int count(const std::string &text, const std::string &part) {
 // Elements open and close in pairs, and no character needs an escape.
 void expect_well_formed(const std::string &text) {
     std::vector<std::string> open;
-    std::regex tag("<(/?)([a-z]+)[^<>]*?(/?)>");
-    std::string rest = std::regex_replace(text, tag, "");
-    EXPECT_EQ(rest.find_first_of("<>&"), std::string::npos);
-    for (auto it = std::sregex_iterator(text.begin(), text.end(), tag); it != std::sregex_iterator(); ++it) {
-        if ((*it)[1].length()) {
+    size_t at = 0;
+    while (at < text.size()) {
+        size_t begin = text.find('<', at), end = text.find('>', at);
+        if (begin == std::string::npos) break;
+        ASSERT_NE(end, std::string::npos);
+        ASSERT_LT(begin, end); // a '>' outside of a tag comes first
+        std::string tag = text.substr(begin + 1, end - begin - 1), name = tag.substr(0, tag.find(' '));
+        ASSERT_EQ(tag.find('<'), std::string::npos);
+        if (tag[0] == '/') {
             ASSERT_FALSE(open.empty());
-            EXPECT_EQ(open.back(), (*it)[2]);
+            EXPECT_EQ("/" + open.back(), tag);
             open.pop_back();
-        } else if (!(*it)[3].length()) {
-            open.push_back((*it)[2]);
+        } else if (tag.back() != '/') {
+            open.push_back(name);
         }
+        at = end + 1;
     }
     EXPECT_TRUE(open.empty());
+    EXPECT_EQ(text.find('&'), std::string::npos);
 }
 
-// The cells that the paths of one shade paint.
+// The cells that the paths paint, each once.
 Mask painted(const std::string &text, int64_t rows, int64_t cols) {
     Mask mask((size_t)(rows * cols), 0);
-    std::regex run("M([0-9]+) ([0-9]+)h([0-9]+)v1h-([0-9]+)z");
-    for (auto it = std::sregex_iterator(text.begin(), text.end(), run); it != std::sregex_iterator(); ++it) {
-        EXPECT_EQ((*it)[3], (*it)[4]);
-        for (int64_t k = 0; k < std::stoll((*it)[3]); k++) {
-            auto &cell = mask.at((size_t)(std::stoll((*it)[2]) * cols + std::stoll((*it)[1]) + k));
+    for (size_t at = text.find('M'); at != std::string::npos; at = text.find('M', at + 1)) {
+        long long x, y, right, left;
+        EXPECT_EQ(sscanf(text.c_str() + at, "M%lld %lldh%lldv1h-%lldz", &x, &y, &right, &left), 4);
+        EXPECT_EQ(right, left);
+        for (long long k = 0; k < right; k++) {
+            auto &cell = mask.at((size_t)(y * cols + x + k));
             EXPECT_EQ(cell, 0);
             cell = 1;
         }

@@ -46,8 +46,9 @@ bool is_permutation(Indices order) {
     return true;
 }
 
-// A p x q grid graph with its vertices shuffled: the levels from a corner are its antidiagonals, so that Cuthill-McKee
-// finds bandwidth min(p, q), the smallest there is.
+// A p x q grid graph with its vertices shuffled. No order has a bandwidth below w = min(p, q). Cuthill-McKee starts at a
+// corner, so that its levels are the antidiagonals, of at most w vertices, and neighbours stand at the same place of
+// their levels or one beside it: at most w + 1, and which of the two depends on how the shuffle breaks ties.
 TEST(Rcm, ShuffledGridGraphs) {
     std::mt19937_64 random(70);
     for (auto [p, q] : {std::pair<int64_t, int64_t>{1, 30}, {2, 17}, {5, 5}, {7, 20}, {30, 31}}) {
@@ -66,7 +67,9 @@ TEST(Rcm, ShuffledGridGraphs) {
         Csr csr = csr_of(n, edges, random);
         ASSERT_OK(rcm(csr, order));
         ASSERT_TRUE(is_permutation(order));
-        EXPECT_EQ(bandwidth(csr, order), std::min(p, q)) << p << " x " << q;
+        int64_t w = std::min(p, q);
+        EXPECT_GE(bandwidth(csr, order), w);
+        EXPECT_LE(bandwidth(csr, order), w == 1 ? 1 : w + 1) << p << " x " << q;
     }
 }
 

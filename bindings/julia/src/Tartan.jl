@@ -41,7 +41,7 @@ export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, fi
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
 export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
 export BlockSparseMatrix, block_norms, project, rearrange, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
-export spmm!, sddmm!, gate_gradient!, growth_score!
+export spmm!, sddmm!, gate_gradient!, growth_score!, checksum
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export nnz, nonzeros, findnz, sparse, mul!
 

@@ -215,7 +215,7 @@ The mask: an `Array{Bool}` of block rows x block columns, x heads where there ar
 """
 function block_mask(layout::BlockLayout)
     rows, cols = gridsize(layout)
-    bytes = Vector{UInt8}(undef, Base.Checked.checked_mul(Base.Checked.checked_mul(rows, cols), heads(layout)))
+    bytes = Vector{UInt8}(undef, rows * cols * heads(layout)) # fewer than 2^63: every layout is checked for that
     Raw.tartan_layout_get_mask(layout, bytes)
     mask = Array{Bool}(permutedims(reshape(bytes, cols, rows, heads(layout)), (2, 1, 3)))
     return heads(layout) == 1 ? mask[:, :, 1] : mask

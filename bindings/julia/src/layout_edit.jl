@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # New layouts from layouts.
 
-"""
-    union(a::BlockLayout, b)        a ∪ b
-    intersect(a::BlockLayout, b)    a ∩ b
-    setdiff(a::BlockLayout, b)
-
-The blocks of either, of both, and of `a` alone; the layouts must have the same shape, block size and heads.
-"""
+"`union(a, b)` or `a ∪ b`: the blocks of either layout; both have the same shape, block size and heads."
 Base.union(a::BlockLayout, b::BlockLayout) = BlockLayout(Raw.tartan_layout_union(a, b))
-@doc (@doc Base.union(::BlockLayout, ::BlockLayout))
+
+"`intersect(a, b)` or `a ∩ b`: the blocks of both layouts."
 Base.intersect(a::BlockLayout, b::BlockLayout) = BlockLayout(Raw.tartan_layout_intersection(a, b))
-@doc (@doc Base.union(::BlockLayout, ::BlockLayout))
+
+"`setdiff(a, b)`: the blocks of `a` that are not in `b`."
 Base.setdiff(a::BlockLayout, b::BlockLayout) = BlockLayout(Raw.tartan_layout_difference(a, b))
 
 Base.union(a::BlockLayout, b::BlockLayout, more::BlockLayout...) = union(union(a, b), more...)

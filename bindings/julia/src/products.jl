@@ -84,6 +84,19 @@ function growth_score!(score::AbstractMatrix, X, Y, block::Sizes; norm = :l2, sc
     return score
 end
 
+"""
+    checksum(x)
+
+32 hexadecimal digits over the elements of a dense array: equal for equal values, whatever the memory's order, and in every
+language.
+
+    checksum([1.0 2.0; 3.0 4.0]) == checksum([1.0 3.0; 2.0 4.0]')
+"""
+function checksum(x::AbstractArray)
+    y = input(x, "x", eltype(x))
+    return GC.@preserve y Raw.tartan_array_checksum(whole_array(y))
+end
+
 # ---- mul! and * ----
 
 is_flipped(::BlockSparseMatrix) = false

@@ -18,8 +18,7 @@ weights() = BlockSparseMatrix(TWO, ones(4, 4, 3))
     @test refuses(() -> BlockLayout(trues(2, 3), 8; shape = (100, 24)), :shape, "13 x 3")
     @test refuses(() -> BlockLayout(trues(3, 2), 8; shape = (16, 24)), :shape, "2 x 3")
     @test refusal(() -> BlockLayout((16, 16), (8, 8, 8), [1], [1])) isa MethodError
-    huge = BlockLayout((2^38, 2^38), 256, [1], [1]; heads = 2^4)
-    @test_throws OverflowError block_mask(huge)
+    @test refuses(() -> BlockLayout((2^38, 2^38), 256, [1], [1]; heads = 16), :overflow, "16 heads")
 end
 
 @testset "indices" begin
@@ -84,8 +83,7 @@ end
     S = weights()
     @test refuses(() -> sddmm!(S, ones(8, 2), ones(3, 8)), :shape)
     @test refuses(() -> sddmm!(S, ones(7, 2), ones(2, 8)), :shape)
-    @test refuses(() -> sddmm!(S, (ones(8, 2), ones(8, 2)), (ones(2, 8),)), :shape) ||
-          refuses(() -> sddmm!(S, (ones(8, 2), ones(8, 2)), (ones(2, 8),)), :argument)
+    @test refuses(() -> sddmm!(S, (ones(8, 2), ones(8, 2)), (ones(2, 8),)), :argument, "ny is 1", "expected 2")
     @test refuses(() -> sddmm!(S, ntuple(_ -> ones(8, 2), 9), ntuple(_ -> ones(2, 8), 9)), :argument)
     @test refuses(() -> sddmm!(S, (), ()), :argument)
     @test S == weights()

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+# Arguments name the groups to run; without any, all run.
 using Tartan, Test, LinearAlgebra, Random, Serialization, SparseArrays
 using Tartan: BFloat16, Raw
 
 include("report.jl")
 include("support.jl")
 
+const GROUPS = ["raw", "bfloat16", "layout", "layout_edit", "matrix", "convert", "products", "views", "gradients",
+                "refusals", "files", "cases", "language", "documentation"]
+
 Random.seed!(1)
 report = @testset Report "tartan" begin
-    for name in ("raw", "bfloat16", "layout", "layout_edit", "matrix", "convert", "products", "views", "gradients",
-                 "refusals", "files", "language", "documentation")
+    for name in (isempty(ARGS) ? GROUPS : ARGS)
         @testset "$name" begin include("$(name)_test.jl") end
     end
 end

@@ -35,7 +35,7 @@ from tartan._errors import (
 )
 from tartan._io import File, load, load_all, save, verify
 from tartan._layout import Bandwidth, Layout, RowSpread
-from tartan._linalg import gate_gradient, growth_score, sddmm, spmm
+from tartan._linalg import checksum, gate_gradient, growth_score, sddmm, spmm
 from tartan._matrix import BlockMatrix
 from tartan._patterns import patterns, reverse_cuthill_mckee
 from tartan._transposed import TransposedMatrix
@@ -52,7 +52,7 @@ __all__ = [
     "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMatrix", "Context", "DTypeError", "DeviceError",
     "File", "FileError", "FormatError", "HandleError", "HandleTypeError", "InternalError", "Layout",
     "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError", "SizeOverflowError",
-    "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "cpu_level", "default_context",
+    "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "checksum", "cpu_level", "default_context",
     "gate_gradient", "growth_score", "info", "load", "load_all", "patterns", "reverse_cuthill_mckee", "save",
     "sddmm", "spmm", "verify",
 ]  # fmt: skip

@@ -156,6 +156,20 @@ def growth_score(
     return result
 
 
+def checksum(x: Any) -> str:
+    """XXH3-128 of the elements of an array in row-major order of their indices, as 32 hexadecimal digits:
+    equal for equal values whatever the memory order, and in every language.
+
+    >>> import numpy as np, tartan
+    >>> a = np.arange(6.0).reshape(2, 3)
+    >>> tartan.checksum(a) == tartan.checksum(np.asfortranarray(a))
+    True
+    """
+    digits = _raw.tartan_array_checksum(operand(x, "x", _raw.TARTAN_F64))
+    assert digits is not None
+    return digits
+
+
 def _pairs(x: Any, name: str) -> list[Any]:
     """One array, or a list of them. A nested list of numbers is neither."""
     if not isinstance(x, (list, tuple)):

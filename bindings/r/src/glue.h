@@ -15,6 +15,9 @@
 void tartan_r_raise(tartan_status status);
 void tartan_r_fail(tartan_status status, const char *format, ...);
 
+/* "double", "S4", ...: what a refusal calls the type of x. */
+const char *tartan_r_type(SEXP x);
+
 /* ---- R values as C arguments; `name` is the argument's, for the text of a refusal. ---- */
 int64_t tartan_r_count(SEXP x, const char *name);
 int32_t tartan_r_int32(SEXP x, const char *name);

@@ -25,7 +25,8 @@ TARTAN_API tartan_status tartan_file_create(tartan_file **out);
 
 /* Opens the file at `path` (UTF-8) for reading. The seal is verified over the whole file before anything
  * else is read; a file without a seal (written by another program) is checked as it is read, and
- * tartan_file_sealed tells. Objects are read when asked for, so the file must stay in place meanwhile.
+ * tartan_file_sealed tells. Objects are read when asked for, from the file as it was opened: it may be renamed,
+ * removed or replaced by another meanwhile, but not be changed in place.
  * Errors: FILE (cannot be opened or read), FORMAT (damaged, truncated, not one of ours), VERSION (schema of
  * a newer major version), MEMORY, HANDLE. */
 TARTAN_API tartan_status tartan_file_open(const char *path, tartan_file **out);
@@ -33,8 +34,8 @@ TARTAN_API tartan_status tartan_file_open(const char *path, tartan_file **out);
 /* Frees a collection; NULL is allowed. Layouts and matrices got from it live on. */
 TARTAN_API void tartan_file_free(tartan_file *file);
 
-/* The number of objects; name and tartan_kind of the i-th, in order of name, layouts first. Out of range:
- * NULL and 0. The name is valid until the collection changes. 1 where the file carried a valid seal. */
+/* The number of objects (-1 for a bad handle); name and tartan_kind of the i-th, in order of name, layouts first.
+ * Out of range: NULL and 0. The name is valid until the collection changes. 1 where the file carried a valid seal. */
 TARTAN_API int64_t tartan_file_count(const tartan_file *file);
 TARTAN_API const char *tartan_file_name(const tartan_file *file, int64_t i);
 TARTAN_API int32_t tartan_file_kind(const tartan_file *file, int64_t i);
@@ -46,11 +47,14 @@ TARTAN_API const char *tartan_file_layout_identity(const tartan_file *file, int6
 
 /* Puts a layout or a matrix under `name`, replacing an object of that kind and name. A matrix's layout is
  * stored once for all matrices that share it: under the name of an equal layout in the collection, else
- * under the matrix's name. Handles are kept, values are not copied: they are read when the file is saved.
+ * under the matrix's name, where it is no object of its own: it is neither counted nor listed.
+ * Handles are kept, values are not copied: they are read when the file is saved. So a matrix must live until its
+ * object is replaced or removed or the collection is freed; a layout is counted and may be freed at once.
  *   gates     NULL, or [blocks] of f32 or f64: copied
- *   metadata  NULL, or any JSON text of the user's
+ *   metadata  NULL, or any JSON text of the user's, in UTF-8: kept as it is
  * Names: 1 to 255 bytes of UTF-8, no '/' , no control character, not "." or "..".
- * Errors: ARGUMENT (name), SHAPE or DTYPE (gates), MEMORY, HANDLE. */
+ * Errors: ARGUMENT (name, metadata), SHAPE or DTYPE (gates), UNSUPPORTED (a matrix that is not in the memory of
+ * the CPU), MEMORY, HANDLE. */
 TARTAN_API tartan_status tartan_file_put_layout(tartan_file *file, const char *name,
                                                 const tartan_layout *layout, const char *metadata);
 TARTAN_API tartan_status tartan_file_put_matrix(tartan_file *file, const char *name, tartan_matrix *matrix,
@@ -67,7 +71,7 @@ TARTAN_API tartan_status tartan_file_get_layout(tartan_file *file, const char *n
 TARTAN_API tartan_status tartan_file_get_matrix(tartan_file *file, const char *name, tartan_matrix **out);
 
 /* The gates stored with a matrix as f64 into out_gates[blocks]; NOT_FOUND where there are none (then
- * tartan_file_has_gates is 0). */
+ * tartan_file_has_gates is 0). Other errors: SHAPE (nout_gates), and those of get_matrix. */
 TARTAN_API int32_t tartan_file_has_gates(tartan_file *file, const char *name);
 TARTAN_API tartan_status tartan_file_get_gates(tartan_file *file, const char *name, double *out_gates,
                                                int64_t nout_gates);
@@ -83,7 +87,8 @@ TARTAN_API tartan_status tartan_file_get_metadata(tartan_file *file, int32_t kin
 TARTAN_API tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t compression);
 
 /* Reads every object of the file and checks it against its seal, checksums and identities.
- * `out_text`: a report, one line an object; NULL allowed. The caller frees it. Errors: as tartan_file_open. */
+ * `out_text`: a report, one line an object; NULL allowed. The caller frees it. Errors: as tartan_file_open
+ * and tartan_file_get_matrix. */
 TARTAN_API tartan_status tartan_file_verify(const char *path, char **out_text);
 
 #ifdef __cplusplus

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "products.h"
+
+namespace {
+
+using namespace tartan_test;
+
+struct Growth {
+    tartan_shape shape = {};
+    int32_t norm = TARTAN_NORM_MAX;
+    double scale = 1, beta = 0;
+    std::vector<Dense> x, y;
+    Dense score;
+
+    static Growth make(uint64_t seed) {
+        std::mt19937_64 random(seed);
+        Growth p;
+        p.shape = {(int64_t)below(random, 80), (int64_t)below(random, 80), (int64_t)(1 + below(random, 17)),
+                   (int64_t)(1 + below(random, 17)), 1};
+        p.norm = pick(random, {(int)TARTAN_NORM_MAX, (int)TARTAN_NORM_L2});
+        p.scale = pick(random, {1.0, -0.5, 0.0});
+        p.beta = pick(random, {0.0, 0.7});
+        const int32_t dtype = kDtypes[below(random, 4)];
+        for (size_t pairs = 1 + below(random, 3); pairs > 0; pairs--) {
+            const int64_t k = pick(random, {0, 1, 5, 64, 300});
+            p.x.emplace_back(dtype, std::vector<int64_t>{p.shape.rows, k}, (Style)below(random, kStyles));
+            p.y.emplace_back(dtype, std::vector<int64_t>{k, p.shape.cols}, (Style)below(random, kStyles));
+            p.x.back().fill(random);
+            p.y.back().fill(random);
+        }
+        p.score = Dense(tartan_i_sum_dtype(dtype), {grid(p.shape.rows, p.shape.block_rows), grid(p.shape.cols, p.shape.block_cols)},
+                        (Style)below(random, kRepeated));
+        p.score.fill(random);
+        return p;
+    }
+    tartan_status run(tartan_context *context, Dense *out) const {
+        std::vector<tartan_array> xs, ys;
+        for (const auto &d : x) xs.push_back(d.array);
+        for (const auto &d : y) ys.push_back(d.array);
+        return tartan_growth_score(context, &shape, norm, scale, xs.data(), (int64_t)xs.size(), ys.data(), (int64_t)ys.size(),
+                                   beta, &out->array);
+    }
+    double norm_of(const Dense &d, bool columns, int64_t block, int64_t k, int64_t size) const {
+        const int64_t edge = columns ? shape.block_cols : shape.block_rows, all = columns ? shape.cols : shape.rows;
+        double most = 0, squares = 0;
+        for (int64_t i = block * edge; i < std::min(all, (block + 1) * edge); i++) {
+            const double v = d.get(columns ? k * all + i : i * size + k);
+            most = std::max(most, std::fabs(v));
+            squares += v * v;
+        }
+        return norm == TARTAN_NORM_MAX ? most : std::sqrt(squares);
+    }
+    void check(const Dense &got) const {
+        for (int64_t i = 0; i < got.array.shape[0]; i++) {
+            for (int64_t j = 0; j < got.array.shape[1]; j++) {
+                Chain chain(x[0].array.dtype);
+                for (size_t p = 0; p < x.size(); p++) {
+                    const int64_t n = x[p].array.shape[1];
+                    for (int64_t k = 0; k < n; k++) chain.add(norm_of(x[p], false, i, k, n), norm_of(y[p], true, j, k, n));
+                }
+                const int64_t at = i * got.array.shape[1] + j;
+                ASSERT_TRUE(chain.within(got.get(at), scale, beta, score.get(at), got.array.dtype))
+                    << i << ", " << j << ": " << got.get(at);
+            }
+        }
+    }
+};
+
+TEST(GrowthScore, RandomCases) {
+    Context contexts[] = {open_context(1), open_context(3)};
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const AtLevel at(levels()[seed % levels().size()]);
+        const Growth p = Growth::make(seed);
+        Dense got = p.score;
+        ASSERT_OK(p.run(contexts[seed % 2].get(), &got));
+        p.check(got);
+        if (HasFailure()) return;
+    }
+}
+
+TEST(GrowthScore, SameBitsForLevelsAndThreads) {
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        const Growth p = Growth::make(seed);
+        Dense first = p.score;
+        ASSERT_OK(p.run(open_context(1).get(), &first));
+        for (const auto level : levels()) {
+            const AtLevel at(level);
+            for (int32_t threads : {1, 2, 3, 7}) {
+                Dense got = p.score;
+                ASSERT_OK(p.run(open_context(threads).get(), &got));
+                ASSERT_EQ(first.memory(), got.memory()) << "seed " << seed;
+            }
+        }
+    }
+}
+
+// openai/blocksparse's test of the reduced gradient: blocks of 32, a grid of 2 x 4, 8 time steps, N = 64, f16.
+TEST(GrowthScore, ReducedGradientOfEightSteps) {
+    Context context = open_context(1);
+    std::mt19937_64 random(8);
+    for (int32_t norm : {TARTAN_NORM_MAX, TARTAN_NORM_L2}) {
+        Growth p;
+        p.shape = {64, 128, 32, 32, 1};
+        p.norm = norm;
+        for (int step = 0; step < 8; step++) {
+            p.x.emplace_back(TARTAN_F16, std::vector<int64_t>{64, 64});
+            p.y.emplace_back(TARTAN_F16, std::vector<int64_t>{64, 128});
+            p.x.back().fill(random);
+            p.y.back().fill(random);
+        }
+        p.score = Dense(TARTAN_F32, {2, 4});
+        Dense got = p.score;
+        ASSERT_OK(p.run(context.get(), &got));
+        p.check(got);
+    }
+}
+
+TEST(GrowthScore, WhatIsNotFiniteBecomesZero) {
+    Context context = open_context(1);
+    for (int32_t norm : {TARTAN_NORM_MAX, TARTAN_NORM_L2}) {
+        for (double bad : {(double)NAN, (double)INFINITY, -(double)INFINITY}) {
+            Dense x(TARTAN_F32, {4, 2}), y(TARTAN_F32, {2, 4}), score(TARTAN_F32, {2, 2});
+            for (int64_t i = 0; i < 8; i++) x.set(i, 1), y.set(i, 1);
+            x.set(0, bad);
+            const tartan_shape shape = {4, 4, 2, 2, 1};
+            ASSERT_OK(tartan_growth_score(context.get(), &shape, norm, 1, &x.array, 1, &y.array, 1, 0, &score.array));
+            EXPECT_EQ(0, score.get(0));
+            EXPECT_EQ(0, score.get(1));
+            EXPECT_NEAR(norm == TARTAN_NORM_MAX ? 2 : 4, score.get(2), 1e-6);
+        }
+    }
+}
+
+TEST(GrowthScore, SurvivesEveryFailedAllocation) {
+    Context context = open_context(2);
+    Growth p = Growth::make(3);
+    Dense got = p.score;
+    BRUTAL(p.run(context.get(), &got), p.check(got));
+}
+
+TEST(GrowthScore, Refusals) {
+    Context context = open_context(1);
+    Dense x(TARTAN_F32, {4, 3}), y(TARTAN_F32, {3, 6}), score(TARTAN_F32, {2, 3}), wide(TARTAN_F64, {2, 3});
+    Dense batched(TARTAN_F32, {1, 4, 3}), batched_y(TARTAN_F32, {1, 3, 6});
+    const tartan_shape shape = {4, 6, 2, 2, 1}, bad = {4, 6, 0, 2, 1}, heads = {4, 6, 2, 2, 2};
+    const auto call = [&](const tartan_shape *s, int32_t norm, double scale, const Dense &a, int64_t na, const Dense &b, int64_t nb,
+                          double beta, tartan_array *o) {
+        return tartan_growth_score(context.get(), s, norm, scale, &a.array, na, &b.array, nb, beta, o);
+    };
+    EXPECT_FAILS(HANDLE, "tartan_growth_score: context is NULL",
+                 tartan_growth_score(nullptr, &shape, 1, 1, &x.array, 1, &y.array, 1, 0, &score.array));
+    EXPECT_FAILS(HANDLE, "tartan_growth_score", call(nullptr, 1, 1, x, 1, y, 1, 0, &score.array));
+    EXPECT_FAILS(ARGUMENT, "shape has blocks of 0 x 2", call(&bad, 1, 1, x, 1, y, 1, 0, &score.array));
+    EXPECT_FAILS(ARGUMENT, "shape->heads is 2, expected 1", call(&heads, 1, 1, x, 1, y, 1, 0, &score.array));
+    EXPECT_FAILS(ARGUMENT, "norm is 2, expected 1 (max) or 3 (L2)", call(&shape, TARTAN_NORM_L1, 1, x, 1, y, 1, 0, &score.array));
+    EXPECT_FAILS(ARGUMENT, "scale is nan", call(&shape, 1, NAN, x, 1, y, 1, 0, &score.array));
+    EXPECT_FAILS(ARGUMENT, "beta is inf", call(&shape, 1, 1, x, 1, y, 1, INFINITY, &score.array));
+    EXPECT_FAILS(ARGUMENT, "nx is 0", call(&shape, 1, 1, x, 0, y, 0, 0, &score.array));
+    EXPECT_FAILS(ARGUMENT, "ny is 2", call(&shape, 1, 1, x, 1, y, 2, 0, &score.array));
+    EXPECT_FAILS(SHAPE, "x has shape [3, 6], expected [..., 4, cols]", call(&shape, 1, 1, y, 1, y, 1, 0, &score.array));
+    EXPECT_FAILS(SHAPE, "x has shape [1, 4, 3], expected 2 dimensions", call(&shape, 1, 1, batched, 1, batched_y, 1, 0, &score.array));
+    EXPECT_FAILS(HANDLE, "score is NULL", call(&shape, 1, 1, x, 1, y, 1, 0, nullptr));
+    EXPECT_FAILS(DTYPE, "score is of float64, expected float32", call(&shape, 1, 1, x, 1, y, 1, 0, &wide.array));
+    Dense small(TARTAN_F32, {2, 2});
+    EXPECT_FAILS(SHAPE, "score has shape [2, 2], expected [2, 3]", call(&shape, 1, 1, x, 1, y, 1, 0, &small.array));
+    Dense inside = score;
+    inside.array.data = x.array.data;
+    EXPECT_FAILS(ARGUMENT, "score overlaps x", call(&shape, 1, 1, x, 1, y, 1, 0, &inside.array));
+    inside.array.data = y.array.data;
+    EXPECT_FAILS(ARGUMENT, "score overlaps y", call(&shape, 1, 1, x, 1, y, 1, 0, &inside.array));
+    x.array.device_type = TARTAN_CUDA;
+    EXPECT_FAILS(UNSUPPORTED, "x is on device 2:0", call(&shape, 1, 1, x, 1, y, 1, 0, &score.array));
+}
+
+} // namespace

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of operations share: dense operands of any dtype and strides, matrices with values, and an
+// oracle that computes each output element as documented (one chain of fused multiply-adds) and exactly.
+#ifndef TARTAN_TESTS_PRODUCTS_H
+#define TARTAN_TESTS_PRODUCTS_H
+
+#include "support.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+extern "C" {
+#include "core/cpu.h"
+#include "core/dtype.h"
+#include "matrix/matrix.h"
+}
+
+namespace tartan_test {
+
+enum Style { kRows, kColumns, kReversed, kGaps, kRepeated, kStyles };
+const int32_t kDtypes[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16};
+
+// Rounds to a dtype.
+inline double rounded(int32_t dtype, double value) {
+    double room = 0;
+    tartan_i_store(&room, dtype, 0, value);
+    return tartan_i_load(&room, dtype, 0);
+}
+
+// Unit roundoff's double: the distance from 1 to the next number.
+inline double epsilon(int32_t dtype) {
+    switch (dtype) {
+    case TARTAN_F64: return std::numeric_limits<double>::epsilon();
+    case TARTAN_F32: return std::numeric_limits<float>::epsilon();
+    case TARTAN_F16: return 1.0 / 1024;
+    default: return 1.0 / 128;
+    }
+}
+
+// A dense array that owns its memory. Elements between its own keep a mark, so that stray writes show.
+class Dense {
+  public:
+    tartan_array array = {};
+
+    Dense() = default;
+    Dense(int32_t dtype, const std::vector<int64_t> &shape, Style style = kRows) {
+        const size_t n = shape.size();
+        array.dtype = dtype, array.device_type = TARTAN_CPU, array.ndim = (int32_t)n;
+        std::vector<size_t> order; // dimensions from the slowest to the fastest
+        for (size_t d = 0; d < n; d++) order.push_back(d);
+        if (style == kColumns && n >= 2) std::swap(order[n - 1], order[n - 2]);
+        int64_t step = style == kGaps ? 2 : 1;
+        for (size_t o = n; o-- > 0;) {
+            const size_t d = order[o];
+            array.shape[d] = shape[d];
+            array.strides[d] = step;
+            step *= std::max<int64_t>(shape[d], 1) + (style == kGaps && o + 1 == n ? 3 : 0);
+        }
+        const int64_t bytes = tartan_dtype_bytes(dtype);
+        memory_.assign((size_t)(step * bytes + 64), (char)0x5a);
+        int64_t first = 0;
+        for (size_t d = 0; style == kReversed && d < n; d++) {
+            first += (std::max<int64_t>(shape[d], 1) - 1) * array.strides[d];
+            array.strides[d] = -array.strides[d];
+        }
+        if (style == kRepeated && n > 0) array.strides[n >= 2 ? n - 2 : 0] = 0;
+        offset_ = first * bytes;
+        array.data = memory_.data() + offset_;
+    }
+    Dense(const Dense &other) : array(other.array), memory_(other.memory_), offset_(other.offset_) {
+        array.data = memory_.data() + offset_;
+    }
+    Dense &operator=(const Dense &other) {
+        array = other.array, memory_ = other.memory_, offset_ = other.offset_;
+        array.data = memory_.data() + offset_;
+        return *this;
+    }
+
+    int64_t elements() const { return tartan_i_array_elements(&array); }
+    // Offset of the i-th element in row-major order of the indices.
+    int64_t offset(int64_t i) const {
+        int64_t at = 0;
+        for (int32_t d = array.ndim; d-- > 0;) {
+            at += i % array.shape[d] * array.strides[d];
+            i /= array.shape[d];
+        }
+        return at;
+    }
+    double get(int64_t i) const { return tartan_i_load(array.data, array.dtype, offset(i)); }
+    void set(int64_t i, double value) { tartan_i_store(array.data, array.dtype, offset(i), value); }
+    void fill(std::mt19937_64 &random, double low = -1, double high = 1) {
+        std::uniform_real_distribution<double> uniform(low, high);
+        for (int64_t i = 0; i < elements(); i++) set(i, uniform(random));
+    }
+    const std::vector<char> &memory() const { return memory_; }
+    // The same elements seen with the last two dimensions exchanged.
+    tartan_array exchanged() const {
+        tartan_array a = array;
+        std::swap(a.shape[a.ndim - 1], a.shape[a.ndim - 2]);
+        std::swap(a.strides[a.ndim - 1], a.strides[a.ndim - 2]);
+        return a;
+    }
+
+  private:
+    std::vector<char> memory_;
+    int64_t offset_ = 0;
+};
+
+// A matrix whose ragged padding holds NaN, which no result may show.
+inline Matrix random_matrix(const Layout &layout, int32_t dtype, int32_t order, std::mt19937_64 &random, double low = -1,
+                            double high = 1) {
+    tartan_matrix *matrix = nullptr;
+    EXPECT_OK(tartan_matrix_create(layout.get(), dtype, order, &matrix));
+    std::uniform_real_distribution<double> uniform(low, high);
+    const tartan_layout *l = layout.get();
+    for (int64_t id = 0; id < l->blocks; id++) {
+        for (int64_t i = 0; i < l->shape.block_rows; i++) {
+            for (int64_t j = 0; j < l->shape.block_cols; j++) {
+                const bool inside = i < tartan_i_rows_of(l, l->block_rows[id]) && j < tartan_i_cols_of(l, l->block_cols[id]);
+                tartan_i_store(tartan_i_block_at(matrix, id), dtype,
+                               i * tartan_i_block_row_stride(matrix) + j * tartan_i_block_col_stride(matrix),
+                               inside ? uniform(random) : NAN);
+            }
+        }
+    }
+    return Matrix(matrix);
+}
+
+inline double entry(const tartan_matrix *m, int64_t id, int64_t i, int64_t j) {
+    return tartan_i_load(tartan_i_block_at(m, id), m->dtype,
+                         i * tartan_i_block_row_stride(m) + j * tartan_i_block_col_stride(m));
+}
+
+// One output element as the header defines it, and the exact value with the size of what was added.
+struct Chain {
+    int32_t dtype; // of the sum
+    double sum = 0;
+    long double exact = 0, size = 0;
+    int64_t terms = 0;
+    explicit Chain(int32_t of) : dtype(tartan_i_sum_dtype(of)) {}
+    void add(double a, double b) {
+        sum = dtype == TARTAN_F64 ? std::fma(a, b, sum) : (double)std::fma((float)a, (float)b, (float)sum);
+        exact += (long double)a * b;
+        size += std::fabs((long double)a * b);
+        terms++;
+    }
+    double result(double alpha, double beta, double c, int32_t out) const {
+        if (dtype == TARTAN_F64) {
+            const double r = alpha * sum;
+            return beta == 0 ? r : std::fma(beta, c, r);
+        }
+        const float r = (float)alpha * (float)sum, b = (float)beta;
+        return rounded(out, b == 0 ? r : std::fma(b, (float)c, r));
+    }
+    // The error rule; rounding to the output and the part of beta * c are allowed for apart.
+    bool within(double got, double alpha, double beta, double c, int32_t out) const {
+        const long double want = (long double)alpha * exact + (beta == 0 ? 0 : (long double)beta * c);
+        const long double bound = (8 + 2 * std::sqrt((long double)terms)) * epsilon(dtype) * std::fabs(alpha) * size +
+                                  2 * epsilon(dtype) * (beta == 0 ? 0 : std::fabs((long double)beta * c));
+        const long double last = out == dtype ? 0 : epsilon(out) * (std::fabs(want) + bound) + 1e-7L;
+        return std::fabs((long double)got - want) <= bound + last + (dtype == TARTAN_F64 ? 0 : 1e-40L);
+    }
+};
+
+// Kernel levels that this CPU has; the scope restores the best.
+inline std::vector<tartan_i_cpu_level> levels() {
+    std::vector<tartan_i_cpu_level> all;
+    for (int level = 0; level <= (int)tartan_i_cpu_detect() && level <= (int)TARTAN_I_CPU_AVX512; level++)
+        all.push_back((tartan_i_cpu_level)level);
+    return all;
+}
+struct AtLevel {
+    explicit AtLevel(tartan_i_cpu_level level) : before(tartan_i_cpu_level_in_use()) { tartan_i_cpu_lower(level); }
+    ~AtLevel() { tartan_i_cpu_lower(before); }
+    tartan_i_cpu_level before;
+};
+
+inline size_t below(std::mt19937_64 &random, size_t n) {
+    return random() % n;
+}
+template <typename T> T pick(std::mt19937_64 &random, std::initializer_list<T> choices) {
+    return choices.begin()[random() % choices.size()];
+}
+
+} // namespace tartan_test
+
+#endif
