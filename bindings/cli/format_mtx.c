@@ -150,7 +150,7 @@ static int write_entries(const content *c, const char *path) {
     for (int64_t i = 0; good && i < c->entries; i++)
         if (c->values[i] != 0)
             good = fprintf(out.stream, "%lld %lld %.17g\n", (long long)c->rows_of[i] + 1,
-                           (long long)c->cols_of[i] + 1, digits, c->values[i]) > 0;
+                           (long long)c->cols_of[i] + 1, c->values[i]) > 0;
     return output_close(&out, good);
 }
 

@@ -2,7 +2,8 @@
  * Layouts from masks and index lists. */
 #include "layout/positions.h"
 
-#define CHECK_LIST(list, expected, meaning) PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
+#define CHECK_LIST(list, expected, meaning)                                                                  \
+    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
 
 tartan_status tartan_layout_from_mask(const tartan_shape *shape, const uint8_t *mask, int64_t nmask,
                                       tartan_layout **out) {
@@ -35,8 +36,8 @@ tartan_status tartan_layout_from_coordinates(const tartan_shape *shape, const in
                                              tartan_layout **out) {
     int64_t *positions, count;
     CHECK_OUT(out);
-    PASS(tartan_i_positions_of_coordinates(__func__, shape, 0, heads, nheads, block_rows, nblock_rows, block_cols,
-                                           nblock_cols, &positions, &count));
+    PASS(tartan_i_positions_of_coordinates(__func__, shape, 0, heads, nheads, block_rows, nblock_rows,
+                                           block_cols, nblock_cols, &positions, &count));
     tartan_status status =
         tartan_i_layout_from_positions(__func__, shape, positions, count, false, NULL, out);
     tartan_i_free(positions);
@@ -99,8 +100,9 @@ tartan_status tartan_layout_from_entries(const tartan_shape *shape, const int64_
     for (int64_t i = 0; i < nentry_rows; i++)
         CHECK(entry_rows[i] >= 0 && entry_rows[i] < shape->rows && entry_cols[i] >= 0 &&
                   entry_cols[i] < shape->cols,
-              LAYOUT, "entry %" PRId64 " is (%" PRId64 ", %" PRId64 "), expected inside %" PRId64 " x %" PRId64,
-              i, entry_rows[i], entry_cols[i], shape->rows, shape->cols);
+              LAYOUT,
+              "entry %" PRId64 " is (%" PRId64 ", %" PRId64 "), expected inside %" PRId64 " x %" PRId64, i,
+              entry_rows[i], entry_cols[i], shape->rows, shape->cols);
 
     NEW(positions, nentry_rows);
     int64_t count = 0;

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define CHECK_LIST(list, expected, meaning) PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
+#define CHECK_LIST(list, expected, meaning)                                                                  \
+    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
 
 /* The blocks with keep[id] != 0. */
 static tartan_status keep_blocks(const tartan_layout *l, const uint8_t *keep, tartan_layout **out) {
@@ -28,9 +29,11 @@ fail:
     return status;
 }
 
-static tartan_status check_numbers(const char *function, const char *name, const double *numbers, int64_t count) {
+static tartan_status check_numbers(const char *function, const char *name, const double *numbers,
+                                   int64_t count) {
     for (int64_t i = 0; i < count; i++)
-        CHECK_IN(function, !isnan(numbers[i]), ARGUMENT, "%s[%" PRId64 "] is NaN, expected a number", name, i);
+        CHECK_IN(function, !isnan(numbers[i]), ARGUMENT, "%s[%" PRId64 "] is NaN, expected a number", name,
+                 i);
     return TARTAN_OK;
 }
 
@@ -74,8 +77,9 @@ tartan_status tartan_layout_grow(const tartan_layout *layout, const int64_t *hea
     int64_t *positions, count;
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    PASS(tartan_i_positions_of_coordinates(__func__, &layout->shape, layout->blocks, heads, nheads, block_rows,
-                                           nblock_rows, block_cols, nblock_cols, &positions, &count));
+    PASS(tartan_i_positions_of_coordinates(__func__, &layout->shape, layout->blocks, heads, nheads,
+                                           block_rows, nblock_rows, block_cols, nblock_cols, &positions,
+                                           &count));
     tartan_i_layout_positions(layout, positions);
     tartan_status status =
         tartan_i_layout_from_positions(__func__, &layout->shape, positions, count, true, NULL, out);
@@ -94,7 +98,8 @@ static tartan_status move_positions(const char *function, const tartan_layout *l
         int64_t id = ids[i];
         if (moved[id]++)
             TRY(tartan_i_fail(TARTAN_ERR_LAYOUT, function,
-                              "ids[%" PRId64 "] is %" PRId64 " again, expected each block to move once", i, id));
+                              "ids[%" PRId64 "] is %" PRId64 " again, expected each block to move once", i,
+                              id));
         int64_t line = tartan_i_layout_head(l, id) * l->grid_rows + block_rows[i];
         positions[id] = line * l->grid_cols + block_cols[i];
     }
@@ -131,7 +136,8 @@ tartan_status tartan_layout_move(const tartan_layout *layout, const int64_t *ids
     NEW(positions, layout->blocks);
     tartan_i_layout_positions(layout, positions);
     TRY(move_positions(__func__, layout, ids, block_rows, block_cols, nids, positions));
-    TRY(tartan_i_layout_from_positions(__func__, &layout->shape, positions, layout->blocks, false, &sources, out));
+    TRY(tartan_i_layout_from_positions(__func__, &layout->shape, positions, layout->blocks, false, &sources,
+                                       out));
     if (layout->blocks > 0) memcpy(out_sources, sources, (size_t)layout->blocks * sizeof *sources);
 fail:
     tartan_i_free(positions);

@@ -46,7 +46,8 @@ void tartan_i_layout_identify(tartan_layout *layout) {
     put(&s, shape->block_rows);
     put(&s, shape->block_cols);
     put(&s, shape->heads);
-    for (int64_t line = 0; line <= shape->heads * layout->grid_rows; line++) put(&s, layout->row_pointers[line]);
+    for (int64_t line = 0; line <= shape->heads * layout->grid_rows; line++)
+        put(&s, layout->row_pointers[line]);
     for (int64_t id = 0; id < layout->blocks; id++) put(&s, layout->block_cols[id]);
     flush(&s);
 

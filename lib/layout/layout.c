@@ -26,7 +26,8 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
              grid_cols);
     int64_t all;
     CHECK_IN(function, tartan_i_multiply(shape->heads * grid_rows, grid_cols, &all), OVERFLOW,
-             "shape has %" PRId64 " heads of %" PRId64 " x %" PRId64 " blocks, expected less than 2^63 in all",
+             "shape has %" PRId64 " heads of %" PRId64 " x %" PRId64
+             " blocks, expected less than 2^63 in all",
              shape->heads, grid_rows, grid_cols);
     *out_grid_rows = grid_rows;
     *out_grid_cols = grid_cols;
@@ -171,7 +172,8 @@ void tartan_layout_free(tartan_layout *layout) {
     tartan_i_free(layout);
 }
 
-int64_t tartan_i_layout_find(const tartan_layout *layout, int64_t head, int64_t block_row, int64_t block_col) {
+int64_t tartan_i_layout_find(const tartan_layout *layout, int64_t head, int64_t block_row,
+                             int64_t block_col) {
     int64_t line = head * layout->grid_rows + block_row;
     int64_t low = layout->row_pointers[line], end = layout->row_pointers[line + 1], high = end;
     while (low < high) {

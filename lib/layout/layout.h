@@ -10,7 +10,7 @@
 enum { TARTAN_I_MAX_BLOCK = 256, TARTAN_I_MAX_HEADS = 1 << 20, TARTAN_I_IDENTITY_CHARS = 32 };
 
 struct tartan_layout {
-    uint32_t magic; /* TARTAN_I_LAYOUT */
+    uint32_t magic;     /* TARTAN_I_LAYOUT */
     int32_t references; /* by the __atomic builtins: C++ tests include this header */
     tartan_shape shape;
     int64_t grid_rows, grid_cols;

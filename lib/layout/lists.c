@@ -37,7 +37,8 @@ int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b) {
            memcmp(a->block_cols, b->block_cols, (size_t)a->blocks * sizeof *a->block_cols) == 0;
 }
 
-#define CHECK_LIST(list, expected, meaning) PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
+#define CHECK_LIST(list, expected, meaning)                                                                  \
+    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
 
 static void copy(int64_t *to, const int64_t *from, int64_t count) {
     if (count > 0) memcpy(to, from, (size_t)count * sizeof *to);
@@ -73,16 +74,18 @@ tartan_status tartan_layout_get_col_lists(const tartan_layout *layout, int64_t *
     return TARTAN_OK;
 }
 
-tartan_status tartan_layout_get_coordinates(const tartan_layout *layout, int64_t *out_heads, int64_t nout_heads,
-                                            int64_t *out_block_rows, int64_t nout_block_rows,
-                                            int64_t *out_block_cols, int64_t nout_block_cols) {
+tartan_status tartan_layout_get_coordinates(const tartan_layout *layout, int64_t *out_heads,
+                                            int64_t nout_heads, int64_t *out_block_rows,
+                                            int64_t nout_block_rows, int64_t *out_block_cols,
+                                            int64_t nout_block_cols) {
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK_LIST(out_heads, layout->blocks, "blocks");
     CHECK_LIST(out_block_rows, layout->blocks, "blocks");
     CHECK_LIST(out_block_cols, layout->blocks, "blocks");
     for (int64_t head = 0; head < layout->shape.heads; head++) {
         int64_t end = layout->row_pointers[(head + 1) * layout->grid_rows];
-        for (int64_t id = layout->row_pointers[head * layout->grid_rows]; id < end; id++) out_heads[id] = head;
+        for (int64_t id = layout->row_pointers[head * layout->grid_rows]; id < end; id++)
+            out_heads[id] = head;
     }
     widen(out_block_rows, layout->block_rows, layout->blocks);
     widen(out_block_cols, layout->block_cols, layout->blocks);
@@ -112,12 +115,13 @@ tartan_status tartan_layout_find(const tartan_layout *layout, const int64_t *hea
     if (nheads != 0 || layout->shape.heads > 1) CHECK_LIST(heads, nout_ids, "as out_ids");
     for (int64_t i = 0; i < nout_ids; i++) {
         int64_t head = nheads == 0 ? 0 : heads[i];
-        CHECK(head >= 0 && head < layout->shape.heads && block_rows[i] >= 0 && block_rows[i] < layout->grid_rows &&
-                  block_cols[i] >= 0 && block_cols[i] < layout->grid_cols,
-              LAYOUT,
-              "position %" PRId64 " is (%" PRId64 ", %" PRId64 ", %" PRId64 "), expected a head, block row and "
-              "block column of %" PRId64 " x %" PRId64 " x %" PRId64,
-              i, head, block_rows[i], block_cols[i], layout->shape.heads, layout->grid_rows, layout->grid_cols);
+        CHECK(
+            head >= 0 && head < layout->shape.heads && block_rows[i] >= 0 &&
+                block_rows[i] < layout->grid_rows && block_cols[i] >= 0 && block_cols[i] < layout->grid_cols,
+            LAYOUT,
+            "position %" PRId64 " is (%" PRId64 ", %" PRId64 ", %" PRId64 "), expected a head, block row and "
+            "block column of %" PRId64 " x %" PRId64 " x %" PRId64,
+            i, head, block_rows[i], block_cols[i], layout->shape.heads, layout->grid_rows, layout->grid_cols);
     }
     for (int64_t i = 0; i < nout_ids; i++)
         out_ids[i] = tartan_i_layout_find(layout, nheads == 0 ? 0 : heads[i], block_rows[i], block_cols[i]);
@@ -141,10 +145,12 @@ static tartan_status number_by_morton(const tartan_layout *l, int64_t *out_ids) 
     NEW(ids, l->blocks);
     for (int64_t id = 0; id < l->blocks; id++) {
         ids[id] = id;
-        keys[id] = (int64_t)(spread_bits((uint32_t)l->block_cols[id]) | spread_bits((uint32_t)l->block_rows[id]) << 1);
+        keys[id] = (int64_t)(spread_bits((uint32_t)l->block_cols[id]) |
+                             spread_bits((uint32_t)l->block_rows[id]) << 1);
     }
     for (int64_t head = 0; head < l->shape.heads; head++) {
-        int64_t begin = l->row_pointers[head * l->grid_rows], end = l->row_pointers[(head + 1) * l->grid_rows];
+        int64_t begin = l->row_pointers[head * l->grid_rows],
+                end = l->row_pointers[(head + 1) * l->grid_rows];
         TRY(tartan_i_sort(keys + begin, ids + begin, end - begin));
     }
     copy(out_ids, ids, l->blocks);

@@ -82,7 +82,8 @@ tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, in
 
 tartan_status tartan_i_job_square(const tartan_i_job *job) {
     if (job->rows != job->cols)
-        REFUSE(job, SHAPE, "shape has a grid of %" PRId64 " x %" PRId64 ", expected a square one for pattern '%s'",
+        REFUSE(job, SHAPE,
+               "shape has a grid of %" PRId64 " x %" PRId64 ", expected a square one for pattern '%s'",
                job->rows, job->cols, job->pattern);
     return TARTAN_OK;
 }
@@ -99,9 +100,11 @@ static tartan_status pattern_find(const char *function, const char *name, const 
             *out = patterns[i];
             return TARTAN_OK;
         }
-        used += snprintf(names + used, sizeof names - (size_t)used, "%s%s", i > 0 ? ", " : "", patterns[i]->name);
+        used +=
+            snprintf(names + used, sizeof names - (size_t)used, "%s%s", i > 0 ? ", " : "", patterns[i]->name);
     }
-    return tartan_i_fail(TARTAN_ERR_NOT_FOUND, function, "pattern is '%.64s', expected one of %s", name, names);
+    return tartan_i_fail(TARTAN_ERR_NOT_FOUND, function, "pattern is '%.64s', expected one of %s", name,
+                         names);
 }
 
 static tartan_status parameter_find(const char *function, const tartan_i_pattern *pattern, const char *name,
@@ -136,16 +139,19 @@ static tartan_status parse_parameters(const char *function, const tartan_i_patte
     static const char separators[] = " ,\t\n";
     bool given[TARTAN_I_MAX_PARAMETERS] = {false};
     for (int i = 0; pattern->parameters[i].name != NULL; i++) values[i] = pattern->parameters[i].initial;
-    for (const char *word = text + strspn(text, separators); *word != '\0'; word += strspn(word, separators)) {
+    for (const char *word = text + strspn(text, separators); *word != '\0';
+         word += strspn(word, separators)) {
         size_t length = strcspn(word, separators), name = strcspn(word, "=");
         int shown = length < 64 ? (int)length : 64, i = 0;
-        CHECK_IN(function, name < length, ARGUMENT, "parameters has '%.*s', expected name=value", shown, word);
+        CHECK_IN(function, name < length, ARGUMENT, "parameters has '%.*s', expected name=value", shown,
+                 word);
         PASS(parameter_find(function, pattern, word, name, &i));
         const tartan_i_parameter *p = &pattern->parameters[i];
         bool number = parse_number(word + name + 1, length - name - 1, &values[i]);
         CHECK_IN(function, !given[i], ARGUMENT, "parameters has %s twice, expected it once", p->name);
         CHECK_IN(function,
-                 number && values[i] >= p->low && values[i] <= p->high && (p->real || values[i] == floor(values[i])),
+                 number && values[i] >= p->low && values[i] <= p->high &&
+                     (p->real || values[i] == floor(values[i])),
                  ARGUMENT, "parameters has '%.*s', expected %s %.10g .. %.10g", shown, word,
                  p->real ? "a number" : "a whole number", p->low, p->high);
         values[i] += 0.0; /* no -0 */
@@ -156,7 +162,8 @@ static tartan_status parse_parameters(const char *function, const tartan_i_patte
 }
 
 /* The recipe with all parameters, numbers with as few digits as give them back. */
-static void write_recipe(const tartan_i_pattern *pattern, const double *values, int64_t seed, tartan_i_text *text) {
+static void write_recipe(const tartan_i_pattern *pattern, const double *values, int64_t seed,
+                         tartan_i_text *text) {
     tartan_i_text_add(text, "{\"pattern\":\"%s\"", pattern->name);
     for (int i = 0; pattern->parameters[i].name != NULL; i++) {
         char digits[40];
@@ -184,8 +191,8 @@ static tartan_status read_parameters(const char *function, const tartan_i_patter
     return status;
 }
 
-tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *pattern, const char *parameters,
-                                         int64_t seed, tartan_layout **out) {
+tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *pattern,
+                                         const char *parameters, int64_t seed, tartan_layout **out) {
     tartan_status status;
     tartan_layout *layout = NULL;
     const tartan_i_pattern *found = NULL;

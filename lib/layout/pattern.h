@@ -44,12 +44,13 @@ typedef struct tartan_i_pattern {
 #define TARTAN_I_PATTERN_ROW(name, initial, low, high, kind, meaning)                                        \
     {#name, initial, low, high, TARTAN_I_PATTERN_##kind},
 #define TARTAN_I_PATTERN_HELP(name, initial, low, high, kind, meaning) "\n" #name "=" #initial ": " meaning
-#define TARTAN_I_PATTERN_REAL true
-#define TARTAN_I_PATTERN_WHOLE false
+#define TARTAN_I_PATTERN_REAL                                          true
+#define TARTAN_I_PATTERN_WHOLE                                         false
 
 /* Shared parts of parameter lists. */
 #define TARTAN_I_COUNT_MAX 2147483647.0
-#define TARTAN_I_PATTERN_SHARED(P) P(shared, 0, 0, 1, WHOLE, "1 gives all heads the same blocks, 0 each its own")
+#define TARTAN_I_PATTERN_SHARED(P)                                                                           \
+    P(shared, 0, 0, 1, WHOLE, "1 gives all heads the same blocks, 0 each its own")
 
 /* Fails in the name of the public function. */
 #define REFUSE(job, code, ...) return tartan_i_fail(TARTAN_ERR_##code, (job)->function, __VA_ARGS__)

@@ -24,7 +24,8 @@ TARTAN_I_PATTERN(block_diagonal, "dense squares along the diagonal", BLOCK_DIAGO
 
 static tartan_status make_banded(tartan_i_job *job) {
     int64_t lower = tartan_i_job_whole(job, 0), upper = tartan_i_job_whole(job, 1);
-    for (int64_t i = 0; i < job->rows; i++) PASS(tartan_i_job_run(job, i, i < lower ? 0 : i - lower, i + upper + 1, 1));
+    for (int64_t i = 0; i < job->rows; i++)
+        PASS(tartan_i_job_run(job, i, i < lower ? 0 : i - lower, i + upper + 1, 1));
     return TARTAN_OK;
 }
 #define BANDED(P)                                                                                            \
@@ -37,8 +38,7 @@ static tartan_status make_causal(tartan_i_job *job) {
     for (int64_t i = 0; i < job->rows; i++) PASS(tartan_i_job_run(job, i, 0, i + offset + 1, 1));
     return TARTAN_OK;
 }
-#define CAUSAL(P)                                                                                            \
-    P(offset, 0, -COUNT, COUNT, WHOLE, "block row i has the block columns up to i + offset")
+#define CAUSAL(P) P(offset, 0, -COUNT, COUNT, WHOLE, "block row i has the block columns up to i + offset")
 TARTAN_I_PATTERN(causal, "the lower triangle: no block sees what comes after it", CAUSAL);
 
 static tartan_status make_local(tartan_i_job *job) {
@@ -72,10 +72,11 @@ static tartan_status make_strided(tartan_i_job *job) {
 #define STRIDED(P)                                                                                           \
     P(stride, 1, 1, COUNT, WHOLE, "distance, in positions, of those that see each other; so many groups")    \
     P(causal, 1, 0, 1, WHOLE, "1 leaves out what lies above the diagonal")
-TARTAN_I_PATTERN(strided,
-                 "every stride-th position, with position i * stride + j moved to j * (n / stride) + i, where "
-                 "this is squares along the diagonal",
-                 STRIDED);
+TARTAN_I_PATTERN(
+    strided,
+    "every stride-th position, with position i * stride + j moved to j * (n / stride) + i, where "
+    "this is squares along the diagonal",
+    STRIDED);
 
 static tartan_status make_dilated(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -99,8 +100,9 @@ static tartan_status make_fixed(tartan_i_job *job) {
                ", expected vertsize to divide stride and num_verts * vertsize <= stride",
                stride, groups, size);
     if (job->shape->heads % groups != 0)
-        REFUSE(job, ARGUMENT, "parameters have num_verts=%" PRId64 ", expected a divisor of %" PRId64 " (heads)",
-               groups, job->shape->heads);
+        REFUSE(job, ARGUMENT,
+               "parameters have num_verts=%" PRId64 ", expected a divisor of %" PRId64 " (heads)", groups,
+               job->shape->heads);
     int64_t from = stride - (job->head % groups + 1) * size;
     for (int64_t i = 0; i < job->rows; i++) {
         int64_t end = causal && i + 1 < job->cols ? i + 1 : job->cols;

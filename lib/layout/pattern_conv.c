@@ -31,11 +31,13 @@ typedef struct conv {
     int64_t *seen; /* [blocks of keys]: 1 + the last block of queries that met it */
 } conv;
 
-static tartan_status add_keys(tartan_i_job *job, const conv *c, int64_t query_block, int64_t first, int64_t last) {
+static tartan_status add_keys(tartan_i_job *job, const conv *c, int64_t query_block, int64_t first,
+                              int64_t last) {
     for (int64_t key_block = first / c->key_block; key_block <= last / c->key_block; key_block++) {
         if (c->seen[key_block] == query_block + 1) continue;
         c->seen[key_block] = query_block + 1;
-        PASS(tartan_i_job_add(job, c->transposed ? key_block : query_block, c->transposed ? query_block : key_block));
+        PASS(tartan_i_job_add(job, c->transposed ? key_block : query_block,
+                              c->transposed ? query_block : key_block));
     }
     return TARTAN_OK;
 }
@@ -67,7 +69,8 @@ static tartan_status read_conv(const tartan_i_job *job, conv *c) {
     c->key_block = c->transposed ? s->block_rows : s->block_cols;
     if (width == 0) width = keys / height;
     if (height * width != keys)
-        REFUSE(job, SHAPE, "shape has %" PRId64 " input positions, expected input_h * input_w = %" PRId64 " * %" PRId64,
+        REFUSE(job, SHAPE,
+               "shape has %" PRId64 " input positions, expected input_h * input_w = %" PRId64 " * %" PRId64,
                keys, height, width);
     if (!side_make(height, tartan_i_job_whole(job, 2), stride, &c->y) ||
         !side_make(width, tartan_i_job_whole(job, 3), stride, &c->x))
@@ -100,7 +103,9 @@ fail:
     P(input_w, 0, 0, SIZE, WHOLE, "width of the image; 0 is what the columns give")                          \
     P(filter_h, 1, 1, SIZE, WHOLE, "height of the window")                                                   \
     P(filter_w, 3, 1, SIZE, WHOLE, "width of the window")                                                    \
-    P(stride, 1, 1, SIZE, WHOLE, "step of the window; the outputs, ceil(size / stride) a side, are the rows") \
+    P(stride, 1, 1, SIZE, WHOLE,                                                                             \
+      "step of the window; the outputs, ceil(size / stride) a side, are the rows")                           \
     P(causal, 1, 0, 1, WHOLE, "1 leaves out positions after the window's own")                               \
     P(transposed, 0, 0, 1, WHOLE, "1 swaps rows and columns, as in a transposed convolution")
-TARTAN_I_PATTERN(conv_window, "blocks with a position in a convolution window of a position of the row", CONV_WINDOW);
+TARTAN_I_PATTERN(conv_window, "blocks with a position in a convolution window of a position of the row",
+                 CONV_WINDOW);

@@ -12,11 +12,13 @@ typedef struct graph {
 } graph;
 
 /* An empty graph with room for `edges`, `extra`, and one that stands for another while that is rewired. */
-static tartan_status graph_make(graph *g, const tartan_i_job *job, bool shared, int64_t edges, int64_t extra) {
+static tartan_status graph_make(graph *g, const tartan_i_job *job, bool shared, int64_t edges,
+                                int64_t extra) {
     tartan_status status;
     int64_t absent = job->rows * (job->rows - 1) / 2 - edges;
     if (extra > 0 && extra > absent)
-        REFUSE(job, ARGUMENT, "parameters have extra=%" PRId64 ", expected at most the %" PRId64 " edges still absent",
+        REFUSE(job, ARGUMENT,
+               "parameters have extra=%" PRId64 ", expected at most the %" PRId64 " edges still absent",
                extra, absent);
     *g = (graph){.n = job->rows};
     tartan_i_job_random(job, shared, &g->random);
@@ -47,7 +49,8 @@ static bool graph_join(graph *g, int64_t u, int64_t v) {
 /* Replaces the edge (u, v) by one from u to a vertex drawn from those not yet joined to it, unless all are. */
 static void graph_rewire(graph *g, int64_t u, int64_t v) {
     if (g->degree[u] >= g->n - 1) return;
-    while (!graph_join(g, u, (int64_t)tartan_i_below(&g->random, (uint64_t)g->n))) {}
+    while (!graph_join(g, u, (int64_t)tartan_i_below(&g->random, (uint64_t)g->n))) {
+    }
     key_set_remove(&g->set, edge_key(g, u, v));
     g->degree[u]--;
     g->degree[v]--;
@@ -64,7 +67,8 @@ static void graph_extend(graph *g, int64_t extra) {
             degree++;
         }
         if (g->degree[u] != degree) continue;
-        while (!graph_join(g, u, (int64_t)tartan_i_below(&g->random, (uint64_t)g->n))) {}
+        while (!graph_join(g, u, (int64_t)tartan_i_below(&g->random, (uint64_t)g->n))) {
+        }
         extra--;
     }
 }
@@ -115,10 +119,12 @@ static tartan_status make_barabasi_albert(tartan_i_job *job) {
     tartan_status status;
     graph g = {0};
     int64_t m = tartan_i_job_whole(job, 0), extra = tartan_i_job_whole(job, 1), n = job->rows;
-    bool diagonal = job->parameters[2] != 0, corner = job->parameters[3] != 0, shared = job->parameters[4] != 0;
+    bool diagonal = job->parameters[2] != 0, corner = job->parameters[3] != 0,
+         shared = job->parameters[4] != 0;
     PASS(tartan_i_job_square(job));
     if (m >= n)
-        REFUSE(job, ARGUMENT, "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)", m, n);
+        REFUSE(job, ARGUMENT, "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)",
+               m, n);
     TRY(graph_make(&g, job, shared, m * (n - m) + (corner ? m * (m - 1) / 2 : 0), extra));
     TRY(grow_by_preference(&g, m));
     for (int64_t u = 0; corner && u < m; u++)
@@ -145,8 +151,8 @@ static tartan_status make_watts_strogatz(tartan_i_job *job) {
     double rewire = job->parameters[1];
     PASS(tartan_i_job_square(job));
     if (2 * m >= n)
-        REFUSE(job, ARGUMENT, "parameters have m=%" PRId64 ", expected less than half of %" PRId64 " (blocks a side)", m,
-               n);
+        REFUSE(job, ARGUMENT,
+               "parameters have m=%" PRId64 ", expected less than half of %" PRId64 " (blocks a side)", m, n);
     TRY(graph_make(&g, job, job->parameters[4] != 0, n * m, extra));
     for (int64_t j = 1; j <= m; j++)
         for (int64_t u = 0; u < n; u++) graph_join(&g, u, (u + j) % n);
@@ -200,16 +206,20 @@ static tartan_status make_watts_strogatz_2d(tartan_i_job *job) {
     tartan_status status;
     graph g = {0};
     int64_t n = job->rows;
-    lattice l = {.height = tartan_i_job_whole(job, 0), .m = tartan_i_job_whole(job, 1), .wrap = job->parameters[3] != 0};
+    lattice l = {.height = tartan_i_job_whole(job, 0),
+                 .m = tartan_i_job_whole(job, 1),
+                 .wrap = job->parameters[3] != 0};
     PASS(tartan_i_job_square(job));
     if (l.height == 0) /* nearly square: the largest divisor up to the square root */
         for (int64_t h = 1; h * h <= n; h++) l.height = n % h == 0 ? h : l.height;
     if (n % l.height != 0)
-        REFUSE(job, ARGUMENT, "parameters have height=%" PRId64 ", expected a divisor of %" PRId64 " (blocks a side)",
+        REFUSE(job, ARGUMENT,
+               "parameters have height=%" PRId64 ", expected a divisor of %" PRId64 " (blocks a side)",
                l.height, n);
     l.width = n / l.height;
     if (l.m >= n)
-        REFUSE(job, ARGUMENT, "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)", l.m, n);
+        REFUSE(job, ARGUMENT, "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)",
+               l.m, n);
     /* A vertex starts at most m * (m + 1) edges, and there are no more than n * (n - 1) / 2. */
     int64_t edges = l.m < n / (l.m + 1) ? n * l.m * (l.m + 1) : n * (n - 1) / 2;
     TRY(graph_make(&g, job, job->parameters[5] != 0, edges, 0));

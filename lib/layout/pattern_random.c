@@ -54,8 +54,9 @@ static tartan_status make_balanced_random(tartan_i_job *job) {
     int64_t *dealt = NULL; /* 1 + the last row that got the column */
     int64_t per_row = tartan_i_job_whole(job, 0), left = 0;
     if (per_row > job->cols)
-        REFUSE(job, ARGUMENT, "parameters have per_row=%" PRId64 ", expected at most %" PRId64 " (block columns)",
-               per_row, job->cols);
+        REFUSE(job, ARGUMENT,
+               "parameters have per_row=%" PRId64 ", expected at most %" PRId64 " (block columns)", per_row,
+               job->cols);
     tartan_i_job_random(job, job->parameters[2] != 0, &random);
     NEW(deck, job->cols);
     NEW_ZEROED(dealt, job->cols);
@@ -84,7 +85,8 @@ fail:
     P(per_row, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "blocks of each row; column lengths differ by at most 1")    \
     P(diagonal, 0, 0, 1, WHOLE, "1 adds the diagonal to these")                                              \
     TARTAN_I_PATTERN_SHARED(P)
-TARTAN_I_PATTERN(balanced_random, "blocks anywhere, equally many in all rows and in all columns", BALANCED_RANDOM);
+TARTAN_I_PATTERN(balanced_random, "blocks anywhere, equally many in all rows and in all columns",
+                 BALANCED_RANDOM);
 
 typedef struct bigbird {
     int64_t global, window, random;

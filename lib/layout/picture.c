@@ -9,10 +9,10 @@ enum { MAX_CELLS = 512, MAX_PANELS = 64, SHADES = 8, GAP = 6 };
 /* How the heads are drawn. A cell is a block, or several where there are too many. */
 typedef struct plan {
     const tartan_layout *layout;
-    int64_t panels;                     /* heads that are drawn */
-    int64_t step_rows, step_cols;       /* blocks a cell */
-    int64_t cells_down, cells_across;   /* of a panel */
-    int64_t width, height;              /* of a panel, in pixels */
+    int64_t panels;                   /* heads that are drawn */
+    int64_t step_rows, step_cols;     /* blocks a cell */
+    int64_t cells_down, cells_across; /* of a panel */
+    int64_t width, height;            /* of a panel, in pixels */
 } plan;
 
 static int64_t at_most(int64_t a, int64_t b) {
@@ -66,7 +66,8 @@ static void draw_shade(const plan *p, const int64_t *cells, int64_t shade, tarta
             else if (!begun)
                 tartan_i_text_add(text, "<path d=\"");
             begun = true;
-            tartan_i_text_add(text, "M%" PRId64 " %" PRId64 "h%" PRId64 "v1h-%" PRId64 "z", j, i, end - j, end - j);
+            tartan_i_text_add(text, "M%" PRId64 " %" PRId64 "h%" PRId64 "v1h-%" PRId64 "z", j, i, end - j,
+                              end - j);
         }
     if (begun) tartan_i_text_add(text, "\"/>\n");
 }
@@ -89,8 +90,9 @@ static void draw_panel(const plan *p, int64_t head, int64_t *cells, tartan_i_tex
 static void draw_title(const plan *p, tartan_i_text *text) {
     const tartan_layout *l = p->layout;
     int64_t permille = (int64_t)(tartan_layout_density(l) * 1000 + 0.5);
-    tartan_i_text_add(text, "<title>%" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ": %" PRId64
-                            " blocks stored, %" PRId64 ".%" PRId64 "%%",
+    tartan_i_text_add(text,
+                      "<title>%" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ": %" PRId64
+                      " blocks stored, %" PRId64 ".%" PRId64 "%%",
                       l->shape.rows, l->shape.cols, l->shape.block_rows, l->shape.block_cols, l->blocks,
                       permille / 10, permille % 10);
     if (l->shape.heads > 1) tartan_i_text_add(text, ", %" PRId64 " heads", l->shape.heads);
@@ -110,7 +112,8 @@ tartan_status tartan_layout_svg(const tartan_layout *layout, int32_t pixels, cha
 
     tartan_i_text_add(&text,
                       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%" PRId32 "\" height=\"%" PRId64
-                      "\" viewBox=\"0 0 %" PRId32 " %" PRId64 "\" shape-rendering=\"crispEdges\" fill=\"#1f4e79\">\n",
+                      "\" viewBox=\"0 0 %" PRId32 " %" PRId64
+                      "\" shape-rendering=\"crispEdges\" fill=\"#1f4e79\">\n",
                       pixels, p.height, pixels, p.height);
     draw_title(&p, &text);
     tartan_i_text_add(&text, "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n");

@@ -103,8 +103,8 @@ fail:
 }
 
 /* Whether each index is in 0 .. limit - 1. */
-static tartan_status check_range(const char *function, const char *name, const int64_t *indices, int64_t count,
-                                 int64_t limit) {
+static tartan_status check_range(const char *function, const char *name, const int64_t *indices,
+                                 int64_t count, int64_t limit) {
     for (int64_t i = 0; i < count; i++)
         CHECK_IN(function, indices[i] >= 0 && indices[i] < limit, LAYOUT,
                  "%s[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, name, i, indices[i], limit - 1);
@@ -112,17 +112,18 @@ static tartan_status check_range(const char *function, const char *name, const i
 }
 
 tartan_status tartan_i_positions_of_coordinates(const char *function, const tartan_shape *shape, int64_t room,
-                                                const int64_t *heads, int64_t nheads, const int64_t *block_rows,
-                                                int64_t nblock_rows, const int64_t *block_cols,
-                                                int64_t nblock_cols, int64_t **out_positions,
-                                                int64_t *out_count) {
+                                                const int64_t *heads, int64_t nheads,
+                                                const int64_t *block_rows, int64_t nblock_rows,
+                                                const int64_t *block_cols, int64_t nblock_cols,
+                                                int64_t **out_positions, int64_t *out_count) {
     tartan_status status;
     int64_t grid_rows, grid_cols, count, *positions = NULL;
     PASS(tartan_i_shape_check(function, shape, &grid_rows, &grid_cols));
     CHECK_IN(function, nblock_rows >= 0, SHAPE, "nblock_rows is %" PRId64 ", expected >= 0", nblock_rows);
     PASS(tartan_i_list_check(function, "block_rows", block_rows, nblock_rows, nblock_rows, "blocks"));
     PASS(tartan_i_list_check(function, "block_cols", block_cols, nblock_cols, nblock_rows, "as block_rows"));
-    if (nheads != 0) PASS(tartan_i_list_check(function, "heads", heads, nheads, nblock_rows, "as block_rows"));
+    if (nheads != 0)
+        PASS(tartan_i_list_check(function, "heads", heads, nheads, nblock_rows, "as block_rows"));
     PASS(check_range(function, "block_rows", block_rows, nblock_rows, grid_rows));
     PASS(check_range(function, "block_cols", block_cols, nblock_cols, grid_cols));
     PASS(check_range(function, "heads", heads, nheads, shape->heads));

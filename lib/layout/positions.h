@@ -20,10 +20,10 @@ tartan_status tartan_i_layout_from_positions(const char *function, const tartan_
 /* Checks coordinate lists as tartan_layout_from_coordinates describes them and makes positions of them, after
  * `room` places for the caller to fill: *out_count positions in all, to be freed by the caller. */
 tartan_status tartan_i_positions_of_coordinates(const char *function, const tartan_shape *shape, int64_t room,
-                                                const int64_t *heads, int64_t nheads, const int64_t *block_rows,
-                                                int64_t nblock_rows, const int64_t *block_cols,
-                                                int64_t nblock_cols, int64_t **out_positions,
-                                                int64_t *out_count);
+                                                const int64_t *heads, int64_t nheads,
+                                                const int64_t *block_rows, int64_t nblock_rows,
+                                                const int64_t *block_cols, int64_t nblock_cols,
+                                                int64_t **out_positions, int64_t *out_count);
 
 /* Positions of all blocks of a layout, ascending, into out_positions [blocks]. */
 void tartan_i_layout_positions(const tartan_layout *layout, int64_t *out_positions);

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-#define CHECK_LIST(list, expected, meaning) PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
+#define CHECK_LIST(list, expected, meaning)                                                                  \
+    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
 
 /* An undirected graph as neighbour lists, and room for searching it. */
 typedef struct graph {
@@ -31,7 +32,8 @@ static void both_directions(const int64_t *rows, const int64_t *cols, int64_t n,
     int64_t filled = pointers[n];
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = rows[i]; k < rows[i + 1]; k++)
-            if (cols[k] != i) { /* lists fill from their ends, so that pointers[i + 1] becomes the begin of list i */
+            if (cols[k] !=
+                i) { /* lists fill from their ends, so that pointers[i + 1] becomes the begin of list i */
                 neighbours[--pointers[i + 1]] = cols[k];
                 neighbours[--pointers[cols[k] + 1]] = i;
             }
@@ -138,15 +140,15 @@ static int64_t order_component(graph *g, int64_t start, int64_t *order) {
     }
 }
 
-static tartan_status check_csr(const char *function, const int64_t *row_pointers, int64_t n, const int64_t *cols,
-                               int64_t ncols) {
+static tartan_status check_csr(const char *function, const int64_t *row_pointers, int64_t n,
+                               const int64_t *cols, int64_t ncols) {
     CHECK_IN(function, row_pointers[0] == 0 && row_pointers[n] == ncols, LAYOUT,
              "row_pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (entries of cols)",
              row_pointers[0], row_pointers[n], ncols);
     for (int64_t i = 0; i < n; i++)
         CHECK_IN(function, row_pointers[i + 1] >= row_pointers[i], LAYOUT,
-                 "row_pointers[%" PRId64 "] is %" PRId64 " after %" PRId64 ", expected ascending numbers", i + 1,
-                 row_pointers[i + 1], row_pointers[i]);
+                 "row_pointers[%" PRId64 "] is %" PRId64 " after %" PRId64 ", expected ascending numbers",
+                 i + 1, row_pointers[i + 1], row_pointers[i]);
     for (int64_t k = 0; k < ncols; k++)
         CHECK_IN(function, cols[k] >= 0 && cols[k] < n, LAYOUT,
                  "cols[%" PRId64 "] is %" PRId64 ", expected 0 .. %" PRId64, k, cols[k], n - 1);
@@ -157,7 +159,8 @@ tartan_status tartan_reorder_rcm(const int64_t *row_pointers, int64_t nrow_point
                                  int64_t ncols, int64_t *out_order, int64_t nout_order) {
     tartan_status status;
     graph g = {0};
-    CHECK(nrow_pointers >= 1, SHAPE, "row_pointers has %" PRId64 " entries, expected rows + 1", nrow_pointers);
+    CHECK(nrow_pointers >= 1, SHAPE, "row_pointers has %" PRId64 " entries, expected rows + 1",
+          nrow_pointers);
     CHECK(ncols >= 0, SHAPE, "ncols is %" PRId64 ", expected >= 0", ncols);
     int64_t n = nrow_pointers - 1, done = 0;
     CHECK_LIST(row_pointers, n + 1, "rows + 1");

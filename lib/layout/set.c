@@ -24,7 +24,8 @@ static int64_t merge(const int32_t *a, const int32_t *a_end, const int32_t *b, c
     return count;
 }
 
-static int64_t merge_line(const tartan_layout *a, const tartan_layout *b, int64_t line, int keep, int32_t *to) {
+static int64_t merge_line(const tartan_layout *a, const tartan_layout *b, int64_t line, int keep,
+                          int32_t *to) {
     return merge(a->block_cols + a->row_pointers[line], a->block_cols + a->row_pointers[line + 1],
                  b->block_cols + b->row_pointers[line], b->block_cols + b->row_pointers[line + 1], keep, to);
 }
@@ -36,7 +37,8 @@ static tartan_status combine(const char *function, const tartan_layout *a, const
     const tartan_shape *s = &a->shape, *t = &b->shape;
     CHECK_IN(function, memcmp(s, t, sizeof *s) == 0, SHAPE,
              "b has the frame %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ", heads %" PRId64
-             ", expected that of a: %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64 ", heads %" PRId64,
+             ", expected that of a: %" PRId64 " x %" PRId64 ", blocks %" PRId64 " x %" PRId64
+             ", heads %" PRId64,
              t->rows, t->cols, t->block_rows, t->block_cols, t->heads, s->rows, s->cols, s->block_rows,
              s->block_cols, s->heads);
     int64_t lines = s->heads * a->grid_rows, blocks = 0;
@@ -63,7 +65,8 @@ tartan_status tartan_layout_union(const tartan_layout *a, const tartan_layout *b
     return combine(__func__, a, b, ONLY_A | ONLY_B | BOTH, out);
 }
 
-tartan_status tartan_layout_intersection(const tartan_layout *a, const tartan_layout *b, tartan_layout **out) {
+tartan_status tartan_layout_intersection(const tartan_layout *a, const tartan_layout *b,
+                                         tartan_layout **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(a, LAYOUT, "layout");
     CHECK_HANDLE(b, LAYOUT, "layout");
@@ -92,7 +95,8 @@ static tartan_status transpose(const tartan_layout *l, int64_t **out_sources, ta
         NEW(sources, l->blocks);
         memcpy(sources, l->col_ids, (size_t)l->blocks * sizeof *sources);
     }
-    memcpy(t->row_pointers, l->col_pointers, (size_t)(shape.heads * t->grid_rows + 1) * sizeof *t->row_pointers);
+    memcpy(t->row_pointers, l->col_pointers,
+           (size_t)(shape.heads * t->grid_rows + 1) * sizeof *t->row_pointers);
     memcpy(t->block_cols, l->col_rows, (size_t)l->blocks * sizeof *t->block_cols);
     TRY(tartan_i_layout_finish(t));
     *out = t;
@@ -117,13 +121,14 @@ static tartan_status invert(const char *function, const char *name, const int64_
         int64_t old = order[i];
         if (old < 0 || old >= grid || inverse[old] >= 0)
             TRY(tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
-                              "%s[%" PRId64 "] is %" PRId64 ", expected each of 0 .. %" PRId64 " once", name, i,
-                              old, grid - 1));
+                              "%s[%" PRId64 "] is %" PRId64 ", expected each of 0 .. %" PRId64 " once", name,
+                              i, old, grid - 1));
         inverse[old] = i;
     }
     if (ragged && inverse[grid - 1] != grid - 1)
         TRY(tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
-                          "%s moves block %" PRId64 ", which is ragged, to %" PRId64 ", expected it to stay last",
+                          "%s moves block %" PRId64 ", which is ragged, to %" PRId64
+                          ", expected it to stay last",
                           name, grid - 1, inverse[grid - 1]));
     *out_inverse = inverse;
     return TARTAN_OK;
@@ -138,13 +143,16 @@ static tartan_status permute(const char *function, const tartan_layout *l, const
     tartan_status status;
     int64_t *rows = NULL, *cols = NULL, *positions = NULL;
     const tartan_shape *s = &l->shape;
-    TRY(invert(function, "row_order", row_order, nrow_order, l->grid_rows, s->rows % s->block_rows != 0, &rows));
-    TRY(invert(function, "col_order", col_order, ncol_order, l->grid_cols, s->cols % s->block_cols != 0, &cols));
+    TRY(invert(function, "row_order", row_order, nrow_order, l->grid_rows, s->rows % s->block_rows != 0,
+               &rows));
+    TRY(invert(function, "col_order", col_order, ncol_order, l->grid_cols, s->cols % s->block_cols != 0,
+               &cols));
     NEW(positions, l->blocks);
     for (int64_t head = 0; head < s->heads; head++) {
         int64_t end = l->row_pointers[(head + 1) * l->grid_rows];
         for (int64_t id = l->row_pointers[head * l->grid_rows]; id < end; id++)
-            positions[id] = (head * l->grid_rows + rows[l->block_rows[id]]) * l->grid_cols + cols[l->block_cols[id]];
+            positions[id] =
+                (head * l->grid_rows + rows[l->block_rows[id]]) * l->grid_cols + cols[l->block_cols[id]];
     }
     status = tartan_i_layout_from_positions(function, s, positions, l->blocks, false, out_sources, out);
 fail:
@@ -184,11 +192,11 @@ static tartan_status slice(const char *function, const tartan_layout *l, int64_t
     tartan_layout *part = NULL;
     int64_t *sources = NULL, blocks = 0, begin, end, new_line = 0, id = 0;
     CHECK_IN(function, row_begin >= 0 && row_begin <= row_end && row_end <= l->grid_rows, ARGUMENT,
-             "row_begin .. row_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64, row_begin, row_end,
-             l->grid_rows);
+             "row_begin .. row_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64,
+             row_begin, row_end, l->grid_rows);
     CHECK_IN(function, col_begin >= 0 && col_begin <= col_end && col_end <= l->grid_cols, ARGUMENT,
-             "col_begin .. col_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64, col_begin,
-             col_end, l->grid_cols);
+             "col_begin .. col_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64,
+             col_begin, col_end, l->grid_cols);
     tartan_shape shape = l->shape;
     shape.rows = extent(l->shape.rows, shape.block_rows, row_begin, row_end);
     shape.cols = extent(l->shape.cols, shape.block_cols, col_begin, col_end);
@@ -222,7 +230,8 @@ fail:
 
 /* The public functions and their inner twins, which also hand over the sources. */
 
-tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources, tartan_layout **out) {
+tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources,
+                                        tartan_layout **out) {
     CHECK_HANDLE(layout, LAYOUT, "layout");
     return transpose(layout, out_sources, out);
 }
@@ -233,11 +242,12 @@ tartan_status tartan_layout_transpose(const tartan_layout *layout, tartan_layout
     return transpose(layout, NULL, out);
 }
 
-tartan_status tartan_i_layout_permute(const tartan_layout *layout, const int64_t *row_order, int64_t nrow_order,
-                                      const int64_t *col_order, int64_t ncol_order, int64_t **out_sources,
-                                      tartan_layout **out) {
+tartan_status tartan_i_layout_permute(const tartan_layout *layout, const int64_t *row_order,
+                                      int64_t nrow_order, const int64_t *col_order, int64_t ncol_order,
+                                      int64_t **out_sources, tartan_layout **out) {
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    return permute("tartan_matrix_permute", layout, row_order, nrow_order, col_order, ncol_order, out_sources, out);
+    return permute("tartan_matrix_permute", layout, row_order, nrow_order, col_order, ncol_order, out_sources,
+                   out);
 }
 
 tartan_status tartan_layout_permute(const tartan_layout *layout, const int64_t *row_order, int64_t nrow_order,

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define CHECK_LIST(list, expected, meaning) PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
+#define CHECK_LIST(list, expected, meaning)                                                                  \
+    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
 
 int64_t tartan_layout_elements(const tartan_layout *l) {
     if (!tartan_i_is(l, TARTAN_I_LAYOUT)) return -1;
@@ -19,7 +20,8 @@ int64_t tartan_layout_elements(const tartan_layout *l) {
         int64_t in_last_row = l->row_pointers[last_line + 1] - l->row_pointers[last_line];
         int64_t in_last_column = l->col_pointers[last_column + 1] - l->col_pointers[last_column];
         bool corner = tartan_i_layout_find(l, head, l->grid_rows - 1, l->grid_cols - 1) >= 0;
-        elements -= in_last_row * missing_rows * s->block_cols + in_last_column * missing_cols * s->block_rows -
+        elements -= in_last_row * missing_rows * s->block_cols +
+                    in_last_column * missing_cols * s->block_rows -
                     corner * missing_rows * missing_cols; /* taken away twice */
     }
     return elements;
@@ -31,7 +33,8 @@ double tartan_layout_density(const tartan_layout *layout) {
     return all == 0 ? 0 : (double)layout->blocks / (double)all;
 }
 
-tartan_status tartan_layout_row_lengths(const tartan_layout *layout, int64_t *out_lengths, int64_t nout_lengths) {
+tartan_status tartan_layout_row_lengths(const tartan_layout *layout, int64_t *out_lengths,
+                                        int64_t nout_lengths) {
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK_LIST(out_lengths, layout->shape.heads * layout->grid_rows, "heads * grid_rows");
     for (int64_t line = 0; line < nout_lengths; line++)
@@ -57,7 +60,8 @@ tartan_status tartan_layout_row_spread(const tartan_layout *layout, double *out_
     return TARTAN_OK;
 }
 
-tartan_status tartan_layout_bandwidth(const tartan_layout *layout, int64_t *out_bandwidth, int64_t nout_bandwidth) {
+tartan_status tartan_layout_bandwidth(const tartan_layout *layout, int64_t *out_bandwidth,
+                                      int64_t nout_bandwidth) {
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK_LIST(out_bandwidth, 2, "lower, upper");
     int64_t lower = 0, upper = 0;
@@ -109,15 +113,16 @@ static void one_step_more(const tartan_layout *l, int64_t head, const strip *rea
     }
 }
 
-tartan_status tartan_layout_reach(const tartan_layout *layout, int64_t head, double *out_reach, int64_t nout_reach) {
+tartan_status tartan_layout_reach(const tartan_layout *layout, int64_t head, double *out_reach,
+                                  int64_t nout_reach) {
     tartan_status status;
     strip *reached = NULL, *next = NULL;
     CHECK_HANDLE(layout, LAYOUT, "layout");
     int64_t n = layout->grid_rows;
-    CHECK(n == layout->grid_cols, SHAPE, "layout has a grid of %" PRId64 " x %" PRId64 ", expected a square one", n,
-          layout->grid_cols);
-    CHECK(head >= 0 && head < layout->shape.heads, ARGUMENT, "head is %" PRId64 ", expected 0 .. %" PRId64, head,
-          layout->shape.heads - 1);
+    CHECK(n == layout->grid_cols, SHAPE,
+          "layout has a grid of %" PRId64 " x %" PRId64 ", expected a square one", n, layout->grid_cols);
+    CHECK(head >= 0 && head < layout->shape.heads, ARGUMENT, "head is %" PRId64 ", expected 0 .. %" PRId64,
+          head, layout->shape.heads - 1);
     CHECK(nout_reach >= 0, SHAPE, "nout_reach is %" PRId64 ", expected >= 0", nout_reach);
     CHECK_LIST(out_reach, nout_reach, "steps");
 

@@ -46,7 +46,8 @@ TEST(Random, SequenceIsTheCountersInTurn) {
     tartan_i_sequence s;
     tartan_i_sequence_begin(&s, 7, TARTAN_I_STREAM_PATTERN, 5);
     for (uint32_t counter = 0; counter < 50; counter++)
-        for (uint32_t word : philox(7, TARTAN_I_STREAM_PATTERN, 5, counter)) ASSERT_EQ(tartan_i_next(&s), word);
+        for (uint32_t word : philox(7, TARTAN_I_STREAM_PATTERN, 5, counter))
+            ASSERT_EQ(tartan_i_next(&s), word);
 }
 
 TEST(Random, BelowIsInRangeAndFair) {

@@ -50,7 +50,8 @@ TEST(FromMask, Refusals) {
     EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_layout_from_mask(nullptr, mask.data(), 32, &out));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_layout_from_mask(&kShape, mask.data(), 32, nullptr));
     EXPECT_NO_LAYOUT(HANDLE, "mask is NULL", tartan_layout_from_mask(&kShape, nullptr, 32, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "mask has 31 entries, expected 32", tartan_layout_from_mask(&kShape, mask.data(), 31, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "mask has 31 entries, expected 32",
+                     tartan_layout_from_mask(&kShape, mask.data(), 31, &out));
     EXPECT_NO_LAYOUT(SHAPE, "expected 64", tartan_layout_from_mask(&heads2, mask.data(), 32, &out));
     EXPECT_NO_LAYOUT(SHAPE, "mask has -1", tartan_layout_from_mask(&kShape, mask.data(), -1, &out));
 }
@@ -88,21 +89,34 @@ TEST(FromMask, EveryBlockShapeEdge) {
 TEST(FromCoordinates, Refusals) {
     Indices two{0, 1}, three{0, 1, 2};
     EXPECT_FAILS(HANDLE, "out is NULL", from_coordinates(kShape, {}, two, two, nullptr));
-    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_layout_from_coordinates(nullptr, nullptr, 0, two.data(), 2, two.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "block_rows is NULL", tartan_layout_from_coordinates(&kShape, nullptr, 0, nullptr, 2, two.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "block_cols is NULL", tartan_layout_from_coordinates(&kShape, nullptr, 0, two.data(), 2, nullptr, 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "heads is NULL", tartan_layout_from_coordinates(&kShape, nullptr, 2, two.data(), 2, two.data(), 2, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "block_cols has 3 entries, expected 2", from_coordinates(kShape, {}, two, three, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "heads has 3 entries, expected 2", from_coordinates(kShape, three, two, two, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "nblock_rows is -1", tartan_layout_from_coordinates(&kShape, nullptr, 0, two.data(), -1, two.data(), -1, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_rows[1] is 8, expected 0 .. 7", from_coordinates(kShape, {}, {0, 8}, two, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL",
+                     tartan_layout_from_coordinates(nullptr, nullptr, 0, two.data(), 2, two.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "block_rows is NULL",
+                     tartan_layout_from_coordinates(&kShape, nullptr, 0, nullptr, 2, two.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "block_cols is NULL",
+                     tartan_layout_from_coordinates(&kShape, nullptr, 0, two.data(), 2, nullptr, 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "heads is NULL",
+                     tartan_layout_from_coordinates(&kShape, nullptr, 2, two.data(), 2, two.data(), 2, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "block_cols has 3 entries, expected 2",
+                     from_coordinates(kShape, {}, two, three, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "heads has 3 entries, expected 2",
+                     from_coordinates(kShape, three, two, two, &out));
+    EXPECT_NO_LAYOUT(
+        SHAPE, "nblock_rows is -1",
+        tartan_layout_from_coordinates(&kShape, nullptr, 0, two.data(), -1, two.data(), -1, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_rows[1] is 8, expected 0 .. 7",
+                     from_coordinates(kShape, {}, {0, 8}, two, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "block_rows[0] is -1", from_coordinates(kShape, {}, {-1, 0}, two, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is 4, expected 0 .. 3", from_coordinates(kShape, {}, two, {0, 4}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is 4, expected 0 .. 3",
+                     from_coordinates(kShape, {}, two, {0, 4}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is", from_coordinates(kShape, {}, two, {INT64_MIN, 0}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is", from_coordinates(kShape, {}, two, {0, INT64_MAX}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is 4294967296", from_coordinates(kShape, {}, two, {0, 4294967296}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "heads[1] is 1, expected 0 .. 0", from_coordinates(kShape, {0, 1}, two, two, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block row 3, block column 2 of head 0 is there twice", from_coordinates(kShape, {}, {3, 0, 3}, {2, 2, 2}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[1] is 4294967296",
+                     from_coordinates(kShape, {}, two, {0, 4294967296}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "heads[1] is 1, expected 0 .. 0",
+                     from_coordinates(kShape, {0, 1}, two, two, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block row 3, block column 2 of head 0 is there twice",
+                     from_coordinates(kShape, {}, {3, 0, 3}, {2, 2, 2}, &out));
 }
 
 TEST(FromCoordinates, AnyOrderGivesTheSame) {
@@ -156,27 +170,35 @@ TEST(FromCoordinates, NoneAtAll) {
     tartan_layout_free(out);
 }
 
-tartan_status from_csr(const tartan_shape &s, const Indices &pointers, const Indices &cols, tartan_layout **out) {
-    return tartan_layout_from_csr(&s, pointers.data(), (int64_t)pointers.size(), cols.data(), (int64_t)cols.size(), out);
+tartan_status from_csr(const tartan_shape &s, const Indices &pointers, const Indices &cols,
+                       tartan_layout **out) {
+    return tartan_layout_from_csr(&s, pointers.data(), (int64_t)pointers.size(), cols.data(),
+                                  (int64_t)cols.size(), out);
 }
 
 TEST(FromCsr, Refusals) {
     tartan_shape s{4, 6, 2, 2, 1}; // 2 x 3
     Indices good{0, 1, 3}, cols{2, 1, 0};
     EXPECT_FAILS(HANDLE, "out is NULL", from_csr(s, good, cols, nullptr));
-    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_layout_from_csr(nullptr, good.data(), 3, cols.data(), 3, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "row_pointers is NULL", tartan_layout_from_csr(&s, nullptr, 3, cols.data(), 3, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "block_cols is NULL", tartan_layout_from_csr(&s, good.data(), 3, nullptr, 3, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL",
+                     tartan_layout_from_csr(nullptr, good.data(), 3, cols.data(), 3, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "row_pointers is NULL",
+                     tartan_layout_from_csr(&s, nullptr, 3, cols.data(), 3, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "block_cols is NULL",
+                     tartan_layout_from_csr(&s, good.data(), 3, nullptr, 3, &out));
     EXPECT_NO_LAYOUT(SHAPE, "row_pointers has 2 entries, expected 3", from_csr(s, {0, 3}, cols, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "nblock_cols is -1", tartan_layout_from_csr(&s, good.data(), 3, cols.data(), -1, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "nblock_cols is -1",
+                     tartan_layout_from_csr(&s, good.data(), 3, cols.data(), -1, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[0] is 1, expected 0", from_csr(s, {1, 1, 3}, cols, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 3 after 4", from_csr(s, {0, 4, 3}, cols, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[1] is -1 after 0", from_csr(s, {0, -1, 3}, cols, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 2, expected 3", from_csr(s, {0, 1, 2}, cols, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 9223372036854775807", from_csr(s, {0, 1, INT64_MAX}, cols, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "row_pointers[2] is 9223372036854775807",
+                     from_csr(s, {0, 1, INT64_MAX}, cols, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is 3, expected 0 .. 2", from_csr(s, good, {3, 1, 0}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "block_cols[2] is -1", from_csr(s, good, {2, 1, -1}, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block row 1, block column 1 of head 0 is there twice", from_csr(s, good, {2, 1, 1}, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block row 1, block column 1 of head 0 is there twice",
+                     from_csr(s, good, {2, 1, 1}, &out));
 }
 
 TEST(FromCsr, ColumnsInAnyOrder) {
@@ -197,15 +219,20 @@ TEST(FromEntries, Refusals) {
     tartan_shape s{5, 7, 2, 3, 1}, heads2{5, 7, 2, 3, 2};
     Indices rows{0, 4}, cols{6, 0};
     auto make = [](const tartan_shape &shape, const Indices &r, const Indices &c, tartan_layout **out) {
-        return tartan_layout_from_entries(&shape, r.data(), (int64_t)r.size(), c.data(), (int64_t)c.size(), out);
+        return tartan_layout_from_entries(&shape, r.data(), (int64_t)r.size(), c.data(), (int64_t)c.size(),
+                                          out);
     };
     EXPECT_FAILS(HANDLE, "out is NULL", make(s, rows, cols, nullptr));
-    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_layout_from_entries(nullptr, rows.data(), 2, cols.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "entry_rows is NULL", tartan_layout_from_entries(&s, nullptr, 2, cols.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "entry_cols is NULL", tartan_layout_from_entries(&s, rows.data(), 2, nullptr, 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "shape is NULL",
+                     tartan_layout_from_entries(nullptr, rows.data(), 2, cols.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "entry_rows is NULL",
+                     tartan_layout_from_entries(&s, nullptr, 2, cols.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "entry_cols is NULL",
+                     tartan_layout_from_entries(&s, rows.data(), 2, nullptr, 2, &out));
     EXPECT_NO_LAYOUT(SHAPE, "2 heads, expected 1", make(heads2, rows, cols, &out));
     EXPECT_NO_LAYOUT(SHAPE, "entry_cols has 1 entries, expected 2", make(s, rows, {0}, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "nentry_rows is -2", tartan_layout_from_entries(&s, rows.data(), -2, cols.data(), -2, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "nentry_rows is -2",
+                     tartan_layout_from_entries(&s, rows.data(), -2, cols.data(), -2, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "entry 1 is (5, 0), expected inside 5 x 7", make(s, {0, 5}, cols, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "entry 0 is (0, 7)", make(s, rows, {7, 0}, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "entry 0 is (-1, 6)", make(s, {-1, 4}, cols, &out));
@@ -248,7 +275,8 @@ TEST(Build, EveryAllocationOfCsrMayFail) {
 TEST(Build, EveryAllocationOfEntriesMayFail) {
     tartan_layout *out = nullptr;
     Indices rows{3, 0, 3}, cols{1, 2, 1};
-    BRUTAL(tartan_layout_from_entries(&kShape, rows.data(), 3, cols.data(), 3, &out), tartan_layout_free(out));
+    BRUTAL(tartan_layout_from_entries(&kShape, rows.data(), 3, cols.data(), 3, &out),
+           tartan_layout_free(out));
 }
 
 } // namespace

@@ -10,7 +10,9 @@ using namespace tartan_test;
 namespace {
 
 alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() { return reinterpret_cast<tartan_layout *>(foreign_memory); }
+tartan_layout *foreign() {
+    return reinterpret_cast<tartan_layout *>(foreign_memory);
+}
 
 TEST(Prune, DropsTheBlocksWithGateZero) {
     std::mt19937_64 random(30);
@@ -37,7 +39,8 @@ TEST(Prune, Refusals) {
     EXPECT_NO_LAYOUT(HANDLE, "layout is NULL", tartan_layout_prune(nullptr, gates, 2, &out));
     EXPECT_NO_LAYOUT(HANDLE, "layout is closed", tartan_layout_prune(foreign(), gates, 2, &out));
     EXPECT_NO_LAYOUT(HANDLE, "gates is NULL", tartan_layout_prune(a.get(), nullptr, 2, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "gates has 3 entries, expected 2 (blocks)", tartan_layout_prune(a.get(), gates, 3, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "gates has 3 entries, expected 2 (blocks)",
+                     tartan_layout_prune(a.get(), gates, 3, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "gates[1] is NaN", tartan_layout_prune(a.get(), gates, 2, &out));
 }
 
@@ -61,7 +64,8 @@ TEST(KeepLargest, TenPercentOfAThousand) {
     std::sort(sorted.rbegin(), sorted.rend());
     Coordinates c = coordinates(out);
     Indices ids(100);
-    ASSERT_OK(tartan_layout_find(a.get(), nullptr, 0, c.rows.data(), 100, c.cols.data(), 100, ids.data(), 100));
+    ASSERT_OK(
+        tartan_layout_find(a.get(), nullptr, 0, c.rows.data(), 100, c.cols.data(), 100, ids.data(), 100));
     for (int64_t id : ids) EXPECT_GE(scores[(size_t)id], sorted[99]);
 }
 
@@ -87,7 +91,8 @@ TEST(KeepLargest, Refusals) {
     EXPECT_NO_LAYOUT(HANDLE, "layout is NULL", tartan_layout_keep_largest(nullptr, scores, 2, 1, &out));
     EXPECT_NO_LAYOUT(HANDLE, "scores is NULL", tartan_layout_keep_largest(a.get(), nullptr, 2, 1, &out));
     EXPECT_NO_LAYOUT(SHAPE, "scores has 3", tartan_layout_keep_largest(a.get(), scores, 3, 1, &out));
-    EXPECT_NO_LAYOUT(ARGUMENT, "count is 3, expected 0 .. 2", tartan_layout_keep_largest(a.get(), scores, 2, 3, &out));
+    EXPECT_NO_LAYOUT(ARGUMENT, "count is 3, expected 0 .. 2",
+                     tartan_layout_keep_largest(a.get(), scores, 2, 3, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "count is -1", tartan_layout_keep_largest(a.get(), scores, 2, -1, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "scores[0] is NaN", tartan_layout_keep_largest(a.get(), nan, 2, 1, &out));
 }
@@ -115,7 +120,8 @@ TEST(Grow, IsTheUnion) {
         ASSERT_OK(tartan_layout_union(a.get(), b.get(), &both));
         Layout u(both);
         int64_t count = (int64_t)c.rows.size();
-        ASSERT_OK(tartan_layout_grow(a.get(), c.heads.data(), count, c.rows.data(), count, c.cols.data(), count, &grown));
+        ASSERT_OK(tartan_layout_grow(a.get(), c.heads.data(), count, c.rows.data(), count, c.cols.data(),
+                                     count, &grown));
         Layout g(grown);
         ASSERT_EQ(tartan_layout_equal(grown, both), 1);
     }
@@ -133,26 +139,35 @@ TEST(Grow, WithoutHeadsInEveryHead) {
 TEST(Grow, Refusals) {
     Layout a = from_mask({4, 4, 2, 2, 1}, {1, 0, 0, 1});
     Indices zero{0}, two{2}, pair{0, 1};
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, zero.data(), 1, nullptr));
-    EXPECT_NO_LAYOUT(HANDLE, "layout is NULL", tartan_layout_grow(nullptr, nullptr, 0, zero.data(), 1, zero.data(), 1, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "block_rows is NULL", tartan_layout_grow(a.get(), nullptr, 0, nullptr, 1, zero.data(), 1, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "block_cols has 2 entries, expected 1", tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, pair.data(), 2, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "tartan_layout_grow: block_rows[0] is 2", tartan_layout_grow(a.get(), nullptr, 0, two.data(), 1, zero.data(), 1, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is 2", tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, two.data(), 1, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "heads[0] is 2", tartan_layout_grow(a.get(), two.data(), 1, zero.data(), 1, zero.data(), 1, &out));
+    EXPECT_FAILS(HANDLE, "out is NULL",
+                 tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, zero.data(), 1, nullptr));
+    EXPECT_NO_LAYOUT(HANDLE, "layout is NULL",
+                     tartan_layout_grow(nullptr, nullptr, 0, zero.data(), 1, zero.data(), 1, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "block_rows is NULL",
+                     tartan_layout_grow(a.get(), nullptr, 0, nullptr, 1, zero.data(), 1, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "block_cols has 2 entries, expected 1",
+                     tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, pair.data(), 2, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "tartan_layout_grow: block_rows[0] is 2",
+                     tartan_layout_grow(a.get(), nullptr, 0, two.data(), 1, zero.data(), 1, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block_cols[0] is 2",
+                     tartan_layout_grow(a.get(), nullptr, 0, zero.data(), 1, two.data(), 1, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "heads[0] is 2",
+                     tartan_layout_grow(a.get(), two.data(), 1, zero.data(), 1, zero.data(), 1, &out));
 }
 
 TEST(Grow, EveryAllocationMayFail) {
     Layout a = from_mask({4, 4, 2, 2, 1}, {1, 0, 0, 1});
     Indices one{1}, zero{0};
     tartan_layout *out = nullptr;
-    BRUTAL(tartan_layout_grow(a.get(), nullptr, 0, one.data(), 1, zero.data(), 1, &out), tartan_layout_free(out));
+    BRUTAL(tartan_layout_grow(a.get(), nullptr, 0, one.data(), 1, zero.data(), 1, &out),
+           tartan_layout_free(out));
 }
 
 tartan_status move(const tartan_layout *l, const Indices &ids, const Indices &rows, const Indices &cols,
                    Indices &sources, tartan_layout **out) {
-    return tartan_layout_move(l, ids.data(), (int64_t)ids.size(), rows.data(), (int64_t)rows.size(), cols.data(),
-                              (int64_t)cols.size(), sources.data(), (int64_t)sources.size(), out);
+    return tartan_layout_move(l, ids.data(), (int64_t)ids.size(), rows.data(), (int64_t)rows.size(),
+                              cols.data(), (int64_t)cols.size(), sources.data(), (int64_t)sources.size(),
+                              out);
 }
 
 // Facts of pytorch_block_sparse's block_replace. Its slots 0:(0,0) 1:(0,1) 2:(1,0) 3:(2,0) are our ids.
@@ -170,7 +185,8 @@ TEST(Move, ArraysOfPytorchBlockSparse) {
     EXPECT_EQ(mask_of(moved), (Mask{0, 0, 0, 1, 1, 1, 0, 1}));
 
     Indices untouched(4, -7);
-    EXPECT_NO_LAYOUT(LAYOUT, "block row 0, block column 1 of head 0 is there twice", move(made, {0}, {0}, {1}, untouched, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "block row 0, block column 1 of head 0 is there twice",
+                     move(made, {0}, {0}, {1}, untouched, &out));
     EXPECT_EQ(untouched, Indices(4, -7));
 }
 
@@ -230,16 +246,20 @@ TEST(Move, Refusals) {
     EXPECT_FAILS(HANDLE, "out is NULL", move(l, {0}, {0}, {1}, s, nullptr));
     EXPECT_NO_LAYOUT(HANDLE, "layout is NULL", move(nullptr, {0}, {0}, {1}, s, &out));
     EXPECT_NO_LAYOUT(HANDLE, "layout is closed", move(foreign(), {0}, {0}, {1}, s, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "ids is NULL", tartan_layout_move(l, nullptr, 1, s.data(), 1, s.data(), 1, s.data(), 2, &out));
-    EXPECT_NO_LAYOUT(HANDLE, "out_sources is NULL", tartan_layout_move(l, nullptr, 0, nullptr, 0, nullptr, 0, nullptr, 2, &out));
-    EXPECT_NO_LAYOUT(SHAPE, "nids is -1", tartan_layout_move(l, s.data(), -1, s.data(), 1, s.data(), 1, s.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "ids is NULL",
+                     tartan_layout_move(l, nullptr, 1, s.data(), 1, s.data(), 1, s.data(), 2, &out));
+    EXPECT_NO_LAYOUT(HANDLE, "out_sources is NULL",
+                     tartan_layout_move(l, nullptr, 0, nullptr, 0, nullptr, 0, nullptr, 2, &out));
+    EXPECT_NO_LAYOUT(SHAPE, "nids is -1",
+                     tartan_layout_move(l, s.data(), -1, s.data(), 1, s.data(), 1, s.data(), 2, &out));
     EXPECT_NO_LAYOUT(SHAPE, "block_rows has 2 entries, expected 1", move(l, {0}, {0, 1}, {1}, s, &out));
     EXPECT_NO_LAYOUT(SHAPE, "block_cols has 2 entries, expected 1", move(l, {0}, {0}, {1, 1}, s, &out));
     EXPECT_NO_LAYOUT(SHAPE, "out_sources has 3 entries, expected 2", move(l, {0}, {0}, {1}, three, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "ids[0] is 2, expected 0 .. 1", move(l, {2}, {0}, {1}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "ids[0] is -1", move(l, {-1}, {0}, {1}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "ids[1] is 0 again", move(l, {0, 0}, {0, 1}, {1, 0}, s, &out));
-    EXPECT_NO_LAYOUT(LAYOUT, "move 0 goes to (2, 0), expected inside the grid 2 x 2", move(l, {0}, {2}, {0}, s, &out));
+    EXPECT_NO_LAYOUT(LAYOUT, "move 0 goes to (2, 0), expected inside the grid 2 x 2",
+                     move(l, {0}, {2}, {0}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "move 0 goes to (0, -1)", move(l, {0}, {0}, {-1}, s, &out));
     EXPECT_NO_LAYOUT(LAYOUT, "is there twice", move(l, {0, 1}, {0, 0}, {1, 1}, s, &out));
     EXPECT_EQ(s, Indices(2, -7));
@@ -266,8 +286,10 @@ TEST(Reblock, CoversTheSameElements) {
         for (int64_t h = 0; h < s.heads; h++)
             for (int64_t r = 0; r < s.rows; r++)
                 for (int64_t c = 0; c < s.cols; c++)
-                    if (mask[(size_t)((h * grid_rows(s) + r / s.block_rows) * grid_cols(s) + c / s.block_cols)])
-                        expected[(size_t)((h * grid_rows(t) + r / t.block_rows) * grid_cols(t) + c / t.block_cols)] = 1;
+                    if (mask[(size_t)((h * grid_rows(s) + r / s.block_rows) * grid_cols(s) +
+                                      c / s.block_cols)])
+                        expected[(size_t)((h * grid_rows(t) + r / t.block_rows) * grid_cols(t) +
+                                          c / t.block_cols)] = 1;
         ASSERT_EQ(mask_of(b), expected);
     }
 }
@@ -287,7 +309,8 @@ TEST(Reblock, Refusals) {
     Layout l = pattern(square(4), "dense");
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_layout_reblock(l.get(), 2, 2, nullptr));
     EXPECT_NO_LAYOUT(HANDLE, "layout is NULL", tartan_layout_reblock(nullptr, 2, 2, &out));
-    EXPECT_NO_LAYOUT(ARGUMENT, "tartan_layout_reblock: shape has blocks of 0 x 2", tartan_layout_reblock(l.get(), 0, 2, &out));
+    EXPECT_NO_LAYOUT(ARGUMENT, "tartan_layout_reblock: shape has blocks of 0 x 2",
+                     tartan_layout_reblock(l.get(), 0, 2, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "blocks of 2 x 257", tartan_layout_reblock(l.get(), 2, 257, &out));
 }
 

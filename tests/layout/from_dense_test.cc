@@ -24,19 +24,22 @@ struct Dense {
 
     Dense(const tartan_shape &s, std::vector<double> x, int32_t dtype, int way) : numbers(std::move(x)) {
         int64_t r = s.rows, c = s.cols, row = 0, col = 0, head = 0, first = 0, size = 0;
-        if (way == 0) row = c, col = 1, head = r * c, size = s.heads * r * c;                            // row-major
-        if (way == 1) row = 1, col = r, head = r * c, size = s.heads * r * c;                            // column-major
-        if (way == 2) row = 2 * c + 3, col = 2, head = r * row, size = s.heads * head + 1;               // with gaps
-        if (way == 3) row = -c, col = 1, head = r * c, first = (r - 1) * c, size = s.heads * r * c;      // upside down
+        if (way == 0) row = c, col = 1, head = r * c, size = s.heads * r * c;              // row-major
+        if (way == 1) row = 1, col = r, head = r * c, size = s.heads * r * c;              // column-major
+        if (way == 2) row = 2 * c + 3, col = 2, head = r * row, size = s.heads * head + 1; // with gaps
+        if (way == 3)
+            row = -c, col = 1, head = r * c, first = (r - 1) * c, size = s.heads * r * c; // upside down
         if (r == 0) first = 0;
         memory.assign((size_t)((size + 8) * 8), 0x7f); // what lies between is not zero and must not count
         int64_t shape[3] = {s.heads, r, c}, strides[3] = {head, row, col};
         int32_t skip = s.heads == 1;
-        EXPECT_OK(tartan_array_init(memory.data() + first * tartan_dtype_bytes(dtype), dtype, 3 - skip, shape + skip, strides + skip, &array));
+        EXPECT_OK(tartan_array_init(memory.data() + first * tartan_dtype_bytes(dtype), dtype, 3 - skip,
+                                    shape + skip, strides + skip, &array));
         size_t k = 0;
         for (int64_t h = 0; h < s.heads; h++)
             for (int64_t i = 0; i < r; i++)
-                for (int64_t j = 0; j < c; j++) tartan_i_store(array.data, dtype, h * head + i * row + j * col, numbers[k++]);
+                for (int64_t j = 0; j < c; j++)
+                    tartan_i_store(array.data, dtype, h * head + i * row + j * col, numbers[k++]);
     }
 };
 
@@ -63,7 +66,8 @@ TEST(FromDense, FindsJustTheNonZeroBlocks) {
         Dense dense(s, sparse_numbers(s, random), kDtypes[i % 4], i / 4 % 4);
         Mask expected = mask_where(s, [&](int64_t h, int64_t r, int64_t c) {
             bool any = false;
-            each_of_block(s, r, c, [&](int64_t y, int64_t x) { any |= !(at(s, dense.numbers, h, y, x) == 0); });
+            each_of_block(s, r, c,
+                          [&](int64_t y, int64_t x) { any |= !(at(s, dense.numbers, h, y, x) == 0); });
             return any;
         });
         tartan_layout *out = nullptr;
@@ -96,7 +100,8 @@ TEST(FromDenseLargest, KeepsTheLargest) {
     for (int i = 0; i < 600; i++) {
         tartan_shape s = random_shape(random);
         std::vector<double> x((size_t)(s.heads * s.rows * s.cols));
-        for (auto &v : x) v = (double)((int64_t)(random() % 17) - 8); // small integers: exact in all dtypes, with ties
+        for (auto &v : x)
+            v = (double)((int64_t)(random() % 17) - 8); // small integers: exact in all dtypes, with ties
         Dense dense(s, x, kDtypes[i % 4], i / 4 % 4);
         int32_t norm = 1 + i % 3;
         double density = (double)(random() % 9) / 8;
@@ -109,13 +114,15 @@ TEST(FromDenseLargest, KeepsTheLargest) {
                 long double sum = 0;
                 each_of_block(s, k / grid_cols(s), k % grid_cols(s), [&](int64_t r, int64_t c) {
                     long double v = std::fabs((long double)at(s, x, h, r, c));
-                    sum = norm == TARTAN_NORM_MAX ? std::max(sum, v) : sum + (norm == TARTAN_NORM_L1 ? v : v * v);
+                    sum = norm == TARTAN_NORM_MAX ? std::max(sum, v)
+                                                  : sum + (norm == TARTAN_NORM_L1 ? v : v * v);
                 });
                 norms.push_back(sum);
             }
             std::vector<size_t> order((size_t)all);
             std::iota(order.begin(), order.end(), (size_t)0);
-            std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return norms[a] > norms[b]; });
+            std::stable_sort(order.begin(), order.end(),
+                             [&](size_t a, size_t b) { return norms[a] > norms[b]; });
             Mask mask((size_t)all, 0);
             for (size_t k = 0; k < keep; k++) mask[order[k]] = 1;
             expected.insert(expected.end(), mask.begin(), mask.end());
@@ -132,7 +139,8 @@ Mask largest(std::vector<double> x, int64_t block, int64_t keep, int32_t norm) {
     tartan_shape s{1, n, 1, block, 1};
     Dense dense(s, std::move(x), TARTAN_F64, 0);
     tartan_layout *out = nullptr;
-    EXPECT_OK(tartan_layout_from_dense_largest(&s, &dense.array, (double)(keep * block) / (double)n, norm, &out));
+    EXPECT_OK(
+        tartan_layout_from_dense_largest(&s, &dense.array, (double)(keep * block) / (double)n, norm, &out));
     Layout l(out);
     return mask_of(l);
 }
@@ -164,7 +172,8 @@ TEST(FromDense, Refusals) {
     nodata.data = nullptr;
     nodtype.dtype = 99;
     auto both = [](const tartan_shape *shape, const tartan_array *array, tartan_layout **out, bool big) {
-        return big ? tartan_layout_from_dense_largest(shape, array, 0.5, TARTAN_NORM_L2, out) : tartan_layout_from_dense(shape, array, out);
+        return big ? tartan_layout_from_dense_largest(shape, array, 0.5, TARTAN_NORM_L2, out)
+                   : tartan_layout_from_dense(shape, array, out);
     };
     for (bool big : {false, true}) {
         EXPECT_FAILS(HANDLE, "out is NULL", both(&s, &a, nullptr, big));
@@ -172,7 +181,8 @@ TEST(FromDense, Refusals) {
         EXPECT_NO_LAYOUT(HANDLE, "dense is NULL", both(&s, nullptr, &out, big));
         EXPECT_NO_LAYOUT(HANDLE, "dense", both(&s, &nodata, &out, big));
         EXPECT_NO_LAYOUT(DTYPE, "dense", both(&s, &nodtype, &out, big));
-        EXPECT_NO_LAYOUT(SHAPE, "dense has shape [3, 2], expected [2, 3] for 1 heads", both(&s, &b, &out, big));
+        EXPECT_NO_LAYOUT(SHAPE, "dense has shape [3, 2], expected [2, 3] for 1 heads",
+                         both(&s, &b, &out, big));
         EXPECT_NO_LAYOUT(SHAPE, "dense has shape [2, 2, 3]", both(&s, &c, &out, big));
         EXPECT_NO_LAYOUT(SHAPE, "expected [heads, 2, 3] for 2 heads", both(&heads, &a, &out, big));
         EXPECT_NO_LAYOUT(SHAPE, "dense has shape [3, 2, 3]", both(&heads, &d, &out, big));
@@ -181,9 +191,11 @@ TEST(FromDense, Refusals) {
         tartan_layout_free(out);
     }
     for (double density : {-0.1, 1.1, (double)NAN, (double)INFINITY})
-        EXPECT_NO_LAYOUT(ARGUMENT, "expected 0 .. 1", tartan_layout_from_dense_largest(&s, &a, density, TARTAN_NORM_L2, &out));
+        EXPECT_NO_LAYOUT(ARGUMENT, "expected 0 .. 1",
+                         tartan_layout_from_dense_largest(&s, &a, density, TARTAN_NORM_L2, &out));
     for (int32_t norm : {0, 4, -1})
-        EXPECT_NO_LAYOUT(ARGUMENT, "expected 1 (max)", tartan_layout_from_dense_largest(&s, &a, 0.5, norm, &out));
+        EXPECT_NO_LAYOUT(ARGUMENT, "expected 1 (max)",
+                         tartan_layout_from_dense_largest(&s, &a, 0.5, norm, &out));
 }
 
 TEST(FromDense, EveryAllocationMayFail) {
@@ -196,7 +208,8 @@ TEST(FromDenseLargest, EveryAllocationMayFail) {
     tartan_shape s{4, 4, 2, 2, 1};
     Dense dense(s, std::vector<double>(16, 1), TARTAN_F32, 1);
     tartan_layout *out = nullptr;
-    BRUTAL(tartan_layout_from_dense_largest(&s, &dense.array, 0.5, TARTAN_NORM_L1, &out), tartan_layout_free(out));
+    BRUTAL(tartan_layout_from_dense_largest(&s, &dense.array, 0.5, TARTAN_NORM_L1, &out),
+           tartan_layout_free(out));
 }
 
 } // namespace

@@ -47,10 +47,12 @@ TEST(Identity, IsAsDefined) {
 TEST(Identity, TellsLayoutsApart) {
     std::set<std::string> seen;
     int count = 0;
-    for (tartan_shape s : {tartan_shape{4, 4, 2, 2, 1}, tartan_shape{3, 4, 2, 2, 1}, tartan_shape{4, 3, 2, 2, 1},
-                           tartan_shape{6, 4, 3, 2, 1}, tartan_shape{4, 6, 2, 3, 1}, tartan_shape{2, 4, 2, 2, 2}})
+    for (tartan_shape s :
+         {tartan_shape{4, 4, 2, 2, 1}, tartan_shape{3, 4, 2, 2, 1}, tartan_shape{4, 3, 2, 2, 1},
+          tartan_shape{6, 4, 3, 2, 1}, tartan_shape{4, 6, 2, 3, 1}, tartan_shape{2, 4, 2, 2, 2}})
         for (int bits = 0; bits < 16; bits++) {
-            Layout l = from_mask(s, {(uint8_t)(bits & 1), (uint8_t)(bits & 2), (uint8_t)(bits & 4), (uint8_t)(bits & 8)});
+            Layout l = from_mask(
+                s, {(uint8_t)(bits & 1), (uint8_t)(bits & 2), (uint8_t)(bits & 4), (uint8_t)(bits & 8)});
             seen.insert(tartan_layout_identity(l.get()));
             count++;
         }

@@ -56,7 +56,8 @@ TEST(Begin, Refusals) {
     EXPECT_NO_LAYOUT(ARGUMENT, "blocks of 0 x 2", tartan_i_layout_begin(&bad, 1, &out));
     EXPECT_NO_LAYOUT(HANDLE, "shape is NULL", tartan_i_layout_begin(nullptr, 1, &out));
     tartan_shape huge{(int64_t)2147483647 * 256, (int64_t)2147483647 * 256, 256, 256, 1};
-    EXPECT_NO_LAYOUT(OVERFLOW, "exceed what can be addressed", tartan_i_layout_begin(&huge, (int64_t)1 << 44, &out));
+    EXPECT_NO_LAYOUT(OVERFLOW, "exceed what can be addressed",
+                     tartan_i_layout_begin(&huge, (int64_t)1 << 44, &out));
 }
 
 // Finishes a layout of 2 x 3 blocks with the given lists.
@@ -107,9 +108,12 @@ TEST(Inside, FindHeadAndCoordinatesAgree) {
             for (int64_t r = 0; r < l->grid_rows; r++)
                 for (int64_t k = 0; k < l->grid_cols; k++) {
                     size_t id = (size_t)next;
-                    bool stored = id < c.rows.size() && c.heads[id] == h && c.rows[id] == r && c.cols[id] == k;
+                    bool stored =
+                        id < c.rows.size() && c.heads[id] == h && c.rows[id] == r && c.cols[id] == k;
                     ASSERT_EQ(tartan_i_layout_find(l.get(), h, r, k), stored ? next : -1);
-                    if (stored) { ASSERT_EQ(tartan_i_layout_head(l.get(), next), h); }
+                    if (stored) {
+                        ASSERT_EQ(tartan_i_layout_head(l.get(), next), h);
+                    }
                     next += stored;
                 }
         ASSERT_EQ(next, l->blocks);

@@ -9,7 +9,9 @@ using namespace tartan_test;
 namespace {
 
 alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() { return reinterpret_cast<tartan_layout *>(foreign_memory); }
+tartan_layout *foreign() {
+    return reinterpret_cast<tartan_layout *>(foreign_memory);
+}
 
 TEST(Getters, AnswersAndBadHandles) {
     tartan_shape s{10, 20, 4, 8, 3};
@@ -25,9 +27,9 @@ TEST(Getters, AnswersAndBadHandles) {
     EXPECT_EQ(tartan_layout_row_pointers(l.get())[9], 27);
     EXPECT_EQ(tartan_layout_col_indices(l.get())[5], 2);
     for (const tartan_layout *bad : {(const tartan_layout *)nullptr, (const tartan_layout *)foreign()}) {
-        for (auto getter : {tartan_layout_rows, tartan_layout_cols, tartan_layout_block_rows, tartan_layout_block_cols,
-                            tartan_layout_heads, tartan_layout_grid_rows, tartan_layout_grid_cols,
-                            tartan_layout_blocks, tartan_layout_elements})
+        for (auto getter : {tartan_layout_rows, tartan_layout_cols, tartan_layout_block_rows,
+                            tartan_layout_block_cols, tartan_layout_heads, tartan_layout_grid_rows,
+                            tartan_layout_grid_cols, tartan_layout_blocks, tartan_layout_elements})
             EXPECT_EQ(getter(bad), -1);
         EXPECT_EQ(tartan_layout_density(bad), -1);
         EXPECT_EQ(tartan_layout_identity(bad), nullptr);
@@ -123,12 +125,15 @@ TEST(Lists, Refusals) {
     for (int64_t *p : {a, b, c}) std::fill(p, p + 8, -7);
     EXPECT_FAILS(HANDLE, "layout is NULL", tartan_layout_get_row_lists(nullptr, a, 3, b, 3));
     EXPECT_FAILS(HANDLE, "closed or not one of Tartan's", tartan_layout_get_row_lists(foreign(), a, 3, b, 3));
-    EXPECT_FAILS(SHAPE, "out_row_pointers has 2 entries, expected 3", tartan_layout_get_row_lists(l, a, 2, b, 3));
-    EXPECT_FAILS(SHAPE, "out_block_cols has 4 entries, expected 3 (blocks)", tartan_layout_get_row_lists(l, a, 3, b, 4));
+    EXPECT_FAILS(SHAPE, "out_row_pointers has 2 entries, expected 3",
+                 tartan_layout_get_row_lists(l, a, 2, b, 3));
+    EXPECT_FAILS(SHAPE, "out_block_cols has 4 entries, expected 3 (blocks)",
+                 tartan_layout_get_row_lists(l, a, 3, b, 4));
     EXPECT_FAILS(HANDLE, "out_row_pointers is NULL", tartan_layout_get_row_lists(l, nullptr, 3, b, 3));
     EXPECT_FAILS(HANDLE, "out_block_cols is NULL", tartan_layout_get_row_lists(l, a, 3, nullptr, 3));
     EXPECT_FAILS(HANDLE, "layout is NULL", tartan_layout_get_col_lists(nullptr, a, 4, b, 3, c, 3));
-    EXPECT_FAILS(SHAPE, "out_col_pointers has 3 entries, expected 4", tartan_layout_get_col_lists(l, a, 3, b, 3, c, 3));
+    EXPECT_FAILS(SHAPE, "out_col_pointers has 3 entries, expected 4",
+                 tartan_layout_get_col_lists(l, a, 3, b, 3, c, 3));
     EXPECT_FAILS(SHAPE, "out_block_rows has 2", tartan_layout_get_col_lists(l, a, 4, b, 2, c, 3));
     EXPECT_FAILS(SHAPE, "out_ids has 2", tartan_layout_get_col_lists(l, a, 4, b, 3, c, 2));
     EXPECT_FAILS(HANDLE, "out_ids is NULL", tartan_layout_get_col_lists(l, a, 4, b, 3, nullptr, 3));
@@ -153,15 +158,20 @@ TEST(Find, AnswersAndRefusals) {
     ASSERT_OK(find(heads, rows, cols, ids));
     EXPECT_EQ(ids, (Indices{0, -1, 2, 3, -1}));
     Indices out(2, -7), zero{0, 0};
-    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_layout_find(nullptr, zero.data(), 2, zero.data(), 2, zero.data(), 2, out.data(), 2));
-    EXPECT_FAILS(HANDLE, "out_ids is NULL", tartan_layout_find(l, zero.data(), 2, zero.data(), 2, zero.data(), 2, nullptr, 2));
-    EXPECT_FAILS(HANDLE, "block_rows is NULL", tartan_layout_find(l, zero.data(), 2, nullptr, 2, zero.data(), 2, out.data(), 2));
-    EXPECT_FAILS(SHAPE, "out_ids has -1", tartan_layout_find(l, zero.data(), 2, zero.data(), 2, zero.data(), 2, out.data(), -1));
+    EXPECT_FAILS(HANDLE, "layout is NULL",
+                 tartan_layout_find(nullptr, zero.data(), 2, zero.data(), 2, zero.data(), 2, out.data(), 2));
+    EXPECT_FAILS(HANDLE, "out_ids is NULL",
+                 tartan_layout_find(l, zero.data(), 2, zero.data(), 2, zero.data(), 2, nullptr, 2));
+    EXPECT_FAILS(HANDLE, "block_rows is NULL",
+                 tartan_layout_find(l, zero.data(), 2, nullptr, 2, zero.data(), 2, out.data(), 2));
+    EXPECT_FAILS(SHAPE, "out_ids has -1",
+                 tartan_layout_find(l, zero.data(), 2, zero.data(), 2, zero.data(), 2, out.data(), -1));
     EXPECT_FAILS(SHAPE, "heads has 1 entries, expected 2", find({0}, zero, zero, out));
     EXPECT_FAILS(SHAPE, "heads has 0 entries, expected 2", find({}, zero, zero, out));
     EXPECT_FAILS(SHAPE, "block_rows has 1", find(zero, {0}, zero, out));
     EXPECT_FAILS(SHAPE, "block_cols has 1", find(zero, zero, {0}, out));
-    EXPECT_FAILS(LAYOUT, "position 1 is (2, 0, 0), expected a head, block row and block column of 2 x 2 x 2", find({0, 2}, zero, zero, out));
+    EXPECT_FAILS(LAYOUT, "position 1 is (2, 0, 0), expected a head, block row and block column of 2 x 2 x 2",
+                 find({0, 2}, zero, zero, out));
     EXPECT_FAILS(LAYOUT, "position 0 is (-1, 0, 0)", find({-1, 0}, zero, zero, out));
     EXPECT_FAILS(LAYOUT, "position 1 is (0, 2, 0)", find(zero, {0, 2}, zero, out));
     EXPECT_FAILS(LAYOUT, "position 1 is (0, -1, 0)", find(zero, {0, -1}, zero, out));
@@ -180,7 +190,8 @@ TEST(Find, OneHeadNeedsNoHeads) {
 
 int64_t morton(int64_t row, int64_t col) {
     int64_t code = 0;
-    for (int bit = 0; bit < 31; bit++) code |= (col >> bit & 1) << (2 * bit) | (row >> bit & 1) << (2 * bit + 1);
+    for (int bit = 0; bit < 31; bit++)
+        code |= (col >> bit & 1) << (2 * bit) | (row >> bit & 1) << (2 * bit + 1);
     return code;
 }
 
@@ -197,7 +208,8 @@ TEST(Number, OrdersOfRandomLayouts) {
         auto by = [&](auto key) {
             std::sort(expected.begin(), expected.end(), [&](int64_t a, int64_t b) {
                 size_t x = (size_t)a, y = (size_t)b;
-                return std::make_pair(c.heads[x], key(c.rows[x], c.cols[x])) < std::make_pair(c.heads[y], key(c.rows[y], c.cols[y]));
+                return std::make_pair(c.heads[x], key(c.rows[x], c.cols[x])) <
+                       std::make_pair(c.heads[y], key(c.rows[y], c.cols[y]));
             });
         };
         by([](int64_t row, int64_t col) { return std::make_pair(col, row); });

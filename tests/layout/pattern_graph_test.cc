@@ -10,7 +10,9 @@ using namespace tartan_test;
 
 namespace {
 
-std::string number(int64_t x) { return std::to_string(x); }
+std::string number(int64_t x) {
+    return std::to_string(x);
+}
 
 void expect_symmetric(const Layout &l, bool diagonal) {
     int64_t n = tartan_layout_grid_rows(l.get());
@@ -42,12 +44,14 @@ TEST(BarabasiAlbert, BlockCounts) {
                 l = pattern(square(n), "barabasi_albert", "corner=0 diagonal=0 m=" + number(m), seed);
                 ASSERT_EQ(tartan_layout_blocks(l.get()), 2 * edges);
                 expect_symmetric(l, false);
-                l = pattern(square(n), "barabasi_albert", "diagonal=0 m=" + number(m), seed); // the corner has its diagonal
+                l = pattern(square(n), "barabasi_albert", "diagonal=0 m=" + number(m),
+                            seed); // the corner has its diagonal
                 ASSERT_EQ(tartan_layout_blocks(l.get()), 2 * edges + in_corner + m);
             }
         }
     // The matmul test of openai/blocksparse, at all its block sizes.
-    for (int64_t block : {32, 16, 8}) EXPECT_EQ(tartan_layout_blocks(pattern(square(160, 1, block), "barabasi_albert", "m=5").get()), 1730);
+    for (int64_t block : {32, 16, 8})
+        EXPECT_EQ(tartan_layout_blocks(pattern(square(160, 1, block), "barabasi_albert", "m=5").get()), 1730);
 }
 
 TEST(BarabasiAlbert, EveryNewVertexBringsMEdges) {
@@ -91,7 +95,9 @@ TEST(BarabasiAlbert, ExtraEdgesFillUpTheLeastConnected) {
     EXPECT_GE(*std::min_element(degree.begin(), degree.end()), 20);
     // All the edges there are.
     int64_t absent = n * (n - 1) / 2 - m * (n - m) - m * (m - 1) / 2;
-    EXPECT_EQ(tartan_layout_blocks(pattern(square(n), "barabasi_albert", "m=2 extra=" + number(absent)).get()), n * n);
+    EXPECT_EQ(
+        tartan_layout_blocks(pattern(square(n), "barabasi_albert", "m=2 extra=" + number(absent)).get()),
+        n * n);
 }
 
 TEST(WattsStrogatz, BlockCounts) {
@@ -108,13 +114,15 @@ TEST(WattsStrogatz, BlockCounts) {
                 expect_symmetric(l, false);
             }
     // rande_m_e: all rewired, and e more edges
-    EXPECT_EQ(tartan_layout_blocks(pattern(square(101), "watts_strogatz", "m=3 rewire=1 extra=40").get()), 101 * 7 + 80);
+    EXPECT_EQ(tartan_layout_blocks(pattern(square(101), "watts_strogatz", "m=3 rewire=1 extra=40").get()),
+              101 * 7 + 80);
 }
 
 TEST(WattsStrogatz, WithoutRewiringARing) {
     const int64_t n = 23;
     for (int64_t m : {1, 4, 11})
-        EXPECT_EQ(mask_of(pattern(square(n), "watts_strogatz", "rewire=0 m=" + number(m))), mask_where(square(n), [=](int64_t, int64_t i, int64_t j) {
+        EXPECT_EQ(mask_of(pattern(square(n), "watts_strogatz", "rewire=0 m=" + number(m))),
+                  mask_where(square(n), [=](int64_t, int64_t i, int64_t j) {
                       int64_t d = std::abs(i - j);
                       return std::min(d, n - d) <= m;
                   }));
@@ -126,7 +134,8 @@ TEST(WattsStrogatz, RewiresTheShareItSays) {
         double moved = 0;
         for (int64_t seed = 0; seed < 10; seed++) {
             Mask ring = mask_of(pattern(square(n), "watts_strogatz", "m=5 rewire=0"));
-            Mask mask = mask_of(pattern(square(n), "watts_strogatz", "m=5 rewire=" + std::to_string(share), seed));
+            Mask mask =
+                mask_of(pattern(square(n), "watts_strogatz", "m=5 rewire=" + std::to_string(share), seed));
             for (size_t k = 0; k < ring.size(); k++) moved += ring[k] && !mask[k];
         }
         double edges = 10.0 * n * m; // each moved edge is counted twice; a few come back by chance
@@ -137,7 +146,8 @@ TEST(WattsStrogatz, RewiresTheShareItSays) {
 // Shortcuts make a small world: with 10% of them everybody is reached in few steps.
 TEST(WattsStrogatz, IsASmallWorld) {
     double ring[6], world[6];
-    Layout a = pattern(square(500), "watts_strogatz", "m=5 rewire=0"), b = pattern(square(500), "watts_strogatz", "m=5 rewire=0.1");
+    Layout a = pattern(square(500), "watts_strogatz", "m=5 rewire=0"),
+           b = pattern(square(500), "watts_strogatz", "m=5 rewire=0.1");
     ASSERT_OK(tartan_layout_reach(a.get(), 0, ring, 6));
     ASSERT_OK(tartan_layout_reach(b.get(), 0, world, 6));
     EXPECT_DOUBLE_EQ(ring[5], 61 / 500.0);
@@ -149,13 +159,17 @@ TEST(WattsStrogatz2d, WithoutRewiringALattice) {
         for (int64_t m : {0, 1, 2, 6})
             for (int64_t wrap : {0, 1}) {
                 const int64_t n = height * width, w = width, h = height;
-                std::string parameters = "rewire=0 height=" + number(h) + " m=" + number(m) + " wrap=" + number(wrap);
+                std::string parameters =
+                    "rewire=0 height=" + number(h) + " m=" + number(m) + " wrap=" + number(wrap);
                 Layout l = pattern(square(n), "watts_strogatz_2d", parameters);
-                EXPECT_EQ(mask_of(l), mask_where(square(n), [=](int64_t, int64_t i, int64_t j) {
-                              int64_t dy = std::abs(i / w - j / w), dx = std::abs(i % w - j % w);
-                              if (wrap) dy = std::min(dy, h - dy), dx = std::min(dx, w - dx);
-                              return dy + dx <= m;
-                          }))
+                EXPECT_EQ(mask_of(l), mask_where(square(n),
+                                                 [=](int64_t, int64_t i, int64_t j) {
+                                                     int64_t dy = std::abs(i / w - j / w),
+                                                             dx = std::abs(i % w - j % w);
+                                                     if (wrap)
+                                                         dy = std::min(dy, h - dy), dx = std::min(dx, w - dx);
+                                                     return dy + dx <= m;
+                                                 }))
                     << parameters;
             }
 }
@@ -169,9 +183,11 @@ TEST(WattsStrogatz2d, CountsAndDefaults) {
         EXPECT_EQ(tartan_layout_blocks(l.get()), 100 * 12);
     }
     // height 0: 8 x 12 for 96, a ring for a prime
-    Layout a = pattern(square(96), "watts_strogatz_2d", "rewire=0"), b = pattern(square(96), "watts_strogatz_2d", "rewire=0 height=8");
+    Layout a = pattern(square(96), "watts_strogatz_2d", "rewire=0"),
+           b = pattern(square(96), "watts_strogatz_2d", "rewire=0 height=8");
     EXPECT_EQ(tartan_layout_equal(a.get(), b.get()), 1);
-    a = pattern(square(97), "watts_strogatz_2d", "rewire=0"), b = pattern(square(97), "watts_strogatz", "rewire=0 m=1");
+    a = pattern(square(97), "watts_strogatz_2d", "rewire=0"),
+    b = pattern(square(97), "watts_strogatz", "rewire=0 m=1");
     EXPECT_EQ(tartan_layout_equal(a.get(), b.get()), 1);
 }
 

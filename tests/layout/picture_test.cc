@@ -67,7 +67,8 @@ TEST(Svg, PaintsJustTheBlocks) {
         Layout l = any_layout(random, true);
         std::string text = svg(l, 16 + (int32_t)(random() % 500));
         expect_well_formed(text);
-        ASSERT_EQ(painted(text, tartan_layout_grid_rows(l.get()), tartan_layout_grid_cols(l.get())), mask_of(l));
+        ASSERT_EQ(painted(text, tartan_layout_grid_rows(l.get()), tartan_layout_grid_cols(l.get())),
+                  mask_of(l));
     }
 }
 
@@ -76,7 +77,8 @@ TEST(Svg, OnePathSmallText) {
     std::string text = svg(l);
     EXPECT_EQ(count(text, "<path"), 1);
     EXPECT_EQ(count(text, "M"), 128); // a run a row
-    EXPECT_NE(text.find("<title>4096 x 4096, blocks 32 x 32: 8256 blocks stored, 50.4%</title>"), std::string::npos);
+    EXPECT_NE(text.find("<title>4096 x 4096, blocks 32 x 32: 8256 blocks stored, 50.4%</title>"),
+              std::string::npos);
     EXPECT_NE(text.find("width=\"256\" height=\"256\""), std::string::npos);
     EXPECT_LT(text.size(), 5000u);
 }
@@ -111,7 +113,8 @@ TEST(Svg, LargeGridsAreDrawnInShades) {
 }
 
 TEST(Svg, EmptyFrames) {
-    for (tartan_shape s : {tartan_shape{0, 0, 1, 1, 1}, tartan_shape{0, 5, 1, 1, 2}, tartan_shape{5, 0, 1, 1, 1}}) {
+    for (tartan_shape s :
+         {tartan_shape{0, 0, 1, 1, 1}, tartan_shape{0, 5, 1, 1, 2}, tartan_shape{5, 0, 1, 1, 1}}) {
         std::string text = svg(pattern(s, "dense"));
         expect_well_formed(text);
         EXPECT_EQ(count(text, "<path"), 0);

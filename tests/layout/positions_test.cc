@@ -25,7 +25,8 @@ TEST(Sort, LikeStableSort) {
         for (auto &k : keys) k = (int64_t)(random() % (uint64_t)limit);
         std::iota(ids.begin(), ids.end(), 0);
         Indices order = ids, alone = keys, before = keys;
-        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return before[(size_t)a] < before[(size_t)b]; });
+        std::stable_sort(order.begin(), order.end(),
+                         [&](int64_t a, int64_t b) { return before[(size_t)a] < before[(size_t)b]; });
         ASSERT_OK(tartan_i_sort(keys.data(), ids.data(), (int64_t)n));
         ASSERT_OK(tartan_i_sort(alone.data(), nullptr, (int64_t)n));
         ASSERT_EQ(ids, order);
@@ -48,10 +49,12 @@ TEST(SelectLargest, LikeStableSort) {
     for (int i = 0; i < 2000; i++) {
         size_t n = random() % 50, count = random() % (n + 1);
         std::vector<double> scores(n);
-        for (auto &x : scores) x = i % 2 ? special[random() % 10] : std::ldexp((double)(int64_t)random(), (int)(random() % 40));
+        for (auto &x : scores)
+            x = i % 2 ? special[random() % 10] : std::ldexp((double)(int64_t)random(), (int)(random() % 40));
         std::vector<size_t> order(n);
         std::iota(order.begin(), order.end(), (size_t)0);
-        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+        std::stable_sort(order.begin(), order.end(),
+                         [&](size_t a, size_t b) { return scores[a] > scores[b]; });
         Mask expected(n, 0), keep(n, 9);
         for (size_t k = 0; k < count; k++) expected[order[k]] = 1;
         tartan_i_select_largest(scores.data(), (int64_t)n, (int64_t)count, keep.data());
@@ -101,7 +104,8 @@ TEST(FromPositions, SourcesSayWhereEachBlockCameFrom) {
         Indices shuffled = positions;
         int64_t *sources = nullptr;
         tartan_layout *out = nullptr;
-        ASSERT_OK(tartan_i_layout_from_positions("test", &s, positions.data(), (int64_t)positions.size(), false, &sources, &out));
+        ASSERT_OK(tartan_i_layout_from_positions("test", &s, positions.data(), (int64_t)positions.size(),
+                                                 false, &sources, &out));
         ASSERT_EQ(tartan_layout_equal(out, l.get()), 1);
         for (size_t k = 0; k < sorted.size(); k++) ASSERT_EQ(shuffled[(size_t)sources[k]], sorted[k]);
         tartan_i_free(sources);

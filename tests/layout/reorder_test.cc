@@ -9,7 +9,9 @@ using namespace tartan_test;
 
 namespace {
 
-struct Csr { Indices pointers, cols; };
+struct Csr {
+    Indices pointers, cols;
+};
 
 // CSR of n rows from edges, each entered once, its entries in random order.
 Csr csr_of(int64_t n, std::vector<std::pair<int64_t, int64_t>> edges, std::mt19937_64 &random) {
@@ -25,8 +27,8 @@ Csr csr_of(int64_t n, std::vector<std::pair<int64_t, int64_t>> edges, std::mt199
 }
 
 tartan_status rcm(const Csr &csr, Indices &order) {
-    return tartan_reorder_rcm(csr.pointers.data(), (int64_t)csr.pointers.size(), csr.cols.data(), (int64_t)csr.cols.size(),
-                              order.data(), (int64_t)order.size());
+    return tartan_reorder_rcm(csr.pointers.data(), (int64_t)csr.pointers.size(), csr.cols.data(),
+                              (int64_t)csr.cols.size(), order.data(), (int64_t)order.size());
 }
 
 int64_t bandwidth(const Csr &csr, const Indices &order) {
@@ -97,7 +99,8 @@ struct Slow {
                 Indices fresh;
                 for (int64_t u : next[(size_t)v])
                     if (seen.insert(u).second) fresh.push_back(u);
-                std::sort(fresh.begin(), fresh.end(), [&](int64_t a, int64_t b) { return rank(a) < rank(b); });
+                std::sort(fresh.begin(), fresh.end(),
+                          [&](int64_t a, int64_t b) { return rank(a) < rank(b); });
                 level.insert(level.end(), fresh.begin(), fresh.end());
             }
             if (level.empty()) return result;
@@ -115,7 +118,8 @@ struct Slow {
             auto found = levels(s);
             for (;;) {
                 auto &last = found.back();
-                int64_t far = *std::min_element(last.begin(), last.end(), [&](int64_t a, int64_t b) { return rank(a) < rank(b); });
+                int64_t far = *std::min_element(last.begin(), last.end(),
+                                                [&](int64_t a, int64_t b) { return rank(a) < rank(b); });
                 auto farther = levels(far);
                 bool grew = farther.size() > found.size();
                 found = farther;
@@ -168,7 +172,8 @@ TEST(Rcm, MakesLayoutsOfSparseMatricesSmaller) {
         }
         tartan_shape s{n, n, 16, 16, 1};
         tartan_layout *out = nullptr;
-        EXPECT_OK(tartan_layout_from_entries(&s, rows.data(), (int64_t)rows.size(), cols.data(), (int64_t)cols.size(), &out));
+        EXPECT_OK(tartan_layout_from_entries(&s, rows.data(), (int64_t)rows.size(), cols.data(),
+                                             (int64_t)cols.size(), &out));
         int64_t count = tartan_layout_blocks(out);
         tartan_layout_free(out);
         return count;
@@ -178,9 +183,11 @@ TEST(Rcm, MakesLayoutsOfSparseMatricesSmaller) {
 
 TEST(Rcm, Refusals) {
     Indices out(2, -7), three(3);
-    EXPECT_FAILS(SHAPE, "row_pointers has 0 entries", tartan_reorder_rcm(three.data(), 0, nullptr, 0, nullptr, 0));
+    EXPECT_FAILS(SHAPE, "row_pointers has 0 entries",
+                 tartan_reorder_rcm(three.data(), 0, nullptr, 0, nullptr, 0));
     EXPECT_FAILS(SHAPE, "ncols is -1", tartan_reorder_rcm(three.data(), 3, out.data(), -1, out.data(), 2));
-    EXPECT_FAILS(HANDLE, "row_pointers is NULL", tartan_reorder_rcm(nullptr, 3, three.data(), 2, out.data(), 2));
+    EXPECT_FAILS(HANDLE, "row_pointers is NULL",
+                 tartan_reorder_rcm(nullptr, 3, three.data(), 2, out.data(), 2));
     EXPECT_FAILS(HANDLE, "cols is NULL", tartan_reorder_rcm(three.data(), 3, nullptr, 2, out.data(), 2));
     EXPECT_FAILS(HANDLE, "out_order is NULL", tartan_reorder_rcm(three.data(), 3, nullptr, 0, nullptr, 2));
     EXPECT_FAILS(SHAPE, "out_order has 3 entries, expected 2", rcm({{0, 1, 2}, {1, 0}}, three));

@@ -14,7 +14,9 @@ using namespace tartan_test;
 namespace {
 
 alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() { return reinterpret_cast<tartan_layout *>(foreign_memory); }
+tartan_layout *foreign() {
+    return reinterpret_cast<tartan_layout *>(foreign_memory);
+}
 
 using Binary = tartan_status (*)(const tartan_layout *, const tartan_layout *, tartan_layout **);
 
@@ -28,20 +30,24 @@ Layout transposed(const Layout &a) {
     EXPECT_OK(tartan_layout_transpose(a.get(), &out));
     return Layout(out);
 }
-bool same(const Layout &a, const Layout &b) { return tartan_layout_equal(a.get(), b.get()) == 1; }
+bool same(const Layout &a, const Layout &b) {
+    return tartan_layout_equal(a.get(), b.get()) == 1;
+}
 
 TEST(SetAlgebra, AgreesWithMasksAndItsLaws) {
     std::mt19937_64 random(20);
     for (int i = 0; i < 1000; i++) {
         tartan_shape s = random_shape(random);
-        Layout a = random_layout(s, (double)(random() % 5) / 4, random()), b = random_layout(s, (double)(random() % 5) / 4, random());
+        Layout a = random_layout(s, (double)(random() % 5) / 4, random()),
+               b = random_layout(s, (double)(random() % 5) / 4, random());
         Mask x = mask_of(a), y = mask_of(b), both(x.size()), any(x.size()), minus(x.size());
         for (size_t k = 0; k < x.size(); k++) {
             both[k] = x[k] & y[k];
             any[k] = x[k] | y[k];
             minus[k] = x[k] & !y[k];
         }
-        Layout u = apply(tartan_layout_union, a, b), n = apply(tartan_layout_intersection, a, b), d = apply(tartan_layout_difference, a, b);
+        Layout u = apply(tartan_layout_union, a, b), n = apply(tartan_layout_intersection, a, b),
+               d = apply(tartan_layout_difference, a, b);
         ASSERT_EQ(mask_of(u), any);
         ASSERT_EQ(mask_of(n), both);
         ASSERT_EQ(mask_of(d), minus);
@@ -65,10 +71,12 @@ TEST(SetAlgebra, Refusals) {
         EXPECT_NO_LAYOUT(HANDLE, "b is NULL", op(a.get(), nullptr, &out));
         EXPECT_NO_LAYOUT(HANDLE, "a is closed", op(foreign(), a.get(), &out));
         EXPECT_NO_LAYOUT(HANDLE, "b is closed", op(a.get(), foreign(), &out));
-        for (tartan_shape s : {tartan_shape{3, 4, 2, 2, 1}, tartan_shape{4, 3, 2, 2, 1}, tartan_shape{4, 4, 1, 2, 1},
-                               tartan_shape{4, 4, 2, 1, 1}, tartan_shape{4, 4, 2, 2, 2}}) {
+        for (tartan_shape s :
+             {tartan_shape{3, 4, 2, 2, 1}, tartan_shape{4, 3, 2, 2, 1}, tartan_shape{4, 4, 1, 2, 1},
+              tartan_shape{4, 4, 2, 1, 1}, tartan_shape{4, 4, 2, 2, 2}}) {
             Layout b = pattern(s, "dense");
-            EXPECT_NO_LAYOUT(SHAPE, "expected that of a: 4 x 4, blocks 2 x 2, heads 1", op(a.get(), b.get(), &out));
+            EXPECT_NO_LAYOUT(SHAPE, "expected that of a: 4 x 4, blocks 2 x 2, heads 1",
+                             op(a.get(), b.get(), &out));
         }
     }
 }
@@ -117,7 +125,8 @@ TEST(Transpose, EveryAllocationMayFail) {
     Layout a = pattern(square(4), "causal");
     int64_t *sources = nullptr;
     tartan_layout *out = nullptr;
-    BRUTAL(tartan_i_layout_transpose(a.get(), &sources, &out), (tartan_i_free(sources), tartan_layout_free(out)));
+    BRUTAL(tartan_i_layout_transpose(a.get(), &sources, &out),
+           (tartan_i_free(sources), tartan_layout_free(out)));
 }
 
 Indices random_order(int64_t n, bool last_stays, std::mt19937_64 &random) {
@@ -133,7 +142,8 @@ TEST(Permute, AgreesWithTheMaskAndItsInverse) {
         Layout a = any_layout(random);
         tartan_shape s = shape_of(a.get());
         int64_t gr = grid_rows(s), gc = grid_cols(s);
-        Indices rows = random_order(gr, s.rows % s.block_rows != 0, random), cols = random_order(gc, s.cols % s.block_cols != 0, random);
+        Indices rows = random_order(gr, s.rows % s.block_rows != 0, random),
+                cols = random_order(gc, s.cols % s.block_cols != 0, random);
         int64_t *sources = nullptr;
         tartan_layout *out = nullptr;
         ASSERT_OK(tartan_i_layout_permute(a.get(), rows.data(), gr, cols.data(), gc, &sources, &out));
@@ -142,7 +152,8 @@ TEST(Permute, AgreesWithTheMaskAndItsInverse) {
         for (int64_t h = 0; h < s.heads; h++)
             for (int64_t r = 0; r < gr; r++)
                 for (int64_t c = 0; c < gc; c++)
-                    ASSERT_EQ(y[(size_t)((h * gr + r) * gc + c)], x[(size_t)((h * gr + rows[(size_t)r]) * gc + cols[(size_t)c])]);
+                    ASSERT_EQ(y[(size_t)((h * gr + r) * gc + c)],
+                              x[(size_t)((h * gr + rows[(size_t)r]) * gc + cols[(size_t)c])]);
         Coordinates from = coordinates(a.get()), to = coordinates(out);
         for (size_t id = 0; id < to.rows.size(); id++) {
             size_t old = (size_t)sources[id];
@@ -175,10 +186,12 @@ TEST(Permute, Refusals) {
     EXPECT_NO_LAYOUT(HANDLE, "row_order is NULL", tartan_layout_permute(a, nullptr, 3, nullptr, 0, &out));
     EXPECT_NO_LAYOUT(SHAPE, "row_order has 2 entries, expected 3", permute({0, 1}, {}, &out));
     EXPECT_NO_LAYOUT(SHAPE, "col_order has 4 entries, expected 3", permute({}, {0, 1, 2, 3}, &out));
-    EXPECT_NO_LAYOUT(ARGUMENT, "row_order[2] is 3, expected each of 0 .. 2 once", permute({0, 1, 3}, {}, &out));
+    EXPECT_NO_LAYOUT(ARGUMENT, "row_order[2] is 3, expected each of 0 .. 2 once",
+                     permute({0, 1, 3}, {}, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "row_order[0] is -1", permute({-1, 1, 2}, {}, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "col_order[2] is 0", permute({}, {0, 1, 0}, &out));
-    EXPECT_NO_LAYOUT(ARGUMENT, "col_order moves block 2, which is ragged, to 0", permute({}, {2, 1, 0}, &out));
+    EXPECT_NO_LAYOUT(ARGUMENT, "col_order moves block 2, which is ragged, to 0",
+                     permute({}, {2, 1, 0}, &out));
     tartan_layout *out = nullptr;
     EXPECT_OK(permute({2, 1, 0}, {1, 0, 2}, &out));
     tartan_layout_free(out);
@@ -211,7 +224,9 @@ TEST(Slice, AgreesWithTheMask) {
         ASSERT_EQ(t.rows, std::min(s.rows, r[1] * s.block_rows) - std::min(s.rows, r[0] * s.block_rows));
         ASSERT_EQ(t.cols, std::min(s.cols, c[1] * s.block_cols) - std::min(s.cols, c[0] * s.block_cols));
         Mask x = mask_of(a);
-        ASSERT_EQ(mask_of(b), mask_where(t, [&](int64_t h, int64_t p, int64_t q) { return x[(size_t)((h * gr + p + r[0]) * gc + q + c[0])]; }));
+        ASSERT_EQ(mask_of(b), mask_where(t, [&](int64_t h, int64_t p, int64_t q) {
+                      return x[(size_t)((h * gr + p + r[0]) * gc + q + c[0])];
+                  }));
         Coordinates from = coordinates(a.get()), to = coordinates(out);
         for (size_t id = 0; id < to.rows.size(); id++) {
             ASSERT_EQ(from.rows[(size_t)sources[id]], to.rows[id] + r[0]);
@@ -227,19 +242,23 @@ TEST(Slice, Refusals) {
     tartan_layout *a = owner.get();
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_layout_slice(a, 0, 1, 0, 1, nullptr));
     EXPECT_NO_LAYOUT(HANDLE, "layout is NULL", tartan_layout_slice(nullptr, 0, 1, 0, 1, &out));
-    EXPECT_NO_LAYOUT(ARGUMENT, "row_begin .. row_end is 0 .. 4, expected a range within 0 .. 3", tartan_layout_slice(a, 0, 4, 0, 1, &out));
+    EXPECT_NO_LAYOUT(ARGUMENT, "row_begin .. row_end is 0 .. 4, expected a range within 0 .. 3",
+                     tartan_layout_slice(a, 0, 4, 0, 1, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "row_begin .. row_end is 2 .. 1", tartan_layout_slice(a, 2, 1, 0, 1, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "row_begin .. row_end is -1 .. 1", tartan_layout_slice(a, -1, 1, 0, 1, &out));
-    EXPECT_NO_LAYOUT(ARGUMENT, "col_begin .. col_end is 0 .. 5, expected a range within 0 .. 4", tartan_layout_slice(a, 0, 1, 0, 5, &out));
+    EXPECT_NO_LAYOUT(ARGUMENT, "col_begin .. col_end is 0 .. 5, expected a range within 0 .. 4",
+                     tartan_layout_slice(a, 0, 1, 0, 5, &out));
     EXPECT_NO_LAYOUT(ARGUMENT, "col_begin .. col_end is 3 .. 2", tartan_layout_slice(a, 0, 1, 3, 2, &out));
-    EXPECT_NO_LAYOUT(ARGUMENT, "col_begin .. col_end is -1 .. 9223372036854775807", tartan_layout_slice(a, 0, 1, -1, INT64_MAX, &out));
+    EXPECT_NO_LAYOUT(ARGUMENT, "col_begin .. col_end is -1 .. 9223372036854775807",
+                     tartan_layout_slice(a, 0, 1, -1, INT64_MAX, &out));
 }
 
 TEST(Slice, EveryAllocationMayFail) {
     Layout a = pattern(square(4), "causal");
     int64_t *sources = nullptr;
     tartan_layout *out = nullptr;
-    BRUTAL(tartan_i_layout_slice(a.get(), 1, 3, 0, 3, &sources, &out), (tartan_i_free(sources), tartan_layout_free(out)));
+    BRUTAL(tartan_i_layout_slice(a.get(), 1, 3, 0, 3, &sources, &out),
+           (tartan_i_free(sources), tartan_layout_free(out)));
 }
 
 } // namespace

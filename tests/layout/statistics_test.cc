@@ -10,7 +10,9 @@ using namespace tartan_test;
 namespace {
 
 alignas(64) char foreign_memory[512] = "not a layout";
-tartan_layout *foreign() { return reinterpret_cast<tartan_layout *>(foreign_memory); }
+tartan_layout *foreign() {
+    return reinterpret_cast<tartan_layout *>(foreign_memory);
+}
 
 TEST(Statistics, LengthsSpreadAndBandwidthOfRandomLayouts) {
     std::mt19937_64 random(50);
@@ -40,7 +42,8 @@ TEST(Statistics, LengthsSpreadAndBandwidthOfRandomLayouts) {
         ASSERT_EQ(spread[0], lines ? *std::min_element(lengths.begin(), lengths.end()) : 0);
         ASSERT_EQ(spread[2], lines ? *std::max_element(lengths.begin(), lengths.end()) : 0);
         ASSERT_NEAR(spread[1], (double)mean, 1e-12);
-        ASSERT_NEAR(spread[3], lines ? (double)std::sqrt(std::max(0.0L, squares / lines - mean * mean)) : 0, 1e-6);
+        ASSERT_NEAR(spread[3], lines ? (double)std::sqrt(std::max(0.0L, squares / lines - mean * mean)) : 0,
+                    1e-6);
     }
 }
 
@@ -133,7 +136,8 @@ TEST(Partition, RunsAreNearlyEqual) {
         ASSERT_EQ(bounds.back(), (int64_t)pointers.size() - 1);
         ASSERT_TRUE(std::is_sorted(bounds.begin(), bounds.end()));
         int64_t longest = 0;
-        for (size_t k = 0; k + 1 < pointers.size(); k++) longest = std::max(longest, pointers[k + 1] - pointers[k]);
+        for (size_t k = 0; k + 1 < pointers.size(); k++)
+            longest = std::max(longest, pointers[k + 1] - pointers[k]);
         for (size_t k = 0; k < (size_t)runs; k++) {
             int64_t work = pointers[(size_t)bounds[k + 1]] - pointers[(size_t)bounds[k]];
             ASSERT_LE(work, blocks / runs + 1 + longest);
