@@ -95,16 +95,17 @@ static panels place_panels(const tartan_layout *layout, int64_t pixels) {
     return p;
 }
 
-/* White paper; a stored block is dark blue, a share of one lighter, but any is seen. */
+/* White paper in a grey frame; a stored block is dark blue, a share of one lighter, but any is seen. */
 static void paint(const float *raster, const panels *p, int64_t pixels, int64_t head, unsigned char *image) {
     static const int ink[CHANNELS] = {0x1f, 0x4e, 0x79};
     for (int64_t y = 0; y < p->height; y++)
         for (int64_t x = 0; x < p->width; x++) {
             float share = raster[y * p->width + x];
             if (share > 0 && share < 0.125F) share = 0.125F;
+            bool frame = y == 0 || y == p->height - 1 || x == 0 || x == p->width - 1;
             unsigned char *pixel = image + (y * pixels + head * (p->width + GAP) + x) * CHANNELS;
             for (int c = 0; c < CHANNELS; c++)
-                pixel[c] = (unsigned char)(255.5F - share * (float)(255 - ink[c]));
+                pixel[c] = frame ? 0x80 : (unsigned char)(255.5F - share * (float)(255 - ink[c]));
         }
 }
 
@@ -125,8 +126,8 @@ int write_layout_png(const tartan_layout *layout, int64_t pixels, const char *pa
         complain("out of memory for a picture");
     } else {
         memset(image, 255, (size_t)(p.height * pixels * CHANNELS));
-        for (int64_t head = 0; head < p.count && !empty; head++) {
-            make_raster(layout, head, p.height, p.width, raster);
+        for (int64_t head = 0; head < p.count; head++) {
+            if (!empty) make_raster(layout, head, p.height, p.width, raster);
             paint(raster, &p, pixels, head, image);
         }
         const png_image png = {.version = PNG_IMAGE_VERSION,

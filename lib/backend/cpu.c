@@ -50,8 +50,8 @@ static int64_t bisect_rows(const int64_t *pointers, int64_t rows, int64_t target
     return low;
 }
 
-void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w, int64_t *begin,
-                             int64_t *end) {
+void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w,
+                             int64_t *begin, int64_t *end) {
     const int64_t total = pointers[rows] - pointers[0] + rows;
     int64_t from, to;
     tartan_i_share(total, workers, w, &from, &to);
@@ -116,8 +116,8 @@ const tartan_backend tartan_i_backend_cpu = {
 tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops) {
     CHECK_HANDLE(context, CONTEXT, "context");
     CHECK(out_gflops != NULL, HANDLE, "out_gflops is NULL, expected a place for the result");
-    CHECK(dtype == TARTAN_F64 || dtype == TARTAN_F32, DTYPE, "dtype is %d, expected %d (float64) or %d (float32)",
-          dtype, TARTAN_F64, TARTAN_F32);
+    CHECK(dtype == TARTAN_F64 || dtype == TARTAN_F32, DTYPE,
+          "dtype is %d, expected %d (float64) or %d (float32)", dtype, TARTAN_F64, TARTAN_F32);
     const tartan_i_kernels kernels = tartan_i_cpu_kernels(dtype);
     *out_gflops = tartan_i_kernels_peak(&kernels);
     return TARTAN_OK;

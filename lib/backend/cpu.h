@@ -33,7 +33,7 @@ void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s,
                              const tartan_i_term *terms, int64_t nterms);
 
 /* Worker `w`'s share of the rows of a list, by entries + rows. */
-void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w, int64_t *begin,
-                             int64_t *end);
+void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w,
+                             int64_t *begin, int64_t *end);
 
 #endif

@@ -60,11 +60,14 @@ void tartan_i_dense_fold(tartan_i_dense *a, int64_t *a_stride, tartan_i_dense *b
 
 static void gather(int64_t bytes, const char *in, int64_t stride, int64_t n, void *out) {
     if (bytes == 8) {
-        for (int64_t i = 0; i < n; i++) ((uint64_t *)out)[i] = ((const uint64_t *)(const void *)in)[i * stride];
+        for (int64_t i = 0; i < n; i++)
+            ((uint64_t *)out)[i] = ((const uint64_t *)(const void *)in)[i * stride];
     } else if (bytes == 4) {
-        for (int64_t i = 0; i < n; i++) ((uint32_t *)out)[i] = ((const uint32_t *)(const void *)in)[i * stride];
+        for (int64_t i = 0; i < n; i++)
+            ((uint32_t *)out)[i] = ((const uint32_t *)(const void *)in)[i * stride];
     } else {
-        for (int64_t i = 0; i < n; i++) ((uint16_t *)out)[i] = ((const uint16_t *)(const void *)in)[i * stride];
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)out)[i] = ((const uint16_t *)(const void *)in)[i * stride];
     }
 }
 
@@ -113,8 +116,8 @@ void tartan_i_line_store(const tartan_i_kernels *k, int32_t dtype, const void *i
 }
 
 /* The columns are contiguous in memory: tiles are transposed. */
-static void pack_columns(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t in_col, int64_t rows,
-                         int64_t cols, char *out, int64_t out_row) {
+static void pack_columns(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t in_col,
+                         int64_t rows, int64_t cols, char *out, int64_t out_row) {
     const int64_t bytes = tartan_dtype_bytes(dtype);
     double tile[TILE_LONG * TILE_SHORT];
     for (int64_t i = 0; i < rows; i += TILE_LONG) {
@@ -168,11 +171,12 @@ void tartan_i_commit(const tartan_i_kernels *k, const char *sums, int64_t sums_r
     const int64_t bytes = tartan_dtype_bytes(dtype);
     if (out_row != 1 || out_col == 1) {
         for (int64_t i = 0; i < rows; i++)
-            commit_line(k, sums + i * sums_row * k->bytes, cols, alpha, beta, dtype, out + i * out_row * bytes,
-                        out_col);
+            commit_line(k, sums + i * sums_row * k->bytes, cols, alpha, beta, dtype,
+                        out + i * out_row * bytes, out_col);
         return;
     }
-    double tile[TILE_LONG * TILE_SHORT]; /* columns of `out` are contiguous: its lines are those of a transpose */
+    double tile[TILE_LONG *
+                TILE_SHORT]; /* columns of `out` are contiguous: its lines are those of a transpose */
     for (int64_t j = 0; j < cols; j += TILE_SHORT) {
         const int64_t n = smaller(TILE_SHORT, cols - j);
         for (int64_t i = 0; i < rows; i += TILE_LONG) {

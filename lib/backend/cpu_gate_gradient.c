@@ -12,10 +12,11 @@ typedef struct gate_gradient {
 } gate_gradient;
 
 /* A block's elements as reals in the order of a matrix `like`, at `room` unless its memory has them so. */
-static const char *fetch(const gate_gradient *p, const tartan_matrix *m, const tartan_matrix *like, int64_t id,
-                         char *room) {
+static const char *fetch(const gate_gradient *p, const tartan_matrix *m, const tartan_matrix *like,
+                         int64_t id, char *room) {
     const tartan_layout *l = m->layout;
-    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]), cols = tartan_i_cols_of(l, l->block_cols[id]);
+    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
+                  cols = tartan_i_cols_of(l, l->block_cols[id]);
     const bool whole = rows == l->shape.block_rows && cols == l->shape.block_cols;
     const char *block = tartan_i_block_at(m, id);
     if (whole && m->block_order == like->block_order) {
@@ -39,7 +40,8 @@ static void scale_block(const gate_gradient *p, int64_t id, double gate, char *r
     const char *reals = fetch(p, dw, dw, id, room);
     const bool by_row = dw->block_order == TARTAN_ROW_MAJOR;
     const int64_t length = by_row ? l->shape.block_cols : l->shape.block_rows;
-    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]), cols = tartan_i_cols_of(l, l->block_cols[id]);
+    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
+                  cols = tartan_i_cols_of(l, l->block_cols[id]);
     tartan_i_commit(&p->k, reals, length, by_row ? rows : cols, by_row ? cols : rows, gate, 0, dw->dtype,
                     tartan_i_block_at(dw, id), length, 1);
 }

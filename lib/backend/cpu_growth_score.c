@@ -25,7 +25,8 @@ static void reduce(const growth *p, const tartan_array *a, int64_t offset, int64
     double piece[PIECE];
     for (int64_t i = 0; i < n; i++) norms[i] = 0;
     for (int64_t c = 0; c < count; c++) {
-        tartan_i_line_load(&p->k, a->dtype, (const char *)a->data + (offset + c * step) * bytes, stride, n, piece);
+        tartan_i_line_load(&p->k, a->dtype, (const char *)a->data + (offset + c * step) * bytes, stride, n,
+                           piece);
         for (int64_t i = 0; i < n; i++) {
             const double value = p->k.dtype == TARTAN_F64 ? piece[i] : ((const float *)(void *)piece)[i];
             if (p->op->norm == TARTAN_NORM_L2)

@@ -124,8 +124,8 @@ static void pack_column(const sddmm *p, int64_t block_col) {
             const tartan_i_dense *y = &s->pair->y;
             char *to = strip + s->at * width * p->k.bytes;
             if (valid > 0)
-                tartan_i_pack(&p->k, y->dtype, s->y + (col + first) * y->col * y->bytes, y->row, y->col, s->k, valid,
-                              to, width);
+                tartan_i_pack(&p->k, y->dtype, s->y + (col + first) * y->col * y->bytes, y->row, y->col, s->k,
+                              valid, to, width);
             for (int64_t k = 0; valid < width && k < s->k; k++)
                 memset(to + (k * width + valid) * p->k.bytes, 0, (size_t)((width - valid) * p->k.bytes));
         }
@@ -145,7 +145,8 @@ static void pack_task(void *data, int32_t worker) {
 
 /* The round's products of one row of blocks of X, for the pairs that cannot be used in place: [k][rows]. */
 static void pack_x(const sddmm *p, int64_t block_row, char *to) {
-    const int64_t row = block_row * p->layout->shape.block_rows, rows = tartan_i_rows_of(p->layout, block_row);
+    const int64_t row = block_row * p->layout->shape.block_rows,
+                  rows = tartan_i_rows_of(p->layout, block_row);
     for (const segment *s = p->segments; s < p->segments + p->nsegments; s++) {
         const tartan_i_dense *x = &s->pair->x;
         if (s->pair->in_place) continue;
@@ -154,21 +155,27 @@ static void pack_x(const sddmm *p, int64_t block_row, char *to) {
     }
 }
 
-static void compute_block(const sddmm *p, int64_t block_row, int64_t block_col, const char *packed_x, char *sums) {
-    const int64_t row = block_row * p->layout->shape.block_rows, rows = tartan_i_rows_of(p->layout, block_row);
+/* `next_col`: the block column that comes after this one, to be fetched into cache meanwhile. */
+static void compute_block(const sddmm *p, int64_t block_row, int64_t block_col, int64_t next_col,
+                          const char *packed_x, char *sums) {
+    const int64_t row = block_row * p->layout->shape.block_rows,
+                  rows = tartan_i_rows_of(p->layout, block_row);
     for (const segment *s = p->segments; s < p->segments + p->nsegments; s++) {
         const tartan_i_dense *x = &s->pair->x;
         const bool in_place = s->pair->in_place;
-        const tartan_i_term term = {.k = s->k};
+        const bool last = s == p->segments + p->nsegments - 1;
         for (int64_t i = 0; i < p->strips; i++) {
             int64_t first, width;
             tartan_i_cpu_strip(&p->k, p->width, i, &first, &width);
+            const char *b = packed_at(p, block_col, first) + s->at * width * p->k.bytes;
+            const int64_t ahead = packed_at(p, next_col, first) - b;
+            const tartan_i_term term = {.k = s->k, .next_b = last ? ahead / (width * p->k.bytes) : s->k};
             const tartan_i_strip strip = {
                 .width = width,
                 .a = in_place ? s->x + row * x->row * x->bytes : packed_x + s->at * rows * p->k.bytes,
                 .a_row = in_place ? x->row : 1,
                 .a_col = in_place ? 1 : rows,
-                .b = packed_at(p, block_col, first) + s->at * width * p->k.bytes,
+                .b = b,
                 .b_row = width,
                 .sums = sums + first * p->k.bytes,
                 .sums_row = p->width,
@@ -186,8 +193,8 @@ static void commit_block(const sddmm *p, int64_t id, double gate, char *sums) {
     const int64_t rows = tartan_i_rows_of(p->layout, p->layout->block_rows[id]);
     const int64_t cols = tartan_i_cols_of(p->layout, p->layout->block_cols[id]);
     if (gate == 0 || (p->first && p->nsegments == 0)) memset(sums, 0, (size_t)p->sums_bytes);
-    tartan_i_commit(&p->k, sums, p->width, rows, cols, factor, p->op->beta, s->dtype, tartan_i_block_at(s, id),
-                    tartan_i_block_row_stride(s), tartan_i_block_col_stride(s));
+    tartan_i_commit(&p->k, sums, p->width, rows, cols, factor, p->op->beta, s->dtype,
+                    tartan_i_block_at(s, id), tartan_i_block_row_stride(s), tartan_i_block_col_stride(s));
 }
 
 static void compute_task(void *data, int32_t worker) {
@@ -203,7 +210,8 @@ static void compute_task(void *data, int32_t worker) {
         if (gate != 0) {
             if (block_row != packed_row) pack_x(p, block_row, packed_x);
             packed_row = block_row;
-            compute_block(p, block_row, p->layout->block_cols[id], packed_x, sums);
+            const int32_t *col = &p->layout->block_cols[id];
+            compute_block(p, block_row, col[0], col[i + 1 < end], packed_x, sums);
         }
         if (p->last) commit_block(p, id, gate, sums);
     }

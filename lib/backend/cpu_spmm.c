@@ -33,7 +33,7 @@ typedef struct spmm {
     const int64_t *pointers, *in_pointers, *ids;
     const int32_t *others;
     int64_t a_row, a_col, block_elements;
-    bool convert; /* blocks are scaled or changed into reals first */
+    bool convert;        /* blocks are scaled or changed into reals first */
     int64_t batch, call; /* blocks of a list of terms, and of a kernel call */
 
     tartan_i_dense b, c; /* rows are B's contracted index, and rows of op(A) */
@@ -85,8 +85,10 @@ static void pack_sliver(const spmm *p, const sliver *s, int64_t block) {
     for (int64_t done = 0, run; done < s->valid; done += run) {
         const int64_t entry = (s->first + done) / p->n, col = (s->first + done) % p->n;
         run = p->n - col < s->valid - done ? p->n - col : s->valid - done;
-        const char *from = tartan_i_dense_entry(&p->b, entry) + (row * p->b.row + col * p->b.col) * p->b.bytes;
-        tartan_i_pack(&p->k, p->b.dtype, from, p->b.row, p->b.col, rows, run, to + done * p->k.bytes, s->width);
+        const char *from =
+            tartan_i_dense_entry(&p->b, entry) + (row * p->b.row + col * p->b.col) * p->b.bytes;
+        tartan_i_pack(&p->k, p->b.dtype, from, p->b.row, p->b.col, rows, run, to + done * p->k.bytes,
+                      s->width);
     }
     if (s->valid == s->width) return;
     for (int64_t i = 0; i < rows; i++)
@@ -173,7 +175,8 @@ static void compute_sliver(const spmm *p, const sliver *s, int64_t rows, const c
 }
 
 /* One row of blocks times the slivers [first, last) of the panel at work. */
-static void compute_row(const spmm *p, int64_t block, int64_t first, int64_t last, char *sums, char *converted) {
+static void compute_row(const spmm *p, int64_t block, int64_t first, int64_t last, char *sums,
+                        char *converted) {
     const int64_t row = block * p->out_block, left = p->out_size - row, end = p->pointers[block + 1];
     const int64_t rows = left < p->out_block ? left : p->out_block;
     int64_t at = p->pointers[block];
@@ -214,7 +217,8 @@ static void size_calls(spmm *p) {
     if (p->convert && p->batch > CONVERT_BYTES / block) p->batch = CONVERT_BYTES / block;
     if (p->batch < 1) p->batch = 1;
     p->call = p->batch;
-    if (p->out_block > p->k.rows[TARTAN_I_MAX_VECTORS - 1] && p->call > p->k.tuning.strip_bytes / (block + rows_of_b))
+    if (p->out_block > p->k.rows[TARTAN_I_MAX_VECTORS - 1] &&
+        p->call > p->k.tuning.strip_bytes / (block + rows_of_b))
         p->call = p->k.tuning.strip_bytes / (block + rows_of_b);
     if (p->call < 1) p->call = 1;
 }
@@ -254,7 +258,8 @@ static void take_head(spmm *p, int64_t head, bool transposed) {
     for (int64_t j = 0; j < p->grid_in; j++) used += p->in_pointers[j] < p->in_pointers[j + 1];
     const int64_t blocks = p->pointers[p->grid_out] - p->pointers[0];
     const int64_t reads = blocks * tartan_i_ceil_div(p->out_block, p->k.rows[TARTAN_I_MAX_VECTORS - 1]);
-    p->direct = p->b.dtype == p->k.dtype && p->b.col == 1 && used > 0 && reads <= p->k.tuning.direct_reuse * used;
+    p->direct =
+        p->b.dtype == p->k.dtype && p->b.col == 1 && used > 0 && reads <= p->k.tuning.direct_reuse * used;
     int32_t slot = 0;
     for (int64_t j = 0; j < p->grid_in; j++) {
         p->slots[j] = p->direct ? (int32_t)j : slot;

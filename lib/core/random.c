@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How the arguments enter Philox4x32-10, fixed for ever: the key is the seed (low word, high word), the counter is
- * (counter, index low, index high, stream). Other backends must do the same to get the same numbers. */
+ * How the arguments enter Philox4x32-10, fixed for ever: the key is the seed (low word, high word), the
+ * counter is (counter, index low, index high, stream). Other backends must do the same to get the same
+ * numbers. */
 #include "core/random.h"
 
 #include <Random123/philox.h>

@@ -4,8 +4,8 @@
  * The strip keeps rows x vectors sums in registers over a whole list of terms. A step loads the right factor's
  * row once and spreads each element of the left factor's column over a vector. Lanes are output columns, so
  * each lane runs the same chain of fused multiply-adds as the portable kernel. */
-#include "kernels/kernels.h"
 #include "core/dtype.h"
+#include "kernels/kernels.h"
 #include "simd/simd.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -59,8 +59,8 @@ INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
         strip_of(rows, vectors, s, terms, nterms);                                                           \
     }
 #define EACH_ROWS(X, vectors)                                                                                \
-    X(1, vectors) X(2, vectors) X(3, vectors) X(4, vectors)                                                  \
-    X(5, vectors) X(6, vectors) X(7, vectors) X(8, vectors)
+    X(1, vectors)                                                                                            \
+    X(2, vectors) X(3, vectors) X(4, vectors) X(5, vectors) X(6, vectors) X(7, vectors) X(8, vectors)
 EACH_ROWS(STRIP, 1)
 EACH_ROWS(STRIP, 2)
 EACH_ROWS(STRIP, 3)
@@ -181,8 +181,8 @@ static const int64_t strip_rows[TARTAN_I_MAX_VECTORS] = VEC_STRIP_ROWS;
 void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->lanes = LANES;
     memcpy(kernels->rows, strip_rows, sizeof strip_rows);
-    kernels->tuning = (tartan_i_tuning){
-        .panel_bytes = 8 << 20, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 512};
+    kernels->tuning =
+        (tartan_i_tuning){.panel_bytes = 8 << 20, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 128};
     kernels->strip = strip_run;
     kernels->transpose = transpose;
     kernels->combine = combine;

@@ -22,9 +22,9 @@ enum {
 
 /* One factor pair of a strip: columns a, a + 1, ... of the left factor meet rows b, b + 1, ... of the right. */
 typedef struct tartan_i_term {
-    int64_t a; /* offset of element (0, 0) from the base of the left factor */
-    int64_t b; /* row of the right factor */
-    int64_t k; /* products in the chain, >= 0 */
+    int64_t a;              /* offset of element (0, 0) from the base of the left factor */
+    int64_t b;              /* row of the right factor */
+    int64_t k;              /* products in the chain, >= 0 */
     int64_t next_a, next_b; /* a and b of a later term, to fetch into cache meanwhile: hints, any numbers */
 } tartan_i_term;
 

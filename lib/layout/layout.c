@@ -46,7 +46,7 @@ tartan_status tartan_i_list_check(const char *function, const char *name, const 
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out) {
     tartan_status status;
     tartan_layout *layout = NULL;
-    int64_t grid_rows, grid_cols, elements;
+    int64_t grid_rows = 0, grid_cols = 0, elements;
     CHECK_OUT(out);
     PASS(tartan_i_shape_check(__func__, shape, &grid_rows, &grid_cols));
     CHECK(blocks >= 0 && blocks <= shape->heads * grid_rows * grid_cols, LAYOUT,

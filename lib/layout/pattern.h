@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a pattern is, inside: a name, parameters, and a function that lists the blocks of one head. To add one, write
- * the function and its TARTAN_I_PATTERN in a pattern_*.c and name it in the table of pattern.c. */
+ * What a pattern is, inside: a name, parameters, and a function that lists the blocks of one head. To add
+ * one, write the function and its TARTAN_I_PATTERN in a pattern_*.c and name it in the table of pattern.c. */
 #ifndef TARTAN_LAYOUT_PATTERN_H
 #define TARTAN_LAYOUT_PATTERN_H
 
@@ -33,8 +33,9 @@ typedef struct tartan_i_pattern {
     tartan_status (*make)(tartan_i_job *job);
 } tartan_i_pattern;
 
-/* Defines tartan_i_pattern_<id>, made by the function make_<id>. PARAMETERS is a macro that calls its argument with
- * (name, default, low, high, REAL or WHOLE, meaning) for each parameter; the help text is put together from it. */
+/* Defines tartan_i_pattern_<id>, made by the function make_<id>. PARAMETERS is a macro that calls its
+ * argument with (name, default, low, high, REAL or WHOLE, meaning) for each parameter; the help text is put
+ * together from it. */
 #define TARTAN_I_PATTERN(id, what, PARAMETERS)                                                               \
     _Static_assert(0 PARAMETERS(TARTAN_I_PATTERN_COUNT) <= TARTAN_I_MAX_PARAMETERS, "too many parameters");  \
     static const tartan_i_parameter id##_parameters[] = {PARAMETERS(TARTAN_I_PATTERN_ROW){.name = NULL}};    \
@@ -60,8 +61,8 @@ static inline int64_t tartan_i_job_whole(const tartan_i_job *job, int i) {
     return (int64_t)job->parameters[i];
 }
 
-/* Adds the block at (row, col), which must be inside the grid; adds those at begin, begin + step, ... < end of a
- * row that are inside the grid. */
+/* Adds the block at (row, col), which must be inside the grid; adds those at begin, begin + step, ... < end
+ * of a row that are inside the grid. */
 tartan_status tartan_i_job_add(tartan_i_job *job, int64_t row, int64_t col);
 tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, int64_t end, int64_t step);
 

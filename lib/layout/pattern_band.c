@@ -89,8 +89,8 @@ static tartan_status make_dilated(tartan_i_job *job) {
     P(causal, 1, 0, 1, WHOLE, "1 leaves out what lies above the diagonal")
 TARTAN_I_PATTERN(dilated, "every stride-th block, counted from the diagonal", DILATED);
 
-/* Each head has a summary of every chunk: `vertsize` columns, counted from the chunk's end, a different group for each of
- * `num_verts` heads in turn. Besides it sees its own chunk. */
+/* Each head has a summary of every chunk: `vertsize` columns, counted from the chunk's end, a different
+ * group for each of `num_verts` heads in turn. Besides it sees its own chunk. */
 static tartan_status make_fixed(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), groups = tartan_i_job_whole(job, 1);
     int64_t size = tartan_i_job_whole(job, 2), causal = tartan_i_job_whole(job, 3);

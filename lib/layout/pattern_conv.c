@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* One side of the image: `input` positions, of which the window of output position o sees o * stride - pad onward. */
+/* One side of the image: `input` positions, of which the window of output position o sees o * stride - pad
+ * onward. */
 typedef struct side {
     int64_t input, filter, stride, output, pad;
 } side;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Patterns that are random graphs: block (u, v) and block (v, u) for each edge. Which graph a seed gives is fixed for ever. */
+ * Patterns that are random graphs: block (u, v) and block (v, u) for each edge. Which graph a seed gives is
+ * fixed for ever. */
 #include "layout/key_set.h"
 #include "layout/pattern.h"
 
@@ -46,7 +47,7 @@ static bool graph_join(graph *g, int64_t u, int64_t v) {
     return true;
 }
 
-/* Replaces the edge (u, v) by one from u to a vertex drawn from those not yet joined to it, unless all are. */
+/* Replaces the edge (u, v) by one from u to a vertex drawn from those not joined to it, unless all are. */
 static void graph_rewire(graph *g, int64_t u, int64_t v) {
     if (g->degree[u] >= g->n - 1) return;
     while (!graph_join(g, u, (int64_t)tartan_i_below(&g->random, (uint64_t)g->n))) {
@@ -56,8 +57,8 @@ static void graph_rewire(graph *g, int64_t u, int64_t v) {
     g->degree[v]--;
 }
 
-/* `extra` edges more, each from the vertex of smallest degree (the first of these) to any not yet joined to it. The
- * smallest degree never falls, so one walk over the vertices for each degree finds them all. */
+/* `extra` edges more, each from the vertex of smallest degree (the first of these) to any not yet joined to
+ * it. The smallest degree never falls, so one walk over the vertices for each degree finds them all. */
 static void graph_extend(graph *g, int64_t extra) {
     int32_t degree = INT32_MAX;
     for (int64_t v = 0; v < g->n; v++) degree = g->degree[v] < degree ? g->degree[v] : degree;
@@ -84,8 +85,9 @@ static tartan_status graph_emit(const graph *g, tartan_i_job *job, bool diagonal
     return TARTAN_OK;
 }
 
-/* Vertices m .. n - 1 arrive one by one and are joined to m different earlier ones, drawn in proportion to their degrees
- * (the first arrival: to the m vertices of the start). ends lists every vertex once for each of its edges. */
+/* Vertices m .. n - 1 arrive one by one and are joined to m different earlier ones, drawn in proportion to
+ * their degrees (the first arrival: to the m vertices of the start). ends lists every vertex once for each
+ * of its edges. */
 static tartan_status grow_by_preference(graph *g, int64_t m) {
     tartan_status status;
     int32_t *ends = NULL, *targets = NULL;

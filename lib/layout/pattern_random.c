@@ -44,9 +44,10 @@ fail:
     TARTAN_I_PATTERN_SHARED(P)
 TARTAN_I_PATTERN(random, "blocks anywhere, each as likely as any other", RANDOM);
 
-/* Deals columns from a shuffled deck, `per_row` to each row; when the deck is empty it is shuffled again. So each row has
- * exactly per_row blocks, and the lengths of any two columns differ by at most 1. Within a row, a column that
- * came from the old deck is put back when it comes from the new one: enough others are left, as per_row <= cols. */
+/* Deals columns from a shuffled deck, `per_row` to each row; when the deck is empty it is shuffled again.
+ * So each row has exactly per_row blocks, and the lengths of any two columns differ by at most 1. Within a
+ * row, a column that came from the old deck is put back when it comes from the new one: enough others are
+ * left, as per_row <= cols. */
 static tartan_status make_balanced_random(tartan_i_job *job) {
     tartan_status status;
     tartan_i_sequence random;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A layout as SVG. Lengths are integers (thousandths where a fraction is needed), so that no locale can spoil the text. */
+ * A layout as SVG. Lengths are integers (thousandths where a fraction is needed), so that no locale can
+ * spoil the text. */
 #include "layout/layout.h"
 
 #include <string.h>

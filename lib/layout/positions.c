@@ -55,7 +55,8 @@ static tartan_status twice(const char *function, int64_t position, int64_t grid_
                          line % grid_rows, position % grid_cols, line / grid_rows);
 }
 
-/* Drops repeats among sorted positions, or stops at one. Returns how many are left, or -1 - the place of the repeat. */
+/* Drops repeats among sorted positions, or stops at one. Returns how many are left, or -1 - the place of
+ * the repeat. */
 static int64_t settle(int64_t *positions, int64_t count, bool repeats) {
     int64_t kept = 0;
     for (int64_t i = 0; i < count; i++) {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Layouts from lists of positions. A position is one number, (head * grid_rows + block row) * grid_cols + block
- * column, so that ascending positions are ascending block ids; the frame's check makes sure that it fits. */
+ * Layouts from lists of positions. A position is one number, (head * grid_rows + block row) * grid_cols +
+ * block column, so that ascending positions are ascending block ids; the frame's check makes sure that it
+ * fits. */
 #ifndef TARTAN_LAYOUT_POSITIONS_H
 #define TARTAN_LAYOUT_POSITIONS_H
 
 #include "layout/layout.h"
 
-/* Checks a list argument: `count` must be `expected` (what that is: `meaning`), the pointer not NULL unless it is 0. */
+/* Checks a list argument: `count` must be `expected` (what that is: `meaning`), the pointer not NULL unless
+ * it is 0. */
 tartan_status tartan_i_list_check(const char *function, const char *name, const void *list, int64_t count,
                                   int64_t expected, const char *meaning);
 
-/* The layout of the blocks at `positions`, which are sorted in place and must lie inside the grid. Positions that
- * occur twice are an error, or where `repeats` are welcome count once. *out_sources as in layout.h: the place
- * in the list (before sorting) of each block; only without repeats. */
+/* The layout of the blocks at `positions`, which are sorted in place and must lie inside the grid.
+ * Positions that occur twice are an error, or where `repeats` are welcome count once. *out_sources as in
+ * layout.h: the place in the list (before sorting) of each block; only without repeats. */
 tartan_status tartan_i_layout_from_positions(const char *function, const tartan_shape *shape,
                                              int64_t *positions, int64_t count, bool repeats,
                                              int64_t **out_sources, tartan_layout **out);
@@ -31,7 +33,8 @@ void tartan_i_layout_positions(const tartan_layout *layout, int64_t *out_positio
 /* Sorts keys >= 0 ascending; `ids` (or NULL) move with them, equal keys keep their order. */
 tartan_status tartan_i_sort(int64_t *keys, int64_t *ids, int64_t count);
 
-/* Sets keep[i] = 1 for the `count` <= n largest of scores [n] (none NaN), the first ones among equals; else 0. */
+/* Sets keep[i] = 1 for the `count` <= n largest of scores [n] (none NaN), the first ones among equals; else
+ * 0. */
 void tartan_i_select_largest(const double *scores, int64_t n, int64_t count, uint8_t *keep);
 
 #endif

@@ -7,7 +7,8 @@
 /* Which blocks a merge keeps. */
 enum { ONLY_A = 1, ONLY_B = 2, BOTH = 4 };
 
-/* Merges two ascending lists into `to` (or, where that is NULL, only counts). Returns the length of the result. */
+/* Merges two ascending lists into `to` (or, where that is NULL, only counts). Returns the length of the
+ * result. */
 static int64_t merge(const int32_t *a, const int32_t *a_end, const int32_t *b, const int32_t *b_end, int keep,
                      int32_t *to) {
     int64_t count = 0;

@@ -78,8 +78,8 @@ tartan_status tartan_layout_bandwidth(const tartan_layout *layout, int64_t *out_
     return TARTAN_OK;
 }
 
-/* Reach is computed for a strip of targets at a time: bit t of reached[u] says that target t of the strip can be
- * reached from u. A strip is a cache line of each row, so memory grows with the rows alone. */
+/* Reach is computed for a strip of targets at a time: bit t of reached[u] says that target t of the strip
+ * can be reached from u. A strip is a cache line of each row, so memory grows with the rows alone. */
 enum { STRIP_WORDS = 8, STRIP = 64 * STRIP_WORDS };
 typedef struct strip {
     uint64_t words[STRIP_WORDS];

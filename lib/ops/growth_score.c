@@ -9,12 +9,13 @@ tartan_status tartan_growth_score(tartan_context *context, const tartan_shape *s
     int64_t grid_rows, grid_cols;
     PASS(tartan_i_shape_check(__func__, shape, &grid_rows, &grid_cols));
     CHECK(shape->heads == 1, ARGUMENT, "shape->heads is %" PRId64 ", expected 1", shape->heads);
-    CHECK(norm == TARTAN_NORM_MAX || norm == TARTAN_NORM_L2, ARGUMENT, "norm is %d, expected %d (max) or %d (L2)",
-          norm, TARTAN_NORM_MAX, TARTAN_NORM_L2);
+    CHECK(norm == TARTAN_NORM_MAX || norm == TARTAN_NORM_L2, ARGUMENT,
+          "norm is %d, expected %d (max) or %d (L2)", norm, TARTAN_NORM_MAX, TARTAN_NORM_L2);
     PASS(tartan_i_operand_pairs(__func__, context, x, nx, y, ny, shape->rows, shape->cols, 1));
     char text[TARTAN_I_SHAPE_TEXT];
     for (int64_t i = 0; i < nx; i++)
-        CHECK(x[i].ndim == 2, SHAPE, "x has shape %s, expected 2 dimensions", tartan_i_shape_text(&x[i], text));
+        CHECK(x[i].ndim == 2, SHAPE, "x has shape %s, expected 2 dimensions",
+              tartan_i_shape_text(&x[i], text));
     PASS(tartan_i_operand_array(__func__, context, "score", score, true));
     CHECK(score->dtype == tartan_i_sum_dtype(x[0].dtype), DTYPE, "score is of %s, expected %s",
           tartan_dtype_name(score->dtype), tartan_dtype_name(tartan_i_sum_dtype(x[0].dtype)));

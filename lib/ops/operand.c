@@ -23,8 +23,8 @@ tartan_status tartan_i_operand_array(const char *function, const tartan_context 
 
 tartan_status tartan_i_operand_matrix(const char *function, const tartan_context *context, const char *name,
                                       const tartan_matrix *matrix) {
-    CHECK_FOR(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "%s is %s, expected an open matrix", name,
-              matrix == NULL ? "NULL" : "closed or not one of Tartan's");
+    CHECK_FOR(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "%s is %s, expected an open matrix",
+              name, matrix == NULL ? "NULL" : "closed or not one of Tartan's");
     return check_device(function, context, name, matrix->device_type, matrix->device_id);
 }
 
@@ -36,8 +36,8 @@ tartan_status tartan_i_operand_gates(const char *function, const tartan_context 
     CHECK_FOR(function, gates->dtype == TARTAN_F32 || gates->dtype == TARTAN_F64, DTYPE,
               "gates is of %s, expected float32 or float64", tartan_dtype_name(gates->dtype));
     CHECK_FOR(function, gates->ndim == 1 && gates->shape[0] == blocks, SHAPE,
-              "gates has shape %s, expected [%" PRId64 "] (one for each block)", tartan_i_shape_text(gates, text),
-              blocks);
+              "gates has shape %s, expected [%" PRId64 "] (one for each block)",
+              tartan_i_shape_text(gates, text), blocks);
     return TARTAN_OK;
 }
 
@@ -90,8 +90,9 @@ tartan_status tartan_i_operand_batch(const char *function, const char *name, con
 tartan_status tartan_i_operand_out_dtype(const char *function, const char *name, int32_t out_dtype,
                                          int32_t dtype) {
     const bool half = dtype == TARTAN_F16 || dtype == TARTAN_BF16;
-    CHECK_FOR(function, out_dtype == dtype || (half && out_dtype == TARTAN_F32), DTYPE, "%s is of %s, expected %s%s",
-              name, tartan_dtype_name(out_dtype), tartan_dtype_name(dtype), half ? " or float32" : "");
+    CHECK_FOR(function, out_dtype == dtype || (half && out_dtype == TARTAN_F32), DTYPE,
+              "%s is of %s, expected %s%s", name, tartan_dtype_name(out_dtype), tartan_dtype_name(dtype),
+              half ? " or float32" : "");
     return TARTAN_OK;
 }
 
@@ -101,8 +102,8 @@ static tartan_status check_pair(const char *function, const tartan_context *cont
     PASS(tartan_i_operand_array(function, context, "x", x, false));
     PASS(tartan_i_operand_array(function, context, "y", y, false));
     CHECK_FOR(function, x->dtype == dtype && y->dtype == dtype, DTYPE,
-              "x and y are of %s and %s, expected all of %s (that of the first x)", tartan_dtype_name(x->dtype),
-              tartan_dtype_name(y->dtype), tartan_dtype_name(dtype));
+              "x and y are of %s and %s, expected all of %s (that of the first x)",
+              tartan_dtype_name(x->dtype), tartan_dtype_name(y->dtype), tartan_dtype_name(dtype));
     PASS(tartan_i_operand_dims(function, "x", x, rows, -1, "rows of the result", heads));
     PASS(tartan_i_operand_dims(function, "y", y, -1, cols, "columns of the result", heads));
     PASS(tartan_i_operand_batch(function, "y", y, "x", x));
@@ -112,11 +113,11 @@ static tartan_status check_pair(const char *function, const tartan_context *cont
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_operand_pairs(const char *function, const tartan_context *context, const tartan_array *x,
-                                     int64_t nx, const tartan_array *y, int64_t ny, int64_t rows, int64_t cols,
-                                     int64_t heads) {
-    CHECK_FOR(function, nx >= 1 && nx <= TARTAN_I_MAX_PAIRS, ARGUMENT, "nx is %" PRId64 ", expected 1 .. %d", nx,
-              TARTAN_I_MAX_PAIRS);
+tartan_status tartan_i_operand_pairs(const char *function, const tartan_context *context,
+                                     const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny,
+                                     int64_t rows, int64_t cols, int64_t heads) {
+    CHECK_FOR(function, nx >= 1 && nx <= TARTAN_I_MAX_PAIRS, ARGUMENT, "nx is %" PRId64 ", expected 1 .. %d",
+              nx, TARTAN_I_MAX_PAIRS);
     CHECK_FOR(function, ny == nx, ARGUMENT, "ny is %" PRId64 ", expected %" PRId64 " (nx)", ny, nx);
     CHECK_FOR(function, x != NULL, HANDLE, "x is NULL, expected %" PRId64 " arrays", nx);
     CHECK_FOR(function, y != NULL, HANDLE, "y is NULL, expected %" PRId64 " arrays", ny);

@@ -44,8 +44,8 @@ tartan_status tartan_i_operand_out_dtype(const char *function, const char *name,
                                          int32_t dtype);
 
 /* nx = ny pairs of one dtype, X [batch..., rows, k] and Y [batch..., k, cols]. */
-tartan_status tartan_i_operand_pairs(const char *function, const tartan_context *context, const tartan_array *x,
-                                     int64_t nx, const tartan_array *y, int64_t ny, int64_t rows, int64_t cols,
-                                     int64_t heads);
+tartan_status tartan_i_operand_pairs(const char *function, const tartan_context *context,
+                                     const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny,
+                                     int64_t rows, int64_t cols, int64_t heads);
 
 #endif

@@ -31,8 +31,8 @@ tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, dou
                           const tartan_matrix *a, const tartan_array *gates, const tartan_array *b,
                           double beta, tartan_array *c) {
     CHECK_HANDLE(context, CONTEXT, "context");
-    CHECK(side == TARTAN_LEFT || side == TARTAN_RIGHT, ARGUMENT, "side is %d, expected %d (left) or %d (right)", side,
-          TARTAN_LEFT, TARTAN_RIGHT);
+    CHECK(side == TARTAN_LEFT || side == TARTAN_RIGHT, ARGUMENT,
+          "side is %d, expected %d (left) or %d (right)", side, TARTAN_LEFT, TARTAN_RIGHT);
     CHECK(op == TARTAN_NO_TRANSPOSE || op == TARTAN_TRANSPOSE, ARGUMENT,
           "op is %d, expected %d (as it is) or %d (transposed)", op, TARTAN_NO_TRANSPOSE, TARTAN_TRANSPOSE);
     PASS(tartan_i_operand_matrix(__func__, context, "a", a));

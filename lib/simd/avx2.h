@@ -5,18 +5,19 @@
 
 #include <immintrin.h>
 
-#define VEC_STRIP_ROWS {8, 6, 4}
+#define VEC_STRIP_ROWS                                                                                       \
+    { 8, 6, 4 }
 enum { PEAK_CHAINS = 12 };
 
 #if TARTAN_I_REAL == 32
 typedef __m256 vec;
 enum { LANES = 8 };
-#define vec_zero() _mm256_setzero_ps()
-#define vec_fill(x) _mm256_set1_ps(x)
-#define vec_load(p) _mm256_loadu_ps(p)
-#define vec_store(p, v) _mm256_storeu_ps(p, v)
-#define vec_add(a, b) _mm256_add_ps(a, b)
-#define vec_mul(a, b) _mm256_mul_ps(a, b)
+#define vec_zero()       _mm256_setzero_ps()
+#define vec_fill(x)      _mm256_set1_ps(x)
+#define vec_load(p)      _mm256_loadu_ps(p)
+#define vec_store(p, v)  _mm256_storeu_ps(p, v)
+#define vec_add(a, b)    _mm256_add_ps(a, b)
+#define vec_mul(a, b)    _mm256_mul_ps(a, b)
 #define vec_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
 
 static inline vec vec_load_f16(const uint16_t *p) {
@@ -42,12 +43,12 @@ static inline void vec_store_bf16(uint16_t *p, vec v) {
 #else
 typedef __m256d vec;
 enum { LANES = 4 };
-#define vec_zero() _mm256_setzero_pd()
-#define vec_fill(x) _mm256_set1_pd(x)
-#define vec_load(p) _mm256_loadu_pd(p)
-#define vec_store(p, v) _mm256_storeu_pd(p, v)
-#define vec_add(a, b) _mm256_add_pd(a, b)
-#define vec_mul(a, b) _mm256_mul_pd(a, b)
+#define vec_zero()       _mm256_setzero_pd()
+#define vec_fill(x)      _mm256_set1_pd(x)
+#define vec_load(p)      _mm256_loadu_pd(p)
+#define vec_store(p, v)  _mm256_storeu_pd(p, v)
+#define vec_add(a, b)    _mm256_add_pd(a, b)
+#define vec_mul(a, b)    _mm256_mul_pd(a, b)
 #define vec_fma(a, b, c) _mm256_fmadd_pd(a, b, c)
 #endif
 

@@ -5,18 +5,19 @@
 
 #include <immintrin.h>
 
-#define VEC_STRIP_ROWS {8, 8, 8}
+#define VEC_STRIP_ROWS                                                                                       \
+    { 8, 8, 8 }
 enum { PEAK_CHAINS = 24 };
 
 #if TARTAN_I_REAL == 32
 typedef __m512 vec;
 enum { LANES = 16 };
-#define vec_zero() _mm512_setzero_ps()
-#define vec_fill(x) _mm512_set1_ps(x)
-#define vec_load(p) _mm512_loadu_ps(p)
-#define vec_store(p, v) _mm512_storeu_ps(p, v)
-#define vec_add(a, b) _mm512_add_ps(a, b)
-#define vec_mul(a, b) _mm512_mul_ps(a, b)
+#define vec_zero()       _mm512_setzero_ps()
+#define vec_fill(x)      _mm512_set1_ps(x)
+#define vec_load(p)      _mm512_loadu_ps(p)
+#define vec_store(p, v)  _mm512_storeu_ps(p, v)
+#define vec_add(a, b)    _mm512_add_ps(a, b)
+#define vec_mul(a, b)    _mm512_mul_ps(a, b)
 #define vec_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
 
 static inline vec vec_load_f16(const uint16_t *p) {
@@ -41,12 +42,12 @@ static inline void vec_store_bf16(uint16_t *p, vec v) {
 #else
 typedef __m512d vec;
 enum { LANES = 8 };
-#define vec_zero() _mm512_setzero_pd()
-#define vec_fill(x) _mm512_set1_pd(x)
-#define vec_load(p) _mm512_loadu_pd(p)
-#define vec_store(p, v) _mm512_storeu_pd(p, v)
-#define vec_add(a, b) _mm512_add_pd(a, b)
-#define vec_mul(a, b) _mm512_mul_pd(a, b)
+#define vec_zero()       _mm512_setzero_pd()
+#define vec_fill(x)      _mm512_set1_pd(x)
+#define vec_load(p)      _mm512_loadu_pd(p)
+#define vec_store(p, v)  _mm512_storeu_pd(p, v)
+#define vec_add(a, b)    _mm512_add_pd(a, b)
+#define vec_mul(a, b)    _mm512_mul_pd(a, b)
 #define vec_fma(a, b, c) _mm512_fmadd_pd(a, b, c)
 #endif
 

@@ -6,11 +6,11 @@
 #if TARTAN_I_REAL == 32
 typedef float real;
 #define REAL_DTYPE TARTAN_F32
-#define REAL_FMA __builtin_fmaf
+#define REAL_FMA   __builtin_fmaf
 #elif TARTAN_I_REAL == 64
 typedef double real;
 #define REAL_DTYPE TARTAN_F64
-#define REAL_FMA __builtin_fma
+#define REAL_FMA   __builtin_fma
 #else
 #error "compile with -DTARTAN_I_REAL=32 or 64"
 #endif
@@ -18,6 +18,6 @@ typedef double real;
 /* tartan_i_kernels_avx2_32 and so on. */
 #define KERNELS_JOIN(isa, bits) tartan_i_kernels_##isa##_##bits
 #define KERNELS_NAME(isa, bits) KERNELS_JOIN(isa, bits)
-#define KERNELS_FILL KERNELS_NAME(TARTAN_I_ISA, TARTAN_I_REAL)
+#define KERNELS_FILL            KERNELS_NAME(TARTAN_I_ISA, TARTAN_I_REAL)
 
 #endif

@@ -17,8 +17,8 @@
 
 #include <stdint.h>
 
-#define SIMD_TEXT(x) #x
-#define SIMD_HEADER(isa) SIMD_TEXT(simd/isa.h)
+#define SIMD_TEXT(x)     #x
+#define SIMD_HEADER(isa) SIMD_TEXT(isa.h)
 #include SIMD_HEADER(TARTAN_I_ISA)
 
 #endif

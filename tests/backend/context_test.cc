@@ -47,7 +47,7 @@ TEST(Context, RefusesDeviceNames) {
     tartan_context *context = nullptr;
     for (const char *name : {"", "gpu", "cpux", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999"})
         EXPECT_FAILS(ARGUMENT, "expected \"cpu\", \"cuda\" or \"cuda:1\"", tartan_context_open(name, 0, 0, &context));
-    EXPECT_FAILS(DEVICE, "cuda:9999", tartan_context_open("cuda:9999", 0, 0, &context));
+    EXPECT_FAILS(DEVICE, "cuda", tartan_context_open("cuda:9999", 0, 0, &context));
     EXPECT_FAILS(HANDLE, "device is NULL", tartan_context_open(nullptr, 0, 0, &context));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_context_open("cpu", 0, 0, nullptr));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_context_create(nullptr, nullptr));

@@ -42,7 +42,8 @@ class Registry : public ::testing::Test {
 
 // The re-executed process makes its own folder, of its own number.
 TEST_F(Registry, NoPluginInTheFolder) {
-    EXPECT_EXIT(search(folder, ""), ::testing::ExitedWithCode(1), "no libtartan_cuda.so in TARTAN_PLUGIN_PATH");
+    EXPECT_EXIT(search(folder, ""), ::testing::ExitedWithCode(1),
+                "no libtartan_cuda.so in TARTAN_PLUGIN_PATH");
 }
 
 TEST_F(Registry, NotALibrary) {

@@ -19,8 +19,8 @@ Words philox(uint64_t seed, uint32_t stream, uint64_t index, uint32_t counter) {
     return out;
 }
 
-// The known answers that Random123 publishes for philox4x32-10 (kat_vectors), with the counter's words mapped as
-// random.c says: counter, index low, index high, stream.
+// The known answers that Random123 publishes for philox4x32-10 (kat_vectors), with the counter's words
+// mapped as random.c says: counter, index low, index high, stream.
 TEST(Random, KnownAnswersOfPhilox) {
     EXPECT_EQ(philox(0, 0, 0, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
     EXPECT_EQ(philox(0xffffffffffffffff, 0xffffffff, 0xffffffffffffffff, 0xffffffff),
@@ -65,7 +65,8 @@ TEST(Random, BelowIsInRangeAndFair) {
     for (int c : counts) chi += (c - draws / 7.0) * (c - draws / 7.0) / (draws / 7.0);
     EXPECT_LT(chi, 22.5); // 0.1% of chi-squared with 6 degrees of freedom
 
-    // A modulus that bare remainders would skew: the lower half of [0, 3 * 2^30) must come up half of the time.
+    // A modulus that bare remainders would skew: the lower half of [0, 3 * 2^30) must come up half of the
+    // time.
     int low = 0;
     for (int i = 0; i < draws; i++) low += tartan_i_below(&s, 3ull << 30) < 3ull << 29;
     EXPECT_NEAR(low, draws / 2.0, 5 * std::sqrt(draws / 4.0));

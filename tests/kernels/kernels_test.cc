@@ -17,7 +17,8 @@ using tartan_test::random_values;
 // A buffer with guards on both sides, begun at any element.
 template <typename T> class Guarded {
   public:
-    Guarded(size_t n, size_t shift) : n_(n), shift_(shift), bytes_((n + shift + 2 * kGuard) * sizeof(T), kMark) {}
+    Guarded(size_t n, size_t shift)
+        : n_(n), shift_(shift), bytes_((n + shift + 2 * kGuard) * sizeof(T), kMark) {}
     T *data() { return reinterpret_cast<T *>(bytes_.data()) + kGuard + shift_; }
     bool intact() const {
         const size_t begin = (kGuard + shift_) * sizeof(T), end = begin + n_ * sizeof(T);
@@ -62,7 +63,8 @@ class Levels : public ::testing::TestWithParam<int> {
     }
 };
 INSTANTIATE_TEST_SUITE_P(EachLevel, Levels,
-                         ::testing::Values((int)TARTAN_I_CPU_C, (int)TARTAN_I_CPU_AVX2, (int)TARTAN_I_CPU_AVX512));
+                         ::testing::Values((int)TARTAN_I_CPU_C, (int)TARTAN_I_CPU_AVX2,
+                                           (int)TARTAN_I_CPU_AVX512));
 
 // ---- Strips ----
 
@@ -75,7 +77,8 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     const int64_t nterms = (int64_t)below(random, 5), depth = 1 + (int64_t)below(random, 40);
     const bool columns = random() % 2, backwards = random() % 4 == 0;
     const int64_t a_row = columns ? 1 : depth, a_col = columns ? rows : 1;
-    const int64_t b_row = width + (int64_t)below(random, 3) * 5, sums_row = width + (int64_t)below(random, 2) * 3;
+    const int64_t b_row = width + (int64_t)below(random, 3) * 5,
+                  sums_row = width + (int64_t)below(random, 2) * 3;
 
     std::vector<T> a((size_t)(rows * depth * 6 + 8)), b((size_t)(b_row * depth * 6 + 8));
     fill(a.data(), a.size(), random);
@@ -135,7 +138,8 @@ template <typename T> void check_strip_shapes(const tartan_i_kernels &k) {
         for (int64_t width = k.lanes; width <= TARTAN_I_MAX_VECTORS * k.lanes; width += k.lanes) {
             std::mt19937_64 random((uint64_t)(rows * 100 + width));
             const int64_t depth = 19;
-            std::vector<T> a((size_t)(rows * depth)), b((size_t)(depth * width)), sums((size_t)(rows * width));
+            std::vector<T> a((size_t)(rows * depth)), b((size_t)(depth * width)),
+                sums((size_t)(rows * width));
             fill(a.data(), a.size(), random);
             fill(b.data(), b.size(), random);
             tartan_i_strip strip = {};
@@ -150,7 +154,8 @@ template <typename T> void check_strip_shapes(const tartan_i_kernels &k) {
                     T sum = 0;
                     for (int64_t d = 0; d < depth; d++)
                         sum = std::fma(a[(size_t)(i * depth + d)], b[(size_t)(d * width + j)], sum);
-                    ASSERT_EQ(sum, sums[(size_t)(i * width + j)]) << rows << " x " << width << " at " << i << ", " << j;
+                    ASSERT_EQ(sum, sums[(size_t)(i * width + j)])
+                        << rows << " x " << width << " at " << i << ", " << j;
                 }
             }
         }
@@ -166,7 +171,8 @@ TEST_P(Levels, StripWithoutTermsGivesZerosOrKeepsTheSums) {
     const Tables<float> tables(GetParam());
     std::vector<float> sums((size_t)tables.best.lanes, 3.5f);
     tartan_i_strip strip = {};
-    strip.rows = 1, strip.width = tables.best.lanes, strip.a = strip.b = sums.data(), strip.sums = sums.data();
+    strip.rows = 1, strip.width = tables.best.lanes, strip.a = strip.b = sums.data(),
+    strip.sums = sums.data();
     strip.sums_row = strip.width;
     tables.best.strip(&strip, nullptr, 0);
     for (float s : sums) EXPECT_EQ(3.5f, s);
@@ -184,7 +190,8 @@ template <typename T> void check_transpose(const Tables<T> &tables, uint64_t see
     const int64_t in_row = cols + (int64_t)below(random, 4), out_row = rows + (int64_t)below(random, 4);
     std::vector<T> in((size_t)(rows * in_row + 1));
     fill(in.data(), in.size(), random);
-    const size_t n = rows > 0 && cols > 0 ? (size_t)((cols - 1) * out_row + rows) : 0, shift = below(random, 16);
+    const size_t n = rows > 0 && cols > 0 ? (size_t)((cols - 1) * out_row + rows) : 0,
+                 shift = below(random, 16);
     Guarded<T> out(n, shift);
     std::vector<T> before(out.data(), out.data() + n);
     tables.best.transpose(rows, cols, in.data(), in_row, out.data(), out_row);
@@ -283,22 +290,23 @@ TEST_P(Levels, StoresRoundOnceToNearestEven) {
     std::vector<float> values;
     for (int i = 0; i < 200000; i++) {
         uint32_t bits = (uint32_t)random();
-        if (i % 3 == 0) bits &= 0xffffe000u;                                    // representable in f16, or nearly
+        if (i % 3 == 0) bits &= 0xffffe000u; // representable in f16, or nearly
         if (i % 3 == 1) bits = (bits & 0x807fffffu) | (uint32_t)(96 + i % 60) << 23; // in the range of f16
-        if (i % 7 == 0) bits = (bits & 0xffff0000u) | 0x8000u;                  // ties of bf16
-        if (i % 11 == 0) bits = (bits & 0xffffe000u) | 0x1000u;                 // ties of f16
+        if (i % 7 == 0) bits = (bits & 0xffff0000u) | 0x8000u;                       // ties of bf16
+        if (i % 11 == 0) bits = (bits & 0xffffe000u) | 0x1000u;                      // ties of f16
         float value;
         std::memcpy(&value, &bits, 4);
         values.push_back(value);
     }
-    for (float v : {0.0f, -0.0f, 65504.0f, 65519.996f, 65520.0f, INFINITY, -INFINITY, (float)NAN, 5.9604645e-8f, 2.98e-8f,
-                    3.4e38f})
+    for (float v : {0.0f, -0.0f, 65504.0f, 65519.996f, 65520.0f, INFINITY, -INFINITY, (float)NAN,
+                    5.9604645e-8f, 2.98e-8f, 3.4e38f})
         values.push_back(v);
     std::vector<uint16_t> got(values.size());
     tables.best.store[TARTAN_F16]((int64_t)values.size(), values.data(), got.data());
     for (size_t i = 0; i < values.size(); i++) ASSERT_EQ(tartan_i_f16_of_f32(values[i]), got[i]) << values[i];
     tables.best.store[TARTAN_BF16]((int64_t)values.size(), values.data(), got.data());
-    for (size_t i = 0; i < values.size(); i++) ASSERT_EQ(tartan_i_bf16_of_f32(values[i]), got[i]) << values[i];
+    for (size_t i = 0; i < values.size(); i++)
+        ASSERT_EQ(tartan_i_bf16_of_f32(values[i]), got[i]) << values[i];
 }
 
 TEST_P(Levels, ShortLinesOf16BitStayInTheirPlace) {

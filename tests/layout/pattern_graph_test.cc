@@ -64,7 +64,8 @@ TEST(BarabasiAlbert, EveryNewVertexBringsMEdges) {
     }
 }
 
-// Old vertices get many edges, new ones few: a vertex that arrives as the t-th has about m * sqrt(n / t) of them.
+// Old vertices get many edges, new ones few: a vertex that arrives as the t-th has about m * sqrt(n / t) of
+// them.
 TEST(BarabasiAlbert, IsScaleFree) {
     const int64_t n = 2000, m = 4;
     double early = 0, late = 0, top = 0;

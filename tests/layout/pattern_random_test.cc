@@ -135,8 +135,8 @@ TEST(BigBird, RandomBlocksAreFair) {
     for (size_t j : {0, 4, 5, 6}) EXPECT_EQ(count[j], draws);
 }
 
-// Identities from the first run whose layouts passed the tests of their patterns: a recipe means the same layout for ever,
-// on every machine and in every language.
+// Identities from the first run whose layouts passed the tests of their patterns: a recipe means the same
+// layout for ever, on every machine and in every language.
 TEST(Golden, RecipesKeepTheirIdentities) {
     struct Case {
         tartan_shape shape;

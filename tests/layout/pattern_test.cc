@@ -215,8 +215,8 @@ TEST(Rules, LocalDilated) {
     }
 }
 
-// The masks of sparse_attention's reference, element by element, have no element outside our blocks, and each block
-// has one: n positions, context L, blocks of b.
+// The masks of sparse_attention's reference, element by element, have no element outside our blocks, and
+// each block has one: n positions, context L, blocks of b.
 void expect_covers(const tartan_shape &s, const Layout &l,
                    const std::function<bool(int64_t, int64_t)> &element) {
     int64_t b = s.block_rows;
@@ -234,8 +234,9 @@ TEST(SparseAttention, AllAndLocalAndStrided) {
             const int64_t n = 64;
             tartan_shape s{n, n, b, b, 1};
             expect_covers(s, pattern(s, "causal"), [](int64_t q, int64_t k) { return k <= q; });
-            // 'local' of L: its blocks are those with q_blk - k_blk <= L / b; the reference mask is q - (L-1) <= k <= q,
-            // which does touch the outermost block only where L > 1 - so it covers them all.
+            // 'local' of L: its blocks are those with q_blk - k_blk <= L / b; the reference mask is q -
+            // (L-1) <= k <= q, which does touch the outermost block only where L > 1 - so it covers them
+            // all.
             expect_covers(s, pattern(s, "local", "window=" + std::to_string(L / b)),
                           [=](int64_t q, int64_t k) { return q - (L - 1) <= k && k <= q; });
             // 'strided', in the order after strided_transpose: t = i * L + j goes to j * (n / L) + i.
@@ -250,8 +251,8 @@ TEST(SparseAttention, AllAndLocalAndStrided) {
         }
 }
 
-// 'fixed' in the words of operations.md: columns stride-1 .. 0 grouped by vertsize; head h uses group h mod num_verts:
-// all columns congruent to these, and its own chunk of `stride` blocks; the upper part removed.
+// 'fixed' in the words of operations.md: columns stride-1 .. 0 grouped by vertsize; head h uses group h mod
+// num_verts: all columns congruent to these, and its own chunk of `stride` blocks; the upper part removed.
 TEST(SparseAttention, Fixed) {
     for (int64_t stride : {1, 2, 4, 8})
         for (int64_t size = 1; size <= stride; size++)

@@ -48,9 +48,10 @@ bool is_permutation(Indices order) {
     return true;
 }
 
-// A p x q grid graph with its vertices shuffled. No order has a bandwidth below w = min(p, q). Cuthill-McKee starts at a
-// corner, so that its levels are the antidiagonals, of at most w vertices, and neighbours stand at the same place of
-// their levels or one beside it: at most w + 1, and which of the two depends on how the shuffle breaks ties.
+// A p x q grid graph with its vertices shuffled. No order has a bandwidth below w = min(p, q). Cuthill-
+// McKee starts at a corner, so that its levels are the antidiagonals, of at most w vertices, and neighbours
+// stand at the same place of their levels or one beside it: at most w + 1, and which of the two depends on
+// how the shuffle breaks ties.
 TEST(Rcm, ShuffledGridGraphs) {
     std::mt19937_64 random(70);
     for (auto [p, q] : {std::pair<int64_t, int64_t>{1, 30}, {2, 17}, {5, 5}, {7, 20}, {30, 31}}) {

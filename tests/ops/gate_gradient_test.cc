@@ -16,13 +16,14 @@ struct Gates {
         Gates p;
         const std::pair<int, int> blocks[] = {{1, 1}, {3, 5}, {8, 8}, {16, 16}, {7, 2}, {32, 32}};
         const auto block = blocks[below(random, 6)];
-        p.layout = random_layout({(int64_t)below(random, 70), (int64_t)below(random, 70), block.first, block.second,
-                                  (int64_t)(1 + below(random, 3))},
+        p.layout = random_layout({(int64_t)below(random, 70), (int64_t)below(random, 70), block.first,
+                                  block.second, (int64_t)(1 + below(random, 3))},
                                  0.5, seed);
         const int32_t dtype = kDtypes[below(random, 4)];
         p.w = random_matrix(p.layout, dtype, (int32_t)below(random, 2), random);
         p.dw = random_matrix(p.layout, dtype, (int32_t)below(random, 2), random);
-        p.gates = Dense(pick(random, {(int)TARTAN_F32, (int)TARTAN_F64}), {p.layout->blocks}, pick(random, {kRows, kReversed}));
+        p.gates = Dense(pick(random, {(int)TARTAN_F32, (int)TARTAN_F64}), {p.layout->blocks},
+                        pick(random, {kRows, kReversed}));
         p.gates.fill(random, -2, 2);
         p.out = Dense(tartan_i_sum_dtype(dtype), {p.layout->blocks}, pick(random, {kRows, kGaps}));
         p.gated = random() % 3 != 0;
@@ -97,29 +98,38 @@ TEST(GateGradient, SurvivesEveryFailedAllocation) {
 TEST(GateGradient, Refusals) {
     Context context = open_context(1);
     std::mt19937_64 random(1);
-    Layout layout = from_mask({4, 4, 2, 2, 1}, {1, 1, 0, 1}), other = from_mask({4, 4, 2, 2, 1}, {1, 1, 1, 0});
-    Matrix w = random_matrix(layout, TARTAN_F32, 0, random), dw = random_matrix(layout, TARTAN_F32, 0, random);
-    Matrix strange = random_matrix(other, TARTAN_F32, 0, random), half = random_matrix(layout, TARTAN_F16, 0, random);
+    Layout layout = from_mask({4, 4, 2, 2, 1}, {1, 1, 0, 1}),
+           other = from_mask({4, 4, 2, 2, 1}, {1, 1, 1, 0});
+    Matrix w = random_matrix(layout, TARTAN_F32, 0, random),
+           dw = random_matrix(layout, TARTAN_F32, 0, random);
+    Matrix strange = random_matrix(other, TARTAN_F32, 0, random),
+           half = random_matrix(layout, TARTAN_F16, 0, random);
     Dense out(TARTAN_F32, {3}), gates(TARTAN_F32, {3}), longer(TARTAN_F32, {4}), wide(TARTAN_F64, {3});
     const auto call = [&](const tartan_matrix *a, const Dense *g, tartan_matrix *b, tartan_array *o) {
         return tartan_gate_gradient(context.get(), a, g ? &g->array : nullptr, b, o);
     };
-    EXPECT_FAILS(HANDLE, "tartan_gate_gradient: context is NULL", tartan_gate_gradient(nullptr, w.get(), nullptr, dw.get(), &out.array));
+    EXPECT_FAILS(HANDLE, "tartan_gate_gradient: context is NULL",
+                 tartan_gate_gradient(nullptr, w.get(), nullptr, dw.get(), &out.array));
     EXPECT_FAILS(HANDLE, "w is NULL", call(nullptr, nullptr, dw.get(), &out.array));
     EXPECT_FAILS(HANDLE, "dw is NULL", call(w.get(), nullptr, nullptr, &out.array));
     EXPECT_FAILS(HANDLE, "out_gate_grad is NULL", call(w.get(), nullptr, dw.get(), nullptr));
-    EXPECT_FAILS(DTYPE, "dw is of float16, expected float32 (that of w)", call(w.get(), nullptr, half.get(), &out.array));
-    EXPECT_FAILS(DTYPE, "out_gate_grad is of float64, expected float32", call(w.get(), nullptr, dw.get(), &wide.array));
+    EXPECT_FAILS(DTYPE, "dw is of float16, expected float32 (that of w)",
+                 call(w.get(), nullptr, half.get(), &out.array));
+    EXPECT_FAILS(DTYPE, "out_gate_grad is of float64, expected float32",
+                 call(w.get(), nullptr, dw.get(), &wide.array));
     EXPECT_FAILS(LAYOUT, "dw has another layout than w", call(w.get(), nullptr, strange.get(), &out.array));
-    EXPECT_FAILS(SHAPE, "out_gate_grad has shape [4], expected [3]", call(w.get(), nullptr, dw.get(), &longer.array));
+    EXPECT_FAILS(SHAPE, "out_gate_grad has shape [4], expected [3]",
+                 call(w.get(), nullptr, dw.get(), &longer.array));
     EXPECT_FAILS(SHAPE, "gates has shape [4], expected [3]", call(w.get(), &longer, dw.get(), &out.array));
     EXPECT_FAILS(ARGUMENT, "dw overlaps the values of w", call(w.get(), nullptr, w.get(), &out.array));
     EXPECT_FAILS(ARGUMENT, "out_gate_grad overlaps gates", call(w.get(), &gates, dw.get(), &gates.array));
     Dense inside = out;
     inside.array.data = w->values;
-    EXPECT_FAILS(ARGUMENT, "out_gate_grad overlaps the values of w", call(w.get(), nullptr, dw.get(), &inside.array));
+    EXPECT_FAILS(ARGUMENT, "out_gate_grad overlaps the values of w",
+                 call(w.get(), nullptr, dw.get(), &inside.array));
     inside.array.data = dw->values;
-    EXPECT_FAILS(ARGUMENT, "out_gate_grad overlaps the values of dw", call(w.get(), nullptr, dw.get(), &inside.array));
+    EXPECT_FAILS(ARGUMENT, "out_gate_grad overlaps the values of dw",
+                 call(w.get(), nullptr, dw.get(), &inside.array));
     EXPECT_FAILS(ARGUMENT, "dw overlaps gates", call(w.get(), &inside, dw.get(), &out.array));
     dw->device_type = TARTAN_CUDA;
     EXPECT_FAILS(UNSUPPORTED, "dw is on device 2:0", call(w.get(), nullptr, dw.get(), &out.array));

@@ -28,7 +28,8 @@ struct Growth {
             p.x.back().fill(random);
             p.y.back().fill(random);
         }
-        p.score = Dense(tartan_i_sum_dtype(dtype), {grid(p.shape.rows, p.shape.block_rows), grid(p.shape.cols, p.shape.block_cols)},
+        p.score = Dense(tartan_i_sum_dtype(dtype),
+                        {grid(p.shape.rows, p.shape.block_rows), grid(p.shape.cols, p.shape.block_cols)},
                         (Style)below(random, kRepeated));
         p.score.fill(random);
         return p;
@@ -37,11 +38,12 @@ struct Growth {
         std::vector<tartan_array> xs, ys;
         for (const auto &d : x) xs.push_back(d.array);
         for (const auto &d : y) ys.push_back(d.array);
-        return tartan_growth_score(context, &shape, norm, scale, xs.data(), (int64_t)xs.size(), ys.data(), (int64_t)ys.size(),
-                                   beta, &out->array);
+        return tartan_growth_score(context, &shape, norm, scale, xs.data(), (int64_t)xs.size(), ys.data(),
+                                   (int64_t)ys.size(), beta, &out->array);
     }
     double norm_of(const Dense &d, bool columns, int64_t block, int64_t k, int64_t size) const {
-        const int64_t edge = columns ? shape.block_cols : shape.block_rows, all = columns ? shape.cols : shape.rows;
+        const int64_t edge = columns ? shape.block_cols : shape.block_rows,
+                      all = columns ? shape.cols : shape.rows;
         double most = 0, squares = 0;
         for (int64_t i = block * edge; i < std::min(all, (block + 1) * edge); i++) {
             const double v = d.get(columns ? k * all + i : i * size + k);
@@ -56,7 +58,8 @@ struct Growth {
                 Chain chain(x[0].array.dtype);
                 for (size_t p = 0; p < x.size(); p++) {
                     const int64_t n = x[p].array.shape[1];
-                    for (int64_t k = 0; k < n; k++) chain.add(norm_of(x[p], false, i, k, n), norm_of(y[p], true, j, k, n));
+                    for (int64_t k = 0; k < n; k++)
+                        chain.add(norm_of(x[p], false, i, k, n), norm_of(y[p], true, j, k, n));
                 }
                 const int64_t at = i * got.array.shape[1] + j;
                 ASSERT_TRUE(chain.within(got.get(at), scale, beta, score.get(at), got.array.dtype))
@@ -124,7 +127,8 @@ TEST(GrowthScore, WhatIsNotFiniteBecomesZero) {
             for (int64_t i = 0; i < 8; i++) x.set(i, 1), y.set(i, 1);
             x.set(0, bad);
             const tartan_shape shape = {4, 4, 2, 2, 1};
-            ASSERT_OK(tartan_growth_score(context.get(), &shape, norm, 1, &x.array, 1, &y.array, 1, 0, &score.array));
+            ASSERT_OK(tartan_growth_score(context.get(), &shape, norm, 1, &x.array, 1, &y.array, 1, 0,
+                                          &score.array));
             EXPECT_EQ(0, score.get(0));
             EXPECT_EQ(0, score.get(1));
             EXPECT_NEAR(norm == TARTAN_NORM_MAX ? 2 : 4, score.get(2), 1e-6);
@@ -144,8 +148,8 @@ TEST(GrowthScore, Refusals) {
     Dense x(TARTAN_F32, {4, 3}), y(TARTAN_F32, {3, 6}), score(TARTAN_F32, {2, 3}), wide(TARTAN_F64, {2, 3});
     Dense batched(TARTAN_F32, {1, 4, 3}), batched_y(TARTAN_F32, {1, 3, 6});
     const tartan_shape shape = {4, 6, 2, 2, 1}, bad = {4, 6, 0, 2, 1}, heads = {4, 6, 2, 2, 2};
-    const auto call = [&](const tartan_shape *s, int32_t norm, double scale, const Dense &a, int64_t na, const Dense &b, int64_t nb,
-                          double beta, tartan_array *o) {
+    const auto call = [&](const tartan_shape *s, int32_t norm, double scale, const Dense &a, int64_t na,
+                          const Dense &b, int64_t nb, double beta, tartan_array *o) {
         return tartan_growth_score(context.get(), s, norm, scale, &a.array, na, &b.array, nb, beta, o);
     };
     EXPECT_FAILS(HANDLE, "tartan_growth_score: context is NULL",
@@ -153,17 +157,22 @@ TEST(GrowthScore, Refusals) {
     EXPECT_FAILS(HANDLE, "tartan_growth_score", call(nullptr, 1, 1, x, 1, y, 1, 0, &score.array));
     EXPECT_FAILS(ARGUMENT, "shape has blocks of 0 x 2", call(&bad, 1, 1, x, 1, y, 1, 0, &score.array));
     EXPECT_FAILS(ARGUMENT, "shape->heads is 2, expected 1", call(&heads, 1, 1, x, 1, y, 1, 0, &score.array));
-    EXPECT_FAILS(ARGUMENT, "norm is 2, expected 1 (max) or 3 (L2)", call(&shape, TARTAN_NORM_L1, 1, x, 1, y, 1, 0, &score.array));
+    EXPECT_FAILS(ARGUMENT, "norm is 2, expected 1 (max) or 3 (L2)",
+                 call(&shape, TARTAN_NORM_L1, 1, x, 1, y, 1, 0, &score.array));
     EXPECT_FAILS(ARGUMENT, "scale is nan", call(&shape, 1, NAN, x, 1, y, 1, 0, &score.array));
     EXPECT_FAILS(ARGUMENT, "beta is inf", call(&shape, 1, 1, x, 1, y, 1, INFINITY, &score.array));
     EXPECT_FAILS(ARGUMENT, "nx is 0", call(&shape, 1, 1, x, 0, y, 0, 0, &score.array));
     EXPECT_FAILS(ARGUMENT, "ny is 2", call(&shape, 1, 1, x, 1, y, 2, 0, &score.array));
-    EXPECT_FAILS(SHAPE, "x has shape [3, 6], expected [..., 4, cols]", call(&shape, 1, 1, y, 1, y, 1, 0, &score.array));
-    EXPECT_FAILS(SHAPE, "x has shape [1, 4, 3], expected 2 dimensions", call(&shape, 1, 1, batched, 1, batched_y, 1, 0, &score.array));
+    EXPECT_FAILS(SHAPE, "x has shape [3, 6], expected [..., 4, cols]",
+                 call(&shape, 1, 1, y, 1, y, 1, 0, &score.array));
+    EXPECT_FAILS(SHAPE, "x has shape [1, 4, 3], expected 2 dimensions",
+                 call(&shape, 1, 1, batched, 1, batched_y, 1, 0, &score.array));
     EXPECT_FAILS(HANDLE, "score is NULL", call(&shape, 1, 1, x, 1, y, 1, 0, nullptr));
-    EXPECT_FAILS(DTYPE, "score is of float64, expected float32", call(&shape, 1, 1, x, 1, y, 1, 0, &wide.array));
+    EXPECT_FAILS(DTYPE, "score is of float64, expected float32",
+                 call(&shape, 1, 1, x, 1, y, 1, 0, &wide.array));
     Dense small(TARTAN_F32, {2, 2});
-    EXPECT_FAILS(SHAPE, "score has shape [2, 2], expected [2, 3]", call(&shape, 1, 1, x, 1, y, 1, 0, &small.array));
+    EXPECT_FAILS(SHAPE, "score has shape [2, 2], expected [2, 3]",
+                 call(&shape, 1, 1, x, 1, y, 1, 0, &small.array));
     Dense inside = score;
     inside.array.data = x.array.data;
     EXPECT_FAILS(ARGUMENT, "score overlaps x", call(&shape, 1, 1, x, 1, y, 1, 0, &inside.array));

@@ -31,10 +31,14 @@ inline double rounded(int32_t dtype, double value) {
 // Unit roundoff's double: the distance from 1 to the next number.
 inline double epsilon(int32_t dtype) {
     switch (dtype) {
-    case TARTAN_F64: return std::numeric_limits<double>::epsilon();
-    case TARTAN_F32: return std::numeric_limits<float>::epsilon();
-    case TARTAN_F16: return 1.0 / 1024;
-    default: return 1.0 / 128;
+    case TARTAN_F64:
+        return std::numeric_limits<double>::epsilon();
+    case TARTAN_F32:
+        return std::numeric_limits<float>::epsilon();
+    case TARTAN_F16:
+        return 1.0 / 1024;
+    default:
+        return 1.0 / 128;
     }
 }
 
@@ -108,8 +112,8 @@ class Dense {
 };
 
 // A matrix whose ragged padding holds NaN, which no result may show.
-inline Matrix random_matrix(const Layout &layout, int32_t dtype, int32_t order, std::mt19937_64 &random, double low = -1,
-                            double high = 1) {
+inline Matrix random_matrix(const Layout &layout, int32_t dtype, int32_t order, std::mt19937_64 &random,
+                            double low = -1, double high = 1) {
     tartan_matrix *matrix = nullptr;
     EXPECT_OK(tartan_matrix_create(layout.get(), dtype, order, &matrix));
     std::uniform_real_distribution<double> uniform(low, high);
@@ -117,7 +121,8 @@ inline Matrix random_matrix(const Layout &layout, int32_t dtype, int32_t order, 
     for (int64_t id = 0; id < l->blocks; id++) {
         for (int64_t i = 0; i < l->shape.block_rows; i++) {
             for (int64_t j = 0; j < l->shape.block_cols; j++) {
-                const bool inside = i < tartan_i_rows_of(l, l->block_rows[id]) && j < tartan_i_cols_of(l, l->block_cols[id]);
+                const bool inside =
+                    i < tartan_i_rows_of(l, l->block_rows[id]) && j < tartan_i_cols_of(l, l->block_cols[id]);
                 tartan_i_store(tartan_i_block_at(matrix, id), dtype,
                                i * tartan_i_block_row_stride(matrix) + j * tartan_i_block_col_stride(matrix),
                                inside ? uniform(random) : NAN);
@@ -156,8 +161,9 @@ struct Chain {
     // The error rule; rounding to the output and the part of beta * c are allowed for apart.
     bool within(double got, double alpha, double beta, double c, int32_t out) const {
         const long double want = (long double)alpha * exact + (beta == 0 ? 0 : (long double)beta * c);
-        const long double bound = (8 + 2 * std::sqrt((long double)terms)) * epsilon(dtype) * std::fabs(alpha) * size +
-                                  2 * epsilon(dtype) * (beta == 0 ? 0 : std::fabs((long double)beta * c));
+        const long double bound =
+            (8 + 2 * std::sqrt((long double)terms)) * epsilon(dtype) * std::fabs(alpha) * size +
+            2 * epsilon(dtype) * (beta == 0 ? 0 : std::fabs((long double)beta * c));
         const long double last = out == dtype ? 0 : epsilon(out) * (std::fabs(want) + bound) + 1e-7L;
         return std::fabs((long double)got - want) <= bound + last + (dtype == TARTAN_F64 ? 0 : 1e-40L);
     }
@@ -171,7 +177,9 @@ inline std::vector<tartan_i_cpu_level> levels() {
     return all;
 }
 struct AtLevel {
-    explicit AtLevel(tartan_i_cpu_level level) : before(tartan_i_cpu_level_in_use()) { tartan_i_cpu_lower(level); }
+    explicit AtLevel(tartan_i_cpu_level level) : before(tartan_i_cpu_level_in_use()) {
+        tartan_i_cpu_lower(level);
+    }
     ~AtLevel() { tartan_i_cpu_lower(before); }
     tartan_i_cpu_level before;
 };

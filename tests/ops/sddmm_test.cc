@@ -18,8 +18,8 @@ struct Sddmm {
         std::vector<tartan_array> xs, ys;
         for (const auto &d : x) xs.push_back(d.array);
         for (const auto &d : y) ys.push_back(d.array);
-        return tartan_sddmm(context, alpha, gated ? &gates.array : nullptr, xs.data(), (int64_t)xs.size(), ys.data(),
-                            (int64_t)ys.size(), beta, out);
+        return tartan_sddmm(context, alpha, gated ? &gates.array : nullptr, xs.data(), (int64_t)xs.size(),
+                            ys.data(), (int64_t)ys.size(), beta, out);
     }
     Matrix copy() const {
         tartan_matrix *out = nullptr;
@@ -34,7 +34,8 @@ struct Sddmm {
         for (int64_t id = 0; id < l->blocks; id++) {
             const int64_t head = tartan_i_layout_head(l, id);
             const double gate = gated ? rounded(tartan_i_sum_dtype(dtype()), gates.get(id)) : 1;
-            const double factor = rounded(tartan_i_sum_dtype(dtype()), gate * rounded(tartan_i_sum_dtype(dtype()), alpha));
+            const double factor =
+                rounded(tartan_i_sum_dtype(dtype()), gate * rounded(tartan_i_sum_dtype(dtype()), alpha));
             for (int64_t i = 0; i < tartan_i_rows_of(l, l->block_rows[id]); i++) {
                 for (int64_t j = 0; j < tartan_i_cols_of(l, l->block_cols[id]); j++) {
                     const int64_t row = l->block_rows[id] * l->shape.block_rows + i;
@@ -48,8 +49,10 @@ struct Sddmm {
                                 chain.add(x[p].get((e * m + row) * k + t), y[p].get((e * k + t) * n + col));
                     }
                     const double old = entry(s.get(), id, i, j), value = entry(got, id, i, j);
-                    ASSERT_EQ(chain.result(factor, beta, old, got->dtype), value) << "block " << id << " at " << i << ", " << j;
-                    ASSERT_TRUE(chain.within(value, factor, beta, old, got->dtype)) << "block " << id << ": " << value;
+                    ASSERT_EQ(chain.result(factor, beta, old, got->dtype), value)
+                        << "block " << id << " at " << i << ", " << j;
+                    ASSERT_TRUE(chain.within(value, factor, beta, old, got->dtype))
+                        << "block " << id << ": " << value;
                 }
             }
         }
@@ -75,11 +78,12 @@ void add_pair(Sddmm *p, int32_t dtype, std::vector<int64_t> batch, int64_t k, St
 Sddmm make_sddmm(uint64_t seed) {
     std::mt19937_64 random(seed);
     Sddmm p;
-    const std::pair<int, int> blocks[] = {{1, 1}, {3, 5}, {8, 8}, {16, 16}, {4, 1}, {7, 2}, {9, 12}, {32, 32}, {1, 8}, {5, 50}};
+    const std::pair<int, int> blocks[] = {{1, 1}, {3, 5},  {8, 8},   {16, 16}, {4, 1},
+                                          {7, 2}, {9, 12}, {32, 32}, {1, 8},   {5, 50}};
     const auto block = blocks[below(random, 10)];
     const int64_t heads = pick(random, {1, 1, 1, 2, 3}), limit = heads > 1 ? 30 : 70;
-    const tartan_shape shape = {(int64_t)below(random, (size_t)limit), (int64_t)below(random, (size_t)limit), block.first,
-                                block.second, heads};
+    const tartan_shape shape = {(int64_t)below(random, (size_t)limit), (int64_t)below(random, (size_t)limit),
+                                block.first, block.second, heads};
     p.layout = random_layout(shape, pick(random, {0.0, 0.1, 0.4, 1.0}), seed);
     const int32_t dtype = kDtypes[below(random, 4)];
     const bool wide = (dtype == TARTAN_F16 || dtype == TARTAN_BF16) && random() % 2;
@@ -87,7 +91,8 @@ Sddmm make_sddmm(uint64_t seed) {
     p.alpha = pick(random, {1.0, 1.0, -0.5, 0.3, 0.0});
     p.beta = pick(random, {0.0, 0.0, 1.0, -0.7});
     p.gated = random() % 3 == 0;
-    p.gates = Dense(pick(random, {(int)TARTAN_F32, (int)TARTAN_F64}), {p.layout->blocks}, pick(random, {kRows, kReversed}));
+    p.gates = Dense(pick(random, {(int)TARTAN_F32, (int)TARTAN_F64}), {p.layout->blocks},
+                    pick(random, {kRows, kReversed}));
     for (int64_t i = 0; i < p.layout->blocks; i++) p.gates.set(i, pick(random, {0.0, 1.0, 0.37, -2.5}));
     for (size_t pairs = pick(random, {1, 1, 1, 2, 8}); pairs > 0; pairs--) {
         std::vector<int64_t> batch;
@@ -114,7 +119,8 @@ TEST(Sddmm, SameBitsForLevelsThreadsAndRepeats) {
         const Sddmm p = make_sddmm(seed);
         Matrix first = p.copy();
         ASSERT_OK(p.run(open_context(1).get(), first.get()));
-        const size_t bytes = (size_t)(p.layout->blocks * tartan_i_block_elements(first.get()) * tartan_dtype_bytes(first->dtype));
+        const size_t bytes = (size_t)(p.layout->blocks * tartan_i_block_elements(first.get()) *
+                                      tartan_dtype_bytes(first->dtype));
         for (const auto level : levels()) {
             const AtLevel at(level);
             for (int32_t threads : {1, 2, 3, 7}) {
@@ -122,15 +128,16 @@ TEST(Sddmm, SameBitsForLevelsThreadsAndRepeats) {
                 for (int repeat = 0; repeat < (threads == 3 ? 10 : 1); repeat++) {
                     Matrix got = p.copy();
                     ASSERT_OK(p.run(context.get(), got.get()));
-                    ASSERT_EQ(0, std::memcmp(first->values, got->values, bytes)) << "seed " << seed << " threads " << threads;
+                    ASSERT_EQ(0, std::memcmp(first->values, got->values, bytes))
+                        << "seed " << seed << " threads " << threads;
                 }
             }
         }
     }
 }
 
-Sddmm plain(const tartan_shape &shape, double density, int32_t dtype, int64_t k, uint64_t seed, Style x = kRows, Style y = kRows,
-            std::vector<int64_t> batch = {}) {
+Sddmm plain(const tartan_shape &shape, double density, int32_t dtype, int64_t k, uint64_t seed,
+            Style x = kRows, Style y = kRows, std::vector<int64_t> batch = {}) {
     std::mt19937_64 random(seed);
     Sddmm p;
     p.layout = random_layout(shape, density, seed);
@@ -141,14 +148,17 @@ Sddmm plain(const tartan_shape &shape, double density, int32_t dtype, int64_t k,
 
 TEST(Sddmm, BlockShapesOfAllKinds) {
     Context context = open_context(2);
-    const std::pair<int64_t, int64_t> blocks[] = {{1, 1},     {3, 5},   {8, 8},   {16, 16},   {32, 32}, {64, 64},
-                                                  {128, 128}, {256, 1}, {1, 256}, {256, 256}, {33, 17}};
+    const std::pair<int64_t, int64_t> blocks[] = {{1, 1},   {3, 5},     {8, 8},     {16, 16},
+                                                  {32, 32}, {64, 64},   {128, 128}, {256, 1},
+                                                  {1, 256}, {256, 256}, {33, 17}};
     for (const auto &block : blocks) {
         for (int32_t dtype : kDtypes) {
             SCOPED_TRACE(::testing::Message() << block.first << " x " << block.second << " dtype " << dtype);
-            const tartan_shape shape = {block.first * 2 + block.first / 2, block.second * 2 + block.second / 3 + 1, block.first,
-                                        block.second, 1};
-            plain(shape, 0.7, dtype, 19, 1, dtype % 2 ? kRows : kColumns, dtype % 2 ? kColumns : kRows).run_and_check(context.get());
+            const tartan_shape shape = {block.first * 2 + block.first / 2,
+                                        block.second * 2 + block.second / 3 + 1, block.first, block.second,
+                                        1};
+            plain(shape, 0.7, dtype, 19, 1, dtype % 2 ? kRows : kColumns, dtype % 2 ? kColumns : kRows)
+                .run_and_check(context.get());
             if (HasFailure()) return;
         }
     }
@@ -162,10 +172,12 @@ TEST(Sddmm, LongContractions) {
             for (Style style : {kRows, kColumns}) {
                 SCOPED_TRACE(::testing::Message() << "dtype " << dtype << " style " << style);
                 plain({6, 6, 3, 3, 1}, 0.6, dtype, 1500, 1, style, style).run_and_check(context.get());
-                Sddmm p = plain({20, 20, 10, 10, 2}, 0.6, dtype, 5, 2, style, kRows, {700, 2}); // many entries, two heads
+                Sddmm p = plain({20, 20, 10, 10, 2}, 0.6, dtype, 5, 2, style, kRows,
+                                {700, 2}); // many entries, two heads
                 p.beta = 0.5;
                 p.run_and_check(context.get());
-                plain({256, 3, 256, 3, 1}, 1, dtype, 3000, 3, style, style).run_and_check(context.get()); // rounds
+                plain({256, 3, 256, 3, 1}, 1, dtype, 3000, 3, style, style)
+                    .run_and_check(context.get()); // rounds
                 if (HasFailure()) return;
             }
         }
@@ -236,7 +248,8 @@ TEST(Sddmm, AgreesWithSpmm) {
     Context context = open_context(1);
     for (uint64_t seed = 0; seed < 1000; seed++) {
         std::mt19937_64 random(seed);
-        const int64_t m = 1 + (int64_t)below(random, 30), n = 1 + (int64_t)below(random, 30), k = 1 + (int64_t)below(random, 30);
+        const int64_t m = 1 + (int64_t)below(random, 30), n = 1 + (int64_t)below(random, 30),
+                      k = 1 + (int64_t)below(random, 30);
         Layout full = from_mask({m, k, m, k, 1}, {1});
         Matrix x = random_matrix(full, TARTAN_F64, 0, random);
         const tartan_array view = tartan_i_matrix_view(x.get());
@@ -251,7 +264,8 @@ TEST(Sddmm, AgreesWithSpmm) {
         for (int64_t id = 0; id < l->blocks; id++)
             for (int64_t i = 0; i < tartan_i_rows_of(l, l->block_rows[id]); i++)
                 for (int64_t j = 0; j < tartan_i_cols_of(l, l->block_cols[id]); j++)
-                    ASSERT_EQ(product.get((l->block_rows[id] * 5 + i) * n + l->block_cols[id] * 4 + j), entry(got.get(), id, i, j))
+                    ASSERT_EQ(product.get((l->block_rows[id] * 5 + i) * n + l->block_cols[id] * 4 + j),
+                              entry(got.get(), id, i, j))
                         << "seed " << seed;
     }
 }
@@ -279,7 +293,8 @@ TEST(Sddmm, PairsContinueOneChain) {
 TEST(Sddmm, SurvivesEveryFailedAllocation) {
     Context context = open_context(2);
     for (int32_t dtype : {TARTAN_F64, TARTAN_BF16}) {
-        const Sddmm p = plain({20, 20, 8, 8, 2}, 0.6, dtype, 9, 1, kRows, kRows, {300, 2}); // more than one round
+        const Sddmm p =
+            plain({20, 20, 8, 8, 2}, 0.6, dtype, 9, 1, kRows, kRows, {300, 2}); // more than one round
         Matrix got = p.copy();
         BRUTAL(p.run(context.get(), got.get()), p.check(got.get()));
     }
@@ -293,19 +308,24 @@ class SddmmRefusals : public ::testing::Test {
     Sddmm p = plain({8, 6, 2, 3, 1}, 1, TARTAN_F32, 5, 1);
     Matrix before = p.copy();
     tartan_status call(int64_t nx = 1, int64_t ny = 1) {
-        return tartan_sddmm(context.get(), p.alpha, p.gated ? &p.gates.array : nullptr, &p.x[0].array, nx, &p.y[0].array, ny,
-                            p.beta, p.s.get());
+        return tartan_sddmm(context.get(), p.alpha, p.gated ? &p.gates.array : nullptr, &p.x[0].array, nx,
+                            &p.y[0].array, ny, p.beta, p.s.get());
     }
     void TearDown() override {
-        EXPECT_EQ(0, std::memcmp(before->values, p.s->values, (size_t)p.layout->blocks * 6 * 4)) << "a refused call wrote";
+        EXPECT_EQ(0, std::memcmp(before->values, p.s->values, (size_t)p.layout->blocks * 6 * 4))
+            << "a refused call wrote";
     }
 };
 
 TEST_F(SddmmRefusals, HandlesAndNumbers) {
-    EXPECT_FAILS(HANDLE, "tartan_sddmm: context is NULL", tartan_sddmm(nullptr, 1, nullptr, &p.x[0].array, 1, &p.y[0].array, 1, 0, p.s.get()));
-    EXPECT_FAILS(HANDLE, "s is NULL", tartan_sddmm(context.get(), 1, nullptr, &p.x[0].array, 1, &p.y[0].array, 1, 0, nullptr));
-    EXPECT_FAILS(HANDLE, "x is NULL", tartan_sddmm(context.get(), 1, nullptr, nullptr, 1, &p.y[0].array, 1, 0, p.s.get()));
-    EXPECT_FAILS(HANDLE, "y is NULL", tartan_sddmm(context.get(), 1, nullptr, &p.x[0].array, 1, nullptr, 1, 0, p.s.get()));
+    EXPECT_FAILS(HANDLE, "tartan_sddmm: context is NULL",
+                 tartan_sddmm(nullptr, 1, nullptr, &p.x[0].array, 1, &p.y[0].array, 1, 0, p.s.get()));
+    EXPECT_FAILS(HANDLE, "s is NULL",
+                 tartan_sddmm(context.get(), 1, nullptr, &p.x[0].array, 1, &p.y[0].array, 1, 0, nullptr));
+    EXPECT_FAILS(HANDLE, "x is NULL",
+                 tartan_sddmm(context.get(), 1, nullptr, nullptr, 1, &p.y[0].array, 1, 0, p.s.get()));
+    EXPECT_FAILS(HANDLE, "y is NULL",
+                 tartan_sddmm(context.get(), 1, nullptr, &p.x[0].array, 1, nullptr, 1, 0, p.s.get()));
     EXPECT_FAILS(ARGUMENT, "nx is 0, expected 1 .. 8", call(0, 0));
     EXPECT_FAILS(ARGUMENT, "nx is 9, expected 1 .. 8", call(9, 9));
     EXPECT_FAILS(ARGUMENT, "ny is 2, expected 1 (nx)", call(1, 2));
@@ -335,7 +355,8 @@ TEST_F(SddmmRefusals, ShapesAndDtypes) {
     EXPECT_FAILS(SHAPE, "(heads of the layout)", heads.run(context.get(), heads.s.get()));
     Sddmm batch = plain({8, 6, 2, 3, 1}, 1, TARTAN_F32, 5, 1, kRows, kRows, {4});
     batch.x[0].array.shape[0] = 3;
-    EXPECT_FAILS(SHAPE, "y has shape [4, 5, 6], expected the batch dimensions of x", batch.run(context.get(), batch.s.get()));
+    EXPECT_FAILS(SHAPE, "y has shape [4, 5, 6], expected the batch dimensions of x",
+                 batch.run(context.get(), batch.s.get()));
 }
 
 TEST_F(SddmmRefusals, OverlapAndDevices) {

@@ -27,15 +27,15 @@ struct Spmm {
         return batch;
     }
     tartan_status run(tartan_context *context, Dense *out) const {
-        return tartan_spmm(context, side, op, alpha, a.get(), gated ? &gates.array : nullptr, &b.array, beta, &out->array);
+        return tartan_spmm(context, side, op, alpha, a.get(), gated ? &gates.array : nullptr, &b.array, beta,
+                           &out->array);
     }
 
     // Element (i, k) of op(A) as it is multiplied; false where no block counts.
     bool factor(int64_t head, int64_t i, int64_t k, double *out) const {
         const tartan_layout *l = layout.get();
         if (op) std::swap(i, k);
-        const int64_t id =
-            tartan_i_layout_find(l, head, i / l->shape.block_rows, k / l->shape.block_cols);
+        const int64_t id = tartan_i_layout_find(l, head, i / l->shape.block_rows, k / l->shape.block_cols);
         if (id < 0) return false;
         *out = entry(a.get(), id, i % l->shape.block_rows, k % l->shape.block_cols);
         if (!gated) return true;
@@ -51,21 +51,25 @@ struct Spmm {
         const int64_t n = b.array.shape[b.array.ndim - (left ? 1 : 2)];
         // On the right op(A) acts by columns.
         const int64_t out_size = left ? rows() : cols(), in_size = left ? cols() : rows();
-        const int64_t heads = layout->shape.heads, entries = out_size * n == 0 ? 0 : got.elements() / (out_size * n);
+        const int64_t heads = layout->shape.heads,
+                      entries = out_size * n == 0 ? 0 : got.elements() / (out_size * n);
         for (int64_t e = 0; e < entries; e++) {
             for (int64_t i = 0; i < out_size; i++) {
                 std::vector<std::pair<int64_t, double>> terms;
                 for (int64_t k = 0; k < in_size; k++) {
                     double value;
-                    if (left ? factor(e % heads, i, k, &value) : factor(e % heads, k, i, &value)) terms.push_back({k, value});
+                    if (left ? factor(e % heads, i, k, &value) : factor(e % heads, k, i, &value))
+                        terms.push_back({k, value});
                 }
                 for (int64_t j = 0; j < n; j++) {
                     Chain chain(a->dtype);
                     for (const auto &t : terms)
-                        chain.add(t.second, b.get(left ? (e * in_size + t.first) * n + j : (e * n + j) * in_size + t.first));
+                        chain.add(t.second, b.get(left ? (e * in_size + t.first) * n + j
+                                                       : (e * n + j) * in_size + t.first));
                     const int64_t at = left ? (e * out_size + i) * n + j : (e * n + j) * out_size + i;
                     const double old = c.get(at), value = got.get(at);
-                    ASSERT_EQ(chain.result(alpha, beta, old, got.array.dtype), value) << "entry " << e << " at " << i << ", " << j;
+                    ASSERT_EQ(chain.result(alpha, beta, old, got.array.dtype), value)
+                        << "entry " << e << " at " << i << ", " << j;
                     ASSERT_TRUE(chain.within(value, alpha, beta, old, got.array.dtype))
                         << "entry " << e << " at " << i << ", " << j << ": " << value;
                 }
@@ -83,12 +87,13 @@ struct Spmm {
 Spmm make_spmm(uint64_t seed) {
     std::mt19937_64 random(seed);
     Spmm p;
-    const std::pair<int, int> blocks[] = {{1, 1}, {3, 5}, {8, 8}, {16, 16}, {4, 1}, {7, 2}, {9, 12}, {32, 32}, {1, 8}};
+    const std::pair<int, int> blocks[] = {{1, 1}, {3, 5},  {8, 8},   {16, 16}, {4, 1},
+                                          {7, 2}, {9, 12}, {32, 32}, {1, 8}};
     const auto block = blocks[below(random, 9)];
     const int64_t heads = pick(random, {1, 1, 1, 2, 3});
     const int64_t limit = heads > 1 ? 30 : 70;
-    const tartan_shape shape = {(int64_t)below(random, (size_t)limit), (int64_t)below(random, (size_t)limit), block.first,
-                                block.second, heads};
+    const tartan_shape shape = {(int64_t)below(random, (size_t)limit), (int64_t)below(random, (size_t)limit),
+                                block.first, block.second, heads};
     p.layout = random_layout(shape, pick(random, {0.0, 0.1, 0.4, 1.0}), seed);
     const int32_t dtype = kDtypes[below(random, 4)];
     p.a = random_matrix(p.layout, dtype, (int32_t)below(random, 2), random);
@@ -97,7 +102,8 @@ Spmm make_spmm(uint64_t seed) {
     p.alpha = pick(random, {1.0, 1.0, -0.5, 0.3, 0.0});
     p.beta = pick(random, {0.0, 0.0, 1.0, -0.7});
     p.gated = random() % 3 == 0;
-    p.gates = Dense(pick(random, {(int)TARTAN_F32, (int)TARTAN_F64}), {p.layout->blocks}, pick(random, {kRows, kReversed, kGaps}));
+    p.gates = Dense(pick(random, {(int)TARTAN_F32, (int)TARTAN_F64}), {p.layout->blocks},
+                    pick(random, {kRows, kReversed, kGaps}));
     for (int64_t i = 0; i < p.layout->blocks; i++) p.gates.set(i, pick(random, {0.0, 1.0, 0.37, -2.5}));
     std::vector<int64_t> batch;
     for (size_t d = below(random, 3); d > 0; d--) batch.push_back((int64_t)below(random, 4));
@@ -144,7 +150,8 @@ TEST(Spmm, SameBitsForLevelsThreadsAndRepeats) {
                 for (int repeat = 0; repeat < (threads == 3 ? 10 : 1); repeat++) {
                     Dense got = p.c;
                     ASSERT_OK(p.run(context.get(), &got));
-                    ASSERT_EQ(first.memory(), got.memory()) << "seed " << seed << " level " << level << " threads " << threads;
+                    ASSERT_EQ(first.memory(), got.memory())
+                        << "seed " << seed << " level " << level << " threads " << threads;
                 }
             }
         }
@@ -153,8 +160,8 @@ TEST(Spmm, SameBitsForLevelsThreadsAndRepeats) {
 
 // ---- Shapes at the edges of the machinery ----
 
-Spmm plain(const tartan_shape &shape, double density, int32_t dtype, std::vector<int64_t> batch, int64_t n, uint64_t seed,
-           Style style = kRows, int32_t op = TARTAN_NO_TRANSPOSE, int32_t side = TARTAN_LEFT) {
+Spmm plain(const tartan_shape &shape, double density, int32_t dtype, std::vector<int64_t> batch, int64_t n,
+           uint64_t seed, Style style = kRows, int32_t op = TARTAN_NO_TRANSPOSE, int32_t side = TARTAN_LEFT) {
     std::mt19937_64 random(seed);
     Spmm p;
     p.layout = random_layout(shape, density, seed);
@@ -172,16 +179,20 @@ Spmm plain(const tartan_shape &shape, double density, int32_t dtype, std::vector
 
 TEST(Spmm, BlockShapesOfAllKinds) {
     Context context = open_context(2);
-    const std::pair<int64_t, int64_t> blocks[] = {{1, 1},   {3, 5},     {8, 8},    {16, 16},  {32, 32}, {64, 64},
-                                                  {128, 128}, {256, 1}, {1, 256}, {256, 256}, {33, 17}};
+    const std::pair<int64_t, int64_t> blocks[] = {{1, 1},   {3, 5},     {8, 8},     {16, 16},
+                                                  {32, 32}, {64, 64},   {128, 128}, {256, 1},
+                                                  {1, 256}, {256, 256}, {33, 17}};
     for (const auto &block : blocks) {
         for (int32_t dtype : kDtypes) {
             for (int32_t op : {0, 1}) {
-                SCOPED_TRACE(::testing::Message() << block.first << " x " << block.second << " dtype " << dtype << " op " << op);
+                SCOPED_TRACE(::testing::Message()
+                             << block.first << " x " << block.second << " dtype " << dtype << " op " << op);
                 // Ragged in both directions where the block is larger than one.
-                const tartan_shape shape = {block.first * 2 + block.first / 2, block.second * 2 + block.second / 3 + 1, block.first,
+                const tartan_shape shape = {block.first * 2 + block.first / 2,
+                                            block.second * 2 + block.second / 3 + 1, block.first,
                                             block.second, 1};
-                plain(shape, 0.7, dtype, {}, 19, 1, dtype % 2 ? kRows : kColumns, op).run_and_check(context.get());
+                plain(shape, 0.7, dtype, {}, 19, 1, dtype % 2 ? kRows : kColumns, op)
+                    .run_and_check(context.get());
                 if (HasFailure()) return;
             }
         }
@@ -215,15 +226,18 @@ TEST(Spmm, WidePanelsAndManyBatchEntries) {
     plain({24, 24, 8, 8, 1}, 0.5, TARTAN_F32, {}, 3000, 1).run_and_check(context.get());
     plain({24, 24, 8, 8, 1}, 0.5, TARTAN_F64, {7, 11}, 5, 2).run_and_check(context.get());
     plain({24, 40, 8, 8, 1}, 0.5, TARTAN_F32, {50}, 1, 3, kColumns).run_and_check(context.get());
-    plain({24, 40, 8, 8, 1}, 0.5, TARTAN_F32, {5, 4}, 6, 4, kRows, 1, TARTAN_RIGHT).run_and_check(context.get());
-    plain({9, 9, 4, 4, 5}, 0.5, TARTAN_F32, {3, 5}, 6, 5, kRows, 1, TARTAN_RIGHT).run_and_check(context.get());
+    plain({24, 40, 8, 8, 1}, 0.5, TARTAN_F32, {5, 4}, 6, 4, kRows, 1, TARTAN_RIGHT)
+        .run_and_check(context.get());
+    plain({9, 9, 4, 4, 5}, 0.5, TARTAN_F32, {3, 5}, 6, 5, kRows, 1, TARTAN_RIGHT)
+        .run_and_check(context.get());
 }
 
 TEST(Spmm, AnySizeMayBeZero) {
     Context context = open_context(2);
     for (int32_t side : {0, 1}) {
         for (int32_t op : {0, 1}) {
-            for (const auto &size : std::vector<std::vector<int64_t>>{{0, 5, 3}, {5, 0, 3}, {5, 5, 0}, {0, 0, 0}, {0, 0, 4}}) {
+            for (const auto &size :
+                 std::vector<std::vector<int64_t>>{{0, 5, 3}, {5, 0, 3}, {5, 5, 0}, {0, 0, 0}, {0, 0, 4}}) {
                 Spmm p = plain({size[0], size[1], 2, 2, 1}, 1, TARTAN_F32, {}, size[2], 1, kRows, op, side);
                 p.beta = 0.5;
                 p.run_and_check(context.get());
@@ -314,12 +328,14 @@ TEST(Spmm, SplittingBlocksInFourChangesNothing) {
         for (int32_t op : {0, 1}) {
             for (int32_t dtype : kDtypes) {
                 const int64_t size = block * 4 - 1;
-                Spmm coarse = plain({size, size, block, block, 1}, 0.5, dtype, {}, 33, (uint64_t)block, kRows, op);
+                Spmm coarse =
+                    plain({size, size, block, block, 1}, 0.5, dtype, {}, 33, (uint64_t)block, kRows, op);
                 const int64_t fine_grid = grid(size, block / 2);
                 std::vector<uint8_t> mask((size_t)(fine_grid * fine_grid));
                 for (int64_t i = 0; i < fine_grid; i++)
                     for (int64_t j = 0; j < fine_grid; j++)
-                        mask[(size_t)(i * fine_grid + j)] = tartan_i_layout_find(coarse.layout.get(), 0, i / 2, j / 2) >= 0;
+                        mask[(size_t)(i * fine_grid + j)] =
+                            tartan_i_layout_find(coarse.layout.get(), 0, i / 2, j / 2) >= 0;
                 Spmm fine;
                 fine.layout = from_mask({size, size, block / 2, block / 2, 1}, mask);
                 fine.a = random_matrix(fine.layout, dtype, TARTAN_COL_MAJOR, random);
@@ -327,8 +343,10 @@ TEST(Spmm, SplittingBlocksInFourChangesNothing) {
                     for (int64_t j = 0; j < size; j++) {
                         double value;
                         if (!coarse.factor(0, op ? j : i, op ? i : j, &value)) continue;
-                        const int64_t half = block / 2, id = tartan_i_layout_find(fine.layout.get(), 0, i / half, j / half);
-                        tartan_i_store(tartan_i_block_at(fine.a.get(), id), dtype, i % half + j % half * half, value);
+                        const int64_t half = block / 2,
+                                      id = tartan_i_layout_find(fine.layout.get(), 0, i / half, j / half);
+                        tartan_i_store(tartan_i_block_at(fine.a.get(), id), dtype, i % half + j % half * half,
+                                       value);
                     }
                 }
                 fine.op = op;
@@ -361,8 +379,8 @@ TEST(Spmm, InnerProductsOfATransposeAgree) {
     Context context = open_context(1);
     for (uint64_t seed = 0; seed < 1000; seed++) {
         std::mt19937_64 random(seed);
-        Spmm p = plain({(int64_t)(1 + below(random, 40)), (int64_t)(1 + below(random, 40)), (int64_t)(1 + below(random, 9)),
-                        (int64_t)(1 + below(random, 9)), 1},
+        Spmm p = plain({(int64_t)(1 + below(random, 40)), (int64_t)(1 + below(random, 40)),
+                        (int64_t)(1 + below(random, 9)), (int64_t)(1 + below(random, 9)), 1},
                        0.4, TARTAN_F64, {}, 1, seed);
         Spmm q = plain(p.layout->shape, 0.4, TARTAN_F64, {}, 1, seed, kRows, TARTAN_TRANSPOSE); // the same A
         q.b = Dense(TARTAN_F64, {p.layout->shape.rows, 1});
@@ -371,8 +389,10 @@ TEST(Spmm, InnerProductsOfATransposeAgree) {
         ASSERT_OK(p.run(context.get(), &ax));
         ASSERT_OK(tartan_spmm(context.get(), 0, 1, 1, p.a.get(), nullptr, &q.b.array, 0, &aty.array));
         double left = 0, right = 0, size = 1;
-        for (int64_t i = 0; i < ax.elements(); i++) left += ax.get(i) * q.b.get(i), size += std::fabs(ax.get(i));
-        for (int64_t i = 0; i < aty.elements(); i++) right += aty.get(i) * p.b.get(i), size += std::fabs(aty.get(i));
+        for (int64_t i = 0; i < ax.elements(); i++)
+            left += ax.get(i) * q.b.get(i), size += std::fabs(ax.get(i));
+        for (int64_t i = 0; i < aty.elements(); i++)
+            right += aty.get(i) * p.b.get(i), size += std::fabs(aty.get(i));
         ASSERT_NEAR(left, right, 1e-13 * size) << "seed " << seed;
     }
 }
@@ -382,12 +402,14 @@ TEST(Spmm, IsLinear) {
     Context context = open_context(1);
     for (uint64_t seed = 0; seed < 1000; seed++) {
         std::mt19937_64 random(seed);
-        Spmm p = plain({(int64_t)(1 + below(random, 40)), (int64_t)(1 + below(random, 40)), 4, 3, 1}, 0.5, TARTAN_F64, {}, 6, seed);
+        Spmm p = plain({(int64_t)(1 + below(random, 40)), (int64_t)(1 + below(random, 40)), 4, 3, 1}, 0.5,
+                       TARTAN_F64, {}, 6, seed);
         Dense once = p.c, four = p.c;
         ASSERT_OK(p.run(context.get(), &once));
         p.alpha = 4;
         ASSERT_OK(p.run(context.get(), &four));
-        for (int64_t i = 0; i < once.elements(); i++) ASSERT_EQ(4 * once.get(i), four.get(i)) << "seed " << seed;
+        for (int64_t i = 0; i < once.elements(); i++)
+            ASSERT_EQ(4 * once.get(i), four.get(i)) << "seed " << seed;
         Spmm q = plain(p.layout->shape, 0.5, TARTAN_F64, {}, 6, seed);
         q.b.fill(random);
         Dense second = p.c, sum = p.c;
@@ -395,7 +417,8 @@ TEST(Spmm, IsLinear) {
         for (int64_t i = 0; i < p.b.elements(); i++) p.b.set(i, p.b.get(i) + q.b.get(i));
         p.alpha = 1;
         ASSERT_OK(p.run(context.get(), &sum));
-        for (int64_t i = 0; i < sum.elements(); i++) ASSERT_NEAR(once.get(i) + second.get(i), sum.get(i), 1e-13) << "seed " << seed;
+        for (int64_t i = 0; i < sum.elements(); i++)
+            ASSERT_NEAR(once.get(i) + second.get(i), sum.get(i), 1e-13) << "seed " << seed;
     }
 }
 
@@ -433,23 +456,29 @@ class SpmmRefusals : public ::testing::Test {
     Spmm p = plain({8, 6, 2, 3, 1}, 1, TARTAN_F32, {}, 5, 1);
     Dense before = p.c;
     tartan_status call() {
-        return tartan_spmm(context.get(), p.side, p.op, p.alpha, p.a.get(), p.gated ? &p.gates.array : nullptr, &p.b.array,
-                           p.beta, &p.c.array);
+        return tartan_spmm(context.get(), p.side, p.op, p.alpha, p.a.get(),
+                           p.gated ? &p.gates.array : nullptr, &p.b.array, p.beta, &p.c.array);
     }
     void TearDown() override { EXPECT_EQ(before.memory(), p.c.memory()) << "a refused call wrote"; }
 };
 
 TEST_F(SpmmRefusals, Handles) {
     tartan_context *none = nullptr;
-    EXPECT_FAILS(HANDLE, "tartan_spmm: context is NULL", tartan_spmm(none, 0, 0, 1, p.a.get(), nullptr, &p.b.array, 0, &p.c.array));
-    EXPECT_FAILS(HANDLE, "a is NULL", tartan_spmm(context.get(), 0, 0, 1, nullptr, nullptr, &p.b.array, 0, &p.c.array));
-    EXPECT_FAILS(HANDLE, "b is NULL", tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, nullptr, 0, &p.c.array));
-    EXPECT_FAILS(HANDLE, "c is NULL", tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, &p.b.array, 0, nullptr));
+    EXPECT_FAILS(HANDLE, "tartan_spmm: context is NULL",
+                 tartan_spmm(none, 0, 0, 1, p.a.get(), nullptr, &p.b.array, 0, &p.c.array));
+    EXPECT_FAILS(HANDLE, "a is NULL",
+                 tartan_spmm(context.get(), 0, 0, 1, nullptr, nullptr, &p.b.array, 0, &p.c.array));
+    EXPECT_FAILS(HANDLE, "b is NULL",
+                 tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, nullptr, 0, &p.c.array));
+    EXPECT_FAILS(HANDLE, "c is NULL",
+                 tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, &p.b.array, 0, nullptr));
     uint32_t foreign[64] = {1};
-    EXPECT_FAILS(HANDLE, "a is closed or not one of Tartan's",
-                 tartan_spmm(context.get(), 0, 0, 1, (tartan_matrix *)foreign, nullptr, &p.b.array, 0, &p.c.array));
-    EXPECT_FAILS(HANDLE, "context is closed or not one of Tartan's",
-                 tartan_spmm((tartan_context *)foreign, 0, 0, 1, p.a.get(), nullptr, &p.b.array, 0, &p.c.array));
+    EXPECT_FAILS(
+        HANDLE, "a is closed or not one of Tartan's",
+        tartan_spmm(context.get(), 0, 0, 1, (tartan_matrix *)foreign, nullptr, &p.b.array, 0, &p.c.array));
+    EXPECT_FAILS(
+        HANDLE, "context is closed or not one of Tartan's",
+        tartan_spmm((tartan_context *)foreign, 0, 0, 1, p.a.get(), nullptr, &p.b.array, 0, &p.c.array));
     p.b.array.data = nullptr;
     EXPECT_FAILS(HANDLE, "b of shape [6, 5] has data NULL", call());
 }
@@ -524,11 +553,13 @@ TEST_F(SpmmRefusals, Overlap) {
     tartan_array b = whole.array, c = whole.array;
     b.shape[0] = 6, c.shape[0] = 8;
     c.data = (float *)whole.array.data + 29; // one element shared
-    EXPECT_FAILS(ARGUMENT, "c overlaps b", tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, &b, 0, &c));
+    EXPECT_FAILS(ARGUMENT, "c overlaps b",
+                 tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, &b, 0, &c));
     c.data = (float *)whole.array.data + 30;
     EXPECT_OK(tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, &b, 0, &c));
     c.data = p.a->values;
-    EXPECT_FAILS(ARGUMENT, "c overlaps the values of a", tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, &p.b.array, 0, &c));
+    EXPECT_FAILS(ARGUMENT, "c overlaps the values of a",
+                 tartan_spmm(context.get(), 0, 0, 1, p.a.get(), nullptr, &p.b.array, 0, &c));
     c.data = p.gates.array.data;
     EXPECT_FAILS(ARGUMENT, "c overlaps gates",
                  tartan_spmm(context.get(), 0, 0, 1, p.a.get(), &p.gates.array, &p.b.array, 0, &c));

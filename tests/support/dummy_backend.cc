@@ -63,7 +63,8 @@ tartan_status run_spmm(const tartan_context *, const tartan_op *op) {
     const tartan_matrix *a = op->a;
     const tartan_layout *l = a->layout;
     const bool right = op->side == TARTAN_RIGHT, transposed = (op->transpose == TARTAN_TRANSPOSE) != right;
-    const int64_t out_size = transposed ? l->shape.cols : l->shape.rows, in_size = transposed ? l->shape.rows : l->shape.cols;
+    const int64_t out_size = transposed ? l->shape.cols : l->shape.rows,
+                  in_size = transposed ? l->shape.rows : l->shape.cols;
     const int64_t n = op->out->shape[op->out->ndim - (right ? 2 : 1)];
     if (tartan_i_array_elements(op->out) == 0) return TARTAN_OK;
     for (int64_t e = 0; e < batch_entries(op->out); e++) {
@@ -72,11 +73,13 @@ tartan_status run_spmm(const tartan_context *, const tartan_op *op) {
                 double sum = 0;
                 for (int64_t k = 0; k < in_size; k++) {
                     const int64_t row = transposed ? k : i, col = transposed ? i : k;
-                    const int64_t id = tartan_i_layout_find(l, e % l->shape.heads, row / l->shape.block_rows, col / l->shape.block_cols);
+                    const int64_t id = tartan_i_layout_find(l, e % l->shape.heads, row / l->shape.block_rows,
+                                                            col / l->shape.block_cols);
                     const double gate = id < 0 ? 0 : gate_of(op->gates, id);
                     if (gate == 0) continue;
                     const int64_t at = inside(a, row % l->shape.block_rows, col % l->shape.block_cols);
-                    sum += gate * tartan_i_load(tartan_i_block_at(a, id), a->dtype, at) * value(op->x, e, k, j, right);
+                    sum += gate * tartan_i_load(tartan_i_block_at(a, id), a->dtype, at) *
+                           value(op->x, e, k, j, right);
                 }
                 const int64_t to = offset(op->out, e, i, j, right);
                 const double old = tartan_i_load(op->out->data, op->out->dtype, to);
@@ -104,7 +107,8 @@ tartan_status run_sddmm(const tartan_context *, const tartan_op *op) {
                 }
                 void *block = tartan_i_block_at(op->s, id);
                 const double old = tartan_i_load(block, op->s->dtype, inside(op->s, i, j));
-                tartan_i_store(block, op->s->dtype, inside(op->s, i, j), combined(op, gate * op->alpha, sum, old));
+                tartan_i_store(block, op->s->dtype, inside(op->s, i, j),
+                               combined(op, gate * op->alpha, sum, old));
             }
         }
     }
@@ -120,7 +124,8 @@ tartan_status run_gate_gradient(const tartan_context *, const tartan_op *op) {
             for (int64_t j = 0; j < tartan_i_cols_of(l, l->block_cols[id]); j++) {
                 const double dw = tartan_i_load(block, op->s->dtype, inside(op->s, i, j));
                 sum += dw * tartan_i_load(tartan_i_block_at(op->a, id), op->a->dtype, inside(op->a, i, j));
-                if (op->gates != nullptr) tartan_i_store(block, op->s->dtype, inside(op->s, i, j), gate_of(op->gates, id) * dw);
+                if (op->gates != nullptr)
+                    tartan_i_store(block, op->s->dtype, inside(op->s, i, j), gate_of(op->gates, id) * dw);
             }
         }
         tartan_i_store(op->out->data, op->out->dtype, id * op->out->strides[0], sum);
@@ -166,7 +171,15 @@ void dummy_fail_next() {
 }
 
 const tartan_backend dummy_backend = {
-    TARTAN_BACKEND_ABI, "dummy", TARTAN_CUDA, devices, describe, open, close, sync, supports,
+    TARTAN_BACKEND_ABI,
+    "dummy",
+    TARTAN_CUDA,
+    devices,
+    describe,
+    open,
+    close,
+    sync,
+    supports,
     {run_spmm, run_sddmm, run_gate_gradient, nullptr},
 };
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tartan convert`: the same numbers in every format, and its options."""
 
+import json
 import pathlib
 import re
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
-from tool import (DTYPES, files_in, from_bf16, load, read_safetensors, run, sparse, to_bf16, write_safetensors)
+from tool import DTYPES, files_in, from_bf16, load, read_safetensors, run, sparse, to_bf16, write_safetensors
 
 TARGETS = ["b.h5", "b.mtx", "b.npz", "b.npy", "b.safetensors"]
 
@@ -223,6 +224,25 @@ def test_convert_heads(here):
     run("convert", "a.h5", "b.h5", "--dtype", "f32")
     assert "2 heads" in run("show", "b.h5") and "float32" in run("verify", "b.h5")
     assert files_in(here) == ["a.h5", "b.h5"]
+
+
+def test_convert_keeps_gates_and_metadata(here):
+    h5py = pytest.importorskip("h5py")
+    np.save("a.npy", sparse().toarray())
+    run("convert", "a.npy", "a.h5", "--name", "w")
+    (here / "plain.h5").write_bytes((here / "a.h5").read_bytes()[512:])  # without the seal
+    with h5py.File("plain.h5", "r+") as file:
+        weight = file["tensors/w"]
+        gates = np.arange(len(weight["blocks"]), dtype=np.float64)
+        weight["gates"] = gates
+        weight.attrs["metadata"] = '{"epoch": 7}'
+    run("convert", "plain.h5", "b.h5", "--dtype", "f16")
+    with h5py.File("b.h5") as file:
+        assert np.array_equal(file["tensors/w/gates"], gates) and file["tensors/w/blocks"].dtype == np.float16
+        assert json.loads(file["tensors/w"].attrs["metadata"]) == {"epoch": 7}
+    for target in TARGETS[1:]:
+        run("convert", "b.h5", target, code=1, text="gates")
+        assert not (here / target).exists()
 
 
 def test_convert_nonfinite_numbers(here):

@@ -63,7 +63,9 @@ def test_show_png(here):
     assert image.shape == (80, 160, 3)
     i, j = np.indices((8, 16))
     expected = np.where((abs(i - j) <= 1)[..., None], [0x1F, 0x4E, 0x79], 255)
-    assert np.array_equal(image, np.repeat(np.repeat(expected, 10, 0), 10, 1))
+    expected = np.repeat(np.repeat(expected, 10, 0), 10, 1)
+    expected[[0, -1]] = expected[:, [0, -1]] = 0x80  # a frame
+    assert np.array_equal(image, expected)
 
 
 def test_show_png_heads_and_shades(here):
@@ -72,15 +74,15 @@ def test_show_png_heads_and_shades(here):
     image = read_png("a.png")
     assert image.shape == (28, 96, 3)
     assert (image[:, 28:34] == 255).all() and (image[:, 62:68] == 255).all()
-    assert all((image[:, x:x + 28] != 255).any() for x in (0, 34, 68))
+    assert all((image[1:-1, x + 1:x + 27] != 255).any() for x in (0, 34, 68))
     # Far more blocks than pixels: a shade, and single blocks stay visible.
     run("new", "b.h5", "--pattern", "checker", "--size", 1024, "--block", 1)
     run("show", "b.h5", "--png", "b.png", "--pixels", 32)
-    image = read_png("b.png")
+    image = read_png("b.png")[1:-1, 1:-1]
     assert (image == image[0, 0]).all() and abs(image[0, 0, 0] - (255 - (255 - 0x1F) / 2)) <= 1
     run("new", "c.h5", "--pattern", "banded", "--param", "lower=0", "--param", "upper=0", "--size", 4096, "--block", 1)
     run("show", "c.h5", "--png", "c.png", "--pixels", 32)
-    image = read_png("c.png")
+    image = read_png("c.png")[1:-1, 1:-1]
     assert (np.diagonal(image[..., 0]) < 230).all() and (image[0, 1:] == 255).all()
 
 

@@ -91,7 +91,13 @@ def array_of(x: Any, name: str, code: int) -> Array:
         return np.asarray(x)
     lease, dtype = _raw.view(x)
     view = np.asarray(lease)
-    return view.view(BFLOAT16) if dtype == "bfloat16" and BFLOAT16 is not None else view
+    if dtype != "bfloat16":
+        return view
+    if BFLOAT16 is not None:
+        return view.view(BFLOAT16)
+    if code != _raw.TARTAN_BF16:
+        raise DTypeError(f"{name} is bfloat16, which NumPy has only with the package ml_dtypes: install it")
+    return view
 
 
 def raw_of(array: Array, code: int) -> Raw:

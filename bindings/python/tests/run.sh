@@ -10,6 +10,6 @@ export PYTHONPATH PYTHONDONTWRITEBYTECODE
 set -- -q -p no:cacheprovider "$@" "$tests"
 if [ -n "${TARTAN_TEST_RESULTS:-}" ]; then
     mkdir -p "$TARTAN_TEST_RESULTS"
-    set -- --junitxml="$TARTAN_TEST_RESULTS/python.xml" "$@"
+    set -- --junitxml="$TARTAN_TEST_RESULTS/${TARTAN_TEST_NAME:-python}.xml" "$@"
 fi
 exec "$python" -m pytest "$@"

@@ -69,7 +69,8 @@ TARTAN_API tartan_status tartan_layout_from_entries(const tartan_shape *shape, c
 TARTAN_API tartan_status tartan_layout_from_dense(const tartan_shape *shape, const tartan_array *dense,
                                                   tartan_layout **out);
 
-/* The round(density * grid) blocks of largest norm in each head; ties go to the smaller block id. */
+/* The round(density * grid) blocks of largest norm in each head; ties go to the smaller block id, and a NaN
+ * counts as infinity. */
 TARTAN_API tartan_status tartan_layout_from_dense_largest(const tartan_shape *shape,
                                                           const tartan_array *dense, double density,
                                                           int32_t norm, tartan_layout **out);
@@ -116,7 +117,8 @@ TARTAN_API double tartan_layout_density(const tartan_layout *layout);
  * have equal identities, in every language and release. Lives as long as the layout; NULL for a bad handle. */
 TARTAN_API const char *tartan_layout_identity(const tartan_layout *layout);
 
-/* How the layout was made, as JSON, "" if unknown. Not part of the identity. Lives as long as the layout. */
+/* How the layout was made, as JSON, "" if unknown. Not part of the identity. Lives as long as the layout; NULL
+ * for a bad handle. */
 TARTAN_API const char *tartan_layout_recipe(const tartan_layout *layout);
 
 /* 1 where both say the same blocks in the same frame, 0 where not, -1 for a bad handle. */
@@ -173,7 +175,7 @@ TARTAN_API tartan_status tartan_layout_bandwidth(const tartan_layout *layout, in
                                                  int64_t nout_bandwidth);
 
 /* Reach ("mix factor"): out_reach[i] = the share (0 .. 1) of pairs (u, v) of block rows and block columns such
- * that v can be reached from u in at most i + 1 steps, a step leading from a block row to the block columns
+ * that v can be reached from u in 1 .. i + 1 steps, a step leading from a block row to the block columns
  * stored in it. One head. Errors: also SHAPE (grid not square), ARGUMENT (head), MEMORY. */
 TARTAN_API tartan_status tartan_layout_reach(const tartan_layout *layout, int64_t head, double *out_reach,
                                              int64_t nout_reach);

@@ -33,8 +33,8 @@ typedef enum tartan_transpose {
  *   B      [batch..., k', n] (LEFT) or [batch..., n, m'] (RIGHT), any strides
  *   C      [batch..., m', n] (LEFT) or [batch..., n, k'] (RIGHT), m' x k' being the shape of op(A)
  * Where A has h > 1 heads, the last batch dimension of B and C is h and head i of A multiplies entry i.
- * A row of blocks without any block gives zeros (then beta C). Any size may be 0.
- * A multiplied block is rounded gate * a first. Work: 2 * stored elements * n * batch operations.
+ * A row of blocks without any block gives zeros (then beta C). Any size may be 0. Gates, alpha and beta are
+ * rounded to the type of the sums; where there are gates, gate * a is rounded first. Work: 2 * stored elements * n * batch operations.
  * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (side, op, alpha or beta not finite, overlap, a repeating output
  * stride), UNSUPPORTED (memory of another device), MEMORY. */
 TARTAN_API tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, double alpha,
@@ -45,7 +45,8 @@ TARTAN_API tartan_status tartan_spmm(tartan_context *context, int32_t side, int3
  *   X, Y   nx = ny pairs, 1 to 8: X [batch..., m, k], Y [batch..., k, n]; k and batch may differ between pairs.
  *          The sum runs over the batch as well. Where S has h > 1 heads, the last batch dimension is h and
  *          goes with the head instead.
- *   gates  NULL, or [blocks] of f32 or f64: block w is gates[w] * alpha * ..., and gets 0 where that is 0
+ *   gates  NULL, or [blocks] of f32 or f64: block w is (gates[w] * alpha) * (...) + beta S_w, and its product
+ *          is not computed, and 0, where the gate is 0
  *   S      m x n block-sparse, updated in place; the padding of ragged edge blocks stays zero
  * The gradient of the weight of Y = W X is S = dY X^T: pass dY and X with its last two strides exchanged.
  * Errors: as tartan_spmm, and ARGUMENT for a number of pairs outside 1..8. */
@@ -54,7 +55,8 @@ TARTAN_API tartan_status tartan_sddmm(tartan_context *context, double alpha, con
                                       double beta, tartan_matrix *s);
 
 /* Gradient with respect to gates: out_gate_grad[w] = sum_ij dW_w[i,j] * W_w[i,j], in f32 (f64 for f64), then,
- * where `gates` is given, dW_w <- gates[w] * dW_w.
+ * where `gates` is given, dW_w <- gates[w] * dW_w. The sum runs in the order of W's memory, in 16 chains (element
+ * e of a block in chain e mod 16) that are then added pairwise: the same bits for any thread count and ISA.
  *   W, dW         one layout (equal identity) and dtype
  *   gates         NULL, or [blocks] of f32 or f64
  *   out_gate_grad [blocks] of f32 (f64 where W is f64)
@@ -68,6 +70,7 @@ TARTAN_API tartan_status tartan_gate_gradient(tartan_context *context, const tar
  * |.| being the norm (TARTAN_NORM_MAX or TARTAN_NORM_L2) over the block's rows of X or columns of Y.
  *   X [m, k], Y [k, n]; the block size is that of `shape`, whose rows and cols are m and n, heads 1
  *   score [grid_rows, grid_cols], of f32 (f64 where X is f64); results that are not finite become 0
+ * Norms are computed in f64 and rounded to the type of the score.
  * Source: the block-reduced full gradient of openai/blocksparse. Errors: as tartan_sddmm. */
 TARTAN_API tartan_status tartan_growth_score(tartan_context *context, const tartan_shape *shape, int32_t norm,
                                              double scale, const tartan_array *x, int64_t nx,
