@@ -83,13 +83,15 @@ def tests(root):
     for status in re.findall(r"X\(ERR_(\w+),", header):
         if status != "INTERNAL" and not re.search(rf"FAILS\(\s*{status}\b|TARTAN_ERR_{status}\b", text):
             yield f"ERR_{status} is produced by no test"
-    brutal = "".join(re.findall(r"BRUTAL\((?:[^;]|\n)*?;", text))
+    brutal = "".join(body for body in re.split(r"^TEST(?:_[FP])?\(", text, flags=re.M) if "BRUTAL(" in body)
     for path in sources(root, "lib/include", endings=(".h",)):
         for name in re.findall(r"TARTAN_API[^;(]*?\b(tartan_\w+)\(", path.read_text()):
             if not re.search(rf"\b{name}\b", text):
                 yield f"{name} is called by no test"
         for name in re.findall(r"TARTAN_API tartan_status (tartan_\w+)\([^;]*?\*\*out", path.read_text()):
-            if not re.search(rf"\b{name}\b", brutal):
+            # A wrapper of the tests may stand for it: from_csr(...), or csr(...) for what takes many arguments.
+            short = name.split("_", 2)[-1].removeprefix("from_")
+            if name != "tartan_matrix_get_layout" and not re.search(rf"\b(\w+_)?{short}\(", brutal):  # that one counts up only
                 yield f"{name} hands over an object but has no BRUTAL test"
 
 

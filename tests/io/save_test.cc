@@ -306,14 +306,15 @@ TEST(Save, KilledWriterLeavesTheOldFileOrTheNew) {
         ASSERT_OK(tartan_file_put_matrix(files[i].get(), "m", matrices[i].get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_save(files[0].get(), path.c_str(), 0));
     std::mt19937 random(1);
-    int seen[2] = {0, 0};
-    for (int kill_number = 0; kill_number < 50; kill_number++) {
+    // 50 kills, and more, with more time each, until some came before the first replacement and some after.
+    int now = 0, kept = 0, replaced = 0;
+    for (int kills = 0; kills < 50 || (kills < 500 && (kept == 0 || replaced == 0)); kills++) {
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0)
-            for (int i = 1;; i++)
+            for (int i = now + 1;; i++)
                 if (tartan_file_save(files[i % 2].get(), path.c_str(), i % 3 == 0) != TARTAN_OK) _exit(1);
-        usleep(500 + random() % 20000);
+        usleep(500 + random() % (20000 * (1 + (unsigned)kills / 50)));
         kill(child, SIGKILL);
         int how = 0;
         ASSERT_EQ(waitpid(child, &how, 0), child);
@@ -326,10 +327,11 @@ TEST(Save, KilledWriterLeavesTheOldFileOrTheNew) {
             if (std::memcmp(values_of(read.get()).data, values_of(matrices[i].get()).data, bytes) == 0)
                 which = i;
         ASSERT_GE(which, 0) << "neither the old values nor the new";
-        seen[which]++;
+        (which == now ? kept : replaced)++;
+        now = which;
     }
-    EXPECT_GT(seen[0], 0);
-    EXPECT_GT(seen[1], 0);
+    EXPECT_GT(kept, 0);
+    EXPECT_GT(replaced, 0);
 }
 
 TEST(Save, SurvivesEveryFailedAllocation) {

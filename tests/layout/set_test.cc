@@ -85,6 +85,8 @@ TEST(SetAlgebra, EveryAllocationMayFail) {
     Layout a = pattern(square(4), "causal"), b = pattern(square(4), "checker");
     tartan_layout *out = nullptr;
     BRUTAL(tartan_layout_union(a.get(), b.get(), &out), tartan_layout_free(out));
+    BRUTAL(tartan_layout_intersection(a.get(), b.get(), &out), tartan_layout_free(out));
+    BRUTAL(tartan_layout_difference(a.get(), b.get(), &out), tartan_layout_free(out));
 }
 
 TEST(Transpose, TwiceIsTheSame) {
@@ -259,6 +261,7 @@ TEST(Slice, EveryAllocationMayFail) {
     tartan_layout *out = nullptr;
     BRUTAL(tartan_i_layout_slice(a.get(), 1, 3, 0, 3, &sources, &out),
            (tartan_i_free(sources), tartan_layout_free(out)));
+    BRUTAL(tartan_layout_slice(a.get(), 1, 3, 0, 3, &out), tartan_layout_free(out));
 }
 
 } // namespace

@@ -47,32 +47,32 @@ struct BsrRefused : testing::Test {
     std::vector<int64_t> pointers = {0, 2, 3}, cols = {1, 0, 1};
     Dense values = Dense(TARTAN_F32, {3, 2, 3});
     tartan_matrix *m = nullptr;
-    tartan_status make() {
+    tartan_status bsr() {
         return tartan_matrix_from_bsr(&shape, pointers.data(), (int64_t)pointers.size(), cols.data(),
                                       (int64_t)cols.size(), &values.array, 0, &m);
     }
 };
 
 TEST_F(BsrRefused, Indices) {
-    ASSERT_OK(make());
+    ASSERT_OK(bsr());
     tartan_matrix_free(m);
     int64_t live = tartan_i_memory_live();
     cols = {1, 1, 1};
-    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_bsr: block_cols has block (0, 1) twice", make());
+    EXPECT_FAILS(LAYOUT, "tartan_matrix_from_bsr: block_cols has block (0, 1) twice", bsr());
     cols = {1, 0, 2};
-    EXPECT_FAILS(LAYOUT, "block_cols[2] is 2, expected 0 .. 1", make());
+    EXPECT_FAILS(LAYOUT, "block_cols[2] is 2, expected 0 .. 1", bsr());
     cols = {-1, 0, 1};
-    EXPECT_FAILS(LAYOUT, "block_cols[0] is -1", make());
+    EXPECT_FAILS(LAYOUT, "block_cols[0] is -1", bsr());
     cols = {1, 0, 1}, pointers = {1, 2, 3};
-    EXPECT_FAILS(LAYOUT, "go from 1 to 3", make());
+    EXPECT_FAILS(LAYOUT, "go from 1 to 3", bsr());
     pointers = {0, 2, 4};
-    EXPECT_FAILS(LAYOUT, "go from 0 to 4", make());
+    EXPECT_FAILS(LAYOUT, "go from 0 to 4", bsr());
     pointers = {0, 5, 3};
-    EXPECT_FAILS(LAYOUT, "row_pointers[2] is 3, expected at least 5", make());
+    EXPECT_FAILS(LAYOUT, "row_pointers[2] is 3, expected at least 5", bsr());
     pointers = {0, -1, 3};
-    EXPECT_FAILS(LAYOUT, "row_pointers[1] is -1", make());
+    EXPECT_FAILS(LAYOUT, "row_pointers[1] is -1", bsr());
     pointers = {0, 3};
-    EXPECT_FAILS(SHAPE, "row_pointers has 2", make());
+    EXPECT_FAILS(SHAPE, "row_pointers has 2", bsr());
     EXPECT_EQ(nullptr, m);
     EXPECT_EQ(live, tartan_i_memory_live());
 }
@@ -93,21 +93,21 @@ TEST_F(BsrRefused, Arguments) {
                  tartan_matrix_from_bsr(&shape, p, 3, c, 3, &turned.array, 0, &m));
     EXPECT_FAILS(ARGUMENT, "block_order is 2", tartan_matrix_from_bsr(&shape, p, 3, c, 3, v, 2, &m));
     shape.heads = 2;
-    EXPECT_FAILS(SHAPE, "2 heads", make());
+    EXPECT_FAILS(SHAPE, "2 heads", bsr());
     shape = {4, 6, 0, 3, 1};
-    EXPECT_FAILS(ARGUMENT, "tartan_matrix_from_bsr: ", make());
+    EXPECT_FAILS(ARGUMENT, "tartan_matrix_from_bsr: ", bsr());
     shape = {-4, 6, 2, 3, 1};
-    EXPECT_FAILS(SHAPE, "-4", make());
+    EXPECT_FAILS(SHAPE, "-4", bsr());
     shape = {4, 6, 2, 3, 1};
     values.array.dtype = 0;
-    EXPECT_FAILS(DTYPE, "dtype 0", make());
+    EXPECT_FAILS(DTYPE, "dtype 0", bsr());
     values.array.dtype = TARTAN_F32, values.array.device_type = TARTAN_CUDA;
-    EXPECT_FAILS(UNSUPPORTED, "CUDA", make());
+    EXPECT_FAILS(UNSUPPORTED, "CUDA", bsr());
     EXPECT_EQ(nullptr, m);
 }
 
 TEST_F(BsrRefused, WithoutMemory) {
-    BRUTAL(make(), tartan_matrix_free(m));
+    BRUTAL(bsr(), tartan_matrix_free(m));
 }
 
 } // namespace
