@@ -28,7 +28,8 @@ int32_t devices(const char **out_reason) {
 void describe(int32_t device, char *text, int64_t size) {
     cudaDeviceProp p;
     if (cudaGetDeviceProperties(&p, device) != cudaSuccess) {
-        snprintf(text, (size_t)size, "{\"device\": %d, \"error\": \"%s\"}", device, cudaGetErrorString(cudaGetLastError()));
+        snprintf(text, (size_t)size, "{\"device\": %d, \"error\": \"%s\"}", device,
+                 cudaGetErrorString(cudaGetLastError()));
         return;
     }
     snprintf(text, (size_t)size,
@@ -43,9 +44,12 @@ tartan_status open_device(const tartan_context_options *options, void **out_devi
     return TARTAN_OK;
 }
 
-void close_device(void *) {}
+void close_device(void *) {
+}
 
-tartan_status sync_device(void *) { return TARTAN_OK; }
+tartan_status sync_device(void *) {
+    return TARTAN_OK;
+}
 
 bool supports(void *, const tartan_op *, const char **out_reason) {
     *out_reason = "the CUDA plug-in of this version has no operations";
@@ -53,10 +57,13 @@ bool supports(void *, const tartan_op *, const char **out_reason) {
 }
 
 const tartan_backend backend = {
-    TARTAN_BACKEND_ABI, "cuda", TARTAN_CUDA, devices, describe, open_device, close_device, sync_device, supports, {},
+    TARTAN_BACKEND_ABI, "cuda",       TARTAN_CUDA, devices,  describe,
+    open_device,        close_device, sync_device, supports, {},
 };
 
-}  // namespace
+} // namespace
 
 extern "C" __attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(void);
-const tartan_backend *tartan_plugin_get(void) { return &backend; }
+const tartan_backend *tartan_plugin_get(void) {
+    return &backend;
+}

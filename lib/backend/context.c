@@ -23,10 +23,10 @@ static tartan_status create(const char *function, const tartan_context_options *
 #define REFUSE(condition, status, ...)                                                                       \
     if (!(condition)) return tartan_i_fail(TARTAN_ERR_##status, function, __VA_ARGS__)
     REFUSE(o->struct_size == (int64_t)sizeof *o, ARGUMENT,
-           "options->struct_size is %" PRId64 ", expected %zu (set by tartan_context_options_init)", o->struct_size,
-           sizeof *o);
-    REFUSE(o->threads >= 0 && o->threads <= MAX_THREADS, ARGUMENT, "threads is %d, expected 0 to %d", o->threads,
-           MAX_THREADS);
+           "options->struct_size is %" PRId64 ", expected %zu (set by tartan_context_options_init)",
+           o->struct_size, sizeof *o);
+    REFUSE(o->threads >= 0 && o->threads <= MAX_THREADS, ARGUMENT, "threads is %d, expected 0 to %d",
+           o->threads, MAX_THREADS);
     REFUSE(o->determinism == TARTAN_RUN_TO_RUN || o->determinism == TARTAN_NOT_DETERMINISTIC, ARGUMENT,
            "determinism is %d, expected a tartan_determinism", o->determinism);
     REFUSE(o->math_mode == TARTAN_MATH_EXACT || o->math_mode == TARTAN_MATH_TF32, ARGUMENT,
@@ -37,8 +37,8 @@ static tartan_status create(const char *function, const tartan_context_options *
     const tartan_backend *backend = tartan_i_backend_find(o->device_type, &reason);
     REFUSE(backend != NULL, DEVICE, "no backend for device type %d: %s", o->device_type, reason);
     int32_t devices = backend->devices(&reason);
-    REFUSE(o->device_id >= 0 && o->device_id < devices, DEVICE, "device %s:%d is not there: %d devices%s%s", backend->name,
-           o->device_id, devices, devices == 0 ? ": " : "", devices == 0 ? reason : "");
+    REFUSE(o->device_id >= 0 && o->device_id < devices, DEVICE, "device %s:%d is not there: %d devices%s%s",
+           backend->name, o->device_id, devices, devices == 0 ? ": " : "", devices == 0 ? reason : "");
 #undef REFUSE
     tartan_context *context = NULL;
     tartan_status status;
@@ -74,7 +74,8 @@ static bool parse_device(const char *device, tartan_context_options *options) {
         options->device_type = kinds[i].type;
         if (device[length] == '\0') return true;
         const char *digits = device + length + 1;
-        if (device[length] != ':' || strlen(digits) > 4 || strspn(digits, "0123456789") != strlen(digits)) return false;
+        if (device[length] != ':' || strlen(digits) > 4 || strspn(digits, "0123456789") != strlen(digits))
+            return false;
         options->device_id = atoi(digits);
         return digits[0] != '\0';
     }
@@ -86,7 +87,8 @@ tartan_status tartan_context_open(const char *device, int32_t threads, int64_t s
     CHECK(device != NULL, HANDLE, "device is NULL, expected \"cpu\", \"cuda\" or \"cuda:1\"");
     tartan_context_options options;
     tartan_context_options_init(&options);
-    CHECK(parse_device(device, &options), ARGUMENT, "device is \"%s\", expected \"cpu\", \"cuda\" or \"cuda:1\"", device);
+    CHECK(parse_device(device, &options), ARGUMENT,
+          "device is \"%s\", expected \"cpu\", \"cuda\" or \"cuda:1\"", device);
     options.threads = threads;
     options.seed = seed;
     return create(__func__, &options, out);

@@ -7,7 +7,8 @@ static void add_backend(tartan_i_text *text, const char *name, int32_t device_ty
     const char *reason = "";
     const tartan_backend *backend = tartan_i_backend_find(device_type, &reason);
     int32_t devices = backend != NULL ? backend->devices(&reason) : 0;
-    tartan_i_text_add(text, "{\"name\": \"%s\", \"loaded\": %s, \"devices\": [", name, backend != NULL ? "true" : "false");
+    tartan_i_text_add(text, "{\"name\": \"%s\", \"loaded\": %s, \"devices\": [", name,
+                      backend != NULL ? "true" : "false");
     for (int32_t i = 0; i < devices; i++) {
         char description[512];
         backend->describe(i, description, sizeof description);
@@ -26,7 +27,8 @@ tartan_status tartan_info(char **out_text) {
     tartan_i_text text = {0};
     tartan_i_text_add(&text, "{\"tartan\": \"%s\", \"abi\": %d, ", tartan_version(), tartan_abi_version());
     tartan_i_text_add(&text, "\"cpu\": {\"detected\": \"%s\", \"kernels\": \"%s\", \"threads\": %d}, ",
-                      tartan_i_cpu_level_name(tartan_i_cpu_detect()), tartan_cpu_level(), tartan_i_default_threads());
+                      tartan_i_cpu_level_name(tartan_i_cpu_detect()), tartan_cpu_level(),
+                      tartan_i_default_threads());
     tartan_i_text_add(&text, "\"backends\": [");
     add_backend(&text, "cpu", TARTAN_CPU);
     tartan_i_text_add(&text, ", ");

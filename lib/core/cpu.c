@@ -25,7 +25,8 @@ static bool system_has_tiles(void) {
 #if defined(__linux__) && defined(SYS_arch_prctl)
     enum { ARCH_GET_XCOMP_SUPP = 0x1021, XFEATURE_XTILEDATA = 18 };
     uint64_t features = 0;
-    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &features) == 0 && (features >> XFEATURE_XTILEDATA & 1);
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &features) == 0 &&
+           (features >> XFEATURE_XTILEDATA & 1);
 #else
     return false;
 #endif

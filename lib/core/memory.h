@@ -12,7 +12,7 @@ tartan_status tartan_i_allocate_zeroed(void *out_pointer, int64_t count, int64_t
 void tartan_i_free(void *pointer);
 
 /* NEW(p, n): room for n objects of p's type, in functions that have `status` and `fail`. */
-#define NEW(pointer, count) TRY(tartan_i_allocate(&(pointer), (count), sizeof *(pointer)))
+#define NEW(pointer, count)        TRY(tartan_i_allocate(&(pointer), (count), sizeof *(pointer)))
 #define NEW_ZEROED(pointer, count) TRY(tartan_i_allocate_zeroed(&(pointer), (count), sizeof *(pointer)))
 
 /* a * b into *out; false if that exceeds int64 (a, b >= 0). */

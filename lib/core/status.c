@@ -44,7 +44,7 @@ const char *tartan_status_text(int32_t status) {
     return "unknown status";
 }
 
-#define STRING(x) #x
+#define STRING(x)                    #x
 #define VERSION(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
 
 const char *tartan_version(void) {

@@ -33,20 +33,27 @@ TEST(Context, DefaultsAndShortForm) {
 
 TEST(Context, RefusesOptionsOutOfRange) {
     EXPECT_FAILS(ARGUMENT, "threads is -1", create_with([](tartan_context_options *o) { o->threads = -1; }));
-    EXPECT_FAILS(ARGUMENT, "threads is 5000", create_with([](tartan_context_options *o) { o->threads = 5000; }));
-    EXPECT_FAILS(ARGUMENT, "determinism is 2", create_with([](tartan_context_options *o) { o->determinism = 2; }));
-    EXPECT_FAILS(ARGUMENT, "math_mode is -1", create_with([](tartan_context_options *o) { o->math_mode = -1; }));
+    EXPECT_FAILS(ARGUMENT, "threads is 5000",
+                 create_with([](tartan_context_options *o) { o->threads = 5000; }));
+    EXPECT_FAILS(ARGUMENT, "determinism is 2",
+                 create_with([](tartan_context_options *o) { o->determinism = 2; }));
+    EXPECT_FAILS(ARGUMENT, "math_mode is -1",
+                 create_with([](tartan_context_options *o) { o->math_mode = -1; }));
     EXPECT_FAILS(ARGUMENT, "seed is -1", create_with([](tartan_context_options *o) { o->seed = -1; }));
     EXPECT_FAILS(ARGUMENT, "reserved is 1", create_with([](tartan_context_options *o) { o->reserved = 1; }));
-    EXPECT_FAILS(ARGUMENT, "struct_size is 3", create_with([](tartan_context_options *o) { o->struct_size = 3; }));
-    EXPECT_FAILS(DEVICE, "device type 77", create_with([](tartan_context_options *o) { o->device_type = 77; }));
-    EXPECT_FAILS(DEVICE, "cpu:1 is not there", create_with([](tartan_context_options *o) { o->device_id = 1; }));
+    EXPECT_FAILS(ARGUMENT, "struct_size is 3",
+                 create_with([](tartan_context_options *o) { o->struct_size = 3; }));
+    EXPECT_FAILS(DEVICE, "device type 77",
+                 create_with([](tartan_context_options *o) { o->device_type = 77; }));
+    EXPECT_FAILS(DEVICE, "cpu:1 is not there",
+                 create_with([](tartan_context_options *o) { o->device_id = 1; }));
 }
 
 TEST(Context, RefusesDeviceNames) {
     tartan_context *context = nullptr;
     for (const char *name : {"", "gpu", "cpux", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999"})
-        EXPECT_FAILS(ARGUMENT, "expected \"cpu\", \"cuda\" or \"cuda:1\"", tartan_context_open(name, 0, 0, &context));
+        EXPECT_FAILS(ARGUMENT, "expected \"cpu\", \"cuda\" or \"cuda:1\"",
+                     tartan_context_open(name, 0, 0, &context));
     EXPECT_FAILS(DEVICE, "cuda", tartan_context_open("cuda:9999", 0, 0, &context));
     EXPECT_FAILS(HANDLE, "device is NULL", tartan_context_open(nullptr, 0, 0, &context));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_context_open("cpu", 0, 0, nullptr));
@@ -96,4 +103,4 @@ TEST(Info, TellsBackendsAndWhyOneIsNotThere) {
     EXPECT_FAILS(HANDLE, "out_text is NULL", tartan_info(nullptr));
 }
 
-}  // namespace
+} // namespace

@@ -29,7 +29,8 @@ std::vector<Case> read_cases() {
     while (std::getline(in, line)) {
         std::istringstream fields(line);
         for (auto &field : f) std::getline(fields, field, ',');
-        cases.push_back({f[0], f[1], f[2], f[7], f[8], f[9], f[10], std::stoi(f[3]), std::stoi(f[6]), std::stod(f[4]), std::stod(f[5])});
+        cases.push_back({f[0], f[1], f[2], f[7], f[8], f[9], f[10], std::stoi(f[3]), std::stoi(f[6]),
+                         std::stod(f[4]), std::stod(f[5])});
     }
     return cases;
 }
@@ -48,7 +49,8 @@ struct Dense {
         ASSERT_OK(tartan_array_init(data, tartan_dtype_of(dtype.c_str()), 2, shape, nullptr, &array));
     }
     double result(int64_t i, int64_t j) const {
-        return array.dtype == TARTAN_F64 ? values[(size_t)(i * cols + j)] : (double)singles[(size_t)(i * cols + j)];
+        return array.dtype == TARTAN_F64 ? values[(size_t)(i * cols + j)]
+                                         : (double)singles[(size_t)(i * cols + j)];
     }
 };
 
@@ -89,9 +91,11 @@ struct Oracle {
         tartan_layout *layout = nullptr;
         EXPECT_OK(tartan_matrix_get_layout(matrix, &layout));
         gates.assign(a.values.size(), 0);
-        const int64_t blocks = tartan_layout_blocks(layout), br = tartan_layout_block_rows(layout), bc = tartan_layout_block_cols(layout);
+        const int64_t blocks = tartan_layout_blocks(layout), br = tartan_layout_block_rows(layout),
+                      bc = tartan_layout_block_cols(layout);
         std::vector<int64_t> h((size_t)blocks), r((size_t)blocks), c((size_t)blocks);
-        EXPECT_OK(tartan_layout_get_coordinates(layout, h.data(), blocks, r.data(), blocks, c.data(), blocks));
+        EXPECT_OK(
+            tartan_layout_get_coordinates(layout, h.data(), blocks, r.data(), blocks, c.data(), blocks));
         for (size_t w = 0; w < (size_t)blocks; w++)
             for (int64_t i = r[w] * br; i < std::min((r[w] + 1) * br, a.rows); i++)
                 for (int64_t j = c[w] * bc; j < std::min((c[w] + 1) * bc, a.cols); j++)
@@ -105,7 +109,8 @@ struct Oracle {
 };
 
 // |got - alpha * sum - beta * old| against the rule of docs/numerics.md.
-void expect_close(double got, long double sum, long double magnitude, double alpha, double beta, double old, int64_t k, double eps) {
+void expect_close(double got, long double sum, long double magnitude, double alpha, double beta, double old,
+                  int64_t k, double eps) {
     const long double exact = alpha * sum + (beta == 0 ? 0 : (long double)beta * old);
     const long double scale = std::fabs(alpha) * magnitude + std::fabs(beta * old);
     EXPECT_LE(std::fabs((double)(got - exact)), (double)((8 + 2 * std::sqrt((double)k)) * eps * scale));
@@ -149,23 +154,27 @@ TEST_P(Cases, HaveTheListedBitsAndAreRight) {
             const Context context = open_context(threads);
             const bool left = one.side == "left";
             if (one.op == "spmm") {
-                ASSERT_OK(tartan_spmm(context.get(), left ? TARTAN_LEFT : TARTAN_RIGHT, one.transpose, one.alpha, a.get(), gates_given,
-                                      &b.array, one.beta, &c.array));
+                ASSERT_OK(tartan_spmm(context.get(), left ? TARTAN_LEFT : TARTAN_RIGHT, one.transpose,
+                                      one.alpha, a.get(), gates_given, &b.array, one.beta, &c.array));
                 EXPECT_EQ(one.checksum, checksum(c.array));
                 const int64_t k = left ? b.rows : b.cols;
                 for (int64_t i = 0; i < c.rows; i++)
                     for (int64_t j = 0; j < c.cols; j++) {
                         long double sum = 0, magnitude = 0;
                         for (int64_t t = 0; t < k; t++) {
-                            const long double term = left ? (long double)oracle.at(i, t, one.transpose) * b.values[(size_t)(t * b.cols + j)]
-                                                          : (long double)b.values[(size_t)(i * b.cols + t)] * oracle.at(t, j, one.transpose);
+                            const long double term = left ? (long double)oracle.at(i, t, one.transpose) *
+                                                                b.values[(size_t)(t * b.cols + j)]
+                                                          : (long double)b.values[(size_t)(i * b.cols + t)] *
+                                                                oracle.at(t, j, one.transpose);
                             sum += term, magnitude += std::fabs((double)term);
                         }
-                        expect_close(c.result(i, j), sum, magnitude, one.alpha, one.beta, old.values[(size_t)(i * c.cols + j)], k, eps);
+                        expect_close(c.result(i, j), sum, magnitude, one.alpha, one.beta,
+                                     old.values[(size_t)(i * c.cols + j)], k, eps);
                     }
             } else {
                 const Matrix s = load(file, one.a);
-                ASSERT_OK(tartan_sddmm(context.get(), one.alpha, gates_given, &b.array, 1, &c.array, 1, one.beta, s.get()));
+                ASSERT_OK(tartan_sddmm(context.get(), one.alpha, gates_given, &b.array, 1, &c.array, 1,
+                                       one.beta, s.get()));
                 Dense result = dense_of(s.get());
                 result.describe(one.dtype);
                 EXPECT_EQ(one.checksum, checksum(result.array));
@@ -175,12 +184,13 @@ TEST_P(Cases, HaveTheListedBitsAndAreRight) {
                         const size_t e = (size_t)(i * result.cols + j);
                         long double sum = 0, magnitude = 0;
                         for (int64_t t = 0; t < b.cols; t++) {
-                            const long double term = (long double)b.values[(size_t)(i * b.cols + t)] * c.values[(size_t)(t * c.cols + j)];
+                            const long double term = (long double)b.values[(size_t)(i * b.cols + t)] *
+                                                     c.values[(size_t)(t * c.cols + j)];
                             sum += term, magnitude += std::fabs((double)term);
                         }
                         const double gate = stored.gates[e] == 0 ? 0 : oracle.gates[e];
-                        expect_close(result.result(i, j), sum * gate, magnitude * std::fabs(gate), one.alpha, one.beta, stored.a.values[e],
-                                     b.cols, eps);
+                        expect_close(result.result(i, j), sum * gate, magnitude * std::fabs(gate), one.alpha,
+                                     one.beta, stored.a.values[e], b.cols, eps);
                     }
             }
         }
@@ -188,7 +198,8 @@ TEST_P(Cases, HaveTheListedBitsAndAreRight) {
     tartan_i_cpu_lower(before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Cases, ::testing::Values(TARTAN_I_CPU_C, TARTAN_I_CPU_AVX2, TARTAN_I_CPU_AVX512),
+INSTANTIATE_TEST_SUITE_P(Levels, Cases,
+                         ::testing::Values(TARTAN_I_CPU_C, TARTAN_I_CPU_AVX2, TARTAN_I_CPU_AVX512),
                          [](const auto &level) { return std::string(tartan_i_cpu_level_name(level.param)); });
 
-}  // namespace
+} // namespace

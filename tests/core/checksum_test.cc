@@ -58,4 +58,4 @@ TEST(Checksum, RefusesAndSurvivesFullMemory) {
     EXPECT_FAILS(DTYPE, "99", tartan_array_checksum(&array, &text));
 }
 
-}  // namespace
+} // namespace

@@ -38,4 +38,4 @@ TEST(CpuDeathTest, EnvironmentLowersIt) {
     expect_level("nonsense", tartan_i_cpu_detect());
 }
 
-}  // namespace
+} // namespace

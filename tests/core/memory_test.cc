@@ -74,4 +74,4 @@ TEST(Text, KeepsTheFirstFailure) {
     EXPECT_EQ(nullptr, text.data);
 }
 
-}  // namespace
+} // namespace

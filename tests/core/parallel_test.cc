@@ -17,7 +17,9 @@ namespace {
 struct Counts {
     std::atomic<int> calls[64] = {};
 };
-void count(void *data, int32_t worker) { ((Counts *)data)->calls[worker]++; }
+void count(void *data, int32_t worker) {
+    ((Counts *)data)->calls[worker]++;
+}
 
 void expect_each_once(const tartan_context *context, int32_t workers) {
     Counts counts;
@@ -97,4 +99,4 @@ TEST(Parallel, ThreadsComeFromTheEnvironment) {
     EXPECT_GE(tartan_i_default_threads(), 1);
 }
 
-}  // namespace
+} // namespace

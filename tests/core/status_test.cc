@@ -45,4 +45,4 @@ TEST(Status, VersionsAgree) {
     EXPECT_EQ(TARTAN_ABI_VERSION, tartan_abi_version());
 }
 
-}  // namespace
+} // namespace

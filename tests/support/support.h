@@ -75,12 +75,15 @@ inline Layout from_mask(const tartan_shape &shape, const std::vector<uint8_t> &m
     return Layout(layout);
 }
 
-inline int64_t grid(int64_t n, int64_t block) { return (n + block - 1) / block; }
+inline int64_t grid(int64_t n, int64_t block) {
+    return (n + block - 1) / block;
+}
 
 // A random layout of about the given density; the seed decides all.
 inline Layout random_layout(const tartan_shape &shape, double density, uint64_t seed) {
     std::mt19937_64 random(seed);
-    std::vector<uint8_t> mask((size_t)(shape.heads * grid(shape.rows, shape.block_rows) * grid(shape.cols, shape.block_cols)));
+    std::vector<uint8_t> mask(
+        (size_t)(shape.heads * grid(shape.rows, shape.block_rows) * grid(shape.cols, shape.block_cols)));
     for (auto &m : mask) m = std::generate_canonical<double, 32>(random) < density;
     return from_mask(shape, mask);
 }
@@ -93,6 +96,6 @@ inline std::vector<double> random_values(size_t n, uint64_t seed, double low = -
     return values;
 }
 
-}  // namespace tartan_test
+} // namespace tartan_test
 
 #endif

@@ -33,7 +33,7 @@ typedef struct tartan_array {
     int32_t dtype;       /* tartan_dtype */
     int32_t device_type; /* tartan_device */
     int32_t device_id;
-    int32_t ndim;                     /* 0 .. TARTAN_MAX_NDIM */
+    int32_t ndim;       /* 0 .. TARTAN_MAX_NDIM */
     int64_t shape[8];   /* elements; entries from ndim on are ignored */
     int64_t strides[8]; /* in elements, not bytes */
 } tartan_array;

@@ -36,9 +36,9 @@ typedef struct tartan_context_options {
     int32_t threads; /* 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else the processors available */
     int32_t determinism;
     int32_t math_mode;
-    int32_t reserved; /* 0 */
-    int64_t seed;     /* used where a function is asked for a seed of -1 */
-    void *stream;     /* the caller's CUDA stream, or NULL for one of the context's own */
+    int32_t reserved;                 /* 0 */
+    int64_t seed;                     /* used where a function is asked for a seed of -1 */
+    void *stream;                     /* the caller's CUDA stream, or NULL for one of the context's own */
     tartan_parallel_for parallel_for; /* NULL: OpenMP */
     void *parallel_user;
 } tartan_context_options;

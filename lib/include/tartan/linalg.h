@@ -38,8 +38,8 @@ typedef enum tartan_transpose {
  * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (side, op, alpha or beta not finite, overlap, a repeating output
  * stride), UNSUPPORTED (memory of another device), MEMORY. */
 TARTAN_API tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, double alpha,
-                                     const tartan_matrix *a, const tartan_array *gates,
-                                     const tartan_array *b, double beta, tartan_array *c);
+                                     const tartan_matrix *a, const tartan_array *gates, const tartan_array *b,
+                                     double beta, tartan_array *c);
 
 /* Sampled dense times dense: S = alpha (X1 Y1 + X2 Y2 + ...) + beta S, computed at the stored blocks of S only.
  *   X, Y   nx = ny pairs, 1 to 8: X [batch..., m, k], Y [batch..., k, n]; k and batch may differ between pairs.

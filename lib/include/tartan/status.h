@@ -20,7 +20,7 @@ extern "C" {
 #define TARTAN_VERSION_MAJOR 0
 #define TARTAN_VERSION_MINOR 1
 #define TARTAN_VERSION_PATCH 0
-#define TARTAN_ABI_VERSION 0
+#define TARTAN_ABI_VERSION   0
 
 /* Every status: name, code, what it says when no better text is known. Codes are never renumbered.
  * The list also makes the texts, the exceptions of the bindings, and the test that each is produced. */
