@@ -37,3 +37,25 @@ def test_same_bits(products, row, order):
     else:
         result = tartan.sddmm(a.copy(), b, c, gates=gates, **scalars).toarray()
     assert tartan.checksum(result) == row["checksum"]
+
+
+DATA = CASES.parent
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "golden").rglob("*.h5")), ids=lambda p: p.name)
+def test_files_of_released_formats_load(path):
+    assert len(tartan.load_all(path)) >= 1
+    assert "ok" in tartan.verify(path)
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "corrupt").glob("*.h5")), ids=lambda p: p.name)
+def test_damaged_files_are_refused(path):
+    before = path.read_bytes()
+    with pytest.raises((tartan.FormatError, tartan.VersionError, tartan.SizeOverflowError), match=path.name):
+        tartan.load_all(path)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_schema_names_both_versions():
+    with pytest.raises(tartan.VersionError, match=r"2\.\d.*1\.\d"):
+        tartan.load_all(DATA / "corrupt" / "foreign_schema_newer.h5")
