@@ -11,7 +11,9 @@ tartan_status create_with(void (*change)(tartan_context_options *)) {
     change(&options);
     tartan_context *context = (tartan_context *)&options;
     const tartan_status status = tartan_context_create(&options, &context);
-    if (status != TARTAN_OK) EXPECT_EQ(nullptr, context);
+    if (status != TARTAN_OK) {
+        EXPECT_EQ(nullptr, context);
+    }
     tartan_context_free(context);
     return status;
 }

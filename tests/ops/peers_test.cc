@@ -164,7 +164,9 @@ TEST(OpenAiGated, CheckerboardOfGates) {
     ASSERT_OK(tartan_gate_gradient(context.get(), p.w.get(), &gates.array, dw.get(), &sums.array));
     for (int64_t id = 0; id < l->blocks; id++) {
         EXPECT_TRUE(want[(size_t)id].within(sums.get(id), 1, 0, 0, TARTAN_F32)) << "block " << id;
-        if (gates.get(id) == 0) EXPECT_EQ(0, entry(dw.get(), id, 3, 3));
+        if (gates.get(id) == 0) {
+            EXPECT_EQ(0, entry(dw.get(), id, 3, 3));
+        }
     }
 }
 
