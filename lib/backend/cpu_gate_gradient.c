@@ -64,7 +64,8 @@ tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const ta
     gate_gradient p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
     p.elements = tartan_i_block_elements(op->a);
     PASS(tartan_i_allocate(&p.scratch, context->threads, 2 * p.elements * p.k.bytes));
-    tartan_i_parallel(context, context->threads, gate_gradient_task, &p);
+    const double work = 3.0 * (double)op->a->layout->blocks * (double)p.elements;
+    tartan_i_parallel(context, context->threads, work, gate_gradient_task, &p);
     tartan_i_free(p.scratch);
     return TARTAN_OK;
 }

@@ -130,8 +130,11 @@ tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tar
     TRY(tartan_i_allocate_zeroed(&p.y, cols, row_bytes)); /* the columns beyond the grid stay zero */
     TRY(tartan_i_allocate(&p.sums, context->threads,
                           TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p.k.lanes * p.k.bytes));
-    tartan_i_parallel(context, context->threads, reduce_task, &p);
-    tartan_i_parallel(context, context->threads, multiply_task, &p);
+    const double each = 2 * (double)p.products; /* operations on a row of X or a column of Y */
+    tartan_i_parallel(context, context->threads, each * (double)(op->shape->rows + op->shape->cols),
+                      reduce_task, &p);
+    tartan_i_parallel(context, context->threads, each * (double)(p.grid_rows * p.grid_cols), multiply_task,
+                      &p);
 fail:
     tartan_i_free(p.sums);
     tartan_i_free(p.y);

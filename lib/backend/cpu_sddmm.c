@@ -251,10 +251,15 @@ static tartan_status get_memory(sddmm *p) {
 static void run_head(sddmm *p, int64_t head) {
     start_head(p, head);
     p->first = true;
+    const int64_t *rows = p->layout->row_pointers + p->pointer;
+    const double elements =
+        (double)(rows[p->layout->grid_rows] - rows[0]) * (double)tartan_i_block_elements(p->op->s);
+    const double work = 2 * elements * (double)(p->round_k > 0 ? p->round_k : 1);
     do {
         next_round(p);
-        if (p->nsegments > 0) tartan_i_parallel(p->context, p->context->threads, pack_task, p);
-        tartan_i_parallel(p->context, p->context->threads, compute_task, p);
+        const double packing = (double)p->round_k * (double)p->layout->shape.cols;
+        if (p->nsegments > 0) tartan_i_parallel(p->context, p->context->threads, packing, pack_task, p);
+        tartan_i_parallel(p->context, p->context->threads, work, compute_task, p);
         p->first = false;
     } while (!p->last);
 }

@@ -311,6 +311,8 @@ static tartan_status get_memory(spmm *p, bool transposed) {
 
 static void run_head(spmm *p) {
     const int64_t each = slivers_per_panel(p);
+    const double elements =
+        2 * (double)(p->pointers[p->grid_out] - p->pointers[0]) * (double)p->block_elements;
     for (int64_t number = 0; number < p->slivers; number += p->slivers_here) {
         bool pack = false;
         p->slivers_here = p->slivers - number < each ? p->slivers - number : each;
@@ -318,8 +320,11 @@ static void run_head(spmm *p) {
             p->here[i] = sliver_of(p, number + i, i);
             pack = pack || !p->here[i].in_place;
         }
-        if (pack && p->used > 0) tartan_i_parallel(p->context, p->context->threads, pack_task, p);
-        tartan_i_parallel(p->context, p->row_workers * p->col_workers, compute_task, p);
+        const double columns = (double)p->slivers_here * TARTAN_I_MAX_VECTORS * (double)p->k.lanes;
+        if (pack && p->used > 0)
+            tartan_i_parallel(p->context, p->context->threads, (double)p->used * columns, pack_task, p);
+        tartan_i_parallel(p->context, p->row_workers * p->col_workers,
+                          (elements + (double)p->out_size) * columns, compute_task, p);
     }
 }
 

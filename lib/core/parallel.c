@@ -12,6 +12,13 @@
 
 enum { MAX_THREADS = 4096 };
 
+/* About 20 us of one thread; a team takes from 2 us (idle, spinning) to far more (a busy machine) to start. */
+static _Atomic double little_work = 1 << 20;
+
+void tartan_i_parallel_from(double work) {
+    atomic_store(&little_work, work);
+}
+
 /* libgomp's threads do not survive fork: a child of a process that used them runs serially. */
 static atomic_bool team_started;
 static atomic_bool team_lost;
@@ -43,8 +50,9 @@ static void run_by_openmp(int32_t workers, tartan_task task, void *data) {
     run_serially(workers, task, data);
 }
 
-void tartan_i_parallel(const tartan_context *context, int32_t workers, tartan_task task, void *data) {
-    if (workers <= 1)
+void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,
+                       void *data) {
+    if (workers <= 1 || work < atomic_load_explicit(&little_work, memory_order_relaxed))
         run_serially(workers, task, data);
     else if (context->options.parallel_for != NULL)
         context->options.parallel_for(context->options.parallel_user, workers, task, data);

@@ -6,8 +6,14 @@
 #include "core/context.h"
 
 /* Runs task(data, w) for w in 0 .. workers-1 on the context's threads (its host-supplied loop, else OpenMP; serial in a
- * process forked after OpenMP was used, since libgomp's threads do not survive fork). workers <= context->threads. */
-void tartan_i_parallel(const tartan_context *context, int32_t workers, tartan_task task, void *data);
+ * process forked after OpenMP was used, since libgomp's threads do not survive fork). workers <= context->threads.
+ * `work` is about how many arithmetic operations they have in all: with little of it the calling thread does the
+ * share of each worker itself, since waking the others would take longer. */
+void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,
+                       void *data);
+
+/* For tests: use the team from this much work on; 0 for always. */
+void tartan_i_parallel_from(double work);
 
 /* Worker w's share [begin, end) of [0, count) in `workers` nearly equal runs. */
 static inline void tartan_i_share(int64_t count, int32_t workers, int32_t w, int64_t *begin, int64_t *end) {

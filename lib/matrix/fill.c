@@ -61,7 +61,8 @@ static tartan_status run(const tartan_context *context, job *j, int64_t shares, 
     j->workers = context->threads < shares ? context->threads : (int32_t)shares;
     if (j->workers == 0) return TARTAN_OK;
     PASS(tartan_i_allocate(&j->scratch, j->workers, j->room * (int64_t)sizeof *j->scratch));
-    tartan_i_parallel(context, j->workers, task, j);
+    const double elements = (double)j->matrix->layout->blocks * (double)tartan_i_block_elements(j->matrix);
+    tartan_i_parallel(context, j->workers, 32 * elements, task, j);
     tartan_i_free(j->scratch);
     return TARTAN_OK;
 }

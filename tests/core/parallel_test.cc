@@ -23,7 +23,7 @@ void count(void *data, int32_t worker) {
 
 void expect_each_once(const tartan_context *context, int32_t workers) {
     Counts counts;
-    tartan_i_parallel(context, workers, count, &counts);
+    tartan_i_parallel(context, workers, 1e9, count, &counts);
     for (int w = 0; w < 64; w++) EXPECT_EQ(w < workers, counts.calls[w]) << w;
 }
 
@@ -52,6 +52,18 @@ TEST(Parallel, HostLoopIsUsed) {
     EXPECT_EQ(1, calls);
 }
 
+TEST(Parallel, LittleWorkStaysOnTheCallingThread) {
+    tartan_i_parallel_from(1 << 20);
+    tartan_context context = {};
+    context.options.parallel_for = [](void *, int32_t, tartan_task, void *) {
+        ADD_FAILURE() << "woken for nothing";
+    };
+    Counts counts;
+    tartan_i_parallel(&context, 5, 1000, count, &counts);
+    for (int w = 0; w < 5; w++) EXPECT_EQ(1, counts.calls[w]) << w;
+    tartan_i_parallel_from(0);
+}
+
 TEST(Parallel, WorksInAForkedChild) {
     tartan_context context = {};
     expect_each_once(&context, 4); /* the team exists now */
@@ -59,7 +71,7 @@ TEST(Parallel, WorksInAForkedChild) {
     if (child == 0) {
         alarm(20); /* a hang would be the failure */
         Counts counts;
-        tartan_i_parallel(&context, 4, count, &counts);
+        tartan_i_parallel(&context, 4, 1e9, count, &counts);
         _exit(counts.calls[0] == 1 && counts.calls[3] == 1 ? 0 : 1);
     }
     int status = 0;

@@ -17,6 +17,7 @@ extern "C" {
 int64_t tartan_i_memory_live(void);
 void tartan_i_memory_fail_at(int64_t n);
 int64_t tartan_i_memory_asked(void);
+void tartan_i_parallel_from(double work);
 }
 
 #define ASSERT_OK(call) ASSERT_EQ(TARTAN_OK, (call)) << tartan_last_error()
@@ -62,6 +63,9 @@ using Layout = std::unique_ptr<tartan_layout, Free>;
 using Matrix = std::unique_ptr<tartan_matrix, Free>;
 using Context = std::unique_ptr<tartan_context, Free>;
 using File = std::unique_ptr<tartan_file, Free>;
+
+// The smallest work is shared among threads too, so that tests see real teams.
+inline const bool teams_always = (tartan_i_parallel_from(0), true);
 
 inline Context open_context(int32_t threads = 1) {
     tartan_context *context = nullptr;
