@@ -9,6 +9,9 @@
 #include "kernels/kernels.h"
 
 tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op *op);
+/* The part of tartan_i_cpu_spmm that has few columns; whether it is the better way. */
+bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op *op);
+tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op *op);
 tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op *op);
 tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op *op);
 tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op *op);

@@ -330,6 +330,7 @@ static void run_head(spmm *p) {
 
 tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op *op) {
     if (tartan_i_array_elements(op->out) == 0) return TARTAN_OK;
+    if (tartan_i_cpu_spmm_is_narrow(context, op)) return tartan_i_cpu_spmm_narrow(context, op);
     const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
     spmm p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
     describe_a(&p, transposed);
