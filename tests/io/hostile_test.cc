@@ -36,7 +36,7 @@ int read_in_child(const std::string &path) {
     const pid_t child = fork();
     if (child == 0) {
         for (int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGALRM}) signal(number, blame);
-        alarm(3);
+        alarm(10);
         const rlimit room = {rlim_t(4) << 30, rlim_t(4) << 30};
         setrlimit(RLIMIT_AS, &room);
         const tartan_status status = tartan_file_verify(path.c_str(), nullptr);
