@@ -38,7 +38,8 @@ if [ -z "${JULIA:-}" ]; then
     [ -x "$JULIA" ] || JULIA=
 fi
 export JULIA
-export JULIA_LOAD_PATH="$TARTAN_BUILD/bindings/julia:@stdlib"
+JULIA_LOAD_PATH=$(tartan_prepend "$TARTAN_BUILD/bindings/julia" "${JULIA_LOAD_PATH:-@:@v#.#:@stdlib}")
+export JULIA_LOAD_PATH
 
 JUPYTER_PATH=$(tartan_prepend "$TARTAN_ROOT/notebooks" "${JUPYTER_PATH:-}")
 export JUPYTER_PATH

@@ -47,6 +47,8 @@ install_packages() { # list: a file of lines `name [optional] # why`
     fi
     [ -n "$absent" ] || return 0
 
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
+        fail "neither root nor sudo; as root: apt-get install $(tr '\n' ' ' <<<"$absent")"
     as_root apt-get -q update >build/apt.log 2>&1 || say "apt-get update failed (build/apt.log); going on with the lists at hand"
     for name in $absent; do
         if [ -n "$(apt-cache show --no-all-versions "$name" 2>/dev/null)" ]; then
@@ -69,12 +71,12 @@ install_packages() { # list: a file of lines `name [optional] # why`
 base_python() { # the distribution's, for which python3-dev has the headers; else one on PATH
     local python
     for python in /usr/bin/python3 python3; do
-        if "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+        if "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
             command -v "$python"
             return 0
         fi
     done
-    fail "no Python >= 3.9 with venv"
+    fail "no Python >= 3.10 with venv"
 }
 
 install_venv() {

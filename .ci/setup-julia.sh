@@ -141,12 +141,14 @@ debian_julia() {
 }
 
 asked=${JULIA:-}
-[ "$asked" != "$wrapper" ] || asked=
+# The wrapper itself, by whatever path, is no Julia to wrap.
+[ -z "$asked" ] || [ ! "$asked" -ef "$wrapper" ] || asked=
 if [ -z "$asked" ]; then
     elsewhere=:$PATH:
     elsewhere=${elsewhere//":$root/build/bin:"/:}
     elsewhere=${elsewhere#:}
     candidate=$(PATH=${elsewhere%:} && command -v julia || true)
+    [ -z "$candidate" ] || [ ! "$candidate" -ef "$wrapper" ] || candidate=
 else
     candidate=$(command -v "$asked" || echo "$asked")
 fi

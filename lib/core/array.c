@@ -118,7 +118,8 @@ tartan_status tartan_i_array_check_any(const char *function, const char *name, c
              "%s has data at %p, expected an address aligned for %s", name, array->data,
              tartan_dtype_name(array->dtype));
     CHECK_IN(function, !output || is_disjoint(array), ARGUMENT,
-             "%s of shape %s has strides that put two elements in one place, expected an output without that",
+             "%s of shape %s has strides that repeat or interleave elements, expected each to step over all "
+             "smaller ones",
              name, tartan_i_shape_text(array, text));
     return TARTAN_OK;
 }

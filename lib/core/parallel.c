@@ -5,10 +5,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include <unistd.h>
 
 enum { MAX_THREADS = 4096 };
 
@@ -19,35 +16,62 @@ void tartan_i_parallel_from(double work) {
     atomic_store(&little_work, work);
 }
 
-/* libgomp's threads do not survive fork: a child of a process that used them runs serially. */
-static atomic_bool team_started;
-static atomic_bool team_lost;
-
-static void after_fork_in_child(void) {
-    if (atomic_load(&team_started)) atomic_store(&team_lost, true);
-}
-
-static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, after_fork_in_child);
-}
-
 static void run_serially(int32_t workers, tartan_task task, void *data) {
     for (int32_t w = 0; w < workers; w++) task(data, w);
 }
 
-static void run_by_openmp(int32_t workers, tartan_task task, void *data) {
-#ifdef _OPENMP
-    static pthread_once_t watching = PTHREAD_ONCE_INIT;
-    pthread_once(&watching, watch_forks);
-    if (!atomic_load(&team_lost)) {
-        atomic_store(&team_started, true);
-        /* The runtime may give fewer threads than asked for, so the loop, not the team, counts workers. */
-#pragma omp parallel for schedule(static, 1) num_threads(workers)
-        for (int32_t w = 0; w < workers; w++) task(data, w);
+/* ---- In a forked child: libgomp's threads, whoever started them, do not survive fork, and it would wait for
+ * them for ever. So a child starts threads of its own for each loop. ---- */
+
+static atomic_bool forked;
+
+static void after_fork_in_child(void) {
+    atomic_store(&forked, true);
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+enum { MAX_FRESH = 64 };
+
+typedef struct fresh_thread {
+    pthread_t thread;
+    bool started;
+    tartan_task task;
+    void *data;
+    int32_t first, step, workers; /* runs first, first + step, ... */
+} fresh_thread;
+
+static void *run_fresh(void *argument) {
+    const fresh_thread *f = argument;
+    for (int32_t w = f->first; w < f->workers; w += f->step) f->task(f->data, w);
+    return NULL;
+}
+
+static void run_by_fresh_threads(int32_t workers, tartan_task task, void *data) {
+    fresh_thread threads[MAX_FRESH];
+    const int32_t count = workers < MAX_FRESH ? workers : MAX_FRESH;
+    for (int32_t i = 0; i < count; i++)
+        threads[i] =
+            (fresh_thread){.task = task, .data = data, .first = i, .step = count, .workers = workers};
+    for (int32_t i = 1; i < count; i++)
+        threads[i].started = pthread_create(&threads[i].thread, NULL, run_fresh, &threads[i]) == 0;
+    for (int32_t i = 0; i < count; i++)
+        if (!threads[i].started) run_fresh(&threads[i]); /* the caller's own share, and what got no thread */
+    for (int32_t i = 1; i < count; i++)
+        if (threads[i].started) pthread_join(threads[i].thread, NULL);
+}
+
+static void run_by_team(int32_t workers, tartan_task task, void *data) {
+    if (atomic_load(&forked)) {
+        run_by_fresh_threads(workers, task, data);
         return;
     }
-#endif
-    run_serially(workers, task, data);
+    /* The runtime may give fewer threads than asked for, so the loop, not the team, counts workers. Without
+     * OpenMP the loop is serial. */
+#pragma omp parallel for schedule(static, 1) num_threads(workers)
+    for (int32_t w = 0; w < workers; w++) task(data, w);
 }
 
 void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,
@@ -57,7 +81,7 @@ void tartan_i_parallel(const tartan_context *context, int32_t workers, double wo
     else if (context->options.parallel_for != NULL)
         context->options.parallel_for(context->options.parallel_user, workers, task, data);
     else
-        run_by_openmp(workers, task, data);
+        run_by_team(workers, task, data);
 }
 
 static int32_t threads_from(const char *name) {
@@ -70,9 +94,10 @@ static int32_t threads_from(const char *name) {
 
 static int32_t processors(void) {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int count = CPU_COUNT(&set);
-    return count >= 1 ? count : 1;
+    /* The set is too small for machines of more than 1024. */
+    long count =
+        sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > MAX_THREADS ? MAX_THREADS : (int32_t)count;
 }
 
 int32_t tartan_i_default_threads(void) {

@@ -5,8 +5,8 @@
 
 #include "core/context.h"
 
-/* Runs task(data, w) for w in 0 .. workers-1 on the context's threads (its host-supplied loop, else OpenMP; serial in a
- * process forked after OpenMP was used, since libgomp's threads do not survive fork). workers <= context->threads.
+/* Runs task(data, w) for w in 0 .. workers-1 on the context's threads (its host-supplied loop, else OpenMP, or
+ * fresh threads in a forked process, since libgomp's do not survive fork). workers <= context->threads.
  * `work` is about how many arithmetic operations they have in all: with little of it the calling thread does the
  * share of each worker itself, since waking the others would take longer. */
 void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,

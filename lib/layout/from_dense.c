@@ -63,9 +63,14 @@ ANY_NON_ZERO(any_of_64, uint64_t)
 ANY_NON_ZERO(any_of_32, uint32_t)
 ANY_NON_ZERO(any_of_16, uint16_t)
 
+/* |x|, that of INT64_MIN included: the stride of a dimension of one element is any number. */
+static uint64_t magnitude(int64_t x) {
+    return x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+}
+
 static bool piece_is_stored(const cut *c, piece p) {
     int64_t outer = p.rows, outer_stride = c->row_stride, inner = p.cols, stride = c->col_stride;
-    if (llabs(outer_stride) < llabs(stride)) { /* column-major: walk along memory */
+    if (magnitude(outer_stride) < magnitude(stride)) { /* column-major: walk along memory */
         outer = p.cols, outer_stride = c->col_stride;
         inner = p.rows, stride = c->row_stride;
     }

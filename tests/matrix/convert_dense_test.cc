@@ -112,7 +112,7 @@ TEST(DenseArrays, ToDenseRefuses) {
     EXPECT_FAILS(UNSUPPORTED, "CUDA device 1", tartan_matrix_to_dense(gpu.get(), &dense.array));
     tartan_array bad = dense.array;
     bad.strides[0] = 0;
-    EXPECT_FAILS(ARGUMENT, "one place", tartan_matrix_to_dense(m.get(), &bad));
+    EXPECT_FAILS(ARGUMENT, "repeat or interleave", tartan_matrix_to_dense(m.get(), &bad));
     bad = dense.array, bad.dtype = 0;
     EXPECT_FAILS(DTYPE, "dtype 0", tartan_matrix_to_dense(m.get(), &bad));
     bad = dense.array, bad.device_type = TARTAN_CUDA;

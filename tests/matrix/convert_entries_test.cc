@@ -229,7 +229,7 @@ TEST_F(EntriesRefused, Outputs) {
                  tartan_matrix_to_coo(m, (int64_t *)m->values, n, c, n, &x.array));
     tartan_array bad = x.array;
     bad.strides[0] = 0;
-    EXPECT_FAILS(ARGUMENT, "one place", tartan_matrix_to_coo(m, r, n, c, n, &bad));
+    EXPECT_FAILS(ARGUMENT, "repeat or interleave", tartan_matrix_to_coo(m, r, n, c, n, &bad));
     bad = x.array, bad.data = m->values;
     EXPECT_FAILS(ARGUMENT, "values overlaps the values", tartan_matrix_to_coo(m, r, n, c, n, &bad));
     EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_to_csr(nullptr, r, 6, c, n, &x.array));

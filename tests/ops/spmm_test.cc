@@ -591,7 +591,7 @@ TEST_F(SpmmRefusals, Overlap) {
 
 TEST_F(SpmmRefusals, RepeatingOutput) {
     p.c.array.strides[0] = 0;
-    EXPECT_FAILS(ARGUMENT, "two elements in one place", call());
+    EXPECT_FAILS(ARGUMENT, "repeat or interleave", call());
 }
 
 TEST_F(SpmmRefusals, MemoryOfAnotherDevice) {

@@ -74,7 +74,10 @@ function promoted(x::AbstractArray{S}, name, ::Type{T}) where {S, T}
     S === T && return x
     promote_type(S, T) === T || throw(ArgumentError(
         "$name has element type $S, which $T cannot hold: convert one of the factors"))
-    return convert(Array{T}, x)
+    y = convert(Array{T}, x)
+    S <: Integer && any(i -> y[i] != x[i], eachindex(y, x)) && throw(ArgumentError(
+        "$name has integers that $T cannot hold: convert one of the factors"))
+    return y
 end
 
 gate_input(::Nothing) = nothing

@@ -117,6 +117,8 @@ save(path::AbstractString, file::BlockFile; compress::Bool = false) =
     Raw.tartan_file_save(file, path, compress ? Raw.TARTAN_KEEP_COMPRESSED : Raw.TARTAN_KEEP_PLAIN)
 
 function save(path::AbstractString, objects::Pair{<:AbstractString}...; compress::Bool = false)
+    allunique(map(first, objects)) ||
+        throw(TartanError(:argument, "a name is given to two objects, expected each name once"))
     file = BlockFile()
     try
         foreach(((name, object),) -> store!(file, name, object), objects)

@@ -66,13 +66,13 @@ function gate_gradient!(gradient::AbstractVector, W::BlockSparseMatrix{T}, dW::B
 end
 
 """
-    growth_score!(score, X, Y, block; norm = :l2, scale = 1, beta = 0, context = nothing)
+    growth_score!(score, X, Y, block; norm = :max, scale = 1, beta = 0, context = nothing)
 
 How much every block of the grid, stored or not, would gain by a step along the gradient `X * Y`: for block row `i` and
 block column `j`, `score[i, j] = beta * score[i, j] + scale * sum(norm(X_ik) * norm(Y_kj))`, with norms (`:max` or
 `:l2`) over the block's rows of `X` and columns of `Y`. `score` holds `Float32`, or `Float64` where `X` does.
 """
-function growth_score!(score::AbstractMatrix, X, Y, block::Sizes; norm = :l2, scale = 1, beta = 0, context = nothing)
+function growth_score!(score::AbstractMatrix, X, Y, block::Sizes; norm = :max, scale = 1, beta = 0, context = nothing)
     T = eltype(first(as_list(X)))
     x, y = map(a -> input(a, "X", T), as_list(X)), map(a -> input(a, "Y", T), as_list(Y))
     out = output(score, "score", T === Float64 ? Float64 : Float32)

@@ -185,3 +185,12 @@ end
     @test refuses(() -> Context(device = "cuda", parallel = :julia), :argument, "cuda")
     @test refusal(() -> Context(device = "cuda:999")) isa TartanError
 end
+
+@testset "what would lose something" begin
+    A = BlockSparseMatrix{Float32}(pattern(:dense, (4, 4), 2))
+    @test_throws ArgumentError A * fill(2^24 + 1, 4)
+    @test A * fill(2^24, 4) == zeros(Float32, 4)
+    path = joinpath(mktempdir(), "twice.h5")
+    @test refusal(() -> save(path, "a" => A, "a" => A)).status == :argument
+    @test !isfile(path)
+end

@@ -82,9 +82,12 @@ def array_of(x: Any, name: str, code: int) -> Array:
                 f"{name} is a {type(x).__name__}, which cannot become bfloat16 without ml_dtypes"
             )
         try:
-            return np.asarray(x, numpy_dtype(code))
-        except (TypeError, ValueError) as error:
+            given = np.asarray(x)
+        except (TypeError, ValueError, OverflowError) as error:
             raise ArgumentTypeError(f"{name} cannot become an array: {error}") from None
+        if given.dtype.kind not in "biuf":
+            raise ArgumentTypeError(f"{name} has elements of {given.dtype}, expected real numbers")
+        return given.astype(numpy_dtype(code))
     if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(x):
         raise ArgumentTypeError(f"{name} is a sparse {type(x).__name__}, expected a dense array")
     if isinstance(x, np.generic):
@@ -100,12 +103,19 @@ def array_of(x: Any, name: str, code: int) -> Array:
     return view
 
 
+def output_of(x: Any, name: str, code: int) -> Array:
+    """As array_of, for what is written in place: a list would be copied, and the copy written."""
+    if isinstance(x, (list, tuple, int, float, np.generic)):
+        raise ArgumentTypeError(f"{name} is a {type(x).__name__}, expected an array that can be written in place")
+    return array_of(x, name, code)
+
+
 def raw_of(array: Array, code: int) -> Raw:
     """What the raw layer takes for a NumPy array: itself, or its bits where it is bfloat16. uint16 is taken
     for bfloat16 only where `code`, the dtype of the matrix it meets, says so."""
     if BFLOAT16 is not None and array.dtype == BFLOAT16:
         return array.view(np.uint16), "bfloat16"
-    if code == _raw.TARTAN_BF16 and array.dtype == np.uint16:
+    if BFLOAT16 is None and code == _raw.TARTAN_BF16 and array.dtype == np.uint16:
         return array, "bfloat16"
     return array
 

@@ -105,7 +105,7 @@ class Layout:
         if shape is None:
             frame = frame_of((array.shape[-2] * rows, array.shape[-1] * cols), block, heads)
         else:
-            frame = frame_of(shape, block, heads if len(tuple(shape)) == 2 else 1)
+            frame = frame_of(shape, block, heads if np.ndim(shape) == 1 and len(shape) == 2 else 1)
         data = np.ascontiguousarray(array != 0).view(np.uint8)
         return cls._own(_raw.tartan_layout_from_mask(frame, data))
 

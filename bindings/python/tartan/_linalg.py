@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, array_of, code_of, norm_code, numpy_dtype, operand, optional_gates, raw_of
+from tartan._arrays import Array, array_of, code_of, norm_code, numpy_dtype, operand, optional_gates, output_of, raw_of
 from tartan._context import Context
 from tartan._context import handle_of as context_handle
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -60,7 +60,7 @@ def spmm(
         dense = np.broadcast_to(dense, (heads, *dense.shape))
     length = layout.rows if left != transpose else layout.cols
     shape = (*dense.shape[:-2], length, dense.shape[-1]) if left else (*dense.shape[:-1], length)
-    given = None if out is None else array_of(out, "out", code)
+    given = None if out is None else output_of(out, "out", code)
     if given is None:
         column_major = dense.flags.f_contiguous and not dense.flags.c_contiguous
         target = np.empty(shape, numpy_dtype(code), order="F" if column_major else "C")
@@ -150,7 +150,7 @@ def growth_score(
         out = np.empty([max(g, 0) for g in grid], np.float64 if code == _raw.TARTAN_F64 else np.float32)
     _raw.tartan_growth_score(
         context_handle(context), frame, norm_code(norm), scale,
-        [raw_of(v, code) for v in xs], [raw_of(v, code) for v in ys], beta, operand(out, "out", code),
+        [raw_of(v, code) for v in xs], [raw_of(v, code) for v in ys], beta, raw_of(output_of(out, "out", code), code),
     )  # fmt: skip
     result: Array = out
     return result

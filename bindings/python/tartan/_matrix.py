@@ -19,6 +19,7 @@ from tartan._arrays import (
     numpy_dtype,
     operand,
     order_code,
+    output_of,
     raw_of,
 )
 from tartan._context import Context
@@ -287,7 +288,7 @@ class BlockMatrix:
         """The dense array [rows, cols] or [heads, rows, cols]; `out` may be of any of our dtypes."""
         if out is None:
             out = np.empty(self.shape, self.dtype)
-        _raw.tartan_matrix_to_dense(self._handle, operand(out, "out", self._code))
+        _raw.tartan_matrix_to_dense(self._handle, raw_of(output_of(out, "out", self._code), self._code))
         result: Array = out
         return result
 

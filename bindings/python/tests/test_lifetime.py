@@ -105,8 +105,8 @@ def _child(a, b, queue):
 
 
 def test_fork(rng):
-    a = random_matrix(rng, (64, 64), 8)
-    b = rng.standard_normal((64, 9))
+    a = random_matrix(rng, (512, 512), 8)
+    b = rng.standard_normal((512, 64))  # enough work for a team
     wanted = (a @ b).tobytes()  # the parent's threads exist now
     fork = multiprocessing.get_context("fork")
     queue = fork.Queue()

@@ -220,3 +220,21 @@ def test_every_status_has_a_class_of_its_kind():
              -10: OSError, -11: OSError, -12: OSError, -13: KeyError}  # fmt: skip
     for status, kind in kinds.items():
         assert isinstance(_errors.of_status(status, ""), kind)
+
+
+def test_outputs_must_be_writable_in_place():
+    a = tartan.BlockMatrix.from_dense(np.diag([1.0, 2, 3, 4]), block=2)
+    for call in (
+        lambda: tartan.spmm(a, np.ones(4), out=[0.0] * 4),
+        lambda: a.toarray(out=[[0.0] * 4] * 4),
+        lambda: tartan.growth_score(np.ones((4, 2)), np.ones((2, 4)), 2, out=[[0.0] * 2] * 2),
+    ):
+        with pytest.raises(tartan.ArgumentTypeError, match="out is a list, expected an array"):
+            call()
+
+
+@pytest.mark.parametrize("b", [["1"] * 4, [10**400] * 4, [1j] * 4, [[1.0], [1.0, 2.0], [3.0], [4.0]]], ids=str)
+def test_lists_that_are_no_real_numbers(b):
+    a = tartan.BlockMatrix.from_dense(np.diag([1.0, 2, 3, 4]), block=2)
+    with pytest.raises(tartan.ArgumentTypeError, match="b "):
+        a @ b

@@ -110,6 +110,8 @@ block_save <- function(path, ..., gates = list(), metadata = list(), compress = 
   objects <- list(...)
   names(objects) <- .object_names(as.list(substitute(list(...)))[-1L])
   if (!length(objects)) .fail("argument", "there is nothing to save, expected layouts or matrices")
+  twice <- anyDuplicated(names(objects))
+  if (twice) .fail("argument", "the name \"%s\" is given to two objects, expected each once", names(objects)[twice])
   file <- block_file()
   on.exit(close(file))
   for (name in names(objects)) {

@@ -33,7 +33,8 @@ typedef struct tartan_context_options {
     int64_t struct_size; /* set by tartan_context_options_init */
     int32_t device_type; /* tartan_device */
     int32_t device_id;
-    int32_t threads; /* 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else the processors available */
+    int32_t threads; /* 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else the processors available; not more
+                      * than OMP_THREAD_LIMIT */
     int32_t determinism;
     int32_t math_mode;
     int32_t reserved;                 /* 0 */
@@ -68,8 +69,9 @@ TARTAN_API int32_t tartan_context_threads(const tartan_context *context);
  * about 50 ms. `dtype` F64 or F32. Errors: DTYPE, HANDLE. */
 TARTAN_API tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops);
 
-/* The kernels in use: "c", "avx2", "avx512", "avx512bf16" or "amx": the best that the CPU has, lowered by
- * the environment variable TARTAN_CPU. Read once, at first use. */
+/* The level of kernels in use: "c", "avx2", "avx512", "avx512bf16" or "amx": the best that the CPU has, lowered by
+ * the environment variable TARTAN_CPU. Read once, at first use. A level without kernels of its own (so far the
+ * last two) uses those below it. */
 TARTAN_API const char *tartan_cpu_level(void);
 
 /* What this build and machine offer, as JSON: version, CPU, kernels, backends and, for each backend that

@@ -6,7 +6,7 @@
  * On the CPU each output element is one chain of fused multiply-adds in ascending order of the contracted
  * index, then `alpha * sum`, then `fma(beta, c, that)`: the same bits for any thread count and any ISA.
  * beta = 0 means that the output is not read (NaN in it does not matter).
- * Error bound: |error| <= (8 + 2 sqrt(k)) eps |alpha| (|A||B|), k the number of terms. */
+ * Error bound: |error| <= (8 + 2 sqrt(k)) eps |alpha| (|A||B|) + 2 eps |beta C|, k the number of terms. */
 #ifndef TARTAN_LINALG_H
 #define TARTAN_LINALG_H
 

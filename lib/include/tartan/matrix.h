@@ -30,7 +30,7 @@ TARTAN_API tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dty
 
 /* Around the caller's values, not copied: an array [blocks, block_rows, block_cols] with contiguous blocks,
  * row- or column-major inside, as its strides say. The memory must live until `release(user)` is called,
- * or, where release is NULL, as long as the matrix. The padding of ragged blocks is never read.
+ * or, where release is NULL, as long as the matrix. The padding of ragged blocks may be read, but never matters.
  * On failure nothing is released. */
 TARTAN_API tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values,
                                             tartan_release release, void *user, tartan_matrix **out);
@@ -127,7 +127,7 @@ TARTAN_API tartan_status tartan_matrix_rearrange(const tartan_matrix *matrix, ta
 
 /* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 is the context's.
  * Random numbers are Philox4x32-10 keyed by the seed and counted by block and element: the same on every
- * machine. Errors: HANDLE, ARGUMENT (seed, scale not finite), UNSUPPORTED (values on a device), MEMORY. ---- */
+ * machine up to the last bit of the C library's log, cos and sin. Errors: HANDLE, ARGUMENT (seed, scale not finite), UNSUPPORTED (values on a device), MEMORY. ---- */
 
 TARTAN_API tartan_status tartan_matrix_fill_zero(tartan_matrix *matrix);
 

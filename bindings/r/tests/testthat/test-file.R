@@ -151,3 +151,12 @@ test_that("a full disk leaves the old file", {
   expect_identical(tools::md5sum(path), before)
   expect_setequal(list.files(folder, all.files = TRUE, no.. = TRUE), c("save.R", "weights.h5"))
 })
+
+test_that("a name given twice is refused", {
+  path <- tempfile(fileext = ".h5")
+  a <- block_matrix(diag(4), block = c(2, 2))
+  error <- tryCatch(block_save(path, a = a, a = a), tartan_error = identity)
+  expect_s3_class(error, "tartan_error_argument")
+  expect_match(conditionMessage(error), "the name \"a\" is given to two objects", fixed = TRUE)
+  expect_false(file.exists(path))
+})
