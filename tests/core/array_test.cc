@@ -152,7 +152,8 @@ TEST(Array, OutputsMayNotHaveElementsInOnePlace) {
                  check_output(array_of(data, TARTAN_F64, {3, 4}, {0, 1})));
     EXPECT_FAILS(ARGUMENT, "repeat or interleave", check_output(array_of(data, TARTAN_F64, {3, 4}, {1, 1})));
     EXPECT_FAILS(ARGUMENT, "repeat or interleave", check_output(array_of(data, TARTAN_F64, {3, 4}, {3, 1})));
-    EXPECT_FAILS(ARGUMENT, "repeat or interleave", check_output(array_of(data + 32, TARTAN_F64, {3, 4}, {-1, 1})));
+    EXPECT_FAILS(ARGUMENT, "repeat or interleave",
+                 check_output(array_of(data + 32, TARTAN_F64, {3, 4}, {-1, 1})));
     tartan_array repeated = array_of(data, TARTAN_F64, {3, 4}, {0, 1});
     EXPECT_OK(tartan_i_array_check("test", "b", &repeated, false));
 }
