@@ -20,7 +20,7 @@ typedef struct narrow {
     const tartan_context *context;
     const tartan_op *op;
     tartan_i_kernels k;
-    int64_t out_block, in_block, out_size, in_size, grid_out, grid_in;
+    int64_t out_block, in_block, out_size, in_size, grid_out;
     const int64_t *pointers, *ids;
     const int32_t *others;
     int64_t a_row, a_col, elements; /* of a block, as op(A) has it */
@@ -41,7 +41,6 @@ static void describe(narrow *p, bool transposed) {
     p->out_size = transposed ? l->shape.cols : l->shape.rows;
     p->in_size = transposed ? l->shape.rows : l->shape.cols;
     p->grid_out = transposed ? l->grid_cols : l->grid_rows;
-    p->grid_in = transposed ? l->grid_rows : l->grid_cols;
     p->a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
     p->a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
     p->elements = tartan_i_block_elements(a);

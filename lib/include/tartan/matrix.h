@@ -127,7 +127,8 @@ TARTAN_API tartan_status tartan_matrix_rearrange(const tartan_matrix *matrix, ta
 
 /* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 is the context's.
  * Random numbers are Philox4x32-10 keyed by the seed and counted by block and element: the same on every
- * machine up to the last bit of the C library's log, cos and sin. Errors: HANDLE, ARGUMENT (seed, scale not finite), UNSUPPORTED (values on a device), MEMORY. ---- */
+ * machine up to the last bit of the C library's log, cos and sin.
+ * Errors: HANDLE, ARGUMENT (seed, scale not finite), UNSUPPORTED (values on a device), MEMORY. ---- */
 
 TARTAN_API tartan_status tartan_matrix_fill_zero(tartan_matrix *matrix);
 
