@@ -61,7 +61,7 @@ memory() {
     local valgrind='valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
     # Hostile lets HDF5 die of damaged files, and valgrind hides where it died. The others are long products whose
     # ways through the code shorter tests take too.
-    export GTEST_FILTER='-Hostile.*:*OpenAiMatmul*:PytorchBlockSparse.*:*SameBits*'
+    export GTEST_FILTER='-Hostile.*:*OpenAiMatmul*:PytorchBlockSparse.*:*SameBits*:*Large*'
     local suite suites=()
     for suite in core layout matrix kernels ops backend io; do
         suites+=(--suite "$suite")

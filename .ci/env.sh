@@ -5,6 +5,8 @@ export TARTAN_ROOT
 export TARTAN_BUILD="${TARTAN_BUILD:-$TARTAN_ROOT/build/release}"
 export TARTAN_LIBRARY="$TARTAN_BUILD/lib/libtartan.so"
 export TARTAN_PLUGIN_PATH="$TARTAN_BUILD/cuda"
+# A plug-in that poses as a CUDA device: a test starts a process with TARTAN_PLUGIN_PATH set to this folder.
+export TARTAN_DUMMY_PLUGIN="$TARTAN_BUILD/tests/support/dummy_plugin"
 export TARTAN_TEST_RESULTS="$TARTAN_BUILD/test-results"
 export TARTAN_SCIPY_PEER="$TARTAN_ROOT/bindings/cli/scipy_peer.py"
 

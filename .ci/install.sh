@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing: Debian packages, build/venv, Julia. Silent and quick when nothing is.
-# Arguments name further lists: `check` (debian-packages-check.txt), `bench` (requirements-bench.txt).
+# Arguments name further lists: `check` (debian-packages-check.txt), `bench` (requirements-bench.txt), `cuda`
+# (requirements-cuda.txt, where there is no nvcc).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 stamps=build/.stamps
@@ -103,6 +104,22 @@ install_baselines() {
     fi
 }
 
+install_nvcc() { # from PyPI where there is none, or one that is too old
+    local version want home
+    version=$(nvcc --version 2>/dev/null | sed -n 's/^.*release \([0-9.]*\),.*/\1/p' || true)
+    if [ ! -e build/bin/nvcc ] && at_least "${version:-0}" 12.8; then return 0; fi
+    want=$(key .ci/requirements-cuda.txt)
+    [ "$(cat build/venv/.tartan-cuda 2>/dev/null)" != "$want" ] || return 0
+    say "nvcc ${version:-(none)} on PATH: that of .ci/requirements-cuda.txt is used"
+    build/venv/bin/python -m pip install -q --no-input --disable-pip-version-check -r .ci/requirements-cuda.txt
+    home=$(build/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/cu13
+    ln -sfn lib "$home/lib64" # where nvcc looks for the runtime
+    # Not a link: nvcc finds its parts from the name that it was started by.
+    printf '#!/bin/sh\nexec "%s/bin/nvcc" "$@"\n' "$home" >build/bin/nvcc
+    chmod +x build/bin/nvcc
+    echo "$want" >build/venv/.tartan-cuda
+}
+
 install_tools() { # from the venv or PyPI where the distribution's are too old
     local version
     if [ ! -x build/bin/meson ]; then
@@ -130,6 +147,7 @@ for part; do
     case "$part" in
         check) install_packages .ci/debian-packages-check.txt ;;
         bench) install_baselines ;;
+        cuda) install_nvcc ;;
         *) fail "unknown part '$part'" ;;
     esac
 done

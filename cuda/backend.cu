@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The CUDA plug-in's backend table. It finds and describes devices; no operation runs on them yet, and each
- * says so when asked. */
-#include <cuda_runtime.h>
+ * The CUDA plug-in's backend table. */
+#include "device.h"
+#include "explain.h"
 
 #include <cstdio>
-#include <cstring>
-
-extern "C" {
-#include "backend/backend.h"
-}
 
 namespace {
 
-/* cudaErrorInsufficientDriver and cudaErrorNoDevice are the usual reasons. */
+/* ---- Devices ---- */
+
+/* Made once: the text of devices() must stay. */
+struct driver_reason {
+    char text[256];
+    driver_reason() {
+        int driver = 0;
+        if (cudaDriverGetVersion(&driver) != cudaSuccess) (void)cudaGetLastError();
+        snprintf(text, sizeof text, "the CUDA driver is for version %d.%d, expected %d.%d or later",
+                 driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    }
+};
+
 int32_t devices(const char **out_reason) {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
@@ -20,50 +27,250 @@ int32_t devices(const char **out_reason) {
         *out_reason = count > 0 ? "" : "the CUDA driver sees no device";
         return count;
     }
-    *out_reason = cudaGetErrorString(error);
     (void)cudaGetLastError(); /* the error is not to be found by a later call */
+    int driver = 0;
+    if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
+        static const driver_reason reason;
+        *out_reason = reason.text;
+    } else {
+        *out_reason =
+            error == cudaErrorInsufficientDriver ? "there is no CUDA driver" : cudaGetErrorString(error);
+    }
     return 0;
 }
 
 void describe(int32_t device, char *text, int64_t size) {
     cudaDeviceProp p;
-    if (cudaGetDeviceProperties(&p, device) != cudaSuccess) {
+    int driver = 0;
+    cudaError_t error = cudaGetDeviceProperties(&p, device);
+    if (error == cudaSuccess) error = cudaDriverGetVersion(&driver);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
         snprintf(text, (size_t)size, "{\"device\": %d, \"error\": \"%s\"}", device,
-                 cudaGetErrorString(cudaGetLastError()));
+                 cudaGetErrorString(error));
         return;
     }
     snprintf(text, (size_t)size,
              "{\"device\": %d, \"name\": \"%s\", \"compute_capability\": \"%d.%d\", \"multiprocessors\": %d, "
-             "\"memory_bytes\": %zu}",
-             device, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem);
+             "\"memory_bytes\": %zu, \"l2_bytes\": %d, \"driver\": \"%d.%d\", \"runtime\": \"%d.%d\"%s}",
+             device, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem, p.l2CacheSize,
+             driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+             p.major < 8 ? ", \"unusable\": \"compute capability below 8.0\"" : "");
 }
 
-tartan_status open_device(const tartan_context_options *options, void **out_device) {
-    (void)options;
-    *out_device = nullptr;
+tartan_status open_device(const char *function, const tartan_context_options *options, void **out_device) {
+    tartan_cuda_queue *queue = nullptr;
+    PASS(tartan_cuda_queue_open(function, options->device_id, options->stream, &queue));
+    *out_device = queue;
     return TARTAN_OK;
 }
 
-void close_device(void *) {
+void close_device(void *device) {
+    tartan_cuda_queue_close((tartan_cuda_queue *)device);
 }
 
-tartan_status sync_device(void *) {
+/* ---- Memory ---- */
+
+/* Refuses what would wait for a stream whose work is only being recorded. */
+tartan_status check_waiting(const char *function, tartan_cuda_queue *queue) {
+    bool capturing;
+    PASS(tartan_cuda_capturing(function, queue, &capturing));
+    if (!capturing) return TARTAN_OK;
+    return tartan_cuda_host->fail(
+        TARTAN_ERR_UNSUPPORTED, function,
+        "the stream of the context is being captured in a graph, expected no waiting and no "
+        "copies from or to the host meanwhile");
+}
+
+tartan_status sync_device(const char *function, void *device) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    PASS(check_waiting(function, queue));
+    return tartan_cuda_check(function, cudaStreamSynchronize(queue->stream), "waiting for the device");
+}
+
+tartan_status allocate(const char *function, void *device, int64_t bytes, void **out_pointer,
+                       void **out_owner) {
+    return tartan_cuda_memory_allocate(function, (tartan_cuda_queue *)device, bytes, out_pointer, out_owner);
+}
+
+/* Pageable memory has been read when the copy returns; memory that the driver knows is read later. */
+bool is_read_later(const void *pointer) {
+    cudaPointerAttributes attributes = {};
+    if (cudaPointerGetAttributes(&attributes, pointer) == cudaSuccess)
+        return attributes.type != cudaMemoryTypeUnregistered;
+    (void)cudaGetLastError();
+    return true;
+}
+
+tartan_status copy(const char *function, void *device, void *to, const void *from, int64_t bytes,
+                   tartan_copy_kind kind) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    tartan_cuda_relaxed relaxed;
+    if (bytes == 0 && kind != TARTAN_COPY_TO_HOST) return TARTAN_OK;
+    if (kind == TARTAN_COPY_ON_DEVICE) {
+        PASS(tartan_cuda_check_pointer(function, queue, "the source", from));
+        PASS(tartan_cuda_check_pointer(function, queue, "the target", to));
+    } else {
+        PASS(check_waiting(function, queue));
+    }
+    if (bytes > 0)
+        PASS(tartan_cuda_check(function,
+                               cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, queue->stream),
+                               kind == TARTAN_COPY_TO_HOST     ? "copying to the host"
+                               : kind == TARTAN_COPY_TO_DEVICE ? "copying to the device"
+                                                               : "copying on the device"));
+    if (kind == TARTAN_COPY_TO_HOST || (kind == TARTAN_COPY_TO_DEVICE && is_read_later(from)))
+        return tartan_cuda_check(function, cudaStreamSynchronize(queue->stream), "waiting for a copy");
     return TARTAN_OK;
 }
 
-bool supports(void *, const tartan_op *, const char **out_reason) {
-    *out_reason = "the CUDA plug-in of this version has no operations";
+tartan_status clear(const char *function, void *device, void *to, int64_t bytes) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    if (bytes == 0) return TARTAN_OK;
+    return tartan_cuda_check(function, cudaMemsetAsync(to, 0, (size_t)bytes, queue->stream),
+                             "clearing memory");
+}
+
+/* ---- Operations ---- */
+
+const tartan_cuda_spmm_launch spmm_launchers[TARTAN_CUDA_SPMM_KERNELS] = {
+    tartan_cuda_spmm_plain,
+    tartan_cuda_spmm_simt,
+    tartan_cuda_spmm_mma,
+    tartan_cuda_spmm_wgmma,
+};
+const tartan_cuda_sddmm_launch sddmm_launchers[TARTAN_CUDA_SDDMM_KERNELS] = {
+    tartan_cuda_sddmm_plain,
+    tartan_cuda_sddmm_mma,
+    tartan_cuda_sddmm_wgmma,
+};
+
+bool supports(void *, const tartan_op *op, const char **out_reason) {
+    const tartan_matrix *sparse = op->a != nullptr ? op->a : op->s;
+    if (sparse != nullptr && sparse->layout->blocks > INT32_MAX) {
+        *out_reason = "the layout has 2^31 blocks or more";
+        return false;
+    }
+    return true;
+}
+
+bool is_empty(const tartan_array *array) {
+    for (int32_t d = 0; d < array->ndim; d++)
+        if (array->shape[d] == 0) return true;
     return false;
 }
 
+tartan_status check_array(const tartan_op *op, tartan_cuda_queue *queue, const char *name,
+                          const tartan_array *array) {
+    if (array == nullptr || is_empty(array)) return TARTAN_OK;
+    return tartan_cuda_check_pointer(op->function, queue, name, array->data);
+}
+
+tartan_status check_matrix(const tartan_op *op, tartan_cuda_queue *queue, const char *name,
+                           const tartan_matrix *matrix) {
+    if (matrix->layout->blocks == 0) return TARTAN_OK;
+    return tartan_cuda_check_pointer(op->function, queue, name, matrix->values);
+}
+
+tartan_status check_pairs(const tartan_op *op, tartan_cuda_queue *queue) {
+    for (int64_t i = 0; i < op->pairs; i++) {
+        PASS(check_array(op, queue, "x", &op->x[i]));
+        PASS(check_array(op, queue, "y", &op->y[i]));
+    }
+    return TARTAN_OK;
+}
+
+tartan_status run_spmm(const tartan_context *context, const tartan_op *op) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
+    tartan_cuda_current current(queue->device_id);
+    if (is_empty(op->out)) return TARTAN_OK;
+    PASS(check_matrix(op, queue, "a", op->a));
+    PASS(check_array(op, queue, "gates", op->gates));
+    PASS(check_array(op, queue, "b", op->x));
+    PASS(check_array(op, queue, "c", op->out));
+    const tartan_layout *layout = op->a->layout;
+    const tartan_cuda_figures *figures = nullptr;
+    PASS(tartan_cuda_figures_get(op->function, layout, &figures));
+    tartan_cuda_spmm p;
+    tartan_cuda_spmm_of(context, op, &p);
+    const int32_t kernel = tartan_cuda_spmm_choose(&queue->chip, &p, figures);
+    return spmm_launchers[kernel](op->function, queue, layout, &p);
+}
+
+tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
+    tartan_cuda_current current(queue->device_id);
+    const tartan_layout *layout = op->s->layout;
+    if (layout->blocks == 0) return TARTAN_OK;
+    PASS(check_matrix(op, queue, "s", op->s));
+    PASS(check_array(op, queue, "gates", op->gates));
+    PASS(check_pairs(op, queue));
+    tartan_cuda_sddmm p;
+    tartan_cuda_sddmm_of(context, op, &p);
+    const int32_t kernel = tartan_cuda_sddmm_choose(&queue->chip, &p);
+    return sddmm_launchers[kernel](op->function, queue, layout, &p);
+}
+
+tartan_status run_gate_gradient(const tartan_context *context, const tartan_op *op) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
+    tartan_cuda_current current(queue->device_id);
+    PASS(check_matrix(op, queue, "w", op->a));
+    PASS(check_matrix(op, queue, "dw", op->s));
+    PASS(check_array(op, queue, "gates", op->gates));
+    PASS(check_array(op, queue, "out_gate_grad", op->out));
+    return tartan_cuda_gate_gradient(queue, op);
+}
+
+tartan_status run_growth_score(const tartan_context *context, const tartan_op *op) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
+    tartan_cuda_current current(queue->device_id);
+    PASS(check_pairs(op, queue));
+    PASS(check_array(op, queue, "score", op->out));
+    return tartan_cuda_growth_score(queue, op);
+}
+
+tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
+    const tartan_cuda_queue *queue = (const tartan_cuda_queue *)context->device;
+    if (op->kind == TARTAN_OP_SPMM) {
+        const tartan_cuda_figures *figures = nullptr;
+        PASS(tartan_cuda_figures_get(op->function, op->a->layout, &figures));
+        tartan_cuda_spmm p;
+        tartan_cuda_spmm_of(context, op, &p);
+        tartan_cuda_explain_spmm(tartan_cuda_host, &queue->chip, &p, figures, text);
+    } else {
+        tartan_cuda_sddmm p;
+        tartan_cuda_sddmm_of(context, op, &p);
+        tartan_cuda_explain_sddmm(tartan_cuda_host, &queue->chip, &p, text);
+    }
+    return text->status;
+}
+
 const tartan_backend backend = {
-    TARTAN_BACKEND_ABI, "cuda",       TARTAN_CUDA, devices,  describe,
-    open_device,        close_device, sync_device, supports, {},
+    TARTAN_BACKEND_ABI,
+    "cuda",
+    TARTAN_CUDA,
+    devices,
+    describe,
+    open_device,
+    close_device,
+    sync_device,
+    allocate,
+    tartan_cuda_memory_release,
+    copy,
+    clear,
+    supports,
+    {run_spmm, run_sddmm, run_gate_gradient, run_growth_score},
+    explain,
 };
 
 } // namespace
 
-extern "C" __attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(void);
-const tartan_backend *tartan_plugin_get(void) {
+extern "C" __attribute__((visibility("default"))) const tartan_backend *
+tartan_plugin_get(const tartan_host *host);
+const tartan_backend *tartan_plugin_get(const tartan_host *host) {
+    tartan_cuda_host = host;
     return &backend;
 }

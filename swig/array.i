@@ -18,7 +18,7 @@
  *     double *OUT_VALUE                                no input; a number is the result
  *     char **OUT_TEXT                                  no input; the text is the result (tartan_text_free)
  *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
- *                                                      tartan_layout, tartan_matrix, tartan_file
+ *                                                      tartan_layout, tartan_matrix, tartan_file, tartan_buffer
  *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL
  * Patterns without a name in capitals apply by type alone. */
 %apply (const int64_t *IN_INT64, int64_t IN_COUNT) {
@@ -32,7 +32,8 @@
     (const int64_t *ids, int64_t nids),
     (const int64_t *row_order, int64_t nrow_order),
     (const int64_t *col_order, int64_t ncol_order),
-    (const int64_t *sources, int64_t nsources)
+    (const int64_t *sources, int64_t nsources),
+    (const int64_t *lengths, int64_t nlengths)
 };
 %apply (const double *IN_DOUBLE, int64_t IN_COUNT) {
     (const double *gates, int64_t ngates),

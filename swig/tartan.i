@@ -31,6 +31,7 @@
 %delobject tartan_layout_free;
 %delobject tartan_matrix_free;
 %delobject tartan_file_free;
+%delobject tartan_buffer_free;
 %newobject tartan_layout_retain;
 
 /* For C callers alone: fill C structures, or lend memory that no language may keep. */
@@ -48,4 +49,5 @@
 %include "tartan/layout.h"
 %include "tartan/matrix.h"
 %include "tartan/linalg.h"
+%include "tartan/device.h"
 %include "tartan/io.h"

@@ -18,8 +18,8 @@ typedef struct command {
     int (*run)(int argc, char **argv);
 } command;
 
-extern const command command_info, command_new, command_show, command_convert, command_verify, command_bench,
-    command_demo;
+extern const command command_info, command_new, command_show, command_explain, command_convert,
+    command_verify, command_bench, command_demo;
 
 /* Options of a command: "--name VALUE" or "--name=VALUE", flags, and positional arguments between them; all
  * that follows "--" is positional. */
@@ -60,6 +60,15 @@ int32_t parse_dtype(const char *text);
 
 /* "f32,f16" and the like: copies the next item and moves on. False at the end; an item that does not fit is "". */
 bool next_item(const char **list, char *item, size_t size);
+
+/* All --param values as one text; free with free(). NULL without memory. */
+char *join_parameters(const arguments *a);
+
+/* The name that all objects of the file share, NULL where there are several or none. */
+const char *only_name(tartan_file *file);
+
+/* The layout of that name, or else the layout of the matrix of that name. */
+tartan_status find_layout(tartan_file *file, const char *name, tartan_layout **out);
 
 /* Prints "tartan: ..." to stderr; complain_status adds the library's text. Both return EXIT_FAILED.
  * complain_usage is for what the user typed and returns EXIT_USAGE. */

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static const command *const commands[] = {&command_info,   &command_new,   &command_show, &command_convert,
-                                          &command_verify, &command_bench, &command_demo};
+static const command *const commands[] = {&command_info,    &command_new,    &command_show,  &command_explain,
+                                          &command_convert, &command_verify, &command_bench, &command_demo};
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void print_usage(FILE *out) {

@@ -17,8 +17,7 @@ static void list_patterns(void) {
     }
 }
 
-/* All --param values as one text; free with free(). */
-static char *join_parameters(const arguments *a) {
+char *join_parameters(const arguments *a) {
     size_t size = 1;
     for (int i = 0; i < a->count; i++) size += strlen(a->values[i]) + 1;
     char *text = calloc(size, 1);

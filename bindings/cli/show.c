@@ -15,16 +15,14 @@ static void list_objects(tartan_file *file, const char *path) {
                tartan_file_name(file, i), tartan_file_layout_identity(file, i));
 }
 
-/* The name that all objects of the file share, NULL where there are several or none. */
-static const char *only_name(tartan_file *file) {
+const char *only_name(tartan_file *file) {
     const char *name = tartan_file_name(file, 0);
     for (int64_t i = 1; i < tartan_file_count(file); i++)
         if (strcmp(tartan_file_name(file, i), name) != 0) return NULL;
     return name;
 }
 
-/* The layout of that name, or else the layout of the matrix of that name. */
-static tartan_status find_layout(tartan_file *file, const char *name, tartan_layout **out) {
+tartan_status find_layout(tartan_file *file, const char *name, tartan_layout **out) {
     tartan_status status = tartan_file_get_layout(file, name, out);
     if (status != TARTAN_ERR_NOT_FOUND) return status;
     tartan_matrix *matrix = NULL;

@@ -4,10 +4,12 @@
 #define TARTAN_BACKEND_BACKEND_H
 
 #include "core/context.h"
+#include "core/memory.h"
+#include "layout/plans.h"
 #include "matrix/matrix.h"
 #include "tartan/linalg.h"
 
-enum { TARTAN_BACKEND_ABI = 1, TARTAN_I_MAX_PAIRS = 8 };
+enum { TARTAN_BACKEND_ABI = 2, TARTAN_I_MAX_PAIRS = 8 };
 
 typedef enum tartan_op_kind {
     TARTAN_OP_SPMM,
@@ -21,6 +23,7 @@ typedef enum tartan_op_kind {
  * same struct is what a benchmark lists its cases with. Unused fields are zero. */
 typedef struct tartan_op {
     tartan_op_kind kind;
+    const char *function; /* the public one, for messages */
     int32_t side, transpose, norm;
     double alpha, beta;
     int64_t pairs;
@@ -33,7 +36,13 @@ typedef struct tartan_op {
     const tartan_shape *shape; /* growth score */
 } tartan_op;
 
-/* Every function may fail, and only before it has changed anything. */
+typedef enum tartan_copy_kind {
+    TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
+    TARTAN_COPY_TO_HOST,   /* after all work asked for before; returns when it is there */
+    TARTAN_COPY_ON_DEVICE, /* asked for, in the order of the queue */
+} tartan_copy_kind;
+
+/* Every function may fail, and only before it has changed anything. `device` is what open gave. */
 typedef struct tartan_backend {
     int32_t abi; /* TARTAN_BACKEND_ABI */
     const char *name;
@@ -42,18 +51,43 @@ typedef struct tartan_backend {
     int32_t (*devices)(const char **out_reason);
     /* JSON object describing device i, into text of `size` bytes. */
     void (*describe)(int32_t i, char *text, int64_t size);
-    tartan_status (*open)(const tartan_context_options *options, void **out_device);
+    tartan_status (*open)(const char *function, const tartan_context_options *options, void **out_device);
     void (*close)(void *device);
-    tartan_status (*sync)(void *device);
+    tartan_status (*sync)(const char *function, void *device);
+    /* Memory in the order of the queue: *out_pointer is usable by work asked for afterwards, *out_owner is for
+     * release, which may be called from any thread, also after close. `bytes` may be 0 here,
+     * never in copy and clear. */
+    tartan_status (*allocate)(const char *function, void *device, int64_t bytes, void **out_pointer,
+                              void **out_owner);
+    void (*release)(void *owner);
+    tartan_status (*copy)(const char *function, void *device, void *to, const void *from, int64_t bytes,
+                          tartan_copy_kind kind);
+    tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);
     /* Whether run would do it; `out_reason` (static text) says why not. */
     bool (*supports)(void *device, const tartan_op *op, const char **out_reason);
     tartan_status (*run[TARTAN_OP_COUNT])(const tartan_context *context, const tartan_op *op);
+    /* Adds to `text` the members of a JSON object, without its braces: "kernel", "why", "refused": [{"kernel",
+     * "why"}], "expected_tflops" (number or null). Data pointers of `op` may be NULL. */
+    tartan_status (*explain)(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
 } tartan_backend;
+
+/* What a plug-in may call in the library that loaded it, which shows no internal symbols. */
+typedef struct tartan_host {
+    tartan_status (*fail)(tartan_status status, const char *function, const char *format, ...);
+    tartan_status (*allocate)(void *out_pointer, int64_t count, int64_t size);
+    void (*free)(void *pointer);
+    void (*text_add)(tartan_i_text *text, const char *format, ...);
+    tartan_status (*plan)(const tartan_layout *layout, const tartan_i_plan_key *key, tartan_i_plan_make make,
+                          void *user, void (*release)(void *plan), void **out);
+} tartan_host;
 
 /* The backend of a device type, loaded on first need; NULL with a reason where there is none. */
 const tartan_backend *tartan_i_backend_find(int32_t device_type, const char **out_reason);
 
 extern const tartan_backend tartan_i_backend_cpu;
+
+/* What the registry hands to plug-ins. */
+extern const tartan_host tartan_i_host;
 
 /* For tests: serve a device type by this backend (NULL: as before). */
 void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend);
@@ -61,7 +95,7 @@ void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend
 /* Asks the context's backend for the operation: supports, then run. `function` is the public one. */
 tartan_status tartan_i_backend_run(const char *function, tartan_context *context, const tartan_op *op);
 
-/* What plug-ins export: const tartan_backend *tartan_plugin_get(void). */
-typedef const tartan_backend *(*tartan_plugin_get_function)(void);
+/* What plug-ins export as tartan_plugin_get. `host` lives as long as the process. */
+typedef const tartan_backend *(*tartan_plugin_get_function)(const tartan_host *host);
 
 #endif

@@ -47,7 +47,7 @@ static tartan_status create(const char *function, const tartan_context_options *
     context->options = *o;
     context->threads = o->threads > 0 ? o->threads : tartan_i_default_threads();
     context->backend = backend;
-    TRY(backend->open(o, &context->device));
+    TRY(backend->open(function, o, &context->device));
     *out = context;
     return TARTAN_OK;
 fail:
@@ -82,16 +82,36 @@ static bool parse_device(const char *device, tartan_context_options *options) {
     return false;
 }
 
+static tartan_status open_named(const char *function, const char *device, tartan_context_options *options,
+                                tartan_context **out) {
+    CHECK_IN(function, device != NULL, HANDLE, "device is NULL, expected \"cpu\", \"cuda\" or \"cuda:1\"");
+    CHECK_IN(function, parse_device(device, options), ARGUMENT,
+             "device is \"%s\", expected \"cpu\", \"cuda\" or \"cuda:1\"", device);
+    CHECK_IN(function, options->stream == NULL || options->device_type != TARTAN_CPU, ARGUMENT,
+             "stream is %p, expected 0 for \"%s\"", options->stream, device);
+    return create(function, options, out);
+}
+
 tartan_status tartan_context_open(const char *device, int32_t threads, int64_t seed, tartan_context **out) {
     CHECK_OUT(out);
-    CHECK(device != NULL, HANDLE, "device is NULL, expected \"cpu\", \"cuda\" or \"cuda:1\"");
     tartan_context_options options;
     tartan_context_options_init(&options);
-    CHECK(parse_device(device, &options), ARGUMENT,
-          "device is \"%s\", expected \"cpu\", \"cuda\" or \"cuda:1\"", device);
     options.threads = threads;
     options.seed = seed;
-    return create(__func__, &options, out);
+    return open_named(__func__, device, &options, out);
+}
+
+tartan_status tartan_context_open_stream(const char *device, int32_t threads, int64_t seed, int32_t math_mode,
+                                         int32_t determinism, int64_t stream, tartan_context **out) {
+    CHECK_OUT(out);
+    tartan_context_options options;
+    tartan_context_options_init(&options);
+    options.threads = threads;
+    options.seed = seed;
+    options.math_mode = math_mode;
+    options.determinism = determinism;
+    options.stream = (void *)(intptr_t)stream;
+    return open_named(__func__, device, &options, out);
 }
 
 void tartan_context_free(tartan_context *context) {
@@ -103,7 +123,10 @@ void tartan_context_free(tartan_context *context) {
 
 tartan_status tartan_context_sync(tartan_context *context) {
     CHECK_HANDLE(context, CONTEXT, "context");
-    return context->backend->sync(context->device);
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = context->backend->sync(__func__, context->device);
+    tartan_i_context_leave(context);
+    return status;
 }
 
 int32_t tartan_context_threads(const tartan_context *context) {

@@ -2,6 +2,8 @@
  * The CPU backend's table, and what its operations share. */
 #include "backend/cpu.h"
 
+#include "core/cpu.h"
+
 #include <stdio.h>
 
 /* ---- Shared ---- */
@@ -72,7 +74,9 @@ static void cpu_describe(int32_t i, char *text, int64_t size) {
              tartan_i_default_threads());
 }
 
-static tartan_status cpu_open(const tartan_context_options *options, void **out_device) {
+static tartan_status cpu_open(const char *function, const tartan_context_options *options,
+                              void **out_device) {
+    (void)function;
     (void)options;
     *out_device = NULL;
     return TARTAN_OK;
@@ -82,8 +86,35 @@ static void cpu_close(void *device) {
     (void)device;
 }
 
-static tartan_status cpu_sync(void *device) {
+static tartan_status cpu_sync(const char *function, void *device) {
+    (void)function;
     (void)device; /* every operation has finished when it returns */
+    return TARTAN_OK;
+}
+
+static tartan_status cpu_allocate(const char *function, void *device, int64_t bytes, void **out_pointer,
+                                  void **out_owner) {
+    (void)function;
+    (void)device;
+    *out_owner = NULL;
+    PASS(tartan_i_allocate(out_pointer, bytes, 1));
+    *out_owner = *out_pointer;
+    return TARTAN_OK;
+}
+
+static tartan_status cpu_copy(const char *function, void *device, void *to, const void *from, int64_t bytes,
+                              tartan_copy_kind kind) {
+    (void)function;
+    (void)device;
+    (void)kind;
+    memcpy(to, from, (size_t)bytes);
+    return TARTAN_OK;
+}
+
+static tartan_status cpu_clear(const char *function, void *device, void *to, int64_t bytes) {
+    (void)function;
+    (void)device;
+    memset(to, 0, (size_t)bytes);
     return TARTAN_OK;
 }
 
@@ -92,6 +123,29 @@ static bool cpu_supports(void *device, const tartan_op *op, const char **out_rea
     (void)op;
     *out_reason = "";
     return true;
+}
+
+/* The level whose kernels run, and for each better one why it does not. */
+static tartan_status cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
+    (void)context;
+    (void)op;
+    const tartan_i_cpu_level detected = tartan_i_cpu_detect(), in_use = tartan_i_cpu_level_in_use();
+    const tartan_i_cpu_level best = (tartan_i_cpu_level)TARTAN_I_KERNELS_BEST;
+    tartan_i_text_add(text, "\"kernel\": \"%s\", \"why\": \"%s\", \"refused\": [",
+                      tartan_i_cpu_level_name(in_use < best ? in_use : best),
+                      in_use < detected ? "the level that was asked for (TARTAN_CPU)"
+                                        : "the best kernels there are for this CPU");
+    const char *separator = "";
+    for (int level = (in_use < best ? in_use : best) + 1; level <= TARTAN_I_CPU_AMX; level++) {
+        tartan_i_text_add(text, "%s{\"kernel\": \"%s\", \"why\": \"%s\"}", separator,
+                          tartan_i_cpu_level_name((tartan_i_cpu_level)level),
+                          level > (int)detected ? "this CPU does not have it"
+                          : level > (int)best   ? "this version has no kernels of that level"
+                                                : "lowered by TARTAN_CPU");
+        separator = ", ";
+    }
+    tartan_i_text_add(text, "], \"expected_tflops\": null");
+    return text->status;
 }
 
 const tartan_backend tartan_i_backend_cpu = {
@@ -103,6 +157,10 @@ const tartan_backend tartan_i_backend_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .sync = cpu_sync,
+    .allocate = cpu_allocate,
+    .release = tartan_i_free,
+    .copy = cpu_copy,
+    .clear = cpu_clear,
     .supports = cpu_supports,
     .run =
         {
@@ -111,6 +169,7 @@ const tartan_backend tartan_i_backend_cpu = {
             [TARTAN_OP_GATE_GRADIENT] = tartan_i_cpu_gate_gradient,
             [TARTAN_OP_GROWTH_SCORE] = tartan_i_cpu_growth_score,
         },
+    .explain = cpu_explain,
 };
 
 tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops) {
@@ -119,6 +178,8 @@ tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double
     CHECK(dtype == TARTAN_F64 || dtype == TARTAN_F32, DTYPE,
           "dtype is %d, expected %d (float64) or %d (float32)", dtype, TARTAN_F64, TARTAN_F32);
     const tartan_i_kernels kernels = tartan_i_cpu_kernels(dtype);
+    PASS(tartan_i_context_enter(__func__, context));
     *out_gflops = tartan_i_kernels_peak(&kernels);
+    tartan_i_context_leave(context);
     return TARTAN_OK;
 }

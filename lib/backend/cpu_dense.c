@@ -65,6 +65,8 @@ static void gather(int64_t bytes, const char *in, int64_t stride, int64_t n, voi
     } else if (bytes == 4) {
         for (int64_t i = 0; i < n; i++)
             ((uint32_t *)out)[i] = ((const uint32_t *)(const void *)in)[i * stride];
+    } else if (bytes == 1) {
+        for (int64_t i = 0; i < n; i++) ((uint8_t *)out)[i] = ((const uint8_t *)in)[i * stride];
     } else {
         for (int64_t i = 0; i < n; i++)
             ((uint16_t *)out)[i] = ((const uint16_t *)(const void *)in)[i * stride];

@@ -25,6 +25,14 @@ static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
 static const tartan_backend *cuda_backend;
 static char cuda_reason[REASON_ROOM];
 
+const tartan_host tartan_i_host = {
+    .fail = tartan_i_fail,
+    .allocate = tartan_i_allocate,
+    .free = tartan_i_free,
+    .text_add = tartan_i_text_add,
+    .plan = tartan_i_layout_plan,
+};
+
 /* Put there by tests. */
 static const tartan_backend *_Atomic installed[INSTALLED_TYPES];
 
@@ -47,7 +55,7 @@ static bool try_plugin(const char *path) {
     }
     tartan_plugin_get_function get;
     *(void **)&get = dlsym(library, "tartan_plugin_get");
-    const tartan_backend *backend = get != NULL ? get() : NULL;
+    const tartan_backend *backend = get != NULL ? get(&tartan_i_host) : NULL;
     if (backend == NULL) {
         explain("%s: not a plug-in of Tartan", path);
     } else if (backend->abi != TARTAN_BACKEND_ABI) {
@@ -114,5 +122,10 @@ tartan_status tartan_i_backend_run(const char *function, tartan_context *context
     const char *reason = "the operation is not there yet";
     if (backend->run[op->kind] == NULL || !backend->supports(context->device, op, &reason))
         return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function, "backend %s: %s", backend->name, reason);
-    return backend->run[op->kind](context, op);
+    tartan_op named = *op;
+    named.function = function;
+    PASS(tartan_i_context_enter(function, context));
+    const tartan_status status = backend->run[op->kind](context, &named);
+    tartan_i_context_leave(context);
+    return status;
 }

@@ -11,14 +11,13 @@ static const struct {
     const char *name;
     int64_t bytes;
 } dtypes[] = {
-    [TARTAN_F64] = {"float64", 8},
-    [TARTAN_F32] = {"float32", 4},
-    [TARTAN_F16] = {"float16", 2},
-    [TARTAN_BF16] = {"bfloat16", 2},
+    [TARTAN_F64] = {"float64", 8},          [TARTAN_F32] = {"float32", 4},
+    [TARTAN_F16] = {"float16", 2},          [TARTAN_BF16] = {"bfloat16", 2},
+    [TARTAN_F8E4M3] = {"float8_e4m3fn", 1}, [TARTAN_F8E5M2] = {"float8_e5m2", 1},
 };
 
 static bool is_dtype(int32_t dtype) {
-    return dtype >= TARTAN_F64 && dtype <= TARTAN_BF16;
+    return dtype >= TARTAN_F64 && dtype <= TARTAN_I_LAST_DTYPE;
 }
 
 int64_t tartan_dtype_bytes(int32_t dtype) {
@@ -30,7 +29,7 @@ const char *tartan_dtype_name(int32_t dtype) {
 }
 
 int32_t tartan_dtype_of(const char *name) {
-    for (int32_t dtype = TARTAN_F64; name != NULL && dtype <= TARTAN_BF16; dtype++) {
+    for (int32_t dtype = TARTAN_F64; name != NULL && dtype <= TARTAN_I_LAST_DTYPE; dtype++) {
         if (strcmp(name, dtypes[dtype].name) == 0) return dtype;
     }
     return 0;
@@ -101,7 +100,7 @@ tartan_status tartan_i_array_check_any(const char *function, const char *name, c
     CHECK_IN(function, array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM, ARGUMENT,
              "%s has ndim %d, expected 0 .. %d", name, array->ndim, TARTAN_MAX_NDIM);
     CHECK_IN(function, is_dtype(array->dtype), DTYPE, "%s has dtype %d, expected %d .. %d (a tartan_dtype)",
-             name, array->dtype, TARTAN_F64, TARTAN_BF16);
+             name, array->dtype, TARTAN_F64, TARTAN_I_LAST_DTYPE);
     CHECK_IN(function, array->device_type == TARTAN_CPU || array->device_type == TARTAN_CUDA, UNSUPPORTED,
              "%s is on device type %d, expected %d (CPU) or %d (CUDA)", name, array->device_type, TARTAN_CPU,
              TARTAN_CUDA);
@@ -141,6 +140,8 @@ void tartan_i_array_extent(const tartan_array *array, const char **out_begin, co
 }
 
 bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b) {
+    if (a->device_type != b->device_type || (a->device_type != TARTAN_CPU && a->device_id != b->device_id))
+        return false;
     const char *a_begin, *a_end, *b_begin, *b_end;
     tartan_i_array_extent(a, &a_begin, &a_end);
     tartan_i_array_extent(b, &b_begin, &b_end);
@@ -216,11 +217,27 @@ struct DLTensor {
     uint64_t byte_offset;
 };
 enum { DL_FLOAT = 2, DL_BFLOAT = 4, DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
+enum { DL_FLOAT8_E4M3FN = 10, DL_FLOAT8_E5M2 = 12 }; /* since DLPack 1.1 */
 
 static int32_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
     if (code == DL_BFLOAT && bits == 16) return TARTAN_BF16;
+    if (code == DL_FLOAT8_E4M3FN && bits == 8) return TARTAN_F8E4M3;
+    if (code == DL_FLOAT8_E5M2 && bits == 8) return TARTAN_F8E5M2;
     if (code != DL_FLOAT) return 0;
     return bits == 64 ? TARTAN_F64 : bits == 32 ? TARTAN_F32 : bits == 16 ? TARTAN_F16 : 0;
+}
+
+static uint8_t code_of_dlpack(int32_t dtype) {
+    switch (dtype) {
+    case TARTAN_BF16:
+        return DL_BFLOAT;
+    case TARTAN_F8E4M3:
+        return DL_FLOAT8_E4M3FN;
+    case TARTAN_F8E5M2:
+        return DL_FLOAT8_E5M2;
+    default:
+        return DL_FLOAT;
+    }
 }
 
 tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_array *out) {
@@ -228,8 +245,9 @@ tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_arr
     CHECK(out != NULL, HANDLE, "out is NULL, expected a place for the result");
     int32_t dtype = dtype_of_dlpack(tensor->dtype.code, tensor->dtype.bits);
     CHECK(dtype != 0 && tensor->dtype.lanes == 1, DTYPE,
-          "tensor has DLPack type code %d, %d bits, %d lanes, expected float of 64, 32 or 16 or bfloat of 16 "
-          "bits, 1 lane",
+          "tensor has DLPack type code %d, %d bits, %d lanes, expected float of 64, 32 or 16 bits, bfloat of "
+          "16, or "
+          "float8_e4m3fn or float8_e5m2 of 8, 1 lane",
           tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     CHECK(tensor->ndim >= 0 && tensor->ndim <= TARTAN_MAX_NDIM, SHAPE, "tensor has ndim %d, expected 0 .. %d",
           tensor->ndim, TARTAN_MAX_NDIM);
@@ -251,7 +269,7 @@ tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_t
     *out_tensor = (struct DLTensor){.data = array->data, .ndim = array->ndim};
     out_tensor->device.type = array->device_type;
     out_tensor->device.id = array->device_id;
-    out_tensor->dtype.code = array->dtype == TARTAN_BF16 ? DL_BFLOAT : DL_FLOAT;
+    out_tensor->dtype.code = code_of_dlpack(array->dtype);
     out_tensor->dtype.bits = (uint8_t)(8 * tartan_dtype_bytes(array->dtype));
     out_tensor->dtype.lanes = 1;
     out_tensor->shape = array->shape;

@@ -13,7 +13,19 @@ struct tartan_context {
     int32_t threads; /* resolved, >= 1 */
     const struct tartan_backend *backend;
     void *device; /* the backend's own */
+    int32_t busy; /* whether a call is at work, by the __atomic builtins: C++ tests include this header */
 };
+
+/* Every function that works with a context enters it first and leaves it at last, so that a second thread is
+ * refused instead of racing. */
+static inline tartan_status tartan_i_context_enter(const char *function, tartan_context *context) {
+    if (__atomic_exchange_n(&context->busy, 1, __ATOMIC_ACQUIRE) == 0) return TARTAN_OK;
+    return tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
+                         "context is in use by another thread, expected one at a time");
+}
+static inline void tartan_i_context_leave(tartan_context *context) {
+    __atomic_store_n(&context->busy, 0, __ATOMIC_RELEASE);
+}
 
 /* A seed argument: itself if >= 0, the context's for -1. */
 static inline uint64_t tartan_i_seed(const tartan_context *context, int64_t seed) {

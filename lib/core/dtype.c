@@ -10,6 +10,10 @@ double tartan_i_load(const void *data, int32_t dtype, int64_t i) {
         return ((const float *)data)[i];
     case TARTAN_F16:
         return tartan_i_f32_of_f16(((const tartan_i_half *)data)[i]);
+    case TARTAN_F8E4M3:
+        return tartan_i_f32_of_e4m3(((const tartan_i_e4m3 *)data)[i]);
+    case TARTAN_F8E5M2:
+        return tartan_i_f32_of_e5m2(((const tartan_i_e5m2 *)data)[i]);
     default:
         return tartan_i_f32_of_bf16(((const tartan_i_bfloat *)data)[i]);
     }
@@ -25,6 +29,12 @@ void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
         break;
     case TARTAN_F16:
         ((tartan_i_half *)data)[i] = tartan_i_f16_of_f64(value);
+        break;
+    case TARTAN_F8E4M3:
+        ((tartan_i_e4m3 *)data)[i] = tartan_i_e4m3_of_f64(value);
+        break;
+    case TARTAN_F8E5M2:
+        ((tartan_i_e5m2 *)data)[i] = tartan_i_e5m2_of_f64(value);
         break;
     default:
         ((tartan_i_bfloat *)data)[i] = tartan_i_bf16_of_f64(value);
@@ -61,6 +71,7 @@ void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
 DEFINE_TILE_COPY(copy_64, uint64_t, uint64_t, AS_IS)
 DEFINE_TILE_COPY(copy_32, uint32_t, uint32_t, AS_IS)
 DEFINE_TILE_COPY(copy_16, uint16_t, uint16_t, AS_IS)
+DEFINE_TILE_COPY(copy_8, uint8_t, uint8_t, AS_IS)
 DEFINE_TILE_COPY(f64_of_f32, double, float, AS_IS)
 DEFINE_TILE_COPY(f64_of_f16, double, tartan_i_half, tartan_i_f32_of_f16)
 DEFINE_TILE_COPY(f64_of_bf16, double, tartan_i_bfloat, tartan_i_f32_of_bf16)
@@ -74,12 +85,39 @@ DEFINE_TILE_COPY(bf16_of_f64, tartan_i_bfloat, double, tartan_i_bf16_of_f64)
 DEFINE_TILE_COPY(bf16_of_f32, tartan_i_bfloat, float, tartan_i_bf16_of_f32)
 DEFINE_TILE_COPY(bf16_of_f16, tartan_i_bfloat, tartan_i_half, BF16_OF_F16)
 
+// All that an 8-bit type, `kind`, has to do with the others but its brother; f32 holds every number of 8 or 16 bits.
+#define DEFINE_TILE_COPIES_F8(kind)                                                                          \
+    DEFINE_TILE_COPY(f64_of_##kind, double, tartan_i_##kind, tartan_i_f32_of_##kind)                         \
+    DEFINE_TILE_COPY(f32_of_##kind, float, tartan_i_##kind, tartan_i_f32_of_##kind)                          \
+    DEFINE_TILE_COPY(f16_of_##kind, tartan_i_half, tartan_i_##kind, F16_OF_F8_##kind)                        \
+    DEFINE_TILE_COPY(bf16_of_##kind, tartan_i_bfloat, tartan_i_##kind, BF16_OF_F8_##kind)                    \
+    DEFINE_TILE_COPY(kind##_of_f64, tartan_i_##kind, double, tartan_i_##kind##_of_f64)                       \
+    DEFINE_TILE_COPY(kind##_of_f32, tartan_i_##kind, float, tartan_i_##kind##_of_f32)                        \
+    DEFINE_TILE_COPY(kind##_of_f16, tartan_i_##kind, tartan_i_half, F8_OF_F16_##kind)                        \
+    DEFINE_TILE_COPY(kind##_of_bf16, tartan_i_##kind, tartan_i_bfloat, F8_OF_BF16_##kind)
+#define F16_OF_F8_e4m3(x)  tartan_i_f16_of_f32(tartan_i_f32_of_e4m3(x))
+#define F16_OF_F8_e5m2(x)  tartan_i_f16_of_f32(tartan_i_f32_of_e5m2(x))
+#define BF16_OF_F8_e4m3(x) tartan_i_bf16_of_f32(tartan_i_f32_of_e4m3(x))
+#define BF16_OF_F8_e5m2(x) tartan_i_bf16_of_f32(tartan_i_f32_of_e5m2(x))
+#define F8_OF_F16_e4m3(x)  tartan_i_e4m3_of_f32(tartan_i_f32_of_f16(x))
+#define F8_OF_F16_e5m2(x)  tartan_i_e5m2_of_f32(tartan_i_f32_of_f16(x))
+#define F8_OF_BF16_e4m3(x) tartan_i_e4m3_of_f32(tartan_i_f32_of_bf16(x))
+#define F8_OF_BF16_e5m2(x) tartan_i_e5m2_of_f32(tartan_i_f32_of_bf16(x))
+#define E4M3_OF_E5M2(x)    tartan_i_e4m3_of_f32(tartan_i_f32_of_e5m2(x))
+#define E5M2_OF_E4M3(x)    tartan_i_e5m2_of_f32(tartan_i_f32_of_e4m3(x))
+DEFINE_TILE_COPIES_F8(e4m3)
+DEFINE_TILE_COPIES_F8(e5m2)
+DEFINE_TILE_COPY(e4m3_of_e5m2, tartan_i_e4m3, tartan_i_e5m2, E4M3_OF_E5M2)
+DEFINE_TILE_COPY(e5m2_of_e4m3, tartan_i_e5m2, tartan_i_e4m3, E5M2_OF_E4M3)
+
 tartan_i_tile_copy tartan_i_tile_copier(int32_t to_dtype, int32_t from_dtype) {
-    static const tartan_i_tile_copy copiers[4][4] = {
-        {copy_64, f64_of_f32, f64_of_f16, f64_of_bf16},
-        {f32_of_f64, copy_32, f32_of_f16, f32_of_bf16},
-        {f16_of_f64, f16_of_f32, copy_16, f16_of_bf16},
-        {bf16_of_f64, bf16_of_f32, bf16_of_f16, copy_16},
+    static const tartan_i_tile_copy copiers[TARTAN_I_LAST_DTYPE][TARTAN_I_LAST_DTYPE] = {
+        {copy_64, f64_of_f32, f64_of_f16, f64_of_bf16, f64_of_e4m3, f64_of_e5m2},
+        {f32_of_f64, copy_32, f32_of_f16, f32_of_bf16, f32_of_e4m3, f32_of_e5m2},
+        {f16_of_f64, f16_of_f32, copy_16, f16_of_bf16, f16_of_e4m3, f16_of_e5m2},
+        {bf16_of_f64, bf16_of_f32, bf16_of_f16, copy_16, bf16_of_e4m3, bf16_of_e5m2},
+        {e4m3_of_f64, e4m3_of_f32, e4m3_of_f16, e4m3_of_bf16, copy_8, e4m3_of_e5m2},
+        {e5m2_of_f64, e5m2_of_f32, e5m2_of_f16, e5m2_of_bf16, e5m2_of_e4m3, copy_8},
     };
     return copiers[to_dtype - TARTAN_F64][from_dtype - TARTAN_F64];
 }

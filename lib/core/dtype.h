@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Element types: sizes, conversion. 16-bit conversion rounds once, to nearest even; NaN stays NaN. */
+ * Element types: sizes, conversion. 16-bit and 8-bit conversion rounds once, to nearest even; NaN stays NaN. */
 #ifndef TARTAN_CORE_DTYPE_H
 #define TARTAN_CORE_DTYPE_H
 
@@ -10,6 +10,14 @@
 
 typedef uint16_t tartan_i_half;   /* bits of a binary16 */
 typedef uint16_t tartan_i_bfloat; /* bits of a bfloat16 */
+typedef uint8_t tartan_i_e4m3;    /* bits of a float8_e4m3fn */
+typedef uint8_t tartan_i_e5m2;    /* bits of a float8_e5m2 */
+
+enum { TARTAN_I_LAST_DTYPE = TARTAN_F8E5M2 };
+
+static inline bool tartan_i_is_f8(int32_t dtype) {
+    return dtype == TARTAN_F8E4M3 || dtype == TARTAN_F8E5M2;
+}
 
 static inline float tartan_i_f32_of_bf16(tartan_i_bfloat x) {
     uint32_t bits = (uint32_t)x << 16;
@@ -59,6 +67,39 @@ static inline tartan_i_half tartan_i_f16_of_f32(float value) {
     return (tartan_i_half)(sign | (size < 0x477ff000u ? half : special)); /* 65520 and more: infinity */
 }
 
+/* The code of a size in an 8-bit type, in the same manner. `least` is the smallest normal number, `shift` 2^23 times
+ * the smallest number. Beyond the largest number codes go on upwards. */
+static inline uint32_t tartan_i_f8_size(uint32_t size, uint32_t fraction_bits, uint32_t least, float shift) {
+    const uint32_t drop = 23 - fraction_bits;
+    uint32_t normal = (size - (least - (1u << 23)) + (1u << (drop - 1)) - 1 + ((size >> drop) & 1)) >> drop;
+    uint32_t tiny = tartan_i_bits_of_f32(tartan_i_f32_of_bits(size) + shift) - tartan_i_bits_of_f32(shift);
+    return size < least ? tiny : normal;
+}
+
+static inline float tartan_i_f32_of_e4m3(tartan_i_e4m3 x) {
+    uint32_t sign = (uint32_t)(x & 0x80u) << 24, size = x & 0x7fu;
+    uint32_t tiny = tartan_i_bits_of_f32((float)size * 0x1p-9f);
+    uint32_t bits = size < 8 ? tiny : (size << 20) + 0x3c000000u; /* exponent bias 7 -> 127 */
+    return tartan_i_f32_of_bits(sign | (size < 0x7f ? bits : 0x7fc00000u));
+}
+
+static inline tartan_i_e4m3 tartan_i_e4m3_of_f32(float value) {
+    uint32_t bits = tartan_i_bits_of_f32(value), sign = (bits >> 24) & 0x80u;
+    uint32_t size = tartan_i_f8_size(bits & 0x7fffffffu, 3, 0x3c800000u, 0x1p14f);
+    return (tartan_i_e4m3)(sign | (size < 0x7fu ? size : 0x7fu)); /* above 464, infinity and NaN: NaN */
+}
+
+static inline float tartan_i_f32_of_e5m2(tartan_i_e5m2 x) {
+    return tartan_i_f32_of_f16((tartan_i_half)(x << 8));
+}
+
+static inline tartan_i_e5m2 tartan_i_e5m2_of_f32(float value) {
+    uint32_t bits = tartan_i_bits_of_f32(value), sign = (bits >> 24) & 0x80u;
+    uint32_t size = tartan_i_f8_size(bits & 0x7fffffffu, 2, 0x38800000u, 0x1p7f);
+    uint32_t special = (bits & 0x7fffffffu) > 0x7f800000u ? 0x7eu : 0x7cu;
+    return (tartan_i_e5m2)(sign | (size < 0x7cu ? size : special)); /* 61440 and more: infinity */
+}
+
 /* An f64 as f32, rounded to odd: any further rounding to at most 22 bits is as if made from the f64. */
 static inline float tartan_i_f32_odd_of_f64(double value) {
     float near = (float)value;
@@ -68,12 +109,18 @@ static inline float tartan_i_f32_odd_of_f64(double value) {
     return tartan_i_f32_of_bits((bits & 1) ? bits : bits + step);
 }
 
-/* One rounding from f64 to 16 bits. */
+/* One rounding from f64 to 16 or 8 bits. */
 static inline tartan_i_half tartan_i_f16_of_f64(double value) {
     return tartan_i_f16_of_f32(tartan_i_f32_odd_of_f64(value));
 }
 static inline tartan_i_bfloat tartan_i_bf16_of_f64(double value) {
     return tartan_i_bf16_of_f32(tartan_i_f32_odd_of_f64(value));
+}
+static inline tartan_i_e4m3 tartan_i_e4m3_of_f64(double value) {
+    return tartan_i_e4m3_of_f32(tartan_i_f32_odd_of_f64(value));
+}
+static inline tartan_i_e5m2 tartan_i_e5m2_of_f64(double value) {
+    return tartan_i_e5m2_of_f32(tartan_i_f32_odd_of_f64(value));
 }
 
 /* Element `i` of an array of `dtype` as f64, and back. For slow paths. */
@@ -111,7 +158,7 @@ tartan_status tartan_i_array_check_any(const char *function, const char *name, c
 /* First and last byte (exclusive) that the array touches; both NULL for an empty one. */
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end);
 
-/* Whether two arrays share a byte of their extents. */
+/* Whether two arrays share a byte of their extents. Reads the descriptors alone. */
 bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b);
 
 /* Elements of the array (the product of its shape). */

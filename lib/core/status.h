@@ -51,6 +51,7 @@ enum tartan_i_magic {
     TARTAN_I_MATRIX = 0x544d4154,  /* "TMAT" */
     TARTAN_I_CONTEXT = 0x54435458, /* "TCTX" */
     TARTAN_I_FILE = 0x5446494c,    /* "TFIL" */
+    TARTAN_I_BUFFER = 0x54425546,  /* "TBUF" */
 };
 static inline bool tartan_i_is(const void *handle, uint32_t magic) {
     return handle != NULL && *(const uint32_t *)handle == magic;

@@ -7,6 +7,7 @@
 
 #include "tartan/array.h"
 #include "tartan/context.h"
+#include "tartan/device.h"
 #include "tartan/io.h"
 #include "tartan/layout.h"
 #include "tartan/linalg.h"

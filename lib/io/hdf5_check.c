@@ -300,10 +300,10 @@ tartan_status tartan_i_check_f64(const tartan_i_call *call, const tartan_i_datas
 /* The dtype of the dataset must be the one said; a file that says none has the one its dataset has. */
 static tartan_status check_dtype(const tartan_i_call *call, const tartan_i_dataset *blocks, const char *said,
                                  int32_t *out_dtype) {
+    static const char ours[] = "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2";
     int32_t expected = said == NULL ? 0 : tartan_dtype_of(said);
-    if (said != NULL && expected == 0)
-        return REFUSE(call, "dtype is \"%.40s\", expected float64, float32, float16 or bfloat16", said);
-    for (int32_t dtype = TARTAN_F64; dtype <= TARTAN_BF16; dtype++) {
+    if (said != NULL && expected == 0) return REFUSE(call, "dtype is \"%.40s\", expected %s", said, ours);
+    for (int32_t dtype = TARTAN_F64; dtype <= TARTAN_I_LAST_DTYPE; dtype++) {
         if (expected != 0 && dtype != expected) continue;
         hid_t type = tartan_i_hdf5_type(dtype);
         htri_t equal = type < 0 ? -1 : H5Tequal(type, blocks->type);
@@ -314,8 +314,7 @@ static tartan_status check_dtype(const tartan_i_call *call, const tartan_i_datas
             return TARTAN_OK;
         }
     }
-    return REFUSE(call, "blocks does not hold little-endian %s",
-                  said == NULL ? "float64, float32, float16 or bfloat16" : said);
+    return REFUSE(call, "blocks does not hold little-endian %s", said == NULL ? ours : said);
 }
 
 tartan_status tartan_i_check_values(const tartan_i_call *call, hid_t object, const tartan_i_dataset *blocks,

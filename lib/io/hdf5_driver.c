@@ -49,9 +49,10 @@ tartan_status tartan_i_hdf5_fail(const char *function, const tartan_i_disk *disk
 }
 
 static hid_t small_float(size_t exponent_bits, size_t mantissa_bits, size_t bias) {
+    const size_t bits = 1 + exponent_bits + mantissa_bits;
     hid_t type = H5Tcopy(H5T_IEEE_F32LE);
-    if (type >= 0 && H5Tset_fields(type, 15, mantissa_bits, exponent_bits, 0, mantissa_bits) >= 0 &&
-        H5Tset_size(type, 2) >= 0 && H5Tset_ebias(type, bias) >= 0)
+    if (type >= 0 && H5Tset_fields(type, bits - 1, mantissa_bits, exponent_bits, 0, mantissa_bits) >= 0 &&
+        H5Tset_size(type, bits / 8) >= 0 && H5Tset_ebias(type, bias) >= 0)
         return type;
     tartan_i_hdf5_close(type);
     return -1;
@@ -67,6 +68,10 @@ hid_t tartan_i_hdf5_type(int32_t dtype) {
         return small_float(5, 10, 15);
     case TARTAN_BF16:
         return small_float(8, 7, 127);
+    case TARTAN_F8E4M3:
+        return small_float(4, 3, 7);
+    case TARTAN_F8E5M2:
+        return small_float(5, 2, 15);
     default:
         return -1;
     }

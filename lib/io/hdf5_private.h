@@ -59,7 +59,7 @@ static inline void tartan_i_hdf5_close(hid_t id) {
     if (id > 0) H5Idec_ref(id);
 }
 
-/* The file type of a dtype, negative on failure: binary16 and bfloat16 are described field by field, as HDF5
+/* The file type of a dtype, negative on failure: 16-bit and 8-bit types are described field by field, as HDF5
  * before 1.14 and 2.0 has no names for them. The caller closes it. */
 hid_t tartan_i_hdf5_type(int32_t dtype);
 

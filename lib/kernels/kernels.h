@@ -16,7 +16,7 @@ enum {
     TARTAN_I_STRIP_ROWS = 8,  /* a strip has 1 to 8 rows */
     TARTAN_I_MAX_VECTORS = 3, /* and 1 to 3 vectors */
     TARTAN_I_MAX_LANES = 16,  /* of any level */
-    TARTAN_I_DTYPE_SLOTS = 5, /* slots indexed by tartan_dtype */
+    TARTAN_I_DTYPE_SLOTS = 7, /* slots indexed by tartan_dtype */
     TARTAN_I_DOT_CHAINS = 16, /* partial sums of a dot product */
 };
 
@@ -71,7 +71,7 @@ typedef struct tartan_i_kernels {
     double (*dot)(int64_t n, const void *x, const void *y);
 
     /* Contiguous elements of a dtype to reals and back, rounding to nearest even. NULL for dtypes whose sum
-     * type is another; a table of f32 serves f32, f16 and bf16. */
+     * type is another; a table of f32 serves f32, f16 and bf16, and loads the 8-bit types. */
     void (*load[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);
     void (*store[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);
 
@@ -79,6 +79,13 @@ typedef struct tartan_i_kernels {
      * operations done. `sink`: TARTAN_I_MAX_VECTORS * lanes * TARTAN_I_STRIP_ROWS reals, read and written. */
     int64_t (*peak)(int64_t rounds, void *sink);
 } tartan_i_kernels;
+
+/* The highest level that has kernels of its own. */
+#if defined(__x86_64__)
+enum { TARTAN_I_KERNELS_BEST = TARTAN_I_CPU_AVX512 };
+#else
+enum { TARTAN_I_KERNELS_BEST = TARTAN_I_CPU_C };
+#endif
 
 /* Fills the table for the sum type `dtype` with the best kernels up to `level`, which must not exceed what the
  * CPU has. */

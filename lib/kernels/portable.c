@@ -80,6 +80,14 @@ static void store_bf16(int64_t n, const void *in, void *out) {
     for (int64_t i = 0; i < n; i++)
         ((tartan_i_bfloat *)out)[i] = tartan_i_bf16_of_f32(((const float *)in)[i]);
 }
+
+static void load_e4m3(int64_t n, const void *in, void *out) {
+    for (int64_t i = 0; i < n; i++) ((float *)out)[i] = tartan_i_f32_of_e4m3(((const tartan_i_e4m3 *)in)[i]);
+}
+
+static void load_e5m2(int64_t n, const void *in, void *out) {
+    for (int64_t i = 0; i < n; i++) ((float *)out)[i] = tartan_i_f32_of_e5m2(((const tartan_i_e5m2 *)in)[i]);
+}
 #endif
 
 static int64_t peak(int64_t rounds, void *sink) {
@@ -100,7 +108,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
         .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
 #if TARTAN_I_REAL == 32
         .load[TARTAN_F16] = load_f16, .store[TARTAN_F16] = store_f16, .load[TARTAN_BF16] = load_bf16,
-        .store[TARTAN_BF16] = store_bf16,
+        .store[TARTAN_BF16] = store_bf16, .load[TARTAN_F8E4M3] = load_e4m3, .load[TARTAN_F8E5M2] = load_e5m2,
 #endif
         .peak = peak,
     };

@@ -3,6 +3,7 @@
 #include "layout/layout.h"
 
 #include "layout/identity.h"
+#include "layout/plans.h"
 #include "layout/positions.h"
 
 #include <string.h>
@@ -57,6 +58,7 @@ tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, t
           shape->block_rows, shape->block_cols);
 
     NEW_ZEROED(layout, 1);
+    pthread_mutex_init(&layout->plans_lock, NULL); /* cannot fail for a plain mutex */
     layout->magic = TARTAN_I_LAYOUT;
     layout->references = 1;
     layout->shape = *shape;
@@ -165,6 +167,8 @@ void tartan_layout_free(tartan_layout *layout) {
     /* Release what this thread did with the layout; the last one acquires what all others did. */
     if (__atomic_fetch_sub(&layout->references, 1, __ATOMIC_ACQ_REL) != 1) return;
     layout->magic = 0;
+    tartan_i_layout_drop_plans(layout);
+    pthread_mutex_destroy(&layout->plans_lock);
     free_derived(layout);
     tartan_i_free(layout->row_pointers);
     tartan_i_free(layout->block_cols);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The inside of a layout: all its index sets, made at creation and never changed, so that any thread may read
- * them without a lock. */
+ * them without a lock. What backends derive from them is added later (plans.h). */
 #ifndef TARTAN_LAYOUT_LAYOUT_H
 #define TARTAN_LAYOUT_LAYOUT_H
 
 #include "core/memory.h"
 #include "tartan/layout.h"
+
+#include <pthread.h>
 
 enum { TARTAN_I_MAX_BLOCK = 256, TARTAN_I_MAX_HEADS = 1 << 20, TARTAN_I_IDENTITY_CHARS = 32 };
 
@@ -22,7 +24,9 @@ struct tartan_layout {
     int32_t *col_rows;     /* [blocks]: block rows, ascending within a column */
     int64_t *col_ids;      /* [blocks]: their block ids */
     char identity[TARTAN_I_IDENTITY_CHARS + 1];
-    char *recipe; /* JSON or NULL */
+    char *recipe;                     /* JSON or NULL */
+    struct tartan_i_plan_node *plans; /* a list that only grows, newest first; see plans.h */
+    pthread_mutex_t plans_lock;       /* held while one is made */
 };
 
 /* Checks the frame and computes the grid. `function` is the public function that fails. */

@@ -57,14 +57,18 @@ static tartan_status check_random(const char *function, const tartan_context *co
 }
 
 // Gets scratch memory and runs `task` over `shares` independent shares.
-static tartan_status run(const tartan_context *context, job *j, int64_t shares, tartan_task task) {
+static tartan_status run(const char *function, tartan_context *context, job *j, int64_t shares,
+                         tartan_task task) {
     j->workers = context->threads < shares ? context->threads : (int32_t)shares;
     if (j->workers == 0) return TARTAN_OK;
-    PASS(tartan_i_allocate(&j->scratch, j->workers, j->room * (int64_t)sizeof *j->scratch));
+    PASS(tartan_i_context_enter(function, context));
+    const tartan_status status =
+        tartan_i_allocate(&j->scratch, j->workers, j->room * (int64_t)sizeof *j->scratch);
     const double elements = (double)j->matrix->layout->blocks * (double)tartan_i_block_elements(j->matrix);
-    tartan_i_parallel(context, j->workers, 32 * elements, task, j);
+    if (status == TARTAN_OK) tartan_i_parallel(context, j->workers, 32 * elements, task, j);
+    tartan_i_context_leave(context);
     tartan_i_free(j->scratch);
-    return TARTAN_OK;
+    return status;
 }
 
 // The normal numbers of block `id`, row-major with the padding: rooms for an even number of them.
@@ -114,7 +118,7 @@ tartan_status tartan_matrix_fill_normal(tartan_context *context, tartan_matrix *
     const tartan_layout *l = matrix->layout;
     job j = {.matrix = matrix, .scale = scale, .seed = tartan_i_seed(context, seed)};
     j.room = tartan_i_block_elements(matrix) + 1;
-    return run(context, &j, l->shape.heads * l->grid_rows, fill_normal_rows);
+    return run(__func__, context, &j, l->shape.heads * l->grid_rows, fill_normal_rows);
 }
 
 // Rows and columns of the stored blocks of block column `c` of all heads, stacked.
@@ -170,5 +174,5 @@ tartan_status tartan_matrix_fill_orthogonal(tartan_context *context, tartan_matr
     }
     job j = {.matrix = matrix, .scale = scale, .seed = tartan_i_seed(context, seed)};
     j.room = tartan_i_block_elements(matrix) + 1 + largest + 2 * l->shape.block_cols;
-    return run(context, &j, columns, fill_orthogonal_columns);
+    return run(__func__, context, &j, columns, fill_orthogonal_columns);
 }

@@ -2,6 +2,8 @@
 // Matrices: making, wrapping, copying, freeing, asking.
 #include "matrix/matrix.h"
 
+#include <stdio.h>
+
 /* ---- Checks ---- */
 
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
@@ -9,7 +11,7 @@ tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layou
     CHECK_IN(function, tartan_i_is(layout, TARTAN_I_LAYOUT), HANDLE, "layout is %s, expected an open layout",
              layout == NULL ? "NULL" : "closed or not one of Tartan's");
     CHECK_IN(function, tartan_dtype_bytes(dtype) > 0, DTYPE,
-             "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype, TARTAN_F64, TARTAN_BF16);
+             "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype, TARTAN_F64, TARTAN_I_LAST_DTYPE);
     CHECK_IN(function, block_order == TARTAN_ROW_MAJOR || block_order == TARTAN_COL_MAJOR, ARGUMENT,
              "block_order is %d, expected %d (row-major) or %d (column-major)", block_order, TARTAN_ROW_MAJOR,
              TARTAN_COL_MAJOR);
@@ -36,6 +38,15 @@ tartan_status tartan_i_matrix_check_apart(const char *function, const tartan_mat
 
 /* ---- Making ---- */
 
+void tartan_i_matrix_set_device(tartan_matrix *m, int32_t device_type, int32_t device_id) {
+    m->device_type = device_type;
+    m->device_id = device_id;
+    if (device_type == TARTAN_CPU)
+        snprintf(m->device, sizeof m->device, "cpu");
+    else
+        snprintf(m->device, sizeof m->device, "cuda:%" PRId32, device_id);
+}
+
 static bool is_ragged(const tartan_layout *l) {
     return l->shape.rows % l->shape.block_rows != 0 || l->shape.cols % l->shape.block_cols != 0;
 }
@@ -52,6 +63,20 @@ static void zero_ragged(tartan_matrix *m) {
     }
 }
 
+void tartan_i_matrix_clear_padding(tartan_matrix *m) {
+    const tartan_layout *l = m->layout;
+    if (!is_ragged(l)) return;
+    const int64_t row_stride = tartan_i_block_row_stride(m), col_stride = tartan_i_block_col_stride(m);
+    for (int64_t id = 0; id < l->blocks; id++) {
+        const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
+        const int64_t cols = tartan_i_cols_of(l, l->block_cols[id]);
+        if (rows == l->shape.block_rows && cols == l->shape.block_cols) continue;
+        for (int64_t i = 0; i < l->shape.block_rows; i++)
+            for (int64_t j = i < rows ? cols : 0; j < l->shape.block_cols; j++)
+                tartan_i_store(tartan_i_block_at(m, id), m->dtype, i * row_stride + j * col_stride, 0);
+    }
+}
+
 tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t block_order,
                                   tartan_matrix **out) {
     tartan_status status;
@@ -63,7 +88,7 @@ tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t 
     m->magic = TARTAN_I_MATRIX;
     m->dtype = dtype;
     m->block_order = block_order;
-    m->device_type = TARTAN_CPU;
+    tartan_i_matrix_set_device(m, TARTAN_CPU, 0);
     m->owned = true;
     m->layout = tartan_layout_retain(layout);
     zero_ragged(m);
@@ -117,8 +142,7 @@ tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *valu
     m->magic = TARTAN_I_MATRIX;
     m->dtype = values->dtype;
     m->block_order = order;
-    m->device_type = values->device_type;
-    m->device_id = values->device_id;
+    tartan_i_matrix_set_device(m, values->device_type, values->device_id);
     m->layout = tartan_layout_retain(layout);
     m->values = values->data;
     m->release = release;

@@ -7,12 +7,15 @@
 #include "layout/layout.h"
 #include "tartan/matrix.h"
 
+enum { TARTAN_I_DEVICE_CHARS = 24 };
+
 struct tartan_matrix {
     uint32_t magic; /* TARTAN_I_MATRIX */
     int32_t dtype;
     int32_t block_order;
     int32_t device_type, device_id;
-    bool owned; /* values came from tartan_i_allocate */
+    char device[TARTAN_I_DEVICE_CHARS]; /* their name, "cuda:0" */
+    bool owned;                         /* values came from tartan_i_allocate */
     tartan_layout *layout;
     void *values; /* [blocks, block_rows, block_cols] */
     tartan_release release;
@@ -38,6 +41,12 @@ static inline void *tartan_i_block_at(const tartan_matrix *m, int64_t id) {
 /* An owned matrix with values not initialised but for the blocks of ragged edges, which are zero. */
 tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t block_order,
                                   tartan_matrix **out);
+
+/* Says where the values are. */
+void tartan_i_matrix_set_device(tartan_matrix *matrix, int32_t device_type, int32_t device_id);
+
+/* Zeros in the padding of ragged blocks. */
+void tartan_i_matrix_clear_padding(tartan_matrix *matrix);
 
 /* Checks what every maker of matrices is given: HANDLE, DTYPE, ARGUMENT in the name of `function`. */
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,

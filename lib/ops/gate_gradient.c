@@ -9,6 +9,7 @@ tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix 
     PASS(tartan_i_operand_matrix(__func__, context, "dw", dw));
     PASS(tartan_i_operand_gates(__func__, context, gates, w->layout->blocks));
     PASS(tartan_i_operand_array(__func__, context, "out_gate_grad", out_gate_grad, true));
+    PASS(tartan_i_operand_wide(__func__, "w", w->dtype));
     CHECK(dw->dtype == w->dtype, DTYPE, "dw is of %s, expected %s (that of w)", tartan_dtype_name(dw->dtype),
           tartan_dtype_name(w->dtype));
     CHECK(out_gate_grad->dtype == tartan_i_sum_dtype(w->dtype), DTYPE, "out_gate_grad is of %s, expected %s",

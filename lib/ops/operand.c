@@ -15,6 +15,12 @@ static tartan_status check_device(const char *function, const tartan_context *co
     return TARTAN_OK;
 }
 
+tartan_status tartan_i_operand_near(const char *function, const tartan_context *context, const char *name,
+                                    int32_t device_type, int32_t device_id) {
+    if (device_type == TARTAN_CPU) return TARTAN_OK;
+    return check_device(function, context, name, device_type, device_id);
+}
+
 tartan_status tartan_i_operand_array(const char *function, const tartan_context *context, const char *name,
                                      const tartan_array *array, bool output) {
     PASS(tartan_i_array_check_any(function, name, array, output));
@@ -90,9 +96,20 @@ tartan_status tartan_i_operand_batch(const char *function, const char *name, con
 tartan_status tartan_i_operand_out_dtype(const char *function, const char *name, int32_t out_dtype,
                                          int32_t dtype) {
     const bool half = dtype == TARTAN_F16 || dtype == TARTAN_BF16;
+    if (tartan_i_is_f8(dtype)) {
+        CHECK_FOR(function, out_dtype != TARTAN_F64 && !tartan_i_is_f8(out_dtype), DTYPE,
+                  "%s is of %s, expected float32, float16 or bfloat16", name, tartan_dtype_name(out_dtype));
+        return TARTAN_OK;
+    }
     CHECK_FOR(function, out_dtype == dtype || (half && out_dtype == TARTAN_F32), DTYPE,
               "%s is of %s, expected %s%s", name, tartan_dtype_name(out_dtype), tartan_dtype_name(dtype),
               half ? " or float32" : "");
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_operand_wide(const char *function, const char *name, int32_t dtype) {
+    CHECK_FOR(function, !tartan_i_is_f8(dtype), DTYPE,
+              "%s is of %s, expected float64, float32, float16 or bfloat16", name, tartan_dtype_name(dtype));
     return TARTAN_OK;
 }
 
@@ -104,6 +121,7 @@ static tartan_status check_pair(const char *function, const tartan_context *cont
     CHECK_FOR(function, x->dtype == dtype && y->dtype == dtype, DTYPE,
               "x and y are of %s and %s, expected all of %s (that of the first x)",
               tartan_dtype_name(x->dtype), tartan_dtype_name(y->dtype), tartan_dtype_name(dtype));
+    PASS(tartan_i_operand_wide(function, "x", dtype));
     PASS(tartan_i_operand_dims(function, "x", x, rows, -1, "rows of the result", heads));
     PASS(tartan_i_operand_dims(function, "y", y, -1, cols, "columns of the result", heads));
     PASS(tartan_i_operand_batch(function, "y", y, "x", x));

@@ -19,6 +19,10 @@ tartan_status tartan_i_operand_array(const char *function, const tartan_context 
 tartan_status tartan_i_operand_matrix(const char *function, const tartan_context *context, const char *name,
                                       const tartan_matrix *matrix);
 
+/* Memory of the host or of the context's device, which is what can be copied from. */
+tartan_status tartan_i_operand_near(const char *function, const tartan_context *context, const char *name,
+                                    int32_t device_type, int32_t device_id);
+
 /* NULL, or [blocks] of f32 or f64. */
 tartan_status tartan_i_operand_gates(const char *function, const tartan_context *context,
                                      const tartan_array *gates, int64_t blocks);
@@ -39,11 +43,15 @@ tartan_status tartan_i_operand_dims(const char *function, const char *name, cons
 tartan_status tartan_i_operand_batch(const char *function, const char *name, const tartan_array *array,
                                      const char *other_name, const tartan_array *other);
 
-/* The output of a product over `dtype`: of that dtype, or f32 where that is a 16-bit one. */
+/* The output of a product over `dtype`: of that dtype, or f32 where that is a 16-bit one; f32, f16 or bf16 where it is an
+ * 8-bit one. */
 tartan_status tartan_i_operand_out_dtype(const char *function, const char *name, int32_t out_dtype,
                                          int32_t dtype);
 
-/* nx = ny pairs of one dtype, X [batch..., rows, k] and Y [batch..., k, cols]. */
+/* Not an 8-bit dtype: those are for spmm alone. */
+tartan_status tartan_i_operand_wide(const char *function, const char *name, int32_t dtype);
+
+/* nx = ny pairs of one dtype, not an 8-bit one, X [batch..., rows, k] and Y [batch..., k, cols]. */
 tartan_status tartan_i_operand_pairs(const char *function, const tartan_context *context,
                                      const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny,
                                      int64_t rows, int64_t cols, int64_t heads);

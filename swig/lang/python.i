@@ -80,6 +80,7 @@
 %tartan_handle(tartan_layout, TARTAN_PY_LAYOUT, false)
 %tartan_handle(tartan_matrix, TARTAN_PY_MATRIX, false)
 %tartan_handle(tartan_file, TARTAN_PY_FILE, true)
+%tartan_handle(tartan_buffer, TARTAN_PY_BUFFER, false)
 
 /* ---- Dense operands ---- */
 
@@ -108,23 +109,24 @@
 %typemap(freearg) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT)
     "tartan_py_return_list(&list_value$argnum);"
 
-/* The values of a matrix, lent for as long as the result lives. They need both arguments at once. */
+/* Memory of a handle, lent for as long as the result lives. That needs both arguments at once. */
 %typemap(in) tartan_array *LENT_ARRAY = tartan_array *;
-%typemap(in) (tartan_matrix *matrix, tartan_array *out_view)
-    (PyObject *handle_used = NULL, tartan_array view_result) {
+%define %tartan_lent(TYPE, NAME, KIND)
+%typemap(in) (TYPE *NAME, tartan_array *out_view) (PyObject *handle_used = NULL, tartan_array view_result) {
     void *handle_pointer = NULL;
-    if (tartan_py_handle_use($input, TARTAN_PY_MATRIX, false, "$symname", "$1_name", &handle_pointer)) {
-        SWIG_fail;
-    }
+    if (tartan_py_handle_use($input, KIND, false, "$symname", "$1_name", &handle_pointer)) SWIG_fail;
     handle_used = $input;
     $1 = handle_pointer;
     $2 = &view_result;
 }
-%typemap(argout) (tartan_matrix *matrix, tartan_array *out_view) {
+%typemap(argout) (TYPE *NAME, tartan_array *out_view) {
     $result = tartan_py_lease_new(handle_used$argnum, $2);
 }
-%typemap(freearg) (tartan_matrix *matrix, tartan_array *out_view)
+%typemap(freearg) (TYPE *NAME, tartan_array *out_view)
     "if (handle_used$argnum) tartan_py_handle_leave(handle_used$argnum);"
+%enddef
+%tartan_lent(tartan_matrix, matrix, TARTAN_PY_MATRIX)
+%tartan_lent(tartan_buffer, buffer, TARTAN_PY_BUFFER)
 
 /* Values that a matrix wraps: held until it is freed. On failure the library releases nothing, and we do. */
 %typemap(in) (const tartan_array *values, tartan_release release, void *user)
@@ -158,7 +160,7 @@
 %tartan_vector(uint8_t, OUT_BYTES, OUT_COUNT, 'u', true)
 
 /* ---- Not used: structures are tuples and arrays here, references are the handles' business, and
- * tartan_context_open makes contexts. ---- */
+ * tartan_context_open_stream makes contexts. ---- */
 %ignore tartan_array;
 %ignore tartan_shape;
 %ignore tartan_context_options;

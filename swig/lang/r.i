@@ -143,9 +143,11 @@ TARTAN_R_HANDLE(tartan_context)
 TARTAN_R_HANDLE(tartan_layout)
 TARTAN_R_HANDLE(tartan_matrix)
 TARTAN_R_HANDLE(tartan_file)
+TARTAN_R_HANDLE(tartan_buffer)
 
 /* Structures are described by plain R values; enumerators come from tartan_r_constants. Memory is freed by
- * finalizers and tartan_r_close alone; wrapping goes through tartan_r_matrix, which keeps the values alive. */
+ * finalizers and tartan_r_close alone; wrapping goes through tartan_r_matrix and tartan_r_device_matrix, which keep
+ * the values alive. Memory of devices is described by tartan_r_array, and never lent to R. */
 %rename("$ignore", %$isclass) "";
 %rename("$ignore", %$isenum) "";
 %rename("$ignore", %$isenumitem) "";
@@ -154,6 +156,7 @@ TARTAN_R_HANDLE(tartan_file)
 %rename(tartan_describe) tartan_info; /* the package's own tartan_info prints it */
 %ignore tartan_layout_retain;
 %ignore tartan_matrix_wrap;
+%ignore tartan_buffer_view;
 %ignore tartan_context_create;
 %ignore tartan_context_options_init;
 %ignore tartan_task;
@@ -164,6 +167,7 @@ SEXP tartan_r_constants(void);
 SEXP tartan_r_live(SEXP handle, const char *tag);
 SEXP tartan_r_wraps(SEXP handle, SEXP values);
 SEXP tartan_r_matrix(SEXP layout, SEXP values, int32_t dtype);
+SEXP tartan_r_device_matrix(SEXP layout, SEXP buffer);
 SEXP tartan_r_close(SEXP handle);
 SEXP tartan_r_new_array(SEXP dim);
 SEXP tartan_r_duplicate(SEXP x);

@@ -62,6 +62,25 @@ TEST(Context, RefusesDeviceNames) {
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_context_create(nullptr, nullptr));
 }
 
+TEST(Context, OpenStreamTakesEveryPlainOption) {
+    tartan_context *context = nullptr;
+    ASSERT_OK(
+        tartan_context_open_stream("cpu", 2, 7, TARTAN_MATH_TF32, TARTAN_NOT_DETERMINISTIC, 0, &context));
+    EXPECT_EQ(2, tartan_context_threads(context));
+    tartan_context_free(context);
+    EXPECT_FAILS(ARGUMENT, "threads is -1", tartan_context_open_stream("cpu", -1, 0, 0, 0, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "seed is -1", tartan_context_open_stream("cpu", 0, -1, 0, 0, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "math_mode is 2", tartan_context_open_stream("cpu", 0, 0, 2, 0, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "determinism is -1", tartan_context_open_stream("cpu", 0, 0, 0, -1, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "stream is 0x10, expected 0 for \"cpu\"",
+                 tartan_context_open_stream("cpu", 0, 0, 0, 0, 16, &context));
+    EXPECT_FAILS(ARGUMENT, "device is \"gpu\"", tartan_context_open_stream("gpu", 0, 0, 0, 0, 0, &context));
+    EXPECT_FAILS(DEVICE, "cuda", tartan_context_open_stream("cuda:9999", 0, 0, 0, 0, 1, &context));
+    EXPECT_FAILS(HANDLE, "device is NULL", tartan_context_open_stream(nullptr, 0, 0, 0, 0, 0, &context));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_context_open_stream("cpu", 0, 0, 0, 0, 0, nullptr));
+    BRUTAL(tartan_context_open_stream("cpu", 0, 0, 0, 0, 0, &context), tartan_context_free(context));
+}
+
 TEST(Context, RefusesForeignHandles) {
     int64_t other[8] = {42};
     auto *foreign = (tartan_context *)other;

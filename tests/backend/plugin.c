@@ -13,8 +13,9 @@ static int32_t no_devices(const char **out_reason) {
 static tartan_backend backend = {
     .abi = TARTAN_BACKEND_ABI, .name = "test", .device_type = TARTAN_CUDA, .devices = no_devices};
 
-__attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(void);
-const tartan_backend *tartan_plugin_get(void) {
+__attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host);
+const tartan_backend *tartan_plugin_get(const tartan_host *host) {
+    if (host == NULL || host->plan == NULL) return NULL;
     const char *fault = getenv("TARTAN_TEST_PLUGIN");
     if (fault != NULL && strcmp(fault, "null") == 0) return NULL;
     if (fault != NULL && strcmp(fault, "abi") == 0) backend.abi = 99;

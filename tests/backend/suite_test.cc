@@ -1,34 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend must do: the error rule on all operations, refusals by supports, nothing else written.
-#include "../ops/products.h"
-#include "dummy_backend.h"
+// What every backend must do: the error rule on all operations, with operands of any strides, batches and sizes,
+// and nothing else written.
+#include "placed.h"
 
 namespace {
 
 using namespace tartan_test;
 
-class Backend : public ::testing::TestWithParam<const char *> {
-  protected:
-    void SetUp() override {
-        if (dummy()) tartan_i_backend_install(TARTAN_CUDA, &dummy_backend);
-        tartan_context *raw = nullptr;
-        ASSERT_OK(tartan_context_open(dummy() ? "cuda:1" : "cpu", 2, 0, &raw));
-        context.reset(raw);
-    }
-    void TearDown() override {
-        context.reset();
-        tartan_i_backend_install(TARTAN_CUDA, nullptr);
-    }
-    bool dummy() const { return std::string(GetParam()) == "dummy"; }
-    // Says that memory is the device's.
-    template <typename T> T *place(T *operand) const {
-        operand->device_type = dummy() ? TARTAN_CUDA : TARTAN_CPU;
-        operand->device_id = dummy() ? 1 : 0;
-        return operand;
-    }
-    Context context;
-};
-INSTANTIATE_TEST_SUITE_P(Each, Backend, ::testing::Values("cpu", "dummy"));
+class Backend : public OnBackend {};
+INSTANTIATE_TEST_SUITE_P(Each, Backend, ::testing::ValuesIn(backends()),
+                         [](const auto &info) { return info.param; });
 
 tartan_shape some_shape(std::mt19937_64 &random) {
     const std::pair<int, int> blocks[] = {{1, 1}, {3, 5}, {8, 8}, {16, 16}, {7, 2}};
@@ -43,63 +24,96 @@ std::vector<int64_t> some_batch(std::mt19937_64 &random, int64_t heads) {
     return batch;
 }
 
-TEST_P(Backend, Spmm) {
-    for (uint64_t seed = 0; seed < 300; seed++) {
-        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+// A random product and its check.
+struct SpmmCase {
+    tartan_shape shape;
+    Layout layout;
+    int32_t dtype, out_dtype, side, op;
+    bool gated, transposed;
+    int64_t out, in, n;
+    double alpha, beta;
+    Matrix a;
+    Dense gates, b, c;
+
+    explicit SpmmCase(uint64_t seed) {
         std::mt19937_64 random(seed);
-        const tartan_shape shape = some_shape(random);
-        const Layout layout = random_layout(shape, 0.5, seed);
-        const int32_t dtype = kDtypes[below(random, 4)], side = (int32_t)(seed % 2),
-                      op = (int32_t)(seed / 2 % 2);
-        const Matrix a = random_matrix(layout, dtype, (int32_t)below(random, 2), random);
-        Dense gates(TARTAN_F64, {layout->blocks});
+        shape = some_shape(random);
+        layout = random_layout(shape, 0.5, seed);
+        dtype = kDtypes[below(random, 4)];
+        out_dtype = tartan_dtype_bytes(dtype) == 2 && random() % 3 == 0 ? (int32_t)TARTAN_F32 : dtype;
+        side = (int32_t)(seed % 2), op = (int32_t)(seed / 2 % 2);
+        a = random_matrix(layout, dtype, (int32_t)below(random, 2), random);
+        gates = Dense(random() % 2 ? TARTAN_F64 : TARTAN_F32, {layout->blocks});
         for (int64_t i = 0; i < layout->blocks; i++)
             gates.set(i, pick(random, {0.0, 1.0, 0.5, -2.0})); // exact in 16 bits
-        const bool gated = random() % 3 == 0, transposed = (op == 1) != (side == TARTAN_RIGHT);
-        const int64_t out = transposed ? shape.cols : shape.rows, in = transposed ? shape.rows : shape.cols,
-                      n = (int64_t)below(random, 20);
+        gated = random() % 3 == 0, transposed = (op == 1) != (side == TARTAN_RIGHT);
+        out = transposed ? shape.cols : shape.rows, in = transposed ? shape.rows : shape.cols;
+        n = (int64_t)below(random, 20);
         std::vector<int64_t> b_shape = some_batch(random, shape.heads), c_shape = b_shape;
         b_shape.insert(b_shape.end(), {side ? n : in, side ? in : n});
         c_shape.insert(c_shape.end(), {side ? n : out, side ? out : n});
-        Dense b(dtype, b_shape, (Style)below(random, kStyles)),
-            c(dtype, c_shape, (Style)below(random, kRepeated));
+        b = Dense(dtype, b_shape, (Style)below(random, kStyles));
+        c = Dense(out_dtype, c_shape, (Style)below(random, kRepeated));
         b.fill(random);
         c.fill(random);
-        const double alpha = pick(random, {1.0, -0.5}), beta = pick(random, {0.0, 0.25});
-        Dense got = c;
-        place(a.get()), place(&b.array), place(&gates.array);
-        const tartan_status status =
-            tartan_spmm(context.get(), side, op, alpha, a.get(), gated ? &gates.array : nullptr, &b.array,
-                        beta, place(&got.array));
-        if (dummy() && gated && dtype == TARTAN_BF16) { // supports said no: never run
-            ASSERT_EQ(TARTAN_ERR_UNSUPPORTED, status);
-            ASSERT_NE(std::string(tartan_last_error())
-                          .find(std::string("tartan_spmm: backend dummy: ") + kDummyRefusal),
-                      std::string::npos)
-                << tartan_last_error();
-            ASSERT_EQ(c.memory(), got.memory());
-            continue;
-        }
-        ASSERT_OK(status);
-        for (int64_t e = 0; e * out * n < c.elements(); e++) {
-            for (int64_t i = 0; i < out; i++) {
-                for (int64_t j = 0; j < n; j++) {
-                    Chain chain(dtype);
-                    for (int64_t k = 0; k < in; k++) {
-                        const int64_t row = transposed ? k : i, col = transposed ? i : k;
-                        const int64_t id = tartan_i_layout_find(
-                            layout.get(), e % shape.heads, row / shape.block_rows, col / shape.block_cols);
-                        if (id < 0 || (gated && gates.get(id) == 0)) continue;
-                        chain.add((gated ? gates.get(id) : 1) *
-                                      entry(a.get(), id, row % shape.block_rows, col % shape.block_cols),
-                                  b.get(side ? (e * n + j) * in + k : (e * in + k) * n + j));
-                    }
-                    const int64_t at = side ? (e * n + j) * out + i : (e * out + i) * n + j;
-                    ASSERT_TRUE(chain.within(got.get(at), alpha, beta, c.get(at), dtype)) << i << ", " << j;
-                }
-            }
-        }
+        alpha = pick(random, {1.0, -0.5}), beta = pick(random, {0.0, 0.25});
     }
+
+    void check(const Dense &got) const {
+        for (int64_t e = 0; e * out * n < c.elements(); e++)
+            for (int64_t i = 0; i < out; i++)
+                for (int64_t j = 0; j < n; j++) {
+                    const int64_t at = side ? (e * n + j) * out + i : (e * out + i) * n + j;
+                    ASSERT_TRUE(chain(e, i, j).within(got.get(at), alpha, beta, c.get(at), out_dtype))
+                        << i << ", " << j << ": " << got.get(at);
+                }
+    }
+
+  private:
+    Chain chain(int64_t e, int64_t i, int64_t j) const {
+        Chain chain(dtype);
+        for (int64_t k = 0; k < in; k++) {
+            const int64_t row = transposed ? k : i, col = transposed ? i : k;
+            const int64_t id = tartan_i_layout_find(layout.get(), e % shape.heads, row / shape.block_rows,
+                                                    col / shape.block_cols);
+            if (id < 0 || (gated && gates.get(id) == 0)) continue;
+            chain.add((gated ? gates.get(id) : 1) *
+                          entry(a.get(), id, row % shape.block_rows, col % shape.block_cols),
+                      b.get(side ? (e * n + j) * in + k : (e * in + k) * n + j));
+        }
+        return chain;
+    }
+};
+
+TEST_P(Backend, Spmm) {
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const SpmmCase one(seed);
+        const Matrix a = placed(context.get(), one.a);
+        const Placed gates(context.get(), one.gates), b(context.get(), one.b);
+        Placed c(context.get(), one.c);
+        ASSERT_OK(tartan_spmm(context.get(), one.side, one.op, one.alpha, a.get(),
+                              one.gated ? &gates.array : nullptr, &b.array, one.beta, &c.array));
+        Dense got = one.c;
+        c.fetch(got);
+        one.check(got);
+        ASSERT_TRUE(marks_intact(got));
+        if (HasFatalFailure()) return;
+    }
+}
+
+// The terms of element (i, j) of block `id` of S.
+Chain sampled(const Layout &layout, int64_t id, int64_t i, int64_t j, const Dense &x, const Dense &y,
+              int64_t k) {
+    const tartan_shape &shape = layout->shape;
+    const int64_t entries = shape.rows * k == 0 ? 0 : x.elements() / (shape.rows * k);
+    const int64_t head = shape.heads > 1 ? tartan_i_layout_head(layout.get(), id) : 0;
+    Chain chain(x.array.dtype);
+    for (int64_t e = head; e < entries; e += shape.heads)
+        for (int64_t t = 0; t < k; t++)
+            chain.add(x.get((e * shape.rows + layout->block_rows[id] * shape.block_rows + i) * k + t),
+                      y.get((e * k + t) * shape.cols + layout->block_cols[id] * shape.block_cols + j));
+    return chain;
 }
 
 TEST_P(Backend, Sddmm) {
@@ -109,10 +123,9 @@ TEST_P(Backend, Sddmm) {
         const tartan_shape shape = some_shape(random);
         const Layout layout = random_layout(shape, 0.5, seed);
         const int32_t dtype = kDtypes[below(random, 4)];
-        const Matrix s = random_matrix(layout, dtype, (int32_t)below(random, 2), random);
-        tartan_matrix *raw = nullptr;
-        ASSERT_OK(tartan_matrix_copy(s.get(), &raw));
-        const Matrix got(raw);
+        const int32_t s_dtype =
+            tartan_dtype_bytes(dtype) == 2 && random() % 3 == 0 ? (int32_t)TARTAN_F32 : dtype;
+        const Matrix s = random_matrix(layout, s_dtype, (int32_t)below(random, 2), random);
         Dense gates(TARTAN_F32, {layout->blocks});
         for (int64_t i = 0; i < layout->blocks; i++) gates.set(i, pick(random, {0.0, 1.0, 0.5}));
         const bool gated = random() % 3 == 0;
@@ -124,110 +137,217 @@ TEST_P(Backend, Sddmm) {
             y(dtype, y_shape, (Style)below(random, kStyles));
         x.fill(random);
         y.fill(random);
-        place(got.get()), place(&x.array), place(&y.array), place(&gates.array);
-        ASSERT_OK(tartan_sddmm(context.get(), -0.5, gated ? &gates.array : nullptr, &x.array, 1, &y.array, 1,
-                               0.25, got.get()));
+        const Placed there(context.get(), gates), left(context.get(), x), right(context.get(), y);
+        const Matrix sum = placed(context.get(), s);
+        ASSERT_OK(tartan_sddmm(context.get(), -0.5, gated ? &there.array : nullptr, &left.array, 1,
+                               &right.array, 1, 0.25, sum.get()));
+        const Matrix got = fetched(context.get(), sum);
         for (int64_t id = 0; id < layout->blocks; id++) {
             const double gate = gated ? gates.get(id) : 1;
-            for (int64_t i = 0; i < tartan_i_rows_of(layout.get(), layout->block_rows[id]); i++) {
+            for (int64_t i = 0; i < tartan_i_rows_of(layout.get(), layout->block_rows[id]); i++)
                 for (int64_t j = 0; j < tartan_i_cols_of(layout.get(), layout->block_cols[id]); j++) {
-                    Chain chain(dtype);
-                    const int64_t entries = shape.rows * k == 0 ? 0 : x.elements() / (shape.rows * k);
-                    for (int64_t e = shape.heads > 1 ? tartan_i_layout_head(layout.get(), id) : 0;
-                         gate != 0 && e < entries; e += shape.heads)
-                        for (int64_t t = 0; t < k; t++)
-                            chain.add(
-                                x.get((e * shape.rows + layout->block_rows[id] * shape.block_rows + i) * k +
-                                      t),
-                                y.get((e * k + t) * shape.cols + layout->block_cols[id] * shape.block_cols +
-                                      j));
+                    const Chain chain = gate == 0 ? Chain(dtype) : sampled(layout, id, i, j, x, y, k);
                     ASSERT_TRUE(chain.within(entry(got.get(), id, i, j), -0.5 * gate, 0.25,
-                                             entry(s.get(), id, i, j), dtype));
+                                             entry(s.get(), id, i, j), s_dtype));
                 }
+        }
+    }
+}
+
+// Eight pairs of different summed sizes.
+TEST_P(Backend, SddmmOfManyPairs) {
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        std::mt19937_64 random(seed);
+        const tartan_shape shape = {30, 41, 8, 8, 1};
+        const Layout layout = random_layout(shape, 0.5, seed);
+        const int32_t dtype = kDtypes[seed % 4];
+        const Matrix s = random_matrix(layout, dtype, 0, random), sum = placed(context.get(), s);
+        std::vector<Dense> x(8), y(8);
+        std::vector<Placed> kept;
+        std::vector<tartan_array> xs, ys;
+        for (int p = 0; p < 8; p++) {
+            const int64_t k = (int64_t)below(random, 12);
+            x[p] = Dense(dtype, {30, k}, (Style)below(random, kStyles));
+            y[p] = Dense(dtype, {k, 41}, (Style)below(random, kStyles));
+            x[p].fill(random);
+            y[p].fill(random);
+            for (const Dense *operand : {&x[p], &y[p]}) kept.emplace_back(context.get(), *operand);
+            xs.push_back(kept[kept.size() - 2].array);
+            ys.push_back(kept.back().array);
+        }
+        ASSERT_OK(tartan_sddmm(context.get(), 1, nullptr, xs.data(), 8, ys.data(), 8, 0, sum.get()));
+        const Matrix got = fetched(context.get(), sum);
+        for (int64_t id = 0; id < layout->blocks; id++) {
+            Chain all(dtype);
+            for (int p = 0; p < 8; p++) {
+                const Chain one = sampled(layout, id, 0, 0, x[p], y[p], x[p].array.shape[1]);
+                all.exact += one.exact, all.size += one.size, all.terms += one.terms;
             }
+            ASSERT_TRUE(all.within(entry(got.get(), id, 0, 0), 1, 0, 0, dtype));
         }
     }
 }
 
 TEST_P(Backend, GateGradient) {
     for (uint64_t seed = 0; seed < 100; seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
         std::mt19937_64 random(seed);
         const Layout layout = random_layout(some_shape(random), 0.5, seed);
         const int32_t dtype = kDtypes[below(random, 4)];
+        const bool gated = seed % 3 != 0;
         const Matrix w = random_matrix(layout, dtype, 0, random),
                      dw = random_matrix(layout, dtype, 1, random);
-        Dense gates(TARTAN_F32, {layout->blocks}), sums(tartan_i_sum_dtype(dtype), {layout->blocks});
-        for (int64_t i = 0; i < layout->blocks; i++) gates.set(i, 0.5);
-        std::vector<Chain> want((size_t)layout->blocks, Chain(dtype));
-        std::vector<double> first;
+        Dense gates(TARTAN_F32, {layout->blocks}), sums(tartan_i_sum_dtype(dtype), {layout->blocks}, kGaps);
+        for (int64_t i = 0; i < layout->blocks; i++) gates.set(i, pick(random, {0.5, 0.0, -1.0}));
+        const Matrix w_there = placed(context.get(), w), dw_there = placed(context.get(), dw);
+        const Placed gates_there(context.get(), gates);
+        Placed sums_there(context.get(), sums);
+        ASSERT_OK(tartan_gate_gradient(context.get(), w_there.get(), gated ? &gates_there.array : nullptr,
+                                       dw_there.get(), &sums_there.array));
+        Dense got = sums;
+        sums_there.fetch(got);
+        ASSERT_TRUE(marks_intact(got));
+        const Matrix scaled = fetched(context.get(), dw_there);
         for (int64_t id = 0; id < layout->blocks; id++) {
-            first.push_back(entry(dw.get(), id, 0, 0));
+            Chain want(dtype);
             for (int64_t i = 0; i < tartan_i_rows_of(layout.get(), layout->block_rows[id]); i++)
-                for (int64_t j = 0; j < tartan_i_cols_of(layout.get(), layout->block_cols[id]); j++)
-                    want[(size_t)id].add(entry(w.get(), id, i, j), entry(dw.get(), id, i, j));
-        }
-        place(w.get()), place(dw.get()), place(&gates.array);
-        ASSERT_OK(tartan_gate_gradient(context.get(), w.get(), &gates.array, dw.get(), place(&sums.array)));
-        for (int64_t id = 0; id < layout->blocks; id++) {
-            ASSERT_TRUE(want[(size_t)id].within(sums.get(id), 1, 0, 0, sums.array.dtype));
-            ASSERT_EQ(rounded(dtype, 0.5 * first[(size_t)id]), entry(dw.get(), id, 0, 0));
+                for (int64_t j = 0; j < tartan_i_cols_of(layout.get(), layout->block_cols[id]); j++) {
+                    const double old = entry(dw.get(), id, i, j);
+                    want.add(entry(w.get(), id, i, j), old);
+                    ASSERT_EQ(gated ? rounded(dtype, gates.get(id) * old) : old,
+                              entry(scaled.get(), id, i, j));
+                }
+            ASSERT_TRUE(want.within(got.get(id), 1, 0, 0, sums.array.dtype));
         }
     }
 }
 
-TEST_P(Backend, AnOperationThatIsNotThereIsRefused) {
-    Dense x(TARTAN_F32, {4, 3}), y(TARTAN_F32, {3, 6}), score(TARTAN_F32, {2, 3});
-    const tartan_shape shape = {4, 6, 2, 2, 1};
-    place(&x.array), place(&y.array), place(&score.array);
-    const Dense before = score;
-    const tartan_status status = tartan_growth_score(context.get(), &shape, TARTAN_NORM_MAX, 1, &x.array, 1,
-                                                     &y.array, 1, 0, &score.array);
-    if (!dummy()) {
-        EXPECT_OK(status);
-        return;
+double norm_of(const Dense &a, bool rows, int32_t norm, int64_t begin, int64_t end, int64_t k) {
+    double result = 0;
+    for (int64_t i = begin; i < end; i++) {
+        const double size = std::fabs(a.get(rows ? i * a.array.shape[1] + k : k * a.array.shape[1] + i));
+        result = norm == TARTAN_NORM_MAX ? std::max(result, size) : result + size * size;
     }
-    EXPECT_EQ(TARTAN_ERR_UNSUPPORTED, status);
-    EXPECT_EQ("tartan_growth_score: backend dummy: the operation is not there yet",
-              std::string(tartan_last_error()));
-    EXPECT_EQ(before.memory(), score.memory());
+    return norm == TARTAN_NORM_MAX ? result : std::sqrt(result);
+}
+
+TEST_P(Backend, GrowthScore) {
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        std::mt19937_64 random(seed);
+        tartan_shape shape = some_shape(random);
+        shape.heads = 1;
+        const int32_t dtype = kDtypes[seed % 4], norm = seed % 8 < 4 ? TARTAN_NORM_MAX : TARTAN_NORM_L2;
+        const int64_t k = (int64_t)below(random, 9), grid_rows = grid(shape.rows, shape.block_rows),
+                      grid_cols = grid(shape.cols, shape.block_cols);
+        Dense x(dtype, {shape.rows, k}, (Style)below(random, kStyles)),
+            y(dtype, {k, shape.cols}, (Style)below(random, kStyles)),
+            score(tartan_i_sum_dtype(dtype), {grid_rows, grid_cols}, (Style)below(random, kRepeated));
+        x.fill(random);
+        y.fill(random);
+        score.fill(random);
+        const Placed x_there(context.get(), x), y_there(context.get(), y);
+        Placed score_there(context.get(), score);
+        ASSERT_OK(tartan_growth_score(context.get(), &shape, norm, 0.5, &x_there.array, 1, &y_there.array, 1,
+                                      0.25, &score_there.array));
+        Dense got = score;
+        score_there.fetch(got);
+        for (int64_t at = 0; at < score.elements(); at++) {
+            const int64_t i = at / grid_cols * shape.block_rows, j = at % grid_cols * shape.block_cols;
+            Chain want(dtype);
+            for (int64_t t = 0; t < k; t++)
+                want.add(norm_of(x, true, norm, i, std::min(i + shape.block_rows, shape.rows), t),
+                         norm_of(y, false, norm, j, std::min(j + shape.block_cols, shape.cols), t));
+            ASSERT_TRUE(want.within(got.get(at), 0.5, 0.25, score.get(at), score.array.dtype));
+        }
+    }
+}
+
+// NaN and infinity in B reach the results of the stored blocks and no others: an absent block is not a block of
+// zeros, and neither is one whose gate is 0. With beta = 0 what the output held does not matter.
+TEST_P(Backend, SpecialValuesStayWithTheirBlocks) {
+    for (int64_t block : {3, 8, 16, 32, 64, 128}) {
+        for (int32_t dtype : kDtypes) {
+            SCOPED_TRACE(::testing::Message() << "block " << block << ", " << tartan_dtype_name(dtype));
+            const int64_t size = 2 * block, n = 128;
+            // Block (1, 0) is there, but gated away.
+            const Layout layout = from_mask({size, size, block, block, 1}, {1, 0, 1, 1});
+            std::mt19937_64 random(3);
+            const Matrix a = placed(context.get(), random_matrix(layout, dtype, 0, random));
+            Dense gates(TARTAN_F32, {3}), b(dtype, {size, n}), c(dtype, {size, n});
+            for (int64_t id = 0; id < 3; id++) gates.set(id, id == 1 ? 0 : 1);
+            b.fill(random);
+            b.set((block - 1) * n + 3, NAN); // of the block column that the first block row has
+            b.set(block * n + 7, INFINITY);  // of the other
+            for (int64_t i = 0; i < c.elements(); i++) c.set(i, NAN);
+            const Placed gates_there(context.get(), gates), b_there(context.get(), b);
+            Placed c_there(context.get(), c);
+            ASSERT_OK(tartan_spmm(context.get(), 0, 0, 1, a.get(), &gates_there.array, &b_there.array, 0,
+                                  &c_there.array));
+            c_there.fetch(c);
+            for (int64_t i = 0; i < size; i++)
+                for (int64_t j = 0; j < n; j++) {
+                    const bool special = i < block ? j == 3 : j == 7;
+                    ASSERT_EQ(special, !std::isfinite(c.get(i * n + j))) << i << ", " << j;
+                }
+        }
+    }
 }
 
 TEST_P(Backend, OperandsElsewhereAreRefused) {
     std::mt19937_64 random(1);
     const Layout layout = random_layout({8, 8, 4, 4, 1}, 1, 1);
-    const Matrix a = random_matrix(layout, TARTAN_F32, 0, random);
-    Dense b(TARTAN_F32, {8, 2}), c(TARTAN_F32, {8, 2});
-    place(a.get()), place(&b.array), place(&c.array);
-    EXPECT_OK(tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &b.array, 0, &c.array));
-    b.array.device_type = dummy() ? TARTAN_CPU : TARTAN_CUDA;
-    EXPECT_FAILS(UNSUPPORTED, "b is on device",
-                 tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &b.array, 0, &c.array));
-    place(&b.array)->device_id = 0;
-    const tartan_status other = tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &b.array, 0, &c.array);
-    EXPECT_EQ(dummy() ? TARTAN_ERR_UNSUPPORTED : TARTAN_OK, other); // device 0 of two
+    const Matrix host_a = random_matrix(layout, TARTAN_F32, 0, random), a = placed(context.get(), host_a);
+    Dense b(TARTAN_F32, {8, 2}), c(TARTAN_F32, {8, 2}), gates(TARTAN_F32, {layout->blocks});
+    const Placed b_there(context.get(), b), gates_there(context.get(), gates);
+    Placed c_there(context.get(), c);
+    const auto product = [&](const Matrix &m, const tartan_array &g, const tartan_array &x,
+                             tartan_array out) {
+        return tartan_spmm(context.get(), 0, 0, 1, m.get(), &g, &x, 0, &out);
+    };
+    EXPECT_OK(product(a, gates_there.array, b_there.array, c_there.array));
+    if (!on_host()) {
+        EXPECT_FAILS(UNSUPPORTED, "a is on device 1:0",
+                     product(host_a, gates_there.array, b_there.array, c_there.array));
+        EXPECT_FAILS(UNSUPPORTED, "gates is on device 1:0",
+                     product(a, gates.array, b_there.array, c_there.array));
+        EXPECT_FAILS(UNSUPPORTED, "b is on device 1:0",
+                     product(a, gates_there.array, b.array, c_there.array));
+        EXPECT_FAILS(UNSUPPORTED, "c is on device 1:0",
+                     product(a, gates_there.array, b_there.array, c.array));
+    }
+    tartan_array far = b_there.array;
+    far.device_type = TARTAN_CUDA;
+    far.device_id = 7;
+    EXPECT_FAILS(UNSUPPORTED, "b is on device 2:7", product(a, gates_there.array, far, c_there.array));
+    EXPECT_OK(product(a, gates_there.array, b_there.array, c_there.array));
 }
 
-TEST(DummyBackend, DevicesAreOpenedClosedAndWaitedFor) {
-    const DummyInstalled installed;
-    const DummyCounts before = dummy_counts();
-    tartan_context *context = nullptr;
-    ASSERT_OK(tartan_context_open("cuda", 1, 0, &context));
-    EXPECT_OK(tartan_context_sync(context));
-    dummy_fail_next();
-    EXPECT_FAILS(DEVICE, "told to fail", tartan_context_sync(context));
-    tartan_context_free(context);
-    dummy_fail_next();
-    EXPECT_FAILS(DEVICE, "told to fail", tartan_context_open("cuda", 1, 0, &context));
-    EXPECT_EQ(nullptr, context);
-    EXPECT_FAILS(DEVICE, "dummy:2 is not there: 2 devices", tartan_context_open("cuda:2", 1, 0, &context));
-    const DummyCounts after = dummy_counts();
-    EXPECT_EQ(before.opened + 1, after.opened);
-    EXPECT_EQ(before.closed + 1, after.closed);
-    EXPECT_EQ(before.synced + 2, after.synced);
-    char *text = nullptr;
-    ASSERT_OK(tartan_info(&text));
-    EXPECT_NE(std::string(text).find("dummy 1"), std::string::npos) << text;
-    tartan_text_free(text);
+// More than any device has: refused, and all goes on.
+TEST_P(Backend, MoreMemoryThanThereIs) {
+    const int64_t lengths[] = {int64_t(1) << 22, int64_t(1) << 22};
+    tartan_buffer *buffer = nullptr;
+    EXPECT_EQ(TARTAN_ERR_MEMORY,
+              tartan_buffer_create(context.get(), TARTAN_F64, lengths, 2, TARTAN_ROW_MAJOR, &buffer))
+        << tartan_last_error();
+    EXPECT_EQ(nullptr, buffer);
+    const SpmmCase one(4);
+    const Matrix a = placed(context.get(), one.a);
+    const Placed b(context.get(), one.b);
+    Placed c(context.get(), one.c);
+    ASSERT_OK(tartan_spmm(context.get(), one.side, one.op, 1, a.get(), nullptr, &b.array, 0, &c.array));
+    EXPECT_OK(tartan_context_sync(context.get()));
+}
+
+TEST_P(Backend, BuffersOutliveTheContextAndGoInAnyThread) {
+    Dense dense(TARTAN_F32, {5, 6});
+    Placed here(context.get(), dense);
+    const Layout layout = random_layout({8, 8, 4, 4, 1}, 1, 1);
+    std::mt19937_64 random(1);
+    Matrix matrix = placed(context.get(), random_matrix(layout, TARTAN_F32, 0, random));
+    std::thread([&] { context.reset(); }).join();
+    std::thread([&] { here = Placed(); }).join();
+    std::thread([&] { matrix.reset(); }).join();
 }
 
 } // namespace

@@ -93,6 +93,13 @@ def tests(root):
             short = name.split("_", 2)[-1].removeprefix("from_")
             if name != "tartan_matrix_get_layout" and not re.search(rf"\b(\w+_)?{short}\(", brutal):  # that one counts up only
                 yield f"{name} hands over an object but has no BRUTAL test"
+    # What reads or writes the values of a matrix is shown one on a device; the others only ask or free.
+    elsewhere = (root / "tests/backend/elsewhere_test.cc").read_text()
+    matrix_header = (root / "lib/include/tartan/matrix.h").read_text()
+    harmless = {"tartan_matrix_free", "tartan_matrix_get_layout", "tartan_matrix_dtype", "tartan_matrix_block_order", "tartan_matrix_values"}
+    for name in re.findall(r"TARTAN_API[^;(]*?\b(tartan_\w+)\([^;]*?tartan_matrix \*matrix\b", matrix_header):
+        if name not in harmless and not re.search(rf"\b{name}\b", elsewhere):
+            yield f"{name} has no test with a matrix on a device (tests/backend/elsewhere_test.cc)"
 
 
 def files(root):

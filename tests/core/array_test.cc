@@ -35,16 +35,15 @@ TEST(Array, Dtypes) {
         int32_t dtype;
         const char *name;
         int64_t bytes;
-    } all[] = {{TARTAN_F64, "float64", 8},
-               {TARTAN_F32, "float32", 4},
-               {TARTAN_F16, "float16", 2},
-               {TARTAN_BF16, "bfloat16", 2}};
+    } all[] = {{TARTAN_F64, "float64", 8},          {TARTAN_F32, "float32", 4},
+               {TARTAN_F16, "float16", 2},          {TARTAN_BF16, "bfloat16", 2},
+               {TARTAN_F8E4M3, "float8_e4m3fn", 1}, {TARTAN_F8E5M2, "float8_e5m2", 1}};
     for (auto &d : all) {
         EXPECT_STREQ(d.name, tartan_dtype_name(d.dtype));
         EXPECT_EQ(d.bytes, tartan_dtype_bytes(d.dtype));
         EXPECT_EQ(d.dtype, tartan_dtype_of(d.name));
     }
-    for (int32_t dtype : {0, 5, -1, 1 << 30}) {
+    for (int32_t dtype : {0, 7, -1, 1 << 30}) {
         EXPECT_EQ(nullptr, tartan_dtype_name(dtype));
         EXPECT_EQ(0, tartan_dtype_bytes(dtype));
     }
@@ -100,7 +99,7 @@ TEST(Array, InitRefuses) {
     EXPECT_FAILS(ARGUMENT, "ndim is -1", tartan_array_init(data, TARTAN_F64, -1, shape, nullptr, &a));
     EXPECT_FAILS(ARGUMENT, "ndim is 9", tartan_array_init(data, TARTAN_F64, 9, shape, nullptr, &a));
     EXPECT_FAILS(DTYPE, "dtype 0", tartan_array_init(data, 0, 1, shape, nullptr, &a));
-    EXPECT_FAILS(DTYPE, "dtype 5", tartan_array_init(data, 5, 1, shape, nullptr, &a));
+    EXPECT_FAILS(DTYPE, "dtype 7", tartan_array_init(data, 7, 1, shape, nullptr, &a));
     EXPECT_FAILS(SHAPE, "[2, -1]", tartan_array_init(data, TARTAN_F64, 2, negative, nullptr, &a));
     EXPECT_FAILS(OVERFLOW, "addressed", tartan_array_init(data, TARTAN_F64, 2, wide, nullptr, &a));
     EXPECT_FAILS(OVERFLOW, "addressed", tartan_array_init(data, TARTAN_F64, 2, shape, strides, &a));
@@ -241,7 +240,7 @@ TEST(DLPack, RoundTrip) {
     std::mt19937_64 random(3);
     std::vector<double> data(4096);
     for (int n = 0; n < 1000; n++) {
-        int32_t dtype = (int32_t)(1 + random() % 4), ndim = (int32_t)(random() % 9);
+        int32_t dtype = (int32_t)(1 + random() % 6), ndim = (int32_t)(random() % 9);
         std::vector<int64_t> shape, strides;
         for (int32_t d = 0; d < ndim; d++) {
             shape.push_back((int64_t)(random() % 3));
@@ -251,7 +250,8 @@ TEST(DLPack, RoundTrip) {
         DLTensor t;
         ASSERT_OK(tartan_array_to_dlpack(&a, &t));
         EXPECT_EQ(8 * tartan_dtype_bytes(dtype), t.bits);
-        EXPECT_EQ(dtype == TARTAN_BF16 ? 4 : 2, t.code);
+        const int codes[] = {0, 2, 2, 2, 4, 10, 12};
+        EXPECT_EQ(codes[dtype], t.code);
         EXPECT_EQ(1, t.lanes);
         EXPECT_EQ(a.shape, t.shape);
         EXPECT_EQ(a.strides, t.strides);
@@ -307,7 +307,15 @@ TEST(DLPack, Refuses) {
     DLTensor t = good;
     EXPECT_FAILS(HANDLE, "tensor is NULL", tartan_array_from_dlpack(nullptr, &a));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_array_from_dlpack(&good, nullptr));
-    for (auto type : {std::pair<int, int>{0, 64}, {1, 32}, {5, 64}, {2, 8}, {4, 32}, {2, 128}}) {
+    for (auto type : {std::pair<int, int>{0, 64},
+                      {1, 32},
+                      {5, 64},
+                      {2, 8},
+                      {4, 32},
+                      {2, 128},
+                      {10, 16},
+                      {11, 8},
+                      {12, 4}}) {
         t = good, t.code = (uint8_t)type.first, t.bits = (uint8_t)type.second;
         EXPECT_FAILS(DTYPE, "type code", refused(t));
     }

@@ -14,7 +14,7 @@ using namespace tartan_test;
 
 namespace {
 
-const int32_t kDtypes[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16};
+const int32_t kDtypes[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_F8E4M3, TARTAN_F8E5M2};
 
 // Numbers [heads, rows, cols] as a dense operand of a dtype, in one of four ways to lay out memory.
 struct Dense {
@@ -83,7 +83,7 @@ TEST(FromDense, TinyNumbersCount) {
     uint32_t f32[4] = {1, 0x80000001, 0x80000000, 0};
     uint16_t f16[4] = {1, 0x8001, 0x8000, 0};
     int64_t shape[2] = {2, 2};
-    for (int32_t dtype : kDtypes) {
+    for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
         tartan_array a;
         void *data = dtype == TARTAN_F64 ? (void *)f64 : dtype == TARTAN_F32 ? (void *)f32 : (void *)f16;
         ASSERT_OK(tartan_array_init(data, dtype, 2, shape, nullptr, &a));

@@ -186,7 +186,7 @@ TEST_F(EntriesRefused, Inputs) {
     EXPECT_FAILS(SHAPE, "values has shape [3, 1], expected [3]",
                  tartan_matrix_from_coo(l, r, 3, c, 3, &flat.array, 0, 0, &m));
     EXPECT_FAILS(SHAPE, "values has shape [2]", tartan_matrix_from_coo(l, r, 3, c, 3, &two.array, 0, 0, &m));
-    EXPECT_FAILS(DTYPE, "dtype is 6", tartan_matrix_from_coo(l, r, 3, c, 3, v, 6, 0, &m));
+    EXPECT_FAILS(DTYPE, "dtype is 7", tartan_matrix_from_coo(l, r, 3, c, 3, v, 7, 0, &m));
     EXPECT_FAILS(ARGUMENT, "block_order is 6", tartan_matrix_from_coo(l, r, 3, c, 3, v, 0, 6, &m));
     EXPECT_FAILS(SHAPE, "2 heads", tartan_matrix_from_coo(heads.get(), r, 3, c, 3, v, 0, 0, &m));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_from_csr(l, p, 6, c, 3, v, 0, 0, nullptr));
@@ -195,7 +195,7 @@ TEST_F(EntriesRefused, Inputs) {
     EXPECT_FAILS(HANDLE, "cols is NULL", tartan_matrix_from_csr(l, p, 6, nullptr, 3, v, 0, 0, &m));
     EXPECT_FAILS(SHAPE, "ncols is -1", tartan_matrix_from_csr(l, p, 6, c, -1, v, 0, 0, &m));
     EXPECT_FAILS(SHAPE, "values has shape [2]", tartan_matrix_from_csr(l, p, 6, c, 3, &two.array, 0, 0, &m));
-    EXPECT_FAILS(DTYPE, "dtype is 6", tartan_matrix_from_csr(l, p, 6, c, 3, v, 6, 0, &m));
+    EXPECT_FAILS(DTYPE, "dtype is 7", tartan_matrix_from_csr(l, p, 6, c, 3, v, 7, 0, &m));
     EXPECT_FAILS(SHAPE, "2 heads", tartan_matrix_from_csr(heads.get(), p, 6, c, 3, v, 0, 0, &m));
     EXPECT_EQ(nullptr, m);
 }

@@ -15,7 +15,7 @@ extern "C" {
 
 namespace tartan_test {
 
-const int32_t all_dtypes[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16};
+const int32_t all_dtypes[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_F8E4M3, TARTAN_F8E5M2};
 
 inline double round_to(double x, int32_t dtype) {
     double room;

@@ -115,6 +115,9 @@ TEST(GateGradient, Refusals) {
     EXPECT_FAILS(HANDLE, "out_gate_grad is NULL", call(w.get(), nullptr, dw.get(), nullptr));
     EXPECT_FAILS(DTYPE, "dw is of float16, expected float32 (that of w)",
                  call(w.get(), nullptr, half.get(), &out.array));
+    Matrix eight = random_matrix(layout, TARTAN_F8E4M3, 0, random);
+    EXPECT_FAILS(DTYPE, "w is of float8_e4m3fn, expected float64, float32, float16 or bfloat16",
+                 call(eight.get(), nullptr, eight.get(), &out.array));
     EXPECT_FAILS(DTYPE, "out_gate_grad is of float64, expected float32",
                  call(w.get(), nullptr, dw.get(), &wide.array));
     EXPECT_FAILS(LAYOUT, "dw has another layout than w", call(w.get(), nullptr, strange.get(), &out.array));

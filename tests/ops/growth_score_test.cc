@@ -167,6 +167,9 @@ TEST(GrowthScore, Refusals) {
                  call(&shape, 1, 1, y, 1, y, 1, 0, &score.array));
     EXPECT_FAILS(SHAPE, "x has shape [1, 4, 3], expected 2 dimensions",
                  call(&shape, 1, 1, batched, 1, batched_y, 1, 0, &score.array));
+    Dense x8(TARTAN_F8E5M2, {4, 3}), y8(TARTAN_F8E5M2, {3, 6});
+    EXPECT_FAILS(DTYPE, "x is of float8_e5m2, expected float64, float32, float16 or bfloat16",
+                 call(&shape, 1, 1, x8, 1, y8, 1, 0, &score.array));
     EXPECT_FAILS(HANDLE, "score is NULL", call(&shape, 1, 1, x, 1, y, 1, 0, nullptr));
     EXPECT_FAILS(DTYPE, "score is of float64, expected float32",
                  call(&shape, 1, 1, x, 1, y, 1, 0, &wide.array));

@@ -344,6 +344,8 @@ TEST_F(SddmmRefusals, ShapesAndDtypes) {
     EXPECT_FAILS(SHAPE, "y has 4 rows, expected 5 (columns of x)", call());
     p.y[0].array.shape[0] = 5, p.y[0].array.dtype = TARTAN_F16;
     EXPECT_FAILS(DTYPE, "x and y are of float32 and float16", call());
+    p.x[0].array.dtype = p.y[0].array.dtype = TARTAN_F8E5M2;
+    EXPECT_FAILS(DTYPE, "x is of float8_e5m2, expected float64, float32, float16 or bfloat16", call());
     Sddmm h = plain({8, 6, 2, 3, 1}, 1, TARTAN_F64, 5, 1);
     EXPECT_FAILS(DTYPE, "s is of float32, expected float64",
                  tartan_sddmm(context.get(), 1, nullptr, &h.x[0].array, 1, &h.y[0].array, 1, 0, p.s.get()));

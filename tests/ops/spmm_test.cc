@@ -97,7 +97,8 @@ Spmm make_spmm(uint64_t seed) {
     const tartan_shape shape = {(int64_t)below(random, (size_t)limit), (int64_t)below(random, (size_t)limit),
                                 block.first, block.second, heads};
     p.layout = random_layout(shape, pick(random, {0.0, 0.1, 0.4, 1.0}), seed);
-    const int32_t dtype = kDtypes[below(random, 4)];
+    const int32_t dtype =
+        pick(random, {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_F8E4M3, TARTAN_F8E5M2});
     p.a = random_matrix(p.layout, dtype, (int32_t)below(random, 2), random);
     p.side = (int32_t)below(random, 2);
     p.op = (int32_t)below(random, 2);
@@ -114,7 +115,11 @@ Spmm make_spmm(uint64_t seed) {
     p.b = Dense(dtype, p.b_shape(batch, n), (Style)below(random, kStyles));
     p.b.fill(random);
     const bool wide = (dtype == TARTAN_F16 || dtype == TARTAN_BF16) && random() % 2;
-    p.c = Dense(wide ? TARTAN_F32 : dtype, p.c_shape(batch, n), (Style)below(random, kRepeated));
+    const int32_t narrow = pick(random, {TARTAN_F32, TARTAN_F16, TARTAN_BF16}); /* of 8-bit factors */
+    p.c = Dense(tartan_dtype_bytes(dtype) == 1 ? narrow
+                : wide                         ? TARTAN_F32
+                                               : dtype,
+                p.c_shape(batch, n), (Style)below(random, kRepeated));
     p.c.fill(random);
     return p;
 }
@@ -570,6 +575,19 @@ TEST_F(SpmmRefusals, Dtypes) {
     Spmm h = plain({8, 6, 2, 3, 1}, 1, TARTAN_F16, {}, 5, 1);
     h.c = Dense(TARTAN_BF16, {8, 5});
     EXPECT_FAILS(DTYPE, "c is of bfloat16, expected float16 or float32", h.run(context.get(), &h.c));
+    Spmm e = plain({8, 6, 2, 3, 1}, 1, TARTAN_F8E4M3, {}, 5, 1);
+    for (int32_t dtype : {TARTAN_F8E4M3, TARTAN_F8E5M2, TARTAN_F64}) {
+        e.c = Dense(dtype, {8, 5});
+        EXPECT_FAILS(DTYPE,
+                     std::string("c is of ") + tartan_dtype_name(dtype) +
+                         ", expected float32, float16 or bfloat16",
+                     e.run(context.get(), &e.c));
+    }
+    e.c = Dense(TARTAN_F32, {8, 5});
+    EXPECT_OK(e.run(context.get(), &e.c));
+    e.b.array.dtype = TARTAN_F8E5M2;
+    EXPECT_FAILS(DTYPE, "b is of float8_e5m2, expected float8_e4m3fn (that of a)",
+                 e.run(context.get(), &e.c));
 }
 
 TEST_F(SpmmRefusals, Overlap) {

@@ -1,36 +1,38 @@
-// SPDX-License-Identifier: Apache-2.0
-// A backend that poses as a CUDA device, with memory that is the host's and plain loops in f64 as kernels. It shows
-// that operations reach a backend through the table alone, and what a backend that cannot do a case does.
+/* SPDX-License-Identifier: Apache-2.0
+ * A backend that poses as a CUDA device with memory of its own, and has plain loops in f64 as kernels. It stands in
+ * for a device in the tests of C++ (installed in the process) and of the languages (as a plug-in, see dummy_plugin/).
+ * Its memory is out of reach of the processor but while one of its own functions works: whoever looks at it from
+ * outside dies of it, and pointers of anything else that are handed to it as the device's are refused (INTERNAL).
+ * It links nothing of libtartan. */
 #ifndef TARTAN_TESTS_DUMMY_BACKEND_H
 #define TARTAN_TESTS_DUMMY_BACKEND_H
 
+#ifdef __cplusplus
 extern "C" {
+#endif
+
 #include "backend/backend.h"
+
+enum { TARTAN_DUMMY_DEVICES = 2 };
+
+/* What it counts, and its switches. A program without access to it, as the languages are, has two environment
+ * variables, read at each call: TARTAN_DUMMY_LOST (not empty: `lost`) and TARTAN_DUMMY_BYTES (the bytes a device
+ * has; allocations beyond fail with MEMORY). */
+typedef struct tartan_dummy_state {
+    int64_t opened, closed, synced;
+    int64_t live;           /* allocations not yet released */
+    int64_t asked, fail_at; /* allocations asked for; the one that fails, counted from 0 (-1: none) */
+    bool lost;              /* every call fails with DEVICE */
+    bool fail_next;         /* the next open or sync fails with DEVICE, once */
+    void (*at_work)(void);  /* called by run and sync, or NULL */
+    const char *refusal;    /* supports says no for this reason, or NULL */
+} tartan_dummy_state;
+extern tartan_dummy_state tartan_dummy;
+
+/* What the plug-in exports. */
+const tartan_backend *tartan_plugin_get(const tartan_host *host);
+
+#ifdef __cplusplus
 }
-
-namespace tartan_test {
-
-enum { kDummyDevices = 2 };
-
-// It refuses gates of bf16 matrices in spmm, and has no growth score at all.
-extern const tartan_backend dummy_backend;
-extern const char *const kDummyRefusal;
-
-// How often devices were opened, closed and waited for.
-struct DummyCounts {
-    int opened, closed, synced;
-};
-DummyCounts dummy_counts();
-
-// Lets the next open or sync fail with DEVICE.
-void dummy_fail_next();
-
-// Serves TARTAN_CUDA by the dummy while it lives.
-struct DummyInstalled {
-    DummyInstalled() { tartan_i_backend_install(TARTAN_CUDA, &dummy_backend); }
-    ~DummyInstalled() { tartan_i_backend_install(TARTAN_CUDA, nullptr); }
-};
-
-} // namespace tartan_test
-
+#endif
 #endif

@@ -23,6 +23,7 @@ include("errors.jl")
 include("raw.jl")
 include("handles.jl")
 include("bfloat16.jl")
+include("float8.jl")
 include("arrays.jl")
 include("context.jl")
 include("layout.jl")
@@ -30,7 +31,9 @@ include("layout_edit.jl")
 include("matrix.jl")
 include("matrix_convert.jl")
 include("matrix_edit.jl")
+include("device.jl")
 include("products.jl")
+include("device_products.jl")
 include("files.jl")
 include("serialization.jl")
 include("show.jl")
@@ -42,6 +45,7 @@ export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, fi
 export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
 export BlockSparseMatrix, block_norms, project, rearrange, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, gate_gradient!, growth_score!, checksum
+export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export nnz, nonzeros, findnz, sparse, mul!
 

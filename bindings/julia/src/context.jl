@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""
-    Context(; device = "cpu", threads = 0, seed = 0, parallel = :openmp)
+const MATH = (exact = Raw.TARTAN_MATH_EXACT, tf32 = Raw.TARTAN_MATH_TF32)
 
-A queue of work: how many threads it uses, and where. `threads = 0` means `TARTAN_NUM_THREADS`, else all processors.
-`parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results do not depend on any of it. A
-context serves one task at a time; without one, operations take a context of their own.
+"""
+    Context(device = "cpu"; threads = 0, seed = 0, math = :exact, deterministic = true, stream = C_NULL, parallel = :openmp)
+
+A queue of work: where it runs (`"cpu"`, `"cuda"`, `"cuda:1"`), and how many threads it uses there. `threads = 0` means
+`TARTAN_NUM_THREADS`, else all processors. `parallel = :julia` runs the work on Julia's own threads (`julia -t 4`).
+Results do not depend on any of these two. A context serves one task at a time; without one, operations take a
+context of their own on the CPU, or that of their operands on a device (see [`to_device`](@ref)).
+
+On a GPU, `math = :tf32` lets products of `Float32` round their factors, `deterministic = false` allows sums of varying order,
+and `stream` is a CUDA stream of the caller's (its address), to be used in place of one of the context's own.
 
     context = Context(threads = 1)
     spmm!(C, A, X; context = context)
@@ -13,22 +19,46 @@ context serves one task at a time; without one, operations take a context of the
 """
 struct Context
     handle::Handle{Raw.tartan_context}
-    function Context(; device::AbstractString = "cpu", threads::Integer = 0, seed::Integer = 0, parallel = :openmp)
+    device::String
+    function Context(device::AbstractString; threads::Integer = 0, seed::Integer = 0, math = :exact,
+                     deterministic::Bool = true, stream = C_NULL, parallel = :openmp)
         loop = code_of((openmp = 0, julia = 1), parallel, "parallel")
         workers = Int32(clamp(whole(threads, "threads"), typemin(Int32), typemax(Int32)))
-        loop == 0 && return new(Handle(Raw.tartan_context_open(device, workers, whole(seed, "seed"))))
-        device == "cpu" || throw(TartanError(:argument, "device is '$device', expected 'cpu' with parallel = :julia"))
+        mode = code_of(MATH, math, "math")
+        determinism = deterministic ? Raw.TARTAN_RUN_TO_RUN : Raw.TARTAN_NOT_DETERMINISTIC
+        address = reinterpret(Int64, UInt64(stream))
+        if loop == 0
+            handle = Handle(Raw.tartan_context_open_stream(device, workers, whole(seed, "seed"), mode, determinism, address))
+            return new(handle, device == "cuda" ? "cuda:0" : device)
+        end
+        device == "cpu" && address == 0 || throw(TartanError(:argument,
+            "device is '$device' and stream $stream, expected 'cpu' and none with parallel = :julia"))
         options = with_fields(Raw.tartan_context_options_init(), threads = workers == 0 ? Threads.nthreads() : workers,
-                              seed = whole(seed, "seed"), parallel_for = JULIA_PARALLEL_FOR[])
-        return new(Handle(Raw.tartan_context_create(options)))
+                              seed = whole(seed, "seed"), math_mode = mode, determinism = determinism,
+                              parallel_for = JULIA_PARALLEL_FOR[])
+        return new(Handle(Raw.tartan_context_create(options)), device)
     end
 end
+Context(; device::AbstractString = "cpu", options...) = Context(device; options...)
 
 Base.cconvert(::Type{Ptr{Raw.tartan_context}}, context::Context) = context.handle
 Base.close(context::Context) = close(context.handle)
 Base.isopen(context::Context) = isopen(context.handle)
-Base.show(io::IO, context::Context) =
-    isopen(context) ? print(io, "Context(threads = ", threads(context), ")") : print(io, "Context (closed)")
+function Base.show(io::IO, context::Context)
+    isopen(context) || return print(io, "Context (closed)")
+    print(io, "Context(", repr(context.device))
+    context.device == "cpu" && print(io, "; threads = ", threads(context))
+    print(io, ")")
+end
+
+"""
+    wait(context::Context)
+
+Waits for all work of the context, and throws what went wrong on its device meanwhile.
+
+    wait(Context())
+"""
+Base.wait(context::Context) = (Raw.tartan_context_sync(context); nothing)
 
 """
     Tartan.threads(context)

@@ -14,6 +14,7 @@ free(x::Ptr{Raw.tartan_context}) = Raw.tartan_context_free(x)
 free(x::Ptr{Raw.tartan_layout}) = Raw.tartan_layout_free(x)
 free(x::Ptr{Raw.tartan_matrix}) = Raw.tartan_matrix_free(x)
 free(x::Ptr{Raw.tartan_file}) = Raw.tartan_file_free(x)
+free(x::Ptr{Raw.tartan_buffer}) = Raw.tartan_buffer_free(x)
 
 function Base.close(handle::Handle{S}) where {S}
     address = Threads.atomic_xchg!(handle.address, UInt(0))
@@ -34,6 +35,7 @@ name_of(::Type{Raw.tartan_context}) = "Context"
 name_of(::Type{Raw.tartan_layout}) = "BlockLayout"
 name_of(::Type{Raw.tartan_matrix}) = "BlockSparseMatrix"
 name_of(::Type{Raw.tartan_file}) = "BlockFile"
+name_of(::Type{Raw.tartan_buffer}) = "DeviceArray"
 
 # Handles have an identity of their own: a copy would be freed twice.
 Base.deepcopy_internal(handle::Handle, ::IdDict) =

@@ -83,7 +83,7 @@ function from_dense(dense, block, make)
 end
 
 # Numbers of other types become Float64; of Tartan's types they stay as they are.
-dense_input(x::AbstractArray{<:Union{Float64, Float32, Float16, BFloat16}}) = input(x, "dense", eltype(x))
+dense_input(x::AbstractArray{<:Union{Float64, Float32, Float16, BFloat16, Float8}}) = input(x, "dense", eltype(x))
 dense_input(x::AbstractArray{<:Real, N}) where {N} = convert(Array{Float64, N}, x)
 
 function BlockLayout(S::SparseMatrixCSC, block::Sizes)

@@ -11,7 +11,8 @@
 
 A layout and its values: `A.values[:, :, k]` is block `k`, in Julia's memory, and may be changed in place. `values`, an
 `Array{T, 3}` of block rows x block columns x blocks, is used without a copy; `BlockSparseMatrix{T}(layout)` starts
-with zeros. `T` is `Float64`, `Float32`, `Float16` or [`Tartan.BFloat16`](@ref).
+with zeros. `T` is `Float64`, `Float32`, `Float16`, [`Tartan.BFloat16`](@ref),
+[`Tartan.Float8E4M3`](@ref) or [`Tartan.Float8E5M2`](@ref).
 
 From a dense matrix come the blocks that hold a non-zero, or those of the layout (the rest is left behind); from
 a sparse one every entry must lie in a block.

@@ -6,8 +6,8 @@ using Tartan: BFloat16, Raw
 include("report.jl")
 include("support.jl")
 
-const GROUPS = ["raw", "bfloat16", "layout", "layout_edit", "matrix", "convert", "products", "views", "gradients",
-                "refusals", "files", "cases", "language", "documentation"]
+const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "convert", "products", "views", "gradients",
+                "refusals", "device", "files", "cases", "language", "documentation"]
 
 Random.seed!(1)
 report = @testset Report "tartan" begin

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
+# Devices to test with: those that TARTAN_TEST_DEVICES names, else the CPU and, where the build has made one, a dummy that
+# poses as a GPU: memory of its own that nobody else can read. The library looks for devices once.
+const DUMMY = haskey(ENV, "TARTAN_DUMMY_PLUGIN")
+DUMMY && (ENV["TARTAN_PLUGIN_PATH"] = ENV["TARTAN_DUMMY_PLUGIN"])
+const DEVICES = split(get(ENV, "TARTAN_TEST_DEVICES", DUMMY ? "cpu cuda" : "cpu"))
+
 const TYPES = (Float64, Float32, Float16, BFloat16)
 
 # Small integers and halves: exact in every type, and so are short sums of products.

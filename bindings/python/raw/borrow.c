@@ -1,61 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Arrays of other libraries, used in place: by the buffer protocol, else by DLPack. Nothing is converted. */
+#include "dlpack.h"
 #include "support.h"
 
 #include <string.h>
 
-/* ---- DLPack, as its ABI fixes it ---- */
+/* ---- DLPack ---- */
 
-typedef struct DLTensor {
-    void *data;
-    struct {
-        int32_t type, id;
-    } device;
-    int32_t ndim;
-    struct {
-        uint8_t code, bits;
-        uint16_t lanes;
-    } dtype;
-    int64_t *shape;
-    int64_t *strides; /* elements; NULL: row-major */
-    uint64_t byte_offset;
-} dl_tensor;
-
-typedef struct dl_managed { /* before DLPack 1.0; always writable */
-    dl_tensor tensor;
-    void *manager;
-    void (*deleter)(struct dl_managed *self);
-} dl_managed;
-
-typedef struct dl_versioned { /* from DLPack 1.0 on */
-    struct {
-        uint32_t major, minor;
-    } version;
-    void *manager;
-    void (*deleter)(struct dl_versioned *self);
-    uint64_t flags; /* bit 0: read-only */
-    dl_tensor tensor;
-} dl_versioned;
-
-/* The capsule of object.__dlpack__(max_version=(1, 0)), or of older producers' object.__dlpack__(). */
-static PyObject *export_tensor(PyObject *object) {
+/* The capsule of object.__dlpack__(max_version=(1, 0)), or of older producers' object.__dlpack__(); with a
+ * stream unless that is None. */
+static PyObject *export_tensor(PyObject *object, PyObject *stream) {
     PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
     if (method == NULL) return NULL;
-    PyObject *none = PyTuple_New(0);
-    PyObject *versions = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
-    PyObject *capsule = none && versions ? PyObject_Call(method, none, versions) : NULL;
+    PyObject *none = PyTuple_New(0), *capsule = NULL;
+    PyObject *options = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
+    if (none == NULL || options == NULL) goto end;
+    if (stream != Py_None && PyDict_SetItemString(options, "stream", stream)) goto end;
+    capsule = PyObject_Call(method, none, options);
     if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
-        capsule = PyObject_CallNoArgs(method);
+        if (PyDict_DelItemString(options, "max_version") == 0) capsule = PyObject_Call(method, none, options);
     }
-    Py_XDECREF(versions);
+end:
+    Py_XDECREF(options);
     Py_XDECREF(none);
     Py_DECREF(method);
     return capsule;
 }
 
-static int from_dlpack(PyObject *object, const char *function, const char *name, tartan_py_borrow *borrow) {
-    borrow->keep = export_tensor(object);
+/* Pinned memory is the CPU's, and managed memory that of its device. */
+static int32_t device_of(int32_t type) {
+    return type == DL_CUDA_HOST ? DL_CPU : type == DL_CUDA_MANAGED ? DL_CUDA : type;
+}
+
+static int from_dlpack(PyObject *object, PyObject *stream, const char *function, const char *name,
+                       tartan_py_borrow *borrow) {
+    borrow->keep = export_tensor(object, stream);
     if (borrow->keep == NULL) return -1; /* the producer's own words */
     dl_tensor *tensor = NULL;
     if (PyCapsule_IsValid(borrow->keep, "dltensor_versioned")) {
@@ -72,7 +52,8 @@ static int from_dlpack(PyObject *object, const char *function, const char *name,
         return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s.__dlpack__() gave no fresh DLPack capsule",
                                    function, name);
     }
-    static const char types[] = {[0] = 'i', [1] = 'u', [2] = 'f', [4] = 'b', [6] = 'u'}; /* 6: bool */
+    static const char types[] = {
+        [0] = 'i', [1] = 'u', [2] = 'f', [4] = 'b', [6] = 'u' /* bool */, [10] = '3', [12] = '2'};
     const bool known = tensor->dtype.code < sizeof types && tensor->dtype.lanes == 1;
     borrow->type = known ? types[tensor->dtype.code] : 0;
     borrow->bytes = tensor->dtype.bits / 8;
@@ -82,8 +63,8 @@ static int from_dlpack(PyObject *object, const char *function, const char *name,
     }
     tartan_array *array = &borrow->array;
     array->data = (char *)tensor->data + tensor->byte_offset;
-    array->device_type = tensor->device.type;
-    array->device_id = tensor->device.id;
+    array->device_type = device_of(tensor->device.type);
+    array->device_id = array->device_type == TARTAN_CPU ? 0 : tensor->device.id;
     array->ndim = tensor->ndim;
     int64_t stride = 1;
     for (int i = tensor->ndim - 1; i >= 0; i--) {
@@ -137,15 +118,26 @@ static int from_buffer(const char *function, const char *name, tartan_py_borrow 
     return 0;
 }
 
-static int borrow_any(PyObject *object, const char *function, const char *name, bool writable,
-                      tartan_py_borrow *borrow) {
+/* Whether there is a __dlpack__. Keeps the exception that is set: no look-up may be done with one. */
+static bool has_dlpack(PyObject *object) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    const bool has = PyObject_HasAttrString(object, "__dlpack__") == 1;
+    PyErr_Restore(type, value, trace);
+    return has;
+}
+
+static int borrow_any(PyObject *object, PyObject *stream, const char *function, const char *name,
+                      bool writable, tartan_py_borrow *borrow) {
     int status;
-    if (PyObject_CheckBuffer(object) &&
-        PyObject_GetBuffer(object, &borrow->buffer, PyBUF_FORMAT | PyBUF_STRIDES) == 0) {
+    if (tartan_py_lease_borrow(object, borrow)) {
+        status = 0;
+    } else if (PyObject_CheckBuffer(object) &&
+               PyObject_GetBuffer(object, &borrow->buffer, PyBUF_FORMAT | PyBUF_STRIDES) == 0) {
         status = from_buffer(function, name, borrow);
-    } else if (PyObject_HasAttrString(object, "__dlpack__")) {
-        PyErr_Clear(); /* a buffer whose elements that protocol cannot describe */
-        status = from_dlpack(object, function, name, borrow);
+    } else if (has_dlpack(object)) {
+        PyErr_Clear(); /* a buffer that is refused, or whose elements that protocol cannot describe */
+        status = from_dlpack(object, stream, function, name, borrow);
     } else if (PyErr_Occurred()) {
         status = -1;
     } else {
@@ -161,27 +153,55 @@ static int borrow_any(PyObject *object, const char *function, const char *name, 
     return status;
 }
 
-int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
-                      tartan_py_borrow *borrow) {
-    bool bits = PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 2 &&
-                PyUnicode_Check(PyTuple_GET_ITEM(object, 1)) &&
-                PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(object, 1), "bfloat16") == 0;
-    if (bits) object = PyTuple_GET_ITEM(object, 0);
-    if (borrow_any(object, function, name, writable, borrow)) return -1;
-    if (bits && borrow->bytes == 2 && (borrow->type == 'u' || borrow->type == 'i')) borrow->type = 'b';
-    int32_t dtype = 0;
-    if (borrow->type == 'f' && borrow->bytes == 8) dtype = TARTAN_F64;
-    if (borrow->type == 'f' && borrow->bytes == 4) dtype = TARTAN_F32;
-    if (borrow->type == 'f' && borrow->bytes == 2) dtype = TARTAN_F16;
-    if (borrow->type == 'b' && borrow->bytes == 2) dtype = TARTAN_BF16;
+/* Elements that NumPy lacks: as pairs with their bits, and what DLPack calls them. */
+static const struct {
+    const char *name;
+    int32_t dtype;
+    int bytes;
+    char type;
+} foreign[] = {{"bfloat16", TARTAN_BF16, 2, 'b'},
+               {"float8_e4m3fn", TARTAN_F8E4M3, 1, '3'},
+               {"float8_e5m2", TARTAN_F8E5M2, 1, '2'}};
+enum { FOREIGN = sizeof foreign / sizeof *foreign };
+
+/* The place of the pair's name in the table, or -1. */
+static int foreign_of(PyObject *object) {
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 2 ||
+        !PyUnicode_Check(PyTuple_GET_ITEM(object, 1)))
+        return -1;
+    for (int i = 0; i < FOREIGN; i++)
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(object, 1), foreign[i].name) == 0) return i;
+    return -1;
+}
+
+static int32_t dtype_of(const tartan_py_borrow *borrow) {
+    if (borrow->type == 'f')
+        return borrow->bytes == 8   ? TARTAN_F64
+               : borrow->bytes == 4 ? TARTAN_F32
+               : borrow->bytes == 2 ? TARTAN_F16
+                                    : 0;
+    for (int i = 0; i < FOREIGN; i++)
+        if (borrow->type == foreign[i].type && borrow->bytes == foreign[i].bytes) return foreign[i].dtype;
+    return 0;
+}
+
+static int operand(PyObject *object, PyObject *stream, const char *function, const char *name, bool writable,
+                   tartan_py_borrow *borrow) {
+    const int bits = foreign_of(object);
+    if (bits >= 0) object = PyTuple_GET_ITEM(object, 0);
+    if (borrow_any(object, stream, function, name, writable, borrow)) return -1;
+    if (bits >= 0 && borrow->bytes == foreign[bits].bytes && (borrow->type == 'u' || borrow->type == 'i'))
+        borrow->type = foreign[bits].type;
+    const int32_t dtype = dtype_of(borrow);
     if (dtype == 0) {
         const char *noun = borrow->type == 'f' || borrow->type == 'b' ? "floating-point"
                            : borrow->type == 'i'                      ? "integer"
                            : borrow->type == 'u'                      ? "unsigned or boolean"
                                                                       : "other";
-        tartan_py_fail_type(TARTAN_ERR_DTYPE,
-                            "%s: %s has %d-byte %s elements, expected float64, float32, float16 or bfloat16",
-                            function, name, borrow->bytes, noun);
+        tartan_py_fail_type(
+            TARTAN_ERR_DTYPE,
+            "%s: %s has %d-byte %s elements, expected float64, float32, float16, bfloat16 or float8",
+            function, name, borrow->bytes, noun);
         tartan_py_return(borrow);
         return -1;
     }
@@ -189,12 +209,22 @@ int tartan_py_operand(PyObject *object, const char *function, const char *name, 
     return 0;
 }
 
+int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
+                      tartan_py_borrow *borrow) {
+    return operand(object, Py_None, function, name, writable, borrow);
+}
+
+int tartan_py_operand_on(PyObject *object, PyObject *stream, const char *function, const char *name,
+                         tartan_py_borrow *borrow) {
+    return operand(object, stream, function, name, false, borrow);
+}
+
 int tartan_py_vector(PyObject *object, const char *function, const char *name, char type, int bytes,
                      bool writable, tartan_py_borrow *borrow, void **out_data, int64_t *out_count) {
     *out_data = NULL;
     *out_count = 0;
     if (object == Py_None && !writable) return 0; /* the library says whether it is needed */
-    if (borrow_any(object, function, name, writable, borrow)) return -1;
+    if (borrow_any(object, Py_None, function, name, writable, borrow)) return -1;
     const tartan_array *array = &borrow->array;
     if (borrow->type != type || borrow->bytes != bytes) {
         const char *noun = type == 'i' ? "int64" : type == 'f' ? "float64" : "uint8 or bool";

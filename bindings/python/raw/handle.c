@@ -13,16 +13,8 @@ typedef struct handle {
     bool closed;
 } handle;
 
-/* Memory seen through the buffer protocol: a handle's, or what was borrowed from another object. */
-typedef struct lease {
-    PyObject_HEAD PyObject *owner; /* handle, or NULL */
-    tartan_py_borrow borrow;
-    Py_ssize_t shape[TARTAN_MAX_NDIM];
-    Py_ssize_t strides[TARTAN_MAX_NDIM];
-} lease;
-
-static PyTypeObject *handle_type, *lease_type;
-static const char *const kinds[] = {"context", "layout", "matrix", "file"};
+static PyTypeObject *handle_type;
+static const char *const kinds[] = {"context", "layout", "matrix", "file", "buffer"};
 
 /* Frees what is owned, if nobody uses it. What this handle held may be freed after it. */
 static void settle(handle *self) {
@@ -41,6 +33,9 @@ static void settle(handle *self) {
         break;
     case TARTAN_PY_FILE:
         tartan_file_free(pointer);
+        break;
+    case TARTAN_PY_BUFFER:
+        tartan_buffer_free(pointer);
         break;
     }
     PyObject *held = self->held;
@@ -87,6 +82,12 @@ int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, 
     self->users++;
     *out = self->pointer;
     return 0;
+}
+
+PyObject *tartan_py_handle_share(PyObject *object) {
+    ((handle *)object)->users++;
+    Py_INCREF(object);
+    return object;
 }
 
 void tartan_py_handle_leave(PyObject *object) {
@@ -166,118 +167,7 @@ static PyType_Spec handle_spec = {
     .slots = handle_slots,
 };
 
-/* ---- Leases ---- */
-
-static lease *lease_new(void) {
-    lease *self = PyObject_New(lease, lease_type);
-    if (self == NULL) return NULL;
-    self->owner = NULL;
-    memset(&self->borrow, 0, sizeof self->borrow);
-    return self;
-}
-
-static void lease_set_strides(lease *self) {
-    const tartan_array *array = &self->borrow.array;
-    for (int i = 0; i < array->ndim; i++) {
-        self->shape[i] = (Py_ssize_t)array->shape[i];
-        self->strides[i] = (Py_ssize_t)(array->strides[i] * tartan_dtype_bytes(array->dtype));
-    }
-}
-
-PyObject *tartan_py_lease_new(PyObject *owner, const tartan_array *view) {
-    lease *self = lease_new();
-    if (self == NULL) return NULL;
-    ((handle *)owner)->users++;
-    Py_INCREF(owner);
-    self->owner = owner;
-    self->borrow.array = *view;
-    lease_set_strides(self);
-    return (PyObject *)self;
-}
-
-/* view(object): a lease of another library's array, and the name of its dtype. */
-static PyObject *lease_of(PyObject *module, PyObject *object) {
-    (void)module;
-    lease *self = lease_new();
-    if (self == NULL) return NULL;
-    const tartan_array *array = &self->borrow.array;
-    int status = tartan_py_operand(object, "view", "array", false, &self->borrow);
-    if (status == 0 && array->device_type != TARTAN_CPU) {
-        status =
-            tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "view: array is on DLPack device %d, expected the CPU",
-                           (int)array->device_type);
-    }
-    PyObject *result = NULL;
-    if (status == 0) {
-        lease_set_strides(self);
-        result = Py_BuildValue("Os", self, tartan_dtype_name(array->dtype));
-    }
-    Py_DECREF(self);
-    return result;
-}
-
-static void lease_dealloc(PyObject *object) {
-    lease *self = (lease *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    if (self->owner != NULL) tartan_py_handle_leave(self->owner);
-    Py_XDECREF(self->owner);
-    tartan_py_return(&self->borrow);
-    PyObject_Free(object);
-    Py_DECREF(type);
-}
-
-static int lease_getbuffer(PyObject *object, Py_buffer *buffer, int flags) {
-    lease *self = (lease *)object;
-    const tartan_array *array = &self->borrow.array;
-    buffer->obj = NULL;
-    if ((flags & PyBUF_WRITABLE) && self->borrow.readonly) {
-        PyErr_SetString(PyExc_BufferError, "the memory is read-only");
-        return -1;
-    }
-    if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES) {
-        PyErr_SetString(PyExc_BufferError, "the memory has strides, which the request does not allow for");
-        return -1;
-    }
-    static char *const formats[] = {"", "d", "f", "e", "H"};
-    Py_ssize_t count = 1;
-    for (int i = 0; i < array->ndim; i++) count *= self->shape[i];
-    buffer->buf = array->data;
-    buffer->itemsize = (Py_ssize_t)tartan_dtype_bytes(array->dtype);
-    buffer->len = count * buffer->itemsize;
-    buffer->readonly = self->borrow.readonly;
-    buffer->ndim = array->ndim;
-    buffer->format = flags & PyBUF_FORMAT ? formats[array->dtype] : NULL;
-    buffer->shape = self->shape;
-    buffer->strides = self->strides;
-    buffer->suboffsets = NULL;
-    buffer->internal = NULL;
-    Py_INCREF(object);
-    buffer->obj = object;
-    return 0;
-}
-
-static PyType_Slot lease_slots[] = {
-    {Py_tp_dealloc, lease_dealloc},
-    {Py_bf_getbuffer, lease_getbuffer},
-    {0, NULL},
-};
-static PyType_Spec lease_spec = {
-    .name = "tartan._raw.Lease",
-    .basicsize = sizeof(lease),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = lease_slots,
-};
-
-static PyMethodDef functions[] = {
-    {"view", lease_of, METH_O, "An array of another library as (buffer, name of its dtype), not copied."},
-    {NULL, NULL, 0, NULL},
-};
-
-int tartan_py_register_types(PyObject *module) {
+int tartan_py_register_handle(PyObject *module) {
     handle_type = (PyTypeObject *)PyType_FromSpec(&handle_spec);
-    lease_type = (PyTypeObject *)PyType_FromSpec(&lease_spec);
-    if (handle_type == NULL || lease_type == NULL) return -1;
-    if (PyModule_AddObjectRef(module, "Handle", (PyObject *)handle_type)) return -1;
-    if (PyModule_AddObjectRef(module, "Lease", (PyObject *)lease_type)) return -1;
-    return PyModule_AddFunctions(module, functions);
+    return handle_type == NULL ? -1 : PyModule_AddObjectRef(module, "Handle", (PyObject *)handle_type);
 }

@@ -27,13 +27,14 @@ int tartan_py_double(PyObject *object, const char *function, const char *name, d
 int tartan_py_text(PyObject *object, const char *function, const char *name, bool optional, const char **out);
 int tartan_py_frame(PyObject *object, const char *function, const char *name, tartan_shape *out);
 
-/* ---- Handles (handle.c): Python objects that own a context, layout, matrix or file ---- */
+/* ---- Handles (handle.c): Python objects that own a context, layout, matrix, file or buffer ---- */
 
 typedef enum tartan_py_kind {
     TARTAN_PY_CONTEXT,
     TARTAN_PY_LAYOUT,
     TARTAN_PY_MATRIX,
     TARTAN_PY_FILE,
+    TARTAN_PY_BUFFER,
 } tartan_py_kind;
 
 /* Takes over `pointer`, also on failure. */
@@ -45,27 +46,30 @@ int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, 
                          const char *name, void **out);
 void tartan_py_handle_leave(PyObject *object);
 
-/* An object that exports `view`, which is memory of `handle`, by the buffer protocol. The memory lives as
- * long as the object, whether or not the handle is closed meanwhile. */
-PyObject *tartan_py_lease_new(PyObject *handle, const tartan_array *view);
+/* One more user of a handle, without a check; returns it with a new reference. */
+PyObject *tartan_py_handle_share(PyObject *object);
 
-int tartan_py_register_types(PyObject *module);
+int tartan_py_register_handle(PyObject *module);
 
 /* ---- Arrays (borrow.c) ---- */
 
 /* An array borrowed from a Python object; zero-initialise it. */
 typedef struct tartan_py_borrow {
     tartan_array array; /* dtype 0 where the elements are none of Tartan's */
-    char type;          /* 'f' float, 'b' bfloat16, 'i' signed, 'u' unsigned */
-    int bytes;          /* of one element */
+    char type; /* 'f' float, 'b' bfloat16, '3' float8_e4m3fn, '2' float8_e5m2, 'i' signed, 'u' unsigned */
+    int bytes; /* of one element */
     bool readonly;
     Py_buffer buffer; /* held where buffer.obj is not NULL */
-    PyObject *keep;   /* capsule of a DLPack tensor */
+    PyObject *keep;   /* capsule of a DLPack tensor, or a lease */
 } tartan_py_borrow;
 
-/* A dense operand. Takes the buffer protocol, else DLPack, else a pair (16-bit integers, "bfloat16"). */
+/* A dense operand. Takes a lease, else the buffer protocol, else DLPack, else a pair (integers that hold the bits, the
+ * name of a dtype that NumPy lacks). */
 int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
                       tartan_py_borrow *borrow);
+/* The same, to be read, by work on `stream`: what an exporter of DLPack is told, unless it is None. */
+int tartan_py_operand_on(PyObject *object, PyObject *stream, const char *function, const char *name,
+                         tartan_py_borrow *borrow);
 /* A contiguous vector of `type` and `bytes`; None gives NULL and 0 where `optional`. */
 int tartan_py_vector(PyObject *object, const char *function, const char *name, char type, int bytes,
                      bool writable, tartan_py_borrow *borrow, void **out_data, int64_t *out_count);
@@ -83,5 +87,16 @@ void tartan_py_return_list(tartan_py_list *list);
 /* A borrow that a matrix keeps; tartan_py_release is a tartan_release for it. */
 tartan_py_borrow *tartan_py_wrap(PyObject *object, const char *function, const char *name);
 void tartan_py_release(void *borrow);
+
+/* ---- Leases (lease.c) ---- */
+
+/* An object that describes `view`, which is memory of `handle`. The memory lives as long as the object, whether
+ * or not the handle is closed meanwhile. */
+PyObject *tartan_py_lease_new(PyObject *handle, const tartan_array *view);
+/* Borrows from a lease; false where `object` is none. */
+bool tartan_py_lease_borrow(PyObject *object, tartan_py_borrow *borrow);
+
+/* Both types and the functions that make leases. */
+int tartan_py_register_types(PyObject *module);
 
 #endif

@@ -13,7 +13,9 @@ True
 """
 
 from tartan import _raw
+from tartan._call import to_device
 from tartan._context import Context, cpu_level, default_context, info
+from tartan._device import DeviceArray
 from tartan._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -35,7 +37,7 @@ from tartan._errors import (
 )
 from tartan._io import File, load, load_all, save, verify
 from tartan._layout import Bandwidth, Layout, RowSpread
-from tartan._linalg import checksum, gate_gradient, growth_score, sddmm, spmm
+from tartan._linalg import checksum, explain, gate_gradient, growth_score, sddmm, spmm
 from tartan._matrix import BlockMatrix
 from tartan._patterns import patterns, reverse_cuthill_mckee
 from tartan._transposed import TransposedMatrix
@@ -49,10 +51,10 @@ if _raw.tartan_abi_version() != _raw.TARTAN_ABI_VERSION:
     )
 
 __all__ = [
-    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMatrix", "Context", "DTypeError", "DeviceError",
-    "File", "FileError", "FormatError", "HandleError", "HandleTypeError", "InternalError", "Layout",
-    "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError", "SizeOverflowError",
-    "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "checksum", "cpu_level", "default_context",
-    "gate_gradient", "growth_score", "info", "load", "load_all", "patterns", "reverse_cuthill_mckee", "save",
-    "sddmm", "spmm", "verify",
+    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMatrix", "Context", "DTypeError", "DeviceArray",
+    "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError", "InternalError",
+    "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
+    "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "checksum",
+    "cpu_level", "default_context", "explain", "gate_gradient", "growth_score", "info", "load", "load_all",
+    "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
 ]  # fmt: skip

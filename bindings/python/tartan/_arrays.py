@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of other libraries as NumPy arrays, never copied; and what the raw layer takes for them."""
+"""Arrays of other libraries in host memory as NumPy arrays, never copied; and what the raw layer takes for
+them."""
 
 from __future__ import annotations
 
@@ -9,14 +10,25 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from tartan import _raw
-from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedError
+from tartan._queue import queue_of
 
-try:  # bfloat16 values are ml_dtypes.bfloat16 where that package is, else uint16 holding the bits
+try:  # what NumPy lacks has the dtypes of ml_dtypes where that package is, else integers hold the bits
     import ml_dtypes
 
-    BFLOAT16: Optional[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
+    _FOREIGN = {
+        name: np.dtype(getattr(ml_dtypes, name))
+        for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+        if hasattr(ml_dtypes, name)
+    }
 except ImportError:
-    BFLOAT16 = None
+    _FOREIGN = {}
+BFLOAT16: Optional[np.dtype[Any]] = _FOREIGN.get("bfloat16")
+BITS: dict[str, np.dtype[Any]] = {
+    "bfloat16": np.dtype(np.uint16),
+    "float8_e4m3fn": np.dtype(np.uint8),
+    "float8_e5m2": np.dtype(np.uint8),
+}
 
 Array = np.ndarray[Any, Any]
 Raw = Union[Array, "tuple[Array, str]"]
@@ -25,8 +37,11 @@ _NUMPY: dict[int, np.dtype[Any]] = {
     _raw.TARTAN_F64: np.dtype(np.float64),
     _raw.TARTAN_F32: np.dtype(np.float32),
     _raw.TARTAN_F16: np.dtype(np.float16),
-    _raw.TARTAN_BF16: np.dtype(np.uint16) if BFLOAT16 is None else BFLOAT16,
+    _raw.TARTAN_BF16: _FOREIGN.get("bfloat16", BITS["bfloat16"]),
+    _raw.TARTAN_F8E4M3: _FOREIGN.get("float8_e4m3fn", BITS["float8_e4m3fn"]),
+    _raw.TARTAN_F8E5M2: _FOREIGN.get("float8_e5m2", BITS["float8_e5m2"]),
 }
+EXPECTED = "expected float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2"
 
 
 def dtype_code(dtype: Any) -> int:
@@ -40,7 +55,7 @@ def dtype_code(dtype: Any) -> int:
             pass
         code = _raw.tartan_dtype_of(name)
     if code == 0:
-        raise DTypeError(f"dtype is {name}, expected float64, float32, float16 or bfloat16")
+        raise DTypeError(f"dtype is {name}, {EXPECTED}")
     return code
 
 
@@ -70,8 +85,17 @@ def norm_code(norm: str) -> int:
     return _NORMS[norm]
 
 
+def refuse_device(x: Any, name: str) -> None:
+    """For what only the CPU does."""
+    queue = queue_of(x)
+    if queue is not None:
+        raise UnsupportedError(
+            f"{name} is on {queue.device}, expected CPU memory here: copy it to the host first"
+        )
+
+
 def array_of(x: Any, name: str, code: int) -> Array:
-    """The NumPy view of a dense operand; lists and numbers become arrays of dtype `code`."""
+    """The NumPy view of a dense operand in host memory; lists and numbers become arrays of dtype `code`."""
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{name} is a masked array, whose mask would be ignored: fill it first")
     if isinstance(x, np.ndarray):
@@ -79,7 +103,7 @@ def array_of(x: Any, name: str, code: int) -> Array:
     if isinstance(x, (list, tuple, int, float)):
         if numpy_dtype(code).kind == "u":
             raise DTypeError(
-                f"{name} is a {type(x).__name__}, which cannot become bfloat16 without ml_dtypes"
+                f"{name} is a {type(x).__name__}, which cannot become {dtype_name(code)} without ml_dtypes"
             )
         try:
             given = np.asarray(x)
@@ -92,32 +116,53 @@ def array_of(x: Any, name: str, code: int) -> Array:
         raise ArgumentTypeError(f"{name} is a sparse {type(x).__name__}, expected a dense array")
     if isinstance(x, np.generic):
         return np.asarray(x)
+    refuse_device(x, name)
     lease, dtype = _raw.view(x)
+    if lease.device[0] != _raw.TARTAN_CPU:
+        raise UnsupportedError(
+            f"{name} is on a device of DLPack's type {lease.device[0]}, expected the CPU or CUDA"
+        )
     view = np.asarray(lease)
-    if dtype != "bfloat16":
+    if dtype not in BITS:
         return view
-    if BFLOAT16 is not None:
-        return view.view(BFLOAT16)
-    if code != _raw.TARTAN_BF16:
-        raise DTypeError(f"{name} is bfloat16, which NumPy has only with the package ml_dtypes: install it")
+    if dtype in _FOREIGN:
+        return view.view(_FOREIGN[dtype])
+    if code != _raw.tartan_dtype_of(dtype):
+        raise DTypeError(f"{name} is {dtype}, which NumPy has only with the package ml_dtypes: install it")
     return view
 
 
 def output_of(x: Any, name: str, code: int) -> Array:
-    """As array_of, for what is written in place: a list would be copied, and the copy written."""
-    if isinstance(x, (list, tuple, int, float, np.generic)):
-        raise ArgumentTypeError(f"{name} is a {type(x).__name__}, expected an array that can be written in place")
+    """As array_of, for what is written in place."""
+    refuse_copied(x, name)
     return array_of(x, name, code)
 
 
+def refuse_copied(x: Any, name: str) -> None:
+    """What would be copied, and the copy written; JAX takes its arrays for constant."""
+    if isinstance(x, (list, tuple, int, float, np.generic)):
+        raise ArgumentTypeError(
+            f"{name} is a {type(x).__name__}, expected an array that can be written in place"
+        )
+    if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        raise ArgumentTypeError(f"{name} is an array of JAX, expected one that can be written in place")
+
+
 def raw_of(array: Array, code: int) -> Raw:
-    """What the raw layer takes for a NumPy array: itself, or its bits where it is bfloat16. uint16 is taken
-    for bfloat16 only where `code`, the dtype of the matrix it meets, says so."""
-    if BFLOAT16 is not None and array.dtype == BFLOAT16:
-        return array.view(np.uint16), "bfloat16"
-    if BFLOAT16 is None and code == _raw.TARTAN_BF16 and array.dtype == np.uint16:
-        return array, "bfloat16"
+    """What the raw layer takes for a NumPy array: itself, or its bits where NumPy lacks the dtype. Integers are
+    taken for bits only where `code`, the dtype of the matrix it meets, says so and ml_dtypes is missing."""
+    name = array.dtype.name
+    if name in _FOREIGN:
+        return array.view(BITS[name]), name
+    expected = _raw.tartan_dtype_name(code) or ""
+    if expected in BITS and expected not in _FOREIGN and array.dtype == BITS[expected]:
+        return array, expected
     return array
+
+
+def of_bits(view: Array, code: int) -> Array:
+    """The NumPy array of dtype `code` whose memory `view` shows."""
+    return view if view.dtype == numpy_dtype(code) else view.view(numpy_dtype(code))
 
 
 def operand(x: Any, name: str, code: int) -> Raw:
@@ -134,7 +179,7 @@ def code_of(array: Array, name: str) -> int:
     if code == 0 or not array.dtype.isnative:
         raise DTypeError(
             f"{name} has dtype {array.dtype.str if not array.dtype.isnative else array.dtype}, "
-            "expected float64, float32, float16 or bfloat16 in this machine's byte order"
+            f"{EXPECTED} in this machine's byte order"
         )
     return code
 

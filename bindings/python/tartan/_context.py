@@ -4,19 +4,29 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+from collections import OrderedDict
 from types import TracebackType
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from tartan import _raw
 from tartan._arrays import dtype_code
+from tartan._errors import ArgumentError, HandleError
+from tartan._queue import CPU, LEGACY, Queue, device_name, stream_address
+
+_MATH_MODES = {"exact": _raw.TARTAN_MATH_EXACT, "tf32": _raw.TARTAN_MATH_TF32}
+_KEPT = 32  # default contexts of a thread: one for each stream it met
 
 
 class Context:
-    """One ordered queue of work: a team of threads. Its options do not change.
+    """One ordered queue of work: a team of threads, or a stream of a GPU. Its options do not change.
 
     A context serves one thread at a time. Functions that are given none use one of their own for each
-    thread, made on first use.
+    thread and queue, made on first use.
+
+    On a GPU, calls return before their work is done. What comes later on the same stream, by whatever
+    library, sees its results; `sync` waits for them.
 
     >>> import tartan
     >>> with tartan.Context(threads=2) as context:
@@ -24,17 +34,41 @@ class Context:
     2
     """
 
-    __slots__ = ("_handle", "__weakref__")
+    __slots__ = ("_handle", "_queue", "__weakref__")
 
-    def __init__(self, device: str = "cpu", threads: int = 0, seed: int = 0) -> None:
-        """`threads` 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else all processors. `seed` is used where
-        a function is given a seed of -1."""
-        self._handle = _raw.tartan_context_open(device, threads, seed)
+    def __init__(
+        self, device: str = "cpu", threads: int = 0, seed: int = 0, *, stream: Any = None,
+        math_mode: str = "exact", deterministic: bool = True,
+    ) -> None:  # fmt: skip
+        """`device` is "cpu", "cuda" or "cuda:1". `threads` 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else
+        all processors. `seed` is used where a function is given a seed of -1. `stream` is the CUDA stream to
+        work on: an address, a torch.cuda.Stream, a cupy.cuda.Stream, or what else has __cuda_stream__; None
+        is the device's default stream, which PyTorch and CuPy use too unless told otherwise. `math_mode`
+        "tf32" lets a GPU round factors of float32 to tf32. `deterministic` False lets it use faster sums of
+        varying order."""
+        if math_mode not in _MATH_MODES:
+            raise ArgumentError(f"math_mode is {math_mode!r}, expected 'exact' or 'tf32'")
+        on_gpu = isinstance(device, str) and device.startswith("cuda")
+        address = (LEGACY if on_gpu else 0) if stream is None else stream_address(stream, device)
+        order = _raw.TARTAN_RUN_TO_RUN if deterministic else _raw.TARTAN_NOT_DETERMINISTIC
+        self._handle = _raw.tartan_context_open_stream(
+            device, threads, seed, _MATH_MODES[math_mode], order, address
+        )
+        self._queue = Queue(device_name(device), address, stream) if on_gpu else CPU
+
+    @property
+    def device(self) -> str:
+        """ "cpu", "cuda:0", ..."""
+        return self._queue.device
+
+    @property
+    def stream(self) -> Optional[int]:
+        """The address of the CUDA stream, 1 being the device's default one; None on the CPU."""
+        return self._queue.stream or None
 
     @property
     def threads(self) -> int:
-        """The number of workers that an operation uses."""
-        self.sync()  # refuses a closed context
+        """The number of workers that an operation on the CPU uses."""
         return _raw.tartan_context_threads(self._handle)
 
     def sync(self) -> None:
@@ -65,23 +99,57 @@ class Context:
         self.close()
 
     def __repr__(self) -> str:
-        return "<Context, closed>" if self.closed else f"<Context, {self.threads} threads>"
+        if self.closed:
+            return "<Context, closed>"
+        return f"<Context, {self.threads} threads>" if self.stream is None else f"<Context, {self.device}>"
 
 
+ContextLike = Union[Context, str, None]
 _local = threading.local()
 
 
-def default_context() -> Context:
-    """The context of the calling thread."""
-    context: Optional[Context] = getattr(_local, "context", None)
+def default_context(device: str = "cpu") -> Context:
+    """The context of the calling thread on a device ("cpu", "cuda", "cuda:1"); on a GPU, for its default
+    stream."""
+    if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
+        return Context(device)  # the library says what is wrong
+    return context_on(CPU if device == "cpu" else Queue(device_name(device), LEGACY))
+
+
+def context_on(queue: Queue) -> Context:
+    """The calling thread's context for a queue."""
+    kept: Optional[OrderedDict[tuple[str, int], Context]] = getattr(_local, "contexts", None)
+    if kept is None:
+        kept = _local.contexts = OrderedDict()
+    context = kept.get(queue.key)
     if context is None or context.closed:
-        context = _local.context = Context()
+        given = None if queue.device == "cpu" else queue.stream or LEGACY
+        context = kept[queue.key] = Context(queue.device, stream=given)
+        context._queue = queue if queue.stream else context._queue  # keeps the owner of the stream
+        if len(kept) > _KEPT:
+            kept.popitem(last=False)
+    kept.move_to_end(queue.key)
     return context
 
 
-def handle_of(context: Optional[Context]) -> _raw.Handle:
+def wait(queue: Queue) -> None:
+    """Returns when the work asked for on a queue has ended."""
+    try:
+        context_on(queue).sync()
+    except HandleError:  # a collection of garbage in the middle of a call, which uses that context
+        with Context(queue.device, stream=queue.stream) as context:
+            context.sync()
+
+
+def context_of(context: ContextLike) -> Context:
+    """The context that an argument stands for."""
     if context is None:
-        context = default_context()
+        return default_context()
+    return default_context(context) if isinstance(context, str) else context
+
+
+def handle_of(context: ContextLike) -> _raw.Handle:
+    context = context_of(context)
     return context._handle if isinstance(context, Context) else context
 
 

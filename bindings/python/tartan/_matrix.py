@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import numpy as np
 
 from tartan import _raw
 from tartan._arrays import (
-    BFLOAT16,
+    BITS,
     Array,
     array_of,
     dtype_code,
@@ -17,18 +17,24 @@ from tartan._arrays import (
     indices,
     norm_code,
     numpy_dtype,
+    of_bits,
     operand,
     order_code,
     output_of,
     raw_of,
+    refuse_device,
 )
-from tartan._context import Context
+from tartan._call import Call, Dense, dense_of, raw_dense
+from tartan._context import Context, ContextLike, context_of, context_on
 from tartan._context import handle_of as context_handle
+from tartan._device import DeviceArray
 from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError
 from tartan._frame import Block, block_ranges
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._linalg import spmm
+from tartan._place import Foreign, Place
+from tartan._queue import Queue, queue_of
 from tartan._transposed import TransposedMatrix
 
 if TYPE_CHECKING:
@@ -39,7 +45,8 @@ class BlockMatrix:
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
     ``BlockMatrix(layout, values)`` uses the memory of `values`, which stays the caller's to change; with
-    ``copy=True`` it has its own. Blocks may be row-major or column-major inside.
+    ``copy=True`` it has its own. Blocks may be row-major or column-major inside. The values may lie on a GPU:
+    a device array, a tensor of PyTorch, an array of CuPy, ...; `to_device` makes a copy of a matrix there.
 
     >>> import numpy as np, tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [1, 1]], block=2)
@@ -50,40 +57,62 @@ class BlockMatrix:
     array([1., 1., 6., 6.])
     """
 
-    __slots__ = ("_handle", "_values", "__weakref__")
+    __slots__ = ("_handle", "_place", "_values", "__weakref__")
     __array_ufunc__ = None  # lets array @ matrix reach __rmatmul__
 
     def __init__(self, layout: Layout, values: Any, *, copy: bool = False) -> None:
         lent = layout_handle(layout, "layout")
-        array = array_of(values, "values", _raw.TARTAN_F64)
-        if copy:
-            array = array.copy(order="K")
-        self._handle = _raw.tartan_matrix_wrap(lent, raw_of(array, 0))
-        self._values: Optional[Array] = array
+        array = dense_of(values, "values", copy)
+        self._handle = _raw.tartan_matrix_wrap(lent, raw_dense(array, 0))
+        self._place: Union[Place, Foreign, None] = array._place if isinstance(array, DeviceArray) else None
+        self._values: Optional[Dense] = None if self._place is not None and self.device == "cpu" else array
 
     @classmethod
-    def _own(cls, handle: _raw.Handle) -> BlockMatrix:
+    def _own(cls, handle: _raw.Handle, queue: Optional[Queue] = None) -> BlockMatrix:
+        """Takes over a handle; `queue` where the values are memory that came from a context."""
         self = object.__new__(cls)
         self._handle = handle
         self._values = None
+        self._place = None if queue is None else Place(queue, handle)
         return self
 
     # ---- Making ----
 
     @classmethod
-    def from_bits(cls, layout: Layout, values: Any) -> BlockMatrix:
-        """A bfloat16 matrix around a uint16 array of bit patterns, for use without ml_dtypes."""
+    def from_bits(cls, layout: Layout, values: Any, dtype: str = "bfloat16") -> BlockMatrix:
+        """A matrix of `dtype`, "bfloat16", "float8_e4m3fn" or "float8_e5m2", around an array of its bit patterns
+        (uint16, uint8), for use without ml_dtypes."""
         array = np.asarray(values)
-        if array.dtype != np.uint16:
-            raise DTypeError(f"values has dtype {array.dtype}, expected uint16")
-        self = cls._own(_raw.tartan_matrix_wrap(layout_handle(layout, "layout"), (array, "bfloat16")))
-        self._values = array if BFLOAT16 is None else array.view(BFLOAT16)
+        if dtype not in BITS:
+            raise DTypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, BITS))}")
+        if array.dtype != BITS[dtype]:
+            raise DTypeError(f"values has dtype {array.dtype}, expected {BITS[dtype]}")
+        self = cls._own(_raw.tartan_matrix_wrap(layout_handle(layout, "layout"), (array, dtype)))
+        self._values = of_bits(array, self._code)
         return self
 
     @classmethod
-    def zeros(cls, layout: Layout, dtype: Any = "float64", *, order: str = "C") -> BlockMatrix:
-        """All zeros. `order` is that of the elements inside a block."""
+    def wrap(cls, layout: Layout, values: Any) -> BlockMatrix:
+        """Around the memory of `values`, wherever it lies: the same as ``BlockMatrix(layout, values)``."""
+        return cls(layout, values)
+
+    @classmethod
+    def zeros(
+        cls, layout: Layout, dtype: Any = "float64", *, order: str = "C", context: ContextLike = None
+    ) -> BlockMatrix:
+        """All zeros, in the memory of the context's device. `order` is that of the elements inside a
+        block."""
         handle = layout_handle(layout, "layout")
+        context = context_of(context)
+        if isinstance(context, Context) and context.device != "cpu":
+            rows, cols = layout.block_shape
+            shape = (
+                (layout.blocks, rows, cols)
+                if order_code(order) == _raw.TARTAN_ROW_MAJOR
+                else (layout.blocks, cols, rows)
+            )
+            values = DeviceArray.zeros(shape, dtype, context)
+            return cls(layout, values if order == "C" else values.mT)
         return cls._own(_raw.tartan_matrix_create(handle, dtype_code(dtype), order_code(order)))
 
     @classmethod
@@ -164,15 +193,23 @@ class BlockMatrix:
         return Layout._own(_raw.tartan_matrix_get_layout(self._handle))
 
     @property
-    def values(self) -> Array:
+    def values(self) -> Any:
         """The values [blocks, block rows, block columns]: the matrix's own memory. It lives as long as the
-        array does. bfloat16 needs ml_dtypes to be more than bits (uint16)."""
+        array does. bfloat16 and float8 need ml_dtypes to be more than bits (uint16, uint8). Values on a
+        GPU are a `DeviceArray`."""
         if self._values is None or self._handle.closed:
-            view = np.asarray(_raw.tartan_matrix_values(self._handle))
-            if BFLOAT16 is not None and view.dtype == np.uint16:
-                view = view.view(BFLOAT16)
-            self._values = view
+            lease = _raw.tartan_matrix_values(self._handle)
+            if lease.device[0] != _raw.TARTAN_CPU:
+                assert self._place is not None
+                self._values = DeviceArray._of(lease, self._place)
+                return self._values
+            self._values = of_bits(np.asarray(lease), self._code)
         return self._values
+
+    @property
+    def device(self) -> str:
+        """Where the values are: "cpu", "cuda:0", ..."""
+        return _raw.tartan_matrix_device(self._handle) or ""
 
     @property
     def _code(self) -> int:
@@ -180,12 +217,12 @@ class BlockMatrix:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the values (uint16 for bfloat16 without ml_dtypes)."""
+        """NumPy's dtype of the values (without ml_dtypes uint16 for bfloat16, uint8 for float8)."""
         return numpy_dtype(self._code)
 
     @property
     def dtype_name(self) -> str:
-        """ "float64", "float32", "float16" or "bfloat16"."""
+        """ "float64", "float32", "float16", "bfloat16", "float8_e4m3fn" or "float8_e5m2"."""
         return dtype_name(self._code)
 
     @property
@@ -227,8 +264,9 @@ class BlockMatrix:
     def __repr__(self) -> str:
         if self._handle.closed:
             return "<BlockMatrix, closed>"
-        shape, _, rest = repr(self.layout)[len("<Layout ") :].partition(",")
-        return f"<BlockMatrix {shape} {self.dtype_name},{rest}"
+        shape, _, rest = repr(self.layout)[len("<Layout ") : -1].partition(",")
+        place = "" if self.device == "cpu" else f", on {self.device}"
+        return f"<BlockMatrix {shape} {self.dtype_name},{rest}{place}>"
 
     def _repr_svg_(self) -> str:
         return self.layout.svg()
@@ -265,10 +303,10 @@ class BlockMatrix:
 
     # ---- Products ----
 
-    def __matmul__(self, other: Any) -> Array:
+    def __matmul__(self, other: Any) -> Any:
         return spmm(self, other)
 
-    def __rmatmul__(self, other: Any) -> Array:
+    def __rmatmul__(self, other: Any) -> Any:
         return spmm(self, other, side="right")
 
     @property
@@ -281,6 +319,21 @@ class BlockMatrix:
 
     def _transposed(self) -> BlockMatrix:
         return BlockMatrix._own(_raw.tartan_matrix_transpose(self._handle))
+
+    # ---- Devices ----
+
+    def to_device(self, context: ContextLike = "cuda") -> BlockMatrix:
+        """A copy with its values in the memory of the context's device. The layout is shared."""
+        context = context_of(context)
+        with Call(context, self) as call:
+            call.matrix(self)
+            return BlockMatrix._own(_raw.tartan_matrix_to_device(call.handle, self._handle), call.queue)
+
+    def to_host(self, context: ContextLike = None) -> BlockMatrix:
+        """A copy with its values in host memory, taken when the work asked for before has ended."""
+        with Call(context, self) as call:
+            call.matrix(self)
+            return BlockMatrix._own(_raw.tartan_matrix_to_host(call.handle, self._handle))
 
     # ---- Conversion ----
 
@@ -317,6 +370,10 @@ class BlockMatrix:
         return result
 
     def copy(self) -> BlockMatrix:
+        """A matrix of its own, on the same device."""
+        home = queue_of(self)
+        if home is not None:
+            return self.to_device(context_on(home))
         return BlockMatrix._own(_raw.tartan_matrix_copy(self._handle))
 
     def astype(self, dtype: Any = None, *, order: Optional[str] = None) -> BlockMatrix:
@@ -353,15 +410,13 @@ class BlockMatrix:
         return self
 
     def fill_orthogonal(
-        self, scale: float = 1.0, *, seed: int = -1, context: Optional[Context] = None
+        self, scale: float = 1.0, *, seed: int = -1, context: ContextLike = None
     ) -> BlockMatrix:
         """Each block column becomes orthonormal columns (or rows) times `scale`."""
         _raw.tartan_matrix_fill_orthogonal(context_handle(context), self._handle, scale, seed)
         return self
 
-    def fill_normal(
-        self, scale: float = 1.0, *, seed: int = -1, context: Optional[Context] = None
-    ) -> BlockMatrix:
+    def fill_normal(self, scale: float = 1.0, *, seed: int = -1, context: ContextLike = None) -> BlockMatrix:
         """Normal numbers of deviation scale / sqrt(fan-in). The same seed gives the same numbers everywhere.
 
         >>> import tartan
@@ -391,10 +446,11 @@ class BlockMatrix:
             file.save(path, compress=compress)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        refuse_device(self, "the matrix")
         values = self.values
         if self.order == "F":
             values = values.transpose(0, 2, 1)
-        bits = values.view(np.uint16) if self.dtype_name == "bfloat16" else values
+        bits = values.view(BITS[self.dtype_name]) if self.dtype_name in BITS else values
         return _restore, (self.layout, bits, self.dtype_name, self.order)
 
     def __copy__(self) -> BlockMatrix:
@@ -405,6 +461,8 @@ class BlockMatrix:
 
     def close(self) -> None:
         """Frees the matrix; again is fine. Arrays that share its values stay valid."""
+        if isinstance(self._place, Place):
+            self._place.leave()
         self._handle.close()
         self._values = None
 
@@ -417,7 +475,7 @@ def _restore(layout: Layout, values: Array, dtype: str, order: str) -> BlockMatr
     """Unpickles; values that came as read-only memory are copied."""
     values = values if values.flags.writeable else values.copy()
     values = values.transpose(0, 2, 1) if order == "F" else values
-    return BlockMatrix.from_bits(layout, values) if dtype == "bfloat16" else BlockMatrix(layout, values)
+    return BlockMatrix.from_bits(layout, values, dtype) if dtype in BITS else BlockMatrix(layout, values)
 
 
 def handle_of(matrix: Any, name: str) -> _raw.Handle:

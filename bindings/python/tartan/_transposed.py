@@ -55,13 +55,17 @@ class TransposedMatrix:
     def density(self) -> float:
         return self.T.density
 
+    @property
+    def device(self) -> str:
+        return self.T.device
+
     def transpose(self) -> BlockMatrix:
         return self.T
 
-    def __matmul__(self, other: Any) -> Array:
+    def __matmul__(self, other: Any) -> Any:
         return spmm(self.T, other, transpose=True)
 
-    def __rmatmul__(self, other: Any) -> Array:
+    def __rmatmul__(self, other: Any) -> Any:
         return spmm(self.T, other, transpose=True, side="right")
 
     def copy(self) -> BlockMatrix:

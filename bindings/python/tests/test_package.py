@@ -15,13 +15,17 @@ import tartan
 MODULES = [
     "",
     "._arrays",
+    "._call",
     "._context",
+    "._device",
     "._errors",
     "._io",
     "._layout",
     "._linalg",
     "._matrix",
     "._patterns",
+    "._place",
+    "._queue",
 ]
 PACKAGE = pathlib.Path(tartan.__file__).parent
 
@@ -43,7 +47,7 @@ def test_exports_are_documented_and_sorted():
     assert tartan.__all__ == sorted(tartan.__all__)
     for name in tartan.__all__:
         assert getattr(tartan, name).__doc__, name
-    for owner in (tartan.Layout, tartan.BlockMatrix, tartan.File, tartan.Context):
+    for owner in (tartan.Layout, tartan.BlockMatrix, tartan.DeviceArray, tartan.File, tartan.Context):
         assert owner.__doc__
 
 

@@ -186,8 +186,14 @@ def test_bfloat16_by_dlpack():
 
 def test_foreign_tensors_are_checked():
     bits = np.zeros((2, 2), np.uint16)
-    with pytest.raises(tartan.UnsupportedError, match="device 2"):
-        _raw.view(HandMade(bits, code=4, device=2))
+    lease, _ = _raw.view(HandMade(bits, code=4, device=2))
+    assert lease.device == (2, 0)
+    with pytest.raises(BufferError, match="on a device"):
+        memoryview(lease)
+    with pytest.raises(tartan.UnsupportedError, match="device 0"):
+        _raw.tartan_array_checksum(lease)
+    assert _raw.view(HandMade(bits, code=4, device=3))[0].device == (1, 0)  # pinned memory
+    assert _raw.view(HandMade(bits, code=4, device=13))[0].device == (2, 0)  # managed memory
     for wrong in (HandMade(bits, code=1), HandMade(bits, code=77), HandMade(bits, code=4, lanes=2)):
         with pytest.raises(tartan.DTypeError):
             _raw.view(wrong)
@@ -219,6 +225,46 @@ def test_used_capsules_are_refused():
         _raw.view(Worn(np.zeros(3)))
     with pytest.raises(ZeroDivisionError):
         _raw.view(type("Bad", (), {"__dlpack__": lambda self, **k: 1 / 0})())
+
+
+def test_leases():
+    memory = np.arange(6.0).reshape(2, 3)
+    lease, _ = _raw.view(memory)
+    assert (lease.address, lease.dtype, lease.device) == (memory.ctypes.data, _raw.TARTAN_F64, (1, 0))
+    assert lease.shape == (2, 3) and lease.strides == (3, 1) and not lease.readonly
+    turned = _raw.lease(lease, lease.address, lease.dtype, lease.device, (3, 2), (1, 3), True)
+    assert np.shares_memory(np.asarray(turned), memory) and (np.asarray(turned) == memory.T).all()
+    assert turned.readonly and not np.asarray(turned).flags.writeable
+    with pytest.raises(BufferError, match="read-only"):
+        turned.dlpack(False)
+    assert _raw.tartan_array_checksum(turned) == _raw.tartan_array_checksum(memory.T)
+    for bad in ((lease, 0, 77, (1, 0), (1,), (1,), False), (lease, 0, 1, (1, 0), (1,), (), False),
+                (lease, 0, 1, (1, 0), (1,) * 9, (1,) * 9, False),
+                (lease, 0, 1, (1, 0), (1.5,), (1,), False)):  # fmt: skip
+        with pytest.raises(tartan.TartanError):
+            _raw.lease(*bad)
+    with pytest.raises(TypeError):
+        _raw.Lease()
+
+
+def test_buffers():
+    context = _raw.tartan_context_open("cpu", 1, 0)
+    buffer = _raw.tartan_buffer_create(context, _raw.TARTAN_F32, np.array([2, 3]), _raw.TARTAN_COL_MAJOR)
+    lease = _raw.tartan_buffer_view(buffer)
+    assert lease.shape == (2, 3) and lease.strides == (1, 2)
+    view = np.asarray(lease)
+    view[:] = [[1, 2, 3], [4, 5, 6]]
+    out = np.zeros((2, 3), np.float32)
+    _raw.tartan_buffer_to_array(context, buffer, out)
+    np.testing.assert_array_equal(out, view)
+    buffer.close()
+    del lease
+    view[:] = 7  # lent memory lives as long as the view
+    with pytest.raises(tartan.HandleError, match="buffer is closed"):
+        _raw.tartan_buffer_view(buffer)
+    assert np.asarray(_raw.tartan_buffer_view(_raw.tartan_buffer_create(context, 1, None, 0))).shape == ()
+    with pytest.raises(tartan.HandleError, match="buffer is of type"):
+        _raw.tartan_buffer_view(context)
 
 
 def test_plain_arguments():

@@ -117,7 +117,9 @@ def test_foreign_objects(a, thing):
         "s is of type",
         lambda: tartan.sddmm(thing, np.ones((8, 3)), np.ones((3, 8))),
     )
-    if thing is not None:
+    if isinstance(thing, str):  # a device's name
+        refused(tartan.ArgumentError, "device is", lambda: spmm(a, np.ones((8, 3)), context=thing))
+    elif thing is not None:
         refused(tartan.HandleError, "context is of type", lambda: spmm(a, np.ones((8, 3)), context=thing))
 
 

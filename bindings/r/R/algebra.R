@@ -16,8 +16,16 @@ block_project <- function(x, layout) {
   .take_matrix(tartan_matrix_project(.matrix_handle(x), handle), layout)
 }
 
+# Matrices on a device keep their blocks; that their layouts change would say that their values moved.
+.expect_in_memory <- function(x) {
+  if (methods::is(x, "DeviceObject")) {
+    .fail("unsupported", "x is on %s, expected it in R's memory (to_host)", x@context@device)
+  }
+}
+
 # A changed layout, or the matrix's values at it.
 .reshaped <- function(x, handle) {
+  .expect_in_memory(x)
   layout <- .new_layout(handle)
   if (methods::is(x, "BlockMatrix")) block_project(x, layout) else layout
 }
@@ -78,6 +86,7 @@ block_grow <- function(x, i, j, head = NULL) {
 }
 
 block_move <- function(x, id, i, j) {
+  .expect_in_memory(x)
   layout <- .layout_of(x)
   grid <- .grid(layout@frame)
   n <- block_count(x)
@@ -93,6 +102,7 @@ block_move <- function(x, id, i, j) {
 }
 
 block_reblock <- function(x, block) {
+  .expect_in_memory(x)
   block <- .pair(block, "block", 1, 256)
   layout <- .new_layout(tartan_layout_reblock(.layout_handle(.layout_of(x)), block[1L], block[2L]))
   if (!methods::is(x, "BlockMatrix")) return(layout)

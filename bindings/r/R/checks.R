@@ -78,7 +78,7 @@
   .count(seed, "seed")
 }
 
-.dtypes <- c("float64", "float32", "float16", "bfloat16")
+.dtypes <- c("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 .dtype_code <- function(dtype, name = "dtype") .constant(.dtype_name(dtype, name))
 .dtype_name <- function(dtype, name = "dtype") {

@@ -12,6 +12,14 @@ setClass("BlockMatrix",
 
 setClass("BlockFile", slots = c(state = "environment"))
 
+setClass("TartanContext", slots = c(device = "character", state = "environment"))
+
+# What is in the memory of a context's device. R holds nothing but the handle: it is gone with the session.
+setClass("DeviceObject",
+         representation("VIRTUAL", dtype = "character", context = "TartanContext", state = "environment"))
+setClass("DeviceArray", contains = "DeviceObject", slots = c(size = "numeric"))
+setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "BlockLayout"))
+
 .new_state <- function(...) list2env(list(..., closed = FALSE), parent = emptyenv())
 
 .expect_open <- function(x, noun) {
@@ -87,7 +95,7 @@ setClass("BlockFile", slots = c(state = "environment"))
 }
 
 .layout_of <- function(x, name = "x") {
-  if (methods::is(x, "BlockMatrix")) return(x@layout)
+  if (methods::is(x, "BlockMatrix") || methods::is(x, "DeviceBlockMatrix")) return(x@layout)
   .expect(x, "BlockLayout", name)
   x
 }
@@ -101,6 +109,9 @@ close.BlockLayout <- function(con, ...) {
   invisible(NULL)
 }
 close.BlockMatrix <- close.BlockLayout
+close.TartanContext <- close.BlockLayout
+close.DeviceArray <- close.BlockLayout
+close.DeviceBlockMatrix <- close.BlockLayout
 close.BlockFile <- function(con, ...) {
   close.BlockLayout(con)
   con@state$kept <- list() # after the file: it pointed to them

@@ -34,10 +34,15 @@
   result
 }
 
-# The view of an R array of dimension (rows, columns, batch...): C counts the batch first, outermost first.
-.dense_view <- function(x, dtype, transpose = FALSE, dim = base::dim(x)) {
-  strides <- cumprod(c(1, dim[-length(dim)]))
+# Strides of an array in R's order.
+.column_strides <- function(dim) cumprod(c(1, dim[-length(dim)]))
+
+# The view of an array of dimension (rows, columns, batch...): C counts the batch first, outermost first.
+.operand <- function(data, dtype, transpose, dim) {
   matrix <- if (transpose) 2:1 else 1:2
   batch <- rev(seq_along(dim)[-(1:2)])
-  .view(.to_dtype(x, dtype), dim[c(batch, matrix)], strides[c(batch, matrix)], dtype)
+  .view(data, dim[c(batch, matrix)], .column_strides(dim)[c(batch, matrix)], dtype)
+}
+.dense_view <- function(x, dtype, transpose = FALSE, dim = base::dim(x)) {
+  .operand(.to_dtype(x, dtype), dtype, transpose, dim)
 }

@@ -48,7 +48,7 @@ setMethod("block_matrix", "ANY", function(x, ...) {
 })
 
 block_dtype <- function(x) {
-  .expect(x, "BlockMatrix", "x")
+  if (!methods::is(x, "DeviceObject")) .expect(x, "BlockMatrix", "x")
   x@dtype
 }
 

@@ -158,8 +158,8 @@ void tartan_r_counts_to_numbers(SEXP vector) {
 
 /* ---- Dense operands ---- */
 
-/* The array's elements, counted from the first, must lie inside the vector. */
-static void check_view(const tartan_array *array, SEXP data, const char *name) {
+/* The array's elements, counted from the first, must lie inside the `held` bytes of its memory. */
+static void check_view(const tartan_array *array, double held, const char *name) {
     double last = 0, bytes = (double)tartan_dtype_bytes(array->dtype);
     int empty = 0;
     for (int32_t i = 0; i < array->ndim; i++) {
@@ -167,9 +167,20 @@ static void check_view(const tartan_array *array, SEXP data, const char *name) {
         empty |= array->shape[i] == 0;
         last += (double)(array->shape[i] - 1) * (double)array->strides[i];
     }
-    double held = (double)XLENGTH(data) * (TYPEOF(data) == REALSXP ? 8 : 1);
     if (!empty && (last + 1) * bytes > held)
         tartan_r_fail(TARTAN_ERR_SHAPE, "%s has %.0f bytes, expected %.0f", name, held, (last + 1) * bytes);
+}
+
+/* Describes a buffer that must hold this dtype; its size. */
+static double buffer_bytes(SEXP handle, const char *name, int32_t dtype, tartan_array *out_whole) {
+    tartan_status status = tartan_buffer_view(tartan_r_handle(handle, "tartan_buffer"), out_whole);
+    if (status != TARTAN_OK) tartan_r_raise(status);
+    if (out_whole->dtype != dtype)
+        tartan_r_fail(TARTAN_ERR_DTYPE, "%s is %s on its device, expected %s", name,
+                      tartan_dtype_name(out_whole->dtype), tartan_dtype_name(dtype));
+    double bytes = (double)tartan_dtype_bytes(dtype);
+    for (int32_t i = 0; i < out_whole->ndim; i++) bytes *= (double)out_whole->shape[i];
+    return bytes;
 }
 
 static tartan_array *view_of_list(SEXP x, const char *name, tartan_array *out) {
@@ -182,12 +193,21 @@ static tartan_array *view_of_list(SEXP x, const char *name, tartan_array *out) {
     if (nshape != nstrides || nshape > TARTAN_MAX_NDIM)
         tartan_r_fail(TARTAN_ERR_SHAPE, "%s has %lld dimensions, expected at most %d", name,
                       (long long)nshape, TARTAN_MAX_NDIM);
-    if (TYPEOF(data) != (dtype == TARTAN_F64 ? REALSXP : RAWSXP))
+    tartan_array whole = {.device_type = TARTAN_CPU};
+    double held = 0;
+    if (TYPEOF(data) == EXTPTRSXP) {
+        held = buffer_bytes(data, name, dtype, &whole);
+    } else if (TYPEOF(data) == (dtype == TARTAN_F64 ? REALSXP : RAWSXP)) {
+        whole.data = tartan_r_data(data);
+        held = (double)XLENGTH(data) * (TYPEOF(data) == REALSXP ? 8 : 1);
+    } else {
         tartan_r_fail(TARTAN_ERR_DTYPE, "%s is of type %s", name, tartan_r_type(data));
-    tartan_status status =
-        tartan_array_init(tartan_r_data(data), dtype, (int32_t)nshape, shape, strides, out);
+    }
+    tartan_status status = tartan_array_init(whole.data, dtype, (int32_t)nshape, shape, strides, out);
     if (status != TARTAN_OK) tartan_r_raise(status);
-    check_view(out, data, name);
+    check_view(out, held, name);
+    out->device_type = whole.device_type;
+    out->device_id = whole.device_id;
     return out;
 }
 

@@ -30,7 +30,7 @@ double *tartan_r_numbers(SEXP x, const char *name, int64_t *out_count);
 uint8_t *tartan_r_bytes(SEXP x, const char *name, int64_t *out_count);
 
 /* A double vector, matrix or array, in place: column-major, with further dimensions as the batch; or a list
- * (data, dtype, shape, strides) that says how to see a double or raw vector. */
+ * (data, dtype, shape, strides) that says how to see a double or raw vector, or a buffer on a device. */
 tartan_array *tartan_r_array(SEXP x, const char *name, tartan_array *out);
 tartan_array *tartan_r_arrays(SEXP x, const char *name, int64_t *out_count);
 tartan_shape *tartan_r_shape(SEXP x, tartan_shape *out);
@@ -59,6 +59,9 @@ SEXP tartan_r_live(SEXP handle, const char *tag);
 SEXP tartan_r_wraps(SEXP handle, SEXP values);
 /* A matrix around the values, which the handle keeps alive. */
 SEXP tartan_r_matrix(SEXP layout, SEXP values, int32_t dtype);
+/* A matrix around the memory of a buffer [block rows, block columns, blocks], first index fastest, which the handle
+ * keeps alive. */
+SEXP tartan_r_device_matrix(SEXP layout, SEXP buffer);
 SEXP tartan_r_close(SEXP handle);
 /* A double array of this dimension, not initialised; a copy of a vector, to be written in place. */
 SEXP tartan_r_new_array(SEXP dim);

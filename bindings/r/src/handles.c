@@ -35,6 +35,9 @@ SEXP tartan_r_take_text(SEXP holder, char *text) {
 }
 
 SEXP tartan_r_copy_values(const tartan_array *view) {
+    if (view->device_type != TARTAN_CPU)
+        tartan_r_fail(TARTAN_ERR_UNSUPPORTED, "the values are on CUDA device %d, expected host memory",
+                      (int)view->device_id);
     int64_t blocks = view->shape[0], rows = view->shape[1], cols = view->shape[2];
     int64_t count = blocks * rows * cols; /* the matrix is in memory: this does not overflow */
     if (blocks > INT32_MAX)
@@ -68,6 +71,7 @@ static void free_handle(SEXP handle) {
     if (strcmp(tag, "tartan_layout") == 0) tartan_layout_free(address);
     if (strcmp(tag, "tartan_matrix") == 0) tartan_matrix_free(address);
     if (strcmp(tag, "tartan_file") == 0) tartan_file_free(address);
+    if (strcmp(tag, "tartan_buffer") == 0) tartan_buffer_free(address);
 }
 
 SEXP tartan_r_new_handle(const char *tag) {
@@ -107,6 +111,18 @@ SEXP tartan_r_wraps(SEXP handle, SEXP values) {
     return Rf_ScalarLogical(R_ExternalPtrAddr(handle) != NULL && R_ExternalPtrProtected(handle) == values);
 }
 
+/* A matrix around memory that `keeper` holds. */
+static SEXP wrap(tartan_layout *layout, const tartan_array *values, SEXP keeper) {
+    SEXP handle = PROTECT(tartan_r_new_handle("tartan_matrix"));
+    tartan_matrix *matrix = NULL;
+    tartan_status status = tartan_matrix_wrap(layout, values, NULL, NULL, &matrix);
+    if (status != TARTAN_OK) tartan_r_raise(status);
+    R_SetExternalPtrAddr(handle, matrix);
+    R_SetExternalPtrProtected(handle, keeper);
+    UNPROTECT(1);
+    return handle;
+}
+
 SEXP tartan_r_matrix(SEXP layout, SEXP values, int32_t dtype) {
     tartan_layout *blocks = tartan_r_handle(layout, "tartan_layout");
     int64_t rows = tartan_layout_block_rows(blocks), cols = tartan_layout_block_cols(blocks);
@@ -122,15 +138,23 @@ SEXP tartan_r_matrix(SEXP layout, SEXP values, int32_t dtype) {
     tartan_array array;
     tartan_status status = tartan_array_init(tartan_r_data(values), dtype, 3, shape, strides, &array);
     if (status != TARTAN_OK) tartan_r_raise(status);
-    SEXP handle = PROTECT(tartan_r_new_handle("tartan_matrix"));
-    tartan_matrix *matrix = NULL;
-    status = tartan_matrix_wrap(blocks, &array, NULL, NULL, &matrix);
-    if (status != TARTAN_OK) tartan_r_raise(status);
-    R_SetExternalPtrAddr(handle, matrix);
-    R_SetExternalPtrProtected(handle, values);
+    SEXP handle = wrap(blocks, &array, values);
     MARK_NOT_MUTABLE(values); /* whoever changes the values from now on gets a copy */
-    UNPROTECT(1);
     return handle;
+}
+
+SEXP tartan_r_device_matrix(SEXP layout, SEXP buffer) {
+    tartan_array memory;
+    tartan_status status = tartan_buffer_view(tartan_r_handle(buffer, "tartan_buffer"), &memory);
+    if (status != TARTAN_OK) tartan_r_raise(status);
+    if (memory.ndim != 3)
+        tartan_r_fail(TARTAN_ERR_SHAPE, "the buffer has %d dimensions, expected 3", memory.ndim);
+    tartan_array values = memory; /* C counts the blocks first */
+    for (int i = 0; i < 3; i++) {
+        values.shape[i] = memory.shape[(i + 2) % 3];
+        values.strides[i] = memory.strides[(i + 2) % 3];
+    }
+    return wrap(tartan_r_handle(layout, "tartan_layout"), &values, buffer);
 }
 
 SEXP tartan_r_close(SEXP handle) {
@@ -172,6 +196,8 @@ SEXP tartan_r_constants(void) {
         {"float32", TARTAN_F32},
         {"float16", TARTAN_F16},
         {"bfloat16", TARTAN_BF16},
+        {"float8_e4m3fn", TARTAN_F8E4M3},
+        {"float8_e5m2", TARTAN_F8E5M2},
         {"max", TARTAN_NORM_MAX},
         {"l1", TARTAN_NORM_L1},
         {"l2", TARTAN_NORM_L2},
@@ -183,6 +209,10 @@ SEXP tartan_r_constants(void) {
         {"layout", TARTAN_KIND_LAYOUT},
         {"matrix", TARTAN_KIND_MATRIX},
         {"col_major", TARTAN_COL_MAJOR},
+        {"exact", TARTAN_MATH_EXACT},
+        {"tf32", TARTAN_MATH_TF32},
+        {"run_to_run", TARTAN_RUN_TO_RUN},
+        {"not_deterministic", TARTAN_NOT_DETERMINISTIC},
         {"plain", TARTAN_KEEP_PLAIN},
         {"compressed", TARTAN_KEEP_COMPRESSED},
         {"abi", TARTAN_ABI_VERSION},

@@ -9,12 +9,17 @@
 extern "C" {
 #endif
 
-/* Element types. Sums over 16-bit types are kept in f32. */
+/* Element types. Sums over 16-bit and 8-bit types are kept in f32. The 8-bit types store matrices and are the factors
+ * of tartan_spmm, of no other operation. Numbers are rounded to nearest even; those that round beyond the largest one
+ * become infinity, or NaN in F8E4M3, which has no infinity: as PyTorch and ml_dtypes convert. Scale before. */
 typedef enum tartan_dtype {
     TARTAN_F64 = 1,  /* IEEE binary64 */
     TARTAN_F32 = 2,  /* IEEE binary32 */
     TARTAN_F16 = 3,  /* IEEE binary16 */
     TARTAN_BF16 = 4, /* bfloat16: the upper half of a binary32 */
+    TARTAN_F8E4M3 =
+        5, /* OCP E4M3, to 448: sign, 4 bits of exponent (bias 7), 3 of fraction; 0x7f and 0xff are NaN */
+    TARTAN_F8E5M2 = 6, /* OCP E5M2, to 57344: the upper half of a binary16 */
 } tartan_dtype;
 
 /* Where memory is; the numbers are DLPack's. */
@@ -44,8 +49,8 @@ typedef struct tartan_array {
 TARTAN_API tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
                                            const int64_t *strides, tartan_array *out);
 
-/* Bytes of one element: 8, 4, 2, 2; 0 for an unknown dtype. Its name, "float64", "float32", "float16",
- * "bfloat16", or NULL. And the dtype of such a name, or 0. */
+/* Bytes of one element: 8, 4, 2, 2, 1, 1; 0 for an unknown dtype. Its name, "float64", "float32", "float16",
+ * "bfloat16", "float8_e4m3fn", "float8_e5m2", or NULL. And the dtype of such a name, or 0. */
 TARTAN_API int64_t tartan_dtype_bytes(int32_t dtype);
 TARTAN_API const char *tartan_dtype_name(int32_t dtype);
 TARTAN_API int32_t tartan_dtype_of(const char *name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A context is one ordered queue of work: a CPU thread team or a CUDA stream. Its options are frozen at
- * creation. One context serves one thread at a time; make as many contexts as there are queues. */
+ * creation. One context serves one thread at a time: a call that finds it at work in another thread fails with
+ * ARGUMENT. Make as many contexts as there are queues. */
 #ifndef TARTAN_CONTEXT_H
 #define TARTAN_CONTEXT_H
 
@@ -26,7 +27,7 @@ typedef enum tartan_determinism {
 
 typedef enum tartan_math_mode {
     TARTAN_MATH_EXACT = 0, /* every product in the operands' own precision */
-    TARTAN_MATH_TF32 = 1,  /* a device may round f32 factors to tf32 */
+    TARTAN_MATH_TF32 = 1,  /* a device may cut f32 factors to the 11 bits of tf32 */
 } tartan_math_mode;
 
 typedef struct tartan_context_options {
@@ -54,6 +55,13 @@ TARTAN_API tartan_status tartan_context_create(const tartan_context_options *opt
 /* The short form: `device` is "cpu", "cuda" or "cuda:1"; the rest as in the options. */
 TARTAN_API tartan_status tartan_context_open(const char *device, int32_t threads, int64_t seed,
                                              tartan_context **out);
+
+/* The same with every option of a plain type, for languages that cannot fill the structure. `stream` is the address
+ * of the caller's CUDA stream, or 0 for one of the context's own; 1 and 2 stand for the device's default stream and
+ * the thread's (cudaStreamLegacy, cudaStreamPerThread). Errors: also ARGUMENT (a stream for "cpu"). */
+TARTAN_API tartan_status tartan_context_open_stream(const char *device, int32_t threads, int64_t seed,
+                                                    int32_t math_mode, int32_t determinism, int64_t stream,
+                                                    tartan_context **out);
 
 /* Frees a context from any thread; NULL is allowed. No work of it may be running. */
 TARTAN_API void tartan_context_free(tartan_context *context);

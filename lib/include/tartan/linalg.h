@@ -3,10 +3,13 @@
  *
  * On failure no output has been touched. Outputs may not overlap inputs. dtypes: all operands of one dtype,
  * but an output of a 16-bit product may also be f32. Sums of 16-bit types are kept in f32 and rounded once.
+ * 8-bit types are for tartan_spmm alone: A and B of one of them, C of f32, f16 or bf16. alpha takes the scales by which
+ * the values were divided, gates the scale of each block.
  * On the CPU each output element is one chain of fused multiply-adds in ascending order of the contracted
  * index, then `alpha * sum`, then `fma(beta, c, that)`: the same bits for any thread count and any ISA.
  * beta = 0 means that the output is not read (NaN in it does not matter).
- * Error bound: |error| <= (8 + 2 sqrt(k)) eps |alpha| (|A||B|) + 2 eps |beta C|, k the number of terms. */
+ * Error bound: |error| <= (8 + 2 sqrt(k)) eps |alpha| (|A||B|) + 2 eps |beta C|, k the number of terms, eps that of
+ * the sums: 2^-52 for f64, 2^-23 for f32, 2^-13 for 8-bit factors on tensor cores (docs/numerics.md). */
 #ifndef TARTAN_LINALG_H
 #define TARTAN_LINALG_H
 
@@ -34,7 +37,8 @@ typedef enum tartan_transpose {
  *   C      [batch..., m', n] (LEFT) or [batch..., n, k'] (RIGHT), m' x k' being the shape of op(A)
  * Where A has h > 1 heads, the last batch dimension of B and C is h and head i of A multiplies entry i.
  * A row of blocks without any block gives zeros (then beta C). Any size may be 0. Gates, alpha and beta are
- * rounded to the type of the sums; where there are gates, gate * a is rounded first. Work: 2 * stored elements * n * batch operations.
+ * rounded to the type of the sums; where there are gates, gate * a is rounded first. Work: 2 * stored elements * n *
+ * batch operations.
  * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (side, op, alpha or beta not finite, overlap, a repeating output
  * stride), UNSUPPORTED (memory of another device), MEMORY. */
 TARTAN_API tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, double alpha,

@@ -119,6 +119,29 @@ test_that("other dtypes are exact to their own precision", {
   }
 })
 
+test_that("8-bit dtypes are stored, and factors of products alone", {
+  for (dtype in c("float8_e4m3fn", "float8_e5m2")) {
+    a <- block_cast(random_matrix(), dtype)
+    m <- as.matrix(a)
+    expect_identical(block_dtype(a), dtype)
+    expect_identical(as.matrix(block_cast(random_matrix(), "float64")) != 0, m != 0)
+    b <- matrix(sample(c(-2, -0.5, 0, 1, 1.5), 17 * 4, TRUE), 17) # exact in both
+    expect_within(a %*% b, m, b, "float32")
+    expect_refused(sddmm(a, matrix(1, 21, 2), matrix(1, 2, 17)), "dtype", "float8")
+    path <- tempfile(fileext = ".h5")
+    block_save(path, a)
+    expect_identical(as.matrix(block_load(path, "a")), m)
+    unlink(path)
+    for (device in test_devices) {
+      ctx <- tartan_context(device)
+      y <- to_device(a, ctx) %*% to_device(b, ctx, dtype)
+      expect_identical(block_dtype(y), "float32")
+      expect_within(to_host(y), m, b, "float32")
+      expect_identical(as.matrix(to_host(to_device(a, ctx))), m)
+    }
+  }
+})
+
 test_that("the user's memory is used in place and never changed", {
   a <- block_matrix(block_pattern("banded", c(2048, 2048), 32), init = "normal", seed = 1)
   b <- matrix(runif(2048 * 256), 2048)

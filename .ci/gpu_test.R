@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# The package's device tests on the devices that TARTAN_TEST_DEVICES names. Prints what runs for a product of each dtype,
+# then the number of tests; fails where one does.
+library(testthat)
+library(tartan)
+
+device <- strsplit(Sys.getenv("TARTAN_TEST_DEVICES", "cuda"), " ")[[1L]][1L]
+context <- tartan_context(device)
+print(context)
+layout <- block_pattern("banded", c(1024, 1024), 64)
+for (dtype in c("float64", "float32", "float16", "bfloat16")) {
+  text <- explain(layout, 256, context, dtype = dtype)
+  cat(dtype, ": ", regmatches(text, regexpr("\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", text)), "\n", sep = "")
+}
+
+results <- ListReporter$new()
+test_dir("bindings/r/tests/testthat", package = "tartan", load_package = "none", filter = "^device$",
+         stop_on_failure = FALSE, reporter = results)
+bad <- checks <- 0
+for (result in results$get_results()) {
+  problems <- Filter(function(r) inherits(r, c("expectation_failure", "expectation_error")), result$results)
+  skipped <- Filter(function(r) inherits(r, "expectation_skip"), result$results)
+  for (r in c(problems, skipped)) cat(result$test, ": ", conditionMessage(r), "\n", sep = "")
+  bad <- bad + (length(problems) > 0)
+  checks <- checks + length(result$results) - length(problems) - length(skipped)
+}
+total <- length(results$get_results())
+cat(total - bad, " of ", total, " test cases passed, with ", checks, " checks\n", sep = "")
+quit(status = if (bad > 0 || total == 0) 1L else 0L)

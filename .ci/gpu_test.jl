@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# The package's device tests on the devices that TARTAN_TEST_DEVICES names. Prints what runs for a product of each type,
+# then the number of tests; fails where one does.
+using Tartan
+
+const CONTEXT = Context(first(split(get(ENV, "TARTAN_TEST_DEVICES", "cuda"))))
+println(CONTEXT)
+const LAYOUT = pattern(:banded, (1024, 1024), 64)
+for T in (Float64, Float32, Float16, Tartan.BFloat16)
+    found = match(r"\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", explain(LAYOUT, T, 256; context = CONTEXT))
+    println(T, ": ", found === nothing ? "" : found.match)
+end
+
+append!(empty!(ARGS), ["device"])
+include(joinpath(@__DIR__, "..", "bindings", "julia", "test", "runtests.jl"))

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tartan explain`: which kernel would run, on the CPU and on the dummy device of the tests."""
+
+import json
+import os
+
+import pytest
+from tool import files_in, run
+
+
+def explained(*arguments, **env):
+    return json.loads(run("explain", *arguments, "--json", **env))
+
+
+def test_explain_text(here):
+    run("new", "a.h5", "--pattern", "banded", "--size", "320x256", "--block", 32)
+    text = run("explain", "a.h5", "spmm", "--dtype", "bf16", "--n", 100, TARTAN_CPU="c")
+    assert text.startswith("spmm of bfloat16, sparse left, n = 100: 320 x 256, ")
+    assert "device cpu, backend cpu, kernel c: " in text and "  not avx512: " in text
+    assert "GFLOP useful" in text and "expected rate not known" in text
+    assert run("explain", "a.h5:banded", "spmm", "--dtype", "bf16", "--n", 100, TARTAN_CPU="c") == text
+    assert files_in(here) == ["a.h5"]
+
+
+def test_explain_counts(here):
+    run("new", "a.h5", "--pattern", "dense", "--size", "60x40", "--block", 16, "--values", "zeros")
+    answer = explained("a.h5", "spmm", "--n", 10, "--side", "right", "--transpose", "--dtype", "f64")
+    assert answer["operation"] == "spmm" and answer["side"] == "right" and answer["transposed"] is True
+    assert answer["shape"] == [60, 40] and answer["block"] == [16, 16] and answer["blocks"] == 12
+    assert answer["flops"] == 2 * 60 * 40 * 10 and answer["bytes"] == 8 * (60 * 40 + 10 * (60 + 40))
+    assert answer["supported"] is True and answer["expected_tflops"] is None
+    answer = explained("a.h5", "sddmm", "--n", 7)
+    assert answer["flops"] == 2 * 60 * 40 * 7 and answer["bytes"] == 4 * (60 * 40 + 7 * (60 + 40))
+
+
+def test_explain_a_pattern(here):
+    answer = explained("--pattern", "banded", "spmm", "--size", 256, "--block", 64, "--param", "lower=0", "--param",
+                       "upper=0", "--heads", 3)
+    assert answer["blocks"] == 12 and answer["heads"] == 3 and answer["n"] == 512
+    assert explained("spmm", "--pattern", "dense")["shape"] == [4096, 4096]
+    assert files_in(here) == []
+    run("explain", "--pattern", "tweed", "spmm", code=1, text="tweed")
+
+
+def test_explain_names_with_colons(here):
+    run("new", "a:b.h5", "--pattern", "dense", "--size", 64)
+    run("new", "a:b.h5", "--pattern", "banded", "--size", 96, "--append")
+    assert explained("a:b.h5:banded", "spmm")["shape"] == [96, 96]
+    run("explain", "a:b.h5", "spmm", code=2, text="say which with a:b.h5:NAME")
+    run("explain", "a:b.h5:tweed", "spmm", code=1, text="tweed")
+    run("explain", "c.h5:banded", "spmm", code=1, text="c.h5")
+
+
+@pytest.mark.parametrize("arguments, text", [
+    (["a.h5"], "Usage"), (["a.h5", "spmm", "extra"], "Usage"), (["a.h5", "spgemm"], "\"spgemm\" is no operation"),
+    (["a.h5", "spmm", "--dtype", "f8"], "--dtype is \"f8\""), (["a.h5", "spmm", "--side", "up"], "--side is \"up\""),
+    (["a.h5", "spmm", "--n", "-1"], "--n is -1"), (["a.h5", "spmm", "--n", "x"], "--n"),
+    (["a.h5", "sddmm", "--transpose"], "are of spmm"), (["a.h5", "sddmm", "--side", "right"], "are of spmm"),
+    (["--pattern", "dense", "a.h5", "spmm"], "Usage"), (["--pattern", "dense", "spmm", "--size", "0x"], "--size")])
+def test_explain_refuses(here, arguments, text):
+    run("new", "a.h5", "--pattern", "dense", "--size", 64)
+    run("explain", *arguments, code=2, text=text)
+
+
+def test_explain_devices(here):
+    run("new", "a.h5", "--pattern", "dense", "--size", 64)
+    run("explain", "a.h5", "spmm", "--device", "gpu", code=1, text="expected \"cpu\", \"cuda\" or \"cuda:1\"")
+    run("explain", "a.h5", "spmm", "--device", "cuda", code=1, text="no libtartan_cuda.so", TARTAN_PLUGIN_PATH=str(here))
+    dummy = os.environ.get("TARTAN_DUMMY_PLUGIN", "")
+    if not os.path.exists(os.path.join(dummy, "libtartan_cuda.so")):
+        pytest.skip("TARTAN_DUMMY_PLUGIN does not name the folder of the dummy device")
+    answer = explained("a.h5", "spmm", "--device", "cuda:1", TARTAN_PLUGIN_PATH=dummy)
+    assert answer["backend"] == "dummy" and answer["device"] == "cuda:1" and answer["kernel"] == "plain"
+    run("explain", "a.h5", "spmm", "--device", "cuda", code=1, text="was lost", TARTAN_PLUGIN_PATH=dummy,
+        TARTAN_DUMMY_LOST="1")

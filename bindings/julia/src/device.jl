@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+# Memory of devices. It is described to C like any other; Julia never looks into it.
+
+"""
+    Tartan.DeviceMemory(owner, address, strides, device)
+
+What [`Tartan.device_operand`](@ref) gives for an array on a GPU: its address there, its strides in elements, and the number
+of the GPU, from 0. Element type and size are those of `owner`, which is kept alive while it is used.
+"""
+struct DeviceMemory{T, N}
+    owner::Any
+    address::Ptr{T}
+    size::NTuple{N, Int}
+    strides::NTuple{N, Int}
+    device::Tuple{Int, Int}
+end
+
+function DeviceMemory(owner, address, strides, device::Integer)
+    T, n = eltype(owner), size(owner)
+    return DeviceMemory{T, length(n)}(owner, Ptr{T}(bits_of_address(address)), n, Tuple(strides), (Raw.TARTAN_CUDA, device))
+end
+
+# Other packages have pointer types of their own.
+bits_of_address(address::Integer) = UInt(address)
+bits_of_address(address) = reinterpret(UInt, address)
+
+memory(x::DeviceMemory) = (x.address, x.size, x.strides)
+device_of(x::DeviceMemory) = x.device
+
+"""
+    Tartan.device_operand(x)
+
+How the memory of `x` is found on a GPU: a [`Tartan.DeviceMemory`](@ref), or `nothing` for arrays of Julia's own. Overload
+it to pass arrays of another package in place; their context is given by name. For CUDA.jl:
+
+```julia
+Tartan.device_operand(x::CuArray) = Tartan.DeviceMemory(x, pointer(x), strides(x), CUDA.device(x).handle)
+context = Context("cuda"; stream = CUDA.stream().handle)   # work in the order of the task's own stream
+mul!(C, to_device(A, context), B)                          # B and C are a CuArray each
+```
+"""
+device_operand(x) = nothing
+
+"""
+    DeviceArray{T}(context, n...)
+
+An array in the memory of a context's device, in Julia's order (columns first); zeros, or a copy that
+[`to_device`](@ref) made. It knows `size`, `eltype`, `ndims`, `length`, `strides`, `copy`, `transpose` and `x'` (which share its memory)
+and the products; it has no elements to be read one by one, so it is no `AbstractArray`: `to_host(x)` or `Array(x)` brings it
+back. `close(x)` gives the memory back early.
+
+    context = Context("cpu")                   # or "cuda"
+    Y = DeviceArray{Float64}(context, 64, 2)
+    mul!(Y, to_device(A, context), to_device(ones(64, 2), context))
+"""
+struct DeviceArray{T, N}
+    handle::Handle{Raw.tartan_buffer}
+    context::Context
+    size::NTuple{N, Int}
+    strides::NTuple{N, Int}
+end
+
+column_strides(n::Tuple) = ntuple(i -> prod(n[1:i - 1]), length(n))
+
+# Julia counts its own memory alone: what nobody needs on a device any more is found when that is full.
+function with_memory(make)
+    try
+        return make()
+    catch error
+        error isa TartanError && error.status === :memory || rethrow()
+    end
+    GC.gc()
+    return make()
+end
+
+function DeviceArray{T}(context::Context, n::Dims{N}) where {T, N}
+    code = dtype_code(T)
+    buffer = with_memory(() -> Raw.tartan_buffer_create(context, code, Int64[n...], Raw.TARTAN_COL_MAJOR))
+    return DeviceArray{T, N}(Handle(buffer), context, n, column_strides(n))
+end
+DeviceArray{T}(context::Context, n::Integer...) where {T} = DeviceArray{T}(context, map(i -> Int(whole(i, "n")), n))
+
+Base.cconvert(::Type{Ptr{Raw.tartan_buffer}}, x::DeviceArray) = x.handle
+Base.close(x::DeviceArray) = close(x.handle)
+Base.isopen(x::DeviceArray) = isopen(x.handle)
+Base.size(x::DeviceArray) = x.size
+Base.size(x::DeviceArray, i::Integer) = i <= ndims(x) ? x.size[i] : 1
+Base.length(x::DeviceArray) = prod(x.size)
+Base.eltype(::Type{<:DeviceArray{T}}) where {T} = T
+Base.ndims(::DeviceArray{T, N}) where {T, N} = N
+Base.strides(x::DeviceArray) = x.strides
+Base.stride(x::DeviceArray, i::Integer) = x.strides[i]
+
+function device_operand(x::DeviceArray{T, N}) where {T, N}
+    view = Raw.tartan_buffer_view(x)
+    return DeviceMemory{T, N}(x, Ptr{T}(view.data), x.size, x.strides, (view.device_type, view.device_id))
+end
+
+LinearAlgebra.transpose(x::DeviceArray{T, 2}) where {T} =
+    DeviceArray{T, 2}(x.handle, x.context, reverse(x.size), reverse(x.strides))
+LinearAlgebra.transpose(x::DeviceArray{T, 1}) where {T} =
+    DeviceArray{T, 2}(x.handle, x.context, (1, x.size[1]), (max(1, x.size[1]), 1))
+LinearAlgebra.adjoint(x::DeviceArray) = transpose(x) # elements are real
+
+is_transposed(x::DeviceArray) = x.strides != column_strides(x.size)
+
+# The memory as it lies there.
+function whole_buffer(x::DeviceArray{T}) where {T}
+    view = Raw.tartan_buffer_view(x)
+    n = Tuple(Int.(view.shape[1:view.ndim]))
+    return array_of(Ptr{T}(view.data), n, column_strides(n), (view.device_type, view.device_id)), n
+end
+
+function Base.copy(x::DeviceArray{T, N}) where {T, N}
+    buffer = GC.@preserve x with_memory(() -> Raw.tartan_buffer_from_array(x.context, whole_buffer(x)[1]))
+    return DeviceArray{T, N}(Handle(buffer), x.context, x.size, x.strides)
+end
+
+"""
+    DeviceBlockSparseMatrix{T}
+
+A block-sparse matrix whose values are on a device: made by [`to_device`](@ref), brought back by [`to_host`](@ref). It knows the
+products, `size`, `eltype`, `copy`, `transpose`, `A'` and what its layout tells; `close(A)` gives its memory back early.
+
+    D = to_device(A, Context("cpu"))           # or "cuda"
+    nblocks(D), density(D), size(D')
+"""
+struct DeviceBlockSparseMatrix{T}
+    handle::Handle{Raw.tartan_matrix}
+    layout::BlockLayout
+    context::Context
+end
+
+struct DeviceTransposed{T}
+    parent::DeviceBlockSparseMatrix{T}
+end
+const DeviceSparse{T} = Union{DeviceBlockSparseMatrix{T}, DeviceTransposed{T}}
+
+Base.cconvert(::Type{Ptr{Raw.tartan_matrix}}, A::DeviceBlockSparseMatrix) = A.handle
+Base.close(A::DeviceBlockSparseMatrix) = close(A.handle)
+Base.isopen(A::DeviceBlockSparseMatrix) = isopen(A.handle)
+Base.size(A::DeviceBlockSparseMatrix) = size(A.layout)
+Base.size(A::DeviceTransposed) = reverse(size(A.parent))
+Base.size(A::DeviceSparse, i::Integer) = i <= 2 ? size(A)[i] : 1
+Base.eltype(::Type{<:DeviceSparse{T}}) where {T} = T
+Base.ndims(::DeviceSparse) = 2
+Base.parent(A::DeviceTransposed) = A.parent
+for f in (:blocksize, :gridsize, :heads, :nblocks, :density)
+    @eval $f(A::DeviceBlockSparseMatrix) = $f(A.layout)
+end
+SparseArrays.nnz(A::DeviceBlockSparseMatrix) = nnz(A.layout)
+heads(A::DeviceTransposed) = heads(A.parent)
+
+LinearAlgebra.transpose(A::DeviceBlockSparseMatrix{T}) where {T} = DeviceTransposed{T}(A)
+LinearAlgebra.transpose(A::DeviceTransposed) = A.parent
+LinearAlgebra.adjoint(A::DeviceSparse) = transpose(A)
+
+on_device(A, context) = Handle(GC.@preserve A with_memory(() -> Raw.tartan_matrix_to_device(context, A)))
+
+Base.copy(A::DeviceBlockSparseMatrix{T}) where {T} =
+    DeviceBlockSparseMatrix{T}(on_device(A, A.context), A.layout, A.context)
+
+"""
+    to_device(x, context)
+
+A copy of an array, or of a block-sparse matrix, in the memory of the context's device: a [`DeviceArray`](@ref) or a
+[`DeviceBlockSparseMatrix`](@ref). Their products (`*`, `mul!`, [`spmm!`](@ref), [`sddmm!`](@ref), ...) run there, in the order of
+the context's queue, and results stay there. Nothing moves between devices unasked: operands in different places
+are an error. `x` may be changed as soon as the call returns.
+
+    context = Context("cpu")                   # or "cuda"
+    D, X = to_device(A, context), to_device(ones(64, 3), context)
+    to_host(D * X) == A * ones(64, 3)
+"""
+function to_device(x::AbstractArray{T, N}, context::Context) where {T, N}
+    there = device_operand(x)
+    y = there !== nothing ? there : x isa Described && strides(x) == column_strides(size(x)) ? x : Array(x)
+    address, n, s = memory(y)
+    s == column_strides(n) || throw(ArgumentError("x has strides $s on its device, expected $(column_strides(n)): copy it there"))
+    array = whole_array(y)
+    buffer = GC.@preserve x y with_memory(() -> Raw.tartan_buffer_from_array(context, array))
+    return DeviceArray{T, N}(Handle(buffer), context, n, s)
+end
+
+to_device(A::BlockSparseMatrix{T}, context::Context) where {T} =
+    DeviceBlockSparseMatrix{T}(on_device(A, context), A.layout, context)
+to_device(A::Flipped, context::Context) = transpose(to_device(parent(A), context))
+
+"""
+    to_host(x)
+
+An `Array` or a [`BlockSparseMatrix`](@ref) with what a [`DeviceArray`](@ref) or a [`DeviceBlockSparseMatrix`](@ref) holds. Waits for the work that
+was asked for before.
+
+    to_host(to_device([1.0, 2.0], Context("cpu")))
+"""
+function to_host(x::DeviceArray{T}) where {T}
+    n = whole_buffer(x)[2]
+    result = Array{T}(undef, n)
+    GC.@preserve result Raw.tartan_buffer_to_array(x.context, x, whole_array(result))
+    return reshape(is_transposed(x) ? permutedims(result) : result, x.size)
+end
+to_host(A::DeviceBlockSparseMatrix) = adopt(Raw.tartan_matrix_to_host(A.context, A))
+to_host(A::DeviceTransposed) = transpose(to_host(A.parent))
+
+Base.Array(x::DeviceArray) = to_host(x)
+
+function Base.show(io::IO, x::DeviceArray)
+    print(io, isempty(x.size) ? "0-dimensional" : join(x.size, "×"), length(x.size) == 1 ? "-element " : " ", typeof(x))
+    print(io, isopen(x) ? " on $(x.context.device)" : " (closed)")
+end
+
+function Base.show(io::IO, A::DeviceBlockSparseMatrix)
+    print(io, times(size(A)), " ", typeof(A), isopen(A) ? " on $(A.context.device)" : " (closed)")
+    isopen(A) && describe(io, A.layout)
+end
+Base.show(io::IO, A::DeviceTransposed) = (print(io, "transpose of "); show(io, A.parent))

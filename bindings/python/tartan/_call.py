@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operands of a call, wherever they lie, and the context that it runs on."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, Optional, Union
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import EXPECTED, Array, Raw, array_of, dtype_name, numpy_dtype, raw_of, refuse_copied
+from tartan._context import Context, ContextLike, context_of, context_on, default_context, wait
+from tartan._device import DeviceArray
+from tartan._errors import DTypeError
+from tartan._place import Foreign, Place
+from tartan._queue import CPU, Queue, cuda_array_interface, layout_of_interface, queue_of
+
+Dense = Union[Array, DeviceArray]
+
+
+def raw_dense(x: Dense, code: int) -> Union[Raw, _raw.Lease]:
+    return x._open if isinstance(x, DeviceArray) else raw_of(x, code)
+
+
+def dense_of(x: Any, name: str, copy: bool) -> Dense:
+    """An array that a matrix is to keep: what it is made of is used in place, or copied on its device."""
+    if copy and queue_of(x) is not None:
+        return to_device(x)
+    if isinstance(x, DeviceArray):
+        return x
+    home = queue_of(x)
+    if home is not None:
+        return borrow(x, name, home, None)
+    array = array_of(x, name, _raw.TARTAN_F64)
+    return array.copy(order="K") if copy else array
+
+
+def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArray:
+    """The view of another library's array in device memory, which that uses on `home`, for work on `queue`
+    from now on."""
+    interface = None if hasattr(x, "__dlpack__") else cuda_array_interface(x)
+    if interface is None:
+        lease, _ = _raw.view(x, queue.stream if queue is not None and queue.device == home.device else None)
+        return DeviceArray._of(lease, Foreign(x))
+    address, typestr, shape, strides, readonly = layout_of_interface(interface, name)
+    code = _raw.tartan_dtype_of(np.dtype(typestr).name) if np.dtype(typestr).isnative else 0
+    if code == 0:
+        raise DTypeError(f"{name} has elements of {typestr}, {EXPECTED}")
+    number = 0 if queue is None else queue.device_id  # the interface does not say which GPU
+    lease = _raw.lease(x, address, code, (_raw.TARTAN_CUDA, number), shape, strides, readonly)
+    if home.stream and queue is not None and home.stream != queue.stream:
+        wait(Queue(f"cuda:{number}", home.stream, x))
+    return DeviceArray._of(lease, Foreign(x))
+
+
+class Call:
+    """One call of the library: its context, and its operands in the order of their queues.
+
+    Without a context given, it is the calling thread's for the queue of the first operand that lies on a
+    device: for a PyTorch or CuPy array the stream that is current there. Where another library's array works
+    on another stream than the context, the call is ordered after the work asked for before, and the host
+    waits for the call."""
+
+    __slots__ = ("context", "queue", "_foreign")
+
+    def __init__(self, context: ContextLike, *operands: Any) -> None:
+        if context is None:
+            queues = [q for q in map(queue_of, operands) if q is not None]
+            known = [q for q in queues if q.stream]
+            context = context_on(known[0] if known else queues[0] if queues else CPU)
+        self.context = context_of(context)
+        self.queue = self.context._queue if isinstance(self.context, Context) else None
+        self._foreign = False
+
+    @property
+    def handle(self) -> _raw.Handle:
+        return self.context._handle if isinstance(self.context, Context) else self.context
+
+    @property
+    def on_device(self) -> bool:
+        return self.queue is not None and self.queue.device != "cpu"
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self._foreign and kind is None:
+            self.context.sync()
+
+    def _enter(self, place: Union[Place, Foreign, None], writes: bool) -> None:
+        queue = self.queue
+        if place is None or queue is None:
+            return
+        if isinstance(place, Foreign):
+            self._foreign |= self.on_device and place.order(queue)
+        elif queue.device != place.home.device:
+            return  # the library refuses it
+        elif writes:
+            place.write(queue)
+        else:
+            place.read(queue)
+
+    def read(self, x: Any, name: str, code: int) -> Dense:
+        """A dense operand, wherever it lies; see `array_of`."""
+        if isinstance(x, DeviceArray):
+            self._enter(x._place, False)
+            return x
+        home = queue_of(x)
+        if home is None:
+            return array_of(x, name, code)
+        self._foreign |= self.on_device and home != self.queue
+        return borrow(x, name, home, self.queue)
+
+    def write(self, x: Any, name: str, code: int) -> Dense:
+        """The same for an operand that is written in place."""
+        if type(x) is np.ndarray:
+            return x
+        refuse_copied(x, name)
+        if isinstance(x, DeviceArray):
+            self._enter(x._place, True)
+            return x
+        return self.read(x, name, code)
+
+    def gates(self, x: Any) -> Union[Raw, _raw.Lease, None]:
+        return None if x is None else raw_dense(self.read(x, "gates", _raw.TARTAN_F64), _raw.TARTAN_F64)
+
+    def matrix(self, matrix: Any, writes: bool = False) -> None:
+        """Orders the values of a matrix."""
+        self._enter(matrix._place, writes)
+
+    def new(self, like: Any, shape: tuple[int, ...], code: int, column_major: bool = False) -> Any:
+        """Memory for a result: an array of NumPy on the host; on a device one of the library of `like`, else
+        ours."""
+        if not self.on_device and not isinstance(like, DeviceArray):
+            return np.empty(shape, numpy_dtype(code), order="F" if column_major else "C")
+        library = type(like).__module__.partition(".")[0]
+        if library == "torch" and getattr(like, "is_cuda", False):
+            dtype = getattr(sys.modules["torch"], dtype_name(code))
+            if not column_major:
+                return like.new_empty(shape, dtype=dtype)
+            return like.new_empty(shape[::-1], dtype=dtype).permute(*reversed(range(len(shape))))
+        if library == "cupy":
+            cupy = sys.modules["cupy"]
+            with cupy.cuda.Device(like.device.id):
+                return cupy.empty(shape, like.dtype, "F" if column_major else "C")
+        order = _raw.TARTAN_COL_MAJOR if column_major else _raw.TARTAN_ROW_MAJOR
+        return DeviceArray._zeros(self.context, shape, code, order)
+
+
+def given_as(result: Any, like: Any) -> Any:
+    """A result in device memory as an array of the library of `like`, where that takes DLPack."""
+    if not isinstance(result, DeviceArray) or isinstance(like, DeviceArray) or queue_of(like) is None:
+        return result
+    library = type(like).__module__.partition(".")[0]
+    module = sys.modules.get("jax.numpy" if library in ("jax", "jaxlib") else library)
+    take = getattr(module, "from_dlpack", None)
+    return result if take is None else take(result)
+
+
+def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
+    """A copy of an array of the host, or of the same device, in the memory of the context's device ("cuda"
+    unless `x` is on a device). Column-major arrays give a column-major copy, all others a row-major one."""
+    home = queue_of(x)
+    if context is None:
+        context = default_context("cuda") if home is None else context_on(home)
+    context = context_of(context)
+    with Call(context, x) as call:
+        source = call.read(x, "x", _raw.TARTAN_F64)
+        handle = _raw.tartan_buffer_from_array(call.handle, raw_dense(source, 0))
+        return DeviceArray._own(handle, context._queue)

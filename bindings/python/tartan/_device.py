@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays in the memory of a device."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Literal, Optional, Union
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import BITS, Array, dtype_code, dtype_name, numpy_dtype, order_code, raw_of
+from tartan._context import Context, ContextLike, context_of, context_on
+from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, ShapeError
+from tartan._place import Foreign, Place
+from tartan._queue import LEGACY, Queue
+
+
+class DeviceArray:
+    """A dense array in the memory of a device, made by `to_device`, `DeviceArray.zeros` and by products of
+    operands that lie there.
+
+    PyTorch, CuPy, JAX and others take it in place through DLPack (``torch.from_dlpack(x)``) or
+    ``__cuda_array_interface__``. NumPy gets a copy, and only when asked: ``x.to_host()``.
+
+    >>> import numpy as np, tartan
+    >>> x = tartan.to_device(np.arange(6.0).reshape(2, 3), "cpu")
+    >>> x
+    <DeviceArray 2x3 float64 on cpu>
+    >>> x.to_host()
+    array([[0., 1., 2.],
+           [3., 4., 5.]])
+    """
+
+    __slots__ = ("_handle", "_lease", "_place", "__weakref__")
+    __array_ufunc__ = None  # array @ x fails instead of looping over elements
+    _handle: Optional[_raw.Handle]  # of the buffer; views and borrowed memory have none
+    _lease: Optional[_raw.Lease]  # None once closed
+    _place: Union[Place, Foreign]
+
+    def __init__(self) -> None:
+        raise TypeError("make device arrays by tartan.to_device or DeviceArray.zeros")
+
+    @classmethod
+    def _of(
+        cls, lease: _raw.Lease, place: Union[Place, Foreign], handle: Optional[_raw.Handle] = None
+    ) -> DeviceArray:
+        self = object.__new__(cls)
+        self._lease = lease
+        self._place = place
+        self._handle = handle
+        return self
+
+    @classmethod
+    def _own(cls, handle: _raw.Handle, queue: Queue) -> DeviceArray:
+        return cls._of(_raw.tartan_buffer_view(handle), Place(queue, handle), handle)
+
+    @classmethod
+    def zeros(
+        cls, shape: Any, dtype: Any = "float64", context: ContextLike = "cuda", *, order: str = "C"
+    ) -> DeviceArray:
+        """All zeros, row-major ("C") or column-major ("F")."""
+        sizes = np.asarray(shape, np.int64) if np.size(shape) else np.empty(0, np.int64)
+        return cls._zeros(context_of(context), np.atleast_1d(sizes), dtype_code(dtype), order_code(order))
+
+    @classmethod
+    def _zeros(cls, context: Context, shape: Any, code: int, order: int) -> DeviceArray:
+        lengths = np.ascontiguousarray(shape, np.int64)
+        return cls._own(_raw.tartan_buffer_create(context._handle, code, lengths, order), context._queue)
+
+    # ---- Asking ----
+
+    @property
+    def _open(self) -> _raw.Lease:
+        if self._lease is None:
+            raise HandleError("the device array is closed, expected an open one")
+        return self._lease
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._open.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._open.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def _code(self) -> int:
+        return self._open.dtype
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the elements (without ml_dtypes uint16 for bfloat16, uint8 for float8)."""
+        return numpy_dtype(self._code)
+
+    @property
+    def dtype_name(self) -> str:
+        """ "float64", "float32", "float16", "bfloat16", "float8_e4m3fn" or "float8_e5m2"."""
+        return dtype_name(self._code)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In bytes, as NumPy's."""
+        return tuple(s * self.itemsize for s in self._open.strides)
+
+    @property
+    def device(self) -> str:
+        """ "cpu", "cuda:0", ..."""
+        kind, number = self._open.device
+        return "cpu" if kind == _raw.TARTAN_CPU else f"cuda:{number}"
+
+    @property
+    def _order(self) -> Literal["C", "F"]:
+        """ "F" where the first index is fastest and the last is not."""
+        lease = self._open
+        fits = []
+        for order in (reversed(range(self.ndim)), range(self.ndim)):
+            step, good = 1, True
+            for i in order:
+                good = good and (lease.shape[i] == 1 or lease.strides[i] == step)
+                step *= lease.shape[i]
+            fits.append(good)
+        return "F" if fits == [False, True] else "C"
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("a device array of 0 dimensions has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<DeviceArray, closed>"
+        return f"<DeviceArray {'x'.join(map(str, self.shape))} {self.dtype_name} on {self.device}>"
+
+    # ---- Views of the same memory ----
+
+    def _view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
+        lease = self._open
+        made = _raw.lease(lease, lease.address, lease.dtype, lease.device, shape, strides, lease.readonly)
+        return DeviceArray._of(made, self._place)
+
+    def transpose(self, *axes: int) -> DeviceArray:
+        """A view with the axes in another order, reversed unless given."""
+        order = axes or tuple(reversed(range(self.ndim)))
+        if sorted(order) != list(range(self.ndim)):
+            raise ArgumentError(f"axes is {order}, expected each of 0 .. {self.ndim - 1} once")
+        shape, strides = self._open.shape, self._open.strides
+        return self._view(tuple(shape[i] for i in order), tuple(strides[i] for i in order))
+
+    @property
+    def T(self) -> DeviceArray:
+        return self.transpose()
+
+    @property
+    def mT(self) -> DeviceArray:
+        """A view with the last two axes exchanged."""
+        if self.ndim < 2:
+            raise ShapeError(f"the device array has {self.ndim} dimensions, expected at least 2")
+        return self.transpose(*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)
+
+    def _insert(self, axis: int) -> DeviceArray:
+        """With a size of 1 before `axis`, which may be ndim."""
+        shape, strides = self._open.shape, self._open.strides
+        step = 1 if axis == self.ndim else shape[axis] * strides[axis]
+        return self._view((*shape[:axis], 1, *shape[axis:]), (*strides[:axis], step, *strides[axis:]))
+
+    def _repeat(self, times: int) -> DeviceArray:
+        """As the same entry `times` times."""
+        return self._view((times, *self._open.shape), (0, *self._open.strides))
+
+    # ---- Exchange ----
+
+    def to_host(self, context: ContextLike = None) -> Array:
+        """A NumPy copy, taken when the work asked for before has ended."""
+        context = self._context(context)
+        self._enter(context._queue)
+        if self._handle is None:  # a view: its own elements first
+            with self._copy(context) as copy:
+                return copy.to_host(context)
+        result = np.empty(self.shape, self.dtype, order=self._order)
+        _raw.tartan_buffer_to_array(context._handle, self._handle, raw_of(result, self._code))
+        return result
+
+    def _context(self, context: ContextLike) -> Context:
+        self._open
+        return context_on(self._place.home) if context is None else context_of(context)
+
+    def _copy(self, context: Context) -> DeviceArray:
+        return DeviceArray._own(_raw.tartan_buffer_from_array(context._handle, self._open), context._queue)
+
+    def _enter(self, queue: Queue) -> None:
+        if isinstance(self._place, Place):
+            self._place.read(queue)
+        else:
+            self._place.order(queue)
+
+    def __array__(self, *arguments: Any, **options: Any) -> Array:
+        raise ArgumentTypeError(
+            f"a device array on {self.device} does not become a NumPy array unasked: use to_host()"
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._open.device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Optional[bool] = None,
+    ) -> Any:
+        """For from_dlpack of other libraries. Work that they ask for on `stream` comes after ours: where that
+        is another stream than ours, the host waits for ours."""
+        lease = self._open
+        if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != lease.device:
+            raise BufferError(
+                f"the device array is on {self.device}, and exporting it to another device is a copy"
+            )
+        if stream == 0:
+            raise ArgumentError("stream is 0, which DLPack does not allow: 1 is the default stream")
+        if copy:
+            context = self._context(None)
+            self._enter(context._queue)
+            return self._copy(context).__dlpack__(stream=stream, max_version=max_version)
+        if lease.device[0] == _raw.TARTAN_CUDA and stream != -1 and isinstance(self._place, Place):
+            self._place.settle(Queue(self.device, LEGACY if stream is None else int(stream)))
+        return lease.dlpack(max_version is not None and max_version[0] >= 1)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        lease = self._open
+        if lease.device[0] != _raw.TARTAN_CUDA:
+            raise AttributeError(f"the device array is on {self.device}: it has no __cuda_array_interface__")
+        if self.dtype_name in BITS:
+            raise AttributeError(f"__cuda_array_interface__ has no {self.dtype_name}: use DLPack")
+        writer = self._place.writer if isinstance(self._place, Place) else self._place.home
+        return {
+            "version": 3,
+            "shape": lease.shape,
+            "typestr": self.dtype.str,
+            "data": (lease.address, lease.readonly),
+            "strides": self.strides,
+            "stream": (writer.stream or None) if writer is not None else None,
+        }
+
+    # ---- Ending ----
+
+    def close(self) -> None:
+        """Frees the memory as soon as no other array shares it; again is fine."""
+        self._lease = None
+        if self._handle is not None:
+            if isinstance(self._place, Place):
+                self._place.leave()
+            self._handle.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._lease is None
+
+    def __enter__(self) -> DeviceArray:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues: which stream an array's work is on, so that calls on other streams can be ordered after it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Optional
+
+import numpy as np
+
+from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
+
+# Streams that CUDA has names for: the device's default one. 0 is "not known" here.
+LEGACY = 1
+
+
+class Queue:
+    """A device and the address of a stream of it; `owner` keeps the stream alive. The CPU has one queue."""
+
+    __slots__ = ("device", "key", "owner", "stream")
+
+    def __init__(self, device: str, stream: int, owner: Any = None) -> None:
+        self.device, self.stream, self.owner = device, stream, owner
+        self.key = (device, stream)
+
+    @property
+    def device_id(self) -> int:
+        return int(self.device.partition(":")[2] or 0)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Queue) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+CPU = Queue("cpu", 0)
+
+
+def device_name(device: str) -> str:
+    """ "cuda" is "cuda:0", and there is one "cpu"."""
+    kind, _, number = device.partition(":")
+    return "cpu" if kind == "cpu" else f"{kind}:{int(number or 0)}"
+
+
+def stream_address(stream: Any, device: Any) -> int:
+    """The address of a stream given as a number or as an object of PyTorch, CuPy or another library."""
+    if isinstance(stream, (int, np.integer)) and not isinstance(stream, bool):
+        address = int(stream)
+    elif hasattr(stream, "cuda_stream"):
+        address = stream.cuda_stream
+    elif hasattr(stream, "ptr"):
+        address = stream.ptr
+    elif hasattr(stream, "__cuda_stream__"):
+        address = stream.__cuda_stream__()[1]
+    else:
+        raise ArgumentTypeError(
+            f"stream is of type {type(stream).__name__}, expected an address, or an object with cuda_stream, "
+            "ptr or __cuda_stream__"
+        )
+    if address < 0:
+        raise ArgumentError(f"stream is {address}, expected 0 or more")
+    place = getattr(getattr(stream, "device", None), "index", getattr(stream, "device_id", None))
+    if (
+        isinstance(place, int)
+        and place >= 0
+        and isinstance(device, str)
+        and device_name(device) != f"cuda:{place}"
+    ):
+        raise ArgumentError(f"stream is of cuda:{place}, expected one of {device_name(device)}")
+    return address or LEGACY
+
+
+def queue_of(x: Any) -> Optional[Queue]:
+    """The queue on which the owner of device memory works now; None for memory of the CPU and for what is no
+    array. Its stream is 0 where the owner does not say."""
+    if x is None or type(x) is np.ndarray:  # at once: it is asked of every operand
+        return None
+    place = getattr(x, "_place", x)
+    if place is not x:  # ours
+        home: Optional[Queue] = None if place is None else place.home
+        return home if home is not None and home.device != "cpu" else None
+    if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)):
+        return None
+    for library in ("torch", "cupy"):
+        module = sys.modules.get(library)
+        array = getattr(module, "Tensor" if library == "torch" else "ndarray", None)
+        if array is not None and isinstance(x, array):
+            return _torch_queue(module, x) if library == "torch" else _cupy_queue(module, x)
+    if hasattr(x, "__dlpack_device__"):
+        kind, number = x.__dlpack_device__()
+        return Queue(f"cuda:{int(number)}", 0, x) if int(kind) in (2, 13) else None
+    interface = cuda_array_interface(x)
+    if interface is None:
+        return None
+    return Queue("cuda:0", interface.get("stream") or 0, x)
+
+
+def _torch_queue(torch: Any, x: Any) -> Optional[Queue]:
+    if not x.is_cuda:
+        return None
+    stream = torch.cuda.current_stream(x.device)
+    return Queue(f"cuda:{x.device.index}", stream.cuda_stream or LEGACY, stream)
+
+
+def _cupy_queue(cupy: Any, x: Any) -> Queue:
+    stream = cupy.cuda.get_current_stream(x.device.id)
+    return Queue(f"cuda:{x.device.id}", stream.ptr or LEGACY, stream)
+
+
+def cuda_array_interface(x: Any) -> Optional[dict[str, Any]]:
+    interface = getattr(x, "__cuda_array_interface__", None)
+    return interface if isinstance(interface, dict) else None
+
+
+def layout_of_interface(
+    interface: dict[str, Any], name: str
+) -> tuple[int, str, tuple[int, ...], tuple[int, ...], bool]:
+    """Address, dtype, shape, strides in elements, and whether the memory may only be read."""
+    if interface.get("mask") is not None:
+        raise ArgumentTypeError(f"{name} has a mask, which would be ignored: fill it first")
+    if interface.get("stream") == 0:
+        raise ArgumentError(f"{name} gives the stream 0, which __cuda_array_interface__ does not allow")
+    dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
+    size = max(dtype.itemsize, 1)
+    given = interface.get("strides")
+    steps = (
+        [size * int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
+        if given is None
+        else given
+    )
+    if len(steps) != len(shape):
+        raise ShapeError(f"{name} has {len(shape)} sizes and {len(steps)} strides, expected as many")
+    if any(s % size for s in steps):
+        raise ArgumentError(
+            f"{name} has strides {tuple(steps)} in bytes, expected multiples of its {size}-byte elements"
+        )
+    address, readonly = interface["data"]
+    return address or 0, dtype.str, shape, tuple(s // size for s in steps), bool(readonly)

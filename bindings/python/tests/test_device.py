@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays, matrices and products on a device: a GPU, or the plug-in that poses as one (TARTAN_PLUGIN_PATH).
+Memory of the latter is out of the processor's reach, so that whoever looks at it by mistake dies of it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from conftest import assert_product, random_matrix
+from device_support import HAS_DEVICE, HOST_DTYPES, IS_DUMMY, random_array
+
+import tartan
+from tartan import BlockMatrix, DeviceArray, spmm, to_device
+
+pytestmark = pytest.mark.skipif(not HAS_DEVICE, reason="no CUDA device here")
+
+
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x,
+        np.asfortranarray,
+        lambda x: x.transpose(2, 0, 1),
+        lambda x: x[::2, 1:, ::3],
+        lambda x: x[:, ::-1],
+        lambda x: x[:0],
+        lambda x: x[0, 0, 0],
+        lambda x: x[1, 2],
+        lambda x: np.broadcast_to(x[:, :1], x.shape),
+    ],
+    ids="c f permuted sliced reversed empty scalar vector repeated".split(),
+)
+def test_round_trips(rng, dtype, change):
+    x = np.asarray(change(random_array(rng, (4, 5, 6), dtype)))
+    with to_device(x) as there:
+        assert there.shape == x.shape and there.dtype == x.dtype and there.dtype_name == dtype
+        assert there.device == "cuda:0" and there.ndim == x.ndim and there.size == x.size
+        back = there.to_host()
+    assert back.dtype == x.dtype and back.tobytes() == np.ascontiguousarray(x).tobytes()
+    assert back.base is None or back.base.base is None  # memory of its own
+
+
+def test_memory_orders():
+    x = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    assert to_device(x).strides == x.strides
+    assert to_device(np.asfortranarray(x)).strides == np.asfortranarray(x).strides
+    assert to_device(np.asfortranarray(x)).to_host().flags.f_contiguous
+    assert to_device(x[:, ::2]).strides == np.ascontiguousarray(x[:, ::2]).strides
+    a, b = DeviceArray.zeros((3, 5), "float32"), DeviceArray.zeros((3, 5), "float16", "cuda", order="F")
+    assert a.strides == (20, 4) and b.strides == (2, 6) and not a.to_host().any() and not b.to_host().any()
+    assert DeviceArray.zeros((), "float64").to_host().shape == () and DeviceArray.zeros(4).nbytes == 32
+    assert len(a) == 3
+    with pytest.raises(TypeError):
+        len(DeviceArray.zeros(()))
+
+
+def test_views_share_memory():
+    x = np.arange(24.0).reshape(2, 3, 4)
+    there = to_device(x)
+    for view, wanted in [
+        (there.T, x.T),
+        (there.mT, x.swapaxes(1, 2)),
+        (there.transpose(1, 0, 2), x.transpose(1, 0, 2)),
+    ]:
+        assert view.shape == wanted.shape and view.strides == wanted.strides
+        np.testing.assert_array_equal(view.to_host(), wanted)
+    again = to_device(there)  # a copy on the device
+    there.close()
+    np.testing.assert_array_equal(view.to_host(), wanted)  # the memory lives on
+    np.testing.assert_array_equal(again.to_host(), x)
+    with pytest.raises(tartan.ArgumentError, match="axes"):
+        again.transpose(0, 0, 1)
+    with pytest.raises(tartan.ShapeError, match="at least 2"):
+        DeviceArray.zeros(3).mT
+
+
+def test_the_source_may_change_at_once(rng):
+    x = rng.standard_normal((500, 400))
+    was = x.copy()
+    there = to_device(x)
+    x[:] = 0
+    np.testing.assert_array_equal(there.to_host(), was)
+
+
+# ---- Matrices ----
+
+
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_matrices_go_and_come(rng, dtype, order):
+    a = random_matrix(rng, (20, 13), 8, dtype=dtype, order=order)
+    there = a.to_device("cuda:0")
+    assert (there.device, there.order, there.dtype_name, there.layout) == ("cuda:0", order, dtype, a.layout)
+    assert "on cuda:0" in repr(there) and "on" not in repr(a).split("density")[1] and a.device == "cpu"
+    values = there.values
+    assert isinstance(values, DeviceArray) and values.shape == a.values.shape
+    np.testing.assert_array_equal(values.to_host(), a.values)
+    copy = there.copy()
+    assert copy.device == "cuda:0"
+    there.close()
+    np.testing.assert_array_equal(values.to_host(), a.values)  # they keep the memory
+    back = copy.to_host()
+    assert back.device == "cpu" and back.order == order
+    np.testing.assert_array_equal(back.values, a.values)
+
+
+def test_matrices_around_device_memory(rng):
+    a = random_matrix(rng, (16, 16), 8)
+    values = to_device(a.values)
+    for wrapped in (BlockMatrix(a.layout, values), BlockMatrix.wrap(a.layout, values)):
+        assert wrapped.device == "cuda:0" and wrapped.values is values
+    tartan.sddmm(wrapped, to_device(np.zeros((16, 1))), to_device(np.zeros((1, 16))), beta=2)
+    np.testing.assert_array_equal(values.to_host(), 2 * a.values)
+    own = BlockMatrix(a.layout, values, copy=True)
+    values.close()
+    np.testing.assert_array_equal(own.to_host().values, 2 * a.values)
+    np.testing.assert_array_equal(wrapped.to_host().values, 2 * a.values)  # still held
+    for order in "CF":
+        zeros = BlockMatrix.zeros(a.layout, "float32", order=order, context="cuda")
+        assert (zeros.device, zeros.order, zeros.dtype_name) == ("cuda:0", order, "float32")
+        assert not zeros.to_host().values.any()
+    with pytest.raises(tartan.ShapeError, match="values"):
+        BlockMatrix(a.layout, to_device(a.values[:, :, :4]))
+
+
+# ---- What the CPU alone does ----
+
+
+def test_nothing_is_copied_unasked(rng):
+    a = random_matrix(rng, (16, 16), 8)
+    there, x, y = a.to_device(), rng.standard_normal((16, 3)), to_device(np.ones((16, 3)))
+    host = np.full((16, 3), 7.0)
+    for kind, call in [
+        (tartan.UnsupportedError, lambda: there @ x),
+        (tartan.UnsupportedError, lambda: a @ y),
+        (tartan.UnsupportedError, lambda: there @ [1.0] * 16),
+        (tartan.UnsupportedError, lambda: spmm(there, y, out=host)),
+        (tartan.UnsupportedError, lambda: spmm(a, x, out=y)),
+        (tartan.UnsupportedError, lambda: spmm(there, y, gates=np.ones(a.blocks))),
+        (tartan.UnsupportedError, lambda: spmm(there, y, context="cpu")),
+        (tartan.UnsupportedError, lambda: spmm(a, x, context="cuda")),
+        (tartan.UnsupportedError, lambda: tartan.sddmm(there, x, x.T)),
+        (tartan.UnsupportedError, lambda: tartan.sddmm(a, y, y.T)),
+        (tartan.UnsupportedError, lambda: tartan.gate_gradient(a, there)),
+        (tartan.UnsupportedError, lambda: tartan.checksum(y)),
+        (tartan.UnsupportedError, lambda: BlockMatrix.from_dense(y, 8)),
+        (tartan.UnsupportedError, lambda: a.toarray(out=y)),
+        (tartan.UnsupportedError, lambda: there.toarray()),
+        (tartan.UnsupportedError, lambda: there.fill_zero()),
+        (tartan.UnsupportedError, lambda: there[0, 0]),
+        (tartan.UnsupportedError, lambda: there.block_norms()),
+        (tartan.UnsupportedError, lambda: pickle.dumps(there)),
+        (tartan.ArgumentTypeError, lambda: np.asarray(y)),
+        (TypeError, lambda: x.T @ y),
+        (TypeError, lambda: DeviceArray()),
+    ]:
+        with pytest.raises(kind):
+            call()
+    assert (host == 7).all()
+    np.testing.assert_array_equal(y.to_host(), 1)
+
+
+def test_texts_of_refusals(rng):
+    a = random_matrix(rng, (16, 16), 8)
+    with pytest.raises(tartan.UnsupportedError, match="tartan_spmm: b is on .*, expected .*context"):
+        a.to_device() @ np.ones(16)
+    with pytest.raises(tartan.UnsupportedError, match="x is on cuda:0, expected CPU memory"):
+        tartan.checksum(DeviceArray.zeros(3))
+    with pytest.raises(tartan.DTypeError, match="b is of float32, expected float64"):
+        a.to_device() @ DeviceArray.zeros(16, "float32")
+    with pytest.raises(tartan.ArgumentError, match="overlap"):
+        both = DeviceArray.zeros((16, 2))
+        spmm(a.to_device(), both, out=both)
+    with pytest.raises(tartan.DeviceError, match="cuda:99|not there"):
+        tartan.Context("cuda:99")
+    with pytest.raises(tartan.ArgumentError, match='device is "gpu"'):
+        to_device(np.ones(3), "gpu")
+    with pytest.raises(tartan.DTypeError):
+        to_device(np.arange(3))
+    with pytest.raises(tartan.ShapeError):
+        DeviceArray.zeros((3, -1))
+    with pytest.raises((tartan.SizeOverflowError, tartan.OutOfMemoryError)):
+        DeviceArray.zeros((2**40, 2**40))
+
+
+@pytest.mark.skipif(not IS_DUMMY, reason="needs two devices")
+def test_two_devices(rng):
+    a = random_matrix(rng, (16, 16), 8)
+    x = rng.standard_normal((16, 3))
+    far, near = a.to_device("cuda:1"), to_device(x)
+    assert far.device == "cuda:1"
+    for call in (lambda: far @ near, lambda: spmm(far, near, context="cuda:1"),
+                 lambda: to_device(near, "cuda:1"),
+                 lambda: near.to_host("cuda:1"), lambda: far.to_device("cuda:0")):  # fmt: skip
+        with pytest.raises(tartan.UnsupportedError):
+            call()
+    assert_product((far @ to_device(x, "cuda:1")).to_host(), a.toarray(), x, "float64")
+
+
+# ---- Contexts ----
+
+
+def test_contexts():
+    context = tartan.default_context("cuda")
+    assert context is tartan.default_context("cuda:0") and context.device == "cuda:0" and context.stream == 1
+    assert repr(context) == "<Context, cuda:0>"
+    assert tartan.default_context().device == "cpu" and tartan.default_context().stream is None
+    context.close()
+    assert not tartan.default_context("cuda").closed
+    with tartan.Context("cuda", math_mode="tf32", deterministic=False) as context:
+        x = to_device(np.ones((3, 4)), context)
+        np.testing.assert_array_equal(x.to_host(context), 1)
+        context.sync()
+    with pytest.raises(tartan.ArgumentError, match="math_mode"):
+        tartan.Context("cuda", math_mode="bf16")
+    for bad, kind in [("s", TypeError), (object(), TypeError), (True, TypeError), (-1, ValueError)]:
+        with pytest.raises(kind, match="stream is"):
+            tartan.Context("cuda", stream=bad)
+    with pytest.raises(tartan.ArgumentError, match="stream is 0x10, expected 0"):
+        tartan.Context("cpu", stream=16)
+
+
+def test_streams_of_other_libraries():
+    class Device:
+        index = 0
+
+    class Torch:
+        cuda_stream, device = 0, Device()
+
+    class CuPy:
+        ptr, device_id = 2, 0
+
+    class Plain:
+        def __cuda_stream__(self):
+            return 0, 1
+
+    for stream, address in [(Torch(), 1), (CuPy(), 2), (Plain(), 1), (0, 1), (np.int64(2), 2)]:
+        with tartan.Context("cuda", stream=stream) as context:
+            assert context.stream == address
+    CuPy.device_id = 1
+    with pytest.raises(tartan.ArgumentError, match="stream is of cuda:1, expected one of cuda:0"):
+        tartan.Context("cuda", stream=CuPy())
+
+
+def test_explain(rng):
+    a = random_matrix(rng, (64, 32), 8, dtype="float32")
+    for thing, options in [(a.to_device(), {}), (a.layout, {"dtype": "float32", "context": "cuda"})]:
+        plan = tartan.explain(thing, "spmm", n=16, **options)
+        assert plan["device"] == "cuda:0" and plan["dtype"] == "float32" and plan["n"] == 16
+        assert plan["kernel"] and plan["flops"] == 2 * a.nnz * 16
+    plan = tartan.explain(a.to_device().T, n=4, side="right")
+    assert plan["transposed"] and plan["side"] == "right"
+    assert tartan.explain(a, "sddmm", n=4)["device"] == "cpu"
+    assert tartan.explain(a.layout, n=4)["dtype"] == "float64"
+    for call, words in [
+        (lambda: tartan.explain(a, "spgemm", n=1), "operation"),
+        (lambda: tartan.explain(a, n=-1), "n is -1"),
+        (lambda: tartan.explain(a, n=1, side="up"), "side"),
+        (lambda: tartan.explain(3, n=1), "a is of type int"),
+        (lambda: tartan.explain(a, n=1, dtype="int8"), "dtype"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=words):
+            call()
+
+
+def test_on_the_cpu_all_of_it_works_too(rng):
+    a = random_matrix(rng, (16, 16), 8)
+    x = rng.standard_normal((16, 3))
+    here = to_device(x, "cpu")
+    assert here.device == "cpu" and here.__dlpack_device__() == (1, 0)
+    y = a.to_device("cpu") @ here
+    assert isinstance(y, DeviceArray)
+    np.testing.assert_array_equal(y.to_host(), a @ x)
+    np.testing.assert_array_equal(np.from_dlpack(here), x)
+    wrapped = BlockMatrix.wrap(a.layout, to_device(a.values, "cpu"))
+    assert (
+        isinstance(wrapped.values, np.ndarray)
+        and (pickle.loads(pickle.dumps(wrapped)).values == a.values).all()
+    )
+    assert np.shares_memory(np.from_dlpack(here), np.from_dlpack(here))
+    with pytest.raises(AttributeError):
+        here.__cuda_array_interface__
+    assert not hasattr(here, "__cuda_array_interface__")

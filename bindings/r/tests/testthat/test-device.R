@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+# Contexts of the user's own and what lies on their devices. The dummy device gives no access to its memory: what
+# would read it past the library crashes here.
+
+dtypes <- c("float64", "float32", "float16", "bfloat16")
+
+# A GPU's backend may say that it has no such operation yet; the dummy and the CPU have all.
+or_skip <- function(call) {
+  if (!nzchar(Sys.getenv("TARTAN_TEST_DEVICES"))) return(call)
+  tryCatch(call, tartan_error_unsupported = function(e) skip(conditionMessage(e)))
+}
+
+with_environment <- function(variables, code) {
+  old <- Sys.getenv(names(variables), NA, names = TRUE)
+  do.call(Sys.setenv, as.list(variables))
+  on.exit(for (name in names(old)) if (is.na(old[[name]])) Sys.unsetenv(name) else do.call(Sys.setenv, as.list(old[name])))
+  force(code)
+}
+
+for (device in test_devices) {
+  at <- function(text) paste0(text, " (", device, ")")
+  place <- if (device == "cuda") "cuda:0" else device
+  ctx <- tartan_context(device)
+
+  test_that(at("arrays go there and back"), {
+    for (x in list(matrix(rnorm(12), 3), rnorm(5), array(rnorm(24), 2:4), array(rnorm(120), c(2, 3, 4, 5)), matrix(0, 0, 3),
+                   numeric(), matrix(1, 1, 1), 1:4 + 0, matrix(c(NA, NaN, Inf, -0, -Inf, 1), 2))) {
+      d <- to_device(x, ctx)
+      expect_s4_class(d, "DeviceArray")
+      expect_identical(to_host(d), x)
+      expect_identical(dim(d), dim(x))
+      expect_equal(length(d), length(x))
+    }
+    expect_identical(to_host(to_device(1:6, ctx)), as.double(1:6))
+    expect_identical(to_host(to_device(matrix(1:6, 2), ctx)), matrix(1:6 + 0, 2))
+    expect_identical(to_host(to_device(c(TRUE, FALSE), ctx)), c(1, 0))
+    expect_identical(to_host(to_device(data.frame(a = 1:2, b = 3:4), ctx)), matrix(1:4 + 0, 2))
+    expect_identical(to_host(to_device(Matrix(c(1, 2, 3, 4), 2), ctx)), matrix(1:4 + 0, 2))
+    x <- matrix(rnorm(6), 2, dimnames = list(NULL, c("a", "b", "c")))
+    expect_identical(to_host(to_device(x, ctx)), unname(x))
+  })
+
+  test_that(at("the source may change afterwards, and every copy is its own"), {
+    x <- matrix(1, 3, 3)
+    d <- to_device(x, ctx)
+    x[] <- 2
+    expect_identical(to_host(d), matrix(1, 3, 3))
+    once <- to_host(d)
+    once[] <- 3
+    expect_identical(to_host(d), matrix(1, 3, 3))
+  })
+
+  test_that(at("dtypes are rounded once on the way"), {
+    x <- matrix(c(1, 1 + 2^-20, 1 + 2^-30, -3, 65504, 2^-24), 2)
+    expect_identical(to_host(to_device(x, ctx, "float64")), x)
+    expect_identical(to_host(to_device(x, ctx, "float32")), matrix(c(1, 1 + 2^-20, 1, -3, 65504, 2^-24), 2))
+    expect_identical(to_host(to_device(x, ctx, dtype = "float16")), matrix(c(1, 1, 1, -3, 65504, 2^-24), 2))
+    expect_identical(to_host(to_device(x, ctx, dtype = "bfloat16")), matrix(c(1, 1, 1, -3, 65536, 2^-24), 2))
+    expect_identical(block_dtype(to_device(x, ctx, "bfloat16")), "bfloat16")
+    long <- rnorm(1000)
+    expect_identical(to_host(to_device(to_host(to_device(long, ctx, "float32")), ctx, "float32")),
+                     to_host(to_device(long, ctx, "float32")))
+  })
+
+  test_that(at("matrices go there and back"), {
+    for (dtype in dtypes) for (heads in c(1, 3)) {
+      a <- block_cast(random_matrix(c(21, 17), c(4, 3), heads = heads), dtype)
+      d <- to_device(a, ctx)
+      expect_s4_class(d, "DeviceBlockMatrix")
+      expect_identical(block_dtype(d), dtype)
+      expect_identical(dim(d), dim(a))
+      expect_identical(block_count(d), block_count(a))
+      expect_identical(block_mask(d), block_mask(a))
+      b <- to_host(d)
+      expect_identical(as.array(b), as.array(a))
+      expect_identical(block_dtype(b), dtype)
+      expect_true(b@layout == a@layout)
+    }
+    a <- random_matrix()
+    expect_identical(as.matrix(to_host(to_device(a, ctx, dtype = "float32"))), as.matrix(block_cast(a, "float32")))
+    empty <- block_matrix(block_layout(integer(), integer(), c(8, 8), 4))
+    expect_identical(as.matrix(to_host(to_device(empty, ctx))), matrix(0, 8, 8))
+  })
+
+  test_that(at("every product gives the CPU's numbers within the bound"), {
+    shapes <- list(list(c(21, 17), c(4, 3)), list(c(64, 96), c(32, 16)), list(c(33, 65), c(1, 7)),
+                   list(c(256, 384), c(64, 64)), list(c(300, 200), c(32, 32)), list(c(256, 256), c(128, 128)))
+    for (s in shapes) for (dtype in dtypes) {
+      a <- block_cast(random_matrix(s[[1]], s[[2]]), dtype)
+      d <- to_device(a, ctx)
+      m <- as.matrix(a)
+      for (n in if (nrow(m) > 100) 64 else c(0, 1, 9)) {
+        x <- to_device(matrix(rnorm(ncol(m) * n), ncol(m)), ctx, dtype)
+        y <- to_device(matrix(rnorm(nrow(m) * n), nrow(m)), ctx, dtype)
+        xt <- to_device(t(to_host(x)), ctx, dtype)
+        yt <- to_device(t(to_host(y)), ctx, dtype)
+        expect_within(to_host(d %*% x), m, to_host(x), dtype)
+        expect_within(to_host(crossprod(d, y)), t(m), to_host(y), dtype)
+        expect_within(to_host(tcrossprod(d, xt)), m, to_host(x), dtype)
+        expect_within(to_host(yt %*% d), to_host(yt), m, dtype)
+        expect_within(to_host(crossprod(y, d)), to_host(yt), m, dtype)
+        expect_within(to_host(tcrossprod(xt, d)), to_host(xt), t(m), dtype)
+      }
+      product <- d %*% to_device(matrix(1, ncol(m), 2), ctx, dtype)
+      expect_identical(block_dtype(product), dtype)
+      expect_identical(dim(product), c(nrow(m), 2L))
+    }
+  })
+
+  test_that(at("vectors are columns or rows, whichever fits"), {
+    a <- random_matrix()
+    m <- as.matrix(a)
+    d <- to_device(a, ctx)
+    x <- rnorm(17)
+    y <- rnorm(21)
+    expect_product(to_host(d %*% to_device(x, ctx)), m, matrix(x))
+    expect_product(to_host(to_device(y, ctx) %*% d), t(y), m)
+    expect_product(to_host(crossprod(d, to_device(y, ctx))), t(m), matrix(y))
+    expect_product(to_host(tcrossprod(to_device(x, ctx), d)), t(x), t(m))
+    expect_product(to_host(tcrossprod(d, to_device(x, ctx))), m, matrix(x))
+    expect_product(to_host(spmm(d, to_device(x, ctx))), m, matrix(x))
+    expect_product(to_host(spmm(d, to_device(y, ctx), side = "right")), t(y), m)
+    column <- to_device(block_matrix(matrix(1:6 + 0), block = c(2, 1)), ctx)
+    expect_identical(to_host(column %*% to_device(1:3, ctx)), matrix(1:6 + 0) %*% (1:3 + 0))
+  })
+
+  test_that(at("spmm has alpha, beta, gates, sides, batches and heads"), {
+    a <- random_matrix()
+    m <- as.matrix(a)
+    d <- to_device(a, ctx)
+    b <- matrix(rnorm(17 * 3), 17)
+    c <- matrix(rnorm(21 * 3), 21)
+    there <- to_device(c, ctx)
+    expect_equal(to_host(spmm(d, to_device(b, ctx), there, alpha = 2, beta = -0.5)), 2 * m %*% b - 0.5 * c)
+    expect_equal(to_host(spmm(d, to_device(b, ctx), there)), m %*% b + c)
+    expect_identical(to_host(there), c)
+    expect_equal(to_host(spmm(d, there, transpose = TRUE)), t(m) %*% c)
+    expect_equal(to_host(spmm(d, to_device(t(c), ctx), side = "right")), t(c) %*% m)
+    gates <- rep_len(c(0, 1, -2.5), block_count(a))
+    expect_equal(to_host(spmm(d, to_device(b, ctx), gates = to_device(gates, ctx))), spmm(a, b, gates = gates))
+    batch <- array(rnorm(17 * 3 * 2 * 2), c(17, 3, 2, 2))
+    expect_equal(to_host(spmm(d, to_device(batch, ctx))), spmm(a, batch))
+    h <- random_matrix(c(6, 8), c(2, 4), heads = 3)
+    x <- array(rnorm(8 * 5 * 3), c(8, 5, 3))
+    expect_equal(to_host(to_device(h, ctx) %*% to_device(x, ctx)), h %*% x)
+    low <- to_device(a, ctx, "bfloat16")
+    wide <- spmm(low, to_device(b, ctx, "bfloat16"), to_device(matrix(0, 21, 3), ctx, "float32"))
+    expect_identical(block_dtype(wide), "float32") # sums of 16 bits as they were kept
+    expect_within(to_host(wide), as.matrix(to_host(low)), to_host(to_device(b, ctx, "bfloat16")), "bfloat16", "float32")
+  })
+
+  test_that(at("sddmm samples and accumulates"), {
+    a <- random_matrix()
+    d <- to_device(a, ctx)
+    x <- matrix(rnorm(21 * 5), 21)
+    y <- matrix(rnorm(5 * 17), 5)
+    X <- to_device(x, ctx)
+    Y <- to_device(y, ctx)
+    expect_equal(as.matrix(to_host(sddmm(d, X, Y, alpha = 2, beta = -1))), as.matrix(sddmm(a, x, y, alpha = 2, beta = -1)))
+    expect_identical(as.matrix(to_host(d)), as.matrix(a)) # not changed
+    s <- sddmm(a@layout, X, Y)
+    expect_s4_class(s, "DeviceBlockMatrix")
+    expect_equal(as.matrix(to_host(s)), as.matrix(sddmm(a@layout, x, y)))
+    expect_equal(as.matrix(to_host(sddmm(d, to_device(t(x), ctx), to_device(t(y), ctx), transpose_x = TRUE,
+                                         transpose_y = TRUE))), as.matrix(sddmm(a, x, y)))
+    expect_equal(as.matrix(to_host(sddmm(d, list(X, X), list(Y, Y)))), as.matrix(sddmm(a, 2 * x, y)))
+    gates <- rep_len(c(0, 2, -1), block_count(a))
+    G <- to_device(gates, ctx)
+    expect_equal(as.matrix(to_host(sddmm(d, X, Y, gates = G))), as.matrix(sddmm(a, x, y, gates = gates)))
+    for (dtype in dtypes[-1]) {
+      found <- sddmm(to_device(a, ctx, dtype), to_device(matrix(1, 21, 2), ctx, dtype),
+                     to_device(matrix(1, 2, 17), ctx, dtype))
+      expect_true(all(as.matrix(to_host(found))[as.matrix(a) != 0] == 2))
+    }
+    w <- random_matrix(c(256, 192), c(64, 64))
+    u <- matrix(rnorm(256 * 100), 256)
+    v <- matrix(rnorm(100 * 192), 100)
+    for (dtype in dtypes) {
+      U <- to_device(u, ctx, dtype)
+      V <- to_device(v, ctx, dtype)
+      found <- as.matrix(to_host(sddmm(to_device(w, ctx, dtype), U, V)))
+      stored <- as.matrix(w) != 0
+      bound <- abs(to_host(U)) %*% abs(to_host(V)) * (28 * if (dtype == "float64") 2^-52 else 2^-23) +
+        abs(to_host(U) %*% to_host(V)) * c(float64 = 0, float32 = 0, float16 = 2^-11, bfloat16 = 2^-8)[[dtype]] * 1.001
+      expect_true(all((abs(found - to_host(U) %*% to_host(V)) <= bound)[stored]))
+      expect_true(all(found[!stored] == 0))
+    }
+  })
+
+  test_that(at("gate gradients and growth scores"), {
+    a <- random_matrix()
+    d <- to_device(a, ctx)
+    x <- matrix(rnorm(21 * 5), 21)
+    y <- matrix(rnorm(5 * 17), 5)
+    X <- to_device(x, ctx)
+    Y <- to_device(y, ctx)
+    gates <- rep_len(c(0, 2, -1), block_count(a))
+    s <- sddmm(a@layout, X, Y)
+    found <- or_skip(gate_gradient(d, s, to_device(gates, ctx)))
+    known <- gate_gradient(a, sddmm(a@layout, x, y), gates)
+    expect_equal(to_host(found$gates), known$gates)
+    expect_equal(as.matrix(to_host(found$dw)), as.matrix(known$dw))
+    expect_equal(as.matrix(to_host(s)), as.matrix(sddmm(a@layout, x, y))) # not changed
+    for (dtype in dtypes[-1]) {
+      low <- to_device(a, ctx, dtype)
+      expect_equal(to_host(gate_gradient(low, low)$gates), block_norms(to_host(low))^2, tolerance = 1e-6)
+    }
+    expect_equal(to_host(or_skip(growth_score(X, Y, c(4, 3), "l2"))), growth_score(x, y, c(4, 3), "l2"))
+    expect_equal(to_host(growth_score(X, Y, c(4, 3), score = to_device(matrix(1, 6, 6), ctx), beta = 0.5)),
+                 growth_score(x, y, c(4, 3)) + 0.5)
+  })
+
+  test_that(at("contexts say what they are, and close"), {
+    own <- tartan_context(device, threads = 1, seed = 3, math = "tf32", deterministic = FALSE)
+    expect_output(print(own), paste("TartanContext on", place), fixed = TRUE)
+    expect_identical(tartan_sync(own), own)
+    x <- to_device(1:3, own)
+    close(own)
+    close(own)
+    expect_output(print(own), "closed")
+    expect_refused(to_device(1:3, own), "handle", "the context is closed")
+    expect_refused(to_host(x), "handle", "the context is closed")
+    expect_null(close(x)) # memory may go after its context
+    expect_refused(tartan_sync(unserialize(serialize(ctx, NULL))), "handle", "saved session")
+    expect_refused(tartan_sync(new("TartanContext")), "handle", "not made by this package")
+    expect_refused(tartan_sync(1), "argument", "context is 1", "TartanContext")
+  })
+
+  test_that(at("objects print, close, and do not outlive their session"), {
+    x <- to_device(matrix(0, 12, 4), ctx, "float32")
+    a <- to_device(block_matrix(small_layout()), ctx)
+    expect_output(print(x), paste("DeviceArray float32 12 x 4 on", place), fixed = TRUE)
+    expect_output(print(a), "DeviceBlockMatrix float64 8 x 12, blocks 4 x 4: 3 of 6 stored (50 %)", fixed = TRUE)
+    path <- tempfile(fileext = ".rds")
+    saveRDS(list(x, a), path)
+    again <- readRDS(path)
+    unlink(path)
+    expect_refused(to_host(again[[1]]), "handle", "device array is from a saved session")
+    expect_refused(to_host(again[[2]]), "handle", "device matrix is from a saved session")
+    expect_refused(again[[2]] %*% again[[1]], "handle", "saved session")
+    close(x)
+    expect_null(close(x))
+    close(a)
+    expect_output(print(x), "closed")
+    expect_output(print(a), "closed")
+    expect_refused(to_host(x), "handle", "the device array is closed")
+    expect_refused(to_host(a), "handle", "the device matrix is closed")
+    expect_refused(a %*% to_device(1:12, ctx), "handle", "closed")
+    expect_refused(to_device(small_layout(), ctx), "argument", "x is an object of class BlockLayout")
+    expect_refused(to_host(new("DeviceArray")), "handle", "not made by this package")
+  })
+
+  test_that(at("bad input is refused before anything moves"), {
+    a <- random_matrix()
+    d <- to_device(a, ctx)
+    x <- to_device(matrix(1, 17, 2), ctx)
+    expect_refused(to_device("x", ctx), "argument", "x is \"x\"")
+    expect_refused(to_device(NULL, ctx), "argument", "x is NULL")
+    expect_refused(to_device(x, ctx), "argument", "DeviceArray")
+    expect_refused(to_device(1, 2), "argument", "context is 2")
+    expect_refused(to_device(1, ctx, "float8"), "dtype", "float8")
+    expect_refused(to_device(a, ctx, "float8"), "dtype", "float8")
+    expect_refused(to_device(array(1, rep(1, 9)), ctx), "shape", "9 dimensions")
+    expect_refused(to_host(1), "argument", "x is 1", "DeviceArray")
+    expect_refused(d %*% to_device(matrix(1, 16, 2), ctx), "shape", "y has 16 rows, expected 17 (columns of x)")
+    expect_refused(crossprod(d, x), "shape", "y has 17 rows, expected 21 (rows of x)")
+    expect_refused(x %*% d, "shape", "x has 2 columns, expected 21 (rows of y)")
+    expect_refused(crossprod(d, to_device(array(1, c(21, 2, 2)), ctx)), "shape", "3 dimensions")
+    expect_refused(d %*% matrix(1, 17, 2), "unsupported", "y is in R's memory", place, "to_device")
+    expect_refused(a %*% x, "unsupported", "x is in R's memory")
+    expect_refused(matrix(1, 2, 21) %*% d, "unsupported", "x is in R's memory")
+    expect_refused(d %*% rsparsematrix(17, 2, 0.5), "unsupported", "y is in R's memory")
+    expect_refused(rsparsematrix(2, 21, 0.5) %*% d, "unsupported", "x is in R's memory")
+    expect_refused(crossprod(d, a), "unsupported", "y is in R's memory")
+    expect_refused(tcrossprod(1:3, d), "unsupported", "x is in R's memory")
+    expect_refused(crossprod(d), "unsupported", "expected a DeviceBlockMatrix and a DeviceArray")
+    expect_refused(d %*% d, "unsupported", "expected a DeviceBlockMatrix and a DeviceArray")
+    expect_refused(x %*% x, "unsupported")
+    expect_refused(spmm(d, matrix(1, 17, 2)), "unsupported", "b is in R's memory")
+    expect_refused(spmm(a, x), "unsupported", "a is in R's memory")
+    expect_refused(spmm(d, x, matrix(0, 21, 2)), "unsupported", "c is in R's memory")
+    expect_refused(spmm(d, x, to_device(matrix(0, 20, 2), ctx)), "shape", "c is 20 x 2, expected 21 x 2")
+    expect_refused(spmm(d, x, gates = rep(1, block_count(a))), "unsupported", "gates is in R's memory")
+    expect_refused(spmm(d, x, gates = to_device(1:2, ctx)), "shape", "gates")
+    expect_refused(spmm(d, x, beta = 1), "argument", "beta is 1")
+    expect_refused(spmm(d, x, alpha = NaN), "argument", "alpha")
+    expect_refused(spmm(x, x), "argument", "a is an object of class DeviceArray")
+    expect_refused(spmm(d, d), "argument", "b is an object of class DeviceBlockMatrix")
+    expect_refused(d %*% to_device(matrix(1, 17, 2), ctx, "float32"), "dtype")
+    expect_refused(sddmm(d, matrix(1, 21, 2), to_device(matrix(1, 2, 17), ctx)), "unsupported", "x is in R's memory")
+    expect_refused(sddmm(d, to_device(matrix(1, 21, 2), ctx), to_device(matrix(1, 3, 17), ctx)), "shape")
+    expect_refused(sddmm(a, x, x), "unsupported", "s is in R's memory")
+    expect_refused(gate_gradient(d, a), "unsupported", "dw is in R's memory")
+    expect_refused(growth_score(x, matrix(1, 2, 2)), "unsupported", "y is in R's memory")
+    expect_refused(block_values(d), "argument", "expected a BlockMatrix")
+    expect_refused(block_prune(d, rep(1, block_count(a))), "unsupported", "x is on", "to_host")
+    expect_refused(block_move(d, 1, 1, 1), "unsupported", "to_host")
+    expect_refused(block_reblock(d, 2), "unsupported", "to_host")
+    expect_error(t(d)[1, 1])
+    other <- tartan_context(device)
+    expect_refused(d %*% to_device(matrix(1, 17, 2), other), "argument", "of another context")
+    expect_identical(as.matrix(to_host(d)), as.matrix(a))
+    raw <- asNamespace("tartan")
+    expect_refused(raw$tartan_buffer_to_array(raw$.context_handle(ctx), x@state$handle, matrix(0, 17, 3)), "shape")
+    expect_refused(raw$tartan_buffer_to_array(raw$.context_handle(ctx), d@state$handle, matrix(0, 17, 2)), "handle")
+    view <- raw$.view(x@state$handle, c(17, 3), c(1, 17))
+    expect_refused(raw$tartan_spmm(raw$.context_handle(ctx), 0L, 0L, 1, d@state$handle, NULL, view, 0, view), "shape",
+                   "bytes, expected")
+    view[[2L]] <- 2
+    expect_refused(raw$tartan_array_checksum(view), "dtype", "float64 on its device, expected float32")
+  })
+
+  test_that(at("explain tells what would run"), {
+    a <- random_matrix(c(64, 64), 8)
+    d <- to_device(a, ctx)
+    text <- explain(d, 32)
+    expect_s3_class(text, "tartan_info")
+    for (part in c("\"operation\": \"spmm\"", "\"n\": 32", "\"dtype\": \"float64\"", "\"kernel\"", "\"why\"", "\"refused\"")) {
+      expect_match(text, part, fixed = TRUE)
+    }
+    expect_match(text, place, fixed = TRUE)
+    expect_match(explain(a@layout, 16, ctx, "sddmm", dtype = "bfloat16"), "bfloat16", fixed = TRUE)
+    expect_match(explain(a, 16, ctx, side = "right", transpose = TRUE), place, fixed = TRUE)
+    expect_output(print(text), "kernel")
+    expect_refused(explain(a, -1, ctx), "argument", "n is -1")
+    expect_refused(explain(a, 1, ctx, "solve"), "argument", "operation is \"solve\"")
+    expect_refused(explain(1, 1, ctx), "argument", "x is 1")
+    expect_refused(explain(a, 1, 2), "argument", "context is 2")
+  })
+}
+
+test_that("the package's own context explains where none is given", {
+  expect_match(explain(random_matrix(), 3), "\"device\": \"cpu\"", fixed = TRUE)
+})
+
+test_that("devices that are not there are refused", {
+  expect_refused(tartan_context("gpu"), "argument", "gpu")
+  expect_refused(tartan_context("cuda:99"), "device")
+  expect_refused(tartan_context(1), "argument", "device is 1")
+  expect_refused(tartan_context(threads = -1), "argument", "threads is -1")
+  expect_refused(tartan_context(math = "fast"), "argument", "math is \"fast\"")
+  expect_refused(tartan_context(deterministic = NA), "argument", "deterministic is NA")
+})
+
+test_that("two devices have nothing in common", {
+  skip_if_not(nzchar(dummy_plugin))
+  a <- random_matrix()
+  zero <- tartan_context("cuda:0")
+  one <- tartan_context("cuda:1")
+  expect_output(print(one), "cuda:1")
+  d <- to_device(a, one)
+  expect_product(to_host(d %*% to_device(matrix(1, 17, 2), one)), as.matrix(a), matrix(1, 17, 2))
+  expect_refused(d %*% to_device(matrix(1, 17, 2), zero), "argument", "of another context")
+  raw <- asNamespace("tartan")
+  x <- to_device(matrix(1, 17, 2), zero)
+  expect_refused(raw$tartan_buffer_to_array(raw$.context_handle(one), x@state$handle, matrix(0, 17, 2)), "unsupported")
+  expect_refused(raw$tartan_matrix_values(d@state$handle), "unsupported", "CUDA device 1")
+})
+
+test_that("memory of a device that is full is collected first, then refused", {
+  skip_if_not(nzchar(dummy_plugin))
+  ctx <- tartan_context("cuda:1")
+  gc()
+  with_environment(c(TARTAN_DUMMY_BYTES = "100000"), {
+    for (i in 1:50) x <- to_device(numeric(5000), ctx) # 40 kB each, all but one forgotten
+    expect_identical(to_host(x), numeric(5000))
+    expect_refused(to_device(numeric(20000), ctx), "memory", "out of memory")
+    expect_identical(to_host(x), numeric(5000))
+  })
+  expect_identical(to_host(to_device(numeric(20000), ctx)), numeric(20000))
+})
+
+test_that("a lost device is an error and no more", {
+  skip_if_not(nzchar(dummy_plugin))
+  ctx <- tartan_context("cuda")
+  a <- random_matrix()
+  d <- to_device(a, ctx)
+  x <- to_device(matrix(1, 17, 2), ctx)
+  with_environment(c(TARTAN_DUMMY_LOST = "1"), {
+    expect_refused(d %*% x, "device", "was lost")
+    expect_refused(to_host(x), "device", "was lost")
+    expect_refused(tartan_sync(ctx), "device", "was lost")
+    expect_refused(tartan_context("cuda"), "device", "was lost")
+  })
+  expect_equal(a %*% matrix(1, 17, 2), as.matrix(a) %*% matrix(1, 17, 2))
+})
+
+test_that("the wrapper protects what it makes on a device", {
+  a <- random_matrix(c(6, 5), c(2, 3))
+  x <- matrix(rnorm(10), 5)
+  ctx <- tartan_context(test_devices[length(test_devices)])
+  raw <- asNamespace("tartan")
+  handle <- raw$.context_handle(ctx)
+  layout <- raw$.layout_handle(a@layout)
+  matrix <- raw$.matrix_handle(a)
+  out <- matrix(0, 6, 2)
+  gctorture(TRUE)
+  on.exit(gctorture(FALSE))
+  there <- raw$tartan_matrix_to_device(handle, matrix)
+  b <- raw$tartan_buffer_from_array(handle, x)
+  c <- raw$tartan_buffer_create(handle, 1L, c(6, 2), 1L)
+  raw$tartan_spmm(handle, 0L, 0L, 1, there, NULL, list(b, 1L, c(5, 2), c(1, 5)), 0, list(c, 1L, c(6, 2), c(1, 6)))
+  raw$tartan_buffer_to_array(handle, c, out)
+  values <- raw$tartan_r_device_matrix(layout, raw$tartan_buffer_create(handle, 1L, c(2, 3, block_count(a)), 1L))
+  back <- raw$tartan_matrix_to_host(handle, values)
+  gctorture(FALSE)
+  expect_equal(out, as.matrix(a) %*% x)
+  expect_identical(unique(as.vector(raw$tartan_matrix_values(back))), 0)
+})

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From the sums of a warp, 16 rows x 256 columns in the registers of wgmma, to those blocks of a sparse
+ * matrix that are stored. The columns are those of entries of a merged list, side by side. */
+#ifndef TARTAN_CUDA_BLOCK_STORE_CUH
+#define TARTAN_CUDA_BLOCK_STORE_CUH
+
+#include "element.cuh"
+#include "tile_store.cuh"
+
+namespace tartan_cuda {
+
+/* The blocks, and what becomes of the sums: (gate * alpha) * sum + beta * what was there. */
+struct Blocks {
+    char *values;
+    int32_t dtype, block, shift; /* block: 2^shift */
+    int32_t stride_m, stride_n;  /* inside a block */
+    bool smooth, by_cols;        /* whole pieces may be stored; the columns of a block are contiguous */
+    float alpha, beta;
+    const void *gates;
+    int32_t gate_dtype;
+    int64_t gate_stride;
+    int64_t m, n;
+    int32_t group; /* block rows of one merged list */
+    const int32_t *cols, *ids;
+};
+
+/* What a warp must know to store its 16 rows: lane i has it of the i-th entry of the warp's columns. Blocks
+ * of 8 are two in 16 rows, so there is all of it twice. */
+struct Slots {
+    int32_t id[2]; /* -1: no block */
+    float scale[2];
+    uint32_t dead[2]; /* by lanes: the gate is 0, the sum does not count */
+    int32_t cols;     /* of the matrix, from the entry's first on */
+    int64_t rows;     /* of the matrix, from the warp's first on */
+    bool rough;       /* must be stored element by element */
+};
+
+/* For the entries from `entry` to `end`, 256 columns at most, and the warp's rows from `row` of the group on;
+ * `rows` rows of the matrix are left from there. */
+__device__ __forceinline__ Slots find_slots(const Blocks &b, int32_t entry, int32_t end, int32_t row,
+                                            int64_t rows) {
+    const int32_t lane = threadIdx.x % 32;
+    const bool there = lane < kTileCols >> b.shift && entry + lane < end;
+    Slots s;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        s.id[h] = there ? b.ids[(int64_t)(entry + lane) * b.group + ((row + 8 * h) >> b.shift)] : -1;
+        const float gate =
+            s.id[h] < 0 ? 1 : tartan_cuda_gate<float>(b.gates, b.gate_dtype, b.gate_stride, s.id[h]);
+        s.scale[h] = gate * b.alpha;
+        s.dead[h] = __ballot_sync(~0u, gate == 0);
+    }
+    s.cols = there ? (int32_t)b.n - b.cols[entry + lane] * b.block : b.block;
+    s.rows = rows;
+    s.rough = !b.smooth || rows < 16 || __any_sync(~0u, s.cols < b.block);
+    return s;
+}
+
+/* alpha, gate and sum of one element; `slot` is the same for all lanes. */
+__device__ __forceinline__ float scaled(const Slots &s, int h, int32_t slot, float scale, float sum) {
+    return s.dead[h] >> slot & 1 ? 0 : scale * sum;
+}
+
+/* 32 columns by way of shared memory, so that whole pieces of 16 bytes are written. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, uint32_t room,
+                                             const float (&d)[128], int first, int32_t row) {
+    const int32_t lane = threadIdx.x % 32, inside = b.block - 1;
+    __syncwarp();
+#pragma unroll
+    for (int q = 0; q < 4; q += 2) {
+        uint32_t packed[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int32_t slot = 8 * (first + q + i / 2) >> b.shift, h = i % 2;
+            const float *x = &d[4 * (first + q) + 2 * i];
+            const float scale = __shfl_sync(~0u, s.scale[h], slot);
+            packed[i] = pack<kFactor>(scaled(s, h, slot, scale, x[0]), scaled(s, h, slot, scale, x[1]));
+        }
+        if (b.by_cols) { /* [column][16 rows] */
+            const uint32_t col = 8 * (q + lane / 16) + lane % 8, half = lane / 8 % 2;
+            store_matrices_transposed(room + col * 32 + ((half ^ (col / 4 % 2)) * 16), packed[0], packed[1],
+                                      packed[2], packed[3]);
+        } else { /* [row][32 columns] */
+            const uint32_t i = lane % 16, piece = q + lane / 16;
+            store_matrices(room + i * 64 + ((piece ^ (i / 2 % 4)) * 16), packed[0], packed[1], packed[2],
+                           packed[3]);
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int32_t part = 0; part < 2; part++) {
+        const int32_t i = b.by_cols ? 8 * (lane % 2) : lane / 4 + 8 * part;
+        const int32_t j = b.by_cols ? lane / 2 + 16 * part : 8 * (lane % 4);
+        const int32_t from = b.by_cols ? j * 32 + (((lane % 2) ^ (j / 4 % 2)) * 16)
+                                       : i * 64 + (((lane % 4) ^ (i / 2 % 4)) * 16);
+        const int32_t slot = (8 * first + j) >> b.shift;
+        const int32_t low = __shfl_sync(~0u, s.id[0], slot), high = __shfl_sync(~0u, s.id[1], slot);
+        const int32_t id = i < 8 ? low : high;
+        const int64_t at = ((int64_t)id << (2 * b.shift)) + ((row + i) & inside) * b.stride_m +
+                           ((8 * first + j) & inside) * b.stride_n;
+        const uint4 value = shared_load_16(room + from);
+        if (id >= 0) *(uint4 *)(b.values + 2 * at) = value;
+    }
+}
+
+/* 32 columns element by element; zeros where the matrix has ended. */
+__device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, const float (&d)[128],
+                                               int first, int32_t row) {
+    const int32_t lane = threadIdx.x % 32, inside = b.block - 1;
+#pragma unroll
+    for (int q = first; q < first + 4; q++) {
+        const int32_t slot = 8 * q >> b.shift, cols = __shfl_sync(~0u, s.cols, slot);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int h = e / 2;
+            const int32_t id = __shfl_sync(~0u, s.id[h], slot);
+            const float scale = __shfl_sync(~0u, s.scale[h], slot);
+            if (id < 0) continue;
+            const int32_t i = lane / 4 + 8 * h, j = (8 * q + 2 * (lane % 4) + e % 2) & inside;
+            const int64_t at =
+                ((int64_t)id << (2 * b.shift)) + ((row + i) & inside) * b.stride_m + j * b.stride_n;
+            if (i < s.rows && j < cols)
+                combine(b.values, b.dtype, at, scaled(s, h, slot, scale, d[4 * q + e]), b.beta);
+            else
+                combine(b.values, b.dtype, at, 0, 0);
+        }
+    }
+}
+
+/* All sums of a warp, whose first row is `row` of the group. `room` is its staging, kStageRoom bytes. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_blocks(const Blocks &b, const Slots &s, uint32_t room,
+                                             const float (&d)[128], int32_t row) {
+    const int32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int first = 0; first < 32; first += 4) {
+        const bool mine = lane >= 8 * first >> b.shift && lane <= (8 * first + 31) >> b.shift;
+        if (!__any_sync(~0u, mine && (s.id[0] >= 0 || s.id[1] >= 0))) continue;
+        if (s.rough)
+            store_elements(b, s, d, first, row);
+        else
+            store_pieces<kFactor>(b, s, room, d, first, row);
+    }
+}
+
+} // namespace tartan_cuda
+
+#endif

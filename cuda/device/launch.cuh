@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Launching kernels, and what kernels with long grids share. */
+#ifndef TARTAN_CUDA_LAUNCH_CUH
+#define TARTAN_CUDA_LAUNCH_CUH
+
+#include "device.h"
+
+/* Blocks of a grid for that many pieces of work, which the kernel steps through by gridDim.x. */
+inline dim3 tartan_cuda_grid(int64_t pieces) {
+    return dim3((unsigned)(pieces < INT32_MAX ? pieces : INT32_MAX));
+}
+
+template <typename... Parameters, typename... Arguments>
+tartan_status tartan_cuda_launch(const char *function, tartan_cuda_queue *queue,
+                                 void (*kernel)(Parameters...), dim3 grid, dim3 threads,
+                                 Arguments... arguments) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = threads;
+    config.stream = queue->stream;
+    return tartan_cuda_check(function, cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...),
+                             "launching a kernel");
+}
+
+/* Where batch entry `entry` begins, by the strides of one of the operands. */
+__device__ __forceinline__ int64_t tartan_cuda_batch_offset(const tartan_cuda_batch &batch,
+                                                            const int64_t *strides, int64_t entry) {
+    int64_t offset = 0;
+    for (int32_t d = batch.ndim - 1; d >= 0; d--) {
+        offset += entry % batch.lengths[d] * strides[d];
+        entry /= batch.lengths[d];
+    }
+    return offset;
+}
+
+/* The row list that has entry `at`: pointers[row] <= at < pointers[row + 1]. */
+__device__ __forceinline__ int64_t tartan_cuda_row_of(const int32_t *pointers, int64_t rows, int64_t at) {
+    int64_t low = 0, high = rows; /* pointers[low] <= at < pointers[high] */
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        if (pointers[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+#endif

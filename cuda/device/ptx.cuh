@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Instructions of Hopper that CUDA C++ has no word for: barriers in shared memory, the bulk tensor copy engine,
+ * warpgroup products. Each wrapper is one instruction. Sources: PTX ISA 9.0, sections "mbarrier", "cp.async.bulk.tensor",
+ * "wgmma". Device code for sm_90a alone may call them. */
+#ifndef TARTAN_CUDA_PTX_CUH
+#define TARTAN_CUDA_PTX_CUH
+
+#include <cstdint>
+#include <cuda.h>
+
+namespace tartan_cuda {
+
+/* The address that instructions take for shared memory. */
+__device__ __forceinline__ uint32_t shared_address(const void *pointer) {
+    return (uint32_t)__cvta_generic_to_shared(pointer);
+}
+
+/* ---- Barriers ---- */
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/* Makes initialised barriers known to the copy engine. */
+__device__ __forceinline__ void barrier_init_fence() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* One arrival that also announces `bytes` to come by copies. */
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Waits until the phase of that parity has ended. */
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra over;\n"
+                 "bra again;\n"
+                 "over:\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* ---- Copies of 16 bytes into shared memory; `bytes` 0 writes zeros ---- */
+
+__device__ __forceinline__ void piece_load(uint32_t to, const void *from, uint32_t bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+/* The thread arrives when all its pieces are there. */
+__device__ __forceinline__ void barrier_arrive_with_pieces(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+/* Lets products and the copy engine see what ordinary instructions wrote to shared memory. */
+__device__ __forceinline__ void shared_fence_async() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* The same for memory of any kind: what came by ordinary instructions may be read by the copy engine. */
+__device__ __forceinline__ void memory_fence_async() {
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* Brings a line into the first cache. */
+__device__ __forceinline__ void list_prefetch(const int32_t *from) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
+}
+
+/* `bytes` contiguous ones into shared memory; all of it in units of 16. */
+__device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
+}
+
+/* ---- Copies of boxes of a tensor into shared memory; elements outside the tensor become zeros ---- */
+
+__device__ __forceinline__ void tensor_prefetch(const CUtensorMap *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+__device__ __forceinline__ void tensor_load_3d(uint32_t to, const CUtensorMap *map, uint32_t barrier,
+                                               int32_t c0, int32_t c1, int32_t c2) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tensor_load_5d(uint32_t to, const CUtensorMap *map, uint32_t barrier,
+                                               int32_t c0, int32_t c1, int32_t c2, int32_t c3, int32_t c4) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+                 : "memory");
+}
+
+/* ---- Stores of 8 x 8 pieces of 16-bit elements from the registers of a warp ---- */
+
+__device__ __forceinline__ void store_matrices(uint32_t to, uint32_t m0, uint32_t m1, uint32_t m2,
+                                               uint32_t m3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(m0),
+                 "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
+__device__ __forceinline__ void store_matrices_transposed(uint32_t to, uint32_t m0, uint32_t m1, uint32_t m2,
+                                                          uint32_t m3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(m0),
+                 "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
+
+__device__ __forceinline__ uint4 shared_load_16(uint32_t from) {
+    uint4 value;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "r"(from)
+                 : "memory");
+    return value;
+}
+
+/* ---- Registers of a warpgroup ---- */
+
+template <int kRegisters> __device__ __forceinline__ void registers_raise() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters> __device__ __forceinline__ void registers_lower() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+/* ---- Products of a warpgroup ---- */
+
+__device__ __forceinline__ void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending> __device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/* Element types of the products, sums in f32. */
+enum class Factor { bf16, f16, tf32, e4m3, e5m2 };
+
+#define TARTAN_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define TARTAN_SUMS_16(d, i)                                                                                 \
+    TARTAN_SUMS_4(d, i), TARTAN_SUMS_4(d, i + 4), TARTAN_SUMS_4(d, i + 8), TARTAN_SUMS_4(d, i + 12)
+#define TARTAN_SUMS_128(d)                                                                                   \
+    TARTAN_SUMS_16(d, 0), TARTAN_SUMS_16(d, 16), TARTAN_SUMS_16(d, 32), TARTAN_SUMS_16(d, 48),               \
+        TARTAN_SUMS_16(d, 64), TARTAN_SUMS_16(d, 80), TARTAN_SUMS_16(d, 96), TARTAN_SUMS_16(d, 112)
+#define TARTAN_WGMMA(shape, types, a_major, b_major, ...)                                                    \
+    asm volatile("{\n"                                                                                       \
+                 ".reg .pred keep;\n"                                                                        \
+                 "setp.ne.b32 keep, %130, 0;\n"                                                              \
+                 "wgmma.mma_async.sync.aligned." shape ".f32." types " {"                                    \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "          \
+                 "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "          \
+                 "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "          \
+                 "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "          \
+                 "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "          \
+                 "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "        \
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "      \
+                 "%126, %127"                                                                                \
+                 "}, %128, %129, keep, 1, 1" a_major b_major ";\n"                                           \
+                 "}"                                                                                         \
+                 : TARTAN_SUMS_128(d)                                                                        \
+                 : "l"(a), "l"(b), "r"(keep)__VA_ARGS__)
+
+/* d (+)= a b: d is 64 x 256 (f32), spread over the warpgroup; a is 64 x 32 bytes and b 32 bytes x 256 in shared
+ * memory, given by descriptors. Where keep is 0, d is overwritten. kA, kB: 0 where the summed index is contiguous,
+ * 1 where the other one is (16-bit types only). */
+template <Factor kFactor, int kA, int kB>
+__device__ __forceinline__ void wgmma_256(float (&d)[128], uint64_t a, uint64_t b, int32_t keep) {
+    if constexpr (kFactor == Factor::bf16) {
+        TARTAN_WGMMA("m64n256k16", "bf16.bf16", ", %131", ", %132", , "n"(kA), "n"(kB));
+    } else if constexpr (kFactor == Factor::f16) {
+        TARTAN_WGMMA("m64n256k16", "f16.f16", ", %131", ", %132", , "n"(kA), "n"(kB));
+    } else if constexpr (kFactor == Factor::tf32) {
+        TARTAN_WGMMA("m64n256k8", "tf32.tf32", "", "");
+    } else if constexpr (kFactor == Factor::e4m3) {
+        TARTAN_WGMMA("m64n256k32", "e4m3.e4m3", "", "");
+    } else {
+        TARTAN_WGMMA("m64n256k32", "e5m2.e5m2", "", "");
+    }
+}
+
+#undef TARTAN_WGMMA
+#undef TARTAN_SUMS_128
+#undef TARTAN_SUMS_16
+#undef TARTAN_SUMS_4
+
+} // namespace tartan_cuda
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Kernels that multiply a group of block rows together take zeros for the blocks that some of its rows lack. Where B has
+ * infinities or NaNs, zero times these would reach rows that have no such block. Sums that are not finite are
+ * therefore computed again, from the blocks that are there alone. */
+#ifndef TARTAN_CUDA_REPAIR_CUH
+#define TARTAN_CUDA_REPAIR_CUH
+
+#include "element.cuh"
+#include "tile_store.cuh"
+
+namespace tartan_cuda {
+
+/* Whether a lane of the warp has a sum that is not finite. */
+__device__ __forceinline__ bool any_not_finite(const float (&d)[128]) {
+    float probe[4] = {0, 0, 0, 0}; /* NaN as soon as one sum is not finite */
+#pragma unroll
+    for (int i = 0; i < 128; i++) probe[i % 4] = fmaf(d[i], 0.f, probe[i % 4]);
+    const float all = (probe[0] + probe[1]) + (probe[2] + probe[3]);
+    return __any_sync(~0u, all != 0);
+}
+
+/* The operands of 16 rows of a tile: their block row's ids in the merged list, and where B's column 0 of the tile is. */
+struct Terms {
+    const int32_t *cols, *ids; /* of the tile's first entry; ids of this block row */
+    int32_t entries, group, block;
+    const char *values; /* row 0 of the 16 in a block */
+    int32_t a_row, a_k;
+    int64_t k;
+    const char *b;
+    int64_t b_row, b_col;
+};
+
+/* One sum, the terms in ascending order. */
+template <typename T> __device__ __noinline__ float exact_sum(const Terms &t, int row, int col) {
+    float sum = 0;
+    for (int32_t e = 0; e < t.entries; e++) {
+        const int32_t id = t.ids[(int64_t)e * t.group];
+        if (id < 0) continue;
+        const T *a = (const T *)t.values + (int64_t)id * t.block * t.block + (int64_t)row * t.a_row;
+        const int64_t first = (int64_t)t.cols[e] * t.block;
+        for (int32_t i = 0; i < t.block && first + i < t.k; i++)
+            sum = fmaf(tartan_cuda_to<float>(a[(int64_t)i * t.a_k]),
+                       tartan_cuda_to<float>(((const T *)t.b)[(first + i) * t.b_row + col * t.b_col]), sum);
+    }
+    return sum;
+}
+
+/* Stores the 16 x 256 results of a warp, all computed again. `terms(row)` gives the operands of a row of the 16 and
+ * the row's number among those of its block. */
+template <typename T, typename F> __device__ __forceinline__ void store_exact(const Target &c, F terms_of) {
+    for (int32_t at = threadIdx.x % 32; at < c.rows * c.cols; at += 32) {
+        const int32_t row = at / c.cols, col = at % c.cols;
+        int32_t inside;
+        const Terms t = terms_of(row, &inside);
+        combine(c.data, c.dtype, row * c.row_stride + col * c.col_stride,
+                c.alpha * exact_sum<T>(t, inside, col), c.beta);
+    }
+}
+
+} // namespace tartan_cuda
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The pipeline of the wgmma kernels. One warp looks up tiles ahead of their turn, one fills a ring of stages in shared
+ * memory by bulk copies, two bring in small blocks piece by piece, which the copy engine is slow at, and two
+ * warpgroups multiply.
+ * Each output tile is 64 x 512 (the warpgroups share the rows) or 128 x 256 (they share the columns): both need
+ * 64 x 256 sums a warpgroup, all its registers allow.
+ *
+ * Tiles are handed out by a counter in global memory, longest first, so that no block waits long for the last one. Who
+ * computes a tile does not change its bits. */
+#ifndef TARTAN_CUDA_RING_CUH
+#define TARTAN_CUDA_RING_CUH
+
+#include "feed.h"
+#include "ptx.cuh"
+
+namespace tartan_cuda {
+
+enum {
+    kThreads = 384, /* warpgroup 0 produces */
+    kGatherThreads = 64,
+    kConsumerWarps = 8,
+    kConsumerRegisters = 216,
+    kProducerRegisters = 72, /* in all no more than at launch: 168 each */
+    kTileCols = 256,         /* of a warpgroup */
+    kStageRoom = 1024,       /* staging of a consumer warp for its output, bytes */
+    kTiles = 1,              /* posted ahead; more would hand out the last tiles too early */
+};
+
+/* A tile as its readers need it: `begin` to `end` is its part of a list, end < 0 means that there is none left. */
+struct Tile {
+    int64_t row, col;
+    int32_t head, entry, begin, end;
+    int32_t first, steps; /* the part of the sum, where a tile is shared */
+};
+
+/* Sizes of one of the two forms, kRows being 64 or 128. */
+template <int kRows> struct Form {
+    static constexpr int kCols = 64 * 512 / kRows;
+    static constexpr uint32_t kBytesA = kRows * kStageBytes, kBytesB = kCols * kStageBytes;
+    static constexpr int kStages = kRows == 64 ? 3 : 4;
+    static constexpr uint32_t kStage = kBytesA + kBytesB;
+    static constexpr uint32_t kOutput = kStages * kStage; /* where the staging of outputs starts */
+    static constexpr uint32_t kBarriers = kOutput + kConsumerWarps * kStageRoom;
+    static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles);
+    static constexpr uint32_t kShared = kBoard + kTiles * sizeof(Tile);
+};
+
+/* Where a party of a ring is: which place, and the parity of its phase. */
+template <int kPlaces> struct Place {
+    uint32_t at = 0, parity = 0;
+    __device__ __forceinline__ void next() {
+        if (++at == kPlaces) {
+            at = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* The shared memory of a block, aligned to 1024 bytes: stages, staging, barriers, tiles. */
+template <int kRows> struct Ring {
+    uint8_t *memory;
+    uint32_t base;
+    __device__ uint32_t a(uint32_t stage) const { return base + stage * Form<kRows>::kStage; }
+    __device__ uint32_t b(uint32_t stage) const { return a(stage) + Form<kRows>::kBytesA; }
+    __device__ uint32_t output(uint32_t warp) const {
+        return base + Form<kRows>::kOutput + warp * kStageRoom;
+    }
+    __device__ uint32_t full(uint32_t stage) const { return base + Form<kRows>::kBarriers + 16 * stage; }
+    __device__ uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+    __device__ uint32_t posted(uint32_t tile) const { return full(Form<kRows>::kStages + tile); }
+    __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
+    __device__ Tile *tile(uint32_t tile) const { return (Tile *)(memory + Form<kRows>::kBoard) + tile; }
+    /* By one thread, before any other uses the ring. */
+    __device__ void init(bool gathers) const {
+        for (uint32_t s = 0; s < Form<kRows>::kStages; s++) {
+            barrier_init(full(s), gathers ? 1 + kGatherThreads : 1);
+            barrier_init(empty(s), kConsumerWarps);
+        }
+        for (uint32_t t = 0; t < kTiles; t++) {
+            barrier_init(posted(t), 1);
+            barrier_init(read(t), kConsumerWarps + 1 + (gathers ? kGatherThreads / 32 : 0));
+        }
+        barrier_init_fence();
+    }
+};
+
+/* The next tile, for a warp that reads them; false after the last. */
+template <int kRows>
+__device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, Place<kTiles> &place, Tile *out) {
+    barrier_wait(ring.posted(place.at), place.parity);
+    *out = *ring.tile(place.at);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(ring.read(place.at));
+    place.next();
+    return out->end >= 0;
+}
+
+/* Hands a tile to the readers; by a whole warp. */
+template <int kRows>
+__device__ __forceinline__ void post_tile(const Ring<kRows> &ring, Place<kTiles> &place, const Tile &t) {
+    barrier_wait(ring.read(place.at), place.parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+        *ring.tile(place.at) = t;
+        barrier_arrive(ring.posted(place.at));
+    }
+    __syncwarp();
+    place.next();
+}
+
+/* The number of the tile after the first gridDim.x ones; by one thread. */
+__device__ __forceinline__ int64_t draw_ticket(int32_t *tickets) {
+    return (int64_t)gridDim.x + atomicAdd(&tickets[0], 1);
+}
+
+/* After a block's last ticket: the last block leaves the counters as they were found. By one thread. */
+__device__ __forceinline__ void return_tickets(int32_t *tickets) {
+    __threadfence();
+    if (atomicAdd(&tickets[1], 1) + 1 != (int32_t)gridDim.x) return;
+    atomicExch(&tickets[0], 0);
+    atomicExch(&tickets[1], 0);
+}
+
+/* A consumer warp has read a stage; by one of its threads. */
+template <int kRows> __device__ __forceinline__ void give_back(const Ring<kRows> &ring, uint32_t stage) {
+    barrier_arrive(ring.empty(stage));
+}
+
+/* Adds up `stages` stages into d (overwritten), by one warpgroup. */
+template <Factor kFactor, int kA, int kB, int kRows>
+__device__ __forceinline__ void consume(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place,
+                                        const Feed &a, const Feed &b, bool gathers, uint32_t warpgroup,
+                                        int32_t stages, float (&d)[128]) {
+    const uint64_t a_start = a.descriptor + (kRows == 128 ? warpgroup * a.half : 0);
+    const uint64_t b_start = b.descriptor + (kRows == 64 ? warpgroup * b.half : 0);
+    const bool speaker = threadIdx.x % 32 == 0;
+    uint32_t before = 0;
+    for (int32_t s = 0; s < stages; s++) {
+        barrier_wait(ring.full(place.at), place.parity);
+        if (gathers) shared_fence_async();
+        const uint64_t a_stage = a_start + (ring.a(place.at) >> 4),
+                       b_stage = b_start + (ring.b(place.at) >> 4);
+        wgmma_fence();
+#pragma unroll
+        for (int j = 0; j < kSteps; j++)
+            wgmma_256<kFactor, kA, kB>(d, a_stage + a.step[j], b_stage + b.step[j], s > 0 || j > 0);
+        wgmma_commit();
+        /* The stage before this one has been read when only this one's products are under way. */
+        wgmma_wait<1>();
+        if (s > 0 && speaker) give_back(ring, before);
+        before = place.at;
+        place.next();
+    }
+    wgmma_wait<0>();
+    if (stages > 0 && speaker) give_back(ring, before);
+}
+
+} // namespace tartan_cuda
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From the sums of a warp, 16 rows x 256 columns in the registers of wgmma, to memory of any strides. */
+#ifndef TARTAN_CUDA_TILE_STORE_CUH
+#define TARTAN_CUDA_TILE_STORE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "ring.cuh"
+#include "tartan/array.h"
+
+namespace tartan_cuda {
+
+/* Where a warp's part of the output goes: element (i, j) is at data + i * row_stride + j * col_stride, i < rows,
+ * j < cols. `smooth`: rows (TARTAN_SMOOTH_ROWS) or columns are contiguous, of 16 bits, aligned to 16 bytes, and
+ * nothing is to be added: whole pieces may be stored. kSmoothPairs: rows are contiguous, of f32, aligned to 8 bytes,
+ * and nothing is to be added. */
+enum Smooth { kRough, kSmoothRows, kSmoothCols, kSmoothPairs };
+struct Target {
+    void *data;
+    int32_t dtype;
+    int32_t rows, cols;
+    int64_t row_stride, col_stride;
+    float alpha, beta;
+    Smooth smooth;
+};
+
+template <Factor kFactor> __device__ __forceinline__ uint32_t pack(float low, float high) {
+    if constexpr (kFactor == Factor::f16) {
+        const __half2 pair = __floats2half2_rn(low, high);
+        return *(const uint32_t *)&pair;
+    } else {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+        return *(const uint32_t *)&pair;
+    }
+}
+
+/* out[at] = value + beta * out[at], read only where beta is not 0; beta in the order of the documented formula. */
+__device__ __forceinline__ void combine(void *out, int32_t dtype, int64_t at, float value, float beta) {
+    if (dtype == TARTAN_F32) {
+        float *place = (float *)out + at;
+        *place = beta == 0 ? value : fmaf(beta, *place, value);
+    } else if (dtype == TARTAN_F16) {
+        __half *place = (__half *)out + at;
+        *place = __float2half_rn(beta == 0 ? value : fmaf(beta, __half2float(*place), value));
+    } else {
+        __nv_bfloat16 *place = (__nv_bfloat16 *)out + at;
+        *place = __float2bfloat16_rn(beta == 0 ? value : fmaf(beta, __bfloat162float(*place), value));
+    }
+}
+
+/* Any strides, any dtype, edges: element by element, the 8 x 8 pieces first ... of the warp. */
+__device__ __forceinline__ void store_rough(const Target &t, const float (&d)[128], int first, int pieces) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int i = lane / 4 + 8 * (e / 2), j = 8 * (first + p) + 2 * (lane % 4) + e % 2;
+            if (i < t.rows && j < t.cols)
+                combine(t.data, t.dtype, i * t.row_stride + j * t.col_stride,
+                        t.alpha * d[4 * (first + p) + e], t.beta);
+        }
+    }
+}
+
+/* 32 columns of f32, two neighbours at a time: four lanes fill a sector. Rows contiguous. */
+__device__ __forceinline__ void store_pairs(const Target &t, const float (&d)[128], int first) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float *x = &d[4 * (first + p) + 2 * half];
+            const int i = lane / 4 + 8 * half, j = 8 * (first + p) + 2 * (lane % 4);
+            *(float2 *)((float *)t.data + i * t.row_stride + j) = {t.alpha * x[0], t.alpha * x[1]};
+        }
+    }
+}
+
+/* 32 columns by way of shared memory, so that whole sectors are written. Rows contiguous. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const float (&d)[128], int first) {
+    const uint32_t lane = threadIdx.x % 32;
+    __syncwarp();
+#pragma unroll
+    for (int p = 0; p < 4; p += 2) {
+        const float *x = &d[4 * (first + p)];
+        const uint32_t row = lane % 8 + 8 * (lane / 8 % 2), piece = p + lane / 16;
+        store_matrices(
+            room + row * 64 + ((piece ^ (row / 2 % 4)) * 16), pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
+            pack<kFactor>(t.alpha * x[2], t.alpha * x[3]), pack<kFactor>(t.alpha * x[4], t.alpha * x[5]),
+            pack<kFactor>(t.alpha * x[6], t.alpha * x[7]));
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+        const uint32_t row = lane / 4 + 8 * half, piece = lane % 4;
+        const uint4 value = shared_load_16(room + row * 64 + ((piece ^ (row / 2 % 4)) * 16));
+        *(uint4 *)((char *)t.data + 2 * (row * t.row_stride + 8 * (first + (int)piece))) = value;
+    }
+}
+
+/* The same, columns contiguous. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_cols(const Target &t, uint32_t room, const float (&d)[128], int first) {
+    const uint32_t lane = threadIdx.x % 32;
+    __syncwarp();
+#pragma unroll
+    for (int p = 0; p < 4; p += 2) {
+        const float *x = &d[4 * (first + p)];
+        const uint32_t col = 8 * (p + lane / 16) + lane % 8, half = lane / 8 % 2;
+        store_matrices_transposed(
+            room + col * 32 + ((half ^ (col / 4 % 2)) * 16), pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
+            pack<kFactor>(t.alpha * x[2], t.alpha * x[3]), pack<kFactor>(t.alpha * x[4], t.alpha * x[5]),
+            pack<kFactor>(t.alpha * x[6], t.alpha * x[7]));
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t part = 0; part < 2; part++) {
+        const uint32_t col = lane / 2 + 16 * part, half = lane % 2;
+        const uint4 value = shared_load_16(room + col * 32 + ((half ^ (col / 4 % 2)) * 16));
+        *(uint4 *)((char *)t.data + 2 * ((8 * first + (int64_t)col) * t.col_stride + 8 * half)) = value;
+    }
+}
+
+/* All 16 x 256 sums of a warp. `room` is its staging, kStageRoom bytes. Factors of 16 bits give results of their own
+ * type or f32, those of 8 bits f16, bf16 or f32. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const float (&d)[128]) {
+    if constexpr (kFactor == Factor::e4m3 || kFactor == Factor::e5m2) {
+        if (t.dtype == TARTAN_F16)
+            store_tile<Factor::f16>(t, room, d);
+        else
+            store_tile<Factor::bf16>(t, room, d);
+        return;
+    }
+    const bool whole = t.rows >= 16;
+#pragma unroll
+    for (int first = 0; first < 32; first += 4) {
+        if (8 * first >= t.cols) return;
+        const bool inside = whole && 8 * (first + 4) <= t.cols;
+        if (inside && t.smooth == kSmoothRows)
+            store_rows<kFactor>(t, room, d, first);
+        else if (inside && t.smooth == kSmoothCols)
+            store_cols<kFactor>(t, room, d, first);
+        else if (inside && t.smooth == kSmoothPairs)
+            store_pairs(t, d, first);
+        else
+            store_rough(t, d, first, 4);
+    }
+}
+
+} // namespace tartan_cuda
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Index sets in device memory, kept in their layout. */
+#include "device.h"
+
+namespace {
+
+/* Names this file among the makers of plans. Variants: 2 * group + by_columns, group 0 for lists. */
+const char maker = 0, tiles_maker = 0, figures_maker = 0;
+
+/* What a layout keeps; the memory is of no queue, because layouts outlive contexts. */
+struct index_set {
+    int32_t device_id;
+    void *memory;
+    tartan_cuda_lists lists;
+    tartan_cuda_unions unions;
+    tartan_cuda_tiles tiles;
+    int64_t *costs; /* of the tiles, in host memory */
+};
+
+struct request {
+    const char *function;
+    tartan_cuda_queue *queue;
+    bool by_columns;
+    int32_t group;
+    const tartan_cuda_unions *unions; /* to be cut into tiles of that form */
+    const tartan_cuda_tile_form *form;
+};
+
+void release(void *plan) {
+    index_set *set = (index_set *)plan;
+    tartan_cuda_current current(set->device_id);
+    tartan_cuda_relaxed relaxed;
+    if (cudaFree(set->memory) != cudaSuccess) (void)cudaGetLastError(); /* waits for what still reads it */
+    tartan_cuda_host->free(set->costs);
+    tartan_cuda_host->free(set);
+}
+
+/* Copies `size` values and waits. Where memory is short, what the pool keeps is given back first. */
+tartan_status upload(const request *r, const int32_t *values, int64_t size, index_set *set) {
+    const size_t bytes = (size_t)size * sizeof *values;
+    tartan_cuda_relaxed relaxed;
+    cudaError_t error = cudaMalloc(&set->memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        (void)cudaStreamSynchronize(r->queue->stream);
+        (void)cudaMemPoolTrimTo(r->queue->pool, 0);
+        error = cudaMalloc(&set->memory, bytes);
+    }
+    PASS(tartan_cuda_check(r->function, error, "getting device memory for index sets"));
+    error = cudaMemcpyAsync(set->memory, values, bytes, cudaMemcpyHostToDevice, r->queue->stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(r->queue->stream);
+    if (error == cudaSuccess) return TARTAN_OK;
+    (void)cudaFree(set->memory);
+    return tartan_cuda_check(r->function, error, "copying index sets to the device");
+}
+
+tartan_status make_lists(const tartan_layout *layout, const request *r, index_set *set) {
+    tartan_cuda_lists_plan plan = {};
+    PASS(tartan_cuda_plan_lists(tartan_cuda_host, layout, r->by_columns, &plan));
+    const tartan_status status = upload(r, plan.values, plan.size, set);
+    const int32_t *at = (const int32_t *)set->memory;
+    if (status == TARTAN_OK)
+        set->lists = {at + plan.pointers, at + plan.cols, plan.ids < 0 ? nullptr : at + plan.ids};
+    tartan_cuda_host->free(plan.values);
+    return status;
+}
+
+tartan_status make_unions(const tartan_layout *layout, const request *r, index_set *set) {
+    tartan_cuda_unions_plan plan = {};
+    PASS(tartan_cuda_plan_unions(tartan_cuda_host, layout, r->by_columns, r->group, &plan));
+    const tartan_status status = upload(r, plan.values, plan.size, set);
+    const int32_t *at = (const int32_t *)set->memory;
+    if (status == TARTAN_OK)
+        set->unions = {plan.group,     plan.groups_per_head, plan.entries,   at + plan.pointers,
+                       at + plan.cols, at + plan.ids,        at + plan.order};
+    tartan_cuda_host->free(plan.values);
+    return status;
+}
+
+/* The unions are on the device, so what is needed of them is fetched from there. */
+tartan_status make_tiles(const tartan_layout *layout, const request *r, index_set *set) {
+    tartan_cuda_unions u = *r->unions;
+    const int64_t heads = layout->shape.heads, groups = heads * u.groups_per_head;
+    int32_t *lists = nullptr;
+    PASS(tartan_cuda_host->allocate(&lists, groups + 1 + u.entries, sizeof *lists));
+    cudaStream_t stream = r->queue->stream;
+    cudaError_t error = cudaMemcpyAsync(lists, u.pointers, (size_t)(groups + 1) * sizeof *lists,
+                                        cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(lists + groups + 1, u.cols, (size_t)u.entries * sizeof *lists,
+                                cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    u.pointers = lists;
+    u.cols = lists + groups + 1;
+    tartan_cuda_tiles_plan plan = {};
+    tartan_status status = tartan_cuda_check(r->function, error, "copying index sets from the device");
+    if (status == TARTAN_OK)
+        status = tartan_cuda_plan_tiles(tartan_cuda_host, &u, heads, layout->grid_cols, r->form, &plan);
+    tartan_cuda_host->free(lists);
+    if (status != TARTAN_OK) return status;
+    status = upload(r, plan.values, 4 * plan.count, set);
+    tartan_cuda_host->free(plan.values);
+    if (status != TARTAN_OK) {
+        tartan_cuda_host->free(plan.costs);
+        return status;
+    }
+    set->costs = plan.costs;
+    set->tiles = {plan.count, plan.costs, (const int32_t *)set->memory};
+    return TARTAN_OK;
+}
+
+tartan_status make(const tartan_layout *layout, void *user, void **out) {
+    const request *r = (const request *)user;
+    tartan_cuda_current current(r->queue->device_id);
+    bool capturing;
+    PASS(tartan_cuda_capturing(r->function, r->queue, &capturing));
+    if (capturing)
+        return tartan_cuda_host->fail(
+            TARTAN_ERR_UNSUPPORTED, r->function,
+            "the first use of a layout copies its index sets to the device, which cannot "
+            "be captured in a graph: do the operation once before");
+    index_set *set = nullptr;
+    PASS(tartan_cuda_host->allocate(&set, 1, sizeof *set));
+    *set = {};
+    set->device_id = r->queue->device_id;
+    const tartan_status status = r->unions != nullptr ? make_tiles(layout, r, set)
+                                 : r->group == 0      ? make_lists(layout, r, set)
+                                                      : make_unions(layout, r, set);
+    if (status != TARTAN_OK) {
+        tartan_cuda_host->free(set);
+        return status;
+    }
+    *out = set;
+    return TARTAN_OK;
+}
+
+tartan_status get(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                  bool by_columns, int32_t group, const index_set **out) {
+    request r = {function, queue, by_columns, group, nullptr, nullptr};
+    const tartan_i_plan_key key = {&maker, queue->device_id, 2 * group + by_columns};
+    void *plan = nullptr;
+    PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
+    *out = (const index_set *)plan;
+    return TARTAN_OK;
+}
+
+tartan_status make_figures(const tartan_layout *layout, void *, void **out) {
+    tartan_cuda_figures *figures = nullptr;
+    PASS(tartan_cuda_host->allocate(&figures, 1, sizeof *figures));
+    tartan_cuda_figures_of(layout, figures);
+    *out = figures;
+    return TARTAN_OK;
+}
+
+void release_figures(void *plan) {
+    tartan_cuda_host->free(plan);
+}
+
+} // namespace
+
+tartan_status tartan_cuda_lists_get(const char *function, tartan_cuda_queue *queue,
+                                    const tartan_layout *layout, bool by_columns, tartan_cuda_lists *out) {
+    const index_set *set = nullptr;
+    PASS(get(function, queue, layout, by_columns, 0, &set));
+    *out = set->lists;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_unions_get(const char *function, tartan_cuda_queue *queue,
+                                     const tartan_layout *layout, bool by_columns, int32_t group,
+                                     tartan_cuda_unions *out) {
+    const index_set *set = nullptr;
+    PASS(get(function, queue, layout, by_columns, group, &set));
+    *out = set->unions;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_tiles_get(const char *function, tartan_cuda_queue *queue,
+                                    const tartan_layout *layout, const tartan_cuda_unions *unions,
+                                    const tartan_cuda_tile_form *form, tartan_cuda_tiles *out) {
+    request r = {function, queue, false, unions->group, unions, form};
+    const tartan_i_plan_key key = {&tiles_maker, queue->device_id, unions->group};
+    void *plan = nullptr;
+    PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
+    *out = ((const index_set *)plan)->tiles;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_figures_get(const char *, const tartan_layout *layout,
+                                      const tartan_cuda_figures **out) {
+    const tartan_i_plan_key key = {&figures_maker, -1, 0};
+    void *plan = nullptr;
+    PASS(tartan_cuda_host->plan(layout, &key, make_figures, nullptr, release_figures, &plan));
+    *out = (const tartan_cuda_figures *)plan;
+    return TARTAN_OK;
+}

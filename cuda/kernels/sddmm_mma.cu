@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Choosing and starting the kernels of sddmm_mma.cuh. */
+#include "sddmm_mma.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* Whether k is the contiguous index of all X (of all Y): else their rows (columns) are. */
+bool all_along(const tartan_cuda_sddmm *p, bool of_y) {
+    for (int32_t i = 0; i < p->pairs; i++)
+        if ((of_y ? p->pair[i].y.row_stride : p->pair[i].x.col_stride) != 1) return false;
+    return true;
+}
+
+template <typename F> void describe_pairs(const tartan_cuda_sddmm *p, SddmmMma *g) {
+    const int32_t bytes = MmaForm<F>::kBytes, stage_k = MmaForm<F>::kStageK;
+    int64_t all = 0;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const auto &from = p->pair[i];
+        if (from.k == 0 || from.batch.entries == 0) continue;
+        SddmmMmaPair *to = &g->pair[g->pairs++];
+        to->x = (const char *)from.x.data;
+        to->y = (const char *)from.y.data;
+        to->x_head = p->heads > 1 ? from.x.head_stride * bytes : 0;
+        to->y_head = p->heads > 1 ? from.y.head_stride * bytes : 0;
+        to->x_row = (int32_t)(from.x.row_stride * bytes), to->x_k = (int32_t)(from.x.col_stride * bytes);
+        to->y_k = (int32_t)(from.y.row_stride * bytes), to->y_col = (int32_t)(from.y.col_stride * bytes);
+        to->x_width = dense_width(from.x, p->heads, from.batch, from.batch.first, bytes);
+        to->y_width = dense_width(from.y, p->heads, from.batch, from.batch.second, bytes);
+        to->k = (int32_t)from.k;
+        to->stages = (int32_t)((from.k + stage_k - 1) / stage_k);
+        to->entries = (uint32_t)from.batch.entries;
+        to->batch = from.batch;
+        all += from.batch.entries * to->stages;
+    }
+    g->all_stages = (int32_t)all;
+}
+
+template <typename F>
+tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                       const tartan_cuda_sddmm *p, SddmmMma *g) {
+    const int32_t group = p->block_m < kMmaRows ? kMmaRows / p->block_m : 1;
+    tartan_cuda_unions u;
+    tartan_status status = tartan_cuda_unions_get(function, queue, layout, false, group, &u);
+    if (status != TARTAN_OK) return status;
+    g->pointers = u.pointers, g->cols = u.cols, g->ids = u.ids, g->order = u.order;
+    g->values = p->values;
+    g->gates = p->gates, g->gate_stride = p->gate_stride, g->gate_dtype = p->gate_dtype;
+    g->s_dtype = p->s_dtype;
+    g->s_m = p->s_m, g->s_n = p->s_n;
+    g->block_shift = shift_of(p->block_m);
+    g->group_shift = shift_of(group);
+    g->half_shift = p->block_m > kMmaRows ? shift_of(p->block_m / kMmaRows) : 0;
+    g->groups = (uint32_t)u.groups_per_head;
+    g->places = (uint32_t)(u.groups_per_head * p->heads) << g->half_shift;
+    /* No merged list is longer than the grid is wide, nor than all of them together. */
+    const int64_t most = u.entries < p->grid_n ? u.entries : p->grid_n, columns = F::kCols / p->block_n;
+    g->tiles = (uint32_t)(g->places * ((most + columns - 1) / columns));
+    g->m = p->m, g->n = p->n;
+    g->alpha = p->alpha, g->beta = p->beta;
+    describe_pairs<F>(p, g);
+    return TARTAN_OK;
+}
+
+template <typename F, bool kAlongX, bool kAlongY, bool kWide>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, SddmmMma *g) {
+    return mma_launch<MmaShared<F, kAlongX, kAlongY>>(function, queue, sddmm_mma<F, kAlongX, kAlongY, kWide>,
+                                                      g);
+}
+
+template <template <bool> typename Factor, bool kWide>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                  const tartan_cuda_sddmm *p) {
+    using F = Factor<kWide>;
+    SddmmMma g = {};
+    tartan_status status = describe<F>(function, queue, layout, p, &g);
+    if (status != TARTAN_OK || g.tiles == 0) return status;
+    const bool along_x = all_along(p, false), along_y = all_along(p, true);
+    if (along_x && along_y) return launch<F, true, true, kWide>(function, queue, &g);
+    if (along_x) return launch<F, true, false, kWide>(function, queue, &g);
+    if (along_y) return launch<F, false, true, kWide>(function, queue, &g);
+    return launch<F, false, false, kWide>(function, queue, &g);
+}
+
+template <template <bool> typename Factor>
+tartan_status run_on_chip(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                          const tartan_cuda_sddmm *p) {
+    return mma_is_wide(queue->chip) ? run<Factor, true>(function, queue, layout, p)
+                                    : run<Factor, false>(function, queue, layout, p);
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_sddmm_mma(const char *function, tartan_cuda_queue *queue,
+                                    const tartan_layout *layout, const tartan_cuda_sddmm *p) {
+    using namespace tartan_cuda;
+    switch (p->dtype) {
+    case TARTAN_F64:
+        return run_on_chip<MmaF64>(function, queue, layout, p);
+    case TARTAN_F32:
+        return run_on_chip<MmaTf32>(function, queue, layout, p);
+    case TARTAN_F16:
+        return run_on_chip<MmaF16>(function, queue, layout, p);
+    default:
+        return run_on_chip<MmaBf16>(function, queue, layout, p);
+    }
+}

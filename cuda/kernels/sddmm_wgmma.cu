@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sampled dense times dense on Hopper's tensor cores, the pipeline of spmm_wgmma.cu with its roles exchanged.
+ * A tile takes a group of neighbouring block rows, 64 or 128 rows together, and some entries of the merged
+ * list of their block columns: X is read once for the group, and each entry brings its columns of Y. Steps
+ * run over the summed index; what the group's blocks do not hold of the tile's sums is not stored.
+ *
+ * What limits it: bytes from L2 to the multiprocessor, 72 KB a step for 64 x 512 sums, 48 KB for 128 x 256;
+ * entries that a tile does not have are not read. Blocks of 8 and 16 columns come in boxes so small that
+ * their number counts.
+ *
+ * Many tiles are handed out whole, those that begin at the left first: at any time all blocks read near
+ * columns of Y. Few tiles, and those of small blocks, are laid out as one line of steps, cut into as many
+ * parts of even cost as there are blocks. A tile that is cut is shared: who does not end it leaves its sums
+ * in memory, for the one who ends it to add in a fixed order. Whole tiles then begin anywhere in their sum
+ * and go around, so that most blocks read the same part of X and Y at a time. */
+#include "sddmm_wgmma.cuh"
+
+#include "../device/tensor_map.h"
+#include "turn.h"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* A factor as five dimensions, so that heads and batch entries are coordinates: `lines` rows of X or columns
+ * of Y, `line_stride` apart, of k elements `k_stride` apart; read in boxes of `box` lines. Dimensions of one
+ * entry may have any stride that is a multiple of 16 bytes. */
+struct Factors {
+    const void *data;
+    int32_t dtype;
+    int64_t lines, k, line_stride, k_stride, heads, head_stride, entries, entry_stride;
+    uint32_t box;
+};
+
+tartan_status map_factors(const char *function, const Factors &f, bool across, CUtensorMap *out) {
+    const int64_t head = f.heads > 1 ? f.head_stride : 8, entry = f.entries > 1 ? f.entry_stride : 8;
+    Tensor t = {f.data,
+                f.dtype,
+                5,
+                {f.k, f.lines, 1, f.heads, f.entries},
+                {1, f.line_stride, 8, head, entry},
+                {kStepK, f.box, 1, 1, 1},
+                kStageBytes};
+    if (across) {
+        t.lengths[0] = f.lines;
+        t.lengths[1] = f.k;
+        t.strides[1] = f.k_stride;
+        t.box[0] = f.box;
+        t.box[1] = kStepK;
+        t.span = (int32_t)(2 * f.box);
+    }
+    return tensor_map_make(function, &t, out);
+}
+
+/* The copy of Y that tartan_cuda_turn_half makes. */
+tartan_status map_turned(const char *function, const Factors &f, CUtensorMap *out) {
+    const int64_t parts = (f.k + kStepK - 1) / kStepK, size = parts * kStepK * f.lines;
+    const Tensor t = {f.data,
+                      f.dtype,
+                      5,
+                      {kStepK, f.lines, parts, f.heads, f.entries},
+                      {1, kStepK, kStepK * f.lines, size, f.heads * size},
+                      {kStepK, f.box, 1, 1, 1},
+                      kStageBytes};
+    return tensor_map_make(function, &t, out);
+}
+
+/* The columns of Y that a box has where n is contiguous. */
+uint32_t piece_of(const Problem *g) {
+    return g->blocks.block < 64 ? (uint32_t)g->blocks.block : 64;
+}
+
+template <int kRows>
+tartan_status map_pairs(const char *function, const tartan_cuda_sddmm *p, const Problem *g,
+                        const char *turned, Maps *maps) {
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const auto &pair = p->pair[i];
+        const int64_t entries = pair.batch.entries;
+        Factors x = {pair.x.data,
+                     p->dtype,
+                     p->m,
+                     pair.k,
+                     pair.x.row_stride,
+                     pair.x.col_stride,
+                     p->heads,
+                     pair.x.head_stride,
+                     entries,
+                     pair.batch.first[0],
+                     g->x_across ? 64u : (uint32_t)kRows};
+        Factors y = {pair.y.data,
+                     p->dtype,
+                     p->n,
+                     pair.k,
+                     pair.y.col_stride,
+                     pair.y.row_stride,
+                     p->heads,
+                     pair.y.head_stride,
+                     entries,
+                     pair.batch.second[0],
+                     g->y_across ? piece_of(g) : (uint32_t)g->blocks.block};
+        PASS(map_factors(function, x, g->x_across, &maps->x[i]));
+        if (g->y_turned) {
+            y.data = turned;
+            turned += 2 * entries * p->heads * g->pair[i].per_entry * kStepK * p->n;
+            PASS(map_turned(function, y, &maps->y[i]));
+        } else {
+            PASS(map_factors(function, y, g->y_across, &maps->y[i]));
+        }
+    }
+    return TARTAN_OK;
+}
+
+void describe_sums(const tartan_cuda_sddmm *p, Problem *g) {
+    g->pairs = p->pairs;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const int64_t entries = p->pair[i].batch.entries, per_entry = (p->pair[i].k + kStepK - 1) / kStepK;
+        g->pair[i] = {(int32_t)p->pair[i].k, (int32_t)entries, g->steps, (int32_t)per_entry};
+        g->steps += (int32_t)(entries * per_entry);
+    }
+}
+
+void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_unions *u, Blocks *b) {
+    b->values = (char *)p->values;
+    b->dtype = p->s_dtype;
+    b->block = p->block_m;
+    while (1 << b->shift < p->block_m) b->shift++;
+    b->stride_m = p->s_m, b->stride_n = p->s_n;
+    b->smooth = p->beta == 0 && p->s_dtype != TARTAN_F32 && (uintptr_t)p->values % 16 == 0;
+    b->by_cols = p->s_n != 1;
+    b->alpha = (float)p->alpha, b->beta = (float)p->beta;
+    b->gates = p->gates, b->gate_dtype = p->gate_dtype, b->gate_stride = p->gate_stride;
+    b->m = p->m, b->n = p->n;
+    b->group = u->group;
+    b->cols = u->cols, b->ids = u->ids;
+}
+
+/* How stages lie, and by which boxes they come. */
+template <int kRows> void describe_stages(Problem *g) {
+    const uint32_t cols = Form<kRows>::kCols, piece = piece_of(g);
+    g->feed_x =
+        g->x_across ? feed_across(kRows / 64, 1, 128, kStageBytes) : feed_contiguous(kRows, 64, kStageBytes);
+    g->boxes_x = g->x_across ? kRows / 64 : 1;
+    g->feed_y = g->y_across ? feed_across(cols / piece, kTileCols / piece, 2 * piece, kStageBytes)
+                            : feed_contiguous(cols, kTileCols, kStageBytes);
+    g->boxes_y = g->y_across ? g->blocks.block / (int32_t)piece : 1;
+    g->box_bytes_x = (int32_t)Form<kRows>::kBytesA / g->boxes_x;
+    g->box_bytes_y = g->blocks.block * kStageBytes / g->boxes_y;
+}
+
+/* ---- How tiles become work. Costs are in quarters of a KB, the time that L2 takes for them when all read
+ * ---- */
+
+enum {
+    kProducts = 152,  /* of a whole tile take at least as long */
+    kSmallColumns = 6 /* a box of 8 columns */
+};
+
+template <int kRows> tartan_cuda_tile_form form_of(int32_t block) {
+    return {Form<kRows>::kCols / block, kRows / 2, block == 8 ? kSmallColumns : block / 2, kProducts,
+            block > 16};
+}
+
+/* Whether to hand out whole tiles. The last round of them may leave many blocks without; the others then read
+ * faster, but not faster than they multiply, and not at all where the number of boxes is the limit. */
+bool goes_whole(const tartan_cuda_tiles &tiles, int32_t block, int64_t steps, int32_t processors) {
+    if (steps < TARTAN_CUDA_FEW_STEPS) return true;
+    const int64_t rounds = (tiles.count + processors - 1) / processors;
+    return block > 16 && (double)rounds * kProducts * processors <= 1.08 * (double)tiles.costs[tiles.count];
+}
+
+/* Whether to make a copy of Y with k contiguous, for blocks whose columns make boxes with short rows: what a
+ * step gains, in us, against 4 bytes an element at 3.5 TB/s and a launch. */
+bool pays_to_turn(const tartan_cuda_sddmm *p, int64_t tiles, int32_t processors) {
+    if (p->block_m > 16) return false;
+    double elements = 0, steps = 0;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const double k = (double)p->pair[i].k * (double)p->pair[i].batch.entries;
+        elements += k * (double)p->n * (double)p->heads;
+        steps += k / kStepK;
+    }
+    return 0.6 * steps * (double)tiles / processors > 4 * elements / 3.5e6 + 4;
+}
+
+/* Copies of Y of all pairs one after another; NULL, which is no error, where memory is short. */
+tartan_status turn_pairs(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
+                         const Problem *g, void **out) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < p->pairs; i++)
+        bytes += 2 * p->pair[i].batch.entries * p->heads * g->pair[i].per_entry * kStepK * p->n;
+    tartan_status status = tartan_cuda_scratch(function, queue, bytes, out);
+    if (status == TARTAN_ERR_MEMORY) return TARTAN_OK;
+    char *to = (char *)*out;
+    for (int32_t i = 0; i < p->pairs && status == TARTAN_OK; i++) {
+        status = tartan_cuda_turn_half(function, queue, p, i, to);
+        to += 2 * p->pair[i].batch.entries * p->heads * g->pair[i].per_entry * kStepK * p->n;
+    }
+    if (status != TARTAN_OK) tartan_cuda_scratch_free(queue, *out);
+    return status;
+}
+
+/* ---- Launching ---- */
+
+using Kernel = void (*)(Problem, Maps);
+
+template <Factor kFactor, int kRows> Kernel kernel_of(bool x_across, bool y_across) {
+    if (x_across) return y_across ? sddmm<kFactor, 1, 1, kRows> : sddmm<kFactor, 1, 0, kRows>;
+    return y_across ? sddmm<kFactor, 0, 1, kRows> : sddmm<kFactor, 0, 0, kRows>;
+}
+
+/* Divides the work; room for sums that are left, where there are any. */
+tartan_status divide(const char *function, tartan_cuda_queue *queue, const tartan_cuda_tiles &tiles,
+                     Problem *g, int32_t *out_blocks) {
+    const int32_t most = queue->chip.processors < kMaxBlocks ? queue->chip.processors : kMaxBlocks;
+    g->count = (int32_t)tiles.count;
+    g->tiles = (const int4 *)tiles.values;
+    g->tickets = queue->tickets;
+    g->flags = queue->tickets + TARTAN_CUDA_TICKETS;
+    g->whole = goes_whole(tiles, g->blocks.block, g->steps, most);
+    if (g->whole) {
+        *out_blocks = g->count < most ? g->count : most;
+        return TARTAN_OK;
+    }
+    *out_blocks = tartan_cuda_parts_of(tiles.count, g->steps, most);
+    tartan_cuda_cuts_of(&tiles, g->steps, *out_blocks, g->cuts);
+    void *sums = nullptr;
+    PASS(tartan_cuda_scratch(function, queue, (int64_t)*out_blocks * kSumBytes, &sums));
+    g->sums = (char *)sums;
+    return TARTAN_OK;
+}
+
+template <int kRows>
+tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
+                    const tartan_cuda_tiles &tiles, const char *turned, Problem *g) {
+    Maps maps = {};
+    describe_stages<kRows>(g);
+    PASS(map_pairs<kRows>(function, p, g, turned, &maps));
+    const Kernel kernel = p->dtype == TARTAN_F16 ? kernel_of<Factor::f16, kRows>(g->x_across, g->y_across)
+                                                 : kernel_of<Factor::bf16, kRows>(g->x_across, g->y_across);
+    const cudaError_t error = cudaFuncSetAttribute(
+        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Form<kRows>::kShared);
+    PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
+    int32_t blocks;
+    PASS(divide(function, queue, tiles, g, &blocks));
+    kernel<<<(unsigned)blocks, kThreads, Form<kRows>::kShared, queue->stream>>>(*g, maps);
+    const tartan_status status =
+        tartan_cuda_check(function, cudaGetLastError(), "starting the kernel sddmm_wgmma");
+    tartan_cuda_scratch_free(queue, g->sums);
+    return status;
+}
+
+template <int kRows>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                     const tartan_cuda_sddmm *p) {
+    tartan_cuda_unions u;
+    tartan_cuda_tiles tiles;
+    const tartan_cuda_tile_form form = form_of<kRows>(p->block_m);
+    PASS(tartan_cuda_unions_get(function, queue, layout, false, kRows / p->block_m, &u));
+    PASS(tartan_cuda_tiles_get(function, queue, layout, &u, &form, &tiles));
+    Problem g = {};
+    describe_blocks(p, &u, &g.blocks);
+    describe_sums(p, &g);
+    g.groups = u.groups_per_head;
+    g.x_across = p->pair[0].x.row_stride == 1;
+    g.y_across = p->pair[0].y.row_stride != 1;
+    void *turned = nullptr;
+    if (g.y_across && pays_to_turn(p, tiles.count, queue->chip.processors))
+        PASS(turn_pairs(function, queue, p, &g, &turned));
+    g.y_turned = turned != nullptr;
+    if (g.y_turned) g.y_across = false;
+    const tartan_status status = start<kRows>(function, queue, p, tiles, (const char *)turned, &g);
+    tartan_cuda_scratch_free(queue, turned);
+    return status;
+}
+
+/* Whether tiles of 128 rows are better: 64 x 512 brings 72 KB for each merged entry of 64 rows, 128 x 256
+ * brings 48 KB for half as many of 128 rows. */
+bool takes_128_rows(const tartan_cuda_figures *figures, const tartan_cuda_sddmm *p) {
+    if (p->block_m == 128) return true;
+    int32_t i = 0; /* 2^i block rows make 64 rows */
+    while (p->block_m << i < 64) i++;
+    const double *share = figures->share[0];
+    return 48 * share[i] < 36 * share[i + 1];
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_sddmm_wgmma(const char *function, tartan_cuda_queue *queue,
+                                      const tartan_layout *layout, const tartan_cuda_sddmm *p) {
+    using namespace tartan_cuda;
+    const tartan_cuda_figures *figures;
+    PASS(tartan_cuda_figures_get(function, layout, &figures));
+    return takes_128_rows(figures, p) ? launch<128>(function, queue, layout, p)
+                                      : launch<64>(function, queue, layout, p);
+}

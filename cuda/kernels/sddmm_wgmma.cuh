@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The kernel of sddmm_wgmma.cu. */
+#ifndef TARTAN_CUDA_SDDMM_WGMMA_CUH
+#define TARTAN_CUDA_SDDMM_WGMMA_CUH
+
+#include "../device.h"
+#include "../device/block_store.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+enum {
+    kStepK = 64,      /* elements of the sum in a stage */
+    kMaxBlocks = 144, /* as many multiprocessors has the full chip */
+    /* Sums that a block leaves for another, in four parts of 64 columns of each warpgroup. */
+    kParts = 4,
+    kPartBytes = 32768,
+    kSumBytes = kParts * kPartBytes,
+};
+
+/* What a block does with its sums of a tile: it has all of them; it leaves them for another; it adds the
+ * others'. */
+enum Role { kWhole, kLeaves, kEnds };
+
+struct Pair {
+    int32_t k, entries;
+    int32_t first, per_entry; /* its first step, steps of one batch entry */
+};
+
+struct Problem {
+    Blocks blocks;
+    Feed feed_x, feed_y;
+    int32_t boxes_x, boxes_y; /* of a stage, of an entry */
+    int32_t box_bytes_x, box_bytes_y;
+    bool x_across, y_across;
+    bool y_turned;        /* Y is a copy [entries][heads][k / 64][n][64] */
+    bool whole;           /* tiles are handed out whole; else blocks have parts of even cost */
+    int32_t pairs, steps; /* of the whole sum */
+    int32_t groups;       /* of a head */
+    int32_t count;
+    const int4 *tiles;
+    int32_t *tickets, *flags; /* flags: [blocks][TARTAN_CUDA_FLAGS], the sums of a warp are there */
+    char *sums;               /* [blocks][kSumBytes]: those that were left */
+    Pair pair[TARTAN_I_MAX_PAIRS];
+    tartan_cuda_cut cuts[kMaxBlocks + 1];
+};
+
+struct Maps {
+    CUtensorMap x[TARTAN_I_MAX_PAIRS], y[TARTAN_I_MAX_PAIRS];
+};
+static_assert(sizeof(Problem) + sizeof(Maps) <= 4096, "parameters of a kernel");
+
+/* A place in the sum. */
+struct Position {
+    int32_t pair, entry, k;
+};
+
+__device__ __forceinline__ Position position_of(const Problem &p, int32_t step) {
+    Position at = {0, 0, 0};
+    while (at.pair + 1 < p.pairs && step >= p.pair[at.pair + 1].first) at.pair++;
+    const int32_t rest = step - p.pair[at.pair].first, per_entry = p.pair[at.pair].per_entry;
+    at.entry = rest / per_entry;
+    at.k = rest % per_entry * kStepK;
+    return at;
+}
+
+/* The next step; after the last the first. */
+__device__ __forceinline__ void advance(const Problem &p, Position &at) {
+    at.k += kStepK;
+    if (at.k < p.pair[at.pair].k) return;
+    at.k = 0;
+    if (++at.entry < p.pair[at.pair].entries) return;
+    at.entry = 0;
+    if (++at.pair == p.pairs) at.pair = 0;
+}
+
+/* ---- Sums that are shared ---- */
+
+/* Calls visit(block) for those before this one that have left sums of its first tile, the nearest first. */
+template <typename Visit> __device__ __forceinline__ void each_helper(const Problem &p, Visit visit) {
+    const int32_t tile = p.cuts[blockIdx.x].tile;
+    for (int32_t block = (int32_t)blockIdx.x - 1; block >= 0; block--) {
+        const tartan_cuda_cut from = p.cuts[block], to = p.cuts[block + 1];
+        if (from.tile != to.tile || from.step != to.step) visit(block);
+        if (from.tile != tile || from.step == 0) break;
+    }
+}
+
+/* A consumer warp leaves its sums of the first `cols` columns. */
+__device__ __forceinline__ void leave_sums(const Problem &p, int32_t cols, const float (&d)[128]) {
+    const uint32_t thread = threadIdx.x - 128;
+    float4 *to = (float4 *)(p.sums + (int64_t)blockIdx.x * kSumBytes) + thread;
+#pragma unroll
+    for (int q = 0; q < 32; q++)
+        if (8 * q < cols)
+            __stcg(to + 256 * q, make_float4(d[4 * q], d[4 * q + 1], d[4 * q + 2], d[4 * q + 3]));
+    __threadfence();
+    memory_fence_async();
+    __syncwarp();
+    if (thread % 32 == 0) atomicExch(p.flags + blockIdx.x * TARTAN_CUDA_FLAGS + thread / 32, 1);
+}
+
+/* The producer brings what was left through the ring, as if it were stages. */
+template <int kRows>
+__device__ __forceinline__ void bring_sums(const Problem &p, const Ring<kRows> &ring,
+                                           Place<Form<kRows>::kStages> &place, int32_t cols) {
+    const int32_t lane = threadIdx.x % 32;
+    each_helper(p, [&](int32_t block) {
+        if (lane < TARTAN_CUDA_FLAGS) {
+            volatile int32_t *flag = p.flags + block * TARTAN_CUDA_FLAGS + lane;
+            while (*flag == 0) {
+            }
+            *flag = 0; /* as it was before the kernel */
+            __threadfence();
+        }
+        __syncwarp();
+        memory_fence_async();
+        for (int32_t part = 0; part < kParts && 64 * part < cols; part++) {
+            barrier_wait(ring.empty(place.at), place.parity ^ 1);
+            if (lane == 0) {
+                barrier_expect(ring.full(place.at), kPartBytes);
+                bulk_load(ring.a(place.at), p.sums + (int64_t)block * kSumBytes + part * kPartBytes,
+                          kPartBytes, ring.full(place.at));
+            }
+            __syncwarp();
+            place.next();
+        }
+    });
+}
+
+template <int kRows>
+__device__ __forceinline__ void add_sums(const Problem &p, const Ring<kRows> &ring,
+                                         Place<Form<kRows>::kStages> &place, int32_t cols, float (&d)[128]) {
+    const uint32_t thread = threadIdx.x - 128;
+    each_helper(p, [&](int32_t) {
+#pragma unroll
+        for (int part = 0; part < kParts; part++) {
+            if (64 * part >= cols) break;
+            barrier_wait(ring.full(place.at), place.parity);
+#pragma unroll
+            for (int q = 0; q < 8; q++) {
+                const uint4 sums = shared_load_16(ring.a(place.at) + (256 * q + thread) * 16);
+                float *to = &d[4 * (8 * part + q)];
+                to[0] += __uint_as_float(sums.x);
+                to[1] += __uint_as_float(sums.y);
+                to[2] += __uint_as_float(sums.z);
+                to[3] += __uint_as_float(sums.w);
+            }
+            __syncwarp();
+            if (thread % 32 == 0) give_back(ring, place.at);
+            place.next();
+        }
+    });
+}
+
+/* ---- The parties ---- */
+
+/* The first warp asks for boxes. A lane's columns are those of its boxes for the whole tile. */
+template <int kRows>
+__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const Maps &maps) {
+    const int32_t lane = threadIdx.x % 32, block = p.blocks.block;
+    Place<Form<kRows>::kStages> place;
+    Place<kTiles> tiles;
+    Tile t;
+    while (take_tile(ring, tiles, &t)) {
+        const int32_t boxes = (t.end - t.begin) * p.boxes_y;
+        const uint32_t bytes = Form<kRows>::kBytesA + (uint32_t)(boxes * p.box_bytes_y);
+        int32_t col[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int32_t box = lane + 32 * i;
+            if (box < boxes) col[i] = p.blocks.cols[t.begin + box / p.boxes_y] * block + box % p.boxes_y * 64;
+        }
+        const int32_t row = (int32_t)t.row + 64 * lane;
+        Position at = position_of(p, t.first);
+        for (int32_t s = 0; s < t.steps; s++, advance(p, at)) {
+            barrier_wait(ring.empty(place.at), place.parity ^ 1);
+            const uint32_t full = ring.full(place.at);
+            if (lane == 0) barrier_expect(full, bytes);
+            __syncwarp();
+            const CUtensorMap *x = &maps.x[at.pair], *y = &maps.y[at.pair];
+            if (lane < p.boxes_x)
+                tensor_load_5d(ring.a(place.at) + lane * p.box_bytes_x, x, full, p.x_across ? row : at.k,
+                               p.x_across ? at.k : row, 0, t.head, at.entry);
+            const int32_t k = p.y_turned ? 0 : at.k, part = p.y_turned ? at.k / kStepK : 0;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                if (lane + 32 * i >= boxes) break;
+                tensor_load_5d(ring.b(place.at) + (lane + 32 * i) * p.box_bytes_y, y, full,
+                               p.y_across ? col[i] : k, p.y_across ? k : col[i], part, t.head, at.entry);
+            }
+            place.next();
+        }
+        if (t.entry == kEnds) bring_sums(p, ring, place, (t.end - t.begin) * block);
+    }
+}
+
+/* The second warp looks up tiles, and has their lists brought near. */
+template <int kRows>
+__device__ __forceinline__ void post(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place,
+                                     int32_t tile, int32_t first, int32_t steps, Role role) {
+    const int4 value = p.tiles[tile];
+    const Tile t = {
+        value.x % p.groups * (int64_t)kRows, 0, value.x / p.groups, role, value.y, value.z, first, steps};
+    for (int32_t entry = t.begin + (int32_t)threadIdx.x % 32; entry < t.end; entry += 32) {
+        list_prefetch(p.blocks.cols + entry);
+        list_prefetch(p.blocks.ids + (int64_t)entry * p.blocks.group);
+    }
+    post_tile(ring, place, t);
+}
+
+template <int kRows>
+__device__ __forceinline__ void hand_out(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
+    const int32_t lane = threadIdx.x % 32;
+    int64_t number = blockIdx.x;
+    while (number < p.count) {
+        post(p, ring, place, (int32_t)number, 0, p.steps, kWhole);
+        if (lane == 0) number = draw_ticket(p.tickets);
+        number = __shfl_sync(~0u, number, 0);
+    }
+    if (lane == 0) return_tickets(p.tickets);
+}
+
+/* The block's own part. The tile that the next block ends comes first, so that nobody waits for its sums. */
+template <int kRows>
+__device__ __forceinline__ void hand_part(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
+    const tartan_cuda_cut from = p.cuts[blockIdx.x], to = p.cuts[blockIdx.x + 1];
+    if (from.tile == to.tile) {
+        if (from.step < to.step) post(p, ring, place, from.tile, from.step, to.step - from.step, kLeaves);
+        return;
+    }
+    if (to.step > 0) post(p, ring, place, to.tile, 0, to.step, kLeaves);
+    for (int32_t tile = from.tile + (from.step > 0); tile < to.tile; tile++)
+        post(p, ring, place, tile, to.step, p.steps, kWhole);
+    if (from.step > 0) post(p, ring, place, from.tile, from.step, p.steps - from.step, kEnds);
+}
+
+template <Factor kFactor, int kX, int kY, int kRows>
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
+    const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
+    const int32_t row = (kRows == 128 ? 64 * (int32_t)warpgroup : 0) + 16 * (int32_t)(warp % 4);
+    const int32_t before = kRows == 64 ? kTileCols * (int32_t)warpgroup : 0; /* columns */
+    Place<Form<kRows>::kStages> place;
+    Place<kTiles> tiles;
+    Tile t;
+    while (take_tile(ring, tiles, &t)) {
+        const int32_t cols = (t.end - t.begin) * p.blocks.block;
+        const Slots slots =
+            find_slots(p.blocks, t.begin + (before >> p.blocks.shift), t.end, row, p.blocks.m - t.row - row);
+        float d[128];
+        consume<kFactor, kX, kY, kRows>(ring, place, p.feed_x, p.feed_y, false, warpgroup, t.steps, d);
+        if (t.entry == kLeaves) {
+            leave_sums(p, cols - before, d);
+            continue;
+        }
+        if (t.entry == kEnds) add_sums(p, ring, place, cols, d);
+        store_blocks<kFactor>(p.blocks, slots, ring.output(warp), d, row);
+    }
+}
+
+template <Factor kFactor, int kX, int kY, int kRows>
+__global__ void __launch_bounds__(kThreads, 1)
+    sddmm(const __grid_constant__ Problem p, const __grid_constant__ Maps maps) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const Ring<kRows> ring = {shared, shared_address(shared)};
+    if (threadIdx.x == 0) {
+        tensor_prefetch(&maps.x[0]);
+        tensor_prefetch(&maps.y[0]);
+        ring.init(false);
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        registers_lower<kProducerRegisters>();
+        if (threadIdx.x < 32) {
+            produce<kRows>(p, ring, maps);
+        } else if (threadIdx.x < 64) {
+            Place<kTiles> place;
+            if (p.whole)
+                hand_out(p, ring, place);
+            else
+                hand_part(p, ring, place);
+            post_tile(ring, place, Tile{0, 0, 0, 0, 0, -1, 0, 0});
+        }
+    } else {
+        registers_raise<kConsumerRegisters>();
+        multiply<kFactor, kX, kY, kRows>(p, ring);
+    }
+#endif
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Choosing and starting the kernels of spmm_mma.cuh. */
+#include "spmm_mma.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* Whether rows (columns) 2 i and 2 i + 1 of C lie together, aligned to a pair. */
+bool has_pairs(const tartan_cuda_spmm *p, int64_t stride, int64_t other) {
+    const uintptr_t bytes = p->c.dtype == TARTAN_F64 ? 8 : p->c.dtype == TARTAN_F32 ? 4 : 2;
+    uint64_t bits = (uint64_t)other;
+    if (p->heads > 1) bits |= (uint64_t)p->c.head_stride;
+    for (int32_t d = 0; d < p->batch.ndim; d++) bits |= (uint64_t)p->batch.second[d];
+    return stride == 1 && bits % 2 == 0 && (uintptr_t)p->c.data % (2 * bytes) == 0;
+}
+
+template <typename F>
+tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                       const tartan_cuda_spmm *p, SpmmMma *g, void **out_gated) {
+    const int32_t bytes = MmaForm<F>::kBytes, stage_k = MmaForm<F>::kStageK;
+    const int32_t group = p->block_m < kMmaRows ? kMmaRows / p->block_m : 1;
+    tartan_cuda_unions u;
+    tartan_status status = tartan_cuda_unions_get(function, queue, layout, p->by_columns, group, &u);
+    const void *values;
+    if (status == TARTAN_OK) status = tartan_cuda_gate_operands(function, queue, p, &u, &values, out_gated);
+    if (status != TARTAN_OK) return status;
+    g->pointers = u.pointers, g->cols = u.cols, g->ids = u.ids, g->order = u.order;
+    g->values = (const char *)values;
+    g->b = (const char *)p->b.data;
+    g->c = p->c.data;
+    g->block_shift = shift_of(p->block_m);
+    g->group_shift = shift_of(group);
+    g->slots = p->block_k < stage_k ? stage_k / p->block_k : 1;
+    g->part_shift = p->block_k < stage_k ? 0 : shift_of(p->block_k / stage_k);
+    g->block_bytes = p->block_m * p->block_k * bytes;
+    g->a_line = p->block_m * bytes;
+    g->b_k = (int32_t)(p->b.row_stride * bytes), g->b_col = (int32_t)(p->b.col_stride * bytes);
+    g->a_width = copy_width((uintptr_t)values, bytes);
+    g->b_width = dense_width(p->b, p->heads, p->batch, p->batch.first, bytes);
+    g->half_shift = p->block_m > kMmaRows ? shift_of(p->block_m / kMmaRows) : 0;
+    g->groups = (uint32_t)u.groups_per_head;
+    g->places = (uint32_t)(u.groups_per_head * p->heads) << g->half_shift;
+    g->col_tiles = (uint32_t)((p->n + F::kCols - 1) / F::kCols);
+    g->tiles = (uint32_t)(g->places * (int64_t)g->col_tiles * p->batch.entries);
+    g->k = (int32_t)p->k;
+    g->ragged_col = p->k % p->block_k != 0 ? (int32_t)p->grid_k - 1 : -2;
+    g->m = p->m, g->n = p->n;
+    g->b_head = p->heads > 1 ? p->b.head_stride * bytes : 0;
+    g->c_head = p->heads > 1 ? p->c.head_stride : 0;
+    g->c_row = p->c.row_stride, g->c_col = p->c.col_stride;
+    g->c_dtype = p->c.dtype;
+    g->c_row_pairs = has_pairs(p, p->c.row_stride, p->c.col_stride);
+    g->c_col_pairs = has_pairs(p, p->c.col_stride, p->c.row_stride);
+    g->alpha = p->alpha, g->beta = p->beta;
+    g->batch = p->batch;
+    return TARTAN_OK;
+}
+
+template <typename F, bool kAlongA, bool kAlongB, bool kWide>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, SpmmMma *g) {
+    return mma_launch<MmaShared<F, kAlongA, kAlongB>>(function, queue, spmm_mma<F, kAlongA, kAlongB, kWide>,
+                                                      g);
+}
+
+template <template <bool> typename Factor, bool kWide>
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                  const tartan_cuda_spmm *p) {
+    using F = Factor<kWide>;
+    SpmmMma g = {};
+    void *gated = nullptr;
+    tartan_status status = describe<F>(function, queue, layout, p, &g, &gated);
+    if (status == TARTAN_OK && g.tiles > 0) {
+        const bool along_a = p->a_k == 1, along_b = p->b.row_stride == 1;
+        status = along_a   ? along_b ? launch<F, true, true, kWide>(function, queue, &g)
+                                     : launch<F, true, false, kWide>(function, queue, &g)
+                   : along_b ? launch<F, false, true, kWide>(function, queue, &g)
+                           : launch<F, false, false, kWide>(function, queue, &g);
+    }
+    tartan_cuda_scratch_free(queue, gated);
+    return status;
+}
+
+template <template <bool> typename Factor>
+tartan_status run_on_chip(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                          const tartan_cuda_spmm *p) {
+    return mma_is_wide(queue->chip) ? run<Factor, true>(function, queue, layout, p)
+                                    : run<Factor, false>(function, queue, layout, p);
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_spmm_mma(const char *function, tartan_cuda_queue *queue,
+                                   const tartan_layout *layout, const tartan_cuda_spmm *p) {
+    using namespace tartan_cuda;
+    if (p->dtype == TARTAN_F64) return run_on_chip<MmaF64>(function, queue, layout, p);
+    if (p->dtype == TARTAN_F32) return run_on_chip<MmaTf32>(function, queue, layout, p);
+    if (p->dtype == TARTAN_F16) return run_on_chip<MmaF16>(function, queue, layout, p);
+    return run_on_chip<MmaBf16>(function, queue, layout, p);
+}

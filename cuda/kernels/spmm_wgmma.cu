@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sparse times dense on Hopper's tensor cores. Each tile of C takes a group of neighbouring block rows, 64 or 128 rows
+ * together, and walks the merged list of their block columns: the dense rows of a block column are loaded once for the
+ * group, and a block that one of its rows lacks is a box outside the tensor of values, which arrives as zeros. So one
+ * kernel serves all block sizes and all orders of memory; they differ in boxes and descriptors only.
+ *
+ * What limits it: bytes from L2 to the multiprocessor. A stage of a 64 x 512 tile brings 72 KB for 2 * 64 * 512 * 64
+ * operations of which the share of present blocks is useful: at 7.7 TB/s and share 1 (b = 64) 448 TFLOP/s; for
+ * b = 32, 16, 8 and density 0.1 the shares are 0.53, 0.29, 0.18. A 128 x 256 tile (b = 128) brings 48 KB: 670.
+ * Measured figures are in docs/performance.md. */
+#include "../device/tensor_map.h"
+#include "spmm_wgmma.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* Of B, what L2 holds besides all else while a panel is passed; and what it holds for the whole time. */
+enum : int64_t { kPanelBytes = 8 << 20, kCachedBytes = 36 << 20 };
+
+/* The values as [blocks][rows][contiguous], read in boxes that hold `span` bytes of k. */
+tartan_status map_values(const char *function, const tartan_cuda_spmm *p, const void *values,
+                         const Problem *g, int32_t span, CUtensorMap *out) {
+    const int64_t b = p->block_m, bytes = element_bytes(p->dtype);
+    const uint32_t part = (uint32_t)(span / bytes), rows = (uint32_t)b;
+    Tensor t = {values, p->dtype, 3, {b, b, p->blocks}, {1, b, b * b}, {part, rows, 1}, span};
+    if (g->a_across) t.box[0] = t.box[1] = b < 64 ? (uint32_t)b : 64;
+    return tensor_map_make(function, &t, out);
+}
+
+/* B as five dimensions, so that heads and batch entries are coordinates. Dimensions of one entry may have any stride
+ * that is a multiple of 16 bytes. */
+tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const Problem *g, int32_t span,
+                        int32_t cols, CUtensorMap *out) {
+    const int64_t bytes = element_bytes(p->dtype), unit = 16 / bytes;
+    const int64_t head = p->heads > 1 ? p->b.head_stride : unit;
+    const int64_t entry = g->entries > 1 ? p->batch.first[0] : unit;
+    const uint32_t part = (uint32_t)(span / bytes);
+    Tensor t = {p->b.data,
+                p->dtype,
+                5,
+                {p->k, p->n, 1, p->heads, g->entries},
+                {1, p->b.col_stride, unit, head, entry},
+                {part, kTileCols, 1, 1, 1},
+                span};
+    if (g->b_across) {
+        t.span = 128;
+        t.lengths[0] = g->b_ragged ? p->n : 64;
+        t.lengths[1] = p->k;
+        t.strides[1] = p->b.row_stride;
+        t.box[0] = 64;
+        t.box[1] = part;
+        if (!g->b_ragged) {
+            t.lengths[2] = p->n / 64;
+            t.strides[2] = 64;
+            t.box[2] = (uint32_t)cols / 64;
+        }
+    }
+    return tensor_map_make(function, &t, out);
+}
+
+Smooth smooth_of(const tartan_cuda_spmm *p) {
+    const bool pairs = p->c.dtype == TARTAN_F32;
+    const int64_t unit = pairs ? 2 : 8; /* elements of an aligned piece */
+    if (p->beta != 0 || (uintptr_t)p->c.data % (pairs ? 8 : 16) != 0) return kRough;
+    if (p->heads > 1 && p->c.head_stride % unit != 0) return kRough;
+    if (p->batch.ndim > 0 && p->batch.second[0] % unit != 0) return kRough;
+    if (p->c.col_stride == 1 && p->c.row_stride % unit == 0) return pairs ? kSmoothPairs : kSmoothRows;
+    if (!pairs && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kSmoothCols;
+    return kRough;
+}
+
+/* How stages lie, and by which boxes they come. */
+template <int kRows>
+void describe_stages(const tartan_cuda_spmm *p, const void *values, const tartan_cuda_unions *u, Problem *g) {
+    const int32_t bytes = element_bytes(p->dtype), edge = p->block_m * bytes;
+    const int32_t span = edge < kStageBytes ? edge : kStageBytes, cols = Form<kRows>::kCols;
+    g->block = p->block_m;
+    g->group = u->group;
+    g->parts = edge / span;
+    g->slots = kStageBytes / span;
+    g->part_k = span / bytes;
+    g->a_across = p->a_m == 1 && p->a_k != 1;
+    g->b_across = p->b.col_stride == 1 && p->b.row_stride != 1;
+    g->b_ragged = g->b_across && p->n % 64 != 0;
+    if (g->a_across) { /* pieces of at most 64 rows */
+        const int32_t width = edge < 128 ? edge : 128;
+        g->boxes_a = kRows / (width / 2);
+        g->feed_a =
+            feed_across((uint32_t)g->boxes_a, (uint32_t)g->boxes_a / 2, (uint32_t)width, (uint32_t)span);
+    } else {
+        g->boxes_a = u->group;
+        g->feed_a = feed_contiguous(kRows, 64, (uint32_t)span);
+    }
+    if (g->b_across) {
+        g->boxes_b = g->b_ragged ? cols / 64 : 1;
+        g->feed_b = feed_across((uint32_t)cols / 64, 4, 128, (uint32_t)span);
+    } else {
+        g->boxes_b = cols / kTileCols;
+        g->feed_b = feed_contiguous((uint32_t)cols, kTileCols, (uint32_t)span);
+    }
+    g->gathers = span < kStageBytes;
+    g->values = (const char *)values;
+    while (1 << g->block_shift < p->block_m * p->block_k * bytes) g->block_shift++;
+    g->swizzle = span / 16 - 1;
+    g->box_bytes_a = (int32_t)g->feed_a.slot_bytes / g->boxes_a;
+    g->box_bytes_b = (int32_t)g->feed_b.slot_bytes / g->boxes_b;
+    if (g->gathers) g->boxes_a = 0;
+}
+
+/* All the rest but the tickets. */
+template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Problem *g) {
+    const int32_t cols = Form<kRows>::kCols;
+    g->pointers = u->pointers, g->cols = u->cols, g->ids = u->ids, g->order = u->order;
+    g->groups = u->groups_per_head;
+    g->heads = (int32_t)p->heads;
+    g->entries = (int32_t)p->batch.entries;
+    g->col_tiles = (int32_t)((p->n + cols - 1) / cols);
+    const int64_t tile_bytes = p->k * cols * element_bytes(p->dtype),
+                  passes = tile_bytes * g->col_tiles <= kCachedBytes ? 4 : 2;
+    g->panel = (int32_t)(kPanelBytes > tile_bytes ? kPanelBytes / tile_bytes : 1);
+    if (g->panel > g->col_tiles) g->panel = g->col_tiles;
+    g->pass = (int32_t)((g->groups + passes - 1) / passes);
+    g->m = p->m, g->n = p->n;
+    g->k_end = (int32_t)(p->grid_k * p->block_k);
+    g->c = {p->c.data,       p->c.dtype,     0,           0, p->c.row_stride, p->c.col_stride,
+            (float)p->alpha, (float)p->beta, smooth_of(p)};
+    g->repairs = u->group > 1 || p->gates != nullptr;
+    g->a_row = p->a_m, g->a_k = p->a_k, g->element_bytes = element_bytes(p->dtype);
+    g->k = p->k;
+    g->b = (const char *)p->b.data;
+    g->b_row = p->b.row_stride, g->b_col = p->b.col_stride;
+    g->b_head = p->heads > 1 ? p->b.head_stride : 0;
+    g->b_batch = p->batch.ndim > 0 ? p->batch.first[0] : 0;
+    g->c_head = p->heads > 1 ? p->c.head_stride : 0;
+    g->c_batch = p->batch.ndim > 0 ? p->batch.second[0] : 0;
+}
+
+using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap);
+
+template <Factor kFactor, int kRows> Kernel kernel_across(bool a_across, bool b_across) {
+    if (a_across) return b_across ? spmm<kFactor, 1, 1, kRows> : spmm<kFactor, 1, 0, kRows>;
+    return b_across ? spmm<kFactor, 0, 1, kRows> : spmm<kFactor, 0, 0, kRows>;
+}
+
+/* Products other than those of 16-bit factors have the summed index contiguous. */
+template <int kRows> Kernel kernel_of(int32_t dtype, bool a_across, bool b_across) {
+    switch (dtype) {
+    case TARTAN_F32:
+        return spmm<Factor::tf32, 0, 0, kRows>;
+    case TARTAN_F16:
+        return kernel_across<Factor::f16, kRows>(a_across, b_across);
+    case TARTAN_F8E4M3:
+        return spmm<Factor::e4m3, 0, 0, kRows>;
+    case TARTAN_F8E5M2:
+        return spmm<Factor::e5m2, 0, 0, kRows>;
+    default:
+        return kernel_across<Factor::bf16, kRows>(a_across, b_across);
+    }
+}
+
+tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kernel, uint32_t shared,
+                    const Problem &g, const CUtensorMap &map_a, const CUtensorMap &map_b) {
+    cudaError_t error =
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
+    const int64_t tiles = (int64_t)g.col_tiles * g.groups * g.heads * g.entries;
+    const int64_t blocks = tiles < queue->chip.processors ? tiles : queue->chip.processors;
+    kernel<<<(unsigned)blocks, kThreads, shared, queue->stream>>>(g, map_a, map_b);
+    return tartan_cuda_check(function, cudaGetLastError(), "starting the kernel spmm_wgmma");
+}
+
+template <int kRows>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                     const void *values, const tartan_cuda_unions *u) {
+    Problem g = {};
+    describe_stages<kRows>(p, values, u, &g);
+    describe_work<kRows>(p, u, &g);
+    g.tickets = queue->tickets;
+    CUtensorMap map_a, map_b;
+    const int32_t span = (int32_t)(g.part_k * element_bytes(p->dtype));
+    tartan_status status = map_values(function, p, values, &g, span, &map_a);
+    if (status == TARTAN_OK) status = map_dense(function, p, &g, span, Form<kRows>::kCols, &map_b);
+    const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_across, g.b_across);
+    if (status != TARTAN_OK) return status;
+    return start(function, queue, kernel, Form<kRows>::kShared, g, map_a, map_b);
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *queue,
+                                     const tartan_layout *layout, const tartan_cuda_spmm *p) {
+    using namespace tartan_cuda;
+    const bool wide = p->block_m == 128;
+    tartan_cuda_unions u;
+    tartan_status status =
+        tartan_cuda_unions_get(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m, &u);
+    if (status != TARTAN_OK) return status;
+    const void *values;
+    void *gated;
+    status = tartan_cuda_gate_operands(function, queue, p, &u, &values, &gated);
+    if (status != TARTAN_OK) return status;
+    status = wide ? launch<128>(function, queue, p, values, &u) : launch<64>(function, queue, p, values, &u);
+    tartan_cuda_scratch_free(queue, gated);
+    return status;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The device part of spmm_wgmma.cu. */
+#ifndef TARTAN_CUDA_SPMM_WGMMA_CUH
+#define TARTAN_CUDA_SPMM_WGMMA_CUH
+
+#include "../device.h"
+#include "../device/repair.cuh"
+#include "../device/ring.cuh"
+#include "../device/tile_store.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+struct Problem {
+    Feed feed_a, feed_b;
+    int32_t block, group, parts; /* parts: stages that one block column fills */
+    int32_t slots;               /* block columns in a stage */
+    int32_t boxes_a, boxes_b;    /* of one slot */
+    int32_t box_bytes_a, box_bytes_b;
+    int32_t part_k; /* elements of k in a part */
+    bool a_across, b_across, b_ragged;
+    bool gathers; /* A by pieces of 16 bytes instead of boxes */
+    const char *values;
+    int32_t block_shift, swizzle; /* a block has 2^block_shift bytes */
+    int32_t *tickets;
+    const int32_t *pointers, *cols, *ids, *order;
+    int32_t groups, heads, entries; /* groups of one head; batch entries */
+    int32_t col_tiles;
+    int32_t panel, pass; /* column tiles, and groups, that are done together: see find_tile */
+    int64_t m, n;
+    int32_t k_end; /* a row that B does not have */
+    Target c;
+    int64_t c_head, c_batch;
+    bool
+        repairs; /* zeros stand for absent blocks: sums that are not finite need a second look, with what follows */
+    int32_t a_row, a_k, element_bytes;
+    int64_t k;
+    const char *b;
+    int64_t b_row, b_col, b_head, b_batch;
+};
+
+/* The order of tiles. Groups are sorted by falling length and cut into passes, so that long tiles come first on the
+ * whole; in a pass all its groups see one panel of columns before the next, so that B's part of it stays in L2. */
+__device__ __forceinline__ Tile find_tile(const Problem &p, int64_t number, int tile_rows, int tile_cols) {
+    const int64_t of_entry = p.col_tiles * p.groups;
+    Tile t = {};
+    t.end = -1;
+    if (number >= of_entry * p.heads * p.entries) return t;
+    const int64_t entry = number / of_entry, rest = number % of_entry;
+    const int32_t pass = (int32_t)(rest / (p.col_tiles * p.pass)), first = pass * p.pass;
+    const int32_t groups = min(p.pass, p.groups - first);
+    const int32_t in_pass = (int32_t)(rest - p.col_tiles * first), panel = in_pass / (p.panel * groups);
+    const int32_t width = min(p.panel, p.col_tiles - panel * p.panel),
+                  at = in_pass - panel * p.panel * groups;
+    t.head = (int32_t)(entry % p.heads);
+    t.entry = (int32_t)(entry / p.heads);
+    t.col = (int64_t)(panel * p.panel + at % width) * tile_cols;
+    const int32_t group = p.order[t.head * p.groups + first + at / width]; /* of all heads */
+    t.row = (int64_t)(group - t.head * p.groups) * tile_rows;
+    t.begin = p.pointers[group];
+    t.end = p.pointers[group + 1];
+    return t;
+}
+
+__device__ __forceinline__ int32_t stages_of(const Problem &p, const Tile &t) {
+    return p.parts > 1 ? (t.end - t.begin) * p.parts : (t.end - t.begin + p.slots - 1) / p.slots;
+}
+
+/* A box that a lane of the producer loads: which piece of which slot, and what it holds: a block id, or a block column,
+ * -1 for zeros. */
+struct Box {
+    int32_t slot, piece, index;
+};
+enum { kBoxesOfLane = 2 }; /* 8 slots of 8 boxes of B, shared by 32 lanes */
+
+__device__ __forceinline__ Box find_box(const Problem &p, const Tile &t, int32_t stage, int32_t number) {
+    const int32_t per_slot = p.boxes_a + p.boxes_b;
+    Box box = {number / per_slot, number % per_slot, -1};
+    const int32_t entry = p.parts > 1 ? t.begin + stage / p.parts : t.begin + stage * p.slots + box.slot;
+    if (box.slot >= p.slots || entry >= t.end) return box;
+    if (box.piece < p.boxes_b)
+        box.index = p.cols[entry];
+    else /* where one block fills the tile, its two halves are boxes of one id */
+        box.index = p.ids[entry * p.group + (box.piece - p.boxes_b) % p.group];
+    return box;
+}
+
+template <int kRows>
+__device__ __forceinline__ void load_box(const Problem &p, const Ring<kRows> &ring, uint32_t stage,
+                                         const Tile &t, const CUtensorMap *map_a, const CUtensorMap *map_b,
+                                         const Box &box, int32_t part) {
+    const uint32_t full = ring.full(stage);
+    if (box.piece < p.boxes_b) {
+        const uint32_t to = ring.b(stage) + box.slot * p.feed_b.slot_bytes + box.piece * p.box_bytes_b;
+        const int32_t k = box.index < 0 ? p.k_end : box.index * p.block + part * p.part_k;
+        if (!p.b_across)
+            tensor_load_5d(to, map_b, full, k, (int32_t)t.col + box.piece * kTileCols, 0, t.head, t.entry);
+        else if (p.b_ragged)
+            tensor_load_5d(to, map_b, full, (int32_t)t.col + 64 * box.piece, k, 0, t.head, t.entry);
+        else
+            tensor_load_5d(to, map_b, full, 0, k, (int32_t)(t.col / 64), t.head, t.entry);
+    } else {
+        const int32_t piece = box.piece - p.boxes_b, k = part * p.part_k;
+        const uint32_t to = ring.a(stage) + box.slot * p.feed_a.slot_bytes + piece * p.box_bytes_a;
+        if (p.a_across)
+            tensor_load_3d(to, map_a, full, piece / p.group * 64, k, box.index);
+        else
+            tensor_load_3d(to, map_a, full, k, 0, box.index);
+    }
+}
+
+/* The first warp asks for boxes. */
+template <int kRows>
+__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_a,
+                                        const CUtensorMap *map_b) {
+    const int32_t lane = threadIdx.x % 32, boxes = p.slots * (p.boxes_a + p.boxes_b);
+    const uint32_t bytes = p.gathers ? Form<kRows>::kBytesB : Form<kRows>::kStage;
+    Place<Form<kRows>::kStages> place;
+    Place<kTiles> tiles;
+    Tile t;
+    while (take_tile(ring, tiles, &t)) {
+        const int32_t stages = stages_of(p, t);
+        Box mine[kBoxesOfLane];
+        for (int32_t s = 0; s <= stages; s++) {
+            if (s > 0) {
+                barrier_wait(ring.empty(place.at), place.parity ^ 1);
+                if (lane == 0) barrier_expect(ring.full(place.at), bytes);
+                __syncwarp();
+#pragma unroll
+                for (int i = 0; i < kBoxesOfLane; i++)
+                    if (lane + 32 * i < boxes)
+                        load_box<kRows>(p, ring, place.at, t, map_a, map_b, mine[i], (s - 1) % p.parts);
+                place.next();
+            }
+            if (s == stages) break;
+#pragma unroll
+            for (int i = 0; i < kBoxesOfLane; i++) /* of the next stage, while this one is on its way */
+                if (lane + 32 * i < boxes) mine[i] = find_box(p, t, s, lane + 32 * i);
+        }
+    }
+}
+
+/* The second warp looks up the tiles that are to come, and has their lists brought near. */
+template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows> &ring) {
+    const int32_t lane = threadIdx.x % 32;
+    Place<kTiles> tiles;
+    int64_t number = blockIdx.x;
+    while (true) {
+        const Tile t = find_tile(p, number, kRows, Form<kRows>::kCols);
+        if (t.begin + lane < t.end) {
+            list_prefetch(p.cols + t.begin + lane);
+            list_prefetch(p.ids + (t.begin + lane) * p.group);
+        }
+        post_tile(ring, tiles, t);
+        if (t.end < 0) break;
+        if (lane == 0) number = draw_ticket(p.tickets);
+        number = __shfl_sync(~0u, number, 0);
+    }
+    if (lane == 0) return_tickets(p.tickets);
+}
+
+/* The other two warps bring the blocks of A, which are contiguous, in pieces of 16 bytes: the boxes of small blocks have rows
+ * so short that the copy engine would be the limit. The ids of a stage follow each other in the list. */
+template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
+    constexpr int32_t kPieces = (int32_t)Form<kRows>::kBytesA / 16;
+    constexpr int32_t kMine = (kPieces + kGatherThreads - 1) / kGatherThreads;
+    const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
+    Place<Form<kRows>::kStages> place;
+    Place<kTiles> tiles;
+    Tile t;
+    while (take_tile(ring, tiles, &t)) {
+        const int32_t stages = stages_of(p, t), last = t.end * p.group;
+        int32_t first = t.begin * p.group, id[kMine];
+        const auto look_up = [&]() {
+#pragma unroll
+            for (int i = 0; i < kMine; i++) {
+                const int32_t piece = me + i * kGatherThreads, at = first + (16 * piece >> p.block_shift);
+                id[i] = piece < kPieces && at < last ? p.ids[at] : -1;
+            }
+            first += stage_ids;
+        };
+        look_up();
+        for (int32_t s = 0; s < stages; s++) {
+            barrier_wait(ring.empty(place.at), place.parity ^ 1);
+#pragma unroll
+            for (int i = 0; i < kMine; i++) {
+                const int32_t piece = me + i * kGatherThreads, at = 16 * piece;
+                if (piece >= kPieces) break;
+                const int64_t block = (int64_t)(id[i] < 0 ? 0 : id[i]) << p.block_shift;
+                piece_load(ring.a(place.at) + (at ^ ((at >> 7 & p.swizzle) << 4)),
+                           p.values + block + (at & ((1 << p.block_shift) - 1)), id[i] < 0 ? 0 : 16);
+            }
+            barrier_arrive_with_pieces(ring.full(place.at));
+            look_up(); /* of the next stage, while this one is on its way */
+            place.next();
+        }
+    }
+}
+
+/* The element type of a kind of products. */
+template <Factor kFactor> struct ElementOf { using Type = __nv_bfloat16; };
+template <> struct ElementOf<Factor::f16> { using Type = __half; };
+template <> struct ElementOf<Factor::tf32> { using Type = float; };
+template <> struct ElementOf<Factor::e4m3> { using Type = __nv_fp8_e4m3; };
+template <> struct ElementOf<Factor::e5m2> { using Type = __nv_fp8_e5m2; };
+
+/* The 16 x 256 results of a warp at (row, col) of the tile, element by element. */
+template <Factor kFactor>
+__device__ __noinline__ void repair(const Problem &p, const Tile &t, const Target &c, int32_t row,
+                                    int32_t col) {
+    Terms terms;
+    terms.cols = p.cols + t.begin;
+    terms.entries = t.end - t.begin;
+    terms.group = p.group;
+    terms.block = p.block;
+    terms.values = p.values;
+    terms.a_row = p.a_row, terms.a_k = p.a_k;
+    terms.k = p.k;
+    terms.b = p.b + (t.head * p.b_head + t.entry * p.b_batch + (t.col + col) * p.b_col) * p.element_bytes;
+    terms.b_row = p.b_row, terms.b_col = p.b_col;
+    store_exact<typename ElementOf<kFactor>::Type>(c, [&](int32_t i, int32_t *inside) {
+        *inside = (row + i) % p.block;
+        terms.ids = p.ids + (int64_t)t.begin * p.group + (row + i) / p.block;
+        return terms;
+    });
+}
+
+template <Factor kFactor, int kA, int kB, int kRows>
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
+    const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
+    const int32_t row = (kRows == 128 ? 64 * warpgroup : 0) + 16 * (warp % 4);
+    const int32_t col = kRows == 64 ? kTileCols * warpgroup : 0;
+    Place<Form<kRows>::kStages> place;
+    Place<kTiles> tiles;
+    Tile t;
+    while (take_tile(ring, tiles, &t)) {
+        float d[128];
+        const int32_t stages = stages_of(p, t);
+        if (stages == 0) {
+#pragma unroll
+            for (int i = 0; i < 128; i++) d[i] = 0;
+        }
+        consume<kFactor, kA, kB, kRows>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d);
+        Target c = p.c;
+        const int64_t rows = p.m - t.row - row, cols = p.n - t.col - col;
+        c.rows = rows < 16 ? (int32_t)rows : 16;
+        c.cols = cols < kTileCols ? (int32_t)cols : kTileCols;
+        const int64_t at = t.head * p.c_head + t.entry * p.c_batch + (t.row + row) * c.row_stride +
+                           (t.col + col) * c.col_stride;
+        c.data = (char *)c.data + at * (c.dtype == TARTAN_F32 ? 4 : 2);
+        if (p.repairs && any_not_finite(d))
+            repair<kFactor>(p, t, c, row, col);
+        else
+            store_tile<kFactor>(c, ring.output(warp), d);
+    }
+}
+
+template <Factor kFactor, int kA, int kB, int kRows>
+__global__ void __launch_bounds__(kThreads, 1)
+    spmm(const __grid_constant__ Problem p, const __grid_constant__ CUtensorMap map_a,
+         const __grid_constant__ CUtensorMap map_b) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const Ring<kRows> ring = {shared, shared_address(shared)};
+    if (threadIdx.x == 0) {
+        tensor_prefetch(&map_a);
+        tensor_prefetch(&map_b);
+        ring.init(p.gathers);
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        registers_lower<kProducerRegisters>();
+        if (threadIdx.x < 32)
+            produce<kRows>(p, ring, &map_a, &map_b);
+        else if (threadIdx.x < 64)
+            schedule<kRows>(p, ring);
+        else if (kRows == 64 && p.gathers) /* wider blocks come in boxes */
+            gather<kRows>(p, ring);
+    } else {
+        registers_raise<kConsumerRegisters>();
+        multiply<kFactor, kA, kB, kRows>(p, ring);
+    }
+#endif
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif

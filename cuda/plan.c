@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan.h"
+
+#include <string.h>
+
+enum {
+    ALIGNED = 32,   /* lists start at multiples of 128 bytes, so that kernels may read them by vectors */
+    SAMPLED = 1024, /* groups that figures are taken from, of all heads */
+    EDGE_STEPS = 4, /* fewer are not cut off a sum */
+};
+
+/* One direction of a layout. */
+typedef struct direction {
+    int64_t heads, grid, across; /* lines of a head, and positions in a line */
+    int64_t blocks;
+    const int64_t *pointers; /* [heads * grid + 1] */
+    const int32_t *cols;     /* [blocks] */
+    const int64_t *ids;      /* [blocks], or NULL: entry i is block i */
+} direction;
+
+static direction direction_of(const tartan_layout *l, bool by_columns) {
+    direction d = {.heads = l->shape.heads, .blocks = l->blocks};
+    d.grid = by_columns ? l->grid_cols : l->grid_rows;
+    d.across = by_columns ? l->grid_rows : l->grid_cols;
+    d.pointers = by_columns ? l->col_pointers : l->row_pointers;
+    d.cols = by_columns ? l->col_rows : l->block_cols;
+    d.ids = by_columns ? l->col_ids : NULL;
+    return d;
+}
+
+/* Appends a list of `count` values to a plan of *size; where it starts. */
+static int64_t append(int64_t *size, int64_t count) {
+    const int64_t start = *size;
+    *size = (start + count + ALIGNED - 1) / ALIGNED * ALIGNED;
+    return start;
+}
+
+tartan_status tartan_cuda_plan_lists(const tartan_host *host, const tartan_layout *layout, bool by_columns,
+                                     tartan_cuda_lists_plan *out) {
+    const direction d = direction_of(layout, by_columns);
+    const int64_t lines = d.heads * d.grid;
+    tartan_cuda_lists_plan plan = {.ids = -1};
+    plan.pointers = append(&plan.size, lines + 1);
+    plan.cols = append(&plan.size, d.blocks);
+    if (d.ids != NULL) plan.ids = append(&plan.size, d.blocks);
+    PASS(host->allocate(&plan.values, plan.size, sizeof *plan.values));
+    memset(plan.values, 0, (size_t)plan.size * sizeof *plan.values);
+    for (int64_t i = 0; i <= lines; i++) plan.values[plan.pointers + i] = (int32_t)d.pointers[i];
+    for (int64_t i = 0; i < d.blocks; i++) plan.values[plan.cols + i] = d.cols[i];
+    if (d.ids != NULL)
+        for (int64_t i = 0; i < d.blocks; i++) plan.values[plan.ids + i] = (int32_t)d.ids[i];
+    *out = plan;
+    return TARTAN_OK;
+}
+
+/* The lists of a group of lines, walked together. */
+typedef struct walk {
+    const direction *d;
+    int32_t lines; /* of the group: fewer in the last one of a head */
+    int64_t at[TARTAN_CUDA_MAX_GROUP], end[TARTAN_CUDA_MAX_GROUP];
+} walk;
+
+static void walk_begin(walk *w, const direction *d, int64_t head, int64_t first, int32_t group) {
+    w->d = d;
+    w->lines = (int32_t)(d->grid - first < group ? d->grid - first : group);
+    for (int32_t r = 0; r < w->lines; r++) {
+        w->at[r] = d->pointers[head * d->grid + first + r];
+        w->end[r] = d->pointers[head * d->grid + first + r + 1];
+    }
+}
+
+/* The next column that any line has, and the entry of each line there (-1: none); false at the end. */
+static bool walk_next(walk *w, int32_t *col, int64_t *entries) {
+    bool found = false;
+    for (int32_t r = 0; r < w->lines; r++) {
+        if (w->at[r] == w->end[r]) continue;
+        const int32_t here = w->d->cols[w->at[r]];
+        if (!found || here < *col) *col = here;
+        found = true;
+    }
+    if (!found) return false;
+    for (int32_t r = 0; r < w->lines; r++) {
+        const bool has = w->at[r] < w->end[r] && w->d->cols[w->at[r]] == *col;
+        entries[r] = has ? w->at[r]++ : -1;
+    }
+    return true;
+}
+
+/* Entries of every step-th group, and the blocks that they stand for. */
+static void count_entries(const direction *d, int32_t group, int64_t step, int64_t *out_entries,
+                          int64_t *out_blocks) {
+    const int64_t groups = tartan_i_ceil_div(d->grid, group);
+    int64_t lines[TARTAN_CUDA_MAX_GROUP], entries = 0, blocks = 0;
+    int32_t col = 0;
+    walk w;
+    for (int64_t g = 0; g < d->heads * groups; g += step) {
+        walk_begin(&w, d, g / groups, g % groups * group, group);
+        for (int32_t r = 0; r < w.lines; r++) blocks += w.end[r] - w.at[r];
+        while (walk_next(&w, &col, lines)) entries++;
+    }
+    *out_entries = entries;
+    *out_blocks = blocks;
+}
+
+/* Merges every group into the plan's lists. */
+static void fill_unions(const direction *d, tartan_cuda_unions_plan *plan) {
+    int32_t *pointers = plan->values + plan->pointers, *cols = plan->values + plan->cols;
+    int32_t *ids = plan->values + plan->ids;
+    int64_t number = 0, e = 0, entries[TARTAN_CUDA_MAX_GROUP];
+    walk w;
+    for (int64_t head = 0; head < d->heads; head++) {
+        for (int64_t first = 0; first < d->grid; first += plan->group) {
+            pointers[number++] = (int32_t)e;
+            for (walk_begin(&w, d, head, first, plan->group); walk_next(&w, &cols[e], entries); e++) {
+                for (int32_t r = 0; r < plan->group; r++) {
+                    const int64_t entry = r < w.lines ? entries[r] : -1;
+                    ids[e * plan->group + r] =
+                        entry < 0 ? -1 : (int32_t)(d->ids != NULL ? d->ids[entry] : entry);
+                }
+            }
+        }
+    }
+    pointers[number] = (int32_t)e;
+}
+
+/* Numbers the groups of each head by falling length, equal ones in their order, by counting. `places` has
+ * room for across + 2 numbers. */
+static void fill_order(const direction *d, const tartan_cuda_unions_plan *plan, int32_t *places) {
+    const int32_t *pointers = plan->values + plan->pointers;
+    int32_t *order = plan->values + plan->order;
+    const int32_t groups = plan->groups_per_head;
+    for (int64_t head = 0; head < d->heads; head++, pointers += groups, order += groups) {
+        memset(places, 0, (size_t)(d->across + 2) * sizeof *places);
+        for (int32_t g = 0; g < groups; g++) places[d->across - (pointers[g + 1] - pointers[g]) + 1]++;
+        for (int64_t i = 0; i < d->across; i++) places[i + 1] += places[i];
+        for (int32_t g = 0; g < groups; g++) {
+            const int32_t place = places[d->across - (pointers[g + 1] - pointers[g])]++;
+            order[place] = (int32_t)(head * groups) + g;
+        }
+    }
+}
+
+tartan_status tartan_cuda_plan_unions(const tartan_host *host, const tartan_layout *layout, bool by_columns,
+                                      int32_t group, tartan_cuda_unions_plan *out) {
+    const direction d = direction_of(layout, by_columns);
+    tartan_cuda_unions_plan plan = {.group = group};
+    plan.groups_per_head = (int32_t)tartan_i_ceil_div(d.grid, group);
+    int64_t blocks;
+    count_entries(&d, group, 1, &plan.entries, &blocks);
+    const int64_t groups = d.heads * plan.groups_per_head;
+    plan.pointers = append(&plan.size, groups + 1);
+    plan.cols = append(&plan.size, plan.entries);
+    plan.ids = append(&plan.size, plan.entries * group);
+    plan.order = append(&plan.size, groups);
+    int32_t *places = NULL;
+    PASS(host->allocate(&places, d.across + 2, sizeof *places));
+    const tartan_status status = host->allocate(&plan.values, plan.size, sizeof *plan.values);
+    if (status == TARTAN_OK) {
+        memset(plan.values, 0, (size_t)plan.size * sizeof *plan.values);
+        fill_unions(&d, &plan);
+        fill_order(&d, &plan, places);
+        *out = plan;
+    }
+    host->free(places);
+    return status;
+}
+
+/* The tiles of a head, sorted by counting. `places` has room for across + 1 numbers. */
+static void fill_tiles(const tartan_cuda_unions *u, int64_t head, int64_t across,
+                       const tartan_cuda_tile_form *form, int32_t *values, int64_t *places) {
+    const int64_t first = head * u->groups_per_head, last = first + u->groups_per_head;
+    memset(places, 0, (size_t)(across + 1) * sizeof *places);
+    for (int32_t pass = 0; pass < 2; pass++) { /* to count, and to fill */
+        for (int64_t g = first; g < last; g++) {
+            const int64_t begin = u->pointers[g], length = u->pointers[g + 1] - begin;
+            const int64_t parts = tartan_i_ceil_div(length, form->entries);
+            for (int64_t i = 0; i < parts; i++) {
+                const int32_t from = (int32_t)(begin + length * i / parts);
+                int64_t *place = &places[form->by_column ? u->cols[from] : 0];
+                if (pass == 0) {
+                    place[1]++;
+                } else {
+                    int32_t *value = values + 4 * (*place)++;
+                    value[0] = (int32_t)g;
+                    value[1] = from;
+                    value[2] = (int32_t)(begin + length * (i + 1) / parts);
+                    value[3] = 0;
+                }
+            }
+        }
+        if (pass == 0)
+            for (int64_t c = 0; c < across; c++) places[c + 1] += places[c];
+    }
+}
+
+tartan_status tartan_cuda_plan_tiles(const tartan_host *host, const tartan_cuda_unions *u, int64_t heads,
+                                     int64_t across, const tartan_cuda_tile_form *form,
+                                     tartan_cuda_tiles_plan *out) {
+    tartan_cuda_tiles_plan plan = {0};
+    int64_t *places = NULL;
+    for (int64_t g = 0; g < heads * u->groups_per_head; g++)
+        plan.count += tartan_i_ceil_div(u->pointers[g + 1] - u->pointers[g], form->entries);
+    PASS(host->allocate(&places, across + 1, sizeof *places));
+    tartan_status status = host->allocate(&plan.costs, plan.count + 1, sizeof *plan.costs);
+    if (status == TARTAN_OK) status = host->allocate(&plan.values, 4 * plan.count, sizeof *plan.values);
+    if (status == TARTAN_OK) {
+        int64_t tiles = 0, cost = 0;
+        for (int64_t head = 0; head < heads; head++) {
+            fill_tiles(u, head, across, form, plan.values + 4 * tiles, places);
+            tiles += places[across];
+        }
+        for (int64_t i = 0; i < plan.count; i++) {
+            const int64_t step = form->base + form->each * (plan.values[4 * i + 2] - plan.values[4 * i + 1]);
+            plan.costs[i] = cost;
+            cost += step < form->least ? form->least : step;
+        }
+        plan.costs[plan.count] = cost;
+        *out = plan;
+    } else {
+        host->free(plan.costs);
+    }
+    host->free(places);
+    return status;
+}
+
+/* Another part of a tile costs about as much as a step, to add its sums to the others': the time of steps /
+ * parts
+ * + parts steps is least at the root. */
+int32_t tartan_cuda_parts_of(int64_t tiles, int64_t steps, int32_t processors) {
+    if (tiles >= processors) return processors;
+    int64_t each = 1;
+    if (steps >= TARTAN_CUDA_FEW_STEPS)
+        while ((each + 1) * (each + 1) <= steps && each < processors) each++;
+    return tiles * each < processors ? (int32_t)(tiles * each) : processors;
+}
+
+void tartan_cuda_cuts_of(const tartan_cuda_tiles *tiles, int64_t steps, int32_t parts,
+                         tartan_cuda_cut *cuts) {
+    const int64_t edge = steps < TARTAN_CUDA_FEW_STEPS ? (steps + 1) / 2 : EDGE_STEPS;
+    const double all = (double)tiles->costs[tiles->count] * (double)steps;
+    int64_t tile = 0;
+    cuts[0] = (tartan_cuda_cut){0, 0};
+    for (int32_t i = 1; i < parts; i++) {
+        const double at = all * i / parts;
+        int64_t above = tiles->count; /* the last tile that starts at or before it */
+        while (above - tile > 1) {
+            const int64_t middle = tile + (above - tile) / 2;
+            if ((double)tiles->costs[middle] * (double)steps <= at)
+                tile = middle;
+            else
+                above = middle;
+        }
+        const int64_t cost = tiles->costs[tile + 1] - tiles->costs[tile];
+        const int64_t step = (int64_t)((at - (double)tiles->costs[tile] * (double)steps) / (double)cost);
+        if (step < edge)
+            cuts[i] = (tartan_cuda_cut){(int32_t)tile, 0};
+        else if (steps - step <= edge)
+            cuts[i] = (tartan_cuda_cut){(int32_t)tile + 1, 0};
+        else
+            cuts[i] = (tartan_cuda_cut){(int32_t)tile, (int32_t)step};
+    }
+    cuts[parts] = (tartan_cuda_cut){(int32_t)tiles->count, 0};
+}
+
+static double share_of(const direction *d, int32_t group, int64_t step) {
+    int64_t entries, blocks;
+    count_entries(d, group, step, &entries, &blocks);
+    return entries == 0 ? 1 : (double)blocks / (double)entries;
+}
+
+double tartan_cuda_union_share(const tartan_layout *layout, bool by_columns, int32_t group) {
+    const direction d = direction_of(layout, by_columns);
+    return share_of(&d, group, 1);
+}
+
+void tartan_cuda_figures_of(const tartan_layout *layout, tartan_cuda_figures *out) {
+    for (int32_t by_columns = 0; by_columns < 2; by_columns++) {
+        const direction d = direction_of(layout, by_columns != 0);
+        int64_t longest = 0;
+        for (int64_t i = 0; i < d.heads * d.grid; i++) {
+            const int64_t length = d.pointers[i + 1] - d.pointers[i];
+            if (length > longest) longest = length;
+        }
+        out->longest[by_columns] = longest;
+        out->share[by_columns][0] = 1;
+        for (int32_t i = 1; i < TARTAN_CUDA_SHARES; i++) {
+            const int64_t groups = d.heads * tartan_i_ceil_div(d.grid, 1 << i);
+            out->share[by_columns][i] = share_of(&d, 1 << i, tartan_i_ceil_div(groups + 1, SAMPLED));
+        }
+    }
+}

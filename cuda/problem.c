@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "problem.h"
+
+/* ---- Batches ---- */
+
+static void batch_drop(tartan_cuda_batch *b, int32_t d) {
+    b->ndim--;
+    for (; d < b->ndim; d++) {
+        b->lengths[d] = b->lengths[d + 1];
+        b->first[d] = b->first[d + 1];
+        b->second[d] = b->second[d + 1];
+    }
+}
+
+/* Takes dimensions into a matrix dimension of *count elements wherever both operands step on evenly from it. A
+ * dimension of one element has nothing to step on from and takes the dimension that is innermost in memory. */
+static void batch_fold(tartan_cuda_batch *b, int64_t *count, int64_t *first_stride, int64_t *second_stride) {
+    if (*count == 1 && b->ndim > 0) {
+        int32_t inner = b->ndim - 1;
+        for (int32_t d = inner - 1; d >= 0; d--)
+            if (b->first[d] == 1 || b->second[d] == 1) inner = d;
+        *count = b->lengths[inner];
+        *first_stride = b->first[inner];
+        *second_stride = b->second[inner];
+        batch_drop(b, inner);
+    }
+    for (int32_t d = b->ndim - 1; d >= 0; d--) {
+        if (b->first[d] != *count * *first_stride || b->second[d] != *count * *second_stride) continue;
+        *count *= b->lengths[d];
+        batch_drop(b, d);
+        d = b->ndim; /* another may follow on this one */
+    }
+}
+
+/* Makes one dimension of two wherever both operands step on evenly. */
+static void batch_merge(tartan_cuda_batch *b) {
+    for (int32_t d = 0; d < b->ndim; d++) {
+        for (int32_t e = 0; e < b->ndim; e++) {
+            if (d == e || b->first[d] != b->lengths[e] * b->first[e] ||
+                b->second[d] != b->lengths[e] * b->second[e])
+                continue;
+            b->lengths[e] *= b->lengths[d];
+            batch_drop(b, d);
+            d = -1; /* again from the start */
+            break;
+        }
+    }
+}
+
+/* The batch dimensions of two arrays without the heads. */
+static tartan_cuda_batch batch_of(const tartan_array *first, const tartan_array *second, int64_t heads) {
+    tartan_cuda_batch b = {.entries = 1};
+    const int32_t dims = first->ndim - 2 - (heads > 1);
+    for (int32_t d = 0; d < dims; d++) {
+        if (first->shape[d] == 1) continue;
+        b.lengths[b.ndim] = first->shape[d];
+        b.first[b.ndim] = first->strides[d];
+        b.second[b.ndim++] = second->strides[d];
+    }
+    return b;
+}
+
+/* Folds what it can into a matrix dimension, merges the rest, and counts it. */
+static void batch_finish(tartan_cuda_batch *b, int64_t *count, int64_t *first_stride,
+                         int64_t *second_stride) {
+    batch_fold(b, count, first_stride, second_stride);
+    batch_merge(b);
+    b->entries = 1;
+    for (int32_t d = 0; d < b->ndim; d++) b->entries *= b->lengths[d];
+}
+
+/* ---- Operands ---- */
+
+static tartan_cuda_dense dense_of(const tartan_array *array, bool exchange, int64_t heads) {
+    const int32_t n = array->ndim;
+    return (tartan_cuda_dense){.data = array->data,
+                               .dtype = array->dtype,
+                               .head_stride = heads > 1 ? array->strides[n - 3] : 0,
+                               .row_stride = array->strides[exchange ? n - 1 : n - 2],
+                               .col_stride = array->strides[exchange ? n - 2 : n - 1]};
+}
+
+void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op *op, tartan_cuda_spmm *out) {
+    const tartan_matrix *a = op->a;
+    const tartan_layout *l = a->layout;
+    /* C = B op(A) is the transpose of C' = op(A)' B'. */
+    const bool right = op->side == TARTAN_RIGHT, transposed = (op->transpose == TARTAN_TRANSPOSE) != right;
+    const int32_t row = (int32_t)tartan_i_block_row_stride(a), col = (int32_t)tartan_i_block_col_stride(a);
+    tartan_cuda_spmm p = {.dtype = a->dtype, .heads = l->shape.heads, .blocks = l->blocks};
+    p.m = transposed ? l->shape.cols : l->shape.rows;
+    p.k = transposed ? l->shape.rows : l->shape.cols;
+    p.n = op->x->shape[op->x->ndim - (right ? 2 : 1)];
+    p.grid_m = transposed ? l->grid_cols : l->grid_rows;
+    p.grid_k = transposed ? l->grid_rows : l->grid_cols;
+    p.block_m = (int32_t)(transposed ? l->shape.block_cols : l->shape.block_rows);
+    p.block_k = (int32_t)(transposed ? l->shape.block_rows : l->shape.block_cols);
+    p.values = a->values;
+    p.a_m = transposed ? col : row;
+    p.a_k = transposed ? row : col;
+    p.by_columns = transposed;
+    if (op->gates != NULL) {
+        p.gates = op->gates->data;
+        p.gate_dtype = op->gates->dtype;
+        p.gate_stride = op->gates->strides[0];
+    }
+    p.alpha = op->alpha;
+    p.beta = op->beta;
+    p.batch = batch_of(op->x, op->out, p.heads);
+    p.b = dense_of(op->x, right, p.heads);
+    p.c = dense_of(op->out, right, p.heads);
+    batch_finish(&p.batch, &p.n, &p.b.col_stride, &p.c.col_stride);
+    p.tf32 = p.dtype == TARTAN_F32 && context->options.math_mode == TARTAN_MATH_TF32;
+    *out = p;
+}
+
+void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op *op, tartan_cuda_sddmm *out) {
+    const tartan_matrix *s = op->s;
+    const tartan_layout *l = s->layout;
+    tartan_cuda_sddmm p = {.dtype = op->x[0].dtype, .s_dtype = s->dtype, .heads = l->shape.heads};
+    p.m = l->shape.rows;
+    p.n = l->shape.cols;
+    p.blocks = l->blocks;
+    p.grid_m = l->grid_rows;
+    p.grid_n = l->grid_cols;
+    p.block_m = (int32_t)l->shape.block_rows;
+    p.block_n = (int32_t)l->shape.block_cols;
+    p.values = s->values;
+    p.s_m = (int32_t)tartan_i_block_row_stride(s);
+    p.s_n = (int32_t)tartan_i_block_col_stride(s);
+    if (op->gates != NULL) {
+        p.gates = op->gates->data;
+        p.gate_dtype = op->gates->dtype;
+        p.gate_stride = op->gates->strides[0];
+    }
+    p.alpha = op->alpha;
+    p.beta = op->beta;
+    p.pairs = (int32_t)op->pairs;
+    for (int32_t i = 0; i < p.pairs; i++) {
+        const tartan_array *x = &op->x[i], *y = &op->y[i];
+        p.pair[i].k = x->shape[x->ndim - 1];
+        p.pair[i].batch = batch_of(x, y, p.heads);
+        p.pair[i].x = dense_of(x, false, p.heads);
+        p.pair[i].y = dense_of(y, false, p.heads);
+        batch_finish(&p.pair[i].batch, &p.pair[i].k, &p.pair[i].x.col_stride, &p.pair[i].y.row_stride);
+    }
+    p.tf32 = p.dtype == TARTAN_F32 && context->options.math_mode == TARTAN_MATH_TF32;
+    *out = p;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Which kernel runs, as data. Plain C, tested without a GPU. */
+#ifndef TARTAN_CUDA_TUNE_H
+#define TARTAN_CUDA_TUNE_H
+
+#include "plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is known of a device. */
+typedef struct tartan_cuda_chip {
+    int32_t major, minor; /* compute capability */
+    int32_t processors;   /* streaming multiprocessors */
+    int64_t shared_bytes; /* a block can have at most */
+} tartan_cuda_chip;
+
+/* One kernel in the table of its operation. `refuses` says in static text why it cannot do a problem, or NULL if it
+ * can. */
+typedef struct tartan_cuda_spmm_kernel {
+    const char *name;
+    const char *(*refuses)(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p);
+} tartan_cuda_spmm_kernel;
+
+typedef struct tartan_cuda_sddmm_kernel {
+    const char *name;
+    const char *(*refuses)(const tartan_cuda_chip *chip, const tartan_cuda_sddmm *p);
+} tartan_cuda_sddmm_kernel;
+
+/* Numbers of the kernels: places in the tables here and in the tables of launchers (backend.cu), by rising
+ * arithmetic. The plain kernels, first, refuse nothing. */
+enum {
+    TARTAN_CUDA_SPMM_PLAIN,
+    TARTAN_CUDA_SPMM_SIMT,
+    TARTAN_CUDA_SPMM_MMA,
+    TARTAN_CUDA_SPMM_WGMMA,
+    TARTAN_CUDA_SPMM_KERNELS
+};
+enum { TARTAN_CUDA_SDDMM_PLAIN, TARTAN_CUDA_SDDMM_MMA, TARTAN_CUDA_SDDMM_WGMMA, TARTAN_CUDA_SDDMM_KERNELS };
+
+extern const tartan_cuda_spmm_kernel tartan_cuda_spmm_kernels[TARTAN_CUDA_SPMM_KERNELS];
+extern const tartan_cuda_sddmm_kernel tartan_cuda_sddmm_kernels[TARTAN_CUDA_SDDMM_KERNELS];
+
+/* The useful rate expected of a kernel on an H100, in TFLOP/s. */
+double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
+double tartan_cuda_sddmm_rate(int32_t kernel, const tartan_cuda_sddmm *p);
+
+/* The kernel that runs: of those that do not refuse the one of the highest rate; of equal ones the last. */
+int32_t tartan_cuda_spmm_choose(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p,
+                                const tartan_cuda_figures *figures);
+int32_t tartan_cuda_sddmm_choose(const tartan_cuda_chip *chip, const tartan_cuda_sddmm *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

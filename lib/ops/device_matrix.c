@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Matrices with values in memory of a context's device. */
+#include "ops/operand.h"
+#include "tartan/device.h"
+
+static int64_t bytes_of(const tartan_matrix *m) {
+    return m->layout->blocks * tartan_i_block_elements(m) * tartan_dtype_bytes(m->dtype);
+}
+
+/* The values, padding among them, as they are. The context has been entered. */
+static tartan_status to_device(const char *function, tartan_context *context, const tartan_matrix *from,
+                               tartan_matrix **out) {
+    tartan_status status;
+    const tartan_backend *backend = context->backend;
+    const int64_t bytes = bytes_of(from);
+    tartan_matrix *m = NULL;
+    NEW_ZEROED(m, 1);
+    TRY(backend->allocate(function, context->device, bytes, &m->values, &m->user));
+    m->release = backend->release;
+    if (bytes > 0)
+        TRY(backend->copy(function, context->device, m->values, from->values, bytes,
+                          from->device_type == TARTAN_CPU ? TARTAN_COPY_TO_DEVICE : TARTAN_COPY_ON_DEVICE));
+    m->magic = TARTAN_I_MATRIX;
+    m->dtype = from->dtype;
+    m->block_order = from->block_order;
+    tartan_i_matrix_set_device(m, context->options.device_type, context->options.device_id);
+    m->layout = tartan_layout_retain(from->layout);
+    *out = m;
+    return TARTAN_OK;
+fail:
+    if (m != NULL && m->release != NULL) m->release(m->user);
+    tartan_i_free(m);
+    return status;
+}
+
+static tartan_status to_host(const char *function, tartan_context *context, const tartan_matrix *from,
+                             tartan_matrix **out) {
+    tartan_status status;
+    tartan_matrix *m = NULL;
+    PASS(tartan_i_matrix_new(from->layout, from->dtype, from->block_order, &m));
+    if (from->device_type == TARTAN_CPU) {
+        tartan_i_blocks_copy(m, from, NULL, false);
+    } else if (bytes_of(from) > 0) {
+        TRY(context->backend->copy(function, context->device, m->values, from->values, bytes_of(from),
+                                   TARTAN_COPY_TO_HOST));
+        tartan_i_matrix_clear_padding(m);
+    }
+    *out = m;
+    return TARTAN_OK;
+fail:
+    tartan_matrix_free(m);
+    return status;
+}
+
+static tartan_status check(const char *function, const tartan_context *context, const tartan_matrix *matrix) {
+    CHECK_FOR(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
+              "context is %s, expected an open context",
+              context == NULL ? "NULL" : "closed or not one of Tartan's");
+    CHECK_FOR(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "matrix is %s, expected an open matrix",
+              matrix == NULL ? "NULL" : "closed or not one of Tartan's");
+    return tartan_i_operand_near(function, context, "matrix", matrix->device_type, matrix->device_id);
+}
+
+tartan_status tartan_matrix_to_device(tartan_context *context, const tartan_matrix *matrix,
+                                      tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(check(__func__, context, matrix));
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = to_device(__func__, context, matrix, out);
+    tartan_i_context_leave(context);
+    return status;
+}
+
+tartan_status tartan_matrix_to_host(tartan_context *context, const tartan_matrix *matrix,
+                                    tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(check(__func__, context, matrix));
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = to_host(__func__, context, matrix, out);
+    tartan_i_context_leave(context);
+    return status;
+}
+
+const char *tartan_matrix_device(const tartan_matrix *matrix) {
+    return tartan_i_is(matrix, TARTAN_I_MATRIX) ? matrix->device : NULL;
+}

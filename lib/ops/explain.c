@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a product would do, without doing it. */
+#include "ops/operand.h"
+#include "tartan/device.h"
+
+#include <stdio.h>
+
+/* The operands of the product that is asked about. Their memory is NULL: nobody looks at it. */
+typedef struct question {
+    tartan_matrix matrix;
+    tartan_array first, second;
+    tartan_op op;
+} question;
+
+/* [rows, cols], or [heads, rows, cols], row-major. False if that is more than can be addressed. */
+static bool set_array(tartan_array *a, const tartan_context *context, int32_t dtype, int64_t heads,
+                      int64_t rows, int64_t cols) {
+    int64_t matrix, all;
+    if (!tartan_i_multiply(rows > 0 ? rows : 1, cols > 0 ? cols : 1, &matrix) ||
+        !tartan_i_multiply(matrix, heads, &all) || all > INT64_MAX / tartan_dtype_bytes(dtype))
+        return false;
+    const int32_t first = heads > 1 ? 0 : 1;
+    const int64_t shape[] = {heads, rows, cols}, strides[] = {matrix, cols > 0 ? cols : 1, 1};
+    *a = (tartan_array){.dtype = dtype,
+                        .device_type = context->options.device_type,
+                        .device_id = context->options.device_id,
+                        .ndim = 3 - first};
+    memcpy(a->shape, shape + first, (size_t)a->ndim * sizeof *shape);
+    memcpy(a->strides, strides + first, (size_t)a->ndim * sizeof *strides);
+    return true;
+}
+
+static bool ask(question *q, const tartan_context *context, tartan_op_kind kind, const tartan_layout *layout,
+                int32_t dtype, int32_t side, int32_t transpose, int64_t n) {
+    const tartan_shape *s = &layout->shape;
+    *q = (question){.op = {.kind = kind,
+                           .function = "tartan_explain",
+                           .side = side,
+                           .transpose = transpose,
+                           .alpha = 1,
+                           .pairs = 1,
+                           .x = &q->first}};
+    q->matrix.magic = TARTAN_I_MATRIX;
+    q->matrix.dtype = dtype;
+    q->matrix.block_order = TARTAN_ROW_MAJOR;
+    tartan_i_matrix_set_device(&q->matrix, context->options.device_type, context->options.device_id);
+    q->matrix.layout = (tartan_layout *)layout; /* nothing of it is changed */
+    if (kind == TARTAN_OP_SDDMM) {
+        q->op.s = &q->matrix;
+        q->op.y = &q->second;
+        return set_array(&q->first, context, dtype, s->heads, s->rows, n) &&
+               set_array(&q->second, context, dtype, s->heads, n, s->cols);
+    }
+    q->op.a = &q->matrix;
+    q->op.out = &q->second;
+    const bool left = side == TARTAN_LEFT, transposed = (transpose == TARTAN_TRANSPOSE) == left;
+    const int64_t in = transposed ? s->rows : s->cols, out = transposed ? s->cols : s->rows;
+    const int32_t out_dtype = tartan_i_is_f8(dtype) ? TARTAN_BF16 : dtype;
+    return set_array(&q->first, context, dtype, s->heads, left ? in : n, left ? n : in) &&
+           set_array(&q->second, context, out_dtype, s->heads, left ? out : n, left ? n : out);
+}
+
+/* The figures that hold whatever runs: each stored element and each element of the dense operands moves once. */
+static void add_figures(tartan_i_text *text, const question *q, int64_t n) {
+    const double elements = (double)tartan_layout_elements(q->matrix.layout);
+    const double dense =
+        (double)tartan_i_array_elements(&q->first) + (double)tartan_i_array_elements(&q->second);
+    tartan_i_text_add(text, "\"flops\": %.0f, \"bytes\": %.0f", 2 * elements * (double)n,
+                      (elements + dense) * (double)tartan_dtype_bytes(q->matrix.dtype));
+}
+
+static tartan_status write(const tartan_context *context, const question *q, int64_t n, tartan_i_text *text) {
+    const tartan_backend *backend = context->backend;
+    const tartan_layout *l = q->matrix.layout;
+    const bool spmm = q->op.kind == TARTAN_OP_SPMM;
+    tartan_i_text_add(text, "{\"backend\": \"%s\", \"device\": \"%s\", ", backend->name, q->matrix.device);
+    tartan_i_text_add(text,
+                      "\"operation\": \"%s\", \"dtype\": \"%s\", \"side\": \"%s\", \"transposed\": %s, "
+                      "\"n\": %" PRId64 ", ",
+                      spmm ? "spmm" : "sddmm", tartan_dtype_name(q->matrix.dtype),
+                      q->op.side == TARTAN_RIGHT ? "right" : "left", q->op.transpose ? "true" : "false", n);
+    tartan_i_text_add(text,
+                      "\"shape\": [%" PRId64 ", %" PRId64 "], \"block\": [%" PRId64 ", %" PRId64
+                      "], \"heads\": %" PRId64 ", \"blocks\": %" PRId64 ", ",
+                      l->shape.rows, l->shape.cols, l->shape.block_rows, l->shape.block_cols, l->shape.heads,
+                      l->blocks);
+    add_figures(text, q, n);
+    PASS(text->status);
+    const char *reason = "the operation is not there yet";
+    const bool there =
+        backend->run[q->op.kind] != NULL && backend->supports(context->device, &q->op, &reason);
+    tartan_i_text_add(text, ", \"supported\": %s, ", there ? "true" : "false");
+    if (there) {
+        PASS(backend->explain(context, &q->op, text));
+    } else {
+        tartan_i_text_add(text, "\"kernel\": null, \"why\": ");
+        tartan_i_text_add_json(text, reason);
+        tartan_i_text_add(text, ", \"refused\": [], \"expected_tflops\": null");
+    }
+    tartan_i_text_add(text, "}");
+    return text->status;
+}
+
+tartan_status tartan_explain(tartan_context *context, const char *operation, const tartan_layout *layout,
+                             int32_t dtype, int32_t side, int32_t op, int64_t n, char **out_text) {
+    CHECK_OUT(out_text);
+    CHECK_HANDLE(context, CONTEXT, "context");
+    CHECK(operation != NULL, HANDLE, "operation is NULL, expected \"spmm\" or \"sddmm\"");
+    const bool spmm = strcmp(operation, "spmm") == 0;
+    CHECK(spmm || strcmp(operation, "sddmm") == 0, ARGUMENT,
+          "operation is \"%.64s\", expected \"spmm\" or \"sddmm\"", operation);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK(tartan_dtype_bytes(dtype) > 0, DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
+          TARTAN_F64, TARTAN_I_LAST_DTYPE);
+    CHECK(side == TARTAN_LEFT || (spmm && side == TARTAN_RIGHT), ARGUMENT, "side is %d, expected %s", side,
+          spmm ? "0 (left) or 1 (right)" : "0 for sddmm");
+    CHECK(op == TARTAN_NO_TRANSPOSE || (spmm && op == TARTAN_TRANSPOSE), ARGUMENT, "op is %d, expected %s",
+          op, spmm ? "0 (as it is) or 1 (transposed)" : "0 for sddmm");
+    if (!spmm) PASS(tartan_i_operand_wide(__func__, "s", dtype));
+    question q;
+    CHECK(n >= 0 && ask(&q, context, spmm ? TARTAN_OP_SPMM : TARTAN_OP_SDDMM, layout, dtype, side, op, n),
+          ARGUMENT, "n is %" PRId64 ", expected 0 or more, and operands that can be addressed", n);
+    tartan_i_text text = {0};
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = write(context, &q, n, &text);
+    tartan_i_context_leave(context);
+    if (status != TARTAN_OK) {
+        tartan_i_free(text.data);
+        return status;
+    }
+    *out_text = text.data;
+    return TARTAN_OK;
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can go wrong with a device, shown on the dummy: its memory is used up, it is lost, two threads use one
+// context, operands are elsewhere. Each is a clear error, and all goes on afterwards.
+#include "placed.h"
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace {
+
+using namespace tartan_test;
+
+// One of everything on device cuda:1, and what can be done with it.
+class Device : public ::testing::Test {
+  protected:
+    DummyInstalled installed;
+    Context context = open("cuda:1");
+    Layout layout = from_mask({16, 16, 4, 4, 1}, std::vector<uint8_t>(16, 1));
+    std::mt19937_64 random{1};
+    Matrix host = random_matrix(layout, TARTAN_F32, 0, random);
+    Matrix a = placed(context.get(), host), s = placed(context.get(), host);
+    Dense dense = Dense(TARTAN_F32, {16, 16}), strided = Dense(TARTAN_F32, {16, 16}, kGaps),
+          list = Dense(TARTAN_F32, {16}), score = Dense(TARTAN_F32, {4, 4});
+    Placed b, c, c_strided, gates, sums, scores;
+    tartan_buffer *buffer = nullptr;
+    tartan_matrix *matrix = nullptr;
+    char *text = nullptr;
+    Buffer full;
+
+    static Context open(const char *device) {
+        tartan_context *raw = nullptr;
+        EXPECT_OK(tartan_context_open(device, 1, 0, &raw));
+        return Context(raw);
+    }
+    void SetUp() override {
+        for (Dense *one : {&dense, &strided, &list, &score}) one->fill(random);
+        b = Placed(context.get(), dense), c = Placed(context.get(), dense);
+        c_strided = Placed(context.get(), strided), gates = Placed(context.get(), list);
+        sums = Placed(context.get(), list), scores = Placed(context.get(), score);
+        ASSERT_OK(tartan_buffer_from_array(context.get(), &dense.array, &buffer));
+        full.reset(buffer);
+        buffer = nullptr;
+    }
+    void undo() {
+        tartan_buffer_free(buffer);
+        tartan_matrix_free(matrix);
+        tartan_text_free(text);
+        buffer = nullptr, matrix = nullptr, text = nullptr;
+    }
+
+    // Every public function that works with a context. Those on `on_device` ask the device for something.
+    struct Call {
+        const char *name;
+        bool on_device;
+        std::function<tartan_status()> run;
+    };
+    std::vector<Call> calls() {
+        static const int64_t lengths[] = {3, 5};
+        static const tartan_shape shape = {16, 16, 4, 4, 1};
+        tartan_context *x = context.get();
+        return {
+            {"tartan_spmm", true,
+             [=] { return tartan_spmm(x, 0, 0, 1, a.get(), &gates.array, &b.array, 0, &c.array); }},
+            {"tartan_sddmm", true,
+             [=] { return tartan_sddmm(x, 1, nullptr, &b.array, 1, &b.array, 1, 0, s.get()); }},
+            {"tartan_gate_gradient", true,
+             [=] { return tartan_gate_gradient(x, a.get(), nullptr, s.get(), &sums.array); }},
+            {"tartan_growth_score", true,
+             [=] {
+                 return tartan_growth_score(x, &shape, TARTAN_NORM_L2, 1, &b.array, 1, &b.array, 1, 0,
+                                            &scores.array);
+             }},
+            {"tartan_buffer_create", true,
+             [=] { return tartan_buffer_create(x, TARTAN_F32, lengths, 2, 0, &buffer); }},
+            {"tartan_buffer_from_array", true,
+             [=] { return tartan_buffer_from_array(x, &strided.array, &buffer); }},
+            {"tartan_buffer_from_array", true,
+             [=] { return tartan_buffer_from_array(x, &c_strided.array, &buffer); }},
+            {"tartan_buffer_to_array", true,
+             [=] { return tartan_buffer_to_array(x, full.get(), &strided.array); }},
+            {"tartan_matrix_to_device", true,
+             [=] { return tartan_matrix_to_device(x, host.get(), &matrix); }},
+            {"tartan_matrix_to_device", true, [=] { return tartan_matrix_to_device(x, a.get(), &matrix); }},
+            {"tartan_matrix_to_host", true, [=] { return tartan_matrix_to_host(x, a.get(), &matrix); }},
+            {"tartan_context_sync", true, [=] { return tartan_context_sync(x); }},
+            {"tartan_explain", true,
+             [=] { return tartan_explain(x, "spmm", layout.get(), TARTAN_F32, 0, 0, 7, &text); }},
+            {"tartan_context_peak", false,
+             [=] {
+                 double rate;
+                 return tartan_context_peak(x, TARTAN_F32, &rate);
+             }},
+            {"tartan_matrix_fill_normal", false,
+             [=] { return tartan_matrix_fill_normal(x, host.get(), 1, -1); }},
+            {"tartan_matrix_fill_orthogonal", false,
+             [=] { return tartan_matrix_fill_orthogonal(x, host.get(), 1, -1); }},
+        };
+    }
+    void expect_all_work() {
+        for (const Call &call : calls()) {
+            EXPECT_OK(call.run()) << call.name;
+            undo();
+        }
+    }
+    void expect_message(const Call &call, const char *part) {
+        EXPECT_EQ(0u, std::string(tartan_last_error()).find(std::string(call.name) + ": "))
+            << tartan_last_error();
+        EXPECT_NE(std::string::npos, std::string(tartan_last_error()).find(part)) << tartan_last_error();
+    }
+};
+
+TEST_F(Device, EveryAllocationOfItCanFail) {
+    int64_t failures = 0;
+    for (const Call &call : calls()) {
+        SCOPED_TRACE(call.name);
+        for (int64_t n = 0;; n++) {
+            const int64_t live = tartan_dummy.live, host_live = tartan_i_memory_live();
+            tartan_dummy.asked = 0, tartan_dummy.fail_at = n;
+            const tartan_status status = call.run();
+            tartan_dummy.fail_at = -1;
+            const bool over = tartan_dummy.asked <= n;
+            if (over) {
+                EXPECT_OK(status);
+                break;
+            }
+            failures++;
+            EXPECT_EQ(TARTAN_ERR_MEMORY, status);
+            expect_message(call, "out of memory on device dummy:1");
+            EXPECT_EQ(live, tartan_dummy.live);
+            EXPECT_EQ(host_live, tartan_i_memory_live());
+            EXPECT_EQ(nullptr, buffer);
+            EXPECT_EQ(nullptr, matrix);
+            expect_all_work();
+        }
+        undo();
+    }
+    EXPECT_EQ(5, failures); // each maker asks once
+}
+
+TEST_F(Device, EveryAllocationOfTheHostCanFail) {
+    for (const Call &call : calls()) {
+        SCOPED_TRACE(call.name);
+        for (int64_t n = 0;; n++) {
+            const int64_t live = tartan_dummy.live, host_live = tartan_i_memory_live();
+            tartan_i_memory_fail_at(n);
+            const tartan_status status = call.run();
+            const bool over = tartan_i_memory_asked() <= n;
+            tartan_i_memory_fail_at(-1);
+            if (over) {
+                EXPECT_OK(status);
+                break;
+            }
+            EXPECT_EQ(TARTAN_ERR_MEMORY, status);
+            EXPECT_EQ(live, tartan_dummy.live);
+            EXPECT_EQ(host_live, tartan_i_memory_live());
+        }
+        undo();
+    }
+}
+
+TEST_F(Device, ALostOneIsAnErrorEverywhereUntilItIsBack) {
+    tartan_dummy.lost = true;
+    for (const Call &call : calls()) {
+        SCOPED_TRACE(call.name);
+        if (!call.on_device) continue;
+        EXPECT_EQ(TARTAN_ERR_DEVICE, call.run());
+        expect_message(call, "device dummy:1 was lost");
+        undo();
+    }
+    tartan_context *other = nullptr;
+    EXPECT_FAILS(DEVICE, "dummy:0 was lost", tartan_context_open("cuda", 1, 0, &other));
+    EXPECT_EQ(nullptr, other);
+    s.reset(); // freeing is always possible
+    tartan_dummy.lost = false;
+    s = placed(context.get(), host);
+    expect_all_work();
+}
+
+TEST_F(Device, OpenedClosedAndWaitedFor) {
+    const tartan_dummy_state before = tartan_dummy;
+    tartan_context *other = nullptr;
+    ASSERT_OK(tartan_context_open("cuda", 1, 0, &other));
+    EXPECT_OK(tartan_context_sync(other));
+    tartan_dummy.fail_next = true;
+    EXPECT_FAILS(DEVICE, "told to fail", tartan_context_sync(other));
+    tartan_context_free(other);
+    tartan_dummy.fail_next = true;
+    EXPECT_FAILS(DEVICE, "told to fail", tartan_context_open("cuda", 1, 0, &other));
+    EXPECT_EQ(nullptr, other);
+    EXPECT_FAILS(DEVICE, "dummy:2 is not there: 2 devices", tartan_context_open("cuda:2", 1, 0, &other));
+    EXPECT_EQ(before.opened + 1, tartan_dummy.opened);
+    EXPECT_EQ(before.closed + 1, tartan_dummy.closed);
+    EXPECT_EQ(before.synced + 2, tartan_dummy.synced);
+    ASSERT_OK(tartan_info(&text));
+    EXPECT_NE(std::string(text).find("dummy 1"), std::string::npos) << text;
+    undo();
+    BRUTAL(tartan_context_open("cuda", 1, 0, &other), tartan_context_free(other));
+}
+
+// ---- Two threads, one context ----
+
+std::mutex gate_lock;
+std::condition_variable gate_changed;
+bool arrived, may_leave;
+
+void wait_at_work() {
+    std::unique_lock<std::mutex> hold(gate_lock);
+    arrived = true;
+    gate_changed.notify_all();
+    gate_changed.wait(hold, [] { return may_leave; });
+}
+
+TEST_F(Device, ASecondThreadIsRefused) {
+    arrived = may_leave = false;
+    tartan_dummy.at_work = wait_at_work;
+    tartan_status first = TARTAN_ERR_INTERNAL;
+    std::thread other(
+        [&] { first = tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &b.array, 0, &c.array); });
+    {
+        std::unique_lock<std::mutex> hold(gate_lock);
+        gate_changed.wait(hold, [] { return arrived; });
+    }
+    tartan_dummy.at_work = nullptr;
+    for (const Call &call : calls()) {
+        SCOPED_TRACE(call.name);
+        EXPECT_EQ(TARTAN_ERR_ARGUMENT, call.run());
+        expect_message(call, "context is in use by another thread, expected one at a time");
+        EXPECT_EQ(nullptr, buffer);
+        EXPECT_EQ(nullptr, matrix);
+        EXPECT_EQ(nullptr, text);
+    }
+    const Context mine = open("cuda:1"); // another queue is free
+    EXPECT_OK(tartan_context_sync(mine.get()));
+    {
+        std::lock_guard<std::mutex> hold(gate_lock);
+        may_leave = true;
+    }
+    gate_changed.notify_all();
+    other.join();
+    EXPECT_EQ(TARTAN_OK, first);
+    expect_all_work();
+}
+
+// ---- Operands elsewhere ----
+
+TEST_F(Device, AnotherDeviceOfTheSameKind) {
+    const Context zero = open("cuda:0");
+    const tartan_array *far = &b.array; // of cuda:1
+    Dense target = dense;
+    Placed here(zero.get(), dense), out(zero.get(), dense);
+    const Matrix a_here = placed(zero.get(), host);
+    EXPECT_FAILS(UNSUPPORTED, "b is on device 2:1, expected 2:0",
+                 tartan_spmm(zero.get(), 0, 0, 1, a_here.get(), nullptr, far, 0, &out.array));
+    EXPECT_FAILS(UNSUPPORTED, "a is on device 2:1, expected 2:0",
+                 tartan_spmm(zero.get(), 0, 0, 1, a.get(), nullptr, &here.array, 0, &out.array));
+    EXPECT_FAILS(UNSUPPORTED, "array is on device 2:1", tartan_buffer_from_array(zero.get(), far, &buffer));
+    EXPECT_FAILS(UNSUPPORTED, "buffer is on device 2:1",
+                 tartan_buffer_to_array(zero.get(), full.get(), &target.array));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1",
+                 tartan_matrix_to_device(zero.get(), a.get(), &matrix));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1", tartan_matrix_to_host(zero.get(), a.get(), &matrix));
+    const Context cpu = open_context();
+    EXPECT_FAILS(UNSUPPORTED, "array is on device 2:1", tartan_buffer_from_array(cpu.get(), far, &buffer));
+    EXPECT_FAILS(UNSUPPORTED, "buffer is on device 2:1",
+                 tartan_buffer_to_array(cpu.get(), full.get(), &target.array));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1", tartan_matrix_to_host(cpu.get(), a.get(), &matrix));
+    EXPECT_EQ(dense.memory(), target.memory());
+    expect_all_work();
+}
+
+// The one mistake that the library cannot see: memory of the host that is said to be the device's.
+TEST_F(Device, HostMemoryThatIsCalledTheDevices) {
+    tartan_array lie = dense.array;
+    lie.device_type = TARTAN_CUDA, lie.device_id = 1;
+    EXPECT_FAILS(INTERNAL, "is no memory of device dummy:1",
+                 tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &lie, 0, &c.array));
+    tartan_array beyond = b.array; // begins in the device's memory and leaves it
+    beyond.shape[0] = 16, beyond.strides[0] = 4096;
+    EXPECT_FAILS(INTERNAL, "is no memory of device dummy:1",
+                 tartan_spmm(context.get(), 0, 0, 1, a.get(), nullptr, &beyond, 0, &c.array));
+    tartan_array device_as_host = b.array;
+    device_as_host.device_type = TARTAN_CPU;
+    EXPECT_FAILS(INTERNAL, "is not the host's",
+                 tartan_buffer_from_array(context.get(), &device_as_host, &buffer));
+    EXPECT_FAILS(INTERNAL, "is not the host's",
+                 tartan_buffer_to_array(context.get(), full.get(), &device_as_host));
+    expect_all_work();
+}
+
+// ---- Refusals of the backend ----
+
+TEST_F(Device, ARefusedCaseIsNotRun) {
+    tartan_dummy.refusal = "not today";
+    int at_work = 0;
+    static int *counter;
+    counter = &at_work;
+    tartan_dummy.at_work = [] { ++*counter; };
+    for (const Call &call : calls()) {
+        if (std::string(call.name).find("_buffer_") != std::string::npos) break; // the operations come first
+        EXPECT_EQ(TARTAN_ERR_UNSUPPORTED, call.run());
+        expect_message(call, "backend dummy: not today");
+    }
+    EXPECT_EQ(0, at_work);
+    tartan_dummy.refusal = nullptr, tartan_dummy.at_work = nullptr;
+    expect_all_work();
+}
+
+TEST_F(Device, AnOperationThatIsNotThereIsRefused) {
+    static tartan_backend poor;
+    poor = *tartan_plugin_get(&tartan_i_host);
+    poor.run[TARTAN_OP_GROWTH_SCORE] = nullptr;
+    tartan_i_backend_install(TARTAN_CUDA, &poor);
+    const Context other = open("cuda:1");
+    const tartan_shape shape = {16, 16, 4, 4, 1};
+    EXPECT_FAILS(UNSUPPORTED, "tartan_growth_score: backend dummy: the operation is not there yet",
+                 tartan_growth_score(other.get(), &shape, TARTAN_NORM_L2, 1, &b.array, 1, &b.array, 1, 0,
+                                     &scores.array));
+}
+
+} // namespace

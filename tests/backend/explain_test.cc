@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "placed.h"
+
+namespace {
+
+using namespace tartan_test;
+
+class Explain : public OnBackend {
+  protected:
+    Layout layout = from_mask({20, 30, 16, 16, 1}, {1, 0, 0, 1}); // ragged: 16 x 16 and 4 x 14 elements
+    std::string text(const char *operation, int32_t dtype, int32_t side, int32_t op, int64_t n) {
+        char *out = nullptr;
+        EXPECT_OK(tartan_explain(context.get(), operation, layout.get(), dtype, side, op, n, &out));
+        const std::string copy = out != nullptr ? out : "";
+        tartan_text_free(out);
+        return copy;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Each, Explain, ::testing::ValuesIn(backends()),
+                         [](const auto &info) { return info.param; });
+
+#define EXPECT_HAS(text, part) EXPECT_NE(std::string::npos, (text).find(part)) << (text)
+
+TEST_P(Explain, SaysWhatWouldRun) {
+    for (int32_t dtype : kDtypes) {
+        for (int32_t side : {0, 1})
+            for (int32_t op : {0, 1}) {
+                const std::string spmm = text("spmm", dtype, side, op, 100);
+                EXPECT_HAS(spmm, std::string("\"dtype\": \"") + tartan_dtype_name(dtype) + "\"");
+                EXPECT_HAS(spmm, side ? "\"side\": \"right\"" : "\"side\": \"left\"");
+                EXPECT_HAS(spmm, op ? "\"transposed\": true" : "\"transposed\": false");
+                EXPECT_HAS(spmm, "\"flops\": 62400,"); // 2 * 312 * 100
+                EXPECT_HAS(spmm, "\"bytes\": " + std::to_string(5312 * tartan_dtype_bytes(dtype)) + ",");
+                EXPECT_HAS(spmm, "\"supported\": true, \"kernel\": \"");
+                EXPECT_HAS(spmm, "\"refused\": [");
+            }
+        const std::string sddmm = text("sddmm", dtype, 0, 0, 64);
+        EXPECT_HAS(sddmm, "\"operation\": \"sddmm\"");
+        EXPECT_HAS(sddmm, "\"flops\": 39936,");
+        EXPECT_HAS(sddmm, "\"expected_tflops\": ");
+    }
+    const std::string none = text("spmm", TARTAN_F32, 0, 0, 0);
+    EXPECT_HAS(none, "\"flops\": 0,");
+    EXPECT_HAS(none, on_host() ? "\"device\": \"cpu\""
+                     : dummy() ? "\"device\": \"cuda:1\""
+                               : "\"device\": \"cuda:0\"");
+}
+
+TEST_P(Explain, RefusesBadArguments) {
+    char *out = nullptr;
+    const auto explain = [&](const char *operation, int32_t dtype, int32_t side, int32_t op, int64_t n) {
+        return tartan_explain(context.get(), operation, layout.get(), dtype, side, op, n, &out);
+    };
+    EXPECT_FAILS(ARGUMENT, "operation is \"spgemm\"", explain("spgemm", TARTAN_F32, 0, 0, 1));
+    EXPECT_FAILS(HANDLE, "operation is NULL", explain(nullptr, TARTAN_F32, 0, 0, 1));
+    EXPECT_FAILS(DTYPE, "dtype is 0", explain("spmm", 0, 0, 0, 1));
+    EXPECT_FAILS(DTYPE, "s is of float8_e5m2", explain("sddmm", TARTAN_F8E5M2, 0, 0, 1));
+    EXPECT_FAILS(ARGUMENT, "side is 2", explain("spmm", TARTAN_F32, 2, 0, 1));
+    EXPECT_FAILS(ARGUMENT, "op is -1", explain("spmm", TARTAN_F32, 0, -1, 1));
+    EXPECT_FAILS(ARGUMENT, "side is 1, expected 0 for sddmm", explain("sddmm", TARTAN_F32, 1, 0, 1));
+    EXPECT_FAILS(ARGUMENT, "op is 1, expected 0 for sddmm", explain("sddmm", TARTAN_F32, 0, 1, 1));
+    EXPECT_FAILS(ARGUMENT, "n is -1", explain("spmm", TARTAN_F32, 0, 0, -1));
+    EXPECT_FAILS(ARGUMENT, "operands that can be addressed",
+                 explain("spmm", TARTAN_F64, 0, 0, INT64_MAX / 4));
+    EXPECT_FAILS(HANDLE, "context is NULL",
+                 tartan_explain(nullptr, "spmm", layout.get(), TARTAN_F32, 0, 0, 1, &out));
+    EXPECT_FAILS(HANDLE, "layout is NULL",
+                 tartan_explain(context.get(), "spmm", nullptr, TARTAN_F32, 0, 0, 1, &out));
+    EXPECT_FAILS(HANDLE, "out_text is NULL",
+                 tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 1, nullptr));
+    EXPECT_EQ(nullptr, out);
+}
+
+TEST_P(Explain, SurvivesFullMemory) {
+    char *out = nullptr;
+    // What a backend counts of the layout stays in it after the first call.
+    ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 9, &out));
+    tartan_text_free(out);
+    BRUTAL(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 9, &out),
+           tartan_text_free(out));
+    BRUTAL(tartan_explain(context.get(), "sddmm", layout.get(), TARTAN_F32, 0, 0, 9, &out),
+           tartan_text_free(out));
+}
+
+TEST(ExplainCpu, NamesTheLevelAndWhyNoBetterOne) {
+    const Context context = open_context();
+    const Layout layout = from_mask({8, 8, 4, 4, 2}, std::vector<uint8_t>(8, 1));
+    const AtLevel lowered(TARTAN_I_CPU_C);
+    char *out = nullptr;
+    ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 9, &out));
+    const std::string text = out;
+    tartan_text_free(out);
+    EXPECT_HAS(text, "\"kernel\": \"c\"");
+    EXPECT_HAS(text, "\"heads\": 2, \"blocks\": 8");
+    EXPECT_HAS(text, "\"expected_tflops\": null");
+    for (int level = 1; level <= TARTAN_I_CPU_AMX; level++)
+        EXPECT_HAS(text, std::string("{\"kernel\": \"") + tartan_i_cpu_level_name((tartan_i_cpu_level)level));
+    if (tartan_i_cpu_detect() >= TARTAN_I_CPU_AVX2) {
+        EXPECT_HAS(text, "\"avx2\", \"why\": \"lowered by TARTAN_CPU\"");
+    }
+    if (tartan_i_cpu_detect() < TARTAN_I_CPU_AMX) {
+        EXPECT_HAS(text, "\"amx\", \"why\": \"this CPU does not have it\"");
+    }
+}
+
+TEST(ExplainDummy, SaysWhyAnOperationIsRefused) {
+    const DummyInstalled installed;
+    tartan_context *raw = nullptr;
+    ASSERT_OK(tartan_context_open("cuda", 1, 0, &raw));
+    const Context context(raw);
+    const Layout layout = from_mask({8, 8, 4, 4, 1}, {1, 1, 1, 1});
+    tartan_dummy.refusal = "not on \"Sundays\"";
+    char *out = nullptr;
+    ASSERT_OK(tartan_explain(context.get(), "sddmm", layout.get(), TARTAN_F32, 0, 0, 9, &out));
+    const std::string text = out;
+    tartan_text_free(out);
+    EXPECT_HAS(text, "\"supported\": false, \"kernel\": null, \"why\": \"not on \\\"Sundays\\\"\"");
+}
+
+} // namespace

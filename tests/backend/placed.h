@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands on the device of a backend under test, and back.
+#ifndef TARTAN_TESTS_PLACED_H
+#define TARTAN_TESTS_PLACED_H
+
+#include "../ops/products.h"
+#include "dummy_backend.h"
+
+#include <cstdlib>
+#include <thread>
+
+namespace tartan_test {
+
+struct FreeBuffer {
+    void operator()(tartan_buffer *p) const { tartan_buffer_free(p); }
+};
+using Buffer = std::unique_ptr<tartan_buffer, FreeBuffer>;
+
+// Serves TARTAN_CUDA by the dummy, in a state as at first, while it lives.
+struct DummyInstalled {
+    DummyInstalled() {
+        tartan_dummy = tartan_dummy_state{};
+        tartan_dummy.fail_at = -1;
+        tartan_i_backend_install(TARTAN_CUDA, tartan_plugin_get(&tartan_i_host));
+    }
+    ~DummyInstalled() {
+        EXPECT_EQ(0, tartan_dummy.live) << "memory of the device was not released";
+        EXPECT_EQ(tartan_dummy.opened, tartan_dummy.closed);
+        tartan_i_backend_install(TARTAN_CUDA, nullptr);
+    }
+};
+
+// The CPU, the dummy, and the real device where the environment says TARTAN_DEVICE=cuda.
+inline std::vector<std::string> backends() {
+    std::vector<std::string> all = {"cpu", "dummy"};
+    const char *device = std::getenv("TARTAN_DEVICE");
+    if (device != nullptr && std::string(device) == "cuda") all.push_back("cuda");
+    return all;
+}
+
+// A test of one of them, with a context.
+class OnBackend : public ::testing::TestWithParam<std::string> {
+  protected:
+    void SetUp() override {
+        if (dummy()) installed = std::make_unique<DummyInstalled>();
+        context = open();
+        ASSERT_NE(nullptr, context);
+    }
+    void TearDown() override {
+        context.reset();
+        installed.reset();
+    }
+    bool dummy() const { return GetParam() == "dummy"; }
+    bool on_host() const { return GetParam() == "cpu"; }
+    const char *device() const { return dummy() ? "cuda:1" : on_host() ? "cpu" : "cuda"; }
+    Context open(int32_t math_mode = TARTAN_MATH_EXACT) const {
+        tartan_context *raw = nullptr;
+        EXPECT_OK(tartan_context_open_stream(device(), 2, 0, math_mode, TARTAN_RUN_TO_RUN, 0, &raw));
+        return Context(raw);
+    }
+
+    std::unique_ptr<DummyInstalled> installed;
+    Context context;
+};
+
+inline tartan_array array_of(void *data, int32_t dtype, const std::vector<int64_t> &shape) {
+    tartan_array a = {};
+    EXPECT_OK(tartan_array_init(data, dtype, (int32_t)shape.size(), shape.data(), nullptr, &a));
+    return a;
+}
+
+// All the memory of a Dense on the device, and the descriptor of its elements there: strides and all stay.
+class Placed {
+  public:
+    tartan_array array = {};
+
+    Placed() = default;
+    Placed(tartan_context *context, const Dense &dense) : array(dense.array), context_(context) {
+        const tartan_array bytes = whole(dense);
+        tartan_buffer *raw = nullptr;
+        EXPECT_OK(tartan_buffer_from_array(context, &bytes, &raw));
+        buffer_.reset(raw);
+        tartan_array view = {};
+        EXPECT_OK(tartan_buffer_view(raw, &view));
+        array.data = (char *)view.data + ((const char *)dense.array.data - dense.memory().data());
+        array.device_type = view.device_type;
+        array.device_id = view.device_id;
+    }
+    // Brings the memory back into a Dense made alike.
+    void fetch(Dense &dense) const {
+        tartan_array bytes = whole(dense);
+        EXPECT_OK(tartan_buffer_to_array(context_, buffer_.get(), &bytes));
+    }
+
+  private:
+    static tartan_array whole(const Dense &dense) {
+        return array_of(const_cast<char *>(dense.memory().data()), TARTAN_F16,
+                        {(int64_t)dense.memory().size() / 2});
+    }
+    tartan_context *context_ = nullptr;
+    Buffer buffer_;
+};
+
+inline Matrix placed(tartan_context *context, const Matrix &matrix) {
+    tartan_matrix *raw = nullptr;
+    EXPECT_OK(tartan_matrix_to_device(context, matrix.get(), &raw));
+    return Matrix(raw);
+}
+inline Matrix fetched(tartan_context *context, const Matrix &matrix) {
+    tartan_matrix *raw = nullptr;
+    EXPECT_OK(tartan_matrix_to_host(context, matrix.get(), &raw));
+    return Matrix(raw);
+}
+
+// Whether the bytes that belong to no element are as the Dense was made.
+inline bool marks_intact(const Dense &dense) {
+    std::vector<bool> used(dense.memory().size());
+    const int64_t bytes = tartan_dtype_bytes(dense.array.dtype);
+    const int64_t base = (const char *)dense.array.data - dense.memory().data();
+    for (int64_t i = 0; i < dense.elements(); i++)
+        for (int64_t b = 0; b < bytes; b++) used[(size_t)(base + dense.offset(i) * bytes + b)] = true;
+    for (size_t i = 0; i < used.size(); i++)
+        if (!used[i] && dense.memory()[i] != (char)0x5a) return false;
+    return true;
+}
+
+} // namespace tartan_test
+
+#endif

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What backends keep in layouts.
+#include "support.h"
+
+#include <atomic>
+#include <thread>
+
+extern "C" {
+#include "layout/plans.h"
+}
+
+namespace {
+
+using namespace tartan_test;
+
+std::atomic<int> made, released;
+const int makers[2] = {};
+const void *const maker = &makers[0], *const other_maker = &makers[1];
+
+tartan_status make(const tartan_layout *layout, void *user, void **out) {
+    if (user != nullptr && *(bool *)user)
+        return tartan_i_fail(TARTAN_ERR_DEVICE, "make", "told to fail for %" PRId64 " blocks",
+                             layout->blocks);
+    int64_t *plan = nullptr;
+    PASS(tartan_i_allocate(&plan, 1, sizeof *plan));
+    *plan = layout->blocks + made++;
+    *out = plan;
+    return TARTAN_OK;
+}
+void release(void *plan) {
+    released++;
+    tartan_i_free(plan);
+}
+
+class Plans : public ::testing::Test {
+  protected:
+    void SetUp() override { made = released = 0; }
+    Layout layout = random_layout({20, 20, 4, 4, 1}, 0.5, 1);
+    tartan_status get(const tartan_i_plan_key &key, void **out, bool *fails = nullptr) {
+        return tartan_i_layout_plan(layout.get(), &key, make, fails, release, out);
+    }
+};
+
+TEST_F(Plans, AreMadeOnceForEachKeyAndReleasedWithTheLayout) {
+    const tartan_i_plan_key keys[] = {{maker, 0, 0}, {maker, 0, 1}, {maker, 1, 0}, {other_maker, 0, 0}};
+    void *first[4] = {}, *again = nullptr;
+    for (int i = 0; i < 4; i++) ASSERT_OK(get(keys[i], &first[i]));
+    for (int i = 0; i < 4; i++) {
+        ASSERT_OK(get(keys[i], &again));
+        EXPECT_EQ(first[i], again);
+        for (int j = 0; j < i; j++) EXPECT_NE(first[i], first[j]);
+    }
+    EXPECT_EQ(4, made);
+    tartan_layout *shared = tartan_layout_retain(layout.get());
+    layout.reset();
+    EXPECT_EQ(0, released); // somebody still has it
+    tartan_layout_free(shared);
+    EXPECT_EQ(4, released);
+}
+
+TEST_F(Plans, NothingIsKeptOfAFailure) {
+    void *plan = &made;
+    bool fails = true;
+    EXPECT_FAILS(DEVICE, "told to fail", get({maker, 0, 0}, &plan, &fails));
+    EXPECT_EQ(nullptr, plan);
+    fails = false;
+    ASSERT_OK(get({maker, 0, 0}, &plan, &fails));
+    EXPECT_NE(nullptr, plan);
+    EXPECT_EQ(1, made);
+}
+
+// The first allocation is the library's, the second that of the maker.
+TEST_F(Plans, SurviveFullMemory) {
+    for (int64_t n = 0; n < 2; n++) {
+        void *plan = &made;
+        const int64_t live = tartan_i_memory_live();
+        tartan_i_memory_fail_at(n);
+        EXPECT_EQ(TARTAN_ERR_MEMORY, get({maker, 0, 0}, &plan));
+        tartan_i_memory_fail_at(-1);
+        EXPECT_EQ(nullptr, plan);
+        EXPECT_EQ(live, tartan_i_memory_live());
+    }
+    void *plan = nullptr;
+    EXPECT_OK(get({maker, 0, 0}, &plan));
+}
+
+TEST_F(Plans, ThreadsThatRaceGetTheSame) {
+    void *plans[8] = {};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; t++)
+        threads.emplace_back([&, t] {
+            for (int32_t variant = 0; variant < 200; variant++) {
+                void *plan = nullptr;
+                if (get({maker, 0, variant}, &plan) != TARTAN_OK) return;
+                if (variant == 77) plans[t] = plan;
+            }
+        });
+    for (auto &thread : threads) thread.join();
+    EXPECT_EQ(200, made);
+    for (void *plan : plans) EXPECT_EQ(plans[0], plan);
+    layout.reset();
+    EXPECT_EQ(200, released);
+}
+
+} // namespace

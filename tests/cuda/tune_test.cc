@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support.h"
+
+extern "C" {
+#include "tune.h"
+}
+
+using namespace tartan_test;
+
+namespace {
+
+const tartan_cuda_chip kHopper = {9, 0, 132, 232448}, kAmpere = {8, 0, 108, 166912},
+                       kAda = {8, 9, 128, 101376}, kBlackwell = {10, 0, 148, 232448};
+
+// A square product of density 10% with everything in the best order.
+struct Spmm {
+    tartan_cuda_spmm p = {};
+    tartan_cuda_figures figures = {};
+
+    Spmm(int32_t dtype, int32_t block, int64_t n = 4096) {
+        p.dtype = dtype;
+        p.m = p.k = 4096;
+        p.n = n;
+        p.heads = 1;
+        p.grid_m = p.grid_k = 4096 / block;
+        p.block_m = p.block_k = block;
+        p.blocks = p.grid_m * p.grid_k / 10;
+        p.values = (void *)4096;
+        p.a_m = block;
+        p.a_k = 1;
+        p.alpha = 1;
+        p.batch.entries = 1;
+        p.b = {(void *)4096, dtype, 0, n, 1};
+        p.c = {(void *)4096, dtype, 0, n, 1};
+        for (auto &direction : figures.share)
+            for (auto &share : direction) share = 1;
+    }
+    std::string chosen(const tartan_cuda_chip &chip) const {
+        return tartan_cuda_spmm_kernels[tartan_cuda_spmm_choose(&chip, &p, &figures)].name;
+    }
+    std::string refusal(int32_t kernel, const tartan_cuda_chip &chip) const {
+        const char *why = tartan_cuda_spmm_kernels[kernel].refuses(&chip, &p);
+        return why == nullptr ? "" : why;
+    }
+};
+
+struct Sddmm {
+    tartan_cuda_sddmm p = {};
+
+    Sddmm(int32_t dtype, int32_t block) {
+        p.dtype = p.s_dtype = dtype;
+        p.m = p.n = 4096;
+        p.heads = 1;
+        p.grid_m = p.grid_n = 4096 / block;
+        p.block_m = p.block_n = block;
+        p.blocks = p.grid_m * p.grid_n / 10;
+        p.values = (void *)4096;
+        p.s_m = block;
+        p.s_n = 1;
+        p.pairs = 2;
+        for (int i = 0; i < 2; i++) {
+            p.pair[i].k = 4096;
+            p.pair[i].batch.entries = 1;
+            p.pair[i].x = {(void *)4096, dtype, 0, 4096, 1};
+            p.pair[i].y = {(void *)4096, dtype, 0, 1, 4096};
+        }
+    }
+    std::string chosen(const tartan_cuda_chip &chip) const {
+        return tartan_cuda_sddmm_kernels[tartan_cuda_sddmm_choose(&chip, &p)].name;
+    }
+    std::string refusal(int32_t kernel, const tartan_cuda_chip &chip) const {
+        const char *why = tartan_cuda_sddmm_kernels[kernel].refuses(&chip, &p);
+        return why == nullptr ? "" : why;
+    }
+};
+
+// `change` makes a problem that `kernel` can do into one that it refuses with a text that has `part`; the choice is
+// another kernel then.
+#define EXPECT_REFUSES(problem, kernel, chip, part, change)                                                  \
+    do {                                                                                                     \
+        auto changed = problem;                                                                              \
+        EXPECT_EQ("", changed.refusal(kernel, chip)) << #change;                                             \
+        auto &p = changed.p;                                                                                 \
+        change;                                                                                              \
+        EXPECT_NE(std::string::npos, changed.refusal(kernel, chip).find(part))                               \
+            << #change << ": " << changed.refusal(kernel, chip);                                             \
+    } while (0)
+
+const std::vector<int32_t> kBlocks = {8, 16, 32, 64, 128};
+
+} // namespace
+
+TEST(CudaTune, SpmmOnHopper) {
+    for (const int32_t block : kBlocks) {
+        EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, block).chosen(kHopper));
+        EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(kHopper));
+        Spmm tf32(TARTAN_F32, block);
+        tf32.p.tf32 = true;
+        EXPECT_EQ(block < 16 ? "spmm_simt" : "spmm_mma", tf32.chosen(kAmpere)); // as was measured
+        EXPECT_EQ("tf32 needs b with its summed index without gaps",
+                  tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+        std::swap(tf32.p.b.row_stride, tf32.p.b.col_stride);
+        EXPECT_EQ("", tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+        std::swap(tf32.p.a_m, tf32.p.a_k);
+        EXPECT_EQ("tf32 needs a with its summed index without gaps",
+                  tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+    }
+    for (const int32_t block : {64, 128}) {
+        EXPECT_EQ("spmm_wgmma", Spmm(TARTAN_BF16, block).chosen(kHopper));
+        EXPECT_EQ("spmm_wgmma", Spmm(TARTAN_F16, block).chosen(kHopper));
+    }
+}
+
+TEST(CudaTune, SpmmElsewhere) {
+    for (const int32_t block : kBlocks)
+        for (const auto &chip : {kAmpere, kAda, kBlackwell}) {
+            EXPECT_EQ("spmm_mma", Spmm(TARTAN_BF16, block).chosen(chip));
+            EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, block).chosen(chip));
+            EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(chip));
+        }
+    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F32, 24).chosen(kHopper));
+    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F64, 256).chosen(kAmpere));
+}
+
+TEST(CudaTune, SpmmOfNothingIsPlain) {
+    for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+        Spmm empty(dtype, 64, 0);
+        empty.p.blocks = 0;
+        EXPECT_EQ("spmm_plain", empty.chosen(kHopper));
+    }
+}
+
+TEST(CudaTune, SpmmRefusals) {
+    const Spmm half(TARTAN_BF16, 64), f32(TARTAN_F32, 32), f64(TARTAN_F64, 16);
+    const int32_t wgmma = TARTAN_CUDA_SPMM_WGMMA, mma = TARTAN_CUDA_SPMM_MMA, simt = TARTAN_CUDA_SPMM_SIMT;
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kAmpere));
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kBlackwell));
+    EXPECT_REFUSES(half, wgmma, kHopper, "float16", p.dtype = TARTAN_F64);
+    EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_m = 32);
+    EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_m = p.block_k = 256);
+    EXPECT_REFUSES(half, wgmma, kHopper, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(half, wgmma, kHopper, "8 columns", p.n = 7);
+    EXPECT_REFUSES(half, wgmma, kHopper, "2^31", p.n = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, wgmma, kHopper, "values of a", p.values = (void *)4098);
+    EXPECT_REFUSES(half, wgmma, kHopper, "one batch", p.batch.ndim = 2);
+    EXPECT_REFUSES(half, wgmma, kHopper, "whole block columns", p.k = 4095);
+    EXPECT_REFUSES(half, wgmma, kHopper, "gated values", (p.gates = &p, p.c.dtype = TARTAN_F32));
+    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.data = (void *)4104);
+    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.col_stride = 2);
+    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.row_stride = 4100);
+    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.row_stride = -4096);
+    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.row_stride = 0);
+    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", (p.heads = 2, p.b.head_stride = 12));
+    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", (p.batch.ndim = 1, p.batch.first[0] = 0));
+    EXPECT_REFUSES(f64, mma, kAmpere, "square blocks", p.block_k = 15);
+    EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(f64, mma, kAmpere, "gaps", p.b.col_stride = 2);
+    EXPECT_REFUSES(f64, mma, kAmpere, "below 2^31 bytes", p.b.row_stride = (int64_t)1 << 29);
+    EXPECT_REFUSES(f64, mma, kAmpere, "below 2^31 bytes", p.b.row_stride = -((int64_t)1 << 29));
+    EXPECT_REFUSES(f64, mma, kAmpere, "fewer than 2^31", p.k = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, mma, kAmpere, "gated values", (p.gates = &p, p.c.dtype = TARTAN_F32));
+    EXPECT_NE("", f32.refusal(mma, kHopper));
+    EXPECT_REFUSES(f32, simt, kAmpere, "float32", p.dtype = TARTAN_F64);
+    EXPECT_REFUSES(f32, simt, kAmpere, "square blocks", p.block_m = 4);
+    EXPECT_REFUSES(f32, simt, kAmpere, "no blocks", p.blocks = 0);
+}
+
+TEST(CudaTune, SpmmOfEightBits) {
+    for (const int32_t dtype : {TARTAN_F8E4M3, TARTAN_F8E5M2}) {
+        for (const int32_t block : kBlocks) {
+            Spmm f8(dtype, block);
+            f8.p.c.dtype = TARTAN_BF16;
+            EXPECT_EQ("spmm_plain", f8.chosen(kHopper)); // b has its rows contiguous
+            std::swap(f8.p.b.row_stride, f8.p.b.col_stride);
+            EXPECT_EQ(block < 16 ? "spmm_plain" : "spmm_wgmma", f8.chosen(kHopper));
+            EXPECT_EQ("spmm_plain", f8.chosen(kAmpere));
+        }
+        Spmm f8(dtype, 64);
+        std::swap(f8.p.b.row_stride, f8.p.b.col_stride);
+        const int32_t wgmma = TARTAN_CUDA_SPMM_WGMMA;
+        EXPECT_REFUSES(f8, wgmma, kHopper, "blocks of 16 or more", p.block_m = p.block_k = 8);
+        EXPECT_REFUSES(f8, wgmma, kHopper, "gates", p.gates = (void *)4096);
+        EXPECT_REFUSES(f8, wgmma, kHopper, "need a with", std::swap(p.a_m, p.a_k));
+        EXPECT_REFUSES(f8, wgmma, kHopper, "need b with", std::swap(p.b.row_stride, p.b.col_stride));
+        EXPECT_REFUSES(f8, wgmma, kHopper, "whole 16 bytes", p.b.col_stride = 4104);
+        EXPECT_REFUSES(f8, wgmma, kHopper, "float16", p.dtype = TARTAN_F64);
+        EXPECT_EQ("made for 16 bits and more", f8.refusal(TARTAN_CUDA_SPMM_MMA, kHopper));
+    }
+}
+
+TEST(CudaTune, SpmmTakesEitherOrderOfB) {
+    Spmm half(TARTAN_F16, 128);
+    std::swap(half.p.b.row_stride, half.p.b.col_stride);
+    EXPECT_EQ("", half.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+    half.p.b.data = nullptr; // as explain asks
+    half.p.heads = 3;
+    half.p.b.head_stride = 4096 * 4096;
+    half.p.batch = {1, 2, {2}, {3 * 4096 * 4096}, {1}};
+    EXPECT_EQ("", half.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+}
+
+TEST(CudaTune, SddmmChoices) {
+    for (const int32_t block : kBlocks) {
+        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper));
+        EXPECT_EQ("sddmm_plain", Sddmm(TARTAN_F32, block).chosen(kHopper));
+        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F16, block).chosen(kAmpere));
+        Sddmm tf32(TARTAN_F32, block);
+        tf32.p.tf32 = true;
+        EXPECT_EQ("sddmm_mma", tf32.chosen(kAda));
+    }
+    EXPECT_EQ("sddmm_wgmma", Sddmm(TARTAN_BF16, 128).chosen(kHopper));
+    EXPECT_EQ("sddmm_plain", Sddmm(TARTAN_BF16, 20).chosen(kHopper));
+}
+
+TEST(CudaTune, SddmmRefusals) {
+    const Sddmm half(TARTAN_F16, 32), f32(TARTAN_F32, 32), f64(TARTAN_F64, 8);
+    const int32_t wgmma = TARTAN_CUDA_SDDMM_WGMMA, mma = TARTAN_CUDA_SDDMM_MMA;
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kAda));
+    EXPECT_REFUSES(half, wgmma, kHopper, "float16", p.dtype = TARTAN_F32);
+    EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_n = 64);
+    EXPECT_REFUSES(half, wgmma, kHopper, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(half, wgmma, kHopper, "2^31", p.m = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, wgmma, kHopper, "8 to 2^31", p.pair[1].k = 4);
+    EXPECT_REFUSES(half, wgmma, kHopper, "one batch", p.pair[1].batch.ndim = 2);
+    EXPECT_REFUSES(half, wgmma, kHopper, "x needs", p.pair[1].x.row_stride = 4100);
+    EXPECT_REFUSES(half, wgmma, kHopper, "y needs", p.pair[0].y.data = (void *)4098);
+    EXPECT_REFUSES(half, mma, kAmpere, "x has neither", p.pair[1].x.col_stride = 3);
+    EXPECT_REFUSES(half, mma, kAmpere, "y has neither", p.pair[0].y.row_stride = 3);
+    EXPECT_REFUSES(half, mma, kAmpere, "below 2^31 bytes", p.pair[1].x.row_stride = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, mma, kAmpere, "fewer than 2^31", p.pair[1].k = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, mma, kAmpere, "one memory order",
+                   std::swap(p.pair[1].x.row_stride, p.pair[1].x.col_stride));
+    EXPECT_REFUSES(f64, mma, kAmpere, "square blocks", p.block_n = 9);
+    EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
+    EXPECT_NE("", f32.refusal(mma, kHopper));
+}
+
+TEST(CudaTune, RatesFollowTheModel) {
+    // One line of 64 x 512: L2 feeds 7e12 * 64 * 512 / 576 operations a second; small n is bound by memory.
+    const Spmm half(TARTAN_BF16, 64);
+    EXPECT_NEAR(7.0 * 64 * 512 / 576, tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &half.p, &half.figures),
+                1e-9);
+    // Eight lines of 8 that share 1.4 blocks an entry, and all of them.
+    Spmm small(TARTAN_BF16, 8);
+    small.figures.share[0][3] = 1.4;
+    EXPECT_NEAR(7.0 * 11.2 * 512 / 523.2,
+                tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &small.p, &small.figures), 1e-9);
+    small.figures.share[0][3] = 8;
+    EXPECT_NEAR(7.0 * 64 * 512 / 576, tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &small.p, &small.figures),
+                1e-9);
+    const Spmm thin(TARTAN_BF16, 64, 8);
+    EXPECT_LT(tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &thin.p, &thin.figures), 25);
+    // Rates are positive and finite for whatever is run.
+    for (const int64_t n : {0, 1, 100})
+        for (int32_t kernel = 0; kernel < TARTAN_CUDA_SPMM_KERNELS; kernel++) {
+            Spmm any(TARTAN_F32, 16, n);
+            const double rate = tartan_cuda_spmm_rate(kernel, &any.p, &any.figures);
+            EXPECT_TRUE(rate >= 0 && rate < 1000) << kernel << " " << n << " " << rate;
+        }
+    Sddmm nothing(TARTAN_BF16, 16);
+    nothing.p.blocks = nothing.p.pairs = 0;
+    EXPECT_EQ("sddmm_plain", nothing.chosen(kHopper));
+}

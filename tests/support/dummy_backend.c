@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The device: memory, queue, table. Its operations are in dummy_ops.c. */
+#include "dummy_backend.h"
+
+#include "dummy_ops.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+tartan_dummy_state tartan_dummy = {.fail_at = -1};
+const tartan_host *tartan_dummy_host;
+
+/* ---- Memory. Pages of their own for each allocation, open only while `users` > 0. ---- */
+
+typedef struct block {
+    struct block *next;
+    char *memory;
+    int64_t bytes, mapped;
+    int32_t device_id;
+} block;
+
+enum { PAGE = 4096 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static block *blocks;
+static int64_t users;
+
+static void protect_all(int protection) {
+    for (block *b = blocks; b != NULL; b = b->next) mprotect(b->memory, (size_t)b->mapped, protection);
+}
+
+static void begin_use(void) {
+    pthread_mutex_lock(&lock);
+    if (users++ == 0) protect_all(PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&lock);
+}
+static void end_use(void) {
+    pthread_mutex_lock(&lock);
+    if (--users == 0) protect_all(PROT_NONE);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Whether all of [begin, begin + bytes) is (or some of it is) in one allocation of the device; -1: of any. */
+static bool is_ours(int32_t device_id, const void *begin, int64_t bytes, bool all) {
+    const char *first = begin, *end = first + bytes;
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (const block *b = blocks; b != NULL && !found; b = b->next) {
+        if (device_id >= 0 && b->device_id != device_id) continue;
+        found = all ? first >= b->memory && end <= b->memory + b->bytes
+                    : first < b->memory + b->mapped && end > b->memory;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static int64_t bytes_in_use(int32_t device_id) {
+    int64_t sum = 0;
+    for (const block *b = blocks; b != NULL; b = b->next) sum += b->device_id == device_id ? b->bytes : 0;
+    return sum;
+}
+
+static const char *environment(const char *name) {
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static tartan_status check_lost(const char *function, int32_t device_id) {
+    if (!tartan_dummy.lost && environment("TARTAN_DUMMY_LOST") == NULL) return TARTAN_OK;
+    return tartan_dummy_host->fail(TARTAN_ERR_DEVICE, function, "device dummy:%d was lost", device_id);
+}
+
+/* ---- The functions of the table ---- */
+
+typedef struct device {
+    int32_t id;
+} device;
+
+static int32_t devices(const char **out_reason) {
+    *out_reason = "";
+    return TARTAN_DUMMY_DEVICES;
+}
+
+static void describe(int32_t i, char *text, int64_t size) {
+    snprintf(text, (size_t)size, "{\"device\": %d, \"name\": \"dummy %d\"}", i, i);
+}
+
+static tartan_status fail_once(const char *function, const char *what) {
+    if (!tartan_dummy.fail_next) return TARTAN_OK;
+    tartan_dummy.fail_next = false;
+    return tartan_dummy_host->fail(TARTAN_ERR_DEVICE, function, "the dummy was told to fail (%s)", what);
+}
+
+static tartan_status open(const char *function, const tartan_context_options *options, void **out_device) {
+    device *d;
+    *out_device = NULL;
+    PASS(check_lost(function, options->device_id));
+    PASS(fail_once(function, "open"));
+    PASS(tartan_dummy_host->allocate(&d, 1, sizeof *d));
+    d->id = options->device_id;
+    tartan_dummy.opened++;
+    *out_device = d;
+    return TARTAN_OK;
+}
+
+static void close(void *d) {
+    tartan_dummy.closed++;
+    tartan_dummy_host->free(d);
+}
+
+static tartan_status sync(const char *function, void *d) {
+    PASS(check_lost(function, ((device *)d)->id));
+    if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
+    tartan_dummy.synced++;
+    return fail_once(function, "sync");
+}
+
+/* Maps the memory and enters the block, or says that there is no more. */
+static tartan_status enter(const char *function, block *b) {
+    const char *limit = environment("TARTAN_DUMMY_BYTES");
+    pthread_mutex_lock(&lock);
+    bool enough = tartan_dummy.asked++ != tartan_dummy.fail_at;
+    if (limit != NULL && bytes_in_use(b->device_id) > strtoll(limit, NULL, 10) - b->bytes) enough = false;
+    if (enough) {
+        b->memory = mmap(NULL, (size_t)b->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        enough = b->memory != MAP_FAILED;
+    }
+    if (enough) {
+        memset(b->memory, 0xa5,
+               (size_t)b->mapped); /* a NaN in every dtype's way: nothing may rely on zeros */
+        if (users == 0) mprotect(b->memory, (size_t)b->mapped, PROT_NONE);
+        b->next = blocks;
+        blocks = b;
+        tartan_dummy.live++;
+    }
+    pthread_mutex_unlock(&lock);
+    if (enough) return TARTAN_OK;
+    return tartan_dummy_host->fail(TARTAN_ERR_MEMORY, function,
+                                   "out of memory on device dummy:%d (%" PRId64 " bytes)", b->device_id,
+                                   b->bytes);
+}
+
+static tartan_status allocate(const char *function, void *d, int64_t bytes, void **out_pointer,
+                              void **out_owner) {
+    block *b;
+    *out_pointer = *out_owner = NULL;
+    PASS(check_lost(function, ((device *)d)->id));
+    PASS(tartan_dummy_host->allocate(&b, 1, sizeof *b));
+    *b = (block){.bytes = bytes, .mapped = bytes / PAGE * PAGE + PAGE, .device_id = ((device *)d)->id};
+    const tartan_status status = enter(function, b);
+    if (status != TARTAN_OK) {
+        tartan_dummy_host->free(b);
+        return status;
+    }
+    *out_pointer = b->memory;
+    *out_owner = b;
+    return TARTAN_OK;
+}
+
+static void release(void *owner) {
+    block *b = owner;
+    if (b == NULL) return;
+    pthread_mutex_lock(&lock);
+    for (block **link = &blocks; *link != NULL; link = &(*link)->next)
+        if (*link == b) {
+            *link = b->next;
+            break;
+        }
+    tartan_dummy.live--;
+    pthread_mutex_unlock(&lock);
+    munmap(b->memory, (size_t)b->mapped);
+    tartan_dummy_host->free(b);
+}
+
+/* Refuses what is not the device's where it should be, or is where it should not. */
+static tartan_status check_pointer(const char *function, const char *name, int32_t device_id, const void *p,
+                                   int64_t bytes, bool on_device) {
+    if (bytes == 0) return TARTAN_OK;
+    if (on_device ? is_ours(device_id, p, bytes, true) : !is_ours(-1, p, bytes, false)) return TARTAN_OK;
+    return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function, "%s at %p is %s dummy:%d", name, p,
+                                   on_device ? "no memory of device" : "not the host's but memory of device",
+                                   device_id);
+}
+
+static tartan_status copy(const char *function, void *d, void *to, const void *from, int64_t bytes,
+                          tartan_copy_kind kind) {
+    const int32_t id = ((device *)d)->id;
+    PASS(check_lost(function, id));
+    PASS(check_pointer(function, "the copy's target", id, to, bytes, kind != TARTAN_COPY_TO_HOST));
+    PASS(check_pointer(function, "the copy's source", id, from, bytes, kind != TARTAN_COPY_TO_DEVICE));
+    begin_use();
+    memcpy(to, from, (size_t)bytes);
+    end_use();
+    return TARTAN_OK;
+}
+
+static tartan_status clear(const char *function, void *d, void *to, int64_t bytes) {
+    PASS(check_lost(function, ((device *)d)->id));
+    PASS(check_pointer(function, "what to clear", ((device *)d)->id, to, bytes, true));
+    begin_use();
+    memset(to, 0, (size_t)bytes);
+    end_use();
+    return TARTAN_OK;
+}
+
+static bool supports(void *d, const tartan_op *op, const char **out_reason) {
+    (void)d;
+    (void)op;
+    *out_reason = tartan_dummy.refusal;
+    return tartan_dummy.refusal == NULL;
+}
+
+static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
+    PASS(check_lost(op->function, ((device *)context->device)->id));
+    tartan_dummy_host->text_add(text, "\"kernel\": \"plain\", \"why\": \"the dummy has no other\", "
+                                      "\"refused\": [], \"expected_tflops\": null");
+    return text->status;
+}
+
+/* ---- Operations: all operands must be in the device's memory ---- */
+
+static tartan_status check_array(const tartan_context *context, const tartan_op *op, const char *name,
+                                 const tartan_array *a) {
+    if (a == NULL) return TARTAN_OK;
+    int64_t first = 0, last = 0;
+    for (int32_t i = 0; i < a->ndim; i++) {
+        if (a->shape[i] == 0) return TARTAN_OK;
+        const int64_t span = (a->shape[i] - 1) * a->strides[i];
+        *(span < 0 ? &first : &last) += span;
+    }
+    const int64_t bytes = tartan_dummy_bytes(a->dtype);
+    return check_pointer(op->function, name, ((device *)context->device)->id,
+                         (const char *)a->data + first * bytes, (last - first + 1) * bytes, true);
+}
+
+static tartan_status check_matrix(const tartan_context *context, const tartan_op *op, const char *name,
+                                  const tartan_matrix *m) {
+    if (m == NULL) return TARTAN_OK;
+    return check_pointer(op->function, name, ((device *)context->device)->id, m->values,
+                         m->layout->blocks * tartan_i_block_elements(m) * tartan_dummy_bytes(m->dtype), true);
+}
+
+static tartan_status run(const tartan_context *context, const tartan_op *op,
+                         tartan_status (*work)(const tartan_op *)) {
+    PASS(check_lost(op->function, ((device *)context->device)->id));
+    PASS(check_matrix(context, op, "the values of a", op->a));
+    PASS(check_matrix(context, op, "the values of s", op->s));
+    PASS(check_array(context, op, "gates", op->gates));
+    PASS(check_array(context, op, "out", op->out));
+    for (int64_t i = 0; i < op->pairs; i++) {
+        PASS(check_array(context, op, "x", &op->x[i]));
+        PASS(check_array(context, op, "y", op->y == NULL ? NULL : &op->y[i]));
+    }
+    if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
+    begin_use();
+    const tartan_status status = work(op);
+    end_use();
+    return status;
+}
+
+static tartan_status run_spmm(const tartan_context *context, const tartan_op *op) {
+    return run(context, op, tartan_dummy_spmm);
+}
+static tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
+    return run(context, op, tartan_dummy_sddmm);
+}
+static tartan_status run_gate_gradient(const tartan_context *context, const tartan_op *op) {
+    return run(context, op, tartan_dummy_gate_gradient);
+}
+static tartan_status run_growth_score(const tartan_context *context, const tartan_op *op) {
+    return run(context, op, tartan_dummy_growth_score);
+}
+
+static const tartan_backend backend = {
+    .abi = TARTAN_BACKEND_ABI,
+    .name = "dummy",
+    .device_type = TARTAN_CUDA,
+    .devices = devices,
+    .describe = describe,
+    .open = open,
+    .close = close,
+    .sync = sync,
+    .allocate = allocate,
+    .release = release,
+    .copy = copy,
+    .clear = clear,
+    .supports = supports,
+    .run =
+        {
+            [TARTAN_OP_SPMM] = run_spmm,
+            [TARTAN_OP_SDDMM] = run_sddmm,
+            [TARTAN_OP_GATE_GRADIENT] = run_gate_gradient,
+            [TARTAN_OP_GROWTH_SCORE] = run_growth_score,
+        },
+    .explain = explain,
+};
+
+__attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host) {
+    tartan_dummy_host = host;
+    return &backend;
+}
