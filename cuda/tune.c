@@ -31,7 +31,7 @@ static const design spmm_designs[TARTAN_CUDA_SPMM_KERNELS] = {
                                .log2_lines = {2, 1, 0, 0, 0},
                                .columns = {256, 256, 256, 256, 256}},
     [TARTAN_CUDA_SPMM_MMA] = {.peak = {[F64] = {21, 33, 42, 50, 52},
-                                       [TF32] = {33, 56, 90, 131, 132},
+                                       [TF32] = {29, 56, 90, 131, 132},
                                        [HALF] = {36, 60, 100, 130, 130}},
                               .log2_lines = {3, 2, 1, 0, 0},
                               .columns = {256, 256, 256, 256, 256}},

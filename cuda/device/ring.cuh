@@ -78,7 +78,7 @@ template <int kRows> struct Ring {
         }
         for (uint32_t t = 0; t < kTiles; t++) {
             barrier_init(posted(t), 1);
-            barrier_init(read(t), kConsumerWarps + 1 + (gathers ? kGatherThreads / 32 : 0));
+            barrier_init(read(t), 32 * (kConsumerWarps + 1 + (gathers ? kGatherThreads / 32 : 0)));
         }
         barrier_init_fence();
     }
@@ -89,8 +89,7 @@ template <int kRows>
 __device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, Place<kTiles> &place, Tile *out) {
     barrier_wait(ring.posted(place.at), place.parity);
     *out = *ring.tile(place.at);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(ring.read(place.at));
+    barrier_arrive(ring.read(place.at));
     place.next();
     return out->end >= 0;
 }
