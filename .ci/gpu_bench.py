@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 
@@ -45,10 +46,12 @@ def parse(arguments):
 
 
 def driver_version():
+    """The version of the CUDA driver, as nvidia-smi has it, or None."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        return re.search(r"Kernel Module[^\d]*([\d.]+)", pathlib.Path("/proc/driver/nvidia/version").read_text()).group(1)
-    except (OSError, AttributeError):
-        return "unknown"
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
 
 
 class Bench:
