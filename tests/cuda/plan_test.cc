@@ -268,8 +268,9 @@ TEST(CudaPlan, TilesByColumnAreTheSameInAnotherOrder) {
             const int32_t *a = by_group.values + 4 * t, *b = by_column.values + 4 * t;
             expected.push_back({a[0], a[1], a[2]});
             got.push_back({b[0], b[1], b[2]});
-            if (t > 0)
+            if (t > 0) {
                 EXPECT_LE(lists.cols[(size_t)by_column.values[4 * (t - 1) + 1]], lists.cols[(size_t)b[1]]);
+            }
         }
         std::sort(expected.begin(), expected.end());
         std::sort(got.begin(), got.end());

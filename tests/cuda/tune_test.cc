@@ -96,7 +96,9 @@ TEST(CudaTune, SpmmOnHopper) {
         EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(kHopper));
         Spmm tf32(TARTAN_F32, block);
         tf32.p.tf32 = true;
-        if (block >= 16) EXPECT_EQ("spmm_mma", tf32.chosen(kAmpere)); // blocks of 8 gain nothing by tf32
+        if (block >= 16) { // blocks of 8 gain nothing by tf32
+            EXPECT_EQ("spmm_mma", tf32.chosen(kAmpere));
+        }
         EXPECT_EQ("tf32 needs b with its summed index without gaps",
                   tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
         std::swap(tf32.p.b.row_stride, tf32.p.b.col_stride);
