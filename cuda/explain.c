@@ -21,7 +21,7 @@ static void write(const tartan_host *host, const candidate *all, int32_t count, 
         if (all[i].refusal != NULL)
             host->text_add(text, "%s\"}", all[i].refusal);
         else
-            host->text_add(text, "expected to give %.3g TFLOP/s, which is less\"}", all[i].rate);
+            host->text_add(text, "expected to give %.3g TFLOP/s, which is not more\"}", all[i].rate);
     }
     host->text_add(text, "], \"expected_tflops\": %.4g", all[chosen].rate);
 }

@@ -119,11 +119,6 @@ __device__ __forceinline__ void return_tickets(int32_t *tickets) {
     atomicExch(&tickets[1], 0);
 }
 
-/* A consumer warp has read a stage; by one of its threads. */
-template <int kRows> __device__ __forceinline__ void give_back(const Ring<kRows> &ring, uint32_t stage) {
-    barrier_arrive(ring.empty(stage));
-}
-
 /* Adds up `stages` stages into d (overwritten), by one warpgroup. */
 template <Factor kFactor, int kA, int kB, int kRows>
 __device__ __forceinline__ void consume(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place,
@@ -145,12 +140,12 @@ __device__ __forceinline__ void consume(const Ring<kRows> &ring, Place<Form<kRow
         wgmma_commit();
         /* The stage before this one has been read when only this one's products are under way. */
         wgmma_wait<1>();
-        if (s > 0 && speaker) give_back(ring, before);
+        if (s > 0 && speaker) barrier_arrive(ring.empty(before));
         before = place.at;
         place.next();
     }
     wgmma_wait<0>();
-    if (stages > 0 && speaker) give_back(ring, before);
+    if (stages > 0 && speaker) barrier_arrive(ring.empty(before));
 }
 
 } // namespace tartan_cuda

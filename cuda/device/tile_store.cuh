@@ -12,7 +12,7 @@
 namespace tartan_cuda {
 
 /* Where a warp's part of the output goes: element (i, j) is at data + i * row_stride + j * col_stride, i < rows,
- * j < cols. `smooth`: rows (TARTAN_SMOOTH_ROWS) or columns are contiguous, of 16 bits, aligned to 16 bytes, and
+ * j < cols. `smooth`: rows (kSmoothRows) or columns (kSmoothCols) are contiguous, of 16 bits, aligned to 16 bytes, and
  * nothing is to be added: whole pieces may be stored. kSmoothPairs: rows are contiguous, of f32, aligned to 8 bytes,
  * and nothing is to be added. */
 enum Smooth { kRough, kSmoothRows, kSmoothCols, kSmoothPairs };

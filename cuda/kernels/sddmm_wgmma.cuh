@@ -148,7 +148,7 @@ __device__ __forceinline__ void add_sums(const Problem &p, const Ring<kRows> &ri
                 to[3] += __uint_as_float(sums.w);
             }
             __syncwarp();
-            if (thread % 32 == 0) give_back(ring, place.at);
+            if (thread % 32 == 0) barrier_arrive(ring.empty(place.at));
             place.next();
         }
     });

@@ -60,13 +60,16 @@ static bool ask(question *q, const tartan_context *context, tartan_op_kind kind,
            set_array(&q->second, context, out_dtype, s->heads, left ? out : n, left ? n : out);
 }
 
+static double bytes_of(const tartan_array *a) {
+    return (double)tartan_i_array_elements(a) * (double)tartan_dtype_bytes(a->dtype);
+}
+
 /* The figures that hold whatever runs: each stored element and each element of the dense operands moves once. */
 static void add_figures(tartan_i_text *text, const question *q, int64_t n) {
     const double elements = (double)tartan_layout_elements(q->matrix.layout);
-    const double dense =
-        (double)tartan_i_array_elements(&q->first) + (double)tartan_i_array_elements(&q->second);
+    const double sparse = elements * (double)tartan_dtype_bytes(q->matrix.dtype);
     tartan_i_text_add(text, "\"flops\": %.0f, \"bytes\": %.0f", 2 * elements * (double)n,
-                      (elements + dense) * (double)tartan_dtype_bytes(q->matrix.dtype));
+                      sparse + bytes_of(&q->first) + bytes_of(&q->second));
 }
 
 static tartan_status write(const tartan_context *context, const question *q, int64_t n, tartan_i_text *text) {

@@ -39,6 +39,8 @@ TEST_P(Explain, SaysWhatWouldRun) {
         EXPECT_HAS(sddmm, "\"flops\": 39936,");
         EXPECT_HAS(sddmm, "\"expected_tflops\": ");
     }
+    for (int32_t dtype : {TARTAN_F8E4M3, TARTAN_F8E5M2}) // 312 + 30 * 100 of 1 byte, 20 * 100 of 2
+        EXPECT_HAS(text("spmm", dtype, 0, 0, 100), "\"bytes\": 7312,");
     const std::string none = text("spmm", TARTAN_F32, 0, 0, 0);
     EXPECT_HAS(none, "\"flops\": 0,");
     EXPECT_HAS(none, on_host() ? "\"device\": \"cpu\""

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A context is one ordered queue of work: a CPU thread team or a CUDA stream. Its options are frozen at
  * creation. One context serves one thread at a time: a call that finds it at work in another thread fails with
- * ARGUMENT. Make as many contexts as there are queues. */
+ * ARGUMENT. Make as many contexts as there are queues.
+ *
+ * A CUDA graph into which work of a context was captured uses memory of that context: replay it in the order of the
+ * context's stream, never beside other work of the context or another replay, and not after the context was freed. */
 #ifndef TARTAN_CONTEXT_H
 #define TARTAN_CONTEXT_H
 

@@ -67,7 +67,8 @@ TARTAN_API const char *tartan_matrix_device(const tartan_matrix *matrix);
  * kernel that was not taken and why, useful floating-point operations, bytes that must move at least, and the rate
  * expected. `operation` is "spmm" or "sddmm"; the sparse operand has `layout` and `dtype` with row-major blocks;
  * side and op are tartan_spmm's (0 for sddmm); n is the dense operand's other size (spmm) or the summed size
- * (sddmm). Dense operands are taken to be contiguous, row-major and aligned. The caller frees the text with
+ * (sddmm). Dense operands are taken to be contiguous, row-major and aligned, and the
+ * result of 8-bit factors to be bf16. The caller frees the text with
  * tartan_text_free. Errors: HANDLE, ARGUMENT (operation, side, op, n), DTYPE, MEMORY. */
 TARTAN_API tartan_status tartan_explain(tartan_context *context, const char *operation,
                                         const tartan_layout *layout, int32_t dtype, int32_t side, int32_t op,
