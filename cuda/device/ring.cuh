@@ -42,7 +42,8 @@ template <int kRows> struct Form {
     static constexpr uint32_t kOutput = kStages * kStage; /* where the staging of outputs starts */
     static constexpr uint32_t kBarriers = kOutput + kConsumerWarps * kStageRoom;
     static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles);
-    static constexpr uint32_t kShared = kBoard + kTiles * sizeof(Tile);
+    static constexpr uint32_t kLists = kBoard + kTiles * sizeof(Tile);
+    static constexpr uint32_t kShared = kLists + kTiles * 2 * 32 * sizeof(int32_t);
 };
 
 /* Where a party of a ring is: which place, and the parity of its phase. */
@@ -70,6 +71,10 @@ template <int kRows> struct Ring {
     __device__ uint32_t posted(uint32_t tile) const { return full(Form<kRows>::kStages + tile); }
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
     __device__ Tile *tile(uint32_t tile) const { return (Tile *)(memory + Form<kRows>::kBoard) + tile; }
+    /* The first 32 values of the tile's list of block columns, and of its list of ids. */
+    __device__ int32_t *list(uint32_t tile, int which) const {
+        return (int32_t *)(memory + Form<kRows>::kLists) + (2 * tile + which) * 32;
+    }
     /* By one thread, before any other uses the ring. */
     __device__ void init(bool gathers) const {
         for (uint32_t s = 0; s < Form<kRows>::kStages; s++) {
@@ -77,7 +82,7 @@ template <int kRows> struct Ring {
             barrier_init(empty(s), kConsumerWarps);
         }
         for (uint32_t t = 0; t < kTiles; t++) {
-            barrier_init(posted(t), 1);
+            barrier_init(posted(t), 32);
             barrier_init(read(t), 32 * (kConsumerWarps + 1 + (gathers ? kGatherThreads / 32 : 0)));
         }
         barrier_init_fence();
@@ -94,17 +99,55 @@ __device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, Place<kTiles>
     return out->end >= 0;
 }
 
-/* Hands a tile to the readers; by a whole warp. */
+/* The same for a warp that needs the start of the lists too: each lane gets its value of both. */
 template <int kRows>
-__device__ __forceinline__ void post_tile(const Ring<kRows> &ring, Place<kTiles> &place, const Tile &t) {
+__device__ __forceinline__ bool take_lists(const Ring<kRows> &ring, Place<kTiles> &place, Tile *out,
+                                           int32_t *out_col, int32_t *out_id) {
+    barrier_wait(ring.posted(place.at), place.parity);
+    *out = *ring.tile(place.at);
+    *out_col = ring.list(place.at, 0)[threadIdx.x % 32];
+    *out_id = ring.list(place.at, 1)[threadIdx.x % 32];
+    barrier_arrive(ring.read(place.at));
+    place.next();
+    return out->end >= 0;
+}
+
+/* Hands a tile to the readers, and each lane's values of the lists; by a whole warp. */
+template <int kRows>
+__device__ __forceinline__ void post_tile(const Ring<kRows> &ring, Place<kTiles> &place, const Tile &t,
+                                          int32_t col = -1, int32_t id = -1) {
     barrier_wait(ring.read(place.at), place.parity ^ 1);
-    if (threadIdx.x % 32 == 0) {
-        *ring.tile(place.at) = t;
-        barrier_arrive(ring.posted(place.at));
-    }
-    __syncwarp();
+    if (threadIdx.x % 32 == 0) *ring.tile(place.at) = t;
+    ring.list(place.at, 0)[threadIdx.x % 32] = col;
+    ring.list(place.at, 1)[threadIdx.x % 32] = id;
+    barrier_arrive(ring.posted(place.at));
     place.next();
 }
+
+/* Part of a list in the registers of a warp: 32 values, and the 32 after them on their way. Where the list has
+ * ended, -1. */
+struct Window {
+    const int32_t *list;
+    int32_t first, end, now, next;
+    /* `now` holds the lanes' values from `begin` on. */
+    __device__ __forceinline__ void open(const int32_t *values, int32_t begin, int32_t list_end) {
+        list = values, first = begin, end = list_end;
+        look_ahead();
+    }
+    __device__ __forceinline__ void look_ahead() {
+        const int32_t at = first + 32 + (int32_t)threadIdx.x % 32;
+        next = at < end ? list[at] : -1;
+    }
+    /* Value number `at` of the 32, below 32; by a whole warp. */
+    __device__ __forceinline__ int32_t get(int32_t at) const { return __shfl_sync(~0u, now, at); }
+    /* What is read from here on starts at `at`, at most 32 further than before. */
+    __device__ __forceinline__ void reach(int32_t at) {
+        if (at - first < 32) return;
+        first += 32;
+        now = next;
+        look_ahead();
+    }
+};
 
 /* The number of the tile after the first gridDim.x ones; by one thread. */
 __device__ __forceinline__ int64_t draw_ticket(int32_t *tickets) {

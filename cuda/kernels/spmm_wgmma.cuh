@@ -67,92 +67,107 @@ __device__ __forceinline__ int32_t stages_of(const Problem &p, const Tile &t) {
     return p.parts > 1 ? (t.end - t.begin) * p.parts : (t.end - t.begin + p.slots - 1) / p.slots;
 }
 
-/* A box that a lane of the producer loads: which piece of which slot, and what it holds: a block id, or a block column,
- * -1 for zeros. */
+/* What a lane of the producer loads of every stage: a box of B at a block column, or one of A. */
 struct Box {
-    int32_t slot, piece, index;
+    bool in_b, wanted;
+    int32_t index;  /* of its block column or id among those of a stage */
+    int32_t across; /* its place along the rows of the tile (A), or the columns (B) */
+    uint32_t offset;
 };
 enum { kBoxesOfLane = 2 }; /* 8 slots of 8 boxes of B, shared by 32 lanes */
 
-__device__ __forceinline__ Box find_box(const Problem &p, const Tile &t, int32_t stage, int32_t number) {
-    const int32_t per_slot = p.boxes_a + p.boxes_b;
-    Box box = {number / per_slot, number % per_slot, -1};
-    const int32_t entry = p.parts > 1 ? t.begin + stage / p.parts : t.begin + stage * p.slots + box.slot;
-    if (box.slot >= p.slots || entry >= t.end) return box;
-    if (box.piece < p.boxes_b)
-        box.index = p.cols[entry];
-    else /* where one block fills the tile, its two halves are boxes of one id */
-        box.index = p.ids[entry * p.group + (box.piece - p.boxes_b) % p.group];
+template <int kRows> __device__ __forceinline__ Box find_box(const Problem &p, int32_t number) {
+    const int32_t per_slot = p.boxes_a + p.boxes_b, slot = number / per_slot, piece = number % per_slot;
+    Box box;
+    box.wanted = slot < p.slots;
+    box.in_b = piece < p.boxes_b;
+    if (box.in_b) {
+        box.index = slot;
+        box.across = piece * (p.b_across ? 64 : kTileCols);
+        box.offset = Form<kRows>::kBytesA + slot * p.feed_b.slot_bytes + piece * p.box_bytes_b;
+    } else { /* where one block fills the tile, its two halves are boxes of one id */
+        const int32_t of_a = piece - p.boxes_b;
+        box.index = slot * p.group + of_a % p.group;
+        box.across = of_a / p.group * 64;
+        box.offset = slot * p.feed_a.slot_bytes + of_a * p.box_bytes_a;
+    }
     return box;
 }
 
-template <int kRows>
-__device__ __forceinline__ void load_box(const Problem &p, const Ring<kRows> &ring, uint32_t stage,
-                                         const Tile &t, const CUtensorMap *map_a, const CUtensorMap *map_b,
-                                         const Box &box, int32_t part) {
-    const uint32_t full = ring.full(stage);
-    if (box.piece < p.boxes_b) {
-        const uint32_t to = ring.b(stage) + box.slot * p.feed_b.slot_bytes + box.piece * p.box_bytes_b;
-        const int32_t k = box.index < 0 ? p.k_end : box.index * p.block + part * p.part_k;
+/* `at` is a block column or an id, -1 for zeros. */
+__device__ __forceinline__ void load_box(const Problem &p, uint32_t stage, uint32_t full, const Tile &t,
+                                         const CUtensorMap *map_a, const CUtensorMap *map_b, const Box &box,
+                                         int32_t at, int32_t part_k) {
+    const uint32_t to = stage + box.offset;
+    if (box.in_b) {
+        const int32_t k = at < 0 ? p.k_end : at * p.block + part_k;
         if (!p.b_across)
-            tensor_load_5d(to, map_b, full, k, (int32_t)t.col + box.piece * kTileCols, 0, t.head, t.entry);
+            tensor_load_5d(to, map_b, full, k, (int32_t)t.col + box.across, 0, t.head, t.entry);
         else if (p.b_ragged)
-            tensor_load_5d(to, map_b, full, (int32_t)t.col + 64 * box.piece, k, 0, t.head, t.entry);
+            tensor_load_5d(to, map_b, full, (int32_t)t.col + box.across, k, 0, t.head, t.entry);
         else
             tensor_load_5d(to, map_b, full, 0, k, (int32_t)(t.col / 64), t.head, t.entry);
+    } else if (p.a_across) {
+        tensor_load_3d(to, map_a, full, box.across, part_k, at);
     } else {
-        const int32_t piece = box.piece - p.boxes_b, k = part * p.part_k;
-        const uint32_t to = ring.a(stage) + box.slot * p.feed_a.slot_bytes + piece * p.box_bytes_a;
-        if (p.a_across)
-            tensor_load_3d(to, map_a, full, piece / p.group * 64, k, box.index);
-        else
-            tensor_load_3d(to, map_a, full, k, 0, box.index);
+        tensor_load_3d(to, map_a, full, part_k, 0, at);
     }
 }
 
-/* The first warp asks for boxes. */
+/* The first warp asks for boxes. A stage must cost it far less than the products take: so nothing is looked up in
+ * global memory when it is needed, and what the boxes of a lane have in common is worked out once. */
 template <int kRows>
 __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_a,
                                         const CUtensorMap *map_b) {
-    const int32_t lane = threadIdx.x % 32, boxes = p.slots * (p.boxes_a + p.boxes_b);
+    const int32_t lane = threadIdx.x % 32;
     const uint32_t bytes = p.gathers ? Form<kRows>::kBytesB : Form<kRows>::kStage;
+    Box mine[kBoxesOfLane];
+#pragma unroll
+    for (int i = 0; i < kBoxesOfLane; i++) mine[i] = find_box<kRows>(p, lane + 32 * i);
     Place<Form<kRows>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
-    while (take_tile(ring, tiles, &t)) {
-        const int32_t stages = stages_of(p, t);
-        Box mine[kBoxesOfLane];
-        for (int32_t s = 0; s <= stages; s++) {
-            if (s > 0) {
-                barrier_wait(ring.empty(place.at), place.parity ^ 1);
-                if (lane == 0) barrier_expect(ring.full(place.at), bytes);
-                __syncwarp();
+    Window cols, ids;
+    while (take_lists(ring, tiles, &t, &cols.now, &ids.now)) {
+        cols.open(p.cols, t.begin, t.end);
+        ids.open(p.ids, t.begin * p.group, p.gathers ? 0 : t.end * p.group);
+        int32_t part = 0;
+        for (int32_t entry = t.begin; entry < t.end;) {
+            const int32_t col = entry - cols.first, id = entry * p.group - ids.first;
+            int32_t at[kBoxesOfLane];
 #pragma unroll
-                for (int i = 0; i < kBoxesOfLane; i++)
-                    if (lane + 32 * i < boxes)
-                        load_box<kRows>(p, ring, place.at, t, map_a, map_b, mine[i], (s - 1) % p.parts);
-                place.next();
+            for (int i = 0; i < kBoxesOfLane; i++) {
+                const int32_t of_b = cols.get(col + mine[i].index), of_a = ids.get(id + mine[i].index);
+                at[i] = mine[i].in_b ? of_b : of_a;
             }
-            if (s == stages) break;
+            barrier_wait(ring.empty(place.at), place.parity ^ 1);
+            if (lane == 0) barrier_expect(ring.full(place.at), bytes);
+            __syncwarp();
 #pragma unroll
-            for (int i = 0; i < kBoxesOfLane; i++) /* of the next stage, while this one is on its way */
-                if (lane + 32 * i < boxes) mine[i] = find_box(p, t, s, lane + 32 * i);
+            for (int i = 0; i < kBoxesOfLane; i++)
+                if (mine[i].wanted)
+                    load_box(p, ring.a(place.at), ring.full(place.at), t, map_a, map_b, mine[i], at[i],
+                             part * p.part_k);
+            place.next();
+            if (++part < p.parts) continue;
+            part = 0;
+            entry += p.slots;
+            cols.reach(entry);
+            ids.reach(entry * p.group);
         }
     }
 }
 
-/* The second warp looks up the tiles that are to come, and has their lists brought near. */
+/* The second warp looks up the tiles that are to come, and where their lists start. */
 template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows> &ring) {
     const int32_t lane = threadIdx.x % 32;
     Place<kTiles> tiles;
     int64_t number = blockIdx.x;
     while (true) {
         const Tile t = find_tile(p, number, kRows, Form<kRows>::kCols);
-        if (t.begin + lane < t.end) {
-            list_prefetch(p.cols + t.begin + lane);
-            list_prefetch(p.ids + (t.begin + lane) * p.group);
-        }
-        post_tile(ring, tiles, t);
+        const int32_t id = t.begin * p.group + lane;
+        post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
+                  id < t.end * p.group ? p.ids[id] : -1);
         if (t.end < 0) break;
         if (lane == 0) number = draw_ticket(p.tickets);
         number = __shfl_sync(~0u, number, 0);
