@@ -50,6 +50,25 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
                  : "memory");
 }
 
+/* All threads of a warpgroup; `number` 1 to 15. */
+__device__ __forceinline__ void warpgroup_barrier(uint32_t number) {
+    asm volatile("barrier.cta.sync %0, 128;" ::"r"(number) : "memory");
+}
+/* The same, and whether `mine` is true in one of them. */
+__device__ __forceinline__ bool warpgroup_any(uint32_t number, bool mine) {
+    int32_t any;
+    asm volatile("{\n"
+                 ".reg .pred mine, any;\n"
+                 "setp.ne.s32 mine, %2, 0;\n"
+                 "barrier.cta.red.or.pred any, %1, 128, mine;\n"
+                 "selp.s32 %0, 1, 0, any;\n"
+                 "}"
+                 : "=r"(any)
+                 : "r"(number), "r"((int32_t)mine)
+                 : "memory");
+    return any != 0;
+}
+
 /* ---- Copies of 16 bytes into shared memory; `bytes` 0 writes zeros ---- */
 
 __device__ __forceinline__ void piece_load(uint32_t to, const void *from, uint32_t bytes) {
@@ -102,6 +121,23 @@ __device__ __forceinline__ void tensor_load_5d(uint32_t to, const CUtensorMap *m
                  "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
                  : "memory");
+}
+
+/* A box of shared memory to its place in a tensor; what lies outside the tensor is left out. The thread's copies form
+ * groups, which it can wait for. */
+__device__ __forceinline__ void tensor_store_5d(const CUtensorMap *map, uint32_t from, int32_t c0, int32_t c1,
+                                                int32_t c2, int32_t c3, int32_t c4) {
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group "
+                 "[%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+                 "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+                 : "memory");
+}
+__device__ __forceinline__ void bulk_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* Waits until the shared memory of all groups but the last kPending has been read. */
+template <int kPending> __device__ __forceinline__ void bulk_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
 /* ---- Stores of 8 x 8 pieces of 16-bit elements from the registers of a warp ---- */

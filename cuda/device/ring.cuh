@@ -23,6 +23,7 @@ enum {
     kProducerRegisters = 72, /* in all no more than at launch: 168 each */
     kTileCols = 256,         /* of a warpgroup */
     kStageRoom = 1024,       /* staging of a consumer warp for its output, bytes */
+    kBoxBytes = 8192,        /* 64 x 64 results of 16 bits */
     kTiles = 1,              /* posted ahead; more would hand out the last tiles too early */
 };
 
@@ -40,7 +41,10 @@ template <int kRows> struct Form {
     static constexpr int kStages = kRows == 64 ? 3 : 4;
     static constexpr uint32_t kStage = kBytesA + kBytesB;
     static constexpr uint32_t kOutput = kStages * kStage; /* where the staging of outputs starts */
-    static constexpr uint32_t kBarriers = kOutput + kConsumerWarps * kStageRoom;
+    /* Where there is room, a warpgroup has two boxes in which results wait for the copy engine. */
+    static constexpr bool kBoxes = kRows == 128;
+    static constexpr uint32_t kOutputHalf = kBoxes ? 2 * kBoxBytes : kConsumerWarps / 2 * kStageRoom;
+    static constexpr uint32_t kBarriers = kOutput + 2 * kOutputHalf;
     static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles);
     static constexpr uint32_t kLists = kBoard + kTiles * sizeof(Tile);
     static constexpr uint32_t kShared = kLists + kTiles * 2 * 32 * sizeof(int32_t);
@@ -63,8 +67,9 @@ template <int kRows> struct Ring {
     uint32_t base;
     __device__ uint32_t a(uint32_t stage) const { return base + stage * Form<kRows>::kStage; }
     __device__ uint32_t b(uint32_t stage) const { return a(stage) + Form<kRows>::kBytesA; }
-    __device__ uint32_t output(uint32_t warp) const {
-        return base + Form<kRows>::kOutput + warp * kStageRoom;
+    __device__ uint32_t output(uint32_t warp) const { return boxes(warp / 4) + warp % 4 * kStageRoom; }
+    __device__ uint32_t boxes(uint32_t warpgroup) const {
+        return base + Form<kRows>::kOutput + warpgroup * Form<kRows>::kOutputHalf;
     }
     __device__ uint32_t full(uint32_t stage) const { return base + Form<kRows>::kBarriers + 16 * stage; }
     __device__ uint32_t empty(uint32_t stage) const { return full(stage) + 8; }

@@ -78,30 +78,34 @@ __device__ __forceinline__ void store_pairs(const Target &t, const float (&d)[12
     }
 }
 
-/* 32 columns by way of shared memory, so that whole sectors are written. Rows contiguous. */
+/* 64 columns by way of shared memory, so that whole lines are written, 8 rows at a time. Rows contiguous. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const float (&d)[128], int first) {
     const uint32_t lane = threadIdx.x % 32;
-    __syncwarp();
 #pragma unroll
-    for (int p = 0; p < 4; p += 2) {
-        const float *x = &d[4 * (first + p)];
-        const uint32_t row = lane % 8 + 8 * (lane / 8 % 2), piece = p + lane / 16;
-        store_matrices(
-            room + row * 64 + ((piece ^ (row / 2 % 4)) * 16), pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
-            pack<kFactor>(t.alpha * x[2], t.alpha * x[3]), pack<kFactor>(t.alpha * x[4], t.alpha * x[5]),
-            pack<kFactor>(t.alpha * x[6], t.alpha * x[7]));
-    }
-    __syncwarp();
+    for (int half = 0; half < 2; half++) {
+        __syncwarp();
 #pragma unroll
-    for (uint32_t half = 0; half < 2; half++) {
-        const uint32_t row = lane / 4 + 8 * half, piece = lane % 4;
-        const uint4 value = shared_load_16(room + row * 64 + ((piece ^ (row / 2 % 4)) * 16));
-        *(uint4 *)((char *)t.data + 2 * (row * t.row_stride + 8 * (first + (int)piece))) = value;
+        for (int p = 0; p < 8; p += 4) {
+            const float *x = &d[4 * (first + p) + 2 * half];
+            const uint32_t row = lane % 8, piece = p + lane / 8;
+            store_matrices(
+                room + row * 128 + (piece ^ row) * 16, pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
+                pack<kFactor>(t.alpha * x[4], t.alpha * x[5]), pack<kFactor>(t.alpha * x[8], t.alpha * x[9]),
+                pack<kFactor>(t.alpha * x[12], t.alpha * x[13]));
+        }
+        __syncwarp();
+#pragma unroll
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint32_t row = lane / 8 + 4 * part, piece = lane % 8;
+            const uint4 value = shared_load_16(room + row * 128 + (piece ^ row) * 16);
+            *(uint4 *)((char *)t.data + 2 * ((row + 8 * half) * t.row_stride + 8 * (first + (int)piece))) =
+                value;
+        }
     }
 }
 
-/* The same, columns contiguous. */
+/* 32 columns, whole sectors. Columns contiguous. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_cols(const Target &t, uint32_t room, const float (&d)[128], int first) {
     const uint32_t lane = threadIdx.x % 32;
@@ -137,17 +141,69 @@ __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const
     }
     const bool whole = t.rows >= 16;
 #pragma unroll
-    for (int first = 0; first < 32; first += 4) {
+    for (int first = 0; first < 32; first += 8) {
         if (8 * first >= t.cols) return;
-        const bool inside = whole && 8 * (first + 4) <= t.cols;
-        if (inside && t.smooth == kSmoothRows)
+        if (whole && t.smooth == kSmoothRows && 8 * (first + 8) <= t.cols) {
             store_rows<kFactor>(t, room, d, first);
-        else if (inside && t.smooth == kSmoothCols)
-            store_cols<kFactor>(t, room, d, first);
-        else if (inside && t.smooth == kSmoothPairs)
-            store_pairs(t, d, first);
-        else
-            store_rough(t, d, first, 4);
+            continue;
+        }
+#pragma unroll
+        for (int p = first; p < first + 8; p += 4) {
+            const bool inside = whole && 8 * (p + 4) <= t.cols;
+            if (inside && t.smooth == kSmoothCols)
+                store_cols<kFactor>(t, room, d, p);
+            else if (inside && t.smooth == kSmoothPairs)
+                store_pairs(t, d, p);
+            else
+                store_rough(t, d, p, 4);
+        }
+    }
+}
+
+/* Where a warpgroup's 64 x 256 results go by way of the copy engine: 16 bits each, one direction contiguous. */
+struct Boxes {
+    const CUtensorMap *map; /* [contiguous][other][1][heads][entries] */
+    uint32_t room, barrier; /* two boxes; the warpgroup's barrier */
+    bool by_cols;           /* columns are contiguous */
+    int32_t row, col, head, entry;
+    int32_t cols; /* that exist from there on */
+    float alpha;
+};
+
+/* 64 x 64 results at a time: while the copy engine brings one box away, the next is filled, and products of
+ * the next tile can begin. `turn` counts the boxes of a warpgroup. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_boxes(const Boxes &c, uint32_t *turn, const float (&d)[128]) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const bool speaks = threadIdx.x % 128 == 0;
+#pragma unroll
+    for (int box = 0; box < 4; box++) {
+        if (64 * box >= c.cols) break;
+        const uint32_t room = c.room + (*turn)++ % 2 * kBoxBytes;
+        if (speaks) bulk_wait_read<1>(); /* so the box before the last, which lay here, is away */
+        warpgroup_barrier(c.barrier);
+#pragma unroll
+        for (int p = 0; p < 8; p += 2) {
+            const float *x = &d[4 * (8 * box + p)];
+            const uint32_t low = pack<kFactor>(c.alpha * x[0], c.alpha * x[1]),
+                           low_below = pack<kFactor>(c.alpha * x[2], c.alpha * x[3]),
+                           high = pack<kFactor>(c.alpha * x[4], c.alpha * x[5]),
+                           high_below = pack<kFactor>(c.alpha * x[6], c.alpha * x[7]);
+            const uint32_t piece = p + lane / 16, half = lane / 8 % 2;
+            if (c.by_cols)
+                store_matrices_transposed(room + (8 * piece + lane % 8) * 128 +
+                                              ((2 * warp + half) ^ (lane % 8)) * 16,
+                                          low, low_below, high, high_below);
+            else
+                store_matrices(room + (16 * warp + 8 * half + lane % 8) * 128 + (piece ^ (lane % 8)) * 16,
+                               low, low_below, high, high_below);
+        }
+        shared_fence_async();
+        warpgroup_barrier(c.barrier);
+        if (!speaks) continue;
+        const int32_t col = c.col + 64 * box;
+        tensor_store_5d(c.map, room, c.by_cols ? c.row : col, c.by_cols ? col : c.row, 0, c.head, c.entry);
+        bulk_commit();
     }
 }
 

@@ -70,6 +70,30 @@ Smooth smooth_of(const tartan_cuda_spmm *p) {
     return kRough;
 }
 
+/* C in boxes of 64 x 64. */
+tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const Problem *g,
+                         CUtensorMap *out) {
+    const bool by_cols = g->c.smooth == kSmoothCols;
+    const int64_t head = p->heads > 1 ? p->c.head_stride : 8, entry = g->entries > 1 ? g->c_batch : 8;
+    const Tensor t = {p->c.data,
+                      p->c.dtype,
+                      5,
+                      {by_cols ? p->m : p->n, by_cols ? p->n : p->m, 1, p->heads, g->entries},
+                      {1, by_cols ? p->c.col_stride : p->c.row_stride, 8, head, entry},
+                      {64, 64, 1, 1, 1},
+                      128};
+    return tensor_map_make(function, &t, out);
+}
+
+/* Whether it can be mapped so: strides that go forward. */
+bool is_boxed(const tartan_cuda_spmm *p, const Problem *g) {
+    const int64_t most = (int64_t)1 << 38;
+    const auto forward = [](int64_t stride) { return stride > 0 && stride < most; };
+    if (g->c.smooth != kSmoothRows && g->c.smooth != kSmoothCols) return false;
+    return forward(p->c.row_stride) && forward(p->c.col_stride) &&
+           (p->heads == 1 || forward(p->c.head_stride)) && (g->entries == 1 || forward(g->c_batch));
+}
+
 /* How stages lie, and by which boxes they come. */
 template <int kRows>
 void describe_stages(const tartan_cuda_spmm *p, const void *values, const tartan_cuda_unions *u, Problem *g) {
@@ -136,7 +160,7 @@ template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_
     g->c_batch = p->batch.ndim > 0 ? p->batch.second[0] : 0;
 }
 
-using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap);
+using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap, CUtensorMap);
 
 template <Factor kFactor, int kRows> Kernel kernel_across(bool a_across, bool b_across) {
     if (a_across) return b_across ? spmm<kFactor, 1, 1, kRows> : spmm<kFactor, 1, 0, kRows>;
@@ -160,13 +184,14 @@ template <int kRows> Kernel kernel_of(int32_t dtype, bool a_across, bool b_acros
 }
 
 tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kernel, uint32_t shared,
-                    const Problem &g, const CUtensorMap &map_a, const CUtensorMap &map_b) {
+                    const Problem &g, const CUtensorMap &map_a, const CUtensorMap &map_b,
+                    const CUtensorMap &map_c) {
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
     const int64_t tiles = (int64_t)g.col_tiles * g.groups * g.heads * g.entries;
     const int64_t blocks = tiles < queue->chip.processors ? tiles : queue->chip.processors;
-    kernel<<<(unsigned)blocks, kThreads, shared, queue->stream>>>(g, map_a, map_b);
+    kernel<<<(unsigned)blocks, kThreads, shared, queue->stream>>>(g, map_a, map_b, map_c);
     return tartan_cuda_check(function, cudaGetLastError(), "starting the kernel spmm_wgmma");
 }
 
@@ -177,13 +202,15 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     describe_stages<kRows>(p, values, u, &g);
     describe_work<kRows>(p, u, &g);
     g.tickets = queue->tickets;
-    CUtensorMap map_a, map_b;
+    CUtensorMap map_a, map_b, map_c = {};
     const int32_t span = (int32_t)(g.part_k * element_bytes(p->dtype));
     tartan_status status = map_values(function, p, values, &g, span, &map_a);
     if (status == TARTAN_OK) status = map_dense(function, p, &g, span, Form<kRows>::kCols, &map_b);
+    g.boxes = Form<kRows>::kBoxes && is_boxed(p, &g);
+    if (status == TARTAN_OK && g.boxes) status = map_output(function, p, &g, &map_c);
     const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_across, g.b_across);
     if (status != TARTAN_OK) return status;
-    return start(function, queue, kernel, Form<kRows>::kShared, g, map_a, map_b);
+    return start(function, queue, kernel, Form<kRows>::kShared, g, map_a, map_b, map_c);
 }
 
 } // namespace

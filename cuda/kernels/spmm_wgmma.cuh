@@ -32,6 +32,7 @@ struct Problem {
     int32_t k_end; /* a row that B does not have */
     Target c;
     int64_t c_head, c_batch;
+    bool boxes; /* the copy engine brings C away: 16 bits, contiguous one way, nothing to be added */
     bool
         repairs; /* zeros stand for absent blocks: sums that are not finite need a second look, with what follows */
     int32_t a_row, a_k, element_bytes;
@@ -241,14 +242,48 @@ __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Targe
     });
 }
 
+/* By the copy engine, if all of a warpgroup's sums are finite or need no second look. By whole warpgroups. */
+template <Factor kFactor, int kRows>
+__device__ __forceinline__ bool stored_by_boxes(const Problem &p, const Ring<kRows> &ring,
+                                                const CUtensorMap *map_c, const Tile &t, uint32_t *turn,
+                                                const float (&d)[128]) {
+    const uint32_t warpgroup = threadIdx.x / 128 - 1, barrier = 1 + warpgroup;
+    if (p.repairs && warpgroup_any(barrier, any_not_finite(d))) {
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
+        warpgroup_barrier(barrier); /* the room is free for another use */
+        return false;
+    }
+    const Boxes boxes = {map_c,
+                         ring.boxes(warpgroup),
+                         barrier,
+                         p.c.smooth == kSmoothCols,
+                         (int32_t)t.row + 64 * (int32_t)warpgroup,
+                         (int32_t)t.col,
+                         t.head,
+                         t.entry,
+                         (int32_t)(p.n - t.col < kTileCols ? p.n - t.col : kTileCols),
+                         p.c.alpha};
+    if constexpr (kFactor == Factor::e4m3 || kFactor == Factor::e5m2) {
+        if (p.c.dtype == TARTAN_F16)
+            store_boxes<Factor::f16>(boxes, turn, d);
+        else
+            store_boxes<Factor::bf16>(boxes, turn, d);
+    } else {
+        store_boxes<kFactor>(boxes, turn, d);
+    }
+    return true;
+}
+
 template <Factor kFactor, int kA, int kB, int kRows>
-__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring,
+                                         const CUtensorMap *map_c) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * warpgroup : 0) + 16 * (warp % 4);
     const int32_t col = kRows == 64 ? kTileCols * warpgroup : 0;
     Place<Form<kRows>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
+    uint32_t turn = 0;
     while (take_tile(ring, tiles, &t)) {
         float d[128];
         const int32_t stages = stages_of(p, t);
@@ -257,8 +292,11 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
             for (int i = 0; i < 128; i++) d[i] = 0;
         }
         consume<kFactor, kA, kB, kRows>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d);
+        if constexpr (Form<kRows>::kBoxes)
+            if (p.boxes && stored_by_boxes<kFactor, kRows>(p, ring, map_c, t, &turn, d)) continue;
         Target c = p.c;
         const int64_t rows = p.m - t.row - row, cols = p.n - t.col - col;
+        if (rows <= 0 || cols <= 0) continue; /* the tile reaches beyond C */
         c.rows = rows < 16 ? (int32_t)rows : 16;
         c.cols = cols < kTileCols ? (int32_t)cols : kTileCols;
         const int64_t at = t.head * p.c_head + t.entry * p.c_batch + (t.row + row) * c.row_stride +
@@ -269,18 +307,21 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
         else
             store_tile<kFactor>(c, ring.output(warp), d);
     }
+    if (turn > 0 && threadIdx.x % 128 == 0)
+        bulk_wait_read<0>(); /* shared memory lives as long as the block */
 }
 
 template <Factor kFactor, int kA, int kB, int kRows>
 __global__ void __launch_bounds__(kThreads, 1)
     spmm(const __grid_constant__ Problem p, const __grid_constant__ CUtensorMap map_a,
-         const __grid_constant__ CUtensorMap map_b) {
+         const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
     const Ring<kRows> ring = {shared, shared_address(shared)};
     if (threadIdx.x == 0) {
         tensor_prefetch(&map_a);
         tensor_prefetch(&map_b);
+        if (p.boxes) tensor_prefetch(&map_c);
         ring.init(p.gathers);
     }
     __syncthreads();
@@ -294,7 +335,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             gather<kRows>(p, ring);
     } else {
         registers_raise<kConsumerRegisters>();
-        multiply<kFactor, kA, kB, kRows>(p, ring);
+        multiply<kFactor, kA, kB, kRows>(p, ring, &map_c);
     }
 #endif
 }

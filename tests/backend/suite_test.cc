@@ -274,22 +274,27 @@ TEST_P(Backend, SpecialValuesStayWithTheirBlocks) {
             const Layout layout = from_mask({size, size, block, block, 1}, {1, 0, 1, 1});
             std::mt19937_64 random(3);
             const Matrix a = placed(context.get(), random_matrix(layout, dtype, 0, random));
-            Dense gates(TARTAN_F32, {3}), b(dtype, {size, n}), c(dtype, {size, n});
+            // Rows after the output, which belong to someone else: tiles of it reach beyond its end.
+            const int64_t behind = 128;
+            Dense gates(TARTAN_F32, {3}), b(dtype, {size, n}), c(dtype, {size + behind, n});
             for (int64_t id = 0; id < 3; id++) gates.set(id, id == 1 ? 0 : 1);
             b.fill(random);
             b.set((block - 1) * n + 3, NAN); // of the block column that the first block row has
             b.set(block * n + 7, INFINITY);  // of the other
-            for (int64_t i = 0; i < c.elements(); i++) c.set(i, NAN);
+            for (int64_t i = 0; i < c.elements(); i++) c.set(i, i < size * n ? NAN : 5);
             const Placed gates_there(context.get(), gates), b_there(context.get(), b);
             Placed c_there(context.get(), c);
-            ASSERT_OK(tartan_spmm(context.get(), 0, 0, 1, a.get(), &gates_there.array, &b_there.array, 0,
-                                  &c_there.array));
+            tartan_array out = c_there.array;
+            out.shape[0] = size;
+            ASSERT_OK(
+                tartan_spmm(context.get(), 0, 0, 1, a.get(), &gates_there.array, &b_there.array, 0, &out));
             c_there.fetch(c);
             for (int64_t i = 0; i < size; i++)
                 for (int64_t j = 0; j < n; j++) {
                     const bool special = i < block ? j == 3 : j == 7;
                     ASSERT_EQ(special, !std::isfinite(c.get(i * n + j))) << i << ", " << j;
                 }
+            for (int64_t i = size * n; i < c.elements(); i++) ASSERT_EQ(5, c.get(i)) << i;
         }
     }
 }
