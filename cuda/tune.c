@@ -4,7 +4,7 @@
 /* ---- The numbers ---- */
 
 /* What an H100 gives, in 1e12 a second. */
-static const double l2_bytes = 7.0;     /* from L2 to the multiprocessors; 7.7 measured with large copies */
+static const double l2_bytes = 8.0;     /* from L2 to the multiprocessors */
 static const double memory_bytes = 3.0; /* from memory */
 
 enum { F64, F32, TF32, HALF, F8, KINDS }; /* kinds of arithmetic; HALF is f16 and bf16 */
@@ -35,13 +35,20 @@ static const design spmm_designs[TARTAN_CUDA_SPMM_KERNELS] = {
                                        [HALF] = {36, 60, 100, 130, 130}},
                               .log2_lines = {3, 2, 1, 0, 0},
                               .columns = {256, 256, 256, 256, 256}},
-    [TARTAN_CUDA_SPMM_WGMMA] = {.peak = {[TF32] = {370, 370, 370, 370, 370},
-                                         [HALF] = {450, 500, 500, 450, 440},
-                                         [F8] = {1200, 1200, 1200, 1200, 1200}},
+    [TARTAN_CUDA_SPMM_WGMMA] = {.peak = {[TF32] = {370, 370, 370, 370, 0},
+                                         [HALF] = {450, 500, 500, 470, 0},
+                                         [F8] = {1200, 1200, 1200, 1200, 0}},
                                 .zeros = true,
                                 .log2_lines = {3, 2, 1, 0, 0},
-                                .columns = {512, 512, 512, 512, 256}},
+                                .columns = {512, 512, 512, 512, 512}},
 };
+
+/* The same kernel with tiles of 128 rows. */
+static const design spmm_wide_design = {
+    .peak = {[TF32] = {0, 0, 0, 0, 370}, [HALF] = {0, 0, 0, 600, 600}, [F8] = {0, 0, 0, 0, 1200}},
+    .zeros = true,
+    .log2_lines = {4, 3, 2, 1, 0},
+    .columns = {256, 256, 256, 256, 256}};
 
 static const design sddmm_designs[TARTAN_CUDA_SDDMM_KERNELS] = {
     [TARTAN_CUDA_SDDMM_PLAIN] = {.peak = {[F64] = {3, 6, 8, 8, 8},
@@ -88,8 +95,7 @@ static int32_t size_of(int32_t block) {
  *   L2:         l2_bytes * 2 share m columns / (bytes of an element * (columns + share m)),
  *   memory:     memory_bytes * operations / (bytes of A, B and C, each read or written once),
  * and the least of them is the rate. */
-double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
-    const design *d = &spmm_designs[kernel];
+static double spmm_rate_of(const design *d, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
     const int32_t size = size_of(p->block_m), log2_lines = d->log2_lines[size];
     const double share = figures->share[p->by_columns][log2_lines], lines = 1 << log2_lines;
     const double m = p->block_m, k = p->block_k, bytes = bytes_of(p->dtype), tile = d->columns[size];
@@ -102,6 +108,16 @@ double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const ta
     const double moved = bytes * (blocks * m * k + (double)p->heads * all * (double)(p->m + p->k));
     const double memory = moved > 0 ? memory_bytes * 2 * blocks * m * k * all / moved : l2;
     return smaller(arithmetic, smaller(l2, memory));
+}
+
+bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
+    return spmm_rate_of(&spmm_wide_design, p, figures) >
+           spmm_rate_of(&spmm_designs[TARTAN_CUDA_SPMM_WGMMA], p, figures);
+}
+
+double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
+    const bool wide = kernel == TARTAN_CUDA_SPMM_WGMMA && tartan_cuda_spmm_wide(p, figures);
+    return spmm_rate_of(wide ? &spmm_wide_design : &spmm_designs[kernel], p, figures);
 }
 
 /* `near` blocks share a row panel of X, and each reads its own column panel of Y:

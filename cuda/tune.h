@@ -46,6 +46,10 @@ extern const tartan_cuda_sddmm_kernel tartan_cuda_sddmm_kernels[TARTAN_CUDA_SDDM
 double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
 double tartan_cuda_sddmm_rate(int32_t kernel, const tartan_cuda_sddmm *p);
 
+/* Whether tiles of spmm_wgmma have 128 rows and 256 columns, else 64 and 512: for blocks of 128, and for smaller ones whose
+ * neighbouring block rows have nearly the same columns. */
+bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
+
 /* The kernel that runs: of those that do not refuse the one of the highest rate; of equal ones the last. */
 int32_t tartan_cuda_spmm_choose(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p,
                                 const tartan_cuda_figures *figures);

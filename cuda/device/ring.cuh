@@ -34,17 +34,19 @@ struct Tile {
     int32_t first, steps; /* the part of the sum, where a tile is shared */
 };
 
-/* Sizes of one of the two forms, kRows being 64 or 128. */
-template <int kRows> struct Form {
+/* Sizes of one of the forms: kRows is 64 or 128. Where kFine, stages of half the depth leave room for whole boxes of
+ * results; rows of operands whose summed index is contiguous would then be too short for the copy engine. */
+template <int kRows, bool kFine = false> struct Form {
     static constexpr int kCols = 64 * 512 / kRows;
-    static constexpr uint32_t kBytesA = kRows * kStageBytes, kBytesB = kCols * kStageBytes;
-    static constexpr int kStages = kRows == 64 ? 3 : 4;
+    static constexpr int kSpan = kFine ? kStageBytes / 2 : kStageBytes; /* bytes of the summed index */
+    static constexpr uint32_t kBytesA = kRows * kSpan, kBytesB = kCols * kSpan;
+    static constexpr int kStages = kRows == 128 ? 4 : kFine ? 5 : 3;
     static constexpr uint32_t kStage = kBytesA + kBytesB;
     static constexpr uint32_t kOutput = kStages * kStage; /* where the staging of outputs starts */
-    /* Where there is room, a warpgroup has two boxes in which results wait for the copy engine. */
-    static constexpr bool kBoxes = kRows == 128;
-    static constexpr uint32_t kOutputHalf = kBoxes ? 2 * kBoxBytes : kConsumerWarps / 2 * kStageRoom;
-    static constexpr uint32_t kBarriers = kOutput + 2 * kOutputHalf;
+    /* Where it can be, there is room for boxes in which results wait for the copy engine, two for a warpgroup. */
+    static constexpr bool kBoxes = kRows == 128 || kFine;
+    static constexpr uint32_t kRoom = kBoxes ? 2 * kBoxBytes / 4 : kStageRoom; /* of a consumer warp */
+    static constexpr uint32_t kBarriers = kOutput + kConsumerWarps * kRoom;
     static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles);
     static constexpr uint32_t kLists = kBoard + kTiles * sizeof(Tile);
     static constexpr uint32_t kShared = kLists + kTiles * 2 * 32 * sizeof(int32_t);
@@ -62,27 +64,25 @@ template <int kPlaces> struct Place {
 };
 
 /* The shared memory of a block, aligned to 1024 bytes: stages, staging, barriers, tiles. */
-template <int kRows> struct Ring {
+template <int kRows, bool kFine = false> struct Ring {
+    using Form = tartan_cuda::Form<kRows, kFine>;
     uint8_t *memory;
     uint32_t base;
-    __device__ uint32_t a(uint32_t stage) const { return base + stage * Form<kRows>::kStage; }
-    __device__ uint32_t b(uint32_t stage) const { return a(stage) + Form<kRows>::kBytesA; }
-    __device__ uint32_t output(uint32_t warp) const { return boxes(warp / 4) + warp % 4 * kStageRoom; }
-    __device__ uint32_t boxes(uint32_t warpgroup) const {
-        return base + Form<kRows>::kOutput + warpgroup * Form<kRows>::kOutputHalf;
-    }
-    __device__ uint32_t full(uint32_t stage) const { return base + Form<kRows>::kBarriers + 16 * stage; }
+    __device__ uint32_t a(uint32_t stage) const { return base + stage * Form::kStage; }
+    __device__ uint32_t b(uint32_t stage) const { return a(stage) + Form::kBytesA; }
+    __device__ uint32_t output(uint32_t warp) const { return base + Form::kOutput + warp * Form::kRoom; }
+    __device__ uint32_t full(uint32_t stage) const { return base + Form::kBarriers + 16 * stage; }
     __device__ uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
-    __device__ uint32_t posted(uint32_t tile) const { return full(Form<kRows>::kStages + tile); }
+    __device__ uint32_t posted(uint32_t tile) const { return full(Form::kStages + tile); }
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
-    __device__ Tile *tile(uint32_t tile) const { return (Tile *)(memory + Form<kRows>::kBoard) + tile; }
+    __device__ Tile *tile(uint32_t tile) const { return (Tile *)(memory + Form::kBoard) + tile; }
     /* The first 32 values of the tile's list of block columns, and of its list of ids. */
     __device__ int32_t *list(uint32_t tile, int which) const {
-        return (int32_t *)(memory + Form<kRows>::kLists) + (2 * tile + which) * 32;
+        return (int32_t *)(memory + Form::kLists) + (2 * tile + which) * 32;
     }
     /* By one thread, before any other uses the ring. */
     __device__ void init(bool gathers) const {
-        for (uint32_t s = 0; s < Form<kRows>::kStages; s++) {
+        for (uint32_t s = 0; s < Form::kStages; s++) {
             barrier_init(full(s), gathers ? 1 + kGatherThreads : 1);
             barrier_init(empty(s), kConsumerWarps);
         }
@@ -95,8 +95,8 @@ template <int kRows> struct Ring {
 };
 
 /* The next tile, for a warp that reads them; false after the last. */
-template <int kRows>
-__device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, Place<kTiles> &place, Tile *out) {
+template <int kRows, bool kFine>
+__device__ __forceinline__ bool take_tile(const Ring<kRows, kFine> &ring, Place<kTiles> &place, Tile *out) {
     barrier_wait(ring.posted(place.at), place.parity);
     *out = *ring.tile(place.at);
     barrier_arrive(ring.read(place.at));
@@ -105,8 +105,8 @@ __device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, Place<kTiles>
 }
 
 /* The same for a warp that needs the start of the lists too: each lane gets its value of both. */
-template <int kRows>
-__device__ __forceinline__ bool take_lists(const Ring<kRows> &ring, Place<kTiles> &place, Tile *out,
+template <int kRows, bool kFine>
+__device__ __forceinline__ bool take_lists(const Ring<kRows, kFine> &ring, Place<kTiles> &place, Tile *out,
                                            int32_t *out_col, int32_t *out_id) {
     barrier_wait(ring.posted(place.at), place.parity);
     *out = *ring.tile(place.at);
@@ -118,8 +118,8 @@ __device__ __forceinline__ bool take_lists(const Ring<kRows> &ring, Place<kTiles
 }
 
 /* Hands a tile to the readers, and each lane's values of the lists; by a whole warp. */
-template <int kRows>
-__device__ __forceinline__ void post_tile(const Ring<kRows> &ring, Place<kTiles> &place, const Tile &t,
+template <int kRows, bool kFine>
+__device__ __forceinline__ void post_tile(const Ring<kRows, kFine> &ring, Place<kTiles> &place, const Tile &t,
                                           int32_t col = -1, int32_t id = -1) {
     barrier_wait(ring.read(place.at), place.parity ^ 1);
     if (threadIdx.x % 32 == 0) *ring.tile(place.at) = t;
@@ -168,10 +168,10 @@ __device__ __forceinline__ void return_tickets(int32_t *tickets) {
 }
 
 /* Adds up `stages` stages into d (overwritten), by one warpgroup. */
-template <Factor kFactor, int kA, int kB, int kRows>
-__device__ __forceinline__ void consume(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place,
-                                        const Feed &a, const Feed &b, bool gathers, uint32_t warpgroup,
-                                        int32_t stages, float (&d)[128]) {
+template <Factor kFactor, int kA, int kB, int kRows, bool kFine>
+__device__ __forceinline__ void
+consume(const Ring<kRows, kFine> &ring, Place<Form<kRows, kFine>::kStages> &place, const Feed &a,
+        const Feed &b, bool gathers, uint32_t warpgroup, int32_t stages, float (&d)[128]) {
     const uint64_t a_start = a.descriptor + (kRows == 128 ? warpgroup * a.half : 0);
     const uint64_t b_start = b.descriptor + (kRows == 64 ? warpgroup * b.half : 0);
     const bool speaker = threadIdx.x % 32 == 0;
@@ -183,7 +183,7 @@ __device__ __forceinline__ void consume(const Ring<kRows> &ring, Place<Form<kRow
                        b_stage = b_start + (ring.b(place.at) >> 4);
         wgmma_fence();
 #pragma unroll
-        for (int j = 0; j < kSteps; j++)
+        for (int j = 0; j < Form<kRows, kFine>::kSpan / 32; j++)
             wgmma_256<kFactor, kA, kB>(d, a_stage + a.step[j], b_stage + b.step[j], s > 0 || j > 0);
         wgmma_commit();
         /* The stage before this one has been read when only this one's products are under way. */

@@ -128,15 +128,24 @@ __device__ __forceinline__ void store_cols(const Target &t, uint32_t room, const
     }
 }
 
+/* Calls f with the 16-bit type of the results as a value of its own type: that of the factors, or, where these have 8
+ * bits, what `dtype` says. */
+template <Factor kFactor> struct HalfOf { static constexpr Factor value = kFactor; };
+template <Factor kFactor, typename F> __device__ __forceinline__ void as_half(int32_t dtype, F f) {
+    if constexpr (kFactor != Factor::e4m3 && kFactor != Factor::e5m2)
+        f(HalfOf<kFactor>());
+    else if (dtype == TARTAN_F16)
+        f(HalfOf<Factor::f16>());
+    else
+        f(HalfOf<Factor::bf16>());
+}
+
 /* All 16 x 256 sums of a warp. `room` is its staging, kStageRoom bytes. Factors of 16 bits give results of their own
  * type or f32, those of 8 bits f16, bf16 or f32. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const float (&d)[128]) {
     if constexpr (kFactor == Factor::e4m3 || kFactor == Factor::e5m2) {
-        if (t.dtype == TARTAN_F16)
-            store_tile<Factor::f16>(t, room, d);
-        else
-            store_tile<Factor::bf16>(t, room, d);
+        as_half<kFactor>(t.dtype, [&](auto half) { store_tile<half.value>(t, room, d); });
         return;
     }
     const bool whole = t.rows >= 16;
@@ -160,50 +169,93 @@ __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const
     }
 }
 
-/* Where a warpgroup's 64 x 256 results go by way of the copy engine: 16 bits each, one direction contiguous. */
+/* Where results go by way of the copy engine, 16 bits each, one direction contiguous: 16 x 256 of a warp whose rows are
+ * contiguous, in boxes of 16 x 64, or 64 x 256 of a warpgroup whose columns are, in boxes of 64 x 64. There is room for
+ * two boxes: while the copy engine brings one away, the other is filled, and the products of the next tile need not
+ * wait for the last. `turn` counts the boxes. */
 struct Boxes {
     const CUtensorMap *map; /* [contiguous][other][1][heads][entries] */
-    uint32_t room, barrier; /* two boxes; the warpgroup's barrier */
-    bool by_cols;           /* columns are contiguous */
+    uint32_t room;
+    uint32_t barrier; /* of the warpgroup */
     int32_t row, col, head, entry;
     int32_t cols; /* that exist from there on */
-    float alpha;
 };
 
-/* 64 x 64 results at a time: while the copy engine brings one box away, the next is filled, and products of
- * the next tile can begin. `turn` counts the boxes of a warpgroup. */
 template <Factor kFactor>
-__device__ __forceinline__ void store_boxes(const Boxes &c, uint32_t *turn, const float (&d)[128]) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+__device__ __forceinline__ void store_row_boxes(const Boxes &c, uint32_t *turn, const float (&d)[128]) {
+    const uint32_t lane = threadIdx.x % 32, row = lane % 16, piece = lane / 16 ^ lane % 8;
+#pragma unroll
+    for (int box = 0; box < 4; box++) {
+        if (64 * box >= c.cols) break;
+        const uint32_t room = c.room + (*turn)++ % 2 * (kBoxBytes / 4);
+        if (lane == 0) bulk_wait_read<1>(); /* so the box before the last, which lay here, is away */
+        __syncwarp();
+#pragma unroll
+        for (int p = 0; p < 8; p += 2) {
+            const float *x = &d[4 * (8 * box + p)];
+            store_matrices(room + row * 128 + (p ^ piece) * 16, pack<kFactor>(x[0], x[1]),
+                           pack<kFactor>(x[2], x[3]), pack<kFactor>(x[4], x[5]), pack<kFactor>(x[6], x[7]));
+        }
+        shared_fence_async();
+        __syncwarp();
+        if (lane != 0) continue;
+        tensor_store_5d(c.map, room, c.col + 64 * box, c.row, 0, c.head, c.entry);
+        bulk_commit();
+    }
+}
+
+template <Factor kFactor>
+__device__ __forceinline__ void store_col_boxes(const Boxes &c, uint32_t *turn, const float (&d)[128]) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, col = lane / 16 * 8 + lane % 8;
+    const uint32_t piece = (2 * warp + lane / 8 % 2) ^ lane % 8;
     const bool speaks = threadIdx.x % 128 == 0;
 #pragma unroll
     for (int box = 0; box < 4; box++) {
         if (64 * box >= c.cols) break;
         const uint32_t room = c.room + (*turn)++ % 2 * kBoxBytes;
-        if (speaks) bulk_wait_read<1>(); /* so the box before the last, which lay here, is away */
+        if (speaks) bulk_wait_read<1>();
         warpgroup_barrier(c.barrier);
 #pragma unroll
         for (int p = 0; p < 8; p += 2) {
             const float *x = &d[4 * (8 * box + p)];
-            const uint32_t low = pack<kFactor>(c.alpha * x[0], c.alpha * x[1]),
-                           low_below = pack<kFactor>(c.alpha * x[2], c.alpha * x[3]),
-                           high = pack<kFactor>(c.alpha * x[4], c.alpha * x[5]),
-                           high_below = pack<kFactor>(c.alpha * x[6], c.alpha * x[7]);
-            const uint32_t piece = p + lane / 16, half = lane / 8 % 2;
-            if (c.by_cols)
-                store_matrices_transposed(room + (8 * piece + lane % 8) * 128 +
-                                              ((2 * warp + half) ^ (lane % 8)) * 16,
-                                          low, low_below, high, high_below);
-            else
-                store_matrices(room + (16 * warp + 8 * half + lane % 8) * 128 + (piece ^ (lane % 8)) * 16,
-                               low, low_below, high, high_below);
+            store_matrices_transposed(room + (8 * p + col) * 128 + piece * 16, pack<kFactor>(x[0], x[1]),
+                                      pack<kFactor>(x[2], x[3]), pack<kFactor>(x[4], x[5]),
+                                      pack<kFactor>(x[6], x[7]));
         }
         shared_fence_async();
         warpgroup_barrier(c.barrier);
         if (!speaks) continue;
-        const int32_t col = c.col + 64 * box;
-        tensor_store_5d(c.map, room, c.by_cols ? c.row : col, c.by_cols ? col : c.row, 0, c.head, c.entry);
+        tensor_store_5d(c.map, room, c.row, c.col + 64 * box, 0, c.head, c.entry);
         bulk_commit();
+    }
+}
+
+/* 32 columns at a time by way of shared memory, 4 KB of it, so that whole lines of 64 rows are written to `to`, whose
+ * columns are contiguous and `stride` apart. All 64 rows exist. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_cols_together(const Boxes &c, char *to, int64_t stride,
+                                                    const float (&d)[128]) {
+    const uint32_t thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
+#pragma unroll
+    for (int first = 0; first < 32; first += 4) {
+        if (8 * first >= c.cols) break;
+#pragma unroll
+        for (int p = 0; p < 4; p += 2) {
+            const float *x = &d[4 * (first + p)];
+            const uint32_t col = 8 * (p + lane / 16) + lane % 8, piece = 2 * warp + lane / 8 % 2;
+            store_matrices_transposed(c.room + col * 128 + (piece ^ (lane % 8)) * 16,
+                                      pack<kFactor>(x[0], x[1]), pack<kFactor>(x[2], x[3]),
+                                      pack<kFactor>(x[4], x[5]), pack<kFactor>(x[6], x[7]));
+        }
+        warpgroup_barrier(c.barrier);
+#pragma unroll
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint32_t col = (thread + 128 * part) / 8, piece = thread % 8;
+            const uint4 value = shared_load_16(c.room + col * 128 + (piece ^ (col % 8)) * 16);
+            if (8 * first + (int32_t)col < c.cols)
+                *(uint4 *)(to + 2 * ((8 * first + (int64_t)col) * stride + 8 * piece)) = value;
+        }
+        warpgroup_barrier(c.barrier);
     }
 }
 

@@ -4,16 +4,21 @@
  * group, and a block that one of its rows lacks is a box outside the tensor of values, which arrives as zeros. So one
  * kernel serves all block sizes and all orders of memory; they differ in boxes and descriptors only.
  *
- * What limits it: bytes from L2 to the multiprocessor. A stage of a 64 x 512 tile brings 72 KB for 2 * 64 * 512 * 64
- * operations of which the share of present blocks is useful: at 7.7 TB/s and share 1 (b = 64) 448 TFLOP/s; for
- * b = 32, 16, 8 and density 0.1 the shares are 0.53, 0.29, 0.18. A 128 x 256 tile (b = 128) brings 48 KB: 670.
- * Measured figures are in docs/performance.md. */
+ * What limits it: bytes from L2 to the multiprocessor. A tile of 64 x 512 brings 72 KB for 2 * 64 * 512 * 64
+ * operations of which the share of present blocks is useful, one of 128 x 256 brings 48 KB. Then the results: storing
+ * them takes as long as two or three stages, in which no products run. Measured figures are in
+ * docs/performance.md. */
 #include "../device/tensor_map.h"
 #include "spmm_wgmma.cuh"
 
 namespace tartan_cuda {
 
 namespace {
+
+/* Whether rows are contiguous, and columns are not. */
+bool is_across(const tartan_cuda_dense &b) {
+    return b.col_stride == 1 && b.row_stride != 1;
+}
 
 /* Of B, what L2 holds besides all else while a panel is passed; and what it holds for the whole time. */
 enum : int64_t { kPanelBytes = 8 << 20, kCachedBytes = 36 << 20 };
@@ -70,7 +75,7 @@ Smooth smooth_of(const tartan_cuda_spmm *p) {
     return kRough;
 }
 
-/* C in boxes of 64 x 64. */
+/* C in the boxes of tile_store.cuh. */
 tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const Problem *g,
                          CUtensorMap *out) {
     const bool by_cols = g->c.smooth == kSmoothCols;
@@ -80,7 +85,7 @@ tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const 
                       5,
                       {by_cols ? p->m : p->n, by_cols ? p->n : p->m, 1, p->heads, g->entries},
                       {1, by_cols ? p->c.col_stride : p->c.row_stride, 8, head, entry},
-                      {64, 64, 1, 1, 1},
+                      {64, by_cols ? 64u : 16u, 1, 1, 1},
                       128};
     return tensor_map_make(function, &t, out);
 }
@@ -95,20 +100,20 @@ bool is_boxed(const tartan_cuda_spmm *p, const Problem *g) {
 }
 
 /* How stages lie, and by which boxes they come. */
-template <int kRows>
+template <int kRows, bool kFine>
 void describe_stages(const tartan_cuda_spmm *p, const void *values, const tartan_cuda_unions *u, Problem *g) {
     const int32_t bytes = element_bytes(p->dtype), edge = p->block_m * bytes;
-    const int32_t span = edge < kStageBytes ? edge : kStageBytes, cols = Form<kRows>::kCols;
+    const int32_t deep = Form<kRows, kFine>::kSpan, cols = Form<kRows, kFine>::kCols;
+    const int32_t span = edge < deep ? edge : deep, width = edge < 128 ? edge : 128;
     g->block = p->block_m;
     g->group = u->group;
     g->parts = edge / span;
-    g->slots = kStageBytes / span;
+    g->slots = deep / span;
     g->part_k = span / bytes;
     g->a_across = p->a_m == 1 && p->a_k != 1;
-    g->b_across = p->b.col_stride == 1 && p->b.row_stride != 1;
+    g->b_across = is_across(p->b);
     g->b_ragged = g->b_across && p->n % 64 != 0;
     if (g->a_across) { /* pieces of at most 64 rows */
-        const int32_t width = edge < 128 ? edge : 128;
         g->boxes_a = kRows / (width / 2);
         g->feed_a =
             feed_across((uint32_t)g->boxes_a, (uint32_t)g->boxes_a / 2, (uint32_t)width, (uint32_t)span);
@@ -123,18 +128,20 @@ void describe_stages(const tartan_cuda_spmm *p, const void *values, const tartan
         g->boxes_b = cols / kTileCols;
         g->feed_b = feed_contiguous((uint32_t)cols, kTileCols, (uint32_t)span);
     }
-    g->gathers = span < kStageBytes;
+    g->gathers = kRows == 64 && span < kStageBytes;
+    g->half_rows = !g->a_across && span < width;
     g->values = (const char *)values;
     while (1 << g->block_shift < p->block_m * p->block_k * bytes) g->block_shift++;
-    g->swizzle = span / 16 - 1;
+    g->swizzle = (g->a_across ? width : span) / 16 - 1;
     g->box_bytes_a = (int32_t)g->feed_a.slot_bytes / g->boxes_a;
     g->box_bytes_b = (int32_t)g->feed_b.slot_bytes / g->boxes_b;
     if (g->gathers) g->boxes_a = 0;
 }
 
 /* All the rest but the tickets. */
-template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Problem *g) {
-    const int32_t cols = Form<kRows>::kCols;
+template <int kRows, bool kFine>
+void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Problem *g) {
+    const int32_t cols = Form<kRows, kFine>::kCols;
     g->pointers = u->pointers, g->cols = u->cols, g->ids = u->ids, g->order = u->order;
     g->groups = u->groups_per_head;
     g->heads = (int32_t)p->heads;
@@ -162,24 +169,25 @@ template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_
 
 using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap, CUtensorMap);
 
-template <Factor kFactor, int kRows> Kernel kernel_across(bool a_across, bool b_across) {
-    if (a_across) return b_across ? spmm<kFactor, 1, 1, kRows> : spmm<kFactor, 1, 0, kRows>;
-    return b_across ? spmm<kFactor, 0, 1, kRows> : spmm<kFactor, 0, 0, kRows>;
+template <Factor kFactor, int kRows, bool kFine> Kernel kernel_across(bool a_across, bool b_across) {
+    if (b_across) return a_across ? spmm<kFactor, 1, 1, kRows, kFine> : spmm<kFactor, 0, 1, kRows, kFine>;
+    if constexpr (kFine) return nullptr; /* never: rows of B are contiguous then */
+    return a_across ? spmm<kFactor, 1, 0, kRows, false> : spmm<kFactor, 0, 0, kRows, false>;
 }
 
-/* Products other than those of 16-bit factors have the summed index contiguous. */
-template <int kRows> Kernel kernel_of(int32_t dtype, bool a_across, bool b_across) {
+/* Products other than those of 16-bit factors have the summed index contiguous, and coarse stages. */
+template <int kRows, bool kFine> Kernel kernel_of(int32_t dtype, bool a_across, bool b_across) {
     switch (dtype) {
     case TARTAN_F32:
-        return spmm<Factor::tf32, 0, 0, kRows>;
+        return spmm<Factor::tf32, 0, 0, kRows, false>;
     case TARTAN_F16:
-        return kernel_across<Factor::f16, kRows>(a_across, b_across);
+        return kernel_across<Factor::f16, kRows, kFine>(a_across, b_across);
     case TARTAN_F8E4M3:
-        return spmm<Factor::e4m3, 0, 0, kRows>;
+        return spmm<Factor::e4m3, 0, 0, kRows, false>;
     case TARTAN_F8E5M2:
-        return spmm<Factor::e5m2, 0, 0, kRows>;
+        return spmm<Factor::e5m2, 0, 0, kRows, false>;
     default:
-        return kernel_across<Factor::bf16, kRows>(a_across, b_across);
+        return kernel_across<Factor::bf16, kRows, kFine>(a_across, b_across);
     }
 }
 
@@ -195,22 +203,23 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
     return tartan_cuda_check(function, cudaGetLastError(), "starting the kernel spmm_wgmma");
 }
 
-template <int kRows>
+template <int kRows, bool kFine>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
                      const void *values, const tartan_cuda_unions *u) {
     Problem g = {};
-    describe_stages<kRows>(p, values, u, &g);
-    describe_work<kRows>(p, u, &g);
+    describe_stages<kRows, kFine>(p, values, u, &g);
+    describe_work<kRows, kFine>(p, u, &g);
     g.tickets = queue->tickets;
-    CUtensorMap map_a, map_b, map_c = {};
+    CUtensorMap map_a = {}, map_b, map_c = {};
     const int32_t span = (int32_t)(g.part_k * element_bytes(p->dtype));
-    tartan_status status = map_values(function, p, values, &g, span, &map_a);
-    if (status == TARTAN_OK) status = map_dense(function, p, &g, span, Form<kRows>::kCols, &map_b);
-    g.boxes = Form<kRows>::kBoxes && is_boxed(p, &g);
+    tartan_status status = TARTAN_OK;
+    if (!g.gathers) status = map_values(function, p, values, &g, span, &map_a);
+    if (status == TARTAN_OK) status = map_dense(function, p, &g, span, Form<kRows, kFine>::kCols, &map_b);
+    g.boxes = Form<kRows, kFine>::kBoxes && is_boxed(p, &g);
     if (status == TARTAN_OK && g.boxes) status = map_output(function, p, &g, &map_c);
-    const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_across, g.b_across);
+    const Kernel kernel = kernel_of<kRows, kFine>(p->dtype, g.a_across, g.b_across);
     if (status != TARTAN_OK) return status;
-    return start(function, queue, kernel, Form<kRows>::kShared, g, map_a, map_b, map_c);
+    return start(function, queue, kernel, Form<kRows, kFine>::kShared, g, map_a, map_b, map_c);
 }
 
 } // namespace
@@ -220,16 +229,22 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *queue,
                                      const tartan_layout *layout, const tartan_cuda_spmm *p) {
     using namespace tartan_cuda;
-    const bool wide = p->block_m == 128;
+    const tartan_cuda_figures *figures;
+    tartan_status status = tartan_cuda_figures_get(function, layout, &figures);
+    if (status != TARTAN_OK) return status;
+    /* Below blocks of 32 stages of half the depth were slower: 0.15 instead of 0.19 of cuBLAS's rate (b = 16). */
+    const bool wide = tartan_cuda_spmm_wide(p, figures), fine = is_across(p->b) && p->block_m == 64;
     tartan_cuda_unions u;
-    tartan_status status =
+    status =
         tartan_cuda_unions_get(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m, &u);
     if (status != TARTAN_OK) return status;
     const void *values;
     void *gated;
     status = tartan_cuda_gate_operands(function, queue, p, &u, &values, &gated);
     if (status != TARTAN_OK) return status;
-    status = wide ? launch<128>(function, queue, p, values, &u) : launch<64>(function, queue, p, values, &u);
+    status = wide   ? launch<128, false>(function, queue, p, values, &u)
+             : fine ? launch<64, true>(function, queue, p, values, &u)
+                    : launch<64, false>(function, queue, p, values, &u);
     tartan_cuda_scratch_free(queue, gated);
     return status;
 }

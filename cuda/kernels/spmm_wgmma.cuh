@@ -20,7 +20,8 @@ struct Problem {
     int32_t box_bytes_a, box_bytes_b;
     int32_t part_k; /* elements of k in a part */
     bool a_across, b_across, b_ragged;
-    bool gathers; /* A by pieces of 16 bytes instead of boxes */
+    bool gathers;   /* A by pieces of 16 bytes instead of boxes */
+    bool half_rows; /* of a block in each of its two parts */
     const char *values;
     int32_t block_shift, swizzle; /* a block has 2^block_shift bytes */
     int32_t *tickets;
@@ -77,7 +78,7 @@ struct Box {
 };
 enum { kBoxesOfLane = 2 }; /* 8 slots of 8 boxes of B, shared by 32 lanes */
 
-template <int kRows> __device__ __forceinline__ Box find_box(const Problem &p, int32_t number) {
+template <int kRows, bool kFine> __device__ __forceinline__ Box find_box(const Problem &p, int32_t number) {
     const int32_t per_slot = p.boxes_a + p.boxes_b, slot = number / per_slot, piece = number % per_slot;
     Box box;
     box.wanted = slot < p.slots;
@@ -85,7 +86,7 @@ template <int kRows> __device__ __forceinline__ Box find_box(const Problem &p, i
     if (box.in_b) {
         box.index = slot;
         box.across = piece * (p.b_across ? 64 : kTileCols);
-        box.offset = Form<kRows>::kBytesA + slot * p.feed_b.slot_bytes + piece * p.box_bytes_b;
+        box.offset = Form<kRows, kFine>::kBytesA + slot * p.feed_b.slot_bytes + piece * p.box_bytes_b;
     } else { /* where one block fills the tile, its two halves are boxes of one id */
         const int32_t of_a = piece - p.boxes_b;
         box.index = slot * p.group + of_a % p.group;
@@ -117,15 +118,15 @@ __device__ __forceinline__ void load_box(const Problem &p, uint32_t stage, uint3
 
 /* The first warp asks for boxes. A stage must cost it far less than the products take: so nothing is looked up in
  * global memory when it is needed, and what the boxes of a lane have in common is worked out once. */
-template <int kRows>
-__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_a,
-                                        const CUtensorMap *map_b) {
+template <int kRows, bool kFine>
+__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, kFine> &ring,
+                                        const CUtensorMap *map_a, const CUtensorMap *map_b) {
     const int32_t lane = threadIdx.x % 32;
-    const uint32_t bytes = p.gathers ? Form<kRows>::kBytesB : Form<kRows>::kStage;
+    const uint32_t bytes = p.gathers ? Form<kRows, kFine>::kBytesB : Form<kRows, kFine>::kStage;
     Box mine[kBoxesOfLane];
 #pragma unroll
-    for (int i = 0; i < kBoxesOfLane; i++) mine[i] = find_box<kRows>(p, lane + 32 * i);
-    Place<Form<kRows>::kStages> place;
+    for (int i = 0; i < kBoxesOfLane; i++) mine[i] = find_box<kRows, kFine>(p, lane + 32 * i);
+    Place<Form<kRows, kFine>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
     Window cols, ids;
@@ -160,12 +161,13 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
 }
 
 /* The second warp looks up the tiles that are to come, and where their lists start. */
-template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows> &ring) {
+template <int kRows, bool kFine>
+__device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows, kFine> &ring) {
     const int32_t lane = threadIdx.x % 32;
     Place<kTiles> tiles;
     int64_t number = blockIdx.x;
     while (true) {
-        const Tile t = find_tile(p, number, kRows, Form<kRows>::kCols);
+        const Tile t = find_tile(p, number, kRows, Form<kRows, kFine>::kCols);
         const int32_t id = t.begin * p.group + lane;
         post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
                   id < t.end * p.group ? p.ids[id] : -1);
@@ -176,18 +178,33 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
     if (lane == 0) return_tickets(p.tickets);
 }
 
+/* Where a byte of a stage of A comes from: its place in the blocks of the stage, of which `part` is brought. */
+template <int kRows, bool kFine>
+__device__ __forceinline__ int32_t place_in_blocks(const Problem &p, int32_t at, int32_t part) {
+    if (p.half_rows)
+        return 2 * (at & -kStageBytes / 2) + (at & (kStageBytes / 2 - 1)) + part * kStageBytes / 2;
+    return at + part * (int32_t)Form<kRows, kFine>::kBytesA;
+}
+
 /* The other two warps bring the blocks of A, which are contiguous, in pieces of 16 bytes: the boxes of small blocks have rows
  * so short that the copy engine would be the limit. The ids of a stage follow each other in the list. */
-template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
-    constexpr int32_t kPieces = (int32_t)Form<kRows>::kBytesA / 16;
+template <int kRows, bool kFine>
+__device__ __forceinline__ void gather(const Problem &p, const Ring<kRows, kFine> &ring) {
+    constexpr int32_t kPieces = (int32_t)Form<kRows, kFine>::kBytesA / 16;
     constexpr int32_t kMine = (kPieces + kGatherThreads - 1) / kGatherThreads;
     const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
-    Place<Form<kRows>::kStages> place;
+    int32_t from[kMine]; /* where in its block a piece starts */
+#pragma unroll
+    for (int i = 0; i < kMine; i++)
+        from[i] =
+            place_in_blocks<kRows, kFine>(p, 16 * (me + i * kGatherThreads), 0) & ((1 << p.block_shift) - 1);
+    const int32_t next_part = place_in_blocks<kRows, kFine>(p, 0, 1);
+    Place<Form<kRows, kFine>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
         const int32_t stages = stages_of(p, t), last = t.end * p.group;
-        int32_t first = t.begin * p.group, id[kMine];
+        int32_t first = t.begin * p.group, part = 0, id[kMine];
         const auto look_up = [&]() {
 #pragma unroll
             for (int i = 0; i < kMine; i++) {
@@ -205,10 +222,13 @@ template <int kRows> __device__ __forceinline__ void gather(const Problem &p, co
                 if (piece >= kPieces) break;
                 const int64_t block = (int64_t)(id[i] < 0 ? 0 : id[i]) << p.block_shift;
                 piece_load(ring.a(place.at) + (at ^ ((at >> 7 & p.swizzle) << 4)),
-                           p.values + block + (at & ((1 << p.block_shift) - 1)), id[i] < 0 ? 0 : 16);
+                           p.values + block + from[i] + part * next_part, id[i] < 0 ? 0 : 16);
             }
             barrier_arrive_with_pieces(ring.full(place.at));
-            look_up(); /* of the next stage, while this one is on its way */
+            if (++part == p.parts) {
+                part = 0;
+                look_up(); /* of the next stage, while this one is on its way */
+            }
             place.next();
         }
     }
@@ -242,45 +262,58 @@ __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Targe
     });
 }
 
-/* By the copy engine, if all of a warpgroup's sums are finite or need no second look. By whole warpgroups. */
-template <Factor kFactor, int kRows>
-__device__ __forceinline__ bool stored_by_boxes(const Problem &p, const Ring<kRows> &ring,
-                                                const CUtensorMap *map_c, const Tile &t, uint32_t *turn,
-                                                const float (&d)[128]) {
-    const uint32_t warpgroup = threadIdx.x / 128 - 1, barrier = 1 + warpgroup;
-    if (p.repairs && warpgroup_any(barrier, any_not_finite(d))) {
-        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
-        warpgroup_barrier(barrier); /* the room is free for another use */
+/* Whether the sums have been stored in one of the faster ways, for results of 16 bits without gaps one way to which
+ * nothing is to be added, where sums are finite or need no second look. Columns are stored by whole warpgroups. */
+template <Factor kFactor, int kRows, bool kFine>
+__device__ __forceinline__ bool stored_whole(const Problem &p, const Ring<kRows, kFine> &ring,
+                                             const CUtensorMap *map_c, const Tile &t, uint32_t *turn,
+                                             float (&d)[128]) {
+    constexpr bool kBoxes = Form<kRows, kFine>::kBoxes;
+    const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4, barrier = 1 + warpgroup;
+    const bool by_cols = p.c.smooth == kSmoothCols;
+    if (kBoxes ? !p.boxes : !by_cols || p.m - t.row < kRows) return false;
+    bool odd = p.repairs && any_not_finite(d);
+    if (by_cols && p.repairs) odd = warpgroup_any(barrier, odd);
+    if (odd) { /* the room is for another use now */
+        if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
+        __syncwarp();
+        if (by_cols) warpgroup_barrier(barrier);
         return false;
     }
-    const Boxes boxes = {map_c,
-                         ring.boxes(warpgroup),
-                         barrier,
-                         p.c.smooth == kSmoothCols,
-                         (int32_t)t.row + 64 * (int32_t)warpgroup,
-                         (int32_t)t.col,
-                         t.head,
-                         t.entry,
-                         (int32_t)(p.n - t.col < kTileCols ? p.n - t.col : kTileCols),
-                         p.c.alpha};
-    if constexpr (kFactor == Factor::e4m3 || kFactor == Factor::e5m2) {
-        if (p.c.dtype == TARTAN_F16)
-            store_boxes<Factor::f16>(boxes, turn, d);
-        else
-            store_boxes<Factor::bf16>(boxes, turn, d);
-    } else {
-        store_boxes<kFactor>(boxes, turn, d);
+    if (p.c.alpha != 1) {
+#pragma unroll
+        for (int i = 0; i < 128; i++) d[i] *= p.c.alpha;
     }
+    Boxes c;
+    c.map = map_c;
+    c.room = ring.output(by_cols ? 4 * warpgroup : warp);
+    c.barrier = barrier;
+    c.row = (int32_t)t.row + (kRows == 128 ? 64 * (int32_t)warpgroup : 0) +
+            (by_cols ? 0 : 16 * (int32_t)(warp % 4));
+    c.col = (int32_t)t.col + (kRows == 64 ? kTileCols * (int32_t)warpgroup : 0);
+    c.head = t.head, c.entry = t.entry;
+    c.cols = (int32_t)(p.n - c.col < kTileCols ? p.n - c.col : kTileCols);
+    as_half<kFactor>(p.c.dtype, [&](auto half) {
+        if constexpr (!kBoxes) {
+            char *to = (char *)p.c.data +
+                       2 * (t.head * p.c_head + t.entry * p.c_batch + c.row + c.col * p.c.col_stride);
+            store_cols_together<half.value>(c, to, p.c.col_stride, d);
+        } else if (by_cols) {
+            store_col_boxes<half.value>(c, turn, d);
+        } else {
+            store_row_boxes<half.value>(c, turn, d);
+        }
+    });
     return true;
 }
 
-template <Factor kFactor, int kA, int kB, int kRows>
-__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring,
+template <Factor kFactor, int kA, int kB, int kRows, bool kFine>
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, kFine> &ring,
                                          const CUtensorMap *map_c) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * warpgroup : 0) + 16 * (warp % 4);
     const int32_t col = kRows == 64 ? kTileCols * warpgroup : 0;
-    Place<Form<kRows>::kStages> place;
+    Place<Form<kRows, kFine>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
     uint32_t turn = 0;
@@ -291,9 +324,8 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
 #pragma unroll
             for (int i = 0; i < 128; i++) d[i] = 0;
         }
-        consume<kFactor, kA, kB, kRows>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d);
-        if constexpr (Form<kRows>::kBoxes)
-            if (p.boxes && stored_by_boxes<kFactor, kRows>(p, ring, map_c, t, &turn, d)) continue;
+        consume<kFactor, kA, kB>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d);
+        if (stored_whole<kFactor>(p, ring, map_c, t, &turn, d)) continue;
         Target c = p.c;
         const int64_t rows = p.m - t.row - row, cols = p.n - t.col - col;
         if (rows <= 0 || cols <= 0) continue; /* the tile reaches beyond C */
@@ -307,19 +339,18 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
         else
             store_tile<kFactor>(c, ring.output(warp), d);
     }
-    if (turn > 0 && threadIdx.x % 128 == 0)
-        bulk_wait_read<0>(); /* shared memory lives as long as the block */
+    if (turn > 0 && threadIdx.x % 32 == 0) bulk_wait_read<0>(); /* shared memory lives as long as the block */
 }
 
-template <Factor kFactor, int kA, int kB, int kRows>
+template <Factor kFactor, int kA, int kB, int kRows, bool kFine>
 __global__ void __launch_bounds__(kThreads, 1)
     spmm(const __grid_constant__ Problem p, const __grid_constant__ CUtensorMap map_a,
          const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const Ring<kRows> ring = {shared, shared_address(shared)};
+    const Ring<kRows, kFine> ring = {shared, shared_address(shared)};
     if (threadIdx.x == 0) {
-        tensor_prefetch(&map_a);
+        if (!p.gathers) tensor_prefetch(&map_a);
         tensor_prefetch(&map_b);
         if (p.boxes) tensor_prefetch(&map_c);
         ring.init(p.gathers);
@@ -328,14 +359,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x < 128) {
         registers_lower<kProducerRegisters>();
         if (threadIdx.x < 32)
-            produce<kRows>(p, ring, &map_a, &map_b);
+            produce(p, ring, &map_a, &map_b);
         else if (threadIdx.x < 64)
-            schedule<kRows>(p, ring);
+            schedule(p, ring);
         else if (kRows == 64 && p.gathers) /* wider blocks come in boxes */
-            gather<kRows>(p, ring);
+            gather(p, ring);
     } else {
         registers_raise<kConsumerRegisters>();
-        multiply<kFactor, kA, kB, kRows>(p, ring, &map_c);
+        multiply<kFactor, kA, kB>(p, ring, &map_c);
     }
 #endif
 }
