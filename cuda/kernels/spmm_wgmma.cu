@@ -147,11 +147,13 @@ void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Probl
     g->heads = (int32_t)p->heads;
     g->entries = (int32_t)p->batch.entries;
     g->col_tiles = (int32_t)((p->n + cols - 1) / cols);
-    const int64_t tile_bytes = p->k * cols * element_bytes(p->dtype),
-                  passes = tile_bytes * g->col_tiles <= kCachedBytes ? 4 : 2;
-    g->panel = (int32_t)(kPanelBytes > tile_bytes ? kPanelBytes / tile_bytes : 1);
-    if (g->panel > g->col_tiles) g->panel = g->col_tiles;
-    g->pass = (int32_t)((g->groups + passes - 1) / passes);
+    /* Where L2 holds all of B, and rows are short enough to differ much in length, tiles are done strictly by falling
+     * length, so that the last ones are the shortest. Else a panel of B is done with before the next. */
+    const int64_t tile_bytes = p->k * cols * element_bytes(p->dtype);
+    const bool cached = p->block_m >= 64 && tile_bytes * g->col_tiles <= kCachedBytes;
+    g->panel = cached || tile_bytes > kPanelBytes ? 1 : (int32_t)(kPanelBytes / tile_bytes);
+    if (cached || g->panel > g->col_tiles) g->panel = g->col_tiles;
+    g->pass = cached ? 1 : (g->groups + 1) / 2;
     g->m = p->m, g->n = p->n;
     g->k_end = (int32_t)(p->grid_k * p->block_k);
     g->c = {p->c.data,       p->c.dtype,     0,           0, p->c.row_stride, p->c.col_stride,
