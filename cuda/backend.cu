@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The CUDA plug-in's backend table. */
-#include "device.h"
+#include "blas.h"
 #include "explain.h"
 
 #include <cstdio>
@@ -61,6 +61,11 @@ void describe(int32_t device, char *text, int64_t size) {
 tartan_status open_device(const char *function, const tartan_context_options *options, void **out_device) {
     tartan_cuda_queue *queue = nullptr;
     PASS(tartan_cuda_queue_open(function, options->device_id, options->stream, &queue));
+    const tartan_status status = options->allow_dense ? tartan_cuda_blas_open(function, queue) : TARTAN_OK;
+    if (status != TARTAN_OK) {
+        tartan_cuda_queue_close(queue);
+        return status;
+    }
     *out_device = queue;
     return TARTAN_OK;
 }
@@ -137,10 +142,8 @@ tartan_status clear(const char *function, void *device, void *to, int64_t bytes)
 /* ---- Operations ---- */
 
 const tartan_cuda_spmm_launch spmm_launchers[TARTAN_CUDA_SPMM_KERNELS] = {
-    tartan_cuda_spmm_plain,
-    tartan_cuda_spmm_simt,
-    tartan_cuda_spmm_mma,
-    tartan_cuda_spmm_wgmma,
+    tartan_cuda_spmm_plain, tartan_cuda_spmm_simt,  tartan_cuda_spmm_mma,
+    tartan_cuda_spmm_wgmma, tartan_cuda_spmm_dense,
 };
 const tartan_cuda_sddmm_launch sddmm_launchers[TARTAN_CUDA_SDDMM_KERNELS] = {
     tartan_cuda_sddmm_plain,

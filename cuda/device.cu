@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "device.h"
+#include "blas.h"
 
 #include <cuda.h>
 
@@ -120,7 +120,7 @@ static tartan_status describe_chip(const char *function, int32_t device_id, tart
         function, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device_id), what));
     PASS(tartan_cuda_check(
         function, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_id), what));
-    *chip = {major, minor, processors, shared};
+    *chip = {major, minor, processors, shared, nullptr};
     if (major < 8)
         return tartan_cuda_host->fail(TARTAN_ERR_DEVICE, function,
                                       "device cuda:%d has compute capability %d.%d, expected 8.0 or more",
@@ -253,6 +253,7 @@ void tartan_cuda_queue_close(tartan_cuda_queue *queue) {
     if (!capturing) (void)cudaStreamSynchronize(queue->stream); /* it would end a capture */
     queue->open = false;
     pthread_mutex_unlock(&queue->lock);
+    if (!capturing) tartan_cuda_blas_close(queue->blas); /* cuBLAS waits for the device, too */
     if (queue->owns_stream) (void)cudaStreamDestroy(queue->stream);
     (void)cudaFree(queue->tickets);
     (void)cudaMemPoolTrimTo(queue->pool, 0);

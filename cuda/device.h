@@ -13,6 +13,7 @@
 extern const tartan_host *tartan_cuda_host;
 
 typedef struct tartan_cuda_memory tartan_cuda_memory;
+typedef struct tartan_cuda_blas tartan_cuda_blas; /* blas.h */
 
 /* What a context has on a device: one stream, the caller's or its own. Counted: the memory that came from it
  * refers to it. */
@@ -25,6 +26,7 @@ struct tartan_cuda_queue {
     tartan_cuda_chip chip;
     cudaMemPool_t pool;          /* the device's default one */
     int32_t *tickets;            /* TARTAN_CUDA_TICKETS and TARTAN_CUDA_FLAGS for each processor, see below */
+    tartan_cuda_blas *blas;      /* or NULL */
     pthread_mutex_t lock;        /* of what follows */
     bool open;                   /* false once the context was freed; its work has ended then */
     tartan_cuda_memory *waiting; /* freed during a graph capture, to be given back after it */
@@ -127,6 +129,8 @@ tartan_status tartan_cuda_spmm_simt(const char *, tartan_cuda_queue *, const tar
 tartan_status tartan_cuda_spmm_mma(const char *, tartan_cuda_queue *, const tartan_layout *,
                                    const tartan_cuda_spmm *);
 tartan_status tartan_cuda_spmm_wgmma(const char *, tartan_cuda_queue *, const tartan_layout *,
+                                     const tartan_cuda_spmm *);
+tartan_status tartan_cuda_spmm_dense(const char *, tartan_cuda_queue *, const tartan_layout *,
                                      const tartan_cuda_spmm *);
 tartan_status tartan_cuda_sddmm_plain(const char *, tartan_cuda_queue *, const tartan_layout *,
                                       const tartan_cuda_sddmm *);

@@ -110,6 +110,7 @@ void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op *op, tar
     p.c = dense_of(op->out, right, p.heads);
     batch_finish(&p.batch, &p.n, &p.b.col_stride, &p.c.col_stride);
     p.tf32 = p.dtype == TARTAN_F32 && context->options.math_mode == TARTAN_MATH_TF32;
+    p.allow_dense = context->options.allow_dense != 0;
     *out = p;
 }
 

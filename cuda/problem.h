@@ -74,6 +74,7 @@ typedef struct tartan_cuda_spmm {
     tartan_cuda_batch batch; /* first: B, second: C */
     tartan_cuda_dense b, c;  /* rows of b are k, of c are m */
     bool tf32;               /* f32 factors may be rounded to tf32 */
+    bool allow_dense;        /* a dense copy of A may be multiplied by cuBLAS */
 } tartan_cuda_spmm;
 
 /* S block = gate * alpha * sum over pairs, batch and k of X[m, k] Y[k, n], + beta * S, at the stored blocks. */

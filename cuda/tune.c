@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune.h"
 
+#include "gemm.h"
+
 /* ---- The numbers ---- */
 
 /* What an H100 gives, in 1e12 a second. */
@@ -50,6 +52,9 @@ static const design spmm_wide_design = {
     .log2_lines = {4, 3, 2, 1, 0},
     .columns = {256, 256, 256, 256, 256}};
 
+/* cuBLAS at 4096 to 8192 */
+static const double dense_peak[KINDS] = {[F64] = 60, [F32] = 51, [TF32] = 395, [HALF] = 770};
+
 static const design sddmm_designs[TARTAN_CUDA_SDDMM_KERNELS] = {
     [TARTAN_CUDA_SDDMM_PLAIN] = {.peak = {[F64] = {3, 6, 8, 8, 8},
                                           [F32] = {5, 9, 14, 13, 13},
@@ -66,6 +71,10 @@ static const design sddmm_designs[TARTAN_CUDA_SDDMM_KERNELS] = {
 
 static double smaller(double a, double b) {
     return a < b ? a : b;
+}
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
 }
 
 static bool is_f8(int32_t dtype) {
@@ -87,6 +96,18 @@ static int32_t size_of(int32_t block) {
     int32_t i = 0;
     while (i < SIZES - 1 && block > 8 << i) i++;
     return i;
+}
+
+/* The useful operations, over the time that cuBLAS takes for all and the time to read the blocks and write the copy. */
+static double dense_rate(const tartan_cuda_spmm *p) {
+    const double block = (double)p->block_m * (double)p->block_k, useful = (double)p->blocks * block;
+    const double all = (double)p->heads * (double)p->grid_m * (double)p->grid_k * block;
+    const double columns = (double)p->n * (double)p->batch.entries, bytes = bytes_of(p->dtype);
+    const double peak = dense_peak[kind_of(p->dtype, p->tf32)];
+    if (peak == 0 || useful == 0 || columns == 0) return 0;
+    const double moved = bytes * (all + (double)p->heads * columns * (double)(p->m + p->k));
+    const double time = larger(2 * all * columns / peak, moved / memory_bytes);
+    return 2 * useful * columns / (time + bytes * (useful + all) / memory_bytes);
 }
 
 /* A tile of `lines` block rows and `columns` columns of C reads for each entry of their merged list block_k rows of
@@ -116,6 +137,7 @@ bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p, const tartan_cuda_figures 
 }
 
 double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
+    if (kernel == TARTAN_CUDA_SPMM_DENSE) return dense_rate(p);
     const bool wide = kernel == TARTAN_CUDA_SPMM_WGMMA && tartan_cuda_spmm_wide(p, figures);
     return spmm_rate_of(wide ? &spmm_wide_design : &spmm_designs[kernel], p, figures);
 }
@@ -233,11 +255,23 @@ static const char *spmm_wgmma_refuses(const tartan_cuda_chip *chip, const tartan
     return NULL;
 }
 
+static const char *spmm_dense_refuses(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p) {
+    tartan_cuda_gemm gemm;
+    if (!p->allow_dense) return "multiplies a dense copy of a by cuBLAS, which the context does not allow";
+    if (chip->no_cublas != NULL) return chip->no_cublas;
+    if (is_f8(p->dtype)) return "made for 16 bits and more";
+    if (p->blocks == 0) return "there are no blocks";
+    if (is_half(p->dtype) && p->gates != NULL && p->c.dtype == TARTAN_F32)
+        return "gated values are rounded to 16 bits";
+    return tartan_cuda_gemm_of(p, &gemm);
+}
+
 const tartan_cuda_spmm_kernel tartan_cuda_spmm_kernels[TARTAN_CUDA_SPMM_KERNELS] = {
     [TARTAN_CUDA_SPMM_PLAIN] = {"spmm_plain", spmm_plain_refuses},
     [TARTAN_CUDA_SPMM_SIMT] = {"spmm_simt", spmm_simt_refuses},
     [TARTAN_CUDA_SPMM_MMA] = {"spmm_mma", spmm_mma_refuses},
     [TARTAN_CUDA_SPMM_WGMMA] = {"spmm_wgmma", spmm_wgmma_refuses},
+    [TARTAN_CUDA_SPMM_DENSE] = {"spmm_dense", spmm_dense_refuses},
 };
 
 int32_t tartan_cuda_spmm_choose(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p,

@@ -11,9 +11,10 @@ extern "C" {
 
 /* What is known of a device. */
 typedef struct tartan_cuda_chip {
-    int32_t major, minor; /* compute capability */
-    int32_t processors;   /* streaming multiprocessors */
-    int64_t shared_bytes; /* a block can have at most */
+    int32_t major, minor;  /* compute capability */
+    int32_t processors;    /* streaming multiprocessors */
+    int64_t shared_bytes;  /* a block can have at most */
+    const char *no_cublas; /* where a context allows it: why it cannot be used, in static text, or NULL */
 } tartan_cuda_chip;
 
 /* One kernel in the table of its operation. `refuses` says in static text why it cannot do a problem, or NULL if it
@@ -29,12 +30,13 @@ typedef struct tartan_cuda_sddmm_kernel {
 } tartan_cuda_sddmm_kernel;
 
 /* Numbers of the kernels: places in the tables here and in the tables of launchers (backend.cu), by rising
- * arithmetic. The plain kernels, first, refuse nothing. */
+ * arithmetic. The plain kernels, first, refuse nothing. spmm_dense is cuBLAS on a dense copy of A. */
 enum {
     TARTAN_CUDA_SPMM_PLAIN,
     TARTAN_CUDA_SPMM_SIMT,
     TARTAN_CUDA_SPMM_MMA,
     TARTAN_CUDA_SPMM_WGMMA,
+    TARTAN_CUDA_SPMM_DENSE,
     TARTAN_CUDA_SPMM_KERNELS
 };
 enum { TARTAN_CUDA_SDDMM_PLAIN, TARTAN_CUDA_SDDMM_MMA, TARTAN_CUDA_SDDMM_WGMMA, TARTAN_CUDA_SDDMM_KERNELS };

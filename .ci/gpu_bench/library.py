@@ -21,7 +21,7 @@ class Array(ctypes.Structure):
 
 class Options(ctypes.Structure):
     _fields_ = [("struct_size", c_int64), ("device_type", c_int32), ("device_id", c_int32), ("threads", c_int32),
-                ("determinism", c_int32), ("math_mode", c_int32), ("reserved", c_int32), ("seed", c_int64),
+                ("determinism", c_int32), ("math_mode", c_int32), ("allow_dense", c_int32), ("seed", c_int64),
                 ("stream", c_void_p), ("parallel_for", c_void_p), ("parallel_user", c_void_p)]
 
 

@@ -81,6 +81,7 @@ static void print_answer(const json_t *answer) {
 /* What the command line asks about the layout. */
 typedef struct question {
     const char *operation, *device;
+    bool allow_dense;
     int32_t dtype, side, op;
     int64_t n;
 } question;
@@ -89,6 +90,7 @@ static int parse_question(const arguments *a, const char *operation, question *o
     const char *side = option_value(a, "side", "left"), *dtype = option_value(a, "dtype", "f32");
     const bool right = strcmp(side, "right") == 0;
     *out = (question){.operation = operation, .device = option_value(a, "device", "cpu"), .side = right};
+    out->allow_dense = option_given(a, "allow-dense");
     out->op = option_given(a, "transpose") ? TARTAN_TRANSPOSE : TARTAN_NO_TRANSPOSE;
     if (strcmp(operation, "spmm") != 0 && strcmp(operation, "sddmm") != 0)
         return complain_usage("\"%s\" is no operation, expected spmm or sddmm", operation);
@@ -105,7 +107,8 @@ static int parse_question(const arguments *a, const char *operation, question *o
 static int answer_question(const question *q, const tartan_layout *layout, bool as_json) {
     tartan_context *context = NULL;
     char *text = NULL;
-    if (tartan_context_open(q->device, 0, 0, &context) != TARTAN_OK)
+    if (tartan_context_open_stream(q->device, 0, 0, TARTAN_MATH_EXACT, TARTAN_RUN_TO_RUN, q->allow_dense, 0,
+                                   &context) != TARTAN_OK)
         return complain_status("cannot open the device");
     const tartan_status status =
         tartan_explain(context, q->operation, layout, q->dtype, q->side, q->op, q->n, &text);
@@ -124,11 +127,11 @@ static int answer_question(const question *q, const tartan_layout *layout, bool 
 
 static int run(int argc, char **argv) {
     static const option_spec specs[] = {
-        {"dtype", false, false},    {"n", false, false},      {"side", false, false},
-        {"transpose", true, false}, {"device", false, false}, {"json", true, false},
-        {"size", false, false},     {"block", false, false},  {"pattern", false, false},
-        {"heads", false, false},    {"param", false, true},   {"seed", false, false},
-        {NULL, false, false}};
+        {"dtype", false, false},      {"n", false, false},      {"side", false, false},
+        {"transpose", true, false},   {"device", false, false}, {"json", true, false},
+        {"size", false, false},       {"block", false, false},  {"pattern", false, false},
+        {"heads", false, false},      {"param", false, true},   {"seed", false, false},
+        {"allow-dense", true, false}, {NULL, false, false}};
     arguments a;
     int code;
     if (!parse_arguments(&command_explain, specs, argc, argv, &a, &code)) return code;
@@ -156,6 +159,7 @@ const command command_explain = {
     "  --side SIDE       the sparse factor is left (default) or right\n"
     "  --transpose       it is transposed\n"
     "  --device DEVICE   cpu (default), cuda, cuda:1\n"
+    "  --allow-dense     a GPU may multiply a dense copy by cuBLAS\n"
     "  --json            as one JSON object\n\n"
     "With --pattern the layout is made as by `tartan new`: --size (default 4096), --block, --heads, "
     "--param,\n"

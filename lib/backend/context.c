@@ -32,7 +32,8 @@ static tartan_status create(const char *function, const tartan_context_options *
     REFUSE(o->math_mode == TARTAN_MATH_EXACT || o->math_mode == TARTAN_MATH_TF32, ARGUMENT,
            "math_mode is %d, expected a tartan_math_mode", o->math_mode);
     REFUSE(o->seed >= 0, ARGUMENT, "seed is %" PRId64 ", expected 0 or more", o->seed);
-    REFUSE(o->reserved == 0, ARGUMENT, "options->reserved is %d, expected 0", o->reserved);
+    REFUSE(o->allow_dense == 0 || o->allow_dense == 1, ARGUMENT, "allow_dense is %d, expected 0 or 1",
+           o->allow_dense);
     const char *reason = "";
     const tartan_backend *backend = tartan_i_backend_find(o->device_type, &reason);
     REFUSE(backend != NULL, DEVICE, "no backend for device type %d: %s", o->device_type, reason);
@@ -102,7 +103,8 @@ tartan_status tartan_context_open(const char *device, int32_t threads, int64_t s
 }
 
 tartan_status tartan_context_open_stream(const char *device, int32_t threads, int64_t seed, int32_t math_mode,
-                                         int32_t determinism, int64_t stream, tartan_context **out) {
+                                         int32_t determinism, int32_t allow_dense, int64_t stream,
+                                         tartan_context **out) {
     CHECK_OUT(out);
     tartan_context_options options;
     tartan_context_options_init(&options);
@@ -110,6 +112,7 @@ tartan_status tartan_context_open_stream(const char *device, int32_t threads, in
     options.seed = seed;
     options.math_mode = math_mode;
     options.determinism = determinism;
+    options.allow_dense = allow_dense;
     options.stream = (void *)(intptr_t)stream;
     return open_named(__func__, device, &options, out);
 }

@@ -42,7 +42,8 @@ TEST(Context, RefusesOptionsOutOfRange) {
     EXPECT_FAILS(ARGUMENT, "math_mode is -1",
                  create_with([](tartan_context_options *o) { o->math_mode = -1; }));
     EXPECT_FAILS(ARGUMENT, "seed is -1", create_with([](tartan_context_options *o) { o->seed = -1; }));
-    EXPECT_FAILS(ARGUMENT, "reserved is 1", create_with([](tartan_context_options *o) { o->reserved = 1; }));
+    EXPECT_FAILS(ARGUMENT, "allow_dense is 2, expected 0 or 1",
+                 create_with([](tartan_context_options *o) { o->allow_dense = 2; }));
     EXPECT_FAILS(ARGUMENT, "struct_size is 3",
                  create_with([](tartan_context_options *o) { o->struct_size = 3; }));
     EXPECT_FAILS(DEVICE, "device type 77",
@@ -65,20 +66,24 @@ TEST(Context, RefusesDeviceNames) {
 TEST(Context, OpenStreamTakesEveryPlainOption) {
     tartan_context *context = nullptr;
     ASSERT_OK(
-        tartan_context_open_stream("cpu", 2, 7, TARTAN_MATH_TF32, TARTAN_NOT_DETERMINISTIC, 0, &context));
+        tartan_context_open_stream("cpu", 2, 7, TARTAN_MATH_TF32, TARTAN_NOT_DETERMINISTIC, 1, 0, &context));
     EXPECT_EQ(2, tartan_context_threads(context));
     tartan_context_free(context);
-    EXPECT_FAILS(ARGUMENT, "threads is -1", tartan_context_open_stream("cpu", -1, 0, 0, 0, 0, &context));
-    EXPECT_FAILS(ARGUMENT, "seed is -1", tartan_context_open_stream("cpu", 0, -1, 0, 0, 0, &context));
-    EXPECT_FAILS(ARGUMENT, "math_mode is 2", tartan_context_open_stream("cpu", 0, 0, 2, 0, 0, &context));
-    EXPECT_FAILS(ARGUMENT, "determinism is -1", tartan_context_open_stream("cpu", 0, 0, 0, -1, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "threads is -1", tartan_context_open_stream("cpu", -1, 0, 0, 0, 0, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "seed is -1", tartan_context_open_stream("cpu", 0, -1, 0, 0, 0, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "math_mode is 2", tartan_context_open_stream("cpu", 0, 0, 2, 0, 0, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "determinism is -1",
+                 tartan_context_open_stream("cpu", 0, 0, 0, -1, 0, 0, &context));
+    EXPECT_FAILS(ARGUMENT, "allow_dense is -1, expected 0 or 1",
+                 tartan_context_open_stream("cpu", 0, 0, 0, 0, -1, 0, &context));
     EXPECT_FAILS(ARGUMENT, "stream is 0x10, expected 0 for \"cpu\"",
-                 tartan_context_open_stream("cpu", 0, 0, 0, 0, 16, &context));
-    EXPECT_FAILS(ARGUMENT, "device is \"gpu\"", tartan_context_open_stream("gpu", 0, 0, 0, 0, 0, &context));
-    EXPECT_FAILS(DEVICE, "cuda", tartan_context_open_stream("cuda:9999", 0, 0, 0, 0, 1, &context));
-    EXPECT_FAILS(HANDLE, "device is NULL", tartan_context_open_stream(nullptr, 0, 0, 0, 0, 0, &context));
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_context_open_stream("cpu", 0, 0, 0, 0, 0, nullptr));
-    BRUTAL(tartan_context_open_stream("cpu", 0, 0, 0, 0, 0, &context), tartan_context_free(context));
+                 tartan_context_open_stream("cpu", 0, 0, 0, 0, 0, 16, &context));
+    EXPECT_FAILS(ARGUMENT, "device is \"gpu\"",
+                 tartan_context_open_stream("gpu", 0, 0, 0, 0, 0, 0, &context));
+    EXPECT_FAILS(DEVICE, "cuda", tartan_context_open_stream("cuda:9999", 0, 0, 0, 0, 0, 1, &context));
+    EXPECT_FAILS(HANDLE, "device is NULL", tartan_context_open_stream(nullptr, 0, 0, 0, 0, 0, 0, &context));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_context_open_stream("cpu", 0, 0, 0, 0, 0, 0, nullptr));
+    BRUTAL(tartan_context_open_stream("cpu", 0, 0, 0, 0, 0, 0, &context), tartan_context_free(context));
 }
 
 TEST(Context, RefusesForeignHandles) {

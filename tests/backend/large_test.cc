@@ -278,4 +278,24 @@ TEST_P(Large, Tf32) {
         }
 }
 
+// A context in which a device may multiply a dense copy, which it does with matrices that have most of their blocks,
+// and with blocks that it has no other fast kernel for.
+TEST_P(Large, AllowDense) {
+    context = open(TARTAN_MATH_EXACT, 1);
+    for (int64_t block : {24, 64, 128})
+        for (int32_t dtype : kDtypes)
+            for (uint64_t seed = 0; seed < (on_host() || dummy() ? 1 : 8) && !HasFailure(); seed++)
+                dtype == TARTAN_F64 ? spmm<long double>(block, dtype, 200 + seed)
+                                    : spmm<double>(block, dtype, 200 + seed);
+    if (on_host() || dummy()) return;
+    const Layout full = random_layout({2048, 2048, 24, 24, 1}, 1, 0);
+    char *text = nullptr;
+    ASSERT_OK(tartan_explain(context.get(), "spmm", full.get(), TARTAN_F16, 0, 0, 2048, &text));
+    const std::string said = text;
+    tartan_text_free(text);
+    EXPECT_TRUE(said.find("\"kernel\": \"spmm_dense\"") != std::string::npos ||
+                said.find("cuBLAS was not found") != std::string::npos)
+        << said;
+}
+
 } // namespace

@@ -10,7 +10,7 @@ using namespace tartan_test;
 
 namespace {
 
-const tartan_cuda_chip kHopper = {9, 0, 132, 232448}, kAmpere = {8, 0, 108, 166912};
+const tartan_cuda_chip kHopper = {9, 0, 132, 232448, nullptr}, kAmpere = {8, 0, 108, 166912, nullptr};
 
 tartan_cuda_spmm square_spmm(int32_t dtype) {
     tartan_cuda_spmm p = {};
@@ -50,9 +50,31 @@ TEST(CudaExplain, SaysWhatRunsAndWhyNotTheOthers) {
         << hopper;
     EXPECT_TRUE(has(hopper, "{\"kernel\": \"spmm_simt\", \"why\": \"made for float32\"}, ")) << hopper;
     EXPECT_TRUE(has(hopper, "}], \"expected_tflops\": ")) << hopper;
+    EXPECT_TRUE(has(
+        hopper, "{\"kernel\": \"spmm_dense\", \"why\": \"multiplies a dense copy of a by cuBLAS, which the "
+                "context does not allow\"}]"))
+        << hopper;
     const std::string ampere = spmm_text(kAmpere, square_spmm(TARTAN_BF16));
-    EXPECT_TRUE(has(ampere, "{\"kernel\": \"spmm_wgmma\", \"why\": \"needs compute capability 9.0\"}]"))
+    EXPECT_TRUE(has(ampere, "{\"kernel\": \"spmm_wgmma\", \"why\": \"needs compute capability 9.0\"}, "))
         << ampere;
+}
+
+TEST(CudaExplain, SaysThatCublasMultiplies) {
+    tartan_cuda_spmm p = square_spmm(TARTAN_BF16);
+    p.grid_m = p.grid_k = 16;
+    p.blocks = 256;
+    p.c = p.b;
+    p.allow_dense = true;
+    const std::string text = spmm_text(kHopper, p);
+    EXPECT_EQ(
+        0u,
+        text.find("\"kernel\": \"spmm_dense\", \"why\": \"the highest expected rate of those that can do it: "
+                  "cuBLAS, with a dense copy of a\", \"refused\": ["))
+        << text;
+    tartan_cuda_chip alone = kHopper;
+    alone.no_cublas = "cuBLAS was not found";
+    const std::string without = spmm_text(alone, p);
+    EXPECT_TRUE(has(without, "{\"kernel\": \"spmm_dense\", \"why\": \"cuBLAS was not found\"}]")) << without;
 }
 
 TEST(CudaExplain, SaysThatNothingElseCan) {

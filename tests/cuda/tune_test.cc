@@ -9,8 +9,8 @@ using namespace tartan_test;
 
 namespace {
 
-const tartan_cuda_chip kHopper = {9, 0, 132, 232448}, kAmpere = {8, 0, 108, 166912},
-                       kAda = {8, 9, 128, 101376}, kBlackwell = {10, 0, 148, 232448};
+const tartan_cuda_chip kHopper = {9, 0, 132, 232448, nullptr}, kAmpere = {8, 0, 108, 166912, nullptr},
+                       kAda = {8, 9, 128, 101376, nullptr}, kBlackwell = {10, 0, 148, 232448, nullptr};
 
 // A square product of density 10% with everything in the best order.
 struct Spmm {
@@ -165,6 +165,54 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(f32, simt, kAmpere, "float32", p.dtype = TARTAN_F64);
     EXPECT_REFUSES(f32, simt, kAmpere, "square blocks", p.block_m = 4);
     EXPECT_REFUSES(f32, simt, kAmpere, "no blocks", p.blocks = 0);
+}
+
+// A matrix of that density, in a context that allows a dense copy.
+static Spmm dense(int32_t dtype, int32_t block, double density, int64_t n = 4096) {
+    Spmm x(dtype, block, n);
+    x.p.blocks = (int64_t)(density * (double)(x.p.grid_m * x.p.grid_k));
+    x.p.allow_dense = true;
+    return x;
+}
+
+TEST(CudaTune, SpmmOfDenseMatrices) {
+    const int32_t number = TARTAN_CUDA_SPMM_DENSE;
+    for (const int32_t block : kBlocks) {
+        EXPECT_EQ("spmm_wgmma", dense(TARTAN_BF16, block, block == 8 ? 0.05 : 0.1).chosen(kHopper)) << block;
+        for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+            Spmm full = dense(dtype, block, 1);
+            EXPECT_EQ("spmm_dense", full.chosen(kHopper)) << block;
+            EXPECT_EQ("spmm_dense", full.chosen(kAmpere)) << block;
+            full.p.allow_dense = false;
+            EXPECT_NE("spmm_dense", full.chosen(kHopper));
+            EXPECT_EQ("multiplies a dense copy of a by cuBLAS, which the context does not allow",
+                      full.refusal(number, kHopper));
+        }
+    }
+    // Blocks that have no fast kernel, the better part of them absent; few columns, which memory limits.
+    EXPECT_EQ("spmm_dense", dense(TARTAN_BF16, 24, 0.1).chosen(kHopper));
+    EXPECT_EQ("spmm_plain", dense(TARTAN_BF16, 24, 0.001).chosen(kHopper));
+    EXPECT_EQ("spmm_wgmma", dense(TARTAN_BF16, 128, 0.8, 16).chosen(kHopper));
+    // The copy counts: 2 * 4096^3 operations at 770e12 a second, and 2 * 2 * 4096^2 bytes at 3e12.
+    const Spmm full = dense(TARTAN_BF16, 64, 1);
+    EXPECT_NEAR(2 * 4096.0 / (2 * 4096.0 / 770 + 4 / 3.0),
+                tartan_cuda_spmm_rate(number, &full.p, &full.figures), 1e-9);
+}
+
+TEST(CudaTune, SpmmOfDenseMatricesRefusals) {
+    const int32_t number = TARTAN_CUDA_SPMM_DENSE;
+    const Spmm half = dense(TARTAN_BF16, 64, 1);
+    EXPECT_EQ("", half.refusal(number, kHopper));
+    tartan_cuda_chip alone = kHopper;
+    alone.no_cublas = "cuBLAS was not found";
+    EXPECT_EQ("cuBLAS was not found", half.refusal(number, alone));
+    EXPECT_EQ("spmm_wgmma", half.chosen(alone));
+    EXPECT_REFUSES(half, number, kHopper, "16 bits", p.dtype = TARTAN_F8E4M3);
+    EXPECT_REFUSES(half, number, kHopper, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(half, number, kHopper, "gated values", (p.gates = &p, p.c.dtype = TARTAN_F32));
+    EXPECT_REFUSES(half, number, kHopper, "one batch", p.batch.ndim = 2);
+    EXPECT_REFUSES(half, number, kHopper, "b needs", p.b.row_stride = 4095);
+    EXPECT_REFUSES(half, number, kHopper, "c needs", p.c.col_stride = 2);
 }
 
 TEST(CudaTune, SpmmOfEightBits) {

@@ -214,8 +214,12 @@ static bool supports(void *d, const tartan_op *op, const char **out_reason) {
 
 static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     PASS(check_lost(op->function, ((device *)context->device)->id));
-    tartan_dummy_host->text_add(text, "\"kernel\": \"plain\", \"why\": \"the dummy has no other\", "
-                                      "\"refused\": [], \"expected_tflops\": null");
+    tartan_dummy_host->text_add(text,
+                                "\"kernel\": \"plain\", \"why\": \"the dummy has no other\", "
+                                "\"refused\": [{\"kernel\": \"dense\", \"why\": \"%s\"}], "
+                                "\"expected_tflops\": null",
+                                context->options.allow_dense ? "the dummy has no cuBLAS"
+                                                             : "the context does not allow it");
     return text->status;
 }
 

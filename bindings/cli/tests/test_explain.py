@@ -2,7 +2,6 @@
 """`tartan explain`: which kernel would run, on the CPU and on the dummy device of the tests."""
 
 import json
-import os
 
 import pytest
 from tool import files_in, run
@@ -66,10 +65,14 @@ def test_explain_devices(here):
     run("new", "a.h5", "--pattern", "dense", "--size", 64)
     run("explain", "a.h5", "spmm", "--device", "gpu", code=1, text="expected \"cpu\", \"cuda\" or \"cuda:1\"")
     run("explain", "a.h5", "spmm", "--device", "cuda", code=1, text="no libtartan_cuda.so", TARTAN_PLUGIN_PATH=str(here))
-    dummy = os.environ.get("TARTAN_DUMMY_PLUGIN", "")
-    if not os.path.exists(os.path.join(dummy, "libtartan_cuda.so")):
-        pytest.skip("TARTAN_DUMMY_PLUGIN does not name the folder of the dummy device")
+
+
+def test_explain_on_a_device(here, dummy):
+    run("new", "a.h5", "--pattern", "dense", "--size", 64)
     answer = explained("a.h5", "spmm", "--device", "cuda:1", TARTAN_PLUGIN_PATH=dummy)
     assert answer["backend"] == "dummy" and answer["device"] == "cuda:1" and answer["kernel"] == "plain"
+    assert answer["refused"] == [{"kernel": "dense", "why": "the context does not allow it"}]
+    answer = explained("a.h5", "spmm", "--device", "cuda", "--allow-dense", TARTAN_PLUGIN_PATH=dummy)
+    assert answer["refused"] == [{"kernel": "dense", "why": "the dummy has no cuBLAS"}]
     run("explain", "a.h5", "spmm", "--device", "cuda", code=1, text="was lost", TARTAN_PLUGIN_PATH=dummy,
         TARTAN_DUMMY_LOST="1")

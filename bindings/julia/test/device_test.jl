@@ -259,6 +259,12 @@ end
     end
     @test occursin("\"device\": \"cpu\"", explain(A, 8))
     @test occursin("bfloat16", explain(A.layout, BFloat16, 8))
+    for allowed in (false, true)
+        choosy = Context(place; allow_dense = allowed)
+        text = explain(A.layout, Float64, 32; context = choosy)
+        @test occursin("context does not allow", text) == (place != "cpu" && !allowed)
+        close(choosy)
+    end
     @test refuses(() -> explain(A, -1), :argument, "n is -1")
     @test refuses(() -> explain(A, 1; operation = :solve), :argument, "solve")
     @test refuses(() -> explain(A, 1; side = :middle), :argument, ":middle")

@@ -38,21 +38,23 @@ class Context:
 
     def __init__(
         self, device: str = "cpu", threads: int = 0, seed: int = 0, *, stream: Any = None,
-        math_mode: str = "exact", deterministic: bool = True,
+        math_mode: str = "exact", deterministic: bool = True, allow_dense: bool = False,
     ) -> None:  # fmt: skip
         """`device` is "cpu", "cuda" or "cuda:1". `threads` 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else
         all processors. `seed` is used where a function is given a seed of -1. `stream` is the CUDA stream to
         work on: an address, a torch.cuda.Stream, a cupy.cuda.Stream, or what else has __cuda_stream__; None
         is the device's default stream, which PyTorch and CuPy use too unless told otherwise. `math_mode`
         "tf32" lets a GPU round factors of float32 to tf32. `deterministic` False lets it use faster sums of
-        varying order."""
+        varying order. `allow_dense` True lets it multiply a matrix that has most of its blocks as a dense copy
+        by cuBLAS, where that is there and expected to be faster: NaN and infinity of the other factor then
+        reach every row, and results may differ in their last bits between versions of cuBLAS."""
         if math_mode not in _MATH_MODES:
             raise ArgumentError(f"math_mode is {math_mode!r}, expected 'exact' or 'tf32'")
         on_gpu = isinstance(device, str) and device.startswith("cuda")
         address = (LEGACY if on_gpu else 0) if stream is None else stream_address(stream, device)
         order = _raw.TARTAN_RUN_TO_RUN if deterministic else _raw.TARTAN_NOT_DETERMINISTIC
         self._handle = _raw.tartan_context_open_stream(
-            device, threads, seed, _MATH_MODES[math_mode], order, address
+            device, threads, seed, _MATH_MODES[math_mode], order, int(bool(allow_dense)), address
         )
         self._queue = Queue(device_name(device), address, stream) if on_gpu else CPU
 

@@ -212,6 +212,11 @@ def test_contexts():
         x = to_device(np.ones((3, 4)), context)
         np.testing.assert_array_equal(x.to_host(context), 1)
         context.sync()
+    layout = tartan.Layout.pattern("dense", (64, 64), 32)
+    for allowed in (False, True):
+        with tartan.Context("cuda", allow_dense=allowed) as context:
+            refused = str(tartan.explain(layout, n=8, context=context)["refused"])
+            assert ("context does not allow" in refused) != allowed
     with pytest.raises(tartan.ArgumentError, match="math_mode"):
         tartan.Context("cuda", math_mode="bf16")
     for bad, kind in [("s", TypeError), (object(), TypeError), (True, TypeError), (-1, ValueError)]:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Contexts of the user's own, and arrays and matrices in the memory of their devices.
 
-tartan_context <- function(device = "cpu", threads = 0, seed = 0, math = c("exact", "tf32"), deterministic = TRUE) {
+tartan_context <- function(device = "cpu", threads = 0, seed = 0, math = c("exact", "tf32"), deterministic = TRUE,
+                           allow_dense = FALSE) {
   device <- .string(device, "device")
   threads <- .count(threads, "threads", 0, .Machine$integer.max)
   seed <- .count(seed, "seed")
   math <- .constant(.choose(math, c("exact", "tf32"), "math"))
   determinism <- .constant(if (.flag(deterministic, "deterministic")) "run_to_run" else "not_deterministic")
-  handle <- tartan_context_open_stream(device, threads, seed, math, determinism, 0)
+  dense <- as.integer(.flag(allow_dense, "allow_dense"))
+  handle <- tartan_context_open_stream(device, threads, seed, math, determinism, dense, 0)
   if (identical(device, "cuda")) device <- "cuda:0"
   methods::new("TartanContext", device = device, state = .new_state(handle = handle))
 }

@@ -41,14 +41,18 @@ typedef struct tartan_context_options {
                       * than OMP_THREAD_LIMIT */
     int32_t determinism;
     int32_t math_mode;
-    int32_t reserved;                 /* 0 */
+    int32_t
+        allow_dense; /* 1: where that is expected to be faster, a device may multiply a sparse factor that has most
+                          * of its blocks as a dense copy, by its maker's library (cuBLAS). NaN and infinity in the
+                          * other factor then reach every row, the order of sums is the library's, and the bits may
+                          * differ between its versions. 0: never */
     int64_t seed;                     /* used where a function is asked for a seed of -1 */
     void *stream;                     /* the caller's CUDA stream, or NULL for one of the context's own */
     tartan_parallel_for parallel_for; /* NULL: OpenMP */
     void *parallel_user;
 } tartan_context_options;
 
-/* Sets every field to its default: CPU, all threads, RUN_TO_RUN, EXACT, seed 0. NULL is ignored. */
+/* Sets every field to its default: CPU, all threads, RUN_TO_RUN, EXACT, nothing dense, seed 0. NULL is ignored. */
 TARTAN_API void tartan_context_options_init(tartan_context_options *options);
 
 /* Makes a context; `options` NULL means defaults. The caller frees it.
@@ -63,7 +67,8 @@ TARTAN_API tartan_status tartan_context_open(const char *device, int32_t threads
  * of the caller's CUDA stream, or 0 for one of the context's own; 1 and 2 stand for the device's default stream and
  * the thread's (cudaStreamLegacy, cudaStreamPerThread). Errors: also ARGUMENT (a stream for "cpu"). */
 TARTAN_API tartan_status tartan_context_open_stream(const char *device, int32_t threads, int64_t seed,
-                                                    int32_t math_mode, int32_t determinism, int64_t stream,
+                                                    int32_t math_mode, int32_t determinism,
+                                                    int32_t allow_dense, int64_t stream,
                                                     tartan_context **out);
 
 /* Frees a context from any thread; NULL is allowed. No work of it may be running. */

@@ -322,6 +322,11 @@ for (device in test_devices) {
     expect_match(explain(a@layout, 16, ctx, "sddmm", dtype = "bfloat16"), "bfloat16", fixed = TRUE)
     expect_match(explain(a, 16, ctx, side = "right", transpose = TRUE), place, fixed = TRUE)
     expect_output(print(text), "kernel")
+    for (allowed in c(FALSE, TRUE)) {
+      choosy <- tartan_context(device, allow_dense = allowed)
+      expect_identical(grepl("context does not allow", explain(a, 32, choosy)), device != "cpu" && !allowed)
+      close(choosy)
+    }
     expect_refused(explain(a, -1, ctx), "argument", "n is -1")
     expect_refused(explain(a, 1, ctx, "solve"), "argument", "operation is \"solve\"")
     expect_refused(explain(1, 1, ctx), "argument", "x is 1")
@@ -340,6 +345,7 @@ test_that("devices that are not there are refused", {
   expect_refused(tartan_context(threads = -1), "argument", "threads is -1")
   expect_refused(tartan_context(math = "fast"), "argument", "math is \"fast\"")
   expect_refused(tartan_context(deterministic = NA), "argument", "deterministic is NA")
+  expect_refused(tartan_context(allow_dense = 1), "argument", "allow_dense is 1")
 })
 
 test_that("two devices have nothing in common", {

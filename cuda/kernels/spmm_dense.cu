@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Dense times dense, for matrices that have most of their blocks, where the context allows it: a dense copy of op(A),
+ * written once from the blocks and the lists, and cuBLAS. */
+#include "blas.h"
+#include "device/launch.cuh"
+
+#include "device/element.cuh"
+
+namespace {
+
+constexpr int THREADS = 128, ROWS = 16, STEPS = 8; /* rows of a piece; of these in flight */
+
+struct source {
+    const void *values;
+    tartan_cuda_lists lists; /* lines of the copy, head after head */
+    const void *gates;
+    int32_t gate_dtype;
+    int64_t gate_stride;
+    int32_t line, across; /* of a block */
+    int32_t row_pieces;   /* of a block line */
+    int64_t ld, col_pieces, pieces;
+};
+
+/* The id of the block of a line in block column `col`, or -1. */
+__device__ int64_t find_block(const tartan_cuda_lists &lists, int64_t line, int64_t col) {
+    int32_t low = lists.pointers[line];
+    const int32_t last = lists.pointers[line + 1];
+    for (int32_t high = last; low < high;) {
+        const int32_t middle = low + (high - low) / 2;
+        if (lists.cols[middle] < col)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == last || lists.cols[low] != col) return -1;
+    return lists.ids != nullptr ? lists.ids[low] : low;
+}
+
+/* A thread has COUNT neighbours, of one block, in up to ROWS rows of a block line. */
+template <typename T, int COUNT> __global__ void __launch_bounds__(THREADS) densify(const source s, T *copy) {
+    using S = tartan_cuda_sum<T>;
+    using pack = tartan_cuda_pack<T, COUNT>;
+    for (int64_t piece = blockIdx.x; piece < s.pieces; piece += gridDim.x) {
+        const int64_t at = (piece % s.col_pieces * THREADS + threadIdx.x) * COUNT,
+                      rest = piece / s.col_pieces;
+        const int64_t line = rest / s.row_pieces;
+        const int32_t first = (int32_t)(rest % s.row_pieces) * ROWS;
+        const int32_t rows = s.line - first < ROWS ? s.line - first : ROWS;
+        if (at >= s.ld) continue;
+        const int64_t id = find_block(s.lists, line, at / s.across);
+        const S gate = id < 0 ? (S)0 : tartan_cuda_gate<S>(s.gates, s.gate_dtype, s.gate_stride, id);
+        const T *from = (const T *)s.values + (id * s.line + first) * s.across + at % s.across;
+        T *to = copy + (line * s.line + first) * s.ld + at;
+        for (int32_t r = 0; r < rows; r += STEPS) {
+            pack x[STEPS] = {};
+#pragma unroll
+            for (int32_t u = 0; u < STEPS; u++)
+                if (gate != 0 && r + u < rows) x[u] = *(const pack *)(from + (int64_t)(r + u) * s.across);
+#pragma unroll
+            for (int32_t u = 0; u < STEPS; u++) {
+                if (r + u >= rows) break;
+                if (s.gates != nullptr) {
+#pragma unroll
+                    for (int32_t i = 0; i < COUNT; i++)
+                        x[u].at[i] = tartan_cuda_to<T>(gate * tartan_cuda_to<S>(x[u].at[i]));
+                }
+                *(pack *)(to + (r + u) * s.ld) = x[u];
+            }
+        }
+    }
+}
+
+template <typename T, int COUNT>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, int64_t lines, source s, void *copy) {
+    s.col_pieces = (s.ld / COUNT - 1) / THREADS + 1;
+    s.row_pieces = (s.line - 1) / ROWS + 1;
+    s.pieces = lines * s.row_pieces * s.col_pieces;
+    return tartan_cuda_launch(function, queue, densify<T, COUNT>, tartan_cuda_grid(s.pieces), dim3(THREADS),
+                              s, (T *)copy);
+}
+
+tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
+                        const tartan_cuda_spmm *p, const tartan_cuda_gemm *g, void *copy) {
+    source s = {};
+    PASS(tartan_cuda_lists_get(function, queue, layout, g->by_columns, &s.lists));
+    s.values = p->values;
+    s.gates = p->gates;
+    s.gate_dtype = p->gate_dtype;
+    s.gate_stride = p->gate_stride;
+    s.line = g->line;
+    s.across = g->across;
+    s.ld = g->ld;
+    return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        constexpr int most = 16 / (int)sizeof(T);
+        const bool packed = g->across % most == 0 && (uintptr_t)p->values % 16 == 0;
+        const int64_t lines = p->heads * g->lines;
+        return packed ? launch<T, most>(function, queue, lines, s, copy)
+                      : launch<T, 1>(function, queue, lines, s, copy);
+    });
+}
+
+} // namespace
+
+tartan_status tartan_cuda_spmm_dense(const char *function, tartan_cuda_queue *queue,
+                                     const tartan_layout *layout, const tartan_cuda_spmm *p) {
+    tartan_cuda_gemm g;
+    const char *why = tartan_cuda_gemm_of(p, &g);
+    if (why != nullptr)
+        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function, "spmm_dense: %s", why);
+    void *copy;
+    PASS(tartan_cuda_scratch(function, queue, g.elements * g.bytes, &copy));
+    tartan_status status = make_copy(function, queue, layout, p, &g, copy);
+    if (status == TARTAN_OK) status = tartan_cuda_blas_multiply(function, queue, p, &g, copy);
+    tartan_cuda_scratch_free(queue, copy);
+    return status;
+}
