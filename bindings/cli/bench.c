@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 
-#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +25,7 @@ typedef struct measured {
     char blas_reason[REASON_ROOM], mkl_reason[REASON_ROOM], scipy_reason[REASON_ROOM];
 } measured;
 
-static void fill_random(void *data, int32_t dtype, int64_t count) {
+void fill_random(void *data, int32_t dtype, int64_t count) {
     uint64_t state =
         88172645463325252u; /* xorshift: the values hardly matter, only that they are not zeros */
     for (int64_t i = 0; i < count; i++) {
@@ -211,42 +210,56 @@ static void print_json(const json_t *line) {
     free(text);
 }
 
-static void print_line(const json_t *line) {
+static void print_line(const json_t *line, bool on_device) {
     char peak[32], bsr[32], csr[32], dense[32];
-    printf("%-5s %-8s b %3lld  density %.3f %9.3f ms %8.2f GFLOP/s useful; %s of peak, %s x scipy bsr, %s x "
-           "scipy csr, "
-           "%s of dense OpenBLAS\n",
+    printf("%-5s %-8s b %3lld  density %.3f %9.3f ms %8.2f GFLOP/s useful; ",
            json_string_value(json_object_get(line, "op")), json_string_value(json_object_get(line, "dtype")),
            (long long)json_integer_value(json_object_get(line, "block")),
            json_real_value(json_object_get(line, "density")), json_real_value(json_object_get(line, "ms")),
-           1e3 * json_real_value(json_object_get(line, "tflops")), ratio(line, "peak", peak, sizeof peak),
-           ratio(line, "scipy", bsr, sizeof bsr), ratio(line, "scipy_csr", csr, sizeof csr),
-           ratio(line, "openblas", dense, sizeof dense));
+           1e3 * json_real_value(json_object_get(line, "tflops")));
+    if (on_device)
+        printf("planning %.3f ms, kernel %s on %s\n", json_real_value(json_object_get(line, "planning_ms")),
+               json_string_value(json_object_get(line, "kernels")),
+               json_string_value(json_object_get(line, "device")));
+    else
+        printf("%s of peak, %s x scipy bsr, %s x scipy csr, %s of dense OpenBLAS\n",
+               ratio(line, "peak", peak, sizeof peak), ratio(line, "scipy", bsr, sizeof bsr),
+               ratio(line, "scipy_csr", csr, sizeof csr), ratio(line, "openblas", dense, sizeof dense));
 }
 
-static int run_case(const bench_case *c, bool with_peers, bool as_json) {
+static json_t *bench_on_cpu(const bench_case *c, bool with_peers) {
     tartan_context *context = NULL;
-    if (tartan_context_open("cpu", c->threads, 0, &context) != TARTAN_OK)
-        return complain_status("cannot start");
+    if (tartan_context_open(c->device, c->threads, 0, &context) != TARTAN_OK) {
+        complain_status("cannot start");
+        return NULL;
+    }
     operands o = {0};
     measured *r = malloc(sizeof *r);
-    int result = EXIT_FAILED;
+    json_t *line = NULL;
     if (r == NULL)
         complain("out of memory");
-    else if (make_operands(context, c, &o) && measure(context, c, &o, with_peers, r)) {
-        json_t *line = describe(c, &o, r);
-        if (as_json)
-            print_json(line);
-        else
-            print_line(line);
-        fflush(stdout);
-        json_decref(line);
-        result = EXIT_FINE;
-    }
+    else if (make_operands(context, c, &o) && measure(context, c, &o, with_peers, r))
+        line = describe(c, &o, r);
     free_operands(&o);
     free(r);
     tartan_context_free(context);
-    return result;
+    return line;
+}
+
+static bool is_device(const bench_case *c) {
+    return strncmp(c->device, "cuda", 4) == 0;
+}
+
+static int run_case(const bench_case *c, bool with_peers, bool as_json) {
+    json_t *line = is_device(c) ? bench_on_device(c) : bench_on_cpu(c, with_peers);
+    if (line == NULL) return EXIT_FAILED;
+    if (as_json)
+        print_json(line);
+    else
+        print_line(line, is_device(c));
+    fflush(stdout);
+    json_decref(line);
+    return EXIT_FINE;
 }
 
 enum { MAX_LIST = 64, MAX_SIZE = 1 << 20, MAX_THREADS = 4096, MAX_BLOCK = 256 };
@@ -301,23 +314,27 @@ static int parse_wish(const arguments *a, wish *w) {
                               MAX_SIZE);
     if (c->density <= 0 || c->density > 1)
         return complain_usage("--density is %g, expected more than 0, at most 1", c->density);
+    c->device = option_value(a, "device", "cpu");
+    c->allow_dense = option_given(a, "allow-dense");
+    if (is_device(c) && option_given(a, "threads")) return complain_usage("--threads is of the CPU");
+    if (!is_device(c) && c->allow_dense) return complain_usage("--allow-dense is of a GPU");
     c->threads = (int32_t)threads;
     c->rounds = (int)rounds;
     return parse_lists(a, w);
 }
 
 static int run(int argc, char **argv) {
-    static const option_spec specs[] = {{"json", true, false},     {"no-peers", true, false},
-                                        {"dtype", false, false},   {"block", false, false},
-                                        {"size", false, false},    {"n", false, false},
-                                        {"density", false, false}, {"threads", false, false},
-                                        {"rounds", false, false},  {NULL, false, false}};
+    static const option_spec specs[] = {
+        {"json", true, false},     {"no-peers", true, false},    {"dtype", false, false},
+        {"block", false, false},   {"size", false, false},       {"n", false, false},
+        {"density", false, false}, {"threads", false, false},    {"rounds", false, false},
+        {"device", false, false},  {"allow-dense", true, false}, {NULL, false, false}};
     arguments a;
     wish w;
     int code;
     if (!parse_arguments(&command_bench, specs, argc, argv, &a, &code)) return code;
     int result = parse_wish(&a, &w);
-    bool with_peers = !option_given(&a, "no-peers");
+    bool with_peers = !option_given(&a, "no-peers") && !(result == EXIT_FINE && is_device(&w.base));
     signal(SIGPIPE, SIG_IGN); /* a peer that ends early is a peer that is not there */
     if (result == EXIT_FINE && with_peers) blas_choose_core();
     for (int i = 0; i < w.dtypes && result == EXIT_FINE; i++)
@@ -343,6 +360,8 @@ const command command_bench = {
     "  --density D      share of stored blocks (default 0.1)\n"
     "  --threads T      ours and the BLAS's; scipy has one (default 1)\n"
     "  --rounds R       (default 9)\n"
+    "  --device DEVICE  cpu (default), cuda, cuda:1: there ours alone, in samples of a millisecond or more\n"
+    "  --allow-dense    a GPU may multiply a dense copy by cuBLAS\n"
     "  --no-peers       ours and the peak alone\n"
     "  --json           one JSON object a line\n\n"
     "Peers: scipy (BSR and CSR, in the Python that $PYTHON names), OpenBLAS (with whichever core type is "

@@ -5,6 +5,8 @@
 
 #include "cli.h"
 
+#include <jansson.h>
+
 typedef enum bench_op { BENCH_SPMM, BENCH_SDDMM } bench_op;
 
 /* spmm: C [m, n] = A [m, k] B [k, n], A sparse. sddmm: S [m, k] = X [m, n] Y [n, k], S sparse. */
@@ -15,6 +17,8 @@ typedef struct bench_case {
     double density;
     int32_t threads;
     int rounds;
+    const char *device;
+    bool allow_dense;
 } bench_case;
 
 enum { MAX_ROUNDS = 999 };
@@ -25,6 +29,13 @@ typedef struct samples {
 } samples;
 
 double median(samples *s);
+
+/* Numbers that are neither zero nor large, of f64, f32 or a 16-bit dtype. */
+void fill_random(void *data, int32_t dtype, int64_t count);
+
+/* Measures a case on a device that is not the CPU; a line as that of the CPU, with null for what is the CPU's own, or
+ * NULL after saying what is wrong. A sample is as many products as take a millisecond. */
+json_t *bench_on_device(const bench_case *c);
 
 /* Operands of one case: two dense arrays and room for the dense result of a BLAS. */
 typedef struct operands {

@@ -91,3 +91,34 @@ def test_bench_says_why_a_peer_is_missing(here):
 def test_bench_for_people():
     text = run("bench", "sddmm", "--size", 64, "--n", 8, "--block", 8, "--dtype", "f32", "--rounds", 1, "--no-peers")
     assert re.fullmatch(r"sddmm float32 .* GFLOP/s useful; \d+\.\d\d of peak, - x scipy bsr.*\n", text)
+
+
+@pytest.mark.parametrize("operation", ["spmm", "sddmm"])
+def test_bench_on_a_device(dummy, operation):
+    lines = bench(operation, "--device", "cuda:1", "--size", "128x64", "--n", 24, "--block", "8,32", "--dtype", "f32,bf16",
+                  "--rounds", 2, "--density", 0.25, TARTAN_PLUGIN_PATH=dummy)
+    assert [(line["dtype"], line["block"]) for line in lines] == [("float32", 8), ("float32", 32), ("bfloat16", 8),
+                                                                  ("bfloat16", 32)]
+    for line in lines:
+        assert set(line) == KEYS and line["op"] == operation and line["device"] == "cuda:1"
+        assert line["kernels"] == "plain" and line["shape"] == [128, 64, 24] and line["samples"] == 2
+        assert line["threads"] is line["peak_tflops_per_thread"] is None and line["peers"] == line["ratios"] == {}
+        assert line["ms"] > 0 and line["planning_ms"] > 0
+        assert near(line["tflops"], 2e-9 * 128 * 64 * 24 * line["density"] / line["ms"])
+    text = run("bench", operation, "--device", "cuda", "--size", 64, "--n", 8, "--block", 8, "--dtype", "f64", "--rounds", 1,
+               "--allow-dense", TARTAN_PLUGIN_PATH=dummy)
+    assert re.fullmatch(operation + r" +float64 .* GFLOP/s useful; planning \d+\.\d+ ms, kernel plain on cuda:0\n", text)
+
+
+def test_bench_on_a_device_fails_with_the_reason(here, dummy):
+    def fails(text, code=1, device="cuda", *more, **env):
+        run("bench", "spmm", "--size", 64, "--n", 8, "--block", 8, "--rounds", 1, "--device", device, *more, code=code,
+            text=text, **env)
+
+    fails("no libtartan_cuda.so", TARTAN_PLUGIN_PATH=str(here))
+    fails("expected \"cpu\", \"cuda\" or \"cuda:1\"", device="gpu")
+    fails("dummy:7 is not there", device="cuda:7", TARTAN_PLUGIN_PATH=dummy)
+    fails("was lost", TARTAN_PLUGIN_PATH=dummy, TARTAN_DUMMY_LOST="1")
+    fails("out of memory on device", TARTAN_PLUGIN_PATH=dummy, TARTAN_DUMMY_BYTES="1000")
+    fails("--threads is of the CPU", 2, "cuda", "--threads", 2)
+    fails("--allow-dense is of a GPU", 2, "cpu", "--allow-dense")
