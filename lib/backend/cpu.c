@@ -8,6 +8,37 @@
 
 /* ---- Shared ---- */
 
+tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op *op) {
+    const tartan_matrix *a = op->a;
+    const tartan_layout *l = a->layout;
+    const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
+    tartan_i_cpu_form f = {.transposed = transposed};
+    f.out_block = transposed ? l->shape.block_cols : l->shape.block_rows;
+    f.in_block = transposed ? l->shape.block_rows : l->shape.block_cols;
+    f.out_size = transposed ? l->shape.cols : l->shape.rows;
+    f.in_size = transposed ? l->shape.rows : l->shape.cols;
+    f.grid_out = transposed ? l->grid_cols : l->grid_rows;
+    f.grid_in = transposed ? l->grid_rows : l->grid_cols;
+    f.a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
+    f.a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
+    f.block_elements = tartan_i_block_elements(a);
+    tartan_i_cpu_form_take(&f, op, 0);
+    return f;
+}
+
+void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op *op, int64_t head) {
+    const tartan_layout *l = op->a->layout;
+    const bool right = op->side == TARTAN_RIGHT;
+    f->pointers = (f->transposed ? l->col_pointers : l->row_pointers) + head * f->grid_out;
+    f->in_pointers = (f->transposed ? l->row_pointers : l->col_pointers) + head * f->grid_in;
+    f->others = f->transposed ? l->col_rows : l->block_cols;
+    f->ids = f->transposed ? l->col_ids : NULL;
+    f->b = tartan_i_dense_of(op->x, right, l->shape.heads > 1 ? head : -1);
+    f->c = tartan_i_dense_of(op->out, right, l->shape.heads > 1 ? head : -1);
+    f->n = op->x->shape[op->x->ndim - (right ? 2 : 1)];
+    tartan_i_dense_fold(&f->b, &f->b.col, &f->c, &f->c.col, &f->n);
+}
+
 double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id) {
     if (gates == NULL) return 1;
     const double gate = tartan_i_load(gates->data, gates->dtype, id * gates->strides[0]);

@@ -23,6 +23,24 @@ static inline tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
     return kernels;
 }
 
+/* A product of tartan_spmm as C = op(A) B: on the right it is transposed. */
+typedef struct tartan_i_cpu_form {
+    bool transposed;                                                   /* op(A) is A transposed */
+    int64_t out_block, in_block, out_size, in_size, grid_out, grid_in; /* rows and columns of op(A) */
+    int64_t a_row, a_col, block_elements;                              /* of a block, as op(A) has it */
+
+    /* Of the head at work: op(A) as row lists, `others` and `ids` (NULL: the position itself) by position; how many
+     * blocks each column has; and B and C, whose rows are the contracted index and rows of op(A). */
+    const int64_t *pointers, *in_pointers, *ids;
+    const int32_t *others;
+    tartan_i_dense b, c;
+    int64_t n; /* columns of one batch entry */
+} tartan_i_cpu_form;
+
+/* The form of a product, with its first head; and another head of it. */
+tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op *op);
+void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op *op, int64_t head);
+
 /* Gate of a block in the sum type of the kernels; 1 where there are no gates. */
 double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id);
 

@@ -28,16 +28,11 @@ typedef struct spmm {
     const tartan_op *op;
     tartan_i_kernels k;
 
-    /* op(A) as row lists, of the head at work: `others` and `ids` (NULL: the position itself) by position. */
-    int64_t out_block, in_block, out_size, in_size, grid_out, grid_in;
-    const int64_t *pointers, *in_pointers, *ids;
-    const int32_t *others;
-    int64_t a_row, a_col, block_elements;
+    tartan_i_cpu_form form;
     bool convert;        /* blocks are scaled or changed into reals first */
     int64_t batch, call; /* blocks of a list of terms, and of a kernel call */
 
-    tartan_i_dense b, c; /* rows are B's contracted index, and rows of op(A) */
-    int64_t n, columns;  /* of one batch entry, and of all */
+    int64_t columns; /* of all batch entries */
     bool direct;
     int32_t *slots; /* [grid_in] where block row j of B is in a packed sliver */
     int64_t used;   /* rows of a packed sliver */
@@ -53,7 +48,7 @@ typedef struct spmm {
 
 /* Space of one sliver's sums, and of its packed rows. */
 static int64_t sliver_sums_bytes(const spmm *p) {
-    return p->out_block * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
+    return p->form.out_block * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
 }
 
 static int64_t packed_bytes(const spmm *p) {
@@ -66,12 +61,13 @@ static sliver sliver_of(const spmm *p, int64_t number, int64_t index) {
     tartan_i_cpu_strip(&p->k, p->columns, number, &s.first, &s.width);
     s.valid = p->columns - s.first < s.width ? p->columns - s.first : s.width;
     s.packed = p->panel + index * packed_bytes(p);
-    s.in_place = p->direct && s.valid == s.width && s.first / p->n == (s.first + s.width - 1) / p->n;
+    s.in_place =
+        p->direct && s.valid == s.width && s.first / p->form.n == (s.first + s.width - 1) / p->form.n;
     s.b = s.packed;
     s.b_row = s.width;
     if (s.in_place) {
-        s.b = tartan_i_dense_entry(&p->b, s.first / p->n) + s.first % p->n * p->b.bytes;
-        s.b_row = p->b.row;
+        s.b = tartan_i_dense_entry(&p->form.b, s.first / p->form.n) + s.first % p->form.n * p->form.b.bytes;
+        s.b_row = p->form.b.row;
     }
     return s;
 }
@@ -79,16 +75,16 @@ static sliver sliver_of(const spmm *p, int64_t number, int64_t index) {
 /* ---- Packing ---- */
 
 static void pack_sliver(const spmm *p, const sliver *s, int64_t block) {
-    const int64_t row = block * p->in_block, left = p->in_size - row;
-    const int64_t rows = left < p->in_block ? left : p->in_block;
-    char *to = s->packed + p->slots[block] * p->in_block * s->width * p->k.bytes;
+    const int64_t row = block * p->form.in_block, left = p->form.in_size - row;
+    const int64_t rows = left < p->form.in_block ? left : p->form.in_block;
+    char *to = s->packed + p->slots[block] * p->form.in_block * s->width * p->k.bytes;
     for (int64_t done = 0, run; done < s->valid; done += run) {
-        const int64_t entry = (s->first + done) / p->n, col = (s->first + done) % p->n;
-        run = p->n - col < s->valid - done ? p->n - col : s->valid - done;
-        const char *from =
-            tartan_i_dense_entry(&p->b, entry) + (row * p->b.row + col * p->b.col) * p->b.bytes;
-        tartan_i_pack(&p->k, p->b.dtype, from, p->b.row, p->b.col, rows, run, to + done * p->k.bytes,
-                      s->width);
+        const int64_t entry = (s->first + done) / p->form.n, col = (s->first + done) % p->form.n;
+        run = p->form.n - col < s->valid - done ? p->form.n - col : s->valid - done;
+        const char *from = tartan_i_dense_entry(&p->form.b, entry) +
+                           (row * p->form.b.row + col * p->form.b.col) * p->form.b.bytes;
+        tartan_i_pack(&p->k, p->form.b.dtype, from, p->form.b.row, p->form.b.col, rows, run,
+                      to + done * p->k.bytes, s->width);
     }
     if (s->valid == s->width) return;
     for (int64_t i = 0; i < rows; i++)
@@ -98,11 +94,12 @@ static void pack_sliver(const spmm *p, const sliver *s, int64_t block) {
 static void pack_task(void *data, int32_t worker) {
     const spmm *p = data;
     int64_t begin, end;
-    tartan_i_share(p->slivers_here * p->grid_in, p->context->threads, worker, &begin, &end);
+    tartan_i_share(p->slivers_here * p->form.grid_in, p->context->threads, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        const sliver *s = &p->here[i / p->grid_in];
-        const int64_t block = i % p->grid_in;
-        if (!s->in_place && p->in_pointers[block] < p->in_pointers[block + 1]) pack_sliver(p, s, block);
+        const sliver *s = &p->here[i / p->form.grid_in];
+        const int64_t block = i % p->form.grid_in;
+        if (!s->in_place && p->form.in_pointers[block] < p->form.in_pointers[block + 1])
+            pack_sliver(p, s, block);
     }
 }
 
@@ -113,24 +110,24 @@ static void convert_block(const spmm *p, int64_t id, double gate, char *to) {
     const tartan_matrix *a = p->op->a;
     const char *from = tartan_i_block_at(a, id);
     if (a->dtype != p->k.dtype) {
-        p->k.load[a->dtype](p->block_elements, from, to);
+        p->k.load[a->dtype](p->form.block_elements, from, to);
         from = to;
     }
-    if (gate != 1 || from != to) p->k.scale(p->block_elements, gate, from, to);
+    if (gate != 1 || from != to) p->k.scale(p->form.block_elements, gate, from, to);
 }
 
 /* Terms of the blocks at positions *at, *at + 1, ... before `end`, as many as there is room for. */
 static int64_t make_terms(const spmm *p, int64_t *at, int64_t end, tartan_i_term *terms, char *converted) {
     int64_t count = 0;
     for (; *at < end && count < p->batch; ++*at) {
-        const int64_t id = p->ids != NULL ? p->ids[*at] : *at, block = p->others[*at];
+        const int64_t id = p->form.ids != NULL ? p->form.ids[*at] : *at, block = p->form.others[*at];
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
         if (gate == 0) continue;
-        const int64_t left = p->in_size - block * p->in_block;
+        const int64_t left = p->form.in_size - block * p->form.in_block;
         tartan_i_term *t = &terms[count];
-        t->a = (p->convert ? count : id) * p->block_elements;
-        t->b = p->slots[block] * p->in_block;
-        t->k = left < p->in_block ? left : p->in_block;
+        t->a = (p->convert ? count : id) * p->form.block_elements;
+        t->b = p->slots[block] * p->form.in_block;
+        t->k = left < p->form.in_block ? left : p->form.in_block;
         if (p->convert) convert_block(p, id, gate, converted + t->a * p->k.bytes);
         count++;
     }
@@ -145,11 +142,12 @@ static int64_t make_terms(const spmm *p, int64_t *at, int64_t end, tartan_i_term
 
 static void commit_sliver(const spmm *p, const sliver *s, int64_t row, int64_t rows, const char *sums) {
     for (int64_t done = 0, run; done < s->valid; done += run) {
-        const int64_t entry = (s->first + done) / p->n, col = (s->first + done) % p->n;
-        run = p->n - col < s->valid - done ? p->n - col : s->valid - done;
-        char *to = tartan_i_dense_entry(&p->c, entry) + (row * p->c.row + col * p->c.col) * p->c.bytes;
+        const int64_t entry = (s->first + done) / p->form.n, col = (s->first + done) % p->form.n;
+        run = p->form.n - col < s->valid - done ? p->form.n - col : s->valid - done;
+        char *to = tartan_i_dense_entry(&p->form.c, entry) +
+                   (row * p->form.c.row + col * p->form.c.col) * p->form.c.bytes;
         tartan_i_commit(&p->k, sums + done * p->k.bytes, s->width, rows, run, p->op->alpha, p->op->beta,
-                        p->c.dtype, to, p->c.row, p->c.col);
+                        p->form.c.dtype, to, p->form.c.row, p->form.c.col);
     }
 }
 
@@ -158,8 +156,8 @@ static void compute_sliver(const spmm *p, const sliver *s, int64_t rows, const c
                            const tartan_i_term *terms, int64_t count, char *sums, bool start) {
     tartan_i_strip strip = {.width = s->width,
                             .a = p->convert || count == 0 ? converted : p->op->a->values,
-                            .a_row = p->a_row,
-                            .a_col = p->a_col,
+                            .a_row = p->form.a_row,
+                            .a_col = p->form.a_col,
                             .b = s->b,
                             .b_row = s->b_row,
                             .sums = sums,
@@ -177,9 +175,10 @@ static void compute_sliver(const spmm *p, const sliver *s, int64_t rows, const c
 /* One row of blocks times the slivers [first, last) of the panel at work. */
 static void compute_row(const spmm *p, int64_t block, int64_t first, int64_t last, char *sums,
                         char *converted) {
-    const int64_t row = block * p->out_block, left = p->out_size - row, end = p->pointers[block + 1];
-    const int64_t rows = left < p->out_block ? left : p->out_block;
-    int64_t at = p->pointers[block];
+    const int64_t row = block * p->form.out_block, left = p->form.out_size - row,
+                  end = p->form.pointers[block + 1];
+    const int64_t rows = left < p->form.out_block ? left : p->form.out_block;
+    int64_t at = p->form.pointers[block];
     /* Unless there is one batch, the sums of all slivers wait for the next. */
     const int64_t step = end - at <= p->batch ? 0 : sliver_sums_bytes(p);
     tartan_i_term terms[TERMS];
@@ -199,7 +198,8 @@ static void compute_task(void *data, int32_t worker) {
     const spmm *p = data;
     char *sums = p->scratch + worker * p->scratch_bytes;
     int64_t begin, end, first, last;
-    tartan_i_cpu_share_rows(p->pointers, p->grid_out, p->row_workers, worker % p->row_workers, &begin, &end);
+    tartan_i_cpu_share_rows(p->form.pointers, p->form.grid_out, p->row_workers, worker % p->row_workers,
+                            &begin, &end);
     tartan_i_share(p->slivers_here, p->col_workers, worker / p->row_workers, &first, &last);
     if (first == last) return;
     for (int64_t block = begin; block < end; block++)
@@ -212,60 +212,36 @@ static void compute_task(void *data, int32_t worker) {
  * has those that stay in L1 with their rows of B from the first strip to the last. */
 static void size_calls(spmm *p) {
     const int64_t width = TARTAN_I_MAX_VECTORS * p->k.lanes;
-    const int64_t block = p->block_elements * p->k.bytes, rows_of_b = p->in_block * width * p->k.bytes;
+    const int64_t block = p->form.block_elements * p->k.bytes,
+                  rows_of_b = p->form.in_block * width * p->k.bytes;
     p->batch = TERMS;
     if (p->convert && p->batch > CONVERT_BYTES / block) p->batch = CONVERT_BYTES / block;
     if (p->batch < 1) p->batch = 1;
     p->call = p->batch;
-    if (p->out_block > p->k.rows[TARTAN_I_MAX_VECTORS - 1] &&
+    if (p->form.out_block > p->k.rows[TARTAN_I_MAX_VECTORS - 1] &&
         p->call > p->k.tuning.strip_bytes / (block + rows_of_b))
         p->call = p->k.tuning.strip_bytes / (block + rows_of_b);
     if (p->call < 1) p->call = 1;
 }
 
-static void describe_a(spmm *p, bool transposed) {
-    const tartan_matrix *a = p->op->a;
-    const tartan_layout *l = a->layout;
-    p->out_block = transposed ? l->shape.block_cols : l->shape.block_rows;
-    p->in_block = transposed ? l->shape.block_rows : l->shape.block_cols;
-    p->out_size = transposed ? l->shape.cols : l->shape.rows;
-    p->in_size = transposed ? l->shape.rows : l->shape.cols;
-    p->grid_out = transposed ? l->grid_cols : l->grid_rows;
-    p->grid_in = transposed ? l->grid_rows : l->grid_cols;
-    p->a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
-    p->a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
-    p->block_elements = tartan_i_block_elements(a);
-    p->convert = a->dtype != p->k.dtype || p->op->gates != NULL;
-    size_calls(p);
-}
-
-/* Picks a head: its lists, its operands, and where the rows of B go. */
-static void take_head(spmm *p, int64_t head, bool transposed) {
-    const tartan_layout *l = p->op->a->layout;
-    const bool right = p->op->side == TARTAN_RIGHT;
-    p->pointers = (transposed ? l->col_pointers : l->row_pointers) + head * p->grid_out;
-    p->in_pointers = (transposed ? l->row_pointers : l->col_pointers) + head * p->grid_in;
-    p->others = transposed ? l->col_rows : l->block_cols;
-    p->ids = transposed ? l->col_ids : NULL;
-    p->b = tartan_i_dense_of(p->op->x, right, l->shape.heads > 1 ? head : -1);
-    p->c = tartan_i_dense_of(p->op->out, right, l->shape.heads > 1 ? head : -1);
-    p->n = p->op->x->shape[p->op->x->ndim - (right ? 2 : 1)];
-    tartan_i_dense_fold(&p->b, &p->b.col, &p->c, &p->c.col, &p->n);
-    p->columns = p->n * tartan_i_dense_entries(&p->b);
+/* Picks a head, and where the rows of B go. */
+static void take_head(spmm *p, int64_t head) {
+    tartan_i_cpu_form_take(&p->form, p->op, head);
+    p->columns = p->form.n * tartan_i_dense_entries(&p->form.b);
     p->slivers = tartan_i_cpu_strips(&p->k, p->columns);
 
     int64_t used = 0;
-    for (int64_t j = 0; j < p->grid_in; j++) used += p->in_pointers[j] < p->in_pointers[j + 1];
-    const int64_t blocks = p->pointers[p->grid_out] - p->pointers[0];
-    const int64_t reads = blocks * tartan_i_ceil_div(p->out_block, p->k.rows[TARTAN_I_MAX_VECTORS - 1]);
-    p->direct =
-        p->b.dtype == p->k.dtype && p->b.col == 1 && used > 0 && reads <= p->k.tuning.direct_reuse * used;
+    for (int64_t j = 0; j < p->form.grid_in; j++) used += p->form.in_pointers[j] < p->form.in_pointers[j + 1];
+    const int64_t blocks = p->form.pointers[p->form.grid_out] - p->form.pointers[0];
+    const int64_t reads = blocks * tartan_i_ceil_div(p->form.out_block, p->k.rows[TARTAN_I_MAX_VECTORS - 1]);
+    p->direct = p->form.b.dtype == p->k.dtype && p->form.b.col == 1 && used > 0 &&
+                reads <= p->k.tuning.direct_reuse * used;
     int32_t slot = 0;
-    for (int64_t j = 0; j < p->grid_in; j++) {
+    for (int64_t j = 0; j < p->form.grid_in; j++) {
         p->slots[j] = p->direct ? (int32_t)j : slot;
-        slot += p->in_pointers[j] < p->in_pointers[j + 1];
+        slot += p->form.in_pointers[j] < p->form.in_pointers[j + 1];
     }
-    p->used = (p->direct ? p->grid_in : used) * p->in_block;
+    p->used = (p->direct ? p->form.grid_in : used) * p->form.in_block;
 }
 
 /* Slivers of a panel: what a share of L3 holds, for each worker along the columns. */
@@ -280,18 +256,18 @@ static int64_t slivers_per_panel(const spmm *p) {
 
 static void split_workers(spmm *p) {
     const int64_t threads = p->context->threads;
-    p->row_workers = (int32_t)(p->grid_out < threads ? p->grid_out : threads);
+    p->row_workers = (int32_t)(p->form.grid_out < threads ? p->form.grid_out : threads);
     p->col_workers = (int32_t)(threads / p->row_workers);
     if (p->col_workers > p->slivers) p->col_workers = (int32_t)p->slivers;
 }
 
 /* Gets room for the greediest head. */
-static tartan_status get_memory(spmm *p, bool transposed) {
+static tartan_status get_memory(spmm *p) {
     const int64_t heads = p->op->a->layout->shape.heads;
-    PASS(tartan_i_allocate(&p->slots, p->grid_in, sizeof *p->slots));
+    PASS(tartan_i_allocate(&p->slots, p->form.grid_in, sizeof *p->slots));
     int64_t panel = 0, most = 0;
     for (int64_t head = 0; head < heads; head++) {
-        take_head(p, head, transposed);
+        take_head(p, head);
         split_workers(p);
         const int64_t slivers = slivers_per_panel(p);
         int64_t bytes;
@@ -300,7 +276,7 @@ static tartan_status get_memory(spmm *p, bool transposed) {
         const int64_t own = tartan_i_ceil_div(slivers, p->col_workers);
         if (own > most) most = own;
     }
-    const int64_t block = p->block_elements * p->k.bytes;
+    const int64_t block = p->form.block_elements * p->k.bytes;
     const int64_t converted = !p->convert ? 0 : block > CONVERT_BYTES ? block : CONVERT_BYTES;
     p->sums_bytes = most * sliver_sums_bytes(p);
     p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + converted, 64) * 64;
@@ -311,8 +287,8 @@ static tartan_status get_memory(spmm *p, bool transposed) {
 
 static void run_head(spmm *p) {
     const int64_t each = slivers_per_panel(p);
-    const double elements =
-        2 * (double)(p->pointers[p->grid_out] - p->pointers[0]) * (double)p->block_elements;
+    const double elements = 2 * (double)(p->form.pointers[p->form.grid_out] - p->form.pointers[0]) *
+                            (double)p->form.block_elements;
     for (int64_t number = 0; number < p->slivers; number += p->slivers_here) {
         bool pack = false;
         p->slivers_here = p->slivers - number < each ? p->slivers - number : each;
@@ -324,19 +300,20 @@ static void run_head(spmm *p) {
         if (pack && p->used > 0)
             tartan_i_parallel(p->context, p->context->threads, (double)p->used * columns, pack_task, p);
         tartan_i_parallel(p->context, p->row_workers * p->col_workers,
-                          (elements + (double)p->out_size) * columns, compute_task, p);
+                          (elements + (double)p->form.out_size) * columns, compute_task, p);
     }
 }
 
 tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op *op) {
     if (tartan_i_array_elements(op->out) == 0) return TARTAN_OK;
     if (tartan_i_cpu_spmm_is_narrow(context, op)) return tartan_i_cpu_spmm_narrow(context, op);
-    const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
     spmm p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
-    describe_a(&p, transposed);
-    tartan_status status = get_memory(&p, transposed);
+    p.form = tartan_i_cpu_form_of(op);
+    p.convert = op->a->dtype != p.k.dtype || op->gates != NULL;
+    size_calls(&p);
+    tartan_status status = get_memory(&p);
     for (int64_t head = 0; status == TARTAN_OK && head < op->a->layout->shape.heads; head++) {
-        take_head(&p, head, transposed);
+        take_head(&p, head);
         split_workers(&p);
         run_head(&p);
     }
