@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gemm.h"
 
-/* cuBLAS counts in 32 bits; a block's padding comes on top. */
+/* cuBLAS counts in 32 bits, and so does the kernel that writes the copy; a block's padding comes on top. */
 static const int64_t most = (int64_t)1 << 30;
-static const double most_bytes = (double)((int64_t)1 << 40); /* of the copy */
+static const double most_bytes = (double)((int64_t)1 << 36); /* of the copy */
 
 /* Whether d is a matrix of BLAS: column-major, or its transpose is. */
 static bool is_matrix(const tartan_cuda_dense *d, int64_t rows, int64_t cols, bool *transposed, int32_t *ld) {
@@ -34,7 +34,8 @@ static const char *describe_copy(const tartan_cuda_spmm *p, tartan_cuda_gemm *g)
     g->lines = by_m ? p->grid_m : p->grid_k;
     g->ld = ((by_m ? p->grid_k : p->grid_m) * g->across + unit - 1) / unit * unit;
     const double elements = (double)p->heads * (double)g->lines * (double)g->line * (double)g->ld;
-    if (elements * g->bytes > most_bytes) return "the dense copy of a would have more than 2^40 bytes";
+    if (elements * g->bytes > most_bytes || p->heads * g->lines > most)
+        return "the dense copy of a would have more than 2^36 bytes or 2^30 lines of blocks";
     g->elements = p->heads * g->lines * g->line * g->ld;
     g->ld_a = (int32_t)g->ld;
     return NULL;

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int THREADS = 128, ROWS = 16, STEPS = 8; /* rows of a piece; of these in flight */
 
+/* tartan_cuda_gemm_of lets pass what these numbers can count. */
 struct source {
     const void *values;
     tartan_cuda_lists lists; /* lines of the copy, head after head */
@@ -17,12 +18,12 @@ struct source {
     int32_t gate_dtype;
     int64_t gate_stride;
     int32_t line, across; /* of a block */
-    int32_t row_pieces;   /* of a block line */
-    int64_t ld, col_pieces, pieces;
+    int32_t ld;
+    uint32_t row_pieces, col_pieces; /* of a block line, and of a row */
 };
 
 /* The id of the block of a line in block column `col`, or -1. */
-__device__ int64_t find_block(const tartan_cuda_lists &lists, int64_t line, int64_t col) {
+__device__ int64_t find_block(const tartan_cuda_lists &lists, uint32_t line, int32_t col) {
     int32_t low = lists.pointers[line];
     const int32_t last = lists.pointers[line + 1];
     for (int32_t high = last; low < high;) {
@@ -36,47 +37,48 @@ __device__ int64_t find_block(const tartan_cuda_lists &lists, int64_t line, int6
     return lists.ids != nullptr ? lists.ids[low] : low;
 }
 
-/* A thread has COUNT neighbours, of one block, in up to ROWS rows of a block line. */
-template <typename T, int COUNT> __global__ void __launch_bounds__(THREADS) densify(const source s, T *copy) {
+/* A thread has COUNT neighbours, of one block, in up to ROWS rows of a block line. It works at the rate of memory. */
+template <typename T, int COUNT, bool GATED>
+__global__ void __launch_bounds__(THREADS) densify(const source s, T *copy) {
     using S = tartan_cuda_sum<T>;
     using pack = tartan_cuda_pack<T, COUNT>;
-    for (int64_t piece = blockIdx.x; piece < s.pieces; piece += gridDim.x) {
-        const int64_t at = (piece % s.col_pieces * THREADS + threadIdx.x) * COUNT,
-                      rest = piece / s.col_pieces;
-        const int64_t line = rest / s.row_pieces;
-        const int32_t first = (int32_t)(rest % s.row_pieces) * ROWS;
-        const int32_t rows = s.line - first < ROWS ? s.line - first : ROWS;
-        if (at >= s.ld) continue;
-        const int64_t id = find_block(s.lists, line, at / s.across);
-        const S gate = id < 0 ? (S)0 : tartan_cuda_gate<S>(s.gates, s.gate_dtype, s.gate_stride, id);
-        const T *from = (const T *)s.values + (id * s.line + first) * s.across + at % s.across;
-        T *to = copy + (line * s.line + first) * s.ld + at;
-        for (int32_t r = 0; r < rows; r += STEPS) {
-            pack x[STEPS] = {};
+    const uint32_t rest = blockIdx.x / s.col_pieces, line = rest / s.row_pieces;
+    const int64_t at = (int64_t)(blockIdx.x % s.col_pieces * THREADS + threadIdx.x) * COUNT;
+    if (at >= s.ld) return;
+    const int32_t first = (int32_t)(rest % s.row_pieces) * ROWS;
+    const int32_t rows = s.line - first < ROWS ? s.line - first : ROWS;
+    const int32_t col = (int32_t)at / s.across;
+    const int64_t id = find_block(s.lists, line, col);
+    bool there = id >= 0;
+    S gate = 1;
+    if (GATED && there) gate = tartan_cuda_gate<S>(s.gates, s.gate_dtype, s.gate_stride, id);
+    if (gate == 0) there = false;
+    const T *from = (const T *)s.values + (id * s.line + first) * s.across + (at - (int64_t)col * s.across);
+    T *to = copy + ((int64_t)line * s.line + first) * s.ld + at;
+    for (int32_t r = 0; r < rows; r += STEPS) {
+        pack x[STEPS] = {};
 #pragma unroll
-            for (int32_t u = 0; u < STEPS; u++)
-                if (gate != 0 && r + u < rows) x[u] = *(const pack *)(from + (int64_t)(r + u) * s.across);
+        for (int32_t u = 0; u < STEPS; u++)
+            if (there && r + u < rows) x[u] = *(const pack *)(from + (int64_t)(r + u) * s.across);
 #pragma unroll
-            for (int32_t u = 0; u < STEPS; u++) {
-                if (r + u >= rows) break;
-                if (s.gates != nullptr) {
+        for (int32_t u = 0; u < STEPS; u++) {
+            if constexpr (GATED)
 #pragma unroll
-                    for (int32_t i = 0; i < COUNT; i++)
-                        x[u].at[i] = tartan_cuda_to<T>(gate * tartan_cuda_to<S>(x[u].at[i]));
-                }
-                *(pack *)(to + (r + u) * s.ld) = x[u];
-            }
+                for (int32_t i = 0; i < COUNT; i++)
+                    x[u].at[i] = tartan_cuda_to<T>(gate * tartan_cuda_to<S>(x[u].at[i]));
+            if (r + u < rows) *(pack *)(to + (int64_t)(r + u) * s.ld) = x[u];
         }
     }
 }
 
 template <typename T, int COUNT>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, int64_t lines, source s, void *copy) {
-    s.col_pieces = (s.ld / COUNT - 1) / THREADS + 1;
-    s.row_pieces = (s.line - 1) / ROWS + 1;
-    s.pieces = lines * s.row_pieces * s.col_pieces;
-    return tartan_cuda_launch(function, queue, densify<T, COUNT>, tartan_cuda_grid(s.pieces), dim3(THREADS),
-                              s, (T *)copy);
+    s.col_pieces = (uint32_t)((s.ld / COUNT - 1) / THREADS + 1);
+    s.row_pieces = (uint32_t)((s.line - 1) / ROWS + 1);
+    const dim3 grid = tartan_cuda_grid(lines * s.row_pieces * s.col_pieces);
+    return tartan_cuda_launch(function, queue,
+                              s.gates != nullptr ? densify<T, COUNT, true> : densify<T, COUNT, false>, grid,
+                              dim3(THREADS), s, (T *)copy);
 }
 
 tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
@@ -89,7 +91,7 @@ tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const ta
     s.gate_stride = p->gate_stride;
     s.line = g->line;
     s.across = g->across;
-    s.ld = g->ld;
+    s.ld = g->ld_a;
     return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         constexpr int most = 16 / (int)sizeof(T);

@@ -13,10 +13,7 @@ from tartan._arrays import (
     Array,
     array_of,
     dtype_code,
-    dtype_name,
     indices,
-    norm_code,
-    numpy_dtype,
     of_bits,
     operand,
     order_code,
@@ -26,13 +23,14 @@ from tartan._arrays import (
 )
 from tartan._call import Call, Dense, dense_of, raw_dense
 from tartan._context import Context, ContextLike, context_of, context_on
-from tartan._context import handle_of as context_handle
 from tartan._device import DeviceArray
 from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError
 from tartan._frame import Block, block_ranges
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._linalg import spmm
+from tartan._matrix_facts import MatrixFacts
+from tartan._matrix_fill import MatrixFills
 from tartan._place import Foreign, Place
 from tartan._queue import Queue, queue_of
 from tartan._transposed import TransposedMatrix
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-class BlockMatrix:
+class BlockMatrix(MatrixFacts, MatrixFills):
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
     ``BlockMatrix(layout, values)`` uses the memory of `values`, which stays the caller's to change; with
@@ -189,10 +187,6 @@ class BlockMatrix:
     # ---- Asking ----
 
     @property
-    def layout(self) -> Layout:
-        return Layout._own(_raw.tartan_matrix_get_layout(self._handle))
-
-    @property
     def values(self) -> Any:
         """The values [blocks, block rows, block columns]: the matrix's own memory. It lives as long as the
         array does. bfloat16 and float8 need ml_dtypes to be more than bits (uint16, uint8). Values on a
@@ -205,61 +199,6 @@ class BlockMatrix:
                 return self._values
             self._values = of_bits(np.asarray(lease), self._code)
         return self._values
-
-    @property
-    def device(self) -> str:
-        """Where the values are: "cpu", "cuda:0", ..."""
-        return _raw.tartan_matrix_device(self._handle) or ""
-
-    @property
-    def _code(self) -> int:
-        return _raw.tartan_matrix_dtype(self._handle)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the values (without ml_dtypes uint16 for bfloat16, uint8 for float8)."""
-        return numpy_dtype(self._code)
-
-    @property
-    def dtype_name(self) -> str:
-        """ "float64", "float32", "float16", "bfloat16", "float8_e4m3fn" or "float8_e5m2"."""
-        return dtype_name(self._code)
-
-    @property
-    def order(self) -> str:
-        """ "C" where blocks are row-major inside, "F" where column-major."""
-        return "F" if _raw.tartan_matrix_block_order(self._handle) == _raw.TARTAN_COL_MAJOR else "C"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(rows, cols), or (heads, rows, cols) where there is more than one head."""
-        return self.layout.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def heads(self) -> int:
-        return self.layout.heads
-
-    @property
-    def block_shape(self) -> tuple[int, int]:
-        return self.layout.block_shape
-
-    @property
-    def blocks(self) -> int:
-        """Stored blocks."""
-        return self.layout.blocks
-
-    @property
-    def nnz(self) -> int:
-        """Stored elements, zeros among them."""
-        return self.layout.nnz
-
-    @property
-    def density(self) -> float:
-        return self.layout.density
 
     def __repr__(self) -> str:
         if self._handle.closed:
@@ -290,16 +229,6 @@ class BlockMatrix:
             )
         place = [k + n if isinstance(k, (int, np.integer)) and k < 0 else k for k, n in zip(key, shape)]
         return _raw.tartan_matrix_entry(self._handle, *([0] * (3 - len(place)) + place))
-
-    def block_norms(self, norm: str = "l2") -> Array:
-        """The norm ("max", "l1", "l2") of every block, in float64."""
-        result = np.empty(self.blocks)
-        _raw.tartan_matrix_block_norms(self._handle, norm_code(norm), result)
-        return result
-
-    def check(self, *, finite: bool = True) -> None:
-        """Raises unless the matrix is in order and, where asked for, every stored element is finite."""
-        _raw.tartan_matrix_check(self._handle, int(finite))
 
     # ---- Products ----
 
@@ -397,35 +326,6 @@ class BlockMatrix:
         return BlockMatrix._own(
             _raw.tartan_matrix_rearrange(self._handle, handle, indices(sources, "sources"))
         )
-
-    # ---- Initialising, in place; each returns the matrix ----
-
-    def fill_zero(self) -> BlockMatrix:
-        _raw.tartan_matrix_fill_zero(self._handle)
-        return self
-
-    def fill_identity(self, scale: float = 1.0) -> BlockMatrix:
-        """scale * I in the blocks on the (wrapped) diagonal, zeros elsewhere."""
-        _raw.tartan_matrix_fill_identity(self._handle, scale)
-        return self
-
-    def fill_orthogonal(
-        self, scale: float = 1.0, *, seed: int = -1, context: ContextLike = None
-    ) -> BlockMatrix:
-        """Each block column becomes orthonormal columns (or rows) times `scale`."""
-        _raw.tartan_matrix_fill_orthogonal(context_handle(context), self._handle, scale, seed)
-        return self
-
-    def fill_normal(self, scale: float = 1.0, *, seed: int = -1, context: ContextLike = None) -> BlockMatrix:
-        """Normal numbers of deviation scale / sqrt(fan-in). The same seed gives the same numbers everywhere.
-
-        >>> import tartan
-        >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (8, 8), 4))
-        >>> bool((A.fill_normal(seed=1).values == A.copy().fill_normal(seed=1).values).all())
-        True
-        """
-        _raw.tartan_matrix_fill_normal(context_handle(context), self._handle, scale, seed)
-        return self
 
     # ---- Keeping ----
 

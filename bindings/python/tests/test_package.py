@@ -23,6 +23,8 @@ MODULES = [
     "._layout",
     "._linalg",
     "._matrix",
+    "._matrix_facts",
+    "._matrix_fill",
     "._patterns",
     "._place",
     "._queue",

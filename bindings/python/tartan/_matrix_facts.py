@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a matrix says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import Array, dtype_name, norm_code, numpy_dtype
+from tartan._layout import Layout
+
+
+class MatrixFacts:
+    """The part of `BlockMatrix` that only asks."""
+
+    __slots__ = ()
+    _handle: _raw.Handle
+
+    @property
+    def layout(self) -> Layout:
+        return Layout._own(_raw.tartan_matrix_get_layout(self._handle))
+
+    @property
+    def device(self) -> str:
+        """Where the values are: "cpu", "cuda:0", ..."""
+        return _raw.tartan_matrix_device(self._handle) or ""
+
+    @property
+    def _code(self) -> int:
+        return _raw.tartan_matrix_dtype(self._handle)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the values (without ml_dtypes uint16 for bfloat16, uint8 for float8)."""
+        return numpy_dtype(self._code)
+
+    @property
+    def dtype_name(self) -> str:
+        """ "float64", "float32", "float16", "bfloat16", "float8_e4m3fn" or "float8_e5m2"."""
+        return dtype_name(self._code)
+
+    @property
+    def order(self) -> str:
+        """ "C" where blocks are row-major inside, "F" where column-major."""
+        return "F" if _raw.tartan_matrix_block_order(self._handle) == _raw.TARTAN_COL_MAJOR else "C"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(rows, cols), or (heads, rows, cols) where there is more than one head."""
+        return self.layout.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def heads(self) -> int:
+        return self.layout.heads
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        return self.layout.block_shape
+
+    @property
+    def blocks(self) -> int:
+        """Stored blocks."""
+        return self.layout.blocks
+
+    @property
+    def nnz(self) -> int:
+        """Stored elements, zeros among them."""
+        return self.layout.nnz
+
+    @property
+    def density(self) -> float:
+        return self.layout.density
+
+    def block_norms(self, norm: str = "l2") -> Array:
+        """The norm ("max", "l1", "l2") of every block, in float64."""
+        result = np.empty(self.blocks)
+        _raw.tartan_matrix_block_norms(self._handle, norm_code(norm), result)
+        return result
+
+    def check(self, *, finite: bool = True) -> None:
+        """Raises unless the matrix is in order and, where asked for, every stored element is finite."""
+        _raw.tartan_matrix_check(self._handle, int(finite))

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of a matrix set anew, in place."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tartan import _raw
+from tartan._context import ContextLike
+from tartan._context import handle_of as context_handle
+
+M = TypeVar("M", bound="MatrixFills")
+
+
+class MatrixFills:
+    """The part of `BlockMatrix` that initialises; each function returns the matrix."""
+
+    __slots__ = ()
+    _handle: _raw.Handle
+
+    def fill_zero(self: M) -> M:
+        _raw.tartan_matrix_fill_zero(self._handle)
+        return self
+
+    def fill_identity(self: M, scale: float = 1.0) -> M:
+        """scale * I in the blocks on the (wrapped) diagonal, zeros elsewhere."""
+        _raw.tartan_matrix_fill_identity(self._handle, scale)
+        return self
+
+    def fill_orthogonal(self: M, scale: float = 1.0, *, seed: int = -1, context: ContextLike = None) -> M:
+        """Each block column becomes orthonormal columns (or rows) times `scale`."""
+        _raw.tartan_matrix_fill_orthogonal(context_handle(context), self._handle, scale, seed)
+        return self
+
+    def fill_normal(self: M, scale: float = 1.0, *, seed: int = -1, context: ContextLike = None) -> M:
+        """Normal numbers of deviation scale / sqrt(fan-in). The same seed gives the same numbers everywhere.
+
+        >>> import tartan
+        >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (8, 8), 4))
+        >>> bool((A.fill_normal(seed=1).values == A.copy().fill_normal(seed=1).values).all())
+        True
+        """
+        _raw.tartan_matrix_fill_normal(context_handle(context), self._handle, scale, seed)
+        return self
