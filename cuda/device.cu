@@ -253,7 +253,8 @@ void tartan_cuda_queue_close(tartan_cuda_queue *queue) {
     if (!capturing) (void)cudaStreamSynchronize(queue->stream); /* it would end a capture */
     queue->open = false;
     pthread_mutex_unlock(&queue->lock);
-    if (!capturing) tartan_cuda_blas_close(queue->blas); /* cuBLAS waits for the device, too */
+    /* cuBLAS waits for the device, too: while a capture is on, what it has stays as long as the process. */
+    if (!capturing) tartan_cuda_blas_close(queue->blas);
     if (queue->owns_stream) (void)cudaStreamDestroy(queue->stream);
     (void)cudaFree(queue->tickets);
     (void)cudaMemPoolTrimTo(queue->pool, 0);

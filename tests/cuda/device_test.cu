@@ -8,6 +8,7 @@ extern "C" {
 #include "layout/plans.h"
 #include "matrix/matrix.h"
 }
+#include "blas.h"
 #include "layout.h"
 #include "support.h"
 
@@ -81,6 +82,17 @@ TEST_F(CudaDevice, UsesTheCallersStream) {
     }
     ASSERT_CUDA(cudaStreamSynchronize(own)); // it is still there
     ASSERT_CUDA(cudaStreamDestroy(own));
+}
+
+TEST_F(CudaDevice, CublasIsThereOrSaysWhy) {
+    tartan_i_memory_fail_at(0);
+    const tartan_status status = tartan_cuda_blas_open("test", queue);
+    tartan_i_memory_fail_at(-1);
+    EXPECT_EQ(nullptr, queue->blas);
+    ASSERT_NE(nullptr, queue->chip.no_cublas);
+    ASSERT_OK(tartan_cuda_blas_open("test", queue));
+    EXPECT_EQ(queue->blas == nullptr, queue->chip.no_cublas != nullptr);
+    EXPECT_EQ(queue->blas == nullptr ? TARTAN_OK : TARTAN_ERR_MEMORY, status);
 }
 
 TEST_F(CudaDevice, MemoryOutlivesItsQueue) {

@@ -232,6 +232,28 @@ def test_tf32_is_asked_for(torch, rng):
         assert (low - wanted).abs().max() > (high - wanted).abs().max()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dense_copies_are_allowed(torch, rng, dtype):
+    """PyTorch brings cuBLAS; without its own cuBLAS the test shows that the others serve."""
+    w, dense, _ = weights(torch, rng, (720, 480), 24, dtype, density=1)
+    x = torch.randn(480, 256, device="cuda").to(getattr(torch, dtype))
+    y = torch.empty(720, 256, device="cuda", dtype=x.dtype)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with tartan.Context("cuda", stream=stream, allow_dense=True) as context, torch.cuda.stream(stream):
+        plan = tartan.explain(w, n=256, context=context)
+        assert plan["kernel"] == "spmm_dense" or "cuBLAS was not found" in str(plan["refused"])
+        spmm(w, x, out=y, context=context)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            spmm(w, x, out=y, context=context)
+        y.fill_(torch.nan)
+        graph.replay()
+        stream.synchronize()
+        check(y, dense, x, dtype)
+        del graph
+
+
 def test_device_memory_does_not_grow(torch, rng):
     a = random_matrix(rng, (256, 256), 32, dtype="float32")
     x = torch.randn(256, 64, device="cuda")
