@@ -8,6 +8,7 @@
 /* What an H100 gives, in 1e12 a second. */
 static const double l2_bytes = 8.0;     /* from L2 to the multiprocessors */
 static const double memory_bytes = 3.0; /* from memory */
+static const double processors = 132;
 
 enum { F64, F32, TF32, HALF, F8, KINDS }; /* kinds of arithmetic; HALF is f16 and bf16 */
 enum { SIZES = 5 };                       /* blocks of 8, 16, 32, 64, 128 */
@@ -69,6 +70,10 @@ static const design sddmm_designs[TARTAN_CUDA_SDDMM_KERNELS] = {
 
 /* ---- What the rates are made of ---- */
 
+static bool is_half(int32_t dtype) {
+    return dtype == TARTAN_F16 || dtype == TARTAN_BF16;
+}
+
 static double smaller(double a, double b) {
     return a < b ? a : b;
 }
@@ -110,12 +115,39 @@ static double dense_rate(const tartan_cuda_spmm *p) {
     return 2 * useful * columns / (time + bytes * (useful + all) / memory_bytes);
 }
 
+/* What spmm_wgmma loses in all by narrow boxes, in us: where the summed index of b is contiguous, a stage
+ * brings rows of 16 and 32 bytes for blocks of 8 and 16, which take longer than their bytes do. Less where
+ * few processors have a tile (0.5 times as much), and where half a tile has no columns (0.1 to 0.5 times). For
+ * blocks of 32 it is 0.1 us a stage, which no copy is worth. */
+static double narrow_us(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
+    static const double of_stage[] = {2.7, 0.9};
+    const design *d = &spmm_designs[TARTAN_CUDA_SPMM_WGMMA];
+    const int32_t size = size_of(p->block_m), log2_lines = d->log2_lines[size];
+    const double groups = (double)(p->heads * ((p->grid_m - 1) / (1 << log2_lines) + 1));
+    const double entries = (double)p->blocks / figures->share[p->by_columns][log2_lines];
+    const double tiles = groups * (double)((p->n - 1) / d->columns[size] + 1) * (double)p->batch.entries;
+    const double rounds = tiles / processors, part = p->n <= d->columns[size] / 2 ? 0.4 : 1;
+    return of_stage[size] * part * entries * p->block_k / 64 / groups * (rounds < 0.5 ? 0.5 : rounds);
+}
+
+/* A copy of b: 4 bytes an element from and to memory, and a launch. */
+static double turn_us(const tartan_cuda_spmm *p) {
+    const double elements = (double)p->k * (double)p->n * (double)p->heads * (double)p->batch.entries;
+    return 4 * elements / 3.3e6 + 5;
+}
+
+bool tartan_cuda_spmm_turns(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
+    if (!is_half(p->dtype) || p->block_m > 16 || p->b.row_stride != 1) return false;
+    return narrow_us(p, figures) > turn_us(p);
+}
+
 /* A tile of `lines` block rows and `columns` columns of C reads for each entry of their merged list block_k rows of
  * B and, on average, `share` blocks. So
  *   arithmetic: peak * the columns of the tile that exist * (where it multiplies zeros) share / lines,
  *   L2:         l2_bytes * 2 share m columns / (bytes of an element * (columns + share m)),
  *   memory:     memory_bytes * operations / (bytes of A, B and C, each read or written once),
- * and the least of them is the rate. */
+ * and the least of them is the rate. What spmm_wgmma loses by narrow boxes of B, or by a copy of it, is not in
+ * it: the other kernels lose more by short tiles, which is not in it either. */
 static double spmm_rate_of(const design *d, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
     const int32_t size = size_of(p->block_m), log2_lines = d->log2_lines[size];
     const double share = figures->share[p->by_columns][log2_lines], lines = 1 << log2_lines;
@@ -162,10 +194,6 @@ double tartan_cuda_sddmm_rate(int32_t kernel, const tartan_cuda_sddmm *p) {
 
 static bool is_tuned_block(int32_t rows, int32_t cols) {
     return rows == cols && (rows == 8 || rows == 16 || rows == 32 || rows == 64 || rows == 128);
-}
-
-static bool is_half(int32_t dtype) {
-    return dtype == TARTAN_F16 || dtype == TARTAN_BF16;
 }
 
 static bool has_unit_stride(const tartan_cuda_dense *d) {

@@ -60,7 +60,7 @@ tartan_status tensor_map_make(const char *function, const Tensor *tensor, CUtens
     const CUresult result =
         encode(out, type_of(tensor->dtype), (cuuint32_t)tensor->ndim, const_cast<void *>(tensor->data),
                lengths, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor->span),
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
         return tartan_cuda_host->fail(TARTAN_ERR_INTERNAL, function,
                                       "the driver refuses a tensor map (error %d)", (int)result);

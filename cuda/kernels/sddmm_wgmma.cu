@@ -181,18 +181,34 @@ bool pays_to_turn(const tartan_cuda_sddmm *p, int64_t tiles, int32_t processors)
     return 0.6 * steps * (double)tiles / processors > 4 * elements / 3.5e6 + 4;
 }
 
+/* Y of a pair, n contiguous. */
+tartan_cuda_lines lines_of(const tartan_cuda_sddmm *p, int32_t i) {
+    const auto &pair = p->pair[i];
+    return {pair.y.data,
+            pair.k,
+            p->n,
+            pair.y.row_stride,
+            p->heads,
+            pair.y.head_stride,
+            pair.batch.entries,
+            pair.batch.second[0]};
+}
+
 /* Copies of Y of all pairs one after another; NULL, which is no error, where memory is short. */
 tartan_status turn_pairs(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
-                         const Problem *g, void **out) {
+                         void **out) {
     int64_t bytes = 0;
-    for (int32_t i = 0; i < p->pairs; i++)
-        bytes += 2 * p->pair[i].batch.entries * p->heads * g->pair[i].per_entry * kStepK * p->n;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const tartan_cuda_lines lines = lines_of(p, i);
+        bytes += tartan_cuda_turned_bytes(&lines);
+    }
     tartan_status status = tartan_cuda_scratch(function, queue, bytes, out);
     if (status == TARTAN_ERR_MEMORY) return TARTAN_OK;
     char *to = (char *)*out;
     for (int32_t i = 0; i < p->pairs && status == TARTAN_OK; i++) {
-        status = tartan_cuda_turn_half(function, queue, p, i, to);
-        to += 2 * p->pair[i].batch.entries * p->heads * g->pair[i].per_entry * kStepK * p->n;
+        const tartan_cuda_lines lines = lines_of(p, i);
+        status = tartan_cuda_turn_half(function, queue, &lines, to);
+        to += tartan_cuda_turned_bytes(&lines);
     }
     if (status != TARTAN_OK) tartan_cuda_scratch_free(queue, *out);
     return status;
@@ -264,7 +280,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     g.y_across = p->pair[0].y.row_stride != 1;
     void *turned = nullptr;
     if (g.y_across && pays_to_turn(p, tiles.count, queue->chip.processors))
-        PASS(turn_pairs(function, queue, p, &g, &turned));
+        PASS(turn_pairs(function, queue, p, &turned));
     g.y_turned = turned != nullptr;
     if (g.y_turned) g.y_across = false;
     const tartan_status status = start<kRows>(function, queue, p, tiles, (const char *)turned, &g);

@@ -18,7 +18,8 @@ struct Problem {
     int32_t slots;               /* block columns in a stage */
     int32_t boxes_a, boxes_b;    /* of one slot */
     int32_t box_bytes_a, box_bytes_b;
-    int32_t part_k; /* elements of k in a part */
+    uint32_t boxed_bytes; /* of a stage, that come in boxes */
+    int32_t part_k;       /* elements of k in a part */
     bool a_across, b_across, b_ragged;
     bool gathers;   /* A by pieces of 16 bytes instead of boxes */
     bool half_rows; /* of a block in each of its two parts */
@@ -122,7 +123,6 @@ template <int kRows, bool kFine>
 __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, kFine> &ring,
                                         const CUtensorMap *map_a, const CUtensorMap *map_b) {
     const int32_t lane = threadIdx.x % 32;
-    const uint32_t bytes = p.gathers ? Form<kRows, kFine>::kBytesB : Form<kRows, kFine>::kStage;
     Box mine[kBoxesOfLane];
 #pragma unroll
     for (int i = 0; i < kBoxesOfLane; i++) mine[i] = find_box<kRows, kFine>(p, lane + 32 * i);
@@ -143,7 +143,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, kFin
                 at[i] = mine[i].in_b ? of_b : of_a;
             }
             barrier_wait(ring.empty(place.at), place.parity ^ 1);
-            if (lane == 0) barrier_expect(ring.full(place.at), bytes);
+            if (lane == 0) barrier_expect(ring.full(place.at), p.boxed_bytes);
             __syncwarp();
 #pragma unroll
             for (int i = 0; i < kBoxesOfLane; i++)

@@ -1,12 +1,23 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * Copies of matrices whose lines run the wrong way for the copy engine. */
 #ifndef TARTAN_CUDA_TURN_H
 #define TARTAN_CUDA_TURN_H
 
 #include "../device.h"
 
-/* A copy of Y of a pair (16-bit, n contiguous, rows that begin at multiples of 16 bytes) as
- * [entries][heads][k / 64][n][64], with zeros in the last part, into `to`. */
+/* `lines` lines of `length` contiguous 16-bit elements, for each head and batch entry; strides in elements.
+ * Lines begin at multiples of 16 bytes. */
+typedef struct tartan_cuda_lines {
+    const void *data;
+    int64_t lines, length, line_stride;
+    int64_t heads, head_stride, entries, entry_stride;
+} tartan_cuda_lines;
+
+/* Of a copy as [entries][heads][lines / 64, rounded up][length][64]. */
+int64_t tartan_cuda_turned_bytes(const tartan_cuda_lines *lines);
+
+/* Makes it in `to`; lines that are not there are zeros. */
 tartan_status tartan_cuda_turn_half(const char *function, tartan_cuda_queue *queue,
-                                    const tartan_cuda_sddmm *p, int32_t pair, void *to);
+                                    const tartan_cuda_lines *lines, void *to);
 
 #endif

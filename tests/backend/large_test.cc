@@ -110,6 +110,8 @@ class Large : public OnBackend {
     }
 
     template <typename Real> void spmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32 = false);
+    template <typename Real>
+    void forms(const Setting &s, const std::vector<int> &list, std::mt19937_64 &random, bool tf32 = false);
     template <typename Real> void sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32 = false);
     template <typename Real>
     void check_spmm(const Setting &s, const Layout &layout, const Matrix &a, const Dense &gates, bool right,
@@ -164,26 +166,23 @@ void Large::check_spmm(const Setting &s, const Layout &layout, const Matrix &a, 
     }
 }
 
-template <typename Real> void Large::spmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32) {
-    std::mt19937_64 random(seed * 1000 + (uint64_t)block * 4 + (uint64_t)dtype);
-    const Setting s = setting_of(block, dtype, random);
-    const Layout layout = random_layout({s.rows, s.cols, block, block, s.heads}, s.density, random());
-    const Matrix a = random_matrix(layout, dtype, s.block_order, random), there = placed(context.get(), a);
+// A form: 1 is for the right side, 2 for op(A) = A'.
+template <typename Real>
+void Large::forms(const Setting &s, const std::vector<int> &list, std::mt19937_64 &random, bool tf32) {
+    const Layout layout = random_layout({s.rows, s.cols, s.block, s.block, s.heads}, s.density, random());
+    const Matrix a = random_matrix(layout, s.dtype, s.block_order, random), there = placed(context.get(), a);
     const Dense gates = gates_for(layout, random);
     const Placed gates_there(context.get(), gates);
-    const int first = (int)(seed % 4); // the host and the dummy take two of the four forms of each setting
-    for (int form = 0; form < 4; form++) {
-        if (form != first && form != (first + 1) % 4 && GetParam() != "cuda") continue;
+    for (const int form : list) {
         const bool right = form % 2, transposed = (form / 2 == 1) != right;
         SCOPED_TRACE(::testing::Message()
-                     << tartan_dtype_name(dtype) << " -> " << tartan_dtype_name(s.out_dtype) << ", block "
-                     << block << ", seed " << seed << ", " << s.rows << " x " << s.cols << ", n " << s.n
-                     << ", heads " << s.heads << ", batch " << s.batch << ", density " << s.density
-                     << ", order " << s.block_order << ", side " << right << ", op " << form / 2
-                     << ", styles " << s.b_style << s.c_style << ", gated " << s.gated << ", beta "
-                     << s.beta);
+                     << tartan_dtype_name(s.dtype) << " -> " << tartan_dtype_name(s.out_dtype) << ", block "
+                     << s.block << ", " << s.rows << " x " << s.cols << ", n " << s.n << ", heads " << s.heads
+                     << ", batch " << s.batch << ", density " << s.density << ", order " << s.block_order
+                     << ", side " << right << ", op " << form / 2 << ", styles " << s.b_style << s.c_style
+                     << ", gated " << s.gated << ", beta " << s.beta);
         const int64_t in = transposed ? s.rows : s.cols, out = transposed ? s.cols : s.rows;
-        Dense b(dtype, shape_with(s, right ? s.n : in, right ? in : s.n), s.b_style),
+        Dense b(s.dtype, shape_with(s, right ? s.n : in, right ? in : s.n), s.b_style),
             c(s.out_dtype, shape_with(s, right ? s.n : out, right ? out : s.n), s.c_style);
         b.fill(random);
         if (s.beta != 0) c.fill(random);
@@ -195,6 +194,17 @@ template <typename Real> void Large::spmm(int64_t block, int32_t dtype, uint64_t
         check_spmm<Real>(s, layout, a, gates, right, transposed, b, c, got, tf32);
         if (HasFailure()) return;
     }
+}
+
+template <typename Real> void Large::spmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed * 1000 + (uint64_t)block * 4 + (uint64_t)dtype);
+    const Setting s = setting_of(block, dtype, random);
+    std::vector<int> list; // the host and the dummy take two of the four forms of each setting
+    const int first = (int)(seed % 4);
+    for (int form = 0; form < 4; form++)
+        if (form == first || form == (first + 1) % 4 || GetParam() == "cuda") list.push_back(form);
+    forms<Real>(s, list, random, tf32);
 }
 
 template <typename Real> void Large::sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32) {
@@ -266,6 +276,78 @@ TEST_P(Large, Sddmm) {
             for (uint64_t seed = 0; seed < seeds() && !HasFailure(); seed++)
                 dtype == TARTAN_F64 ? sddmm<long double>(block, dtype, seed)
                                     : sddmm<double>(block, dtype, seed);
+}
+
+// Of the last block row less than half is there, and in tiles of a device less than half of the columns.
+TEST_P(Large, SpmmOfRaggedBatches) {
+    for (int64_t block : {32, 64, 128})
+        for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
+            std::mt19937_64 random((uint64_t)(block + dtype));
+            Setting s = {};
+            s.block = block, s.dtype = s.out_dtype = dtype, s.n = 40, s.heads = 2, s.batch = 3;
+            s.density = 0.8, s.alpha = 1, s.gated = true;
+            for (const int form : {0, 1}) { // ragged on the side of the output
+                s.rows = form == 0 ? 2 * block + 5 : 2 * block,
+                s.cols = form == 0 ? 2 * block : 2 * block + 5;
+                forms<double>(s, {form}, random);
+            }
+        }
+}
+
+// Sums so long that a device copies B before it multiplies from the right by blocks of 8 and 16.
+int64_t long_sum(int64_t block) {
+    return block == 8 ? 1024 : 4096;
+}
+
+TEST_P(Large, SpmmOfLongSumsFromTheRight) {
+    for (int64_t block : {8, 16, 32})
+        for (int32_t dtype : {TARTAN_F16, TARTAN_BF16})
+            for (uint64_t seed = 0; seed < (on_host() || dummy() ? 1 : 6) && !HasFailure(); seed++) {
+                std::mt19937_64 random(seed * 1000 + (uint64_t)block * 4 + (uint64_t)dtype + 55);
+                Setting s = {};
+                s.block = block, s.dtype = dtype, s.block_order = (int32_t)(seed / 2 % 2);
+                s.out_dtype = seed == 3 ? (int32_t)TARTAN_F32 : dtype;
+                s.n = pick<int64_t>(random, {8, 16, 27, 61}), s.density = 0.7;
+                s.heads = seed % 3 == 1 ? 2 : 1, s.batch = seed % 2 == 1 ? 3 : 0;
+                s.gated = seed % 3 == 2;
+                s.alpha = seed % 2 == 1 ? -0.5 : 1, s.beta = seed % 4 == 0 ? 0.25 : 0;
+                s.b_style = kRows, s.c_style = seed == 4 ? kColumns : kRows;
+                for (const int form : {1, 3}) { // the sum runs over A's rows, then over its columns
+                    int64_t &sum = form == 1 ? s.rows : s.cols, &out = form == 1 ? s.cols : s.rows;
+                    sum = long_sum(block), out = 96 - (int64_t)below(random, (size_t)block);
+                    forms<double>(s, {form}, random);
+                }
+            }
+}
+
+// What is not finite in B stays with its blocks there too.
+TEST_P(Large, SpecialValuesFromTheRight) {
+    for (int64_t block : {8, 16, 32})
+        for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
+            SCOPED_TRACE(::testing::Message() << "block " << block << ", " << tartan_dtype_name(dtype));
+            const int64_t sum = long_sum(block), out = 80, n = 70;
+            std::mt19937_64 random((uint64_t)block);
+            const Layout layout = random_layout({sum, out, block, block, 1}, 0.5, 9);
+            const Matrix a = placed(context.get(), random_matrix(layout, dtype, 0, random));
+            Dense b(dtype, {n, sum}), c(dtype, {n, out});
+            b.fill(random);
+            b.set(3 * sum + 2 * block + 1, NAN); // of block row 2
+            b.set(69 * sum + sum - 1, INFINITY); // of the last
+            for (int64_t i = 0; i < c.elements(); i++) c.set(i, NAN);
+            const Placed b_there(context.get(), b);
+            Placed c_there(context.get(), c);
+            ASSERT_OK(tartan_spmm(context.get(), TARTAN_RIGHT, 0, 1, a.get(), nullptr, &b_there.array, 0,
+                                  &c_there.array));
+            c_there.fetch(c);
+            const auto is = [&](int64_t row, int64_t j) {
+                return tartan_i_layout_find(layout.get(), 0, row, j / block) >= 0;
+            };
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t j = 0; j < out; j++)
+                    ASSERT_EQ((i == 3 && is(2, j)) || (i == 69 && is(sum / block - 1, j)),
+                              !std::isfinite(c.get(i * out + j)))
+                        << i << ", " << j;
+        }
 }
 
 // The mode in which a device may round f32 factors to tf32.

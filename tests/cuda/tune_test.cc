@@ -249,6 +249,58 @@ TEST(CudaTune, SpmmTakesEitherOrderOfB) {
     EXPECT_EQ("", half.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
 }
 
+// From the right by small blocks b is copied, where the sums are long enough.
+TEST(CudaTune, SpmmTurnsNarrowB) {
+    const auto right = [](int32_t dtype, int32_t block, int64_t n = 4096) {
+        Spmm one(dtype, block, n);
+        one.p.b.row_stride = 1, one.p.b.col_stride = one.p.k;
+        return one;
+    };
+    const auto turns = [](const Spmm &one) { return tartan_cuda_spmm_turns(&one.p, &one.figures); };
+    for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
+        EXPECT_TRUE(turns(right(dtype, 8)));
+        EXPECT_TRUE(turns(right(dtype, 16)));
+        for (const int32_t block : {32, 64, 128}) EXPECT_FALSE(turns(right(dtype, block))) << block;
+        for (const int32_t block : kBlocks) EXPECT_FALSE(turns(Spmm(dtype, block))) << block;
+    }
+    for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F8E4M3})
+        EXPECT_FALSE(turns(right(dtype, 16))) << dtype;
+    // What a stage loses grows with the sums, what a copy costs with b.
+    EXPECT_TRUE(turns(right(TARTAN_BF16, 8, 64)));
+    EXPECT_TRUE(turns(right(TARTAN_BF16, 16, 512)));
+    Spmm few = right(TARTAN_BF16, 16, 512);
+    few.p.blocks /= 16;
+    EXPECT_FALSE(turns(few));
+    // Lists that several lines share are shorter; those of the other direction do not matter.
+    Spmm shared = right(TARTAN_BF16, 16, 512);
+    shared.figures.share[1][2] = 4;
+    EXPECT_TRUE(turns(shared));
+    shared.p.by_columns = true;
+    EXPECT_FALSE(turns(shared));
+}
+
+// The sizes with which tests/backend sees that results are right.
+TEST(CudaTune, TestsOfTheBackendTurnNarrowB) {
+    const struct {
+        int32_t block;
+        int64_t k, n;
+        double share; // two groups of lines, the second with few
+    } all[] = {{8, 1024, 61, 3.7}, {16, 4096, 61, 2.1}};
+    for (const auto &one : all) {
+        Spmm problem(TARTAN_F16, one.block, one.n);
+        auto &p = problem.p;
+        p.m = 80, p.k = one.k, p.heads = 2;
+        p.batch = {1, 3, {3}, {2 * one.k * one.n}, {2 * p.m * one.n}};
+        p.grid_m = (p.m - 1) / one.block + 1, p.grid_k = one.k / one.block;
+        p.blocks = (int64_t)(0.7 * (double)(p.heads * p.grid_m * p.grid_k));
+        p.b.row_stride = 1, p.b.col_stride = one.k, p.b.head_stride = one.k * one.n;
+        for (auto &direction : problem.figures.share)
+            for (auto &share : direction) share = one.share;
+        EXPECT_TRUE(tartan_cuda_spmm_turns(&p, &problem.figures)) << one.block;
+        EXPECT_EQ("spmm_wgmma", problem.chosen(kHopper)) << one.block;
+    }
+}
+
 TEST(CudaTune, SddmmChoices) {
     for (const int32_t block : kBlocks) {
         EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper));
