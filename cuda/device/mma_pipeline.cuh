@@ -65,7 +65,7 @@ struct MmaTiles {
     __device__ void init(int32_t warps) const {
         for (int32_t i = 0; i < kMmaTilesAhead; i++) {
             mbarrier_init(full(i), 1);
-            mbarrier_init(empty(i), (uint32_t)warps);
+            mbarrier_init(empty(i), (uint32_t)(32 * warps));
         }
         shared_store(full(0) + 16, (int32_t)blockIdx.x);
         mbarrier_arrive(full(0));
@@ -88,8 +88,7 @@ struct MmaTiles {
     __device__ uint32_t next() {
         mbarrier_wait(full(place), parity);
         const uint32_t number = (uint32_t)shared_load_int(full(place) + 16);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(place));
+        mbarrier_arrive(empty(place));
         if (++place == kMmaTilesAhead) place = 0, parity ^= 1;
         return number;
     }
@@ -104,7 +103,7 @@ __device__ __forceinline__ bool mma_start(const Shared &shared, const MmaTiles &
         tiles.init(kMmaWarps + producers);
         for (int i = 0; i < stages; i++) {
             mbarrier_init(shared.full(i), 64); /* each lane of a producer arrives twice */
-            mbarrier_init(shared.empty(i), kMmaWarps);
+            mbarrier_init(shared.empty(i), 32 * kMmaWarps);
         }
     }
     __syncthreads();

@@ -282,8 +282,7 @@ sddmm_mma_consume(const SddmmMma &p, const MmaShared<F, kAlongX, kAlongY> &share
                 multiply_stage<F, A, B>(shared.a(slot) + a, shared.b(slot) + b, Form::kFullMask, sums);
             else if (mask != 0)
                 multiply_units<F, A, B>(shared.a(slot) + a, shared.b(slot) + b, mask, sums);
-            __syncwarp();
-            if (lane == 0) mbarrier_arrive(shared.empty(slot));
+            mbarrier_arrive(shared.empty(slot));
             if (++slot == p.stages) slot = 0, parity ^= 1;
         }
         sddmm_mma_store<F, B>(p, tile, mask, sums);

@@ -315,8 +315,7 @@ spmm_mma_consume(const SpmmMma &p, const MmaShared<F, kAlongA, kAlongB> &shared,
             } else {
                 multiply_stage<F, A, B>(shared.a(slot) + a, shared.b(slot) + b, first, sums);
             }
-            __syncwarp();
-            if (lane == 0) mbarrier_arrive(shared.empty(slot));
+            mbarrier_arrive(shared.empty(slot));
             if (++slot == p.stages) slot = 0, parity ^= 1;
         }
         more = next.find(p, tiles.next()); /* on its way while this one is written */
