@@ -61,6 +61,15 @@ inline Feed feed_across(uint32_t pieces, uint32_t half_pieces, uint32_t width, u
     return feed;
 }
 
+/* An operand of f32 whose columns are contiguous, read by the threads themselves: a slot is
+ * [pieces][k of the slot][128 bytes], each piece being 32 columns. */
+inline Feed feed_to_threads(uint32_t cols, uint32_t span) {
+    Feed feed = {};
+    feed.slot_bytes = cols * span;
+    feed_steps(&feed, span, 8 * 128);
+    return feed;
+}
+
 } // namespace tartan_cuda
 
 #endif

@@ -164,6 +164,12 @@ __device__ __forceinline__ uint4 shared_load_16(uint32_t from) {
     return value;
 }
 
+__device__ __forceinline__ uint2 shared_load_8(uint32_t from) {
+    uint2 value;
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(from) : "memory");
+    return value;
+}
+
 /* ---- Registers of a warpgroup ---- */
 
 template <int kRegisters> __device__ __forceinline__ void registers_raise() {
@@ -191,9 +197,9 @@ enum class Factor { bf16, f16, tf32, e4m3, e5m2 };
 #define TARTAN_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define TARTAN_SUMS_16(d, i)                                                                                 \
     TARTAN_SUMS_4(d, i), TARTAN_SUMS_4(d, i + 4), TARTAN_SUMS_4(d, i + 8), TARTAN_SUMS_4(d, i + 12)
-#define TARTAN_SUMS_128(d)                                                                                   \
-    TARTAN_SUMS_16(d, 0), TARTAN_SUMS_16(d, 16), TARTAN_SUMS_16(d, 32), TARTAN_SUMS_16(d, 48),               \
-        TARTAN_SUMS_16(d, 64), TARTAN_SUMS_16(d, 80), TARTAN_SUMS_16(d, 96), TARTAN_SUMS_16(d, 112)
+#define TARTAN_SUMS_32(d, i) TARTAN_SUMS_16(d, i), TARTAN_SUMS_16(d, i + 16)
+#define TARTAN_SUMS_64(d, i) TARTAN_SUMS_32(d, i), TARTAN_SUMS_32(d, i + 32)
+#define TARTAN_SUMS_128(d)   TARTAN_SUMS_64(d, 0), TARTAN_SUMS_64(d, 64)
 #define TARTAN_WGMMA(shape, types, a_major, b_major, ...)                                                    \
     asm volatile("{\n"                                                                                       \
                  ".reg .pred keep;\n"                                                                        \
@@ -231,8 +237,51 @@ __device__ __forceinline__ void wgmma_256(float (&d)[128], uint64_t a, uint64_t 
     }
 }
 
+/* Factors of a 64 x 8 product in a warpgroup's registers, f32 of which the instruction takes the bits of tf32. With l the
+ * lane and w the warp, x[0] and x[2] are of row 16 w + l / 4, x[1] and x[3] of 8 rows on; x[0] and x[1] are of
+ * k l % 4, x[2] and x[3] of 4 on. */
+struct Factors {
+    uint32_t x[4];
+};
+
+#define TARTAN_WGMMA_TF32(shape, sums, x0, x1, x2, x3, matrix, keep_at, outputs)                             \
+    asm volatile("{\n"                                                                                       \
+                 ".reg .pred keep;\n"                                                                        \
+                 "setp.ne.b32 keep, " keep_at ", 0;\n"                                                       \
+                 "wgmma.mma_async.sync.aligned." shape ".f32.tf32.tf32 {" sums "}, "                         \
+                 "{" x0 ", " x1 ", " x2 ", " x3 "}, " matrix ", keep, 1, 1;\n"                               \
+                 "}"                                                                                         \
+                 : outputs                                                                                   \
+                 : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b), "r"(keep))
+#define TARTAN_NAMES_32                                                                                      \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "   \
+    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TARTAN_NAMES_64                                                                                      \
+    TARTAN_NAMES_32                                                                                          \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
+    "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+/* The kTile-th part of d (+)= a b: 64 x kCols of f32, a in registers, b in shared memory, k contiguous. */
+template <int kCols, int kTile>
+__device__ __forceinline__ void wgmma_tf32(float (&d)[128], const Factors &a, uint64_t b, int32_t keep) {
+    constexpr int at = kTile * kCols / 2;
+    if constexpr (kCols == 128) {
+        TARTAN_WGMMA_TF32("m64n128k8", TARTAN_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69",
+                          TARTAN_SUMS_64(d, at));
+    } else {
+        static_assert(kCols == 64, "there is no other width");
+        TARTAN_WGMMA_TF32("m64n64k8", TARTAN_NAMES_32, "%32", "%33", "%34", "%35", "%36", "%37",
+                          TARTAN_SUMS_32(d, at));
+    }
+}
+
+#undef TARTAN_NAMES_64
+#undef TARTAN_NAMES_32
+#undef TARTAN_WGMMA_TF32
 #undef TARTAN_WGMMA
 #undef TARTAN_SUMS_128
+#undef TARTAN_SUMS_64
+#undef TARTAN_SUMS_32
 #undef TARTAN_SUMS_16
 #undef TARTAN_SUMS_4
 

@@ -10,6 +10,13 @@
 
 namespace tartan_cuda {
 
+/* The element type of a kind of products. */
+template <Factor kFactor> struct ElementOf { using Type = __nv_bfloat16; };
+template <> struct ElementOf<Factor::f16> { using Type = __half; };
+template <> struct ElementOf<Factor::tf32> { using Type = float; };
+template <> struct ElementOf<Factor::e4m3> { using Type = __nv_fp8_e4m3; };
+template <> struct ElementOf<Factor::e5m2> { using Type = __nv_fp8_e5m2; };
+
 /* Whether a lane of the warp has a sum that is not finite. */
 __device__ __forceinline__ bool any_not_finite(const float (&d)[128]) {
     float probe[4] = {0, 0, 0, 0}; /* NaN as soon as one sum is not finite */
@@ -19,11 +26,11 @@ __device__ __forceinline__ bool any_not_finite(const float (&d)[128]) {
     return __any_sync(~0u, all != 0);
 }
 
-/* The operands of 16 rows of a tile: their block row's ids in the merged list, and where B's column 0 of the tile is. */
+/* The operands of rows of a tile: their block row's ids in the merged list, and where B's column 0 of the tile is. */
 struct Terms {
     const int32_t *cols, *ids; /* of the tile's first entry; ids of this block row */
     int32_t entries, group, block;
-    const char *values; /* row 0 of the 16 in a block */
+    const char *values; /* row 0 of a block */
     int32_t a_row, a_k;
     int64_t k;
     const char *b;
@@ -45,8 +52,8 @@ template <typename T> __device__ __noinline__ float exact_sum(const Terms &t, in
     return sum;
 }
 
-/* Stores the 16 x 256 results of a warp, all computed again. `terms(row)` gives the operands of a row of the 16 and
- * the row's number among those of its block. */
+/* Stores the results of a warp, all computed again. `terms(row)` gives the operands of one of its rows and the row's
+ * number among those of its block. */
 template <typename T, typename F> __device__ __forceinline__ void store_exact(const Target &c, F terms_of) {
     for (int32_t at = threadIdx.x % 32; at < c.rows * c.cols; at += 32) {
         const int32_t row = at / c.cols, col = at % c.cols;

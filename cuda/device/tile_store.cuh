@@ -14,8 +14,8 @@ namespace tartan_cuda {
 /* Where a warp's part of the output goes: element (i, j) is at data + i * row_stride + j * col_stride, i < rows,
  * j < cols. `smooth`: rows (kSmoothRows) or columns (kSmoothCols) are contiguous, of 16 bits, aligned to 16 bytes, and
  * nothing is to be added: whole pieces may be stored. kSmoothPairs: rows are contiguous, of f32, aligned to 8 bytes,
- * and nothing is to be added. */
-enum Smooth { kRough, kSmoothRows, kSmoothCols, kSmoothPairs };
+ * and nothing is to be added. kSmoothQuads: rows are contiguous, of f32, aligned to 16 bytes. */
+enum Smooth { kRough, kSmoothRows, kSmoothCols, kSmoothPairs, kSmoothQuads };
 struct Target {
     void *data;
     int32_t dtype;

@@ -2,7 +2,8 @@
  * Sparse times dense on Hopper's tensor cores. Each tile of C takes a group of neighbouring block rows, 64 or 128 rows
  * together, and walks the merged list of their block columns: the dense rows of a block column are loaded once for the
  * group, and a block that one of its rows lacks is a box outside the tensor of values, which arrives as zeros. So one
- * kernel serves all block sizes and all orders of memory; they differ in boxes and descriptors only.
+ * kernel serves all block sizes and all orders of memory; they differ in boxes and descriptors only, but for tf32 with
+ * B's columns contiguous, where threads load B: see turned.cuh.
  *
  * What limits it: bytes from L2 to the multiprocessor. A tile of 64 x 512 brings 72 KB for 2 * 64 * 512 * 64
  * operations of which the share of present blocks is useful, one of 128 x 256 brings 48 KB. Then the results: storing
@@ -22,6 +23,11 @@ namespace {
 /* Whether rows are contiguous, and columns are not. */
 bool is_across(const tartan_cuda_dense &b) {
     return b.col_stride == 1 && b.row_stride != 1;
+}
+
+/* Whether products of tf32 take turned roles: see turned.cuh. */
+bool is_turned(const tartan_cuda_spmm *p) {
+    return p->dtype == TARTAN_F32 && is_across(p->b);
 }
 
 /* Of B, what L2 holds besides all else while a panel is passed; and what it holds for the whole time. */
@@ -45,6 +51,7 @@ tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const P
     const int64_t head = p->heads > 1 ? p->b.head_stride : unit;
     const int64_t entry = g->entries > 1 ? p->batch.first[0] : unit;
     const uint32_t part = (uint32_t)(span / bytes);
+    const uint32_t piece = 1u << g->piece_shift;
     Tensor t = {p->b.data,
                 p->dtype,
                 5,
@@ -54,15 +61,15 @@ tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const P
                 span};
     if (g->b_across) {
         t.span = 128;
-        t.lengths[0] = g->b_ragged ? p->n : 64;
+        t.lengths[0] = g->b_ragged ? p->n : piece;
         t.lengths[1] = p->k;
         t.strides[1] = p->b.row_stride;
-        t.box[0] = 64;
+        t.box[0] = piece;
         t.box[1] = part;
         if (!g->b_ragged) {
-            t.lengths[2] = p->n / 64;
-            t.strides[2] = 64;
-            t.box[2] = (uint32_t)cols / 64;
+            t.lengths[2] = p->n / piece;
+            t.strides[2] = piece;
+            t.box[2] = (uint32_t)cols / piece;
         }
     }
     return tensor_map_make(function, &t, out);
@@ -88,13 +95,14 @@ tartan_status map_turned(const char *function, const tartan_cuda_spmm *p, const 
 }
 
 Smooth smooth_of(const tartan_cuda_spmm *p) {
-    const bool pairs = p->c.dtype == TARTAN_F32;
-    const int64_t unit = pairs ? 2 : 8; /* elements of an aligned piece */
-    if (p->beta != 0 || (uintptr_t)p->c.data % (pairs ? 8 : 16) != 0) return kRough;
+    const Smooth rows = is_turned(p) ? kSmoothQuads : p->c.dtype == TARTAN_F32 ? kSmoothPairs : kSmoothRows;
+    const int64_t unit = rows == kSmoothQuads ? 4 : rows == kSmoothPairs ? 2 : 8; /* of an aligned piece */
+    if (p->beta != 0 && rows != kSmoothQuads) return kRough;
+    if ((uintptr_t)p->c.data % (rows == kSmoothPairs ? 8 : 16) != 0) return kRough;
     if (p->heads > 1 && p->c.head_stride % unit != 0) return kRough;
     if (p->batch.ndim > 0 && p->batch.second[0] % unit != 0) return kRough;
-    if (p->c.col_stride == 1 && p->c.row_stride % unit == 0) return pairs ? kSmoothPairs : kSmoothRows;
-    if (!pairs && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kSmoothCols;
+    if (p->c.col_stride == 1 && p->c.row_stride % unit == 0) return rows;
+    if (rows == kSmoothRows && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kSmoothCols;
     return kRough;
 }
 
@@ -142,7 +150,8 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
     g->part_k = span / bytes;
     g->a_across = p->a_m == 1 && p->a_k != 1;
     g->b_across = from.turned != nullptr || is_across(p->b);
-    g->b_ragged = from.turned == nullptr && g->b_across && p->n % 64 != 0;
+    while (bytes << g->piece_shift < 128) g->piece_shift++;
+    g->b_ragged = from.turned == nullptr && g->b_across && p->n % (1 << g->piece_shift) != 0;
     if (g->a_across) { /* pieces of at most 64 rows */
         g->boxes_a = kRows / (width / 2);
         g->feed_a =
@@ -152,8 +161,9 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
         g->feed_a = feed_contiguous(kRows, 64, (uint32_t)span);
     }
     if (g->b_across) {
-        g->boxes_b = g->b_ragged ? cols / 64 : 1;
-        g->feed_b = feed_across((uint32_t)cols / 64, 4, 128, (uint32_t)span);
+        g->boxes_b = g->b_ragged ? cols >> g->piece_shift : 1;
+        g->feed_b = is_turned(p) ? feed_to_threads((uint32_t)cols, (uint32_t)span)
+                                 : feed_across((uint32_t)cols / 64, 4, 128, (uint32_t)span);
     } else {
         /* A box outside of B would take as long as another. */
         g->boxes_b = p->n <= kTileCols ? 1 : cols / kTileCols;
@@ -185,7 +195,11 @@ void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Probl
     const bool cached = p->block_m >= 64 && tile_bytes * g->col_tiles <= kCachedBytes;
     g->panel = cached || tile_bytes > kPanelBytes ? 1 : (int32_t)(kPanelBytes / tile_bytes);
     if (cached || g->panel > g->col_tiles) g->panel = g->col_tiles;
-    g->pass = cached ? 1 : (g->groups + 1) / 2;
+    const int32_t passes = !is_turned(p)              ? 2
+                           : kRows == 128             ? 4
+                           : tile_bytes > kPanelBytes ? 1
+                                                      : 2; /* as measured */
+    g->pass = cached ? 1 : (g->groups + passes - 1) / passes;
     g->m = p->m, g->n = p->n;
     g->k_end = (int32_t)(p->grid_k * p->block_k);
     g->c = {p->c.data,       p->c.dtype,     0,           0, p->c.row_stride, p->c.col_stride,
@@ -209,11 +223,11 @@ template <Factor kFactor, int kRows, bool kFine> Kernel kernel_across(bool a_acr
     return a_across ? spmm<kFactor, 1, 0, kRows, false> : spmm<kFactor, 0, 0, kRows, false>;
 }
 
-/* Products other than those of 16-bit factors have the summed index contiguous, and coarse stages. */
+/* Only those of 16-bit factors take A across and fine stages, and only these and tf32 take B across. */
 template <int kRows, bool kFine> Kernel kernel_of(int32_t dtype, bool a_across, bool b_across) {
     switch (dtype) {
     case TARTAN_F32:
-        return spmm<Factor::tf32, 0, 0, kRows, false>;
+        return b_across ? spmm<Factor::tf32, 0, 1, kRows, false> : spmm<Factor::tf32, 0, 0, kRows, false>;
     case TARTAN_F16:
         return kernel_across<Factor::f16, kRows, kFine>(a_across, b_across);
     case TARTAN_F8E4M3:
@@ -279,7 +293,8 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
     const tartan_cuda_figures *figures;
     PASS(tartan_cuda_figures_get(function, layout, &figures));
     /* Below blocks of 32 stages of half the depth were slower: 0.15 instead of 0.19 of cuBLAS's rate (b = 16). */
-    const bool wide = tartan_cuda_spmm_wide(p, figures), fine = is_across(p->b) && p->block_m == 64;
+    const bool wide = tartan_cuda_spmm_wide(p, figures),
+               fine = is_across(p->b) && !is_turned(p) && p->block_m == 64;
     tartan_cuda_unions u;
     PASS(tartan_cuda_unions_get(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m, &u));
     Operands from = {};

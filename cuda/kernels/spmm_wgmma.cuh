@@ -7,6 +7,7 @@
 #include "../device/repair.cuh"
 #include "../device/ring.cuh"
 #include "../device/tile_store.cuh"
+#include "../device/turned.cuh"
 
 namespace tartan_cuda {
 
@@ -20,6 +21,7 @@ struct Problem {
     int32_t box_bytes_a, box_bytes_b;
     uint32_t boxed_bytes; /* of a stage, that come in boxes */
     int32_t part_k;       /* elements of k in a part */
+    int32_t piece_shift;  /* where B's columns are contiguous, a piece is 2^piece_shift of them, 128 bytes */
     bool a_across, b_across, b_ragged;
     bool gathers;   /* A by pieces of 16 bytes instead of boxes */
     bool half_rows; /* of a block in each of its two parts */
@@ -34,9 +36,8 @@ struct Problem {
     int32_t k_end; /* a row that B does not have */
     Target c;
     int64_t c_head, c_batch;
-    bool boxes; /* the copy engine brings C away: 16 bits, contiguous one way, nothing to be added */
-    bool
-        repairs; /* zeros stand for absent blocks: sums that are not finite need a second look, with what follows */
+    bool boxes;   /* the copy engine brings C away: 16 bits, contiguous one way, nothing to be added */
+    bool repairs; /* zeros stand for absent blocks: sums not finite need a second look, with what follows */
     int32_t a_row, a_k, element_bytes;
     int64_t k;
     const char *b;
@@ -86,7 +87,7 @@ template <int kRows, bool kFine> __device__ __forceinline__ Box find_box(const P
     box.in_b = piece < p.boxes_b;
     if (box.in_b) {
         box.index = slot;
-        box.across = piece * (p.b_across ? 64 : kTileCols);
+        box.across = p.b_across ? piece << p.piece_shift : piece * kTileCols;
         box.offset = Form<kRows, kFine>::kBytesA + slot * p.feed_b.slot_bytes + piece * p.box_bytes_b;
     } else { /* where one block fills the tile, its two halves are boxes of one id */
         const int32_t of_a = piece - p.boxes_b;
@@ -109,7 +110,7 @@ __device__ __forceinline__ void load_box(const Problem &p, uint32_t stage, uint3
         else if (p.b_ragged)
             tensor_load_5d(to, map_b, full, (int32_t)t.col + box.across, k, 0, t.head, t.entry);
         else
-            tensor_load_5d(to, map_b, full, 0, k, (int32_t)(t.col / 64), t.head, t.entry);
+            tensor_load_5d(to, map_b, full, 0, k, (int32_t)t.col >> p.piece_shift, t.head, t.entry);
     } else if (p.a_across) {
         tensor_load_3d(to, map_a, full, box.across, part_k, at);
     } else {
@@ -234,14 +235,7 @@ __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows, kFine
     }
 }
 
-/* The element type of a kind of products. */
-template <Factor kFactor> struct ElementOf { using Type = __nv_bfloat16; };
-template <> struct ElementOf<Factor::f16> { using Type = __half; };
-template <> struct ElementOf<Factor::tf32> { using Type = float; };
-template <> struct ElementOf<Factor::e4m3> { using Type = __nv_fp8_e4m3; };
-template <> struct ElementOf<Factor::e5m2> { using Type = __nv_fp8_e5m2; };
-
-/* The 16 x 256 results of a warp at (row, col) of the tile, element by element. */
+/* The results of a warp at (row, col) of the tile, element by element. */
 template <Factor kFactor>
 __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Target &c, int32_t row,
                                     int32_t col) {
@@ -342,6 +336,30 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, kFi
     if (turn > 0 && threadIdx.x % 32 == 0) bulk_wait_read<0>(); /* shared memory lives as long as the block */
 }
 
+/* The same with turned roles, see turned.cuh: a warp has kCols columns of all rows. */
+template <int kRows>
+__device__ __forceinline__ void multiply_turned(const Problem &p, const Ring<kRows> &ring) {
+    constexpr int32_t kCols = Turned<kRows>::kCols;
+    const int32_t col = kCols * (threadIdx.x / 32 - 4);
+    Place<Form<kRows>::kStages> place;
+    Place<kTiles> tiles;
+    Tile t;
+    while (take_tile(ring, tiles, &t)) {
+        float d[128];
+        consume_turned(ring, place, p.feed_a, p.feed_b, p.part_k, p.gathers, stages_of(p, t), d);
+        const int64_t rows = p.m - t.row, cols = p.n - t.col - col;
+        if (cols <= 0) continue; /* the tile reaches beyond C */
+        Target c = p.c;
+        c.rows = rows < kRows ? (int32_t)rows : kRows, c.cols = cols < kCols ? (int32_t)cols : kCols;
+        c.data = (float *)c.data + t.head * p.c_head + t.entry * p.c_batch + t.row * c.row_stride +
+                 (t.col + col) * c.col_stride;
+        if (p.repairs && any_not_finite(d))
+            repair<Factor::tf32>(p, t, c, 0, col);
+        else
+            store_turned<kRows>(c, d);
+    }
+}
+
 template <Factor kFactor, int kA, int kB, int kRows, bool kFine>
 __global__ void __launch_bounds__(kThreads, 1)
     spmm(const __grid_constant__ Problem p, const __grid_constant__ CUtensorMap map_a,
@@ -366,7 +384,10 @@ __global__ void __launch_bounds__(kThreads, 1)
             gather(p, ring);
     } else {
         registers_raise<kConsumerRegisters>();
-        multiply<kFactor, kA, kB>(p, ring, &map_c);
+        if constexpr (kFactor == Factor::tf32 && kB == 1)
+            multiply_turned(p, ring);
+        else
+            multiply<kFactor, kA, kB>(p, ring, &map_c);
     }
 #endif
 }

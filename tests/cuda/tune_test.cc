@@ -99,17 +99,25 @@ TEST(CudaTune, SpmmOnHopper) {
         if (block >= 16) { // blocks of 8 gain nothing by tf32
             EXPECT_EQ("spmm_mma", tf32.chosen(kAmpere));
         }
-        EXPECT_EQ("tf32 needs b with its summed index without gaps",
-                  tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
-        std::swap(tf32.p.b.row_stride, tf32.p.b.col_stride);
-        EXPECT_EQ("", tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
-        std::swap(tf32.p.a_m, tf32.p.a_k);
-        EXPECT_EQ("tf32 needs a with its summed index without gaps",
-                  tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+        for (int order_of_b = 0; order_of_b < 2; order_of_b++) {
+            EXPECT_EQ("", tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+            std::swap(tf32.p.a_m, tf32.p.a_k);
+            EXPECT_EQ("tf32 needs a with its summed index without gaps",
+                      tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+            std::swap(tf32.p.a_m, tf32.p.a_k);
+            std::swap(tf32.p.b.row_stride, tf32.p.b.col_stride);
+        }
+        tf32.p.b.row_stride = 4098; // not whole 16 bytes
+        EXPECT_EQ(block == 8 ? "spmm_simt" : "spmm_mma", tf32.chosen(kHopper));
     }
     for (const int32_t block : {64, 128}) {
         EXPECT_EQ("spmm_wgmma", Spmm(TARTAN_BF16, block).chosen(kHopper));
         EXPECT_EQ("spmm_wgmma", Spmm(TARTAN_F16, block).chosen(kHopper));
+        Spmm tf32(TARTAN_F32, block);
+        tf32.p.tf32 = true;
+        EXPECT_EQ("spmm_wgmma", tf32.chosen(kHopper)); // b in rows
+        std::swap(tf32.p.b.row_stride, tf32.p.b.col_stride);
+        EXPECT_EQ("spmm_wgmma", tf32.chosen(kHopper));
     }
 }
 
