@@ -142,8 +142,8 @@ tartan_status clear(const char *function, void *device, void *to, int64_t bytes)
 /* ---- Operations ---- */
 
 const tartan_cuda_spmm_launch spmm_launchers[TARTAN_CUDA_SPMM_KERNELS] = {
-    tartan_cuda_spmm_plain, tartan_cuda_spmm_simt,  tartan_cuda_spmm_mma,
-    tartan_cuda_spmm_wgmma, tartan_cuda_spmm_dense,
+    tartan_cuda_spmm_plain, tartan_cuda_spmm_simt,   tartan_cuda_spmm_mma,
+    tartan_cuda_spmm_wgmma, tartan_cuda_spmm_narrow, tartan_cuda_spmm_dense,
 };
 const tartan_cuda_sddmm_launch sddmm_launchers[TARTAN_CUDA_SDDMM_KERNELS] = {
     tartan_cuda_sddmm_plain,

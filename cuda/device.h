@@ -130,6 +130,8 @@ tartan_status tartan_cuda_spmm_mma(const char *, tartan_cuda_queue *, const tart
                                    const tartan_cuda_spmm *);
 tartan_status tartan_cuda_spmm_wgmma(const char *, tartan_cuda_queue *, const tartan_layout *,
                                      const tartan_cuda_spmm *);
+tartan_status tartan_cuda_spmm_narrow(const char *, tartan_cuda_queue *, const tartan_layout *,
+                                      const tartan_cuda_spmm *);
 tartan_status tartan_cuda_spmm_dense(const char *, tartan_cuda_queue *, const tartan_layout *,
                                      const tartan_cuda_spmm *);
 tartan_status tartan_cuda_sddmm_plain(const char *, tartan_cuda_queue *, const tartan_layout *,

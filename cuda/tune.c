@@ -44,6 +44,7 @@ static const design spmm_designs[TARTAN_CUDA_SPMM_KERNELS] = {
                                 .zeros = true,
                                 .log2_lines = {3, 2, 1, 0, 0},
                                 .columns = {512, 512, 512, 512, 512}},
+    [TARTAN_CUDA_SPMM_NARROW] = {.peak = {[HALF] = {0, 65, 110, 105, 95}}, .columns = {64, 64, 64, 64, 64}},
 };
 
 /* The same kernel with tiles of 128 rows. */
@@ -55,6 +56,13 @@ static const design spmm_wide_design = {
 
 /* cuBLAS at 4096 to 8192 */
 static const double dense_peak[KINDS] = {[F64] = 62, [F32] = 51, [TF32] = 395, [HALF] = 770};
+
+/* What spmm_wgmma reaches with 16 bits for each 64 columns where there are at most so many, by block size:
+ * there are too few tiles then to keep multiprocessors busy. */
+static const struct {
+    double rate;
+    int64_t columns;
+} spmm_wgmma_few[SIZES] = {{8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}};
 
 static const design sddmm_designs[TARTAN_CUDA_SDDMM_KERNELS] = {
     [TARTAN_CUDA_SDDMM_PLAIN] = {.peak = {[F64] = {3, 6, 8, 8, 8},
@@ -84,6 +92,10 @@ static double larger(double a, double b) {
 
 static bool is_f8(int32_t dtype) {
     return dtype == TARTAN_F8E4M3 || dtype == TARTAN_F8E5M2;
+}
+
+static bool is_half(int32_t dtype) {
+    return dtype == TARTAN_F16 || dtype == TARTAN_BF16;
 }
 
 static int32_t bytes_of(int32_t dtype) {
@@ -171,7 +183,11 @@ bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p, const tartan_cuda_figures 
 double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
     if (kernel == TARTAN_CUDA_SPMM_DENSE) return dense_rate(p);
     const bool wide = kernel == TARTAN_CUDA_SPMM_WGMMA && tartan_cuda_spmm_wide(p, figures);
-    return spmm_rate_of(wide ? &spmm_wide_design : &spmm_designs[kernel], p, figures);
+    const double rate = spmm_rate_of(wide ? &spmm_wide_design : &spmm_designs[kernel], p, figures);
+    const int32_t size = size_of(p->block_m);
+    if (kernel != TARTAN_CUDA_SPMM_WGMMA || !is_half(p->dtype) || p->n > spmm_wgmma_few[size].columns)
+        return rate;
+    return smaller(rate, spmm_wgmma_few[size].rate * (double)p->n / 64);
 }
 
 /* `near` blocks share a row panel of X, and each reads its own column panel of Y:
@@ -282,6 +298,21 @@ static const char *spmm_wgmma_refuses(const tartan_cuda_chip *chip, const tartan
     return NULL;
 }
 
+static const char *spmm_narrow_refuses(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p) {
+    if (chip->major < 8) return "needs compute capability 8.0 or more";
+    if (!is_half(p->dtype)) return "made for float16 and bfloat16";
+    if (!is_tuned_block(p->block_m, p->block_k) || p->block_m < 16)
+        return "made for square blocks of 16, 32, 64 or 128";
+    if (p->blocks == 0) return "there are no blocks";
+    if (p->n > 1024) return "made for at most 1024 columns";
+    if (p->k > INT32_MAX || p->heads * p->grid_m > INT32_MAX / 8)
+        return "made for fewer than 2^31 terms and 2^28 block rows";
+    if (p->batch.entries > UINT16_MAX) return "made for fewer than 2^16 batch entries";
+    if (!is_aligned(p->values, 16)) return "the values of a do not begin at a multiple of 16 bytes";
+    if (p->gates != NULL && p->c.dtype == TARTAN_F32) return "gated values are rounded to 16 bits";
+    return NULL;
+}
+
 static const char *spmm_dense_refuses(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p) {
     tartan_cuda_gemm gemm;
     if (!p->allow_dense) return "multiplies a dense copy of a by cuBLAS, which the context does not allow";
@@ -298,6 +329,7 @@ const tartan_cuda_spmm_kernel tartan_cuda_spmm_kernels[TARTAN_CUDA_SPMM_KERNELS]
     [TARTAN_CUDA_SPMM_SIMT] = {"spmm_simt", spmm_simt_refuses},
     [TARTAN_CUDA_SPMM_MMA] = {"spmm_mma", spmm_mma_refuses},
     [TARTAN_CUDA_SPMM_WGMMA] = {"spmm_wgmma", spmm_wgmma_refuses},
+    [TARTAN_CUDA_SPMM_NARROW] = {"spmm_narrow", spmm_narrow_refuses},
     [TARTAN_CUDA_SPMM_DENSE] = {"spmm_dense", spmm_dense_refuses},
 };
 

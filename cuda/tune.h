@@ -30,12 +30,14 @@ typedef struct tartan_cuda_sddmm_kernel {
 } tartan_cuda_sddmm_kernel;
 
 /* Numbers of the kernels: places in the tables here and in the tables of launchers (backend.cu), by rising
- * arithmetic. The plain kernels, first, refuse nothing. spmm_dense is cuBLAS on a dense copy of A. */
+ * arithmetic; then spmm_narrow, for few columns. The plain kernels, first, refuse nothing. spmm_dense is
+ * cuBLAS on a dense copy of A. */
 enum {
     TARTAN_CUDA_SPMM_PLAIN,
     TARTAN_CUDA_SPMM_SIMT,
     TARTAN_CUDA_SPMM_MMA,
     TARTAN_CUDA_SPMM_WGMMA,
+    TARTAN_CUDA_SPMM_NARROW,
     TARTAN_CUDA_SPMM_DENSE,
     TARTAN_CUDA_SPMM_KERNELS
 };

@@ -200,7 +200,7 @@ TEST(CudaTune, SpmmOfDenseMatrices) {
     // Blocks that have no fast kernel, the better part of them absent; few columns, which memory limits.
     EXPECT_EQ("spmm_dense", dense(TARTAN_BF16, 24, 0.1).chosen(kHopper));
     EXPECT_EQ("spmm_plain", dense(TARTAN_BF16, 24, 0.001).chosen(kHopper));
-    EXPECT_EQ("spmm_wgmma", dense(TARTAN_BF16, 128, 0.8, 16).chosen(kHopper));
+    EXPECT_EQ("spmm_narrow", dense(TARTAN_BF16, 128, 0.8, 16).chosen(kHopper));
     // The copy counts: 2 * 4096^3 operations at 770e12 a second, and 2 * 2 * 4096^2 bytes at 3e12.
     const Spmm full = dense(TARTAN_BF16, 64, 1);
     EXPECT_NEAR(2 * 4096.0 / (2 * 4096.0 / 770 + 4 / 3.0),
@@ -221,6 +221,44 @@ TEST(CudaTune, SpmmOfDenseMatricesRefusals) {
     EXPECT_REFUSES(half, number, kHopper, "one batch", p.batch.ndim = 2);
     EXPECT_REFUSES(half, number, kHopper, "b needs", p.b.row_stride = 4095);
     EXPECT_REFUSES(half, number, kHopper, "c needs", p.c.col_stride = 2);
+}
+
+TEST(CudaTune, SpmmOfFewColumns) {
+    for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16})
+        for (const int32_t block : {16, 32, 64, 128})
+            for (const int64_t n : {1, 8, 64, 100, 128}) {
+                Spmm thin(dtype, block, n);
+                thin.p.b.data = (void *)4098; // any begin and any strides will do
+                thin.p.b.row_stride = 2 * n + 1, thin.p.b.col_stride = 2;
+                EXPECT_EQ("spmm_narrow", thin.chosen(kHopper)) << block << " " << n;
+                EXPECT_EQ("spmm_narrow", thin.chosen(kAmpere)) << block << " " << n;
+            }
+    for (const int32_t block : {16, 32, 64, 128})
+        for (const int64_t n : {8, 64, 128}) {
+            EXPECT_EQ("spmm_narrow", Spmm(TARTAN_BF16, block, n).chosen(kHopper)) << block << " " << n;
+            Spmm shared(TARTAN_BF16, block, n); // neighbouring block rows have the same columns
+            for (auto &direction : shared.figures.share)
+                for (int i = 0; i < TARTAN_CUDA_SHARES; i++) direction[i] = 1 << i;
+            EXPECT_EQ("spmm_narrow", shared.chosen(kHopper)) << block << " " << n;
+        }
+    EXPECT_EQ("spmm_narrow", Spmm(TARTAN_BF16, 32, 256).chosen(kHopper));
+    for (const int32_t block : {64, 128})
+        EXPECT_EQ("spmm_wgmma", Spmm(TARTAN_BF16, block, 256).chosen(kHopper));
+    const int32_t narrow = TARTAN_CUDA_SPMM_NARROW;
+    const Spmm half(TARTAN_BF16, 32, 64);
+    EXPECT_REFUSES(half, narrow, kHopper, "float16", p.dtype = TARTAN_F32);
+    EXPECT_REFUSES(half, narrow, kHopper, "square blocks", p.block_m = 64);
+    EXPECT_REFUSES(half, narrow, kHopper, "square blocks", p.block_m = p.block_k = 8);
+    EXPECT_REFUSES(half, narrow, kHopper, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(half, narrow, kHopper, "1024 columns", p.n = 1025);
+    EXPECT_REFUSES(half, narrow, kHopper, "2^31 terms", p.k = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, narrow, kHopper, "2^28 block rows", p.grid_m = (int64_t)1 << 28);
+    EXPECT_REFUSES(half, narrow, kHopper, "2^16 batch", p.batch.entries = 65536);
+    EXPECT_REFUSES(half, narrow, kHopper, "values of a", p.values = (void *)4104);
+    EXPECT_REFUSES(half, narrow, kHopper, "gated values", (p.gates = &p, p.c.dtype = TARTAN_F32));
+    tartan_cuda_chip turing = kAmpere;
+    turing.major = 7;
+    EXPECT_EQ("needs compute capability 8.0 or more", half.refusal(narrow, turing));
 }
 
 TEST(CudaTune, SpmmOfEightBits) {

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sparse times dense of 16-bit types with few columns, where reading limits. The warps of a block of threads
+ * share a block row: they take its steps of 32 terms in turns, and their sums are added in the order of the
+ * warps, so that nothing depends on the device. What counts is that few reads wait for each other: the list
+ * of the block row, then all factors straight into registers (spmm_narrow.cuh), as many at a time as
+ * registers hold.
+ *
+ * Where it may, the kernel begins before the one before it in the stream has ended: it reads the lists,
+ * which nobody writes, and asks for A and B in L2, where what is still written to them arrives too; it reads
+ * them after the wait.
+ *
+ * What limits it: bytes from L2. A block of 32 x 32 (2 KB) needs 4 KB of B for 64 columns, another tile
+ * reads A again: at density 10% 2.6 and 4.6 times the bytes of A, B and C pass for 64 and 128 columns,
+ * at 7.7 TB/s. With blocks of 32 and operands that are not in cache an H200 does 8192 x 8192 in 8.6 and
+ * 15.3 us, of which these bytes take 5.2 and 10.4, and 4096 x 4096 in 5.0 and 5.7 us; the first of several,
+ * which begins when all before has ended, takes 2 to 4 us more. */
+#include "spmm_narrow.cuh"
+
+namespace tartan_cuda {
+namespace narrow {
+namespace {
+
+/* Two blocks of threads fill the registers of a multiprocessor. */
+enum { kWarps = 6, kThreads = 32 * kWarps, kResident = 2 };
+
+struct Args {
+    const int32_t *pointers, *cols, *ids;
+    const char *values, *b;
+    void *c;
+    const void *gates;
+    int64_t gate_stride;
+    int32_t gate_dtype;
+    int32_t block_shift;
+    int32_t piece_shift; /* of the tiles of C down a block row */
+    int32_t grid_m;      /* block rows of a head; 0 where there is one head */
+    int64_t sharing;     /* tiles of C that share a matrix B */
+    int64_t m, n, k;
+    int64_t b_k, b_n, b_head; /* in bytes */
+    int64_t b_lines, b_line_bytes, b_line_stride;
+    int64_t c_row, c_col, c_head;
+    int32_t c_dtype;
+    bool quads; /* 4 neighbours of a row of C may be stored at once, and nothing is to be added */
+    float alpha, beta;
+    tartan_cuda_batch batch;
+};
+
+/* Blocks of the row that are looked up: block column and id, -1 where a gate shuts it, and gates. */
+struct List {
+    int2 blocks[kWindow];
+    float gates[kWindow];
+};
+
+/* Asks for this block of threads' share of its first blocks of A, and of all of B. */
+__device__ __forceinline__ void prefetch(const Args &p, const char *b, int64_t index, int32_t begin,
+                                         int32_t end) {
+    const int32_t shift =
+        2 * p.block_shift - 6 - p.piece_shift; /* lines of 128 bytes of a block, for a tile */
+    const int32_t piece = blockIdx.x & ((1 << p.piece_shift) - 1), all = min(end - begin, (int32_t)kWindow)
+                                                                         << shift;
+    for (int32_t i = threadIdx.x; i < all; i += kThreads) {
+        const int32_t at = begin + (i >> shift);
+        const int64_t id = p.ids == nullptr ? at : p.ids[at];
+        prefetch_line(p.values + (id << (2 * p.block_shift + 1)) +
+                      (((piece << shift) + (i & ((1 << shift) - 1))) * 128));
+    }
+    const uint32_t of_line = (uint32_t)(p.b_line_bytes + 127) / 128, total = (uint32_t)p.b_lines * of_line;
+    for (int64_t i = threadIdx.x * p.sharing + index; i < total; i += kThreads * p.sharing) {
+        const uint32_t line = of_line == 1 ? (uint32_t)i : (uint32_t)i / of_line;
+        prefetch_line(b + line * p.b_line_stride + ((uint32_t)i - line * of_line) * 128);
+    }
+}
+
+/* Blocks first .. first + count - 1 of the lists become the window. */
+__device__ __forceinline__ void look_up(const Args &p, List &list, int32_t first, int32_t count) {
+    for (int32_t i = threadIdx.x; i < count; i += kThreads) {
+        int32_t id = p.ids == nullptr ? first + i : p.ids[first + i];
+        if (p.gates != nullptr) {
+            const float gate = tartan_cuda_gate<float>(p.gates, p.gate_dtype, p.gate_stride, id);
+            list.gates[i] = gate;
+            if (gate == 0) id = -1;
+        }
+        list.blocks[i] = make_int2(p.cols[first + i], id);
+    }
+}
+
+/* Adds the steps of the window that are a warp's: every kWarps-th. */
+template <class F> struct Walk {
+    const Args &p;
+    const List &list;
+    const char *a, *b; /* of the lane, in block 0 */
+    Strides strides;
+    int32_t count, steps;
+
+    /* The next step at or after `step` that is this warp's and not shut by a gate. */
+    __device__ __forceinline__ int32_t open(int32_t step) const {
+        if (F::kRows == 32 && p.gates != nullptr)
+            while (step < steps && list.blocks[step * kDepth >> p.block_shift].y < 0) step += kWarps;
+        return step;
+    }
+    __device__ __forceinline__ Place place(int32_t step) const {
+        const int32_t term = step * kDepth + threadIdx.x % 4 * 8, entry = term >> p.block_shift;
+        const int32_t inside = term & ((1 << p.block_shift) - 1);
+        const int2 block = F::kMasked && entry >= count ? make_int2(0, -1) : list.blocks[entry];
+        const int64_t k = ((int64_t)block.x << p.block_shift) + inside;
+        Place at;
+        at.a = a + ((int64_t)block.y << (2 * p.block_shift + 1)) +
+               (F::kRuns ? inside << (p.block_shift + 1) : inside * 2);
+        at.b = b + k * p.b_k;
+        at.left = block.y < 0 ? 0 : F::kFeed != Feed::kRough ? 8 : (int32_t)(p.k - k < 8 ? p.k - k : 8);
+        return at;
+    }
+    __device__ __forceinline__ float gate(int32_t step) const {
+        const int32_t entry = (step * kDepth + threadIdx.x % 4 * 8) >> p.block_shift;
+        return F::kMasked && entry >= count ? 0 : list.gates[entry];
+    }
+
+    __device__ __forceinline__ void run(int32_t now, Sums<F> &sums) {
+        Factors<F> factors;
+        now = open(now);
+        if (now >= steps) return;
+        Place at = place(now);
+        wait_for_kernels_before();
+        factors.load_a(at, strides);
+        factors.template load_b<0>(at, strides);
+        factors.template load_b<1>(at, strides);
+        for (;;) {
+            const int32_t next = open(now + kWarps);
+            const bool more = next < steps;
+            if (more) at = place(next);
+            if (p.gates != nullptr) factors.scale_a(gate(now));
+            sums.template add<0>(factors);
+            if (more) factors.template load_b<0>(at, strides);
+            sums.template add<1>(factors);
+            if (!more) return;
+            factors.load_a(at, strides);
+            factors.template load_b<1>(at, strides);
+            now = next;
+        }
+    }
+};
+
+/* 4 neighbours of a row of C, `cols` of which exist. */
+template <typename T>
+__device__ __forceinline__ void put(const Args &p, int64_t at, const float4 &x, int64_t cols) {
+    const float values[4] = {p.alpha * x.x, p.alpha * x.y, p.alpha * x.z, p.alpha * x.w};
+    if (p.quads && cols >= 4) {
+        if (p.c_dtype == TARTAN_F32) {
+            *(float4 *)((float *)p.c + at) = make_float4(values[0], values[1], values[2], values[3]);
+        } else {
+            tartan_cuda_pack<T, 4> to;
+#pragma unroll
+            for (int i = 0; i < 4; i++) to.at[i] = tartan_cuda_to<T>(values[i]);
+            *(tartan_cuda_pack<T, 4> *)((T *)p.c + at) = to;
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (i < cols) tartan_cuda_combine_at<T>(p.c, p.c_dtype, at + i * p.c_col, 1.f, values[i], p.beta);
+}
+
+/* Adds the sums of the warps in their order and stores them. c: of the tile's first element, which is (row,
+ * col). */
+template <class F>
+__device__ __forceinline__ void finish(const Args &p, const float4 *rooms, int64_t row, int64_t col,
+                                       int64_t c) {
+    constexpr int quads = kCols / 4, all = F::kRows * quads;
+    const bool down = p.c_row == 1; /* neighbours in memory by neighbouring threads */
+#pragma unroll
+    for (int first = 0; first < all; first += kThreads) {
+        const int i = first + (int)threadIdx.x, r = down ? i % F::kRows : i / quads,
+                  q = down ? i / F::kRows : i % quads;
+        if (i >= all || row + r >= p.m || col + 4 * q >= p.n) continue;
+        const float4 *from = rooms + Room<F>::place(r, q);
+        float4 sum = *from;
+#pragma unroll
+        for (int warp = 1; warp < kWarps; warp++) {
+            const float4 x = from[warp * Room<F>::kSize];
+            sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+        }
+        put<typename F::T>(p, c + r * p.c_row + 4 * q * p.c_col, sum, p.n - col - 4 * q);
+    }
+}
+
+/* A block of threads for each tile of C: x counts down the block rows, y along n, z batch entries. */
+template <class F>
+__global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constant__ Args p) {
+    extern __shared__ float4 rooms[];
+    __shared__ List list;
+    let_next_kernel_begin();
+    const int32_t line = blockIdx.x >> p.piece_shift, head = p.grid_m == 0 ? 0 : line / p.grid_m;
+    const int32_t begin = p.pointers[line], end = p.pointers[line + 1];
+    const int32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, a_line = 2 << p.block_shift;
+    const int32_t top = (blockIdx.x & ((1 << p.piece_shift) - 1)) * F::kRows, row = top + F::row_of(0, g);
+    const int64_t left = blockIdx.y * kCols,
+                  col = left + 8 * g < p.n ? left + 8 * g : left; /* spare ones are not stored */
+    const char *b = p.b + head * p.b_head + tartan_cuda_batch_offset(p.batch, p.batch.first, blockIdx.z) * 2;
+    Walk<F> walk = {p,
+                    list,
+                    p.values + (F::kRuns ? 2 * row : row * a_line),
+                    b + col * p.b_n,
+                    {F::kRuns ? a_line : 8 * a_line, (int32_t)(p.n - col < 8 ? p.n - col : 8), p.b_k, p.b_n},
+                    0,
+                    0};
+    if (p.gates == nullptr) look_up(p, list, begin, min(end - begin, (int32_t)kWindow));
+    if (blockIdx.y == 0) prefetch(p, b, blockIdx.x - head * p.sharing, begin, end);
+    if (p.gates != nullptr) wait_for_kernels_before(); /* gates may still be written */
+    Sums<F> sums = {};
+    for (int32_t first = begin; first < end; first += kWindow) {
+        walk.count = min(end - first, (int32_t)kWindow);
+        walk.steps = ((walk.count << p.block_shift) + kDepth - 1) / kDepth;
+        if (first != begin) __syncthreads(); /* the window has been read */
+        if (first != begin || p.gates != nullptr) look_up(p, list, first, walk.count);
+        __syncthreads();
+        walk.run(warp, sums);
+    }
+    Room<F>::put(rooms + warp * Room<F>::kSize, sums);
+    __syncthreads();
+    if (begin == end) wait_for_kernels_before(); /* others have waited */
+    const int64_t above = ((int64_t)(line - head * p.grid_m) << p.block_shift) + top;
+    finish<F>(p, rooms, above, left,
+              head * p.c_head + tartan_cuda_batch_offset(p.batch, p.batch.second, blockIdx.z) +
+                  above * p.c_row + left * p.c_col);
+}
+
+/* ---- On the host ---- */
+
+bool are_multiples(int64_t a, int64_t b, int64_t of) {
+    return a % of == 0 && b % of == 0;
+}
+
+/* The bits of all that leads from one matrix of an operand to another: a multiple of the powers of two that
+ * divide them. */
+int64_t leads(int64_t heads, int64_t head_stride, const tartan_cuda_batch *batch, const int64_t *strides) {
+    int64_t bits = heads > 1 ? head_stride : 0;
+    for (int32_t d = 0; d < batch->ndim; d++) bits |= strides[d];
+    return bits;
+}
+
+Feed feed_of(const tartan_cuda_spmm *p) {
+    const int64_t matrices = leads(p->heads, p->b.head_stride, &p->batch, p->batch.first);
+    if (p->k % p->block_k != 0 || p->n % 8 != 0 || (uintptr_t)p->b.data % 16 != 0) return Feed::kRough;
+    if (p->b.col_stride == 1 && are_multiples(matrices, p->b.row_stride, 8)) return Feed::kAcross;
+    if (p->b.row_stride == 1 && are_multiples(matrices, p->b.col_stride, 8)) return Feed::kAlong;
+    return Feed::kRough;
+}
+
+Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_lists *lists, Feed feed, int32_t rows) {
+    Args g = {};
+    g.pointers = lists->pointers, g.cols = lists->cols, g.ids = lists->ids;
+    g.values = (const char *)p->values, g.b = (const char *)p->b.data, g.c = p->c.data;
+    g.gates = p->gates, g.gate_stride = p->gate_stride, g.gate_dtype = p->gate_dtype;
+    while (1 << g.block_shift < p->block_m) g.block_shift++;
+    while (rows << g.piece_shift < p->block_m) g.piece_shift++;
+    g.grid_m = p->heads > 1 ? (int32_t)p->grid_m : 0;
+    g.sharing = p->grid_m << g.piece_shift;
+    g.m = p->m, g.n = p->n, g.k = p->k;
+    g.b_k = 2 * p->b.row_stride, g.b_n = 2 * p->b.col_stride;
+    g.b_head = p->heads > 1 ? 2 * p->b.head_stride : 0;
+    if (feed != Feed::kRough) {
+        const bool across = feed == Feed::kAcross;
+        g.b_lines = across ? p->k : p->n, g.b_line_bytes = 2 * (across ? p->n : p->k);
+        g.b_line_stride = across ? g.b_k : g.b_n;
+    }
+    g.c_row = p->c.row_stride, g.c_col = p->c.col_stride;
+    g.c_head = p->heads > 1 ? p->c.head_stride : 0;
+    g.c_dtype = p->c.dtype;
+    const int64_t matrices = leads(p->heads, p->c.head_stride, &p->batch, p->batch.second);
+    g.quads = p->beta == 0 && g.c_col == 1 && are_multiples(matrices, g.c_row, 4) &&
+              (uintptr_t)p->c.data % (p->c.dtype == TARTAN_F32 ? 16 : 8) == 0;
+    g.alpha = (float)p->alpha, g.beta = (float)p->beta;
+    g.batch = p->batch;
+    return g;
+}
+
+template <class F>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                     const Args *g) {
+    const int32_t shared = kWarps * Room<F>::kSize * (int32_t)sizeof(float4);
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(p->heads * g->sharing), (unsigned)((p->n + kCols - 1) / kCols),
+                          (unsigned)p->batch.entries);
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = (size_t)shared;
+    config.stream = queue->stream;
+    config.attrs = &early;
+    /* Code for other chips does not wait for the kernels before. */
+    config.numAttrs = queue->chip.major == 9 && queue->chip.minor == 0;
+    cudaError_t error =
+        cudaFuncSetAttribute((const void *)spmm<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, spmm<F>, *g);
+    return tartan_cuda_check(function, error, "launching a kernel");
+}
+
+template <typename T, int kRows, bool kRuns>
+tartan_status launch_feed(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                          const tartan_cuda_lists *lists) {
+    const Feed feed = feed_of(p);
+    const Args g = args_of(p, lists, feed, kRows);
+    return feed == Feed::kAcross  ? launch<Form<T, kRows, kRuns, Feed::kAcross>>(function, queue, p, &g)
+           : feed == Feed::kAlong ? launch<Form<T, kRows, kRuns, Feed::kAlong>>(function, queue, p, &g)
+                                  : launch<Form<T, kRows, kRuns, Feed::kRough>>(function, queue, p, &g);
+}
+
+template <typename T>
+tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                          const tartan_cuda_lists *lists) {
+    const bool runs = p->a_k != 1;
+    if (p->block_m == 16)
+        return runs ? launch_feed<T, 16, true>(function, queue, p, lists)
+                    : launch_feed<T, 16, false>(function, queue, p, lists);
+    return runs ? launch_feed<T, 32, true>(function, queue, p, lists)
+                : launch_feed<T, 32, false>(function, queue, p, lists);
+}
+
+} // namespace
+} // namespace narrow
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_spmm_narrow(const char *function, tartan_cuda_queue *queue,
+                                      const tartan_layout *layout, const tartan_cuda_spmm *p) {
+    using namespace tartan_cuda::narrow;
+    if (p->m == 0 || p->n == 0 || p->batch.entries == 0) return TARTAN_OK;
+    tartan_cuda_lists lists;
+    PASS(tartan_cuda_lists_get(function, queue, layout, p->by_columns, &lists));
+    return p->dtype == TARTAN_F16 ? launch_rows<__half>(function, queue, p, &lists)
+                                  : launch_rows<__nv_bfloat16>(function, queue, p, &lists);
+}
