@@ -152,11 +152,12 @@ const tartan_cuda_sddmm_launch sddmm_launchers[TARTAN_CUDA_SDDMM_KERNELS] = {
 };
 
 bool supports(void *, const tartan_op *op, const char **out_reason) {
-    const tartan_matrix *sparse = op->a != nullptr ? op->a : op->s;
-    if (sparse != nullptr && sparse->layout->blocks > INT32_MAX) {
-        *out_reason = "the layout has 2^31 blocks or more";
-        return false;
-    }
+    const tartan_matrix *sparse[] = {op->a, op->s};
+    for (const tartan_matrix *matrix : sparse)
+        if (matrix != nullptr && matrix->layout->blocks > INT32_MAX) {
+            *out_reason = "the layout has 2^31 blocks or more";
+            return false;
+        }
     return true;
 }
 
@@ -235,6 +236,29 @@ tartan_status run_growth_score(const tartan_context *context, const tartan_op *o
     return tartan_cuda_growth_score(queue, op);
 }
 
+tartan_cuda_blocks blocks_of(const tartan_matrix *matrix) {
+    return {matrix->values, matrix->dtype, matrix->block_order, matrix->layout};
+}
+
+tartan_status run_blocks_copy(const tartan_context *context, const tartan_op *op) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
+    tartan_cuda_current current(queue->device_id);
+    PASS(check_matrix(op, queue, "from", op->a));
+    PASS(check_matrix(op, queue, "matrix", op->s));
+    const tartan_cuda_blocks from = blocks_of(op->a), to = blocks_of(op->s);
+    if (op->targets != nullptr)
+        return tartan_cuda_blocks_scatter(op->function, queue, &to, &from, op->targets);
+    return tartan_cuda_blocks_gather(op->function, queue, &to, &from, op->sources, op->transpose != 0);
+}
+
+tartan_status run_blocks_norms(const tartan_context *context, const tartan_op *op) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
+    tartan_cuda_current current(queue->device_id);
+    PASS(check_matrix(op, queue, "matrix", op->a));
+    const tartan_cuda_blocks from = blocks_of(op->a);
+    return tartan_cuda_blocks_norms(op->function, queue, &from, op->norm, (double *)op->out->data);
+}
+
 tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     const tartan_cuda_queue *queue = (const tartan_cuda_queue *)context->device;
     if (op->kind == TARTAN_OP_SPMM) {
@@ -265,7 +289,7 @@ const tartan_backend backend = {
     copy,
     clear,
     supports,
-    {run_spmm, run_sddmm, run_gate_gradient, run_growth_score},
+    {run_spmm, run_sddmm, run_gate_gradient, run_growth_score, run_blocks_copy, run_blocks_norms},
     explain,
 };
 

@@ -33,6 +33,7 @@
     (const int64_t *row_order, int64_t nrow_order),
     (const int64_t *col_order, int64_t ncol_order),
     (const int64_t *sources, int64_t nsources),
+    (const int64_t *targets, int64_t ntargets),
     (const int64_t *lengths, int64_t nlengths)
 };
 %apply (const double *IN_DOUBLE, int64_t IN_COUNT) {

@@ -170,6 +170,15 @@ void bsr_free(bsr *b) {
     tartan_layout_free(b->layout);
 }
 
+tartan_status cast_matrix(const tartan_matrix *matrix, int32_t dtype, int32_t block_order,
+                          tartan_matrix **out) {
+    tartan_context *context = NULL;
+    tartan_status status = tartan_context_open("cpu", 0, 0, &context);
+    if (status == TARTAN_OK) status = tartan_matrix_cast(context, matrix, dtype, block_order, out);
+    tartan_context_free(context);
+    return status;
+}
+
 bool bsr_of(const tartan_matrix *matrix, int32_t dtype, bsr *out) {
     memset(out, 0, sizeof *out);
     if (tartan_matrix_get_layout(matrix, &out->layout) != TARTAN_OK) return false;
@@ -181,7 +190,7 @@ bool bsr_of(const tartan_matrix *matrix, int32_t dtype, bsr *out) {
         complain("out of memory for the index lists");
     else if (tartan_layout_get_row_lists(out->layout, out->row_pointers, out->pointers, out->block_cols,
                                          out->blocks) != TARTAN_OK ||
-             tartan_matrix_cast(matrix, dtype, TARTAN_ROW_MAJOR, &out->matrix) != TARTAN_OK ||
+             cast_matrix(matrix, dtype, TARTAN_ROW_MAJOR, &out->matrix) != TARTAN_OK ||
              tartan_matrix_values(out->matrix, &out->values) != TARTAN_OK)
         complain_status("cannot take the matrix apart");
     else

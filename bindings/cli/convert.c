@@ -154,7 +154,7 @@ static tartan_status read_item(tartan_file *file, const wish *w, item *out) {
         status = tartan_file_get_metadata(file, TARTAN_KIND_MATRIX, out->name, &out->metadata);
     if (status != TARTAN_OK || w->dtype == 0) return status;
     tartan_matrix *cast = NULL;
-    status = tartan_matrix_cast(out->matrix, w->dtype, tartan_matrix_block_order(out->matrix), &cast);
+    status = cast_matrix(out->matrix, w->dtype, tartan_matrix_block_order(out->matrix), &cast);
     if (status == TARTAN_OK) {
         tartan_matrix_free(out->matrix);
         out->matrix = cast;

@@ -75,6 +75,10 @@ int content_from_lists(content *c, const char *path, const char *format, const n
 /* The whole file in memory aligned to 64 bytes; free with free(). NULL after saying what is wrong. */
 unsigned char *read_whole(const char *path, size_t *out_size);
 
+/* tartan_matrix_cast on the CPU. */
+tartan_status cast_matrix(const tartan_matrix *matrix, int32_t dtype, int32_t block_order,
+                          tartan_matrix **out);
+
 /* The stored blocks of a matrix of one head, row-major, in a dtype, with its row lists. */
 typedef struct bsr {
     int64_t blocks, pointers;

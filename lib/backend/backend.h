@@ -9,13 +9,15 @@
 #include "matrix/matrix.h"
 #include "tartan/linalg.h"
 
-enum { TARTAN_BACKEND_ABI = 2, TARTAN_I_MAX_PAIRS = 8 };
+enum { TARTAN_BACKEND_ABI = 3, TARTAN_I_MAX_PAIRS = 8 };
 
 typedef enum tartan_op_kind {
     TARTAN_OP_SPMM,
     TARTAN_OP_SDDMM,
     TARTAN_OP_GATE_GRADIENT,
     TARTAN_OP_GROWTH_SCORE,
+    TARTAN_OP_BLOCKS_COPY,
+    TARTAN_OP_BLOCKS_NORMS,
     TARTAN_OP_COUNT,
 } tartan_op_kind;
 
@@ -27,13 +29,18 @@ typedef struct tartan_op {
     int32_t side, transpose, norm;
     double alpha, beta;
     int64_t pairs;
-    const tartan_matrix *a;    /* spmm: A; gate gradient: W */
-    tartan_matrix *s;          /* sddmm: S; gate gradient: dW */
+    const tartan_matrix *a;    /* spmm: A; gate gradient: W; blocks: where they come from */
+    tartan_matrix *s;          /* sddmm: S; gate gradient: dW; blocks copy: where they go */
     const tartan_array *gates; /* or NULL */
     const tartan_array *x;     /* spmm: B; sddmm, growth score: X [pairs] */
     const tartan_array *y;     /* sddmm, growth score: Y [pairs] */
-    const tartan_array *out;   /* spmm: C; gate gradient; growth score */
+    const tartan_array *out;   /* spmm: C; gate gradient; growth score; blocks norms: [blocks] f64, dense */
     const tartan_shape *shape; /* growth score */
+    /* Blocks copy, in memory of the device. Without `targets` block i of `s` becomes block sources[i] of `a`
+     * (NULL: block i; -1: zeros), its rows and columns exchanged if `transpose`. With them block targets[i] of
+     * `s` becomes block i of `a` (-1: it goes nowhere; each block once at most), and the others of `s` stay.
+     * Converts, rounding once; the padding of `a` is not read, that of written blocks becomes zero. */
+    const int64_t *sources, *targets;
 } tartan_op;
 
 typedef enum tartan_copy_kind {
@@ -92,8 +99,11 @@ extern const tartan_host tartan_i_host;
 /* For tests: serve a device type by this backend (NULL: as before). */
 void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend);
 
-/* Asks the context's backend for the operation: supports, then run. `function` is the public one. */
+/* Asks the context's backend for the operation: supports, then run. `function` is the public one. The second
+ * form is for callers that have entered the context. */
 tartan_status tartan_i_backend_run(const char *function, tartan_context *context, const tartan_op *op);
+tartan_status tartan_i_backend_run_entered(const char *function, const tartan_context *context,
+                                           const tartan_op *op);
 
 /* What plug-ins export as tartan_plugin_get. `host` lives as long as the process. */
 typedef const tartan_backend *(*tartan_plugin_get_function)(const tartan_host *host);

@@ -199,6 +199,8 @@ const tartan_backend tartan_i_backend_cpu = {
             [TARTAN_OP_SDDMM] = tartan_i_cpu_sddmm,
             [TARTAN_OP_GATE_GRADIENT] = tartan_i_cpu_gate_gradient,
             [TARTAN_OP_GROWTH_SCORE] = tartan_i_cpu_growth_score,
+            [TARTAN_OP_BLOCKS_COPY] = tartan_i_cpu_blocks_copy,
+            [TARTAN_OP_BLOCKS_NORMS] = tartan_i_cpu_blocks_norms,
         },
     .explain = cpu_explain,
 };

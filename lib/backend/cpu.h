@@ -15,6 +15,8 @@ tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tart
 tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op *op);
 tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op *op);
 tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op *op);
+tartan_status tartan_i_cpu_blocks_copy(const tartan_context *context, const tartan_op *op);
+tartan_status tartan_i_cpu_blocks_norms(const tartan_context *context, const tartan_op *op);
 
 /* The kernels in use for sums over `dtype`. */
 static inline tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {

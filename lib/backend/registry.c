@@ -117,15 +117,20 @@ void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend
     if (device_type >= 0 && device_type < INSTALLED_TYPES) atomic_store(&installed[device_type], backend);
 }
 
-tartan_status tartan_i_backend_run(const char *function, tartan_context *context, const tartan_op *op) {
+tartan_status tartan_i_backend_run_entered(const char *function, const tartan_context *context,
+                                           const tartan_op *op) {
     const tartan_backend *backend = context->backend;
     const char *reason = "the operation is not there yet";
     if (backend->run[op->kind] == NULL || !backend->supports(context->device, op, &reason))
         return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function, "backend %s: %s", backend->name, reason);
     tartan_op named = *op;
     named.function = function;
+    return backend->run[op->kind](context, &named);
+}
+
+tartan_status tartan_i_backend_run(const char *function, tartan_context *context, const tartan_op *op) {
     PASS(tartan_i_context_enter(function, context));
-    const tartan_status status = backend->run[op->kind](context, &named);
+    const tartan_status status = tartan_i_backend_run_entered(function, context, op);
     tartan_i_context_leave(context);
     return status;
 }

@@ -340,8 +340,12 @@ tartan_status tartan_file_get_matrix(tartan_file *file, const char *name, tartan
     bool owned;
     PASS(look_up(__func__, file, TARTAN_KIND_MATRIX, name, &at));
     PASS(tartan_i_item_matrix(__func__, file, &file->items[at], &matrix, &owned));
-    if (!owned) return tartan_matrix_copy(matrix, out);
-    *out = matrix;
+    if (owned) {
+        *out = matrix;
+        return TARTAN_OK;
+    }
+    PASS(tartan_i_matrix_new(matrix->layout, matrix->dtype, matrix->block_order, out));
+    tartan_i_blocks_copy(*out, matrix, 0, matrix->layout->blocks);
     return TARTAN_OK;
 }
 

@@ -151,25 +151,6 @@ tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *valu
     return TARTAN_OK;
 }
 
-tartan_status tartan_matrix_copy(const tartan_matrix *matrix, tartan_matrix **out) {
-    CHECK_OUT(out);
-    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
-    PASS(tartan_i_matrix_new(matrix->layout, matrix->dtype, matrix->block_order, out));
-    tartan_i_blocks_copy(*out, matrix, NULL, false);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_matrix_cast(const tartan_matrix *matrix, int32_t dtype, int32_t block_order,
-                                 tartan_matrix **out) {
-    CHECK_OUT(out);
-    PASS(tartan_i_matrix_check_cpu(__func__, matrix));
-    if (dtype == 0) dtype = matrix->dtype;
-    PASS(tartan_i_matrix_check_new(__func__, matrix->layout, dtype, block_order));
-    PASS(tartan_i_matrix_new(matrix->layout, dtype, block_order, out));
-    tartan_i_blocks_copy(*out, matrix, NULL, false);
-    return TARTAN_OK;
-}
-
 void tartan_matrix_free(tartan_matrix *matrix) {
     if (!tartan_i_is(matrix, TARTAN_I_MATRIX)) return;
     matrix->magic = 0;
@@ -181,39 +162,41 @@ void tartan_matrix_free(tartan_matrix *matrix) {
 
 /* ---- Copying blocks ---- */
 
-void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, const int64_t *sources,
-                          bool transposed) {
+void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *from, int64_t from_id,
+                         bool transposed) {
     const tartan_layout *l = to->layout, *fl = from->layout;
-    tartan_i_tile_copy copy = tartan_i_tile_copier(to->dtype, from->dtype);
-    int64_t elements = tartan_i_block_elements(to), bytes = elements * tartan_dtype_bytes(to->dtype);
-    bool same = !transposed && to->block_order == from->block_order;
-    if (same && sources == NULL && !is_ragged(l)) {
-        copy(to->values, 0, 1, from->values, 0, 1, 1, l->blocks * elements);
+    const int64_t elements = tartan_i_block_elements(to);
+    void *block = tartan_i_block_at(to, to_id);
+    int64_t rows = 0, cols = 0;
+    if (from_id >= 0) {
+        const int64_t from_rows = tartan_i_rows_of(fl, fl->block_rows[from_id]);
+        const int64_t from_cols = tartan_i_cols_of(fl, fl->block_cols[from_id]);
+        rows = tartan_i_rows_of(l, l->block_rows[to_id]);
+        cols = tartan_i_cols_of(l, l->block_cols[to_id]);
+        if (rows > (transposed ? from_cols : from_rows)) rows = transposed ? from_cols : from_rows;
+        if (cols > (transposed ? from_rows : from_cols)) cols = transposed ? from_rows : from_cols;
+    }
+    if (rows * cols < elements) memset(block, 0, (size_t)(elements * tartan_dtype_bytes(to->dtype)));
+    if (rows * cols == 0) return;
+    const tartan_i_tile_copy copy = tartan_i_tile_copier(to->dtype, from->dtype);
+    const void *old = tartan_i_block_at(from, from_id);
+    if (!transposed && to->block_order == from->block_order && rows * cols == elements) {
+        copy(block, 0, 1, old, 0, 1, 1, elements);
         return;
     }
-    int64_t tr = tartan_i_block_row_stride(to), tc = tartan_i_block_col_stride(to);
-    int64_t fr = tartan_i_block_row_stride(from), fc = tartan_i_block_col_stride(from);
-    for (int64_t id = 0; id < l->blocks; id++) {
-        int64_t source = sources != NULL ? sources[id] : id;
-        void *block = tartan_i_block_at(to, id);
-        int64_t rows = 0, cols = 0;
-        if (source >= 0) {
-            int64_t from_rows = tartan_i_rows_of(fl, fl->block_rows[source]);
-            int64_t from_cols = tartan_i_cols_of(fl, fl->block_cols[source]);
-            rows = tartan_i_rows_of(l, l->block_rows[id]);
-            cols = tartan_i_cols_of(l, l->block_cols[id]);
-            if (rows > (transposed ? from_cols : from_rows)) rows = transposed ? from_cols : from_rows;
-            if (cols > (transposed ? from_rows : from_cols)) cols = transposed ? from_rows : from_cols;
-        }
-        if (rows * cols < elements) memset(block, 0, (size_t)bytes);
-        if (rows * cols == 0) continue;
-        const void *old = tartan_i_block_at(from, source);
-        if (same && rows * cols == elements) {
-            copy(block, 0, 1, old, 0, 1, 1, elements);
-        } else {
-            copy(block, tr, tc, old, transposed ? fc : fr, transposed ? fr : fc, rows, cols);
-        }
+    const int64_t row = tartan_i_block_row_stride(from), col = tartan_i_block_col_stride(from);
+    copy(block, tartan_i_block_row_stride(to), tartan_i_block_col_stride(to), old, transposed ? col : row,
+         transposed ? row : col, rows, cols);
+}
+
+void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, int64_t begin, int64_t end) {
+    if (to->block_order == from->block_order && !is_ragged(to->layout)) { /* one run of elements */
+        tartan_i_tile_copier(to->dtype, from->dtype)(tartan_i_block_at(to, begin), 0, 1,
+                                                     tartan_i_block_at(from, begin), 0, 1, 1,
+                                                     (end - begin) * tartan_i_block_elements(to));
+        return;
     }
+    for (int64_t id = begin; id < end; id++) tartan_i_block_copy(to, id, from, id, false);
 }
 
 /* ---- Asking ---- */

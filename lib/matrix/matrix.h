@@ -62,9 +62,12 @@ tartan_array tartan_i_matrix_view(const tartan_matrix *matrix);
 tartan_status tartan_i_matrix_check_apart(const char *function, const tartan_matrix *matrix, const char *name,
                                           const void *output, int64_t bytes);
 
-/* Block i of `to` becomes block sources[i] of `from` (sources NULL: block i; -1: zeros), its rows and columns
- * exchanged if `transposed`. Converts; the padding of `from` is not read, that of `to` becomes zero. */
-void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, const int64_t *sources,
-                          bool transposed);
+/* Block `to_id` of `to` becomes block `from_id` of `from` (-1: zeros), its rows and columns exchanged if `transposed`.
+ * Converts; the padding of `from` is not read, that of `to` becomes zero. */
+void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *from, int64_t from_id,
+                         bool transposed);
+
+/* The same for each of the blocks [begin, end) between two matrices of one layout. */
+void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, int64_t begin, int64_t end);
 
 #endif

@@ -1,35 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrices with values in memory of a context's device. */
-#include "ops/operand.h"
+#include "ops/blocks.h"
 #include "tartan/device.h"
 
 static int64_t bytes_of(const tartan_matrix *m) {
     return m->layout->blocks * tartan_i_block_elements(m) * tartan_dtype_bytes(m->dtype);
 }
 
-/* The values, padding among them, as they are. The context has been entered. */
-static tartan_status to_device(const char *function, tartan_context *context, const tartan_matrix *from,
-                               tartan_matrix **out) {
+tartan_status tartan_i_matrix_new_on(const char *function, tartan_context *context, tartan_layout *layout,
+                                     int32_t dtype, int32_t block_order, tartan_matrix **out) {
     tartan_status status;
-    const tartan_backend *backend = context->backend;
-    const int64_t bytes = bytes_of(from);
+    const int64_t block = layout->shape.block_rows * layout->shape.block_cols * tartan_dtype_bytes(dtype);
+    int64_t bytes;
     tartan_matrix *m = NULL;
+    CHECK_FOR(function, tartan_i_multiply(layout->blocks, block, &bytes), OVERFLOW,
+              "the values have more bytes than can be addressed");
     NEW_ZEROED(m, 1);
-    TRY(backend->allocate(function, context->device, bytes, &m->values, &m->user));
-    m->release = backend->release;
-    if (bytes > 0)
-        TRY(backend->copy(function, context->device, m->values, from->values, bytes,
-                          from->device_type == TARTAN_CPU ? TARTAN_COPY_TO_DEVICE : TARTAN_COPY_ON_DEVICE));
+    TRY(context->backend->allocate(function, context->device, bytes, &m->values, &m->user));
+    m->release = context->backend->release;
     m->magic = TARTAN_I_MATRIX;
-    m->dtype = from->dtype;
-    m->block_order = from->block_order;
+    m->dtype = dtype;
+    m->block_order = block_order;
     tartan_i_matrix_set_device(m, context->options.device_type, context->options.device_id);
-    m->layout = tartan_layout_retain(from->layout);
+    m->layout = tartan_layout_retain(layout);
     *out = m;
     return TARTAN_OK;
 fail:
-    if (m != NULL && m->release != NULL) m->release(m->user);
     tartan_i_free(m);
+    return status;
+}
+
+/* The values, padding among them, as they are. The context has been entered. */
+static tartan_status to_device(const char *function, tartan_context *context, const tartan_matrix *from,
+                               tartan_matrix **out) {
+    tartan_status status = TARTAN_OK;
+    const int64_t bytes = bytes_of(from);
+    tartan_matrix *m;
+    PASS(tartan_i_matrix_new_on(function, context, from->layout, from->dtype, from->block_order, &m));
+    if (bytes > 0)
+        TRY(context->backend->copy(function, context->device, m->values, from->values, bytes,
+                                   from->device_type == TARTAN_CPU ? TARTAN_COPY_TO_DEVICE
+                                                                   : TARTAN_COPY_ON_DEVICE));
+    *out = m;
+    return TARTAN_OK;
+fail:
+    tartan_matrix_free(m);
     return status;
 }
 
@@ -39,7 +54,7 @@ static tartan_status to_host(const char *function, tartan_context *context, cons
     tartan_matrix *m = NULL;
     PASS(tartan_i_matrix_new(from->layout, from->dtype, from->block_order, &m));
     if (from->device_type == TARTAN_CPU) {
-        tartan_i_blocks_copy(m, from, NULL, false);
+        tartan_i_blocks_copy(m, from, 0, m->layout->blocks);
     } else if (bytes_of(from) > 0) {
         TRY(context->backend->copy(function, context->device, m->values, from->values, bytes_of(from),
                                    TARTAN_COPY_TO_HOST));

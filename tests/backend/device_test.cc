@@ -17,7 +17,8 @@ class Device : public ::testing::Test {
   protected:
     DummyInstalled installed;
     Context context = open("cuda:1");
-    Layout layout = from_mask({16, 16, 4, 4, 1}, std::vector<uint8_t>(16, 1));
+    Layout layout = from_mask({16, 16, 4, 4, 1}, std::vector<uint8_t>(16, 1)),
+           half = from_mask({16, 16, 4, 4, 1}, {1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0});
     std::mt19937_64 random{1};
     Matrix host = random_matrix(layout, TARTAN_F32, 0, random);
     Matrix a = placed(context.get(), host), s = placed(context.get(), host);
@@ -59,6 +60,8 @@ class Device : public ::testing::Test {
     std::vector<Call> calls() {
         static const int64_t lengths[] = {3, 5};
         static const tartan_shape shape = {16, 16, 4, 4, 1};
+        static const int64_t ids[] = {3, 2, 1, 0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, -1};
+        static double norms[16];
         tartan_context *x = context.get();
         return {
             {"tartan_spmm", true,
@@ -72,6 +75,22 @@ class Device : public ::testing::Test {
                  return tartan_growth_score(x, &shape, TARTAN_NORM_L2, 1, &b.array, 1, &b.array, 1, 0,
                                             &scores.array);
              }},
+            {"tartan_matrix_copy", true, [=] { return tartan_matrix_copy(x, a.get(), &matrix); }},
+            {"tartan_matrix_cast", true,
+             [=] { return tartan_matrix_cast(x, a.get(), TARTAN_F16, 1, &matrix); }},
+            {"tartan_matrix_block_norms", true,
+             [=] { return tartan_matrix_block_norms(x, a.get(), TARTAN_NORM_L2, norms, 16); }},
+            {"tartan_matrix_transpose", true, [=] { return tartan_matrix_transpose(x, a.get(), &matrix); }},
+            {"tartan_matrix_permute", true,
+             [=] { return tartan_matrix_permute(x, a.get(), ids, 4, nullptr, 0, &matrix); }},
+            {"tartan_matrix_slice", true,
+             [=] { return tartan_matrix_slice(x, a.get(), 0, 2, 1, 3, &matrix); }},
+            {"tartan_matrix_project", true,
+             [=] { return tartan_matrix_project(x, a.get(), half.get(), &matrix); }},
+            {"tartan_matrix_rearrange", true,
+             [=] { return tartan_matrix_rearrange(x, a.get(), layout.get(), ids, 16, &matrix); }},
+            {"tartan_matrix_scatter", true,
+             [=] { return tartan_matrix_scatter(x, a.get(), ids, 16, s.get()); }},
             {"tartan_buffer_create", true,
              [=] { return tartan_buffer_create(x, TARTAN_F32, lengths, 2, 0, &buffer); }},
             {"tartan_buffer_from_array", true,
@@ -136,7 +155,7 @@ TEST_F(Device, EveryAllocationOfItCanFail) {
         }
         undo();
     }
-    EXPECT_EQ(5, failures); // each maker asks once
+    EXPECT_EQ(5 + 14, failures); // makers ask once, with a list of blocks twice; norms and scattering once
 }
 
 TEST_F(Device, EveryAllocationOfTheHostCanFail) {
@@ -261,6 +280,16 @@ TEST_F(Device, AnotherDeviceOfTheSameKind) {
     EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1",
                  tartan_matrix_to_device(zero.get(), a.get(), &matrix));
     EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1", tartan_matrix_to_host(zero.get(), a.get(), &matrix));
+    const int64_t ids[16] = {};
+    double norms[16];
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 2:0",
+                 tartan_matrix_cast(zero.get(), a.get(), TARTAN_F16, 0, &matrix));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 1:0, expected 2:0",
+                 tartan_matrix_cast(zero.get(), host.get(), TARTAN_F16, 0, &matrix));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1",
+                 tartan_matrix_block_norms(zero.get(), a.get(), TARTAN_NORM_L2, norms, 16));
+    EXPECT_FAILS(UNSUPPORTED, "from is on device 2:1, expected 2:0",
+                 tartan_matrix_scatter(zero.get(), a.get(), ids, 16, a_here.get()));
     const Context cpu = open_context();
     EXPECT_FAILS(UNSUPPORTED, "array is on device 2:1", tartan_buffer_from_array(cpu.get(), far, &buffer));
     EXPECT_FAILS(UNSUPPORTED, "buffer is on device 2:1",

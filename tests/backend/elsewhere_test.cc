@@ -43,6 +43,7 @@ class Elsewhere : public ::testing::Test {
     }
 };
 
+// Those that take a context work there with one of that device (blocks_test.cc), and with no other.
 // tests/check/check_tree.py sees to it that every function of matrix.h that takes a matrix is here.
 TEST_F(Elsewhere, MatricesOnADeviceAreRefused) {
     tartan_matrix *m = far.get();
@@ -50,19 +51,21 @@ TEST_F(Elsewhere, MatricesOnADeviceAreRefused) {
     tartan_array dense = array_of(numbers, TARTAN_F64, {8, 12}), few = array_of(numbers, TARTAN_F64, {64});
     double value;
 #define REFUSED(name, ...) expect_refused(#name, [&] { return name(__VA_ARGS__); })
-    REFUSED(tartan_matrix_copy, m, &out);
-    REFUSED(tartan_matrix_cast, m, TARTAN_F32, 0, &out);
+    REFUSED(tartan_matrix_copy, cpu.get(), m, &out);
+    REFUSED(tartan_matrix_cast, cpu.get(), m, TARTAN_F32, 0, &out);
     REFUSED(tartan_matrix_entry, m, 0, 1, 1, &value);
-    REFUSED(tartan_matrix_block_norms, m, TARTAN_NORM_L2, numbers, 4);
+    REFUSED(tartan_matrix_block_norms, cpu.get(), m, TARTAN_NORM_L2, numbers, 4);
     REFUSED(tartan_matrix_check, m, 1);
     REFUSED(tartan_matrix_to_dense, m, &dense);
     REFUSED(tartan_matrix_to_coo, m, list, 64, list, 64, &few);
     REFUSED(tartan_matrix_to_csr, m, list, 9, list, 64, &few);
-    REFUSED(tartan_matrix_transpose, m, &out);
-    REFUSED(tartan_matrix_permute, m, rows, 2, cols, 3, &out);
-    REFUSED(tartan_matrix_slice, m, 0, 4, 0, 4, &out);
-    REFUSED(tartan_matrix_project, m, other.get(), &out);
-    REFUSED(tartan_matrix_rearrange, m, other.get(), sources, 6, &out);
+    REFUSED(tartan_matrix_transpose, cpu.get(), m, &out);
+    REFUSED(tartan_matrix_permute, cpu.get(), m, rows, 2, cols, 3, &out);
+    REFUSED(tartan_matrix_slice, cpu.get(), m, 0, 4, 0, 4, &out);
+    REFUSED(tartan_matrix_project, cpu.get(), m, other.get(), &out);
+    REFUSED(tartan_matrix_rearrange, cpu.get(), m, other.get(), sources, 6, &out);
+    REFUSED(tartan_matrix_scatter, cpu.get(), host.get(), sources, 4, m);
+    REFUSED(tartan_matrix_scatter, cpu.get(), m, sources, 4, host.get());
     REFUSED(tartan_matrix_fill_zero, m);
     REFUSED(tartan_matrix_fill_identity, m, 1);
     REFUSED(tartan_matrix_fill_orthogonal, context.get(), m, 1, 1);

@@ -68,7 +68,7 @@ TEST_F(Registry, PluginThatGivesNothing) {
 
 TEST_F(Registry, PluginOfAnotherAbi) {
     COPY_TEST_PLUGIN();
-    EXPECT_EXIT(search(folder, "abi"), ::testing::ExitedWithCode(1), "made for backend ABI 99, expected 2");
+    EXPECT_EXIT(search(folder, "abi"), ::testing::ExitedWithCode(1), "made for backend ABI 99, expected 3");
 }
 
 TEST_F(Registry, PluginForAnotherDevice) {

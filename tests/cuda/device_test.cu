@@ -321,13 +321,13 @@ TEST_F(CudaDevice, BlocksAreCastGatheredAndMeasured) {
         ASSERT_OK(tartan_matrix_create(layout.get(), dtypes[i % 4], i / 4 % 2, &raw));
         const Matrix from(raw);
         ASSERT_OK(tartan_matrix_fill_normal(context.get(), from.get(), 1, i));
-        ASSERT_OK(tartan_matrix_cast(from.get(), dtypes[i / 4 % 4], i / 8 % 2, &raw));
+        ASSERT_OK(tartan_matrix_cast(context.get(), from.get(), dtypes[i / 4 % 4], i / 8 % 2, &raw));
         const Matrix cast(raw);
         const OnDevice there(from.get(), true), got(cast.get(), false);
         ASSERT_OK(tartan_cuda_blocks_cast("test", queue, &got.blocks, &there.blocks));
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
         got.expect_values_of(cast.get());
-        ASSERT_OK(tartan_matrix_transpose(from.get(), &raw));
+        ASSERT_OK(tartan_matrix_transpose(context.get(), from.get(), &raw));
         const Matrix turned(raw);
         std::vector<int64_t> sources((size_t)layout->blocks); // block i of the transpose: column lists
         for (int64_t b = 0; b < layout->blocks; b++) sources[(size_t)b] = layout->col_ids[b];
@@ -342,7 +342,8 @@ TEST_F(CudaDevice, BlocksAreCastGatheredAndMeasured) {
         result.expect_values_of(turned.get());
         ASSERT_CUDA(cudaFree(sources_there));
         std::vector<double> norms((size_t)layout->blocks), norms_got((size_t)layout->blocks);
-        ASSERT_OK(tartan_matrix_block_norms(from.get(), TARTAN_NORM_MAX, norms.data(), layout->blocks));
+        ASSERT_OK(tartan_matrix_block_norms(context.get(), from.get(), TARTAN_NORM_MAX, norms.data(),
+                                            layout->blocks));
         double *norms_there = nullptr;
         ASSERT_CUDA(cudaMalloc(&norms_there, norms.size() * sizeof(double) + 1));
         ASSERT_OK(tartan_cuda_blocks_norms("test", queue, &there.blocks, TARTAN_NORM_MAX, norms_there));

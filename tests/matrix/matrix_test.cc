@@ -191,16 +191,16 @@ TEST(Wrap, PaddingIsNeverRead) {
         ASSERT_OK(tartan_matrix_wrap(a->layout, &values, nullptr, nullptr, &made));
         Matrix m(made);
         EXPECT_OK(tartan_matrix_check(made, 1));
-        ASSERT_OK(tartan_matrix_copy(made, &copy));
+        ASSERT_OK(tartan_matrix_copy(cpu(), made, &copy));
         Matrix c(copy);
         EXPECT_EQ(expected, elements_of(copy));
         EXPECT_TRUE(padding_is_zero(copy));
-        ASSERT_OK(tartan_matrix_transpose(made, &turned));
+        ASSERT_OK(tartan_matrix_transpose(cpu(), made, &turned));
         Matrix t(turned);
         EXPECT_TRUE(padding_is_zero(turned));
         std::vector<double> norms((size_t)l->blocks);
         for (int32_t norm : {TARTAN_NORM_MAX, TARTAN_NORM_L1, TARTAN_NORM_L2}) {
-            ASSERT_OK(tartan_matrix_block_norms(made, norm, norms.data(), l->blocks));
+            ASSERT_OK(tartan_matrix_block_norms(cpu(), made, norm, norms.data(), l->blocks));
             for (double x : norms) EXPECT_TRUE(std::isfinite(x));
         }
     }
@@ -213,7 +213,7 @@ TEST(Copy, IsEqualAndApart) {
     for (int32_t dtype : all_dtypes) {
         Matrix a = random_matrix(ragged, dtype, TARTAN_COL_MAJOR, random);
         tartan_matrix *copy = nullptr;
-        ASSERT_OK(tartan_matrix_copy(a.get(), &copy));
+        ASSERT_OK(tartan_matrix_copy(cpu(), a.get(), &copy));
         Matrix b(copy);
         EXPECT_NE(a->values, b->values);
         EXPECT_EQ(dtype, b->dtype);
@@ -231,7 +231,7 @@ TEST(Cast, EveryPairOfDtypesAndOrders) {
                 for (int orders = 0; orders < 4; orders++) {
                     Matrix a = random_matrix(s, from, orders / 2, random);
                     tartan_matrix *cast = nullptr;
-                    ASSERT_OK(tartan_matrix_cast(a.get(), to, orders % 2, &cast));
+                    ASSERT_OK(tartan_matrix_cast(cpu(), a.get(), to, orders % 2, &cast));
                     Matrix b(cast);
                     EXPECT_EQ(to ? to : from, b->dtype);
                     EXPECT_EQ(orders % 2, b->block_order);
@@ -255,9 +255,9 @@ TEST(Cast, RoundsOnce) {
     tartan_matrix *a = nullptr, *b = nullptr, *h = nullptr;
     ASSERT_OK(tartan_matrix_wrap(layout.get(), &values, nullptr, nullptr, &a));
     Matrix owner(a);
-    ASSERT_OK(tartan_matrix_cast(a, TARTAN_BF16, 0, &b));
+    ASSERT_OK(tartan_matrix_cast(cpu(), a, TARTAN_BF16, 0, &b));
     Matrix owner_b(b);
-    ASSERT_OK(tartan_matrix_cast(a, TARTAN_F16, 0, &h));
+    ASSERT_OK(tartan_matrix_cast(cpu(), a, TARTAN_F16, 0, &h));
     Matrix owner_h(h);
     EXPECT_EQ(1 + std::ldexp(1, -7), elements_of(b)[0]);
     EXPECT_EQ(1 + std::ldexp(1, -10), elements_of(h)[1]);
@@ -267,16 +267,21 @@ TEST(Cast, Refuses) {
     std::mt19937_64 random(8);
     Matrix a = random_matrix(ragged, TARTAN_F32, 0, random);
     tartan_matrix *m = nullptr;
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_copy(a.get(), nullptr));
-    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_copy(nullptr, &m));
-    EXPECT_FAILS(HANDLE, "matrix is closed", tartan_matrix_copy((tartan_matrix *)a->layout, &m));
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_cast(a.get(), 0, 0, nullptr));
-    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_cast(nullptr, 0, 0, &m));
-    EXPECT_FAILS(DTYPE, "dtype is 9", tartan_matrix_cast(a.get(), 9, 0, &m));
-    EXPECT_FAILS(ARGUMENT, "block_order is 3", tartan_matrix_cast(a.get(), 0, 3, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_copy(cpu(), a.get(), nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_copy(cpu(), nullptr, &m));
+    EXPECT_FAILS(HANDLE, "matrix is closed", tartan_matrix_copy(cpu(), (tartan_matrix *)a->layout, &m));
+    EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_copy(nullptr, a.get(), &m));
+    EXPECT_FAILS(HANDLE, "context is closed", tartan_matrix_copy((tartan_context *)a.get(), a.get(), &m));
+    EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_cast(nullptr, a.get(), 0, 0, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_cast(cpu(), a.get(), 0, 0, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_cast(cpu(), nullptr, 0, 0, &m));
+    EXPECT_FAILS(DTYPE, "dtype is 9", tartan_matrix_cast(cpu(), a.get(), 9, 0, &m));
+    EXPECT_FAILS(ARGUMENT, "block_order is 3", tartan_matrix_cast(cpu(), a.get(), 0, 3, &m));
     Matrix gpu = on_device(a->layout);
-    EXPECT_FAILS(UNSUPPORTED, "CUDA device 1", tartan_matrix_copy(gpu.get(), &m));
-    EXPECT_FAILS(UNSUPPORTED, "CUDA device 1", tartan_matrix_cast(gpu.get(), 0, 0, &m));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 1:0",
+                 tartan_matrix_copy(cpu(), gpu.get(), &m));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 1:0",
+                 tartan_matrix_cast(cpu(), gpu.get(), 0, 0, &m));
     EXPECT_EQ(nullptr, m);
 }
 
@@ -284,14 +289,14 @@ TEST(Cast, WithoutMemory) {
     std::mt19937_64 random(9);
     Matrix a = random_matrix(ragged, TARTAN_F32, 0, random);
     tartan_matrix *m = nullptr;
-    BRUTAL(tartan_matrix_cast(a.get(), TARTAN_BF16, 1, &m), tartan_matrix_free(m));
+    BRUTAL(tartan_matrix_cast(cpu(), a.get(), TARTAN_BF16, 1, &m), tartan_matrix_free(m));
 }
 
 TEST(Copy, WithoutMemory) {
     std::mt19937_64 random(9);
     Matrix a = random_matrix(ragged, TARTAN_F32, 0, random);
     tartan_matrix *m = nullptr;
-    BRUTAL(tartan_matrix_copy(a.get(), &m), tartan_matrix_free(m));
+    BRUTAL(tartan_matrix_copy(cpu(), a.get(), &m), tartan_matrix_free(m));
 }
 
 /* ---- Asking ---- */

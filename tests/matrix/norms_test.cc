@@ -7,7 +7,7 @@ namespace {
 
 std::vector<double> norms_of(const tartan_matrix *m, int32_t norm) {
     std::vector<double> norms((size_t)tartan_layout_blocks(m->layout), -1);
-    EXPECT_OK(tartan_matrix_block_norms(m, norm, norms.data(), (int64_t)norms.size()));
+    EXPECT_OK(tartan_matrix_block_norms(cpu(), m, norm, norms.data(), (int64_t)norms.size()));
     return norms;
 }
 
@@ -71,14 +71,16 @@ TEST(Norms, Refuses) {
     std::mt19937_64 random(2);
     Matrix a = random_matrix({10, 7, 4, 3, 1}, TARTAN_F64, 0, random, 1), gpu = on_device(a->layout);
     std::vector<double> out(9, -1);
-    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_block_norms(nullptr, 1, out.data(), 9));
-    EXPECT_FAILS(ARGUMENT, "norm is 0", tartan_matrix_block_norms(a.get(), 0, out.data(), 9));
-    EXPECT_FAILS(ARGUMENT, "norm is 4", tartan_matrix_block_norms(a.get(), 4, out.data(), 9));
-    EXPECT_FAILS(SHAPE, "out_norms has 8", tartan_matrix_block_norms(a.get(), 1, out.data(), 8));
-    EXPECT_FAILS(HANDLE, "out_norms is NULL", tartan_matrix_block_norms(a.get(), 1, nullptr, 9));
-    EXPECT_FAILS(UNSUPPORTED, "CUDA", tartan_matrix_block_norms(gpu.get(), 1, out.data(), 9));
+    EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_block_norms(nullptr, a.get(), 1, out.data(), 9));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_block_norms(cpu(), nullptr, 1, out.data(), 9));
+    EXPECT_FAILS(ARGUMENT, "norm is 0", tartan_matrix_block_norms(cpu(), a.get(), 0, out.data(), 9));
+    EXPECT_FAILS(ARGUMENT, "norm is 4", tartan_matrix_block_norms(cpu(), a.get(), 4, out.data(), 9));
+    EXPECT_FAILS(SHAPE, "out_norms has 8", tartan_matrix_block_norms(cpu(), a.get(), 1, out.data(), 8));
+    EXPECT_FAILS(HANDLE, "out_norms is NULL", tartan_matrix_block_norms(cpu(), a.get(), 1, nullptr, 9));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 1:0",
+                 tartan_matrix_block_norms(cpu(), gpu.get(), 1, out.data(), 9));
     EXPECT_FAILS(ARGUMENT, "out_norms overlaps",
-                 tartan_matrix_block_norms(a.get(), 1, (double *)a->values, 9));
+                 tartan_matrix_block_norms(cpu(), a.get(), 1, (double *)a->values, 9));
     EXPECT_EQ(std::vector<double>(9, -1), out);
 }
 

@@ -20,7 +20,7 @@ bool same_matrix(const tartan_matrix *a, const tartan_matrix *b) {
 
 Matrix transpose(const tartan_matrix *a) {
     tartan_matrix *m = nullptr;
-    EXPECT_OK(tartan_matrix_transpose(a, &m));
+    EXPECT_OK(tartan_matrix_transpose(cpu(), a, &m));
     return Matrix(m);
 }
 
@@ -56,8 +56,8 @@ std::vector<int64_t> inverse(const std::vector<int64_t> &order) {
 
 Matrix permute(const tartan_matrix *a, const std::vector<int64_t> &rows, const std::vector<int64_t> &cols) {
     tartan_matrix *m = nullptr;
-    EXPECT_OK(
-        tartan_matrix_permute(a, rows.data(), (int64_t)rows.size(), cols.data(), (int64_t)cols.size(), &m));
+    EXPECT_OK(tartan_matrix_permute(cpu(), a, rows.data(), (int64_t)rows.size(), cols.data(),
+                                    (int64_t)cols.size(), &m));
     return Matrix(m);
 }
 
@@ -97,7 +97,8 @@ TEST(Slice, PiecesReassemble) {
         for (int i = 0; i < 2; i++)
             for (int j = 0; j < 2; j++) {
                 tartan_matrix *m = nullptr;
-                ASSERT_OK(tartan_matrix_slice(a.get(), rows[i], rows[i + 1], cols[j], cols[j + 1], &m));
+                ASSERT_OK(
+                    tartan_matrix_slice(cpu(), a.get(), rows[i], rows[i + 1], cols[j], cols[j + 1], &m));
                 Matrix piece(m);
                 ASSERT_OK(tartan_matrix_check(m, 1));
                 ASSERT_TRUE(padding_is_zero(m));
@@ -119,7 +120,7 @@ TEST(Slice, PiecesReassemble) {
 
 Matrix project(const tartan_matrix *a, tartan_layout *layout) {
     tartan_matrix *m = nullptr;
-    EXPECT_OK(tartan_matrix_project(a, layout, &m));
+    EXPECT_OK(tartan_matrix_project(cpu(), a, layout, &m));
     return Matrix(m);
 }
 
@@ -159,7 +160,7 @@ TEST(Rearrange, TakesBlocksAsTold) {
         for (int64_t id = 0; id < layout->blocks; id++)
             sources.push_back((int64_t)(random() % (uint64_t)(a->layout->blocks + 1)) - 1);
         tartan_matrix *m = nullptr;
-        ASSERT_OK(tartan_matrix_rearrange(a.get(), layout.get(), sources.data(), layout->blocks, &m));
+        ASSERT_OK(tartan_matrix_rearrange(cpu(), a.get(), layout.get(), sources.data(), layout->blocks, &m));
         Matrix owner(m);
         ASSERT_TRUE(padding_is_zero(m));
         for (int64_t id = 0; id < layout->blocks; id++)
@@ -184,7 +185,7 @@ TEST(Rearrange, AfterAMove) {
     ASSERT_OK(tartan_layout_move(layout.get(), ids, 1, rows, 1, cols, 1, sources.data(), 4, &moved));
     Layout owner(moved);
     tartan_matrix *m = nullptr;
-    ASSERT_OK(tartan_matrix_rearrange(a.get(), moved, sources.data(), 4, &m));
+    ASSERT_OK(tartan_matrix_rearrange(cpu(), a.get(), moved, sources.data(), 4, &m));
     Matrix b(m);
     std::vector<double> x = elements_of(a.get()), y = elements_of(m);
     EXPECT_EQ(x[0 * 8 + 1], y[6 * 8 + 5]);
@@ -198,52 +199,130 @@ TEST(Rearrange, Refuses) {
     Matrix a = random_matrix(s, TARTAN_F32, 0, random, 1), gpu = on_device(a->layout);
     tartan_matrix *m = nullptr;
     tartan_layout *l = a->layout;
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_transpose(a.get(), nullptr));
-    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_transpose(nullptr, &m));
-    EXPECT_FAILS(UNSUPPORTED, "CUDA", tartan_matrix_transpose(gpu.get(), &m));
+    EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_transpose(nullptr, a.get(), &m));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_transpose(cpu(), a.get(), nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_transpose(cpu(), nullptr, &m));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 1:0",
+                 tartan_matrix_transpose(cpu(), gpu.get(), &m));
 
     const int64_t twice[] = {0, 0, 2}, range[] = {0, 1, 3}, moved[] = {2, 0, 1};
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_permute(a.get(), nullptr, 0, nullptr, 0, nullptr));
-    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_permute(nullptr, nullptr, 0, nullptr, 0, &m));
-    EXPECT_FAILS(UNSUPPORTED, "CUDA", tartan_matrix_permute(gpu.get(), nullptr, 0, nullptr, 0, &m));
-    EXPECT_NE(TARTAN_OK, tartan_matrix_permute(a.get(), twice, 3, nullptr, 0, &m));
-    EXPECT_NE(TARTAN_OK, tartan_matrix_permute(a.get(), range, 3, nullptr, 0, &m));
-    EXPECT_NE(TARTAN_OK,
-              tartan_matrix_permute(a.get(), moved, 3, nullptr, 0, &m)); // the ragged row must stay last
-    EXPECT_FAILS(SHAPE, "row_order", tartan_matrix_permute(a.get(), twice, 2, nullptr, 0, &m));
+    EXPECT_FAILS(HANDLE, "context is NULL",
+                 tartan_matrix_permute(nullptr, a.get(), nullptr, 0, nullptr, 0, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL",
+                 tartan_matrix_permute(cpu(), a.get(), nullptr, 0, nullptr, 0, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_permute(cpu(), nullptr, nullptr, 0, nullptr, 0, &m));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 1:0",
+                 tartan_matrix_permute(cpu(), gpu.get(), nullptr, 0, nullptr, 0, &m));
+    EXPECT_NE(TARTAN_OK, tartan_matrix_permute(cpu(), a.get(), twice, 3, nullptr, 0, &m));
+    EXPECT_NE(TARTAN_OK, tartan_matrix_permute(cpu(), a.get(), range, 3, nullptr, 0, &m));
+    EXPECT_NE(TARTAN_OK, tartan_matrix_permute(cpu(), a.get(), moved, 3, nullptr, 0,
+                                               &m)); // the ragged row must stay last
+    EXPECT_FAILS(SHAPE, "row_order", tartan_matrix_permute(cpu(), a.get(), twice, 2, nullptr, 0, &m));
 
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_slice(a.get(), 0, 1, 0, 1, nullptr));
-    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_slice(nullptr, 0, 1, 0, 1, &m));
-    EXPECT_FAILS(UNSUPPORTED, "CUDA", tartan_matrix_slice(gpu.get(), 0, 1, 0, 1, &m));
-    EXPECT_NE(TARTAN_OK, tartan_matrix_slice(a.get(), 2, 1, 0, 1, &m));
-    EXPECT_NE(TARTAN_OK, tartan_matrix_slice(a.get(), 0, 4, 0, 1, &m));
-    EXPECT_NE(TARTAN_OK, tartan_matrix_slice(a.get(), 0, 1, -1, 1, &m));
+    EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_slice(nullptr, a.get(), 0, 1, 0, 1, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_slice(cpu(), a.get(), 0, 1, 0, 1, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_slice(cpu(), nullptr, 0, 1, 0, 1, &m));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 1:0",
+                 tartan_matrix_slice(cpu(), gpu.get(), 0, 1, 0, 1, &m));
+    EXPECT_NE(TARTAN_OK, tartan_matrix_slice(cpu(), a.get(), 2, 1, 0, 1, &m));
+    EXPECT_NE(TARTAN_OK, tartan_matrix_slice(cpu(), a.get(), 0, 4, 0, 1, &m));
+    EXPECT_NE(TARTAN_OK, tartan_matrix_slice(cpu(), a.get(), 0, 1, -1, 1, &m));
 
     Layout rows = random_layout({11, 7, 4, 3, 1}, 1, 1), blocks = random_layout({10, 7, 3, 3, 1}, 1, 1),
            heads = random_layout({10, 7, 4, 3, 2}, 1, 1);
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_project(a.get(), l, nullptr));
-    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_project(nullptr, l, &m));
-    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_matrix_project(a.get(), nullptr, &m));
-    EXPECT_FAILS(UNSUPPORTED, "CUDA", tartan_matrix_project(gpu.get(), l, &m));
-    EXPECT_FAILS(SHAPE, "layout is 11 x 7", tartan_matrix_project(a.get(), rows.get(), &m));
-    EXPECT_FAILS(SHAPE, "2 heads", tartan_matrix_project(a.get(), heads.get(), &m));
-    EXPECT_FAILS(SHAPE, "blocks of 3 x 3, expected 4 x 3", tartan_matrix_project(a.get(), blocks.get(), &m));
+    EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_project(nullptr, a.get(), l, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_project(cpu(), a.get(), l, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_project(cpu(), nullptr, l, &m));
+    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_matrix_project(cpu(), a.get(), nullptr, &m));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 1:0",
+                 tartan_matrix_project(cpu(), gpu.get(), l, &m));
+    EXPECT_FAILS(SHAPE, "layout is 11 x 7", tartan_matrix_project(cpu(), a.get(), rows.get(), &m));
+    EXPECT_FAILS(SHAPE, "2 heads", tartan_matrix_project(cpu(), a.get(), heads.get(), &m));
+    EXPECT_FAILS(SHAPE, "blocks of 3 x 3, expected 4 x 3",
+                 tartan_matrix_project(cpu(), a.get(), blocks.get(), &m));
 
     std::vector<int64_t> sources(9, -1);
-    EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_rearrange(a.get(), l, sources.data(), 9, nullptr));
-    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_rearrange(nullptr, l, sources.data(), 9, &m));
-    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_matrix_rearrange(a.get(), nullptr, sources.data(), 9, &m));
-    EXPECT_FAILS(UNSUPPORTED, "CUDA", tartan_matrix_rearrange(gpu.get(), l, sources.data(), 9, &m));
-    EXPECT_FAILS(HANDLE, "sources is NULL", tartan_matrix_rearrange(a.get(), l, nullptr, 9, &m));
-    EXPECT_FAILS(SHAPE, "sources has 8", tartan_matrix_rearrange(a.get(), l, sources.data(), 8, &m));
+    EXPECT_FAILS(HANDLE, "context is NULL",
+                 tartan_matrix_rearrange(nullptr, a.get(), l, sources.data(), 9, &m));
+    EXPECT_FAILS(HANDLE, "out is NULL",
+                 tartan_matrix_rearrange(cpu(), a.get(), l, sources.data(), 9, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_rearrange(cpu(), nullptr, l, sources.data(), 9, &m));
+    EXPECT_FAILS(HANDLE, "layout is NULL",
+                 tartan_matrix_rearrange(cpu(), a.get(), nullptr, sources.data(), 9, &m));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1, expected 1:0",
+                 tartan_matrix_rearrange(cpu(), gpu.get(), l, sources.data(), 9, &m));
+    EXPECT_FAILS(HANDLE, "sources is NULL", tartan_matrix_rearrange(cpu(), a.get(), l, nullptr, 9, &m));
+    EXPECT_FAILS(SHAPE, "sources has 8", tartan_matrix_rearrange(cpu(), a.get(), l, sources.data(), 8, &m));
     EXPECT_FAILS(SHAPE, "blocks of 3 x 3",
-                 tartan_matrix_rearrange(a.get(), blocks.get(), sources.data(), 12, &m));
+                 tartan_matrix_rearrange(cpu(), a.get(), blocks.get(), sources.data(), 12, &m));
     sources[4] = 9;
     EXPECT_FAILS(LAYOUT, "sources[4] is 9, expected -1 .. 8",
-                 tartan_matrix_rearrange(a.get(), l, sources.data(), 9, &m));
+                 tartan_matrix_rearrange(cpu(), a.get(), l, sources.data(), 9, &m));
     sources[4] = -2;
-    EXPECT_FAILS(LAYOUT, "sources[4] is -2", tartan_matrix_rearrange(a.get(), l, sources.data(), 9, &m));
+    EXPECT_FAILS(LAYOUT, "sources[4] is -2",
+                 tartan_matrix_rearrange(cpu(), a.get(), l, sources.data(), 9, &m));
     EXPECT_EQ(nullptr, m);
+}
+
+TEST(Scatter, PutsBlocksWhereToldAndLeavesTheOthers) {
+    std::mt19937_64 random(9);
+    for (int n = 0; n < 500; n++) {
+        tartan_shape s = random_shape(random), to = random_shape(random);
+        to.block_rows = s.block_rows, to.block_cols = s.block_cols;
+        const Matrix from = any_matrix(s, random), into = any_matrix(to, random);
+        const tartan_layout *l = into->layout;
+        std::vector<int64_t> places((size_t)l->blocks), targets((size_t)from->layout->blocks, -1),
+            sources((size_t)l->blocks, -1);
+        std::iota(places.begin(), places.end(), 0);
+        std::shuffle(places.begin(), places.end(), random);
+        for (size_t i = 0; i < targets.size() && i < places.size(); i++)
+            if (random() % 4 != 0) targets[i] = places[i], sources[(size_t)places[i]] = (int64_t)i;
+        tartan_matrix *copy = nullptr;
+        ASSERT_OK(tartan_matrix_copy(cpu(), into.get(), &copy));
+        const Matrix got(copy);
+        ASSERT_OK(tartan_matrix_scatter(cpu(), from.get(), targets.data(), from->layout->blocks, copy));
+        ASSERT_TRUE(padding_is_zero(copy));
+        for (int64_t id = 0; id < l->blocks; id++)
+            for (int64_t r = 0; r < tartan_i_rows_of(l, l->block_rows[id]); r++)
+                for (int64_t c = 0; c < tartan_i_cols_of(l, l->block_cols[id]); c++) {
+                    const tartan_matrix *source = sources[(size_t)id] < 0 ? into.get() : from.get();
+                    const int64_t block = sources[(size_t)id] < 0 ? id : sources[(size_t)id];
+                    const double x = tartan_i_load(tartan_i_block_at(source, block), source->dtype,
+                                                   r * tartan_i_block_row_stride(source) +
+                                                       c * tartan_i_block_col_stride(source));
+                    ASSERT_EQ(round_to(x, copy->dtype),
+                              tartan_i_load(tartan_i_block_at(copy, id), copy->dtype,
+                                            r * tartan_i_block_row_stride(copy) +
+                                                c * tartan_i_block_col_stride(copy)));
+                }
+    }
+}
+
+TEST(Scatter, Refuses) {
+    std::mt19937_64 random(10);
+    const Matrix a = random_matrix({10, 7, 4, 3, 1}, TARTAN_F32, 0, random, 1),
+                 from = random_matrix({4, 6, 4, 3, 1}, TARTAN_F64, 1, random, 1),
+                 other = random_matrix({6, 6, 3, 3, 1}, TARTAN_F64, 1, random, 1), gpu = on_device(a->layout);
+    const std::vector<double> before = elements_of(a.get());
+    const auto scatter = [&](const Matrix &what, std::vector<int64_t> targets, const Matrix &to) {
+        return tartan_matrix_scatter(cpu(), what.get(), targets.data(), (int64_t)targets.size(), to.get());
+    };
+    const Matrix none;
+    EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_scatter(nullptr, from.get(), nullptr, 0, a.get()));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", scatter(from, {0, 1}, none));
+    EXPECT_FAILS(HANDLE, "from is NULL", scatter(none, {0, 1}, a));
+    EXPECT_FAILS(HANDLE, "targets is NULL", tartan_matrix_scatter(cpu(), from.get(), nullptr, 2, a.get()));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1", scatter(from, {0, 1}, gpu));
+    EXPECT_FAILS(UNSUPPORTED, "from is on device 2:1", scatter(gpu, std::vector<int64_t>(9), a));
+    EXPECT_FAILS(SHAPE, "from has blocks of 3 x 3, expected 4 x 3", scatter(other, {0, 1, 2, 3}, a));
+    EXPECT_FAILS(SHAPE, "targets has 3", scatter(from, {0, 1, 2}, a));
+    EXPECT_FAILS(LAYOUT, "targets[1] is 9, expected -1 .. 8", scatter(from, {0, 9}, a));
+    EXPECT_FAILS(LAYOUT, "targets[0] is -2", scatter(from, {-2, 1}, a));
+    EXPECT_FAILS(LAYOUT, "targets[1] is 5 again, expected each block once", scatter(from, {5, 5}, a));
+    EXPECT_FAILS(ARGUMENT, "matrix overlaps the values of from", scatter(a, {0, 1, 2, 3, 4, 5, 6, 7, 8}, a));
+    EXPECT_EQ(before, elements_of(a.get()));
+    EXPECT_OK(scatter(from, {-1, -1}, a));
+    EXPECT_EQ(before, elements_of(a.get()));
 }
 
 struct RearrangeWithoutMemory : testing::Test {
@@ -253,22 +332,28 @@ struct RearrangeWithoutMemory : testing::Test {
 };
 
 TEST_F(RearrangeWithoutMemory, Transpose) {
-    BRUTAL(tartan_matrix_transpose(a.get(), &m), tartan_matrix_free(m));
+    BRUTAL(tartan_matrix_transpose(cpu(), a.get(), &m), tartan_matrix_free(m));
 }
 TEST_F(RearrangeWithoutMemory, Permute) {
     const int64_t order[] = {1, 0, 2};
-    BRUTAL(tartan_matrix_permute(a.get(), order, 3, order, 3, &m), tartan_matrix_free(m));
+    BRUTAL(tartan_matrix_permute(cpu(), a.get(), order, 3, order, 3, &m), tartan_matrix_free(m));
 }
 TEST_F(RearrangeWithoutMemory, Slice) {
-    BRUTAL(tartan_matrix_slice(a.get(), 0, 2, 1, 3, &m), tartan_matrix_free(m));
+    BRUTAL(tartan_matrix_slice(cpu(), a.get(), 0, 2, 1, 3, &m), tartan_matrix_free(m));
 }
 TEST_F(RearrangeWithoutMemory, Project) {
-    BRUTAL(tartan_matrix_project(a.get(), a->layout, &m), tartan_matrix_free(m));
+    BRUTAL(tartan_matrix_project(cpu(), a.get(), a->layout, &m), tartan_matrix_free(m));
 }
 TEST_F(RearrangeWithoutMemory, Rearrange) {
     std::vector<int64_t> sources((size_t)a->layout->blocks, 0);
-    BRUTAL(tartan_matrix_rearrange(a.get(), a->layout, sources.data(), a->layout->blocks, &m),
+    BRUTAL(tartan_matrix_rearrange(cpu(), a.get(), a->layout, sources.data(), a->layout->blocks, &m),
            tartan_matrix_free(m));
+}
+TEST_F(RearrangeWithoutMemory, Scatter) {
+    std::vector<int64_t> targets((size_t)a->layout->blocks, -1);
+    const Matrix other = from_dense(Layout(tartan_layout_retain(a->layout)),
+                                    random_dense(a->layout->shape, TARTAN_F64, random));
+    BRUTAL(tartan_matrix_scatter(cpu(), other.get(), targets.data(), a->layout->blocks, a.get()), (void)0);
 }
 
 } // namespace

@@ -34,7 +34,7 @@ struct Gates {
     }
     Matrix copy() const {
         tartan_matrix *out_matrix = nullptr;
-        EXPECT_OK(tartan_matrix_copy(dw.get(), &out_matrix));
+        EXPECT_OK(tartan_matrix_copy(cpu(), dw.get(), &out_matrix));
         return Matrix(out_matrix);
     }
     void check(const tartan_matrix *to, const Dense &sums) const {

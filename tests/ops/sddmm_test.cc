@@ -23,7 +23,7 @@ struct Sddmm {
     }
     Matrix copy() const {
         tartan_matrix *out = nullptr;
-        EXPECT_OK(tartan_matrix_copy(s.get(), &out));
+        EXPECT_OK(tartan_matrix_copy(cpu(), s.get(), &out));
         return Matrix(out);
     }
     int32_t dtype() const { return x[0].array.dtype; }

@@ -246,6 +246,14 @@ static tartan_status check_matrix(const tartan_context *context, const tartan_op
                          m->layout->blocks * tartan_i_block_elements(m) * tartan_dummy_bytes(m->dtype), true);
 }
 
+/* A list of block ids, or none. */
+static tartan_status check_list(const tartan_context *context, const tartan_op *op, const char *name,
+                                const int64_t *list, const tartan_matrix *of) {
+    if (list == NULL) return TARTAN_OK;
+    return check_pointer(op->function, name, ((device *)context->device)->id, list,
+                         of->layout->blocks * (int64_t)sizeof *list, true);
+}
+
 static tartan_status run(const tartan_context *context, const tartan_op *op,
                          tartan_status (*work)(const tartan_op *)) {
     PASS(check_lost(op->function, ((device *)context->device)->id));
@@ -253,6 +261,8 @@ static tartan_status run(const tartan_context *context, const tartan_op *op,
     PASS(check_matrix(context, op, "the values of s", op->s));
     PASS(check_array(context, op, "gates", op->gates));
     PASS(check_array(context, op, "out", op->out));
+    PASS(check_list(context, op, "sources", op->sources, op->s));
+    PASS(check_list(context, op, "targets", op->targets, op->a));
     for (int64_t i = 0; i < op->pairs; i++) {
         PASS(check_array(context, op, "x", &op->x[i]));
         PASS(check_array(context, op, "y", op->y == NULL ? NULL : &op->y[i]));
@@ -276,6 +286,12 @@ static tartan_status run_gate_gradient(const tartan_context *context, const tart
 static tartan_status run_growth_score(const tartan_context *context, const tartan_op *op) {
     return run(context, op, tartan_dummy_growth_score);
 }
+static tartan_status run_blocks_copy(const tartan_context *context, const tartan_op *op) {
+    return run(context, op, tartan_dummy_blocks_copy);
+}
+static tartan_status run_blocks_norms(const tartan_context *context, const tartan_op *op) {
+    return run(context, op, tartan_dummy_blocks_norms);
+}
 
 static const tartan_backend backend = {
     .abi = TARTAN_BACKEND_ABI,
@@ -297,6 +313,8 @@ static const tartan_backend backend = {
             [TARTAN_OP_SDDMM] = run_sddmm,
             [TARTAN_OP_GATE_GRADIENT] = run_gate_gradient,
             [TARTAN_OP_GROWTH_SCORE] = run_growth_score,
+            [TARTAN_OP_BLOCKS_COPY] = run_blocks_copy,
+            [TARTAN_OP_BLOCKS_NORMS] = run_blocks_norms,
         },
     .explain = explain,
 };

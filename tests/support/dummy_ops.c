@@ -39,6 +39,12 @@ static void store(void *data, int32_t dtype, int64_t i, double value) {
     case TARTAN_F16:
         ((tartan_i_half *)data)[i] = tartan_i_f16_of_f64(value);
         break;
+    case TARTAN_F8E4M3:
+        ((tartan_i_e4m3 *)data)[i] = tartan_i_e4m3_of_f64(value);
+        break;
+    case TARTAN_F8E5M2:
+        ((tartan_i_e5m2 *)data)[i] = tartan_i_e5m2_of_f64(value);
+        break;
     default:
         ((tartan_i_bfloat *)data)[i] = tartan_i_bf16_of_f64(value);
     }
@@ -216,5 +222,55 @@ tartan_status tartan_dummy_growth_score(const tartan_op *op) {
             const double value = combined(op, op->alpha, score_of(op, i, j), get(&score, i, j));
             set(&score, i, j, isfinite(value) ? value : 0);
         }
+    return TARTAN_OK;
+}
+
+/* ---- Blocks ---- */
+
+/* Whether element (i, j) of block `id`, its rows and columns exchanged where asked, is one of the matrix. */
+static bool exists(const tartan_matrix *m, int64_t id, bool exchanged, int64_t i, int64_t j) {
+    const tartan_layout *l = m->layout;
+    return (exchanged ? j : i) < tartan_i_rows_of(l, l->block_rows[id]) &&
+           (exchanged ? i : j) < tartan_i_cols_of(l, l->block_cols[id]);
+}
+
+tartan_status tartan_dummy_blocks_copy(const tartan_op *op) {
+    const tartan_shape *s = &op->s->layout->shape;
+    const bool exchanged = op->transpose != 0;
+    const int64_t count = op->targets != NULL ? op->a->layout->blocks : op->s->layout->blocks;
+    for (int64_t n = 0; n < count; n++) {
+        const int64_t to = op->targets != NULL ? op->targets[n] : n;
+        const int64_t from = op->sources != NULL ? op->sources[n] : n;
+        if (to < 0) continue;
+        const view target = block_view(op->s, to, false), source = block_view(op->a, from, exchanged);
+        for (int64_t i = 0; i < s->block_rows; i++)
+            for (int64_t j = 0; j < s->block_cols; j++) {
+                const bool there =
+                    from >= 0 && exists(op->s, to, false, i, j) && exists(op->a, from, exchanged, i, j);
+                set(&target, i, j, there ? get(&source, i, j) : 0);
+            }
+    }
+    return TARTAN_OK;
+}
+
+/* Squares of f64 stay in the range of long double. */
+tartan_status tartan_dummy_blocks_norms(const tartan_op *op) {
+    const tartan_shape *s = &op->a->layout->shape;
+    for (int64_t id = 0; id < op->a->layout->blocks; id++) {
+        const view block = block_view(op->a, id, false);
+        long double sum = 0, squares = 0;
+        double largest = 0;
+        for (int64_t i = 0; i < s->block_rows; i++)
+            for (int64_t j = 0; j < s->block_cols; j++) {
+                if (!exists(op->a, id, false, i, j)) continue;
+                const double size = fabs(get(&block, i, j));
+                if (size > largest || isnan(size)) largest = size;
+                sum += (long double)size;
+                squares += (long double)size * (long double)size;
+            }
+        ((double *)op->out->data)[id] = op->norm == TARTAN_NORM_MAX  ? largest
+                                        : op->norm == TARTAN_NORM_L1 ? (double)sum
+                                                                     : (double)sqrtl(squares);
+    }
     return TARTAN_OK;
 }

@@ -13,5 +13,7 @@ tartan_status tartan_dummy_spmm(const tartan_op *op);
 tartan_status tartan_dummy_sddmm(const tartan_op *op);
 tartan_status tartan_dummy_gate_gradient(const tartan_op *op);
 tartan_status tartan_dummy_growth_score(const tartan_op *op);
+tartan_status tartan_dummy_blocks_copy(const tartan_op *op);
+tartan_status tartan_dummy_blocks_norms(const tartan_op *op);
 
 #endif

@@ -73,6 +73,12 @@ inline Context open_context(int32_t threads = 1) {
     return Context(context);
 }
 
+// One for all tests that do not care.
+inline const Context any_context = open_context(2);
+inline tartan_context *cpu() {
+    return any_context.get();
+}
+
 inline Layout from_mask(const tartan_shape &shape, const std::vector<uint8_t> &mask) {
     tartan_layout *layout = nullptr;
     EXPECT_OK(tartan_layout_from_mask(&shape, mask.data(), (int64_t)mask.size(), &layout));

@@ -21,6 +21,17 @@ typedef enum tartan_block_order {
 /* Called once when the matrix no longer needs wrapped values; from any thread. */
 typedef void (*tartan_release)(void *user);
 
+/* Functions that take a context work where it does: the values of the matrices they are given must be in
+ * memory of its device (tartan/device.h moves them there), and so are those of the results. On a device the
+ * work is asked for in the order of the context's queue, and the calls return before it is done; two things
+ * wait for all work asked for before: numbers handed to the host, and the first use on that device of a
+ * layout whose last block row or column is ragged, which copies its index sets. Lists of the caller may be
+ * changed as soon as a call returns. None of it can be captured in a CUDA graph. Copies of any kind have the
+ * same bits on every device (NaN stays NaN), and norms are equal up to the rounding of their sums in f64.
+ * Errors: also HANDLE, UNSUPPORTED (values elsewhere), DEVICE, MEMORY (of the host or the device), ARGUMENT
+ * (the context at work in another thread). Functions without a context, and those that fill, need values in
+ * host memory (UNSUPPORTED). */
+
 /* ---- Making matrices. Each hands one over in *out, NULL on failure; it keeps its own reference to the
  * layout. Common errors: HANDLE, ARGUMENT (block order), DTYPE, SHAPE, OVERFLOW, MEMORY. ---- */
 
@@ -29,16 +40,17 @@ TARTAN_API tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dty
                                               tartan_matrix **out);
 
 /* Around the caller's values, not copied: an array [blocks, block_rows, block_cols] with contiguous blocks,
- * row- or column-major inside, as its strides say. The memory must live until `release(user)` is called,
- * or, where release is NULL, as long as the matrix. The padding of ragged blocks may be read, but never matters.
+ * row- or column-major inside, as its strides say. The memory must live until `release(user)` is called, or,
+ * where release is NULL, as long as the matrix. The padding of ragged blocks may be read, but never matters.
  * On failure nothing is released. */
 TARTAN_API tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values,
                                             tartan_release release, void *user, tartan_matrix **out);
 
 /* A copy, or one in another dtype (0: the same) and block order. f64 to 16 bit rounds once, to nearest even. */
-TARTAN_API tartan_status tartan_matrix_copy(const tartan_matrix *matrix, tartan_matrix **out);
-TARTAN_API tartan_status tartan_matrix_cast(const tartan_matrix *matrix, int32_t dtype, int32_t block_order,
+TARTAN_API tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *matrix,
                                             tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *matrix,
+                                            int32_t dtype, int32_t block_order, tartan_matrix **out);
 
 /* Frees the matrix from any thread at any time; NULL is allowed. */
 TARTAN_API void tartan_matrix_free(tartan_matrix *matrix);
@@ -59,9 +71,11 @@ TARTAN_API tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_arra
 TARTAN_API tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int64_t row,
                                              int64_t col, double *out_value);
 
-/* The norm (tartan_norm) of every block, [blocks], in f64. */
-TARTAN_API tartan_status tartan_matrix_block_norms(const tartan_matrix *matrix, int32_t norm,
-                                                   double *out_norms, int64_t nout_norms);
+/* The norm (tartan_norm) of every block, [blocks], in f64; NaN where a block has one. They are handed to the
+ * host, for which a device is waited for. Errors: also ARGUMENT (norm; out_norms overlaps the values),
+ * SHAPE. */
+TARTAN_API tartan_status tartan_matrix_block_norms(tartan_context *context, const tartan_matrix *matrix,
+                                                   int32_t norm, double *out_norms, int64_t nout_norms);
 
 /* A full check of the handle and, where `finite` is not 0, of every stored element being finite.
  * Errors: HANDLE, INTERNAL (broken), ARGUMENT (not finite: the text says which block). */
@@ -77,8 +91,8 @@ TARTAN_API tartan_status tartan_matrix_from_dense(tartan_layout *layout, const t
 /* Writes every element of `dense`, zeros outside the stored blocks. The dtypes may differ. */
 TARTAN_API tartan_status tartan_matrix_to_dense(const tartan_matrix *matrix, tartan_array *dense);
 
-/* From coordinates and values [n] in any order. Errors: also LAYOUT (an entry twice, outside the matrix, or in
- * no stored block; see tartan_layout_from_entries). */
+/* From coordinates and values [n] in any order. Errors: also LAYOUT (an entry twice, outside the matrix, or
+ * in no stored block; see tartan_layout_from_entries). */
 TARTAN_API tartan_status tartan_matrix_from_coo(tartan_layout *layout, const int64_t *entry_rows,
                                                 int64_t nentry_rows, const int64_t *entry_cols,
                                                 int64_t nentry_cols, const tartan_array *values,
@@ -108,22 +122,33 @@ TARTAN_API tartan_status tartan_matrix_to_csr(const tartan_matrix *matrix, int64
 
 /* ---- New matrices from matrices; values move with their blocks ---- */
 
-TARTAN_API tartan_status tartan_matrix_transpose(const tartan_matrix *matrix, tartan_matrix **out);
-TARTAN_API tartan_status tartan_matrix_permute(const tartan_matrix *matrix, const int64_t *row_order,
-                                               int64_t nrow_order, const int64_t *col_order,
-                                               int64_t ncol_order, tartan_matrix **out);
-TARTAN_API tartan_status tartan_matrix_slice(const tartan_matrix *matrix, int64_t row_begin, int64_t row_end,
-                                             int64_t col_begin, int64_t col_end, tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_transpose(tartan_context *context, const tartan_matrix *matrix,
+                                                 tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_permute(tartan_context *context, const tartan_matrix *matrix,
+                                               const int64_t *row_order, int64_t nrow_order,
+                                               const int64_t *col_order, int64_t ncol_order,
+                                               tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_slice(tartan_context *context, const tartan_matrix *matrix,
+                                             int64_t row_begin, int64_t row_end, int64_t col_begin,
+                                             int64_t col_end, tartan_matrix **out);
 
 /* The values at the blocks of another layout of the same frame; zeros where the matrix has no such block. */
-TARTAN_API tartan_status tartan_matrix_project(const tartan_matrix *matrix, tartan_layout *layout,
-                                               tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_project(tartan_context *context, const tartan_matrix *matrix,
+                                               tartan_layout *layout, tartan_matrix **out);
 
 /* Block i of the result is block sources[i] of the matrix, or zeros for -1; sources [blocks of layout]. The
  * block shapes must agree. Use: after tartan_layout_move. Errors: also LAYOUT (a source out of range). */
-TARTAN_API tartan_status tartan_matrix_rearrange(const tartan_matrix *matrix, tartan_layout *layout,
-                                                 const int64_t *sources, int64_t nsources,
-                                                 tartan_matrix **out);
+TARTAN_API tartan_status tartan_matrix_rearrange(tartan_context *context, const tartan_matrix *matrix,
+                                                 tartan_layout *layout, const int64_t *sources,
+                                                 int64_t nsources, tartan_matrix **out);
+
+/* The other way round, in place: block targets[i] of the matrix becomes block i of `from`, in the matrix's
+ * dtype and block order (rounded once), and the other blocks stay; -1: block i goes nowhere. targets [blocks
+ * of `from`], no block twice; the block shapes must agree. Errors: also SHAPE, LAYOUT (a target out of
+ * range, or twice), ARGUMENT (`from` overlaps the matrix). */
+TARTAN_API tartan_status tartan_matrix_scatter(tartan_context *context, const tartan_matrix *from,
+                                               const int64_t *targets, int64_t ntargets,
+                                               tartan_matrix *matrix);
 
 /* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 is the context's.
  * Random numbers are Philox4x32-10 keyed by the seed and counted by block and element: the same on every

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Blocks on the CPU: copied between matrices, and their norms, in f64 (NaN in a block makes its norm NaN).
+ * Each block is one worker's, so results do not depend on how many there are. */
+#include "backend/cpu.h"
+
+#include <math.h>
+
+typedef struct blocks_work {
+    const tartan_context *context;
+    const tartan_op *op;
+    int64_t count; /* blocks */
+} blocks_work;
+
+/* ---- Copying ---- */
+
+static void copy_task(void *data, int32_t worker) {
+    const blocks_work *p = data;
+    const tartan_op *op = p->op;
+    int64_t begin, end;
+    tartan_i_share(p->count, p->context->threads, worker, &begin, &end);
+    if (op->targets == NULL && op->sources == NULL && op->transpose == 0) {
+        tartan_i_blocks_copy(op->s, op->a, begin, end);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t to = op->targets != NULL ? op->targets[i] : i;
+        const int64_t from = op->sources != NULL ? op->sources[i] : i;
+        if (to >= 0) tartan_i_block_copy(op->s, to, op->a, from, op->transpose != 0);
+    }
+}
+
+tartan_status tartan_i_cpu_blocks_copy(const tartan_context *context, const tartan_op *op) {
+    blocks_work p = {.context = context, .op = op};
+    p.count = op->targets != NULL ? op->a->layout->blocks : op->s->layout->blocks;
+    tartan_i_parallel(context, context->threads, (double)p.count * (double)tartan_i_block_elements(op->s),
+                      copy_task, &p);
+    return TARTAN_OK;
+}
+
+/* ---- Norms ---- */
+
+/* The stored elements of a block as f64, one contiguous run after the other. */
+typedef struct runs {
+    const tartan_matrix *matrix;
+    tartan_i_tile_copy copy;
+    int64_t id, count, length; /* `count` runs of `length` elements */
+    int64_t outer_stride;
+    double numbers[TARTAN_I_MAX_BLOCK];
+} runs;
+
+static void runs_begin(runs *r, int64_t id) {
+    const tartan_layout *l = r->matrix->layout;
+    bool by_row = r->matrix->block_order == TARTAN_ROW_MAJOR;
+    int64_t rows = tartan_i_rows_of(l, l->block_rows[id]), cols = tartan_i_cols_of(l, l->block_cols[id]);
+    r->id = id;
+    r->count = by_row ? rows : cols;
+    r->length = by_row ? cols : rows;
+    r->outer_stride = by_row ? l->shape.block_cols : l->shape.block_rows;
+}
+
+static void runs_load(runs *r, int64_t n) {
+    const tartan_matrix *m = r->matrix;
+    const void *run = tartan_i_at(tartan_i_block_at(m, r->id), m->dtype, n * r->outer_stride);
+    r->copy(r->numbers, 0, 1, run, 0, 1, 1, r->length);
+}
+
+static double norm_max(runs *r) {
+    double largest = 0;
+    for (int64_t n = 0; n < r->count; n++) {
+        runs_load(r, n);
+        for (int64_t i = 0; i < r->length; i++) {
+            double size = fabs(r->numbers[i]);
+            largest = size > largest || isnan(size) ? size : largest; /* never leaves NaN */
+        }
+    }
+    return largest;
+}
+
+static double norm_l1(runs *r) {
+    double sum = 0;
+    for (int64_t n = 0; n < r->count; n++) {
+        runs_load(r, n);
+        for (int64_t i = 0; i < r->length; i++) sum += fabs(r->numbers[i]);
+    }
+    return sum;
+}
+
+/* sqrt of the sum of (x / unit)^2. */
+static double scaled_l2(runs *r, double unit) {
+    double sum = 0;
+    for (int64_t n = 0; n < r->count; n++) {
+        runs_load(r, n);
+        for (int64_t i = 0; i < r->length; i++) sum += r->numbers[i] / unit * (r->numbers[i] / unit);
+    }
+    return sqrt(sum);
+}
+
+/* Only where squares of f64 leave their range (or get near its lower end, where digits are lost) are the
+ * elements scaled by the largest. */
+static double norm_l2(runs *r) {
+    double plain = scaled_l2(r, 1);
+    if (isnan(plain) || (plain > 1e-140 && plain < 1e150)) return plain;
+    double largest = norm_max(r);
+    return largest == 0 || isinf(largest) ? largest : largest * scaled_l2(r, largest);
+}
+
+static void norms_task(void *data, int32_t worker) {
+    const blocks_work *p = data;
+    const tartan_op *op = p->op;
+    double *norms = op->out->data;
+    int64_t begin, end;
+    tartan_i_share(p->count, p->context->threads, worker, &begin, &end);
+    runs r = {.matrix = op->a, .copy = tartan_i_tile_copier(TARTAN_F64, op->a->dtype)};
+    for (int64_t id = begin; id < end; id++) {
+        runs_begin(&r, id);
+        norms[id] = op->norm == TARTAN_NORM_MAX  ? norm_max(&r)
+                    : op->norm == TARTAN_NORM_L1 ? norm_l1(&r)
+                                                 : norm_l2(&r);
+    }
+}
+
+tartan_status tartan_i_cpu_blocks_norms(const tartan_context *context, const tartan_op *op) {
+    blocks_work p = {.context = context, .op = op, .count = op->a->layout->blocks};
+    tartan_i_parallel(context, context->threads,
+                      2.0 * (double)p.count * (double)tartan_i_block_elements(op->a), norms_task, &p);
+    return TARTAN_OK;
+}

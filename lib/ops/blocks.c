@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Blocks on any device: copies in other dtypes and orders, norms, and what lib/ops/rearrange.c is made of. */
+#include "ops/blocks.h"
+
+#include "layout/positions.h"
+
+/* ---- Shared; see blocks.h ---- */
+
+tartan_status tartan_i_blocks_check(const char *function, const tartan_context *context,
+                                    const tartan_matrix *matrix) {
+    CHECK_FOR(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
+              "context is %s, expected an open context",
+              context == NULL ? "NULL" : "closed or not one of Tartan's");
+    return tartan_i_operand_matrix(function, context, "matrix", matrix);
+}
+
+/* An index list as the context's device sees it: on the CPU itself, elsewhere a copy, which *out_owner
+ * (NULL: none) owns. */
+static tartan_status place_list(const char *function, const tartan_context *context, const int64_t *list,
+                                int64_t count, const int64_t **out, void **out_owner) {
+    tartan_status status;
+    const tartan_backend *backend = context->backend;
+    const int64_t bytes = count * (int64_t)sizeof *list;
+    void *there = NULL;
+    *out = list;
+    *out_owner = NULL;
+    if (list == NULL || count == 0 || context->options.device_type == TARTAN_CPU) return TARTAN_OK;
+    TRY(backend->allocate(function, context->device, bytes, &there, out_owner));
+    TRY(backend->copy(function, context->device, there, list, bytes, TARTAN_COPY_TO_DEVICE));
+    *out = there;
+    return TARTAN_OK;
+fail:
+    if (*out_owner != NULL) backend->release(*out_owner);
+    *out_owner = NULL;
+    return status;
+}
+
+/* Runs a blocks copy with its list, `sources` or `targets` of `op`, still on the host. The context has been
+ * entered. */
+static tartan_status run_copy(const char *function, const tartan_context *context, tartan_op *op) {
+    const bool scatter = op->targets != NULL;
+    const int64_t count = scatter ? op->a->layout->blocks : op->s->layout->blocks;
+    void *owner;
+    PASS(place_list(function, context, scatter ? op->targets : op->sources, count,
+                    scatter ? &op->targets : &op->sources, &owner));
+    const tartan_status status = tartan_i_backend_run_entered(function, context, op);
+    if (owner != NULL) context->backend->release(owner);
+    return status;
+}
+
+static tartan_status new_blocks(const char *function, tartan_context *context,
+                                const tartan_i_blocks_form *form, tartan_matrix **out) {
+    tartan_matrix *to;
+    PASS(tartan_i_matrix_new_on(function, context, form->layout, form->dtype, form->block_order, &to));
+    tartan_op op = {.kind = TARTAN_OP_BLOCKS_COPY,
+                    .a = form->from,
+                    .s = to,
+                    .sources = form->sources,
+                    .transpose = form->transposed};
+    const tartan_status status = run_copy(function, context, &op);
+    if (status == TARTAN_OK)
+        *out = to;
+    else
+        tartan_matrix_free(to);
+    return status;
+}
+
+tartan_status tartan_i_blocks_new(const char *function, tartan_context *context,
+                                  const tartan_i_blocks_form *form, tartan_matrix **out) {
+    PASS(tartan_i_context_enter(function, context));
+    const tartan_status status = new_blocks(function, context, form, out);
+    tartan_i_context_leave(context);
+    return status;
+}
+
+tartan_status tartan_i_blocks_scatter(const char *function, tartan_context *context, tartan_matrix *to,
+                                      const tartan_matrix *from, const int64_t *targets) {
+    tartan_op op = {.kind = TARTAN_OP_BLOCKS_COPY, .a = from, .s = to, .targets = targets};
+    PASS(tartan_i_context_enter(function, context));
+    const tartan_status status = run_copy(function, context, &op);
+    tartan_i_context_leave(context);
+    return status;
+}
+
+/* ---- Copies ---- */
+
+tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *matrix, tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    const tartan_i_blocks_form form = {
+        .from = matrix, .layout = matrix->layout, .dtype = matrix->dtype, .block_order = matrix->block_order};
+    return tartan_i_blocks_new(__func__, context, &form, out);
+}
+
+tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *matrix, int32_t dtype,
+                                 int32_t block_order, tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    if (dtype == 0) dtype = matrix->dtype;
+    PASS(tartan_i_matrix_check_new(__func__, matrix->layout, dtype, block_order));
+    const tartan_i_blocks_form form = {
+        .from = matrix, .layout = matrix->layout, .dtype = dtype, .block_order = block_order};
+    return tartan_i_blocks_new(__func__, context, &form, out);
+}
+
+/* ---- Norms ---- */
+
+/* The norms in host memory. On a device they are made in memory of its own and fetched. The context has been
+ * entered. */
+static tartan_status run_norms(const char *function, const tartan_context *context, tartan_op *op,
+                               double *norms) {
+    tartan_status status;
+    const tartan_backend *backend = context->backend;
+    const bool on_host = context->options.device_type == TARTAN_CPU;
+    const int64_t blocks = op->a->layout->blocks, bytes = blocks * (int64_t)sizeof *norms;
+    void *owner = NULL;
+    tartan_array there = {.data = norms,
+                          .dtype = TARTAN_F64,
+                          .device_type = context->options.device_type,
+                          .device_id = context->options.device_id,
+                          .ndim = 1,
+                          .shape = {blocks},
+                          .strides = {1}};
+    op->out = &there;
+    if (!on_host) TRY(backend->allocate(function, context->device, bytes, &there.data, &owner));
+    TRY(tartan_i_backend_run_entered(function, context, op));
+    if (!on_host)
+        TRY(backend->copy(function, context->device, norms, there.data, bytes, TARTAN_COPY_TO_HOST));
+fail:
+    if (owner != NULL) backend->release(owner);
+    return status;
+}
+
+tartan_status tartan_matrix_block_norms(tartan_context *context, const tartan_matrix *matrix, int32_t norm,
+                                        double *out_norms, int64_t nout_norms) {
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    const int64_t blocks = matrix->layout->blocks;
+    CHECK(norm >= TARTAN_NORM_MAX && norm <= TARTAN_NORM_L2, ARGUMENT,
+          "norm is %d, expected %d (max), %d (L1) or %d (L2)", norm, TARTAN_NORM_MAX, TARTAN_NORM_L1,
+          TARTAN_NORM_L2);
+    PASS(tartan_i_list_check(__func__, "out_norms", out_norms, nout_norms, blocks, "blocks"));
+    PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_norms", out_norms,
+                                     blocks * (int64_t)sizeof *out_norms));
+    if (blocks == 0) return TARTAN_OK;
+    tartan_op op = {.kind = TARTAN_OP_BLOCKS_NORMS, .a = matrix, .norm = norm};
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = run_norms(__func__, context, &op, out_norms);
+    tartan_i_context_leave(context);
+    return status;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * New matrices whose blocks come from those of another, and blocks put into one that is there. */
+#include "layout/positions.h"
+#include "ops/blocks.h"
+
+/* The matrix of `layout` whose block i is block sources[i] of `matrix`; takes both over. */
+static tartan_status finish(const char *function, tartan_context *context, const tartan_matrix *matrix,
+                            tartan_layout *layout, int64_t *sources, bool transposed, tartan_matrix **out) {
+    const tartan_i_blocks_form form = {.from = matrix,
+                                       .layout = layout,
+                                       .dtype = matrix->dtype,
+                                       .block_order = matrix->block_order,
+                                       .sources = sources,
+                                       .transposed = transposed};
+    const tartan_status status = tartan_i_blocks_new(function, context, &form, out);
+    tartan_layout_free(layout);
+    tartan_i_free(sources);
+    return status;
+}
+
+tartan_status tartan_matrix_transpose(tartan_context *context, const tartan_matrix *matrix,
+                                      tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    tartan_layout *layout;
+    int64_t *sources;
+    PASS(tartan_i_layout_transpose(matrix->layout, &sources, &layout));
+    return finish(__func__, context, matrix, layout, sources, true, out);
+}
+
+tartan_status tartan_matrix_permute(tartan_context *context, const tartan_matrix *matrix,
+                                    const int64_t *row_order, int64_t nrow_order, const int64_t *col_order,
+                                    int64_t ncol_order, tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    tartan_layout *layout;
+    int64_t *sources;
+    PASS(tartan_i_layout_permute(matrix->layout, row_order, nrow_order, col_order, ncol_order, &sources,
+                                 &layout));
+    return finish(__func__, context, matrix, layout, sources, false, out);
+}
+
+tartan_status tartan_matrix_slice(tartan_context *context, const tartan_matrix *matrix, int64_t row_begin,
+                                  int64_t row_end, int64_t col_begin, int64_t col_end, tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    tartan_layout *layout;
+    int64_t *sources;
+    PASS(tartan_i_layout_slice(matrix->layout, row_begin, row_end, col_begin, col_end, &sources, &layout));
+    return finish(__func__, context, matrix, layout, sources, false, out);
+}
+
+/* The block of `from` at the place of each block of `to`, or -1: a merge of the row lists. */
+static void match_blocks(const tartan_layout *to, const tartan_layout *from, int64_t *sources) {
+    for (int64_t i = 0; i < to->shape.heads * to->grid_rows; i++) {
+        int64_t other = from->row_pointers[i], end = from->row_pointers[i + 1];
+        for (int64_t id = to->row_pointers[i]; id < to->row_pointers[i + 1]; id++) {
+            while (other < end && from->block_cols[other] < to->block_cols[id]) other++;
+            sources[id] = other < end && from->block_cols[other] == to->block_cols[id] ? other : -1;
+        }
+    }
+}
+
+static tartan_status check_blocks(const char *function, const char *name, const tartan_shape *a,
+                                  const tartan_shape *b) {
+    CHECK_FOR(function, a->block_rows == b->block_rows && a->block_cols == b->block_cols, SHAPE,
+              "%s has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64
+              " (as the matrix)",
+              name, a->block_rows, a->block_cols, b->block_rows, b->block_cols);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_project(tartan_context *context, const tartan_matrix *matrix,
+                                    tartan_layout *layout, tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    const tartan_shape *a = &layout->shape, *b = &matrix->layout->shape;
+    CHECK(a->rows == b->rows && a->cols == b->cols && a->heads == b->heads, SHAPE,
+          "layout is %" PRId64 " x %" PRId64 " with %" PRId64 " heads, expected %" PRId64 " x %" PRId64
+          " with %" PRId64 " (as the matrix)",
+          a->rows, a->cols, a->heads, b->rows, b->cols, b->heads);
+    PASS(check_blocks(__func__, "layout", a, b));
+    int64_t *sources;
+    PASS(tartan_i_allocate(&sources, layout->blocks, sizeof *sources));
+    match_blocks(layout, matrix->layout, sources);
+    return finish(__func__, context, matrix, tartan_layout_retain(layout), sources, false, out);
+}
+
+static tartan_status check_ids(const char *function, const char *name, const int64_t *ids, int64_t count,
+                               int64_t blocks) {
+    for (int64_t i = 0; i < count; i++)
+        CHECK_FOR(function, ids[i] >= -1 && ids[i] < blocks, LAYOUT,
+                  "%s[%" PRId64 "] is %" PRId64 ", expected -1 .. %" PRId64, name, i, ids[i], blocks - 1);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_rearrange(tartan_context *context, const tartan_matrix *matrix,
+                                      tartan_layout *layout, const int64_t *sources, int64_t nsources,
+                                      tartan_matrix **out) {
+    CHECK_OUT(out);
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    PASS(check_blocks(__func__, "layout", &layout->shape, &matrix->layout->shape));
+    PASS(tartan_i_list_check(__func__, "sources", sources, nsources, layout->blocks, "blocks of the layout"));
+    PASS(check_ids(__func__, "sources", sources, nsources, matrix->layout->blocks));
+    const tartan_i_blocks_form form = {.from = matrix,
+                                       .layout = layout,
+                                       .dtype = matrix->dtype,
+                                       .block_order = matrix->block_order,
+                                       .sources = sources};
+    return tartan_i_blocks_new(__func__, context, &form, out);
+}
+
+/* No target may occur twice. */
+static tartan_status check_once(const char *function, const int64_t *targets, int64_t ntargets,
+                                int64_t blocks) {
+    tartan_status status = TARTAN_OK;
+    bool *taken = NULL;
+    NEW_ZEROED(taken, blocks);
+    for (int64_t i = 0; i < ntargets && status == TARTAN_OK; i++) {
+        if (targets[i] < 0) continue;
+        if (taken[targets[i]])
+            status = tartan_i_fail(TARTAN_ERR_LAYOUT, function,
+                                   "targets[%" PRId64 "] is %" PRId64 " again, expected each block once", i,
+                                   targets[i]);
+        taken[targets[i]] = true;
+    }
+fail:
+    tartan_i_free(taken);
+    return status;
+}
+
+tartan_status tartan_matrix_scatter(tartan_context *context, const tartan_matrix *from,
+                                    const int64_t *targets, int64_t ntargets, tartan_matrix *matrix) {
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    PASS(tartan_i_operand_matrix(__func__, context, "from", from));
+    const int64_t blocks = matrix->layout->blocks;
+    PASS(check_blocks(__func__, "from", &from->layout->shape, &matrix->layout->shape));
+    PASS(tartan_i_list_check(__func__, "targets", targets, ntargets, from->layout->blocks, "blocks of from"));
+    PASS(check_ids(__func__, "targets", targets, ntargets, blocks));
+    const tartan_array to = tartan_i_matrix_view(matrix), values = tartan_i_matrix_view(from);
+    PASS(tartan_i_operand_apart(__func__, "matrix", &to, "the values of from", &values));
+    PASS(check_once(__func__, targets, ntargets, blocks));
+    if (ntargets == 0) return TARTAN_OK;
+    return tartan_i_blocks_scatter(__func__, context, matrix, from, targets);
+}
