@@ -253,24 +253,28 @@ tartan_status tartan_dummy_blocks_copy(const tartan_op *op) {
     return TARTAN_OK;
 }
 
-/* Squares of f64 stay in the range of long double. */
+/* The sum of |x| / unit, or of its squares, over the elements of block `id` that exist; or the largest |x|. */
+static double block_sum(const tartan_matrix *m, int64_t id, int32_t norm, double unit) {
+    const tartan_shape *s = &m->layout->shape;
+    const view block = block_view(m, id, false);
+    double sum = 0, largest = 0;
+    for (int64_t i = 0; i < s->block_rows; i++)
+        for (int64_t j = 0; j < s->block_cols; j++) {
+            if (!exists(m, id, false, i, j)) continue;
+            const double size = fabs(get(&block, i, j));
+            if (size > largest || isnan(size)) largest = size;
+            sum += norm == TARTAN_NORM_L2 ? size / unit * (size / unit) : size / unit;
+        }
+    return norm == TARTAN_NORM_MAX ? largest : sum;
+}
+
 tartan_status tartan_dummy_blocks_norms(const tartan_op *op) {
-    const tartan_shape *s = &op->a->layout->shape;
+    double *norms = op->out->data;
     for (int64_t id = 0; id < op->a->layout->blocks; id++) {
-        const view block = block_view(op->a, id, false);
-        long double sum = 0, squares = 0;
-        double largest = 0;
-        for (int64_t i = 0; i < s->block_rows; i++)
-            for (int64_t j = 0; j < s->block_cols; j++) {
-                if (!exists(op->a, id, false, i, j)) continue;
-                const double size = fabs(get(&block, i, j));
-                if (size > largest || isnan(size)) largest = size;
-                sum += (long double)size;
-                squares += (long double)size * (long double)size;
-            }
-        ((double *)op->out->data)[id] = op->norm == TARTAN_NORM_MAX  ? largest
-                                        : op->norm == TARTAN_NORM_L1 ? (double)sum
-                                                                     : (double)sqrtl(squares);
+        const double largest = block_sum(op->a, id, TARTAN_NORM_MAX, 1);
+        norms[id] = op->norm == TARTAN_NORM_MAX || !(largest > 0) || isinf(largest) ? largest
+                    : op->norm == TARTAN_NORM_L1 ? block_sum(op->a, id, op->norm, 1)
+                                                 : largest * sqrt(block_sum(op->a, id, op->norm, largest));
     }
     return TARTAN_OK;
 }

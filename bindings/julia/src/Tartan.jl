@@ -30,8 +30,8 @@ include("layout.jl")
 include("layout_edit.jl")
 include("matrix.jl")
 include("matrix_convert.jl")
-include("matrix_edit.jl")
 include("device.jl")
+include("matrix_edit.jl")
 include("products.jl")
 include("device_products.jl")
 include("files.jl")
@@ -43,7 +43,7 @@ export BlockLayout, pattern, patterns, pattern_help, largest_blocks
 export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, findblock, number_blocks, layout_identity,
        recipe, row_lengths, row_spread, bandwidth, reach, partition, svg
 export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
-export BlockSparseMatrix, block_norms, project, rearrange, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
+export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, gate_gradient!, growth_score!, checksum
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load

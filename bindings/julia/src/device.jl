@@ -120,10 +120,13 @@ end
     DeviceBlockSparseMatrix{T}
 
 A block-sparse matrix whose values are on a device: made by [`to_device`](@ref), brought back by [`to_host`](@ref). It knows the
-products, `size`, `eltype`, `copy`, `transpose`, `A'` and what its layout tells; `close(A)` gives its memory back early.
+products, `size`, `eltype`, `copy`, `transpose`, `A'` and what its layout tells, [`block_norms`](@ref), and what makes a
+matrix of its blocks, which stays there: `DeviceBlockSparseMatrix{T}(A)` in another type, `permutedims`,
+[`permute_blocks`](@ref), [`slice`](@ref), [`project`](@ref), [`rearrange`](@ref), [`scatter!`](@ref). `close(A)` gives its memory back early.
 
     D = to_device(A, Context("cpu"))           # or "cuda"
-    nblocks(D), density(D), size(D')
+    nblocks(D), density(D), size(D'), block_norms(D)
+    project(DeviceBlockSparseMatrix{Float32}(D), keep_largest(D.layout, block_norms(D), 3))
 """
 struct DeviceBlockSparseMatrix{T}
     handle::Handle{Raw.tartan_matrix}
@@ -159,6 +162,17 @@ on_device(A, context) = Handle(GC.@preserve A with_memory(() -> Raw.tartan_matri
 
 Base.copy(A::DeviceBlockSparseMatrix{T}) where {T} =
     DeviceBlockSparseMatrix{T}(on_device(A, A.context), A.layout, A.context)
+
+# What the library makes of a matrix, on its device.
+function made(make, A::DeviceBlockSparseMatrix{S}, ::Type{T} = S) where {S, T}
+    handle = Handle(with_memory(() -> make(A.context)))
+    return DeviceBlockSparseMatrix{T}(handle, BlockLayout(Raw.tartan_matrix_get_layout(handle)), A.context)
+end
+
+DeviceBlockSparseMatrix{T}(A::DeviceBlockSparseMatrix) where {T} =
+    made(c -> Raw.tartan_matrix_cast(c, A, dtype_code(T), Raw.TARTAN_COL_MAJOR), A, T)
+Base.copy(A::DeviceTransposed) = made(c -> Raw.tartan_matrix_transpose(c, parent(A)), parent(A))
+Base.permutedims(A::DeviceBlockSparseMatrix) = copy(transpose(A))
 
 """
     to_device(x, context)

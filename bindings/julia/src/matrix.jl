@@ -56,7 +56,8 @@ function adopt(address::Ptr{Raw.tartan_matrix})
     handle = Handle(address)
     try
         if Raw.tartan_matrix_block_order(handle) != Raw.TARTAN_COL_MAJOR
-            old, handle = handle, Handle(Raw.tartan_matrix_cast(handle, 0, Raw.TARTAN_COL_MAJOR))
+            old = handle
+            handle = Handle(with_context(c -> Raw.tartan_matrix_cast(c, old, 0, Raw.TARTAN_COL_MAJOR), nothing))
             close(old)
         end
         layout = BlockLayout(Raw.tartan_matrix_get_layout(handle))

@@ -24,7 +24,7 @@ BlockSparseMatrix(A::BlockSparseMatrix, block::Sizes) = BlockSparseMatrix(Array(
 BlockSparseMatrix(A::BlockSparseMatrix) = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix) where {T} =
-    adopt_as(T, Raw.tartan_matrix_cast(A, dtype_code(T), Raw.TARTAN_COL_MAJOR))
+    made(c -> Raw.tartan_matrix_cast(c, A, dtype_code(T), Raw.TARTAN_COL_MAJOR), A, T)
 BlockSparseMatrix{T}(x, frame) where {T} = BlockSparseMatrix{T}(BlockSparseMatrix(x, frame))
 
 # The adopted matrix, in the very type of 16 bits that was asked for.
@@ -32,6 +32,9 @@ function adopt_as(::Type{T}, address) where {T}
     A = adopt(address)
     return eltype(A) === T ? A : BlockSparseMatrix(A.layout, Array{T, 3}(reinterpret(T, A.values)))
 end
+
+# What the library makes of a matrix.
+made(make, A::BlockSparseMatrix{S}, ::Type{T} = S) where {S, T} = adopt_as(T, with_context(make, nothing))
 
 Base.AbstractMatrix{T}(A::BlockSparseMatrix) where {T} = BlockSparseMatrix{T}(A)
 Base.AbstractMatrix{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
@@ -85,7 +88,7 @@ SparseArrays.SparseMatrixCSC{T, I}(A::BlockSparseMatrix) where {T, I<:Integer} =
 const Flipped{T} = Union{Adjoint{T, BlockSparseMatrix{T}}, Transpose{T, BlockSparseMatrix{T}}}
 
 # What a lazy transpose becomes when it is asked for as a matrix of its own.
-Base.copy(A::Flipped) = adopt_as(eltype(A), Raw.tartan_matrix_transpose(parent(A)))
+Base.copy(A::Flipped) = made(c -> Raw.tartan_matrix_transpose(c, parent(A)), parent(A))
 BlockSparseMatrix(A::Flipped) = copy(A)
 Base.permutedims(A::BlockSparseMatrix) = copy(transpose(A))
 Base.Matrix(A::Adjoint{T, BlockSparseMatrix{T}}) where {T} = permutedims(Matrix(parent(A)))

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Norms, sums, initial values, and new matrices from matrices.
 
+# What stores blocks, here or on a device.
+const Blocks{T} = Union{BlockSparseMatrix{T}, DeviceBlockSparseMatrix{T}}
+own_context(::BlockSparseMatrix) = nothing
+own_context(A::DeviceBlockSparseMatrix) = A.context
+
 """
     block_norms(A; norm = :l2)
 
-The norm (`:max`, `:l1`, `:l2`) of every block.
+The norm (`:max`, `:l1`, `:l2`) of every block, as a vector of Julia's own, for which a device is waited for.
 """
-function block_norms(A::BlockSparseMatrix; norm = :l2)
+function block_norms(A::Blocks; norm = :l2)
     norms = Vector{Float64}(undef, nblocks(A))
-    Raw.tartan_matrix_block_norms(A, code_of(NORMS, norm, "norm"), norms)
+    code = code_of(NORMS, norm, "norm")
+    with_context(c -> Raw.tartan_matrix_block_norms(c, A, code, norms), own_context(A))
     return norms
 end
 
@@ -19,11 +25,11 @@ Throws where a stored element is not finite (and says which block), or the matri
 """
 check(A::BlockSparseMatrix; finite::Bool = true) = Raw.tartan_matrix_check(A, finite)
 
-permute_blocks(A::BlockSparseMatrix; rows = nothing, cols = nothing) =
-    adopt_as(eltype(A), Raw.tartan_matrix_permute(A, from_zero(rows), from_zero(cols)))
+permute_blocks(A::Blocks; rows = nothing, cols = nothing) =
+    made(c -> Raw.tartan_matrix_permute(c, A, from_zero(rows), from_zero(cols)), A)
 
-slice(A::BlockSparseMatrix, rows::AbstractUnitRange, cols::AbstractUnitRange) =
-    adopt_as(eltype(A), Raw.tartan_matrix_slice(A, first(rows) - 1, last(rows), first(cols) - 1, last(cols)))
+slice(A::Blocks, rows::AbstractUnitRange, cols::AbstractUnitRange) =
+    made(c -> Raw.tartan_matrix_slice(c, A, first(rows) - 1, last(rows), first(cols) - 1, last(cols)), A)
 
 """
     project(A, layout)
@@ -32,16 +38,28 @@ The values of `A` at the blocks of another layout of the same frame; zeros where
 
     project(A, prune(A.layout, block_norms(A) .> 0.1))
 """
-project(A::BlockSparseMatrix, layout::BlockLayout) =
-    adopt_as(eltype(A), Raw.tartan_matrix_project(A, layout))
+project(A::Blocks, layout::BlockLayout) = made(c -> Raw.tartan_matrix_project(c, A, layout), A)
 
 """
     rearrange(A, layout, sources)
 
 The matrix whose block `i` is block `sources[i]` of `A`, or zeros where that is 0. See [`move_blocks`](@ref).
 """
-rearrange(A::BlockSparseMatrix, layout::BlockLayout, sources::AbstractVector) =
-    adopt_as(eltype(A), Raw.tartan_matrix_rearrange(A, layout, from_zero(sources)))
+rearrange(A::Blocks, layout::BlockLayout, sources::AbstractVector) =
+    made(c -> Raw.tartan_matrix_rearrange(c, A, layout, from_zero(sources)), A)
+
+"""
+    scatter!(A, B, targets)
+
+Block `targets[i]` of `A` becomes block `i` of `B`, rounded to the type of `A`, in place; where that is 0 it goes nowhere. The
+other blocks stay. Both are in Julia's memory, or on a device and of one context.
+
+    scatter!(A, slice(B, 1:1, 1:2), [3, 8])
+"""
+function scatter!(A::Blocks, B::Blocks, targets::AbstractVector)
+    with_context(c -> Raw.tartan_matrix_scatter(c, B, from_zero(targets), A), shared_context(nothing, A, B))
+    return A
+end
 
 "`fill_zero!(A)`: every element becomes 0."
 fill_zero!(A::BlockSparseMatrix) = (Raw.tartan_matrix_fill_zero(A); A)

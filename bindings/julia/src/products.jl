@@ -2,7 +2,6 @@
 
 # Dense operands of any place, and sparse ones.
 const Dense = Union{AbstractArray, DeviceArray}
-const Blocks{T} = Union{BlockSparseMatrix{T}, DeviceBlockSparseMatrix{T}}
 
 const SIDES = (left = Raw.TARTAN_LEFT, right = Raw.TARTAN_RIGHT)
 

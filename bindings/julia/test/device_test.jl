@@ -58,6 +58,35 @@ end
     @test to_host(to_device(A', context)) == A'
 end
 
+@testset "what is made of blocks is the CPU's, and stays there, $place, $T" for place in DEVICES, T in (TYPES..., Tartan.Float8E4M3)
+    context = Context(place)
+    for (m, n) in ((32, 24), (29, 19)), p in (0.4, 1.0)
+        A = random_matrix(T, m, n, (8, 8), p)
+        D = to_device(A, context)
+        wider = union(A.layout, random_layout(m, n, (8, 8)))
+        some = max(nblocks(A) - 1, 0)
+        for norm in (:max, :l1, :l2)
+            @test block_norms(D; norm = norm) ≈ block_norms(A; norm = norm)
+        end
+        for f in (x -> permute_blocks(x; rows = [2, 1, 3, 4], cols = [2, 1, 3]), x -> slice(x, 2:3, 1:2), x -> project(x, wider),
+                  x -> project(x, keep_largest(x.layout, block_norms(x), some)), permutedims, x -> copy(x'),
+                  x -> rearrange(x, x.layout, collect(nblocks(x) - 1:-1:0)),
+                  x -> scatter!(copy(x), slice(x, 1:1, 1:2), collect(nblocks(slice(x, 1:1, 1:2)):-1:1)))
+            here, there = f(A), f(D)
+            @test there isa DeviceBlockSparseMatrix{T} && there.layout == here.layout
+            @test to_host(there).values == here.values && to_host(there).layout == here.layout
+        end
+        for S in (Float64, Float32, Float16, BFloat16)
+            @test DeviceBlockSparseMatrix{S}(D) isa DeviceBlockSparseMatrix{S}
+            @test to_host(DeviceBlockSparseMatrix{S}(D)).values == BlockSparseMatrix{S}(A).values
+        end
+        @test to_host(D).values == A.values
+        place == "cpu" || @test refuses(() -> scatter!(D, A, collect(1:nblocks(A))), :unsupported, "from is on")
+        @test refuses(() -> scatter!(D, D, collect(1:nblocks(A))), :argument, "overlaps") || nblocks(A) == 0
+        @test refuses(() -> scatter!(D, to_device(A, Context(place)), collect(1:nblocks(A))), :argument, "another context")
+    end
+end
+
 @testset "every product gives the CPU's numbers within the bound, $place, $T" for place in DEVICES, T in TYPES
     context = Context(place)
     shapes = ((21, 17, (4, 3)), (64, 96, (32, 16)), (33, 65, (1, 7)), (256, 384, (64, 64)), (300, 200, (32, 32)),

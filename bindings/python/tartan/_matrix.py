@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from tartan._arrays import (
     refuse_device,
 )
 from tartan._call import Call, Dense, dense_of, raw_dense
-from tartan._context import Context, ContextLike, context_of, context_on
+from tartan._context import Context, ContextLike, context_of
 from tartan._device import DeviceArray
 from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError
 from tartan._frame import Block, block_ranges
@@ -32,7 +32,7 @@ from tartan._linalg import spmm
 from tartan._matrix_facts import MatrixFacts
 from tartan._matrix_fill import MatrixFills
 from tartan._place import Foreign, Place
-from tartan._queue import Queue, queue_of
+from tartan._queue import Queue
 from tartan._transposed import TransposedMatrix
 
 if TYPE_CHECKING:
@@ -73,6 +73,13 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         self._values = None
         self._place = None if queue is None else Place(queue, handle)
         return self
+
+    def _made(self, make: Callable[..., _raw.Handle], *arguments: Any) -> BlockMatrix:
+        """What the library makes of this matrix, on its device."""
+        with Call(None, self) as call:
+            call.matrix(self)
+            handle = make(call.handle, self._handle, *arguments)
+            return BlockMatrix._own(handle, call.queue if call.on_device else None)
 
     # ---- Making ----
 
@@ -221,7 +228,7 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         """
         if isinstance(key, slice) or (isinstance(key, tuple) and any(isinstance(k, slice) for k in key)):
             bounds = block_ranges(key, self.layout.grid)
-            return BlockMatrix._own(_raw.tartan_matrix_slice(self._handle, *bounds))
+            return self._made(_raw.tartan_matrix_slice, *bounds)
         shape = self.shape
         if not isinstance(key, tuple) or len(key) != len(shape):
             raise ArgumentTypeError(
@@ -247,7 +254,7 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         return self.T
 
     def _transposed(self) -> BlockMatrix:
-        return BlockMatrix._own(_raw.tartan_matrix_transpose(self._handle))
+        return self._made(_raw.tartan_matrix_transpose)
 
     # ---- Devices ----
 
@@ -300,32 +307,44 @@ class BlockMatrix(MatrixFacts, MatrixFills):
 
     def copy(self) -> BlockMatrix:
         """A matrix of its own, on the same device."""
-        home = queue_of(self)
-        if home is not None:
-            return self.to_device(context_on(home))
-        return BlockMatrix._own(_raw.tartan_matrix_copy(self._handle))
+        return self._made(_raw.tartan_matrix_copy)
 
     def astype(self, dtype: Any = None, *, order: Optional[str] = None) -> BlockMatrix:
-        """A copy in another dtype and order of elements inside a block."""
+        """A copy in another dtype and order of elements inside a block, on the same device."""
         code = 0 if dtype is None else dtype_code(dtype)
         wanted = order_code(self.order if order is None else order)
-        return BlockMatrix._own(_raw.tartan_matrix_cast(self._handle, code, wanted))
+        return self._made(_raw.tartan_matrix_cast, code, wanted)
 
     def permute(self, rows: Any = None, cols: Any = None) -> BlockMatrix:
         """Block row i of the result is block row rows[i]; None leaves that side as it is."""
         orders = (None if o is None else indices(o, n) for o, n in ((rows, "rows"), (cols, "cols")))
-        return BlockMatrix._own(_raw.tartan_matrix_permute(self._handle, *orders))
+        return self._made(_raw.tartan_matrix_permute, *orders)
 
     def project(self, layout: Layout) -> BlockMatrix:
         """The values at the blocks of another layout of the same shape, zeros where there were none."""
-        return BlockMatrix._own(_raw.tartan_matrix_project(self._handle, layout_handle(layout, "layout")))
+        return self._made(_raw.tartan_matrix_project, layout_handle(layout, "layout"))
 
     def rearrange(self, layout: Layout, sources: Any) -> BlockMatrix:
         """Block i of the result is block sources[i], or zeros for -1; see `Layout.move`."""
         handle = layout_handle(layout, "layout")
-        return BlockMatrix._own(
-            _raw.tartan_matrix_rearrange(self._handle, handle, indices(sources, "sources"))
-        )
+        return self._made(_raw.tartan_matrix_rearrange, handle, indices(sources, "sources"))
+
+    def scatter(self, matrix: BlockMatrix, targets: Any) -> BlockMatrix:
+        """Block targets[i] becomes block i of `matrix`, rounded once; -1: it goes nowhere. The other blocks
+        stay. In place; returns this matrix.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (4, 4), 2))
+        >>> B = tartan.BlockMatrix.from_dense(np.ones((2, 2)), block=2)
+        >>> A.scatter(B, [3]).block_norms("max")
+        array([0., 0., 0., 1.])
+        """
+        source = handle_of(matrix, "matrix")
+        with Call(None, self, matrix) as call:
+            call.matrix(matrix)
+            call.matrix(self, writes=True)
+            _raw.tartan_matrix_scatter(call.handle, source, indices(targets, "targets"), self._handle)
+        return self
 
     # ---- Keeping ----
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tartan import _raw
 from tartan._arrays import Array, dtype_name, norm_code, numpy_dtype
+from tartan._call import Call
 from tartan._layout import Layout
 
 
@@ -78,9 +79,12 @@ class MatrixFacts:
         return self.layout.density
 
     def block_norms(self, norm: str = "l2") -> Array:
-        """The norm ("max", "l1", "l2") of every block, in float64."""
+        """The norm ("max", "l1", "l2") of every block, in float64: a NumPy array, for which a GPU is waited
+        for."""
         result = np.empty(self.blocks)
-        _raw.tartan_matrix_block_norms(self._handle, norm_code(norm), result)
+        with Call(None, self) as call:
+            call.matrix(self)
+            _raw.tartan_matrix_block_norms(call.handle, self._handle, norm_code(norm), result)
         return result
 
     def check(self, *, finite: bool = True) -> None:

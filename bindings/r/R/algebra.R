@@ -13,10 +13,10 @@ block_difference <- function(x, y) {
 
 block_project <- function(x, layout) {
   handle <- .layout_handle(layout, "layout")
-  .take_matrix(tartan_matrix_project(.matrix_handle(x), handle), layout)
+  .made(x, tartan_matrix_project, handle, layout = layout)
 }
 
-# Matrices on a device keep their blocks; that their layouts change would say that their values moved.
+# What only the CPU does.
 .expect_in_memory <- function(x) {
   if (methods::is(x, "DeviceObject")) {
     .fail("unsupported", "x is on %s, expected it in R's memory (to_host)", x@context@device)
@@ -25,9 +25,8 @@ block_project <- function(x, layout) {
 
 # A changed layout, or the matrix's values at it.
 .reshaped <- function(x, handle) {
-  .expect_in_memory(x)
   layout <- .new_layout(handle)
-  if (methods::is(x, "BlockMatrix")) block_project(x, layout) else layout
+  if (.is_matrix(x)) block_project(x, layout) else layout
 }
 
 .grid_order <- function(order, n, name, of) {
@@ -43,7 +42,7 @@ block_permute <- function(x, rows = NULL, cols = NULL) {
   grid <- block_grid(x)
   rows <- .grid_order(rows, grid[1L], "rows", "block rows")
   cols <- .grid_order(cols, grid[2L], "cols", "block columns")
-  if (methods::is(x, "BlockMatrix")) return(.take_matrix(tartan_matrix_permute(.matrix_handle(x), rows, cols)))
+  if (.is_matrix(x)) return(.made(x, tartan_matrix_permute, rows, cols))
   .new_layout(tartan_layout_permute(.layout_handle(x), rows, cols))
 }
 
@@ -60,9 +59,7 @@ block_slice <- function(x, rows = NULL, cols = NULL) {
   grid <- block_grid(x)
   rows <- .run(rows, grid[1L], "rows", "block rows")
   cols <- .run(cols, grid[2L], "cols", "block columns")
-  if (methods::is(x, "BlockMatrix")) {
-    return(.take_matrix(tartan_matrix_slice(.matrix_handle(x), rows[1L], rows[2L], cols[1L], cols[2L])))
-  }
+  if (.is_matrix(x)) return(.made(x, tartan_matrix_slice, rows[1L], rows[2L], cols[1L], cols[2L]))
   .new_layout(tartan_layout_slice(.layout_handle(x), rows[1L], rows[2L], cols[1L], cols[2L]))
 }
 
@@ -86,7 +83,6 @@ block_grow <- function(x, i, j, head = NULL) {
 }
 
 block_move <- function(x, id, i, j) {
-  .expect_in_memory(x)
   layout <- .layout_of(x)
   grid <- .grid(layout@frame)
   n <- block_count(x)
@@ -97,8 +93,24 @@ block_move <- function(x, id, i, j) {
   .same_length(id, j, "id", "j")
   moved <- tartan_layout_move(.layout_handle(layout), id, i, j, n)
   layout <- .new_layout(moved[[2L]])
-  if (!methods::is(x, "BlockMatrix")) return(layout)
-  .take_matrix(tartan_matrix_rearrange(.matrix_handle(x), .layout_handle(layout), moved[[1L]]), layout)
+  if (!.is_matrix(x)) return(layout)
+  .made(x, tartan_matrix_rearrange, .layout_handle(layout), moved[[1L]], layout = layout)
+}
+
+block_replace <- function(x, id, y) {
+  .expect_any_matrix(x, "x")
+  .expect_any_matrix(y, "y")
+  on_device <- .any_on_device(x, y)
+  context <- if (on_device) .context_handle(.common_context(x = x, y = y)) else .context()
+  id <- .index(id, block_count(x), "id", "blocks")
+  if (length(id) != block_count(y)) {
+    .fail("shape", "id has length %.0f, expected %.0f (blocks of y)", length(id), block_count(y))
+  }
+  handle <- if (on_device) .device_matrix_handle else .matrix_handle
+  source <- handle(y, "y")
+  result <- .made(x, tartan_matrix_copy, layout = x@layout)
+  tartan_matrix_scatter(context, source, id, handle(result))
+  result
 }
 
 block_reblock <- function(x, block) {

@@ -77,13 +77,23 @@ setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "Blo
 .take_matrix <- function(handle, layout = NULL) {
   if (tartan_matrix_block_order(handle) != .constant("col_major")) {
     row_major <- handle
-    handle <- tartan_matrix_cast(row_major, 0L, .constant("col_major"))
+    handle <- tartan_matrix_cast(.context(), row_major, 0L, .constant("col_major"))
     tartan_r_close(row_major)
   }
   if (is.null(layout)) layout <- .new_layout(tartan_matrix_get_layout(handle))
   result <- .new_matrix(layout, tartan_matrix_values(handle), tartan_dtype_name(tartan_matrix_dtype(handle)))
   tartan_r_close(handle)
   result
+}
+
+# What the library makes of a matrix, on its device: make(context, matrix, ...).
+.made <- function(x, make, ..., layout = NULL, dtype = x@dtype) {
+  if (!methods::is(x, "DeviceBlockMatrix")) return(.take_matrix(make(.context(), .matrix_handle(x), ...), layout))
+  context <- .context_handle(x@context)
+  matrix <- .device_matrix_handle(x)
+  handle <- .with_memory(function() make(context, matrix, ...))
+  if (is.null(layout)) layout <- .new_layout(tartan_matrix_get_layout(handle))
+  .new_device_matrix(handle, layout, dtype, x@context)
 }
 
 # Fresh zero values for a layout, to be written in place before anybody else sees them.
@@ -94,8 +104,11 @@ setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "Blo
   raw(prod(dim) * tartan_dtype_bytes(.dtype_code(dtype)))
 }
 
+.is_matrix <- function(x) methods::is(x, "BlockMatrix") || methods::is(x, "DeviceBlockMatrix")
+.expect_any_matrix <- function(x, name) if (!.is_matrix(x)) .expect(x, "BlockMatrix", name)
+
 .layout_of <- function(x, name = "x") {
-  if (methods::is(x, "BlockMatrix") || methods::is(x, "DeviceBlockMatrix")) return(x@layout)
+  if (.is_matrix(x)) return(x@layout)
   .expect(x, "BlockLayout", name)
   x
 }

@@ -46,7 +46,7 @@
   n <- block_elements(x)
   if (n > .Machine$integer.max) .fail("overflow", "x has %.0f elements, a Matrix has at most %d", n, .Machine$integer.max)
   # The rows of the transpose are the columns that the Matrix package stores.
-  transposed <- tartan_matrix_transpose(.matrix_handle(.as_double(x)))
+  transposed <- tartan_matrix_transpose(.context(), .matrix_handle(.as_double(x)))
   values <- tartan_r_new_array(n)
   at <- tartan_matrix_to_csr(transposed, frame[2L] + 1, n, values)
   tartan_r_close(transposed)

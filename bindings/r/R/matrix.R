@@ -54,7 +54,8 @@ block_dtype <- function(x) {
 
 block_cast <- function(x, dtype) {
   code <- .dtype_code(dtype)
-  .take_matrix(tartan_matrix_cast(.matrix_handle(x), code, .constant("col_major")), x@layout)
+  .expect_any_matrix(x, "x")
+  .made(x, tartan_matrix_cast, code, .constant("col_major"), layout = x@layout, dtype = .dtype_name(dtype))
 }
 
 .as_double <- function(x) if (x@dtype == "float64") x else block_cast(x, "float64")
@@ -85,7 +86,10 @@ block_values <- function(x) {
 
 block_norms <- function(x, norm = c("l2", "l1", "max")) {
   norm <- .constant(.choose(norm, c("l2", "l1", "max"), "norm"))
-  tartan_matrix_block_norms(.matrix_handle(x), norm, block_count(x))
+  if (methods::is(x, "DeviceBlockMatrix")) {
+    return(tartan_matrix_block_norms(.context_handle(x@context), .device_matrix_handle(x), norm, block_count(x)))
+  }
+  tartan_matrix_block_norms(.context(), .matrix_handle(x), norm, block_count(x))
 }
 
 block_check <- function(x, finite = FALSE) {

@@ -12,7 +12,8 @@ setMethod("length", "BlockLayout", function(x) prod(x@frame[1:2]))
 setMethod("length", "BlockMatrix", function(x) prod(x@layout@frame[1:2]))
 
 setMethod("t", "BlockLayout", function(x) .new_layout(tartan_layout_transpose(.layout_handle(x))))
-setMethod("t", "BlockMatrix", function(x) .take_matrix(tartan_matrix_transpose(.matrix_handle(x))))
+setMethod("t", "BlockMatrix", function(x) .made(x, tartan_matrix_transpose))
+setMethod("t", "DeviceBlockMatrix", function(x) .made(x, tartan_matrix_transpose))
 
 # A dense matrix times the other, carrying the dimnames that survive.
 .left <- function(a, b, transpose, transpose_b = FALSE) {

@@ -23,14 +23,14 @@ typedef void (*tartan_release)(void *user);
 
 /* Functions that take a context work where it does: the values of the matrices they are given must be in
  * memory of its device (tartan/device.h moves them there), and so are those of the results. On a device the
- * work is asked for in the order of the context's queue, and the calls return before it is done; two things
- * wait for all work asked for before: numbers handed to the host, and the first use on that device of a
- * layout whose last block row or column is ragged, which copies its index sets. Lists of the caller may be
- * changed as soon as a call returns. None of it can be captured in a CUDA graph. Copies of any kind have the
- * same bits on every device (NaN stays NaN), and norms are equal up to the rounding of their sums in f64.
- * Errors: also HANDLE, UNSUPPORTED (values elsewhere), DEVICE, MEMORY (of the host or the device), ARGUMENT
- * (the context at work in another thread). Functions without a context, and those that fill, need values in
- * host memory (UNSUPPORTED). */
+ * work is asked for in the order of the context's queue, and the calls return before it is done. Waited for
+ * is work asked for before where numbers are handed to the host, and on the first use on that device of a
+ * layout whose last block row or column is ragged, which copies its index sets; all but copies and casts
+ * take a list of blocks to the device, which returns when the list has been read and may wait so long. None
+ * of it can be captured in a CUDA graph. Copies of any kind have the same bits on every device (NaN stays
+ * NaN), and norms are equal up to the rounding of their sums in f64. Errors: also HANDLE, UNSUPPORTED
+ * (values elsewhere), DEVICE, MEMORY (of the host or the device), ARGUMENT (the context at work in another
+ * thread). Functions without a context, and those that fill, need values in host memory (UNSUPPORTED). */
 
 /* ---- Making matrices. Each hands one over in *out, NULL on failure; it keeps its own reference to the
  * layout. Common errors: HANDLE, ARGUMENT (block order), DTYPE, SHAPE, OVERFLOW, MEMORY. ---- */

@@ -62,6 +62,35 @@ for (device in test_devices) {
                      to_host(to_device(long, ctx, "float32")))
   })
 
+  test_that(at("what is made of blocks is the CPU's, and stays there"), {
+    for (dtype in c(dtypes, "float8_e5m2")) for (shape in list(c(32, 24), c(29, 19))) {
+      a <- block_cast(random_matrix(shape, c(8, 8), 0.9), dtype)
+      d <- to_device(a, ctx)
+      n <- block_count(a)
+      expect_equal(block_norms(d), block_norms(a), tolerance = 1e-14)
+      expect_identical(block_norms(d, "max"), block_norms(a, "max"))
+      free <- which(!block_mask(a), arr.ind = TRUE)
+      changes <- list(
+        function(x) block_cast(x, "float32"), function(x) block_cast(x, "float8_e4m3fn"), t,
+        function(x) block_permute(x, rows = c(2, 1, 3, 4), cols = c(2, 1, 3)), function(x) block_slice(x, 2:3, 1:2),
+        function(x) block_prune(x, seq_len(n) %% 2), function(x) block_keep(x, 3), function(x) block_grow(x, 1:3, 1:3),
+        function(x) if (nrow(free)) block_move(x, 1, free[1, 1], free[1, 2]) else x,
+        function(x) block_project(x, block_pattern("dense", shape, 8)),
+        function(x) block_replace(x, n, block_slice(block_grow(x, 1, 1), 1, 1)))
+      for (change in changes) {
+        want <- change(a)
+        there <- change(d)
+        expect_s4_class(there, "DeviceBlockMatrix")
+        expect_identical(block_dtype(there), block_dtype(want))
+        got <- to_host(there)
+        expect_true(got@layout == want@layout)
+        expect_true(there@layout == want@layout)
+        expect_identical(block_values(got), block_values(want))
+      }
+      expect_identical(block_values(to_host(d)), block_values(a))
+    }
+  })
+
   test_that(at("matrices go there and back"), {
     for (dtype in dtypes) for (heads in c(1, 3)) {
       a <- block_cast(random_matrix(c(21, 17), c(4, 3), heads = heads), dtype)
@@ -293,8 +322,7 @@ for (device in test_devices) {
     expect_refused(gate_gradient(d, a), "unsupported", "dw is in R's memory")
     expect_refused(growth_score(x, matrix(1, 2, 2)), "unsupported", "y is in R's memory")
     expect_refused(block_values(d), "argument", "expected a BlockMatrix")
-    expect_refused(block_prune(d, rep(1, block_count(a))), "unsupported", "x is on", "to_host")
-    expect_refused(block_move(d, 1, 1, 1), "unsupported", "to_host")
+    expect_refused(block_replace(d, seq_len(block_count(a)), a), "unsupported", "y is in R's memory")
     expect_refused(block_reblock(d, 2), "unsupported", "to_host")
     expect_error(t(d)[1, 1])
     other <- tartan_context(device)

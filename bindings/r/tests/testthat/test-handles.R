@@ -145,7 +145,7 @@ test_that("the wrapper protects what it makes", {
   moved <- raw$tartan_layout_move(layout, 0, 1, 1, 2)
   svg <- raw$tartan_layout_svg(layout, 100)
   mask <- raw$tartan_layout_get_mask(layout, 6)
-  turned <- raw$tartan_matrix_transpose(matrix)
+  turned <- raw$tartan_matrix_transpose(context, matrix)
   values <- raw$tartan_matrix_values(turned)
   entry <- raw$tartan_matrix_entry(matrix, 0, 2, 3)
   raw$tartan_spmm(context, 0L, 0L, 1, matrix, NULL, x, 0, out)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made of the blocks of a matrix on a device has the bits of the CPU."""
+
+import copy
+
+import numpy as np
+import pytest
+from conftest import random_layout, random_matrix
+from device_support import HAS_DEVICE, HOST_DTYPES, Exporter, dummy_only
+
+import tartan
+from tartan import BlockMatrix, to_device
+
+pytestmark = pytest.mark.skipif(not HAS_DEVICE, reason="no CUDA device here")
+
+
+def assert_same(there, here):
+    """A matrix on the device and the one that the CPU made."""
+    assert isinstance(there, BlockMatrix) and there.device == "cuda:0"
+    assert (there.dtype_name, there.order, there.layout) == (here.dtype_name, here.order, here.layout)
+    back = there.to_host()
+    np.testing.assert_array_equal(back.values, here.values)
+    assert back.device == "cpu"
+
+
+CHANGES = {
+    "copy": lambda a: a.copy(),
+    "copy.copy": lambda a: copy.copy(a),
+    "cast": lambda a: a.astype("float16"),
+    "order": lambda a: a.astype(order="F" if a.order == "C" else "C"),
+    "fp8": lambda a: a.astype("float8_e4m3fn"),
+    "both": lambda a: a.astype("float64", order="F"),
+    "transpose": lambda a: a.T.copy(),
+    "permute": lambda a: a.permute(rows=[2, 0, 1, 3], cols=[1, 0, 2]),
+    "slice": lambda a: a[1:3, :2],
+    "union": lambda a: a.project(a.layout | random_layout(np.random.default_rng(5), a.shape, a.block_shape)),
+    "prune": lambda a: a.project(a.layout.prune((np.arange(a.blocks) % 2).astype(float))),
+    "keep": lambda a: a.project(a.layout.keep_largest(a.block_norms(), 3)),
+    "rearrange": lambda a: a.rearrange(a.layout, np.arange(a.blocks)[::-1].copy() - 1),
+    "scatter": lambda a: a.copy().scatter(a.permute(rows=[1, 0, 2, 3])[:1], _targets(a)),
+}
+
+
+def _targets(a):
+    blocks = a.permute(rows=[1, 0, 2, 3])[:1].blocks
+    return [-1 if i == 1 else a.blocks - 1 - i for i in range(blocks)]
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+@pytest.mark.parametrize("shape", [(32, 24), (29, 19)], ids=["whole", "ragged"])
+def test_the_same_bits_as_on_the_cpu(rng, change, dtype, shape):
+    a = random_matrix(rng, shape, 8, dtype=dtype, density=0.7, order=rng.choice(["C", "F"]))
+    assert_same(change(a.to_device()), change(a))
+
+
+@pytest.mark.parametrize("norm", ["max", "l1", "l2"])
+def test_norms(rng, norm):
+    a = random_matrix(rng, (29, 19), 8, dtype="float32")
+    there = a.to_device().block_norms(norm)
+    assert type(there) is np.ndarray
+    np.testing.assert_allclose(there, a.block_norms(norm), rtol=1e-14)
+
+
+def test_memory_of_another_library(rng):
+    a = random_matrix(rng, (16, 16), 8)
+    x = to_device(a.values)
+    wrapped = BlockMatrix(a.layout, Exporter(x))
+    assert_same(wrapped.astype("float32"), a.astype("float32"))
+    assert_same(wrapped.copy(), a)
+    np.testing.assert_allclose(wrapped.block_norms(), a.block_norms())
+    wrapped.scatter(a.to_device(), [-1] * (a.blocks - 1) + [0])
+    np.testing.assert_array_equal(x.to_host()[0], a.values[-1])
+
+
+def test_results_are_ordered_with_other_contexts(rng):
+    a = random_matrix(rng, (16, 16), 8)
+    cast = a.to_device().astype("float32").copy()
+    x = rng.standard_normal((16, 2)).astype("float32")
+    with tartan.Context("cuda") as context:
+        y = tartan.spmm(cast, to_device(x, context), context=context)
+        np.testing.assert_allclose(y.to_host(), a.astype("float32") @ x, rtol=1e-4, atol=1e-4)
+
+
+@dummy_only
+def test_no_memory_on_the_device(rng, monkeypatch):
+    there = random_matrix(rng, (16, 16), 8).to_device()
+    monkeypatch.setenv("TARTAN_DUMMY_BYTES", "8")
+    for call in (there.copy, there.block_norms, there.T.copy, lambda: there.astype("float32")):
+        with pytest.raises(tartan.OutOfMemoryError):
+            call()
+    monkeypatch.delenv("TARTAN_DUMMY_BYTES")
+    assert there.copy().device == "cuda:0"
+
+
+def test_scatter_refuses(rng):
+    a, b = random_matrix(rng, (16, 16), 8, density=1.0).to_device(), random_matrix(rng, (8, 8), 8, density=1.0)
+    with pytest.raises(tartan.UnsupportedError, match="from is on device"):
+        a.scatter(b, [0])
+    with pytest.raises(tartan.LayoutError, match="targets.0. is 4, expected -1 .. 3"):
+        a.scatter(b.to_device(), [4])
+    with pytest.raises(tartan.HandleTypeError, match="matrix is of type ndarray"):
+        a.scatter(b.values, [0])
+    with pytest.raises(tartan.ArgumentError, match="overlaps"):
+        a.scatter(a, [0, 1, 2, 3])
