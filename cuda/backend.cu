@@ -2,6 +2,7 @@
  * The CUDA plug-in's backend table. */
 #include "blas.h"
 #include "explain.h"
+#include "layout.h"
 
 #include <cstdio>
 
@@ -137,6 +138,24 @@ tartan_status clear(const char *function, void *device, void *to, int64_t bytes)
     if (bytes == 0) return TARTAN_OK;
     return tartan_cuda_check(function, cudaMemsetAsync(to, 0, (size_t)bytes, queue->stream),
                              "clearing memory");
+}
+
+/* ---- Layouts whose blocks change ---- */
+
+tartan_status plan_create(const char *function, void *device, const tartan_layout *layout, void **out_sets) {
+    return tartan_cuda_sets_create(function, (tartan_cuda_queue *)device, layout, out_sets);
+}
+
+tartan_status plan_mask(const char *function, void *device, void *sets, const void *mask) {
+    return tartan_cuda_sets_plan(function, (tartan_cuda_queue *)device, sets, mask);
+}
+
+tartan_status plan_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
+                         int64_t *out_row_pointers, int32_t *out_block_cols) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    PASS(check_waiting(function, queue));
+    return tartan_cuda_sets_fetch(function, queue, sets, out_blocks, out_row_pointers, out_block_cols);
 }
 
 /* ---- Operations ---- */
@@ -288,6 +307,10 @@ const tartan_backend backend = {
     tartan_cuda_memory_release,
     copy,
     clear,
+    plan_create,
+    plan_mask,
+    plan_fetch,
+    tartan_cuda_sets_release,
     supports,
     {run_spmm, run_sddmm, run_gate_gradient, run_growth_score, run_blocks_copy, run_blocks_norms},
     explain,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Index sets in device memory, kept in their layout. */
-#include "device.h"
+#include "layout.h"
 
 namespace {
 
@@ -161,6 +161,8 @@ void release_figures(void *plan) {
 tartan_status tartan_cuda_lists_get(const char *function, tartan_cuda_queue *queue,
                                     const tartan_layout *layout, bool by_columns, tartan_cuda_lists *out) {
     const index_set *set = nullptr;
+    if (tartan_i_is_dynamic(layout))
+        return tartan_cuda_sets_lists(function, queue, layout->sets, by_columns, out);
     PASS(get(function, queue, layout, by_columns, 0, &set));
     *out = set->lists;
     return TARTAN_OK;
@@ -170,6 +172,8 @@ tartan_status tartan_cuda_unions_get(const char *function, tartan_cuda_queue *qu
                                      const tartan_layout *layout, bool by_columns, int32_t group,
                                      tartan_cuda_unions *out) {
     const index_set *set = nullptr;
+    if (tartan_i_is_dynamic(layout))
+        return tartan_cuda_sets_unions(function, queue, layout->sets, by_columns, group, out);
     PASS(get(function, queue, layout, by_columns, group, &set));
     *out = set->unions;
     return TARTAN_OK;

@@ -287,8 +287,9 @@ __device__ __forceinline__ void fill_pointer(const work &w, const lines &l) {
     if (l.groups == 0 && group == 0 && lane == 0) l.is.pointers[0] = 0;
     if (group >= l.groups) return;
     const int32_t start = l.words > 0 ? entry_at(l, group, 0) : 0, end = start + __ldg(l.lengths + group);
-    if (lane == 0) l.is.pointers[group] = min(start, w.capacity);
-    if (lane == 0 && group == l.groups - 1) l.is.pointers[l.groups] = min(end, w.capacity);
+    const bool fits = __ldg(w.blocks) <= w.capacity; /* else there are no blocks */
+    if (lane == 0) l.is.pointers[group] = fits ? start : 0;
+    if (lane == 0 && group == l.groups - 1) l.is.pointers[l.groups] = fits ? end : 0;
     if (l.is.group == 0) return;
     const int32_t begin = group / l.groups_per_head * l.groups_per_head, rank = rank_of(l, begin, group);
     if (lane == 0) l.is.order[begin + rank] = group;

@@ -273,7 +273,23 @@ double tartan_cuda_union_share(const tartan_layout *layout, bool by_columns, int
     return share_of(&d, group, 1);
 }
 
+/* Of a layout whose blocks change: those of a mask of as many blocks as there is room for, each position with the same
+ * chance of having one. */
+static void expect_figures(const tartan_layout *l, tartan_cuda_figures *out) {
+    const double positions = (double)l->shape.heads * (double)l->grid_rows * (double)l->grid_cols;
+    const double density = positions > 0 ? (double)l->blocks / positions : 0;
+    out->longest[0] = l->grid_cols;
+    out->longest[1] = l->grid_rows;
+    double absent = 1 - density; /* chance of a position to be empty in all lines of a group */
+    for (int32_t i = 0; i < TARTAN_CUDA_SHARES; i++, absent *= absent)
+        out->share[0][i] = out->share[1][i] = density > 0 ? (1 << i) * density / (1 - absent) : 1;
+}
+
 void tartan_cuda_figures_of(const tartan_layout *layout, tartan_cuda_figures *out) {
+    if (tartan_i_is_dynamic(layout)) {
+        expect_figures(layout, out);
+        return;
+    }
     for (int32_t by_columns = 0; by_columns < 2; by_columns++) {
         const direction d = direction_of(layout, by_columns != 0);
         int64_t longest = 0;

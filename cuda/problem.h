@@ -33,7 +33,7 @@ typedef struct tartan_cuda_dense {
 /* The index sets of one direction in device memory. `row` is a block row of op(A). */
 typedef struct tartan_cuda_lists {
     const int32_t *pointers; /* [heads * grid_rows + 1] */
-    const int32_t *cols;     /* [blocks] block columns, ascending in a row */
+    const int32_t *cols;     /* [blocks] block columns, ascending in a row; the last pointer says how many */
     const int32_t *ids;      /* [blocks] block ids, or NULL: entry i is block i */
 } tartan_cuda_lists;
 
@@ -44,7 +44,7 @@ typedef struct tartan_cuda_lists {
 typedef struct tartan_cuda_unions {
     int32_t group;
     int32_t groups_per_head;
-    int64_t entries;         /* on all heads */
+    int64_t entries; /* on all heads, or more where blocks change with masks: the last pointer tells */
     const int32_t *pointers; /* [heads * groups_per_head + 1] */
     const int32_t *cols;     /* [entries] */
     const int32_t *ids;      /* [entries * group] */

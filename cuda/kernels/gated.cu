@@ -38,8 +38,10 @@ __global__ void __launch_bounds__(THREADS)
 
 /* -1 for blocks that a gate of 0, in the type of the sums, shuts; others stay. */
 template <typename S>
-__global__ void __launch_bounds__(THREADS) gated_ids(const int32_t *from, int32_t *to, const void *gates,
-                                                     int32_t gate_dtype, int64_t gate_stride, int64_t count) {
+__global__ void __launch_bounds__(THREADS)
+    gated_ids(const int32_t *from, int32_t *to, const void *gates, int32_t gate_dtype, int64_t gate_stride,
+              const int32_t *entries, int32_t group) {
+    const int64_t count = (int64_t)*entries * group;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * THREADS) {
         const int32_t id = from[i];
@@ -71,7 +73,8 @@ static tartan_status gate_all(const char *function, tartan_cuda_queue *queue, co
     if (status != TARTAN_OK) return status;
     return tartan_cuda_launch(function, queue, gated_ids<tartan_cuda_sum<T>>,
                               tartan_cuda_grid((count - 1) / THREADS + 1), dim3(THREADS), unions->ids, ids,
-                              p->gates, p->gate_dtype, p->gate_stride, count);
+                              p->gates, p->gate_dtype, p->gate_stride,
+                              unions->pointers + p->heads * unions->groups_per_head, unions->group);
 }
 
 tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue *queue,

@@ -21,9 +21,9 @@ struct piece {
 
 template <int ROWS, int COLS>
 __device__ piece piece_of(const tartan_cuda_sddmm &p, const tartan_cuda_lists &lists, int64_t id,
-                          int32_t part) {
+                          int64_t blocks, int32_t part) {
     piece x = {};
-    x.exists = id < p.blocks;
+    x.exists = id < blocks;
     if (!x.exists) return x;
     const int32_t row_parts = (p.block_m + ROWS - 1) / ROWS;
     const int64_t list = tartan_cuda_row_of(lists.pointers, p.heads * p.grid_m, id);
@@ -100,9 +100,13 @@ __global__ void __launch_bounds__((threads_of<ROWS, COLS, EACH, BLOCKS>()),
     using S = tartan_cuda_sum<T>;
     __shared__ tile<T, ROWS, COLS, EACH, BLOCKS> t;
     const S beta = (S)p.beta;
+    const int64_t blocks =
+        lists.pointers[p.heads * p.grid_m]; /* p.blocks or, of a layout that changes, fewer */
     for (int64_t number = blockIdx.x; number < pieces; number += gridDim.x) {
+        const int64_t first = number / parts * BLOCKS;
+        if (first >= blocks) break;
         const piece part =
-            piece_of<ROWS, COLS>(p, lists, number / parts * BLOCKS + threadIdx.z, (int32_t)(number % parts));
+            piece_of<ROWS, COLS>(p, lists, first + threadIdx.z, blocks, (int32_t)(number % parts));
         const S gate =
             part.exists ? tartan_cuda_gate<S>(p.gates, p.gate_dtype, p.gate_stride, part.id) : (S)0;
         const S alpha = gate * (S)p.alpha;

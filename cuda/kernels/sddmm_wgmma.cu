@@ -8,6 +8,9 @@
  * entries that a tile does not have are not read. Blocks of 8 and 16 columns come in boxes so small that
  * their number counts.
  *
+ * Of a layout whose blocks change only the device knows the tiles: a kernel before this one makes them, and they are
+ * handed out whole.
+ *
  * Many tiles are handed out whole, those that begin at the left first: at any time all blocks read near
  * columns of Y. Few tiles, and those of small blocks, are laid out as one line of steps, cut into as many
  * parts of even cost as there are blocks. A tile that is cut is shared: who does not end it leaves its sums
@@ -210,7 +213,64 @@ tartan_status turn_pairs(const char *function, tartan_cuda_queue *queue, const t
         status = tartan_cuda_turn_half(function, queue, &lines, to);
         to += tartan_cuda_turned_bytes(&lines);
     }
-    if (status != TARTAN_OK) tartan_cuda_scratch_free(queue, *out);
+    if (status == TARTAN_OK) return TARTAN_OK;
+    tartan_cuda_scratch_free(queue, *out);
+    *out = nullptr;
+    return status;
+}
+
+/* ---- Tiles that the device makes ---- */
+
+enum { kCutThreads = 1024 };
+
+/* As tartan_cuda_plan_tiles, in the order of the unions, which have the longest groups of a head first; one block. */
+__global__ void __launch_bounds__(kCutThreads)
+    cut_tiles(tartan_cuda_unions u, int32_t groups, int32_t entries, int4 *tiles, int32_t *count) {
+    __shared__ int32_t warps[32];
+    const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int32_t before = 0;
+    for (int32_t first = 0; first < groups; first += kCutThreads) {
+        const int32_t place = first + (int32_t)threadIdx.x, group = place < groups ? u.order[place] : -1;
+        const int32_t begin = group < 0 ? 0 : u.pointers[group];
+        const int32_t length = group < 0 ? 0 : u.pointers[group + 1] - begin;
+        const int32_t mine = (length + entries - 1) / entries;
+        int32_t upto = mine;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            const int32_t left = __shfl_up_sync(~0u, upto, step);
+            if (lane >= step) upto += left;
+        }
+        if (lane == 31) warps[warp] = upto;
+        __syncthreads();
+        int32_t others = 0, all = 0; /* of the warps before, of all */
+        for (int32_t w = 0; w < 32; w++) {
+            if (w < warp) others += warps[w];
+            all += warps[w];
+        }
+        int4 *to = tiles + before + others + upto - mine;
+        for (int32_t i = 0, at = begin; i < mine; i++) {
+            const int32_t next = at + length / mine + (i < length % mine);
+            to[i] = make_int4(group, at, next, 0);
+            at = next;
+        }
+        before += all;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) *count = before;
+}
+
+/* Has them made in scratch memory, the count first; `tiles` gets a bound of their number. */
+tartan_status make_tiles(const char *function, tartan_cuda_queue *queue, const tartan_cuda_unions *u,
+                         int64_t heads, int32_t entries, void **out_scratch, tartan_cuda_tiles *tiles) {
+    enum { kHead = 128 };
+    const int64_t groups = heads * u->groups_per_head, most = groups + u->entries / entries;
+    PASS(tartan_cuda_scratch(function, queue, kHead + most * (int64_t)sizeof(int4), out_scratch));
+    int32_t *values = (int32_t *)((char *)*out_scratch + kHead);
+    *tiles = {most, nullptr, values};
+    cut_tiles<<<1, kCutThreads, 0, queue->stream>>>(*u, (int32_t)groups, entries, (int4 *)values,
+                                                    (int32_t *)*out_scratch);
+    const tartan_status status = tartan_cuda_check(function, cudaGetLastError(), "making tiles");
+    if (status != TARTAN_OK) tartan_cuda_scratch_free(queue, *out_scratch);
     return status;
 }
 
@@ -231,7 +291,7 @@ tartan_status divide(const char *function, tartan_cuda_queue *queue, const tarta
     g->tiles = (const int4 *)tiles.values;
     g->tickets = queue->tickets;
     g->flags = queue->tickets + TARTAN_CUDA_TICKETS;
-    g->whole = goes_whole(tiles, g->blocks.block, g->steps, most);
+    g->whole = g->made != nullptr || goes_whole(tiles, g->blocks.block, g->steps, most);
     if (g->whole) {
         *out_blocks = g->count < most ? g->count : most;
         return TARTAN_OK;
@@ -271,20 +331,27 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     tartan_cuda_tiles tiles;
     const tartan_cuda_tile_form form = form_of<kRows>(p->block_m);
     PASS(tartan_cuda_unions_get(function, queue, layout, false, kRows / p->block_m, &u));
-    PASS(tartan_cuda_tiles_get(function, queue, layout, &u, &form, &tiles));
+    void *made = nullptr;
+    if (tartan_i_is_dynamic(layout))
+        PASS(make_tiles(function, queue, &u, p->heads, form.entries, &made, &tiles));
+    else
+        PASS(tartan_cuda_tiles_get(function, queue, layout, &u, &form, &tiles));
     Problem g = {};
+    g.made = (const int32_t *)made;
     describe_blocks(p, &u, &g.blocks);
     describe_sums(p, &g);
     g.groups = u.groups_per_head;
     g.x_across = p->pair[0].x.row_stride == 1;
     g.y_across = p->pair[0].y.row_stride != 1;
     void *turned = nullptr;
+    tartan_status status = TARTAN_OK;
     if (g.y_across && pays_to_turn(p, tiles.count, queue->chip.processors))
-        PASS(turn_pairs(function, queue, p, &turned));
+        status = turn_pairs(function, queue, p, &turned);
     g.y_turned = turned != nullptr;
     if (g.y_turned) g.y_across = false;
-    const tartan_status status = start<kRows>(function, queue, p, tiles, (const char *)turned, &g);
+    if (status == TARTAN_OK) status = start<kRows>(function, queue, p, tiles, (const char *)turned, &g);
     tartan_cuda_scratch_free(queue, turned);
+    tartan_cuda_scratch_free(queue, made);
     return status;
 }
 

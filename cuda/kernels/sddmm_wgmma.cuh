@@ -39,6 +39,7 @@ struct Problem {
     int32_t pairs, steps; /* of the whole sum */
     int32_t groups;       /* of a head */
     int32_t count;
+    const int32_t *made; /* where the device made the tiles: how many */
     const int4 *tiles;
     int32_t *tickets, *flags; /* flags: [blocks][TARTAN_CUDA_FLAGS], the sums of a warp are there */
     char *sums;               /* [blocks][kSumBytes]: those that were left */
@@ -212,9 +213,9 @@ __device__ __forceinline__ void post(const Problem &p, const Ring<kRows> &ring, 
 
 template <int kRows>
 __device__ __forceinline__ void hand_out(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
-    const int32_t lane = threadIdx.x % 32;
+    const int32_t lane = threadIdx.x % 32, count = p.made != nullptr ? *p.made : p.count;
     int64_t number = blockIdx.x;
-    while (number < p.count) {
+    while (number < count) {
         post(p, ring, place, (int32_t)number, 0, p.steps, kWhole);
         if (lane == 0) number = draw_ticket(p.tickets);
         number = __shfl_sync(~0u, number, 0);

@@ -70,6 +70,17 @@ typedef struct tartan_backend {
     tartan_status (*copy)(const char *function, void *device, void *to, const void *from, int64_t bytes,
                           tartan_copy_kind kind);
     tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);
+    /* Index sets for a layout whose blocks change (`layout` has its frame and capacity, and no sets yet): memory for
+     * them; all that have been of use so far made from a mask of bytes in the device's memory, in the order of the
+     * queue; the row lists brought to the host, pointers [heads * grid_rows + 1] and as many columns as the last of
+     * them says, and the blocks of the mask, which are more than the capacity where it has been exceeded (the
+     * pointers are 0 then). Release is called from any thread, also after close. */
+    tartan_status (*plan_create)(const char *function, void *device, const tartan_layout *layout,
+                                 void **out_sets);
+    tartan_status (*plan_mask)(const char *function, void *device, void *sets, const void *mask);
+    tartan_status (*plan_fetch)(const char *function, void *device, void *sets, int64_t *out_blocks,
+                                int64_t *out_row_pointers, int32_t *out_block_cols);
+    void (*plan_release)(void *sets);
     /* Whether run would do it; `out_reason` (static text) says why not. */
     bool (*supports)(void *device, const tartan_op *op, const char **out_reason);
     tartan_status (*run[TARTAN_OP_COUNT])(const tartan_context *context, const tartan_op *op);

@@ -179,6 +179,13 @@ static tartan_status cpu_explain(const tartan_context *context, const tartan_op 
     return text->status;
 }
 
+static tartan_status run_spmm(const tartan_context *context, const tartan_op *op) {
+    return tartan_i_cpu_run_now(context, op, tartan_i_cpu_spmm);
+}
+static tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
+    return tartan_i_cpu_run_now(context, op, tartan_i_cpu_sddmm);
+}
+
 const tartan_backend tartan_i_backend_cpu = {
     .abi = TARTAN_BACKEND_ABI,
     .name = "cpu",
@@ -192,11 +199,15 @@ const tartan_backend tartan_i_backend_cpu = {
     .release = tartan_i_free,
     .copy = cpu_copy,
     .clear = cpu_clear,
+    .plan_create = tartan_i_cpu_plan_create,
+    .plan_mask = tartan_i_cpu_plan_mask,
+    .plan_fetch = tartan_i_cpu_plan_fetch,
+    .plan_release = tartan_i_cpu_plan_release,
     .supports = cpu_supports,
     .run =
         {
-            [TARTAN_OP_SPMM] = tartan_i_cpu_spmm,
-            [TARTAN_OP_SDDMM] = tartan_i_cpu_sddmm,
+            [TARTAN_OP_SPMM] = run_spmm,
+            [TARTAN_OP_SDDMM] = run_sddmm,
             [TARTAN_OP_GATE_GRADIENT] = tartan_i_cpu_gate_gradient,
             [TARTAN_OP_GROWTH_SCORE] = tartan_i_cpu_growth_score,
             [TARTAN_OP_BLOCKS_COPY] = tartan_i_cpu_blocks_copy,

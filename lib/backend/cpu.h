@@ -18,6 +18,18 @@ tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tar
 tartan_status tartan_i_cpu_blocks_copy(const tartan_context *context, const tartan_op *op);
 tartan_status tartan_i_cpu_blocks_norms(const tartan_context *context, const tartan_op *op);
 
+/* Index sets of layouts whose blocks change; see the backend table. */
+tartan_status tartan_i_cpu_plan_create(const char *function, void *device, const tartan_layout *layout,
+                                       void **out_sets);
+tartan_status tartan_i_cpu_plan_mask(const char *function, void *device, void *sets, const void *mask);
+tartan_status tartan_i_cpu_plan_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
+                                      int64_t *out_row_pointers, int32_t *out_block_cols);
+void tartan_i_cpu_plan_release(void *sets);
+
+/* Runs an operation on what such layouts hold now. */
+tartan_status tartan_i_cpu_run_now(const tartan_context *context, const tartan_op *op,
+                                   tartan_status (*run)(const tartan_context *, const tartan_op *));
+
 /* The kernels in use for sums over `dtype`. */
 static inline tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
     tartan_i_kernels kernels;

@@ -11,13 +11,17 @@ static const struct {
     const char *name;
     int64_t bytes;
 } dtypes[] = {
-    [TARTAN_F64] = {"float64", 8},          [TARTAN_F32] = {"float32", 4},
-    [TARTAN_F16] = {"float16", 2},          [TARTAN_BF16] = {"bfloat16", 2},
-    [TARTAN_F8E4M3] = {"float8_e4m3fn", 1}, [TARTAN_F8E5M2] = {"float8_e5m2", 1},
+    [TARTAN_F64] = {"float64", 8},
+    [TARTAN_F32] = {"float32", 4},
+    [TARTAN_F16] = {"float16", 2},
+    [TARTAN_BF16] = {"bfloat16", 2},
+    [TARTAN_F8E4M3] = {"float8_e4m3fn", 1},
+    [TARTAN_F8E5M2] = {"float8_e5m2", 1},
+    [TARTAN_U8] = {"uint8", 1},
 };
 
 static bool is_dtype(int32_t dtype) {
-    return dtype >= TARTAN_F64 && dtype <= TARTAN_I_LAST_DTYPE;
+    return tartan_i_is_number(dtype) || dtype == TARTAN_U8;
 }
 
 int64_t tartan_dtype_bytes(int32_t dtype) {
@@ -93,14 +97,10 @@ static bool is_disjoint(const tartan_array *a) {
     return true;
 }
 
-tartan_status tartan_i_array_check_any(const char *function, const char *name, const tartan_array *array,
-                                       bool output) {
+// All but the dtype, which is one of ours.
+static tartan_status check_memory(const char *function, const char *name, const tartan_array *array,
+                                  bool output) {
     char text[TARTAN_I_SHAPE_TEXT];
-    CHECK_IN(function, array != NULL, HANDLE, "%s is NULL, expected an array", name);
-    CHECK_IN(function, array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM, ARGUMENT,
-             "%s has ndim %d, expected 0 .. %d", name, array->ndim, TARTAN_MAX_NDIM);
-    CHECK_IN(function, is_dtype(array->dtype), DTYPE, "%s has dtype %d, expected %d .. %d (a tartan_dtype)",
-             name, array->dtype, TARTAN_F64, TARTAN_I_LAST_DTYPE);
     CHECK_IN(function, array->device_type == TARTAN_CPU || array->device_type == TARTAN_CUDA, UNSUPPORTED,
              "%s is on device type %d, expected %d (CPU) or %d (CUDA)", name, array->device_type, TARTAN_CPU,
              TARTAN_CUDA);
@@ -121,6 +121,35 @@ tartan_status tartan_i_array_check_any(const char *function, const char *name, c
              "smaller ones",
              name, tartan_i_shape_text(array, text));
     return TARTAN_OK;
+}
+
+static tartan_status check_form(const char *function, const char *name, const tartan_array *array) {
+    CHECK_IN(function, array != NULL, HANDLE, "%s is NULL, expected an array", name);
+    CHECK_IN(function, array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM, ARGUMENT,
+             "%s has ndim %d, expected 0 .. %d", name, array->ndim, TARTAN_MAX_NDIM);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_array_check_any(const char *function, const char *name, const tartan_array *array,
+                                       bool output) {
+    PASS(check_form(function, name, array));
+    CHECK_IN(function, tartan_i_is_number(array->dtype), DTYPE,
+             "%s has dtype %d, expected %d .. %d (a tartan_dtype)", name, array->dtype, TARTAN_F64,
+             TARTAN_I_LAST_DTYPE);
+    return check_memory(function, name, array, output);
+}
+
+tartan_status tartan_i_array_check_bytes(const char *function, const char *name, const tartan_array *array) {
+    PASS(check_form(function, name, array));
+    CHECK_IN(function, array->dtype == TARTAN_U8, DTYPE, "%s has dtype %d, expected %d (TARTAN_U8)", name,
+             array->dtype, TARTAN_U8);
+    return check_memory(function, name, array, false);
+}
+
+// Of numbers or bytes.
+static tartan_status check_either(const char *function, const char *name, const tartan_array *array) {
+    if (array != NULL && array->dtype == TARTAN_U8) return tartan_i_array_check_bytes(function, name, array);
+    return tartan_i_array_check_any(function, name, array, false);
 }
 
 tartan_status tartan_i_array_check(const char *function, const char *name, const tartan_array *array,
@@ -186,7 +215,7 @@ static tartan_status make(const char *function, const char *name, tartan_array *
     }
     // An overflow in the strides is found by the check too: the count of elements has then overflowed.
     if (strides == NULL) set_contiguous(made);
-    return tartan_i_array_check_any(function, name, made, false);
+    return check_either(function, name, made);
 }
 
 tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
@@ -216,13 +245,14 @@ struct DLTensor {
     int64_t *strides; /* NULL: row-major */
     uint64_t byte_offset;
 };
-enum { DL_FLOAT = 2, DL_BFLOAT = 4, DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
+enum { DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6, DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
 enum { DL_FLOAT8_E4M3FN = 10, DL_FLOAT8_E5M2 = 12 }; /* since DLPack 1.1 */
 
 static int32_t dtype_of_dlpack(uint8_t code, uint8_t bits) {
     if (code == DL_BFLOAT && bits == 16) return TARTAN_BF16;
     if (code == DL_FLOAT8_E4M3FN && bits == 8) return TARTAN_F8E4M3;
     if (code == DL_FLOAT8_E5M2 && bits == 8) return TARTAN_F8E5M2;
+    if ((code == DL_UINT || code == DL_BOOL) && bits == 8) return TARTAN_U8;
     if (code != DL_FLOAT) return 0;
     return bits == 64 ? TARTAN_F64 : bits == 32 ? TARTAN_F32 : bits == 16 ? TARTAN_F16 : 0;
 }
@@ -235,6 +265,8 @@ static uint8_t code_of_dlpack(int32_t dtype) {
         return DL_FLOAT8_E4M3FN;
     case TARTAN_F8E5M2:
         return DL_FLOAT8_E5M2;
+    case TARTAN_U8:
+        return DL_UINT;
     default:
         return DL_FLOAT;
     }
@@ -246,8 +278,7 @@ tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_arr
     int32_t dtype = dtype_of_dlpack(tensor->dtype.code, tensor->dtype.bits);
     CHECK(dtype != 0 && tensor->dtype.lanes == 1, DTYPE,
           "tensor has DLPack type code %d, %d bits, %d lanes, expected float of 64, 32 or 16 bits, bfloat of "
-          "16, or "
-          "float8_e4m3fn or float8_e5m2 of 8, 1 lane",
+          "16, float8_e4m3fn or float8_e5m2 of 8, bool or unsigned of 8, 1 lane",
           tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     CHECK(tensor->ndim >= 0 && tensor->ndim <= TARTAN_MAX_NDIM, SHAPE, "tensor has ndim %d, expected 0 .. %d",
           tensor->ndim, TARTAN_MAX_NDIM);
@@ -265,7 +296,7 @@ tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_t
     CHECK(out_tensor != NULL, HANDLE, "out_tensor is NULL, expected a place for the result");
     CHECK(array == NULL || (array->ndim >= 0 && array->ndim <= TARTAN_MAX_NDIM), SHAPE,
           "array has ndim %d, expected 0 .. %d", array->ndim, TARTAN_MAX_NDIM);
-    PASS(tartan_i_array_check_any(__func__, "array", array, false));
+    PASS(check_either(__func__, "array", array));
     *out_tensor = (struct DLTensor){.data = array->data, .ndim = array->ndim};
     out_tensor->device.type = array->device_type;
     out_tensor->device.id = array->device_id;

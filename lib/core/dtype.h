@@ -13,7 +13,12 @@ typedef uint16_t tartan_i_bfloat; /* bits of a bfloat16 */
 typedef uint8_t tartan_i_e4m3;    /* bits of a float8_e4m3fn */
 typedef uint8_t tartan_i_e5m2;    /* bits of a float8_e5m2 */
 
-enum { TARTAN_I_LAST_DTYPE = TARTAN_F8E5M2 };
+enum { TARTAN_I_LAST_DTYPE = TARTAN_F8E5M2 }; /* of numbers */
+
+/* Whether matrices and products have it: all but the bytes of masks. */
+static inline bool tartan_i_is_number(int32_t dtype) {
+    return dtype >= TARTAN_F64 && dtype <= TARTAN_I_LAST_DTYPE;
+}
 
 static inline bool tartan_i_is_f8(int32_t dtype) {
     return dtype == TARTAN_F8E4M3 || dtype == TARTAN_F8E5M2;
@@ -154,6 +159,8 @@ tartan_status tartan_i_array_check(const char *function, const char *name, const
 /* The same for memory of any device that we know. */
 tartan_status tartan_i_array_check_any(const char *function, const char *name, const tartan_array *array,
                                        bool output);
+/* The same for a mask: TARTAN_U8, and not written. */
+tartan_status tartan_i_array_check_bytes(const char *function, const char *name, const tartan_array *array);
 
 /* First and last byte (exclusive) that the array touches; both NULL for an empty one. */
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end);

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Fixed, so that failing never allocates. */
 static _Thread_local char last_error[1024];
@@ -53,4 +54,15 @@ const char *tartan_version(void) {
 
 int32_t tartan_abi_version(void) {
     return TARTAN_ABI_VERSION;
+}
+
+tartan_status tartan_i_fail_handle(const char *function, const char *name, const void *handle,
+                                   const char *noun) {
+    if (tartan_i_is(handle, TARTAN_I_DYNAMIC) && strcmp(noun, "layout") == 0)
+        return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function,
+                             "%s has blocks that change with masks, expected one whose blocks stay: "
+                             "tartan_layout_to_host makes it",
+                             name);
+    return tartan_i_fail(TARTAN_ERR_HANDLE, function, "%s is %s, expected an open %s", name,
+                         handle == NULL ? "NULL" : "closed or not one of Tartan's", noun);
 }

@@ -47,8 +47,10 @@ tartan_status tartan_i_fail(tartan_status status, const char *function, const ch
 
 /* Handles start with a number that says what they are; freeing overwrites it. */
 enum tartan_i_magic {
-    TARTAN_I_LAYOUT = 0x544c4159,  /* "TLAY" */
-    TARTAN_I_MATRIX = 0x544d4154,  /* "TMAT" */
+    TARTAN_I_LAYOUT = 0x544c4159, /* "TLAY" */
+    TARTAN_I_DYNAMIC =
+        0x5444594e,               /* "TDYN": a layout whose blocks change, so that most functions refuse it */
+    TARTAN_I_MATRIX = 0x544d4154, /* "TMAT" */
     TARTAN_I_CONTEXT = 0x54435458, /* "TCTX" */
     TARTAN_I_FILE = 0x5446494c,    /* "TFIL" */
     TARTAN_I_BUFFER = 0x54425546,  /* "TBUF" */
@@ -57,7 +59,14 @@ static inline bool tartan_i_is(const void *handle, uint32_t magic) {
     return handle != NULL && *(const uint32_t *)handle == magic;
 }
 #define CHECK_HANDLE(handle, MAGIC, noun)                                                                    \
-    CHECK(tartan_i_is((handle), TARTAN_I_##MAGIC), HANDLE, #handle " is %s, expected an open " noun,         \
-          (handle) == NULL ? "NULL" : "closed or not one of Tartan's")
+    do {                                                                                                     \
+        if (!tartan_i_is((handle), TARTAN_I_##MAGIC))                                                        \
+            return tartan_i_fail_handle(__func__, #handle, (handle), noun);                                  \
+    } while (0)
+
+/* Fails for a handle `name` that is no open `noun`: HANDLE, or UNSUPPORTED where a layout is expected and its blocks
+ * change. */
+tartan_status tartan_i_fail_handle(const char *function, const char *name, const void *handle,
+                                   const char *noun);
 
 #endif

@@ -44,6 +44,37 @@ tartan_status tartan_i_list_check(const char *function, const char *name, const 
     return TARTAN_OK;
 }
 
+/* A layout without index sets; its fields are those of an ordinary one. */
+static tartan_status new_layout(const tartan_shape *shape, int64_t grid_rows, int64_t grid_cols,
+                                int64_t blocks, tartan_layout **out) {
+    tartan_layout *layout = NULL;
+    PASS(tartan_i_allocate_zeroed(&layout, 1, sizeof *layout));
+    pthread_mutex_init(&layout->plans_lock, NULL); /* cannot fail for a plain mutex */
+    layout->magic = TARTAN_I_LAYOUT;
+    layout->references = 1;
+    layout->shape = *shape;
+    layout->grid_rows = grid_rows;
+    layout->grid_cols = grid_cols;
+    layout->blocks = blocks;
+    *out = layout;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_layout_new_dynamic(const char *function, const tartan_shape *shape, int64_t capacity,
+                                          int32_t device_type, int32_t device_id, tartan_layout **out) {
+    int64_t grid_rows = 0, grid_cols = 0, elements;
+    PASS(tartan_i_shape_check(function, shape, &grid_rows, &grid_cols));
+    CHECK_IN(function, tartan_i_multiply(capacity, shape->block_rows * shape->block_cols * 8, &elements),
+             OVERFLOW,
+             "%" PRId64 " blocks of %" PRId64 " x %" PRId64 " elements exceed what can be addressed",
+             capacity, shape->block_rows, shape->block_cols);
+    PASS(new_layout(shape, grid_rows, grid_cols, capacity, out));
+    (*out)->magic = TARTAN_I_DYNAMIC;
+    (*out)->device_type = device_type;
+    (*out)->device_id = device_id;
+    return TARTAN_OK;
+}
+
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out) {
     tartan_status status;
     tartan_layout *layout = NULL;
@@ -57,14 +88,7 @@ tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, t
           "%" PRId64 " blocks of %" PRId64 " x %" PRId64 " elements exceed what can be addressed", blocks,
           shape->block_rows, shape->block_cols);
 
-    NEW_ZEROED(layout, 1);
-    pthread_mutex_init(&layout->plans_lock, NULL); /* cannot fail for a plain mutex */
-    layout->magic = TARTAN_I_LAYOUT;
-    layout->references = 1;
-    layout->shape = *shape;
-    layout->grid_rows = grid_rows;
-    layout->grid_cols = grid_cols;
-    layout->blocks = blocks;
+    TRY(new_layout(shape, grid_rows, grid_cols, blocks, &layout));
     NEW(layout->row_pointers, shape->heads * grid_rows + 1);
     NEW(layout->block_cols, blocks);
     *out = layout;
@@ -157,17 +181,18 @@ fail:
 }
 
 tartan_layout *tartan_layout_retain(tartan_layout *layout) {
-    if (!tartan_i_is(layout, TARTAN_I_LAYOUT)) return NULL;
+    if (!tartan_i_is_layout(layout)) return NULL;
     __atomic_fetch_add(&layout->references, 1, __ATOMIC_RELAXED);
     return layout;
 }
 
 void tartan_layout_free(tartan_layout *layout) {
-    if (!tartan_i_is(layout, TARTAN_I_LAYOUT)) return;
+    if (!tartan_i_is_layout(layout)) return;
     /* Release what this thread did with the layout; the last one acquires what all others did. */
     if (__atomic_fetch_sub(&layout->references, 1, __ATOMIC_ACQ_REL) != 1) return;
     layout->magic = 0;
     tartan_i_layout_drop_plans(layout);
+    if (layout->sets != NULL) layout->release_sets(layout->sets);
     pthread_mutex_destroy(&layout->plans_lock);
     free_derived(layout);
     tartan_i_free(layout->row_pointers);

@@ -27,7 +27,20 @@ struct tartan_layout {
     char *recipe;                     /* JSON or NULL */
     struct tartan_i_plan_node *plans; /* a list that only grows, newest first; see plans.h */
     pthread_mutex_t plans_lock;       /* held while one is made */
+    /* Of a layout whose blocks change (magic TARTAN_I_DYNAMIC): a backend keeps its index sets, made from masks on a
+     * device; `blocks` is what they have room for, the lists above are NULL, the identity is empty. */
+    void *sets;
+    void (*release_sets)(void *sets);
+    int32_t device_type, device_id;
 };
+
+/* Whether it is an open layout of either kind; and whether a layout is of the kind that changes. */
+static inline bool tartan_i_is_layout(const void *handle) {
+    return tartan_i_is(handle, TARTAN_I_LAYOUT) || tartan_i_is(handle, TARTAN_I_DYNAMIC);
+}
+static inline bool tartan_i_is_dynamic(const tartan_layout *layout) {
+    return layout->magic == TARTAN_I_DYNAMIC;
+}
 
 /* Checks the frame and computes the grid. `function` is the public function that fails. */
 tartan_status tartan_i_shape_check(const char *function, const tartan_shape *shape, int64_t *out_grid_rows,
@@ -38,6 +51,10 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
  * Free it with tartan_layout_free at any stage. */
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out);
 tartan_status tartan_i_layout_finish(tartan_layout *layout);
+
+/* A layout of a checked shape whose blocks change, `capacity` at most, on a device, without `sets` yet. */
+tartan_status tartan_i_layout_new_dynamic(const char *function, const tartan_shape *shape, int64_t capacity,
+                                          int32_t device_type, int32_t device_id, tartan_layout **out);
 
 /* Copies `recipe` into an unshared layout. */
 tartan_status tartan_i_layout_set_recipe(tartan_layout *layout, const char *recipe);

@@ -4,31 +4,38 @@
 
 #include <string.h>
 
-#define GETTER(name, type, value, bad)                                                                       \
+#define GETTER(name, type, is, value, bad)                                                                   \
     type tartan_layout_##name(const tartan_layout *layout) {                                                 \
-        return tartan_i_is(layout, TARTAN_I_LAYOUT) ? layout->value : bad;                                   \
+        return is(layout) ? layout->value : bad;                                                             \
     }
-GETTER(rows, int64_t, shape.rows, -1)
-GETTER(cols, int64_t, shape.cols, -1)
-GETTER(block_rows, int64_t, shape.block_rows, -1)
-GETTER(block_cols, int64_t, shape.block_cols, -1)
-GETTER(heads, int64_t, shape.heads, -1)
-GETTER(grid_rows, int64_t, grid_rows, -1)
-GETTER(grid_cols, int64_t, grid_cols, -1)
-GETTER(blocks, int64_t, blocks, -1)
-GETTER(identity, const char *, identity, NULL)
-GETTER(row_pointers, const int64_t *, row_pointers, NULL)
-GETTER(col_indices, const int32_t *, block_cols, NULL)
+#define STAYS(layout) tartan_i_is(layout, TARTAN_I_LAYOUT)
+GETTER(rows, int64_t, tartan_i_is_layout, shape.rows, -1)
+GETTER(cols, int64_t, tartan_i_is_layout, shape.cols, -1)
+GETTER(block_rows, int64_t, tartan_i_is_layout, shape.block_rows, -1)
+GETTER(block_cols, int64_t, tartan_i_is_layout, shape.block_cols, -1)
+GETTER(heads, int64_t, tartan_i_is_layout, shape.heads, -1)
+GETTER(grid_rows, int64_t, tartan_i_is_layout, grid_rows, -1)
+GETTER(grid_cols, int64_t, tartan_i_is_layout, grid_cols, -1)
+GETTER(blocks, int64_t, tartan_i_is_layout, blocks, -1)
+GETTER(identity, const char *, STAYS, identity, NULL)
+GETTER(row_pointers, const int64_t *, STAYS, row_pointers, NULL)
+GETTER(col_indices, const int32_t *, STAYS, block_cols, NULL)
+#undef STAYS
 #undef GETTER
 
 const char *tartan_layout_recipe(const tartan_layout *layout) {
-    if (!tartan_i_is(layout, TARTAN_I_LAYOUT)) return NULL;
+    if (!tartan_i_is_layout(layout)) return NULL;
     return layout->recipe != NULL ? layout->recipe : "";
 }
 
+int32_t tartan_layout_is_dynamic(const tartan_layout *layout) {
+    return tartan_i_is_layout(layout) ? tartan_i_is_dynamic(layout) : -1;
+}
+
 int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b) {
-    if (!tartan_i_is(a, TARTAN_I_LAYOUT) || !tartan_i_is(b, TARTAN_I_LAYOUT)) return -1;
+    if (!tartan_i_is_layout(a) || !tartan_i_is_layout(b)) return -1;
     if (a == b) return 1;
+    if (tartan_i_is_dynamic(a) || tartan_i_is_dynamic(b)) return 0;
     if (memcmp(a->identity, b->identity, TARTAN_I_IDENTITY_CHARS) != 0) return 0;
     /* Equal hashes: look, so that not even a forged collision counts. */
     size_t pointers = (size_t)(a->shape.heads * a->grid_rows + 1);

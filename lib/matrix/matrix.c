@@ -8,10 +8,10 @@
 
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
                                         int32_t block_order) {
-    CHECK_IN(function, tartan_i_is(layout, TARTAN_I_LAYOUT), HANDLE, "layout is %s, expected an open layout",
-             layout == NULL ? "NULL" : "closed or not one of Tartan's");
-    CHECK_IN(function, tartan_dtype_bytes(dtype) > 0, DTYPE,
-             "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype, TARTAN_F64, TARTAN_I_LAST_DTYPE);
+    if (!tartan_i_is(layout, TARTAN_I_LAYOUT))
+        return tartan_i_fail_handle(function, "layout", layout, "layout");
+    CHECK_IN(function, tartan_i_is_number(dtype), DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)",
+             dtype, TARTAN_F64, TARTAN_I_LAST_DTYPE);
     CHECK_IN(function, block_order == TARTAN_ROW_MAJOR || block_order == TARTAN_COL_MAJOR, ARGUMENT,
              "block_order is %d, expected %d (row-major) or %d (column-major)", block_order, TARTAN_ROW_MAJOR,
              TARTAN_COL_MAJOR);
@@ -23,6 +23,15 @@ tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matri
              matrix == NULL ? "NULL" : "closed or not one of Tartan's");
     CHECK_IN(function, matrix->device_type == TARTAN_CPU, UNSUPPORTED,
              "matrix has its values on CUDA device %d, expected CPU memory here", matrix->device_id);
+    return tartan_i_matrix_check_stays(function, "matrix", matrix);
+}
+
+tartan_status tartan_i_matrix_check_stays(const char *function, const char *name,
+                                          const tartan_matrix *matrix) {
+    CHECK_IN(function, !tartan_i_is_dynamic(matrix->layout), UNSUPPORTED,
+             "%s has a layout whose blocks change with masks, expected one whose blocks stay: "
+             "tartan_matrix_to_host makes such a matrix",
+             name);
     return TARTAN_OK;
 }
 
@@ -122,8 +131,12 @@ static int32_t order_of(const tartan_array *a) {
 tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values, tartan_release release,
                                  void *user, tartan_matrix **out) {
     CHECK_OUT(out);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
+    if (!tartan_i_is_layout(layout)) return tartan_i_fail_handle(__func__, "layout", layout, "layout");
     PASS(tartan_i_array_check_any(__func__, "values", values, false));
+    CHECK(!tartan_i_is_dynamic(layout) ||
+              (values->device_type == layout->device_type && values->device_id == layout->device_id),
+          UNSUPPORTED, "values is on device %d:%d, expected %d:%d (that of the layout)", values->device_type,
+          values->device_id, layout->device_type, layout->device_id);
     char text[TARTAN_I_SHAPE_TEXT];
     const tartan_shape *s = &layout->shape;
     CHECK(values->ndim == 3 && values->shape[0] == layout->blocks && values->shape[1] == s->block_rows &&

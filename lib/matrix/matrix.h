@@ -52,8 +52,12 @@ void tartan_i_matrix_clear_padding(tartan_matrix *matrix);
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
                                         int32_t block_order);
 
-/* HANDLE, or UNSUPPORTED where the values are not in CPU memory. */
+/* HANDLE, or UNSUPPORTED where the values are not in CPU memory or the blocks change. */
 tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matrix *matrix);
+
+/* UNSUPPORTED where the blocks of the matrix `name` change with masks. */
+tartan_status tartan_i_matrix_check_stays(const char *function, const char *name,
+                                          const tartan_matrix *matrix);
 
 /* The values as an array [blocks, block_rows, block_cols]. */
 tartan_array tartan_i_matrix_view(const tartan_matrix *matrix);

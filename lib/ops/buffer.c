@@ -168,7 +168,7 @@ tartan_status tartan_buffer_create(tartan_context *context, int32_t dtype, const
                                    int64_t nlengths, int32_t order, tartan_buffer **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(context, CONTEXT, "context");
-    CHECK(tartan_dtype_bytes(dtype) > 0, DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
+    CHECK(tartan_i_is_number(dtype), DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
           TARTAN_F64, TARTAN_I_LAST_DTYPE);
     CHECK(nlengths >= 0 && nlengths <= TARTAN_MAX_NDIM, SHAPE,
           "nlengths is %" PRId64 ", expected 0 .. %d (dimensions)", nlengths, TARTAN_MAX_NDIM);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrices with values in memory of a context's device. */
 #include "ops/blocks.h"
+#include "ops/dynamic_layout.h"
+#include "ops/operand.h"
 #include "tartan/device.h"
 
 static int64_t bytes_of(const tartan_matrix *m) {
@@ -52,18 +54,22 @@ static tartan_status to_host(const char *function, tartan_context *context, cons
                              tartan_matrix **out) {
     tartan_status status;
     tartan_matrix *m = NULL;
-    PASS(tartan_i_matrix_new(from->layout, from->dtype, from->block_order, &m));
+    tartan_layout *layout = NULL;
+    TRY(tartan_i_layout_now(function, context, from->layout, &layout));
+    TRY(tartan_i_matrix_new(layout, from->dtype, from->block_order, &m));
     if (from->device_type == TARTAN_CPU) {
         tartan_i_blocks_copy(m, from, 0, m->layout->blocks);
-    } else if (bytes_of(from) > 0) {
-        TRY(context->backend->copy(function, context->device, m->values, from->values, bytes_of(from),
+    } else if (bytes_of(m) > 0) {
+        TRY(context->backend->copy(function, context->device, m->values, from->values, bytes_of(m),
                                    TARTAN_COPY_TO_HOST));
         tartan_i_matrix_clear_padding(m);
     }
+    tartan_layout_free(layout);
     *out = m;
     return TARTAN_OK;
 fail:
     tartan_matrix_free(m);
+    tartan_layout_free(layout);
     return status;
 }
 
@@ -73,6 +79,8 @@ static tartan_status check(const char *function, const tartan_context *context, 
               context == NULL ? "NULL" : "closed or not one of Tartan's");
     CHECK_FOR(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "matrix is %s, expected an open matrix",
               matrix == NULL ? "NULL" : "closed or not one of Tartan's");
+    if (tartan_i_is_dynamic(matrix->layout))
+        return tartan_i_operand_layout(function, context, matrix->layout);
     return tartan_i_operand_near(function, context, "matrix", matrix->device_type, matrix->device_id);
 }
 

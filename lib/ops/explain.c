@@ -66,7 +66,9 @@ static double bytes_of(const tartan_array *a) {
 
 /* The figures that hold whatever runs: each stored element and each element of the dense operands moves once. */
 static void add_figures(tartan_i_text *text, const question *q, int64_t n) {
-    const double elements = (double)tartan_layout_elements(q->matrix.layout);
+    const tartan_layout *l = q->matrix.layout;
+    const double room = (double)l->blocks * (double)tartan_i_block_elements(&q->matrix);
+    const double elements = tartan_i_is_dynamic(l) ? room : (double)tartan_layout_elements(l);
     const double sparse = elements * (double)tartan_dtype_bytes(q->matrix.dtype);
     tartan_i_text_add(text, "\"flops\": %.0f, \"bytes\": %.0f", 2 * elements * (double)n,
                       sparse + bytes_of(&q->first) + bytes_of(&q->second));
@@ -112,8 +114,8 @@ tartan_status tartan_explain(tartan_context *context, const char *operation, con
     const bool spmm = strcmp(operation, "spmm") == 0;
     CHECK(spmm || strcmp(operation, "sddmm") == 0, ARGUMENT,
           "operation is \"%.64s\", expected \"spmm\" or \"sddmm\"", operation);
-    CHECK_HANDLE(layout, LAYOUT, "layout");
-    CHECK(tartan_dtype_bytes(dtype) > 0, DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
+    PASS(tartan_i_operand_layout(__func__, context, layout));
+    CHECK(tartan_i_is_number(dtype), DTYPE, "dtype is %d, expected %d .. %d (a tartan_dtype)", dtype,
           TARTAN_F64, TARTAN_I_LAST_DTYPE);
     CHECK(side == TARTAN_LEFT || (spmm && side == TARTAN_RIGHT), ARGUMENT, "side is %d, expected %s", side,
           spmm ? "0 (left) or 1 (right)" : "0 for sddmm");

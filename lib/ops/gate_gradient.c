@@ -7,6 +7,8 @@ tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix 
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(tartan_i_operand_matrix(__func__, context, "w", w));
     PASS(tartan_i_operand_matrix(__func__, context, "dw", dw));
+    PASS(tartan_i_matrix_check_stays(__func__, "w", w));
+    PASS(tartan_i_matrix_check_stays(__func__, "dw", dw));
     PASS(tartan_i_operand_gates(__func__, context, gates, w->layout->blocks));
     PASS(tartan_i_operand_array(__func__, context, "out_gate_grad", out_gate_grad, true));
     PASS(tartan_i_operand_wide(__func__, "w", w->dtype));

@@ -21,6 +21,13 @@ tartan_status tartan_i_operand_near(const char *function, const tartan_context *
     return check_device(function, context, name, device_type, device_id);
 }
 
+tartan_status tartan_i_operand_layout(const char *function, const tartan_context *context,
+                                      const tartan_layout *layout) {
+    if (!tartan_i_is_layout(layout)) return tartan_i_fail_handle(function, "layout", layout, "layout");
+    if (!tartan_i_is_dynamic(layout)) return TARTAN_OK;
+    return check_device(function, context, "layout", layout->device_type, layout->device_id);
+}
+
 tartan_status tartan_i_operand_array(const char *function, const tartan_context *context, const char *name,
                                      const tartan_array *array, bool output) {
     PASS(tartan_i_array_check_any(function, name, array, output));

@@ -19,6 +19,10 @@ tartan_status tartan_i_operand_array(const char *function, const tartan_context 
 tartan_status tartan_i_operand_matrix(const char *function, const tartan_context *context, const char *name,
                                       const tartan_matrix *matrix);
 
+/* An open layout; where its blocks change, on the context's device. */
+tartan_status tartan_i_operand_layout(const char *function, const tartan_context *context,
+                                      const tartan_layout *layout);
+
 /* Memory of the host or of the context's device, which is what can be copied from. */
 tartan_status tartan_i_operand_near(const char *function, const tartan_context *context, const char *name,
                                     int32_t device_type, int32_t device_id);

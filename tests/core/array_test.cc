@@ -43,11 +43,14 @@ TEST(Array, Dtypes) {
         EXPECT_EQ(d.bytes, tartan_dtype_bytes(d.dtype));
         EXPECT_EQ(d.dtype, tartan_dtype_of(d.name));
     }
-    for (int32_t dtype : {0, 7, -1, 1 << 30}) {
+    for (int32_t dtype : {0, 8, -1, 1 << 30}) {
         EXPECT_EQ(nullptr, tartan_dtype_name(dtype));
         EXPECT_EQ(0, tartan_dtype_bytes(dtype));
     }
     EXPECT_EQ(0, tartan_dtype_of("float"));
+    EXPECT_STREQ("uint8", tartan_dtype_name(TARTAN_U8)); // masks alone have it
+    EXPECT_EQ(1, tartan_dtype_bytes(TARTAN_U8));
+    EXPECT_EQ(0, tartan_dtype_of("uint8"));
     EXPECT_EQ(0, tartan_dtype_of(nullptr));
 }
 
@@ -99,7 +102,7 @@ TEST(Array, InitRefuses) {
     EXPECT_FAILS(ARGUMENT, "ndim is -1", tartan_array_init(data, TARTAN_F64, -1, shape, nullptr, &a));
     EXPECT_FAILS(ARGUMENT, "ndim is 9", tartan_array_init(data, TARTAN_F64, 9, shape, nullptr, &a));
     EXPECT_FAILS(DTYPE, "dtype 0", tartan_array_init(data, 0, 1, shape, nullptr, &a));
-    EXPECT_FAILS(DTYPE, "dtype 7", tartan_array_init(data, 7, 1, shape, nullptr, &a));
+    EXPECT_FAILS(DTYPE, "dtype 8", tartan_array_init(data, 8, 1, shape, nullptr, &a));
     EXPECT_FAILS(SHAPE, "[2, -1]", tartan_array_init(data, TARTAN_F64, 2, negative, nullptr, &a));
     EXPECT_FAILS(OVERFLOW, "addressed", tartan_array_init(data, TARTAN_F64, 2, wide, nullptr, &a));
     EXPECT_FAILS(OVERFLOW, "addressed", tartan_array_init(data, TARTAN_F64, 2, shape, strides, &a));
@@ -240,7 +243,7 @@ TEST(DLPack, RoundTrip) {
     std::mt19937_64 random(3);
     std::vector<double> data(4096);
     for (int n = 0; n < 1000; n++) {
-        int32_t dtype = (int32_t)(1 + random() % 6), ndim = (int32_t)(random() % 9);
+        int32_t dtype = (int32_t)(1 + random() % 7), ndim = (int32_t)(random() % 9);
         std::vector<int64_t> shape, strides;
         for (int32_t d = 0; d < ndim; d++) {
             shape.push_back((int64_t)(random() % 3));
@@ -250,7 +253,7 @@ TEST(DLPack, RoundTrip) {
         DLTensor t;
         ASSERT_OK(tartan_array_to_dlpack(&a, &t));
         EXPECT_EQ(8 * tartan_dtype_bytes(dtype), t.bits);
-        const int codes[] = {0, 2, 2, 2, 4, 10, 12};
+        const int codes[] = {0, 2, 2, 2, 4, 10, 12, 1};
         EXPECT_EQ(codes[dtype], t.code);
         EXPECT_EQ(1, t.lanes);
         EXPECT_EQ(a.shape, t.shape);

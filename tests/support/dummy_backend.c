@@ -223,6 +223,102 @@ static tartan_status explain(const tartan_context *context, const tartan_op *op,
     return text->status;
 }
 
+/* ---- Layouts whose blocks change: the device's own index sets are an ordinary layout's lists ---- */
+
+typedef struct dummy_sets {
+    tartan_layout now; /* row lists and coordinates alone */
+    int32_t device_id;
+    int64_t capacity, blocks;
+} dummy_sets;
+
+static void plan_release(void *sets) {
+    dummy_sets *s = sets;
+    tartan_dummy_host->free(s->now.row_pointers);
+    tartan_dummy_host->free(s->now.block_cols);
+    tartan_dummy_host->free(s->now.block_rows);
+    tartan_dummy_host->free(s);
+}
+
+static tartan_status plan_create(const char *function, void *d, const tartan_layout *layout,
+                                 void **out_sets) {
+    dummy_sets *s;
+    PASS(check_lost(function, ((device *)d)->id));
+    PASS(tartan_dummy_host->allocate(&s, 1, sizeof *s));
+    *s = (dummy_sets){.device_id = ((device *)d)->id, .capacity = layout->blocks};
+    s->now.magic = TARTAN_I_LAYOUT;
+    s->now.shape = layout->shape;
+    s->now.grid_rows = layout->grid_rows;
+    s->now.grid_cols = layout->grid_cols;
+    const int64_t lines = layout->shape.heads * layout->grid_rows;
+    tartan_status status =
+        tartan_dummy_host->allocate(&s->now.row_pointers, lines + 1, sizeof *s->now.row_pointers);
+    if (status == TARTAN_OK)
+        status = tartan_dummy_host->allocate(&s->now.block_cols, s->capacity, sizeof *s->now.block_cols);
+    if (status == TARTAN_OK)
+        status = tartan_dummy_host->allocate(&s->now.block_rows, s->capacity, sizeof *s->now.block_rows);
+    if (status != TARTAN_OK) {
+        plan_release(s);
+        return status;
+    }
+    *out_sets = s;
+    return TARTAN_OK;
+}
+
+/* Fills the lists, and counts on where there is no room. */
+static void plan_lines(dummy_sets *s, const uint8_t *mask) {
+    tartan_layout *l = &s->now;
+    const int64_t lines = l->shape.heads * l->grid_rows;
+    s->blocks = 0;
+    for (int64_t line = 0; line < lines; line++) {
+        l->row_pointers[line] = s->blocks;
+        for (int64_t col = 0; col < l->grid_cols; col++) {
+            if (mask[line * l->grid_cols + col] == 0) continue;
+            if (s->blocks < s->capacity) {
+                l->block_rows[s->blocks] = (int32_t)(line % l->grid_rows);
+                l->block_cols[s->blocks] = (int32_t)col;
+            }
+            s->blocks++;
+        }
+    }
+    l->row_pointers[lines] = s->blocks;
+    const bool fits = s->blocks <= s->capacity;
+    for (int64_t line = 0; !fits && line <= lines; line++) l->row_pointers[line] = 0;
+    l->blocks = fits ? s->blocks : 0;
+}
+
+static tartan_status plan_mask(const char *function, void *d, void *sets, const void *mask) {
+    const int32_t id = ((device *)d)->id;
+    dummy_sets *s = sets;
+    PASS(check_lost(function, id));
+    PASS(check_pointer(function, "the mask", id, mask,
+                       s->now.shape.heads * s->now.grid_rows * s->now.grid_cols, true));
+    begin_use();
+    plan_lines(s, mask);
+    end_use();
+    tartan_dummy.planned++;
+    return TARTAN_OK;
+}
+
+static tartan_status plan_fetch(const char *function, void *d, void *sets, int64_t *out_blocks,
+                                int64_t *out_row_pointers, int32_t *out_block_cols) {
+    const dummy_sets *s = sets;
+    PASS(sync(function, d));
+    *out_blocks = s->blocks;
+    memcpy(out_row_pointers, s->now.row_pointers,
+           (size_t)(s->now.shape.heads * s->now.grid_rows + 1) * sizeof *out_row_pointers);
+    if (s->now.blocks > 0)
+        memcpy(out_block_cols, s->now.block_cols, (size_t)s->now.blocks * sizeof *out_block_cols);
+    return TARTAN_OK;
+}
+
+/* The same matrix with the lists of the last mask. */
+static const tartan_matrix *now_of(const tartan_matrix *m, tartan_matrix *copy) {
+    if (m == NULL || !tartan_i_is_dynamic(m->layout)) return m;
+    *copy = *m;
+    copy->layout = &((dummy_sets *)m->layout->sets)->now;
+    return copy;
+}
+
 /* ---- Operations: all operands must be in the device's memory ---- */
 
 static tartan_status check_array(const tartan_context *context, const tartan_op *op, const char *name,
@@ -268,8 +364,12 @@ static tartan_status run(const tartan_context *context, const tartan_op *op,
         PASS(check_array(context, op, "y", op->y == NULL ? NULL : &op->y[i]));
     }
     if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
+    tartan_op now = *op;
+    tartan_matrix a, s;
+    now.a = now_of(op->a, &a);
+    now.s = (tartan_matrix *)now_of(op->s, &s);
     begin_use();
-    const tartan_status status = work(op);
+    const tartan_status status = work(&now);
     end_use();
     return status;
 }
@@ -306,6 +406,10 @@ static const tartan_backend backend = {
     .release = release,
     .copy = copy,
     .clear = clear,
+    .plan_create = plan_create,
+    .plan_mask = plan_mask,
+    .plan_fetch = plan_fetch,
+    .plan_release = plan_release,
     .supports = supports,
     .run =
         {

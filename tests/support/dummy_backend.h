@@ -20,6 +20,7 @@ enum { TARTAN_DUMMY_DEVICES = 2 };
  * has; allocations beyond fail with MEMORY). */
 typedef struct tartan_dummy_state {
     int64_t opened, closed, synced;
+    int64_t planned;        /* masks made into index sets */
     int64_t live;           /* allocations not yet released */
     int64_t asked, fail_at; /* allocations asked for; the one that fails, counted from 0 (-1: none) */
     bool lost;              /* every call fails with DEVICE */

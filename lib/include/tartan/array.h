@@ -20,6 +20,7 @@ typedef enum tartan_dtype {
     TARTAN_F8E4M3 =
         5, /* OCP E4M3, to 448: sign, 4 bits of exponent (bias 7), 3 of fraction; 0x7f and 0xff are NaN */
     TARTAN_F8E5M2 = 6, /* OCP E5M2, to 57344: the upper half of a binary16 */
+    TARTAN_U8 = 7, /* bytes that are 0 or not: masks, and nothing else; no matrix and no product has them */
 } tartan_dtype;
 
 /* Where memory is; the numbers are DLPack's. */
@@ -49,8 +50,8 @@ typedef struct tartan_array {
 TARTAN_API tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
                                            const int64_t *strides, tartan_array *out);
 
-/* Bytes of one element: 8, 4, 2, 2, 1, 1; 0 for an unknown dtype. Its name, "float64", "float32", "float16",
- * "bfloat16", "float8_e4m3fn", "float8_e5m2", or NULL. And the dtype of such a name, or 0. */
+/* Bytes of one element: 8, 4, 2, 2, 1, 1, 1; 0 for an unknown dtype. Its name, "float64", "float32", "float16",
+ * "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint8", or NULL. And the dtype of numbers of such a name, or 0. */
 TARTAN_API int64_t tartan_dtype_bytes(int32_t dtype);
 TARTAN_API const char *tartan_dtype_name(int32_t dtype);
 TARTAN_API int32_t tartan_dtype_of(const char *name);
@@ -63,7 +64,8 @@ TARTAN_API tartan_status tartan_array_checksum(const tartan_array *array, char *
 
 struct DLTensor; /* of dlpack.h, ABI of DLPack 0.2 to 1.x */
 
-/* Fills `out` from a DLTensor: the same memory, nothing is copied or retained.
+/* Fills `out` from a DLTensor: the same memory, nothing is copied or retained. Booleans and unsigned integers of 8
+ * bits are TARTAN_U8.
  * Errors: DTYPE (not one of ours, or lanes != 1), SHAPE (ndim > 8), HANDLE (NULL), UNSUPPORTED (neither CPU
  * nor CUDA), ARGUMENT (not aligned), OVERFLOW. */
 TARTAN_API tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_array *out);

@@ -45,6 +45,50 @@ TARTAN_API tartan_status tartan_buffer_view(tartan_buffer *buffer, tartan_array 
 /* Frees the buffer from any thread at any time; NULL is allowed. */
 TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
 
+/* ---- Layouts whose blocks change: a new mask a step. ----
+ * The index sets are made on the device, by kernels, from a mask that is there: asked for in the order of the context's
+ * queue, and nobody waits. They have room for so many blocks (`capacity`), which is what tartan_layout_blocks says and
+ * the length of the values [capacity, block_rows, block_cols] and gates [capacity] of every matrix on the layout; make
+ * such a matrix by tartan_matrix_wrap around memory of the layout's device. Block ids are given out in row-major order
+ * as ever, so the first of the values are those of the blocks there are, and what is behind them is neither read nor
+ * written. A mask with more blocks than there is room for gives no blocks at all: products are then of zeros, and
+ * tartan_layout_to_host says so.
+ *
+ * tartan_spmm, tartan_sddmm and tartan_explain take such layouts, on contexts of the same device (other contexts than
+ * that which made the index sets: sync that one first). Kernels are chosen by what a mask of `capacity` blocks,
+ * scattered evenly, would have. All else refuses them (UNSUPPORTED): it knows nothing of the blocks. The first
+ * use of a layout by a product, as the first of an ordinary one, gets memory for the index sets that its kernel wants,
+ * and makes these; from then on they are made with each new mask. So do each product once, then
+ * tartan_layout_update_device_mask and the products can be captured in a CUDA graph.
+ *
+ * A mask is an array of TARTAN_U8, [grid_rows, grid_cols] where heads is 1, or [heads, grid_rows, grid_cols]; row-major
+ * without gaps; any non-zero byte is a block. In memory of the context's device it is read in the order of the queue, so
+ * it may be written again by later work of the queue. In host memory it is copied to the device first and may be
+ * changed as soon as the call returns. ---- */
+
+/* A layout of the mask's blocks. `capacity`: 1 to the number of positions (heads * grid_rows * grid_cols), or 0 for as
+ * many as there are positions. Hands over one reference in *out, NULL on failure. Errors: HANDLE, ARGUMENT (shape,
+ * capacity; the context at work in another thread), SHAPE (shape; the mask's shape or strides), DTYPE, OVERFLOW, MEMORY
+ * (of the host or the device), UNSUPPORTED (a mask on another device, a grid too large for the device, a CUDA graph
+ * being captured), DEVICE. */
+TARTAN_API tartan_status tartan_layout_from_device_mask(tartan_context *context, const tartan_shape *shape,
+                                                        const tartan_array *mask, int64_t capacity,
+                                                        tartan_layout **out);
+
+/* Makes the index sets anew, in place: matrices on the layout have the new mask's blocks from here on, in the order of
+ * the queue; their values stay as they are. No other thread may use the layout meanwhile. Errors: HANDLE,
+ * ARGUMENT (a layout whose blocks stay; the context), SHAPE, DTYPE, MEMORY, UNSUPPORTED (layout or mask on another
+ * device; a mask of the host while a CUDA graph is captured), DEVICE. */
+TARTAN_API tartan_status tartan_layout_update_device_mask(tartan_context *context, tartan_layout *layout,
+                                                          const tartan_array *mask);
+
+/* An ordinary layout of the blocks there are when the work asked for before has ended; waits for that. An ordinary
+ * layout gives one more reference to itself. Hands over one reference in *out, NULL on failure. Errors: HANDLE, LAYOUT
+ * (the last mask had more blocks than there is room for), ARGUMENT (the context), UNSUPPORTED (a layout of another
+ * device), MEMORY, DEVICE. */
+TARTAN_API tartan_status tartan_layout_to_host(tartan_context *context, const tartan_layout *layout,
+                                               tartan_layout **out);
+
 /* ---- Matrices. The layout is shared, not copied; its index sets follow on first use. ---- */
 
 /* A copy of the values on the context's device, from host memory or from there; padding of ragged blocks is copied
@@ -54,7 +98,8 @@ TARTAN_API tartan_status tartan_matrix_to_device(tartan_context *context, const 
                                                  tartan_matrix **out);
 
 /* A copy of the values in host memory, taken when the work asked for before has ended; waits for that. Padding is
- * zero. Errors: as tartan_matrix_to_device. */
+ * zero. Where the blocks of the layout change, the copy has an ordinary layout of those there are. Errors: as
+ * tartan_matrix_to_device, and as tartan_layout_to_host. */
 TARTAN_API tartan_status tartan_matrix_to_host(tartan_context *context, const tartan_matrix *matrix,
                                                tartan_matrix **out);
 

@@ -2,6 +2,10 @@
  * A layout says which blocks of a matrix exist. It is immutable, counted, and may be shared by any number of
  * matrices, threads and languages.
  *
+ * The exception are layouts made by tartan_layout_from_device_mask (device.h), whose blocks change with masks on a
+ * device: nothing is known of the blocks here, so that what asks about them is refused (UNSUPPORTED, or the value for a
+ * bad handle where there is no status). tartan_layout_to_host makes an ordinary layout of them.
+ *
  * Words: the matrix has rows x cols elements, cut into blocks of block_rows x block_cols; the grid has
  * grid_rows = ceil(rows / block_rows) times grid_cols block positions, the last of which may be ragged.
  * Block rows and block columns are numbered from 0. A block id is the position of a stored block in row-major order
@@ -107,6 +111,10 @@ TARTAN_API int64_t tartan_layout_grid_rows(const tartan_layout *layout);
 TARTAN_API int64_t tartan_layout_grid_cols(const tartan_layout *layout);
 TARTAN_API int64_t tartan_layout_blocks(const tartan_layout *layout); /* stored blocks of all heads */
 
+/* 1 where the blocks change with masks: tartan_layout_blocks is then what there is room for. 0 where they stay, -1 for
+ * a bad handle. */
+TARTAN_API int32_t tartan_layout_is_dynamic(const tartan_layout *layout);
+
 /* Stored elements: the stored blocks less the padding of ragged edges. */
 TARTAN_API int64_t tartan_layout_elements(const tartan_layout *layout);
 
@@ -121,7 +129,8 @@ TARTAN_API const char *tartan_layout_identity(const tartan_layout *layout);
  * for a bad handle. */
 TARTAN_API const char *tartan_layout_recipe(const tartan_layout *layout);
 
-/* 1 where both say the same blocks in the same frame, 0 where not, -1 for a bad handle. */
+/* 1 where both say the same blocks in the same frame, 0 where not, -1 for a bad handle. A layout whose blocks change
+ * is equal to itself alone. */
 TARTAN_API int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b);
 
 /* Row lists: row_pointers [heads * grid_rows + 1], block_cols [blocks]. Lent, for C callers. NULL on a bad handle. */

@@ -30,6 +30,10 @@ typedef enum tartan_transpose {
     TARTAN_TRANSPOSE = 1,
 } tartan_transpose;
 
+/* The sparse operand of tartan_spmm and tartan_sddmm may have a layout whose blocks change with masks (device.h): then
+ * gates have as many numbers as the layout has room for blocks, those behind the blocks there are being ignored, and
+ * tartan_sddmm leaves the values behind them as they are. */
+
 /* Sparse times dense: C = alpha op(A) B + beta C (side LEFT) or C = alpha B op(A) + beta C (side RIGHT).
  *   A      m x k, block-sparse; op(A) is A or its transpose
  *   gates  NULL, or [blocks] of f32 or f64: block w counts gates[w] times, and is skipped where that is 0

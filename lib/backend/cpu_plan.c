@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Layouts whose blocks change, on the CPU: an ordinary layout is made of each mask, and operations work on that. */
+#include "backend/cpu.h"
+
+#include <string.h>
+
+typedef struct cpu_sets {
+    tartan_shape shape;
+    int64_t positions, capacity;
+    int64_t blocks;     /* of the last mask */
+    tartan_layout *now; /* without blocks where these are more than the capacity */
+} cpu_sets;
+
+tartan_status tartan_i_cpu_plan_create(const char *function, void *device, const tartan_layout *layout,
+                                       void **out_sets) {
+    (void)function;
+    (void)device;
+    cpu_sets *sets;
+    PASS(tartan_i_allocate(&sets, 1, sizeof *sets));
+    *sets = (cpu_sets){.shape = layout->shape,
+                       .positions = layout->shape.heads * layout->grid_rows * layout->grid_cols,
+                       .capacity = layout->blocks};
+    *out_sets = sets;
+    return TARTAN_OK;
+}
+
+static tartan_status make_empty(const tartan_shape *shape, tartan_layout **out) {
+    tartan_status status;
+    tartan_layout *layout = NULL;
+    TRY(tartan_i_layout_begin(shape, 0, &layout));
+    memset(layout->row_pointers, 0,
+           (size_t)(shape->heads * layout->grid_rows + 1) * sizeof *layout->row_pointers);
+    TRY(tartan_i_layout_finish(layout));
+    *out = layout;
+    return TARTAN_OK;
+fail:
+    tartan_layout_free(layout);
+    return status;
+}
+
+tartan_status tartan_i_cpu_plan_mask(const char *function, void *device, void *sets, const void *mask) {
+    (void)function;
+    (void)device;
+    cpu_sets *s = sets;
+    const uint8_t *bytes = mask;
+    tartan_layout *made = NULL;
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < s->positions; i++) blocks += bytes[i] != 0;
+    if (blocks > s->capacity)
+        PASS(make_empty(&s->shape, &made));
+    else
+        PASS(tartan_layout_from_mask(&s->shape, bytes, s->positions, &made));
+    tartan_layout_free(s->now);
+    s->now = made;
+    s->blocks = blocks;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_cpu_plan_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
+                                      int64_t *out_row_pointers, int32_t *out_block_cols) {
+    (void)function;
+    (void)device;
+    const cpu_sets *s = sets;
+    const tartan_layout *l = s->now;
+    *out_blocks = s->blocks;
+    memcpy(out_row_pointers, l->row_pointers,
+           (size_t)(l->shape.heads * l->grid_rows + 1) * sizeof *out_row_pointers);
+    if (l->blocks > 0) memcpy(out_block_cols, l->block_cols, (size_t)l->blocks * sizeof *out_block_cols);
+    return TARTAN_OK;
+}
+
+void tartan_i_cpu_plan_release(void *sets) {
+    tartan_layout_free(((cpu_sets *)sets)->now);
+    tartan_i_free(sets);
+}
+
+/* The same matrix with the layout of the last mask. */
+static const tartan_matrix *now_of(const tartan_matrix *matrix, tartan_matrix *copy) {
+    if (matrix == NULL || !tartan_i_is_dynamic(matrix->layout)) return matrix;
+    *copy = *matrix;
+    copy->layout = ((const cpu_sets *)matrix->layout->sets)->now;
+    return copy;
+}
+
+tartan_status tartan_i_cpu_run_now(const tartan_context *context, const tartan_op *op,
+                                   tartan_status (*run)(const tartan_context *, const tartan_op *)) {
+    tartan_op now = *op;
+    tartan_matrix a, s;
+    now.a = now_of(op->a, &a);
+    now.s = (tartan_matrix *)now_of(op->s, &s);
+    return run(context, &now);
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts whose blocks change with masks in device memory, on every backend: products are those of an ordinary layout of
+// the same mask.
+#include "dynamic.h"
+
+using namespace tartan_test;
+
+namespace {
+
+class DynamicLayouts : public OnBackend {};
+INSTANTIATE_TEST_SUITE_P(Each, DynamicLayouts, ::testing::ValuesIn(backends()),
+                         [](const auto &info) { return info.param; });
+
+tartan_shape some_shape(std::mt19937_64 &random) {
+    const std::pair<int, int> blocks[] = {{8, 8}, {16, 16}, {32, 32}, {3, 5}, {1, 1}};
+    const auto block = blocks[below(random, 5)];
+    const auto size = [&](int64_t edge) { // whole blocks every other time
+        return (int64_t)below(random, 9) * edge + (random() % 2 ? 0 : (int64_t)below(random, (size_t)edge));
+    };
+    return {size(block.first), size(block.second), block.first, block.second,
+            pick<int64_t>(random, {1, 1, 2})};
+}
+
+// Operands of a product, batch dimension only where there are heads.
+Dense operand(int32_t dtype, int64_t heads, int64_t rows, int64_t cols, std::mt19937_64 &random) {
+    Dense dense(dtype,
+                heads > 1 ? std::vector<int64_t>{heads, rows, cols} : std::vector<int64_t>{rows, cols});
+    dense.fill(random);
+    return dense;
+}
+
+struct Case {
+    std::mt19937_64 random;
+    tartan_shape shape;
+    std::vector<uint8_t> mask;
+    Layout fixed;
+    int64_t positions, capacity;
+    int32_t dtype, order;
+    bool gated, masked_on_host;
+    Dense gates;
+
+    explicit Case(uint64_t seed) : random(seed) {
+        shape = some_shape(random);
+        positions = shape.heads * grid(shape.rows, shape.block_rows) * grid(shape.cols, shape.block_cols);
+        mask = some_mask(positions, random);
+        fixed = from_mask(shape, mask);
+        capacity = random() % 2 ? 0 : std::min(fixed->blocks + (int64_t)below(random, 4), positions);
+        dtype = kDtypes[below(random, 4)], order = (int32_t)below(random, 2);
+        gated = random() % 3 == 0, masked_on_host = random() % 4 == 0;
+        gates = Dense(TARTAN_F32, {capacity > 0 ? capacity : positions});
+        for (int64_t i = 0; i < gates.elements(); i++)
+            gates.set(i, i < fixed->blocks ? pick(random, {0.0, 1.0, 0.5, -2.0}) : (double)NAN);
+    }
+    // The gates of the blocks that there are.
+    tartan_array first_gates(const Placed &all) const {
+        tartan_array a = all.array;
+        a.shape[0] = fixed->blocks;
+        return a;
+    }
+};
+
+std::string kernel_of(tartan_context *context, const tartan_layout *l, const char *operation, int32_t dtype,
+                      int32_t side, int32_t op, int64_t n) {
+    char *text = nullptr;
+    EXPECT_OK(tartan_explain(context, operation, l, dtype, side, op, n, &text));
+    const std::string all = text;
+    tartan_text_free(text);
+    const size_t at = all.find("\"kernel\": ");
+    return all.substr(at, all.find(',', at) - at);
+}
+
+} // namespace
+
+TEST_P(DynamicLayouts, SpmmIsThatOfAnOrdinaryLayout) {
+    for (uint64_t seed = 0; seed < 200 && !HasFailure(); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        Case one(seed);
+        const tartan_shape &s = one.shape;
+        const int32_t side = (int32_t)(seed % 2), op = (int32_t)(seed / 2 % 2);
+        const bool transposed = (op == 1) != (side == 1);
+        const int64_t out = transposed ? s.cols : s.rows, in = transposed ? s.rows : s.cols,
+                      n = (int64_t)below(one.random, 40);
+        const double alpha = pick(one.random, {1.0, -0.5}), beta = pick(one.random, {0.0, 0.25});
+        const Dense b = operand(one.dtype, s.heads, side ? n : in, side ? in : n, one.random);
+        const Dense c = operand(one.dtype, s.heads, side ? n : out, side ? out : n, one.random);
+        const Matrix host = random_matrix(one.fixed, one.dtype, one.order, one.random);
+        const Matrix fixed = placed(context.get(), host);
+        const Dynamic dynamic(context.get(), s, one.mask, one.capacity, one.masked_on_host);
+        const Values values(context.get(), dynamic.layout, host);
+        const Placed there(context.get(), b), gates(context.get(), one.gates), got(context.get(), c),
+            want(context.get(), c);
+        const tartan_array few = one.first_gates(gates);
+        tartan_array got_array = got.array, want_array = want.array;
+        ASSERT_OK(tartan_spmm(context.get(), side, op, alpha, values.matrix.get(),
+                              one.gated ? &gates.array : nullptr, &there.array, beta, &got_array));
+        ASSERT_OK(tartan_spmm(context.get(), side, op, alpha, fixed.get(), one.gated ? &few : nullptr,
+                              &there.array, beta, &want_array));
+        Dense result = c, expected = c;
+        got.fetch(result);
+        want.fetch(expected);
+        const bool same = kernel_of(context.get(), dynamic.layout.get(), "spmm", one.dtype, side, op, n) ==
+                          kernel_of(context.get(), one.fixed.get(), "spmm", one.dtype, side, op, n);
+        if (same || on_host() || dummy()) {
+            ASSERT_EQ(result.memory(), expected.memory());
+        } else { // other kernels have other roundings: each is within the bound of the exact result
+            for (int64_t i = 0; i < c.elements(); i++)
+                ASSERT_NEAR(result.get(i), expected.get(i),
+                            4 * (8 + 2 * std::sqrt((double)in)) * epsilon(one.dtype) * (double)(in + 1));
+        }
+    }
+}
+
+TEST_P(DynamicLayouts, SddmmIsThatOfAnOrdinaryLayout) {
+    for (uint64_t seed = 0; seed < 200 && !HasFailure(); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        Case one(seed);
+        const tartan_shape &s = one.shape;
+        const int64_t k = (int64_t)below(one.random, 40), each = s.block_rows * s.block_cols;
+        const double beta = pick(one.random, {0.0, 0.25});
+        const Dense x = operand(one.dtype, s.heads, s.rows, k, one.random);
+        const Dense y = operand(one.dtype, s.heads, k, s.cols, one.random);
+        const Matrix host = random_matrix(one.fixed, one.dtype, one.order, one.random);
+        const Matrix fixed = placed(context.get(), host);
+        const Dynamic dynamic(context.get(), s, one.mask, one.capacity, one.masked_on_host);
+        const Values values(context.get(), dynamic.layout, host);
+        const Placed left(context.get(), x), right(context.get(), y), gates(context.get(), one.gates);
+        const tartan_array few = one.first_gates(gates);
+        ASSERT_OK(tartan_sddmm(context.get(), 0.5, one.gated ? &gates.array : nullptr, &left.array, 1,
+                               &right.array, 1, beta, values.matrix.get()));
+        ASSERT_OK(tartan_sddmm(context.get(), 0.5, one.gated ? &few : nullptr, &left.array, 1, &right.array,
+                               1, beta, fixed.get()));
+        const Matrix expected = fetched(context.get(), fixed), result = fetched(context.get(), values.matrix);
+        ASSERT_EQ(1, tartan_layout_equal(expected->layout, result->layout));
+        const bool same = kernel_of(context.get(), dynamic.layout.get(), "sddmm", one.dtype, 0, 0, k) ==
+                          kernel_of(context.get(), one.fixed.get(), "sddmm", one.dtype, 0, 0, k);
+        const int64_t elements = expected->layout->blocks * each;
+        if (same || on_host() || dummy()) {
+            ASSERT_EQ(0, memcmp(expected->values, result->values,
+                                (size_t)(elements * tartan_dtype_bytes(one.dtype))));
+        } else {
+            for (int64_t i = 0; i < elements; i++)
+                ASSERT_NEAR(tartan_i_load(expected->values, one.dtype, i),
+                            tartan_i_load(result->values, one.dtype, i),
+                            4 * (8 + 2 * std::sqrt((double)k)) * epsilon(one.dtype) * (double)(k + 1));
+        }
+        values.expect_rest_untouched();
+    }
+}
+
+// A new mask a step on one layout: nothing waits, and products follow.
+TEST_P(DynamicLayouts, BlocksFollowTheMask) {
+    std::mt19937_64 random(5);
+    const tartan_shape shape = {64, 48, 8, 8, 2};
+    const int64_t positions = 2 * 8 * 6;
+    const Dense b = operand(TARTAN_F32, 2, 48, 16, random), c = operand(TARTAN_F32, 2, 64, 16, random);
+    const Placed there(context.get(), b), got(context.get(), c), want(context.get(), c);
+    tartan_array got_array = got.array, want_array = want.array;
+    Dynamic dynamic(context.get(), shape, some_mask(positions, random), 0, false);
+    const Layout all = from_mask(shape, std::vector<uint8_t>((size_t)positions, 1));
+    const Values values(context.get(), dynamic.layout, random_matrix(all, TARTAN_F32, 0, random));
+    const Matrix full = values.on_host(all);
+    for (int step = 0; step < 12; step++) {
+        const std::vector<uint8_t> mask = some_mask(positions, random);
+        const int64_t synced = tartan_dummy.synced;
+        dynamic.update(mask, step % 3 == 2);
+        ASSERT_OK(
+            tartan_spmm(context.get(), 0, 0, 1, values.matrix.get(), nullptr, &there.array, 0, &got_array));
+        EXPECT_EQ(synced, tartan_dummy.synced);
+        const Layout fixed = from_mask(shape, mask);
+        const Matrix now = first_blocks(fixed, full), now_there = placed(context.get(), now);
+        ASSERT_OK(
+            tartan_spmm(context.get(), 0, 0, 1, now_there.get(), nullptr, &there.array, 0, &want_array));
+        Dense result = c, expected = c;
+        got.fetch(result);
+        want.fetch(expected);
+        if (on_host() || dummy())
+            ASSERT_EQ(result.memory(), expected.memory()) << step;
+        else
+            for (int64_t i = 0; i < c.elements(); i++)
+                ASSERT_NEAR(result.get(i), expected.get(i), 1e-4) << step;
+        tartan_layout *raw = nullptr;
+        ASSERT_OK(tartan_layout_to_host(context.get(), dynamic.layout.get(), &raw));
+        EXPECT_EQ(1, tartan_layout_equal(Layout(raw).get(), fixed.get()));
+    }
+}
+
+TEST_P(DynamicLayouts, MoreBlocksThanRoomAreNone) {
+    std::mt19937_64 random(6);
+    const tartan_shape shape = {32, 32, 8, 8, 1};
+    std::vector<uint8_t> mask(16, 1);
+    mask[3] = mask[7] = 0;
+    Dynamic dynamic(context.get(), shape, mask, 13, false);
+    EXPECT_EQ(13, tartan_layout_blocks(dynamic.layout.get()));
+    const Layout few = from_mask(shape, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0});
+    const Values values(context.get(), dynamic.layout, random_matrix(few, TARTAN_F64, 0, random));
+    const Dense b = operand(TARTAN_F64, 1, 32, 5, random), c = operand(TARTAN_F64, 1, 32, 5, random);
+    const Placed there(context.get(), b), out(context.get(), c);
+    tartan_array array = out.array;
+    ASSERT_OK(tartan_spmm(context.get(), 0, 0, 1, values.matrix.get(), nullptr, &there.array, 0.5, &array));
+    Dense result = c;
+    out.fetch(result);
+    for (int64_t i = 0; i < c.elements(); i++) EXPECT_EQ(0.5 * c.get(i), result.get(i));
+    tartan_layout *layout = nullptr;
+    tartan_matrix *matrix = nullptr;
+    EXPECT_FAILS(LAYOUT, "the last mask has 14 blocks, expected at most 13",
+                 tartan_layout_to_host(context.get(), dynamic.layout.get(), &layout));
+    EXPECT_FAILS(LAYOUT, "14 blocks", tartan_matrix_to_host(context.get(), values.matrix.get(), &matrix));
+    mask[0] = 0;
+    dynamic.update(mask, false);
+    ASSERT_OK(tartan_layout_to_host(context.get(), dynamic.layout.get(), &layout));
+    EXPECT_EQ(13, tartan_layout_blocks(Layout(layout).get()));
+}
+
+TEST_P(DynamicLayouts, TellWhatTheyAre) {
+    const tartan_shape shape = {30, 20, 8, 5, 3};
+    const Dynamic dynamic(context.get(), shape, std::vector<uint8_t>(48, 1), 0, false);
+    const tartan_layout *l = dynamic.layout.get();
+    const Layout fixed = from_mask(shape, std::vector<uint8_t>(48, 1));
+    EXPECT_EQ(1, tartan_layout_is_dynamic(l));
+    EXPECT_EQ(0, tartan_layout_is_dynamic(fixed.get()));
+    EXPECT_EQ(-1, tartan_layout_is_dynamic(nullptr));
+    EXPECT_EQ(30, tartan_layout_rows(l));
+    EXPECT_EQ(20, tartan_layout_cols(l));
+    EXPECT_EQ(8, tartan_layout_block_rows(l));
+    EXPECT_EQ(5, tartan_layout_block_cols(l));
+    EXPECT_EQ(3, tartan_layout_heads(l));
+    EXPECT_EQ(4, tartan_layout_grid_rows(l));
+    EXPECT_EQ(4, tartan_layout_grid_cols(l));
+    EXPECT_EQ(48, tartan_layout_blocks(l));
+    EXPECT_EQ(-1, tartan_layout_elements(l));
+    EXPECT_EQ(-1, tartan_layout_density(l));
+    EXPECT_EQ(nullptr, tartan_layout_identity(l));
+    EXPECT_EQ(nullptr, tartan_layout_row_pointers(l));
+    EXPECT_EQ(nullptr, tartan_layout_col_indices(l));
+    EXPECT_STREQ("", tartan_layout_recipe(l));
+    EXPECT_EQ(1, tartan_layout_equal(l, l));
+    EXPECT_EQ(0, tartan_layout_equal(l, fixed.get()));
+    tartan_layout *raw = nullptr;
+    ASSERT_OK(tartan_layout_to_host(context.get(), fixed.get(), &raw));
+    EXPECT_EQ(fixed.get(), raw);
+    tartan_layout_free(raw);
+    const Layout again(tartan_layout_retain(dynamic.layout.get()));
+    EXPECT_EQ(l, again.get());
+    // A copy of a matrix there is on the same layout.
+    std::mt19937_64 random(1);
+    const Values values(context.get(), dynamic.layout, random_matrix(fixed, TARTAN_F32, 0, random));
+    const Matrix copy = placed(context.get(), values.matrix);
+    EXPECT_EQ(l, copy->layout);
+    EXPECT_OK(tartan_matrix_check(copy.get(), 0));
+}
