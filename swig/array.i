@@ -12,6 +12,7 @@
  *     (const tartan_array *IN_ARRAYS, int64_t IN_COUNT)  a list of dense operands
  *     const tartan_array *                             dense operand, read
  *     const tartan_array *OPTIONAL_ARRAY               the same, or nothing: NULL
+ *     const tartan_array *MASK_ARRAY                   bytes that are 0 or not, read (TARTAN_U8)
  *     tartan_array *                                   dense operand, written in place
  *     tartan_array *LENT_ARRAY                         no input; the result describes memory of a handle
  *     const tartan_shape *                             rows, cols, block_rows, block_cols, heads
@@ -73,6 +74,7 @@
     (const tartan_array *y, int64_t ny)
 };
 %apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates };
+%apply const tartan_array *MASK_ARRAY { const tartan_array *mask };
 %apply tartan_array *LENT_ARRAY { tartan_array *out_view };
 %apply double *OUT_VALUE { double *out_value, double *out_gflops };
 %apply char **OUT_TEXT { char **out_text };

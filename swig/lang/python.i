@@ -98,7 +98,12 @@
         $1 = &borrow_value.array;
     }
 }
-%typemap(freearg) tartan_array *, const tartan_array *, const tartan_array *OPTIONAL_ARRAY
+%typemap(in) const tartan_array *MASK_ARRAY (tartan_py_borrow borrow_value = {0}) {
+    if (tartan_py_mask($input, Py_None, "$symname", "$1_name", &borrow_value)) SWIG_fail;
+    $1 = &borrow_value.array;
+}
+%typemap(freearg) tartan_array *, const tartan_array *, const tartan_array *OPTIONAL_ARRAY,
+                  const tartan_array *MASK_ARRAY
     "tartan_py_return(&borrow_value$argnum);"
 
 %typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) (tartan_py_list list_value = {0}) {

@@ -219,6 +219,19 @@ int tartan_py_operand_on(PyObject *object, PyObject *stream, const char *functio
     return operand(object, stream, function, name, false, borrow);
 }
 
+int tartan_py_mask(PyObject *object, PyObject *stream, const char *function, const char *name,
+                   tartan_py_borrow *borrow) {
+    if (borrow_any(object, stream, function, name, false, borrow)) return -1;
+    if (borrow->type != 'u' || borrow->bytes != 1) {
+        tartan_py_return(borrow); /* before there is an exception, with which no code of Python's may run */
+        return tartan_py_fail_type(TARTAN_ERR_DTYPE,
+                                   "%s: %s has %d-byte elements of kind '%c', expected bool or uint8", function,
+                                   name, borrow->bytes, borrow->type ? borrow->type : '?');
+    }
+    borrow->array.dtype = TARTAN_U8;
+    return 0;
+}
+
 int tartan_py_vector(PyObject *object, const char *function, const char *name, char type, int bytes,
                      bool writable, tartan_py_borrow *borrow, void **out_data, int64_t *out_count) {
     *out_data = NULL;

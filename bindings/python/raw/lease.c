@@ -45,7 +45,7 @@ bool tartan_py_lease_borrow(PyObject *object, tartan_py_borrow *borrow) {
     const tartan_py_borrow *own = &((lease *)object)->borrow;
     borrow->array = own->array;
     borrow->readonly = own->readonly;
-    static const char types[] = {0, 'f', 'f', 'f', 'b', '3', '2'};
+    static const char types[] = {0, 'f', 'f', 'f', 'b', '3', '2', 'u'};
     borrow->type = types[own->array.dtype];
     borrow->bytes = (int)tartan_dtype_bytes(own->array.dtype);
     Py_INCREF(object);
@@ -65,14 +65,17 @@ static void lease_dealloc(PyObject *object) {
 
 /* ---- Making them from Python ---- */
 
-/* view(object, stream=None): a lease of another library's array, and the name of its dtype. */
+/* view(object, stream=None, mask=False): a lease of another library's array, of numbers or a mask, and the name of its
+ * dtype. */
 static PyObject *lease_of(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *object = NULL, *stream = Py_None;
-    if (!PyArg_ParseTuple(arguments, "O|O:view", &object, &stream)) return NULL;
+    int mask = 0;
+    if (!PyArg_ParseTuple(arguments, "O|Op:view", &object, &stream, &mask)) return NULL;
     lease *self = lease_new();
     if (self == NULL) return NULL;
-    if (tartan_py_operand_on(object, stream, "view", "array", &self->borrow)) {
+    if (mask ? tartan_py_mask(object, stream, "view", "mask", &self->borrow)
+             : tartan_py_operand_on(object, stream, "view", "array", &self->borrow)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -148,7 +151,7 @@ static int lease_getbuffer(PyObject *object, Py_buffer *buffer, int flags) {
         PyErr_SetString(PyExc_BufferError, "the memory has strides, which the request does not allow for");
         return -1;
     }
-    static char *const formats[] = {"", "d", "f", "e", "H", "B", "B"}; /* bits of what has no format */
+    static char *const formats[] = {"", "d", "f", "e", "H", "B", "B", "B"}; /* bits of what has no format */
     Py_ssize_t count = 1;
     for (int i = 0; i < array->ndim; i++) count *= self->shape[i];
     buffer->buf = array->data;
@@ -208,7 +211,7 @@ static dl_tensor describe(const tartan_array *array, export *self) {
         .data = array->data, .ndim = array->ndim, .shape = self->shape, .strides = self->strides};
     tensor.device.type = array->device_type;
     tensor.device.id = array->device_id;
-    static const uint8_t codes[] = {0, 2, 2, 2, 4, 10, 12};
+    static const uint8_t codes[] = {0, 2, 2, 2, 4, 10, 12, 1};
     tensor.dtype.code = codes[array->dtype];
     tensor.dtype.bits = (uint8_t)(8 * tartan_dtype_bytes(array->dtype));
     tensor.dtype.lanes = 1;

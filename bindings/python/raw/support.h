@@ -70,6 +70,9 @@ int tartan_py_operand(PyObject *object, const char *function, const char *name, 
 /* The same, to be read, by work on `stream`: what an exporter of DLPack is told, unless it is None. */
 int tartan_py_operand_on(PyObject *object, PyObject *stream, const char *function, const char *name,
                          tartan_py_borrow *borrow);
+/* A mask of booleans or unsigned bytes, to be read by work on `stream`. */
+int tartan_py_mask(PyObject *object, PyObject *stream, const char *function, const char *name,
+                   tartan_py_borrow *borrow);
 /* A contiguous vector of `type` and `bytes`; None gives NULL and 0 where `optional`. */
 int tartan_py_vector(PyObject *object, const char *function, const char *name, char type, int bytes,
                      bool writable, tartan_py_borrow *borrow, void **out_data, int64_t *out_count);

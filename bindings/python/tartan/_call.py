@@ -55,6 +55,23 @@ def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArra
     return DeviceArray._of(lease, Foreign(x))
 
 
+def borrow_mask(x: Any, home: Queue, queue: Optional[Queue]) -> _raw.Lease:
+    """The same for a mask of booleans or bytes."""
+    interface = None if hasattr(x, "__dlpack__") else cuda_array_interface(x)
+    if isinstance(x, DeviceArray):
+        raise DTypeError(f"mask is a device array of {x.dtype_name}, expected booleans or bytes")
+    if interface is None:
+        stream = queue.stream if queue is not None and queue.device == home.device else None
+        return _raw.view(x, stream, True)[0]
+    address, typestr, shape, strides, readonly = layout_of_interface(interface, "mask")
+    if np.dtype(typestr) not in (np.dtype(np.bool_), np.dtype(np.uint8)):
+        raise DTypeError(f"mask has elements of {typestr}, expected bool or uint8")
+    number = 0 if queue is None else queue.device_id  # the interface does not say which GPU
+    if home.stream and queue is not None and home.stream != queue.stream:
+        wait(Queue(f"cuda:{number}", home.stream, x))
+    return _raw.lease(x, address, _raw.TARTAN_U8, (_raw.TARTAN_CUDA, number), shape, strides, readonly)
+
+
 class Call:
     """One call of the library: its context, and its operands in the order of their queues.
 
@@ -128,12 +145,28 @@ class Call:
             return x
         return self.read(x, name, code)
 
+    def mask(self, x: Any) -> Union[Array, _raw.Lease]:
+        """A mask, wherever it lies: on a device used in place, on the host as bytes."""
+        home = queue_of(x)
+        if home is None:
+            array = np.asarray(x)
+            if array.dtype.kind not in "biuf":
+                raise DTypeError(f"mask has elements of {array.dtype}, expected numbers or booleans")
+            return np.ascontiguousarray(array != 0).view(np.uint8)
+        self._foreign |= self.on_device and home != self.queue
+        return borrow_mask(x, home, self.queue)
+
     def gates(self, x: Any) -> Union[Raw, _raw.Lease, None]:
         return None if x is None else raw_dense(self.read(x, "gates", _raw.TARTAN_F64), _raw.TARTAN_F64)
 
     def matrix(self, matrix: Any, writes: bool = False) -> None:
-        """Orders the values of a matrix."""
+        """Orders the values of a matrix, and the blocks of its layout where these change."""
         self._enter(matrix._place, writes)
+        self._enter(matrix._sets, False)
+
+    def layout(self, layout: Any, writes: bool = False) -> None:
+        """Orders the blocks of a layout where these change."""
+        self._enter(layout._place, writes)
 
     def new(self, like: Any, shape: tuple[int, ...], code: int, column_major: bool = False) -> Any:
         """Memory for a result: an array of NumPy on the host; on a device one of the library of `like`, else

@@ -20,6 +20,8 @@ from tartan._arrays import (
     optional_indices,
     raw_of,
 )
+from tartan._call import Call
+from tartan._context import ContextLike
 from tartan._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -27,8 +29,10 @@ from tartan._errors import (
     HandleTypeError,
     ShapeError,
     TartanError,
+    UnsupportedError,
 )
 from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text
+from tartan._place import Place
 
 
 class RowSpread(NamedTuple):
@@ -48,7 +52,8 @@ class Bandwidth(NamedTuple):
 
 
 class Layout:
-    """Which blocks of a matrix exist. Immutable; any number of matrices may share one.
+    """Which blocks of a matrix exist. Immutable, but for those of `from_device_mask`; any number of matrices may
+    share one.
 
     The matrix has ``shape`` elements, cut into blocks of ``block_shape``; the last block row and column may
     be ragged. A block id is the position of a stored block in row-major order: the order of values
@@ -62,16 +67,18 @@ class Layout:
     True
     """
 
-    __slots__ = ("_handle", "__weakref__")
+    __slots__ = ("_handle", "_place", "__weakref__")
     _handle: _raw.Handle
+    _place: Optional[Place]  # of index sets that change
 
     def __init__(self) -> None:
         raise TypeError("make layouts by Layout.pattern, from_mask, from_coordinates, from_csr or from_dense")
 
     @classmethod
-    def _own(cls, handle: _raw.Handle) -> Layout:
+    def _own(cls, handle: _raw.Handle, place: Optional[Place] = None) -> Layout:
         self = object.__new__(cls)
         self._handle = handle
+        self._place = place
         return self
 
     # ---- Making ----
@@ -108,6 +115,65 @@ class Layout:
             frame = frame_of(shape, block, heads if np.ndim(shape) == 1 and len(shape) == 2 else 1)
         data = np.ascontiguousarray(array != 0).view(np.uint8)
         return cls._own(_raw.tartan_layout_from_mask(frame, data))
+
+    @classmethod
+    def from_device_mask(
+        cls, mask: Any, block: Block, *, capacity: Optional[int] = None, shape: Any = None,
+        context: ContextLike = None,
+    ) -> Layout:  # fmt: skip
+        """A layout whose blocks change: its index sets are made on the device, from a mask that is there, without
+        waiting for it. `update` makes them anew, for a new mask a step.
+
+        `mask` is [grid_rows, grid_cols] or [heads, grid_rows, grid_cols], contiguous, of booleans or bytes: a tensor
+        of PyTorch, an array of CuPy, ... on a GPU is read in place, in the order of its current stream; one in host
+        memory is copied to the device of `context` (the CPU unless given). It may have `capacity` blocks at most
+        (None: as many as there are positions); that is what `blocks` says, and the length of the values
+        [capacity, block rows, block columns] and gates of every matrix on the layout. A mask with more gives no
+        blocks at all, and `to_host` then raises. `spmm`, `sddmm` and `explain` take such a layout on its device;
+        what else asks about blocks raises UnsupportedError.
+
+        >>> import numpy as np, tartan
+        >>> layout = tartan.Layout.from_device_mask(np.array([[1, 0], [1, 1]]), block=2, capacity=4)
+        >>> layout
+        <Layout 4x4, changing, room for 4 of 4 blocks of 2x2>
+        >>> S = tartan.sddmm(layout, np.ones((4, 3)), np.ones((3, 4)))
+        >>> S @ np.ones(4)
+        array([ 6.,  6., 12., 12.])
+        >>> layout.update(np.array([[0, 0], [0, 1]])).to_host().blocks
+        1
+        >>> S @ np.ones(4)
+        array([0., 0., 6., 6.])
+        """
+        with Call(context, mask) as call:
+            given = call.mask(mask)
+            lengths = given.shape
+            if len(lengths) not in (2, 3):
+                raise ShapeError(
+                    f"mask has {len(lengths)} dimensions, expected [grid_rows, grid_cols] or "
+                    "[heads, grid_rows, grid_cols]"
+                )
+            rows, cols = block_shape(block)
+            heads = lengths[0] if len(lengths) == 3 else 1
+            frame = frame_of((lengths[-2] * rows, lengths[-1] * cols) if shape is None else shape, block, heads)
+            handle = _raw.tartan_layout_from_device_mask(call.handle, frame, given, capacity or 0)
+            return cls._own(handle, None if call.queue is None else Place(call.queue, handle))
+
+    def update(self, mask: Any, *, context: ContextLike = None) -> Layout:
+        """Makes the index sets of a layout that changes anew from the next mask; see `from_device_mask`. Matrices on the
+        layout have the new blocks from here on, their values stay as they are. Returns the layout. Can be part of a
+        CUDA graph once each product on the layout was done before."""
+        with Call(context, mask, self) as call:
+            given = call.mask(mask)
+            call.layout(self, writes=True)
+            _raw.tartan_layout_update_device_mask(call.handle, self._handle, given)
+        return self
+
+    def to_host(self, context: ContextLike = None) -> Layout:
+        """An ordinary layout of the blocks that there are when the work asked for before has ended; of a layout whose
+        blocks stay, itself."""
+        with Call(context, self) as call:
+            call.layout(self)
+            return Layout._own(_raw.tartan_layout_to_host(call.handle, self._handle))
 
     @classmethod
     def from_coordinates(
@@ -185,24 +251,36 @@ class Layout:
         return _raw.tartan_layout_grid_rows(self._handle), _raw.tartan_layout_grid_cols(self._handle)
 
     @property
+    def dynamic(self) -> bool:
+        """Whether the blocks change with masks (`from_device_mask`)."""
+        return _raw.tartan_layout_is_dynamic(self._handle) == 1
+
+    def _known(self) -> _raw.Handle:
+        if self.dynamic:
+            raise UnsupportedError(
+                "layout has blocks that change with masks, expected one whose blocks stay: to_host() makes it"
+            )
+        return self._handle
+
+    @property
     def blocks(self) -> int:
-        """Stored blocks of all heads."""
+        """Stored blocks of all heads; where these change, what there is room for."""
         return _raw.tartan_layout_blocks(self._handle)
 
     @property
     def nnz(self) -> int:
         """Stored elements: the stored blocks less the padding of ragged edges."""
-        return _raw.tartan_layout_elements(self._handle)
+        return _raw.tartan_layout_elements(self._known())
 
     @property
     def density(self) -> float:
         """Stored blocks / all blocks."""
-        return _raw.tartan_layout_density(self._handle)
+        return _raw.tartan_layout_density(self._known())
 
     @property
     def identity(self) -> str:
         """A hash that equal layouts have in every language and release, as 32 hexadecimal digits."""
-        return _raw.tartan_layout_identity(self._handle) or ""
+        return _raw.tartan_layout_identity(self._known()) or ""
 
     @property
     def recipe(self) -> Optional[dict[str, Any]]:
@@ -217,13 +295,17 @@ class Layout:
         return _raw.tartan_layout_equal(self._handle, other._handle) == 1
 
     def __hash__(self) -> int:
-        return hash(self.identity)
+        return hash((self.shape, self.block_shape) if self.dynamic else self.identity)
 
     def __repr__(self) -> str:
         if self._handle.closed:
             return "<Layout, closed>"
         shape, block = "x".join(map(str, self.shape)), "x".join(map(str, self.block_shape))
         positions = self.heads * self.grid[0] * self.grid[1]
+        if self.dynamic:
+            place = "" if self._place is None or self._place.home.device == "cpu" else self._place.home.device
+            room = f"changing, room for {self.blocks} of {positions} blocks of {block}"
+            return f"<Layout {shape}, {room}{place and ', on ' + place}>"
         return f"<Layout {shape}, {self.blocks} of {positions} blocks of {block}, density {self.density:.3g}>"
 
     # ---- Index sets ----
@@ -316,8 +398,8 @@ class Layout:
         """A picture of the layout."""
         return _raw.tartan_layout_svg(self._handle, pixels)
 
-    def _repr_svg_(self) -> str:
-        return self.svg()
+    def _repr_svg_(self) -> Optional[str]:
+        return None if self.dynamic else self.svg()
 
     # ---- Layouts from layouts ----
 
@@ -409,6 +491,8 @@ class Layout:
 
     def close(self) -> None:
         """Gives the layout back; again is fine. Matrices that share it keep it."""
+        if self._place is not None:
+            self._place.leave()
         self._handle.close()
 
     @property

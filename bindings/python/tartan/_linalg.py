@@ -113,6 +113,7 @@ def sddmm(
                 raise ArgumentError(f"beta is {beta}, expected 0 where s is a layout")
             if not xs:
                 raise ArgumentError("x has 0 arrays, expected 1 .. 8")
+            call.layout(s)
             first = call.read(xs[0], "x[0]", _raw.TARTAN_F64)
             dtype = dtype_name(first._code) if isinstance(first, DeviceArray) else first.dtype
             s = BlockMatrix.zeros(s, dtype, context=call.context)

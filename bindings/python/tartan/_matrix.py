@@ -55,21 +55,26 @@ class BlockMatrix(MatrixFacts, MatrixFills):
     array([1., 1., 6., 6.])
     """
 
-    __slots__ = ("_handle", "_place", "_values", "__weakref__")
+    __slots__ = ("_handle", "_place", "_sets", "_values", "__weakref__")
     __array_ufunc__ = None  # lets array @ matrix reach __rmatmul__
 
     def __init__(self, layout: Layout, values: Any, *, copy: bool = False) -> None:
         lent = layout_handle(layout, "layout")
         array = dense_of(values, "values", copy)
         self._handle = _raw.tartan_matrix_wrap(lent, raw_dense(array, 0))
+        self._sets = layout._place
         self._place: Union[Place, Foreign, None] = array._place if isinstance(array, DeviceArray) else None
         self._values: Optional[Dense] = None if self._place is not None and self.device == "cpu" else array
 
     @classmethod
-    def _own(cls, handle: _raw.Handle, queue: Optional[Queue] = None) -> BlockMatrix:
-        """Takes over a handle; `queue` where the values are memory that came from a context."""
+    def _own(
+        cls, handle: _raw.Handle, queue: Optional[Queue] = None, sets: Optional[Place] = None
+    ) -> BlockMatrix:
+        """Takes over a handle; `queue` where the values are memory that came from a context, `sets` where the blocks
+        of the layout change."""
         self = object.__new__(cls)
         self._handle = handle
+        self._sets = sets
         self._values = None
         self._place = None if queue is None else Place(queue, handle)
         return self
@@ -109,7 +114,7 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         block."""
         handle = layout_handle(layout, "layout")
         context = context_of(context)
-        if isinstance(context, Context) and context.device != "cpu":
+        if isinstance(context, Context) and (context.device != "cpu" or layout.dynamic):
             rows, cols = layout.block_shape
             shape = (
                 (layout.blocks, rows, cols)
@@ -211,11 +216,11 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         if self._handle.closed:
             return "<BlockMatrix, closed>"
         shape, _, rest = repr(self.layout)[len("<Layout ") : -1].partition(",")
-        place = "" if self.device == "cpu" else f", on {self.device}"
+        place = "" if self.device == "cpu" or self.layout.dynamic else f", on {self.device}"
         return f"<BlockMatrix {shape} {self.dtype_name},{rest}{place}>"
 
-    def _repr_svg_(self) -> str:
-        return self.layout.svg()
+    def _repr_svg_(self) -> Optional[str]:
+        return self.layout._repr_svg_()
 
     def __getitem__(self, key: Any) -> Any:
         """An element by (row, col) or (head, row, col), 0 where no block is stored; or, by two slices in
@@ -263,7 +268,8 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         context = context_of(context)
         with Call(context, self) as call:
             call.matrix(self)
-            return BlockMatrix._own(_raw.tartan_matrix_to_device(call.handle, self._handle), call.queue)
+            handle = _raw.tartan_matrix_to_device(call.handle, self._handle)
+            return BlockMatrix._own(handle, call.queue, self._sets)
 
     def to_host(self, context: ContextLike = None) -> BlockMatrix:
         """A copy with its values in host memory, taken when the work asked for before has ended."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tartan import _raw
 from tartan._arrays import Array, dtype_name, norm_code, numpy_dtype
 from tartan._call import Call
 from tartan._layout import Layout
+from tartan._place import Place
 
 
 class MatrixFacts:
@@ -18,10 +19,11 @@ class MatrixFacts:
 
     __slots__ = ()
     _handle: _raw.Handle
+    _sets: Optional[Place]  # of the layout's index sets, where these change
 
     @property
     def layout(self) -> Layout:
-        return Layout._own(_raw.tartan_matrix_get_layout(self._handle))
+        return Layout._own(_raw.tartan_matrix_get_layout(self._handle), self._sets)
 
     @property
     def device(self) -> str:
