@@ -84,7 +84,8 @@ void tartan_cuda_cuts_of(const tartan_cuda_tiles *tiles, int64_t steps, int32_t 
  */
 double tartan_cuda_union_share(const tartan_layout *layout, bool by_columns, int32_t group);
 
-/* Takes shares from up to 1024 groups; of a layout whose blocks change, what is expected of a mask that fills it. Kept in the layout by tartan_cuda_figures_get (device.h). */
+/* Takes shares from up to 1024 groups; of a layout whose blocks change, what is expected of a mask that fills it.
+ * Kept in the layout by tartan_cuda_figures_get (device.h). */
 void tartan_cuda_figures_of(const tartan_layout *layout, tartan_cuda_figures *out);
 
 #ifdef __cplusplus

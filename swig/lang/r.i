@@ -66,6 +66,7 @@ TARTAN_R_ARRAY((uint8_t *OUT_BYTES, int64_t OUT_COUNT))
 TARTAN_R_ARRAY((const tartan_array *IN_ARRAYS, int64_t IN_COUNT))
 TARTAN_R_ARRAY(const tartan_array *)
 TARTAN_R_ARRAY(const tartan_array *OPTIONAL_ARRAY)
+TARTAN_R_ARRAY(const tartan_array *MASK_ARRAY)
 TARTAN_R_ARRAY(tartan_array *)
 TARTAN_R_ARRAY(const tartan_shape *)
 
@@ -113,6 +114,7 @@ TARTAN_R_OUT(uint8_t, (uint8_t *OUT_BYTES, int64_t OUT_COUNT), RAWSXP, (void))
 %typemap(in) const tartan_array *OPTIONAL_ARRAY (tartan_array array) {
     $1 = $input == R_NilValue ? NULL : tartan_r_array($input, "$1_name", &array);
 }
+%typemap(in) const tartan_array *MASK_ARRAY (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
 %typemap(in) tartan_array * (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
 %typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) {
     $1 = tartan_r_arrays($input, "$1_name", &$2);

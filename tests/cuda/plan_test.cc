@@ -312,3 +312,31 @@ TEST(CudaPlan, CutsAreOfEvenCost) {
         }
     }
 }
+
+// Where blocks change with masks, figures are those of evenly scattered blocks that fill the room.
+TEST(CudaPlan, FiguresOfChangingBlocksAreExpected) {
+    const tartan_shape shape = {128, 96, 1, 1, 4};
+    for (const double density : {0.02, 0.1, 0.5, 0.9, 1.0}) {
+        const Layout fixed = random_layout(shape, density, 3);
+        tartan_layout *raw = nullptr;
+        ASSERT_OK(tartan_i_layout_new_dynamic("test", &shape, fixed->blocks, TARTAN_CUDA, 0, &raw));
+        const Layout dynamic(raw);
+        tartan_cuda_figures expected, counted;
+        tartan_cuda_figures_of(dynamic.get(), &expected);
+        tartan_cuda_figures_of(fixed.get(), &counted);
+        for (int by_columns = 0; by_columns < 2; by_columns++) {
+            EXPECT_EQ(by_columns ? 128 : 96, expected.longest[by_columns]);
+            for (int i = 0; i < TARTAN_CUDA_SHARES; i++)
+                EXPECT_NEAR(counted.share[by_columns][i], expected.share[by_columns][i],
+                            0.05 * expected.share[by_columns][i])
+                    << density << ", " << i;
+        }
+    }
+    const tartan_shape none = {0, 5, 1, 1, 1};
+    tartan_layout *raw = nullptr;
+    ASSERT_OK(tartan_i_layout_new_dynamic("test", &none, 0, TARTAN_CUDA, 0, &raw));
+    tartan_cuda_figures figures;
+    tartan_cuda_figures_of(raw, &figures);
+    EXPECT_EQ(1, figures.share[0][3]);
+    tartan_layout_free(raw);
+}
