@@ -45,7 +45,7 @@ tartan_status tartan_cuda_sets_fetch(const char *function, tartan_cuda_queue *qu
 void tartan_cuda_sets_release(void *sets);
 
 /* What tartan_cuda_lists_get and tartan_cuda_unions_get (device.h) give for such a layout: counts are of what there is
- * room for. The first use of a set gets its memory and makes it from the row lists, without waiting; it cannot be
+ * room for. The first use of a set gets its memory, makes it from the row lists and waits; it cannot be
  * captured in a graph (UNSUPPORTED). `group` is a power of two up to TARTAN_CUDA_MAX_DEVICE_GROUP. */
 tartan_status tartan_cuda_sets_lists(const char *function, tartan_cuda_queue *queue, void *sets,
                                      bool by_columns, tartan_cuda_lists *out);

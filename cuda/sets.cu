@@ -136,7 +136,10 @@ tartan_status want(const char *function, tartan_cuda_queue *queue, sets *s, bool
                                       "cannot be captured in a graph: do the operation once before");
     index_set made;
     PASS(make_room(function, queue, s, by_columns, group, &made));
-    const tartan_status status = make_one(function, queue, s, &made);
+    tartan_status status = make_one(function, queue, s, &made);
+    if (status == TARTAN_OK) /* for other queues, which do not know that this one is at work on it */
+        status =
+            tartan_cuda_check(function, cudaStreamSynchronize(queue->stream), "waiting for new index sets");
     if (status != TARTAN_OK) {
         tartan_cuda_memory_release(made.owner);
         return status;

@@ -32,6 +32,7 @@ include("matrix.jl")
 include("matrix_convert.jl")
 include("device.jl")
 include("matrix_edit.jl")
+include("device_layout.jl")
 include("products.jl")
 include("device_products.jl")
 include("files.jl")
@@ -45,7 +46,7 @@ export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, fi
 export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, gate_gradient!, growth_score!, checksum
-export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain
+export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export nnz, nonzeros, findnz, sparse, mul!
 

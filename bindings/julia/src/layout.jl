@@ -49,7 +49,10 @@ end
 
 const Sizes = Union{Real, Tuple{Real, Real}}
 
-function BlockLayout(mask::Union{AbstractMatrix{Bool}, AbstractArray{Bool, 3}}, block::Sizes; shape = nothing)
+const Mask = Union{AbstractMatrix{Bool}, AbstractArray{Bool, 3}}
+
+# The frame of a mask, and its bytes as C reads them: rows one after the other.
+function frame_and_bytes(mask::Mask, block, shape)
     grid = (size(mask, 1), size(mask, 2))
     if shape === nothing
         n = pair(block, "block")
@@ -63,8 +66,11 @@ function BlockLayout(mask::Union{AbstractMatrix{Bool}, AbstractArray{Bool, 3}}, 
                                                       "$(expected[1]) x $(expected[2]) for shape $shape and block $block"))
     end
     bytes = Vector{UInt8}(vec(permutedims(reshape(mask, grid..., size(mask, 3)), (2, 1, 3))))
-    return BlockLayout(Raw.tartan_layout_from_mask(frame, bytes))
+    return frame, bytes
 end
+
+BlockLayout(mask::Mask, block::Sizes; shape = nothing) =
+    BlockLayout(Raw.tartan_layout_from_mask(frame_and_bytes(mask, block, shape)...))
 
 function BlockLayout(shape::Sizes, block::Sizes, block_rows::AbstractVector, block_cols::AbstractVector;
                      heads::Real = 1, block_heads::Union{AbstractVector, Nothing} = nothing)
@@ -176,10 +182,10 @@ heads(layout::BlockLayout) = Int(layout.frame.heads)
 nblocks(layout::BlockLayout) = Int(Raw.tartan_layout_blocks(layout))
 
 "`nnz(x)`: stored elements of a layout or matrix: those of the stored blocks, less the padding of ragged edges."
-SparseArrays.nnz(layout::BlockLayout) = Int(Raw.tartan_layout_elements(layout))
+SparseArrays.nnz(layout::BlockLayout) = Int(Raw.tartan_layout_elements(known(layout)))
 
 "`density(x)`: stored blocks / all blocks."
-density(layout::BlockLayout) = Raw.tartan_layout_density(layout)
+density(layout::BlockLayout) = Raw.tartan_layout_density(known(layout))
 
 """
     layout_identity(layout)
@@ -192,6 +198,12 @@ layout_identity(layout::BlockLayout) = Raw.tartan_layout_identity(layout)
 recipe(layout::BlockLayout) = Raw.tartan_layout_recipe(layout)
 
 Base.:(==)(a::BlockLayout, b::BlockLayout) = Raw.tartan_layout_equal(a, b) == 1
+"`isdynamic(layout)`: whether its blocks change with masks; `nblocks` is then what there is room for."
+isdynamic(layout::BlockLayout) = Raw.tartan_layout_is_dynamic(layout) == 1
+
+known(layout::BlockLayout) = isdynamic(layout) ? throw(TartanError(:unsupported,
+    "the layout has blocks that change with masks, expected one whose blocks stay: to_host makes it")) : layout
+
 Base.hash(layout::BlockLayout, h::UInt) = hash(layout_identity(layout), hash(:BlockLayout, h))
 
 """

@@ -36,7 +36,7 @@ struct BlockSparseMatrix{T} <: AbstractMatrix{T}
         # C wants [block, row, column]: the same memory, told in another order.
         strides = (n[1] * n[2], 1, n[1])
         array = array_of(pointer(values), (n[3], n[1], n[2]), strides)
-        handle = GC.@preserve values Handle(Raw.tartan_matrix_wrap(layout, array, C_NULL, C_NULL))
+        handle = GC.@preserve values Handle(Raw.tartan_matrix_wrap(known(layout), array, C_NULL, C_NULL))
         return new{T}(handle, layout, values)
     end
 end

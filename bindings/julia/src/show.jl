@@ -5,6 +5,8 @@ times(n) = string(n[1], "×", n[2])
 function describe(io::IO, layout::BlockLayout)
     isopen(layout) || return print(io, " (closed)")
     all = prod(gridsize(layout)) * heads(layout)
+    isdynamic(layout) && return print(io, ": room for ", nblocks(layout), " of ", all, " blocks of ",
+                                      times(blocksize(layout)), ", which change")
     percent = round(100 * density(layout); sigdigits = 3)
     print(io, ": ", nblocks(layout), " of ", all, " blocks of ", times(blocksize(layout)), " (", percent, "%)")
     heads(layout) > 1 && print(io, " in ", heads(layout), " heads")
@@ -43,6 +45,7 @@ Base.show(io::IO, ::MIME"image/svg+xml", A::BlockSparseMatrix) = print(io, svg(A
 
 # The first head as characters: one for each block, or for a patch of blocks, fuller where there are more.
 function picture(io::IO, layout::BlockLayout)
+    isdynamic(layout) && return nothing
     rows, cols = gridsize(layout)
     height, width = displaysize(io)
     height, width = min(rows, max(4, height - 6), 32), min(cols, max(8, width - 4), 64)

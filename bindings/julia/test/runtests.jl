@@ -7,7 +7,7 @@ include("report.jl")
 include("support.jl")
 
 const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "convert", "products", "views", "gradients",
-                "refusals", "device", "files", "cases", "language", "documentation"]
+                "refusals", "device", "device_layout", "files", "cases", "language", "documentation"]
 
 Random.seed!(1)
 report = @testset Report "tartan" begin

@@ -50,15 +50,15 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
  * queue, and nobody waits. They have room for so many blocks (`capacity`), which is what tartan_layout_blocks says and
  * the length of the values [capacity, block_rows, block_cols] and gates [capacity] of every matrix on the layout; make
  * such a matrix by tartan_matrix_wrap around memory of the layout's device. Block ids are given out in row-major order
- * as ever, so the first of the values are those of the blocks there are, and what is behind them is neither read nor
- * written. A mask with more blocks than there is room for gives no blocks at all: products are then of zeros, and
+ * as ever, so the first of the values are those of the blocks there are; what is behind them counts for nothing and is
+ * not written. A mask with more blocks than there is room for gives no blocks at all: products are then of zeros, and
  * tartan_layout_to_host says so.
  *
  * tartan_spmm, tartan_sddmm and tartan_explain take such layouts, on contexts of the same device (other contexts than
  * that which made the index sets: sync that one first). Kernels are chosen by what a mask of `capacity` blocks,
  * scattered evenly, would have. All else refuses them (UNSUPPORTED): it knows nothing of the blocks. The first
  * use of a layout by a product, as the first of an ordinary one, gets memory for the index sets that its kernel wants,
- * and makes these; from then on they are made with each new mask. So do each product once, then
+ * makes these and waits; from then on they are made with each new mask, and nobody waits. So do each product once, then
  * tartan_layout_update_device_mask and the products can be captured in a CUDA graph.
  *
  * A mask is an array of TARTAN_U8, [grid_rows, grid_cols] where heads is 1, or [heads, grid_rows, grid_cols]; row-major

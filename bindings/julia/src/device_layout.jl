@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# Layouts whose blocks change with masks, on a device.
+
+"""
+    BlockLayout(mask, block, context; capacity = 0, shape = nothing)
+
+A layout whose blocks change: its index sets are made on the context's device from `mask` (as above, in Julia's memory), in
+the order of the context's queue and without waiting, and made anew by [`update!`](@ref), for a new mask a step. A mask may have
+`capacity` blocks at most (0: as many as there are positions), which is what `nblocks` says and the length of gates and of
+the values of matrices; one with more gives no blocks at all, and `to_host(layout, context)` is then an error.
+
+Its matrices are made by `DeviceBlockSparseMatrix{T}(layout, context)`; the products and [`explain`](@ref) take them. What
+else asks about blocks is an error; `to_host` makes ordinary layouts and matrices.
+
+    context = Context("cpu")                   # or "cuda"
+    changing = BlockLayout([true false; true true], 32, context)
+    S = DeviceBlockSparseMatrix{Float64}(changing, context)
+    sddmm!(S, to_device(ones(64, 3), context), to_device(ones(3, 64), context))
+    update!(changing, [false false; false true], context)
+    to_host(S * to_device(ones(64), context))
+    to_host(changing, context)
+"""
+function BlockLayout(mask::Mask, block::Sizes, context::Context; capacity::Real = 0, shape = nothing)
+    frame, bytes = frame_and_bytes(mask, block, shape)
+    array = mask_array(frame, bytes)
+    room = whole(capacity, "capacity")
+    return GC.@preserve bytes BlockLayout(with_memory(() -> Raw.tartan_layout_from_device_mask(context, frame, array, room)))
+end
+
+function mask_array(frame, bytes)
+    rows, cols = cld(frame.rows, frame.block_rows), cld(frame.cols, frame.block_cols)
+    return Raw.tartan_array(Ptr{Cvoid}(pointer(bytes)), Raw.TARTAN_U8, Raw.TARTAN_CPU, 0, 3, pad((frame.heads, rows, cols)),
+                            pad((rows * cols, cols, 1)))
+end
+
+"""
+    update!(layout, mask, context)
+
+Makes the index sets of a layout whose blocks change anew. Its matrices have the new blocks from here on, their values stay as
+they are. Returns the layout.
+"""
+function update!(layout::BlockLayout, mask::Mask, context::Context)
+    frame, bytes = frame_and_bytes(mask, blocksize(layout), size(layout))
+    array = mask_array(frame, bytes)
+    GC.@preserve bytes Raw.tartan_layout_update_device_mask(context, layout, array)
+    return layout
+end
+
+"""
+    to_host(layout, context)
+
+An ordinary layout of the blocks that there are when the work asked for before has ended; of a layout whose blocks stay,
+itself.
+
+    to_host(BlockLayout(trues(2, 2), 8, Context("cpu")), Context("cpu"))
+"""
+to_host(layout::BlockLayout, context::Context) = BlockLayout(Raw.tartan_layout_to_host(context, layout))
+
+"""
+    DeviceBlockSparseMatrix{T}(layout, context)
+
+Zeros on the context's device.
+"""
+function DeviceBlockSparseMatrix{T}(layout::BlockLayout, context::Context) where {T}
+    n = (nblocks(layout), blocksize(layout)...)
+    code = dtype_code(T)
+    buffer = with_memory(() -> Raw.tartan_buffer_create(context, code, Int64[reverse(n)...], Raw.TARTAN_COL_MAJOR))
+    matrix = try
+        view = Raw.tartan_buffer_view(buffer)
+        # C wants [block, row, column]; blocks are column-major inside, as Julia has them.
+        values = array_of(Ptr{T}(view.data), n, (n[2] * n[3], 1, n[2]), (view.device_type, view.device_id))
+        Raw.tartan_matrix_wrap(layout, values, Raw.address_of_tartan_buffer_free[], Ptr{Cvoid}(buffer))
+    catch
+        Raw.tartan_buffer_free(buffer)
+        rethrow()
+    end
+    return DeviceBlockSparseMatrix{T}(Handle(matrix), layout, context)
+end
