@@ -94,10 +94,6 @@ static bool is_f8(int32_t dtype) {
     return dtype == TARTAN_F8E4M3 || dtype == TARTAN_F8E5M2;
 }
 
-static bool is_half(int32_t dtype) {
-    return dtype == TARTAN_F16 || dtype == TARTAN_BF16;
-}
-
 static int32_t bytes_of(int32_t dtype) {
     if (is_f8(dtype)) return 1;
     return dtype == TARTAN_F64 ? 8 : dtype == TARTAN_F32 ? 4 : 2;

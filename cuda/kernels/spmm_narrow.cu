@@ -274,8 +274,8 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_lists *lists, Feed fee
 }
 
 template <class F>
-tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                     const Args *g) {
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const Args *g,
+                     bool early_start) {
     const int32_t shared = kWarps * Room<F>::kSize * (int32_t)sizeof(float4);
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -287,8 +287,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     config.dynamicSmemBytes = (size_t)shared;
     config.stream = queue->stream;
     config.attrs = &early;
-    /* Code for other chips does not wait for the kernels before. */
-    config.numAttrs = queue->chip.major == 9 && queue->chip.minor == 0;
+    config.numAttrs = early_start;
     cudaError_t error =
         cudaFuncSetAttribute((const void *)spmm<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, spmm<F>, *g);
@@ -297,23 +296,25 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 
 template <typename T, int kRows, bool kRuns>
 tartan_status launch_feed(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                          const tartan_cuda_lists *lists) {
+                          const tartan_cuda_lists *lists, bool early_start) {
     const Feed feed = feed_of(p);
     const Args g = args_of(p, lists, feed, kRows);
-    return feed == Feed::kAcross  ? launch<Form<T, kRows, kRuns, Feed::kAcross>>(function, queue, p, &g)
-           : feed == Feed::kAlong ? launch<Form<T, kRows, kRuns, Feed::kAlong>>(function, queue, p, &g)
-                                  : launch<Form<T, kRows, kRuns, Feed::kRough>>(function, queue, p, &g);
+    return feed == Feed::kAcross
+               ? launch<Form<T, kRows, kRuns, Feed::kAcross>>(function, queue, p, &g, early_start)
+           : feed == Feed::kAlong
+               ? launch<Form<T, kRows, kRuns, Feed::kAlong>>(function, queue, p, &g, early_start)
+               : launch<Form<T, kRows, kRuns, Feed::kRough>>(function, queue, p, &g, early_start);
 }
 
 template <typename T>
 tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                          const tartan_cuda_lists *lists) {
+                          const tartan_cuda_lists *lists, bool early_start) {
     const bool runs = p->a_k != 1;
     if (p->block_m == 16)
-        return runs ? launch_feed<T, 16, true>(function, queue, p, lists)
-                    : launch_feed<T, 16, false>(function, queue, p, lists);
-    return runs ? launch_feed<T, 32, true>(function, queue, p, lists)
-                : launch_feed<T, 32, false>(function, queue, p, lists);
+        return runs ? launch_feed<T, 16, true>(function, queue, p, lists, early_start)
+                    : launch_feed<T, 16, false>(function, queue, p, lists, early_start);
+    return runs ? launch_feed<T, 32, true>(function, queue, p, lists, early_start)
+                : launch_feed<T, 32, false>(function, queue, p, lists, early_start);
 }
 
 } // namespace
@@ -326,6 +327,9 @@ tartan_status tartan_cuda_spmm_narrow(const char *function, tartan_cuda_queue *q
     if (p->m == 0 || p->n == 0 || p->batch.entries == 0) return TARTAN_OK;
     tartan_cuda_lists lists;
     PASS(tartan_cuda_lists_get(function, queue, layout, p->by_columns, &lists));
-    return p->dtype == TARTAN_F16 ? launch_rows<__half>(function, queue, p, &lists)
-                                  : launch_rows<__nv_bfloat16>(function, queue, p, &lists);
+    /* Code for other chips does not wait for the kernels before; and what reads index sets before it waits must
+     * find sets that no kernel makes. */
+    const bool early_start = queue->chip.major == 9 && queue->chip.minor == 0 && !tartan_i_is_dynamic(layout);
+    return p->dtype == TARTAN_F16 ? launch_rows<__half>(function, queue, p, &lists, early_start)
+                                  : launch_rows<__nv_bfloat16>(function, queue, p, &lists, early_start);
 }

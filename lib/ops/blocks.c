@@ -11,7 +11,8 @@ tartan_status tartan_i_blocks_check(const char *function, const tartan_context *
     CHECK_FOR(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
               "context is %s, expected an open context",
               context == NULL ? "NULL" : "closed or not one of Tartan's");
-    return tartan_i_operand_matrix(function, context, "matrix", matrix);
+    PASS(tartan_i_operand_matrix(function, context, "matrix", matrix));
+    return tartan_i_matrix_check_stays(function, "matrix", matrix);
 }
 
 /* An index list as the context's device sees it: on the CPU itself, elsewhere a copy, which *out_owner

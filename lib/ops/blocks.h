@@ -5,7 +5,7 @@
 
 #include "ops/operand.h"
 
-/* An open context and an open matrix with values where it works. */
+/* An open context and an open matrix with values where it works, and blocks that stay. */
 tartan_status tartan_i_blocks_check(const char *function, const tartan_context *context,
                                     const tartan_matrix *matrix);
 

@@ -135,6 +135,7 @@ tartan_status tartan_matrix_scatter(tartan_context *context, const tartan_matrix
                                     const int64_t *targets, int64_t ntargets, tartan_matrix *matrix) {
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     PASS(tartan_i_operand_matrix(__func__, context, "from", from));
+    PASS(tartan_i_matrix_check_stays(__func__, "from", from));
     const int64_t blocks = matrix->layout->blocks;
     PASS(check_blocks(__func__, "from", &from->layout->shape, &matrix->layout->shape));
     PASS(tartan_i_list_check(__func__, "targets", targets, ntargets, from->layout->blocks, "blocks of from"));
