@@ -58,7 +58,9 @@ static tartan_status to_host(const char *function, tartan_context *context, cons
     TRY(tartan_i_layout_now(function, context, from->layout, &layout));
     TRY(tartan_i_matrix_new(layout, from->dtype, from->block_order, &m));
     if (from->device_type == TARTAN_CPU) {
-        tartan_i_blocks_copy(m, from, 0, m->layout->blocks);
+        tartan_matrix now = *from; /* with the lists that a layout whose blocks change does not have */
+        now.layout = layout;
+        tartan_i_blocks_copy(m, &now, 0, layout->blocks);
     } else if (bytes_of(m) > 0) {
         TRY(context->backend->copy(function, context->device, m->values, from->values, bytes_of(m),
                                    TARTAN_COPY_TO_HOST));
