@@ -57,12 +57,14 @@ static const design spmm_wide_design = {
 /* cuBLAS at 4096 to 8192 */
 static const double dense_peak[KINDS] = {[F64] = 62, [F32] = 51, [TF32] = 395, [HALF] = 770};
 
-/* What spmm_wgmma reaches with 16 bits for each 64 columns where there are at most so many, by block size:
- * there are too few tiles then to keep multiprocessors busy. */
-static const struct {
+/* What kernels reach with 16 bits for each 64 columns where there are at most so many, by block size: there are too
+ * few tiles then to keep multiprocessors busy. */
+typedef struct few_columns {
     double rate;
     int64_t columns;
-} spmm_wgmma_few[SIZES] = {{8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}};
+} few_columns;
+static const few_columns spmm_wgmma_few[SIZES] = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}};
+static const few_columns spmm_mma_few[SIZES] = {{3, 256}, {3, 256}, {3, 256}, {3, 256}, {3, 256}};
 
 static const design sddmm_designs[TARTAN_CUDA_SDDMM_KERNELS] = {
     [TARTAN_CUDA_SDDMM_PLAIN] = {.peak = {[F64] = {3, 6, 8, 8, 8},
@@ -180,10 +182,11 @@ double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const ta
     if (kernel == TARTAN_CUDA_SPMM_DENSE) return dense_rate(p);
     const bool wide = kernel == TARTAN_CUDA_SPMM_WGMMA && tartan_cuda_spmm_wide(p, figures);
     const double rate = spmm_rate_of(wide ? &spmm_wide_design : &spmm_designs[kernel], p, figures);
-    const int32_t size = size_of(p->block_m);
-    if (kernel != TARTAN_CUDA_SPMM_WGMMA || !is_half(p->dtype) || p->n > spmm_wgmma_few[size].columns)
-        return rate;
-    return smaller(rate, spmm_wgmma_few[size].rate * (double)p->n / 64);
+    const few_columns *few = kernel == TARTAN_CUDA_SPMM_WGMMA ? spmm_wgmma_few : spmm_mma_few;
+    few += size_of(p->block_m);
+    const bool fitted = kernel == TARTAN_CUDA_SPMM_WGMMA || kernel == TARTAN_CUDA_SPMM_MMA;
+    if (!fitted || !is_half(p->dtype) || p->n > few->columns) return rate;
+    return smaller(rate, few->rate * (double)p->n / 64);
 }
 
 /* `near` blocks share a row panel of X, and each reads its own column panel of Y:

@@ -331,7 +331,7 @@ TEST(CudaTune, TestsOfTheBackendTurnNarrowB) {
         int32_t block;
         int64_t k, n;
         double share; // two groups of lines, the second with few
-    } all[] = {{8, 1024, 61, 3.7}, {16, 4096, 61, 2.1}};
+    } all[] = {{8, 1024, 61, 3.7}, {16, 4096, 301, 2.1}};
     for (const auto &one : all) {
         Spmm problem(TARTAN_F16, one.block, one.n);
         auto &p = problem.p;
