@@ -266,40 +266,40 @@ TEST_P(Backend, GrowthScore) {
 // NaN and infinity in B reach the results of the stored blocks and no others: an absent block is not a block of
 // zeros, and neither is one whose gate is 0. With beta = 0 what the output held does not matter.
 TEST_P(Backend, SpecialValuesStayWithTheirBlocks) {
-    for (int64_t block : {3, 8, 16, 32, 64, 128}) {
-        for (int32_t kind : {0, 1, 2, 3, 4}) { // the last one in the mode tf32
-            const int32_t dtype = kind < 4 ? kDtypes[kind] : (int32_t)TARTAN_F32;
-            context = open(kind < 4 ? TARTAN_MATH_EXACT : TARTAN_MATH_TF32);
-            SCOPED_TRACE(::testing::Message()
-                         << "block " << block << ", " << tartan_dtype_name(dtype) << ", " << kind);
-            const int64_t size = 2 * block, n = 128;
-            // Block (1, 0) is there, but gated away.
-            const Layout layout = from_mask({size, size, block, block, 1}, {1, 0, 1, 1});
-            std::mt19937_64 random(3);
-            const Matrix a = placed(context.get(), random_matrix(layout, dtype, 0, random));
-            // Rows after the output, which belong to someone else: tiles of it reach beyond its end.
-            const int64_t behind = 128;
-            Dense gates(TARTAN_F32, {3}), b(dtype, {size, n}), c(dtype, {size + behind, n});
-            for (int64_t id = 0; id < 3; id++) gates.set(id, id == 1 ? 0 : 1);
-            b.fill(random);
-            b.set((block - 1) * n + 3, NAN); // of the block column that the first block row has
-            b.set(block * n + 7, INFINITY);  // of the other
-            for (int64_t i = 0; i < c.elements(); i++) c.set(i, i < size * n ? NAN : 5);
-            const Placed gates_there(context.get(), gates), b_there(context.get(), b);
-            Placed c_there(context.get(), c);
-            tartan_array out = c_there.array;
-            out.shape[0] = size;
-            ASSERT_OK(
-                tartan_spmm(context.get(), 0, 0, 1, a.get(), &gates_there.array, &b_there.array, 0, &out));
-            c_there.fetch(c);
-            for (int64_t i = 0; i < size; i++)
-                for (int64_t j = 0; j < n; j++) {
-                    const bool special = i < block ? j == 3 : j == 7;
-                    ASSERT_EQ(special, !std::isfinite(c.get(i * n + j))) << i << ", " << j;
-                }
-            for (int64_t i = size * n; i < c.elements(); i++) ASSERT_EQ(5, c.get(i)) << i;
-        }
-    }
+    for (int64_t block : {3, 8, 16, 32, 64, 128})
+        for (int64_t n : {128, 520})               // kernels for few columns, and for many
+            for (int32_t kind : {0, 1, 2, 3, 4}) { // the last one in the mode tf32
+                const int32_t dtype = kind < 4 ? kDtypes[kind] : (int32_t)TARTAN_F32;
+                context = open(kind < 4 ? TARTAN_MATH_EXACT : TARTAN_MATH_TF32);
+                SCOPED_TRACE(::testing::Message() << "block " << block << ", " << tartan_dtype_name(dtype)
+                                                  << ", " << kind << ", " << n);
+                const int64_t size = 2 * block;
+                // Block (1, 0) is there, but gated away.
+                const Layout layout = from_mask({size, size, block, block, 1}, {1, 0, 1, 1});
+                std::mt19937_64 random(3);
+                const Matrix a = placed(context.get(), random_matrix(layout, dtype, 0, random));
+                // Rows after the output, which belong to someone else: tiles of it reach beyond its end.
+                const int64_t behind = 128;
+                Dense gates(TARTAN_F32, {3}), b(dtype, {size, n}), c(dtype, {size + behind, n});
+                for (int64_t id = 0; id < 3; id++) gates.set(id, id == 1 ? 0 : 1);
+                b.fill(random);
+                b.set((block - 1) * n + 3, NAN); // of the block column that the first block row has
+                b.set(block * n + 7, INFINITY);  // of the other
+                for (int64_t i = 0; i < c.elements(); i++) c.set(i, i < size * n ? NAN : 5);
+                const Placed gates_there(context.get(), gates), b_there(context.get(), b);
+                Placed c_there(context.get(), c);
+                tartan_array out = c_there.array;
+                out.shape[0] = size;
+                ASSERT_OK(tartan_spmm(context.get(), 0, 0, 1, a.get(), &gates_there.array, &b_there.array, 0,
+                                      &out));
+                c_there.fetch(c);
+                for (int64_t i = 0; i < size; i++)
+                    for (int64_t j = 0; j < n; j++) {
+                        const bool special = i < block ? j == 3 : j == 7;
+                        ASSERT_EQ(special, !std::isfinite(c.get(i * n + j))) << i << ", " << j;
+                    }
+                for (int64_t i = size * n; i < c.elements(); i++) ASSERT_EQ(5, c.get(i)) << i;
+            }
 }
 
 TEST_P(Backend, OperandsElsewhereAreRefused) {
