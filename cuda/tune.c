@@ -282,6 +282,8 @@ static const char *spmm_wgmma_refuses(const tartan_cuda_chip *chip, const tartan
         return "made for fewer than 2^31 rows and columns";
     if (!is_aligned(p->values, 16)) return "the values of a do not begin at a multiple of 16 bytes";
     if (p->batch.ndim > 1 || p->batch.entries > INT32_MAX) return "made for one batch dimension";
+    if (((double)p->n / 256 + 1) * (double)p->grid_m * (double)p->heads * (double)p->batch.entries > 2e9)
+        return "made for fewer than 2e9 tiles of the output";
     if (p->tf32 && p->a_k != 1) return "tf32 needs a with its summed index without gaps";
     if (is_half(p->dtype) && p->gates != NULL && p->c.dtype == TARTAN_F32)
         return "gated values are rounded to 16 bits";

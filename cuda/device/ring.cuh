@@ -155,8 +155,8 @@ struct Window {
 };
 
 /* The number of the tile after the first gridDim.x ones; by one thread. */
-__device__ __forceinline__ int64_t draw_ticket(int32_t *tickets) {
-    return (int64_t)gridDim.x + atomicAdd(&tickets[0], 1);
+__device__ __forceinline__ int32_t draw_ticket(int32_t *tickets) {
+    return (int32_t)gridDim.x + atomicAdd(&tickets[0], 1);
 }
 
 /* After a block's last ticket: the last block leaves the counters as they were found. By one thread. */

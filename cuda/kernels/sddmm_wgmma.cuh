@@ -214,7 +214,7 @@ __device__ __forceinline__ void post(const Problem &p, const Ring<kRows> &ring, 
 template <int kRows>
 __device__ __forceinline__ void hand_out(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
     const int32_t lane = threadIdx.x % 32, count = p.made != nullptr ? *p.made : p.count;
-    int64_t number = blockIdx.x;
+    int32_t number = (int32_t)blockIdx.x;
     while (number < count) {
         post(p, ring, place, (int32_t)number, 0, p.steps, kWhole);
         if (lane == 0) number = draw_ticket(p.tickets);

@@ -189,6 +189,7 @@ void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Probl
     g->heads = (int32_t)p->heads;
     g->entries = (int32_t)p->batch.entries;
     g->col_tiles = (int32_t)((p->n + cols - 1) / cols);
+    g->tiles = g->col_tiles * g->groups * g->heads * g->entries;
     /* Where L2 holds all of B, and rows are short enough to differ much in length, tiles are done strictly by falling
      * length, so that the last ones are the shortest. Else a panel of B is done with before the next. */
     const int64_t tile_bytes = p->k * cols * element_bytes(p->dtype);
@@ -245,8 +246,7 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
-    const int64_t tiles = (int64_t)g.col_tiles * g.groups * g.heads * g.entries;
-    const int64_t blocks = tiles < queue->chip.processors ? tiles : queue->chip.processors;
+    const int32_t blocks = g.tiles < queue->chip.processors ? g.tiles : queue->chip.processors;
     kernel<<<(unsigned)blocks, kThreads, shared, queue->stream>>>(g, map_a, map_b, map_c);
     return tartan_cuda_check(function, cudaGetLastError(), "starting the kernel spmm_wgmma");
 }

@@ -30,8 +30,8 @@ struct Problem {
     int32_t *tickets;
     const int32_t *pointers, *cols, *ids, *order;
     int32_t groups, heads, entries; /* groups of one head; batch entries */
-    int32_t col_tiles;
-    int32_t panel, pass; /* column tiles, and groups, that are done together: see find_tile */
+    int32_t col_tiles, tiles;       /* tiles in all: fewer than 2^31, since 64-bit divisions are slow */
+    int32_t panel, pass;            /* column tiles, and groups, that are done together: see find_tile */
     int64_t m, n;
     int32_t k_end; /* a row that B does not have */
     Target c;
@@ -46,19 +46,19 @@ struct Problem {
 
 /* The order of tiles. Groups are sorted by falling length and cut into passes, so that long tiles come first on the
  * whole; in a pass all its groups see one panel of columns before the next, so that B's part of it stays in L2. */
-__device__ __forceinline__ Tile find_tile(const Problem &p, int64_t number, int tile_rows, int tile_cols) {
-    const int64_t of_entry = p.col_tiles * p.groups;
+__device__ __forceinline__ Tile find_tile(const Problem &p, int32_t number, int tile_rows, int tile_cols) {
+    const int32_t of_entry = p.col_tiles * p.groups;
     Tile t = {};
     t.end = -1;
-    if (number >= of_entry * p.heads * p.entries) return t;
-    const int64_t entry = number / of_entry, rest = number % of_entry;
-    const int32_t pass = (int32_t)(rest / (p.col_tiles * p.pass)), first = pass * p.pass;
+    if (number >= p.tiles) return t;
+    const int32_t entry = number / of_entry, rest = number - entry * of_entry;
+    const int32_t pass = rest / (p.col_tiles * p.pass), first = pass * p.pass;
     const int32_t groups = min(p.pass, p.groups - first);
-    const int32_t in_pass = (int32_t)(rest - p.col_tiles * first), panel = in_pass / (p.panel * groups);
+    const int32_t in_pass = rest - p.col_tiles * first, panel = in_pass / (p.panel * groups);
     const int32_t width = min(p.panel, p.col_tiles - panel * p.panel),
                   at = in_pass - panel * p.panel * groups;
-    t.head = (int32_t)(entry % p.heads);
-    t.entry = (int32_t)(entry / p.heads);
+    t.entry = entry / p.heads;
+    t.head = entry - t.entry * p.heads;
     t.col = (int64_t)(panel * p.panel + at % width) * tile_cols;
     const int32_t group = p.order[t.head * p.groups + first + at / width]; /* of all heads */
     t.row = (int64_t)(group - t.head * p.groups) * tile_rows;
@@ -166,7 +166,7 @@ template <int kRows, bool kFine>
 __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows, kFine> &ring) {
     const int32_t lane = threadIdx.x % 32;
     Place<kTiles> tiles;
-    int64_t number = blockIdx.x;
+    int32_t number = (int32_t)blockIdx.x;
     while (true) {
         const Tile t = find_tile(p, number, kRows, Form<kRows, kFine>::kCols);
         const int32_t id = t.begin * p.group + lane;
