@@ -15,10 +15,12 @@ setClass("BlockFile", slots = c(state = "environment"))
 setClass("TartanContext", slots = c(device = "character", state = "environment"))
 
 # What is in the memory of a context's device. R holds nothing but the handle: it is gone with the session.
-setClass("DeviceObject",
-         representation("VIRTUAL", dtype = "character", context = "TartanContext", state = "environment"))
-setClass("DeviceArray", contains = "DeviceObject", slots = c(size = "numeric"))
-setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "BlockLayout"))
+setClass("DeviceObject", representation("VIRTUAL", context = "TartanContext", state = "environment"))
+setClass("DeviceArray", contains = "DeviceObject", slots = c(size = "numeric", dtype = "character"))
+# Its blocks change with masks: only the frame and the room for blocks are known here.
+setClass("DeviceBlockLayout", contains = "DeviceObject", slots = c(frame = "numeric", capacity = "numeric"))
+setClassUnion("AnyBlockLayout", c("BlockLayout", "DeviceBlockLayout"))
+setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "AnyBlockLayout", dtype = "character"))
 
 .new_state <- function(...) list2env(list(..., closed = FALSE), parent = emptyenv())
 
@@ -44,8 +46,16 @@ setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "Blo
                state = .new_state(handle = handle))
 }
 
-.layout_handle <- function(x, name = "x") {
+# What asks about blocks does not take a layout whose blocks change.
+.expect_staying <- function(x, name) {
+  if (methods::is(x, "DeviceBlockLayout")) {
+    .fail("unsupported", "the blocks of %s change with masks, expected blocks that stay (to_host)", name)
+  }
   .expect(x, "BlockLayout", name)
+}
+
+.layout_handle <- function(x, name = "x") {
+  .expect_staying(x, name)
   .expect_open(x, "layout")
   if (!tartan_r_live(x@state$handle, "tartan_layout")) {
     handle <- tartan_layout_from_csr(x@frame, x@pointers, x@columns)
@@ -107,12 +117,23 @@ setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "Blo
 .is_matrix <- function(x) methods::is(x, "BlockMatrix") || methods::is(x, "DeviceBlockMatrix")
 .expect_any_matrix <- function(x, name) if (!.is_matrix(x)) .expect(x, "BlockMatrix", name)
 
-.layout_of <- function(x, name = "x") {
-  if (.is_matrix(x)) return(x@layout)
-  .expect(x, "BlockLayout", name)
+.is_layout <- function(x) methods::is(x, "AnyBlockLayout")
+
+# The layout of either; whether its blocks change or not where no more than its frame or its handle is wanted.
+.any_layout_of <- function(x, name = "x") {
+  if (.is_matrix(x)) x <- x@layout
+  if (!.is_layout(x)) .expect(x, "BlockLayout", name)
   x
 }
-.frame_of <- function(x) .layout_of(x)@frame
+.layout_of <- function(x, name = "x") {
+  layout <- .any_layout_of(x, name)
+  .expect_staying(layout, name)
+  layout
+}
+.frame_of <- function(x) .any_layout_of(x)@frame
+.any_layout_handle <- function(x, name = "x") {
+  if (methods::is(x, "DeviceBlockLayout")) .device_handle(x, "DeviceBlockLayout", name) else .layout_handle(x, name)
+}
 
 # ---- Closing ----
 
@@ -125,6 +146,7 @@ close.BlockMatrix <- close.BlockLayout
 close.TartanContext <- close.BlockLayout
 close.DeviceArray <- close.BlockLayout
 close.DeviceBlockMatrix <- close.BlockLayout
+close.DeviceBlockLayout <- close.BlockLayout
 close.BlockFile <- function(con, ...) {
   close.BlockLayout(con)
   con@state$kept <- list() # after the file: it pointed to them

@@ -30,8 +30,10 @@ tartan_sync <- function(context) {
 
 # ---- Objects on a device ----
 
-.device_nouns <- c(DeviceArray = "device array", DeviceBlockMatrix = "device matrix")
-.device_tags <- c(DeviceArray = "tartan_buffer", DeviceBlockMatrix = "tartan_matrix")
+.device_nouns <- c(DeviceArray = "device array", DeviceBlockMatrix = "device matrix",
+                   DeviceBlockLayout = "device layout")
+.device_tags <- c(DeviceArray = "tartan_buffer", DeviceBlockMatrix = "tartan_matrix",
+                  DeviceBlockLayout = "tartan_layout")
 
 .device_handle <- function(x, class, name) {
   .expect(x, class, name)
@@ -84,12 +86,13 @@ tartan_sync <- function(context) {
   .new_device_matrix(.with_memory(function() tartan_matrix_to_device(handle, matrix)), x@layout, x@dtype, x@context)
 }
 
-# A matrix of zeros around memory of its own.
+# A matrix around a device array that nobody else has; of zeros.
+.device_matrix_around <- function(layout, values) {
+  handle <- tartan_r_device_matrix(.any_layout_handle(layout), values@state$handle)
+  .new_device_matrix(handle, layout, values@dtype, values@context)
+}
 .device_matrix_zeros <- function(layout, dtype, context) {
-  frame <- layout@frame
-  values <- .device_zeros(c(frame[3:4], block_count(layout)), dtype, context)
-  handle <- tartan_r_device_matrix(.layout_handle(layout), values@state$handle)
-  .new_device_matrix(handle, layout, dtype, context)
+  .device_matrix_around(layout, .device_zeros(c(layout@frame[3:4], block_count(layout)), dtype, context))
 }
 
 # ---- There and back ----
@@ -139,10 +142,11 @@ setMethod("to_host", "DeviceArray", function(x, ...) {
 })
 setMethod("to_host", "DeviceBlockMatrix", function(x, ...) {
   matrix <- .device_matrix_handle(x)
-  .take_matrix(tartan_matrix_to_host(.context_handle(x@context), matrix), x@layout)
+  layout <- if (!block_is_dynamic(x)) x@layout
+  .take_matrix(tartan_matrix_to_host(.context_handle(x@context), matrix), layout)
 })
 setMethod("to_host", "ANY", function(x, ...) {
-  .fail("argument", "x is %s, expected a DeviceArray or a DeviceBlockMatrix", .shown(x))
+  .fail("argument", "x is %s, expected a DeviceArray, a DeviceBlockMatrix or a layout", .shown(x))
 })
 
 # ---- Asking ----
@@ -166,11 +170,11 @@ setMethod("show", "DeviceBlockMatrix", function(object) {
 
 explain <- function(x, n, context = NULL, operation = c("spmm", "sddmm"), side = c("left", "right"),
                     transpose = FALSE, dtype = NULL) {
-  layout <- .layout_of(x)
+  layout <- .any_layout_of(x)
   if (is.null(context) && methods::is(x, "DeviceObject")) context <- x@context
-  if (is.null(dtype)) dtype <- if (methods::is(x, "BlockLayout")) "float64" else x@dtype
+  if (is.null(dtype)) dtype <- if (.is_layout(x)) "float64" else x@dtype
   text <- tartan_explain(if (is.null(context)) .context() else .context_handle(context),
-                         .choose(operation, c("spmm", "sddmm"), "operation"), .layout_handle(layout),
+                         .choose(operation, c("spmm", "sddmm"), "operation"), .any_layout_handle(layout),
                          .dtype_code(dtype), .constant(.choose(side, c("left", "right"), "side")),
                          as.integer(.flag(transpose, "transpose")), .count(n, "n"))
   structure(text, class = "tartan_info")

@@ -60,15 +60,15 @@
 .device_sddmm <- function(s, x, y, alpha, beta, gates, transpose_x, transpose_y) {
   x <- stats::setNames(.as_list(x), rep("x", length(.as_list(x))))
   y <- stats::setNames(.as_list(y), rep("y", length(.as_list(y))))
-  on_layout <- methods::is(s, "BlockLayout")
-  context <- do.call(.common_context, c(if (!on_layout) list(s = s), x, y, list(gates = gates)))
+  in_memory <- methods::is(s, "BlockLayout")
+  context <- do.call(.common_context, c(if (!in_memory) list(s = s), x, y, list(gates = gates)))
   views <- function(factors, name, transpose) {
     unname(lapply(factors, function(one) .device_operand(one, name, transpose)))
   }
   xs <- views(x, "x", transpose_x)
   ys <- views(y, "y", transpose_y)
   weights <- .device_gates(gates)
-  result <- if (!on_layout) .device_matrix_copy(s, "s")
+  result <- if (!.is_layout(s)) .device_matrix_copy(s, "s")
             else if (length(x)) .device_matrix_zeros(s, x[[1L]]@dtype, context)
             else .fail("argument", "x has 0 matrices, expected 1 to 8")
   tartan_sddmm(.context_handle(context), alpha, weights, xs, ys, beta, .device_matrix_handle(result))

@@ -27,7 +27,8 @@ block_layout <- function(i, j, dim, block = c(32, 32), head = NULL, heads = 1) {
   .new_layout(tartan_layout_from_coordinates(frame, head, i, j))
 }
 
-block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL) {
+# A mask of the grid as C reads it: the frame, and bytes by row, head by head.
+.mask <- function(mask, block, dim = NULL) {
   size <- dim(mask)
   if (is.null(size) || !(length(size) %in% 2:3)) {
     .fail("shape", "mask has %d dimensions, expected 2 (or 3, the last one for the heads)", length(size))
@@ -36,7 +37,9 @@ block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL) {
     if (!all(mask %in% c(0, 1))) .fail("argument", "mask holds other numbers than 0 and 1")
     storage.mode(mask) <- "logical"
   }
-  if (!is.logical(mask)) .fail("argument", "mask is of type %s, expected logical", typeof(mask))
+  if (is.raw(mask)) mask <- mask != as.raw(0)
+  if (!is.logical(mask)) .fail("argument", "mask is of type %s, expected logical, raw, or 0 and 1", typeof(mask))
+  if (anyNA(mask)) .fail("argument", "mask[%d] is NA, expected TRUE or FALSE", which(is.na(mask))[1L])
   heads <- if (length(size) == 3L) size[3L] else 1
   if (is.null(dim)) dim <- size[1:2] * .pair(block, "block", 1, 256)
   frame <- .frame(dim, block, heads)
@@ -45,7 +48,12 @@ block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL) {
           .grid(frame)[1L], .grid(frame)[2L])
   }
   rows_first <- aperm(array(mask, c(size[1:2], heads)), c(2L, 1L, 3L)) # C reads masks by row
-  .new_layout(tartan_layout_from_mask(frame, as.vector(rows_first)))
+  list(frame = frame, bytes = as.raw(rows_first))
+}
+
+block_layout_from_mask <- function(mask, block = c(32, 32), dim = NULL) {
+  given <- .mask(mask, block, dim)
+  .new_layout(tartan_layout_from_mask(given$frame, given$bytes))
 }
 
 block_layout_from_csr <- function(p, j, dim, block = c(32, 32), heads = 1) {

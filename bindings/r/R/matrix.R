@@ -48,7 +48,7 @@ setMethod("block_matrix", "ANY", function(x, ...) {
 })
 
 block_dtype <- function(x) {
-  if (!methods::is(x, "DeviceObject")) .expect(x, "BlockMatrix", "x")
+  if (!methods::is(x, "DeviceArray")) .expect_any_matrix(x, "x")
   x@dtype
 }
 
@@ -66,21 +66,26 @@ block_values <- function(x) {
   .as_double(x)@values
 }
 
-`block_values<-` <- function(x, value) {
-  .expect(x, "BlockMatrix", "x")
-  .expect_open(x, "matrix")
-  if (!is.numeric(value)) .fail("dtype", "value is %s, expected numbers", .shown(value))
-  dim <- c(x@layout@frame[3:4], block_count(x))
+# Numbers as the values of a layout's matrices, of that dimension.
+.values_for <- function(layout, value, name) {
+  if (!is.numeric(value)) .fail("dtype", "%s is %s, expected numbers", name, .shown(value))
+  dim <- c(layout@frame[3:4], block_count(layout))
   if (length(value) != prod(dim)) {
-    .fail("shape", "value has length %.0f, expected %.0f (%.0f x %.0f x %.0f)", length(value), prod(dim), dim[1L],
+    .fail("shape", "%s has length %.0f, expected %.0f (%.0f x %.0f x %.0f)", name, length(value), prod(dim), dim[1L],
           dim[2L], dim[3L])
   }
   if (!is.null(dim(value)) && length(dim(value)) > 1L && !identical(as.double(dim(value)), dim)) {
-    .fail("shape", "value is %s, expected %s", paste(dim(value), collapse = " x "), paste(dim, collapse = " x "))
+    .fail("shape", "%s is %s, expected %s", name, paste(dim(value), collapse = " x "), paste(dim, collapse = " x "))
   }
   if (!is.double(value) || is.object(value)) value <- as.double(value)
   if (!identical(as.double(dim(value)), dim)) dim(value) <- dim
-  result <- .new_matrix(x@layout, value, "float64")
+  value
+}
+
+`block_values<-` <- function(x, value) {
+  .expect(x, "BlockMatrix", "x")
+  .expect_open(x, "matrix")
+  result <- .new_matrix(x@layout, .values_for(x@layout, value, "value"), "float64")
   if (x@dtype == "float64") result else block_cast(result, x@dtype)
 }
 

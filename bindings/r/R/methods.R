@@ -2,11 +2,12 @@
 # The verbs of base R and Matrix. Dense operands give a base matrix; a sparse Matrix or a second BlockMatrix gives
 # what the Matrix package makes of it, a sparse Matrix.
 
-setMethod("dim", "BlockLayout", function(x) {
+.layout_dim <- function(x) {
   if (length(x@frame) != 5L) .fail("handle", "the layout was not made by this package")
   size <- x@frame[1:2]
   if (all(size <= .Machine$integer.max)) as.integer(size) else size
-})
+}
+setMethod("dim", "BlockLayout", .layout_dim)
 setMethod("dim", "BlockMatrix", function(x) dim(x@layout))
 setMethod("length", "BlockLayout", function(x) prod(x@frame[1:2]))
 setMethod("length", "BlockMatrix", function(x) prod(x@layout@frame[1:2]))

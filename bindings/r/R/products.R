@@ -63,7 +63,7 @@ spmm <- function(a, b, c = NULL, alpha = 1, beta = if (is.null(c)) 0 else 1, sid
 .duplicate_values <- function(x) tartan_r_duplicate(x@values)
 
 sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALSE, transpose_y = FALSE) {
-  if (methods::is(s, "BlockLayout") && !identical(as.double(beta), 0)) {
+  if (.is_layout(s) && !identical(as.double(beta), 0)) {
     .fail("argument", "beta is %s, expected 0 where s is a layout", .shown(beta))
   }
   if (.any_on_device(s, x, y, gates)) {

@@ -4,7 +4,11 @@
 block_dim <- function(x) .frame_of(x)[3:4]
 block_grid <- function(x) .grid(.frame_of(x))
 block_heads <- function(x) .frame_of(x)[5L]
-block_count <- function(x) length(.layout_of(x)@columns)
+block_count <- function(x) {
+  layout <- .any_layout_of(x)
+  if (methods::is(layout, "DeviceBlockLayout")) layout@capacity else length(layout@columns)
+}
+block_is_dynamic <- function(x) methods::is(.any_layout_of(x), "DeviceBlockLayout")
 block_density <- function(x) tartan_layout_density(.layout_handle(.layout_of(x)))
 block_identity <- function(x) .layout_of(x)@identity
 block_recipe <- function(x) .layout_of(x)@recipe

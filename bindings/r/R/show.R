@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
 .describe <- function(x) {
-  layout <- .layout_of(x)
-  frame <- layout@frame
+  frame <- .frame_of(x)
   all <- prod(.grid(frame)) * frame[5L]
-  sprintf("%.0f x %.0f%s, blocks %.0f x %.0f: %d of %.0f stored (%.3g %%)", frame[1L], frame[2L],
-          if (frame[5L] > 1) sprintf(", %.0f heads", frame[5L]) else "", frame[3L], frame[4L],
-          length(layout@columns), all, if (all > 0) 100 * length(layout@columns) / all else 0)
+  count <- block_count(x)
+  blocks <- if (block_is_dynamic(x)) sprintf("room for %.0f of %.0f, which change", count, all)
+            else sprintf("%d of %.0f stored (%.3g %%)", count, all, if (all > 0) 100 * count / all else 0)
+  sprintf("%.0f x %.0f%s, blocks %.0f x %.0f: %s", frame[1L], frame[2L],
+          if (frame[5L] > 1) sprintf(", %.0f heads", frame[5L]) else "", frame[3L], frame[4L], blocks)
 }
 
 # Small layouts as text: one mark a block.

@@ -198,6 +198,7 @@ SEXP tartan_r_constants(void) {
         {"bfloat16", TARTAN_BF16},
         {"float8_e4m3fn", TARTAN_F8E4M3},
         {"float8_e5m2", TARTAN_F8E5M2},
+        {"uint8", TARTAN_U8},
         {"max", TARTAN_NORM_MAX},
         {"l1", TARTAN_NORM_L1},
         {"l2", TARTAN_NORM_L2},

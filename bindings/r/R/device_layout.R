@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Layouts whose blocks change with masks. The library makes their index sets on the device; R knows the frame alone.
+
+# A mask for the device: C copies the bytes before it returns.
+.mask_view <- function(given) {
+  grid <- .grid(given$frame)
+  .view(given$bytes, c(given$frame[5L], grid), c(prod(grid), grid[2L], 1), "uint8")
+}
+
+block_layout_from_device_mask <- function(mask, context, block = c(32, 32), dim = NULL, capacity = NULL) {
+  handle <- .context_handle(context)
+  given <- .mask(mask, block, dim)
+  capacity <- if (is.null(capacity)) 0 else .count(capacity, "capacity", 1) # 0: all positions
+  layout <- .with_memory(function() tartan_layout_from_device_mask(handle, given$frame, .mask_view(given), capacity))
+  methods::new("DeviceBlockLayout", frame = given$frame, capacity = tartan_layout_blocks(layout), context = context,
+               state = .new_state(handle = layout))
+}
+
+block_update <- function(x, mask) {
+  if (methods::is(x, "BlockLayout")) {
+    .fail("argument", "x has blocks that stay, expected a layout that block_layout_from_device_mask() made")
+  }
+  layout <- .device_handle(x, "DeviceBlockLayout", "x")
+  context <- .context_handle(x@context)
+  given <- .mask(mask, x@frame[3:4], x@frame[1:2])
+  if (given$frame[5L] != x@frame[5L]) {
+    .fail("shape", "mask has %.0f heads, expected %.0f", given$frame[5L], x@frame[5L])
+  }
+  .with_memory(function() tartan_layout_update_device_mask(context, layout, .mask_view(given)))
+  invisible(x)
+}
+
+# A matrix on such a layout, of zeros or given values: numbers, or a device array, which is copied.
+.from_device_layout <- function(x, values = NULL, dtype = NULL) {
+  .any_layout_handle(x)
+  if (methods::is(values, "DeviceObject")) {
+    .expect(values, "DeviceArray", "values")
+    .common_context(x = x, values = values)
+    .expect_dim(values@size, c(x@frame[3:4], x@capacity), "values")
+    if (!is.null(dtype) && .dtype_name(dtype) != values@dtype) {
+      .fail("dtype", "values is %s, expected %s", values@dtype, dtype)
+    }
+    return(.device_matrix_around(x, .device_copy(values, "values")))
+  }
+  dtype <- if (is.null(dtype)) "float64" else .dtype_name(dtype)
+  if (is.null(values)) return(.device_matrix_zeros(x, dtype, x@context))
+  .device_matrix_around(x, .numbers_to_device(.values_for(x, values, "values"), x@context, dtype))
+}
+setMethod("block_matrix", "DeviceBlockLayout", function(x, ...) .from_device_layout(x, ...))
+
+setMethod("to_host", "DeviceBlockLayout", function(x, ...) {
+  layout <- .device_handle(x, "DeviceBlockLayout", "x")
+  .new_layout(tartan_layout_to_host(.context_handle(x@context), layout))
+})
+setMethod("to_host", "BlockLayout", function(x, ...) x)
+
+setMethod("dim", "DeviceBlockLayout", .layout_dim)
+setMethod("length", "DeviceBlockLayout", function(x) prod(x@frame[1:2]))
+setMethod("show", "DeviceBlockLayout", function(object) {
+  cat("DeviceBlockLayout ", .describe(object), " on ", object@context@device,
+      if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
+})
