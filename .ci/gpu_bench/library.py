@@ -8,6 +8,7 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8
 
 CPU, CUDA = 1, 2
 LEFT, RIGHT = 0, 1
+ROW_MAJOR, COL_MAJOR = 0, 1
 
 
 class Refused(RuntimeError):
@@ -55,7 +56,7 @@ PROTOTYPES = [
                                c_double, POINTER(Array)]),
     ("tartan_sddmm", "status", [c_void_p, c_double, POINTER(Array), POINTER(Array), c_int64, POINTER(Array), c_int64,
                                 c_double, c_void_p]),
-    ("tartan_explain", "status", [c_void_p, c_char_p, c_void_p, c_int32, c_int32, c_int32, c_int64,
+    ("tartan_explain", "status", [c_void_p, c_char_p, c_void_p, c_int32, c_int32, c_int32, c_int32, c_int64, c_int32,
                                   POINTER(c_void_p)]),
 ]
 
@@ -129,10 +130,12 @@ class Context:
     def sync(self):
         self.library.ok(self.library.c.tartan_context_sync(self.handle))
 
-    def explain(self, operation, layout, dtype, side, transpose, n):
+    def explain(self, operation, layout, dtype, side, transpose, n, order):
+        """Of row-major blocks; `order` is that of the dense operands."""
         text = c_void_p()
         self.library.ok(self.library.c.tartan_explain(self.handle, operation.encode(), layout.handle,
-                                                      self.library.dtype(dtype), side, transpose, n, byref(text)))
+                                                      self.library.dtype(dtype), ROW_MAJOR, side, transpose, n, order,
+                                                      byref(text)))
         return json.loads(self.library.text(text))
 
 

@@ -76,6 +76,9 @@ class Ours:
         else:
             x = (k, n) if product.side == LEFT else (m, k)
             self.bytes = width * (self.layout.elements + x[0] * x[1]) + out_dtype.itemsize * m * n
+        # Tensor cores want 8-bit factors with the summed index contiguous; cuBLAS gets them so too.
+        turned = product.operation == "spmm" and width == 1 and product.side == LEFT
+        self.order = tartan.COL_MAJOR if turned else tartan.ROW_MAJOR  # of B; of x and y in sddmm no kernel cares
         sets = max(1, min(math.ceil(CACHE_BYTES / self.bytes), 64)) if product.rotate else 1
         self.sets = []
         for _ in range(sets):
@@ -88,8 +91,6 @@ class Ours:
             else:
                 values = random_tensor(generator, value_shape, dtype)
                 out = torch.full((m, n), math.nan, dtype=out_dtype, device=generator.device)
-                # Tensor cores want 8-bit factors with the summed index contiguous; cuBLAS gets them so too.
-                turned = width == 1 and product.side == LEFT
                 dense = random_tensor(generator, x[::-1], dtype).t() if turned else random_tensor(generator, x, dtype)
                 self.sets.append((values, dense, out))
         self.calls = [self._call(self.layout, operands) for operands in self.sets]
@@ -107,7 +108,7 @@ class Ours:
     def explain(self):
         p = self.product
         side, transpose = (0, 0) if p.operation == "sddmm" else (p.side, p.transpose)
-        return self.context.explain(p.operation, self.layout, p.dtype, side, transpose, p.size)
+        return self.context.explain(p.operation, self.layout, p.dtype, side, transpose, p.size, self.order)
 
     def plan_ms(self):
         """What the first product with a layout takes longer than the next, in wall time; kernels are loaded already."""

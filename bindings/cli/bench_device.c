@@ -105,8 +105,8 @@ static tartan_status time_planning(tartan_context *context, const bench_case *c,
 /* The kernel that runs, by tartan_explain; free with free(). NULL where that cannot be had. */
 static char *kernel_of(tartan_context *context, const bench_case *c, const placed *p) {
     char *text = NULL, *name = NULL;
-    if (tartan_explain(context, c->op == BENCH_SPMM ? "spmm" : "sddmm", p->layout, c->dtype, TARTAN_LEFT,
-                       TARTAN_NO_TRANSPOSE, c->n, &text) != TARTAN_OK)
+    if (tartan_explain(context, c->op == BENCH_SPMM ? "spmm" : "sddmm", p->layout, c->dtype, TARTAN_ROW_MAJOR,
+                       TARTAN_LEFT, TARTAN_NO_TRANSPOSE, c->n, TARTAN_ROW_MAJOR, &text) != TARTAN_OK)
         return NULL;
     json_t *answer = json_loads(text, 0, NULL);
     const char *kernel = json_string_value(json_object_get(answer, "kernel"));

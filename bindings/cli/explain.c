@@ -58,11 +58,13 @@ static long long integer_of(const json_t *object, const char *key, size_t i) {
 static void print_answer(const json_t *answer) {
     const json_t *one;
     size_t i;
-    printf("%s of %s, sparse %s%s, n = %lld: %lld x %lld, %lld blocks of %lld x %lld\n",
+    const bool by_columns = strcmp(text_of(answer, "dense_order"), "column-major") == 0;
+    printf("%s of %s, sparse %s%s%s, n = %lld: %lld x %lld, %lld blocks of %lld x %lld\n",
            text_of(answer, "operation"), text_of(answer, "dtype"), text_of(answer, "side"),
            json_is_true(json_object_get(answer, "transposed")) ? ", transposed" : "",
-           integer_of(answer, "n", 0), integer_of(answer, "shape", 0), integer_of(answer, "shape", 1),
-           integer_of(answer, "blocks", 0), integer_of(answer, "block", 0), integer_of(answer, "block", 1));
+           by_columns ? ", dense column-major" : "", integer_of(answer, "n", 0),
+           integer_of(answer, "shape", 0), integer_of(answer, "shape", 1), integer_of(answer, "blocks", 0),
+           integer_of(answer, "block", 0), integer_of(answer, "block", 1));
     printf("device %s, backend %s, kernel %s: %s\n", text_of(answer, "device"), text_of(answer, "backend"),
            text_of(answer, "kernel"), text_of(answer, "why"));
     json_array_foreach(json_object_get(answer, "refused"), i, one) {
@@ -82,12 +84,13 @@ static void print_answer(const json_t *answer) {
 typedef struct question {
     const char *operation, *device;
     bool allow_dense;
-    int32_t dtype, side, op;
+    int32_t dtype, side, op, order;
     int64_t n;
 } question;
 
 static int parse_question(const arguments *a, const char *operation, question *out) {
     const char *side = option_value(a, "side", "left"), *dtype = option_value(a, "dtype", "f32");
+    const char *order = option_value(a, "order", "row");
     const bool right = strcmp(side, "right") == 0;
     *out = (question){.operation = operation, .device = option_value(a, "device", "cpu"), .side = right};
     out->allow_dense = option_given(a, "allow-dense");
@@ -98,6 +101,9 @@ static int parse_question(const arguments *a, const char *operation, question *o
         return complain_usage("--side is \"%s\", expected left or right", side);
     if (strcmp(operation, "sddmm") == 0 && (right || out->op != TARTAN_NO_TRANSPOSE))
         return complain_usage("--side and --transpose are of spmm");
+    out->order = strcmp(order, "col") == 0 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
+    if (out->order == TARTAN_ROW_MAJOR && strcmp(order, "row") != 0)
+        return complain_usage("--order is \"%s\", expected row or col", order);
     if ((out->dtype = parse_dtype(dtype)) == 0)
         return complain_usage("--dtype is \"%s\", expected f64, f32, f16 or bf16", dtype);
     if (!option_integer(a, "n", 512, &out->n)) return EXIT_USAGE;
@@ -110,8 +116,8 @@ static int answer_question(const question *q, const tartan_layout *layout, bool 
     if (tartan_context_open_stream(q->device, 0, 0, TARTAN_MATH_EXACT, TARTAN_RUN_TO_RUN, q->allow_dense, 0,
                                    &context) != TARTAN_OK)
         return complain_status("cannot open the device");
-    const tartan_status status =
-        tartan_explain(context, q->operation, layout, q->dtype, q->side, q->op, q->n, &text);
+    const tartan_status status = tartan_explain(context, q->operation, layout, q->dtype, TARTAN_ROW_MAJOR,
+                                                q->side, q->op, q->n, q->order, &text);
     tartan_context_free(context);
     if (status != TARTAN_OK) return complain_status("cannot explain");
     json_error_t error;
@@ -131,7 +137,7 @@ static int run(int argc, char **argv) {
         {"transpose", true, false},   {"device", false, false}, {"json", true, false},
         {"size", false, false},       {"block", false, false},  {"pattern", false, false},
         {"heads", false, false},      {"param", false, true},   {"seed", false, false},
-        {"allow-dense", true, false}, {NULL, false, false}};
+        {"allow-dense", true, false}, {"order", false, false},  {NULL, false, false}};
     arguments a;
     int code;
     if (!parse_arguments(&command_explain, specs, argc, argv, &a, &code)) return code;
@@ -158,6 +164,7 @@ const command command_explain = {
     "  --n N             columns of the dense operand, or the summed size of sddmm (default 512)\n"
     "  --side SIDE       the sparse factor is left (default) or right\n"
     "  --transpose       it is transposed\n"
+    "  --order ORDER     the dense operands and results are row-major: row (default); or column-major: col\n"
     "  --device DEVICE   cpu (default), cuda, cuda:1\n"
     "  --allow-dense     a GPU may multiply a dense copy by cuBLAS\n"
     "  --json            as one JSON object\n\n"

@@ -105,7 +105,7 @@ class Device : public ::testing::Test {
             {"tartan_matrix_to_host", true, [=] { return tartan_matrix_to_host(x, a.get(), &matrix); }},
             {"tartan_context_sync", true, [=] { return tartan_context_sync(x); }},
             {"tartan_explain", true,
-             [=] { return tartan_explain(x, "spmm", layout.get(), TARTAN_F32, 0, 0, 7, &text); }},
+             [=] { return tartan_explain(x, "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 7, 0, &text); }},
             {"tartan_context_peak", false,
              [=] {
                  double rate;

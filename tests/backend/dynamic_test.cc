@@ -71,7 +71,7 @@ double allowed(int32_t dtype, int64_t terms, double value) {
 std::string kernel_of(tartan_context *context, const tartan_layout *l, const char *operation, int32_t dtype,
                       int32_t side, int32_t op, int64_t n) {
     char *text = nullptr;
-    EXPECT_OK(tartan_explain(context, operation, l, dtype, side, op, n, &text));
+    EXPECT_OK(tartan_explain(context, operation, l, dtype, 0, side, op, n, 0, &text));
     const std::string all = text;
     tartan_text_free(text);
     const size_t at = all.find("\"kernel\": ");

@@ -8,9 +8,11 @@ using namespace tartan_test;
 class Explain : public OnBackend {
   protected:
     Layout layout = from_mask({20, 30, 16, 16, 1}, {1, 0, 0, 1}); // ragged: 16 x 16 and 4 x 14 elements
-    std::string text(const char *operation, int32_t dtype, int32_t side, int32_t op, int64_t n) {
+    std::string text(const char *operation, int32_t dtype, int32_t side, int32_t op, int64_t n,
+                     int32_t blocks = TARTAN_ROW_MAJOR, int32_t dense = TARTAN_ROW_MAJOR) {
         char *out = nullptr;
-        EXPECT_OK(tartan_explain(context.get(), operation, layout.get(), dtype, side, op, n, &out));
+        EXPECT_OK(
+            tartan_explain(context.get(), operation, layout.get(), dtype, blocks, side, op, n, dense, &out));
         const std::string copy = out != nullptr ? out : "";
         tartan_text_free(out);
         return copy;
@@ -48,11 +50,28 @@ TEST_P(Explain, SaysWhatWouldRun) {
                                : "\"device\": \"cuda:0\"");
 }
 
+TEST_P(Explain, SaysForWhichOrders) {
+    static const char *const names[] = {"\"row-major\"", "\"column-major\""};
+    for (const char *operation : {"spmm", "sddmm"})
+        for (int32_t blocks : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR})
+            for (int32_t dense : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+                const std::string said = text(operation, TARTAN_F32, 0, 0, 100, blocks, dense);
+                EXPECT_HAS(said, std::string("\"block_order\": ") + names[blocks]);
+                EXPECT_HAS(said, std::string("\"dense_order\": ") + names[dense]);
+                EXPECT_HAS(said, "\"flops\": 62400,"); // whatever the order
+                EXPECT_HAS(said, "\"supported\": true, ");
+            }
+}
+
 TEST_P(Explain, RefusesBadArguments) {
     char *out = nullptr;
-    const auto explain = [&](const char *operation, int32_t dtype, int32_t side, int32_t op, int64_t n) {
-        return tartan_explain(context.get(), operation, layout.get(), dtype, side, op, n, &out);
+    const auto explain = [&](const char *operation, int32_t dtype, int32_t side, int32_t op, int64_t n,
+                             int32_t blocks = 0, int32_t dense = 0) {
+        return tartan_explain(context.get(), operation, layout.get(), dtype, blocks, side, op, n, dense,
+                              &out);
     };
+    EXPECT_FAILS(ARGUMENT, "block_order is 2", explain("spmm", TARTAN_F32, 0, 0, 1, 2, 0));
+    EXPECT_FAILS(ARGUMENT, "dense_order is -1", explain("sddmm", TARTAN_F32, 0, 0, 1, 0, -1));
     EXPECT_FAILS(ARGUMENT, "operation is \"spgemm\"", explain("spgemm", TARTAN_F32, 0, 0, 1));
     EXPECT_FAILS(HANDLE, "operation is NULL", explain(nullptr, TARTAN_F32, 0, 0, 1));
     EXPECT_FAILS(DTYPE, "dtype is 0", explain("spmm", 0, 0, 0, 1));
@@ -65,22 +84,22 @@ TEST_P(Explain, RefusesBadArguments) {
     EXPECT_FAILS(ARGUMENT, "operands that can be addressed",
                  explain("spmm", TARTAN_F64, 0, 0, INT64_MAX / 4));
     EXPECT_FAILS(HANDLE, "context is NULL",
-                 tartan_explain(nullptr, "spmm", layout.get(), TARTAN_F32, 0, 0, 1, &out));
+                 tartan_explain(nullptr, "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 1, 0, &out));
     EXPECT_FAILS(HANDLE, "layout is NULL",
-                 tartan_explain(context.get(), "spmm", nullptr, TARTAN_F32, 0, 0, 1, &out));
+                 tartan_explain(context.get(), "spmm", nullptr, TARTAN_F32, 0, 0, 0, 1, 0, &out));
     EXPECT_FAILS(HANDLE, "out_text is NULL",
-                 tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 1, nullptr));
+                 tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 1, 0, nullptr));
     EXPECT_EQ(nullptr, out);
 }
 
 TEST_P(Explain, SurvivesFullMemory) {
     char *out = nullptr;
     // What a backend counts of the layout stays in it after the first call.
-    ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 9, &out));
+    ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out));
     tartan_text_free(out);
-    BRUTAL(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 9, &out),
+    BRUTAL(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out),
            tartan_text_free(out));
-    BRUTAL(tartan_explain(context.get(), "sddmm", layout.get(), TARTAN_F32, 0, 0, 9, &out),
+    BRUTAL(tartan_explain(context.get(), "sddmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out),
            tartan_text_free(out));
 }
 
@@ -89,7 +108,7 @@ TEST(ExplainCpu, NamesTheLevelAndWhyNoBetterOne) {
     const Layout layout = from_mask({8, 8, 4, 4, 2}, std::vector<uint8_t>(8, 1));
     const AtLevel lowered(TARTAN_I_CPU_C);
     char *out = nullptr;
-    ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 9, &out));
+    ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out));
     const std::string text = out;
     tartan_text_free(out);
     EXPECT_HAS(text, "\"kernel\": \"c\"");
@@ -113,10 +132,42 @@ TEST(ExplainDummy, SaysWhyAnOperationIsRefused) {
     const Layout layout = from_mask({8, 8, 4, 4, 1}, {1, 1, 1, 1});
     tartan_dummy.refusal = "not on \"Sundays\"";
     char *out = nullptr;
-    ASSERT_OK(tartan_explain(context.get(), "sddmm", layout.get(), TARTAN_F32, 0, 0, 9, &out));
+    ASSERT_OK(tartan_explain(context.get(), "sddmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out));
     const std::string text = out;
     tartan_text_free(out);
     EXPECT_HAS(text, "\"supported\": false, \"kernel\": null, \"why\": \"not on \\\"Sundays\\\"\"");
+}
+
+/* The strides and the block order of the last operands that the dummy was asked about. */
+TEST(ExplainDummy, GivesTheBackendOperandsOfTheOrders) {
+    const DummyInstalled installed;
+    tartan_context *raw = nullptr;
+    ASSERT_OK(tartan_context_open("cuda", 1, 0, &raw));
+    const Context context(raw);
+    using Strides = std::vector<int64_t>;
+    const auto asked = [&](const char *operation, int64_t heads, int32_t side, int32_t op, int32_t blocks,
+                           int32_t dense) {
+        const Layout layout = from_mask({20, 30, 16, 16, heads}, std::vector<uint8_t>(4 * (size_t)heads, 1));
+        char *out = nullptr;
+        EXPECT_OK(tartan_explain(context.get(), operation, layout.get(), TARTAN_F32, blocks, side, op, 7,
+                                 dense, &out));
+        tartan_text_free(out);
+        EXPECT_EQ(blocks, tartan_dummy.asked_order);
+        const int64_t *first = tartan_dummy.asked_strides[0], *second = tartan_dummy.asked_strides[1];
+        const int dims = heads > 1 ? 3 : 2;
+        return std::pair<Strides, Strides>({first, first + dims}, {second, second + dims});
+    };
+    for (int32_t blocks : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+        const auto pair = [](Strides x, Strides y) { return std::make_pair(x, y); };
+        EXPECT_EQ(pair({7, 1}, {7, 1}), asked("spmm", 1, 0, 0, blocks, TARTAN_ROW_MAJOR));
+        EXPECT_EQ(pair({1, 30}, {1, 20}), asked("spmm", 1, 0, 0, blocks, TARTAN_COL_MAJOR));
+        EXPECT_EQ(pair({1, 20}, {1, 30}), asked("spmm", 1, 0, 1, blocks, TARTAN_COL_MAJOR));
+        EXPECT_EQ(pair({20, 1}, {30, 1}), asked("spmm", 1, 1, 0, blocks, TARTAN_ROW_MAJOR));
+        EXPECT_EQ(pair({1, 7}, {1, 7}), asked("spmm", 1, 1, 0, blocks, TARTAN_COL_MAJOR));
+        EXPECT_EQ(pair({210, 1, 30}, {140, 1, 20}), asked("spmm", 2, 0, 0, blocks, TARTAN_COL_MAJOR));
+        EXPECT_EQ(pair({7, 1}, {30, 1}), asked("sddmm", 1, 0, 0, blocks, TARTAN_ROW_MAJOR));
+        EXPECT_EQ(pair({140, 1, 20}, {210, 1, 7}), asked("sddmm", 2, 0, 0, blocks, TARTAN_COL_MAJOR));
+    }
 }
 
 } // namespace

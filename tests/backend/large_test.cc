@@ -373,7 +373,7 @@ TEST_P(Large, AllowDense) {
     if (on_host() || dummy()) return;
     const Layout full = random_layout({2048, 2048, 24, 24, 1}, 1, 0);
     char *text = nullptr;
-    ASSERT_OK(tartan_explain(context.get(), "spmm", full.get(), TARTAN_F16, 0, 0, 2048, &text));
+    ASSERT_OK(tartan_explain(context.get(), "spmm", full.get(), TARTAN_F16, 0, 0, 0, 2048, 0, &text));
     const std::string said = text;
     tartan_text_free(text);
     EXPECT_TRUE(said.find("\"kernel\": \"spmm_dense\"") != std::string::npos ||

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.h"
 
+#include <utility>
+
 extern "C" {
 #include "core/memory.h"
 #include "explain.h"
+#include "plan.h"
+#include "tartan/device.h"
 }
 
 using namespace tartan_test;
@@ -75,6 +79,57 @@ TEST(CudaExplain, SaysThatCublasMultiplies) {
     alone.no_cublas = "cuBLAS was not found";
     const std::string without = spmm_text(alone, p);
     EXPECT_TRUE(has(without, "{\"kernel\": \"spmm_dense\", \"why\": \"cuBLAS was not found\"}]")) << without;
+}
+
+namespace {
+
+/* CUDA's answers on a context of the CPU. */
+bool supports(void *, const tartan_op *, const char **) {
+    return true;
+}
+tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
+    tartan_cuda_figures figures;
+    tartan_cuda_figures_of(op->a->layout, &figures);
+    tartan_cuda_spmm p;
+    tartan_cuda_spmm_of(context, op, &p);
+    tartan_cuda_explain_spmm(&tartan_i_host, &kHopper, &p, &figures, text);
+    return text->status;
+}
+
+} // namespace
+
+TEST(CudaExplain, AnswersForTheOrdersAskedAbout) {
+    const Context context = open_context();
+    tartan_backend backend = *context->backend;
+    backend.supports = supports;
+    backend.explain = explain;
+    const tartan_backend *own = std::exchange(context->backend, &backend);
+    const Layout layout = from_mask({256, 512, 64, 64, 1}, std::vector<uint8_t>(32, 1));
+    const auto answer = [&](int32_t dtype, int32_t blocks, int32_t side, int32_t op, int32_t dense) {
+        char *text = nullptr;
+        EXPECT_OK(
+            tartan_explain(context.get(), "spmm", layout.get(), dtype, blocks, side, op, 128, dense, &text));
+        const std::string all = text;
+        tartan_text_free(text);
+        return all;
+    };
+    // The summed index: columns of op(A) and rows of B, or of a right-hand A rows of op(A) and columns of B.
+    for (int32_t side : {TARTAN_LEFT, TARTAN_RIGHT})
+        for (int32_t op : {TARTAN_NO_TRANSPOSE, TARTAN_TRANSPOSE})
+            for (int32_t blocks : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR})
+                for (int32_t dense : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+                    const bool a = (blocks == TARTAN_ROW_MAJOR) ==
+                                   ((op == TARTAN_NO_TRANSPOSE) == (side == TARTAN_LEFT));
+                    const bool b = (dense == TARTAN_COL_MAJOR) == (side == TARTAN_LEFT);
+                    const std::string said = answer(TARTAN_F8E4M3, blocks, side, op, dense);
+                    EXPECT_TRUE(has(said, a && b ? "\"kernel\": \"spmm_wgmma\", \"why\": \"the highest"
+                                          : !a   ? "8 bits need a with its summed index"
+                                                 : "8 bits need b with its summed index"))
+                        << said;
+                    EXPECT_TRUE(
+                        has(answer(TARTAN_BF16, blocks, side, op, dense), "\"kernel\": \"spmm_wgmma\""));
+                }
+    context->backend = own;
 }
 
 TEST(CudaExplain, SaysThatNothingElseCan) {

@@ -214,6 +214,11 @@ static bool supports(void *d, const tartan_op *op, const char **out_reason) {
 
 static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     PASS(check_lost(op->function, ((device *)context->device)->id));
+    const bool spmm = op->kind == TARTAN_OP_SPMM;
+    const tartan_array *second = spmm ? op->out : op->y;
+    memcpy(tartan_dummy.asked_strides[0], op->x->strides, sizeof op->x->strides);
+    memcpy(tartan_dummy.asked_strides[1], second->strides, sizeof second->strides);
+    tartan_dummy.asked_order = (spmm ? op->a : op->s)->block_order;
     tartan_dummy_host->text_add(text,
                                 "\"kernel\": \"plain\", \"why\": \"the dummy has no other\", "
                                 "\"refused\": [{\"kernel\": \"dense\", \"why\": \"%s\"}], "

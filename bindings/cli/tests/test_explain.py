@@ -32,6 +32,17 @@ def test_explain_counts(here):
     assert answer["flops"] == 2 * 60 * 40 * 7 and answer["bytes"] == 4 * (60 * 40 + 7 * (60 + 40))
 
 
+def test_explain_orders(here):
+    run("new", "a.h5", "--pattern", "dense", "--size", 64)
+    assert explained("a.h5", "spmm")["dense_order"] == "row-major"
+    assert explained("a.h5", "spmm", "--order", "row") == explained("a.h5", "spmm")
+    for operation in ("spmm", "sddmm"):
+        answer = explained("a.h5", operation, "--order", "col")
+        assert answer["dense_order"] == "column-major" and answer["block_order"] == "row-major"
+    text = run("explain", "a.h5", "spmm", "--transpose", "--order", "col")
+    assert text.startswith("spmm of float32, sparse left, transposed, dense column-major, n = 512: ")
+
+
 def test_explain_a_pattern(here):
     answer = explained("--pattern", "banded", "spmm", "--size", 256, "--block", 64, "--param", "lower=0", "--param",
                        "upper=0", "--heads", 3)
@@ -53,6 +64,7 @@ def test_explain_names_with_colons(here):
 @pytest.mark.parametrize("arguments, text", [
     (["a.h5"], "Usage"), (["a.h5", "spmm", "extra"], "Usage"), (["a.h5", "spgemm"], "\"spgemm\" is no operation"),
     (["a.h5", "spmm", "--dtype", "f8"], "--dtype is \"f8\""), (["a.h5", "spmm", "--side", "up"], "--side is \"up\""),
+    (["a.h5", "spmm", "--order", "F"], "--order is \"F\""),
     (["a.h5", "spmm", "--n", "-1"], "--n is -1"), (["a.h5", "spmm", "--n", "x"], "--n"),
     (["a.h5", "sddmm", "--transpose"], "are of spmm"), (["a.h5", "sddmm", "--side", "right"], "are of spmm"),
     (["--pattern", "dense", "a.h5", "spmm"], "Usage"), (["--pattern", "dense", "spmm", "--size", "0x"], "--size")])

@@ -286,6 +286,10 @@ end
                  explain(A.layout, BFloat16, 32; operation = :sddmm, context = context))
         @test all(part -> occursin(part, text), ("\"operation\"", "\"n\": 32", "\"kernel\"", "\"why\"", "\"refused\"", place))
     end
+    orders(dense) = "\"block_order\": \"column-major\", \"dense_order\": \"$dense-major\""
+    @test occursin(orders("column"), explain(to_device(A, context), 8))
+    @test occursin(orders("column"), explain(A.layout, Float32, 8; operation = :sddmm, context = context))
+    @test occursin(orders("row"), explain(A, 8; order = :row, context = context))
     @test occursin("\"device\": \"cpu\"", explain(A, 8))
     @test occursin("bfloat16", explain(A.layout, BFloat16, 8))
     for allowed in (false, true)
@@ -297,6 +301,7 @@ end
     @test refuses(() -> explain(A, -1), :argument, "n is -1")
     @test refuses(() -> explain(A, 1; operation = :solve), :argument, "solve")
     @test refuses(() -> explain(A, 1; side = :middle), :argument, ":middle")
+    @test refuses(() -> explain(A, 1; order = :C), :argument, ":C")
     @test_throws ArgumentError explain(A.layout, Int, 1)
 end
 

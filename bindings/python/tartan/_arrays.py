@@ -70,9 +70,9 @@ def numpy_dtype(code: int) -> np.dtype[Any]:
 
 
 def order_code(order: str) -> int:
-    """Of the elements inside a block: "C" is row-major, "F" column-major."""
+    """Of the elements inside a block, or of a dense matrix: "C" is row-major, "F" column-major."""
     if order not in ("C", "F"):
-        raise ArgumentError(f"order is {order!r}, expected 'C' (row-major blocks) or 'F' (column-major)")
+        raise ArgumentError(f"order is {order!r}, expected 'C' (row-major) or 'F' (column-major)")
     return _raw.TARTAN_COL_MAJOR if order == "F" else _raw.TARTAN_ROW_MAJOR
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import code_of, dtype_code, dtype_name, norm_code, operand
+from tartan._arrays import code_of, dtype_code, dtype_name, norm_code, operand, order_code
 from tartan._call import Call, Dense, given_as, raw_dense
 from tartan._context import ContextLike
 from tartan._device import DeviceArray
@@ -176,14 +176,16 @@ def growth_score(
 
 def explain(
     a: Union[Layout, BlockMatrix, TransposedMatrix], operation: str = "spmm", *, n: int, dtype: Any = None,
-    side: str = "left", transpose: bool = False, context: ContextLike = None,
+    side: str = "left", transpose: bool = False, order: str = "C", context: ContextLike = None,
 ) -> dict[str, Any]:  # fmt: skip
     """What a product of `a` would do, without doing it: backend, device, kernel and why that one, the kernels
     that were not taken and why, floating-point operations, bytes that must move at least, and the rate
     expected.
 
     `operation` is "spmm" or "sddmm"; `n` is the dense operand's other size (spmm) or the summed size (sddmm).
-    The dtype is that of a matrix, and float64 for a layout unless given.
+    The dtype and the order inside blocks are those of a matrix; for a layout float64, unless given, and
+    row-major. `order` is that of the dense operands and the result: "C" row-major, "F" column-major, as
+    ``x.mT`` of a contiguous x is. Kernels may want one of them, those for float8 "F" where `a` is left.
 
     >>> import tartan
     >>> layout = tartan.Layout.pattern("dense", (64, 64), 16)
@@ -204,9 +206,9 @@ def explain(
     result: dict[str, Any] = json.loads(
         _raw.tartan_explain(
             call.handle, operation, layout_handle(a.layout if isinstance(a, BlockMatrix) else a, "a"),
-            dtype_code(dtype),
+            dtype_code(dtype), order_code(a.order if isinstance(a, BlockMatrix) else "C"),
             _raw.TARTAN_LEFT if side == "left" else _raw.TARTAN_RIGHT,
-            _raw.TARTAN_TRANSPOSE if transpose else _raw.TARTAN_NO_TRANSPOSE, n,
+            _raw.TARTAN_TRANSPOSE if transpose else _raw.TARTAN_NO_TRANSPOSE, n, order_code(order),
         )
     )  # fmt: skip
     return result

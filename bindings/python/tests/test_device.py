@@ -258,11 +258,20 @@ def test_explain(rng):
     plan = tartan.explain(a.to_device().T, n=4, side="right")
     assert plan["transposed"] and plan["side"] == "right"
     assert tartan.explain(a, "sddmm", n=4)["device"] == "cpu"
+    for blocks, name in [("C", "row-major"), ("F", "column-major")]:
+        w = a.astype(order=blocks)
+        for thing, asked in [(w, {}), (w.to_device(), {"order": "C"})]:
+            plan = tartan.explain(thing, n=4, **asked)
+            assert plan["block_order"] == name and plan["dense_order"] == "row-major"
+    for operation in ("spmm", "sddmm"):
+        plan = tartan.explain(a.layout, operation, n=4, order="F")
+        assert plan["block_order"] == "row-major" and plan["dense_order"] == "column-major"
     assert tartan.explain(a.layout, n=4)["dtype"] == "float64"
     for call, words in [
         (lambda: tartan.explain(a, "spgemm", n=1), "operation"),
         (lambda: tartan.explain(a, n=-1), "n is -1"),
         (lambda: tartan.explain(a, n=1, side="up"), "side"),
+        (lambda: tartan.explain(a, n=1, order="K"), "order is 'K'"),
         (lambda: tartan.explain(3, n=1), "a is of type int"),
         (lambda: tartan.explain(a, n=1, dtype="int8"), "dtype"),
     ]:

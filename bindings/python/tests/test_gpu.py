@@ -232,6 +232,19 @@ def test_tf32_is_asked_for(torch, rng):
         assert (low - wanted).abs().max() > (high - wanted).abs().max()
 
 
+def test_explain_knows_the_orders(torch):
+    """8 bits have a fast kernel on Hopper where the summed index is contiguous in both factors."""
+    layout = tartan.Layout.pattern("dense", (512, 512), 64)
+    hopper = torch.cuda.get_device_capability() == (9, 0)
+    for blocks in "CF":
+        w = tartan.BlockMatrix.zeros(layout, "float8_e4m3fn", order=blocks, context="cuda")
+        for transpose in (False, True):
+            for order in "CF":
+                kernel = tartan.explain(w, n=256, transpose=transpose, order=order)["kernel"]
+                fast = hopper and order == "F" and transpose == (blocks == "F")
+                assert kernel == ("spmm_wgmma" if fast else "spmm_plain")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dense_copies_are_allowed(torch, rng, dtype):
     """PyTorch brings cuBLAS; without its own cuBLAS the test shows that the others serve."""

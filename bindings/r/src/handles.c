@@ -209,6 +209,7 @@ SEXP tartan_r_constants(void) {
         {"right", TARTAN_RIGHT},
         {"layout", TARTAN_KIND_LAYOUT},
         {"matrix", TARTAN_KIND_MATRIX},
+        {"row_major", TARTAN_ROW_MAJOR},
         {"col_major", TARTAN_COL_MAJOR},
         {"exact", TARTAN_MATH_EXACT},
         {"tf32", TARTAN_MATH_TF32},

@@ -110,14 +110,16 @@ TARTAN_API const char *tartan_matrix_device(const tartan_matrix *matrix);
 
 /* What a product would do on this context, as JSON, without doing it: backend, device, kernel, why that one, every
  * kernel that was not taken and why, useful floating-point operations, bytes that must move at least, and the rate
- * expected. `operation` is "spmm" or "sddmm"; the sparse operand has `layout` and `dtype` with row-major blocks;
- * side and op are tartan_spmm's (0 for sddmm); n is the dense operand's other size (spmm) or the summed size
- * (sddmm). Dense operands are taken to be contiguous, row-major and aligned, and the
- * result of 8-bit factors to be bf16. The caller frees the text with
- * tartan_text_free. Errors: HANDLE, ARGUMENT (operation, side, op, n), DTYPE, MEMORY. */
+ * expected. `operation` is "spmm" or "sddmm"; the sparse operand has `layout` and `dtype`, and blocks of
+ * `block_order`; side and op are tartan_spmm's (0 for sddmm); n is the dense operand's other size (spmm) or the
+ * summed size (sddmm). Dense operands (B and C of spmm, X and Y of sddmm) are taken to be aligned and without gaps, and
+ * each matrix of them to be in `dense_order`, TARTAN_ROW_MAJOR or TARTAN_COL_MAJOR; one head's matrix lies behind the
+ * other's in both. The result of 8-bit factors is taken to be bf16. The caller frees the text with tartan_text_free.
+ * Errors: HANDLE, ARGUMENT (operation, orders, side, op, n), DTYPE, MEMORY. */
 TARTAN_API tartan_status tartan_explain(tartan_context *context, const char *operation,
-                                        const tartan_layout *layout, int32_t dtype, int32_t side, int32_t op,
-                                        int64_t n, char **out_text);
+                                        const tartan_layout *layout, int32_t dtype, int32_t block_order,
+                                        int32_t side, int32_t op, int64_t n, int32_t dense_order,
+                                        char **out_text);
 
 #ifdef __cplusplus
 }

@@ -350,6 +350,11 @@ for (device in test_devices) {
     expect_match(explain(a@layout, 16, ctx, "sddmm", dtype = "bfloat16"), "bfloat16", fixed = TRUE)
     expect_match(explain(a, 16, ctx, side = "right", transpose = TRUE), place, fixed = TRUE)
     expect_output(print(text), "kernel")
+    for (said in c(text, explain(a@layout, 16, ctx, "sddmm"), explain(a, 16, ctx, order = "column"))) {
+      expect_match(said, "\"block_order\": \"column-major\", \"dense_order\": \"column-major\"", fixed = TRUE)
+    }
+    expect_match(explain(d, 16, order = "row"), "\"block_order\": \"column-major\", \"dense_order\": \"row-major\"",
+                 fixed = TRUE)
     for (allowed in c(FALSE, TRUE)) {
       choosy <- tartan_context(device, allow_dense = allowed)
       expect_identical(grepl("context does not allow", explain(a, 32, choosy)), device != "cpu" && !allowed)
@@ -357,6 +362,7 @@ for (device in test_devices) {
     }
     expect_refused(explain(a, -1, ctx), "argument", "n is -1")
     expect_refused(explain(a, 1, ctx, "solve"), "argument", "operation is \"solve\"")
+    expect_refused(explain(a, 1, ctx, order = "C"), "argument", "order is \"C\"")
     expect_refused(explain(1, 1, ctx), "argument", "x is 1")
     expect_refused(explain(a, 1, 2), "argument", "context is 2")
   })
