@@ -6,12 +6,17 @@
 
 /* ---- Shared; see blocks.h ---- */
 
-tartan_status tartan_i_blocks_check(const char *function, const tartan_context *context,
-                                    const tartan_matrix *matrix) {
+static tartan_status check_here(const char *function, const tartan_context *context,
+                                const tartan_matrix *matrix) {
     CHECK_FOR(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
               "context is %s, expected an open context",
               context == NULL ? "NULL" : "closed or not one of Tartan's");
-    PASS(tartan_i_operand_matrix(function, context, "matrix", matrix));
+    return tartan_i_operand_matrix(function, context, "matrix", matrix);
+}
+
+tartan_status tartan_i_blocks_check(const char *function, const tartan_context *context,
+                                    const tartan_matrix *matrix) {
+    PASS(check_here(function, context, matrix));
     return tartan_i_matrix_check_stays(function, "matrix", matrix);
 }
 
@@ -87,10 +92,18 @@ tartan_status tartan_i_blocks_scatter(const char *function, tartan_context *cont
 
 tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *matrix, tartan_matrix **out) {
     CHECK_OUT(out);
-    PASS(tartan_i_blocks_check(__func__, context, matrix));
-    const tartan_i_blocks_form form = {
-        .from = matrix, .layout = matrix->layout, .dtype = matrix->dtype, .block_order = matrix->block_order};
-    return tartan_i_blocks_new(__func__, context, &form, out);
+    PASS(check_here(__func__, context, matrix));
+    if (!tartan_i_is_dynamic(matrix->layout)) {
+        const tartan_i_blocks_form form = {.from = matrix,
+                                           .layout = matrix->layout,
+                                           .dtype = matrix->dtype,
+                                           .block_order = matrix->block_order};
+        return tartan_i_blocks_new(__func__, context, &form, out);
+    }
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = tartan_i_matrix_duplicate(__func__, context, matrix, out);
+    tartan_i_context_leave(context);
+    return status;
 }
 
 tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *matrix, int32_t dtype,

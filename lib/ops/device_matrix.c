@@ -32,12 +32,11 @@ fail:
     return status;
 }
 
-/* The values, padding among them, as they are. The context has been entered. */
-static tartan_status to_device(const char *function, tartan_context *context, const tartan_matrix *from,
-                               tartan_matrix **out) {
+tartan_status tartan_i_matrix_duplicate(const char *function, tartan_context *context,
+                                        const tartan_matrix *from, tartan_matrix **out) {
     tartan_status status = TARTAN_OK;
     const int64_t bytes = bytes_of(from);
-    tartan_matrix *m;
+    tartan_matrix *m = NULL;
     PASS(tartan_i_matrix_new_on(function, context, from->layout, from->dtype, from->block_order, &m));
     if (bytes > 0)
         TRY(context->backend->copy(function, context->device, m->values, from->values, bytes,
@@ -91,7 +90,7 @@ tartan_status tartan_matrix_to_device(tartan_context *context, const tartan_matr
     CHECK_OUT(out);
     PASS(check(__func__, context, matrix));
     PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = to_device(__func__, context, matrix, out);
+    const tartan_status status = tartan_i_matrix_duplicate(__func__, context, matrix, out);
     tartan_i_context_leave(context);
     return status;
 }

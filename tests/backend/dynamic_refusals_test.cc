@@ -144,7 +144,6 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_gate_gradient(context.get(), other.get(), nullptr, on_it, &gradient));
     REFUSED(tartan_matrix_project(context.get(), other.get(), dynamic.layout.get(), &m));
     REFUSED(tartan_matrix_rearrange(context.get(), other.get(), dynamic.layout.get(), sources, 6, &m));
-    REFUSED(tartan_matrix_copy(context.get(), on_it, &m));
     REFUSED(tartan_matrix_cast(context.get(), on_it, TARTAN_F32, 0, &m));
     REFUSED(tartan_matrix_block_norms(context.get(), on_it, TARTAN_NORM_L2, numbers, 6));
     REFUSED(tartan_matrix_transpose(context.get(), on_it, &m));

@@ -192,6 +192,31 @@ TEST_P(DynamicLayouts, BlocksFollowTheMask) {
     }
 }
 
+// A copy shares the layout, follows its masks too, and has values of its own.
+TEST_P(DynamicLayouts, CopiesHaveAllValues) {
+    std::mt19937_64 random(6);
+    const tartan_shape shape = {20, 24, 8, 8, 1};
+    const Layout all = from_mask(shape, std::vector<uint8_t>(9, 1));
+    Dynamic dynamic(context.get(), shape, {1, 0, 0, 1, 0, 0, 1, 0, 0}, 0, false);
+    Matrix copy;
+    Matrix first;
+    {
+        const Values values(context.get(), dynamic.layout, random_matrix(all, TARTAN_F32, 0, random));
+        tartan_matrix *raw = nullptr;
+        BRUTAL(tartan_matrix_copy(context.get(), values.matrix.get(), &raw), tartan_matrix_free(raw));
+        ASSERT_OK(tartan_matrix_copy(context.get(), values.matrix.get(), &raw));
+        copy.reset(raw);
+        ASSERT_OK(tartan_matrix_to_host(context.get(), values.matrix.get(), &raw));
+        first.reset(raw);
+    }
+    EXPECT_EQ(copy->layout, dynamic.layout.get());
+    tartan_matrix *raw = nullptr;
+    ASSERT_OK(tartan_matrix_to_host(context.get(), copy.get(), &raw));
+    const Matrix second(raw);
+    EXPECT_EQ(1, tartan_layout_equal(first->layout, second->layout));
+    EXPECT_EQ(0, memcmp(first->values, second->values, 3 * 8 * 8 * sizeof(float)));
+}
+
 TEST_P(DynamicLayouts, MoreBlocksThanRoomAreNone) {
     std::mt19937_64 random(6);
     const tartan_shape shape = {32, 32, 8, 8, 1};

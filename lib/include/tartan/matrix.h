@@ -46,7 +46,8 @@ TARTAN_API tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dty
 TARTAN_API tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values,
                                             tartan_release release, void *user, tartan_matrix **out);
 
-/* A copy, or one in another dtype (0: the same) and block order. f64 to 16 bit rounds once, to nearest even. */
+/* A copy (also on a layout whose blocks change), or one in another dtype (0: the same) and block order. f64 to 16 bit
+ * rounds once, to nearest even. */
 TARTAN_API tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *matrix,
                                             tartan_matrix **out);
 TARTAN_API tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *matrix,
