@@ -278,8 +278,6 @@ double tartan_cuda_union_share(const tartan_layout *layout, bool by_columns, int
 static void expect_figures(const tartan_layout *l, tartan_cuda_figures *out) {
     const double positions = (double)l->shape.heads * (double)l->grid_rows * (double)l->grid_cols;
     const double density = positions > 0 ? (double)l->blocks / positions : 0;
-    out->longest[0] = l->grid_cols;
-    out->longest[1] = l->grid_rows;
     double absent = 1 - density; /* chance of a position to be empty in all lines of a group */
     for (int32_t i = 0; i < TARTAN_CUDA_SHARES; i++, absent *= absent)
         out->share[0][i] = out->share[1][i] = density > 0 ? (1 << i) * density / (1 - absent) : 1;
@@ -292,12 +290,6 @@ void tartan_cuda_figures_of(const tartan_layout *layout, tartan_cuda_figures *ou
     }
     for (int32_t by_columns = 0; by_columns < 2; by_columns++) {
         const direction d = direction_of(layout, by_columns != 0);
-        int64_t longest = 0;
-        for (int64_t i = 0; i < d.heads * d.grid; i++) {
-            const int64_t length = d.pointers[i + 1] - d.pointers[i];
-            if (length > longest) longest = length;
-        }
-        out->longest[by_columns] = longest;
         out->share[by_columns][0] = 1;
         for (int32_t i = 1; i < TARTAN_CUDA_SHARES; i++) {
             const int64_t groups = d.heads * tartan_i_ceil_div(d.grid, 1 << i);

@@ -17,7 +17,6 @@ enum {
 /* What is counted of a layout once, for the choice of kernels; [by_columns]. */
 typedef struct tartan_cuda_figures {
     double share[2][TARTAN_CUDA_SHARES]; /* blocks per entry of the merged lists of 2^i lines */
-    int64_t longest[2];                  /* blocks of the longest line */
 } tartan_cuda_figures;
 
 /* One block of int32 values that holds all lists of a plan one after another; offsets in values. */

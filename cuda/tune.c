@@ -5,7 +5,7 @@
 
 /* ---- The numbers ---- */
 
-/* What an H100 gives, in 1e12 a second. */
+/* What a Hopper GPU gives, in 1e12 a second. */
 static const double l2_bytes = 8.0;     /* from L2 to the multiprocessors */
 static const double memory_bytes = 3.0; /* from memory */
 static const double processors = 132;

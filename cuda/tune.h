@@ -46,7 +46,7 @@ enum { TARTAN_CUDA_SDDMM_PLAIN, TARTAN_CUDA_SDDMM_MMA, TARTAN_CUDA_SDDMM_WGMMA, 
 extern const tartan_cuda_spmm_kernel tartan_cuda_spmm_kernels[TARTAN_CUDA_SPMM_KERNELS];
 extern const tartan_cuda_sddmm_kernel tartan_cuda_sddmm_kernels[TARTAN_CUDA_SDDMM_KERNELS];
 
-/* The useful rate expected of a kernel on an H100, in TFLOP/s. */
+/* The useful rate expected of a kernel on a Hopper GPU, in TFLOP/s. */
 double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
 double tartan_cuda_sddmm_rate(int32_t kernel, const tartan_cuda_sddmm *p);
 

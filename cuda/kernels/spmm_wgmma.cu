@@ -3,7 +3,7 @@
  * together, and walks the merged list of their block columns: the dense rows of a block column are loaded once for the
  * group, and a block that one of its rows lacks is a box outside the tensor of values, which arrives as zeros. So one
  * kernel serves all block sizes and all orders of memory; they differ in boxes and descriptors only, but for tf32 with
- * B's columns contiguous, where threads load B: see turned.cuh.
+ * B's columns contiguous, where threads load B: see swapped.cuh.
  *
  * What limits it: bytes from L2 to the multiprocessor. A tile of 64 x 512 brings 72 KB for 2 * 64 * 512 * 64
  * operations of which the share of present blocks is useful, one of 128 x 256 brings 48 KB. Then the results: storing
@@ -25,8 +25,8 @@ bool is_across(const tartan_cuda_dense &b) {
     return b.col_stride == 1 && b.row_stride != 1;
 }
 
-/* Whether products of tf32 take turned roles: see turned.cuh. */
-bool is_turned(const tartan_cuda_spmm *p) {
+/* Whether products of tf32 swap their factors: see swapped.cuh. */
+bool is_swapped(const tartan_cuda_spmm *p) {
     return p->dtype == TARTAN_F32 && is_across(p->b);
 }
 
@@ -95,7 +95,7 @@ tartan_status map_turned(const char *function, const tartan_cuda_spmm *p, const 
 }
 
 Smooth smooth_of(const tartan_cuda_spmm *p) {
-    const Smooth rows = is_turned(p) ? kSmoothQuads : p->c.dtype == TARTAN_F32 ? kSmoothPairs : kSmoothRows;
+    const Smooth rows = is_swapped(p) ? kSmoothQuads : p->c.dtype == TARTAN_F32 ? kSmoothPairs : kSmoothRows;
     const int64_t unit = rows == kSmoothQuads ? 4 : rows == kSmoothPairs ? 2 : 8; /* of an aligned piece */
     if (p->beta != 0 && rows != kSmoothQuads) return kRough;
     if ((uintptr_t)p->c.data % (rows == kSmoothPairs ? 8 : 16) != 0) return kRough;
@@ -162,8 +162,8 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
     }
     if (g->b_across) {
         g->boxes_b = g->b_ragged ? cols >> g->piece_shift : 1;
-        g->feed_b = is_turned(p) ? feed_to_threads((uint32_t)cols, (uint32_t)span)
-                                 : feed_across((uint32_t)cols / 64, 4, 128, (uint32_t)span);
+        g->feed_b = is_swapped(p) ? feed_to_threads((uint32_t)cols, (uint32_t)span)
+                                  : feed_across((uint32_t)cols / 64, 4, 128, (uint32_t)span);
     } else {
         /* A box outside of B would take as long as another. */
         g->boxes_b = p->n <= kTileCols ? 1 : cols / kTileCols;
@@ -196,7 +196,7 @@ void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Probl
     const bool cached = p->block_m >= 64 && tile_bytes * g->col_tiles <= kCachedBytes;
     g->panel = cached || tile_bytes > kPanelBytes ? 1 : (int32_t)(kPanelBytes / tile_bytes);
     if (cached || g->panel > g->col_tiles) g->panel = g->col_tiles;
-    const int32_t passes = !is_turned(p)              ? 2
+    const int32_t passes = !is_swapped(p)             ? 2
                            : kRows == 128             ? 4
                            : tile_bytes > kPanelBytes ? 1
                                                       : 2; /* as measured */
@@ -294,7 +294,7 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
     PASS(tartan_cuda_figures_get(function, layout, &figures));
     /* Below blocks of 32 stages of half the depth were slower: 0.15 instead of 0.19 of cuBLAS's rate (b = 16). */
     const bool wide = tartan_cuda_spmm_wide(p, figures),
-               fine = is_across(p->b) && !is_turned(p) && p->block_m == 64;
+               fine = is_across(p->b) && !is_swapped(p) && p->block_m == 64;
     tartan_cuda_unions u;
     PASS(tartan_cuda_unions_get(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m, &u));
     Operands from = {};

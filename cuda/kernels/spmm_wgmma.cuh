@@ -6,8 +6,8 @@
 #include "../device.h"
 #include "../device/repair.cuh"
 #include "../device/ring.cuh"
+#include "../device/swapped.cuh"
 #include "../device/tile_store.cuh"
-#include "../device/turned.cuh"
 
 namespace tartan_cuda {
 
@@ -336,17 +336,17 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, kFi
     if (turn > 0 && threadIdx.x % 32 == 0) bulk_wait_read<0>(); /* shared memory lives as long as the block */
 }
 
-/* The same with turned roles, see turned.cuh: a warp has kCols columns of all rows. */
+/* The same with swapped factors, see swapped.cuh: a warp has kCols columns of all rows. */
 template <int kRows>
-__device__ __forceinline__ void multiply_turned(const Problem &p, const Ring<kRows> &ring) {
-    constexpr int32_t kCols = Turned<kRows>::kCols;
+__device__ __forceinline__ void multiply_swapped(const Problem &p, const Ring<kRows> &ring) {
+    constexpr int32_t kCols = Swapped<kRows>::kCols;
     const int32_t col = kCols * (threadIdx.x / 32 - 4);
     Place<Form<kRows>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
         float d[128];
-        consume_turned(ring, place, p.feed_a, p.feed_b, p.part_k, p.gathers, stages_of(p, t), d);
+        consume_swapped(ring, place, p.feed_a, p.feed_b, p.part_k, p.gathers, stages_of(p, t), d);
         const int64_t rows = p.m - t.row, cols = p.n - t.col - col;
         if (cols <= 0) continue; /* the tile reaches beyond C */
         Target c = p.c;
@@ -356,7 +356,7 @@ __device__ __forceinline__ void multiply_turned(const Problem &p, const Ring<kRo
         if (p.repairs && any_not_finite(d))
             repair<Factor::tf32>(p, t, c, 0, col);
         else
-            store_turned<kRows>(c, d);
+            store_swapped<kRows>(c, d);
     }
 }
 
@@ -385,7 +385,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     } else {
         registers_raise<kConsumerRegisters>();
         if constexpr (kFactor == Factor::tf32 && kB == 1)
-            multiply_turned(p, ring);
+            multiply_swapped(p, ring);
         else
             multiply<kFactor, kA, kB>(p, ring, &map_c);
     }

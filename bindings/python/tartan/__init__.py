@@ -36,7 +36,8 @@ from tartan._errors import (
     VersionError,
 )
 from tartan._io import File, load, load_all, save, verify
-from tartan._layout import Bandwidth, Layout, RowSpread
+from tartan._layout import Layout
+from tartan._layout_facts import Bandwidth, RowSpread
 from tartan._linalg import checksum, explain, gate_gradient, growth_score, sddmm, spmm
 from tartan._matrix import BlockMatrix
 from tartan._patterns import patterns, reverse_cuthill_mckee

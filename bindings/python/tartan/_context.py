@@ -7,11 +7,11 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from types import TracebackType
 from typing import Any, Optional, Union
 
 from tartan import _raw
 from tartan._arrays import dtype_code
+from tartan._closing import Closing
 from tartan._errors import ArgumentError, HandleError
 from tartan._queue import CPU, LEGACY, Queue, device_name, stream_address
 
@@ -19,7 +19,7 @@ _MATH_MODES = {"exact": _raw.TARTAN_MATH_EXACT, "tf32": _raw.TARTAN_MATH_TF32}
 _KEPT = 32  # default contexts of a thread: one for each stream it met
 
 
-class Context:
+class Context(Closing):
     """One ordered queue of work: a team of threads, or a stream of a GPU. Its options do not change.
 
     A context serves one thread at a time. Functions that are given none use one of their own for each
@@ -88,17 +88,6 @@ class Context:
     @property
     def closed(self) -> bool:
         return self._handle.closed
-
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         if self.closed:

@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Literal, Optional, Union
 
 import numpy as np
 
 from tartan import _raw
 from tartan._arrays import BITS, Array, dtype_code, dtype_name, numpy_dtype, order_code, raw_of
+from tartan._closing import Closing
 from tartan._context import Context, ContextLike, context_of, context_on
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, ShapeError
 from tartan._place import Foreign, Place
 from tartan._queue import LEGACY, Queue
 
 
-class DeviceArray:
+class DeviceArray(Closing):
     """A dense array in the memory of a device, made by `to_device`, `DeviceArray.zeros` and by products of
     operands that lie there.
 
@@ -269,14 +269,3 @@ class DeviceArray:
     @property
     def closed(self) -> bool:
         return self._lease is None
-
-    def __enter__(self) -> DeviceArray:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()

@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, Optional, Union
 
 import numpy as np
 
 from tartan import _raw
 from tartan._arrays import Array, optional_gates
+from tartan._closing import Closing
 from tartan._errors import ArgumentError, ArgumentTypeError, NotFoundError
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
@@ -20,7 +20,7 @@ from tartan._matrix import BlockMatrix
 Thing = Union[Layout, BlockMatrix]
 
 
-class File(Mapping[str, Thing]):
+class File(Closing, Mapping[str, Thing]):
     """A collection of named layouts and matrices: ``File()`` is empty, ``File(path)`` reads one.
 
     Objects are read when asked for, so a file that is read must stay in place. Matrices are not copied by
@@ -165,17 +165,6 @@ class File(Mapping[str, Thing]):
     @property
     def closed(self) -> bool:
         return self._handle.closed
-
-    def __enter__(self) -> File:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return "<File, closed>" if self.closed else f"<File of {', '.join(map(repr, self)) or 'nothing'}>"

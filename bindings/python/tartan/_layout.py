@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import numpy as np
 
@@ -23,35 +23,18 @@ from tartan._arrays import (
 from tartan._call import Call
 from tartan._context import ContextLike
 from tartan._errors import (
-    ArgumentError,
     ArgumentTypeError,
-    HandleError,
     HandleTypeError,
     ShapeError,
     TartanError,
     UnsupportedError,
 )
 from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text
+from tartan._layout_facts import LayoutFacts
 from tartan._place import Place
 
 
-class RowSpread(NamedTuple):
-    """Spread of the number of blocks in a block row."""
-
-    smallest: float
-    mean: float
-    largest: float
-    deviation: float
-
-
-class Bandwidth(NamedTuple):
-    """Largest distance of a block below and above the diagonal, in blocks."""
-
-    lower: int
-    upper: int
-
-
-class Layout:
+class Layout(LayoutFacts):
     """Which blocks of a matrix exist. Immutable, but for those of `from_device_mask`; any number of matrices may
     share one.
 
@@ -219,76 +202,6 @@ class Layout:
 
     # ---- Asking ----
 
-    def _open(self) -> _raw.Handle:
-        if self._handle.closed:
-            raise HandleError("layout is closed, expected an open layout")
-        return self._handle
-
-    @property
-    def rows(self) -> int:
-        return _raw.tartan_layout_rows(self._handle)
-
-    @property
-    def cols(self) -> int:
-        return _raw.tartan_layout_cols(self._handle)
-
-    @property
-    def heads(self) -> int:
-        return _raw.tartan_layout_heads(self._handle)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(rows, cols), or (heads, rows, cols) where there is more than one head."""
-        return (self.rows, self.cols) if self.heads == 1 else (self.heads, self.rows, self.cols)
-
-    @property
-    def block_shape(self) -> tuple[int, int]:
-        return _raw.tartan_layout_block_rows(self._handle), _raw.tartan_layout_block_cols(self._handle)
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Block rows and block columns of one head."""
-        return _raw.tartan_layout_grid_rows(self._handle), _raw.tartan_layout_grid_cols(self._handle)
-
-    @property
-    def dynamic(self) -> bool:
-        """Whether the blocks change with masks (`from_device_mask`)."""
-        return _raw.tartan_layout_is_dynamic(self._handle) == 1
-
-    def _known(self) -> _raw.Handle:
-        if self.dynamic:
-            raise UnsupportedError(
-                "layout has blocks that change with masks, expected one whose blocks stay: to_host() makes it"
-            )
-        return self._handle
-
-    @property
-    def blocks(self) -> int:
-        """Stored blocks of all heads; where these change, what there is room for."""
-        return _raw.tartan_layout_blocks(self._handle)
-
-    @property
-    def nnz(self) -> int:
-        """Stored elements: the stored blocks less the padding of ragged edges."""
-        return _raw.tartan_layout_elements(self._known())
-
-    @property
-    def density(self) -> float:
-        """Stored blocks / all blocks."""
-        return _raw.tartan_layout_density(self._known())
-
-    @property
-    def identity(self) -> str:
-        """A hash that equal layouts have in every language and release, as 32 hexadecimal digits."""
-        return _raw.tartan_layout_identity(self._known()) or ""
-
-    @property
-    def recipe(self) -> Optional[dict[str, Any]]:
-        """How the layout was made, if known."""
-        text = _raw.tartan_layout_recipe(self._handle)
-        result: Optional[dict[str, Any]] = json.loads(text) if text else None
-        return result
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
             return NotImplemented
@@ -307,99 +220,6 @@ class Layout:
             room = f"changing, room for {self.blocks} of {positions} blocks of {block}"
             return f"<Layout {shape}, {room}{place and ', on ' + place}>"
         return f"<Layout {shape}, {self.blocks} of {positions} blocks of {block}, density {self.density:.3g}>"
-
-    # ---- Index sets ----
-
-    def row_lists(self) -> tuple[Array, Array]:
-        """indptr [heads * grid_rows + 1] and block columns [blocks]."""
-        pointers = new_indices(self.heads * self.grid[0] + 1)
-        cols = new_indices(self.blocks)
-        _raw.tartan_layout_get_row_lists(self._handle, pointers, cols)
-        return pointers, cols
-
-    def col_lists(self) -> tuple[Array, Array, Array]:
-        """indptr [heads * grid_cols + 1], block rows [blocks] and block ids [blocks]."""
-        pointers = new_indices(self.heads * self.grid[1] + 1)
-        rows, ids = new_indices(self.blocks), new_indices(self.blocks)
-        _raw.tartan_layout_get_col_lists(self._handle, pointers, rows, ids)
-        return pointers, rows, ids
-
-    def coordinates(self) -> tuple[Array, Array, Array]:
-        """Head, block row and block column of every block id.
-
-        >>> import tartan
-        >>> heads, rows, cols = tartan.Layout.from_mask([[0, 1], [1, 1]], block=2).coordinates()
-        >>> rows.tolist(), cols.tolist()
-        ([0, 1, 1], [1, 0, 1])
-        """
-        heads, rows, cols = (new_indices(self.blocks) for _ in range(3))
-        _raw.tartan_layout_get_coordinates(self._handle, heads, rows, cols)
-        return heads, rows, cols
-
-    def mask(self) -> Array:
-        """A boolean array [grid_rows, grid_cols], or [heads, grid_rows, grid_cols]."""
-        result = np.empty((self.heads, *self.grid), np.uint8)
-        _raw.tartan_layout_get_mask(self._open(), result)
-        return result.view(np.bool_)[0] if self.heads == 1 else result.view(np.bool_)
-
-    def find(self, rows: Any, cols: Any, heads: Any = None) -> Array:
-        """Block id at each position, -1 where no block is."""
-        rows = indices(rows, "rows")
-        ids = new_indices(rows.size)
-        _raw.tartan_layout_find(
-            self._handle, optional_indices(heads, "heads"), rows, indices(cols, "cols"), ids
-        )
-        return ids
-
-    def number(self, numbering: str) -> Array:
-        """Block ids in another order: "row", "column" or "morton"."""
-        orders = {
-            "row": _raw.TARTAN_BY_ROW,
-            "column": _raw.TARTAN_BY_COLUMN,
-            "morton": _raw.TARTAN_BY_MORTON,
-        }
-        if numbering not in orders:
-            raise ArgumentError(f"numbering is {numbering!r}, expected 'row', 'column' or 'morton'")
-        ids = new_indices(self.blocks)
-        _raw.tartan_layout_number(self._handle, orders[numbering], ids)
-        return ids
-
-    # ---- Statistics ----
-
-    def row_lengths(self) -> Array:
-        """Blocks of every block row, [heads * grid_rows]."""
-        lengths = new_indices(self.heads * self.grid[0])
-        _raw.tartan_layout_row_lengths(self._handle, lengths)
-        return lengths
-
-    def row_spread(self) -> RowSpread:
-        spread = np.empty(4)
-        _raw.tartan_layout_row_spread(self._handle, spread)
-        return RowSpread(*spread.tolist())
-
-    def bandwidth(self) -> Bandwidth:
-        width = new_indices(2)
-        _raw.tartan_layout_bandwidth(self._handle, width)
-        return Bandwidth(*width.tolist())
-
-    def reach(self, steps: int, head: int = 0) -> Array:
-        """The share of pairs (block row, block column) that 1, 2, ... `steps` steps connect."""
-        result = np.empty(max(steps, 0))
-        _raw.tartan_layout_reach(self._handle, head, result)
-        return result
-
-    def partition(self, parts: int) -> Array:
-        """Bounds [parts + 1] that cut the block rows into runs of nearly equal numbers of blocks."""
-        bounds = new_indices(parts + 1)
-        _raw.tartan_layout_partition(self._handle, bounds)
-        return bounds
-
-    def svg(self, pixels: int = 320) -> str:
-        """A picture of the layout."""
-        return _raw.tartan_layout_svg(self._handle, pixels)
-
-    def _repr_svg_(self) -> Optional[str]:
-        return None if self.dynamic else self.svg()
 
     # ---- Layouts from layouts ----
 

@@ -30,7 +30,7 @@ typedef enum tartan_determinism {
 
 typedef enum tartan_math_mode {
     TARTAN_MATH_EXACT = 0, /* every product in the operands' own precision */
-    TARTAN_MATH_TF32 = 1,  /* a device may cut f32 factors to the 11 bits of tf32 */
+    TARTAN_MATH_TF32 = 1,  /* a device may round or cut f32 factors to the 11 bits of tf32 */
 } tartan_math_mode;
 
 typedef struct tartan_context_options {

@@ -56,7 +56,8 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
  *
  * tartan_spmm, tartan_sddmm and tartan_explain take such layouts, on contexts of the same device (other contexts than
  * that which made the index sets: sync that one first). Kernels are chosen by what a mask of `capacity` blocks,
- * scattered evenly, would have. All else refuses them (UNSUPPORTED): it knows nothing of the blocks. The first
+ * scattered evenly, would have. tartan_matrix_copy, _to_device and _to_host take matrices on them. All else refuses them
+ * (UNSUPPORTED): it knows nothing of the blocks. The first
  * use of a layout by a product, as the first of an ordinary one, gets memory for the index sets that its kernel wants,
  * makes these and waits; from then on they are made with each new mask, and nobody waits. So do each product once, then
  * tartan_layout_update_device_mask and the products can be captured in a CUDA graph.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Products of tf32 where B's columns are contiguous. wgmma reads tf32 from shared memory only with the summed index
- * contiguous, which B has not; so the roles are turned: C^T = B^T A^T. Threads load B into registers, as the factors of
+ * contiguous, which B has not; so the factors are swapped: C^T = B^T A^T. Threads load B into registers, as the factors of
  * 64 of its columns, and the blocks of A are the operand in shared memory, whose width is the rows of the tile.
  *
  * Any column of B may be any row of a product. A warp has pieces of 32 columns, 128 bytes of each k, and two products
@@ -12,8 +12,8 @@
  * Measured (H200, 8192, density 0.1): with nothing loaded or stored it multiplies at 350 TFLOP/s (b = 128) and 270
  * (b = 64); with everything at 228 and 208, where storing nothing would give 275 and 230. Without gain: loads of 16
  * bytes, more products under way, stages given back later, results by way of the copy engine. */
-#ifndef TARTAN_CUDA_TURNED_CUH
-#define TARTAN_CUDA_TURNED_CUH
+#ifndef TARTAN_CUDA_SWAPPED_CUH
+#define TARTAN_CUDA_SWAPPED_CUH
 
 #include "ring.cuh"
 #include "tile_store.cuh"
@@ -23,7 +23,7 @@ namespace tartan_cuda {
 enum { kFactorSets = 4 }; /* more than are in use at a time, and a divisor of a stage's pairs */
 
 /* For one of the two forms of tiles. */
-template <int kRows> struct Turned {
+template <int kRows> struct Swapped {
     static constexpr int kCols = Form<kRows>::kCols / kConsumerWarps; /* of a warp */
     static constexpr int kPieces = kCols / 32;
 };
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_factors(uint32_t at, Factors (&out)[2]) {
 }
 
 /* What a warp needs of the stage that it multiplies: where its blocks and its own columns are. */
-struct TurnedStage {
+struct SwappedStage {
     uint64_t a;
     uint32_t b;
 };
@@ -59,10 +59,10 @@ struct TurnedStage {
 /* A stage's products, in pairs: of a piece at 8 k. While a pair is under way, the factors of the one after the next are
  * loaded; those of the first are there already. */
 template <int kRows, int kPair>
-__device__ __forceinline__ void pairs_of_stage(const Feed &a, const Feed &b, const TurnedStage &stage,
+__device__ __forceinline__ void pairs_of_stage(const Feed &a, const Feed &b, const SwappedStage &stage,
                                                uint32_t piece_bytes, bool keep,
                                                Factors (&factors)[kFactorSets][2], float (&d)[128]) {
-    constexpr int kPieces = Turned<kRows>::kPieces, kNext = kPair + 1;
+    constexpr int kPieces = Swapped<kRows>::kPieces, kNext = kPair + 1;
     constexpr int j = kPair / kPieces, piece = kPair % kPieces;
     wgmma_wait<1>();
     if constexpr (kNext < kSteps * kPieces)
@@ -78,11 +78,11 @@ __device__ __forceinline__ void pairs_of_stage(const Feed &a, const Feed &b, con
 
 /* Adds up `stages` stages into d (overwritten), by one warpgroup. A slot of B has part_k rows of each piece. */
 template <int kRows>
-__device__ __forceinline__ void consume_turned(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place,
-                                               const Feed &a, const Feed &b, int32_t part_k, bool gathers,
-                                               int32_t stages, float (&d)[128]) {
+__device__ __forceinline__ void consume_swapped(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place,
+                                                const Feed &a, const Feed &b, int32_t part_k, bool gathers,
+                                                int32_t stages, float (&d)[128]) {
     const uint32_t lane = threadIdx.x % 32, piece_bytes = part_k * 128;
-    const uint32_t mine = (threadIdx.x / 32 - 4) * Turned<kRows>::kPieces * piece_bytes + lane % 4 * 128 +
+    const uint32_t mine = (threadIdx.x / 32 - 4) * Swapped<kRows>::kPieces * piece_bytes + lane % 4 * 128 +
                           (columns_of_lane() ^ lane % 4) * 16 + upper_first() * 8;
     Factors factors[kFactorSets][2];
     if (stages == 0) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void consume_turned(const Ring<kRows> &ring, Place<Fo
     for (int32_t s = 0; s < stages; s++) {
         barrier_wait(ring.full(place.at), place.parity);
         if (gathers) shared_fence_async();
-        const TurnedStage stage = {a.descriptor + (ring.a(place.at) >> 4), ring.b(place.at) + mine};
+        const SwappedStage stage = {a.descriptor + (ring.a(place.at) >> 4), ring.b(place.at) + mine};
         load_factors(stage.b, factors[0]);
         pairs_of_stage<kRows, 0>(a, b, stage, piece_bytes, s > 0, factors, d);
         /* The stage is given back at once: the other warpgroup's products fill the gap. */
@@ -130,11 +130,11 @@ __device__ __forceinline__ void store_quad(float *to, const Target &t, float4 su
 }
 
 /* All kRows x kCols sums of a warp. */
-template <int kRows> __device__ __forceinline__ void store_turned(const Target &t, const float (&d)[128]) {
+template <int kRows> __device__ __forceinline__ void store_swapped(const Target &t, const float (&d)[128]) {
     const int32_t first_row = 2 * (threadIdx.x % 4), first_col = 4 * (int32_t)columns_of_lane();
     const bool whole = t.smooth == kSmoothQuads && t.beta == 0 && t.rows == kRows;
 #pragma unroll
-    for (int piece = 0; piece < Turned<kRows>::kPieces; piece++) {
+    for (int piece = 0; piece < Swapped<kRows>::kPieces; piece++) {
         const int32_t col = first_col + 32 * piece, left = t.cols - col;
         float *to = (float *)t.data + first_row * t.row_stride + col * t.col_stride;
         if (whole && left >= 4) {
