@@ -4,6 +4,7 @@
 #define TARTAN_CUDA_LAUNCH_CUH
 
 #include "device.h"
+#include "layout/layout.h"
 
 /* Blocks of a grid for that many pieces of work, which the kernel steps through by gridDim.x. */
 inline dim3 tartan_cuda_grid(int64_t pieces) {
@@ -20,6 +21,46 @@ tartan_status tartan_cuda_launch(const char *function, tartan_cuda_queue *queue,
     config.stream = queue->stream;
     return tartan_cuda_check(function, cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...),
                              "launching a kernel");
+}
+
+/* ---- Kernels one after another in a stream, the second launched as one that may begin early; nothing before
+ * sm_90, where none may be launched so ---- */
+
+/* The next kernel may begin once all blocks of threads of this one have come here or ended. */
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Waits until the kernels before have ended and what they wrote is there. */
+__device__ __forceinline__ void wait_for_kernels_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Whether kernels may start before the one ahead of them in the stream has ended, which they then wait for where they
+ * touch what others write. Until then they read index sets, which for such a layout no kernel writes. */
+inline bool tartan_cuda_starts_early(const tartan_cuda_queue *queue, const tartan_layout *layout) {
+    return queue->chip.major == 9 && queue->chip.minor == 0 && !tartan_i_is_dynamic(layout);
+}
+
+/* A kernel that may start early; `shared` bytes of dynamic shared memory. */
+template <typename... Parameters, typename... Arguments>
+cudaError_t tartan_cuda_launch_early(tartan_cuda_queue *queue, bool early, void (*kernel)(Parameters...), dim3 grid,
+                                     dim3 threads, size_t shared, const Arguments &...arguments) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = shared;
+    config.stream = queue->stream;
+    config.attrs = &attribute;
+    config.numAttrs = early;
+    return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 
 /* Where batch entry `entry` begins, by the strides of one of the operands. */

@@ -36,6 +36,11 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/* `count` arrivals at once. */
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t count) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
 /* Waits until the phase of that parity has ended. */
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
     asm volatile("{\n"
@@ -50,11 +55,29 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
                  : "memory");
 }
 
+/* Whether the phase of that parity has ended, for the whole warp. */
+__device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
+    int32_t done;
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                 "selp.s32 %0, 1, 0, done;\n"
+                 "}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return __all_sync(~0u, done);
+}
+
 /* All threads of a warpgroup; `number` 1 to 15. */
 __device__ __forceinline__ void warpgroup_barrier(uint32_t number) {
     asm volatile("barrier.cta.sync %0, 128;" ::"r"(number) : "memory");
 }
-/* The same, and whether `mine` is true in one of them. */
+/* All consumers of wgmma kernels. */
+__device__ __forceinline__ void consumer_barrier() {
+    asm volatile("barrier.cta.sync 3, 256;" ::: "memory");
+}
+/* All threads of a warpgroup, and whether `mine` is true in one of them. */
 __device__ __forceinline__ bool warpgroup_any(uint32_t number, bool mine) {
     int32_t any;
     asm volatile("{\n"

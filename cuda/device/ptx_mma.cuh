@@ -49,23 +49,6 @@ __device__ __forceinline__ void prefetch_line(const void *from) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
 }
 
-/* ---- Kernels one after another in a stream, the second launched as one that may begin early; nothing before
- * sm_90, where none may be launched so ---- */
-
-/* The next kernel may begin once all blocks of threads of this one have come here or ended. */
-__device__ __forceinline__ void let_next_kernel_begin() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/* Waits until the kernels before have ended and what they wrote is there. */
-__device__ __forceinline__ void wait_for_kernels_before() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 /* ---- Barriers ---- */
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals) {

@@ -24,7 +24,9 @@ enum {
     kTileCols = 256,         /* of a warpgroup */
     kStageRoom = 1024,       /* staging of a consumer warp for its output, bytes */
     kBoxBytes = 8192,        /* 64 x 64 results of 16 bits */
-    kTiles = 1,              /* posted ahead; more would hand out the last tiles too early */
+    kBoxes = 4,              /* of a warpgroup */
+    kTiles = 2,              /* posted ahead */
+    kAskAhead = 4,           /* stages that are left to load when the next tile is drawn */
 };
 
 /* A tile as its readers need it: `begin` to `end` is its part of a list, end < 0 means that there is none left. */
@@ -34,22 +36,23 @@ struct Tile {
     int32_t first, steps; /* the part of the sum, where a tile is shared */
 };
 
-/* Sizes of one of the forms: kRows is 64 or 128. Where kFine, stages of half the depth leave room for whole boxes of
- * results; rows of operands whose summed index is contiguous would then be too short for the copy engine. */
-template <int kRows, bool kFine = false> struct Form {
+/* Sizes of one of the forms: kRows is 64 or 128. */
+template <int kRows> struct Form {
     static constexpr int kCols = 64 * 512 / kRows;
-    static constexpr int kSpan = kFine ? kStageBytes / 2 : kStageBytes; /* bytes of the summed index */
-    static constexpr uint32_t kBytesA = kRows * kSpan, kBytesB = kCols * kSpan;
-    static constexpr int kStages = kRows == 128 ? 4 : kFine ? 5 : 3;
+    static constexpr uint32_t kBytesA = kRows * kStageBytes, kBytesB = kCols * kStageBytes;
+    static constexpr int kStages = kRows == 128 ? 4 : 3;
     static constexpr uint32_t kStage = kBytesA + kBytesB;
     static constexpr uint32_t kOutput = kStages * kStage; /* where the staging of outputs starts */
-    /* Where it can be, there is room for boxes in which results wait for the copy engine, two for a warpgroup. */
-    static constexpr bool kBoxes = kRows == 128 || kFine;
-    static constexpr uint32_t kRoom = kBoxes ? 2 * kBoxBytes / 4 : kStageRoom; /* of a consumer warp */
+    /* Results leave in boxes, two halves of two for each warpgroup. They lie in the last stage of their tile, in place
+     * of B. Where there is room for the second half elsewhere, the stage is free the sooner. */
+    static constexpr bool kOwnRoom = kRows == 128;
+    static constexpr uint32_t kRoom = kOwnRoom ? 2 * kBoxBytes / 4 : kStageRoom; /* of a consumer warp */
     static constexpr uint32_t kBarriers = kOutput + kConsumerWarps * kRoom;
-    static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles);
+    static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles + 2);
     static constexpr uint32_t kLists = kBoard + kTiles * sizeof(Tile);
-    static constexpr uint32_t kShared = kLists + kTiles * 2 * 32 * sizeof(int32_t);
+    static constexpr uint32_t kOdd = kLists + kTiles * 2 * 32 * sizeof(int32_t);
+    static constexpr uint32_t kShared = kOdd + 2 * sizeof(int32_t);
+    static_assert(kShared <= 227 * 1024, "shared memory of a block");
 };
 
 /* Where a party of a ring is: which place, and the parity of its phase. */
@@ -64,8 +67,8 @@ template <int kPlaces> struct Place {
 };
 
 /* The shared memory of a block, aligned to 1024 bytes: stages, staging, barriers, tiles. */
-template <int kRows, bool kFine = false> struct Ring {
-    using Form = tartan_cuda::Form<kRows, kFine>;
+template <int kRows> struct Ring {
+    using Form = tartan_cuda::Form<kRows>;
     uint8_t *memory;
     uint32_t base;
     __device__ uint32_t a(uint32_t stage) const { return base + stage * Form::kStage; }
@@ -75,6 +78,20 @@ template <int kRows, bool kFine = false> struct Ring {
     __device__ uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
     __device__ uint32_t posted(uint32_t tile) const { return full(Form::kStages + tile); }
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
+    /* The producer is about to run out of work. */
+    __device__ uint32_t asked() const { return full(Form::kStages + kTiles); }
+    /* All consumer warps have left a half of their results of a tile; all of them are away. */
+    __device__ uint32_t left(uint32_t half) const { return full(Form::kStages + kTiles + 1) + 8 * half; }
+    __device__ uint32_t cleared() const { return asked() + 8; }
+    /* Box number `box` of a warpgroup's results. */
+    __device__ uint32_t box(uint32_t stage, uint32_t warpgroup, uint32_t box) const {
+        if (Form::kOwnRoom && box >= kBoxes / 2) return output(4 * warpgroup) + (box - kBoxes / 2) * kBoxBytes;
+        return b(stage) + (warpgroup * (Form::kOwnRoom ? kBoxes / 2 : kBoxes) + box) * kBoxBytes;
+    }
+    /* Whether a warpgroup's results of the tile do not leave in boxes. */
+    __device__ volatile int32_t *odd(uint32_t warpgroup) const {
+        return (volatile int32_t *)(memory + Form::kOdd) + warpgroup;
+    }
     __device__ Tile *tile(uint32_t tile) const { return (Tile *)(memory + Form::kBoard) + tile; }
     /* The first 32 values of the tile's list of block columns, and of its list of ids. */
     __device__ int32_t *list(uint32_t tile, int which) const {
@@ -90,13 +107,16 @@ template <int kRows, bool kFine = false> struct Ring {
             barrier_init(posted(t), 32);
             barrier_init(read(t), 32 * (kConsumerWarps + 1 + (gathers ? kGatherThreads / 32 : 0)));
         }
+        barrier_init(asked(), 1);
+        barrier_init(cleared(), 1);
+        for (uint32_t half = 0; half < 2; half++) barrier_init(left(half), kConsumerWarps);
         barrier_init_fence();
     }
 };
 
 /* The next tile, for a warp that reads them; false after the last. */
-template <int kRows, bool kFine>
-__device__ __forceinline__ bool take_tile(const Ring<kRows, kFine> &ring, Place<kTiles> &place, Tile *out) {
+template <int kRows>
+__device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, Place<kTiles> &place, Tile *out) {
     barrier_wait(ring.posted(place.at), place.parity);
     *out = *ring.tile(place.at);
     barrier_arrive(ring.read(place.at));
@@ -105,8 +125,8 @@ __device__ __forceinline__ bool take_tile(const Ring<kRows, kFine> &ring, Place<
 }
 
 /* The same for a warp that needs the start of the lists too: each lane gets its value of both. */
-template <int kRows, bool kFine>
-__device__ __forceinline__ bool take_lists(const Ring<kRows, kFine> &ring, Place<kTiles> &place, Tile *out,
+template <int kRows>
+__device__ __forceinline__ bool take_lists(const Ring<kRows> &ring, Place<kTiles> &place, Tile *out,
                                            int32_t *out_col, int32_t *out_id) {
     barrier_wait(ring.posted(place.at), place.parity);
     *out = *ring.tile(place.at);
@@ -118,8 +138,8 @@ __device__ __forceinline__ bool take_lists(const Ring<kRows, kFine> &ring, Place
 }
 
 /* Hands a tile to the readers, and each lane's values of the lists; by a whole warp. */
-template <int kRows, bool kFine>
-__device__ __forceinline__ void post_tile(const Ring<kRows, kFine> &ring, Place<kTiles> &place, const Tile &t,
+template <int kRows>
+__device__ __forceinline__ void post_tile(const Ring<kRows> &ring, Place<kTiles> &place, const Tile &t,
                                           int32_t col = -1, int32_t id = -1) {
     barrier_wait(ring.read(place.at), place.parity ^ 1);
     if (threadIdx.x % 32 == 0) *ring.tile(place.at) = t;
@@ -154,6 +174,13 @@ struct Window {
     }
 };
 
+/* Tiles are drawn late, when the producer has little left to load, so that the last ones go to those that are done
+ * first. By one thread of the producer, once for every tile. */
+template <int kRows>
+__device__ __forceinline__ void ask_for_tile(const Ring<kRows> &ring) {
+    barrier_arrive(ring.asked());
+}
+
 /* The number of the tile after the first gridDim.x ones; by one thread. */
 __device__ __forceinline__ int32_t draw_ticket(int32_t *tickets) {
     return (int32_t)gridDim.x + atomicAdd(&tickets[0], 1);
@@ -167,11 +194,11 @@ __device__ __forceinline__ void return_tickets(int32_t *tickets) {
     atomicExch(&tickets[1], 0);
 }
 
-/* Adds up `stages` stages into d (overwritten), by one warpgroup. */
-template <Factor kFactor, int kA, int kB, int kRows, bool kFine>
+/* Adds up `stages` stages into d (overwritten), by one warpgroup. Where it keeps the last stage, it does not give it back. */
+template <Factor kFactor, int kA, int kB, int kRows>
 __device__ __forceinline__ void
-consume(const Ring<kRows, kFine> &ring, Place<Form<kRows, kFine>::kStages> &place, const Feed &a,
-        const Feed &b, bool gathers, uint32_t warpgroup, int32_t stages, float (&d)[128]) {
+consume(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place, const Feed &a,
+        const Feed &b, bool gathers, uint32_t warpgroup, int32_t stages, float (&d)[128], bool keeps = false) {
     const uint64_t a_start = a.descriptor + (kRows == 128 ? warpgroup * a.half : 0);
     const uint64_t b_start = b.descriptor + (kRows == 64 ? warpgroup * b.half : 0);
     const bool speaker = threadIdx.x % 32 == 0;
@@ -183,7 +210,7 @@ consume(const Ring<kRows, kFine> &ring, Place<Form<kRows, kFine>::kStages> &plac
                        b_stage = b_start + (ring.b(place.at) >> 4);
         wgmma_fence();
 #pragma unroll
-        for (int j = 0; j < Form<kRows, kFine>::kSpan / 32; j++)
+        for (int j = 0; j < kSteps; j++)
             wgmma_256<kFactor, kA, kB>(d, a_stage + a.step[j], b_stage + b.step[j], s > 0 || j > 0);
         wgmma_commit();
         /* The stage before this one has been read when only this one's products are under way. */
@@ -193,7 +220,7 @@ consume(const Ring<kRows, kFine> &ring, Place<Form<kRows, kFine>::kStages> &plac
         place.next();
     }
     wgmma_wait<0>();
-    if (stages > 0 && speaker) barrier_arrive(ring.empty(before));
+    if (stages > 0 && speaker && !keeps) barrier_arrive(ring.empty(before));
 }
 
 } // namespace tartan_cuda

@@ -169,93 +169,23 @@ __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const
     }
 }
 
-/* Where results go by way of the copy engine, 16 bits each, one direction contiguous: 16 x 256 of a warp whose rows are
- * contiguous, in boxes of 16 x 64, or 64 x 256 of a warpgroup whose columns are, in boxes of 64 x 64. There is room for
- * two boxes: while the copy engine brings one away, the other is filled, and the products of the next tile need not
- * wait for the last. `turn` counts the boxes. */
-struct Boxes {
-    const CUtensorMap *map; /* [contiguous][other][1][heads][entries] */
-    uint32_t room;
-    uint32_t barrier; /* of the warpgroup */
-    int32_t row, col, head, entry;
-    int32_t cols; /* that exist from there on */
-};
-
+/* A warpgroup's 64 x 64 results of 16 bits, the copy engine's box: [row][128 bytes] or, where the columns of C are
+ * contiguous, [column][128 bytes], with its swizzle. x: the warp's sums, 16 rows. */
 template <Factor kFactor>
-__device__ __forceinline__ void store_row_boxes(const Boxes &c, uint32_t *turn, const float (&d)[128]) {
-    const uint32_t lane = threadIdx.x % 32, row = lane % 16, piece = lane / 16 ^ lane % 8;
+__device__ __forceinline__ void fill_box(uint32_t room, bool by_cols, const float *x) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    if (by_cols) {
+        const uint32_t at = room + (lane / 16 * 8 + lane % 8) * 128 + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
 #pragma unroll
-    for (int box = 0; box < 4; box++) {
-        if (64 * box >= c.cols) break;
-        const uint32_t room = c.room + (*turn)++ % 2 * (kBoxBytes / 4);
-        if (lane == 0) bulk_wait_read<1>(); /* so the box before the last, which lay here, is away */
-        __syncwarp();
-#pragma unroll
-        for (int p = 0; p < 8; p += 2) {
-            const float *x = &d[4 * (8 * box + p)];
-            store_matrices(room + row * 128 + (p ^ piece) * 16, pack<kFactor>(x[0], x[1]),
-                           pack<kFactor>(x[2], x[3]), pack<kFactor>(x[4], x[5]), pack<kFactor>(x[6], x[7]));
-        }
-        shared_fence_async();
-        __syncwarp();
-        if (lane != 0) continue;
-        tensor_store_5d(c.map, room, c.col + 64 * box, c.row, 0, c.head, c.entry);
-        bulk_commit();
-    }
-}
-
-template <Factor kFactor>
-__device__ __forceinline__ void store_col_boxes(const Boxes &c, uint32_t *turn, const float (&d)[128]) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, col = lane / 16 * 8 + lane % 8;
-    const uint32_t piece = (2 * warp + lane / 8 % 2) ^ lane % 8;
-    const bool speaks = threadIdx.x % 128 == 0;
-#pragma unroll
-    for (int box = 0; box < 4; box++) {
-        if (64 * box >= c.cols) break;
-        const uint32_t room = c.room + (*turn)++ % 2 * kBoxBytes;
-        if (speaks) bulk_wait_read<1>();
-        warpgroup_barrier(c.barrier);
-#pragma unroll
-        for (int p = 0; p < 8; p += 2) {
-            const float *x = &d[4 * (8 * box + p)];
-            store_matrices_transposed(room + (8 * p + col) * 128 + piece * 16, pack<kFactor>(x[0], x[1]),
-                                      pack<kFactor>(x[2], x[3]), pack<kFactor>(x[4], x[5]),
-                                      pack<kFactor>(x[6], x[7]));
-        }
-        shared_fence_async();
-        warpgroup_barrier(c.barrier);
-        if (!speaks) continue;
-        tensor_store_5d(c.map, room, c.row, c.col + 64 * box, 0, c.head, c.entry);
-        bulk_commit();
-    }
-}
-
-/* 32 columns at a time by way of shared memory, 4 KB of it, so that whole lines of 64 rows are written to `to`, whose
- * columns are contiguous and `stride` apart. All 64 rows exist. */
-template <Factor kFactor>
-__device__ __forceinline__ void store_cols_together(const Boxes &c, char *to, int64_t stride,
-                                                    const float (&d)[128]) {
-    const uint32_t thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
-#pragma unroll
-    for (int first = 0; first < 32; first += 4) {
-        if (8 * first >= c.cols) break;
-#pragma unroll
-        for (int p = 0; p < 4; p += 2) {
-            const float *x = &d[4 * (first + p)];
-            const uint32_t col = 8 * (p + lane / 16) + lane % 8, piece = 2 * warp + lane / 8 % 2;
-            store_matrices_transposed(c.room + col * 128 + (piece ^ (lane % 8)) * 16,
-                                      pack<kFactor>(x[0], x[1]), pack<kFactor>(x[2], x[3]),
+        for (int p = 0; p < 8; p += 2, x += 8)
+            store_matrices_transposed(at + p * 8 * 128, pack<kFactor>(x[0], x[1]), pack<kFactor>(x[2], x[3]),
                                       pack<kFactor>(x[4], x[5]), pack<kFactor>(x[6], x[7]));
-        }
-        warpgroup_barrier(c.barrier);
+    } else {
+        const uint32_t at = room + (16 * warp + lane % 16) * 128, piece = lane / 16 ^ lane % 8;
 #pragma unroll
-        for (uint32_t part = 0; part < 2; part++) {
-            const uint32_t col = (thread + 128 * part) / 8, piece = thread % 8;
-            const uint4 value = shared_load_16(c.room + col * 128 + (piece ^ (col % 8)) * 16);
-            if (8 * first + (int32_t)col < c.cols)
-                *(uint4 *)(to + 2 * ((8 * first + (int64_t)col) * stride + 8 * piece)) = value;
-        }
-        warpgroup_barrier(c.barrier);
+        for (int p = 0; p < 8; p += 2, x += 8)
+            store_matrices(at + (p ^ piece) * 16, pack<kFactor>(x[0], x[1]), pack<kFactor>(x[2], x[3]),
+                           pack<kFactor>(x[4], x[5]), pack<kFactor>(x[6], x[7]));
     }
 }
 

@@ -175,7 +175,9 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
         }
         const int32_t row = (int32_t)t.row + 64 * lane;
         Position at = position_of(p, t.first);
+        if (t.steps < kAskAhead && lane == 0) ask_for_tile(ring);
         for (int32_t s = 0; s < t.steps; s++, advance(p, at)) {
+            if (s + kAskAhead == t.steps && lane == 0) ask_for_tile(ring);
             barrier_wait(ring.empty(place.at), place.parity ^ 1);
             const uint32_t full = ring.full(place.at);
             if (lane == 0) barrier_expect(full, bytes);
@@ -215,8 +217,9 @@ template <int kRows>
 __device__ __forceinline__ void hand_out(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
     const int32_t lane = threadIdx.x % 32, count = p.made != nullptr ? *p.made : p.count;
     int32_t number = (int32_t)blockIdx.x;
-    while (number < count) {
+    for (uint32_t parity = 0; number < count; parity ^= 1) {
         post(p, ring, place, (int32_t)number, 0, p.steps, kWhole);
+        barrier_wait(ring.asked(), parity);
         if (lane == 0) number = draw_ticket(p.tickets);
         number = __shfl_sync(~0u, number, 0);
     }

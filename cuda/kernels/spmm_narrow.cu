@@ -277,20 +277,12 @@ template <class F>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const Args *g,
                      bool early_start) {
     const int32_t shared = kWarps * Room<F>::kSize * (int32_t)sizeof(float4);
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(p->heads * g->sharing), (unsigned)((p->n + kCols - 1) / kCols),
-                          (unsigned)p->batch.entries);
-    config.blockDim = dim3(kThreads);
-    config.dynamicSmemBytes = (size_t)shared;
-    config.stream = queue->stream;
-    config.attrs = &early;
-    config.numAttrs = early_start;
+    const dim3 grid((unsigned)(p->heads * g->sharing), (unsigned)((p->n + kCols - 1) / kCols),
+                    (unsigned)p->batch.entries);
     cudaError_t error =
         cudaFuncSetAttribute((const void *)spmm<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, spmm<F>, *g);
+    if (error == cudaSuccess)
+        error = tartan_cuda_launch_early(queue, early_start, spmm<F>, grid, dim3(kThreads), (size_t)shared, *g);
     return tartan_cuda_check(function, error, "launching a kernel");
 }
 
@@ -329,7 +321,7 @@ tartan_status tartan_cuda_spmm_narrow(const char *function, tartan_cuda_queue *q
     PASS(tartan_cuda_lists_get(function, queue, layout, p->by_columns, &lists));
     /* Code for other chips does not wait for the kernels before; and what reads index sets before it waits must
      * find sets that no kernel makes. */
-    const bool early_start = queue->chip.major == 9 && queue->chip.minor == 0 && !tartan_i_is_dynamic(layout);
+    const bool early_start = tartan_cuda_starts_early(queue, layout);
     return p->dtype == TARTAN_F16 ? launch_rows<__half>(function, queue, p, &lists, early_start)
                                   : launch_rows<__nv_bfloat16>(function, queue, p, &lists, early_start);
 }

@@ -12,6 +12,7 @@
  * Where the summed index of B is contiguous, boxes for small blocks have many short rows: for b = 16 and 8 a
  * stage takes 2.0 and 3.9 us instead of 1.1. A copy of B with contiguous columns is made first where it pays.
  * Measured figures are in docs/performance.md. */
+#include "../device/launch.cuh"
 #include "../device/tensor_map.h"
 #include "spmm_wgmma.cuh"
 #include "turn.h"
@@ -116,7 +117,7 @@ tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const 
                       5,
                       {by_cols ? p->m : p->n, by_cols ? p->n : p->m, 1, p->heads, g->entries},
                       {1, by_cols ? p->c.col_stride : p->c.row_stride, 8, head, entry},
-                      {64, by_cols ? 64u : 16u, 1, 1, 1},
+                      {64, 64, 1, 1, 1},
                       128};
     return tensor_map_make(function, &t, out);
 }
@@ -137,16 +138,16 @@ struct Operands {
 };
 
 /* How stages lie, and by which boxes they come. */
-template <int kRows, bool kFine>
+template <int kRows>
 void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tartan_cuda_unions *u,
                      Problem *g) {
     const int32_t bytes = element_bytes(p->dtype), edge = p->block_m * bytes;
-    const int32_t deep = Form<kRows, kFine>::kSpan, cols = Form<kRows, kFine>::kCols;
-    const int32_t span = edge < deep ? edge : deep, width = edge < 128 ? edge : 128;
+    const int32_t cols = Form<kRows>::kCols;
+    const int32_t span = edge < kStageBytes ? edge : kStageBytes, width = edge < 128 ? edge : 128;
     g->block = p->block_m;
     g->group = u->group;
     g->parts = edge / span;
-    g->slots = deep / span;
+    g->slots = kStageBytes / span;
     g->part_k = span / bytes;
     g->a_across = p->a_m == 1 && p->a_k != 1;
     g->b_across = from.turned != nullptr || is_across(p->b);
@@ -181,9 +182,9 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
 }
 
 /* All the rest but the tickets. */
-template <int kRows, bool kFine>
+template <int kRows>
 void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Problem *g) {
-    const int32_t cols = Form<kRows, kFine>::kCols;
+    const int32_t cols = Form<kRows>::kCols;
     g->pointers = u->pointers, g->cols = u->cols, g->ids = u->ids, g->order = u->order;
     g->groups = u->groups_per_head;
     g->heads = (int32_t)p->heads;
@@ -218,57 +219,57 @@ void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Probl
 
 using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap, CUtensorMap);
 
-template <Factor kFactor, int kRows, bool kFine> Kernel kernel_across(bool a_across, bool b_across) {
-    if (b_across) return a_across ? spmm<kFactor, 1, 1, kRows, kFine> : spmm<kFactor, 0, 1, kRows, kFine>;
-    if constexpr (kFine) return nullptr; /* never: rows of B are contiguous then */
-    return a_across ? spmm<kFactor, 1, 0, kRows, false> : spmm<kFactor, 0, 0, kRows, false>;
+template <Factor kFactor, int kRows> Kernel kernel_across(bool a_across, bool b_across) {
+    if (b_across) return a_across ? spmm<kFactor, 1, 1, kRows> : spmm<kFactor, 0, 1, kRows>;
+    return a_across ? spmm<kFactor, 1, 0, kRows> : spmm<kFactor, 0, 0, kRows>;
 }
 
-/* Only those of 16-bit factors take A across and fine stages, and only these and tf32 take B across. */
-template <int kRows, bool kFine> Kernel kernel_of(int32_t dtype, bool a_across, bool b_across) {
+/* Only those of 16-bit factors take A across, and only these and tf32 take B across. */
+template <int kRows> Kernel kernel_of(int32_t dtype, bool a_across, bool b_across) {
     switch (dtype) {
     case TARTAN_F32:
-        return b_across ? spmm<Factor::tf32, 0, 1, kRows, false> : spmm<Factor::tf32, 0, 0, kRows, false>;
+        return b_across ? spmm<Factor::tf32, 0, 1, kRows> : spmm<Factor::tf32, 0, 0, kRows>;
     case TARTAN_F16:
-        return kernel_across<Factor::f16, kRows, kFine>(a_across, b_across);
+        return kernel_across<Factor::f16, kRows>(a_across, b_across);
     case TARTAN_F8E4M3:
-        return spmm<Factor::e4m3, 0, 0, kRows, false>;
+        return spmm<Factor::e4m3, 0, 0, kRows>;
     case TARTAN_F8E5M2:
-        return spmm<Factor::e5m2, 0, 0, kRows, false>;
+        return spmm<Factor::e5m2, 0, 0, kRows>;
     default:
-        return kernel_across<Factor::bf16, kRows, kFine>(a_across, b_across);
+        return kernel_across<Factor::bf16, kRows>(a_across, b_across);
     }
 }
 
 tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kernel, uint32_t shared,
                     const Problem &g, const CUtensorMap &map_a, const CUtensorMap &map_b,
-                    const CUtensorMap &map_c) {
+                    const CUtensorMap &map_c, bool early) {
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
     const int32_t blocks = g.tiles < queue->chip.processors ? g.tiles : queue->chip.processors;
-    kernel<<<(unsigned)blocks, kThreads, shared, queue->stream>>>(g, map_a, map_b, map_c);
-    return tartan_cuda_check(function, cudaGetLastError(), "starting the kernel spmm_wgmma");
+    error = tartan_cuda_launch_early(queue, early, kernel, dim3((unsigned)blocks), dim3(kThreads), shared, g, map_a,
+                                     map_b, map_c);
+    return tartan_cuda_check(function, error, "starting the kernel spmm_wgmma");
 }
 
-template <int kRows, bool kFine>
+template <int kRows>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                     const Operands &from, const tartan_cuda_unions *u) {
+                     const Operands &from, const tartan_cuda_unions *u, bool early) {
     Problem g = {};
-    describe_stages<kRows, kFine>(p, from, u, &g);
-    describe_work<kRows, kFine>(p, u, &g);
+    describe_stages<kRows>(p, from, u, &g);
+    describe_work<kRows>(p, u, &g);
     g.tickets = queue->tickets;
     CUtensorMap map_a = {}, map_b, map_c = {};
     const int32_t span = (int32_t)(g.part_k * element_bytes(p->dtype));
     if (!g.gathers) PASS(map_values(function, p, from.values, &g, span, &map_a));
     if (from.turned != nullptr)
-        PASS(map_turned(function, p, from.turned, g.part_k, Form<kRows, kFine>::kCols, &map_b));
+        PASS(map_turned(function, p, from.turned, g.part_k, Form<kRows>::kCols, &map_b));
     else
-        PASS(map_dense(function, p, &g, span, Form<kRows, kFine>::kCols, &map_b));
-    g.boxes = Form<kRows, kFine>::kBoxes && is_boxed(p, &g);
+        PASS(map_dense(function, p, &g, span, Form<kRows>::kCols, &map_b));
+    g.boxes = is_boxed(p, &g);
     if (g.boxes) PASS(map_output(function, p, &g, &map_c));
-    const Kernel kernel = kernel_of<kRows, kFine>(p->dtype, g.a_across, g.b_across);
-    return start(function, queue, kernel, Form<kRows, kFine>::kShared, g, map_a, map_b, map_c);
+    const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_across, g.b_across);
+    return start(function, queue, kernel, Form<kRows>::kShared, g, map_a, map_b, map_c, early);
 }
 
 /* *out is NULL, which is no error, where a copy does not pay or memory is short. */
@@ -292,9 +293,8 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
     using namespace tartan_cuda;
     const tartan_cuda_figures *figures;
     PASS(tartan_cuda_figures_get(function, layout, &figures));
-    /* Below blocks of 32 stages of half the depth were slower: 0.15 instead of 0.19 of cuBLAS's rate (b = 16). */
-    const bool wide = tartan_cuda_spmm_wide(p, figures),
-               fine = is_across(p->b) && !is_swapped(p) && p->block_m == 64;
+    const bool wide = tartan_cuda_spmm_wide(p, figures);
+    const bool early = tartan_cuda_starts_early(queue, layout);
     tartan_cuda_unions u;
     PASS(tartan_cuda_unions_get(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m, &u));
     Operands from = {};
@@ -302,9 +302,8 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
     PASS(tartan_cuda_gate_operands(function, queue, p, &u, &from.values, &gated));
     tartan_status status = turn_b(function, queue, figures, p, &from.turned);
     if (status == TARTAN_OK)
-        status = wide   ? launch<128, false>(function, queue, p, from, &u)
-                 : fine ? launch<64, true>(function, queue, p, from, &u)
-                        : launch<64, false>(function, queue, p, from, &u);
+        status = wide ? launch<128>(function, queue, p, from, &u, early)
+                      : launch<64>(function, queue, p, from, &u, early);
     tartan_cuda_scratch_free(queue, from.turned);
     tartan_cuda_scratch_free(queue, gated);
     return status;

@@ -4,6 +4,7 @@
 #define TARTAN_CUDA_SPMM_WGMMA_CUH
 
 #include "../device.h"
+#include "../device/launch.cuh"
 #include "../device/repair.cuh"
 #include "../device/ring.cuh"
 #include "../device/swapped.cuh"
@@ -80,7 +81,7 @@ struct Box {
 };
 enum { kBoxesOfLane = 2 }; /* 8 slots of 8 boxes of B, shared by 32 lanes */
 
-template <int kRows, bool kFine> __device__ __forceinline__ Box find_box(const Problem &p, int32_t number) {
+template <int kRows> __device__ __forceinline__ Box find_box(const Problem &p, int32_t number) {
     const int32_t per_slot = p.boxes_a + p.boxes_b, slot = number / per_slot, piece = number % per_slot;
     Box box;
     box.wanted = slot < p.slots;
@@ -88,7 +89,7 @@ template <int kRows, bool kFine> __device__ __forceinline__ Box find_box(const P
     if (box.in_b) {
         box.index = slot;
         box.across = p.b_across ? piece << p.piece_shift : piece * kTileCols;
-        box.offset = Form<kRows, kFine>::kBytesA + slot * p.feed_b.slot_bytes + piece * p.box_bytes_b;
+        box.offset = Form<kRows>::kBytesA + slot * p.feed_b.slot_bytes + piece * p.box_bytes_b;
     } else { /* where one block fills the tile, its two halves are boxes of one id */
         const int32_t of_a = piece - p.boxes_b;
         box.index = slot * p.group + of_a % p.group;
@@ -118,24 +119,103 @@ __device__ __forceinline__ void load_box(const Problem &p, uint32_t stage, uint3
     }
 }
 
+/* Results that lie in stages until the copy engine has brought them away. The first warp has that done when such a
+ * stage's turn to be filled comes. */
+struct Resting {
+    int32_t row, col, head, entry; /* lane s: the tile whose results lie in stage s */
+    uint32_t stages;               /* bit s: there are some */
+    uint32_t parity;
+};
+
+__device__ __forceinline__ void rest(Resting &results, const Tile &t, uint32_t stage) {
+    results.stages |= 1u << stage;
+    if (threadIdx.x % 32 != stage) return;
+    results.row = (int32_t)t.row, results.col = (int32_t)t.col, results.head = t.head, results.entry = t.entry;
+}
+
+/* A half of them, when it is there, and until it has been read. A lane has a box. */
+template <int kRows>
+__device__ __forceinline__ void bring_half(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
+                                           const Resting &results, uint32_t stage, uint32_t half) {
+    const uint32_t lane = threadIdx.x % 32, warpgroup = lane / 2 % 2, box = 2 * half + lane % 2;
+    const int32_t row = __shfl_sync(~0u, results.row, stage) + (kRows == 128 ? 64 * warpgroup : 0);
+    const int32_t col =
+        __shfl_sync(~0u, results.col, stage) + (kRows == 64 ? kTileCols * warpgroup : 0) + 64 * box;
+    const int32_t head = __shfl_sync(~0u, results.head, stage), entry = __shfl_sync(~0u, results.entry, stage);
+    const bool by_cols = p.c.smooth == kSmoothCols;
+    barrier_wait(ring.left(half), results.parity);
+    if (lane < 4 && col < p.n && !*ring.odd(warpgroup)) {
+        tensor_store_5d(map_c, ring.box(stage, warpgroup, box), by_cols ? row : col, by_cols ? col : row, 0, head,
+                        entry);
+        bulk_commit();
+    }
+}
+
+/* Makes a stage free, if results lie there; whether some of that tile's remain. */
+template <int kRows>
+__device__ __forceinline__ bool bring_away(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
+                                           Resting &results, uint32_t stage) {
+    if (!(results.stages >> stage & 1)) return false;
+    results.stages ^= 1u << stage;
+    bring_half(p, ring, map_c, results, stage, 0);
+    if (!Form<kRows>::kOwnRoom) bring_half(p, ring, map_c, results, stage, 1);
+    bulk_wait_read<0>();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty(stage), kConsumerWarps);
+    return true;
+}
+
+/* What remains of the results that lay in the stage. */
+template <int kRows>
+__device__ __forceinline__ void bring_rest(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
+                                           Resting &results, uint32_t stage) {
+    if (Form<kRows>::kOwnRoom) {
+        bring_half(p, ring, map_c, results, stage, 1);
+        bulk_wait_read<0>();
+        __syncwarp();
+    }
+    results.parity ^= 1;
+    if (threadIdx.x % 32 == 0) barrier_arrive(ring.cleared());
+}
+
+/* While no tile is posted, brings results away when they are there: consumers may wait for that before they take the
+ * tiles for which there would be room to post more. */
+template <int kRows>
+__device__ __forceinline__ void bring_meanwhile(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
+                                                Resting &results, const Place<kTiles> &tiles, uint32_t stage) {
+    constexpr uint32_t kStages = Form<kRows>::kStages;
+    while (results.stages != 0 && !barrier_test(ring.posted(tiles.at), tiles.parity)) {
+        if (!barrier_test(ring.left(0), results.parity)) continue;
+        while (!(results.stages >> stage & 1)) stage = (stage + 1) % kStages; /* the oldest come first */
+        bring_away(p, ring, map_c, results, stage);
+        bring_rest(p, ring, map_c, results, stage);
+    }
+}
+
 /* The first warp asks for boxes. A stage must cost it far less than the products take: so nothing is looked up in
  * global memory when it is needed, and what the boxes of a lane have in common is worked out once. */
-template <int kRows, bool kFine>
-__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, kFine> &ring,
-                                        const CUtensorMap *map_a, const CUtensorMap *map_b) {
+template <int kRows>
+__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_a,
+                                        const CUtensorMap *map_b, const CUtensorMap *map_c) {
+    constexpr uint32_t kStages = Form<kRows>::kStages;
     const int32_t lane = threadIdx.x % 32;
     Box mine[kBoxesOfLane];
 #pragma unroll
-    for (int i = 0; i < kBoxesOfLane; i++) mine[i] = find_box<kRows, kFine>(p, lane + 32 * i);
-    Place<Form<kRows, kFine>::kStages> place;
+    for (int i = 0; i < kBoxesOfLane; i++) mine[i] = find_box<kRows>(p, lane + 32 * i);
+    Place<kStages> place;
     Place<kTiles> tiles;
     Tile t;
     Window cols, ids;
-    while (take_lists(ring, tiles, &t, &cols.now, &ids.now)) {
+    Resting results = {};
+    while (true) {
+        bring_meanwhile(p, ring, map_c, results, tiles, place.at);
+        if (!take_lists(ring, tiles, &t, &cols.now, &ids.now)) break;
         cols.open(p.cols, t.begin, t.end);
         ids.open(p.ids, t.begin * p.group, p.gathers ? 0 : t.end * p.group);
-        int32_t part = 0;
+        int32_t part = 0, left = stages_of(p, t);
+        if (left < kAskAhead && lane == 0) ask_for_tile(ring);
         for (int32_t entry = t.begin; entry < t.end;) {
+            if (left-- == kAskAhead && lane == 0) ask_for_tile(ring);
             const int32_t col = entry - cols.first, id = entry * p.group - ids.first;
             int32_t at[kBoxesOfLane];
 #pragma unroll
@@ -143,6 +223,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, kFin
                 const int32_t of_b = cols.get(col + mine[i].index), of_a = ids.get(id + mine[i].index);
                 at[i] = mine[i].in_b ? of_b : of_a;
             }
+            const bool more = bring_away(p, ring, map_c, results, place.at);
             barrier_wait(ring.empty(place.at), place.parity ^ 1);
             if (lane == 0) barrier_expect(ring.full(place.at), p.boxed_bytes);
             __syncwarp();
@@ -151,6 +232,8 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, kFin
                 if (mine[i].wanted)
                     load_box(p, ring.a(place.at), ring.full(place.at), t, map_a, map_b, mine[i], at[i],
                              part * p.part_k);
+            if (more) bring_rest(p, ring, map_c, results, place.at);
+            if (left == 0 && p.boxes) rest(results, t, place.at);
             place.next();
             if (++part < p.parts) continue;
             part = 0;
@@ -159,20 +242,25 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, kFin
             ids.reach(entry * p.group);
         }
     }
+    for (uint32_t i = 0; i < kStages; i++, place.next())
+        if (bring_away(p, ring, map_c, results, place.at)) bring_rest(p, ring, map_c, results, place.at);
 }
 
 /* The second warp looks up the tiles that are to come, and where their lists start. */
-template <int kRows, bool kFine>
-__device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows, kFine> &ring) {
+template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows> &ring) {
     const int32_t lane = threadIdx.x % 32;
     Place<kTiles> tiles;
     int32_t number = (int32_t)blockIdx.x;
+    uint32_t parity = 0;
     while (true) {
-        const Tile t = find_tile(p, number, kRows, Form<kRows, kFine>::kCols);
+        const Tile t = find_tile(p, number, kRows, Form<kRows>::kCols);
         const int32_t id = t.begin * p.group + lane;
         post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
                   id < t.end * p.group ? p.ids[id] : -1);
         if (t.end < 0) break;
+        wait_for_kernels_before();
+        barrier_wait(ring.asked(), parity);
+        parity ^= 1;
         if (lane == 0) number = draw_ticket(p.tickets);
         number = __shfl_sync(~0u, number, 0);
     }
@@ -180,27 +268,27 @@ __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows, kFi
 }
 
 /* Where a byte of a stage of A comes from: its place in the blocks of the stage, of which `part` is brought. */
-template <int kRows, bool kFine>
+template <int kRows>
 __device__ __forceinline__ int32_t place_in_blocks(const Problem &p, int32_t at, int32_t part) {
     if (p.half_rows)
         return 2 * (at & -kStageBytes / 2) + (at & (kStageBytes / 2 - 1)) + part * kStageBytes / 2;
-    return at + part * (int32_t)Form<kRows, kFine>::kBytesA;
+    return at + part * (int32_t)Form<kRows>::kBytesA;
 }
 
 /* The other two warps bring the blocks of A, which are contiguous, in pieces of 16 bytes: the boxes of small blocks have rows
  * so short that the copy engine would be the limit. The ids of a stage follow each other in the list. */
-template <int kRows, bool kFine>
-__device__ __forceinline__ void gather(const Problem &p, const Ring<kRows, kFine> &ring) {
-    constexpr int32_t kPieces = (int32_t)Form<kRows, kFine>::kBytesA / 16;
+template <int kRows>
+__device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
+    constexpr int32_t kPieces = (int32_t)Form<kRows>::kBytesA / 16;
     constexpr int32_t kMine = (kPieces + kGatherThreads - 1) / kGatherThreads;
     const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
     int32_t from[kMine]; /* where in its block a piece starts */
 #pragma unroll
     for (int i = 0; i < kMine; i++)
         from[i] =
-            place_in_blocks<kRows, kFine>(p, 16 * (me + i * kGatherThreads), 0) & ((1 << p.block_shift) - 1);
-    const int32_t next_part = place_in_blocks<kRows, kFine>(p, 0, 1);
-    Place<Form<kRows, kFine>::kStages> place;
+            place_in_blocks<kRows>(p, 16 * (me + i * kGatherThreads), 0) & ((1 << p.block_shift) - 1);
+    const int32_t next_part = place_in_blocks<kRows>(p, 0, 1);
+    Place<Form<kRows>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
@@ -256,61 +344,49 @@ __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Targe
     });
 }
 
-/* Whether the sums have been stored in one of the faster ways, for results of 16 bits without gaps one way to which
- * nothing is to be added, where sums are finite or need no second look. Columns are stored by whole warpgroups. */
-template <Factor kFactor, int kRows, bool kFine>
-__device__ __forceinline__ bool stored_whole(const Problem &p, const Ring<kRows, kFine> &ring,
-                                             const CUtensorMap *map_c, const Tile &t, uint32_t *turn,
-                                             float (&d)[128]) {
-    constexpr bool kBoxes = Form<kRows, kFine>::kBoxes;
-    const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4, barrier = 1 + warpgroup;
-    const bool by_cols = p.c.smooth == kSmoothCols;
-    if (kBoxes ? !p.boxes : !by_cols || p.m - t.row < kRows) return false;
-    bool odd = p.repairs && any_not_finite(d);
-    if (by_cols && p.repairs) odd = warpgroup_any(barrier, odd);
-    if (odd) { /* the room is for another use now */
-        if (threadIdx.x % 32 == 0) bulk_wait_read<0>();
-        __syncwarp();
-        if (by_cols) warpgroup_barrier(barrier);
-        return false;
-    }
+/* A warpgroup leaves its sums in boxes. False where they are to be stored otherwise, since some
+ * are not finite and need a second look. */
+template <Factor kFactor, int kRows>
+__device__ __forceinline__ bool leave_boxes(const Problem &p, const Ring<kRows> &ring, uint32_t stage,
+                                            uint32_t tile, float (&d)[128]) {
+    using Form = Form<kRows>;
+    const uint32_t warpgroup = threadIdx.x / 128 - 1;
+    const bool odd = p.repairs && warpgroup_any(1 + warpgroup, any_not_finite(d));
     if (p.c.alpha != 1) {
 #pragma unroll
-        for (int i = 0; i < 128; i++) d[i] *= p.c.alpha;
+        for (int i = 0; i < 128; i++) d[i] *= odd ? 1 : p.c.alpha;
     }
-    Boxes c;
-    c.map = map_c;
-    c.room = ring.output(by_cols ? 4 * warpgroup : warp);
-    c.barrier = barrier;
-    c.row = (int32_t)t.row + (kRows == 128 ? 64 * (int32_t)warpgroup : 0) +
-            (by_cols ? 0 : 16 * (int32_t)(warp % 4));
-    c.col = (int32_t)t.col + (kRows == 64 ? kTileCols * (int32_t)warpgroup : 0);
-    c.head = t.head, c.entry = t.entry;
-    c.cols = (int32_t)(p.n - c.col < kTileCols ? p.n - c.col : kTileCols);
-    as_half<kFactor>(p.c.dtype, [&](auto half) {
-        if constexpr (!kBoxes) {
-            char *to = (char *)p.c.data +
-                       2 * (t.head * p.c_head + t.entry * p.c_batch + c.row + c.col * p.c.col_stride);
-            store_cols_together<half.value>(c, to, p.c.col_stride, d);
-        } else if (by_cols) {
-            store_col_boxes<half.value>(c, turn, d);
-        } else {
-            store_row_boxes<half.value>(c, turn, d);
-        }
-    });
-    return true;
+    if (threadIdx.x % 128 == 0) *ring.odd(warpgroup) = odd;
+    if (tile > 0) barrier_wait(ring.cleared(), (tile - 1) % 2);
+    /* Others may be reading the stage still. */
+    if (kRows == 128)
+        consumer_barrier();
+    else
+        warpgroup_barrier(1 + warpgroup);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (!odd)
+            as_half<kFactor>(p.c.dtype, [&](auto type) {
+#pragma unroll
+                for (int box = 2 * half; box < 2 * half + 2; box++)
+                    fill_box<type.value>(ring.box(stage, warpgroup, box), p.c.smooth == kSmoothCols, d + 32 * box);
+            });
+        shared_fence_async();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) barrier_arrive(ring.left(half));
+    }
+    return !odd;
 }
 
-template <Factor kFactor, int kA, int kB, int kRows, bool kFine>
-__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, kFine> &ring,
-                                         const CUtensorMap *map_c) {
+template <Factor kFactor, int kA, int kB, int kRows>
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * warpgroup : 0) + 16 * (warp % 4);
     const int32_t col = kRows == 64 ? kTileCols * warpgroup : 0;
-    Place<Form<kRows, kFine>::kStages> place;
+    Place<Form<kRows>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
-    uint32_t turn = 0;
+    uint32_t boxed = 0; /* tiles that left in boxes */
     while (take_tile(ring, tiles, &t)) {
         float d[128];
         const int32_t stages = stages_of(p, t);
@@ -318,8 +394,14 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, kFi
 #pragma unroll
             for (int i = 0; i < 128; i++) d[i] = 0;
         }
-        consume<kFactor, kA, kB>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d);
-        if (stored_whole<kFactor>(p, ring, map_c, t, &turn, d)) continue;
+        const bool boxes = p.boxes && stages > 0;
+        consume<kFactor, kA, kB>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d, boxes);
+        if (boxes) {
+            const uint32_t last = (place.at + Form<kRows>::kStages - 1) % Form<kRows>::kStages;
+            if (leave_boxes<kFactor>(p, ring, last, boxed++, d)) continue;
+        } else if (boxed > 0) {
+            barrier_wait(ring.cleared(), (boxed - 1) % 2); /* the staging of what follows */
+        }
         Target c = p.c;
         const int64_t rows = p.m - t.row - row, cols = p.n - t.col - col;
         if (rows <= 0 || cols <= 0) continue; /* the tile reaches beyond C */
@@ -333,7 +415,6 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, kFi
         else
             store_tile<kFactor>(c, ring.output(warp), d);
     }
-    if (turn > 0 && threadIdx.x % 32 == 0) bulk_wait_read<0>(); /* shared memory lives as long as the block */
 }
 
 /* The same with swapped factors, see swapped.cuh: a warp has kCols columns of all rows. */
@@ -360,13 +441,14 @@ __device__ __forceinline__ void multiply_swapped(const Problem &p, const Ring<kR
     }
 }
 
-template <Factor kFactor, int kA, int kB, int kRows, bool kFine>
+template <Factor kFactor, int kA, int kB, int kRows>
 __global__ void __launch_bounds__(kThreads, 1)
     spmm(const __grid_constant__ Problem p, const __grid_constant__ CUtensorMap map_a,
          const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const Ring<kRows, kFine> ring = {shared, shared_address(shared)};
+    const Ring<kRows> ring = {shared, shared_address(shared)};
+    let_next_kernel_begin();
     if (threadIdx.x == 0) {
         if (!p.gathers) tensor_prefetch(&map_a);
         tensor_prefetch(&map_b);
@@ -374,10 +456,11 @@ __global__ void __launch_bounds__(kThreads, 1)
         ring.init(p.gathers);
     }
     __syncthreads();
+    if (threadIdx.x / 32 != 1) wait_for_kernels_before(); /* the second warp waits when it has its first tile */
     if (threadIdx.x < 128) {
         registers_lower<kProducerRegisters>();
         if (threadIdx.x < 32)
-            produce(p, ring, &map_a, &map_b);
+            produce(p, ring, &map_a, &map_b, &map_c);
         else if (threadIdx.x < 64)
             schedule(p, ring);
         else if (kRows == 64 && p.gathers) /* wider blocks come in boxes */
@@ -387,7 +470,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         if constexpr (kFactor == Factor::tf32 && kB == 1)
             multiply_swapped(p, ring);
         else
-            multiply<kFactor, kA, kB>(p, ring, &map_c);
+            multiply<kFactor, kA, kB>(p, ring);
     }
 #endif
 }
