@@ -73,7 +73,7 @@ __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) 
 __device__ __forceinline__ void warpgroup_barrier(uint32_t number) {
     asm volatile("barrier.cta.sync %0, 128;" ::"r"(number) : "memory");
 }
-/* All consumers of wgmma kernels. */
+/* All consumers of a wgmma kernel. */
 __device__ __forceinline__ void consumer_barrier() {
     asm volatile("barrier.cta.sync 3, 256;" ::: "memory");
 }

@@ -43,21 +43,22 @@ template <int kRows> struct Form {
     static constexpr int kStages = kRows == 128 ? 4 : 3;
     static constexpr uint32_t kStage = kBytesA + kBytesB;
     static constexpr uint32_t kOutput = kStages * kStage; /* where the staging of outputs starts */
-    /* Results leave in boxes, two halves of two for each warpgroup. They lie in the last stage of their tile, in place
-     * of B. Where there is room for the second half elsewhere, the stage is free the sooner. */
-    static constexpr bool kOwnRoom = kRows == 128;
-    static constexpr uint32_t kRoom = kOwnRoom ? 2 * kBoxBytes / 4 : kStageRoom; /* of a consumer warp */
+    /* Results that leave in boxes lie in the last stage of their tile, in place of B, until they are away. Where there is
+     * room elsewhere for the second half of them, the stage is free the sooner. */
+    static constexpr bool kRooms = kRows == 128;
+    static constexpr uint32_t kRoom = kRooms ? kBoxes / 2 * kBoxBytes / 4 : kStageRoom; /* of a consumer warp */
     static constexpr uint32_t kBarriers = kOutput + kConsumerWarps * kRoom;
-    static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles + 2);
+    static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles + 3);
     static constexpr uint32_t kLists = kBoard + kTiles * sizeof(Tile);
     static constexpr uint32_t kOdd = kLists + kTiles * 2 * 32 * sizeof(int32_t);
-    static constexpr uint32_t kShared = kOdd + 2 * sizeof(int32_t);
+    static constexpr uint32_t kShared = kOdd + 4 * sizeof(int32_t);
     static_assert(kShared <= 227 * 1024, "shared memory of a block");
 };
 
 /* Where a party of a ring is: which place, and the parity of its phase. */
 template <int kPlaces> struct Place {
     uint32_t at = 0, parity = 0;
+    __device__ __forceinline__ uint32_t before() const { return at == 0 ? kPlaces - 1 : at - 1; }
     __device__ __forceinline__ void next() {
         if (++at == kPlaces) {
             at = 0;
@@ -80,17 +81,18 @@ template <int kRows> struct Ring {
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
     /* The producer is about to run out of work. */
     __device__ uint32_t asked() const { return full(Form::kStages + kTiles); }
-    /* All consumer warps have left a half of their results of a tile; all of them are away. */
-    __device__ uint32_t left(uint32_t half) const { return full(Form::kStages + kTiles + 1) + 8 * half; }
-    __device__ uint32_t cleared() const { return asked() + 8; }
-    /* Box number `box` of a warpgroup's results. */
+    /* All consumer warps have left a half of their results; it is away. */
+    __device__ uint32_t left(uint32_t half) const { return full(Form::kStages + kTiles + 1 + half); }
+    __device__ uint32_t cleared(uint32_t half) const { return left(half) + 8; }
+    /* Where box number `box` of a warpgroup's results lies. */
     __device__ uint32_t box(uint32_t stage, uint32_t warpgroup, uint32_t box) const {
-        if (Form::kOwnRoom && box >= kBoxes / 2) return output(4 * warpgroup) + (box - kBoxes / 2) * kBoxBytes;
-        return b(stage) + (warpgroup * (Form::kOwnRoom ? kBoxes / 2 : kBoxes) + box) * kBoxBytes;
+        constexpr uint32_t kInStage = Form::kRooms ? kBoxes / 2 : kBoxes;
+        if (box >= kInStage) return output(4 * warpgroup) + (box - kInStage) * kBoxBytes;
+        return b(stage) + (warpgroup * kInStage + box) * kBoxBytes;
     }
-    /* Whether a warpgroup's results of the tile do not leave in boxes. */
-    __device__ volatile int32_t *odd(uint32_t warpgroup) const {
-        return (volatile int32_t *)(memory + Form::kOdd) + warpgroup;
+    /* Whether a half of a warpgroup's results is not there. */
+    __device__ volatile int32_t *odd(uint32_t warpgroup, uint32_t half) const {
+        return (volatile int32_t *)(memory + Form::kOdd) + 2 * half + warpgroup;
     }
     __device__ Tile *tile(uint32_t tile) const { return (Tile *)(memory + Form::kBoard) + tile; }
     /* The first 32 values of the tile's list of block columns, and of its list of ids. */
@@ -98,18 +100,21 @@ template <int kRows> struct Ring {
         return (int32_t *)(memory + Form::kLists) + (2 * tile + which) * 32;
     }
     /* By one thread, before any other uses the ring. */
-    __device__ void init(bool gathers) const {
+    __device__ void init(bool gathers, bool boxes = false) const {
+        const int32_t others = (gathers ? kGatherThreads / 32 : 0) + (boxes && Form::kRooms ? 2 : 0);
         for (uint32_t s = 0; s < Form::kStages; s++) {
             barrier_init(full(s), gathers ? 1 + kGatherThreads : 1);
             barrier_init(empty(s), kConsumerWarps);
         }
         for (uint32_t t = 0; t < kTiles; t++) {
             barrier_init(posted(t), 32);
-            barrier_init(read(t), 32 * (kConsumerWarps + 1 + (gathers ? kGatherThreads / 32 : 0)));
+            barrier_init(read(t), 32 * (kConsumerWarps + 1 + others));
         }
         barrier_init(asked(), 1);
-        barrier_init(cleared(), 1);
-        for (uint32_t half = 0; half < 2; half++) barrier_init(left(half), kConsumerWarps);
+        for (uint32_t half = 0; half < 2; half++) {
+            barrier_init(left(half), kConsumerWarps);
+            barrier_init(cleared(half), 1);
+        }
         barrier_init_fence();
     }
 };

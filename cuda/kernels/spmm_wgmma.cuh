@@ -3,74 +3,14 @@
 #ifndef TARTAN_CUDA_SPMM_WGMMA_CUH
 #define TARTAN_CUDA_SPMM_WGMMA_CUH
 
-#include "../device.h"
 #include "../device/launch.cuh"
 #include "../device/repair.cuh"
-#include "../device/ring.cuh"
 #include "../device/swapped.cuh"
-#include "../device/tile_store.cuh"
+#include "spmm_boxes.cuh"
 
 namespace tartan_cuda {
 
 namespace {
-
-struct Problem {
-    Feed feed_a, feed_b;
-    int32_t block, group, parts; /* parts: stages that one block column fills */
-    int32_t slots;               /* block columns in a stage */
-    int32_t boxes_a, boxes_b;    /* of one slot */
-    int32_t box_bytes_a, box_bytes_b;
-    uint32_t boxed_bytes; /* of a stage, that come in boxes */
-    int32_t part_k;       /* elements of k in a part */
-    int32_t piece_shift;  /* where B's columns are contiguous, a piece is 2^piece_shift of them, 128 bytes */
-    bool a_across, b_across, b_ragged;
-    bool gathers;   /* A by pieces of 16 bytes instead of boxes */
-    bool half_rows; /* of a block in each of its two parts */
-    const char *values;
-    int32_t block_shift, swizzle; /* a block has 2^block_shift bytes */
-    int32_t *tickets;
-    const int32_t *pointers, *cols, *ids, *order;
-    int32_t groups, heads, entries; /* groups of one head; batch entries */
-    int32_t col_tiles, tiles;       /* tiles in all: fewer than 2^31, since 64-bit divisions are slow */
-    int32_t panel, pass;            /* column tiles, and groups, that are done together: see find_tile */
-    int64_t m, n;
-    int32_t k_end; /* a row that B does not have */
-    Target c;
-    int64_t c_head, c_batch;
-    bool boxes;   /* the copy engine brings C away: 16 bits, contiguous one way, nothing to be added */
-    bool repairs; /* zeros stand for absent blocks: sums not finite need a second look, with what follows */
-    int32_t a_row, a_k, element_bytes;
-    int64_t k;
-    const char *b;
-    int64_t b_row, b_col, b_head, b_batch;
-};
-
-/* The order of tiles. Groups are sorted by falling length and cut into passes, so that long tiles come first on the
- * whole; in a pass all its groups see one panel of columns before the next, so that B's part of it stays in L2. */
-__device__ __forceinline__ Tile find_tile(const Problem &p, int32_t number, int tile_rows, int tile_cols) {
-    const int32_t of_entry = p.col_tiles * p.groups;
-    Tile t = {};
-    t.end = -1;
-    if (number >= p.tiles) return t;
-    const int32_t entry = number / of_entry, rest = number - entry * of_entry;
-    const int32_t pass = rest / (p.col_tiles * p.pass), first = pass * p.pass;
-    const int32_t groups = min(p.pass, p.groups - first);
-    const int32_t in_pass = rest - p.col_tiles * first, panel = in_pass / (p.panel * groups);
-    const int32_t width = min(p.panel, p.col_tiles - panel * p.panel),
-                  at = in_pass - panel * p.panel * groups;
-    t.entry = entry / p.heads;
-    t.head = entry - t.entry * p.heads;
-    t.col = (int64_t)(panel * p.panel + at % width) * tile_cols;
-    const int32_t group = p.order[t.head * p.groups + first + at / width]; /* of all heads */
-    t.row = (int64_t)(group - t.head * p.groups) * tile_rows;
-    t.begin = p.pointers[group];
-    t.end = p.pointers[group + 1];
-    return t;
-}
-
-__device__ __forceinline__ int32_t stages_of(const Problem &p, const Tile &t) {
-    return p.parts > 1 ? (t.end - t.begin) * p.parts : (t.end - t.begin + p.slots - 1) / p.slots;
-}
 
 /* What a lane of the producer loads of every stage: a box of B at a block column, or one of A. */
 struct Box {
@@ -119,79 +59,6 @@ __device__ __forceinline__ void load_box(const Problem &p, uint32_t stage, uint3
     }
 }
 
-/* Results that lie in stages until the copy engine has brought them away. The first warp has that done when such a
- * stage's turn to be filled comes. */
-struct Resting {
-    int32_t row, col, head, entry; /* lane s: the tile whose results lie in stage s */
-    uint32_t stages;               /* bit s: there are some */
-    uint32_t parity;
-};
-
-__device__ __forceinline__ void rest(Resting &results, const Tile &t, uint32_t stage) {
-    results.stages |= 1u << stage;
-    if (threadIdx.x % 32 != stage) return;
-    results.row = (int32_t)t.row, results.col = (int32_t)t.col, results.head = t.head, results.entry = t.entry;
-}
-
-/* A half of them, when it is there, and until it has been read. A lane has a box. */
-template <int kRows>
-__device__ __forceinline__ void bring_half(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
-                                           const Resting &results, uint32_t stage, uint32_t half) {
-    const uint32_t lane = threadIdx.x % 32, warpgroup = lane / 2 % 2, box = 2 * half + lane % 2;
-    const int32_t row = __shfl_sync(~0u, results.row, stage) + (kRows == 128 ? 64 * warpgroup : 0);
-    const int32_t col =
-        __shfl_sync(~0u, results.col, stage) + (kRows == 64 ? kTileCols * warpgroup : 0) + 64 * box;
-    const int32_t head = __shfl_sync(~0u, results.head, stage), entry = __shfl_sync(~0u, results.entry, stage);
-    const bool by_cols = p.c.smooth == kSmoothCols;
-    barrier_wait(ring.left(half), results.parity);
-    if (lane < 4 && col < p.n && !*ring.odd(warpgroup)) {
-        tensor_store_5d(map_c, ring.box(stage, warpgroup, box), by_cols ? row : col, by_cols ? col : row, 0, head,
-                        entry);
-        bulk_commit();
-    }
-}
-
-/* Makes a stage free, if results lie there; whether some of that tile's remain. */
-template <int kRows>
-__device__ __forceinline__ bool bring_away(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
-                                           Resting &results, uint32_t stage) {
-    if (!(results.stages >> stage & 1)) return false;
-    results.stages ^= 1u << stage;
-    bring_half(p, ring, map_c, results, stage, 0);
-    if (!Form<kRows>::kOwnRoom) bring_half(p, ring, map_c, results, stage, 1);
-    bulk_wait_read<0>();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty(stage), kConsumerWarps);
-    return true;
-}
-
-/* What remains of the results that lay in the stage. */
-template <int kRows>
-__device__ __forceinline__ void bring_rest(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
-                                           Resting &results, uint32_t stage) {
-    if (Form<kRows>::kOwnRoom) {
-        bring_half(p, ring, map_c, results, stage, 1);
-        bulk_wait_read<0>();
-        __syncwarp();
-    }
-    results.parity ^= 1;
-    if (threadIdx.x % 32 == 0) barrier_arrive(ring.cleared());
-}
-
-/* While no tile is posted, brings results away when they are there: consumers may wait for that before they take the
- * tiles for which there would be room to post more. */
-template <int kRows>
-__device__ __forceinline__ void bring_meanwhile(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
-                                                Resting &results, const Place<kTiles> &tiles, uint32_t stage) {
-    constexpr uint32_t kStages = Form<kRows>::kStages;
-    while (results.stages != 0 && !barrier_test(ring.posted(tiles.at), tiles.parity)) {
-        if (!barrier_test(ring.left(0), results.parity)) continue;
-        while (!(results.stages >> stage & 1)) stage = (stage + 1) % kStages; /* the oldest come first */
-        bring_away(p, ring, map_c, results, stage);
-        bring_rest(p, ring, map_c, results, stage);
-    }
-}
-
 /* The first warp asks for boxes. A stage must cost it far less than the products take: so nothing is looked up in
  * global memory when it is needed, and what the boxes of a lane have in common is worked out once. */
 template <int kRows>
@@ -206,7 +73,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
     Place<kTiles> tiles;
     Tile t;
     Window cols, ids;
-    Resting results = {};
+    Resting results = {}; /* in stages */
     while (true) {
         bring_meanwhile(p, ring, map_c, results, tiles, place.at);
         if (!take_lists(ring, tiles, &t, &cols.now, &ids.now)) break;
@@ -223,7 +90,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
                 const int32_t of_b = cols.get(col + mine[i].index), of_a = ids.get(id + mine[i].index);
                 at[i] = mine[i].in_b ? of_b : of_a;
             }
-            const bool more = bring_away(p, ring, map_c, results, place.at);
+            bring_away(p, ring, map_c, results, place.at);
             barrier_wait(ring.empty(place.at), place.parity ^ 1);
             if (lane == 0) barrier_expect(ring.full(place.at), p.boxed_bytes);
             __syncwarp();
@@ -232,8 +99,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
                 if (mine[i].wanted)
                     load_box(p, ring.a(place.at), ring.full(place.at), t, map_a, map_b, mine[i], at[i],
                              part * p.part_k);
-            if (more) bring_rest(p, ring, map_c, results, place.at);
-            if (left == 0 && p.boxes) rest(results, t, place.at);
+            if (left == 0) rest<kRows>(p, results, t, place.at);
             place.next();
             if (++part < p.parts) continue;
             part = 0;
@@ -242,8 +108,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
             ids.reach(entry * p.group);
         }
     }
-    for (uint32_t i = 0; i < kStages; i++, place.next())
-        if (bring_away(p, ring, map_c, results, place.at)) bring_rest(p, ring, map_c, results, place.at);
+    for (uint32_t i = 0; i < kStages; i++, place.next()) bring_away(p, ring, map_c, results, place.at);
 }
 
 /* The second warp looks up the tiles that are to come, and where their lists start. */
@@ -344,40 +209,6 @@ __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Targe
     });
 }
 
-/* A warpgroup leaves its sums in boxes. False where they are to be stored otherwise, since some
- * are not finite and need a second look. */
-template <Factor kFactor, int kRows>
-__device__ __forceinline__ bool leave_boxes(const Problem &p, const Ring<kRows> &ring, uint32_t stage,
-                                            uint32_t tile, float (&d)[128]) {
-    using Form = Form<kRows>;
-    const uint32_t warpgroup = threadIdx.x / 128 - 1;
-    const bool odd = p.repairs && warpgroup_any(1 + warpgroup, any_not_finite(d));
-    if (p.c.alpha != 1) {
-#pragma unroll
-        for (int i = 0; i < 128; i++) d[i] *= odd ? 1 : p.c.alpha;
-    }
-    if (threadIdx.x % 128 == 0) *ring.odd(warpgroup) = odd;
-    if (tile > 0) barrier_wait(ring.cleared(), (tile - 1) % 2);
-    /* Others may be reading the stage still. */
-    if (kRows == 128)
-        consumer_barrier();
-    else
-        warpgroup_barrier(1 + warpgroup);
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        if (!odd)
-            as_half<kFactor>(p.c.dtype, [&](auto type) {
-#pragma unroll
-                for (int box = 2 * half; box < 2 * half + 2; box++)
-                    fill_box<type.value>(ring.box(stage, warpgroup, box), p.c.smooth == kSmoothCols, d + 32 * box);
-            });
-        shared_fence_async();
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(ring.left(half));
-    }
-    return !odd;
-}
-
 template <Factor kFactor, int kA, int kB, int kRows>
 __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
@@ -396,12 +227,8 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
         }
         const bool boxes = p.boxes && stages > 0;
         consume<kFactor, kA, kB>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d, boxes);
-        if (boxes) {
-            const uint32_t last = (place.at + Form<kRows>::kStages - 1) % Form<kRows>::kStages;
-            if (leave_boxes<kFactor>(p, ring, last, boxed++, d)) continue;
-        } else if (boxed > 0) {
-            barrier_wait(ring.cleared(), (boxed - 1) % 2); /* the staging of what follows */
-        }
+        if (boxes && leave_boxes<kFactor>(p, ring, place.before(), boxed++, d)) continue;
+        if (Form<kRows>::kRooms && boxed > 0) barrier_wait(ring.cleared(1), (boxed - 1) % 2); /* their staging */
         Target c = p.c;
         const int64_t rows = p.m - t.row - row, cols = p.n - t.col - col;
         if (rows <= 0 || cols <= 0) continue; /* the tile reaches beyond C */
@@ -453,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (!p.gathers) tensor_prefetch(&map_a);
         tensor_prefetch(&map_b);
         if (p.boxes) tensor_prefetch(&map_c);
-        ring.init(p.gathers);
+        ring.init(p.gathers, p.boxes);
     }
     __syncthreads();
     if (threadIdx.x / 32 != 1) wait_for_kernels_before(); /* the second warp waits when it has its first tile */
@@ -463,8 +290,10 @@ __global__ void __launch_bounds__(kThreads, 1)
             produce(p, ring, &map_a, &map_b, &map_c);
         else if (threadIdx.x < 64)
             schedule(p, ring);
-        else if (kRows == 64 && p.gathers) /* wider blocks come in boxes */
+        else if (!Form<kRows>::kRooms && p.gathers) /* wider blocks come in boxes */
             gather(p, ring);
+        else if (Form<kRows>::kRooms && p.boxes)
+            bring_halves(p, ring, &map_c, threadIdx.x / 32 % 2);
     } else {
         registers_raise<kConsumerRegisters>();
         if constexpr (kFactor == Factor::tf32 && kB == 1)
