@@ -48,8 +48,8 @@ inline bool tartan_cuda_starts_early(const tartan_cuda_queue *queue, const tarta
 
 /* A kernel that may start early; `shared` bytes of dynamic shared memory. */
 template <typename... Parameters, typename... Arguments>
-cudaError_t tartan_cuda_launch_early(tartan_cuda_queue *queue, bool early, void (*kernel)(Parameters...), dim3 grid,
-                                     dim3 threads, size_t shared, const Arguments &...arguments) {
+cudaError_t tartan_cuda_launch_early(tartan_cuda_queue *queue, bool early, void (*kernel)(Parameters...),
+                                     dim3 grid, dim3 threads, size_t shared, const Arguments &...arguments) {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The pipeline of the wgmma kernels. One warp looks up tiles ahead of their turn, one fills a ring of stages in shared
- * memory by bulk copies, two bring in small blocks piece by piece, which the copy engine is slow at, and two
- * warpgroups multiply.
+ * memory by bulk copies, two bring in small blocks piece by piece, which the copy engine is slow at, or results away, and
+ * two warpgroups multiply.
  * Each output tile is 64 x 512 (the warpgroups share the rows) or 128 x 256 (they share the columns): both need
  * 64 x 256 sums a warpgroup, all its registers allow.
  *
- * Tiles are handed out by a counter in global memory, longest first, so that no block waits long for the last one. Who
+ * Tiles are handed out by a counter in global memory, longest first and as late as can be, so that no block waits long
+ * for the last one. Who
  * computes a tile does not change its bits. */
 #ifndef TARTAN_CUDA_RING_CUH
 #define TARTAN_CUDA_RING_CUH
@@ -46,7 +47,8 @@ template <int kRows> struct Form {
     /* Results that leave in boxes lie in the last stage of their tile, in place of B, until they are away. Where there is
      * room elsewhere for the second half of them, the stage is free the sooner. */
     static constexpr bool kRooms = kRows == 128;
-    static constexpr uint32_t kRoom = kRooms ? kBoxes / 2 * kBoxBytes / 4 : kStageRoom; /* of a consumer warp */
+    static constexpr uint32_t kRoom =
+        kRooms ? kBoxes / 2 * kBoxBytes / 4 : kStageRoom; /* of a consumer warp */
     static constexpr uint32_t kBarriers = kOutput + kConsumerWarps * kRoom;
     static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles + 3);
     static constexpr uint32_t kLists = kBoard + kTiles * sizeof(Tile);
@@ -101,14 +103,13 @@ template <int kRows> struct Ring {
     }
     /* By one thread, before any other uses the ring. */
     __device__ void init(bool gathers, bool boxes = false) const {
-        const int32_t others = (gathers ? kGatherThreads / 32 : 0) + (boxes && Form::kRooms ? 2 : 0);
         for (uint32_t s = 0; s < Form::kStages; s++) {
             barrier_init(full(s), gathers ? 1 + kGatherThreads : 1);
             barrier_init(empty(s), kConsumerWarps);
         }
         for (uint32_t t = 0; t < kTiles; t++) {
             barrier_init(posted(t), 32);
-            barrier_init(read(t), 32 * (kConsumerWarps + 1 + others));
+            barrier_init(read(t), 32 * (kConsumerWarps + 1 + (gathers || boxes ? 2 : 0)));
         }
         barrier_init(asked(), 1);
         for (uint32_t half = 0; half < 2; half++) {
@@ -181,8 +182,7 @@ struct Window {
 
 /* Tiles are drawn late, when the producer has little left to load, so that the last ones go to those that are done
  * first. By one thread of the producer, once for every tile. */
-template <int kRows>
-__device__ __forceinline__ void ask_for_tile(const Ring<kRows> &ring) {
+template <int kRows> __device__ __forceinline__ void ask_for_tile(const Ring<kRows> &ring) {
     barrier_arrive(ring.asked());
 }
 
@@ -201,9 +201,9 @@ __device__ __forceinline__ void return_tickets(int32_t *tickets) {
 
 /* Adds up `stages` stages into d (overwritten), by one warpgroup. Where it keeps the last stage, it does not give it back. */
 template <Factor kFactor, int kA, int kB, int kRows>
-__device__ __forceinline__ void
-consume(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place, const Feed &a,
-        const Feed &b, bool gathers, uint32_t warpgroup, int32_t stages, float (&d)[128], bool keeps = false) {
+__device__ __forceinline__ void consume(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place,
+                                        const Feed &a, const Feed &b, bool gathers, uint32_t warpgroup,
+                                        int32_t stages, float (&d)[128], bool keeps = false) {
     const uint64_t a_start = a.descriptor + (kRows == 128 ? warpgroup * a.half : 0);
     const uint64_t b_start = b.descriptor + (kRows == 64 ? warpgroup * b.half : 0);
     const bool speaker = threadIdx.x % 32 == 0;

@@ -17,7 +17,8 @@ template <Factor kFactor>
 __device__ __forceinline__ void fill_box(uint32_t room, bool by_cols, const float *x) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     if (by_cols) {
-        const uint32_t at = room + (lane / 16 * 8 + lane % 8) * 128 + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
+        const uint32_t at =
+            room + (lane / 16 * 8 + lane % 8) * 128 + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
 #pragma unroll
         for (int p = 0; p < 8; p += 2, x += 8)
             store_matrices_transposed(at + p * 8 * 128, pack<kFactor>(x[0], x[1]), pack<kFactor>(x[2], x[3]),
@@ -53,7 +54,8 @@ __device__ __forceinline__ bool leave_boxes(const Problem &p, const Ring<kRows> 
             as_half<kFactor>(p.c.dtype, [&](auto type) {
 #pragma unroll
                 for (int box = 2 * half; box < 2 * half + 2; box++)
-                    fill_box<type.value>(ring.box(stage, warpgroup, box), p.c.smooth == kSmoothCols, d + 32 * box);
+                    fill_box<type.value>(ring.box(stage, warpgroup, box), p.c.smooth == kSmoothCols,
+                                         d + 32 * box);
             });
         if (threadIdx.x % 128 == 0) *ring.odd(warpgroup, half) = odd;
         shared_fence_async();
@@ -70,7 +72,8 @@ struct Corner {
 /* Asks for the copies of a half when it is there; by a warp. */
 template <int kRows>
 __device__ __forceinline__ void copy_half(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
-                                          const Corner &tile, uint32_t stage, uint32_t half, uint32_t parity) {
+                                          const Corner &tile, uint32_t stage, uint32_t half,
+                                          uint32_t parity) {
     const uint32_t lane = threadIdx.x % 32, warpgroup = lane / 2 % 2, box = 2 * half + lane % 2;
     const int32_t row = tile.row + (kRows == 128 ? 64 * warpgroup : 0);
     const int32_t col = tile.col + (kRows == 64 ? kTileCols * warpgroup : 0) + 64 * box;
@@ -85,9 +88,10 @@ __device__ __forceinline__ void copy_half(const Problem &p, const Ring<kRows> &r
 
 /* Where there are warps to spare, one for each half. */
 template <int kRows>
-__device__ __forceinline__ void bring_halves(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
-                                             uint32_t half) {
+__device__ __forceinline__ void bring_halves(const Problem &p, const Ring<kRows> &ring,
+                                             const CUtensorMap *map_c, uint32_t half) {
     constexpr uint32_t kStages = Form<kRows>::kStages;
+    constexpr bool kRooms = Form<kRows>::kRooms;
     Place<kTiles> tiles;
     Tile t;
     for (uint32_t next = 0, parity = 0; take_tile(ring, tiles, &t);) {
@@ -98,7 +102,8 @@ __device__ __forceinline__ void bring_halves(const Problem &p, const Ring<kRows>
         bulk_wait_read<0>();
         __syncwarp();
         if (threadIdx.x % 32 == 0) {
-            if (half == 0) barrier_arrive(ring.empty(stage), kConsumerWarps);
+            if (!kRooms || half == 0)
+                barrier_arrive(ring.empty(stage), kRooms ? kConsumerWarps : kConsumerWarps / 2);
             barrier_arrive(ring.cleared(half));
         }
         next = (stage + 1) % kStages;
@@ -115,19 +120,19 @@ struct Resting {
 
 template <int kRows>
 __device__ __forceinline__ void rest(const Problem &p, Resting &results, const Tile &t, uint32_t stage) {
-    if (Form<kRows>::kRooms || !p.boxes) return;
+    if (kRows == 128 || !p.boxes || !p.gathers) return;
     results.stages |= 1u << stage;
     if (threadIdx.x % 32 == stage) results.tile = {(int32_t)t.row, (int32_t)t.col, t.head, t.entry};
 }
 
 template <int kRows>
-__device__ __forceinline__ void bring_away(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
-                                           Resting &results, uint32_t stage) {
-    if (Form<kRows>::kRooms || !(results.stages >> stage & 1)) return;
+__device__ __forceinline__ void bring_away(const Problem &p, const Ring<kRows> &ring,
+                                           const CUtensorMap *map_c, Resting &results, uint32_t stage) {
+    if (kRows == 128 || !(results.stages >> stage & 1)) return;
     results.stages ^= 1u << stage;
-    const Corner tile = {
-        __shfl_sync(~0u, results.tile.row, stage), __shfl_sync(~0u, results.tile.col, stage),
-        __shfl_sync(~0u, results.tile.head, stage), __shfl_sync(~0u, results.tile.entry, stage)};
+    const Corner tile = {__shfl_sync(~0u, results.tile.row, stage), __shfl_sync(~0u, results.tile.col, stage),
+                         __shfl_sync(~0u, results.tile.head, stage),
+                         __shfl_sync(~0u, results.tile.entry, stage)};
     copy_half(p, ring, map_c, tile, stage, 0, results.parity);
     copy_half(p, ring, map_c, tile, stage, 1, results.parity);
     results.parity ^= 1;
@@ -142,11 +147,13 @@ __device__ __forceinline__ void bring_away(const Problem &p, const Ring<kRows> &
 /* While no tile is posted, brings results away when they are there: consumers may wait for that before they take the
  * tiles for which there would be room to post more. */
 template <int kRows>
-__device__ __forceinline__ void bring_meanwhile(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_c,
-                                                Resting &results, const Place<kTiles> &tiles, uint32_t stage) {
+__device__ __forceinline__ void bring_meanwhile(const Problem &p, const Ring<kRows> &ring,
+                                                const CUtensorMap *map_c, Resting &results,
+                                                const Place<kTiles> &tiles, uint32_t stage) {
     while (results.stages != 0 && !barrier_test(ring.posted(tiles.at), tiles.parity)) {
         if (!barrier_test(ring.left(0), results.parity)) continue;
-        while (!(results.stages >> stage & 1)) stage = (stage + 1) % Form<kRows>::kStages; /* the oldest first */
+        while (!(results.stages >> stage & 1))
+            stage = (stage + 1) % Form<kRows>::kStages; /* the oldest first */
         bring_away(p, ring, map_c, results, stage);
     }
 }

@@ -282,7 +282,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     cudaError_t error =
         cudaFuncSetAttribute((const void *)spmm<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     if (error == cudaSuccess)
-        error = tartan_cuda_launch_early(queue, early_start, spmm<F>, grid, dim3(kThreads), (size_t)shared, *g);
+        error =
+            tartan_cuda_launch_early(queue, early_start, spmm<F>, grid, dim3(kThreads), (size_t)shared, *g);
     return tartan_cuda_check(function, error, "launching a kernel");
 }
 

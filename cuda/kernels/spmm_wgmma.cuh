@@ -142,16 +142,14 @@ __device__ __forceinline__ int32_t place_in_blocks(const Problem &p, int32_t at,
 
 /* The other two warps bring the blocks of A, which are contiguous, in pieces of 16 bytes: the boxes of small blocks have rows
  * so short that the copy engine would be the limit. The ids of a stage follow each other in the list. */
-template <int kRows>
-__device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
+template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
     constexpr int32_t kPieces = (int32_t)Form<kRows>::kBytesA / 16;
     constexpr int32_t kMine = (kPieces + kGatherThreads - 1) / kGatherThreads;
     const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
     int32_t from[kMine]; /* where in its block a piece starts */
 #pragma unroll
     for (int i = 0; i < kMine; i++)
-        from[i] =
-            place_in_blocks<kRows>(p, 16 * (me + i * kGatherThreads), 0) & ((1 << p.block_shift) - 1);
+        from[i] = place_in_blocks<kRows>(p, 16 * (me + i * kGatherThreads), 0) & ((1 << p.block_shift) - 1);
     const int32_t next_part = place_in_blocks<kRows>(p, 0, 1);
     Place<Form<kRows>::kStages> place;
     Place<kTiles> tiles;
@@ -228,7 +226,8 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
         const bool boxes = p.boxes && stages > 0;
         consume<kFactor, kA, kB>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d, boxes);
         if (boxes && leave_boxes<kFactor>(p, ring, place.before(), boxed++, d)) continue;
-        if (Form<kRows>::kRooms && boxed > 0) barrier_wait(ring.cleared(1), (boxed - 1) % 2); /* their staging */
+        if (Form<kRows>::kRooms && boxed > 0)
+            barrier_wait(ring.cleared(1), (boxed - 1) % 2); /* their staging */
         Target c = p.c;
         const int64_t rows = p.m - t.row - row, cols = p.n - t.col - col;
         if (rows <= 0 || cols <= 0) continue; /* the tile reaches beyond C */
@@ -283,16 +282,17 @@ __global__ void __launch_bounds__(kThreads, 1)
         ring.init(p.gathers, p.boxes);
     }
     __syncthreads();
-    if (threadIdx.x / 32 != 1) wait_for_kernels_before(); /* the second warp waits when it has its first tile */
+    if (threadIdx.x / 32 != 1)
+        wait_for_kernels_before(); /* the second warp waits when it has its first tile */
     if (threadIdx.x < 128) {
         registers_lower<kProducerRegisters>();
         if (threadIdx.x < 32)
             produce(p, ring, &map_a, &map_b, &map_c);
         else if (threadIdx.x < 64)
             schedule(p, ring);
-        else if (!Form<kRows>::kRooms && p.gathers) /* wider blocks come in boxes */
+        else if (kRows == 64 && p.gathers) /* wider blocks come in boxes */
             gather(p, ring);
-        else if (Form<kRows>::kRooms && p.boxes)
+        else if (p.boxes)
             bring_halves(p, ring, &map_c, threadIdx.x / 32 % 2);
     } else {
         registers_raise<kConsumerRegisters>();

@@ -294,6 +294,22 @@ TEST_P(Large, SpmmOfRaggedBatches) {
         }
 }
 
+// More tiles than a device works on at a time, of a few blocks each or none, so that the room for results and for what is
+// asked ahead is used again and again.
+TEST_P(Large, SpmmOfManyShortRows) {
+    const bool here = GetParam() == "cuda";
+    for (int64_t block : {32, 64, 128})
+        for (bool by_cols : {false, true}) {
+            std::mt19937_64 random((uint64_t)block + by_cols);
+            Setting s = {};
+            s.block = block, s.dtype = s.out_dtype = by_cols ? TARTAN_F16 : TARTAN_BF16;
+            s.rows = here ? 4096 : 8 * block, s.cols = 2 * block, s.n = here ? 520 : 72;
+            s.heads = here ? 4 : 2, s.density = 0.35, s.alpha = -0.5;
+            s.c_style = by_cols ? kColumns : kRows;
+            forms<double>(s, {0, 3}, random);
+        }
+}
+
 // Sums so long that a device copies B before it multiplies from the right by blocks of 8 and 16.
 int64_t long_sum(int64_t block) {
     return block == 8 ? 1024 : 4096;
