@@ -109,7 +109,7 @@ template <int kRows> struct Ring {
         }
         for (uint32_t t = 0; t < kTiles; t++) {
             barrier_init(posted(t), 32);
-            barrier_init(read(t), 32 * (kConsumerWarps + 1 + (gathers || boxes ? 2 : 0)));
+            barrier_init(read(t), 32 * (kConsumerWarps + 1 + (gathers || (boxes && Form::kRooms) ? 2 : 0)));
         }
         barrier_init(asked(), 1);
         for (uint32_t half = 0; half < 2; half++) {

@@ -86,12 +86,11 @@ __device__ __forceinline__ void copy_half(const Problem &p, const Ring<kRows> &r
     }
 }
 
-/* Where there are warps to spare, one for each half. */
+/* Where the halves lie in different places, a warp for each. */
 template <int kRows>
 __device__ __forceinline__ void bring_halves(const Problem &p, const Ring<kRows> &ring,
                                              const CUtensorMap *map_c, uint32_t half) {
     constexpr uint32_t kStages = Form<kRows>::kStages;
-    constexpr bool kRooms = Form<kRows>::kRooms;
     Place<kTiles> tiles;
     Tile t;
     for (uint32_t next = 0, parity = 0; take_tile(ring, tiles, &t);) {
@@ -102,8 +101,7 @@ __device__ __forceinline__ void bring_halves(const Problem &p, const Ring<kRows>
         bulk_wait_read<0>();
         __syncwarp();
         if (threadIdx.x % 32 == 0) {
-            if (!kRooms || half == 0)
-                barrier_arrive(ring.empty(stage), kRooms ? kConsumerWarps : kConsumerWarps / 2);
+            if (half == 0) barrier_arrive(ring.empty(stage), kConsumerWarps);
             barrier_arrive(ring.cleared(half));
         }
         next = (stage + 1) % kStages;
@@ -111,7 +109,7 @@ __device__ __forceinline__ void bring_halves(const Problem &p, const Ring<kRows>
     }
 }
 
-/* Where there are none, the first warp has results brought away from a stage when its turn to be filled comes. */
+/* Where both lie in a stage, the first warp has them brought away when its turn to be filled comes. */
 struct Resting {
     Corner tile;     /* lane s: the one whose results lie in stage s */
     uint32_t stages; /* bit s: there are some */
@@ -120,7 +118,7 @@ struct Resting {
 
 template <int kRows>
 __device__ __forceinline__ void rest(const Problem &p, Resting &results, const Tile &t, uint32_t stage) {
-    if (kRows == 128 || !p.boxes || !p.gathers) return;
+    if (Form<kRows>::kRooms || !p.boxes) return;
     results.stages |= 1u << stage;
     if (threadIdx.x % 32 == stage) results.tile = {(int32_t)t.row, (int32_t)t.col, t.head, t.entry};
 }
@@ -128,7 +126,7 @@ __device__ __forceinline__ void rest(const Problem &p, Resting &results, const T
 template <int kRows>
 __device__ __forceinline__ void bring_away(const Problem &p, const Ring<kRows> &ring,
                                            const CUtensorMap *map_c, Resting &results, uint32_t stage) {
-    if (kRows == 128 || !(results.stages >> stage & 1)) return;
+    if (Form<kRows>::kRooms || !(results.stages >> stage & 1)) return;
     results.stages ^= 1u << stage;
     const Corner tile = {__shfl_sync(~0u, results.tile.row, stage), __shfl_sync(~0u, results.tile.col, stage),
                          __shfl_sync(~0u, results.tile.head, stage),

@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             schedule(p, ring);
         else if (kRows == 64 && p.gathers) /* wider blocks come in boxes */
             gather(p, ring);
-        else if (p.boxes)
+        else if (Form<kRows>::kRooms && p.boxes)
             bring_halves(p, ring, &map_c, threadIdx.x / 32 % 2);
     } else {
         registers_raise<kConsumerRegisters>();
