@@ -122,8 +122,8 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
         const int32_t id = t.begin * p.group + lane;
         post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
                   id < t.end * p.group ? p.ids[id] : -1);
+        wait_for_kernels_before(); /* they may use the tickets */
         if (t.end < 0) break;
-        wait_for_kernels_before();
         barrier_wait(ring.asked(), parity);
         parity ^= 1;
         if (lane == 0) number = draw_ticket(p.tickets);
