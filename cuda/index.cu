@@ -147,9 +147,12 @@ tartan_status get(const char *function, tartan_cuda_queue *queue, const tartan_l
 tartan_status make_figures(const tartan_layout *layout, void *, void **out) {
     tartan_cuda_figures *figures = nullptr;
     PASS(tartan_cuda_host->allocate(&figures, 1, sizeof *figures));
-    tartan_cuda_figures_of(layout, figures);
-    *out = figures;
-    return TARTAN_OK;
+    const tartan_status status = tartan_cuda_figures_of(tartan_cuda_host, layout, figures);
+    if (status == TARTAN_OK)
+        *out = figures;
+    else
+        tartan_cuda_host->free(figures);
+    return status;
 }
 
 void release_figures(void *plan) {

@@ -53,74 +53,111 @@ tartan_status tartan_cuda_plan_lists(const tartan_host *host, const tartan_layou
     return TARTAN_OK;
 }
 
-/* The lists of a group of lines, walked together. */
-typedef struct walk {
-    const direction *d;
-    int32_t lines; /* of the group: fewer in the last one of a head */
-    int64_t at[TARTAN_CUDA_MAX_GROUP], end[TARTAN_CUDA_MAX_GROUP];
-} walk;
+/* The positions that the lines of a group have: a bit for each, and a bit for every 64 of them that are not all 0, so that
+ * few positions among many are found as fast as many. */
+typedef struct marks {
+    int64_t spans;           /* of 4096 positions */
+    uint64_t *bits, *filled; /* [64 * spans], [spans]; one piece of memory */
+    int32_t *entries;        /* [across], of those marked their places in the merged list */
+} marks;
 
-static void walk_begin(walk *w, const direction *d, int64_t head, int64_t first, int32_t group) {
-    w->d = d;
-    w->lines = (int32_t)(d->grid - first < group ? d->grid - first : group);
-    for (int32_t r = 0; r < w->lines; r++) {
-        w->at[r] = d->pointers[head * d->grid + first + r];
-        w->end[r] = d->pointers[head * d->grid + first + r + 1];
-    }
+static void marks_free(const tartan_host *host, marks *m) {
+    host->free(m->bits);
+    host->free(m->entries);
 }
 
-/* The next column that any line has, and the entry of each line there (-1: none); false at the end. */
-static bool walk_next(walk *w, int32_t *col, int64_t *entries) {
-    bool found = false;
-    for (int32_t r = 0; r < w->lines; r++) {
-        if (w->at[r] == w->end[r]) continue;
-        const int32_t here = w->d->cols[w->at[r]];
-        if (!found || here < *col) *col = here;
-        found = true;
+static tartan_status marks_new(const tartan_host *host, int64_t across, marks *out) {
+    marks m = {.spans = tartan_i_ceil_div(across, 64 * 64)};
+    PASS(host->allocate(&m.bits, 65 * m.spans, sizeof *m.bits));
+    memset(m.bits, 0, (size_t)(65 * m.spans) * sizeof *m.bits);
+    m.filled = m.bits + 64 * m.spans;
+    const tartan_status status = host->allocate(&m.entries, across, sizeof *m.entries);
+    if (status == TARTAN_OK)
+        *out = m;
+    else
+        marks_free(host, &m);
+    return status;
+}
+
+/* Marks the positions of `count` entries; how many were not marked before. */
+static int64_t marks_set(marks *m, const int32_t *cols, int64_t count) {
+    int64_t fresh = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t col = cols[i];
+        const uint64_t bit = (uint64_t)1 << col % 64;
+        fresh += (m->bits[col / 64] & bit) == 0;
+        m->bits[col / 64] |= bit;
+        m->filled[col / 4096] |= (uint64_t)1 << col / 64 % 64;
     }
-    if (!found) return false;
-    for (int32_t r = 0; r < w->lines; r++) {
-        const bool has = w->at[r] < w->end[r] && w->d->cols[w->at[r]] == *col;
-        entries[r] = has ? w->at[r]++ : -1;
+    return fresh;
+}
+
+static void marks_clear(marks *m, const int32_t *cols, int64_t count) {
+    for (int64_t i = 0; i < count; i++) m->bits[cols[i] / 64] = m->filled[cols[i] / 4096] = 0;
+}
+
+/* Appends the marked positions to `cols` from entry `e` on, in rising order, and clears them; the entry after the
+ * last. */
+static int64_t marks_take(marks *m, int32_t *cols, int64_t e) {
+    for (int64_t span = 0; span < m->spans; span++) {
+        for (uint64_t words = m->filled[span]; words != 0; words &= words - 1) {
+            const int64_t word = 64 * span + __builtin_ctzll(words);
+            for (uint64_t bits = m->bits[word]; bits != 0; bits &= bits - 1) {
+                cols[e] = (int32_t)(64 * word + __builtin_ctzll(bits));
+                m->entries[cols[e]] = (int32_t)e;
+                e++;
+            }
+            m->bits[word] = 0;
+        }
+        m->filled[span] = 0;
     }
-    return true;
+    return e;
+}
+
+/* Where the lines of a group begin and end in the lists, which lie one after another; fewer of them in the last group
+ * of a head. */
+static void group_of(const direction *d, int32_t group, int64_t number, int64_t *out_first,
+                     int64_t *out_end) {
+    const int64_t groups = tartan_i_ceil_div(d->grid, group), first = number % groups * group;
+    *out_first = number / groups * d->grid + first;
+    *out_end = *out_first + (d->grid - first < group ? d->grid - first : group);
 }
 
 /* Entries of every step-th group, and the blocks that they stand for. */
-static void count_entries(const direction *d, int32_t group, int64_t step, int64_t *out_entries,
+static void count_entries(const direction *d, marks *m, int32_t group, int64_t step, int64_t *out_entries,
                           int64_t *out_blocks) {
-    const int64_t groups = tartan_i_ceil_div(d->grid, group);
-    int64_t lines[TARTAN_CUDA_MAX_GROUP], entries = 0, blocks = 0;
-    int32_t col = 0;
-    walk w;
-    for (int64_t g = 0; g < d->heads * groups; g += step) {
-        walk_begin(&w, d, g / groups, g % groups * group, group);
-        for (int32_t r = 0; r < w.lines; r++) blocks += w.end[r] - w.at[r];
-        while (walk_next(&w, &col, lines)) entries++;
+    const int64_t groups = d->heads * tartan_i_ceil_div(d->grid, group);
+    int64_t entries = 0, blocks = 0, first, end;
+    for (int64_t g = 0; g < groups; g += step) {
+        group_of(d, group, g, &first, &end);
+        const int32_t *cols = d->cols + d->pointers[first];
+        const int64_t count = d->pointers[end] - d->pointers[first];
+        entries += marks_set(m, cols, count);
+        blocks += count;
+        marks_clear(m, cols, count);
     }
     *out_entries = entries;
     *out_blocks = blocks;
 }
 
 /* Merges every group into the plan's lists. */
-static void fill_unions(const direction *d, tartan_cuda_unions_plan *plan) {
+static void fill_unions(const direction *d, marks *m, tartan_cuda_unions_plan *plan) {
     int32_t *pointers = plan->values + plan->pointers, *cols = plan->values + plan->cols;
     int32_t *ids = plan->values + plan->ids;
-    int64_t number = 0, e = 0, entries[TARTAN_CUDA_MAX_GROUP];
-    walk w;
-    for (int64_t head = 0; head < d->heads; head++) {
-        for (int64_t first = 0; first < d->grid; first += plan->group) {
-            pointers[number++] = (int32_t)e;
-            for (walk_begin(&w, d, head, first, plan->group); walk_next(&w, &cols[e], entries); e++) {
-                for (int32_t r = 0; r < plan->group; r++) {
-                    const int64_t entry = r < w.lines ? entries[r] : -1;
-                    ids[e * plan->group + r] =
-                        entry < 0 ? -1 : (int32_t)(d->ids != NULL ? d->ids[entry] : entry);
-                }
-            }
-        }
+    const int64_t groups = d->heads * plan->groups_per_head;
+    int64_t e = 0, first, end;
+    for (int64_t i = 0; i < plan->entries * plan->group; i++) ids[i] = -1;
+    for (int64_t g = 0; g < groups; g++) {
+        group_of(d, plan->group, g, &first, &end);
+        pointers[g] = (int32_t)e;
+        marks_set(m, d->cols + d->pointers[first], d->pointers[end] - d->pointers[first]);
+        e = marks_take(m, cols, e);
+        for (int64_t line = first; line < end; line++)
+            for (int64_t i = d->pointers[line]; i < d->pointers[line + 1]; i++)
+                ids[(int64_t)m->entries[d->cols[i]] * plan->group + line - first] =
+                    (int32_t)(d->ids != NULL ? d->ids[i] : i);
     }
-    pointers[number] = (int32_t)e;
+    pointers[groups] = (int32_t)e;
 }
 
 /* Numbers the groups of each head by falling length, equal ones in their order, by counting. `places` has
@@ -145,23 +182,26 @@ tartan_status tartan_cuda_plan_unions(const tartan_host *host, const tartan_layo
     const direction d = direction_of(layout, by_columns);
     tartan_cuda_unions_plan plan = {.group = group};
     plan.groups_per_head = (int32_t)tartan_i_ceil_div(d.grid, group);
+    marks m;
+    PASS(marks_new(host, d.across, &m));
     int64_t blocks;
-    count_entries(&d, group, 1, &plan.entries, &blocks);
+    count_entries(&d, &m, group, 1, &plan.entries, &blocks);
     const int64_t groups = d.heads * plan.groups_per_head;
     plan.pointers = append(&plan.size, groups + 1);
     plan.cols = append(&plan.size, plan.entries);
     plan.ids = append(&plan.size, plan.entries * group);
     plan.order = append(&plan.size, groups);
     int32_t *places = NULL;
-    PASS(host->allocate(&places, d.across + 2, sizeof *places));
-    const tartan_status status = host->allocate(&plan.values, plan.size, sizeof *plan.values);
+    tartan_status status = host->allocate(&places, d.across + 2, sizeof *places);
+    if (status == TARTAN_OK) status = host->allocate(&plan.values, plan.size, sizeof *plan.values);
     if (status == TARTAN_OK) {
         memset(plan.values, 0, (size_t)plan.size * sizeof *plan.values);
-        fill_unions(&d, &plan);
+        fill_unions(&d, &m, &plan);
         fill_order(&d, &plan, places);
         *out = plan;
     }
     host->free(places);
+    marks_free(host, &m);
     return status;
 }
 
@@ -262,15 +302,10 @@ void tartan_cuda_cuts_of(const tartan_cuda_tiles *tiles, int64_t steps, int32_t 
     cuts[parts] = (tartan_cuda_cut){(int32_t)tiles->count, 0};
 }
 
-static double share_of(const direction *d, int32_t group, int64_t step) {
+static double share_of(const direction *d, marks *m, int32_t group, int64_t step) {
     int64_t entries, blocks;
-    count_entries(d, group, step, &entries, &blocks);
+    count_entries(d, m, group, step, &entries, &blocks);
     return entries == 0 ? 1 : (double)blocks / (double)entries;
-}
-
-double tartan_cuda_union_share(const tartan_layout *layout, bool by_columns, int32_t group) {
-    const direction d = direction_of(layout, by_columns);
-    return share_of(&d, group, 1);
 }
 
 /* Of a layout whose blocks change: those of a mask of as many blocks as there is room for, each position with the same
@@ -283,17 +318,22 @@ static void expect_figures(const tartan_layout *l, tartan_cuda_figures *out) {
         out->share[0][i] = out->share[1][i] = density > 0 ? (1 << i) * density / (1 - absent) : 1;
 }
 
-void tartan_cuda_figures_of(const tartan_layout *layout, tartan_cuda_figures *out) {
+tartan_status tartan_cuda_figures_of(const tartan_host *host, const tartan_layout *layout,
+                                     tartan_cuda_figures *out) {
     if (tartan_i_is_dynamic(layout)) {
         expect_figures(layout, out);
-        return;
+        return TARTAN_OK;
     }
     for (int32_t by_columns = 0; by_columns < 2; by_columns++) {
         const direction d = direction_of(layout, by_columns != 0);
+        marks m;
+        PASS(marks_new(host, d.across, &m));
         out->share[by_columns][0] = 1;
         for (int32_t i = 1; i < TARTAN_CUDA_SHARES; i++) {
             const int64_t groups = d.heads * tartan_i_ceil_div(d.grid, 1 << i);
-            out->share[by_columns][i] = share_of(&d, 1 << i, tartan_i_ceil_div(groups + 1, SAMPLED));
+            out->share[by_columns][i] = share_of(&d, &m, 1 << i, tartan_i_ceil_div(groups + 1, SAMPLED));
         }
+        marks_free(host, &m);
     }
+    return TARTAN_OK;
 }

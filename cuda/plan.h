@@ -16,7 +16,9 @@ enum {
 
 /* What is counted of a layout once, for the choice of kernels; [by_columns]. */
 typedef struct tartan_cuda_figures {
-    double share[2][TARTAN_CUDA_SHARES]; /* blocks per entry of the merged lists of 2^i lines */
+    double
+        share[2]
+             [TARTAN_CUDA_SHARES]; /* blocks per entry of the merged lists of 2^i lines; 1 without blocks */
 } tartan_cuda_figures;
 
 /* One block of int32 values that holds all lists of a plan one after another; offsets in values. */
@@ -79,13 +81,10 @@ int32_t tartan_cuda_parts_of(int64_t tiles, int64_t steps, int32_t processors);
  * put on the edge, and tiles of few steps are not cut. */
 void tartan_cuda_cuts_of(const tartan_cuda_tiles *tiles, int64_t steps, int32_t parts, tartan_cuda_cut *cuts);
 
-/* Blocks per entry of those merged lists, 1 to `group`, without making them; 1 for a layout without blocks.
- */
-double tartan_cuda_union_share(const tartan_layout *layout, bool by_columns, int32_t group);
-
 /* Takes shares from up to 1024 groups; of a layout whose blocks change, what is expected of a mask that fills it.
- * Kept in the layout by tartan_cuda_figures_get (device.h). */
-void tartan_cuda_figures_of(const tartan_layout *layout, tartan_cuda_figures *out);
+ * Kept in the layout by tartan_cuda_figures_get (device.h). Errors: MEMORY (*out may be written in part). */
+tartan_status tartan_cuda_figures_of(const tartan_host *host, const tartan_layout *layout,
+                                     tartan_cuda_figures *out);
 
 #ifdef __cplusplus
 }

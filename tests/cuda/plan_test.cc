@@ -111,8 +111,6 @@ void check_unions(const tartan_layout *l, bool by_columns, int32_t group) {
     ASSERT_EQ(e, pointers[o.heads * plan.groups_per_head]);
     ASSERT_EQ(e, plan.entries);
     check_order(plan, o.heads);
-    const double blocks = (double)tartan_layout_blocks(l);
-    EXPECT_EQ(e == 0 ? 1 : blocks / e, tartan_cuda_union_share(l, by_columns, group));
     tartan_i_host.free(plan.values);
 }
 
@@ -149,13 +147,41 @@ TEST(CudaPlan, FailsCleanlyWithoutMemory) {
     }
 }
 
+namespace {
+
+double share_of(const tartan_layout *l, bool by_columns, int32_t group) {
+    tartan_cuda_unions_plan plan = {};
+    EXPECT_OK(tartan_cuda_plan_unions(&tartan_i_host, l, by_columns, group, &plan));
+    tartan_i_host.free(plan.values);
+    return (double)tartan_layout_blocks(l) / (double)plan.entries;
+}
+
+} // namespace
+
 TEST(CudaPlan, FiguresAreExactWhereAllGroupsAreCounted) {
     const Layout l = random_layout({300, 200, 5, 4, 2}, 0.2, 4);
     tartan_cuda_figures f;
-    tartan_cuda_figures_of(l.get(), &f);
+    ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, l.get(), &f));
     for (int columns = 0; columns < 2; columns++) {
         for (int i = 0; i < TARTAN_CUDA_SHARES; i++)
-            EXPECT_EQ(tartan_cuda_union_share(l.get(), columns != 0, 1 << i), f.share[columns][i]);
+            EXPECT_EQ(share_of(l.get(), columns != 0, 1 << i), f.share[columns][i]);
+    }
+    const Layout none = random_layout({300, 200, 5, 4, 2}, 0, 4);
+    ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, none.get(), &f));
+    EXPECT_EQ(1, f.share[1][2]);
+    BRUTAL(tartan_cuda_figures_of(&tartan_i_host, l.get(), &f), (void)0);
+}
+
+// Few blocks in lines of more than 4096 positions, on the edges of what is kept together.
+TEST(CudaPlan, UnionsOfLongLines) {
+    std::vector<uint8_t> mask(6 * 10000);
+    for (int row = 0; row < 6; row++)
+        for (int col : {0, 63, 64, 4095, 4096, 8191, 8192, 9000 + row, 9999})
+            mask[(size_t)(10000 * row + col)] = (col + row) % 3 != 0;
+    const Layout l = from_mask({6, 10000, 1, 1, 1}, mask);
+    for (int32_t group : {1, 2, 4, 5}) {
+        check_unions(l.get(), false, group);
+        check_unions(l.get(), true, group);
     }
 }
 
@@ -163,10 +189,10 @@ TEST(CudaPlan, FiguresOfLargeLayoutsAreSampled) {
     // 3000 block rows: groups of two are looked at every second one.
     const Layout l = random_layout({3000, 64, 1, 1, 1}, 0.25, 5);
     tartan_cuda_figures f;
-    tartan_cuda_figures_of(l.get(), &f);
+    ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, l.get(), &f));
     EXPECT_EQ(1, f.share[0][0]);
     for (int i = 1; i < TARTAN_CUDA_SHARES; i++)
-        EXPECT_NEAR(tartan_cuda_union_share(l.get(), false, 1 << i), f.share[0][i], 0.05);
+        EXPECT_NEAR(share_of(l.get(), false, 1 << i), f.share[0][i], 0.05);
 }
 
 namespace {
@@ -314,8 +340,8 @@ TEST(CudaPlan, FiguresOfChangingBlocksAreExpected) {
         ASSERT_OK(tartan_i_layout_new_dynamic("test", &shape, fixed->blocks, TARTAN_CUDA, 0, &raw));
         const Layout dynamic(raw);
         tartan_cuda_figures expected, counted;
-        tartan_cuda_figures_of(dynamic.get(), &expected);
-        tartan_cuda_figures_of(fixed.get(), &counted);
+        ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, dynamic.get(), &expected));
+        ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, fixed.get(), &counted));
         for (int by_columns = 0; by_columns < 2; by_columns++) {
             for (int i = 0; i < TARTAN_CUDA_SHARES; i++)
                 EXPECT_NEAR(counted.share[by_columns][i], expected.share[by_columns][i],
@@ -327,7 +353,7 @@ TEST(CudaPlan, FiguresOfChangingBlocksAreExpected) {
     tartan_layout *raw = nullptr;
     ASSERT_OK(tartan_i_layout_new_dynamic("test", &none, 0, TARTAN_CUDA, 0, &raw));
     tartan_cuda_figures figures;
-    tartan_cuda_figures_of(raw, &figures);
+    ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, raw, &figures));
     EXPECT_EQ(1, figures.share[0][3]);
     tartan_layout_free(raw);
 }
