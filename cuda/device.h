@@ -92,7 +92,7 @@ void tartan_cuda_scratch_free(tartan_cuda_queue *queue, void *pointer);
 
 /* Index sets of a layout on the queue's device, made on first use and kept in the layout. The first use copies from
  * the host in the order of the queue and waits, so it cannot be captured in a graph (UNSUPPORTED); later uses do
- * nothing. `group` is 1 .. TARTAN_CUDA_MAX_GROUP. A layout whose blocks change has its own (layout.h): pointers
+ * nothing. `group` is at least 1. A layout whose blocks change has its own (layout.h): pointers
  * say how many entries there are, and `entries`, as the number of its blocks, is only a bound. */
 tartan_status tartan_cuda_lists_get(const char *function, tartan_cuda_queue *queue,
                                     const tartan_layout *layout, bool by_columns, tartan_cuda_lists *out);

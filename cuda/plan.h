@@ -10,8 +10,7 @@ extern "C" {
 #endif
 
 enum {
-    TARTAN_CUDA_MAX_GROUP = 64, /* lines that are merged */
-    TARTAN_CUDA_SHARES = 5,     /* groups of 1, 2, 4, 8, 16 lines */
+    TARTAN_CUDA_SHARES = 5, /* groups of 1, 2, 4, 8, 16 lines */
 };
 
 /* What is counted of a layout once, for the choice of kernels; [by_columns]. */
@@ -40,7 +39,7 @@ typedef struct tartan_cuda_unions_plan {
 tartan_status tartan_cuda_plan_lists(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                      tartan_cuda_lists_plan *out);
 
-/* The merged lists of groups of `group` (1 .. TARTAN_CUDA_MAX_GROUP) neighbouring block rows (columns).
+/* The merged lists of groups of `group` (at least 1) neighbouring block rows (columns).
  * Errors: MEMORY. */
 tartan_status tartan_cuda_plan_unions(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                       int32_t group, tartan_cuda_unions_plan *out);
