@@ -274,6 +274,26 @@ int32_t tartan_cuda_parts_of(int64_t tiles, int64_t steps, int32_t processors) {
     return tiles * each < processors ? (int32_t)(tiles * each) : processors;
 }
 
+/* Costs are in steps of the sum, as measured. Parts of a tile that come together through memory cost as much as 18, and
+ * 3 more for each part; those of neighbours 2.5 for each, and 4 for the start of another block of threads. Of groups of
+ * three or four some cannot be placed, since processors come in clusters of 16 or 18. */
+int32_t tartan_cuda_sharers_of(int64_t tiles, int64_t steps, int32_t processors) {
+    if (tiles == 0 || steps < TARTAN_CUDA_FEW_STEPS) return 1;
+    const double parts = (double)tartan_cuda_parts_of(tiles, steps, processors) / (double)tiles;
+    double least = (double)steps / parts + 18 + 3 * parts;
+    int32_t best = 1;
+    for (int32_t sharers = 2; sharers <= TARTAN_CUDA_MOST_SHARERS; sharers++) {
+        const int32_t places = (sharers == 2 ? processors : processors - processors / 16) / sharers;
+        if (places == 0) break;
+        const int64_t rounds = tartan_i_ceil_div(tiles, places);
+        const double cost = (double)rounds * ((double)steps / sharers + 4 + 2.5 * sharers);
+        if (cost >= least) continue;
+        least = cost;
+        best = sharers;
+    }
+    return best;
+}
+
 void tartan_cuda_cuts_of(const tartan_cuda_tiles *tiles, int64_t steps, int32_t parts,
                          tartan_cuda_cut *cuts) {
     const int64_t edge = steps < TARTAN_CUDA_FEW_STEPS ? (steps + 1) / 2 : EDGE_STEPS;

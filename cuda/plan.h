@@ -76,6 +76,11 @@ typedef struct tartan_cuda_cut {
  * gain. */
 int32_t tartan_cuda_parts_of(int64_t tiles, int64_t steps, int32_t processors);
 
+/* How many neighbouring blocks of threads share each tile, if that is better than such parts: they have even shares of
+ * its sum and exchange sums quickly, but must be close to each other. 1 if it is not. */
+enum { TARTAN_CUDA_MOST_SHARERS = 4 };
+int32_t tartan_cuda_sharers_of(int64_t tiles, int64_t steps, int32_t processors);
+
 /* Cuts it into parts of even cost: part i is from cuts[i] to cuts[i + 1]. A cut near the edge of a tile is
  * put on the edge, and tiles of few steps are not cut. */
 void tartan_cuda_cuts_of(const tartan_cuda_tiles *tiles, int64_t steps, int32_t parts, tartan_cuda_cut *cuts);

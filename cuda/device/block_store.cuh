@@ -128,13 +128,38 @@ __device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, 
     }
 }
 
-/* All sums of a warp, whose first row is `row` of the group. `room` is its staging, kStageRoom bytes. */
+/* 8 columns from `col` on of two rows, `row` of the group and 8 further on, where whole pieces of rows may be
+ * stored: by each lane its own, x[4 c ...] being columns 2 c and 2 c + 1 of one row and of the other. */
 template <Factor kFactor>
+__device__ __forceinline__ void store_eights(const Blocks &b, const Slots &s, const float (&x)[16],
+                                             int32_t row, int32_t col) {
+    const int32_t inside = b.block - 1, slot = col >> b.shift;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int32_t id = __shfl_sync(~0u, s.id[h], slot);
+        const float scale = __shfl_sync(~0u, s.scale[h], slot);
+        uint32_t packed[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            packed[c] = pack<kFactor>(scaled(s, h, slot, scale, x[4 * c + 2 * h]),
+                                      scaled(s, h, slot, scale, x[4 * c + 2 * h + 1]));
+        const int64_t at =
+            ((int64_t)id << (2 * b.shift)) + ((row + 8 * h) & inside) * b.stride_m + (col & inside);
+        if (id >= 0) *(uint4 *)(b.values + 2 * at) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+    }
+}
+
+/* All sums of a warp, whose first row is `row` of the group. `room` is its staging, kStageRoom bytes. `ready` is called
+ * for each 64 columns before they are stored, and says whether they are to be. */
+template <Factor kFactor, typename Ready>
 __device__ __forceinline__ void store_blocks(const Blocks &b, const Slots &s, uint32_t room,
-                                             const float (&d)[128], int32_t row) {
+                                             const float (&d)[128], int32_t row, Ready ready) {
     const int32_t lane = threadIdx.x % 32;
+    bool stored = true;
 #pragma unroll
     for (int first = 0; first < 32; first += 4) {
+        if (first % 8 == 0) stored = ready(first / 8);
+        if (!stored) continue;
         const bool mine = lane >= 8 * first >> b.shift && lane <= (8 * first + 31) >> b.shift;
         if (!__any_sync(~0u, mine && (s.id[0] >= 0 || s.id[1] >= 0))) continue;
         if (s.rough)

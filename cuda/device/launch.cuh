@@ -46,21 +46,36 @@ inline bool tartan_cuda_starts_early(const tartan_cuda_queue *queue, const tarta
     return queue->chip.major == 9 && queue->chip.minor == 0 && !tartan_i_is_dynamic(layout);
 }
 
-/* A kernel that may start early; `shared` bytes of dynamic shared memory. */
+/* A kernel that may start early, `cluster` blocks of threads together; `shared` bytes of dynamic shared memory. */
 template <typename... Parameters, typename... Arguments>
-cudaError_t tartan_cuda_launch_early(tartan_cuda_queue *queue, bool early, void (*kernel)(Parameters...),
-                                     dim3 grid, dim3 threads, size_t shared, const Arguments &...arguments) {
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+cudaError_t tartan_cuda_launch_clusters(tartan_cuda_queue *queue, bool early, uint32_t cluster,
+                                        void (*kernel)(Parameters...), dim3 grid, dim3 threads, size_t shared,
+                                        const Arguments &...arguments) {
+    cudaLaunchAttribute attributes[2] = {};
+    uint32_t count = 0;
+    if (early) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attributes[count].id = cudaLaunchAttributeClusterDimension;
+        attributes[count].val.clusterDim.x = cluster;
+        attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+        count++;
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = threads;
     config.dynamicSmemBytes = shared;
     config.stream = queue->stream;
-    config.attrs = &attribute;
-    config.numAttrs = early;
+    config.attrs = attributes;
+    config.numAttrs = count;
     return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+template <typename... Parameters, typename... Arguments>
+cudaError_t tartan_cuda_launch_early(tartan_cuda_queue *queue, bool early, void (*kernel)(Parameters...),
+                                     dim3 grid, dim3 threads, size_t shared, const Arguments &...arguments) {
+    return tartan_cuda_launch_clusters(queue, early, 1, kernel, grid, threads, shared, arguments...);
 }
 
 /* Where batch entry `entry` begins, by the strides of one of the operands. */

@@ -92,6 +92,43 @@ __device__ __forceinline__ bool warpgroup_any(uint32_t number, bool mine) {
     return any != 0;
 }
 
+/* ---- Clusters: blocks that can reach each other's shared memory ---- */
+
+/* All threads of a cluster that have not ended; by whole warps. It orders no writes but those of barriers that were
+ * initialised. */
+__device__ __forceinline__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+/* The address of a place in shared memory, in the block of that number in the cluster. */
+__device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t block) {
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+    return there;
+}
+/* Writes 16 bytes to such a place; `barrier` of the same block gets to know, as of copies. */
+__device__ __forceinline__ void cluster_store_16(uint32_t to, uint32_t barrier, const float *from) {
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::
+            "r"(to),
+        "r"(barrier), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3])
+        : "memory");
+}
+/* As barrier_wait, for what other blocks of the cluster wrote. */
+__device__ __forceinline__ void cluster_barrier_wait(uint32_t barrier, uint32_t parity) {
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra over;\n"
+                 "bra again;\n"
+                 "over:\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
 /* ---- Copies of 16 bytes into shared memory; `bytes` 0 writes zeros ---- */
 
 __device__ __forceinline__ void piece_load(uint32_t to, const void *from, uint32_t bytes) {
@@ -175,6 +212,12 @@ __device__ __forceinline__ void store_matrices_transposed(uint32_t to, uint32_t 
                                                           uint32_t m3) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(m0),
                  "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
+
+__device__ __forceinline__ void shared_store_16(uint32_t to, const float *from) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(from[0]), "f"(from[1]),
+                 "f"(from[2]), "f"(from[3])
                  : "memory");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The pipeline of the wgmma kernels. One warp looks up tiles ahead of their turn, one fills a ring of stages in shared
- * memory by bulk copies, two bring in small blocks piece by piece, which the copy engine is slow at, or results away, and
- * two warpgroups multiply.
+ * memory by bulk copies, two help it, or bring in small blocks piece by piece, which the copy engine is slow at,
+ * or bring results away, and two warpgroups multiply.
  * Each output tile is 64 x 512 (the warpgroups share the rows) or 128 x 256 (they share the columns): both need
  * 64 x 256 sums a warpgroup, all its registers allow.
  *
@@ -19,6 +19,7 @@ namespace tartan_cuda {
 enum {
     kThreads = 384, /* warpgroup 0 produces */
     kGatherThreads = 64,
+    kLoadingWarps = 3, /* that take tiles, at most: the first, and the last two */
     kConsumerWarps = 8,
     kConsumerRegisters = 216,
     kProducerRegisters = 72, /* in all no more than at launch: 168 each */
@@ -101,15 +102,15 @@ template <int kRows> struct Ring {
     __device__ int32_t *list(uint32_t tile, int which) const {
         return (int32_t *)(memory + Form::kLists) + (2 * tile + which) * 32;
     }
-    /* By one thread, before any other uses the ring. */
-    __device__ void init(bool gathers, bool boxes = false) const {
+    /* By one thread, before any other uses the ring. `all_read`: the last two warps of producers take tiles too. */
+    __device__ void init(bool gathers, bool all_read) const {
         for (uint32_t s = 0; s < Form::kStages; s++) {
             barrier_init(full(s), gathers ? 1 + kGatherThreads : 1);
             barrier_init(empty(s), kConsumerWarps);
         }
         for (uint32_t t = 0; t < kTiles; t++) {
             barrier_init(posted(t), 32);
-            barrier_init(read(t), 32 * (kConsumerWarps + 1 + (gathers || (boxes && Form::kRooms) ? 2 : 0)));
+            barrier_init(read(t), 32 * (kConsumerWarps + (all_read ? kLoadingWarps : 1)));
         }
         barrier_init(asked(), 1);
         for (uint32_t half = 0; half < 2; half++) {
@@ -199,6 +200,11 @@ __device__ __forceinline__ void return_tickets(int32_t *tickets) {
     atomicExch(&tickets[1], 0);
 }
 
+/* An address as descriptors have it, without the number of the block in its cluster. */
+__device__ __forceinline__ uint32_t in_descriptor(uint32_t address) {
+    return (address & 0x3ffff) >> 4;
+}
+
 /* Adds up `stages` stages into d (overwritten), by one warpgroup. Where it keeps the last stage, it does not give it back. */
 template <Factor kFactor, int kA, int kB, int kRows>
 __device__ __forceinline__ void consume(const Ring<kRows> &ring, Place<Form<kRows>::kStages> &place,
@@ -211,8 +217,8 @@ __device__ __forceinline__ void consume(const Ring<kRows> &ring, Place<Form<kRow
     for (int32_t s = 0; s < stages; s++) {
         barrier_wait(ring.full(place.at), place.parity);
         if (gathers) shared_fence_async();
-        const uint64_t a_stage = a_start + (ring.a(place.at) >> 4),
-                       b_stage = b_start + (ring.b(place.at) >> 4);
+        const uint64_t a_stage = a_start + in_descriptor(ring.a(place.at)),
+                       b_stage = b_start + in_descriptor(ring.b(place.at));
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < kSteps; j++)

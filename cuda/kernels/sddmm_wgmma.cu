@@ -5,8 +5,8 @@
  * run over the summed index; what the group's blocks do not hold of the tile's sums is not stored.
  *
  * What limits it: bytes from L2 to the multiprocessor, 72 KB a step for 64 x 512 sums, 48 KB for 128 x 256;
- * entries that a tile does not have are not read. Blocks of 8 and 16 columns come in boxes so small that
- * their number counts.
+ * entries that a tile does not have are not read. A warp asks for boxes one after another, so three warps do;
+ * of blocks of 8 and 16 columns the number of boxes still counts.
  *
  * Of a layout whose blocks change only the device knows the tiles: a kernel before this one makes them, and they are
  * handed out whole.
@@ -15,7 +15,10 @@
  * columns of Y. Few tiles, and those of small blocks, are laid out as one line of steps, cut into as many
  * parts of even cost as there are blocks. A tile that is cut is shared: who does not end it leaves its sums
  * in memory, for the one who ends it to add in a fixed order. Whole tiles then begin anywhere in their sum
- * and go around, so that most blocks read the same part of X and Y at a time. */
+ * and go around, so that most blocks read the same part of X and Y at a time.
+ *
+ * Where tiles are so few that a cluster of two to four blocks can be had for each, the blocks of a cluster
+ * share its sum evenly, all clusters in step, and exchange their sums in shared memory. */
 #include "sddmm_wgmma.cuh"
 
 #include "../device/tensor_map.h"
@@ -296,6 +299,11 @@ tartan_status divide(const char *function, tartan_cuda_queue *queue, const tarta
         *out_blocks = g->count < most ? g->count : most;
         return TARTAN_OK;
     }
+    g->sharers = tartan_cuda_sharers_of(tiles.count, g->steps, most);
+    if (g->sharers > 1) {
+        *out_blocks = g->sharers * g->count;
+        return TARTAN_OK;
+    }
     *out_blocks = tartan_cuda_parts_of(tiles.count, g->steps, most);
     tartan_cuda_cuts_of(&tiles, g->steps, *out_blocks, g->cuts);
     void *sums = nullptr;
@@ -313,15 +321,15 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     const Kernel kernel = p->dtype == TARTAN_F16 ? kernel_of<Factor::f16, kRows>(g->x_across, g->y_across)
                                                  : kernel_of<Factor::bf16, kRows>(g->x_across, g->y_across);
     const cudaError_t error = cudaFuncSetAttribute(
-        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Form<kRows>::kShared);
+        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Exchange<kRows>::kShared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
     int32_t blocks;
     PASS(divide(function, queue, tiles, g, &blocks));
-    kernel<<<(unsigned)blocks, kThreads, Form<kRows>::kShared, queue->stream>>>(*g, maps);
-    const tartan_status status =
-        tartan_cuda_check(function, cudaGetLastError(), "starting the kernel sddmm_wgmma");
+    const cudaError_t launched =
+        tartan_cuda_launch_clusters(queue, g->early, (uint32_t)g->sharers, kernel, dim3((unsigned)blocks),
+                                    dim3(kThreads), Exchange<kRows>::kShared, *g, maps);
     tartan_cuda_scratch_free(queue, g->sums);
-    return status;
+    return tartan_cuda_check(function, launched, "starting the kernel sddmm_wgmma");
 }
 
 template <int kRows>
@@ -337,6 +345,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     else
         PASS(tartan_cuda_tiles_get(function, queue, layout, &u, &form, &tiles));
     Problem g = {};
+    g.sharers = 1;
     g.made = (const int32_t *)made;
     describe_blocks(p, &u, &g.blocks);
     describe_sums(p, &g);
@@ -349,6 +358,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
         status = turn_pairs(function, queue, p, &turned);
     g.y_turned = turned != nullptr;
     if (g.y_turned) g.y_across = false;
+    g.early = tartan_cuda_starts_early(queue, layout);
     if (status == TARTAN_OK) status = start<kRows>(function, queue, p, tiles, (const char *)turned, &g);
     tartan_cuda_scratch_free(queue, turned);
     tartan_cuda_scratch_free(queue, made);

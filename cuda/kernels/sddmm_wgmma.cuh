@@ -4,24 +4,22 @@
 #define TARTAN_CUDA_SDDMM_WGMMA_CUH
 
 #include "../device.h"
-#include "../device/block_store.cuh"
+#include "../device/exchange.cuh"
+#include "../device/launch.cuh"
 
 namespace tartan_cuda {
 
 namespace {
 
 enum {
-    kStepK = 64,      /* elements of the sum in a stage */
-    kMaxBlocks = 144, /* as many multiprocessors has the full chip */
-    /* Sums that a block leaves for another, in four parts of 64 columns of each warpgroup. */
-    kParts = 4,
-    kPartBytes = 32768,
-    kSumBytes = kParts * kPartBytes,
+    kStepK = 64,                     /* elements of the sum in a stage */
+    kMaxBlocks = 144,                /* as many multiprocessors has the full chip */
+    kSumBytes = kParts * kPartBytes, /* of what a block leaves for another in memory */
 };
 
 /* What a block does with its sums of a tile: it has all of them; it leaves them for another; it adds the
- * others'. */
-enum Role { kWhole, kLeaves, kEnds };
+ * others'; all blocks of its cluster exchange them. */
+enum Role { kWhole, kLeaves, kEnds, kShares };
 
 struct Pair {
     int32_t k, entries;
@@ -36,6 +34,8 @@ struct Problem {
     bool x_across, y_across;
     bool y_turned;        /* Y is a copy [entries][heads][k / 64][n][64] */
     bool whole;           /* tiles are handed out whole; else blocks have parts of even cost */
+    int32_t sharers;      /* if not 1, there is a cluster of so many blocks for each tile instead */
+    bool early;           /* the kernel may start before those ahead of it have ended */
     int32_t pairs, steps; /* of the whole sum */
     int32_t groups;       /* of a head */
     int32_t count;
@@ -157,45 +157,65 @@ __device__ __forceinline__ void add_sums(const Problem &p, const Ring<kRows> &ri
 
 /* ---- The parties ---- */
 
-/* The first warp asks for boxes. A lane's columns are those of its boxes for the whole tile. */
+/* What a lane of the producers loads of every step: a box of X, or one of Y. */
+struct Box {
+    bool wanted, in_x, across, turned;
+    int32_t line; /* the first row of X, or column of Y */
+    uint32_t offset;
+};
+
+template <int kRows>
+__device__ __forceinline__ Box find_box(const Problem &p, const Tile &t, int32_t number) {
+    const int32_t of_y = number - p.boxes_x;
+    Box box;
+    box.wanted = of_y < (t.end - t.begin) * p.boxes_y;
+    box.in_x = of_y < 0;
+    box.across = box.in_x ? p.x_across : p.y_across;
+    box.turned = !box.in_x && p.y_turned;
+    if (box.in_x) {
+        box.line = (int32_t)t.row + 64 * number;
+        box.offset = number * p.box_bytes_x;
+    } else {
+        const int32_t entry = t.begin + of_y / p.boxes_y;
+        box.line = box.wanted ? p.blocks.cols[entry] * p.blocks.block + of_y % p.boxes_y * 64 : 0;
+        box.offset = Form<kRows>::kBytesA + of_y * p.box_bytes_y;
+    }
+    return box;
+}
+
+/* Three warps ask for boxes, which go one by one, so that a stage costs each of them less than the products take. A
+ * lane has at most one, the same place for the whole tile. */
 template <int kRows>
 __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const Maps &maps) {
-    const int32_t lane = threadIdx.x % 32, block = p.blocks.block;
+    const int32_t warp = threadIdx.x / 32,
+                  number = kLoadingWarps * (threadIdx.x % 32) + (warp == 0 ? 0 : warp - 1);
     Place<Form<kRows>::kStages> place;
     Place<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
-        const int32_t boxes = (t.end - t.begin) * p.boxes_y;
-        const uint32_t bytes = Form<kRows>::kBytesA + (uint32_t)(boxes * p.box_bytes_y);
-        int32_t col[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int32_t box = lane + 32 * i;
-            if (box < boxes) col[i] = p.blocks.cols[t.begin + box / p.boxes_y] * block + box % p.boxes_y * 64;
-        }
-        const int32_t row = (int32_t)t.row + 64 * lane;
+        const Box box = find_box<kRows>(p, t, number);
+        const CUtensorMap *map = box.in_x ? maps.x : maps.y;
+        const uint32_t bytes =
+            Form<kRows>::kBytesA + (uint32_t)((t.end - t.begin) * p.boxes_y * p.box_bytes_y);
         Position at = position_of(p, t.first);
-        if (t.steps < kAskAhead && lane == 0) ask_for_tile(ring);
+        wait_for_kernels_before();
+        if (t.steps < kAskAhead && threadIdx.x == 0) ask_for_tile(ring);
         for (int32_t s = 0; s < t.steps; s++, advance(p, at)) {
-            if (s + kAskAhead == t.steps && lane == 0) ask_for_tile(ring);
+            if (s + kAskAhead == t.steps && threadIdx.x == 0) ask_for_tile(ring);
             barrier_wait(ring.empty(place.at), place.parity ^ 1);
             const uint32_t full = ring.full(place.at);
-            if (lane == 0) barrier_expect(full, bytes);
+            if (threadIdx.x == 0) barrier_expect(full, bytes); /* others may come before it */
+            if (box.wanted)
+                tensor_load_5d(ring.a(place.at) + box.offset, map + at.pair, full,
+                               box.across   ? box.line
+                               : box.turned ? 0
+                                            : at.k,
+                               box.across ? at.k : box.line, box.turned ? at.k / kStepK : 0, t.head,
+                               at.entry);
             __syncwarp();
-            const CUtensorMap *x = &maps.x[at.pair], *y = &maps.y[at.pair];
-            if (lane < p.boxes_x)
-                tensor_load_5d(ring.a(place.at) + lane * p.box_bytes_x, x, full, p.x_across ? row : at.k,
-                               p.x_across ? at.k : row, 0, t.head, at.entry);
-            const int32_t k = p.y_turned ? 0 : at.k, part = p.y_turned ? at.k / kStepK : 0;
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                if (lane + 32 * i >= boxes) break;
-                tensor_load_5d(ring.b(place.at) + (lane + 32 * i) * p.box_bytes_y, y, full,
-                               p.y_across ? col[i] : k, p.y_across ? k : col[i], part, t.head, at.entry);
-            }
             place.next();
         }
-        if (t.entry == kEnds) bring_sums(p, ring, place, (t.end - t.begin) * block);
+        if (t.entry == kEnds && warp == 0) bring_sums(p, ring, place, (t.end - t.begin) * p.blocks.block);
     }
 }
 
@@ -219,6 +239,7 @@ __device__ __forceinline__ void hand_out(const Problem &p, const Ring<kRows> &ri
     int32_t number = (int32_t)blockIdx.x;
     for (uint32_t parity = 0; number < count; parity ^= 1) {
         post(p, ring, place, (int32_t)number, 0, p.steps, kWhole);
+        wait_for_kernels_before();
         barrier_wait(ring.asked(), parity);
         if (lane == 0) number = draw_ticket(p.tickets);
         number = __shfl_sync(~0u, number, 0);
@@ -240,6 +261,14 @@ __device__ __forceinline__ void hand_part(const Problem &p, const Ring<kRows> &r
     if (from.step > 0) post(p, ring, place, from.tile, from.step, p.steps - from.step, kEnds);
 }
 
+/* The tile of the block's cluster; all clusters read the same steps at a time. */
+template <int kRows>
+__device__ __forceinline__ void hand_share(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
+    const int32_t tile = (int32_t)blockIdx.x / p.sharers, me = (int32_t)blockIdx.x % p.sharers;
+    const int32_t first = p.steps * me / p.sharers, last = p.steps * (me + 1) / p.sharers;
+    post(p, ring, place, tile, first, last - first, kShares);
+}
+
 template <Factor kFactor, int kX, int kY, int kRows>
 __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
@@ -259,7 +288,19 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
             continue;
         }
         if (t.entry == kEnds) add_sums(p, ring, place, cols, d);
-        store_blocks<kFactor>(p.blocks, slots, ring.output(warp), d, row);
+        const bool shares = t.entry == kShares;
+        const Exchange<kRows> exchange = {ring, p.sharers, (int32_t)blockIdx.x % p.sharers};
+        if (shares) exchange.hand_over(cols - before, d);
+        if (shares && !slots.rough && !p.blocks.by_cols) {
+            for (int32_t part = exchange.me; part < kParts && 64 * part < cols - before; part += p.sharers)
+                exchange.template store<kFactor>(p.blocks, slots, part, row);
+            continue;
+        }
+        store_blocks<kFactor>(p.blocks, slots, ring.output(warp), d, row, [&](int part) {
+            if (64 * part >= cols - before || (shares && !exchange.is_mine(part))) return false;
+            if (shares) exchange.take(part, d);
+            return true;
+        });
     }
 }
 
@@ -269,19 +310,24 @@ __global__ void __launch_bounds__(kThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
     const Ring<kRows> ring = {shared, shared_address(shared)};
+    let_next_kernel_begin();
     if (threadIdx.x == 0) {
         tensor_prefetch(&maps.x[0]);
         tensor_prefetch(&maps.y[0]);
-        ring.init(false);
+        if (p.sharers > 1) Exchange<kRows>::init(ring);
+        ring.init(false, true);
     }
     __syncthreads();
+    if (threadIdx.x >= 128) wait_for_kernels_before(); /* the producers look up tiles first */
     if (threadIdx.x < 128) {
         registers_lower<kProducerRegisters>();
-        if (threadIdx.x < 32) {
+        if (threadIdx.x / 32 != 1) {
             produce<kRows>(p, ring, maps);
-        } else if (threadIdx.x < 64) {
+        } else {
             Place<kTiles> place;
-            if (p.whole)
+            if (p.sharers > 1)
+                hand_share(p, ring, place);
+            else if (p.whole)
                 hand_out(p, ring, place);
             else
                 hand_part(p, ring, place);

@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (!p.gathers) tensor_prefetch(&map_a);
         tensor_prefetch(&map_b);
         if (p.boxes) tensor_prefetch(&map_c);
-        ring.init(p.gathers, p.boxes);
+        ring.init(p.gathers, p.gathers || (p.boxes && Form<kRows>::kRooms));
     }
     __syncthreads();
     if (threadIdx.x / 32 != 1)

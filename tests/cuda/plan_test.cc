@@ -331,6 +331,25 @@ TEST(CudaPlan, CutsAreOfEvenCost) {
     }
 }
 
+// Clusters share tiles where they pay: not sums of few steps, not so many tiles that a cluster for each takes many
+// rounds, and not so few of so long sums that more parts are better.
+TEST(CudaPlan, ClustersShareFewTiles) {
+    EXPECT_EQ(1, tartan_cuda_sharers_of(0, 64, 132));
+    EXPECT_EQ(1, tartan_cuda_sharers_of(59, TARTAN_CUDA_FEW_STEPS - 1, 132));
+    EXPECT_EQ(2, tartan_cuda_sharers_of(59, 64, 132));
+    EXPECT_EQ(2, tartan_cuda_sharers_of(66, 64, 132));
+    EXPECT_EQ(3, tartan_cuda_sharers_of(40, 64, 132));
+    EXPECT_EQ(4, tartan_cuda_sharers_of(20, 64, 132));
+    EXPECT_EQ(1, tartan_cuda_sharers_of(100, 64, 132));
+    EXPECT_EQ(1, tartan_cuda_sharers_of(8, 4096, 132));
+    for (int64_t tiles = 1; tiles < 300; tiles++) {
+        for (int32_t processors = 1; processors < 140; processors++) {
+            const int32_t sharers = tartan_cuda_sharers_of(tiles, 1 + tiles * 7 % 100, processors);
+            ASSERT_TRUE(sharers >= 1 && sharers <= TARTAN_CUDA_MOST_SHARERS && sharers <= processors);
+        }
+    }
+}
+
 // Where blocks change with masks, figures are those of evenly scattered blocks that fill the room.
 TEST(CudaPlan, FiguresOfChangingBlocksAreExpected) {
     const tartan_shape shape = {128, 96, 1, 1, 4};
