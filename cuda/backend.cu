@@ -3,6 +3,7 @@
 #include "blas.h"
 #include "explain.h"
 #include "layout.h"
+#include "usable.h"
 
 #include <cstdio>
 
@@ -10,15 +11,18 @@ namespace {
 
 /* ---- Devices ---- */
 
+/* 0 if there is none. */
+int driver_version() {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) == cudaSuccess) return driver;
+    (void)cudaGetLastError();
+    return 0;
+}
+
 /* Made once: the text of devices() must stay. */
-struct driver_reason {
+struct driver_refusal {
     char text[256];
-    driver_reason() {
-        int driver = 0;
-        if (cudaDriverGetVersion(&driver) != cudaSuccess) (void)cudaGetLastError();
-        snprintf(text, sizeof text, "the CUDA driver is for version %d.%d, expected %d.%d or later",
-                 driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    }
+    driver_refusal() { tartan_cuda_driver_refusal(driver_version(), CUDART_VERSION, text, sizeof text); }
 };
 
 int32_t devices(const char **out_reason) {
@@ -29,34 +33,33 @@ int32_t devices(const char **out_reason) {
         return count;
     }
     (void)cudaGetLastError(); /* the error is not to be found by a later call */
-    int driver = 0;
-    if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
-        static const driver_reason reason;
-        *out_reason = reason.text;
-    } else {
-        *out_reason =
-            error == cudaErrorInsufficientDriver ? "there is no CUDA driver" : cudaGetErrorString(error);
+    *out_reason = cudaGetErrorString(error);
+    if (error == cudaErrorInsufficientDriver) {
+        static const driver_refusal refusal;
+        *out_reason = refusal.text;
     }
     return 0;
 }
 
 void describe(int32_t device, char *text, int64_t size) {
     cudaDeviceProp p;
-    int driver = 0;
-    cudaError_t error = cudaGetDeviceProperties(&p, device);
-    if (error == cudaSuccess) error = cudaDriverGetVersion(&driver);
+    const cudaError_t error = cudaGetDeviceProperties(&p, device);
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
         snprintf(text, (size_t)size, "{\"device\": %d, \"error\": \"%s\"}", device,
                  cudaGetErrorString(error));
         return;
     }
-    snprintf(text, (size_t)size,
-             "{\"device\": %d, \"name\": \"%s\", \"compute_capability\": \"%d.%d\", \"multiprocessors\": %d, "
-             "\"memory_bytes\": %zu, \"l2_bytes\": %d, \"driver\": \"%d.%d\", \"runtime\": \"%d.%d\"%s}",
-             device, p.name, p.major, p.minor, p.multiProcessorCount, p.totalGlobalMem, p.l2CacheSize,
-             driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
-             p.major < 8 ? ", \"unusable\": \"compute capability below 8.0\"" : "");
+    const tartan_cuda_card card = {p.name,
+                                   device,
+                                   p.major,
+                                   p.minor,
+                                   p.multiProcessorCount,
+                                   p.l2CacheSize,
+                                   driver_version(),
+                                   CUDART_VERSION,
+                                   (int64_t)p.totalGlobalMem};
+    tartan_cuda_describe(&card, text, size);
 }
 
 tartan_status open_device(const char *function, const tartan_context_options *options, void **out_device) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "blas.h"
+#include "usable.h"
 
 #include <cuda.h>
 
@@ -57,48 +58,13 @@ tartan_cuda_relaxed::~tartan_cuda_relaxed() {
 
 /* ---- Errors ---- */
 
-/* Errors after which no call on the device can succeed in this process. */
-static bool is_fault(cudaError_t error) {
-    switch (error) {
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchFailure:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContextIsDestroyed:
-    case cudaErrorUnknown:
-        return true;
-    default:
-        return false;
-    }
-}
-
 tartan_status tartan_cuda_check(const char *function, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return TARTAN_OK;
     (void)cudaGetLastError();
-    const char *text = cudaGetErrorString(error);
-    if (error == cudaErrorMemoryAllocation)
-        return tartan_cuda_host->fail(TARTAN_ERR_MEMORY, function, "%s: %s", what, text);
-    if (is_fault(error))
-        return tartan_cuda_host->fail(
-            TARTAN_ERR_DEVICE, function,
-            "%s: %s; this process cannot use the device any more (CPU contexts still "
-            "work): start it anew",
-            what, text);
-    if (error == cudaErrorInsufficientDriver) {
-        int driver = 0;
-        (void)cudaDriverGetVersion(&driver);
-        return tartan_cuda_host->fail(
-            TARTAN_ERR_DEVICE, function, "%s: %s (the driver is for CUDA %d.%d, expected %d.%d or later)",
-            what, text, driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    }
-    return tartan_cuda_host->fail(TARTAN_ERR_DEVICE, function, "%s: %s", what, text);
+    int driver = 0;
+    if (error == cudaErrorInsufficientDriver) (void)cudaDriverGetVersion(&driver);
+    return tartan_cuda_fail(tartan_cuda_host, function, what, error, cudaGetErrorString(error), driver,
+                            CUDART_VERSION);
 }
 
 /* ---- Queues ---- */
@@ -121,11 +87,7 @@ static tartan_status describe_chip(const char *function, int32_t device_id, tart
     PASS(tartan_cuda_check(
         function, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_id), what));
     *chip = {major, minor, processors, shared, nullptr};
-    if (major < 8)
-        return tartan_cuda_host->fail(TARTAN_ERR_DEVICE, function,
-                                      "device cuda:%d has compute capability %d.%d, expected 8.0 or more",
-                                      device_id, major, minor);
-    return TARTAN_OK;
+    return tartan_cuda_check_chip(tartan_cuda_host, function, device_id, chip);
 }
 
 /* The caller's stream, which must be of the device, or a new one. */
@@ -277,9 +239,11 @@ tartan_status tartan_cuda_check_pointer(const char *function, tartan_cuda_queue 
     cudaPointerAttributes attributes = {};
     const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
     if (error != cudaSuccess) return tartan_cuda_check(function, error, "asking where memory is");
-    const bool host = attributes.type == cudaMemoryTypeUnregistered || attributes.devicePointer == nullptr;
-    if (!host && (attributes.type != cudaMemoryTypeDevice || attributes.device == queue->device_id))
-        return TARTAN_OK;
+    /* Memory of a device: where it is another's, this one may have no address for it. */
+    const bool own = attributes.type == cudaMemoryTypeDevice;
+    const bool host =
+        attributes.type == cudaMemoryTypeUnregistered || (!own && attributes.devicePointer == nullptr);
+    if (!host && (!own || attributes.device == queue->device_id)) return TARTAN_OK;
     bool capturing = false; /* memory that the graph will allocate is not known yet */
     if (host) PASS(tartan_cuda_capturing(function, queue, &capturing));
     if (host && capturing) return TARTAN_OK;

@@ -30,11 +30,16 @@ struct DummyInstalled {
     }
 };
 
-// The CPU, the dummy, and the real device where the environment says TARTAN_DEVICE=cuda.
+// Whether the environment says TARTAN_DEVICE=cuda: the real device is there and to be tested.
+inline bool has_hardware() {
+    const char *device = std::getenv("TARTAN_DEVICE");
+    return device != nullptr && std::string(device) == "cuda";
+}
+
+// The CPU, the dummy, and the real device.
 inline std::vector<std::string> backends() {
     std::vector<std::string> all = {"cpu", "dummy"};
-    const char *device = std::getenv("TARTAN_DEVICE");
-    if (device != nullptr && std::string(device) == "cuda") all.push_back("cuda");
+    if (has_hardware()) all.push_back("cuda");
     return all;
 }
 
