@@ -192,11 +192,11 @@ template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_
     g->col_tiles = (int32_t)((p->n + cols - 1) / cols);
     g->tiles = g->col_tiles * g->groups * g->heads * g->entries;
     /* Where L2 holds all of B, and rows are short enough to differ much in length, tiles are done strictly by falling
-     * length, so that the last ones are the shortest, but for two columns of tiles: 5% for b = 64 at 4096. Else a panel of
-     * B is done with before the next; where L2 holds the others too, for all rows at once (b = 16 and 8: 5%). */
+     * length, so that the last ones are the shortest, but for one column of tiles: 5% for b = 64 at 4096. Else a panel of B
+     * is done with before the next; where L2 holds the others too, for all rows at once (b = 16 and 8: 5%). */
     const int64_t tile_bytes = p->k * cols * element_bytes(p->dtype);
     const bool cached = tile_bytes * g->col_tiles <= kCachedBytes, strict = cached && p->block_m >= 64;
-    g->lead = strict && g->col_tiles > 2 ? 2 : 0;
+    g->lead = strict && g->col_tiles > 2;
     g->panel = tile_bytes > kPanelBytes ? 1 : (int32_t)(kPanelBytes / tile_bytes);
     if (strict || g->panel > g->col_tiles) g->panel = g->col_tiles - g->lead;
     const int32_t passes = !is_swapped(p)             ? (cached ? 1 : 2)

@@ -113,6 +113,7 @@ class Large : public OnBackend {
     template <typename Real>
     void forms(const Setting &s, const std::vector<int> &list, std::mt19937_64 &random, bool tf32 = false);
     template <typename Real> void sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32 = false);
+    template <typename Real> void sddmm(const Setting &s, std::mt19937_64 &random, bool tf32);
     template <typename Real>
     void check_spmm(const Setting &s, const Layout &layout, const Matrix &a, const Dense &gates, bool right,
                     bool transposed, const Dense &b, const Dense &c, const Dense &got, bool tf32);
@@ -208,17 +209,23 @@ template <typename Real> void Large::spmm(int64_t block, int32_t dtype, uint64_t
 }
 
 template <typename Real> void Large::sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed * 1000 + (uint64_t)block * 4 + (uint64_t)dtype + 77);
-    const Setting s = setting_of(block, dtype, random);
+    sddmm<Real>(setting_of(block, dtype, random), random, tf32);
+}
+
+template <typename Real> void Large::sddmm(const Setting &s, std::mt19937_64 &random, bool tf32) {
+    const int64_t block = s.block;
     SCOPED_TRACE(::testing::Message()
-                 << tartan_dtype_name(dtype) << " -> " << tartan_dtype_name(s.out_dtype) << ", block "
-                 << block << ", seed " << seed << ", " << s.rows << " x " << s.cols << ", k " << s.n
-                 << ", heads " << s.heads << ", batch " << s.batch << ", order " << s.block_order
-                 << ", styles " << s.b_style << s.c_style << ", gated " << s.gated << ", beta " << s.beta);
+                 << tartan_dtype_name(s.dtype) << " -> " << tartan_dtype_name(s.out_dtype) << ", block "
+                 << block << ", " << s.rows << " x " << s.cols << ", k " << s.n << ", heads " << s.heads
+                 << ", batch " << s.batch << ", order " << s.block_order << ", styles " << s.b_style
+                 << s.c_style << ", gated " << s.gated << ", beta " << s.beta);
     const Layout layout = random_layout({s.rows, s.cols, block, block, s.heads}, s.density, random());
     const Matrix before = random_matrix(layout, s.out_dtype, s.block_order, random);
     const Dense gates = gates_for(layout, random);
-    Dense x(dtype, shape_with(s, s.rows, s.n), s.b_style), y(dtype, shape_with(s, s.n, s.cols), s.c_style);
+    Dense x(s.dtype, shape_with(s, s.rows, s.n), s.b_style),
+        y(s.dtype, shape_with(s, s.n, s.cols), s.c_style);
     x.fill(random);
     y.fill(random);
     const Placed gates_there(context.get(), gates), left(context.get(), x), right(context.get(), y);
@@ -236,7 +243,7 @@ template <typename Real> void Large::sddmm(int64_t block, int32_t dtype, uint64_
     }
     for (int64_t id = 0; id < layout->blocks; id++) {
         const double gate = s.gated ? gates.get(id) : 1;
-        const Rule rule = {dtype, s.out_dtype, s.alpha * gate, s.beta, tf32};
+        const Rule rule = {s.dtype, s.out_dtype, s.alpha * gate, s.beta, tf32};
         const int64_t head = tartan_i_layout_head(layout.get(), id);
         for (int64_t i = 0; i < tartan_i_rows_of(layout.get(), layout->block_rows[id]); i++)
             for (int64_t j = 0; j < tartan_i_cols_of(layout.get(), layout->block_cols[id]); j++) {
@@ -308,6 +315,22 @@ TEST_P(Large, SpmmOfManyShortRows) {
             s.c_style = by_cols ? kColumns : kRows;
             forms<double>(s, {0, 3}, random);
         }
+}
+
+// So few tiles of such long sums that several blocks of a device's threads share each.
+TEST_P(Large, SddmmOfLongSums) {
+    for (int64_t block : kBlocks)
+        for (int32_t dtype : {TARTAN_F16, TARTAN_BF16})
+            for (uint64_t seed = 0; seed < seeds() && !HasFailure(); seed++) {
+                std::mt19937_64 random(seed * 100 + (uint64_t)(block + dtype));
+                Setting s = setting_of(block, dtype, random);
+                s.rows = std::min<int64_t>(s.rows, 384), s.cols = std::min<int64_t>(s.cols, 384);
+                s.n = pick<int64_t>(random, {1024, 1096, 2048, 2312}), s.heads = 1, s.batch = 0;
+                if (dummy()) s.rows = s.cols = 2 * block < 96 ? 2 * block : 96;
+                s.density = pick(random, {0.1, 0.4, 1.0});
+                SCOPED_TRACE(::testing::Message() << "seed " << seed);
+                sddmm<double>(s, random, false);
+            }
 }
 
 // Sums so long that a device copies B before it multiplies from the right by blocks of 8 and 16.

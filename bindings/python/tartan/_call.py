@@ -15,7 +15,7 @@ from tartan._context import Context, ContextLike, context_of, context_on, defaul
 from tartan._device import DeviceArray
 from tartan._errors import DTypeError
 from tartan._place import Foreign, Place
-from tartan._queue import CPU, Queue, cuda_array_interface, layout_of_interface, queue_of
+from tartan._queue import CPU, Queue, cuda_array_interface, layout_of_interface, queue_of, view
 
 Dense = Union[Array, DeviceArray]
 
@@ -42,7 +42,7 @@ def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArra
     from now on."""
     interface = None if hasattr(x, "__dlpack__") else cuda_array_interface(x)
     if interface is None:
-        lease, _ = _raw.view(x, queue.stream if queue is not None and queue.device == home.device else None)
+        lease, _ = view(x, queue.stream if queue is not None and queue.device == home.device else None)
         return DeviceArray._of(lease, Foreign(x))
     address, typestr, shape, strides, readonly = layout_of_interface(interface, name)
     code = _raw.tartan_dtype_of(np.dtype(typestr).name) if np.dtype(typestr).isnative else 0
@@ -62,7 +62,7 @@ def borrow_mask(x: Any, home: Queue, queue: Optional[Queue]) -> _raw.Lease:
         raise DTypeError(f"mask is a device array of {x.dtype_name}, expected booleans or bytes")
     if interface is None:
         stream = queue.stream if queue is not None and queue.device == home.device else None
-        return _raw.view(x, stream, True)[0]
+        return view(x, stream, True)[0]
     address, typestr, shape, strides, readonly = layout_of_interface(interface, "mask")
     if np.dtype(typestr) not in (np.dtype(np.bool_), np.dtype(np.uint8)):
         raise DTypeError(f"mask has elements of {typestr}, expected bool or uint8")

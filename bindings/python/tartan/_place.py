@@ -6,10 +6,9 @@ from __future__ import annotations
 import sys
 from typing import Any, Optional
 
-from tartan import _raw
 from tartan._context import wait
 from tartan._errors import TartanError
-from tartan._queue import CPU, Queue, queue_of
+from tartan._queue import CPU, Queue, queue_of, view
 
 
 class Place:
@@ -75,7 +74,7 @@ class Foreign:
         if home == queue:
             return False
         if hasattr(self.source, "__dlpack__"):
-            _raw.view(self.source, queue.stream)  # exporting it is what orders
+            view(self.source, queue.stream)  # exporting it is what orders
         elif home.stream:
             wait(home)
         return True

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 import numpy as np
 
+from tartan import _raw
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
 
 # Streams that CUDA has names for: the device's default one. 0 is "not known" here.
@@ -94,6 +95,17 @@ def queue_of(x: Any) -> Optional[Queue]:
     if interface is None:
         return None
     return Queue("cuda:0", interface.get("stream") or 0, x)
+
+
+def view(x: Any, stream: Optional[int] = None, mask: bool = False) -> tuple[_raw.Lease, str]:
+    """_raw.view; PyTorch exports a tensor only while its GPU is the current one."""
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    if torch is not None and tensor is not None and isinstance(x, tensor) and x.is_cuda:
+        if x.device.index != torch.cuda.current_device():
+            with torch.cuda.device(x.device):
+                return _raw.view(x, stream, mask)
+    return _raw.view(x, stream, mask)
 
 
 def _torch_queue(torch: Any, x: Any) -> Optional[Queue]:

@@ -94,6 +94,23 @@ def test_torch_memory_is_used_in_place(torch, rng):
     assert not spmm(w, x, gates=gates).any()
 
 
+def test_torch_on_a_gpu_that_is_not_current(torch, rng):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU")
+    layout = random_layout(rng, (128, 96), 16, 0.4)
+    values = torch.randn(layout.blocks, 16, 16)
+    x = torch.randn(96, 40)
+    results = []
+    for device in ("cuda:0", "cuda:1"):
+        w = BlockMatrix.wrap(layout, values.to(device))
+        y = w @ x.to(device)
+        assert y.device == torch.device(device)
+        spmm(w, x.to(device), alpha=2, out=y)
+        results.append(y.cpu())
+    assert torch.cuda.current_device() == 0
+    assert torch.equal(*results)
+
+
 def test_torch_gradients(torch, rng):
     w, _, _ = weights(torch, rng, (128, 96), 16, "float32")
     x, dy = torch.randn(96, 40, device="cuda"), torch.randn(128, 40, device="cuda")
