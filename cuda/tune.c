@@ -75,7 +75,7 @@ static const design sddmm_designs[TARTAN_CUDA_SDDMM_KERNELS] = {
         {.peak =
              {[F64] = {10, 20, 30, 45, 50}, [TF32] = {15, 30, 60, 100, 100}, [HALF] = {20, 40, 80, 120, 120}},
          .log2_lines = {3, 2, 1, 0, 0}},
-    [TARTAN_CUDA_SDDMM_WGMMA] = {.peak = {[HALF] = {48, 105, 210, 330, 500}}, .log2_lines = {6, 5, 4, 3, 1}},
+    [TARTAN_CUDA_SDDMM_WGMMA] = {.peak = {[HALF] = {76, 131, 248, 477, 580}}, .log2_lines = {6, 5, 4, 3, 1}},
 };
 
 /* ---- What the rates are made of ---- */
