@@ -69,15 +69,11 @@ __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) 
     return __all_sync(~0u, done);
 }
 
-/* All threads of a warpgroup; `number` 1 to 15. */
-__device__ __forceinline__ void warpgroup_barrier(uint32_t number) {
-    asm volatile("barrier.cta.sync %0, 128;" ::"r"(number) : "memory");
-}
 /* All consumers of a wgmma kernel. */
 __device__ __forceinline__ void consumer_barrier() {
     asm volatile("barrier.cta.sync 3, 256;" ::: "memory");
 }
-/* All threads of a warpgroup, and whether `mine` is true in one of them. */
+/* All threads of a warpgroup, and whether `mine` is true in one of them; `number` 1 to 15, of which 3 is taken. */
 __device__ __forceinline__ bool warpgroup_any(uint32_t number, bool mine) {
     int32_t any;
     asm volatile("{\n"

@@ -6,8 +6,7 @@
  * 64 x 256 sums a warpgroup, all its registers allow.
  *
  * Tiles are handed out by a counter in global memory, longest first and as late as can be, so that no block waits long
- * for the last one. Who
- * computes a tile does not change its bits. */
+ * for the last one. Who computes a tile does not change its bits. */
 #ifndef TARTAN_CUDA_RING_CUH
 #define TARTAN_CUDA_RING_CUH
 

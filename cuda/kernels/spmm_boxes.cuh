@@ -43,10 +43,8 @@ __device__ __forceinline__ bool leave_boxes(const Problem &p, const Ring<kRows> 
 #pragma unroll
         for (int i = 0; i < 128; i++) d[i] *= odd ? 1 : p.c.alpha;
     }
-    if (kRows == 128)
-        consumer_barrier(); /* the others may be reading the stage still */
-    else
-        warpgroup_barrier(1 + warpgroup);
+    /* The others may be reading the stage still: all of B, or, of a stage of several slots, parts of it between ours. */
+    consumer_barrier();
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         if (tiles > 0) barrier_wait(ring.cleared(half), (tiles - 1) % 2);
