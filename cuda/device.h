@@ -100,8 +100,8 @@ tartan_status tartan_cuda_unions_get(const char *function, tartan_cuda_queue *qu
                                      const tartan_layout *layout, bool by_columns, int32_t group,
                                      tartan_cuda_unions *out);
 
-/* The tiles of unions of that layout (of block rows; one whose blocks stay), which a kernel takes in always the same form for a group; made
- * and kept as they are. */
+/* The tiles of unions of that layout (of block rows; one whose blocks stay), which a kernel takes in always the same
+ * form for a group; made and kept as they are. */
 tartan_status tartan_cuda_tiles_get(const char *function, tartan_cuda_queue *queue,
                                     const tartan_layout *layout, const tartan_cuda_unions *unions,
                                     const tartan_cuda_tile_form *form, tartan_cuda_tiles *out);

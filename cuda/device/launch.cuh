@@ -41,7 +41,8 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 }
 
 /* Whether kernels may start before the one ahead of them in the stream has ended, which they then wait for where they
- * touch what others write. Until then they read index sets, which for such a layout no kernel writes. */
+ * touch what others write. Until then they read index sets, which for such a layout no kernel writes, unless gates
+ * shut blocks. */
 inline bool tartan_cuda_starts_early(const tartan_cuda_queue *queue, const tartan_layout *layout) {
     return queue->chip.major == 9 && queue->chip.minor == 0 && !tartan_i_is_dynamic(layout);
 }
@@ -72,6 +73,8 @@ cudaError_t tartan_cuda_launch_clusters(tartan_cuda_queue *queue, bool early, ui
     config.numAttrs = count;
     return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
+
+/* The same without clusters. */
 template <typename... Parameters, typename... Arguments>
 cudaError_t tartan_cuda_launch_early(tartan_cuda_queue *queue, bool early, void (*kernel)(Parameters...),
                                      dim3 grid, dim3 threads, size_t shared, const Arguments &...arguments) {

@@ -314,7 +314,7 @@ tartan_status divide(const char *function, tartan_cuda_queue *queue, const tarta
 
 template <int kRows>
 tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
-                    const tartan_cuda_tiles &tiles, const char *turned, Problem *g) {
+                    const tartan_cuda_tiles &tiles, const char *turned, bool early, Problem *g) {
     Maps maps = {};
     describe_stages<kRows>(g);
     PASS(map_pairs<kRows>(function, p, g, turned, &maps));
@@ -326,7 +326,7 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     int32_t blocks;
     PASS(divide(function, queue, tiles, g, &blocks));
     const cudaError_t launched =
-        tartan_cuda_launch_clusters(queue, g->early, (uint32_t)g->sharers, kernel, dim3((unsigned)blocks),
+        tartan_cuda_launch_clusters(queue, early, (uint32_t)g->sharers, kernel, dim3((unsigned)blocks),
                                     dim3(kThreads), Exchange<kRows>::kShared, *g, maps);
     tartan_cuda_scratch_free(queue, g->sums);
     return tartan_cuda_check(function, launched, "starting the kernel sddmm_wgmma");
@@ -358,8 +358,9 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
         status = turn_pairs(function, queue, p, &turned);
     g.y_turned = turned != nullptr;
     if (g.y_turned) g.y_across = false;
-    g.early = tartan_cuda_starts_early(queue, layout);
-    if (status == TARTAN_OK) status = start<kRows>(function, queue, p, tiles, (const char *)turned, &g);
+    const bool early = tartan_cuda_starts_early(queue, layout);
+    if (status == TARTAN_OK)
+        status = start<kRows>(function, queue, p, tiles, (const char *)turned, early, &g);
     tartan_cuda_scratch_free(queue, turned);
     tartan_cuda_scratch_free(queue, made);
     return status;

@@ -35,7 +35,6 @@ struct Problem {
     bool y_turned;        /* Y is a copy [entries][heads][k / 64][n][64] */
     bool whole;           /* tiles are handed out whole; else blocks have parts of even cost */
     int32_t sharers;      /* if not 1, there is a cluster of so many blocks for each tile instead */
-    bool early;           /* the kernel may start before those ahead of it have ended */
     int32_t pairs, steps; /* of the whole sum */
     int32_t groups;       /* of a head */
     int32_t count;

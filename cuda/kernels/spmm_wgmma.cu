@@ -296,7 +296,7 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
     const tartan_cuda_figures *figures;
     PASS(tartan_cuda_figures_get(function, layout, &figures));
     const bool wide = tartan_cuda_spmm_wide(p, figures);
-    const bool early = tartan_cuda_starts_early(queue, layout);
+    const bool early = tartan_cuda_starts_early(queue, layout) && p->gates == nullptr; /* gates change ids */
     tartan_cuda_unions u;
     PASS(tartan_cuda_unions_get(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m, &u));
     Operands from = {};

@@ -48,10 +48,7 @@ def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArra
     code = _raw.tartan_dtype_of(np.dtype(typestr).name) if np.dtype(typestr).isnative else 0
     if code == 0:
         raise DTypeError(f"{name} has elements of {typestr}, {EXPECTED}")
-    number = 0 if queue is None else queue.device_id  # the interface does not say which GPU
-    lease = _raw.lease(x, address, code, (_raw.TARTAN_CUDA, number), shape, strides, readonly)
-    if home.stream and queue is not None and home.stream != queue.stream:
-        wait(Queue(f"cuda:{number}", home.stream, x))
+    lease = _lease_at(x, address, code, shape, strides, readonly, home, queue)
     return DeviceArray._of(lease, Foreign(x))
 
 
@@ -66,10 +63,25 @@ def borrow_mask(x: Any, home: Queue, queue: Optional[Queue]) -> _raw.Lease:
     address, typestr, shape, strides, readonly = layout_of_interface(interface, "mask")
     if np.dtype(typestr) not in (np.dtype(np.bool_), np.dtype(np.uint8)):
         raise DTypeError(f"mask has elements of {typestr}, expected bool or uint8")
+    return _lease_at(x, address, _raw.TARTAN_U8, shape, strides, readonly, home, queue)
+
+
+def _lease_at(
+    x: Any,
+    address: int,
+    code: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    readonly: bool,
+    home: Queue,
+    queue: Optional[Queue],
+) -> _raw.Lease:
+    """The memory that a __cuda_array_interface__ tells of, after the work that its stream has been asked for."""
     number = 0 if queue is None else queue.device_id  # the interface does not say which GPU
+    lease = _raw.lease(x, address, code, (_raw.TARTAN_CUDA, number), shape, strides, readonly)
     if home.stream and queue is not None and home.stream != queue.stream:
         wait(Queue(f"cuda:{number}", home.stream, x))
-    return _raw.lease(x, address, _raw.TARTAN_U8, (_raw.TARTAN_CUDA, number), shape, strides, readonly)
+    return lease
 
 
 class Call:

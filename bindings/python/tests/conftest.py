@@ -38,3 +38,8 @@ def assert_product(actual, a, b, dtype):
 @pytest.fixture
 def rng(request):
     return np.random.default_rng(sum(request.node.name.encode()))
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")

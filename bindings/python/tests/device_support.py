@@ -15,6 +15,7 @@ IS_DUMMY = HAS_DEVICE and _CUDA["devices"][0]["name"].startswith("dummy")
 HAS_GPU = HAS_DEVICE and not IS_DUMMY
 dummy_only = pytest.mark.skipif(not IS_DUMMY, reason="needs the plug-in that poses as a device")
 
+DEVICE_DTYPES = ["float64", "float32", "float16", "bfloat16"]
 HOST_DTYPES = ["float64", "float32", "float16"] + ([] if BFLOAT16 is None else ["bfloat16"])
 
 
