@@ -134,7 +134,8 @@ static tartan_status open_pool(const char *function, tartan_cuda_queue *queue) {
 
 /* On a stream of their own: the caller's may be capturing. */
 static tartan_status open_tickets(const char *function, tartan_cuda_queue *queue) {
-    const size_t counters = TARTAN_CUDA_TICKETS + TARTAN_CUDA_FLAGS * (size_t)queue->chip.processors;
+    const size_t counters = 2 * TARTAN_CUDA_SIDED_TICKETS + TARTAN_CUDA_TICKETS +
+                            TARTAN_CUDA_FLAGS * (size_t)queue->chip.processors;
     const size_t bytes = counters * sizeof *queue->tickets;
     cudaStream_t stream = nullptr;
     cudaError_t error = cudaMalloc((void **)&queue->tickets, bytes);
@@ -159,6 +160,7 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
         tartan_cuda_relaxed relaxed;
         status = open_pool(function, queue);
         if (status == TARTAN_OK) status = open_tickets(function, queue);
+        if (status == TARTAN_OK) status = tartan_cuda_find_sides(function, &queue->chip, &queue->sides);
         if (status == TARTAN_OK) status = open_stream(function, stream, queue);
         if (status != TARTAN_OK) (void)cudaFree(queue->tickets);
     }

@@ -6,7 +6,7 @@
 #include <cuda_runtime.h>
 #include <pthread.h>
 
-#include "plan.h"
+#include "order.h"
 #include "tune.h"
 
 /* The library that loaded the plug-in. */
@@ -25,16 +25,20 @@ struct tartan_cuda_queue {
     bool owns_stream;
     tartan_cuda_chip chip;
     cudaMemPool_t pool;          /* the device's default one */
-    int32_t *tickets;            /* TARTAN_CUDA_TICKETS and TARTAN_CUDA_FLAGS for each processor, see below */
+    tartan_cuda_sides sides;
+    int32_t *tickets;            /* see below */
+    int32_t turn;                /* 0 or 1: the set of sided tickets that is next */
     tartan_cuda_blas *blas;      /* or NULL */
     pthread_mutex_t lock;        /* of what follows */
     bool open;                   /* false once the context was freed; its work has ended then */
     tartan_cuda_memory *waiting; /* freed during a graph capture, to be given back after it */
 };
 
-/* Counters of a queue in device memory, 0 between kernels: tiles handed out and blocks that are done; then, for each
- * warp of as many blocks as there are processors, whether it has left its part of a sum. */
-enum { TARTAN_CUDA_TICKETS = 2, TARTAN_CUDA_FLAGS = 8 };
+/* Counters of a queue in device memory, 0 between kernels: two sets of sided tickets (tiles handed out to each side, and
+ * blocks that are done), which kernels take in turns, since two may run at a time: the second one begins early. Then the tickets
+ * of kernels that wait first: tiles handed out and blocks that are done; and for each warp of as many blocks
+ * as there are processors, whether it has left its part of a sum. */
+enum { TARTAN_CUDA_SIDED_TICKETS = 3, TARTAN_CUDA_TICKETS = 2, TARTAN_CUDA_FLAGS = 8 };
 
 /* A queue on the stream, or on one of its own (NULL). Errors: DEVICE (below compute capability 8.0, a stream of
  * another device or none), MEMORY. */
@@ -42,6 +46,10 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
                                      tartan_cuda_queue **out);
 /* Waits for its work. The queue itself lives as long as memory refers to it. */
 void tartan_cuda_queue_close(tartan_cuda_queue *queue);
+
+/* The sides of the thread's device. Errors: DEVICE, MEMORY. */
+tartan_status tartan_cuda_find_sides(const char *function, const tartan_cuda_chip *chip,
+                                     tartan_cuda_sides *out);
 
 /* Memory that may outlive the context, in the order of the queue; the table's allocate and release. */
 tartan_status tartan_cuda_memory_allocate(const char *function, tartan_cuda_queue *queue, int64_t bytes,

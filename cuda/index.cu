@@ -71,8 +71,8 @@ tartan_status make_unions(const tartan_layout *layout, const request *r, index_s
     const tartan_status status = upload(r, plan.values, plan.size, set);
     const int32_t *at = (const int32_t *)set->memory;
     if (status == TARTAN_OK)
-        set->unions = {plan.group,     plan.groups_per_head, plan.entries,   at + plan.pointers,
-                       at + plan.cols, at + plan.ids,        at + plan.order};
+        set->unions = {plan.group,         plan.groups_per_head, plan.entries,  plan.longest,
+                       at + plan.pointers, at + plan.cols,       at + plan.ids, at + plan.order};
     tartan_cuda_host->free(plan.values);
     return status;
 }

@@ -177,6 +177,14 @@ static void fill_order(const direction *d, const tartan_cuda_unions_plan *plan, 
     }
 }
 
+static int64_t longest_of(const tartan_cuda_unions_plan *plan, int64_t groups) {
+    const int32_t *pointers = plan->values + plan->pointers;
+    int64_t longest = 0;
+    for (int64_t g = 0; g < groups; g++)
+        if (pointers[g + 1] - pointers[g] > longest) longest = pointers[g + 1] - pointers[g];
+    return longest;
+}
+
 tartan_status tartan_cuda_plan_unions(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                       int32_t group, tartan_cuda_unions_plan *out) {
     const direction d = direction_of(layout, by_columns);
@@ -198,6 +206,7 @@ tartan_status tartan_cuda_plan_unions(const tartan_host *host, const tartan_layo
         memset(plan.values, 0, (size_t)plan.size * sizeof *plan.values);
         fill_unions(&d, &m, &plan);
         fill_order(&d, &plan, places);
+        plan.longest = longest_of(&plan, groups);
         *out = plan;
     }
     host->free(places);

@@ -29,7 +29,7 @@ typedef struct tartan_cuda_lists_plan {
 
 typedef struct tartan_cuda_unions_plan {
     int32_t group, groups_per_head;
-    int64_t entries;
+    int64_t entries, longest;
     int64_t pointers, cols, ids, order, size;
     int32_t *values;
 } tartan_cuda_unions_plan;

@@ -45,6 +45,7 @@ typedef struct tartan_cuda_unions {
     int32_t group;
     int32_t groups_per_head;
     int64_t entries; /* on all heads, or more where blocks change with masks: the last pointer tells */
+    int64_t longest; /* entries of the longest list; 0: unknown */
     const int32_t *pointers; /* [heads * groups_per_head + 1] */
     const int32_t *cols;     /* [entries] */
     const int32_t *ids;      /* [entries * group] */

@@ -262,6 +262,6 @@ tartan_status tartan_cuda_sets_unions(const char *function, tartan_cuda_queue *q
                                       bool by_columns, int32_t group, tartan_cuda_unions *out) {
     index_set set;
     PASS(get(function, queue, (sets *)of, by_columns, group, &set));
-    *out = {group, set.groups_per_head, set.room, set.is.pointers, set.is.cols, set.is.ids, set.is.order};
+    *out = {group, set.groups_per_head, set.room, 0, set.is.pointers, set.is.cols, set.is.ids, set.is.order};
     return TARTAN_OK;
 }

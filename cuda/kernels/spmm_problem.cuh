@@ -25,12 +25,13 @@ struct Problem {
     bool half_rows; /* of a block in each of its two parts */
     const char *values;
     int32_t block_shift, swizzle; /* a block has 2^block_shift bytes */
-    int32_t *tickets;
+    int32_t *tickets; /* sided ones */
     const int32_t *pointers, *cols, *ids, *order;
     int32_t groups, heads, entries; /* groups of one head; batch entries */
-    int32_t col_tiles, tiles;       /* tiles in all: fewer than 2^31, since 64-bit divisions are slow */
-    int32_t panel, pass;            /* column tiles, and groups, that are done together: see find_tile */
-    int32_t lead;                   /* column tiles that come before all others */
+    int32_t col_tiles;              /* of one matrix */
+    int32_t first[3];               /* of each side's strips; the end. 64-bit divisions are slow */
+    int32_t panel;                  /* strips that are done together: see find_tile */
+    uint32_t sides[TARTAN_CUDA_PROCESSORS / 32]; /* tartan_cuda_sides::of */
     int64_t m, n;
     int32_t k_end; /* a row that B does not have */
     Target c;
@@ -43,29 +44,39 @@ struct Problem {
     int64_t b_row, b_col, b_head, b_batch;
 };
 
-/* The order of tiles. Groups are sorted by falling length and cut into passes, so that long tiles come first on the
- * whole; in a pass all its groups see one panel of columns before the next, so that B's part of it stays in L2. A few
- * columns may be done for all groups before that: where tiles that run at the start are of many groups, they
- * share what is read of B. */
-__device__ __forceinline__ Tile find_tile(const Problem &p, int32_t number, int tile_rows, int tile_cols) {
-    const int32_t of_entry = p.col_tiles * p.groups, led = p.lead * p.groups;
+__device__ __forceinline__ int32_t side_of_this(const Problem &p) {
+    uint32_t processor;
+    asm("mov.u32 %0, %%smid;" : "=r"(processor));
+    return processor < TARTAN_CUDA_PROCESSORS ? p.sides[processor / 32] >> processor % 32 & 1 : 0;
+}
+
+/* The number of the next tile of a side, or of the other one when *side has none left; by one thread. */
+__device__ __forceinline__ int32_t draw_sided(const Problem &p, int32_t *side) {
+    const int32_t number = atomicAdd(&p.tickets[*side], 1);
+    if (number < (p.first[*side + 1] - p.first[*side]) * p.groups) return number;
+    *side ^= 1;
+    return atomicAdd(&p.tickets[*side], 1);
+}
+
+/* After a block's last one: the last block leaves the counters as they were found. By one thread. */
+__device__ __forceinline__ void return_sided(const Problem &p) {
+    __threadfence();
+    if (atomicAdd(&p.tickets[2], 1) + 1 != (int32_t)gridDim.x) return;
+    for (int i = 0; i < TARTAN_CUDA_SIDED_TICKETS; i++) atomicExch(&p.tickets[i], 0);
+}
+
+/* The order of tiles. Strips are columns of tiles, of all matrices one after another. A side does a panel of them for all
+ * groups before the next, so that B's part of it stays in L2; in a panel, the groups by falling length. */
+__device__ __forceinline__ Tile find_tile(const Problem &p, int32_t side, int32_t number, int tile_rows,
+                                          int tile_cols) {
+    const int32_t panel = number / (p.panel * p.groups), before = panel * p.panel;
+    const int32_t first = p.first[side] + before, width = min(p.panel, p.first[side + 1] - first);
     Tile t = {};
     t.end = -1;
-    if (number >= p.tiles) return t;
-    const int32_t entry = number / of_entry, rest = number - entry * of_entry;
-    int32_t group, col; /* the group's place in the order */
-    if (rest < led) {
-        group = rest / p.lead;
-        col = rest % p.lead;
-    } else {
-        const int32_t cols = p.col_tiles - p.lead, after = rest - led;
-        const int32_t pass = after / (cols * p.pass), first = pass * p.pass;
-        const int32_t groups = min(p.pass, p.groups - first);
-        const int32_t in_pass = after - cols * first, panel = in_pass / (p.panel * groups);
-        const int32_t width = min(p.panel, cols - panel * p.panel), at = in_pass - panel * p.panel * groups;
-        group = first + at / width;
-        col = p.lead + panel * p.panel + at % width;
-    }
+    if (width <= 0) return t;
+    const int32_t at = number - before * p.groups, group = at / width, strip = first + at % width;
+    if (group >= p.groups) return t;
+    const int32_t entry = strip / p.col_tiles, col = strip - entry * p.col_tiles;
     t.entry = entry / p.heads;
     t.head = entry - t.entry * p.heads;
     t.col = (int64_t)col * tile_cols;

@@ -32,9 +32,6 @@ bool is_swapped(const tartan_cuda_spmm *p) {
     return p->dtype == TARTAN_F32 && is_across(p->b);
 }
 
-/* Of B, what L2 holds besides all else while a panel is passed; and what it holds for the whole time. */
-enum : int64_t { kPanelBytes = 8 << 20, kCachedBytes = 36 << 20 };
-
 /* The values as [blocks][rows][contiguous], read in boxes that hold `span` bytes of k. */
 tartan_status map_values(const char *function, const tartan_cuda_spmm *p, const void *values,
                          const Problem *g, int32_t span, CUtensorMap *out) {
@@ -182,7 +179,7 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
     g->boxed_bytes = (uint32_t)(g->slots * (g->boxes_a * g->box_bytes_a + g->boxes_b * g->box_bytes_b));
 }
 
-/* All the rest but the tickets. */
+/* All the rest but the order of tiles. */
 template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Problem *g) {
     const int32_t cols = Form<kRows>::kCols;
     g->pointers = u->pointers, g->cols = u->cols, g->ids = u->ids, g->order = u->order;
@@ -190,20 +187,6 @@ template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_
     g->heads = (int32_t)p->heads;
     g->entries = (int32_t)p->batch.entries;
     g->col_tiles = (int32_t)((p->n + cols - 1) / cols);
-    g->tiles = g->col_tiles * g->groups * g->heads * g->entries;
-    /* Where L2 holds all of B, and rows are short enough to differ much in length, tiles are done strictly by falling
-     * length, so that the last ones are the shortest, but for one column of tiles: 5% for b = 64 at 4096. Else a panel of B
-     * is done with before the next; where L2 holds the others too, for all rows at once (b = 16 and 8: 5%). */
-    const int64_t tile_bytes = p->k * cols * element_bytes(p->dtype);
-    const bool cached = tile_bytes * g->col_tiles <= kCachedBytes, strict = cached && p->block_m >= 64;
-    g->lead = strict && g->col_tiles > 2;
-    g->panel = tile_bytes > kPanelBytes ? 1 : (int32_t)(kPanelBytes / tile_bytes);
-    if (strict || g->panel > g->col_tiles) g->panel = g->col_tiles - g->lead;
-    const int32_t passes = !is_swapped(p)             ? (cached ? 1 : 2)
-                           : kRows == 128             ? 4
-                           : tile_bytes > kPanelBytes ? 1
-                                                      : 2; /* as measured */
-    g->pass = strict ? 1 : (g->groups + passes - 1) / passes;
     g->m = p->m, g->n = p->n;
     g->k_end = (int32_t)(p->grid_k * p->block_k);
     g->c = {p->c.data,       p->c.dtype,     0,           0, p->c.row_stride, p->c.col_stride,
@@ -217,6 +200,31 @@ template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_
     g->b_batch = p->batch.ndim > 0 ? p->batch.first[0] : 0;
     g->c_head = p->heads > 1 ? p->c.head_stride : 0;
     g->c_batch = p->batch.ndim > 0 ? p->batch.second[0] : 0;
+}
+
+/* What a tile takes besides its stages: to leave its results. */
+constexpr double kLeaving = 1.3; /* stages */
+
+template <int kRows>
+void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures,
+                    const tartan_cuda_unions *u, Problem *g) {
+    const int32_t strips = g->col_tiles * g->heads * g->entries, sides = queue->sides.count;
+    const double groups = (double)g->groups * g->heads, stages = (double)g->parts / g->slots;
+    tartan_cuda_tile_grid grid = {};
+    grid.strips = g->first[1] = (strips + sides - 1) / sides;
+    g->first[2] = strips;
+    grid.groups = g->groups;
+    grid.of_matrix = g->col_tiles;
+    grid.processors = (double)queue->chip.processors / sides;
+    grid.local = tartan_cuda_is_local(p, figures);
+    if (u->longest > 0) {
+        grid.mean = (double)u->entries / groups * stages + kLeaving;
+        grid.longest = (double)u->longest * stages + kLeaving;
+    }
+    g->panel = (int32_t)tartan_cuda_panel_of(&grid);
+    for (int i = 0; i < TARTAN_CUDA_PROCESSORS / 32; i++) g->sides[i] = queue->sides.of[i];
+    g->tickets = queue->tickets + TARTAN_CUDA_SIDED_TICKETS * queue->turn;
+    queue->turn ^= 1;
 }
 
 using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap, CUtensorMap);
@@ -248,7 +256,8 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
-    const int32_t blocks = g.tiles < queue->chip.processors ? g.tiles : queue->chip.processors;
+    const int64_t tiles = (int64_t)g.first[2] * g.groups;
+    const int32_t blocks = tiles < queue->chip.processors ? (int32_t)tiles : queue->chip.processors;
     error = tartan_cuda_launch_early(queue, early, kernel, dim3((unsigned)blocks), dim3(kThreads), shared, g,
                                      map_a, map_b, map_c);
     return tartan_cuda_check(function, error, "starting the kernel spmm_wgmma");
@@ -256,11 +265,12 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
 
 template <int kRows>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                     const Operands &from, const tartan_cuda_unions *u, bool early) {
+                     const tartan_cuda_figures *figures, const Operands &from, const tartan_cuda_unions *u,
+                     bool early) {
     Problem g = {};
     describe_stages<kRows>(p, from, u, &g);
     describe_work<kRows>(p, u, &g);
-    g.tickets = queue->tickets;
+    describe_order<kRows>(queue, p, figures, u, &g);
     CUtensorMap map_a = {}, map_b, map_c = {};
     const int32_t span = (int32_t)(g.part_k * element_bytes(p->dtype));
     if (!g.gathers) PASS(map_values(function, p, from.values, &g, span, &map_a));
@@ -304,8 +314,8 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
     PASS(tartan_cuda_gate_operands(function, queue, p, &u, &from.values, &gated));
     tartan_status status = turn_b(function, queue, figures, p, &from.turned);
     if (status == TARTAN_OK)
-        status = wide ? launch<128>(function, queue, p, from, &u, early)
-                      : launch<64>(function, queue, p, from, &u, early);
+        status = wide ? launch<128>(function, queue, p, figures, from, &u, early)
+                      : launch<64>(function, queue, p, figures, from, &u, early);
     tartan_cuda_scratch_free(queue, from.turned);
     tartan_cuda_scratch_free(queue, gated);
     return status;

@@ -115,21 +115,22 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
 template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows> &ring) {
     const int32_t lane = threadIdx.x % 32;
     Place<kTiles> tiles;
-    int32_t number = (int32_t)blockIdx.x;
-    uint32_t parity = 0;
-    while (true) {
-        const Tile t = find_tile(p, number, kRows, Form<kRows>::kCols);
+    int32_t side = side_of_this(p);
+    for (uint32_t parity = 0;; parity ^= 1) {
+        int32_t number = 0;
+        if (lane == 0) number = draw_sided(p, &side);
+        number = __shfl_sync(~0u, number, 0);
+        side = __shfl_sync(~0u, side, 0);
+        const Tile t = find_tile(p, side, number, kRows, Form<kRows>::kCols);
         const int32_t id = t.begin * p.group + lane;
         post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
                   id < t.end * p.group ? p.ids[id] : -1);
-        wait_for_kernels_before(); /* they may use the tickets */
+        wait_for_kernels_before();
+        let_next_kernel_begin(); /* not before: of three kernels at once, two would have the same tickets */
         if (t.end < 0) break;
         barrier_wait(ring.asked(), parity);
-        parity ^= 1;
-        if (lane == 0) number = draw_ticket(p.tickets);
-        number = __shfl_sync(~0u, number, 0);
     }
-    if (lane == 0) return_tickets(p.tickets);
+    if (lane == 0) return_sided(p);
 }
 
 /* Where a byte of a stage of A comes from: its place in the blocks of the stage, of which `part` is brought. */
@@ -274,7 +275,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
     const Ring<kRows> ring = {shared, shared_address(shared)};
-    let_next_kernel_begin();
     if (threadIdx.x == 0) {
         if (!p.gathers) tensor_prefetch(&map_a);
         tensor_prefetch(&map_b);

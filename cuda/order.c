@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "order.h"
+
+#include <math.h>
+
+/* Where both sides can be told apart, those of one side agree to 0.94 and more, those of different sides to -0.94. */
+static const double clear = 0.6;
+
+/* How a multiprocessor's measurements differ from the mean of all for each line, and from its own mean. */
+static void differences(const uint32_t *cycles, const double *mean, double *out) {
+    double own = 0;
+    for (int32_t i = 0; i < TARTAN_CUDA_PROBES; i++) {
+        out[i] = cycles[i] - mean[i];
+        own += out[i] / TARTAN_CUDA_PROBES;
+    }
+    for (int32_t i = 0; i < TARTAN_CUDA_PROBES; i++) out[i] -= own;
+}
+
+static double correlation(const double *x, const double *y) {
+    double xy = 0, xx = 0, yy = 0;
+    for (int32_t i = 0; i < TARTAN_CUDA_PROBES; i++) {
+        xy += x[i] * y[i];
+        xx += x[i] * x[i];
+        yy += y[i] * y[i];
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+}
+
+void tartan_cuda_sides_of(const uint32_t *cycles, int32_t processors, tartan_cuda_sides *out) {
+    const tartan_cuda_sides one = {.count = 1};
+    tartan_cuda_sides two = {.count = 2};
+    double mean[TARTAN_CUDA_PROBES] = {0}, first[TARTAN_CUDA_PROBES], other[TARTAN_CUDA_PROBES];
+    int32_t others = 0;
+    *out = one;
+    if (processors < 2 || processors > TARTAN_CUDA_PROCESSORS) return;
+    for (int32_t p = 0; p < processors; p++) {
+        for (int32_t i = 0; i < TARTAN_CUDA_PROBES; i++) {
+            if (cycles[p * TARTAN_CUDA_PROBES + i] == 0) return;
+            mean[i] += (double)cycles[p * TARTAN_CUDA_PROBES + i] / processors;
+        }
+    }
+    differences(cycles, mean, first);
+    for (int32_t p = 0; p < processors; p++) {
+        differences(cycles + p * TARTAN_CUDA_PROBES, mean, other);
+        const double agree = correlation(first, other);
+        if (fabs(agree) < clear) return;
+        if (agree > 0) continue;
+        two.of[p / 32] |= UINT32_C(1) << p % 32;
+        others++;
+    }
+    if (others < processors / 4 || processors - others < processors / 4) return;
+    *out = two;
+}
+
+bool tartan_cuda_is_local(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
+    const int32_t log2_lines = 4;
+    const double share = figures->share[p->by_columns][log2_lines], lines = 1 << log2_lines;
+    const double blocks = (double)p->blocks / (double)p->heads;
+    const double merged = lines * blocks / (double)p->grid_m / share; /* entries of a merged list */
+    return merged <= 0.5 * (double)p->grid_k && share > 0.5 * blocks / (double)p->grid_k;
+}
+
+/* Narrow panels need little of the dense operand at a time. But a long tile of the last panel must not end long after all
+ * others, so a panel should take as long as its longest tile: strips * groups * mean / processors >= longest. Where
+ * neighbouring groups read the same lines, all strips of a matrix together need the least. */
+int64_t tartan_cuda_panel_of(const tartan_cuda_tile_grid *g) {
+    if (g->strips < 1) return 1;
+    if (g->local) return g->of_matrix < g->strips ? g->of_matrix : g->strips;
+    double width = g->processors / (double)g->groups;
+    if (g->mean > 0) width *= g->longest / g->mean;
+    const double panels = floor((double)g->strips / fmax(round(width), 1));
+    return panels < 1 ? g->strips : (int64_t)ceil((double)g->strips / panels);
+}
