@@ -24,7 +24,7 @@ struct tartan_cuda_queue {
     cudaStream_t stream;
     bool owns_stream;
     tartan_cuda_chip chip;
-    cudaMemPool_t pool;          /* the device's default one */
+    cudaMemPool_t pool; /* the device's default one */
     tartan_cuda_sides sides;
     int32_t *tickets;            /* see below */
     int32_t turn;                /* 0 or 1: the set of sided tickets that is next */

@@ -19,7 +19,7 @@ enum {
 };
 
 typedef struct tartan_cuda_sides {
-    int32_t count;                             /* 1 (unknown, or all on one) or 2 */
+    int32_t count;                            /* 1 (unknown, or all on one) or 2 */
     uint32_t of[TARTAN_CUDA_PROCESSORS / 32]; /* bit i: the side of multiprocessor i */
 } tartan_cuda_sides;
 
@@ -30,10 +30,10 @@ void tartan_cuda_sides_of(const uint32_t *cycles, int32_t processors, tartan_cud
 /* The tiles of one side: strips (columns of tiles, of all heads and batch entries), each of `groups` tiles. */
 typedef struct tartan_cuda_tile_grid {
     int64_t strips, groups;
-    int64_t of_matrix;        /* strips of one matrix, of both sides */
-    double mean, longest;     /* time of a tile, on average and at most, in any unit; 0: unknown */
-    double processors;        /* of this side */
-    bool local;               /* neighbouring groups read the same few lines of the dense operand */
+    int64_t of_matrix;    /* strips of one matrix, of both sides */
+    double mean, longest; /* time of a tile, on average and at most, in any unit; 0: unknown */
+    double processors;    /* of this side */
+    bool local;           /* neighbouring groups read the same few lines of the dense operand */
 } tartan_cuda_tile_grid;
 
 /* Whether 16 neighbouring block rows of op(A) read at most half of B, and most of what they read more than once. */

@@ -25,7 +25,7 @@ struct Problem {
     bool half_rows; /* of a block in each of its two parts */
     const char *values;
     int32_t block_shift, swizzle; /* a block has 2^block_shift bytes */
-    int32_t *tickets; /* sided ones */
+    int32_t *tickets;             /* sided ones */
     const int32_t *pointers, *cols, *ids, *order;
     int32_t groups, heads, entries; /* groups of one head; batch entries */
     int32_t col_tiles;              /* of one matrix */

@@ -66,6 +66,25 @@ TEST_F(CudaDevice, MemoryOutlivesItsQueue) {
     std::thread(tartan_cuda_memory_release, m.owner).join();
 }
 
+// Measured each time anew, but the chip stays what it is.
+TEST_F(CudaDevice, SidesAreTheSameEachTime) {
+    const tartan_cuda_sides first = queue->sides;
+    int32_t others = 0;
+    for (int32_t p = 0; p < queue->chip.processors; p++) others += (int32_t)(first.of[p / 32] >> p % 32 & 1);
+    if (queue->chip.major == 9 && queue->chip.processors == 132) {
+        EXPECT_EQ(2, first.count);
+        EXPECT_TRUE(others >= 50 && others <= 82) << others;
+    } else if (first.count == 1) {
+        EXPECT_EQ(0, others);
+    }
+    for (int i = 0; i < 20; i++) {
+        tartan_cuda_sides again;
+        ASSERT_OK(tartan_cuda_find_sides("test", &queue->chip, &again));
+        ASSERT_EQ(first.count, again.count);
+        for (int j = 0; j < TARTAN_CUDA_PROCESSORS / 32; j++) ASSERT_EQ(first.of[j], again.of[j]);
+    }
+}
+
 TEST_F(CudaDevice, TooMuchMemoryIsAnError) {
     Memory m;
     EXPECT_FAILS(MEMORY, "no 1125899906842624 bytes of memory on device cuda:0",

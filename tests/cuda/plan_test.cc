@@ -110,6 +110,10 @@ void check_unions(const tartan_layout *l, bool by_columns, int32_t group) {
     }
     ASSERT_EQ(e, pointers[o.heads * plan.groups_per_head]);
     ASSERT_EQ(e, plan.entries);
+    int32_t longest = 0;
+    for (int64_t g = 0; g < o.heads * plan.groups_per_head; g++)
+        longest = std::max(longest, pointers[g + 1] - pointers[g]);
+    EXPECT_EQ(longest, plan.longest);
     check_order(plan, o.heads);
     tartan_i_host.free(plan.values);
 }

@@ -205,6 +205,27 @@ def test_graph_capture(torch, rng, own_stream, dtype):
         assert torch.equal(out, made)
 
 
+@pytest.mark.parametrize("captured", [1, 3])
+def test_replays_among_products(torch, rng, captured):
+    w, _, values = weights(torch, rng, (1024, 1024), 64, "bfloat16")
+    values.mul_(0.05)  # of about the same size again and again
+    start = torch.randn(1024, 1000, device="cuda", dtype=torch.bfloat16)
+    pair, graph = [start.clone(), w @ start], torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        for i in range(captured):
+            spmm(w, pair[i % 2], out=pair[1 - i % 2])
+    pair[0].copy_(start)
+    for _ in range(40):
+        graph.replay()
+        spmm(w, pair[1], out=pair[0])
+    y = start
+    for _ in range(40 * (captured + 1)):
+        y = w @ y
+        torch.cuda.synchronize()
+    assert y.isfinite().all() and torch.equal(pair[0], y)
+
+
 def test_threads_with_streams(torch, rng):
     w, _, _ = weights(torch, rng, (256, 256), 32, "float32")
     x = torch.randn(256, 64, device="cuda")
