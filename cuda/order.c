@@ -6,6 +6,9 @@
 /* Where both sides can be told apart, those of one side agree to 0.94 and more, those of different sides to -0.94. */
 static const double clear = 0.6;
 
+/* Of a panel, that L2 holds of it beside all else. */
+static const double most_bytes = 16 << 20;
+
 /* How a multiprocessor's measurements differ from the mean of all for each line, and from its own mean. */
 static void differences(const uint32_t *cycles, const double *mean, double *out) {
     double own = 0;
@@ -68,6 +71,7 @@ int64_t tartan_cuda_panel_of(const tartan_cuda_tile_grid *g) {
     if (g->local) return g->of_matrix < g->strips ? g->of_matrix : g->strips;
     double width = g->processors / (double)g->groups;
     if (g->mean > 0) width *= g->longest / g->mean;
-    const double panels = floor((double)g->strips / fmax(round(width), 1));
-    return panels < 1 ? g->strips : (int64_t)ceil((double)g->strips / panels);
+    const double strips = (double)g->strips, least = ceil(strips * (double)g->strip_bytes / most_bytes);
+    const double panels = fmin(fmax(floor(strips / fmax(round(width), 1)), fmax(least, 1)), strips);
+    return (int64_t)ceil(strips / panels);
 }

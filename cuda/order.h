@@ -31,6 +31,7 @@ void tartan_cuda_sides_of(const uint32_t *cycles, int32_t processors, tartan_cud
 typedef struct tartan_cuda_tile_grid {
     int64_t strips, groups;
     int64_t of_matrix;    /* strips of one matrix, of both sides */
+    int64_t strip_bytes;  /* of the dense operand that a strip reads */
     double mean, longest; /* time of a tile, on average and at most, in any unit; 0: unknown */
     double processors;    /* of this side */
     bool local;           /* neighbouring groups read the same few lines of the dense operand */

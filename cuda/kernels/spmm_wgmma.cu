@@ -215,6 +215,7 @@ void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const t
     g->first[2] = strips;
     grid.groups = g->groups;
     grid.of_matrix = g->col_tiles;
+    grid.strip_bytes = p->k * Form<kRows>::kCols * element_bytes(p->dtype);
     grid.processors = (double)queue->chip.processors / sides;
     grid.local = tartan_cuda_is_local(p, figures);
     if (u->longest > 0) {

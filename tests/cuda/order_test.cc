@@ -106,26 +106,29 @@ TEST(CudaOrder, NeighboursThatReadTheSameAreLocal) {
 }
 
 TEST(CudaOrder, PanelsAreNarrowButAsLongAsTheirLongestTile) {
-    const auto panel = [](int64_t strips, int64_t groups, double mean, double longest, double processors,
-                          bool local = false, int64_t of_matrix = 16) {
-        const tartan_cuda_tile_grid grid = {strips, groups, of_matrix, mean, longest, processors, local};
+    const int64_t kMega = 1 << 20;
+    const auto panel = [](int64_t strips, int64_t groups, int64_t bytes, double mean, double longest,
+                          double processors = 66, bool local = false) {
+        const tartan_cuda_tile_grid grid = {strips, groups, 16, bytes, mean, longest, processors, local};
         return tartan_cuda_panel_of(&grid);
     };
-    // On an H100, of which a side has 66 processors, at density 0.1: the widths that were fastest.
-    EXPECT_EQ(8, panel(8, 32, 7.7, 21.3, 66));     // 4096, blocks of 128
-    EXPECT_EQ(2, panel(4, 64, 7.7, 14.3, 66));     // 64
-    EXPECT_EQ(1, panel(4, 64, 13.5, 17.8, 66));    // 32
-    EXPECT_EQ(2, panel(16, 64, 14.1, 28, 66));     // 8192, blocks of 128
-    EXPECT_EQ(1, panel(8, 128, 14.1, 22, 66));     // 64
-    EXPECT_EQ(1, panel(8, 128, 0, 0, 66));         // nothing known of lengths
-    EXPECT_EQ(8, panel(8, 4, 1, 1, 132));          // few groups: all strips at once
-    EXPECT_EQ(16, panel(32, 64, 8, 10, 66, true)); // local: those of a matrix
-    EXPECT_EQ(4, panel(4, 64, 8, 10, 66, true));
-    EXPECT_EQ(1, panel(0, 64, 8, 10, 66));
+    // On an H200, of which a side has 66 processors, at density 0.1: the widths that were fastest.
+    EXPECT_EQ(8, panel(8, 32, 2 * kMega, 7.7, 21.3));         // 4096, bf16, blocks of 128
+    EXPECT_EQ(2, panel(4, 64, 4 * kMega, 7.7, 14.3));         // 64
+    EXPECT_EQ(1, panel(4, 64, 4 * kMega, 13.5, 17.8));        // 32
+    EXPECT_EQ(4, panel(8, 32, 4 * kMega, 14, 41.3));          // tf32, 128
+    EXPECT_EQ(2, panel(16, 64, 4 * kMega, 14.1, 28));         // 8192, bf16, 128
+    EXPECT_EQ(1, panel(8, 128, 8 * kMega, 14.1, 22));         // 64
+    EXPECT_EQ(1, panel(8, 128, 8 * kMega, 0, 0));             // nothing known of lengths
+    EXPECT_EQ(8, panel(8, 4, kMega, 1, 1, 132));              // few groups: all strips at once
+    EXPECT_EQ(1, panel(8, 4, 100 * kMega, 1, 1, 132));        // not if L2 cannot hold them
+    EXPECT_EQ(16, panel(32, 64, 8 * kMega, 8, 10, 66, true)); // local: those of a matrix
+    EXPECT_EQ(4, panel(4, 64, 8 * kMega, 8, 10, 66, true));
+    EXPECT_EQ(1, panel(0, 64, kMega, 8, 10));
     // Panels are as wide as each other, but for the last.
     for (int64_t strips = 1; strips < 60; strips++) {
         for (int64_t groups = 1; groups < 200; groups += 7) {
-            const int64_t width = panel(strips, groups, 3, 7, 66), panels = (strips + width - 1) / width;
+            const int64_t width = panel(strips, groups, kMega, 3, 7), panels = (strips + width - 1) / width;
             ASSERT_TRUE(width >= 1 && width <= strips);
             EXPECT_TRUE(panels == 1 || (strips + panels - 2) / (panels - 1) > width);
         }
