@@ -160,7 +160,8 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
         tartan_cuda_relaxed relaxed;
         status = open_pool(function, queue);
         if (status == TARTAN_OK) status = open_tickets(function, queue);
-        if (status == TARTAN_OK) status = tartan_cuda_find_sides(function, &queue->chip, &queue->sides);
+        if (status == TARTAN_OK)
+            status = tartan_cuda_find_sides(function, device_id, &queue->chip, &queue->sides);
         if (status == TARTAN_OK) status = open_stream(function, stream, queue);
         if (status != TARTAN_OK) (void)cudaFree(queue->tickets);
     }

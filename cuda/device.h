@@ -47,9 +47,12 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
 /* Waits for its work. The queue itself lives as long as memory refers to it. */
 void tartan_cuda_queue_close(tartan_cuda_queue *queue);
 
-/* The sides of the thread's device. Errors: DEVICE, MEMORY. */
-tartan_status tartan_cuda_find_sides(const char *function, const tartan_cuda_chip *chip,
+/* The sides of the thread's device, measured when the process first asks; that may wait for a multiprocessor that is in use, but
+ * for no stream. Errors: DEVICE, MEMORY. */
+tartan_status tartan_cuda_find_sides(const char *function, int32_t device_id, const tartan_cuda_chip *chip,
                                      tartan_cuda_sides *out);
+tartan_status tartan_cuda_measure_sides(const char *function, const tartan_cuda_chip *chip,
+                                        tartan_cuda_sides *out);
 
 /* Memory that may outlive the context, in the order of the queue; the table's allocate and release. */
 tartan_status tartan_cuda_memory_allocate(const char *function, tartan_cuda_queue *queue, int64_t bytes,

@@ -68,6 +68,7 @@ TEST_F(CudaDevice, MemoryOutlivesItsQueue) {
 
 // Measured each time anew, but the chip stays what it is.
 TEST_F(CudaDevice, SidesAreTheSameEachTime) {
+    if (queue->chip.major != 9) GTEST_SKIP() << "not measured on such a chip";
     const tartan_cuda_sides first = queue->sides;
     int32_t others = 0;
     for (int32_t p = 0; p < queue->chip.processors; p++) others += (int32_t)(first.of[p / 32] >> p % 32 & 1);
@@ -79,7 +80,7 @@ TEST_F(CudaDevice, SidesAreTheSameEachTime) {
     }
     for (int i = 0; i < 20; i++) {
         tartan_cuda_sides again;
-        ASSERT_OK(tartan_cuda_find_sides("test", &queue->chip, &again));
+        ASSERT_OK(tartan_cuda_measure_sides("test", &queue->chip, &again));
         ASSERT_EQ(first.count, again.count);
         for (int j = 0; j < TARTAN_CUDA_PROCESSORS / 32; j++) ASSERT_EQ(first.of[j], again.of[j]);
     }
