@@ -66,11 +66,20 @@ bool tartan_cuda_is_local(const tartan_cuda_spmm *p, const tartan_cuda_figures *
 /* Narrow panels need little of the dense operand at a time. But a long tile of the last panel must not end long after all
  * others, so a panel should take as long as its longest tile: strips * groups * mean / processors >= longest. Where
  * neighbouring groups read the same lines, all strips of a matrix together need the least. */
+static double shortest_panel(const tartan_cuda_tile_grid *g) {
+    const double width = g->processors / (double)g->groups;
+    return g->mean > 0 ? width * g->longest / g->mean : width;
+}
+
+int64_t tartan_cuda_tail_of(const tartan_cuda_tile_grid *g) {
+    const int64_t tail = (int64_t)ceil(shortest_panel(g));
+    return tail < g->strips ? tail : g->strips;
+}
+
 int64_t tartan_cuda_panel_of(const tartan_cuda_tile_grid *g) {
     if (g->strips < 1) return 1;
     if (g->local) return g->of_matrix < g->strips ? g->of_matrix : g->strips;
-    double width = g->processors / (double)g->groups;
-    if (g->mean > 0) width *= g->longest / g->mean;
+    const double width = shortest_panel(g);
     const double strips = (double)g->strips, least = ceil(strips * (double)g->strip_bytes / most_bytes);
     const double panels = fmin(fmax(floor(strips / fmax(round(width), 1)), fmax(least, 1)), strips);
     return (int64_t)ceil(strips / panels);

@@ -43,6 +43,9 @@ bool tartan_cuda_is_local(const tartan_cuda_spmm *p, const tartan_cuda_figures *
 /* How many strips are done together, for all groups by falling length, before the next ones. */
 int64_t tartan_cuda_panel_of(const tartan_cuda_tile_grid *grid);
 
+/* Where strips are done one by one, how many of the last are better done together. */
+int64_t tartan_cuda_tail_of(const tartan_cuda_tile_grid *grid);
+
 #ifdef __cplusplus
 }
 #endif

@@ -43,6 +43,15 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     g->places = (uint32_t)(u.groups_per_head * p->heads) << g->half_shift;
     g->col_tiles = (uint32_t)((p->n + F::kCols - 1) / F::kCols);
     g->tiles = (uint32_t)(g->places * (int64_t)g->col_tiles * p->batch.entries);
+    tartan_cuda_tile_grid grid = {};
+    grid.strips = g->col_tiles * p->batch.entries;
+    grid.groups = g->places;
+    if (u.longest > 0) {
+        grid.mean = (double)u.entries / (double)(u.groups_per_head * p->heads);
+        grid.longest = (double)u.longest;
+    }
+    grid.processors = queue->chip.processors;
+    g->tail = (uint32_t)tartan_cuda_tail_of(&grid);
     g->k = (int32_t)p->k;
     g->ragged_col = p->k % p->block_k != 0 ? (int32_t)p->grid_k - 1 : -2;
     g->m = p->m, g->n = p->n;

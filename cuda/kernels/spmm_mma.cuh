@@ -28,6 +28,7 @@ struct SpmmMma {
     int32_t half_shift;          /* tiles that a group fills, the same: blocks of 128 have two */
     uint32_t groups, places;     /* groups of one head; tiles of all groups */
     uint32_t col_tiles, tiles;
+    uint32_t tail; /* the last columns of tiles, which are done together: then long tiles do not come last */
     uint32_t *counter;     /* of the tiles that were handed out */
     int32_t k, ragged_col; /* the block column that is not whole; -2: none */
     int64_t m, n;
@@ -48,7 +49,10 @@ struct SpmmMmaTile {
     /* False after the last. */
     __device__ bool find(const SpmmMma &p, uint32_t number) {
         if (number >= p.tiles) return false;
-        const uint32_t place = number % p.places, rest = number / p.places;
+        const uint32_t led = p.tiles - p.tail * p.places, behind = number - led;
+        const bool last = number >= led;
+        const uint32_t place = last ? behind / p.tail : number % p.places;
+        const uint32_t rest = last ? led / p.places + behind % p.tail : number / p.places;
         const uint32_t group = (uint32_t)p.order[place >> p.half_shift];
         begin = p.pointers[group];
         end = p.pointers[group + 1];

@@ -134,3 +134,16 @@ TEST(CudaOrder, PanelsAreNarrowButAsLongAsTheirLongestTile) {
         }
     }
 }
+
+TEST(CudaOrder, TailsAreAsLongAsTheirLongestTile) {
+    const auto tail = [](int64_t strips, int64_t groups, double mean, double longest) {
+        const tartan_cuda_tile_grid grid = {strips, groups, 16, 0, mean, longest, 132, false};
+        return tartan_cuda_tail_of(&grid);
+    };
+    EXPECT_EQ(5, tail(16, 64, 6.4, 14)); // f64 at 4096, blocks of 64
+    EXPECT_EQ(2, tail(32, 128, 12.8, 22));
+    EXPECT_EQ(1, tail(32, 256, 10, 10));
+    EXPECT_EQ(3, tail(3, 64, 6.4, 14));
+    EXPECT_EQ(3, tail(9, 64, 0, 0)); // nothing known of lengths
+    EXPECT_EQ(0, tail(0, 64, 6.4, 14));
+}
