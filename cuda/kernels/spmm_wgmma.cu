@@ -5,7 +5,8 @@
  * kernel serves all block sizes and all orders of memory; they differ in boxes and descriptors only, but for tf32 with
  * B's columns contiguous, where threads load B: see swapped.cuh.
  *
- * What limits it: bytes from L2 to the multiprocessor. A tile of 64 x 512 brings 72 KB for 2 * 64 * 512 * 64
+ * What limits it: bytes from L2 to the multiprocessor, and between the two parts of L2, for which tiles are handed out by
+ * side (order.h). A tile of 64 x 512 brings 72 KB for 2 * 64 * 512 * 64
  * operations of which the share of present blocks is useful, one of 128 x 256 brings 48 KB. Then the results: leaving
  * them takes 1300 cycles, more than a stage, in which no products run. Where products fill the chip, its power: the clock
  * falls from 1.98 to 1.3 GHz.
