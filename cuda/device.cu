@@ -134,7 +134,7 @@ static tartan_status open_pool(const char *function, tartan_cuda_queue *queue) {
 
 /* On a stream of their own: the caller's may be capturing. */
 static tartan_status open_tickets(const char *function, tartan_cuda_queue *queue) {
-    const size_t counters = 2 * TARTAN_CUDA_SIDED_TICKETS + TARTAN_CUDA_TICKETS +
+    const size_t counters = TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_TICKETS + TARTAN_CUDA_TICKETS +
                             TARTAN_CUDA_FLAGS * (size_t)queue->chip.processors;
     const size_t bytes = counters * sizeof *queue->tickets;
     cudaStream_t stream = nullptr;

@@ -26,19 +26,25 @@ struct tartan_cuda_queue {
     tartan_cuda_chip chip;
     cudaMemPool_t pool; /* the device's default one */
     tartan_cuda_sides sides;
-    int32_t *tickets;            /* see below */
-    int32_t turn;                /* 0 or 1: the set of sided tickets that is next */
-    tartan_cuda_blas *blas;      /* or NULL */
-    pthread_mutex_t lock;        /* of what follows */
-    bool open;                   /* false once the context was freed; its work has ended then */
+    int32_t *tickets;       /* see below */
+    int32_t turns[2];       /* 0 or 1: which set of sided tickets is next, [of those for captured kernels] */
+    tartan_cuda_blas *blas; /* or NULL */
+    pthread_mutex_t lock;   /* of what follows */
+    bool open;              /* false once the context was freed; its work has ended then */
     tartan_cuda_memory *waiting; /* freed during a graph capture, to be given back after it */
 };
 
-/* Counters of a queue in device memory, 0 between kernels: two sets of sided tickets (tiles handed out to each side, and
- * blocks that are done), which kernels take in turns, since two may run at a time: the second one begins early. Then the tickets
- * of kernels that wait first: tiles handed out and blocks that are done; and for each warp of as many blocks
- * as there are processors, whether it has left its part of a sum. */
-enum { TARTAN_CUDA_SIDED_TICKETS = 3, TARTAN_CUDA_TICKETS = 2, TARTAN_CUDA_FLAGS = 8 };
+/* Counters of a queue in device memory, 0 between kernels: sets of sided tickets (tiles handed out to each side, and blocks
+ * that are done), of which kernels take two in turns, since two kernels may run at a time: the second one begins early.
+ * Kernels that are captured take two others, since what is captured is not run between those before and after it; a graph
+ * as a whole waits for what is ahead of it. Then the tickets of kernels that wait first: tiles handed out and blocks that are
+ * done; and for each warp of as many blocks as there are processors, whether it has left its part of a sum. */
+enum {
+    TARTAN_CUDA_SIDED_SETS = 4,
+    TARTAN_CUDA_SIDED_TICKETS = 3,
+    TARTAN_CUDA_TICKETS = 2,
+    TARTAN_CUDA_FLAGS = 8
+};
 
 /* A queue on the stream, or on one of its own (NULL). Errors: DEVICE (below compute capability 8.0, a stream of
  * another device or none), MEMORY. */

@@ -292,7 +292,7 @@ tartan_status divide(const char *function, tartan_cuda_queue *queue, const tarta
     const int32_t most = queue->chip.processors < kMaxBlocks ? queue->chip.processors : kMaxBlocks;
     g->count = (int32_t)tiles.count;
     g->tiles = (const int4 *)tiles.values;
-    g->tickets = queue->tickets + 2 * TARTAN_CUDA_SIDED_TICKETS;
+    g->tickets = queue->tickets + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_TICKETS;
     g->flags = g->tickets + TARTAN_CUDA_TICKETS;
     g->whole = g->made != nullptr || goes_whole(tiles, g->blocks.block, g->steps, most);
     if (g->whole) {

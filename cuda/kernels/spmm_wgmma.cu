@@ -225,8 +225,6 @@ void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const t
     }
     g->panel = (int32_t)tartan_cuda_panel_of(&grid);
     for (int i = 0; i < TARTAN_CUDA_PROCESSORS / 32; i++) g->sides[i] = queue->sides.of[i];
-    g->tickets = queue->tickets + TARTAN_CUDA_SIDED_TICKETS * queue->turn;
-    queue->turn ^= 1;
 }
 
 using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap, CUtensorMap);
@@ -253,16 +251,22 @@ template <int kRows> Kernel kernel_of(int32_t dtype, bool a_across, bool b_acros
 }
 
 tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kernel, uint32_t shared,
-                    const Problem &g, const CUtensorMap &map_a, const CUtensorMap &map_b,
-                    const CUtensorMap &map_c, bool early) {
+                    Problem *g, const CUtensorMap &map_a, const CUtensorMap &map_b, const CUtensorMap &map_c,
+                    bool early) {
+    bool captured;
+    PASS(tartan_cuda_capturing(function, queue, &captured));
+    const int32_t turn = queue->turns[captured];
+    g->tickets = queue->tickets + TARTAN_CUDA_SIDED_TICKETS * (2 * captured + turn);
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
-    const int64_t tiles = (int64_t)g.first[2] * g.groups;
+    const int64_t tiles = (int64_t)g->first[2] * g->groups;
     const int32_t blocks = tiles < queue->chip.processors ? (int32_t)tiles : queue->chip.processors;
-    error = tartan_cuda_launch_early(queue, early, kernel, dim3((unsigned)blocks), dim3(kThreads), shared, g,
+    error = tartan_cuda_launch_early(queue, early, kernel, dim3((unsigned)blocks), dim3(kThreads), shared, *g,
                                      map_a, map_b, map_c);
-    return tartan_cuda_check(function, error, "starting the kernel spmm_wgmma");
+    PASS(tartan_cuda_check(function, error, "starting the kernel spmm_wgmma"));
+    queue->turns[captured] = 1 - turn; /* only kernels that were started count */
+    return TARTAN_OK;
 }
 
 template <int kRows>
@@ -283,7 +287,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     g.boxes = is_boxed(p, &g);
     if (g.boxes) PASS(map_output(function, p, &g, &map_c));
     const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_across, g.b_across);
-    return start(function, queue, kernel, Form<kRows>::kShared, g, map_a, map_b, map_c, early);
+    return start(function, queue, kernel, Form<kRows>::kShared, &g, map_a, map_b, map_c, early);
 }
 
 /* *out is NULL, which is no error, where a copy does not pay or memory is short. */

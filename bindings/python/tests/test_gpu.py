@@ -182,50 +182,6 @@ def test_a_context_on_another_stream_is_ordered(torch, rng):
     check(torch.from_dlpack(spmm(w, own, context=context)), dense, fresh, "float32")
 
 
-@pytest.mark.parametrize("own_stream", [True, False], ids=["stream", "default capture stream"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_graph_capture(torch, rng, own_stream, dtype):
-    w, dense, _ = weights(torch, rng, (256, 256), 64, dtype)
-    x = torch.randn(256, 64, device="cuda", dtype=getattr(torch, dtype))
-    out = torch.zeros_like(x)
-    stream = torch.cuda.Stream() if own_stream else None
-    with torch.cuda.stream(stream or torch.cuda.Stream()):
-        spmm(w, x, out=out)
-        w @ x
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        spmm(w, x, out=out)
-        made = w @ x
-    for _ in range(3):
-        x.normal_()
-        graph.replay()
-        torch.cuda.synchronize()
-        check(out, dense, x, dtype)
-        assert torch.equal(out, made)
-
-
-@pytest.mark.parametrize("captured", [1, 3])
-def test_replays_among_products(torch, rng, captured):
-    w, _, values = weights(torch, rng, (1024, 1024), 64, "bfloat16")
-    values.mul_(0.05)  # of about the same size again and again
-    start = torch.randn(1024, 1000, device="cuda", dtype=torch.bfloat16)
-    pair, graph = [start.clone(), w @ start], torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        for i in range(captured):
-            spmm(w, pair[i % 2], out=pair[1 - i % 2])
-    pair[0].copy_(start)
-    for _ in range(40):
-        graph.replay()
-        spmm(w, pair[1], out=pair[0])
-    y = start
-    for _ in range(40 * (captured + 1)):
-        y = w @ y
-        torch.cuda.synchronize()
-    assert y.isfinite().all() and torch.equal(pair[0], y)
-
-
 def test_threads_with_streams(torch, rng):
     w, _, _ = weights(torch, rng, (256, 256), 32, "float32")
     x = torch.randn(256, 64, device="cuda")
