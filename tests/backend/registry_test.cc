@@ -19,6 +19,7 @@ class Registry : public ::testing::Test {
     fs::path folder = fs::temp_directory_path() / ("tartan_registry_" + std::to_string(::getpid()));
     void SetUp() override {
         GTEST_FLAG_SET(death_test_style, "threadsafe");
+        fs::remove_all(folder); // of a process that had this number before
         fs::create_directories(folder);
     }
     void TearDown() override { fs::remove_all(folder); }
@@ -36,7 +37,7 @@ class Registry : public ::testing::Test {
         GTEST_SKIP() << "the plug-in of the tests is not there: " << test_plugin();                          \
     fs::copy_file(test_plugin(), plugin())
 
-// Searches with the two variables set, prints the reason and exits with 0 if there is a backend.
+// Searches with the two variables set, prints the reason, removes the folder and exits with 0 if there is a backend.
 [[noreturn]] void search(const fs::path &folder, const char *fault) {
     setenv("TARTAN_PLUGIN_PATH", folder.c_str(), 1);
     setenv("TARTAN_TEST_PLUGIN", fault, 1);
@@ -46,8 +47,9 @@ class Registry : public ::testing::Test {
     tartan_context_open("cuda", 1, 0, &context);
     std::fprintf(stderr, "reason: %s\n%s\n", reason, tartan_last_error());
     const char *again = nullptr;
-    if (tartan_i_backend_find(TARTAN_CUDA, &again) != backend || again != reason) std::_Exit(2);
-    std::_Exit(backend != nullptr ? 0 : 1);
+    const bool same = tartan_i_backend_find(TARTAN_CUDA, &again) == backend && again == reason;
+    fs::remove_all(folder); // no test of this process ends
+    std::_Exit(!same ? 2 : backend != nullptr ? 0 : 1);
 }
 
 // The re-executed process makes its own folder, of its own number.
