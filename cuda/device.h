@@ -53,10 +53,12 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
 /* Waits for its work. The queue itself lives as long as memory refers to it. */
 void tartan_cuda_queue_close(tartan_cuda_queue *queue);
 
-/* The sides of the thread's device, measured when the process first asks; that may wait for a multiprocessor that is in use, but
- * for no stream. Errors: DEVICE, MEMORY. */
+/* At which side of L2 each multiprocessor of the thread's device is, measured when the process first asks; that may wait for
+ * a multiprocessor that is in use, but for no stream. One side where it is not known, or before or after Hopper.
+ * Errors: DEVICE, MEMORY. */
 tartan_status tartan_cuda_find_sides(const char *function, int32_t device_id, const tartan_cuda_chip *chip,
                                      tartan_cuda_sides *out);
+/* The measurement itself, on a Hopper chip; *out is written on success only. Errors: DEVICE, MEMORY. */
 tartan_status tartan_cuda_measure_sides(const char *function, const tartan_cuda_chip *chip,
                                         tartan_cuda_sides *out);
 

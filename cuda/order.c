@@ -72,8 +72,8 @@ static double shortest_panel(const tartan_cuda_tile_grid *g) {
 }
 
 int64_t tartan_cuda_tail_of(const tartan_cuda_tile_grid *g) {
-    const int64_t tail = (int64_t)ceil(shortest_panel(g));
-    return tail < g->strips ? tail : g->strips;
+    const double tail = ceil(shortest_panel(g)); /* infinite without groups */
+    return tail < (double)g->strips ? (int64_t)tail : g->strips;
 }
 
 int64_t tartan_cuda_panel_of(const tartan_cuda_tile_grid *g) {

@@ -27,13 +27,14 @@ typedef struct tartan_cuda_sides {
  * asked. One side unless the measurements are of two kinds, each the clear opposite of the other. */
 void tartan_cuda_sides_of(const uint32_t *cycles, int32_t processors, tartan_cuda_sides *out);
 
-/* The tiles of one side: strips (columns of tiles, of all heads and batch entries), each of `groups` tiles. */
+/* Tiles that some multiprocessors, a side or all, do: strips (columns of tiles, of all heads and batch entries), each of
+ * `groups` tiles. */
 typedef struct tartan_cuda_tile_grid {
     int64_t strips, groups;
-    int64_t of_matrix;    /* strips of one matrix, of both sides */
+    int64_t of_matrix;    /* strips of one matrix, whoever does them */
     int64_t strip_bytes;  /* of the dense operand that a strip reads */
     double mean, longest; /* time of a tile, on average and at most, in any unit; 0: unknown */
-    double processors;    /* of this side */
+    double processors;    /* that do them */
     bool local;           /* neighbouring groups read the same few lines of the dense operand */
 } tartan_cuda_tile_grid;
 

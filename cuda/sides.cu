@@ -44,7 +44,7 @@ enum { DEVICES = 64, MEASUREMENTS = 8 };
 struct device {
     tartan_cuda_sides sides;
     int32_t
-        measured; /* so many times; again while the sides are unclear, since other work may have been in the way */
+        measured; /* times; more than once while the sides are unclear: other work may have been in the way */
 };
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 device devices[DEVICES];

@@ -5,7 +5,7 @@
  * Each output tile is 64 x 512 (the warpgroups share the rows) or 128 x 256 (they share the columns): both need
  * 64 x 256 sums a warpgroup, all its registers allow.
  *
- * Tiles are handed out by a counter in global memory, longest first and as late as can be, so that no block waits long
+ * Tiles are handed out by counters in global memory, longest first and as late as can be, so that no block waits long
  * for the last one. Who computes a tile does not change its bits. */
 #ifndef TARTAN_CUDA_RING_CUH
 #define TARTAN_CUDA_RING_CUH
@@ -191,12 +191,13 @@ __device__ __forceinline__ int32_t draw_ticket(int32_t *tickets) {
     return (int32_t)gridDim.x + atomicAdd(&tickets[0], 1);
 }
 
-/* After a block's last ticket: the last block leaves the counters as they were found. By one thread. */
-__device__ __forceinline__ void return_tickets(int32_t *tickets) {
+/* After a block's last ticket: the last block leaves the counters, of which the last counts blocks, as they were found. By
+ * one thread. */
+template <int kTickets> __device__ __forceinline__ void return_tickets(int32_t *tickets) {
     __threadfence();
-    if (atomicAdd(&tickets[1], 1) + 1 != (int32_t)gridDim.x) return;
-    atomicExch(&tickets[0], 0);
-    atomicExch(&tickets[1], 0);
+    if (atomicAdd(&tickets[kTickets - 1], 1) + 1 != (int32_t)gridDim.x) return;
+#pragma unroll
+    for (int i = 0; i < kTickets; i++) atomicExch(&tickets[i], 0);
 }
 
 /* An address as descriptors have it, without the number of the block in its cluster. */

@@ -58,13 +58,6 @@ __device__ __forceinline__ int32_t draw_sided(const Problem &p, int32_t *side) {
     return atomicAdd(&p.tickets[*side], 1);
 }
 
-/* After a block's last one: the last block leaves the counters as they were found. By one thread. */
-__device__ __forceinline__ void return_sided(const Problem &p) {
-    __threadfence();
-    if (atomicAdd(&p.tickets[2], 1) + 1 != (int32_t)gridDim.x) return;
-    for (int i = 0; i < TARTAN_CUDA_SIDED_TICKETS; i++) atomicExch(&p.tickets[i], 0);
-}
-
 /* The order of tiles. Strips are columns of tiles, of all matrices one after another. A side does a panel of them for all
  * groups before the next, so that B's part of it stays in L2; in a panel, the groups by falling length. */
 __device__ __forceinline__ Tile find_tile(const Problem &p, int32_t side, int32_t number, int tile_rows,

@@ -130,7 +130,7 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
         if (t.end < 0) break;
         barrier_wait(ring.asked(), parity);
     }
-    if (lane == 0) return_sided(p);
+    if (lane == 0) return_tickets<TARTAN_CUDA_SIDED_TICKETS>(p.tickets);
 }
 
 /* Where a byte of a stage of A comes from: its place in the blocks of the stage, of which `part` is brought. */

@@ -125,6 +125,7 @@ TEST(CudaOrder, PanelsAreNarrowButAsLongAsTheirLongestTile) {
     EXPECT_EQ(16, panel(32, 64, 8 * kMega, 8, 10, 66, true)); // local: those of a matrix
     EXPECT_EQ(4, panel(4, 64, 8 * kMega, 8, 10, 66, true));
     EXPECT_EQ(1, panel(0, 64, kMega, 8, 10));
+    EXPECT_EQ(8, panel(8, 0, kMega, 0, 0)); // no rows at all
     // Panels are as wide as each other, but for the last.
     for (int64_t strips = 1; strips < 60; strips++) {
         for (int64_t groups = 1; groups < 200; groups += 7) {
@@ -146,4 +147,5 @@ TEST(CudaOrder, TailsAreAsLongAsTheirLongestTile) {
     EXPECT_EQ(3, tail(3, 64, 6.4, 14));
     EXPECT_EQ(3, tail(9, 64, 0, 0)); // nothing known of lengths
     EXPECT_EQ(0, tail(0, 64, 6.4, 14));
+    EXPECT_EQ(16, tail(16, 0, 0, 0)); // no rows at all
 }
