@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the declarations of C headers from the output of `swig -xml`, and their types as Julia's.
+"""Reads the declarations of C headers from the output of `swig -xml`: their types as Julia's, and the typemaps of a
+language file.
 
 Refused is raised for whatever is not understood: bit-fields, unions, variable arguments, long double, complex
 and unknown types among it.
@@ -204,3 +205,44 @@ class Interface:
         if name in self.callbacks:
             return "Ptr{Cvoid}"
         raise Refused(f"type '{base}' is not known")
+
+
+class Typemaps:
+    """The typemaps of a language file, for methods of our own: swig -xml applies none, but shows them all."""
+
+    def __init__(self, xml):
+        self.texts = {}  # (method, ((type, name), ...)): text
+        self.read(ElementTree.parse(xml).getroot())
+
+    def read(self, node):
+        for child in node:
+            if child.tag == "typemap":
+                found = attributes(child)
+                for pattern in self.patterns(child):
+                    self.texts[found["method"], pattern] = found.get("code", "").strip()
+            elif child.tag == "apply":
+                (source,) = self.patterns_of(child)
+                for (method, pattern), text in list(self.texts.items()):
+                    if pattern == source:
+                        self.texts.update({(method, target): text for target in self.patterns(child)})
+            else:
+                self.read(child)
+
+    def patterns(self, node):
+        return [pattern for item in node.findall("typemapitem") for pattern in self.patterns_of(item)]
+
+    @staticmethod
+    def patterns_of(node):
+        parms = attributes(node).get("parms", [])
+        return [tuple((parm["type"], parm.get("name")) for parm in parms)]
+
+    def find(self, method, parms):
+        """The text for the first of `parms`, or the first few, and how many it stands for. As SWIG looks them up: the
+        longest pattern first, names before types alone."""
+        whole = tuple((parm["type"], parm.get("name")) for parm in parms)
+        for length in range(len(whole), 0, -1):
+            for pattern in (whole[:length], tuple((kind, None) for kind, _ in whole[:length])):
+                if (method, pattern) in self.texts:
+                    return self.texts[method, pattern], length
+        kind, name = whole[0]
+        raise Refused(f"no typemap '{method}' for '{name or 'the result'}' of type '{kind}'")

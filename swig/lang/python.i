@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Python: one extension module of plain functions, tartan._raw. Handles are objects of the module's own type
  * Handle; arrays are used in place. What is called here is in bindings/python/raw. Locals of typemaps have
- * long names because SWIG renames them by text, and initial values because freearg runs after a failure too. */
+ * long names because SWIG renames them by text, and initial values because freearg runs after a failure too.
+ * The typemaps `hint` and `hintout` are the types in _raw.pyi, which swig/python_generate.py writes. */
 %module(package="tartan") _raw
 
 %{
@@ -26,6 +27,11 @@
 %typemap(in) double {
     if (tartan_py_double($input, "$symname", "$1_name", &$1)) SWIG_fail;
 }
+%typemap(hint) int32_t, int64_t "int"
+%typemap(hint) double "float"
+%typemap(hintout) int32_t, int64_t "int"
+%typemap(hintout) double "float"
+%typemap(hintout) tartan_status, void "None"
 %typemap(out) int32_t, int64_t "$result = PyLong_FromLongLong($1);"
 %typemap(out) double "$result = PyFloat_FromDouble($1);"
 
@@ -40,6 +46,9 @@
     $1 = (char *)text_value;
 }
 %typemap(freearg) const char *, const char *OPTIONAL_TEXT ""
+%typemap(hint) const char * "_Text"
+%typemap(hint) const char *OPTIONAL_TEXT "Optional[_Text]"
+%typemap(hintout) const char * "Optional[str]"
 %typemap(out) const char * {
     if ($1 != NULL) {
         $result = PyUnicode_DecodeUTF8($1, (Py_ssize_t)strlen($1), "surrogateescape");
@@ -52,11 +61,14 @@
 %typemap(argout) char **OUT_TEXT {
     $result = PyUnicode_DecodeUTF8(*$1, (Py_ssize_t)strlen(*$1), "backslashreplace");
 }
+%typemap(hint) char **OUT_TEXT "-> str"
 %typemap(freearg) char **OUT_TEXT "tartan_text_free(*$1);"
 
 %typemap(in, numinputs=0) double *OUT_VALUE (double value_result = 0) { $1 = &value_result; }
+%typemap(hint) double *OUT_VALUE "-> float"
 %typemap(argout) double *OUT_VALUE { $result = PyFloat_FromDouble(*$1); }
 
+%typemap(hint) const tartan_shape * "_Frame"
 %typemap(in) const tartan_shape * (tartan_shape frame_value) {
     if (tartan_py_frame($input, "$symname", "$1_name", &frame_value)) SWIG_fail;
     $1 = &frame_value;
@@ -73,6 +85,8 @@
 }
 %typemap(freearg) TYPE *, const TYPE * "if (handle_used$argnum) tartan_py_handle_leave(handle_used$argnum);"
 %typemap(in, numinputs=0) TYPE **out (TYPE *handle_made = NULL) { $1 = &handle_made; }
+%typemap(hint) TYPE *, const TYPE * "Handle"
+%typemap(hint) TYPE **out "-> Handle"
 %typemap(argout) TYPE **out { $result = tartan_py_handle_new(KIND, *$1); }
 %ignore TYPE ## _free; /* Handle.close */
 %enddef
@@ -102,6 +116,9 @@
     if (tartan_py_mask($input, Py_None, "$symname", "$1_name", &borrow_value)) SWIG_fail;
     $1 = &borrow_value.array;
 }
+%typemap(hint) tartan_array *, const tartan_array * "_Operand"
+%typemap(hint) const tartan_array *OPTIONAL_ARRAY "Optional[_Operand]"
+%typemap(hint) const tartan_array *MASK_ARRAY "_Operand"
 %typemap(freearg) tartan_array *, const tartan_array *, const tartan_array *OPTIONAL_ARRAY,
                   const tartan_array *MASK_ARRAY
     "tartan_py_return(&borrow_value$argnum);"
@@ -111,11 +128,13 @@
     $1 = list_value.arrays;
     $2 = list_value.count;
 }
+%typemap(hint) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) "Sequence[_Operand]"
 %typemap(freearg) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT)
     "tartan_py_return_list(&list_value$argnum);"
 
 /* Memory of a handle, lent for as long as the result lives. That needs both arguments at once. */
 %typemap(in) tartan_array *LENT_ARRAY = tartan_array *;
+%typemap(hint) tartan_array *LENT_ARRAY "-> Lease"
 %define %tartan_lent(TYPE, NAME, KIND)
 %typemap(in) (TYPE *NAME, tartan_array *out_view) (PyObject *handle_used = NULL, tartan_array view_result) {
     void *handle_pointer = NULL;
@@ -142,13 +161,15 @@
     $2 = tartan_py_release;
     $3 = wrap_value;
 }
+%typemap(hint) (const tartan_array *values, tartan_release release, void *user) "_Operand"
 %typemap(argout) (const tartan_array *values, tartan_release release, void *user) "wrap_value$argnum = NULL;"
 %typemap(freearg) (const tartan_array *values, tartan_release release, void *user)
     "if (wrap_value$argnum) tartan_py_release(wrap_value$argnum);"
 
 /* ---- Vectors with their lengths ---- */
 
-%define %tartan_vector(CTYPE, NAME, COUNT, LETTER, WRITABLE)
+%define %tartan_vector(CTYPE, NAME, COUNT, LETTER, WRITABLE, HINT)
+%typemap(hint) (CTYPE *NAME, int64_t COUNT) HINT
 %typemap(in) (CTYPE *NAME, int64_t COUNT) (tartan_py_borrow borrow_value = {0}) {
     void *vector_data = NULL;
     if (tartan_py_vector($input, "$symname", "$1_name", LETTER, (int)sizeof(*$1), WRITABLE, &borrow_value,
@@ -157,12 +178,12 @@
 }
 %typemap(freearg) (CTYPE *NAME, int64_t COUNT) "tartan_py_return(&borrow_value$argnum);"
 %enddef
-%tartan_vector(const int64_t, IN_INT64, IN_COUNT, 'i', false)
-%tartan_vector(const double, IN_DOUBLE, IN_COUNT, 'f', false)
-%tartan_vector(const uint8_t, IN_BYTES, IN_COUNT, 'u', false)
-%tartan_vector(int64_t, OUT_INT64, OUT_COUNT, 'i', true)
-%tartan_vector(double, OUT_DOUBLE, OUT_COUNT, 'f', true)
-%tartan_vector(uint8_t, OUT_BYTES, OUT_COUNT, 'u', true)
+%tartan_vector(const int64_t, IN_INT64, IN_COUNT, 'i', false, "Optional[_Buffer]")
+%tartan_vector(const double, IN_DOUBLE, IN_COUNT, 'f', false, "Optional[_Buffer]")
+%tartan_vector(const uint8_t, IN_BYTES, IN_COUNT, 'u', false, "Optional[_Buffer]")
+%tartan_vector(int64_t, OUT_INT64, OUT_COUNT, 'i', true, "_Buffer")
+%tartan_vector(double, OUT_DOUBLE, OUT_COUNT, 'f', true, "_Buffer")
+%tartan_vector(uint8_t, OUT_BYTES, OUT_COUNT, 'u', true, "_Buffer")
 
 /* ---- Not used: structures are tuples and arrays here, references are the handles' business, and
  * tartan_context_open_stream makes contexts. ---- */

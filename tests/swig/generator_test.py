@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Julia generator: what it writes, and that it refuses what it could only guess. Runs alone or under pytest."""
+"""The generators for Julia and Python: what they write, and that they refuse what they could only guess. Runs alone or
+under pytest."""
 import os
 import re
 import subprocess
@@ -185,6 +186,65 @@ def test_the_public_headers(tmp_path):
         code = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
         for name in set(re.findall(r"TARTAN_API[^;(]*?(tartan_\w+)\(", code)) - ignored:
             assert f"function {name}(" in text, name
+
+
+# ---- Python's stub ----
+
+HINTS = """
+%typemap(hint) int32_t, int64_t "int"
+%typemap(hint) const thing *, thing * "Handle"
+%typemap(hint) thing **out "-> Handle"
+%typemap(hint) (const double *IN_DOUBLE, int64_t IN_COUNT) "Buffer"
+%typemap(hint) (double *OUT_DOUBLE, int64_t OUT_COUNT) "Written"
+%typemap(hint) const char * "str"
+%typemap(hint) const char *OPTIONAL_TEXT "Optional[str]"
+%typemap(hintout) tartan_status, void "None"
+%typemap(hintout) int32_t "int"
+%typemap(hintout) const char * "Optional[str]"
+%apply (const double *IN_DOUBLE, int64_t IN_COUNT) { (const double *x, int64_t nx) };
+%apply (double *OUT_DOUBLE, int64_t OUT_COUNT) { (double *out_y, int64_t nout_y) };
+%apply const char *OPTIONAL_TEXT { const char *metadata };
+%ignore tartan_text_free;
+"""
+
+
+def stub_of(directory, header):
+    (directory / "glue.pyi").write_text("class Handle: ...\n")
+    (directory / "tartan.h").write_text(PRELUDE + header)
+    (directory / "tartan.i").write_text("%module tartan\n" + HINTS + '\n%include "tartan.h"\n')
+    xml, stub = directory / "tartan.xml", directory / "_raw.pyi"
+    subprocess.run(["swig", "-xml", "-w451", f"-I{directory}", "-o", xml, directory / "tartan.i"],
+                   check=True, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, str(SWIG / "python_generate.py"), str(xml), str(directory / "glue.pyi"), str(stub)],
+                            capture_output=True, text=True)
+    return result, stub.read_text() if stub.exists() else None
+
+
+@pytest.mark.parametrize("header, line", [
+    ("int32_t f(const thing *t, const double *x, int64_t nx);", "def f(t: Handle, x: Buffer, /) -> int: ..."),
+    ("tartan_status f(int64_t n, double *out_y, int64_t nout_y, thing **out);", "def f(n: int, out_y: Written, /) -> Handle: ..."),
+    ("void f(const char *name, const char *metadata);", "def f(name: str, metadata: Optional[str], /) -> None: ..."),
+    ("const char *f(void);", "def f() -> Optional[str]: ..."),
+    ("void f(int32_t from);", "def f(from_: int, /) -> None: ..."),
+    ("enum { SOME = 3 };", "SOME: int"),
+    ('#define NAME "block"', "NAME: str"),
+])
+def test_stub(tmp_path, header, line):
+    result, text = stub_of(tmp_path, header + "\n")
+    assert result.returncode == 0, result.stderr
+    assert text.startswith("class Handle: ...\n") and line in text.splitlines()
+
+
+@pytest.mark.parametrize("header, words", [
+    ("void f(double x);", "no typemap 'hint' for 'x' of type 'double'"),
+    ("void f(const double *z, int64_t nz);", "'z' of type 'p.q(const).double'"),
+    ("double f(void);", "no typemap 'hintout' for 'the result'"),
+    ("int32_t f(thing **out);", "more than one result"),
+])
+def test_stub_refuses(tmp_path, header, words):
+    result, text = stub_of(tmp_path, header + "\n")
+    assert result.returncode != 0 and words in result.stderr and result.stderr.startswith("python_generate.py: f: ")
+    assert text is None
 
 
 if __name__ == "__main__":
