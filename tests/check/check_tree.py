@@ -66,11 +66,11 @@ def symbols(root, library):
         yield f"{name}: exported without the prefix"
 
 
-def headers(root, compiler, language):
-    """Every public header compiles alone."""
+def headers(root, language, *compiler):
+    """Every public header compiles on its own; compiler is a command, perhaps behind ccache."""
     for path in sources(root, "lib/include", endings=(".h",)):
         options = ["-x", language, "-std=c17" if language == "c" else "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror"]
-        done = subprocess.run([compiler, *options, "-I", str(root / "lib/include"), str(path)], capture_output=True, text=True)
+        done = subprocess.run([*compiler, *options, "-I", str(root / "lib/include"), str(path)], capture_output=True, text=True)
         if done.returncode:
             yield f"{path.relative_to(root)}: {done.stderr}"
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# On a machine with a GPU, from a tree that was built elsewhere; installs and builds nothing.
-#   gpu.sh test [sanitize] [LANGUAGE...] [--gtest_...]   the backend tests on the device; then compute-sanitizer's four tools on
-#                                                        them; then .ci/gpu_LANGUAGE.sh (python, r, julia) where it is there
-#   gpu.sh bench [option...]                             gpu_bench.py against the goals (--help lists the options)
-#   gpu.sh carry                                         before the tree is taken along: copies the shared libraries it uses
-#                                                        to build/gpu/lib; test and bench use those that the machine lacks
+# Tests and benchmarks on a machine with a GPU, from a tree built elsewhere; installs and builds nothing.
+#   run.sh test [sanitize] [LANGUAGE...] [--gtest_...]   the backend tests on the device; "sanitize" repeats them under the four
+#                                                        tools of compute-sanitizer; LANGUAGE is python, r or julia
+#   run.sh bench [option...]                             bench.py against the goals (--help lists the options)
+#   run.sh carry                                         on the machine that built the tree: copies the shared libraries it
+#                                                        needs to build/gpu/lib; test and bench use those the GPU machine lacks
 # TARTAN_GPU_PYTHON names the Python that has PyTorch, if that is not python3.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source .ci/env.sh
 what=${1-}
 [ $# -eq 0 ] || shift
@@ -26,7 +26,7 @@ carry() {
     du -sh "$carried"
 }
 
-# The carried libraries that this machine lacks, and no others, go on the search path.
+# Adds to the search path only the carried libraries that this machine lacks.
 use_carried() {
     local needed name found=1
     needed=$(mktemp -d)
@@ -34,7 +34,7 @@ use_carried() {
     while [ "$found" -eq 1 ]; do
         found=0
         for name in $(ldd "$TARTAN_LIBRARY" | awk '/not found/ { print $1 }' | sort -u); do
-            [ -e "$carried/$name" ] || lacking "$name is neither on this machine nor in $carried (.ci/gpu.sh carry)"
+            [ -e "$carried/$name" ] || lacking "$name is neither on this machine nor in $carried (tests/gpu/run.sh carry)"
             ln -sf "$PWD/$carried/$name" "$needed/$name"
             found=1
         done
@@ -52,7 +52,7 @@ ready() {
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || echo "gpu-$what: no nvidia-smi here; is there a driver?" >&2
 }
 
-# Each tool over the tests of the real device; what is meant to run out of memory is left out.
+# Runs the tests of the real device under each tool, without those that are meant to run out of memory.
 sanitize() {
     local tool status=0
     command -v compute-sanitizer >/dev/null || PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
@@ -70,9 +70,8 @@ tests() {
     for argument; do
         case "$argument" in
             --gtest_*) options+=("$argument") ;;
-            sanitize) words+=("$argument") ;;
-            [a-z]*) [ -e ".ci/gpu_$argument.sh" ] || lacking "unknown '$argument' (no .ci/gpu_$argument.sh)"; words+=("$argument") ;;
-            *) lacking "unknown option '$argument'" ;;
+            sanitize | python | r | julia) words+=("$argument") ;;
+            *) lacking "unknown argument '$argument', expected sanitize, python, r, julia or --gtest_..." ;;
         esac
     done
     [ -x "$backend" ] || lacking "the backend tests are not built"
@@ -89,7 +88,7 @@ tests() {
     for argument in "${words[@]}"; do
         case "$argument" in
             sanitize) part sanitize sanitize "${options[@]}" ;;
-            *) part "$argument" bash ".ci/gpu_$argument.sh" ;;
+            *) part "$argument" bash "tests/gpu/$argument.sh" ;;
         esac
     done
     printf '%s\n' "${verdicts[@]}"
@@ -98,13 +97,13 @@ tests() {
 
 bench() {
     local python=${TARTAN_GPU_PYTHON:-python3} argument
-    for argument; do # these run nothing
-        case "$argument" in --list | --render* | -h | --help) exec "$python" .ci/gpu_bench.py "$@" ;; esac
+    for argument; do # these need no GPU
+        case "$argument" in --list | --render* | -h | --help) exec "$python" tests/gpu/bench.py "$@" ;; esac
     done
     ready
     "$python" -c 'import torch' 2>/dev/null || lacking "$python has no PyTorch; TARTAN_GPU_PYTHON names one that has"
-    # The paths of env.sh are for the built Python package, which may be of another Python version.
-    exec env -u PYTHONPATH "$python" .ci/gpu_bench.py "$@"
+    # PYTHONPATH of env.sh leads to the built Python package, which may be for another Python.
+    exec env -u PYTHONPATH "$python" tests/gpu/bench.py "$@"
 }
 
 case "$what" in

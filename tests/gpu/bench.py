@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmark of the CUDA backend against its goals: every row in turns with cuBLAS, PyTorch and cuSPARSE in one process.
+"""Benchmark of the CUDA backend against its goals: each row is interleaved with cuBLAS, PyTorch and cuSPARSE in one process.
 
-Needs PyTorch and libtartan ($TARTAN_LIBRARY) with its CUDA plug-in. All operands are random; every result of ours is checked
-against float64 before it is timed. A rate counts operations on stored blocks alone; a dense peer's counts all it does. Times
-are medians by CUDA events, with operands in cache as far as they fit (rows "minibatch": not in cache); planning is apart. One
-JSON object a row goes to build/bench/gpu.jsonl (and $OUT/gpu.jsonl), then the table. Exit status 1: a row is below its floor,
-wrong, or not there.
+Needs PyTorch and libtartan ($TARTAN_LIBRARY) with its CUDA plug-in. Operands are random; each of our results is checked against
+float64 before it is timed. Our rates count operations on stored blocks only; those of dense peers count everything. Times are
+medians of CUDA events with a warm cache as far as operands fit (rows "minibatch": a cold one); planning is timed separately.
+Writes one JSON object per row to build/bench/gpu.jsonl (and $OUT/gpu.jsonl), then prints the table. Exit status 1: a row is
+below its floor, wrong or missing.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from gpu_bench import cases, table
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def parse(arguments):

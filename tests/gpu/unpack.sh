@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# For gpu_r.sh and gpu_julia.sh: unpacks what gpu_pack.sh made and finds the plug-in.
+# Sourced by r.sh and julia.sh: unpacks what pack.sh made and finds the plug-in.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 lacking() { echo "gpu: $*" >&2; exit 1; }
 
@@ -16,11 +16,11 @@ extract() { # archive directory
 
 unpack() { # language: into $packed, gone at exit
     local pack=build/gpu/$1.tar.xz
-    [ -e "$pack" ] || lacking "no $pack here; .ci/gpu_pack.sh $1 makes it where the language is installed"
+    [ -e "$pack" ] || lacking "no $pack here; run tests/gpu/pack.sh $1 where the language is installed"
     place=$(mktemp -d)
     trap 'rm -rf "$place"' EXIT
     extract "$pack" "$place"
-    # The tree's plug-in, else the one that was packed.
+    # The plug-in of the tree, or else the packed one.
     : "${TARTAN_PLUGIN_PATH:=$PWD/build/release/cuda}"
     if [ ! -e "$TARTAN_PLUGIN_PATH/libtartan_cuda.so" ]; then
         [ -e build/gpu/cuda.tar.xz ] || lacking "no CUDA plug-in: neither build/release/cuda nor build/gpu/cuda.tar.xz is here"

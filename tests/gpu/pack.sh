@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# gpu_pack.sh [r] [julia] [cuda]: R and Julia with what they need of this machine and this tree's packages, for a machine with
-# a GPU that has neither: build/gpu/r.tar.xz and build/gpu/julia.tar.xz. Each unpacks anywhere into a folder of its name, with
-# a program `run` that starts the language on its arguments. build/gpu/cuda.tar.xz is the plug-in, for trees that are taken
-# along without their build. gpu_r.sh and gpu_julia.sh use them there.
+# pack.sh [r] [julia] [cuda]: packs R and Julia, with the libraries and packages they need, for a GPU machine that has neither
+# language: build/gpu/r.tar.xz and build/gpu/julia.tar.xz. Each unpacks anywhere into a folder of its name; the program `run`
+# in it starts the language on its arguments. build/gpu/cuda.tar.xz is the plug-in, for trees that travel without their build.
+# r.sh and julia.sh use these packs.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source .ci/env.sh
 out=$PWD/build/gpu
 limit=$((45 * 1024 * 1024))
@@ -15,10 +15,10 @@ mkdir -p "$out"
 
 fail() { echo "gpu-pack: $*" >&2; exit 1; }
 
-# Not the C library and the C++ compiler's run time: every machine has its own.
+# The C library and the C++ compiler's run time are left out: every machine has its own.
 own_of_machine='/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so'
 
-add_libraries() { # directory target: what everything under the directory needs and lacks goes to the target
+add_libraries() { # directory target: copies to target the libraries that files under directory need and lack
     local library LD_LIBRARY_PATH=$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export LD_LIBRARY_PATH
     while read -r library; do
@@ -40,8 +40,8 @@ pack_cuda() {
     archive cuda
 }
 
-# stub name user pattern target: in the place of a library an empty one, with those functions of the pattern that the user
-# of the library names. For large ones of which nothing is called here.
+# stub name user pattern target: writes an empty library in place of a large one that is linked but never called. It has the
+# functions that match the pattern and that the library `user` refers to.
 stub() {
     local user symbols version
     user=$(realpath "$2")
@@ -53,7 +53,7 @@ stub() {
         gcc -w -O1 -shared -fPIC -Wl,-soname,"$1" ${version:+-Wl,--version-script="$work/version"} -x c - -o "$4/$1"
 }
 
-# HDF5 reads files of cloud stores through libcurl; LLVM 9 of Debian knows a solver.
+# HDF5 links libcurl to read files in cloud stores; Debian's LLVM 9 links the solver Z3.
 add_stubs() { # target llvm: no llvm where there is none
     local hdf5
     hdf5=$(ldd "$TARTAN_LIBRARY" | awk '$1 ~ /^libhdf5/ { print $3 }')
@@ -71,7 +71,7 @@ archive() { # name
     echo "gpu-pack: build/gpu/$1.tar.xz, $((bytes / 1024)) KiB"
 }
 
-# R packages that these need, themselves among them, as paths.
+# The paths of the named R packages and of all they need.
 r_packages() {
     Rscript --vanilla -e '
         need <- commandArgs(TRUE)
@@ -93,12 +93,12 @@ pack_r() {
         cp -LR "$package" "$place/home/library/"
     done < <(R_LIBS="$TARTAN_BUILD/rlib" r_packages base compiler methods stats utils graphics grDevices tools tartan testthat)
     for part in help html doc demo po tests include examples java tcl; do rm -rf "$place"/home/library/*/"$part"; done
-    # Windows, pictures and downloads, which need half a desktop.
+    # Graphics and downloads would pull in half a desktop.
     rm -f "$place"/home/modules/R_X11.so "$place"/home/modules/R_de.so "$place"/home/library/grDevices/libs/cairo.so
     rm -f "$place"/home/modules/internet.so
     add_tartan "$place/lib"
     add_stubs "$place/lib" ''
-    # The plain BLAS, where Debian has it beside a large one.
+    # The reference BLAS, which Debian keeps beside the fast one.
     find /usr/lib \( -path '*/blas/libblas.so.3' -o -path '*/lapack/liblapack.so.3' \) -exec cp -L -t "$place/lib" {} +
     add_libraries "$place" "$place/lib"
     cat >"$place/run" <<'RUN'
@@ -127,12 +127,12 @@ pack_julia() {
     case "$home" in /usr | /usr/local | /) fail "Julia is in $home beside other programs, expected a folder of its own" ;; esac
     mkdir -p "$place/home/bin" "$place/lib" "$place/packages"
     cp -L "$bin/julia" "$place/home/bin/"
-    # Not what only git, downloads, sparse solvers and messages about Julia's own source need.
+    # Without what only git, downloads, sparse solvers and messages about Julia's own source need.
     (cd "$home" && tar -cf - --exclude='*.a' --exclude=base.cache --exclude=share/julia/base --exclude=share/julia/test \
         --exclude='stdlib/*/*/test' --exclude='stdlib/*/*/docs' --exclude='libgit2*' --exclude='libmbed*' \
         --exclude='libssh2*' --exclude='libcurl*' --exclude='libhttp_parser*' --exclude='libumfpack*' --exclude='libspqr*' \
         lib share/julia) | tar -C "$place/home" -xf -
-    # Links to libraries of this machine become those libraries.
+    # Replace links that leave the folder by the files they point to.
     find "$place/home" -type l -lname '/*' | while read -r link; do
         target=$(readlink "$link")
         rm "$link"

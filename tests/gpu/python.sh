@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# gpu_python.sh [build|test] [option of pytest...]: the Python package for the Python of a machine with a GPU, made in
-# build/gpu-python of a tree that was built elsewhere for another Python; `test` (the default) runs its tests on the GPU.
+# python.sh [build|test] [option of pytest...]: builds the Python package in build/gpu-python for the Python of a GPU machine,
+# from a tree built elsewhere for another Python; `test` (the default) also runs its device tests on the GPU.
 # Needs gcc and that Python's headers. TARTAN_GPU_PYTHON names the Python, if that is not python3.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source .ci/env.sh
 what=${1-test}
 [ $# -eq 0 ] || shift

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The package's device tests on the devices that TARTAN_TEST_DEVICES names. Prints what runs for a product of each dtype,
-# then the number of tests; fails where one does.
+# Runs the device tests of the R package on the devices in TARTAN_TEST_DEVICES. Prints the kernel of a product for each
+# dtype, then the number of tests; fails if a test fails.
 library(testthat)
 library(tartan)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The package's device tests on the devices that TARTAN_TEST_DEVICES names. Prints what runs for a product of each type,
-# then the number of tests; fails where one does.
+# Runs the device tests of the Julia package on the devices in TARTAN_TEST_DEVICES. Prints the kernel of a product for each
+# type, then the number of tests; fails if a test fails.
 using Tartan
 
 const CONTEXT = Context(first(split(get(ENV, "TARTAN_TEST_DEVICES", "cuda"))))
@@ -12,4 +12,4 @@ for T in (Float64, Float32, Float16, Tartan.BFloat16)
 end
 
 append!(empty!(ARGS), ["device"])
-include(joinpath(@__DIR__, "..", "bindings", "julia", "test", "runtests.jl"))
+include(joinpath(@__DIR__, "..", "..", "bindings", "julia", "test", "runtests.jl"))

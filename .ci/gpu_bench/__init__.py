@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Parts of gpu_bench.py: library (libtartan by ctypes), cases (the rows), operands, peers, timing, table."""
