@@ -174,9 +174,10 @@ const tartan_cuda_sddmm_launch sddmm_launchers[TARTAN_CUDA_SDDMM_KERNELS] = {
 };
 
 bool supports(void *, const tartan_op *op, const char **out_reason) {
-    const tartan_matrix *sparse[] = {op->a, op->s};
-    for (const tartan_matrix *matrix : sparse)
-        if (matrix != nullptr && matrix->layout->blocks > INT32_MAX) {
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const int32_t count = tartan_cuda_host->operands(op, operands);
+    for (int32_t i = 0; i < count; i++)
+        if (operands[i].matrix != nullptr && operands[i].matrix->layout->blocks > INT32_MAX) {
             *out_reason = "the layout has 2^31 blocks or more";
             return false;
         }
@@ -189,109 +190,104 @@ bool is_empty(const tartan_array *array) {
     return false;
 }
 
-tartan_status check_array(const tartan_op *op, tartan_cuda_queue *queue, const char *name,
-                          const tartan_array *array) {
-    if (array == nullptr || is_empty(array)) return TARTAN_OK;
-    return tartan_cuda_check_pointer(op->function, queue, name, array->data);
-}
-
-tartan_status check_matrix(const tartan_op *op, tartan_cuda_queue *queue, const char *name,
-                           const tartan_matrix *matrix) {
-    if (matrix->layout->blocks == 0) return TARTAN_OK;
-    return tartan_cuda_check_pointer(op->function, queue, name, matrix->values);
-}
-
-tartan_status check_pairs(const tartan_op *op, tartan_cuda_queue *queue) {
-    for (int64_t i = 0; i < op->pairs; i++) {
-        PASS(check_array(op, queue, "x", &op->x[i]));
-        PASS(check_array(op, queue, "y", &op->y[i]));
+/* Refuses operands that are not in the device's memory. */
+tartan_status check_operands(tartan_cuda_queue *queue, const tartan_op *op) {
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const int32_t count = tartan_cuda_host->operands(op, operands);
+    for (int32_t i = 0; i < count; i++) {
+        const tartan_i_operand *one = &operands[i];
+        const void *pointer = nullptr;
+        if (one->matrix != nullptr && one->matrix->layout->blocks > 0) pointer = one->matrix->values;
+        if (one->array != nullptr && !is_empty(one->array)) pointer = one->array->data;
+        if (pointer != nullptr) PASS(tartan_cuda_check_pointer(op->function, queue, one->name, pointer));
     }
     return TARTAN_OK;
 }
 
-tartan_status run_spmm(const tartan_context *context, const tartan_op *op) {
+/* Any operation of its struct, for what is done for all. */
+#define ANY_OF(NAME, name)                                                                                   \
+    tartan_op any_of(const tartan_op_##name &op) {                                                           \
+        tartan_op any = {};                                                                                  \
+        any.kind = TARTAN_OP_##NAME;                                                                         \
+        any.name = op;                                                                                       \
+        return any;                                                                                          \
+    }
+TARTAN_I_OPERATIONS(ANY_OF)
+#undef ANY_OF
+
+/* Makes the context's device current, checks the operands and runs work(queue, op). */
+template <typename Op, typename Work>
+tartan_status run(const tartan_context *context, const Op *op, Work work) {
     tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
     tartan_cuda_current current(queue->device_id);
-    if (is_empty(op->out)) return TARTAN_OK;
-    PASS(check_matrix(op, queue, "a", op->a));
-    PASS(check_array(op, queue, "gates", op->gates));
-    PASS(check_array(op, queue, "b", op->x));
-    PASS(check_array(op, queue, "c", op->out));
-    const tartan_layout *layout = op->a->layout;
-    const tartan_cuda_figures *figures = nullptr;
-    PASS(tartan_cuda_figures_get(op->function, layout, &figures));
-    tartan_cuda_spmm p;
-    tartan_cuda_spmm_of(context, op, &p);
-    const int32_t kernel = tartan_cuda_spmm_choose(&queue->chip, &p, figures);
-    return spmm_launchers[kernel](op->function, queue, layout, &p);
+    const tartan_op any = any_of(*op);
+    PASS(check_operands(queue, &any));
+    return work(queue, op);
 }
 
-tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
-    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
-    tartan_cuda_current current(queue->device_id);
-    const tartan_layout *layout = op->s->layout;
-    if (layout->blocks == 0) return TARTAN_OK;
-    PASS(check_matrix(op, queue, "s", op->s));
-    PASS(check_array(op, queue, "gates", op->gates));
-    PASS(check_pairs(op, queue));
-    tartan_cuda_sddmm p;
-    tartan_cuda_sddmm_of(context, op, &p);
-    const int32_t kernel = tartan_cuda_sddmm_choose(&queue->chip, &p);
-    return sddmm_launchers[kernel](op->function, queue, layout, &p);
+tartan_status run_spmm(const tartan_context *context, const tartan_op_spmm *op) {
+    if (is_empty(op->c)) return TARTAN_OK;
+    return run(context, op, [&](tartan_cuda_queue *queue, const tartan_op_spmm *) {
+        const tartan_layout *layout = op->a->layout;
+        const tartan_cuda_figures *figures = nullptr;
+        PASS(tartan_cuda_figures_get(op->function, layout, &figures));
+        tartan_cuda_spmm p;
+        tartan_cuda_spmm_of(context, op, &p);
+        const int32_t kernel = tartan_cuda_spmm_choose(&queue->chip, &p, figures);
+        return spmm_launchers[kernel](op->function, queue, layout, &p);
+    });
 }
 
-tartan_status run_gate_gradient(const tartan_context *context, const tartan_op *op) {
-    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
-    tartan_cuda_current current(queue->device_id);
-    PASS(check_matrix(op, queue, "w", op->a));
-    PASS(check_matrix(op, queue, "dw", op->s));
-    PASS(check_array(op, queue, "gates", op->gates));
-    PASS(check_array(op, queue, "out_gate_grad", op->out));
-    return tartan_cuda_gate_gradient(queue, op);
+tartan_status run_sddmm(const tartan_context *context, const tartan_op_sddmm *op) {
+    if (op->s->layout->blocks == 0) return TARTAN_OK;
+    return run(context, op, [&](tartan_cuda_queue *queue, const tartan_op_sddmm *) {
+        tartan_cuda_sddmm p;
+        tartan_cuda_sddmm_of(context, op, &p);
+        const int32_t kernel = tartan_cuda_sddmm_choose(&queue->chip, &p);
+        return sddmm_launchers[kernel](op->function, queue, op->s->layout, &p);
+    });
 }
 
-tartan_status run_growth_score(const tartan_context *context, const tartan_op *op) {
-    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
-    tartan_cuda_current current(queue->device_id);
-    PASS(check_pairs(op, queue));
-    PASS(check_array(op, queue, "score", op->out));
-    return tartan_cuda_growth_score(queue, op);
+tartan_status run_gate_gradient(const tartan_context *context, const tartan_op_gate_gradient *op) {
+    return run(context, op, tartan_cuda_gate_gradient);
+}
+
+tartan_status run_growth_score(const tartan_context *context, const tartan_op_growth_score *op) {
+    return run(context, op, tartan_cuda_growth_score);
 }
 
 tartan_cuda_blocks blocks_of(const tartan_matrix *matrix) {
     return {matrix->values, matrix->dtype, matrix->block_order, matrix->layout};
 }
 
-tartan_status run_blocks_copy(const tartan_context *context, const tartan_op *op) {
-    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
-    tartan_cuda_current current(queue->device_id);
-    PASS(check_matrix(op, queue, "from", op->a));
-    PASS(check_matrix(op, queue, "matrix", op->s));
-    const tartan_cuda_blocks from = blocks_of(op->a), to = blocks_of(op->s);
-    if (op->targets != nullptr)
-        return tartan_cuda_blocks_scatter(op->function, queue, &to, &from, op->targets);
-    return tartan_cuda_blocks_gather(op->function, queue, &to, &from, op->sources, op->transpose != 0);
+tartan_status run_block_copy(const tartan_context *context, const tartan_op_block_copy *op) {
+    return run(context, op, [](tartan_cuda_queue *queue, const tartan_op_block_copy *copy) {
+        const tartan_cuda_blocks from = blocks_of(copy->from), to = blocks_of(copy->to);
+        if (copy->targets != nullptr)
+            return tartan_cuda_blocks_scatter(copy->function, queue, &to, &from, copy->targets);
+        return tartan_cuda_blocks_gather(copy->function, queue, &to, &from, copy->sources, copy->transpose);
+    });
 }
 
-tartan_status run_blocks_norms(const tartan_context *context, const tartan_op *op) {
-    tartan_cuda_queue *queue = (tartan_cuda_queue *)context->device;
-    tartan_cuda_current current(queue->device_id);
-    PASS(check_matrix(op, queue, "matrix", op->a));
-    const tartan_cuda_blocks from = blocks_of(op->a);
-    return tartan_cuda_blocks_norms(op->function, queue, &from, op->norm, (double *)op->out->data);
+tartan_status run_block_norms(const tartan_context *context, const tartan_op_block_norms *op) {
+    return run(context, op, [](tartan_cuda_queue *queue, const tartan_op_block_norms *norms) {
+        const tartan_cuda_blocks from = blocks_of(norms->matrix);
+        return tartan_cuda_blocks_norms(norms->function, queue, &from, norms->norm,
+                                        (double *)norms->norms->data);
+    });
 }
 
 tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     const tartan_cuda_queue *queue = (const tartan_cuda_queue *)context->device;
     if (op->kind == TARTAN_OP_SPMM) {
         const tartan_cuda_figures *figures = nullptr;
-        PASS(tartan_cuda_figures_get(op->function, op->a->layout, &figures));
+        PASS(tartan_cuda_figures_get(op->function, op->spmm.a->layout, &figures));
         tartan_cuda_spmm p;
-        tartan_cuda_spmm_of(context, op, &p);
+        tartan_cuda_spmm_of(context, &op->spmm, &p);
         tartan_cuda_explain_spmm(tartan_cuda_host, &queue->chip, &p, figures, text);
     } else {
         tartan_cuda_sddmm p;
-        tartan_cuda_sddmm_of(context, op, &p);
+        tartan_cuda_sddmm_of(context, &op->sddmm, &p);
         tartan_cuda_explain_sddmm(tartan_cuda_host, &queue->chip, &p, text);
     }
     return text->status;
@@ -315,7 +311,12 @@ const tartan_backend backend = {
     plan_fetch,
     tartan_cuda_sets_release,
     supports,
-    {run_spmm, run_sddmm, run_gate_gradient, run_growth_score, run_blocks_copy, run_blocks_norms},
+    run_spmm,
+    run_sddmm,
+    run_gate_gradient,
+    run_growth_score,
+    run_block_copy,
+    run_block_norms,
     explain,
 };
 

@@ -162,8 +162,8 @@ tartan_status tartan_cuda_sddmm_wgmma(const char *, tartan_cuda_queue *, const t
                                       const tartan_cuda_sddmm *);
 
 /* Whole operations that need no choice of kernels; checked by lib/ops. */
-tartan_status tartan_cuda_gate_gradient(tartan_cuda_queue *queue, const tartan_op *op);
-tartan_status tartan_cuda_growth_score(tartan_cuda_queue *queue, const tartan_op *op);
+tartan_status tartan_cuda_gate_gradient(tartan_cuda_queue *queue, const tartan_op_gate_gradient *op);
+tartan_status tartan_cuda_growth_score(tartan_cuda_queue *queue, const tartan_op_growth_score *op);
 
 /* Blocks in device memory, [blocks][block_rows * block_cols], inside in `order` (tartan_block_order). */
 typedef struct tartan_cuda_blocks {

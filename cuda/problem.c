@@ -80,7 +80,7 @@ static tartan_cuda_dense dense_of(const tartan_array *array, bool exchange, int6
                                .col_stride = array->strides[exchange ? n - 2 : n - 1]};
 }
 
-void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op *op, tartan_cuda_spmm *out) {
+void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op_spmm *op, tartan_cuda_spmm *out) {
     const tartan_matrix *a = op->a;
     const tartan_layout *l = a->layout;
     /* C = B op(A) is the transpose of C' = op(A)' B'. */
@@ -89,7 +89,7 @@ void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op *op, tar
     tartan_cuda_spmm p = {.dtype = a->dtype, .heads = l->shape.heads, .blocks = l->blocks};
     p.m = transposed ? l->shape.cols : l->shape.rows;
     p.k = transposed ? l->shape.rows : l->shape.cols;
-    p.n = op->x->shape[op->x->ndim - (right ? 2 : 1)];
+    p.n = op->b->shape[op->b->ndim - (right ? 2 : 1)];
     p.grid_m = transposed ? l->grid_cols : l->grid_rows;
     p.grid_k = transposed ? l->grid_rows : l->grid_cols;
     p.block_m = (int32_t)(transposed ? l->shape.block_cols : l->shape.block_rows);
@@ -105,16 +105,16 @@ void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op *op, tar
     }
     p.alpha = op->alpha;
     p.beta = op->beta;
-    p.batch = batch_of(op->x, op->out, p.heads);
-    p.b = dense_of(op->x, right, p.heads);
-    p.c = dense_of(op->out, right, p.heads);
+    p.batch = batch_of(op->b, op->c, p.heads);
+    p.b = dense_of(op->b, right, p.heads);
+    p.c = dense_of(op->c, right, p.heads);
     batch_finish(&p.batch, &p.n, &p.b.col_stride, &p.c.col_stride);
     p.tf32 = p.dtype == TARTAN_F32 && context->options.math_mode == TARTAN_MATH_TF32;
     p.allow_dense = context->options.allow_dense != 0;
     *out = p;
 }
 
-void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op *op, tartan_cuda_sddmm *out) {
+void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op_sddmm *op, tartan_cuda_sddmm *out) {
     const tartan_matrix *s = op->s;
     const tartan_layout *l = s->layout;
     tartan_cuda_sddmm p = {.dtype = op->x[0].dtype, .s_dtype = s->dtype, .heads = l->shape.heads};

@@ -102,8 +102,8 @@ typedef struct tartan_cuda_sddmm {
 
 /* Reduce operations (already checked by lib/ops) to these forms. Batch dimensions that both operands walk as a
  * continuation of n (spmm) or k (sddmm) are merged into it, and what is left into as few as can be. */
-void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op *op, tartan_cuda_spmm *out);
-void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op *op, tartan_cuda_sddmm *out);
+void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op_spmm *op, tartan_cuda_spmm *out);
+void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op_sddmm *op, tartan_cuda_sddmm *out);
 
 #ifdef __cplusplus
 }

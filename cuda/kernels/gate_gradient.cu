@@ -138,17 +138,17 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-tartan_status tartan_cuda_gate_gradient(tartan_cuda_queue *queue, const tartan_op *op) {
-    const tartan_layout *l = op->a->layout;
+tartan_status tartan_cuda_gate_gradient(tartan_cuda_queue *queue, const tartan_op_gate_gradient *op) {
+    const tartan_layout *l = op->w->layout;
     if (l->blocks == 0) return TARTAN_OK;
     problem p = {};
-    p.w = op->a->values;
-    p.dw = op->s->values;
+    p.w = op->w->values;
+    p.dw = op->dw->values;
     p.blocks = l->blocks;
     p.block_rows = (int32_t)l->shape.block_rows;
     p.block_cols = (int32_t)l->shape.block_cols;
-    p.by_row = op->a->block_order == TARTAN_ROW_MAJOR;
-    p.same_order = op->s->block_order == op->a->block_order;
+    p.by_row = op->w->block_order == TARTAN_ROW_MAJOR;
+    p.same_order = op->dw->block_order == op->w->block_order;
     p.ragged = l->shape.rows % l->shape.block_rows != 0 || l->shape.cols % l->shape.block_cols != 0;
     p.rows = l->shape.rows;
     p.cols = l->shape.cols;
@@ -159,14 +159,14 @@ tartan_status tartan_cuda_gate_gradient(tartan_cuda_queue *queue, const tartan_o
         p.gate_dtype = op->gates->dtype;
         p.gate_stride = op->gates->strides[0];
     }
-    p.out = op->out->data;
-    p.out_stride = op->out->strides[0];
+    p.out = op->gate_grad->data;
+    p.out_stride = op->gate_grad->strides[0];
     tartan_cuda_lists lists = {};
     if (p.ragged) {
         const tartan_status status = tartan_cuda_lists_get(op->function, queue, l, false, &lists);
         if (status != TARTAN_OK) return status;
     }
-    return tartan_cuda_by_dtype(op->a->dtype, [&](auto tag) {
+    return tartan_cuda_by_dtype(op->w->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const bool large = p.block_rows * p.block_cols > STEPS * THREADS / 2;
         return tartan_cuda_launch(op->function, queue, large ? gate_gradient_large<T> : gate_gradient<T>,

@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(THREADS)
 
 /* All operands of one side to norms. */
 template <typename T>
-tartan_status reduce_side(tartan_cuda_queue *queue, const tartan_op *op, bool is_y, int64_t products,
-                          tartan_cuda_sum<T> *norms) {
+tartan_status reduce_side(tartan_cuda_queue *queue, const tartan_op_growth_score *op, bool is_y,
+                          int64_t products, tartan_cuda_sum<T> *norms) {
     reduction r = {};
     r.lines = is_y ? op->shape->cols : op->shape->rows;
     r.group = (int32_t)(is_y ? op->shape->block_cols : op->shape->block_rows);
@@ -98,16 +98,16 @@ tartan_status reduce_side(tartan_cuda_queue *queue, const tartan_op *op, bool is
     return TARTAN_OK;
 }
 
-template <typename T> tartan_status growth_score(tartan_cuda_queue *queue, const tartan_op *op) {
+template <typename T> tartan_status growth_score(tartan_cuda_queue *queue, const tartan_op_growth_score *op) {
     using S = tartan_cuda_sum<T>;
     product p = {};
-    p.rows = op->out->shape[0];
-    p.cols = op->out->shape[1];
+    p.rows = op->score->shape[0];
+    p.cols = op->score->shape[1];
     for (int64_t n = 0; n < op->pairs; n++) p.products += op->x[n].shape[1];
-    p.scale = op->alpha;
+    p.scale = op->scale;
     p.beta = op->beta;
-    p.row_stride = op->out->strides[0];
-    p.col_stride = op->out->strides[1];
+    p.row_stride = op->score->strides[0];
+    p.col_stride = op->score->strides[1];
     void *room;
     const int64_t x_norms = p.rows * p.products, y_norms = p.cols * p.products;
     tartan_status status =
@@ -119,7 +119,7 @@ template <typename T> tartan_status growth_score(tartan_cuda_queue *queue, const
     if (status == TARTAN_OK) {
         const int64_t col_pieces = (p.cols - 1) / SIDE + 1, pieces = ((p.rows - 1) / SIDE + 1) * col_pieces;
         status = tartan_cuda_launch(op->function, queue, multiply<S>, tartan_cuda_grid(pieces), dim3(THREADS),
-                                    p, x, y, (S *)op->out->data, col_pieces, pieces);
+                                    p, x, y, (S *)op->score->data, col_pieces, pieces);
     }
     tartan_cuda_scratch_free(queue, room);
     return status;
@@ -127,8 +127,8 @@ template <typename T> tartan_status growth_score(tartan_cuda_queue *queue, const
 
 } // namespace
 
-tartan_status tartan_cuda_growth_score(tartan_cuda_queue *queue, const tartan_op *op) {
-    if (op->out->shape[0] == 0 || op->out->shape[1] == 0) return TARTAN_OK;
+tartan_status tartan_cuda_growth_score(tartan_cuda_queue *queue, const tartan_op_growth_score *op) {
+    if (op->score->shape[0] == 0 || op->score->shape[1] == 0) return TARTAN_OK;
     return tartan_cuda_by_dtype(
         op->x[0].dtype, [&](auto tag) { return growth_score<typename decltype(tag)::type>(queue, op); });
 }

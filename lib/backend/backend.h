@@ -3,45 +3,12 @@
 #ifndef TARTAN_BACKEND_BACKEND_H
 #define TARTAN_BACKEND_BACKEND_H
 
+#include "backend/operation.h"
 #include "core/context.h"
 #include "core/memory.h"
 #include "layout/plans.h"
-#include "matrix/matrix.h"
-#include "tartan/linalg.h"
 
-enum { TARTAN_BACKEND_ABI = 3, TARTAN_I_MAX_PAIRS = 8 };
-
-typedef enum tartan_op_kind {
-    TARTAN_OP_SPMM,
-    TARTAN_OP_SDDMM,
-    TARTAN_OP_GATE_GRADIENT,
-    TARTAN_OP_GROWTH_SCORE,
-    TARTAN_OP_BLOCKS_COPY,
-    TARTAN_OP_BLOCKS_NORMS,
-    TARTAN_OP_COUNT,
-} tartan_op_kind;
-
-/* One operation with all its operands, already checked by lib/ops: a backend need not check shapes again. The
- * same struct is what a benchmark lists its cases with. Unused fields are zero. */
-typedef struct tartan_op {
-    tartan_op_kind kind;
-    const char *function; /* the public one, for messages */
-    int32_t side, transpose, norm;
-    double alpha, beta;
-    int64_t pairs;
-    const tartan_matrix *a;    /* spmm: A; gate gradient: W; blocks: where they come from */
-    tartan_matrix *s;          /* sddmm: S; gate gradient: dW; blocks copy: where they go */
-    const tartan_array *gates; /* or NULL */
-    const tartan_array *x;     /* spmm: B; sddmm, growth score: X [pairs] */
-    const tartan_array *y;     /* sddmm, growth score: Y [pairs] */
-    const tartan_array *out;   /* spmm: C; gate gradient; growth score; blocks norms: [blocks] f64, dense */
-    const tartan_shape *shape; /* growth score */
-    /* Blocks copy, in memory of the device. Without `targets` block i of `s` becomes block sources[i] of `a`
-     * (NULL: block i; -1: zeros), its rows and columns exchanged if `transpose`. With them block targets[i] of
-     * `s` becomes block i of `a` (-1: it goes nowhere; each block once at most), and the others of `s` stay.
-     * Converts, rounding once; the padding of `a` is not read, that of written blocks becomes zero. */
-    const int64_t *sources, *targets;
-} tartan_op;
+enum { TARTAN_BACKEND_ABI = 4 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
@@ -50,7 +17,8 @@ typedef enum tartan_copy_kind {
 } tartan_copy_kind;
 
 /* Every function may fail, and only before it has changed anything. `device` is what open gave. */
-typedef struct tartan_backend {
+typedef struct tartan_backend tartan_backend;
+struct tartan_backend {
     int32_t abi; /* TARTAN_BACKEND_ABI */
     const char *name;
     int32_t device_type;
@@ -83,11 +51,15 @@ typedef struct tartan_backend {
     void (*plan_release)(void *sets);
     /* Whether run would do it; `out_reason` (static text) says why not. */
     bool (*supports)(void *device, const tartan_op *op, const char **out_reason);
-    tartan_status (*run[TARTAN_OP_COUNT])(const tartan_context *context, const tartan_op *op);
+    /* One slot an operation; NULL: the backend does not have it. */
+#define TARTAN_I_SLOT(NAME, name)                                                                            \
+    tartan_status (*name)(const tartan_context *context, const tartan_op_##name *op);
+    TARTAN_I_OPERATIONS(TARTAN_I_SLOT)
+#undef TARTAN_I_SLOT
     /* Adds to `text` the members of a JSON object, without its braces: "kernel", "why", "refused": [{"kernel",
      * "why"}], "expected_tflops" (number or null). Data pointers of `op` may be NULL. */
     tartan_status (*explain)(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
-} tartan_backend;
+};
 
 /* What a plug-in may call in the library that loaded it, which shows no internal symbols. */
 typedef struct tartan_host {
@@ -97,6 +69,8 @@ typedef struct tartan_host {
     void (*text_add)(tartan_i_text *text, const char *format, ...);
     tartan_status (*plan)(const tartan_layout *layout, const tartan_i_plan_key *key, tartan_i_plan_make make,
                           void *user, void (*release)(void *plan), void **out);
+    int32_t (*operands)(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
+    const tartan_backend *cpu; /* for devices whose memory the processor can read while they work */
 } tartan_host;
 
 /* The backend of a device type, loaded on first need; NULL with a reason where there is none. */
@@ -110,11 +84,13 @@ extern const tartan_host tartan_i_host;
 /* For tests: serve a device type by this backend (NULL: as before). */
 void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend);
 
-/* Asks the context's backend for the operation: supports, then run. `function` is the public one. The second
- * form is for callers that have entered the context. */
-tartan_status tartan_i_backend_run(const char *function, tartan_context *context, const tartan_op *op);
-tartan_status tartan_i_backend_run_entered(const char *function, const tartan_context *context,
-                                           const tartan_op *op);
+/* Whether the context's backend does it; `out_reason` (static text) says why not. */
+bool tartan_i_backend_supports(const tartan_context *context, const tartan_op *op, const char **out_reason);
+
+/* Has the context's backend run the operation if it supports it. The second form is for callers that have entered
+ * the context. */
+tartan_status tartan_i_backend_run(tartan_context *context, const tartan_op *op);
+tartan_status tartan_i_backend_run_entered(const tartan_context *context, const tartan_op *op);
 
 /* What plug-ins export as tartan_plugin_get. `host` lives as long as the process. */
 typedef const tartan_backend *(*tartan_plugin_get_function)(const tartan_host *host);

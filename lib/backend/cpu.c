@@ -8,7 +8,7 @@
 
 /* ---- Shared ---- */
 
-tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op *op) {
+tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op) {
     const tartan_matrix *a = op->a;
     const tartan_layout *l = a->layout;
     const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
@@ -26,16 +26,16 @@ tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op *op) {
     return f;
 }
 
-void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op *op, int64_t head) {
+void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head) {
     const tartan_layout *l = op->a->layout;
     const bool right = op->side == TARTAN_RIGHT;
     f->pointers = (f->transposed ? l->col_pointers : l->row_pointers) + head * f->grid_out;
     f->in_pointers = (f->transposed ? l->row_pointers : l->col_pointers) + head * f->grid_in;
     f->others = f->transposed ? l->col_rows : l->block_cols;
     f->ids = f->transposed ? l->col_ids : NULL;
-    f->b = tartan_i_dense_of(op->x, right, l->shape.heads > 1 ? head : -1);
-    f->c = tartan_i_dense_of(op->out, right, l->shape.heads > 1 ? head : -1);
-    f->n = op->x->shape[op->x->ndim - (right ? 2 : 1)];
+    f->b = tartan_i_dense_of(op->b, right, l->shape.heads > 1 ? head : -1);
+    f->c = tartan_i_dense_of(op->c, right, l->shape.heads > 1 ? head : -1);
+    f->n = op->b->shape[op->b->ndim - (right ? 2 : 1)];
     tartan_i_dense_fold(&f->b, &f->b.col, &f->c, &f->c.col, &f->n);
 }
 
@@ -179,11 +179,18 @@ static tartan_status cpu_explain(const tartan_context *context, const tartan_op 
     return text->status;
 }
 
-static tartan_status run_spmm(const tartan_context *context, const tartan_op *op) {
-    return tartan_i_cpu_run_now(context, op, tartan_i_cpu_spmm);
+/* Where the blocks of a layout change, an operation works on those of the last mask. */
+static tartan_status run_spmm(const tartan_context *context, const tartan_op_spmm *op) {
+    tartan_op_spmm now = *op;
+    tartan_matrix a;
+    now.a = tartan_i_cpu_matrix_now(op->a, &a);
+    return tartan_i_cpu_spmm(context, &now);
 }
-static tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
-    return tartan_i_cpu_run_now(context, op, tartan_i_cpu_sddmm);
+static tartan_status run_sddmm(const tartan_context *context, const tartan_op_sddmm *op) {
+    tartan_op_sddmm now = *op;
+    tartan_matrix s;
+    now.s = (tartan_matrix *)tartan_i_cpu_matrix_now(op->s, &s);
+    return tartan_i_cpu_sddmm(context, &now);
 }
 
 const tartan_backend tartan_i_backend_cpu = {
@@ -204,15 +211,12 @@ const tartan_backend tartan_i_backend_cpu = {
     .plan_fetch = tartan_i_cpu_plan_fetch,
     .plan_release = tartan_i_cpu_plan_release,
     .supports = cpu_supports,
-    .run =
-        {
-            [TARTAN_OP_SPMM] = run_spmm,
-            [TARTAN_OP_SDDMM] = run_sddmm,
-            [TARTAN_OP_GATE_GRADIENT] = tartan_i_cpu_gate_gradient,
-            [TARTAN_OP_GROWTH_SCORE] = tartan_i_cpu_growth_score,
-            [TARTAN_OP_BLOCKS_COPY] = tartan_i_cpu_blocks_copy,
-            [TARTAN_OP_BLOCKS_NORMS] = tartan_i_cpu_blocks_norms,
-        },
+    .spmm = run_spmm,
+    .sddmm = run_sddmm,
+    .gate_gradient = tartan_i_cpu_gate_gradient,
+    .growth_score = tartan_i_cpu_growth_score,
+    .block_copy = tartan_i_cpu_block_copy,
+    .block_norms = tartan_i_cpu_block_norms,
     .explain = cpu_explain,
 };
 

@@ -8,15 +8,15 @@
 #include "core/parallel.h"
 #include "kernels/kernels.h"
 
-tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op *op);
+tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op);
 /* The part of tartan_i_cpu_spmm that has few columns; whether it is the better way. */
-bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op *op);
-tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op *op);
-tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op *op);
-tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op *op);
-tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op *op);
-tartan_status tartan_i_cpu_blocks_copy(const tartan_context *context, const tartan_op *op);
-tartan_status tartan_i_cpu_blocks_norms(const tartan_context *context, const tartan_op *op);
+bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_spmm *op);
+tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
+tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op);
+tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op_gate_gradient *op);
+tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op_growth_score *op);
+tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tartan_op_block_copy *op);
+tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op_block_norms *op);
 
 /* Index sets of layouts whose blocks change; see the backend table. */
 tartan_status tartan_i_cpu_plan_create(const char *function, void *device, const tartan_layout *layout,
@@ -26,9 +26,8 @@ tartan_status tartan_i_cpu_plan_fetch(const char *function, void *device, void *
                                       int64_t *out_row_pointers, int32_t *out_block_cols);
 void tartan_i_cpu_plan_release(void *sets);
 
-/* Runs an operation on what such layouts hold now. */
-tartan_status tartan_i_cpu_run_now(const tartan_context *context, const tartan_op *op,
-                                   tartan_status (*run)(const tartan_context *, const tartan_op *));
+/* The matrix itself, or `copy`, made of it with the layout of the last mask. */
+const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy);
 
 /* The kernels in use for sums over `dtype`. */
 static inline tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
@@ -52,8 +51,8 @@ typedef struct tartan_i_cpu_form {
 } tartan_i_cpu_form;
 
 /* The form of a product, with its first head; and another head of it. */
-tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op *op);
-void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op *op, int64_t head);
+tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op);
+void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head);
 
 /* Gate of a block in the sum type of the kernels; 1 where there are no gates. */
 double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id);

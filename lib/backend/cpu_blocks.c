@@ -5,39 +5,45 @@
 
 #include <math.h>
 
-typedef struct blocks_work {
-    const tartan_context *context;
-    const tartan_op *op;
-    int64_t count; /* blocks */
-} blocks_work;
-
 /* ---- Copying ---- */
 
+typedef struct copy_work {
+    const tartan_context *context;
+    const tartan_op_block_copy *op;
+    int64_t count; /* blocks */
+} copy_work;
+
 static void copy_task(void *data, int32_t worker) {
-    const blocks_work *p = data;
-    const tartan_op *op = p->op;
+    const copy_work *p = data;
+    const tartan_op_block_copy *op = p->op;
     int64_t begin, end;
     tartan_i_share(p->count, p->context->threads, worker, &begin, &end);
-    if (op->targets == NULL && op->sources == NULL && op->transpose == 0) {
-        tartan_i_blocks_copy(op->s, op->a, begin, end);
+    if (op->targets == NULL && op->sources == NULL && !op->transpose) {
+        tartan_i_blocks_copy(op->to, op->from, begin, end);
         return;
     }
     for (int64_t i = begin; i < end; i++) {
         const int64_t to = op->targets != NULL ? op->targets[i] : i;
         const int64_t from = op->sources != NULL ? op->sources[i] : i;
-        if (to >= 0) tartan_i_block_copy(op->s, to, op->a, from, op->transpose != 0);
+        if (to >= 0) tartan_i_block_copy(op->to, to, op->from, from, op->transpose);
     }
 }
 
-tartan_status tartan_i_cpu_blocks_copy(const tartan_context *context, const tartan_op *op) {
-    blocks_work p = {.context = context, .op = op};
-    p.count = op->targets != NULL ? op->a->layout->blocks : op->s->layout->blocks;
-    tartan_i_parallel(context, context->threads, (double)p.count * (double)tartan_i_block_elements(op->s),
+tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tartan_op_block_copy *op) {
+    copy_work p = {.context = context, .op = op};
+    p.count = op->targets != NULL ? op->from->layout->blocks : op->to->layout->blocks;
+    tartan_i_parallel(context, context->threads, (double)p.count * (double)tartan_i_block_elements(op->to),
                       copy_task, &p);
     return TARTAN_OK;
 }
 
 /* ---- Norms ---- */
+
+typedef struct norms_work {
+    const tartan_context *context;
+    const tartan_op_block_norms *op;
+    int64_t count; /* blocks */
+} norms_work;
 
 /* The stored elements of a block as f64, one contiguous run after the other. */
 typedef struct runs {
@@ -105,12 +111,12 @@ static double norm_l2(runs *r) {
 }
 
 static void norms_task(void *data, int32_t worker) {
-    const blocks_work *p = data;
-    const tartan_op *op = p->op;
-    double *norms = op->out->data;
+    const norms_work *p = data;
+    const tartan_op_block_norms *op = p->op;
+    double *norms = op->norms->data;
     int64_t begin, end;
     tartan_i_share(p->count, p->context->threads, worker, &begin, &end);
-    runs r = {.matrix = op->a, .copy = tartan_i_tile_copier(TARTAN_F64, op->a->dtype)};
+    runs r = {.matrix = op->matrix, .copy = tartan_i_tile_copier(TARTAN_F64, op->matrix->dtype)};
     for (int64_t id = begin; id < end; id++) {
         runs_begin(&r, id);
         norms[id] = op->norm == TARTAN_NORM_MAX  ? norm_max(&r)
@@ -119,9 +125,9 @@ static void norms_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_blocks_norms(const tartan_context *context, const tartan_op *op) {
-    blocks_work p = {.context = context, .op = op, .count = op->a->layout->blocks};
+tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op_block_norms *op) {
+    norms_work p = {.context = context, .op = op, .count = op->matrix->layout->blocks};
     tartan_i_parallel(context, context->threads,
-                      2.0 * (double)p.count * (double)tartan_i_block_elements(op->a), norms_task, &p);
+                      2.0 * (double)p.count * (double)tartan_i_block_elements(op->matrix), norms_task, &p);
     return TARTAN_OK;
 }

@@ -5,7 +5,7 @@
 
 typedef struct gate_gradient {
     const tartan_context *context;
-    const tartan_op *op;
+    const tartan_op_gate_gradient *op;
     tartan_i_kernels k;
     int64_t elements; /* of a block */
     char *scratch;    /* two blocks of reals for each worker */
@@ -35,7 +35,7 @@ static const char *fetch(const gate_gradient *p, const tartan_matrix *m, const t
 
 /* dW_w <- gate * dW_w, leaving the padding alone. */
 static void scale_block(const gate_gradient *p, int64_t id, double gate, char *room) {
-    tartan_matrix *dw = p->op->s;
+    tartan_matrix *dw = p->op->dw;
     const tartan_layout *l = dw->layout;
     const char *reals = fetch(p, dw, dw, id, room);
     const bool by_row = dw->block_order == TARTAN_ROW_MAJOR;
@@ -48,23 +48,24 @@ static void scale_block(const gate_gradient *p, int64_t id, double gate, char *r
 
 static void gate_gradient_task(void *data, int32_t worker) {
     const gate_gradient *p = data;
-    const tartan_op *op = p->op;
+    const tartan_op_gate_gradient *op = p->op;
     const int64_t bytes = p->elements * p->k.bytes;
     char *room = p->scratch + 2 * worker * bytes;
     int64_t begin, end;
-    tartan_i_share(op->a->layout->blocks, p->context->threads, worker, &begin, &end);
+    tartan_i_share(op->w->layout->blocks, p->context->threads, worker, &begin, &end);
     for (int64_t id = begin; id < end; id++) {
-        const char *w = fetch(p, op->a, op->a, id, room), *dw = fetch(p, op->s, op->a, id, room + bytes);
-        tartan_i_store(op->out->data, op->out->dtype, id * op->out->strides[0], p->k.dot(p->elements, w, dw));
+        const char *w = fetch(p, op->w, op->w, id, room), *dw = fetch(p, op->dw, op->w, id, room + bytes);
+        tartan_i_store(op->gate_grad->data, op->gate_grad->dtype, id * op->gate_grad->strides[0],
+                       p->k.dot(p->elements, w, dw));
         if (op->gates != NULL) scale_block(p, id, tartan_i_cpu_gate(&p->k, op->gates, id), room);
     }
 }
 
-tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op *op) {
-    gate_gradient p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
-    p.elements = tartan_i_block_elements(op->a);
+tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const tartan_op_gate_gradient *op) {
+    gate_gradient p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->w->dtype)};
+    p.elements = tartan_i_block_elements(op->w);
     PASS(tartan_i_allocate(&p.scratch, context->threads, 2 * p.elements * p.k.bytes));
-    const double work = 3.0 * (double)op->a->layout->blocks * (double)p.elements;
+    const double work = 3.0 * (double)op->w->layout->blocks * (double)p.elements;
     tartan_i_parallel(context, context->threads, work, gate_gradient_task, &p);
     tartan_i_free(p.scratch);
     return TARTAN_OK;

@@ -9,7 +9,7 @@ enum { PIECE = 256 };
 
 typedef struct growth {
     const tartan_context *context;
-    const tartan_op *op;
+    const tartan_op_growth_score *op;
     tartan_i_kernels k;
     int64_t grid_rows, grid_cols;
     int64_t products; /* of all pairs */
@@ -78,11 +78,11 @@ static void reduce_task(void *data, int32_t worker) {
 
 /* One line of sums into the score; what is not finite becomes 0. */
 static void commit_line(const growth *p, const char *sums, int64_t row, int64_t col, int64_t n) {
-    const tartan_array *score = p->op->out;
+    const tartan_array *score = p->op->score;
     char *to = (char *)score->data + (row * score->strides[0] + col * score->strides[1]) * p->k.bytes;
     double line[TARTAN_I_MAX_VECTORS * TARTAN_I_MAX_LANES];
     if (p->op->beta != 0) tartan_i_line_load(&p->k, score->dtype, to, score->strides[1], n, line);
-    p->k.combine(n, p->op->alpha, sums, p->op->beta, line);
+    p->k.combine(n, p->op->scale, sums, p->op->beta, line);
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(tartan_i_load(line, p->k.dtype, i))) tartan_i_store(line, p->k.dtype, i, 0);
     tartan_i_line_store(&p->k, score->dtype, line, n, to, score->strides[1]);
@@ -117,10 +117,10 @@ static void multiply_task(void *data, int32_t worker) {
     }
 }
 
-tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op *op) {
+tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op_growth_score *op) {
     growth p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->x[0].dtype)};
-    p.grid_rows = op->out->shape[0];
-    p.grid_cols = op->out->shape[1];
+    p.grid_rows = op->score->shape[0];
+    p.grid_cols = op->score->shape[1];
     if (p.grid_rows == 0 || p.grid_cols == 0) return TARTAN_OK;
     for (int64_t i = 0; i < op->pairs; i++) p.products += op->x[i].shape[1];
     const int64_t cols = tartan_i_ceil_div(p.grid_cols, p.k.lanes) * p.k.lanes;

@@ -18,7 +18,7 @@ enum {
 
 typedef struct narrow {
     const tartan_context *context;
-    const tartan_op *op;
+    const tartan_op_spmm *op;
     tartan_i_kernels k;
     tartan_i_cpu_form form;
     int64_t pitch; /* form.out_block in whole vectors */
@@ -109,7 +109,7 @@ static void compute_task(void *data, int32_t worker) {
     for (int64_t i = begin; i < end; i++) compute_row(p, i, sums, sums + p->sums_bytes);
 }
 
-static narrow start(const tartan_context *context, const tartan_op *op) {
+static narrow start(const tartan_context *context, const tartan_op_spmm *op) {
     narrow p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
     p.form = tartan_i_cpu_form_of(op); /* heads differ in their blocks and addresses only */
     p.pitch = tartan_i_ceil_div(p.form.out_block, p.k.lanes) * p.k.lanes;
@@ -119,7 +119,7 @@ static narrow start(const tartan_context *context, const tartan_op *op) {
     return p;
 }
 
-bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op *op) {
+bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_spmm *op) {
     const narrow p = start(context, op);
     if (op->gates != NULL || op->a->dtype != p.k.dtype || p.form.a_row != 1 ||
         tartan_i_dense_entries(&p.form.b) != 1)
@@ -129,7 +129,7 @@ bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op 
     return 2 * p.form.n * (p.pitch / p.k.lanes) <= upright;
 }
 
-tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op *op) {
+tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op) {
     narrow p = start(context, op);
     const int64_t copied = p.in_place ? 0 : p.piece * p.form.in_block * p.pitch * p.k.bytes;
     p.sums_bytes = tartan_i_ceil_div(p.form.n * p.pitch * p.k.bytes, 64) * 64;

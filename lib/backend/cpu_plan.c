@@ -74,19 +74,9 @@ void tartan_i_cpu_plan_release(void *sets) {
     tartan_i_free(sets);
 }
 
-/* The same matrix with the layout of the last mask. */
-static const tartan_matrix *now_of(const tartan_matrix *matrix, tartan_matrix *copy) {
-    if (matrix == NULL || !tartan_i_is_dynamic(matrix->layout)) return matrix;
+const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy) {
+    if (!tartan_i_is_dynamic(matrix->layout)) return matrix;
     *copy = *matrix;
     copy->layout = ((const cpu_sets *)matrix->layout->sets)->now;
     return copy;
-}
-
-tartan_status tartan_i_cpu_run_now(const tartan_context *context, const tartan_op *op,
-                                   tartan_status (*run)(const tartan_context *, const tartan_op *)) {
-    tartan_op now = *op;
-    tartan_matrix a, s;
-    now.a = now_of(op->a, &a);
-    now.s = (tartan_matrix *)now_of(op->s, &s);
-    return run(context, &now);
 }

@@ -24,7 +24,7 @@ typedef struct segment {
 
 typedef struct sddmm {
     const tartan_context *context;
-    const tartan_op *op;
+    const tartan_op_sddmm *op;
     tartan_i_kernels k;
     const tartan_layout *layout;
     int64_t head, pointer; /* first block row in the row lists */
@@ -51,7 +51,7 @@ static int64_t products(const sddmm *p) {
 }
 
 static void start_head(sddmm *p, int64_t head) {
-    const tartan_op *op = p->op;
+    const tartan_op_sddmm *op = p->op;
     const bool heads = p->layout->shape.heads > 1;
     p->head = head;
     p->pointer = head * p->layout->grid_rows;
@@ -264,7 +264,7 @@ static void run_head(sddmm *p, int64_t head) {
     } while (!p->last);
 }
 
-tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op *op) {
+tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op) {
     const tartan_layout *l = op->s->layout;
     if (l->blocks == 0) return TARTAN_OK;
     sddmm p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->x[0].dtype), .layout = l};

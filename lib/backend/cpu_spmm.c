@@ -25,7 +25,7 @@ typedef struct sliver {
 
 typedef struct spmm {
     const tartan_context *context;
-    const tartan_op *op;
+    const tartan_op_spmm *op;
     tartan_i_kernels k;
 
     tartan_i_cpu_form form;
@@ -304,8 +304,8 @@ static void run_head(spmm *p) {
     }
 }
 
-tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op *op) {
-    if (tartan_i_array_elements(op->out) == 0) return TARTAN_OK;
+tartan_status tartan_i_cpu_spmm(const tartan_context *context, const tartan_op_spmm *op) {
+    if (tartan_i_array_elements(op->c) == 0) return TARTAN_OK;
     if (tartan_i_cpu_spmm_is_narrow(context, op)) return tartan_i_cpu_spmm_narrow(context, op);
     spmm p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
     p.form = tartan_i_cpu_form_of(op);

@@ -31,6 +31,8 @@ const tartan_host tartan_i_host = {
     .free = tartan_i_free,
     .text_add = tartan_i_text_add,
     .plan = tartan_i_layout_plan,
+    .operands = tartan_i_op_operands,
+    .cpu = &tartan_i_backend_cpu,
 };
 
 /* Put there by tests. */
@@ -117,20 +119,49 @@ void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend
     if (device_type >= 0 && device_type < INSTALLED_TYPES) atomic_store(&installed[device_type], backend);
 }
 
-tartan_status tartan_i_backend_run_entered(const char *function, const tartan_context *context,
-                                           const tartan_op *op) {
-    const tartan_backend *backend = context->backend;
-    const char *reason = "the operation is not there yet";
-    if (backend->run[op->kind] == NULL || !backend->supports(context->device, op, &reason))
-        return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function, "backend %s: %s", backend->name, reason);
-    tartan_op named = *op;
-    named.function = function;
-    return backend->run[op->kind](context, &named);
+static bool has_slot(const tartan_backend *backend, tartan_op_kind kind) {
+    switch (kind) {
+#define HAS_SLOT(NAME, name)                                                                                 \
+    case TARTAN_OP_##NAME:                                                                                   \
+        return backend->name != NULL;
+        TARTAN_I_OPERATIONS(HAS_SLOT)
+#undef HAS_SLOT
+    case TARTAN_OP_COUNT:
+        break;
+    }
+    return false;
 }
 
-tartan_status tartan_i_backend_run(const char *function, tartan_context *context, const tartan_op *op) {
-    PASS(tartan_i_context_enter(function, context));
-    const tartan_status status = tartan_i_backend_run_entered(function, context, op);
+static tartan_status run(const tartan_context *context, const tartan_op *op) {
+    switch (op->kind) {
+#define RUN_SLOT(NAME, name)                                                                                 \
+    case TARTAN_OP_##NAME:                                                                                   \
+        return context->backend->name(context, &op->name);
+        TARTAN_I_OPERATIONS(RUN_SLOT)
+#undef RUN_SLOT
+    case TARTAN_OP_COUNT:
+        break;
+    }
+    return TARTAN_ERR_INTERNAL;
+}
+
+bool tartan_i_backend_supports(const tartan_context *context, const tartan_op *op, const char **out_reason) {
+    const tartan_backend *backend = context->backend;
+    *out_reason = "it does not have this operation";
+    return has_slot(backend, op->kind) && backend->supports(context->device, op, out_reason);
+}
+
+tartan_status tartan_i_backend_run_entered(const tartan_context *context, const tartan_op *op) {
+    const char *reason;
+    if (!tartan_i_backend_supports(context, op, &reason))
+        return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, op->function, "backend %s: %s", context->backend->name,
+                             reason);
+    return run(context, op);
+}
+
+tartan_status tartan_i_backend_run(tartan_context *context, const tartan_op *op) {
+    PASS(tartan_i_context_enter(op->function, context));
+    const tartan_status status = tartan_i_backend_run_entered(context, op);
     tartan_i_context_leave(context);
     return status;
 }

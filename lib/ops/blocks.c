@@ -41,15 +41,15 @@ fail:
     return status;
 }
 
-/* Runs a blocks copy with its list, `sources` or `targets` of `op`, still on the host. The context has been
- * entered. */
-static tartan_status run_copy(const char *function, const tartan_context *context, tartan_op *op) {
-    const bool scatter = op->targets != NULL;
-    const int64_t count = scatter ? op->a->layout->blocks : op->s->layout->blocks;
+/* Runs a block copy whose list, sources or targets, is still on the host. The context has been entered. */
+static tartan_status run_copy(const tartan_context *context, const tartan_op_block_copy *copy) {
+    const bool scatter = copy->targets != NULL;
+    const int64_t count = scatter ? copy->from->layout->blocks : copy->to->layout->blocks;
+    tartan_op op = {.kind = TARTAN_OP_BLOCK_COPY, .block_copy = *copy};
     void *owner;
-    PASS(place_list(function, context, scatter ? op->targets : op->sources, count,
-                    scatter ? &op->targets : &op->sources, &owner));
-    const tartan_status status = tartan_i_backend_run_entered(function, context, op);
+    PASS(place_list(copy->function, context, scatter ? copy->targets : copy->sources, count,
+                    scatter ? &op.block_copy.targets : &op.block_copy.sources, &owner));
+    const tartan_status status = tartan_i_backend_run_entered(context, &op);
     if (owner != NULL) context->backend->release(owner);
     return status;
 }
@@ -58,12 +58,12 @@ static tartan_status new_blocks(const char *function, tartan_context *context,
                                 const tartan_i_blocks_form *form, tartan_matrix **out) {
     tartan_matrix *to;
     PASS(tartan_i_matrix_new_on(function, context, form->layout, form->dtype, form->block_order, &to));
-    tartan_op op = {.kind = TARTAN_OP_BLOCKS_COPY,
-                    .a = form->from,
-                    .s = to,
-                    .sources = form->sources,
-                    .transpose = form->transposed};
-    const tartan_status status = run_copy(function, context, &op);
+    const tartan_op_block_copy copy = {.function = function,
+                                       .from = form->from,
+                                       .to = to,
+                                       .sources = form->sources,
+                                       .transpose = form->transposed};
+    const tartan_status status = run_copy(context, &copy);
     if (status == TARTAN_OK)
         *out = to;
     else
@@ -81,9 +81,9 @@ tartan_status tartan_i_blocks_new(const char *function, tartan_context *context,
 
 tartan_status tartan_i_blocks_scatter(const char *function, tartan_context *context, tartan_matrix *to,
                                       const tartan_matrix *from, const int64_t *targets) {
-    tartan_op op = {.kind = TARTAN_OP_BLOCKS_COPY, .a = from, .s = to, .targets = targets};
+    const tartan_op_block_copy copy = {.function = function, .from = from, .to = to, .targets = targets};
     PASS(tartan_i_context_enter(function, context));
-    const tartan_status status = run_copy(function, context, &op);
+    const tartan_status status = run_copy(context, &copy);
     tartan_i_context_leave(context);
     return status;
 }
@@ -121,12 +121,11 @@ tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *m
 
 /* The norms in host memory. On a device they are made in memory of its own and fetched. The context has been
  * entered. */
-static tartan_status run_norms(const char *function, const tartan_context *context, tartan_op *op,
-                               double *norms) {
+static tartan_status run_norms(const tartan_context *context, tartan_op *op, double *norms) {
     tartan_status status;
     const tartan_backend *backend = context->backend;
     const bool on_host = context->options.device_type == TARTAN_CPU;
-    const int64_t blocks = op->a->layout->blocks, bytes = blocks * (int64_t)sizeof *norms;
+    const int64_t blocks = op->block_norms.matrix->layout->blocks, bytes = blocks * (int64_t)sizeof *norms;
     void *owner = NULL;
     tartan_array there = {.data = norms,
                           .dtype = TARTAN_F64,
@@ -135,11 +134,11 @@ static tartan_status run_norms(const char *function, const tartan_context *conte
                           .ndim = 1,
                           .shape = {blocks},
                           .strides = {1}};
-    op->out = &there;
-    if (!on_host) TRY(backend->allocate(function, context->device, bytes, &there.data, &owner));
-    TRY(tartan_i_backend_run_entered(function, context, op));
+    op->block_norms.norms = &there;
+    if (!on_host) TRY(backend->allocate(op->function, context->device, bytes, &there.data, &owner));
+    TRY(tartan_i_backend_run_entered(context, op));
     if (!on_host)
-        TRY(backend->copy(function, context->device, norms, there.data, bytes, TARTAN_COPY_TO_HOST));
+        TRY(backend->copy(op->function, context->device, norms, there.data, bytes, TARTAN_COPY_TO_HOST));
 fail:
     if (owner != NULL) backend->release(owner);
     return status;
@@ -156,9 +155,10 @@ tartan_status tartan_matrix_block_norms(tartan_context *context, const tartan_ma
     PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_norms", out_norms,
                                      blocks * (int64_t)sizeof *out_norms));
     if (blocks == 0) return TARTAN_OK;
-    tartan_op op = {.kind = TARTAN_OP_BLOCKS_NORMS, .a = matrix, .norm = norm};
+    tartan_op op = {.kind = TARTAN_OP_BLOCK_NORMS,
+                    .block_norms = {.function = __func__, .matrix = matrix, .norm = norm}};
     PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = run_norms(__func__, context, &op, out_norms);
+    const tartan_status status = run_norms(context, &op, out_norms);
     tartan_i_context_leave(context);
     return status;
 }

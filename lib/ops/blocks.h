@@ -18,7 +18,7 @@ tartan_status tartan_i_matrix_new_on(const char *function, tartan_context *conte
 tartan_status tartan_i_matrix_duplicate(const char *function, tartan_context *context,
                                         const tartan_matrix *from, tartan_matrix **out);
 
-/* A new matrix of `layout` with the blocks of `from` as TARTAN_OP_BLOCKS_COPY tells. `sources` is in host
+/* A new matrix of `layout` with the blocks of `from` as tartan_op_block_copy says. `sources` is in host
  * memory here, and no longer needed when the call returns. */
 typedef struct tartan_i_blocks_form {
     const tartan_matrix *from;
@@ -30,7 +30,7 @@ typedef struct tartan_i_blocks_form {
 tartan_status tartan_i_blocks_new(const char *function, tartan_context *context,
                                   const tartan_i_blocks_form *form, tartan_matrix **out);
 
-/* TARTAN_OP_BLOCKS_COPY with `targets`, in host memory here, into a matrix that is there. */
+/* A tartan_op_block_copy with `targets`, in host memory here, into a matrix that is there. */
 tartan_status tartan_i_blocks_scatter(const char *function, tartan_context *context, tartan_matrix *to,
                                       const tartan_matrix *from, const int64_t *targets);
 

@@ -44,26 +44,29 @@ static bool ask(question *q, const tartan_context *context, const tartan_layout 
     const tartan_shape *s = &layout->shape;
     const int32_t dtype = p->dtype, order = p->dense_order;
     const int64_t n = p->n;
-    *q = (question){.op = {.kind = p->kind,
-                           .function = "tartan_explain",
-                           .side = p->side,
-                           .transpose = p->transpose,
-                           .alpha = 1,
-                           .pairs = 1,
-                           .x = &q->first}};
+    *q = (question){.op = {.kind = p->kind}};
     q->matrix.magic = TARTAN_I_MATRIX;
     q->matrix.dtype = dtype;
     q->matrix.block_order = p->block_order;
     tartan_i_matrix_set_device(&q->matrix, context->options.device_type, context->options.device_id);
     q->matrix.layout = (tartan_layout *)layout; /* nothing of it is changed */
     if (p->kind == TARTAN_OP_SDDMM) {
-        q->op.s = &q->matrix;
-        q->op.y = &q->second;
+        q->op.sddmm = (tartan_op_sddmm){.function = "tartan_explain",
+                                        .alpha = 1,
+                                        .pairs = 1,
+                                        .x = &q->first,
+                                        .y = &q->second,
+                                        .s = &q->matrix};
         return set_array(&q->first, context, dtype, order, s->heads, s->rows, n) &&
                set_array(&q->second, context, dtype, order, s->heads, n, s->cols);
     }
-    q->op.a = &q->matrix;
-    q->op.out = &q->second;
+    q->op.spmm = (tartan_op_spmm){.function = "tartan_explain",
+                                  .side = p->side,
+                                  .transpose = p->transpose,
+                                  .alpha = 1,
+                                  .a = &q->matrix,
+                                  .b = &q->first,
+                                  .c = &q->second};
     const bool left = p->side == TARTAN_LEFT, transposed = (p->transpose == TARTAN_TRANSPOSE) == left;
     const int64_t in = transposed ? s->rows : s->cols, out = transposed ? s->cols : s->rows;
     const int32_t out_dtype = tartan_i_is_f8(dtype) ? TARTAN_BF16 : dtype;
@@ -109,8 +112,8 @@ static tartan_status write(const tartan_context *context, const question *q, con
                       l->blocks);
     add_figures(text, q, p->n);
     PASS(text->status);
-    const char *reason = "the operation is not there yet";
-    const bool there = backend->run[p->kind] != NULL && backend->supports(context->device, &q->op, &reason);
+    const char *reason;
+    const bool there = tartan_i_backend_supports(context, &q->op, &reason);
     tartan_i_text_add(text, ", \"supported\": %s, ", there ? "true" : "false");
     if (there) {
         PASS(backend->explain(context, &q->op, text));

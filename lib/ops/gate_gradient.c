@@ -30,6 +30,8 @@ tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix 
     PASS(tartan_i_operand_apart(__func__, "dw", &dw_values, "the values of w", &w_values));
     PASS(tartan_i_operand_apart(__func__, "dw", &dw_values, "gates", gates));
     const tartan_op call = {
-        .kind = TARTAN_OP_GATE_GRADIENT, .a = w, .s = dw, .gates = gates, .out = out_gate_grad};
-    return tartan_i_backend_run(__func__, context, &call);
+        .kind = TARTAN_OP_GATE_GRADIENT,
+        .gate_gradient = {
+            .function = __func__, .w = w, .gates = gates, .dw = dw, .gate_grad = out_gate_grad}};
+    return tartan_i_backend_run(context, &call);
 }

@@ -29,13 +29,14 @@ tartan_status tartan_growth_score(tartan_context *context, const tartan_shape *s
         PASS(tartan_i_operand_apart(__func__, "score", score, "y", &y[i]));
     }
     const tartan_op call = {.kind = TARTAN_OP_GROWTH_SCORE,
-                            .norm = norm,
-                            .alpha = scale,
-                            .beta = beta,
-                            .pairs = nx,
-                            .x = x,
-                            .y = y,
-                            .out = score,
-                            .shape = shape};
-    return tartan_i_backend_run(__func__, context, &call);
+                            .growth_score = {.function = __func__,
+                                             .shape = shape,
+                                             .norm = norm,
+                                             .scale = scale,
+                                             .beta = beta,
+                                             .pairs = nx,
+                                             .x = x,
+                                             .y = y,
+                                             .score = score}};
+    return tartan_i_backend_run(context, &call);
 }

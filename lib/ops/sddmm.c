@@ -20,12 +20,13 @@ tartan_status tartan_sddmm(tartan_context *context, double alpha, const tartan_a
     }
     PASS(tartan_i_operand_apart(__func__, "s", &values, "gates", gates));
     const tartan_op call = {.kind = TARTAN_OP_SDDMM,
-                            .alpha = alpha,
-                            .beta = beta,
-                            .pairs = nx,
-                            .s = s,
-                            .gates = gates,
-                            .x = x,
-                            .y = y};
-    return tartan_i_backend_run(__func__, context, &call);
+                            .sddmm = {.function = __func__,
+                                      .alpha = alpha,
+                                      .beta = beta,
+                                      .pairs = nx,
+                                      .x = x,
+                                      .y = y,
+                                      .gates = gates,
+                                      .s = s}};
+    return tartan_i_backend_run(context, &call);
 }

@@ -2,20 +2,20 @@
  * Sparse times dense. */
 #include "ops/operand.h"
 
-static tartan_status check_dtypes(const char *function, const tartan_op *op) {
+static tartan_status check_dtypes(const char *function, const tartan_op_spmm *op) {
     const int32_t dtype = op->a->dtype;
-    CHECK_FOR(function, op->x->dtype == dtype, DTYPE, "b is of %s, expected %s (that of a)",
-              tartan_dtype_name(op->x->dtype), tartan_dtype_name(dtype));
-    PASS(tartan_i_operand_out_dtype(function, "c", op->out->dtype, dtype));
+    CHECK_FOR(function, op->b->dtype == dtype, DTYPE, "b is of %s, expected %s (that of a)",
+              tartan_dtype_name(op->b->dtype), tartan_dtype_name(dtype));
+    PASS(tartan_i_operand_out_dtype(function, "c", op->c->dtype, dtype));
     PASS(tartan_i_operand_scalar(function, "alpha", op->alpha, dtype));
     return tartan_i_operand_scalar(function, "beta", op->beta, dtype);
 }
 
-static tartan_status check_shapes(const char *function, const tartan_op *op) {
+static tartan_status check_shapes(const char *function, const tartan_op_spmm *op) {
     const tartan_shape *s = &op->a->layout->shape;
     const bool transposed = op->transpose == TARTAN_TRANSPOSE, left = op->side == TARTAN_LEFT;
     const int64_t rows = transposed ? s->cols : s->rows, cols = transposed ? s->rows : s->cols;
-    const tartan_array *b = op->x, *c = op->out;
+    const tartan_array *b = op->b, *c = op->c;
     PASS(tartan_i_operand_dims(function, "b", b, left ? cols : -1, left ? -1 : rows,
                                left ? "rows as op(a) has columns" : "columns as op(a) has rows", s->heads));
     PASS(tartan_i_operand_dims(function, "c", c, left ? rows : -1, left ? -1 : cols,
@@ -40,20 +40,20 @@ tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, dou
     PASS(tartan_i_operand_array(__func__, context, "b", b, false));
     PASS(tartan_i_operand_array(__func__, context, "c", c, true));
     const tartan_op call = {.kind = TARTAN_OP_SPMM,
-                            .side = side,
-                            .transpose = op,
-                            .alpha = alpha,
-                            .beta = beta,
-                            .pairs = 1,
-                            .a = a,
-                            .gates = gates,
-                            .x = b,
-                            .out = c};
-    PASS(check_dtypes(__func__, &call));
-    PASS(check_shapes(__func__, &call));
+                            .spmm = {.function = __func__,
+                                     .side = side,
+                                     .transpose = op,
+                                     .alpha = alpha,
+                                     .beta = beta,
+                                     .a = a,
+                                     .gates = gates,
+                                     .b = b,
+                                     .c = c}};
+    PASS(check_dtypes(__func__, &call.spmm));
+    PASS(check_shapes(__func__, &call.spmm));
     const tartan_array values = tartan_i_matrix_view(a);
     PASS(tartan_i_operand_apart(__func__, "c", c, "b", b));
     PASS(tartan_i_operand_apart(__func__, "c", c, "the values of a", &values));
     PASS(tartan_i_operand_apart(__func__, "c", c, "gates", gates));
-    return tartan_i_backend_run(__func__, context, &call);
+    return tartan_i_backend_run(context, &call);
 }

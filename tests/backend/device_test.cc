@@ -339,11 +339,11 @@ TEST_F(Device, ARefusedCaseIsNotRun) {
 TEST_F(Device, AnOperationThatIsNotThereIsRefused) {
     static tartan_backend poor;
     poor = *tartan_plugin_get(&tartan_i_host);
-    poor.run[TARTAN_OP_GROWTH_SCORE] = nullptr;
+    poor.growth_score = nullptr;
     tartan_i_backend_install(TARTAN_CUDA, &poor);
     const Context other = open("cuda:1");
     const tartan_shape shape = {16, 16, 4, 4, 1};
-    EXPECT_FAILS(UNSUPPORTED, "tartan_growth_score: backend dummy: the operation is not there yet",
+    EXPECT_FAILS(UNSUPPORTED, "tartan_growth_score: backend dummy: it does not have this operation",
                  tartan_growth_score(other.get(), &shape, TARTAN_NORM_L2, 1, &b.array, 1, &b.array, 1, 0,
                                      &scores.array));
 }

@@ -89,9 +89,9 @@ bool supports(void *, const tartan_op *, const char **) {
 }
 tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     tartan_cuda_figures figures;
-    PASS(tartan_cuda_figures_of(&tartan_i_host, op->a->layout, &figures));
+    PASS(tartan_cuda_figures_of(&tartan_i_host, op->spmm.a->layout, &figures));
     tartan_cuda_spmm p;
-    tartan_cuda_spmm_of(context, op, &p);
+    tartan_cuda_spmm_of(context, &op->spmm, &p);
     tartan_cuda_explain_spmm(&tartan_i_host, &kHopper, &p, &figures, text);
     return text->status;
 }

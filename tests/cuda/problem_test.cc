@@ -137,15 +137,15 @@ void check_spmm(Random &random) {
     const tartan_array b = any_array(random, right ? with(batch, n, rows) : with(batch, cols, n), true);
     const tartan_array c = any_array(random, right ? with(batch, n, cols) : with(batch, rows, n), false);
     tartan_array gates = any_array(random, {l->blocks}, true);
-    tartan_op op = {};
+    tartan_op_spmm op = {};
     op.side = right ? TARTAN_RIGHT : TARTAN_LEFT;
     op.transpose = transpose ? TARTAN_TRANSPOSE : TARTAN_NO_TRANSPOSE;
     op.alpha = 2;
     op.beta = 3;
     op.a = a.get();
     op.gates = random.coin() ? &gates : nullptr;
-    op.x = &b;
-    op.out = &c;
+    op.b = &b;
+    op.c = &c;
     tartan_cuda_spmm p;
     tartan_cuda_spmm_of(&context, &op, &p);
 
@@ -187,7 +187,7 @@ void check_sddmm(Random &random) {
         x.push_back(any_array(random, with(batch, l->shape.rows, k), true));
         y.push_back(any_array(random, with(batch, k, l->shape.cols), true));
     }
-    tartan_op op = {};
+    tartan_op_sddmm op = {};
     op.s = s.get();
     op.x = x.data();
     op.y = y.data();
@@ -229,11 +229,11 @@ tartan_array dense(std::vector<int64_t> shape, std::vector<int64_t> strides) {
 
 tartan_cuda_spmm spmm_of(const tartan_matrix *a, const tartan_array &b, const tartan_array &c, int32_t side) {
     const tartan_context context = {};
-    tartan_op op = {};
+    tartan_op_spmm op = {};
     op.side = side;
     op.a = a;
-    op.x = &b;
-    op.out = &c;
+    op.b = &b;
+    op.c = &c;
     tartan_cuda_spmm p;
     tartan_cuda_spmm_of(&context, &op, &p);
     return p;
@@ -292,7 +292,7 @@ TEST(CudaProblem, GradientsOfBatchesAreOneSum) {
     const Matrix s = square(1);
     const tartan_context context = {};
     const tartan_array x = dense({3, 8, 5}, {40, 1, 8}), y = dense({3, 5, 8}, {40, 8, 1});
-    tartan_op op = {};
+    tartan_op_sddmm op = {};
     op.s = s.get();
     op.x = &x;
     op.y = &y;

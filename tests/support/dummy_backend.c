@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The device: memory, queue, table. Its operations are in dummy_ops.c. */
+ * The device: memory, queue, table. Operations and index sets are the CPU backend's, at work while the memory of the
+ * device is open. */
 #include "dummy_backend.h"
 
-#include "dummy_ops.h"
+#include "core/dtype.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include <sys/mman.h>
 
 tartan_dummy_state tartan_dummy = {.fail_at = -1};
-const tartan_host *tartan_dummy_host;
+static const tartan_host *tartan_dummy_host;
 
 /* ---- Memory. Pages of their own for each allocation, open only while `users` > 0. ---- */
 
@@ -215,10 +216,10 @@ static bool supports(void *d, const tartan_op *op, const char **out_reason) {
 static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     PASS(check_lost(op->function, ((device *)context->device)->id));
     const bool spmm = op->kind == TARTAN_OP_SPMM;
-    const tartan_array *second = spmm ? op->out : op->y;
-    memcpy(tartan_dummy.asked_strides[0], op->x->strides, sizeof op->x->strides);
+    const tartan_array *first = spmm ? op->spmm.b : op->sddmm.x, *second = spmm ? op->spmm.c : op->sddmm.y;
+    memcpy(tartan_dummy.asked_strides[0], first->strides, sizeof first->strides);
     memcpy(tartan_dummy.asked_strides[1], second->strides, sizeof second->strides);
-    tartan_dummy.asked_order = (spmm ? op->a : op->s)->block_order;
+    tartan_dummy.asked_order = (spmm ? op->spmm.a : op->sddmm.s)->block_order;
     tartan_dummy_host->text_add(text,
                                 "\"kernel\": \"plain\", \"why\": \"the dummy has no other\", "
                                 "\"refused\": [{\"kernel\": \"dense\", \"why\": \"%s\"}], "
@@ -228,175 +229,86 @@ static tartan_status explain(const tartan_context *context, const tartan_op *op,
     return text->status;
 }
 
-/* ---- Layouts whose blocks change: the device's own index sets are an ordinary layout's lists ---- */
-
-typedef struct dummy_sets {
-    tartan_layout now; /* row lists and coordinates alone */
-    int32_t device_id;
-    int64_t capacity, blocks;
-} dummy_sets;
-
-static void plan_release(void *sets) {
-    dummy_sets *s = sets;
-    tartan_dummy_host->free(s->now.row_pointers);
-    tartan_dummy_host->free(s->now.block_cols);
-    tartan_dummy_host->free(s->now.block_rows);
-    tartan_dummy_host->free(s);
-}
+/* ---- Layouts whose blocks change ---- */
 
 static tartan_status plan_create(const char *function, void *d, const tartan_layout *layout,
                                  void **out_sets) {
-    dummy_sets *s;
     PASS(check_lost(function, ((device *)d)->id));
-    PASS(tartan_dummy_host->allocate(&s, 1, sizeof *s));
-    *s = (dummy_sets){.device_id = ((device *)d)->id, .capacity = layout->blocks};
-    s->now.magic = TARTAN_I_LAYOUT;
-    s->now.shape = layout->shape;
-    s->now.grid_rows = layout->grid_rows;
-    s->now.grid_cols = layout->grid_cols;
-    const int64_t lines = layout->shape.heads * layout->grid_rows;
-    tartan_status status =
-        tartan_dummy_host->allocate(&s->now.row_pointers, lines + 1, sizeof *s->now.row_pointers);
-    if (status == TARTAN_OK)
-        status = tartan_dummy_host->allocate(&s->now.block_cols, s->capacity, sizeof *s->now.block_cols);
-    if (status == TARTAN_OK)
-        status = tartan_dummy_host->allocate(&s->now.block_rows, s->capacity, sizeof *s->now.block_rows);
-    if (status != TARTAN_OK) {
-        plan_release(s);
-        return status;
-    }
-    *out_sets = s;
-    return TARTAN_OK;
+    return tartan_dummy_host->cpu->plan_create(function, NULL, layout, out_sets);
 }
 
-/* Fills the lists, and counts on where there is no room. */
-static void plan_lines(dummy_sets *s, const uint8_t *mask) {
-    tartan_layout *l = &s->now;
-    const int64_t lines = l->shape.heads * l->grid_rows;
-    s->blocks = 0;
-    for (int64_t line = 0; line < lines; line++) {
-        l->row_pointers[line] = s->blocks;
-        for (int64_t col = 0; col < l->grid_cols; col++) {
-            if (mask[line * l->grid_cols + col] == 0) continue;
-            if (s->blocks < s->capacity) {
-                l->block_rows[s->blocks] = (int32_t)(line % l->grid_rows);
-                l->block_cols[s->blocks] = (int32_t)col;
-            }
-            s->blocks++;
-        }
-    }
-    l->row_pointers[lines] = s->blocks;
-    const bool fits = s->blocks <= s->capacity;
-    for (int64_t line = 0; !fits && line <= lines; line++) l->row_pointers[line] = 0;
-    l->blocks = fits ? s->blocks : 0;
+static void plan_release(void *sets) {
+    tartan_dummy_host->cpu->plan_release(sets);
 }
 
 static tartan_status plan_mask(const char *function, void *d, void *sets, const void *mask) {
     const int32_t id = ((device *)d)->id;
-    dummy_sets *s = sets;
     PASS(check_lost(function, id));
-    PASS(check_pointer(function, "the mask", id, mask,
-                       s->now.shape.heads * s->now.grid_rows * s->now.grid_cols, true));
+    if (!is_ours(id, mask, 1, false)) /* its length is not known here; pages guard what follows it */
+        return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
+                                       "the mask at %p is no memory of device dummy:%d", mask, id);
     begin_use();
-    plan_lines(s, mask);
+    const tartan_status status = tartan_dummy_host->cpu->plan_mask(function, NULL, sets, mask);
     end_use();
     tartan_dummy.planned++;
-    return TARTAN_OK;
+    return status;
 }
 
 static tartan_status plan_fetch(const char *function, void *d, void *sets, int64_t *out_blocks,
                                 int64_t *out_row_pointers, int32_t *out_block_cols) {
-    const dummy_sets *s = sets;
     PASS(sync(function, d));
-    *out_blocks = s->blocks;
-    memcpy(out_row_pointers, s->now.row_pointers,
-           (size_t)(s->now.shape.heads * s->now.grid_rows + 1) * sizeof *out_row_pointers);
-    if (s->now.blocks > 0)
-        memcpy(out_block_cols, s->now.block_cols, (size_t)s->now.blocks * sizeof *out_block_cols);
-    return TARTAN_OK;
-}
-
-/* The same matrix with the lists of the last mask. */
-static const tartan_matrix *now_of(const tartan_matrix *m, tartan_matrix *copy) {
-    if (m == NULL || !tartan_i_is_dynamic(m->layout)) return m;
-    *copy = *m;
-    copy->layout = &((dummy_sets *)m->layout->sets)->now;
-    return copy;
+    return tartan_dummy_host->cpu->plan_fetch(function, NULL, sets, out_blocks, out_row_pointers,
+                                              out_block_cols);
 }
 
 /* ---- Operations: all operands must be in the device's memory ---- */
 
-static tartan_status check_array(const tartan_context *context, const tartan_op *op, const char *name,
-                                 const tartan_array *a) {
-    if (a == NULL) return TARTAN_OK;
+static int64_t bytes_of_dtype(int32_t dtype) {
+    return dtype == TARTAN_F64 ? 8 : dtype == TARTAN_F32 ? 4 : tartan_i_is_f8(dtype) ? 1 : 2;
+}
+
+static tartan_status check_array(const char *function, int32_t id, const char *name, const tartan_array *a) {
     int64_t first = 0, last = 0;
     for (int32_t i = 0; i < a->ndim; i++) {
         if (a->shape[i] == 0) return TARTAN_OK;
         const int64_t span = (a->shape[i] - 1) * a->strides[i];
         *(span < 0 ? &first : &last) += span;
     }
-    const int64_t bytes = tartan_dummy_bytes(a->dtype);
-    return check_pointer(op->function, name, ((device *)context->device)->id,
-                         (const char *)a->data + first * bytes, (last - first + 1) * bytes, true);
+    const int64_t bytes = bytes_of_dtype(a->dtype);
+    return check_pointer(function, name, id, (const char *)a->data + first * bytes,
+                         (last - first + 1) * bytes, true);
 }
 
-static tartan_status check_matrix(const tartan_context *context, const tartan_op *op, const char *name,
-                                  const tartan_matrix *m) {
-    if (m == NULL) return TARTAN_OK;
-    return check_pointer(op->function, name, ((device *)context->device)->id, m->values,
-                         m->layout->blocks * tartan_i_block_elements(m) * tartan_dummy_bytes(m->dtype), true);
+static tartan_status check_operand(const char *function, int32_t id, const tartan_i_operand *one) {
+    const tartan_matrix *m = one->matrix;
+    if (one->array != NULL) return check_array(function, id, one->name, one->array);
+    if (m == NULL)
+        return check_pointer(function, one->name, id, one->list, one->length * (int64_t)sizeof *one->list,
+                             true);
+    return check_pointer(function, one->name, id, m->values,
+                         m->layout->blocks * tartan_i_block_elements(m) * bytes_of_dtype(m->dtype), true);
 }
 
-/* A list of block ids, or none. */
-static tartan_status check_list(const tartan_context *context, const tartan_op *op, const char *name,
-                                const int64_t *list, const tartan_matrix *of) {
-    if (list == NULL) return TARTAN_OK;
-    return check_pointer(op->function, name, ((device *)context->device)->id, list,
-                         of->layout->blocks * (int64_t)sizeof *list, true);
-}
-
-static tartan_status run(const tartan_context *context, const tartan_op *op,
-                         tartan_status (*work)(const tartan_op *)) {
-    PASS(check_lost(op->function, ((device *)context->device)->id));
-    PASS(check_matrix(context, op, "the values of a", op->a));
-    PASS(check_matrix(context, op, "the values of s", op->s));
-    PASS(check_array(context, op, "gates", op->gates));
-    PASS(check_array(context, op, "out", op->out));
-    PASS(check_list(context, op, "sources", op->sources, op->s));
-    PASS(check_list(context, op, "targets", op->targets, op->a));
-    for (int64_t i = 0; i < op->pairs; i++) {
-        PASS(check_array(context, op, "x", &op->x[i]));
-        PASS(check_array(context, op, "y", op->y == NULL ? NULL : &op->y[i]));
-    }
+static tartan_status begin_operation(const tartan_context *context, const tartan_op *op) {
+    const int32_t id = ((device *)context->device)->id;
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const int32_t count = tartan_dummy_host->operands(op, operands);
+    PASS(check_lost(op->function, id));
+    for (int32_t i = 0; i < count; i++) PASS(check_operand(op->function, id, &operands[i]));
     if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
-    tartan_op now = *op;
-    tartan_matrix a, s;
-    now.a = now_of(op->a, &a);
-    now.s = (tartan_matrix *)now_of(op->s, &s);
     begin_use();
-    const tartan_status status = work(&now);
-    end_use();
-    return status;
+    return TARTAN_OK;
 }
 
-static tartan_status run_spmm(const tartan_context *context, const tartan_op *op) {
-    return run(context, op, tartan_dummy_spmm);
-}
-static tartan_status run_sddmm(const tartan_context *context, const tartan_op *op) {
-    return run(context, op, tartan_dummy_sddmm);
-}
-static tartan_status run_gate_gradient(const tartan_context *context, const tartan_op *op) {
-    return run(context, op, tartan_dummy_gate_gradient);
-}
-static tartan_status run_growth_score(const tartan_context *context, const tartan_op *op) {
-    return run(context, op, tartan_dummy_growth_score);
-}
-static tartan_status run_blocks_copy(const tartan_context *context, const tartan_op *op) {
-    return run(context, op, tartan_dummy_blocks_copy);
-}
-static tartan_status run_blocks_norms(const tartan_context *context, const tartan_op *op) {
-    return run(context, op, tartan_dummy_blocks_norms);
-}
+#define RUN(NAME, name)                                                                                      \
+    static tartan_status run_##name(const tartan_context *context, const tartan_op_##name *op) {             \
+        const tartan_op any = {.kind = TARTAN_OP_##NAME, .name = *op};                                       \
+        PASS(begin_operation(context, &any));                                                                \
+        const tartan_status status = tartan_dummy_host->cpu->name(context, op);                              \
+        end_use();                                                                                           \
+        return status;                                                                                       \
+    }
+TARTAN_I_OPERATIONS(RUN)
 
 static const tartan_backend backend = {
     .abi = TARTAN_BACKEND_ABI,
@@ -416,16 +328,8 @@ static const tartan_backend backend = {
     .plan_fetch = plan_fetch,
     .plan_release = plan_release,
     .supports = supports,
-    .run =
-        {
-            [TARTAN_OP_SPMM] = run_spmm,
-            [TARTAN_OP_SDDMM] = run_sddmm,
-            [TARTAN_OP_GATE_GRADIENT] = run_gate_gradient,
-            [TARTAN_OP_GROWTH_SCORE] = run_growth_score,
-            [TARTAN_OP_BLOCKS_COPY] = run_blocks_copy,
-            [TARTAN_OP_BLOCKS_NORMS] = run_blocks_norms,
-        },
-    .explain = explain,
+#define SLOT(NAME, name) .name = run_##name,
+    TARTAN_I_OPERATIONS(SLOT).explain = explain,
 };
 
 __attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A backend that poses as a CUDA device with memory of its own, and has plain loops in f64 as kernels. It stands in
+ * A backend that poses as a CUDA device with memory of its own; its operations are the CPU backend's. It stands in
  * for a device in the tests of C++ (installed in the process) and of the languages (as a plug-in, see dummy_plugin/).
  * Its memory is out of reach of the processor but while one of its own functions works: whoever looks at it from
  * outside dies of it, and pointers of anything else that are handed to it as the device's are refused (INTERNAL).

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What holds for any operation: its name, its operands, its cost. */
+#include "backend/operation.h"
+
+#include "core/dtype.h"
+
+const char *tartan_i_op_name(tartan_op_kind kind) {
+    static const char *const names[] = {
+#define NAME_OF(NAME, name) [TARTAN_OP_##NAME] = #name,
+        TARTAN_I_OPERATIONS(NAME_OF)
+#undef NAME_OF
+    };
+    return names[kind];
+}
+
+/* ---- Operands ---- */
+
+typedef struct operands {
+    tartan_i_operand *out;
+    int32_t count;
+} operands;
+
+static void add_matrix(operands *all, const char *name, const tartan_matrix *matrix, bool written) {
+    all->out[all->count++] = (tartan_i_operand){.name = name, .matrix = matrix, .written = written};
+}
+
+static void add_array(operands *all, const char *name, const tartan_array *array, bool written) {
+    if (array == NULL) return;
+    all->out[all->count++] = (tartan_i_operand){.name = name, .array = array, .written = written};
+}
+
+static void add_list(operands *all, const char *name, const int64_t *list, const tartan_matrix *of) {
+    if (list == NULL) return;
+    all->out[all->count++] = (tartan_i_operand){.name = name, .list = list, .length = of->layout->blocks};
+}
+
+static void add_pairs(operands *all, const tartan_array *x, const tartan_array *y, int64_t pairs) {
+    for (int64_t i = 0; i < pairs; i++) {
+        add_array(all, "x", &x[i], false);
+        add_array(all, "y", &y[i], false);
+    }
+}
+
+static void spmm_operands(const tartan_op_spmm *op, operands *all) {
+    add_matrix(all, "a", op->a, false);
+    add_array(all, "gates", op->gates, false);
+    add_array(all, "b", op->b, false);
+    add_array(all, "c", op->c, true);
+}
+
+static void sddmm_operands(const tartan_op_sddmm *op, operands *all) {
+    add_pairs(all, op->x, op->y, op->pairs);
+    add_array(all, "gates", op->gates, false);
+    add_matrix(all, "s", op->s, true);
+}
+
+static void gate_gradient_operands(const tartan_op_gate_gradient *op, operands *all) {
+    add_matrix(all, "w", op->w, false);
+    add_array(all, "gates", op->gates, false);
+    add_matrix(all, "dw", op->dw, true);
+    add_array(all, "out_gate_grad", op->gate_grad, true);
+}
+
+static void growth_score_operands(const tartan_op_growth_score *op, operands *all) {
+    add_pairs(all, op->x, op->y, op->pairs);
+    add_array(all, "score", op->score, true);
+}
+
+static void block_copy_operands(const tartan_op_block_copy *op, operands *all) {
+    add_matrix(all, "from", op->from, false);
+    add_list(all, "sources", op->sources, op->to);
+    add_list(all, "targets", op->targets, op->from);
+    add_matrix(all, "matrix", op->to, true);
+}
+
+static void block_norms_operands(const tartan_op_block_norms *op, operands *all) {
+    add_matrix(all, "matrix", op->matrix, false);
+    add_array(all, "out_norms", op->norms, true);
+}
+
+int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]) {
+    operands all = {.out = out};
+    switch (op->kind) {
+#define OPERANDS_OF(NAME, name)                                                                              \
+    case TARTAN_OP_##NAME:                                                                                   \
+        name##_operands(&op->name, &all);                                                                    \
+        break;
+        TARTAN_I_OPERATIONS(OPERANDS_OF)
+#undef OPERANDS_OF
+    case TARTAN_OP_COUNT:
+        break;
+    }
+    return all.count;
+}
+
+/* ---- Cost ---- */
+
+/* Elements of a matrix; where the blocks change, of as many as there is room for. */
+static double elements_of(const tartan_matrix *m) {
+    if (!tartan_i_is_dynamic(m->layout)) return (double)tartan_layout_elements(m->layout);
+    return (double)m->layout->blocks * (double)tartan_i_block_elements(m);
+}
+
+/* The length of the sums over k and the batch; a head dimension is no batch. */
+static double terms_of(const tartan_array *x, int64_t pairs, int64_t heads) {
+    double terms = 0;
+    for (int64_t i = 0; i < pairs; i++) {
+        double all = (double)x[i].shape[x[i].ndim - 1];
+        for (int32_t d = 0; d < x[i].ndim - 2; d++) all *= (double)x[i].shape[d];
+        terms += all / (double)heads;
+    }
+    return terms;
+}
+
+double tartan_i_op_flops(const tartan_op *op) {
+    switch (op->kind) {
+    case TARTAN_OP_SPMM: {
+        const tartan_op_spmm *p = &op->spmm;
+        const tartan_shape *s = &p->a->layout->shape;
+        const bool transposed = p->transpose == TARTAN_TRANSPOSE;
+        const double rows = (double)((p->side == TARTAN_RIGHT) != transposed ? s->cols : s->rows);
+        const double columns = rows > 0 ? (double)tartan_i_array_elements(p->c) / rows : 0;
+        return 2 * elements_of(p->a) * columns / (double)s->heads;
+    }
+    case TARTAN_OP_SDDMM:
+        return 2 * elements_of(op->sddmm.s) *
+               terms_of(op->sddmm.x, op->sddmm.pairs, op->sddmm.s->layout->shape.heads);
+    case TARTAN_OP_GATE_GRADIENT:
+        return 2 * elements_of(op->gate_gradient.w);
+    case TARTAN_OP_GROWTH_SCORE: {
+        const tartan_op_growth_score *p = &op->growth_score;
+        const double grid = (double)p->score->shape[0] * (double)p->score->shape[1];
+        return 2 * terms_of(p->x, p->pairs, 1) * ((double)(p->shape->rows + p->shape->cols) + grid);
+    }
+    case TARTAN_OP_BLOCK_NORMS:
+        return 2 * elements_of(op->block_norms.matrix);
+    case TARTAN_OP_BLOCK_COPY:
+    case TARTAN_OP_COUNT:
+        break;
+    }
+    return 0;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The operations that a backend runs, one struct each, with all operands checked by lib/ops: a backend need not check
+ * shapes again. Unused pointers are NULL. */
+#ifndef TARTAN_BACKEND_OPERATION_H
+#define TARTAN_BACKEND_OPERATION_H
+
+#include "matrix/matrix.h"
+#include "tartan/linalg.h"
+
+/* One row an operation: the enumerator and the name of its struct, its member of the union and its slot in the
+ * backend table. */
+#define TARTAN_I_OPERATIONS(X)                                                                               \
+    X(SPMM, spmm)                                                                                            \
+    X(SDDMM, sddmm)                                                                                          \
+    X(GATE_GRADIENT, gate_gradient)                                                                          \
+    X(GROWTH_SCORE, growth_score)                                                                            \
+    X(BLOCK_COPY, block_copy)                                                                                \
+    X(BLOCK_NORMS, block_norms)
+
+enum { TARTAN_I_MAX_PAIRS = 8 };
+
+/* Every struct begins with the name of the public function, for messages. */
+
+/* C = alpha op(A) B + beta C, or C = alpha B op(A) + beta C with side TARTAN_RIGHT */
+typedef struct tartan_op_spmm {
+    const char *function;
+    int32_t side, transpose;
+    double alpha, beta;
+    const tartan_matrix *a;
+    const tartan_array *gates; /* [blocks] or NULL */
+    const tartan_array *b, *c;
+} tartan_op_spmm;
+
+/* S = gates * alpha (X1 Y1 + X2 Y2 + ...) + beta S at the stored blocks */
+typedef struct tartan_op_sddmm {
+    const char *function;
+    double alpha, beta;
+    int64_t pairs;
+    const tartan_array *x, *y; /* [pairs] */
+    const tartan_array *gates; /* [blocks] or NULL */
+    tartan_matrix *s;
+} tartan_op_sddmm;
+
+/* gate_grad[w] = sum of dW_w * W_w; then dW_w = gates[w] * dW_w if there are gates */
+typedef struct tartan_op_gate_gradient {
+    const char *function;
+    const tartan_matrix *w;
+    const tartan_array *gates; /* [blocks] or NULL */
+    tartan_matrix *dw;
+    const tartan_array *gate_grad; /* [blocks] */
+} tartan_op_gate_gradient;
+
+/* score = beta * score + scale * sum over pairs and k of |X_i,k| |Y_k,j| for every block (i, j) of the grid */
+typedef struct tartan_op_growth_score {
+    const char *function;
+    const tartan_shape *shape;
+    int32_t norm;
+    double scale, beta;
+    int64_t pairs;
+    const tartan_array *x, *y; /* [pairs] */
+    const tartan_array *score; /* [grid_rows, grid_cols] */
+} tartan_op_growth_score;
+
+/* Gather (no `targets`): block i of `to` becomes block sources[i] of `from` (NULL: block i; -1: zeros), transposed
+ * if `transpose`. Scatter (`targets`): block targets[i] of `to` becomes block i of `from` (-1: skip it; no block
+ * twice), and the others stay. Converts, rounding once; does not read the padding of `from`, zeroes that of the
+ * blocks it writes. The lists are in the device's memory. */
+typedef struct tartan_op_block_copy {
+    const char *function;
+    const tartan_matrix *from;
+    tartan_matrix *to;
+    const int64_t *sources; /* [blocks of to] or NULL */
+    const int64_t *targets; /* [blocks of from] or NULL */
+    bool transpose;
+} tartan_op_block_copy;
+
+/* The tartan_norm of every block, in f64; NaN if the block holds one */
+typedef struct tartan_op_block_norms {
+    const char *function;
+    const tartan_matrix *matrix;
+    int32_t norm;
+    const tartan_array *norms; /* [blocks] of f64, dense */
+} tartan_op_block_norms;
+
+typedef enum tartan_op_kind {
+#define TARTAN_I_KIND(NAME, name) TARTAN_OP_##NAME,
+    TARTAN_I_OPERATIONS(TARTAN_I_KIND)
+#undef TARTAN_I_KIND
+        TARTAN_OP_COUNT
+} tartan_op_kind;
+
+/* Any one of them. */
+typedef struct tartan_op {
+    tartan_op_kind kind;
+    union {
+        const char *function; /* the first member of each */
+#define TARTAN_I_MEMBER(NAME, name) tartan_op_##name name;
+        TARTAN_I_OPERATIONS(TARTAN_I_MEMBER)
+#undef TARTAN_I_MEMBER
+    };
+} tartan_op;
+
+/* "spmm", "sddmm", ... */
+const char *tartan_i_op_name(tartan_op_kind kind);
+
+/* One operand: a matrix, an array or a list of block ids; the others are NULL. */
+typedef struct tartan_i_operand {
+    const char *name; /* of the argument */
+    const tartan_matrix *matrix;
+    const tartan_array *array;
+    const int64_t *list;
+    int64_t length; /* of the list */
+    bool written;
+} tartan_i_operand;
+
+/* Writes the operands that an operation has to `out` and returns how many there are. */
+enum { TARTAN_I_MAX_OPERANDS = 2 * TARTAN_I_MAX_PAIRS + 4 };
+int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
+
+/* The useful floating-point operations: those on stored elements. */
+double tartan_i_op_flops(const tartan_op *op);
+
+#endif
