@@ -39,7 +39,7 @@ struct tartan_backend {
                           tartan_copy_kind kind);
     tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);
     /* Index sets for a layout whose blocks change (`layout` has its frame and capacity, and no sets yet): memory for
-     * them; all that have been of use so far made from a mask of bytes in the device's memory, in the order of the
+     * them; all that have been of use so far made from a mask of bytes in the device's memory (NULL: empty), in the order of the
      * queue; the row lists brought to the host, pointers [heads * grid_rows + 1] and as many columns as the last of
      * them says, and the blocks of the mask, which are more than the capacity where it has been exceeded (the
      * pointers are 0 then). Release is called from any thread, also after close. */

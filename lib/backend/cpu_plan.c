@@ -46,7 +46,7 @@ tartan_status tartan_i_cpu_plan_mask(const char *function, void *device, void *s
     tartan_layout *made = NULL;
     int64_t blocks = 0;
     for (int64_t i = 0; i < s->positions; i++) blocks += bytes[i] != 0;
-    if (blocks > s->capacity)
+    if (blocks > s->capacity || s->positions == 0)
         PASS(make_empty(&s->shape, &made));
     else
         PASS(tartan_layout_from_mask(&s->shape, bytes, s->positions, &made));

@@ -38,7 +38,7 @@ static tartan_status plan(const char *function, tartan_context *context, void *s
     tartan_status status;
     const tartan_backend *backend = context->backend;
     const int64_t bytes = tartan_i_array_elements(mask);
-    void *there = mask->data, *owner = NULL;
+    void *there = bytes > 0 ? mask->data : NULL, *owner = NULL;
     const bool far = mask->device_type != context->options.device_type && bytes > 0;
     if (far) {
         PASS(backend->allocate(function, context->device, bytes, &there, &owner));

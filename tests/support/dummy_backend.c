@@ -244,7 +244,7 @@ static void plan_release(void *sets) {
 static tartan_status plan_mask(const char *function, void *d, void *sets, const void *mask) {
     const int32_t id = ((device *)d)->id;
     PASS(check_lost(function, id));
-    if (!is_ours(id, mask, 1, false)) /* its length is not known here; pages guard what follows it */
+    if (mask != NULL && !is_ours(id, mask, 1, false)) /* its length is not known here; pages guard what follows it */
         return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
                                        "the mask at %p is no memory of device dummy:%d", mask, id);
     begin_use();
