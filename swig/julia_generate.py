@@ -25,55 +25,68 @@ for a test to compare.
 import re
 import sys
 
-from swig_xml import SCALARS, Interface, Refused, split_type
+from swig_xml import Interface, Refused
 
 RESERVED = set("""baremodule begin break catch const continue do else elseif end export false finally for
     function global if import in isa let local macro module quote return struct true try type using
     while""".split())
 
 
+SCALARS = {
+    "int8_t": "Int8", "int16_t": "Int16", "int32_t": "Int32", "int64_t": "Int64",
+    "uint8_t": "UInt8", "uint16_t": "UInt16", "uint32_t": "UInt32", "uint64_t": "UInt64",
+    "float": "Float32", "double": "Float64", "size_t": "Csize_t", "bool": "Bool", "_Bool": "Bool",
+    "int": "Cint", "unsigned int": "Cuint", "char": "Cchar",
+}
+
+
+def julia_type(type_):
+    """The type of ccall and of fields for a type of C."""
+    if type_.kind == "pointer":
+        return "Ptr{" + julia_type(type_.to) + "}"
+    if type_.kind == "array":
+        return "NTuple{%d, %s}" % (type_.count, julia_type(type_.to))
+    if type_.kind == "scalar":
+        return SCALARS[type_.name]
+    return {"void": "Cvoid", "enum": "Int32", "callback": "Ptr{Cvoid}"}.get(type_.kind, type_.name)
+
+
 class Function:
     """One C function: what Julia passes, what ccall gets, what comes back."""
 
     def __init__(self, interface, found):
-        operators, _ = split_type(found["decl"])
-        self.interface, self.name = interface, found["name"]
+        self.interface, self.name = interface, found.name
         try:
-            self.read(found, operators)
+            self.read(found)
         except Refused as refused:
             raise Refused(f"{self.name}: {refused}") from None
 
-    def read(self, found, operators):
+    def read(self, found):
         self.types, self.values, self.arguments, self.before, self.results = [], [], [], [], []
-        self.returned = ".".join(operators[1:] + [found["type"]])
+        self.returned = found.result
         self.outputs, self.inputs, self.pointers = (
-            [part.strip() for part in found.get("feature_tartan_" + key, "").split(",") if part.strip()]
+            [part.strip() for part in found.features.get("tartan_" + key, "").split(",") if part.strip()]
             for key in ("out", "in", "pointer"))
-        parms = [parm for parm in found.get("parms", []) if parm["type"] != "void"]
         for key in self.outputs + self.inputs + self.pointers:
-            if key not in [parm.get("name") for parm in parms]:
+            if key not in [parm.name for parm in found.parameters]:
                 raise Refused(f"a feature names parameter '{key}', which there is not")
-        i = 0
-        while i < len(parms):
-            i += self.read_parameter(parms[i], parms[i + 1] if i + 1 < len(parms) else {})
+        parms = list(found.parameters)
+        while parms:
+            del parms[:self.read_parameter(*parms[:2])]
 
-    def read_parameter(self, parm, following):
+    def read_parameter(self, parm, following=None):
         """Takes one parameter, or an array and its length, and says how many."""
-        text = parm["type"]
-        if text.startswith("v("):
-            raise Refused("variable arguments cannot be expressed")
-        if "name" not in parm:
+        if parm.name is None:
             raise Refused("a parameter without a name")
-        name = parm["name"]
         try:
-            kind = self.interface.julia_type(text)
-            if following.get("name") == "n" + name and following["type"] == "int64_t":
-                self.array(name, text, kind)
+            type_ = self.interface.type_of(parm.type)
+            if following is not None and following == ("int64_t", "n" + parm.name):
+                self.array(parm.name, type_)
                 return 2
-            self.single(name, text, kind)
+            self.single(parm.name, type_)
             return 1
         except Refused as refused:
-            raise Refused(f"parameter '{name}' of type '{text}': {refused}") from None
+            raise Refused(f"parameter '{parm.name}' of type '{parm.type}': {refused}") from None
 
     def pass_on(self, kind, value):
         self.types.append(kind)
@@ -86,65 +99,59 @@ class Function:
         self.arguments.append(name + annotation)
         return name
 
-    def array(self, name, text, kind):
-        element = kind[4:-1]
-        is_input = text.startswith("p.q(const).")
-        known = element in SCALARS.values() or element in self.interface.structs
-        if not text.startswith("p.") or not known:
+    def array(self, name, type_):
+        if not (type_.is_pointer_to("scalar") or type_.is_pointer_to("struct")):
             raise Refused("an array of this type is not understood")
-        if not is_input and not name.startswith("out_"):
+        if not type_.constant and not name.startswith("out_"):
             raise Refused("an array that is written must be named out_...")
-        annotation = "::Union{Array{%s}, Nothing}" if is_input else "::Array{%s}"
-        name = self.argument(name, annotation % element)
-        self.pass_on(kind, f"c_pointer({name})" if is_input else name)
+        annotation = "::Union{Array{%s}, Nothing}" if type_.constant else "::Array{%s}"
+        name = self.argument(name, annotation % julia_type(type_.to))
+        self.pass_on(julia_type(type_), f"c_pointer({name})" if type_.constant else name)
         self.pass_on("Int64", f"c_length({name})")
 
-    def single(self, name, text, kind):
-        is_constant = text.startswith("p.q(const).")
-        pointee = kind[4:-1] if text.startswith("p.") and kind != "Ptr{Cvoid}" else None
+    def single(self, name, type_):
+        kind, target = julia_type(type_), type_.to
         written = name in self.outputs or (re.match("out(_|$)", name) and name not in self.inputs)
-        if pointee is None or pointee in self.interface.opaque or name in self.pointers:
+        if type_.kind != "pointer" or target.kind in ("void", "opaque") or name in self.pointers:
             self.pass_on(kind, self.argument(name))
-        elif is_constant and pointee == "Cchar":
+        elif type_.constant and target.name == "char":
             self.pass_on("Cstring", f"c_text({self.argument(name, '::Union{AbstractString, Nothing}')})")
-        elif is_constant and pointee in self.interface.structs:
-            self.pass_on(kind, f"c_pointer({self.argument(name, '::Union{%s, Nothing}' % pointee)})")
-        elif not is_constant and written:
-            self.output(name, kind, pointee)
-        elif not is_constant and self.interface.structs.get(pointee, (None, False))[1]:
-            self.pass_on(kind, f"Ref({self.argument(name, '::' + pointee)})")
+        elif type_.constant and target.kind == "struct":
+            self.pass_on(kind, f"c_pointer({self.argument(name, '::Union{%s, Nothing}' % target.name)})")
+        elif not type_.constant and written:
+            self.output(name, kind, target)
+        elif target.kind == "struct" and "tartan_descriptor" in self.interface.structs[target.name].features:
+            self.pass_on(kind, f"Ref({self.argument(name, '::' + target.name)})")
         else:
             raise Refused("its direction is not expressed (a length n..., a name in out_, or a feature)")
 
-    def output(self, name, kind, pointee):
-        if pointee == "Ptr{Cchar}":
+    def output(self, name, kind, target):
+        if target.is_pointer_to("scalar", "char"):
             self.results.append(f"c_taken({name}[])")
-        elif pointee in SCALARS.values() or pointee in self.interface.structs \
-                or pointee[4:-1] in self.interface.opaque:
+        elif target.kind in ("scalar", "struct") or target.is_pointer_to("opaque"):
             self.results.append(f"{name}[]")
         else:
             raise Refused("an output of this type is not understood")
-        made = "Ref{%s}()" if pointee in self.interface.structs else "Ref(c_zero(%s))"
-        self.before.append(f"{name} = {made % pointee}")
+        made = "Ref{%s}()" if target.kind == "struct" else "Ref(c_zero(%s))"
+        self.before.append(f"{name} = {made % julia_type(target)}")
         self.pass_on(kind, name)
 
     def write(self):
-        base = self.returned
-        kind = "Cvoid" if base == "void" else self.interface.julia_type(base)
-        status = base == "tartan_status"
-        if not status and self.results and base != "void":
+        status = self.returned == "tartan_status"
+        returned = self.interface.type_of(self.returned)
+        if self.results and not status and returned.kind != "void":
             raise Refused(f"{self.name}: it returns a value and has outputs")
         types = "".join(part + ", " for part in self.types).rstrip(" ")
-        call = f"ccall({', '.join([f'address_of_{self.name}[]', kind, f'({types})'] + self.values)})"
+        call = f"ccall({', '.join([f'address_of_{self.name}[]', julia_type(returned), f'({types})'] + self.values)})"
         lines = [f"function {self.name}({', '.join(self.arguments)})"]
         lines += ["    " + line for line in self.before]
         if status:
             lines.append(f"    c_check({call})")
-        elif base == "void":
+        elif returned.kind == "void":
             lines.append("    " + call)
         else:
-            lines.append("    return " + (f"c_string({call})" if kind == "Ptr{Cchar}" else call))
-        if status or base == "void":
+            lines.append("    return " + (f"c_string({call})" if returned.is_pointer_to("scalar", "char") else call))
+        if status or returned.kind == "void":
             lines.append("    return " + (", ".join(self.results) or "nothing"))
         return lines + ["end", ""]
 
@@ -183,8 +190,8 @@ def write_julia(interface):
     lines += [f"const {name} = {value}" for name, value in interface.constants.items()]
     lines += [f'const {name} = "{value}"' for name, value in interface.texts.items()] + [""]
     lines += [f"mutable struct {name} end" for name in interface.opaque] + [""]
-    for name, (fields, _) in interface.structs.items():
-        lines += [f"struct {name}"] + [f"    {field}::{kind}" for field, kind in fields] + ["end", ""]
+    for name, struct in interface.structs.items():
+        lines += [f"struct {name}"] + [f"    {field}::{julia_type(type_)}" for field, type_ in struct.fields] + ["end", ""]
     functions = [Function(interface, found) for found in interface.functions]
     names = [function.name for function in functions]
     lines += [f"const address_of_{name} = Ref(C_NULL)" for name in names] + [""]
@@ -200,10 +207,10 @@ def write_julia(interface):
 def write_probe(interface):
     lines = ["/* Written by swig/julia_generate.py: what the C compiler makes of the headers. */",
              "#include <stddef.h>", "#include <stdio.h>", '#include "tartan.h"', "", "int main(void)", "{"]
-    for name, (fields, _) in interface.structs.items():
+    for name, struct in interface.structs.items():
         lines.append(f'    printf("struct {name} %zu\\n", sizeof({name}));')
         lines += [f'    printf("field {name} {field} %zu %zu\\n", offsetof({name}, {field}), '
-                  f"sizeof((({name} *)0)->{field}));" for field, _ in fields]
+                  f"sizeof((({name} *)0)->{field}));" for field, _ in struct.fields]
     lines += [f'    printf("constant {name} %lld\\n", (long long){name});' for name in interface.constants]
     return "\n".join(lines + ["    return 0;", "}"]) + "\n"
 

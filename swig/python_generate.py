@@ -13,28 +13,26 @@ argument or a result without a hint ends the build.
 import keyword
 import sys
 
-from swig_xml import Interface, Refused, Typemaps, split_type
+from swig_xml import Interface, Parameter, Refused, Typemaps
 
 
 def stub(found, typemaps):
     """The stub of one function."""
     arguments, results = [], []
-    parms = [parm for parm in found.get("parms", []) if parm["type"] != "void"]
+    parms = list(found.parameters)
     while parms:
         hint, taken = typemaps.find("hint", parms)
         if hint.startswith("->"):
             results.append(hint[2:].strip())
         else:
-            name = parms[0]["name"]
+            name = parms[0].name
             arguments.append(f"{name}{'_' if keyword.iskeyword(name) else ''}: {hint}")
         del parms[:taken]
-    operators, _ = split_type(found["decl"])
-    returned = ".".join(operators[1:] + [found["type"]])
-    hint, _ = typemaps.find("hintout", [{"type": returned}])
+    hint, _ = typemaps.find("hintout", [Parameter(found.result, None)])
     if len(results) > 1 or (results and hint != "None"):
         raise Refused("more than one result")
     slash = ", /" if arguments else ""
-    return f"def {found['name']}({', '.join(arguments)}{slash}) -> {(results or [hint])[0]}: ..."
+    return f"def {found.name}({', '.join(arguments)}{slash}) -> {(results or [hint])[0]}: ..."
 
 
 def write(interface, typemaps, glue):
@@ -43,7 +41,7 @@ def write(interface, typemaps, glue):
         try:
             lines.append(stub(found, typemaps))
         except Refused as refused:
-            raise Refused(f"{found['name']}: {refused}") from None
+            raise Refused(f"{found.name}: {refused}") from None
     lines += [""] + [f"{name}: int" for name in interface.constants] + [f"{name}: str" for name in interface.texts]
     return "\n".join(lines) + "\n"
 

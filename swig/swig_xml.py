@@ -1,6 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the declarations of C headers from the output of `swig -xml`: their types as Julia's, and the typemaps of a
-language file.
+"""Reads the declarations of C headers from the output of `swig -xml`, for the generators beside this file.
+
+    interface = Interface("tartan.xml")
+    interface.constants              macros and enumerators of integers {name: value}
+    interface.texts                  macros of strings {name: text}
+    interface.enums                  {name: {enumerator: value}}
+    interface.structs                {name: Struct}, each field with its type
+    interface.opaque                 the names of structs that are declared but not defined: handles
+    interface.callbacks              the names of typedefs of function pointers
+    interface.functions              [Function], each with its parameters and its result
+    interface.type_of("p.q(const).char")    what a type of SWIG's notation means: a Type
+
+    typemaps = Typemaps("tartan.xml")       the typemaps of a language file, by method and pattern
 
 Refused is raised for whatever is not understood: bit-fields, unions, variable arguments, long double, complex
 and unknown types among it.
@@ -8,12 +19,12 @@ and unknown types among it.
 import ast
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
 
 SCALARS = {
-    "int8_t": "Int8", "int16_t": "Int16", "int32_t": "Int32", "int64_t": "Int64",
-    "uint8_t": "UInt8", "uint16_t": "UInt16", "uint32_t": "UInt32", "uint64_t": "UInt64",
-    "float": "Float32", "double": "Float64", "size_t": "Csize_t", "bool": "Bool", "_Bool": "Bool",
-    "int": "Cint", "unsigned int": "Cuint", "char": "Cchar",
+    "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t",
+    "float", "double", "bool", "_Bool", "int", "unsigned int", "char",
 }
 # Nodes that say nothing about C.
 PASSED_OVER = {"typemap", "typemapcopy", "apply", "insert", "fragment", "attributelist"}
@@ -23,6 +34,40 @@ class Refused(Exception):
     """A declaration that has no safe translation."""
 
 
+@dataclass(frozen=True)
+class Type:
+    """A type of C. `name` is that of a scalar, enum, struct, handle or callback; `to` is what a pointer points to or
+    what an array holds `count` of; `constant` says that a pointer's target is const."""
+    kind: str  # "void", "scalar", "enum", "struct", "opaque", "callback", "pointer" or "array"
+    name: str = ""
+    to: Optional["Type"] = None
+    count: int = 0
+    constant: bool = False
+
+    def is_pointer_to(self, kind, *names):
+        return self.kind == "pointer" and self.to.kind == kind and (not names or self.to.name in names)
+
+
+class Parameter(NamedTuple):
+    type: str  # in SWIG's notation
+    name: Optional[str]
+
+
+@dataclass(frozen=True)
+class Struct:
+    name: str
+    fields: list  # [(name, Type)]
+    features: dict
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    parameters: list  # [Parameter]
+    result: str       # in SWIG's notation
+    features: dict    # those of the .i files: {"tartan_out": "options"}
+
+
 def attributes(node):
     """The attributes of a node; those of its parameters under "parms"."""
     result = {}
@@ -30,8 +75,12 @@ def attributes(node):
         for item in group.findall("attribute"):
             result[item.get("name")] = item.get("value")
         for parms in group.findall("parmlist"):
-            result["parms"] = [attributes(parm) for parm in parms.findall("parm")]
+            result["parms"] = [Parameter(found["type"], found.get("name")) for found in map(attributes, parms.findall("parm"))]
     return result
+
+
+def features_of(found):
+    return {key[len("feature_"):]: value for key, value in found.items() if key.startswith("feature_")}
 
 
 def split_type(text):
@@ -80,11 +129,11 @@ class Interface:
     def __init__(self, xml):
         self.constants = {}  # name: int
         self.texts = {}      # name: str
-        self.enums = set()
-        self.structs = {}    # name: ([(field, Julia type, C type)], features)
+        self.enums = {}      # name: {enumerator: value}
+        self.structs = {}    # name: Struct
         self.opaque = {}     # names of handles, in order
         self.callbacks = set()
-        self.functions = []  # their attributes
+        self.functions = []
         self.read(ElementTree.parse(xml).getroot(), inside_header=False)
         self.opaque = {name: None for name in self.opaque if name not in self.structs}
 
@@ -118,7 +167,7 @@ class Interface:
             raise Refused(f"constant of type '{found['type']}' is not understood")
 
     def read_enum(self, node, found):
-        value = -1
+        value, values = -1, {}
         for item in map(attributes, node.findall("enumitem")):
             text = item.get("enumvalue") or item.get("enumvalueex")
             if item.get("type") == "char" and text:
@@ -127,8 +176,8 @@ class Interface:
                 value = value + 1 if text is None else constant_value(text, self.constants)
             if not -2**31 <= value < 2**31:
                 raise Refused(f"{item['name']} = {value} does not fit in 32 bits")
-            self.constants[item["name"]] = value
-        self.enums.update(found[key] for key in ("name", "tdname") if found.get(key))
+            self.constants[item["name"]] = values[item["name"]] = value
+        self.enums.update({found[key]: values for key in ("name", "tdname") if found.get(key)})
 
     def read_classforward(self, node, found):
         self.opaque[found["name"]] = None
@@ -148,8 +197,8 @@ class Interface:
                 raise Refused(f"member '{field.get('name')}' of kind '{child.tag}' is not understood")
             if "bitfield" in field:
                 raise Refused(f"bit-field '{field['name']}' cannot be expressed")
-            fields.append((field["name"], self.julia_type(field["decl"] + field["type"], inside_struct=True)))
-        self.structs[name] = (fields, "feature_tartan_descriptor" in found)
+            fields.append((field["name"], self.type_of(field["decl"] + field["type"], inside_struct=True)))
+        self.structs[name] = Struct(name, fields, features_of(found))
 
     def read_cdecl(self, node, found):
         kind, storage = found.get("kind"), found.get("storage")
@@ -157,7 +206,7 @@ class Interface:
         if storage == "typedef":
             base = found["type"]
             if not operators and base.startswith("enum ") and base[5:] in self.enums:
-                self.enums.add(found["name"])
+                self.enums[found["name"]] = self.enums[base[5:]]
             elif not operators and base.startswith("struct "):
                 self.opaque[found["name"]] = None
             elif operators[:1] == ["p"] and operators[1:] and operators[1].startswith("f("):
@@ -168,42 +217,44 @@ class Interface:
         elif kind == "function" and storage == "static":
             pass  # inline: not a symbol of the library
         elif kind == "function":
-            self.functions.append(found)
+            parameters = [parm for parm in found.get("parms", []) if parm.type != "void"]
+            if any(parm.type.startswith("v(") for parm in parameters):
+                raise Refused("variable arguments cannot be expressed")
+            result = ".".join(operators[1:] + [found["type"]])
+            self.functions.append(Function(found["name"], parameters, result, features_of(found)))
         else:
             raise Refused(f"declaration of kind '{kind}' is not understood")
 
     def callback_types(self, operator):
         """Refuses a callback whose parameters could not be passed."""
         for part in re.split(r",(?![^(]*\))", operator[2:-1]):
-            if part != "void":
-                self.julia_type(part)
+            self.type_of(part)
 
-    def julia_type(self, text, inside_struct=False):
+    def type_of(self, text, inside_struct=False):
+        """The Type that a type in SWIG's notation means. Arrays exist in structs alone."""
         operators, base = split_type(text)
+        constant = operators[1:2] == ["q(const)"]
         operators = [operator for operator in operators if operator != "q(const)"]
         if not operators:
-            return self.base_type(base)
+            return self.named_type(base)
         first, rest = operators[0], ".".join(operators[1:] + [base])
         if first == "p":
             if operators[1:] and operators[1].startswith("f("):
                 self.callback_types(operators[1])
-                return "Ptr{Cvoid}"
-            return "Ptr{Cvoid}" if rest == "void" else "Ptr{" + self.julia_type(rest) + "}"
+                return Type("callback")
+            return Type("pointer", to=self.type_of(rest), constant=constant)
         if first.startswith("a(") and inside_struct:
-            size = constant_value(first[2:-1], self.constants)
-            return "NTuple{%d, %s}" % (size, self.julia_type(rest))
+            return Type("array", to=self.type_of(rest), count=constant_value(first[2:-1], self.constants))
         raise Refused(f"type '{text}' is not understood")
 
-    def base_type(self, base):
+    def named_type(self, base):
         name = re.sub(r"^(struct|enum) ", "", base)
-        if base in SCALARS:
-            return SCALARS[base]
-        if name in self.enums:
-            return "Int32"
-        if name in self.structs or name in self.opaque:
-            return name
-        if name in self.callbacks:
-            return "Ptr{Cvoid}"
+        if base == "void":
+            return Type("void")
+        for kind, names in (("scalar", SCALARS), ("enum", self.enums), ("struct", self.structs), ("opaque", self.opaque),
+                            ("callback", self.callbacks)):
+            if name in names:
+                return Type(kind, name)
         raise Refused(f"type '{base}' is not known")
 
 
@@ -233,13 +284,12 @@ class Typemaps:
 
     @staticmethod
     def patterns_of(node):
-        parms = attributes(node).get("parms", [])
-        return [tuple((parm["type"], parm.get("name")) for parm in parms)]
+        return [tuple(attributes(node).get("parms", []))]
 
     def find(self, method, parms):
         """The text for the first of `parms`, or the first few, and how many it stands for. As SWIG looks them up: the
         longest pattern first, names before types alone."""
-        whole = tuple((parm["type"], parm.get("name")) for parm in parms)
+        whole = tuple(parms)
         for length in range(len(whole), 0, -1):
             for pattern in (whole[:length], tuple((kind, None) for kind, _ in whole[:length])):
                 if (method, pattern) in self.texts:

@@ -5,7 +5,8 @@
 #                                                        tools of compute-sanitizer; LANGUAGE is python, r or julia
 #   run.sh bench [option...]                             bench.py against the goals (--help lists the options)
 #   run.sh carry                                         on the machine that built the tree: copies the shared libraries it
-#                                                        needs to build/gpu/lib; test and bench use those the GPU machine lacks
+#                                                        needs to build/gpu/lib; test and bench use those the GPU machine lacks.
+#                                                        tartan_ctypes.py, which bench needs, goes there too
 # TARTAN_GPU_PYTHON names the Python that has PyTorch, if that is not python3.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -23,6 +24,7 @@ carry() {
     # Not the C library and the compiler's run time: every machine has its own.
     ldd "$TARTAN_LIBRARY" | awk '$3 ~ /^\// { print $3 }' |
         grep -Ev '/(libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s)\.so' | xargs -r cp -L -t "$carried"
+    cp "$TARTAN_BUILD/swig/tartan_ctypes.py" "$carried/"
     du -sh "$carried"
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generators for Julia and Python: what they write, and that they refuse what they could only guess. Runs alone or
+"""The generators for Julia, Python and ctypes: what they write, and that they refuse what they could only guess. Runs alone or
 under pytest."""
+import ctypes
 import os
 import re
 import subprocess
@@ -175,13 +176,19 @@ def test_probe_compiles_and_agrees(tmp_path):
     assert "struct frame 32" in lines and "field frame sizes 8 16" in lines and "constant A 5" in lines
 
 
-def test_the_public_headers(tmp_path):
+def public_headers(directory, *probe):
+    """The Julia layer of the real headers, and the program that prints what the compiler sees."""
     root = SWIG.parent
-    xml, raw = tmp_path / "tartan.xml", tmp_path / "raw.jl"
+    xml, raw = directory / "julia.xml", directory / "raw.jl"
     subprocess.run(["swig", "-xml", f"-I{SWIG}", f"-I{root}/lib/include", "-o", xml, SWIG / "lang/julia.i"],
                    check=True)
-    subprocess.run([sys.executable, SWIG / "julia_generate.py", xml, raw], check=True)
-    text, ignored = raw.read_text(), set(re.findall(r"%ignore (\w+);", (SWIG / "tartan.i").read_text()))
+    subprocess.run([sys.executable, SWIG / "julia_generate.py", xml, raw, *probe], check=True)
+    return raw.read_text()
+
+
+def test_the_public_headers(tmp_path):
+    root = SWIG.parent
+    text, ignored = public_headers(tmp_path), set(re.findall(r"%ignore (\w+);", (SWIG / "tartan.i").read_text()))
     for header in (root / "lib/include/tartan").glob("*.h"):
         code = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
         for name in set(re.findall(r"TARTAN_API[^;(]*?(tartan_\w+)\(", code)) - ignored:
@@ -245,6 +252,66 @@ def test_stub_refuses(tmp_path, header, words):
     result, text = stub_of(tmp_path, header + "\n")
     assert result.returncode != 0 and words in result.stderr and result.stderr.startswith("python_generate.py: f: ")
     assert text is None
+
+
+# ---- ctypes ----
+
+def ctypes_of(directory, header):
+    (directory / "tartan.h").write_text(PRELUDE + header)
+    (directory / "tartan.i").write_text('%module tartan\n%include "tartan.h"\n')
+    xml, written = directory / "tartan.xml", directory / "tartan_ctypes.py"
+    subprocess.run(["swig", "-xml", "-w451", f"-I{directory}", "-o", xml, directory / "tartan.i"],
+                   check=True, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, str(SWIG / "ctypes_generate.py"), str(xml), str(written)],
+                            capture_output=True, text=True)
+    return result, written.read_text() if written.exists() else None
+
+
+@pytest.mark.parametrize("header, line", [
+    ("void f(thing *t, const char *name, size_t n);", '"f": (None, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),'),
+    ("tartan_status f(const frame *x, int64_t n, thing **out);",
+     '"f": (ctypes.c_int32, [POINTER(frame), ctypes.c_int64, POINTER(ctypes.c_void_p)]),'),
+    ("double f(const double *x, int64_t nx);", '"f": (ctypes.c_double, [POINTER(ctypes.c_double), ctypes.c_int64]),'),
+    ("tartan_status f(char **out_text);", '"f": (ctypes.c_int32, [POINTER(ctypes.c_void_p)]),'),
+    ("typedef void (*task)(void *data); void f(task t, _Bool b, unsigned int u);",
+     '"f": (None, [ctypes.c_void_p, ctypes.c_bool, ctypes.c_uint]),'),
+    ("enum { SOME = 3 };", "SOME = 3"),
+    ('#define NAME "block"', "NAME = 'block'"),
+])
+def test_ctypes(tmp_path, header, line):
+    result, text = ctypes_of(tmp_path, header + "\n")
+    assert result.returncode == 0, result.stderr
+    assert line in [written.strip() for written in text.splitlines()]
+
+
+def test_ctypes_refuses(tmp_path):
+    result, text = ctypes_of(tmp_path, "void f(long double x);")
+    assert result.returncode != 0 and text is None
+    assert result.stderr == "ctypes_generate.py: f: type 'long double' is not known\n"
+
+
+def test_ctypes_sees_what_the_compiler_sees(tmp_path):
+    """Structs and constants of the public headers, against a program that prints them."""
+    root = SWIG.parent
+    xml, written, probe = tmp_path / "tartan.xml", tmp_path / "tartan_ctypes.py", tmp_path / "probe"
+    subprocess.run(["swig", "-xml", f"-I{SWIG}", f"-I{root}/lib/include", "-o", xml, SWIG / "tartan.i"], check=True)
+    subprocess.run([sys.executable, SWIG / "ctypes_generate.py", xml, written], check=True)
+    public_headers(tmp_path, f"{probe}.c")
+    subprocess.run(["cc", f"-I{root}/lib/include", f"{probe}.c", "-o", probe], check=True)
+    names = {}
+    exec(written.read_text(), names)  # pylint: disable=exec-used
+    seen = set()
+    for line in subprocess.run([probe], check=True, capture_output=True, text=True).stdout.splitlines():
+        kind, name, *rest = line.split()
+        seen.add(kind)
+        if kind == "struct":
+            assert ctypes.sizeof(names[name]) == int(rest[0])
+        elif kind == "field":
+            field = getattr(names[name], rest[0])
+            assert [field.offset, field.size] == [int(number) for number in rest[1:]], line
+        else:
+            assert names[name] == int(rest[0])
+    assert seen == {"struct", "field", "constant"}
 
 
 if __name__ == "__main__":

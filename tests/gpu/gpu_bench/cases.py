@@ -3,8 +3,7 @@
 
 import dataclasses
 
-from .library import LEFT, RIGHT
-
+LEFT, RIGHT = "left", "right"
 BF16, F16, F32, F64, FP8 = "bfloat16", "float16", "float32", "float64", "float8_e4m3fn"
 SHORT = {BF16: "bf16", F16: "f16", F32: "f32", F64: "f64", FP8: "fp8"}
 
@@ -22,7 +21,7 @@ class Product:
     size: int
     layout: str = "random"
     density: float = 0.1
-    side: int = LEFT
+    side: str = LEFT
     transpose: int = 0
     form: str = ""
     tf32: bool = False
@@ -36,7 +35,7 @@ class Product:
     def name(self):
         if self.operation == "sddmm":
             return "sddmm " + self.form
-        return f"spmm {'right' if self.side == RIGHT else 'left'}{' T' if self.transpose else ''}"
+        return f"spmm {self.side}{' T' if self.transpose else ''}"
 
     @property
     def dense_shape(self):

@@ -1,92 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libtartan by ctypes: as much of it as the GPU benchmark needs. Tensors are used in place, on their own stream."""
+"""libtartan by ctypes, as far as the GPU benchmark needs it. Tensors are used in place, on their own stream."""
 
 import ctypes
+import importlib.util
 import json
 import os
-from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8, c_void_p
+from ctypes import POINTER, byref, c_int64, c_uint8, c_void_p
+from pathlib import Path
 
-CPU, CUDA = 1, 2
-LEFT, RIGHT = 0, 1
-ROW_MAJOR, COL_MAJOR = 0, 1
+
+def declarations():
+    """tartan_ctypes.py, which the build generates; run.sh carry takes it along beside the libraries."""
+    places = [Path(os.environ["TARTAN_BUILD"], "swig"), Path(os.environ["TARTAN_ROOT"], "build/gpu/lib")]
+    found = [place / "tartan_ctypes.py" for place in places if (place / "tartan_ctypes.py").exists()]
+    if not found:
+        raise SystemExit("no tartan_ctypes.py: build the tree, or call tests/gpu/run.sh carry before it is taken along")
+    spec = importlib.util.spec_from_file_location("tartan_ctypes", found[0])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+C = declarations()
+SIDES = {"left": C.TARTAN_LEFT, "right": C.TARTAN_RIGHT}
 
 
 class Refused(RuntimeError):
     """The library refused: the text says why."""
 
 
-class Array(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("dtype", c_int32), ("device_type", c_int32), ("device_id", c_int32),
-                ("ndim", c_int32), ("shape", c_int64 * 8), ("strides", c_int64 * 8)]
-
-
-class Options(ctypes.Structure):
-    _fields_ = [("struct_size", c_int64), ("device_type", c_int32), ("device_id", c_int32), ("threads", c_int32),
-                ("determinism", c_int32), ("math_mode", c_int32), ("allow_dense", c_int32), ("seed", c_int64),
-                ("stream", c_void_p), ("parallel_for", c_void_p), ("parallel_user", c_void_p)]
-
-
-class Shape(ctypes.Structure):
-    _fields_ = [("rows", c_int64), ("cols", c_int64), ("block_rows", c_int64), ("block_cols", c_int64),
-                ("heads", c_int64)]
-
-
-# Name, result ("status" raises Refused), arguments.
-PROTOTYPES = [
-    ("tartan_last_error", c_char_p, []),
-    ("tartan_status_name", c_char_p, [c_int32]),
-    ("tartan_version", c_char_p, []),
-    ("tartan_text_free", None, [c_void_p]),
-    ("tartan_dtype_of", c_int32, [c_char_p]),
-    ("tartan_array_init", "status", [c_void_p, c_int32, c_int32, POINTER(c_int64), POINTER(c_int64), POINTER(Array)]),
-    ("tartan_context_options_init", None, [POINTER(Options)]),
-    ("tartan_context_create", "status", [POINTER(Options), POINTER(c_void_p)]),
-    ("tartan_context_free", None, [c_void_p]),
-    ("tartan_context_sync", "status", [c_void_p]),
-    ("tartan_layout_from_mask", "status", [POINTER(Shape), POINTER(c_uint8), c_int64, POINTER(c_void_p)]),
-    ("tartan_layout_from_pattern", "status", [POINTER(Shape), c_char_p, c_char_p, c_int64, POINTER(c_void_p)]),
-    ("tartan_layout_free", None, [c_void_p]),
-    ("tartan_layout_blocks", c_int64, [c_void_p]),
-    ("tartan_layout_elements", c_int64, [c_void_p]),
-    ("tartan_layout_density", c_double, [c_void_p]),
-    ("tartan_layout_get_coordinates", "status", [c_void_p] + [c_void_p, c_int64] * 3),
-    ("tartan_matrix_wrap", "status", [c_void_p, POINTER(Array), c_void_p, c_void_p, POINTER(c_void_p)]),
-    ("tartan_matrix_free", None, [c_void_p]),
-    ("tartan_spmm", "status", [c_void_p, c_int32, c_int32, c_double, c_void_p, POINTER(Array), POINTER(Array),
-                               c_double, POINTER(Array)]),
-    ("tartan_sddmm", "status", [c_void_p, c_double, POINTER(Array), POINTER(Array), c_int64, POINTER(Array), c_int64,
-                                c_double, c_void_p]),
-    ("tartan_explain", "status", [c_void_p, c_char_p, c_void_p, c_int32, c_int32, c_int32, c_int32, c_int64, c_int32,
-                                  POINTER(c_void_p)]),
-]
-
-
 class Library:
     def __init__(self, path=None):
         self.path = path or os.environ["TARTAN_LIBRARY"]
         self.c = ctypes.CDLL(self.path)
-        for name, result, arguments in PROTOTYPES:
-            function = getattr(self.c, name)
-            function.argtypes = arguments
-            function.restype = c_int32 if result == "status" else result
-        self._check_structs()
+        C.bind(self.c)
+        assert self.c.tartan_abi_version() == C.TARTAN_ABI_VERSION, "the library and tartan_ctypes.py are of different builds"
         self.version = self.c.tartan_version().decode()
-
-    def _check_structs(self):
-        """The structs above must be the library's: sizes, and each field where the library writes it."""
-        options = Options(struct_size=-1)
-        self.c.tartan_context_options_init(byref(options))
-        assert options.struct_size == ctypes.sizeof(Options), "tartan_context_options has another size"
-        size = ctypes.sizeof(Array)
-        room = (c_uint8 * (size + 64))(*([0xA5] * (size + 64)))
-        data = (c_double * 24)()
-        array = ctypes.cast(room, POINTER(Array))
-        self.ok(self.c.tartan_array_init(ctypes.addressof(data), self.c.tartan_dtype_of(b"float64"), 3,
-                                         (c_int64 * 3)(2, 3, 4), (c_int64 * 3)(12, 4, 1), array))
-        got = array.contents
-        fields = (got.data, got.device_type, got.device_id, got.ndim, got.shape[:3], got.strides[:3])
-        assert fields == (ctypes.addressof(data), CPU, 0, 3, [2, 3, 4], [12, 4, 1]), "tartan_array differs"
-        assert bytes(room[size:]) == b"\xa5" * 64, "tartan_array is larger than its mirror"
 
     def ok(self, status):
         if status != 0:
@@ -107,9 +56,9 @@ class Library:
 
     def array(self, tensor):
         """The tensor's memory; the tensor must live as long as the array is used."""
-        a = Array(data=tensor.data_ptr(), dtype=self.dtype(str(tensor.dtype).removeprefix("torch.")),
+        a = C.tartan_array(data=tensor.data_ptr(), dtype=self.dtype(str(tensor.dtype).removeprefix("torch.")),
                   ndim=tensor.dim())
-        a.device_type = CUDA if tensor.is_cuda else CPU
+        a.device_type = C.TARTAN_CUDA if tensor.is_cuda else C.TARTAN_CPU
         a.device_id = tensor.device.index or 0 if tensor.is_cuda else 0
         a.shape[:tensor.dim()] = list(tensor.shape)
         a.strides[:tensor.dim()] = list(tensor.stride())
@@ -120,10 +69,10 @@ class Library:
 class Context:
     def __init__(self, library, cuda, stream=None, tf32=False):
         self.library, self.handle = library, c_void_p()
-        options = Options()
+        options = C.tartan_context_options()
         library.c.tartan_context_options_init(byref(options))
-        options.device_type = CUDA if cuda else CPU
-        options.math_mode = 1 if tf32 else 0
+        options.device_type = C.TARTAN_CUDA if cuda else C.TARTAN_CPU
+        options.math_mode = C.TARTAN_MATH_TF32 if tf32 else C.TARTAN_MATH_EXACT
         options.stream = stream
         library.ok(library.c.tartan_context_create(byref(options), byref(self.handle)))
 
@@ -134,7 +83,7 @@ class Context:
         """Of row-major blocks; `order` is that of the dense operands."""
         text = c_void_p()
         self.library.ok(self.library.c.tartan_explain(self.handle, operation.encode(), layout.handle,
-                                                      self.library.dtype(dtype), ROW_MAJOR, side, transpose, n, order,
+                                                      self.library.dtype(dtype), C.TARTAN_ROW_MAJOR, SIDES[side], transpose, n, order,
                                                       byref(text)))
         return json.loads(self.library.text(text))
 
@@ -144,7 +93,7 @@ class Layout:
 
     def __init__(self, library, rows, cols, block, mask=None, pattern=None):
         self.library, self.handle = library, c_void_p()
-        shape = Shape(rows, cols, block, block, 1)
+        shape = C.tartan_shape(rows, cols, block, block, 1)
         if mask is not None:
             data = mask.ctypes.data_as(POINTER(c_uint8))
             library.ok(library.c.tartan_layout_from_mask(byref(shape), data, mask.size, byref(self.handle)))
@@ -159,7 +108,7 @@ class Layout:
     def coordinates(self, numpy):
         """Block rows and block columns of every block, in the order of block ids."""
         heads, rows, cols = (numpy.empty(self.blocks, numpy.int64) for _ in range(3))
-        places = [part for a in (heads, rows, cols) for part in (a.ctypes.data, self.blocks)]
+        places = [part for a in (heads, rows, cols) for part in (a.ctypes.data_as(POINTER(c_int64)), self.blocks)]
         self.library.ok(self.library.c.tartan_layout_get_coordinates(self.handle, *places))
         return rows, cols
 
@@ -184,7 +133,7 @@ class Matrix:
 def spmm(context, side, transpose, matrix, b, c):
     """A function that asks for C = op(A) B or C = B op(A) once; its arguments are made beforehand."""
     library, arrays = context.library, (context.library.array(b), context.library.array(c))
-    arguments = (context.handle, side, transpose, 1.0, matrix.handle, None, byref(arrays[0]), 0.0, byref(arrays[1]))
+    arguments = (context.handle, SIDES[side], transpose, 1.0, matrix.handle, None, byref(arrays[0]), 0.0, byref(arrays[1]))
 
     def call():
         library.ok(library.c.tartan_spmm(*arguments))

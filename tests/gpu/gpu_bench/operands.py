@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from . import library as tartan
-from .library import LEFT
+from .cases import LEFT
 from .timing import SLOW_MS
 
 EPSILON = {torch.float64: 2.0 ** -52, torch.float32: 2.0 ** -23, torch.float16: 2.0 ** -10, torch.bfloat16: 2.0 ** -7}
@@ -78,7 +78,7 @@ class Ours:
             self.bytes = width * (self.layout.elements + x[0] * x[1]) + out_dtype.itemsize * m * n
         # Tensor cores want 8-bit factors with the summed index contiguous; cuBLAS gets them so too.
         turned = product.operation == "spmm" and width == 1 and product.side == LEFT
-        self.order = tartan.COL_MAJOR if turned else tartan.ROW_MAJOR  # of B; of x and y in sddmm no kernel cares
+        self.order = tartan.C.TARTAN_COL_MAJOR if turned else tartan.C.TARTAN_ROW_MAJOR  # of B; of x and y in sddmm no kernel cares
         sets = max(1, min(math.ceil(CACHE_BYTES / self.bytes), 64)) if product.rotate else 1
         self.sets = []
         for _ in range(sets):
@@ -107,7 +107,7 @@ class Ours:
 
     def explain(self):
         p = self.product
-        side, transpose = (0, 0) if p.operation == "sddmm" else (p.side, p.transpose)
+        side, transpose = (LEFT, 0) if p.operation == "sddmm" else (p.side, p.transpose)
         return self.context.explain(p.operation, self.layout, p.dtype, side, transpose, p.size, self.order)
 
     def plan_ms(self):

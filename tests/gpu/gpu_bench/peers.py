@@ -8,7 +8,7 @@ from ctypes import byref, c_double, c_float, c_int64, c_size_t, c_void_p
 
 import torch
 
-from .library import LEFT
+from .cases import LEFT
 from .operands import random_tensor, torch_dtype
 from .timing import Arm
 
