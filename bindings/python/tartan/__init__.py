@@ -35,7 +35,7 @@ from tartan._errors import (
     UnsupportedError,
     VersionError,
 )
-from tartan._io import File, load, load_all, save, verify
+from tartan._io import Collection, File, load, load_all, save, verify
 from tartan._layout import Layout
 from tartan._layout_facts import Bandwidth, RowSpread
 from tartan._linalg import checksum, explain, gate_gradient, growth_score, sddmm, spmm
@@ -52,7 +52,7 @@ if _raw.tartan_abi_version() != _raw.TARTAN_ABI_VERSION:
     )
 
 __all__ = [
-    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMatrix", "Context", "DTypeError", "DeviceArray",
+    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMatrix", "Collection", "Context", "DTypeError", "DeviceArray",
     "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError", "InternalError",
     "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "checksum",

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of other libraries in host memory as NumPy arrays, never copied; and what the raw layer takes for
-them."""
+"""Arrays of other libraries in host memory as NumPy arrays, never copied; and what the raw layer takes for them."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from tartan import _raw
 from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedError
 from tartan._queue import queue_of
 
-try:  # what NumPy lacks has the dtypes of ml_dtypes where that package is, else integers hold the bits
+try:  # the dtypes that NumPy lacks come from ml_dtypes
     import ml_dtypes
 
     _FOREIGN = {
@@ -37,9 +36,7 @@ _NUMPY: dict[int, np.dtype[Any]] = {
     _raw.TARTAN_F64: np.dtype(np.float64),
     _raw.TARTAN_F32: np.dtype(np.float32),
     _raw.TARTAN_F16: np.dtype(np.float16),
-    _raw.TARTAN_BF16: _FOREIGN.get("bfloat16", BITS["bfloat16"]),
-    _raw.TARTAN_F8E4M3: _FOREIGN.get("float8_e4m3fn", BITS["float8_e4m3fn"]),
-    _raw.TARTAN_F8E5M2: _FOREIGN.get("float8_e5m2", BITS["float8_e5m2"]),
+    **{_raw.tartan_dtype_of(name): dtype for name, dtype in _FOREIGN.items()},
 }
 EXPECTED = "expected float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2"
 
@@ -65,7 +62,14 @@ def dtype_name(code: int) -> str:
     return name
 
 
+def in_numpy(code: int) -> bool:
+    """Whether NumPy has the dtype here."""
+    return code in _NUMPY
+
+
 def numpy_dtype(code: int) -> np.dtype[Any]:
+    if code not in _NUMPY:
+        raise DTypeError(f"NumPy has {dtype_name(code)} only with the package ml_dtypes: install it")
     return _NUMPY[code]
 
 
@@ -101,17 +105,14 @@ def array_of(x: Any, name: str, code: int) -> Array:
     if isinstance(x, np.ndarray):
         return x
     if isinstance(x, (list, tuple, int, float)):
-        if numpy_dtype(code).kind == "u":
-            raise DTypeError(
-                f"{name} is a {type(x).__name__}, which cannot become {dtype_name(code)} without ml_dtypes"
-            )
+        wanted = numpy_dtype(code)
         try:
             given = np.asarray(x)
         except (TypeError, ValueError, OverflowError) as error:
             raise ArgumentTypeError(f"{name} cannot become an array: {error}") from None
         if given.dtype.kind not in "biuf":
             raise ArgumentTypeError(f"{name} has elements of {given.dtype}, expected real numbers")
-        return given.astype(numpy_dtype(code))
+        return given.astype(wanted)
     if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(x):
         raise ArgumentTypeError(f"{name} is a sparse {type(x).__name__}, expected a dense array")
     if isinstance(x, np.generic):
@@ -123,13 +124,7 @@ def array_of(x: Any, name: str, code: int) -> Array:
             f"{name} is on a device of DLPack's type {lease.device[0]}, expected the CPU or CUDA"
         )
     view = np.asarray(lease)
-    if dtype not in BITS:
-        return view
-    if dtype in _FOREIGN:
-        return view.view(_FOREIGN[dtype])
-    if code != _raw.tartan_dtype_of(dtype):
-        raise DTypeError(f"{name} is {dtype}, which NumPy has only with the package ml_dtypes: install it")
-    return view
+    return view.view(numpy_dtype(_raw.tartan_dtype_of(dtype))) if dtype in BITS else view
 
 
 def output_of(x: Any, name: str, code: int) -> Array:
@@ -148,16 +143,11 @@ def refuse_copied(x: Any, name: str) -> None:
         raise ArgumentTypeError(f"{name} is an array of JAX, expected one that can be written in place")
 
 
-def raw_of(array: Array, code: int) -> Raw:
-    """What the raw layer takes for a NumPy array: itself, or its bits where NumPy lacks the dtype. Integers are
-    taken for bits only where `code`, the dtype of the matrix it meets, says so and ml_dtypes is missing."""
+def raw_of(array: Array) -> Raw:
+    """What the raw layer takes for a NumPy array: itself, or its bits and the dtype's name where the buffer protocol
+    has no such dtype."""
     name = array.dtype.name
-    if name in _FOREIGN:
-        return array.view(BITS[name]), name
-    expected = _raw.tartan_dtype_name(code) or ""
-    if expected in BITS and expected not in _FOREIGN and array.dtype == BITS[expected]:
-        return array, expected
-    return array
+    return (array.view(BITS[name]), name) if name in _FOREIGN else array
 
 
 def of_bits(view: Array, code: int) -> Array:
@@ -166,7 +156,7 @@ def of_bits(view: Array, code: int) -> Array:
 
 
 def operand(x: Any, name: str, code: int) -> Raw:
-    return raw_of(array_of(x, name, code), code)
+    return raw_of(array_of(x, name, code))
 
 
 def optional_gates(gates: Any) -> Optional[Raw]:

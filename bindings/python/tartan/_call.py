@@ -20,8 +20,8 @@ from tartan._queue import CPU, Queue, cuda_array_interface, layout_of_interface,
 Dense = Union[Array, DeviceArray]
 
 
-def raw_dense(x: Dense, code: int) -> Union[Raw, _raw.Lease]:
-    return x._open if isinstance(x, DeviceArray) else raw_of(x, code)
+def raw_dense(x: Dense) -> Union[Raw, _raw.Lease]:
+    return x._open if isinstance(x, DeviceArray) else raw_of(x)
 
 
 def dense_of(x: Any, name: str, copy: bool) -> Dense:
@@ -169,7 +169,7 @@ class Call:
         return borrow_mask(x, home, self.queue)
 
     def gates(self, x: Any) -> Union[Raw, _raw.Lease, None]:
-        return None if x is None else raw_dense(self.read(x, "gates", _raw.TARTAN_F64), _raw.TARTAN_F64)
+        return None if x is None else raw_dense(self.read(x, "gates", _raw.TARTAN_F64))
 
     def matrix(self, matrix: Any, writes: bool = False) -> None:
         """Orders the values of a matrix, and the blocks of its layout where these change."""
@@ -218,5 +218,5 @@ def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
     context = context_of(context)
     with Call(context, x) as call:
         source = call.read(x, "x", _raw.TARTAN_F64)
-        handle = _raw.tartan_buffer_from_array(call.handle, raw_dense(source, 0))
+        handle = _raw.tartan_buffer_from_array(call.handle, raw_dense(source))
         return DeviceArray._own(handle, context._queue)

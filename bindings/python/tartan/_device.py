@@ -94,7 +94,7 @@ class DeviceArray(Closing):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the elements (without ml_dtypes uint16 for bfloat16, uint8 for float8)."""
+        """NumPy's dtype of the elements; bfloat16 and float8 need the package ml_dtypes (`dtype_name` does not)."""
         return numpy_dtype(self._code)
 
     @property
@@ -104,7 +104,7 @@ class DeviceArray(Closing):
 
     @property
     def itemsize(self) -> int:
-        return self.dtype.itemsize
+        return _raw.tartan_dtype_bytes(self._code)
 
     @property
     def nbytes(self) -> int:
@@ -190,7 +190,7 @@ class DeviceArray(Closing):
             with self._copy(context) as copy:
                 return copy.to_host(context)
         result = np.empty(self.shape, self.dtype, order=self._order)
-        _raw.tartan_buffer_to_array(context._handle, self._handle, raw_of(result, self._code))
+        _raw.tartan_buffer_to_array(context._handle, self._handle, raw_of(result))
         return result
 
     def _context(self, context: ContextLike) -> Context:

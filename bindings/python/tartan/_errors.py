@@ -6,7 +6,11 @@ The text is the library's: it names the function, the argument, its value and wh
 
 from __future__ import annotations
 
-from typing import ClassVar
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 
 class TartanError(Exception):
@@ -112,6 +116,22 @@ class InternalError(TartanError, RuntimeError):
     """An internal check failed: please report this."""
 
     status = -14
+
+
+_ERRNO = {os.strerror(number): number for number in errno.errorcode}
+
+
+@contextlib.contextmanager
+def about_file(path: Any) -> Iterator[None]:
+    """Errors of files leave with `filename`, and `errno` and `strerror` where the system gave a reason."""
+    try:
+        yield
+    except (FileError, FormatError) as error:
+        error.filename = path
+        reason = error.text.rpartition(": ")[2]
+        if reason in _ERRNO:
+            error.errno, error.strerror = _ERRNO[reason], reason
+        raise
 
 
 _CLASSES: dict[int, type[TartanError]] = {

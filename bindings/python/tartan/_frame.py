@@ -51,6 +51,19 @@ def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
     return bounds[0], bounds[1], bounds[2], bounds[3]
 
 
+def element_range(part: Any, length: int) -> tuple[int, int]:
+    """Begin and end of a slice of elements, clipped as Python's sequences do."""
+    if not isinstance(part, slice):
+        raise ArgumentTypeError(f"index has {part!r} beside a slice, expected two slices")
+    if part.step not in (None, 1):
+        raise ArgumentError(f"slice has a step of {part.step}, expected 1")
+    try:
+        begin, end, _ = part.indices(length)
+    except TypeError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return begin, max(begin, end)
+
+
 def parameter_text(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return str(int(value))

@@ -5,26 +5,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any, Optional, Union
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, optional_gates
+from tartan._arrays import Array, doubles, optional_gates
 from tartan._closing import Closing
-from tartan._errors import ArgumentError, ArgumentTypeError, NotFoundError
+from tartan._errors import ArgumentError, ArgumentTypeError, FormatError, NotFoundError, about_file
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
 
 Thing = Union[Layout, BlockMatrix]
+_KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX}
 
 
 class File(Closing, Mapping[str, Thing]):
     """A collection of named layouts and matrices: ``File()`` is empty, ``File(path)`` reads one.
 
-    Objects are read when asked for, so a file that is read must stay in place. Matrices are not copied by
-    `put`: their values are read when the file is saved. A file serves one thread at a time.
+    Objects are read when asked for. Matrices are not copied by `put`: their values are read when the file is saved. A
+    file serves one thread at a time.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
@@ -38,20 +39,22 @@ class File(Closing, Mapping[str, Thing]):
     (['w1', 'w2'], {'layer': 1}, True)
     """
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_handle", "_path")
 
     def __init__(self, path: Any = None) -> None:
-        self._handle = _raw.tartan_file_create() if path is None else _raw.tartan_file_open(_encode(path))
+        self._path = path
+        with about_file(path):
+            self._handle = _raw.tartan_file_create() if path is None else _raw.tartan_file_open(_encode(path))
 
     # ---- Asking ----
 
     def _names(self, kind: int) -> list[str]:
         handle = self._handle
-        found = []
-        for i in range(_raw.tartan_file_count(handle)):
-            if _raw.tartan_file_kind(handle, i) == kind:
-                found.append(_raw.tartan_file_name(handle, i) or "")
-        return found
+        return [
+            _raw.tartan_file_name(handle, i) or ""
+            for i in range(_raw.tartan_file_count(handle))
+            if _raw.tartan_file_kind(handle, i) == kind
+        ]
 
     def layouts(self) -> list[str]:
         """Names of the layouts."""
@@ -77,40 +80,55 @@ class File(Closing, Mapping[str, Thing]):
         """Whether the file that was read carried a valid seal over all its bytes."""
         return _raw.tartan_file_sealed(self._handle) == 1
 
+    def layout(self, name: str) -> Layout:
+        with about_file(self._path):
+            return Layout._own(_raw.tartan_file_get_layout(self._handle, name))
+
+    def matrix(self, name: str) -> BlockMatrix:
+        with about_file(self._path):
+            return BlockMatrix._own(_raw.tartan_file_get_matrix(self._handle, name))
+
+    def gates(self, name: str) -> Optional[Array]:
+        """The gates stored with a matrix, in float64, or None."""
+        return self._gates(name, self.matrix(name).blocks)
+
+    def _gates(self, name: str, blocks: int) -> Optional[Array]:
+        if _raw.tartan_file_has_gates(self._handle, name) != 1:
+            return None
+        result = np.empty(blocks)
+        with about_file(self._path):
+            _raw.tartan_file_get_gates(self._handle, name, result)
+        return result
+
+    def metadata(self, name: str, kind: Optional[str] = None) -> Any:
+        """What was given as metadata, or None. A matrix goes before a layout of the same name, unless `kind`, "matrix" or
+        "layout", says which is meant."""
+        return _parsed(self._metadata_text(name, kind), name)
+
+    def _metadata_text(self, name: str, kind: Optional[str]) -> Optional[str]:
+        if kind is not None and kind not in _KINDS:
+            raise ArgumentError(f"kind is {kind!r}, expected 'matrix' or 'layout'")
+        code = self._kind(name) if kind is None else _KINDS[kind]
+        with about_file(self._path):
+            return _raw.tartan_file_get_metadata(self._handle, code, name) or None
+
     def _kind(self, name: str) -> int:
         """A matrix goes before a layout of the same name."""
         if name in self.matrices():
             return _raw.TARTAN_KIND_MATRIX
         if name in self.layouts():
             return _raw.TARTAN_KIND_LAYOUT
-        raise NotFoundError(f"no object is named {name!r}; there are {', '.join(map(repr, self)) or 'none'}")
-
-    def layout(self, name: str) -> Layout:
-        return Layout._own(_raw.tartan_file_get_layout(self._handle, name))
-
-    def matrix(self, name: str) -> BlockMatrix:
-        return BlockMatrix._own(_raw.tartan_file_get_matrix(self._handle, name))
-
-    def gates(self, name: str) -> Optional[Array]:
-        """The gates stored with a matrix, in float64, or None."""
-        matrix = self.matrix(name)
-        if _raw.tartan_file_has_gates(self._handle, name) != 1:
-            return None
-        result = np.empty(matrix.blocks)
-        _raw.tartan_file_get_gates(self._handle, name, result)
-        return result
-
-    def metadata(self, name: str) -> Any:
-        """What was given as metadata, or None."""
-        text = _raw.tartan_file_get_metadata(self._handle, self._kind(name), name)
-        return json.loads(text) if text else None
+        raise _not_found(name, self)
 
     # ---- Mapping ----
 
     def __getitem__(self, name: str) -> Thing:
-        if self._kind(name) == _raw.TARTAN_KIND_MATRIX:
-            return self.matrix(name)
-        return self.layout(name)
+        for get in (self.matrix, self.layout):
+            try:
+                return get(name)
+            except NotFoundError:
+                pass
+        raise _not_found(name, self)
 
     def __setitem__(self, name: str, thing: Thing) -> None:
         self.put(name, thing)
@@ -130,24 +148,17 @@ class File(Closing, Mapping[str, Thing]):
     # ---- Changing and saving ----
 
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
-        """Puts a layout or a matrix under a name, replacing one of that kind. `metadata` is anything that
-        JSON can express."""
-        try:
-            text = None if metadata is None else json.dumps(metadata)
-        except (TypeError, ValueError) as error:
-            raise ArgumentTypeError(f"metadata cannot be written as JSON: {error}") from None
+        """Puts a layout or a matrix under a name, replacing one of that kind. `metadata` is anything that JSON can
+        express."""
+        self._put(name, thing, gates, _written(metadata))
+
+    def _put(self, name: str, thing: Thing, gates: Any, text: Optional[str]) -> None:
+        _check(name, thing, gates)
         if isinstance(thing, BlockMatrix):
-            raw_gates = optional_gates(gates)
-            _raw.tartan_file_put_matrix(self._handle, name, thing._handle, raw_gates, text)
+            _raw.tartan_file_put_matrix(self._handle, name, thing._handle, optional_gates(gates), text)
             self._handle.hold(thing._handle)
-        elif isinstance(thing, Layout):
-            if gates is not None:
-                raise ArgumentError("gates are given with a layout, expected them with a matrix")
-            _raw.tartan_file_put_layout(self._handle, name, thing._handle, text)
         else:
-            raise ArgumentTypeError(
-                f"{name!r} is of type {type(thing).__name__}, expected a Layout or BlockMatrix"
-            )
+            _raw.tartan_file_put_layout(self._handle, name, thing._handle, text)
 
     def remove(self, name: str) -> None:
         """Removes a matrix, or else a layout, of that name."""
@@ -156,7 +167,8 @@ class File(Closing, Mapping[str, Thing]):
     def save(self, path: Any, *, compress: bool = False) -> None:
         """Writes the collection: readers see the old file or the new one, never a mix."""
         keep = _raw.TARTAN_KEEP_COMPRESSED if compress else _raw.TARTAN_KEEP_PLAIN
-        _raw.tartan_file_save(self._handle, _encode(path), keep)
+        with about_file(path):
+            _raw.tartan_file_save(self._handle, _encode(path), keep)
 
     def close(self) -> None:
         """Frees the collection; again is fine. Objects got from it live on."""
@@ -170,6 +182,99 @@ class File(Closing, Mapping[str, Thing]):
         return "<File, closed>" if self.closed else f"<File of {', '.join(map(repr, self)) or 'nothing'}>"
 
 
+class _Entry(NamedTuple):
+    thing: Thing
+    gates: Any
+    metadata: Optional[str]  # as JSON
+
+
+class Collection(MutableMapping[str, Thing]):
+    """Named layouts and matrices in memory, with gates and metadata: a dict that `save` writes as completely as
+    `load_all` read it. Where a matrix and a layout have one name, ``[name]`` is the matrix."""
+
+    __slots__ = ("_layouts", "_matrices")
+
+    def __init__(self) -> None:
+        self._layouts: dict[str, _Entry] = {}
+        self._matrices: dict[str, _Entry] = {}
+
+    def _read(self, file: File) -> None:
+        """Matrices that share a layout share it in memory."""
+        for name in file.layouts():
+            text = file._metadata_text(name, "layout")
+            self._layouts[name] = _Entry(file.layout(name), None, text)
+        for name in file.matrices():
+            matrix, text = file.matrix(name), file._metadata_text(name, "matrix")
+            self._matrices[name] = _Entry(matrix, file._gates(name, matrix.blocks), text)
+
+    def _write(self, file: File) -> None:
+        for entries in (self._layouts, self._matrices):
+            for name, entry in entries.items():
+                file._put(name, *entry)
+
+    def _entry(self, name: str, kind: Optional[str] = None) -> _Entry:
+        for which, entries in (("matrix", self._matrices), ("layout", self._layouts)):
+            if kind in (None, which) and name in entries:
+                return entries[name]
+        raise _not_found(name, self)
+
+    def layouts(self) -> list[str]:
+        """Names of the layouts."""
+        return list(self._layouts)
+
+    def matrices(self) -> list[str]:
+        """Names of the matrices."""
+        return list(self._matrices)
+
+    def layout(self, name: str) -> Layout:
+        thing = self._entry(name, "layout").thing
+        assert isinstance(thing, Layout)
+        return thing
+
+    def matrix(self, name: str) -> BlockMatrix:
+        thing = self._entry(name, "matrix").thing
+        assert isinstance(thing, BlockMatrix)
+        return thing
+
+    def gates(self, name: str) -> Optional[Array]:
+        """The gates stored with a matrix, in float64, or None."""
+        gates = self._entry(name, "matrix").gates
+        return None if gates is None else doubles(gates, "gates")
+
+    def metadata(self, name: str, kind: Optional[str] = None) -> Any:
+        """As `File.metadata`."""
+        return _parsed(self._entry(name, kind).metadata, name)
+
+    def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
+        """As `File.put`: ``collection[name] = thing`` is the same without gates and metadata."""
+        _check(name, thing, gates)
+        entries = self._matrices if isinstance(thing, BlockMatrix) else self._layouts
+        entries[name] = _Entry(thing, gates, _written(metadata))
+
+    def save(self, path: Any, *, compress: bool = False) -> None:
+        """As `File.save`."""
+        save(path, self, compress=compress)
+
+    def __getitem__(self, name: str) -> Thing:
+        return self._entry(name).thing
+
+    def __setitem__(self, name: str, thing: Thing) -> None:
+        self.put(name, thing)
+
+    def __delitem__(self, name: str) -> None:
+        self._entry(name)
+        (self._matrices if name in self._matrices else self._layouts).pop(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._layouts, *self._matrices]))
+
+    def __len__(self) -> int:
+        return len({*self._layouts, *self._matrices})
+
+    def __repr__(self) -> str:
+        return f"<Collection of {', '.join(map(repr, self)) or 'nothing'}>"
+
+
 def _encode(path: Any) -> bytes:
     try:
         return os.fsencode(path)
@@ -177,17 +282,49 @@ def _encode(path: Any) -> bytes:
         raise ArgumentTypeError(f"path is of type {type(path).__name__}, expected a file name") from None
 
 
+def _check(name: str, thing: Any, gates: Any) -> None:
+    if not isinstance(thing, (Layout, BlockMatrix)):
+        raise ArgumentTypeError(f"{name!r} is of type {type(thing).__name__}, expected a Layout or BlockMatrix")
+    if isinstance(thing, Layout) and gates is not None:
+        raise ArgumentError("gates are given with a layout, expected them with a matrix")
+
+
+def _written(metadata: Any) -> Optional[str]:
+    try:
+        return None if metadata is None else json.dumps(metadata)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"metadata cannot be written as JSON: {error}") from None
+
+
+def _parsed(text: Optional[str], name: str) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError as error:
+        raise FormatError(f"the metadata of {name!r} is no JSON: {error}") from None
+
+
+def _not_found(name: str, among: Any) -> NotFoundError:
+    return NotFoundError(f"no object is named {name!r}; there are {', '.join(map(repr, among)) or 'none'}")
+
+
 def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False) -> None:
-    """Writes a layout, a matrix, or several under names, to one file."""
+    """Writes a layout, a matrix, or several under names, to one file. What `load_all` or ``File(path)`` gave is written
+    with all its gates and metadata."""
     if isinstance(things, (Layout, BlockMatrix)):
         things = {"layout" if isinstance(things, Layout) else "matrix": things}
     if not isinstance(things, Mapping):
         raise ArgumentTypeError(
             f"things is of type {type(things).__name__}, expected a Layout, BlockMatrix or dict"
         )
+    if isinstance(things, File):
+        things.save(path, compress=compress)
+        return
     with File() as file:
-        for name, thing in things.items():
-            file.put(name, thing)
+        if isinstance(things, Collection):
+            things._write(file)
+        else:
+            for name, thing in things.items():
+                file.put(name, thing)
         file.save(path, compress=compress)
 
 
@@ -210,13 +347,28 @@ def load(path: Any, name: Optional[str] = None) -> Thing:
         return file[names[0]]
 
 
-def load_all(path: Any) -> dict[str, Thing]:
-    """Reads every object of a file. Matrices that share a layout share it in memory."""
+def load_all(path: Any) -> Collection:
+    """Reads a whole file: every object with its gates and metadata. Matrices that share a layout share it in memory.
+
+    >>> import numpy as np, os, tartan, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "two.h5")
+    >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
+    >>> A.save(path, "w", gates=[1.0, 0.5])
+    >>> things = tartan.load_all(path)
+    >>> things["v"] = A
+    >>> tartan.save(path, things)
+    >>> things = tartan.load_all(path)
+    >>> things, things.gates("w")
+    (<Collection of 'v', 'w'>, array([1. , 0.5]))
+    """
+    things = Collection()
     with File(path) as file:
-        return dict(file)
+        things._read(file)
+    return things
 
 
 def verify(path: Any) -> str:
     """Reads a whole file and checks it against its seal, checksums and identities; raises where it is
     damaged, else returns a report."""
-    return _raw.tartan_file_verify(_encode(path))
+    with about_file(path):
+        return _raw.tartan_file_verify(_encode(path))

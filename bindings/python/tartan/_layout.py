@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class Layout(LayoutFacts):
     """
 
     __slots__ = ("_handle", "_place", "__weakref__")
+    __iter__: ClassVar[None] = None
     _handle: _raw.Handle
     _place: Optional[Place]  # of index sets that change
 
@@ -195,7 +196,7 @@ class Layout(LayoutFacts):
         frame = frame_of(array.shape[-2:], block, array.shape[0] if array.ndim == 3 else 1)
         if array.ndim == 3 and array.shape[0] == 1:
             array = array[0]
-        raw = raw_of(array, 0)
+        raw = raw_of(array)
         if density is None:
             return cls._own(_raw.tartan_layout_from_dense(frame, raw))
         return cls._own(_raw.tartan_layout_from_dense_largest(frame, raw, density, norm_code(norm)))
@@ -323,11 +324,15 @@ class Layout(LayoutFacts):
 def _restore(frame: Frame, indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
     """Unpickles. The recipe is kept where following it makes the same layout."""
     layout = Layout._own(_raw.tartan_layout_from_csr(frame, indptr, cols))
-    made = _follow(frame, json.loads(recipe)) if recipe else None
+    made = _follow(frame, recipe) if recipe else None
     return made if made is not None and made == layout else layout
 
 
-def _follow(frame: Frame, recipe: dict[str, Any]) -> Optional[Layout]:
+def _follow(frame: Frame, text: str) -> Optional[Layout]:
+    try:
+        recipe = json.loads(text)
+    except ValueError:
+        return None
     name, seed = recipe.pop("pattern", None), recipe.pop("seed", 0)
     if name is None:
         return None

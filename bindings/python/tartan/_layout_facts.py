@@ -10,7 +10,7 @@ import numpy as np
 
 from tartan import _raw
 from tartan._arrays import Array, indices, new_indices, optional_indices
-from tartan._errors import ArgumentError, HandleError, UnsupportedError
+from tartan._errors import ArgumentError, FormatError, HandleError, UnsupportedError
 
 
 class RowSpread(NamedTuple):
@@ -102,7 +102,10 @@ class LayoutFacts:
     def recipe(self) -> Optional[dict[str, Any]]:
         """How the layout was made, if known."""
         text = _raw.tartan_layout_recipe(self._handle)
-        result: Optional[dict[str, Any]] = json.loads(text) if text else None
+        try:
+            result: Optional[dict[str, Any]] = json.loads(text) if text else None
+        except ValueError as error:
+            raise FormatError(f"the recipe of the layout is no JSON: {error}") from None
         return result
 
     # ---- Index sets ----

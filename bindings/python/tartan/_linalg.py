@@ -84,7 +84,7 @@ def spmm(
             call.handle,
             _raw.TARTAN_LEFT if left else _raw.TARTAN_RIGHT,
             _raw.TARTAN_TRANSPOSE if transpose else _raw.TARTAN_NO_TRANSPOSE,
-            alpha, handle, call.gates(gates), raw_dense(dense, code), beta, raw_dense(target, code),
+            alpha, handle, call.gates(gates), raw_dense(dense), beta, raw_dense(target),
         )  # fmt: skip
     return result if out is not None else given_as(result, b)
 
@@ -122,8 +122,8 @@ def sddmm(
         call.matrix(s, writes=True)
         _raw.tartan_sddmm(
             call.handle, alpha, call.gates(gates),
-            [raw_dense(call.read(v, f"x[{i}]", code), code) for i, v in enumerate(xs)],
-            [raw_dense(call.read(v, f"y[{i}]", code), code) for i, v in enumerate(ys)],
+            [raw_dense(call.read(v, f"x[{i}]", code)) for i, v in enumerate(xs)],
+            [raw_dense(call.read(v, f"y[{i}]", code)) for i, v in enumerate(ys)],
             beta, handle,
         )  # fmt: skip
     return s
@@ -140,7 +140,7 @@ def gate_gradient(w: BlockMatrix, dw: BlockMatrix, gates: Any = None, *, context
         call.matrix(w)
         call.matrix(dw, writes=gates is not None)
         result = call.new(None, (w.blocks,), sums)
-        target = raw_dense(call.write(result, "out", sums), sums)
+        target = raw_dense(call.write(result, "out", sums))
         _raw.tartan_gate_gradient(call.handle, w_handle, call.gates(gates), dw_handle, target)
     return given_as(result, gates)
 
@@ -169,7 +169,7 @@ def growth_score(
         target = call.write(result, "out", code)
         _raw.tartan_growth_score(
             call.handle, frame, norm_code(norm), scale,
-            [raw_dense(v, code) for v in xs], [raw_dense(v, code) for v in ys], beta, raw_dense(target, code),
+            [raw_dense(v) for v in xs], [raw_dense(v) for v in ys], beta, raw_dense(target),
         )  # fmt: skip
     return result if out is not None else given_as(result, given[0][0])
 

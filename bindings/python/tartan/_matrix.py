@@ -13,6 +13,7 @@ from tartan._arrays import (
     Array,
     array_of,
     dtype_code,
+    in_numpy,
     indices,
     of_bits,
     operand,
@@ -24,8 +25,8 @@ from tartan._arrays import (
 from tartan._call import Call, Dense, dense_of, raw_dense
 from tartan._context import Context, ContextLike, context_of
 from tartan._device import DeviceArray
-from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError
-from tartan._frame import Block, block_ranges
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError, UnsupportedError
+from tartan._frame import Block, block_ranges, element_range
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._linalg import spmm
@@ -33,13 +34,14 @@ from tartan._matrix_facts import MatrixFacts
 from tartan._matrix_fill import MatrixFills
 from tartan._place import Foreign, Place
 from tartan._queue import Queue
+from tartan._sparse import Sparse
 from tartan._transposed import TransposedMatrix
 
 if TYPE_CHECKING:
     import scipy.sparse
 
 
-class BlockMatrix(MatrixFacts, MatrixFills):
+class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
     ``BlockMatrix(layout, values)`` uses the memory of `values`, which stays the caller's to change; with
@@ -56,12 +58,11 @@ class BlockMatrix(MatrixFacts, MatrixFills):
     """
 
     __slots__ = ("_handle", "_place", "_sets", "_values", "__weakref__")
-    __array_ufunc__ = None  # lets array @ matrix reach __rmatmul__
 
     def __init__(self, layout: Layout, values: Any, *, copy: bool = False) -> None:
         lent = layout_handle(layout, "layout")
         array = dense_of(values, "values", copy)
-        self._handle = _raw.tartan_matrix_wrap(lent, raw_dense(array, 0))
+        self._handle = _raw.tartan_matrix_wrap(lent, raw_dense(array))
         self._sets = layout._place
         self._place: Union[Place, Foreign, None] = array._place if isinstance(array, DeviceArray) else None
         self._values: Optional[Dense] = None if self._place is not None and self.device == "cpu" else array
@@ -91,15 +92,13 @@ class BlockMatrix(MatrixFacts, MatrixFills):
     @classmethod
     def from_bits(cls, layout: Layout, values: Any, dtype: str = "bfloat16") -> BlockMatrix:
         """A matrix of `dtype`, "bfloat16", "float8_e4m3fn" or "float8_e5m2", around an array of its bit patterns
-        (uint16, uint8), for use without ml_dtypes."""
+        (uint16, uint8). Needs no ml_dtypes; `bits` gives such an array back."""
         array = np.asarray(values)
         if dtype not in BITS:
             raise DTypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, BITS))}")
         if array.dtype != BITS[dtype]:
             raise DTypeError(f"values has dtype {array.dtype}, expected {BITS[dtype]}")
-        self = cls._own(_raw.tartan_matrix_wrap(layout_handle(layout, "layout"), (array, dtype)))
-        self._values = of_bits(array, self._code)
-        return self
+        return cls._own(_raw.tartan_matrix_wrap(layout_handle(layout, "layout"), (array, dtype)))
 
     @classmethod
     def wrap(cls, layout: Layout, values: Any) -> BlockMatrix:
@@ -149,7 +148,7 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         code = 0 if dtype is None else dtype_code(dtype)
         return cls._own(
             _raw.tartan_matrix_from_dense(
-                layout_handle(layout, "layout"), raw_of(array, code), code, order_code(order)
+                layout_handle(layout, "layout"), raw_of(array), code, order_code(order)
             )
         )
 
@@ -201,16 +200,29 @@ class BlockMatrix(MatrixFacts, MatrixFills):
     @property
     def values(self) -> Any:
         """The values [blocks, block rows, block columns]: the matrix's own memory. It lives as long as the
-        array does. bfloat16 and float8 need ml_dtypes to be more than bits (uint16, uint8). Values on a
-        GPU are a `DeviceArray`."""
+        array does. bfloat16 and float8 need ml_dtypes; `bits` does not. Values on a GPU are a `DeviceArray`."""
         if self._values is None or self._handle.closed:
             lease = _raw.tartan_matrix_values(self._handle)
             if lease.device[0] != _raw.TARTAN_CPU:
                 assert self._place is not None
                 self._values = DeviceArray._of(lease, self._place)
-                return self._values
-            self._values = of_bits(np.asarray(lease), self._code)
+            else:
+                self._values = of_bits(np.asarray(lease), self._code)
         return self._values
+
+    @values.setter
+    def values(self, changed: Any) -> None:
+        if changed is not self._values or changed is None:  # else: the end of `A.values *= 2`
+            raise ArgumentTypeError("values cannot be another array: write into them, A.values[:] = x")
+
+    @property
+    def bits(self) -> Array:
+        """The values of a matrix of bfloat16 or float8 in host memory as bit patterns, uint16 or uint8: its own
+        memory."""
+        if self.dtype_name not in BITS:
+            raise DTypeError(f"the matrix is {self.dtype_name}, expected one of {', '.join(BITS)}")
+        refuse_device(self, "the matrix")
+        return np.asarray(_raw.tartan_matrix_values(self._handle))
 
     def __repr__(self) -> str:
         if self._handle.closed:
@@ -223,24 +235,57 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         return self.layout._repr_svg_()
 
     def __getitem__(self, key: Any) -> Any:
-        """An element by (row, col) or (head, row, col), 0 where no block is stored; or, by two slices in
-        units of blocks, a new matrix of those block rows and columns.
+        """An element by (row, col) or (head, row, col), 0 where no block is stored; or, by a slice of rows or slices
+        of rows and columns, a new matrix of those rows and columns, in all heads. See also `slice_blocks`.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
-        >>> A[1, 2], A[1:, :].shape
-        (6.0, (2, 4))
+        >>> A[1, 2], A[2:, :3].toarray().tolist()
+        (6.0, [[8.0, 9.0, 10.0], [12.0, 13.0, 14.0]])
         """
         if isinstance(key, slice) or (isinstance(key, tuple) and any(isinstance(k, slice) for k in key)):
-            bounds = block_ranges(key, self.layout.grid)
-            return self._made(_raw.tartan_matrix_slice, *bounds)
+            return self._slice(key)
         shape = self.shape
         if not isinstance(key, tuple) or len(key) != len(shape):
-            raise ArgumentTypeError(
-                f"index is {key!r}, expected {len(shape)} integers or two slices of blocks"
-            )
-        place = [k + n if isinstance(k, (int, np.integer)) and k < 0 else k for k, n in zip(key, shape)]
+            raise ArgumentTypeError(f"index is {key!r}, expected {len(shape)} integers or two slices")
+        place = []
+        for name, k, n in zip(("head", "row", "col")[-len(shape) :], key, shape):
+            if not isinstance(k, (int, np.integer)):
+                raise ArgumentTypeError(f"{name} is of type {type(k).__name__}, expected an integer")
+            if not -n <= k < n:
+                raise ArgumentError(f"{name} is {k}, expected {-n} .. {n - 1}")
+            place.append(int(k) % n)
         return _raw.tartan_matrix_entry(self._handle, *([0] * (3 - len(place)) + place))
+
+    def _slice(self, key: Any) -> BlockMatrix:
+        """Slices of elements: whole blocks where they begin and end on blocks, else element by element."""
+        layout = self.layout
+        pair = key if isinstance(key, tuple) else (key, slice(None))
+        if len(pair) != 2:
+            raise ArgumentTypeError(f"index is {key!r}, expected two slices, which count in every head")
+        bounds = [element_range(part, n) for part, n in zip(pair, (layout.rows, layout.cols))]
+        sizes = layout.block_shape
+        whole = all(
+            begin % b == 0 and (end % b == 0 or end == n)
+            for (begin, end), b, n in zip(bounds, sizes, (layout.rows, layout.cols))
+        )
+        if whole:
+            blocks = [(begin // b, -(-end // b)) for (begin, end), b in zip(bounds, sizes)]
+            return self._made(_raw.tartan_matrix_slice, *blocks[0], *blocks[1])
+        if layout.heads > 1:
+            raise UnsupportedError(
+                f"slice {key!r} cuts through blocks of {sizes}, which only matrices of one head can do"
+            )
+        rows, cols, values = self.to_coo()
+        (top, bottom), (left, right) = bounds
+        inside = (rows >= top) & (rows < bottom) & (cols >= left) & (cols < right)
+        rows, cols = rows[inside] - top, cols[inside] - left
+        cut = Layout.from_entries((bottom - top, right - left), sizes, rows, cols)
+        return BlockMatrix.from_coo(cut, rows, cols, values[inside], order=self.order)
+
+    def slice_blocks(self, rows: slice, cols: slice = slice(None)) -> BlockMatrix:
+        """A new matrix of a range of block rows and block columns, counted in blocks as in ``layout[rows, cols]``."""
+        return self._made(_raw.tartan_matrix_slice, *block_ranges((rows, cols), self.layout.grid))
 
     # ---- Products ----
 
@@ -280,10 +325,11 @@ class BlockMatrix(MatrixFacts, MatrixFills):
     # ---- Conversion ----
 
     def toarray(self, out: Any = None) -> Array:
-        """The dense array [rows, cols] or [heads, rows, cols]; `out` may be of any of our dtypes."""
+        """The dense array [rows, cols] or [heads, rows, cols]; `out` may be of any of our dtypes. Without `out` it is of
+        the matrix's dtype, or of float32 where that is one NumPy has only with ml_dtypes, and that is missing."""
         if out is None:
-            out = np.empty(self.shape, self.dtype)
-        _raw.tartan_matrix_to_dense(self._handle, raw_of(output_of(out, "out", self._code), self._code))
+            out = np.empty(self.shape, self.dtype if in_numpy(self._code) else np.float32)
+        _raw.tartan_matrix_to_dense(self._handle, raw_of(output_of(out, "out", self._code)))
         result: Array = out
         return result
 
@@ -293,14 +339,14 @@ class BlockMatrix(MatrixFacts, MatrixFills):
         """Rows, columns and values of every stored element, row by row."""
         rows, cols = (np.empty(self.nnz, np.int64) for _ in range(2))
         values = np.empty(self.nnz, self.dtype)
-        _raw.tartan_matrix_to_coo(self._handle, rows, cols, raw_of(values, self._code))
+        _raw.tartan_matrix_to_coo(self._handle, rows, cols, raw_of(values))
         return rows, cols, values
 
     def to_csr(self) -> tuple[Array, Array, Array]:
         """indptr [rows + 1], columns and values of every stored element."""
         indptr, cols = np.empty(self.layout.rows + 1, np.int64), np.empty(self.nnz, np.int64)
         values = np.empty(self.nnz, self.dtype)
-        _raw.tartan_matrix_to_csr(self._handle, indptr, cols, raw_of(values, self._code))
+        _raw.tartan_matrix_to_csr(self._handle, indptr, cols, raw_of(values))
         return indptr, cols, values
 
     def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
@@ -372,11 +418,10 @@ class BlockMatrix(MatrixFacts, MatrixFills):
 
     def __reduce__(self) -> tuple[Any, ...]:
         refuse_device(self, "the matrix")
-        values = self.values
+        values = self.bits if self.dtype_name in BITS else self.values
         if self.order == "F":
             values = values.transpose(0, 2, 1)
-        bits = values.view(BITS[self.dtype_name]) if self.dtype_name in BITS else values
-        return _restore, (self.layout, bits, self.dtype_name, self.order)
+        return _restore, (self.layout, values, self.dtype_name, self.order)
 
     def __copy__(self) -> BlockMatrix:
         return self.copy()

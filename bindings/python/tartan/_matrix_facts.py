@@ -36,7 +36,7 @@ class MatrixFacts:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the values (without ml_dtypes uint16 for bfloat16, uint8 for float8)."""
+        """NumPy's dtype of the values; bfloat16 and float8 need the package ml_dtypes (`dtype_name` does not)."""
         return numpy_dtype(self._code)
 
     @property

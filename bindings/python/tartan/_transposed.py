@@ -10,6 +10,7 @@ import numpy as np
 from tartan._arrays import Array
 from tartan._layout import Layout
 from tartan._linalg import spmm
+from tartan._sparse import Sparse
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -17,11 +18,10 @@ if TYPE_CHECKING:
     from tartan._matrix import BlockMatrix
 
 
-class TransposedMatrix:
+class TransposedMatrix(Sparse):
     """The transpose of a `BlockMatrix`, sharing its memory. `copy()` makes a matrix of its own."""
 
     __slots__ = ("T",)
-    __array_ufunc__ = None
 
     def __init__(self, matrix: BlockMatrix) -> None:
         self.T = matrix

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import errno
 import os
 import resource
 import subprocess
@@ -64,6 +65,87 @@ def test_short_forms(rng, tmp_path):
         tartan.load(two)
     with pytest.raises(KeyError, match="nothing.*'a'"):
         tartan.load(two, "nothing")
+
+
+def test_what_is_loaded_is_saved_whole(rng, tmp_path):
+    """Gates, metadata, and layouts that are named like a matrix."""
+    path, other = tmp_path / "w.h5", tmp_path / "other.h5"
+    a, grid = random_matrix(rng, (8, 8), 4, 0.9), random_layout(rng, (8, 8), 2)
+    gates = rng.standard_normal(a.blocks)
+
+    def fill():
+        with File() as file:
+            file.put("n", a, gates=gates, metadata={"of": "a matrix"})
+            file.put("n", grid, metadata="of a layout")
+            file.put("plain", a)
+            file.save(path)
+
+    def check(where):
+        with File(where) as file:
+            assert (file.layouts(), file.matrices()) == (["n"], ["n", "plain"])
+            np.testing.assert_array_equal(file.gates("n"), gates)
+            assert file.gates("plain") is None
+            assert file.metadata("n") == file.metadata("n", "matrix") == {"of": "a matrix"}
+            assert file.metadata("n", "layout") == "of a layout" and file.layout("n") == grid
+
+    fill()
+    things = tartan.load_all(path)
+    assert isinstance(things["n"], tartan.BlockMatrix) and things["n"] is things["n"]
+    assert things.layout("n") == grid and things.metadata("n", "layout") == "of a layout"
+    for where in (other, path):
+        tartan.save(where, things)
+        check(where)
+        fill()
+        with File(path) as file:
+            tartan.save(where, file)
+        check(where)
+    things.save(path)
+    check(path)
+    things["n"] = random_matrix(rng, (8, 8), 4)  # another matrix has no gates
+    assert things.gates("n") is None and things.metadata("n") is None
+    del things["n"]
+    assert things["n"] == grid and things.matrices() == ["plain"]
+    with pytest.raises(KeyError, match="nothing.*'n'"):
+        things["nothing"]
+    with pytest.raises(tartan.ArgumentTypeError, match="'x' is of type int"):
+        things["x"] = 3
+    with pytest.raises(tartan.ArgumentError, match="kind is 'file'"):
+        with File(path) as file:
+            file.metadata("n", "file")
+
+
+def test_errors_of_files_say_which_and_why(rng, tmp_path):
+    missing, folder = tmp_path / "missing.h5", tmp_path / "no folder" / "w.h5"
+    for path, call in (
+        (missing, lambda: File(missing)),
+        (missing, lambda: tartan.load_all(missing)),
+        (missing, lambda: tartan.verify(missing)),
+        (folder, lambda: random_matrix(rng, (4, 4), 2).save(folder)),
+        (folder, lambda: tartan.save(folder, {})),
+    ):
+        with pytest.raises(tartan.FileError, match="No such file or directory") as caught:
+            call()
+        error = caught.value
+        assert (error.errno, error.filename) == (errno.ENOENT, path)
+        assert error.strerror == "No such file or directory" and "tartan_file" in str(error)
+    missing.write_text("no HDF5")
+    with pytest.raises(tartan.FormatError) as caught:
+        File(missing)
+    assert (caught.value.errno, caught.value.filename) == (None, missing)
+
+
+def test_metadata_that_is_no_json(rng, tmp_path):
+    path = tmp_path / "w.h5"
+    file = File()
+    matrix = random_matrix(rng, (4, 4), 2)
+    tartan._raw.tartan_file_put_matrix(file._handle, "w", matrix._handle, None, "not JSON")
+    for metadata in (lambda: file.metadata("w"), lambda: tartan.load_all(path).metadata("w")):
+        with pytest.raises(tartan.FormatError, match="the metadata of 'w' is no JSON"):
+            metadata()
+        file.save(path)
+    tartan.save(path, tartan.load_all(path))  # kept as it is
+    with File(path) as again:
+        assert again._metadata_text("w", "matrix") == "not JSON"
 
 
 def test_changing_a_file(rng, tmp_path):

@@ -77,9 +77,37 @@ def test_entries_and_slices(rng):
     matrix = random_matrix(rng, (10, 14), (4, 4))
     dense = matrix.toarray()
     assert all(matrix[i, j] == dense[i, j] for i in range(-10, 10) for j in range(-14, 14))
-    np.testing.assert_array_equal(matrix[1:, :2].toarray(), dense[4:, :8])
+    np.testing.assert_array_equal(matrix.slice_blocks(slice(1, None), slice(2)).toarray(), dense[4:, :8])
     heads = random_matrix(rng, (4, 4), 2, heads=3)
     assert heads[2, 1, 3] == heads.toarray()[2, 1, 3]
+    np.testing.assert_array_equal(heads[:2, 2:].toarray(), heads.toarray()[:, :2, 2:])
+    with pytest.raises(tartan.UnsupportedError, match="cuts through blocks"):
+        heads[1:]
+    with pytest.raises(tartan.ArgumentError, match="row is -13, expected -10 .. 9"):
+        matrix[-13, 0]
+    with pytest.raises(tartan.ArgumentTypeError, match="beside a slice"):
+        matrix[1, :]
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(matrix)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(matrix.layout)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        np.s_[4:, :8], np.s_[:3], np.s_[4:7, 8:13], np.s_[5:, :], np.s_[:, 3:9], np.s_[-6:-1, -5:], np.s_[2:50, -99:],
+        np.s_[3:3], np.s_[8:2, 4:8], np.s_[:],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_slices_count_elements(rng, key, order):
+    matrix = random_matrix(rng, (10, 14), (4, 4), order=order)
+    part = matrix[key]
+    assert isinstance(part, BlockMatrix) and part.block_shape == (4, 4) and part.order == order
+    np.testing.assert_array_equal(part.toarray(), matrix.toarray()[key])
+    assert not np.shares_memory(part.values, matrix.values)
 
 
 def test_coo_and_csr(rng):
@@ -146,12 +174,33 @@ def test_pickle_and_copies(rng, dtype, order):
         assert not np.shares_memory(again.values, matrix.values)
 
 
+def test_values_are_changed_in_place(rng):
+    given = rng.standard_normal((2, 2, 2))
+    before = given.copy()
+    for matrix in (
+        BlockMatrix(Layout.from_mask([[1, 0], [0, 1]], 2), given),
+        BlockMatrix.zeros(Layout.from_mask([[1, 0], [0, 1]], 2)),
+    ):
+        values = matrix.values
+        values[:] = before
+        matrix.values *= 2
+        matrix.values += 1
+        assert matrix.values is values
+        np.testing.assert_array_equal(matrix.values, 2 * before + 1)
+        with pytest.raises(tartan.ArgumentTypeError, match=r"A.values\[:\] = x"):
+            matrix.values = before
+        np.testing.assert_array_equal(matrix.toarray()[:2, :2], 2 * before[0] + 1)
+
+
 def test_bits_of_bfloat16(rng):
     layout = Layout.from_mask([[1]], 2)
     bits = np.array([[[0x3F80, 0x4000], [0xC000, 0]]], np.uint16)
     matrix = BlockMatrix.from_bits(layout, bits)
     assert matrix.dtype_name == "bfloat16"
     np.testing.assert_array_equal(matrix.astype("float32").toarray(), [[1, 2], [-2, 0]])
+    assert np.shares_memory(matrix.bits, bits) and matrix.bits.dtype == np.uint16
+    with pytest.raises(tartan.DTypeError, match="float64, expected one of bfloat16"):
+        BlockMatrix.zeros(layout).bits
     with pytest.raises(tartan.DTypeError):
         BlockMatrix(layout, bits)
 

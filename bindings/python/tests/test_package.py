@@ -30,6 +30,7 @@ MODULES = [
     "._patterns",
     "._place",
     "._queue",
+    "._sparse",
 ]
 PACKAGE = pathlib.Path(tartan.__file__).parent
 
@@ -56,19 +57,27 @@ def test_exports_are_documented_and_sorted():
 
 
 def test_works_without_optional_packages():
-    """Without ml_dtypes, SciPy and h5py, bfloat16 values are their bits."""
+    """Without ml_dtypes, SciPy and h5py; bit patterns are never taken for numbers, nor integers for bit patterns."""
     code = """
 import sys
 for name in ("ml_dtypes", "scipy", "h5py"): sys.modules[name] = None
 import numpy as np, tartan
-A = tartan.BlockMatrix.from_dense(np.eye(4), 2, dtype="bfloat16")
-assert A.values.dtype == np.uint16 and A.dtype_name == "bfloat16"
-x = np.array([0x3F80, 0x4000, 0, 0], np.uint16)
-assert (A @ x).tolist() == x.tolist() and (A @ x).dtype == np.uint16
-import pickle; assert pickle.loads(pickle.dumps(A)).dtype_name == "bfloat16"
-try: A.to_scipy()
-except ImportError: pass
-else: raise AssertionError
+def refused(kind, words, call):
+    try: call()
+    except kind as error: assert words in str(error), error
+    else: raise AssertionError(words)
+A = tartan.BlockMatrix.from_dense(np.diag([1.0, 2, 3, 4]), 2, dtype="bfloat16")
+assert A.dtype_name == "bfloat16" and A.bits[0].tolist() == [[0x3F80, 0], [0, 0x4000]]
+assert A.toarray().dtype == np.float32 and A.toarray().tolist() == np.diag([1.0, 2, 3, 4]).tolist()
+for use in (lambda: A.values, lambda: A.dtype, lambda: A.to_coo(), lambda: A @ [1.0, 2, 3, 4]):
+    refused(tartan.DTypeError, "ml_dtypes", use)
+bits = np.array([0x3F80, 0x4000, 0, 0], np.uint16)
+refused(tartan.DTypeError, "", lambda: A @ bits)
+refused(tartan.DTypeError, "unsigned", lambda: tartan.spmm(A, bits, out=bits.copy()))
+B = tartan.BlockMatrix.from_bits(A.layout, A.bits.copy())
+assert B.astype("float32").toarray().tolist() == A.toarray().tolist()
+import pickle; again = pickle.loads(pickle.dumps(A)); assert again.dtype_name == "bfloat16" and (again.bits == A.bits).all()
+refused(ImportError, "", A.to_scipy)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

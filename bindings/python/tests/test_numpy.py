@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What NumPy's functions and Python's operators make of a matrix: never an array of objects, never a wrong answer."""
+
+import io
+
+import numpy as np
+import pytest
+from conftest import random_matrix
+
+import tartan
+
+
+@pytest.fixture(params=["matrix", "transpose"])
+def w(rng, request):
+    matrix = random_matrix(rng, (6, 4), 2)
+    return matrix if request.param == "matrix" else matrix.T
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        np.asarray,
+        np.array,
+        lambda w: np.asarray(w, np.float64),
+        lambda w: np.array([w, w]),
+        lambda w: np.vstack([w, w]),
+        lambda w: np.concatenate([w, np.ones((6, 4))]),
+        np.size,
+        np.sum,
+        lambda w: np.save(io.BytesIO(), w),
+        lambda w: np.savez(io.BytesIO(), w=w),
+        lambda w: np.allclose(w, np.ones((6, 4))),
+        lambda w: np.array_equal(w, w),
+        lambda w: np.transpose(w, (0, 1)),
+        lambda w: np.linalg.norm(w),
+        lambda w: np.kron(w, w),
+    ],
+)
+def test_numpy_makes_no_objects(w, call):
+    with pytest.raises(tartan.ArgumentTypeError, match="toarray()"):
+        call(w)
+
+
+def test_ufuncs_are_refused(w):
+    for call in (np.exp, lambda w: np.add(w, w), lambda w: np.matmul(np.ones((2, 6)), w), lambda w: w + np.ones(4)):
+        with pytest.raises(TypeError):
+            call(w)
+
+
+def test_what_numpy_may_ask(w):
+    assert np.shape(w) == w.shape and np.ndim(w) == 2
+    assert np.transpose(w) is w.T or np.transpose(w).T is w
+
+
+def test_equality_and_truth_are_not_guessed(w):
+    for other in (w, w.copy(), w.toarray(), 3, 2.5, np.float64(1)):
+        for call in (lambda: w == other, lambda: w != other, lambda: other == w):
+            with pytest.raises(tartan.ArgumentTypeError, match="compare layout and values"):
+                call()
+    assert not (w == None) and w != "w" and w not in ({}, "w")  # noqa: E711
+    assert {w: 1}[w] == 1 and len({w, w.copy()}) == 2
+    for call in (lambda: bool(w), lambda: not w, lambda: w and 1):
+        with pytest.raises(ValueError, match="ambiguous"):
+            call()
