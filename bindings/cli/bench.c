@@ -190,7 +190,7 @@ static json_t *describe(const bench_case *c, const operands *o, measured *r) {
     add_peer(peers, ratios, "scipy_csr", &r->csr, useful, ours, one, r->scipy_reason);
     return json_pack(
         "{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:[I,I,I], s:i, s:f, s:f, s:f, s:f, s:i, s:o, s:o}", "op",
-        c->op == BENCH_SPMM ? "spmm" : "sddmm", "device", "cpu", "kernels", tartan_cpu_level(), "dtype",
+        c->op == BENCH_SPMM ? "spmm" : "sddmm", "device", "cpu", "kernels", tartan_cpu_kernels(), "dtype",
         tartan_dtype_name(c->dtype), "threads", c->threads, "block", (json_int_t)c->block, "density",
         tartan_layout_density(o->layout), "shape", (json_int_t)c->m, (json_int_t)c->k, (json_int_t)c->n,
         "heads", 1, "ms", 1e3 * median(&r->ours), "tflops", ours, "planning_ms", 1e3 * median(&r->planning),

@@ -52,6 +52,7 @@ const command command_info = {
     "Usage: tartan info [--json]\n\n"
     "Prints the version, the kernels in use, and each backend with its devices, or why it has none.\n\n"
     "  --json   as one JSON object\n\n"
-    "Environment: TARTAN_CPU=c|avx2|avx512 lowers the kernels; TARTAN_NUM_THREADS sets the threads;\n"
+    "Environment: TARTAN_CPU=c|avx2|avx512|... limits the instruction sets; TARTAN_NUM_THREADS sets the "
+    "threads;\n"
     "TARTAN_PLUGIN_PATH, where set, is the one folder where plug-ins are looked for.\n",
     run};

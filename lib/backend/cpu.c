@@ -101,7 +101,7 @@ static int32_t cpu_devices(const char **out_reason) {
 
 static void cpu_describe(int32_t i, char *text, int64_t size) {
     (void)i;
-    snprintf(text, (size_t)size, "{\"kernels\": \"%s\", \"threads\": %d}", tartan_cpu_level(),
+    snprintf(text, (size_t)size, "{\"kernels\": \"%s\", \"threads\": %d}", tartan_cpu_kernels(),
              tartan_i_default_threads());
 }
 
@@ -156,23 +156,20 @@ static bool cpu_supports(void *device, const tartan_op *op, const char **out_rea
     return true;
 }
 
-/* The level whose kernels run, and for each better one why it does not. */
+/* The instruction sets whose kernels run, and why others that there are kernels for do not. */
 static tartan_status cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     (void)context;
     (void)op;
-    const tartan_i_cpu_level detected = tartan_i_cpu_detect(), in_use = tartan_i_cpu_level_in_use();
-    const tartan_i_cpu_level best = (tartan_i_cpu_level)TARTAN_I_KERNELS_BEST;
-    tartan_i_text_add(text, "\"kernel\": \"%s\", \"why\": \"%s\", \"refused\": [",
-                      tartan_i_cpu_level_name(in_use < best ? in_use : best),
-                      in_use < detected ? "the level that was asked for (TARTAN_CPU)"
-                                        : "the best kernels there are for this CPU");
+    const tartan_i_cpu_features detected = tartan_i_cpu_detect(), in_use = tartan_i_cpu_in_use();
+    tartan_i_text_add(text, "\"kernel\": \"%s\", \"why\": \"%s\", \"refused\": [", tartan_cpu_kernels(),
+                      in_use != detected ? "the best that TARTAN_CPU allows"
+                                         : "the best kernels there are for this CPU");
     const char *separator = "";
-    for (int level = (in_use < best ? in_use : best) + 1; level <= TARTAN_I_CPU_AMX; level++) {
-        tartan_i_text_add(text, "%s{\"kernel\": \"%s\", \"why\": \"%s\"}", separator,
-                          tartan_i_cpu_level_name((tartan_i_cpu_level)level),
-                          level > (int)detected ? "this CPU does not have it"
-                          : level > (int)best   ? "this version has no kernels of that level"
-                                                : "lowered by TARTAN_CPU");
+    for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
+        const tartan_i_cpu_features bit = (tartan_i_cpu_features)1 << i;
+        if (!(tartan_i_kernels_known() & bit & ~in_use)) continue;
+        tartan_i_text_add(text, "%s{\"kernel\": \"%s\", \"why\": \"%s\"}", separator, tartan_i_cpu_name(i),
+                          detected & bit ? "TARTAN_CPU does not allow it" : "this CPU does not have it");
         separator = ", ";
     }
     tartan_i_text_add(text, "], \"expected_tflops\": null");

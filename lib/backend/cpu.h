@@ -32,7 +32,7 @@ const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan
 /* The kernels in use for sums over `dtype`. */
 static inline tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
     tartan_i_kernels kernels;
-    tartan_i_kernels_fill(tartan_i_cpu_level_in_use(), tartan_i_sum_dtype(dtype), &kernels);
+    tartan_i_kernels_fill(tartan_i_cpu_in_use(), tartan_i_sum_dtype(dtype), &kernels);
     return kernels;
 }
 

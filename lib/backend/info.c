@@ -25,10 +25,11 @@ static void add_backend(tartan_i_text *text, const char *name, int32_t device_ty
 tartan_status tartan_info(char **out_text) {
     CHECK_OUT(out_text);
     tartan_i_text text = {0};
+    char detected[64];
+    tartan_i_cpu_list(tartan_i_cpu_detect(), detected, sizeof detected);
     tartan_i_text_add(&text, "{\"tartan\": \"%s\", \"abi\": %d, ", tartan_version(), tartan_abi_version());
     tartan_i_text_add(&text, "\"cpu\": {\"detected\": \"%s\", \"kernels\": \"%s\", \"threads\": %d}, ",
-                      tartan_i_cpu_level_name(tartan_i_cpu_detect()), tartan_cpu_level(),
-                      tartan_i_default_threads());
+                      detected, tartan_cpu_kernels(), tartan_i_default_threads());
     tartan_i_text_add(&text, "\"backends\": [");
     add_backend(&text, "cpu", TARTAN_CPU);
     tartan_i_text_add(&text, ", ");

@@ -4,6 +4,7 @@
 #include "core/status.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,72 +12,121 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
-static const char *const names[] = {"c", "avx2", "avx512", "avx512bf16", "amx"};
-enum { LEVELS = sizeof names / sizeof names[0], UNKNOWN = -1 };
+enum { UNKNOWN = -1, ALL = (1 << TARTAN_I_CPU_FEATURES) - 1 };
 
-static atomic_int in_use = UNKNOWN;
+static const struct {
+    const char *name;
+    tartan_i_cpu_features with; /* what the name alone stands for */
+} features[TARTAN_I_CPU_FEATURES] = {
+    {"avx2", TARTAN_I_CPU_AVX2},
+    {"avx512", TARTAN_I_CPU_AVX512 | TARTAN_I_CPU_AVX2},
+    {"avx512bf16", TARTAN_I_CPU_AVX512BF16 | TARTAN_I_CPU_AVX512 | TARTAN_I_CPU_AVX2},
+    {"avx512fp16",
+     TARTAN_I_CPU_AVX512FP16 | TARTAN_I_CPU_AVX512BF16 | TARTAN_I_CPU_AVX512 | TARTAN_I_CPU_AVX2},
+    {"amx", TARTAN_I_CPU_AMX | TARTAN_I_CPU_AVX512FP16 | TARTAN_I_CPU_AVX512BF16 | TARTAN_I_CPU_AVX512 |
+                TARTAN_I_CPU_AVX2},
+    {"neon", TARTAN_I_CPU_NEON},
+    {"sve", TARTAN_I_CPU_SVE | TARTAN_I_CPU_NEON},
+};
+
+static _Atomic int64_t in_use = UNKNOWN;
 
 #if defined(__x86_64__)
-/* Whether the system can give the process tile registers (Linux 5.16 and later). Kernels that use them must
- * ask for them first; nothing is asked for here. */
+/* Whether the system can give the process tile registers (Linux 5.16 and later). */
 static bool system_has_tiles(void) {
 #if defined(__linux__) && defined(SYS_arch_prctl)
     enum { ARCH_GET_XCOMP_SUPP = 0x1021, XFEATURE_XTILEDATA = 18 };
-    uint64_t features = 0;
-    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &features) == 0 &&
-           (features >> XFEATURE_XTILEDATA & 1);
+    uint64_t states = 0;
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &states) == 0 && (states >> XFEATURE_XTILEDATA & 1);
 #else
     return false;
 #endif
 }
 
-tartan_i_cpu_level tartan_i_cpu_detect(void) {
+tartan_i_cpu_features tartan_i_cpu_detect(void) {
     __builtin_cpu_init(); /* checks the system's part (XGETBV) too */
     unsigned eax, ebx, ecx, edx;
-    bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
-    if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c)) return TARTAN_I_CPU_C;
+    const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+    if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c)) return 0;
+    tartan_i_cpu_features found = TARTAN_I_CPU_AVX2;
     if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
-        return TARTAN_I_CPU_AVX2;
-    if (!__builtin_cpu_supports("avx512bf16")) return TARTAN_I_CPU_AVX512;
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 }; /* CPUID leaf 7, EDX */
-    bool amx = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & AMX_BF16) && (edx & AMX_TILE);
-    return amx && system_has_tiles() ? TARTAN_I_CPU_AMX : TARTAN_I_CPU_AVX512BF16;
+        return found;
+    found |= TARTAN_I_CPU_AVX512;
+    if (__builtin_cpu_supports("avx512bf16")) found |= TARTAN_I_CPU_AVX512BF16;
+    enum { AMX_BF16 = 1 << 22, AVX512_FP16 = 1 << 23, AMX_TILE = 1 << 24 }; /* CPUID leaf 7, EDX */
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return found;
+    if (edx & AVX512_FP16) found |= TARTAN_I_CPU_AVX512FP16;
+    if ((edx & AMX_BF16) && (edx & AMX_TILE) && system_has_tiles()) found |= TARTAN_I_CPU_AMX;
+    return found;
+}
+#elif defined(__aarch64__)
+tartan_i_cpu_features tartan_i_cpu_detect(void) {
+    tartan_i_cpu_features found = TARTAN_I_CPU_NEON; /* part of the architecture */
+#if defined(__linux__)
+    enum { HAS_SVE = 1 << 22 };
+    if (getauxval(AT_HWCAP) & HAS_SVE) found |= TARTAN_I_CPU_SVE;
+#endif
+    return found;
 }
 #else
-tartan_i_cpu_level tartan_i_cpu_detect(void) {
-    return TARTAN_I_CPU_C;
+tartan_i_cpu_features tartan_i_cpu_detect(void) {
+    return 0;
 }
 #endif
 
-const char *tartan_i_cpu_level_name(tartan_i_cpu_level level) {
-    return names[level];
+const char *tartan_i_cpu_name(int i) {
+    return features[i].name;
 }
 
-static tartan_i_cpu_level lowered_by(const char *wish, tartan_i_cpu_level level) {
-    for (int i = 0; wish != NULL && i < LEVELS; i++)
-        if (strcmp(wish, names[i]) == 0 && (tartan_i_cpu_level)i < level) return (tartan_i_cpu_level)i;
-    return level;
+void tartan_i_cpu_list(tartan_i_cpu_features set, char *text, int64_t size) {
+    int64_t used = 0;
+    snprintf(text, (size_t)size, "c");
+    for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++)
+        if ((set >> i & 1) && used < size)
+            used +=
+                snprintf(text + used, (size_t)(size - used), "%s%s", used > 0 ? "," : "", features[i].name);
 }
 
-tartan_i_cpu_level tartan_i_cpu_level_in_use(void) {
-    int level = atomic_load_explicit(&in_use, memory_order_relaxed);
-    if (level == UNKNOWN) { /* every thread that races here finds the same */
-        level = (int)lowered_by(getenv("TARTAN_CPU"), tartan_i_cpu_detect());
-        atomic_store_explicit(&in_use, level, memory_order_relaxed);
+/* The index of the feature that `length` characters name; UNKNOWN for none. */
+static int find(const char *name, size_t length) {
+    for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++)
+        if (strlen(features[i].name) == length && strncmp(features[i].name, name, length) == 0) return i;
+    return UNKNOWN;
+}
+
+tartan_i_cpu_features tartan_i_cpu_allowed(const char *wish) {
+    if (wish == NULL) return ALL;
+    if (strcmp(wish, "c") == 0) return 0;
+    if (strchr(wish, ',') == NULL) {
+        const int i = find(wish, strlen(wish));
+        return i == UNKNOWN ? ALL : features[i].with;
     }
-    return (tartan_i_cpu_level)level;
+    tartan_i_cpu_features set = 0;
+    for (const char *word = wish; *word != '\0';) {
+        const size_t length = strcspn(word, ",");
+        const int i = find(word, length);
+        if (i != UNKNOWN) set |= (tartan_i_cpu_features)1 << i;
+        word += length + (word[length] == ',');
+    }
+    return set != 0 ? set : ALL;
 }
 
-tartan_i_cpu_level tartan_i_cpu_lower(tartan_i_cpu_level level) {
-    tartan_i_cpu_level best = tartan_i_cpu_detect();
-    tartan_i_cpu_level now = level < best ? level : best;
-    atomic_store_explicit(&in_use, (int)now, memory_order_relaxed);
-    return now;
+tartan_i_cpu_features tartan_i_cpu_in_use(void) {
+    int64_t set = atomic_load_explicit(&in_use, memory_order_relaxed);
+    if (set == UNKNOWN) { /* threads that race here find the same */
+        set = tartan_i_cpu_detect() & tartan_i_cpu_allowed(getenv("TARTAN_CPU"));
+        atomic_store_explicit(&in_use, set, memory_order_relaxed);
+    }
+    return (tartan_i_cpu_features)set;
 }
 
-const char *tartan_cpu_level(void) {
-    return tartan_i_cpu_level_name(tartan_i_cpu_level_in_use());
+tartan_i_cpu_features tartan_i_cpu_use(tartan_i_cpu_features set) {
+    set &= tartan_i_cpu_detect();
+    atomic_store_explicit(&in_use, (int64_t)set, memory_order_relaxed);
+    return set;
 }

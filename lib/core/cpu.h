@@ -4,24 +4,38 @@
 
 #include "tartan/context.h"
 
-/* Kernel levels, each including those below it. */
-typedef enum tartan_i_cpu_level {
-    TARTAN_I_CPU_C,
-    TARTAN_I_CPU_AVX2,       /* AVX2, FMA, F16C */
-    TARTAN_I_CPU_AVX512,     /* F, BW, DQ, VL */
-    TARTAN_I_CPU_AVX512BF16, /* + BF16 */
-    TARTAN_I_CPU_AMX,        /* + AMX tile and bf16, allowed by the system */
-} tartan_i_cpu_level;
+/* Instruction sets that kernels may use: a set of the bits below. Portable C needs none of them. */
+typedef uint32_t tartan_i_cpu_features;
+enum {
+    TARTAN_I_CPU_AVX2 = 1 << 0,       /* AVX2, FMA, F16C */
+    TARTAN_I_CPU_AVX512 = 1 << 1,     /* F, BW, DQ, VL */
+    TARTAN_I_CPU_AVX512BF16 = 1 << 2, /* dot products of bf16 pairs */
+    TARTAN_I_CPU_AVX512FP16 = 1 << 3,
+    TARTAN_I_CPU_AMX = 1 << 4, /* tiles and their bf16 products, allowed by the system */
+    TARTAN_I_CPU_NEON = 1 << 5,
+    TARTAN_I_CPU_SVE = 1 << 6,
 
-/* What the CPU and the system allow. */
-tartan_i_cpu_level tartan_i_cpu_detect(void);
+    TARTAN_I_CPU_FEATURES = 7, /* how many there are */
+};
 
-/* That, lowered by TARTAN_CPU; read once. */
-tartan_i_cpu_level tartan_i_cpu_level_in_use(void);
+/* What the CPU and the system have. */
+tartan_i_cpu_features tartan_i_cpu_detect(void);
 
-const char *tartan_i_cpu_level_name(tartan_i_cpu_level level);
+/* The part of it that TARTAN_CPU allows; read once. */
+tartan_i_cpu_features tartan_i_cpu_in_use(void);
 
-/* For tests: use a lower level from now on (not above what the CPU has); returns the one in force. */
-tartan_i_cpu_level tartan_i_cpu_lower(tartan_i_cpu_level level);
+/* For tests: use only these, as far as the CPU has them, from now on; returns the set in force. */
+tartan_i_cpu_features tartan_i_cpu_use(tartan_i_cpu_features features);
+
+/* Name of feature `i`, whose bit is 1 << i. */
+const char *tartan_i_cpu_name(int i);
+
+/* The names in a set, "avx2,avx512", or "c" for the empty one. `size` 64 holds all of them. */
+void tartan_i_cpu_list(tartan_i_cpu_features features, char *text, int64_t size);
+
+/* The features that a value of TARTAN_CPU allows: "avx512" stands for that and everything before it on the same
+ * architecture, "c" for none, "avx2,amx" for exactly these two. Unknown words count for nothing; NULL, or nothing
+ * but unknown words, allows all. */
+tartan_i_cpu_features tartan_i_cpu_allowed(const char *wish);
 
 #endif

@@ -181,8 +181,6 @@ static const int64_t strip_rows[TARTAN_I_MAX_VECTORS] = VEC_STRIP_ROWS;
 void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->lanes = LANES;
     memcpy(kernels->rows, strip_rows, sizeof strip_rows);
-    kernels->tuning =
-        (tartan_i_tuning){.panel_bytes = 8 << 20, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 512};
     kernels->strip = strip_run;
     kernels->transpose = transpose;
     kernels->combine = combine;

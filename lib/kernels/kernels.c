@@ -3,15 +3,44 @@
 
 #include <time.h>
 
-void tartan_i_kernels_fill(tartan_i_cpu_level level, int32_t dtype, tartan_i_kernels *out) {
-    const bool wide = dtype == TARTAN_F64;
-    (wide ? tartan_i_kernels_c_64 : tartan_i_kernels_c_32)(out);
+/* One line an instruction set, better ones later. */
+static const struct {
+    tartan_i_cpu_features feature;
+    void (*fill_32)(tartan_i_kernels *), (*fill_64)(tartan_i_kernels *);
+} sets[] = {
+    {0, tartan_i_kernels_c_32, tartan_i_kernels_c_64},
 #if defined(__x86_64__)
-    if (level >= TARTAN_I_CPU_AVX2) (wide ? tartan_i_kernels_avx2_64 : tartan_i_kernels_avx2_32)(out);
-    if (level >= TARTAN_I_CPU_AVX512) (wide ? tartan_i_kernels_avx512_64 : tartan_i_kernels_avx512_32)(out);
-#else
-    (void)level;
+    {TARTAN_I_CPU_AVX2, tartan_i_kernels_avx2_32, tartan_i_kernels_avx2_64},
+    {TARTAN_I_CPU_AVX512, tartan_i_kernels_avx512_32, tartan_i_kernels_avx512_64},
 #endif
+};
+enum { SETS = sizeof sets / sizeof sets[0] };
+
+static const tartan_i_tuning tuning = {
+    .panel_bytes = 8 << 20, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 512};
+
+void tartan_i_kernels_fill(tartan_i_cpu_features features, int32_t dtype, tartan_i_kernels *out) {
+    for (int i = 0; i < SETS; i++) {
+        if (sets[i].feature & ~features) continue;
+        (dtype == TARTAN_F64 ? sets[i].fill_64 : sets[i].fill_32)(out);
+        out->uses = sets[i].feature; /* each overwrites all slots of those before it */
+    }
+    out->tuning = tuning;
+}
+
+tartan_i_cpu_features tartan_i_kernels_known(void) {
+    tartan_i_cpu_features known = 0;
+    for (int i = 0; i < SETS; i++) known |= sets[i].feature;
+    return known;
+}
+
+const char *tartan_cpu_kernels(void) {
+    static _Thread_local char text[64];
+    tartan_i_kernels narrow, wide;
+    tartan_i_kernels_fill(tartan_i_cpu_in_use(), TARTAN_F32, &narrow);
+    tartan_i_kernels_fill(tartan_i_cpu_in_use(), TARTAN_F64, &wide);
+    tartan_i_cpu_list(narrow.uses | wide.uses, text, sizeof text);
+    return text;
 }
 
 static double seconds(void) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The kernel table: what the CPU backend does with one strip of elements or one line of them. Portable C fills
- * every slot; better instruction sets overwrite slots. Each slot gives the same bits at every level for f32
- * and f64, because each result is one chain of fused multiply-adds in one order.
+ * every slot; better instruction sets overwrite slots. Each slot gives the same bits with every instruction set
+ * for f32 and f64, because each result is one chain of fused multiply-adds in one order.
  *
  * A table serves one sum type, f32 or f64, called `real` here: elements behind void pointers are reals,
  * and offsets and strides count reals, except where a dtype is named. */
@@ -15,7 +15,7 @@
 enum {
     TARTAN_I_STRIP_ROWS = 8,  /* a strip has 1 to 8 rows */
     TARTAN_I_MAX_VECTORS = 3, /* and 1 to 3 vectors */
-    TARTAN_I_MAX_LANES = 16,  /* of any level */
+    TARTAN_I_MAX_LANES = 16,  /* of any instruction set */
     TARTAN_I_DTYPE_SLOTS = 7, /* slots indexed by tartan_dtype */
     TARTAN_I_DOT_CHAINS = 16, /* partial sums of a dot product */
 };
@@ -49,8 +49,9 @@ typedef struct tartan_i_tuning {
 } tartan_i_tuning;
 
 typedef struct tartan_i_kernels {
-    int32_t dtype; /* of real: TARTAN_F32 or TARTAN_F64 */
-    int64_t bytes; /* of a real */
+    tartan_i_cpu_features uses; /* instruction sets of the kernels in the slots; 0 for portable C alone */
+    int32_t dtype;              /* of real: TARTAN_F32 or TARTAN_F64 */
+    int64_t bytes;              /* of a real */
     int64_t lanes;
     int64_t rows[TARTAN_I_MAX_VECTORS]; /* best rows of a strip of 1, 2, 3 vectors */
     tartan_i_tuning tuning;
@@ -80,21 +81,17 @@ typedef struct tartan_i_kernels {
     int64_t (*peak)(int64_t rounds, void *sink);
 } tartan_i_kernels;
 
-/* The highest level that has kernels of its own. */
-#if defined(__x86_64__)
-enum { TARTAN_I_KERNELS_BEST = TARTAN_I_CPU_AVX512 };
-#else
-enum { TARTAN_I_KERNELS_BEST = TARTAN_I_CPU_C };
-#endif
+/* Fills the table for the sum type `dtype` with the best kernels that need no more than `features`, which the CPU
+ * must have. */
+void tartan_i_kernels_fill(tartan_i_cpu_features features, int32_t dtype, tartan_i_kernels *out);
 
-/* Fills the table for the sum type `dtype` with the best kernels up to `level`, which must not exceed what the
- * CPU has. */
-void tartan_i_kernels_fill(tartan_i_cpu_level level, int32_t dtype, tartan_i_kernels *out);
+/* Instruction sets for which there are kernels. */
+tartan_i_cpu_features tartan_i_kernels_known(void);
 
 /* The measured rate of `peak`, best of about 50 ms, in 1e9 operations a second. */
 double tartan_i_kernels_peak(const tartan_i_kernels *kernels);
 
-/* One level's part: overwrites slots. */
+/* What each instruction set puts into the slots. */
 void tartan_i_kernels_c_32(tartan_i_kernels *kernels);
 void tartan_i_kernels_c_64(tartan_i_kernels *kernels);
 void tartan_i_kernels_avx2_32(tartan_i_kernels *kernels);

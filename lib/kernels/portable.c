@@ -102,10 +102,9 @@ static int64_t peak(int64_t rounds, void *sink) {
 
 void KERNELS_FILL(tartan_i_kernels *kernels) {
     *kernels = (tartan_i_kernels) {
-        .dtype = REAL_DTYPE, .bytes = sizeof(real), .lanes = LANES, .rows = {8, 8, 8},
-        .tuning = {.panel_bytes = 8 << 20, .strip_bytes = 32 << 10, .direct_reuse = 16, .depth = 512},
-        .strip = strip_run, .transpose = transpose, .combine = combine, .scale = scale, .dot = dot,
-        .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
+        .dtype = REAL_DTYPE, .bytes = sizeof(real), .lanes = LANES, .rows = {8, 8, 8}, .strip = strip_run,
+        .transpose = transpose, .combine = combine, .scale = scale, .dot = dot, .load[REAL_DTYPE] = copy,
+        .store[REAL_DTYPE] = copy,
 #if TARTAN_I_REAL == 32
         .load[TARTAN_F16] = load_f16, .store[TARTAN_F16] = store_f16, .load[TARTAN_BF16] = load_bf16,
         .store[TARTAN_BF16] = store_bf16, .load[TARTAN_F8E4M3] = load_e4m3, .load[TARTAN_F8E5M2] = load_e5m2,

@@ -125,7 +125,7 @@ TEST(Info, TellsBackendsAndWhyOneIsNotThere) {
     tartan_text_free(text);
     EXPECT_NE(std::string::npos, info.find("\"name\": \"cpu\", \"loaded\": true"));
     EXPECT_NE(std::string::npos, info.find("\"name\": \"cuda\""));
-    EXPECT_NE(std::string::npos, info.find(tartan_cpu_level()));
+    EXPECT_NE(std::string::npos, info.find(tartan_cpu_kernels()));
     EXPECT_FAILS(HANDLE, "out_text is NULL", tartan_info(nullptr));
 }
 

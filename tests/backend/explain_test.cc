@@ -103,10 +103,10 @@ TEST_P(Explain, SurvivesFullMemory) {
            tartan_text_free(out));
 }
 
-TEST(ExplainCpu, NamesTheLevelAndWhyNoBetterOne) {
+TEST(ExplainCpu, NamesTheKernelsAndWhyNoBetterOnes) {
     const Context context = open_context();
     const Layout layout = from_mask({8, 8, 4, 4, 2}, std::vector<uint8_t>(8, 1));
-    const AtLevel lowered(TARTAN_I_CPU_C);
+    const WithFeatures none(0);
     char *out = nullptr;
     ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out));
     const std::string text = out;
@@ -114,13 +114,14 @@ TEST(ExplainCpu, NamesTheLevelAndWhyNoBetterOne) {
     EXPECT_HAS(text, "\"kernel\": \"c\"");
     EXPECT_HAS(text, "\"heads\": 2, \"blocks\": 8");
     EXPECT_HAS(text, "\"expected_tflops\": null");
-    for (int level = 1; level <= TARTAN_I_CPU_AMX; level++)
-        EXPECT_HAS(text, std::string("{\"kernel\": \"") + tartan_i_cpu_level_name((tartan_i_cpu_level)level));
-    if (tartan_i_cpu_detect() >= TARTAN_I_CPU_AVX2) {
-        EXPECT_HAS(text, "\"avx2\", \"why\": \"lowered by TARTAN_CPU\"");
-    }
-    if (tartan_i_cpu_detect() < TARTAN_I_CPU_AMX) {
-        EXPECT_HAS(text, "\"amx\", \"why\": \"this CPU does not have it\"");
+    for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
+        const std::string kernel = std::string("{\"kernel\": \"") + tartan_i_cpu_name(i) + "\", \"why\": \"";
+        if (!(tartan_i_kernels_known() >> i & 1))
+            EXPECT_EQ(std::string::npos, text.find(kernel));
+        else if (tartan_i_cpu_detect() >> i & 1)
+            EXPECT_HAS(text, kernel + "TARTAN_CPU does not allow it");
+        else
+            EXPECT_HAS(text, kernel + "this CPU does not have it");
     }
 }
 

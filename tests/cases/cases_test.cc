@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared cases of data/cases in C: every result has the listed checksum, at every kernel level and number of
+// The shared cases of data/cases in C: every result has the listed checksum, with all kernels and numbers of
 // threads, and is within the error rule of an f64 oracle (a long double one for f64).
+#include "feature_sets.h"
 #include "support.h"
 
 #include <cmath>
@@ -116,14 +117,10 @@ void expect_close(double got, long double sum, long double magnitude, double alp
     EXPECT_LE(std::fabs((double)(got - exact)), (double)((8 + 2 * std::sqrt((double)k)) * eps * scale));
 }
 
-class Cases : public ::testing::TestWithParam<tartan_i_cpu_level> {};
+class Cases : public ::testing::TestWithParam<tartan_i_cpu_features> {};
 
 TEST_P(Cases, HaveTheListedBitsAndAreRight) {
-    const tartan_i_cpu_level before = tartan_i_cpu_level_in_use();
-    if (tartan_i_cpu_lower(GetParam()) != GetParam()) {
-        tartan_i_cpu_lower(before);
-        GTEST_SKIP() << "this CPU lacks it";
-    }
+    const tartan_test::WithFeatures with(GetParam());
     tartan_file *opened = nullptr;
     ASSERT_OK(tartan_file_open(TARTAN_CASES "/products.h5", &opened));
     const File file(opened);
@@ -195,11 +192,9 @@ TEST_P(Cases, HaveTheListedBitsAndAreRight) {
             }
         }
     }
-    tartan_i_cpu_lower(before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Cases,
-                         ::testing::Values(TARTAN_I_CPU_C, TARTAN_I_CPU_AVX2, TARTAN_I_CPU_AVX512),
-                         [](const auto &level) { return std::string(tartan_i_cpu_level_name(level.param)); });
+INSTANTIATE_TEST_SUITE_P(Each, Cases, ::testing::ValuesIn(tartan_test::feature_sets()),
+                         [](const auto &set) { return tartan_test::features_name(set.param); });
 
 } // namespace

@@ -12,31 +12,69 @@ extern "C" {
 namespace {
 
 TEST(Cpu, CanBeLoweredButNotRaised) {
-    const tartan_i_cpu_level best = tartan_i_cpu_detect(), now = tartan_i_cpu_level_in_use();
-    EXPECT_LE(now, best);
-    EXPECT_EQ(TARTAN_I_CPU_C, tartan_i_cpu_lower(TARTAN_I_CPU_C));
-    EXPECT_STREQ("c", tartan_cpu_level());
-    EXPECT_EQ(best, tartan_i_cpu_lower(TARTAN_I_CPU_AMX));
-    tartan_i_cpu_lower(now);
+    const tartan_i_cpu_features best = tartan_i_cpu_detect(), now = tartan_i_cpu_in_use();
+    EXPECT_EQ(0u, now & ~best);
+    EXPECT_EQ(0u, tartan_i_cpu_use(0));
+    EXPECT_STREQ("c", tartan_cpu_kernels());
+    EXPECT_EQ(best, tartan_i_cpu_use(~0u));
+    EXPECT_EQ(best, tartan_i_cpu_in_use());
+    tartan_i_cpu_use(now);
+}
+
+TEST(Cpu, AWishIsASetOrANameForAllUpToIt) {
+    const tartan_i_cpu_features avx2 = TARTAN_I_CPU_AVX2, avx512 = TARTAN_I_CPU_AVX512,
+                                bf16 = TARTAN_I_CPU_AVX512BF16, amx = TARTAN_I_CPU_AMX,
+                                all = tartan_i_cpu_allowed(nullptr);
+    for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
+        EXPECT_TRUE(tartan_i_cpu_allowed(tartan_i_cpu_name(i)) >> i & 1);
+        EXPECT_TRUE(all >> i & 1);
+    }
+    EXPECT_EQ(0u, tartan_i_cpu_allowed("c"));
+    EXPECT_EQ(avx2, tartan_i_cpu_allowed("avx2"));
+    EXPECT_EQ(avx2 | avx512, tartan_i_cpu_allowed("avx512"));
+    EXPECT_EQ(avx2 | avx512 | bf16, tartan_i_cpu_allowed("avx512bf16"));
+    EXPECT_EQ(avx2 | avx512 | bf16 | TARTAN_I_CPU_AVX512FP16 | amx, tartan_i_cpu_allowed("amx"));
+    EXPECT_EQ((tartan_i_cpu_features)TARTAN_I_CPU_NEON, tartan_i_cpu_allowed("neon"));
+    EXPECT_EQ(avx2 | amx, tartan_i_cpu_allowed("avx2,amx"));
+    EXPECT_EQ(amx, tartan_i_cpu_allowed("amx,"));
+    EXPECT_EQ(avx512, tartan_i_cpu_allowed("avx51,avx512,,avx5122,"));
+    for (const char *nonsense : {"", "nonsense", "a,b", ",", "AVX2"})
+        EXPECT_EQ(all, tartan_i_cpu_allowed(nonsense)) << nonsense;
+}
+
+TEST(Cpu, ListsNamesWithinTheSpaceGiven) {
+    char text[64] = "";
+    tartan_i_cpu_list(tartan_i_cpu_allowed(nullptr), text, sizeof text);
+    EXPECT_STREQ("avx2,avx512,avx512bf16,avx512fp16,amx,neon,sve", text);
+    tartan_i_cpu_list(0, text, sizeof text);
+    EXPECT_STREQ("c", text);
+    char tight[10] = "#########";
+    tartan_i_cpu_list(TARTAN_I_CPU_AVX2 | TARTAN_I_CPU_AMX | TARTAN_I_CPU_NEON, tight, 8);
+    EXPECT_STREQ("avx2,am", tight);
+    EXPECT_EQ('#', tight[8]);
 }
 
 // The variable is read once a process, so each case starts the program anew ("threadsafe" death tests do).
-void expect_level(const char *wish, const char *expected) {
+void expect_in_use(const char *wish, const char *expected) {
     testing::FLAGS_gtest_death_test_style = "threadsafe";
     EXPECT_EXIT(
         {
             setenv("TARTAN_CPU", wish, 1);
-            const bool best = tartan_i_cpu_level_in_use() == tartan_i_cpu_detect();
-            fprintf(stderr, "level %s %s.", tartan_cpu_level(), best ? "best" : "lowered");
+            const bool best = tartan_i_cpu_in_use() == tartan_i_cpu_detect();
+            fprintf(stderr, "kernels %s %s.", tartan_cpu_kernels(), best ? "best" : "lowered");
             _exit(0);
         },
         ::testing::ExitedWithCode(0), expected);
 }
 
 TEST(CpuDeathTest, EnvironmentLowersIt) {
-    expect_level("c", "level c ");
-    expect_level("amx", "best\\.");
-    expect_level("nonsense", "best\\.");
+    expect_in_use("c", "kernels c ");
+    expect_in_use("nonsense", "best\\.");
+    if (tartan_i_cpu_detect() & TARTAN_I_CPU_AVX2) {
+        expect_in_use("avx2", "kernels avx2 ");
+        expect_in_use("avx2,neon", "kernels avx2 ");
+        expect_in_use("amx", "best\\.");
+    }
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel of every level that this CPU has gives the bits of the portable one and writes nothing else.
+// Every kernel of every instruction set that this CPU has gives the bits of the portable one and writes nothing else.
+#include "feature_sets.h"
 #include "support.h"
 
 #include <cmath>
@@ -48,23 +49,17 @@ size_t below(std::mt19937_64 &random, size_t n) {
 template <typename T> struct Tables {
     static constexpr int32_t kDtype = sizeof(T) == 8 ? TARTAN_F64 : TARTAN_F32;
     tartan_i_kernels c, best;
-    explicit Tables(int level) {
-        tartan_i_kernels_fill(TARTAN_I_CPU_C, kDtype, &c);
-        tartan_i_kernels_fill((tartan_i_cpu_level)level, kDtype, &best);
+    explicit Tables(tartan_i_cpu_features set) {
+        tartan_i_kernels_fill(0, kDtype, &c);
+        tartan_i_kernels_fill(set, kDtype, &best);
     }
 };
 
 #define EXPECT_SAME_BITS(n, a, b) EXPECT_EQ(0, std::memcmp(a, b, (n) * sizeof *(a)))
 
-class Levels : public ::testing::TestWithParam<int> {
-  protected:
-    void SetUp() override {
-        if (GetParam() > (int)tartan_i_cpu_detect()) GTEST_SKIP() << "the CPU has no such kernels";
-    }
-};
-INSTANTIATE_TEST_SUITE_P(EachLevel, Levels,
-                         ::testing::Values((int)TARTAN_I_CPU_C, (int)TARTAN_I_CPU_AVX2,
-                                           (int)TARTAN_I_CPU_AVX512));
+class Kernels : public ::testing::TestWithParam<tartan_i_cpu_features> {};
+INSTANTIATE_TEST_SUITE_P(Each, Kernels, ::testing::ValuesIn(tartan_test::feature_sets()),
+                         [](const auto &set) { return tartan_test::features_name(set.param); });
 
 // ---- Strips ----
 
@@ -122,7 +117,7 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     EXPECT_SAME_BITS(n, want.data(), cut.data());
 }
 
-TEST_P(Levels, StripHasThePortableBits) {
+TEST_P(Kernels, StripHasThePortableBits) {
     const Tables<float> f32(GetParam());
     const Tables<double> f64(GetParam());
     for (uint64_t seed = 0; seed < 1500; seed++) {
@@ -162,12 +157,12 @@ template <typename T> void check_strip_shapes(const tartan_i_kernels &k) {
     }
 }
 
-TEST_P(Levels, StripIsOneChainOfFusedProducts) {
+TEST_P(Kernels, StripIsOneChainOfFusedProducts) {
     check_strip_shapes<float>(Tables<float>(GetParam()).best);
     check_strip_shapes<double>(Tables<double>(GetParam()).best);
 }
 
-TEST_P(Levels, StripWithoutTermsGivesZerosOrKeepsTheSums) {
+TEST_P(Kernels, StripWithoutTermsGivesZerosOrKeepsTheSums) {
     const Tables<float> tables(GetParam());
     std::vector<float> sums((size_t)tables.best.lanes, 3.5f);
     tartan_i_strip strip = {};
@@ -203,7 +198,7 @@ template <typename T> void check_transpose(const Tables<T> &tables, uint64_t see
         }
 }
 
-TEST_P(Levels, TransposeMovesEveryElement) {
+TEST_P(Kernels, TransposeMovesEveryElement) {
     const Tables<float> f32(GetParam());
     const Tables<double> f64(GetParam());
     for (uint64_t seed = 0; seed < 1000; seed++) {
@@ -254,7 +249,7 @@ template <typename T> void check_lines(const Tables<T> &tables, uint64_t seed) {
               (8 + 2 * std::sqrt((double)n)) * (double)std::numeric_limits<T>::epsilon() * (double)size);
 }
 
-TEST_P(Levels, LinesHaveThePortableBits) {
+TEST_P(Kernels, LinesHaveThePortableBits) {
     const Tables<float> f32(GetParam());
     const Tables<double> f64(GetParam());
     for (uint64_t seed = 0; seed < 1000; seed++) {
@@ -266,7 +261,7 @@ TEST_P(Levels, LinesHaveThePortableBits) {
 
 // ---- 16 bits ----
 
-TEST_P(Levels, LoadsEvery16BitNumber) {
+TEST_P(Kernels, LoadsEvery16BitNumber) {
     const Tables<float> tables(GetParam());
     std::vector<uint16_t> all(65536);
     for (size_t i = 0; i < all.size(); i++) all[i] = (uint16_t)i;
@@ -284,7 +279,7 @@ TEST_P(Levels, LoadsEvery16BitNumber) {
 }
 
 // Bit patterns of all kinds: ties, overflow to infinity, subnormals, NaN.
-TEST_P(Levels, StoresRoundOnceToNearestEven) {
+TEST_P(Kernels, StoresRoundOnceToNearestEven) {
     const Tables<float> tables(GetParam());
     std::mt19937_64 random(7);
     std::vector<float> values;
@@ -309,7 +304,7 @@ TEST_P(Levels, StoresRoundOnceToNearestEven) {
         ASSERT_EQ(tartan_i_bf16_of_f32(values[i]), got[i]) << values[i];
 }
 
-TEST_P(Levels, ShortLinesOf16BitStayInTheirPlace) {
+TEST_P(Kernels, ShortLinesOf16BitStayInTheirPlace) {
     const Tables<float> tables(GetParam());
     std::mt19937_64 random(3);
     for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
@@ -330,10 +325,11 @@ TEST_P(Levels, ShortLinesOf16BitStayInTheirPlace) {
 
 // ---- The table ----
 
-TEST_P(Levels, TableIsComplete) {
+TEST_P(Kernels, TableIsComplete) {
     for (int32_t dtype : {TARTAN_F32, TARTAN_F64}) {
         tartan_i_kernels k;
-        tartan_i_kernels_fill((tartan_i_cpu_level)GetParam(), dtype, &k);
+        tartan_i_kernels_fill(GetParam(), dtype, &k);
+        EXPECT_EQ(0u, k.uses & ~GetParam());
         EXPECT_EQ(dtype, k.dtype);
         EXPECT_EQ(dtype == TARTAN_F32 ? 4 : 8, k.bytes);
         EXPECT_LE(k.lanes, TARTAN_I_MAX_LANES);
@@ -345,13 +341,41 @@ TEST_P(Levels, TableIsComplete) {
     }
 }
 
-TEST_P(Levels, PeakIsARateAboveZero) {
+TEST_P(Kernels, PeakIsARateAboveZero) {
     for (int32_t dtype : {TARTAN_F32, TARTAN_F64}) {
         tartan_i_kernels k;
-        tartan_i_kernels_fill((tartan_i_cpu_level)GetParam(), dtype, &k);
+        tartan_i_kernels_fill(GetParam(), dtype, &k);
         const double rate = tartan_i_kernels_peak(&k);
         EXPECT_GT(rate, 0.001);
         EXPECT_LT(rate, 10000);
+    }
+}
+
+// The best set that is detected and known is among those that the tests above run on, and so is portable C.
+TEST(KernelSets, AreAllThatThisCpuHas) {
+    const std::vector<tartan_i_cpu_features> sets = tartan_test::feature_sets();
+    EXPECT_EQ(0u, sets.front());
+    tartan_i_cpu_features used = 0;
+    for (const tartan_i_cpu_features set : sets) {
+        tartan_i_kernels k;
+        tartan_i_kernels_fill(set, TARTAN_F32, &k);
+        used |= k.uses;
+    }
+    EXPECT_EQ(tartan_i_cpu_detect() & tartan_i_kernels_known(), used);
+}
+
+TEST(KernelSets, InUseAreNamedTruly) {
+    for (const tartan_i_cpu_features set : tartan_test::feature_sets()) {
+        const tartan_test::WithFeatures with(set);
+        tartan_i_kernels k;
+        tartan_i_kernels_fill(set, TARTAN_F32, &k);
+        char text[64];
+        tartan_i_cpu_list(k.uses, text, sizeof text);
+        EXPECT_STREQ(text, tartan_cpu_kernels());
+    }
+    const tartan_test::WithFeatures all(tartan_i_cpu_detect());
+    if (!(tartan_i_kernels_known() & TARTAN_I_CPU_AVX512FP16)) { // detected, perhaps, but without kernels
+        EXPECT_EQ(nullptr, std::strstr(tartan_cpu_kernels(), "fp16"));
     }
 }
 

@@ -59,7 +59,7 @@ TEST(GateGradient, RandomCases) {
     Context contexts[] = {open_context(1), open_context(3)};
     for (uint64_t seed = 0; seed < 1000; seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
-        const AtLevel at(levels()[seed % levels().size()]);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         const Gates p = Gates::make(seed);
         Matrix to = p.copy();
         Dense sums = p.out;
@@ -69,14 +69,14 @@ TEST(GateGradient, RandomCases) {
     }
 }
 
-TEST(GateGradient, SameBitsForLevelsAndThreads) {
+TEST(GateGradient, SameBitsForKernelsAndThreads) {
     for (uint64_t seed = 0; seed < 60; seed++) {
         const Gates p = Gates::make(seed);
         Dense first = p.out;
         Matrix first_dw = p.copy();
         ASSERT_OK(p.run(open_context(1).get(), first_dw.get(), &first));
-        for (const auto level : levels()) {
-            const AtLevel at(level);
+        for (const auto set : feature_sets()) {
+            const WithFeatures with(set);
             for (int32_t threads : {1, 2, 3, 7}) {
                 Dense sums = p.out;
                 Matrix to = p.copy();

@@ -73,7 +73,7 @@ TEST(GrowthScore, RandomCases) {
     Context contexts[] = {open_context(1), open_context(3)};
     for (uint64_t seed = 0; seed < 400; seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
-        const AtLevel at(levels()[seed % levels().size()]);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         const Growth p = Growth::make(seed);
         Dense got = p.score;
         ASSERT_OK(p.run(contexts[seed % 2].get(), &got));
@@ -82,13 +82,13 @@ TEST(GrowthScore, RandomCases) {
     }
 }
 
-TEST(GrowthScore, SameBitsForLevelsAndThreads) {
+TEST(GrowthScore, SameBitsForKernelsAndThreads) {
     for (uint64_t seed = 0; seed < 40; seed++) {
         const Growth p = Growth::make(seed);
         Dense first = p.score;
         ASSERT_OK(p.run(open_context(1).get(), &first));
-        for (const auto level : levels()) {
-            const AtLevel at(level);
+        for (const auto set : feature_sets()) {
+            const WithFeatures with(set);
             for (int32_t threads : {1, 2, 3, 7}) {
                 Dense got = p.score;
                 ASSERT_OK(p.run(open_context(threads).get(), &got));

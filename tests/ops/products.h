@@ -4,6 +4,7 @@
 #ifndef TARTAN_TESTS_PRODUCTS_H
 #define TARTAN_TESTS_PRODUCTS_H
 
+#include "feature_sets.h"
 #include "support.h"
 
 #include <cmath>
@@ -167,21 +168,6 @@ struct Chain {
         const long double last = out == dtype ? 0 : epsilon(out) * (std::fabs(want) + bound) + 1e-7L;
         return std::fabs((long double)got - want) <= bound + last + (dtype == TARTAN_F64 ? 0 : 1e-40L);
     }
-};
-
-// Kernel levels that this CPU has; the scope restores the best.
-inline std::vector<tartan_i_cpu_level> levels() {
-    std::vector<tartan_i_cpu_level> all;
-    for (int level = 0; level <= (int)tartan_i_cpu_detect() && level <= (int)TARTAN_I_CPU_AVX512; level++)
-        all.push_back((tartan_i_cpu_level)level);
-    return all;
-}
-struct AtLevel {
-    explicit AtLevel(tartan_i_cpu_level level) : before(tartan_i_cpu_level_in_use()) {
-        tartan_i_cpu_lower(level);
-    }
-    ~AtLevel() { tartan_i_cpu_lower(before); }
-    tartan_i_cpu_level before;
 };
 
 inline size_t below(std::mt19937_64 &random, size_t n) {

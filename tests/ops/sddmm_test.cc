@@ -108,21 +108,21 @@ TEST(Sddmm, RandomProductsEqualTheChain) {
     Context contexts[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
     for (uint64_t seed = 0; seed < 1200; seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
-        const AtLevel at(levels()[seed % levels().size()]);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         make_sddmm(seed).run_and_check(contexts[seed / 3 % 4].get());
         if (HasFailure()) return;
     }
 }
 
-TEST(Sddmm, SameBitsForLevelsThreadsAndRepeats) {
+TEST(Sddmm, SameBitsForKernelsThreadsAndRepeats) {
     for (uint64_t seed = 5000; seed < 5060; seed++) {
         const Sddmm p = make_sddmm(seed);
         Matrix first = p.copy();
         ASSERT_OK(p.run(open_context(1).get(), first.get()));
         const size_t bytes = (size_t)(p.layout->blocks * tartan_i_block_elements(first.get()) *
                                       tartan_dtype_bytes(first->dtype));
-        for (const auto level : levels()) {
-            const AtLevel at(level);
+        for (const auto set : feature_sets()) {
+            const WithFeatures with(set);
             for (int32_t threads : {1, 2, 3, 7}) {
                 Context context = open_context(threads);
                 for (int repeat = 0; repeat < (threads == 3 ? 10 : 1); repeat++) {

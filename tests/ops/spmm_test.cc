@@ -11,7 +11,7 @@ TEST(Spmm, RandomProductsEqualTheChain) {
     Context contexts[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
     for (uint64_t seed = 0; seed < 1200; seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
-        const AtLevel at(levels()[seed % levels().size()]);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         make_spmm(seed).run_and_check(contexts[seed / 3 % 4].get());
         if (HasFailure()) return;
     }
@@ -28,20 +28,20 @@ TEST(Spmm, WritesNothingBesideItsOutput) {
     }
 }
 
-TEST(Spmm, SameBitsForLevelsThreadsAndRepeats) {
+TEST(Spmm, SameBitsForKernelsThreadsAndRepeats) {
     for (uint64_t seed = 5000; seed < 5060; seed++) {
         const Spmm p = make_spmm(seed);
         Dense first = p.c;
         ASSERT_OK(p.run(open_context(1).get(), &first));
-        for (const auto level : levels()) {
-            const AtLevel at(level);
+        for (const auto set : feature_sets()) {
+            const WithFeatures with(set);
             for (int32_t threads : {1, 2, 3, 7}) {
                 Context context = open_context(threads);
                 for (int repeat = 0; repeat < (threads == 3 ? 10 : 1); repeat++) {
                     Dense got = p.c;
                     ASSERT_OK(p.run(context.get(), &got));
                     ASSERT_EQ(first.memory(), got.memory())
-                        << "seed " << seed << " level " << level << " threads " << threads;
+                        << "seed " << seed << " kernels " << features_name(set) << " threads " << threads;
                 }
             }
         }

@@ -14,7 +14,7 @@ True
 
 from tartan import _raw
 from tartan._call import to_device
-from tartan._context import Context, cpu_level, default_context, info
+from tartan._context import Context, cpu_kernels, default_context, info
 from tartan._device import DeviceArray
 from tartan._errors import (
     ArgumentError,
@@ -56,6 +56,6 @@ __all__ = [
     "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError", "InternalError",
     "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "checksum",
-    "cpu_level", "default_context", "explain", "gate_gradient", "growth_score", "info", "load", "load_all",
+    "cpu_kernels", "default_context", "explain", "gate_gradient", "growth_score", "info", "load", "load_all",
     "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
 ]  # fmt: skip

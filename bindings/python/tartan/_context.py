@@ -155,6 +155,6 @@ def info() -> dict[str, Any]:
     return result
 
 
-def cpu_level() -> str:
-    """The kernels in use: "c", "avx2", "avx512", "avx512bf16" or "amx"."""
-    return _raw.tartan_cpu_level() or ""
+def cpu_kernels() -> str:
+    """The instruction sets whose kernels run, such as "avx512", or "c" for portable C. TARTAN_CPU lowers them."""
+    return _raw.tartan_cpu_kernels() or ""

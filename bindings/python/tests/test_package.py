@@ -102,9 +102,11 @@ def test_stub_of_the_raw_layer_holds():
     assert done.returncode == 0, done.stdout
 
 
-def test_info_and_levels():
+def test_info_and_kernels():
     assert tartan.info()["tartan"] == tartan.__version__
-    assert tartan.cpu_level() in ("c", "avx2", "avx512", "avx512bf16", "amx")
+    known = {"c", "avx2", "avx512", "avx512bf16", "avx512fp16", "amx", "neon", "sve"}
+    assert set(tartan.cpu_kernels().split(",")) <= known
+    assert tartan.info()["cpu"]["kernels"] == tartan.cpu_kernels()
     with tartan.Context(threads=1) as context:
         assert context.peak() > 0.1 and context.peak("float32") > context.peak() / 4
     with pytest.raises(tartan.DTypeError):

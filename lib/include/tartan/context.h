@@ -85,10 +85,11 @@ TARTAN_API int32_t tartan_context_threads(const tartan_context *context);
  * about 50 ms. `dtype` F64 or F32. Errors: DTYPE, HANDLE. */
 TARTAN_API tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops);
 
-/* The level of kernels in use: "c", "avx2", "avx512", "avx512bf16" or "amx": the best that the CPU has, lowered by
- * the environment variable TARTAN_CPU. Read once, at first use. A level without kernels of its own (so far the
- * last two) uses those below it. */
-TARTAN_API const char *tartan_cpu_level(void);
+/* The instruction sets whose kernels run, such as "avx512", or "c" for portable C: the best for this CPU that the
+ * environment variable TARTAN_CPU allows. TARTAN_CPU=avx512 allows that set and the older ones, TARTAN_CPU=avx2,avx512
+ * exactly those two, TARTAN_CPU=c none. It is read once, at first use. The text is the thread's own, until its next
+ * call. */
+TARTAN_API const char *tartan_cpu_kernels(void);
 
 /* What this build and machine offer, as JSON: version, CPU, kernels, backends and, for each backend that
  * is not there, why. The caller frees the text with tartan_text_free. Errors: MEMORY, HANDLE. */
