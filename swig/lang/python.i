@@ -6,13 +6,15 @@
 %module(package="tartan") _raw
 
 %{
-#include "support.h"
+#include "call.h"
 
 #define TARTAN_RAISE(status) do { tartan_py_raise(status); SWIG_fail; } while (0)
 #define TARTAN_NOTHING SWIG_Py_Void()
 %}
 %init %{
-    if (tartan_py_register_types(m) != 0) return NULL;
+    if (tartan_py_register_handle(m) || tartan_py_register_lease(m) || tartan_py_register_view(m) ||
+        tartan_py_register_contexts(m) || tartan_py_register_products(m))
+        return NULL;
 %}
 
 /* ---- Numbers and texts ---- */

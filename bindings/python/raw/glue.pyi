@@ -2,7 +2,7 @@
 """The C functions, one for one, as swig/lang/python.i makes them. Arguments are positional; array lengths follow from
 the arrays; `out` handles, texts and numbers are results; other outputs are written in place."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union, final
 
 # A lease, or anything with the buffer protocol or __dlpack__; or (uint16 array, "bfloat16"), and uint8 arrays with
@@ -35,7 +35,7 @@ class Lease:  # exports the buffer protocol where the memory is the CPU's
     def readonly(self) -> bool: ...
     def dlpack(self, versioned: bool, /) -> Any: ...
 
-def view(array: Any, stream: Optional[int] = None, mask: bool = False, /) -> tuple[Lease, str]: ...
+def view(array: Any, stream: Optional[int] = None, mask: bool = False, name: str = "array", /) -> tuple[Lease, str]: ...
 def lease(
     keep: Any,
     address: int,
@@ -46,3 +46,29 @@ def lease(
     readonly: bool,
     /,
 ) -> Lease: ...
+def use_numpy(ndarray: type, dtypes: tuple[Any, Any, Any], /) -> None: ...
+def use_python(
+    DeviceArray: type,
+    empty: Callable[..., Any],
+    dtypes: dict[int, Any],
+    queue_of: Callable[..., Any],
+    look: Callable[..., Any],
+    order: Callable[..., bool],
+    fresh: Callable[..., Any],
+    given_as: Callable[..., Any],
+    make_context: Callable[..., Any],
+    context_of: Callable[..., Any],
+) -> None: ...
+def context_on(device_type: int, device_id: int, stream: int, queue: Any, /) -> Any: ...
+def contexts() -> list[Any]: ...
+def spmm(
+    a: Any, b: Any, side: str = "left", transpose: bool = False, alpha: float = 1.0, beta: float = 0.0, out: Any = None,
+    gates: Any = None, context: Any = None, /
+) -> Any: ...
+def sddmm(
+    s: Any, x: Any, y: Any, alpha: float, beta: float, gates: Any, context: Any, make: Optional[Callable[..., Any]], /
+) -> Any: ...
+def growth_score(
+    x: Any, y: Any, block_rows: int, block_cols: int, norm: int, scale: float, beta: float, out: Any, context: Any, /
+) -> Any: ...
+def gate_gradient(w: Any, dw: Any, gates: Any, context: Any, /) -> Any: ...

@@ -84,6 +84,10 @@ int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, 
     return 0;
 }
 
+bool tartan_py_handle_closed(PyObject *object) {
+    return Py_TYPE(object) != handle_type || ((handle *)object)->closed;
+}
+
 PyObject *tartan_py_handle_share(PyObject *object) {
     ((handle *)object)->users++;
     Py_INCREF(object);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Leases: memory seen as an array, that of a handle or what was borrowed from another object. Memory of the
- * CPU is offered by the buffer protocol, all memory by DLPack. A lease keeps what it describes alive. */
+ * Leases: Python objects that describe memory as an array, be it that of a handle or borrowed from another object, and
+ * keep it alive. Memory of the CPU is offered by the buffer protocol, all memory by DLPack. */
 #include "dlpack.h"
 #include "support.h"
 
@@ -29,6 +29,25 @@ static void lease_set_strides(lease *self) {
         self->shape[i] = (Py_ssize_t)array->shape[i];
         self->strides[i] = (Py_ssize_t)(array->strides[i] * tartan_dtype_bytes(array->dtype));
     }
+}
+
+void tartan_py_return(tartan_py_borrow *borrow) {
+    PyObject *type, *value, *trace; /* an exception that is set outlives what a deleter does */
+    PyErr_Fetch(&type, &value, &trace);
+    if (borrow->buffer.obj != NULL) PyBuffer_Release(&borrow->buffer);
+    Py_CLEAR(borrow->keep); /* an unused capsule calls the tensor's deleter itself */
+    PyErr_Restore(type, value, trace);
+}
+
+PyObject *tartan_py_lease_take(tartan_py_borrow *borrow) {
+    lease *self = lease_new();
+    if (self == NULL) {
+        tartan_py_return(borrow);
+        return NULL;
+    }
+    self->borrow = *borrow;
+    lease_set_strides(self);
+    return (PyObject *)self;
 }
 
 PyObject *tartan_py_lease_new(PyObject *owner, const tartan_array *view) {
@@ -64,24 +83,6 @@ static void lease_dealloc(PyObject *object) {
 }
 
 /* ---- Making them from Python ---- */
-
-/* view(object, stream=None, mask=False): a lease of another library's array, of numbers or a mask, and the name of its
- * dtype. */
-static PyObject *lease_of(PyObject *module, PyObject *arguments) {
-    (void)module;
-    PyObject *object = NULL, *stream = Py_None;
-    int mask = 0;
-    if (!PyArg_ParseTuple(arguments, "O|Op:view", &object, &stream, &mask)) return NULL;
-    lease *self = lease_new();
-    if (self == NULL) return NULL;
-    if (mask ? tartan_py_mask(object, stream, "view", "mask", &self->borrow)
-             : tartan_py_operand_on(object, stream, "view", "array", &self->borrow)) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    lease_set_strides(self);
-    return Py_BuildValue("Ns", self, tartan_dtype_name(self->borrow.array.dtype));
-}
 
 static int fill_numbers(PyObject *tuple, const char *name, int64_t *out) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
@@ -317,14 +318,11 @@ static PyType_Spec lease_spec = {
 };
 
 static PyMethodDef functions[] = {
-    {"view", lease_of, METH_VARARGS,
-     "An array of another library as (lease, name of its dtype), for work on a stream; not copied."},
     {"lease", lease_make, METH_VARARGS, "A lease of memory that an object keeps alive."},
     {NULL, NULL, 0, NULL},
 };
 
-int tartan_py_register_types(PyObject *module) {
-    if (tartan_py_register_handle(module)) return -1;
+int tartan_py_register_lease(PyObject *module) {
     lease_type = (PyTypeObject *)PyType_FromSpec(&lease_spec);
     if (lease_type == NULL) return -1;
     if (PyModule_AddObjectRef(module, "Lease", (PyObject *)lease_type)) return -1;

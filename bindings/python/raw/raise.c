@@ -2,6 +2,7 @@
  * Exceptions, and plain arguments. */
 #include "support.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -21,6 +22,42 @@ static void raise(const char *maker, tartan_status status, const char *text) {
 void tartan_py_raise(tartan_status status) {
     const char *text = tartan_last_error();
     raise("of_status", status, *text != 0 ? text : tartan_status_text(status));
+}
+
+static bool in_word(char c) {
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Copies `text` with the words that are names in C replaced by Python's, as far as there is room. */
+static void rename_words(const char *text, const char *const (*names)[2], char *out, size_t size) {
+    char *const end = out + size - 1;
+    for (const char *at = text; *at != 0 && out < end;) {
+        const char *word = at;
+        while (in_word(*at)) at++;
+        size_t length = (size_t)(at - word);
+        for (int i = 0; length > 0 && names[i][0] != NULL; i++) {
+            if (strlen(names[i][0]) == length && strncmp(names[i][0], word, length) == 0) {
+                word = names[i][1];
+                length = strlen(word);
+                break;
+            }
+        }
+        if (length == 0) {
+            word = at++; /* a blank or a sign */
+            length = 1;
+        }
+        if (length > (size_t)(end - out)) length = (size_t)(end - out);
+        memcpy(out, word, length);
+        out += length;
+    }
+    *out = 0;
+}
+
+void tartan_py_raise_as(tartan_status status, const char *const (*names)[2]) {
+    const char *text = tartan_last_error();
+    char renamed[1024];
+    rename_words(*text != 0 ? text : tartan_status_text(status), names, renamed, sizeof renamed);
+    raise("of_status", status, renamed);
 }
 
 static int fail(const char *maker, tartan_status status, const char *format, va_list arguments) {
@@ -43,6 +80,22 @@ int tartan_py_fail_type(tartan_status status, const char *format, ...) {
     va_start(arguments, format);
     fail("of_type", status, format, arguments);
     va_end(arguments);
+    return -1;
+}
+
+int tartan_py_fail_buffer(const char *function, const char *name) {
+    if (!PyErr_ExceptionMatches(PyExc_BufferError)) return -1;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *text = value == NULL ? NULL : PyObject_Str(value);
+    const char *words = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    if (words == NULL) PyErr_Clear();
+    tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s cannot be used in place: %s", function, name,
+                   words != NULL ? words : "its library refuses");
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
     return -1;
 }
 

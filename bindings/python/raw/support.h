@@ -18,6 +18,10 @@ void tartan_py_raise(tartan_status status);
 int tartan_py_fail(tartan_status status, const char *format, ...);
 /* The exception for an object of the wrong Python type; it is a TypeError too. */
 int tartan_py_fail_type(tartan_status status, const char *format, ...);
+/* Turns a BufferError that is set into an exception of ours; leaves others. Returns -1. */
+int tartan_py_fail_buffer(const char *function, const char *name);
+/* Raises with the library's text, where `names`, pairs that end with NULL, say what Python calls the arguments. */
+void tartan_py_raise_as(tartan_status status, const char *const (*names)[2]);
 
 /* ---- Plain arguments (raise.c) ---- */
 int tartan_py_int(PyObject *object, const char *function, const char *name, int64_t low, int64_t high,
@@ -45,13 +49,14 @@ PyObject *tartan_py_handle_new(tartan_py_kind kind, void *pointer);
 int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, const char *function,
                          const char *name, void **out);
 void tartan_py_handle_leave(PyObject *object);
+bool tartan_py_handle_closed(PyObject *object);
 
 /* One more user of a handle, without a check; returns it with a new reference. */
 PyObject *tartan_py_handle_share(PyObject *object);
 
 int tartan_py_register_handle(PyObject *module);
 
-/* ---- Arrays (borrow.c) ---- */
+/* ---- Arrays (view.c) ---- */
 
 /* An array borrowed from a Python object; zero-initialise it. */
 typedef struct tartan_py_borrow {
@@ -60,23 +65,22 @@ typedef struct tartan_py_borrow {
     int bytes; /* of one element */
     bool readonly;
     Py_buffer buffer; /* held where buffer.obj is not NULL */
-    PyObject *keep;   /* capsule of a DLPack tensor, or a lease */
+    PyObject *keep;   /* the capsule of an array, or a lease */
 } tartan_py_borrow;
 
-/* A dense operand. Takes a lease, else the buffer protocol, else DLPack, else a pair (integers that hold the bits, the
- * name of a dtype that NumPy lacks). */
+/* A dense operand. Takes a lease, an array of NumPy, what has the buffer protocol, else DLPack, else a pair (integers
+ * that hold the bits, the name of a dtype that NumPy lacks). */
 int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
                       tartan_py_borrow *borrow);
-/* The same, to be read, by work on `stream`: what an exporter of DLPack is told, unless it is None. */
-int tartan_py_operand_on(PyObject *object, PyObject *stream, const char *function, const char *name,
-                         tartan_py_borrow *borrow);
-/* A mask of booleans or unsigned bytes, to be read by work on `stream`. */
+/* A mask of booleans or unsigned bytes, to be read by work on `stream`: what an exporter of DLPack is told, unless it is
+ * None. */
 int tartan_py_mask(PyObject *object, PyObject *stream, const char *function, const char *name,
                    tartan_py_borrow *borrow);
 /* A contiguous vector of `type` and `bytes`; None gives NULL and 0 where `optional`. */
 int tartan_py_vector(PyObject *object, const char *function, const char *name, char type, int bytes,
                      bool writable, tartan_py_borrow *borrow, void **out_data, int64_t *out_count);
-void tartan_py_return(tartan_py_borrow *borrow);
+/* For operands that were looked at by other means: the dtype of the elements, which must be Tartan's numbers. */
+int tartan_py_number_type(const char *function, const char *name, tartan_py_borrow *borrow);
 
 /* A sequence of operands; freed by tartan_py_return_list, which takes NULL. */
 typedef struct tartan_py_list {
@@ -91,15 +95,37 @@ void tartan_py_return_list(tartan_py_list *list);
 tartan_py_borrow *tartan_py_wrap(PyObject *object, const char *function, const char *name);
 void tartan_py_release(void *borrow);
 
+bool tartan_py_is_ndarray(PyTypeObject *type);
+int tartan_py_register_view(PyObject *module);
+
+/* ---- DLPack (dlpack.c) ---- */
+
+struct dl_exchange;
+/* A type's table of the exchange interface, or NULL. */
+const struct dl_exchange *tartan_py_exchange_of(PyTypeObject *type);
+/* Borrows by it, for as long as the object is not changed. 1 where that fails: __dlpack__ may tell why. */
+int tartan_py_exchange_view(const struct dl_exchange *table, PyObject *object, const char *function,
+                            const char *name, tartan_py_borrow *borrow);
+bool tartan_py_has_dlpack(PyObject *object);
+/* Borrows by __dlpack__. */
+int tartan_py_from_dlpack(PyObject *object, PyObject *stream, const char *function, const char *name,
+                          tartan_py_borrow *borrow);
+
 /* ---- Leases (lease.c) ---- */
 
 /* An object that describes `view`, which is memory of `handle`. The memory lives as long as the object, whether
  * or not the handle is closed meanwhile. */
 PyObject *tartan_py_lease_new(PyObject *handle, const tartan_array *view);
+/* An object that takes over what was borrowed. */
+PyObject *tartan_py_lease_take(tartan_py_borrow *borrow);
 /* Borrows from a lease; false where `object` is none. */
 bool tartan_py_lease_borrow(PyObject *object, tartan_py_borrow *borrow);
+/* Gives back what was borrowed. */
+void tartan_py_return(tartan_py_borrow *borrow);
+int tartan_py_register_lease(PyObject *module);
 
-/* Both types and the functions that make leases. */
-int tartan_py_register_types(PyObject *module);
+/* ---- Operations (products.c) ---- */
+
+int tartan_py_register_products(PyObject *module);
 
 #endif

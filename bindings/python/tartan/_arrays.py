@@ -23,6 +23,7 @@ try:  # the dtypes that NumPy lacks come from ml_dtypes
 except ImportError:
     _FOREIGN = {}
 BFLOAT16: Optional[np.dtype[Any]] = _FOREIGN.get("bfloat16")
+_raw.use_numpy(np.ndarray, (BFLOAT16, _FOREIGN.get("float8_e4m3fn"), _FOREIGN.get("float8_e5m2")))
 BITS: dict[str, np.dtype[Any]] = {
     "bfloat16": np.dtype(np.uint16),
     "float8_e4m3fn": np.dtype(np.uint8),
@@ -30,9 +31,8 @@ BITS: dict[str, np.dtype[Any]] = {
 }
 
 Array = np.ndarray[Any, Any]
-Raw = Union[Array, "tuple[Array, str]"]
 
-_NUMPY: dict[int, np.dtype[Any]] = {
+NUMPY: dict[int, np.dtype[Any]] = {
     _raw.TARTAN_F64: np.dtype(np.float64),
     _raw.TARTAN_F32: np.dtype(np.float32),
     _raw.TARTAN_F16: np.dtype(np.float16),
@@ -64,13 +64,13 @@ def dtype_name(code: int) -> str:
 
 def in_numpy(code: int) -> bool:
     """Whether NumPy has the dtype here."""
-    return code in _NUMPY
+    return code in NUMPY
 
 
 def numpy_dtype(code: int) -> np.dtype[Any]:
-    if code not in _NUMPY:
+    if code not in NUMPY:
         raise DTypeError(f"NumPy has {dtype_name(code)} only with the package ml_dtypes: install it")
-    return _NUMPY[code]
+    return NUMPY[code]
 
 
 def order_code(order: str) -> int:
@@ -98,8 +98,8 @@ def refuse_device(x: Any, name: str) -> None:
         )
 
 
-def array_of(x: Any, name: str, code: int) -> Array:
-    """The NumPy view of a dense operand in host memory; lists and numbers become arrays of dtype `code`."""
+def host_of(x: Any, name: str, code: int) -> Union[Array, _raw.Lease]:
+    """A dense operand in host memory, in place; lists and numbers become arrays of dtype `code`."""
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{name} is a masked array, whose mask would be ignored: fill it first")
     if isinstance(x, np.ndarray):
@@ -118,13 +118,18 @@ def array_of(x: Any, name: str, code: int) -> Array:
     if isinstance(x, np.generic):
         return np.asarray(x)
     refuse_device(x, name)
-    lease, dtype = _raw.view(x)
+    lease, _ = _raw.view(x, None, False, name)
     if lease.device[0] != _raw.TARTAN_CPU:
         raise UnsupportedError(
             f"{name} is on a device of DLPack's type {lease.device[0]}, expected the CPU or CUDA"
         )
-    view = np.asarray(lease)
-    return view.view(numpy_dtype(_raw.tartan_dtype_of(dtype))) if dtype in BITS else view
+    return lease
+
+
+def array_of(x: Any, name: str, code: int) -> Array:
+    """The same as an array of NumPy."""
+    host = host_of(x, name, code)
+    return host if isinstance(host, np.ndarray) else of_bits(np.asarray(host), host.dtype)
 
 
 def output_of(x: Any, name: str, code: int) -> Array:
@@ -143,24 +148,13 @@ def refuse_copied(x: Any, name: str) -> None:
         raise ArgumentTypeError(f"{name} is an array of JAX, expected one that can be written in place")
 
 
-def raw_of(array: Array) -> Raw:
-    """What the raw layer takes for a NumPy array: itself, or its bits and the dtype's name where the buffer protocol
-    has no such dtype."""
-    name = array.dtype.name
-    return (array.view(BITS[name]), name) if name in _FOREIGN else array
-
-
 def of_bits(view: Array, code: int) -> Array:
     """The NumPy array of dtype `code` whose memory `view` shows."""
     return view if view.dtype == numpy_dtype(code) else view.view(numpy_dtype(code))
 
 
-def operand(x: Any, name: str, code: int) -> Raw:
-    return raw_of(array_of(x, name, code))
-
-
-def optional_gates(gates: Any) -> Optional[Raw]:
-    return None if gates is None else operand(gates, "gates", _raw.TARTAN_F64)
+def optional_gates(gates: Any) -> Optional[Array]:
+    return None if gates is None else array_of(gates, "gates", _raw.TARTAN_F64)
 
 
 def code_of(array: Array, name: str) -> int:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands of a call, wherever they lie, and the context that it runs on."""
+"""Operands of a call, wherever they lie, and the context that it runs on. The extension module does this for products, in C,
+and comes here for objects that it does not know."""
 
 from __future__ import annotations
 
@@ -10,8 +11,16 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import EXPECTED, Array, Raw, array_of, dtype_name, numpy_dtype, raw_of, refuse_copied
-from tartan._context import Context, ContextLike, context_of, context_on, default_context, wait
+from tartan._arrays import EXPECTED, NUMPY, Array, array_of, dtype_name, host_of, refuse_copied
+from tartan._context import (
+    Context,
+    ContextLike,
+    context_of,
+    context_on,
+    default_context,
+    make_context,
+    wait,
+)
 from tartan._device import DeviceArray
 from tartan._errors import DTypeError
 from tartan._place import Foreign, Place
@@ -20,8 +29,8 @@ from tartan._queue import CPU, Queue, cuda_array_interface, layout_of_interface,
 Dense = Union[Array, DeviceArray]
 
 
-def raw_dense(x: Dense) -> Union[Raw, _raw.Lease]:
-    return x._open if isinstance(x, DeviceArray) else raw_of(x)
+def raw_dense(x: Dense) -> Union[Array, _raw.Lease]:
+    return x._open if isinstance(x, DeviceArray) else x
 
 
 def dense_of(x: Any, name: str, copy: bool) -> Dense:
@@ -124,17 +133,8 @@ class Call:
             self.context.sync()
 
     def _enter(self, place: Union[Place, Foreign, None], writes: bool) -> None:
-        queue = self.queue
-        if place is None or queue is None:
-            return
-        if isinstance(place, Foreign):
-            self._foreign |= self.on_device and place.order(queue)
-        elif queue.device != place.home.device:
-            return  # the library refuses it
-        elif writes:
-            place.write(queue)
-        else:
-            place.read(queue)
+        if place is not None and self.queue is not None:
+            self._foreign |= order(place, self.queue, writes)
 
     def read(self, x: Any, name: str, code: int) -> Dense:
         """A dense operand, wherever it lies; see `array_of`."""
@@ -147,16 +147,6 @@ class Call:
         self._foreign |= self.on_device and home != self.queue
         return borrow(x, name, home, self.queue)
 
-    def write(self, x: Any, name: str, code: int) -> Dense:
-        """The same for an operand that is written in place."""
-        if type(x) is np.ndarray:
-            return x
-        refuse_copied(x, name)
-        if isinstance(x, DeviceArray):
-            self._enter(x._place, True)
-            return x
-        return self.read(x, name, code)
-
     def mask(self, x: Any) -> Union[Array, _raw.Lease]:
         """A mask, wherever it lies: on a device used in place, on the host as bytes."""
         home = queue_of(x)
@@ -168,9 +158,6 @@ class Call:
         self._foreign |= self.on_device and home != self.queue
         return borrow_mask(x, home, self.queue)
 
-    def gates(self, x: Any) -> Union[Raw, _raw.Lease, None]:
-        return None if x is None else raw_dense(self.read(x, "gates", _raw.TARTAN_F64))
-
     def matrix(self, matrix: Any, writes: bool = False) -> None:
         """Orders the values of a matrix, and the blocks of its layout where these change."""
         self._enter(matrix._place, writes)
@@ -180,23 +167,46 @@ class Call:
         """Orders the blocks of a layout where these change."""
         self._enter(layout._place, writes)
 
-    def new(self, like: Any, shape: tuple[int, ...], code: int, column_major: bool = False) -> Any:
-        """Memory for a result: an array of NumPy on the host; on a device one of the library of `like`, else
-        ours."""
-        if not self.on_device and not isinstance(like, DeviceArray):
-            return np.empty(shape, numpy_dtype(code), order="F" if column_major else "C")
-        library = type(like).__module__.partition(".")[0]
-        if library == "torch" and getattr(like, "is_cuda", False):
-            dtype = getattr(sys.modules["torch"], dtype_name(code))
-            if not column_major:
-                return like.new_empty(shape, dtype=dtype)
-            return like.new_empty(shape[::-1], dtype=dtype).permute(*reversed(range(len(shape))))
-        if library == "cupy":
-            cupy = sys.modules["cupy"]
-            with cupy.cuda.Device(like.device.id):
-                return cupy.empty(shape, like.dtype, "F" if column_major else "C")
-        order = _raw.TARTAN_COL_MAJOR if column_major else _raw.TARTAN_ROW_MAJOR
-        return DeviceArray._zeros(self.context, shape, code, order)
+
+# ---- What the extension module asks for ----
+
+
+def look(
+    x: Any, name: str, code: int, queue: Optional[Queue], writes: bool
+) -> tuple[Union[Array, _raw.Lease], bool]:
+    """What the extension module can borrow from in place of `x`, for work on `queue`; and whether the host must wait for
+    the call, since the owner of `x` works on another queue. Numbers become arrays of dtype `code`."""
+    if writes:
+        refuse_copied(x, name)
+    home = queue_of(x)
+    if home is None:
+        return host_of(x, name, code), False
+    on_device = queue is not None and queue.device != "cpu"
+    return borrow(x, name, home, queue)._open, on_device and home != queue
+
+
+def order(thing: Any, queue: Queue, writes: bool) -> bool:
+    """Orders work on `queue` after other work on a place or an array of another library. Returns whether the host must
+    wait for the call."""
+    place = thing if isinstance(thing, (Place, Foreign)) else Foreign(thing)
+    if isinstance(place, Foreign):
+        return queue.device != "cpu" and place.order(queue)
+    if queue.device == place.home.device:  # else the library refuses it
+        if writes:
+            place.write(queue)
+        else:
+            place.read(queue)
+    return False
+
+
+def fresh(like: Any, shape: tuple[int, ...], code: int, column_major: bool, context: ContextLike) -> Any:
+    """Memory for a result on a device: of CuPy where `like` is, else ours."""
+    if type(like).__module__.partition(".")[0] == "cupy":
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(like.device.id):
+            return cupy.empty(shape, dtype_name(code), "F" if column_major else "C")
+    order = _raw.TARTAN_COL_MAJOR if column_major else _raw.TARTAN_ROW_MAJOR
+    return DeviceArray._zeros(context_of(context), shape, code, order)
 
 
 def given_as(result: Any, like: Any) -> Any:
@@ -207,6 +217,12 @@ def given_as(result: Any, like: Any) -> Any:
     module = sys.modules.get("jax.numpy" if library in ("jax", "jaxlib") else library)
     take = getattr(module, "from_dlpack", None)
     return result if take is None else take(result)
+
+
+_raw.use_python(
+    DeviceArray=DeviceArray, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look, order=order, fresh=fresh,
+    given_as=given_as, make_context=make_context, context_of=context_of,
+)  # fmt: skip
 
 
 def to_device(x: Any, context: ContextLike = None) -> DeviceArray:

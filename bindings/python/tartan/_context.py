@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections import OrderedDict
 from typing import Any, Optional, Union
 
 from tartan import _raw
@@ -16,7 +14,6 @@ from tartan._errors import ArgumentError, HandleError
 from tartan._queue import CPU, LEGACY, Queue, device_name, stream_address
 
 _MATH_MODES = {"exact": _raw.TARTAN_MATH_EXACT, "tf32": _raw.TARTAN_MATH_TF32}
-_KEPT = 32  # default contexts of a thread: one for each stream it met
 
 
 class Context(Closing):
@@ -96,7 +93,6 @@ class Context(Closing):
 
 
 ContextLike = Union[Context, str, None]
-_local = threading.local()
 
 
 def default_context(device: str = "cpu") -> Context:
@@ -109,17 +105,18 @@ def default_context(device: str = "cpu") -> Context:
 
 def context_on(queue: Queue) -> Context:
     """The calling thread's context for a queue."""
-    kept: Optional[OrderedDict[tuple[str, int], Context]] = getattr(_local, "contexts", None)
-    if kept is None:
-        kept = _local.contexts = OrderedDict()
-    context = kept.get(queue.key)
-    if context is None or context.closed:
-        given = None if queue.device == "cpu" else queue.stream or LEGACY
-        context = kept[queue.key] = Context(queue.device, stream=given)
-        context._queue = queue if queue.stream else context._queue  # keeps the owner of the stream
-        if len(kept) > _KEPT:
-            kept.popitem(last=False)
-    kept.move_to_end(queue.key)
+    stream = 0 if queue.device == "cpu" else queue.stream or LEGACY
+    context: Context = _raw.context_on(queue.device_type, queue.device_id, stream, queue)
+    return context
+
+
+def make_context(device_type: int, device_id: int, stream: int, queue: Optional[Queue]) -> Context:
+    """A default context, which the extension module keeps for the calling thread."""
+    if device_type == _raw.TARTAN_CPU:
+        return Context()
+    context = Context(f"cuda:{device_id}", stream=stream)
+    if queue is not None and queue.stream == stream:
+        context._queue = queue  # keeps the owner of the stream
     return context
 
 

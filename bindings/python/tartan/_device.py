@@ -8,7 +8,7 @@ from typing import Any, Literal, Optional, Union
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import BITS, Array, dtype_code, dtype_name, numpy_dtype, order_code, raw_of
+from tartan._arrays import BITS, Array, dtype_code, dtype_name, numpy_dtype, order_code
 from tartan._closing import Closing
 from tartan._context import Context, ContextLike, context_of, context_on
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, ShapeError
@@ -190,7 +190,7 @@ class DeviceArray(Closing):
             with self._copy(context) as copy:
                 return copy.to_host(context)
         result = np.empty(self.shape, self.dtype, order=self._order)
-        _raw.tartan_buffer_to_array(context._handle, self._handle, raw_of(result))
+        _raw.tartan_buffer_to_array(context._handle, self._handle, result)
         return result
 
     def _context(self, context: ContextLike) -> Context:

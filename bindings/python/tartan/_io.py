@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple, Optional, Union
 
@@ -16,6 +15,7 @@ from tartan._closing import Closing
 from tartan._errors import ArgumentError, ArgumentTypeError, FormatError, NotFoundError, about_file
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
+from tartan._store import compression, encode_path, json_text
 
 Thing = Union[Layout, BlockMatrix]
 _KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX}
@@ -44,7 +44,7 @@ class File(Closing, Mapping[str, Thing]):
     def __init__(self, path: Any = None) -> None:
         self._path = path
         with about_file(path):
-            self._handle = _raw.tartan_file_create() if path is None else _raw.tartan_file_open(_encode(path))
+            self._handle = _raw.tartan_file_create() if path is None else _raw.tartan_file_open(encode_path(path))
 
     # ---- Asking ----
 
@@ -150,7 +150,7 @@ class File(Closing, Mapping[str, Thing]):
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
         """Puts a layout or a matrix under a name, replacing one of that kind. `metadata` is anything that JSON can
         express."""
-        self._put(name, thing, gates, _written(metadata))
+        self._put(name, thing, gates, json_text(metadata))
 
     def _put(self, name: str, thing: Thing, gates: Any, text: Optional[str]) -> None:
         _check(name, thing, gates)
@@ -166,9 +166,8 @@ class File(Closing, Mapping[str, Thing]):
 
     def save(self, path: Any, *, compress: bool = False) -> None:
         """Writes the collection: readers see the old file or the new one, never a mix."""
-        keep = _raw.TARTAN_KEEP_COMPRESSED if compress else _raw.TARTAN_KEEP_PLAIN
         with about_file(path):
-            _raw.tartan_file_save(self._handle, _encode(path), keep)
+            _raw.tartan_file_save(self._handle, encode_path(path), compression(compress))
 
     def close(self) -> None:
         """Frees the collection; again is fine. Objects got from it live on."""
@@ -249,7 +248,7 @@ class Collection(MutableMapping[str, Thing]):
         """As `File.put`: ``collection[name] = thing`` is the same without gates and metadata."""
         _check(name, thing, gates)
         entries = self._matrices if isinstance(thing, BlockMatrix) else self._layouts
-        entries[name] = _Entry(thing, gates, _written(metadata))
+        entries[name] = _Entry(thing, gates, json_text(metadata))
 
     def save(self, path: Any, *, compress: bool = False) -> None:
         """As `File.save`."""
@@ -275,25 +274,11 @@ class Collection(MutableMapping[str, Thing]):
         return f"<Collection of {', '.join(map(repr, self)) or 'nothing'}>"
 
 
-def _encode(path: Any) -> bytes:
-    try:
-        return os.fsencode(path)
-    except TypeError:
-        raise ArgumentTypeError(f"path is of type {type(path).__name__}, expected a file name") from None
-
-
 def _check(name: str, thing: Any, gates: Any) -> None:
     if not isinstance(thing, (Layout, BlockMatrix)):
         raise ArgumentTypeError(f"{name!r} is of type {type(thing).__name__}, expected a Layout or BlockMatrix")
     if isinstance(thing, Layout) and gates is not None:
         raise ArgumentError("gates are given with a layout, expected them with a matrix")
-
-
-def _written(metadata: Any) -> Optional[str]:
-    try:
-        return None if metadata is None else json.dumps(metadata)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"metadata cannot be written as JSON: {error}") from None
 
 
 def _parsed(text: Optional[str], name: str) -> Any:
@@ -371,4 +356,4 @@ def verify(path: Any) -> str:
     """Reads a whole file and checks it against its seal, checksums and identities; raises where it is
     damaged, else returns a report."""
     with about_file(path):
-        return _raw.tartan_file_verify(_encode(path))
+        return _raw.tartan_file_verify(encode_path(path))

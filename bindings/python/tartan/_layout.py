@@ -18,7 +18,6 @@ from tartan._arrays import (
     new_indices,
     norm_code,
     optional_indices,
-    raw_of,
 )
 from tartan._call import Call
 from tartan._context import ContextLike
@@ -32,6 +31,7 @@ from tartan._errors import (
 from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text
 from tartan._layout_facts import LayoutFacts
 from tartan._place import Place
+from tartan._store import save_one
 
 
 class Layout(LayoutFacts):
@@ -196,7 +196,7 @@ class Layout(LayoutFacts):
         frame = frame_of(array.shape[-2:], block, array.shape[0] if array.ndim == 3 else 1)
         if array.ndim == 3 and array.shape[0] == 1:
             array = array[0]
-        raw = raw_of(array)
+        raw = array
         if density is None:
             return cls._own(_raw.tartan_layout_from_dense(frame, raw))
         return cls._own(_raw.tartan_layout_from_dense_largest(frame, raw, density, norm_code(norm)))
@@ -296,9 +296,7 @@ class Layout(LayoutFacts):
 
     def save(self, path: Any, name: str = "layout", *, compress: bool = False) -> None:
         """Writes a file with this layout alone."""
-        from tartan._io import save
-
-        save(path, {name: self}, compress=compress)
+        save_one(path, name, self._handle, None, None, compress, matrix=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         frame = (self.rows, self.cols, *self.block_shape, self.heads)

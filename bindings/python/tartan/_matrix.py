@@ -16,10 +16,9 @@ from tartan._arrays import (
     in_numpy,
     indices,
     of_bits,
-    operand,
+    optional_gates,
     order_code,
     output_of,
-    raw_of,
     refuse_device,
 )
 from tartan._call import Call, Dense, dense_of, raw_dense
@@ -29,12 +28,13 @@ from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleT
 from tartan._frame import Block, block_ranges, element_range
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
-from tartan._linalg import spmm
 from tartan._matrix_facts import MatrixFacts
 from tartan._matrix_fill import MatrixFills
 from tartan._place import Foreign, Place
 from tartan._queue import Queue
+from tartan._scipy import from_scipy, to_scipy
 from tartan._sparse import Sparse
+from tartan._store import json_text, save_one
 from tartan._transposed import TransposedMatrix
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         code = 0 if dtype is None else dtype_code(dtype)
         return cls._own(
             _raw.tartan_matrix_from_dense(
-                layout_handle(layout, "layout"), raw_of(array), code, order_code(order)
+                layout_handle(layout, "layout"), array, code, order_code(order)
             )
         )
 
@@ -161,7 +161,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return cls._own(
             _raw.tartan_matrix_from_coo(
                 layout_handle(layout, "layout"), indices(rows, "rows"), indices(cols, "cols"),
-                operand(values, "values", code or _raw.TARTAN_F64), code, order_code(order),
+                array_of(values, "values", code or _raw.TARTAN_F64), code, order_code(order),
             )
         )  # fmt: skip
 
@@ -174,7 +174,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return cls._own(
             _raw.tartan_matrix_from_csr(
                 layout_handle(layout, "layout"), indices(indptr, "indptr"), indices(cols, "cols"),
-                operand(values, "values", code or _raw.TARTAN_F64), code, order_code(order),
+                array_of(values, "values", code or _raw.TARTAN_F64), code, order_code(order),
             )
         )  # fmt: skip
 
@@ -191,9 +191,8 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         >>> bool(abs(A.to_scipy("csr") - S).max() == 0)
         True
         """
-        from tartan._scipy import from_scipy
-
-        return from_scipy(cls, matrix, block, dtype, copy)
+        layout, lists, values = from_scipy(matrix, block, dtype, copy)
+        return cls(layout, values) if lists is None else cls.from_csr(layout, *lists, values)
 
     # ---- Asking ----
 
@@ -290,17 +289,17 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
     # ---- Products ----
 
     def __matmul__(self, other: Any) -> Any:
-        return spmm(self, other)
+        return _raw.spmm(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return spmm(self, other, side="right")
+        return _raw.spmm(self, other, "right")
 
     @property
-    def T(self) -> TransposedMatrix:
+    def T(self) -> TransposedMatrix[BlockMatrix]:
         """The transpose: a view that moves nothing, whose products use the transposed operation."""
         return TransposedMatrix(self)
 
-    def transpose(self) -> TransposedMatrix:
+    def transpose(self) -> TransposedMatrix[BlockMatrix]:
         return self.T
 
     def _transposed(self) -> BlockMatrix:
@@ -329,7 +328,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         the matrix's dtype, or of float32 where that is one NumPy has only with ml_dtypes, and that is missing."""
         if out is None:
             out = np.empty(self.shape, self.dtype if in_numpy(self._code) else np.float32)
-        _raw.tartan_matrix_to_dense(self._handle, raw_of(output_of(out, "out", self._code)))
+        _raw.tartan_matrix_to_dense(self._handle, output_of(out, "out", self._code))
         result: Array = out
         return result
 
@@ -339,21 +338,19 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         """Rows, columns and values of every stored element, row by row."""
         rows, cols = (np.empty(self.nnz, np.int64) for _ in range(2))
         values = np.empty(self.nnz, self.dtype)
-        _raw.tartan_matrix_to_coo(self._handle, rows, cols, raw_of(values))
+        _raw.tartan_matrix_to_coo(self._handle, rows, cols, values)
         return rows, cols, values
 
     def to_csr(self) -> tuple[Array, Array, Array]:
         """indptr [rows + 1], columns and values of every stored element."""
         indptr, cols = np.empty(self.layout.rows + 1, np.int64), np.empty(self.nnz, np.int64)
         values = np.empty(self.nnz, self.dtype)
-        _raw.tartan_matrix_to_csr(self._handle, indptr, cols, raw_of(values))
+        _raw.tartan_matrix_to_csr(self._handle, indptr, cols, values)
         return indptr, cols, values
 
     def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
         """A SciPy sparse array of float32 or float64. "bsr" shares the memory of row-major values, and needs
         sizes that are multiples of the block's; any other format is made from the stored elements."""
-        from tartan._scipy import to_scipy
-
         result: scipy.sparse.sparray = to_scipy(self, format)
         return result
 
@@ -391,11 +388,11 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         >>> A.scatter(B, [3]).block_norms("max")
         array([0., 0., 0., 1.])
         """
-        source = handle_of(matrix, "matrix")
+        check_matrix(matrix, "matrix")
         with Call(None, self, matrix) as call:
             call.matrix(matrix)
             call.matrix(self, writes=True)
-            _raw.tartan_matrix_scatter(call.handle, source, indices(targets, "targets"), self._handle)
+            _raw.tartan_matrix_scatter(call.handle, matrix._handle, indices(targets, "targets"), self._handle)
         return self
 
     # ---- Keeping ----
@@ -410,11 +407,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         compress: bool = False,
     ) -> None:
         """Writes a file with this matrix alone."""
-        from tartan._io import File
-
-        with File() as file:
-            file.put(name, self, gates=gates, metadata=metadata)
-            file.save(path, compress=compress)
+        save_one(path, name, self._handle, optional_gates(gates), json_text(metadata), compress, matrix=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         refuse_device(self, "the matrix")
@@ -448,7 +441,6 @@ def _restore(layout: Layout, values: Array, dtype: str, order: str) -> BlockMatr
     return BlockMatrix.from_bits(layout, values, dtype) if dtype in BITS else BlockMatrix(layout, values)
 
 
-def handle_of(matrix: Any, name: str) -> _raw.Handle:
+def check_matrix(matrix: Any, name: str) -> None:
     if not isinstance(matrix, BlockMatrix):
         raise HandleTypeError(f"{name} is of type {type(matrix).__name__}, expected an open BlockMatrix")
-    return matrix._handle

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tartan._arrays import Array, dtype_name, norm_code, numpy_dtype
 from tartan._call import Call
 from tartan._layout import Layout
 from tartan._place import Place
+
+
+F = TypeVar("F", bound="MatrixFacts")
 
 
 class MatrixFacts:
@@ -79,6 +82,14 @@ class MatrixFacts:
     @property
     def density(self) -> float:
         return self.layout.density
+
+    def toarray(self, out: Any = None) -> Array:
+        """The dense array."""
+        raise NotImplementedError
+
+    def _transposed(self: F) -> F:
+        """A matrix of its own that is the transpose."""
+        raise NotImplementedError
 
     def block_norms(self, norm: str = "l2") -> Array:
         """The norm ("max", "l1", "l2") of every block, in float64: a NumPy array, for which a GPU is waited

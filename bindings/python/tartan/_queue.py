@@ -25,6 +25,10 @@ class Queue:
         self.key = (device, stream)
 
     @property
+    def device_type(self) -> int:
+        return _raw.TARTAN_CPU if self.device == "cpu" else _raw.TARTAN_CUDA
+
+    @property
     def device_id(self) -> int:
         return int(self.device.partition(":")[2] or 0)
 

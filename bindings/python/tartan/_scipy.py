@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SciPy's sparse arrays. Imported when first used, so that SciPy is optional."""
+"""SciPy's sparse arrays. SciPy itself is imported when first used: it is optional."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+import importlib
+from typing import Any, Optional
 
 import numpy as np
-import scipy.sparse as _sparse
 
 from tartan._arrays import code_of, dtype_code, numpy_dtype
 from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from tartan._frame import Block, block_shape
 from tartan._layout import Layout
 
-if TYPE_CHECKING:
-    from tartan._matrix import BlockMatrix
+Lists = Optional[tuple[Any, Any]]
 
 
-# Its types depend on whether stubs for it are installed.
-sparse: Any = _sparse
+def _sparse() -> Any:
+    return importlib.import_module("scipy.sparse")
 
 
 def _values(data: Any, dtype: Any) -> Any:
@@ -31,15 +30,14 @@ def _values(data: Any, dtype: Any) -> Any:
     return data
 
 
-def from_scipy(
-    cls: type[BlockMatrix], matrix: Any, block: Optional[Block], dtype: Any, copy: bool
-) -> BlockMatrix:
-    if not sparse.issparse(matrix):
+def from_scipy(matrix: Any, block: Optional[Block], dtype: Any, copy: bool) -> tuple[Layout, Lists, Any]:
+    """The layout, indptr and columns of the elements, and their values; or without lists the values of blocks."""
+    if not _sparse().issparse(matrix):
         raise ArgumentTypeError(f"matrix is of type {type(matrix).__name__}, expected a SciPy sparse matrix")
     if len(matrix.shape) != 2:
         raise ShapeError(f"matrix has {len(matrix.shape)} dimensions, expected 2")
     if matrix.format == "bsr" and (block is None or block_shape(block) == matrix.blocksize):
-        return _from_bsr(cls, matrix, dtype, copy)
+        return _from_bsr(matrix, dtype, copy)
     if block is None:
         raise ArgumentError(f"block is None, expected a size for a matrix in {matrix.format} format")
     csr = matrix.tocsr()
@@ -48,20 +46,21 @@ def from_scipy(
         csr.sum_duplicates()
     rows = np.repeat(np.arange(csr.shape[0], dtype=np.int64), np.diff(csr.indptr))
     layout = Layout.from_entries(csr.shape, block, rows, csr.indices)
-    return cls.from_csr(layout, csr.indptr, csr.indices, _values(csr.data, dtype))
+    return layout, (csr.indptr, csr.indices), _values(csr.data, dtype)
 
 
-def _from_bsr(cls: type[BlockMatrix], matrix: Any, dtype: Any, copy: bool) -> BlockMatrix:
+def _from_bsr(matrix: Any, dtype: Any, copy: bool) -> tuple[Layout, Lists, Any]:
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     values = _values(matrix.data, dtype)
     if copy or not values.flags.c_contiguous or not values.flags.writeable:
         values = values.copy(order="C")
-    return cls(Layout.from_csr(matrix.shape, matrix.blocksize, matrix.indptr, matrix.indices), values)
+    return Layout.from_csr(matrix.shape, matrix.blocksize, matrix.indptr, matrix.indices), None, values
 
 
-def to_scipy(matrix: BlockMatrix, format: str) -> Any:
+def to_scipy(matrix: Any, format: str) -> Any:
+    """Of a BlockMatrix."""
     if matrix.dtype_name not in ("float32", "float64"):
         raise DTypeError(f"SciPy has no sparse {matrix.dtype_name}: use astype('float32') first")
     layout = matrix.layout
@@ -69,7 +68,7 @@ def to_scipy(matrix: BlockMatrix, format: str) -> Any:
         raise ShapeError(f"matrix has {layout.heads} heads, expected 1")
     if format != "bsr":
         indptr, cols, values = matrix.to_csr()
-        return sparse.csr_array((values, cols, indptr), shape=matrix.shape).asformat(format)
+        return _sparse().csr_array((values, cols, indptr), shape=matrix.shape).asformat(format)
     if any(n % b for n, b in zip(layout.shape, layout.block_shape)):
         raise ShapeError(
             f"shape {layout.shape} is no multiple of the block {layout.block_shape}, which BSR needs: "
@@ -79,4 +78,4 @@ def to_scipy(matrix: BlockMatrix, format: str) -> Any:
     if layout.nnz <= np.iinfo(np.int32).max:
         indptr, cols = indptr.astype(np.int32), cols.astype(np.int32)
     values = np.ascontiguousarray(matrix.values)
-    return sparse.bsr_array((values, cols, indptr), shape=layout.shape, blocksize=layout.block_shape)
+    return _sparse().bsr_array((values, cols, indptr), shape=layout.shape, blocksize=layout.block_shape)

@@ -3,28 +3,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from tartan import _raw
 from tartan._arrays import Array
 from tartan._layout import Layout
-from tartan._linalg import spmm
+from tartan._matrix_facts import MatrixFacts
+from tartan._scipy import to_scipy
 from tartan._sparse import Sparse
 
 if TYPE_CHECKING:
     import scipy.sparse
 
-    from tartan._matrix import BlockMatrix
+M = TypeVar("M", bound=MatrixFacts)
 
 
-class TransposedMatrix(Sparse):
+class TransposedMatrix(Sparse, Generic[M]):
     """The transpose of a `BlockMatrix`, sharing its memory. `copy()` makes a matrix of its own."""
 
     __slots__ = ("T",)
 
-    def __init__(self, matrix: BlockMatrix) -> None:
-        self.T = matrix
+    def __init__(self, matrix: M) -> None:
+        self.T: M = matrix
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,16 +61,16 @@ class TransposedMatrix(Sparse):
     def device(self) -> str:
         return self.T.device
 
-    def transpose(self) -> BlockMatrix:
+    def transpose(self) -> M:
         return self.T
 
     def __matmul__(self, other: Any) -> Any:
-        return spmm(self.T, other, transpose=True)
+        return _raw.spmm(self.T, other, "left", True)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return spmm(self.T, other, transpose=True, side="right")
+        return _raw.spmm(self.T, other, "right", True)
 
-    def copy(self) -> BlockMatrix:
+    def copy(self) -> M:
         return self.T._transposed()
 
     def toarray(self) -> Array:
@@ -77,7 +79,7 @@ class TransposedMatrix(Sparse):
     to_dense = toarray
 
     def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
-        return self.copy().to_scipy(format)
+        return to_scipy(self.copy(), format)
 
     def __repr__(self) -> str:
         return f"<transpose of {self.T!r}>"

@@ -164,7 +164,7 @@ def test_nothing_is_copied_unasked(rng):
 
 def test_texts_of_refusals(rng):
     a = random_matrix(rng, (16, 16), 8)
-    with pytest.raises(tartan.UnsupportedError, match="tartan_spmm: b is on .*, expected .*context"):
+    with pytest.raises(tartan.UnsupportedError, match="spmm: b is on .*, expected .*context"):
         a.to_device() @ np.ones(16)
     with pytest.raises(tartan.UnsupportedError, match="x is on cuda:0, expected CPU memory"):
         tartan.checksum(DeviceArray.zeros(3))

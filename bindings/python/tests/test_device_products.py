@@ -67,7 +67,7 @@ def test_in_place(rng):
     wanted = spmm(a, b, alpha=2, beta=-1, gates=gates, out=c.copy())
     np.testing.assert_allclose(out.to_host(), wanted, rtol=1e-5, atol=1e-5)
     wide = to_device(np.zeros((24, 10), np.float32))
-    with pytest.raises(tartan.ShapeError, match="c has"):
+    with pytest.raises(tartan.ShapeError, match="out has"):
         spmm(there, to_device(b), out=wide)
     into = to_device(np.zeros((5, 24), np.float32))
     spmm(there, to_device(b), out=into.T)  # any strides

@@ -124,7 +124,7 @@ def test_torch_refusals(torch, rng):
     x = torch.randn(64, 8, device="cuda")
     with pytest.raises(tartan.UnsupportedError, match="b is on"):
         w @ torch.randn(64, 8)
-    with pytest.raises(tartan.UnsupportedError, match="c is on"):
+    with pytest.raises(tartan.UnsupportedError, match="out is on"):
         spmm(w, x, out=torch.zeros(64, 8))
     with pytest.raises(tartan.UnsupportedError):
         random_matrix(rng, (64, 64), 16, dtype="float32") @ x
@@ -132,7 +132,7 @@ def test_torch_refusals(torch, rng):
         w @ x.bfloat16()
     with pytest.raises(tartan.DTypeError):
         w @ x.int()
-    with pytest.raises((BufferError, RuntimeError), match="grad"):
+    with pytest.raises(tartan.ArgumentError, match="b requires gradients"):
         w @ x.clone().requires_grad_()
     with pytest.raises(tartan.ArgumentError, match="overlap"):
         spmm(w, x, out=x)

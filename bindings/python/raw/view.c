@@ -1,78 +1,103 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Arrays of other libraries, used in place: by the buffer protocol, else by DLPack. Nothing is converted. */
-#include "dlpack.h"
+ * Arrays of other libraries, used in place: by NumPy's array structure, the buffer protocol or DLPack. Nothing is
+ * converted. */
 #include "support.h"
 
 #include <string.h>
 
-/* ---- DLPack ---- */
+/* ---- NumPy ---- */
 
-/* The capsule of object.__dlpack__(max_version=(1, 0)), or of older producers' object.__dlpack__(); with a
- * stream unless that is None. */
-static PyObject *export_tensor(PyObject *object, PyObject *stream) {
-    PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
-    if (method == NULL) return NULL;
-    PyObject *none = PyTuple_New(0), *capsule = NULL;
-    PyObject *options = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
-    if (none == NULL || options == NULL) goto end;
-    if (stream != Py_None && PyDict_SetItemString(options, "stream", stream)) goto end;
-    capsule = PyObject_Call(method, none, options);
-    if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
-        PyErr_Clear();
-        if (PyDict_DelItemString(options, "max_version") == 0) capsule = PyObject_Call(method, none, options);
-    }
-end:
-    Py_XDECREF(options);
-    Py_XDECREF(none);
-    Py_DECREF(method);
-    return capsule;
-}
+/* What the capsule of __array_struct__ holds: version 3 of NumPy's array interface. */
+typedef struct array_struct {
+    int two, ndim;
+    char kind;
+    int bytes, flags;
+    Py_ssize_t *shape, *strides;
+    void *data;
+} array_struct;
+enum { NATIVE_ORDER = 0x200, WRITEABLE = 0x400 };
 
-/* Pinned memory is the CPU's, and managed memory that of its device. */
-static int32_t device_of(int32_t type) {
-    return type == DL_CUDA_HOST ? DL_CPU : type == DL_CUDA_MANAGED ? DL_CUDA : type;
-}
+static PyTypeObject *ndarray;       /* numpy.ndarray */
+static PyObject *foreign_dtypes[3]; /* the dtypes of `foreign`, where ml_dtypes has them, else NULL */
+static PyObject *array_struct_name, *dtype_name;
 
-static int from_dlpack(PyObject *object, PyObject *stream, const char *function, const char *name,
-                       tartan_py_borrow *borrow) {
-    borrow->keep = export_tensor(object, stream);
-    if (borrow->keep == NULL) return -1; /* the producer's own words */
-    dl_tensor *tensor = NULL;
-    if (PyCapsule_IsValid(borrow->keep, "dltensor_versioned")) {
-        dl_versioned *managed = PyCapsule_GetPointer(borrow->keep, "dltensor_versioned");
-        if (managed->version.major != 1) {
-            return tartan_py_fail(TARTAN_ERR_UNSUPPORTED, "%s: %s comes as DLPack %u, expected 1", function,
-                                  name, (unsigned)managed->version.major);
-        }
-        tensor = &managed->tensor;
-        borrow->readonly = managed->flags & 1;
-    } else if (PyCapsule_IsValid(borrow->keep, "dltensor")) {
-        tensor = &((dl_managed *)PyCapsule_GetPointer(borrow->keep, "dltensor"))->tensor;
-    } else {
-        return tartan_py_fail_type(TARTAN_ERR_ARGUMENT, "%s: %s.__dlpack__() gave no fresh DLPack capsule",
-                                   function, name);
+static int set_numpy(PyObject *type, PyObject *dtypes) {
+    if (!PyType_Check(type) || !PyTuple_Check(dtypes) || PyTuple_GET_SIZE(dtypes) != 3) {
+        PyErr_SetString(PyExc_TypeError, "use_numpy: expected numpy.ndarray and three dtypes or None");
+        return -1;
     }
-    static const char types[] = {
-        [0] = 'i', [1] = 'u', [2] = 'f', [4] = 'b', [6] = 'u' /* bool */, [10] = '3', [12] = '2'};
-    const bool known = tensor->dtype.code < sizeof types && tensor->dtype.lanes == 1;
-    borrow->type = known ? types[tensor->dtype.code] : 0;
-    borrow->bytes = tensor->dtype.bits / 8;
-    if (tensor->ndim < 0 || tensor->ndim > TARTAN_MAX_NDIM) {
-        return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %d dimensions, expected at most %d", function,
-                              name, (int)tensor->ndim, (int)TARTAN_MAX_NDIM);
-    }
-    tartan_array *array = &borrow->array;
-    array->data = (char *)tensor->data + tensor->byte_offset;
-    array->device_type = device_of(tensor->device.type);
-    array->device_id = array->device_type == TARTAN_CPU ? 0 : tensor->device.id;
-    array->ndim = tensor->ndim;
-    int64_t stride = 1;
-    for (int i = tensor->ndim - 1; i >= 0; i--) {
-        array->shape[i] = tensor->shape[i];
-        array->strides[i] = tensor->strides != NULL ? tensor->strides[i] : stride;
-        stride *= tensor->shape[i];
+    array_struct_name = PyUnicode_InternFromString("__array_struct__");
+    dtype_name = PyUnicode_InternFromString("dtype");
+    if (array_struct_name == NULL || dtype_name == NULL) return -1;
+    Py_INCREF(type);
+    ndarray = (PyTypeObject *)type;
+    for (int i = 0; i < 3; i++) {
+        PyObject *dtype = PyTuple_GET_ITEM(dtypes, i);
+        if (dtype == Py_None) continue;
+        Py_INCREF(dtype);
+        foreign_dtypes[i] = dtype;
     }
     return 0;
+}
+
+bool tartan_py_is_ndarray(PyTypeObject *type) {
+    return type == ndarray;
+}
+
+/* The letter of an array's elements, or 0: the buffer protocol says what is wrong with them. */
+static char type_of_array(PyObject *object, const array_struct *found) {
+    if (!(found->flags & NATIVE_ORDER)) return 0;
+    if (strchr("fiu", found->kind)) return found->kind;
+    if (found->kind == 'b') return 'u';
+    if (found->kind != 'V' || found->bytes > 2) return 0;
+    PyObject *dtype = PyObject_GetAttr(object, dtype_name);
+    if (dtype == NULL) PyErr_Clear();
+    static const char letters[] = {'b', '3', '2'};
+    char letter = 0;
+    for (int i = 0; i < 3 && dtype != NULL; i++)
+        if (foreign_dtypes[i] == dtype) letter = letters[i];
+    Py_XDECREF(dtype);
+    return letter;
+}
+
+static int fill(const char *function, const char *name, int ndim, const Py_ssize_t *shape,
+                const Py_ssize_t *strides, void *data, tartan_py_borrow *borrow) {
+    if (ndim > TARTAN_MAX_NDIM) {
+        return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %d dimensions, expected at most %d", function,
+                              name, ndim, (int)TARTAN_MAX_NDIM);
+    }
+    tartan_array *array = &borrow->array;
+    array->data = data;
+    array->device_type = TARTAN_CPU;
+    array->device_id = 0;
+    array->ndim = ndim;
+    for (int i = 0; i < ndim; i++) {
+        array->shape[i] = shape[i];
+        array->strides[i] = strides[i] / borrow->bytes;
+        if (strides[i] % borrow->bytes != 0) {
+            return tartan_py_fail(
+                TARTAN_ERR_ARGUMENT,
+                "%s: %s has a stride of %lld bytes, expected a multiple of its %d-byte elements", function,
+                name, (long long)strides[i], borrow->bytes);
+        }
+    }
+    return 0;
+}
+
+/* 1 where the array's elements are none that this knows. The capsule keeps the array. */
+static int from_numpy(PyObject *object, const char *function, const char *name, tartan_py_borrow *borrow) {
+    PyObject *capsule = PyObject_GetAttr(object, array_struct_name);
+    const array_struct *found = capsule == NULL ? NULL : PyCapsule_GetPointer(capsule, NULL);
+    borrow->type = found == NULL || found->two != 2 ? 0 : type_of_array(object, found);
+    if (borrow->type == 0) {
+        PyErr_Clear();
+        Py_XDECREF(capsule);
+        return 1;
+    }
+    borrow->keep = capsule;
+    borrow->bytes = found->bytes;
+    borrow->readonly = !(found->flags & WRITEABLE);
+    return fill(function, name, found->ndim, found->shape, found->strides, found->data, borrow);
 }
 
 /* ---- Buffer protocol ---- */
@@ -97,54 +122,34 @@ static int from_buffer(const char *function, const char *name, tartan_py_borrow 
         return tartan_py_fail_type(TARTAN_ERR_DTYPE, "%s: %s has elements of format '%s'%s", function, name,
                                    buffer->format, swapped ? ", expected this machine's byte order" : "");
     }
-    if (buffer->ndim > TARTAN_MAX_NDIM) {
-        return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %d dimensions, expected at most %d", function,
-                              name, buffer->ndim, (int)TARTAN_MAX_NDIM);
-    }
-    tartan_array *array = &borrow->array;
-    array->data = buffer->buf;
-    array->device_type = TARTAN_CPU;
-    array->ndim = buffer->ndim;
-    for (int i = 0; i < buffer->ndim; i++) {
-        array->shape[i] = buffer->shape[i];
-        array->strides[i] = buffer->strides[i] / buffer->itemsize;
-        if (buffer->strides[i] % buffer->itemsize != 0) {
-            return tartan_py_fail(
-                TARTAN_ERR_ARGUMENT,
-                "%s: %s has a stride of %lld bytes, expected a multiple of its %d-byte elements", function,
-                name, (long long)buffer->strides[i], borrow->bytes);
-        }
-    }
-    return 0;
+    return fill(function, name, buffer->ndim, buffer->shape, buffer->strides, buffer->buf, borrow);
 }
 
-/* Whether there is a __dlpack__. Keeps the exception that is set: no look-up may be done with one. */
-static bool has_dlpack(PyObject *object) {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    const bool has = PyObject_HasAttrString(object, "__dlpack__") == 1;
-    PyErr_Restore(type, value, trace);
-    return has;
+/* ---- Any of them ---- */
+
+static int look(PyObject *object, PyObject *stream, const char *function, const char *name,
+                tartan_py_borrow *borrow) {
+    if (tartan_py_lease_borrow(object, borrow)) return 0;
+    if (ndarray != NULL && PyObject_TypeCheck(object, ndarray)) {
+        const int status = from_numpy(object, function, name, borrow);
+        if (status != 1) return status;
+    }
+    if (PyObject_CheckBuffer(object) &&
+        PyObject_GetBuffer(object, &borrow->buffer, PyBUF_FORMAT | PyBUF_STRIDES) == 0)
+        return from_buffer(function, name, borrow);
+    if (tartan_py_has_dlpack(object)) {
+        PyErr_Clear(); /* a buffer that is refused, or whose elements that protocol cannot describe */
+        return tartan_py_from_dlpack(object, stream, function, name, borrow);
+    }
+    if (PyErr_Occurred()) return tartan_py_fail_buffer(function, name);
+    return tartan_py_fail_type(TARTAN_ERR_ARGUMENT,
+                               "%s: %s is of type %s, expected an array (buffer protocol or DLPack)",
+                               function, name, Py_TYPE(object)->tp_name);
 }
 
 static int borrow_any(PyObject *object, PyObject *stream, const char *function, const char *name,
                       bool writable, tartan_py_borrow *borrow) {
-    int status;
-    if (tartan_py_lease_borrow(object, borrow)) {
-        status = 0;
-    } else if (PyObject_CheckBuffer(object) &&
-               PyObject_GetBuffer(object, &borrow->buffer, PyBUF_FORMAT | PyBUF_STRIDES) == 0) {
-        status = from_buffer(function, name, borrow);
-    } else if (has_dlpack(object)) {
-        PyErr_Clear(); /* a buffer that is refused, or whose elements that protocol cannot describe */
-        status = from_dlpack(object, stream, function, name, borrow);
-    } else if (PyErr_Occurred()) {
-        status = -1;
-    } else {
-        status = tartan_py_fail_type(TARTAN_ERR_ARGUMENT,
-                                     "%s: %s is of type %s, expected an array (buffer protocol or DLPack)",
-                                     function, name, Py_TYPE(object)->tp_name);
-    }
+    int status = look(object, stream, function, name, borrow);
     if (status == 0 && writable && borrow->readonly) {
         status = tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is read-only, expected memory to write into",
                                 function, name);
@@ -185,6 +190,22 @@ static int32_t dtype_of(const tartan_py_borrow *borrow) {
     return 0;
 }
 
+int tartan_py_number_type(const char *function, const char *name, tartan_py_borrow *borrow) {
+    const int32_t dtype = dtype_of(borrow);
+    if (dtype == 0) {
+        const char *noun = borrow->type == 'f' || borrow->type == 'b' ? "floating-point"
+                           : borrow->type == 'i'                      ? "integer"
+                           : borrow->type == 'u'                      ? "unsigned or boolean"
+                                                                      : "other";
+        return tartan_py_fail_type(
+            TARTAN_ERR_DTYPE,
+            "%s: %s has %d-byte %s elements, expected float64, float32, float16, bfloat16 or float8",
+            function, name, borrow->bytes, noun);
+    }
+    borrow->array.dtype = dtype;
+    return 0;
+}
+
 static int operand(PyObject *object, PyObject *stream, const char *function, const char *name, bool writable,
                    tartan_py_borrow *borrow) {
     const int bits = foreign_of(object);
@@ -192,31 +213,14 @@ static int operand(PyObject *object, PyObject *stream, const char *function, con
     if (borrow_any(object, stream, function, name, writable, borrow)) return -1;
     if (bits >= 0 && borrow->bytes == foreign[bits].bytes && (borrow->type == 'u' || borrow->type == 'i'))
         borrow->type = foreign[bits].type;
-    const int32_t dtype = dtype_of(borrow);
-    if (dtype == 0) {
-        const char *noun = borrow->type == 'f' || borrow->type == 'b' ? "floating-point"
-                           : borrow->type == 'i'                      ? "integer"
-                           : borrow->type == 'u'                      ? "unsigned or boolean"
-                                                                      : "other";
-        tartan_py_fail_type(
-            TARTAN_ERR_DTYPE,
-            "%s: %s has %d-byte %s elements, expected float64, float32, float16, bfloat16 or float8",
-            function, name, borrow->bytes, noun);
-        tartan_py_return(borrow);
-        return -1;
-    }
-    borrow->array.dtype = dtype;
-    return 0;
+    const int status = tartan_py_number_type(function, name, borrow);
+    if (status != 0) tartan_py_return(borrow);
+    return status;
 }
 
 int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
                       tartan_py_borrow *borrow) {
     return operand(object, Py_None, function, name, writable, borrow);
-}
-
-int tartan_py_operand_on(PyObject *object, PyObject *stream, const char *function, const char *name,
-                         tartan_py_borrow *borrow) {
-    return operand(object, stream, function, name, false, borrow);
 }
 
 int tartan_py_mask(PyObject *object, PyObject *stream, const char *function, const char *name,
@@ -225,8 +229,8 @@ int tartan_py_mask(PyObject *object, PyObject *stream, const char *function, con
     if (borrow->type != 'u' || borrow->bytes != 1) {
         tartan_py_return(borrow); /* before there is an exception, with which no code of Python's may run */
         return tartan_py_fail_type(TARTAN_ERR_DTYPE,
-                                   "%s: %s has %d-byte elements of kind '%c', expected bool or uint8", function,
-                                   name, borrow->bytes, borrow->type ? borrow->type : '?');
+                                   "%s: %s has %d-byte elements of kind '%c', expected bool or uint8",
+                                   function, name, borrow->bytes, borrow->type ? borrow->type : '?');
     }
     borrow->array.dtype = TARTAN_U8;
     return 0;
@@ -260,11 +264,6 @@ int tartan_py_vector(PyObject *object, const char *function, const char *name, c
     *out_data = array->data != NULL ? array->data : &nowhere;
     *out_count = count;
     return 0;
-}
-
-void tartan_py_return(tartan_py_borrow *borrow) {
-    if (borrow->buffer.obj != NULL) PyBuffer_Release(&borrow->buffer);
-    Py_CLEAR(borrow->keep); /* an unused capsule calls the tensor's deleter itself */
 }
 
 int tartan_py_operands(PyObject *object, const char *function, const char *name, tartan_py_list *list) {
@@ -313,4 +312,43 @@ void tartan_py_release(void *user) {
     tartan_py_return(user);
     PyMem_Free(user);
     PyGILState_Release(state);
+}
+
+/* ---- For Python ---- */
+
+/* view(object, stream=None, mask=False, name="array"): a lease of another library's array, of numbers or a mask, and the
+ * name of its dtype. */
+static PyObject *view(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *object = NULL, *stream = Py_None;
+    int mask = 0;
+    const char *name = "array";
+    if (!PyArg_ParseTuple(arguments, "O|Ops:view", &object, &stream, &mask, &name)) return NULL;
+    tartan_py_borrow borrow = {0};
+    if (mask ? tartan_py_mask(object, stream, "tartan", "mask", &borrow)
+             : operand(object, stream, "tartan", name, false, &borrow))
+        return NULL;
+    const char *dtype = tartan_dtype_name(borrow.array.dtype);
+    PyObject *lease = tartan_py_lease_take(&borrow);
+    return lease == NULL ? NULL : Py_BuildValue("Ns", lease, dtype);
+}
+
+/* use_numpy(ndarray, dtypes) */
+static PyObject *use_numpy(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *type, *dtypes;
+    if (!PyArg_ParseTuple(arguments, "OO:use_numpy", &type, &dtypes) || set_numpy(type, dtypes)) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"view", view, METH_VARARGS,
+     "An array of another library as (lease, name of its dtype), for work on a stream; not copied."},
+    {"use_numpy", use_numpy, METH_VARARGS,
+     "Tells the glue what numpy.ndarray and the dtypes of ml_dtypes are."},
+    {NULL, NULL, 0, NULL},
+};
+
+int tartan_py_register_view(PyObject *module) {
+    return PyModule_AddFunctions(module, functions);
 }

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One call of an operation. NumPy's arrays, our own, and tensors whose types have DLPack's exchange interface are looked at
+ * here, in C; functions of Python (tartan._call) look at all others. */
+#include "call.h"
+
+#include <string.h>
+
+tartan_py_helpers tartan_py_help;
+
+static const tartan_py_queue CPU = {TARTAN_CPU, 0, 0};
+
+static bool same(const tartan_py_queue *a, const tartan_py_queue *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* The number that an attribute of an object is. */
+static int number_of(PyObject *object, const char *attribute, int64_t *out) {
+    PyObject *number = PyObject_GetAttrString(object, attribute);
+    *out = number == NULL ? -1 : PyLong_AsLongLong(number);
+    Py_XDECREF(number);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* The queue that Python's Queue stands for, or None for the CPU. */
+static int read_queue(PyObject *object, tartan_py_queue *out) {
+    int64_t type = 0, id = 0, stream = 0;
+    *out = CPU;
+    if (object == Py_None) return 0;
+    if (number_of(object, "device_type", &type) || number_of(object, "device_id", &id) ||
+        number_of(object, "stream", &stream))
+        return -1;
+    *out = (tartan_py_queue){(int32_t)type, (int32_t)id, stream};
+    return 0;
+}
+
+/* The queue of an object's work, by Python. */
+static int ask_queue(PyObject *object, tartan_py_queue *out) {
+    PyObject *queue = PyObject_CallOneArg(tartan_py_help.queue_of, object);
+    const int status = queue == NULL ? -1 : read_queue(queue, out);
+    Py_XDECREF(queue);
+    return status;
+}
+
+void tartan_py_call_open(tartan_py_call *call, const char *function) {
+    call->function = function;
+    call->context = call->handle = call->python_queue = NULL;
+    call->pointer = NULL;
+    call->queue = CPU;
+    call->waits = false;
+    call->count = 0;
+}
+
+/* ---- Operands ---- */
+
+/* Borrows a tensor by the exchange interface; it becomes OTHER where that fails. */
+static int exchange(tartan_py_call *call, tartan_py_part *part) {
+    const dl_exchange *table = part->type.exchange;
+    if (part->type.torch && tartan_py_torch_refuses(part->object, call->function, part->name)) return -1;
+    const int status =
+        tartan_py_exchange_view(table, part->object, call->function, part->name, &part->borrow);
+    if (status < 0) return -1;
+    if (status > 0) {
+        part->type.look = TARTAN_PY_OTHER;
+        return ask_queue(part->object, &part->queue);
+    }
+    Py_INCREF(part->object);
+    part->borrow.keep = part->object;
+    const tartan_array *array = &part->borrow.array;
+    part->queue = (tartan_py_queue){array->device_type, array->device_id, 0};
+    if (array->device_type == TARTAN_CPU) return 0;
+    void *stream = NULL;
+    if (table->current_stream(array->device_type, array->device_id, &stream) != 0) return -1;
+    part->queue.stream = stream == NULL ? 1 : (int64_t)(intptr_t)stream; /* the default stream by its name */
+    return 0;
+}
+
+static int ours(tartan_py_call *call, tartan_py_part *part) {
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("_open")) == NULL) return -1;
+    part->made = PyObject_GetAttr(part->object, name); /* its lease, unless it is closed */
+    if (part->made == NULL || tartan_py_operand(part->made, call->function, part->name, false, &part->borrow))
+        return -1;
+    part->queue = CPU;
+    return part->borrow.array.device_type == TARTAN_CPU ? 0 : ask_queue(part->object, &part->queue);
+}
+
+tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const char *name) {
+    tartan_py_part *part = &call->parts[call->count++];
+    part->object = object;
+    part->made = NULL;
+    part->name = name;
+    part->queue = CPU;
+    part->type = tartan_py_type_of(object);
+    memset(&part->borrow, 0, sizeof part->borrow);
+    int status = 0;
+    switch (part->type.look) {
+    case TARTAN_PY_NDARRAY:
+        break;
+    case TARTAN_PY_OURS:
+        status = ours(call, part);
+        break;
+    case TARTAN_PY_EXCHANGE:
+        status = exchange(call, part);
+        break;
+    case TARTAN_PY_OTHER:
+        status = ask_queue(object, &part->queue);
+        break;
+    }
+    return status != 0 ? NULL : part;
+}
+
+int tartan_py_matrix_use(tartan_py_call *call, PyObject *object, const char *name, tartan_py_matrix *matrix) {
+    static PyObject *handle_name, *place_name, *sets_name;
+    if (handle_name == NULL) {
+        handle_name = PyUnicode_InternFromString("_handle");
+        place_name = PyUnicode_InternFromString("_place");
+        sets_name = PyUnicode_InternFromString("_sets");
+    }
+    memset(matrix, 0, sizeof *matrix);
+    void *pointer = NULL;
+    PyObject *handle = PyObject_GetAttr(object, handle_name);
+    if (handle == NULL) {
+        PyErr_Clear();
+        handle = object;
+        Py_INCREF(handle); /* refused by its type */
+    }
+    if (tartan_py_handle_use(handle, TARTAN_PY_MATRIX, false, call->function, name, &pointer)) {
+        Py_DECREF(handle);
+        return -1;
+    }
+    matrix->handle = handle;
+    matrix->pointer = pointer;
+    matrix->object = object;
+    matrix->place = PyObject_GetAttr(object, place_name);
+    matrix->sets = PyObject_GetAttr(object, sets_name);
+    return matrix->place == NULL || matrix->sets == NULL ? -1 : 0;
+}
+
+void tartan_py_matrix_leave(tartan_py_matrix *matrix) {
+    if (matrix->handle != NULL) tartan_py_handle_leave(matrix->handle);
+    Py_CLEAR(matrix->handle);
+    Py_CLEAR(matrix->place);
+    Py_CLEAR(matrix->sets);
+}
+
+/* ---- The context ---- */
+
+/* Takes the first queue on a device; a better one where the stream is known. */
+static void prefer(tartan_py_queue *best, const tartan_py_queue *queue) {
+    if (queue->type != TARTAN_CPU && (best->type == TARTAN_CPU || (best->stream == 0 && queue->stream != 0)))
+        *best = *queue;
+}
+
+static int given_context(tartan_py_call *call, PyObject *context) {
+    if (PyUnicode_Check(context)) {
+        call->context = PyObject_CallOneArg(tartan_py_help.context_of, context);
+        if (call->context == NULL) return -1;
+    } else {
+        Py_INCREF(context);
+        call->context = context;
+    }
+    call->handle = PyObject_GetAttrString(call->context, "_handle");
+    call->python_queue = call->handle == NULL ? NULL : PyObject_GetAttrString(call->context, "_queue");
+    if (call->python_queue != NULL) return read_queue(call->python_queue, &call->queue);
+    PyErr_Clear();
+    Py_XDECREF(call->handle);
+    call->handle = call->context; /* refused by its type, unless it is a handle */
+    Py_INCREF(call->handle);
+    return 0;
+}
+
+int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_py_matrix *first,
+                          const tartan_py_matrix *second) {
+    if (context != NULL && context != Py_None) return given_context(call, context);
+    tartan_py_queue best = CPU;
+    for (int i = 0; i < call->count; i++) prefer(&best, &call->parts[i].queue);
+    const tartan_py_matrix *const matrices[] = {first, second};
+    for (int i = 0; i < 2; i++) {
+        if (matrices[i] == NULL || matrices[i]->place == Py_None) continue;
+        tartan_py_queue queue;
+        if (ask_queue(matrices[i]->object, &queue)) return -1;
+        prefer(&best, &queue);
+    }
+    if (best.type != TARTAN_CPU && best.stream == 0) best.stream = 1;
+    call->queue = best;
+    call->context = tartan_py_context_on(best, Py_None);
+    if (call->context == NULL) return -1;
+    call->handle = PyObject_GetAttrString(call->context, "_handle");
+    call->python_queue = call->handle == NULL ? NULL : PyObject_GetAttrString(call->context, "_queue");
+    return call->python_queue == NULL ? -1 : 0;
+}
+
+/* ---- Order ---- */
+
+/* Work on `thing`, a Place or another library's array, comes before the call. */
+static int order(tartan_py_call *call, PyObject *thing, bool writes) {
+    if (thing == Py_None || call->python_queue == NULL) return 0;
+    PyObject *waits = PyObject_CallFunctionObjArgs(tartan_py_help.order, thing, call->python_queue,
+                                                   writes ? Py_True : Py_False, NULL);
+    const int is = waits == NULL ? -1 : PyObject_IsTrue(waits);
+    Py_XDECREF(waits);
+    if (is > 0) call->waits = true;
+    return is < 0 ? -1 : 0;
+}
+
+int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix, bool writes) {
+    return order(call, matrix->place, writes) || order(call, matrix->sets, false) ? -1 : 0;
+}
+
+/* What Python makes of an operand. */
+static int look(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {
+    PyObject *queue = call->python_queue != NULL ? call->python_queue : Py_None;
+    PyObject *found = PyObject_CallFunction(tartan_py_help.look, "OsiOO", part->object, part->name,
+                                            (int)dtype, queue, writes ? Py_True : Py_False);
+    PyObject *thing = NULL;
+    int waits = 0;
+    if (found == NULL) return -1;
+    if (PyArg_ParseTuple(found, "Op:look", &thing, &waits)) {
+        Py_INCREF(thing);
+        part->made = thing;
+    }
+    Py_DECREF(found);
+    if (part->made == NULL) return -1;
+    if (waits) call->waits = true;
+    return tartan_py_operand(thing, call->function, part->name, writes, &part->borrow);
+}
+
+int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {
+    switch (part->type.look) {
+    case TARTAN_PY_NDARRAY:
+        return tartan_py_operand(part->object, call->function, part->name, writes, &part->borrow);
+    case TARTAN_PY_OURS: {
+        PyObject *place = PyObject_GetAttrString(part->object, "_place");
+        const int status = place == NULL ? -1 : order(call, place, writes);
+        Py_XDECREF(place);
+        if (status != 0) return -1;
+        break;
+    }
+    case TARTAN_PY_EXCHANGE:
+        if (part->queue.type == TARTAN_CPU || same(&part->queue, &call->queue)) break;
+        if (part->queue.type == call->queue.type && part->queue.id == call->queue.id &&
+            order(call, part->object, writes))
+            return -1;
+        break;
+    case TARTAN_PY_OTHER:
+        return look(call, part, dtype, writes);
+    }
+    if (writes && part->borrow.readonly)
+        return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is read-only, expected memory to write into",
+                              call->function, part->name);
+    return tartan_py_number_type(call->function, part->name, &part->borrow);
+}
+
+/* ---- Results ---- */
+
+/* By Python: an array of the library of `like`, or ours. */
+static PyObject *fresh(tartan_py_call *call, const tartan_py_part *like, int ndim, const int64_t *shape,
+                       int32_t dtype, bool column_major) {
+    PyObject *lengths = PyTuple_New(ndim);
+    for (int i = 0; lengths != NULL && i < ndim; i++) {
+        PyObject *length = PyLong_FromLongLong(shape[i]);
+        if (length == NULL)
+            Py_CLEAR(lengths);
+        else
+            PyTuple_SET_ITEM(lengths, i, length);
+    }
+    if (lengths == NULL) return NULL;
+    return PyObject_CallFunction(tartan_py_help.fresh, "ONiOO", like != NULL ? like->object : Py_None,
+                                 lengths, (int)dtype, column_major ? Py_True : Py_False, call->context);
+}
+
+tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part *like, int ndim,
+                                      const int64_t *shape, int32_t dtype, bool column_major) {
+    const bool ours = like != NULL && like->type.look == TARTAN_PY_OURS;
+    PyObject *made;
+    if (like != NULL && like->type.torch)
+        made = tartan_py_torch_empty(like->object, ndim, shape, dtype, column_major);
+    else if (call->queue.type == TARTAN_CPU && !ours)
+        made = tartan_py_numpy_empty(ndim, shape, dtype, column_major);
+    else
+        made = fresh(call, like, ndim, shape, dtype, column_major);
+    if (made == NULL) return NULL;
+    tartan_py_part *part = tartan_py_call_add(call, made, "out");
+    if (part == NULL) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    PyObject *lease = part->made; /* of a device array, which keeps it too */
+    part->made = made;
+    Py_XDECREF(lease);
+    return tartan_py_call_borrow(call, part, dtype, true) ? NULL : part;
+}
+
+PyObject *tartan_py_call_give(tartan_py_part *result, const tartan_py_part *like) {
+    if (like == NULL || like->type.look != TARTAN_PY_OTHER || like->queue.type == TARTAN_CPU) {
+        Py_INCREF(result->object);
+        return result->object;
+    }
+    return PyObject_CallFunctionObjArgs(tartan_py_help.given_as, result->object, like->object, NULL);
+}
+
+/* ---- The call itself ---- */
+
+int tartan_py_call_enter(tartan_py_call *call) {
+    void *pointer = NULL;
+    if (tartan_py_handle_use(call->handle, TARTAN_PY_CONTEXT, true, call->function, "context", &pointer))
+        return -1;
+    call->pointer = pointer;
+    return 0;
+}
+
+int tartan_py_call_leave(tartan_py_call *call, tartan_status status, const char *const (*names)[2]) {
+    tartan_py_handle_leave(call->handle);
+    call->pointer = NULL;
+    if (status != TARTAN_OK) {
+        tartan_py_raise_as(status, names);
+        return -1;
+    }
+    if (!call->waits) return 0;
+    PyObject *done = PyObject_CallMethod(call->context, "sync", NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+void tartan_py_call_close(tartan_py_call *call) {
+    PyObject *type, *value, *trace; /* what is freed may run Python */
+    PyErr_Fetch(&type, &value, &trace);
+    for (int i = 0; i < call->count; i++) {
+        tartan_py_return(&call->parts[i].borrow);
+        Py_CLEAR(call->parts[i].made);
+    }
+    Py_CLEAR(call->context);
+    Py_CLEAR(call->handle);
+    Py_CLEAR(call->python_queue);
+    PyErr_Restore(type, value, trace);
+}

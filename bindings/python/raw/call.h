@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One call of an operation: its operands, looked at once, and the context that it runs on. All functions need the GIL. */
+#ifndef TARTAN_PYTHON_CALL_H
+#define TARTAN_PYTHON_CALL_H
+
+#include "dlpack.h"
+#include "support.h"
+
+/* What Python supplies: classes, and functions for what is rare. */
+typedef struct tartan_py_helpers {
+    PyObject *DeviceArray;
+    PyObject *empty;    /* numpy.empty */
+    PyObject *dtypes;   /* dict: tartan_dtype to NumPy's dtype */
+    PyObject *queue_of; /* (object): the Queue of device memory, or None */
+    PyObject
+        *look; /* (object, name, dtype, queue, writes): what the glue can borrow from, and whether to wait */
+    PyObject *order; /* (place or object, queue, writes): orders a call after other queues; whether to wait */
+    PyObject *fresh; /* (like, shape, dtype, column_major, context): memory for a result */
+    PyObject *given_as; /* (result, like): a result in device memory as an array of the operand's library */
+    PyObject *make_context; /* (device_type, device_id, stream, queue or None) */
+    PyObject *context_of;   /* (text): the context that a text stands for */
+} tartan_py_helpers;
+extern tartan_py_helpers tartan_py_help;
+
+/* A queue of work: the CPU, or a stream of a device; stream 0 is not known. */
+typedef struct tartan_py_queue {
+    int32_t type, id; /* tartan_device */
+    int64_t stream;
+} tartan_py_queue;
+
+/* ---- Contexts (context.c) ---- */
+
+/* The calling thread's context of a queue, made on first use: Python's Context, a new reference. `queue` is Python's
+ * Queue, which keeps the stream's owner alive, or None. */
+PyObject *tartan_py_context_on(tartan_py_queue place, PyObject *queue);
+int tartan_py_register_contexts(PyObject *module);
+
+/* ---- Libraries (library.c): how objects of a type are looked at, and how its library makes arrays ---- */
+
+typedef enum tartan_py_look {
+    TARTAN_PY_NDARRAY = 1,
+    TARTAN_PY_OURS,     /* DeviceArray */
+    TARTAN_PY_EXCHANGE, /* DLPack's exchange interface */
+    TARTAN_PY_OTHER,    /* Python looks at it */
+} tartan_py_look;
+
+typedef struct tartan_py_type {
+    PyTypeObject *type;
+    const dl_exchange *exchange; /* where look is EXCHANGE */
+    tartan_py_look look;
+    bool torch; /* tensors of PyTorch, whatever the look */
+} tartan_py_type;
+
+/* What is known of the type of `object`. */
+tartan_py_type tartan_py_type_of(PyObject *object);
+/* Whether PyTorch would record this use of a tensor for a gradient, or the memory is not what the tensor shows: then an
+ * exception is set. -1 on any other failure. */
+int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *name);
+PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, bool column_major);
+/* On the device of the tensor `like`. */
+PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, int32_t dtype,
+                                bool column_major);
+
+/* ---- Calls (call.c) ---- */
+
+enum { TARTAN_PY_PARTS = 20 };
+
+typedef struct tartan_py_part {
+    PyObject *object; /* borrowed from the caller, or `made` */
+    PyObject *made;   /* owned, or NULL */
+    const char *name;
+    tartan_py_type type;
+    tartan_py_queue queue;
+    tartan_py_borrow borrow;
+} tartan_py_part;
+
+typedef struct tartan_py_matrix {
+    PyObject *object; /* borrowed */
+    PyObject *handle; /* in use, or NULL */
+    PyObject *place, *sets;
+    tartan_matrix *pointer;
+} tartan_py_matrix;
+
+typedef struct tartan_py_call {
+    const char *function;
+    PyObject *context, *handle; /* Python's Context (or NULL) and the handle */
+    PyObject *python_queue;     /* of the context, or NULL */
+    tartan_context *pointer;    /* once it runs */
+    tartan_py_queue queue;
+    bool waits; /* at its end, for the sake of another queue */
+    int count;
+    tartan_py_part parts[TARTAN_PY_PARTS];
+} tartan_py_call;
+
+/* A call in the name of `function`; what was begun must be ended, also after a failure. */
+void tartan_py_call_open(tartan_py_call *call, const char *function);
+/* Looks at an operand. NULL with an exception set on failure. */
+tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const char *name);
+/* Uses a matrix until tartan_py_matrix_leave, and tells where it is. */
+int tartan_py_matrix_use(tartan_py_call *call, PyObject *object, const char *name, tartan_py_matrix *matrix);
+void tartan_py_matrix_leave(tartan_py_matrix *matrix);
+/* Chooses the context: the given one, or that of the first operand that lies on a device. */
+int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_py_matrix *first,
+                          const tartan_py_matrix *second);
+/* Orders the call after other work on a matrix or an operand, and borrows the operand; `dtype` is what numbers of
+ * Python become. */
+int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix, bool writes);
+int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes);
+/* Memory for a result, of the library of `like` (NULL: NumPy's or ours), as one more operand. */
+tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part *like, int ndim,
+                                      const int64_t *shape, int32_t dtype, bool column_major);
+/* Takes the context for the call itself: from here until the end no code of Python's may run. */
+int tartan_py_call_enter(tartan_py_call *call);
+/* Ends the call: `status` with its exception, where arguments are called what Python calls them, or the last waiting. */
+int tartan_py_call_leave(tartan_py_call *call, tartan_status status, const char *const (*names)[2]);
+/* Gives back what was borrowed. The result, or NULL after a failure: `made` as an array of the library of `like`. */
+void tartan_py_call_close(tartan_py_call *call);
+PyObject *tartan_py_call_give(tartan_py_part *result, const tartan_py_part *like);
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The default contexts of each thread: one for each queue that it met. They lie in the dictionary that Python keeps for
+ * the thread, and go with it. */
+#include "call.h"
+
+#include <string.h>
+
+enum { KEPT = 32 };
+
+typedef struct item {
+    tartan_py_queue queue;
+    PyObject *context, *handle; /* Python's Context, and its handle */
+} item;
+
+typedef struct contexts {
+    int count;
+    item items[KEPT]; /* the one used last comes first */
+} contexts;
+
+static const char *const capsule_name = "tartan.contexts";
+
+static void contexts_free(PyObject *capsule) {
+    contexts *self = PyCapsule_GetPointer(capsule, capsule_name);
+    for (int i = 0; i < self->count; i++) {
+        Py_DECREF(self->items[i].context);
+        Py_DECREF(self->items[i].handle);
+    }
+    PyMem_Free(self);
+}
+
+/* Those of the calling thread; NULL with an exception on failure. */
+static contexts *mine(void) {
+    static PyObject *key;
+    if (key == NULL && (key = PyUnicode_InternFromString(capsule_name)) == NULL) return NULL;
+    PyObject *dict = PyThreadState_GetDict();
+    if (dict == NULL) return (contexts *)PyErr_NoMemory();
+    PyObject *capsule = PyDict_GetItemWithError(dict, key);
+    if (capsule != NULL) return PyCapsule_GetPointer(capsule, capsule_name);
+    if (PyErr_Occurred()) return NULL;
+    contexts *self = PyMem_Calloc(1, sizeof *self);
+    if (self == NULL) return (contexts *)PyErr_NoMemory();
+    capsule = PyCapsule_New(self, capsule_name, contexts_free);
+    if (capsule == NULL) {
+        PyMem_Free(self);
+        return NULL;
+    }
+    const int failed = PyDict_SetItem(dict, key, capsule);
+    Py_DECREF(capsule); /* freed where the dictionary could not take it */
+    return failed ? NULL : self;
+}
+
+/* The place of a queue's context, or `count`. */
+static int find(const contexts *self, const tartan_py_queue *queue) {
+    int i = 0;
+    while (i < self->count && memcmp(&self->items[i].queue, queue, sizeof *queue) != 0) i++;
+    return i;
+}
+
+/* Puts a new context, with its handle, in the place of an old one; returns where. Takes both over. */
+static int keep(contexts *self, const tartan_py_queue *queue, PyObject *context, PyObject *handle) {
+    int at = find(self, queue); /* Python ran since it was looked for */
+    if (at == KEPT) at--;
+    PyObject *const gone[] = {at < self->count ? self->items[at].context : NULL,
+                              at < self->count ? self->items[at].handle : NULL};
+    if (at == self->count) self->count++;
+    self->items[at].queue = *queue;
+    self->items[at].context = context;
+    self->items[at].handle = handle;
+    Py_XDECREF(gone[0]); /* frees the context, and runs no code that could come back here */
+    Py_XDECREF(gone[1]);
+    return at;
+}
+
+PyObject *tartan_py_context_on(tartan_py_queue queue, PyObject *owner) {
+    contexts *self = mine();
+    if (self == NULL) return NULL;
+    int at = find(self, &queue);
+    if (at == self->count || tartan_py_handle_closed(self->items[at].handle)) {
+        PyObject *context = PyObject_CallFunction(tartan_py_help.make_context, "iiLO", (int)queue.type,
+                                                  (int)queue.id, (long long)queue.stream, owner);
+        PyObject *handle = context == NULL ? NULL : PyObject_GetAttrString(context, "_handle");
+        if (handle == NULL) {
+            Py_XDECREF(context);
+            return NULL;
+        }
+        at = keep(self, &queue, context, handle);
+    }
+    const item found = self->items[at];
+    memmove(&self->items[1], &self->items[0], (size_t)at * sizeof self->items[0]);
+    self->items[0] = found;
+    Py_INCREF(found.context);
+    return found.context;
+}
+
+/* ---- For Python ---- */
+
+/* context_on(device_type, device_id, stream, queue) */
+static PyObject *context_on(PyObject *module, PyObject *arguments) {
+    (void)module;
+    int type, id;
+    long long stream;
+    PyObject *owner;
+    if (!PyArg_ParseTuple(arguments, "iiLO:context_on", &type, &id, &stream, &owner)) return NULL;
+    return tartan_py_context_on((tartan_py_queue){type, id, stream}, owner);
+}
+
+static PyObject *contexts_of_thread(PyObject *module, PyObject *ignored) {
+    (void)module;
+    (void)ignored;
+    const contexts *self = mine();
+    PyObject *list = self == NULL ? NULL : PyList_New(self->count);
+    for (int i = 0; list != NULL && i < self->count; i++) {
+        Py_INCREF(self->items[i].context);
+        PyList_SET_ITEM(list, i, self->items[i].context);
+    }
+    return list;
+}
+
+static PyMethodDef functions[] = {
+    {"context_on", context_on, METH_VARARGS, "The calling thread's default context for a queue."},
+    {"contexts", contexts_of_thread, METH_NOARGS,
+     "The calling thread's default contexts, the one used last first."},
+    {NULL, NULL, 0, NULL},
+};
+
+int tartan_py_register_contexts(PyObject *module) {
+    return PyModule_AddFunctions(module, functions);
+}

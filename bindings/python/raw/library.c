@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Libraries of arrays: how objects of a type are looked at, and how NumPy and PyTorch make new ones. */
+#include "call.h"
+
+#include <string.h>
+
+/* ---- Types. What was found is kept for the types met last. ---- */
+
+enum { KEPT = 16 };
+static tartan_py_type kept[KEPT];
+static int met;
+
+/* The first part of the name of the module that a type comes from. */
+static bool is_of(PyTypeObject *type, const char *library) {
+    PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__");
+    const char *name = module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : NULL;
+    const size_t length = strlen(library);
+    const bool is = name != NULL && strncmp(name, library, length) == 0 && strchr(".", name[length]) != NULL;
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return is;
+}
+
+/* Also of types derived from torch.Tensor. */
+static bool is_torch(PyTypeObject *type) {
+    for (; type != NULL; type = type->tp_base)
+        if (strcmp(type->tp_name, "Tensor") == 0 && is_of(type, "torch")) return true;
+    return false;
+}
+
+static tartan_py_type find(PyTypeObject *type) {
+    tartan_py_type found = {.type = type, .look = TARTAN_PY_OTHER, .torch = is_torch(type)};
+    if (tartan_py_is_ndarray(type)) {
+        found.look = TARTAN_PY_NDARRAY;
+    } else if ((PyObject *)type == tartan_py_help.DeviceArray) {
+        found.look = TARTAN_PY_OURS;
+    } else if (!is_of(type, "jax") && !is_of(type, "jaxlib")) { /* arrays that may not be written */
+        found.exchange = tartan_py_exchange_of(type);
+        if (found.exchange != NULL) found.look = TARTAN_PY_EXCHANGE;
+    }
+    return found;
+}
+
+tartan_py_type tartan_py_type_of(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    for (int i = 0; i < KEPT; i++)
+        if (kept[i].type == type) return kept[i];
+    tartan_py_type found = find(type);
+    tartan_py_type *place = &kept[met++ % KEPT];
+    PyTypeObject *gone = place->type;
+    Py_INCREF(type);
+    *place = found;
+    Py_XDECREF(gone);
+    return found;
+}
+
+/* ---- NumPy ---- */
+
+static PyObject *tuple_of(int n, const int64_t *numbers) {
+    PyObject *tuple = PyTuple_New(n);
+    for (int i = 0; tuple != NULL && i < n; i++) {
+        PyObject *number = PyLong_FromLongLong(numbers[i]);
+        if (number == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, number);
+    }
+    return tuple;
+}
+
+PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, bool column_major) {
+    static PyObject *orders[2], *numbers[TARTAN_U8 + 1];
+    if (orders[column_major] == NULL)
+        orders[column_major] = PyUnicode_InternFromString(column_major ? "F" : "C");
+    if (numbers[dtype] == NULL) numbers[dtype] = PyLong_FromLong(dtype);
+    if (orders[column_major] == NULL || numbers[dtype] == NULL) return NULL;
+    PyObject *type = PyDict_GetItemWithError(tartan_py_help.dtypes, numbers[dtype]);
+    if (type == NULL) {
+        if (PyErr_Occurred()) return NULL;
+        tartan_py_fail_type(TARTAN_ERR_DTYPE, "NumPy has %s only with the package ml_dtypes: install it",
+                            tartan_dtype_name(dtype));
+        return NULL;
+    }
+    PyObject *lengths = tuple_of(ndim, shape);
+    if (lengths == NULL) return NULL;
+    PyObject *const arguments[] = {lengths, type, orders[column_major]};
+    PyObject *made = PyObject_Vectorcall(tartan_py_help.empty, arguments, 3, NULL);
+    Py_DECREF(lengths);
+    return made;
+}
+
+/* ---- PyTorch ---- */
+
+static struct {
+    PyObject *empty_strided, *is_grad_enabled, *keywords; /* torch's, and ("dtype", "device") */
+    PyObject *dtypes[TARTAN_U8 + 1];
+} torch;
+static PyObject *requires_grad, *is_neg, *device;
+
+static bool know_torch(void) {
+    if (torch.keywords != NULL) return true;
+    static const char *const names[] = {NULL,       "float64",       "float32",     "float16",
+                                        "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint8"};
+    PyObject *module = PyImport_ImportModule("torch"); /* which is there: one of its tensors is */
+    if (module == NULL) return false;
+    torch.empty_strided = PyObject_GetAttrString(module, "empty_strided");
+    torch.is_grad_enabled = PyObject_GetAttrString(module, "is_grad_enabled");
+    for (int i = 1; i <= TARTAN_U8; i++) {
+        torch.dtypes[i] = PyObject_GetAttrString(module, names[i]);
+        if (torch.dtypes[i] == NULL) PyErr_Clear(); /* an old PyTorch has no float8 */
+    }
+    Py_DECREF(module);
+    requires_grad = PyUnicode_InternFromString("requires_grad");
+    is_neg = PyUnicode_InternFromString("is_neg");
+    device = PyUnicode_InternFromString("device");
+    if (torch.empty_strided == NULL || torch.is_grad_enabled == NULL || requires_grad == NULL ||
+        is_neg == NULL || device == NULL)
+        return false;
+    torch.keywords = Py_BuildValue("(ss)", "dtype", "device");
+    return torch.keywords != NULL;
+}
+
+static int truth(PyObject *object) {
+    if (object == NULL) return -1;
+    const int value = PyObject_IsTrue(object);
+    Py_DECREF(object);
+    return value;
+}
+
+int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *name) {
+    if (!know_torch()) return -1;
+    int is = truth(PyObject_GetAttr(tensor, requires_grad));
+    if (is > 0) is = truth(PyObject_CallNoArgs(torch.is_grad_enabled));
+    if (is < 0) return -1;
+    if (is) {
+        return tartan_py_fail(TARTAN_ERR_ARGUMENT,
+                              "%s: %s requires gradients, which products do not record: use detach(), or "
+                              "torch.no_grad()",
+                              function, name);
+    }
+    is = truth(PyObject_CallMethodNoArgs(tensor, is_neg));
+    if (is > 0)
+        return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s has its negative bit set: use resolve_neg()",
+                              function, name);
+    return is;
+}
+
+PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, int32_t dtype,
+                                bool column_major) {
+    if (!know_torch()) return NULL;
+    if (torch.dtypes[dtype] == NULL) {
+        tartan_py_fail_type(TARTAN_ERR_DTYPE, "this PyTorch has no %s", tartan_dtype_name(dtype));
+        return NULL;
+    }
+    int64_t strides[TARTAN_MAX_NDIM];
+    int64_t step = 1;
+    for (int i = 0; i < ndim; i++) {
+        const int axis = column_major ? i : ndim - 1 - i;
+        strides[axis] = step;
+        step *= shape[axis] > 1 ? shape[axis] : 1;
+    }
+    PyObject *made = NULL, *where = PyObject_GetAttr(like, device);
+    PyObject *lengths = tuple_of(ndim, shape), *steps = tuple_of(ndim, strides);
+    if (where != NULL && lengths != NULL && steps != NULL) {
+        PyObject *const arguments[] = {lengths, steps, torch.dtypes[dtype], where};
+        made = PyObject_Vectorcall(torch.empty_strided, arguments, 2, torch.keywords);
+    }
+    Py_XDECREF(where);
+    Py_XDECREF(lengths);
+    Py_XDECREF(steps);
+    return made;
+}
