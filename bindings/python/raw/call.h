@@ -117,4 +117,21 @@ int tartan_py_call_leave(tartan_py_call *call, tartan_status status, const char 
 void tartan_py_call_close(tartan_py_call *call);
 PyObject *tartan_py_call_give(tartan_py_part *result, const tartan_py_part *like);
 
+/* ---- What products share ---- */
+
+static inline bool tartan_py_is_none(const PyObject *object) {
+    return object == NULL || object == Py_None;
+}
+
+typedef struct tartan_py_facts {
+    int64_t rows, cols, heads, blocks;
+    int32_t dtype;
+} tartan_py_facts;
+int tartan_py_facts_of(const tartan_matrix *matrix, tartan_py_facts *out);
+
+/* Fails where `beta` is not 0, though it must be: "where no out is given". */
+int tartan_py_refuse_beta(double beta, const char *where);
+
+PyObject *tartan_py_spmm(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+
 #endif

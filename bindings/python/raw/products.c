@@ -1,214 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The products, as Python calls them (tartan._linalg documents them): shapes of results, vectors as matrices of one column
- * or row, operands that serve every head, and what the arguments of C are called in Python. */
+ * The other products, as Python calls them (tartan._linalg documents them), and what the glue is told by Python. */
 #include "call.h"
 
 #include <string.h>
 
-/* ---- Arguments ---- */
-
-static bool is_none(PyObject *object) {
-    return object == NULL || object == Py_None;
-}
-
-/* The i-th argument, or NULL. */
-static PyObject *argument(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t i) {
-    return i < count ? arguments[i] : NULL;
-}
-
-static int number(PyObject *object, const char *function, const char *name, double *out) {
-    if (object == NULL) return 0; /* `out` has the default */
-    if (PyFloat_CheckExact(object)) {
-        *out = PyFloat_AS_DOUBLE(object);
-        return 0;
-    }
-    return tartan_py_double(object, function, name, out);
-}
-
-static int side_of(PyObject *object, int32_t *out) {
-    *out = TARTAN_LEFT;
-    if (object == NULL) return 0;
-    if (PyUnicode_Check(object)) {
-        if (PyUnicode_CompareWithASCIIString(object, "left") == 0) return 0;
-        *out = TARTAN_RIGHT;
-        if (PyUnicode_CompareWithASCIIString(object, "right") == 0) return 0;
-    }
-    PyObject *shown = PyObject_Repr(object);
-    const char *words = shown == NULL ? NULL : PyUnicode_AsUTF8(shown);
-    if (words != NULL)
-        tartan_py_fail(TARTAN_ERR_ARGUMENT, "side is %.100s, expected 'left' or 'right'", words);
-    Py_XDECREF(shown);
-    return -1;
-}
-
-static int refuse_beta(double beta, const char *where) {
-    if (beta == 0) return 0;
-    return tartan_py_fail(TARTAN_ERR_ARGUMENT, "beta is %g, expected 0 where %s", beta, where);
-}
-
-/* ---- Shapes ---- */
-
-/* One more size of 1 before `axis`. */
-static void insert_axis(tartan_array *array, int axis) {
-    const int64_t step = axis == array->ndim ? 1 : array->shape[axis] * array->strides[axis];
-    for (int i = array->ndim; i > axis; i--) {
-        array->shape[i] = array->shape[i - 1];
-        array->strides[i] = array->strides[i - 1];
-    }
-    array->shape[axis] = 1;
-    array->strides[axis] = step;
-    array->ndim++;
-}
-
-/* The same for every head. */
-static void repeat(tartan_array *array, int64_t heads) {
-    insert_axis(array, 0);
-    array->shape[0] = heads;
-    array->strides[0] = 0;
-}
-
-static bool is_contiguous(const tartan_array *array, bool column_major) {
-    int64_t step = 1;
-    for (int i = 0; i < array->ndim; i++) {
-        const int axis = column_major ? i : array->ndim - 1 - i;
-        if (array->shape[axis] != 1 && array->strides[axis] != step) return false;
-        step *= array->shape[axis];
-    }
-    return true;
-}
-
-/* Whether a matrix or a batch of them has its first index fastest. */
-static bool is_column_major(const tartan_array *array) {
-    return is_contiguous(array, true) && !is_contiguous(array, false);
-}
-
-/* ---- tartan.spmm ---- */
-
-typedef struct frame {
-    int64_t rows, cols, heads, blocks;
-    int32_t dtype;
-} frame;
-
-static int frame_of(const tartan_matrix *matrix, frame *out) {
-    tartan_layout *layout = NULL;
-    const tartan_status status = tartan_matrix_get_layout(matrix, &layout);
-    if (status != TARTAN_OK) {
-        tartan_py_raise(status);
-        return -1;
-    }
-    out->rows = tartan_layout_rows(layout);
-    out->cols = tartan_layout_cols(layout);
-    out->heads = tartan_layout_heads(layout);
-    out->blocks = tartan_layout_blocks(layout);
-    out->dtype = tartan_matrix_dtype(matrix);
-    tartan_layout_free(layout);
-    return 0;
-}
-
-typedef struct spmm_arguments {
-    PyObject *a, *b, *out, *gates, *context;
-    int32_t side, op;
-    double alpha, beta;
-} spmm_arguments;
-
-/* The result, before it has an axis for a vector's sake. */
-static tartan_py_part *spmm_result(tartan_py_call *call, const spmm_arguments *given, const frame *a,
-                                   const tartan_py_part *b, const tartan_array *dense, bool vector) {
-    const bool left = given->side == TARTAN_LEFT;
-    int64_t shape[TARTAN_MAX_NDIM];
-    int ndim = dense->ndim;
-    memcpy(shape, dense->shape, sizeof shape);
-    shape[left ? ndim - 2 : ndim - 1] = left != (given->op == TARTAN_TRANSPOSE) ? a->rows : a->cols;
-    if (vector) {
-        if (!left) shape[ndim - 2] = shape[ndim - 1];
-        ndim--;
-    }
-    const bool eight_bits = a->dtype == TARTAN_F8E4M3 || a->dtype == TARTAN_F8E5M2;
-    return tartan_py_call_result(call, b, ndim, shape, eight_bits ? TARTAN_F32 : a->dtype,
-                                 is_column_major(dense));
-}
-
-static const char *const spmm_names[][2] = {{"tartan_spmm", "spmm"}, {"c", "out"}, {NULL, NULL}};
-
-static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tartan_py_matrix *matrix) {
-    frame a;
-    if (tartan_py_matrix_use(call, given->a, "a", matrix) || frame_of(matrix->pointer, &a)) return NULL;
-    tartan_py_part *b = tartan_py_call_add(call, given->b, "b"), *out = NULL, *gates = NULL;
-    if (b == NULL) return NULL;
-    if (given->out != NULL && (out = tartan_py_call_add(call, given->out, "out")) == NULL) return NULL;
-    if (given->gates != NULL && (gates = tartan_py_call_add(call, given->gates, "gates")) == NULL)
-        return NULL;
-    if (tartan_py_call_choose(call, given->context, matrix, NULL) ||
-        tartan_py_call_matrix(call, matrix, false) || tartan_py_call_borrow(call, b, a.dtype, false))
-        return NULL;
-    if (gates != NULL && tartan_py_call_borrow(call, gates, TARTAN_F64, false)) return NULL;
-    if (out != NULL && tartan_py_call_borrow(call, out, a.dtype, true)) return NULL;
-
-    tartan_array dense = b->borrow.array;
-    const bool vector = dense.ndim == 1;
-    const int added = vector + (a.heads > 1 && dense.ndim + vector == 2);
-    if (dense.ndim == 0 || dense.ndim + added > TARTAN_MAX_NDIM) {
-        tartan_py_fail(TARTAN_ERR_SHAPE, "spmm: b has %d dimensions, expected 1 .. %d", (int)dense.ndim,
-                       (int)TARTAN_MAX_NDIM);
-        return NULL;
-    }
-    const int axis = given->side == TARTAN_LEFT ? 1 : 0; /* of a vector, counted from the end for batches */
-    if (vector) insert_axis(&dense, axis);
-    if (a.heads > 1 && dense.ndim == 2) repeat(&dense, a.heads);
-    if (out == NULL && (out = spmm_result(call, given, &a, b, &dense, vector)) == NULL) return NULL;
-    tartan_array target = out->borrow.array;
-    if (vector) {
-        const int at = target.ndim + 1 - (axis == 1 ? 1 : 2);
-        if (at < 0 || target.ndim == TARTAN_MAX_NDIM) {
-            tartan_py_fail(TARTAN_ERR_SHAPE, "spmm: out has %d dimensions, expected those of the product",
-                           (int)target.ndim);
-            return NULL;
-        }
-        insert_axis(&target, at);
-    }
-
-    if (tartan_py_call_enter(call)) return NULL;
-    tartan_status status;
-    Py_BEGIN_ALLOW_THREADS;
-    status = tartan_spmm(call->pointer, given->side, given->op, given->alpha, matrix->pointer,
-                         gates == NULL ? NULL : &gates->borrow.array, &dense, given->beta, &target);
-    Py_END_ALLOW_THREADS;
-    if (tartan_py_call_leave(call, status, spmm_names)) return NULL;
-    if (given->out == NULL) return tartan_py_call_give(out, b);
-    Py_INCREF(given->out);
-    return given->out;
-}
-
-/* spmm(a, b, side="left", transpose=False, alpha=1.0, beta=0.0, out=None, gates=None, context=None) */
-static PyObject *spmm(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
-    (void)module;
-    if (count < 2 || count > 9) {
-        PyErr_Format(PyExc_TypeError, "spmm takes 2 to 9 arguments, %zd were given", count);
-        return NULL;
-    }
-    spmm_arguments given = {.a = arguments[0], .b = arguments[1], .op = TARTAN_NO_TRANSPOSE, .alpha = 1};
-    PyObject *const transpose = argument(arguments, count, 3), *const out = argument(arguments, count, 6);
-    PyObject *const gates = argument(arguments, count, 7);
-    given.context = argument(arguments, count, 8);
-    given.out = is_none(out) ? NULL : out;
-    given.gates = is_none(gates) ? NULL : gates;
-    const int turned = transpose == NULL ? 0 : PyObject_IsTrue(transpose);
-    if (turned > 0) given.op = TARTAN_TRANSPOSE;
-    if (turned < 0 || side_of(argument(arguments, count, 2), &given.side) ||
-        number(argument(arguments, count, 4), "spmm", "alpha", &given.alpha) ||
-        number(argument(arguments, count, 5), "spmm", "beta", &given.beta))
-        return NULL;
-    if (given.out == NULL && refuse_beta(given.beta, "no out is given")) return NULL;
-    tartan_py_call call;
-    tartan_py_matrix matrix = {0};
-    tartan_py_call_open(&call, "spmm");
-    PyObject *result = spmm_in(&call, &given, &matrix);
-    tartan_py_matrix_leave(&matrix);
-    tartan_py_call_close(&call);
-    return result;
-}
-
-/* ---- tartan.sddmm and growth_score: pairs of factors ---- */
+/* ---- Pairs of factors, for sddmm and growth_score ---- */
 
 enum { PAIRS = 8 };
 
@@ -260,6 +56,8 @@ static int same_count(const char *function, const factors *x, const factors *y) 
                           x->count);
 }
 
+/* ---- tartan.sddmm ---- */
+
 static const char *const sddmm_names[][2] = {
     {"tartan_sddmm", "sddmm"}, {"nx", "x"}, {"ny", "y"}, {NULL, NULL}};
 
@@ -280,7 +78,7 @@ static PyObject *sddmm_target(tartan_py_call *call, const sddmm_arguments *given
         Py_INCREF(target);
         return target;
     }
-    if (refuse_beta(given->beta, "s is a layout") ||
+    if (tartan_py_refuse_beta(given->beta, "s is a layout") ||
         tartan_py_call_choose(call, given->context, NULL, NULL) ||
         tartan_py_call_borrow(call, x->parts[0], TARTAN_F64, false))
         return NULL;
@@ -326,10 +124,10 @@ static PyObject *sddmm(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     }
     sddmm_arguments given = {
         .s = arguments[0], .x = arguments[1], .y = arguments[2], .context = arguments[6]};
-    given.gates = is_none(arguments[5]) ? NULL : arguments[5];
-    given.make = is_none(arguments[7]) ? NULL : arguments[7];
-    if (number(arguments[3], "sddmm", "alpha", &given.alpha) ||
-        number(arguments[4], "sddmm", "beta", &given.beta))
+    given.gates = tartan_py_is_none(arguments[5]) ? NULL : arguments[5];
+    given.make = tartan_py_is_none(arguments[7]) ? NULL : arguments[7];
+    if (tartan_py_double(arguments[3], "sddmm", "alpha", &given.alpha) ||
+        tartan_py_double(arguments[4], "sddmm", "beta", &given.beta))
         return NULL;
     tartan_py_call call;
     tartan_py_matrix matrix = {0};
@@ -404,13 +202,13 @@ static PyObject *growth_score(PyObject *module, PyObject *const *arguments, Py_s
     }
     const char *const name = "growth_score";
     growth_arguments given = {.x = arguments[0], .y = arguments[1], .context = arguments[8]};
-    given.out = is_none(arguments[7]) ? NULL : arguments[7];
+    given.out = tartan_py_is_none(arguments[7]) ? NULL : arguments[7];
     if (tartan_py_int(arguments[2], name, "block_rows", INT64_MIN, INT64_MAX, &given.shape.block_rows) ||
         tartan_py_int(arguments[3], name, "block_cols", INT64_MIN, INT64_MAX, &given.shape.block_cols) ||
         tartan_py_int(arguments[4], name, "norm", INT32_MIN, INT32_MAX, &given.norm) ||
-        number(arguments[5], name, "scale", &given.scale) ||
-        number(arguments[6], name, "beta", &given.beta) ||
-        (given.out == NULL && refuse_beta(given.beta, "no out is given")))
+        tartan_py_double(arguments[5], name, "scale", &given.scale) ||
+        tartan_py_double(arguments[6], name, "beta", &given.beta) ||
+        (given.out == NULL && tartan_py_refuse_beta(given.beta, "no out is given")))
         return NULL;
     tartan_py_call call;
     tartan_py_call_open(&call, name);
@@ -426,10 +224,11 @@ static const char *const gradient_names[][2] = {{"tartan_gate_gradient", "gate_g
 static PyObject *gate_gradient_in(tartan_py_call *call, PyObject *const *arguments, tartan_py_matrix *w,
                                   tartan_py_matrix *dw) {
     tartan_py_part *gates = NULL;
-    frame a;
+    tartan_py_facts a;
     if (tartan_py_matrix_use(call, arguments[0], "w", w) ||
-        tartan_py_matrix_use(call, arguments[1], "dw", dw) || frame_of(w->pointer, &a) ||
-        (!is_none(arguments[2]) && (gates = tartan_py_call_add(call, arguments[2], "gates")) == NULL) ||
+        tartan_py_matrix_use(call, arguments[1], "dw", dw) || tartan_py_facts_of(w->pointer, &a) ||
+        (!tartan_py_is_none(arguments[2]) &&
+         (gates = tartan_py_call_add(call, arguments[2], "gates")) == NULL) ||
         tartan_py_call_choose(call, arguments[3], w, dw) || tartan_py_call_matrix(call, w, false) ||
         tartan_py_call_matrix(call, dw, gates != NULL) ||
         (gates != NULL && tartan_py_call_borrow(call, gates, TARTAN_F64, false)))
@@ -484,7 +283,7 @@ static PyObject *use_python(PyObject *module, PyObject *arguments, PyObject *opt
 }
 
 static PyMethodDef functions[] = {
-    {"spmm", (PyCFunction)(void (*)(void))spmm, METH_FASTCALL, NULL},
+    {"spmm", (PyCFunction)(void (*)(void))tartan_py_spmm, METH_FASTCALL, NULL},
     {"sddmm", (PyCFunction)(void (*)(void))sddmm, METH_FASTCALL, NULL},
     {"growth_score", (PyCFunction)(void (*)(void))growth_score, METH_FASTCALL, NULL},
     {"gate_gradient", (PyCFunction)(void (*)(void))gate_gradient, METH_FASTCALL, NULL},

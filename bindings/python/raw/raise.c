@@ -125,6 +125,11 @@ int tartan_py_int(PyObject *object, const char *function, const char *name, int6
 }
 
 int tartan_py_double(PyObject *object, const char *function, const char *name, double *out) {
+    if (object == NULL) return 0;
+    if (PyFloat_CheckExact(object)) {
+        *out = PyFloat_AS_DOUBLE(object);
+        return 0;
+    }
     *out = PyFloat_AsDouble(object);
     if (*out != -1 || !PyErr_Occurred()) return 0;
     PyErr_Clear();

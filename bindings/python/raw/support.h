@@ -26,6 +26,7 @@ void tartan_py_raise_as(tartan_status status, const char *const (*names)[2]);
 /* ---- Plain arguments (raise.c) ---- */
 int tartan_py_int(PyObject *object, const char *function, const char *name, int64_t low, int64_t high,
                   int64_t *out);
+/* NULL, an argument that is not given, leaves `out` as it is. */
 int tartan_py_double(PyObject *object, const char *function, const char *name, double *out);
 /* Text of str (as UTF-8) or bytes; None is refused unless `optional`. Lives as long as the object. */
 int tartan_py_text(PyObject *object, const char *function, const char *name, bool optional, const char **out);
