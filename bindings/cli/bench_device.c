@@ -62,18 +62,23 @@ static void free_placed(placed *p) {
     tartan_layout_free(p->layout);
 }
 
-/* Seconds of one product, of `calls` that are asked for one after another and waited for together. */
-static tartan_status time_calls(tartan_context *context, const bench_case *c, const placed *p,
-                                tartan_matrix *matrix, int calls, double *out_seconds) {
+static tartan_status call_once(tartan_context *context, const bench_case *c, const placed *p,
+                               tartan_matrix *matrix) {
     tartan_array first, second;
     tartan_status status = tartan_buffer_view(p->first, &first);
     if (status == TARTAN_OK) status = tartan_buffer_view(p->second, &second);
-    if (status == TARTAN_OK) status = tartan_context_sync(context);
+    if (status != TARTAN_OK) return status;
+    if (c->op == BENCH_SPMM)
+        return tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, matrix, NULL, &first, 0, &second);
+    return tartan_sddmm(context, 1, NULL, &first, 1, &second, 1, 0, matrix);
+}
+
+/* Seconds of one product, of `calls` that are asked for one after another and waited for together. */
+static tartan_status time_calls(tartan_context *context, const bench_case *c, const placed *p,
+                                tartan_matrix *matrix, int calls, double *out_seconds) {
+    tartan_status status = tartan_context_sync(context);
     const double start = seconds_now();
-    for (int i = 0; i < calls && status == TARTAN_OK; i++)
-        status = c->op == BENCH_SPMM ? tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, matrix, NULL,
-                                                   &first, 0, &second)
-                                     : tartan_sddmm(context, 1, NULL, &first, 1, &second, 1, 0, matrix);
+    for (int i = 0; i < calls && status == TARTAN_OK; i++) status = call_once(context, c, p, matrix);
     if (status == TARTAN_OK) status = tartan_context_sync(context);
     *out_seconds = (seconds_now() - start) / calls;
     return status;
@@ -102,14 +107,14 @@ static tartan_status time_planning(tartan_context *context, const bench_case *c,
     return status;
 }
 
-/* The kernel that runs, by tartan_explain; free with free(). NULL where that cannot be had. */
+/* The kernel that runs; free with free(). NULL where that cannot be had. */
 static char *kernel_of(tartan_context *context, const bench_case *c, const placed *p) {
     char *text = NULL, *name = NULL;
-    if (tartan_explain(context, c->op == BENCH_SPMM ? "spmm" : "sddmm", p->layout, c->dtype, TARTAN_ROW_MAJOR,
-                       TARTAN_LEFT, TARTAN_NO_TRANSPOSE, c->n, TARTAN_ROW_MAJOR, &text) != TARTAN_OK)
-        return NULL;
+    if (tartan_explain_begin() != TARTAN_OK) return NULL;
+    (void)call_once(context, c, p, p->matrix);
+    if (tartan_explain_end(&text) != TARTAN_OK) return NULL;
     json_t *answer = json_loads(text, 0, NULL);
-    const char *kernel = json_string_value(json_object_get(answer, "kernel"));
+    const char *kernel = json_string_value(json_object_get(json_array_get(answer, 0), "kernel"));
     if (kernel != NULL) name = strdup(kernel);
     json_decref(answer);
     tartan_text_free(text);

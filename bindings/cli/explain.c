@@ -6,8 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The layout in `path`, or in what comes before its last colon where no file has the whole name. */
-static int layout_of_file(const char *path, tartan_layout **out) {
+/* The matrix or layout in `path`, or in what comes before its last colon where no file has the whole name. Of the
+ * two one is set. */
+static int open_operand(const char *path, tartan_layout **out_layout, tartan_matrix **out_matrix) {
     char *place = strdup(path);
     if (place == NULL) return complain("out of memory");
     char *colon = access(path, F_OK) == 0 ? NULL : strrchr(place, ':');
@@ -20,7 +21,8 @@ static int layout_of_file(const char *path, tartan_layout **out) {
         const char *name = colon != NULL ? colon + 1 : only_name(file);
         if (name == NULL)
             result = complain_usage("%s has not just one name in it: say which with %s:NAME", place, place);
-        else if (find_layout(file, name, out) != TARTAN_OK)
+        else if (tartan_file_get_matrix(file, name, out_matrix) != TARTAN_OK &&
+                 find_layout(file, name, out_layout) != TARTAN_OK)
             result = complain_status("cannot explain");
     }
     tartan_file_free(file);
@@ -43,6 +45,8 @@ static int layout_of_pattern(const arguments *a, tartan_layout **out) {
     return status == TARTAN_OK ? EXIT_FINE : complain_status("cannot make the layout");
 }
 
+/* ---- The answer ---- */
+
 static const char *text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text != NULL ? text : "none";
@@ -50,25 +54,49 @@ static const char *text_of(const json_t *object, const char *key) {
 static double number_of(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
-static long long integer_of(const json_t *object, const char *key, size_t i) {
-    const json_t *value = json_object_get(object, key);
-    return json_integer_value(json_is_array(value) ? json_array_get(value, i) : value);
+static long long integer_at(const json_t *object, const char *key, size_t i) {
+    return json_integer_value(json_array_get(json_object_get(object, key), i));
+}
+
+static const json_t *operand_of(const json_t *answer, const char *name) {
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(answer, "operands"), i, one) {
+        if (strcmp(text_of(one, "name"), name) == 0) return one;
+    }
+    return NULL;
+}
+
+static void print_sizes(const json_t *operand) {
+    const json_t *shape = json_object_get(operand, "shape"), *size;
+    size_t i;
+    printf("%s ", text_of(operand, "name"));
+    json_array_foreach(shape, i, size) {
+        printf("%s%lld", i > 0 ? " x " : "", (long long)json_integer_value(size));
+    }
 }
 
 static void print_answer(const json_t *answer) {
-    const json_t *one;
+    const bool spmm = strcmp(text_of(answer, "operation"), "spmm") == 0;
+    const json_t *sparse = operand_of(answer, spmm ? "a" : "s"), *one;
     size_t i;
-    const bool by_columns = strcmp(text_of(answer, "dense_order"), "column-major") == 0;
-    printf("%s of %s, sparse %s%s%s, n = %lld: %lld x %lld, %lld blocks of %lld x %lld\n",
-           text_of(answer, "operation"), text_of(answer, "dtype"), text_of(answer, "side"),
-           json_is_true(json_object_get(answer, "transposed")) ? ", transposed" : "",
-           by_columns ? ", dense column-major" : "", integer_of(answer, "n", 0),
-           integer_of(answer, "shape", 0), integer_of(answer, "shape", 1), integer_of(answer, "blocks", 0),
-           integer_of(answer, "block", 0), integer_of(answer, "block", 1));
+    printf("%s of %s", text_of(answer, "operation"), text_of(sparse, "dtype"));
+    if (spmm)
+        printf(", sparse %s%s", text_of(answer, "side"),
+               json_is_true(json_object_get(answer, "transposed")) ? ", transposed" : "");
+    printf(": ");
+    print_sizes(sparse);
+    printf(", %lld blocks of %lld x %lld; ", (long long)json_integer_value(json_object_get(sparse, "blocks")),
+           integer_at(sparse, "block", 0), integer_at(sparse, "block", 1));
+    print_sizes(operand_of(answer, spmm ? "b" : "x"));
+    printf("\n");
     printf("device %s, backend %s, kernel %s: %s\n", text_of(answer, "device"), text_of(answer, "backend"),
            text_of(answer, "kernel"), text_of(answer, "why"));
     json_array_foreach(json_object_get(answer, "refused"), i, one) {
         printf("  not %s: %s\n", text_of(one, "kernel"), text_of(one, "why"));
+    }
+    json_array_foreach(json_object_get(answer, "faster"), i, one) {
+        printf("  faster: %s\n", json_string_value(one));
     }
     const double flops = number_of(answer, "flops"), bytes = number_of(answer, "bytes");
     printf("%.4g GFLOP useful, at least %.4g MB to move (%.3g FLOP a byte)\n", flops * 1e-9, bytes * 1e-6,
@@ -80,16 +108,18 @@ static void print_answer(const json_t *answer) {
         printf("expected rate not known: measure it with `tartan bench`\n");
 }
 
-/* What the command line asks about the layout. */
+/* ---- The question: a product of zeros that is asked what it would do ---- */
+
 typedef struct question {
     const char *operation, *device;
     bool allow_dense;
-    int32_t dtype, side, op, order;
+    int32_t dtype; /* 0: that of the matrix; float32 for a layout */
+    int32_t side, op, order;
     int64_t n;
 } question;
 
 static int parse_question(const arguments *a, const char *operation, question *out) {
-    const char *side = option_value(a, "side", "left"), *dtype = option_value(a, "dtype", "f32");
+    const char *side = option_value(a, "side", "left"), *dtype = option_value(a, "dtype", NULL);
     const char *order = option_value(a, "order", "row");
     const bool right = strcmp(side, "right") == 0;
     *out = (question){.operation = operation, .device = option_value(a, "device", "cpu"), .side = right};
@@ -104,29 +134,106 @@ static int parse_question(const arguments *a, const char *operation, question *o
     out->order = strcmp(order, "col") == 0 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
     if (out->order == TARTAN_ROW_MAJOR && strcmp(order, "row") != 0)
         return complain_usage("--order is \"%s\", expected row or col", order);
-    if ((out->dtype = parse_dtype(dtype)) == 0)
+    if (dtype != NULL && (out->dtype = parse_dtype(dtype)) == 0)
         return complain_usage("--dtype is \"%s\", expected f64, f32, f16 or bf16", dtype);
     if (!option_integer(a, "n", 512, &out->n)) return EXIT_USAGE;
     return out->n >= 0 ? EXIT_FINE : complain_usage("--n is %lld, expected 0 or more", (long long)out->n);
 }
 
-static int answer_question(const question *q, const tartan_layout *layout, bool as_json) {
+/* Zeros on the device: [rows, cols], or [heads, rows, cols], each matrix of them in `order`. */
+static tartan_status zeros(tartan_context *context, int32_t dtype, int64_t heads, int64_t rows, int64_t cols,
+                           int32_t order, tartan_buffer **out, tartan_array *out_array) {
+    const bool by_columns = order == TARTAN_COL_MAJOR;
+    const int64_t lengths[] = {heads, by_columns ? cols : rows, by_columns ? rows : cols};
+    const int32_t first = heads > 1 ? 0 : 1, n = 3 - first;
+    tartan_status status = tartan_buffer_create(context, dtype, lengths + first, n, TARTAN_ROW_MAJOR, out);
+    if (status == TARTAN_OK) status = tartan_buffer_view(*out, out_array);
+    if (status != TARTAN_OK || !by_columns) return status;
+    out_array->shape[n - 2] = rows, out_array->shape[n - 1] = cols;
+    out_array->strides[n - 2] = 1, out_array->strides[n - 1] = rows > 0 ? rows : 1;
+    return TARTAN_OK;
+}
+
+static tartan_status call(tartan_context *context, const question *q, tartan_matrix *matrix,
+                          const tartan_layout *layout, tartan_buffer *buffers[2]) {
+    tartan_array first, second;
+    tartan_status status;
+    const int32_t dtype = tartan_matrix_dtype(matrix);
+    const int64_t rows = tartan_layout_rows(layout), cols = tartan_layout_cols(layout),
+                  heads = tartan_layout_heads(layout);
+    const bool spmm = strcmp(q->operation, "spmm") == 0, left = q->side == TARTAN_LEFT;
+    const bool turned = (q->op == TARTAN_TRANSPOSE) == left;
+    const int64_t in = turned ? rows : cols, out = turned ? cols : rows, n = q->n;
+    if (spmm) {
+        status = zeros(context, dtype, heads, left ? in : n, left ? n : in, q->order, &buffers[0], &first);
+        if (status == TARTAN_OK)
+            status =
+                zeros(context, dtype, heads, left ? out : n, left ? n : out, q->order, &buffers[1], &second);
+        if (status != TARTAN_OK) return status;
+        return tartan_spmm(context, q->side, q->op, 1, matrix, NULL, &first, 0, &second);
+    }
+    status = zeros(context, dtype, heads, rows, n, q->order, &buffers[0], &first);
+    if (status == TARTAN_OK) status = zeros(context, dtype, heads, n, cols, q->order, &buffers[1], &second);
+    if (status != TARTAN_OK) return status;
+    return tartan_sddmm(context, 1, NULL, &first, 1, &second, 1, 0, matrix);
+}
+
+/* The matrix itself, one of another dtype, or zeros of a layout, on the device. */
+static tartan_status place(tartan_context *context, const question *q, tartan_layout *layout,
+                           tartan_matrix *matrix, tartan_matrix **out) {
+    tartan_context *host = NULL;
+    tartan_matrix *made = NULL;
+    tartan_status status = tartan_context_open("cpu", 0, 0, &host);
+    if (status == TARTAN_OK && matrix == NULL)
+        status = tartan_matrix_create(layout, q->dtype != 0 ? q->dtype : TARTAN_F32, TARTAN_ROW_MAJOR, &made);
+    if (status == TARTAN_OK && matrix != NULL)
+        status = tartan_matrix_cast(host, matrix, q->dtype, tartan_matrix_block_order(matrix), &made);
+    if (status == TARTAN_OK) status = tartan_matrix_to_device(context, made, out);
+    tartan_matrix_free(made);
+    tartan_context_free(host);
+    return status;
+}
+
+static tartan_status ask(tartan_context *context, const question *q, tartan_layout *layout,
+                         tartan_matrix *matrix, char **out_text) {
+    tartan_matrix *there = NULL;
+    tartan_buffer *buffers[2] = {NULL, NULL};
+    tartan_status status = place(context, q, layout, matrix, &there);
+    if (status == TARTAN_OK) status = tartan_explain_begin();
+    if (status == TARTAN_OK) {
+        status = call(context, q, there, layout, buffers);
+        if (status == TARTAN_OK) {
+            status = tartan_explain_end(out_text);
+        } else {
+            char *nothing = NULL; /* keeps the message of the call */
+            if (tartan_explain_end(&nothing) == TARTAN_OK) tartan_text_free(nothing);
+        }
+    }
+    tartan_buffer_free(buffers[0]), tartan_buffer_free(buffers[1]);
+    tartan_matrix_free(there);
+    return status;
+}
+
+static int answer_question(const question *q, tartan_layout *layout, tartan_matrix *matrix, bool as_json) {
     tartan_context *context = NULL;
     char *text = NULL;
     if (tartan_context_open_stream(q->device, 0, 0, TARTAN_MATH_EXACT, TARTAN_RUN_TO_RUN, q->allow_dense, 0,
                                    &context) != TARTAN_OK)
         return complain_status("cannot open the device");
-    const tartan_status status = tartan_explain(context, q->operation, layout, q->dtype, TARTAN_ROW_MAJOR,
-                                                q->side, q->op, q->n, q->order, &text);
+    const tartan_status status = ask(context, q, layout, matrix, &text);
     tartan_context_free(context);
     if (status != TARTAN_OK) return complain_status("cannot explain");
-    json_error_t error;
-    json_t *answer = json_loads(text, 0, &error);
-    if (as_json || answer == NULL)
+    json_t *answers = json_loads(text, 0, NULL);
+    json_t *answer = json_array_get(answers, 0);
+    char *one = as_json && answer != NULL ? json_dumps(answer, JSON_REAL_PRECISION(6)) : NULL;
+    if (answer == NULL || (as_json && one == NULL))
         puts(text);
+    else if (as_json)
+        puts(one);
     else
         print_answer(answer);
-    json_decref(answer);
+    free(one);
+    json_decref(answers);
     tartan_text_free(text);
     return EXIT_FINE;
 }
@@ -146,9 +253,13 @@ static int run(int argc, char **argv) {
     question q;
     tartan_layout *layout = NULL;
     int result = parse_question(&a, a.positional[a.positional_count - 1], &q);
+    tartan_matrix *matrix = NULL;
     if (result == EXIT_FINE)
-        result = pattern ? layout_of_pattern(&a, &layout) : layout_of_file(a.positional[0], &layout);
-    if (result == EXIT_FINE) result = answer_question(&q, layout, option_given(&a, "json"));
+        result = pattern ? layout_of_pattern(&a, &layout) : open_operand(a.positional[0], &layout, &matrix);
+    if (result == EXIT_FINE && matrix != NULL && tartan_matrix_get_layout(matrix, &layout) != TARTAN_OK)
+        result = complain_status("cannot explain");
+    if (result == EXIT_FINE) result = answer_question(&q, layout, matrix, option_given(&a, "json"));
+    tartan_matrix_free(matrix);
     tartan_layout_free(layout);
     return result;
 }
@@ -157,10 +268,12 @@ const command command_explain = {
     "explain", "say which kernel a product would run, and why",
     "Usage: tartan explain FILE[:NAME] spmm|sddmm [OPTIONS]\n"
     "       tartan explain --pattern NAME spmm|sddmm [OPTIONS]\n\n"
-    "Does nothing but say which kernel would multiply a matrix of this layout, why that one, why not the\n"
-    "others, how many floating-point operations and bytes it takes, and the rate to expect. NAME is that of\n"
-    "a layout or a matrix in the file; it may be left out where there is only one.\n\n"
-    "  --dtype TYPE      f64, f32 (default), f16 or bf16\n"
+    "Says which kernel would run, why that one, why not the others, how many floating-point operations and\n"
+    "bytes the product takes, and the rate to expect; computes nothing. NAME is that of a matrix or a layout "
+    "in\n"
+    "the file and can be left out if there is only one. The dense operands are zeros, in memory of the "
+    "device.\n\n"
+    "  --dtype TYPE      f64, f32, f16 or bf16 (default: that of the matrix; f32 for a layout)\n"
     "  --n N             columns of the dense operand, or the summed size of sddmm (default 512)\n"
     "  --side SIDE       the sparse factor is left (default) or right\n"
     "  --transpose       it is transposed\n"

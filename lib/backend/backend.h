@@ -56,8 +56,8 @@ struct tartan_backend {
     tartan_status (*name)(const tartan_context *context, const tartan_op_##name *op);
     TARTAN_I_OPERATIONS(TARTAN_I_SLOT)
 #undef TARTAN_I_SLOT
-    /* Adds to `text` the members of a JSON object, without its braces: "kernel", "why", "refused": [{"kernel",
-     * "why"}], "expected_tflops" (number or null). Data pointers of `op` may be NULL. */
+    /* Adds to `text` members of a JSON object, without its braces: "kernel", "why", "refused": [{"kernel", "why"}],
+     * "expected_tflops" (number or null). */
     tartan_status (*explain)(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
 };
 
@@ -87,8 +87,12 @@ void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend
 /* Whether the context's backend does it; `out_reason` (static text) says why not. */
 bool tartan_i_backend_supports(const tartan_context *context, const tartan_op *op, const char **out_reason);
 
-/* Has the context's backend run the operation if it supports it. The second form is for callers that have entered
- * the context. */
+/* Between tartan_explain_begin and tartan_explain_end of this thread; and the description of one operation. */
+bool tartan_i_explaining(void);
+tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *op);
+
+/* Has the context's backend run the operation if it supports it, or describes it while the thread explains. The
+ * second form, for callers that have entered the context, always runs it. */
 tartan_status tartan_i_backend_run(tartan_context *context, const tartan_op *op);
 tartan_status tartan_i_backend_run_entered(const tartan_context *context, const tartan_op *op);
 

@@ -95,8 +95,7 @@ int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_
 
 /* ---- Cost ---- */
 
-/* Elements of a matrix; where the blocks change, of as many as there is room for. */
-static double elements_of(const tartan_matrix *m) {
+double tartan_i_stored_elements(const tartan_matrix *m) {
     if (!tartan_i_is_dynamic(m->layout)) return (double)tartan_layout_elements(m->layout);
     return (double)m->layout->blocks * (double)tartan_i_block_elements(m);
 }
@@ -120,20 +119,20 @@ double tartan_i_op_flops(const tartan_op *op) {
         const bool transposed = p->transpose == TARTAN_TRANSPOSE;
         const double rows = (double)((p->side == TARTAN_RIGHT) != transposed ? s->cols : s->rows);
         const double columns = rows > 0 ? (double)tartan_i_array_elements(p->c) / rows : 0;
-        return 2 * elements_of(p->a) * columns / (double)s->heads;
+        return 2 * tartan_i_stored_elements(p->a) * columns / (double)s->heads;
     }
     case TARTAN_OP_SDDMM:
-        return 2 * elements_of(op->sddmm.s) *
+        return 2 * tartan_i_stored_elements(op->sddmm.s) *
                terms_of(op->sddmm.x, op->sddmm.pairs, op->sddmm.s->layout->shape.heads);
     case TARTAN_OP_GATE_GRADIENT:
-        return 2 * elements_of(op->gate_gradient.w);
+        return 2 * tartan_i_stored_elements(op->gate_gradient.w);
     case TARTAN_OP_GROWTH_SCORE: {
         const tartan_op_growth_score *p = &op->growth_score;
         const double grid = (double)p->score->shape[0] * (double)p->score->shape[1];
         return 2 * terms_of(p->x, p->pairs, 1) * ((double)(p->shape->rows + p->shape->cols) + grid);
     }
     case TARTAN_OP_BLOCK_NORMS:
-        return 2 * elements_of(op->block_norms.matrix);
+        return 2 * tartan_i_stored_elements(op->block_norms.matrix);
     case TARTAN_OP_BLOCK_COPY:
     case TARTAN_OP_COUNT:
         break;

@@ -117,6 +117,9 @@ typedef struct tartan_i_operand {
 enum { TARTAN_I_MAX_OPERANDS = 2 * TARTAN_I_MAX_PAIRS + 4 };
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
 
+/* Elements of the stored blocks without padding; where the blocks change, all that there is room for. */
+double tartan_i_stored_elements(const tartan_matrix *matrix);
+
 /* The useful floating-point operations: those on stored elements. */
 double tartan_i_op_flops(const tartan_op *op);
 

@@ -12,7 +12,9 @@ struct tartan_context {
     tartan_context_options options;
     int32_t threads; /* resolved, >= 1 */
     const struct tartan_backend *backend;
-    void *device; /* the backend's own */
+    void *device;      /* the backend's own */
+    int32_t last_kind; /* 1 + the kind of the last operation that was timed; 0: none */
+    double last_rate;  /* its useful TFLOP/s */
     int32_t busy; /* whether a call is at work, by the __atomic builtins: C++ tests include this header */
 };
 

@@ -185,9 +185,6 @@ TEST_P(DynamicRefusals, MatricesOfOtherSizesOrPlaces) {
                  tartan_layout_update_device_mask(cpu.get(), dynamic.layout.get(), &placed.array));
     EXPECT_FAILS(UNSUPPORTED, "(that of the context)",
                  tartan_layout_to_host(cpu.get(), dynamic.layout.get(), &out));
-    char *text = nullptr;
-    EXPECT_FAILS(UNSUPPORTED, "(that of the context)",
-                 tartan_explain(cpu.get(), "spmm", dynamic.layout.get(), TARTAN_F32, 0, 0, 0, 8, 0, &text));
     const Values values(context.get(), Dynamic(context.get(), kShape, mask, 0, false).layout,
                         random_matrix(from_mask(kShape, mask), TARTAN_F32, 0, random));
     EXPECT_FAILS(UNSUPPORTED, "(that of the context)",

@@ -2,6 +2,7 @@
 // Layouts whose blocks change with masks in device memory, on every backend: products are those of an ordinary layout of
 // the same mask.
 #include "dynamic.h"
+#include "explained.h"
 
 using namespace tartan_test;
 
@@ -68,14 +69,10 @@ double allowed(int32_t dtype, int64_t terms, double value) {
     return sums + (dtype == sum ? 0 : epsilon(dtype) * (std::fabs(value) + sums));
 }
 
-std::string kernel_of(tartan_context *context, const tartan_layout *l, const char *operation, int32_t dtype,
-                      int32_t side, int32_t op, int64_t n) {
-    char *text = nullptr;
-    EXPECT_OK(tartan_explain(context, operation, l, dtype, 0, side, op, n, 0, &text));
-    const std::string all = text;
-    tartan_text_free(text);
-    const size_t at = all.find("\"kernel\": ");
-    return all.substr(at, all.find(',', at) - at);
+// The kernel that an explanation names.
+std::string kernel_in(const std::string &text) {
+    const size_t at = text.find("\"kernel\": ");
+    return text.substr(at, text.find(',', at) - at);
 }
 
 } // namespace
@@ -107,9 +104,10 @@ TEST_P(DynamicLayouts, SpmmIsThatOfAnOrdinaryLayout) {
         Dense result = c, expected = c;
         got.fetch(result);
         want.fetch(expected);
-        const bool same = one.order == TARTAN_ROW_MAJOR &&
-                          kernel_of(context.get(), dynamic.layout.get(), "spmm", one.dtype, side, op, n) ==
-                              kernel_of(context.get(), one.fixed.get(), "spmm", one.dtype, side, op, n);
+        const bool same =
+            one.order == TARTAN_ROW_MAJOR &&
+            kernel_in(explain_spmm(context.get(), dynamic.layout.get(), one.dtype, n, side, op)) ==
+                kernel_in(explain_spmm(context.get(), one.fixed.get(), one.dtype, n, side, op));
         if (same || on_host() || dummy())
             ASSERT_EQ(result.memory(), expected.memory());
         else
@@ -140,8 +138,8 @@ TEST_P(DynamicLayouts, SddmmIsThatOfAnOrdinaryLayout) {
         const Matrix expected = fetched(context.get(), fixed), result = fetched(context.get(), values.matrix);
         ASSERT_EQ(1, tartan_layout_equal(expected->layout, result->layout));
         const bool same = one.order == TARTAN_ROW_MAJOR &&
-                          kernel_of(context.get(), dynamic.layout.get(), "sddmm", one.dtype, 0, 0, k) ==
-                              kernel_of(context.get(), one.fixed.get(), "sddmm", one.dtype, 0, 0, k);
+                          kernel_in(explain_sddmm(context.get(), dynamic.layout.get(), one.dtype, k)) ==
+                              kernel_in(explain_sddmm(context.get(), one.fixed.get(), one.dtype, k));
         const int64_t elements = expected->layout->blocks * each;
         if (same || on_host() || dummy())
             ASSERT_EQ(0, memcmp(expected->values, result->values,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "placed.h"
+#include "explained.h"
 
 namespace {
 
@@ -8,15 +8,6 @@ using namespace tartan_test;
 class Explain : public OnBackend {
   protected:
     Layout layout = from_mask({20, 30, 16, 16, 1}, {1, 0, 0, 1}); // ragged: 16 x 16 and 4 x 14 elements
-    std::string text(const char *operation, int32_t dtype, int32_t side, int32_t op, int64_t n,
-                     int32_t blocks = TARTAN_ROW_MAJOR, int32_t dense = TARTAN_ROW_MAJOR) {
-        char *out = nullptr;
-        EXPECT_OK(
-            tartan_explain(context.get(), operation, layout.get(), dtype, blocks, side, op, n, dense, &out));
-        const std::string copy = out != nullptr ? out : "";
-        tartan_text_free(out);
-        return copy;
-    }
 };
 INSTANTIATE_TEST_SUITE_P(Each, Explain, ::testing::ValuesIn(backends()),
                          [](const auto &info) { return info.param; });
@@ -27,8 +18,11 @@ TEST_P(Explain, SaysWhatWouldRun) {
     for (int32_t dtype : kDtypes) {
         for (int32_t side : {0, 1})
             for (int32_t op : {0, 1}) {
-                const std::string spmm = text("spmm", dtype, side, op, 100);
-                EXPECT_HAS(spmm, std::string("\"dtype\": \"") + tartan_dtype_name(dtype) + "\"");
+                const std::string spmm = explain_spmm(context.get(), layout.get(), dtype, 100, side, op);
+                EXPECT_HAS(spmm, "[{\"operation\": \"spmm\"");
+                EXPECT_HAS(spmm, std::string("{\"name\": \"a\", \"dtype\": \"") + tartan_dtype_name(dtype) +
+                                     "\", \"shape\": [20, 30], \"block\": [16, 16], \"heads\": 1, "
+                                     "\"blocks\": 2, \"block_order\": \"row-major\"}");
                 EXPECT_HAS(spmm, side ? "\"side\": \"right\"" : "\"side\": \"left\"");
                 EXPECT_HAS(spmm, op ? "\"transposed\": true" : "\"transposed\": false");
                 EXPECT_HAS(spmm, "\"flops\": 62400,"); // 2 * 312 * 100
@@ -36,83 +30,132 @@ TEST_P(Explain, SaysWhatWouldRun) {
                 EXPECT_HAS(spmm, "\"supported\": true, \"kernel\": \"");
                 EXPECT_HAS(spmm, "\"refused\": [");
             }
-        const std::string sddmm = text("sddmm", dtype, 0, 0, 64);
+        const std::string sddmm = explain_sddmm(context.get(), layout.get(), dtype, 64);
         EXPECT_HAS(sddmm, "\"operation\": \"sddmm\"");
         EXPECT_HAS(sddmm, "\"flops\": 39936,");
         EXPECT_HAS(sddmm, "\"expected_tflops\": ");
     }
     for (int32_t dtype : {TARTAN_F8E4M3, TARTAN_F8E5M2}) // 312 + 30 * 100 of 1 byte, 20 * 100 of 2
-        EXPECT_HAS(text("spmm", dtype, 0, 0, 100), "\"bytes\": 7312,");
-    const std::string none = text("spmm", TARTAN_F32, 0, 0, 0);
+        EXPECT_HAS(explain_spmm(context.get(), layout.get(), dtype, 100), "\"bytes\": 7312,");
+    const std::string none = explain_spmm(context.get(), layout.get(), TARTAN_F32, 0);
     EXPECT_HAS(none, "\"flops\": 0,");
     EXPECT_HAS(none, on_host() ? "\"device\": \"cpu\""
                      : dummy() ? "\"device\": \"cuda:1\""
                                : "\"device\": \"cuda:0\"");
 }
 
-TEST_P(Explain, SaysForWhichOrders) {
-    static const char *const names[] = {"\"row-major\"", "\"column-major\""};
-    for (const char *operation : {"spmm", "sddmm"})
-        for (int32_t blocks : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR})
-            for (int32_t dense : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
-                const std::string said = text(operation, TARTAN_F32, 0, 0, 100, blocks, dense);
-                EXPECT_HAS(said, std::string("\"block_order\": ") + names[blocks]);
-                EXPECT_HAS(said, std::string("\"dense_order\": ") + names[dense]);
-                EXPECT_HAS(said, "\"flops\": 62400,"); // whatever the order
-                EXPECT_HAS(said, "\"supported\": true, ");
-            }
+TEST_P(Explain, DescribesTheRealOperands) {
+    const Layout heads = from_mask({20, 30, 16, 16, 2}, std::vector<uint8_t>(8, 1));
+    const std::string rows = explain_spmm(context.get(), heads.get(), TARTAN_F32, 7);
+    EXPECT_HAS(rows,
+               "{\"name\": \"b\", \"dtype\": \"float32\", \"shape\": [2, 30, 7], \"strides\": [210, 7, 1]}");
+    EXPECT_HAS(rows, "\"flops\": 16800,"); // 2 * 2 * 600 * 7
+    const std::string cols =
+        explain_spmm(context.get(), heads.get(), TARTAN_F32, 7, 1, 0, TARTAN_COL_MAJOR, TARTAN_COL_MAJOR);
+    EXPECT_HAS(cols, "\"block_order\": \"column-major\"");
+    EXPECT_HAS(cols, "\"shape\": [2, 7, 30], \"strides\": [210, 1, 7]}");
+    EXPECT_HAS(cols, "\"flops\": 16800,");
 }
 
-TEST_P(Explain, RefusesBadArguments) {
-    char *out = nullptr;
-    const auto explain = [&](const char *operation, int32_t dtype, int32_t side, int32_t op, int64_t n,
-                             int32_t blocks = 0, int32_t dense = 0) {
-        return tartan_explain(context.get(), operation, layout.get(), dtype, blocks, side, op, n, dense,
-                              &out);
+TEST_P(Explain, CoversEveryOperation) {
+    Question q = Question::spmm(context.get(), layout.get(), TARTAN_F32, 7);
+    const Question other = Question::spmm(context.get(), layout.get(), TARTAN_F32, 7);
+    Zeros sums(context.get(), TARTAN_F32, {1, 2}, TARTAN_ROW_MAJOR),
+        scores(context.get(), TARTAN_F32, {2, 2}, TARTAN_ROW_MAJOR);
+    sums.array.ndim = 1, sums.array.shape[0] = 2, sums.array.strides[0] = 1;
+    const Question pair = Question::sddmm(context.get(), layout.get(), TARTAN_F32, 7);
+    const std::string text = explained([&] {
+        PASS(q.run_spmm(context.get()));
+        PASS(tartan_gate_gradient(context.get(), q.matrix.get(), nullptr, other.matrix.get(), &sums.array));
+        return tartan_growth_score(context.get(), &layout->shape, TARTAN_NORM_MAX, 1, &pair.first.array, 1,
+                                   &pair.second.array, 1, 0, &scores.array);
+    });
+    EXPECT_HAS(text, "[{\"operation\": \"spmm\"");
+    EXPECT_HAS(text, "}, {\"operation\": \"gate_gradient\"");
+    EXPECT_HAS(text, "{\"name\": \"dw\", \"dtype\": \"float32\"");
+    EXPECT_HAS(text, "\"flops\": 624,"); // 2 * 312
+    EXPECT_HAS(text, "}, {\"operation\": \"growth_score\"");
+    EXPECT_HAS(text, "\"flops\": 756,"); // 2 * 7 * (20 + 30 + 4)
+    EXPECT_EQ(']', text.back());
+}
+
+TEST_P(Explain, LeavesOperandsAlone) {
+    const std::vector<float> ones(140, 1);
+    std::vector<float> back(140);
+    const tartan_array source = array_of(const_cast<float *>(ones.data()), TARTAN_F32, {20, 7});
+    tartan_array target = array_of(back.data(), TARTAN_F32, {20, 7}), c = {};
+    tartan_buffer *raw = nullptr;
+    ASSERT_OK(tartan_buffer_from_array(context.get(), &source, &raw));
+    const Buffer buffer(raw);
+    ASSERT_OK(tartan_buffer_view(raw, &c));
+    Question q = Question::spmm(context.get(), layout.get(), TARTAN_F32, 7);
+    const auto run = [&] {
+        return tartan_spmm(context.get(), 0, 0, 1, q.matrix.get(), nullptr, &q.first.array, 0, &c);
     };
-    EXPECT_FAILS(ARGUMENT, "block_order is 2", explain("spmm", TARTAN_F32, 0, 0, 1, 2, 0));
-    EXPECT_FAILS(ARGUMENT, "dense_order is -1", explain("sddmm", TARTAN_F32, 0, 0, 1, 0, -1));
-    EXPECT_FAILS(ARGUMENT, "operation is \"spgemm\"", explain("spgemm", TARTAN_F32, 0, 0, 1));
-    EXPECT_FAILS(HANDLE, "operation is NULL", explain(nullptr, TARTAN_F32, 0, 0, 1));
-    EXPECT_FAILS(DTYPE, "dtype is 0", explain("spmm", 0, 0, 0, 1));
-    EXPECT_FAILS(DTYPE, "s is of float8_e5m2", explain("sddmm", TARTAN_F8E5M2, 0, 0, 1));
-    EXPECT_FAILS(ARGUMENT, "side is 2", explain("spmm", TARTAN_F32, 2, 0, 1));
-    EXPECT_FAILS(ARGUMENT, "op is -1", explain("spmm", TARTAN_F32, 0, -1, 1));
-    EXPECT_FAILS(ARGUMENT, "side is 1, expected 0 for sddmm", explain("sddmm", TARTAN_F32, 1, 0, 1));
-    EXPECT_FAILS(ARGUMENT, "op is 1, expected 0 for sddmm", explain("sddmm", TARTAN_F32, 0, 1, 1));
-    EXPECT_FAILS(ARGUMENT, "n is -1", explain("spmm", TARTAN_F32, 0, 0, -1));
-    EXPECT_FAILS(ARGUMENT, "operands that can be addressed",
-                 explain("spmm", TARTAN_F64, 0, 0, INT64_MAX / 4));
-    EXPECT_FAILS(HANDLE, "context is NULL",
-                 tartan_explain(nullptr, "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 1, 0, &out));
-    EXPECT_FAILS(HANDLE, "layout is NULL",
-                 tartan_explain(context.get(), "spmm", nullptr, TARTAN_F32, 0, 0, 0, 1, 0, &out));
-    EXPECT_FAILS(HANDLE, "out_text is NULL",
-                 tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 1, 0, nullptr));
-    EXPECT_EQ(nullptr, out);
+    explained(run);
+    ASSERT_OK(tartan_buffer_to_array(context.get(), raw, &target));
+    EXPECT_EQ(ones, back);
+    ASSERT_OK(run()); // what comes after tartan_explain_end runs
+    ASSERT_OK(tartan_buffer_to_array(context.get(), raw, &target));
+    EXPECT_EQ(std::vector<float>(140, 0), back);
+    if (on_host()) {
+        EXPECT_EQ(std::string::npos, explained(run).find("\"measured_tflops\": null"));
+    } else {
+        EXPECT_HAS(explained(run), "\"measured_tflops\": null");
+    }
+}
+
+TEST_P(Explain, ChecksOperandsFirst) {
+    Question q = Question::spmm(context.get(), layout.get(), TARTAN_F32, 7);
+    char *text = nullptr;
+    ASSERT_OK(tartan_explain_begin());
+    q.side = 2;
+    EXPECT_FAILS(ARGUMENT, "side is 2", q.run_spmm(context.get()));
+    q.side = TARTAN_RIGHT;
+    EXPECT_FAILS(SHAPE, "b has shape [30, 7]", q.run_spmm(context.get()));
+    ASSERT_OK(tartan_explain_end(&text));
+    EXPECT_STREQ("[]", text);
+    tartan_text_free(text);
 }
 
 TEST_P(Explain, SurvivesFullMemory) {
-    char *out = nullptr;
-    // What a backend counts of the layout stays in it after the first call.
-    ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out));
-    tartan_text_free(out);
-    BRUTAL(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out),
-           tartan_text_free(out));
-    BRUTAL(tartan_explain(context.get(), "sddmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out),
-           tartan_text_free(out));
+    Question q = Question::spmm(context.get(), layout.get(), TARTAN_F32, 9);
+    Question s = Question::sddmm(context.get(), layout.get(), TARTAN_F32, 9);
+    explained([&] { return q.run_spmm(context.get()); }); // what a backend counts of the layout stays in it
+    char *text = nullptr;
+    const auto ask = [&](auto run) -> tartan_status {
+        PASS(tartan_explain_begin());
+        const tartan_status status = run();
+        const tartan_status end = tartan_explain_end(&text);
+        if (status != TARTAN_OK && end == TARTAN_OK) tartan_text_free(text);
+        return status != TARTAN_OK ? status : end;
+    };
+    BRUTAL(ask([&] { return q.run_spmm(context.get()); }), tartan_text_free(text));
+    BRUTAL(ask([&] { return s.run_sddmm(context.get()); }), tartan_text_free(text));
+}
+
+TEST(ExplainPairs, BeginAndEndGoTogether) {
+    char *text = nullptr;
+    EXPECT_FAILS(ARGUMENT, "has not begun to explain", tartan_explain_end(&text));
+    ASSERT_OK(tartan_explain_begin());
+    EXPECT_FAILS(ARGUMENT, "has begun to explain already", tartan_explain_begin());
+    EXPECT_FAILS(HANDLE, "out_text is NULL", tartan_explain_end(nullptr));
+    std::thread([] { // another thread explains on its own
+        char *own = nullptr;
+        EXPECT_FAILS(ARGUMENT, "has not begun", tartan_explain_end(&own));
+    })
+        .join();
+    ASSERT_OK(tartan_explain_end(&text));
+    EXPECT_STREQ("[]", text);
+    tartan_text_free(text);
 }
 
 TEST(ExplainCpu, NamesTheKernelsAndWhyNoBetterOnes) {
     const Context context = open_context();
     const Layout layout = from_mask({8, 8, 4, 4, 2}, std::vector<uint8_t>(8, 1));
     const WithFeatures none(0);
-    char *out = nullptr;
-    ASSERT_OK(tartan_explain(context.get(), "spmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out));
-    const std::string text = out;
-    tartan_text_free(out);
+    const std::string text = explain_spmm(context.get(), layout.get(), TARTAN_F32, 9);
     EXPECT_HAS(text, "\"kernel\": \"c\"");
-    EXPECT_HAS(text, "\"heads\": 2, \"blocks\": 8");
     EXPECT_HAS(text, "\"expected_tflops\": null");
     for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
         const std::string kernel = std::string("{\"kernel\": \"") + tartan_i_cpu_name(i) + "\", \"why\": \"";
@@ -132,43 +175,8 @@ TEST(ExplainDummy, SaysWhyAnOperationIsRefused) {
     const Context context(raw);
     const Layout layout = from_mask({8, 8, 4, 4, 1}, {1, 1, 1, 1});
     tartan_dummy.refusal = "not on \"Sundays\"";
-    char *out = nullptr;
-    ASSERT_OK(tartan_explain(context.get(), "sddmm", layout.get(), TARTAN_F32, 0, 0, 0, 9, 0, &out));
-    const std::string text = out;
-    tartan_text_free(out);
-    EXPECT_HAS(text, "\"supported\": false, \"kernel\": null, \"why\": \"not on \\\"Sundays\\\"\"");
-}
-
-/* The strides and the block order of the last operands that the dummy was asked about. */
-TEST(ExplainDummy, GivesTheBackendOperandsOfTheOrders) {
-    const DummyInstalled installed;
-    tartan_context *raw = nullptr;
-    ASSERT_OK(tartan_context_open("cuda", 1, 0, &raw));
-    const Context context(raw);
-    using Strides = std::vector<int64_t>;
-    const auto asked = [&](const char *operation, int64_t heads, int32_t side, int32_t op, int32_t blocks,
-                           int32_t dense) {
-        const Layout layout = from_mask({20, 30, 16, 16, heads}, std::vector<uint8_t>(4 * (size_t)heads, 1));
-        char *out = nullptr;
-        EXPECT_OK(tartan_explain(context.get(), operation, layout.get(), TARTAN_F32, blocks, side, op, 7,
-                                 dense, &out));
-        tartan_text_free(out);
-        EXPECT_EQ(blocks, tartan_dummy.asked_order);
-        const int64_t *first = tartan_dummy.asked_strides[0], *second = tartan_dummy.asked_strides[1];
-        const int dims = heads > 1 ? 3 : 2;
-        return std::pair<Strides, Strides>({first, first + dims}, {second, second + dims});
-    };
-    for (int32_t blocks : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
-        const auto pair = [](Strides x, Strides y) { return std::make_pair(x, y); };
-        EXPECT_EQ(pair({7, 1}, {7, 1}), asked("spmm", 1, 0, 0, blocks, TARTAN_ROW_MAJOR));
-        EXPECT_EQ(pair({1, 30}, {1, 20}), asked("spmm", 1, 0, 0, blocks, TARTAN_COL_MAJOR));
-        EXPECT_EQ(pair({1, 20}, {1, 30}), asked("spmm", 1, 0, 1, blocks, TARTAN_COL_MAJOR));
-        EXPECT_EQ(pair({20, 1}, {30, 1}), asked("spmm", 1, 1, 0, blocks, TARTAN_ROW_MAJOR));
-        EXPECT_EQ(pair({1, 7}, {1, 7}), asked("spmm", 1, 1, 0, blocks, TARTAN_COL_MAJOR));
-        EXPECT_EQ(pair({210, 1, 30}, {140, 1, 20}), asked("spmm", 2, 0, 0, blocks, TARTAN_COL_MAJOR));
-        EXPECT_EQ(pair({7, 1}, {30, 1}), asked("sddmm", 1, 0, 0, blocks, TARTAN_ROW_MAJOR));
-        EXPECT_EQ(pair({140, 1, 20}, {210, 1, 7}), asked("sddmm", 2, 0, 0, blocks, TARTAN_COL_MAJOR));
-    }
+    EXPECT_HAS(explain_sddmm(context.get(), layout.get(), TARTAN_F32, 9),
+               "\"supported\": false, \"kernel\": null, \"why\": \"not on \\\"Sundays\\\"\"");
 }
 
 } // namespace

@@ -2,7 +2,7 @@
 // Products large enough for the fast kernels of a device: square blocks of 8 to 128, aligned and ragged, all dtypes,
 // sides, transposes, memory orders, gates, batches. The oracle works in f64 (f64 itself: in long double) on dense
 // rows, fast enough to look at every element. Each product runs twice: the bits must be the same.
-#include "placed.h"
+#include "explained.h"
 
 namespace {
 
@@ -411,10 +411,7 @@ TEST_P(Large, AllowDense) {
                                     : spmm<double>(block, dtype, 200 + seed);
     if (on_host() || dummy()) return;
     const Layout full = random_layout({2048, 2048, 24, 24, 1}, 1, 0);
-    char *text = nullptr;
-    ASSERT_OK(tartan_explain(context.get(), "spmm", full.get(), TARTAN_F16, 0, 0, 0, 2048, 0, &text));
-    const std::string said = text;
-    tartan_text_free(text);
+    const std::string said = explain_spmm(context.get(), full.get(), TARTAN_F16, 2048);
     EXPECT_TRUE(said.find("\"kernel\": \"spmm_dense\"") != std::string::npos ||
                 said.find("cuBLAS was not found") != std::string::npos)
         << said;

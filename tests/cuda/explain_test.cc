@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support.h"
+#include "../backend/explained.h"
 
 #include <utility>
 
@@ -106,12 +106,7 @@ TEST(CudaExplain, AnswersForTheOrdersAskedAbout) {
     const tartan_backend *own = std::exchange(context->backend, &backend);
     const Layout layout = from_mask({256, 512, 64, 64, 1}, std::vector<uint8_t>(32, 1));
     const auto answer = [&](int32_t dtype, int32_t blocks, int32_t side, int32_t op, int32_t dense) {
-        char *text = nullptr;
-        EXPECT_OK(
-            tartan_explain(context.get(), "spmm", layout.get(), dtype, blocks, side, op, 128, dense, &text));
-        const std::string all = text;
-        tartan_text_free(text);
-        return all;
+        return explain_spmm(context.get(), layout.get(), dtype, 128, side, op, blocks, dense);
     };
     // The summed index: columns of op(A) and rows of B, or of a right-hand A rows of op(A) and columns of B.
     for (int32_t side : {TARTAN_LEFT, TARTAN_RIGHT})

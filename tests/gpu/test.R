@@ -9,7 +9,9 @@ context <- tartan_context(device)
 print(context)
 layout <- block_pattern("banded", c(1024, 1024), 64)
 for (dtype in c("float64", "float32", "float16", "bfloat16")) {
-  text <- explain(layout, 256, context, dtype = dtype)
+  w <- to_device(block_matrix(layout), context, dtype = dtype)
+  x <- to_device(matrix(1, 1024, 256), context, dtype = dtype)
+  text <- explain(w %*% x)
   cat(dtype, ": ", regmatches(text, regexpr("\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", text)), "\n", sep = "")
 }
 

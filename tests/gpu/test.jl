@@ -7,7 +7,8 @@ const CONTEXT = Context(first(split(get(ENV, "TARTAN_TEST_DEVICES", "cuda"))))
 println(CONTEXT)
 const LAYOUT = pattern(:banded, (1024, 1024), 64)
 for T in (Float64, Float32, Float16, Tartan.BFloat16)
-    found = match(r"\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", explain(LAYOUT, T, 256; context = CONTEXT))
+    W, X = to_device(BlockSparseMatrix{T}(LAYOUT), CONTEXT), to_device(zeros(T, 1024, 256), CONTEXT)
+    found = match(r"\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", explain(*, W, X))
     println(T, ": ", found === nothing ? "" : found.match)
 end
 

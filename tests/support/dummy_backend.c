@@ -215,11 +215,6 @@ static bool supports(void *d, const tartan_op *op, const char **out_reason) {
 
 static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     PASS(check_lost(op->function, ((device *)context->device)->id));
-    const bool spmm = op->kind == TARTAN_OP_SPMM;
-    const tartan_array *first = spmm ? op->spmm.b : op->sddmm.x, *second = spmm ? op->spmm.c : op->sddmm.y;
-    memcpy(tartan_dummy.asked_strides[0], first->strides, sizeof first->strides);
-    memcpy(tartan_dummy.asked_strides[1], second->strides, sizeof second->strides);
-    tartan_dummy.asked_order = (spmm ? op->spmm.a : op->sddmm.s)->block_order;
     tartan_dummy_host->text_add(text,
                                 "\"kernel\": \"plain\", \"why\": \"the dummy has no other\", "
                                 "\"refused\": [{\"kernel\": \"dense\", \"why\": \"%s\"}], "
@@ -244,7 +239,8 @@ static void plan_release(void *sets) {
 static tartan_status plan_mask(const char *function, void *d, void *sets, const void *mask) {
     const int32_t id = ((device *)d)->id;
     PASS(check_lost(function, id));
-    if (mask != NULL && !is_ours(id, mask, 1, false)) /* its length is not known here; pages guard what follows it */
+    if (mask != NULL &&
+        !is_ours(id, mask, 1, false)) /* its length is not known here; pages guard what follows it */
         return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
                                        "the mask at %p is no memory of device dummy:%d", mask, id);
     begin_use();

@@ -27,9 +27,6 @@ typedef struct tartan_dummy_state {
     bool fail_next;         /* the next open or sync fails with DEVICE, once */
     void (*at_work)(void);  /* called by run and sync, or NULL */
     const char *refusal;    /* supports says no for this reason, or NULL */
-    /* What explain was last asked about: b and c of spmm, x and y of sddmm; the block order of the matrix. */
-    int64_t asked_strides[2][TARTAN_MAX_NDIM];
-    int32_t asked_order;
 } tartan_dummy_state;
 extern tartan_dummy_state tartan_dummy;
 

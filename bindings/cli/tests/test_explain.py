@@ -14,7 +14,8 @@ def explained(*arguments, **env):
 def test_explain_text(here):
     run("new", "a.h5", "--pattern", "banded", "--size", "320x256", "--block", 32)
     text = run("explain", "a.h5", "spmm", "--dtype", "bf16", "--n", 100, TARTAN_CPU="c")
-    assert text.startswith("spmm of bfloat16, sparse left, n = 100: 320 x 256, ")
+    assert text.startswith("spmm of bfloat16, sparse left: a 320 x 256, ")
+    assert "; b 256 x 100\n" in text
     assert "device cpu, backend cpu, kernel c: " in text and "  not avx512: " in text
     assert "GFLOP useful" in text and "expected rate not known" in text
     assert run("explain", "a.h5:banded", "spmm", "--dtype", "bf16", "--n", 100, TARTAN_CPU="c") == text
@@ -25,29 +26,36 @@ def test_explain_counts(here):
     run("new", "a.h5", "--pattern", "dense", "--size", "60x40", "--block", 16, "--values", "zeros")
     answer = explained("a.h5", "spmm", "--n", 10, "--side", "right", "--transpose", "--dtype", "f64")
     assert answer["operation"] == "spmm" and answer["side"] == "right" and answer["transposed"] is True
-    assert answer["shape"] == [60, 40] and answer["block"] == [16, 16] and answer["blocks"] == 12
+    a = answer["operands"][0]
+    assert a["name"] == "a" and a["shape"] == [60, 40] and a["block"] == [16, 16] and a["blocks"] == 12
     assert answer["flops"] == 2 * 60 * 40 * 10 and answer["bytes"] == 8 * (60 * 40 + 10 * (60 + 40))
     assert answer["supported"] is True and answer["expected_tflops"] is None
     answer = explained("a.h5", "sddmm", "--n", 7)
-    assert answer["flops"] == 2 * 60 * 40 * 7 and answer["bytes"] == 4 * (60 * 40 + 7 * (60 + 40))
+    assert answer["flops"] == 2 * 60 * 40 * 7 and answer["bytes"] == 8 * (60 * 40 + 7 * (60 + 40))
+
+
+def test_explain_takes_the_dtype_of_the_matrix(here):
+    for dtype, name in (("f64", "float64"), ("bf16", "bfloat16")):
+        run("new", f"{dtype}.h5", "--pattern", "dense", "--size", 64, "--values", "zeros", "--dtype", dtype)
+        assert {x["dtype"] for x in explained(f"{dtype}.h5", "spmm")["operands"]} == {name}
+    assert explained("f64.h5", "spmm", "--dtype", "f32")["operands"][0]["dtype"] == "float32"
 
 
 def test_explain_orders(here):
     run("new", "a.h5", "--pattern", "dense", "--size", 64)
-    assert explained("a.h5", "spmm")["dense_order"] == "row-major"
     assert explained("a.h5", "spmm", "--order", "row") == explained("a.h5", "spmm")
-    for operation in ("spmm", "sddmm"):
-        answer = explained("a.h5", operation, "--order", "col")
-        assert answer["dense_order"] == "column-major" and answer["block_order"] == "row-major"
-    text = run("explain", "a.h5", "spmm", "--transpose", "--order", "col")
-    assert text.startswith("spmm of float32, sparse left, transposed, dense column-major, n = 512: ")
+    strides = {order: [x["strides"] for x in explained("a.h5", "spmm", "--n", 8, "--order", order)["operands"][1:]]
+               for order in ("row", "col")}
+    assert strides == {"row": [[8, 1], [8, 1]], "col": [[1, 64], [1, 64]]}
+    assert run("explain", "a.h5", "spmm", "--transpose").startswith("spmm of float32, sparse left, transposed: a ")
 
 
 def test_explain_a_pattern(here):
     answer = explained("--pattern", "banded", "spmm", "--size", 256, "--block", 64, "--param", "lower=0", "--param",
                        "upper=0", "--heads", 3)
-    assert answer["blocks"] == 12 and answer["heads"] == 3 and answer["n"] == 512
-    assert explained("spmm", "--pattern", "dense")["shape"] == [4096, 4096]
+    a, b, _ = answer["operands"]
+    assert a["blocks"] == 12 and a["heads"] == 3 and b["shape"] == [3, 256, 512]
+    assert explained("spmm", "--pattern", "dense", "--n", 8)["operands"][0]["shape"] == [4096, 4096]
     assert files_in(here) == []
     run("explain", "--pattern", "tweed", "spmm", code=1, text="tweed")
 
@@ -55,7 +63,7 @@ def test_explain_a_pattern(here):
 def test_explain_names_with_colons(here):
     run("new", "a:b.h5", "--pattern", "dense", "--size", 64)
     run("new", "a:b.h5", "--pattern", "banded", "--size", 96, "--append")
-    assert explained("a:b.h5:banded", "spmm")["shape"] == [96, 96]
+    assert explained("a:b.h5:banded", "spmm")["operands"][0]["shape"] == [96, 96]
     run("explain", "a:b.h5", "spmm", code=2, text="say which with a:b.h5:NAME")
     run("explain", "a:b.h5:tweed", "spmm", code=1, text="tweed")
     run("explain", "c.h5:banded", "spmm", code=1, text="c.h5")

@@ -9,7 +9,7 @@ the order of the context's queue and without waiting, and made anew by [`update!
 `capacity` blocks at most (0: as many as there are positions), which is what `nblocks` says and the length of gates and of
 the values of matrices; one with more gives no blocks at all, and `to_host(layout, context)` is then an error.
 
-Its matrices are made by `DeviceBlockSparseMatrix{T}(layout, context)`; the products and [`explain`](@ref) take them. What
+Its matrices are made by `DeviceBlockSparseMatrix{T}(layout, context)`; the products take them. What
 else asks about blocks is an error; `to_host` makes ordinary layouts and matrices.
 
     context = Context("cpu")                   # or "cuda"

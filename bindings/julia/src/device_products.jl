@@ -59,26 +59,23 @@ LinearAlgebra.mul!(::DenseFactor, A::HostSparse, ::DeviceArray, ::Number, ::Numb
 LinearAlgebra.mul!(::DenseFactor, ::DeviceArray, A::HostSparse, ::Number, ::Number) = not_there(A)
 
 """
-    explain(A, n; operation = :spmm, side = :left, transpose = false, order = :column, context = nothing)
-    explain(layout, T, n; ...)
+    explain(f, args...; options...)
 
-What a product would do, as JSON, without doing it: the backend, the device and the kernel that would run, why that one and
-why not others, the useful floating-point operations, the bytes that must move, and the rate expected where one is
-known. `n` is the dense operand's other size (`:spmm`) or the summed size (`:sddmm`). `context` is by default that of
-`A`, or one on the CPU. `order` is that of the dense operands and the result in memory: `:column`, as Julia's arrays are,
-or `:row`, as their adjoints are. Blocks are column-major inside, as Julia's matrices have them.
+What the products that `f(args...; options...)` calls would do, without doing them, as JSON: an array with one object for
+each. `f` runs, but the products in it only check their operands and describe themselves; arrays that they return hold
+no results. Each object has the operation, backend, device, operands, kernel and why that one, the kernels that were
+refused and why, the useful floating-point operations, the bytes that must move, and the rate expected where it is known.
 
-    println(explain(A, 128))
-    println(explain(A.layout, Float32, 128; transpose = true, context = Context("cpu")))
+    println(explain(*, A, X))
+    println(explain(() -> mul!(C, A', X)))
 """
-explain(A::Blocks{T}, n::Real; context = nothing, options...) where {T} =
-    explain(A.layout, T, n; context = shared_context(context, A), options...)
-
-function explain(layout::BlockLayout, ::Type{T}, n::Real; operation = :spmm, side = :left, transpose::Bool = false,
-                 order = :column, context = nothing) where {T}
-    dense = code_of((column = Raw.TARTAN_COL_MAJOR, row = Raw.TARTAN_ROW_MAJOR), order, "order")
-    return with_context(context) do c
-        Raw.tartan_explain(c, string(operation), layout, dtype_code(T), Raw.TARTAN_COL_MAJOR, code_of(SIDES, side, "side"),
-                           Int32(transpose), whole(n, "n"), dense)
+function explain(f, args...; options...)
+    Raw.tartan_explain_begin()
+    text = "[]"
+    try
+        f(args...; options...)
+    finally
+        text = Raw.tartan_explain_end()
     end
+    return text
 end

@@ -113,7 +113,7 @@ class Layout(LayoutFacts):
         memory is copied to the device of `context` (the CPU unless given). It may have `capacity` blocks at most
         (None: as many as there are positions); that is what `blocks` says, and the length of the values
         [capacity, block rows, block columns] and gates of every matrix on the layout. A mask with more gives no
-        blocks at all, and `to_host` then raises. `spmm`, `sddmm` and `explain` take such a layout on its device;
+        blocks at all, and `to_host` then raises. `spmm` and `sddmm` take such a layout on its device;
         what else asks about blocks raises UnsupportedError.
 
         >>> import numpy as np, tartan

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 from tartan import _raw
-from tartan._arrays import array_of, dtype_code, dtype_name, norm_code, order_code
-from tartan._call import Call
+from tartan._arrays import array_of, dtype_name, norm_code
 from tartan._context import Context, ContextLike
-from tartan._errors import ArgumentError
 from tartan._frame import Block, block_shape
 from tartan._layout import Layout
-from tartan._layout import handle_of as layout_handle
 from tartan._matrix import BlockMatrix, check_matrix
 from tartan._transposed import TransposedMatrix
 
@@ -94,40 +91,31 @@ def growth_score(
     return _raw.growth_score(x, y, rows, cols, norm_code(norm), scale, beta, out, context)
 
 
-def explain(
-    a: Union[Layout, BlockMatrix, TransposedMatrix[BlockMatrix]], operation: str = "spmm", *, n: int, dtype: Any = None,
-    side: str = "left", transpose: bool = False, order: str = "C", context: ContextLike = None,
-) -> dict[str, Any]:  # fmt: skip
-    """What a product of `a` would do, without doing it: backend, device, kernel and why that one, the kernels
-    that were not taken and why, floating-point operations, bytes that must move at least, and the rate
-    expected.
+def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+    """What the operations that ``function(*args, **kwargs)`` calls would do, without doing them: one dict for each,
+    in the order of the calls.
 
-    `operation` is "spmm" or "sddmm"; `n` is the dense operand's other size (spmm) or the summed size (sddmm).
-    The dtype and the order inside blocks are those of a matrix; for a layout float64, unless given, and
-    row-major. `order` is that of the dense operands and the result: "C" row-major, "F" column-major, as
-    ``x.mT`` of a contiguous x is. Kernels may want one of them, those for float8 "F" where `a` is left.
+    The function runs, but in this thread `spmm`, `sddmm`, `gate_gradient`, `growth_score` and ``@`` only check their
+    operands and describe themselves; the arrays that they return hold no results. Each dict has the operation,
+    backend, device, operands, kernel and why that one, the kernels that were refused and why, floating-point
+    operations, the bytes that must move at least, the rate expected ("expected_tflops", or None) and, on the CPU, that
+    of the last such call ("measured_tflops", or None).
 
-    >>> import tartan
-    >>> layout = tartan.Layout.pattern("dense", (64, 64), 16)
-    >>> plan = tartan.explain(layout, "spmm", dtype="float32", n=8)
-    >>> plan["backend"], plan["device"], plan["flops"]
-    ('cpu', 'cpu', 65536)
+    >>> import numpy as np, tartan
+    >>> w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 16), "float32")
+    >>> x = np.ones((64, 8), np.float32)
+    >>> (plan,) = tartan.explain(tartan.spmm, w, x)
+    >>> plan["operation"], plan["device"], plan["flops"]
+    ('spmm', 'cpu', 65536)
+    >>> [p["operation"] for p in tartan.explain(lambda: w @ (w @ x))]
+    ['spmm', 'spmm']
     """
-    if side not in ("left", "right"):
-        raise ArgumentError(f"side is {side!r}, expected 'left' or 'right'")
-    if isinstance(a, TransposedMatrix):
-        a, transpose = a.T, not transpose
-    call = Call(context, a)
-    if dtype is None:
-        dtype = a.dtype_name if isinstance(a, BlockMatrix) else "float64"
-    result: dict[str, Any] = json.loads(
-        _raw.tartan_explain(
-            call.handle, operation, layout_handle(a.layout if isinstance(a, BlockMatrix) else a, "a"),
-            dtype_code(dtype), order_code(a.order if isinstance(a, BlockMatrix) else "C"),
-            _raw.TARTAN_LEFT if side == "left" else _raw.TARTAN_RIGHT,
-            _raw.TARTAN_TRANSPOSE if transpose else _raw.TARTAN_NO_TRANSPOSE, n, order_code(order),
-        )
-    )  # fmt: skip
+    _raw.tartan_explain_begin()
+    try:
+        function(*args, **kwargs)
+    finally:
+        text = _raw.tartan_explain_end()
+    result: list[dict[str, Any]] = json.loads(text)
     return result
 
 

@@ -213,10 +213,12 @@ def test_contexts():
         x = to_device(np.ones((3, 4)), context)
         np.testing.assert_array_equal(x.to_host(context), 1)
         context.sync()
-    layout = tartan.Layout.pattern("dense", (64, 64), 32)
+    w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 32), "float32", context="cuda")
     for allowed in (False, True):
         with tartan.Context("cuda", allow_dense=allowed) as context:
-            refused = str(tartan.explain(layout, n=8, context=context)["refused"])
+            x = to_device(np.ones((64, 8), np.float32), context)
+            (plan,) = tartan.explain(tartan.spmm, w, x, context=context)
+            refused = str(plan["refused"])
             assert ("context does not allow" in refused) != allowed
     with pytest.raises(tartan.ArgumentError, match="math_mode"):
         tartan.Context("cuda", math_mode="bf16")
@@ -251,32 +253,34 @@ def test_streams_of_other_libraries():
 
 def test_explain(rng):
     a = random_matrix(rng, (64, 32), 8, dtype="float32")
-    for thing, options in [(a.to_device(), {}), (a.layout, {"dtype": "float32", "context": "cuda"})]:
-        plan = tartan.explain(thing, "spmm", n=16, **options)
-        assert plan["device"] == "cuda:0" and plan["dtype"] == "float32" and plan["n"] == 16
-        assert plan["kernel"] and plan["flops"] == 2 * a.nnz * 16
-    plan = tartan.explain(a.to_device().T, n=4, side="right")
-    assert plan["transposed"] and plan["side"] == "right"
-    assert tartan.explain(a, "sddmm", n=4)["device"] == "cpu"
-    for blocks, name in [("C", "row-major"), ("F", "column-major")]:
-        w = a.astype(order=blocks)
-        for thing, asked in [(w, {}), (w.to_device(), {"order": "C"})]:
-            plan = tartan.explain(thing, n=4, **asked)
-            assert plan["block_order"] == name and plan["dense_order"] == "row-major"
-    for operation in ("spmm", "sddmm"):
-        plan = tartan.explain(a.layout, operation, n=4, order="F")
-        assert plan["block_order"] == "row-major" and plan["dense_order"] == "column-major"
-    assert tartan.explain(a.layout, n=4)["dtype"] == "float64"
-    for call, words in [
-        (lambda: tartan.explain(a, "spgemm", n=1), "operation"),
-        (lambda: tartan.explain(a, n=-1), "n is -1"),
-        (lambda: tartan.explain(a, n=1, side="up"), "side"),
-        (lambda: tartan.explain(a, n=1, order="K"), "order is 'K'"),
-        (lambda: tartan.explain(3, n=1), "a is of type int"),
-        (lambda: tartan.explain(a, n=1, dtype="int8"), "dtype"),
-    ]:
-        with pytest.raises((ValueError, TypeError), match=words):
-            call()
+    x = np.ones((32, 16), np.float32)
+    for w, b, device in [(a, x, "cpu"), (a.to_device(), to_device(x), "cuda:0")]:
+        (plan,) = tartan.explain(tartan.spmm, w, b)
+        assert plan["operation"] == "spmm" and plan["device"] == device and plan["kernel"] and plan["supported"]
+        assert plan["flops"] == 2 * a.nnz * 16 and not plan["transposed"] and plan["side"] == "left"
+        matrix, dense, out = plan["operands"]
+        assert matrix["name"] == "a" and matrix["shape"] == [64, 32] and matrix["block"] == [8, 8]
+        assert dense["dtype"] == "float32" and dense["shape"] == [32, 16] and out["shape"] == [64, 16]
+    for order, name in [("C", "row-major"), ("F", "column-major")]:
+        (plan,) = tartan.explain(lambda: a.astype(order=order) @ np.asarray(x, order=order))
+        assert plan["operands"][0]["block_order"] == name
+        assert plan["operands"][1]["strides"] == ([16, 1] if order == "C" else [1, 32])
+    w, y = a.to_device(), to_device(np.ones((64, 4), np.float32))
+    told = tartan.explain(lambda: (w.T @ y, tartan.sddmm(w, y, to_device(np.ones((4, 32), np.float32)))))
+    assert [p["operation"] for p in told] == ["spmm", "sddmm"] and told[0]["transposed"]
+    assert tartan.explain(lambda: None) == []
+    np.testing.assert_array_equal(a @ x, a.toarray() @ x)  # what comes afterwards runs
+
+
+def test_explain_and_errors(rng):
+    a = random_matrix(rng, (64, 32), 8, dtype="float32")
+    with pytest.raises(tartan.ShapeError):
+        tartan.explain(tartan.spmm, a, np.ones((33, 4), np.float32))
+    with pytest.raises(TypeError):
+        tartan.explain(3)
+    assert tartan.explain(tartan.spmm, a, np.ones((32, 4), np.float32))
+    with pytest.raises(tartan.ArgumentError, match="has begun to explain already"):
+        tartan.explain(tartan.explain, lambda: None)
 
 
 def test_on_the_cpu_all_of_it_works_too(rng):

@@ -98,7 +98,8 @@ def test_what_it_says(mask):
     a = BlockMatrix.zeros(layout, "float32", context="cuda")
     assert repr(a) == "<BlockMatrix 2x40x32 float32, changing, room for 30 of 40 blocks of 8x8, on cuda:0>"
     assert a.layout == layout and a.copy().layout == layout and hash(a.layout) == hash(layout)
-    assert tartan.explain(layout, "spmm", n=64)["device"] == "cuda:0"
+    x = to_device(np.ones((2, 32, 8), np.float32))
+    assert tartan.explain(tartan.spmm, a, x)[0]["device"] == "cuda:0"
     a.close()
     layout.close()
     assert repr(layout) == "<Layout, closed>"

@@ -212,7 +212,7 @@ def test_tf32_is_asked_for(torch, rng):
     x = torch.randn(512, 256, device="cuda")
     with tartan.Context("cuda", math_mode="tf32") as rounded, tartan.Context("cuda") as exact:
         low, high = (spmm(w, x, context=c).double() for c in (rounded, exact))
-        names = [tartan.explain(w, n=256, context=c)["kernel"] for c in (rounded, exact)]
+        names = [tartan.explain(spmm, w, x, context=c)[0]["kernel"] for c in (rounded, exact)]
     wanted, weight = dense @ x.double(), dense.abs() @ x.abs().double()
     bound = (8 + 2 * np.sqrt(512)) * weight
     assert ((high - wanted).abs() <= bound * 2.0**-23).all()
@@ -229,7 +229,10 @@ def test_explain_knows_the_orders(torch):
         w = tartan.BlockMatrix.zeros(layout, "float8_e4m3fn", order=blocks, context="cuda")
         for transpose in (False, True):
             for order in "CF":
-                kernel = tartan.explain(w, n=256, transpose=transpose, order=order)["kernel"]
+                x = torch.zeros(256, 512, device="cuda").to(torch.float8_e4m3fn).t()
+                x = x if order == "F" else x.contiguous()
+                (plan,) = tartan.explain(spmm, w, x, transpose=transpose)
+                kernel = plan["kernel"]
                 fast = hopper and order == "F" and transpose == (blocks == "F")
                 assert kernel == ("spmm_wgmma" if fast else "spmm_plain")
 
@@ -243,7 +246,7 @@ def test_dense_copies_are_allowed(torch, rng, dtype):
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with tartan.Context("cuda", stream=stream, allow_dense=True) as context, torch.cuda.stream(stream):
-        plan = tartan.explain(w, n=256, context=context)
+        (plan,) = tartan.explain(spmm, w, x, out=y, context=context)
         assert plan["kernel"] == "spmm_dense" or "cuBLAS was not found" in str(plan["refused"])
         spmm(w, x, out=y, context=context)
         graph = torch.cuda.CUDAGraph()

@@ -168,16 +168,9 @@ setMethod("show", "DeviceBlockMatrix", function(object) {
       if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
 })
 
-explain <- function(x, n, context = NULL, operation = c("spmm", "sddmm"), side = c("left", "right"),
-                    transpose = FALSE, dtype = NULL, order = c("column", "row")) {
-  layout <- .any_layout_of(x)
-  if (is.null(context) && methods::is(x, "DeviceObject")) context <- x@context
-  if (is.null(dtype)) dtype <- if (.is_layout(x)) "float64" else x@dtype
-  order <- .constant(c(column = "col_major", row = "row_major")[[.choose(order, c("column", "row"), "order")]])
-  text <- tartan_explain(if (is.null(context)) .context() else .context_handle(context),
-                         .choose(operation, c("spmm", "sddmm"), "operation"), .any_layout_handle(layout),
-                         .dtype_code(dtype), .constant("col_major"),
-                         .constant(.choose(side, c("left", "right"), "side")),
-                         as.integer(.flag(transpose, "transpose")), .count(n, "n"), order)
+explain <- function(expr) {
+  tartan_explain_begin()
+  text <- NULL
+  tryCatch(force(expr), finally = text <- tartan_explain_end())
   structure(text, class = "tartan_info")
 }

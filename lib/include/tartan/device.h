@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Memory of a context's device, copies in and out, and what would run there. All of it works on a CPU context
- * too, where the memory is the host's: programs need no second form.
+ * Memory of a context's device, and copies in and out. All of it works on a CPU context too, where the memory is
+ * the host's: programs need no second form.
  *
  * Memory comes from the context's queue and returns to it: it may be freed from any thread, also after the
  * context was freed; work of the same context that was asked for before still finds it. Work of another
@@ -54,7 +54,7 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
  * not written. A mask with more blocks than there is room for gives no blocks at all: products are then of zeros, and
  * tartan_layout_to_host says so.
  *
- * tartan_spmm, tartan_sddmm and tartan_explain take such layouts, on contexts of the same device (other contexts than
+ * tartan_spmm and tartan_sddmm take such layouts, on contexts of the same device (other contexts than
  * that which made the index sets: sync that one first). Kernels are chosen by what a mask of `capacity` blocks,
  * scattered evenly, would have. tartan_matrix_copy, _to_device and _to_host take matrices on them. All else refuses them
  * (UNSUPPORTED): it knows nothing of the blocks. The first
@@ -106,21 +106,6 @@ TARTAN_API tartan_status tartan_matrix_to_host(tartan_context *context, const ta
 
 /* Where the values are: "cpu", "cuda:0", ... NULL for a bad handle. Valid as long as the matrix. */
 TARTAN_API const char *tartan_matrix_device(const tartan_matrix *matrix);
-
-/* ---- Asking what would run ---- */
-
-/* What a product would do on this context, as JSON, without doing it: backend, device, kernel, why that one, every
- * kernel that was not taken and why, useful floating-point operations, bytes that must move at least, and the rate
- * expected. `operation` is "spmm" or "sddmm"; the sparse operand has `layout` and `dtype`, and blocks of
- * `block_order`; side and op are tartan_spmm's (0 for sddmm); n is the dense operand's other size (spmm) or the
- * summed size (sddmm). Dense operands (B and C of spmm, X and Y of sddmm) are taken to be aligned and without gaps, and
- * each matrix of them to be in `dense_order`, TARTAN_ROW_MAJOR or TARTAN_COL_MAJOR; one head's matrix lies behind the
- * other's in both. The result of 8-bit factors is taken to be bf16. The caller frees the text with tartan_text_free.
- * Errors: HANDLE, ARGUMENT (operation, orders, side, op, n), DTYPE, MEMORY. */
-TARTAN_API tartan_status tartan_explain(tartan_context *context, const char *operation,
-                                        const tartan_layout *layout, int32_t dtype, int32_t block_order,
-                                        int32_t side, int32_t op, int64_t n, int32_t dense_order,
-                                        char **out_text);
 
 #ifdef __cplusplus
 }

@@ -85,6 +85,22 @@ TARTAN_API tartan_status tartan_growth_score(tartan_context *context, const tart
                                              const tartan_array *y, int64_t ny, double beta,
                                              tartan_array *score);
 
+/* ---- Asking what would run ----
+ * Between tartan_explain_begin and tartan_explain_end the operations above, called by this thread, describe
+ * themselves instead of running: they check their operands, leave them as they are, and return what they would
+ * return. tartan_explain_end gives a JSON array with one object for each operation that was called:
+ *   operation, backend, device     "spmm", "cpu", "cuda:0"
+ *   operands                       name, dtype, shape, strides or block, blocks, heads and block order of each
+ *   flops, bytes                   useful floating-point operations; bytes that must move at least
+ *   supported, kernel, why         whether it would run, the kernel, and why that one
+ *   refused                        every kernel that was not chosen, and why
+ *   expected_tflops                from the backend's model, or null
+ *   measured_tflops                the rate of the last such call on the context, or null (CPU only)
+ * and what else the backend tells. Functions of matrix.h and device.h run as ever.
+ * Errors: ARGUMENT (already begun; not begun), MEMORY, HANDLE. The caller frees the text with tartan_text_free. */
+TARTAN_API tartan_status tartan_explain_begin(void);
+TARTAN_API tartan_status tartan_explain_end(char **out_text);
+
 #ifdef __cplusplus
 }
 #endif

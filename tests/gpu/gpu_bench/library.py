@@ -48,6 +48,16 @@ class Library:
         finally:
             self.c.tartan_text_free(pointer)
 
+    def explain(self, call):
+        """What a product that `call` asks for would do."""
+        text = c_void_p()
+        self.ok(self.c.tartan_explain_begin())
+        try:
+            call()
+        finally:
+            self.ok(self.c.tartan_explain_end(byref(text)))
+        return json.loads(self.text(text))[0]
+
     def dtype(self, name):
         number = self.c.tartan_dtype_of(name.encode())
         if number == 0:
@@ -78,18 +88,6 @@ class Context:
 
     def sync(self):
         self.library.ok(self.library.c.tartan_context_sync(self.handle))
-
-    def explain(self, operation, layout, dtype, side, transpose, n, order):
-        """Of row-major blocks; `order` is that of the dense operands."""
-        text = c_void_p()
-        self.library.ok(self.library.c.tartan_explain(self.handle, operation.encode(), layout.handle,
-                                                      self.library.dtype(dtype), C.TARTAN_ROW_MAJOR, SIDES[side], transpose, n, order,
-                                                      byref(text)))
-        return json.loads(self.library.text(text))
-
-
-class Layout:
-    """Made from a mask (numpy, uint8) or from a pattern (name, parameters, seed)."""
 
     def __init__(self, library, rows, cols, block, mask=None, pattern=None):
         self.library, self.handle = library, c_void_p()

@@ -78,7 +78,6 @@ class Ours:
             self.bytes = width * (self.layout.elements + x[0] * x[1]) + out_dtype.itemsize * m * n
         # Tensor cores want 8-bit factors with the summed index contiguous; cuBLAS gets them so too.
         turned = product.operation == "spmm" and width == 1 and product.side == LEFT
-        self.order = tartan.C.TARTAN_COL_MAJOR if turned else tartan.C.TARTAN_ROW_MAJOR  # of B; of x and y in sddmm no kernel cares
         sets = max(1, min(math.ceil(CACHE_BYTES / self.bytes), 64)) if product.rotate else 1
         self.sets = []
         for _ in range(sets):
@@ -106,9 +105,7 @@ class Ours:
         return tartan.spmm(self.context, p.side, p.transpose, matrix, operands[1], operands[2])
 
     def explain(self):
-        p = self.product
-        side, transpose = (LEFT, 0) if p.operation == "sddmm" else (p.side, p.transpose)
-        return self.context.explain(p.operation, self.layout, p.dtype, side, transpose, p.size, self.order)
+        return self.library.explain(self.calls[0])
 
     def plan_ms(self):
         """What the first product with a layout takes longer than the next, in wall time; kernels are loaded already."""

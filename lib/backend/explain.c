@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Operations that describe themselves instead of running. The switch is the calling thread's, so no language needs to
+ * know which context its call will choose. */
+#include "backend/backend.h"
+
+#include "core/dtype.h"
+
+/* What this thread has been told since tartan_explain_begin. */
+static _Thread_local struct {
+    bool on;
+    tartan_i_text text; /* a JSON array without its end */
+} explaining;
+
+bool tartan_i_explaining(void) {
+    return explaining.on;
+}
+
+/* ---- Operands ---- */
+
+static void add_sizes(tartan_i_text *text, const char *key, const int64_t *sizes, int32_t count) {
+    tartan_i_text_add(text, ", \"%s\": [", key);
+    for (int32_t i = 0; i < count; i++) tartan_i_text_add(text, "%s%" PRId64, i > 0 ? ", " : "", sizes[i]);
+    tartan_i_text_add(text, "]");
+}
+
+static void add_operand(tartan_i_text *text, const tartan_i_operand *one) {
+    const tartan_matrix *m = one->matrix;
+    const tartan_array *a = one->array;
+    tartan_i_text_add(text, "{\"name\": \"%s\", \"dtype\": \"%s\"", one->name,
+                      m != NULL   ? tartan_dtype_name(m->dtype)
+                      : a != NULL ? tartan_dtype_name(a->dtype)
+                                  : "int64");
+    if (m != NULL) {
+        const tartan_shape *s = &m->layout->shape;
+        add_sizes(text, "shape", (const int64_t[]){s->rows, s->cols}, 2);
+        add_sizes(text, "block", (const int64_t[]){s->block_rows, s->block_cols}, 2);
+        tartan_i_text_add(text, ", \"heads\": %" PRId64 ", \"blocks\": %" PRId64 ", \"block_order\": \"%s\"",
+                          s->heads, m->layout->blocks,
+                          m->block_order == TARTAN_COL_MAJOR ? "column-major" : "row-major");
+    } else if (a != NULL) {
+        add_sizes(text, "shape", a->shape, a->ndim);
+        add_sizes(text, "strides", a->strides, a->ndim);
+    } else {
+        add_sizes(text, "shape", &one->length, 1);
+    }
+    tartan_i_text_add(text, "}");
+}
+
+static double bytes_of(const tartan_i_operand *one) {
+    if (one->array != NULL)
+        return (double)tartan_i_array_elements(one->array) * (double)tartan_dtype_bytes(one->array->dtype);
+    if (one->matrix == NULL) return (double)one->length * (double)sizeof *one->list;
+    return tartan_i_stored_elements(one->matrix) * (double)tartan_dtype_bytes(one->matrix->dtype);
+}
+
+/* ---- The description ---- */
+
+static void add_parameters(tartan_i_text *text, const tartan_op *op) {
+    if (op->kind == TARTAN_OP_SPMM)
+        tartan_i_text_add(text, "\"side\": \"%s\", \"transposed\": %s, ",
+                          op->spmm.side == TARTAN_RIGHT ? "right" : "left",
+                          op->spmm.transpose == TARTAN_TRANSPOSE ? "true" : "false");
+}
+
+/* The rate of the last call of this operation on this context, where the call itself waits for the result. */
+static void add_measured(tartan_i_text *text, const tartan_context *context, const tartan_op *op) {
+    const bool known = context->last_kind == (int32_t)op->kind + 1 && context->last_rate > 0;
+    if (known)
+        tartan_i_text_add(text, ", \"measured_tflops\": %.4g", context->last_rate);
+    else
+        tartan_i_text_add(text, ", \"measured_tflops\": null");
+}
+
+static tartan_status write(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const int32_t count = tartan_i_op_operands(op, operands);
+    const char *reason;
+    double bytes = 0;
+    tartan_i_text_add(text, "{\"operation\": \"%s\", \"backend\": \"%s\", \"device\": \"%s",
+                      tartan_i_op_name(op->kind), context->backend->name,
+                      context->options.device_type == TARTAN_CPU ? "cpu" : "cuda");
+    if (context->options.device_type != TARTAN_CPU)
+        tartan_i_text_add(text, ":%d", context->options.device_id);
+    tartan_i_text_add(text, "\", ");
+    add_parameters(text, op);
+    tartan_i_text_add(text, "\"operands\": [");
+    for (int32_t i = 0; i < count; i++) {
+        if (i > 0) tartan_i_text_add(text, ", ");
+        add_operand(text, &operands[i]);
+        bytes += bytes_of(&operands[i]);
+    }
+    tartan_i_text_add(text, "], \"flops\": %.0f, \"bytes\": %.0f, ", tartan_i_op_flops(op), bytes);
+    const bool supported = tartan_i_backend_supports(context, op, &reason);
+    tartan_i_text_add(text, "\"supported\": %s, ", supported ? "true" : "false");
+    PASS(text->status);
+    if (supported) {
+        PASS(context->backend->explain(context, op, text));
+    } else {
+        tartan_i_text_add(text, "\"kernel\": null, \"why\": ");
+        tartan_i_text_add_json(text, reason);
+        tartan_i_text_add(text, ", \"refused\": [], \"expected_tflops\": null");
+    }
+    add_measured(text, context, op);
+    tartan_i_text_add(text, "}");
+    return text->status;
+}
+
+tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *op) {
+    tartan_i_text *text = &explaining.text;
+    const int64_t before = text->length;
+    tartan_i_text_add(text, "%s", before > 1 ? ", " : "");
+    const tartan_status status = write(context, op, text);
+    if (status == TARTAN_OK) return TARTAN_OK;
+    text->length = before; /* an operation that failed leaves no half of a description */
+    text->data[before] = '\0';
+    text->status = TARTAN_OK;
+    return status;
+}
+
+/* ---- The public functions ---- */
+
+tartan_status tartan_explain_begin(void) {
+    CHECK(!explaining.on, ARGUMENT,
+          "this thread has begun to explain already; call tartan_explain_end first");
+    tartan_i_text_add(&explaining.text, "[");
+    const tartan_status status = explaining.text.status;
+    explaining.on = status == TARTAN_OK;
+    if (status != TARTAN_OK) explaining.text = (tartan_i_text){0};
+    return status;
+}
+
+tartan_status tartan_explain_end(char **out_text) {
+    CHECK_OUT(out_text);
+    CHECK(explaining.on, ARGUMENT, "this thread has not begun to explain; call tartan_explain_begin first");
+    tartan_i_text text = explaining.text;
+    explaining.text = (tartan_i_text){0};
+    explaining.on = false;
+    tartan_i_text_add(&text, "]");
+    if (text.status != TARTAN_OK) {
+        tartan_i_free(text.data);
+        return text.status;
+    }
+    *out_text = text.data;
+    return TARTAN_OK;
+}
