@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* Element types. Sums over 16-bit and 8-bit types are kept in f32. The 8-bit types store matrices and are the factors
- * of tartan_spmm, of no other operation. Numbers are rounded to nearest even; those that round beyond the largest one
- * become infinity, or NaN in F8E4M3, which has no infinity: as PyTorch and ml_dtypes convert. Scale before. */
+ * of tartan_spmm, and of no other operation. Conversion rounds to nearest even; numbers beyond the largest one become
+ * infinity, or NaN in F8E4M3, which has no infinity, as in PyTorch and ml_dtypes. Scale them first. */
 typedef enum tartan_dtype {
     TARTAN_F64 = 1,  /* IEEE binary64 */
     TARTAN_F32 = 2,  /* IEEE binary32 */
@@ -20,7 +20,7 @@ typedef enum tartan_dtype {
     TARTAN_F8E4M3 =
         5, /* OCP E4M3, to 448: sign, 4 bits of exponent (bias 7), 3 of fraction; 0x7f and 0xff are NaN */
     TARTAN_F8E5M2 = 6, /* OCP E5M2, to 57344: the upper half of a binary16 */
-    TARTAN_U8 = 7, /* bytes that are 0 or not: masks, and nothing else; no matrix and no product has them */
+    TARTAN_U8 = 7,     /* bytes, zero or non-zero: masks only, never the elements of a matrix or an operand */
 } tartan_dtype;
 
 /* Where memory is; the numbers are DLPack's. */

@@ -25,8 +25,8 @@ TARTAN_API tartan_status tartan_file_create(tartan_file **out);
 
 /* Opens the file at `path` (UTF-8) for reading. The seal is verified over the whole file before anything
  * else is read; a file without a seal (written by another program) is checked as it is read, and
- * tartan_file_sealed tells. Objects are read when asked for, from the file as it was opened: it may be renamed,
- * removed or replaced by another meanwhile, but not be changed in place.
+ * tartan_file_sealed returns 0. Objects are read on request, from the file as it was opened: it may be renamed,
+ * removed or replaced meanwhile, but must not be changed in place.
  * Errors: FILE (cannot be opened or read), FORMAT (damaged, truncated, not one of ours), VERSION (schema of
  * a newer major version), MEMORY, HANDLE. */
 TARTAN_API tartan_status tartan_file_open(const char *path, tartan_file **out);
@@ -47,7 +47,7 @@ TARTAN_API const char *tartan_file_layout_identity(const tartan_file *file, int6
 
 /* Puts a layout or a matrix under `name`, replacing an object of that kind and name. A matrix's layout is
  * stored once for all matrices that share it: under the name of an equal layout in the collection, else
- * under the matrix's name, where it is no object of its own: it is neither counted nor listed.
+ * under the matrix's name, where it is not an object of its own and is neither counted nor listed.
  * Handles are kept, values are not copied: they are read when the file is saved. So a matrix must live until its
  * object is replaced or removed or the collection is freed; a layout is counted and may be freed at once.
  *   gates     NULL, or [blocks] of f32 or f64: copied

@@ -2,9 +2,9 @@
  * A layout says which blocks of a matrix exist. It is immutable, counted, and may be shared by any number of
  * matrices, threads and languages.
  *
- * The exception are layouts made by tartan_layout_from_device_mask (device.h), whose blocks change with masks on a
- * device: nothing is known of the blocks here, so that what asks about them is refused (UNSUPPORTED, or the value for a
- * bad handle where there is no status). tartan_layout_to_host makes an ordinary layout of them.
+ * Dynamic layouts (tartan_layout_from_device_mask, see device.h) are the exception: a mask on a device determines their
+ * blocks, which the host does not know. Functions that need the blocks refuse such a layout (UNSUPPORTED, or the value
+ * for a bad handle if they return no status). tartan_layout_to_host makes an ordinary layout of one.
  *
  * Words: the matrix has rows x cols elements, cut into blocks of block_rows x block_cols; the grid has
  * grid_rows = ceil(rows / block_rows) times grid_cols block positions, the last of which may be ragged.
@@ -79,8 +79,8 @@ TARTAN_API tartan_status tartan_layout_from_dense_largest(const tartan_shape *sh
                                                           const tartan_array *dense, double density,
                                                           int32_t norm, tartan_layout **out);
 
-/* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; what is left out
- * has its default; "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
+/* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; omitted ones take
+ * their defaults, and "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
  * keyed by `seed` (>= 0), so a seed gives the same layout on every machine and in every language.
  * tartan_pattern_help lists names and parameters. The recipe is kept with the layout.
  * Errors: also NOT_FOUND (no such pattern) and ARGUMENT (an unknown or invalid parameter: the text lists what there is). */
@@ -88,7 +88,7 @@ TARTAN_API tartan_status tartan_layout_from_pattern(const tartan_shape *shape, c
                                                     const char *parameters, int64_t seed,
                                                     tartan_layout **out);
 
-/* The patterns there are: count, name of the i-th, and a help text "what it is\nparameter=default: meaning\n...".
+/* The known patterns: count, name of the i-th, and a help text "what it is\nparameter=default: meaning\n...".
  * Static strings; NULL out of range. */
 TARTAN_API int32_t tartan_pattern_count(void);
 TARTAN_API const char *tartan_pattern_name(int32_t i);
@@ -111,8 +111,7 @@ TARTAN_API int64_t tartan_layout_grid_rows(const tartan_layout *layout);
 TARTAN_API int64_t tartan_layout_grid_cols(const tartan_layout *layout);
 TARTAN_API int64_t tartan_layout_blocks(const tartan_layout *layout); /* stored blocks of all heads */
 
-/* 1 where the blocks change with masks: tartan_layout_blocks is then what there is room for. 0 where they stay, -1 for
- * a bad handle. */
+/* 1 for a dynamic layout, whose tartan_layout_blocks is its capacity; 0 for an ordinary one, -1 for a bad handle. */
 TARTAN_API int32_t tartan_layout_is_dynamic(const tartan_layout *layout);
 
 /* Stored elements: the stored blocks less the padding of ragged edges. */
@@ -129,8 +128,8 @@ TARTAN_API const char *tartan_layout_identity(const tartan_layout *layout);
  * for a bad handle. */
 TARTAN_API const char *tartan_layout_recipe(const tartan_layout *layout);
 
-/* 1 where both say the same blocks in the same frame, 0 where not, -1 for a bad handle. A layout whose blocks change
- * is equal to itself alone. */
+/* 1 if both have the same blocks in the same frame, 0 if not, -1 for a bad handle. A dynamic layout equals only
+ * itself. */
 TARTAN_API int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b);
 
 /* Row lists: row_pointers [heads * grid_rows + 1], block_cols [blocks]. Lent, for C callers. NULL on a bad handle. */
@@ -228,7 +227,7 @@ TARTAN_API tartan_status tartan_layout_prune(const tartan_layout *layout, const 
 TARTAN_API tartan_status tartan_layout_keep_largest(const tartan_layout *layout, const double *scores,
                                                     int64_t nscores, int64_t count, tartan_layout **out);
 
-/* The layout and the given blocks, some of which it may have already; `heads` as in from_coordinates. */
+/* The layout's blocks and the given ones, which may overlap; `heads` as in from_coordinates. */
 TARTAN_API tartan_status tartan_layout_grow(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
                                             const int64_t *block_rows, int64_t nblock_rows,
                                             const int64_t *block_cols, int64_t nblock_cols,

@@ -3,8 +3,8 @@
  *
  * On failure no output has been touched. Outputs may not overlap inputs. dtypes: all operands of one dtype,
  * but an output of a 16-bit product may also be f32. Sums of 16-bit types are kept in f32 and rounded once.
- * 8-bit types are for tartan_spmm alone: A and B of one of them, C of f32, f16 or bf16. alpha takes the scales by which
- * the values were divided, gates the scale of each block.
+ * 8-bit types are for tartan_spmm alone: A and B of one of them, C of f32, f16 or bf16. Undo the scaling of their
+ * values with alpha, or block by block with gates.
  * On the CPU each output element is one chain of fused multiply-adds in ascending order of the contracted
  * index, then `alpha * sum`, then `fma(beta, c, that)`: the same bits for any thread count and any ISA.
  * beta = 0 means that the output is not read (NaN in it does not matter).
@@ -30,9 +30,8 @@ typedef enum tartan_transpose {
     TARTAN_TRANSPOSE = 1,
 } tartan_transpose;
 
-/* The sparse operand of tartan_spmm and tartan_sddmm may have a layout whose blocks change with masks (device.h): then
- * gates have as many numbers as the layout has room for blocks, those behind the blocks there are being ignored, and
- * tartan_sddmm leaves the values behind them as they are. */
+/* tartan_spmm and tartan_sddmm also take sparse operands with a dynamic layout (device.h). Gates then have [capacity]
+ * numbers, of which those past the current blocks are ignored, and tartan_sddmm leaves the values past them alone. */
 
 /* Sparse times dense: C = alpha op(A) B + beta C (side LEFT) or C = alpha B op(A) + beta C (side RIGHT).
  *   A      m x k, block-sparse; op(A) is A or its transpose
@@ -40,8 +39,8 @@ typedef enum tartan_transpose {
  *   B      [batch..., k', n] (LEFT) or [batch..., n, m'] (RIGHT), any strides
  *   C      [batch..., m', n] (LEFT) or [batch..., n, k'] (RIGHT), m' x k' being the shape of op(A)
  * Where A has h > 1 heads, the last batch dimension of B and C is h and head i of A multiplies entry i.
- * A row of blocks without any block gives zeros (then beta C). Any size may be 0. Gates, alpha and beta are
- * rounded to the type of the sums; where there are gates, gate * a is rounded first. Work: 2 * stored elements * n *
+ * An empty block row gives zeros (plus beta C). Any size may be 0. Gates, alpha and beta are rounded to the type of
+ * the sums; with gates, gate * a is rounded first. Work: 2 * stored elements * n *
  * batch operations.
  * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (side, op, alpha or beta not finite, overlap, a repeating output
  * stride), UNSUPPORTED (memory of another device), MEMORY. */

@@ -18,18 +18,16 @@ typedef enum tartan_block_order {
     TARTAN_COL_MAJOR = 1, /* R, Julia, PETSc */
 } tartan_block_order;
 
-/* Called once when the matrix no longer needs wrapped values; from any thread. */
+/* Called once, from any thread, when the matrix no longer needs the wrapped values. */
 typedef void (*tartan_release)(void *user);
 
-/* Functions that take a context work where it does: the values of the matrices they are given must be in
- * memory of its device (tartan/device.h moves them there), and so are those of the results. On a device the
- * work is asked for in the order of the context's queue, and the calls return before it is done. Waited for
- * is work asked for before where numbers are handed to the host, and on the first use on that device of a
- * layout whose last block row or column is ragged, which copies its index sets; all but copies and casts
- * take a list of blocks to the device, which returns when the list has been read and may wait so long. None
- * of it can be captured in a CUDA graph. Copies of any kind have the same bits on every device (NaN stays
- * NaN), and norms are equal up to the rounding of their sums in f64. Errors: also HANDLE, UNSUPPORTED
- * (values elsewhere), DEVICE, MEMORY (of the host or the device), ARGUMENT (the context at work in another
+/* Functions that take a context run on its device: the values of their matrices must be in the device's memory
+ * (tartan/device.h moves them there), and so are those of the results. On a GPU they are queued on the context's
+ * stream and the calls return at once. A call blocks only when it returns numbers to the host, uploads a list of
+ * block ids (all functions but copies and casts do), or first uses a layout with a ragged edge on that device, which
+ * copies its index sets. None of them can be captured in a CUDA graph. Copies of any kind give the same bits on every
+ * device (NaN stays NaN); norms agree up to the rounding of their sums in f64. Errors: also HANDLE, UNSUPPORTED
+ * (values in other memory), DEVICE, MEMORY (of the host or the device), ARGUMENT (the context is in use by another
  * thread). Functions without a context, and those that fill, need values in host memory (UNSUPPORTED). */
 
 /* ---- Making matrices. Each hands one over in *out, NULL on failure; it keeps its own reference to the
@@ -41,7 +39,7 @@ TARTAN_API tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dty
 
 /* Around the caller's values, not copied: an array [blocks, block_rows, block_cols] with contiguous blocks,
  * row- or column-major inside, as its strides say. The memory must live until `release(user)` is called, or,
- * where release is NULL, as long as the matrix. The padding of ragged blocks may be read, but never matters.
+ * if release is NULL, as long as the matrix. The padding of ragged blocks may be read but never affects a result.
  * On failure nothing is released. */
 TARTAN_API tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values,
                                             tartan_release release, void *user, tartan_matrix **out);
@@ -72,8 +70,8 @@ TARTAN_API tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_arra
 TARTAN_API tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int64_t row,
                                              int64_t col, double *out_value);
 
-/* The norm (tartan_norm) of every block, [blocks], in f64; NaN where a block has one. They are handed to the
- * host, for which a device is waited for. Errors: also ARGUMENT (norm; out_norms overlaps the values),
+/* The norm (tartan_norm) of every block, [blocks], in f64; NaN if the block holds one. Returns them to the host, so it
+ * waits for the device. Errors: also ARGUMENT (norm; out_norms overlaps the values),
  * SHAPE. */
 TARTAN_API tartan_status tartan_matrix_block_norms(tartan_context *context, const tartan_matrix *matrix,
                                                    int32_t norm, double *out_norms, int64_t nout_norms);
@@ -85,7 +83,7 @@ TARTAN_API tartan_status tartan_matrix_check(const tartan_matrix *matrix, int32_
 /* ---- Conversion. Dense arrays are [rows, cols], or [heads, rows, cols] where heads > 1. COO and CSR are of
  * elements, for one head; dtype 0 takes that of the source. ---- */
 
-/* The blocks of `dense` that the layout has; what lies outside is left behind. */
+/* The blocks of `dense` that the layout stores; all other elements are dropped. */
 TARTAN_API tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array *dense,
                                                   int32_t dtype, int32_t block_order, tartan_matrix **out);
 
@@ -143,7 +141,7 @@ TARTAN_API tartan_status tartan_matrix_rearrange(tartan_context *context, const 
                                                  tartan_layout *layout, const int64_t *sources,
                                                  int64_t nsources, tartan_matrix **out);
 
-/* The other way round, in place: block targets[i] of the matrix becomes block i of `from`, in the matrix's
+/* The reverse, in place: block targets[i] of the matrix becomes block i of `from`, in the matrix's
  * dtype and block order (rounded once), and the other blocks stay; -1: block i goes nowhere. targets [blocks
  * of `from`], no block twice; the block shapes must agree. Errors: also SHAPE, LAYOUT (a target out of
  * range, or twice), ARGUMENT (`from` overlaps the matrix). */
