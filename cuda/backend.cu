@@ -62,7 +62,7 @@ void describe(int32_t device, char *text, int64_t size) {
     tartan_cuda_describe(&card, text, size);
 }
 
-tartan_status open_device(const char *function, const tartan_context_options *options, void **out_device) {
+tartan_status open_device(const char *function, const tartan_i_context_options *options, void **out_device) {
     tartan_cuda_queue *queue = nullptr;
     PASS(tartan_cuda_queue_open(function, options->device_id, options->stream, &queue));
     const tartan_status status = options->allow_dense ? tartan_cuda_blas_open(function, queue) : TARTAN_OK;

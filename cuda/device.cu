@@ -112,13 +112,13 @@ static tartan_status open_stream(const char *function, void *stream, tartan_cuda
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
         return tartan_cuda_host->fail(TARTAN_ERR_DEVICE, function,
-                                      "options->stream is %p, expected a CUDA stream (%s)", stream,
+                                      "stream is %p, expected a CUDA stream (%s)", stream,
                                       cudaGetErrorString(error));
     }
     if (device != queue->device_id)
         return tartan_cuda_host->fail(TARTAN_ERR_DEVICE, function,
-                                      "options->stream is a stream of cuda:%d, expected one of cuda:%d",
-                                      device, queue->device_id);
+                                      "stream is a stream of cuda:%d, expected one of cuda:%d", device,
+                                      queue->device_id);
     return TARTAN_OK;
 }
 

@@ -109,8 +109,8 @@ void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op_spmm *op
     p.b = dense_of(op->b, right, p.heads);
     p.c = dense_of(op->c, right, p.heads);
     batch_finish(&p.batch, &p.n, &p.b.col_stride, &p.c.col_stride);
-    p.tf32 = p.dtype == TARTAN_F32 && context->options.math_mode == TARTAN_MATH_TF32;
-    p.allow_dense = context->options.allow_dense != 0;
+    p.tf32 = p.dtype == TARTAN_F32 && context->options.tf32;
+    p.allow_dense = context->options.allow_dense;
     *out = p;
 }
 
@@ -144,6 +144,6 @@ void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op_sddmm *
         p.pair[i].y = dense_of(y, false, p.heads);
         batch_finish(&p.pair[i].batch, &p.pair[i].k, &p.pair[i].x.col_stride, &p.pair[i].y.row_stride);
     }
-    p.tf32 = p.dtype == TARTAN_F32 && context->options.math_mode == TARTAN_MATH_TF32;
+    p.tf32 = p.dtype == TARTAN_F32 && context->options.tf32;
     *out = p;
 }

@@ -21,6 +21,7 @@
  *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
  *                                                      tartan_layout, tartan_matrix, tartan_file, tartan_buffer
  *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL
+ *     const tartan_hooks *                             no input where a language supplies none: NULL
  * Patterns without a name in capitals apply by type alone. */
 %apply (const int64_t *IN_INT64, int64_t IN_COUNT) {
     (const int64_t *heads, int64_t nheads),
@@ -78,4 +79,4 @@
 %apply tartan_array *LENT_ARRAY { tartan_array *out_view };
 %apply double *OUT_VALUE { double *out_value, double *out_gflops };
 %apply char **OUT_TEXT { char **out_text };
-%apply const char *OPTIONAL_TEXT { const char *parameters, const char *metadata };
+%apply const char *OPTIONAL_TEXT { const char *parameters, const char *metadata, const char *options };

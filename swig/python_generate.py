@@ -7,7 +7,7 @@
 
 The types come from lang/python.i: beside the typemaps that convert stand typemaps with two methods that SWIG itself
 does not use. `hint` is the type of an argument, or, for an output that is no argument, "-> " and the type of the
-result. `hintout` is the type of a returned value. glue.pyi holds what the C glue adds by hand. A function with an
+result ("->" alone: an argument that is always the same). `hintout` is the type of a returned value. glue.pyi holds what the C glue adds by hand. A function with an
 argument or a result without a hint ends the build.
 """
 import keyword
@@ -23,7 +23,7 @@ def stub(found, typemaps):
     while parms:
         hint, taken = typemaps.find("hint", parms)
         if hint.startswith("->"):
-            results.append(hint[2:].strip())
+            results += [hint[2:].strip()] if hint[2:].strip() else []
         else:
             name = parms[0].name
             arguments.append(f"{name}{'_' if keyword.iskeyword(name) else ''}: {hint}")

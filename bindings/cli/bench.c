@@ -229,7 +229,9 @@ static void print_line(const json_t *line, bool on_device) {
 
 static json_t *bench_on_cpu(const bench_case *c, bool with_peers) {
     tartan_context *context = NULL;
-    if (tartan_context_open(c->device, c->threads, 0, &context) != TARTAN_OK) {
+    char options[40];
+    snprintf(options, sizeof options, "threads=%d", c->threads);
+    if (tartan_context_create(c->device, options, NULL, &context) != TARTAN_OK) {
         complain_status("cannot start");
         return NULL;
     }

@@ -34,7 +34,7 @@ static tartan_status place_matrix(tartan_context *context, const bench_case *c, 
                                   tartan_matrix **out) {
     tartan_context *host = NULL;
     tartan_matrix *matrix = NULL;
-    tartan_status status = tartan_context_open("cpu", 0, 0, &host);
+    tartan_status status = tartan_context_create("cpu", NULL, NULL, &host);
     if (status == TARTAN_OK) status = tartan_matrix_create(layout, c->dtype, TARTAN_ROW_MAJOR, &matrix);
     if (status == TARTAN_OK) status = tartan_matrix_fill_normal(host, matrix, 1, 1);
     if (status == TARTAN_OK) status = tartan_matrix_to_device(context, matrix, out);
@@ -160,10 +160,9 @@ json_t *bench_on_device(const bench_case *c) {
     json_t *line = NULL;
     samples *all = calloc(2, sizeof *all);
     p.full = all == NULL;
-    tartan_status status = p.full
-                               ? TARTAN_ERR_MEMORY
-                               : tartan_context_open_stream(c->device, 0, 0, TARTAN_MATH_EXACT,
-                                                            TARTAN_RUN_TO_RUN, c->allow_dense, 0, &context);
+    tartan_status status =
+        p.full ? TARTAN_ERR_MEMORY
+               : tartan_context_create(c->device, c->allow_dense ? "allow_dense=1" : NULL, NULL, &context);
     if (status == TARTAN_OK) status = place(context, c, &p);
     if (status == TARTAN_OK) status = measure(context, c, &p, &all[0], &all[1]);
     if (status == TARTAN_OK) line = describe(context, c, &p, &all[0], &all[1]);

@@ -173,7 +173,7 @@ void bsr_free(bsr *b) {
 tartan_status cast_matrix(const tartan_matrix *matrix, int32_t dtype, int32_t block_order,
                           tartan_matrix **out) {
     tartan_context *context = NULL;
-    tartan_status status = tartan_context_open("cpu", 0, 0, &context);
+    tartan_status status = tartan_context_create("cpu", NULL, NULL, &context);
     if (status == TARTAN_OK) status = tartan_matrix_cast(context, matrix, dtype, block_order, out);
     tartan_context_free(context);
     return status;

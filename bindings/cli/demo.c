@@ -81,7 +81,9 @@ static int run(int argc, char **argv) {
                               (long long)threads);
     const char *path = a.positional_count > 0 ? a.positional[0] : "tartan_demo.h5";
     tartan_context *context = NULL;
-    if (tartan_context_open("cpu", (int32_t)threads, 0, &context) != TARTAN_OK)
+    char options[40];
+    snprintf(options, sizeof options, "threads=%lld", (long long)threads);
+    if (tartan_context_create("cpu", options, NULL, &context) != TARTAN_OK)
         return complain_status("cannot start");
     tartan_layout *layout = NULL;
     tartan_matrix *matrix = NULL, *loaded = NULL;

@@ -183,7 +183,7 @@ static tartan_status place(tartan_context *context, const question *q, tartan_la
                            tartan_matrix *matrix, tartan_matrix **out) {
     tartan_context *host = NULL;
     tartan_matrix *made = NULL;
-    tartan_status status = tartan_context_open("cpu", 0, 0, &host);
+    tartan_status status = tartan_context_create("cpu", NULL, NULL, &host);
     if (status == TARTAN_OK && matrix == NULL)
         status = tartan_matrix_create(layout, q->dtype != 0 ? q->dtype : TARTAN_F32, TARTAN_ROW_MAJOR, &made);
     if (status == TARTAN_OK && matrix != NULL)
@@ -217,8 +217,8 @@ static tartan_status ask(tartan_context *context, const question *q, tartan_layo
 static int answer_question(const question *q, tartan_layout *layout, tartan_matrix *matrix, bool as_json) {
     tartan_context *context = NULL;
     char *text = NULL;
-    if (tartan_context_open_stream(q->device, 0, 0, TARTAN_MATH_EXACT, TARTAN_RUN_TO_RUN, q->allow_dense, 0,
-                                   &context) != TARTAN_OK)
+    if (tartan_context_create(q->device, q->allow_dense ? "allow_dense=1" : NULL, NULL, &context) !=
+        TARTAN_OK)
         return complain_status("cannot open the device");
     const tartan_status status = ask(context, q, layout, matrix, &text);
     tartan_context_free(context);

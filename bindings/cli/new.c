@@ -74,7 +74,7 @@ static int make_values(const wish *w, tartan_layout *layout, tartan_matrix **out
     *out = NULL;
     if (w->values == NO_VALUES) return EXIT_FINE;
     tartan_context *context = NULL;
-    tartan_status status = tartan_context_open("cpu", 0, 0, &context);
+    tartan_status status = tartan_context_create("cpu", NULL, NULL, &context);
     if (status == TARTAN_OK) status = tartan_matrix_create(layout, w->dtype, TARTAN_ROW_MAJOR, out);
     if (status == TARTAN_OK) status = fill(context, w, *out);
     tartan_context_free(context);

@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 4 };
+enum { TARTAN_BACKEND_ABI = 5 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
@@ -26,7 +26,7 @@ struct tartan_backend {
     int32_t (*devices)(const char **out_reason);
     /* JSON object describing device i, into text of `size` bytes. */
     void (*describe)(int32_t i, char *text, int64_t size);
-    tartan_status (*open)(const char *function, const tartan_context_options *options, void **out_device);
+    tartan_status (*open)(const char *function, const tartan_i_context_options *options, void **out_device);
     void (*close)(void *device);
     tartan_status (*sync)(const char *function, void *device);
     /* Memory in the order of the queue: *out_pointer is usable by work asked for afterwards, *out_owner is for

@@ -105,7 +105,7 @@ static void cpu_describe(int32_t i, char *text, int64_t size) {
              tartan_i_default_threads());
 }
 
-static tartan_status cpu_open(const char *function, const tartan_context_options *options,
+static tartan_status cpu_open(const char *function, const tartan_i_context_options *options,
                               void **out_device) {
     (void)function;
     (void)options;

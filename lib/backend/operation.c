@@ -2,7 +2,7 @@
  * What holds for any operation: its name, its operands, its cost. */
 #include "backend/operation.h"
 
-#include "core/dtype.h"
+#include "core/array.h"
 
 const char *tartan_i_op_name(tartan_op_kind kind) {
     static const char *const names[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/dtype.h"
+#include "core/array.h"
 #include "core/memory.h"
 
 #define XXH_INLINE_ALL /* the size of its state is then that of the code that uses it */

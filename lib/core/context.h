@@ -7,9 +7,19 @@
 
 struct tartan_backend;
 
+/* What a context was created with. */
+typedef struct tartan_i_context_options {
+    int32_t device_type, device_id;
+    int32_t threads; /* 0: not given */
+    bool tf32, allow_dense;
+    int64_t seed;
+    void *stream; /* NULL: one of its own */
+    tartan_hooks hooks;
+} tartan_i_context_options;
+
 struct tartan_context {
     uint32_t magic; /* TARTAN_I_CONTEXT */
-    tartan_context_options options;
+    tartan_i_context_options options;
     int32_t threads; /* resolved, >= 1 */
     const struct tartan_backend *backend;
     void *device;      /* the backend's own */
@@ -18,8 +28,8 @@ struct tartan_context {
     int32_t busy; /* whether a call is at work, by the __atomic builtins: C++ tests include this header */
 };
 
-/* Every function that works with a context enters it first and leaves it at last, so that a second thread is
- * refused instead of racing. */
+/* Every function that works with a context enters it first and leaves it last: a second thread is refused instead of
+ * racing. */
 static inline tartan_status tartan_i_context_enter(const char *function, tartan_context *context) {
     if (__atomic_exchange_n(&context->busy, 1, __ATOMIC_ACQUIRE) == 0) return TARTAN_OK;
     return tartan_i_fail(TARTAN_ERR_ARGUMENT, function,

@@ -149,30 +149,4 @@ static inline void *tartan_i_at(const void *data, int32_t dtype, int64_t offset)
     return (char *)data + offset * tartan_dtype_bytes(dtype);
 }
 
-/* Checks that `array`, the argument `name` of `function`, is a sound descriptor of CPU memory: dtype, ndim,
- * shape >= 0, data aligned and not NULL unless empty, extent addressable. Writable outputs (`output`) may not
- * have two elements in one place: refused unless the strides, sorted, each step over all that lies below.
- * Errors: HANDLE (NULL), ARGUMENT (ndim, alignment, places), DTYPE, SHAPE, OVERFLOW, UNSUPPORTED (device). */
-tartan_status tartan_i_array_check(const char *function, const char *name, const tartan_array *array,
-                                   bool output);
-
-/* The same for memory of any device that we know. */
-tartan_status tartan_i_array_check_any(const char *function, const char *name, const tartan_array *array,
-                                       bool output);
-/* The same for a mask: TARTAN_U8, and not written. */
-tartan_status tartan_i_array_check_bytes(const char *function, const char *name, const tartan_array *array);
-
-/* First and last byte (exclusive) that the array touches; both NULL for an empty one. */
-void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end);
-
-/* Whether two arrays share a byte of their extents. Reads the descriptors alone. */
-bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b);
-
-/* Elements of the array (the product of its shape). */
-int64_t tartan_i_array_elements(const tartan_array *array);
-
-/* "[3, 4, 5]" into `text`. Returns text. */
-enum { TARTAN_I_SHAPE_TEXT = 192 };
-const char *tartan_i_shape_text(const tartan_array *array, char text[TARTAN_I_SHAPE_TEXT]);
-
 #endif

@@ -78,8 +78,8 @@ void tartan_i_parallel(const tartan_context *context, int32_t workers, double wo
                        void *data) {
     if (workers <= 1 || work < atomic_load_explicit(&little_work, memory_order_relaxed))
         run_serially(workers, task, data);
-    else if (context->options.parallel_for != NULL)
-        context->options.parallel_for(context->options.parallel_user, workers, task, data);
+    else if (context->options.hooks.parallel_for != NULL)
+        context->options.hooks.parallel_for(context->options.hooks.parallel_user, workers, task, data);
     else
         run_by_team(workers, task, data);
 }

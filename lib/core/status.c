@@ -66,3 +66,12 @@ tartan_status tartan_i_fail_handle(const char *function, const char *name, const
     return tartan_i_fail(TARTAN_ERR_HANDLE, function, "%s is %s, expected an open %s", name,
                          handle == NULL ? "NULL" : "closed or not one of Tartan's", noun);
 }
+
+tartan_status tartan_i_list_check(const char *function, const char *name, const void *list, int64_t count,
+                                  int64_t expected, const char *meaning) {
+    CHECK_IN(function, count == expected, SHAPE, "%s has %" PRId64 " entries, expected %" PRId64 " (%s)",
+             name, count, expected, meaning);
+    CHECK_IN(function, list != NULL || count == 0, HANDLE, "%s is NULL, expected %" PRId64 " entries (%s)",
+             name, expected, meaning);
+    return TARTAN_OK;
+}

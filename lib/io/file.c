@@ -2,7 +2,7 @@
  * The collection: what is in it, putting, removing, getting. */
 #include "io/file.h"
 
-#include "core/dtype.h"
+#include "core/array.h"
 #include "io/schema.h"
 #include "io/seal.h"
 

@@ -18,10 +18,12 @@ static tartan_status check_root(const char *function, tartan_i_reader *reader) {
     char *schema = NULL, *version = NULL;
     TRY(tartan_i_read_text(&call, reader->file, "tartan_schema", &schema));
     if (schema == NULL || strcmp(schema, TARTAN_I_SCHEMA) != 0) {
-        status = schema == NULL
-                     ? REFUSE(&call, "is HDF5, but not one of Tartan's files: it has no attribute "
-                                     "tartan_schema")
-                     : REFUSE(&call, "tartan_schema is \"%.32s\", expected \"%s\"", schema, TARTAN_I_SCHEMA);
+        status =
+            schema == NULL
+                ? tartan_i_fail_format(&call, "is HDF5, but not one of Tartan's files: it has no attribute "
+                                              "tartan_schema")
+                : tartan_i_fail_format(&call, "tartan_schema is \"%.32s\", expected \"%s\"", schema,
+                                       TARTAN_I_SCHEMA);
         goto fail;
     }
     TRY(tartan_i_read_text(&call, reader->file, "tartan_schema_version", &version));
@@ -93,7 +95,8 @@ static tartan_status read_list(tartan_i_call *call, hid_t object, const char *na
     TRY(tartan_i_open_dataset(call, object, name, 1, &list));
     TRY(tartan_i_check_integers(call, &list, out));
     if (count >= 0 && list.dims[0] != count) {
-        status = REFUSE(call, "%s has %" PRId64 " entries, expected %" PRId64, name, list.dims[0], count);
+        status = tartan_i_fail_format(call, "%s has %" PRId64 " entries, expected %" PRId64, name,
+                                      list.dims[0], count);
         goto fail;
     }
     TRY(tartan_i_allocate(&data, list.dims[0], out->bytes));
@@ -114,22 +117,23 @@ static tartan_status read_frame(tartan_i_call *call, hid_t object, tartan_shape 
     PASS(tartan_i_read_integers(call, object, "heads", 1, true, &heads));
     *shape = (tartan_shape){size[0], size[1], block[0], block[1], heads};
     if (tartan_i_shape_check(call->function, shape, &grid[0], &grid[1]) != TARTAN_OK)
-        return REFUSE(call,
-                      "its frame is not allowed: shape [%" PRId64 ", %" PRId64 "], block_shape [%" PRId64
-                      ", %" PRId64 "], heads %" PRId64,
-                      size[0], size[1], block[0], block[1], heads);
+        return tartan_i_fail_format(call,
+                                    "its frame is not allowed: shape [%" PRId64 ", %" PRId64
+                                    "], block_shape [%" PRId64 ", %" PRId64 "], heads %" PRId64,
+                                    size[0], size[1], block[0], block[1], heads);
     memcpy(said, grid, sizeof said);
     PASS(tartan_i_read_integers(call, object, "grid", 2, true, said));
     if (said[0] != grid[0] || said[1] != grid[1])
-        return REFUSE(call,
-                      "grid is [%" PRId64 ", %" PRId64 "], but shape and block_shape make [%" PRId64
-                      ", %" PRId64 "]",
-                      said[0], said[1], grid[0], grid[1]);
+        return tartan_i_fail_format(call,
+                                    "grid is [%" PRId64 ", %" PRId64
+                                    "], but shape and block_shape make [%" PRId64 ", %" PRId64 "]",
+                                    said[0], said[1], grid[0], grid[1]);
     if (heads * grid[1] > call->most_columns)
-        return REFUSE(call,
-                      "%" PRId64 " block columns in %" PRId64 " heads are more than the %" PRId64
-                      " that a file without a seal is trusted with",
-                      grid[1], heads, call->most_columns);
+        return tartan_i_fail_format(call,
+                                    "%" PRId64 " block columns in %" PRId64
+                                    " heads are more than the %" PRId64
+                                    " that a file without a seal is trusted with",
+                                    grid[1], heads, call->most_columns);
     return TARTAN_OK;
 }
 
@@ -149,8 +153,8 @@ static tartan_status read_layout(tartan_i_call *call, hid_t object, tartan_layou
     TRY(tartan_i_schema_take_lists(call->function, call->where, &pointers, &indices, layout));
     TRY(tartan_i_layout_finish(layout));
     if (said[0] != '\0' && strcmp(said, layout->identity) != 0) {
-        status =
-            REFUSE(call, "its index sets have the identity %s, the file says %s", layout->identity, said);
+        status = tartan_i_fail_format(call, "its index sets have the identity %s, the file says %s",
+                                      layout->identity, said);
         goto fail;
     }
     if (recipe != NULL && recipe[0] != '\0') TRY(tartan_i_layout_set_recipe(layout, recipe));
@@ -177,11 +181,12 @@ static tartan_status read_matrix(tartan_i_call *call, hid_t object, hid_t layout
     const int64_t dims[3] = {layout->blocks, order == TARTAN_ROW_MAJOR ? rows : cols,
                              order == TARTAN_ROW_MAJOR ? cols : rows};
     if (memcmp(dims, blocks.dims, sizeof dims) != 0) {
-        status = REFUSE(call,
-                        "blocks has shape [%" PRId64 ", %" PRId64 ", %" PRId64 "], expected [%" PRId64
-                        ", %" PRId64 ", %" PRId64 "] (block_order \"%s\")",
-                        blocks.dims[0], blocks.dims[1], blocks.dims[2], dims[0], dims[1], dims[2],
-                        tartan_i_order_name(order));
+        status =
+            tartan_i_fail_format(call,
+                                 "blocks has shape [%" PRId64 ", %" PRId64 ", %" PRId64
+                                 "], expected [%" PRId64 ", %" PRId64 ", %" PRId64 "] (block_order \"%s\")",
+                                 blocks.dims[0], blocks.dims[1], blocks.dims[2], dims[0], dims[1], dims[2],
+                                 tartan_i_order_name(order));
         goto fail;
     }
     TRY(tartan_i_matrix_new(layout, dtype, order, &matrix));
@@ -229,8 +234,8 @@ static tartan_status read_gates(tartan_i_call *call, hid_t object, int64_t count
     TRY(tartan_i_open_dataset(call, object, "gates", 1, &gates));
     TRY(tartan_i_check_f64(call, &gates));
     if (gates.dims[0] != count) {
-        status = REFUSE(call, "gates has %" PRId64 " entries, expected %" PRId64 " (one a block)",
-                        gates.dims[0], count);
+        status = tartan_i_fail_format(
+            call, "gates has %" PRId64 " entries, expected %" PRId64 " (one a block)", gates.dims[0], count);
         goto fail;
     }
     NEW(data, count);

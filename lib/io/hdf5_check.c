@@ -42,15 +42,15 @@ tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const 
     H5L_info_t link;
     *out = -1;
     htri_t there = H5Lexists(group, name, H5P_DEFAULT);
-    if (there == 0) return REFUSE(call, "has no %s \"%s\"", noun, name);
+    if (there == 0) return tartan_i_fail_format(call, "has no %s \"%s\"", noun, name);
     if (there < 0 || H5Lget_info(group, name, &link, H5P_DEFAULT) < 0)
         return tartan_i_fail_hdf5(call, "its links cannot be read");
-    if (link.type != H5L_TYPE_HARD) return REFUSE(call, "\"%s\" is not a hard link", name);
+    if (link.type != H5L_TYPE_HARD) return tartan_i_fail_format(call, "\"%s\" is not a hard link", name);
     hid_t child = H5Oopen(group, name, H5P_DEFAULT);
     if (child < 0) return tartan_i_fail_hdf5(call, name);
     if (H5Iget_type(child) != type) {
         tartan_i_hdf5_close(child);
-        return REFUSE(call, "\"%s\" is not a %s", name, noun);
+        return tartan_i_fail_format(call, "\"%s\" is not a %s", name, noun);
     }
     *out = child;
     return TARTAN_OK;
@@ -62,7 +62,7 @@ tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const 
 static tartan_status take_variable(const tartan_i_call *call, const char *name, const char *text,
                                    char **out) {
     int64_t length = text == NULL ? 0 : (int64_t)strlen(text);
-    if (length > MOST_TEXT) return REFUSE(call, "%s has %" PRId64 " bytes", name, length);
+    if (length > MOST_TEXT) return tartan_i_fail_format(call, "%s has %" PRId64 " bytes", name, length);
     PASS(tartan_i_allocate(out, length + 1, 1));
     if (length > 0) memcpy(*out, text, (size_t)length);
     (*out)[length] = '\0';
@@ -94,8 +94,8 @@ static tartan_status read_fixed(const tartan_i_call *call, const text_source *so
     size_t size = H5Tget_size(source->type);
     hsize_t stored = source->attribute ? H5Aget_storage_size(source->id) : H5Dget_storage_size(source->id);
     if (size == 0 || (int64_t)size > MOST_TEXT || stored < size)
-        return REFUSE(call, "%s is a text of %zu bytes, but %llu are stored", name, size,
-                      (unsigned long long)stored);
+        return tartan_i_fail_format(call, "%s is a text of %zu bytes, but %llu are stored", name, size,
+                                    (unsigned long long)stored);
     tartan_status status;
     char *text = NULL;
     NEW(text, (int64_t)size + 1);
@@ -117,7 +117,7 @@ static tartan_status read_open_text(const tartan_i_call *call, const text_source
                                     char **out) {
     if (source->space < 0 || source->type < 0) return tartan_i_fail_hdf5(call, name);
     if (H5Tget_class(source->type) != H5T_STRING || H5Sget_simple_extent_npoints(source->space) != 1)
-        return REFUSE(call, "%s is not one text", name);
+        return tartan_i_fail_format(call, "%s is not one text", name);
     if (H5Tis_variable_str(source->type) > 0)
         PASS(read_variable(call, source, name, out));
     else
@@ -125,7 +125,7 @@ static tartan_status read_open_text(const tartan_i_call *call, const text_source
     if (tartan_i_utf8_valid(*out)) return TARTAN_OK;
     tartan_i_free(*out);
     *out = NULL;
-    return REFUSE(call, "%s is not valid UTF-8", name);
+    return tartan_i_fail_format(call, "%s is not valid UTF-8", name);
 }
 
 tartan_status tartan_i_read_text(const tartan_i_call *call, hid_t object, const char *name, char **out) {
@@ -159,7 +159,8 @@ tartan_status tartan_i_read_identity(const tartan_i_call *call, hid_t object,
     tartan_status status = TARTAN_OK;
     if (strlen(identity) != TARTAN_I_IDENTITY_CHARS ||
         strspn(identity, "0123456789abcdef") != TARTAN_I_IDENTITY_CHARS)
-        status = REFUSE(call, "layout_identity is \"%.40s\", expected 32 hexadecimal digits", identity);
+        status = tartan_i_fail_format(call, "layout_identity is \"%.40s\", expected 32 hexadecimal digits",
+                                      identity);
     else
         memcpy(out, identity, TARTAN_I_IDENTITY_CHARS + 1);
     tartan_i_free(identity);
@@ -172,15 +173,15 @@ tartan_status tartan_i_read_integers(const tartan_i_call *call, hid_t object, co
                                      bool optional, int64_t *out) {
     htri_t there = H5Aexists(object, name);
     if (there < 0) return tartan_i_fail_hdf5(call, "its attributes cannot be read");
-    if (there == 0) return optional ? TARTAN_OK : REFUSE(call, "has no attribute %s", name);
+    if (there == 0) return optional ? TARTAN_OK : tartan_i_fail_format(call, "has no attribute %s", name);
     hid_t attribute = H5Aopen(object, name, H5P_DEFAULT), type = -1, space = -1;
     int64_t values[2];
     tartan_status status = TARTAN_OK;
     if (attribute < 0 || (type = H5Aget_type(attribute)) < 0 || (space = H5Aget_space(attribute)) < 0)
         status = tartan_i_fail_hdf5(call, name);
     else if (H5Tget_class(type) != H5T_INTEGER || H5Sget_simple_extent_npoints(space) != count)
-        status =
-            REFUSE(call, "the attribute %s is not %" PRId64 " integer%s", name, count, count == 1 ? "" : "s");
+        status = tartan_i_fail_format(call, "the attribute %s is not %" PRId64 " integer%s", name, count,
+                                      count == 1 ? "" : "s");
     else if (H5Aread(attribute, H5T_NATIVE_INT64, values) < 0)
         status = tartan_i_fail_hdf5(call, name);
     if (status == TARTAN_OK) memcpy(out, values, (size_t)count * sizeof *out);
@@ -195,7 +196,7 @@ tartan_status tartan_i_read_integers(const tartan_i_call *call, hid_t object, co
 static tartan_status check_filters(const tartan_i_call *call, const char *name, hid_t plist) {
     int count = H5Pget_nfilters(plist);
     if (count < 0) return tartan_i_fail_hdf5(call, name);
-    if (count > MOST_FILTERS) return REFUSE(call, "%s passes %d filters", name, count);
+    if (count > MOST_FILTERS) return tartan_i_fail_format(call, "%s passes %d filters", name, count);
     bool seen[3] = {false};
     for (int i = 0; i < count; i++) {
         static const H5Z_filter_t known[3] = {H5Z_FILTER_SHUFFLE, H5Z_FILTER_DEFLATE, H5Z_FILTER_FLETCHER32};
@@ -205,9 +206,9 @@ static tartan_status check_filters(const tartan_i_call *call, const char *name, 
         int which = 0;
         while (which < 3 && known[which] != filter) which++;
         if (which == 3 || seen[which])
-            return REFUSE(call,
-                          "%s passes the filter %d%s; known are shuffle, gzip and fletcher32, once each",
-                          name, (int)filter, which == 3 ? "" : " again");
+            return tartan_i_fail_format(
+                call, "%s passes the filter %d%s; known are shuffle, gzip and fletcher32, once each", name,
+                (int)filter, which == 3 ? "" : " again");
         seen[which] = true;
     }
     return TARTAN_OK;
@@ -218,15 +219,16 @@ static tartan_status check_storage(const tartan_i_call *call, hid_t plist, int r
                                    tartan_i_dataset *dataset) {
     H5D_layout_t layout = H5Pget_layout(plist);
     if (layout != H5D_CONTIGUOUS && layout != H5D_CHUNKED && layout != H5D_COMPACT)
-        return REFUSE(call, "%s is a virtual dataset", dataset->name);
-    if (H5Pget_external_count(plist) != 0) return REFUSE(call, "%s lies in another file", dataset->name);
+        return tartan_i_fail_format(call, "%s is a virtual dataset", dataset->name);
+    if (H5Pget_external_count(plist) != 0)
+        return tartan_i_fail_format(call, "%s lies in another file", dataset->name);
     PASS(check_filters(call, dataset->name, plist));
     if (rank == 0) return TARTAN_OK;
     int64_t stored = (int64_t)H5Dget_storage_size(dataset->id), most;
     int64_t factor = H5Pget_nfilters(plist) > 0 ? MOST_EXPANSION : 1;
     if (stored >= 0 && tartan_i_multiply(stored, factor, &most) && dataset->bytes > most)
-        return REFUSE(call, "%s should hold %" PRId64 " bytes, but only %" PRId64 " are stored",
-                      dataset->name, dataset->bytes, stored);
+        return tartan_i_fail_format(call, "%s should hold %" PRId64 " bytes, but only %" PRId64 " are stored",
+                                    dataset->name, dataset->bytes, stored);
     return TARTAN_OK;
 }
 
@@ -234,12 +236,13 @@ static tartan_status read_extent(const tartan_i_call *call, hid_t space, int ran
                                  tartan_i_dataset *dataset) {
     hsize_t dims[3];
     if (H5Sget_simple_extent_type(space) != H5S_SIMPLE || H5Sget_simple_extent_ndims(space) != rank)
-        return REFUSE(call, "%s has not %d dimension%s", dataset->name, rank, rank == 1 ? "" : "s");
+        return tartan_i_fail_format(call, "%s has not %d dimension%s", dataset->name, rank,
+                                    rank == 1 ? "" : "s");
     H5Sget_simple_extent_dims(space, dims, NULL);
     int64_t elements = (int64_t)H5Tget_size(dataset->type);
     for (int i = 0; i < rank; i++) {
         if (dims[i] > INT64_MAX || !tartan_i_multiply(elements, (int64_t)dims[i], &elements))
-            return REFUSE(call, "the shape of %s exceeds what can be addressed", dataset->name);
+            return tartan_i_fail_format(call, "the shape of %s exceeds what can be addressed", dataset->name);
         dataset->dims[i] = (int64_t)dims[i];
     }
     dataset->bytes = elements;
@@ -288,13 +291,13 @@ tartan_status tartan_i_check_integers(const tartan_i_call *call, const tartan_i_
         out->is_signed = i % 2 == 0;
         return TARTAN_OK;
     }
-    return REFUSE(call, "%s does not hold little-endian %s, %s, %s or %s", dataset->name, names[0], names[1],
-                  names[2], names[3]);
+    return tartan_i_fail_format(call, "%s does not hold little-endian %s, %s, %s or %s", dataset->name,
+                                names[0], names[1], names[2], names[3]);
 }
 
 tartan_status tartan_i_check_f64(const tartan_i_call *call, const tartan_i_dataset *dataset) {
     if (H5Tequal(dataset->type, H5T_IEEE_F64LE) > 0) return TARTAN_OK;
-    return REFUSE(call, "%s does not hold little-endian float64", dataset->name);
+    return tartan_i_fail_format(call, "%s does not hold little-endian float64", dataset->name);
 }
 
 /* The dtype of the dataset must be the one said; a file that says none has the one its dataset has. */
@@ -302,7 +305,8 @@ static tartan_status check_dtype(const tartan_i_call *call, const tartan_i_datas
                                  int32_t *out_dtype) {
     static const char ours[] = "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2";
     int32_t expected = said == NULL ? 0 : tartan_dtype_of(said);
-    if (said != NULL && expected == 0) return REFUSE(call, "dtype is \"%.40s\", expected %s", said, ours);
+    if (said != NULL && expected == 0)
+        return tartan_i_fail_format(call, "dtype is \"%.40s\", expected %s", said, ours);
     for (int32_t dtype = TARTAN_F64; dtype <= TARTAN_I_LAST_DTYPE; dtype++) {
         if (expected != 0 && dtype != expected) continue;
         hid_t type = tartan_i_hdf5_type(dtype);
@@ -314,7 +318,7 @@ static tartan_status check_dtype(const tartan_i_call *call, const tartan_i_datas
             return TARTAN_OK;
         }
     }
-    return REFUSE(call, "blocks does not hold little-endian %s", said == NULL ? ours : said);
+    return tartan_i_fail_format(call, "blocks does not hold little-endian %s", said == NULL ? ours : said);
 }
 
 tartan_status tartan_i_check_values(const tartan_i_call *call, hid_t object, const tartan_i_dataset *blocks,
@@ -324,7 +328,7 @@ tartan_status tartan_i_check_values(const tartan_i_call *call, hid_t object, con
     TRY(tartan_i_read_text(call, object, "dtype", &dtype));
     TRY(tartan_i_read_text(call, object, "block_order", &order));
     if (order != NULL && strcmp(order, "C") != 0 && strcmp(order, "F") != 0) {
-        status = REFUSE(call, "block_order is \"%.40s\", expected \"C\" or \"F\"", order);
+        status = tartan_i_fail_format(call, "block_order is \"%.40s\", expected \"C\" or \"F\"", order);
         goto fail;
     }
     *out_order = order != NULL && order[0] == 'F' ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
@@ -344,7 +348,8 @@ static tartan_status check_link(const tartan_i_call *call, hid_t object, hid_t l
         H5Lget_info(layout, name, &its, H5P_DEFAULT) < 0)
         return tartan_i_fail_hdf5(call, name);
     if (mine.type != H5L_TYPE_HARD || its.type != H5L_TYPE_HARD || mine.u.address != its.u.address)
-        return REFUSE(call, "its %s is not a hard link to that of its layout \"%s\"", name, layout_name);
+        return tartan_i_fail_format(call, "its %s is not a hard link to that of its layout \"%s\"", name,
+                                    layout_name);
     return TARTAN_OK;
 }
 

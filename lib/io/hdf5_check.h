@@ -30,7 +30,6 @@ const char *tartan_i_group_of(int32_t kind);
 tartan_i_call tartan_i_call_for(const char *function, const tartan_i_reader *reader, int32_t kind,
                                 const char *name);
 
-#define REFUSE(call, ...) tartan_i_fail_format((call), __VA_ARGS__)
 tartan_status tartan_i_fail_format(const tartan_i_call *call, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 tartan_status tartan_i_fail_hdf5(const tartan_i_call *call, const char *what);

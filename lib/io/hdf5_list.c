@@ -34,8 +34,9 @@ static tartan_status describe(tartan_i_call *call, hid_t object, int32_t kind, t
     TRY(tartan_i_read_text(call, object, "layout", &text));
     if (text == NULL || strncmp(text, prefix, sizeof prefix - 1) != 0 ||
         tartan_i_name_fault(text + sizeof prefix - 1) != NULL) {
-        status = REFUSE(call, "its attribute layout is \"%.300s\", expected \"/layouts/<name>\"",
-                        text == NULL ? "" : text);
+        status =
+            tartan_i_fail_format(call, "its attribute layout is \"%.300s\", expected \"/layouts/<name>\"",
+                                 text == NULL ? "" : text);
         goto fail;
     }
     memmove(text, text + sizeof prefix - 1, strlen(text) - (sizeof prefix - 1) + 1);
@@ -55,8 +56,9 @@ typedef struct names {
 
 static tartan_status add_name(names *found, const char *name, const H5L_info_t *info) {
     const char *fault = tartan_i_name_fault(name);
-    if (fault != NULL) return REFUSE(found->call, "the name of an object %s", fault);
-    if (info->type != H5L_TYPE_HARD) return REFUSE(found->call, "\"%s\" is not a hard link", name);
+    if (fault != NULL) return tartan_i_fail_format(found->call, "the name of an object %s", fault);
+    if (info->type != H5L_TYPE_HARD)
+        return tartan_i_fail_format(found->call, "\"%s\" is not a hard link", name);
     if (found->count == found->capacity) {
         int64_t capacity = 2 * found->capacity + 16;
         tartan_i_listing *list;

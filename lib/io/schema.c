@@ -127,8 +127,6 @@ static int64_t integer_at(const tartan_i_integers *list, int64_t i) {
     return ((const uint32_t *)list->data)[i];
 }
 
-#define REFUSE(...) return tartan_i_fail(TARTAN_ERR_FORMAT, function, "%s: " __VA_ARGS__)
-
 tartan_status tartan_i_schema_take_lists(const char *function, const char *where,
                                          const tartan_i_integers *pointers, const tartan_i_integers *indices,
                                          tartan_layout *layout) {
@@ -136,29 +134,32 @@ tartan_status tartan_i_schema_take_lists(const char *function, const char *where
     const char *pointers_name = tartan_i_pointers_name(layout->shape.heads);
     const char *indices_name = tartan_i_indices_name(layout->shape.heads);
     if (integer_at(pointers, 0) != 0)
-        REFUSE("%s begins with %" PRId64 ", expected 0", where, pointers_name, integer_at(pointers, 0));
+        FAIL_IN(function, FORMAT, "%s: %s begins with %" PRId64 ", expected 0", where, pointers_name,
+                integer_at(pointers, 0));
     layout->row_pointers[0] = 0;
     for (int64_t line = 0; line < lines; line++) {
         int64_t begin = layout->row_pointers[line], end = integer_at(pointers, line + 1), last = -1;
         if (end < begin || end > indices->count)
-            REFUSE("%s[%" PRId64 "] is %" PRId64 ", expected %" PRId64 " to %" PRId64, where, pointers_name,
-                   line + 1, end, begin, indices->count);
+            FAIL_IN(function, FORMAT, "%s: %s[%" PRId64 "] is %" PRId64 ", expected %" PRId64 " to %" PRId64,
+                    where, pointers_name, line + 1, end, begin, indices->count);
         for (int64_t i = begin; i < end; i++) {
             int64_t col = integer_at(indices, i);
             if (col < 0 || col >= layout->grid_cols)
-                REFUSE("%s[%" PRId64 "] is %" PRId64 ", but the grid has %" PRId64 " block columns", where,
-                       indices_name, i, col, layout->grid_cols);
+                FAIL_IN(function, FORMAT,
+                        "%s: %s[%" PRId64 "] is %" PRId64 ", but the grid has %" PRId64 " block columns",
+                        where, indices_name, i, col, layout->grid_cols);
             if (col <= last)
-                REFUSE("%s[%" PRId64 "] is %" PRId64 " after %" PRId64 " in one row, expected ascending",
-                       where, indices_name, i, col, last);
+                FAIL_IN(function, FORMAT,
+                        "%s: %s[%" PRId64 "] is %" PRId64 " after %" PRId64 " in one row, expected ascending",
+                        where, indices_name, i, col, last);
             layout->block_cols[i] = (int32_t)col;
             last = col;
         }
         layout->row_pointers[line + 1] = end;
     }
     if (layout->row_pointers[lines] != indices->count)
-        REFUSE("%s ends with %" PRId64 ", but %s has %" PRId64 " entries", where, pointers_name,
-               layout->row_pointers[lines], indices_name, indices->count);
+        FAIL_IN(function, FORMAT, "%s: %s ends with %" PRId64 ", but %s has %" PRId64 " entries", where,
+                pointers_name, layout->row_pointers[lines], indices_name, indices->count);
     return TARTAN_OK;
 }
 

@@ -24,8 +24,6 @@ static const unsigned char magic[MAGIC_BYTES] = {0x89, 'T',  'A',  'R', 'T', 'A'
                                                  '\n', 0x1a, '\n', 's', 'e', 'a', 'l', 0};
 static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
-#define FAIL_AS(function, code, ...) return tartan_i_fail(TARTAN_ERR_##code, function, __VA_ARGS__)
-
 /* ---- The disk ---- */
 
 static atomic_llong asked;
@@ -103,7 +101,7 @@ static tartan_status hash_file(const char *function, const char *path, int fd, i
         if (!tartan_i_disk_read(fd, buffer, size, at)) {
             int error = errno;
             tartan_i_free(buffer);
-            FAIL_AS(function, FILE, "%s: cannot be read: %s", path,
+            FAIL_IN(function, FILE, "%s: cannot be read: %s", path,
                     error ? strerror(error) : "it became shorter meanwhile");
         }
         XXH3_128bits_update(&state, buffer, (size_t)size);
@@ -129,18 +127,18 @@ static tartan_status verify_seal(const char *function, const char *path, int fd,
                                  const unsigned char seal[TARTAN_I_SEAL_BYTES]) {
     uint64_t version = load_little(seal + 16, 4), sealed_length = load_little(seal + 24, 8);
     if (version > TARTAN_I_SEAL_VERSION)
-        FAIL_AS(function, VERSION, "%s: its seal is of version %" PRIu64 ", this library knows version %d",
+        FAIL_IN(function, VERSION, "%s: its seal is of version %" PRIu64 ", this library knows version %d",
                 path, version, TARTAN_I_SEAL_VERSION);
     if (sealed_length != (uint64_t)length)
-        FAIL_AS(function, FORMAT, "%s: %s: it has %" PRId64 " bytes, its seal says %" PRIu64, path,
+        FAIL_IN(function, FORMAT, "%s: %s: it has %" PRId64 " bytes, its seal says %" PRIu64, path,
                 (uint64_t)length < sealed_length ? "truncated" : "damaged", length, sealed_length);
     unsigned char hash[HASH_BYTES], expected[TARTAN_I_SEAL_BYTES];
     PASS(hash_file(function, path, fd, length, hash));
     if (memcmp(seal + HASH_AT, hash, HASH_BYTES) != 0)
-        FAIL_AS(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
+        FAIL_IN(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
     make_seal(expected, length, hash);
     if (memcmp(seal, expected, TARTAN_I_SEAL_BYTES) != 0)
-        FAIL_AS(function, FORMAT, "%s: damaged: its seal has bytes that do not belong there", path);
+        FAIL_IN(function, FORMAT, "%s: damaged: its seal has bytes that do not belong there", path);
     return TARTAN_OK;
 }
 
@@ -150,28 +148,28 @@ static tartan_status inspect(const char *function, const char *path, int fd, int
     unsigned char head[TARTAN_I_SEAL_BYTES + sizeof hdf5_signature] = {0};
     int64_t have = length < (int64_t)sizeof head ? length : (int64_t)sizeof head;
     if (!tartan_i_disk_read(fd, head, have, 0))
-        FAIL_AS(function, FILE, "%s: cannot be read: %s", path,
+        FAIL_IN(function, FILE, "%s: cannot be read: %s", path,
                 errno ? strerror(errno) : "it became shorter meanwhile");
-    if (length == 0) FAIL_AS(function, FORMAT, "%s: is empty (0 bytes)", path);
+    if (length == 0) FAIL_IN(function, FORMAT, "%s: is empty (0 bytes)", path);
     *out_sealed = false;
     if (memcmp(head, hdf5_signature, sizeof hdf5_signature) == 0) return TARTAN_OK;
     if (memcmp(head, magic, MAGIC_BYTES) == 0) {
         if (have < (int64_t)sizeof head)
-            FAIL_AS(function, FORMAT, "%s: truncated: %" PRId64 " bytes are left", path, length);
+            FAIL_IN(function, FORMAT, "%s: truncated: %" PRId64 " bytes are left", path, length);
         *out_sealed = true;
         return verify_seal(function, path, fd, length, head);
     }
     /* Trusting such a file would make one damaged byte in the magic switch the seal off. */
     if (memcmp(head + TARTAN_I_SEAL_BYTES, hdf5_signature, sizeof hdf5_signature) == 0)
-        FAIL_AS(function, FORMAT, "%s: damaged, or not one of Tartan's: its user block is not a seal", path);
-    FAIL_AS(function, FORMAT, "%s: is not an HDF5 file", path);
+        FAIL_IN(function, FORMAT, "%s: damaged, or not one of Tartan's: its user block is not a seal", path);
+    FAIL_IN(function, FORMAT, "%s: is not an HDF5 file", path);
 }
 
 tartan_status tartan_i_seal_open(const char *function, const char *path, int *out_fd, bool *out_sealed) {
     /* O_NONBLOCK: a FIFO is refused below instead of waited for. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat about;
-    if (fd < 0) FAIL_AS(function, FILE, "%s: cannot be opened: %s", path, strerror(errno));
+    if (fd < 0) FAIL_IN(function, FILE, "%s: cannot be opened: %s", path, strerror(errno));
     tartan_status status = TARTAN_OK;
     if (fstat(fd, &about) != 0)
         status = tartan_i_fail(TARTAN_ERR_FILE, function, "%s: %s", path, strerror(errno));
@@ -244,13 +242,13 @@ tartan_status tartan_i_target_open(const char *function, const char *path, tarta
     mode_t mode = 0;
     if (stat(path, &about) == 0) {
         if (!S_ISREG(about.st_mode))
-            FAIL_AS(function, FILE, "%s: is %s, expected a file or nothing", path,
+            FAIL_IN(function, FILE, "%s: is %s, expected a file or nothing", path,
                     S_ISDIR(about.st_mode) ? "a directory" : "a device or a pipe");
         mode = about.st_mode & 07777;
         /* Renaming onto a symbolic link would replace the link and leave what it names as it was. */
         if (realpath(path, resolved) != NULL) path = resolved;
     } else if (errno != ENOENT) {
-        FAIL_AS(function, FILE, "%s: %s", path, strerror(errno));
+        FAIL_IN(function, FILE, "%s: %s", path, strerror(errno));
     }
     tartan_status status;
     TRY(copy_text(path, &target.path));

@@ -2,9 +2,6 @@
  * Layouts from masks and index lists. */
 #include "layout/positions.h"
 
-#define CHECK_LIST(list, expected, meaning)                                                                  \
-    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
-
 tartan_status tartan_layout_from_mask(const tartan_shape *shape, const uint8_t *mask, int64_t nmask,
                                       tartan_layout **out) {
     tartan_status status;

@@ -5,9 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#define CHECK_LIST(list, expected, meaning)                                                                  \
-    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
-
 /* The blocks with keep[id] != 0. */
 static tartan_status keep_blocks(const tartan_layout *l, const uint8_t *keep, tartan_layout **out) {
     tartan_status status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Layouts from dense matrices: the blocks that are not zero, or those of largest norm. */
-#include "core/dtype.h"
+#include "core/array.h"
 #include "layout/positions.h"
 
 #include <math.h>

@@ -35,15 +35,6 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_list_check(const char *function, const char *name, const void *list, int64_t count,
-                                  int64_t expected, const char *meaning) {
-    CHECK_IN(function, count == expected, SHAPE, "%s has %" PRId64 " entries, expected %" PRId64 " (%s)",
-             name, count, expected, meaning);
-    CHECK_IN(function, list != NULL || count == 0, HANDLE, "%s is NULL, expected %" PRId64 " entries (%s)",
-             name, expected, meaning);
-    return TARTAN_OK;
-}
-
 /* A layout without index sets; its fields are those of an ordinary one. */
 static tartan_status new_layout(const tartan_shape *shape, int64_t grid_rows, int64_t grid_cols,
                                 int64_t blocks, tartan_layout **out) {

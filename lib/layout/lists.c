@@ -44,9 +44,6 @@ int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b) {
            memcmp(a->block_cols, b->block_cols, (size_t)a->blocks * sizeof *a->block_cols) == 0;
 }
 
-#define CHECK_LIST(list, expected, meaning)                                                                  \
-    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
-
 static void copy(int64_t *to, const int64_t *from, int64_t count) {
     if (count > 0) memcpy(to, from, (size_t)count * sizeof *to);
 }

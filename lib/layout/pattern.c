@@ -2,6 +2,8 @@
  * The table of patterns; parameters from text; the recipe as JSON. */
 #include "layout/pattern.h"
 
+#include "core/options.h"
+
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -82,9 +84,9 @@ tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, in
 
 tartan_status tartan_i_job_square(const tartan_i_job *job) {
     if (job->rows != job->cols)
-        REFUSE(job, SHAPE,
-               "shape has a grid of %" PRId64 " x %" PRId64 ", expected a square one for pattern '%s'",
-               job->rows, job->cols, job->pattern);
+        FAIL_IN(job->function, SHAPE,
+                "shape has a grid of %" PRId64 " x %" PRId64 ", expected a square one for pattern '%s'",
+                job->rows, job->cols, job->pattern);
     return TARTAN_OK;
 }
 
@@ -107,21 +109,20 @@ static tartan_status pattern_find(const char *function, const char *name, const 
                          names);
 }
 
-static tartan_status parameter_find(const char *function, const tartan_i_pattern *pattern, const char *name,
-                                    size_t length, int *out) {
+static tartan_status parameter_find(const char *function, const tartan_i_pattern *pattern,
+                                    const tartan_i_option *option, int *out) {
     char names[512] = "none";
     int used = 0;
     const tartan_i_parameter *p = pattern->parameters;
     for (int i = 0; p[i].name != NULL; i++) {
-        if (strlen(p[i].name) == length && memcmp(p[i].name, name, length) == 0) {
+        if (tartan_i_option_is(option, p[i].name)) {
             *out = i;
             return TARTAN_OK;
         }
         used += snprintf(names + used, sizeof names - (size_t)used, "%s%s", i > 0 ? ", " : "", p[i].name);
     }
-    return tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
-                         "parameters has '%.*s', which pattern '%s' does not know; it has: %s",
-                         length < 64 ? (int)length : 64, name, pattern->name, names);
+    FAIL_IN(function, ARGUMENT, "parameters has '%.*s', which pattern '%s' does not know; it has: %s",
+            option->name_length < 64 ? option->name_length : 64, option->word, pattern->name, names);
 }
 
 /* A decimal number of `length` characters; false if it is not one. */
@@ -136,29 +137,25 @@ static bool parse_number(const char *text, size_t length, double *out) {
 
 static tartan_status parse_parameters(const char *function, const tartan_i_pattern *pattern, const char *text,
                                       double *values) {
-    static const char separators[] = " ,\t\n";
-    bool given[TARTAN_I_MAX_PARAMETERS] = {false};
+    bool given[TARTAN_I_MAX_PARAMETERS] = {false}, more;
+    tartan_i_option option;
     for (int i = 0; pattern->parameters[i].name != NULL; i++) values[i] = pattern->parameters[i].initial;
-    for (const char *word = text + strspn(text, separators); *word != '\0';
-         word += strspn(word, separators)) {
-        size_t length = strcspn(word, separators), name = strcspn(word, "=");
-        int shown = length < 64 ? (int)length : 64, i = 0;
-        CHECK_IN(function, name < length, ARGUMENT, "parameters has '%.*s', expected name=value", shown,
-                 word);
-        PASS(parameter_find(function, pattern, word, name, &i));
+    for (;;) {
+        int i = 0;
+        PASS(tartan_i_option_next(function, "parameters", &text, &option, &more));
+        if (!more) return TARTAN_OK;
+        PASS(parameter_find(function, pattern, &option, &i));
         const tartan_i_parameter *p = &pattern->parameters[i];
-        bool number = parse_number(word + name + 1, length - name - 1, &values[i]);
+        const bool number = parse_number(option.value, (size_t)option.value_length, &values[i]);
         CHECK_IN(function, !given[i], ARGUMENT, "parameters has %s twice, expected it once", p->name);
         CHECK_IN(function,
                  number && values[i] >= p->low && values[i] <= p->high &&
                      (p->real || values[i] == floor(values[i])),
-                 ARGUMENT, "parameters has '%.*s', expected %s %.10g .. %.10g", shown, word,
+                 ARGUMENT, "parameters has '%.*s', expected %s %.10g .. %.10g", option.shown, option.word,
                  p->real ? "a number" : "a whole number", p->low, p->high);
         values[i] += 0.0; /* no -0 */
         given[i] = true;
-        word += length;
     }
-    return TARTAN_OK;
 }
 
 /* The recipe with all parameters, numbers with as few digits as give them back. */

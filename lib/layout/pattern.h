@@ -53,9 +53,6 @@ typedef struct tartan_i_pattern {
 #define TARTAN_I_PATTERN_SHARED(P)                                                                           \
     P(shared, 0, 0, 1, WHOLE, "1 gives all heads the same blocks, 0 each its own")
 
-/* Fails in the name of the public function. */
-#define REFUSE(job, code, ...) return tartan_i_fail(TARTAN_ERR_##code, (job)->function, __VA_ARGS__)
-
 /* Parameter i of the pattern's list as a whole number. */
 static inline int64_t tartan_i_job_whole(const tartan_i_job *job, int i) {
     return (int64_t)job->parameters[i];

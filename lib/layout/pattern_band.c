@@ -58,10 +58,10 @@ static tartan_status make_strided(tartan_i_job *job) {
     PASS(tartan_i_job_square(job));
     bool whole = s->rows == job->rows * s->block_rows && s->cols == job->cols * s->block_cols;
     if (job->rows % stride != 0 || (stride > 1 && !whole))
-        REFUSE(job, SHAPE,
-               "shape is %" PRId64 " x %" PRId64 " in blocks of %" PRId64 " x %" PRId64
-               ", expected multiples of stride * block for stride %" PRId64 " of pattern 'strided'",
-               s->rows, s->cols, s->block_rows, s->block_cols, stride);
+        FAIL_IN(job->function, SHAPE,
+                "shape is %" PRId64 " x %" PRId64 " in blocks of %" PRId64 " x %" PRId64
+                ", expected multiples of stride * block for stride %" PRId64 " of pattern 'strided'",
+                s->rows, s->cols, s->block_rows, s->block_cols, stride);
     int64_t group = job->rows / stride;
     for (int64_t i = 0; i < job->rows; i++) {
         int64_t begin = i / group * group;
@@ -95,14 +95,14 @@ static tartan_status make_fixed(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), groups = tartan_i_job_whole(job, 1);
     int64_t size = tartan_i_job_whole(job, 2), causal = tartan_i_job_whole(job, 3);
     if (stride % size != 0 || groups * size > stride)
-        REFUSE(job, ARGUMENT,
-               "parameters have stride=%" PRId64 " num_verts=%" PRId64 " vertsize=%" PRId64
-               ", expected vertsize to divide stride and num_verts * vertsize <= stride",
-               stride, groups, size);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have stride=%" PRId64 " num_verts=%" PRId64 " vertsize=%" PRId64
+                ", expected vertsize to divide stride and num_verts * vertsize <= stride",
+                stride, groups, size);
     if (job->shape->heads % groups != 0)
-        REFUSE(job, ARGUMENT,
-               "parameters have num_verts=%" PRId64 ", expected a divisor of %" PRId64 " (heads)", groups,
-               job->shape->heads);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have num_verts=%" PRId64 ", expected a divisor of %" PRId64 " (heads)", groups,
+                job->shape->heads);
     int64_t from = stride - (job->head % groups + 1) * size;
     for (int64_t i = 0; i < job->rows; i++) {
         int64_t end = causal && i + 1 < job->cols ? i + 1 : job->cols;

@@ -70,18 +70,19 @@ static tartan_status read_conv(const tartan_i_job *job, conv *c) {
     c->key_block = c->transposed ? s->block_rows : s->block_cols;
     if (width == 0) width = keys / height;
     if (height * width != keys)
-        REFUSE(job, SHAPE,
-               "shape has %" PRId64 " input positions, expected input_h * input_w = %" PRId64 " * %" PRId64,
-               keys, height, width);
+        FAIL_IN(job->function, SHAPE,
+                "shape has %" PRId64 " input positions, expected input_h * input_w = %" PRId64 " * %" PRId64,
+                keys, height, width);
     if (!side_make(height, tartan_i_job_whole(job, 2), stride, &c->y) ||
         !side_make(width, tartan_i_job_whole(job, 3), stride, &c->x))
-        REFUSE(job, ARGUMENT,
-               "parameters have a filter of %g x %g with stride %" PRId64 " over %" PRId64 " x %" PRId64
-               ", expected one that equal padding on both sides centres (odd sizes where stride is 1)",
-               job->parameters[2], job->parameters[3], stride, height, width);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have a filter of %g x %g with stride %" PRId64 " over %" PRId64 " x %" PRId64
+                ", expected one that equal padding on both sides centres (odd sizes where stride is 1)",
+                job->parameters[2], job->parameters[3], stride, height, width);
     if (c->y.output * c->x.output != queries)
-        REFUSE(job, SHAPE, "shape has %" PRId64 " output positions, expected %" PRId64 " * %" PRId64, queries,
-               c->y.output, c->x.output);
+        FAIL_IN(job->function, SHAPE,
+                "shape has %" PRId64 " output positions, expected %" PRId64 " * %" PRId64, queries,
+                c->y.output, c->x.output);
     return TARTAN_OK;
 }
 

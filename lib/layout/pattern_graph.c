@@ -18,9 +18,9 @@ static tartan_status graph_make(graph *g, const tartan_i_job *job, bool shared, 
     tartan_status status;
     int64_t absent = job->rows * (job->rows - 1) / 2 - edges;
     if (extra > 0 && extra > absent)
-        REFUSE(job, ARGUMENT,
-               "parameters have extra=%" PRId64 ", expected at most the %" PRId64 " edges still absent",
-               extra, absent);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have extra=%" PRId64 ", expected at most the %" PRId64 " edges still absent",
+                extra, absent);
     *g = (graph){.n = job->rows};
     tartan_i_job_random(job, shared, &g->random);
     TRY(key_set_make(&g->set, edges + extra + 1));
@@ -125,8 +125,8 @@ static tartan_status make_barabasi_albert(tartan_i_job *job) {
          shared = job->parameters[4] != 0;
     PASS(tartan_i_job_square(job));
     if (m >= n)
-        REFUSE(job, ARGUMENT, "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)",
-               m, n);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)", m, n);
     TRY(graph_make(&g, job, shared, m * (n - m) + (corner ? m * (m - 1) / 2 : 0), extra));
     TRY(grow_by_preference(&g, m));
     for (int64_t u = 0; corner && u < m; u++)
@@ -153,8 +153,9 @@ static tartan_status make_watts_strogatz(tartan_i_job *job) {
     double rewire = job->parameters[1];
     PASS(tartan_i_job_square(job));
     if (2 * m >= n)
-        REFUSE(job, ARGUMENT,
-               "parameters have m=%" PRId64 ", expected less than half of %" PRId64 " (blocks a side)", m, n);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have m=%" PRId64 ", expected less than half of %" PRId64 " (blocks a side)", m,
+                n);
     TRY(graph_make(&g, job, job->parameters[4] != 0, n * m, extra));
     for (int64_t j = 1; j <= m; j++)
         for (int64_t u = 0; u < n; u++) graph_join(&g, u, (u + j) % n);
@@ -215,13 +216,13 @@ static tartan_status make_watts_strogatz_2d(tartan_i_job *job) {
     if (l.height == 0) /* nearly square: the largest divisor up to the square root */
         for (int64_t h = 1; h * h <= n; h++) l.height = n % h == 0 ? h : l.height;
     if (n % l.height != 0)
-        REFUSE(job, ARGUMENT,
-               "parameters have height=%" PRId64 ", expected a divisor of %" PRId64 " (blocks a side)",
-               l.height, n);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have height=%" PRId64 ", expected a divisor of %" PRId64 " (blocks a side)",
+                l.height, n);
     l.width = n / l.height;
     if (l.m >= n)
-        REFUSE(job, ARGUMENT, "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)",
-               l.m, n);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)", l.m, n);
     /* A vertex starts at most m * (m + 1) edges, and there are no more than n * (n - 1) / 2. */
     int64_t edges = l.m < n / (l.m + 1) ? n * l.m * (l.m + 1) : n * (n - 1) / 2;
     TRY(graph_make(&g, job, job->parameters[5] != 0, edges, 0));

@@ -55,9 +55,9 @@ static tartan_status make_balanced_random(tartan_i_job *job) {
     int64_t *dealt = NULL; /* 1 + the last row that got the column */
     int64_t per_row = tartan_i_job_whole(job, 0), left = 0;
     if (per_row > job->cols)
-        REFUSE(job, ARGUMENT,
-               "parameters have per_row=%" PRId64 ", expected at most %" PRId64 " (block columns)", per_row,
-               job->cols);
+        FAIL_IN(job->function, ARGUMENT,
+                "parameters have per_row=%" PRId64 ", expected at most %" PRId64 " (block columns)", per_row,
+                job->cols);
     tartan_i_job_random(job, job->parameters[2] != 0, &random);
     NEW(deck, job->cols);
     NEW_ZEROED(dealt, job->cols);

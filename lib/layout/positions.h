@@ -7,11 +7,6 @@
 
 #include "layout/layout.h"
 
-/* Checks a list argument: `count` must be `expected` (what that is: `meaning`), the pointer not NULL unless
- * it is 0. */
-tartan_status tartan_i_list_check(const char *function, const char *name, const void *list, int64_t count,
-                                  int64_t expected, const char *meaning);
-
 /* The layout of the blocks at `positions`, which are sorted in place and must lie inside the grid.
  * Positions that occur twice are an error, or where `repeats` are welcome count once. *out_sources as in
  * layout.h: the place in the list (before sorting) of each block; only without repeats. */

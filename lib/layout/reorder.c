@@ -4,9 +4,6 @@
 
 #include <string.h>
 
-#define CHECK_LIST(list, expected, meaning)                                                                  \
-    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
-
 /* An undirected graph as neighbour lists, and room for searching it. */
 typedef struct graph {
     int64_t n;

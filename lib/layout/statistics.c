@@ -5,9 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#define CHECK_LIST(list, expected, meaning)                                                                  \
-    PASS(tartan_i_list_check(__func__, #list, list, n##list, expected, meaning))
-
 int64_t tartan_layout_elements(const tartan_layout *l) {
     if (!tartan_i_is(l, TARTAN_I_LAYOUT)) return -1;
     if (l->blocks == 0) return 0;

@@ -94,8 +94,8 @@ tartan_status tartan_matrix_from_coo(tartan_layout *layout, const int64_t *entry
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK(nentry_rows >= 0, SHAPE, "nentry_rows is %" PRId64 ", expected 0 or more", nentry_rows);
-    PASS(tartan_i_list_check(__func__, "entry_rows", entry_rows, nentry_rows, nentry_rows, "entries"));
-    PASS(tartan_i_list_check(__func__, "entry_cols", entry_cols, nentry_cols, nentry_rows, "as entry_rows"));
+    CHECK_LIST(entry_rows, nentry_rows, "entries");
+    CHECK_LIST(entry_cols, nentry_rows, "as entry_rows");
     tartan_status status;
     filling f;
     PASS(filling_begin(&f, __func__, layout, values, nentry_rows, dtype, block_order));
@@ -116,8 +116,8 @@ tartan_status tartan_matrix_from_csr(tartan_layout *layout, const int64_t *row_p
     CHECK_HANDLE(layout, LAYOUT, "layout");
     int64_t rows = layout->shape.rows;
     CHECK(ncols >= 0, SHAPE, "ncols is %" PRId64 ", expected 0 or more", ncols);
-    PASS(tartan_i_list_check(__func__, "row_pointers", row_pointers, nrow_pointers, rows + 1, "rows + 1"));
-    PASS(tartan_i_list_check(__func__, "cols", cols, ncols, ncols, "entries"));
+    CHECK_LIST(row_pointers, rows + 1, "rows + 1");
+    CHECK_LIST(cols, ncols, "entries");
     CHECK(row_pointers[0] == 0 && row_pointers[rows] == ncols, LAYOUT,
           "row_pointers go from %" PRId64 " to %" PRId64 ", expected 0 to %" PRId64 " (entries)",
           row_pointers[0], row_pointers[rows], ncols);

@@ -2,7 +2,7 @@
 #ifndef TARTAN_MATRIX_MATRIX_H
 #define TARTAN_MATRIX_MATRIX_H
 
-#include "core/dtype.h"
+#include "core/array.h"
 #include "core/memory.h"
 #include "layout/layout.h"
 #include "tartan/matrix.h"

@@ -8,9 +8,9 @@
 
 static tartan_status check_here(const char *function, const tartan_context *context,
                                 const tartan_matrix *matrix) {
-    CHECK_FOR(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
-              "context is %s, expected an open context",
-              context == NULL ? "NULL" : "closed or not one of Tartan's");
+    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
+             "context is %s, expected an open context",
+             context == NULL ? "NULL" : "closed or not one of Tartan's");
     return tartan_i_operand_matrix(function, context, "matrix", matrix);
 }
 

@@ -24,11 +24,12 @@ tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix 
           "out_gate_grad has shape %s, expected [%" PRId64 "] (one for each block)",
           tartan_i_shape_text(out_gate_grad, text), w->layout->blocks);
     const tartan_array w_values = tartan_i_matrix_view(w), dw_values = tartan_i_matrix_view(dw);
-    PASS(tartan_i_operand_apart(__func__, "out_gate_grad", out_gate_grad, "the values of w", &w_values));
-    PASS(tartan_i_operand_apart(__func__, "out_gate_grad", out_gate_grad, "the values of dw", &dw_values));
-    PASS(tartan_i_operand_apart(__func__, "out_gate_grad", out_gate_grad, "gates", gates));
-    PASS(tartan_i_operand_apart(__func__, "dw", &dw_values, "the values of w", &w_values));
-    PASS(tartan_i_operand_apart(__func__, "dw", &dw_values, "gates", gates));
+    PASS(tartan_i_array_check_apart(__func__, "out_gate_grad", out_gate_grad, "the values of w", &w_values));
+    PASS(
+        tartan_i_array_check_apart(__func__, "out_gate_grad", out_gate_grad, "the values of dw", &dw_values));
+    PASS(tartan_i_array_check_apart(__func__, "out_gate_grad", out_gate_grad, "gates", gates));
+    PASS(tartan_i_array_check_apart(__func__, "dw", &dw_values, "the values of w", &w_values));
+    PASS(tartan_i_array_check_apart(__func__, "dw", &dw_values, "gates", gates));
     const tartan_op call = {
         .kind = TARTAN_OP_GATE_GRADIENT,
         .gate_gradient = {

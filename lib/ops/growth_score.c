@@ -25,8 +25,8 @@ tartan_status tartan_growth_score(tartan_context *context, const tartan_shape *s
     PASS(tartan_i_operand_scalar(__func__, "scale", scale, x[0].dtype));
     PASS(tartan_i_operand_scalar(__func__, "beta", beta, x[0].dtype));
     for (int64_t i = 0; i < nx; i++) {
-        PASS(tartan_i_operand_apart(__func__, "score", score, "x", &x[i]));
-        PASS(tartan_i_operand_apart(__func__, "score", score, "y", &y[i]));
+        PASS(tartan_i_array_check_apart(__func__, "score", score, "x", &x[i]));
+        PASS(tartan_i_array_check_apart(__func__, "score", score, "y", &y[i]));
     }
     const tartan_op call = {.kind = TARTAN_OP_GROWTH_SCORE,
                             .growth_score = {.function = __func__,

@@ -63,10 +63,9 @@ static void match_blocks(const tartan_layout *to, const tartan_layout *from, int
 
 static tartan_status check_blocks(const char *function, const char *name, const tartan_shape *a,
                                   const tartan_shape *b) {
-    CHECK_FOR(function, a->block_rows == b->block_rows && a->block_cols == b->block_cols, SHAPE,
-              "%s has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64
-              " (as the matrix)",
-              name, a->block_rows, a->block_cols, b->block_rows, b->block_cols);
+    CHECK_IN(function, a->block_rows == b->block_rows && a->block_cols == b->block_cols, SHAPE,
+             "%s has blocks of %" PRId64 " x %" PRId64 ", expected %" PRId64 " x %" PRId64 " (as the matrix)",
+             name, a->block_rows, a->block_cols, b->block_rows, b->block_cols);
     return TARTAN_OK;
 }
 
@@ -90,8 +89,8 @@ tartan_status tartan_matrix_project(tartan_context *context, const tartan_matrix
 static tartan_status check_ids(const char *function, const char *name, const int64_t *ids, int64_t count,
                                int64_t blocks) {
     for (int64_t i = 0; i < count; i++)
-        CHECK_FOR(function, ids[i] >= -1 && ids[i] < blocks, LAYOUT,
-                  "%s[%" PRId64 "] is %" PRId64 ", expected -1 .. %" PRId64, name, i, ids[i], blocks - 1);
+        CHECK_IN(function, ids[i] >= -1 && ids[i] < blocks, LAYOUT,
+                 "%s[%" PRId64 "] is %" PRId64 ", expected -1 .. %" PRId64, name, i, ids[i], blocks - 1);
     return TARTAN_OK;
 }
 
@@ -102,7 +101,7 @@ tartan_status tartan_matrix_rearrange(tartan_context *context, const tartan_matr
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     CHECK_HANDLE(layout, LAYOUT, "layout");
     PASS(check_blocks(__func__, "layout", &layout->shape, &matrix->layout->shape));
-    PASS(tartan_i_list_check(__func__, "sources", sources, nsources, layout->blocks, "blocks of the layout"));
+    CHECK_LIST(sources, layout->blocks, "blocks of the layout");
     PASS(check_ids(__func__, "sources", sources, nsources, matrix->layout->blocks));
     const tartan_i_blocks_form form = {.from = matrix,
                                        .layout = layout,
@@ -138,10 +137,10 @@ tartan_status tartan_matrix_scatter(tartan_context *context, const tartan_matrix
     PASS(tartan_i_matrix_check_stays(__func__, "from", from));
     const int64_t blocks = matrix->layout->blocks;
     PASS(check_blocks(__func__, "from", &from->layout->shape, &matrix->layout->shape));
-    PASS(tartan_i_list_check(__func__, "targets", targets, ntargets, from->layout->blocks, "blocks of from"));
+    CHECK_LIST(targets, from->layout->blocks, "blocks of from");
     PASS(check_ids(__func__, "targets", targets, ntargets, blocks));
     const tartan_array to = tartan_i_matrix_view(matrix), values = tartan_i_matrix_view(from);
-    PASS(tartan_i_operand_apart(__func__, "matrix", &to, "the values of from", &values));
+    PASS(tartan_i_array_check_apart(__func__, "matrix", &to, "the values of from", &values));
     PASS(check_once(__func__, targets, ntargets, blocks));
     if (ntargets == 0) return TARTAN_OK;
     return tartan_i_blocks_scatter(__func__, context, matrix, from, targets);

@@ -15,10 +15,10 @@ tartan_status tartan_sddmm(tartan_context *context, double alpha, const tartan_a
     PASS(tartan_i_operand_scalar(__func__, "beta", beta, x[0].dtype));
     const tartan_array values = tartan_i_matrix_view(s);
     for (int64_t i = 0; i < nx; i++) {
-        PASS(tartan_i_operand_apart(__func__, "s", &values, "x", &x[i]));
-        PASS(tartan_i_operand_apart(__func__, "s", &values, "y", &y[i]));
+        PASS(tartan_i_array_check_apart(__func__, "s", &values, "x", &x[i]));
+        PASS(tartan_i_array_check_apart(__func__, "s", &values, "y", &y[i]));
     }
-    PASS(tartan_i_operand_apart(__func__, "s", &values, "gates", gates));
+    PASS(tartan_i_array_check_apart(__func__, "s", &values, "gates", gates));
     const tartan_op call = {.kind = TARTAN_OP_SDDMM,
                             .sddmm = {.function = __func__,
                                       .alpha = alpha,

@@ -4,8 +4,8 @@
 
 static tartan_status check_dtypes(const char *function, const tartan_op_spmm *op) {
     const int32_t dtype = op->a->dtype;
-    CHECK_FOR(function, op->b->dtype == dtype, DTYPE, "b is of %s, expected %s (that of a)",
-              tartan_dtype_name(op->b->dtype), tartan_dtype_name(dtype));
+    CHECK_IN(function, op->b->dtype == dtype, DTYPE, "b is of %s, expected %s (that of a)",
+             tartan_dtype_name(op->b->dtype), tartan_dtype_name(dtype));
     PASS(tartan_i_operand_out_dtype(function, "c", op->c->dtype, dtype));
     PASS(tartan_i_operand_scalar(function, "alpha", op->alpha, dtype));
     return tartan_i_operand_scalar(function, "beta", op->beta, dtype);
@@ -16,14 +16,15 @@ static tartan_status check_shapes(const char *function, const tartan_op_spmm *op
     const bool transposed = op->transpose == TARTAN_TRANSPOSE, left = op->side == TARTAN_LEFT;
     const int64_t rows = transposed ? s->cols : s->rows, cols = transposed ? s->rows : s->cols;
     const tartan_array *b = op->b, *c = op->c;
-    PASS(tartan_i_operand_dims(function, "b", b, left ? cols : -1, left ? -1 : rows,
-                               left ? "rows as op(a) has columns" : "columns as op(a) has rows", s->heads));
-    PASS(tartan_i_operand_dims(function, "c", c, left ? rows : -1, left ? -1 : cols,
-                               left ? "rows as op(a)" : "columns as op(a)", s->heads));
-    PASS(tartan_i_operand_batch(function, "c", c, "b", b));
+    PASS(tartan_i_array_check_dims(function, "b", b, left ? cols : -1, left ? -1 : rows,
+                                   left ? "rows as op(a) has columns" : "columns as op(a) has rows",
+                                   s->heads));
+    PASS(tartan_i_array_check_dims(function, "c", c, left ? rows : -1, left ? -1 : cols,
+                                   left ? "rows as op(a)" : "columns as op(a)", s->heads));
+    PASS(tartan_i_array_check_batch(function, "c", c, "b", b));
     const int64_t n_b = b->shape[b->ndim - (left ? 1 : 2)], n_c = c->shape[c->ndim - (left ? 1 : 2)];
-    CHECK_FOR(function, n_b == n_c, SHAPE, "c has %" PRId64 " %s, expected %" PRId64 " (those of b)", n_c,
-              left ? "columns" : "rows", n_b);
+    CHECK_IN(function, n_b == n_c, SHAPE, "c has %" PRId64 " %s, expected %" PRId64 " (those of b)", n_c,
+             left ? "columns" : "rows", n_b);
     return TARTAN_OK;
 }
 
@@ -52,8 +53,8 @@ tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, dou
     PASS(check_dtypes(__func__, &call.spmm));
     PASS(check_shapes(__func__, &call.spmm));
     const tartan_array values = tartan_i_matrix_view(a);
-    PASS(tartan_i_operand_apart(__func__, "c", c, "b", b));
-    PASS(tartan_i_operand_apart(__func__, "c", c, "the values of a", &values));
-    PASS(tartan_i_operand_apart(__func__, "c", c, "gates", gates));
+    PASS(tartan_i_array_check_apart(__func__, "c", c, "b", b));
+    PASS(tartan_i_array_check_apart(__func__, "c", c, "the values of a", &values));
+    PASS(tartan_i_array_check_apart(__func__, "c", c, "gates", gates));
     return tartan_i_backend_run(context, &call);
 }

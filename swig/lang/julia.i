@@ -10,7 +10,6 @@
 %module tartan
 
 %feature("tartan:descriptor", "1") tartan_array;
-%feature("tartan:out", "options") tartan_context_options_init;
 %feature("tartan:in", "out_gate_grad") tartan_gate_gradient;
 %feature("tartan:pointer", "text") tartan_text_free;
 

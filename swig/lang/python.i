@@ -188,12 +188,12 @@
 %tartan_vector(uint8_t, OUT_BYTES, OUT_COUNT, 'u', true, "_Buffer")
 
 /* ---- Not used: structures are tuples and arrays here, references are the handles' business, and
- * tartan_context_open_stream makes contexts. ---- */
+ * Python supplies no hooks. ---- */
+%typemap(in, numinputs=0) const tartan_hooks * "$1 = NULL;"
+%typemap(hint) const tartan_hooks * "->"
+%ignore tartan_hooks;
 %ignore tartan_array;
 %ignore tartan_shape;
-%ignore tartan_context_options;
-%ignore tartan_context_options_init;
-%ignore tartan_context_create;
 %ignore tartan_layout_retain;
 %ignore tartan_last_error;
 %ignore tartan_text_free;

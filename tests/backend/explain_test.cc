@@ -170,9 +170,7 @@ TEST(ExplainCpu, NamesTheKernelsAndWhyNoBetterOnes) {
 
 TEST(ExplainDummy, SaysWhyAnOperationIsRefused) {
     const DummyInstalled installed;
-    tartan_context *raw = nullptr;
-    ASSERT_OK(tartan_context_open("cuda", 1, 0, &raw));
-    const Context context(raw);
+    const Context context = open_context("cuda");
     const Layout layout = from_mask({8, 8, 4, 4, 1}, {1, 1, 1, 1});
     tartan_dummy.refusal = "not on \"Sundays\"";
     EXPECT_HAS(explain_sddmm(context.get(), layout.get(), TARTAN_F32, 9),

@@ -392,7 +392,7 @@ TEST_P(Large, SpecialValuesFromTheRight) {
 
 // The mode in which a device may round f32 factors to tf32.
 TEST_P(Large, Tf32) {
-    context = open(TARTAN_MATH_TF32);
+    context = open("math=tf32");
     for (int64_t block : kBlocks)
         for (uint64_t seed = 0; seed < (on_host() || dummy() ? 1 : 4) && !HasFailure(); seed++) {
             spmm<double>(block, TARTAN_F32, 100 + seed, true);
@@ -403,7 +403,7 @@ TEST_P(Large, Tf32) {
 // A context in which a device may multiply a dense copy, which it does with matrices that have most of their blocks,
 // and with blocks that it has no other fast kernel for.
 TEST_P(Large, AllowDense) {
-    context = open(TARTAN_MATH_EXACT, 1);
+    context = open("allow_dense=1");
     for (int64_t block : {24, 64, 128})
         for (int32_t dtype : kDtypes)
             for (uint64_t seed = 0; seed < (on_host() || dummy() ? 1 : 8) && !HasFailure(); seed++)

@@ -44,7 +44,7 @@ class Registry : public ::testing::Test {
     const char *reason = nullptr;
     const tartan_backend *backend = tartan_i_backend_find(TARTAN_CUDA, &reason);
     tartan_context *context = nullptr;
-    tartan_context_open("cuda", 1, 0, &context);
+    tartan_context_create("cuda", nullptr, nullptr, &context);
     std::fprintf(stderr, "reason: %s\n%s\n", reason, tartan_last_error());
     const char *again = nullptr;
     const bool same = tartan_i_backend_find(TARTAN_CUDA, &again) == backend && again == reason;
@@ -70,7 +70,7 @@ TEST_F(Registry, PluginThatGivesNothing) {
 
 TEST_F(Registry, PluginOfAnotherAbi) {
     COPY_TEST_PLUGIN();
-    EXPECT_EXIT(search(folder, "abi"), ::testing::ExitedWithCode(1), "made for backend ABI 99, expected 4");
+    EXPECT_EXIT(search(folder, "abi"), ::testing::ExitedWithCode(1), "made for backend ABI 99, expected 5");
 }
 
 TEST_F(Registry, PluginForAnotherDevice) {

@@ -270,7 +270,7 @@ TEST_P(Backend, SpecialValuesStayWithTheirBlocks) {
         for (int64_t n : {128, 520})               // kernels for few columns, and for many
             for (int32_t kind : {0, 1, 2, 3, 4}) { // the last one in the mode tf32
                 const int32_t dtype = kind < 4 ? kDtypes[kind] : (int32_t)TARTAN_F32;
-                context = open(kind < 4 ? TARTAN_MATH_EXACT : TARTAN_MATH_TF32);
+                context = open(kind < 4 ? "math=exact" : "math=tf32");
                 SCOPED_TRACE(::testing::Message() << "block " << block << ", " << tartan_dtype_name(dtype)
                                                   << ", " << kind << ", " << n);
                 const int64_t size = 2 * block;

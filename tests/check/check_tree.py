@@ -13,7 +13,8 @@ MAY_USE = {
     "layout": {"core"},
     "matrix": {"core", "layout"},
     "backend": {"core", "layout", "matrix", "kernels"},
-    "ops": {"core", "layout", "matrix", "backend"},
+    "device": {"core", "layout", "matrix", "backend"},
+    "ops": {"core", "layout", "matrix", "backend", "device"},
     "io": {"core", "layout", "matrix"},
 }
 INTRINSICS = re.compile(r"#include\s*<(immintrin|x86intrin|arm_neon)\.h>|\b_mm\d*_\w+\(")

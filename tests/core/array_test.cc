@@ -5,7 +5,7 @@
 #include <limits>
 
 extern "C" {
-#include "core/dtype.h"
+#include "core/array.h"
 }
 
 // DLPack's structure, as dlpack.h of version 0.2 and later has it.

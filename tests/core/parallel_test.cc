@@ -40,8 +40,8 @@ TEST(Parallel, HostLoopIsUsed) {
     calls = 0;
     tartan_context context = {};
     int user = 7;
-    context.options.parallel_user = &user;
-    context.options.parallel_for = [](void *host, int32_t workers, tartan_task task, void *data) {
+    context.options.hooks.parallel_user = &user;
+    context.options.hooks.parallel_for = [](void *host, int32_t workers, tartan_task task, void *data) {
         EXPECT_EQ(7, *(int *)host);
         calls++;
         std::vector<std::thread> threads;
@@ -55,7 +55,7 @@ TEST(Parallel, HostLoopIsUsed) {
 TEST(Parallel, LittleWorkStaysOnTheCallingThread) {
     tartan_i_parallel_from(1 << 20);
     tartan_context context = {};
-    context.options.parallel_for = [](void *, int32_t, tartan_task, void *) {
+    context.options.hooks.parallel_for = [](void *, int32_t, tartan_task, void *) {
         ADD_FAILURE() << "woken for nothing";
     };
     Counts counts;

@@ -127,7 +127,7 @@ void check_spmm(Random &random) {
     const Matrix a = any_matrix(random, TARTAN_F32);
     const tartan_layout *l = a->layout;
     tartan_context context = {};
-    context.options.math_mode = random.coin() ? TARTAN_MATH_TF32 : TARTAN_MATH_EXACT;
+    context.options.tf32 = random.coin();
     context.options.allow_dense = random.coin();
     const bool right = random.coin(), transpose = random.coin();
     const int64_t heads = l->shape.heads, n = random.draw(0, 4);
@@ -166,8 +166,8 @@ void check_spmm(Random &random) {
     EXPECT_EQ(op.gates ? gates.strides[0] : 0, p.gate_stride);
     EXPECT_EQ(b.data, p.b.data);
     EXPECT_EQ(c.data, p.c.data);
-    EXPECT_EQ(context.options.math_mode == TARTAN_MATH_TF32, p.tf32);
-    EXPECT_EQ(context.options.allow_dense == 1, p.allow_dense);
+    EXPECT_EQ(context.options.tf32, p.tf32);
+    EXPECT_EQ(context.options.allow_dense, p.allow_dense);
     EXPECT_EQ(b.strides[b.ndim - (right ? 1 : 2)], p.b.row_stride);
     EXPECT_EQ(c.strides[c.ndim - (right ? 1 : 2)], p.c.row_stride);
     const int32_t last = b.ndim - (right ? 2 : 1);

@@ -136,10 +136,7 @@ TEST(FillNormal, StatisticsAndFanIn) {
 
 TEST(FillNormal, SeedsDiffer) {
     Layout layout = random_layout({16, 16, 8, 8, 1}, 1, 1);
-    Context zero = open_context();
-    tartan_context *seeded = nullptr;
-    ASSERT_OK(tartan_context_open("cpu", 1, 7, &seeded));
-    Context seven(seeded);
+    Context zero = open_context(), seven = open_context("cpu", "threads=1 seed=7");
     auto fill = [&](tartan_context *c, int64_t seed) {
         Matrix m = create(layout, TARTAN_F64);
         EXPECT_OK(tartan_matrix_fill_normal(c, m.get(), 1, seed));

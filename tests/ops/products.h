@@ -12,8 +12,8 @@
 #include <limits>
 
 extern "C" {
+#include "core/array.h"
 #include "core/cpu.h"
-#include "core/dtype.h"
 #include "matrix/matrix.h"
 }
 

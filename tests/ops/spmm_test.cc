@@ -50,17 +50,13 @@ TEST(Spmm, SameBitsForKernelsThreadsAndRepeats) {
 
 // A host's own loop: other threads, the last worker first.
 TEST(Spmm, SameBitsInAHostsLoop) {
-    tartan_context_options options;
-    tartan_context_options_init(&options);
-    options.threads = 5;
-    options.parallel_for = [](void *, int32_t workers, tartan_task task, void *data) {
+    tartan_hooks hooks = {sizeof hooks, nullptr, nullptr};
+    hooks.parallel_for = [](void *, int32_t workers, tartan_task task, void *data) {
         std::vector<std::thread> threads;
         for (int32_t w = workers; w-- > 0;) threads.emplace_back(task, data, w);
         for (auto &t : threads) t.join();
     };
-    tartan_context *raw = nullptr;
-    ASSERT_OK(tartan_context_create(&options, &raw));
-    Context host(raw), own = open_context(1);
+    Context host = open_context("cpu", "threads=5", &hooks), own = open_context(1);
     for (uint64_t seed = 7000; seed < 7050; seed++) {
         const Spmm p = make_spmm(seed);
         Dense a = p.c, b = p.c;

@@ -94,7 +94,7 @@ static tartan_status fail_once(const char *function, const char *what) {
     return tartan_dummy_host->fail(TARTAN_ERR_DEVICE, function, "the dummy was told to fail (%s)", what);
 }
 
-static tartan_status open(const char *function, const tartan_context_options *options, void **out_device) {
+static tartan_status open(const char *function, const tartan_i_context_options *options, void **out_device) {
     device *d;
     *out_device = NULL;
     PASS(check_lost(function, options->device_id));

@@ -67,10 +67,14 @@ using File = std::unique_ptr<tartan_file, Free>;
 // The smallest work is shared among threads too, so that tests see real teams.
 inline const bool teams_always = (tartan_i_parallel_from(0), true);
 
-inline Context open_context(int32_t threads = 1) {
+inline Context open_context(const char *device, const std::string &options = "",
+                            const tartan_hooks *hooks = nullptr) {
     tartan_context *context = nullptr;
-    EXPECT_OK(tartan_context_open("cpu", threads, 0, &context));
+    EXPECT_OK(tartan_context_create(device, options.c_str(), hooks, &context));
     return Context(context);
+}
+inline Context open_context(int32_t threads = 1) {
+    return open_context("cpu", "threads=" + std::to_string(threads));
 }
 
 // One for all tests that do not care.

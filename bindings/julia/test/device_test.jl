@@ -188,7 +188,7 @@ end
 
 @testset "contexts, closing and showing, $place" for place in DEVICES
     name = place == "cuda" ? "cuda:0" : place
-    context = Context(place; threads = 1, seed = 3, math = :tf32, deterministic = false)
+    context = Context(place; threads = 1, seed = 3, math = :tf32)
     @test occursin(name, sprint(show, context)) && wait(context) === nothing
     x, A = to_device([1.0 2.0], context), to_device(random_matrix(Float64, 8, 12, (4, 4), 1.0), context)
     @test occursin("1×2", sprint(show, x)) && occursin(name, sprint(show, x))

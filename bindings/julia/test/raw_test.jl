@@ -18,7 +18,7 @@
             @test getfield(Raw, Symbol(line[2])) == parse(Int, line[3])
         end
     end
-    for S in (Raw.tartan_array, Raw.tartan_shape, Raw.tartan_context_options)
+    for S in (Raw.tartan_array, Raw.tartan_shape, Raw.tartan_hooks)
         @test count(line -> line[1] == "field" && line[2] == string(nameof(S)), lines) == fieldcount(S)
     end
 end

@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from typing import Any, Optional, Union
 
 from tartan import _raw
 from tartan._arrays import dtype_code
 from tartan._closing import Closing
-from tartan._errors import ArgumentError, HandleError
+from tartan._errors import ArgumentError, ArgumentTypeError, HandleError
 from tartan._queue import CPU, LEGACY, Queue, device_name, stream_address
 
-_MATH_MODES = {"exact": _raw.TARTAN_MATH_EXACT, "tf32": _raw.TARTAN_MATH_TF32}
+
+def _whole(value: Any, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
 
 
 class Context(Closing):
@@ -35,23 +41,23 @@ class Context(Closing):
 
     def __init__(
         self, device: str = "cpu", threads: int = 0, seed: int = 0, *, stream: Any = None,
-        math_mode: str = "exact", deterministic: bool = True, allow_dense: bool = False,
+        math_mode: str = "exact", allow_dense: bool = False,
     ) -> None:  # fmt: skip
         """`device` is "cpu", "cuda" or "cuda:1". `threads` 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else
         all processors. `seed` is used where a function is given a seed of -1. `stream` is the CUDA stream to
         work on: an address, a torch.cuda.Stream, a cupy.cuda.Stream, or what else has __cuda_stream__; None
         is the device's default stream, which PyTorch and CuPy use too unless told otherwise. `math_mode`
-        "tf32" lets a GPU round factors of float32 to tf32. `deterministic` False lets it use faster sums of
-        varying order. `allow_dense` True lets it multiply a matrix that has most of its blocks as a dense copy
+        "tf32" lets a GPU round factors of float32 to tf32. `allow_dense` True lets it multiply a matrix that has most of its blocks as a dense copy
         by cuBLAS, where that is there and expected to be faster: NaN and infinity of the other factor then
         reach every row, and results may differ in their last bits between versions of cuBLAS."""
-        if math_mode not in _MATH_MODES:
+        if math_mode not in ("exact", "tf32"):
             raise ArgumentError(f"math_mode is {math_mode!r}, expected 'exact' or 'tf32'")
         on_gpu = isinstance(device, str) and device.startswith("cuda")
         address = (LEGACY if on_gpu else 0) if stream is None else stream_address(stream, device)
-        order = _raw.TARTAN_RUN_TO_RUN if deterministic else _raw.TARTAN_NOT_DETERMINISTIC
-        self._handle = _raw.tartan_context_open_stream(
-            device, threads, seed, _MATH_MODES[math_mode], order, int(bool(allow_dense)), address
+        self._handle = _raw.tartan_context_create(
+            device,
+            f"threads={_whole(threads, 'threads')} seed={_whole(seed, 'seed')} math={math_mode} "
+            f"allow_dense={int(bool(allow_dense))} stream={address}",
         )
         self._queue = Queue(device_name(device), address, stream) if on_gpu else CPU
 

@@ -209,7 +209,7 @@ def test_contexts():
     assert tartan.default_context().device == "cpu" and tartan.default_context().stream is None
     context.close()
     assert not tartan.default_context("cuda").closed
-    with tartan.Context("cuda", math_mode="tf32", deterministic=False) as context:
+    with tartan.Context("cuda", math_mode="tf32") as context:
         x = to_device(np.ones((3, 4)), context)
         np.testing.assert_array_equal(x.to_host(context), 1)
         context.sync()
@@ -222,6 +222,11 @@ def test_contexts():
             assert ("context does not allow" in refused) != allowed
     with pytest.raises(tartan.ArgumentError, match="math_mode"):
         tartan.Context("cuda", math_mode="bf16")
+    for options, text in [({"threads": "2"}, "threads is of type str"), ({"seed": 1.0}, "seed is of type float")]:
+        with pytest.raises(TypeError, match=text):
+            tartan.Context("cuda", **options)
+    with pytest.raises(tartan.ArgumentError, match="seed is -1, expected"):
+        tartan.Context("cuda", seed=-1)
     for bad, kind in [("s", TypeError), (object(), TypeError), (True, TypeError), (-1, ValueError)]:
         with pytest.raises(kind, match="stream is"):
             tartan.Context("cuda", stream=bad)

@@ -248,7 +248,7 @@ def test_leases():
 
 
 def test_buffers():
-    context = _raw.tartan_context_open("cpu", 1, 0)
+    context = _raw.tartan_context_create("cpu", "threads=1")
     buffer = _raw.tartan_buffer_create(context, _raw.TARTAN_F32, np.array([2, 3]), _raw.TARTAN_COL_MAJOR)
     lease = _raw.tartan_buffer_view(buffer)
     assert lease.shape == (2, 3) and lease.strides == (1, 2)
@@ -268,18 +268,21 @@ def test_buffers():
 
 
 def test_plain_arguments():
+    shape = (4, 4, 2, 2, 1)
     with pytest.raises(TypeError, match="seed is of type str"):
-        _raw.tartan_context_open("cpu", 1, "1")
-    with pytest.raises(ValueError, match="threads is .*expected"):
-        _raw.tartan_context_open("cpu", 2**40, 1)
+        _raw.tartan_layout_from_pattern(shape, "random", None, "1")
+    with pytest.raises(ValueError, match="i is .*expected"):
+        _raw.tartan_pattern_name(2**40)
     with pytest.raises(ValueError, match="seed is above"):
-        _raw.tartan_context_open("cpu", 1, 2**63)
+        _raw.tartan_layout_from_pattern(shape, "random", None, 2**63)
     with pytest.raises(TypeError, match="device is of type int"):
-        _raw.tartan_context_open(1, 1, 1)
+        _raw.tartan_context_create(1, None)
     with pytest.raises(ValueError, match="NUL"):
-        _raw.tartan_context_open("c\0pu", 1, 1)
+        _raw.tartan_context_create("c\0pu", None)
     with pytest.raises(ValueError, match="UTF-8"):
-        _raw.tartan_context_open("\ud800", 1, 1)
+        _raw.tartan_context_create("\ud800", None)
+    with pytest.raises(ValueError, match="options has 'colour=1', expected one of"):
+        _raw.tartan_context_create("cpu", "colour=1")
     with pytest.raises(TypeError, match="5 integers"):
         _raw.tartan_layout_from_mask((4, 4), b"")
     with pytest.raises(TypeError, match="shape.block_rows"):

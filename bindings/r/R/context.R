@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The package works in a context of its own, opened when first needed.
+# The package works in one context, opened when first needed.
 
 # R CMD check allows two threads. The library itself obeys OMP_THREAD_LIMIT.
 .thread_limit <- function() {
@@ -7,22 +7,31 @@
   if (nzchar(checking) && checking != "false") 2 else Inf
 }
 
+# A context's handle; the options are named numbers and texts.
+.new_context <- function(device, ...) {
+  options <- list(...)
+  values <- vapply(options, function(x) if (is.numeric(x)) format(x, digits = 17, scientific = FALSE) else x, "")
+  tartan_context_create(device, paste0(names(options), "=", values, collapse = " "))
+}
+
 .open_context <- function(threads = 0) {
-  context <- tartan_context_open("cpu", threads, 0)
+  context <- .new_context("cpu", threads = threads)
   if (threads == 0 && tartan_context_threads(context) > .thread_limit()) {
-    context <- tartan_context_open("cpu", .thread_limit(), 0)
+    context <- .new_context("cpu", threads = .thread_limit())
   }
   context
 }
 
-# The C code calls this when it first needs the package's own context, which NULL stands for.
-.open_own_context <- function(unused) tartan_r_set_context(.open_context())
+.context <- function() {
+  if (is.null(.state$context)) .state$context <- .open_context()
+  .state$context
+}
 
 tartan_threads <- function(threads) {
-  old <- tartan_context_threads(NULL)
+  old <- tartan_context_threads(.context())
   if (missing(threads)) return(old)
   if (is.null(threads)) threads <- 0
-  tartan_r_set_context(.open_context(.count(threads, "threads", 0, .Machine$integer.max)))
+  .state$context <- .open_context(.count(threads, "threads", 0, .Machine$integer.max))
   invisible(old)
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A context is one ordered queue of work: a CPU thread team or a CUDA stream. Its options are frozen at
- * creation. One context serves one thread at a time: a call that finds it at work in another thread fails with
- * ARGUMENT. Make as many contexts as there are queues.
+ * A context is one ordered queue of work: a team of CPU threads or a CUDA stream. Its options do not change.
+ * It serves one thread at a time: a call that finds it busy in another thread fails with ARGUMENT. Make one context for
+ * each queue you need.
  *
- * A CUDA graph into which work of a context was captured uses memory of that context: replay it in the order of the
- * context's stream, never beside other work of the context or another replay, and not after the context was freed. */
+ * A CUDA graph that captured work of a context uses that context's memory. Replay it on the context's stream, not while
+ * other work of the context or another replay is running, and not after the context was freed. */
 #ifndef TARTAN_CONTEXT_H
 #define TARTAN_CONTEXT_H
 
@@ -23,53 +23,31 @@ typedef void (*tartan_task)(void *data, int32_t worker);
  * 0 .. workers-1, in any order, on any threads, and return when all have returned. */
 typedef void (*tartan_parallel_for)(void *user, int32_t workers, tartan_task task, void *data);
 
-typedef enum tartan_determinism {
-    TARTAN_RUN_TO_RUN = 0,        /* same inputs, same bits, whatever the number of threads */
-    TARTAN_NOT_DETERMINISTIC = 1, /* a device may use faster sums of varying order */
-} tartan_determinism;
-
-typedef enum tartan_math_mode {
-    TARTAN_MATH_EXACT = 0, /* every product in the operands' own precision */
-    TARTAN_MATH_TF32 = 1,  /* a device may round or cut f32 factors to the 11 bits of tf32 */
-} tartan_math_mode;
-
-typedef struct tartan_context_options {
-    int64_t struct_size; /* set by tartan_context_options_init */
-    int32_t device_type; /* tartan_device */
-    int32_t device_id;
-    int32_t threads; /* 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else the processors available; not more
-                      * than OMP_THREAD_LIMIT */
-    int32_t determinism;
-    int32_t math_mode;
-    int32_t
-        allow_dense; /* 1: where that is expected to be faster, a device may multiply a sparse factor that has most
-                          * of its blocks as a dense copy, by its maker's library (cuBLAS). NaN and infinity in the
-                          * other factor then reach every row, the order of sums is the library's, and the bits may
-                          * differ between its versions. 0: never */
-    int64_t seed;                     /* used where a function is asked for a seed of -1 */
-    void *stream;                     /* the caller's CUDA stream, or NULL for one of the context's own */
+/* What a host language supplies, if anything. A field beyond `struct_size` counts as 0, so programs compiled with an
+ * older, smaller struct go on working; a larger one is accepted if what this library does not know in it is 0. */
+typedef struct tartan_hooks {
+    int64_t struct_size;              /* sizeof(tartan_hooks) */
     tartan_parallel_for parallel_for; /* NULL: OpenMP */
-    void *parallel_user;
-} tartan_context_options;
+    void *parallel_user;              /* its first argument */
+} tartan_hooks;
 
-/* Sets every field to its default: CPU, all threads, RUN_TO_RUN, EXACT, nothing dense, seed 0. NULL is ignored. */
-TARTAN_API void tartan_context_options_init(tartan_context_options *options);
-
-/* Makes a context; `options` NULL means defaults. The caller frees it.
- * Errors: ARGUMENT (a field out of range), DEVICE (no such device; the text says why), MEMORY, HANDLE. */
-TARTAN_API tartan_status tartan_context_create(const tartan_context_options *options, tartan_context **out);
-
-/* The short form: `device` is "cpu", "cuda" or "cuda:1"; the rest as in the options. */
-TARTAN_API tartan_status tartan_context_open(const char *device, int32_t threads, int64_t seed,
-                                             tartan_context **out);
-
-/* The same with every option of a plain type, for languages that cannot fill the structure. `stream` is the address
- * of the caller's CUDA stream, or 0 for one of the context's own; 1 and 2 stand for the device's default stream and
- * the thread's (cudaStreamLegacy, cudaStreamPerThread). Errors: also ARGUMENT (a stream for "cpu"). */
-TARTAN_API tartan_status tartan_context_open_stream(const char *device, int32_t threads, int64_t seed,
-                                                    int32_t math_mode, int32_t determinism,
-                                                    int32_t allow_dense, int64_t stream,
-                                                    tartan_context **out);
+/* Makes a context on `device`: "cpu", "cuda" (the same as "cuda:0"), "cuda:1", ... The caller frees it.
+ * `options` is NULL or words "name=value" separated by blanks or commas:
+ *     threads=4        workers of a CPU context, up to 4096. 0, the default: TARTAN_NUM_THREADS, else OMP_NUM_THREADS,
+ *                      else the processors available; not more than OMP_THREAD_LIMIT
+ *     seed=7           used where a function is given a seed of -1; 0 or more, by default 0
+ *     math=tf32        lets a device round f32 factors to the 11 bits of tf32; by default math=exact, every product in
+ *                      the operands' own precision
+ *     allow_dense=1    lets a device multiply a matrix that has most of its blocks as a dense copy, by its maker's
+ *                      library (cuBLAS), where that is expected to be faster. NaN and infinity in the other factor then
+ *                      reach every row, the library decides the order of sums, and its versions may differ in the last
+ *                      bits. By default 0: never
+ *     stream=0x7f...   the caller's CUDA stream, by its address; 1 and 2 are the device's default stream and the
+ *                      thread's (cudaStreamLegacy, cudaStreamPerThread). By default 0: a stream of the context's own
+ * `hooks` may be NULL. Errors: HANDLE, ARGUMENT (device, options, struct_size), DEVICE (no such device, or not such a
+ * stream; the text says why), MEMORY. */
+TARTAN_API tartan_status tartan_context_create(const char *device, const char *options,
+                                               const tartan_hooks *hooks, tartan_context **out);
 
 /* Frees a context from any thread; NULL is allowed. No work of it may be running. */
 TARTAN_API void tartan_context_free(tartan_context *context);

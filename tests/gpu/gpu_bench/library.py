@@ -79,12 +79,9 @@ class Library:
 class Context:
     def __init__(self, library, cuda, stream=None, tf32=False):
         self.library, self.handle = library, c_void_p()
-        options = C.tartan_context_options()
-        library.c.tartan_context_options_init(byref(options))
-        options.device_type = C.TARTAN_CUDA if cuda else C.TARTAN_CPU
-        options.math_mode = C.TARTAN_MATH_TF32 if tf32 else C.TARTAN_MATH_EXACT
-        options.stream = stream
-        library.ok(library.c.tartan_context_create(byref(options), byref(self.handle)))
+        options = f"math={'tf32' if tf32 else 'exact'} stream={stream or 0}"
+        library.ok(library.c.tartan_context_create(b"cuda" if cuda else b"cpu", options.encode(), None,
+                                                   byref(self.handle)))
 
     def sync(self):
         self.library.ok(self.library.c.tartan_context_sync(self.handle))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TARTAN_OPS_DYNAMIC_LAYOUT_H
-#define TARTAN_OPS_DYNAMIC_LAYOUT_H
+#ifndef TARTAN_DEVICE_LAYOUT_H
+#define TARTAN_DEVICE_LAYOUT_H
 
 #include "backend/backend.h"
 

@@ -208,9 +208,9 @@ TEST_F(HardwarePair, PointersAndStreamsOfTheOtherAreFoundOut) {
         void *stream = nullptr;
         ASSERT_EQ(0, Driver::get()->create_stream(&stream, 1));
         tartan_context *out = nullptr;
-        EXPECT_FAILS(
-            DEVICE, "options->stream is a stream of " + there + ", expected one of " + here,
-            tartan_context_open_stream(here.c_str(), 1, 0, 0, 0, 0, (int64_t)(intptr_t)stream, &out));
+        const std::string options = "stream=" + std::to_string((int64_t)(intptr_t)stream);
+        EXPECT_FAILS(DEVICE, "stream is a stream of " + there + ", expected one of " + here,
+                     tartan_context_create(here.c_str(), options.c_str(), nullptr, &out));
         EXPECT_EQ(nullptr, out);
         expect_work(open_on(there, (int64_t)(intptr_t)stream).get());
         EXPECT_EQ(0, Driver::get()->destroy_stream(stream));

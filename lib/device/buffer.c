@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Dense arrays that own memory of a context's device. */
-#include "ops/operand.h"
+#include "core/array.h"
+#include "device/place.h"
 #include "tartan/device.h"
 
 struct tartan_buffer {
@@ -65,8 +66,8 @@ static tartan_status new_buffer(const char *function, tartan_context *context, c
     tartan_buffer *buffer = NULL;
     int64_t bytes = tartan_dtype_bytes(like->dtype);
     for (int32_t d = 0; d < like->ndim; d++)
-        CHECK_FOR(function, tartan_i_multiply(bytes, like->shape[d] > 0 ? like->shape[d] : 1, &bytes),
-                  OVERFLOW, "the buffer has more bytes than can be addressed");
+        CHECK_IN(function, tartan_i_multiply(bytes, like->shape[d] > 0 ? like->shape[d] : 1, &bytes),
+                 OVERFLOW, "the buffer has more bytes than can be addressed");
     NEW_ZEROED(buffer, 1);
     buffer->magic = TARTAN_I_BUFFER;
     buffer->order = order;
@@ -232,7 +233,7 @@ tartan_status tartan_buffer_to_array(tartan_context *context, const tartan_buffe
     for (int32_t d = 0; same && d < own->ndim; d++) same = array->shape[d] == own->shape[d];
     CHECK(same, SHAPE, "array has shape %s, expected %s (that of the buffer)",
           tartan_i_shape_text(array, text), tartan_i_shape_text(own, own_text));
-    PASS(tartan_i_operand_apart(__func__, "array", array, "the buffer", own));
+    PASS(tartan_i_array_check_apart(__func__, "array", array, "the buffer", own));
     PASS(tartan_i_context_enter(__func__, context));
     const tartan_status status = fetch(__func__, context, buffer, array);
     tartan_i_context_leave(context);

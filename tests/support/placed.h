@@ -58,11 +58,8 @@ class OnBackend : public ::testing::TestWithParam<std::string> {
     bool dummy() const { return GetParam() == "dummy"; }
     bool on_host() const { return GetParam() == "cpu"; }
     const char *device() const { return dummy() ? "cuda:1" : on_host() ? "cpu" : "cuda"; }
-    Context open(int32_t math_mode = TARTAN_MATH_EXACT, int32_t allow_dense = 0) const {
-        tartan_context *raw = nullptr;
-        EXPECT_OK(
-            tartan_context_open_stream(device(), 2, 0, math_mode, TARTAN_RUN_TO_RUN, allow_dense, 0, &raw));
-        return Context(raw);
+    Context open(const char *options = "") const {
+        return open_context(device(), std::string("threads=2 ") + options);
     }
 
     std::unique_ptr<DummyInstalled> installed;

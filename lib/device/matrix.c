@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Matrices with values in memory of a context's device. */
-#include "ops/blocks.h"
-#include "ops/dynamic_layout.h"
-#include "ops/operand.h"
+#include "device/matrix.h"
+
+#include "device/layout.h"
 #include "tartan/device.h"
 
 static int64_t bytes_of(const tartan_matrix *m) {
@@ -15,8 +15,8 @@ tartan_status tartan_i_matrix_new_on(const char *function, tartan_context *conte
     const int64_t block = layout->shape.block_rows * layout->shape.block_cols * tartan_dtype_bytes(dtype);
     int64_t bytes;
     tartan_matrix *m = NULL;
-    CHECK_FOR(function, tartan_i_multiply(layout->blocks, block, &bytes), OVERFLOW,
-              "the values have more bytes than can be addressed");
+    CHECK_IN(function, tartan_i_multiply(layout->blocks, block, &bytes), OVERFLOW,
+             "the values have more bytes than can be addressed");
     NEW_ZEROED(m, 1);
     TRY(context->backend->allocate(function, context->device, bytes, &m->values, &m->user));
     m->release = context->backend->release;
@@ -75,11 +75,11 @@ fail:
 }
 
 static tartan_status check(const char *function, const tartan_context *context, const tartan_matrix *matrix) {
-    CHECK_FOR(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
-              "context is %s, expected an open context",
-              context == NULL ? "NULL" : "closed or not one of Tartan's");
-    CHECK_FOR(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "matrix is %s, expected an open matrix",
-              matrix == NULL ? "NULL" : "closed or not one of Tartan's");
+    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
+             "context is %s, expected an open context",
+             context == NULL ? "NULL" : "closed or not one of Tartan's");
+    CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "matrix is %s, expected an open matrix",
+             matrix == NULL ? "NULL" : "closed or not one of Tartan's");
     if (tartan_i_is_dynamic(matrix->layout))
         return tartan_i_operand_layout(function, context, matrix->layout);
     return tartan_i_operand_near(function, context, "matrix", matrix->device_type, matrix->device_id);

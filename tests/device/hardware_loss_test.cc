@@ -86,8 +86,8 @@ void expect_all_lost(tartan_context *x, Operands &o) {
 
 void expect_none_opened() {
     tartan_context *out = nullptr;
-    const tartan_status status = tartan_context_open("cuda:0", 1, 0, &out);
-    expect(status == TARTAN_ERR_DEVICE && out == nullptr, "tartan_context_open");
+    const tartan_status status = tartan_context_create("cuda:0", nullptr, nullptr, &out);
+    expect(status == TARTAN_ERR_DEVICE && out == nullptr, "tartan_context_create");
 }
 
 // A kernel of the caller's fails on the stream that the context was given, behind work of the library.

@@ -16,7 +16,7 @@ using namespace tartan_test;
 class Device : public ::testing::Test {
   protected:
     DummyInstalled installed;
-    Context context = open("cuda:1");
+    Context context = open_context("cuda:1");
     Layout layout = from_mask({16, 16, 4, 4, 1}, std::vector<uint8_t>(16, 1)),
            half = from_mask({16, 16, 4, 4, 1}, {1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0});
     std::mt19937_64 random{1};
@@ -29,11 +29,6 @@ class Device : public ::testing::Test {
     tartan_matrix *matrix = nullptr;
     Buffer full;
 
-    static Context open(const char *device) {
-        tartan_context *raw = nullptr;
-        EXPECT_OK(tartan_context_open(device, 1, 0, &raw));
-        return Context(raw);
-    }
     void SetUp() override {
         for (Dense *one : {&dense, &strided, &list, &score}) one->fill(random);
         b = Placed(context.get(), dense), c = Placed(context.get(), dense);
@@ -185,7 +180,7 @@ TEST_F(Device, ALostOneIsAnErrorEverywhereUntilItIsBack) {
         undo();
     }
     tartan_context *other = nullptr;
-    EXPECT_FAILS(DEVICE, "dummy:0 was lost", tartan_context_open("cuda", 1, 0, &other));
+    EXPECT_FAILS(DEVICE, "dummy:0 was lost", tartan_context_create("cuda", nullptr, nullptr, &other));
     EXPECT_EQ(nullptr, other);
     s.reset(); // freeing is always possible
     tartan_dummy.lost = false;
@@ -196,15 +191,16 @@ TEST_F(Device, ALostOneIsAnErrorEverywhereUntilItIsBack) {
 TEST_F(Device, OpenedClosedAndWaitedFor) {
     const tartan_dummy_state before = tartan_dummy;
     tartan_context *other = nullptr;
-    ASSERT_OK(tartan_context_open("cuda", 1, 0, &other));
+    ASSERT_OK(tartan_context_create("cuda", nullptr, nullptr, &other));
     EXPECT_OK(tartan_context_sync(other));
     tartan_dummy.fail_next = true;
     EXPECT_FAILS(DEVICE, "told to fail", tartan_context_sync(other));
     tartan_context_free(other);
     tartan_dummy.fail_next = true;
-    EXPECT_FAILS(DEVICE, "told to fail", tartan_context_open("cuda", 1, 0, &other));
+    EXPECT_FAILS(DEVICE, "told to fail", tartan_context_create("cuda", nullptr, nullptr, &other));
     EXPECT_EQ(nullptr, other);
-    EXPECT_FAILS(DEVICE, "dummy:2 is not there: 2 devices", tartan_context_open("cuda:2", 1, 0, &other));
+    EXPECT_FAILS(DEVICE, "dummy:2 is not there: 2 devices",
+                 tartan_context_create("cuda:2", nullptr, nullptr, &other));
     EXPECT_EQ(before.opened + 1, tartan_dummy.opened);
     EXPECT_EQ(before.closed + 1, tartan_dummy.closed);
     EXPECT_EQ(before.synced + 2, tartan_dummy.synced);
@@ -213,7 +209,7 @@ TEST_F(Device, OpenedClosedAndWaitedFor) {
     EXPECT_NE(std::string(text).find("dummy 1"), std::string::npos) << text;
     tartan_text_free(text);
     undo();
-    BRUTAL(tartan_context_open("cuda", 1, 0, &other), tartan_context_free(other));
+    BRUTAL(tartan_context_create("cuda", nullptr, nullptr, &other), tartan_context_free(other));
 }
 
 // ---- Two threads, one context ----
@@ -247,7 +243,7 @@ TEST_F(Device, ASecondThreadIsRefused) {
         EXPECT_EQ(nullptr, buffer);
         EXPECT_EQ(nullptr, matrix);
     }
-    const Context mine = open("cuda:1"); // another queue is free
+    const Context mine = open_context("cuda:1"); // another queue is free
     EXPECT_OK(tartan_context_sync(mine.get()));
     {
         std::lock_guard<std::mutex> hold(gate_lock);
@@ -262,7 +258,7 @@ TEST_F(Device, ASecondThreadIsRefused) {
 // ---- Operands elsewhere ----
 
 TEST_F(Device, AnotherDeviceOfTheSameKind) {
-    const Context zero = open("cuda:0");
+    const Context zero = open_context("cuda:0");
     const tartan_array *far = &b.array; // of cuda:1
     Dense target = dense;
     Placed here(zero.get(), dense), out(zero.get(), dense);
@@ -338,7 +334,7 @@ TEST_F(Device, AnOperationThatIsNotThereIsRefused) {
     poor = *tartan_plugin_get(&tartan_i_host);
     poor.growth_score = nullptr;
     tartan_i_backend_install(TARTAN_CUDA, &poor);
-    const Context other = open("cuda:1");
+    const Context other = open_context("cuda:1");
     const tartan_shape shape = {16, 16, 4, 4, 1};
     EXPECT_FAILS(UNSUPPORTED, "tartan_growth_score: backend dummy: it does not have this operation",
                  tartan_growth_score(other.get(), &shape, TARTAN_NORM_L2, 1, &b.array, 1, &b.array, 1, 0,

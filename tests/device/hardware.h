@@ -76,10 +76,7 @@ class Current {
 };
 
 inline Context open_on(const std::string &device, int64_t stream = 0) {
-    tartan_context *raw = nullptr;
-    EXPECT_OK(tartan_context_open_stream(device.c_str(), 2, 0, TARTAN_MATH_EXACT, TARTAN_RUN_TO_RUN, 0,
-                                         stream, &raw));
-    return Context(raw);
+    return open_context(device.c_str(), "stream=" + std::to_string(stream));
 }
 
 // Operands of a spmm of either op and of a sddmm, in host memory. Sums of the whole numbers are exact.

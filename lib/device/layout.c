@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Layouts whose blocks change with masks in the memory of a device. Their index sets are in the backend's hands. */
-#include "ops/dynamic_layout.h"
+#include "device/layout.h"
 
-#include "ops/operand.h"
+#include "core/array.h"
+#include "device/place.h"
 #include "tartan/device.h"
 
 #include <stdio.h>
@@ -18,17 +19,17 @@ static tartan_status check_mask(const char *function, const tartan_context *cont
     PASS(tartan_i_operand_near(function, context, "mask", mask->device_type, mask->device_id));
     const int32_t n = mask->ndim;
     if (heads > 1) snprintf(head_text, sizeof head_text, "%" PRId64 ", ", heads);
-    CHECK_FOR(function,
-              ((n == 2 && heads == 1) || (n == 3 && mask->shape[0] == heads)) &&
-                  mask->shape[n - 2] == grid_rows && mask->shape[n - 1] == grid_cols,
-              SHAPE, "mask has shape %s, expected [%s%" PRId64 ", %" PRId64 "] (block rows, block columns)",
-              tartan_i_shape_text(mask, text), head_text, grid_rows, grid_cols);
+    CHECK_IN(function,
+             ((n == 2 && heads == 1) || (n == 3 && mask->shape[0] == heads)) &&
+                 mask->shape[n - 2] == grid_rows && mask->shape[n - 1] == grid_cols,
+             SHAPE, "mask has shape %s, expected [%s%" PRId64 ", %" PRId64 "] (block rows, block columns)",
+             tartan_i_shape_text(mask, text), head_text, grid_rows, grid_cols);
     int64_t step = 1;
     for (int32_t d = n - 1; d >= 0; step *= mask->shape[d], d--)
-        CHECK_FOR(
-            function, mask->shape[d] == 1 || mask->strides[d] == step || heads * grid_rows * grid_cols == 0,
-            SHAPE, "mask has stride %" PRId64 " in dimension %d, expected %" PRId64 " (no gaps, row-major)",
-            mask->strides[d], d, step);
+        CHECK_IN(function,
+                 mask->shape[d] == 1 || mask->strides[d] == step || heads * grid_rows * grid_cols == 0, SHAPE,
+                 "mask has stride %" PRId64 " in dimension %d, expected %" PRId64 " (no gaps, row-major)",
+                 mask->strides[d], d, step);
     return TARTAN_OK;
 }
 
@@ -56,7 +57,7 @@ static tartan_status create(const char *function, tartan_context *context, const
                             const tartan_array *mask, int64_t capacity, tartan_layout **out) {
     tartan_status status;
     tartan_layout *layout = NULL;
-    const tartan_context_options *o = &context->options;
+    const tartan_i_context_options *o = &context->options;
     TRY(tartan_i_layout_new_dynamic(function, shape, capacity, o->device_type, o->device_id, &layout));
     TRY(context->backend->plan_create(function, context->device, layout, &layout->sets));
     layout->release_sets = context->backend->plan_release;

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/options.h"
+
+#include <limits.h>
+#include <string.h>
+
+tartan_status tartan_i_option_next(const char *function, const char *name, const char **text,
+                                   tartan_i_option *out, bool *out_more) {
+    static const char separators[] = " ,\t\n";
+    const char *word = *text + strspn(*text, separators);
+    const size_t length = strcspn(word, separators), name_length = strcspn(word, "=");
+    *out_more = length > 0;
+    if (length == 0) return TARTAN_OK;
+    out->word = word;
+    out->shown = length < 64 ? (int)length : 64;
+    CHECK_IN(function, name_length < length && length < INT_MAX, ARGUMENT,
+             "%s has '%.*s', expected name=value", name, out->shown, word);
+    out->name_length = (int)name_length;
+    out->value = word + name_length + 1;
+    out->value_length = (int)(length - name_length - 1);
+    *text = word + length;
+    return TARTAN_OK;
+}
+
+bool tartan_i_option_is(const tartan_i_option *option, const char *name) {
+    return strlen(name) == (size_t)option->name_length &&
+           memcmp(option->word, name, (size_t)option->name_length) == 0;
+}
+
+static int digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : 16;
+}
+
+bool tartan_i_option_whole(const tartan_i_option *option, int64_t *out) {
+    const char *text = option->value, *end = text + option->value_length;
+    const bool negative = text < end && *text == '-';
+    text += negative;
+    const int base = end - text > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
+    if (base == 16) text += 2;
+    if (text == end) return false;
+    int64_t value = 0;
+    for (; text < end; text++) {
+        const int d = digit(*text);
+        if (d >= base || __builtin_mul_overflow(value, base, &value) ||
+            __builtin_sub_overflow(value, d, &value)) /* downwards: the lowest number has no positive */
+            return false;
+    }
+    *out = value;
+    return negative || !__builtin_sub_overflow(0, value, out);
+}

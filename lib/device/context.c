@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Contexts. They are here, not in core, because making one opens a backend's device. */
+#include "core/context.h"
+
+#include "backend/backend.h"
+#include "core/options.h"
+#include "core/parallel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_THREADS = 4096, MAX_HOOKS = 4096 };
+
+/* ---- What a context is asked for ---- */
+
+/* "cpu", "cuda", "cuda:1" */
+static bool parse_device(const char *device, tartan_i_context_options *o) {
+    static const struct {
+        const char *name;
+        int32_t type;
+    } kinds[] = {{"cpu", TARTAN_CPU}, {"cuda", TARTAN_CUDA}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const size_t length = strlen(kinds[i].name);
+        if (strncmp(device, kinds[i].name, length) != 0) continue;
+        o->device_type = kinds[i].type;
+        if (device[length] == '\0') return true;
+        const char *digits = device + length + 1;
+        if (device[length] != ':' || strlen(digits) > 4 || strspn(digits, "0123456789") != strlen(digits))
+            return false;
+        o->device_id = atoi(digits);
+        return digits[0] != '\0';
+    }
+    return false;
+}
+
+enum option { THREADS, SEED, MATH, ALLOW_DENSE, STREAM, OPTIONS };
+
+/* Names, and the largest number of those that take one. */
+static const struct {
+    const char *name;
+    int64_t high;
+} known[OPTIONS] = {
+    [THREADS] = {"threads", MAX_THREADS}, [SEED] = {"seed", INT64_MAX},     [MATH] = {"math", 0},
+    [ALLOW_DENSE] = {"allow_dense", 1},   [STREAM] = {"stream", INT64_MAX},
+};
+
+static bool value_is(const tartan_i_option *option, const char *text) {
+    return strlen(text) == (size_t)option->value_length && memcmp(option->value, text, strlen(text)) == 0;
+}
+
+static tartan_status set_option(const char *function, int which, const tartan_i_option *option,
+                                tartan_i_context_options *o) {
+    const int shown = option->value_length < 64 ? option->value_length : 64;
+    if (which == MATH) {
+        o->tf32 = value_is(option, "tf32");
+        CHECK_IN(function, o->tf32 || value_is(option, "exact"), ARGUMENT,
+                 "math is '%.*s', expected exact or tf32", shown, option->value);
+        return TARTAN_OK;
+    }
+    int64_t number = -1;
+    const bool whole = tartan_i_option_whole(option, &number);
+    CHECK_IN(function, whole && number >= 0 && number <= known[which].high, ARGUMENT,
+             "%s is %.*s, expected a whole number 0 .. %" PRId64, known[which].name, shown, option->value,
+             known[which].high);
+    if (which == THREADS) o->threads = (int32_t)number;
+    if (which == SEED) o->seed = number;
+    if (which == ALLOW_DENSE) o->allow_dense = number == 1;
+    if (which == STREAM) o->stream = (void *)(intptr_t)number;
+    return TARTAN_OK;
+}
+
+static tartan_status parse_options(const char *function, const char *text, tartan_i_context_options *o) {
+    bool given[OPTIONS] = {false}, more;
+    tartan_i_option option;
+    for (;;) {
+        int i = 0;
+        PASS(tartan_i_option_next(function, "options", &text, &option, &more));
+        if (!more) return TARTAN_OK;
+        while (i < OPTIONS && !tartan_i_option_is(&option, known[i].name)) i++;
+        CHECK_IN(function, i < OPTIONS, ARGUMENT,
+                 "options has '%.*s', expected one of threads, seed, math, allow_dense and stream",
+                 option.shown, option.word);
+        CHECK_IN(function, !given[i], ARGUMENT, "options has %s twice, expected it once", known[i].name);
+        PASS(set_option(function, i, &option, o));
+        given[i] = true;
+    }
+}
+
+/* The caller's struct may be older (smaller) or newer (larger) than ours. */
+static tartan_status take_hooks(const char *function, const tartan_hooks *hooks, tartan_hooks *out) {
+    if (hooks == NULL) return TARTAN_OK;
+    const int64_t size = hooks->struct_size, ours = (int64_t)sizeof *hooks;
+    CHECK_IN(function, size >= (int64_t)sizeof size && size <= MAX_HOOKS && size % 8 == 0, ARGUMENT,
+             "hooks->struct_size is %" PRId64 ", expected sizeof(tartan_hooks), which is %" PRId64 " here",
+             size, ours);
+    const char *bytes = (const char *)hooks;
+    for (int64_t i = ours; i < size; i++)
+        CHECK_IN(function, bytes[i] == 0, ARGUMENT,
+                 "hooks has %" PRId64 " bytes and what is behind the first %" PRId64
+                 " is not 0: it asks for what this version of the library does not have",
+                 size, ours);
+    memcpy(out, hooks, (size_t)(size < ours ? size : ours));
+    return TARTAN_OK;
+}
+
+/* ---- Making and freeing ---- */
+
+static tartan_status open_device(const char *function, const tartan_i_context_options *o,
+                                 const tartan_backend **out_backend, void **out_device) {
+    const char *reason = "";
+    const tartan_backend *backend = tartan_i_backend_find(o->device_type, &reason);
+    CHECK_IN(function, backend != NULL, DEVICE, "no backend for device type %d: %s", o->device_type, reason);
+    const int32_t devices = backend->devices(&reason);
+    CHECK_IN(function, o->device_id < devices, DEVICE, "device %s:%d is not there: %d devices%s%s",
+             backend->name, o->device_id, devices, devices == 0 ? ": " : "", devices == 0 ? reason : "");
+    *out_backend = backend;
+    return backend->open(function, o, out_device);
+}
+
+tartan_status tartan_context_create(const char *device, const char *options, const tartan_hooks *hooks,
+                                    tartan_context **out) {
+    tartan_status status;
+    tartan_context *context = NULL;
+    tartan_i_context_options o = {0};
+    CHECK_OUT(out);
+    CHECK(device != NULL, HANDLE, "device is NULL, expected \"cpu\", \"cuda\" or \"cuda:1\"");
+    CHECK(parse_device(device, &o), ARGUMENT, "device is \"%.64s\", expected \"cpu\", \"cuda\" or \"cuda:1\"",
+          device);
+    PASS(parse_options(__func__, options != NULL ? options : "", &o));
+    PASS(take_hooks(__func__, hooks, &o.hooks));
+    CHECK(o.stream == NULL || o.device_type != TARTAN_CPU, ARGUMENT, "stream is %p, expected 0 for \"%s\"",
+          o.stream, device);
+    NEW_ZEROED(context, 1);
+    context->magic = TARTAN_I_CONTEXT;
+    context->options = o;
+    context->threads = o.threads > 0 ? o.threads : tartan_i_default_threads();
+    TRY(open_device(__func__, &o, &context->backend, &context->device));
+    *out = context;
+    return TARTAN_OK;
+fail:
+    tartan_i_free(context);
+    return status;
+}
+
+void tartan_context_free(tartan_context *context) {
+    if (!tartan_i_is(context, TARTAN_I_CONTEXT)) return;
+    context->backend->close(context->device);
+    context->magic = 0;
+    tartan_i_free(context);
+}
+
+tartan_status tartan_context_sync(tartan_context *context) {
+    CHECK_HANDLE(context, CONTEXT, "context");
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = context->backend->sync(__func__, context->device);
+    tartan_i_context_leave(context);
+    return status;
+}
+
+int32_t tartan_context_threads(const tartan_context *context) {
+    return tartan_i_is(context, TARTAN_I_CONTEXT) ? context->threads : -1;
+}

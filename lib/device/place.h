@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Checks of where operands are. All fail in the name of `function`; `name` is the argument's. */
+#ifndef TARTAN_DEVICE_PLACE_H
+#define TARTAN_DEVICE_PLACE_H
+
+#include "backend/backend.h"
+
+/* A sound array in memory of the context's device. */
+tartan_status tartan_i_operand_array(const char *function, const tartan_context *context, const char *name,
+                                     const tartan_array *array, bool output);
+
+/* An open matrix with values there. */
+tartan_status tartan_i_operand_matrix(const char *function, const tartan_context *context, const char *name,
+                                      const tartan_matrix *matrix);
+
+/* An open layout; if its blocks change, on the context's device. */
+tartan_status tartan_i_operand_layout(const char *function, const tartan_context *context,
+                                      const tartan_layout *layout);
+
+/* Memory of the host or of the context's device, which is what can be copied from. */
+tartan_status tartan_i_operand_near(const char *function, const tartan_context *context, const char *name,
+                                    int32_t device_type, int32_t device_id);
+
+#endif
