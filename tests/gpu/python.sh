@@ -36,7 +36,7 @@ run_tests() {
     # Without a device every test would be skipped.
     PYTHONPATH=$package "$python" -c 'import tartan; tartan.Context("cuda").close()' || lacking "there is no device to test on"
     exec env -u PYTHONPATH bash "$tests/run.sh" "$python" "$package" \
-        "$tests"/test_device*.py "$tests/test_exchange.py" "$tests"/test_gpu*.py "$@"
+        "$tests"/test_device*.py "$tests"/test_exchange*.py "$tests"/test_gpu*.py "$tests/test_torch.py" "$@"
 }
 
 case "$what" in

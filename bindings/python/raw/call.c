@@ -52,6 +52,28 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
 
 /* ---- Operands ---- */
 
+/* The queue on which the library of `table` works with an array now. */
+static int current_queue(const dl_exchange *table, const tartan_array *array, tartan_py_queue *out) {
+    *out = (tartan_py_queue){array->device_type, array->device_id, 0};
+    if (array->device_type == TARTAN_CPU) return 0;
+    void *stream = NULL;
+    if (table->current_stream(array->device_type, array->device_id, &stream) != 0) return -1;
+    out->stream = stream == NULL ? 1 : (int64_t)(intptr_t)stream; /* the default stream by its name */
+    return 0;
+}
+
+PyObject *tartan_py_exchange_queue(PyObject *module, PyObject *object) {
+    (void)module;
+    const tartan_py_type type = tartan_py_type_of(object);
+    tartan_py_borrow borrow = {0};
+    tartan_py_queue queue;
+    if (type.look != TARTAN_PY_EXCHANGE ||
+        tartan_py_exchange_view(type.exchange, object, "tartan", "array", &borrow) > 0)
+        Py_RETURN_NONE;
+    if (PyErr_Occurred() || current_queue(type.exchange, &borrow.array, &queue)) return NULL;
+    return Py_BuildValue("iiL", (int)queue.type, (int)queue.id, (long long)queue.stream);
+}
+
 /* Borrows a tensor by the exchange interface; it becomes OTHER where that fails. */
 static int exchange(tartan_py_call *call, tartan_py_part *part) {
     const dl_exchange *table = part->type.exchange;
@@ -65,13 +87,7 @@ static int exchange(tartan_py_call *call, tartan_py_part *part) {
     }
     Py_INCREF(part->object);
     part->borrow.keep = part->object;
-    const tartan_array *array = &part->borrow.array;
-    part->queue = (tartan_py_queue){array->device_type, array->device_id, 0};
-    if (array->device_type == TARTAN_CPU) return 0;
-    void *stream = NULL;
-    if (table->current_stream(array->device_type, array->device_id, &stream) != 0) return -1;
-    part->queue.stream = stream == NULL ? 1 : (int64_t)(intptr_t)stream; /* the default stream by its name */
-    return 0;
+    return current_queue(table, &part->borrow.array, &part->queue);
 }
 
 static int ours(tartan_py_call *call, tartan_py_part *part) {

@@ -132,6 +132,9 @@ int tartan_py_facts_of(const tartan_matrix *matrix, tartan_py_facts *out);
 /* Fails where `beta` is not 0, though it must be: "where no out is given". */
 int tartan_py_refuse_beta(double beta, const char *where);
 
+/* exchange_queue(object): device type, device and stream of the work on a tensor whose type has the exchange interface;
+ * None for what has not. */
+PyObject *tartan_py_exchange_queue(PyObject *module, PyObject *object);
 PyObject *tartan_py_spmm(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

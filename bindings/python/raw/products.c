@@ -287,6 +287,9 @@ static PyMethodDef functions[] = {
     {"sddmm", (PyCFunction)(void (*)(void))sddmm, METH_FASTCALL, NULL},
     {"growth_score", (PyCFunction)(void (*)(void))growth_score, METH_FASTCALL, NULL},
     {"gate_gradient", (PyCFunction)(void (*)(void))gate_gradient, METH_FASTCALL, NULL},
+    {"exchange_queue", tartan_py_exchange_queue, METH_O,
+     "Device type, device and current stream of a tensor whose type has DLPack's exchange interface, else "
+     "None."},
     {"use_python", (PyCFunction)(void (*)(void))use_python, METH_VARARGS | METH_KEYWORDS,
      "Tells the glue the classes and functions of Python that it uses."},
     {NULL, NULL, 0, NULL},

@@ -87,6 +87,9 @@ def queue_of(x: Any) -> Optional[Queue]:
         return home if home is not None and home.device != "cpu" else None
     if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)):
         return None
+    known = _raw.exchange_queue(x)
+    if known is not None:
+        return None if known[0] == _raw.TARTAN_CPU else Queue(f"cuda:{known[1]}", known[2])
     for library in ("torch", "cupy"):
         module = sys.modules.get(library)
         array = getattr(module, "Tensor" if library == "torch" else "ndarray", None)
@@ -98,7 +101,7 @@ def queue_of(x: Any) -> Optional[Queue]:
     interface = cuda_array_interface(x)
     if interface is None:
         return None
-    return Queue("cuda:0", interface.get("stream") or 0, x)
+    return Queue("cuda:0", interface.get("stream") or 0)
 
 
 def view(x: Any, stream: Optional[int] = None, mask: bool = False) -> tuple[_raw.Lease, str]:

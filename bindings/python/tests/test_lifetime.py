@@ -100,6 +100,49 @@ def test_closing_during_use_waits(rng):
     assert refused and all((r == wanted).all() for r in result)
 
 
+def test_closing_what_other_threads_use(rng):
+    """Whatever is closed, whenever: a call ends as if nothing had been, or is refused."""
+    b = rng.standard_normal((256, 64))
+    x, y = rng.standard_normal((256, 8)), rng.standard_normal((8, 256))
+    failures = []
+    for _ in range(20):
+        a = random_matrix(rng, (256, 256), 16, 0.5)
+        s, layout, gates = a.copy(), a.layout, rng.standard_normal(a.blocks)
+        context = tartan.Context(threads=1)
+        wanted = a @ b
+        started = threading.Barrier(4)
+
+        def work(call, wanted):
+            started.wait()
+            try:
+                while True:
+                    result = call()
+                    assert wanted is None or (result == wanted).all()
+            except tartan.HandleError as error:
+                if "closed" not in str(error):
+                    failures.append(error)
+            except BaseException as error:
+                failures.append(error)
+
+        calls = [
+            (lambda: spmm(a, b), wanted),
+            (lambda: spmm(a, b, context=context), wanted),
+            (lambda: (tartan.sddmm(s, x, y), tartan.gate_gradient(a, s, gates), a.T @ b, layout.T, a.values, a.copy()), None),
+        ]
+        threads = [threading.Thread(target=work, args=args) for args in calls]
+        for t in threads:
+            t.start()
+        started.wait()
+        time.sleep(rng.uniform(0, 0.01))
+        things = [a, s, layout, context]
+        rng.shuffle(things)
+        for thing in things:
+            thing.close()
+        for t in threads:
+            t.join()
+    assert not failures, failures
+
+
 def _child(a, b, queue):
     queue.put((a @ b).tobytes())
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examples in docstrings, types, and what is exported."""
 
+import ast
 import doctest
+import graphlib
 import importlib
 import os
 import pathlib
@@ -31,6 +33,8 @@ MODULES = [
     "._place",
     "._queue",
     "._sparse",
+    "._store",
+    "._transposed",
 ]
 PACKAGE = pathlib.Path(tartan.__file__).parent
 
@@ -80,6 +84,17 @@ import pickle; again = pickle.loads(pickle.dumps(A)); assert again.dtype_name ==
 refused(ImportError, "", tartan.BlockMatrix.from_dense(np.eye(4), 2).to_scipy)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_modules_import_each_other_one_way():
+    """Imports inside functions and those for types count."""
+    uses = {}
+    for path in PACKAGE.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        found = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        uses[path.stem] = {name.partition(".")[2] for name in found if name and name.startswith("tartan.")}
+    order = list(graphlib.TopologicalSorter(uses).static_order())  # raises CycleError
+    assert order[-1] == "__init__" and len(order) == len(uses)
 
 
 def test_types_hold():

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors whose types have DLPack's exchange interface: looked at in C, on the stream that is current for them."""
+
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+from conftest import assert_product, random_matrix
+from device_support import HAS_DEVICE, HOST_DTYPES, dummy_only, exchanging, random_array
+
+import tartan
+from tartan import BlockMatrix, DeviceArray, spmm, to_device
+
+pytestmark = pytest.mark.skipif(not HAS_DEVICE, reason="no CUDA device here")
+
+
+@pytest.fixture
+def shared():
+    return exchanging()
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """The streams that were waited for."""
+    streams, sync = [], tartan.Context.sync
+
+    def record(self):
+        streams.append(self.stream)
+        sync(self)
+
+    monkeypatch.setattr(tartan.Context, "sync", record)
+    return streams
+
+
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+@pytest.mark.parametrize("stream", [0, 1])
+def test_operands_are_seen_in_c(rng, shared, dtype, stream):
+    shared.current = stream  # both are the default one
+    a = random_matrix(rng, (24, 16), 8, dtype=dtype)
+    up = a.to_device()
+    b = random_array(rng, (16, 5), dtype)
+    for array, wanted in ((b, b), (np.asfortranarray(b), b), (b[:, 0].copy(), b[:, 0])):
+        x = shared(to_device(array))
+        out = shared(DeviceArray.zeros((24, *wanted.shape[1:]), dtype))
+        assert spmm(up, x, out=out) is out
+        assert_product(out.array.to_host(), a.toarray(), wanted, dtype)
+        assert_product((up @ x).to_host(), a.toarray(), wanted, dtype)
+        assert x.streams == out.streams == []  # never through __dlpack__
+    gates = shared(to_device(np.ones(a.blocks)))
+    assert_product(spmm(up, shared(to_device(b)), gates=gates).to_host(), a.toarray(), b, dtype)
+    s = tartan.sddmm(up.layout, shared(to_device(random_array(rng, (24, 3), dtype))),
+                     [shared(to_device(random_array(rng, (3, 16), dtype)))])  # fmt: skip
+    assert s.device == "cuda:0" and s.dtype_name == dtype
+    x = shared(to_device(b))
+    held = [x]
+    assert_product((up @ held.pop()).to_host(), a.toarray(), b, dtype)
+    before = gc.get_referrers(x)
+    up @ x
+    assert len(gc.get_referrers(x)) == len(before)  # nothing is kept
+
+
+@dummy_only
+def test_the_current_stream_is_the_contexts(rng, shared, waits):
+    one = tartan.Context("cuda", stream=64)
+    a = random_matrix(rng, (16, 16), 8)
+    up, x = a.to_device(one), shared(to_device(np.ones((16, 2)), one))
+    for _ in range(3):
+        y = up @ x
+        assert y.__cuda_array_interface__["stream"] == 64
+        spmm(up, x, out=shared(y), context=one)
+    assert waits == [] and x.streams == []
+    shared.current = 128  # another stream is current: the operand is exported for it
+    spmm(up, x, context=one)
+    assert x.streams == [64] and waits == [64]
+    waits.clear()
+    assert [c.stream for c in tartan._raw.contexts()][:1] == [64]
+    up @ x  # the context follows the current stream, and our memory is ordered
+    assert {c.stream for c in tartan._raw.contexts()} >= {64, 128} and waits == [64]
+
+
+@dummy_only
+def test_matrices_around_such_tensors(rng, shared, waits):
+    a = random_matrix(rng, (16, 16), 8)
+    one = tartan.Context("cuda", stream=64)
+    values = shared(to_device(a.values, one))
+    up, x = BlockMatrix.wrap(a.layout, values), shared(to_device(np.ones((16, 2)), one))
+    np.testing.assert_array_equal((up @ x).to_host(), a @ np.ones((16, 2)))
+    waits.clear()
+    spmm(up, x, out=shared(DeviceArray.zeros((16, 2), context=one)))
+    assert waits == []
+
+
+def test_what_the_interface_cannot_give_dlpack_does(rng, shared):
+    a = random_matrix(rng, (16, 16), 8)
+    up, b = a.to_device(), np.ones((16, 2))
+    shared.fails, shared.current = True, 1
+    x = shared(to_device(b))
+    np.testing.assert_array_equal((up @ x).to_host(), a @ b)
+    assert shared.views > 0 and x.streams == [1]
+
+
+@pytest.mark.parametrize("major, view", [(2, True), (1, False)])
+def test_tables_of_no_use(rng, major, view):
+    """Of another major version, or without a view."""
+    a, b = random_matrix(rng, (16, 16), 8), np.ones((16, 2))
+    other = exchanging(major, view)
+    x = other(to_device(b))
+    np.testing.assert_array_equal((a.to_device() @ x).to_host(), a @ b)
+    assert other.views == 0 and len(x.streams) == 1
+
+
+def test_older_tables_are_found(rng, shared):
+    a, b = random_matrix(rng, (16, 16), 8), np.ones((16, 2))
+    newer = exchanging(2, prev=ctypes.addressof(shared.table))
+    x = newer(to_device(b))
+    shared.current = 1
+    np.testing.assert_array_equal((a.to_device() @ x).to_host(), a @ b)
+    assert (shared.views, newer.views, x.streams) == (1, 0, [])
+
+
+def test_refusals_name_the_argument(rng, shared):
+    shared.current = 1
+    a = random_matrix(rng, (16, 16), 8)
+    up, x = a.to_device(), shared(to_device(np.ones((16, 2))))
+    wide = shared(to_device(np.ones((16, 2)).astype(np.float32)))
+    for kind, words, call in (
+        (tartan.DTypeError, "spmm: b is of float32, expected float64", lambda: up @ wide),
+        (tartan.DTypeError, "spmm: out is of float32", lambda: spmm(up, x, out=wide)),
+        (tartan.ShapeError, "spmm: out has 3 columns, expected 2",
+         lambda: spmm(up, x, out=shared(DeviceArray.zeros((16, 3))))),
+        (tartan.ArgumentError, "spmm: out overlaps b", lambda: spmm(up, x, out=x)),
+        (tartan.UnsupportedError, "spmm: b is on device 2:0, expected 1:0", lambda: spmm(a, x, context="cpu")),
+        (tartan.UnsupportedError, "spmm: out is on device 1:0", lambda: spmm(up, x, out=np.ones((16, 2)))),
+        (tartan.UnsupportedError, "spmm: b is on device 2:1",
+         lambda: spmm(up, type(x)(x.array, device=(2, 1)), context="cuda:0")),
+        (tartan.ArgumentError, "sddmm: y has 2 arrays, expected 1, as x", lambda: tartan.sddmm(up, [x], [x, x])),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=words):
+            call()

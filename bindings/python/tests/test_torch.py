@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's tensors in host memory; test_gpu.py has those on a GPU."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import assert_product, random_matrix
+
+import tartan
+from tartan import BlockMatrix, spmm
+
+torch = pytest.importorskip("torch")
+DTYPES = ["float64", "float32", "float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["matrix", "column-major", "strided", "vector", "batch"])
+def test_products_are_tensors(rng, dtype, form):
+    a = random_matrix(rng, (24, 16), 8, dtype=dtype)
+    shape = {"vector": (16,), "batch": (3, 16, 5), "strided": (32, 10)}.get(form, (16, 5))
+    x = torch.from_numpy(rng.standard_normal(shape)).to(getattr(torch, dtype))
+    if form == "column-major":
+        x = x.T.contiguous().T
+    if form == "strided":
+        x = x[::2, ::2]
+    wide = a.astype("float64").toarray()
+    for op, y in ((wide, a @ x), (wide, spmm(a, x)), (wide, a.T.T @ x)):
+        assert isinstance(y, torch.Tensor) and y.dtype == x.dtype
+        assert_product(y.double().numpy(), op, x.double().numpy(), dtype)
+    if form == "column-major":
+        assert (a @ x).stride() == (1, 24)
+    out = torch.full((*shape[:-2], 24, 5) if form in ("matrix", "batch") else (a @ x).shape, 7.0, dtype=x.dtype)
+    assert spmm(a, x, out=out) is out
+    assert torch.equal(out, a @ x)
+    if form == "matrix":
+        left = x.T.contiguous()
+        assert_product((left @ a.T).double().numpy(), left.double().numpy(), wide.T, dtype)
+
+
+def test_other_operations(rng):
+    a = random_matrix(rng, (24, 16), 8, dtype="float32")
+    x, y = torch.randn(24, 6), torch.randn(6, 16)
+    s = tartan.sddmm(a.layout, x, y)
+    np.testing.assert_array_equal(s.values, tartan.sddmm(a.layout, x.numpy(), y.numpy()).values)
+    gates = torch.rand(a.blocks)
+    assert torch.equal(spmm(a, y.T.contiguous(), gates=gates),
+                       torch.from_numpy(spmm(a, y.T.numpy().copy(), gates=gates.numpy())))  # fmt: skip
+    gradient = tartan.gate_gradient(a, s, gates)
+    assert isinstance(gradient, torch.Tensor) and gradient.shape == (a.blocks,)
+    assert isinstance(tartan.gate_gradient(a, s), np.ndarray)
+    score = tartan.growth_score(x, y, 8)
+    assert isinstance(score, torch.Tensor) and score.shape == (3, 2)
+    np.testing.assert_array_equal(score.numpy(), tartan.growth_score(x.numpy(), y.numpy(), 8))
+    eight = a.astype("float8_e4m3fn")
+    z = eight @ torch.eye(16).to(torch.float8_e4m3fn)
+    assert z.dtype == torch.float32
+    np.testing.assert_array_equal(z.numpy(), eight.astype("float32").toarray())
+
+
+def test_memory_is_shared(rng):
+    values = torch.zeros(2, 4, 4, dtype=torch.bfloat16)
+    w = BlockMatrix(tartan.Layout.from_mask([[1, 0], [0, 1]], 4), values)
+    values[0, 0, 1] = 2
+    assert w[0, 1] == 2
+    assert (w @ torch.ones(8, dtype=torch.bfloat16)).tolist() == [2] + [0] * 7
+    del values
+    assert w[0, 1] == 2
+
+
+def test_gradients_are_not_lost(rng):
+    a = random_matrix(rng, (8, 8), 4, dtype="float32")
+    x = torch.nn.Parameter(torch.randn(8, 3))
+    out = torch.zeros(8, 3)
+    for call in (lambda: a @ x, lambda: spmm(a, x, out=out), lambda: tartan.sddmm(a.layout, x, torch.ones(3, 8)),
+                 lambda: a @ (2 * x)):  # fmt: skip
+        with pytest.raises(tartan.ArgumentError, match="requires gradients, which products do not record"):
+            call()
+    assert not out.any()
+    with torch.no_grad():
+        assert torch.equal(a @ x, a @ x.detach())
+        weight = torch.nn.Parameter(torch.zeros(8, 3))
+        assert spmm(a, x, out=weight) is weight and torch.equal(weight, a @ x)
+    assert torch.equal(a @ x.detach(), torch.from_numpy(a @ x.detach().numpy()))
+
+
+def test_what_is_refused(rng):
+    a = random_matrix(rng, (8, 8), 4, dtype="float32")
+    negative = torch.imag(torch.complex(torch.ones(8), torch.ones(8)).conj())
+    assert negative.is_neg()  # its memory holds the opposite numbers
+    for kind, words, x in (
+        (tartan.ArgumentError, "b has its negative bit set", negative),
+        (tartan.ArgumentError, "b cannot be used in place: .*layout", torch.eye(8).to_sparse()),
+        (tartan.DTypeError, "b has 8-byte integer elements", torch.ones(8, dtype=torch.int64)),
+        (tartan.DTypeError, "b has 8-byte other elements", torch.ones(8, dtype=torch.complex64)),
+        (tartan.DTypeError, "b is of float64, expected float32", torch.ones(8, dtype=torch.float64)),
+        (tartan.ShapeError, "b has shape", torch.ones(7)),
+        (tartan.ArgumentError, "b cannot be used in place: .*meta", torch.ones(8, device="meta")),
+    ):
+        with pytest.raises(kind, match=words):
+            a @ x
+    with pytest.raises(tartan.ArgumentError, match="out overlaps b"):
+        spmm(a, (x := torch.ones(8, 2)), out=x)
+
+
+def test_without_the_exchange_interface(rng, monkeypatch):
+    """As PyTorch before 2.10: through __dlpack__."""
+    code = """
+import torch, numpy as np, tartan
+class Old(torch.Tensor):
+    __dlpack_c_exchange_api__ = None
+a = tartan.BlockMatrix.from_dense(np.diag([1.0, 2, 3, 4]).astype("f4"), 2)
+x = torch.ones(4, 3).as_subclass(Old)
+y = a @ x
+assert tartan._raw.exchange_queue(x) is None and isinstance(y, torch.Tensor)
+assert y.tolist() == [[i] * 3 for i in (1, 2, 3, 4)]
+b = a.astype("bfloat16") @ torch.ones(4, 3, dtype=torch.bfloat16).as_subclass(Old)
+assert b.dtype == torch.bfloat16 and b.tolist() == y.tolist()
+try: a @ torch.ones(4, 3, requires_grad=True).as_subclass(Old)
+except tartan.ArgumentError as error: assert "gradient" in str(error)
+else: raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_bfloat16_needs_no_ml_dtypes():
+    code = """
+import sys; sys.modules["ml_dtypes"] = None
+import torch, numpy as np, tartan
+w = tartan.BlockMatrix.from_dense(np.eye(4), 2, dtype="bfloat16")
+y = w @ torch.ones(4, 2, dtype=torch.bfloat16)
+assert y.dtype == torch.bfloat16 and y.tolist() == [[1, 1]] * 4
+s = tartan.sddmm(w.layout, y, y.T)
+assert s.dtype_name == "bfloat16" and s[0, 0] == 2
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
