@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stage.sh SOURCE STAGED WRAPPER.c WRAPPER.R STAMP: the package's sources and SWIG's output side by side in STAGED,
-# ready for `R CMD INSTALL` and `R CMD build`.
+# stage.sh SOURCE STAGED WRAPPER.c WRAPPER.R CONSTANTS.R STAMP: the package's sources and the generated ones side by side
+# in STAGED, ready for `R CMD INSTALL` and `R CMD build`.
 set -eu
-source=$1 staged=$2 wrapper=$3 code=$4 stamp=$5
+source=$1 staged=$2 wrapper=$3 code=$4 constants=$5 stamp=$6
 rm -rf "$staged"
 mkdir -p "$staged"
 for part in DESCRIPTION NAMESPACE R inst man src tests; do
@@ -11,4 +11,5 @@ for part in DESCRIPTION NAMESPACE R inst man src tests; do
 done
 cp "$wrapper" "$staged/src/tartan_wrap.c"
 cp "$code" "$staged/R/tartan.R"
+cp "$constants" "$staged/R/constants.R"
 : > "$stamp"

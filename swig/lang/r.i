@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * R: `swig -r` is started on this file. The typemaps call the functions of bindings/r/src/glue.c, which says what an
- * R value must look like. SWIG's own R typemaps copy every array, lose outputs and take any pointer for a handle, so
- * that none of them is used. */
+ * R: `swig -r` starts with this file. The typemaps call the functions of bindings/r/src, which check R values. We use none
+ * of SWIG's own R typemaps: they copy every array, lose outputs and take any pointer for a handle. */
 %module tartan
 
 /* SWIG 4.1 calls SET_S4_OBJECT, which R 4.6 removed. */
@@ -15,7 +14,7 @@
 %insert("sinitroutine") %{ R_useDynamicSymbols(dll, FALSE); R_forceSymbols(dll, FALSE); %}
 
 %{
-#include "glue.h"
+#include "product.h"
 #define TARTAN_RAISE(status) tartan_r_raise(status)
 #define TARTAN_NOTHING R_NilValue
 %}
@@ -111,9 +110,7 @@ TARTAN_R_OUT(uint8_t, (uint8_t *OUT_BYTES, int64_t OUT_COUNT), RAWSXP, (void))
 
 /* ---- Dense operands ---- */
 %typemap(in) const tartan_array * (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
-%typemap(in) const tartan_array *OPTIONAL_ARRAY (tartan_array array) {
-    $1 = $input == R_NilValue ? NULL : tartan_r_array($input, "$1_name", &array);
-}
+%typemap(in) const tartan_array *OPTIONAL_ARRAY (tartan_array array) { $1 = tartan_r_gates($input, "$1_name", &array); }
 %typemap(in) const tartan_array *MASK_ARRAY (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
 %typemap(in) tartan_array * (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
 %typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) {
@@ -126,31 +123,32 @@ TARTAN_R_OUT(uint8_t, (uint8_t *OUT_BYTES, int64_t OUT_COUNT), RAWSXP, (void))
 %typemap(in, numinputs=0) const tartan_hooks * { $1 = NULL; } /* R supplies none */
 %typemap(in) const tartan_shape * (tartan_shape frame) { $1 = tartan_r_shape($input, &frame); }
 
-/* ---- Handles: the external pointer with its finalizer is made before the call, so that nothing can leak. ---- */
-%define TARTAN_R_HANDLE(TYPE)
-TARTAN_R_PLAIN(TYPE *)
-TARTAN_R_PLAIN(const TYPE *)
-%typemap(in) TYPE *, const TYPE * { $1 = (TYPE *)tartan_r_handle($input, #TYPE); }
-%typemap(in, numinputs=0) TYPE **out (TYPE *made, SEXP holder) {
+/* ---- Objects of the library: handles, or the S4 objects that have them. A result's external pointer with its
+ * finalizer is made before the call, so that nothing can leak. ---- */
+%define TARTAN_R_HANDLE(KIND)
+TARTAN_R_PLAIN(tartan_##KIND *)
+TARTAN_R_PLAIN(const tartan_##KIND *)
+%typemap(in) tartan_##KIND *, const tartan_##KIND * { $1 = tartan_r_as_##KIND($input, "$1_name"); }
+%typemap(in, numinputs=0) tartan_##KIND **out (tartan_##KIND *made, SEXP holder) {
     made = NULL;
-    PROTECT(holder = tartan_r_new_handle(#TYPE));
+    PROTECT(holder = tartan_r_new_handle("tartan_" #KIND));
     r_nprotect++;
     $1 = &made;
 }
-%typemap(argout) TYPE **out {
+%typemap(argout) tartan_##KIND **out {
     R_SetExternalPtrAddr(holder$argnum, made$argnum);
     SET_VECTOR_ELT($result, $n, holder$argnum);
 }
 %enddef
-TARTAN_R_HANDLE(tartan_context)
-TARTAN_R_HANDLE(tartan_layout)
-TARTAN_R_HANDLE(tartan_matrix)
-TARTAN_R_HANDLE(tartan_file)
-TARTAN_R_HANDLE(tartan_buffer)
+TARTAN_R_HANDLE(context)
+TARTAN_R_HANDLE(layout)
+TARTAN_R_HANDLE(matrix)
+TARTAN_R_HANDLE(file)
+TARTAN_R_HANDLE(buffer)
 
-/* Structures are described by plain R values; enumerators come from tartan_r_constants. Memory is freed by
- * finalizers and tartan_r_close alone; wrapping goes through tartan_r_matrix and tartan_r_device_matrix, which keep
- * the values alive. Memory of devices is described by tartan_r_array, and never lent to R. */
+/* Plain R values describe structures; swig/r_constants.py writes the enumerators. Only finalizers and tartan_r_close
+ * free memory. Wrapping goes through tartan_r_wrap_values and tartan_r_wrap_buffer, which keep the values alive, and
+ * memory of devices is described by tartan_r_array and never lent to R. */
 %rename("$ignore", %$isclass) "";
 %rename("$ignore", %$isenum) "";
 %rename("$ignore", %$isenumitem) "";
@@ -164,13 +162,25 @@ TARTAN_R_HANDLE(tartan_buffer)
 %ignore tartan_parallel_for;
 %ignore tartan_release;
 
-SEXP tartan_r_constants(void);
-SEXP tartan_r_live(SEXP handle, const char *tag);
-SEXP tartan_r_wraps(SEXP handle, SEXP values);
-SEXP tartan_r_matrix(SEXP layout, SEXP values, int32_t dtype);
-SEXP tartan_r_device_matrix(SEXP layout, SEXP buffer);
+/* Functions of bindings/r/src that R code calls. */
+SEXP tartan_r_new_cache(void);
 SEXP tartan_r_close(SEXP handle);
+void tartan_r_hold(SEXP handle, SEXP kept);
+SEXP tartan_r_held(SEXP handle);
+SEXP tartan_r_set_context(SEXP handle);
+SEXP tartan_r_wrap_values(SEXP layout, SEXP values, SEXP dtype);
+SEXP tartan_r_wrap_buffer(SEXP layout, SEXP buffer);
+SEXP tartan_r_expect_open(SEXP x);
+SEXP tartan_r_is_closed(SEXP x);
+SEXP tartan_r_place(SEXP operands);
+SEXP tartan_r_operand(SEXP x, SEXP name, SEXP dtype, SEXP turned);
+SEXP tartan_r_result(SEXP place, SEXP dim, SEXP dtype);
+SEXP tartan_r_result_from(SEXP place, SEXP start, SEXP name);
+SEXP tartan_r_result_value(SEXP made);
 SEXP tartan_r_new_array(SEXP dim);
 SEXP tartan_r_duplicate(SEXP x);
+SEXP tartan_r_rounded(SEXP numbers, SEXP dtype);
+SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t side, int32_t op);
+SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb);
 
 %include "tartan.i"

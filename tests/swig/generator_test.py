@@ -314,6 +314,31 @@ def test_ctypes_sees_what_the_compiler_sees(tmp_path):
     assert seen == {"struct", "field", "constant"}
 
 
+# ---- R ----
+
+def r_constants_of(directory, header):
+    (directory / "tartan.h").write_text(PRELUDE + header)
+    (directory / "tartan.i").write_text('%module tartan\n%include "tartan.h"\n')
+    xml, code = directory / "tartan.xml", directory / "constants.R"
+    subprocess.run(["swig", "-xml", "-w451", f"-I{directory}", "-o", xml, directory / "tartan.i"],
+                   check=True, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, str(SWIG / "r_constants.py"), str(xml), str(code)],
+                            capture_output=True, text=True)
+    return result, code.read_text() if code.exists() else None
+
+
+def test_r_constants(tmp_path):
+    result, text = r_constants_of(tmp_path, "enum { FIRST = 1 << 3, SECOND };\n#define LIMIT 40\n#define NAME \"x\"\n")
+    assert result.returncode == 0, result.stderr
+    assert text.splitlines()[1:] == ["TARTAN_OK <- 0L", "TARTAN_ERR <- -1L", "FIRST <- 8L", "SECOND <- 9L", "LIMIT <- 40L"]
+
+
+def test_r_constants_refuse(tmp_path):
+    result, text = r_constants_of(tmp_path, "enum { LARGE = 4294967296 };\n")
+    assert result.returncode != 0 and result.stderr.startswith("r_constants.py: ") and "LARGE" in result.stderr
+    assert text is None
+
+
 if __name__ == "__main__":
     results = os.environ.get("TARTAN_TEST_RESULTS")
     report = [f"--junitxml={results}/generator.xml"] if results else []

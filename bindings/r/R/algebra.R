@@ -2,18 +2,18 @@
 # New layouts and matrices from old ones. The functions take either: of a matrix, values move with their blocks.
 
 block_union <- function(x, y) {
-  .new_layout(tartan_layout_union(.layout_handle(.layout_of(x)), .layout_handle(.layout_of(y, "y"))))
+  .new_layout(tartan_layout_union(.layout_of(x), .layout_of(y, "y")))
 }
 block_intersection <- function(x, y) {
-  .new_layout(tartan_layout_intersection(.layout_handle(.layout_of(x)), .layout_handle(.layout_of(y, "y"))))
+  .new_layout(tartan_layout_intersection(.layout_of(x), .layout_of(y, "y")))
 }
 block_difference <- function(x, y) {
-  .new_layout(tartan_layout_difference(.layout_handle(.layout_of(x)), .layout_handle(.layout_of(y, "y"))))
+  .new_layout(tartan_layout_difference(.layout_of(x), .layout_of(y, "y")))
 }
 
 block_project <- function(x, layout) {
-  handle <- .layout_handle(layout, "layout")
-  .made(x, tartan_matrix_project, handle, layout = layout)
+  .expect_layout(layout, "layout")
+  .made(x, tartan_matrix_project, layout, layout = layout)
 }
 
 # What only the CPU does.
@@ -43,7 +43,7 @@ block_permute <- function(x, rows = NULL, cols = NULL) {
   rows <- .grid_order(rows, grid[1L], "rows", "block rows")
   cols <- .grid_order(cols, grid[2L], "cols", "block columns")
   if (.is_matrix(x)) return(.made(x, tartan_matrix_permute, rows, cols))
-  .new_layout(tartan_layout_permute(.layout_handle(x), rows, cols))
+  .new_layout(tartan_layout_permute(.layout_of(x), rows, cols))
 }
 
 # begin and end of a run of indices, as C wants it.
@@ -60,16 +60,15 @@ block_slice <- function(x, rows = NULL, cols = NULL) {
   rows <- .run(rows, grid[1L], "rows", "block rows")
   cols <- .run(cols, grid[2L], "cols", "block columns")
   if (.is_matrix(x)) return(.made(x, tartan_matrix_slice, rows[1L], rows[2L], cols[1L], cols[2L]))
-  .new_layout(tartan_layout_slice(.layout_handle(x), rows[1L], rows[2L], cols[1L], cols[2L]))
+  .new_layout(tartan_layout_slice(.layout_of(x), rows[1L], rows[2L], cols[1L], cols[2L]))
 }
 
 block_prune <- function(x, gates) {
-  .reshaped(x, tartan_layout_prune(.layout_handle(.layout_of(x)), .numbers(gates, "gates")))
+  .reshaped(x, tartan_layout_prune(.layout_of(x), .numbers(gates, "gates")))
 }
 
 block_keep <- function(x, count, scores = block_norms(x)) {
-  handle <- .layout_handle(.layout_of(x))
-  .reshaped(x, tartan_layout_keep_largest(handle, .numbers(scores, "scores"), .count(count, "count")))
+  .reshaped(x, tartan_layout_keep_largest(.layout_of(x), .numbers(scores, "scores"), .count(count, "count")))
 }
 
 block_grow <- function(x, i, j, head = NULL) {
@@ -79,7 +78,7 @@ block_grow <- function(x, i, j, head = NULL) {
   j <- .index(j, grid[2L], "j", "block columns")
   .same_length(i, j, "i", "j")
   if (!is.null(head)) head <- .index(rep_len(head, length(i)), layout@frame[5L], "head", "heads")
-  .reshaped(x, tartan_layout_grow(.layout_handle(layout), head, i, j))
+  .reshaped(x, tartan_layout_grow(layout, head, i, j))
 }
 
 block_move <- function(x, id, i, j) {
@@ -91,37 +90,34 @@ block_move <- function(x, id, i, j) {
   j <- .index(j, grid[2L], "j", "block columns")
   .same_length(id, i, "id", "i")
   .same_length(id, j, "id", "j")
-  moved <- tartan_layout_move(.layout_handle(layout), id, i, j, n)
+  moved <- tartan_layout_move(layout, id, i, j, n)
   layout <- .new_layout(moved[[2L]])
   if (!.is_matrix(x)) return(layout)
-  .made(x, tartan_matrix_rearrange, .layout_handle(layout), moved[[1L]], layout = layout)
+  .made(x, tartan_matrix_rearrange, layout, moved[[1L]], layout = layout)
 }
 
 block_replace <- function(x, id, y) {
   .expect_any_matrix(x, "x")
   .expect_any_matrix(y, "y")
-  on_device <- .any_on_device(x, y)
-  context <- if (on_device) .context_handle(.common_context(x = x, y = y)) else .context()
+  place <- .place(x = x, y = y)
   id <- .index(id, block_count(x), "id", "blocks")
   if (length(id) != block_count(y)) {
     .fail("shape", "id has length %.0f, expected %.0f (blocks of y)", length(id), block_count(y))
   }
-  handle <- if (on_device) .device_matrix_handle else .matrix_handle
-  source <- handle(y, "y")
   result <- .made(x, tartan_matrix_copy, layout = x@layout)
-  tartan_matrix_scatter(context, source, id, handle(result))
+  tartan_matrix_scatter(place, y, id, result)
   result
 }
 
 block_reblock <- function(x, block) {
   .expect_in_memory(x)
   block <- .pair(block, "block", 1, 256)
-  layout <- .new_layout(tartan_layout_reblock(.layout_handle(.layout_of(x)), block[1L], block[2L]))
+  layout <- .new_layout(tartan_layout_reblock(.layout_of(x), block[1L], block[2L]))
   if (!methods::is(x, "BlockMatrix")) return(layout)
   .expect_one_head(x, "block_reblock")
   entries <- .coo(x)
-  .take_matrix(tartan_matrix_from_coo(.layout_handle(layout), entries$i, entries$j, entries$x,
-                                      .dtype_code(x@dtype), .constant("col_major")), layout)
+  .take_matrix(tartan_matrix_from_coo(layout, entries$i, entries$j, entries$x,
+                                      .dtype_code(x@dtype), TARTAN_COL_MAJOR), layout)
 }
 
 reorder_rcm <- function(x) {

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Arguments of the surface, checked: counts from 1, names, choices. What only C can judge is left to it.
 
-.constant <- function(name) .state$constants[[name]]
-
 .choose <- function(value, choices, name) {
   if (identical(value, choices)) return(choices[1L])
   if (!is.character(value) || length(value) != 1L || !(value %in% choices)) {
@@ -10,6 +8,12 @@
   }
   value
 }
+
+# The constant of the choice: .constant("l2", c(l2 = TARTAN_NORM_L2, max = TARTAN_NORM_MAX), "norm").
+.constant <- function(value, constants, name) constants[[.choose(value, names(constants), name)]]
+
+.norms <- c(l2 = TARTAN_NORM_L2, l1 = TARTAN_NORM_L1, max = TARTAN_NORM_MAX)
+.sides <- c(left = TARTAN_LEFT, right = TARTAN_RIGHT)
 
 .is_whole <- function(x) is.numeric(x) && !is.factor(x) && all(is.finite(x)) && all(x == trunc(x))
 
@@ -80,7 +84,7 @@
 
 .dtypes <- c("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
-.dtype_code <- function(dtype, name = "dtype") .constant(.dtype_name(dtype, name))
+.dtype_code <- function(dtype, name = "dtype") tartan_dtype_of(.dtype_name(dtype, name))
 .dtype_name <- function(dtype, name = "dtype") {
   if (!is.character(dtype) || length(dtype) != 1L || !(dtype %in% .dtypes)) {
     .fail("dtype", "%s is %s, expected %s", name, .shown(dtype), paste0("\"", .dtypes, "\"", collapse = " or "))

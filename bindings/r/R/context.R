@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The package works in one context, opened when first needed.
+# The package works in a context of its own, opened when first needed.
 
 # R CMD check allows two threads. The library itself obeys OMP_THREAD_LIMIT.
 .thread_limit <- function() {
@@ -22,16 +22,14 @@
   context
 }
 
-.context <- function() {
-  if (is.null(.state$context)) .state$context <- .open_context()
-  .state$context
-}
+# The C code calls this when it first needs the package's own context, which NULL stands for.
+.open_own_context <- function(unused) tartan_r_set_context(.open_context())
 
 tartan_threads <- function(threads) {
-  old <- tartan_context_threads(.context())
+  old <- tartan_context_threads(NULL)
   if (missing(threads)) return(old)
   if (is.null(threads)) threads <- 0
-  .state$context <- .open_context(.count(threads, "threads", 0, .Machine$integer.max))
+  tartan_r_set_context(.open_context(.count(threads, "threads", 0, .Machine$integer.max)))
   invisible(old)
 }
 

@@ -35,7 +35,7 @@
 .coo <- function(x) {
   n <- block_elements(x)
   values <- tartan_r_new_array(n)
-  at <- tartan_matrix_to_coo(.matrix_handle(.as_double(x)), n, n, values)
+  at <- tartan_matrix_to_coo(.as_double(x), n, n, values)
   list(i = at[[1L]], j = at[[2L]], x = values)
 }
 
@@ -46,7 +46,7 @@
   n <- block_elements(x)
   if (n > .Machine$integer.max) .fail("overflow", "x has %.0f elements, a Matrix has at most %d", n, .Machine$integer.max)
   # The rows of the transpose are the columns that the Matrix package stores.
-  transposed <- tartan_matrix_transpose(.context(), .matrix_handle(.as_double(x)))
+  transposed <- tartan_matrix_transpose(NULL, .as_double(x))
   values <- tartan_r_new_array(n)
   at <- tartan_matrix_to_csr(transposed, frame[2L] + 1, n, values)
   tartan_r_close(transposed)
@@ -58,7 +58,7 @@
 .to_dense <- function(x) {
   frame <- .frame_of(x)
   dense <- tartan_r_new_array(if (frame[5L] == 1) frame[1:2] else frame[c(1L, 2L, 5L)])
-  tartan_matrix_to_dense(.matrix_handle(x), dense)
+  tartan_matrix_to_dense(x, dense)
   dense
 }
 

@@ -9,88 +9,13 @@ tartan_context <- function(device = "cpu", threads = 0, seed = 0, math = c("exac
   dense <- as.integer(.flag(allow_dense, "allow_dense"))
   handle <- .new_context(device, threads = threads, seed = seed, math = math, allow_dense = dense)
   if (identical(device, "cuda")) device <- "cuda:0"
-  methods::new("TartanContext", device = device, state = .new_state(handle = handle))
-}
-
-.context_handle <- function(x, name = "context") {
-  .expect(x, "TartanContext", name)
-  .expect_open(x, "context")
-  if (!tartan_r_live(x@state$handle, "tartan_context")) {
-    .fail("handle", "the context is from a saved session, expected one that tartan_context() opened")
-  }
-  x@state$handle
+  methods::new("TartanContext", device = device, handle = handle)
 }
 
 tartan_sync <- function(context) {
-  tartan_context_sync(.context_handle(context))
+  .expect(context, "TartanContext", "context")
+  tartan_context_sync(context)
   invisible(context)
-}
-
-# ---- Objects on a device ----
-
-.device_nouns <- c(DeviceArray = "device array", DeviceBlockMatrix = "device matrix",
-                   DeviceBlockLayout = "device layout")
-.device_tags <- c(DeviceArray = "tartan_buffer", DeviceBlockMatrix = "tartan_matrix",
-                  DeviceBlockLayout = "tartan_layout")
-
-.device_handle <- function(x, class, name) {
-  .expect(x, class, name)
-  noun <- .device_nouns[[class]]
-  .expect_open(x, noun)
-  if (!tartan_r_live(x@state$handle, .device_tags[[class]])) {
-    .fail("handle", "the %s is from a saved session, which keeps no memory of devices: expected one of this session",
-          noun)
-  }
-  x@state$handle
-}
-.buffer_handle <- function(x, name = "x") .device_handle(x, "DeviceArray", name)
-.device_matrix_handle <- function(x, name = "x") .device_handle(x, "DeviceBlockMatrix", name)
-
-.new_device_array <- function(handle, size, dtype, context) {
-  methods::new("DeviceArray", size = as.double(size), dtype = dtype, context = context,
-               state = .new_state(handle = handle))
-}
-.new_device_matrix <- function(handle, layout, dtype, context) {
-  methods::new("DeviceBlockMatrix", layout = layout, dtype = dtype, context = context,
-               state = .new_state(handle = handle))
-}
-
-# R counts its own memory alone: what it no longer needs on a device is found when that is full.
-.with_memory <- function(make) {
-  tryCatch(make(), tartan_error_memory = function(e) {
-    gc()
-    make()
-  })
-}
-
-.device_zeros <- function(size, dtype, context) {
-  handle <- .context_handle(context)
-  buffer <- .with_memory(function() {
-    tartan_buffer_create(handle, .dtype_code(dtype), as.double(size), .constant("col_major"))
-  })
-  .new_device_array(buffer, size, dtype, context)
-}
-
-# The whole array in R's order, and a copy of it on its device.
-.whole_view <- function(x, name = "x") .view(.buffer_handle(x, name), x@size, .column_strides(x@size), x@dtype)
-.device_copy <- function(x, name) {
-  handle <- .context_handle(x@context)
-  view <- .whole_view(x, name)
-  .new_device_array(.with_memory(function() tartan_buffer_from_array(handle, view)), x@size, x@dtype, x@context)
-}
-.device_matrix_copy <- function(x, name) {
-  handle <- .context_handle(x@context)
-  matrix <- .device_matrix_handle(x, name)
-  .new_device_matrix(.with_memory(function() tartan_matrix_to_device(handle, matrix)), x@layout, x@dtype, x@context)
-}
-
-# A matrix around a device array that nobody else has; of zeros.
-.device_matrix_around <- function(layout, values) {
-  handle <- tartan_r_device_matrix(.any_layout_handle(layout), values@state$handle)
-  .new_device_matrix(handle, layout, values@dtype, values@context)
-}
-.device_matrix_zeros <- function(layout, dtype, context) {
-  .device_matrix_around(layout, .device_zeros(c(layout@frame[3:4], block_count(layout)), dtype, context))
 }
 
 # ---- There and back ----
@@ -99,18 +24,18 @@ setGeneric("to_device", function(x, context, ...) standardGeneric("to_device"))
 setGeneric("to_host", function(x, ...) standardGeneric("to_host"))
 
 .numbers_to_device <- function(x, context, dtype = "float64") {
-  handle <- .context_handle(context)
+  .expect(context, "TartanContext", "context")
   dtype <- .dtype_name(dtype)
   size <- if (is.null(dim(x))) length(x) else dim(x)
   if (!is.double(x)) storage.mode(x) <- "double"
-  view <- .view(.to_dtype(x, dtype), size, .column_strides(size), dtype)
-  .new_device_array(.with_memory(function() tartan_buffer_from_array(handle, view)), size, dtype, context)
+  view <- .view(tartan_r_rounded(x, dtype), size, .column_strides(size), .dtype_code(dtype))
+  handle <- .with_memory(function() tartan_buffer_from_array(context, view))
+  methods::new("DeviceArray", size = as.double(size), dtype = dtype, context = context, handle = handle)
 }
 .matrix_to_device <- function(x, context, dtype = x@dtype) {
-  handle <- .context_handle(context)
+  .expect(context, "TartanContext", "context")
   if (.dtype_name(dtype) != x@dtype) x <- block_cast(x, dtype)
-  matrix <- .matrix_handle(x)
-  .new_device_matrix(.with_memory(function() tartan_matrix_to_device(handle, matrix)), x@layout, x@dtype, context)
+  .new_device_matrix(.with_memory(function() tartan_matrix_to_device(context, x)), x@layout, x@dtype, context)
 }
 
 for (.class in c("numeric", "logical", "matrix", "array", "Matrix", "data.frame")) {
@@ -126,22 +51,14 @@ setMethod("to_device", "ANY", function(x, context, ...) {
 })
 
 setMethod("to_host", "DeviceArray", function(x, ...) {
-  buffer <- .buffer_handle(x)
-  context <- .context_handle(x@context)
-  strides <- .column_strides(x@size)
-  if (x@dtype == "float64") {
-    result <- tartan_r_new_array(x@size)
-    tartan_buffer_to_array(context, buffer, .view(result, x@size, strides))
-    return(result)
-  }
-  bytes <- .dtype_buffer(prod(x@size), x@dtype)
-  tartan_buffer_to_array(context, buffer, .view(bytes, x@size, strides, x@dtype))
-  .from_dtype(bytes, x@dtype, x@size)
+  tartan_r_expect_open(x)
+  result <- .result(NULL, x@size, x@dtype)
+  tartan_buffer_to_array(x@context, x, .view(result[[1L]], x@size, .column_strides(x@size), .dtype_code(x@dtype)))
+  .value(result)
 })
 setMethod("to_host", "DeviceBlockMatrix", function(x, ...) {
-  matrix <- .device_matrix_handle(x)
-  layout <- if (!block_is_dynamic(x)) x@layout
-  .take_matrix(tartan_matrix_to_host(.context_handle(x@context), matrix), layout)
+  tartan_r_expect_open(x)
+  .take_matrix(tartan_matrix_to_host(x@context, x), if (!block_is_dynamic(x)) x@layout)
 })
 setMethod("to_host", "ANY", function(x, ...) {
   .fail("argument", "x is %s, expected a DeviceArray, a DeviceBlockMatrix or a layout", .shown(x))
@@ -151,19 +68,17 @@ setMethod("to_host", "ANY", function(x, ...) {
 
 setMethod("dim", "DeviceArray", function(x) if (length(x@size) > 1L) as.integer(x@size))
 setMethod("length", "DeviceArray", function(x) prod(x@size))
-setMethod("dim", "DeviceBlockMatrix", function(x) dim(x@layout))
-setMethod("length", "DeviceBlockMatrix", function(x) length(x@layout))
 
 setMethod("show", "TartanContext", function(object) {
-  cat("TartanContext on ", object@device, if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
+  cat("TartanContext on ", object@device, .closed(object), "\n", sep = "")
 })
 setMethod("show", "DeviceArray", function(object) {
   cat("DeviceArray ", object@dtype, " ", paste(object@size, collapse = " x "), " on ", object@context@device,
-      if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
+      .closed(object), "\n", sep = "")
 })
 setMethod("show", "DeviceBlockMatrix", function(object) {
   cat("DeviceBlockMatrix ", object@dtype, " ", .describe(object), " on ", object@context@device,
-      if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
+      .closed(object), "\n", sep = "")
 })
 
 explain <- function(expr) {

@@ -1,28 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every refusal is a condition of class c("tartan_error_<what>", "tartan_error", "error", "condition").
 
-# What the package keeps while it is loaded: the constants of the headers, the status codes, the open context.
-.state <- new.env(parent = emptyenv())
-
-# Called by the C side as well, with the text of tartan_last_error().
+# The C code calls this as well, with the text of tartan_last_error().
 .tartan_stop <- function(code, message) {
   what <- tolower(sub("^ERR_", "", tartan_status_name(code)))
-  stop(structure(list(message = message, call = NULL, status = code),
+  stop(structure(list(message = message, call = .user_call(sys.nframe()), status = code),
                  class = c(paste0("tartan_error_", what), "tartan_error", "error", "condition")))
+}
+
+# The call that the user wrote: the outermost of the functions of this package, base R and methods that led to `frame`.
+# The frame below is where C code was called, or .fail.
+.user_call <- function(frame) {
+  parents <- sys.parents()
+  found <- NULL
+  frame <- frame - 1L
+  while (frame > 0L) {
+    home <- environmentName(topenv(environment(sys.function(frame))))
+    if (home == "tartan") found <- sys.call(frame)
+    else if (!(home %in% c("base", "methods"))) break
+    frame <- parents[frame]
+  }
+  found
 }
 
 # .fail("shape", "b has %s rows, expected %s", 7, 8); numbers are shown in full, text in quotes.
 .fail <- function(what, format, ...) {
-  .tartan_stop(.state$status[[what]], sprintf(format, ...))
+  .tartan_stop(get(paste0("TARTAN_ERR_", toupper(what)), mode = "integer"), sprintf(format, ...))
 }
 
-# A value as a refusal shows it.
+# A value as a refusal shows it: short, whatever its size.
 .shown <- function(x) {
   if (is.null(x)) return("NULL")
   if (!is.atomic(x)) return(paste("an object of class", class(x)[1L]))
-  text <- if (is.character(x)) encodeString(x, quote = "\"") else format(x, digits = 15L, trim = TRUE)
+  first <- utils::head(as.vector(x), 6L)
+  text <- if (is.character(first)) encodeString(first, quote = "\"") else format(first, digits = 15L, trim = TRUE)
+  long <- nchar(text) > 60L
+  text[long] <- paste0(substr(text[long], 1L, 56L), "...", if (is.character(first)) "\"")
   if (length(x) == 1L) return(text)
-  paste0("c(", paste(utils::head(text, 6L), collapse = ", "), if (length(x) > 6L) ", ...", ")")
+  paste0("c(", paste(text, collapse = ", "), if (length(x) > 6L) ", ...", ")")
 }
 
 # What the generated functions return: NULL, the one output, or the list of outputs.

@@ -9,7 +9,7 @@
   if (!length(row)) return(out)
   at <- c(row %/% frame[3L], col %/% frame[4L])
   n <- length(row)
-  ids <- tartan_layout_find(.layout_handle(x@layout), numeric(n), at[seq_len(n)], at[n + seq_len(n)], n)
+  ids <- tartan_layout_find(x@layout, numeric(n), at[seq_len(n)], at[n + seq_len(n)], n)
   stored <- which(ids >= 0)
   out[stored] <- values[ids[stored] * frame[3L] * frame[4L] + (col[stored] %% frame[4L]) * frame[3L] +
                           row[stored] %% frame[3L] + 1]

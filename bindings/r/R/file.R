@@ -1,41 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 # HDF5 files of named layouts and matrices.
 
-.file_handle <- function(x) {
-  .expect(x, "BlockFile", "file")
-  .expect_open(x, "file")
-  if (!tartan_r_live(x@state$handle, "tartan_file")) {
-    .fail("handle", "the file is from a saved session, expected one that block_file() opened")
-  }
-  x@state$handle
-}
-
 # A path as C wants it. `file` arguments may be paths or opened files.
 .path <- function(path) path.expand(.string(path, "path"))
 .opened <- function(file) if (is.character(file)) block_file(file) else file
 
-.kinds <- c("layout", "matrix")
+.kinds <- c(layout = TARTAN_KIND_LAYOUT, matrix = TARTAN_KIND_MATRIX)
 .metadata <- function(metadata) if (!is.null(metadata)) .string(metadata, "metadata")
 
 block_file <- function(path = NULL) {
   handle <- if (is.null(path)) tartan_file_create() else tartan_file_open(.path(path))
-  methods::new("BlockFile", state = .new_state(handle = handle, kept = list()))
+  methods::new("BlockFile", handle = handle)
 }
 
 block_list <- function(file) {
-  handle <- .file_handle(.opened(file))
-  i <- seq_len(tartan_file_count(handle)) - 1
-  kinds <- vapply(i, function(k) tartan_file_kind(handle, k), 0L)
-  data.frame(name = vapply(i, function(k) tartan_file_name(handle, k), ""),
-             kind = .kinds[match(kinds, vapply(.kinds, .constant, 0L))],
-             layout = vapply(i, function(k) tartan_file_layout_identity(handle, k), ""))
+  file <- .opened(file)
+  i <- seq_len(tartan_file_count(file)) - 1
+  kinds <- vapply(i, function(k) tartan_file_kind(file, k), 0L)
+  data.frame(name = vapply(i, function(k) tartan_file_name(file, k), ""),
+             kind = names(.kinds)[match(kinds, .kinds)],
+             layout = vapply(i, function(k) tartan_file_layout_identity(file, k), ""))
 }
 
 # The kind of a name: a matrix where there is one, unless the user says.
-.kind_of <- function(handle, name, kind) {
-  if (!is.null(kind)) return(.choose(kind, .kinds, "kind"))
-  for (k in seq_len(tartan_file_count(handle)) - 1) {
-    if (tartan_file_kind(handle, k) == .constant("matrix") && identical(tartan_file_name(handle, k), name)) {
+.kind_of <- function(file, name, kind) {
+  if (!is.null(kind)) return(.choose(kind, names(.kinds), "kind"))
+  for (k in seq_len(tartan_file_count(file)) - 1) {
+    if (tartan_file_kind(file, k) == TARTAN_KIND_MATRIX && identical(tartan_file_name(file, k), name)) {
       return("matrix")
     }
   }
@@ -43,57 +34,65 @@ block_list <- function(file) {
 }
 
 block_get <- function(file, name, kind = NULL) {
-  handle <- .file_handle(.opened(file))
-  if (.kind_of(handle, .string(name, "name"), kind) == "layout") {
-    return(.new_layout(tartan_file_get_layout(handle, name)))
+  file <- .opened(file)
+  if (.kind_of(file, .string(name, "name"), kind) == "layout") {
+    return(.new_layout(tartan_file_get_layout(file, name)))
   }
-  .take_matrix(tartan_file_get_matrix(handle, name))
+  .take_matrix(tartan_file_get_matrix(file, name))
+}
+
+# The handles of the matrices that were put into a file, by name.
+.keep <- function(file, name, handle) {
+  kept <- as.list(tartan_r_held(file@handle))
+  kept[[name]] <- handle
+  tartan_r_hold(file@handle, kept)
 }
 
 block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
-  handle <- .file_handle(file)
+  .expect(file, "BlockFile", "file")
   name <- .string(name, "name")
   metadata <- .metadata(metadata)
   if (methods::is(x, "BlockLayout")) {
     if (!is.null(gates)) .fail("argument", "gates are given for a layout, expected a matrix")
-    own <- .layout_handle(x)
-    tartan_file_put_layout(handle, name, own, metadata)
-  } else {
-    .matrix_handle(x)
-    # A handle of the file's own: closing x must not take the values away before the file is saved.
-    own <- tartan_r_matrix(.layout_handle(x@layout), x@values, .dtype_code(x@dtype))
-    tartan_file_put_matrix(handle, name, own, .gates(gates), metadata)
+    tartan_file_put_layout(file, name, x, metadata)
+    return(invisible(file))
   }
-  file@state$kept[[paste(class(x), name)]] <- own
+  .expect(x, "BlockMatrix", "x")
+  tartan_r_expect_open(x)
+  # The file reads the values when it is saved, also if x has been closed by then: so it has a handle of its own.
+  own <- tartan_r_wrap_values(x@layout, x@values, x@dtype)
+  tartan_file_put_matrix(file, name, own, gates, metadata)
+  .keep(file, name, own)
   invisible(file)
 }
 
 block_remove <- function(file, name, kind = NULL) {
-  handle <- .file_handle(file)
-  kind <- .kind_of(handle, .string(name, "name"), kind)
-  tartan_file_remove(handle, .constant(kind), name)
+  .expect(file, "BlockFile", "file")
+  kind <- .kind_of(file, .string(name, "name"), kind)
+  tartan_file_remove(file, .kinds[[kind]], name)
+  if (kind == "matrix") .keep(file, name, NULL)
   invisible(file)
 }
 
 block_gates <- function(file, name) {
-  handle <- .file_handle(.opened(file))
-  if (tartan_file_has_gates(handle, .string(name, "name")) == 0L) return(NULL)
-  matrix <- tartan_file_get_matrix(handle, name)
+  file <- .opened(file)
+  if (tartan_file_has_gates(file, .string(name, "name")) == 0L) return(NULL)
+  matrix <- tartan_file_get_matrix(file, name)
   layout <- tartan_matrix_get_layout(matrix)
-  gates <- tartan_file_get_gates(handle, name, tartan_layout_blocks(layout))
+  gates <- tartan_file_get_gates(file, name, tartan_layout_blocks(layout))
   tartan_r_close(matrix)
   gates
 }
 
 block_metadata <- function(file, name, kind = NULL) {
-  handle <- .file_handle(.opened(file))
-  kind <- .kind_of(handle, .string(name, "name"), kind)
-  tartan_file_get_metadata(handle, .constant(kind), name)
+  file <- .opened(file)
+  kind <- .kind_of(file, .string(name, "name"), kind)
+  tartan_file_get_metadata(file, .kinds[[kind]], name)
 }
 
 block_write <- function(file, path, compress = FALSE) {
-  keep <- if (.flag(compress, "compress")) "compressed" else "plain"
-  tartan_file_save(.file_handle(file), .path(path), .constant(keep))
+  .expect(file, "BlockFile", "file")
+  tartan_file_save(file, .path(path), if (.flag(compress, "compress")) TARTAN_KEEP_COMPRESSED else TARTAN_KEEP_PLAIN)
   invisible(path)
 }
 
@@ -125,7 +124,7 @@ block_load <- function(path, name = NULL, kind = NULL) {
   on.exit(close(file))
   if (!is.null(name)) return(block_get(file, name, kind))
   all <- block_list(file)
-  if (!is.null(kind)) all <- all[all$kind == .choose(kind, .kinds, "kind"), ]
+  if (!is.null(kind)) all <- all[all$kind == .choose(kind, names(.kinds), "kind"), ]
   all <- all[all$kind == "matrix" | !(all$name %in% all$name[all$kind == "matrix"]), ]
   stats::setNames(Map(function(n, k) block_get(file, n, k), all$name, all$kind), all$name)
 }

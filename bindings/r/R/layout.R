@@ -81,7 +81,7 @@ block_layout_from_dense <- function(x, block = c(32, 32), density = NULL, norm =
   if (!(length(size) %in% 2:3)) .fail("shape", "x has %d dimensions, expected 2 or 3", length(size))
   frame <- .frame(size[1:2], block, if (length(size) == 3L) size[3L] else 1)
   if (frame[5L] == 1) dim(x) <- size[1:2]
-  norm <- .constant(.choose(norm, c("l2", "l1", "max"), "norm"))
+  norm <- .constant(norm, .norms, "norm")
   .new_layout(if (is.null(density)) tartan_layout_from_dense(frame, x)
               else tartan_layout_from_dense_largest(frame, x, density, norm))
 }

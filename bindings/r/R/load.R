@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
 .onLoad <- function(libname, pkgname) {
-  .state$constants <- as.list(tartan_r_constants())
-  if (tartan_abi_version() != .state$constants$abi) {
-    stop("libtartan has ABI ", tartan_abi_version(), ", the package was built for ", .state$constants$abi)
+  if (tartan_abi_version() != TARTAN_ABI_VERSION) {
+    stop("libtartan has ABI ", tartan_abi_version(), ", this package was built for ", TARTAN_ABI_VERSION)
   }
-  codes <- -(1:14)
-  .state$status <- as.list(stats::setNames(codes, tolower(sub("^ERR_", "", vapply(codes, tartan_status_name, "")))))
 }
 
 .onUnload <- function(libpath) {
-  .state$context <- NULL
+  tartan_r_set_context(NULL)
   gc() # finalizers are in the library
   library.dynam.unload("tartan", libpath)
 }

@@ -5,21 +5,21 @@ setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
 .from_dense <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
   x <- .dense(x, "x")
   if (is.null(layout)) layout <- block_layout_from_dense(x, block)
-  handle <- .layout_handle(layout, "layout")
+  .expect_layout(layout, "layout")
   if (length(dim(x)) == 3L && dim(x)[3L] == 1L) dim(x) <- dim(x)[1:2]
-  .take_matrix(tartan_matrix_from_dense(handle, x, .dtype_code(dtype), .constant("col_major")), layout)
+  .take_matrix(tartan_matrix_from_dense(layout, x, .dtype_code(dtype), TARTAN_COL_MAJOR), layout)
 }
 
 .from_sparse <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
   entries <- .sparse_entries(x)
   if (is.null(layout)) layout <- .new_layout(tartan_layout_from_entries(.frame(dim(x), block), entries$i, entries$j))
-  .take_matrix(tartan_matrix_from_coo(.layout_handle(layout, "layout"), entries$i, entries$j, entries$x,
-                                      .dtype_code(dtype), .constant("col_major")), layout)
+  .take_matrix(tartan_matrix_from_coo(layout, entries$i, entries$j, entries$x,
+                                      .dtype_code(dtype), TARTAN_COL_MAJOR), layout)
 }
 
 .from_layout <- function(x, values = NULL, dtype = "float64", init = c("zeros", "identity", "orthogonal", "normal"),
                          scale = 1, seed = NULL) {
-  .layout_handle(x)
+  tartan_layout_blocks(x) # refuses a closed layout
   init <- .choose(init, c("zeros", "identity", "orthogonal", "normal"), "init")
   dtype <- .dtype_name(dtype)
   result <- .new_matrix(x, .zero_values(x, dtype), dtype)
@@ -28,12 +28,11 @@ setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
     block_values(result) <- values
     return(result)
   }
-  handle <- .matrix_handle(result)
   switch(init,
          zeros = NULL,
-         identity = tartan_matrix_fill_identity(handle, scale),
-         orthogonal = tartan_matrix_fill_orthogonal(.context(), handle, scale, .seed(seed)),
-         normal = tartan_matrix_fill_normal(.context(), handle, scale, .seed(seed)))
+         identity = tartan_matrix_fill_identity(result, scale),
+         orthogonal = tartan_matrix_fill_orthogonal(NULL, result, scale, .seed(seed)),
+         normal = tartan_matrix_fill_normal(NULL, result, scale, .seed(seed)))
   result
 }
 
@@ -55,14 +54,14 @@ block_dtype <- function(x) {
 block_cast <- function(x, dtype) {
   code <- .dtype_code(dtype)
   .expect_any_matrix(x, "x")
-  .made(x, tartan_matrix_cast, code, .constant("col_major"), layout = x@layout, dtype = .dtype_name(dtype))
+  .made(x, tartan_matrix_cast, code, TARTAN_COL_MAJOR, layout = x@layout, dtype = .dtype_name(dtype))
 }
 
 .as_double <- function(x) if (x@dtype == "float64") x else block_cast(x, "float64")
 
 block_values <- function(x) {
   .expect(x, "BlockMatrix", "x")
-  .expect_open(x, "matrix")
+  tartan_r_expect_open(x)
   .as_double(x)@values
 }
 
@@ -84,20 +83,18 @@ block_values <- function(x) {
 
 `block_values<-` <- function(x, value) {
   .expect(x, "BlockMatrix", "x")
-  .expect_open(x, "matrix")
+  tartan_r_expect_open(x)
   result <- .new_matrix(x@layout, .values_for(x@layout, value, "value"), "float64")
   if (x@dtype == "float64") result else block_cast(result, x@dtype)
 }
 
 block_norms <- function(x, norm = c("l2", "l1", "max")) {
-  norm <- .constant(.choose(norm, c("l2", "l1", "max"), "norm"))
-  if (methods::is(x, "DeviceBlockMatrix")) {
-    return(tartan_matrix_block_norms(.context_handle(x@context), .device_matrix_handle(x), norm, block_count(x)))
-  }
-  tartan_matrix_block_norms(.context(), .matrix_handle(x), norm, block_count(x))
+  norm <- .constant(norm, .norms, "norm")
+  .expect_any_matrix(x, "x")
+  tartan_matrix_block_norms(.place(x = x), x, norm, block_count(x))
 }
 
 block_check <- function(x, finite = FALSE) {
-  tartan_matrix_check(.matrix_handle(x), as.integer(.flag(finite, "finite")))
+  tartan_matrix_check(x, as.integer(.flag(finite, "finite")))
   invisible(TRUE)
 }

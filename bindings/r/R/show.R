@@ -10,24 +10,26 @@
           if (frame[5L] > 1) sprintf(", %.0f heads", frame[5L]) else "", frame[3L], frame[4L], blocks)
 }
 
+.closed <- function(x) if (tartan_r_is_closed(x)) ", closed"
+
 # Small layouts as text: one mark a block.
 .picture <- function(layout) {
   grid <- .grid(layout@frame)
-  if (layout@frame[5L] > 1 || grid[1L] > 24 || grid[2L] > 60 || isTRUE(layout@state$closed)) return(invisible())
+  if (layout@frame[5L] > 1 || grid[1L] > 24 || grid[2L] > 60 || tartan_r_is_closed(layout)) return(invisible())
   mask <- block_mask(layout)
   for (i in seq_len(nrow(mask))) cat("  ", ifelse(mask[i, ], "#", "."), "\n", sep = "")
 }
 
 setMethod("show", "BlockLayout", function(object) {
-  cat("BlockLayout ", .describe(object), if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
+  cat("BlockLayout ", .describe(object), .closed(object), "\n", sep = "")
   .picture(object)
 })
 setMethod("show", "BlockMatrix", function(object) {
-  cat("BlockMatrix ", object@dtype, " ", .describe(object), if (isTRUE(object@state$closed)) ", closed", "\n", sep = "")
+  cat("BlockMatrix ", object@dtype, " ", .describe(object), .closed(object), "\n", sep = "")
   .picture(object@layout)
 })
 setMethod("show", "BlockFile", function(object) {
-  if (isTRUE(object@state$closed)) return(cat("BlockFile, closed\n"))
+  if (tartan_r_is_closed(object)) return(cat("BlockFile, closed\n"))
   objects <- block_list(object)
   cat("BlockFile of ", nrow(objects), " objects\n", sep = "")
   if (nrow(objects)) print(objects[c("kind", "name")], row.names = FALSE)

@@ -79,7 +79,7 @@ for (device in test_devices) {
     layout <- block_layout_from_device_mask(mask, ctx, 8, capacity = 39)
     raw <- asNamespace("tartan")
     expect_true(block_is_dynamic(layout))
-    expect_identical(raw$tartan_layout_is_dynamic(layout@state$handle), 1L)
+    expect_identical(raw$tartan_layout_is_dynamic(layout@handle), 1L)
     expect_identical(block_count(layout), 39)
     expect_identical(block_dim(layout), c(8, 8))
     expect_identical(block_grid(layout), c(5, 4))
@@ -154,7 +154,7 @@ for (device in test_devices) {
     expect_refused(block_update(to_host(layout), mask), "argument", "x has blocks that stay")
     expect_refused(block_update(1, mask), "argument", "x is 1, expected a DeviceBlockLayout")
     raw <- asNamespace("tartan")
-    expect_refused(raw$tartan_layout_update_device_mask(raw$.context_handle(ctx), layout@state$handle, 1), "dtype")
+    expect_refused(raw$tartan_layout_update_device_mask(ctx, layout@handle, 1), "dtype")
     expect_true(to_host(layout) == block_layout_from_mask(mask, 8)) # as it was
     expect_refused(block_matrix(layout, values = 1:5), "shape", "values has length 5, expected 2560 (8 x 8 x 40)")
     expect_refused(block_matrix(layout, values = array(1, c(8, 40, 8))), "shape", "values is 8 x 40 x 8")
@@ -177,8 +177,8 @@ for (device in test_devices) {
 test_that("the wrapper protects masks and what it makes of them", {
   ctx <- tartan_context(test_devices[length(test_devices)])
   raw <- asNamespace("tartan")
-  handle <- raw$.context_handle(ctx)
-  view <- raw$.view(as.raw(c(1, 0, 0, 1)), c(1, 2, 2), c(4, 2, 1), "uint8")
+  handle <- ctx
+  view <- raw$.view(as.raw(c(1, 0, 0, 1)), c(1, 2, 2), c(4, 2, 1), raw$TARTAN_U8)
   gctorture(TRUE)
   on.exit(gctorture(FALSE))
   layout <- raw$tartan_layout_from_device_mask(handle, c(4, 4, 2, 2, 1), view, 0)

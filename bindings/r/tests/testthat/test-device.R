@@ -329,10 +329,10 @@ for (device in test_devices) {
     expect_refused(d %*% to_device(matrix(1, 17, 2), other), "argument", "of another context")
     expect_identical(as.matrix(to_host(d)), as.matrix(a))
     raw <- asNamespace("tartan")
-    expect_refused(raw$tartan_buffer_to_array(raw$.context_handle(ctx), x@state$handle, matrix(0, 17, 3)), "shape")
-    expect_refused(raw$tartan_buffer_to_array(raw$.context_handle(ctx), d@state$handle, matrix(0, 17, 2)), "handle")
-    view <- raw$.view(x@state$handle, c(17, 3), c(1, 17))
-    expect_refused(raw$tartan_spmm(raw$.context_handle(ctx), 0L, 0L, 1, d@state$handle, NULL, view, 0, view), "shape",
+    expect_refused(raw$tartan_buffer_to_array(ctx, x@handle, matrix(0, 17, 3)), "shape")
+    expect_refused(raw$tartan_buffer_to_array(ctx, d@handle, matrix(0, 17, 2)), "handle")
+    view <- raw$.view(x@handle, c(17, 3), c(1, 17))
+    expect_refused(raw$tartan_spmm(ctx, 0L, 0L, 1, d@handle, NULL, view, 0, view), "shape",
                    "bytes, expected")
     view[[2L]] <- 2
     expect_refused(raw$tartan_array_checksum(view), "dtype", "float64 on its device, expected float32")
@@ -389,8 +389,8 @@ test_that("two devices have nothing in common", {
   expect_refused(d %*% to_device(matrix(1, 17, 2), zero), "argument", "of another context")
   raw <- asNamespace("tartan")
   x <- to_device(matrix(1, 17, 2), zero)
-  expect_refused(raw$tartan_buffer_to_array(raw$.context_handle(one), x@state$handle, matrix(0, 17, 2)), "unsupported")
-  expect_refused(raw$tartan_matrix_values(d@state$handle), "unsupported", "CUDA device 1")
+  expect_refused(raw$tartan_buffer_to_array(one, x@handle, matrix(0, 17, 2)), "unsupported")
+  expect_refused(raw$tartan_matrix_values(d@handle), "unsupported", "CUDA device 1")
 })
 
 test_that("memory of a device that is full is collected first, then refused", {
@@ -426,9 +426,9 @@ test_that("the wrapper protects what it makes on a device", {
   x <- matrix(rnorm(10), 5)
   ctx <- tartan_context(test_devices[length(test_devices)])
   raw <- asNamespace("tartan")
-  handle <- raw$.context_handle(ctx)
-  layout <- raw$.layout_handle(a@layout)
-  matrix <- raw$.matrix_handle(a)
+  handle <- ctx
+  layout <- a@layout
+  matrix <- a
   out <- matrix(0, 6, 2)
   gctorture(TRUE)
   on.exit(gctorture(FALSE))
@@ -437,7 +437,7 @@ test_that("the wrapper protects what it makes on a device", {
   c <- raw$tartan_buffer_create(handle, 1L, c(6, 2), 1L)
   raw$tartan_spmm(handle, 0L, 0L, 1, there, NULL, list(b, 1L, c(5, 2), c(1, 5)), 0, list(c, 1L, c(6, 2), c(1, 6)))
   raw$tartan_buffer_to_array(handle, c, out)
-  values <- raw$tartan_r_device_matrix(layout, raw$tartan_buffer_create(handle, 1L, c(2, 3, block_count(a)), 1L))
+  values <- raw$tartan_r_wrap_buffer(layout, raw$tartan_buffer_create(handle, 1L, c(2, 3, block_count(a)), 1L))
   back <- raw$tartan_matrix_to_host(handle, values)
   gctorture(FALSE)
   expect_equal(out, as.matrix(a) %*% x)

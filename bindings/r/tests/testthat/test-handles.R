@@ -31,6 +31,48 @@ test_that("another process can restore them", {
   unlink(path)
 })
 
+test_that("what is cached is no part of an object", {
+  dense <- as.matrix(random_matrix())
+  a <- block_matrix(dense, block = 4)
+  b <- block_matrix(dense, block = 4)
+  size <- length(serialize(a, NULL))
+  a %*% rep(1, 17)
+  t(a@layout)
+  expect_true(identical(a, b))
+  expect_true(all.equal(a, b))
+  expect_identical(length(serialize(a, NULL)), size)
+  b <- b * 2
+  expect_false(identical(a, b))
+  expect_match(all.equal(a, b), "relative difference", all = FALSE)
+  low <- block_cast(a, "float16")
+  low %*% rep(1, 17)
+  expect_true(identical(low, block_cast(a, "float16")))
+})
+
+test_that("what a handle keeps alive is replaced, not collected", {
+  raw <- asNamespace("tartan")
+  gone <- 0
+  box <- function() { # tells when it is collected
+    e <- new.env()
+    reg.finalizer(e, function(e) gone <<- gone + 1)
+    e
+  }
+  cache <- raw$tartan_r_new_cache()
+  expect_null(raw$tartan_r_held(cache))
+  for (i in 1:3) raw$tartan_r_hold(cache, box())
+  gc()
+  expect_equal(gone, 2)
+  expect_type(raw$tartan_r_held(cache), "environment")
+  again <- unserialize(serialize(cache, NULL))
+  expect_null(raw$tartan_r_held(again))
+  raw$tartan_r_hold(again, 1)
+  expect_equal(raw$tartan_r_held(again), 1)
+  rm(cache)
+  gc()
+  gc()
+  expect_equal(gone, 3)
+})
+
 test_that("closed objects are refused, closing twice is fine", {
   a <- random_matrix()
   expect_null(close(a))
@@ -57,18 +99,26 @@ test_that("foreign handles are refused", {
   x <- small_layout()
   a <- random_matrix()
   a %*% rep(1, 17)
-  layout <- x@state$handle
-  matrix <- a@state$handle
+  layout <- raw$tartan_r_held(x@handle)
+  matrix <- raw$tartan_r_held(a@handle)
+  expect_equal(raw$tartan_layout_rows(layout), 8)
   expect_refused(raw$tartan_layout_rows(matrix), "handle", "tartan_matrix", "tartan_layout")
-  expect_refused(raw$tartan_layout_rows(NULL), "handle", "NULL")
-  expect_refused(raw$tartan_layout_rows(1), "handle", "double")
-  expect_refused(raw$tartan_layout_rows(a), "handle", "S4")
+  expect_refused(raw$tartan_layout_rows(NULL), "argument", "layout is NULL, expected a BlockLayout")
+  expect_refused(raw$tartan_layout_rows(1), "argument", "layout is 1")
+  expect_refused(raw$tartan_layout_rows(block_file()), "argument", "class BlockFile")
+  expect_refused(raw$tartan_matrix_dtype(x), "argument", "matrix is an object of class BlockLayout")
+  expect_refused(raw$tartan_file_count(quote(f(x))), "argument", "file is an object of class call")
+  expect_refused(raw$tartan_context_threads(x), "argument", "expected a TartanContext")
   foreign <- getNativeSymbolInfo("R_swig_tartan_version", "tartan")$address
   expect_refused(raw$tartan_layout_rows(foreign), "handle")
   dead <- unserialize(serialize(layout, NULL))
-  expect_refused(raw$tartan_layout_rows(dead), "handle", "closed or from a saved session")
-  x@state$handle <- matrix
-  expect_refused(t(x), "handle", "tartan_matrix")
+  expect_refused(raw$tartan_layout_rows(dead), "handle", "from a saved session")
+  raw$tartan_r_close(dead)
+  expect_refused(raw$tartan_layout_rows(dead), "handle", "is closed")
+  raw$tartan_r_close(foreign) # is left alone
+  expect_type(.Call(foreign, FALSE), "character")
+  x@handle <- matrix
+  expect_refused(t(x), "handle", "not made by this package")
   expect_refused(t(new("BlockLayout")), "handle", "not made by this package")
   expect_refused(new("BlockMatrix") %*% 1, "handle", "not made by this package")
 })
@@ -83,7 +133,6 @@ test_that("damaged slots are refused", {
   x <- unserialize(serialize(random_layout(c(24, 20), 4), NULL))
   y <- x
   y@columns[1] <- 99L
-  y@state <- list2env(list(handle = NULL, closed = FALSE), parent = emptyenv())
   expect_refused(t(y), "layout")
   y <- x
   y@identity <- "0"
@@ -135,8 +184,13 @@ test_that("the wrapper protects what it makes", {
   out <- matrix(0, 6, 2)
   raw <- asNamespace("tartan")
   frame <- c(6, 5, 2, 3, 1)
-  context <- raw$.context()
-  matrix <- raw$.matrix_handle(a)
+  context <- NULL
+  matrix <- a
+  low <- block_cast(a, "float32")
+  whole <- matrix(1:6, 6)
+  rows <- matrix(1:6, 1, dimnames = list("r", NULL))
+  bytes <- serialize(a, NULL)
+  gates <- seq_len(block_count(a))
   gctorture(TRUE)
   on.exit(gctorture(FALSE))
   layout <- raw$tartan_layout_from_coordinates(frame, NULL, c(0L, 2L), c(0, 1))
@@ -150,6 +204,10 @@ test_that("the wrapper protects what it makes", {
   entry <- raw$tartan_matrix_entry(matrix, 0, 2, 3)
   raw$tartan_spmm(context, 0L, 0L, 1, matrix, NULL, x, 0, out)
   error <- tryCatch(raw$tartan_layout_svg(layout, 1), tartan_error = conditionMessage)
+  products <- list(a %*% x, crossprod(a, whole), rows %*% a, low %*% x, spmm(a, x, out, gates = gates),
+                   spmm(low, x, out, gates = gates > 1))
+  restored <- unserialize(bytes) %*% x
+  sampled <- sddmm(low, whole, whole[1:5, , drop = FALSE], transpose_y = TRUE, gates = gates)
   gctorture(FALSE)
   expect_equal(at, list(c(0, 0), c(0, 2), c(0, 1)))
   expect_equal(lists, list(c(0, 1, 2), c(0, 2), c(0, 1)))
@@ -160,4 +218,9 @@ test_that("the wrapper protects what it makes", {
   expect_identical(entry, m[3, 4])
   expect_equal(out, m %*% x)
   expect_match(error, "pixels")
+  gated <- function(gates) as.matrix(block_matrix(a@layout, values = sweep(block_values(a), 3, gates, "*")))
+  expect_equal(products, list(m %*% x, crossprod(m, whole), rows %*% m, as.matrix(low) %*% x, gated(gates) %*% x + out,
+                              gated(gates > 1) %*% x + out), tolerance = 1e-6)
+  expect_equal(restored, m %*% x)
+  expect_equal(as.matrix(sampled)[m != 0], (gated(gates) / m * outer(1:6, 1:5))[m != 0])
 })

@@ -57,6 +57,28 @@ test_that("Matrix objects work on either side", {
   expect_equal(as.matrix(tcrossprod(a, a)), tcrossprod(m))
 })
 
+test_that("every kind of Matrix multiplies, without a note on ambiguous methods", {
+  a <- random_matrix(c(12, 12), 4)
+  m <- as.matrix(a)
+  set.seed(3)
+  s <- rsparsematrix(12, 12, 0.3, symmetric = TRUE)
+  products <- list(`%*%`, crossprod, tcrossprod)
+  for (y in list(s, triu(s), as(s, "TsparseMatrix"), as(s, "RsparseMatrix"), as(s, "nMatrix"), s > 0, Diagonal(12),
+                 Diagonal(12, 1:12), as(12:1, "pMatrix"), as(s, "unpackedMatrix"), as(s, "packedMatrix"))) {
+    n <- unname(as.matrix(y)) + 0
+    for (f in products) {
+      expect_silent(left <- f(a, y))
+      expect_silent(right <- f(y, a))
+      expect_equal(unname(as.matrix(left)), f(m, n))
+      expect_equal(unname(as.matrix(right)), f(n, m))
+    }
+  }
+  v <- as(c(1, 0, 0, 2, rep(0, 8)), "sparseVector")
+  expect_equal(a %*% v, m %*% as.vector(v))
+  expect_equal(v %*% a, as.vector(v) %*% m)
+  expect_equal(a %*% data.frame(p = 1:12), m %*% 1:12, ignore_attr = TRUE)
+})
+
 test_that("names are kept where they survive", {
   a <- random_matrix()
   b <- matrix(1, 17, 2, dimnames = list(letters[1:17], c("p", "q")))

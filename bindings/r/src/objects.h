@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The package's S4 objects, and what stands behind them. Layouts and matrices hold everything in R's memory, so that
+ * they can be saved: an object of the library is made for them when one is needed, and kept in a cache that copies of
+ * the R object share. What is on a device exists there alone. */
+#ifndef TARTAN_R_OBJECTS_H
+#define TARTAN_R_OBJECTS_H
+
+#include "handles.h"
+#include "values.h"
+
+typedef enum tartan_r_class {
+    TARTAN_R_MATRIX,
+    TARTAN_R_LAYOUT,
+    TARTAN_R_DEVICE_MATRIX,
+    TARTAN_R_DEVICE_LAYOUT,
+    TARTAN_R_DEVICE_ARRAY,
+    TARTAN_R_CONTEXT,
+    TARTAN_R_FILE,
+    TARTAN_R_OTHER = -1, /* not ours */
+} tartan_r_class;
+tartan_r_class tartan_r_class_of(SEXP x);
+
+/* The library's object for an S4 object, or for a handle. Of a matrix, as_layout takes the layout; NULL is the
+ * package's own context. */
+tartan_context *tartan_r_as_context(SEXP x, const char *name);
+tartan_layout *tartan_r_as_layout(SEXP x, const char *name);
+tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name);
+tartan_file *tartan_r_as_file(SEXP x, const char *name);
+tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name);
+
+/* rows, columns, block rows, block columns, heads of a layout, or of a matrix's. */
+const double *tartan_r_frame(SEXP x, const char *name);
+
+/* The dtype of a matrix or a DeviceArray. */
+int32_t tartan_r_dtype_of(SEXP x, const char *name);
+
+/* For R code: refuses an object that is closed, restored or foreign; tells whether it was closed. */
+SEXP tartan_r_expect_open(SEXP x);
+SEXP tartan_r_is_closed(SEXP x);
+
+/* The place of operands: a TartanContext, or NULL for R's memory. `operands` are a list with names; what is NULL or a
+ * layout in R's memory is anywhere, lists are looked into. */
+SEXP tartan_r_place(SEXP operands);
+
+/* The package's own context. */
+SEXP tartan_r_set_context(SEXP handle);
+
+/* A handle for a matrix around these values, which the handle keeps alive; for one around the memory of a buffer
+ * [block rows, block columns, blocks], first index fastest. */
+SEXP tartan_r_wrap_values(SEXP layout, SEXP values, SEXP dtype);
+SEXP tartan_r_wrap_buffer(SEXP layout, SEXP buffer);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "product.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct product {
+    SEXP a, b, c, gates;
+    const char *a_name, *b_name;
+    double alpha, beta;
+    int32_t side, op;
+    int turned; /* the product takes the transpose of b's memory */
+} product;
+
+/* Where all operands are. */
+static SEXP place_of(const product *p) {
+    SEXP operands = PROTECT(Rf_allocVector(VECSXP, 4)), names = PROTECT(Rf_allocVector(STRSXP, 4));
+    SEXP values[4] = {p->a, p->b, p->c, p->gates};
+    const char *texts[4] = {p->a_name, p->b_name, "c", "gates"};
+    for (int i = 0; i < 4; i++) {
+        SET_VECTOR_ELT(operands, i, values[i]);
+        SET_STRING_ELT(names, i, Rf_mkChar(texts[i]));
+    }
+    Rf_setAttrib(operands, R_NamesSymbol, names);
+    SEXP place = tartan_r_place(operands);
+    UNPROTECT(2);
+    return place;
+}
+
+/* The dtype of a new result: 16 and 8 bits are rounded once, to f32, where R will see doubles. */
+static int32_t result_dtype(int32_t dtype, SEXP place) {
+    if (dtype == TARTAN_F64) return dtype;
+    return place == R_NilValue || tartan_dtype_bytes(dtype) == 1 ? TARTAN_F32 : dtype;
+}
+
+/* Sizes of a product. */
+typedef struct sizes {
+    int64_t rows, cols; /* of op(a) */
+    int64_t inner;      /* what a and b share */
+    const char *of;     /* what `inner` counts of a */
+    int inner_at;       /* its place in the dimension of b */
+} sizes;
+
+static sizes sizes_of(const product *p) {
+    const double *frame = tartan_r_frame(p->a, p->a_name);
+    int transposed = p->op == TARTAN_TRANSPOSE, left = p->side == TARTAN_LEFT;
+    sizes s = {.rows = (int64_t)frame[transposed], .cols = (int64_t)frame[!transposed]};
+    s.inner = left ? s.cols : s.rows;
+    s.of = left == transposed ? "rows" : "columns";
+    s.inner_at = left ? p->turned : !p->turned;
+    return s;
+}
+
+/* Makes a column or a row of a vector, whichever fits; without `either`, what its side of a asks for. */
+static void place_vector(product *p, tartan_r_dense *b, int either) {
+    sizes s = sizes_of(p);
+    int64_t n = b->dim[0];
+    int along = n == s.inner || !either; /* its elements meet those of a */
+    if (!along && s.inner != 1)
+        tartan_r_fail(TARTAN_ERR_SHAPE, "%s has length %lld, expected %lld (%s of %s)", p->b_name,
+                      (long long)n, (long long)s.inner, s.of, p->a_name);
+    int column = along == (p->side == TARTAN_LEFT);
+    b->ndim = 2;
+    b->dim[0] = column ? n : 1;
+    b->dim[1] = column ? 1 : n;
+    p->turned = 0;
+}
+
+static void result_dim(const product *p, const tartan_r_dense *b, int64_t *dim) {
+    sizes s = sizes_of(p);
+    int left = p->side == TARTAN_LEFT;
+    int64_t found = b->dim[s.inner_at];
+    if (found != s.inner)
+        tartan_r_fail(TARTAN_ERR_SHAPE, "%s has %lld %s%s, expected %lld (%s of %s)", p->b_name,
+                      (long long)found, s.inner_at == 0 ? "row" : "column", found == 1 ? "" : "s",
+                      (long long)s.inner, s.of, p->a_name);
+    for (int i = 2; i < b->ndim; i++) dim[i] = b->dim[i];
+    dim[0] = left ? s.rows : b->dim[!s.inner_at];
+    dim[1] = left ? b->dim[!s.inner_at] : s.cols;
+}
+
+static void print_dim(char *text, size_t room, int32_t ndim, const int64_t *dim) {
+    size_t used = 0;
+    for (int i = 0; i < ndim && used < room; i++)
+        used += (size_t)snprintf(text + used, room - used, "%s%lld", i > 0 ? " x " : "", (long long)dim[i]);
+}
+
+static void expect_dim(const tartan_r_dense *c, int32_t ndim, const int64_t *dim) {
+    int64_t found[TARTAN_MAX_NDIM];
+    int32_t nfound = c->ndim;
+    for (int i = 0; i < nfound; i++) found[i] = c->dim[i];
+    if (nfound == 1) found[nfound++] = 1;
+    if (nfound == ndim && memcmp(found, dim, (size_t)ndim * sizeof *dim) == 0) return;
+    char is[200], expected[200];
+    print_dim(is, sizeof is, nfound, found);
+    print_dim(expected, sizeof expected, ndim, dim);
+    tartan_r_fail(TARTAN_ERR_SHAPE, "c is %s, expected %s", is, expected);
+}
+
+/* The memory of the result: new, or a copy of c. */
+static void make_result(const product *p, SEXP place, int32_t ndim, const int64_t *dim, tartan_r_dense *out) {
+    int32_t dtype = result_dtype(tartan_r_dtype_of(p->a, p->a_name), place);
+    if (p->c == R_NilValue) {
+        tartan_r_new_dense(place, dtype, ndim, dim, out);
+        return;
+    }
+    tartan_r_dense c;
+    tartan_r_take_dense(p->c, "c", &c);
+    PROTECT(c.data);
+    expect_dim(&c, ndim, dim);
+    if (place != R_NilValue || dtype == TARTAN_F64)
+        tartan_r_copy_dense(place, &c, out);
+    else
+        tartan_r_convert(&c, dtype), *out = c;
+    UNPROTECT(1);
+}
+
+/* Gives the names of b's rows or columns to the result, where they survive. */
+static void keep_names(const product *p, SEXP names, int inner_at, SEXP result) {
+    if (names == R_NilValue || XLENGTH(Rf_getAttrib(result, R_DimSymbol)) != 2) return;
+    SEXP kept = VECTOR_ELT(names, !inner_at);
+    if (kept == R_NilValue) return;
+    SEXP both = PROTECT(Rf_allocVector(VECSXP, 2));
+    SET_VECTOR_ELT(both, p->side == TARTAN_LEFT, kept);
+    Rf_setAttrib(result, R_DimNamesSymbol, both);
+    UNPROTECT(1);
+}
+
+static SEXP multiply(product p, int verb) {
+    SEXP place = PROTECT(place_of(&p));
+    tartan_context *context = tartan_r_as_context(place, "context");
+    tartan_matrix *a = tartan_r_as_matrix(p.a, p.a_name);
+    tartan_r_dense b, c;
+    tartan_array gates, b_view, c_view;
+    tartan_r_take_dense(p.b, p.b_name, &b);
+    SEXP numbers = PROTECT(b.data);
+    if (b.ndim == 1) place_vector(&p, &b, verb);
+    int64_t dim[TARTAN_MAX_NDIM];
+    result_dim(&p, &b, dim);
+    tartan_r_convert(&b, tartan_r_dtype_of(p.a, p.a_name));
+    PROTECT(b.data);
+    make_result(&p, place, b.ndim, dim, &c);
+    PROTECT(c.data);
+    tartan_r_check(tartan_spmm(context, p.side, p.op, p.alpha, a, tartan_r_gates(p.gates, "gates", &gates),
+                               tartan_r_view(&b, p.turned, p.b_name, &b_view), p.beta,
+                               tartan_r_view(&c, 0, "c", &c_view)));
+    SEXP result = PROTECT(tartan_r_finish(&c));
+    if (verb && place == R_NilValue && b.ndim == 2)
+        keep_names(&p, Rf_getAttrib(numbers, R_DimNamesSymbol), sizes_of(&p).inner_at, result);
+    UNPROTECT(5);
+    return result;
+}
+
+SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t side, int32_t op) {
+    product p = {.a = a, .b = b, .c = c, .gates = gates, .a_name = "a", .b_name = "b"};
+    p.alpha = alpha;
+    p.beta = beta;
+    p.side = side;
+    p.op = op;
+    return multiply(p, 0);
+}
+
+static int is_block_matrix(SEXP x) {
+    tartan_r_class class = tartan_r_class_of(x);
+    return class == TARTAN_R_MATRIX || class == TARTAN_R_DEVICE_MATRIX;
+}
+
+SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb) {
+    enum { times, crossprod, tcrossprod };
+    int left = is_block_matrix(x);
+    product p = {.a = left ? x : y, .b = left ? y : x, .c = R_NilValue, .gates = R_NilValue, .alpha = 1};
+    p.a_name = left ? "x" : "y";
+    p.b_name = left ? "y" : "x";
+    p.side = left ? TARTAN_LEFT : TARTAN_RIGHT;
+    p.op = verb == (left ? crossprod : tcrossprod) ? TARTAN_TRANSPOSE : TARTAN_NO_TRANSPOSE;
+    p.turned = verb == (left ? tcrossprod : crossprod);
+    SEXP dim = Rf_getAttrib(p.b, R_DimSymbol);
+    if (tartan_r_class_of(p.b) == TARTAN_R_DEVICE_ARRAY) dim = R_do_slot(p.b, Rf_install("size"));
+    if (verb != times && Rf_xlength(dim) > 2)
+        tartan_r_fail(TARTAN_ERR_SHAPE,
+                      "%s has %lld dimensions, expected a matrix (crossprod and tcrossprod)", p.b_name,
+                      (long long)Rf_xlength(dim));
+    return multiply(p, 1);
+}
