@@ -41,6 +41,14 @@
 %ignore DLTensor;
 %ignore tartan_layout_row_pointers;
 %ignore tartan_layout_col_indices;
+/* No operation takes in-block masks yet. */
+%ignore tartan_block_mask;
+%ignore tartan_block_mask_from_dense;
+%ignore tartan_block_mask_from_rule;
+%ignore tartan_block_mask_free;
+%ignore tartan_block_mask_kept;
+%ignore tartan_block_mask_bits;
+%ignore tartan_matrix_apply_mask;
 %ignore TARTAN_API;
 
 %include "tartan/status.h"

@@ -51,9 +51,10 @@ enum tartan_i_magic {
     TARTAN_I_DYNAMIC =
         0x5444594e,               /* "TDYN": a layout whose blocks change, so that most functions refuse it */
     TARTAN_I_MATRIX = 0x544d4154, /* "TMAT" */
-    TARTAN_I_CONTEXT = 0x54435458, /* "TCTX" */
-    TARTAN_I_FILE = 0x5446494c,    /* "TFIL" */
-    TARTAN_I_BUFFER = 0x54425546,  /* "TBUF" */
+    TARTAN_I_CONTEXT = 0x54435458,    /* "TCTX" */
+    TARTAN_I_FILE = 0x5446494c,       /* "TFIL" */
+    TARTAN_I_BUFFER = 0x54425546,     /* "TBUF" */
+    TARTAN_I_BLOCK_MASK = 0x54424d4b, /* "TBMK" */
 };
 static inline bool tartan_i_is(const void *handle, uint32_t magic) {
     return handle != NULL && *(const uint32_t *)handle == magic;

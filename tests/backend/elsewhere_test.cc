@@ -66,6 +66,7 @@ TEST_F(Elsewhere, MatricesOnADeviceAreRefused) {
     REFUSED(tartan_matrix_scatter, cpu.get(), m, sources, 4, host.get());
     REFUSED(tartan_matrix_fill_zero, m);
     REFUSED(tartan_matrix_fill_identity, m, 1);
+    REFUSED(tartan_matrix_apply_mask, m, nullptr);
     REFUSED(tartan_matrix_fill_orthogonal, context.get(), m, 1, 1);
     REFUSED(tartan_matrix_fill_normal, cpu.get(), m, 1, 1);
     EXPECT_OK(tartan_matrix_check(m, 0)); // looks at the handle alone

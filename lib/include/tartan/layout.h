@@ -244,6 +244,31 @@ TARTAN_API tartan_status tartan_layout_move(const tartan_layout *layout, const i
 TARTAN_API tartan_status tartan_layout_reblock(const tartan_layout *layout, int64_t block_rows,
                                                int64_t block_cols, tartan_layout **out);
 
+/* ---- In-block masks: which elements of the stored blocks count ----
+ * One bit an element: element (i, j) of block w is bit j % 32 of word [w][i][j / 32], in rows of
+ * ceil(block_cols / 32) words; 1 counts. Bits of padding are 0. A mask is immutable and keeps a reference to its
+ * layout. Errors: HANDLE, SHAPE, DTYPE, UNSUPPORTED (a dynamic layout; memory of a device), MEMORY, OVERFLOW. ---- */
+typedef struct tartan_block_mask tartan_block_mask;
+
+/* Returns whether the element (head, row, col) of the matrix counts: non-zero if so. */
+typedef int32_t (*tartan_keep)(void *user, int64_t head, int64_t row, int64_t col);
+
+/* From bytes (TARTAN_U8) with any strides, [rows, cols] for all heads or [heads, rows, cols]; non-zero counts. */
+TARTAN_API tartan_status tartan_block_mask_from_dense(tartan_layout *layout, const tartan_array *mask,
+                                                      tartan_block_mask **out);
+
+/* From a function, called once for each stored element by the calling thread. */
+TARTAN_API tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tartan_keep keep, void *user,
+                                                     tartan_block_mask **out);
+
+/* Frees the mask from any thread; NULL is allowed. */
+TARTAN_API void tartan_block_mask_free(tartan_block_mask *block_mask);
+
+/* The number of elements that count, -1 for a bad handle; and the words, lent as long as the mask lives, NULL for a
+ * bad handle. */
+TARTAN_API int64_t tartan_block_mask_kept(const tartan_block_mask *block_mask);
+TARTAN_API const uint32_t *tartan_block_mask_bits(const tartan_block_mask *block_mask);
+
 /* ---- Reordering of element matrices ---- */
 
 /* Reverse Cuthill-McKee: an order of the n rows of a square matrix, given as CSR of its elements, that brings

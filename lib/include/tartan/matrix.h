@@ -149,6 +149,10 @@ TARTAN_API tartan_status tartan_matrix_scatter(tartan_context *context, const ta
                                                const int64_t *targets, int64_t ntargets,
                                                tartan_matrix *matrix);
 
+/* Sets the elements that do not count to zero, in place, padding too. Errors: HANDLE, LAYOUT (the mask is of another
+ * layout), UNSUPPORTED (values on a device). */
+TARTAN_API tartan_status tartan_matrix_apply_mask(tartan_matrix *matrix, const tartan_block_mask *block_mask);
+
 /* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 is the context's.
  * Random numbers are Philox4x32-10 keyed by the seed and counted by block and element: the same on every
  * machine up to the last bit of the C library's log, cos and sin.

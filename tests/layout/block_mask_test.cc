@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "layouts.h"
+
+extern "C" {
+#include "core/dtype.h"
+#include "layout/block_mask.h"
+#include "matrix/matrix.h"
+}
+
+using namespace tartan_test;
+
+namespace {
+
+struct FreeMask {
+    void operator()(tartan_block_mask *p) const { tartan_block_mask_free(p); }
+};
+using BlockMask = std::unique_ptr<tartan_block_mask, FreeMask>;
+
+using Rule = std::function<bool(int64_t, int64_t, int64_t)>;
+int32_t keep(void *user, int64_t head, int64_t row, int64_t col) {
+    return (*(const Rule *)user)(head, row, col) ? 7 : 0; // any non-zero counts
+}
+BlockMask from_rule(const Layout &layout, Rule rule) {
+    tartan_block_mask *out = nullptr;
+    EXPECT_OK(tartan_block_mask_from_rule(layout.get(), keep, &rule, &out));
+    return BlockMask(out);
+}
+
+// Every bit against the rule, those of padding and of the rest of a word being 0.
+void expect_bits(const tartan_block_mask *mask, const Rule &rule) {
+    const tartan_layout *l = mask->layout;
+    const tartan_shape &s = l->shape;
+    const int64_t words = (s.block_cols + 31) / 32;
+    int64_t kept = 0;
+    for (int64_t id = 0; id < l->blocks; id++)
+        for (int64_t i = 0; i < s.block_rows; i++)
+            for (int64_t j = 0; j < words * 32; j++) {
+                const int64_t row = l->block_rows[id] * s.block_rows + i,
+                              col = l->block_cols[id] * s.block_cols + j;
+                const bool inside = j < s.block_cols && row < s.rows && col < s.cols;
+                const bool wanted = inside && rule(tartan_i_layout_head(l, id), row, col);
+                const uint32_t word = tartan_block_mask_bits(mask)[(id * s.block_rows + i) * words + j / 32];
+                ASSERT_EQ(wanted, word >> (j % 32) & 1) << "block " << id << " (" << i << ", " << j << ")";
+                if (j < s.block_cols) {
+                    ASSERT_EQ(wanted, tartan_i_block_mask_keeps(mask, id, i, j));
+                }
+                kept += wanted;
+            }
+    EXPECT_EQ(kept, tartan_block_mask_kept(mask));
+}
+
+const tartan_shape kShapes[] = {{20, 70, 8, 33, 2}, {64, 64, 32, 32, 1}, {5, 3, 8, 8, 1}, {0, 4, 1, 1, 3}};
+
+} // namespace
+
+TEST(BlockMask, FollowsARule) {
+    for (const tartan_shape &s : kShapes) {
+        const Layout layout = random_layout(s, 0.7, 5);
+        for (const Rule &rule :
+             {Rule([](int64_t, int64_t i, int64_t j) { return j <= i; }),
+              Rule([](int64_t h, int64_t i, int64_t j) { return (h + i * 3 + j) % 5 == 0; }),
+              Rule([](int64_t, int64_t, int64_t) { return false; })})
+            expect_bits(from_rule(layout, rule).get(), rule);
+    }
+}
+
+TEST(BlockMask, FromDenseOfAnyStrides) {
+    const tartan_shape s = kShapes[0];
+    const Layout layout = random_layout(s, 0.6, 2);
+    std::mt19937_64 random(3);
+    std::vector<uint8_t> bytes((size_t)(2 * s.rows * s.cols));
+    for (auto &b : bytes) b = random() % 3 == 0 ? (uint8_t)(1 + random() % 255) : 0;
+    const int64_t plane = s.rows * s.cols;
+    const struct {
+        int32_t ndim;
+        int64_t shape[3], strides[3];
+    } cases[] = {{3, {2, s.rows, s.cols}, {plane, s.cols, 1}},
+                 {3, {2, s.rows, s.cols}, {plane, 1, s.rows}},
+                 {2, {s.rows, s.cols, 0}, {s.cols, 1, 0}}};
+    for (const auto &one : cases) {
+        tartan_array mask = {};
+        ASSERT_OK(tartan_array_init(bytes.data(), TARTAN_U8, one.ndim, one.shape, one.strides, &mask));
+        tartan_block_mask *out = nullptr;
+        ASSERT_OK(tartan_block_mask_from_dense(layout.get(), &mask, &out));
+        const BlockMask owner(out);
+        expect_bits(out, [&](int64_t h, int64_t i, int64_t j) {
+            const bool batched = one.ndim == 3;
+            return bytes[(size_t)((batched ? h * plane : 0) + i * one.strides[batched] +
+                                  j * one.strides[1 + batched])] != 0;
+        });
+    }
+}
+
+TEST(BlockMask, KeepsItsLayout) {
+    Layout layout = random_layout(kShapes[1], 1, 1);
+    const Rule diagonal = [](int64_t, int64_t i, int64_t j) { return i == j; };
+    const BlockMask mask = from_rule(layout, diagonal);
+    layout.reset();
+    expect_bits(mask.get(), diagonal);
+}
+
+TEST(BlockMask, ClearsTheOthersInAMatrix) {
+    for (const tartan_shape &s : kShapes)
+        for (int32_t dtype : {TARTAN_F64, TARTAN_BF16, TARTAN_F8E5M2})
+            for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+                const Layout layout = random_layout(s, 0.7, 9);
+                const Rule rule = [](int64_t h, int64_t i, int64_t j) { return (h + i + 2 * j) % 3 != 0; };
+                const BlockMask mask = from_rule(layout, rule);
+                tartan_matrix *raw = nullptr;
+                ASSERT_OK(tartan_matrix_create(layout.get(), dtype, order, &raw));
+                const Matrix matrix(raw);
+                const int64_t all = layout->blocks * s.block_rows * s.block_cols;
+                for (int64_t e = 0; e < all; e++)
+                    tartan_i_store(raw->values, dtype, e, e % 7 == 0 ? NAN : 1 + (double)(e % 3));
+                ASSERT_OK(tartan_matrix_apply_mask(raw, mask.get()));
+                for (int64_t e = 0; e < all; e++) {
+                    const int64_t block = s.block_rows * s.block_cols, id = e / block, at = e % block;
+                    const int64_t i = order == TARTAN_ROW_MAJOR ? at / s.block_cols : at % s.block_rows,
+                                  j = order == TARTAN_ROW_MAJOR ? at % s.block_cols : at / s.block_rows;
+                    const double got = tartan_i_load(raw->values, dtype, e);
+                    if (!tartan_i_block_mask_keeps(mask.get(), id, i, j))
+                        ASSERT_EQ(0, got);
+                    else if (e % 7 == 0)
+                        ASSERT_TRUE(std::isnan(got));
+                    else
+                        ASSERT_EQ(1 + (double)(e % 3), got);
+                }
+            }
+}
+
+TEST(BlockMask, RefusesWhatDoesNotFit) {
+    const Layout layout = random_layout(kShapes[0], 0.5, 1), other = random_layout(kShapes[0], 0.5, 2);
+    std::vector<uint8_t> bytes(20 * 70);
+    const int64_t right[] = {20, 70}, wrong[] = {70, 20}, heads[] = {1, 20, 70};
+    tartan_array mask = {};
+    tartan_block_mask *out = nullptr;
+    ASSERT_OK(tartan_array_init(bytes.data(), TARTAN_U8, 2, wrong, nullptr, &mask));
+    EXPECT_FAILS(SHAPE, "mask has shape [70, 20], expected [20, 70]",
+                 tartan_block_mask_from_dense(layout.get(), &mask, &out));
+    ASSERT_OK(tartan_array_init(bytes.data(), TARTAN_U8, 3, heads, nullptr, &mask));
+    EXPECT_FAILS(SHAPE, "[2, 20, 70] with one mask for each head",
+                 tartan_block_mask_from_dense(layout.get(), &mask, &out));
+    ASSERT_OK(tartan_array_init(bytes.data(), TARTAN_F8E4M3, 2, right, nullptr, &mask));
+    EXPECT_FAILS(DTYPE, "mask", tartan_block_mask_from_dense(layout.get(), &mask, &out));
+    ASSERT_OK(tartan_array_init(bytes.data(), TARTAN_U8, 2, right, nullptr, &mask));
+    mask.device_type = TARTAN_CUDA;
+    EXPECT_FAILS(UNSUPPORTED, "expected CPU memory", tartan_block_mask_from_dense(layout.get(), &mask, &out));
+    mask.device_type = TARTAN_CPU;
+    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_block_mask_from_dense(nullptr, &mask, &out));
+    EXPECT_FAILS(HANDLE, "mask is NULL", tartan_block_mask_from_dense(layout.get(), nullptr, &out));
+    EXPECT_FAILS(HANDLE, "keep is NULL", tartan_block_mask_from_rule(layout.get(), nullptr, nullptr, &out));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_block_mask_from_dense(layout.get(), &mask, nullptr));
+    EXPECT_EQ(nullptr, out);
+    tartan_block_mask_free(nullptr);
+    EXPECT_EQ(-1, tartan_block_mask_kept(nullptr));
+    EXPECT_EQ(nullptr, tartan_block_mask_bits(nullptr));
+
+    const BlockMask own = from_rule(other, [](int64_t, int64_t, int64_t) { return true; });
+    tartan_matrix *raw = nullptr;
+    ASSERT_OK(tartan_matrix_create(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, &raw));
+    const Matrix matrix(raw);
+    EXPECT_FAILS(LAYOUT, "block_mask is of another layout", tartan_matrix_apply_mask(raw, own.get()));
+    EXPECT_FAILS(HANDLE, "block_mask is NULL", tartan_matrix_apply_mask(raw, nullptr));
+    EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_apply_mask(nullptr, own.get()));
+}
+
+TEST(BlockMask, SurvivesFullMemory) {
+    const Layout layout = random_layout(kShapes[0], 0.5, 1);
+    std::vector<uint8_t> bytes(20 * 70, 1);
+    const int64_t shape[] = {20, 70};
+    tartan_array mask = {};
+    ASSERT_OK(tartan_array_init(bytes.data(), TARTAN_U8, 2, shape, nullptr, &mask));
+    tartan_block_mask *out = nullptr;
+    BRUTAL(tartan_block_mask_from_dense(layout.get(), &mask, &out), tartan_block_mask_free(out));
+    Rule rule = [](int64_t, int64_t, int64_t) { return true; };
+    BRUTAL(tartan_block_mask_from_rule(layout.get(), keep, &rule, &out), tartan_block_mask_free(out));
+}
