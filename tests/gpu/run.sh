@@ -4,6 +4,7 @@
 #   run.sh test [sanitize] [LANGUAGE...] [--gtest_...]   the backend tests on the device; "sanitize" repeats them under the four
 #                                                        tools of compute-sanitizer; LANGUAGE is python, r or julia
 #   run.sh bench [option...]                             bench.py against the goals (--help lists the options)
+#   run.sh bench calls                                   what a call costs from Python beside torch.matmul, with verdicts
 #   run.sh carry                                         on the machine that built the tree: copies the shared libraries it
 #                                                        needs to build/gpu/lib; test and bench use those the GPU machine lacks.
 #                                                        tartan_ctypes.py, which bench needs, goes there too
@@ -97,6 +98,14 @@ tests() {
     return "$status"
 }
 
+calls() {
+    local rows=build/bench/gpu_calls.jsonl
+    bash tests/gpu/python.sh build
+    mkdir -p build/bench
+    PYTHONPATH=build/gpu-python "$1" tests/calls/python.py --device cuda >"$rows"
+    "$1" tests/calls/table.py "$rows"
+}
+
 bench() {
     local python=${TARTAN_GPU_PYTHON:-python3} argument
     for argument; do # these need no GPU
@@ -104,6 +113,10 @@ bench() {
     done
     ready
     "$python" -c 'import torch' 2>/dev/null || lacking "$python has no PyTorch; TARTAN_GPU_PYTHON names one that has"
+    if [ "${1-}" = calls ]; then
+        calls "$python"
+        return
+    fi
     # PYTHONPATH of env.sh leads to the built Python package, which may be for another Python.
     exec env -u PYTHONPATH "$python" tests/gpu/bench.py "$@"
 }
@@ -112,5 +125,5 @@ case "$what" in
     test) tests "$@" ;;
     bench) bench "$@" ;;
     carry) carry ;;
-    *) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
