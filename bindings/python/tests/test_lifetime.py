@@ -185,12 +185,15 @@ def test_memory_does_not_grow(make):
     values, x = np.ones((8, 2, 2)), np.ones(16)
     for _ in range(5_000):
         make(layout, values, x)
-    gc.collect()
-    before = _resident()
-    for _ in range(20_000):
-        make(layout, values, x)
-    gc.collect()
-    assert _resident() - before < 2**20
+    grown = []
+    for _ in range(3):  # a leak grows in each; the heap, torn by other tests, may once
+        gc.collect()
+        before = _resident()
+        for _ in range(20_000):
+            make(layout, values, x)
+        gc.collect()
+        grown.append(_resident() - before)
+    assert min(grown) < 2**20, grown
 
 
 def test_100_000_matrices():
