@@ -2,6 +2,7 @@
  * In-block masks: one bit for each element of the stored blocks. */
 #include "layout/block_mask.h"
 
+#include "core/array.h"
 #include "core/dtype.h"
 
 /* All bits 0. */
