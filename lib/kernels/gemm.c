@@ -5,7 +5,7 @@
  * row once and spreads each element of the left factor's column over a vector. Lanes are output columns, so
  * each lane runs the same chain of fused multiply-adds as the portable kernel. */
 #include "core/dtype.h"
-#include "kernels/kernels.h"
+#include "kernels/rows.h"
 #include "simd/simd.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -193,4 +193,5 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->store[TARTAN_BF16] = store_bf16;
 #endif
     kernels->peak = peak;
+    ROWS_FILL(kernels);
 }

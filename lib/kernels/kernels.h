@@ -71,6 +71,21 @@ typedef struct tartan_i_kernels {
     /* Sum of x[i] * y[i]: TARTAN_I_DOT_CHAINS chains, of i modulo that number, then added pairwise by halves. */
     double (*dot)(int64_t n, const void *x, const void *y);
 
+    /* Rows, for softmax and norms. Element i belongs to chain i modulo TARTAN_I_DOT_CHAINS, and the chains meet
+     * by halves, as in dot. Where there is a mask, element i counts if bit i % 8 of byte i / 8 is set; NULL: all
+     * do. Elements that do not count may hold anything. */
+
+    /* The largest element, or -infinity; NaNs are passed over. */
+    double (*row_max)(int64_t n, const void *x, const uint8_t *mask);
+
+    /* out[i] = exp(scale * x[i] - shift), rounded before exp once, or 0 where the element does not count; returns
+     * their sum. `out` may be x. docs/numerics.md states the error of exp. */
+    double (*row_exp_sum)(int64_t n, double scale, const void *x, double shift, const uint8_t *mask, void *out);
+
+    /* Sums of x[i] and of (x[i] - shift)^2. */
+    double (*row_sum)(int64_t n, const void *x);
+    double (*row_square_sum)(int64_t n, const void *x, double shift);
+
     /* Contiguous elements of a dtype to reals and back, rounding to nearest even. NULL for dtypes whose sum
      * type is another; a table of f32 serves f32, f16 and bf16, and loads the 8-bit types. */
     void (*load[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);

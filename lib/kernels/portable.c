@@ -2,8 +2,7 @@
  * The kernels in plain C: the reference for all others, and what runs where nothing better does. Without
  * hardware fma the C library computes it: right, and slow. */
 #include "core/dtype.h"
-#include "kernels/kernels.h"
-#include "simd/real.h"
+#include "kernels/rows.h"
 
 enum { LANES = 8, PEAK_CHAINS = 8, PEAK_STEPS = 16 };
 
@@ -111,4 +110,5 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
 #endif
         .peak = peak,
     };
+    ROWS_FILL(kernels);
 }

@@ -3,7 +3,7 @@
 #ifndef TARTAN_SIMD_AVX2_H
 #define TARTAN_SIMD_AVX2_H
 
-#include <immintrin.h>
+#include "simd/x86.h"
 
 #define VEC_STRIP_ROWS                                                                                       \
     { 8, 6, 4 }
@@ -17,8 +17,31 @@ enum { LANES = 8 };
 #define vec_load(p)      _mm256_loadu_ps(p)
 #define vec_store(p, v)  _mm256_storeu_ps(p, v)
 #define vec_add(a, b)    _mm256_add_ps(a, b)
+#define vec_sub(a, b)    _mm256_sub_ps(a, b)
 #define vec_mul(a, b)    _mm256_mul_ps(a, b)
+#define vec_div(a, b)    _mm256_div_ps(a, b)
+#define vec_sqrt(a)      _mm256_sqrt_ps(a)
 #define vec_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define vec_max(a, b)    _mm256_max_ps(a, b)
+#define vec_min(a, b)    _mm256_min_ps(a, b)
+#define vec_sum(v)       x86_sum(v)
+#define vec_largest(v)   x86_largest(v)
+
+typedef __m256 vec_mask;
+#define vec_greater(a, b)   _mm256_cmp_ps(a, b, _CMP_GT_OQ)
+#define vec_select(m, a, b) _mm256_blendv_ps(b, a, m)
+static inline vec_mask vec_mask_of(uint32_t bits) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i found = _mm256_and_si256(_mm256_set1_epi32((int)bits), lane);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(found, lane));
+}
+#define vec_load_first(p, n)     _mm256_maskload_ps(p, _mm256_castps_si256(vec_mask_of((1u << (n)) - 1)))
+#define vec_store_first(p, n, v) _mm256_maskstore_ps(p, _mm256_castps_si256(vec_mask_of((1u << (n)) - 1)), v)
+
+static inline vec vec_power(vec t) {
+    const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(t), REAL_FRACTION_BITS);
+    return _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_castps_si256(vec_fill(1))));
+}
 
 static inline vec vec_load_f16(const uint16_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
@@ -43,17 +66,38 @@ static inline void vec_store_bf16(uint16_t *p, vec v) {
 #else
 typedef __m256d vec;
 enum { LANES = 4 };
-#define vec_zero()       _mm256_setzero_pd()
-#define vec_fill(x)      _mm256_set1_pd(x)
-#define vec_load(p)      _mm256_loadu_pd(p)
-#define vec_store(p, v)  _mm256_storeu_pd(p, v)
-#define vec_add(a, b)    _mm256_add_pd(a, b)
-#define vec_mul(a, b)    _mm256_mul_pd(a, b)
-#define vec_fma(a, b, c) _mm256_fmadd_pd(a, b, c)
+#define vec_zero()               _mm256_setzero_pd()
+#define vec_fill(x)              _mm256_set1_pd(x)
+#define vec_load(p)              _mm256_loadu_pd(p)
+#define vec_store(p, v)          _mm256_storeu_pd(p, v)
+#define vec_add(a, b)            _mm256_add_pd(a, b)
+#define vec_sub(a, b)            _mm256_sub_pd(a, b)
+#define vec_mul(a, b)            _mm256_mul_pd(a, b)
+#define vec_div(a, b)            _mm256_div_pd(a, b)
+#define vec_sqrt(a)              _mm256_sqrt_pd(a)
+#define vec_fma(a, b, c)         _mm256_fmadd_pd(a, b, c)
+#define vec_max(a, b)            _mm256_max_pd(a, b)
+#define vec_min(a, b)            _mm256_min_pd(a, b)
+#define vec_sum(v)               x86_sum(v)
+#define vec_largest(v)           x86_largest(v)
+
+typedef __m256d vec_mask;
+#define vec_greater(a, b)        _mm256_cmp_pd(a, b, _CMP_GT_OQ)
+#define vec_select(m, a, b)      _mm256_blendv_pd(b, a, m)
+static inline vec_mask vec_mask_of(uint32_t bits) {
+    const __m256i lane = _mm256_setr_epi64x(1, 2, 4, 8);
+    const __m256i found = _mm256_and_si256(_mm256_set1_epi64x(bits), lane);
+    return _mm256_castsi256_pd(_mm256_cmpeq_epi64(found, lane));
+}
+#define vec_load_first(p, n)     _mm256_maskload_pd(p, _mm256_castpd_si256(vec_mask_of((1u << (n)) - 1)))
+#define vec_store_first(p, n, v) _mm256_maskstore_pd(p, _mm256_castpd_si256(vec_mask_of((1u << (n)) - 1)), v)
+
+static inline vec vec_power(vec t) {
+    const __m256i shifted = _mm256_slli_epi64(_mm256_castpd_si256(t), REAL_FRACTION_BITS);
+    return _mm256_castsi256_pd(_mm256_add_epi64(shifted, _mm256_castpd_si256(vec_fill(1))));
+}
 #endif
 
 #define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
-
-#include "simd/tile256.h"
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef TARTAN_SIMD_AVX512_H
 #define TARTAN_SIMD_AVX512_H
 
-#include <immintrin.h>
+#include "simd/x86.h"
 
 #define VEC_STRIP_ROWS                                                                                       \
     { 8, 8, 8 }
@@ -17,8 +17,28 @@ enum { LANES = 16 };
 #define vec_load(p)      _mm512_loadu_ps(p)
 #define vec_store(p, v)  _mm512_storeu_ps(p, v)
 #define vec_add(a, b)    _mm512_add_ps(a, b)
+#define vec_sub(a, b)    _mm512_sub_ps(a, b)
 #define vec_mul(a, b)    _mm512_mul_ps(a, b)
+#define vec_div(a, b)    _mm512_div_ps(a, b)
+#define vec_sqrt(a)      _mm512_sqrt_ps(a)
 #define vec_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define vec_max(a, b)    _mm512_max_ps(a, b)
+#define vec_min(a, b)    _mm512_min_ps(a, b)
+static inline float vec_sum(vec v) {
+    return x86_sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
+}
+static inline float vec_largest(vec v) {
+    return x86_largest(_mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
+}
+
+typedef __mmask16 vec_mask;
+#define vec_greater(a, b)        _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ)
+#define vec_select(m, a, b)      _mm512_mask_mov_ps(b, m, a)
+#define vec_mask_of(bits)        ((vec_mask)(bits))
+#define vec_load_first(p, n)     _mm512_maskz_loadu_ps(vec_mask_of((1u << (n)) - 1), p)
+#define vec_store_first(p, n, v) _mm512_mask_storeu_ps(p, vec_mask_of((1u << (n)) - 1), v)
+
+#define vec_scale(v, k) _mm512_scalef_ps(v, k)
 
 static inline vec vec_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
@@ -42,17 +62,35 @@ static inline void vec_store_bf16(uint16_t *p, vec v) {
 #else
 typedef __m512d vec;
 enum { LANES = 8 };
-#define vec_zero()       _mm512_setzero_pd()
-#define vec_fill(x)      _mm512_set1_pd(x)
-#define vec_load(p)      _mm512_loadu_pd(p)
-#define vec_store(p, v)  _mm512_storeu_pd(p, v)
-#define vec_add(a, b)    _mm512_add_pd(a, b)
-#define vec_mul(a, b)    _mm512_mul_pd(a, b)
-#define vec_fma(a, b, c) _mm512_fmadd_pd(a, b, c)
+#define vec_zero()               _mm512_setzero_pd()
+#define vec_fill(x)              _mm512_set1_pd(x)
+#define vec_load(p)              _mm512_loadu_pd(p)
+#define vec_store(p, v)          _mm512_storeu_pd(p, v)
+#define vec_add(a, b)            _mm512_add_pd(a, b)
+#define vec_sub(a, b)            _mm512_sub_pd(a, b)
+#define vec_mul(a, b)            _mm512_mul_pd(a, b)
+#define vec_div(a, b)            _mm512_div_pd(a, b)
+#define vec_sqrt(a)              _mm512_sqrt_pd(a)
+#define vec_fma(a, b, c)         _mm512_fmadd_pd(a, b, c)
+#define vec_max(a, b)            _mm512_max_pd(a, b)
+#define vec_min(a, b)            _mm512_min_pd(a, b)
+static inline double vec_sum(vec v) {
+    return x86_sum(_mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1)));
+}
+static inline double vec_largest(vec v) {
+    return x86_largest(_mm256_max_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1)));
+}
+
+typedef __mmask8 vec_mask;
+#define vec_greater(a, b)        _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ)
+#define vec_select(m, a, b)      _mm512_mask_mov_pd(b, m, a)
+#define vec_mask_of(bits)        ((vec_mask)(bits))
+#define vec_load_first(p, n)     _mm512_maskz_loadu_pd(vec_mask_of((1u << (n)) - 1), p)
+#define vec_store_first(p, n, v) _mm512_mask_storeu_pd(p, vec_mask_of((1u << (n)) - 1), v)
+
+#define vec_scale(v, k) _mm512_scalef_pd(v, k)
 #endif
 
 #define vec_prefetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
-
-#include "simd/tile256.h"
 
 #endif

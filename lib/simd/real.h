@@ -7,17 +7,20 @@
 typedef float real;
 #define REAL_DTYPE TARTAN_F32
 #define REAL_FMA   __builtin_fmaf
+enum { REAL_FRACTION_BITS = 23 };
 #elif TARTAN_I_REAL == 64
 typedef double real;
 #define REAL_DTYPE TARTAN_F64
 #define REAL_FMA   __builtin_fma
+enum { REAL_FRACTION_BITS = 52 };
 #else
 #error "compile with -DTARTAN_I_REAL=32 or 64"
 #endif
 
 /* tartan_i_kernels_avx2_32 and so on. */
-#define KERNELS_JOIN(isa, bits) tartan_i_kernels_##isa##_##bits
-#define KERNELS_NAME(isa, bits) KERNELS_JOIN(isa, bits)
-#define KERNELS_FILL            KERNELS_NAME(TARTAN_I_ISA, TARTAN_I_REAL)
+#define KERNELS_JOIN(part, isa, bits) tartan_i_##part##_##isa##_##bits
+#define KERNELS_NAME(part, isa, bits) KERNELS_JOIN(part, isa, bits)
+#define KERNELS_FILL                  KERNELS_NAME(kernels, TARTAN_I_ISA, TARTAN_I_REAL)
+#define ROWS_FILL                     KERNELS_NAME(rows, TARTAN_I_ISA, TARTAN_I_REAL)
 
 #endif

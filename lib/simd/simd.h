@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The vector vocabulary, for the type `real` (simd/real.h) and the instruction set TARTAN_I_ISA. Intrinsics
  * live in this folder alone. A header of it defines:
+ *
  *   vec, LANES                            a vector and its elements
  *   vec_zero() vec_fill(x)                all lanes 0 or x
  *   vec_load(p) vec_store(p, v)           LANES reals, any alignment
- *   vec_add vec_mul vec_fma(a, b, c)      per lane; a * b + c is rounded once
+ *   vec_load_first(p, n)                  n < LANES reals, then zeros; touches no other memory
+ *   vec_store_first(p, n, v)              the first n < LANES; touches no other memory
+ *   vec_add vec_sub vec_mul vec_div vec_sqrt vec_fma(a, b, c)
+ *                                         per lane, rounded once as IEEE 754 says; fma is a * b + c
+ *   vec_max(a, b) vec_min(a, b)           a > b ? a : b, a < b ? a : b: b where either is NaN or both are zeros
+ *   vec_sum(v) vec_largest(v)             of all lanes: lane i with lane i + LANES / 2, and so on by halves
+ *   vec_mask                              one truth value for each lane
+ *   vec_mask_of(bits)                     lane i is bit i of `bits`; higher bits do not matter
+ *   vec_greater(a, b)                     false where either is NaN
+ *   vec_select(m, a, b)                   m ? a : b
+ *   vec_scale(v, k) or vec_power(t)       for vec_exp; see simd/exp.h
+ *
+ * and, except for simd/c.h, what products need:
+ *
  *   vec_load_f16 vec_store_f16 ...bf16    LANES 16-bit numbers, rounded to nearest even (f32 only)
  *   vec_transpose_tile, TILE              out[j][i] = in[i][j] of TILE x TILE reals
  *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable

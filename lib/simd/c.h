@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The vector vocabulary in portable C, with vectors of one element: the reference for the others. It has no
+ * words for products, whose portable form is kernels/portable.c. See simd/simd.h. */
+#ifndef TARTAN_SIMD_C_H
+#define TARTAN_SIMD_C_H
+
+#include <stdbool.h>
+#include <string.h>
+
+typedef real vec;
+enum { LANES = 1 };
+#define vec_zero()               ((real)0)
+#define vec_fill(x)              ((real)(x))
+#define vec_load(p)              (*(p))
+#define vec_store(p, v)          (*(p) = (v))
+#define vec_load_first(p, n)     ((void)(p), (real)0)
+#define vec_store_first(p, n, v) ((void)(p))
+#define vec_add(a, b)            ((a) + (b))
+#define vec_sub(a, b)            ((a) - (b))
+#define vec_mul(a, b)            ((a) * (b))
+#define vec_div(a, b)            ((a) / (b))
+#define vec_fma(a, b, c)         REAL_FMA(a, b, c)
+#define vec_sum(v)               (v)
+#define vec_largest(v)           (v)
+
+static inline vec vec_max(vec a, vec b) {
+    return a > b ? a : b;
+}
+static inline vec vec_min(vec a, vec b) {
+    return a < b ? a : b;
+}
+
+typedef bool vec_mask;
+#define vec_mask_of(bits)   (((bits)&1) != 0)
+#define vec_greater(a, b)   ((a) > (b))
+#define vec_select(m, a, b) ((m) ? (a) : (b))
+
+#if TARTAN_I_REAL == 32
+typedef uint32_t real_bits;
+#define vec_sqrt(a) __builtin_sqrtf(a)
+#else
+typedef uint64_t real_bits;
+#define vec_sqrt(a) __builtin_sqrt(a)
+#endif
+
+static inline vec vec_power(vec t) {
+    const real one = 1;
+    real_bits bits, bits_of_one;
+    memcpy(&bits, &t, sizeof bits);
+    memcpy(&bits_of_one, &one, sizeof one);
+    bits = (bits << REAL_FRACTION_BITS) + bits_of_one;
+    memcpy(&t, &bits, sizeof t);
+    return t;
+}
+
+#endif
