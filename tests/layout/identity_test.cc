@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <map>
