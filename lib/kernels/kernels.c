@@ -12,6 +12,8 @@ static const struct {
 #if defined(__x86_64__)
     {TARTAN_I_CPU_AVX2, tartan_i_kernels_avx2_32, tartan_i_kernels_avx2_64},
     {TARTAN_I_CPU_AVX512, tartan_i_kernels_avx512_32, tartan_i_kernels_avx512_64},
+#elif defined(__aarch64__)
+    {TARTAN_I_CPU_NEON, tartan_i_kernels_neon_32, tartan_i_kernels_neon_64},
 #endif
 };
 enum { SETS = sizeof sets / sizeof sets[0] };

@@ -113,5 +113,7 @@ void tartan_i_kernels_avx2_32(tartan_i_kernels *kernels);
 void tartan_i_kernels_avx2_64(tartan_i_kernels *kernels);
 void tartan_i_kernels_avx512_32(tartan_i_kernels *kernels);
 void tartan_i_kernels_avx512_64(tartan_i_kernels *kernels);
+void tartan_i_kernels_neon_32(tartan_i_kernels *kernels);
+void tartan_i_kernels_neon_64(tartan_i_kernels *kernels);
 
 #endif

@@ -9,19 +9,26 @@
 
 typedef real vec;
 enum { LANES = 1 };
-#define vec_zero()               ((real)0)
-#define vec_fill(x)              ((real)(x))
-#define vec_load(p)              (*(p))
-#define vec_store(p, v)          (*(p) = (v))
-#define vec_load_first(p, n)     ((void)(p), (real)0)
-#define vec_store_first(p, n, v) ((void)(p))
-#define vec_add(a, b)            ((a) + (b))
-#define vec_sub(a, b)            ((a) - (b))
-#define vec_mul(a, b)            ((a) * (b))
-#define vec_div(a, b)            ((a) / (b))
-#define vec_fma(a, b, c)         REAL_FMA(a, b, c)
-#define vec_sum(v)               (v)
-#define vec_largest(v)           (v)
+#define vec_zero()       ((real)0)
+#define vec_fill(x)      ((real)(x))
+#define vec_load(p)      (*(p))
+#define vec_store(p, v)  (*(p) = (v))
+#define vec_add(a, b)    ((a) + (b))
+#define vec_sub(a, b)    ((a) - (b))
+#define vec_mul(a, b)    ((a) * (b))
+#define vec_div(a, b)    ((a) / (b))
+#define vec_fma(a, b, c) REAL_FMA(a, b, c)
+#define vec_sum(v)       (v)
+#define vec_largest(v)   (v)
+
+/* Fewer than one element are none. */
+static inline vec vec_load_first(const real *p, int64_t n) {
+    (void)p, (void)n;
+    return 0;
+}
+static inline void vec_store_first(real *p, int64_t n, vec v) {
+    (void)p, (void)n, (void)v;
+}
 
 static inline vec vec_max(vec a, vec b) {
     return a > b ? a : b;

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every word of the vector vocabulary of every instruction set does what simd/simd.h says.
+#include "tables.h"
+
+extern "C" {
+#include "words.h"
+
+#define DECLARE(isa, feature) extern const words tartan_i_words_##isa##_32, tartan_i_words_##isa##_64;
+TARTAN_TEST_VOCABULARIES(DECLARE)
+}
+
+namespace {
+
+using namespace tartan_test;
+
+template <typename T> const words *table(const words &narrow, const words &wide) {
+    return sizeof(T) == 4 ? &narrow : &wide;
+}
+
+// The vocabularies that this CPU can run.
+template <typename T> std::vector<const words *> vocabularies() {
+    std::vector<const words *> all;
+    char names[64];
+    tartan_i_cpu_list(tartan_i_cpu_detect(), names, sizeof names);
+    const std::string has = std::string(",c,") + names + ",";
+#define ADD(isa, name)                                                                                       \
+    if (has.find("," name ",") != std::string::npos)                                                         \
+        all.push_back(table<T>(tartan_i_words_##isa##_32, tartan_i_words_##isa##_64));
+    TARTAN_TEST_VOCABULARIES(ADD)
+    return all;
+}
+
+// Numbers of all kinds, often equal to each other.
+template <typename T> T any_number(std::mt19937_64 &random) {
+    using Limits = std::numeric_limits<T>;
+    const T special[] = {0,
+                         -(T)0,
+                         1,
+                         -1,
+                         (T)INFINITY,
+                         -(T)INFINITY,
+                         (T)NAN,
+                         Limits::max(),
+                         Limits::min(),
+                         Limits::denorm_min()};
+    if (random() % 3 == 0) return special[random() % 10];
+    const int exponent = random() % 4 == 0
+                             ? (int)below(random, 2 * Limits::max_exponent) - Limits::max_exponent
+                             : (int)below(random, 8);
+    return (T)std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random), exponent);
+}
+
+template <typename T, typename Fold> T by_halves(const T *p, int lanes, Fold fold) {
+    std::vector<T> x(p, p + lanes);
+    for (int half = lanes / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) x[(size_t)i] = fold(x[(size_t)i], x[(size_t)(i + half)]);
+    return x[0];
+}
+
+template <typename T> T meaning(int word, int lanes, size_t i, const T *a, const T *b, const T *c) {
+    const T x = a[i], y = b[i], z = c[i];
+    const T *vector = a + i / (size_t)lanes * (size_t)lanes;
+    switch (word) {
+    case WORD_ADD:
+        return x + y;
+    case WORD_SUB:
+        return x - y;
+    case WORD_MUL:
+        return x * y;
+    case WORD_DIV:
+        return x / y;
+    case WORD_SQRT:
+        return std::sqrt(x);
+    case WORD_FMA:
+        return std::fma(x, y, z);
+    case WORD_MAX:
+        return x > y ? x : y;
+    case WORD_MIN:
+        return x < y ? x : y;
+    case WORD_SELECT:
+        return x > y ? z : x;
+    case WORD_MASK:
+        return 0x5a5a5a5au >> (i / (size_t)lanes % 16) >> (i % (size_t)lanes) & 1 ? x : y;
+    case WORD_SUM:
+        return by_halves(vector, lanes, [](T p, T q) { return p + q; });
+    case WORD_LARGEST:
+        return by_halves(vector, lanes, [](T p, T q) { return p > q ? p : q; });
+    }
+    return 0;
+}
+
+template <typename T> void check_words() {
+    std::mt19937_64 random(5);
+    const size_t n = 4096;
+    std::vector<T> a(n), b(n), c(n), got(n);
+    for (size_t i = 0; i < n; i++)
+        a[i] = any_number<T>(random), b[i] = any_number<T>(random), c[i] = any_number<T>(random);
+    for (const words *v : vocabularies<T>()) {
+        for (int word = 0; word < WORD_EXP; word++) {
+            v->run(word, (int64_t)n, a.data(), b.data(), c.data(), got.data());
+            for (size_t i = 0; i < n; i++) {
+                const T want = meaning(word, v->lanes, i, a.data(), b.data(), c.data());
+                const bool equal =
+                    std::memcmp(&want, &got[i], sizeof want) == 0 || (std::isnan(want) && std::isnan(got[i]));
+                ASSERT_TRUE(equal) << "word " << word << ", " << v->lanes << " lanes, element " << i << ": "
+                                   << a[i] << ", " << b[i] << ", " << c[i] << " give " << got[i] << ", not "
+                                   << want;
+            }
+        }
+    }
+}
+
+TEST(Words, MeanWhatTheHeaderSays) {
+    check_words<float>();
+    check_words<double>();
+}
+
+template <typename T> void check_first() {
+    std::mt19937_64 random(6);
+    for (const words *v : vocabularies<T>()) {
+        for (size_t n = 0; n < (size_t)v->lanes; n++) {
+            std::vector<T> in((size_t)v->lanes);
+            fill(in.data(), in.size(), random);
+            Guarded<T> out((size_t)v->lanes, n);
+            v->load_first((int64_t)n, in.data(), out.data());
+            for (size_t i = 0; i < in.size(); i++) EXPECT_EQ(i < n ? in[i] : 0, out.data()[i]);
+            EXPECT_TRUE(out.intact());
+            Guarded<T> first(n, n);
+            v->store_first((int64_t)n, in.data(), first.data());
+            EXPECT_SAME_BITS(n, in.data(), first.data());
+            EXPECT_TRUE(first.intact());
+        }
+    }
+}
+
+TEST(Words, FirstLanesAloneAreTouched) {
+    check_first<float>();
+    check_first<double>();
+}
+
+template <typename T> void check_exp() {
+    std::mt19937_64 random(7);
+    const size_t n = 65536;
+    std::vector<T> x(n), want(n), got(n);
+    for (T &value : x) value = any_number<T>(random);
+    const std::vector<const words *> all = vocabularies<T>();
+    all[0]->run(WORD_EXP, (int64_t)n, x.data(), x.data(), x.data(), want.data());
+    for (const words *v : all) {
+        v->run(WORD_EXP, (int64_t)n, x.data(), x.data(), x.data(), got.data());
+        for (size_t i = 0; i < n; i++)
+            ASSERT_TRUE(std::memcmp(&want[i], &got[i], sizeof(T)) == 0 ||
+                        (std::isnan(want[i]) && std::isnan(got[i])))
+                << "exp(" << x[i] << ")";
+    }
+}
+
+TEST(Words, ExpIsTheSameInAll) {
+    check_exp<float>();
+    check_exp<double>();
+}
+
+} // namespace
