@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Format, warnings, sanitizers, valgrind, rules of the source tree. Every step runs; a verdict for each at the end.
+# Format, warnings, sanitizers, valgrind, rules of the source tree, NEON kernels. Every step runs; a verdict for each at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source .ci/env.sh
@@ -70,6 +70,21 @@ memory() {
         "${suites[@]}" --no-suite long
 }
 
+# The kernels for AArch64, by a cross-compiler and an emulator. Random123 and xxHash are headers that know no
+# architecture; the folder that they are in is of this machine, so they are linked into one of their own.
+neon() {
+    mkdir -p build/headers
+    ln -sfn /usr/include/Random123 /usr/include/xxhash.h build/headers/
+    [ -e build/neon/build.ninja ] || "$MESON" setup build/neon --cross-file .ci/aarch64.ini "${no_bindings[@]}" \
+        -Dhdf5=disabled -Dbuildtype=release "-Dc_args=-I$PWD/build/headers" "-Dcpp_args=-I$PWD/build/headers"
+    ninja -C build/neon tests/kernels/kernels_test tests/ops/ops_test
+    # Long products, whose ways through the code shorter tests take too.
+    export GTEST_FILTER='-*OpenAiMatmul*:PytorchBlockSparse.*'
+    # Threads that wait for each other in a loop take the emulator's time.
+    OMP_WAIT_POLICY=passive "$MESON" test -C build/neon --no-rebuild --print-errorlogs --timeout-multiplier 5 \
+        --suite kernels --suite ops
+}
+
 rules() {
     "$MESON" test -C "$TARTAN_BUILD" --print-errorlogs --suite check
     # Meson is content when there is nothing to run.
@@ -79,12 +94,12 @@ rules() {
 if [ $# -gt 0 ]; then
     steps=("$@")
 else
-    steps=(format warnings rules sanitizers memory)
+    steps=(format warnings rules sanitizers memory neon)
 fi
 for name in "${steps[@]}"; do
     case "$name" in
-        format | warnings | sanitizers | memory | rules) step "$name" "$name" ;;
-        *) echo "check: unknown step '$name' (format warnings rules sanitizers memory)" >&2; exit 2 ;;
+        format | warnings | sanitizers | memory | rules | neon) step "$name" "$name" ;;
+        *) echo "check: unknown step '$name' (format warnings rules sanitizers memory neon)" >&2; exit 2 ;;
     esac
 done
 printf '%s\n' "${verdicts[@]}"

@@ -80,7 +80,8 @@ typedef struct tartan_i_kernels {
 
     /* out[i] = exp(scale * x[i] - shift), rounded before exp once, or 0 where the element does not count; returns
      * their sum. `out` may be x. docs/numerics.md states the error of exp. */
-    double (*row_exp_sum)(int64_t n, double scale, const void *x, double shift, const uint8_t *mask, void *out);
+    double (*row_exp_sum)(int64_t n, double scale, const void *x, double shift, const uint8_t *mask,
+                          void *out);
 
     /* Sums of x[i] and of (x[i] - shift)^2. */
     double (*row_sum)(int64_t n, const void *x);

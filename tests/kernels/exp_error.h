@@ -17,6 +17,12 @@ inline long double wide_exp(double x) {
     return std::exp((long double)x);
 }
 
+// Whether wide_exp really has more digits than T: valgrind computes long double with those of double.
+template <typename T> bool has_wide() {
+    volatile long double one = 1, step = std::ldexp(1.0L, -60);
+    return sizeof(T) == sizeof(float) || one + step != one;
+}
+
 // |got - exact| over the distance of neighbours in T at `exact`; an infinite `got` counts as the power of two above
 // the largest T. Infinity where one of the two is NaN and the other not, or one infinite and the other not near.
 template <typename T, typename Wide> double units(T got, Wide exact) {

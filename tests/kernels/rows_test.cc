@@ -3,6 +3,9 @@
 // and no memory touched beyond the rows.
 #include "exp_error.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -82,7 +85,7 @@ template <typename T> void check_sums(const Tables<T> &tables, const Row<T> &row
         const long double difference = (long double)row.x[i] - (long double)(T)shift;
         exact_squares += difference * difference;
     }
-    if (!std::isfinite(exact)) return;
+    if (!std::isfinite((double)exact)) return; // valgrind is wrong about infinite long doubles
     const long double bound = (long double)(row.n / 16 + 5) * std::numeric_limits<T>::epsilon() / 2;
     EXPECT_LE(std::fabs((long double)sum - exact), bound * size * 1.001L);
     EXPECT_LE(std::fabs((long double)squares - exact_squares),
@@ -121,6 +124,7 @@ void check_exp_sum(const Tables<T> &tables, const Row<T> &row, double scale, dou
         EXPECT_TRUE(same(want.data()[i], same_place.data()[i])) << i;
         if (counts(row.mask, i)) {
             const T argument = std::fma((T)scale, row.x[i], -(T)shift);
+            if (!has_wide<T>()) continue;
             EXPECT_LT(units(got.data()[i], wide_exp(argument)), 1) << i << " of " << argument;
         } else {
             EXPECT_TRUE(same(got.data()[i], T(0))) << i;
@@ -237,6 +241,7 @@ template <typename T> void check_edges(const Tables<T> &tables, T most, T least)
     EXPECT_EQ((T)INFINITY, e(std::nextafter(most, (T)INFINITY)));
     EXPECT_EQ(Limits::denorm_min(), e(least));
     EXPECT_TRUE(same(T(0), e(std::nextafter(least, -(T)INFINITY))));
+    if (!has_wide<T>()) return;
     for (int k = Limits::min_exponent - Limits::digits; k <= Limits::max_exponent; k++) { // where 2^k changes
         T x = (T)(((long double)k + 0.5L) * 0.693147180559945309417232121458L);
         for (int i = 0; i < 4; i++) x = std::nextafter(x, -(T)INFINITY);
@@ -248,6 +253,27 @@ template <typename T> void check_edges(const Tables<T> &tables, T most, T least)
 TEST_P(Rows, ExpOfEdges) {
     check_edges<float>(Tables<float>(GetParam()), 0x1.62e42ep+6f, -0x1.9fe368p+6f);
     check_edges<double>(Tables<double>(GetParam()), 0x1.62e42fefa39efp+9, -0x1.74910d52d3051p+9);
+}
+
+// The digests of one machine, found on all: exp of numbers spread over all of f32, and over -1024 .. 1024 in f64.
+template <typename T> uint64_t digest_of_exp(const std::vector<T> &x) {
+    std::vector<T> result(x.size());
+    all_tables<T>().back().best.row_exp_sum((int64_t)x.size(), 1, x.data(), 0, nullptr, result.data());
+    return XXH3_64bits(result.data(), result.size() * sizeof(T));
+}
+
+TEST(RowsExp, HasTheSameBitsOnEveryArchitecture) {
+    std::vector<float> narrow;
+    std::vector<double> wide;
+    for (uint64_t i = 0; i < 65536; i++) {
+        const uint32_t bits = (uint32_t)i * 65521;
+        float x;
+        std::memcpy(&x, &bits, 4);
+        if (!std::isnan(x)) narrow.push_back(x);
+        wide.push_back(std::ldexp((double)(int64_t)(i * 0x9e3779b97f4a7c15), -53));
+    }
+    EXPECT_EQ(3092113043231581254u, digest_of_exp(narrow));
+    EXPECT_EQ(16522281528257404844u, digest_of_exp(wide));
 }
 
 TEST(RowsExp, OfALargeSampleOfF32IsWithinOneUnit) {
