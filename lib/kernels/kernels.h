@@ -72,15 +72,15 @@ typedef struct tartan_i_kernels {
     double (*dot)(int64_t n, const void *x, const void *y);
 
     /* Rows, for softmax and norms. Element i belongs to chain i modulo TARTAN_I_DOT_CHAINS, and the chains meet
-     * by halves, as in dot. Where there is a mask, element i counts if bit i % 8 of byte i / 8 is set; NULL: all
-     * do. Elements that do not count may hold anything. */
+     * by halves, as in dot. Where there is a mask, element i counts if bit i % 32 of word i / 32 is set, as in a
+     * row of a tartan_block_mask; NULL: all do. Elements that do not count may hold anything. */
 
     /* The largest element, or -infinity; NaNs are passed over. */
-    double (*row_max)(int64_t n, const void *x, const uint8_t *mask);
+    double (*row_max)(int64_t n, const void *x, const uint32_t *mask);
 
     /* out[i] = exp(scale * x[i] - shift), rounded before exp once, or 0 where the element does not count; returns
      * their sum. `out` may be x. docs/numerics.md states the error of exp. */
-    double (*row_exp_sum)(int64_t n, double scale, const void *x, double shift, const uint8_t *mask,
+    double (*row_exp_sum)(int64_t n, double scale, const void *x, double shift, const uint32_t *mask,
                           void *out);
 
     /* Sums of x[i] and of (x[i] - shift)^2. */

@@ -17,7 +17,7 @@ enum { CHAINS = TARTAN_I_DOT_CHAINS, VECTORS = CHAINS / LANES, UNROLL = VECTORS 
 
 typedef struct operands {
     const real *x;
-    const uint8_t *mask; /* NULL: all elements count */
+    const uint32_t *mask; /* NULL: all elements count */
     vec scale, shift;
     real *out;
 } operands;
@@ -58,15 +58,11 @@ INLINE vec load(const real *p, int64_t n) {
     return n == LANES ? vec_load(p) : vec_load_first(p, n);
 }
 
-/* The lanes that count, of the n that exist in the vector at element `at`, a multiple of LANES. */
-INLINE vec_mask lanes(const uint8_t *mask, int64_t at, int64_t n) {
-    uint32_t bits = (1u << n) - 1;
-    if (mask != NULL) {
-        uint32_t found = (uint32_t)mask[at / 8] >> (at % 8);
-        if (n > 8) found |= (uint32_t)mask[at / 8 + 1] << 8;
-        bits &= found;
-    }
-    return vec_mask_of(bits);
+/* The lanes that count, of the n that exist in the vector at element `at`: a multiple of LANES, so no vector has
+ * bits of two words. */
+INLINE vec_mask lanes(const uint32_t *mask, int64_t at, int64_t n) {
+    const uint32_t exist = (1u << n) - 1;
+    return vec_mask_of(mask == NULL ? exist : exist & mask[at / 32] >> (at % 32));
 }
 
 /* v where elements count, else `absent`. */
@@ -80,7 +76,7 @@ INLINE vec max_step(const operands *o, int64_t at, int64_t n, vec chain) {
     return vec_max(x, chain); /* a NaN leaves the chain */
 }
 
-static double row_max(int64_t n, const void *x, const uint8_t *mask) {
+static double row_max(int64_t n, const void *x, const uint32_t *mask) {
     const vec start = vec_fill(-(real)INFINITY);
     /* Two copies of the loop, so that rows without a mask do not pay for it. */
     const operands all = {.x = x}, some = {.x = x, .mask = mask};
@@ -98,7 +94,7 @@ INLINE vec exp_step(const operands *o, int64_t at, int64_t n, vec chain) {
     return vec_add(chain, result);
 }
 
-static double row_exp_sum(int64_t n, double scale, const void *x, double shift, const uint8_t *mask,
+static double row_exp_sum(int64_t n, double scale, const void *x, double shift, const uint32_t *mask,
                           void *out) {
     const operands all = {
         .x = x, .scale = vec_fill((real)scale), .shift = vec_fill(-(real)shift), .out = out};

@@ -26,8 +26,8 @@ template <typename T>::testing::AssertionResult same(T a, T b) {
     return ::testing::AssertionFailure() << a << " and " << b;
 }
 
-bool counts(const uint8_t *mask, size_t i) {
-    return mask == nullptr || (mask[i / 8] >> (i % 8) & 1);
+bool counts(const uint32_t *mask, size_t i) {
+    return mask == nullptr || (mask[i / 32] >> (i % 32) & 1);
 }
 
 // Chains of i modulo 16 that meet by halves.
@@ -44,9 +44,9 @@ template <typename T, typename Step, typename Fold> T in_chains(size_t n, T star
 template <typename T> struct Row {
     size_t n, shift;
     std::vector<T> memory;
-    std::vector<uint8_t> bits;
+    std::vector<uint32_t> bits;
     const T *x;
-    const uint8_t *mask = nullptr;
+    const uint32_t *mask = nullptr;
 
     Row(uint64_t seed, std::mt19937_64 &random)
         : n(seed < 80 ? seed : below(random, 300)), shift(below(random, 16)) {
@@ -58,9 +58,9 @@ template <typename T> struct Row {
             value = special && random() % 8 == 0 ? specials[random() % 5] : (T)uniform(random);
         x = memory.data() + shift;
         if (random() % 2 == 0) return;
-        bits.resize((n + 7) / 8 + 1 + shift % 2);
-        for (uint8_t &byte : bits)
-            byte = random() % 5 == 0 ? 0 : (uint8_t)random(); // bits behind the row too
+        bits.resize((n + 31) / 32 + 1 + shift % 2);
+        for (uint32_t &word : bits)
+            word = random() % 5 == 0 ? 0 : (uint32_t)random(); // bits behind the row too
         mask = bits.data() + shift % 2;
     }
 };
@@ -158,12 +158,12 @@ TEST_P(Rows, AreChainsOfSixteenNearTheExactResult) {
 // What does not count may hold anything, and a row of which nothing counts gives nothing.
 template <typename T> void check_masked(const Tables<T> &tables) {
     std::vector<T> x(37, (T)NAN), out(37, (T)5);
-    const uint8_t none[5] = {0, 0, 0, 0, 0xe0}; // bits behind the row
+    const uint32_t none[2] = {0, 0xffffffe0}; // bits behind the row
     EXPECT_EQ(-kInfinity, tables.best.row_max(37, x.data(), none));
     EXPECT_TRUE(same(0.0, tables.best.row_exp_sum(37, 1, x.data(), -kInfinity, none, out.data())));
     for (T value : out) EXPECT_TRUE(same(T(0), value));
     x[36] = 3;
-    const uint8_t last[5] = {0, 0, 0, 0, 0x10};
+    const uint32_t last[2] = {0, 0x10};
     EXPECT_EQ(3, tables.best.row_max(37, x.data(), last));
     EXPECT_EQ(1, tables.best.row_exp_sum(37, 1, x.data(), 3, last, out.data()));
     EXPECT_EQ(1, out[36]);
@@ -198,10 +198,10 @@ template <typename T> void check_fence(const Tables<T> &tables) {
     Fence in, masks, out;
     for (size_t n = 0; n <= 100; n++) {
         const T *x = in.last<T>(n); // zeros
-        uint8_t *mask = masks.last<uint8_t>((n + 7) / 8);
-        for (size_t i = 0; i < (n + 7) / 8; i++) mask[i] = 0xff;
+        uint32_t *mask = masks.last<uint32_t>((n + 31) / 32);
+        for (size_t i = 0; i < (n + 31) / 32; i++) mask[i] = ~0u;
         const int64_t count = (int64_t)n;
-        for (const uint8_t *m : {(const uint8_t *)nullptr, (const uint8_t *)mask}) {
+        for (const uint32_t *m : {(const uint32_t *)nullptr, (const uint32_t *)mask}) {
             EXPECT_EQ(n == 0 ? -kInfinity : 0, tables.best.row_max(count, x, m));
             EXPECT_EQ((double)n, tables.best.row_exp_sum(count, 1, x, 0, m, out.last<T>(n)));
         }
