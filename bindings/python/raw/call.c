@@ -33,12 +33,61 @@ static int read_queue(PyObject *object, tartan_py_queue *out) {
     return 0;
 }
 
+/* The queue on which the library of `table` works with an array now. */
+static int current_queue(const dl_exchange *table, const tartan_array *array, tartan_py_queue *out) {
+    *out = (tartan_py_queue){array->device_type, array->device_id, 0};
+    if (array->device_type == TARTAN_CPU) return 0;
+    void *stream = NULL;
+    if (table->current_stream(array->device_type, array->device_id, &stream) != 0) return -1;
+    out->stream = stream == NULL ? 1 : (int64_t)(intptr_t)stream; /* the default stream by its name */
+    return 0;
+}
+
+/* The queue of another library's array, in C where its type allows; else `out` is left alone. */
+static int exchange_queue(PyObject *object, tartan_py_queue *out, bool *found) {
+    const tartan_py_type type = tartan_py_type_of(object);
+    tartan_py_borrow borrow = {0};
+    *found = false;
+    if (type.look != TARTAN_PY_EXCHANGE) return 0;
+    const int status = tartan_py_exchange_view(type.exchange, object, "tartan", "array", &borrow);
+    if (status != 0) return status < 0 ? -1 : 0;
+    *found = true;
+    return current_queue(type.exchange, &borrow.array, out);
+}
+
 /* The queue of an object's work, by Python. */
 static int ask_queue(PyObject *object, tartan_py_queue *out) {
     PyObject *queue = PyObject_CallOneArg(tartan_py_help.queue_of, object);
     const int status = queue == NULL ? -1 : read_queue(queue, out);
     Py_XDECREF(queue);
     return status;
+}
+
+/* The queue of a Place or a Foreign. */
+static int place_queue(PyObject *place, tartan_py_queue *out) {
+    const bool ours = (PyObject *)Py_TYPE(place) == tartan_py_help.Place;
+    PyObject *thing = PyObject_GetAttrString(place, ours ? "home" : "source");
+    bool found = false;
+    int status = thing == NULL ? -1 : 0;
+    if (status == 0 && ours) status = read_queue(thing, out);
+    if (status == 0 && !ours) status = exchange_queue(thing, out, &found);
+    if (status == 0 && !ours && !found) status = ask_queue(thing, out);
+    Py_XDECREF(thing);
+    return status;
+}
+
+/* Whether all work on a place so far was on `queue`: then there is nothing to order. -1 on failure. */
+static int is_quiet(PyObject *place, const tartan_py_queue *queue) {
+    const bool ours = (PyObject *)Py_TYPE(place) == tartan_py_help.Place;
+    if (!ours && (PyObject *)Py_TYPE(place) != tartan_py_help.Foreign) return 0;
+    PyObject *thing = PyObject_GetAttrString(place, ours ? "only" : "source");
+    tartan_py_queue only = {0, 0, 0};
+    bool found = ours && thing != Py_None;
+    int status = thing == NULL ? -1 : 0;
+    if (status == 0 && found) status = read_queue(thing, &only);
+    if (status == 0 && !ours) status = exchange_queue(thing, &only, &found);
+    Py_XDECREF(thing);
+    return status != 0 ? -1 : found && same(&only, queue);
 }
 
 void tartan_py_call_open(tartan_py_call *call, const char *function) {
@@ -52,25 +101,12 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
 
 /* ---- Operands ---- */
 
-/* The queue on which the library of `table` works with an array now. */
-static int current_queue(const dl_exchange *table, const tartan_array *array, tartan_py_queue *out) {
-    *out = (tartan_py_queue){array->device_type, array->device_id, 0};
-    if (array->device_type == TARTAN_CPU) return 0;
-    void *stream = NULL;
-    if (table->current_stream(array->device_type, array->device_id, &stream) != 0) return -1;
-    out->stream = stream == NULL ? 1 : (int64_t)(intptr_t)stream; /* the default stream by its name */
-    return 0;
-}
-
 PyObject *tartan_py_exchange_queue(PyObject *module, PyObject *object) {
     (void)module;
-    const tartan_py_type type = tartan_py_type_of(object);
-    tartan_py_borrow borrow = {0};
     tartan_py_queue queue;
-    if (type.look != TARTAN_PY_EXCHANGE ||
-        tartan_py_exchange_view(type.exchange, object, "tartan", "array", &borrow) > 0)
-        Py_RETURN_NONE;
-    if (PyErr_Occurred() || current_queue(type.exchange, &borrow.array, &queue)) return NULL;
+    bool found;
+    if (exchange_queue(object, &queue, &found)) return NULL;
+    if (!found) Py_RETURN_NONE;
     return Py_BuildValue("iiL", (int)queue.type, (int)queue.id, (long long)queue.stream);
 }
 
@@ -97,7 +133,11 @@ static int ours(tartan_py_call *call, tartan_py_part *part) {
     if (part->made == NULL || tartan_py_operand(part->made, call->function, part->name, false, &part->borrow))
         return -1;
     part->queue = CPU;
-    return part->borrow.array.device_type == TARTAN_CPU ? 0 : ask_queue(part->object, &part->queue);
+    if (part->borrow.array.device_type == TARTAN_CPU) return 0;
+    PyObject *place = PyObject_GetAttrString(part->object, "_place");
+    const int status = place == NULL ? -1 : place_queue(place, &part->queue);
+    Py_XDECREF(place);
+    return status;
 }
 
 tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const char *name) {
@@ -192,9 +232,9 @@ int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_
     for (int i = 0; i < call->count; i++) prefer(&best, &call->parts[i].queue);
     const tartan_py_matrix *const matrices[] = {first, second};
     for (int i = 0; i < 2; i++) {
-        if (matrices[i] == NULL || matrices[i]->place == Py_None) continue;
+        if (matrices[i] == NULL || matrices[i]->place == Py_None || best.stream != 0) continue;
         tartan_py_queue queue;
-        if (ask_queue(matrices[i]->object, &queue)) return -1;
+        if (place_queue(matrices[i]->place, &queue)) return -1;
         prefer(&best, &queue);
     }
     if (best.type != TARTAN_CPU && best.stream == 0) best.stream = 1;
@@ -211,6 +251,8 @@ int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_
 /* Work on `thing`, a Place or another library's array, comes before the call. */
 static int order(tartan_py_call *call, PyObject *thing, bool writes) {
     if (thing == Py_None || call->python_queue == NULL) return 0;
+    const int quiet = is_quiet(thing, &call->queue);
+    if (quiet != 0) return quiet < 0 ? -1 : 0;
     PyObject *waits = PyObject_CallFunctionObjArgs(tartan_py_help.order, thing, call->python_queue,
                                                    writes ? Py_True : Py_False, NULL);
     const int is = waits == NULL ? -1 : PyObject_IsTrue(waits);

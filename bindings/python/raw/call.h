@@ -9,9 +9,10 @@
 /* What Python supplies: classes, and functions for what is rare. */
 typedef struct tartan_py_helpers {
     PyObject *DeviceArray;
-    PyObject *empty;    /* numpy.empty */
-    PyObject *dtypes;   /* dict: tartan_dtype to NumPy's dtype */
-    PyObject *queue_of; /* (object): the Queue of device memory, or None */
+    PyObject *Place, *Foreign; /* the order of work on memory of ours, and of other libraries */
+    PyObject *empty;           /* numpy.empty */
+    PyObject *dtypes;          /* dict: tartan_dtype to NumPy's dtype */
+    PyObject *queue_of;        /* (object): the Queue of device memory, or None */
     PyObject
         *look; /* (object, name, dtype, queue, writes): what the glue can borrow from, and whether to wait */
     PyObject *order; /* (place or object, queue, writes): orders a call after other queues; whether to wait */

@@ -49,6 +49,8 @@ def lease(
 def use_numpy(ndarray: type, dtypes: tuple[Any, Any, Any], /) -> None: ...
 def use_python(
     DeviceArray: type,
+    Place: type,
+    Foreign: type,
     empty: Callable[..., Any],
     dtypes: dict[int, Any],
     queue_of: Callable[..., Any],

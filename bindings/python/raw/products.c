@@ -266,17 +266,18 @@ static PyObject *gate_gradient(PyObject *module, PyObject *const *arguments, Py_
 
 static PyObject *use_python(PyObject *module, PyObject *arguments, PyObject *options) {
     (void)module;
-    static char *names[] = {"DeviceArray", "empty",    "dtypes",       "queue_of",   "look", "order",
-                            "fresh",       "given_as", "make_context", "context_of", NULL};
+    static char *names[] = {"DeviceArray",  "Place",      "Foreign", "empty", "dtypes",
+                            "queue_of",     "look",       "order",   "fresh", "given_as",
+                            "make_context", "context_of", NULL};
     tartan_py_helpers found;
-    if (!PyArg_ParseTupleAndKeywords(arguments, options, "OOO!OOOOOOO:use_python", names, &found.DeviceArray,
-                                     &found.empty, &PyDict_Type, &found.dtypes, &found.queue_of, &found.look,
-                                     &found.order, &found.fresh, &found.given_as, &found.make_context,
-                                     &found.context_of))
+    if (!PyArg_ParseTupleAndKeywords(arguments, options, "OOOOO!OOOOOOO:use_python", names,
+                                     &found.DeviceArray, &found.Place, &found.Foreign, &found.empty,
+                                     &PyDict_Type, &found.dtypes, &found.queue_of, &found.look, &found.order,
+                                     &found.fresh, &found.given_as, &found.make_context, &found.context_of))
         return NULL;
-    PyObject *const all[] = {found.DeviceArray,  found.empty,     found.dtypes, found.queue_of,
-                             found.look,         found.order,     found.fresh,  found.given_as,
-                             found.make_context, found.context_of};
+    PyObject *const all[] = {found.DeviceArray, found.Place,    found.Foreign,      found.empty,
+                             found.dtypes,      found.queue_of, found.look,         found.order,
+                             found.fresh,       found.given_as, found.make_context, found.context_of};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) Py_INCREF(all[i]);
     tartan_py_help = found; /* once, when tartan is imported */
     Py_RETURN_NONE;

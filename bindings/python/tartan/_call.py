@@ -220,7 +220,7 @@ def given_as(result: Any, like: Any) -> Any:
 
 
 _raw.use_python(
-    DeviceArray=DeviceArray, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look, order=order, fresh=fresh,
+    DeviceArray=DeviceArray, Place=Place, Foreign=Foreign, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look, order=order, fresh=fresh,
     given_as=given_as, make_context=make_context, context_of=context_of,
 )  # fmt: skip
 

@@ -246,7 +246,8 @@ class DeviceArray(Closing):
             raise AttributeError(f"the device array is on {self.device}: it has no __cuda_array_interface__")
         if self.dtype_name in BITS:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype_name}: use DLPack")
-        writer = self._place.writer if isinstance(self._place, Place) else self._place.home
+        place = self._place
+        writer = (place.only or place.writer) if isinstance(place, Place) else place.home
         return {
             "version": 3,
             "shape": lease.shape,

@@ -13,16 +13,27 @@ from tartan._queue import CPU, Queue, queue_of, view
 
 class Place:
     """Memory of ours: which queues may still be at work on it. Work on one queue needs no care; before work
-    on another, and before the memory goes back to the queue it came from, the host waits."""
+    on another, and before the memory goes back to the queue it came from, the host waits.
 
-    __slots__ = ("home", "keep", "readers", "writer")
+    As long as all work is on one queue, that is `only`, which the extension module looks at, and the rest is not kept."""
+
+    __slots__ = ("home", "keep", "only", "readers", "writer")
 
     def __init__(self, home: Queue, keep: Any) -> None:
         self.home, self.keep = home, keep
-        self.writer: Optional[Queue] = home
+        self.only: Optional[Queue] = home
+        self.writer: Optional[Queue] = None
         self.readers: set[Queue] = set()
 
+    def _spread(self) -> None:
+        """From here on several queues are told apart."""
+        if self.only is not None:
+            self.writer, self.readers, self.only = self.only, {self.only}, None
+
     def read(self, queue: Queue) -> None:
+        if self.only == queue:
+            return
+        self._spread()
         writer = self.writer
         if writer is not None and writer != queue:
             wait(writer)
@@ -31,11 +42,16 @@ class Place:
         self.readers.add(queue)
 
     def write(self, queue: Queue) -> None:
+        if self.only == queue:
+            return
         self.settle(queue)
-        self.writer = queue
+        self.only, self.writer = queue, None
 
     def settle(self, queue: Queue) -> None:
         """Waits for all queues but one."""
+        if self.only == queue:
+            return
+        self._spread()
         for other in list(self.readers if self.writer is None else {*self.readers, self.writer}):
             if other != queue:
                 wait(other)

@@ -16,21 +16,16 @@ LEGACY = 1
 
 
 class Queue:
-    """A device and the address of a stream of it; `owner` keeps the stream alive. The CPU has one queue."""
+    """A device and the address of a stream of it; `owner` keeps the stream alive. The CPU has one queue. The extension
+    module reads `device_type`, `device_id` and `stream`."""
 
-    __slots__ = ("device", "key", "owner", "stream")
+    __slots__ = ("device", "device_id", "device_type", "key", "owner", "stream")
 
     def __init__(self, device: str, stream: int, owner: Any = None) -> None:
         self.device, self.stream, self.owner = device, stream, owner
+        self.device_type = _raw.TARTAN_CPU if device == "cpu" else _raw.TARTAN_CUDA
+        self.device_id = int(device.partition(":")[2] or 0)
         self.key = (device, stream)
-
-    @property
-    def device_type(self) -> int:
-        return _raw.TARTAN_CPU if self.device == "cpu" else _raw.TARTAN_CUDA
-
-    @property
-    def device_id(self) -> int:
-        return int(self.device.partition(":")[2] or 0)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Queue) and self.key == other.key

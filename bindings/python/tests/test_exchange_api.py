@@ -3,6 +3,8 @@
 
 import ctypes
 import gc
+import os
+import sys
 
 import numpy as np
 import pytest
@@ -77,6 +79,35 @@ def test_the_current_stream_is_the_contexts(rng, shared, waits):
     assert [c.stream for c in tartan._raw.contexts()][:1] == [64]
     up @ x  # the context follows the current stream, and our memory is ordered
     assert {c.stream for c in tartan._raw.contexts()} >= {64, 128} and waits == [64]
+
+
+@dummy_only
+def test_no_python_runs_inside_a_call(rng, shared):
+    """On one stream, whatever the matrix is made of."""
+    one = tartan.Context("cuda", stream=64)
+    a = random_matrix(rng, (16, 16), 8)
+    x, out = (shared(to_device(np.ones((16, 2)), one)) for _ in range(2))
+    gates = shared(to_device(np.ones(a.blocks), one))
+    moved, wrapped = a.to_device(one), BlockMatrix.wrap(a.layout, shared(to_device(a.values, one)))
+    columns = shared(to_device(np.ones((2, 16)), one))
+    ours = to_device(np.ones((16, 2)), one)
+    for w in (moved, wrapped):
+        for call in (lambda: spmm(w, x, out=out), lambda: spmm(w, x, out=out, gates=gates),
+                     lambda: spmm(w, ours, out=out), lambda: spmm(w, x, out=out, context=one),
+                     lambda: tartan.sddmm(w, x, columns)):  # fmt: skip
+            call()
+            ran = set()
+
+            def note(frame, event, argument):
+                if event == "call":
+                    ran.add(os.path.basename(frame.f_code.co_filename))
+
+            sys.setprofile(note)
+            try:
+                call()
+            finally:
+                sys.setprofile(None)
+            assert not ran & {"_call.py", "_context.py", "_place.py", "_queue.py"}
 
 
 @dummy_only
