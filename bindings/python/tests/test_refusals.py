@@ -210,6 +210,21 @@ def test_operands_of_other_kinds(a):
     refused(TypeError, "list of numbers", lambda: tartan.sddmm(a, [[1.0]], [[1.0]]))
 
 
+def test_what_an_exporter_refuses_is_an_error_of_ours(a):
+    class Stubborn:
+        def __dlpack_device__(self):
+            return 1, 0
+
+        def __dlpack__(self, **options):
+            raise BufferError("its own reason")
+
+    out = np.full((12, 3), 7.0)
+    for call in (lambda: a @ Stubborn(), lambda: spmm(a, np.ones((8, 3)), out=Stubborn()),
+                 lambda: BlockMatrix(a.layout, Stubborn()),
+                 lambda: spmm(a, np.ones((8, 3)), gates=Stubborn(), out=out)):  # fmt: skip
+        refused(tartan.ArgumentError, "(b|out|values|gates) cannot be used in place: its own reason", call, out)
+
+
 def test_every_status_has_a_class_of_its_kind():
     from tartan import _errors, _raw
 
