@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The CUDA plug-in's backend table. */
 #include "blas.h"
+#include "device_memory.h"
 #include "explain.h"
-#include "layout.h"
+#include "index_cache.h"
+#include "index_dynamic.h"
+#include "kernels.h"
+#include "kernels/blocks.h"
 #include "usable.h"
 
 #include <cstdio>
@@ -146,11 +150,11 @@ tartan_status clear(const char *function, void *device, void *to, int64_t bytes)
 /* ---- Layouts whose blocks change ---- */
 
 tartan_status plan_create(const char *function, void *device, const tartan_layout *layout, void **out_sets) {
-    return tartan_cuda_sets_create(function, (tartan_cuda_queue *)device, layout, out_sets);
+    return tartan_cuda_dynamic_index_create(function, (tartan_cuda_queue *)device, layout, out_sets);
 }
 
 tartan_status plan_mask(const char *function, void *device, void *sets, const void *mask) {
-    return tartan_cuda_sets_plan(function, (tartan_cuda_queue *)device, sets, mask);
+    return tartan_cuda_dynamic_index_update(function, (tartan_cuda_queue *)device, sets, mask);
 }
 
 tartan_status plan_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
@@ -158,7 +162,8 @@ tartan_status plan_fetch(const char *function, void *device, void *sets, int64_t
     tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
     tartan_cuda_current current(queue->device_id);
     PASS(check_waiting(function, queue));
-    return tartan_cuda_sets_fetch(function, queue, sets, out_blocks, out_row_pointers, out_block_cols);
+    return tartan_cuda_dynamic_index_fetch(function, queue, sets, out_blocks, out_row_pointers,
+                                           out_block_cols);
 }
 
 /* ---- Operations ---- */
@@ -230,7 +235,7 @@ tartan_status run_spmm(const tartan_context *context, const tartan_op_spmm *op) 
     return run(context, op, [&](tartan_cuda_queue *queue, const tartan_op_spmm *) {
         const tartan_layout *layout = op->a->layout;
         const tartan_cuda_figures *figures = nullptr;
-        PASS(tartan_cuda_figures_get(op->function, layout, &figures));
+        PASS(tartan_cuda_figures_get(layout, &figures));
         tartan_cuda_spmm p;
         tartan_cuda_spmm_of(context, op, &p);
         const int32_t kernel = tartan_cuda_spmm_choose(&queue->chip, &p, figures);
@@ -281,7 +286,7 @@ tartan_status explain(const tartan_context *context, const tartan_op *op, tartan
     const tartan_cuda_queue *queue = (const tartan_cuda_queue *)context->device;
     if (op->kind == TARTAN_OP_SPMM) {
         const tartan_cuda_figures *figures = nullptr;
-        PASS(tartan_cuda_figures_get(op->function, op->spmm.a->layout, &figures));
+        PASS(tartan_cuda_figures_get(op->spmm.a->layout, &figures));
         tartan_cuda_spmm p;
         tartan_cuda_spmm_of(context, &op->spmm, &p);
         tartan_cuda_explain_spmm(tartan_cuda_host, &queue->chip, &p, figures, text);
@@ -309,7 +314,7 @@ const tartan_backend backend = {
     plan_create,
     plan_mask,
     plan_fetch,
-    tartan_cuda_sets_release,
+    tartan_cuda_dynamic_index_release,
     supports,
     run_spmm,
     run_sddmm,

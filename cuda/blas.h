@@ -3,8 +3,8 @@
 #ifndef TARTAN_CUDA_BLAS_H
 #define TARTAN_CUDA_BLAS_H
 
-#include "device.h"
 #include "gemm.h"
+#include "queue.h"
 
 /* Opens cuBLAS for the queue: queue->blas, or else queue->chip.no_cublas says why it is not there. Errors: MEMORY (its
  * workspace). */

@@ -4,7 +4,7 @@
 #ifndef TARTAN_CUDA_ORDER_H
 #define TARTAN_CUDA_ORDER_H
 
-#include "plan.h"
+#include "problem.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,7 @@
 #ifndef TARTAN_CUDA_PROBLEM_H
 #define TARTAN_CUDA_PROBLEM_H
 
-#include "backend/backend.h"
+#include "index.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,35 +29,6 @@ typedef struct tartan_cuda_dense {
     int32_t dtype;
     int64_t head_stride, row_stride, col_stride;
 } tartan_cuda_dense;
-
-/* The index sets of one direction in device memory. `row` is a block row of op(A). */
-typedef struct tartan_cuda_lists {
-    const int32_t *pointers; /* [heads * grid_rows + 1] */
-    const int32_t *cols;     /* [blocks] block columns, ascending in a row; the last pointer says how many */
-    const int32_t *ids;      /* [blocks] block ids, or NULL: entry i is block i */
-} tartan_cuda_lists;
-
-/* Groups of `group` neighbouring block rows (of one head; the last group of a head may be short) and the merged
- * list of the block columns that any of them has. Entry e of group g (pointers[g] <= e < pointers[g+1]) is block
- * column cols[e] and the block ids ids[e * group + r] of block row r of the group, -1 where it has none. `order`
- * lists the groups, head after head, in a head the longest first, so that long ones start early. In device memory. */
-typedef struct tartan_cuda_unions {
-    int32_t group;
-    int32_t groups_per_head;
-    int64_t entries; /* on all heads, or more where blocks change with masks: the last pointer tells */
-    int64_t longest; /* entries of the longest list; 0: unknown */
-    const int32_t *pointers; /* [heads * groups_per_head + 1] */
-    const int32_t *cols;     /* [entries] */
-    const int32_t *ids;      /* [entries * group] */
-    const int32_t *order;    /* [heads * groups_per_head], group numbers g */
-} tartan_cuda_unions;
-
-/* The merged lists cut into tiles: as few for each group as have at most so many entries each, of even sizes. */
-typedef struct tartan_cuda_tiles {
-    int64_t count;
-    const int64_t *costs;  /* in host memory, [count + 1]: of all tiles before, for each step of the sum */
-    const int32_t *values; /* in device memory, [count][4]: group, first entry, entry after the last, 0 */
-} tartan_cuda_tiles;
 
 /* C[m, n] = alpha * sum_k A[m, k] B[k, n] + beta * C[m, n] for every head and batch entry. */
 typedef struct tartan_cuda_spmm {

@@ -1,50 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Measures at which part of L2 each multiprocessor is: see order.h. Atomic operations are done where a line belongs, so what they
- * take tells near from far (H100 and H200: 290 and 500 cycles). */
-#include "device.h"
+ * Measures which side of L2 each SM is on, see order.h. An atomic operation is executed where its line of memory
+ * belongs, so its latency tells near from far (290 and 500 cycles on an H100 and an H200). */
+#include "device/ptx_base.cuh"
+#include "queue.h"
 
 namespace {
 
 enum {
-    LINE_BYTES = 4096 + 128, /* from one line to the next: they spread over both parts */
+    LINE_BYTES = 4096 + 128, /* distance of the lines: they spread over both sides */
     TRIES = 4,
-    ROUNDS = 2, /* blocks of threads for each multiprocessor: more than one may come to the same */
+    ROUNDS = 2, /* CTAs for each SM, since several may land on the same one */
 };
 
-/* One thread alone on a multiprocessor. cycles: [processors][TARTAN_CUDA_PROBES]. */
+/* One thread has an SM for itself. cycles: [processors][TARTAN_CUDA_PROBES]. */
 __global__ void __launch_bounds__(1) probe(char *lines, uint32_t *cycles) {
-    uint32_t processor;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(processor));
+    const uint32_t processor = tartan_cuda::sm_number();
     if (processor >= TARTAN_CUDA_PROCESSORS) return;
     for (int i = 0; i < TARTAN_CUDA_PROBES; i++) {
         uint32_t least = UINT32_MAX;
-        for (int j = 0; j < TRIES; j++) {
-            uint32_t begin, end;
-            /* The comparison waits for the value. */
-            asm volatile("{\n"
-                         ".reg .u32 value;\n"
-                         ".reg .pred never;\n"
-                         "mov.u32 %0, %%clock;\n"
-                         "atom.global.add.u32 value, [%2], 0;\n"
-                         "setp.ne.u32 never, value, 0;\n"
-                         "@never trap;\n"
-                         "mov.u32 %1, %%clock;\n"
-                         "}"
-                         : "=r"(begin), "=r"(end)
-                         : "l"(lines + i * LINE_BYTES)
-                         : "memory");
-            least = min(least, end - begin);
-        }
+        for (int j = 0; j < TRIES; j++)
+            least = min(least, tartan_cuda::atomic_cycles(lines + i * LINE_BYTES));
         cycles[processor * TARTAN_CUDA_PROBES + i] = least;
     }
 }
 
-/* What is known of devices, for all queues of the process: it does not change. */
+/* What is known of the devices, for the whole process: it does not change. */
 enum { DEVICES = 64, MEASUREMENTS = 8 };
 struct device {
     tartan_cuda_sides sides;
-    int32_t
-        measured; /* times; more than once while the sides are unclear: other work may have been in the way */
+    int32_t measured; /* times; again while the result is unclear, since other work may have disturbed it */
 };
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 device devices[DEVICES];
@@ -58,11 +42,11 @@ tartan_status tartan_cuda_measure_sides(const char *function, const tartan_cuda_
     uint32_t *cycles = nullptr;
     PASS(tartan_cuda_host->allocate(&cycles, kCycles, 1));
     char *memory = nullptr;
-    cudaStream_t stream = nullptr; /* nothing here waits for other streams */
+    cudaStream_t stream = nullptr; /* waits for no other stream */
     cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = cudaMallocAsync((void **)&memory, kBytes, stream);
     if (error == cudaSuccess) error = cudaMemsetAsync(memory, 0, kBytes, stream);
-    if (error == cudaSuccess) /* with all its shared memory, a block has a multiprocessor for itself */
+    if (error == cudaSuccess) /* a CTA with all the shared memory has an SM for itself */
         error = cudaFuncSetAttribute((const void *)probe, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      (int)chip->shared_bytes);
     if (error == cudaSuccess) {
@@ -77,7 +61,7 @@ tartan_status tartan_cuda_measure_sides(const char *function, const tartan_cuda_
     if (error == cudaSuccess) tartan_cuda_sides_of(cycles, chip->processors, out);
     if (stream != nullptr) (void)cudaStreamDestroy(stream);
     tartan_cuda_host->free(cycles);
-    return tartan_cuda_check(function, error, "measuring where multiprocessors are");
+    return tartan_cuda_check(function, error, "measuring which side of L2 each SM is on");
 }
 
 tartan_status tartan_cuda_find_sides(const char *function, int32_t device_id, const tartan_cuda_chip *chip,

@@ -146,7 +146,7 @@ static double turn_us(const tartan_cuda_spmm *p) {
     return 4 * elements / 3.3e6 + 5;
 }
 
-bool tartan_cuda_spmm_turns(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
+bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
     if (!is_half(p->dtype) || p->block_m > 16 || p->b.row_stride != 1) return false;
     return narrow_us(p, figures) > turn_us(p);
 }

@@ -3,7 +3,7 @@
 #ifndef TARTAN_CUDA_TUNE_H
 #define TARTAN_CUDA_TUNE_H
 
-#include "plan.h"
+#include "problem.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,7 +55,7 @@ double tartan_cuda_sddmm_rate(int32_t kernel, const tartan_cuda_sddmm *p);
 bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
 
 /* Whether spmm_wgmma had better read a copy of b that has its columns contiguous. */
-bool tartan_cuda_spmm_turns(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
+bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
 
 /* The kernel that runs: of those that do not refuse the one of the highest rate; of equal ones the last. */
 int32_t tartan_cuda_spmm_choose(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p,

@@ -4,8 +4,8 @@
 #ifndef TARTAN_CUDA_BLOCK_STORE_CUH
 #define TARTAN_CUDA_BLOCK_STORE_CUH
 
-#include "element.cuh"
-#include "tile_store.cuh"
+#include "device/element.cuh"
+#include "device/tile_store.cuh"
 
 namespace tartan_cuda {
 

@@ -5,7 +5,7 @@
 #ifndef TARTAN_CUDA_EXCHANGE_CUH
 #define TARTAN_CUDA_EXCHANGE_CUH
 
-#include "block_store.cuh"
+#include "device/block_store.cuh"
 
 namespace tartan_cuda {
 

@@ -3,8 +3,9 @@
 #ifndef TARTAN_CUDA_LAUNCH_CUH
 #define TARTAN_CUDA_LAUNCH_CUH
 
-#include "device.h"
+#include "device/ptx_base.cuh"
 #include "layout/layout.h"
+#include "queue.h"
 
 /* Blocks of a grid for that many pieces of work, which the kernel steps through by gridDim.x. */
 inline dim3 tartan_cuda_grid(int64_t pieces) {
@@ -23,22 +24,7 @@ tartan_status tartan_cuda_launch(const char *function, tartan_cuda_queue *queue,
                              "launching a kernel");
 }
 
-/* ---- Kernels one after another in a stream, the second launched as one that may begin early; nothing before
- * sm_90, where none may be launched so ---- */
-
-/* The next kernel may begin once all blocks of threads of this one have come here or ended. */
-__device__ __forceinline__ void let_next_kernel_begin() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/* Waits until the kernels before have ended and what they wrote is there. */
-__device__ __forceinline__ void wait_for_kernels_before() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
+/* ---- Kernels that overlap with the one before them in the stream ---- */
 
 /* Whether kernels may start before the one ahead of them in the stream has ended, which they then wait for where they
  * touch what others write. Until then they read index sets, which for such a layout no kernel writes, unless gates

@@ -15,8 +15,8 @@
 
 #include <type_traits>
 
-#include "element.cuh"
-#include "ptx_mma.cuh"
+#include "device/element.cuh"
+#include "device/ptx_mma.cuh"
 
 namespace tartan_cuda {
 

@@ -4,9 +4,9 @@
 #ifndef TARTAN_CUDA_MMA_PIPELINE_CUH
 #define TARTAN_CUDA_MMA_PIPELINE_CUH
 
-#include "../device.h"
-#include "mma_panel.cuh"
-#include "ptx.cuh"
+#include "device/mma_panel.cuh"
+#include "device/ptx.cuh"
+#include "device_memory.h"
 
 namespace tartan_cuda {
 

@@ -5,8 +5,8 @@
 #ifndef TARTAN_CUDA_REPAIR_CUH
 #define TARTAN_CUDA_REPAIR_CUH
 
-#include "element.cuh"
-#include "tile_store.cuh"
+#include "device/element.cuh"
+#include "device/tile_store.cuh"
 
 namespace tartan_cuda {
 

@@ -10,8 +10,8 @@
 #ifndef TARTAN_CUDA_RING_CUH
 #define TARTAN_CUDA_RING_CUH
 
-#include "feed.h"
-#include "ptx.cuh"
+#include "device/feed.h"
+#include "device/ptx.cuh"
 
 namespace tartan_cuda {
 

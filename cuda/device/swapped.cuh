@@ -15,8 +15,8 @@
 #ifndef TARTAN_CUDA_SWAPPED_CUH
 #define TARTAN_CUDA_SWAPPED_CUH
 
-#include "ring.cuh"
-#include "tile_store.cuh"
+#include "device/ring.cuh"
+#include "device/tile_store.cuh"
 
 namespace tartan_cuda {
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tensor_map.h"
+#include "device/tensor_map.h"
 
 namespace tartan_cuda {
 

@@ -5,7 +5,7 @@
 
 #include <cuda.h>
 
-#include "../device.h"
+#include "queue.h"
 
 namespace tartan_cuda {
 

@@ -6,7 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "ring.cuh"
+#include "device/ring.cuh"
 #include "tartan/array.h"
 
 namespace tartan_cuda {

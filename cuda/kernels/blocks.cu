@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Blocks moved and measured: casts between dtypes and block orders, gathering and scattering by lists, norms.
  * The padding of ragged blocks is not read, and written as zeros. */
-#include "device/launch.cuh"
+#include "kernels/blocks.h"
 
 #include "device/element.cuh"
+#include "device/launch.cuh"
+#include "index_cache.h"
 
 namespace {
 
@@ -252,8 +254,8 @@ tartan_status side_of(const char *function, tartan_cuda_queue *queue, const tart
     out->col_stride = by_row ? 1 : out->block_rows;
     out->ragged = shape->rows % shape->block_rows != 0 || shape->cols % shape->block_cols != 0;
     if (!out->ragged || l->blocks == 0) return TARTAN_OK;
-    tartan_cuda_lists lists;
-    const tartan_status status = tartan_cuda_lists_get(function, queue, l, false, &lists);
+    tartan_cuda_row_index lists;
+    const tartan_status status = tartan_cuda_index_get_rows(function, queue, l, false, &lists);
     if (status != TARTAN_OK) return status;
     out->rows = shape->rows;
     out->cols = shape->cols;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient of gates: one dot product a block, over its elements in the order of W's memory, in 16 chains
  * that are added pairwise, as on the CPU; the padding of ragged blocks counts as zeros. */
-#include "device/launch.cuh"
-
 #include "device/element.cuh"
+#include "device/launch.cuh"
+#include "index_cache.h"
+#include "kernels.h"
 
 namespace {
 
@@ -26,7 +27,7 @@ struct problem {
 };
 
 /* Rows and columns of a block that exist. */
-__device__ int2 extent(const problem &p, const tartan_cuda_lists &lists, int64_t id) {
+__device__ int2 extent(const problem &p, const tartan_cuda_row_index &lists, int64_t id) {
     if (!p.ragged) return make_int2(p.block_rows, p.block_cols);
     const int64_t row = tartan_cuda_row_of(lists.pointers, p.heads * p.grid_rows, id) % p.grid_rows;
     const int64_t rows = p.rows - row * p.block_rows, cols = p.cols - (int64_t)lists.cols[id] * p.block_cols;
@@ -51,7 +52,7 @@ template <typename T> struct block {
     int2 e;
     bool simple; /* both memories have the same order and no padding */
 
-    __device__ block(const problem &p, const tartan_cuda_lists &lists, int64_t id) {
+    __device__ block(const problem &p, const tartan_cuda_row_index &lists, int64_t id) {
         const int64_t first = id * p.block_rows * p.block_cols;
         w = (const T *)p.w + first;
         dw = (T *)p.dw + first;
@@ -88,7 +89,7 @@ template <typename S> __device__ __forceinline__ S join_chains(unsigned threads,
 
 /* Half a warp has a block, each thread a chain. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS) gate_gradient(const problem p, const tartan_cuda_lists lists) {
+__global__ void __launch_bounds__(THREADS) gate_gradient(const problem p, const tartan_cuda_row_index lists) {
     using S = tartan_cuda_sum<T>;
     constexpr int halves = THREADS / CHAINS;
     const unsigned half = 0xffffu << (threadIdx.x % 32 / CHAINS * CHAINS);
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(THREADS) gate_gradient(const problem p, const 
 /* A CTA has a block, too large for half a warp to read: all fetch, half a warp adds. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    gate_gradient_large(const problem p, const tartan_cuda_lists lists) {
+    gate_gradient_large(const problem p, const tartan_cuda_row_index lists) {
     using S = tartan_cuda_sum<T>;
     constexpr int part = THREADS * STEPS;
     __shared__ S all_a[part], all_b[part];
@@ -161,9 +162,9 @@ tartan_status tartan_cuda_gate_gradient(tartan_cuda_queue *queue, const tartan_o
     }
     p.out = op->gate_grad->data;
     p.out_stride = op->gate_grad->strides[0];
-    tartan_cuda_lists lists = {};
+    tartan_cuda_row_index lists = {};
     if (p.ragged) {
-        const tartan_status status = tartan_cuda_lists_get(op->function, queue, l, false, &lists);
+        const tartan_status status = tartan_cuda_index_get_rows(op->function, queue, l, false, &lists);
         if (status != TARTAN_OK) return status;
     }
     return tartan_cuda_by_dtype(op->w->dtype, [&](auto tag) {

@@ -3,6 +3,8 @@
  * order, and then multiplied densely: one chain for each score over pairs and k, as on the CPU. */
 #include "device/launch.cuh"
 #include "device/tile.cuh"
+#include "device_memory.h"
+#include "kernels.h"
 
 namespace {
 

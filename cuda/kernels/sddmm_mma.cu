@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Choosing and starting the kernels of sddmm_mma.cuh. */
-#include "sddmm_mma.cuh"
+#include "kernels/sddmm_mma.cuh"
+
+#include "index_cache.h"
+#include "kernels.h"
 
 namespace tartan_cuda {
 
@@ -41,8 +44,8 @@ template <typename F>
 tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
                        const tartan_cuda_sddmm *p, SddmmMma *g) {
     const int32_t group = p->block_m < kMmaRows ? kMmaRows / p->block_m : 1;
-    tartan_cuda_unions u;
-    tartan_status status = tartan_cuda_unions_get(function, queue, layout, false, group, &u);
+    tartan_cuda_group_index u;
+    tartan_status status = tartan_cuda_index_get_groups(function, queue, layout, false, group, &u);
     if (status != TARTAN_OK) return status;
     g->pointers = u.pointers, g->cols = u.cols, g->ids = u.ids, g->order = u.order;
     g->values = p->values;

@@ -9,7 +9,7 @@
 #ifndef TARTAN_CUDA_SDDMM_MMA_CUH
 #define TARTAN_CUDA_SDDMM_MMA_CUH
 
-#include "../device/mma_pipeline.cuh"
+#include "device/mma_pipeline.cuh"
 
 namespace tartan_cuda {
 

@@ -5,6 +5,8 @@
  * A CTA makes a tile of one block, or of several small blocks, with its own group of threads for each. */
 #include "device/launch.cuh"
 #include "device/tile.cuh"
+#include "index_cache.h"
+#include "kernels.h"
 
 namespace {
 
@@ -20,7 +22,7 @@ struct piece {
 };
 
 template <int ROWS, int COLS>
-__device__ piece piece_of(const tartan_cuda_sddmm &p, const tartan_cuda_lists &lists, int64_t id,
+__device__ piece piece_of(const tartan_cuda_sddmm &p, const tartan_cuda_row_index &lists, int64_t id,
                           int64_t blocks, int32_t part) {
     piece x = {};
     x.exists = id < blocks;
@@ -95,7 +97,7 @@ template <int ROWS, int COLS, int EACH, int BLOCKS> constexpr int threads_of() {
 template <typename T, int ROWS, int COLS, int EACH, int BLOCKS>
 __global__ void __launch_bounds__((threads_of<ROWS, COLS, EACH, BLOCKS>()),
                                   (512 / threads_of<ROWS, COLS, EACH, BLOCKS>()))
-    sddmm_plain(const __grid_constant__ tartan_cuda_sddmm p, const tartan_cuda_lists lists, int32_t parts,
+    sddmm_plain(const __grid_constant__ tartan_cuda_sddmm p, const tartan_cuda_row_index lists, int32_t parts,
                 int64_t pieces) {
     using S = tartan_cuda_sum<T>;
     __shared__ tile<T, ROWS, COLS, EACH, BLOCKS> t;
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__((threads_of<ROWS, COLS, EACH, BLOCKS>()),
 
 template <typename T, int ROWS, int COLS, int EACH, int BLOCKS>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
-                     const tartan_cuda_lists &lists) {
+                     const tartan_cuda_row_index &lists) {
     const int32_t parts = ((p->block_m + ROWS - 1) / ROWS) * ((p->block_n + COLS - 1) / COLS);
     const int64_t pieces = ((p->blocks - 1) / BLOCKS + 1) * parts;
     return tartan_cuda_launch(function, queue, sddmm_plain<T, ROWS, COLS, EACH, BLOCKS>,
@@ -142,8 +144,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 tartan_status tartan_cuda_sddmm_plain(const char *function, tartan_cuda_queue *queue,
                                       const tartan_layout *layout, const tartan_cuda_sddmm *p) {
     if (p->blocks == 0) return TARTAN_OK;
-    tartan_cuda_lists lists;
-    const tartan_status status = tartan_cuda_lists_get(function, queue, layout, false, &lists);
+    tartan_cuda_row_index lists;
+    const tartan_status status = tartan_cuda_index_get_rows(function, queue, layout, false, &lists);
     if (status != TARTAN_OK) return status;
     const int32_t side = p->block_m > p->block_n ? p->block_m : p->block_n;
     return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {

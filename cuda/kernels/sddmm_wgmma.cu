@@ -19,10 +19,13 @@
  *
  * Where tiles are so few that a cluster of two to four blocks can be had for each, the blocks of a cluster
  * share its sum evenly, all clusters in step, and exchange their sums in shared memory. */
-#include "sddmm_wgmma.cuh"
+#include "kernels/sddmm_wgmma.cuh"
 
-#include "../device/tensor_map.h"
-#include "turn.h"
+#include "device/tensor_map.h"
+#include "device_memory.h"
+#include "index_cache.h"
+#include "kernels.h"
+#include "kernels/transpose.h"
 
 namespace tartan_cuda {
 
@@ -58,7 +61,7 @@ tartan_status map_factors(const char *function, const Factors &f, bool across, C
     return tensor_map_make(function, &t, out);
 }
 
-/* The copy of Y that tartan_cuda_turn_half makes. */
+/* The copy of Y that tartan_cuda_transpose_half makes. */
 tartan_status map_turned(const char *function, const Factors &f, CUtensorMap *out) {
     const int64_t parts = (f.k + kStepK - 1) / kStepK, size = parts * kStepK * f.lines;
     const Tensor t = {f.data,
@@ -125,7 +128,7 @@ void describe_sums(const tartan_cuda_sddmm *p, Problem *g) {
     }
 }
 
-void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_unions *u, Blocks *b) {
+void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_group_index *u, Blocks *b) {
     b->values = (char *)p->values;
     b->dtype = p->s_dtype;
     b->block = p->block_m;
@@ -168,7 +171,7 @@ template <int kRows> tartan_cuda_tile_form form_of(int32_t block) {
 
 /* Whether to hand out whole tiles. The last round of them may leave many blocks without; the others then read
  * faster, but not faster than they multiply, and not at all where the number of boxes is the limit. */
-bool goes_whole(const tartan_cuda_tiles &tiles, int32_t block, int64_t steps, int32_t processors) {
+bool goes_whole(const tartan_cuda_tile_index &tiles, int32_t block, int64_t steps, int32_t processors) {
     if (steps < TARTAN_CUDA_FEW_STEPS) return true;
     const int64_t rounds = (tiles.count + processors - 1) / processors;
     return block > 16 && (double)rounds * kProducts * processors <= 1.08 * (double)tiles.costs[tiles.count];
@@ -188,7 +191,7 @@ bool pays_to_turn(const tartan_cuda_sddmm *p, int64_t tiles, int32_t processors)
 }
 
 /* Y of a pair, n contiguous. */
-tartan_cuda_lines lines_of(const tartan_cuda_sddmm *p, int32_t i) {
+tartan_cuda_transpose_source lines_of(const tartan_cuda_sddmm *p, int32_t i) {
     const auto &pair = p->pair[i];
     return {pair.y.data,
             pair.k,
@@ -205,16 +208,16 @@ tartan_status turn_pairs(const char *function, tartan_cuda_queue *queue, const t
                          void **out) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < p->pairs; i++) {
-        const tartan_cuda_lines lines = lines_of(p, i);
-        bytes += tartan_cuda_turned_bytes(&lines);
+        const tartan_cuda_transpose_source lines = lines_of(p, i);
+        bytes += tartan_cuda_transposed_bytes(&lines);
     }
     tartan_status status = tartan_cuda_scratch(function, queue, bytes, out);
     if (status == TARTAN_ERR_MEMORY) return TARTAN_OK;
     char *to = (char *)*out;
     for (int32_t i = 0; i < p->pairs && status == TARTAN_OK; i++) {
-        const tartan_cuda_lines lines = lines_of(p, i);
-        status = tartan_cuda_turn_half(function, queue, &lines, to);
-        to += tartan_cuda_turned_bytes(&lines);
+        const tartan_cuda_transpose_source lines = lines_of(p, i);
+        status = tartan_cuda_transpose_half(function, queue, &lines, to);
+        to += tartan_cuda_transposed_bytes(&lines);
     }
     if (status == TARTAN_OK) return TARTAN_OK;
     tartan_cuda_scratch_free(queue, *out);
@@ -226,9 +229,9 @@ tartan_status turn_pairs(const char *function, tartan_cuda_queue *queue, const t
 
 enum { kCutThreads = 1024 };
 
-/* As tartan_cuda_plan_tiles, in the order of the unions, which have the longest groups of a head first; one block. */
+/* As tartan_cuda_index_tiles, in the order of the unions, which have the longest groups of a head first; one block. */
 __global__ void __launch_bounds__(kCutThreads)
-    cut_tiles(tartan_cuda_unions u, int32_t groups, int32_t entries, int4 *tiles, int32_t *count) {
+    cut_tiles(tartan_cuda_group_index u, int32_t groups, int32_t entries, int4 *tiles, int32_t *count) {
     __shared__ int32_t warps[32];
     const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int32_t before = 0;
@@ -263,8 +266,8 @@ __global__ void __launch_bounds__(kCutThreads)
 }
 
 /* Has them made in scratch memory, the count first; `tiles` gets a bound of their number. */
-tartan_status make_tiles(const char *function, tartan_cuda_queue *queue, const tartan_cuda_unions *u,
-                         int64_t heads, int32_t entries, void **out_scratch, tartan_cuda_tiles *tiles) {
+tartan_status make_tiles(const char *function, tartan_cuda_queue *queue, const tartan_cuda_group_index *u,
+                         int64_t heads, int32_t entries, void **out_scratch, tartan_cuda_tile_index *tiles) {
     enum { kHead = 128 };
     const int64_t groups = heads * u->groups_per_head, most = groups + u->entries / entries;
     PASS(tartan_cuda_scratch(function, queue, kHead + most * (int64_t)sizeof(int4), out_scratch));
@@ -287,13 +290,13 @@ template <Factor kFactor, int kRows> Kernel kernel_of(bool x_across, bool y_acro
 }
 
 /* Divides the work; room for sums that are left, where there are any. */
-tartan_status divide(const char *function, tartan_cuda_queue *queue, const tartan_cuda_tiles &tiles,
+tartan_status divide(const char *function, tartan_cuda_queue *queue, const tartan_cuda_tile_index &tiles,
                      Problem *g, int32_t *out_blocks) {
     const int32_t most = queue->chip.processors < kMaxBlocks ? queue->chip.processors : kMaxBlocks;
     g->count = (int32_t)tiles.count;
     g->tiles = (const int4 *)tiles.values;
-    g->tickets = queue->tickets + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_TICKETS;
-    g->flags = g->tickets + TARTAN_CUDA_TICKETS;
+    g->tickets = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
+    g->flags = g->tickets + TARTAN_CUDA_COUNTERS;
     g->whole = g->made != nullptr || goes_whole(tiles, g->blocks.block, g->steps, most);
     if (g->whole) {
         *out_blocks = g->count < most ? g->count : most;
@@ -314,7 +317,7 @@ tartan_status divide(const char *function, tartan_cuda_queue *queue, const tarta
 
 template <int kRows>
 tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
-                    const tartan_cuda_tiles &tiles, const char *turned, bool early, Problem *g) {
+                    const tartan_cuda_tile_index &tiles, const char *turned, bool early, Problem *g) {
     Maps maps = {};
     describe_stages<kRows>(g);
     PASS(map_pairs<kRows>(function, p, g, turned, &maps));
@@ -335,15 +338,15 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
 template <int kRows>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
                      const tartan_cuda_sddmm *p) {
-    tartan_cuda_unions u;
-    tartan_cuda_tiles tiles;
+    tartan_cuda_group_index u;
+    tartan_cuda_tile_index tiles;
     const tartan_cuda_tile_form form = form_of<kRows>(p->block_m);
-    PASS(tartan_cuda_unions_get(function, queue, layout, false, kRows / p->block_m, &u));
+    PASS(tartan_cuda_index_get_groups(function, queue, layout, false, kRows / p->block_m, &u));
     void *made = nullptr;
     if (tartan_i_is_dynamic(layout))
         PASS(make_tiles(function, queue, &u, p->heads, form.entries, &made, &tiles));
     else
-        PASS(tartan_cuda_tiles_get(function, queue, layout, &u, &form, &tiles));
+        PASS(tartan_cuda_index_get_tiles(function, queue, layout, &u, &form, &tiles));
     Problem g = {};
     g.sharers = 1;
     g.made = (const int32_t *)made;
@@ -384,7 +387,7 @@ tartan_status tartan_cuda_sddmm_wgmma(const char *function, tartan_cuda_queue *q
                                       const tartan_layout *layout, const tartan_cuda_sddmm *p) {
     using namespace tartan_cuda;
     const tartan_cuda_figures *figures;
-    PASS(tartan_cuda_figures_get(function, layout, &figures));
+    PASS(tartan_cuda_figures_get(layout, &figures));
     return takes_128_rows(figures, p) ? launch<128>(function, queue, layout, p)
                                       : launch<64>(function, queue, layout, p);
 }

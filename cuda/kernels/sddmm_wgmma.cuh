@@ -3,9 +3,9 @@
 #ifndef TARTAN_CUDA_SDDMM_WGMMA_CUH
 #define TARTAN_CUDA_SDDMM_WGMMA_CUH
 
-#include "../device.h"
-#include "../device/exchange.cuh"
-#include "../device/launch.cuh"
+#include "device/exchange.cuh"
+#include "device/launch.cuh"
+#include "stream_k.h"
 
 namespace tartan_cuda {
 
@@ -243,7 +243,7 @@ __device__ __forceinline__ void hand_out(const Problem &p, const Ring<kRows> &ri
         if (lane == 0) number = draw_ticket(p.tickets);
         number = __shfl_sync(~0u, number, 0);
     }
-    if (lane == 0) return_tickets<TARTAN_CUDA_TICKETS>(p.tickets);
+    if (lane == 0) return_tickets<TARTAN_CUDA_COUNTERS>(p.tickets);
 }
 
 /* The block's own part. The tile that the next block ends comes first, so that nobody waits for its sums. */

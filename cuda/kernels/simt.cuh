@@ -19,7 +19,7 @@ Way simt_way(const tartan_cuda_spmm *p, const tartan_cuda_dense *x, const int64_
 
 /* The product where simt_way of B is along_other and blocks are multiples of 16. */
 tartan_status simt_by_columns(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                              const tartan_cuda_unions *lists, const void *values);
+                              const tartan_cuda_group_index *lists, const void *values);
 
 namespace simt {
 

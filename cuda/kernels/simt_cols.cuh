@@ -5,7 +5,7 @@
 #ifndef TARTAN_CUDA_SIMT_COLS_CUH
 #define TARTAN_CUDA_SIMT_COLS_CUH
 
-#include "simt.cuh"
+#include "kernels/simt.cuh"
 
 namespace tartan_cuda {
 namespace simt {
@@ -30,7 +30,7 @@ template <int kDown_, int kCols_> struct Form {
         kStages * (kStage + 4) * (int)sizeof(float); /* and a word each, see Feeder */
 };
 
-/* What is done; pointers to index sets as in tartan_cuda_unions of single rows. */
+/* What is done; pointers to index sets as in tartan_cuda_group_index of single rows. */
 struct Args {
     const int32_t *pointers, *cols, *ids, *order;
     const float *values;

@@ -6,7 +6,7 @@
 #ifndef TARTAN_CUDA_SIMT_TILE_CUH
 #define TARTAN_CUDA_SIMT_TILE_CUH
 
-#include "simt.cuh"
+#include "kernels/simt.cuh"
 
 namespace tartan_cuda {
 namespace simt {
@@ -29,7 +29,7 @@ template <int kRows_, int kWarps_, bool kSingly_> struct Form {
     static constexpr int kShared = kStages * kStage * (int)sizeof(float);
 };
 
-/* What is done; pointers to index sets as in tartan_cuda_unions of single rows. */
+/* What is done; pointers to index sets as in tartan_cuda_group_index of single rows. */
 struct Args {
     const int32_t *pointers, *cols, *ids, *order;
     const float *values;

@@ -5,7 +5,7 @@
 #ifndef TARTAN_CUDA_SPMM_BOXES_CUH
 #define TARTAN_CUDA_SPMM_BOXES_CUH
 
-#include "spmm_problem.cuh"
+#include "kernels/spmm_problem.cuh"
 
 namespace tartan_cuda {
 

@@ -2,9 +2,11 @@
  * Dense times dense, for matrices that have most of their blocks, where the context allows it: a dense copy of op(A),
  * written once from the blocks and the lists, and cuBLAS. */
 #include "blas.h"
-#include "device/launch.cuh"
-
 #include "device/element.cuh"
+#include "device/launch.cuh"
+#include "device_memory.h"
+#include "index_cache.h"
+#include "kernels.h"
 
 namespace {
 
@@ -13,7 +15,7 @@ constexpr int THREADS = 128, ROWS = 16, STEPS = 8; /* rows of a piece; of these 
 /* tartan_cuda_gemm_of lets pass what these numbers can count. */
 struct source {
     const void *values;
-    tartan_cuda_lists lists; /* lines of the copy, head after head */
+    tartan_cuda_row_index lists; /* lines of the copy, head after head */
     const void *gates;
     int32_t gate_dtype;
     int64_t gate_stride;
@@ -23,7 +25,7 @@ struct source {
 };
 
 /* The id of the block of a line in block column `col`, or -1. */
-__device__ int64_t find_block(const tartan_cuda_lists &lists, uint32_t line, int32_t col) {
+__device__ int64_t find_block(const tartan_cuda_row_index &lists, uint32_t line, int32_t col) {
     int32_t low = lists.pointers[line];
     const int32_t last = lists.pointers[line + 1];
     for (int32_t high = last; low < high;) {
@@ -84,7 +86,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, int64_t lin
 tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
                         const tartan_cuda_spmm *p, const tartan_cuda_gemm *g, void *copy) {
     source s = {};
-    PASS(tartan_cuda_lists_get(function, queue, layout, g->by_columns, &s.lists));
+    PASS(tartan_cuda_index_get_rows(function, queue, layout, g->by_columns, &s.lists));
     s.values = p->values;
     s.gates = p->gates;
     s.gate_dtype = p->gate_dtype;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Choosing and starting the kernels of spmm_mma.cuh. */
-#include "spmm_mma.cuh"
+#include "kernels/spmm_mma.cuh"
+
+#include "index_cache.h"
+#include "kernels.h"
+#include "kernels/gate.h"
 
 namespace tartan_cuda {
 
@@ -20,8 +24,8 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
                        const tartan_cuda_spmm *p, SpmmMma *g, void **out_gated) {
     const int32_t bytes = MmaForm<F>::kBytes, stage_k = MmaForm<F>::kStageK;
     const int32_t group = p->block_m < kMmaRows ? kMmaRows / p->block_m : 1;
-    tartan_cuda_unions u;
-    tartan_status status = tartan_cuda_unions_get(function, queue, layout, p->by_columns, group, &u);
+    tartan_cuda_group_index u;
+    tartan_status status = tartan_cuda_index_get_groups(function, queue, layout, p->by_columns, group, &u);
     const void *values;
     if (status == TARTAN_OK) status = tartan_cuda_gate_operands(function, queue, p, &u, &values, out_gated);
     if (status != TARTAN_OK) return status;

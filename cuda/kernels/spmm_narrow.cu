@@ -14,7 +14,10 @@
  * at 7.7 TB/s. With blocks of 32 and operands that are not in cache an H200 does 8192 x 8192 in 8.6 and
  * 15.3 us, of which these bytes take 5.2 and 10.4, and 4096 x 4096 in 5.0 and 5.7 us; the first of several,
  * which begins when all before has ended, takes 2 to 4 us more. */
-#include "spmm_narrow.cuh"
+#include "kernels/spmm_narrow.cuh"
+
+#include "index_cache.h"
+#include "kernels.h"
 
 namespace tartan_cuda {
 namespace narrow {
@@ -245,7 +248,7 @@ Feed feed_of(const tartan_cuda_spmm *p) {
     return Feed::kRough;
 }
 
-Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_lists *lists, Feed feed, int32_t rows) {
+Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_row_index *lists, Feed feed, int32_t rows) {
     Args g = {};
     g.pointers = lists->pointers, g.cols = lists->cols, g.ids = lists->ids;
     g.values = (const char *)p->values, g.b = (const char *)p->b.data, g.c = p->c.data;
@@ -289,7 +292,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 
 template <typename T, int kRows, bool kRuns>
 tartan_status launch_feed(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                          const tartan_cuda_lists *lists, bool early_start) {
+                          const tartan_cuda_row_index *lists, bool early_start) {
     const Feed feed = feed_of(p);
     const Args g = args_of(p, lists, feed, kRows);
     return feed == Feed::kAcross
@@ -301,7 +304,7 @@ tartan_status launch_feed(const char *function, tartan_cuda_queue *queue, const 
 
 template <typename T>
 tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                          const tartan_cuda_lists *lists, bool early_start) {
+                          const tartan_cuda_row_index *lists, bool early_start) {
     const bool runs = p->a_k != 1;
     if (p->block_m == 16)
         return runs ? launch_feed<T, 16, true>(function, queue, p, lists, early_start)
@@ -318,8 +321,8 @@ tartan_status tartan_cuda_spmm_narrow(const char *function, tartan_cuda_queue *q
                                       const tartan_layout *layout, const tartan_cuda_spmm *p) {
     using namespace tartan_cuda::narrow;
     if (p->m == 0 || p->n == 0 || p->batch.entries == 0) return TARTAN_OK;
-    tartan_cuda_lists lists;
-    PASS(tartan_cuda_lists_get(function, queue, layout, p->by_columns, &lists));
+    tartan_cuda_row_index lists;
+    PASS(tartan_cuda_index_get_rows(function, queue, layout, p->by_columns, &lists));
     /* Code for other chips does not wait for the kernels before; and what reads index sets before it waits must
      * find sets that no kernel makes. */
     const bool early_start = tartan_cuda_starts_early(queue, layout);

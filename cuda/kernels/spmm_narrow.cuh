@@ -8,9 +8,9 @@
 #ifndef TARTAN_CUDA_SPMM_NARROW_CUH
 #define TARTAN_CUDA_SPMM_NARROW_CUH
 
-#include "../device/element.cuh"
-#include "../device/launch.cuh"
-#include "../device/ptx_mma.cuh"
+#include "device/element.cuh"
+#include "device/launch.cuh"
+#include "device/ptx_mma.cuh"
 
 namespace tartan_cuda {
 namespace narrow {

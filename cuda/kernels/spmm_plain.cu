@@ -8,6 +8,8 @@
  * last row of B) become fma(-0, 0, sum), which leaves any sum as it is. */
 #include "device/launch.cuh"
 #include "device/tile.cuh"
+#include "index_cache.h"
+#include "kernels.h"
 
 namespace {
 
@@ -75,7 +77,7 @@ __device__ piece<T> piece_of(const tartan_cuda_spmm &p, const int32_t *pointers,
 
 /* Product `inner` of list entry `at` into line `k` of a table. */
 template <typename T, int ROWS>
-__device__ void look_up(const tartan_cuda_spmm &p, const tartan_cuda_lists &lists, const piece<T> &x,
+__device__ void look_up(const tartan_cuda_spmm &p, const tartan_cuda_row_index &lists, const piece<T> &x,
                         int64_t at, int32_t inner, int k, int table, shared_memory<T, ROWS> &s) {
     using S = tartan_cuda_sum<T>;
     const T *a = nullptr, *b = nullptr;
@@ -140,7 +142,7 @@ template <typename T, int ROWS> __host__ __device__ constexpr int at_once() {
 
 template <typename T, int ROWS>
 __global__ void __launch_bounds__(threads_of<ROWS>(), (at_once<T, ROWS>()))
-    spmm_plain(const __grid_constant__ tartan_cuda_spmm p, const tartan_cuda_lists lists, const cut w) {
+    spmm_plain(const __grid_constant__ tartan_cuda_spmm p, const tartan_cuda_row_index lists, const cut w) {
     using S = tartan_cuda_sum<T>;
     constexpr int each = ROWS < 8 ? ROWS : 8, threads = threads_of<ROWS>();
     __shared__ shared_memory<T, ROWS> s;
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(threads_of<ROWS>(), (at_once<T, ROWS>()))
 
 template <typename T, int ROWS>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                     const tartan_cuda_lists &lists) {
+                     const tartan_cuda_row_index &lists) {
     cut w;
     w.chunks = (p->block_m + ROWS - 1) / ROWS;
     w.chunk = (p->block_m + w.chunks - 1) / w.chunks;
@@ -193,9 +195,10 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 tartan_status tartan_cuda_spmm_plain(const char *function, tartan_cuda_queue *queue,
                                      const tartan_layout *layout, const tartan_cuda_spmm *p) {
     if (p->m == 0 || p->n == 0 || p->batch.entries == 0) return TARTAN_OK;
-    tartan_cuda_lists lists = {};
+    tartan_cuda_row_index lists = {};
     if (p->blocks > 0) {
-        const tartan_status status = tartan_cuda_lists_get(function, queue, layout, p->by_columns, &lists);
+        const tartan_status status =
+            tartan_cuda_index_get_rows(function, queue, layout, p->by_columns, &lists);
         if (status != TARTAN_OK) return status;
     }
     return tartan_cuda_by_any_dtype(p->dtype, [&](auto tag) {

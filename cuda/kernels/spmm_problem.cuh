@@ -3,9 +3,9 @@
 #ifndef TARTAN_CUDA_SPMM_PROBLEM_CUH
 #define TARTAN_CUDA_SPMM_PROBLEM_CUH
 
-#include "../device.h"
-#include "../device/ring.cuh"
-#include "../device/tile_store.cuh"
+#include "device/launch.cuh"
+#include "device/ring.cuh"
+#include "device/tile_store.cuh"
 
 namespace tartan_cuda {
 
@@ -45,8 +45,7 @@ struct Problem {
 };
 
 __device__ __forceinline__ int32_t side_of_this(const Problem &p) {
-    uint32_t processor;
-    asm("mov.u32 %0, %%smid;" : "=r"(processor));
+    const uint32_t processor = sm_number();
     return processor < TARTAN_CUDA_PROCESSORS ? p.sides[processor / 32] >> processor % 32 & 1 : 0;
 }
 

@@ -2,7 +2,11 @@
  * SpMM of f32 by fused multiply-adds, for any GPU from sm_80. A block of threads computes up to 32 rows of
  * one block row by 256 columns, in ascending k; B streams through a ring of stages in shared memory. A
  * loaded element of B serves all rows, which from 16 rows up is what the L2 cache can feed. */
-#include "simt_tile.cuh"
+#include "kernels/simt_tile.cuh"
+#include "device_memory.h"
+#include "index_cache.h"
+#include "kernels.h"
+#include "kernels/gate.h"
 
 namespace tartan_cuda {
 namespace simt {
@@ -172,7 +176,8 @@ int64_t magnitude(int64_t x) {
     return x < 0 ? -x : x;
 }
 
-Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_unions *lists, const void *values, int32_t slice) {
+Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, const void *values,
+             int32_t slice) {
     Args args = {};
     args.pointers = lists->pointers, args.cols = lists->cols, args.ids = lists->ids,
     args.order = lists->order;
@@ -239,8 +244,8 @@ tartan_status tartan_cuda_spmm_simt(const char *function, tartan_cuda_queue *que
                                     const tartan_layout *layout, const tartan_cuda_spmm *p) {
     using namespace tartan_cuda;
     if (p->m == 0 || p->n == 0 || p->batch.entries == 0) return TARTAN_OK;
-    tartan_cuda_unions lists;
-    PASS(tartan_cuda_unions_get(function, queue, layout, p->by_columns, 1, &lists));
+    tartan_cuda_group_index lists;
+    PASS(tartan_cuda_index_get_groups(function, queue, layout, p->by_columns, 1, &lists));
     const void *values;
     void *gated;
     PASS(tartan_cuda_gate_operands(function, queue, p, &lists, &values, &gated));

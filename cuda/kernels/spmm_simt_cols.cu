@@ -2,7 +2,7 @@
  * SpMM of f32 by fused multiply-adds where the columns of B are contiguous. A warp computes a tile of C,
  * 16 or 32 rows of one block row by 128 columns, in ascending k; steps of 16 values of k come as 64 bytes
  * of each column. */
-#include "simt_cols.cuh"
+#include "kernels/simt_cols.cuh"
 
 namespace tartan_cuda {
 namespace simt {
@@ -159,7 +159,7 @@ template <int kDown, int kCols> Kernel kernel_of() {
     return {spmm<kDown, kCols>, F::kTileRows, F::kTileCols, F::kResident, F::kShared};
 }
 
-Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_unions *lists, const void *values,
+Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, const void *values,
              const Kernel *kernel) {
     Args args = {};
     args.pointers = lists->pointers, args.cols = lists->cols, args.ids = lists->ids,
@@ -197,7 +197,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Kerne
 } // namespace simt
 
 tartan_status simt_by_columns(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                              const tartan_cuda_unions *lists, const void *values) {
+                              const tartan_cuda_group_index *lists, const void *values) {
     using namespace simt::cols;
     const Kernel kernel = p->block_m % 32 == 0 ? kernel_of<4, 16>() : kernel_of<2, 8>();
     const int64_t tiles = (p->n + kernel.cols - 1) / kernel.cols;

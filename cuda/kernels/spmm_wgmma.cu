@@ -14,10 +14,15 @@
  * Where the summed index of B is contiguous, boxes for small blocks have many short rows: for b = 16 and 8 a
  * stage takes 2.0 and 3.9 us instead of 1.1. A copy of B with contiguous columns is made first where it pays.
  * Measured figures are in docs/performance.md. */
-#include "../device/launch.cuh"
-#include "../device/tensor_map.h"
-#include "spmm_wgmma.cuh"
-#include "turn.h"
+#include "kernels/spmm_wgmma.cuh"
+
+#include "device/launch.cuh"
+#include "device/tensor_map.h"
+#include "device_memory.h"
+#include "index_cache.h"
+#include "kernels.h"
+#include "kernels/gate.h"
+#include "kernels/transpose.h"
 
 namespace tartan_cuda {
 
@@ -76,7 +81,7 @@ tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const P
 }
 
 /* B where its summed index is contiguous, and a copy of it where its columns are. */
-tartan_cuda_lines lines_of(const tartan_cuda_spmm *p) {
+tartan_cuda_transpose_source lines_of(const tartan_cuda_spmm *p) {
     return {p->b.data,        p->n, p->k, p->b.col_stride, p->heads, p->b.head_stride, p->batch.entries,
             p->batch.first[0]};
 }
@@ -138,7 +143,7 @@ struct Operands {
 
 /* How stages lie, and by which boxes they come. */
 template <int kRows>
-void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tartan_cuda_unions *u,
+void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tartan_cuda_group_index *u,
                      Problem *g) {
     const int32_t bytes = element_bytes(p->dtype), edge = p->block_m * bytes;
     const int32_t cols = Form<kRows>::kCols;
@@ -181,7 +186,8 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
 }
 
 /* All the rest but the order of tiles. */
-template <int kRows> void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_unions *u, Problem *g) {
+template <int kRows>
+void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_group_index *u, Problem *g) {
     const int32_t cols = Form<kRows>::kCols;
     g->pointers = u->pointers, g->cols = u->cols, g->ids = u->ids, g->order = u->order;
     g->groups = u->groups_per_head;
@@ -208,7 +214,7 @@ constexpr double kLeaving = 1.3; /* stages */
 
 template <int kRows>
 void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures,
-                    const tartan_cuda_unions *u, Problem *g) {
+                    const tartan_cuda_group_index *u, Problem *g) {
     const int32_t strips = g->col_tiles * g->heads * g->entries, sides = queue->sides.count;
     const double groups = (double)g->groups * g->heads, stages = (double)g->parts / g->slots;
     tartan_cuda_tile_grid grid = {};
@@ -256,7 +262,7 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
     bool captured;
     PASS(tartan_cuda_capturing(function, queue, &captured));
     const int32_t turn = queue->turns[captured];
-    g->tickets = queue->tickets + TARTAN_CUDA_SIDED_TICKETS * (2 * captured + turn);
+    g->tickets = queue->counters + TARTAN_CUDA_SIDED_COUNTERS * (2 * captured + turn);
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
@@ -271,8 +277,8 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
 
 template <int kRows>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                     const tartan_cuda_figures *figures, const Operands &from, const tartan_cuda_unions *u,
-                     bool early) {
+                     const tartan_cuda_figures *figures, const Operands &from,
+                     const tartan_cuda_group_index *u, bool early) {
     Problem g = {};
     describe_stages<kRows>(p, from, u, &g);
     describe_work<kRows>(p, u, &g);
@@ -294,11 +300,11 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 tartan_status turn_b(const char *function, tartan_cuda_queue *queue, const tartan_cuda_figures *figures,
                      const tartan_cuda_spmm *p, void **out) {
     *out = nullptr;
-    if (!tartan_cuda_spmm_turns(p, figures)) return TARTAN_OK;
-    const tartan_cuda_lines lines = lines_of(p);
-    tartan_status status = tartan_cuda_scratch(function, queue, tartan_cuda_turned_bytes(&lines), out);
+    if (!tartan_cuda_spmm_transposes(p, figures)) return TARTAN_OK;
+    const tartan_cuda_transpose_source lines = lines_of(p);
+    tartan_status status = tartan_cuda_scratch(function, queue, tartan_cuda_transposed_bytes(&lines), out);
     if (status == TARTAN_ERR_MEMORY) return TARTAN_OK;
-    if (status == TARTAN_OK) status = tartan_cuda_turn_half(function, queue, &lines, *out);
+    if (status == TARTAN_OK) status = tartan_cuda_transpose_half(function, queue, &lines, *out);
     return status; /* the caller frees it */
 }
 
@@ -310,11 +316,12 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
                                      const tartan_layout *layout, const tartan_cuda_spmm *p) {
     using namespace tartan_cuda;
     const tartan_cuda_figures *figures;
-    PASS(tartan_cuda_figures_get(function, layout, &figures));
+    PASS(tartan_cuda_figures_get(layout, &figures));
     const bool wide = tartan_cuda_spmm_wide(p, figures);
     const bool early = tartan_cuda_starts_early(queue, layout) && p->gates == nullptr; /* gates change ids */
-    tartan_cuda_unions u;
-    PASS(tartan_cuda_unions_get(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m, &u));
+    tartan_cuda_group_index u;
+    PASS(tartan_cuda_index_get_groups(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m,
+                                      &u));
     Operands from = {};
     void *gated;
     PASS(tartan_cuda_gate_operands(function, queue, p, &u, &from.values, &gated));

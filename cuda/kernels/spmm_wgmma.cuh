@@ -3,10 +3,10 @@
 #ifndef TARTAN_CUDA_SPMM_WGMMA_CUH
 #define TARTAN_CUDA_SPMM_WGMMA_CUH
 
-#include "../device/launch.cuh"
-#include "../device/repair.cuh"
-#include "../device/swapped.cuh"
-#include "spmm_boxes.cuh"
+#include "device/launch.cuh"
+#include "device/repair.cuh"
+#include "device/swapped.cuh"
+#include "kernels/spmm_boxes.cuh"
 
 namespace tartan_cuda {
 
@@ -130,7 +130,7 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
         if (t.end < 0) break;
         barrier_wait(ring.asked(), parity);
     }
-    if (lane == 0) return_tickets<TARTAN_CUDA_SIDED_TICKETS>(p.tickets);
+    if (lane == 0) return_tickets<TARTAN_CUDA_SIDED_COUNTERS>(p.tickets);
 }
 
 /* Where a byte of a stage of A comes from: its place in the blocks of the stage, of which `part` is brought. */

@@ -10,7 +10,7 @@ extern "C" {
 #include "layout/plans.h"
 #include "matrix/matrix.h"
 }
-#include "layout.h"
+#include "index_dynamic.h"
 #include "support.h"
 
 #define ASSERT_CUDA(call) ASSERT_EQ(cudaSuccess, (call)) << cudaGetErrorString(cudaGetLastError())

@@ -115,19 +115,19 @@ TEST_F(CudaDevice, KnowsWherePointersPoint) {
 TEST_F(CudaDevice, CapturesOutliveWhatTheyCannotHave) {
     const Layout known = random_layout({9, 7, 1, 1, 2}, 0.3, 1),
                  fresh = random_layout({9, 7, 1, 1, 2}, 0.3, 2);
-    tartan_cuda_lists lists;
-    tartan_cuda_unions unions;
+    tartan_cuda_row_index lists;
+    tartan_cuda_group_index unions;
     Memory kept, freed, none;
-    ASSERT_OK(tartan_cuda_lists_get("test", queue, known.get(), true, &lists));
+    ASSERT_OK(tartan_cuda_index_get_rows("test", queue, known.get(), true, &lists));
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &kept.pointer, &kept.owner));
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &freed.pointer, &freed.owner));
 
     ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
-    EXPECT_OK(tartan_cuda_lists_get("test", queue, known.get(), true, &lists));
+    EXPECT_OK(tartan_cuda_index_get_rows("test", queue, known.get(), true, &lists));
     EXPECT_FAILS(UNSUPPORTED, "captured in a graph: do the operation once before",
-                 tartan_cuda_lists_get("test", queue, known.get(), false, &lists));
+                 tartan_cuda_index_get_rows("test", queue, known.get(), false, &lists));
     EXPECT_FAILS(UNSUPPORTED, "captured",
-                 tartan_cuda_unions_get("test", queue, fresh.get(), false, 2, &unions));
+                 tartan_cuda_index_get_groups("test", queue, fresh.get(), false, 2, &unions));
     EXPECT_FAILS(UNSUPPORTED, "captured",
                  tartan_cuda_memory_allocate("test", queue, 4, &none.pointer, &none.owner));
     tartan_cuda_memory_release(freed.owner); // given back after the capture
@@ -139,7 +139,7 @@ TEST_F(CudaDevice, CapturesOutliveWhatTheyCannotHave) {
     std::thread([&] { // another thread goes on meanwhile
         tartan_cuda_queue *other = nullptr;
         EXPECT_OK(tartan_cuda_queue_open("test", 0, nullptr, &other));
-        EXPECT_OK(tartan_cuda_lists_get("test", other, fresh.get(), false, &lists));
+        EXPECT_OK(tartan_cuda_index_get_rows("test", other, fresh.get(), false, &lists));
         EXPECT_OK(tartan_cuda_memory_allocate("test", other, 100, &none.pointer, &none.owner));
         tartan_cuda_queue_close(other);
         tartan_cuda_memory_release(none.owner);

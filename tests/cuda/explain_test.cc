@@ -6,7 +6,7 @@
 extern "C" {
 #include "core/memory.h"
 #include "explain.h"
-#include "plan.h"
+#include "index.h"
 #include "tartan/device.h"
 }
 

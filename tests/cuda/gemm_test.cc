@@ -8,7 +8,7 @@
 extern "C" {
 #include "core/memory.h"
 #include "gemm.h"
-#include "plan.h"
+#include "index.h"
 }
 
 using namespace tartan_test;
@@ -96,8 +96,8 @@ struct Product {
 
 // The copy, by the lists that it is made from; its padding is NaN.
 std::vector<double> copy_of(const Product &x, const tartan_cuda_gemm &g) {
-    tartan_cuda_lists_plan plan;
-    EXPECT_OK(tartan_cuda_plan_lists(&tartan_i_host, x.layout.get(), g.by_columns, &plan));
+    tartan_cuda_host_rows plan;
+    EXPECT_OK(tartan_cuda_index_rows(&tartan_i_host, x.layout.get(), g.by_columns, &plan));
     std::vector<double> copy((size_t)g.elements, NAN);
     const int32_t *pointers = plan.values + plan.pointers, *cols = plan.values + plan.cols;
     const int64_t length = g.lines == x.p.grid_m && g.by_columns == x.p.by_columns ? x.p.k : x.p.m;

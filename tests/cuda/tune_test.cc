@@ -303,7 +303,7 @@ TEST(CudaTune, SpmmTurnsNarrowB) {
         one.p.b.row_stride = 1, one.p.b.col_stride = one.p.k;
         return one;
     };
-    const auto turns = [](const Spmm &one) { return tartan_cuda_spmm_turns(&one.p, &one.figures); };
+    const auto turns = [](const Spmm &one) { return tartan_cuda_spmm_transposes(&one.p, &one.figures); };
     for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
         EXPECT_TRUE(turns(right(dtype, 8)));
         EXPECT_TRUE(turns(right(dtype, 16)));
@@ -343,7 +343,7 @@ TEST(CudaTune, TestsOfTheBackendTurnNarrowB) {
         p.b.row_stride = 1, p.b.col_stride = one.k, p.b.head_stride = one.k * one.n;
         for (auto &direction : problem.figures.share)
             for (auto &share : direction) share = one.share;
-        EXPECT_TRUE(tartan_cuda_spmm_turns(&p, &problem.figures)) << one.block;
+        EXPECT_TRUE(tartan_cuda_spmm_transposes(&p, &problem.figures)) << one.block;
         EXPECT_EQ("spmm_wgmma", problem.chosen(kHopper)) << one.block;
     }
 }

@@ -17,7 +17,7 @@ std::vector<int32_t> fetched(const int32_t *from, int64_t count) {
 
 // Poisoned room on the device for some index sets.
 struct Indexes {
-    std::vector<tartan_cuda_index> all;
+    std::vector<tartan_cuda_mask_index> all;
     std::vector<void *> memory;
     int32_t *blocks = room(1);
 
@@ -31,7 +31,8 @@ struct Indexes {
     void add(const tartan_shape &shape, int64_t capacity, bool by_columns, int32_t group) {
         const int64_t lines = by_columns ? shape.cols : shape.rows, each = std::max(group, 1);
         const int64_t groups = shape.heads * grid(lines, each);
-        tartan_cuda_index index = {by_columns, group, room(groups + 1), room(capacity), nullptr, nullptr};
+        tartan_cuda_mask_index index = {by_columns,     group,   room(groups + 1),
+                                        room(capacity), nullptr, nullptr};
         if (by_columns || group > 0) index.ids = room(capacity * each);
         if (group > 0) index.order = room(groups);
         all.push_back(index);
@@ -47,11 +48,11 @@ void expect_same(const int32_t *device, const int32_t *plan, int64_t count) {
 }
 
 // Whether the index set, or its first lists, is that of the plan.
-void check(const tartan_layout *l, const tartan_cuda_index &index) {
+void check(const tartan_layout *l, const tartan_cuda_mask_index &index) {
     const bool columns = index.by_columns;
     if (index.group == 0) {
-        tartan_cuda_lists_plan plan;
-        ASSERT_OK(tartan_cuda_plan_lists(&tartan_i_host, l, columns, &plan));
+        tartan_cuda_host_rows plan;
+        ASSERT_OK(tartan_cuda_index_rows(&tartan_i_host, l, columns, &plan));
         const int64_t lines =
             tartan_layout_heads(l) * (columns ? tartan_layout_grid_cols(l) : tartan_layout_grid_rows(l));
         expect_same(index.pointers, plan.values + plan.pointers, lines + 1);
@@ -60,8 +61,8 @@ void check(const tartan_layout *l, const tartan_cuda_index &index) {
         tartan_i_host.free(plan.values);
         return;
     }
-    tartan_cuda_unions_plan plan;
-    ASSERT_OK(tartan_cuda_plan_unions(&tartan_i_host, l, columns, index.group, &plan));
+    tartan_cuda_host_groups plan;
+    ASSERT_OK(tartan_cuda_index_groups(&tartan_i_host, l, columns, index.group, &plan));
     const int64_t groups = tartan_layout_heads(l) * plan.groups_per_head;
     expect_same(index.pointers, plan.values + plan.pointers, groups + 1);
     expect_same(index.cols, plan.values + plan.cols, plan.entries);
@@ -71,7 +72,7 @@ void check(const tartan_layout *l, const tartan_cuda_index &index) {
 }
 
 // What a mask with more blocks than there is room for leaves.
-void expect_none(const tartan_shape &shape, const tartan_cuda_index &index) {
+void expect_none(const tartan_shape &shape, const tartan_cuda_mask_index &index) {
     const int64_t lines = index.by_columns ? shape.cols : shape.rows;
     const int64_t groups = shape.heads * grid(lines, std::max(index.group, 1));
     for (const int32_t pointer : fetched(index.pointers, groups + 1)) ASSERT_EQ(0, pointer);
@@ -102,8 +103,9 @@ TEST_F(CudaDevice, MasksGiveTheIndexSetsOfThePlans) {
         ASSERT_CUDA(cudaMemcpy(bytes, mask.data(), mask.size(), cudaMemcpyHostToDevice));
         const tartan_cuda_mask on_device = {bytes, (int32_t)shape.heads, (int32_t)shape.rows,
                                             (int32_t)shape.cols};
-        ASSERT_OK(tartan_cuda_index_mask("test", queue, &on_device, (int32_t)capacity, indexes.all.data(),
-                                         (int32_t)indexes.all.size(), indexes.blocks));
+        ASSERT_OK(tartan_cuda_index_from_mask("test", queue, &on_device, (int32_t)capacity,
+                                              indexes.all.data(), (int32_t)indexes.all.size(),
+                                              indexes.blocks));
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
         EXPECT_EQ(blocks, fetched(indexes.blocks, 1)[0]);
         for (const auto &index : indexes.all)
@@ -122,8 +124,8 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
     tartan_layout *raw = nullptr;
     ASSERT_OK(tartan_i_layout_new_dynamic("test", &shape, (int64_t)positions / 2, TARTAN_CUDA, 0, &raw));
     const Layout layout(raw);
-    ASSERT_OK(tartan_cuda_sets_create("test", queue, raw, &raw->sets));
-    raw->release_sets = tartan_cuda_sets_release;
+    ASSERT_OK(tartan_cuda_dynamic_index_create("test", queue, raw, &raw->sets));
+    raw->release_sets = tartan_cuda_dynamic_index_release;
     Memory bytes;
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, (int64_t)positions, &bytes.pointer, &bytes.owner));
     std::vector<std::pair<bool, int32_t>> wanted; // direction, group
@@ -138,9 +140,9 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         if (step == 14) { // all are wanted: from here on the same work, captured
             cudaGraph_t graph;
             ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
-            EXPECT_OK(tartan_cuda_sets_plan("test", queue, raw->sets, bytes.pointer));
-            tartan_cuda_unions unions;
-            EXPECT_OK(tartan_cuda_unions_get("test", queue, raw, true, 32, &unions));
+            EXPECT_OK(tartan_cuda_dynamic_index_update("test", queue, raw->sets, bytes.pointer));
+            tartan_cuda_group_index unions;
+            EXPECT_OK(tartan_cuda_index_get_groups("test", queue, raw, true, 32, &unions));
             ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
             ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
             ASSERT_CUDA(cudaGraphDestroy(graph));
@@ -148,19 +150,19 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         if (exec != nullptr)
             ASSERT_CUDA(cudaGraphLaunch(exec, queue->stream));
         else
-            ASSERT_OK(tartan_cuda_sets_plan("test", queue, raw->sets, bytes.pointer));
+            ASSERT_OK(tartan_cuda_dynamic_index_update("test", queue, raw->sets, bytes.pointer));
         ASSERT_CUDA(cudaMemsetAsync(bytes.pointer, 1, positions, queue->stream)); // nobody reads it later
         if (step < 14) wanted.push_back({step % 2 == 1, step < 2 ? 0 : 1 << (step / 2 - 1)});
         for (const auto &one : wanted) {
-            tartan_cuda_index index = {one.first, one.second, nullptr, nullptr, nullptr, nullptr};
-            tartan_cuda_lists lists;
-            tartan_cuda_unions unions;
+            tartan_cuda_mask_index index = {one.first, one.second, nullptr, nullptr, nullptr, nullptr};
+            tartan_cuda_row_index lists;
+            tartan_cuda_group_index unions;
             if (one.second == 0) {
-                ASSERT_OK(tartan_cuda_lists_get("test", queue, raw, one.first, &lists));
+                ASSERT_OK(tartan_cuda_index_get_rows("test", queue, raw, one.first, &lists));
                 index.pointers = (int32_t *)lists.pointers, index.cols = (int32_t *)lists.cols;
                 index.ids = (int32_t *)lists.ids;
             } else {
-                ASSERT_OK(tartan_cuda_unions_get("test", queue, raw, one.first, one.second, &unions));
+                ASSERT_OK(tartan_cuda_index_get_groups("test", queue, raw, one.first, one.second, &unions));
                 index.pointers = (int32_t *)unions.pointers, index.cols = (int32_t *)unions.cols;
                 index.ids = (int32_t *)unions.ids, index.order = (int32_t *)unions.order;
             }
@@ -173,7 +175,8 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         int64_t blocks = 0;
         std::vector<int64_t> pointers(3 * 75 + 1);
         std::vector<int32_t> cols(positions);
-        ASSERT_OK(tartan_cuda_sets_fetch("test", queue, raw->sets, &blocks, pointers.data(), cols.data()));
+        ASSERT_OK(
+            tartan_cuda_dynamic_index_fetch("test", queue, raw->sets, &blocks, pointers.data(), cols.data()));
         EXPECT_EQ(tartan_layout_blocks(l.get()), blocks);
         EXPECT_EQ(density < 0.5 ? blocks : 0, pointers.back());
     }
@@ -189,24 +192,24 @@ TEST_F(CudaDevice, NewSetsAreNotCaptured) {
     const Layout layout(raw);
     Memory bytes;
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 64, &bytes.pointer, &bytes.owner));
-    ASSERT_OK(tartan_cuda_sets_create("test", queue, raw, &raw->sets));
-    raw->release_sets = tartan_cuda_sets_release;
-    ASSERT_OK(tartan_cuda_sets_plan("test", queue, raw->sets, bytes.pointer));
-    tartan_cuda_lists lists;
+    ASSERT_OK(tartan_cuda_dynamic_index_create("test", queue, raw, &raw->sets));
+    raw->release_sets = tartan_cuda_dynamic_index_release;
+    ASSERT_OK(tartan_cuda_dynamic_index_update("test", queue, raw->sets, bytes.pointer));
+    tartan_cuda_row_index lists;
     ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
-    EXPECT_OK(tartan_cuda_lists_get("test", queue, raw, false, &lists));
+    EXPECT_OK(tartan_cuda_index_get_rows("test", queue, raw, false, &lists));
     EXPECT_FAILS(UNSUPPORTED, "captured in a graph: do the operation once before",
-                 tartan_cuda_lists_get("test", queue, raw, true, &lists));
-    EXPECT_FAILS(UNSUPPORTED, "captured", tartan_cuda_sets_create("test", queue, raw, &none));
+                 tartan_cuda_index_get_rows("test", queue, raw, true, &lists));
+    EXPECT_FAILS(UNSUPPORTED, "captured", tartan_cuda_dynamic_index_create("test", queue, raw, &none));
     cudaGraph_t graph;
     ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
     ASSERT_CUDA(cudaGraphDestroy(graph));
-    EXPECT_OK(tartan_cuda_lists_get("test", queue, raw, true, &lists));
+    EXPECT_OK(tartan_cuda_index_get_rows("test", queue, raw, true, &lists));
     const tartan_shape large = {1 << 20, 1 << 20, 1, 1, 1};
     tartan_layout *too_large = nullptr;
     ASSERT_OK(tartan_i_layout_new_dynamic("test", &large, 64, TARTAN_CUDA, 0, &too_large));
     EXPECT_FAILS(UNSUPPORTED, "1048576 x 1048576 positions, expected fewer than 2^31 in all",
-                 tartan_cuda_sets_create("test", queue, too_large, &none));
+                 tartan_cuda_dynamic_index_create("test", queue, too_large, &none));
     tartan_layout_free(too_large);
     tartan_cuda_memory_release(bytes.owner);
 }

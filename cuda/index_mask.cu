@@ -2,7 +2,9 @@
  * From a mask of bytes to index sets in three launches: bits of both directions; how many entries every line (or
  * group of lines) has, with running sums; entries and pointers. Launches and latency are what it costs at the sizes of
  * attention masks, so no kernel waits for a lone block, and all but the first work on bits, an eighth of the mask. */
-#include "layout.h"
+#include "index_mask.h"
+
+#include "device_memory.h"
 
 namespace {
 
@@ -11,7 +13,7 @@ enum { TILE = 32, WARPS = 8, BUNDLE = 32, COUNT_THREADS = 32 * BUNDLE };
 
 /* An index set: one direction of the mask, and the groups of its lines. */
 struct lines {
-    tartan_cuda_index is;
+    tartan_cuda_mask_index is;
     const uint32_t *bits;
     int32_t words, grid, group, group_shift, groups_per_head, groups, bundles;
     int32_t *lengths; /* [groups]: entries of each group */
@@ -306,7 +308,7 @@ __global__ void __launch_bounds__(32 * WARPS) fill_indexes(const __grid_constant
 
 /* ---- On the host ---- */
 
-void set_lines(work *w, const tartan_cuda_index *index, lines *l) {
+void set_lines(work *w, const tartan_cuda_mask_index *index, lines *l) {
     l->is = *index;
     l->words = index->by_columns ? w->col_words : w->row_words;
     l->grid = index->by_columns ? w->mask.grid_cols : w->mask.grid_rows;
@@ -362,9 +364,10 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const work 
 
 } // namespace
 
-tartan_status tartan_cuda_index_mask(const char *function, tartan_cuda_queue *queue,
-                                     const tartan_cuda_mask *mask, int32_t capacity,
-                                     const tartan_cuda_index *indexes, int32_t count, int32_t *blocks) {
+tartan_status tartan_cuda_index_from_mask(const char *function, tartan_cuda_queue *queue,
+                                          const tartan_cuda_mask *mask, int32_t capacity,
+                                          const tartan_cuda_mask_index *indexes, int32_t count,
+                                          int32_t *blocks) {
     work w = {};
     w.mask = *mask;
     w.row_words = (mask->grid_cols + TILE - 1) / TILE;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The index sets of layouts whose blocks change. Which of them there are grows with the kernels that have asked: each is
  * made once from the row lists and from then on with every mask. Their memory comes from the queue that asked first. */
+#include "index_dynamic.h"
+
 #include "device/launch.cuh"
-#include "layout.h"
+#include "device_memory.h"
 
 namespace {
 
@@ -14,7 +16,7 @@ enum {
 };
 
 struct index_set {
-    tartan_cuda_index is; /* pointers NULL: not wanted yet */
+    tartan_cuda_mask_index is; /* pointers NULL: not wanted yet */
     int32_t groups_per_head;
     int64_t room; /* entries */
     void *owner;
@@ -72,7 +74,7 @@ tartan_status make_room(const char *function, tartan_cuda_queue *queue, const se
 
 /* The row lists and all other sets that are wanted, as many at a time as can be. */
 tartan_status make_all(const char *function, tartan_cuda_queue *queue, const sets *s, const void *mask) {
-    tartan_cuda_index some[TARTAN_CUDA_MAX_INDEXES] = {s->set[0].is};
+    tartan_cuda_mask_index some[TARTAN_CUDA_MAX_INDEXES] = {s->set[0].is};
     tartan_cuda_mask bytes = s->frame;
     bytes.bytes = (const uint8_t *)mask;
     int32_t count = 1;
@@ -81,19 +83,19 @@ tartan_status make_all(const char *function, tartan_cuda_queue *queue, const set
         if (s->set[i].is.pointers == nullptr) continue;
         some[count++] = s->set[i].is;
         if (count < TARTAN_CUDA_MAX_INDEXES) continue;
-        PASS(tartan_cuda_index_mask(function, queue, &bytes, s->capacity, some, count, s->blocks));
+        PASS(tartan_cuda_index_from_mask(function, queue, &bytes, s->capacity, some, count, s->blocks));
         made = true;
         count = 1;
     }
     if (made && count == 1) return TARTAN_OK;
-    return tartan_cuda_index_mask(function, queue, &bytes, s->capacity, some, count, s->blocks);
+    return tartan_cuda_index_from_mask(function, queue, &bytes, s->capacity, some, count, s->blocks);
 }
 
 /* ---- A set that is wanted for the first time ---- */
 
 /* The mask of row lists, a warp for each; it was cleared before. */
 __global__ void __launch_bounds__(SCATTER_THREADS)
-    scatter(tartan_cuda_index rows, int64_t lines, int32_t grid_cols, uint8_t *mask) {
+    scatter(tartan_cuda_mask_index rows, int64_t lines, int32_t grid_cols, uint8_t *mask) {
     const int64_t step = (int64_t)gridDim.x * (SCATTER_THREADS / 32);
     for (int64_t line = blockIdx.x * (int64_t)(SCATTER_THREADS / 32) + threadIdx.x / 32; line < lines;
          line += step)
@@ -118,9 +120,10 @@ tartan_status make_one(const char *function, tartan_cuda_queue *queue, const set
     if (status == TARTAN_OK && positions > 0)
         status = tartan_cuda_launch(function, queue, scatter, tartan_cuda_grid(groups), dim3(SCATTER_THREADS),
                                     s->set[0].is, lines, s->frame.grid_cols, bytes);
-    const tartan_cuda_index both[] = {s->set[0].is, set->is};
+    const tartan_cuda_mask_index both[] = {s->set[0].is, set->is};
     if (status == TARTAN_OK)
-        status = tartan_cuda_index_mask(function, queue, &mask, s->capacity, both, 2, (int32_t *)scratch);
+        status =
+            tartan_cuda_index_from_mask(function, queue, &mask, s->capacity, both, 2, (int32_t *)scratch);
     tartan_cuda_scratch_free(queue, scratch);
     return status;
 }
@@ -170,8 +173,8 @@ tartan_status get(const char *function, tartan_cuda_queue *queue, sets *s, bool 
 
 /* ---- The functions of the table ---- */
 
-tartan_status tartan_cuda_sets_create(const char *function, tartan_cuda_queue *queue,
-                                      const tartan_layout *layout, void **out_sets) {
+tartan_status tartan_cuda_dynamic_index_create(const char *function, tartan_cuda_queue *queue,
+                                               const tartan_layout *layout, void **out_sets) {
     const int64_t heads = layout->shape.heads, rows = heads * layout->grid_rows,
                   cols = heads * layout->grid_cols;
     if (rows > INT32_MAX || cols > INT32_MAX || rows * layout->grid_cols > INT32_MAX)
@@ -194,15 +197,15 @@ tartan_status tartan_cuda_sets_create(const char *function, tartan_cuda_queue *q
     s->blocks = (int32_t *)blocks;
     if (status == TARTAN_OK) status = make_room(function, queue, s, false, 0, &s->set[0]);
     if (status != TARTAN_OK) {
-        tartan_cuda_sets_release(s);
+        tartan_cuda_dynamic_index_release(s);
         return status;
     }
     *out_sets = s;
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_sets_plan(const char *function, tartan_cuda_queue *queue, void *of,
-                                    const void *mask) {
+tartan_status tartan_cuda_dynamic_index_update(const char *function, tartan_cuda_queue *queue, void *of,
+                                               const void *mask) {
     sets *s = (sets *)of;
     tartan_cuda_current current(queue->device_id);
     const int64_t positions = (int64_t)s->frame.heads * s->frame.grid_rows * s->frame.grid_cols;
@@ -213,11 +216,11 @@ tartan_status tartan_cuda_sets_plan(const char *function, tartan_cuda_queue *que
     return status;
 }
 
-tartan_status tartan_cuda_sets_fetch(const char *function, tartan_cuda_queue *queue, void *of,
-                                     int64_t *out_blocks, int64_t *out_row_pointers,
-                                     int32_t *out_block_cols) {
+tartan_status tartan_cuda_dynamic_index_fetch(const char *function, tartan_cuda_queue *queue, void *of,
+                                              int64_t *out_blocks, int64_t *out_row_pointers,
+                                              int32_t *out_block_cols) {
     const sets *s = (const sets *)of;
-    const tartan_cuda_index *rows = &s->set[0].is;
+    const tartan_cuda_mask_index *rows = &s->set[0].is;
     const int64_t count = (int64_t)s->frame.heads * s->frame.grid_rows + 1;
     int32_t *narrow = nullptr, blocks = 0;
     PASS(tartan_cuda_host->allocate(&narrow, count, sizeof *narrow));
@@ -240,7 +243,7 @@ tartan_status tartan_cuda_sets_fetch(const char *function, tartan_cuda_queue *qu
     return tartan_cuda_check(function, error, "copying index sets from the device");
 }
 
-void tartan_cuda_sets_release(void *of) {
+void tartan_cuda_dynamic_index_release(void *of) {
     sets *s = (sets *)of;
     for (index_set &set : s->set) tartan_cuda_memory_release(set.owner);
     tartan_cuda_memory_release(s->blocks_owner);
@@ -250,16 +253,16 @@ void tartan_cuda_sets_release(void *of) {
 
 /* ---- For kernels ---- */
 
-tartan_status tartan_cuda_sets_lists(const char *function, tartan_cuda_queue *queue, void *of,
-                                     bool by_columns, tartan_cuda_lists *out) {
+tartan_status tartan_cuda_dynamic_index_rows(const char *function, tartan_cuda_queue *queue, void *of,
+                                             bool by_columns, tartan_cuda_row_index *out) {
     index_set set;
     PASS(get(function, queue, (sets *)of, by_columns, 0, &set));
     *out = {set.is.pointers, set.is.cols, set.is.ids};
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_sets_unions(const char *function, tartan_cuda_queue *queue, void *of,
-                                      bool by_columns, int32_t group, tartan_cuda_unions *out) {
+tartan_status tartan_cuda_dynamic_index_groups(const char *function, tartan_cuda_queue *queue, void *of,
+                                               bool by_columns, int32_t group, tartan_cuda_group_index *out) {
     index_set set;
     PASS(get(function, queue, (sets *)of, by_columns, group, &set));
     *out = {group, set.groups_per_head, set.room, 0, set.is.pointers, set.is.cols, set.is.ids, set.is.order};

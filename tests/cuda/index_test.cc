@@ -5,7 +5,7 @@
 #include <array>
 
 extern "C" {
-#include "plan.h"
+#include "index.h"
 }
 
 using namespace tartan_test;
@@ -47,13 +47,13 @@ Layout any_layout(std::mt19937_64 &random) {
     return random_layout(shape, densities[draw(0, 4)], random());
 }
 
-void check_lists(const tartan_layout *l, bool by_columns) {
+void check_rows(const tartan_layout *l, bool by_columns) {
     const Oracle o(l, by_columns);
-    tartan_cuda_lists_plan plan;
-    ASSERT_OK(tartan_cuda_plan_lists(&tartan_i_host, l, by_columns, &plan));
-    const int32_t *pointers = plan.values + plan.pointers, *cols = plan.values + plan.cols;
-    EXPECT_EQ(by_columns, plan.ids >= 0);
-    EXPECT_EQ(0, plan.pointers % 32 + plan.cols % 32 + plan.size % 32);
+    tartan_cuda_host_rows index;
+    ASSERT_OK(tartan_cuda_index_rows(&tartan_i_host, l, by_columns, &index));
+    const int32_t *pointers = index.values + index.pointers, *cols = index.values + index.cols;
+    EXPECT_EQ(by_columns, index.ids >= 0);
+    EXPECT_EQ(0, index.pointers % 32 + index.cols % 32 + index.size % 32);
     int32_t e = 0;
     for (int64_t head = 0; head < o.heads; head++) {
         for (int64_t line = 0; line < o.grid; line++) {
@@ -62,41 +62,41 @@ void check_lists(const tartan_layout *l, bool by_columns) {
                 const int32_t id = o.id(head, line, position);
                 if (id < 0) continue;
                 ASSERT_EQ(position, cols[e]);
-                ASSERT_EQ(id, plan.ids >= 0 ? plan.values[plan.ids + e] : e);
+                ASSERT_EQ(id, index.ids >= 0 ? index.values[index.ids + e] : e);
                 e++;
             }
         }
     }
     EXPECT_EQ(e, pointers[o.heads * o.grid]);
     EXPECT_EQ(e, tartan_layout_blocks(l));
-    tartan_i_host.free(plan.values);
+    tartan_i_host.free(index.values);
 }
 
-void check_order(const tartan_cuda_unions_plan &plan, int64_t heads) {
-    const int32_t *pointers = plan.values + plan.pointers, *order = plan.values + plan.order;
-    std::vector<int32_t> expected((size_t)(heads * plan.groups_per_head));
+void check_order(const tartan_cuda_host_groups &index, int64_t heads) {
+    const int32_t *pointers = index.values + index.pointers, *order = index.values + index.order;
+    std::vector<int32_t> expected((size_t)(heads * index.groups_per_head));
     for (size_t g = 0; g < expected.size(); g++) expected[g] = (int32_t)g;
     for (int64_t head = 0; head < heads; head++) {
-        const auto begin = expected.begin() + head * plan.groups_per_head;
-        std::stable_sort(begin, begin + plan.groups_per_head, [&](int32_t a, int32_t b) {
+        const auto begin = expected.begin() + head * index.groups_per_head;
+        std::stable_sort(begin, begin + index.groups_per_head, [&](int32_t a, int32_t b) {
             return pointers[a + 1] - pointers[a] > pointers[b + 1] - pointers[b];
         });
     }
     for (size_t g = 0; g < expected.size(); g++) ASSERT_EQ(expected[g], order[g]);
 }
 
-void check_unions(const tartan_layout *l, bool by_columns, int32_t group) {
+void check_groups(const tartan_layout *l, bool by_columns, int32_t group) {
     const Oracle o(l, by_columns);
-    tartan_cuda_unions_plan plan;
-    ASSERT_OK(tartan_cuda_plan_unions(&tartan_i_host, l, by_columns, group, &plan));
-    ASSERT_EQ(group, plan.group);
-    ASSERT_EQ(grid(o.grid, group), plan.groups_per_head);
-    const int32_t *pointers = plan.values + plan.pointers, *cols = plan.values + plan.cols;
-    const int32_t *ids = plan.values + plan.ids;
+    tartan_cuda_host_groups index;
+    ASSERT_OK(tartan_cuda_index_groups(&tartan_i_host, l, by_columns, group, &index));
+    ASSERT_EQ(group, index.group);
+    ASSERT_EQ(grid(o.grid, group), index.groups_per_head);
+    const int32_t *pointers = index.values + index.pointers, *cols = index.values + index.cols;
+    const int32_t *ids = index.values + index.ids;
     int32_t e = 0;
     for (int64_t head = 0; head < o.heads; head++) {
-        for (int64_t g = 0; g < plan.groups_per_head; g++) {
-            ASSERT_EQ(e, pointers[head * plan.groups_per_head + g]);
+        for (int64_t g = 0; g < index.groups_per_head; g++) {
+            ASSERT_EQ(e, pointers[head * index.groups_per_head + g]);
             for (int64_t position = 0; position < o.across; position++) {
                 std::vector<int32_t> here((size_t)group, -1);
                 for (int64_t r = 0; r < group && g * group + r < o.grid; r++)
@@ -108,61 +108,61 @@ void check_unions(const tartan_layout *l, bool by_columns, int32_t group) {
             }
         }
     }
-    ASSERT_EQ(e, pointers[o.heads * plan.groups_per_head]);
-    ASSERT_EQ(e, plan.entries);
+    ASSERT_EQ(e, pointers[o.heads * index.groups_per_head]);
+    ASSERT_EQ(e, index.entries);
     int32_t longest = 0;
-    for (int64_t g = 0; g < o.heads * plan.groups_per_head; g++)
+    for (int64_t g = 0; g < o.heads * index.groups_per_head; g++)
         longest = std::max(longest, pointers[g + 1] - pointers[g]);
-    EXPECT_EQ(longest, plan.longest);
-    check_order(plan, o.heads);
-    tartan_i_host.free(plan.values);
+    EXPECT_EQ(longest, index.longest);
+    check_order(index, o.heads);
+    tartan_i_host.free(index.values);
 }
 
 } // namespace
 
-TEST(CudaPlan, ListsOfAnyLayout) {
+TEST(CudaIndex, RowsOfAnyLayout) {
     std::mt19937_64 random(1);
     for (int i = 0; i < 1000 && !HasFatalFailure(); i++) {
         const Layout l = any_layout(random);
-        check_lists(l.get(), false);
-        check_lists(l.get(), true);
+        check_rows(l.get(), false);
+        check_rows(l.get(), true);
     }
 }
 
-TEST(CudaPlan, UnionsOfAnyLayout) {
+TEST(CudaIndex, GroupsOfAnyLayout) {
     std::mt19937_64 random(2);
     const int32_t groups[] = {1, 2, 3, 4, 8, 16, 64};
     for (int i = 0; i < 1000 && !HasFatalFailure(); i++) {
         const Layout l = any_layout(random);
-        check_unions(l.get(), false, groups[random() % 7]);
-        check_unions(l.get(), true, groups[random() % 7]);
+        check_groups(l.get(), false, groups[random() % 7]);
+        check_groups(l.get(), true, groups[random() % 7]);
     }
 }
 
-TEST(CudaPlan, FailsCleanlyWithoutMemory) {
+TEST(CudaIndex, FailsCleanlyWithoutMemory) {
     const Layout l = random_layout({40, 40, 4, 4, 2}, 0.4, 3);
     for (const bool by_columns : {false, true}) {
-        tartan_cuda_lists_plan lists = {};
-        BRUTAL(tartan_cuda_plan_lists(&tartan_i_host, l.get(), by_columns, &lists),
+        tartan_cuda_host_rows lists = {};
+        BRUTAL(tartan_cuda_index_rows(&tartan_i_host, l.get(), by_columns, &lists),
                tartan_i_host.free(lists.values));
-        tartan_cuda_unions_plan unions = {};
-        BRUTAL(tartan_cuda_plan_unions(&tartan_i_host, l.get(), by_columns, 4, &unions),
-               tartan_i_host.free(unions.values));
+        tartan_cuda_host_groups index = {};
+        BRUTAL(tartan_cuda_index_groups(&tartan_i_host, l.get(), by_columns, 4, &index),
+               tartan_i_host.free(index.values));
     }
 }
 
 namespace {
 
 double share_of(const tartan_layout *l, bool by_columns, int32_t group) {
-    tartan_cuda_unions_plan plan = {};
-    EXPECT_OK(tartan_cuda_plan_unions(&tartan_i_host, l, by_columns, group, &plan));
-    tartan_i_host.free(plan.values);
-    return (double)tartan_layout_blocks(l) / (double)plan.entries;
+    tartan_cuda_host_groups index = {};
+    EXPECT_OK(tartan_cuda_index_groups(&tartan_i_host, l, by_columns, group, &index));
+    tartan_i_host.free(index.values);
+    return (double)tartan_layout_blocks(l) / (double)index.entries;
 }
 
 } // namespace
 
-TEST(CudaPlan, FiguresAreExactWhereAllGroupsAreCounted) {
+TEST(CudaIndex, FiguresAreExactWhereAllGroupsAreCounted) {
     const Layout l = random_layout({300, 200, 5, 4, 2}, 0.2, 4);
     tartan_cuda_figures f;
     ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, l.get(), &f));
@@ -176,20 +176,20 @@ TEST(CudaPlan, FiguresAreExactWhereAllGroupsAreCounted) {
     BRUTAL(tartan_cuda_figures_of(&tartan_i_host, l.get(), &f), (void)0);
 }
 
-// Few blocks in lines of more than 4096 positions, on the edges of what is kept together.
-TEST(CudaPlan, UnionsOfLongLines) {
+// Few blocks in lines of more than 4096 positions, at the edges of the bitmap's words.
+TEST(CudaIndex, GroupsOfLongLines) {
     std::vector<uint8_t> mask(6 * 10000);
     for (int row = 0; row < 6; row++)
         for (int col : {0, 63, 64, 4095, 4096, 8191, 8192, 9000 + row, 9999})
             mask[(size_t)(10000 * row + col)] = (col + row) % 3 != 0;
     const Layout l = from_mask({6, 10000, 1, 1, 1}, mask);
     for (int32_t group : {1, 2, 4, 5}) {
-        check_unions(l.get(), false, group);
-        check_unions(l.get(), true, group);
+        check_groups(l.get(), false, group);
+        check_groups(l.get(), true, group);
     }
 }
 
-TEST(CudaPlan, FiguresOfLargeLayoutsAreSampled) {
+TEST(CudaIndex, FiguresOfLargeLayoutsAreSampled) {
     // 3000 block rows: groups of two are looked at every second one.
     const Layout l = random_layout({3000, 64, 1, 1, 1}, 0.25, 5);
     tartan_cuda_figures f;
@@ -214,7 +214,7 @@ const int64_t kAcross = 200;
 // Merged lists of one head with those starts, and ascending block columns.
 struct Lists {
     std::vector<int32_t> pointers, cols;
-    tartan_cuda_unions unions = {};
+    tartan_cuda_group_index index = {};
     Lists(const std::vector<int32_t> &starts, std::mt19937_64 &random) : pointers(starts) {
         cols.resize((size_t)pointers.back());
         for (size_t g = 0; g + 1 < pointers.size(); g++) {
@@ -224,16 +224,16 @@ struct Lists {
                 col += 1 + (int32_t)(random() % 4);
             }
         }
-        unions.group = 1;
-        unions.groups_per_head = (int32_t)pointers.size() - 1;
-        unions.pointers = pointers.data();
-        unions.cols = cols.data();
+        index.group = 1;
+        index.groups_per_head = (int32_t)pointers.size() - 1;
+        index.pointers = pointers.data();
+        index.cols = cols.data();
     }
 };
 
 } // namespace
 
-TEST(CudaPlan, TilesCoverEveryList) {
+TEST(CudaIndex, TilesCoverEveryList) {
     std::mt19937_64 random(6);
     for (int i = 0; i < 1000 && !HasFailure(); i++) {
         const std::vector<int32_t> pointers = any_pointers(random);
@@ -241,48 +241,48 @@ TEST(CudaPlan, TilesCoverEveryList) {
         const tartan_cuda_tile_form form = {(int32_t)(1 + random() % 16), (int32_t)(random() % 20),
                                             (int32_t)(1 + random() % 9), (int32_t)(random() % 60), false};
         const Lists lists(pointers, random);
-        tartan_cuda_tiles_plan plan;
-        ASSERT_OK(tartan_cuda_plan_tiles(&tartan_i_host, &lists.unions, 1, kAcross, &form, &plan));
+        tartan_cuda_host_tiles index;
+        ASSERT_OK(tartan_cuda_index_tiles(&tartan_i_host, &lists.index, 1, kAcross, &form, &index));
         int64_t tile = 0, cost = 0;
         for (int32_t g = 0; g < groups; g++) {
             int32_t at = pointers[(size_t)g], least = INT32_MAX, most = 0;
             for (; at < pointers[(size_t)g + 1]; tile++) {
-                const int32_t *value = plan.values + 4 * tile;
-                ASSERT_LT(tile, plan.count);
+                const int32_t *value = index.values + 4 * tile;
+                ASSERT_LT(tile, index.count);
                 ASSERT_EQ(g, value[0]);
                 ASSERT_EQ(at, value[1]);
                 const int32_t length = value[2] - value[1];
                 ASSERT_TRUE(length >= 1 && length <= form.entries);
                 least = std::min(least, length), most = std::max(most, length);
-                ASSERT_EQ(cost, plan.costs[tile]);
+                ASSERT_EQ(cost, index.costs[tile]);
                 cost += std::max(form.least, form.base + form.each * length);
                 at = value[2];
             }
             EXPECT_EQ(pointers[(size_t)g + 1], at);
             EXPECT_TRUE(most == 0 || most - least <= 1); // of even length
         }
-        EXPECT_EQ(tile, plan.count);
-        EXPECT_EQ(cost, plan.costs[tile]);
-        tartan_i_host.free(plan.costs);
-        tartan_i_host.free(plan.values);
+        EXPECT_EQ(tile, index.count);
+        EXPECT_EQ(cost, index.costs[tile]);
+        tartan_i_host.free(index.costs);
+        tartan_i_host.free(index.values);
     }
     const Lists lists({0, 9, 30}, random);
     const tartan_cuda_tile_form form = {4, 1, 1, 1, true};
-    tartan_cuda_tiles_plan plan = {};
-    BRUTAL(tartan_cuda_plan_tiles(&tartan_i_host, &lists.unions, 1, kAcross, &form, &plan),
-           (tartan_i_host.free(plan.costs), tartan_i_host.free(plan.values)));
+    tartan_cuda_host_tiles index = {};
+    BRUTAL(tartan_cuda_index_tiles(&tartan_i_host, &lists.index, 1, kAcross, &form, &index),
+           (tartan_i_host.free(index.costs), tartan_i_host.free(index.values)));
 }
 
-TEST(CudaPlan, TilesByColumnAreTheSameInAnotherOrder) {
+TEST(CudaIndex, TilesByColumnAreTheSameInAnotherOrder) {
     std::mt19937_64 random(8);
     for (int i = 0; i < 500 && !HasFailure(); i++) {
         const std::vector<int32_t> pointers = any_pointers(random);
         const Lists lists(pointers, random);
         tartan_cuda_tile_form form = {(int32_t)(1 + random() % 16), 1, 1, 1, false};
-        tartan_cuda_tiles_plan by_group, by_column;
-        ASSERT_OK(tartan_cuda_plan_tiles(&tartan_i_host, &lists.unions, 1, kAcross, &form, &by_group));
+        tartan_cuda_host_tiles by_group, by_column;
+        ASSERT_OK(tartan_cuda_index_tiles(&tartan_i_host, &lists.index, 1, kAcross, &form, &by_group));
         form.by_column = true;
-        ASSERT_OK(tartan_cuda_plan_tiles(&tartan_i_host, &lists.unions, 1, kAcross, &form, &by_column));
+        ASSERT_OK(tartan_cuda_index_tiles(&tartan_i_host, &lists.index, 1, kAcross, &form, &by_column));
         ASSERT_EQ(by_group.count, by_column.count);
         using Value = std::array<int32_t, 3>;
         std::vector<Value> expected, got;
@@ -297,65 +297,15 @@ TEST(CudaPlan, TilesByColumnAreTheSameInAnotherOrder) {
         std::sort(expected.begin(), expected.end());
         std::sort(got.begin(), got.end());
         EXPECT_EQ(expected, got);
-        for (auto *plan : {&by_group, &by_column}) {
-            tartan_i_host.free(plan->costs);
-            tartan_i_host.free(plan->values);
+        for (auto *index : {&by_group, &by_column}) {
+            tartan_i_host.free(index->costs);
+            tartan_i_host.free(index->values);
         }
     }
 }
 
-TEST(CudaPlan, CutsAreOfEvenCost) {
-    std::mt19937_64 random(7);
-    for (int i = 0; i < 2000 && !HasFailure(); i++) {
-        std::vector<int64_t> costs = {0};
-        const int64_t count = 1 + (int64_t)(random() % 300), steps = 1 + (int64_t)(random() % 100);
-        for (int64_t t = 0; t < count; t++) costs.push_back(costs.back() + 1 + (int64_t)(random() % 20));
-        const tartan_cuda_tiles tiles = {count, costs.data(), nullptr};
-        const int32_t processors = 1 + (int32_t)(random() % 140);
-        const int32_t parts = tartan_cuda_parts_of(count, steps, processors);
-        ASSERT_TRUE(parts >= 1 && parts <= processors);
-        ASSERT_TRUE(count < processors || parts == processors);
-        std::vector<tartan_cuda_cut> cuts((size_t)parts + 1);
-        tartan_cuda_cuts_of(&tiles, steps, parts, cuts.data());
-        ASSERT_TRUE(cuts[0].tile == 0 && cuts[0].step == 0);
-        ASSERT_TRUE(cuts[(size_t)parts].tile == count && cuts[(size_t)parts].step == 0);
-        const auto cost_at = [&](const tartan_cuda_cut &cut) {
-            const int64_t tile =
-                cut.tile == count ? 0 : costs[(size_t)cut.tile + 1] - costs[(size_t)cut.tile];
-            return (double)costs[(size_t)cut.tile] * (double)steps + (double)(tile * cut.step);
-        };
-        // No cut is further from its even place than the edges of the tile that it is in, or one step.
-        const double each = cost_at(cuts[(size_t)parts]) / parts;
-        for (int32_t part = 0; part <= parts; part++) {
-            const tartan_cuda_cut &cut = cuts[(size_t)part];
-            ASSERT_TRUE(cut.step >= 0 && cut.step < steps);
-            ASSERT_TRUE(part == 0 || cost_at(cuts[(size_t)part - 1]) <= cost_at(cut));
-            ASSERT_NEAR(each * part, cost_at(cut), 20.0 * (double)((steps + 1) / 2 + 1)) << part;
-        }
-    }
-}
-
-// Clusters share tiles where they pay: not sums of few steps, not so many tiles that a cluster for each takes many
-// rounds, and not so few of so long sums that more parts are better.
-TEST(CudaPlan, ClustersShareFewTiles) {
-    EXPECT_EQ(1, tartan_cuda_sharers_of(0, 64, 132));
-    EXPECT_EQ(1, tartan_cuda_sharers_of(59, TARTAN_CUDA_FEW_STEPS - 1, 132));
-    EXPECT_EQ(2, tartan_cuda_sharers_of(59, 64, 132));
-    EXPECT_EQ(2, tartan_cuda_sharers_of(66, 64, 132));
-    EXPECT_EQ(3, tartan_cuda_sharers_of(40, 64, 132));
-    EXPECT_EQ(4, tartan_cuda_sharers_of(20, 64, 132));
-    EXPECT_EQ(1, tartan_cuda_sharers_of(100, 64, 132));
-    EXPECT_EQ(1, tartan_cuda_sharers_of(8, 4096, 132));
-    for (int64_t tiles = 1; tiles < 300; tiles++) {
-        for (int32_t processors = 1; processors < 140; processors++) {
-            const int32_t sharers = tartan_cuda_sharers_of(tiles, 1 + tiles * 7 % 100, processors);
-            ASSERT_TRUE(sharers >= 1 && sharers <= TARTAN_CUDA_MOST_SHARERS && sharers <= processors);
-        }
-    }
-}
-
-// Where blocks change with masks, figures are those of evenly scattered blocks that fill the room.
-TEST(CudaPlan, FiguresOfChangingBlocksAreExpected) {
+// The figures of a dynamic layout are those of evenly scattered blocks that fill its capacity.
+TEST(CudaIndex, FiguresOfDynamicLayoutsAreExpected) {
     const tartan_shape shape = {128, 96, 1, 1, 4};
     for (const double density : {0.02, 0.1, 0.5, 0.9, 1.0}) {
         const Layout fixed = random_layout(shape, density, 3);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Index sets in device memory, kept in their layout. */
-#include "layout.h"
+#include "index_cache.h"
+#include "index_dynamic.h"
 
 namespace {
 
@@ -11,9 +12,9 @@ const char maker = 0, tiles_maker = 0, figures_maker = 0;
 struct index_set {
     int32_t device_id;
     void *memory;
-    tartan_cuda_lists lists;
-    tartan_cuda_unions unions;
-    tartan_cuda_tiles tiles;
+    tartan_cuda_row_index lists;
+    tartan_cuda_group_index unions;
+    tartan_cuda_tile_index tiles;
     int64_t *costs; /* of the tiles, in host memory */
 };
 
@@ -22,7 +23,7 @@ struct request {
     tartan_cuda_queue *queue;
     bool by_columns;
     int32_t group;
-    const tartan_cuda_unions *unions; /* to be cut into tiles of that form */
+    const tartan_cuda_group_index *unions; /* to be cut into tiles of that form */
     const tartan_cuda_tile_form *form;
 };
 
@@ -55,8 +56,8 @@ tartan_status upload(const request *r, const int32_t *values, int64_t size, inde
 }
 
 tartan_status make_lists(const tartan_layout *layout, const request *r, index_set *set) {
-    tartan_cuda_lists_plan plan = {};
-    PASS(tartan_cuda_plan_lists(tartan_cuda_host, layout, r->by_columns, &plan));
+    tartan_cuda_host_rows plan = {};
+    PASS(tartan_cuda_index_rows(tartan_cuda_host, layout, r->by_columns, &plan));
     const tartan_status status = upload(r, plan.values, plan.size, set);
     const int32_t *at = (const int32_t *)set->memory;
     if (status == TARTAN_OK)
@@ -66,8 +67,8 @@ tartan_status make_lists(const tartan_layout *layout, const request *r, index_se
 }
 
 tartan_status make_unions(const tartan_layout *layout, const request *r, index_set *set) {
-    tartan_cuda_unions_plan plan = {};
-    PASS(tartan_cuda_plan_unions(tartan_cuda_host, layout, r->by_columns, r->group, &plan));
+    tartan_cuda_host_groups plan = {};
+    PASS(tartan_cuda_index_groups(tartan_cuda_host, layout, r->by_columns, r->group, &plan));
     const tartan_status status = upload(r, plan.values, plan.size, set);
     const int32_t *at = (const int32_t *)set->memory;
     if (status == TARTAN_OK)
@@ -79,7 +80,7 @@ tartan_status make_unions(const tartan_layout *layout, const request *r, index_s
 
 /* The unions are on the device, so what is needed of them is fetched from there. */
 tartan_status make_tiles(const tartan_layout *layout, const request *r, index_set *set) {
-    tartan_cuda_unions u = *r->unions;
+    tartan_cuda_group_index u = *r->unions;
     const int64_t heads = layout->shape.heads, groups = heads * u.groups_per_head;
     int32_t *lists = nullptr;
     PASS(tartan_cuda_host->allocate(&lists, groups + 1 + u.entries, sizeof *lists));
@@ -92,10 +93,10 @@ tartan_status make_tiles(const tartan_layout *layout, const request *r, index_se
     if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
     u.pointers = lists;
     u.cols = lists + groups + 1;
-    tartan_cuda_tiles_plan plan = {};
+    tartan_cuda_host_tiles plan = {};
     tartan_status status = tartan_cuda_check(r->function, error, "copying index sets from the device");
     if (status == TARTAN_OK)
-        status = tartan_cuda_plan_tiles(tartan_cuda_host, &u, heads, layout->grid_cols, r->form, &plan);
+        status = tartan_cuda_index_tiles(tartan_cuda_host, &u, heads, layout->grid_cols, r->form, &plan);
     tartan_cuda_host->free(lists);
     if (status != TARTAN_OK) return status;
     status = upload(r, plan.values, 4 * plan.count, set);
@@ -161,30 +162,31 @@ void release_figures(void *plan) {
 
 } // namespace
 
-tartan_status tartan_cuda_lists_get(const char *function, tartan_cuda_queue *queue,
-                                    const tartan_layout *layout, bool by_columns, tartan_cuda_lists *out) {
+tartan_status tartan_cuda_index_get_rows(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_layout *layout, bool by_columns,
+                                         tartan_cuda_row_index *out) {
     const index_set *set = nullptr;
     if (tartan_i_is_dynamic(layout))
-        return tartan_cuda_sets_lists(function, queue, layout->sets, by_columns, out);
+        return tartan_cuda_dynamic_index_rows(function, queue, layout->sets, by_columns, out);
     PASS(get(function, queue, layout, by_columns, 0, &set));
     *out = set->lists;
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_unions_get(const char *function, tartan_cuda_queue *queue,
-                                     const tartan_layout *layout, bool by_columns, int32_t group,
-                                     tartan_cuda_unions *out) {
+tartan_status tartan_cuda_index_get_groups(const char *function, tartan_cuda_queue *queue,
+                                           const tartan_layout *layout, bool by_columns, int32_t group,
+                                           tartan_cuda_group_index *out) {
     const index_set *set = nullptr;
     if (tartan_i_is_dynamic(layout))
-        return tartan_cuda_sets_unions(function, queue, layout->sets, by_columns, group, out);
+        return tartan_cuda_dynamic_index_groups(function, queue, layout->sets, by_columns, group, out);
     PASS(get(function, queue, layout, by_columns, group, &set));
     *out = set->unions;
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_tiles_get(const char *function, tartan_cuda_queue *queue,
-                                    const tartan_layout *layout, const tartan_cuda_unions *unions,
-                                    const tartan_cuda_tile_form *form, tartan_cuda_tiles *out) {
+tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,
+                                          const tartan_layout *layout, const tartan_cuda_group_index *unions,
+                                          const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out) {
     request r = {function, queue, false, unions->group, unions, form};
     const tartan_i_plan_key key = {&tiles_maker, queue->device_id, unions->group};
     void *plan = nullptr;
@@ -193,8 +195,7 @@ tartan_status tartan_cuda_tiles_get(const char *function, tartan_cuda_queue *que
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_figures_get(const char *, const tartan_layout *layout,
-                                      const tartan_cuda_figures **out) {
+tartan_status tartan_cuda_figures_get(const tartan_layout *layout, const tartan_cuda_figures **out) {
     const tartan_i_plan_key key = {&figures_maker, -1, 0};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make_figures, nullptr, release_figures, &plan));

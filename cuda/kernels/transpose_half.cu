@@ -2,9 +2,9 @@
  * Transposes 16-bit elements in parts of 64 lines. Bound by memory, 4 bytes an element: a warp turns 64
  * lines x 32 elements in its registers, 8 x 8 a thread, read in pieces of 64 bytes and written in lines of
  * 128. */
-#include "turn.h"
+#include "kernels/transpose.h"
 
-#include "../device/launch.cuh"
+#include "device/launch.cuh"
 
 namespace {
 
@@ -53,18 +53,18 @@ __global__ void __launch_bounds__(kThreads) turn_half(const __grid_constant__ Li
     }
 }
 
-int64_t parts_of(const tartan_cuda_lines *lines) {
+int64_t parts_of(const tartan_cuda_transpose_source *lines) {
     return (lines->lines + kPart - 1) / kPart;
 }
 
 } // namespace
 
-int64_t tartan_cuda_turned_bytes(const tartan_cuda_lines *lines) {
+int64_t tartan_cuda_transposed_bytes(const tartan_cuda_transpose_source *lines) {
     return 2 * lines->entries * lines->heads * parts_of(lines) * kPart * lines->length;
 }
 
-tartan_status tartan_cuda_turn_half(const char *function, tartan_cuda_queue *queue,
-                                    const tartan_cuda_lines *lines, void *to) {
+tartan_status tartan_cuda_transpose_half(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_cuda_transpose_source *lines, void *to) {
     const int64_t matrices = lines->heads * lines->entries,
                   pieces = (lines->length + kOfBlock - 1) / kOfBlock;
     const Lines p = {(const uint16_t *)lines->data,

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The values of a matrix times the gates of their blocks, and the lists without the blocks that are shut, for kernels
  * that know no gates. */
-#include "device/launch.cuh"
+#include "kernels/gate.h"
 
 #include "device/element.cuh"
+#include "device/launch.cuh"
+#include "device_memory.h"
 
 namespace {
 
@@ -64,7 +66,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 /* All values into `values` and all ids into `ids`. */
 template <typename T>
 static tartan_status gate_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                              const tartan_cuda_unions *unions, void *values, int32_t *ids) {
+                              const tartan_cuda_group_index *unions, void *values, int32_t *ids) {
     constexpr int most = 16 / (int)sizeof(T);
     const int64_t elements = (int64_t)p->block_m * p->block_k, count = unions->entries * unions->group;
     const bool packed = elements % most == 0 && (uintptr_t)p->values % 16 == 0;
@@ -78,7 +80,7 @@ static tartan_status gate_all(const char *function, tartan_cuda_queue *queue, co
 }
 
 tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue *queue,
-                                        const tartan_cuda_spmm *p, tartan_cuda_unions *unions,
+                                        const tartan_cuda_spmm *p, tartan_cuda_group_index *unions,
                                         const void **out_values, void **out_scratch) {
     *out_values = p->values;
     *out_scratch = nullptr;

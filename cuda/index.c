@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan.h"
+#include "index.h"
 
 #include <string.h>
 
 enum {
-    ALIGNED = 32,   /* lists start at multiples of 128 bytes, so that kernels may read them by vectors */
-    SAMPLED = 1024, /* groups that figures are taken from, of all heads */
-    EDGE_STEPS = 4, /* fewer are not cut off a sum */
+    ALIGNED = 32,   /* values: lists start at multiples of 128 bytes, for vector loads */
+    SAMPLED = 1024, /* groups, at most, that figures are counted from */
 };
 
 /* One direction of a layout. */
@@ -28,37 +27,37 @@ static direction direction_of(const tartan_layout *l, bool by_columns) {
     return d;
 }
 
-/* Appends a list of `count` values to a plan of *size; where it starts. */
+/* Appends room for `count` values to *size; returns where it starts. */
 static int64_t append(int64_t *size, int64_t count) {
     const int64_t start = *size;
     *size = (start + count + ALIGNED - 1) / ALIGNED * ALIGNED;
     return start;
 }
 
-tartan_status tartan_cuda_plan_lists(const tartan_host *host, const tartan_layout *layout, bool by_columns,
-                                     tartan_cuda_lists_plan *out) {
+tartan_status tartan_cuda_index_rows(const tartan_host *host, const tartan_layout *layout, bool by_columns,
+                                     tartan_cuda_host_rows *out) {
     const direction d = direction_of(layout, by_columns);
     const int64_t lines = d.heads * d.grid;
-    tartan_cuda_lists_plan plan = {.ids = -1};
-    plan.pointers = append(&plan.size, lines + 1);
-    plan.cols = append(&plan.size, d.blocks);
-    if (d.ids != NULL) plan.ids = append(&plan.size, d.blocks);
-    PASS(host->allocate(&plan.values, plan.size, sizeof *plan.values));
-    memset(plan.values, 0, (size_t)plan.size * sizeof *plan.values);
-    for (int64_t i = 0; i <= lines; i++) plan.values[plan.pointers + i] = (int32_t)d.pointers[i];
-    for (int64_t i = 0; i < d.blocks; i++) plan.values[plan.cols + i] = d.cols[i];
+    tartan_cuda_host_rows index = {.ids = -1};
+    index.pointers = append(&index.size, lines + 1);
+    index.cols = append(&index.size, d.blocks);
+    if (d.ids != NULL) index.ids = append(&index.size, d.blocks);
+    PASS(host->allocate(&index.values, index.size, sizeof *index.values));
+    memset(index.values, 0, (size_t)index.size * sizeof *index.values);
+    for (int64_t i = 0; i <= lines; i++) index.values[index.pointers + i] = (int32_t)d.pointers[i];
+    for (int64_t i = 0; i < d.blocks; i++) index.values[index.cols + i] = d.cols[i];
     if (d.ids != NULL)
-        for (int64_t i = 0; i < d.blocks; i++) plan.values[plan.ids + i] = (int32_t)d.ids[i];
-    *out = plan;
+        for (int64_t i = 0; i < d.blocks; i++) index.values[index.ids + i] = (int32_t)d.ids[i];
+    *out = index;
     return TARTAN_OK;
 }
 
-/* The positions that the lines of a group have: a bit for each, and a bit for every 64 of them that are not all 0, so that
- * few positions among many are found as fast as many. */
+/* The set of positions where the lines of a group have blocks: a bitmap of two levels, so that finding the members takes
+ * time in proportion to their number. */
 typedef struct marks {
     int64_t spans;           /* of 4096 positions */
     uint64_t *bits, *filled; /* [64 * spans], [spans]; one piece of memory */
-    int32_t *entries;        /* [across], of those marked their places in the merged list */
+    int32_t *entries;        /* [across]: place of a member in the merged list */
 } marks;
 
 static void marks_free(const tartan_host *host, marks *m) {
@@ -79,7 +78,7 @@ static tartan_status marks_new(const tartan_host *host, int64_t across, marks *o
     return status;
 }
 
-/* Marks the positions of `count` entries; how many were not marked before. */
+/* Adds positions; returns how many of them are new. */
 static int64_t marks_set(marks *m, const int32_t *cols, int64_t count) {
     int64_t fresh = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -96,8 +95,7 @@ static void marks_clear(marks *m, const int32_t *cols, int64_t count) {
     for (int64_t i = 0; i < count; i++) m->bits[cols[i] / 64] = m->filled[cols[i] / 4096] = 0;
 }
 
-/* Appends the marked positions to `cols` from entry `e` on, in rising order, and clears them; the entry after the
- * last. */
+/* Moves the members, in ascending order, to `cols` from entry `e` on; returns the entry after the last. */
 static int64_t marks_take(marks *m, int32_t *cols, int64_t e) {
     for (int64_t span = 0; span < m->spans; span++) {
         for (uint64_t words = m->filled[span]; words != 0; words &= words - 1) {
@@ -114,8 +112,7 @@ static int64_t marks_take(marks *m, int32_t *cols, int64_t e) {
     return e;
 }
 
-/* Where the lines of a group begin and end in the lists, which lie one after another; fewer of them in the last group
- * of a head. */
+/* First line of a group, counted over all heads, and the line after its last. */
 static void group_of(const direction *d, int32_t group, int64_t number, int64_t *out_first,
                      int64_t *out_end) {
     const int64_t groups = tartan_i_ceil_div(d->grid, group), first = number % groups * group;
@@ -123,7 +120,7 @@ static void group_of(const direction *d, int32_t group, int64_t number, int64_t 
     *out_end = *out_first + (d->grid - first < group ? d->grid - first : group);
 }
 
-/* Entries of every step-th group, and the blocks that they stand for. */
+/* Entries of every step-th group, and the blocks they stand for. */
 static void count_entries(const direction *d, marks *m, int32_t group, int64_t step, int64_t *out_entries,
                           int64_t *out_blocks) {
     const int64_t groups = d->heads * tartan_i_ceil_div(d->grid, group);
@@ -140,32 +137,32 @@ static void count_entries(const direction *d, marks *m, int32_t group, int64_t s
     *out_blocks = blocks;
 }
 
-/* Merges every group into the plan's lists. */
-static void fill_unions(const direction *d, marks *m, tartan_cuda_unions_plan *plan) {
-    int32_t *pointers = plan->values + plan->pointers, *cols = plan->values + plan->cols;
-    int32_t *ids = plan->values + plan->ids;
-    const int64_t groups = d->heads * plan->groups_per_head;
+/* Writes the merged list of every group. */
+static void fill_groups(const direction *d, marks *m, tartan_cuda_host_groups *index) {
+    int32_t *pointers = index->values + index->pointers, *cols = index->values + index->cols;
+    int32_t *ids = index->values + index->ids;
+    const int64_t groups = d->heads * index->groups_per_head;
     int64_t e = 0, first, end;
-    for (int64_t i = 0; i < plan->entries * plan->group; i++) ids[i] = -1;
+    for (int64_t i = 0; i < index->entries * index->group; i++) ids[i] = -1;
     for (int64_t g = 0; g < groups; g++) {
-        group_of(d, plan->group, g, &first, &end);
+        group_of(d, index->group, g, &first, &end);
         pointers[g] = (int32_t)e;
         marks_set(m, d->cols + d->pointers[first], d->pointers[end] - d->pointers[first]);
         e = marks_take(m, cols, e);
         for (int64_t line = first; line < end; line++)
             for (int64_t i = d->pointers[line]; i < d->pointers[line + 1]; i++)
-                ids[(int64_t)m->entries[d->cols[i]] * plan->group + line - first] =
+                ids[(int64_t)m->entries[d->cols[i]] * index->group + line - first] =
                     (int32_t)(d->ids != NULL ? d->ids[i] : i);
     }
     pointers[groups] = (int32_t)e;
 }
 
-/* Numbers the groups of each head by falling length, equal ones in their order, by counting. `places` has
- * room for across + 2 numbers. */
-static void fill_order(const direction *d, const tartan_cuda_unions_plan *plan, int32_t *places) {
-    const int32_t *pointers = plan->values + plan->pointers;
-    int32_t *order = plan->values + plan->order;
-    const int32_t groups = plan->groups_per_head;
+/* Sorts the groups of each head by descending length (a stable counting sort). `places` has room for across + 2
+ * numbers. */
+static void fill_order(const direction *d, const tartan_cuda_host_groups *index, int32_t *places) {
+    const int32_t *pointers = index->values + index->pointers;
+    int32_t *order = index->values + index->order;
+    const int32_t groups = index->groups_per_head;
     for (int64_t head = 0; head < d->heads; head++, pointers += groups, order += groups) {
         memset(places, 0, (size_t)(d->across + 2) * sizeof *places);
         for (int32_t g = 0; g < groups; g++) places[d->across - (pointers[g + 1] - pointers[g]) + 1]++;
@@ -177,55 +174,55 @@ static void fill_order(const direction *d, const tartan_cuda_unions_plan *plan, 
     }
 }
 
-static int64_t longest_of(const tartan_cuda_unions_plan *plan, int64_t groups) {
-    const int32_t *pointers = plan->values + plan->pointers;
+static int64_t longest_of(const tartan_cuda_host_groups *index, int64_t groups) {
+    const int32_t *pointers = index->values + index->pointers;
     int64_t longest = 0;
     for (int64_t g = 0; g < groups; g++)
         if (pointers[g + 1] - pointers[g] > longest) longest = pointers[g + 1] - pointers[g];
     return longest;
 }
 
-tartan_status tartan_cuda_plan_unions(const tartan_host *host, const tartan_layout *layout, bool by_columns,
-                                      int32_t group, tartan_cuda_unions_plan *out) {
+tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_layout *layout, bool by_columns,
+                                       int32_t group, tartan_cuda_host_groups *out) {
     const direction d = direction_of(layout, by_columns);
-    tartan_cuda_unions_plan plan = {.group = group};
-    plan.groups_per_head = (int32_t)tartan_i_ceil_div(d.grid, group);
+    tartan_cuda_host_groups index = {.group = group};
+    index.groups_per_head = (int32_t)tartan_i_ceil_div(d.grid, group);
     marks m;
     PASS(marks_new(host, d.across, &m));
     int64_t blocks;
-    count_entries(&d, &m, group, 1, &plan.entries, &blocks);
-    const int64_t groups = d.heads * plan.groups_per_head;
-    plan.pointers = append(&plan.size, groups + 1);
-    plan.cols = append(&plan.size, plan.entries);
-    plan.ids = append(&plan.size, plan.entries * group);
-    plan.order = append(&plan.size, groups);
+    count_entries(&d, &m, group, 1, &index.entries, &blocks);
+    const int64_t groups = d.heads * index.groups_per_head;
+    index.pointers = append(&index.size, groups + 1);
+    index.cols = append(&index.size, index.entries);
+    index.ids = append(&index.size, index.entries * group);
+    index.order = append(&index.size, groups);
     int32_t *places = NULL;
     tartan_status status = host->allocate(&places, d.across + 2, sizeof *places);
-    if (status == TARTAN_OK) status = host->allocate(&plan.values, plan.size, sizeof *plan.values);
+    if (status == TARTAN_OK) status = host->allocate(&index.values, index.size, sizeof *index.values);
     if (status == TARTAN_OK) {
-        memset(plan.values, 0, (size_t)plan.size * sizeof *plan.values);
-        fill_unions(&d, &m, &plan);
-        fill_order(&d, &plan, places);
-        plan.longest = longest_of(&plan, groups);
-        *out = plan;
+        memset(index.values, 0, (size_t)index.size * sizeof *index.values);
+        fill_groups(&d, &m, &index);
+        fill_order(&d, &index, places);
+        index.longest = longest_of(&index, groups);
+        *out = index;
     }
     host->free(places);
     marks_free(host, &m);
     return status;
 }
 
-/* The tiles of a head, sorted by counting. `places` has room for across + 1 numbers. */
-static void fill_tiles(const tartan_cuda_unions *u, int64_t head, int64_t across,
+/* The tiles of a head (a counting sort). `places` has room for across + 1 numbers. */
+static void fill_tiles(const tartan_cuda_group_index *in, int64_t head, int64_t across,
                        const tartan_cuda_tile_form *form, int32_t *values, int64_t *places) {
-    const int64_t first = head * u->groups_per_head, last = first + u->groups_per_head;
+    const int64_t first = head * in->groups_per_head, last = first + in->groups_per_head;
     memset(places, 0, (size_t)(across + 1) * sizeof *places);
     for (int32_t pass = 0; pass < 2; pass++) { /* to count, and to fill */
         for (int64_t g = first; g < last; g++) {
-            const int64_t begin = u->pointers[g], length = u->pointers[g + 1] - begin;
+            const int64_t begin = in->pointers[g], length = in->pointers[g + 1] - begin;
             const int64_t parts = tartan_i_ceil_div(length, form->entries);
             for (int64_t i = 0; i < parts; i++) {
                 const int32_t from = (int32_t)(begin + length * i / parts);
-                int64_t *place = &places[form->by_column ? u->cols[from] : 0];
+                int64_t *place = &places[form->by_column ? in->cols[from] : 0];
                 if (pass == 0) {
                     place[1]++;
                 } else {
@@ -242,93 +239,35 @@ static void fill_tiles(const tartan_cuda_unions *u, int64_t head, int64_t across
     }
 }
 
-tartan_status tartan_cuda_plan_tiles(const tartan_host *host, const tartan_cuda_unions *u, int64_t heads,
-                                     int64_t across, const tartan_cuda_tile_form *form,
-                                     tartan_cuda_tiles_plan *out) {
-    tartan_cuda_tiles_plan plan = {0};
+tartan_status tartan_cuda_index_tiles(const tartan_host *host, const tartan_cuda_group_index *in,
+                                      int64_t heads, int64_t across, const tartan_cuda_tile_form *form,
+                                      tartan_cuda_host_tiles *out) {
+    tartan_cuda_host_tiles index = {0};
     int64_t *places = NULL;
-    for (int64_t g = 0; g < heads * u->groups_per_head; g++)
-        plan.count += tartan_i_ceil_div(u->pointers[g + 1] - u->pointers[g], form->entries);
+    for (int64_t g = 0; g < heads * in->groups_per_head; g++)
+        index.count += tartan_i_ceil_div(in->pointers[g + 1] - in->pointers[g], form->entries);
     PASS(host->allocate(&places, across + 1, sizeof *places));
-    tartan_status status = host->allocate(&plan.costs, plan.count + 1, sizeof *plan.costs);
-    if (status == TARTAN_OK) status = host->allocate(&plan.values, 4 * plan.count, sizeof *plan.values);
+    tartan_status status = host->allocate(&index.costs, index.count + 1, sizeof *index.costs);
+    if (status == TARTAN_OK) status = host->allocate(&index.values, 4 * index.count, sizeof *index.values);
     if (status == TARTAN_OK) {
         int64_t tiles = 0, cost = 0;
         for (int64_t head = 0; head < heads; head++) {
-            fill_tiles(u, head, across, form, plan.values + 4 * tiles, places);
+            fill_tiles(in, head, across, form, index.values + 4 * tiles, places);
             tiles += places[across];
         }
-        for (int64_t i = 0; i < plan.count; i++) {
-            const int64_t step = form->base + form->each * (plan.values[4 * i + 2] - plan.values[4 * i + 1]);
-            plan.costs[i] = cost;
+        for (int64_t i = 0; i < index.count; i++) {
+            const int64_t step =
+                form->base + form->each * (index.values[4 * i + 2] - index.values[4 * i + 1]);
+            index.costs[i] = cost;
             cost += step < form->least ? form->least : step;
         }
-        plan.costs[plan.count] = cost;
-        *out = plan;
+        index.costs[index.count] = cost;
+        *out = index;
     } else {
-        host->free(plan.costs);
+        host->free(index.costs);
     }
     host->free(places);
     return status;
-}
-
-/* Another part of a tile costs about as much as a step, to add its sums to the others': the time of steps /
- * parts
- * + parts steps is least at the root. */
-int32_t tartan_cuda_parts_of(int64_t tiles, int64_t steps, int32_t processors) {
-    if (tiles >= processors) return processors;
-    int64_t each = 1;
-    if (steps >= TARTAN_CUDA_FEW_STEPS)
-        while ((each + 1) * (each + 1) <= steps && each < processors) each++;
-    return tiles * each < processors ? (int32_t)(tiles * each) : processors;
-}
-
-/* Costs are in steps of the sum, as measured. Parts of a tile that come together through memory cost as much as 18, and
- * 3 more for each part; those of neighbours 2.5 for each, and 4 for the start of another block of threads. Of groups of
- * three or four some cannot be placed, since processors come in clusters of 16 or 18. */
-int32_t tartan_cuda_sharers_of(int64_t tiles, int64_t steps, int32_t processors) {
-    if (tiles == 0 || steps < TARTAN_CUDA_FEW_STEPS) return 1;
-    const double parts = (double)tartan_cuda_parts_of(tiles, steps, processors) / (double)tiles;
-    double least = (double)steps / parts + 18 + 3 * parts;
-    int32_t best = 1;
-    for (int32_t sharers = 2; sharers <= TARTAN_CUDA_MOST_SHARERS; sharers++) {
-        const int32_t places = (sharers == 2 ? processors : processors - processors / 16) / sharers;
-        if (places == 0) break;
-        const int64_t rounds = tartan_i_ceil_div(tiles, places);
-        const double cost = (double)rounds * ((double)steps / sharers + 4 + 2.5 * sharers);
-        if (cost >= least) continue;
-        least = cost;
-        best = sharers;
-    }
-    return best;
-}
-
-void tartan_cuda_cuts_of(const tartan_cuda_tiles *tiles, int64_t steps, int32_t parts,
-                         tartan_cuda_cut *cuts) {
-    const int64_t edge = steps < TARTAN_CUDA_FEW_STEPS ? (steps + 1) / 2 : EDGE_STEPS;
-    const double all = (double)tiles->costs[tiles->count] * (double)steps;
-    int64_t tile = 0;
-    cuts[0] = (tartan_cuda_cut){0, 0};
-    for (int32_t i = 1; i < parts; i++) {
-        const double at = all * i / parts;
-        int64_t above = tiles->count; /* the last tile that starts at or before it */
-        while (above - tile > 1) {
-            const int64_t middle = tile + (above - tile) / 2;
-            if ((double)tiles->costs[middle] * (double)steps <= at)
-                tile = middle;
-            else
-                above = middle;
-        }
-        const int64_t cost = tiles->costs[tile + 1] - tiles->costs[tile];
-        const int64_t step = (int64_t)((at - (double)tiles->costs[tile] * (double)steps) / (double)cost);
-        if (step < edge)
-            cuts[i] = (tartan_cuda_cut){(int32_t)tile, 0};
-        else if (steps - step <= edge)
-            cuts[i] = (tartan_cuda_cut){(int32_t)tile + 1, 0};
-        else
-            cuts[i] = (tartan_cuda_cut){(int32_t)tile, (int32_t)step};
-    }
-    cuts[parts] = (tartan_cuda_cut){(int32_t)tiles->count, 0};
 }
 
 static double share_of(const direction *d, marks *m, int32_t group, int64_t step) {
@@ -337,12 +276,11 @@ static double share_of(const direction *d, marks *m, int32_t group, int64_t step
     return entries == 0 ? 1 : (double)blocks / (double)entries;
 }
 
-/* Of a layout whose blocks change: those of a mask of as many blocks as there is room for, each position with the same
- * chance of having one. */
+/* For a dynamic layout: what to expect of a mask that fills the capacity, every position being equally likely. */
 static void expect_figures(const tartan_layout *l, tartan_cuda_figures *out) {
     const double positions = (double)l->shape.heads * (double)l->grid_rows * (double)l->grid_cols;
     const double density = positions > 0 ? (double)l->blocks / positions : 0;
-    double absent = 1 - density; /* chance of a position to be empty in all lines of a group */
+    double absent = 1 - density; /* probability that no line of a group has a block at a position */
     for (int32_t i = 0; i < TARTAN_CUDA_SHARES; i++, absent *= absent)
         out->share[0][i] = out->share[1][i] = density > 0 ? (1 << i) * density / (1 - absent) : 1;
 }

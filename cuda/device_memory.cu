@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device_memory.h"
+
+#include <cinttypes>
+
+struct tartan_cuda_memory {
+    tartan_cuda_queue *queue;
+    void *pointer;
+    tartan_cuda_memory *next; /* of queue->waiting */
+};
+
+static void free_one(tartan_cuda_memory *memory, bool in_order) {
+    tartan_cuda_queue *queue = memory->queue;
+    const cudaError_t error =
+        in_order ? cudaFreeAsync(memory->pointer, queue->stream) : cudaFree(memory->pointer);
+    if (error != cudaSuccess) (void)cudaGetLastError(); /* the device is lost, and its memory with it */
+    tartan_cuda_host->free(memory);
+    tartan_cuda_queue_drop(queue);
+}
+
+void tartan_cuda_memory_free_waiting(tartan_cuda_queue *queue, bool in_order) {
+    tartan_cuda_memory *next = queue->waiting;
+    queue->waiting = nullptr;
+    while (next != nullptr) {
+        tartan_cuda_memory *memory = next;
+        next = memory->next;
+        free_one(memory, in_order);
+    }
+}
+
+tartan_status tartan_cuda_check_pointer(const char *function, tartan_cuda_queue *queue, const char *what,
+                                        const void *pointer) {
+    cudaPointerAttributes attributes = {};
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
+    if (error != cudaSuccess) return tartan_cuda_check(function, error, "looking up a pointer");
+    /* Memory of another device may have no address on this one. */
+    const bool own = attributes.type == cudaMemoryTypeDevice;
+    const bool host =
+        attributes.type == cudaMemoryTypeUnregistered || (!own && attributes.devicePointer == nullptr);
+    if (!host && (!own || attributes.device == queue->device_id)) return TARTAN_OK;
+    bool capturing = false; /* the driver does not know memory yet that the graph will allocate */
+    if (host) PASS(tartan_cuda_capturing(function, queue, &capturing));
+    if (host && capturing) return TARTAN_OK;
+    if (host)
+        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
+                                      "%s is host memory, expected memory of cuda:%d", what,
+                                      queue->device_id);
+    return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
+                                  "%s is memory of cuda:%d, expected memory of cuda:%d", what,
+                                  attributes.device, queue->device_id);
+}
+
+tartan_status tartan_cuda_scratch(const char *function, tartan_cuda_queue *queue, int64_t bytes, void **out) {
+    tartan_cuda_relaxed relaxed;
+    /* 0 bytes would give NULL. */
+    const cudaError_t error =
+        cudaMallocFromPoolAsync(out, (size_t)(bytes > 0 ? bytes : 1), queue->pool, queue->stream);
+    if (error == cudaSuccess) return TARTAN_OK;
+    *out = nullptr;
+    if (error != cudaErrorMemoryAllocation)
+        return tartan_cuda_check(function, error, "allocating device memory");
+    (void)cudaGetLastError();
+    return tartan_cuda_host->fail(TARTAN_ERR_MEMORY, function,
+                                  "no %" PRId64 " bytes of memory on device cuda:%d", bytes,
+                                  queue->device_id);
+}
+
+void tartan_cuda_scratch_free(tartan_cuda_queue *queue, void *pointer) {
+    tartan_cuda_relaxed relaxed;
+    if (pointer != nullptr && cudaFreeAsync(pointer, queue->stream) != cudaSuccess) (void)cudaGetLastError();
+}
+
+tartan_status tartan_cuda_memory_allocate(const char *function, tartan_cuda_queue *queue, int64_t bytes,
+                                          void **out_pointer, void **out_owner) {
+    tartan_cuda_current current(queue->device_id);
+    bool capturing;
+    PASS(tartan_cuda_capturing(function, queue, &capturing));
+    if (capturing)
+        return tartan_cuda_host->fail(
+            TARTAN_ERR_UNSUPPORTED, function,
+            "cannot allocate persistent memory during graph capture; allocate before it");
+    tartan_cuda_memory *memory = nullptr;
+    PASS(tartan_cuda_host->allocate(&memory, 1, sizeof *memory));
+    *memory = {};
+    const tartan_status status = tartan_cuda_scratch(function, queue, bytes, &memory->pointer);
+    if (status != TARTAN_OK) {
+        tartan_cuda_host->free(memory);
+        return status;
+    }
+    memory->queue = queue;
+    pthread_mutex_lock(&queue->lock);
+    tartan_cuda_memory_free_waiting(queue, true);
+    pthread_mutex_unlock(&queue->lock);
+    __atomic_add_fetch(&queue->references, 1, __ATOMIC_RELAXED);
+    *out_pointer = memory->pointer;
+    *out_owner = memory;
+    return TARTAN_OK;
+}
+
+void tartan_cuda_memory_release(void *owner) {
+    tartan_cuda_memory *memory = (tartan_cuda_memory *)owner;
+    if (memory == nullptr) return;
+    tartan_cuda_queue *queue = memory->queue;
+    tartan_cuda_current current(queue->device_id);
+    tartan_cuda_relaxed relaxed;
+    __atomic_add_fetch(&queue->references, 1, __ATOMIC_RELAXED); /* keeps the lock alive */
+    pthread_mutex_lock(&queue->lock);
+    if (!queue->open) {
+        free_one(memory, false);
+    } else if (tartan_cuda_is_capturing(queue)) {
+        memory->next = queue->waiting;
+        queue->waiting = memory;
+    } else {
+        tartan_cuda_memory_free_waiting(queue, true);
+        free_one(memory, true);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    tartan_cuda_queue_drop(queue);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The index sets of a layout on a device, built on first use and kept in the layout as plans. */
+#ifndef TARTAN_CUDA_INDEX_CACHE_H
+#define TARTAN_CUDA_INDEX_CACHE_H
+
+#include "queue.h"
+
+/* The first use copies from the host and waits, so it cannot be captured in a graph (UNSUPPORTED); later uses cost
+ * nothing. `group` is at least 1. A dynamic layout has index sets of its own (index_dynamic.h): `entries` is only a
+ * bound there, the pointers in device memory tell the number. */
+tartan_status tartan_cuda_index_get_rows(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_layout *layout, bool by_columns,
+                                         tartan_cuda_row_index *out);
+tartan_status tartan_cuda_index_get_groups(const char *function, tartan_cuda_queue *queue,
+                                           const tartan_layout *layout, bool by_columns, int32_t group,
+                                           tartan_cuda_group_index *out);
+
+/* The tiles of a group index by block rows of that layout, which must not be dynamic. A kernel always asks for the same
+ * form for a group. */
+tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,
+                                          const tartan_layout *layout, const tartan_cuda_group_index *groups,
+                                          const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out);
+
+/* What is counted of a layout, on first use; valid as long as the layout. */
+tartan_status tartan_cuda_figures_get(const tartan_layout *layout, const tartan_cuda_figures **out);
+
+#endif
