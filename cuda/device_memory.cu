@@ -3,6 +3,30 @@
 
 #include <cinttypes>
 
+/* ---- Scratch memory ---- */
+
+tartan_status tartan_cuda_scratch(const char *function, tartan_cuda_queue *queue, int64_t bytes, void **out) {
+    tartan_cuda_relaxed relaxed;
+    /* 0 bytes would give NULL. */
+    const cudaError_t error =
+        cudaMallocFromPoolAsync(out, (size_t)(bytes > 0 ? bytes : 1), queue->pool, queue->stream);
+    if (error == cudaSuccess) return TARTAN_OK;
+    *out = nullptr;
+    if (error != cudaErrorMemoryAllocation)
+        return tartan_cuda_check(function, error, "allocating device memory");
+    (void)cudaGetLastError();
+    return tartan_cuda_host->fail(TARTAN_ERR_MEMORY, function,
+                                  "no %" PRId64 " bytes of memory on device cuda:%d", bytes,
+                                  queue->device_id);
+}
+
+void tartan_cuda_scratch_free(tartan_cuda_queue *queue, void *pointer) {
+    tartan_cuda_relaxed relaxed;
+    if (pointer != nullptr && cudaFreeAsync(pointer, queue->stream) != cudaSuccess) (void)cudaGetLastError();
+}
+
+/* ---- Memory with an owner ---- */
+
 struct tartan_cuda_memory {
     tartan_cuda_queue *queue;
     void *pointer;
@@ -28,50 +52,9 @@ void tartan_cuda_memory_free_waiting(tartan_cuda_queue *queue, bool in_order) {
     }
 }
 
-tartan_status tartan_cuda_check_pointer(const char *function, tartan_cuda_queue *queue, const char *what,
-                                        const void *pointer) {
-    cudaPointerAttributes attributes = {};
-    const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
-    if (error != cudaSuccess) return tartan_cuda_check(function, error, "looking up a pointer");
-    /* Memory of another device may have no address on this one. */
-    const bool own = attributes.type == cudaMemoryTypeDevice;
-    const bool host =
-        attributes.type == cudaMemoryTypeUnregistered || (!own && attributes.devicePointer == nullptr);
-    if (!host && (!own || attributes.device == queue->device_id)) return TARTAN_OK;
-    bool capturing = false; /* the driver does not know memory yet that the graph will allocate */
-    if (host) PASS(tartan_cuda_capturing(function, queue, &capturing));
-    if (host && capturing) return TARTAN_OK;
-    if (host)
-        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
-                                      "%s is host memory, expected memory of cuda:%d", what,
-                                      queue->device_id);
-    return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
-                                  "%s is memory of cuda:%d, expected memory of cuda:%d", what,
-                                  attributes.device, queue->device_id);
-}
-
-tartan_status tartan_cuda_scratch(const char *function, tartan_cuda_queue *queue, int64_t bytes, void **out) {
-    tartan_cuda_relaxed relaxed;
-    /* 0 bytes would give NULL. */
-    const cudaError_t error =
-        cudaMallocFromPoolAsync(out, (size_t)(bytes > 0 ? bytes : 1), queue->pool, queue->stream);
-    if (error == cudaSuccess) return TARTAN_OK;
-    *out = nullptr;
-    if (error != cudaErrorMemoryAllocation)
-        return tartan_cuda_check(function, error, "allocating device memory");
-    (void)cudaGetLastError();
-    return tartan_cuda_host->fail(TARTAN_ERR_MEMORY, function,
-                                  "no %" PRId64 " bytes of memory on device cuda:%d", bytes,
-                                  queue->device_id);
-}
-
-void tartan_cuda_scratch_free(tartan_cuda_queue *queue, void *pointer) {
-    tartan_cuda_relaxed relaxed;
-    if (pointer != nullptr && cudaFreeAsync(pointer, queue->stream) != cudaSuccess) (void)cudaGetLastError();
-}
-
-tartan_status tartan_cuda_memory_allocate(const char *function, tartan_cuda_queue *queue, int64_t bytes,
+tartan_status tartan_cuda_memory_allocate(const char *function, void *device, int64_t bytes,
                                           void **out_pointer, void **out_owner) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
     tartan_cuda_current current(queue->device_id);
     bool capturing;
     PASS(tartan_cuda_capturing(function, queue, &capturing));
@@ -116,4 +99,68 @@ void tartan_cuda_memory_release(void *owner) {
     }
     pthread_mutex_unlock(&queue->lock);
     tartan_cuda_queue_drop(queue);
+}
+
+/* ---- Copies ---- */
+
+tartan_status tartan_cuda_check_pointer(const char *function, tartan_cuda_queue *queue, const char *what,
+                                        const void *pointer) {
+    cudaPointerAttributes attributes = {};
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
+    if (error != cudaSuccess) return tartan_cuda_check(function, error, "looking up a pointer");
+    /* Memory of another device may have no address on this one. */
+    const bool own = attributes.type == cudaMemoryTypeDevice;
+    const bool host =
+        attributes.type == cudaMemoryTypeUnregistered || (!own && attributes.devicePointer == nullptr);
+    if (!host && (!own || attributes.device == queue->device_id)) return TARTAN_OK;
+    bool capturing = false; /* the driver does not know memory yet that the graph will allocate */
+    if (host) PASS(tartan_cuda_capturing(function, queue, &capturing));
+    if (host && capturing) return TARTAN_OK;
+    if (host)
+        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
+                                      "%s is host memory, expected memory of cuda:%d", what,
+                                      queue->device_id);
+    return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
+                                  "%s is memory of cuda:%d, expected memory of cuda:%d", what,
+                                  attributes.device, queue->device_id);
+}
+
+/* Pageable memory has been read when the copy returns; memory that the driver knows is read later. */
+static bool is_read_later(const void *pointer) {
+    cudaPointerAttributes attributes = {};
+    if (cudaPointerGetAttributes(&attributes, pointer) == cudaSuccess)
+        return attributes.type != cudaMemoryTypeUnregistered;
+    (void)cudaGetLastError();
+    return true;
+}
+
+tartan_status tartan_cuda_copy(const char *function, void *device, void *to, const void *from, int64_t bytes,
+                               tartan_copy_kind kind) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    tartan_cuda_relaxed relaxed;
+    if (bytes == 0 && kind != TARTAN_COPY_TO_HOST) return TARTAN_OK;
+    if (kind == TARTAN_COPY_ON_DEVICE) {
+        PASS(tartan_cuda_check_pointer(function, queue, "the source", from));
+        PASS(tartan_cuda_check_pointer(function, queue, "the target", to));
+    } else {
+        PASS(tartan_cuda_check_waiting(function, queue));
+    }
+    if (bytes > 0)
+        PASS(tartan_cuda_check(function,
+                               cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, queue->stream),
+                               kind == TARTAN_COPY_TO_HOST     ? "copying to the host"
+                               : kind == TARTAN_COPY_TO_DEVICE ? "copying to the device"
+                                                               : "copying on the device"));
+    if (kind == TARTAN_COPY_TO_HOST || (kind == TARTAN_COPY_TO_DEVICE && is_read_later(from)))
+        return tartan_cuda_check(function, cudaStreamSynchronize(queue->stream), "waiting for a copy");
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_clear(const char *function, void *device, void *to, int64_t bytes) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    if (bytes == 0) return TARTAN_OK;
+    return tartan_cuda_check(function, cudaMemsetAsync(to, 0, (size_t)bytes, queue->stream),
+                             "clearing memory");
 }

@@ -1,51 +1,46 @@
-/* SPDX-License-Identifier: Apache-2.0
- * What would run, and why; the texts of tartan_explain. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "explain.h"
 
-/* One kernel of an operation, and what the tables say of it. */
-typedef struct candidate {
-    const char *name, *refusal; /* NULL: it can */
-    double rate;
-} candidate;
+/* "kernel", "why" of the kernel that runs. */
+static void add_chosen(const tartan_host *host, const tartan_cuda_kernel *chosen, bool alone,
+                       tartan_i_text *text) {
+    host->text_add(text, "\"kernel\": \"%s\", \"why\": \"%s", chosen->name,
+                   alone ? "no other kernel can do it" : "the highest expected rate of those that can do it");
+    if (chosen->remark != NULL) host->text_add(text, ": %s", chosen->remark);
+    host->text_add(text, "\"");
+}
 
-/* `note` is added to why. */
-static void write(const tartan_host *host, const candidate *all, int32_t count, int32_t chosen,
-                  const char *note, tartan_i_text *text) {
-    int32_t able = 0, written = 0;
-    for (int32_t i = 0; i < count; i++) able += all[i].refusal == NULL;
-    host->text_add(
-        text, "\"kernel\": \"%s\", \"why\": \"%s%s\", \"refused\": [", all[chosen].name,
-        able == 1 ? "no other kernel can do it" : "the highest expected rate of those that can do it", note);
-    for (int32_t i = 0; i < count; i++) {
+/* One of "refused". */
+static void add_other(const tartan_host *host, const tartan_cuda_kernel *kernel, const char *refusal,
+                      const void *problem, tartan_i_text *text) {
+    host->text_add(text, "{\"kernel\": \"%s\", \"why\": \"", kernel->name);
+    if (refusal != NULL)
+        host->text_add(text, "%s\"}", refusal);
+    else
+        host->text_add(text, "slower: expected %.3g TFLOP/s\"}", tartan_cuda_kernel_rate(kernel, problem));
+}
+
+void tartan_cuda_explain(const tartan_host *host, const tartan_cuda_kernels *kernels,
+                         const tartan_cuda_chip *chip, const void *problem, tartan_i_text *text) {
+    const int32_t chosen = tartan_cuda_choose(kernels, chip, problem);
+    int32_t able = 0;
+    for (int32_t i = 0; i < kernels->count; i++)
+        able += tartan_cuda_kernel_refuses(&kernels->rows[i], chip, problem) == NULL;
+    if (chosen < 0)
+        host->text_add(text, "\"kernel\": null, \"why\": \"no kernel can do it\"");
+    else
+        add_chosen(host, &kernels->rows[chosen], able == 1, text);
+    host->text_add(text, ", \"refused\": [");
+    bool first = true;
+    for (int32_t i = 0; i < kernels->count; i++) {
+        const tartan_cuda_kernel *kernel = &kernels->rows[i];
         if (i == chosen) continue;
-        host->text_add(text, "%s{\"kernel\": \"%s\", \"why\": \"", written++ > 0 ? ", " : "", all[i].name);
-        if (all[i].refusal != NULL)
-            host->text_add(text, "%s\"}", all[i].refusal);
-        else
-            host->text_add(text, "expected to give %.3g TFLOP/s, which is not more\"}", all[i].rate);
+        if (!first) host->text_add(text, ", ");
+        first = false;
+        add_other(host, kernel, tartan_cuda_kernel_refuses(kernel, chip, problem), problem, text);
     }
-    host->text_add(text, "], \"expected_tflops\": %.4g", all[chosen].rate);
-}
-
-void tartan_cuda_explain_spmm(const tartan_host *host, const tartan_cuda_chip *chip,
-                              const tartan_cuda_spmm *p, const tartan_cuda_figures *figures,
-                              tartan_i_text *text) {
-    candidate all[TARTAN_CUDA_SPMM_KERNELS];
-    for (int32_t i = 0; i < TARTAN_CUDA_SPMM_KERNELS; i++) {
-        const tartan_cuda_spmm_kernel *kernel = &tartan_cuda_spmm_kernels[i];
-        all[i] = (candidate){kernel->name, kernel->refuses(chip, p), tartan_cuda_spmm_rate(i, p, figures)};
-    }
-    const int32_t chosen = tartan_cuda_spmm_choose(chip, p, figures);
-    write(host, all, TARTAN_CUDA_SPMM_KERNELS, chosen,
-          chosen == TARTAN_CUDA_SPMM_DENSE ? ": cuBLAS, with a dense copy of a" : "", text);
-}
-
-void tartan_cuda_explain_sddmm(const tartan_host *host, const tartan_cuda_chip *chip,
-                               const tartan_cuda_sddmm *p, tartan_i_text *text) {
-    candidate all[TARTAN_CUDA_SDDMM_KERNELS];
-    for (int32_t i = 0; i < TARTAN_CUDA_SDDMM_KERNELS; i++) {
-        const tartan_cuda_sddmm_kernel *kernel = &tartan_cuda_sddmm_kernels[i];
-        all[i] = (candidate){kernel->name, kernel->refuses(chip, p), tartan_cuda_sddmm_rate(i, p)};
-    }
-    write(host, all, TARTAN_CUDA_SDDMM_KERNELS, tartan_cuda_sddmm_choose(chip, p), "", text);
+    if (chosen >= 0 && kernels->rows[chosen].rate != NULL)
+        host->text_add(text, "], \"expected_tflops\": %.4g", kernels->rows[chosen].rate(problem));
+    else
+        host->text_add(text, "], \"expected_tflops\": null");
 }

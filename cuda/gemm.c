@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gemm.h"
 
-/* cuBLAS counts in 32 bits, and so does the kernel that writes the copy; a block's padding comes on top. */
+#include "dtype.h"
+
+/* cuBLAS counts in 32 bits, and so does the kernel that writes the copy, which counts the padding of blocks too. */
 static const int64_t most = (int64_t)1 << 30;
 static const double most_bytes = (double)((int64_t)1 << 36); /* of the copy */
 
-/* Whether d is a matrix of BLAS: column-major, or its transpose is. */
+/* Whether BLAS can take d: column-major, or transposed. */
 static bool is_matrix(const tartan_cuda_dense *d, int64_t rows, int64_t cols, bool *transposed, int32_t *ld) {
     for (int32_t i = 0; i < 2; i++) {
         const int64_t unit = i == 0 ? d->row_stride : d->col_stride;
@@ -18,15 +20,11 @@ static bool is_matrix(const tartan_cuda_dense *d, int64_t rows, int64_t cols, bo
     return false;
 }
 
-static int32_t bytes_of(int32_t dtype) {
-    return dtype == TARTAN_F64 ? 8 : dtype == TARTAN_F32 ? 4 : 2;
-}
-
-/* Lines are where a block's rows or columns are contiguous, so that they are copied as they lie. */
+/* The lines of the copy run along the contiguous lines of blocks, so that these are copied as they are. */
 static const char *describe_copy(const tartan_cuda_spmm *p, tartan_cuda_gemm *g) {
     const bool by_m = p->a_k == 1; /* lines of the copy are rows of op(A) */
-    g->bytes = bytes_of(p->dtype);
-    g->out_bytes = bytes_of(p->c.dtype);
+    g->bytes = tartan_cuda_bytes_of(p->dtype);
+    g->out_bytes = tartan_cuda_bytes_of(p->c.dtype);
     const int64_t unit = 16 / g->bytes;
     g->by_columns = p->by_columns == by_m;
     g->line = by_m ? p->block_m : p->block_k;
@@ -45,21 +43,21 @@ const char *tartan_cuda_gemm_of(const tartan_cuda_spmm *p, tartan_cuda_gemm *out
     tartan_cuda_gemm g = {0};
     bool b_transposed, c_transposed;
     if (p->m < 1 || p->n < 1 || p->k < 1 || p->m > most || p->n > most || p->k > most)
-        return "made for 1 to 2^30 rows and columns";
-    if (p->batch.ndim > 1) return "made for one batch dimension";
+        return "only for 1 to 2^30 rows and columns";
+    if (p->batch.ndim > 1) return "only for one batch dimension";
     if (p->batch.entries < 1 || p->batch.entries > most || p->heads > most)
-        return "made for 1 to 2^30 batch entries and heads";
+        return "only for 1 to 2^30 batch entries and heads";
     if (!is_matrix(&p->b, p->k, p->n, &b_transposed, &g.ld_b))
-        return "b needs one stride of 1 element, and another that clears its rows or columns and is below "
-               "2^31";
+        return "b needs one stride of 1 element, and the other below 2^31 and at least as long as its rows "
+               "or columns";
     if (!is_matrix(&p->c, p->m, p->n, &c_transposed, &g.ld_c))
-        return "c needs one stride of 1 element, and another that clears its rows or columns and is below "
-               "2^31";
+        return "c needs one stride of 1 element, and the other below 2^31 and at least as long as its rows "
+               "or columns";
     const tartan_cuda_gemm_batch entries = {(int32_t)p->batch.entries, 0,
                                             p->batch.ndim > 0 ? p->batch.first[0] : 0,
                                             p->batch.ndim > 0 ? p->batch.second[0] : 0};
     if (entries.b < 0 || entries.c < 0 || (p->heads > 1 && (p->b.head_stride < 0 || p->c.head_stride < 0)))
-        return "made for batch entries and heads that follow on each other";
+        return "only for batches and heads with strides that are not negative";
     const char *why = describe_copy(p, &g);
     if (why != NULL) return why;
     const tartan_cuda_gemm_batch heads = {(int32_t)p->heads, g.lines * g.line * g.ld, p->b.head_stride,

@@ -304,3 +304,25 @@ tartan_status tartan_cuda_figures_of(const tartan_host *host, const tartan_layou
     }
     return TARTAN_OK;
 }
+
+static tartan_status make_figures(const tartan_layout *layout, void *user, void **out) {
+    const tartan_host *host = user;
+    tartan_cuda_figures *figures = NULL;
+    PASS(host->allocate(&figures, 1, sizeof *figures));
+    const tartan_status status = tartan_cuda_figures_of(host, layout, figures);
+    if (status == TARTAN_OK)
+        *out = figures;
+    else
+        host->free(figures);
+    return status;
+}
+
+tartan_status tartan_cuda_figures_get(const tartan_host *host, const tartan_layout *layout,
+                                      tartan_cuda_figures *out) {
+    static const char maker = 0; /* names this function among the makers of plans */
+    const tartan_i_plan_key key = {&maker, -1, 0};
+    void *plan = NULL;
+    PASS(host->plan(layout, &key, make_figures, (void *)host, host->free, &plan));
+    *out = *(const tartan_cuda_figures *)plan;
+    return TARTAN_OK;
+}

@@ -102,6 +102,10 @@ typedef struct tartan_cuda_figures {
 tartan_status tartan_cuda_figures_of(const tartan_host *host, const tartan_layout *layout,
                                      tartan_cuda_figures *out);
 
+/* The same, counted on first use and kept in the layout as a plan. */
+tartan_status tartan_cuda_figures_get(const tartan_host *host, const tartan_layout *layout,
+                                      tartan_cuda_figures *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,19 +1,20 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Index sets in device memory, kept in their layout. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "index_cache.h"
+
 #include "index_dynamic.h"
 
 namespace {
 
-/* Names this file among the makers of plans. Variants: 2 * group + by_columns, group 0 for lists. */
-const char maker = 0, tiles_maker = 0, figures_maker = 0;
+/* These addresses are the makers of the plans. Variant: 2 * group + by_columns, group 0 for a row index; of tiles the
+ * group. */
+const char maker = 0, tiles_maker = 0;
 
-/* What a layout keeps; the memory is of no queue, because layouts outlive contexts. */
+/* The plan that a layout keeps. Its memory belongs to no queue, since layouts outlive contexts. */
 struct index_set {
     int32_t device_id;
     void *memory;
-    tartan_cuda_row_index lists;
-    tartan_cuda_group_index unions;
+    tartan_cuda_row_index rows;
+    tartan_cuda_group_index groups;
     tartan_cuda_tile_index tiles;
     int64_t *costs; /* of the tiles, in host memory */
 };
@@ -23,7 +24,7 @@ struct request {
     tartan_cuda_queue *queue;
     bool by_columns;
     int32_t group;
-    const tartan_cuda_group_index *unions; /* to be cut into tiles of that form */
+    const tartan_cuda_group_index *groups; /* cut these into tiles of that form */
     const tartan_cuda_tile_form *form;
 };
 
@@ -31,12 +32,13 @@ void release(void *plan) {
     index_set *set = (index_set *)plan;
     tartan_cuda_current current(set->device_id);
     tartan_cuda_relaxed relaxed;
-    if (cudaFree(set->memory) != cudaSuccess) (void)cudaGetLastError(); /* waits for what still reads it */
+    if (cudaFree(set->memory) != cudaSuccess)
+        (void)cudaGetLastError(); /* waits for kernels that still read it */
     tartan_cuda_host->free(set->costs);
     tartan_cuda_host->free(set);
 }
 
-/* Copies `size` values and waits. Where memory is short, what the pool keeps is given back first. */
+/* Copies `size` values and waits. If memory is short, trims the pool and tries again. */
 tartan_status upload(const request *r, const int32_t *values, int64_t size, index_set *set) {
     const size_t bytes = (size_t)size * sizeof *values;
     tartan_cuda_relaxed relaxed;
@@ -47,7 +49,7 @@ tartan_status upload(const request *r, const int32_t *values, int64_t size, inde
         (void)cudaMemPoolTrimTo(r->queue->pool, 0);
         error = cudaMalloc(&set->memory, bytes);
     }
-    PASS(tartan_cuda_check(r->function, error, "getting device memory for index sets"));
+    PASS(tartan_cuda_check(r->function, error, "allocating index sets"));
     error = cudaMemcpyAsync(set->memory, values, bytes, cudaMemcpyHostToDevice, r->queue->stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(r->queue->stream);
     if (error == cudaSuccess) return TARTAN_OK;
@@ -55,32 +57,32 @@ tartan_status upload(const request *r, const int32_t *values, int64_t size, inde
     return tartan_cuda_check(r->function, error, "copying index sets to the device");
 }
 
-tartan_status make_lists(const tartan_layout *layout, const request *r, index_set *set) {
-    tartan_cuda_host_rows plan = {};
-    PASS(tartan_cuda_index_rows(tartan_cuda_host, layout, r->by_columns, &plan));
-    const tartan_status status = upload(r, plan.values, plan.size, set);
+tartan_status make_rows(const tartan_layout *layout, const request *r, index_set *set) {
+    tartan_cuda_host_rows made = {};
+    PASS(tartan_cuda_index_rows(tartan_cuda_host, layout, r->by_columns, &made));
+    const tartan_status status = upload(r, made.values, made.size, set);
     const int32_t *at = (const int32_t *)set->memory;
     if (status == TARTAN_OK)
-        set->lists = {at + plan.pointers, at + plan.cols, plan.ids < 0 ? nullptr : at + plan.ids};
-    tartan_cuda_host->free(plan.values);
+        set->rows = {at + made.pointers, at + made.cols, made.ids < 0 ? nullptr : at + made.ids};
+    tartan_cuda_host->free(made.values);
     return status;
 }
 
-tartan_status make_unions(const tartan_layout *layout, const request *r, index_set *set) {
-    tartan_cuda_host_groups plan = {};
-    PASS(tartan_cuda_index_groups(tartan_cuda_host, layout, r->by_columns, r->group, &plan));
-    const tartan_status status = upload(r, plan.values, plan.size, set);
+tartan_status make_groups(const tartan_layout *layout, const request *r, index_set *set) {
+    tartan_cuda_host_groups made = {};
+    PASS(tartan_cuda_index_groups(tartan_cuda_host, layout, r->by_columns, r->group, &made));
+    const tartan_status status = upload(r, made.values, made.size, set);
     const int32_t *at = (const int32_t *)set->memory;
     if (status == TARTAN_OK)
-        set->unions = {plan.group,         plan.groups_per_head, plan.entries,  plan.longest,
-                       at + plan.pointers, at + plan.cols,       at + plan.ids, at + plan.order};
-    tartan_cuda_host->free(plan.values);
+        set->groups = {made.group,         made.groups_per_head, made.entries,  made.longest,
+                       at + made.pointers, at + made.cols,       at + made.ids, at + made.order};
+    tartan_cuda_host->free(made.values);
     return status;
 }
 
-/* The unions are on the device, so what is needed of them is fetched from there. */
+/* The groups are on the device, so what is needed of them is fetched from there. */
 tartan_status make_tiles(const tartan_layout *layout, const request *r, index_set *set) {
-    tartan_cuda_group_index u = *r->unions;
+    tartan_cuda_group_index u = *r->groups;
     const int64_t heads = layout->shape.heads, groups = heads * u.groups_per_head;
     int32_t *lists = nullptr;
     PASS(tartan_cuda_host->allocate(&lists, groups + 1 + u.entries, sizeof *lists));
@@ -93,20 +95,20 @@ tartan_status make_tiles(const tartan_layout *layout, const request *r, index_se
     if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
     u.pointers = lists;
     u.cols = lists + groups + 1;
-    tartan_cuda_host_tiles plan = {};
+    tartan_cuda_host_tiles made = {};
     tartan_status status = tartan_cuda_check(r->function, error, "copying index sets from the device");
     if (status == TARTAN_OK)
-        status = tartan_cuda_index_tiles(tartan_cuda_host, &u, heads, layout->grid_cols, r->form, &plan);
+        status = tartan_cuda_index_tiles(tartan_cuda_host, &u, heads, layout->grid_cols, r->form, &made);
     tartan_cuda_host->free(lists);
     if (status != TARTAN_OK) return status;
-    status = upload(r, plan.values, 4 * plan.count, set);
-    tartan_cuda_host->free(plan.values);
+    status = upload(r, made.values, 4 * made.count, set);
+    tartan_cuda_host->free(made.values);
     if (status != TARTAN_OK) {
-        tartan_cuda_host->free(plan.costs);
+        tartan_cuda_host->free(made.costs);
         return status;
     }
-    set->costs = plan.costs;
-    set->tiles = {plan.count, plan.costs, (const int32_t *)set->memory};
+    set->costs = made.costs;
+    set->tiles = {made.count, made.costs, (const int32_t *)set->memory};
     return TARTAN_OK;
 }
 
@@ -116,17 +118,17 @@ tartan_status make(const tartan_layout *layout, void *user, void **out) {
     bool capturing;
     PASS(tartan_cuda_capturing(r->function, r->queue, &capturing));
     if (capturing)
-        return tartan_cuda_host->fail(
-            TARTAN_ERR_UNSUPPORTED, r->function,
-            "the first use of a layout copies its index sets to the device, which cannot "
-            "be captured in a graph: do the operation once before");
+        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, r->function,
+                                      "the first use of a layout copies its index sets to the device, which "
+                                      "cannot be captured in a graph: "
+                                      "run the operation once before");
     index_set *set = nullptr;
     PASS(tartan_cuda_host->allocate(&set, 1, sizeof *set));
     *set = {};
     set->device_id = r->queue->device_id;
-    const tartan_status status = r->unions != nullptr ? make_tiles(layout, r, set)
-                                 : r->group == 0      ? make_lists(layout, r, set)
-                                                      : make_unions(layout, r, set);
+    const tartan_status status = r->groups != nullptr ? make_tiles(layout, r, set)
+                                 : r->group == 0      ? make_rows(layout, r, set)
+                                                      : make_groups(layout, r, set);
     if (status != TARTAN_OK) {
         tartan_cuda_host->free(set);
         return status;
@@ -145,21 +147,6 @@ tartan_status get(const char *function, tartan_cuda_queue *queue, const tartan_l
     return TARTAN_OK;
 }
 
-tartan_status make_figures(const tartan_layout *layout, void *, void **out) {
-    tartan_cuda_figures *figures = nullptr;
-    PASS(tartan_cuda_host->allocate(&figures, 1, sizeof *figures));
-    const tartan_status status = tartan_cuda_figures_of(tartan_cuda_host, layout, figures);
-    if (status == TARTAN_OK)
-        *out = figures;
-    else
-        tartan_cuda_host->free(figures);
-    return status;
-}
-
-void release_figures(void *plan) {
-    tartan_cuda_host->free(plan);
-}
-
 } // namespace
 
 tartan_status tartan_cuda_index_get_rows(const char *function, tartan_cuda_queue *queue,
@@ -169,7 +156,7 @@ tartan_status tartan_cuda_index_get_rows(const char *function, tartan_cuda_queue
     if (tartan_i_is_dynamic(layout))
         return tartan_cuda_dynamic_index_rows(function, queue, layout->sets, by_columns, out);
     PASS(get(function, queue, layout, by_columns, 0, &set));
-    *out = set->lists;
+    *out = set->rows;
     return TARTAN_OK;
 }
 
@@ -180,25 +167,17 @@ tartan_status tartan_cuda_index_get_groups(const char *function, tartan_cuda_que
     if (tartan_i_is_dynamic(layout))
         return tartan_cuda_dynamic_index_groups(function, queue, layout->sets, by_columns, group, out);
     PASS(get(function, queue, layout, by_columns, group, &set));
-    *out = set->unions;
+    *out = set->groups;
     return TARTAN_OK;
 }
 
 tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,
-                                          const tartan_layout *layout, const tartan_cuda_group_index *unions,
+                                          const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out) {
-    request r = {function, queue, false, unions->group, unions, form};
-    const tartan_i_plan_key key = {&tiles_maker, queue->device_id, unions->group};
+    request r = {function, queue, false, groups->group, groups, form};
+    const tartan_i_plan_key key = {&tiles_maker, queue->device_id, groups->group};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
     *out = ((const index_set *)plan)->tiles;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_figures_get(const tartan_layout *layout, const tartan_cuda_figures **out) {
-    const tartan_i_plan_key key = {&figures_maker, -1, 0};
-    void *plan = nullptr;
-    PASS(tartan_cuda_host->plan(layout, &key, make_figures, nullptr, release_figures, &plan));
-    *out = (const tartan_cuda_figures *)plan;
     return TARTAN_OK;
 }

@@ -21,7 +21,4 @@ tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queu
                                           const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out);
 
-/* What is counted of a layout, on first use; valid as long as the layout. */
-tartan_status tartan_cuda_figures_get(const tartan_layout *layout, const tartan_cuda_figures **out);
-
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The index sets of layouts whose blocks change. Which of them there are grows with the kernels that have asked: each is
- * made once from the row lists and from then on with every mask. Their memory comes from the queue that asked first. */
+ * The index sets of dynamic layouts. An index set exists once a kernel has asked for it: it is built from the row index
+ * then, and from every mask that follows. Its memory comes from the queue that asked first. */
 #include "index_dynamic.h"
 
 #include "device/launch.cuh"
@@ -9,20 +9,20 @@
 namespace {
 
 enum {
-    LOG2_GROUPS = 6,            /* groups of 1, 2, .. 32 lines; lists come first */
+    LOG2_GROUPS = 6,            /* group indexes of 1, 2, .. 32 lines; the row index comes first */
     VARIANTS = LOG2_GROUPS + 1, /* of a direction */
-    ALIGNED = 128,              /* bytes: lists start at multiples of it */
+    ALIGNED = 128,              /* lists start at multiples of so many bytes */
     SCATTER_THREADS = 256,
 };
 
 struct index_set {
-    tartan_cuda_mask_index is; /* pointers NULL: not wanted yet */
+    tartan_cuda_mask_index is; /* pointers NULL: not asked for yet */
     int32_t groups_per_head;
     int64_t room; /* entries */
     void *owner;
 };
 
-struct sets {
+struct dynamic_index {
     int32_t device_id;
     tartan_cuda_mask frame; /* without bytes */
     int32_t capacity;
@@ -32,7 +32,7 @@ struct sets {
     index_set set[2 * VARIANTS];
 };
 
-/* Gives out parts of memory, or with base NULL counts its bytes. */
+/* Divides memory into lists; with base NULL it only counts bytes. */
 struct parts {
     char *base;
     int64_t bytes;
@@ -43,8 +43,8 @@ struct parts {
     }
 };
 
-/* The lists of an index set of that direction and group. */
-int64_t divide(const sets *s, bool by_columns, int32_t group, void *memory, index_set *out) {
+/* Lays out one index set in `memory`; returns its bytes. */
+int64_t divide(const dynamic_index *s, bool by_columns, int32_t group, void *memory, index_set *out) {
     const int64_t lines = by_columns ? s->frame.grid_cols : s->frame.grid_rows;
     const int64_t across = by_columns ? s->frame.grid_rows : s->frame.grid_cols;
     const int64_t each = group > 1 ? group : 1, per_head = (lines + each - 1) / each;
@@ -62,8 +62,8 @@ int64_t divide(const sets *s, bool by_columns, int32_t group, void *memory, inde
     return p.bytes;
 }
 
-tartan_status make_room(const char *function, tartan_cuda_queue *queue, const sets *s, bool by_columns,
-                        int32_t group, index_set *out) {
+tartan_status make_room(const char *function, tartan_cuda_queue *queue, const dynamic_index *s,
+                        bool by_columns, int32_t group, index_set *out) {
     void *memory = nullptr, *owner = nullptr;
     PASS(tartan_cuda_memory_allocate(function, queue, divide(s, by_columns, group, nullptr, out), &memory,
                                      &owner));
@@ -72,8 +72,9 @@ tartan_status make_room(const char *function, tartan_cuda_queue *queue, const se
     return TARTAN_OK;
 }
 
-/* The row lists and all other sets that are wanted, as many at a time as can be. */
-tartan_status make_all(const char *function, tartan_cuda_queue *queue, const sets *s, const void *mask) {
+/* Builds all index sets that exist, as many at a time as possible. */
+tartan_status make_all(const char *function, tartan_cuda_queue *queue, const dynamic_index *s,
+                       const void *mask) {
     tartan_cuda_mask_index some[TARTAN_CUDA_MAX_INDEXES] = {s->set[0].is};
     tartan_cuda_mask bytes = s->frame;
     bytes.bytes = (const uint8_t *)mask;
@@ -91,9 +92,9 @@ tartan_status make_all(const char *function, tartan_cuda_queue *queue, const set
     return tartan_cuda_index_from_mask(function, queue, &bytes, s->capacity, some, count, s->blocks);
 }
 
-/* ---- A set that is wanted for the first time ---- */
+/* ---- The first use of an index set ---- */
 
-/* The mask of row lists, a warp for each; it was cleared before. */
+/* Writes the mask of a row index, a warp for each row, to bytes that are 0. */
 __global__ void __launch_bounds__(SCATTER_THREADS)
     scatter(tartan_cuda_mask_index rows, int64_t lines, int32_t grid_cols, uint8_t *mask) {
     const int64_t step = (int64_t)gridDim.x * (SCATTER_THREADS / 32);
@@ -104,14 +105,15 @@ __global__ void __launch_bounds__(SCATTER_THREADS)
             mask[line * grid_cols + rows.cols[e]] = 1;
 }
 
-/* Makes the set from the row lists, by way of a mask in scratch memory. */
-tartan_status make_one(const char *function, tartan_cuda_queue *queue, const sets *s, const index_set *set) {
+/* Builds an index set from the row index, through a mask in scratch memory. */
+tartan_status make_one(const char *function, tartan_cuda_queue *queue, const dynamic_index *s,
+                       const index_set *set) {
     const int64_t lines = (int64_t)s->frame.heads * s->frame.grid_rows,
                   positions = lines * s->frame.grid_cols;
     const int64_t groups = (lines - 1) / (SCATTER_THREADS / 32) + 1;
     void *scratch = nullptr;
     PASS(tartan_cuda_scratch(function, queue, ALIGNED + positions, &scratch));
-    tartan_cuda_mask mask = s->frame; /* behind a count of blocks that nobody needs */
+    tartan_cuda_mask mask = s->frame; /* after the number of blocks, which nobody reads */
     uint8_t *bytes = (uint8_t *)scratch + ALIGNED;
     mask.bytes = bytes;
     tartan_status status =
@@ -129,20 +131,20 @@ tartan_status make_one(const char *function, tartan_cuda_queue *queue, const set
 }
 
 /* With the lock held. */
-tartan_status want(const char *function, tartan_cuda_queue *queue, sets *s, bool by_columns, int32_t group,
-                   index_set *set) {
+tartan_status want(const char *function, tartan_cuda_queue *queue, dynamic_index *s, bool by_columns,
+                   int32_t group, index_set *set) {
     bool capturing;
     PASS(tartan_cuda_capturing(function, queue, &capturing));
     if (capturing)
         return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
-                                      "the first use of a layout by an operation makes index sets, which "
-                                      "cannot be captured in a graph: do the operation once before");
+                                      "the first use of a layout by an operation builds index sets, which "
+                                      "cannot be captured in a graph: run the operation once before");
     index_set made;
     PASS(make_room(function, queue, s, by_columns, group, &made));
     tartan_status status = make_one(function, queue, s, &made);
-    if (status == TARTAN_OK) /* for other queues, which do not know that this one is at work on it */
+    if (status == TARTAN_OK) /* other queues do not wait for this one */
         status =
-            tartan_cuda_check(function, cudaStreamSynchronize(queue->stream), "waiting for new index sets");
+            tartan_cuda_check(function, cudaStreamSynchronize(queue->stream), "waiting for a new index set");
     if (status != TARTAN_OK) {
         tartan_cuda_memory_release(made.owner);
         return status;
@@ -151,8 +153,8 @@ tartan_status want(const char *function, tartan_cuda_queue *queue, sets *s, bool
     return TARTAN_OK;
 }
 
-tartan_status get(const char *function, tartan_cuda_queue *queue, sets *s, bool by_columns, int32_t group,
-                  index_set *out) {
+tartan_status get(const char *function, tartan_cuda_queue *queue, dynamic_index *s, bool by_columns,
+                  int32_t group, index_set *out) {
     int32_t variant = 0;
     while (variant < LOG2_GROUPS && group != 0 && group != 1 << variant) variant++;
     if (group != 0 && variant == LOG2_GROUPS)
@@ -171,42 +173,42 @@ tartan_status get(const char *function, tartan_cuda_queue *queue, sets *s, bool 
 
 } // namespace
 
-/* ---- The functions of the table ---- */
+/* ---- The backend table's functions ---- */
 
-tartan_status tartan_cuda_dynamic_index_create(const char *function, tartan_cuda_queue *queue,
-                                               const tartan_layout *layout, void **out_sets) {
+tartan_status tartan_cuda_index_create(const char *function, void *device, const tartan_layout *layout,
+                                       void **out_index) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
     const int64_t heads = layout->shape.heads, rows = heads * layout->grid_rows,
                   cols = heads * layout->grid_cols;
     if (rows > INT32_MAX || cols > INT32_MAX || rows * layout->grid_cols > INT32_MAX)
         return tartan_cuda_host->fail(
             TARTAN_ERR_UNSUPPORTED, function,
-            "the grid has %lld heads of %lld x %lld positions, expected fewer than 2^31 "
-            "in all",
+            "the grid has %lld heads of %lld x %lld positions, expected fewer than 2^31 in all",
             (long long)heads, (long long)layout->grid_rows, (long long)layout->grid_cols);
     tartan_cuda_current current(queue->device_id);
-    sets *s = nullptr;
+    dynamic_index *s = nullptr;
     PASS(tartan_cuda_host->allocate(&s, 1, sizeof *s));
     *s = {};
     s->device_id = queue->device_id;
     s->frame = {nullptr, (int32_t)heads, (int32_t)layout->grid_rows, (int32_t)layout->grid_cols};
     s->capacity = (int32_t)layout->blocks;
-    pthread_mutex_init(&s->lock, nullptr); /* cannot fail for a plain mutex */
+    pthread_mutex_init(&s->lock, nullptr); /* cannot fail for a default mutex */
     void *blocks = nullptr;
     tartan_status status =
         tartan_cuda_memory_allocate(function, queue, sizeof *s->blocks, &blocks, &s->blocks_owner);
     s->blocks = (int32_t *)blocks;
     if (status == TARTAN_OK) status = make_room(function, queue, s, false, 0, &s->set[0]);
     if (status != TARTAN_OK) {
-        tartan_cuda_dynamic_index_release(s);
+        tartan_cuda_index_release(s);
         return status;
     }
-    *out_sets = s;
+    *out_index = s;
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_dynamic_index_update(const char *function, tartan_cuda_queue *queue, void *of,
-                                               const void *mask) {
-    sets *s = (sets *)of;
+tartan_status tartan_cuda_index_update(const char *function, void *device, void *index, const void *mask) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    dynamic_index *s = (dynamic_index *)index;
     tartan_cuda_current current(queue->device_id);
     const int64_t positions = (int64_t)s->frame.heads * s->frame.grid_rows * s->frame.grid_cols;
     if (positions > 0) PASS(tartan_cuda_check_pointer(function, queue, "mask", mask));
@@ -216,15 +218,16 @@ tartan_status tartan_cuda_dynamic_index_update(const char *function, tartan_cuda
     return status;
 }
 
-tartan_status tartan_cuda_dynamic_index_fetch(const char *function, tartan_cuda_queue *queue, void *of,
-                                              int64_t *out_blocks, int64_t *out_row_pointers,
-                                              int32_t *out_block_cols) {
-    const sets *s = (const sets *)of;
+tartan_status tartan_cuda_index_fetch(const char *function, void *device, void *index, int64_t *out_blocks,
+                                      int64_t *out_row_pointers, int32_t *out_block_cols) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    PASS(tartan_cuda_check_waiting(function, queue));
+    const dynamic_index *s = (const dynamic_index *)index;
     const tartan_cuda_mask_index *rows = &s->set[0].is;
     const int64_t count = (int64_t)s->frame.heads * s->frame.grid_rows + 1;
     int32_t *narrow = nullptr, blocks = 0;
     PASS(tartan_cuda_host->allocate(&narrow, count, sizeof *narrow));
-    tartan_cuda_current current(queue->device_id);
     cudaError_t error =
         cudaMemcpyAsync(&blocks, s->blocks, sizeof blocks, cudaMemcpyDeviceToHost, queue->stream);
     if (error == cudaSuccess)
@@ -243,8 +246,8 @@ tartan_status tartan_cuda_dynamic_index_fetch(const char *function, tartan_cuda_
     return tartan_cuda_check(function, error, "copying index sets from the device");
 }
 
-void tartan_cuda_dynamic_index_release(void *of) {
-    sets *s = (sets *)of;
+void tartan_cuda_index_release(void *index) {
+    dynamic_index *s = (dynamic_index *)index;
     for (index_set &set : s->set) tartan_cuda_memory_release(set.owner);
     tartan_cuda_memory_release(s->blocks_owner);
     pthread_mutex_destroy(&s->lock);
@@ -253,18 +256,18 @@ void tartan_cuda_dynamic_index_release(void *of) {
 
 /* ---- For kernels ---- */
 
-tartan_status tartan_cuda_dynamic_index_rows(const char *function, tartan_cuda_queue *queue, void *of,
+tartan_status tartan_cuda_dynamic_index_rows(const char *function, tartan_cuda_queue *queue, void *index,
                                              bool by_columns, tartan_cuda_row_index *out) {
     index_set set;
-    PASS(get(function, queue, (sets *)of, by_columns, 0, &set));
+    PASS(get(function, queue, (dynamic_index *)index, by_columns, 0, &set));
     *out = {set.is.pointers, set.is.cols, set.is.ids};
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_dynamic_index_groups(const char *function, tartan_cuda_queue *queue, void *of,
+tartan_status tartan_cuda_dynamic_index_groups(const char *function, tartan_cuda_queue *queue, void *index,
                                                bool by_columns, int32_t group, tartan_cuda_group_index *out) {
     index_set set;
-    PASS(get(function, queue, (sets *)of, by_columns, group, &set));
+    PASS(get(function, queue, (dynamic_index *)index, by_columns, group, &set));
     *out = {group, set.groups_per_head, set.room, 0, set.is.pointers, set.is.cols, set.is.ids, set.is.order};
     return TARTAN_OK;
 }

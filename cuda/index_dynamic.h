@@ -5,22 +5,14 @@
 
 #include "index_mask.h"
 
-/* The backend table's functions, see backend.h. */
-tartan_status tartan_cuda_dynamic_index_create(const char *function, tartan_cuda_queue *queue,
-                                               const tartan_layout *layout, void **out_sets);
-tartan_status tartan_cuda_dynamic_index_update(const char *function, tartan_cuda_queue *queue, void *sets,
-                                               const void *mask);
-tartan_status tartan_cuda_dynamic_index_fetch(const char *function, tartan_cuda_queue *queue, void *sets,
-                                              int64_t *out_blocks, int64_t *out_row_pointers,
-                                              int32_t *out_block_cols);
-void tartan_cuda_dynamic_index_release(void *sets);
-
-/* What tartan_cuda_index_get_rows and _get_groups (index_cache.h) give for such a layout. Counts are those of the
+/* Made and changed by the backend table's functions (device.h): tartan_cuda_index_create, _update, _fetch, _release.
+ *
+ * What tartan_cuda_index_get_rows and _get_groups (index_cache.h) give for such a layout. Counts are those of the
  * capacity. The first use of a set allocates it, builds it from the row index and waits; it cannot be captured in a
  * graph (UNSUPPORTED). `group` is a power of two up to TARTAN_CUDA_MAX_DEVICE_GROUP. */
-tartan_status tartan_cuda_dynamic_index_rows(const char *function, tartan_cuda_queue *queue, void *sets,
+tartan_status tartan_cuda_dynamic_index_rows(const char *function, tartan_cuda_queue *queue, void *index,
                                              bool by_columns, tartan_cuda_row_index *out);
-tartan_status tartan_cuda_dynamic_index_groups(const char *function, tartan_cuda_queue *queue, void *sets,
+tartan_status tartan_cuda_dynamic_index_groups(const char *function, tartan_cuda_queue *queue, void *index,
                                                bool by_columns, int32_t group, tartan_cuda_group_index *out);
 
 #endif

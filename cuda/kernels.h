@@ -1,36 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The kernels' launch functions. */
+ * The tables of kernels, one for each operation, and the choice among them. Plain C: a test that supplies the launch
+ * functions needs no GPU. */
 #ifndef TARTAN_CUDA_KERNELS_H
 #define TARTAN_CUDA_KERNELS_H
 
-#include "queue.h"
+#include "refuse.h"
+#include "tune.h"
 
-/* The kernels. Each is given what its `refuses` let pass. */
-typedef tartan_status (*tartan_cuda_spmm_launch)(const char *function, tartan_cuda_queue *queue,
-                                                 const tartan_layout *layout, const tartan_cuda_spmm *p);
-typedef tartan_status (*tartan_cuda_sddmm_launch)(const char *function, tartan_cuda_queue *queue,
-                                                  const tartan_layout *layout, const tartan_cuda_sddmm *p);
-tartan_status tartan_cuda_spmm_plain(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                     const tartan_cuda_spmm *);
-tartan_status tartan_cuda_spmm_simt(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                    const tartan_cuda_spmm *);
-tartan_status tartan_cuda_spmm_mma(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                   const tartan_cuda_spmm *);
-tartan_status tartan_cuda_spmm_wgmma(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                     const tartan_cuda_spmm *);
-tartan_status tartan_cuda_spmm_narrow(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                      const tartan_cuda_spmm *);
-tartan_status tartan_cuda_spmm_dense(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                     const tartan_cuda_spmm *);
-tartan_status tartan_cuda_sddmm_plain(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                      const tartan_cuda_sddmm *);
-tartan_status tartan_cuda_sddmm_mma(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                    const tartan_cuda_sddmm *);
-tartan_status tartan_cuda_sddmm_wgmma(const char *, tartan_cuda_queue *, const tartan_layout *,
-                                      const tartan_cuda_sddmm *);
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/* Whole operations that need no choice of kernels; checked by lib/ops. */
-tartan_status tartan_cuda_gate_gradient(tartan_cuda_queue *queue, const tartan_op_gate_gradient *op);
-tartan_status tartan_cuda_growth_score(tartan_cuda_queue *queue, const tartan_op_growth_score *op);
+typedef struct tartan_cuda_queue tartan_cuda_queue; /* queue.h */
 
+/* Starts the kernel, which does not refuse the problem, in the order of the queue, whose device is the thread's. */
+typedef tartan_status tartan_cuda_launching(const char *function, tartan_cuda_queue *queue,
+                                            const void *problem);
+
+typedef struct tartan_cuda_kernel {
+    const char *name;
+    tartan_cuda_refusal *refuses; /* NULL: can do every problem */
+    tartan_cuda_rating *rate;     /* NULL: not known */
+    tartan_cuda_launching *launch;
+    const char *remark; /* for explain, or NULL */
+} tartan_cuda_kernel;
+
+typedef struct tartan_cuda_kernels {
+    int32_t count;
+    const tartan_cuda_kernel *rows; /* by rising arithmetic throughput */
+} tartan_cuda_kernels;
+
+/* tartan_cuda_spmm_kernels and so on: those of problems tartan_cuda_spmm ... */
+#define TARTAN_CUDA_TABLE(NAME, name) extern const tartan_cuda_kernels tartan_cuda_##name##_kernels;
+TARTAN_CUDA_OPERATIONS(TARTAN_CUDA_TABLE)
+#undef TARTAN_CUDA_TABLE
+
+tartan_cuda_launching tartan_cuda_spmm_plain, tartan_cuda_spmm_simt, tartan_cuda_spmm_mma,
+    tartan_cuda_spmm_wgmma, tartan_cuda_spmm_narrow, tartan_cuda_spmm_dense;
+tartan_cuda_launching tartan_cuda_sddmm_plain, tartan_cuda_sddmm_mma, tartan_cuda_sddmm_wgmma;
+tartan_cuda_launching tartan_cuda_gate_gradient_plain, tartan_cuda_growth_score_plain,
+    tartan_cuda_block_copy_plain, tartan_cuda_block_norms_plain;
+
+/* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */
+const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,
+                                       const void *problem);
+double tartan_cuda_kernel_rate(const tartan_cuda_kernel *kernel, const void *problem);
+
+/* The row to run: the fastest of those that can do the problem; the last of equals. -1 if all refuse. */
+int32_t tartan_cuda_choose(const tartan_cuda_kernels *kernels, const tartan_cuda_chip *chip,
+                           const void *problem);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

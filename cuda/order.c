@@ -55,9 +55,9 @@ void tartan_cuda_sides_of(const uint32_t *cycles, int32_t processors, tartan_cud
     *out = two;
 }
 
-bool tartan_cuda_is_local(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures) {
+bool tartan_cuda_is_local(const tartan_cuda_spmm *p) {
     const int32_t log2_lines = 4;
-    const double share = figures->share[p->by_columns][log2_lines], lines = 1 << log2_lines;
+    const double share = p->figures.share[p->by_columns][log2_lines], lines = 1 << log2_lines;
     const double blocks = (double)p->blocks / (double)p->heads;
     const double merged = lines * blocks / (double)p->grid_m / share; /* entries of a merged list */
     return merged <= 0.5 * (double)p->grid_k && share > 0.5 * blocks / (double)p->grid_k;

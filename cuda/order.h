@@ -39,7 +39,7 @@ typedef struct tartan_cuda_tile_grid {
 } tartan_cuda_tile_grid;
 
 /* Whether 16 neighbouring block rows of op(A) read at most half of B, and most of what they read more than once. */
-bool tartan_cuda_is_local(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
+bool tartan_cuda_is_local(const tartan_cuda_spmm *p);
 
 /* How many strips are done together, for all groups by falling length, before the next ones. */
 int64_t tartan_cuda_panel_of(const tartan_cuda_tile_grid *grid);

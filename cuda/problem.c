@@ -12,8 +12,8 @@ static void batch_drop(tartan_cuda_batch *b, int32_t d) {
     }
 }
 
-/* Takes dimensions into a matrix dimension of *count elements wherever both operands step on evenly from it. A
- * dimension of one element has nothing to step on from and takes the dimension that is innermost in memory. */
+/* Folds batch dimensions into a matrix dimension of *count elements wherever both operands step evenly on from it. A
+ * matrix dimension of one element becomes the batch dimension that is innermost in memory. */
 static void batch_fold(tartan_cuda_batch *b, int64_t *count, int64_t *first_stride, int64_t *second_stride) {
     if (*count == 1 && b->ndim > 0) {
         int32_t inner = b->ndim - 1;
@@ -28,11 +28,11 @@ static void batch_fold(tartan_cuda_batch *b, int64_t *count, int64_t *first_stri
         if (b->first[d] != *count * *first_stride || b->second[d] != *count * *second_stride) continue;
         *count *= b->lengths[d];
         batch_drop(b, d);
-        d = b->ndim; /* another may follow on this one */
+        d = b->ndim; /* another may continue this one */
     }
 }
 
-/* Makes one dimension of two wherever both operands step on evenly. */
+/* Merges two dimensions wherever one continues the other in both operands. */
 static void batch_merge(tartan_cuda_batch *b) {
     for (int32_t d = 0; d < b->ndim; d++) {
         for (int32_t e = 0; e < b->ndim; e++) {
@@ -47,7 +47,7 @@ static void batch_merge(tartan_cuda_batch *b) {
     }
 }
 
-/* The batch dimensions of two arrays without the heads. */
+/* The batch dimensions of two arrays, without the heads. */
 static tartan_cuda_batch batch_of(const tartan_array *first, const tartan_array *second, int64_t heads) {
     tartan_cuda_batch b = {.entries = 1};
     const int32_t dims = first->ndim - 2 - (heads > 1);
@@ -60,7 +60,7 @@ static tartan_cuda_batch batch_of(const tartan_array *first, const tartan_array 
     return b;
 }
 
-/* Folds what it can into a matrix dimension, merges the rest, and counts it. */
+/* Folds batch dimensions into a matrix dimension, merges the rest, and counts the entries. */
 static void batch_finish(tartan_cuda_batch *b, int64_t *count, int64_t *first_stride,
                          int64_t *second_stride) {
     batch_fold(b, count, first_stride, second_stride);
@@ -80,13 +80,34 @@ static tartan_cuda_dense dense_of(const tartan_array *array, bool exchange, int6
                                .col_stride = array->strides[exchange ? n - 2 : n - 1]};
 }
 
-void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op_spmm *op, tartan_cuda_spmm *out) {
+static bool is_empty(const tartan_array *array) {
+    for (int32_t d = 0; d < array->ndim; d++)
+        if (array->shape[d] == 0) return true;
+    return false;
+}
+
+static bool is_ragged(const tartan_shape *shape) {
+    return shape->rows % shape->block_rows != 0 || shape->cols % shape->block_cols != 0;
+}
+
+static bool may_use_tf32(const tartan_context *context, int32_t dtype) {
+    return dtype == TARTAN_F32 && context->options.tf32;
+}
+
+static tartan_cuda_blocks blocks_of(const tartan_matrix *matrix) {
+    return (tartan_cuda_blocks){matrix->values, matrix->dtype, matrix->block_order, matrix->layout};
+}
+
+/* ---- Products ---- */
+
+tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context *context,
+                                  const tartan_op_spmm *op, tartan_cuda_spmm *out) {
     const tartan_matrix *a = op->a;
     const tartan_layout *l = a->layout;
     /* C = B op(A) is the transpose of C' = op(A)' B'. */
     const bool right = op->side == TARTAN_RIGHT, transposed = (op->transpose == TARTAN_TRANSPOSE) != right;
     const int32_t row = (int32_t)tartan_i_block_row_stride(a), col = (int32_t)tartan_i_block_col_stride(a);
-    tartan_cuda_spmm p = {.dtype = a->dtype, .heads = l->shape.heads, .blocks = l->blocks};
+    tartan_cuda_spmm p = {.dtype = a->dtype, .heads = l->shape.heads, .blocks = l->blocks, .layout = l};
     p.m = transposed ? l->shape.cols : l->shape.rows;
     p.k = transposed ? l->shape.rows : l->shape.cols;
     p.n = op->b->shape[op->b->ndim - (right ? 2 : 1)];
@@ -109,15 +130,20 @@ void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op_spmm *op
     p.b = dense_of(op->b, right, p.heads);
     p.c = dense_of(op->c, right, p.heads);
     batch_finish(&p.batch, &p.n, &p.b.col_stride, &p.c.col_stride);
-    p.tf32 = p.dtype == TARTAN_F32 && context->options.tf32;
+    p.tf32 = may_use_tf32(context, p.dtype);
     p.allow_dense = context->options.allow_dense;
+    p.nothing = is_empty(op->c);
+    PASS(tartan_cuda_figures_get(host, l, &p.figures));
     *out = p;
+    return TARTAN_OK;
 }
 
-void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op_sddmm *op, tartan_cuda_sddmm *out) {
+tartan_status tartan_cuda_sddmm_of(const tartan_host *host, const tartan_context *context,
+                                   const tartan_op_sddmm *op, tartan_cuda_sddmm *out) {
     const tartan_matrix *s = op->s;
     const tartan_layout *l = s->layout;
-    tartan_cuda_sddmm p = {.dtype = op->x[0].dtype, .s_dtype = s->dtype, .heads = l->shape.heads};
+    tartan_cuda_sddmm p = {
+        .dtype = op->x[0].dtype, .s_dtype = s->dtype, .heads = l->shape.heads, .layout = l};
     p.m = l->shape.rows;
     p.n = l->shape.cols;
     p.blocks = l->blocks;
@@ -144,6 +170,97 @@ void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op_sddmm *
         p.pair[i].y = dense_of(y, false, p.heads);
         batch_finish(&p.pair[i].batch, &p.pair[i].k, &p.pair[i].x.col_stride, &p.pair[i].y.row_stride);
     }
-    p.tf32 = p.dtype == TARTAN_F32 && context->options.tf32;
+    p.tf32 = may_use_tf32(context, p.dtype);
+    p.nothing = p.blocks == 0;
+    PASS(tartan_cuda_figures_get(host, l, &p.figures));
     *out = p;
+    return TARTAN_OK;
+}
+
+/* ---- Gates and growth ---- */
+
+tartan_status tartan_cuda_gate_gradient_of(const tartan_host *host, const tartan_context *context,
+                                           const tartan_op_gate_gradient *op,
+                                           tartan_cuda_gate_gradient *out) {
+    (void)host;
+    (void)context;
+    const tartan_layout *l = op->w->layout;
+    tartan_cuda_gate_gradient p = {
+        .w = op->w->values, .dw = op->dw->values, .dtype = op->w->dtype, .layout = l};
+    p.blocks = l->blocks;
+    p.block_rows = (int32_t)l->shape.block_rows;
+    p.block_cols = (int32_t)l->shape.block_cols;
+    p.by_row = op->w->block_order == TARTAN_ROW_MAJOR;
+    p.same_order = op->dw->block_order == op->w->block_order;
+    p.ragged = is_ragged(&l->shape);
+    p.rows = l->shape.rows;
+    p.cols = l->shape.cols;
+    p.grid_rows = l->grid_rows;
+    p.heads = l->shape.heads;
+    if (op->gates != NULL) {
+        p.gates = op->gates->data;
+        p.gate_dtype = op->gates->dtype;
+        p.gate_stride = op->gates->strides[0];
+    }
+    p.out = op->gate_grad->data;
+    p.out_stride = op->gate_grad->strides[0];
+    p.nothing = l->blocks == 0;
+    *out = p;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_growth_score_of(const tartan_host *host, const tartan_context *context,
+                                          const tartan_op_growth_score *op, tartan_cuda_growth_score *out) {
+    (void)host;
+    (void)context;
+    tartan_cuda_growth_score p = {.dtype = op->x[0].dtype, .norm = op->norm};
+    p.rows = op->shape->rows;
+    p.cols = op->shape->cols;
+    p.block_rows = (int32_t)op->shape->block_rows;
+    p.block_cols = (int32_t)op->shape->block_cols;
+    p.grid_rows = op->score->shape[0];
+    p.grid_cols = op->score->shape[1];
+    p.scale = op->scale;
+    p.beta = op->beta;
+    p.pairs = (int32_t)op->pairs;
+    for (int32_t i = 0; i < p.pairs; i++) {
+        const tartan_array *x = &op->x[i], *y = &op->y[i];
+        p.pair[i].k = x->shape[1];
+        p.pair[i].x = x->data;
+        p.pair[i].y = y->data;
+        p.pair[i].x_row = x->strides[0];
+        p.pair[i].x_k = x->strides[1];
+        p.pair[i].y_k = y->strides[0];
+        p.pair[i].y_col = y->strides[1];
+    }
+    p.score = op->score->data;
+    p.score_row = op->score->strides[0];
+    p.score_col = op->score->strides[1];
+    p.nothing = is_empty(op->score);
+    *out = p;
+    return TARTAN_OK;
+}
+
+/* ---- Blocks ---- */
+
+tartan_status tartan_cuda_block_copy_of(const tartan_host *host, const tartan_context *context,
+                                        const tartan_op_block_copy *op, tartan_cuda_block_copy *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_block_copy){.to = blocks_of(op->to),
+                                    .from = blocks_of(op->from),
+                                    .sources = op->sources,
+                                    .targets = op->targets,
+                                    .transposed = op->transpose};
+    out->nothing = (op->targets != NULL ? op->from : op->to)->layout->blocks == 0;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_block_norms_of(const tartan_host *host, const tartan_context *context,
+                                         const tartan_op_block_norms *op, tartan_cuda_block_norms *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_block_norms){.from = blocks_of(op->matrix), .norm = op->norm, .out = op->norms->data};
+    out->nothing = op->matrix->layout->blocks == 0;
+    return TARTAN_OK;
 }

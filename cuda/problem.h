@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products as kernels see them: one form for both sides, all transposes and all memory orders. Plain C, so that
- * reduction to this form, planning and the choice of kernels are tested without a GPU. */
+ * Operations in the form that kernels take, one struct each: one form for both sides, all transposes and all memory
+ * orders. Plain C, tested without a GPU. */
 #ifndef TARTAN_CUDA_PROBLEM_H
 #define TARTAN_CUDA_PROBLEM_H
 
@@ -10,25 +10,45 @@
 extern "C" {
 #endif
 
+/* The operations of the plug-in. Each has a problem, tartan_cuda_<op>; a function that makes it of an operation that
+ * lib/ops has checked, tartan_cuda_<op>_of; and a table of kernels, tartan_cuda_<op>_kernels (kernels.h). */
+#define TARTAN_CUDA_OPERATIONS(X)                                                                            \
+    X(SPMM, spmm)                                                                                            \
+    X(SDDMM, sddmm)                                                                                          \
+    X(GATE_GRADIENT, gate_gradient)                                                                          \
+    X(GROWTH_SCORE, growth_score)                                                                            \
+    X(BLOCK_COPY, block_copy)                                                                                \
+    X(BLOCK_NORMS, block_norms)
+
+/* ---- Parts of problems ---- */
+
 enum { TARTAN_CUDA_MAX_BATCH = 6 };
 
-/* Batch entries of two or three operands that go together, with the strides of each, in elements; the head is not
- * among the dimensions. Dimensions of length 1 are left out. */
+/* The batch of two operands, without the heads; strides in elements. Dimensions of length 1 are left out. */
 typedef struct tartan_cuda_batch {
     int32_t ndim;
     int64_t entries; /* product of the lengths; 1 if ndim is 0 */
     int64_t lengths[TARTAN_CUDA_MAX_BATCH];
-    int64_t first[TARTAN_CUDA_MAX_BATCH];  /* spmm: of B; sddmm: of X */
+    int64_t first[TARTAN_CUDA_MAX_BATCH];  /* strides. spmm: of B; sddmm: of X */
     int64_t second[TARTAN_CUDA_MAX_BATCH]; /* spmm: of C; sddmm: of Y */
 } tartan_cuda_batch;
 
-/* A dense matrix of each batch entry and head: element (i, j) is at data + head * head_stride + batch offset +
+/* A dense matrix for each batch entry and head: element (i, j) is at data + head * head_stride + batch offset +
  * i * row_stride + j * col_stride, in elements. */
 typedef struct tartan_cuda_dense {
     void *data;
     int32_t dtype;
     int64_t head_stride, row_stride, col_stride;
 } tartan_cuda_dense;
+
+/* The values of a matrix: [blocks][block_rows * block_cols], inside a block in `order` (tartan_block_order). */
+typedef struct tartan_cuda_blocks {
+    void *values;
+    int32_t dtype, order;
+    const tartan_layout *layout;
+} tartan_cuda_blocks;
+
+/* ---- Problems; `nothing`: there is nothing to compute ---- */
 
 /* C[m, n] = alpha * sum_k A[m, k] B[k, n] + beta * C[m, n] for every head and batch entry. */
 typedef struct tartan_cuda_spmm {
@@ -38,7 +58,7 @@ typedef struct tartan_cuda_spmm {
     int32_t block_m, block_k; /* of op(A) */
     const void *values;       /* [blocks][block_m * block_k] */
     int32_t a_m, a_k;         /* strides inside a block; one of them is 1 */
-    bool by_columns;          /* op(A)'s block rows are the layout's block columns */
+    bool by_columns;          /* block rows of op(A) are block columns of the layout */
     const void *gates;        /* [blocks] with gate_stride, or NULL */
     int32_t gate_dtype;
     int64_t gate_stride;
@@ -47,6 +67,9 @@ typedef struct tartan_cuda_spmm {
     tartan_cuda_dense b, c;  /* rows of b are k, of c are m */
     bool tf32;               /* f32 factors may be rounded to tf32 */
     bool allow_dense;        /* a dense copy of A may be multiplied by cuBLAS */
+    bool nothing;
+    const tartan_layout *layout;
+    tartan_cuda_figures figures;
 } tartan_cuda_spmm;
 
 /* S block = gate * alpha * sum over pairs, batch and k of X[m, k] Y[k, n], + beta * S, at the stored blocks. */
@@ -69,12 +92,73 @@ typedef struct tartan_cuda_sddmm {
         tartan_cuda_dense x, y;  /* rows of x are m, of y are k */
     } pair[TARTAN_I_MAX_PAIRS];
     bool tf32;
+    bool nothing;
+    const tartan_layout *layout;
+    tartan_cuda_figures figures;
 } tartan_cuda_sddmm;
 
-/* Reduce operations (already checked by lib/ops) to these forms. Batch dimensions that both operands walk as a
- * continuation of n (spmm) or k (sddmm) are merged into it, and what is left into as few as can be. */
-void tartan_cuda_spmm_of(const tartan_context *context, const tartan_op_spmm *op, tartan_cuda_spmm *out);
-void tartan_cuda_sddmm_of(const tartan_context *context, const tartan_op_sddmm *op, tartan_cuda_sddmm *out);
+/* out[w] = sum of dW_w * W_w over the elements of block w; then dW_w = gate_w * dW_w if there are gates. */
+typedef struct tartan_cuda_gate_gradient {
+    const void *w;
+    void *dw;
+    int64_t blocks;
+    int32_t block_rows, block_cols;
+    bool by_row, same_order;              /* W's blocks are row-major; dW's have the same order */
+    bool ragged;                          /* the last block row or column is */
+    int64_t rows, cols, grid_rows, heads; /* used where ragged */
+    const void *gates;
+    int32_t gate_dtype;
+    int64_t gate_stride;
+    void *out;
+    int64_t out_stride;
+    int32_t dtype;
+    bool nothing;
+    const tartan_layout *layout;
+} tartan_cuda_gate_gradient;
+
+/* score[i, j] = beta * score[i, j] + scale * sum over pairs and k of |X_i[., k]| |Y_j[k, .]|, the norms of block row i
+ * of X and block column j of Y. */
+typedef struct tartan_cuda_growth_score {
+    int32_t dtype, norm;
+    int64_t rows, cols; /* of X, of Y */
+    int32_t block_rows, block_cols;
+    int64_t grid_rows, grid_cols;
+    double scale, beta;
+    int32_t pairs;
+    struct {
+        int64_t k;
+        const void *x, *y;
+        int64_t x_row, x_k, y_k, y_col; /* strides */
+    } pair[TARTAN_I_MAX_PAIRS];
+    void *score; /* [grid_rows, grid_cols] */
+    int64_t score_row, score_col;
+    bool nothing;
+} tartan_cuda_growth_score;
+
+/* tartan_op_block_copy: a gather by `sources`, or a scatter by `targets`. */
+typedef struct tartan_cuda_block_copy {
+    tartan_cuda_blocks to, from;
+    const int64_t *sources, *targets;
+    bool transposed;
+    bool nothing;
+} tartan_cuda_block_copy;
+
+/* out[w] = the tartan_norm of block w, in f64; NaN if the block holds one. */
+typedef struct tartan_cuda_block_norms {
+    tartan_cuda_blocks from;
+    int32_t norm;
+    double *out;
+    bool nothing;
+} tartan_cuda_block_norms;
+
+/* Data pointers of the operation may be NULL, as those that explain asks about are. Batch dimensions that both operands
+ * step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the rest merged into as few as
+ * possible. Errors: MEMORY. */
+#define TARTAN_CUDA_PROBLEM_OF(NAME, name)                                                                   \
+    tartan_status tartan_cuda_##name##_of(const tartan_host *host, const tartan_context *context,            \
+                                          const tartan_op_##name *op, tartan_cuda_##name *out);
+TARTAN_CUDA_OPERATIONS(TARTAN_CUDA_PROBLEM_OF)
+#undef TARTAN_CUDA_PROBLEM_OF
 
 #ifdef __cplusplus
 }

@@ -1,53 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "queue.h"
+
 #include "blas.h"
 #include "device_memory.h"
 #include "usable.h"
-
-#include <cuda.h>
-
-const tartan_host *tartan_cuda_host;
-
-/* ---- The thread's device ---- */
-
-namespace {
-
-/* The driver's functions: asking the runtime for the current device would create a context on a device that the thread
- * may not use. */
-struct driver {
-    decltype(&cuCtxGetCurrent) get;
-    decltype(&cuCtxSetCurrent) set;
-};
-
-void *driver_function(const char *name) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &result) != cudaSuccess)
-        (void)cudaGetLastError();
-    return function;
-}
-
-const driver &the_driver() {
-    static const driver functions = {(decltype(driver::get))driver_function("cuCtxGetCurrent"),
-                                     (decltype(driver::set))driver_function("cuCtxSetCurrent")};
-    return functions;
-}
-
-} // namespace
-
-tartan_cuda_current::tartan_cuda_current(int32_t device_id) : before_(nullptr), changed_(false) {
-    CUcontext now = nullptr;
-    int device = -1;
-    if (the_driver().get == nullptr || the_driver().get(&now) != CUDA_SUCCESS) now = nullptr;
-    if (now != nullptr && cudaGetDevice(&device) == cudaSuccess && device == device_id) return;
-    before_ = now;
-    changed_ = true;
-    if (cudaSetDevice(device_id) != cudaSuccess)
-        (void)cudaGetLastError(); /* the next call on the device reports it */
-}
-
-tartan_cuda_current::~tartan_cuda_current() {
-    if (changed_ && the_driver().set != nullptr) (void)the_driver().set((CUcontext)before_);
-}
 
 tartan_cuda_relaxed::tartan_cuda_relaxed() : mode_(cudaStreamCaptureModeRelaxed) {
     (void)cudaThreadExchangeStreamCaptureMode(&mode_);
@@ -207,4 +163,14 @@ tartan_status tartan_cuda_capturing(const char *function, tartan_cuda_queue *que
                            "querying the state of a graph capture"));
     *out = state != cudaStreamCaptureStatusNone;
     return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_check_waiting(const char *function, tartan_cuda_queue *queue) {
+    bool capturing;
+    PASS(tartan_cuda_capturing(function, queue, &capturing));
+    if (!capturing) return TARTAN_OK;
+    return tartan_cuda_host->fail(
+        TARTAN_ERR_UNSUPPORTED, function,
+        "cannot wait for the context's stream or copy from or to the host during graph "
+        "capture");
 }

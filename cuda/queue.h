@@ -6,18 +6,15 @@
 #include <cuda_runtime.h>
 #include <pthread.h>
 
+#include "device.h"
 #include "order.h"
-#include "tune.h"
-
-/* The library that loaded the plug-in. */
-extern const tartan_host *tartan_cuda_host;
 
 typedef struct tartan_cuda_memory tartan_cuda_memory;
 typedef struct tartan_cuda_blas tartan_cuda_blas; /* blas.h */
 
 /* What a context has on a device: the caller's stream, or one of its own. Reference-counted, since memory allocated
  * from it may outlive the context. */
-typedef struct tartan_cuda_queue {
+struct tartan_cuda_queue {
     int32_t references; /* by the __atomic builtins */
     int32_t device_id;
     cudaStream_t stream;
@@ -31,7 +28,7 @@ typedef struct tartan_cuda_queue {
     pthread_mutex_t lock;   /* of what follows */
     bool open;              /* false once the context was freed; its work has ended by then */
     tartan_cuda_memory *waiting; /* freed during a graph capture; given back when it ends */
-} tartan_cuda_queue;
+};
 
 /* Tile counters of a queue, in device memory, 0 between kernels:
  *   - per L2 side: tiles handed out on each side, and CTAs that have finished. Double-buffered, because consecutive
@@ -58,7 +55,9 @@ void tartan_cuda_queue_drop(tartan_cuda_queue *queue);
 
 /* Whether work is being captured in a graph instead of being run. */
 tartan_status tartan_cuda_capturing(const char *function, tartan_cuda_queue *queue, bool *out);
-/* The same; also true where the stream's state cannot be read. Nothing may be freed in its order then. */
+/* UNSUPPORTED if so, since nothing can wait for the stream then. */
+tartan_status tartan_cuda_check_waiting(const char *function, tartan_cuda_queue *queue);
+/* The same as capturing; also true where the stream's state cannot be read. Nothing may be freed in its order then. */
 bool tartan_cuda_is_capturing(const tartan_cuda_queue *queue);
 
 /* Which L2 side each SM of the thread's device is on, measured once per process. May wait for an SM that is busy, but
@@ -73,17 +72,16 @@ tartan_status tartan_cuda_measure_sides(const char *function, const tartan_cuda_
  * has ended the CUDA context says that the process must be restarted. Clears the runtime's last error. */
 tartan_status tartan_cuda_check(const char *function, cudaError_t error, const char *what);
 
-/* Makes a device the thread's current one for the lifetime of the object. */
+/* Enters a device for the lifetime of the object. */
 class tartan_cuda_current {
   public:
-    explicit tartan_cuda_current(int32_t device_id);
-    ~tartan_cuda_current();
+    explicit tartan_cuda_current(int32_t device_id) { tartan_cuda_enter(device_id, &entered_); }
+    ~tartan_cuda_current() { tartan_cuda_leave(&entered_); }
     tartan_cuda_current(const tartan_cuda_current &) = delete;
     tartan_cuda_current &operator=(const tartan_cuda_current &) = delete;
 
   private:
-    void *before_; /* the thread's context of the driver */
-    bool changed_;
+    tartan_cuda_entered entered_;
 };
 
 /* Lets the thread allocate and free memory while a graph is being captured, by it or another thread; the capture would

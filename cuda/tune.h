@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which kernel runs, as data. Plain C, tested without a GPU. */
+ * Tuning: what each kernel is expected to reach, and the choices inside kernels. Plain C, tested without a GPU. */
 #ifndef TARTAN_CUDA_TUNE_H
 #define TARTAN_CUDA_TUNE_H
 
@@ -9,58 +9,47 @@
 extern "C" {
 #endif
 
-/* What is known of a device. */
-typedef struct tartan_cuda_chip {
-    int32_t major, minor;  /* compute capability */
-    int32_t processors;    /* streaming multiprocessors */
-    int64_t shared_bytes;  /* a block can have at most */
-    const char *no_cublas; /* where a context allows it: why it cannot be used, in static text, or NULL */
-} tartan_cuda_chip;
+/* ---- The useful rate expected of a kernel on a Hopper GPU, in TFLOP/s ---- */
 
-/* One kernel in the table of its operation. `refuses` says in static text why it cannot do a problem, or NULL if it
- * can. */
-typedef struct tartan_cuda_spmm_kernel {
-    const char *name;
-    const char *(*refuses)(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p);
-} tartan_cuda_spmm_kernel;
+typedef double tartan_cuda_rating(const void *problem);
 
-typedef struct tartan_cuda_sddmm_kernel {
-    const char *name;
-    const char *(*refuses)(const tartan_cuda_chip *chip, const tartan_cuda_sddmm *p);
-} tartan_cuda_sddmm_kernel;
+/* problem: tartan_cuda_spmm */
+tartan_cuda_rating tartan_cuda_spmm_plain_rate, tartan_cuda_spmm_simt_rate, tartan_cuda_spmm_mma_rate,
+    tartan_cuda_spmm_wgmma_rate, tartan_cuda_spmm_narrow_rate, tartan_cuda_spmm_dense_rate;
+/* problem: tartan_cuda_sddmm */
+tartan_cuda_rating tartan_cuda_sddmm_plain_rate, tartan_cuda_sddmm_mma_rate, tartan_cuda_sddmm_wgmma_rate;
 
-/* Numbers of the kernels: places in the tables here and in the tables of launchers (backend.cu), by rising
- * arithmetic; then spmm_narrow, for few columns. The plain kernels, first, refuse nothing. spmm_dense is
- * cuBLAS on a dense copy of A. */
-enum {
-    TARTAN_CUDA_SPMM_PLAIN,
-    TARTAN_CUDA_SPMM_SIMT,
-    TARTAN_CUDA_SPMM_MMA,
-    TARTAN_CUDA_SPMM_WGMMA,
-    TARTAN_CUDA_SPMM_NARROW,
-    TARTAN_CUDA_SPMM_DENSE,
-    TARTAN_CUDA_SPMM_KERNELS
-};
-enum { TARTAN_CUDA_SDDMM_PLAIN, TARTAN_CUDA_SDDMM_MMA, TARTAN_CUDA_SDDMM_WGMMA, TARTAN_CUDA_SDDMM_KERNELS };
+/* ---- Inside spmm_wgmma ---- */
 
-extern const tartan_cuda_spmm_kernel tartan_cuda_spmm_kernels[TARTAN_CUDA_SPMM_KERNELS];
-extern const tartan_cuda_sddmm_kernel tartan_cuda_sddmm_kernels[TARTAN_CUDA_SDDMM_KERNELS];
+/* Whether its tiles are 128 x 256, else 64 x 512: for blocks of 128, and for smaller ones if neighbouring block rows
+ * have nearly the same columns. */
+bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p);
 
-/* The useful rate expected of a kernel on a Hopper GPU, in TFLOP/s. */
-double tartan_cuda_spmm_rate(int32_t kernel, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
-double tartan_cuda_sddmm_rate(int32_t kernel, const tartan_cuda_sddmm *p);
+/* Whether it first copies B with contiguous columns. */
+bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
 
-/* Whether tiles of spmm_wgmma have 128 rows and 256 columns, else 64 and 512: for blocks of 128, and for smaller ones whose
- * neighbouring block rows have nearly the same columns. */
-bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
+/* What the epilogue of a tile takes, in k-steps of 128 bytes. */
+extern const double tartan_cuda_spmm_epilogue;
 
-/* Whether spmm_wgmma had better read a copy of b that has its columns contiguous. */
-bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p, const tartan_cuda_figures *figures);
+/* ---- Inside spmm_simt ---- */
 
-/* The kernel that runs: of those that do not refuse the one of the highest rate; of equal ones the last. */
-int32_t tartan_cuda_spmm_choose(const tartan_cuda_chip *chip, const tartan_cuda_spmm *p,
-                                const tartan_cuda_figures *figures);
-int32_t tartan_cuda_sddmm_choose(const tartan_cuda_chip *chip, const tartan_cuda_sddmm *p);
+/* How many tiles of C along n, of `cols` columns each, are computed together, so that their columns of B stay in L2.
+ * `by_columns`: B is column-major. */
+int32_t tartan_cuda_spmm_near(const tartan_cuda_spmm *p, int32_t cols, bool by_columns);
+
+/* ---- Inside sddmm_wgmma ---- */
+
+/* Whether its tiles are 128 x 256, else 64 x 512. */
+bool tartan_cuda_sddmm_wide(const tartan_cuda_sddmm *p);
+
+/* The costs of its tiles. `rows` is 64 or 128. */
+tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, int32_t block);
+
+/* Whether CTAs take whole tiles, of the given number and total cost of a step; else their sums are split (stream_k.h). */
+bool tartan_cuda_sddmm_whole(int64_t tiles, int64_t cost, int32_t block, int64_t steps, int32_t processors);
+
+/* Whether it first copies Y, whose columns are contiguous, with k contiguous. */
+bool tartan_cuda_sddmm_transposes(const tartan_cuda_sddmm *p, int64_t tiles, int32_t processors);
 
 #ifdef __cplusplus
 }

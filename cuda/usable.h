@@ -4,7 +4,8 @@
 #ifndef TARTAN_CUDA_USABLE_H
 #define TARTAN_CUDA_USABLE_H
 
-#include "tune.h"
+#include "backend/backend.h"
+#include "chip.h"
 
 #ifdef __cplusplus
 extern "C" {

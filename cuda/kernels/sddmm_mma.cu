@@ -41,11 +41,11 @@ template <typename F> void describe_pairs(const tartan_cuda_sddmm *p, SddmmMma *
 }
 
 template <typename F>
-tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
-                       const tartan_cuda_sddmm *p, SddmmMma *g) {
+tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
+                       SddmmMma *g) {
     const int32_t group = p->block_m < kMmaRows ? kMmaRows / p->block_m : 1;
     tartan_cuda_group_index u;
-    tartan_status status = tartan_cuda_index_get_groups(function, queue, layout, false, group, &u);
+    tartan_status status = tartan_cuda_index_get_groups(function, queue, p->layout, false, group, &u);
     if (status != TARTAN_OK) return status;
     g->pointers = u.pointers, g->cols = u.cols, g->ids = u.ids, g->order = u.order;
     g->values = p->values;
@@ -73,11 +73,10 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, SddmmMma *g
 }
 
 template <template <bool> typename Factor, bool kWide>
-tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
-                  const tartan_cuda_sddmm *p) {
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p) {
     using F = Factor<kWide>;
     SddmmMma g = {};
-    tartan_status status = describe<F>(function, queue, layout, p, &g);
+    tartan_status status = describe<F>(function, queue, p, &g);
     if (status != TARTAN_OK || g.tiles == 0) return status;
     const bool along_x = all_along(p, false), along_y = all_along(p, true);
     if (along_x && along_y) return launch<F, true, true, kWide>(function, queue, &g);
@@ -87,27 +86,26 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_l
 }
 
 template <template <bool> typename Factor>
-tartan_status run_on_chip(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
-                          const tartan_cuda_sddmm *p) {
-    return mma_is_wide(queue->chip) ? run<Factor, true>(function, queue, layout, p)
-                                    : run<Factor, false>(function, queue, layout, p);
+tartan_status run_on_chip(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p) {
+    return mma_is_wide(queue->chip) ? run<Factor, true>(function, queue, p)
+                                    : run<Factor, false>(function, queue, p);
 }
 
 } // namespace
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_sddmm_mma(const char *function, tartan_cuda_queue *queue,
-                                    const tartan_layout *layout, const tartan_cuda_sddmm *p) {
+tartan_status tartan_cuda_sddmm_mma(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_sddmm *p = (const tartan_cuda_sddmm *)problem;
     using namespace tartan_cuda;
     switch (p->dtype) {
     case TARTAN_F64:
-        return run_on_chip<MmaF64>(function, queue, layout, p);
+        return run_on_chip<MmaF64>(function, queue, p);
     case TARTAN_F32:
-        return run_on_chip<MmaTf32>(function, queue, layout, p);
+        return run_on_chip<MmaTf32>(function, queue, p);
     case TARTAN_F16:
-        return run_on_chip<MmaF16>(function, queue, layout, p);
+        return run_on_chip<MmaF16>(function, queue, p);
     default:
-        return run_on_chip<MmaBf16>(function, queue, layout, p);
+        return run_on_chip<MmaBf16>(function, queue, p);
     }
 }

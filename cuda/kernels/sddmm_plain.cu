@@ -141,12 +141,10 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 
 } // namespace
 
-tartan_status tartan_cuda_sddmm_plain(const char *function, tartan_cuda_queue *queue,
-                                      const tartan_layout *layout, const tartan_cuda_sddmm *p) {
-    if (p->blocks == 0) return TARTAN_OK;
+tartan_status tartan_cuda_sddmm_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_sddmm *p = (const tartan_cuda_sddmm *)problem;
     tartan_cuda_row_index lists;
-    const tartan_status status = tartan_cuda_index_get_rows(function, queue, layout, false, &lists);
-    if (status != TARTAN_OK) return status;
+    PASS(tartan_cuda_index_get_rows(function, queue, p->layout, false, &lists));
     const int32_t side = p->block_m > p->block_n ? p->block_m : p->block_n;
     return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;

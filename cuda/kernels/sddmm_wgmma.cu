@@ -156,39 +156,7 @@ template <int kRows> void describe_stages(Problem *g) {
     g->box_bytes_y = g->blocks.block * kStageBytes / g->boxes_y;
 }
 
-/* ---- How tiles become work. Costs are in quarters of a KB, the time that L2 takes for them when all read
- * ---- */
-
-enum {
-    kProducts = 152,  /* of a whole tile take at least as long */
-    kSmallColumns = 6 /* a box of 8 columns */
-};
-
-template <int kRows> tartan_cuda_tile_form form_of(int32_t block) {
-    return {Form<kRows>::kCols / block, kRows / 2, block == 8 ? kSmallColumns : block / 2, kProducts,
-            block > 16};
-}
-
-/* Whether to hand out whole tiles. The last round of them may leave many blocks without; the others then read
- * faster, but not faster than they multiply, and not at all where the number of boxes is the limit. */
-bool goes_whole(const tartan_cuda_tile_index &tiles, int32_t block, int64_t steps, int32_t processors) {
-    if (steps < TARTAN_CUDA_FEW_STEPS) return true;
-    const int64_t rounds = (tiles.count + processors - 1) / processors;
-    return block > 16 && (double)rounds * kProducts * processors <= 1.08 * (double)tiles.costs[tiles.count];
-}
-
-/* Whether to make a copy of Y with k contiguous, for blocks whose columns make boxes with short rows: what a
- * step gains, in us, against 4 bytes an element at 3.5 TB/s and a launch. */
-bool pays_to_turn(const tartan_cuda_sddmm *p, int64_t tiles, int32_t processors) {
-    if (p->block_m > 16) return false;
-    double elements = 0, steps = 0;
-    for (int32_t i = 0; i < p->pairs; i++) {
-        const double k = (double)p->pair[i].k * (double)p->pair[i].batch.entries;
-        elements += k * (double)p->n * (double)p->heads;
-        steps += k / kStepK;
-    }
-    return 0.6 * steps * (double)tiles / processors > 4 * elements / 3.5e6 + 4;
-}
+/* ---- A copy of Y with k contiguous ---- */
 
 /* Y of a pair, n contiguous. */
 tartan_cuda_transpose_source lines_of(const tartan_cuda_sddmm *p, int32_t i) {
@@ -297,7 +265,8 @@ tartan_status divide(const char *function, tartan_cuda_queue *queue, const tarta
     g->tiles = (const int4 *)tiles.values;
     g->tickets = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
     g->flags = g->tickets + TARTAN_CUDA_COUNTERS;
-    g->whole = g->made != nullptr || goes_whole(tiles, g->blocks.block, g->steps, most);
+    g->whole = g->made != nullptr || tartan_cuda_sddmm_whole(tiles.count, tiles.costs[tiles.count],
+                                                             g->blocks.block, g->steps, most);
     if (g->whole) {
         *out_blocks = g->count < most ? g->count : most;
         return TARTAN_OK;
@@ -336,17 +305,16 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
 }
 
 template <int kRows>
-tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
-                     const tartan_cuda_sddmm *p) {
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p) {
     tartan_cuda_group_index u;
     tartan_cuda_tile_index tiles;
-    const tartan_cuda_tile_form form = form_of<kRows>(p->block_m);
-    PASS(tartan_cuda_index_get_groups(function, queue, layout, false, kRows / p->block_m, &u));
+    const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(kRows, p->block_m);
+    PASS(tartan_cuda_index_get_groups(function, queue, p->layout, false, kRows / p->block_m, &u));
     void *made = nullptr;
-    if (tartan_i_is_dynamic(layout))
+    if (tartan_i_is_dynamic(p->layout))
         PASS(make_tiles(function, queue, &u, p->heads, form.entries, &made, &tiles));
     else
-        PASS(tartan_cuda_index_get_tiles(function, queue, layout, &u, &form, &tiles));
+        PASS(tartan_cuda_index_get_tiles(function, queue, p->layout, &u, &form, &tiles));
     Problem g = {};
     g.sharers = 1;
     g.made = (const int32_t *)made;
@@ -357,11 +325,11 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     g.y_across = p->pair[0].y.row_stride != 1;
     void *turned = nullptr;
     tartan_status status = TARTAN_OK;
-    if (g.y_across && pays_to_turn(p, tiles.count, queue->chip.processors))
+    if (g.y_across && tartan_cuda_sddmm_transposes(p, tiles.count, queue->chip.processors))
         status = turn_pairs(function, queue, p, &turned);
     g.y_turned = turned != nullptr;
     if (g.y_turned) g.y_across = false;
-    const bool early = tartan_cuda_starts_early(queue, layout);
+    const bool early = tartan_cuda_starts_early(queue, p->layout);
     if (status == TARTAN_OK)
         status = start<kRows>(function, queue, p, tiles, (const char *)turned, early, &g);
     tartan_cuda_scratch_free(queue, turned);
@@ -369,25 +337,12 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     return status;
 }
 
-/* Whether tiles of 128 rows are better: 64 x 512 brings 72 KB for each merged entry of 64 rows, 128 x 256
- * brings 48 KB for half as many of 128 rows. */
-bool takes_128_rows(const tartan_cuda_figures *figures, const tartan_cuda_sddmm *p) {
-    if (p->block_m == 128) return true;
-    int32_t i = 0; /* 2^i block rows make 64 rows */
-    while (p->block_m << i < 64) i++;
-    const double *share = figures->share[0];
-    return 48 * share[i] < 36 * share[i + 1];
-}
-
 } // namespace
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_sddmm_wgmma(const char *function, tartan_cuda_queue *queue,
-                                      const tartan_layout *layout, const tartan_cuda_sddmm *p) {
+tartan_status tartan_cuda_sddmm_wgmma(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_sddmm *p = (const tartan_cuda_sddmm *)problem;
     using namespace tartan_cuda;
-    const tartan_cuda_figures *figures;
-    PASS(tartan_cuda_figures_get(layout, &figures));
-    return takes_128_rows(figures, p) ? launch<128>(function, queue, layout, p)
-                                      : launch<64>(function, queue, layout, p);
+    return tartan_cuda_sddmm_wide(p) ? launch<128>(function, queue, p) : launch<64>(function, queue, p);
 }

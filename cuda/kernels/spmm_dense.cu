@@ -83,10 +83,10 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, int64_t lin
                               dim3(THREADS), s, (T *)copy);
 }
 
-tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
-                        const tartan_cuda_spmm *p, const tartan_cuda_gemm *g, void *copy) {
+tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                        const tartan_cuda_gemm *g, void *copy) {
     source s = {};
-    PASS(tartan_cuda_index_get_rows(function, queue, layout, g->by_columns, &s.lists));
+    PASS(tartan_cuda_index_get_rows(function, queue, p->layout, g->by_columns, &s.lists));
     s.values = p->values;
     s.gates = p->gates;
     s.gate_dtype = p->gate_dtype;
@@ -106,15 +106,15 @@ tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const ta
 
 } // namespace
 
-tartan_status tartan_cuda_spmm_dense(const char *function, tartan_cuda_queue *queue,
-                                     const tartan_layout *layout, const tartan_cuda_spmm *p) {
+tartan_status tartan_cuda_spmm_dense(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
     tartan_cuda_gemm g;
     const char *why = tartan_cuda_gemm_of(p, &g);
     if (why != nullptr)
         return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function, "spmm_dense: %s", why);
     void *copy;
     PASS(tartan_cuda_scratch(function, queue, g.elements * g.bytes, &copy));
-    tartan_status status = make_copy(function, queue, layout, p, &g, copy);
+    tartan_status status = make_copy(function, queue, p, &g, copy);
     if (status == TARTAN_OK) status = tartan_cuda_blas_multiply(function, queue, p, &g, copy);
     tartan_cuda_scratch_free(queue, copy);
     return status;

@@ -20,12 +20,12 @@ bool has_pairs(const tartan_cuda_spmm *p, int64_t stride, int64_t other) {
 }
 
 template <typename F>
-tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
-                       const tartan_cuda_spmm *p, SpmmMma *g, void **out_gated) {
+tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p, SpmmMma *g,
+                       void **out_gated) {
     const int32_t bytes = MmaForm<F>::kBytes, stage_k = MmaForm<F>::kStageK;
     const int32_t group = p->block_m < kMmaRows ? kMmaRows / p->block_m : 1;
     tartan_cuda_group_index u;
-    tartan_status status = tartan_cuda_index_get_groups(function, queue, layout, p->by_columns, group, &u);
+    tartan_status status = tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, group, &u);
     const void *values;
     if (status == TARTAN_OK) status = tartan_cuda_gate_operands(function, queue, p, &u, &values, out_gated);
     if (status != TARTAN_OK) return status;
@@ -77,12 +77,11 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, SpmmMma *g)
 }
 
 template <template <bool> typename Factor, bool kWide>
-tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
-                  const tartan_cuda_spmm *p) {
+tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p) {
     using F = Factor<kWide>;
     SpmmMma g = {};
     void *gated = nullptr;
-    tartan_status status = describe<F>(function, queue, layout, p, &g, &gated);
+    tartan_status status = describe<F>(function, queue, p, &g, &gated);
     if (status == TARTAN_OK && g.tiles > 0) {
         const bool along_a = p->a_k == 1, along_b = p->b.row_stride == 1;
         status = along_a   ? along_b ? launch<F, true, true, kWide>(function, queue, &g)
@@ -95,21 +94,20 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_l
 }
 
 template <template <bool> typename Factor>
-tartan_status run_on_chip(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
-                          const tartan_cuda_spmm *p) {
-    return mma_is_wide(queue->chip) ? run<Factor, true>(function, queue, layout, p)
-                                    : run<Factor, false>(function, queue, layout, p);
+tartan_status run_on_chip(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p) {
+    return mma_is_wide(queue->chip) ? run<Factor, true>(function, queue, p)
+                                    : run<Factor, false>(function, queue, p);
 }
 
 } // namespace
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_spmm_mma(const char *function, tartan_cuda_queue *queue,
-                                   const tartan_layout *layout, const tartan_cuda_spmm *p) {
+tartan_status tartan_cuda_spmm_mma(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
     using namespace tartan_cuda;
-    if (p->dtype == TARTAN_F64) return run_on_chip<MmaF64>(function, queue, layout, p);
-    if (p->dtype == TARTAN_F32) return run_on_chip<MmaTf32>(function, queue, layout, p);
-    if (p->dtype == TARTAN_F16) return run_on_chip<MmaF16>(function, queue, layout, p);
-    return run_on_chip<MmaBf16>(function, queue, layout, p);
+    if (p->dtype == TARTAN_F64) return run_on_chip<MmaF64>(function, queue, p);
+    if (p->dtype == TARTAN_F32) return run_on_chip<MmaTf32>(function, queue, p);
+    if (p->dtype == TARTAN_F16) return run_on_chip<MmaF16>(function, queue, p);
+    return run_on_chip<MmaBf16>(function, queue, p);
 }

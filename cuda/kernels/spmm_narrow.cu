@@ -317,15 +317,14 @@ tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const 
 } // namespace narrow
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_spmm_narrow(const char *function, tartan_cuda_queue *queue,
-                                      const tartan_layout *layout, const tartan_cuda_spmm *p) {
+tartan_status tartan_cuda_spmm_narrow(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
     using namespace tartan_cuda::narrow;
-    if (p->m == 0 || p->n == 0 || p->batch.entries == 0) return TARTAN_OK;
     tartan_cuda_row_index lists;
-    PASS(tartan_cuda_index_get_rows(function, queue, layout, p->by_columns, &lists));
+    PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->by_columns, &lists));
     /* Code for other chips does not wait for the kernels before; and what reads index sets before it waits must
      * find sets that no kernel makes. */
-    const bool early_start = tartan_cuda_starts_early(queue, layout);
+    const bool early_start = tartan_cuda_starts_early(queue, p->layout);
     return p->dtype == TARTAN_F16 ? launch_rows<__half>(function, queue, p, &lists, early_start)
                                   : launch_rows<__nv_bfloat16>(function, queue, p, &lists, early_start);
 }

@@ -192,15 +192,10 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 
 } // namespace
 
-tartan_status tartan_cuda_spmm_plain(const char *function, tartan_cuda_queue *queue,
-                                     const tartan_layout *layout, const tartan_cuda_spmm *p) {
-    if (p->m == 0 || p->n == 0 || p->batch.entries == 0) return TARTAN_OK;
+tartan_status tartan_cuda_spmm_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
     tartan_cuda_row_index lists = {};
-    if (p->blocks > 0) {
-        const tartan_status status =
-            tartan_cuda_index_get_rows(function, queue, layout, p->by_columns, &lists);
-        if (status != TARTAN_OK) return status;
-    }
+    if (p->blocks > 0) PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->by_columns, &lists));
     return tartan_cuda_by_any_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (p->block_m == 1) return launch<T, 1>(function, queue, p, lists);

@@ -2,11 +2,11 @@
  * SpMM of f32 by fused multiply-adds, for any GPU from sm_80. A block of threads computes up to 32 rows of
  * one block row by 256 columns, in ascending k; B streams through a ring of stages in shared memory. A
  * loaded element of B serves all rows, which from 16 rows up is what the L2 cache can feed. */
-#include "kernels/simt_tile.cuh"
 #include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
 #include "kernels/gate.h"
+#include "kernels/simt_tile.cuh"
 
 namespace tartan_cuda {
 namespace simt {
@@ -152,10 +152,6 @@ __global__ void __launch_bounds__(32 * kWarps, (Form<kRows, kWarps, kSingly>::kR
 
 /* ---- On the host ---- */
 
-/* Tiles are computed together while their columns of B have no more than this: what the L2 cache nearly
- * holds. */
-constexpr int64_t kNearBytes = 64 << 20;
-
 /* One form of the kernel. */
 struct Kernel {
     void (*run)(Args);
@@ -185,8 +181,7 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, co
     args.block_m = p->block_m, args.block_k = p->block_k, args.a_m = p->a_m, args.a_k = p->a_k;
     args.grid_m = (int32_t)p->grid_m, args.slices = p->block_m / slice;
     args.tiles = (int32_t)((p->n + kTileCols - 1) / kTileCols);
-    const int64_t near = kNearBytes / ((p->k < 1 ? 1 : p->k) * kTileCols * (int64_t)sizeof(float));
-    args.near = near < 1 ? 1 : near < args.tiles ? (int32_t)near : args.tiles;
+    args.near = tartan_cuda_spmm_near(p, kTileCols, false);
     args.m = p->m, args.n = p->n, args.k = p->k, args.heads = p->heads;
     args.alpha = (float)p->alpha, args.beta = (float)p->beta;
     args.gated = p->gates != nullptr;
@@ -240,12 +235,11 @@ Way simt_way(const tartan_cuda_spmm *p, const tartan_cuda_dense *x, const int64_
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_spmm_simt(const char *function, tartan_cuda_queue *queue,
-                                    const tartan_layout *layout, const tartan_cuda_spmm *p) {
+tartan_status tartan_cuda_spmm_simt(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
     using namespace tartan_cuda;
-    if (p->m == 0 || p->n == 0 || p->batch.entries == 0) return TARTAN_OK;
     tartan_cuda_group_index lists;
-    PASS(tartan_cuda_index_get_groups(function, queue, layout, p->by_columns, 1, &lists));
+    PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, 1, &lists));
     const void *values;
     void *gated;
     PASS(tartan_cuda_gate_operands(function, queue, p, &lists, &values, &gated));

@@ -144,10 +144,6 @@ __global__ void __launch_bounds__(32, (Form<kDown, kCols>::kResident)) spmm(cons
 
 /* ---- On the host ---- */
 
-/* Tiles are computed together while their columns of B have no more than this: what does not stay in the
- * L2 cache comes from memory again for every other set of rows at work. */
-constexpr int64_t kNearBytes = 16 << 20;
-
 /* One form of the kernel. */
 struct Kernel {
     void (*run)(Args);
@@ -168,8 +164,7 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, co
     args.block_m = p->block_m, args.block_k = p->block_k, args.a_m = p->a_m, args.a_k = p->a_k;
     args.grid_m = (int32_t)p->grid_m, args.slices = p->block_m / kernel->rows;
     args.tiles = (int32_t)((p->n + kernel->cols - 1) / kernel->cols);
-    const int64_t near = kNearBytes / ((p->k < 1 ? 1 : p->k) * kernel->cols * (int64_t)sizeof(float));
-    args.near = near < 1 ? 1 : near < args.tiles ? (int32_t)near : args.tiles;
+    args.near = tartan_cuda_spmm_near(p, kernel->cols, true);
     args.m = p->m, args.n = p->n, args.k = p->k;
     args.alpha = (float)p->alpha, args.beta = (float)p->beta;
     args.gated = p->gates != nullptr;

@@ -209,12 +209,9 @@ void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_group_index *u, 
     g->c_batch = p->batch.ndim > 0 ? p->batch.second[0] : 0;
 }
 
-/* What a tile takes besides its stages: to leave its results. */
-constexpr double kLeaving = 1.3; /* stages */
-
 template <int kRows>
-void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const tartan_cuda_figures *figures,
-                    const tartan_cuda_group_index *u, Problem *g) {
+void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const tartan_cuda_group_index *u,
+                    Problem *g) {
     const int32_t strips = g->col_tiles * g->heads * g->entries, sides = queue->sides.count;
     const double groups = (double)g->groups * g->heads, stages = (double)g->parts / g->slots;
     tartan_cuda_tile_grid grid = {};
@@ -224,10 +221,10 @@ void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const t
     grid.of_matrix = g->col_tiles;
     grid.strip_bytes = p->k * Form<kRows>::kCols * element_bytes(p->dtype);
     grid.processors = (double)queue->chip.processors / sides;
-    grid.local = tartan_cuda_is_local(p, figures);
+    grid.local = tartan_cuda_is_local(p);
     if (u->longest > 0) {
-        grid.mean = (double)u->entries / groups * stages + kLeaving;
-        grid.longest = (double)u->longest * stages + kLeaving;
+        grid.mean = (double)u->entries / groups * stages + tartan_cuda_spmm_epilogue;
+        grid.longest = (double)u->longest * stages + tartan_cuda_spmm_epilogue;
     }
     g->panel = (int32_t)tartan_cuda_panel_of(&grid);
     for (int i = 0; i < TARTAN_CUDA_PROCESSORS / 32; i++) g->sides[i] = queue->sides.of[i];
@@ -277,12 +274,11 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
 
 template <int kRows>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                     const tartan_cuda_figures *figures, const Operands &from,
-                     const tartan_cuda_group_index *u, bool early) {
+                     const Operands &from, const tartan_cuda_group_index *u, bool early) {
     Problem g = {};
     describe_stages<kRows>(p, from, u, &g);
     describe_work<kRows>(p, u, &g);
-    describe_order<kRows>(queue, p, figures, u, &g);
+    describe_order<kRows>(queue, p, u, &g);
     CUtensorMap map_a = {}, map_b, map_c = {};
     const int32_t span = (int32_t)(g.part_k * element_bytes(p->dtype));
     if (!g.gathers) PASS(map_values(function, p, from.values, &g, span, &map_a));
@@ -297,10 +293,9 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 }
 
 /* *out is NULL, which is no error, where a copy does not pay or memory is short. */
-tartan_status turn_b(const char *function, tartan_cuda_queue *queue, const tartan_cuda_figures *figures,
-                     const tartan_cuda_spmm *p, void **out) {
+tartan_status turn_b(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p, void **out) {
     *out = nullptr;
-    if (!tartan_cuda_spmm_transposes(p, figures)) return TARTAN_OK;
+    if (!tartan_cuda_spmm_transposes(p)) return TARTAN_OK;
     const tartan_cuda_transpose_source lines = lines_of(p);
     tartan_status status = tartan_cuda_scratch(function, queue, tartan_cuda_transposed_bytes(&lines), out);
     if (status == TARTAN_ERR_MEMORY) return TARTAN_OK;
@@ -312,23 +307,22 @@ tartan_status turn_b(const char *function, tartan_cuda_queue *queue, const tarta
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *queue,
-                                     const tartan_layout *layout, const tartan_cuda_spmm *p) {
+tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
     using namespace tartan_cuda;
-    const tartan_cuda_figures *figures;
-    PASS(tartan_cuda_figures_get(layout, &figures));
-    const bool wide = tartan_cuda_spmm_wide(p, figures);
-    const bool early = tartan_cuda_starts_early(queue, layout) && p->gates == nullptr; /* gates change ids */
+    const bool wide = tartan_cuda_spmm_wide(p);
+    const bool early =
+        tartan_cuda_starts_early(queue, p->layout) && p->gates == nullptr; /* gates change ids */
     tartan_cuda_group_index u;
-    PASS(tartan_cuda_index_get_groups(function, queue, layout, p->by_columns, (wide ? 128 : 64) / p->block_m,
-                                      &u));
+    PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns,
+                                      (wide ? 128 : 64) / p->block_m, &u));
     Operands from = {};
     void *gated;
     PASS(tartan_cuda_gate_operands(function, queue, p, &u, &from.values, &gated));
-    tartan_status status = turn_b(function, queue, figures, p, &from.turned);
+    tartan_status status = turn_b(function, queue, p, &from.turned);
     if (status == TARTAN_OK)
-        status = wide ? launch<128>(function, queue, p, figures, from, &u, early)
-                      : launch<64>(function, queue, p, figures, from, &u, early);
+        status = wide ? launch<128>(function, queue, p, from, &u, early)
+                      : launch<64>(function, queue, p, from, &u, early);
     tartan_cuda_scratch_free(queue, from.turned);
     tartan_cuda_scratch_free(queue, gated);
     return status;

@@ -19,12 +19,12 @@ tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tarta
 tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op_block_norms *op);
 
 /* Index sets of layouts whose blocks change; see the backend table. */
-tartan_status tartan_i_cpu_plan_create(const char *function, void *device, const tartan_layout *layout,
+tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,
                                        void **out_sets);
-tartan_status tartan_i_cpu_plan_mask(const char *function, void *device, void *sets, const void *mask);
-tartan_status tartan_i_cpu_plan_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
+tartan_status tartan_i_cpu_index_update(const char *function, void *device, void *sets, const void *mask);
+tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
                                       int64_t *out_row_pointers, int32_t *out_block_cols);
-void tartan_i_cpu_plan_release(void *sets);
+void tartan_i_cpu_index_release(void *sets);
 
 /* The matrix itself, or `copy`, made of it with the layout of the last mask. */
 const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy);

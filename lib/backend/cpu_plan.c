@@ -11,7 +11,7 @@ typedef struct cpu_sets {
     tartan_layout *now; /* without blocks where these are more than the capacity */
 } cpu_sets;
 
-tartan_status tartan_i_cpu_plan_create(const char *function, void *device, const tartan_layout *layout,
+tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,
                                        void **out_sets) {
     (void)function;
     (void)device;
@@ -38,7 +38,7 @@ fail:
     return status;
 }
 
-tartan_status tartan_i_cpu_plan_mask(const char *function, void *device, void *sets, const void *mask) {
+tartan_status tartan_i_cpu_index_update(const char *function, void *device, void *sets, const void *mask) {
     (void)function;
     (void)device;
     cpu_sets *s = sets;
@@ -56,7 +56,7 @@ tartan_status tartan_i_cpu_plan_mask(const char *function, void *device, void *s
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_cpu_plan_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
+tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
                                       int64_t *out_row_pointers, int32_t *out_block_cols) {
     (void)function;
     (void)device;
@@ -69,7 +69,7 @@ tartan_status tartan_i_cpu_plan_fetch(const char *function, void *device, void *
     return TARTAN_OK;
 }
 
-void tartan_i_cpu_plan_release(void *sets) {
+void tartan_i_cpu_index_release(void *sets) {
     tartan_layout_free(((cpu_sets *)sets)->now);
     tartan_i_free(sets);
 }

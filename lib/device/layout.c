@@ -45,7 +45,7 @@ static tartan_status plan(const char *function, tartan_context *context, void *s
         PASS(backend->allocate(function, context->device, bytes, &there, &owner));
         TRY(backend->copy(function, context->device, there, mask->data, bytes, TARTAN_COPY_TO_DEVICE));
     }
-    status = backend->plan_mask(function, context->device, sets, there);
+    status = backend->index_update(function, context->device, sets, there);
 fail:
     if (far) backend->release(owner);
     return status;
@@ -59,8 +59,8 @@ static tartan_status create(const char *function, tartan_context *context, const
     tartan_layout *layout = NULL;
     const tartan_i_context_options *o = &context->options;
     TRY(tartan_i_layout_new_dynamic(function, shape, capacity, o->device_type, o->device_id, &layout));
-    TRY(context->backend->plan_create(function, context->device, layout, &layout->sets));
-    layout->release_sets = context->backend->plan_release;
+    TRY(context->backend->index_create(function, context->device, layout, &layout->sets));
+    layout->release_sets = context->backend->index_release;
     TRY(plan(function, context, layout->sets, mask));
     *out = layout;
     return TARTAN_OK;
@@ -98,7 +98,7 @@ tartan_status tartan_i_layout_now(const char *function, const tartan_context *co
     }
     NEW(pointers, layout->shape.heads * layout->grid_rows + 1);
     NEW(cols, layout->blocks);
-    TRY(context->backend->plan_fetch(function, context->device, layout->sets, &blocks, pointers, cols));
+    TRY(context->backend->index_fetch(function, context->device, layout->sets, &blocks, pointers, cols));
     if (blocks > layout->blocks)
         TRY(tartan_i_fail(TARTAN_ERR_LAYOUT, function,
                           "the last mask has %" PRId64 " blocks, expected at most %" PRId64

@@ -116,7 +116,7 @@ TEST_F(CudaDevice, CapturesOutliveWhatTheyCannotHave) {
     const Layout known = random_layout({9, 7, 1, 1, 2}, 0.3, 1),
                  fresh = random_layout({9, 7, 1, 1, 2}, 0.3, 2);
     tartan_cuda_row_index lists;
-    tartan_cuda_group_index unions;
+    tartan_cuda_group_index groups;
     Memory kept, freed, none;
     ASSERT_OK(tartan_cuda_index_get_rows("test", queue, known.get(), true, &lists));
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &kept.pointer, &kept.owner));
@@ -124,13 +124,13 @@ TEST_F(CudaDevice, CapturesOutliveWhatTheyCannotHave) {
 
     ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
     EXPECT_OK(tartan_cuda_index_get_rows("test", queue, known.get(), true, &lists));
-    EXPECT_FAILS(UNSUPPORTED, "captured in a graph: do the operation once before",
+    EXPECT_FAILS(UNSUPPORTED, "captured in a graph: run the operation once before",
                  tartan_cuda_index_get_rows("test", queue, known.get(), false, &lists));
     EXPECT_FAILS(UNSUPPORTED, "captured",
-                 tartan_cuda_index_get_groups("test", queue, fresh.get(), false, 2, &unions));
-    EXPECT_FAILS(UNSUPPORTED, "captured",
+                 tartan_cuda_index_get_groups("test", queue, fresh.get(), false, 2, &groups));
+    EXPECT_FAILS(UNSUPPORTED, "cannot allocate persistent memory during graph capture; allocate before it",
                  tartan_cuda_memory_allocate("test", queue, 4, &none.pointer, &none.owner));
-    tartan_cuda_memory_release(freed.owner); // given back after the capture
+    tartan_cuda_memory_release(freed.owner); // freed after the capture
     void *scratch = nullptr;
     EXPECT_OK(tartan_cuda_scratch("test", queue, 4096, &scratch));
     store_late<<<1, 1, 0, queue->stream>>>((int *)scratch, 1, 0);
@@ -202,29 +202,32 @@ TEST_F(CudaDevice, BlocksAreCastGatheredAndMeasured) {
         ASSERT_OK(tartan_matrix_cast(context.get(), from.get(), dtypes[i / 4 % 4], i / 8 % 2, &raw));
         const Matrix cast(raw);
         const OnDevice there(from.get(), true), got(cast.get(), false);
-        ASSERT_OK(tartan_cuda_blocks_cast("test", queue, &got.blocks, &there.blocks));
+        tartan_cuda_block_copy copy = {};
+        copy.to = got.blocks, copy.from = there.blocks;
+        ASSERT_OK(tartan_cuda_block_copy_plain("test", queue, &copy));
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
         got.expect_values_of(cast.get());
         ASSERT_OK(tartan_matrix_transpose(context.get(), from.get(), &raw));
-        const Matrix turned(raw);
+        const Matrix transposed(raw);
         std::vector<int64_t> sources((size_t)layout->blocks); // block i of the transpose: column lists
         for (int64_t b = 0; b < layout->blocks; b++) sources[(size_t)b] = layout->col_ids[b];
         int64_t *sources_there = nullptr;
         ASSERT_CUDA(cudaMalloc(&sources_there, sources.size() * sizeof(int64_t) + 1));
         ASSERT_CUDA(cudaMemcpy(sources_there, sources.data(), sources.size() * sizeof(int64_t),
                                cudaMemcpyHostToDevice));
-        const OnDevice result(turned.get(), false);
-        ASSERT_OK(
-            tartan_cuda_blocks_gather("test", queue, &result.blocks, &there.blocks, sources_there, true));
+        const OnDevice result(transposed.get(), false);
+        copy.to = result.blocks, copy.sources = sources_there, copy.transposed = true;
+        ASSERT_OK(tartan_cuda_block_copy_plain("test", queue, &copy));
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
-        result.expect_values_of(turned.get());
+        result.expect_values_of(transposed.get());
         ASSERT_CUDA(cudaFree(sources_there));
         std::vector<double> norms((size_t)layout->blocks), norms_got((size_t)layout->blocks);
         ASSERT_OK(tartan_matrix_block_norms(context.get(), from.get(), TARTAN_NORM_MAX, norms.data(),
                                             layout->blocks));
         double *norms_there = nullptr;
         ASSERT_CUDA(cudaMalloc(&norms_there, norms.size() * sizeof(double) + 1));
-        ASSERT_OK(tartan_cuda_blocks_norms("test", queue, &there.blocks, TARTAN_NORM_MAX, norms_there));
+        const tartan_cuda_block_norms measure = {there.blocks, TARTAN_NORM_MAX, norms_there, false};
+        ASSERT_OK(tartan_cuda_block_norms_plain("test", queue, &measure));
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
         ASSERT_CUDA(
             cudaMemcpy(norms_got.data(), norms_there, norms.size() * sizeof(double), cudaMemcpyDeviceToHost));

@@ -6,7 +6,6 @@
 extern "C" {
 #include "core/memory.h"
 #include "explain.h"
-#include "index.h"
 #include "tartan/device.h"
 }
 
@@ -25,19 +24,23 @@ tartan_cuda_spmm square_spmm(int32_t dtype) {
     p.blocks = 40;
     p.batch.entries = 1;
     p.b = {nullptr, dtype, 0, 1024, 1};
+    for (auto &direction : p.figures.share)
+        for (auto &share : direction) share = 1;
     return p;
 }
 
-std::string spmm_text(const tartan_cuda_chip &chip, const tartan_cuda_spmm &p) {
-    tartan_cuda_figures figures = {};
-    for (auto &direction : figures.share)
-        for (auto &share : direction) share = 1;
+template <typename Problem>
+std::string text_of(const tartan_cuda_kernels &kernels, const tartan_cuda_chip &chip, const Problem &p) {
     tartan_i_text text = {};
-    tartan_cuda_explain_spmm(&tartan_i_host, &chip, &p, &figures, &text);
+    tartan_cuda_explain(&tartan_i_host, &kernels, &chip, &p, &text);
     EXPECT_EQ(TARTAN_OK, text.status);
     const std::string all = text.data;
     tartan_i_free(text.data);
     return all;
+}
+
+std::string spmm_text(const tartan_cuda_chip &chip, const tartan_cuda_spmm &p) {
+    return text_of(tartan_cuda_spmm_kernels, chip, p);
 }
 
 bool has(const std::string &text, const std::string &part) {
@@ -50,13 +53,12 @@ TEST(CudaExplain, SaysWhatRunsAndWhyNotTheOthers) {
     const std::string hopper = spmm_text(kHopper, square_spmm(TARTAN_BF16));
     EXPECT_EQ(0u, hopper.find(
                       "\"kernel\": \"spmm_wgmma\", \"why\": \"the highest expected rate of those that can do "
-                      "it\", \"refused\": [{\"kernel\": \"spmm_plain\", \"why\": \"expected to give "))
+                      "it\", \"refused\": [{\"kernel\": \"spmm_plain\", \"why\": \"slower: expected "))
         << hopper;
-    EXPECT_TRUE(has(hopper, "{\"kernel\": \"spmm_simt\", \"why\": \"made for float32\"}, ")) << hopper;
+    EXPECT_TRUE(has(hopper, "{\"kernel\": \"spmm_simt\", \"why\": \"only for float32\"}, ")) << hopper;
     EXPECT_TRUE(has(hopper, "}], \"expected_tflops\": ")) << hopper;
-    EXPECT_TRUE(has(
-        hopper, "{\"kernel\": \"spmm_dense\", \"why\": \"multiplies a dense copy of a by cuBLAS, which the "
-                "context does not allow\"}]"))
+    EXPECT_TRUE(has(hopper, "{\"kernel\": \"spmm_dense\", \"why\": \"uses cuBLAS with a dense copy of a, "
+                            "which the context does not allow\"}]"))
         << hopper;
     const std::string ampere = spmm_text(kAmpere, square_spmm(TARTAN_BF16));
     EXPECT_TRUE(has(ampere, "{\"kernel\": \"spmm_wgmma\", \"why\": \"needs compute capability 9.0\"}, "))
@@ -88,11 +90,9 @@ bool supports(void *, const tartan_op *, const char **) {
     return true;
 }
 tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
-    tartan_cuda_figures figures;
-    PASS(tartan_cuda_figures_of(&tartan_i_host, op->spmm.a->layout, &figures));
     tartan_cuda_spmm p;
-    tartan_cuda_spmm_of(context, &op->spmm, &p);
-    tartan_cuda_explain_spmm(&tartan_i_host, &kHopper, &p, &figures, text);
+    PASS(tartan_cuda_spmm_of(&tartan_i_host, context, &op->spmm, &p));
+    tartan_cuda_explain(&tartan_i_host, &tartan_cuda_spmm_kernels, &kHopper, &p, text);
     return text->status;
 }
 
@@ -118,8 +118,8 @@ TEST(CudaExplain, AnswersForTheOrdersAskedAbout) {
                     const bool b = (dense == TARTAN_COL_MAJOR) == (side == TARTAN_LEFT);
                     const std::string said = answer(TARTAN_F8E4M3, blocks, side, op, dense);
                     EXPECT_TRUE(has(said, a && b ? "\"kernel\": \"spmm_wgmma\", \"why\": \"the highest"
-                                          : !a   ? "8 bits need a with its summed index"
-                                                 : "8 bits need b with its summed index"))
+                                          : !a   ? "8-bit types need the summed index of a"
+                                                 : "8-bit types need the summed index of b"))
                         << said;
                     EXPECT_TRUE(
                         has(answer(TARTAN_BF16, blocks, side, op, dense), "\"kernel\": \"spmm_wgmma\""));
@@ -141,20 +141,34 @@ TEST(CudaExplain, SaysThatNothingElseCan) {
     p.pair[0].k = 64;
     p.pair[0].batch.entries = 1;
     p.pair[0].x = p.pair[0].y = {nullptr, TARTAN_F32, 0, 64, 1};
-    tartan_i_text sddmm = {};
-    tartan_cuda_explain_sddmm(&tartan_i_host, &kHopper, &p, &sddmm);
-    EXPECT_EQ(TARTAN_OK, sddmm.status);
-    EXPECT_TRUE(has(sddmm.data, "\"kernel\": \"sddmm_plain\"")) << sddmm.data;
-    EXPECT_TRUE(has(sddmm.data, "tf32, which the context does not allow")) << sddmm.data;
-    tartan_i_free(sddmm.data);
+    const std::string sddmm = text_of(tartan_cuda_sddmm_kernels, kHopper, p);
+    EXPECT_TRUE(has(sddmm, "\"kernel\": \"sddmm_plain\"")) << sddmm;
+    EXPECT_TRUE(has(sddmm, "tf32, which the context does not allow")) << sddmm;
+}
+
+TEST(CudaExplain, DescribesOperationsOfOneKernel) {
+    const tartan_cuda_block_copy p = {};
+    EXPECT_EQ("\"kernel\": \"block_copy_plain\", \"why\": \"no other kernel can do it\", \"refused\": [], "
+              "\"expected_tflops\": null",
+              text_of(tartan_cuda_block_copy_kernels, kHopper, p));
+}
+
+TEST(CudaExplain, SaysThatNoKernelCan) {
+    const tartan_cuda_kernel never = {
+        "never", [](const tartan_cuda_chip *, const void *) { return "only on Sundays"; }, nullptr, nullptr,
+        nullptr};
+    const tartan_cuda_kernels table = {1, &never};
+    EXPECT_EQ(
+        "\"kernel\": null, \"why\": \"no kernel can do it\", \"refused\": [{\"kernel\": \"never\", \"why\": "
+        "\"only on Sundays\"}], \"expected_tflops\": null",
+        text_of(table, kHopper, 0));
 }
 
 TEST(CudaExplain, KeepsTheFailureOfItsText) {
-    tartan_cuda_figures figures = {};
     const tartan_cuda_spmm p = square_spmm(TARTAN_F64);
     const auto explained = [&] { // the text is its owner's, whatever came of it
         tartan_i_text text = {};
-        tartan_cuda_explain_spmm(&tartan_i_host, &kHopper, &p, &figures, &text);
+        tartan_cuda_explain(&tartan_i_host, &tartan_cuda_spmm_kernels, &kHopper, &p, &text);
         tartan_i_free(text.data);
         return text.status;
     };

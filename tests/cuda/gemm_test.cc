@@ -191,8 +191,8 @@ TEST(CudaGemm, RefusesWhatBlasCannotSay) {
     EXPECT_WHY("b needs one stride of 1", p.b.row_stride = 63);
     EXPECT_WHY("b needs one stride of 1", p.b.row_stride = -64);
     EXPECT_WHY("c needs one stride of 1", p.c.row_stride = (int64_t)1 << 31);
-    EXPECT_WHY("follow on each other", p.batch.first[0] = -8192);
-    EXPECT_WHY("follow on each other", (p.heads = 2, p.c.head_stride = -4096));
+    EXPECT_WHY("not negative", p.batch.first[0] = -8192);
+    EXPECT_WHY("not negative", (p.heads = 2, p.c.head_stride = -4096));
     EXPECT_WHY("more than 2^36 bytes", p.heads = 1 << 30);
     EXPECT_WHY("2^30 lines of blocks", (p.heads = 1 << 20, p.grid_m = 1 << 11, p.grid_k = 1));
     tartan_cuda_spmm shared = good; // one B for all

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Index sets made on a real device: those of the plans, and those that follow masks.
+// Index sets on a real device: those built on the host, and those that follow masks.
 #include "device_fixture.h"
 
 #include <algorithm>
@@ -42,33 +42,33 @@ struct Indexes {
     }
 };
 
-void expect_same(const int32_t *device, const int32_t *plan, int64_t count) {
+void expect_same(const int32_t *device, const int32_t *host, int64_t count) {
     const std::vector<int32_t> values = fetched(device, count);
-    for (int64_t i = 0; i < count; i++) ASSERT_EQ(plan[i], values[(size_t)i]) << i;
+    for (int64_t i = 0; i < count; i++) ASSERT_EQ(host[i], values[(size_t)i]) << i;
 }
 
-// Whether the index set, or its first lists, is that of the plan.
+// Whether the index set is the one that the host builds.
 void check(const tartan_layout *l, const tartan_cuda_mask_index &index) {
     const bool columns = index.by_columns;
     if (index.group == 0) {
-        tartan_cuda_host_rows plan;
-        ASSERT_OK(tartan_cuda_index_rows(&tartan_i_host, l, columns, &plan));
+        tartan_cuda_host_rows host;
+        ASSERT_OK(tartan_cuda_index_rows(&tartan_i_host, l, columns, &host));
         const int64_t lines =
             tartan_layout_heads(l) * (columns ? tartan_layout_grid_cols(l) : tartan_layout_grid_rows(l));
-        expect_same(index.pointers, plan.values + plan.pointers, lines + 1);
-        expect_same(index.cols, plan.values + plan.cols, tartan_layout_blocks(l));
-        if (index.ids != nullptr) expect_same(index.ids, plan.values + plan.ids, tartan_layout_blocks(l));
-        tartan_i_host.free(plan.values);
+        expect_same(index.pointers, host.values + host.pointers, lines + 1);
+        expect_same(index.cols, host.values + host.cols, tartan_layout_blocks(l));
+        if (index.ids != nullptr) expect_same(index.ids, host.values + host.ids, tartan_layout_blocks(l));
+        tartan_i_host.free(host.values);
         return;
     }
-    tartan_cuda_host_groups plan;
-    ASSERT_OK(tartan_cuda_index_groups(&tartan_i_host, l, columns, index.group, &plan));
-    const int64_t groups = tartan_layout_heads(l) * plan.groups_per_head;
-    expect_same(index.pointers, plan.values + plan.pointers, groups + 1);
-    expect_same(index.cols, plan.values + plan.cols, plan.entries);
-    expect_same(index.ids, plan.values + plan.ids, plan.entries * index.group);
-    expect_same(index.order, plan.values + plan.order, groups);
-    tartan_i_host.free(plan.values);
+    tartan_cuda_host_groups host;
+    ASSERT_OK(tartan_cuda_index_groups(&tartan_i_host, l, columns, index.group, &host));
+    const int64_t groups = tartan_layout_heads(l) * host.groups_per_head;
+    expect_same(index.pointers, host.values + host.pointers, groups + 1);
+    expect_same(index.cols, host.values + host.cols, host.entries);
+    expect_same(index.ids, host.values + host.ids, host.entries * index.group);
+    expect_same(index.order, host.values + host.order, groups);
+    tartan_i_host.free(host.values);
 }
 
 // What a mask with more blocks than there is room for leaves.
@@ -124,8 +124,8 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
     tartan_layout *raw = nullptr;
     ASSERT_OK(tartan_i_layout_new_dynamic("test", &shape, (int64_t)positions / 2, TARTAN_CUDA, 0, &raw));
     const Layout layout(raw);
-    ASSERT_OK(tartan_cuda_dynamic_index_create("test", queue, raw, &raw->sets));
-    raw->release_sets = tartan_cuda_dynamic_index_release;
+    ASSERT_OK(tartan_cuda_index_create("test", queue, raw, &raw->sets));
+    raw->release_sets = tartan_cuda_index_release;
     Memory bytes;
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, (int64_t)positions, &bytes.pointer, &bytes.owner));
     std::vector<std::pair<bool, int32_t>> wanted; // direction, group
@@ -140,9 +140,9 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         if (step == 14) { // all are wanted: from here on the same work, captured
             cudaGraph_t graph;
             ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
-            EXPECT_OK(tartan_cuda_dynamic_index_update("test", queue, raw->sets, bytes.pointer));
-            tartan_cuda_group_index unions;
-            EXPECT_OK(tartan_cuda_index_get_groups("test", queue, raw, true, 32, &unions));
+            EXPECT_OK(tartan_cuda_index_update("test", queue, raw->sets, bytes.pointer));
+            tartan_cuda_group_index groups;
+            EXPECT_OK(tartan_cuda_index_get_groups("test", queue, raw, true, 32, &groups));
             ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
             ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
             ASSERT_CUDA(cudaGraphDestroy(graph));
@@ -150,21 +150,21 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         if (exec != nullptr)
             ASSERT_CUDA(cudaGraphLaunch(exec, queue->stream));
         else
-            ASSERT_OK(tartan_cuda_dynamic_index_update("test", queue, raw->sets, bytes.pointer));
+            ASSERT_OK(tartan_cuda_index_update("test", queue, raw->sets, bytes.pointer));
         ASSERT_CUDA(cudaMemsetAsync(bytes.pointer, 1, positions, queue->stream)); // nobody reads it later
         if (step < 14) wanted.push_back({step % 2 == 1, step < 2 ? 0 : 1 << (step / 2 - 1)});
         for (const auto &one : wanted) {
             tartan_cuda_mask_index index = {one.first, one.second, nullptr, nullptr, nullptr, nullptr};
             tartan_cuda_row_index lists;
-            tartan_cuda_group_index unions;
+            tartan_cuda_group_index groups;
             if (one.second == 0) {
                 ASSERT_OK(tartan_cuda_index_get_rows("test", queue, raw, one.first, &lists));
                 index.pointers = (int32_t *)lists.pointers, index.cols = (int32_t *)lists.cols;
                 index.ids = (int32_t *)lists.ids;
             } else {
-                ASSERT_OK(tartan_cuda_index_get_groups("test", queue, raw, one.first, one.second, &unions));
-                index.pointers = (int32_t *)unions.pointers, index.cols = (int32_t *)unions.cols;
-                index.ids = (int32_t *)unions.ids, index.order = (int32_t *)unions.order;
+                ASSERT_OK(tartan_cuda_index_get_groups("test", queue, raw, one.first, one.second, &groups));
+                index.pointers = (int32_t *)groups.pointers, index.cols = (int32_t *)groups.cols;
+                index.ids = (int32_t *)groups.ids, index.order = (int32_t *)groups.order;
             }
             ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
             if (density < 0.5)
@@ -175,8 +175,7 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         int64_t blocks = 0;
         std::vector<int64_t> pointers(3 * 75 + 1);
         std::vector<int32_t> cols(positions);
-        ASSERT_OK(
-            tartan_cuda_dynamic_index_fetch("test", queue, raw->sets, &blocks, pointers.data(), cols.data()));
+        ASSERT_OK(tartan_cuda_index_fetch("test", queue, raw->sets, &blocks, pointers.data(), cols.data()));
         EXPECT_EQ(tartan_layout_blocks(l.get()), blocks);
         EXPECT_EQ(density < 0.5 ? blocks : 0, pointers.back());
     }
@@ -192,15 +191,15 @@ TEST_F(CudaDevice, NewSetsAreNotCaptured) {
     const Layout layout(raw);
     Memory bytes;
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 64, &bytes.pointer, &bytes.owner));
-    ASSERT_OK(tartan_cuda_dynamic_index_create("test", queue, raw, &raw->sets));
-    raw->release_sets = tartan_cuda_dynamic_index_release;
-    ASSERT_OK(tartan_cuda_dynamic_index_update("test", queue, raw->sets, bytes.pointer));
+    ASSERT_OK(tartan_cuda_index_create("test", queue, raw, &raw->sets));
+    raw->release_sets = tartan_cuda_index_release;
+    ASSERT_OK(tartan_cuda_index_update("test", queue, raw->sets, bytes.pointer));
     tartan_cuda_row_index lists;
     ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
     EXPECT_OK(tartan_cuda_index_get_rows("test", queue, raw, false, &lists));
-    EXPECT_FAILS(UNSUPPORTED, "captured in a graph: do the operation once before",
+    EXPECT_FAILS(UNSUPPORTED, "captured in a graph: run the operation once before",
                  tartan_cuda_index_get_rows("test", queue, raw, true, &lists));
-    EXPECT_FAILS(UNSUPPORTED, "captured", tartan_cuda_dynamic_index_create("test", queue, raw, &none));
+    EXPECT_FAILS(UNSUPPORTED, "graph capture", tartan_cuda_index_create("test", queue, raw, &none));
     cudaGraph_t graph;
     ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
     ASSERT_CUDA(cudaGraphDestroy(graph));
@@ -209,7 +208,7 @@ TEST_F(CudaDevice, NewSetsAreNotCaptured) {
     tartan_layout *too_large = nullptr;
     ASSERT_OK(tartan_i_layout_new_dynamic("test", &large, 64, TARTAN_CUDA, 0, &too_large));
     EXPECT_FAILS(UNSUPPORTED, "1048576 x 1048576 positions, expected fewer than 2^31 in all",
-                 tartan_cuda_dynamic_index_create("test", queue, too_large, &none));
+                 tartan_cuda_index_create("test", queue, too_large, &none));
     tartan_layout_free(too_large);
     tartan_cuda_memory_release(bytes.owner);
 }

@@ -58,12 +58,11 @@ Layout layout_of(int64_t grid, int64_t block, double density, int64_t half_width
 }
 
 bool is_local(const Layout &layout, bool by_columns) {
-    tartan_cuda_figures figures;
-    EXPECT_OK(tartan_cuda_figures_of(&tartan_i_host, layout.get(), &figures));
     tartan_cuda_spmm p = {};
+    EXPECT_OK(tartan_cuda_figures_of(&tartan_i_host, layout.get(), &p.figures));
     p.heads = 1, p.blocks = tartan_layout_blocks(layout.get()), p.by_columns = by_columns;
     p.grid_m = tartan_layout_grid_rows(layout.get()), p.grid_k = tartan_layout_grid_cols(layout.get());
-    return tartan_cuda_is_local(&p, &figures);
+    return tartan_cuda_is_local(&p);
 }
 
 } // namespace

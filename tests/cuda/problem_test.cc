@@ -147,7 +147,7 @@ void check_spmm(Random &random) {
     op.b = &b;
     op.c = &c;
     tartan_cuda_spmm p;
-    tartan_cuda_spmm_of(&context, &op, &p);
+    EXPECT_OK(tartan_cuda_spmm_of(&tartan_i_host, &context, &op, &p));
 
     // Rows of op(A)' are the index of C that is not n, whatever the side.
     EXPECT_EQ(right ? cols : rows, p.m);
@@ -194,7 +194,7 @@ void check_sddmm(Random &random) {
     op.pairs = pairs;
     op.alpha = 2;
     tartan_cuda_sddmm p;
-    tartan_cuda_sddmm_of(&context, &op, &p);
+    EXPECT_OK(tartan_cuda_sddmm_of(&tartan_i_host, &context, &op, &p));
 
     EXPECT_EQ(l->shape.rows, p.m);
     EXPECT_EQ(l->shape.cols, p.n);
@@ -235,7 +235,7 @@ tartan_cuda_spmm spmm_of(const tartan_matrix *a, const tartan_array &b, const ta
     op.b = &b;
     op.c = &c;
     tartan_cuda_spmm p;
-    tartan_cuda_spmm_of(&context, &op, &p);
+    EXPECT_OK(tartan_cuda_spmm_of(&tartan_i_host, &context, &op, &p));
     return p;
 }
 
@@ -298,7 +298,7 @@ TEST(CudaProblem, GradientsOfBatchesAreOneSum) {
     op.y = &y;
     op.pairs = 1;
     tartan_cuda_sddmm p;
-    tartan_cuda_sddmm_of(&context, &op, &p);
+    EXPECT_OK(tartan_cuda_sddmm_of(&tartan_i_host, &context, &op, &p));
     EXPECT_EQ(15, p.pair[0].k);
     EXPECT_EQ(1, p.pair[0].batch.entries);
     EXPECT_EQ(8, p.pair[0].x.col_stride);

@@ -2,7 +2,7 @@
 #include "support.h"
 
 extern "C" {
-#include "tune.h"
+#include "kernels.h"
 }
 
 using namespace tartan_test;
@@ -12,12 +12,34 @@ namespace {
 const tartan_cuda_chip kHopper = {9, 0, 132, 232448, nullptr}, kAmpere = {8, 0, 108, 166912, nullptr},
                        kAda = {8, 9, 128, 101376, nullptr}, kBlackwell = {10, 0, 148, 232448, nullptr};
 
-// A square product of density 10% with everything in the best order.
-struct Spmm {
-    tartan_cuda_spmm p = {};
-    tartan_cuda_figures figures = {};
+// What the tables say of a problem.
+template <typename Problem> struct Asked {
+    const tartan_cuda_kernels *kernels;
+    Problem p = {};
 
-    Spmm(int32_t dtype, int32_t block, int64_t n = 4096) {
+    explicit Asked(const tartan_cuda_kernels *table) : kernels(table) {
+        for (auto &direction : p.figures.share)
+            for (auto &share : direction) share = 1;
+    }
+    const tartan_cuda_kernel &row(const std::string &name) const {
+        for (int32_t i = 0; i < kernels->count; i++)
+            if (name == kernels->rows[i].name) return kernels->rows[i];
+        ADD_FAILURE() << name << " is in no row";
+        return kernels->rows[0];
+    }
+    std::string chosen(const tartan_cuda_chip &chip) const {
+        return kernels->rows[tartan_cuda_choose(kernels, &chip, &p)].name;
+    }
+    std::string refusal(const std::string &name, const tartan_cuda_chip &chip) const {
+        const char *why = tartan_cuda_kernel_refuses(&row(name), &chip, &p);
+        return why == nullptr ? "" : why;
+    }
+    double rate(const std::string &name) const { return tartan_cuda_kernel_rate(&row(name), &p); }
+};
+
+// A square product of density 10% with everything in the best order.
+struct Spmm : Asked<tartan_cuda_spmm> {
+    Spmm(int32_t dtype, int32_t block, int64_t n = 4096) : Asked(&tartan_cuda_spmm_kernels) {
         p.dtype = dtype;
         p.m = p.k = 4096;
         p.n = n;
@@ -32,22 +54,11 @@ struct Spmm {
         p.batch.entries = 1;
         p.b = {(void *)4096, dtype, 0, n, 1};
         p.c = {(void *)4096, dtype, 0, n, 1};
-        for (auto &direction : figures.share)
-            for (auto &share : direction) share = 1;
-    }
-    std::string chosen(const tartan_cuda_chip &chip) const {
-        return tartan_cuda_spmm_kernels[tartan_cuda_spmm_choose(&chip, &p, &figures)].name;
-    }
-    std::string refusal(int32_t kernel, const tartan_cuda_chip &chip) const {
-        const char *why = tartan_cuda_spmm_kernels[kernel].refuses(&chip, &p);
-        return why == nullptr ? "" : why;
     }
 };
 
-struct Sddmm {
-    tartan_cuda_sddmm p = {};
-
-    Sddmm(int32_t dtype, int32_t block) {
+struct Sddmm : Asked<tartan_cuda_sddmm> {
+    Sddmm(int32_t dtype, int32_t block) : Asked(&tartan_cuda_sddmm_kernels) {
         p.dtype = p.s_dtype = dtype;
         p.m = p.n = 4096;
         p.heads = 1;
@@ -64,13 +75,6 @@ struct Sddmm {
             p.pair[i].x = {(void *)4096, dtype, 0, 4096, 1};
             p.pair[i].y = {(void *)4096, dtype, 0, 1, 4096};
         }
-    }
-    std::string chosen(const tartan_cuda_chip &chip) const {
-        return tartan_cuda_sddmm_kernels[tartan_cuda_sddmm_choose(&chip, &p)].name;
-    }
-    std::string refusal(int32_t kernel, const tartan_cuda_chip &chip) const {
-        const char *why = tartan_cuda_sddmm_kernels[kernel].refuses(&chip, &p);
-        return why == nullptr ? "" : why;
     }
 };
 
@@ -100,10 +104,10 @@ TEST(CudaTune, SpmmOnHopper) {
             EXPECT_EQ("spmm_mma", tf32.chosen(kAmpere));
         }
         for (int order_of_b = 0; order_of_b < 2; order_of_b++) {
-            EXPECT_EQ("", tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+            EXPECT_EQ("", tf32.refusal("spmm_wgmma", kHopper));
             std::swap(tf32.p.a_m, tf32.p.a_k);
-            EXPECT_EQ("tf32 needs a with its summed index without gaps",
-                      tf32.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+            EXPECT_EQ("tf32 needs the summed index of a to be contiguous",
+                      tf32.refusal("spmm_wgmma", kHopper));
             std::swap(tf32.p.a_m, tf32.p.a_k);
             std::swap(tf32.p.b.row_stride, tf32.p.b.col_stride);
         }
@@ -142,7 +146,7 @@ TEST(CudaTune, SpmmOfNothingIsPlain) {
 
 TEST(CudaTune, SpmmRefusals) {
     const Spmm half(TARTAN_BF16, 64), f32(TARTAN_F32, 32), f64(TARTAN_F64, 16);
-    const int32_t wgmma = TARTAN_CUDA_SPMM_WGMMA, mma = TARTAN_CUDA_SPMM_MMA, simt = TARTAN_CUDA_SPMM_SIMT;
+    const char *const wgmma = "spmm_wgmma", *const mma = "spmm_mma", *const simt = "spmm_simt";
     EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kAmpere));
     EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kBlackwell));
     EXPECT_REFUSES(half, wgmma, kHopper, "float16", p.dtype = TARTAN_F64);
@@ -165,7 +169,7 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(half, wgmma, kHopper, "b needs", (p.batch.ndim = 1, p.batch.first[0] = 0));
     EXPECT_REFUSES(f64, mma, kAmpere, "square blocks", p.block_k = 15);
     EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
-    EXPECT_REFUSES(f64, mma, kAmpere, "gaps", p.b.col_stride = 2);
+    EXPECT_REFUSES(f64, mma, kAmpere, "contiguous", p.b.col_stride = 2);
     EXPECT_REFUSES(f64, mma, kAmpere, "below 2^31 bytes", p.b.row_stride = (int64_t)1 << 29);
     EXPECT_REFUSES(f64, mma, kAmpere, "below 2^31 bytes", p.b.row_stride = -((int64_t)1 << 29));
     EXPECT_REFUSES(f64, mma, kAmpere, "fewer than 2^31", p.k = (int64_t)1 << 31);
@@ -185,7 +189,7 @@ static Spmm dense(int32_t dtype, int32_t block, double density, int64_t n = 4096
 }
 
 TEST(CudaTune, SpmmOfDenseMatrices) {
-    const int32_t number = TARTAN_CUDA_SPMM_DENSE;
+    const char *const number = "spmm_dense";
     for (const int32_t block : kBlocks) {
         EXPECT_EQ("spmm_wgmma", dense(TARTAN_BF16, block, block == 8 ? 0.05 : 0.1).chosen(kHopper)) << block;
         for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
@@ -194,7 +198,7 @@ TEST(CudaTune, SpmmOfDenseMatrices) {
             EXPECT_EQ("spmm_dense", full.chosen(kAmpere)) << block;
             full.p.allow_dense = false;
             EXPECT_NE("spmm_dense", full.chosen(kHopper));
-            EXPECT_EQ("multiplies a dense copy of a by cuBLAS, which the context does not allow",
+            EXPECT_EQ("uses cuBLAS with a dense copy of a, which the context does not allow",
                       full.refusal(number, kHopper));
         }
     }
@@ -204,12 +208,11 @@ TEST(CudaTune, SpmmOfDenseMatrices) {
     EXPECT_EQ("spmm_narrow", dense(TARTAN_BF16, 128, 0.8, 16).chosen(kHopper));
     // The copy counts: 2 * 4096^3 operations at 770e12 a second, and 2 * 2 * 4096^2 bytes at 3e12.
     const Spmm full = dense(TARTAN_BF16, 64, 1);
-    EXPECT_NEAR(2 * 4096.0 / (2 * 4096.0 / 770 + 4 / 3.0),
-                tartan_cuda_spmm_rate(number, &full.p, &full.figures), 1e-9);
+    EXPECT_NEAR(2 * 4096.0 / (2 * 4096.0 / 770 + 4 / 3.0), full.rate(number), 1e-9);
 }
 
 TEST(CudaTune, SpmmOfDenseMatricesRefusals) {
-    const int32_t number = TARTAN_CUDA_SPMM_DENSE;
+    const char *const number = "spmm_dense";
     const Spmm half = dense(TARTAN_BF16, 64, 1);
     EXPECT_EQ("", half.refusal(number, kHopper));
     tartan_cuda_chip alone = kHopper;
@@ -238,14 +241,14 @@ TEST(CudaTune, SpmmOfFewColumns) {
         for (const int64_t n : {8, 64, 128}) {
             EXPECT_EQ("spmm_narrow", Spmm(TARTAN_BF16, block, n).chosen(kHopper)) << block << " " << n;
             Spmm shared(TARTAN_BF16, block, n); // neighbouring block rows have the same columns
-            for (auto &direction : shared.figures.share)
+            for (auto &direction : shared.p.figures.share)
                 for (int i = 0; i < TARTAN_CUDA_SHARES; i++) direction[i] = 1 << i;
             EXPECT_EQ("spmm_narrow", shared.chosen(kHopper)) << block << " " << n;
         }
     EXPECT_EQ("spmm_narrow", Spmm(TARTAN_BF16, 32, 256).chosen(kHopper));
     for (const int32_t block : {64, 128})
         EXPECT_EQ("spmm_wgmma", Spmm(TARTAN_BF16, block, 256).chosen(kHopper));
-    const int32_t narrow = TARTAN_CUDA_SPMM_NARROW;
+    const char *const narrow = "spmm_narrow";
     const Spmm half(TARTAN_BF16, 32, 64);
     EXPECT_REFUSES(half, narrow, kHopper, "float16", p.dtype = TARTAN_F32);
     EXPECT_REFUSES(half, narrow, kHopper, "square blocks", p.block_m = 64);
@@ -274,60 +277,60 @@ TEST(CudaTune, SpmmOfEightBits) {
         }
         Spmm f8(dtype, 64);
         std::swap(f8.p.b.row_stride, f8.p.b.col_stride);
-        const int32_t wgmma = TARTAN_CUDA_SPMM_WGMMA;
+        const char *const wgmma = "spmm_wgmma";
         EXPECT_REFUSES(f8, wgmma, kHopper, "blocks of 16 or more", p.block_m = p.block_k = 8);
-        EXPECT_REFUSES(f8, wgmma, kHopper, "gates", p.gates = (void *)4096);
-        EXPECT_REFUSES(f8, wgmma, kHopper, "need a with", std::swap(p.a_m, p.a_k));
-        EXPECT_REFUSES(f8, wgmma, kHopper, "need b with", std::swap(p.b.row_stride, p.b.col_stride));
-        EXPECT_REFUSES(f8, wgmma, kHopper, "whole 16 bytes", p.b.col_stride = 4104);
+        EXPECT_REFUSES(f8, wgmma, kHopper, "gated values", p.gates = (void *)4096);
+        EXPECT_REFUSES(f8, wgmma, kHopper, "index of a", std::swap(p.a_m, p.a_k));
+        EXPECT_REFUSES(f8, wgmma, kHopper, "index of b", std::swap(p.b.row_stride, p.b.col_stride));
+        EXPECT_REFUSES(f8, wgmma, kHopper, "multiples of 16 bytes", p.b.col_stride = 4104);
         EXPECT_REFUSES(f8, wgmma, kHopper, "float16", p.dtype = TARTAN_F64);
-        EXPECT_EQ("made for 16 bits and more", f8.refusal(TARTAN_CUDA_SPMM_MMA, kHopper));
+        EXPECT_EQ("only for types of 16 bits or more", f8.refusal("spmm_mma", kHopper));
     }
 }
 
 TEST(CudaTune, SpmmTakesEitherOrderOfB) {
     Spmm half(TARTAN_F16, 128);
     std::swap(half.p.b.row_stride, half.p.b.col_stride);
-    EXPECT_EQ("", half.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+    EXPECT_EQ("", half.refusal("spmm_wgmma", kHopper));
     half.p.b.data = nullptr; // as explain asks
     half.p.heads = 3;
     half.p.b.head_stride = 4096 * 4096;
     half.p.batch = {1, 2, {2}, {3 * 4096 * 4096}, {1}};
-    EXPECT_EQ("", half.refusal(TARTAN_CUDA_SPMM_WGMMA, kHopper));
+    EXPECT_EQ("", half.refusal("spmm_wgmma", kHopper));
 }
 
 // From the right by small blocks b is copied, where the sums are long enough.
-TEST(CudaTune, SpmmTurnsNarrowB) {
+TEST(CudaTune, SpmmTransposesNarrowB) {
     const auto right = [](int32_t dtype, int32_t block, int64_t n = 4096) {
         Spmm one(dtype, block, n);
         one.p.b.row_stride = 1, one.p.b.col_stride = one.p.k;
         return one;
     };
-    const auto turns = [](const Spmm &one) { return tartan_cuda_spmm_transposes(&one.p, &one.figures); };
+    const auto transposes = [](const Spmm &one) { return tartan_cuda_spmm_transposes(&one.p); };
     for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
-        EXPECT_TRUE(turns(right(dtype, 8)));
-        EXPECT_TRUE(turns(right(dtype, 16)));
-        for (const int32_t block : {32, 64, 128}) EXPECT_FALSE(turns(right(dtype, block))) << block;
-        for (const int32_t block : kBlocks) EXPECT_FALSE(turns(Spmm(dtype, block))) << block;
+        EXPECT_TRUE(transposes(right(dtype, 8)));
+        EXPECT_TRUE(transposes(right(dtype, 16)));
+        for (const int32_t block : {32, 64, 128}) EXPECT_FALSE(transposes(right(dtype, block))) << block;
+        for (const int32_t block : kBlocks) EXPECT_FALSE(transposes(Spmm(dtype, block))) << block;
     }
     for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F8E4M3})
-        EXPECT_FALSE(turns(right(dtype, 16))) << dtype;
+        EXPECT_FALSE(transposes(right(dtype, 16))) << dtype;
     // What a stage loses grows with the sums, what a copy costs with b.
-    EXPECT_TRUE(turns(right(TARTAN_BF16, 8, 64)));
-    EXPECT_TRUE(turns(right(TARTAN_BF16, 16, 512)));
+    EXPECT_TRUE(transposes(right(TARTAN_BF16, 8, 64)));
+    EXPECT_TRUE(transposes(right(TARTAN_BF16, 16, 512)));
     Spmm few = right(TARTAN_BF16, 16, 512);
     few.p.blocks /= 16;
-    EXPECT_FALSE(turns(few));
+    EXPECT_FALSE(transposes(few));
     // Lists that several lines share are shorter; those of the other direction do not matter.
     Spmm shared = right(TARTAN_BF16, 16, 512);
-    shared.figures.share[1][2] = 4;
-    EXPECT_TRUE(turns(shared));
+    shared.p.figures.share[1][2] = 4;
+    EXPECT_TRUE(transposes(shared));
     shared.p.by_columns = true;
-    EXPECT_FALSE(turns(shared));
+    EXPECT_FALSE(transposes(shared));
 }
 
 // The sizes with which tests/backend sees that results are right.
-TEST(CudaTune, TestsOfTheBackendTurnNarrowB) {
+TEST(CudaTune, TestsOfTheBackendTransposeNarrowB) {
     const struct {
         int32_t block;
         int64_t k, n;
@@ -341,9 +344,9 @@ TEST(CudaTune, TestsOfTheBackendTurnNarrowB) {
         p.grid_m = (p.m - 1) / one.block + 1, p.grid_k = one.k / one.block;
         p.blocks = (int64_t)(0.7 * (double)(p.heads * p.grid_m * p.grid_k));
         p.b.row_stride = 1, p.b.col_stride = one.k, p.b.head_stride = one.k * one.n;
-        for (auto &direction : problem.figures.share)
+        for (auto &direction : problem.p.figures.share)
             for (auto &share : direction) share = one.share;
-        EXPECT_TRUE(tartan_cuda_spmm_transposes(&p, &problem.figures)) << one.block;
+        EXPECT_TRUE(tartan_cuda_spmm_transposes(&p)) << one.block;
         EXPECT_EQ("spmm_wgmma", problem.chosen(kHopper)) << one.block;
     }
 }
@@ -363,7 +366,7 @@ TEST(CudaTune, SddmmChoices) {
 
 TEST(CudaTune, SddmmRefusals) {
     const Sddmm half(TARTAN_F16, 32), f32(TARTAN_F32, 32), f64(TARTAN_F64, 8);
-    const int32_t wgmma = TARTAN_CUDA_SDDMM_WGMMA, mma = TARTAN_CUDA_SDDMM_MMA;
+    const char *const wgmma = "sddmm_wgmma", *const mma = "sddmm_mma";
     EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kAda));
     EXPECT_REFUSES(half, wgmma, kHopper, "float16", p.dtype = TARTAN_F32);
     EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_n = 64);
@@ -373,11 +376,11 @@ TEST(CudaTune, SddmmRefusals) {
     EXPECT_REFUSES(half, wgmma, kHopper, "one batch", p.pair[1].batch.ndim = 2);
     EXPECT_REFUSES(half, wgmma, kHopper, "x needs", p.pair[1].x.row_stride = 4100);
     EXPECT_REFUSES(half, wgmma, kHopper, "y needs", p.pair[0].y.data = (void *)4098);
-    EXPECT_REFUSES(half, mma, kAmpere, "x has neither", p.pair[1].x.col_stride = 3);
-    EXPECT_REFUSES(half, mma, kAmpere, "y has neither", p.pair[0].y.row_stride = 3);
+    EXPECT_REFUSES(half, mma, kAmpere, "columns of x are contiguous", p.pair[1].x.col_stride = 3);
+    EXPECT_REFUSES(half, mma, kAmpere, "columns of y are contiguous", p.pair[0].y.row_stride = 3);
     EXPECT_REFUSES(half, mma, kAmpere, "below 2^31 bytes", p.pair[1].x.row_stride = (int64_t)1 << 31);
     EXPECT_REFUSES(half, mma, kAmpere, "fewer than 2^31", p.pair[1].k = (int64_t)1 << 31);
-    EXPECT_REFUSES(half, mma, kAmpere, "one memory order",
+    EXPECT_REFUSES(half, mma, kAmpere, "the same memory order",
                    std::swap(p.pair[1].x.row_stride, p.pair[1].x.col_stride));
     EXPECT_REFUSES(f64, mma, kAmpere, "square blocks", p.block_n = 9);
     EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
@@ -387,43 +390,107 @@ TEST(CudaTune, SddmmRefusals) {
 // Tiles of 128 rows are for blocks of 128, and for blocks of 64 whose neighbours have the same columns.
 TEST(CudaTune, TilesAreWideWhereThatIsFaster) {
     const Spmm large(TARTAN_BF16, 128);
-    EXPECT_TRUE(tartan_cuda_spmm_wide(&large.p, &large.figures));
+    EXPECT_TRUE(tartan_cuda_spmm_wide(&large.p));
     Spmm half(TARTAN_BF16, 64);
-    EXPECT_FALSE(tartan_cuda_spmm_wide(&half.p, &half.figures));
-    half.figures.share[0][1] = 1.9;
-    EXPECT_TRUE(tartan_cuda_spmm_wide(&half.p, &half.figures));
-    const double wide = tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &half.p, &half.figures);
-    half.figures.share[0][1] = 1;
-    EXPECT_GT(wide, tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &half.p, &half.figures));
+    EXPECT_FALSE(tartan_cuda_spmm_wide(&half.p));
+    half.p.figures.share[0][1] = 1.9;
+    EXPECT_TRUE(tartan_cuda_spmm_wide(&half.p));
+    const double wide = half.rate("spmm_wgmma");
+    half.p.figures.share[0][1] = 1;
+    EXPECT_GT(wide, half.rate("spmm_wgmma"));
     half.p.by_columns = true; // other lists count then
-    half.figures.share[0][1] = 2;
-    EXPECT_FALSE(tartan_cuda_spmm_wide(&half.p, &half.figures));
+    half.p.figures.share[0][1] = 2;
+    EXPECT_FALSE(tartan_cuda_spmm_wide(&half.p));
     Spmm small(TARTAN_BF16, 32);
-    for (auto &share : small.figures.share[0]) share = 16;
-    EXPECT_FALSE(tartan_cuda_spmm_wide(&small.p, &small.figures));
+    for (auto &share : small.p.figures.share[0]) share = 16;
+    EXPECT_FALSE(tartan_cuda_spmm_wide(&small.p));
 }
 
 TEST(CudaTune, RatesFollowTheModel) {
     // One line of 64 x 512: L2 feeds 8e12 * 64 * 512 / 576 operations a second; small n is bound by memory.
     const Spmm half(TARTAN_BF16, 64);
-    EXPECT_NEAR(8.0 * 64 * 512 / 576, tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &half.p, &half.figures),
-                1e-9);
+    EXPECT_NEAR(8.0 * 64 * 512 / 576, half.rate("spmm_wgmma"), 1e-9);
     // Eight lines of 8 that share 1.4 blocks an entry, and all of them: products bind.
     Spmm small(TARTAN_BF16, 8);
-    small.figures.share[0][3] = 1.4;
-    EXPECT_NEAR(450 * 1.4 / 8, tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &small.p, &small.figures), 1e-9);
-    small.figures.share[0][3] = 8;
-    EXPECT_NEAR(450, tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &small.p, &small.figures), 1e-9);
+    small.p.figures.share[0][3] = 1.4;
+    EXPECT_NEAR(450 * 1.4 / 8, small.rate("spmm_wgmma"), 1e-9);
+    small.p.figures.share[0][3] = 8;
+    EXPECT_NEAR(450, small.rate("spmm_wgmma"), 1e-9);
     const Spmm thin(TARTAN_BF16, 64, 8);
-    EXPECT_LT(tartan_cuda_spmm_rate(TARTAN_CUDA_SPMM_WGMMA, &thin.p, &thin.figures), 25);
+    EXPECT_LT(thin.rate("spmm_wgmma"), 25);
     // Rates are positive and finite for whatever is run.
     for (const int64_t n : {0, 1, 100})
-        for (int32_t kernel = 0; kernel < TARTAN_CUDA_SPMM_KERNELS; kernel++) {
-            Spmm any(TARTAN_F32, 16, n);
-            const double rate = tartan_cuda_spmm_rate(kernel, &any.p, &any.figures);
+        for (int32_t i = 0; i < tartan_cuda_spmm_kernels.count; i++) {
+            const std::string kernel = tartan_cuda_spmm_kernels.rows[i].name;
+            const double rate = Spmm(TARTAN_F32, 16, n).rate(kernel);
             EXPECT_TRUE(rate >= 0 && rate < 1000) << kernel << " " << n << " " << rate;
         }
     Sddmm nothing(TARTAN_BF16, 16);
     nothing.p.blocks = nothing.p.pairs = 0;
     EXPECT_EQ("sddmm_plain", nothing.chosen(kHopper));
+}
+
+TEST(CudaTune, SddmmTilesAreWideWhereThatIsFaster) {
+    const Sddmm large(TARTAN_BF16, 128);
+    EXPECT_TRUE(tartan_cuda_sddmm_wide(&large.p));
+    for (const int32_t block : {8, 16, 32, 64}) {
+        Sddmm half(TARTAN_BF16, block);
+        EXPECT_FALSE(tartan_cuda_sddmm_wide(&half.p)) << block; // nobody shares an entry
+        int32_t i = 0;
+        while (block << i < 64) i++;
+        half.p.figures.share[0][i + 1] = 1.4; // 48 < 36 * 1.4: an entry of 128 rows has so many blocks
+        EXPECT_TRUE(tartan_cuda_sddmm_wide(&half.p)) << block;
+        half.p.figures.share[0][i] = 1.1;
+        EXPECT_FALSE(tartan_cuda_sddmm_wide(&half.p)) << block;
+    }
+}
+
+TEST(CudaTune, SddmmFormsOfTiles) {
+    for (const int32_t block : kBlocks)
+        for (const int32_t rows : {64, 128}) {
+            const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(rows, block);
+            EXPECT_EQ(64 * 512, rows * form.entries * block);
+            EXPECT_EQ(rows / 2, form.base);
+            EXPECT_EQ(block == 8 ? 6 : block / 2, form.each);
+            EXPECT_EQ(152, form.least);
+            EXPECT_EQ(block > 16, form.by_column);
+        }
+}
+
+TEST(CudaTune, SddmmHandsOutWholeTilesWhereTheLastRoundIsFull) {
+    const auto whole = [](int64_t tiles, int32_t block, int64_t steps) {
+        return tartan_cuda_sddmm_whole(tiles, 152 * tiles, block, steps, 132);
+    };
+    EXPECT_TRUE(whole(132, 32, 64));
+    EXPECT_TRUE(whole(10 * 132, 32, 64));
+    EXPECT_TRUE(whole(123, 32, 64)); // within 8%
+    EXPECT_FALSE(whole(122, 32, 64));
+    EXPECT_FALSE(whole(133, 32, 64));
+    EXPECT_FALSE(whole(132, 16, 64)); // the number of boxes limits small blocks
+    EXPECT_TRUE(whole(133, 16, 15));  // short sums are not cut
+}
+
+TEST(CudaTune, SddmmTransposesNarrowY) {
+    const auto transposes = [](int32_t block, int64_t tiles) {
+        const Sddmm half(TARTAN_BF16, block);
+        return tartan_cuda_sddmm_transposes(&half.p, tiles, 132);
+    };
+    // Two pairs of 4096 x 4096: 44 us for the copies, 77 us for the steps of 132 tiles.
+    EXPECT_TRUE(transposes(8, 132));
+    EXPECT_TRUE(transposes(16, 76));
+    EXPECT_FALSE(transposes(16, 72));
+    EXPECT_FALSE(transposes(32, 1320));
+}
+
+TEST(CudaTune, SimtTilesThatShareColumnsOfB) {
+    const auto near = [](int64_t k, int64_t n, bool by_columns) {
+        Spmm f32(TARTAN_F32, 32, n);
+        f32.p.k = k;
+        return tartan_cuda_spmm_near(&f32.p, 256, by_columns);
+    };
+    EXPECT_EQ(16, near(4096, 4096, false)); // 64 MB
+    EXPECT_EQ(4, near(4096, 4096, true));   // 16 MB
+    EXPECT_EQ(2, near(4096, 300, false));   // no more than there are
+    EXPECT_EQ(1, near((int64_t)1 << 24, 4096, false));
+    EXPECT_EQ(16, near(0, 4096, true));
 }

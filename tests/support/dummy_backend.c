@@ -226,17 +226,17 @@ static tartan_status explain(const tartan_context *context, const tartan_op *op,
 
 /* ---- Layouts whose blocks change ---- */
 
-static tartan_status plan_create(const char *function, void *d, const tartan_layout *layout,
+static tartan_status index_create(const char *function, void *d, const tartan_layout *layout,
                                  void **out_sets) {
     PASS(check_lost(function, ((device *)d)->id));
-    return tartan_dummy_host->cpu->plan_create(function, NULL, layout, out_sets);
+    return tartan_dummy_host->cpu->index_create(function, NULL, layout, out_sets);
 }
 
-static void plan_release(void *sets) {
-    tartan_dummy_host->cpu->plan_release(sets);
+static void index_release(void *sets) {
+    tartan_dummy_host->cpu->index_release(sets);
 }
 
-static tartan_status plan_mask(const char *function, void *d, void *sets, const void *mask) {
+static tartan_status index_update(const char *function, void *d, void *sets, const void *mask) {
     const int32_t id = ((device *)d)->id;
     PASS(check_lost(function, id));
     if (mask != NULL &&
@@ -244,16 +244,16 @@ static tartan_status plan_mask(const char *function, void *d, void *sets, const 
         return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
                                        "the mask at %p is no memory of device dummy:%d", mask, id);
     begin_use();
-    const tartan_status status = tartan_dummy_host->cpu->plan_mask(function, NULL, sets, mask);
+    const tartan_status status = tartan_dummy_host->cpu->index_update(function, NULL, sets, mask);
     end_use();
     tartan_dummy.planned++;
     return status;
 }
 
-static tartan_status plan_fetch(const char *function, void *d, void *sets, int64_t *out_blocks,
+static tartan_status index_fetch(const char *function, void *d, void *sets, int64_t *out_blocks,
                                 int64_t *out_row_pointers, int32_t *out_block_cols) {
     PASS(sync(function, d));
-    return tartan_dummy_host->cpu->plan_fetch(function, NULL, sets, out_blocks, out_row_pointers,
+    return tartan_dummy_host->cpu->index_fetch(function, NULL, sets, out_blocks, out_row_pointers,
                                               out_block_cols);
 }
 
@@ -319,10 +319,10 @@ static const tartan_backend backend = {
     .release = release,
     .copy = copy,
     .clear = clear,
-    .plan_create = plan_create,
-    .plan_mask = plan_mask,
-    .plan_fetch = plan_fetch,
-    .plan_release = plan_release,
+    .index_create = index_create,
+    .index_update = index_update,
+    .index_fetch = index_fetch,
+    .index_release = index_release,
     .supports = supports,
 #define SLOT(NAME, name) .name = run_##name,
     TARTAN_I_OPERATIONS(SLOT).explain = explain,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gradient of gates: one dot product a block, over its elements in the order of W's memory, in 16 chains
- * that are added pairwise, as on the CPU; the padding of ragged blocks counts as zeros. */
+ * The gradient of gates: one dot product a block, over its elements in the order of W's memory, in 16 chains that are
+ * added pairwise, as on the CPU. The padding of ragged blocks counts as zeros. */
 #include "device/element.cuh"
 #include "device/launch.cuh"
 #include "index_cache.h"
@@ -9,22 +9,9 @@
 namespace {
 
 constexpr int CHAINS = 16, THREADS = 256;
-constexpr int STEPS = 8; /* elements of a chain that are read together */
+constexpr int STEPS = 8; /* elements of a chain that are loaded together */
 
-struct problem {
-    const void *w;
-    void *dw;
-    int64_t blocks;
-    int32_t block_rows, block_cols;
-    bool by_row, same_order; /* W's blocks are row-major; dW's are as W's */
-    bool ragged;
-    int64_t rows, cols, grid_rows, heads; /* used where ragged */
-    const void *gates;
-    int32_t gate_dtype;
-    int64_t gate_stride;
-    void *out;
-    int64_t out_stride;
-};
+using problem = tartan_cuda_gate_gradient;
 
 /* Rows and columns of a block that exist. */
 __device__ int2 extent(const problem &p, const tartan_cuda_row_index &lists, int64_t id) {
@@ -35,7 +22,7 @@ __device__ int2 extent(const problem &p, const tartan_cuda_row_index &lists, int
                      (int)(cols < p.block_cols ? cols : p.block_cols));
 }
 
-/* Where element n of W's memory is in dW's; -1 in the padding. */
+/* Where element n of W's block is in dW's; -1 in the padding. */
 __device__ __forceinline__ int other_place(const problem &p, int2 e, int n) {
     const int length = p.by_row ? p.block_cols : p.block_rows, count = p.by_row ? p.block_rows : p.block_cols;
     const int line = n / length, at = n % length;
@@ -43,14 +30,14 @@ __device__ __forceinline__ int other_place(const problem &p, int2 e, int n) {
     return p.same_order ? n : at * count + line;
 }
 
-/* One block at work. */
+/* The operands of one block. */
 template <typename T> struct block {
     using S = tartan_cuda_sum<T>;
     const T *w;
     T *dw;
     S gate;
     int2 e;
-    bool simple; /* both memories have the same order and no padding */
+    bool simple; /* both have the same order and no padding */
 
     __device__ block(const problem &p, const tartan_cuda_row_index &lists, int64_t id) {
         const int64_t first = id * p.block_rows * p.block_cols;
@@ -61,8 +48,7 @@ template <typename T> struct block {
         simple = p.same_order && e.x == p.block_rows && e.y == p.block_cols;
     }
 
-    /* Elements n, n + step, ... of both, zeros in the padding and behind the end; those of dW times the gate
-     * go back. */
+    /* Elements n, n + step, ... of both, zeros in the padding and past the end. Stores dW times the gate. */
     __device__ __forceinline__ void take(const problem &p, int n, int step, S (&a)[STEPS],
                                          S (&b)[STEPS]) const {
         const int elements = p.block_rows * p.block_cols;
@@ -87,7 +73,7 @@ template <typename S> __device__ __forceinline__ S join_chains(unsigned threads,
     return sum;
 }
 
-/* Half a warp has a block, each thread a chain. */
+/* Half a warp for each block, a chain for each thread. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) gate_gradient(const problem p, const tartan_cuda_row_index lists) {
     using S = tartan_cuda_sum<T>;
@@ -107,7 +93,7 @@ __global__ void __launch_bounds__(THREADS) gate_gradient(const problem p, const 
     }
 }
 
-/* A CTA has a block, too large for half a warp to read: all fetch, half a warp adds. */
+/* A CTA for each block that is too large for half a warp to load: all threads load, half a warp adds. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     gate_gradient_large(const problem p, const tartan_cuda_row_index lists) {
@@ -119,7 +105,7 @@ __global__ void __launch_bounds__(THREADS)
         S sum = 0, a[STEPS], b[STEPS];
         for (int first = 0; first < p.block_rows * p.block_cols; first += part) {
             x.take(p, first + threadIdx.x, THREADS, a, b);
-            __syncthreads(); /* the last part was read */
+            __syncthreads(); /* the last part has been read */
 #pragma unroll
             for (int u = 0; u < STEPS; u++) {
                 all_a[u * THREADS + threadIdx.x] = a[u];
@@ -139,39 +125,17 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-tartan_status tartan_cuda_gate_gradient(tartan_cuda_queue *queue, const tartan_op_gate_gradient *op) {
-    const tartan_layout *l = op->w->layout;
-    if (l->blocks == 0) return TARTAN_OK;
-    problem p = {};
-    p.w = op->w->values;
-    p.dw = op->dw->values;
-    p.blocks = l->blocks;
-    p.block_rows = (int32_t)l->shape.block_rows;
-    p.block_cols = (int32_t)l->shape.block_cols;
-    p.by_row = op->w->block_order == TARTAN_ROW_MAJOR;
-    p.same_order = op->dw->block_order == op->w->block_order;
-    p.ragged = l->shape.rows % l->shape.block_rows != 0 || l->shape.cols % l->shape.block_cols != 0;
-    p.rows = l->shape.rows;
-    p.cols = l->shape.cols;
-    p.grid_rows = l->grid_rows;
-    p.heads = l->shape.heads;
-    if (op->gates != nullptr) {
-        p.gates = op->gates->data;
-        p.gate_dtype = op->gates->dtype;
-        p.gate_stride = op->gates->strides[0];
-    }
-    p.out = op->gate_grad->data;
-    p.out_stride = op->gate_grad->strides[0];
+tartan_status tartan_cuda_gate_gradient_plain(const char *function, tartan_cuda_queue *queue,
+                                              const void *of) {
+    const problem *p = (const problem *)of;
     tartan_cuda_row_index lists = {};
-    if (p.ragged) {
-        const tartan_status status = tartan_cuda_index_get_rows(op->function, queue, l, false, &lists);
-        if (status != TARTAN_OK) return status;
-    }
-    return tartan_cuda_by_dtype(op->w->dtype, [&](auto tag) {
+    if (p->ragged) PASS(tartan_cuda_index_get_rows(function, queue, p->layout, false, &lists));
+    return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const bool large = p.block_rows * p.block_cols > STEPS * THREADS / 2;
-        return tartan_cuda_launch(op->function, queue, large ? gate_gradient_large<T> : gate_gradient<T>,
-                                  tartan_cuda_grid(large ? p.blocks : (p.blocks * CHAINS - 1) / THREADS + 1),
-                                  dim3(THREADS), p, lists);
+        const bool large = p->block_rows * p->block_cols > STEPS * THREADS / 2;
+        return tartan_cuda_launch(
+            function, queue, large ? gate_gradient_large<T> : gate_gradient<T>,
+            tartan_cuda_grid(large ? p->blocks : (p->blocks * CHAINS - 1) / THREADS + 1), dim3(THREADS), *p,
+            lists);
     });
 }

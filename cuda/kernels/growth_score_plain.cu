@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The growth score: X and Y are reduced to norms over the rows and columns of each block, in f64 and in
- * order, and then multiplied densely: one chain for each score over pairs and k, as on the CPU. */
+ * The growth score: reduces X and Y to norms over the rows and columns of each block, in f64 and in order, then
+ * multiplies these densely: one chain for each score over pairs and k, as on the CPU. */
 #include "device/launch.cuh"
 #include "device/tile.cuh"
 #include "device_memory.h"
@@ -10,7 +10,9 @@ namespace {
 
 constexpr int SIDE = 16, THREADS = SIDE * SIDE, DEPTH = 32;
 
-/* Norms over groups of `group` lines of one operand, to [groups][products] from `first` on. */
+using problem = tartan_cuda_growth_score;
+
+/* Norms over groups of `group` lines of one operand, into [groups][products] from column `first` on. */
 struct reduction {
     const void *data;
     int64_t line_stride, k_stride;
@@ -32,7 +34,7 @@ __global__ void __launch_bounds__(THREADS)
             const double value = tartan_cuda_to<double>(from[i * p.line_stride]);
             if (p.norm == TARTAN_NORM_L2)
                 norm = __dadd_rn(norm, __dmul_rn(value, value));
-            else if (!(fabs(value) <= norm) && !isnan(norm)) /* a NaN stays */
+            else if (!(fabs(value) <= norm) && !isnan(norm)) /* keep a NaN */
                 norm = fabs(value);
         }
         if (p.norm == TARTAN_NORM_L2) norm = sqrt(norm);
@@ -57,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
         S sums[1] = {0};
         for (int64_t done = 0; done < p.products; done += DEPTH) {
             const int64_t left = p.products - done;
-            __syncthreads(); /* the last factors were read */
+            __syncthreads(); /* the last factors have been read */
             tartan_cuda_tile<DEPTH, SIDE, THREADS>(true, thread, [&](int k, int n) {
                 const bool in_x = k < left && row + n < p.rows, in_y = k < left && col + n < p.cols;
                 tile_x[k * x_pitch + n] = in_x ? x[(row + n) * p.products + done + k] : (S)0;
@@ -75,53 +77,49 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* All operands of one side to norms. */
+/* Reduces all operands of one side. */
 template <typename T>
-tartan_status reduce_side(tartan_cuda_queue *queue, const tartan_op_growth_score *op, bool is_y,
+tartan_status reduce_side(const char *function, tartan_cuda_queue *queue, const problem *p, bool is_y,
                           int64_t products, tartan_cuda_sum<T> *norms) {
     reduction r = {};
-    r.lines = is_y ? op->shape->cols : op->shape->rows;
-    r.group = (int32_t)(is_y ? op->shape->block_cols : op->shape->block_rows);
+    r.lines = is_y ? p->cols : p->rows;
+    r.group = is_y ? p->block_cols : p->block_rows;
     r.products = products;
-    r.norm = op->norm;
-    for (int64_t n = 0; n < op->pairs; n++, r.first += r.k) {
-        const tartan_array *a = is_y ? &op->y[n] : &op->x[n];
-        r.data = a->data;
-        r.k = a->shape[is_y ? 0 : 1];
-        r.k_stride = a->strides[is_y ? 0 : 1];
-        r.line_stride = a->strides[is_y ? 1 : 0];
+    r.norm = p->norm;
+    for (int32_t i = 0; i < p->pairs; i++, r.first += r.k) {
+        const auto &pair = p->pair[i];
+        r.data = is_y ? pair.y : pair.x;
+        r.k = pair.k;
+        r.k_stride = is_y ? pair.y_k : pair.x_k;
+        r.line_stride = is_y ? pair.y_col : pair.x_row;
         if (r.k == 0) continue;
         const int64_t count = ((r.lines - 1) / r.group + 1) * r.k;
-        const tartan_status status =
-            tartan_cuda_launch(op->function, queue, reduce<T>, tartan_cuda_grid((count - 1) / THREADS + 1),
-                               dim3(THREADS), r, norms, count);
-        if (status != TARTAN_OK) return status;
+        PASS(tartan_cuda_launch(function, queue, reduce<T>, tartan_cuda_grid((count - 1) / THREADS + 1),
+                                dim3(THREADS), r, norms, count));
     }
     return TARTAN_OK;
 }
 
-template <typename T> tartan_status growth_score(tartan_cuda_queue *queue, const tartan_op_growth_score *op) {
+template <typename T> tartan_status run(const char *function, tartan_cuda_queue *queue, const problem *g) {
     using S = tartan_cuda_sum<T>;
     product p = {};
-    p.rows = op->score->shape[0];
-    p.cols = op->score->shape[1];
-    for (int64_t n = 0; n < op->pairs; n++) p.products += op->x[n].shape[1];
-    p.scale = op->scale;
-    p.beta = op->beta;
-    p.row_stride = op->score->strides[0];
-    p.col_stride = op->score->strides[1];
+    p.rows = g->grid_rows;
+    p.cols = g->grid_cols;
+    for (int32_t i = 0; i < g->pairs; i++) p.products += g->pair[i].k;
+    p.scale = g->scale;
+    p.beta = g->beta;
+    p.row_stride = g->score_row;
+    p.col_stride = g->score_col;
     void *room;
     const int64_t x_norms = p.rows * p.products, y_norms = p.cols * p.products;
-    tartan_status status =
-        tartan_cuda_scratch(op->function, queue, (x_norms + y_norms) * (int64_t)sizeof(S), &room);
-    if (status != TARTAN_OK) return status;
+    PASS(tartan_cuda_scratch(function, queue, (x_norms + y_norms) * (int64_t)sizeof(S), &room));
     S *x = (S *)room, *y = x + x_norms;
-    status = reduce_side<T>(queue, op, false, p.products, x);
-    if (status == TARTAN_OK) status = reduce_side<T>(queue, op, true, p.products, y);
+    tartan_status status = reduce_side<T>(function, queue, g, false, p.products, x);
+    if (status == TARTAN_OK) status = reduce_side<T>(function, queue, g, true, p.products, y);
     if (status == TARTAN_OK) {
         const int64_t col_pieces = (p.cols - 1) / SIDE + 1, pieces = ((p.rows - 1) / SIDE + 1) * col_pieces;
-        status = tartan_cuda_launch(op->function, queue, multiply<S>, tartan_cuda_grid(pieces), dim3(THREADS),
-                                    p, x, y, (S *)op->score->data, col_pieces, pieces);
+        status = tartan_cuda_launch(function, queue, multiply<S>, tartan_cuda_grid(pieces), dim3(THREADS), p,
+                                    x, y, (S *)g->score, col_pieces, pieces);
     }
     tartan_cuda_scratch_free(queue, room);
     return status;
@@ -129,8 +127,8 @@ template <typename T> tartan_status growth_score(tartan_cuda_queue *queue, const
 
 } // namespace
 
-tartan_status tartan_cuda_growth_score(tartan_cuda_queue *queue, const tartan_op_growth_score *op) {
-    if (op->score->shape[0] == 0 || op->score->shape[1] == 0) return TARTAN_OK;
+tartan_status tartan_cuda_growth_score_plain(const char *function, tartan_cuda_queue *queue, const void *of) {
+    const problem *p = (const problem *)of;
     return tartan_cuda_by_dtype(
-        op->x[0].dtype, [&](auto tag) { return growth_score<typename decltype(tag)::type>(queue, op); });
+        p->dtype, [&](auto tag) { return run<typename decltype(tag)::type>(function, queue, p); });
 }

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The CUDA plug-in's backend table. */
+#include "device.h"
+#include "explain.h"
+
+/* Kernels count blocks in 32 bits. */
+static bool supports(void *device, const tartan_op *op, const char **out_reason) {
+    (void)device;
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const int32_t count = tartan_cuda_host->operands(op, operands);
+    for (int32_t i = 0; i < count; i++)
+        if (operands[i].matrix != NULL && operands[i].matrix->layout->blocks > INT32_MAX) {
+            *out_reason = "the layout has 2^31 blocks or more";
+            return false;
+        }
+    return true;
+}
+
+static bool is_empty(const tartan_array *array) {
+    for (int32_t d = 0; d < array->ndim; d++)
+        if (array->shape[d] == 0) return true;
+    return false;
+}
+
+/* Refuses operands that are not in the device's memory. */
+static tartan_status check_operands(tartan_cuda_queue *queue, const tartan_op *op) {
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const int32_t count = tartan_cuda_host->operands(op, operands);
+    for (int32_t i = 0; i < count; i++) {
+        const tartan_i_operand *one = &operands[i];
+        const void *pointer = NULL;
+        if (one->matrix != NULL && one->matrix->layout->blocks > 0) pointer = one->matrix->values;
+        if (one->array != NULL && !is_empty(one->array)) pointer = one->array->data;
+        if (pointer != NULL) PASS(tartan_cuda_check_pointer(op->function, queue, one->name, pointer));
+    }
+    return TARTAN_OK;
+}
+
+static tartan_status launch(tartan_cuda_queue *queue, const char *function,
+                            const tartan_cuda_kernels *kernels, const void *problem) {
+    const tartan_cuda_chip *chip = tartan_cuda_queue_chip(queue);
+    const int32_t chosen = tartan_cuda_choose(kernels, chip, problem);
+    if (chosen < 0)
+        return tartan_cuda_host->fail(
+            TARTAN_ERR_UNSUPPORTED, function, "no kernel can do it: %s",
+            tartan_cuda_kernel_refuses(&kernels->rows[kernels->count - 1], chip, problem));
+    return kernels->rows[chosen].launch(function, queue, problem);
+}
+
+static tartan_status run(const tartan_context *context, const tartan_op *op,
+                         const tartan_cuda_kernels *kernels, const void *problem) {
+    tartan_cuda_queue *queue = context->device;
+    tartan_cuda_entered entered;
+    tartan_cuda_enter(context->options.device_id, &entered);
+    tartan_status status = check_operands(queue, op);
+    if (status == TARTAN_OK) status = launch(queue, op->function, kernels, problem);
+    tartan_cuda_leave(&entered);
+    return status;
+}
+
+#define RUN(NAME, name)                                                                                      \
+    static tartan_status run_##name(const tartan_context *context, const tartan_op_##name *op) {             \
+        const tartan_op any = {.kind = TARTAN_OP_##NAME, .name = *op};                                       \
+        tartan_cuda_##name problem;                                                                          \
+        PASS(tartan_cuda_##name##_of(tartan_cuda_host, context, op, &problem));                              \
+        if (problem.nothing) return TARTAN_OK;                                                               \
+        return run(context, &any, &tartan_cuda_##name##_kernels, &problem);                                  \
+    }
+TARTAN_CUDA_OPERATIONS(RUN)
+#undef RUN
+
+#define EXPLAIN(NAME, name)                                                                                  \
+    static tartan_status explain_##name(const tartan_context *context, const tartan_op *op,                  \
+                                        tartan_i_text *text) {                                               \
+        tartan_cuda_##name problem;                                                                          \
+        PASS(tartan_cuda_##name##_of(tartan_cuda_host, context, &op->name, &problem));                       \
+        tartan_cuda_explain(tartan_cuda_host, &tartan_cuda_##name##_kernels,                                 \
+                            tartan_cuda_queue_chip(context->device), &problem, text);                        \
+        return text->status;                                                                                 \
+    }
+TARTAN_CUDA_OPERATIONS(EXPLAIN)
+#undef EXPLAIN
+
+static tartan_status explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
+    switch (op->kind) {
+#define CASE(NAME, name)                                                                                     \
+    case TARTAN_OP_##NAME:                                                                                   \
+        return explain_##name(context, op, text);
+        TARTAN_CUDA_OPERATIONS(CASE)
+#undef CASE
+    default:
+        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, op->function, "the operation has no kernels");
+    }
+}
+
+static const tartan_backend backend = {
+    .abi = TARTAN_BACKEND_ABI,
+    .name = "cuda",
+    .device_type = TARTAN_CUDA,
+    .devices = tartan_cuda_devices,
+    .describe = tartan_cuda_describe_device,
+    .open = tartan_cuda_open,
+    .close = tartan_cuda_close,
+    .sync = tartan_cuda_sync,
+    .allocate = tartan_cuda_memory_allocate,
+    .release = tartan_cuda_memory_release,
+    .copy = tartan_cuda_copy,
+    .clear = tartan_cuda_clear,
+    .index_create = tartan_cuda_index_create,
+    .index_update = tartan_cuda_index_update,
+    .index_fetch = tartan_cuda_index_fetch,
+    .index_release = tartan_cuda_index_release,
+    .supports = supports,
+#define SLOT(NAME, name) .name = run_##name,
+    TARTAN_CUDA_OPERATIONS(SLOT)
+#undef SLOT
+        .explain = explain,
+};
+
+__attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host);
+
+const tartan_backend *tartan_plugin_get(const tartan_host *host) {
+    tartan_cuda_host = host;
+    return &backend;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels.h"
+
+/* ---- The tables ---- */
+
+/* A kernel whose functions are all named after it, with what it leaves out: refuses nothing, rate unknown. */
+#define TABLE(op, ...)                                                                                       \
+    static const tartan_cuda_kernel op##_rows[] = {__VA_ARGS__};                                             \
+    const tartan_cuda_kernels tartan_cuda_##op##_kernels = {.count = sizeof op##_rows / sizeof op##_rows[0], \
+                                                            .rows = op##_rows}
+
+TABLE(spmm, {.name = "spmm_plain", .rate = tartan_cuda_spmm_plain_rate, .launch = tartan_cuda_spmm_plain},
+      {.name = "spmm_simt",
+       .refuses = tartan_cuda_spmm_simt_refuses,
+       .rate = tartan_cuda_spmm_simt_rate,
+       .launch = tartan_cuda_spmm_simt},
+      {.name = "spmm_mma",
+       .refuses = tartan_cuda_spmm_mma_refuses,
+       .rate = tartan_cuda_spmm_mma_rate,
+       .launch = tartan_cuda_spmm_mma},
+      {.name = "spmm_wgmma",
+       .refuses = tartan_cuda_spmm_wgmma_refuses,
+       .rate = tartan_cuda_spmm_wgmma_rate,
+       .launch = tartan_cuda_spmm_wgmma},
+      {.name = "spmm_narrow",
+       .refuses = tartan_cuda_spmm_narrow_refuses,
+       .rate = tartan_cuda_spmm_narrow_rate,
+       .launch = tartan_cuda_spmm_narrow},
+      {.name = "spmm_dense",
+       .refuses = tartan_cuda_spmm_dense_refuses,
+       .rate = tartan_cuda_spmm_dense_rate,
+       .launch = tartan_cuda_spmm_dense,
+       .remark = "cuBLAS, with a dense copy of a"});
+
+TABLE(sddmm, {.name = "sddmm_plain", .rate = tartan_cuda_sddmm_plain_rate, .launch = tartan_cuda_sddmm_plain},
+      {.name = "sddmm_mma",
+       .refuses = tartan_cuda_sddmm_mma_refuses,
+       .rate = tartan_cuda_sddmm_mma_rate,
+       .launch = tartan_cuda_sddmm_mma},
+      {.name = "sddmm_wgmma",
+       .refuses = tartan_cuda_sddmm_wgmma_refuses,
+       .rate = tartan_cuda_sddmm_wgmma_rate,
+       .launch = tartan_cuda_sddmm_wgmma});
+
+TABLE(gate_gradient, {.name = "gate_gradient_plain", .launch = tartan_cuda_gate_gradient_plain});
+TABLE(growth_score, {.name = "growth_score_plain", .launch = tartan_cuda_growth_score_plain});
+TABLE(block_copy, {.name = "block_copy_plain", .launch = tartan_cuda_block_copy_plain});
+TABLE(block_norms, {.name = "block_norms_plain", .launch = tartan_cuda_block_norms_plain});
+
+/* ---- The choice ---- */
+
+const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,
+                                       const void *problem) {
+    return kernel->refuses != NULL ? kernel->refuses(chip, problem) : NULL;
+}
+
+double tartan_cuda_kernel_rate(const tartan_cuda_kernel *kernel, const void *problem) {
+    return kernel->rate != NULL ? kernel->rate(problem) : 0;
+}
+
+int32_t tartan_cuda_choose(const tartan_cuda_kernels *kernels, const tartan_cuda_chip *chip,
+                           const void *problem) {
+    int32_t best = -1;
+    double best_rate = 0;
+    for (int32_t i = 0; i < kernels->count; i++) {
+        if (tartan_cuda_kernel_refuses(&kernels->rows[i], chip, problem) != NULL) continue;
+        const double rate = tartan_cuda_kernel_rate(&kernels->rows[i], problem);
+        if (best >= 0 && rate < best_rate) continue;
+        best = i;
+        best_rate = rate;
+    }
+    return best;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "refuse.h"
+
+#include "dtype.h"
+#include "gemm.h"
+
+static bool is_tuned_block(int32_t rows, int32_t cols) {
+    return rows == cols && (rows == 8 || rows == 16 || rows == 32 || rows == 64 || rows == 128);
+}
+
+static bool has_unit_stride(const tartan_cuda_dense *d) {
+    return d->row_stride == 1 || d->col_stride == 1;
+}
+
+/* Both strides fit in 31 bits of bytes. */
+static bool is_near(const tartan_cuda_dense *d, int32_t dtype) {
+    const int64_t most = INT32_MAX / tartan_cuda_bytes_of(dtype);
+    return d->row_stride <= most && d->row_stride >= -most && d->col_stride <= most && d->col_stride >= -most;
+}
+
+static bool is_aligned(const void *pointer, int64_t bytes) {
+    return (uintptr_t)pointer % (uintptr_t)bytes == 0;
+}
+
+/* A stride that a tensor map can have: positive, a multiple of 16 bytes, below 2^40 bytes. */
+static bool is_map_stride(int64_t stride, int64_t bytes) {
+    return stride > 0 && stride < ((int64_t)1 << 40) / bytes && stride * bytes % 16 == 0;
+}
+
+/* Whether a tensor map can describe `d`, whose batch has those strides. */
+static bool is_mappable(const tartan_cuda_dense *d, int64_t heads, const tartan_cuda_batch *b,
+                        const int64_t *strides) {
+    if (!has_unit_stride(d) || !is_aligned(d->data, 16)) return false;
+    const int64_t bytes = tartan_cuda_bytes_of(d->dtype);
+    if (!is_map_stride(d->row_stride == 1 ? d->col_stride : d->row_stride, bytes)) return false;
+    if (heads > 1 && !is_map_stride(d->head_stride, bytes)) return false;
+    return b->ndim == 0 || is_map_stride(strides[0], bytes);
+}
+
+/* ---- Sparse times dense ---- */
+
+const char *tartan_cuda_spmm_simt_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    (void)chip;
+    if (p->dtype != TARTAN_F32) return "only for float32";
+    if (!is_tuned_block(p->block_m, p->block_k)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    return NULL;
+}
+
+const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    if (chip->major < 8) return "needs compute capability 8.0 or more";
+    if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
+    if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
+    if (!is_tuned_block(p->block_m, p->block_k)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    if (!has_unit_stride(&p->b)) return "neither the rows nor the columns of b are contiguous";
+    if (!is_near(&p->b, p->dtype)) return "only for strides of b below 2^31 bytes";
+    if (p->n > INT32_MAX || p->k > INT32_MAX || p->batch.entries > INT32_MAX)
+        return "only for fewer than 2^31 rows, columns and batch entries";
+    if (tartan_cuda_is_half(p->dtype) && p->gates != NULL && p->c.dtype == TARTAN_F32)
+        return "would round gated values to 16 bits, and c is float32";
+    return NULL;
+}
+
+const char *tartan_cuda_spmm_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    if (!tartan_cuda_is_half(p->dtype) && !tartan_cuda_is_8_bits(p->dtype) && !p->tf32)
+        return "only for float16, bfloat16, 8-bit types and tf32";
+    if (!is_tuned_block(p->block_m, p->block_k)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    if (p->blocks == 0 || p->m == 0 || p->k == 0) return "the matrix has no blocks";
+    if (p->n < 8) return "only for 8 columns or more";
+    if (p->n > INT32_MAX || p->m > INT32_MAX || p->k > INT32_MAX)
+        return "only for fewer than 2^31 rows and columns";
+    if (!is_aligned(p->values, 16)) return "the values of a are not aligned to 16 bytes";
+    if (p->batch.ndim > 1 || p->batch.entries > INT32_MAX) return "only for one batch dimension";
+    if (((double)p->n / 256 + 1) * (double)p->grid_m * (double)p->heads * (double)p->batch.entries > 2e9)
+        return "only for fewer than 2e9 tiles of the output";
+    if (p->tf32 && p->a_k != 1) return "tf32 needs the summed index of a to be contiguous";
+    if (tartan_cuda_is_half(p->dtype) && p->gates != NULL && p->c.dtype == TARTAN_F32)
+        return "would round gated values to 16 bits, and c is float32";
+    if (p->k % p->block_k != 0) return "only for whole block columns";
+    if (tartan_cuda_is_8_bits(p->dtype)) {
+        if (p->block_m < 16) return "only for blocks of 16 or more with 8-bit types";
+        if (p->gates != NULL) return "would round gated values to 8 bits";
+        if (p->a_k != 1) return "8-bit types need the summed index of a to be contiguous";
+        if (p->b.row_stride != 1) return "8-bit types need the summed index of b to be contiguous";
+    }
+    if (!is_mappable(&p->b, p->heads, &p->batch, p->batch.first))
+        return "b needs one stride of 1 element; its address and other strides must be positive multiples of "
+               "16 bytes";
+    return NULL;
+}
+
+const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    if (chip->major < 8) return "needs compute capability 8.0 or more";
+    if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
+    if (!is_tuned_block(p->block_m, p->block_k) || p->block_m < 16)
+        return "only for square blocks of 16, 32, 64 or 128";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    if (p->n > 1024) return "only for at most 1024 columns";
+    if (p->k > INT32_MAX || p->heads * p->grid_m > INT32_MAX / 8)
+        return "only for fewer than 2^31 terms and 2^28 block rows";
+    if (p->batch.entries > UINT16_MAX) return "only for fewer than 2^16 batch entries";
+    if (!is_aligned(p->values, 16)) return "the values of a are not aligned to 16 bytes";
+    if (p->gates != NULL && p->c.dtype == TARTAN_F32)
+        return "would round gated values to 16 bits, and c is float32";
+    return NULL;
+}
+
+const char *tartan_cuda_spmm_dense_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    tartan_cuda_gemm gemm;
+    if (!p->allow_dense) return "uses cuBLAS with a dense copy of a, which the context does not allow";
+    if (chip->no_cublas != NULL) return chip->no_cublas;
+    if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    if (tartan_cuda_is_half(p->dtype) && p->gates != NULL && p->c.dtype == TARTAN_F32)
+        return "would round gated values to 16 bits, and c is float32";
+    return tartan_cuda_gemm_of(p, &gemm);
+}
+
+/* ---- Sampled dense times dense ---- */
+
+const char *tartan_cuda_sddmm_mma_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_sddmm *p = problem;
+    if (chip->major < 8) return "needs compute capability 8.0 or more";
+    if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
+    if (!is_tuned_block(p->block_m, p->block_n)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    for (int32_t i = 0; i < p->pairs; i++) {
+        if (!has_unit_stride(&p->pair[i].x)) return "neither the rows nor the columns of x are contiguous";
+        if (!has_unit_stride(&p->pair[i].y)) return "neither the rows nor the columns of y are contiguous";
+        if (!is_near(&p->pair[i].x, p->dtype) || !is_near(&p->pair[i].y, p->dtype))
+            return "only for strides of x and y below 2^31 bytes";
+        if (p->pair[i].k > INT32_MAX || p->pair[i].batch.entries > INT32_MAX)
+            return "only for fewer than 2^31 terms and batch entries";
+        if ((p->pair[i].x.col_stride == 1) != (p->pair[0].x.col_stride == 1) ||
+            (p->pair[i].y.row_stride == 1) != (p->pair[0].y.row_stride == 1))
+            return "only for pairs of the same memory order";
+    }
+    return NULL;
+}
+
+const char *tartan_cuda_sddmm_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_sddmm *p = problem;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
+    if (!is_tuned_block(p->block_m, p->block_n)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    if (p->blocks == 0) return "the matrix has no blocks";
+    if (p->m > INT32_MAX || p->n > INT32_MAX) return "only for fewer than 2^31 rows and columns";
+    double terms = 0;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const int64_t k = p->pair[i].k, entries = p->pair[i].batch.entries;
+        if (k < 8 || k > INT32_MAX || entries < 1) return "only for sums of 8 to 2^31 terms";
+        terms += (double)(k + 63) * (double)entries; /* whole stages of 64 */
+        if (terms > INT32_MAX) return "only for sums of 8 to 2^31 terms";
+        if (p->pair[i].batch.ndim > 1) return "only for one batch dimension";
+        if ((p->pair[i].x.row_stride == 1) != (p->pair[0].x.row_stride == 1) ||
+            (p->pair[i].y.row_stride == 1) != (p->pair[0].y.row_stride == 1))
+            return "only for pairs of the same memory order";
+        if (!is_mappable(&p->pair[i].x, p->heads, &p->pair[i].batch, p->pair[i].batch.first))
+            return "x needs one stride of 1 element; its address and other strides must be positive "
+                   "multiples of 16 bytes";
+        if (!is_mappable(&p->pair[i].y, p->heads, &p->pair[i].batch, p->pair[i].batch.second))
+            return "y needs one stride of 1 element; its address and other strides must be positive "
+                   "multiples of 16 bytes";
+    }
+    return NULL;
+}

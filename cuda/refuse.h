@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What kernels cannot do, and why. Plain C, tested without a GPU. */
+#ifndef TARTAN_CUDA_REFUSE_H
+#define TARTAN_CUDA_REFUSE_H
+
+#include "chip.h"
+#include "problem.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The reason in static text, or NULL if the kernel can do the problem. */
+typedef const char *tartan_cuda_refusal(const tartan_cuda_chip *chip, const void *problem);
+
+/* problem: tartan_cuda_spmm */
+tartan_cuda_refusal tartan_cuda_spmm_simt_refuses, tartan_cuda_spmm_mma_refuses,
+    tartan_cuda_spmm_wgmma_refuses, tartan_cuda_spmm_narrow_refuses, tartan_cuda_spmm_dense_refuses;
+/* problem: tartan_cuda_sddmm */
+tartan_cuda_refusal tartan_cuda_sddmm_mma_refuses, tartan_cuda_sddmm_wgmma_refuses;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
