@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * From the sums of a warp, 16 rows x 256 columns in the registers of wgmma, to those blocks of a sparse
- * matrix that are stored. The columns are those of entries of a merged list, side by side. */
+ * The epilogue of a consumer warp where the output is sparse: stores its 16 x 256 sums, in the registers of wgmma, to the
+ * blocks that exist. The columns are those of entries of a merged list, side by side. */
 #ifndef TARTAN_CUDA_BLOCK_STORE_CUH
 #define TARTAN_CUDA_BLOCK_STORE_CUH
 
@@ -9,12 +9,12 @@
 
 namespace tartan_cuda {
 
-/* The blocks, and what becomes of the sums: (gate * alpha) * sum + beta * what was there. */
+/* The output: each stored element becomes (gate * alpha) * sum + beta * itself. */
 struct Blocks {
     char *values;
     int32_t dtype, block, shift; /* block: 2^shift */
     int32_t stride_m, stride_n;  /* inside a block */
-    bool smooth, by_cols;        /* whole pieces may be stored; the columns of a block are contiguous */
+    bool vectors, by_cols;       /* 16-byte stores are possible; the columns of a block are contiguous */
     float alpha, beta;
     const void *gates;
     int32_t gate_dtype;
@@ -24,19 +24,19 @@ struct Blocks {
     const int32_t *cols, *ids;
 };
 
-/* What a warp must know to store its 16 rows: lane i has it of the i-th entry of the warp's columns. Blocks
- * of 8 are two in 16 rows, so there is all of it twice. */
+/* What a warp knows of the blocks that its 16 rows belong to: lane i of the i-th entry of the warp's columns, [0] for
+ * the first 8 rows and [1] for the others, since blocks of 8 are two in 16 rows. */
 struct Slots {
     int32_t id[2]; /* -1: no block */
     float scale[2];
-    uint32_t dead[2]; /* by lanes: the gate is 0, the sum does not count */
-    int32_t cols;     /* of the matrix, from the entry's first on */
-    int64_t rows;     /* of the matrix, from the warp's first on */
-    bool rough;       /* must be stored element by element */
+    uint32_t shut[2]; /* by lanes: the gate is 0, the result is 0 whatever the sum is */
+    int32_t cols;     /* of the matrix, from the entry's first column on */
+    int64_t rows;     /* of the matrix, from the warp's first row on */
+    bool scalar;      /* must be stored element by element */
 };
 
-/* For the entries from `entry` to `end`, 256 columns at most, and the warp's rows from `row` of the group on;
- * `rows` rows of the matrix are left from there. */
+/* For the entries from `entry` to `end`, at most 256 columns, and the warp's rows, from `row` of the group on, where the
+ * matrix has `rows` rows left. */
 __device__ __forceinline__ Slots find_slots(const Blocks &b, int32_t entry, int32_t end, int32_t row,
                                             int64_t rows) {
     const int32_t lane = threadIdx.x % 32;
@@ -48,20 +48,20 @@ __device__ __forceinline__ Slots find_slots(const Blocks &b, int32_t entry, int3
         const float gate =
             s.id[h] < 0 ? 1 : tartan_cuda_gate<float>(b.gates, b.gate_dtype, b.gate_stride, s.id[h]);
         s.scale[h] = gate * b.alpha;
-        s.dead[h] = __ballot_sync(~0u, gate == 0);
+        s.shut[h] = __ballot_sync(~0u, gate == 0);
     }
     s.cols = there ? (int32_t)b.n - b.cols[entry + lane] * b.block : b.block;
     s.rows = rows;
-    s.rough = !b.smooth || rows < 16 || __any_sync(~0u, s.cols < b.block);
+    s.scalar = !b.vectors || rows < 16 || __any_sync(~0u, s.cols < b.block);
     return s;
 }
 
-/* alpha, gate and sum of one element; `slot` is the same for all lanes. */
+/* gate * alpha * sum; `slot` is the same for all lanes. */
 __device__ __forceinline__ float scaled(const Slots &s, int h, int32_t slot, float scale, float sum) {
-    return s.dead[h] >> slot & 1 ? 0 : scale * sum;
+    return s.shut[h] >> slot & 1 ? 0 : scale * sum;
 }
 
-/* 32 columns by way of shared memory, so that whole pieces of 16 bytes are written. */
+/* 32 columns, through shared memory, so that whole 16 bytes are written. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, uint32_t room,
                                              const float (&d)[128], int first, int32_t row) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, ui
     }
 }
 
-/* 32 columns element by element; zeros where the matrix has ended. */
+/* 32 columns, element by element; zeros past the edge of the matrix. */
 __device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, const float (&d)[128],
                                                int first, int32_t row) {
     const int32_t lane = threadIdx.x % 32, inside = b.block - 1;
@@ -128,8 +128,8 @@ __device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, 
     }
 }
 
-/* 8 columns from `col` on of two rows, `row` of the group and 8 further on, where whole pieces of rows may be
- * stored: by each lane its own, x[4 c ...] being columns 2 c and 2 c + 1 of one row and of the other. */
+/* 8 columns, from `col` on, of rows `row` and `row` + 8 of the group, where rows allow 16-byte stores. Each lane stores
+ * its own: x[4 c ...] are columns 2 c and 2 c + 1 of the one row and of the other. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_eights(const Blocks &b, const Slots &s, const float (&x)[16],
                                              int32_t row, int32_t col) {
@@ -149,8 +149,8 @@ __device__ __forceinline__ void store_eights(const Blocks &b, const Slots &s, co
     }
 }
 
-/* All sums of a warp, whose first row is `row` of the group. `room` is its staging, kStageRoom bytes. `ready` is called
- * for each 64 columns before they are stored, and says whether they are to be. */
+/* All sums of a warp, whose first row is `row` of the group; `room` is its kStageRoom bytes of staging. ready(i) is called
+ * before the 64 columns 64 i ... and returns whether to store them. */
 template <Factor kFactor, typename Ready>
 __device__ __forceinline__ void store_blocks(const Blocks &b, const Slots &s, uint32_t room,
                                              const float (&d)[128], int32_t row, Ready ready) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void store_blocks(const Blocks &b, const Slots &s, ui
         if (!stored) continue;
         const bool mine = lane >= 8 * first >> b.shift && lane <= (8 * first + 31) >> b.shift;
         if (!__any_sync(~0u, mine && (s.id[0] >= 0 || s.id[1] >= 0))) continue;
-        if (s.rough)
+        if (s.scalar)
             store_elements(b, s, d, first, row);
         else
             store_pieces<kFactor>(b, s, room, d, first, row);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Kernels that multiply a group of block rows together take zeros for the blocks that some of its rows lack. Where B has
- * infinities or NaNs, zero times these would reach rows that have no such block. Sums that are not finite are
- * therefore computed again, from the blocks that are there alone. */
+ * Kernels that multiply a group of block rows together use zeros for the blocks that some of its rows lack. If B holds
+ * infinities or NaNs, zero times these would spread to rows that have no such block. Results that are not finite are
+ * therefore recomputed from the stored blocks alone. */
 #ifndef TARTAN_CUDA_REPAIR_CUH
 #define TARTAN_CUDA_REPAIR_CUH
 
@@ -26,18 +26,18 @@ __device__ __forceinline__ bool any_not_finite(const float (&d)[128]) {
     return __any_sync(~0u, all != 0);
 }
 
-/* The operands of rows of a tile: their block row's ids in the merged list, and where B's column 0 of the tile is. */
+/* The operands of some rows of a tile. */
 struct Terms {
-    const int32_t *cols, *ids; /* of the tile's first entry; ids of this block row */
+    const int32_t *cols, *ids; /* at the tile's first entry; ids of the rows' block row */
     int32_t entries, group, block;
     const char *values; /* row 0 of a block */
     int32_t a_row, a_k;
     int64_t k;
-    const char *b;
+    const char *b; /* the tile's first column */
     int64_t b_row, b_col;
 };
 
-/* One sum, the terms in ascending order. */
+/* One sum, its terms in ascending order. */
 template <typename T> __device__ __noinline__ float exact_sum(const Terms &t, int row, int col) {
     float sum = 0;
     for (int32_t e = 0; e < t.entries; e++) {
@@ -52,8 +52,8 @@ template <typename T> __device__ __noinline__ float exact_sum(const Terms &t, in
     return sum;
 }
 
-/* Stores the results of a warp, all computed again. `terms(row)` gives the operands of one of its rows and the row's
- * number among those of its block. */
+/* Recomputes and stores the results of a warp. terms_of(row) returns the operands of one of its rows, and the number of
+ * the row in its block. */
 template <typename T, typename F> __device__ __forceinline__ void store_exact(const Target &c, F terms_of) {
     for (int32_t at = threadIdx.x % 32; at < c.rows * c.cols; at += 32) {
         const int32_t row = at / c.cols, col = at % c.cols;

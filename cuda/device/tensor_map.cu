@@ -7,7 +7,7 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-/* The driver's function: the plug-in links the static runtime only. NULL where the driver is too old. */
+/* The driver's function, since the plug-in links the static runtime only. NULL if the driver is too old. */
 Encode find_encode() {
     void *function = nullptr;
     cudaDriverEntryPointQueryResult result;
@@ -24,7 +24,7 @@ CUtensorMapDataType type_of(int32_t dtype) {
     switch (dtype) {
     case TARTAN_F64:
         return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
-    case TARTAN_F32: /* read by tf32 products alone: the copy engine rounds, where they would cut off */
+    case TARTAN_F32: /* only tf32 products read it: TMA rounds, where they would truncate */
         return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
     case TARTAN_F16:
         return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -55,7 +55,7 @@ tartan_status tensor_map_make(const char *function, const Tensor *tensor, CUtens
     for (int32_t d = 0; d < tensor->ndim; d++) {
         lengths[d] = (cuuint64_t)tensor->lengths[d];
         box[d] = tensor->box[d];
-        if (d > 0) strides[d - 1] = (cuuint64_t)(tensor->strides[d] * element_bytes(tensor->dtype));
+        if (d > 0) strides[d - 1] = (cuuint64_t)(tensor->strides[d] * tartan_cuda_bytes_of(tensor->dtype));
     }
     const CUresult result =
         encode(out, type_of(tensor->dtype), (cuuint32_t)tensor->ndim, const_cast<void *>(tensor->data),
@@ -63,7 +63,7 @@ tartan_status tensor_map_make(const char *function, const Tensor *tensor, CUtens
                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
         return tartan_cuda_host->fail(TARTAN_ERR_INTERNAL, function,
-                                      "the driver refuses a tensor map (error %d)", (int)result);
+                                      "the driver refused a tensor map (error %d)", (int)result);
     return TARTAN_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * From the sums of a warp, 16 rows x 256 columns in the registers of wgmma, to memory of any strides. */
+ * The epilogue of a consumer warp: stores its 16 x 256 sums, in the registers of wgmma, to memory of any strides. */
 #ifndef TARTAN_CUDA_TILE_STORE_CUH
 #define TARTAN_CUDA_TILE_STORE_CUH
 
@@ -11,18 +11,23 @@
 
 namespace tartan_cuda {
 
+/* Which vector stores the output allows:
+ *   kScalar    none
+ *   kRows16    16-bit elements, rows contiguous and aligned to 16 bytes, beta 0
+ *   kCols16    16-bit elements, columns contiguous and aligned to 16 bytes, beta 0
+ *   kRowPairs  f32, rows contiguous and aligned to 8 bytes, beta 0
+ *   kRowQuads  f32, rows contiguous and aligned to 16 bytes */
+enum Vectors { kScalar, kRows16, kCols16, kRowPairs, kRowQuads };
+
 /* Where a warp's part of the output goes: element (i, j) is at data + i * row_stride + j * col_stride, i < rows,
- * j < cols. `smooth`: rows (kSmoothRows) or columns (kSmoothCols) are contiguous, of 16 bits, aligned to 16 bytes, and
- * nothing is to be added: whole pieces may be stored. kSmoothPairs: rows are contiguous, of f32, aligned to 8 bytes,
- * and nothing is to be added. kSmoothQuads: rows are contiguous, of f32, aligned to 16 bytes. */
-enum Smooth { kRough, kSmoothRows, kSmoothCols, kSmoothPairs, kSmoothQuads };
+ * j < cols. */
 struct Target {
     void *data;
     int32_t dtype;
     int32_t rows, cols;
     int64_t row_stride, col_stride;
     float alpha, beta;
-    Smooth smooth;
+    Vectors vectors;
 };
 
 template <Factor kFactor> __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -35,7 +40,7 @@ template <Factor kFactor> __device__ __forceinline__ uint32_t pack(float low, fl
     }
 }
 
-/* out[at] = value + beta * out[at], read only where beta is not 0; beta in the order of the documented formula. */
+/* out[at] = value + beta * out[at], which is not read if beta is 0. */
 __device__ __forceinline__ void combine(void *out, int32_t dtype, int64_t at, float value, float beta) {
     if (dtype == TARTAN_F32) {
         float *place = (float *)out + at;
@@ -49,8 +54,8 @@ __device__ __forceinline__ void combine(void *out, int32_t dtype, int64_t at, fl
     }
 }
 
-/* Any strides, any dtype, edges: element by element, the 8 x 8 pieces first ... of the warp. */
-__device__ __forceinline__ void store_rough(const Target &t, const float (&d)[128], int first, int pieces) {
+/* Any strides, any dtype, edges: element by element, the 8-column pieces from `first` on. */
+__device__ __forceinline__ void store_scalars(const Target &t, const float (&d)[128], int first, int pieces) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int p = 0; p < pieces; p++) {
@@ -64,7 +69,7 @@ __device__ __forceinline__ void store_rough(const Target &t, const float (&d)[12
     }
 }
 
-/* 32 columns of f32, two neighbours at a time: four lanes fill a sector. Rows contiguous. */
+/* 32 columns of f32 in contiguous rows, two neighbours at a time: four lanes fill a sector. */
 __device__ __forceinline__ void store_pairs(const Target &t, const float (&d)[128], int first) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -78,7 +83,7 @@ __device__ __forceinline__ void store_pairs(const Target &t, const float (&d)[12
     }
 }
 
-/* 64 columns by way of shared memory, so that whole lines are written, 8 rows at a time. Rows contiguous. */
+/* 64 columns of contiguous rows, through shared memory, so that whole lines are written, 8 rows at a time. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const float (&d)[128], int first) {
     const uint32_t lane = threadIdx.x % 32;
@@ -105,7 +110,7 @@ __device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const
     }
 }
 
-/* 32 columns, whole sectors. Columns contiguous. */
+/* 32 contiguous columns, through shared memory, so that whole sectors are written. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_cols(const Target &t, uint32_t room, const float (&d)[128], int first) {
     const uint32_t lane = threadIdx.x % 32;
@@ -128,8 +133,8 @@ __device__ __forceinline__ void store_cols(const Target &t, uint32_t room, const
     }
 }
 
-/* Calls f with the 16-bit type of the results as a value of its own type: that of the factors, or, where these have 8
- * bits, what `dtype` says. */
+/* Calls f with the 16-bit type of the results as a type of its own: that of the factors or, if these have 8 bits, what
+ * `dtype` says. */
 template <Factor kFactor> struct HalfOf { static constexpr Factor value = kFactor; };
 template <Factor kFactor, typename F> __device__ __forceinline__ void as_half(int32_t dtype, F f) {
     if constexpr (kFactor != Factor::e4m3 && kFactor != Factor::e5m2)
@@ -140,8 +145,8 @@ template <Factor kFactor, typename F> __device__ __forceinline__ void as_half(in
         f(HalfOf<Factor::bf16>());
 }
 
-/* All 16 x 256 sums of a warp. `room` is its staging, kStageRoom bytes. Factors of 16 bits give results of their own
- * type or f32, those of 8 bits f16, bf16 or f32. */
+/* All 16 x 256 sums of a warp; `room` is its kStageRoom bytes of staging. 16-bit factors give results of their own type
+ * or f32, 8-bit factors f16, bf16 or f32. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const float (&d)[128]) {
     if constexpr (kFactor == Factor::e4m3 || kFactor == Factor::e5m2) {
@@ -152,19 +157,19 @@ __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const
 #pragma unroll
     for (int first = 0; first < 32; first += 8) {
         if (8 * first >= t.cols) return;
-        if (whole && t.smooth == kSmoothRows && 8 * (first + 8) <= t.cols) {
+        if (whole && t.vectors == kRows16 && 8 * (first + 8) <= t.cols) {
             store_rows<kFactor>(t, room, d, first);
             continue;
         }
 #pragma unroll
         for (int p = first; p < first + 8; p += 4) {
             const bool inside = whole && 8 * (p + 4) <= t.cols;
-            if (inside && t.smooth == kSmoothCols)
+            if (inside && t.vectors == kCols16)
                 store_cols<kFactor>(t, room, d, p);
-            else if (inside && t.smooth == kSmoothPairs)
+            else if (inside && t.vectors == kRowPairs)
                 store_pairs(t, d, p);
             else
-                store_rough(t, d, p, 4);
+                store_scalars(t, d, p, 4);
         }
     }
 }

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sampled dense times dense on Hopper's tensor cores, the pipeline of spmm_wgmma.cu with its roles exchanged.
- * A tile takes a group of neighbouring block rows, 64 or 128 rows together, and some entries of the merged
- * list of their block columns: X is read once for the group, and each entry brings its columns of Y. Steps
- * run over the summed index; what the group's blocks do not hold of the tile's sums is not stored.
+ * Sampled dense times dense on Hopper's tensor cores: the pipeline of spmm_wgmma.cu with the sparse matrix as output. A
+ * tile takes a group of neighbouring block rows, 64 or 128 rows together, and some entries of the merged list of their
+ * block columns: X is loaded once for the group, and each entry brings its columns of Y. k-steps run over the summed index;
+ * sums at positions where the group has no block are not stored.
  *
- * What limits it: bytes from L2 to the multiprocessor, 72 KB a step for 64 x 512 sums, 48 KB for 128 x 256;
- * entries that a tile does not have are not read. A warp asks for boxes one after another, so three warps do;
- * of blocks of 8 and 16 columns the number of boxes still counts.
+ * What limits it: bytes from L2 to the SMs, 72 KB a stage for 64 x 512 sums, 48 KB for 128 x 256; entries that a tile
+ * lacks are not loaded. A warp issues TMA loads one after another, so three warps do; for blocks of 8 and 16 columns the
+ * number of boxes still counts.
  *
- * Of a layout whose blocks change only the device knows the tiles: a kernel before this one makes them, and they are
- * handed out whole.
- *
- * Many tiles are handed out whole, those that begin at the left first: at any time all blocks read near
- * columns of Y. Few tiles, and those of small blocks, are laid out as one line of steps, cut into as many
- * parts of even cost as there are blocks. A tile that is cut is shared: who does not end it leaves its sums
- * in memory, for the one who ends it to add in a fixed order. Whole tiles then begin anywhere in their sum
- * and go around, so that most blocks read the same part of X and Y at a time.
- *
- * Where tiles are so few that a cluster of two to four blocks can be had for each, the blocks of a cluster
- * share its sum evenly, all clusters in step, and exchange their sums in shared memory. */
+ * How tiles become work (the choice is in tune.h and stream_k.h):
+ *   whole     Many tiles: CTAs take whole ones, ordered by their first column, so that all CTAs read near columns of Y. The
+ *             tiles of a dynamic layout, which a kernel before this one makes, always go whole.
+ *   stream-K  Fewer tiles: split all k-steps into one range of equal cost per CTA; a CTA that does not finish a tile
+ *             writes partial sums, and the one that does adds them in a fixed order. Whole tiles in the middle of a range
+ *             start anywhere in their sum and wrap around, so that most CTAs read the same part of X and Y at a time.
+ *   split-K   So few tiles that each can have a cluster of two to four CTAs: they split the sum evenly, all clusters in
+ *             step, and exchange partial sums through distributed shared memory. */
 #include "kernels/sddmm_wgmma.cuh"
 
 #include "device/tensor_map.h"
@@ -31,9 +28,9 @@ namespace tartan_cuda {
 
 namespace {
 
-/* A factor as five dimensions, so that heads and batch entries are coordinates: `lines` rows of X or columns
- * of Y, `line_stride` apart, of k elements `k_stride` apart; read in boxes of `box` lines. Dimensions of one
- * entry may have any stride that is a multiple of 16 bytes. */
+/* A factor in five dimensions, so that heads and batch entries are coordinates: `lines` rows of X or columns of Y,
+ * `line_stride` apart, of k elements `k_stride` apart, in boxes of `box` lines. The stride of a dimension of length 1 may
+ * be any multiple of 16 bytes. */
 struct Factors {
     const void *data;
     int32_t dtype;
@@ -41,7 +38,7 @@ struct Factors {
     uint32_t box;
 };
 
-tartan_status map_factors(const char *function, const Factors &f, bool across, CUtensorMap *out) {
+tartan_status map_factors(const char *function, const Factors &f, bool mn_major, CUtensorMap *out) {
     const int64_t head = f.heads > 1 ? f.head_stride : 8, entry = f.entries > 1 ? f.entry_stride : 8;
     Tensor t = {f.data,
                 f.dtype,
@@ -50,7 +47,7 @@ tartan_status map_factors(const char *function, const Factors &f, bool across, C
                 {1, f.line_stride, 8, head, entry},
                 {kStepK, f.box, 1, 1, 1},
                 kStageBytes};
-    if (across) {
+    if (mn_major) {
         t.lengths[0] = f.lines;
         t.lengths[1] = f.k;
         t.strides[1] = f.k_stride;
@@ -62,7 +59,7 @@ tartan_status map_factors(const char *function, const Factors &f, bool across, C
 }
 
 /* The copy of Y that tartan_cuda_transpose_half makes. */
-tartan_status map_turned(const char *function, const Factors &f, CUtensorMap *out) {
+tartan_status map_transposed(const char *function, const Factors &f, CUtensorMap *out) {
     const int64_t parts = (f.k + kStepK - 1) / kStepK, size = parts * kStepK * f.lines;
     const Tensor t = {f.data,
                       f.dtype,
@@ -74,14 +71,14 @@ tartan_status map_turned(const char *function, const Factors &f, CUtensorMap *ou
     return tensor_map_make(function, &t, out);
 }
 
-/* The columns of Y that a box has where n is contiguous. */
+/* The columns of a box of Y where Y is MN-major. */
 uint32_t piece_of(const Problem *g) {
     return g->blocks.block < 64 ? (uint32_t)g->blocks.block : 64;
 }
 
 template <int kRows>
 tartan_status map_pairs(const char *function, const tartan_cuda_sddmm *p, const Problem *g,
-                        const char *turned, Maps *maps) {
+                        const char *transposed, Maps *maps) {
     for (int32_t i = 0; i < p->pairs; i++) {
         const auto &pair = p->pair[i];
         const int64_t entries = pair.batch.entries;
@@ -95,7 +92,7 @@ tartan_status map_pairs(const char *function, const tartan_cuda_sddmm *p, const 
                      pair.x.head_stride,
                      entries,
                      pair.batch.first[0],
-                     g->x_across ? 64u : (uint32_t)kRows};
+                     g->x_mn_major ? 64u : (uint32_t)kRows};
         Factors y = {pair.y.data,
                      p->dtype,
                      p->n,
@@ -106,14 +103,14 @@ tartan_status map_pairs(const char *function, const tartan_cuda_sddmm *p, const 
                      pair.y.head_stride,
                      entries,
                      pair.batch.second[0],
-                     g->y_across ? piece_of(g) : (uint32_t)g->blocks.block};
-        PASS(map_factors(function, x, g->x_across, &maps->x[i]));
-        if (g->y_turned) {
-            y.data = turned;
-            turned += 2 * entries * p->heads * g->pair[i].per_entry * kStepK * p->n;
-            PASS(map_turned(function, y, &maps->y[i]));
+                     g->y_mn_major ? piece_of(g) : (uint32_t)g->blocks.block};
+        PASS(map_factors(function, x, g->x_mn_major, &maps->x[i]));
+        if (g->y_transposed) {
+            y.data = transposed;
+            transposed += 2 * entries * p->heads * g->pair[i].per_entry * kStepK * p->n;
+            PASS(map_transposed(function, y, &maps->y[i]));
         } else {
-            PASS(map_factors(function, y, g->y_across, &maps->y[i]));
+            PASS(map_factors(function, y, g->y_mn_major, &maps->y[i]));
         }
     }
     return TARTAN_OK;
@@ -134,7 +131,7 @@ void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_group_index *
     b->block = p->block_m;
     while (1 << b->shift < p->block_m) b->shift++;
     b->stride_m = p->s_m, b->stride_n = p->s_n;
-    b->smooth = p->beta == 0 && p->s_dtype != TARTAN_F32 && (uintptr_t)p->values % 16 == 0;
+    b->vectors = p->beta == 0 && p->s_dtype != TARTAN_F32 && (uintptr_t)p->values % 16 == 0;
     b->by_cols = p->s_n != 1;
     b->alpha = (float)p->alpha, b->beta = (float)p->beta;
     b->gates = p->gates, b->gate_dtype = p->gate_dtype, b->gate_stride = p->gate_stride;
@@ -143,23 +140,23 @@ void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_group_index *
     b->cols = u->cols, b->ids = u->ids;
 }
 
-/* How stages lie, and by which boxes they come. */
+/* The layout of stages, and the boxes that fill them. */
 template <int kRows> void describe_stages(Problem *g) {
     const uint32_t cols = Form<kRows>::kCols, piece = piece_of(g);
     g->feed_x =
-        g->x_across ? feed_across(kRows / 64, 1, 128, kStageBytes) : feed_contiguous(kRows, 64, kStageBytes);
-    g->boxes_x = g->x_across ? kRows / 64 : 1;
-    g->feed_y = g->y_across ? feed_across(cols / piece, kTileCols / piece, 2 * piece, kStageBytes)
-                            : feed_contiguous(cols, kTileCols, kStageBytes);
-    g->boxes_y = g->y_across ? g->blocks.block / (int32_t)piece : 1;
+        g->x_mn_major ? feed_mn_major(kRows / 64, 1, 128, kStageBytes) : feed_k_major(kRows, 64, kStageBytes);
+    g->boxes_x = g->x_mn_major ? kRows / 64 : 1;
+    g->feed_y = g->y_mn_major ? feed_mn_major(cols / piece, kTileCols / piece, 2 * piece, kStageBytes)
+                              : feed_k_major(cols, kTileCols, kStageBytes);
+    g->boxes_y = g->y_mn_major ? g->blocks.block / (int32_t)piece : 1;
     g->box_bytes_x = (int32_t)Form<kRows>::kBytesA / g->boxes_x;
     g->box_bytes_y = g->blocks.block * kStageBytes / g->boxes_y;
 }
 
 /* ---- A copy of Y with k contiguous ---- */
 
-/* Y of a pair, n contiguous. */
-tartan_cuda_transpose_source lines_of(const tartan_cuda_sddmm *p, int32_t i) {
+/* Y of a pair, MN-major. */
+tartan_cuda_transpose_source source_of(const tartan_cuda_sddmm *p, int32_t i) {
     const auto &pair = p->pair[i];
     return {pair.y.data,
             pair.k,
@@ -171,21 +168,21 @@ tartan_cuda_transpose_source lines_of(const tartan_cuda_sddmm *p, int32_t i) {
             pair.batch.second[0]};
 }
 
-/* Copies of Y of all pairs one after another; NULL, which is no error, where memory is short. */
-tartan_status turn_pairs(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
-                         void **out) {
+/* Copies of Y of all pairs, one after another; NULL, which is no error, if memory is short. */
+tartan_status transpose_pairs(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
+                              void **out) {
     int64_t bytes = 0;
     for (int32_t i = 0; i < p->pairs; i++) {
-        const tartan_cuda_transpose_source lines = lines_of(p, i);
-        bytes += tartan_cuda_transposed_bytes(&lines);
+        const tartan_cuda_transpose_source source = source_of(p, i);
+        bytes += tartan_cuda_transposed_bytes(&source);
     }
     tartan_status status = tartan_cuda_scratch(function, queue, bytes, out);
     if (status == TARTAN_ERR_MEMORY) return TARTAN_OK;
     char *to = (char *)*out;
     for (int32_t i = 0; i < p->pairs && status == TARTAN_OK; i++) {
-        const tartan_cuda_transpose_source lines = lines_of(p, i);
-        status = tartan_cuda_transpose_half(function, queue, &lines, to);
-        to += tartan_cuda_transposed_bytes(&lines);
+        const tartan_cuda_transpose_source source = source_of(p, i);
+        status = tartan_cuda_transpose_half(function, queue, &source, to);
+        to += tartan_cuda_transposed_bytes(&source);
     }
     if (status == TARTAN_OK) return TARTAN_OK;
     tartan_cuda_scratch_free(queue, *out);
@@ -193,11 +190,11 @@ tartan_status turn_pairs(const char *function, tartan_cuda_queue *queue, const t
     return status;
 }
 
-/* ---- Tiles that the device makes ---- */
+/* ---- Tiles of dynamic layouts, made on the device ---- */
 
 enum { kCutThreads = 1024 };
 
-/* As tartan_cuda_index_tiles, in the order of the unions, which have the longest groups of a head first; one block. */
+/* As tartan_cuda_index_tiles, in the order of the group index (the longest groups of a head first). One CTA. */
 __global__ void __launch_bounds__(kCutThreads)
     cut_tiles(tartan_cuda_group_index u, int32_t groups, int32_t entries, int4 *tiles, int32_t *count) {
     __shared__ int32_t warps[32];
@@ -216,7 +213,7 @@ __global__ void __launch_bounds__(kCutThreads)
         }
         if (lane == 31) warps[warp] = upto;
         __syncthreads();
-        int32_t others = 0, all = 0; /* of the warps before, of all */
+        int32_t others = 0, all = 0; /* of earlier warps, of all */
         for (int32_t w = 0; w < 32; w++) {
             if (w < warp) others += warps[w];
             all += warps[w];
@@ -233,7 +230,7 @@ __global__ void __launch_bounds__(kCutThreads)
     if (threadIdx.x == 0) *count = before;
 }
 
-/* Has them made in scratch memory, the count first; `tiles` gets a bound of their number. */
+/* Has them made in scratch memory, the count first; tiles->count is an upper bound. */
 tartan_status make_tiles(const char *function, tartan_cuda_queue *queue, const tartan_cuda_group_index *u,
                          int64_t heads, int32_t entries, void **out_scratch, tartan_cuda_tile_index *tiles) {
     enum { kHead = 128 };
@@ -252,54 +249,56 @@ tartan_status make_tiles(const char *function, tartan_cuda_queue *queue, const t
 
 using Kernel = void (*)(Problem, Maps);
 
-template <Factor kFactor, int kRows> Kernel kernel_of(bool x_across, bool y_across) {
-    if (x_across) return y_across ? sddmm<kFactor, 1, 1, kRows> : sddmm<kFactor, 1, 0, kRows>;
-    return y_across ? sddmm<kFactor, 0, 1, kRows> : sddmm<kFactor, 0, 0, kRows>;
+template <Factor kFactor, int kRows> Kernel kernel_of(bool x_mn_major, bool y_mn_major) {
+    if (x_mn_major) return y_mn_major ? sddmm<kFactor, 1, 1, kRows> : sddmm<kFactor, 1, 0, kRows>;
+    return y_mn_major ? sddmm<kFactor, 0, 1, kRows> : sddmm<kFactor, 0, 0, kRows>;
 }
 
-/* Divides the work; room for sums that are left, where there are any. */
+/* Decides how tiles become work; allocates room for partial sums if there are any. */
 tartan_status divide(const char *function, tartan_cuda_queue *queue, const tartan_cuda_tile_index &tiles,
-                     Problem *g, int32_t *out_blocks) {
-    const int32_t most = queue->chip.processors < kMaxBlocks ? queue->chip.processors : kMaxBlocks;
+                     Problem *g, int32_t *out_ctas) {
+    const int32_t most = queue->chip.processors < kMaxCtas ? queue->chip.processors : kMaxCtas;
     g->count = (int32_t)tiles.count;
     g->tiles = (const int4 *)tiles.values;
-    g->tickets = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
-    g->flags = g->tickets + TARTAN_CUDA_COUNTERS;
+    g->counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
+    g->flags = g->counters + TARTAN_CUDA_COUNTERS;
     g->whole = g->made != nullptr || tartan_cuda_sddmm_whole(tiles.count, tiles.costs[tiles.count],
                                                              g->blocks.block, g->steps, most);
     if (g->whole) {
-        *out_blocks = g->count < most ? g->count : most;
+        *out_ctas = g->count < most ? g->count : most;
         return TARTAN_OK;
     }
     g->sharers = tartan_cuda_sharers_of(tiles.count, g->steps, most);
     if (g->sharers > 1) {
-        *out_blocks = g->sharers * g->count;
+        *out_ctas = g->sharers * g->count;
         return TARTAN_OK;
     }
-    *out_blocks = tartan_cuda_parts_of(tiles.count, g->steps, most);
-    tartan_cuda_cuts_of(&tiles, g->steps, *out_blocks, g->cuts);
+    *out_ctas = tartan_cuda_parts_of(tiles.count, g->steps, most);
+    tartan_cuda_cuts_of(&tiles, g->steps, *out_ctas, g->cuts);
     void *sums = nullptr;
-    PASS(tartan_cuda_scratch(function, queue, (int64_t)*out_blocks * kSumBytes, &sums));
+    PASS(tartan_cuda_scratch(function, queue, (int64_t)*out_ctas * kSumBytes, &sums));
     g->sums = (char *)sums;
     return TARTAN_OK;
 }
 
 template <int kRows>
 tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
-                    const tartan_cuda_tile_index &tiles, const char *turned, bool early, Problem *g) {
+                    const tartan_cuda_tile_index &tiles, const char *transposed, bool early, Problem *g) {
     Maps maps = {};
     describe_stages<kRows>(g);
-    PASS(map_pairs<kRows>(function, p, g, turned, &maps));
-    const Kernel kernel = p->dtype == TARTAN_F16 ? kernel_of<Factor::f16, kRows>(g->x_across, g->y_across)
-                                                 : kernel_of<Factor::bf16, kRows>(g->x_across, g->y_across);
-    const cudaError_t error = cudaFuncSetAttribute(
-        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Exchange<kRows>::kShared);
+    PASS(map_pairs<kRows>(function, p, g, transposed, &maps));
+    const Kernel kernel = p->dtype == TARTAN_F16
+                              ? kernel_of<Factor::f16, kRows>(g->x_mn_major, g->y_mn_major)
+                              : kernel_of<Factor::bf16, kRows>(g->x_mn_major, g->y_mn_major);
+    const cudaError_t error =
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)Exchange<kRows, Tile>::kShared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
-    int32_t blocks;
-    PASS(divide(function, queue, tiles, g, &blocks));
+    int32_t ctas;
+    PASS(divide(function, queue, tiles, g, &ctas));
     const cudaError_t launched =
-        tartan_cuda_launch_clusters(queue, early, (uint32_t)g->sharers, kernel, dim3((unsigned)blocks),
-                                    dim3(kThreads), Exchange<kRows>::kShared, *g, maps);
+        tartan_cuda_launch_clusters(queue, early, (uint32_t)g->sharers, kernel, dim3((unsigned)ctas),
+                                    dim3(kThreads), Exchange<kRows, Tile>::kShared, *g, maps);
     tartan_cuda_scratch_free(queue, g->sums);
     return tartan_cuda_check(function, launched, "starting the kernel sddmm_wgmma");
 }
@@ -321,18 +320,18 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     describe_blocks(p, &u, &g.blocks);
     describe_sums(p, &g);
     g.groups = u.groups_per_head;
-    g.x_across = p->pair[0].x.row_stride == 1;
-    g.y_across = p->pair[0].y.row_stride != 1;
-    void *turned = nullptr;
+    g.x_mn_major = p->pair[0].x.row_stride == 1;
+    g.y_mn_major = p->pair[0].y.row_stride != 1;
+    void *transposed = nullptr;
     tartan_status status = TARTAN_OK;
-    if (g.y_across && tartan_cuda_sddmm_transposes(p, tiles.count, queue->chip.processors))
-        status = turn_pairs(function, queue, p, &turned);
-    g.y_turned = turned != nullptr;
-    if (g.y_turned) g.y_across = false;
+    if (g.y_mn_major && tartan_cuda_sddmm_transposes(p, tiles.count, queue->chip.processors))
+        status = transpose_pairs(function, queue, p, &transposed);
+    g.y_transposed = transposed != nullptr;
+    if (g.y_transposed) g.y_mn_major = false;
     const bool early = tartan_cuda_starts_early(queue, p->layout);
     if (status == TARTAN_OK)
-        status = start<kRows>(function, queue, p, tiles, (const char *)turned, early, &g);
-    tartan_cuda_scratch_free(queue, turned);
+        status = start<kRows>(function, queue, p, tiles, (const char *)transposed, early, &g);
+    tartan_cuda_scratch_free(queue, transposed);
     tartan_cuda_scratch_free(queue, made);
     return status;
 }

@@ -12,38 +12,48 @@ namespace tartan_cuda {
 namespace {
 
 enum {
-    kStepK = 64,                     /* elements of the sum in a stage */
-    kMaxBlocks = 144,                /* as many multiprocessors has the full chip */
-    kSumBytes = kParts * kPartBytes, /* of what a block leaves for another in memory */
+    kStepK = 64,                     /* elements of k in a stage */
+    kMaxCtas = 144,                  /* SMs of the full chip */
+    kSumBytes = kParts * kPartBytes, /* partial sums of a CTA */
 };
 
-/* What a block does with its sums of a tile: it has all of them; it leaves them for another; it adds the
- * others'; all blocks of its cluster exchange them. */
-enum Role { kWhole, kLeaves, kEnds, kShares };
+/* A CTA's part of a tile's sum: all of it; a part that does not reach the end of the tile, whose sums it writes to memory
+ * (stream-K); the part that ends the tile, to which it adds those of the others; its share, which the CTAs of its cluster
+ * exchange (split-K). */
+enum Role { kWhole, kPartial, kFixup, kSplit };
+
+/* A tile, or a part of its sum. `begin` to `end` is its part of a merged list; end < 0: there are no more tiles. */
+struct Tile {
+    int64_t row;
+    int32_t head;
+    Role role;
+    int32_t begin, end;
+    int32_t first, steps; /* k-steps */
+};
 
 struct Pair {
     int32_t k, entries;
-    int32_t first, per_entry; /* its first step, steps of one batch entry */
+    int32_t first, per_entry; /* its first k-step, k-steps of one batch entry */
 };
 
 struct Problem {
     Blocks blocks;
     Feed feed_x, feed_y;
-    int32_t boxes_x, boxes_y; /* of a stage, of an entry */
+    int32_t boxes_x, boxes_y; /* of a stage, of an entry of the list */
     int32_t box_bytes_x, box_bytes_y;
-    bool x_across, y_across;
-    bool y_turned;        /* Y is a copy [entries][heads][k / 64][n][64] */
-    bool whole;           /* tiles are handed out whole; else blocks have parts of even cost */
-    int32_t sharers;      /* if not 1, there is a cluster of so many blocks for each tile instead */
-    int32_t pairs, steps; /* of the whole sum */
+    bool x_mn_major, y_mn_major;
+    bool y_transposed;    /* Y is a copy [entries][heads][k / 64][n][64] */
+    bool whole;           /* CTAs take whole tiles; else ranges of equal cost (stream-K) */
+    int32_t sharers;      /* if not 1, a cluster of so many CTAs for each tile (split-K) */
+    int32_t pairs, steps; /* of the sum */
     int32_t groups;       /* of a head */
     int32_t count;
-    const int32_t *made; /* where the device made the tiles: how many */
+    const int32_t *made; /* how many, if the device made the tiles */
     const int4 *tiles;
-    int32_t *tickets, *flags; /* flags: [blocks][TARTAN_CUDA_FLAGS], the sums of a warp are there */
-    char *sums;               /* [blocks][kSumBytes]: those that were left */
+    int32_t *counters, *flags; /* flags: [CTAs][TARTAN_CUDA_FLAGS], a warp's partial sums are there */
+    char *sums;                /* [CTAs][kSumBytes], partial */
     Pair pair[TARTAN_I_MAX_PAIRS];
-    tartan_cuda_cut cuts[kMaxBlocks + 1];
+    tartan_cuda_cut cuts[kMaxCtas + 1];
 };
 
 struct Maps {
@@ -51,7 +61,7 @@ struct Maps {
 };
 static_assert(sizeof(Problem) + sizeof(Maps) <= 4096, "parameters of a kernel");
 
-/* A place in the sum. */
+/* A position in the sum. */
 struct Position {
     int32_t pair, entry, k;
 };
@@ -65,7 +75,7 @@ __device__ __forceinline__ Position position_of(const Problem &p, int32_t step) 
     return at;
 }
 
-/* The next step; after the last the first. */
+/* The next k-step; the first after the last. */
 __device__ __forceinline__ void advance(const Problem &p, Position &at) {
     at.k += kStepK;
     if (at.k < p.pair[at.pair].k) return;
@@ -75,20 +85,20 @@ __device__ __forceinline__ void advance(const Problem &p, Position &at) {
     if (++at.pair == p.pairs) at.pair = 0;
 }
 
-/* ---- Sums that are shared ---- */
+/* ---- Stream-K ---- */
 
-/* Calls visit(block) for those before this one that have left sums of its first tile, the nearest first. */
-template <typename Visit> __device__ __forceinline__ void each_helper(const Problem &p, Visit visit) {
+/* Calls visit(cta) for the earlier CTAs that have partial sums of this one's first tile, the nearest first. */
+template <typename Visit> __device__ __forceinline__ void each_partial(const Problem &p, Visit visit) {
     const int32_t tile = p.cuts[blockIdx.x].tile;
-    for (int32_t block = (int32_t)blockIdx.x - 1; block >= 0; block--) {
-        const tartan_cuda_cut from = p.cuts[block], to = p.cuts[block + 1];
-        if (from.tile != to.tile || from.step != to.step) visit(block);
+    for (int32_t cta = (int32_t)blockIdx.x - 1; cta >= 0; cta--) {
+        const tartan_cuda_cut from = p.cuts[cta], to = p.cuts[cta + 1];
+        if (from.tile != to.tile || from.step != to.step) visit(cta);
         if (from.tile != tile || from.step == 0) break;
     }
 }
 
-/* A consumer warp leaves its sums of the first `cols` columns. */
-__device__ __forceinline__ void leave_sums(const Problem &p, int32_t cols, const float (&d)[128]) {
+/* A consumer warp writes its partial sums of the first `cols` columns. */
+__device__ __forceinline__ void write_partial(const Problem &p, int32_t cols, const float (&d)[128]) {
     const uint32_t thread = threadIdx.x - 128;
     float4 *to = (float4 *)(p.sums + (int64_t)blockIdx.x * kSumBytes) + thread;
 #pragma unroll
@@ -101,46 +111,47 @@ __device__ __forceinline__ void leave_sums(const Problem &p, int32_t cols, const
     if (thread % 32 == 0) atomicExch(p.flags + blockIdx.x * TARTAN_CUDA_FLAGS + thread / 32, 1);
 }
 
-/* The producer brings what was left through the ring, as if it were stages. */
+/* The producer loads the partial sums of others through the ring, as if they were stages. */
 template <int kRows>
-__device__ __forceinline__ void bring_sums(const Problem &p, const Ring<kRows> &ring,
-                                           Place<Form<kRows>::kStages> &place, int32_t cols) {
+__device__ __forceinline__ void load_partials(const Problem &p, const Ring<kRows, Tile> &ring,
+                                              PipelineState<Form<kRows>::kStages> &state, int32_t cols) {
     const int32_t lane = threadIdx.x % 32;
-    each_helper(p, [&](int32_t block) {
+    each_partial(p, [&](int32_t cta) {
         if (lane < TARTAN_CUDA_FLAGS) {
-            volatile int32_t *flag = p.flags + block * TARTAN_CUDA_FLAGS + lane;
+            volatile int32_t *flag = p.flags + cta * TARTAN_CUDA_FLAGS + lane;
             while (*flag == 0) {
             }
-            *flag = 0; /* as it was before the kernel */
+            *flag = 0; /* for the next kernel */
             __threadfence();
         }
         __syncwarp();
         memory_fence_async();
         for (int32_t part = 0; part < kParts && 64 * part < cols; part++) {
-            barrier_wait(ring.empty(place.at), place.parity ^ 1);
+            barrier_wait(ring.empty(state.at), state.parity ^ 1);
             if (lane == 0) {
-                barrier_expect(ring.full(place.at), kPartBytes);
-                bulk_load(ring.a(place.at), p.sums + (int64_t)block * kSumBytes + part * kPartBytes,
-                          kPartBytes, ring.full(place.at));
+                barrier_expect(ring.full(state.at), kPartBytes);
+                bulk_load(ring.a(state.at), p.sums + (int64_t)cta * kSumBytes + part * kPartBytes, kPartBytes,
+                          ring.full(state.at));
             }
             __syncwarp();
-            place.next();
+            state.next();
         }
     });
 }
 
 template <int kRows>
-__device__ __forceinline__ void add_sums(const Problem &p, const Ring<kRows> &ring,
-                                         Place<Form<kRows>::kStages> &place, int32_t cols, float (&d)[128]) {
+__device__ __forceinline__ void add_partials(const Problem &p, const Ring<kRows, Tile> &ring,
+                                             PipelineState<Form<kRows>::kStages> &state, int32_t cols,
+                                             float (&d)[128]) {
     const uint32_t thread = threadIdx.x - 128;
-    each_helper(p, [&](int32_t) {
+    each_partial(p, [&](int32_t) {
 #pragma unroll
         for (int part = 0; part < kParts; part++) {
             if (64 * part >= cols) break;
-            barrier_wait(ring.full(place.at), place.parity);
+            barrier_wait(ring.full(state.at), state.parity);
 #pragma unroll
             for (int q = 0; q < 8; q++) {
-                const uint4 sums = shared_load_16(ring.a(place.at) + (256 * q + thread) * 16);
+                const uint4 sums = shared_load_16(ring.a(state.at) + (256 * q + thread) * 16);
                 float *to = &d[4 * (8 * part + q)];
                 to[0] += __uint_as_float(sums.x);
                 to[1] += __uint_as_float(sums.y);
@@ -148,17 +159,17 @@ __device__ __forceinline__ void add_sums(const Problem &p, const Ring<kRows> &ri
                 to[3] += __uint_as_float(sums.w);
             }
             __syncwarp();
-            if (thread % 32 == 0) barrier_arrive(ring.empty(place.at));
-            place.next();
+            if (thread % 32 == 0) barrier_arrive(ring.empty(state.at));
+            state.next();
         }
     });
 }
 
-/* ---- The parties ---- */
+/* ---- Producers ---- */
 
-/* What a lane of the producers loads of every step: a box of X, or one of Y. */
+/* The TMA box that a producer lane loads in every k-step: of X or of Y. */
 struct Box {
-    bool wanted, in_x, across, turned;
+    bool wanted, in_x, mn_major, transposed;
     int32_t line; /* the first row of X, or column of Y */
     uint32_t offset;
 };
@@ -169,8 +180,8 @@ __device__ __forceinline__ Box find_box(const Problem &p, const Tile &t, int32_t
     Box box;
     box.wanted = of_y < (t.end - t.begin) * p.boxes_y;
     box.in_x = of_y < 0;
-    box.across = box.in_x ? p.x_across : p.y_across;
-    box.turned = !box.in_x && p.y_turned;
+    box.mn_major = box.in_x ? p.x_mn_major : p.y_mn_major;
+    box.transposed = !box.in_x && p.y_transposed;
     if (box.in_x) {
         box.line = (int32_t)t.row + 64 * number;
         box.offset = number * p.box_bytes_x;
@@ -182,14 +193,14 @@ __device__ __forceinline__ Box find_box(const Problem &p, const Tile &t, int32_t
     return box;
 }
 
-/* Three warps ask for boxes, which go one by one, so that a stage costs each of them less than the products take. A
- * lane has at most one, the same place for the whole tile. */
+/* Three warps issue TMA loads, which go out one by one, so that a stage takes each of them less time than the products. A
+ * lane has at most one box, at the same place in all stages of a tile. */
 template <int kRows>
-__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const Maps &maps) {
+__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, Tile> &ring, const Maps &maps) {
     const int32_t warp = threadIdx.x / 32,
                   number = kLoadingWarps * (threadIdx.x % 32) + (warp == 0 ? 0 : warp - 1);
-    Place<Form<kRows>::kStages> place;
-    Place<kTiles> tiles;
+    PipelineState<Form<kRows>::kStages> state;
+    PipelineState<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
         const Box box = find_box<kRows>(p, t, number);
@@ -198,106 +209,116 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
             Form<kRows>::kBytesA + (uint32_t)((t.end - t.begin) * p.boxes_y * p.box_bytes_y);
         Position at = position_of(p, t.first);
         wait_for_kernels_before();
-        if (t.steps < kAskAhead && threadIdx.x == 0) ask_for_tile(ring);
+        if (t.steps < kRequestAhead && threadIdx.x == 0) request_tile(ring);
         for (int32_t s = 0; s < t.steps; s++, advance(p, at)) {
-            if (s + kAskAhead == t.steps && threadIdx.x == 0) ask_for_tile(ring);
-            barrier_wait(ring.empty(place.at), place.parity ^ 1);
-            const uint32_t full = ring.full(place.at);
-            if (threadIdx.x == 0) barrier_expect(full, bytes); /* others may come before it */
+            if (s + kRequestAhead == t.steps && threadIdx.x == 0) request_tile(ring);
+            barrier_wait(ring.empty(state.at), state.parity ^ 1);
+            const uint32_t full = ring.full(state.at);
+            if (threadIdx.x == 0) barrier_expect(full, bytes); /* other warps may be ahead of it */
             if (box.wanted)
-                tensor_load_5d(ring.a(place.at) + box.offset, map + at.pair, full,
-                               box.across   ? box.line
-                               : box.turned ? 0
-                                            : at.k,
-                               box.across ? at.k : box.line, box.turned ? at.k / kStepK : 0, t.head,
+                tensor_load_5d(ring.a(state.at) + box.offset, map + at.pair, full,
+                               box.mn_major     ? box.line
+                               : box.transposed ? 0
+                                                : at.k,
+                               box.mn_major ? at.k : box.line, box.transposed ? at.k / kStepK : 0, t.head,
                                at.entry);
             __syncwarp();
-            place.next();
+            state.next();
         }
-        if (t.entry == kEnds && warp == 0) bring_sums(p, ring, place, (t.end - t.begin) * p.blocks.block);
+        if (t.role == kFixup && warp == 0) load_partials(p, ring, state, (t.end - t.begin) * p.blocks.block);
     }
 }
 
-/* The second warp looks up tiles, and has their lists brought near. */
+/* ---- The scheduler: the second warp ---- */
+
+/* Posts a tile or a part of it, and prefetches its lists. */
 template <int kRows>
-__device__ __forceinline__ void post(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place,
-                                     int32_t tile, int32_t first, int32_t steps, Role role) {
+__device__ __forceinline__ void post(const Problem &p, const Ring<kRows, Tile> &ring,
+                                     PipelineState<kTiles> &state, int32_t tile, int32_t first, int32_t steps,
+                                     Role role) {
     const int4 value = p.tiles[tile];
     const Tile t = {
-        value.x % p.groups * (int64_t)kRows, 0, value.x / p.groups, role, value.y, value.z, first, steps};
+        value.x % p.groups * (int64_t)kRows, value.x / p.groups, role, value.y, value.z, first, steps};
     for (int32_t entry = t.begin + (int32_t)threadIdx.x % 32; entry < t.end; entry += 32) {
         list_prefetch(p.blocks.cols + entry);
         list_prefetch(p.blocks.ids + (int64_t)entry * p.blocks.group);
     }
-    post_tile(ring, place, t);
+    post_tile(ring, state, t);
 }
 
+/* Whole tiles. */
 template <int kRows>
-__device__ __forceinline__ void hand_out(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
+__device__ __forceinline__ void schedule_whole(const Problem &p, const Ring<kRows, Tile> &ring,
+                                               PipelineState<kTiles> &state) {
     const int32_t lane = threadIdx.x % 32, count = p.made != nullptr ? *p.made : p.count;
     int32_t number = (int32_t)blockIdx.x;
     for (uint32_t parity = 0; number < count; parity ^= 1) {
-        post(p, ring, place, (int32_t)number, 0, p.steps, kWhole);
+        post(p, ring, state, (int32_t)number, 0, p.steps, kWhole);
         wait_for_kernels_before();
-        barrier_wait(ring.asked(), parity);
-        if (lane == 0) number = draw_ticket(p.tickets);
+        barrier_wait(ring.requested(), parity);
+        if (lane == 0) number = next_tile_number(p.counters);
         number = __shfl_sync(~0u, number, 0);
     }
-    if (lane == 0) return_tickets<TARTAN_CUDA_COUNTERS>(p.tickets);
+    if (lane == 0) reset_counters<TARTAN_CUDA_COUNTERS>(p.counters);
 }
 
-/* The block's own part. The tile that the next block ends comes first, so that nobody waits for its sums. */
+/* Stream-K: the CTA's range. The tile that the next CTA ends comes first, so that nobody waits for its partial sums. */
 template <int kRows>
-__device__ __forceinline__ void hand_part(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
+__device__ __forceinline__ void schedule_stream_k(const Problem &p, const Ring<kRows, Tile> &ring,
+                                                  PipelineState<kTiles> &state) {
     const tartan_cuda_cut from = p.cuts[blockIdx.x], to = p.cuts[blockIdx.x + 1];
     if (from.tile == to.tile) {
-        if (from.step < to.step) post(p, ring, place, from.tile, from.step, to.step - from.step, kLeaves);
+        if (from.step < to.step) post(p, ring, state, from.tile, from.step, to.step - from.step, kPartial);
         return;
     }
-    if (to.step > 0) post(p, ring, place, to.tile, 0, to.step, kLeaves);
+    if (to.step > 0) post(p, ring, state, to.tile, 0, to.step, kPartial);
     for (int32_t tile = from.tile + (from.step > 0); tile < to.tile; tile++)
-        post(p, ring, place, tile, to.step, p.steps, kWhole);
-    if (from.step > 0) post(p, ring, place, from.tile, from.step, p.steps - from.step, kEnds);
+        post(p, ring, state, tile, to.step, p.steps, kWhole);
+    if (from.step > 0) post(p, ring, state, from.tile, from.step, p.steps - from.step, kFixup);
 }
 
-/* The tile of the block's cluster; all clusters read the same steps at a time. */
+/* Split-K: the CTA's share of its cluster's tile. All clusters read the same k-steps at a time. */
 template <int kRows>
-__device__ __forceinline__ void hand_share(const Problem &p, const Ring<kRows> &ring, Place<kTiles> &place) {
+__device__ __forceinline__ void schedule_split_k(const Problem &p, const Ring<kRows, Tile> &ring,
+                                                 PipelineState<kTiles> &state) {
     const int32_t tile = (int32_t)blockIdx.x / p.sharers, me = (int32_t)blockIdx.x % p.sharers;
     const int32_t first = p.steps * me / p.sharers, last = p.steps * (me + 1) / p.sharers;
-    post(p, ring, place, tile, first, last - first, kShares);
+    post(p, ring, state, tile, first, last - first, kSplit);
 }
 
+/* ---- Consumers ---- */
+
 template <Factor kFactor, int kX, int kY, int kRows>
-__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, Tile> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * (int32_t)warpgroup : 0) + 16 * (int32_t)(warp % 4);
-    const int32_t before = kRows == 64 ? kTileCols * (int32_t)warpgroup : 0; /* columns */
-    Place<Form<kRows>::kStages> place;
-    Place<kTiles> tiles;
+    const int32_t before =
+        kRows == 64 ? kTileCols * (int32_t)warpgroup : 0; /* columns of the other warpgroup */
+    PipelineState<Form<kRows>::kStages> state;
+    PipelineState<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
         const int32_t cols = (t.end - t.begin) * p.blocks.block;
         const Slots slots =
             find_slots(p.blocks, t.begin + (before >> p.blocks.shift), t.end, row, p.blocks.m - t.row - row);
         float d[128];
-        consume<kFactor, kX, kY, kRows>(ring, place, p.feed_x, p.feed_y, false, warpgroup, t.steps, d);
-        if (t.entry == kLeaves) {
-            leave_sums(p, cols - before, d);
+        consume<kFactor, kX, kY, kRows>(ring, state, p.feed_x, p.feed_y, false, warpgroup, t.steps, d);
+        if (t.role == kPartial) {
+            write_partial(p, cols - before, d);
             continue;
         }
-        if (t.entry == kEnds) add_sums(p, ring, place, cols, d);
-        const bool shares = t.entry == kShares;
-        const Exchange<kRows> exchange = {ring, p.sharers, (int32_t)blockIdx.x % p.sharers};
-        if (shares) exchange.hand_over(cols - before, d);
-        if (shares && !slots.rough && !p.blocks.by_cols) {
+        if (t.role == kFixup) add_partials(p, ring, state, cols, d);
+        const bool split = t.role == kSplit;
+        const Exchange<kRows, Tile> exchange = {ring, p.sharers, (int32_t)blockIdx.x % p.sharers};
+        if (split) exchange.send(cols - before, d);
+        if (split && !slots.scalar && !p.blocks.by_cols) {
             for (int32_t part = exchange.me; part < kParts && 64 * part < cols - before; part += p.sharers)
                 exchange.template store<kFactor>(p.blocks, slots, part, row);
             continue;
         }
         store_blocks<kFactor>(p.blocks, slots, ring.output(warp), d, row, [&](int part) {
-            if (64 * part >= cols - before || (shares && !exchange.is_mine(part))) return false;
-            if (shares) exchange.take(part, d);
+            if (64 * part >= cols - before || (split && !exchange.is_mine(part))) return false;
+            if (split) exchange.reduce(part, d);
             return true;
         });
     }
@@ -308,29 +329,31 @@ __global__ void __launch_bounds__(kThreads, 1)
     sddmm(const __grid_constant__ Problem p, const __grid_constant__ Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const Ring<kRows> ring = {shared, shared_address(shared)};
+    const Ring<kRows, Tile> ring = {shared, shared_address(shared)};
     let_next_kernel_begin();
     if (threadIdx.x == 0) {
         tensor_prefetch(&maps.x[0]);
         tensor_prefetch(&maps.y[0]);
-        if (p.sharers > 1) Exchange<kRows>::init(ring);
+        if (p.sharers > 1) Exchange<kRows, Tile>::init(ring);
         ring.init(false, true);
     }
     __syncthreads();
-    if (threadIdx.x >= 128) wait_for_kernels_before(); /* the producers look up tiles first */
+    if (threadIdx.x >= 128) wait_for_kernels_before(); /* producers look up tiles first */
     if (threadIdx.x < 128) {
         registers_lower<kProducerRegisters>();
         if (threadIdx.x / 32 != 1) {
             produce<kRows>(p, ring, maps);
         } else {
-            Place<kTiles> place;
+            PipelineState<kTiles> state;
             if (p.sharers > 1)
-                hand_share(p, ring, place);
+                schedule_split_k(p, ring, state);
             else if (p.whole)
-                hand_out(p, ring, place);
+                schedule_whole(p, ring, state);
             else
-                hand_part(p, ring, place);
-            post_tile(ring, place, Tile{0, 0, 0, 0, 0, -1, 0, 0});
+                schedule_stream_k(p, ring, state);
+            Tile none = {};
+            none.end = -1;
+            post_tile(ring, state, none);
         }
     } else {
         registers_raise<kConsumerRegisters>();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the kernel of spmm_wgmma.cu is told, and the order of its tiles. */
+ * The parameters of the kernel of spmm_wgmma.cu, and the order of its tiles. */
 #ifndef TARTAN_CUDA_SPMM_PROBLEM_CUH
 #define TARTAN_CUDA_SPMM_PROBLEM_CUH
 
@@ -11,33 +11,41 @@ namespace tartan_cuda {
 
 namespace {
 
+/* A tile of C. `begin` to `end` is its merged list; end < 0: there are no more tiles. */
+struct Tile {
+    int64_t row, col;
+    int32_t head, entry; /* batch entry */
+    int32_t begin, end;
+};
+
 struct Problem {
     Feed feed_a, feed_b;
-    int32_t block, group, parts; /* parts: stages that one block column fills */
+    int32_t block, group, parts; /* parts: stages of one block column */
     int32_t slots;               /* block columns in a stage */
     int32_t boxes_a, boxes_b;    /* of one slot */
     int32_t box_bytes_a, box_bytes_b;
-    uint32_t boxed_bytes; /* of a stage, that come in boxes */
+    uint32_t boxed_bytes; /* of a stage that TMA loads */
     int32_t part_k;       /* elements of k in a part */
-    int32_t piece_shift;  /* where B's columns are contiguous, a piece is 2^piece_shift of them, 128 bytes */
-    bool a_across, b_across, b_ragged;
-    bool gathers;   /* A by pieces of 16 bytes instead of boxes */
-    bool half_rows; /* of a block in each of its two parts */
+    int32_t piece_shift;  /* where B is MN-major, a piece is 2^piece_shift columns, 128 bytes */
+    bool a_mn_major, b_mn_major, b_ragged;
+    bool gathers;   /* A comes by cp.async, 16 bytes at a time, instead of by TMA */
+    bool half_rows; /* each of the two parts of a block has half of every row */
     const char *values;
     int32_t block_shift, swizzle; /* a block has 2^block_shift bytes */
-    int32_t *tickets;             /* sided ones */
+    int32_t *counters;            /* per side, see queue.h */
     const int32_t *pointers, *cols, *ids, *order;
     int32_t groups, heads, entries; /* groups of one head; batch entries */
     int32_t col_tiles;              /* of one matrix */
-    int32_t first[3];               /* of each side's strips; the end. 64-bit divisions are slow */
-    int32_t panel;                  /* strips that are done together: see find_tile */
+    int32_t first[3]; /* first strip of each side; the end (32 bits, since 64-bit divisions are slow) */
+    int32_t panel;    /* strips computed together: see find_tile */
     uint32_t sides[TARTAN_CUDA_PROCESSORS / 32]; /* tartan_cuda_sides::of */
     int64_t m, n;
     int32_t k_end; /* a row that B does not have */
     Target c;
     int64_t c_head, c_batch;
-    bool boxes;   /* the copy engine brings C away: 16 bits, contiguous one way, nothing to be added */
-    bool repairs; /* zeros stand for absent blocks: sums not finite need a second look, with what follows */
+    bool boxes; /* TMA stores C: 16 bits, one stride of 1, beta 0 */
+    bool
+        repairs; /* zeros stand for absent blocks, so sums that are not finite are recomputed, from what follows */
     int32_t a_row, a_k, element_bytes;
     int64_t k;
     const char *b;
@@ -49,16 +57,16 @@ __device__ __forceinline__ int32_t side_of_this(const Problem &p) {
     return processor < TARTAN_CUDA_PROCESSORS ? p.sides[processor / 32] >> processor % 32 & 1 : 0;
 }
 
-/* The number of the next tile of a side, or of the other one when *side has none left; by one thread. */
-__device__ __forceinline__ int32_t draw_sided(const Problem &p, int32_t *side) {
-    const int32_t number = atomicAdd(&p.tickets[*side], 1);
+/* The number of the next tile of a side, or of the other side once *side has none left. By one thread. */
+__device__ __forceinline__ int32_t next_sided_tile(const Problem &p, int32_t *side) {
+    const int32_t number = atomicAdd(&p.counters[*side], 1);
     if (number < (p.first[*side + 1] - p.first[*side]) * p.groups) return number;
     *side ^= 1;
-    return atomicAdd(&p.tickets[*side], 1);
+    return atomicAdd(&p.counters[*side], 1);
 }
 
-/* The order of tiles. Strips are columns of tiles, of all matrices one after another. A side does a panel of them for all
- * groups before the next, so that B's part of it stays in L2; in a panel, the groups by falling length. */
+/* The order of tiles. A strip is a column of tiles; the strips of all matrices are numbered through. A side computes one
+ * panel of strips for all groups before the next, so that the panel of B stays in L2; in a panel, longest groups first. */
 __device__ __forceinline__ Tile find_tile(const Problem &p, int32_t side, int32_t number, int tile_rows,
                                           int tile_cols) {
     const int32_t panel = number / (p.panel * p.groups), before = panel * p.panel;

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times dense on Hopper's tensor cores. Each tile of C takes a group of neighbouring block rows, 64 or 128 rows
- * together, and walks the merged list of their block columns: the dense rows of a block column are loaded once for the
- * group, and a block that one of its rows lacks is a box outside the tensor of values, which arrives as zeros. So one
- * kernel serves all block sizes and all orders of memory; they differ in boxes and descriptors only, but for tf32 with
- * B's columns contiguous, where threads load B: see swapped.cuh.
+ * together, and walks the merged list of their block columns: the rows of B at a block column are loaded once for the
+ * group, and a block that one of its rows lacks is a box outside the tensor of values, which TMA fills with zeros. So one
+ * kernel serves all block sizes and memory orders, with different boxes and descriptors; only tf32 with B row-major needs
+ * threads to load B, see swapped.cuh.
  *
- * What limits it: bytes from L2 to the multiprocessor, and between the two parts of L2, for which tiles are handed out by
- * side (order.h). A tile of 64 x 512 brings 72 KB for 2 * 64 * 512 * 64
- * operations of which the share of present blocks is useful, one of 128 x 256 brings 48 KB. Then the results: leaving
- * them takes 1300 cycles, more than a stage, in which no products run. Where products fill the chip, its power: the clock
- * falls from 1.98 to 1.3 GHz.
+ * What limits it: bytes from L2 to the SMs and between the two sides of L2, for which tiles are handed out by side
+ * (order.h). A stage of a 64 x 512 tile is 72 KB for 2 * 64 * 512 * 64 operations, of which the share of stored blocks is
+ * useful; one of a 128 x 256 tile is 48 KB. Then the epilogue: 1300 cycles, more than a stage, in which a warpgroup has no
+ * products in flight. Where products fill the chip, its power: the clock falls from 1.98 to 1.3 GHz.
  *
- * Where the summed index of B is contiguous, boxes for small blocks have many short rows: for b = 16 and 8 a
- * stage takes 2.0 and 3.9 us instead of 1.1. A copy of B with contiguous columns is made first where it pays.
- * Measured figures are in docs/performance.md. */
+ * Where B is K-major, boxes for small blocks have many short rows: a stage takes 2.0 us for blocks of 16 and 3.9 us for
+ * blocks of 8 instead of 1.1. Where it pays, B is transposed first (tune.h). docs/performance.md has the figures. */
 #include "kernels/spmm_wgmma.cuh"
 
 #include "device/launch.cuh"
@@ -28,31 +26,31 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Whether rows are contiguous, and columns are not. */
-bool is_across(const tartan_cuda_dense &b) {
+/* Whether n is the contiguous index, and k is not. */
+bool is_mn_major(const tartan_cuda_dense &b) {
     return b.col_stride == 1 && b.row_stride != 1;
 }
 
-/* Whether products of tf32 swap their factors: see swapped.cuh. */
+/* Whether products of tf32 swap their operands, see swapped.cuh. */
 bool is_swapped(const tartan_cuda_spmm *p) {
-    return p->dtype == TARTAN_F32 && is_across(p->b);
+    return p->dtype == TARTAN_F32 && is_mn_major(p->b);
 }
 
-/* The values as [blocks][rows][contiguous], read in boxes that hold `span` bytes of k. */
+/* The values as [blocks][rows][contiguous], in boxes that hold `span` bytes of k. */
 tartan_status map_values(const char *function, const tartan_cuda_spmm *p, const void *values,
                          const Problem *g, int32_t span, CUtensorMap *out) {
-    const int64_t b = p->block_m, bytes = element_bytes(p->dtype);
+    const int64_t b = p->block_m, bytes = tartan_cuda_bytes_of(p->dtype);
     const uint32_t part = (uint32_t)(span / bytes), rows = (uint32_t)b;
     Tensor t = {values, p->dtype, 3, {b, b, p->blocks}, {1, b, b * b}, {part, rows, 1}, span};
-    if (g->a_across) t.box[0] = t.box[1] = b < 64 ? (uint32_t)b : 64;
+    if (g->a_mn_major) t.box[0] = t.box[1] = b < 64 ? (uint32_t)b : 64;
     return tensor_map_make(function, &t, out);
 }
 
-/* B as five dimensions, so that heads and batch entries are coordinates. Dimensions of one entry may have any stride
- * that is a multiple of 16 bytes. */
+/* B in five dimensions, so that heads and batch entries are coordinates. The stride of a dimension of length 1 may be any
+ * multiple of 16 bytes. */
 tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const Problem *g, int32_t span,
                         int32_t cols, CUtensorMap *out) {
-    const int64_t bytes = element_bytes(p->dtype), unit = 16 / bytes;
+    const int64_t bytes = tartan_cuda_bytes_of(p->dtype), unit = 16 / bytes;
     const int64_t head = p->heads > 1 ? p->b.head_stride : unit;
     const int64_t entry = g->entries > 1 ? p->batch.first[0] : unit;
     const uint32_t part = (uint32_t)(span / bytes);
@@ -64,7 +62,7 @@ tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const P
                 {1, p->b.col_stride, unit, head, entry},
                 {part, kTileCols, 1, 1, 1},
                 span};
-    if (g->b_across) {
+    if (g->b_mn_major) {
         t.span = 128;
         t.lengths[0] = g->b_ragged ? p->n : piece;
         t.lengths[1] = p->k;
@@ -80,16 +78,16 @@ tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const P
     return tensor_map_make(function, &t, out);
 }
 
-/* B where its summed index is contiguous, and a copy of it where its columns are. */
-tartan_cuda_transpose_source lines_of(const tartan_cuda_spmm *p) {
+/* B where k is contiguous, and a copy of it where n is. */
+tartan_cuda_transpose_source source_of(const tartan_cuda_spmm *p) {
     return {p->b.data,        p->n, p->k, p->b.col_stride, p->heads, p->b.head_stride, p->batch.entries,
             p->batch.first[0]};
 }
 
-tartan_status map_turned(const char *function, const tartan_cuda_spmm *p, const void *turned, int32_t part_k,
-                         int32_t cols, CUtensorMap *out) {
+tartan_status map_transposed(const char *function, const tartan_cuda_spmm *p, const void *transposed,
+                             int32_t part_k, int32_t cols, CUtensorMap *out) {
     const int64_t parts = (p->n + 63) / 64, size = parts * 64 * p->k;
-    const Tensor t = {turned,
+    const Tensor t = {transposed,
                       p->dtype,
                       5,
                       {64, p->k, parts, p->heads, p->batch.entries},
@@ -99,22 +97,22 @@ tartan_status map_turned(const char *function, const tartan_cuda_spmm *p, const 
     return tensor_map_make(function, &t, out);
 }
 
-Smooth smooth_of(const tartan_cuda_spmm *p) {
-    const Smooth rows = is_swapped(p) ? kSmoothQuads : p->c.dtype == TARTAN_F32 ? kSmoothPairs : kSmoothRows;
-    const int64_t unit = rows == kSmoothQuads ? 4 : rows == kSmoothPairs ? 2 : 8; /* of an aligned piece */
-    if (p->beta != 0 && rows != kSmoothQuads) return kRough;
-    if ((uintptr_t)p->c.data % (rows == kSmoothPairs ? 8 : 16) != 0) return kRough;
-    if (p->heads > 1 && p->c.head_stride % unit != 0) return kRough;
-    if (p->batch.ndim > 0 && p->batch.second[0] % unit != 0) return kRough;
+Vectors vectors_of(const tartan_cuda_spmm *p) {
+    const Vectors rows = is_swapped(p) ? kRowQuads : p->c.dtype == TARTAN_F32 ? kRowPairs : kRows16;
+    const int64_t unit = rows == kRowQuads ? 4 : rows == kRowPairs ? 2 : 8; /* of an aligned piece */
+    if (p->beta != 0 && rows != kRowQuads) return kScalar;
+    if ((uintptr_t)p->c.data % (rows == kRowPairs ? 8 : 16) != 0) return kScalar;
+    if (p->heads > 1 && p->c.head_stride % unit != 0) return kScalar;
+    if (p->batch.ndim > 0 && p->batch.second[0] % unit != 0) return kScalar;
     if (p->c.col_stride == 1 && p->c.row_stride % unit == 0) return rows;
-    if (rows == kSmoothRows && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kSmoothCols;
-    return kRough;
+    if (rows == kRows16 && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kCols16;
+    return kScalar;
 }
 
-/* C in the boxes of tile_store.cuh. */
+/* C in the boxes of spmm_boxes.cuh. */
 tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const Problem *g,
                          CUtensorMap *out) {
-    const bool by_cols = g->c.smooth == kSmoothCols;
+    const bool by_cols = g->c.vectors == kCols16;
     const int64_t head = p->heads > 1 ? p->c.head_stride : 8, entry = g->entries > 1 ? g->c_batch : 8;
     const Tensor t = {p->c.data,
                       p->c.dtype,
@@ -126,26 +124,26 @@ tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const 
     return tensor_map_make(function, &t, out);
 }
 
-/* Whether it can be mapped so: strides that go forward. */
+/* Whether a tensor map can describe C: positive strides. */
 bool is_boxed(const tartan_cuda_spmm *p, const Problem *g) {
     const int64_t most = (int64_t)1 << 38;
     const auto forward = [](int64_t stride) { return stride > 0 && stride < most; };
-    if (g->c.smooth != kSmoothRows && g->c.smooth != kSmoothCols) return false;
+    if (g->c.vectors != kRows16 && g->c.vectors != kCols16) return false;
     return forward(p->c.row_stride) && forward(p->c.col_stride) &&
            (p->heads == 1 || forward(p->c.head_stride)) && (g->entries == 1 || forward(g->c_batch));
 }
 
-/* The values of A as they are multiplied, and the copy of B, if there is one. */
+/* The values of A to multiply, and the transposed copy of B or NULL. */
 struct Operands {
     const void *values;
-    void *turned;
+    void *transposed;
 };
 
-/* How stages lie, and by which boxes they come. */
+/* The layout of stages, and the boxes that fill them. */
 template <int kRows>
 void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tartan_cuda_group_index *u,
                      Problem *g) {
-    const int32_t bytes = element_bytes(p->dtype), edge = p->block_m * bytes;
+    const int32_t bytes = tartan_cuda_bytes_of(p->dtype), edge = p->block_m * bytes;
     const int32_t cols = Form<kRows>::kCols;
     const int32_t span = edge < kStageBytes ? edge : kStageBytes, width = edge < 128 ? edge : 128;
     g->block = p->block_m;
@@ -153,39 +151,39 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
     g->parts = edge / span;
     g->slots = kStageBytes / span;
     g->part_k = span / bytes;
-    g->a_across = p->a_m == 1 && p->a_k != 1;
-    g->b_across = from.turned != nullptr || is_across(p->b);
+    g->a_mn_major = p->a_m == 1 && p->a_k != 1;
+    g->b_mn_major = from.transposed != nullptr || is_mn_major(p->b);
     while (bytes << g->piece_shift < 128) g->piece_shift++;
-    g->b_ragged = from.turned == nullptr && g->b_across && p->n % (1 << g->piece_shift) != 0;
-    if (g->a_across) { /* pieces of at most 64 rows */
+    g->b_ragged = from.transposed == nullptr && g->b_mn_major && p->n % (1 << g->piece_shift) != 0;
+    if (g->a_mn_major) { /* pieces of at most 64 rows */
         g->boxes_a = kRows / (width / 2);
         g->feed_a =
-            feed_across((uint32_t)g->boxes_a, (uint32_t)g->boxes_a / 2, (uint32_t)width, (uint32_t)span);
+            feed_mn_major((uint32_t)g->boxes_a, (uint32_t)g->boxes_a / 2, (uint32_t)width, (uint32_t)span);
     } else {
         g->boxes_a = u->group;
-        g->feed_a = feed_contiguous(kRows, 64, (uint32_t)span);
+        g->feed_a = feed_k_major(kRows, 64, (uint32_t)span);
     }
-    if (g->b_across) {
+    if (g->b_mn_major) {
         g->boxes_b = g->b_ragged ? cols >> g->piece_shift : 1;
-        g->feed_b = is_swapped(p) ? feed_to_threads((uint32_t)cols, (uint32_t)span)
-                                  : feed_across((uint32_t)cols / 64, 4, 128, (uint32_t)span);
+        g->feed_b = is_swapped(p) ? feed_registers((uint32_t)cols, (uint32_t)span)
+                                  : feed_mn_major((uint32_t)cols / 64, 4, 128, (uint32_t)span);
     } else {
-        /* A box outside of B would take as long as another. */
+        /* A box outside of B would take as long as any other. */
         g->boxes_b = p->n <= kTileCols ? 1 : cols / kTileCols;
-        g->feed_b = feed_contiguous((uint32_t)cols, kTileCols, (uint32_t)span);
+        g->feed_b = feed_k_major((uint32_t)cols, kTileCols, (uint32_t)span);
     }
     g->gathers = kRows == 64 && span < kStageBytes;
-    g->half_rows = !g->a_across && span < width;
+    g->half_rows = !g->a_mn_major && span < width;
     g->values = (const char *)from.values;
     while (1 << g->block_shift < p->block_m * p->block_k * bytes) g->block_shift++;
-    g->swizzle = (g->a_across ? width : span) / 16 - 1;
+    g->swizzle = (g->a_mn_major ? width : span) / 16 - 1;
     g->box_bytes_a = (int32_t)g->feed_a.slot_bytes / g->boxes_a;
-    g->box_bytes_b = g->b_across ? (int32_t)g->feed_b.slot_bytes / g->boxes_b : kTileCols * span;
+    g->box_bytes_b = g->b_mn_major ? (int32_t)g->feed_b.slot_bytes / g->boxes_b : kTileCols * span;
     if (g->gathers) g->boxes_a = 0;
     g->boxed_bytes = (uint32_t)(g->slots * (g->boxes_a * g->box_bytes_a + g->boxes_b * g->box_bytes_b));
 }
 
-/* All the rest but the order of tiles. */
+/* All else but the order of tiles. */
 template <int kRows>
 void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_group_index *u, Problem *g) {
     const int32_t cols = Form<kRows>::kCols;
@@ -196,10 +194,10 @@ void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_group_index *u, 
     g->col_tiles = (int32_t)((p->n + cols - 1) / cols);
     g->m = p->m, g->n = p->n;
     g->k_end = (int32_t)(p->grid_k * p->block_k);
-    g->c = {p->c.data,       p->c.dtype,     0,           0, p->c.row_stride, p->c.col_stride,
-            (float)p->alpha, (float)p->beta, smooth_of(p)};
+    g->c = {p->c.data,      p->c.dtype,   0, 0, p->c.row_stride, p->c.col_stride, (float)p->alpha,
+            (float)p->beta, vectors_of(p)};
     g->repairs = u->group > 1 || p->gates != nullptr;
-    g->a_row = p->a_m, g->a_k = p->a_k, g->element_bytes = element_bytes(p->dtype);
+    g->a_row = p->a_m, g->a_k = p->a_k, g->element_bytes = tartan_cuda_bytes_of(p->dtype);
     g->k = p->k;
     g->b = (const char *)p->b.data;
     g->b_row = p->b.row_stride, g->b_col = p->b.col_stride;
@@ -219,7 +217,7 @@ void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const t
     g->first[2] = strips;
     grid.groups = g->groups;
     grid.of_matrix = g->col_tiles;
-    grid.strip_bytes = p->k * Form<kRows>::kCols * element_bytes(p->dtype);
+    grid.strip_bytes = p->k * Form<kRows>::kCols * tartan_cuda_bytes_of(p->dtype);
     grid.processors = (double)queue->chip.processors / sides;
     grid.local = tartan_cuda_is_local(p);
     if (u->longest > 0) {
@@ -232,24 +230,24 @@ void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const t
 
 using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap, CUtensorMap);
 
-template <Factor kFactor, int kRows> Kernel kernel_across(bool a_across, bool b_across) {
-    if (b_across) return a_across ? spmm<kFactor, 1, 1, kRows> : spmm<kFactor, 0, 1, kRows>;
-    return a_across ? spmm<kFactor, 1, 0, kRows> : spmm<kFactor, 0, 0, kRows>;
+template <Factor kFactor, int kRows> Kernel kernel_by_order(bool a_mn_major, bool b_mn_major) {
+    if (b_mn_major) return a_mn_major ? spmm<kFactor, 1, 1, kRows> : spmm<kFactor, 0, 1, kRows>;
+    return a_mn_major ? spmm<kFactor, 1, 0, kRows> : spmm<kFactor, 0, 0, kRows>;
 }
 
-/* Only those of 16-bit factors take A across, and only these and tf32 take B across. */
-template <int kRows> Kernel kernel_of(int32_t dtype, bool a_across, bool b_across) {
+/* Only 16-bit factors allow A to be MN-major, and only these and tf32 allow B to be. */
+template <int kRows> Kernel kernel_of(int32_t dtype, bool a_mn_major, bool b_mn_major) {
     switch (dtype) {
     case TARTAN_F32:
-        return b_across ? spmm<Factor::tf32, 0, 1, kRows> : spmm<Factor::tf32, 0, 0, kRows>;
+        return b_mn_major ? spmm<Factor::tf32, 0, 1, kRows> : spmm<Factor::tf32, 0, 0, kRows>;
     case TARTAN_F16:
-        return kernel_across<Factor::f16, kRows>(a_across, b_across);
+        return kernel_by_order<Factor::f16, kRows>(a_mn_major, b_mn_major);
     case TARTAN_F8E4M3:
         return spmm<Factor::e4m3, 0, 0, kRows>;
     case TARTAN_F8E5M2:
         return spmm<Factor::e5m2, 0, 0, kRows>;
     default:
-        return kernel_across<Factor::bf16, kRows>(a_across, b_across);
+        return kernel_by_order<Factor::bf16, kRows>(a_mn_major, b_mn_major);
     }
 }
 
@@ -259,7 +257,7 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
     bool captured;
     PASS(tartan_cuda_capturing(function, queue, &captured));
     const int32_t turn = queue->turns[captured];
-    g->tickets = queue->counters + TARTAN_CUDA_SIDED_COUNTERS * (2 * captured + turn);
+    g->counters = queue->counters + TARTAN_CUDA_SIDED_COUNTERS * (2 * captured + turn);
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
@@ -268,7 +266,7 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kerne
     error = tartan_cuda_launch_early(queue, early, kernel, dim3((unsigned)blocks), dim3(kThreads), shared, *g,
                                      map_a, map_b, map_c);
     PASS(tartan_cuda_check(function, error, "starting the kernel spmm_wgmma"));
-    queue->turns[captured] = 1 - turn; /* only kernels that were started count */
+    queue->turns[captured] = 1 - turn; /* only if the kernel was started */
     return TARTAN_OK;
 }
 
@@ -280,23 +278,24 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     describe_work<kRows>(p, u, &g);
     describe_order<kRows>(queue, p, u, &g);
     CUtensorMap map_a = {}, map_b, map_c = {};
-    const int32_t span = (int32_t)(g.part_k * element_bytes(p->dtype));
+    const int32_t span = (int32_t)(g.part_k * tartan_cuda_bytes_of(p->dtype));
     if (!g.gathers) PASS(map_values(function, p, from.values, &g, span, &map_a));
-    if (from.turned != nullptr)
-        PASS(map_turned(function, p, from.turned, g.part_k, Form<kRows>::kCols, &map_b));
+    if (from.transposed != nullptr)
+        PASS(map_transposed(function, p, from.transposed, g.part_k, Form<kRows>::kCols, &map_b));
     else
         PASS(map_dense(function, p, &g, span, Form<kRows>::kCols, &map_b));
     g.boxes = is_boxed(p, &g);
     if (g.boxes) PASS(map_output(function, p, &g, &map_c));
-    const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_across, g.b_across);
-    return start(function, queue, kernel, Form<kRows>::kShared, &g, map_a, map_b, map_c, early);
+    const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_mn_major, g.b_mn_major);
+    return start(function, queue, kernel, Ring<kRows, Tile>::kShared, &g, map_a, map_b, map_c, early);
 }
 
-/* *out is NULL, which is no error, where a copy does not pay or memory is short. */
-tartan_status turn_b(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p, void **out) {
+/* *out is NULL, which is no error, if a copy does not pay or memory is short. */
+tartan_status transpose_b(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                          void **out) {
     *out = nullptr;
     if (!tartan_cuda_spmm_transposes(p)) return TARTAN_OK;
-    const tartan_cuda_transpose_source lines = lines_of(p);
+    const tartan_cuda_transpose_source lines = source_of(p);
     tartan_status status = tartan_cuda_scratch(function, queue, tartan_cuda_transposed_bytes(&lines), out);
     if (status == TARTAN_ERR_MEMORY) return TARTAN_OK;
     if (status == TARTAN_OK) status = tartan_cuda_transpose_half(function, queue, &lines, *out);
@@ -312,18 +311,18 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
     using namespace tartan_cuda;
     const bool wide = tartan_cuda_spmm_wide(p);
     const bool early =
-        tartan_cuda_starts_early(queue, p->layout) && p->gates == nullptr; /* gates change ids */
+        tartan_cuda_starts_early(queue, p->layout) && p->gates == nullptr; /* gates change the ids */
     tartan_cuda_group_index u;
     PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns,
                                       (wide ? 128 : 64) / p->block_m, &u));
     Operands from = {};
     void *gated;
     PASS(tartan_cuda_gate_operands(function, queue, p, &u, &from.values, &gated));
-    tartan_status status = turn_b(function, queue, p, &from.turned);
+    tartan_status status = transpose_b(function, queue, p, &from.transposed);
     if (status == TARTAN_OK)
         status = wide ? launch<128>(function, queue, p, from, &u, early)
                       : launch<64>(function, queue, p, from, &u, early);
-    tartan_cuda_scratch_free(queue, from.turned);
+    tartan_cuda_scratch_free(queue, from.transposed);
     tartan_cuda_scratch_free(queue, gated);
     return status;
 }

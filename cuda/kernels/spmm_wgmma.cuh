@@ -12,14 +12,14 @@ namespace tartan_cuda {
 
 namespace {
 
-/* What a lane of the producer loads of every stage: a box of B at a block column, or one of A. */
+/* A TMA box that a producer lane loads in every stage: of B, at a block column, or of A. */
 struct Box {
     bool in_b, wanted;
-    int32_t index;  /* of its block column or id among those of a stage */
-    int32_t across; /* its place along the rows of the tile (A), or the columns (B) */
+    int32_t index; /* of its block column or id among those of the stage */
+    int32_t line;  /* first row (A) or column (B) in the tile */
     uint32_t offset;
 };
-enum { kBoxesOfLane = 2 }; /* 8 slots of 8 boxes of B, shared by 32 lanes */
+enum { kBoxesOfLane = 2 }; /* at most 8 slots of 8 boxes of B, by 32 lanes */
 
 template <int kRows> __device__ __forceinline__ Box find_box(const Problem &p, int32_t number) {
     const int32_t per_slot = p.boxes_a + p.boxes_b, slot = number / per_slot, piece = number % per_slot;
@@ -28,61 +28,62 @@ template <int kRows> __device__ __forceinline__ Box find_box(const Problem &p, i
     box.in_b = piece < p.boxes_b;
     if (box.in_b) {
         box.index = slot;
-        box.across = p.b_across ? piece << p.piece_shift : piece * kTileCols;
+        box.line = p.b_mn_major ? piece << p.piece_shift : piece * kTileCols;
         box.offset = Form<kRows>::kBytesA + slot * p.feed_b.slot_bytes + piece * p.box_bytes_b;
-    } else { /* where one block fills the tile, its two halves are boxes of one id */
+    } else { /* if one block fills the tile, its two halves are boxes of one id */
         const int32_t of_a = piece - p.boxes_b;
         box.index = slot * p.group + of_a % p.group;
-        box.across = of_a / p.group * 64;
+        box.line = of_a / p.group * 64;
         box.offset = slot * p.feed_a.slot_bytes + of_a * p.box_bytes_a;
     }
     return box;
 }
 
-/* `at` is a block column or an id, -1 for zeros. */
+/* `at` is a block column or an id; -1 loads zeros. */
 __device__ __forceinline__ void load_box(const Problem &p, uint32_t stage, uint32_t full, const Tile &t,
                                          const CUtensorMap *map_a, const CUtensorMap *map_b, const Box &box,
                                          int32_t at, int32_t part_k) {
     const uint32_t to = stage + box.offset;
     if (box.in_b) {
         const int32_t k = at < 0 ? p.k_end : at * p.block + part_k;
-        if (!p.b_across)
-            tensor_load_5d(to, map_b, full, k, (int32_t)t.col + box.across, 0, t.head, t.entry);
+        if (!p.b_mn_major)
+            tensor_load_5d(to, map_b, full, k, (int32_t)t.col + box.line, 0, t.head, t.entry);
         else if (p.b_ragged)
-            tensor_load_5d(to, map_b, full, (int32_t)t.col + box.across, k, 0, t.head, t.entry);
+            tensor_load_5d(to, map_b, full, (int32_t)t.col + box.line, k, 0, t.head, t.entry);
         else
             tensor_load_5d(to, map_b, full, 0, k, (int32_t)t.col >> p.piece_shift, t.head, t.entry);
-    } else if (p.a_across) {
-        tensor_load_3d(to, map_a, full, box.across, part_k, at);
+    } else if (p.a_mn_major) {
+        tensor_load_3d(to, map_a, full, box.line, part_k, at);
     } else {
         tensor_load_3d(to, map_a, full, part_k, 0, at);
     }
 }
 
-/* The first warp asks for boxes. A stage must cost it far less than the products take: so nothing is looked up in
- * global memory when it is needed, and what the boxes of a lane have in common is worked out once. */
+/* The first warp issues TMA loads. A stage must take it far less time than the products, so it reads lists ahead of need
+ * and computes what the boxes of a lane have in common once. */
 template <int kRows>
-__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_a,
-                                        const CUtensorMap *map_b, const CUtensorMap *map_c) {
+__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, Tile> &ring,
+                                        const CUtensorMap *map_a, const CUtensorMap *map_b,
+                                        const CUtensorMap *map_c) {
     constexpr uint32_t kStages = Form<kRows>::kStages;
     const int32_t lane = threadIdx.x % 32;
     Box mine[kBoxesOfLane];
 #pragma unroll
     for (int i = 0; i < kBoxesOfLane; i++) mine[i] = find_box<kRows>(p, lane + 32 * i);
-    Place<kStages> place;
-    Place<kTiles> tiles;
+    PipelineState<kStages> state;
+    PipelineState<kTiles> tiles;
     Tile t;
     Window cols, ids;
-    Resting results = {}; /* in stages */
+    Undrained results = {};
     while (true) {
-        bring_meanwhile(p, ring, map_c, results, tiles, place.at);
+        drain_while_waiting(p, ring, map_c, results, tiles, state.at);
         if (!take_lists(ring, tiles, &t, &cols.now, &ids.now)) break;
         cols.open(p.cols, t.begin, t.end);
         ids.open(p.ids, t.begin * p.group, p.gathers ? 0 : t.end * p.group);
         int32_t part = 0, left = stages_of(p, t);
-        if (left < kAskAhead && lane == 0) ask_for_tile(ring);
+        if (left < kRequestAhead && lane == 0) request_tile(ring);
         for (int32_t entry = t.begin; entry < t.end;) {
-            if (left-- == kAskAhead && lane == 0) ask_for_tile(ring);
+            if (left-- == kRequestAhead && lane == 0) request_tile(ring);
             const int32_t col = entry - cols.first, id = entry * p.group - ids.first;
             int32_t at[kBoxesOfLane];
 #pragma unroll
@@ -90,17 +91,17 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
                 const int32_t of_b = cols.get(col + mine[i].index), of_a = ids.get(id + mine[i].index);
                 at[i] = mine[i].in_b ? of_b : of_a;
             }
-            bring_away(p, ring, map_c, results, place.at);
-            barrier_wait(ring.empty(place.at), place.parity ^ 1);
-            if (lane == 0) barrier_expect(ring.full(place.at), p.boxed_bytes);
+            drain_stage(p, ring, map_c, results, state.at);
+            barrier_wait(ring.empty(state.at), state.parity ^ 1);
+            if (lane == 0) barrier_expect(ring.full(state.at), p.boxed_bytes);
             __syncwarp();
 #pragma unroll
             for (int i = 0; i < kBoxesOfLane; i++)
                 if (mine[i].wanted)
-                    load_box(p, ring.a(place.at), ring.full(place.at), t, map_a, map_b, mine[i], at[i],
+                    load_box(p, ring.a(state.at), ring.full(state.at), t, map_a, map_b, mine[i], at[i],
                              part * p.part_k);
-            if (left == 0) rest<kRows>(p, results, t, place.at);
-            place.next();
+            if (left == 0) note_undrained<kRows>(p, results, t, state.at);
+            state.next();
             if (++part < p.parts) continue;
             part = 0;
             entry += p.slots;
@@ -108,17 +109,18 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
             ids.reach(entry * p.group);
         }
     }
-    for (uint32_t i = 0; i < kStages; i++, place.next()) bring_away(p, ring, map_c, results, place.at);
+    for (uint32_t i = 0; i < kStages; i++, state.next()) drain_stage(p, ring, map_c, results, state.at);
 }
 
-/* The second warp looks up the tiles that are to come, and where their lists start. */
-template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows> &ring) {
+/* The second warp schedules tiles ahead, with the start of their lists. */
+template <int kRows>
+__device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows, Tile> &ring) {
     const int32_t lane = threadIdx.x % 32;
-    Place<kTiles> tiles;
+    PipelineState<kTiles> tiles;
     int32_t side = side_of_this(p);
     for (uint32_t parity = 0;; parity ^= 1) {
         int32_t number = 0;
-        if (lane == 0) number = draw_sided(p, &side);
+        if (lane == 0) number = next_sided_tile(p, &side);
         number = __shfl_sync(~0u, number, 0);
         side = __shfl_sync(~0u, side, 0);
         const Tile t = find_tile(p, side, number, kRows, Form<kRows>::kCols);
@@ -126,14 +128,14 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
         post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
                   id < t.end * p.group ? p.ids[id] : -1);
         wait_for_kernels_before();
-        let_next_kernel_begin(); /* not before: of three kernels at once, two would have the same tickets */
+        let_next_kernel_begin(); /* not earlier: of three kernels at once, two would share counters */
         if (t.end < 0) break;
-        barrier_wait(ring.asked(), parity);
+        barrier_wait(ring.requested(), parity);
     }
-    if (lane == 0) return_tickets<TARTAN_CUDA_SIDED_COUNTERS>(p.tickets);
+    if (lane == 0) reset_counters<TARTAN_CUDA_SIDED_COUNTERS>(p.counters);
 }
 
-/* Where a byte of a stage of A comes from: its place in the blocks of the stage, of which `part` is brought. */
+/* Where byte `at` of a stage of A comes from in the blocks of the stage, of which the stage has `part`. */
 template <int kRows>
 __device__ __forceinline__ int32_t place_in_blocks(const Problem &p, int32_t at, int32_t part) {
     if (p.half_rows)
@@ -141,19 +143,19 @@ __device__ __forceinline__ int32_t place_in_blocks(const Problem &p, int32_t at,
     return at + part * (int32_t)Form<kRows>::kBytesA;
 }
 
-/* The other two warps bring the blocks of A, which are contiguous, in pieces of 16 bytes: the boxes of small blocks have rows
- * so short that the copy engine would be the limit. The ids of a stage follow each other in the list. */
-template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
+/* The other two warps gather the blocks of A by cp.async, 16 bytes at a time: boxes of small blocks have rows so short
+ * that TMA would be the limit. The ids of a stage are consecutive in the list. */
+template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows, Tile> &ring) {
     constexpr int32_t kPieces = (int32_t)Form<kRows>::kBytesA / 16;
     constexpr int32_t kMine = (kPieces + kGatherThreads - 1) / kGatherThreads;
     const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
-    int32_t from[kMine]; /* where in its block a piece starts */
+    int32_t from[kMine]; /* where a piece starts in its block */
 #pragma unroll
     for (int i = 0; i < kMine; i++)
         from[i] = place_in_blocks<kRows>(p, 16 * (me + i * kGatherThreads), 0) & ((1 << p.block_shift) - 1);
     const int32_t next_part = place_in_blocks<kRows>(p, 0, 1);
-    Place<Form<kRows>::kStages> place;
-    Place<kTiles> tiles;
+    PipelineState<Form<kRows>::kStages> state;
+    PipelineState<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
         const int32_t stages = stages_of(p, t), last = t.end * p.group;
@@ -168,26 +170,26 @@ template <int kRows> __device__ __forceinline__ void gather(const Problem &p, co
         };
         look_up();
         for (int32_t s = 0; s < stages; s++) {
-            barrier_wait(ring.empty(place.at), place.parity ^ 1);
+            barrier_wait(ring.empty(state.at), state.parity ^ 1);
 #pragma unroll
             for (int i = 0; i < kMine; i++) {
                 const int32_t piece = me + i * kGatherThreads, at = 16 * piece;
                 if (piece >= kPieces) break;
                 const int64_t block = (int64_t)(id[i] < 0 ? 0 : id[i]) << p.block_shift;
-                piece_load(ring.a(place.at) + (at ^ ((at >> 7 & p.swizzle) << 4)),
+                piece_load(ring.a(state.at) + (at ^ ((at >> 7 & p.swizzle) << 4)),
                            p.values + block + from[i] + part * next_part, id[i] < 0 ? 0 : 16);
             }
-            barrier_arrive_with_pieces(ring.full(place.at));
+            barrier_arrive_with_pieces(ring.full(state.at));
             if (++part == p.parts) {
                 part = 0;
-                look_up(); /* of the next stage, while this one is on its way */
+                look_up(); /* for the next stage, while this one is in flight */
             }
-            place.next();
+            state.next();
         }
     }
 }
 
-/* The results of a warp at (row, col) of the tile, element by element. */
+/* Recomputes and stores the results of a warp, at (row, col) of the tile. */
 template <Factor kFactor>
 __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Target &c, int32_t row,
                                     int32_t col) {
@@ -209,14 +211,14 @@ __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Targe
 }
 
 template <Factor kFactor, int kA, int kB, int kRows>
-__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, Tile> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * warpgroup : 0) + 16 * (warp % 4);
     const int32_t col = kRows == 64 ? kTileCols * warpgroup : 0;
-    Place<Form<kRows>::kStages> place;
-    Place<kTiles> tiles;
+    PipelineState<Form<kRows>::kStages> state;
+    PipelineState<kTiles> tiles;
     Tile t;
-    uint32_t boxed = 0; /* tiles that left in boxes */
+    uint32_t boxed = 0; /* tiles that were staged for TMA */
     while (take_tile(ring, tiles, &t)) {
         float d[128];
         const int32_t stages = stages_of(p, t);
@@ -225,13 +227,13 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
             for (int i = 0; i < 128; i++) d[i] = 0;
         }
         const bool boxes = p.boxes && stages > 0;
-        consume<kFactor, kA, kB>(ring, place, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d, boxes);
-        if (boxes && leave_boxes<kFactor>(p, ring, place.before(), boxed++, d)) continue;
-        if (Form<kRows>::kRooms && boxed > 0)
-            barrier_wait(ring.cleared(1), (boxed - 1) % 2); /* their staging */
+        consume<kFactor, kA, kB>(ring, state, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d, boxes);
+        if (boxes && stage_results<kFactor>(p, ring, state.previous(), boxed++, d)) continue;
+        if (Form<kRows>::kExtraRoom && boxed > 0)
+            barrier_wait(ring.drained(1), (boxed - 1) % 2); /* the warp's staging is in use */
         Target c = p.c;
         const int64_t rows = p.m - t.row - row, cols = p.n - t.col - col;
-        if (rows <= 0 || cols <= 0) continue; /* the tile reaches beyond C */
+        if (rows <= 0 || cols <= 0) continue; /* past the edge of C */
         c.rows = rows < 16 ? (int32_t)rows : 16;
         c.cols = cols < kTileCols ? (int32_t)cols : kTileCols;
         const int64_t at = t.head * p.c_head + t.entry * p.c_batch + (t.row + row) * c.row_stride +
@@ -244,19 +246,19 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
     }
 }
 
-/* The same with swapped factors, see swapped.cuh: a warp has kCols columns of all rows. */
+/* The same with swapped operands, see swapped.cuh: a warp has kCols columns of all rows. */
 template <int kRows>
-__device__ __forceinline__ void multiply_swapped(const Problem &p, const Ring<kRows> &ring) {
+__device__ __forceinline__ void multiply_swapped(const Problem &p, const Ring<kRows, Tile> &ring) {
     constexpr int32_t kCols = Swapped<kRows>::kCols;
     const int32_t col = kCols * (threadIdx.x / 32 - 4);
-    Place<Form<kRows>::kStages> place;
-    Place<kTiles> tiles;
+    PipelineState<Form<kRows>::kStages> state;
+    PipelineState<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
         float d[128];
-        consume_swapped(ring, place, p.feed_a, p.feed_b, p.part_k, p.gathers, stages_of(p, t), d);
+        consume_swapped(ring, state, p.feed_a, p.feed_b, p.part_k, p.gathers, stages_of(p, t), d);
         const int64_t rows = p.m - t.row, cols = p.n - t.col - col;
-        if (cols <= 0) continue; /* the tile reaches beyond C */
+        if (cols <= 0) continue; /* past the edge of C */
         Target c = p.c;
         c.rows = rows < kRows ? (int32_t)rows : kRows, c.cols = cols < kCols ? (int32_t)cols : kCols;
         c.data = (float *)c.data + t.head * p.c_head + t.entry * p.c_batch + t.row * c.row_stride +
@@ -274,26 +276,26 @@ __global__ void __launch_bounds__(kThreads, 1)
          const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const Ring<kRows> ring = {shared, shared_address(shared)};
+    const Ring<kRows, Tile> ring = {shared, shared_address(shared)};
     if (threadIdx.x == 0) {
         if (!p.gathers) tensor_prefetch(&map_a);
         tensor_prefetch(&map_b);
         if (p.boxes) tensor_prefetch(&map_c);
-        ring.init(p.gathers, p.gathers || (p.boxes && Form<kRows>::kRooms));
+        ring.init(p.gathers, p.gathers || (p.boxes && Form<kRows>::kExtraRoom));
     }
     __syncthreads();
     if (threadIdx.x / 32 != 1)
-        wait_for_kernels_before(); /* the second warp waits when it has its first tile */
+        wait_for_kernels_before(); /* the second warp waits once it has its first tile */
     if (threadIdx.x < 128) {
         registers_lower<kProducerRegisters>();
         if (threadIdx.x < 32)
             produce(p, ring, &map_a, &map_b, &map_c);
         else if (threadIdx.x < 64)
             schedule(p, ring);
-        else if (kRows == 64 && p.gathers) /* wider blocks come in boxes */
+        else if (kRows == 64 && p.gathers) /* wider blocks come by TMA */
             gather(p, ring);
-        else if (Form<kRows>::kRooms && p.boxes)
-            bring_halves(p, ring, &map_c, threadIdx.x / 32 % 2);
+        else if (Form<kRows>::kExtraRoom && p.boxes)
+            drain_halves(p, ring, &map_c, threadIdx.x / 32 % 2);
     } else {
         registers_raise<kConsumerRegisters>();
         if constexpr (kFactor == Factor::tf32 && kB == 1)
