@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The few functions of cuBLAS that are used, declared here after its documentation, so that neither its headers nor
- * its library are needed to build. */
+ * The few functions of cuBLAS that are used are declared here after its documentation, so that building needs neither its
+ * headers nor its library. */
 #include "blas.h"
 
 #include <dlfcn.h>
@@ -8,12 +8,12 @@
 
 namespace {
 
-enum { WORKSPACE = 32 << 20 }; /* what cuBLAS advises for Hopper; 4 MB would do before it */
+enum { WORKSPACE = 32 << 20 }; /* cuBLAS's recommendation for Hopper; 4 MB would do on older chips */
 
 /* Values of cuBLAS's enumerations. */
 enum { OP_N = 0, OP_T = 1 };                                        /* cublasOperation_t */
 enum { COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_32F_TF32 = 77 }; /* cublasComputeType_t */
-enum { SUMS_IN_F32 = 16 }; /* cublasMath_t: parts of a sum are not added in the 16 bits of the output */
+enum { SUMS_IN_F32 = 16 }; /* cublasMath_t: no reductions in the 16-bit type of the output */
 enum { GEMM_DEFAULT = -1 };
 enum { STATUS_SUCCESS = 0, STATUS_ALLOC_FAILED = 3 };
 
@@ -35,7 +35,7 @@ template <typename F> bool find(void *library, const char *name, F *out) {
     return *out != nullptr;
 }
 
-/* The library stays loaded: it may be another's too, and others may be at work in it. */
+/* The library stays loaded, since others may use it too. */
 bool load(functions *out) {
     void *library = nullptr;
     for (const char *name : {"libcublas.so.13", "libcublas.so.12"})
@@ -76,7 +76,7 @@ struct tartan_cuda_blas {
     void *handle, *workspace;
 };
 
-/* A workspace of its own makes the handle fit for graphs, and its results the same from run to run. */
+/* With a workspace of its own, the handle can be captured in graphs and gives the same results in every run. */
 tartan_status tartan_cuda_blas_open(const char *function, tartan_cuda_queue *queue) {
     tartan_cuda_current current(queue->device_id);
     tartan_cuda_relaxed relaxed;
@@ -87,7 +87,7 @@ tartan_status tartan_cuda_blas_open(const char *function, tartan_cuda_queue *que
     PASS(tartan_cuda_host->allocate(&blas, 1, sizeof *blas));
     *blas = {f, nullptr, nullptr};
     tartan_status status =
-        tartan_cuda_check(function, cudaMalloc(&blas->workspace, WORKSPACE), "getting cuBLAS's workspace");
+        tartan_cuda_check(function, cudaMalloc(&blas->workspace, WORKSPACE), "allocating cuBLAS's workspace");
     if (status == TARTAN_OK && f.create(&blas->handle) != STATUS_SUCCESS) {
         (void)cudaGetLastError();
         blas->handle = nullptr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A product as cuBLAS takes it: with a dense copy of op(A). Plain C, tested without a GPU. */
+ * A product in the form of cuBLAS, with a dense copy of op(A). Plain C, tested without a GPU. */
 #ifndef TARTAN_CUDA_GEMM_H
 #define TARTAN_CUDA_GEMM_H
 
@@ -9,19 +9,18 @@
 extern "C" {
 #endif
 
-/* Products that go together: each matrix of one is that of the one before plus a stride, in elements. */
+/* A strided batch; strides in elements. */
 typedef struct tartan_cuda_gemm_batch {
     int32_t count;
     int64_t a, b, c;
 } tartan_cuda_gemm_batch;
 
-/* The copy is [heads][lines * line][ld]: row i of block line l has, block by block, row i of the line's blocks, zeros
- * where there is none. A block has `line` rows of `across` neighbours in memory; which lists have the lines says
- * by_columns. Its padding, up to ld and behind the last element of the matrix, belongs to no element.
+/* The copy is [heads][lines * line][ld]. A block is `line` contiguous lines of `across` elements; row i of block line l
+ * is line i of each of its blocks, zeros where there is no block. by_columns: block lines are the layout's block columns.
+ * Columns past the edge of the matrix, up to ld, are padding.
  *
- * cuBLAS is asked for out = alpha op(first) op(second) + beta out, all of them column-major. `first` is the copy,
- * `second` is B and `out` is C; or where C has its rows contiguous, `first` is B, `second` is the copy, and `out` is C
- * transposed (swapped). */
+ * cuBLAS computes out = alpha op(first) op(second) + beta out, all column-major: `first` is the copy, `second` is B and
+ * `out` is C; or if C is row-major (swapped), `first` is B, `second` is the copy and `out` is C transposed. */
 typedef struct tartan_cuda_gemm {
     bool by_columns;
     int32_t line, across;
@@ -32,10 +31,10 @@ typedef struct tartan_cuda_gemm {
     int32_t rows, cols, terms; /* of out and of the sums */
     int32_t ld_a, ld_b, ld_c;
     tartan_cuda_gemm_batch batch,
-        calls; /* the longer of heads and batch entries, in one call; and the other */
+        calls; /* the longer of heads and batch entries, in one call; the other one */
 } tartan_cuda_gemm;
 
-/* NULL, or in static text why cuBLAS cannot do this one. */
+/* Returns NULL, or in static text why cuBLAS cannot do it. */
 const char *tartan_cuda_gemm_of(const tartan_cuda_spmm *p, tartan_cuda_gemm *out);
 
 #ifdef __cplusplus

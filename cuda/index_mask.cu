@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
- * From a mask of bytes to index sets in three launches: bits of both directions; how many entries every line (or
- * group of lines) has, with running sums; entries and pointers. Launches and latency are what it costs at the sizes of
- * attention masks, so no kernel waits for a lone block, and all but the first work on bits, an eighth of the mask. */
+ * From a mask of bytes to index sets in three launches: bitmaps of both directions; the number of entries of every line (or
+ * group of lines) and prefix sums; entries and pointers. At the sizes of attention masks, launches and latency are the
+ * cost, so no kernel waits for a single CTA, and all but the first read bitmaps, an eighth of the mask. */
 #include "index_mask.h"
 
 #include "device_memory.h"
 
 namespace {
 
-/* A bundle of groups is counted by one block, a warp for each; running sums are kept for whole bundles. */
+/* A CTA counts a bundle of groups, one warp each; prefix sums are those of bundles. */
 enum { TILE = 32, WARPS = 8, BUNDLE = 32, COUNT_THREADS = 32 * BUNDLE };
 
-/* An index set: one direction of the mask, and the groups of its lines. */
+/* One index set: a direction of the mask, and groups of its lines. */
 struct lines {
     tartan_cuda_mask_index is;
     const uint32_t *bits;
     int32_t words, grid, group, group_shift, groups_per_head, groups, bundles;
     int32_t *lengths; /* [groups]: entries of each group */
-    int32_t *before;  /* [groups][words]: entries of the group's bundle before the word */
-    int32_t *sums;    /* [bundles]: entries of each bundle, then of all bundles before it */
+    int32_t *before;  /* [groups][words]: entries of the bundle before that word of the group */
+    int32_t *sums;    /* [bundles]: entries of each bundle, then of all earlier bundles */
 };
 
 struct work {
@@ -27,7 +27,7 @@ struct work {
     uint32_t tiles;               /* heads * col_words * row_words */
     uint32_t *row_bits;           /* [heads * grid_rows][row_words] */
     uint32_t *col_bits;           /* [heads * grid_cols][col_words] */
-    uint32_t *tickets;            /* [count]: bundles that have been counted */
+    uint32_t *counted;            /* [count]: bundles that have been counted */
     int32_t *blocks;
     int32_t capacity, count;
     lines index[TARTAN_CUDA_MAX_INDEXES];
@@ -41,7 +41,7 @@ __device__ __forceinline__ uint32_t below(int32_t bit) {
     return (1u << bit) - 1;
 }
 
-/* Sum over the lanes up to this one. */
+/* Inclusive prefix sum over the lanes. */
 __device__ __forceinline__ int32_t running_sum(int32_t value) {
     const int32_t lane = lane_number();
 #pragma unroll
@@ -52,7 +52,7 @@ __device__ __forceinline__ int32_t running_sum(int32_t value) {
     return value;
 }
 
-/* A tile of 32 x 32 positions, one for each warp. */
+/* A tile of 32 x 32 positions, for one warp. */
 struct tile {
     int64_t head;
     int32_t row, col; /* the first ones */
@@ -67,16 +67,16 @@ __device__ __forceinline__ bool find_tile(const work &w, tile *t) {
     return true;
 }
 
-/* A warp makes the words of a tile: row by row, and by ballots column by column. */
+/* A warp writes the bitmaps of a tile, of its rows and, by ballots, of its columns. */
 __global__ void __launch_bounds__(32 * WARPS) make_bits(const __grid_constant__ work w) {
-    if (blockIdx.x == 0 && (int32_t)threadIdx.x < w.count) w.tickets[threadIdx.x] = 0;
+    if (blockIdx.x == 0 && (int32_t)threadIdx.x < w.count) w.counted[threadIdx.x] = 0;
     const int32_t lane = lane_number(), cols = w.mask.grid_cols;
     tile t;
     if (!find_tile(w, &t)) return;
     const int32_t rows_here = w.mask.grid_rows - t.row;
     const bool inside = t.col + lane < cols;
     const uint8_t *from = w.mask.bytes + (t.head * w.mask.grid_rows + t.row) * cols + t.col + lane;
-    uint8_t bytes[TILE]; /* all asked for before the first is looked at */
+    uint8_t bytes[TILE]; /* all loads are issued before the first use */
 #pragma unroll
     for (int32_t r = 0; r < TILE; r++)
         bytes[r] = inside && r < rows_here ? __ldg(from + (int64_t)r * cols) : (uint8_t)0;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(32 * WARPS) make_bits(const __grid_constant__ 
     if (inside) w.col_bits[col * w.col_words + t.row / TILE] = across;
 }
 
-/* The positions that any line of a group has, in one word; 0 past the end. */
+/* One word of the merged bitmap of a group; 0 past the end. */
 __device__ __forceinline__ uint32_t merged_word(const lines &l, int64_t first, int32_t count, int32_t word) {
     uint32_t bits = 0;
     if (word < l.words)
@@ -104,14 +104,14 @@ __device__ __forceinline__ uint32_t merged_word(const lines &l, int64_t first, i
     return bits;
 }
 
-/* First line of a group, counted over all heads, and how many lines it has. */
+/* First line of a group, counted over all heads, and the number of its lines. */
 __device__ __forceinline__ int64_t group_lines(const lines &l, int32_t group, int32_t *count) {
     const int32_t head = group / l.groups_per_head, line = group % l.groups_per_head * l.group;
     *count = min(l.group, l.grid - line);
     return (int64_t)head * l.grid + line;
 }
 
-/* Turns the sums of all bundles into those of the bundles before each; a whole block. Their total. */
+/* Replaces the sums of bundles by those of all earlier bundles; returns the total. By a whole CTA. */
 __device__ int32_t sum_bundles(int32_t *sums, int32_t bundles) {
     __shared__ int32_t of_warps[32];
     const int32_t lane = lane_number(), warp = (int32_t)(threadIdx.x / 32);
@@ -130,8 +130,8 @@ __device__ int32_t sum_bundles(int32_t *sums, int32_t bundles) {
     return total;
 }
 
-/* A block counts a bundle of groups, and the entries of the bundle before each word. The block that is the last of
- * its index set to be done makes the running sums. */
+/* A CTA counts a bundle of groups, and the entries of the bundle before each word. The last CTA of an index set to finish
+ * computes the prefix sums. */
 __global__ void __launch_bounds__(COUNT_THREADS) count_entries(const __grid_constant__ work w) {
     __shared__ int32_t lengths[BUNDLE];
     __shared__ bool last;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(COUNT_THREADS) count_entries(const __grid_cons
     if (threadIdx.x == 0) {
         __stcg(l.sums + bundle, all);
         __threadfence();
-        last = atomicAdd(w.tickets + number, 1u) == (uint32_t)l.bundles - 1;
+        last = atomicAdd(w.counted + number, 1u) == (uint32_t)l.bundles - 1;
     }
     __syncthreads();
     if (!last) return;
@@ -171,12 +171,12 @@ __global__ void __launch_bounds__(COUNT_THREADS) count_entries(const __grid_cons
     if (number == 0 && threadIdx.x == 0) *w.blocks = total;
 }
 
-/* Where the first entry of a group in a word goes. */
+/* The place of the first entry of a group in a word. */
 __device__ __forceinline__ int32_t entry_at(const lines &l, int64_t group, int32_t word) {
     return __ldg(l.sums + group / BUNDLE) + __ldg(l.before + group * l.words + word);
 }
 
-/* What the lanes hold of a tile: the positions of a row each, and the id of the first of them. */
+/* A lane's row of a tile: its positions, and the id of the first of them. */
 struct row_of_tile {
     uint32_t positions;
     int32_t id;
@@ -186,7 +186,7 @@ __device__ __forceinline__ int32_t within(int32_t id, int32_t capacity) {
     return id < capacity ? id : -1;
 }
 
-/* The entries of a tile in an index set of rows: group by group, a lane for each column. */
+/* The entries of a tile in an index by rows: group by group, a lane for each column. */
 template <int GROUP>
 __device__ __forceinline__ void fill_rows(const work &w, const lines &l, const tile &t,
                                           const row_of_tile &row) {
@@ -213,7 +213,7 @@ __device__ __forceinline__ void fill_rows(const work &w, const lines &l, const t
     }
 }
 
-/* The same of columns: a lane for each row. */
+/* The same by columns: a lane for each row. */
 template <int GROUP>
 __device__ __forceinline__ void fill_cols(const work &w, const lines &l, const tile &t,
                                           const row_of_tile &row) {
@@ -272,7 +272,7 @@ __device__ __forceinline__ void fill_tile(const work &w, const lines &l) {
     }
 }
 
-/* Where the group stands in its head when longer ones come first and equal ones in their order. */
+/* The rank of a group in its head by descending length; stable. */
 __device__ __forceinline__ int32_t rank_of(const lines &l, int32_t begin, int32_t group) {
     const int32_t length = __ldg(l.lengths + group);
     int32_t before = 0;
@@ -283,7 +283,7 @@ __device__ __forceinline__ int32_t rank_of(const lines &l, int32_t begin, int32_
     return (int32_t)__reduce_add_sync(0xffffffffu, (uint32_t)before);
 }
 
-/* A warp writes the pointer of a group, and its place in the order. */
+/* A warp writes the pointer of a group, and the group's place in the order. */
 __device__ __forceinline__ void fill_pointer(const work &w, const lines &l) {
     const int32_t group = (int32_t)(blockIdx.x * WARPS + threadIdx.x / 32), lane = lane_number();
     if (l.groups == 0 && group == 0 && lane == 0) l.is.pointers[0] = 0;
@@ -297,7 +297,7 @@ __device__ __forceinline__ void fill_pointer(const work &w, const lines &l) {
     if (lane == 0) l.is.order[begin + rank] = group;
 }
 
-/* The first half of the grid's rows has the entries of each index set, the second its pointers. */
+/* The first half of the grid's rows writes the entries of each index set, the second half the pointers. */
 __global__ void __launch_bounds__(32 * WARPS) fill_indexes(const __grid_constant__ work w) {
     const int32_t number = (int32_t)blockIdx.y;
     if (number < w.count)
@@ -319,7 +319,7 @@ void set_lines(work *w, const tartan_cuda_mask_index *index, lines *l) {
     l->bundles = (l->groups + BUNDLE - 1) / BUNDLE;
 }
 
-/* Gives out parts of the scratch memory, or with base NULL counts its bytes. */
+/* Divides scratch memory into lists; with base NULL it only counts bytes. */
 struct parts {
     char *base;
     int64_t bytes;
@@ -336,7 +336,7 @@ int64_t divide(work *w, void *scratch) {
     const int64_t col_size = (int64_t)w->mask.heads * w->mask.grid_cols * w->col_words;
     w->row_bits = p.take<uint32_t>(row_size);
     w->col_bits = p.take<uint32_t>(col_size);
-    w->tickets = p.take<uint32_t>(w->count);
+    w->counted = p.take<uint32_t>(w->count);
     for (int32_t i = 0; i < w->count; i++) {
         lines *l = &w->index[i];
         l->bits = l->is.by_columns ? w->col_bits : w->row_bits;
@@ -359,7 +359,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const work 
     count_entries<<<bundles, COUNT_THREADS, 0, queue->stream>>>(w);
     fill_indexes<<<warps, threads, 0, queue->stream>>>(w);
     if (error == cudaSuccess) error = cudaGetLastError();
-    return tartan_cuda_check(function, error, "making index sets");
+    return tartan_cuda_check(function, error, "building index sets");
 }
 
 } // namespace

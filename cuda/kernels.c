@@ -3,7 +3,7 @@
 
 /* ---- The tables ---- */
 
-/* A kernel whose functions are all named after it, with what it leaves out: refuses nothing, rate unknown. */
+/* A row without .refuses can do every problem; one without .rate has no known rate. */
 #define TABLE(op, ...)                                                                                       \
     static const tartan_cuda_kernel op##_rows[] = {__VA_ARGS__};                                             \
     const tartan_cuda_kernels tartan_cuda_##op##_kernels = {.count = sizeof op##_rows / sizeof op##_rows[0], \

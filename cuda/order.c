@@ -3,13 +3,13 @@
 
 #include <math.h>
 
-/* Where both sides can be told apart, those of one side agree to 0.94 and more, those of different sides to -0.94. */
+/* Correlations of 0.94 and more were measured on one side, of -0.94 and less between sides. */
 static const double clear = 0.6;
 
-/* Of a panel, that L2 holds of it beside all else. */
+/* What L2 holds of a panel beside all else. */
 static const double most_bytes = 16 << 20;
 
-/* How a multiprocessor's measurements differ from the mean of all for each line, and from its own mean. */
+/* An SM's measurements, less the mean of all SMs for each line, less their own mean. */
 static void differences(const uint32_t *cycles, const double *mean, double *out) {
     double own = 0;
     for (int32_t i = 0; i < TARTAN_CUDA_PROBES; i++) {
@@ -64,15 +64,15 @@ bool tartan_cuda_is_local(const tartan_cuda_spmm *p) {
 }
 
 /* Narrow panels need little of the dense operand at a time. But a long tile of the last panel must not end long after all
- * others, so a panel should take as long as its longest tile: strips * groups * mean / processors >= longest. Where
- * neighbouring groups read the same lines, all strips of a matrix together need the least. */
+ * others, so a panel should take at least as long as its longest tile: strips * groups * mean / processors >= longest.
+ * Where neighbouring groups read the same lines, all strips of a matrix together need least. */
 static double shortest_panel(const tartan_cuda_tile_grid *g) {
     const double width = g->processors / (double)g->groups;
     return g->mean > 0 ? width * g->longest / g->mean : width;
 }
 
 int64_t tartan_cuda_tail_of(const tartan_cuda_tile_grid *g) {
-    const double tail = ceil(shortest_panel(g)); /* infinite without groups */
+    const double tail = ceil(shortest_panel(g)); /* infinite if there are no groups */
     return tail < (double)g->strips ? (int64_t)tail : g->strips;
 }
 

@@ -36,7 +36,7 @@ tartan_status tartan_cuda_check_chip(const tartan_host *host, const char *functi
 
 /* ---- Errors ---- */
 
-/* Values of cudaError_t, which stay; older toolkits do not name them all. */
+/* Values of cudaError_t; they never change, but older toolkits do not name all of them. */
 enum {
     MEMORY_ALLOCATION = 2,
     INSUFFICIENT_DRIVER = 35,
@@ -95,10 +95,10 @@ tartan_status tartan_cuda_fail(const tartan_host *host, const char *function, co
     case TARTAN_CUDA_NO_MEMORY:
         return host->fail(TARTAN_ERR_MEMORY, function, "%s: %s", what, text);
     case TARTAN_CUDA_FAULT:
-        return host->fail(TARTAN_ERR_DEVICE, function,
-                          "%s: %s; this process cannot use CUDA any more (CPU contexts still work): "
-                          "start it anew",
-                          what, text);
+        return host->fail(
+            TARTAN_ERR_DEVICE, function,
+            "%s: %s; this process cannot use CUDA any more (CPU contexts still work): restart it", what,
+            text);
     case TARTAN_CUDA_OLD_DRIVER:
         tartan_cuda_driver_refusal(driver, runtime, refusal, sizeof refusal);
         return host->fail(TARTAN_ERR_DEVICE, function, "%s: %s (%s)", what, text, refusal);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether a driver and a device can be used, what an error of the runtime means, and what is said then.
- * Plain C, tested without a GPU. */
+ * Whether a driver and a device can be used, and what errors of the runtime mean. Plain C, tested without a GPU. */
 #ifndef TARTAN_CUDA_USABLE_H
 #define TARTAN_CUDA_USABLE_H
 
@@ -11,9 +10,9 @@
 extern "C" {
 #endif
 
-/* Versions are CUDA's numbers: 1000 * major + 10 * minor. */
+/* Versions as CUDA counts them: 1000 * major + 10 * minor. */
 
-/* Why a driver for version `driver` (0: there is none) cannot be used by a plug-in made for `runtime`. */
+/* Writes why a plug-in built for version `runtime` cannot use a driver for version `driver` (0: there is none). */
 void tartan_cuda_driver_refusal(int32_t driver, int32_t runtime, char *text, int64_t size);
 
 /* A device as tartan_info shows it. */
@@ -31,14 +30,13 @@ tartan_status tartan_cuda_check_chip(const tartan_host *host, const char *functi
 /* What an error of the runtime means. */
 typedef enum tartan_cuda_trouble {
     TARTAN_CUDA_NO_MEMORY,
-    TARTAN_CUDA_FAULT, /* no call on this device, nor on any other, can succeed in this process any more */
+    TARTAN_CUDA_FAULT, /* no CUDA call can succeed in this process any more, on any device */
     TARTAN_CUDA_OLD_DRIVER,
     TARTAN_CUDA_OTHER
 } tartan_cuda_trouble;
 tartan_cuda_trouble tartan_cuda_trouble_of(int32_t error);
 
-/* An error of the runtime as a status: MEMORY or DEVICE, with what was being done, the runtime's text, and
- * what follows from it. */
+/* An error of the runtime as a status, MEMORY or DEVICE, with a text that says what was attempted and what to do. */
 tartan_status tartan_cuda_fail(const tartan_host *host, const char *function, const char *what, int32_t error,
                                const char *text, int32_t driver, int32_t runtime);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Elements in device memory: their types by dtype, and conversion to the type of their sums and back. */
+ * Elements in device memory: their types by dtype, conversion to the type of their sums and back. */
 #ifndef TARTAN_CUDA_ELEMENT_CUH
 #define TARTAN_CUDA_ELEMENT_CUH
 
@@ -14,7 +14,7 @@
 /* The type in which sums over T are kept. */
 template <typename T> using tartan_cuda_sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/* Whether T is an 8-bit type, and how the toolkit's conversions call it. */
+/* Whether T is an 8-bit type, and the toolkit's name of it. */
 template <typename T>
 inline constexpr bool tartan_cuda_is_f8 =
     std::is_same_v<T, __nv_fp8_e4m3> || std::is_same_v<T, __nv_fp8_e5m2>;
@@ -58,10 +58,10 @@ template <typename To, typename From> __device__ __forceinline__ To tartan_cuda_
 /* Several neighbours, moved in one access. */
 template <typename T, int COUNT> struct alignas(sizeof(T) * COUNT) tartan_cuda_pack { T at[COUNT]; };
 
-/* A type as an argument. */
+/* A type as a function argument. */
 template <typename T> struct tartan_cuda_type { using type = T; };
 
-/* f(tartan_cuda_type<T>()) with T the element type of a dtype that is not an 8-bit one. */
+/* f(tartan_cuda_type<T>()) with the element type T of a dtype of 16 bits or more. */
 template <typename F> inline auto tartan_cuda_by_dtype(int32_t dtype, F f) {
     switch (dtype) {
     case TARTAN_F64:
@@ -75,7 +75,7 @@ template <typename F> inline auto tartan_cuda_by_dtype(int32_t dtype, F f) {
     }
 }
 
-/* The same of any dtype. */
+/* The same for any dtype. */
 template <typename F> inline auto tartan_cuda_by_any_dtype(int32_t dtype, F f) {
     switch (dtype) {
     case TARTAN_F8E4M3:
@@ -87,15 +87,14 @@ template <typename F> inline auto tartan_cuda_by_any_dtype(int32_t dtype, F f) {
     }
 }
 
-/* alpha * sum, then fma(beta, c, that) where beta is not 0, into an element of `Out`. */
+/* *c = alpha * sum + beta * *c, by fma(beta, *c, alpha * sum); *c is not read if beta is 0. */
 template <typename Out, typename S>
 __device__ __forceinline__ void tartan_cuda_combine(Out *c, S alpha, S sum, S beta) {
     const S scaled = alpha * sum;
     *c = tartan_cuda_to<Out>(beta == 0 ? scaled : fma(beta, tartan_cuda_to<S>(*c), scaled));
 }
 
-/* The same where the output of 16-bit factors may be f32, that of 8-bit ones f32, f16 or bf16: element `at` of `data`,
- * of `dtype`. */
+/* The same for element `at` of `data`, of `dtype`: 16-bit factors may have f32 output, 8-bit ones f32, f16 or bf16. */
 template <typename T, typename S>
 __device__ __forceinline__ void tartan_cuda_combine_at(void *data, int32_t dtype, int64_t at, S alpha, S sum,
                                                        S beta) {
@@ -111,7 +110,7 @@ __device__ __forceinline__ void tartan_cuda_combine_at(void *data, int32_t dtype
     }
 }
 
-/* The gate of a block, rounded to the type of the sums; 1 where there are none. */
+/* The gate of a block, rounded to the type of the sums; 1 if there are no gates. */
 template <typename S>
 __device__ __forceinline__ S tartan_cuda_gate(const void *gates, int32_t dtype, int64_t stride, int64_t id) {
     if (gates == nullptr) return 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Launching kernels, and what kernels with long grids share. */
+ * Launching kernels, and what kernels of long grids share. */
 #ifndef TARTAN_CUDA_LAUNCH_CUH
 #define TARTAN_CUDA_LAUNCH_CUH
 
@@ -7,7 +7,7 @@
 #include "layout/layout.h"
 #include "queue.h"
 
-/* Blocks of a grid for that many pieces of work, which the kernel steps through by gridDim.x. */
+/* A grid for so many pieces of work; the kernel steps by gridDim.x if they are more than a grid can have. */
 inline dim3 tartan_cuda_grid(int64_t pieces) {
     return dim3((unsigned)(pieces < INT32_MAX ? pieces : INT32_MAX));
 }
@@ -26,14 +26,13 @@ tartan_status tartan_cuda_launch(const char *function, tartan_cuda_queue *queue,
 
 /* ---- Kernels that overlap with the one before them in the stream ---- */
 
-/* Whether kernels may start before the one ahead of them in the stream has ended, which they then wait for where they
- * touch what others write. Until then they read index sets, which for such a layout no kernel writes, unless gates
- * shut blocks. */
+/* Whether a kernel may begin before its predecessor in the stream has ended (programmatic dependent launch). Until it waits
+ * it reads index sets only, which no kernel writes unless the layout is dynamic or gates change the ids. */
 inline bool tartan_cuda_starts_early(const tartan_cuda_queue *queue, const tartan_layout *layout) {
     return queue->chip.major == 9 && queue->chip.minor == 0 && !tartan_i_is_dynamic(layout);
 }
 
-/* A kernel that may start early, `cluster` blocks of threads together; `shared` bytes of dynamic shared memory. */
+/* Launches a kernel that may begin early, in clusters of `cluster` CTAs, with `shared` bytes of dynamic shared memory. */
 template <typename... Parameters, typename... Arguments>
 cudaError_t tartan_cuda_launch_clusters(tartan_cuda_queue *queue, bool early, uint32_t cluster,
                                         void (*kernel)(Parameters...), dim3 grid, dim3 threads, size_t shared,
@@ -67,7 +66,7 @@ cudaError_t tartan_cuda_launch_early(tartan_cuda_queue *queue, bool early, void 
     return tartan_cuda_launch_clusters(queue, early, 1, kernel, grid, threads, shared, arguments...);
 }
 
-/* Where batch entry `entry` begins, by the strides of one of the operands. */
+/* The offset of batch entry `entry`, by the strides of one operand. */
 __device__ __forceinline__ int64_t tartan_cuda_batch_offset(const tartan_cuda_batch &batch,
                                                             const int64_t *strides, int64_t entry) {
     int64_t offset = 0;
@@ -78,7 +77,7 @@ __device__ __forceinline__ int64_t tartan_cuda_batch_offset(const tartan_cuda_ba
     return offset;
 }
 
-/* The row list that has entry `at`: pointers[row] <= at < pointers[row + 1]. */
+/* The row that has entry `at`: pointers[row] <= at < pointers[row + 1]. */
 __device__ __forceinline__ int64_t tartan_cuda_row_of(const int32_t *pointers, int64_t rows, int64_t at) {
     int64_t low = 0, high = rows; /* pointers[low] <= at < pointers[high] */
     while (high - low > 1) {

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What kernels on mma.sync share: operands in shared memory and the products of one stage of a pipeline.
+ * What kernels on mma.sync share: operands in shared memory and the products of one stage.
  *
- * Eight warps compute 64 rows x F::kCols columns, each all the rows of an eighth of the columns, so that
- * all have the same work however irregular the blocks are. A stage brings 128 bytes of the summed index k
- * for every row of A and every column of B: two panels. Products are computed transposed, as (16 columns of
- * B) x (8 rows of A): 8 rows are the smallest sparse block, so no product is spent on blocks that are not
- * there, whatever their size. A stage has kSteps steps of 8 words of k; a mask says for each step and each
- * 8 rows whether they are there.
+ * Eight warps compute 64 rows x F::kCols columns, each warp all rows of an eighth of the columns, so that all have the same
+ * work however irregular the blocks are. A stage is two panels: 128 bytes of the summed index k for every row of A and
+ * every column of B. Products are computed transposed, as (16 columns of B) x (8 rows of A): 8 rows are the smallest sparse
+ * block, so no product is wasted on absent blocks of any size. A stage has kSteps k-steps of 8 words; a mask says for each
+ * k-step and each 8 rows whether there is a block.
  *
- * A panel lies as its source does, k contiguous or rows contiguous, with a pitch that keeps fragment loads
- * free of bank conflicts. */
+ * A panel is K-major or MN-major, as its source is, with a pitch that avoids bank conflicts of fragment loads. */
 #ifndef TARTAN_CUDA_MMA_PANEL_CUH
 #define TARTAN_CUDA_MMA_PANEL_CUH
 
@@ -26,8 +24,8 @@ enum {
     kMmaSpan = 128, /* bytes of k in a stage */
 };
 
-/* Kinds of factors. A word is one element, or two of 16 bits. Wide tiles need the registers that Hopper's
- * consumers can take from its producers. */
+/* Types of factors. A word is one element, or two of 16 bits. Wide tiles need the registers that consumers take over from
+ * producers on Hopper. */
 template <bool kWide> struct MmaF64 {
     using Element = double;
     using Word = double;
@@ -73,50 +71,50 @@ template <bool kWide> struct MmaBf16 {
     }
 };
 
-/* Sizes that follow. */
+/* Sizes that follow from them. */
 template <typename F> struct MmaForm {
     static constexpr int kBytes = sizeof(typename F::Element);
-    static constexpr int kStageK = kMmaSpan / kBytes; /* elements of k in a stage */
+    static constexpr int kStageK = kMmaSpan / kBytes; /* elements of k of a stage */
     static constexpr int kStepBytes = 8 * sizeof(typename F::Word);
-    static constexpr int kStepK = kStepBytes / kBytes; /* and in a step */
+    static constexpr int kStepK = kStepBytes / kBytes; /* and of a k-step */
     static constexpr int kSteps = kMmaSpan / kStepBytes;
     static constexpr int kWarpCols = F::kCols / kMmaWarps;
-    static constexpr int kParts = kWarpCols / 16; /* products of a warp side by side */
+    static constexpr int kParts = kWarpCols / 16; /* products side by side in a warp */
     static constexpr uint32_t kFullMask = kSteps == 4 ? 0xffffffffu : 0xffffu;
     static constexpr uint32_t kFullUnits = kParts == 4 ? 0xffffffffu : kParts == 2 ? 0xffffu : 0xffu;
-    static constexpr bool kPairs = kBytes == 2; /* two 8 x 8 blocks in a step */
+    static constexpr bool kPairs = kBytes == 2; /* a k-step has two 8 x 8 blocks */
     using Sums = typename F::Sum[kParts][kMmaRows / 8][4];
 };
 
-/* A panel of kRows rows (of A; columns of B), k contiguous (kAlong) or rows contiguous. */
-template <typename F, bool kAlong, int kRows> struct Panel {
+/* A panel of kRows rows (of A; columns of B). */
+template <typename F, bool kKMajor, int kRows> struct Panel {
     using Form = MmaForm<F>;
     using Word = typename F::Word;
     static constexpr int kBytes = Form::kBytes;
-    static constexpr bool kIsAlong = kAlong;
-    static constexpr int kPad = kAlong ? (kBytes == 8 ? 32 : 16) : (kBytes == 2 ? 16 : 32);
-    static constexpr int kPitch = (kAlong ? kMmaSpan : kRows * kBytes) + kPad;
-    static constexpr int kSize = kPitch * (kAlong ? kRows : Form::kStageK);
-    static constexpr int kRowBytes = kAlong ? kPitch : kBytes; /* from a row to the next */
-    static constexpr int kUnit = 16 / kBytes;                  /* elements in a copy */
-    static constexpr int kStep = kAlong ? Form::kStepBytes : Form::kStepK * kPitch;
+    static constexpr bool kIsKMajor = kKMajor;
+    static constexpr int kPad = kKMajor ? (kBytes == 8 ? 32 : 16) : (kBytes == 2 ? 16 : 32);
+    static constexpr int kPitch = (kKMajor ? kMmaSpan : kRows * kBytes) + kPad;
+    static constexpr int kSize = kPitch * (kKMajor ? kRows : Form::kStageK);
+    static constexpr int kRowBytes = kKMajor ? kPitch : kBytes; /* from one row to the next */
+    static constexpr int kUnit = 16 / kBytes;                   /* elements of a 16-byte copy */
+    static constexpr int kStep = kKMajor ? Form::kStepBytes : Form::kStepK * kPitch;
 
-    static constexpr bool kByWords = kBytes == 8 || (kBytes == 4 && !kAlong);
+    static constexpr bool kByWords = kBytes == 8 || (kBytes == 4 && !kKMajor);
     static constexpr bool kPaired =
-        kBytes >= 4 && !kAlong; /* fragments of 16 rows are read by pairs of rows */
+        kBytes >= 4 && !kKMajor; /* fragments of 16 rows are loaded by pairs of rows */
 
-    /* Where a lane's fragments start: of 16 rows (4 words), of 8 rows (2 words). */
+    /* Where a lane's fragments start: those of 16 rows (4 words), those of 8 rows (2 words). */
     __device__ static uint32_t wide_start(int lane) {
         if constexpr (kPaired) return (uint32_t)(lane / 4 * 2 * kBytes + lane % 4 * kPitch);
         if constexpr (kByWords) return words_start(lane);
         const int eighth = lane % 8, low = lane / 8 % 2, high = lane / 16;
-        return (uint32_t)(kAlong ? (eighth + 8 * low) * kPitch + 16 * high
-                                 : (eighth + 8 * high) * kPitch + 16 * low);
+        return (uint32_t)(kKMajor ? (eighth + 8 * low) * kPitch + 16 * high
+                                  : (eighth + 8 * high) * kPitch + 16 * low);
     }
     __device__ static uint32_t narrow_start(int lane) {
         if constexpr (kByWords) return words_start(lane);
         const int eighth = lane % 8, low = lane / 8 % 2;
-        return (uint32_t)(kAlong ? eighth * kPitch + 16 * low : (eighth + 8 * low) * kPitch);
+        return (uint32_t)(kKMajor ? eighth * kPitch + 16 * low : (eighth + 8 * low) * kPitch);
     }
     __device__ static void read_wide(Word (&d)[4], uint32_t from) {
         if constexpr (kPaired) {
@@ -126,7 +124,7 @@ template <typename F, bool kAlong, int kRows> struct Panel {
 #pragma unroll
             for (int i = 0; i < 4; i++) shared_load(d[i], from + i % 2 * 8 * kRowBytes + i / 2 * kHalfStep);
         } else {
-            load_pieces<!kAlong>(d, from);
+            load_pieces<!kKMajor>(d, from);
         }
     }
     __device__ static void read_narrow(Word (&d)[2], uint32_t from) {
@@ -134,11 +132,11 @@ template <typename F, bool kAlong, int kRows> struct Panel {
 #pragma unroll
             for (int i = 0; i < 2; i++) shared_load(d[i], from + i * kHalfStep);
         } else {
-            load_pieces<!kAlong>(d, from);
+            load_pieces<!kKMajor>(d, from);
         }
     }
 
-    /* Which of its 16 rows are rows `lane / 4` and 8 + `lane / 4` of a product: neighbours, or 8 apart. */
+    /* Which of the 16 rows are rows lane / 4 and 8 + lane / 4 of a product: neighbours, or 8 apart. */
     __device__ static int row_of(int lane, int half) {
         return kPaired ? lane / 4 * 2 + half : lane / 4 + 8 * half;
     }
@@ -146,7 +144,7 @@ template <typename F, bool kAlong, int kRows> struct Panel {
   private:
     static constexpr int kHalfStep = kStep / 2;
     __device__ static uint32_t words_start(int lane) {
-        return (uint32_t)(lane / 4 * kRowBytes + lane % 4 * (kAlong ? kBytes : kPitch));
+        return (uint32_t)(lane / 4 * kRowBytes + lane % 4 * (kKMajor ? kBytes : kPitch));
     }
 };
 
@@ -159,8 +157,8 @@ template <typename F> __device__ __forceinline__ void clear(typename MmaForm<F>:
             for (int e = 0; e < 4; e++) sums[i][j][e] = 0;
 }
 
-/* body(pattern) with the four bits as a constant. One jump for four: a product that is only predicated away
- * takes as long as any other. */
+/* body(pattern) with the four bits as a constant: one jump for four products, since a predicated-off product takes as long
+ * as any other. */
 template <typename Body> __device__ __forceinline__ void with_pattern(uint32_t bits, Body body) {
     switch (bits & 15) {
     case 0:
@@ -198,8 +196,8 @@ template <typename Body> __device__ __forceinline__ void with_pattern(uint32_t b
     }
 }
 
-/* The products of those of the rows 8 kFirst ... of 4 times 8 that kPattern has, in one step. `a` is where
- * the lanes' fragments start. */
+/* The products of one k-step with those of the four groups of 8 rows from 8 kFirst on that kPattern has. `a` is where the
+ * lane's fragments start. */
 template <typename F, typename A, int kFirst, int kPattern, int kParts>
 __device__ __forceinline__ void multiply_rows(uint32_t a, const typename F::Word (&wide)[kParts][4],
                                               typename F::Sum (&sums)[kParts][kMmaRows / 8][4]) {
@@ -214,8 +212,8 @@ __device__ __forceinline__ void multiply_rows(uint32_t a, const typename F::Word
             if (kPattern >> j & 1) F::multiply(sums[i][kFirst + j], wide[i], narrow[j]);
 }
 
-/* Adds the products of one stage to the warp's sums. `a` and `b` are where its lanes' fragments of the
- * panels start. Bit 8 s + j of `mask`, the same in all lanes: whether rows 8 j ... are there in step s. */
+/* Adds the products of one stage to the warp's sums. `a` and `b` are where the lane's fragments of the panels start. Bit
+ * 8 s + j of `mask`, which is warp-uniform: rows 8 j ... have a block in k-step s. */
 template <typename F, typename A, typename B>
 __device__ __forceinline__ void multiply_stage(uint32_t a, uint32_t b, uint32_t mask,
                                                typename MmaForm<F>::Sums &sums) {
@@ -243,7 +241,7 @@ __device__ __forceinline__ void multiply_stage(uint32_t a, uint32_t b, uint32_t 
     }
 }
 
-/* Half a step of 8 x 8 blocks of 16 bits: as multiply_rows. */
+/* multiply_rows for half a k-step of 8 x 8 blocks of 16 bits. */
 template <typename F, typename A, int kHalf, int kFirst, int kPattern>
 __device__ __forceinline__ void multiply_half_rows(uint32_t a,
                                                    const typename F::Word (&wide)[MmaForm<F>::kParts][4],
@@ -259,8 +257,7 @@ __device__ __forceinline__ void multiply_half_rows(uint32_t a,
     }
 }
 
-/* multiply_stage for 8 x 8 blocks of 16 bits, two of which make a step: a mask for the first and one for
- * the second. */
+/* multiply_stage for 8 x 8 blocks of 16 bits, two of which make a k-step: a mask for the first and one for the second. */
 template <typename F, typename A, typename B>
 __device__ __forceinline__ void multiply_stage_pairs(uint32_t a, uint32_t b, uint32_t mask, uint32_t second,
                                                      typename MmaForm<F>::Sums &sums) {
@@ -284,8 +281,8 @@ __device__ __forceinline__ void multiply_stage_pairs(uint32_t a, uint32_t b, uin
     }
 }
 
-/* Adds the products of one stage where blocks are: bit 8 i + j of `mask`, the same in all lanes, for the 16
- * columns 16 i ... and the 8 rows 8 j ... of the warp. */
+/* Adds the products of one stage only where the output has blocks: bit 8 i + j of `mask`, which is warp-uniform, is that of
+ * the 16 columns 16 i ... and the 8 rows 8 j ... of the warp. */
 template <typename F, typename A, typename B>
 __device__ __forceinline__ void multiply_units(uint32_t a, uint32_t b, uint32_t mask,
                                                typename MmaForm<F>::Sums &sums) {
@@ -307,8 +304,8 @@ __device__ __forceinline__ void multiply_units(uint32_t a, uint32_t b, uint32_t 
     }
 }
 
-/* Copies one piece of 16 bytes, of which the first `bytes` are there and the others become zeros, by copies
- * of `width` bytes (16, 8, 4 or 2: what its source is aligned to). */
+/* Copies 16 bytes, of which the first `bytes` exist and the others become zeros, by copies of `width` bytes (16, 8, 4 or 2:
+ * the alignment of the source). */
 __device__ __forceinline__ void copy_piece(uint32_t to, const char *from, int32_t bytes, int32_t width) {
 #pragma unroll 1
     for (int i = 0; i < 16; i += width) {
@@ -324,8 +321,8 @@ __device__ __forceinline__ void copy_piece(uint32_t to, const char *from, int32_
     }
 }
 
-/* A warp copies `lines` lines of 16 << shift bytes, at most 512: kPitch bytes apart in shared memory,
- * `stride` in their source, which is aligned to 16 bytes. */
+/* A warp copies `lines` lines of 16 << shift bytes, at most 512; they are kPitch bytes apart in shared memory, `stride` in
+ * the source, which is aligned to 16 bytes. */
 template <int kPitch>
 __device__ __forceinline__ void copy_lines(uint32_t to, const char *from, int32_t stride, int32_t shift,
                                            int32_t lines) {
@@ -341,7 +338,7 @@ __device__ __forceinline__ void copy_lines(uint32_t to, const char *from, int32_
     }
 }
 
-/* The same by copies in one piece, lines of `bytes` bytes, a multiple of 16, that count at the barrier. */
+/* The same by bulk copies, which the barrier counts; lines have `bytes` bytes, a multiple of 16. */
 template <int kPitch>
 __device__ __forceinline__ void copy_lines_bulk(uint32_t to, const char *from, int32_t stride, int32_t bytes,
                                                 int32_t lines, uint32_t barrier) {
@@ -349,12 +346,12 @@ __device__ __forceinline__ void copy_lines_bulk(uint32_t to, const char *from, i
         copy_bulk(to + line * kPitch, from + (int64_t)line * stride, (uint32_t)bytes, barrier);
 }
 
-/* As copy_lines where bytes_of(line, piece) of each piece are there, the others become zeros (less than 0:
- * the piece is left out), and the source is aligned to `width` bytes. */
+/* copy_lines at edges and for any alignment: bytes_of(line, piece) bytes of each piece exist, the others become zeros (below
+ * 0: skip the piece); the source is aligned to `width` bytes. */
 template <int kPitch, typename Bytes>
-__device__ __forceinline__ void copy_lines_with_care(uint32_t to, const char *from, int32_t stride,
-                                                     int32_t shift, int32_t lines, int32_t width,
-                                                     Bytes bytes_of) {
+__device__ __forceinline__ void copy_lines_partial(uint32_t to, const char *from, int32_t stride,
+                                                   int32_t shift, int32_t lines, int32_t width,
+                                                   Bytes bytes_of) {
     const int32_t lane = threadIdx.x % 32, step = 32 >> shift, piece = lane & ((1 << shift) - 1);
 #pragma unroll 1
     for (int32_t line = lane >> shift; line < lines; line += step) {

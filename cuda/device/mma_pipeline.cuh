@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What kernels on mma.sync share: a ring of stages between four producer warps and the eight consumer warps
- * of mma_panel.cuh, a queue of tiles, batches. */
+ * What kernels on mma.sync share: a ring of stages between four producer warps and the eight consumer warps of
+ * mma_panel.cuh, a queue of tiles, batches. */
 #ifndef TARTAN_CUDA_MMA_PIPELINE_CUH
 #define TARTAN_CUDA_MMA_PIPELINE_CUH
 
@@ -16,21 +16,20 @@ enum {
     kMmaProducerRegisters = 72, /* in wide kernels */
     kMmaConsumerRegisters = 216,
     kMmaMaxStages = 8,
-    kMmaTilesAhead = 4, /* that producers may be ahead of consumers */
+    kMmaTilesAhead = 4, /* producers may be so many tiles ahead of consumers */
 };
 
-/* Which kernels the code being compiled is for. */
+/* Whether this compilation is for the wide kernels. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 constexpr bool kMmaIsWide = true;
 #else
 constexpr bool kMmaIsWide = false;
 #endif
 
-/* Shared memory of a block of threads: stages (panel of A, panel of B), then for each stage two barriers
- * and two masks, then the queue of tiles. */
-template <typename F, bool kAlongA, bool kAlongB> struct MmaShared {
-    using A = Panel<F, kAlongA, kMmaRows>;
-    using B = Panel<F, kAlongB, F::kCols>;
+/* Shared memory of a CTA: stages (panel of A, panel of B), for each stage two barriers and two masks, the queue of tiles. */
+template <typename F, bool kKMajorA, bool kKMajorB> struct MmaShared {
+    using A = Panel<F, kKMajorA, kMmaRows>;
+    using B = Panel<F, kKMajorB, F::kCols>;
     static constexpr int kStage = A::kSize + B::kSize;
     static constexpr int kBytesOfStage = kStage + 32;
     static constexpr int kBytesOfQueue = 32 * kMmaTilesAhead;
@@ -49,9 +48,8 @@ template <typename F, bool kAlongA, bool kAlongB> struct MmaShared {
     __device__ uint32_t queue(int stages) const { return notes + 32 * stages; }
 };
 
-/* The numbers of the tiles of a block of threads, in the order in which its warps do them: the first is the
- * block's own, the others come from a counter that all blocks share, so that nobody waits for who has the
- * longest. The first producer hands them out. */
+/* The tiles of a CTA, in the order in which its warps take them: the first has the CTA's own number, the others come from a
+ * counter that all CTAs share, so that no CTA waits for the one with the longest tiles. The first producer hands them out. */
 struct MmaTiles {
     uint32_t queue, coming, *counter;
     int32_t place, parity;
@@ -61,7 +59,7 @@ struct MmaTiles {
     __device__ uint32_t full(int32_t i) const { return queue + 32 * i; }
     __device__ uint32_t empty(int32_t i) const { return full(i) + 8; }
 
-    /* By one thread, before others use the queue. */
+    /* By one thread, before any other uses the queue. */
     __device__ void init(int32_t warps) const {
         for (int32_t i = 0; i < kMmaTilesAhead; i++) {
             mbarrier_init(full(i), 1);
@@ -71,7 +69,7 @@ struct MmaTiles {
         mbarrier_arrive(full(0));
     }
 
-    /* For the first producer, before each next() of its own: makes the tile after that one known. */
+    /* By the first producer, before each next() of its own: publishes the tile after that one. */
     __device__ void hand_out() {
         if (threadIdx.x % 32 == 0) {
             const int32_t after = (place + 1) % kMmaTilesAhead;
@@ -79,7 +77,7 @@ struct MmaTiles {
             mbarrier_wait(empty(after), after == 0 ? parity : parity ^ 1);
             shared_store(full(after) + 16, (int32_t)coming);
             mbarrier_arrive(full(after));
-            coming = draw(); /* used in the next call: by then it has come */
+            coming = draw(); /* for the next call, by which time it has arrived */
         }
         __syncwarp();
     }
@@ -94,15 +92,14 @@ struct MmaTiles {
     }
 };
 
-/* Makes the barriers and hands registers from the producers to the consumers. Whether the warp is a
- * consumer. */
+/* Initialises the barriers and moves registers from producers to consumers. Returns whether the warp is a consumer. */
 template <bool kWide, typename Shared>
 __device__ __forceinline__ bool mma_start(const Shared &shared, const MmaTiles &tiles, int stages,
                                           int producers) {
     if (threadIdx.x == 0) {
         tiles.init(kMmaWarps + producers);
         for (int i = 0; i < stages; i++) {
-            mbarrier_init(shared.full(i), 64); /* each lane of a producer arrives twice */
+            mbarrier_init(shared.full(i), 64); /* each producer lane arrives twice */
             mbarrier_init(shared.empty(i), 32 * kMmaWarps);
         }
     }
@@ -115,7 +112,7 @@ __device__ __forceinline__ bool mma_start(const Shared &shared, const MmaTiles &
     return false;
 }
 
-/* Where a batch entry begins. Their number is below 2^32. */
+/* The offset of a batch entry; there are fewer than 2^32. */
 __device__ __forceinline__ int64_t batch_offset(const tartan_cuda_batch &batch, const int64_t *strides,
                                                 uint32_t entry) {
     int64_t offset = 0;
@@ -128,8 +125,8 @@ __device__ __forceinline__ int64_t batch_offset(const tartan_cuda_batch &batch, 
     return offset;
 }
 
-/* Each lane's arrivals at the end of the loading of a stage: for its copies, and for what it stored. `bulk`
- * bytes come by copies in one piece. */
+/* A lane's two arrivals after it has loaded its part of a stage: for its cp.async copies, and for what it stored. `bulk`
+ * bytes come by bulk copies. */
 __device__ __forceinline__ void arrive_loaded(uint32_t full, int32_t bulk) {
     mbarrier_arrive_copies(full);
     if (kMmaIsWide && bulk > 0 && threadIdx.x % 32 == 0)
@@ -138,13 +135,13 @@ __device__ __forceinline__ void arrive_loaded(uint32_t full, int32_t bulk) {
         mbarrier_arrive(full);
 }
 
-/* Elements that are there of a piece of kUnit elements of a line, of `rows` rows (of A; columns of B) and
- * `k` of k: lines are rows and k contiguous (kAlong) or the other way round. -1: none needed. */
-template <bool kAlong, int kUnit>
-__device__ __forceinline__ int32_t elements_there(int32_t line, int32_t piece, int32_t rows, int32_t k) {
-    const int32_t row = kAlong ? line : piece * kUnit, at = kAlong ? piece * kUnit : line;
+/* How many of the kUnit elements of a piece exist, in a panel of `rows` rows (of A; columns of B) and `k` of k. Lines are
+ * rows if kKMajor, else they are k. -1: the piece is not needed. */
+template <bool kKMajor, int kUnit>
+__device__ __forceinline__ int32_t elements_of(int32_t line, int32_t piece, int32_t rows, int32_t k) {
+    const int32_t row = kKMajor ? line : piece * kUnit, at = kKMajor ? piece * kUnit : line;
     if (row >= rows) return -1;
-    return at >= k ? 0 : min(kAlong ? k - at : rows - row, kUnit);
+    return at >= k ? 0 : min(kKMajor ? k - at : rows - row, kUnit);
 }
 
 /* ---- On the host ---- */
@@ -153,7 +150,7 @@ inline bool mma_is_wide(const tartan_cuda_chip &chip) {
     return chip.major == 9 && chip.minor == 0;
 }
 
-/* Starts a kernel whose parameters have stages, producers, tiles and counter. */
+/* Launches a kernel whose parameters have stages, producers, tiles and counter. */
 template <typename Shared, typename Problem>
 tartan_status mma_launch(const char *function, tartan_cuda_queue *queue, void (*kernel)(Problem),
                          Problem *g) {
@@ -186,8 +183,7 @@ inline int32_t shift_of(int64_t power) {
     return shift;
 }
 
-/* The longest copy, up to 16 bytes, that divides all of what was or-ed together: addresses and strides in
- * bytes. */
+/* The widest copy, up to 16 bytes, that the alignment allows: `bits` are all addresses and strides, in bytes, or-ed. */
 inline int32_t copy_width(uint64_t bits, int32_t element) {
     int32_t width = 16;
     while (width > element && bits % (uint64_t)width != 0) width /= 2;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Instructions of Hopper that CUDA C++ has no word for: barriers in shared memory, the bulk tensor copy engine,
- * warpgroup products. Each wrapper is one instruction. Sources: PTX ISA 9.0, sections "mbarrier", "cp.async.bulk.tensor",
- * "wgmma". Device code for sm_90a alone may call them. */
+ * Instructions of Hopper that CUDA C++ has no name for: mbarriers, TMA, wgmma. Each wrapper is one instruction. Source: PTX
+ * ISA 9.0, sections "mbarrier", "cp.async.bulk.tensor", "wgmma". Only code for sm_90a may call them. */
 #ifndef TARTAN_CUDA_PTX_CUH
 #define TARTAN_CUDA_PTX_CUH
 
@@ -10,7 +9,7 @@
 
 namespace tartan_cuda {
 
-/* The address that instructions take for shared memory. */
+/* An address in the shared window. */
 __device__ __forceinline__ uint32_t shared_address(const void *pointer) {
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
@@ -21,12 +20,12 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* Makes initialised barriers known to the copy engine. */
+/* Makes initialised barriers visible to TMA. */
 __device__ __forceinline__ void barrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* One arrival that also announces `bytes` to come by copies. */
+/* One arrival that also expects `bytes` from copies. */
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
@@ -41,7 +40,7 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t count)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-/* Waits until the phase of that parity has ended. */
+/* Waits until the phase of that parity has completed. */
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
     asm volatile("{\n"
                  ".reg .pred done;\n"
@@ -55,7 +54,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
                  : "memory");
 }
 
-/* Whether the phase of that parity has ended, for the whole warp. */
+/* Whether the phase of that parity has completed; the same answer for the whole warp. */
 __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
     int32_t done;
     asm volatile("{\n"
@@ -69,11 +68,12 @@ __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) 
     return __all_sync(~0u, done);
 }
 
-/* All consumers of a wgmma kernel. */
+/* Synchronises all consumers of a wgmma kernel. */
 __device__ __forceinline__ void consumer_barrier() {
     asm volatile("barrier.cta.sync 3, 256;" ::: "memory");
 }
-/* All threads of a warpgroup, and whether `mine` is true in one of them; `number` 1 to 15, of which 3 is taken. */
+/* Synchronises a warpgroup and returns whether `mine` is true in any of its threads. `number` of the barrier: 1 to 15, but not
+ * 3. */
 __device__ __forceinline__ bool warpgroup_any(uint32_t number, bool mine) {
     int32_t any;
     asm volatile("{\n"
@@ -88,22 +88,22 @@ __device__ __forceinline__ bool warpgroup_any(uint32_t number, bool mine) {
     return any != 0;
 }
 
-/* ---- Clusters: blocks that can reach each other's shared memory ---- */
+/* ---- Clusters and distributed shared memory ---- */
 
-/* All threads of a cluster that have not ended; by whole warps. It orders no writes but those of barriers that were
- * initialised. */
+/* Synchronises all threads of a cluster that have not exited; by whole warps. Orders no writes but the initialisation of
+ * barriers. */
 __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;\n"
                  "barrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
 }
-/* The address of a place in shared memory, in the block of that number in the cluster. */
-__device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t block) {
+/* The address of the same place in the shared memory of the CTA of that rank. */
+__device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank) {
     uint32_t there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
     return there;
 }
-/* Writes 16 bytes to such a place; `barrier` of the same block gets to know, as of copies. */
+/* Writes 16 bytes to such an address; `barrier`, of the same CTA, counts them. */
 __device__ __forceinline__ void cluster_store_16(uint32_t to, uint32_t barrier, const float *from) {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::
@@ -111,7 +111,7 @@ __device__ __forceinline__ void cluster_store_16(uint32_t to, uint32_t barrier, 
         "r"(barrier), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3])
         : "memory");
 }
-/* As barrier_wait, for what other blocks of the cluster wrote. */
+/* barrier_wait for what other CTAs of the cluster wrote. */
 __device__ __forceinline__ void cluster_barrier_wait(uint32_t barrier, uint32_t parity) {
     asm volatile("{\n"
                  ".reg .pred done;\n"
@@ -125,31 +125,31 @@ __device__ __forceinline__ void cluster_barrier_wait(uint32_t barrier, uint32_t 
                  : "memory");
 }
 
-/* ---- Copies of 16 bytes into shared memory; `bytes` 0 writes zeros ---- */
+/* ---- Asynchronous copies of 16 bytes into shared memory; `bytes` 0 writes zeros ---- */
 
 __device__ __forceinline__ void piece_load(uint32_t to, const void *from, uint32_t bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-/* The thread arrives when all its pieces are there. */
+/* The thread arrives once all its copies have completed. */
 __device__ __forceinline__ void barrier_arrive_with_pieces(uint32_t barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
-/* Lets products and the copy engine see what ordinary instructions wrote to shared memory. */
+/* Makes ordinary writes to shared memory visible to wgmma and TMA. */
 __device__ __forceinline__ void shared_fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* The same for memory of any kind: what came by ordinary instructions may be read by the copy engine. */
+/* The same for memory of any kind. */
 __device__ __forceinline__ void memory_fence_async() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* Brings a line into the first cache. */
+/* Prefetches a line to L1. */
 __device__ __forceinline__ void list_prefetch(const int32_t *from) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
 }
 
-/* `bytes` contiguous ones into shared memory; all of it in units of 16. */
+/* A bulk copy of contiguous bytes into shared memory; addresses and size are multiples of 16. */
 __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
@@ -157,7 +157,7 @@ __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_
         : "memory");
 }
 
-/* ---- Copies of boxes of a tensor into shared memory; elements outside the tensor become zeros ---- */
+/* ---- TMA: boxes of a tensor into shared memory; elements outside the tensor become zeros ---- */
 
 __device__ __forceinline__ void tensor_prefetch(const CUtensorMap *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -179,8 +179,7 @@ __device__ __forceinline__ void tensor_load_5d(uint32_t to, const CUtensorMap *m
                  : "memory");
 }
 
-/* A box of shared memory to its place in a tensor; what lies outside the tensor is left out. The thread's copies form
- * groups, which it can wait for. */
+/* TMA from shared memory to a tensor; elements outside the tensor are skipped. A thread's stores form bulk groups. */
 __device__ __forceinline__ void tensor_store_5d(const CUtensorMap *map, uint32_t from, int32_t c0, int32_t c1,
                                                 int32_t c2, int32_t c3, int32_t c4) {
     asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group "
@@ -191,12 +190,12 @@ __device__ __forceinline__ void tensor_store_5d(const CUtensorMap *map, uint32_t
 __device__ __forceinline__ void bulk_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/* Waits until the shared memory of all groups but the last kPending has been read. */
+/* Waits until all bulk groups but the last kPending have read their shared memory. */
 template <int kPending> __device__ __forceinline__ void bulk_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-/* ---- Stores of 8 x 8 pieces of 16-bit elements from the registers of a warp ---- */
+/* ---- stmatrix: 8 x 8 matrices of 16-bit elements from the registers of a warp ---- */
 
 __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t m0, uint32_t m1, uint32_t m2,
                                                uint32_t m3) {
@@ -241,7 +240,7 @@ template <int kRegisters> __device__ __forceinline__ void registers_lower() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-/* ---- Products of a warpgroup ---- */
+/* ---- wgmma ---- */
 
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -253,7 +252,7 @@ template <int kPending> __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/* Element types of the products, sums in f32. */
+/* Types of factors; sums are f32. */
 enum class Factor { bf16, f16, tf32, e4m3, e5m2 };
 
 #define TARTAN_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -281,9 +280,8 @@ enum class Factor { bf16, f16, tf32, e4m3, e5m2 };
                  : TARTAN_SUMS_128(d)                                                                        \
                  : "l"(a), "l"(b), "r"(keep)__VA_ARGS__)
 
-/* d (+)= a b: d is 64 x 256 (f32), spread over the warpgroup; a is 64 x 32 bytes and b 32 bytes x 256 in shared
- * memory, given by descriptors. Where keep is 0, d is overwritten. kA, kB: 0 where the summed index is contiguous,
- * 1 where the other one is (16-bit types only). */
+/* d = a b + (keep ? d : 0): d is 64 x 256 (f32), spread over the warpgroup; a is 64 x 32 bytes and b 32 bytes x 256, in shared
+ * memory, by descriptors. kA, kB: 0 if K-major, 1 if MN-major (16-bit types only). */
 template <Factor kFactor, int kA, int kB>
 __device__ __forceinline__ void wgmma_256(float (&d)[128], uint64_t a, uint64_t b, int32_t keep) {
     if constexpr (kFactor == Factor::bf16) {
@@ -299,9 +297,9 @@ __device__ __forceinline__ void wgmma_256(float (&d)[128], uint64_t a, uint64_t 
     }
 }
 
-/* Factors of a 64 x 8 product in a warpgroup's registers, f32 of which the instruction takes the bits of tf32. With l the
- * lane and w the warp, x[0] and x[2] are of row 16 w + l / 4, x[1] and x[3] of 8 rows on; x[0] and x[1] are of
- * k l % 4, x[2] and x[3] of 4 on. */
+/* The left factor of a 64 x 8 product in a warpgroup's registers: f32, of which the instruction takes the bits of tf32. For
+ * lane l of warp w, x[0] and x[2] are in row 16 w + l / 4, x[1] and x[3] 8 rows further; x[0] and x[1] are at k l % 4, x[2]
+ * and x[3] at k l % 4 + 4. */
 struct Factors {
     uint32_t x[4];
 };
@@ -323,7 +321,7 @@ struct Factors {
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
     "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-/* The kTile-th part of d (+)= a b: 64 x kCols of f32, a in registers, b in shared memory, k contiguous. */
+/* Part kTile of d = a b + (keep ? d : 0): 64 x kCols of f32, a in registers, b in shared memory, K-major. */
 template <int kCols, int kTile>
 __device__ __forceinline__ void wgmma_tf32(float (&d)[128], const Factors &a, uint64_t b, int32_t keep) {
     constexpr int at = kTile * kCols / 2;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Instructions of sm_80 and later that CUDA C++ has no word for: asynchronous copies of 4 to 16 bytes,
- * loads of matrix fragments, products of a warp. Each wrapper is one instruction, or what stands for it on
- * older chips. Sources: PTX ISA 9.0, sections "cp.async", "mbarrier", "ldmatrix", "mma". */
+ * Instructions of sm_80 and later that CUDA C++ has no name for: cp.async, mbarriers, ldmatrix, mma.sync. Each wrapper is one
+ * instruction, or its equivalent on older chips. Source: PTX ISA 9.0, sections "cp.async", "mbarrier", "ldmatrix", "mma". */
 #ifndef TARTAN_CUDA_PTX_MMA_CUH
 #define TARTAN_CUDA_PTX_MMA_CUH
 
@@ -13,7 +12,7 @@ __device__ __forceinline__ uint32_t shared_offset(const void *pointer) {
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
-/* ---- Copies into shared memory: the first `bytes` of kBytes come from memory, the others are zeros ---- */
+/* ---- Copies into shared memory: the first `bytes` of kBytes come from memory, the others become zeros ---- */
 
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t to, const void *from, int32_t bytes) {
@@ -31,7 +30,7 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-/* Bytes in one piece, a multiple of 16 and so aligned, that count at the barrier; sm_90 and later. */
+/* A bulk copy, which the barrier counts; addresses and size are multiples of 16. From sm_90 on. */
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
@@ -39,12 +38,12 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_
         : "memory");
 }
 
-/* Orders copies in one piece after other writes to the same shared memory. */
+/* Orders bulk copies after ordinary accesses to the same shared memory. */
 __device__ __forceinline__ void copy_bulk_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Asks for a line of 128 bytes in the L2 cache. */
+/* Prefetches a line of 128 bytes to L2. */
 __device__ __forceinline__ void prefetch_line(const void *from) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
 }
@@ -63,12 +62,12 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
                  : "memory");
 }
 
-/* The thread's arrival once all copies that it has asked for are there. */
+/* The thread arrives once all its copies have completed. */
 __device__ __forceinline__ void mbarrier_arrive_copies(uint32_t barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Waits until the phase of that parity has ended. */
+/* Waits until the phase of that parity has completed. */
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
 #define TARTAN_MBARRIER_WAIT "mbarrier.try_wait.parity.shared.b64"
@@ -113,9 +112,9 @@ __device__ __forceinline__ void shared_store_16(uint32_t to, uint16_t value) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(value) : "memory");
 }
 
-/* 8 x 8 pieces of 16-bit elements (or 8 x 4 of 32-bit ones): lane i gives the address of row i % 8 of piece
- * i / 8, and gets of each piece the 4 bytes i % 4 of row i / 4; transposed: the elements 2 * (i % 4) and
- * the next of column i / 4. */
+/* ldmatrix: 8 x 8 matrices of 16-bit elements (or 8 x 4 of 32-bit ones). Lane i gives the address of row i % 8 of matrix
+ * i / 8, and gets the 4 bytes i % 4 of row i / 4 of each matrix; transposed: elements 2 * (i % 4) and the next of column
+ * i / 4. */
 template <bool kTransposed> __device__ __forceinline__ void load_pieces(uint32_t (&m)[4], uint32_t from) {
     if constexpr (kTransposed)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -141,10 +140,10 @@ template <bool kTransposed> __device__ __forceinline__ void load_pieces(uint32_t
                      : "memory");
 }
 
-/* ---- Products: d[16 x 8] += a[16 x step] b[step x 8] ---- Lane i = 4 g + t holds of d the elements (g,
- * 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). With words of one f64, one f32 or two 16-bit elements of
- * k, it holds of a the words (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4) and of b the words (t, g), (t +
- * 4, g): steps are 8 words. */
+/* ---- mma.sync: d[16 x 8] += a[16 x step] b[step x 8] ----
+ * Lane i = 4 g + t holds elements (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1) of d. With words of one f64, one f32 or
+ * two 16-bit elements of k, it holds words (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4) of a and (t, g), (t + 4, g) of b:
+ * a step is 8 words. */
 
 __device__ __forceinline__ void multiply_f64(double (&d)[4], const double (&a)[4], const double (&b)[2]) {
 #if __CUDA_ARCH__ >= 900
@@ -173,7 +172,7 @@ __device__ __forceinline__ void multiply_f64(double (&d)[4], const double (&a)[4
                  : TARTAN_SUMS(d)                                                                            \
                  : "r"(a[2 * kHalf]), "r"(a[2 * kHalf + 1]), "r"(b[kHalf]))
 
-/* f32 factors, of which the product takes the upper 19 bits. */
+/* f32 factors, of which the instruction takes the upper 19 bits. */
 __device__ __forceinline__ void multiply_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     TARTAN_MULTIPLY("m16n8k8", "tf32.tf32");
 }
@@ -184,7 +183,7 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[4], const uint32_t (&a)
     TARTAN_MULTIPLY("m16n8k16", "bf16.bf16");
 }
 
-/* The first or the second half of the step alone. */
+/* Only the first or the second half of the step. */
 template <int kHalf>
 __device__ __forceinline__ void multiply_half_f16(float (&d)[4], const uint32_t (&a)[4],
                                                   const uint32_t (&b)[2]) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the plain kernels share: a CTA's threads copy tiles into shared memory, neighbours in memory by
- * neighbouring threads, and each thread multiplies a column of a tile. */
+ * What the plain kernels share: the threads of a CTA copy tiles into shared memory, neighbouring threads neighbours in
+ * memory, and each thread multiplies a column of a tile. */
 #ifndef TARTAN_CUDA_TILE_CUH
 #define TARTAN_CUDA_TILE_CUH
 
 #include "device/element.cuh"
 
-/* Calls f(k, i) for every k < DEPTH and i < COUNT, with k fastest among the threads if along_k, else i. */
+/* Calls f(k, i) for every k < DEPTH and i < COUNT; k runs fastest among the threads if along_k, else i. */
 template <int DEPTH, int COUNT, int THREADS, typename F>
 __device__ __forceinline__ void tartan_cuda_tile(bool along_k, int thread, F f) {
     constexpr int all = DEPTH * COUNT, each = (all + THREADS - 1) / THREADS;
@@ -25,8 +25,8 @@ __device__ __forceinline__ void tartan_cuda_tile(bool along_k, int thread, F f) 
     }
 }
 
-/* to[f * to_fast + s * to_slow] = from[f * fast + s * slow] for f < FAST and s < SLOW, zeros from the limits
- * on. The address steps on, so that products with strides do not fill registers. */
+/* to[f * to_fast + s * to_slow] = from[f * fast + s * slow] for f < FAST and s < SLOW; zeros from the limits on. Steps the
+ * address, so that products with strides do not take registers. */
 template <int FAST, int SLOW, int THREADS, typename S, typename T>
 __device__ __forceinline__ void tartan_cuda_tile_walk(int thread, const T *from, int64_t fast, int64_t slow,
                                                       int64_t fast_limit, int64_t slow_limit, S *to,
@@ -49,12 +49,12 @@ __device__ __forceinline__ void tartan_cuda_tile_walk(int thread, const T *from,
     }
 }
 
-/* Whether a step of k is the shorter one in memory. */
+/* Whether k has the shorter stride. */
 __device__ __forceinline__ bool tartan_cuda_is_along(int64_t k_stride, int64_t i_stride) {
     return llabs(k_stride) < llabs(i_stride);
 }
 
-/* A tile to[k * pitch + i] of DEPTH x COUNT elements, those of the shorter stride by neighbouring threads. */
+/* Loads a tile to[k * pitch + i] of DEPTH x COUNT elements; neighbouring threads load along the shorter stride. */
 template <int DEPTH, int COUNT, int THREADS, typename S, typename T>
 __device__ __forceinline__ void tartan_cuda_tile_load(int thread, const T *from, int64_t k_stride,
                                                       int64_t i_stride, int64_t depth, int64_t count, S *to,
@@ -67,8 +67,8 @@ __device__ __forceinline__ void tartan_cuda_tile_load(int thread, const T *from,
                                                      pitch);
 }
 
-/* Padding that keeps rows of a tile of COUNT, written along k, out of each other's banks; rows of left
- * factors stay aligned for loads of 16 bytes. */
+/* Pitches that avoid bank conflicts of tiles of COUNT that are written along k; rows of left factors stay aligned for loads
+ * of 16 bytes. */
 template <int COUNT> constexpr int tartan_cuda_left_pitch = COUNT >= 8 ? COUNT + 4 : COUNT;
 template <int COUNT> constexpr int tartan_cuda_right_pitch = COUNT >= 8 ? COUNT + 1 : COUNT;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The values of a matrix times the gates of their blocks, and the lists without the blocks that are shut, for kernels
- * that know no gates. */
+ * The values of a matrix times the gates of their blocks, and an index without the blocks whose gate is 0, for kernels that
+ * know no gates. */
 #include "kernels/gate.h"
 
 #include "device/element.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int THREADS = 256, STEPS = 4;
 
-/* Each CTA does STEPS * THREADS packs of COUNT neighbours, which never straddle blocks. */
+/* A CTA multiplies STEPS * THREADS packs of COUNT neighbours; no pack straddles blocks. */
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(THREADS)
     gated_values(const T *from, T *to, const void *gates, int32_t gate_dtype, int64_t gate_stride,
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* -1 for blocks that a gate of 0, in the type of the sums, shuts; others stay. */
+/* Ids become -1 where the gate, in the type of the sums, is 0. */
 template <typename S>
 __global__ void __launch_bounds__(THREADS)
     gated_ids(const int32_t *from, int32_t *to, const void *gates, int32_t gate_dtype, int64_t gate_stride,
@@ -63,43 +63,43 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 
 } // namespace
 
-/* All values into `values` and all ids into `ids`. */
+/* Writes all values to `values` and all ids to `ids`. */
 template <typename T>
 static tartan_status gate_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                              const tartan_cuda_group_index *unions, void *values, int32_t *ids) {
+                              const tartan_cuda_group_index *index, void *values, int32_t *ids) {
     constexpr int most = 16 / (int)sizeof(T);
-    const int64_t elements = (int64_t)p->block_m * p->block_k, count = unions->entries * unions->group;
+    const int64_t elements = (int64_t)p->block_m * p->block_k, count = index->entries * index->group;
     const bool packed = elements % most == 0 && (uintptr_t)p->values % 16 == 0;
     const tartan_status status =
         packed ? launch<T, most>(function, queue, p, values) : launch<T, 1>(function, queue, p, values);
     if (status != TARTAN_OK) return status;
     return tartan_cuda_launch(function, queue, gated_ids<tartan_cuda_sum<T>>,
-                              tartan_cuda_grid((count - 1) / THREADS + 1), dim3(THREADS), unions->ids, ids,
+                              tartan_cuda_grid((count - 1) / THREADS + 1), dim3(THREADS), index->ids, ids,
                               p->gates, p->gate_dtype, p->gate_stride,
-                              unions->pointers + p->heads * unions->groups_per_head, unions->group);
+                              index->pointers + p->heads * index->groups_per_head, index->group);
 }
 
 tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue *queue,
-                                        const tartan_cuda_spmm *p, tartan_cuda_group_index *unions,
+                                        const tartan_cuda_spmm *p, tartan_cuda_group_index *index,
                                         const void **out_values, void **out_scratch) {
     *out_values = p->values;
     *out_scratch = nullptr;
     if (p->gates == nullptr || p->blocks == 0) return TARTAN_OK;
     return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const int64_t elements = p->blocks * p->block_m * p->block_k, count = unions->entries * unions->group;
+        const int64_t elements = p->blocks * p->block_m * p->block_k, count = index->entries * index->group;
         const int64_t bytes = (elements * (int64_t)sizeof(T) + 255) / 256 * 256;
         void *to;
         tartan_status status =
             tartan_cuda_scratch(function, queue, bytes + count * (int64_t)sizeof(int32_t), &to);
         if (status != TARTAN_OK) return status;
         int32_t *ids = (int32_t *)((char *)to + bytes);
-        status = gate_all<T>(function, queue, p, unions, to, ids);
+        status = gate_all<T>(function, queue, p, index, to, ids);
         if (status != TARTAN_OK) {
             tartan_cuda_scratch_free(queue, to);
             return status;
         }
-        unions->ids = ids;
+        index->ids = ids;
         *out_values = *out_scratch = to;
         return TARTAN_OK;
     });

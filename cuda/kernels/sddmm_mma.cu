@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Choosing and starting the kernels of sddmm_mma.cuh. */
+ * Launches the kernels of sddmm_mma.cuh. */
 #include "kernels/sddmm_mma.cuh"
 
 #include "index_cache.h"
@@ -9,8 +9,8 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Whether k is the contiguous index of all X (of all Y): else their rows (columns) are. */
-bool all_along(const tartan_cuda_sddmm *p, bool of_y) {
+/* Whether all X (all Y) are K-major; else they are MN-major. */
+bool all_k_major(const tartan_cuda_sddmm *p, bool of_y) {
     for (int32_t i = 0; i < p->pairs; i++)
         if ((of_y ? p->pair[i].y.row_stride : p->pair[i].x.col_stride) != 1) return false;
     return true;
@@ -57,7 +57,7 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     g->half_shift = p->block_m > kMmaRows ? shift_of(p->block_m / kMmaRows) : 0;
     g->groups = (uint32_t)u.groups_per_head;
     g->places = (uint32_t)(u.groups_per_head * p->heads) << g->half_shift;
-    /* No merged list is longer than the grid is wide, nor than all of them together. */
+    /* No merged list is longer than the grid is wide, nor than all lists together. */
     const int64_t most = u.entries < p->grid_n ? u.entries : p->grid_n, columns = F::kCols / p->block_n;
     g->tiles = (uint32_t)(g->places * ((most + columns - 1) / columns));
     g->m = p->m, g->n = p->n;
@@ -66,10 +66,10 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     return TARTAN_OK;
 }
 
-template <typename F, bool kAlongX, bool kAlongY, bool kWide>
+template <typename F, bool kKMajorX, bool kKMajorY, bool kWide>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, SddmmMma *g) {
-    return mma_launch<MmaShared<F, kAlongX, kAlongY>>(function, queue, sddmm_mma<F, kAlongX, kAlongY, kWide>,
-                                                      g);
+    return mma_launch<MmaShared<F, kKMajorX, kKMajorY>>(function, queue,
+                                                        sddmm_mma<F, kKMajorX, kKMajorY, kWide>, g);
 }
 
 template <template <bool> typename Factor, bool kWide>
@@ -78,10 +78,10 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     SddmmMma g = {};
     tartan_status status = describe<F>(function, queue, p, &g);
     if (status != TARTAN_OK || g.tiles == 0) return status;
-    const bool along_x = all_along(p, false), along_y = all_along(p, true);
-    if (along_x && along_y) return launch<F, true, true, kWide>(function, queue, &g);
-    if (along_x) return launch<F, true, false, kWide>(function, queue, &g);
-    if (along_y) return launch<F, false, true, kWide>(function, queue, &g);
+    const bool k_major_x = all_k_major(p, false), k_major_y = all_k_major(p, true);
+    if (k_major_x && k_major_y) return launch<F, true, true, kWide>(function, queue, &g);
+    if (k_major_x) return launch<F, true, false, kWide>(function, queue, &g);
+    if (k_major_y) return launch<F, false, true, kWide>(function, queue, &g);
     return launch<F, false, false, kWide>(function, queue, &g);
 }
 

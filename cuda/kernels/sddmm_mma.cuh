@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Dense times dense at the blocks of a layout by mma.sync, for sm_80 and later.
  *
- * A tile is 64 rows of S (half a block row to eight) and the next F::kCols / block columns of their merged
- * list, side by side whatever lies between them: the rows of X are loaded once for all of them, the columns
- * of Y once for all rows. Eight consumer warps share the columns and multiply only where blocks are; four
- * producer warps bring the stages of k, of all batch entries and pairs one after another, each every fourth
- * stage. */
+ * A tile is 64 rows of S (half a block row to eight) and the next F::kCols / block columns of their merged list, side by
+ * side whatever is between them: the rows of X are loaded once for all of them, the columns of Y once for all rows. Eight
+ * consumer warps share the columns and multiply only where there are blocks; four producer warps load the stages, over all
+ * batch entries and pairs, each every fourth stage. */
 #ifndef TARTAN_CUDA_SDDMM_MMA_CUH
 #define TARTAN_CUDA_SDDMM_MMA_CUH
 
@@ -13,12 +12,12 @@
 
 namespace tartan_cuda {
 
-/* One pair of factors; strides in bytes, but for those of the batch. */
+/* One pair of factors; strides in bytes, those of the batch in elements. */
 struct SddmmMmaPair {
     const char *x, *y;
     int64_t x_head, y_head;
     int32_t x_row, x_k, y_k, y_col;
-    int32_t x_width, y_width; /* bytes that one copy can move */
+    int32_t x_width, y_width; /* widest copy, in bytes */
     int32_t k, stages;        /* of one batch entry */
     uint32_t entries;
     tartan_cuda_batch batch;
@@ -32,18 +31,18 @@ struct SddmmMma {
     int32_t gate_dtype, s_dtype;
     int32_t s_m, s_n;
     int32_t block_shift;      /* blocks are 1 << block_shift wide */
-    int32_t group_shift;      /* block rows in a tile, the same */
-    int32_t half_shift;       /* tiles that a group's rows fill, the same: blocks of 128 have two */
-    uint32_t groups, places;  /* groups of one head; tiles of all groups, next to each other by rows */
-    uint32_t tiles, *counter; /* counter: of those that were handed out */
+    int32_t group_shift;      /* block rows in a tile, as a shift */
+    int32_t half_shift;       /* tiles of a group's rows, as a shift: blocks of 128 have two */
+    uint32_t groups, places;  /* groups of one head; tiles of all groups in one column of tiles */
+    uint32_t tiles, *counter; /* counter: tiles handed out */
     int64_t m, n;
     double alpha, beta;
-    int32_t stages, producers; /* producers <= stages, so that none can be two rounds ahead */
+    int32_t stages, producers; /* producers <= stages, so that none is two rounds ahead */
     int32_t pairs, all_stages; /* of a tile */
     SddmmMmaPair pair[TARTAN_I_MAX_PAIRS];
 };
 
-/* One tile: its part of the merged lists, empty where a group has no blocks left. */
+/* A tile: its part of a merged list, empty if the group has no entries left. */
 template <typename F> struct SddmmMmaTile {
     int32_t begin, end, head;
     uint32_t half;
@@ -66,30 +65,30 @@ template <typename F> struct SddmmMmaTile {
 };
 
 /* A producer warp. */
-template <typename F, bool kAlongX, bool kAlongY> struct SddmmMmaProducer {
+template <typename F, bool kKMajorX, bool kKMajorY> struct SddmmMmaProducer {
     using Form = MmaForm<F>;
-    using Shared = MmaShared<F, kAlongX, kAlongY>;
+    using Shared = MmaShared<F, kKMajorX, kKMajorY>;
     using A = typename Shared::A;
     using B = typename Shared::B;
 
     const SddmmMma &p;
     const Shared &shared;
 
-    /* One operand's lines, of `bytes` each, of which `rows` rows (columns) of `all` and `left` of k are
-     * there. Returns the bytes that come by copies in one piece. */
+    /* Loads the lines of one operand: `rows` of `all` rows (columns) and `left` of k exist. Returns the bytes that come by
+     * bulk copies. */
     template <typename P>
     __device__ int32_t load_lines(uint32_t to, const char *from, int32_t stride, int32_t all, int32_t rows,
                                   int32_t left, int32_t width, uint32_t full) const {
-        const int32_t lines = P::kIsAlong ? all : Form::kStageK,
-                      bytes = P::kIsAlong ? kMmaSpan : all * Form::kBytes;
+        const int32_t lines = P::kIsKMajor ? all : Form::kStageK,
+                      bytes = P::kIsKMajor ? kMmaSpan : all * Form::kBytes;
         const int32_t shift = 27 - __clz(bytes);
         if (rows < all || left < Form::kStageK || width < 16) {
-            copy_lines_with_care<P::kPitch>(to, from, stride, shift, lines, width, [&](int line, int piece) {
-                return elements_there<P::kIsAlong, P::kUnit>(line, piece, rows, left) * Form::kBytes;
+            copy_lines_partial<P::kPitch>(to, from, stride, shift, lines, width, [&](int line, int piece) {
+                return elements_of<P::kIsKMajor, P::kUnit>(line, piece, rows, left) * Form::kBytes;
             });
             return 0;
         }
-        if (!kMmaIsWide || bytes < 256) { /* short lines are too many for the copy engine */
+        if (!kMmaIsWide || bytes < 256) { /* too many short lines for bulk copies */
             copy_lines<P::kPitch>(to, from, stride, shift, lines);
             return 0;
         }
@@ -104,15 +103,14 @@ template <typename F, bool kAlongX, bool kAlongY> struct SddmmMmaProducer {
         return y + ((block_col << p.block_shift) + (col & ((1 << p.block_shift) - 1))) * q.y_col;
     }
 
-    /* All columns of the tile, whole and aligned: four lines or columns at a time, whatever blocks they are
-     * of. */
+    /* Loads all columns of the tile, which are whole and aligned: four lines or columns at a time, of any blocks. */
     __device__ void load_y_whole(const SddmmMmaTile<F> &t, const SddmmMmaPair &q, const char *y,
                                  uint32_t panel) const {
         const int32_t lane = threadIdx.x % 32, cols = (t.end - t.begin) << p.block_shift;
         constexpr int kAtOnce = 4, kPieces = F::kCols * (int)kMmaSpan / 16 / 32;
-        constexpr int kApart = kAlongY ? 4 : 512 / Form::kBytes; /* columns */
-        const int32_t first = kAlongY ? lane / 8 : lane * B::kUnit, inside = kAlongY ? lane % 8 * 16 : 0;
-        for (int32_t i = 0; i < (kAlongY ? kPieces : F::kCols / kApart); i += kAtOnce) {
+        constexpr int kApart = kKMajorY ? 4 : 512 / Form::kBytes; /* columns */
+        const int32_t first = kKMajorY ? lane / 8 : lane * B::kUnit, inside = kKMajorY ? lane % 8 * 16 : 0;
+        for (int32_t i = 0; i < (kKMajorY ? kPieces : F::kCols / kApart); i += kAtOnce) {
             const char *from[kAtOnce];
 #pragma unroll
             for (int u = 0; u < kAtOnce; u++)
@@ -123,7 +121,7 @@ template <typename F, bool kAlongX, bool kAlongY> struct SddmmMmaProducer {
                 const int32_t col = first + (i + u) * kApart;
                 if (col >= cols) break;
                 uint32_t to = panel + col * B::kRowBytes + inside;
-                for (int line = 0; line < (kAlongY ? 1 : Form::kStageK); line++) {
+                for (int line = 0; line < (kKMajorY ? 1 : Form::kStageK); line++) {
                     copy_async(to, from[u]);
                     to += B::kPitch;
                     from[u] += q.y_k;
@@ -132,14 +130,14 @@ template <typename F, bool kAlongX, bool kAlongY> struct SddmmMmaProducer {
         }
     }
 
-    /* Returns the bytes that come by copies in one piece. */
+    /* Returns the bytes that come by bulk copies. */
     __device__ int32_t load_y(const SddmmMmaTile<F> &t, const SddmmMmaPair &q, const char *y, int32_t left,
                               uint32_t slot) const {
         const int32_t edge = 1 << p.block_shift,
-                      cols = min(edge, 512 / Form::kBytes); /* lines of at most 512 bytes */
+                      cols = min(edge, 512 / Form::kBytes); /* lines have at most 512 bytes */
         uint32_t panel = shared.b(slot);
         const bool ragged = ((int64_t)__ldg(p.cols + t.end - 1) + 1) << p.block_shift > p.n;
-        const bool long_lines = kMmaIsWide && !kAlongY && cols * Form::kBytes >= 256;
+        const bool long_lines = kMmaIsWide && !kKMajorY && cols * Form::kBytes >= 256;
         if (!ragged && left >= Form::kStageK && q.y_width == 16 && !long_lines) {
             load_y_whole(t, q, y, panel);
             return 0;
@@ -148,7 +146,7 @@ template <typename F, bool kAlongX, bool kAlongY> struct SddmmMmaProducer {
         for (int32_t at = t.begin; at < t.end; at++)
             for (int32_t first = 0; first < edge; first += cols, panel += cols * B::kRowBytes) {
                 const int64_t col = ((int64_t)__ldg(p.cols + at) << p.block_shift) + first;
-                bulk += load_lines<B>(panel, y + col * q.y_col, kAlongY ? q.y_col : q.y_k, cols,
+                bulk += load_lines<B>(panel, y + col * q.y_col, kKMajorY ? q.y_col : q.y_k, cols,
                                       (int32_t)min(max(p.n - col, (int64_t)0), (int64_t)cols), left,
                                       q.y_width, shared.full(slot));
             }
@@ -164,8 +162,8 @@ template <typename F, bool kAlongX, bool kAlongY> struct SddmmMmaProducer {
         const char *y = q.y + t.head * q.y_head +
                         batch_offset(q.batch, q.batch.second, entry) * Form::kBytes + (int64_t)k * q.y_k;
         const int32_t rows = (int32_t)min(p.m - t.row, (int64_t)kMmaRows);
-        const int32_t bulk = load_lines<A>(shared.a(slot), x, kAlongX ? q.x_row : q.x_k, kMmaRows, rows, left,
-                                           q.x_width, shared.full(slot));
+        const int32_t bulk = load_lines<A>(shared.a(slot), x, kKMajorX ? q.x_row : q.x_k, kMmaRows, rows,
+                                           left, q.x_width, shared.full(slot));
         arrive_loaded(shared.full(slot), bulk + load_y(t, q, y, left, slot));
     }
 
@@ -193,14 +191,13 @@ template <typename F, bool kAlongX, bool kAlongY> struct SddmmMmaProducer {
     }
 };
 
-/* Element `at` of the values becomes product + beta times itself, or 0 in the padding of ragged blocks. */
+/* Element `at` of the values becomes product + beta * itself, or 0 in the padding of ragged blocks. */
 template <typename F>
 __device__ __forceinline__ void sddmm_mma_put(const SddmmMma &p, int64_t at, typename F::Sum product,
                                               bool is) {
     using Sum = typename F::Sum;
     using Element = typename F::Element;
-    const bool wide =
-        MmaForm<F>::kPairs && p.s_dtype == TARTAN_F32; /* sums of 16-bit factors, kept as they are */
+    const bool wide = MmaForm<F>::kPairs && p.s_dtype == TARTAN_F32; /* f32 sums of 16-bit factors */
     Element *place = (Element *)p.values + at;
     float *wide_place = (float *)p.values + at;
     if (p.beta != 0 && is)
@@ -212,7 +209,7 @@ __device__ __forceinline__ void sddmm_mma_put(const SddmmMma &p, int64_t at, typ
         *place = tartan_cuda_to<Element>(product);
 }
 
-/* Writes the warp's blocks. Units of 16 columns and 8 rows that are not in `mask` have none. */
+/* Writes the warp's blocks; units of 16 columns and 8 rows that are not in `mask` have none. */
 template <typename F, typename B>
 __device__ __forceinline__ void sddmm_mma_store(const SddmmMma &p, const SddmmMmaTile<F> &t, uint32_t mask,
                                                 const typename MmaForm<F>::Sums &sums) {
@@ -244,8 +241,7 @@ __device__ __forceinline__ void sddmm_mma_store(const SddmmMma &p, const SddmmMm
     }
 }
 
-/* Which units of 16 columns and 8 rows of the warp have blocks: bit 8 i + j for the columns 16 i and rows 8
- * j. */
+/* Which units of 16 columns and 8 rows of the warp have blocks: bit 8 i + j for columns 16 i and rows 8 j. */
 template <typename F>
 __device__ __forceinline__ uint32_t sddmm_mma_mask(const SddmmMma &p, const SddmmMmaTile<F> &t) {
     using Form = MmaForm<F>;
@@ -260,12 +256,12 @@ __device__ __forceinline__ uint32_t sddmm_mma_mask(const SddmmMma &p, const Sddm
 }
 
 /* A consumer warp. */
-template <typename F, bool kAlongX, bool kAlongY>
+template <typename F, bool kKMajorX, bool kKMajorY>
 __device__ __forceinline__ void
-sddmm_mma_consume(const SddmmMma &p, const MmaShared<F, kAlongX, kAlongY> &shared, MmaTiles &tiles) {
+sddmm_mma_consume(const SddmmMma &p, const MmaShared<F, kKMajorX, kKMajorY> &shared, MmaTiles &tiles) {
     using Form = MmaForm<F>;
-    using A = typename MmaShared<F, kAlongX, kAlongY>::A;
-    using B = typename MmaShared<F, kAlongX, kAlongY>::B;
+    using A = typename MmaShared<F, kKMajorX, kKMajorY>::A;
+    using B = typename MmaShared<F, kKMajorX, kKMajorY>::B;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t a = A::narrow_start(lane);
     const uint32_t b = B::wide_start(lane) + warp * Form::kWarpCols * B::kRowBytes;
@@ -289,16 +285,16 @@ sddmm_mma_consume(const SddmmMma &p, const MmaShared<F, kAlongX, kAlongY> &share
     }
 }
 
-/* Wide kernels are for sm_90a alone, the others for all other chips: empty where they are not for. */
-template <typename F, bool kAlongX, bool kAlongY, bool kWide>
+/* Wide kernels are for sm_90a alone, the others for all other chips; a kernel is empty elsewhere. */
+template <typename F, bool kKMajorX, bool kKMajorY, bool kWide>
 __global__ void __launch_bounds__(kMmaThreads, 1) sddmm_mma(const __grid_constant__ SddmmMma p) {
     if constexpr (kWide == kMmaIsWide) {
-        const MmaShared<F, kAlongX, kAlongY> shared(p.stages);
+        const MmaShared<F, kKMajorX, kKMajorY> shared(p.stages);
         MmaTiles tiles(shared.queue(p.stages), p.counter);
         if (mma_start<kWide>(shared, tiles, p.stages, p.producers)) {
-            sddmm_mma_consume<F, kAlongX, kAlongY>(p, shared, tiles);
+            sddmm_mma_consume<F, kKMajorX, kKMajorY>(p, shared, tiles);
         } else {
-            SddmmMmaProducer<F, kAlongX, kAlongY> producer = {p, shared};
+            SddmmMmaProducer<F, kKMajorX, kKMajorY> producer = {p, shared};
             const int32_t number = (int32_t)(threadIdx.x / 32) - kMmaWarps;
             if (number < p.producers) producer.run(tiles, number);
         }

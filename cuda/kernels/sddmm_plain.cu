@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sampled dense times dense for every problem there is: the device's reference. Each element of S is one
- * chain of fused multiply-adds, over pairs, batch entries and k, all ascending.
+ * Sampled dense times dense for every problem: the reference on the device. Each element of S is one chain of fused
+ * multiply-adds, over pairs, batch entries and k, all ascending.
  *
- * A CTA makes a tile of one block, or of several small blocks, with its own group of threads for each. */
+ * A CTA computes a tile of one block, or several small blocks, each by a group of its threads. */
 #include "device/launch.cuh"
 #include "device/tile.cuh"
 #include "index_cache.h"
@@ -12,12 +12,12 @@ namespace {
 
 constexpr int DEPTH = 32;
 
-/* The part of a block that a group of threads makes. */
+/* The part of a block that a group of threads computes. */
 struct piece {
     int64_t id, head;
     int64_t row, col;   /* of X and Y */
     int32_t i, j;       /* in the block */
-    int32_t rows, cols; /* that exist, of those */
+    int32_t rows, cols; /* of those, that exist */
     bool exists;
 };
 
@@ -49,8 +49,7 @@ template <typename T, int ROWS, int COLS, int EACH, int BLOCKS> struct tile {
     alignas(16) S x[BLOCKS][DEPTH * x_pitch];
     S y[BLOCKS][DEPTH * y_pitch];
 
-    /* Products k, k + 1, ... of a pair, zeros where a piece has no element; nothing where it does not
-     * count. */
+    /* Loads products k, k + 1, ... of a pair; zeros where a piece has no element or does not count. */
     __device__ void load(int block, int thread, const piece &part, bool counts,
                          const tartan_cuda_dense &dense_x, const tartan_cuda_dense &dense_y, int64_t x_at,
                          int64_t y_at, int64_t left) {
@@ -78,7 +77,7 @@ __device__ void multiply(const tartan_cuda_sddmm &p, const piece &part, bool cou
                                  tartan_cuda_batch_offset(pair.batch, pair.batch.second, entry);
             for (int64_t k = 0; k < pair.k; k += DEPTH) {
                 const int64_t left = pair.k - k;
-                __syncthreads(); /* the last factors were read */
+                __syncthreads(); /* the last factors have been read */
                 t.load(block, thread, part, counts, pair.x, pair.y, x_at + k * pair.x.col_stride,
                        y_at + k * pair.y.row_stride, left);
                 __syncthreads();
@@ -89,7 +88,7 @@ __device__ void multiply(const tartan_cuda_sddmm &p, const piece &part, bool cou
     }
 }
 
-/* Threads of a CTA; enough CTAs shall fit a multiprocessor that registers are not spent on addresses. */
+/* Threads of a CTA. The launch bounds ask for enough CTAs on an SM that registers are not spent on addresses. */
 template <int ROWS, int COLS, int EACH, int BLOCKS> constexpr int threads_of() {
     return ROWS / EACH * COLS * BLOCKS;
 }
@@ -103,7 +102,7 @@ __global__ void __launch_bounds__((threads_of<ROWS, COLS, EACH, BLOCKS>()),
     __shared__ tile<T, ROWS, COLS, EACH, BLOCKS> t;
     const S beta = (S)p.beta;
     const int64_t blocks =
-        lists.pointers[p.heads * p.grid_m]; /* p.blocks or, of a layout that changes, fewer */
+        lists.pointers[p.heads * p.grid_m]; /* p.blocks; of a dynamic layout perhaps fewer */
     for (int64_t number = blockIdx.x; number < pieces; number += gridDim.x) {
         const int64_t first = number / parts * BLOCKS;
         if (first >= blocks) break;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the f32 products by fused multiply-adds share: one kernel for B by rows or of any strides, one for
- * B by columns. */
+ * What the f32 products by fused multiply-adds share: a kernel for B row-major or of any strides, and one for B
+ * column-major. */
 #ifndef TARTAN_CUDA_SIMT_CUH
 #define TARTAN_CUDA_SIMT_CUH
 
@@ -11,7 +11,7 @@
 
 namespace tartan_cuda {
 
-/* How a dense operand is moved: by 16 bytes along n, along its other index (k of B, m of C), or element by
+/* How a dense operand is moved: by 16 bytes along n, by 16 bytes along its other index (k of B, m of C), or element by
  * element. */
 enum class Way { along_n, along_other, singly };
 
@@ -23,8 +23,8 @@ tartan_status simt_by_columns(const char *function, tartan_cuda_queue *queue, co
 
 namespace simt {
 
-/* Asynchronous copy of kBytes, or zeros where there is nothing to copy. Zeros are a second instruction, so
- * steps that are known to be whole do without. */
+/* Asynchronous copy of kBytes, or zeros if there is nothing to copy. Zeros take a second instruction, which steps known to
+ * be whole do without. */
 template <int kBytes, bool kWhole>
 __device__ __forceinline__ void copy(float *to, const float *from, bool there) {
     if constexpr (kWhole)
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_4(float *to, const float *from) {
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
 
-/* alpha times 4 neighbours, with what is there times beta. */
+/* Stores alpha times 4 neighbours plus beta times what is there. */
 __device__ __forceinline__ void put_4(float *to, float alpha, float beta, float x, float y, float z,
                                       float w) {
     float4 v = make_float4(alpha * x, alpha * y, alpha * z, alpha * w);

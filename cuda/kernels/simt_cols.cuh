@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parts of the f32 product by fused multiply-adds for B by columns: how a step of 16 values of k comes to
- * shared memory, is multiplied there and leaves the registers. All of it by single warps, which never wait
- * for each other. */
+ * Parts of the f32 product by fused multiply-adds for B column-major: loading a step of 16 values of k into shared memory,
+ * multiplying it, storing sums. All of it by single warps, which never wait for each other. */
 #ifndef TARTAN_CUDA_SIMT_COLS_CUH
 #define TARTAN_CUDA_SIMT_COLS_CUH
 
@@ -13,42 +12,41 @@ namespace cols {
 
 enum { kRows = 8 /* of a lane */, kPieces = 8 /* of a step, two k each */ };
 
-/* Sizes for a warp of kDown x (32 / kDown) lanes, each with kRows x kCols sums: an element of A serves kCols
- * multiply-adds of each of those lanes, an element of B kRows. In shared memory a step is [k][rows] of A, its
- * rows 16 bytes longer so that 8 k x 4 rows fall into 32 banks, then [columns][k] of B. */
+/* Sizes for a warp of kDown x (32 / kDown) lanes with kRows x kCols sums each: a loaded element of A serves kCols
+ * multiply-adds of each lane, an element of B kRows. In shared memory a step is [k][rows] of A, padded by 16 bytes so that
+ * 8 k x 4 rows touch all banks, then [columns][k] of B. */
 template <int kDown_, int kCols_> struct Form {
     static constexpr int kDown = kDown_, kAcross = 32 / kDown, kCols = kCols_;
     static constexpr int kStep = 16; /* values of k */
     static constexpr int kTileRows = kDown * kRows, kTileCols = kAcross * kCols;
     static constexpr int kRowA = kTileRows + 4;
     static constexpr int kStartB = kStep * kRowA, kStage = kStartB + kStep * kTileCols;
-    /* Warps of a multiprocessor, by their registers, and as many stages as that leaves room for in 228
-     * KiB. */
+    /* Warps of an SM, as its registers allow, and as many stages as its 228 KiB then allow. */
     static constexpr int kResident = kCols == 8 ? 11 : 8;
     static constexpr int kStages = 2;
     static constexpr int kShared =
         kStages * (kStage + 4) * (int)sizeof(float); /* and a word each, see Feeder */
 };
 
-/* What is done; pointers to index sets as in tartan_cuda_group_index of single rows. */
+/* The parameters; index sets as in tartan_cuda_group_index of single rows. */
 struct Args {
     const int32_t *pointers, *cols, *ids, *order;
     const float *values;
     int32_t block_m, block_k, a_m, a_k;
-    int32_t grid_m, slices; /* parts of a block row, each a tile of C high */
-    int32_t tiles, near;    /* tiles of C along n; how many of them are computed together */
+    int32_t grid_m, slices; /* parts of a block row, as high as a tile of C */
+    int32_t tiles, near;    /* tiles of C along n; how many are computed together */
     int32_t places;         /* tiles of C of one matrix */
     int64_t units;          /* of all heads and batch entries */
     int64_t m, n, k;
     float alpha, beta;
     tartan_cuda_batch batch;
     tartan_cuda_dense b, c;
-    bool gated; /* blocks may be shut: their ids are -1 */
+    bool gated; /* blocks whose gate is 0 have id -1 */
     Way c_way;
 };
 
-/* 8 values of k of A, lanes along what lies together. `from`: the first element; k_left: values of k that
- * there are. */
+/* Copies 8 values of k of A, neighbouring lanes along the contiguous index. `from`: the first element; k_left: values of k
+ * that exist. */
 template <class F, bool kWhole>
 __device__ __forceinline__ void copy_a(float *stage, const float *from, const Args &p, int k_left) {
     const int lane = threadIdx.x;
@@ -69,14 +67,13 @@ __device__ __forceinline__ void copy_a(float *stage, const float *from, const Ar
     }
 }
 
-/* A step of B. `from`: the element of its first k and the tile's first column; n_left: columns that the
- * tile has. */
+/* Copies a step of B. `from`: the element of its first k and the tile's first column; n_left: columns that exist. */
 template <class F, bool kWhole>
 __device__ __forceinline__ void copy_b(float *stage, const float *from, const Args &p, int n_left,
                                        int k_left) {
     const int lane = threadIdx.x;
     stage += F::kStartB;
-    /* The quarters of a column are in turned order, so that 8 neighbouring columns fall into 32 banks. */
+    /* The quarters of a column are swizzled, so that 8 neighbouring columns touch all banks. */
     const int quarter = lane % 4, col = lane / 4, there = quarter * 4 < k_left ? n_left - col : 0;
     const int64_t step = 8 * p.b.col_stride;
     from += col * p.b.col_stride + quarter * 4;
@@ -86,7 +83,7 @@ __device__ __forceinline__ void copy_b(float *stage, const float *from, const Ar
         copy<16, kWhole>(stage + j * F::kStep, from, j < there);
 }
 
-/* The row and the column of sums[i][j] in the tile. */
+/* Row and column of sums[i][j] in the tile. */
 template <class F> __device__ __forceinline__ int row_of(int i) {
     return threadIdx.x / F::kAcross * kRows + i;
 }
@@ -95,8 +92,8 @@ template <class F> __device__ __forceinline__ int col_of(int j) {
     return lane + j * F::kAcross;
 }
 
-/* What a lane multiplies: of A for its rows, of B for its columns, a piece of a step at a time. A column's
- * next two are brought as soon as the last two were used. */
+/* A lane's factors: of A for its rows, of B for its columns, a piece of a step at a time. A column's next two are loaded as
+ * soon as the last two have been used. */
 template <class F> struct Factors {
     float a[2][2][kRows], b[F::kCols][2];
     const float *next_b;
@@ -139,7 +136,7 @@ template <class F> struct Factors {
     }
 };
 
-/* Stores the sums of a tile whose first element is at c and which has `rows` x `cols` of the matrix. */
+/* Stores the sums of a tile whose first element is at c and of which `rows` x `cols` are inside the matrix. */
 template <class F>
 __device__ __forceinline__ void store(const Args &p, float *c, int rows, int cols,
                                       const float (&sums)[kRows][F::kCols]) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parts of the f32 product by fused multiply-adds: how a step of 8 values of k comes to shared memory, is
- * multiplied there and leaves the registers. A warp has kRows rows x 256 columns of C, a lane all those
- * rows of 8 columns: A is then read by broadcast, one word for 8 multiply-adds of every lane, and B
- * without conflicts. */
+ * Parts of the f32 product by fused multiply-adds: loading a step of 8 values of k into shared memory, multiplying it, storing
+ * sums. A warp has kRows rows x 256 columns of C, a lane 8 columns of all those rows: so A is read by broadcast, one word
+ * for 8 multiply-adds of every lane, and B without bank conflicts. */
 #ifndef TARTAN_CUDA_SIMT_TILE_CUH
 #define TARTAN_CUDA_SIMT_TILE_CUH
 
@@ -13,39 +12,38 @@ namespace simt {
 
 enum { kStep = 8, kTileCols = 256, kLaneCols = 8 };
 
-/* Sizes of a block of kWarps warps with kRows rows each. In shared memory a step is [k][rows] of A, then
- * [k][columns] of B. Rows of what is stored by single elements are 16 bytes longer, so that 8 k x 4 rows
- * (columns) fall into 32 banks. */
+/* Sizes of a CTA of kWarps warps with kRows rows each. In shared memory a step is [k][rows] of A, then [k][columns] of B.
+ * What is stored element by element is padded by 16 bytes, so that 8 k x 4 rows (columns) touch all banks. */
 template <int kRows_, int kWarps_, bool kSingly_> struct Form {
     static constexpr int kRows = kRows_, kWarps = kWarps_;
     static constexpr bool kSingly = kSingly_;
     static constexpr int kThreads = 32 * kWarps, kSlice = kRows * kWarps;
     static constexpr int kRowA = kSlice + 4, kRowB = kTileCols + (kSingly ? 4 : 0);
     static constexpr int kStartB = kStep * kRowA, kStage = kStartB + kStep * kRowB;
-    /* As many stages as leave room for kResident blocks in the 228 KiB of a multiprocessor; its registers
-     * hold the sums of 8 warps of 16 rows. */
+    /* As many stages as leave room for kResident CTAs in the 228 KiB of an SM; its registers hold the sums of 8 warps of 16
+     * rows. */
     static constexpr int kStages = kRows == 8 ? 2 : kWarps == 1 ? 3 : 5;
     static constexpr int kResident = kRows == 8 ? 12 : 8 / kWarps;
     static constexpr int kShared = kStages * kStage * (int)sizeof(float);
 };
 
-/* What is done; pointers to index sets as in tartan_cuda_group_index of single rows. */
+/* The parameters; index sets as in tartan_cuda_group_index of single rows. */
 struct Args {
     const int32_t *pointers, *cols, *ids, *order;
     const float *values;
     int32_t block_m, block_k, a_m, a_k;
-    int32_t grid_m, slices; /* parts of a block row, one for each block of threads */
-    int32_t tiles, near;    /* tiles of C along n; how many of them are computed together */
+    int32_t grid_m, slices; /* parts of a block row, one for each CTA */
+    int32_t tiles, near;    /* tiles of C along n; how many are computed together */
     int64_t m, n, k, heads;
     float alpha, beta;
     tartan_cuda_batch batch;
     tartan_cuda_dense b, c;
-    bool gated;   /* blocks may be shut: their ids are -1 */
-    bool along_k; /* single elements of B are taken along k, not n */
+    bool gated;   /* blocks whose gate is 0 have id -1 */
+    bool along_k; /* single elements of B are loaded along k, not n */
     Way c_way;
 };
 
-/* A thread's elements of a step of A: those that lie together are taken by neighbouring threads. */
+/* A thread's elements of a step of A; neighbouring threads have contiguous ones. */
 struct PartA {
     int32_t from, from_step, to, to_step, k, k_step;
 };
@@ -63,7 +61,7 @@ template <class F> __device__ __forceinline__ PartA part_of_a(const Args &p) {
     return part;
 }
 
-/* `from`: the step's first element; k_left: values of k that the step has. */
+/* `from`: the step's first element; k_left: values of k that exist. */
 template <class F, bool kWhole>
 __device__ __forceinline__ void copy_a(float *stage, const float *from, const PartA &part, int k_left) {
     from += part.from;
@@ -74,8 +72,7 @@ __device__ __forceinline__ void copy_a(float *stage, const float *from, const Pa
                         part.k + i * part.k_step < k_left);
 }
 
-/* `from`: the element of the step's first k and the tile's first column; n_left: columns that the tile
- * has. */
+/* `from`: the element of the step's first k and the tile's first column; n_left: columns that exist. */
 template <class F, bool kWhole>
 __device__ __forceinline__ void copy_b(float *stage, const float *from, const Args &p, int n_left,
                                        int k_left) {
@@ -94,8 +91,8 @@ __device__ __forceinline__ void copy_b(float *stage, const float *from, const Ar
             copy<16, kWhole>(stage + 128, from + 128, high && there);
         }
     } else {
-        /* Along k a warp takes 8 k x 4 columns at a time, along n one k x 32 columns; a warp's part of the
-         * step is one in kWarps of the columns or of the k. */
+        /* Along k a warp copies 8 k x 4 columns at a time, along n one k x 32 columns; the warps share the columns or the k of
+         * the step. */
         const int lane = t % 32, warp = t / 32;
         if (p.along_k) {
             constexpr int kCols = 4 * F::kWarps;
@@ -119,7 +116,7 @@ __device__ __forceinline__ void copy_b(float *stage, const float *from, const Ar
     }
 }
 
-/* What a lane needs of one k: of A for the rows of its warp, of B for its columns. */
+/* A lane's factors of one k: of A for the rows of its warp, of B for its columns. */
 template <class F> struct Factors {
     float a[F::kRows], b[kLaneCols];
 
@@ -144,7 +141,7 @@ __device__ __forceinline__ int col_of(int j) {
     return (int)threadIdx.x % 32 * 4 + j % 4 + j / 4 * 128;
 }
 
-/* Stores the sums of a warp, whose first element is at c and which has `rows` x `cols` of the matrix. */
+/* Stores the sums of a warp whose first element is at c and of which `rows` x `cols` are inside the matrix. */
 template <class F>
 __device__ __forceinline__ void store(const Args &p, float *c, int rows, int cols,
                                       const float (&sums)[F::kRows][kLaneCols]) {

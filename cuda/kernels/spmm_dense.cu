@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dense times dense, for matrices that have most of their blocks, where the context allows it: a dense copy of op(A),
- * written once from the blocks and the lists, and cuBLAS. */
+ * cuBLAS with a dense copy of op(A), for matrices that have most of their blocks, where the context allows it. */
 #include "blas.h"
 #include "device/element.cuh"
 #include "device/launch.cuh"
@@ -10,21 +9,21 @@
 
 namespace {
 
-constexpr int THREADS = 128, ROWS = 16, STEPS = 8; /* rows of a piece; of these in flight */
+constexpr int THREADS = 128, ROWS = 16, STEPS = 8; /* rows of a piece; rows in flight */
 
-/* tartan_cuda_gemm_of lets pass what these numbers can count. */
+/* tartan_cuda_gemm_of refuses what these numbers cannot count. */
 struct source {
     const void *values;
-    tartan_cuda_row_index lists; /* lines of the copy, head after head */
+    tartan_cuda_row_index lists; /* block lines of the copy, head by head */
     const void *gates;
     int32_t gate_dtype;
     int64_t gate_stride;
     int32_t line, across; /* of a block */
     int32_t ld;
-    uint32_t row_pieces, col_pieces; /* of a block line, and of a row */
+    uint32_t row_pieces, col_pieces; /* of a block line; of a row */
 };
 
-/* The id of the block of a line in block column `col`, or -1. */
+/* The id of the block at position `col` of a line, or -1. */
 __device__ int64_t find_block(const tartan_cuda_row_index &lists, uint32_t line, int32_t col) {
     int32_t low = lists.pointers[line];
     const int32_t last = lists.pointers[line + 1];
@@ -39,7 +38,7 @@ __device__ int64_t find_block(const tartan_cuda_row_index &lists, uint32_t line,
     return lists.ids != nullptr ? lists.ids[low] : low;
 }
 
-/* A thread has COUNT neighbours, of one block, in up to ROWS rows of a block line. It works at the rate of memory. */
+/* A thread writes COUNT neighbours, of one block, in up to ROWS rows of a block line. Memory limits it. */
 template <typename T, int COUNT, bool GATED>
 __global__ void __launch_bounds__(THREADS) densify(const source s, T *copy) {
     using S = tartan_cuda_sum<T>;

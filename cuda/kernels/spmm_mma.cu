@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Choosing and starting the kernels of spmm_mma.cuh. */
+ * Launches the kernels of spmm_mma.cuh. */
 #include "kernels/spmm_mma.cuh"
 
 #include "index_cache.h"
@@ -10,7 +10,7 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Whether rows (columns) 2 i and 2 i + 1 of C lie together, aligned to a pair. */
+/* Whether rows (columns) 2 i and 2 i + 1 of C are contiguous and aligned to a pair. */
 bool has_pairs(const tartan_cuda_spmm *p, int64_t stride, int64_t other) {
     const uintptr_t bytes = p->c.dtype == TARTAN_F64 ? 8 : p->c.dtype == TARTAN_F32 ? 4 : 2;
     uint64_t bits = (uint64_t)other;
@@ -70,10 +70,10 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     return TARTAN_OK;
 }
 
-template <typename F, bool kAlongA, bool kAlongB, bool kWide>
+template <typename F, bool kKMajorA, bool kKMajorB, bool kWide>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, SpmmMma *g) {
-    return mma_launch<MmaShared<F, kAlongA, kAlongB>>(function, queue, spmm_mma<F, kAlongA, kAlongB, kWide>,
-                                                      g);
+    return mma_launch<MmaShared<F, kKMajorA, kKMajorB>>(function, queue,
+                                                        spmm_mma<F, kKMajorA, kKMajorB, kWide>, g);
 }
 
 template <template <bool> typename Factor, bool kWide>
@@ -83,11 +83,11 @@ tartan_status run(const char *function, tartan_cuda_queue *queue, const tartan_c
     void *gated = nullptr;
     tartan_status status = describe<F>(function, queue, p, &g, &gated);
     if (status == TARTAN_OK && g.tiles > 0) {
-        const bool along_a = p->a_k == 1, along_b = p->b.row_stride == 1;
-        status = along_a   ? along_b ? launch<F, true, true, kWide>(function, queue, &g)
-                                     : launch<F, true, false, kWide>(function, queue, &g)
-                   : along_b ? launch<F, false, true, kWide>(function, queue, &g)
-                           : launch<F, false, false, kWide>(function, queue, &g);
+        const bool k_major_a = p->a_k == 1, k_major_b = p->b.row_stride == 1;
+        status = k_major_a   ? k_major_b ? launch<F, true, true, kWide>(function, queue, &g)
+                                         : launch<F, true, false, kWide>(function, queue, &g)
+                   : k_major_b ? launch<F, false, true, kWide>(function, queue, &g)
+                             : launch<F, false, false, kWide>(function, queue, &g);
     }
     tartan_cuda_scratch_free(queue, gated);
     return status;

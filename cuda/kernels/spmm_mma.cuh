@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times dense by mma.sync, for sm_80 and later.
  *
- * A block of threads takes 64 rows of op(A) (half a block row to eight) and F::kCols columns of C, and
- * walks the merged list of those block rows: the dense rows of a block column are loaded once for all of
- * them. Blocks that are not there are neither loaded nor multiplied. Four producer warps fill a ring of
- * stages by asynchronous copies, each every fourth stage, and run ahead into the next tiles; eight consumer
- * warps multiply. */
+ * A CTA takes 64 rows of op(A) (half a block row to eight) and F::kCols columns of C, and walks the merged list of those
+ * block rows: the rows of B at a block column are loaded once for all of them. Absent blocks are neither loaded nor
+ * multiplied. Four producer warps fill a ring of stages by asynchronous copies, each every fourth stage, and run ahead into
+ * the next tiles; eight consumer warps multiply. */
 #ifndef TARTAN_CUDA_SPMM_MMA_CUH
 #define TARTAN_CUDA_SPMM_MMA_CUH
 
@@ -18,29 +17,29 @@ struct SpmmMma {
     const char *values, *b;
     void *c;
     int32_t block_shift;         /* blocks are 1 << block_shift wide */
-    int32_t group_shift;         /* block rows in a tile, the same */
+    int32_t group_shift;         /* block rows in a tile, as a shift */
     int32_t slots;               /* block columns in a stage */
-    int32_t part_shift;          /* stages that a block column fills, the same */
-    int32_t block_bytes, a_line; /* of a block, of its contiguous lines */
+    int32_t part_shift;          /* stages of a block column, as a shift */
+    int32_t block_bytes, a_line; /* bytes of a block, of one of its contiguous lines */
     int32_t b_k, b_col;          /* strides in bytes */
-    int32_t a_width, b_width;    /* bytes that one copy can move */
-    int32_t stages, producers;   /* producers <= stages, so that none can be two rounds ahead */
-    int32_t half_shift;          /* tiles that a group fills, the same: blocks of 128 have two */
-    uint32_t groups, places;     /* groups of one head; tiles of all groups */
+    int32_t a_width, b_width;    /* widest copy, in bytes */
+    int32_t stages, producers;   /* producers <= stages, so that none is two rounds ahead */
+    int32_t half_shift;          /* tiles of a group, as a shift: blocks of 128 have two */
+    uint32_t groups, places;     /* groups of one head; tiles of all groups in one column of tiles */
     uint32_t col_tiles, tiles;
-    uint32_t tail; /* the last columns of tiles, which are done together: then long tiles do not come last */
-    uint32_t *counter;     /* of the tiles that were handed out */
-    int32_t k, ragged_col; /* the block column that is not whole; -2: none */
+    uint32_t tail;         /* the last columns of tiles, computed together so that no long tile comes last */
+    uint32_t *counter;     /* tiles handed out */
+    int32_t k, ragged_col; /* the ragged block column; -2: none */
     int64_t m, n;
-    int64_t b_head, c_head; /* b_head in bytes, the strides of c in elements */
+    int64_t b_head, c_head; /* b_head in bytes, strides of c in elements */
     int64_t c_row, c_col;
     int32_t c_dtype;
-    bool c_row_pairs, c_col_pairs; /* pairs of rows, of columns lie together, aligned */
+    bool c_row_pairs, c_col_pairs; /* pairs of rows, of columns are contiguous and aligned */
     double alpha, beta;
     tartan_cuda_batch batch;
 };
 
-/* One tile of C and its part of the merged lists. */
+/* A tile of C, and its merged list. */
 struct SpmmMmaTile {
     int32_t begin, end, head;
     uint32_t half, entry;
@@ -69,16 +68,15 @@ struct SpmmMmaTile {
 };
 
 /* A producer warp. */
-template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
+template <typename F, bool kKMajorA, bool kKMajorB> struct SpmmMmaProducer {
     using Form = MmaForm<F>;
-    using Shared = MmaShared<F, kAlongA, kAlongB>;
+    using Shared = MmaShared<F, kKMajorA, kKMajorB>;
     using A = typename Shared::A;
     using B = typename Shared::B;
     static constexpr int kLaneIds = (Form::kStageK + 31) / 32;
 
-    /* What a stage holds, spread over the lanes: id 32 q + lane is of slot (32 q + lane) / group and of
-     * block row (32 q + lane) % group of the tile; -1 where there is none. Lanes < slots have the block
-     * columns. */
+    /* The blocks of a stage, spread over the lanes: id 32 q + lane is that of slot (32 q + lane) / group and block row
+     * (32 q + lane) % group of the tile; -1: no block. Lanes < slots have the block columns. */
     struct Indices {
         int32_t ids[kLaneIds], col;
     };
@@ -87,7 +85,7 @@ template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
     const Shared &shared;
     int32_t lane;
     const char *b;     /* the tile's columns */
-    int32_t cols_left; /* of C from there on, at most F::kCols */
+    int32_t cols_left; /* columns of C from there on, at most F::kCols */
 
     __device__ Indices fetch(const SpmmMmaTile &t, int32_t stage) const {
         const int32_t at = t.begin + (p.slots > 1 ? stage * p.slots : stage >> p.part_shift);
@@ -102,7 +100,7 @@ template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
         return x;
     }
 
-    /* For each step and each 8 rows: whether they are there in the step (in its second half). */
+    /* For each k-step and each 8 rows: whether there is a block in the k-step (in its second half). */
     __device__ uint32_t mask(const Indices &x, int second) const {
         const int step = lane / 8, row = lane % 8 * 8;
         const int32_t slot = p.slots > 1 ? (step * Form::kStepK + second * 8) >> p.block_shift : 0;
@@ -122,18 +120,18 @@ template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
         if (Form::kPairs && lane == 0) shared_store(shared.masks(stage) + 4, (int32_t)second);
     }
 
-    /* k of the part of a block that a stage takes. */
+    /* The k of the part of a block that a stage has. */
     __device__ int32_t part_k() const {
         return min(1 << p.block_shift, (int)Form::kStageK);
     }
 
-    /* The blocks that are there, `half` of the rows of each where they have 128. */
+    /* Loads the blocks of a stage; of blocks of 128 only `half` of the rows. */
     __device__ void load_a(const Indices &x, uint32_t panel, int32_t part, uint32_t half, bool ragged) const {
-        const int32_t rows = min(1 << p.block_shift, (int)kMmaRows), lines = kAlongA ? rows : part_k();
-        const int32_t shift = 27 - __clz((kAlongA ? part_k() : rows) * Form::kBytes);
+        const int32_t rows = min(1 << p.block_shift, (int)kMmaRows), lines = kKMajorA ? rows : part_k();
+        const int32_t shift = 27 - __clz((kKMajorA ? part_k() : rows) * Form::kBytes);
         const int32_t offset =
-            kAlongA ? part * kMmaSpan + (int32_t)half * kMmaRows * p.a_line
-                    : part * Form::kStageK * p.a_line + (int32_t)half * kMmaRows * Form::kBytes;
+            kKMajorA ? part * kMmaSpan + (int32_t)half * kMmaRows * p.a_line
+                     : part * Form::kStageK * p.a_line + (int32_t)half * kMmaRows * Form::kBytes;
 #pragma unroll
         for (int q = 0; q < kLaneIds; q++) {
             for (uint32_t there = __ballot_sync(~0u, x.ids[q] >= 0); there != 0; there &= there - 1) {
@@ -142,7 +140,7 @@ template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
                                                                << p.block_shift;
                 const int32_t id = __shfl_sync(~0u, x.ids[q], bit), col = __shfl_sync(~0u, x.col, slot);
                 const uint32_t to =
-                    panel + row * A::kRowBytes + slot * part_k() * (kAlongA ? Form::kBytes : A::kPitch);
+                    panel + row * A::kRowBytes + slot * part_k() * (kKMajorA ? Form::kBytes : A::kPitch);
                 const char *from = p.values + (int64_t)id * p.block_bytes + offset;
                 copy_a(to, from, lines, shift, ragged, p.k - (col << p.block_shift) - part * Form::kStageK);
             }
@@ -151,15 +149,15 @@ template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
     __device__ void copy_a(uint32_t to, const char *from, int32_t lines, int32_t shift, bool ragged,
                            int32_t left) const {
         if (ragged || p.a_width < 16)
-            copy_lines_with_care<A::kPitch>(
+            copy_lines_partial<A::kPitch>(
                 to, from, p.a_line, shift, lines, p.a_width, [&](int line, int piece) {
-                    return elements_there<kAlongA, A::kUnit>(line, piece, kMmaRows, left) * Form::kBytes;
+                    return elements_of<kKMajorA, A::kUnit>(line, piece, kMmaRows, left) * Form::kBytes;
                 });
         else
             copy_lines<A::kPitch>(to, from, p.a_line, shift, lines);
     }
 
-    /* Returns the bytes that come by copies in one piece. */
+    /* Returns the bytes that come by bulk copies. */
     __device__ int32_t load_b(const Indices &x, uint32_t stage, int32_t part, bool careful) const {
         int32_t bulk = 0;
         for (int32_t slot = 0; slot < p.slots; slot++) {
@@ -167,8 +165,8 @@ template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
             if (col < 0) continue;
             const int32_t k = (col << p.block_shift) + part * Form::kStageK;
             const char *from = b + (int64_t)k * p.b_k;
-            const uint32_t to = shared.b(stage) + slot * part_k() * (kAlongB ? Form::kBytes : B::kPitch);
-            if constexpr (kAlongB) {
+            const uint32_t to = shared.b(stage) + slot * part_k() * (kKMajorB ? Form::kBytes : B::kPitch);
+            if constexpr (kKMajorB) {
                 copy_b(to, from, p.b_col, F::kCols, 27 - __clz(part_k() * Form::kBytes), 0, k, careful);
             } else if (kMmaIsWide && !careful) {
                 copy_lines_bulk<B::kPitch>(to, from, p.b_k, F::kCols * Form::kBytes, part_k(),
@@ -189,8 +187,8 @@ template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
             copy_lines<B::kPitch>(to, from, stride, shift, lines);
             return;
         }
-        copy_lines_with_care<B::kPitch>(to, from, stride, shift, lines, p.b_width, [&](int line, int piece) {
-            return elements_there<kAlongB, B::kUnit>(line, piece, cols_left - first, p.k - k) * Form::kBytes;
+        copy_lines_partial<B::kPitch>(to, from, stride, shift, lines, p.b_width, [&](int line, int piece) {
+            return elements_of<kKMajorB, B::kUnit>(line, piece, cols_left - first, p.k - k) * Form::kBytes;
         });
     }
 
@@ -229,7 +227,7 @@ template <typename F, bool kAlongA, bool kAlongB> struct SpmmMmaProducer {
     }
 };
 
-/* Where the lane's part of a tile goes: rows and cols are left from there on. */
+/* Where the lane's part of a tile goes, and how many rows and columns are left from there. */
 template <typename Out> struct SpmmMmaTarget {
     Out *start;
     int32_t rows, cols;
@@ -245,7 +243,7 @@ __device__ __forceinline__ SpmmMmaTarget<Out> spmm_mma_target(const SpmmMma &p, 
             (int32_t)min(max(p.n - col, (int64_t)0), (int64_t)warp_cols)};
 }
 
-/* Writes two rows of two columns, `apart` columns apart, of which `rows` and `cols` are there. */
+/* Writes two rows of two columns, which are `apart` columns apart; `rows` and `cols` are left. */
 template <typename Out, typename Sum>
 __device__ __forceinline__ void spmm_mma_put(const SpmmMma &p, Out *place, const Sum (&sums)[4], int32_t rows,
                                              int32_t cols, int apart) {
@@ -274,8 +272,7 @@ __device__ __forceinline__ void spmm_mma_put(const SpmmMma &p, Out *place, const
     }
 }
 
-/* Writes the warp's columns 16 kPart ..., and all that follow: one part at a time, so that sums stay in
- * registers. */
+/* Writes the warp's columns from 16 kPart on, one part at a time so that sums stay in registers. */
 template <typename F, typename B, typename Out, int kPart>
 __device__ __forceinline__ void spmm_mma_store(const SpmmMma &p, const SpmmMmaTarget<Out> &target,
                                                const typename MmaForm<F>::Sums &sums) {
@@ -288,11 +285,11 @@ __device__ __forceinline__ void spmm_mma_store(const SpmmMma &p, const SpmmMmaTa
 }
 
 /* A consumer warp. */
-template <typename F, bool kAlongA, bool kAlongB>
+template <typename F, bool kKMajorA, bool kKMajorB>
 __device__ __forceinline__ void
-spmm_mma_consume(const SpmmMma &p, const MmaShared<F, kAlongA, kAlongB> &shared, MmaTiles &tiles) {
+spmm_mma_consume(const SpmmMma &p, const MmaShared<F, kKMajorA, kKMajorB> &shared, MmaTiles &tiles) {
     using Form = MmaForm<F>;
-    using Shared = MmaShared<F, kAlongA, kAlongB>;
+    using Shared = MmaShared<F, kKMajorA, kKMajorB>;
     using A = typename Shared::A;
     using B = typename Shared::B;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -308,7 +305,7 @@ spmm_mma_consume(const SpmmMma &p, const MmaShared<F, kAlongA, kAlongB> &shared,
         const int32_t stages = tile.stages(p);
         for (int32_t s = 0; s < stages; s++) {
             mbarrier_wait(shared.full(slot), parity);
-            /* Votes give the masks to the compiler as values that are the same in all lanes. */
+            /* Ballots tell the compiler that the masks are warp-uniform. */
             const uint32_t masks = shared.masks(slot);
             const uint32_t first = __ballot_sync(~0u, shared_load_int(masks) >> lane & 1);
             if (Form::kPairs && p.block_shift == 3) {
@@ -322,7 +319,7 @@ spmm_mma_consume(const SpmmMma &p, const MmaShared<F, kAlongA, kAlongB> &shared,
             mbarrier_arrive(shared.empty(slot));
             if (++slot == p.stages) slot = 0, parity ^= 1;
         }
-        more = next.find(p, tiles.next()); /* on its way while this one is written */
+        more = next.find(p, tiles.next()); /* in flight while this one is written */
         using Element = typename F::Element;
         if (Form::kPairs && p.c_dtype == TARTAN_F32)
             spmm_mma_store<F, B, float, 0>(p, spmm_mma_target<F, B, float>(p, tile), sums);
@@ -331,16 +328,16 @@ spmm_mma_consume(const SpmmMma &p, const MmaShared<F, kAlongA, kAlongB> &shared,
     }
 }
 
-/* Wide kernels are for sm_90a alone, the others for all other chips: empty where they are not for. */
-template <typename F, bool kAlongA, bool kAlongB, bool kWide>
+/* Wide kernels are for sm_90a alone, the others for all other chips; a kernel is empty elsewhere. */
+template <typename F, bool kKMajorA, bool kKMajorB, bool kWide>
 __global__ void __launch_bounds__(kMmaThreads, 1) spmm_mma(const __grid_constant__ SpmmMma p) {
     if constexpr (kWide == kMmaIsWide) {
-        const MmaShared<F, kAlongA, kAlongB> shared(p.stages);
+        const MmaShared<F, kKMajorA, kKMajorB> shared(p.stages);
         MmaTiles tiles(shared.queue(p.stages), p.counter);
         if (mma_start<kWide>(shared, tiles, p.stages, p.producers)) {
-            spmm_mma_consume<F, kAlongA, kAlongB>(p, shared, tiles);
+            spmm_mma_consume<F, kKMajorA, kKMajorB>(p, shared, tiles);
         } else {
-            SpmmMmaProducer<F, kAlongA, kAlongB> producer = {p, shared, (int32_t)(threadIdx.x % 32)};
+            SpmmMmaProducer<F, kKMajorA, kKMajorB> producer = {p, shared, (int32_t)(threadIdx.x % 32)};
             const int32_t number = (int32_t)(threadIdx.x / 32) - kMmaWarps;
             if (number < p.producers) producer.run(tiles, number);
         }

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sparse times dense of 16-bit types with few columns, where reading limits. The warps of a block of threads
- * share a block row: they take its steps of 32 terms in turns, and their sums are added in the order of the
- * warps, so that nothing depends on the device. What counts is that few reads wait for each other: the list
- * of the block row, then all factors straight into registers (spmm_narrow.cuh), as many at a time as
- * registers hold.
+ * Sparse times dense of 16-bit types with few columns, where memory latency and bandwidth are the limit. The warps of a CTA
+ * share a block row: they take its steps of 32 terms in turn (split-K), and their sums are added in the order of the warps,
+ * so that results do not depend on the device. Few loads wait for each other: the list of the block row, then all factors
+ * straight into registers (spmm_narrow.cuh), as many at a time as registers hold.
  *
- * Where it may, the kernel begins before the one before it in the stream has ended: it reads the lists,
- * which nobody writes, and asks for A and B in L2, where what is still written to them arrives too; it reads
- * them after the wait.
+ * If it may, the kernel begins before the previous kernel of the stream has ended: it reads the lists, which no kernel
+ * writes, and prefetches A and B to L2, where late writes to them arrive, too; it reads them after the wait.
  *
- * What limits it: bytes from L2. A block of 32 x 32 (2 KB) needs 4 KB of B for 64 columns, another tile
- * reads A again: at density 10% 2.6 and 4.6 times the bytes of A, B and C pass for 64 and 128 columns,
- * at 7.7 TB/s. With blocks of 32 and operands that are not in cache an H200 does 8192 x 8192 in 8.6 and
- * 15.3 us, of which these bytes take 5.2 and 10.4, and 4096 x 4096 in 5.0 and 5.7 us; the first of several,
- * which begins when all before has ended, takes 2 to 4 us more. */
+ * What limits it: bytes from L2. A block of 32 x 32 (2 KB) needs 4 KB of B for 64 columns, and every tile of columns reads A
+ * again: at density 10%, 2.6 and 4.6 times the bytes of A, B and C for 64 and 128 columns, at 7.7 TB/s. With blocks of 32
+ * and cold caches an H200 takes 8.6 and 15.3 us for 8192 x 8192, of which these bytes take 5.2 and 10.4, and 5.0 and 5.7 us
+ * for 4096 x 4096; a kernel that cannot begin early takes 2 to 4 us more. */
 #include "kernels/spmm_narrow.cuh"
 
 #include "index_cache.h"
@@ -23,7 +20,7 @@ namespace tartan_cuda {
 namespace narrow {
 namespace {
 
-/* Two blocks of threads fill the registers of a multiprocessor. */
+/* Two CTAs fill the registers of an SM. */
 enum { kWarps = 6, kThreads = 32 * kWarps, kResident = 2 };
 
 struct Args {
@@ -34,7 +31,7 @@ struct Args {
     int64_t gate_stride;
     int32_t gate_dtype;
     int32_t block_shift;
-    int32_t piece_shift; /* of the tiles of C down a block row */
+    int32_t piece_shift; /* tiles of C down a block row, as a shift */
     int32_t grid_m;      /* block rows of a head; 0 where there is one head */
     int64_t sharing;     /* tiles of C that share a matrix B */
     int64_t m, n, k;
@@ -42,22 +39,22 @@ struct Args {
     int64_t b_lines, b_line_bytes, b_line_stride;
     int64_t c_row, c_col, c_head;
     int32_t c_dtype;
-    bool quads; /* 4 neighbours of a row of C may be stored at once, and nothing is to be added */
+    bool quads; /* rows of C allow stores of 4 elements, and beta is 0 */
     float alpha, beta;
     tartan_cuda_batch batch;
 };
 
-/* Blocks of the row that are looked up: block column and id, -1 where a gate shuts it, and gates. */
+/* A window of the block row's list: block columns and ids (-1 where a gate is 0), and gates. */
 struct List {
     int2 blocks[kWindow];
     float gates[kWindow];
 };
 
-/* Asks for this block of threads' share of its first blocks of A, and of all of B. */
+/* Prefetches the CTA's share of its first blocks of A, and of all of B, to L2. */
 __device__ __forceinline__ void prefetch(const Args &p, const char *b, int64_t index, int32_t begin,
                                          int32_t end) {
     const int32_t shift =
-        2 * p.block_shift - 6 - p.piece_shift; /* lines of 128 bytes of a block, for a tile */
+        2 * p.block_shift - 6 - p.piece_shift; /* lines of 128 bytes of a block, for one tile */
     const int32_t piece = blockIdx.x & ((1 << p.piece_shift) - 1), all = min(end - begin, (int32_t)kWindow)
                                                                          << shift;
     for (int32_t i = threadIdx.x; i < all; i += kThreads) {
@@ -73,7 +70,7 @@ __device__ __forceinline__ void prefetch(const Args &p, const char *b, int64_t i
     }
 }
 
-/* Blocks first .. first + count - 1 of the lists become the window. */
+/* Fills the window with blocks first .. first + count - 1. */
 __device__ __forceinline__ void look_up(const Args &p, List &list, int32_t first, int32_t count) {
     for (int32_t i = threadIdx.x; i < count; i += kThreads) {
         int32_t id = p.ids == nullptr ? first + i : p.ids[first + i];
@@ -86,7 +83,7 @@ __device__ __forceinline__ void look_up(const Args &p, List &list, int32_t first
     }
 }
 
-/* Adds the steps of the window that are a warp's: every kWarps-th. */
+/* Adds a warp's steps of the window: every kWarps-th. */
 template <class F> struct Walk {
     const Args &p;
     const List &list;
@@ -94,7 +91,7 @@ template <class F> struct Walk {
     Strides strides;
     int32_t count, steps;
 
-    /* The next step at or after `step` that is this warp's and not shut by a gate. */
+    /* The warp's next step from `step` on whose gate is not 0. */
     __device__ __forceinline__ int32_t open(int32_t step) const {
         if (F::kRows == 32 && p.gates != nullptr)
             while (step < steps && list.blocks[step * kDepth >> p.block_shift].y < 0) step += kWarps;
@@ -107,9 +104,9 @@ template <class F> struct Walk {
         const int64_t k = ((int64_t)block.x << p.block_shift) + inside;
         Place at;
         at.a = a + ((int64_t)block.y << (2 * p.block_shift + 1)) +
-               (F::kRuns ? inside << (p.block_shift + 1) : inside * 2);
+               (F::kMnMajor ? inside << (p.block_shift + 1) : inside * 2);
         at.b = b + k * p.b_k;
-        at.left = block.y < 0 ? 0 : F::kFeed != Feed::kRough ? 8 : (int32_t)(p.k - k < 8 ? p.k - k : 8);
+        at.left = block.y < 0 ? 0 : F::kFeed != Feed::kStrided ? 8 : (int32_t)(p.k - k < 8 ? p.k - k : 8);
         return at;
     }
     __device__ __forceinline__ float gate(int32_t step) const {
@@ -142,7 +139,7 @@ template <class F> struct Walk {
     }
 };
 
-/* 4 neighbours of a row of C, `cols` of which exist. */
+/* Stores 4 neighbours in a row of C, of which `cols` exist. */
 template <typename T>
 __device__ __forceinline__ void put(const Args &p, int64_t at, const float4 &x, int64_t cols) {
     const float values[4] = {p.alpha * x.x, p.alpha * x.y, p.alpha * x.z, p.alpha * x.w};
@@ -162,13 +159,12 @@ __device__ __forceinline__ void put(const Args &p, int64_t at, const float4 &x, 
         if (i < cols) tartan_cuda_combine_at<T>(p.c, p.c_dtype, at + i * p.c_col, 1.f, values[i], p.beta);
 }
 
-/* Adds the sums of the warps in their order and stores them. c: of the tile's first element, which is (row,
- * col). */
+/* The epilogue: adds the sums of the warps in their order and stores them. (row, col) is the tile's first element, at c. */
 template <class F>
 __device__ __forceinline__ void finish(const Args &p, const float4 *rooms, int64_t row, int64_t col,
                                        int64_t c) {
     constexpr int quads = kCols / 4, all = F::kRows * quads;
-    const bool down = p.c_row == 1; /* neighbours in memory by neighbouring threads */
+    const bool down = p.c_row == 1; /* neighbouring threads store neighbours in memory */
 #pragma unroll
     for (int first = 0; first < all; first += kThreads) {
         const int i = first + (int)threadIdx.x, r = down ? i % F::kRows : i / quads,
@@ -185,7 +181,7 @@ __device__ __forceinline__ void finish(const Args &p, const float4 *rooms, int64
     }
 }
 
-/* A block of threads for each tile of C: x counts down the block rows, y along n, z batch entries. */
+/* A CTA for each tile of C: x counts down the block rows, y along n, z batch entries. */
 template <class F>
 __global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constant__ Args p) {
     extern __shared__ float4 rooms[];
@@ -196,18 +192,19 @@ __global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constan
     const int32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, a_line = 2 << p.block_shift;
     const int32_t top = (blockIdx.x & ((1 << p.piece_shift) - 1)) * F::kRows, row = top + F::row_of(0, g);
     const int64_t left = blockIdx.y * kCols,
-                  col = left + 8 * g < p.n ? left + 8 * g : left; /* spare ones are not stored */
+                  col = left + 8 * g < p.n ? left + 8 * g : left; /* columns past the edge are not stored */
     const char *b = p.b + head * p.b_head + tartan_cuda_batch_offset(p.batch, p.batch.first, blockIdx.z) * 2;
-    Walk<F> walk = {p,
-                    list,
-                    p.values + (F::kRuns ? 2 * row : row * a_line),
-                    b + col * p.b_n,
-                    {F::kRuns ? a_line : 8 * a_line, (int32_t)(p.n - col < 8 ? p.n - col : 8), p.b_k, p.b_n},
-                    0,
-                    0};
+    Walk<F> walk = {
+        p,
+        list,
+        p.values + (F::kMnMajor ? 2 * row : row * a_line),
+        b + col * p.b_n,
+        {F::kMnMajor ? a_line : 8 * a_line, (int32_t)(p.n - col < 8 ? p.n - col : 8), p.b_k, p.b_n},
+        0,
+        0};
     if (p.gates == nullptr) look_up(p, list, begin, min(end - begin, (int32_t)kWindow));
     if (blockIdx.y == 0) prefetch(p, b, blockIdx.x - head * p.sharing, begin, end);
-    if (p.gates != nullptr) wait_for_kernels_before(); /* gates may still be written */
+    if (p.gates != nullptr) wait_for_kernels_before(); /* an earlier kernel may write gates */
     Sums<F> sums = {};
     for (int32_t first = begin; first < end; first += kWindow) {
         walk.count = min(end - first, (int32_t)kWindow);
@@ -219,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constan
     }
     Room<F>::put(rooms + warp * Room<F>::kSize, sums);
     __syncthreads();
-    if (begin == end) wait_for_kernels_before(); /* others have waited */
+    if (begin == end) wait_for_kernels_before(); /* else walk.run has waited */
     const int64_t above = ((int64_t)(line - head * p.grid_m) << p.block_shift) + top;
     finish<F>(p, rooms, above, left,
               head * p.c_head + tartan_cuda_batch_offset(p.batch, p.batch.second, blockIdx.z) +
@@ -232,8 +229,7 @@ bool are_multiples(int64_t a, int64_t b, int64_t of) {
     return a % of == 0 && b % of == 0;
 }
 
-/* The bits of all that leads from one matrix of an operand to another: a multiple of the powers of two that
- * divide them. */
+/* All head and batch strides of an operand, or-ed: divisible by the powers of two that divide each of them. */
 int64_t leads(int64_t heads, int64_t head_stride, const tartan_cuda_batch *batch, const int64_t *strides) {
     int64_t bits = heads > 1 ? head_stride : 0;
     for (int32_t d = 0; d < batch->ndim; d++) bits |= strides[d];
@@ -242,10 +238,10 @@ int64_t leads(int64_t heads, int64_t head_stride, const tartan_cuda_batch *batch
 
 Feed feed_of(const tartan_cuda_spmm *p) {
     const int64_t matrices = leads(p->heads, p->b.head_stride, &p->batch, p->batch.first);
-    if (p->k % p->block_k != 0 || p->n % 8 != 0 || (uintptr_t)p->b.data % 16 != 0) return Feed::kRough;
-    if (p->b.col_stride == 1 && are_multiples(matrices, p->b.row_stride, 8)) return Feed::kAcross;
-    if (p->b.row_stride == 1 && are_multiples(matrices, p->b.col_stride, 8)) return Feed::kAlong;
-    return Feed::kRough;
+    if (p->k % p->block_k != 0 || p->n % 8 != 0 || (uintptr_t)p->b.data % 16 != 0) return Feed::kStrided;
+    if (p->b.col_stride == 1 && are_multiples(matrices, p->b.row_stride, 8)) return Feed::kRowMajor;
+    if (p->b.row_stride == 1 && are_multiples(matrices, p->b.col_stride, 8)) return Feed::kColMajor;
+    return Feed::kStrided;
 }
 
 Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_row_index *lists, Feed feed, int32_t rows) {
@@ -260,10 +256,10 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_row_index *lists, Feed
     g.m = p->m, g.n = p->n, g.k = p->k;
     g.b_k = 2 * p->b.row_stride, g.b_n = 2 * p->b.col_stride;
     g.b_head = p->heads > 1 ? 2 * p->b.head_stride : 0;
-    if (feed != Feed::kRough) {
-        const bool across = feed == Feed::kAcross;
-        g.b_lines = across ? p->k : p->n, g.b_line_bytes = 2 * (across ? p->n : p->k);
-        g.b_line_stride = across ? g.b_k : g.b_n;
+    if (feed != Feed::kStrided) {
+        const bool row_major = feed == Feed::kRowMajor;
+        g.b_lines = row_major ? p->k : p->n, g.b_line_bytes = 2 * (row_major ? p->n : p->k);
+        g.b_line_stride = row_major ? g.b_k : g.b_n;
     }
     g.c_row = p->c.row_stride, g.c_col = p->c.col_stride;
     g.c_head = p->heads > 1 ? p->c.head_stride : 0;
@@ -287,30 +283,30 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     if (error == cudaSuccess)
         error =
             tartan_cuda_launch_early(queue, early_start, spmm<F>, grid, dim3(kThreads), (size_t)shared, *g);
-    return tartan_cuda_check(function, error, "launching a kernel");
+    return tartan_cuda_check(function, error, "launching the kernel spmm_narrow");
 }
 
-template <typename T, int kRows, bool kRuns>
+template <typename T, int kRows, bool kMnMajor>
 tartan_status launch_feed(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
                           const tartan_cuda_row_index *lists, bool early_start) {
     const Feed feed = feed_of(p);
     const Args g = args_of(p, lists, feed, kRows);
-    return feed == Feed::kAcross
-               ? launch<Form<T, kRows, kRuns, Feed::kAcross>>(function, queue, p, &g, early_start)
-           : feed == Feed::kAlong
-               ? launch<Form<T, kRows, kRuns, Feed::kAlong>>(function, queue, p, &g, early_start)
-               : launch<Form<T, kRows, kRuns, Feed::kRough>>(function, queue, p, &g, early_start);
+    return feed == Feed::kRowMajor
+               ? launch<Form<T, kRows, kMnMajor, Feed::kRowMajor>>(function, queue, p, &g, early_start)
+           : feed == Feed::kColMajor
+               ? launch<Form<T, kRows, kMnMajor, Feed::kColMajor>>(function, queue, p, &g, early_start)
+               : launch<Form<T, kRows, kMnMajor, Feed::kStrided>>(function, queue, p, &g, early_start);
 }
 
 template <typename T>
 tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
                           const tartan_cuda_row_index *lists, bool early_start) {
-    const bool runs = p->a_k != 1;
+    const bool mn_major = p->a_k != 1;
     if (p->block_m == 16)
-        return runs ? launch_feed<T, 16, true>(function, queue, p, lists, early_start)
-                    : launch_feed<T, 16, false>(function, queue, p, lists, early_start);
-    return runs ? launch_feed<T, 32, true>(function, queue, p, lists, early_start)
-                : launch_feed<T, 32, false>(function, queue, p, lists, early_start);
+        return mn_major ? launch_feed<T, 16, true>(function, queue, p, lists, early_start)
+                        : launch_feed<T, 16, false>(function, queue, p, lists, early_start);
+    return mn_major ? launch_feed<T, 32, true>(function, queue, p, lists, early_start)
+                    : launch_feed<T, 32, false>(function, queue, p, lists, early_start);
 }
 
 } // namespace
@@ -322,8 +318,7 @@ tartan_status tartan_cuda_spmm_narrow(const char *function, tartan_cuda_queue *q
     using namespace tartan_cuda::narrow;
     tartan_cuda_row_index lists;
     PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->by_columns, &lists));
-    /* Code for other chips does not wait for the kernels before; and what reads index sets before it waits must
-     * find sets that no kernel makes. */
+    /* Only on chips where the kernel waits for its predecessors, and only if no kernel writes its index sets. */
     const bool early_start = tartan_cuda_starts_early(queue, p->layout);
     return p->dtype == TARTAN_F16 ? launch_rows<__half>(function, queue, p, &lists, early_start)
                                   : launch_rows<__nv_bfloat16>(function, queue, p, &lists, early_start);

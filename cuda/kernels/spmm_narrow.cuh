@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One warp's part of a product with few columns: 16 or 32 rows of a block row times 64 columns of B, over
- * the steps of 32 terms that are the warp's. Factors go from memory to registers as they lie there, 16 bytes
- * at a time. That is possible because the order of the terms in a product of 16 terms is free if both
- * factors have the same one, and the order of rows and columns is free if the output knows it:
+ * One warp's part of a product with few columns: 16 or 32 rows of a block row times 64 columns of B, over the warp's steps of
+ * 32 terms. Factors go from memory to registers in the order of memory, 16 bytes at a time. That works because the terms of
+ * an mma may come in any order that both factors share, and rows and columns in any order that the output undoes:
  *   lane 4 g + t has terms 8 t .. 8 t + 7 of the step and columns 8 g .. 8 g + 7 of B; its rows of A are
  *   8 i + g, or where the rows of a block are contiguous, a run of rows from g times its length. */
 #ifndef TARTAN_CUDA_SPMM_NARROW_CUH
@@ -18,39 +17,38 @@ namespace narrow {
 enum {
     kCols = 64,
     kDepth = 32 /* terms of a step */,
-    kWindow = 512 /* blocks of a row that are looked up at a time */
+    kWindow = 512 /* blocks of a row looked up at a time */
 };
 
-/* How B is read: its columns contiguous in pieces of 8, its rows so, or element by element, whatever its
- * strides. */
-enum class Feed { kAcross, kAlong, kRough };
+/* How B is loaded: 8 elements at a time along n or along k, or element by element with any strides. */
+enum class Feed { kRowMajor, kColMajor, kStrided };
 
-/* What a kernel is made for. kRuns: the rows of a block of A are contiguous, not its terms. */
-template <typename T_, int kRows_, bool kRuns_, Feed kFeed_> struct Form {
+/* What a kernel is compiled for. kMnMajor: the rows of a block of A are contiguous, not its terms. */
+template <typename T_, int kRows_, bool kMnMajor_, Feed kFeed_> struct Form {
     using T = T_;
     static constexpr int kRows = kRows_, kSlots = kRows / 8; /* rows of A in a lane */
-    static constexpr bool kRuns = kRuns_;
+    static constexpr bool kMnMajor = kMnMajor_;
     static constexpr Feed kFeed = kFeed_;
-    /* Whether a lane's terms may be absent: blocks of 16 are taken by two, and rough ones end anywhere. */
-    static constexpr bool kMasked = kRows == 16 || kFeed == Feed::kRough;
-    /* The row of a lane's slot i. */
-    __device__ static int row_of(int slot, int g) { return kRuns ? kSlots * g + slot : 8 * slot + g; }
+    /* Whether a lane's terms may be absent: blocks of 16 are taken two at a time, and strided operands end anywhere. */
+    static constexpr bool kMasked = kRows == 16 || kFeed == Feed::kStrided;
+    /* The row of a slot of lane group g. */
+    __device__ static int row_of(int slot, int g) { return kMnMajor ? kSlots * g + slot : 8 * slot + g; }
 };
 
-/* The terms of a lane in a step: where they begin, and how many are there. */
+/* A lane's terms in a step: where they begin, and how many exist. */
 struct Place {
     const char *a, *b;
     int32_t left;
 };
 
-/* Strides in bytes of what a lane reads: between its rows of A (kRuns: its terms), between terms and between
- * columns of B; how many of its columns exist. */
+/* Strides in bytes: between a lane's rows of A (kMnMajor: its terms), between terms and between columns of B; and how many of
+ * the lane's columns exist. */
 struct Strides {
     int32_t a, cols;
     int64_t b_k, b_n;
 };
 
-/* The two halves of neighbours, of the low or the high elements of two words. */
+/* A word of the low, or of the high, elements of two words. */
 __device__ __forceinline__ uint32_t low_pair(uint32_t first, uint32_t second) {
     return __byte_perm(first, second, 0x5410);
 }
@@ -58,18 +56,18 @@ __device__ __forceinline__ uint32_t high_pair(uint32_t first, uint32_t second) {
     return __byte_perm(first, second, 0x7632);
 }
 
-/* The first `count` of two elements. */
+/* The first `count` of two elements, zeros for the others. */
 __device__ __forceinline__ uint32_t first_of_pair(uint32_t pair, int32_t count) {
     return count >= 2 ? pair : count == 1 ? pair & 0xffff : 0;
 }
 
-/* Factors of a step. */
+/* The factors of a step. */
 template <class F> struct Factors {
     uint32_t a[F::kRows / 2], b[2][16];
 
     __device__ __forceinline__ void load_a(const Place &at, const Strides &s) {
         const bool present = !F::kMasked || at.left > 0;
-        if constexpr (F::kRuns) {
+        if constexpr (F::kMnMajor) {
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const char *from = at.a + i * s.a;
@@ -86,20 +84,19 @@ template <class F> struct Factors {
             for (int i = 0; i < F::kSlots; i++) {
                 const uint4 x = present ? *(const uint4 *)(at.a + i * s.a) : make_uint4(0, 0, 0, 0);
                 a[4 * i] = x.x, a[4 * i + 1] = x.y, a[4 * i + 2] = x.z, a[4 * i + 3] = x.w;
-                if constexpr (F::kFeed == Feed::kRough)
+                if constexpr (F::kFeed == Feed::kStrided)
 #pragma unroll
                     for (int w = 0; w < 4; w++) a[4 * i + w] = first_of_pair(a[4 * i + w], at.left - 2 * w);
             }
         }
     }
 
-    /* kAcross and kRough: terms 4 kHalf .. 4 kHalf + 3 of all columns; kAlong: all terms of columns 4 kHalf
-     * .. */
+    /* kColMajor: all terms of columns 4 kHalf .. 4 kHalf + 3; else these terms of all columns. */
     template <int kHalf> __device__ __forceinline__ void load_b(const Place &at, const Strides &s) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int line = 4 * kHalf + i;
-            if constexpr (F::kFeed == Feed::kRough) {
+            if constexpr (F::kFeed == Feed::kStrided) {
 #pragma unroll
                 for (int w = 0; w < 4; w++) {
                     uint32_t x[2] = {0, 0};
@@ -110,7 +107,7 @@ template <class F> struct Factors {
                     b[kHalf][4 * i + w] = low_pair(x[0], x[1]);
                 }
             } else {
-                const char *from = at.b + line * (F::kFeed == Feed::kAcross ? s.b_k : s.b_n);
+                const char *from = at.b + line * (F::kFeed == Feed::kRowMajor ? s.b_k : s.b_n);
                 const bool present = !F::kMasked || at.left > 0;
                 const uint4 x = present ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
                 uint32_t *to = &b[kHalf][4 * i];
@@ -119,7 +116,7 @@ template <class F> struct Factors {
         }
     }
 
-    /* Rounds the elements of A times their gate, as they would be stored. */
+    /* Multiplies A by the gate, rounded as if it were stored. */
     __device__ __forceinline__ void scale_a(float gate) {
         using T = typename F::T;
 #pragma unroll
@@ -131,10 +128,10 @@ template <class F> struct Factors {
         }
     }
 
-    /* What a product of 16 terms takes of A: 8 t + 4 kStep .. 8 t + 4 kStep + 3 of each lane, rows of slots
-     * 2 i and 2 i + 1. */
+    /* The fragment of A of an mma of 16 terms: terms 8 t + 4 kStep .. 8 t + 4 kStep + 3 of each lane, rows of slots 2 i and
+     * 2 i + 1. */
     template <int kStep> __device__ __forceinline__ void left_of(uint32_t (&x)[4], int i) const {
-        if constexpr (F::kRuns) {
+        if constexpr (F::kMnMajor) {
             constexpr int words = F::kRows / 16, first = 4 * kStep * words;
             const uint32_t *from = &a[first + i];
             x[0] = low_pair(from[0], from[words]), x[1] = high_pair(from[0], from[words]);
@@ -146,7 +143,7 @@ template <class F> struct Factors {
         }
     }
     template <int kStep> __device__ __forceinline__ void right_of(uint32_t (&y)[2], int j) const {
-        if constexpr (F::kFeed == Feed::kAlong) {
+        if constexpr (F::kFeed == Feed::kColMajor) {
             const uint32_t *from = &b[j / 4][4 * (j % 4) + 2 * kStep];
             y[0] = from[0], y[1] = from[1];
         } else {
@@ -157,7 +154,7 @@ template <class F> struct Factors {
     }
 };
 
-/* Sums of a warp: [i][j][2 e + f] is of the row of slot 2 i + e and column 8 (2 t + f) + j. */
+/* The sums of a warp: [i][j][2 e + f] is that of the row of slot 2 i + e and column 8 (2 t + f) + j. */
 template <class F> struct Sums {
     float d[F::kRows / 16][8][4];
 
@@ -179,9 +176,9 @@ template <class F> struct Sums {
         }
     }
 
-    /* What needs half kHalf of B and no other. */
+    /* Adds the products that need half kHalf of B only. */
     template <int kHalf> __device__ __forceinline__ void add(const Factors<F> &from) {
-        if constexpr (F::kFeed == Feed::kAlong) {
+        if constexpr (F::kFeed == Feed::kColMajor) {
             add_columns<0, 4 * kHalf, 4 * kHalf + 4>(from);
             add_columns<1, 4 * kHalf, 4 * kHalf + 4>(from);
         } else {
@@ -190,8 +187,8 @@ template <class F> struct Sums {
     }
 };
 
-/* The sums of a warp in shared memory, in pieces of 4 neighbouring columns of a row. Pieces of a lane lie
- * kPitch apart, so that neither writers nor readers of a row meet in a bank. */
+/* The sums of a warp in shared memory, in pieces of 4 neighbouring columns of a row. The pieces of a lane are kPitch apart,
+ * so that neither writing nor reading a row has bank conflicts. */
 template <class F> struct Room {
     static constexpr int kPitch = 34, kPieces = F::kSlots * 4, kSize = kPieces * kPitch; /* in float4 */
 
@@ -204,9 +201,9 @@ template <class F> struct Room {
             to[piece * kPitch + lane] = make_float4(d[j][at], d[j + 1][at], d[j + 2][at], d[j + 3][at]);
         }
     }
-    /* Where columns 4 quad .. 4 quad + 3 of a row are. */
+    /* The place of columns 4 quad .. 4 quad + 3 of a row. */
     __device__ static int place(int row, int quad) {
-        const int slot = F::kRuns ? row % F::kSlots : row / 8, g = F::kRuns ? row / F::kSlots : row % 8;
+        const int slot = F::kMnMajor ? row % F::kSlots : row / 8, g = F::kMnMajor ? row / F::kSlots : row % 8;
         return (4 * slot + quad % 4) * kPitch + 4 * g + quad / 4;
     }
 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sparse times dense for every problem there is: the device's reference. Each element of C is one chain of
- * fused multiply-adds in ascending order of k, as on the CPU.
+ * Sparse times dense for every problem: the reference on the device. Each element of C is one chain of fused multiply-adds
+ * in ascending order of k, as on the CPU.
  *
- * A CTA makes up to 32 rows of a block row times 64 columns. The products of a block row are numbered
- * through, block after block, and worked off 32 at a time, so that small blocks fill a step too: a table says
- * where each product has its column of A and its row of B. Products that do not count (gate 0, behind the
- * last row of B) become fma(-0, 0, sum), which leaves any sum as it is. */
+ * A CTA computes up to 32 rows of a block row times 64 columns. The products of a block row are numbered through, block
+ * after block, and computed 32 at a time, so that small blocks fill a step, too: a table says where each product has its
+ * column of A and its row of B. Products that do not count (gate 0, past the last row of B) become fma(-0, 0, sum), which
+ * changes no sum. */
 #include "device/launch.cuh"
 #include "device/tile.cuh"
 #include "index_cache.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int DEPTH = 32, COLS = 64;
 
-/* How a problem is cut. */
+/* How a problem is divided. */
 struct cut {
     int32_t chunk, chunks; /* rows of a piece, pieces of a block row */
     int64_t row_pieces;    /* of a head */
@@ -23,7 +23,7 @@ struct cut {
     int64_t pieces;
 };
 
-/* One piece: where its factors and results begin. */
+/* One piece: where its operands begin. */
 template <typename T> struct piece {
     int64_t first, last; /* entries of the list */
     int64_t row, head, entry;
@@ -43,7 +43,7 @@ template <typename T, int ROWS> struct shared_memory {
         };
         S c[COLS * (ROWS + 1)];
     };
-    /* The products of a step and of the next: columns of A and rows of B, NULL where one does not count. */
+    /* The products of a step and of the next: columns of A and rows of B, NULL if one does not count. */
     const T *a_at[2][DEPTH], *b_at[2][DEPTH];
     S gate[2][DEPTH];
 };
@@ -75,7 +75,7 @@ __device__ piece<T> piece_of(const tartan_cuda_spmm &p, const int32_t *pointers,
     return x;
 }
 
-/* Product `inner` of list entry `at` into line `k` of a table. */
+/* Enters product `inner` of list entry `at` into line `k` of a table. */
 template <typename T, int ROWS>
 __device__ void look_up(const tartan_cuda_spmm &p, const tartan_cuda_row_index &lists, const piece<T> &x,
                         int64_t at, int32_t inner, int k, int table, shared_memory<T, ROWS> &s) {
@@ -118,7 +118,7 @@ __device__ void load(const tartan_cuda_spmm &p, const piece<T> &x, int table, in
     });
 }
 
-/* Sums go through shared memory, so that neighbours in C are written by neighbouring threads. */
+/* Stores the sums through shared memory, so that neighbouring threads write neighbours in C. */
 template <typename T, int ROWS, int THREADS>
 __device__ void commit(const tartan_cuda_spmm &p, const piece<T> &x, int thread,
                        const shared_memory<T, ROWS> &s) {
@@ -132,7 +132,7 @@ __device__ void commit(const tartan_cuda_spmm &p, const piece<T> &x, int thread,
     });
 }
 
-/* Threads of a CTA, and CTAs that shall fit a multiprocessor at least: that bounds the registers. */
+/* Threads of a CTA, and CTAs of an SM at least, which bounds the registers. */
 template <int ROWS> __host__ __device__ constexpr int threads_of() {
     return COLS * (ROWS > 8 ? ROWS / 8 : 1);
 }
@@ -151,14 +151,14 @@ __global__ void __launch_bounds__(threads_of<ROWS>(), (at_once<T, ROWS>()))
         const piece<T> x = piece_of<T>(p, lists.pointers, w, number);
         if (x.rows == 0) continue;
         const int64_t products = (x.last - x.first) * p.block_k;
-        int64_t at = x.first + thread / p.block_k; /* of threads that keep the table */
+        int64_t at = x.first + thread / p.block_k; /* used by the threads that write the table */
         int32_t inner = thread % p.block_k;
         S sums[each] = {};
-        __syncthreads(); /* the last piece's sums were read */
+        __syncthreads(); /* the last piece's sums have been read */
         if (thread < DEPTH) look_up(p, lists, x, at, inner, thread, 0, s);
         int table = 0;
         for (int64_t done = 0; done < products; done += DEPTH, table ^= 1) {
-            __syncthreads(); /* the table is there, the last step's factors were read */
+            __syncthreads(); /* the table is written, the last step's factors have been read */
             load<T, ROWS, threads>(p, x, table, thread, s);
             if (thread < DEPTH) {
                 at += (inner + DEPTH) / p.block_k;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * SpMM of f32 by fused multiply-adds, for any GPU from sm_80. A block of threads computes up to 32 rows of
- * one block row by 256 columns, in ascending k; B streams through a ring of stages in shared memory. A
- * loaded element of B serves all rows, which from 16 rows up is what the L2 cache can feed. */
+ * Sparse times dense of f32 by fused multiply-adds, for any GPU from sm_80. A CTA computes up to 32 rows of one block row by
+ * 256 columns, in ascending k; B streams through a ring of stages in shared memory. A loaded element of B serves all rows;
+ * from 16 rows up L2 is fast enough for that. */
 #include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
@@ -12,10 +12,10 @@ namespace tartan_cuda {
 namespace simt {
 namespace {
 
-/* The blocks of a block row, step by step; the next block's numbers are read ahead. */
+/* Walks the blocks of a block row, step by step; reads the next block's numbers ahead. */
 struct Walk {
-    const int32_t *cols, *ids; /* of the block after the next one */
-    int32_t left;              /* blocks to read from there */
+    const int32_t *cols, *ids; /* of the block after the next */
+    int32_t left;              /* blocks left from there */
     int32_t col, id, next_col, next_id, k;
 
     __device__ Walk(const Args &p, int32_t begin, int32_t end)
@@ -24,7 +24,7 @@ struct Walk {
         turn();
     }
     __device__ __forceinline__ void read() {
-        do { /* a block that a gate shuts has no id */
+        do { /* a block with gate 0 has no id */
             if (left == 0) return;
             next_col = *cols++;
             next_id = *ids++;
@@ -51,9 +51,9 @@ template <class F> __device__ __forceinline__ void barrier() {
         __syncthreads();
 }
 
-/* What a block of threads does: blocks are numbered slice by slice, then tile by tile of those that are
- * near, then block row by block row in the order of falling length, then through the groups of near tiles.
- * So those at work together share their columns of B in the L2 cache, and the last ones are short. */
+/* The work of a CTA. CTAs are numbered slice by slice, then tile by tile of a group of near tiles, then block row by block
+ * row by descending length, then group by group. So CTAs that run together share columns of B in L2, and the last ones are
+ * short. */
 struct Place {
     int32_t slice, tile, group;
 };
@@ -65,7 +65,7 @@ __device__ __forceinline__ Place place_of(const Args &p, int64_t head) {
     return {slice, first + rest % here, p.order[head * p.grid_m + rest / here]};
 }
 
-/* How many blocks of a list no gate shuts; by a warp. */
+/* How many blocks of a list have a gate other than 0. By a warp. */
 __device__ __forceinline__ int32_t open_blocks(const Args &p, int32_t begin, int32_t end) {
     if (!p.gated) return end - begin;
     int32_t count = 0;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(32 * kWarps, (Form<kRows, kWarps, kSingly>::kR
         const int next_stage = stage + 1 == F::kStages ? 0 : stage + 1;
 #pragma unroll
         for (int k = 0; k < kStep; k++) {
-            if (k == kStep - 1) { /* the next step has come, and all have read this one */
+            if (k == kStep - 1) { /* the next step has arrived, and all threads have read this one */
                 __pipeline_wait_prior(F::kStages - 2);
                 barrier<F>();
                 factors[0].load(shared + next_stage * F::kStage, 0);
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(32 * kWarps, (Form<kRows, kWarps, kSingly>::kR
 
 /* ---- On the host ---- */
 
-/* One form of the kernel. */
+/* One instance of the kernel. */
 struct Kernel {
     void (*run)(Args);
     int32_t slice, threads, shared;
@@ -192,15 +192,14 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, co
 }
 
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const Kernel *kernel, const Args *args) {
-    enum { kMost = 65535 }; /* blocks along y */
+    enum { kMost = 65535 }; /* CTAs along y */
     const int64_t matrices = args->heads * args->batch.entries;
     const int64_t x = (args->n + kTileCols - 1) / kTileCols * args->grid_m * args->slices;
     const int64_t y = matrices < kMost ? matrices : kMost, z = (matrices + y - 1) / y;
     if (x > INT32_MAX || z > kMost)
-        return tartan_cuda_host->fail(
-            TARTAN_ERR_UNSUPPORTED, function,
-            "the product has too many tiles for one launch, expected at most 2^31 of a "
-            "matrix and 2^32 matrices");
+        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
+                                      "the product has too many tiles for one launch, expected at most 2^31 "
+                                      "of a matrix and 2^32 matrices");
     const void *run = (const void *)kernel->run;
     cudaError_t error =
         cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel->shared);
@@ -212,14 +211,14 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Kerne
         kernel->run<<<grid, kernel->threads, kernel->shared, queue->stream>>>(*args);
         error = cudaGetLastError();
     }
-    return tartan_cuda_check(function, error, "the f32 product");
+    return tartan_cuda_check(function, error, "launching the kernel spmm_simt");
 }
 
 } // namespace
 } // namespace simt
 
-/* Whether `unit`, one of the strides of the operand, is 1 and every group of 4 elements along it whose
- * number is a multiple of 4 lies on 16 bytes; `count` elements are along it, `other` is the other stride. */
+/* Whether the operand can be moved by 16 bytes along the index of stride `unit`, which has `count` elements; `other` is the
+ * other stride. */
 static bool by_16_bytes(const tartan_cuda_spmm *p, const tartan_cuda_dense *x, const int64_t *batch,
                         int64_t unit, int64_t other, int64_t count) {
     bool fits = unit == 1 && count % 4 == 0 && other % 4 == 0 && (uintptr_t)x->data % 16 == 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * SpMM of f32 by fused multiply-adds where the columns of B are contiguous. A warp computes a tile of C,
- * 16 or 32 rows of one block row by 128 columns, in ascending k; steps of 16 values of k come as 64 bytes
- * of each column. */
+ * Sparse times dense of f32 by fused multiply-adds where B is column-major. A warp computes a tile of C, 16 or 32 rows of one
+ * block row by 128 columns, in ascending k; a step of 16 values of k is 64 bytes of each column. */
 #include "kernels/simt_cols.cuh"
 
 namespace tartan_cuda {
@@ -9,16 +8,15 @@ namespace simt {
 namespace cols {
 namespace {
 
-/* A tile of C: offsets of its operands in elements, its list of blocks, the size of what is inside the
- * matrix. */
+/* A tile of C: offsets of its operands in elements, its list of blocks, how much of it is inside the matrix. */
 struct Tile {
     int64_t b, c;
     int32_t a, begin, end, rows, cols;
 };
 
-/* Tiles are numbered slice by slice, then tile by tile of those that are near, then block row by block row
- * in the order of falling length, then through the groups of near tiles, then matrix by matrix. So those
- * at work together share their columns of B in the L2 cache, and the last ones are short. */
+/* Tiles are numbered slice by slice, then tile by tile of a group of near tiles, then block row by block row by descending
+ * length, then group by group, then matrix by matrix. So warps that run together share columns of B in L2, and the last
+ * tiles are short. */
 template <class F> __device__ __forceinline__ Tile tile_of(const Args &p, int64_t unit) {
     const int64_t matrix = unit / p.places, head = matrix / p.batch.entries, entry = matrix % p.batch.entries;
     const int32_t place = (int32_t)(unit % p.places), slice = place % p.slices, line = place / p.slices;
@@ -40,16 +38,16 @@ template <class F> __device__ __forceinline__ Tile tile_of(const Args &p, int64_
     return t;
 }
 
-/* The tile of a round: back and forth, so that nobody always gets the longest. */
+/* The tile of a round: back and forth, so that no warp always gets the longest. */
 __device__ __forceinline__ int64_t unit_of(int64_t round) {
     return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
 }
 
-/* Copies all steps of all tiles of the warp, in order, into stages; where there are gates, a word says
- * which steps are of shut blocks and have not been copied. The next block's numbers are read ahead. */
+/* The producer: copies all steps of all tiles of the warp, in order, into stages. If there are gates, a word says which
+ * steps were skipped because their gate is 0. Reads the next block's numbers ahead. */
 template <class F> struct Feeder {
     int64_t round, b;
-    int32_t a, cols, at, end; /* blocks of the tile from the next one on */
+    int32_t a, cols, at, end; /* blocks of the tile, from the next one on */
     int32_t k, col, id, next_col, next_id;
     bool live;
 
@@ -126,7 +124,7 @@ __global__ void __launch_bounds__(32, (Form<kDown, kCols>::kResident)) spmm(cons
                     factors.add(sums, i % 2);
                 }
             }
-            /* The next step has come, and all lanes have read this one. */
+            /* The next step has arrived, and all lanes have read this one. */
             __pipeline_wait_prior(F::kStages - 2);
             __syncwarp();
             if (!shut) {
@@ -144,7 +142,7 @@ __global__ void __launch_bounds__(32, (Form<kDown, kCols>::kResident)) spmm(cons
 
 /* ---- On the host ---- */
 
-/* One form of the kernel. */
+/* One instance of the kernel. */
 struct Kernel {
     void (*run)(Args);
     int32_t rows, cols, resident, shared;
@@ -173,8 +171,7 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, co
     return args;
 }
 
-/* A warp for each tile, started as room comes free; as many tiles as a grid can have, then again by the
- * same warps. */
+/* A CTA of one warp for each tile, up to the largest grid; then warps take further tiles. */
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const Kernel *kernel, const Args *args) {
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel->run, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -184,7 +181,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const Kerne
                       queue->stream>>>(*args);
         error = cudaGetLastError();
     }
-    return tartan_cuda_check(function, error, "the f32 product");
+    return tartan_cuda_check(function, error, "launching the kernel spmm_simt");
 }
 
 } // namespace

@@ -66,7 +66,7 @@ TEST(CudaUsable, ErrorsOfTheRuntimeAreToldApart) {
         EXPECT_EQ(TARTAN_CUDA_FAULT, tartan_cuda_trouble_of(fault)) << fault;
         EXPECT_FAILS(DEVICE,
                      "f: copying: the text; this process cannot use CUDA any more (CPU contexts still "
-                     "work): start it anew",
+                     "work): restart it",
                      fail(fault));
     }
     // A bad value or handle, no device, too large a launch, a broken capture: the next call may succeed.
