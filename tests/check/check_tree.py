@@ -51,6 +51,51 @@ def includes(root):
             yield f"{relative}: the library does not print, abort or exit"
 
 
+# The plug-in's rooms: what each may include of cuda/. "plain" is C without CUDA, tested on any machine.
+CUDA_MAY_USE = {
+    "plain": {"plain"},
+    "runtime": {"plain", "runtime", "device"},
+    "device": {"plain", "runtime", "device"},
+    "kernels": {"plain", "runtime", "device", "kernels"},
+}
+CUDA_LIB = {"backend", "core", "layout", "matrix", "tartan"}
+
+
+def cuda(root):
+    """Includes of cuda/ go one way, plain C sees no CUDA, inline assembly stays in device/ptx*.cuh, tables are not positional."""
+    folder = root / "cuda"
+    texts = {p.relative_to(folder).as_posix(): p.read_text() for p in sources(root, "cuda")}
+    includes_of = {name: re.findall(r'#include "([^"]+)"', text) for name, text in texts.items()}
+
+    def sees_cuda(name, seen):
+        if name in seen or name not in texts:
+            return False
+        seen.add(name)
+        return bool(re.search(r"#include <(cuda|library_types)", texts[name])) or any(sees_cuda(n, seen) for n in includes_of[name])
+
+    def room(name):
+        if "/" in name:
+            return name.split("/")[0]
+        return "runtime" if name.endswith(".cu") or sees_cuda(name, set()) else "plain"
+
+    for name, text in texts.items():
+        if name.endswith(".c") and room(name) != "plain":
+            yield f"cuda/{name}: plain C includes a CUDA header"
+        for other in includes_of[name]:
+            if other in texts:
+                if room(other) not in CUDA_MAY_USE[room(name)]:
+                    yield f"cuda/{name}: {room(name)} may not include {other} ({room(other)})"
+                if not name.endswith(".cu") and room(name) == "runtime" and room(other) == "device":
+                    yield f"cuda/{name}: a header of the run-time side may not include {other}"
+            elif other.split("/")[0] not in CUDA_LIB:
+                yield f"cuda/{name}: {other} is neither in cuda/ nor in lib/{{{','.join(sorted(CUDA_LIB))}}}"
+        if re.search(r"\basm\b", text) and not re.fullmatch(r"device/ptx\w*\.cuh", name):
+            yield f"cuda/{name}: inline assembly belongs in device/ptx*.cuh"
+        if re.search(r"\btartan_backend\s+\w+\s*=\s*\{\s*[^.\s]", text) or re.search(r"\btartan_cuda_kernel\b[^;(]*=\s*\{+\s*[^.{\s_]", text) \
+                or (name == "kernels.c" and re.search(r'\{\s*"', text)):
+            yield f"cuda/{name}: a table is positional, expected designated initialisers"
+
+
 def symbols(root, library):
     """The shared library exports exactly tests/check/abi.txt, all of it with the prefix."""
     out = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
@@ -105,7 +150,7 @@ def tests(root):
 
 def files(root):
     """Each source carries its licence, has no tabs or trailing blanks, and is not overlong."""
-    for path in sources(root, "lib", "cuda", "tests", "bindings/cli", "bindings/r/src", endings=(".c", ".h", ".cc", ".cu", ".py")):
+    for path in sources(root, "lib", "cuda", "tests", "bindings/cli", "bindings/r/src", endings=(".c", ".h", ".cc", ".cu", ".cuh", ".py")):
         lines = path.read_text().splitlines()
         name = path.relative_to(root)
         if not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:3]):
@@ -113,7 +158,8 @@ def files(root):
         for i, line in enumerate(lines, 1):
             if "\t" in line or line != line.rstrip():
                 yield f"{name}:{i}: tab or trailing blank"
-        if len(lines) > 450 and path.suffix in (".c", ".h") and path.parts[-2] != "kernels":
+        long = len(lines) > 450 and path.suffix in (".c", ".h", ".cu", ".cuh")
+        if long and name.parts[:2] != ("lib", "kernels"):
             yield f"{name}: {len(lines)} lines, expected under 450"
     tops = {p.name for p in root.iterdir() if not p.name.startswith(".")}
     allowed = {"meson.build", "meson_options.txt", "lib", "cuda", "swig", "bindings", "data", "tests", "notebooks",
