@@ -10,6 +10,8 @@ extern "C" {
 #include "layout/plans.h"
 #include "matrix/matrix.h"
 }
+#include "device_memory.h"
+#include "index_cache.h"
 #include "index_dynamic.h"
 #include "support.h"
 
