@@ -14,16 +14,15 @@ enum {
     kPartBytes = 32768, /* partial sums of both warpgroups */
 };
 
-template <int kRows, typename Tile> struct Exchange {
-    using Ring = tartan_cuda::Ring<kRows, Tile>;
+template <int kRows> struct Exchange {
     static_assert(6 * kPartBytes <= Form<kRows>::kOutput, "room for the parts: three CTAs need most");
-    enum { kTurns = 2, kBarriers = Ring::kShared, kShared = kBarriers + 8 * kTurns * kConsumerWarps };
+    enum { kTurns = 2, kBarriers = Form<kRows>::kShared, kShared = kBarriers + 8 * kTurns * kConsumerWarps };
     static_assert(kShared <= 227 * 1024, "shared memory of a CTA");
-    const Ring &ring;
+    const Ring<kRows> &ring;
     int32_t sharers, me; /* CTAs of the cluster, rank of this one */
 
     /* By one thread, before any other uses it. */
-    __device__ static void init(const Ring &ring) {
+    __device__ static void init(const Ring<kRows> &ring) {
         for (int i = 0; i < kTurns * kConsumerWarps; i++) barrier_init(ring.base + kBarriers + 8 * i, 1);
     }
     __device__ bool is_mine(int32_t part) const { return part % sharers == me; }

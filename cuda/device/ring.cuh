@@ -29,6 +29,23 @@ enum {
     kRequestAhead = 4,       /* stages left to load when the producer requests the next tile */
 };
 
+/* A CTA's part of the sum of a tile: all of it; a part that does not reach the end, whose sums it writes to memory
+ * (stream-K); the part that reaches the end, to which it adds the sums of the others; its share, which the CTAs of its
+ * cluster exchange (split-K). */
+enum Role { kWhole, kPartial, kFixup, kSplit };
+
+/* A tile of the output, or a part of its sum. */
+struct Tile {
+    int64_t row, col; /* its first element */
+    int32_t head;
+    union {
+        int32_t entry; /* spmm: the batch entry */
+        Role role;     /* sddmm, whose sum runs over batch entries */
+    };
+    int32_t begin, end;   /* its part of a merged list; end < 0: there are no more tiles */
+    int32_t first, steps; /* sddmm: its k-steps */
+};
+
 /* Sizes for tiles of kRows (64 or 128) rows. */
 template <int kRows> struct Form {
     static constexpr int kCols = 64 * 512 / kRows;
@@ -42,7 +59,11 @@ template <int kRows> struct Form {
     static constexpr uint32_t kRoom =
         kExtraRoom ? kBoxes / 2 * kBoxBytes / 4 : kStageRoom; /* of a consumer warp */
     static constexpr uint32_t kBarriers = kOutput + kConsumerWarps * kRoom;
-    static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles + 3); /* where tiles start */
+    static constexpr uint32_t kBoard = kBarriers + 16 * (kStages + kTiles + 3); /* tiles */
+    static constexpr uint32_t kLists = kBoard + kTiles * sizeof(Tile);
+    static constexpr uint32_t kUnstaged = kLists + kTiles * 2 * 32 * sizeof(int32_t);
+    static constexpr uint32_t kShared = kUnstaged + 4 * sizeof(int32_t);
+    static_assert(kShared <= 227 * 1024, "shared memory of a CTA");
 };
 
 /* Where a producer or consumer is in a circular buffer: the slot, and the parity of its phase. */
@@ -57,14 +78,9 @@ template <int kSlots> struct PipelineState {
     }
 };
 
-/* The shared memory of a CTA, aligned to 1024 bytes: stages, epilogue staging, barriers, tiles. Tile is the kernel's own
- * struct, of which end < 0 means that there are no more. */
-template <int kRows, typename Tile> struct Ring {
+/* The shared memory of a CTA, aligned to 1024 bytes: stages, epilogue staging, barriers, tiles. */
+template <int kRows> struct Ring {
     using Form = tartan_cuda::Form<kRows>;
-    static constexpr uint32_t kLists = Form::kBoard + kTiles * sizeof(Tile);
-    static constexpr uint32_t kUnstaged = kLists + kTiles * 2 * 32 * sizeof(int32_t);
-    static constexpr uint32_t kShared = kUnstaged + 4 * sizeof(int32_t);
-    static_assert(kShared <= 227 * 1024, "shared memory of a CTA");
     uint8_t *memory;
     uint32_t base;
     __device__ uint32_t a(uint32_t stage) const { return base + stage * Form::kStage; }
@@ -87,12 +103,12 @@ template <int kRows, typename Tile> struct Ring {
     }
     /* Whether a warpgroup did not stage a half of its results. */
     __device__ volatile int32_t *unstaged(uint32_t warpgroup, uint32_t half) const {
-        return (volatile int32_t *)(memory + kUnstaged) + 2 * half + warpgroup;
+        return (volatile int32_t *)(memory + Form::kUnstaged) + 2 * half + warpgroup;
     }
     __device__ Tile *tile(uint32_t tile) const { return (Tile *)(memory + Form::kBoard) + tile; }
     /* The first 32 block columns of the tile (which = 0), the first 32 ids (1). */
     __device__ int32_t *list(uint32_t tile, int which) const {
-        return (int32_t *)(memory + kLists) + (2 * tile + which) * 32;
+        return (int32_t *)(memory + Form::kLists) + (2 * tile + which) * 32;
     }
     /* By one thread, before any other uses the ring. `all_read`: the last two producer warps take tiles, too. */
     __device__ void init(bool gathers, bool all_read) const {
@@ -114,9 +130,8 @@ template <int kRows, typename Tile> struct Ring {
 };
 
 /* Takes the next tile; false after the last. By a whole warp. */
-template <int kRows, typename Tile>
-__device__ __forceinline__ bool take_tile(const Ring<kRows, Tile> &ring, PipelineState<kTiles> &state,
-                                          Tile *out) {
+template <int kRows>
+__device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, PipelineState<kTiles> &state, Tile *out) {
     barrier_wait(ring.posted(state.at), state.parity);
     *out = *ring.tile(state.at);
     barrier_arrive(ring.read(state.at));
@@ -125,9 +140,9 @@ __device__ __forceinline__ bool take_tile(const Ring<kRows, Tile> &ring, Pipelin
 }
 
 /* The same with the start of the lists: each lane gets its value of both. */
-template <int kRows, typename Tile>
-__device__ __forceinline__ bool take_lists(const Ring<kRows, Tile> &ring, PipelineState<kTiles> &state,
-                                           Tile *out, int32_t *out_col, int32_t *out_id) {
+template <int kRows>
+__device__ __forceinline__ bool take_lists(const Ring<kRows> &ring, PipelineState<kTiles> &state, Tile *out,
+                                           int32_t *out_col, int32_t *out_id) {
     barrier_wait(ring.posted(state.at), state.parity);
     *out = *ring.tile(state.at);
     *out_col = ring.list(state.at, 0)[threadIdx.x % 32];
@@ -138,8 +153,8 @@ __device__ __forceinline__ bool take_lists(const Ring<kRows, Tile> &ring, Pipeli
 }
 
 /* Hands a tile, and each lane's values of its lists, to the warps that take it. By a whole warp. */
-template <int kRows, typename Tile>
-__device__ __forceinline__ void post_tile(const Ring<kRows, Tile> &ring, PipelineState<kTiles> &state,
+template <int kRows>
+__device__ __forceinline__ void post_tile(const Ring<kRows> &ring, PipelineState<kTiles> &state,
                                           const Tile &t, int32_t col = -1, int32_t id = -1) {
     barrier_wait(ring.read(state.at), state.parity ^ 1);
     if (threadIdx.x % 32 == 0) *ring.tile(state.at) = t;
@@ -175,8 +190,7 @@ struct Window {
 
 /* Requests the next tile, late, so that the last tiles go to the CTAs that finish first. By one producer thread, once for
  * every tile. */
-template <int kRows, typename Tile>
-__device__ __forceinline__ void request_tile(const Ring<kRows, Tile> &ring) {
+template <int kRows> __device__ __forceinline__ void request_tile(const Ring<kRows> &ring) {
     barrier_arrive(ring.requested());
 }
 
@@ -199,11 +213,10 @@ __device__ __forceinline__ uint32_t in_descriptor(uint32_t address) {
 }
 
 /* Multiplies `stages` stages into d (overwritten), by one warpgroup. `keep_last`: does not release the last stage. */
-template <Factor kFactor, int kA, int kB, int kRows, typename Tile>
-__device__ __forceinline__ void consume(const Ring<kRows, Tile> &ring,
-                                        PipelineState<Form<kRows>::kStages> &state, const Feed &a,
-                                        const Feed &b, bool gathers, uint32_t warpgroup, int32_t stages,
-                                        float (&d)[128], bool keep_last = false) {
+template <Factor kFactor, int kA, int kB, int kRows>
+__device__ __forceinline__ void consume(const Ring<kRows> &ring, PipelineState<Form<kRows>::kStages> &state,
+                                        const Feed &a, const Feed &b, bool gathers, uint32_t warpgroup,
+                                        int32_t stages, float (&d)[128], bool keep_last = false) {
     const uint64_t a_start = a.descriptor + (kRows == 128 ? warpgroup * a.half : 0);
     const uint64_t b_start = b.descriptor + (kRows == 64 ? warpgroup * b.half : 0);
     const bool leader = threadIdx.x % 32 == 0;

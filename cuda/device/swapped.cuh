@@ -76,9 +76,9 @@ __device__ __forceinline__ void pairs_of_stage(const Feed &a, const Feed &b, con
 }
 
 /* Multiplies `stages` stages into d (overwritten), by one warpgroup. A slot of B has part_k rows of each piece. */
-template <int kRows, typename Tile>
+template <int kRows>
 __device__ __forceinline__ void
-consume_swapped(const Ring<kRows, Tile> &ring, PipelineState<Form<kRows>::kStages> &state, const Feed &a,
+consume_swapped(const Ring<kRows> &ring, PipelineState<Form<kRows>::kStages> &state, const Feed &a,
                 const Feed &b, int32_t part_k, bool gathers, int32_t stages, float (&d)[128]) {
     const uint32_t lane = threadIdx.x % 32, piece_bytes = part_k * 128;
     const uint32_t mine = (threadIdx.x / 32 - 4) * Swapped<kRows>::kPieces * piece_bytes + lane % 4 * 128 +

@@ -290,15 +290,14 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     const Kernel kernel = p->dtype == TARTAN_F16
                               ? kernel_of<Factor::f16, kRows>(g->x_mn_major, g->y_mn_major)
                               : kernel_of<Factor::bf16, kRows>(g->x_mn_major, g->y_mn_major);
-    const cudaError_t error =
-        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)Exchange<kRows, Tile>::kShared);
+    const cudaError_t error = cudaFuncSetAttribute(
+        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Exchange<kRows>::kShared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
     int32_t ctas;
     PASS(divide(function, queue, tiles, g, &ctas));
     const cudaError_t launched =
         tartan_cuda_launch_clusters(queue, early, (uint32_t)g->sharers, kernel, dim3((unsigned)ctas),
-                                    dim3(kThreads), Exchange<kRows, Tile>::kShared, *g, maps);
+                                    dim3(kThreads), Exchange<kRows>::kShared, *g, maps);
     tartan_cuda_scratch_free(queue, g->sums);
     return tartan_cuda_check(function, launched, "starting the kernel sddmm_wgmma");
 }

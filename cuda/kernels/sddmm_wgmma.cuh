@@ -17,20 +17,6 @@ enum {
     kSumBytes = kParts * kPartBytes, /* partial sums of a CTA */
 };
 
-/* A CTA's part of a tile's sum: all of it; a part that does not reach the end of the tile, whose sums it writes to memory
- * (stream-K); the part that ends the tile, to which it adds those of the others; its share, which the CTAs of its cluster
- * exchange (split-K). */
-enum Role { kWhole, kPartial, kFixup, kSplit };
-
-/* A tile, or a part of its sum. `begin` to `end` is its part of a merged list; end < 0: there are no more tiles. */
-struct Tile {
-    int64_t row;
-    int32_t head;
-    Role role;
-    int32_t begin, end;
-    int32_t first, steps; /* k-steps */
-};
-
 struct Pair {
     int32_t k, entries;
     int32_t first, per_entry; /* its first k-step, k-steps of one batch entry */
@@ -113,7 +99,7 @@ __device__ __forceinline__ void write_partial(const Problem &p, int32_t cols, co
 
 /* The producer loads the partial sums of others through the ring, as if they were stages. */
 template <int kRows>
-__device__ __forceinline__ void load_partials(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void load_partials(const Problem &p, const Ring<kRows> &ring,
                                               PipelineState<Form<kRows>::kStages> &state, int32_t cols) {
     const int32_t lane = threadIdx.x % 32;
     each_partial(p, [&](int32_t cta) {
@@ -140,7 +126,7 @@ __device__ __forceinline__ void load_partials(const Problem &p, const Ring<kRows
 }
 
 template <int kRows>
-__device__ __forceinline__ void add_partials(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void add_partials(const Problem &p, const Ring<kRows> &ring,
                                              PipelineState<Form<kRows>::kStages> &state, int32_t cols,
                                              float (&d)[128]) {
     const uint32_t thread = threadIdx.x - 128;
@@ -196,7 +182,7 @@ __device__ __forceinline__ Box find_box(const Problem &p, const Tile &t, int32_t
 /* Three warps issue TMA loads, which go out one by one, so that a stage takes each of them less time than the products. A
  * lane has at most one box, at the same place in all stages of a tile. */
 template <int kRows>
-__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, Tile> &ring, const Maps &maps) {
+__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const Maps &maps) {
     const int32_t warp = threadIdx.x / 32,
                   number = kLoadingWarps * (threadIdx.x % 32) + (warp == 0 ? 0 : warp - 1);
     PipelineState<Form<kRows>::kStages> state;
@@ -233,12 +219,15 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, Tile
 
 /* Posts a tile or a part of it, and prefetches its lists. */
 template <int kRows>
-__device__ __forceinline__ void post(const Problem &p, const Ring<kRows, Tile> &ring,
-                                     PipelineState<kTiles> &state, int32_t tile, int32_t first, int32_t steps,
-                                     Role role) {
+__device__ __forceinline__ void post(const Problem &p, const Ring<kRows> &ring, PipelineState<kTiles> &state,
+                                     int32_t tile, int32_t first, int32_t steps, Role role) {
     const int4 value = p.tiles[tile];
-    const Tile t = {
-        value.x % p.groups * (int64_t)kRows, value.x / p.groups, role, value.y, value.z, first, steps};
+    Tile t;
+    t.row = value.x % p.groups * (int64_t)kRows, t.col = 0;
+    t.head = value.x / p.groups;
+    t.role = role;
+    t.begin = value.y, t.end = value.z;
+    t.first = first, t.steps = steps;
     for (int32_t entry = t.begin + (int32_t)threadIdx.x % 32; entry < t.end; entry += 32) {
         list_prefetch(p.blocks.cols + entry);
         list_prefetch(p.blocks.ids + (int64_t)entry * p.blocks.group);
@@ -248,7 +237,7 @@ __device__ __forceinline__ void post(const Problem &p, const Ring<kRows, Tile> &
 
 /* Whole tiles. */
 template <int kRows>
-__device__ __forceinline__ void schedule_whole(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void schedule_whole(const Problem &p, const Ring<kRows> &ring,
                                                PipelineState<kTiles> &state) {
     const int32_t lane = threadIdx.x % 32, count = p.made != nullptr ? *p.made : p.count;
     int32_t number = (int32_t)blockIdx.x;
@@ -264,7 +253,7 @@ __device__ __forceinline__ void schedule_whole(const Problem &p, const Ring<kRow
 
 /* Stream-K: the CTA's range. The tile that the next CTA ends comes first, so that nobody waits for its partial sums. */
 template <int kRows>
-__device__ __forceinline__ void schedule_stream_k(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void schedule_stream_k(const Problem &p, const Ring<kRows> &ring,
                                                   PipelineState<kTiles> &state) {
     const tartan_cuda_cut from = p.cuts[blockIdx.x], to = p.cuts[blockIdx.x + 1];
     if (from.tile == to.tile) {
@@ -279,7 +268,7 @@ __device__ __forceinline__ void schedule_stream_k(const Problem &p, const Ring<k
 
 /* Split-K: the CTA's share of its cluster's tile. All clusters read the same k-steps at a time. */
 template <int kRows>
-__device__ __forceinline__ void schedule_split_k(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void schedule_split_k(const Problem &p, const Ring<kRows> &ring,
                                                  PipelineState<kTiles> &state) {
     const int32_t tile = (int32_t)blockIdx.x / p.sharers, me = (int32_t)blockIdx.x % p.sharers;
     const int32_t first = p.steps * me / p.sharers, last = p.steps * (me + 1) / p.sharers;
@@ -289,7 +278,7 @@ __device__ __forceinline__ void schedule_split_k(const Problem &p, const Ring<kR
 /* ---- Consumers ---- */
 
 template <Factor kFactor, int kX, int kY, int kRows>
-__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, Tile> &ring) {
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * (int32_t)warpgroup : 0) + 16 * (int32_t)(warp % 4);
     const int32_t before =
@@ -309,7 +298,7 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, Til
         }
         if (t.role == kFixup) add_partials(p, ring, state, cols, d);
         const bool split = t.role == kSplit;
-        const Exchange<kRows, Tile> exchange = {ring, p.sharers, (int32_t)blockIdx.x % p.sharers};
+        const Exchange<kRows> exchange = {ring, p.sharers, (int32_t)blockIdx.x % p.sharers};
         if (split) exchange.send(cols - before, d);
         if (split && !slots.scalar && !p.blocks.by_cols) {
             for (int32_t part = exchange.me; part < kParts && 64 * part < cols - before; part += p.sharers)
@@ -329,12 +318,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     sddmm(const __grid_constant__ Problem p, const __grid_constant__ Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const Ring<kRows, Tile> ring = {shared, shared_address(shared)};
+    const Ring<kRows> ring = {shared, shared_address(shared)};
     let_next_kernel_begin();
     if (threadIdx.x == 0) {
         tensor_prefetch(&maps.x[0]);
         tensor_prefetch(&maps.y[0]);
-        if (p.sharers > 1) Exchange<kRows, Tile>::init(ring);
+        if (p.sharers > 1) Exchange<kRows>::init(ring);
         ring.init(false, true);
     }
     __syncthreads();

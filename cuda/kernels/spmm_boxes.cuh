@@ -35,7 +35,7 @@ __device__ __forceinline__ void fill_box(uint32_t room, bool by_cols, const floa
 /* Stages a warpgroup's results. Returns false if any sum is non-finite; the caller recomputes and stores the tile itself.
  * `stage` is the tile's last one; `tiles` is the number of tiles staged before. */
 template <Factor kFactor, int kRows>
-__device__ __forceinline__ bool stage_results(const Problem &p, const Ring<kRows, Tile> &ring, uint32_t stage,
+__device__ __forceinline__ bool stage_results(const Problem &p, const Ring<kRows> &ring, uint32_t stage,
                                               uint32_t tiles, float (&d)[128]) {
     const uint32_t warpgroup = threadIdx.x / 128 - 1;
     const bool recompute = p.repairs && warpgroup_any(1 + warpgroup, any_not_finite(d));
@@ -69,7 +69,7 @@ struct Corner {
 
 /* Waits until a half is staged and issues its TMA stores. By a warp. */
 template <int kRows>
-__device__ __forceinline__ void store_half(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void store_half(const Problem &p, const Ring<kRows> &ring,
                                            const CUtensorMap *map_c, const Corner &tile, uint32_t stage,
                                            uint32_t half, uint32_t parity) {
     const uint32_t lane = threadIdx.x % 32, warpgroup = lane / 2 % 2, box = 2 * half + lane % 2;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void store_half(const Problem &p, const Ring<kRows, T
 
 /* Drains one half of every tile, where the halves are staged in different places: a warp for each. */
 template <int kRows>
-__device__ __forceinline__ void drain_halves(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void drain_halves(const Problem &p, const Ring<kRows> &ring,
                                              const CUtensorMap *map_c, uint32_t half) {
     constexpr uint32_t kStages = Form<kRows>::kStages;
     PipelineState<kTiles> tiles;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void note_undrained(const Problem &p, Undrained &resu
 }
 
 template <int kRows>
-__device__ __forceinline__ void drain_stage(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void drain_stage(const Problem &p, const Ring<kRows> &ring,
                                             const CUtensorMap *map_c, Undrained &results, uint32_t stage) {
     if (Form<kRows>::kExtraRoom || !(results.stages >> stage & 1)) return;
     results.stages ^= 1u << stage;
@@ -144,7 +144,7 @@ __device__ __forceinline__ void drain_stage(const Problem &p, const Ring<kRows, 
 /* Drains results while waiting for a tile; otherwise consumers and producer deadlock: consumers may wait for staging
  * before they take the tiles that would make room to schedule more. */
 template <int kRows>
-__device__ __forceinline__ void drain_while_waiting(const Problem &p, const Ring<kRows, Tile> &ring,
+__device__ __forceinline__ void drain_while_waiting(const Problem &p, const Ring<kRows> &ring,
                                                     const CUtensorMap *map_c, Undrained &results,
                                                     const PipelineState<kTiles> &tiles, uint32_t stage) {
     while (results.stages != 0 && !barrier_test(ring.posted(tiles.at), tiles.parity)) {

@@ -11,13 +11,6 @@ namespace tartan_cuda {
 
 namespace {
 
-/* A tile of C. `begin` to `end` is its merged list; end < 0: there are no more tiles. */
-struct Tile {
-    int64_t row, col;
-    int32_t head, entry; /* batch entry */
-    int32_t begin, end;
-};
-
 struct Problem {
     Feed feed_a, feed_b;
     int32_t block, group, parts; /* parts: stages of one block column */

@@ -287,7 +287,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     g.boxes = is_boxed(p, &g);
     if (g.boxes) PASS(map_output(function, p, &g, &map_c));
     const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_mn_major, g.b_mn_major);
-    return start(function, queue, kernel, Ring<kRows, Tile>::kShared, &g, map_a, map_b, map_c, early);
+    return start(function, queue, kernel, Form<kRows>::kShared, &g, map_a, map_b, map_c, early);
 }
 
 /* *out is NULL, which is no error, if a copy does not pay or memory is short. */

@@ -62,9 +62,8 @@ __device__ __forceinline__ void load_box(const Problem &p, uint32_t stage, uint3
 /* The first warp issues TMA loads. A stage must take it far less time than the products, so it reads lists ahead of need
  * and computes what the boxes of a lane have in common once. */
 template <int kRows>
-__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, Tile> &ring,
-                                        const CUtensorMap *map_a, const CUtensorMap *map_b,
-                                        const CUtensorMap *map_c) {
+__device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &ring, const CUtensorMap *map_a,
+                                        const CUtensorMap *map_b, const CUtensorMap *map_c) {
     constexpr uint32_t kStages = Form<kRows>::kStages;
     const int32_t lane = threadIdx.x % 32;
     Box mine[kBoxesOfLane];
@@ -113,8 +112,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows, Tile
 }
 
 /* The second warp schedules tiles ahead, with the start of their lists. */
-template <int kRows>
-__device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows, Tile> &ring) {
+template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows> &ring) {
     const int32_t lane = threadIdx.x % 32;
     PipelineState<kTiles> tiles;
     int32_t side = side_of_this(p);
@@ -145,7 +143,7 @@ __device__ __forceinline__ int32_t place_in_blocks(const Problem &p, int32_t at,
 
 /* The other two warps gather the blocks of A by cp.async, 16 bytes at a time: boxes of small blocks have rows so short
  * that TMA would be the limit. The ids of a stage are consecutive in the list. */
-template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows, Tile> &ring) {
+template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
     constexpr int32_t kPieces = (int32_t)Form<kRows>::kBytesA / 16;
     constexpr int32_t kMine = (kPieces + kGatherThreads - 1) / kGatherThreads;
     const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
@@ -211,7 +209,7 @@ __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Targe
 }
 
 template <Factor kFactor, int kA, int kB, int kRows>
-__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, Tile> &ring) {
+__device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * warpgroup : 0) + 16 * (warp % 4);
     const int32_t col = kRows == 64 ? kTileCols * warpgroup : 0;
@@ -248,7 +246,7 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows, Til
 
 /* The same with swapped operands, see swapped.cuh: a warp has kCols columns of all rows. */
 template <int kRows>
-__device__ __forceinline__ void multiply_swapped(const Problem &p, const Ring<kRows, Tile> &ring) {
+__device__ __forceinline__ void multiply_swapped(const Problem &p, const Ring<kRows> &ring) {
     constexpr int32_t kCols = Swapped<kRows>::kCols;
     const int32_t col = kCols * (threadIdx.x / 32 - 4);
     PipelineState<Form<kRows>::kStages> state;
@@ -276,7 +274,7 @@ __global__ void __launch_bounds__(kThreads, 1)
          const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const Ring<kRows, Tile> ring = {shared, shared_address(shared)};
+    const Ring<kRows> ring = {shared, shared_address(shared)};
     if (threadIdx.x == 0) {
         if (!p.gathers) tensor_prefetch(&map_a);
         tensor_prefetch(&map_b);
