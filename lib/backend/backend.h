@@ -44,10 +44,10 @@ struct tartan_backend {
      * them says, and the blocks of the mask, which are more than the capacity where it has been exceeded (the
      * pointers are 0 then). Release is called from any thread, also after close. */
     tartan_status (*index_create)(const char *function, void *device, const tartan_layout *layout,
-                                 void **out_sets);
+                                  void **out_sets);
     tartan_status (*index_update)(const char *function, void *device, void *sets, const void *mask);
     tartan_status (*index_fetch)(const char *function, void *device, void *sets, int64_t *out_blocks,
-                                int64_t *out_row_pointers, int32_t *out_block_cols);
+                                 int64_t *out_row_pointers, int32_t *out_block_cols);
     void (*index_release)(void *sets);
     /* Whether run would do it; `out_reason` (static text) says why not. */
     bool (*supports)(void *device, const tartan_op *op, const char **out_reason);

@@ -20,10 +20,10 @@ tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tart
 
 /* Index sets of layouts whose blocks change; see the backend table. */
 tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,
-                                       void **out_sets);
+                                        void **out_sets);
 tartan_status tartan_i_cpu_index_update(const char *function, void *device, void *sets, const void *mask);
 tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
-                                      int64_t *out_row_pointers, int32_t *out_block_cols);
+                                       int64_t *out_row_pointers, int32_t *out_block_cols);
 void tartan_i_cpu_index_release(void *sets);
 
 /* The matrix itself, or `copy`, made of it with the layout of the last mask. */

@@ -12,7 +12,7 @@ typedef struct cpu_sets {
 } cpu_sets;
 
 tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,
-                                       void **out_sets) {
+                                        void **out_sets) {
     (void)function;
     (void)device;
     cpu_sets *sets;
@@ -57,7 +57,7 @@ tartan_status tartan_i_cpu_index_update(const char *function, void *device, void
 }
 
 tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
-                                      int64_t *out_row_pointers, int32_t *out_block_cols) {
+                                       int64_t *out_row_pointers, int32_t *out_block_cols) {
     (void)function;
     (void)device;
     const cpu_sets *s = sets;

@@ -227,7 +227,7 @@ static tartan_status explain(const tartan_context *context, const tartan_op *op,
 /* ---- Layouts whose blocks change ---- */
 
 static tartan_status index_create(const char *function, void *d, const tartan_layout *layout,
-                                 void **out_sets) {
+                                  void **out_sets) {
     PASS(check_lost(function, ((device *)d)->id));
     return tartan_dummy_host->cpu->index_create(function, NULL, layout, out_sets);
 }
@@ -251,10 +251,10 @@ static tartan_status index_update(const char *function, void *d, void *sets, con
 }
 
 static tartan_status index_fetch(const char *function, void *d, void *sets, int64_t *out_blocks,
-                                int64_t *out_row_pointers, int32_t *out_block_cols) {
+                                 int64_t *out_row_pointers, int32_t *out_block_cols) {
     PASS(sync(function, d));
     return tartan_dummy_host->cpu->index_fetch(function, NULL, sets, out_blocks, out_row_pointers,
-                                              out_block_cols);
+                                               out_block_cols);
 }
 
 /* ---- Operations: all operands must be in the device's memory ---- */
