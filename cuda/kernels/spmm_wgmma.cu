@@ -11,7 +11,7 @@
  * products in flight. Where products fill the chip, its power: the clock falls from 1.98 to 1.3 GHz.
  *
  * Where B is K-major, boxes for small blocks have many short rows: a stage takes 2.0 us for blocks of 16 and 3.9 us for
- * blocks of 8 instead of 1.1. Where it pays, B is transposed first (tune.h). docs/performance.md has the figures. */
+ * blocks of 8 instead of 1.1. Where it pays, B is transposed first (tune.h). docs/lab/spmm_right.md has the figures. */
 #include "kernels/spmm_wgmma.cuh"
 
 #include "device/launch.cuh"
