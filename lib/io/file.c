@@ -3,6 +3,7 @@
 #include "io/file.h"
 
 #include "core/array.h"
+#include "io/json.h"
 #include "io/schema.h"
 #include "io/seal.h"
 
@@ -239,6 +240,8 @@ static tartan_status check_put(const char *function, const char *name, const cha
                              tartan_i_utf8_valid(name) ? name : "", fault);
     if (metadata != NULL && !tartan_i_utf8_valid(metadata))
         return tartan_i_fail(TARTAN_ERR_ARGUMENT, function, "metadata is not valid UTF-8");
+    if (metadata != NULL && !tartan_i_json_valid(metadata))
+        return tartan_i_fail(TARTAN_ERR_ARGUMENT, function, "metadata is \"%.64s\", expected JSON", metadata);
     return TARTAN_OK;
 }
 

@@ -140,6 +140,29 @@ TEST_F(FileTest, RefusesHandles) {
     EXPECT_EQ(tartan_file_count(file.get()), 0);
 }
 
+TEST_F(FileTest, MetadataIsJson) {
+    const std::string deep = std::string(256, '[') + std::string(256, ']');
+    for (const std::string &text :
+         {std::string("{}"), std::string(" [1, -0.5e+3, 0, 12.5E-1] "), std::string("\"a\\u00e9\\n \\\"ö\""),
+          std::string("null"), std::string("{\"a\": {\"b\": [true, false]}, \"a\":\t1}"), deep})
+        EXPECT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), text.c_str())) << text;
+    for (const std::string &text :
+         {std::string(""),           std::string("note"),        std::string("{a: 1}"),
+          std::string("[1,]"),       std::string("[1 2]"),       std::string("{\"a\" 1}"),
+          std::string("{\"a\":1,}"), std::string("01"),          std::string("1."),
+          std::string("-"),          std::string("1e"),          std::string("\"a"),
+          std::string("\"\\x\""),    std::string("\"\\u12g4\""), std::string("\"\\"),
+          std::string("\"\n\""),     std::string("{} {}"),       std::string("truex"),
+          std::string("nul"),        std::string("["),           std::string("{"),
+          '[' + deep + ']'}) {
+        EXPECT_FAILS(ARGUMENT, "expected JSON",
+                     tartan_file_put_layout(file.get(), "l", layout.get(), text.c_str()));
+        EXPECT_FAILS(ARGUMENT, "expected JSON",
+                     tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, text.c_str()));
+    }
+    EXPECT_EQ(tartan_file_count(file.get()), 1);
+}
+
 TEST_F(FileTest, RefusesGates) {
     const int64_t n = tartan_layout_blocks(layout.get()), square[2] = {n, 1}, less = n - 1;
     std::vector<double> gates(n + 1);

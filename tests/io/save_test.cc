@@ -195,7 +195,7 @@ TEST(Save, AwkwardNamesAndLongTextsComeBack) {
     Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 2);
     const std::string names[] = {"100%b", "%%", "a b", "...", "größe", "重み", std::string(255, 'x'),
                                  "\"q\""};
-    const std::string longer(200000, 'j');
+    const std::string longer = '"' + std::string(200000, 'j') + '"';
     File file = new_file();
     for (const std::string &name : names)
         ASSERT_OK(tartan_file_put_matrix(file.get(), name.c_str(), matrix.get(), nullptr, longer.c_str()));

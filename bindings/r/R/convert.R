@@ -25,6 +25,13 @@
   x
 }
 
+# Block matrices have no dimnames: names would be lost without a word.
+.expect_no_names <- function(x) {
+  if (!is.null(unlist(dimnames(x)))) {
+    .fail("unsupported", "x has dimnames, which a block matrix cannot keep: give unname(x)")
+  }
+}
+
 # A double vector, gates and scores among others.
 .numbers <- function(x, name) {
   if (!(is.numeric(x) || is.logical(x)) || is.factor(x)) .fail("argument", "%s is %s, expected numbers", name, .shown(x))
@@ -62,11 +69,23 @@
   dense
 }
 
+# Functions of base R call as.matrix without saying so (eigen, svd, apply, scale, kronecker): not for more than 1 GiB.
+.expect_asked <- function(x, caller, what) {
+  asker <- environmentName(topenv(caller))
+  if (length(x) * block_heads(x) > 2^27 && asker %in% c("base", "stats", "methods", "Matrix")) {
+    .fail("unsupported", "x would become a dense matrix of %.3g GiB: make it with %s(x) if that is wanted",
+          length(x) * block_heads(x) / 2^27, what)
+  }
+}
 as.matrix.BlockMatrix <- function(x, ...) {
   .expect_one_head(x, "as.matrix")
+  .expect_asked(x, parent.frame(), "as.matrix")
   .to_dense(x)
 }
-as.array.BlockMatrix <- function(x, ...) .to_dense(x)
+as.array.BlockMatrix <- function(x, ...) {
+  .expect_asked(x, parent.frame(), "as.array")
+  .to_dense(x)
+}
 as.matrix.BlockLayout <- function(x, ...) {
   .expect_one_head(x, "as.matrix")
   block_mask(x)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# x[i, j] gives a dense matrix or vector; only the blocks that it meets are looked at.
+# x[i, j] gives a dense matrix or vector, from the blocks that it meets. Where that would have more than 2^27 elements
+# (1 GiB) it gives a BlockMatrix.
 
 # Elements at zero-based (row, col), recycled to one length.
 .gather <- function(x, row, col) {
@@ -48,10 +49,38 @@ setMethod("[", "BlockMatrix", function(x, i, j, ..., drop = TRUE) {
   }
   rows <- if (missing(i)) seq_len(size[1L]) - 1 else .selected(i, size[1L], "i", "rows")
   cols <- if (missing(j)) seq_len(size[2L]) - 1 else .selected(j, size[2L], "j", "columns")
+  elements <- as.double(length(rows)) * length(cols)
+  if (elements > .few && length(rows) > 1L && length(cols) > 1L) {
+    if (elements > .many) return(.rearranged(x, rows, cols))
+    return(unname(as.matrix(.to_sparse(x)[rows + 1, cols + 1, drop = FALSE])))
+  }
   out <- .gather(x, rep(rows, times = length(cols)), rep(cols, each = length(rows)))
   dim(out) <- c(length(rows), length(cols))
   if (drop) base::drop(out) else out
 })
+
+.few <- 2^20  # elements that .gather looks up one by one
+.many <- 2^27 # elements of a dense result, 1 GiB
+
+# The order of whole blocks that an order of rows from 0 makes, or NULL.
+.block_order <- function(order, block, n) {
+  if (length(order) != n) return(NULL)
+  if (identical(order, seq_len(n) - 1)) return(seq_len(ceiling(n / block)))
+  first <- order[seq(1, n, by = block)]
+  at <- rep(first, each = block, length.out = n) + rep_len(seq_len(block) - 1, n)
+  if (any(first %% block != 0) || !identical(order, at) || anyDuplicated(first)) return(NULL)
+  first / block + 1
+}
+
+# x[rows, cols] as a BlockMatrix of the same blocks: whole blocks move as they are, elements by way of their coordinates.
+.rearranged <- function(x, rows, cols) {
+  frame <- x@layout@frame
+  i <- .block_order(rows, frame[3L], frame[1L])
+  j <- .block_order(cols, frame[4L], frame[2L])
+  if (!is.null(i) && !is.null(j)) return(block_permute(x, i, j))
+  result <- block_matrix(.to_sparse(x)[rows + 1, cols + 1, drop = FALSE], block = frame[3:4])
+  block_cast(result, x@dtype)
+}
 
 setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   .expect_one_head(x, "diag")

@@ -105,12 +105,36 @@ block_write <- function(file, path, compress = FALSE) {
   given
 }
 
-block_save <- function(path, ..., gates = list(), metadata = list(), compress = FALSE) {
+# Gates or metadata for block_save: a list by the names of the objects.
+.by_name <- function(x, name, objects) {
+  if (!is.list(x) || (length(x) && (is.null(names(x)) || !all(nzchar(names(x)))))) {
+    .fail("argument", "%s is %s, expected a list with the names of objects", name, .shown(x))
+  }
+  unknown <- setdiff(names(x), objects)
+  if (length(unknown)) .fail("argument", "%s names \"%s\", which is no object to save", name, unknown[1L])
+  twice <- anyDuplicated(names(x))
+  if (twice) .fail("argument", "%s names \"%s\" twice", name, names(x)[twice])
+  x
+}
+
+# `...` comes first, so that `p = a` names an object and is not taken for `path = a`.
+block_save <- function(..., path, gates = list(), metadata = list(), compress = FALSE) {
   objects <- list(...)
-  names(objects) <- .object_names(as.list(substitute(list(...)))[-1L])
+  expressions <- as.list(substitute(list(...)))[-1L]
+  if (missing(path)) {
+    first <- which(if (is.null(names(objects))) TRUE else !nzchar(names(objects)))[1L]
+    if (!length(objects) || is.na(first)) .fail("argument", "path is missing, expected the path of a file")
+    path <- objects[[first]]
+    objects <- objects[-first]
+    expressions <- expressions[-first]
+  }
+  path <- .path(path)
+  names(objects) <- .object_names(expressions)
   if (!length(objects)) .fail("argument", "there is nothing to save, expected layouts or matrices")
   twice <- anyDuplicated(names(objects))
   if (twice) .fail("argument", "the name \"%s\" is given to two objects, expected each once", names(objects)[twice])
+  gates <- .by_name(gates, "gates", names(objects))
+  metadata <- .by_name(metadata, "metadata", names(objects))
   file <- block_file()
   on.exit(close(file))
   for (name in names(objects)) {

@@ -2,17 +2,25 @@
 
 setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
 
+# The layout says how large blocks are.
+.expect_no_block <- function(given) {
+  if (given) .fail("argument", "block is given beside layout, expected one of them")
+}
+
 .from_dense <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
   x <- .dense(x, "x")
-  if (is.null(layout)) layout <- block_layout_from_dense(x, block)
+  .expect_no_names(x)
+  if (is.null(layout)) layout <- block_layout_from_dense(x, block) else .expect_no_block(!missing(block))
   .expect_layout(layout, "layout")
   if (length(dim(x)) == 3L && dim(x)[3L] == 1L) dim(x) <- dim(x)[1:2]
   .take_matrix(tartan_matrix_from_dense(layout, x, .dtype_code(dtype), TARTAN_COL_MAJOR), layout)
 }
 
 .from_sparse <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
+  .expect_no_names(x)
   entries <- .sparse_entries(x)
   if (is.null(layout)) layout <- .new_layout(tartan_layout_from_entries(.frame(dim(x), block), entries$i, entries$j))
+  else .expect_no_block(!missing(block))
   .take_matrix(tartan_matrix_from_coo(layout, entries$i, entries$j, entries$x,
                                       .dtype_code(dtype), TARTAN_COL_MAJOR), layout)
 }

@@ -104,6 +104,54 @@ setMethod("colMeans", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) {
   .col_sums(x) / dim(x)[1L]
 })
 
+mean.BlockMatrix <- function(x, ..., na.rm = FALSE) {
+  .no_na_rm(na.rm, 1)
+  sum(block_values(x)) / (length(x) * block_heads(x)) # padding is zero
+}
+
+setMethod("is.na", "BlockMatrix", function(x) is.na(.to_sparse(x)))
+setMethod("anyNA", "BlockMatrix", function(x, recursive = FALSE) anyNA(block_values(x)))
+
+# base R would answer for the object, not for its numbers.
+.expect_here <- function(x, what) {
+  .fail("unsupported", "x is on %s, %s needs it in R's memory (to_host)", x@context@device, what)
+}
+setMethod("is.na", "DeviceObject", function(x) .expect_here(x, "is.na"))
+setMethod("anyNA", "DeviceObject", function(x, recursive = FALSE) .expect_here(x, "anyNA"))
+mean.DeviceArray <- function(x, ...) .expect_here(x, "mean")
+mean.DeviceBlockMatrix <- mean.DeviceArray
+
+# ---- Side by side: a sparse Matrix, as Matrix makes it ----
+
+for (.other in c("ANY", "Matrix")) {
+  setMethod("cbind2", signature("BlockMatrix", .other), function(x, y, ...) Matrix::cbind2(.to_sparse(x), y, ...))
+  setMethod("cbind2", signature(.other, "BlockMatrix"), function(x, y, ...) Matrix::cbind2(x, .to_sparse(y), ...))
+  setMethod("rbind2", signature("BlockMatrix", .other), function(x, y, ...) Matrix::rbind2(.to_sparse(x), y, ...))
+  setMethod("rbind2", signature(.other, "BlockMatrix"), function(x, y, ...) Matrix::rbind2(x, .to_sparse(y), ...))
+}
+rm(.other)
+setMethod("cbind2", signature("BlockMatrix", "BlockMatrix"), function(x, y, ...) {
+  Matrix::cbind2(.to_sparse(x), .to_sparse(y), ...)
+})
+setMethod("rbind2", signature("BlockMatrix", "BlockMatrix"), function(x, y, ...) {
+  Matrix::rbind2(.to_sparse(x), .to_sparse(y), ...)
+})
+setMethod("cbind2", signature("BlockMatrix", "missing"), function(x, y, ...) .to_sparse(x))
+setMethod("rbind2", signature("BlockMatrix", "missing"), function(x, y, ...) .to_sparse(x))
+
+# ---- Systems of equations: sparse, by the Matrix package ----
+
+setMethod("solve", signature("BlockMatrix", "ANY"), function(a, b, ...) {
+  if (missing(b)) return(Matrix::solve(.to_sparse(a), ...))
+  x <- Matrix::solve(.to_sparse(a), if (is.null(dim(b))) as.double(b) else .dense(b, "b"), ...)
+  if (is.null(dim(b))) as.vector(x) else unname(as.matrix(x))
+})
+setMethod("solve", signature("BlockMatrix", "Matrix"), function(a, b, ...) Matrix::solve(.to_sparse(a), b, ...))
+setMethod("solve", signature("BlockMatrix", "BlockMatrix"), function(a, b, ...) {
+  Matrix::solve(.to_sparse(a), .to_sparse(b), ...)
+})
+setMethod("qr", "BlockMatrix", function(x, ...) Matrix::qr(.to_sparse(x), ...))
+
 setMethod("nnzero", "BlockMatrix", function(x, na.counted = NA) {
   values <- block_values(x)
   count <- sum(values != 0, na.rm = TRUE)

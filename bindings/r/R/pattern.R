@@ -14,8 +14,15 @@ block_pattern <- function(pattern, dim, block = c(32, 32), ..., heads = 1, seed 
   }
   text <- paste(names(parameters), vapply(parameters, format, "", digits = 15L, scientific = FALSE), sep = "=",
                 collapse = " ")
+  if (is.null(seed) && !.draws(.string(pattern, "pattern"))) seed <- 0
   .new_layout(tartan_layout_from_pattern(.frame(dim, block, heads), .string(pattern, "pattern"),
                                          if (length(parameters)) text, .seed(seed)))
+}
+
+# Whether a pattern draws random numbers: then it has the parameter `shared`, for what heads draw.
+.draws <- function(pattern) {
+  known <- block_patterns()
+  any(grepl("(^|\n)shared=", known$parameters[known$pattern == pattern]))
 }
 
 block_patterns <- function() {

@@ -2,6 +2,7 @@
 
 .describe <- function(x) {
   frame <- .frame_of(x)
+  if (length(frame) != 5L) return("that was not made by this package")
   all <- prod(.grid(frame)) * frame[5L]
   count <- block_count(x)
   blocks <- if (block_is_dynamic(x)) sprintf("room for %.0f of %.0f, which change", count, all)
@@ -15,7 +16,7 @@
 # Small layouts as text: one mark a block.
 .picture <- function(layout) {
   grid <- .grid(layout@frame)
-  if (layout@frame[5L] > 1 || grid[1L] > 24 || grid[2L] > 60 || tartan_r_is_closed(layout)) return(invisible())
+  if (length(layout@frame) != 5L || layout@frame[5L] > 1 || grid[1L] > 24 || grid[2L] > 60 || tartan_r_is_closed(layout)) return(invisible())
   mask <- block_mask(layout)
   for (i in seq_len(nrow(mask))) cat("  ", ifelse(mask[i, ], "#", "."), "\n", sep = "")
 }
@@ -65,7 +66,7 @@ print.summary.BlockLayout <- function(x, ...) {
 
 # A grid of numbers drawn as a matrix is written: row 1 on top.
 .draw <- function(m, block, xlab = "", ylab = "", asp = 1,
-                  col = hcl.colors(64L, "Blues 3", rev = TRUE), ...) {
+                  col = hcl.colors(64L, "Blues 3", rev = TRUE), axes = TRUE, ...) {
   size <- dim(m) * block
   m <- .shrink(m)
   range <- if (length(m) && max(m) > 0) c(0, max(m)) else c(0, 1)
@@ -73,6 +74,14 @@ print.summary.BlockLayout <- function(x, ...) {
                   z = t(m[nrow(m):1L, , drop = FALSE]), zlim = range, xlab = xlab, ylab = ylab, asp = asp, col = col,
                   axes = FALSE, useRaster = nrow(m) * ncol(m) > 10000L, ...)
   graphics::rect(0, 0, size[2L], size[1L], border = "grey60")
+  if (axes) { # rows count downwards
+    columns <- pretty(c(0, size[2L]))
+    rows <- pretty(c(0, size[1L]))
+    columns <- columns[columns <= size[2L]]
+    rows <- rows[rows <= size[1L]]
+    graphics::axis(3L, at = columns, pos = size[1L])
+    graphics::axis(2L, at = size[1L] - rows, labels = rows, pos = 0, las = 1L)
+  }
 }
 
 .image <- function(x, weights, ...) {

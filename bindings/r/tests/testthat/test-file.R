@@ -160,3 +160,35 @@ test_that("a name given twice is refused", {
   expect_match(conditionMessage(error), "the name \"a\" is given to two objects", fixed = TRUE)
   expect_false(file.exists(path))
 })
+
+test_that("what is given for no object is refused, before anything is written", {
+  path <- tempfile(fileext = ".h5")
+  A <- random_matrix()
+  g <- runif(block_count(A))
+  expect_refused(block_save(path, weights = A, gates = list(Weights = g)), "argument", "gates names \"Weights\"")
+  expect_refused(block_save(path, weights = A, metadata = list(weight = "1")), "argument", "metadata names \"weight\"")
+  expect_refused(block_save(path, weights = A, gates = g), "argument", "expected a list with the names of objects")
+  expect_refused(block_save(path, weights = A, gates = list(g)), "argument", "expected a list with the names")
+  expect_refused(block_save(path, weights = A, gates = list(weights = g, weights = g)), "argument", "twice")
+  for (text in c("note", "{a: 1}", "", "[1,]")) {
+    expect_refused(block_save(path, weights = A, metadata = list(weights = text)), "argument", "expected JSON")
+  }
+  expect_false(file.exists(path))
+  block_save(path, weights = A, gates = list(weights = g))
+  expect_identical(block_gates(path, "weights"), g)
+  unlink(path)
+})
+
+test_that("no name of an object is taken for the path", {
+  path <- tempfile(fileext = ".h5")
+  A <- random_matrix()
+  block_save(path, p = A, pa = A * 2)
+  expect_identical(block_list(path)$name, c("p", "pa"))
+  expect_identical(as.matrix(block_load(path, "p")), as.matrix(A))
+  block_save(pat = A, path, gates = list(pat = rep(1, block_count(A))))
+  expect_identical(block_list(path)$name, "pat")
+  block_save(path = path, p = A)
+  expect_identical(block_list(path)$name, "p")
+  unlink(path)
+  expect_refused(block_save(p = A), "argument", "path is missing")
+})

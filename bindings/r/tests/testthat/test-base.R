@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+# What functions of base R and Matrix make of block matrices: the right answer, or a refusal.
+
+test_that("missing values are seen", {
+  m <- matrix(c(1, NA, 0, 0, NaN, 4, 0, 0), 4)
+  a <- block_matrix(m, block = 2)
+  expect_identical(unname(as.matrix(is.na(a))), is.na(m))
+  expect_true(anyNA(a))
+  expect_false(anyNA(random_matrix()))
+  expect_identical(mean(a), NA_real_ + 0)
+  b <- random_matrix()
+  expect_equal(mean(b), mean(as.matrix(b)))
+  h <- random_matrix(c(6, 8), c(2, 4), heads = 3)
+  expect_equal(mean(h), mean(as.array(h)))
+  expect_refused(mean(b, na.rm = TRUE), "unsupported", "na.rm is TRUE")
+  ctx <- tartan_context("cpu")
+  for (x in list(to_device(a, ctx), to_device(1:3, ctx))) {
+    expect_refused(is.na(x), "unsupported", "is.na", "to_host")
+    expect_refused(anyNA(x), "unsupported", "anyNA")
+    expect_refused(mean(x), "unsupported", "mean")
+  }
+})
+
+test_that("matrices are bound as Matrix binds them", {
+  a <- random_matrix()
+  m <- as.matrix(a)
+  s <- as(a, "dgCMatrix")
+  dense <- function(x) unname(as.matrix(x))
+  for (x in list(cbind(a, a), cbind(a, s), cbind(s, a), cbind(a, m), cbind(m, a))) {
+    expect_s4_class(x, "Matrix")
+    expect_identical(dense(x), cbind(m, m))
+  }
+  for (x in list(rbind(a, a), rbind(a, s), rbind(s, a), rbind(a, m), rbind(m, a))) {
+    expect_identical(dense(x), rbind(m, m))
+  }
+  expect_identical(dense(cbind(1, a)), cbind(1, m))
+  expect_identical(dense(rbind(a, 1:17)), rbind(m, 1:17))
+  expect_identical(dense(cbind(a, a, a)), cbind(m, m, m))
+  expect_identical(dense(cbind(a)), m)
+  expect_s4_class(cbind(a, a), "sparseMatrix")
+})
+
+test_that("systems of equations are sparse", {
+  a <- block_matrix(block_pattern("banded", c(20, 20), 4), init = "normal", seed = 3) +
+    block_matrix(block_pattern("block_diagonal", c(20, 20), 4), init = "identity", scale = 4)
+  m <- as.matrix(a)
+  b <- rnorm(20)
+  expect_equal(solve(a, b), solve(m, b))
+  expect_equal(solve(a, cbind(b, 1)), unname(solve(m, cbind(b, 1))))
+  expect_equal(as.matrix(solve(a)), solve(m))
+  expect_equal(as.matrix(solve(a, Diagonal(20))), solve(m))
+  expect_equal(as.matrix(solve(a, a)), diag(20))
+  expect_s4_class(qr(a), "sparseQR")
+  expect_equal(Matrix::qr.coef(qr(a), b), solve(m, b))
+  large <- block_matrix(block_pattern("banded", c(20000, 20000), 4), init = "identity", scale = 2)
+  expect_equal(solve(large, rep(1, 20000)), rep(0.5, 20000))
+})
+
+test_that("nothing large becomes dense unasked", {
+  a <- block_matrix(block_pattern("banded", c(20000, 20000), 4), init = "normal", seed = 1)
+  expect_refused(eigen(a), "unsupported", "2.98 GiB", "as.matrix(x)")
+  expect_refused(apply(a, 1, sum), "unsupported", "2.98 GiB")
+  expect_refused(scale(a), "unsupported", "2.98 GiB")
+  expect_refused(kronecker(a, diag(2)), "unsupported", "2.98 GiB")
+  b <- random_matrix()
+  expect_equal(apply(b, 1, sum), rowSums(b))
+  expect_equal(svd(b)$d, svd(as.matrix(b))$d)
+})
+
+test_that("large selections stay sparse, or are made at once", {
+  a <- block_matrix(block_pattern("banded", c(1500, 1300), 16), init = "normal", seed = 1)
+  m <- as.matrix(a)
+  i <- sample(1500)
+  j <- sample(1300)
+  expect_identical(a[i, j], m[i, j])
+  expect_identical(a[i, ], m[i, ])
+  n <- 16000
+  a <- block_matrix(block_pattern("banded", c(n, n), 16), init = "normal", seed = 1)
+  whole <- as.vector(outer(1:16, (rev(seq_len(n / 16)) - 1) * 16, "+"))
+  b <- a[whole, whole]
+  expect_s4_class(b, "BlockMatrix")
+  expect_true(b@layout == block_permute(a@layout, (n / 16):1, (n / 16):1))
+  expect_identical(b[1:40, 1:40], a[whole[1:40], whole[1:40]])
+  p <- sample(n)
+  q <- order(p)
+  b <- block_cast(a, "float32")[p, p]
+  expect_identical(block_dtype(b), "float32")
+  at <- sample(n, 50)
+  expect_identical(b[at, q[1:50]], block_cast(a, "float32")[p[at], 1:50])
+  expect_s4_class(a[, -1], "BlockMatrix")
+  ragged <- block_matrix(block_pattern("banded", c(n + 5, n + 5), 16), init = "normal", seed = 1)
+  rows <- c(17:32, 1:16, 33:(n + 5))
+  expect_identical(ragged[rows, ][1:3, 1:20], ragged[17:19, 1:20])
+})
+
+test_that("dimnames are refused where they would be lost", {
+  m <- matrix(1:4 + 0, 2, dimnames = list(c("p", "q"), NULL))
+  expect_refused(block_matrix(m, block = 2), "unsupported", "dimnames", "unname(x)")
+  expect_refused(block_matrix(as(m, "CsparseMatrix"), block = 2), "unsupported", "dimnames")
+  expect_refused(as(m, "BlockMatrix"), "unsupported", "dimnames")
+  expect_identical(as.matrix(block_matrix(unname(m), block = 2)), unname(m))
+  expect_s4_class(block_matrix(Matrix(0, 2, 2), block = 2), "BlockMatrix")
+})
+
+test_that("a layout says how large blocks are", {
+  layout <- small_layout()
+  m <- as.matrix(block_matrix(layout, init = "normal", seed = 1))
+  expect_refused(block_matrix(m, layout = layout, block = 4), "argument", "block is given beside layout")
+  expect_refused(block_matrix(as(m, "CsparseMatrix"), block = 4, layout = layout), "argument", "block is given")
+})
+
+test_that("patterns that draw nothing leave R's generator alone", {
+  set.seed(1)
+  before <- .Random.seed
+  for (name in c("dense", "banded", "causal", "butterfly")) block_pattern(name, c(64, 64), 8)
+  block_pattern("random", c(64, 64), 8, seed = 3)
+  expect_identical(.Random.seed, before)
+  expect_error(block_pattern("nosuch", c(64, 64), 8))
+  expect_identical(.Random.seed, before)
+  for (name in c("random", "balanced_random", "bigbird", "barabasi_albert", "watts_strogatz", "watts_strogatz_2d")) {
+    set.seed(1)
+    block_pattern(name, c(64, 64), 8)
+    expect_false(identical(.Random.seed, before))
+  }
+})
+
+test_that("refusals are short and say which call", {
+  long <- rnorm(1e6)
+  took <- system.time(error <- expect_refused(block_layout(1, 1, c(8, 8), block = long), "argument", ", ..."))[["elapsed"]]
+  expect_lt(nchar(conditionMessage(error)), 200)
+  expect_lt(took, 5)
+  error <- expect_refused(block_pattern(strrep("x", 1e6), c(8, 8)), "not_found")
+  expect_lt(nchar(conditionMessage(error)), 1000)
+  expect_lt(nchar(conditionMessage(expect_refused(block_matrix(strrep("x", 1e6)), "argument"))), 200)
+  error <- expect_refused(block_layout(3, 1, c(8, 8), 4), "layout")
+  expect_identical(conditionCall(error), quote(block_layout(3, 1, c(8, 8), 4)))
+  a <- random_matrix()
+  expect_identical(conditionCall(expect_refused(a %*% 1:5, "shape")), quote(a %*% 1:5))
+  through <- function(x) sapply(1, function(i) block_cast(x, "float8"))
+  environment(through) <- globalenv() # that of a test is inside the package
+  expect_identical(conditionCall(expect_refused(through(a), "dtype")), quote(block_cast(x, "float8")))
+  expect_identical(conditionCall(expect_refused(block_mask(block_layout(1, 1, 8, 4)), "argument")),
+                   quote(block_layout(1, 1, 8, 4)))
+})
+
+test_that("empty prototypes print", {
+  expect_output(show(new("BlockMatrix")), "not made by this package")
+  expect_output(show(new("BlockLayout")), "not made by this package")
+  expect_identical(dim(new("BlockMatrix")), c(0L, 0L))
+})
+
+test_that("the package can be cited and has its help", {
+  expect_match(format(citation("tartan"), style = "text"), "2026")
+  expect_length(as.character(help("BlockMatrix", package = "tartan")), 1L)
+  expect_length(as.character(help("BlockLayout", package = "tartan")), 1L)
+})
+
+test_that("pictures have axes that count rows downwards", {
+  drawn <- list()
+  local({
+    pdf(NULL)
+    on.exit(dev.off())
+    image(block_pattern("banded", c(40, 60), 4))
+    drawn <<- par("usr")
+    expect_silent(image(block_pattern("banded", c(40, 60), 4), axes = FALSE))
+  })
+  expect_gte(drawn[2], 60)
+})
