@@ -182,9 +182,8 @@ static int64_t longest_of(const tartan_cuda_host_groups *index, int64_t groups) 
     return longest;
 }
 
-tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_layout *layout, bool by_columns,
-                                       int32_t group, tartan_cuda_host_groups *out) {
-    const direction d = direction_of(layout, by_columns);
+static tartan_status build_groups(const tartan_host *host, direction d, int32_t group,
+                                  tartan_cuda_host_groups *out) {
     tartan_cuda_host_groups index = {.group = group};
     index.groups_per_head = (int32_t)tartan_i_ceil_div(d.grid, group);
     marks m;
@@ -210,6 +209,84 @@ tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_lay
     marks_free(host, &m);
     return status;
 }
+
+tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_layout *layout, bool by_columns,
+                                       int32_t group, tartan_cuda_host_groups *out) {
+    return build_groups(host, direction_of(layout, by_columns), group, out);
+}
+
+/* ---- Sub-blocks ---- */
+
+int32_t tartan_cuda_sub_edge(int32_t rows, int32_t cols) {
+    if (rows == 128 && cols == 128) return 128;
+    int32_t edge = 64;
+    while (edge >= 8 && (rows % edge != 0 || cols % edge != 0)) edge /= 2;
+    return edge >= 8 ? edge : 0;
+}
+
+/* Lines and positions of sub-blocks in a block. */
+typedef struct refinement {
+    int64_t lines, positions, units; /* of a block */
+    int32_t line_stride, col_stride;
+} refinement;
+
+/* The sub-blocks of a head: its pointers and, unless they are NULL, its lists, from entry `e` on. Returns the entry after
+ * the last. */
+static int64_t refine_head(const direction *d, const refinement *r, int64_t head, int64_t e,
+                           const direction *to, int64_t *pointers, int32_t *cols, int64_t *ids) {
+    for (int64_t line = 0; line < to->grid; line++) {
+        const int64_t from = head * d->grid + line / r->lines, row = line % r->lines;
+        pointers[head * to->grid + line] = e;
+        for (int64_t i = d->pointers[from]; i < d->pointers[from + 1]; i++) {
+            const int64_t first = d->cols[i] * r->positions, id = d->ids != NULL ? d->ids[i] : i;
+            for (int64_t c = 0; c < r->positions && first + c < to->across; c++, e++) {
+                if (cols == NULL) continue;
+                cols[e] = (int32_t)(first + c);
+                ids[e] = id * r->units + row * r->line_stride + c * r->col_stride;
+            }
+        }
+    }
+    pointers[(head + 1) * to->grid] = e;
+    return e;
+}
+
+tartan_status tartan_cuda_index_sub_groups(const tartan_host *host, const tartan_layout *layout,
+                                           bool by_columns, const tartan_cuda_sub_blocks *sub, int32_t group,
+                                           tartan_cuda_host_groups *out) {
+    const direction d = direction_of(layout, by_columns);
+    const tartan_shape *s = &layout->shape;
+    const int64_t edge = sub->edge, lines = (by_columns ? s->block_cols : s->block_rows) / edge;
+    const refinement r = {lines, (by_columns ? s->block_rows : s->block_cols) / edge,
+                          s->block_rows * s->block_cols / edge, sub->line_stride, sub->col_stride};
+    direction to = {.heads = d.heads};
+    to.grid = tartan_i_ceil_div(by_columns ? s->cols : s->rows, edge);
+    to.across = tartan_i_ceil_div(by_columns ? s->rows : s->cols, edge);
+    int64_t *pointers = NULL, *ids = NULL;
+    int32_t *cols = NULL;
+    tartan_status status = host->allocate(&pointers, to.heads * to.grid + 1, sizeof *pointers);
+    if (status == TARTAN_OK) {
+        pointers[0] = 0;
+        for (int64_t head = 0; head < to.heads; head++)
+            to.blocks = refine_head(&d, &r, head, to.blocks, &to, pointers, NULL, NULL);
+        status = host->allocate(&cols, to.blocks, sizeof *cols);
+    }
+    if (status == TARTAN_OK) status = host->allocate(&ids, to.blocks, sizeof *ids);
+    if (status == TARTAN_OK) {
+        int64_t e = 0;
+        for (int64_t head = 0; head < to.heads; head++)
+            e = refine_head(&d, &r, head, e, &to, pointers, cols, ids);
+        to.pointers = pointers;
+        to.cols = cols;
+        to.ids = ids;
+        status = build_groups(host, to, group, out);
+    }
+    host->free(pointers);
+    host->free(cols);
+    host->free(ids);
+    return status;
+}
+
+/* ---- Tiles ---- */
 
 /* The tiles of a head (a counting sort). `places` has room for across + 1 numbers. */
 static void fill_tiles(const tartan_cuda_group_index *in, int64_t head, int64_t across,

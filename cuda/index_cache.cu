@@ -6,8 +6,8 @@
 namespace {
 
 /* These addresses are the makers of the plans. Variant: 2 * group + by_columns, group 0 for a row index; of tiles the
- * group. */
-const char maker = 0, tiles_maker = 0;
+ * group; of sub-blocks see tartan_cuda_index_get_sub_groups. */
+const char maker = 0, sub_maker = 0, tiles_maker = 0;
 
 /* The plan that a layout keeps. Its memory belongs to no queue, since layouts outlive contexts. */
 struct index_set {
@@ -26,6 +26,7 @@ struct request {
     int32_t group;
     const tartan_cuda_group_index *groups; /* cut these into tiles of that form */
     const tartan_cuda_tile_form *form;
+    const tartan_cuda_sub_blocks *sub; /* or NULL: whole blocks */
 };
 
 void release(void *plan) {
@@ -70,7 +71,10 @@ tartan_status make_rows(const tartan_layout *layout, const request *r, index_set
 
 tartan_status make_groups(const tartan_layout *layout, const request *r, index_set *set) {
     tartan_cuda_host_groups made = {};
-    PASS(tartan_cuda_index_groups(tartan_cuda_host, layout, r->by_columns, r->group, &made));
+    if (r->sub != nullptr)
+        PASS(tartan_cuda_index_sub_groups(tartan_cuda_host, layout, r->by_columns, r->sub, r->group, &made));
+    else
+        PASS(tartan_cuda_index_groups(tartan_cuda_host, layout, r->by_columns, r->group, &made));
     const tartan_status status = upload(r, made.values, made.size, set);
     const int32_t *at = (const int32_t *)set->memory;
     if (status == TARTAN_OK)
@@ -139,7 +143,7 @@ tartan_status make(const tartan_layout *layout, void *user, void **out) {
 
 tartan_status get(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
                   bool by_columns, int32_t group, const index_set **out) {
-    request r = {function, queue, by_columns, group, nullptr, nullptr};
+    request r = {function, queue, by_columns, group, nullptr, nullptr, nullptr};
     const tartan_i_plan_key key = {&maker, queue->device_id, 2 * group + by_columns};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
@@ -171,10 +175,24 @@ tartan_status tartan_cuda_index_get_groups(const char *function, tartan_cuda_que
     return TARTAN_OK;
 }
 
+tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda_queue *queue,
+                                               const tartan_layout *layout, bool by_columns,
+                                               const tartan_cuda_sub_blocks *sub, int32_t group,
+                                               tartan_cuda_group_index *out) {
+    request r = {function, queue, by_columns, group, nullptr, nullptr, sub};
+    /* The ids depend on the order inside blocks. */
+    const int32_t variant = ((group * 128 + sub->edge) * 2 + (sub->col_stride == 1)) * 2 + by_columns;
+    const tartan_i_plan_key key = {&sub_maker, queue->device_id, variant};
+    void *plan = nullptr;
+    PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
+    *out = ((const index_set *)plan)->groups;
+    return TARTAN_OK;
+}
+
 tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,
                                           const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out) {
-    request r = {function, queue, false, groups->group, groups, form};
+    request r = {function, queue, false, groups->group, groups, form, nullptr};
     const tartan_i_plan_key key = {&tiles_maker, queue->device_id, groups->group};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));

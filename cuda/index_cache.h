@@ -15,6 +15,12 @@ tartan_status tartan_cuda_index_get_groups(const char *function, tartan_cuda_que
                                            const tartan_layout *layout, bool by_columns, int32_t group,
                                            tartan_cuda_group_index *out);
 
+/* The groups of sub-blocks (index.h) of a layout that is not dynamic. */
+tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda_queue *queue,
+                                               const tartan_layout *layout, bool by_columns,
+                                               const tartan_cuda_sub_blocks *sub, int32_t group,
+                                               tartan_cuda_group_index *out);
+
 /* The tiles of a group index by block rows of that layout, which must not be dynamic. A kernel always asks for the same
  * form for a group. */
 tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,

@@ -53,7 +53,14 @@ const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const voi
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
     if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
-    if (!is_tuned_block(p->block_m, p->block_k)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    if (!is_tuned_block(p->block_m, p->block_k)) {
+        const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+        if (edge == 0) return "only for blocks whose edges are multiples of 8";
+        if (p->dynamic)
+            return "only for square blocks of 8, 16, 32, 64 or 128 if they follow a mask on the device";
+        if ((double)p->blocks * p->block_m * p->block_k / edge > INT32_MAX)
+            return "only for fewer than 2^31 rows of sub-blocks";
+    }
     if (p->blocks == 0) return "the matrix has no blocks";
     if (!has_unit_stride(&p->b)) return "neither the rows nor the columns of b are contiguous";
     if (!is_near(&p->b, p->dtype)) return "only for strides of b below 2^31 bytes";

@@ -159,8 +159,29 @@ double tartan_cuda_spmm_simt_rate(const void *problem) {
     return spmm_rate(&spmm_simt, problem);
 }
 
+/* The problem in sub-blocks. All lines of sub-blocks of a block row have the same columns. */
+static tartan_cuda_spmm refined(const tartan_cuda_spmm *p, int32_t edge) {
+    tartan_cuda_spmm q = *p;
+    const int32_t lines = p->block_m / edge;
+    q.block_m = q.block_k = edge;
+    q.blocks = p->blocks * lines * (p->block_k / edge);
+    q.grid_m = p->grid_m * lines;
+    q.grid_k = p->grid_k * (p->block_k / edge);
+    for (int32_t i = 0; i < TARTAN_CUDA_SHARES; i++) {
+        int32_t rows = 0; /* 2^rows block rows, about, have 2^i lines */
+        while (lines << (rows + 1) <= 1 << i) rows++;
+        const double share = lines * p->figures.share[p->by_columns][rows];
+        q.figures.share[p->by_columns][i] = smaller(share, 1 << i);
+    }
+    return q;
+}
+
 double tartan_cuda_spmm_mma_rate(const void *problem) {
-    return rate_with_few_columns(&spmm_mma, problem);
+    const tartan_cuda_spmm *p = problem;
+    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+    if (edge == 0 || (edge == p->block_m && edge == p->block_k)) return rate_with_few_columns(&spmm_mma, p);
+    const tartan_cuda_spmm q = refined(p, edge);
+    return rate_with_few_columns(&spmm_mma, &q);
 }
 
 double tartan_cuda_spmm_wgmma_rate(const void *problem) {

@@ -42,12 +42,13 @@ __global__ void __launch_bounds__(THREADS)
 template <typename S>
 __global__ void __launch_bounds__(THREADS)
     gated_ids(const int32_t *from, int32_t *to, const void *gates, int32_t gate_dtype, int64_t gate_stride,
-              const int32_t *entries, int32_t group) {
+              const int32_t *entries, int32_t group, int32_t ids_of_block) {
     const int64_t count = (int64_t)*entries * group;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * THREADS) {
         const int32_t id = from[i];
-        to[i] = id >= 0 && tartan_cuda_gate<S>(gates, gate_dtype, gate_stride, id) != 0 ? id : -1;
+        to[i] =
+            id >= 0 && tartan_cuda_gate<S>(gates, gate_dtype, gate_stride, id / ids_of_block) != 0 ? id : -1;
     }
 }
 
@@ -66,22 +67,24 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 /* Writes all values to `values` and all ids to `ids`. */
 template <typename T>
 static tartan_status gate_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                              const tartan_cuda_group_index *index, void *values, int32_t *ids) {
+                              int32_t ids_of_block, const tartan_cuda_group_index *index, void *values,
+                              int32_t *ids) {
     constexpr int most = 16 / (int)sizeof(T);
     const int64_t elements = (int64_t)p->block_m * p->block_k, count = index->entries * index->group;
     const bool packed = elements % most == 0 && (uintptr_t)p->values % 16 == 0;
     const tartan_status status =
         packed ? launch<T, most>(function, queue, p, values) : launch<T, 1>(function, queue, p, values);
     if (status != TARTAN_OK) return status;
-    return tartan_cuda_launch(function, queue, gated_ids<tartan_cuda_sum<T>>,
-                              tartan_cuda_grid((count - 1) / THREADS + 1), dim3(THREADS), index->ids, ids,
-                              p->gates, p->gate_dtype, p->gate_stride,
-                              index->pointers + p->heads * index->groups_per_head, index->group);
+    return tartan_cuda_launch(
+        function, queue, gated_ids<tartan_cuda_sum<T>>, tartan_cuda_grid((count - 1) / THREADS + 1),
+        dim3(THREADS), index->ids, ids, p->gates, p->gate_dtype, p->gate_stride,
+        index->pointers + p->heads * index->groups_per_head, index->group, ids_of_block);
 }
 
 tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue *queue,
-                                        const tartan_cuda_spmm *p, tartan_cuda_group_index *index,
-                                        const void **out_values, void **out_scratch) {
+                                        const tartan_cuda_spmm *p, int32_t ids_of_block,
+                                        tartan_cuda_group_index *index, const void **out_values,
+                                        void **out_scratch) {
     *out_values = p->values;
     *out_scratch = nullptr;
     if (p->gates == nullptr || p->blocks == 0) return TARTAN_OK;
@@ -94,7 +97,7 @@ tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue 
             tartan_cuda_scratch(function, queue, bytes + count * (int64_t)sizeof(int32_t), &to);
         if (status != TARTAN_OK) return status;
         int32_t *ids = (int32_t *)((char *)to + bytes);
-        status = gate_all<T>(function, queue, p, index, to, ids);
+        status = gate_all<T>(function, queue, p, ids_of_block, index, to, ids);
         if (status != TARTAN_OK) {
             tartan_cuda_scratch_free(queue, to);
             return status;

@@ -23,26 +23,31 @@ template <typename F>
 tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p, SpmmMma *g,
                        void **out_gated) {
     const int32_t bytes = MmaForm<F>::kBytes, stage_k = MmaForm<F>::kStageK;
-    const int32_t group = p->block_m < kMmaRows ? kMmaRows / p->block_m : 1;
+    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+    const bool whole = edge == p->block_m && edge == p->block_k; /* else blocks are taken as sub-blocks */
+    const int32_t group = edge < kMmaRows ? kMmaRows / edge : 1, elements = p->block_m * p->block_k;
+    const tartan_cuda_sub_blocks sub = {edge, p->a_m, p->a_k};
     tartan_cuda_group_index u;
-    tartan_status status = tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, group, &u);
+    if (whole)
+        PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, group, &u));
+    else
+        PASS(tartan_cuda_index_get_sub_groups(function, queue, p->layout, p->by_columns, &sub, group, &u));
     const void *values;
-    if (status == TARTAN_OK) status = tartan_cuda_gate_operands(function, queue, p, &u, &values, out_gated);
-    if (status != TARTAN_OK) return status;
+    PASS(tartan_cuda_gate_operands(function, queue, p, whole ? 1 : elements / edge, &u, &values, out_gated));
     g->pointers = u.pointers, g->cols = u.cols, g->ids = u.ids, g->order = u.order;
     g->values = (const char *)values;
     g->b = (const char *)p->b.data;
     g->c = p->c.data;
-    g->block_shift = shift_of(p->block_m);
+    g->block_shift = shift_of(edge);
     g->group_shift = shift_of(group);
-    g->slots = p->block_k < stage_k ? stage_k / p->block_k : 1;
-    g->part_shift = p->block_k < stage_k ? 0 : shift_of(p->block_k / stage_k);
-    g->block_bytes = p->block_m * p->block_k * bytes;
-    g->a_line = p->block_m * bytes;
+    g->slots = edge < stage_k ? stage_k / edge : 1;
+    g->part_shift = edge < stage_k ? 0 : shift_of(edge / stage_k);
+    g->id_bytes = (whole ? elements : edge) * bytes;
+    g->a_line = (p->a_k == 1 ? p->a_m : p->a_k) * bytes;
     g->b_k = (int32_t)(p->b.row_stride * bytes), g->b_col = (int32_t)(p->b.col_stride * bytes);
     g->a_width = copy_width((uintptr_t)values, bytes);
     g->b_width = dense_width(p->b, p->heads, p->batch, p->batch.first, bytes);
-    g->half_shift = p->block_m > kMmaRows ? shift_of(p->block_m / kMmaRows) : 0;
+    g->half_shift = edge > kMmaRows ? shift_of(edge / kMmaRows) : 0;
     g->groups = (uint32_t)u.groups_per_head;
     g->places = (uint32_t)(u.groups_per_head * p->heads) << g->half_shift;
     g->col_tiles = (uint32_t)((p->n + F::kCols - 1) / F::kCols);
@@ -57,7 +62,7 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     grid.processors = queue->chip.processors;
     g->tail = (uint32_t)tartan_cuda_tail_of(&grid);
     g->k = (int32_t)p->k;
-    g->ragged_col = p->k % p->block_k != 0 ? (int32_t)p->grid_k - 1 : -2;
+    g->ragged_col = p->k % edge != 0 ? (int32_t)(p->k / edge) : -2;
     g->m = p->m, g->n = p->n;
     g->b_head = p->heads > 1 ? p->b.head_stride * bytes : 0;
     g->c_head = p->heads > 1 ? p->c.head_stride : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times dense by mma.sync, for sm_80 and later.
  *
- * A CTA takes 64 rows of op(A) (half a block row to eight) and F::kCols columns of C, and walks the merged list of those
+ * A CTA takes 64 rows of op(A) (half a block row to eight, of blocks or sub-blocks) and F::kCols columns of C, and walks the merged list of those
  * block rows: the rows of B at a block column are loaded once for all of them. Absent blocks are neither loaded nor
  * multiplied. Four producer warps fill a ring of stages by asynchronous copies, each every fourth stage, and run ahead into
  * the next tiles; eight consumer warps multiply. */
@@ -16,16 +16,17 @@ struct SpmmMma {
     const int32_t *pointers, *cols, *ids, *order;
     const char *values, *b;
     void *c;
-    int32_t block_shift;         /* blocks are 1 << block_shift wide */
-    int32_t group_shift;         /* block rows in a tile, as a shift */
-    int32_t slots;               /* block columns in a stage */
-    int32_t part_shift;          /* stages of a block column, as a shift */
-    int32_t block_bytes, a_line; /* bytes of a block, of one of its contiguous lines */
-    int32_t b_k, b_col;          /* strides in bytes */
-    int32_t a_width, b_width;    /* widest copy, in bytes */
-    int32_t stages, producers;   /* producers <= stages, so that none is two rounds ahead */
-    int32_t half_shift;          /* tiles of a group, as a shift: blocks of 128 have two */
-    uint32_t groups, places;     /* groups of one head; tiles of all groups in one column of tiles */
+    int32_t block_shift; /* blocks are 1 << block_shift wide */
+    int32_t group_shift; /* block rows in a tile, as a shift */
+    int32_t slots;       /* block columns in a stage */
+    int32_t part_shift;  /* stages of a block column, as a shift */
+    int32_t id_bytes,
+        a_line;         /* bytes from one id to the next, from one contiguous line of a block to the next */
+    int32_t b_k, b_col; /* strides in bytes */
+    int32_t a_width, b_width;  /* widest copy, in bytes */
+    int32_t stages, producers; /* producers <= stages, so that none is two rounds ahead */
+    int32_t half_shift;        /* tiles of a group, as a shift: blocks of 128 have two */
+    uint32_t groups, places;   /* groups of one head; tiles of all groups in one column of tiles */
     uint32_t col_tiles, tiles;
     uint32_t tail;         /* the last columns of tiles, computed together so that no long tile comes last */
     uint32_t *counter;     /* tiles handed out */
@@ -141,7 +142,7 @@ template <typename F, bool kKMajorA, bool kKMajorB> struct SpmmMmaProducer {
                 const int32_t id = __shfl_sync(~0u, x.ids[q], bit), col = __shfl_sync(~0u, x.col, slot);
                 const uint32_t to =
                     panel + row * A::kRowBytes + slot * part_k() * (kKMajorA ? Form::kBytes : A::kPitch);
-                const char *from = p.values + (int64_t)id * p.block_bytes + offset;
+                const char *from = p.values + (int64_t)id * p.id_bytes + offset;
                 copy_a(to, from, lines, shift, ragged, p.k - (col << p.block_shift) - part * Form::kStageK);
             }
         }

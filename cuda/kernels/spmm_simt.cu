@@ -241,7 +241,7 @@ tartan_status tartan_cuda_spmm_simt(const char *function, tartan_cuda_queue *que
     PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, 1, &lists));
     const void *values;
     void *gated;
-    PASS(tartan_cuda_gate_operands(function, queue, p, &lists, &values, &gated));
+    PASS(tartan_cuda_gate_operands(function, queue, p, 1, &lists, &values, &gated));
     const Way way = simt_way(p, &p->b, p->batch.first, p->k);
     tartan_status status;
     if (way == Way::along_other && p->block_m % 16 == 0 && p->block_k % 16 == 0) {

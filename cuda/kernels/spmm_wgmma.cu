@@ -317,7 +317,7 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
                                       (wide ? 128 : 64) / p->block_m, &u));
     Operands from = {};
     void *gated;
-    PASS(tartan_cuda_gate_operands(function, queue, p, &u, &from.values, &gated));
+    PASS(tartan_cuda_gate_operands(function, queue, p, 1, &u, &from.values, &gated));
     tartan_status status = transpose_b(function, queue, p, &from.transposed);
     if (status == TARTAN_OK)
         status = wide ? launch<128>(function, queue, p, from, &u, early)

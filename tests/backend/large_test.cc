@@ -277,6 +277,16 @@ TEST_P(Large, Spmm) {
                                     : spmm<double>(block, dtype, seed);
 }
 
+// Blocks whose edges are multiples of 8, which devices take as sub-blocks.
+TEST_P(Large, SpmmOfSubBlocks) {
+    for (int64_t block : {24, 40, 48, 72, 96, 192})
+        for (int32_t dtype : kDtypes)
+            for (uint64_t seed = 0; seed < (GetParam() == "cuda" ? seeds() : block == 24) && !HasFailure();
+                 seed++)
+                dtype == TARTAN_F64 ? spmm<long double>(block, dtype, seed)
+                                    : spmm<double>(block, dtype, seed);
+}
+
 TEST_P(Large, Sddmm) {
     for (int64_t block : kBlocks)
         for (int32_t dtype : kDtypes)

@@ -266,7 +266,7 @@ TEST_P(Backend, GrowthScore) {
 // NaN and infinity in B reach the results of the stored blocks and no others: an absent block is not a block of
 // zeros, and neither is one whose gate is 0. With beta = 0 what the output held does not matter.
 TEST_P(Backend, SpecialValuesStayWithTheirBlocks) {
-    for (int64_t block : {3, 8, 16, 32, 64, 128})
+    for (int64_t block : {3, 8, 16, 24, 32, 64, 72, 128})
         for (int64_t n : {128, 520})               // kernels for few columns, and for many
             for (int32_t kind : {0, 1, 2, 3, 4}) { // the last one in the mode tf32
                 const int32_t dtype = kind < 4 ? kDtypes[kind] : (int32_t)TARTAN_F32;

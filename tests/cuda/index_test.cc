@@ -139,6 +139,73 @@ TEST(CudaIndex, GroupsOfAnyLayout) {
     }
 }
 
+TEST(CudaIndex, EdgesOfSubBlocks) {
+    for (const int32_t edge : {8, 16, 32, 64, 128}) EXPECT_EQ(edge, tartan_cuda_sub_edge(edge, edge));
+    EXPECT_EQ(8, tartan_cuda_sub_edge(24, 24));
+    EXPECT_EQ(8, tartan_cuda_sub_edge(72, 72));
+    EXPECT_EQ(16, tartan_cuda_sub_edge(48, 80));
+    EXPECT_EQ(32, tartan_cuda_sub_edge(96, 32));
+    EXPECT_EQ(64, tartan_cuda_sub_edge(64, 128));
+    EXPECT_EQ(64, tartan_cuda_sub_edge(256, 256));
+    EXPECT_EQ(0, tartan_cuda_sub_edge(24, 20));
+    EXPECT_EQ(0, tartan_cuda_sub_edge(4, 8));
+}
+
+// Every position of sub-blocks has the address of its first element in the values, or no block.
+TEST(CudaIndex, SubGroupsOfAnyLayout) {
+    std::mt19937_64 random(12);
+    const int64_t edges[] = {8, 16, 24, 40, 48, 72, 96, 192};
+    for (int i = 0; i < 200 && !HasFatalFailure(); i++) {
+        const tartan_shape shape = {(int64_t)(random() % 300), (int64_t)(random() % 300), edges[random() % 8],
+                                    edges[random() % 8], 1 + (int64_t)(random() % 3)};
+        const Layout layout = random_layout(shape, 0.3, random());
+        const tartan_layout *l = layout.get();
+        const bool columns = i % 2 != 0, row_major = i / 2 % 2 != 0;
+        const int32_t edge = tartan_cuda_sub_edge((int32_t)shape.block_rows, (int32_t)shape.block_cols);
+        const int32_t group = 1 << random() % 4;
+        const int64_t rows = columns ? shape.block_cols : shape.block_rows;
+        const int64_t cols = columns ? shape.block_rows : shape.block_cols;
+        // Contiguous inside a block: positions of the lines, or the lines.
+        const bool along = row_major != columns;
+        const tartan_cuda_sub_blocks sub = {edge, (int32_t)(along ? cols : 1), (int32_t)(along ? 1 : rows)};
+        tartan_cuda_host_groups h = {};
+        ASSERT_OK(tartan_cuda_index_sub_groups(&tartan_i_host, l, columns, &sub, group, &h));
+        const Oracle o(l, columns);
+        const int64_t lines = grid(columns ? shape.cols : shape.rows, edge);
+        const int64_t across = grid(columns ? shape.rows : shape.cols, edge);
+        ASSERT_EQ(grid(lines, group), h.groups_per_head);
+        int64_t e = 0;
+        for (int64_t g = 0; g < shape.heads * h.groups_per_head; g++) {
+            ASSERT_EQ(e, h.values[h.pointers + g]);
+            const int64_t head = g / h.groups_per_head, first = g % h.groups_per_head * group;
+            for (int64_t position = 0; position < across; position++) {
+                std::vector<int64_t> here((size_t)group, -1);
+                for (int64_t r = 0; r < group && first + r < lines; r++) {
+                    const int64_t row = (first + r) * edge, col = position * edge;
+                    const int64_t id = o.id(head, row / rows, col / cols);
+                    const int64_t at =
+                        id * rows * cols + row % rows * sub.line_stride + col % cols * sub.col_stride;
+                    if (id < 0) continue;
+                    ASSERT_EQ(0, at % edge);
+                    here[(size_t)r] = at / edge;
+                }
+                if (*std::max_element(here.begin(), here.end()) < 0) continue;
+                ASSERT_EQ(position, h.values[h.cols + e]);
+                for (int32_t r = 0; r < group; r++)
+                    ASSERT_EQ(here[(size_t)r], h.values[h.ids + e * group + r]);
+                e++;
+            }
+        }
+        ASSERT_EQ(e, h.entries);
+        tartan_i_host.free(h.values);
+    }
+    const Layout layout = random_layout({96, 96, 24, 24, 1}, 0.5, 1);
+    const tartan_cuda_sub_blocks sub = {8, 24, 1};
+    tartan_cuda_host_groups h = {};
+    BRUTAL(tartan_cuda_index_sub_groups(&tartan_i_host, layout.get(), false, &sub, 8, &h),
+           tartan_i_host.free(h.values));
+}
+
 TEST(CudaIndex, FailsCleanlyWithoutMemory) {
     const Layout l = random_layout({40, 40, 4, 4, 2}, 0.4, 3);
     for (const bool by_columns : {false, true}) {

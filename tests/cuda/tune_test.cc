@@ -133,7 +133,25 @@ TEST(CudaTune, SpmmElsewhere) {
             EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(chip));
         }
     EXPECT_EQ("spmm_plain", Spmm(TARTAN_F32, 24).chosen(kHopper));
-    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F64, 256).chosen(kAmpere));
+    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F64, 20).chosen(kAmpere));
+}
+
+// Blocks whose edges are multiples of 8 are taken as sub-blocks.
+TEST(CudaTune, SpmmOfSubBlocks) {
+    for (const int32_t block : {24, 40, 48, 72, 96, 192, 256}) {
+        for (const int32_t dtype : {TARTAN_F64, TARTAN_F16, TARTAN_BF16}) {
+            const Spmm x(dtype, block);
+            EXPECT_EQ("spmm_mma", x.chosen(kHopper)) << block;
+            EXPECT_EQ("spmm_mma", x.chosen(kAmpere)) << block;
+        }
+        EXPECT_EQ("spmm_plain", Spmm(TARTAN_F32, block).chosen(kHopper)); // tf32 is not allowed
+    }
+    Spmm oblong(TARTAN_BF16, 16);
+    oblong.p.block_k = 64;
+    EXPECT_EQ("spmm_mma", oblong.chosen(kHopper));
+    // The rate is that of the sub-blocks: blocks of 256 are as good as of 64, blocks of 24 as of 8.
+    EXPECT_EQ(Spmm(TARTAN_BF16, 64).rate("spmm_mma"), Spmm(TARTAN_BF16, 256).rate("spmm_mma"));
+    EXPECT_NEAR(36, Spmm(TARTAN_BF16, 24).rate("spmm_mma"), 1e-9);
 }
 
 TEST(CudaTune, SpmmOfNothingIsPlain) {
@@ -167,7 +185,10 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.row_stride = 0);
     EXPECT_REFUSES(half, wgmma, kHopper, "b needs", (p.heads = 2, p.b.head_stride = 12));
     EXPECT_REFUSES(half, wgmma, kHopper, "b needs", (p.batch.ndim = 1, p.batch.first[0] = 0));
-    EXPECT_REFUSES(f64, mma, kAmpere, "square blocks", p.block_k = 15);
+    EXPECT_REFUSES(f64, mma, kAmpere, "multiples of 8", p.block_k = 15);
+    EXPECT_REFUSES(f64, mma, kAmpere, "follow a mask", (p.block_k = 24, p.dynamic = true));
+    EXPECT_REFUSES(f64, mma, kAmpere, "2^31 rows of sub-blocks",
+                   (p.block_k = 24, p.blocks = (int64_t)1 << 27));
     EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
     EXPECT_REFUSES(f64, mma, kAmpere, "contiguous", p.b.col_stride = 2);
     EXPECT_REFUSES(f64, mma, kAmpere, "below 2^31 bytes", p.b.row_stride = (int64_t)1 << 29);
@@ -203,8 +224,8 @@ TEST(CudaTune, SpmmOfDenseMatrices) {
         }
     }
     // Blocks that have no fast kernel, the better part of them absent; few columns, which memory limits.
-    EXPECT_EQ("spmm_dense", dense(TARTAN_BF16, 24, 0.1).chosen(kHopper));
-    EXPECT_EQ("spmm_plain", dense(TARTAN_BF16, 24, 0.001).chosen(kHopper));
+    EXPECT_EQ("spmm_dense", dense(TARTAN_BF16, 20, 0.1).chosen(kHopper));
+    EXPECT_EQ("spmm_plain", dense(TARTAN_BF16, 20, 0.001).chosen(kHopper));
     EXPECT_EQ("spmm_narrow", dense(TARTAN_BF16, 128, 0.8, 16).chosen(kHopper));
     // The copy counts: 2 * 4096^3 operations at 770e12 a second, and 2 * 2 * 4096^2 bytes at 3e12.
     const Spmm full = dense(TARTAN_BF16, 64, 1);
