@@ -8,19 +8,22 @@
 Only declarations of headers (*.h) count. Each function becomes a Julia function of the same name; the name
 and the type of a parameter tell what becomes of it:
 
-    const T *x, int64_t nx       an Array{T} or nothing (NULL, 0)
-    T *out_x, int64_t nout_x     an Array{T}, written
-    const S *x                   a value of the struct S, or nothing
+    const T *x, int64_t nx       an Array{T}, a tuple of T, or nothing (NULL, 0)
+    T *out_x, int64_t nout_x     an Array{T} or a Ref{T}, written
+    const S *x, int64_t nx       a tuple of what stands for the struct S
+    const S *x                   what stands for the struct S (see c_value), or nothing
     S *x                         the same, where S has the feature tartan:descriptor
-    H *h, const H *h             whatever converts to Ptr{H}; H is declared, but not defined
+    H *h, const H *h             what has a handle of H (see c_handle); H is declared, but not defined
     const char *text             a string, or nothing
     S *out, T *out_x             returned
     H **out, char **out_text     returned; the text is copied and freed
     void *p, callbacks, scalars  as they are
 
-A tartan_status that is returned is checked and thrown. Whatever is not understood ends the build: a wrapper
-that guesses would read memory wrongly. probe.c prints sizes, offsets and values as the C compiler sees them,
-for a test to compare.
+A call has four steps: convert every argument, which may throw; hold what can be closed (see c_enter); call C; let go.
+Between the second step and the last nothing throws, so nothing stays held. A tartan_status that is returned is checked
+and thrown; after TARTAN_ERR_MEMORY the call is tried once more, when Julia has collected its garbage. Whatever is not
+understood ends the build: a wrapper that guesses would read memory wrongly. probe.c prints sizes, offsets and values
+as the C compiler sees them, for a test to compare.
 """
 import re
 import sys
@@ -62,12 +65,13 @@ class Function:
             raise Refused(f"{self.name}: {refused}") from None
 
     def read(self, found):
-        self.types, self.values, self.arguments, self.before, self.results = [], [], [], [], []
+        self.arguments, self.before, self.handles, self.held, self.kept = [], [], [], [], []
+        self.types, self.values, self.outputs, self.results = [], [], [], []
         self.returned = found.result
-        self.outputs, self.inputs, self.pointers = (
+        self.written, self.inputs, self.pointers = (
             [part.strip() for part in found.features.get("tartan_" + key, "").split(",") if part.strip()]
             for key in ("out", "in", "pointer"))
-        for key in self.outputs + self.inputs + self.pointers:
+        for key in self.written + self.inputs + self.pointers:
             if key not in [parm.name for parm in found.parameters]:
                 raise Refused(f"a feature names parameter '{key}', which there is not")
         parms = list(found.parameters)
@@ -93,7 +97,7 @@ class Function:
         self.values.append(value)
 
     def argument(self, name, annotation=""):
-        if name.startswith("c_") or name.startswith("address_of_"):
+        if re.match("c_|raw_|owner_|address_of_", name):
             raise Refused("the name is one of the generator's own")
         name = name + "_" if name in RESERVED else name
         self.arguments.append(name + annotation)
@@ -104,26 +108,54 @@ class Function:
             raise Refused("an array of this type is not understood")
         if not type_.constant and not name.startswith("out_"):
             raise Refused("an array that is written must be named out_...")
-        annotation = "::Union{Array{%s}, Nothing}" if type_.constant else "::Array{%s}"
-        name = self.argument(name, annotation % julia_type(type_.to))
-        self.pass_on(julia_type(type_), f"c_pointer({name})" if type_.constant else name)
+        element = julia_type(type_.to)
+        if type_.to.kind == "struct":
+            if not type_.constant:
+                raise Refused("an array of structs that is written is not understood")
+            name = self.argument(name, "::Tuple")
+            self.before.append(f"raw_{name} = c_list({element}, {name})")
+            self.hold_owner(name)
+        else:
+            annotation = "::Union{Array{%s}, Tuple{Vararg{%s}}, Nothing}" if type_.constant else "::Union{Array{%s}, Ref{%s}}"
+            name = self.argument(name, annotation % (element, element))
+            self.before.append(f"raw_{name} = c_array({name})")
+        self.pass_on("Ptr{Cvoid}", f"raw_{name}")
         self.pass_on("Int64", f"c_length({name})")
 
     def single(self, name, type_):
         kind, target = julia_type(type_), type_.to
-        written = name in self.outputs or (re.match("out(_|$)", name) and name not in self.inputs)
-        if type_.kind != "pointer" or target.kind in ("void", "opaque") or name in self.pointers:
-            self.pass_on(kind, self.argument(name))
+        written = name in self.written or (re.match("out(_|$)", name) and name not in self.inputs)
+        if type_.kind != "pointer" or target.kind == "void" or name in self.pointers:
+            name = self.argument(name)
+            self.before.append(f"{name} = convert({kind}, {name})")
+            self.pass_on(kind, name)
+        elif target.kind == "opaque":
+            name = self.argument(name)
+            self.handles.append(f"raw_{name} = c_handle({target.name}, {name})")
+            self.held.append("raw_" + name)
+            self.kept.append(name)
+            self.pass_on(kind, f"c_address(raw_{name})")
         elif type_.constant and target.name == "char":
-            self.pass_on("Cstring", f"c_text({self.argument(name, '::Union{AbstractString, Nothing}')})")
-        elif type_.constant and target.kind == "struct":
-            self.pass_on(kind, f"c_pointer({self.argument(name, '::Union{%s, Nothing}' % target.name)})")
+            name = self.argument(name, "::Union{AbstractString, Nothing}")
+            self.before.append(f"{name} = c_text({name})")
+            self.pass_on("Cstring", name)
+        elif target.kind == "struct" and (type_.constant or not written):
+            if not type_.constant and "tartan_descriptor" not in self.interface.structs[target.name].features:
+                raise Refused("its direction is not expressed (a name in out_, or a feature)")
+            name = self.argument(name)
+            self.before.append(f"raw_{name} = c_struct({target.name}, {name})")
+            self.hold_owner(name)
+            self.pass_on(kind, f"raw_{name}")
         elif not type_.constant and written:
             self.output(name, kind, target)
-        elif target.kind == "struct" and "tartan_descriptor" in self.interface.structs[target.name].features:
-            self.pass_on(kind, f"Ref({self.argument(name, '::' + target.name)})")
         else:
             raise Refused("its direction is not expressed (a length n..., a name in out_, or a feature)")
+
+    def hold_owner(self, name):
+        """What stands for a struct has an owner. The rest of it is on the stack, as long as nothing else looks at it."""
+        self.before.append(f"owner_{name} = c_owner({name})")
+        self.held.append("owner_" + name)
+        self.kept.append("owner_" + name)
 
     def output(self, name, kind, target):
         if target.is_pointer_to("scalar", "char"):
@@ -143,17 +175,31 @@ class Function:
             raise Refused(f"{self.name}: it returns a value and has outputs")
         types = "".join(part + ", " for part in self.types).rstrip(" ")
         call = f"ccall({', '.join([f'address_of_{self.name}[]', julia_type(returned), f'({types})'] + self.values)})"
-        lines = [f"function {self.name}({', '.join(self.arguments)})"]
-        lines += ["    " + line for line in self.before]
+        if returned.is_pointer_to("scalar", "char"):
+            call = f"c_string({call})"
+        if self.kept:
+            call = f"GC.@preserve {' '.join(self.kept)} {call}"
+        held = ", ".join(self.held)
+        # A context is the first parameter; where it is nothing, one is taken that is idle, when nothing else can throw.
+        lines = self.before + self.handles[::-1]
+        if held:
+            lines.append(f"c_enter({held}) || throw(c_closed({held}))")
         if status:
-            lines.append(f"    c_check({call})")
-        elif returned.kind == "void":
-            lines.append("    " + call)
+            lines += ["c_retry = true", f"while (c_result = {call}) == TARTAN_ERR_MEMORY && c_retry",
+                      "    c_retry = false", "    GC.gc()", "end"]
         else:
-            lines.append("    return " + (f"c_string({call})" if returned.is_pointer_to("scalar", "char") else call))
+            lines.append("c_result = " + call)
+        if held:
+            lines.append(f"c_leave({held})")
+        if status:
+            lines.append("c_check(c_result)")
         if status or returned.kind == "void":
-            lines.append("    return " + (", ".join(self.results) or "nothing"))
-        return lines + ["end", ""]
+            lines.append("return " + (", ".join(self.results) or "nothing"))
+        else:
+            lines.append("return c_result")
+        # Inlined, what stands for a struct stays on the stack.
+        inline = "@inline " if set(self.held) & set(self.kept) else ""
+        return [f"{inline}function {self.name}({', '.join(self.arguments)})"] + ["    " + line for line in lines] + ["end", ""]
 
 
 HEAD = '''# Written by swig/julia_generate.py from the C headers. Not to be edited.
@@ -164,17 +210,51 @@ module Raw
 
 using ..Tartan: failure
 
-c_pointer(x::Array) = x
-c_pointer(x) = Ref(x)
-c_pointer(::Nothing) = C_NULL
-c_length(x::Array) = Int64(length(x))
+# What C is given stays open and alive until C returns. c_enter says whether it is open and then holds it, c_leave lets
+# go of it, c_closed is the error for what is not open. What can be closed adds methods.
+c_enter(x) = true
+c_leave(x) = nothing
+c_isopen(x) = true
+function c_closed end
+@inline c_enter(x, y, rest...) = c_enter(x) && (c_enter(y, rest...) || (c_leave(x); false))
+@inline c_leave(x, y, rest...) = (c_leave(x); c_leave(y, rest...))
+@inline c_enter(x::Tuple) = isempty(x) || c_enter(x...)
+@inline c_leave(x::Tuple) = isempty(x) ? nothing : c_leave(x...)
+c_isopen(x::Tuple) = all(c_isopen, x)
+
+# The handle of T that something has, and its address; what has one adds methods.
+c_handle(::Type{T}, x::Ptr{T}) where {T} = x
+c_address(x::Ptr) = x
+
+# The struct S that something stands for, and what must stay open and alive; what stands for one adds methods.
+c_value(::Type{S}, x::S) where {S} = x
+c_owner(x) = x
+c_owner(x::Tuple) = map(c_owner, x)
+c_struct(::Type{S}, x) where {S} = Ref(c_value(S, x))
+c_struct(::Type{S}, ::Nothing) where {S} = C_NULL
+c_values(::Type{S}, ::Tuple{}) where {S} = ()
+@inline c_values(::Type{S}, x::Tuple) where {S} = (c_value(S, x[1]), c_values(S, Base.tail(x))...)
+@inline c_list(::Type{S}, x::Tuple) where {S} = Ref(c_values(S, x))
+
+c_array(x::Array) = x
+c_array(x::Tuple) = Ref(x)
+c_array(x::Ref) = x
+c_array(::Nothing) = C_NULL
+c_length(x::Union{Array, Tuple}) = Int64(length(x))
+c_length(::Ref) = Int64(1)
 c_length(::Nothing) = Int64(0)
-c_text(x::AbstractString) = String(x)
+
+function c_text(x::AbstractString)
+    text = String(x)
+    '\\0' in text && throw(ArgumentError("$(repr(text)) holds a NUL, expected a text without"))
+    return text
+end
 c_text(::Nothing) = Cstring(C_NULL)
 c_zero(T) = zero(T)
 c_zero(::Type{Ptr{T}}) where {T} = Ptr{T}(C_NULL)
 c_string(x::Ptr) = x == C_NULL ? nothing : unsafe_string(x)
-c_check(status::Int32) = status == 0 ? nothing : throw(failure(status, tartan_last_error()))
+c_check(status::Int32) = status == 0 ? nothing : c_fail(status)
+@noinline c_fail(status) = throw(failure(status, tartan_last_error()))
 
 function c_taken(x::Ptr{Cchar})
     x == C_NULL && return ""
@@ -195,10 +275,11 @@ def write_julia(interface):
     functions = [Function(interface, found) for found in interface.functions]
     names = [function.name for function in functions]
     lines += [f"const address_of_{name} = Ref(C_NULL)" for name in names] + [""]
+    lines += ["const ADDRESSES = Pair{Symbol, Base.RefValue{Ptr{Cvoid}}}["]
+    lines += [f"    :{name} => address_of_{name}," for name in names] + ["]", ""]
     lines += ["# Finds every function in the library; `find` maps a name to an address or throws.",
-              "function bind_all(find)"]
-    lines += [f"    address_of_{name}[] = find(:{name})" for name in names]
-    lines += ["    return nothing", "end", ""]
+              "function bind_all(find)", "    for (name, address) in ADDRESSES", "        address[] = find(name)", "    end",
+              "    return nothing", "end", ""]
     for function in functions:
         lines += function.write()
     return "\n".join(lines + ["end # module Raw"]) + "\n"

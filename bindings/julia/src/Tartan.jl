@@ -25,6 +25,7 @@ include("handles.jl")
 include("bfloat16.jl")
 include("float8.jl")
 include("arrays.jl")
+include("indices.jl")
 include("context.jl")
 include("layout.jl")
 include("layout_edit.jl")
@@ -34,7 +35,8 @@ include("device.jl")
 include("matrix_edit.jl")
 include("device_layout.jl")
 include("products.jl")
-include("device_products.jl")
+include("explain.jl")
+include("writing.jl")
 include("files.jl")
 include("serialization.jl")
 include("show.jl")
@@ -70,10 +72,13 @@ function __init__()
         throw(TartanError(:library, "cannot load '$path' ($(sprint(showerror, error))): set TARTAN_LIBRARY to the path " *
                                     "of libtartan.so.0"))
     end
-    abi = ccall(dlsym(library, :tartan_abi_version), Int32, ())
+    find(name) = (address = dlsym_e(library, name)) != C_NULL ? address : throw(TartanError(:library,
+        "'$path' has no function $name: it is not the library of this package; set TARTAN_LIBRARY to the path of libtartan.so.0"))
+    abi = ccall(find(:tartan_abi_version), Int32, ())
     abi == Raw.TARTAN_ABI_VERSION ||
         throw(TartanError(:library, "'$path' has ABI version $abi, expected $(Raw.TARTAN_ABI_VERSION)"))
-    Raw.bind_all(name -> dlsym(library, name))
+    Raw.bind_all(find)
+    make_spares(isdefined(Threads, :maxthreadid) ? Threads.maxthreadid() : Threads.nthreads())
     JULIA_PARALLEL_FOR[] = @cfunction(julia_parallel_for, Cvoid, (Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}))
     return nothing
 end

@@ -25,62 +25,78 @@ const Transposed{P} = Union{Adjoint{<:Any, P}, Transpose{<:Any, P}}
 const Permuted = PermutedDimsArray{T, N, P, Q, <:StridedArray} where {T, N, P, Q}
 const Described = Union{StridedArray, Transposed{<:StridedVecOrMat}, Permuted}
 
-# Address, size and strides (in elements).
-memory(x::StridedArray) = (pointer(x), size(x), strides(x))
-memory(x::Permuted) = (pointer(parent(x)), size(x), strides(x))
+# Address, size and strides (in elements), and the device that the memory is on: its type and number.
+memory(x::StridedArray) = (pointer(x), size(x), strides(x), HOST)
+memory(x::Permuted) = (pointer(parent(x)), size(x), strides(x), HOST)
 function memory(x::Transposed{<:StridedVecOrMat}) # elements are real, so an adjoint is a transpose
-    address, n, s = memory(parent(x))
-    return length(n) == 1 ? (address, (1, n[1]), (max(1, n[1] * abs(s[1])), s[1])) : (address, reverse(n), reverse(s))
+    address, n, s, device = memory(parent(x))
+    return length(n) == 1 ? (address, (1, n[1]), (max(1, n[1] * abs(s[1])), s[1]), device) :
+                            (address, reverse(n), reverse(s), device)
+end
+const HOST = (Int32(Raw.TARTAN_CPU), Int32(0))
+
+pad(x::NTuple{N}) where {N} = ntuple(i -> i <= N ? Int64(x[i]) : Int64(0), Val(Raw.TARTAN_MAX_NDIM))
+
+function array_of(address::Ptr{T}, n::NTuple{N}, s::NTuple{N}, device = HOST) where {T, N}
+    N <= Raw.TARTAN_MAX_NDIM || too_many_dimensions(N)
+    return Raw.tartan_array(Ptr{Cvoid}(address), dtype_code(T), device[1], device[2], Int32(N), pad(n), pad(s))
+end
+@noinline too_many_dimensions(n) =
+    throw(TartanError(:shape, "an array has $n dimensions, expected at most $(Raw.TARTAN_MAX_NDIM)"))
+
+# The order of dimensions in C: `as_it_is` for values and lists; `as_matrix` for operands [batch..., rows, cols]: a vector
+# is a column, and the batch dimensions, which Julia has last and fastest first, come first and slowest first.
+as_it_is(n, s) = (n, s)
+as_matrix(n::NTuple{1}, s) = ((n[1], 1), (s[1], max(1, n[1] * abs(s[1]))))
+as_matrix(n::NTuple{2}, s) = (n, s)
+function as_matrix(n::NTuple{N}, s) where {N}
+    order = ntuple(i -> i <= N - 2 ? N + 1 - i : i - N + 2, Val(N))
+    return (map(i -> n[i], order), map(i -> s[i], order))
 end
 
-pad(x::Tuple) = ntuple(i -> i <= length(x) ? Int64(x[i]) : Int64(0), Raw.TARTAN_MAX_NDIM)
-
-# Type and number of the device that the memory is on.
-device_of(x) = (Raw.TARTAN_CPU, 0)
-
-function array_of(address::Ptr{T}, n::Tuple, s::Tuple, device = (Raw.TARTAN_CPU, 0)) where {T}
-    length(n) <= Raw.TARTAN_MAX_NDIM ||
-        throw(TartanError(:shape, "an array has $(length(n)) dimensions, expected at most $(Raw.TARTAN_MAX_NDIM)"))
-    return Raw.tartan_array(Ptr{Cvoid}(address), dtype_code(T), device..., length(n), pad(n), pad(s))
+# What C gets of an array, and the array, which is held while C works.
+struct Operand{X}
+    owner::X
+    array::Raw.tartan_array
 end
+Raw.c_value(::Type{Raw.tartan_array}, x::Operand) = x.array
+Raw.c_owner(x::Operand) = x.owner
 
-# The array as it is: for values and lists. Its memory must be kept alive by the caller, as below.
-whole_array(x) = array_of(memory(x)..., device_of(x))
-
-# The array as a matrix operand of C, [batch..., rows, cols]: a vector is a column, and the batch dimensions, which
-# Julia has last and fastest first, come first and slowest first.
-function operand(x)
-    address, n, s = memory(x)
-    length(n) == 1 && return array_of(address, (n[1], 1), (s[1], max(1, n[1] * abs(s[1]))), device_of(x))
-    order = (reverse(3:length(n))..., 1, 2)
-    return array_of(address, map(i -> n[i], order), map(i -> s[i], order), device_of(x))
+@inline function described(arrange, x)
+    address, n, s, device = memory(x)
+    return Operand(owner(x), array_of(address, arrange(n, s)..., device))
 end
+owner(x) = x
 
-same_dtype(S, T) = S === T || dtype_code(S) == dtype_code(T)
-
-function expect_type(x, name, types...)
-    any(T -> same_dtype(eltype(x), T), types) ||
-        throw(ArgumentError("$name has element type $(eltype(x)), expected $(join(types, " or "))"))
-    return nothing
-end
-
-# An input of one of the types, copied only where its memory has no regular strides.
-function input(x, name, types...)
-    expect_type(x, name, types...)
+# An input, in Julia's memory or on a device; copied only where its memory has no regular strides. `T` is the type that is
+# expected, or a union of types.
+@inline function input(arrange, x, name, ::Type{T}) where {T}
+    expect_type(x, name, T)
     there = device_operand(x)
-    there === nothing || return there
-    return x isa Described ? x : collect(x)
+    there === nothing || return described(arrange, there)
+    return described(arrange, x isa Described ? x : collect(x))
 end
 
 # An output is never copied: what is written must arrive where the caller looks.
-function output(x, name, types...)
-    expect_type(x, name, types...)
+@inline function output(arrange, x, name, ::Type{T}) where {T}
+    expect_type(x, name, T)
     there = device_operand(x)
-    there === nothing || return there
-    x isa Described || throw(ArgumentError(
-        "$name is a $(typeof(x)), which has no regular strides: expected memory that can be written in place"))
-    return x
+    there === nothing || return described(arrange, there)
+    x isa Described || no_strides(x, name)
+    return described(arrange, x)
 end
+@noinline no_strides(x, name) = throw(ArgumentError(
+    "$name is a $(typeof(x)), which has no regular strides: expected memory that can be written in place"))
+
+expect_type(x, name, ::Type{T}) where {T} = eltype(x) <: T ? nothing : expect_dtype(x, name, T)
+@noinline function expect_dtype(x, name, T)
+    any(S -> S isa DataType && dtype_code(S) == dtype_code(eltype(x)), Base.uniontypes(T)) ||
+        throw(ArgumentError("$name has element type $(eltype(x)), expected $(join(Base.uniontypes(T), " or "))"))
+    return nothing
+end
+
+gate_input(::Nothing) = nothing
+gate_input(x) = input(as_it_is, x, "gates", Union{Float32, Float64})
 
 # An input for `*`: converted where the matrix's type loses nothing by it.
 function promoted(x::AbstractArray{S}, name, ::Type{T}) where {S, T}
@@ -92,14 +108,3 @@ function promoted(x::AbstractArray{S}, name, ::Type{T}) where {S, T}
         "$name has integers that $T cannot hold: convert one of the factors"))
     return y
 end
-
-gate_input(::Nothing) = nothing
-gate_input(x) = input(x, "gates", Float32, Float64)
-described(::Nothing) = nothing
-described(x) = whole_array(x)
-
-int64s(x) = Int64[whole(i, "index") for i in x]
-# Indices from 1 to indices from 0. What is not a valid index stays invalid, for the C library to name.
-from_zero(x) = Int64[whole(i, "index") - 1 for i in x]
-from_zero(::Nothing) = nothing
-from_one!(x::Vector{Int64}) = (x .+= 1; x)

@@ -37,7 +37,7 @@ struct Context
 end
 Context(; device::AbstractString = "cpu", options...) = Context(device; options...)
 
-Base.cconvert(::Type{Ptr{Raw.tartan_context}}, context::Context) = context.handle
+Raw.c_handle(::Type{Raw.tartan_context}, context::Context) = context.handle
 Base.close(context::Context) = close(context.handle)
 Base.isopen(context::Context) = isopen(context.handle)
 function Base.show(io::IO, context::Context)
@@ -77,17 +77,52 @@ function julia_parallel_for(::Ptr{Cvoid}, workers::Int32, task::Ptr{Cvoid}, data
     return nothing
 end
 
-# Contexts of operations that were given none: each is in one task's hands at a time.
-const IDLE = Context[]
-const IDLE_LOCK = Threads.SpinLock()
+# The context that an operand lies in; that of all operands, which the caller may also have given: work of two has no order.
+context_of(x) = nothing
+shared_context(context) = context
+shared_context(context, x, rest...) = shared_context(one_context(context, context_of(x), x), rest...)
+one_context(context, ::Nothing, x) = context
+one_context(::Nothing, own::Context, x) = own
+one_context(context::Context, own::Context, x) = context.handle === own.handle ? context : throw(TartanError(:argument,
+    "a $(typeof(x)) is of another context than the other operands, expected one for all"))
 
-with_context(f, context::Context) = f(context)
-function with_context(f, ::Nothing)
-    context = lock(() -> isempty(IDLE) ? nothing : pop!(IDLE), IDLE_LOCK)
-    context === nothing && (context = Context())
+# Contexts of calls that were given none: one for each thread, made when it is first needed.
+mutable struct Spare
+    busy::Threads.Atomic{Int}
+    address::Ptr{Raw.tartan_context}
+    handle::Any
+    Spare(busy) = new(Threads.Atomic{Int}(busy), C_NULL, nothing)
+end
+const SPARES = Spare[]
+
+make_spares(n) = append!(SPARES, [Spare(0) for _ in 1:n])
+
+@inline take(spare::Spare) = Threads.atomic_xchg!(spare.busy, 1) == 0
+@inline Raw.c_leave(spare::Spare) = (spare.busy[] = 0; nothing)
+Raw.c_address(spare::Spare) = spare.address
+
+@inline function Raw.c_handle(::Type{Raw.tartan_context}, ::Nothing)
+    i = Threads.threadid()
+    i <= length(SPARES) || return another_spare()
+    spare = @inbounds SPARES[i]
+    take(spare) || return another_spare()
+    return spare.address == C_NULL ? opened(spare) : spare
+end
+
+# Of another thread, else one that is made for this call.
+@noinline function another_spare()
+    i = findfirst(take, SPARES)
+    spare = i === nothing ? Spare(1) : SPARES[i]
+    return spare.address == C_NULL ? opened(spare) : spare
+end
+
+@noinline function opened(spare)
     try
-        return f(context)
-    finally
-        lock(() -> push!(IDLE, context), IDLE_LOCK)
+        spare.handle = Context().handle
+        spare.address = spare.handle.address
+    catch
+        Raw.c_leave(spare)
+        rethrow()
     end
+    return spare
 end

@@ -7,25 +7,25 @@
 What [`Tartan.device_operand`](@ref) gives for an array on a GPU: its address there, its strides in elements, and the number
 of the GPU, from 0. Element type and size are those of `owner`, which is kept alive while it is used.
 """
-struct DeviceMemory{T, N}
-    owner::Any
+struct DeviceMemory{T, N, X}
+    owner::X
     address::Ptr{T}
     size::NTuple{N, Int}
     strides::NTuple{N, Int}
-    device::Tuple{Int, Int}
+    device::Tuple{Int32, Int32}
 end
 
 function DeviceMemory(owner, address, strides, device::Integer)
     T, n = eltype(owner), size(owner)
-    return DeviceMemory{T, length(n)}(owner, Ptr{T}(bits_of_address(address)), n, Tuple(strides), (Raw.TARTAN_CUDA, device))
+    return DeviceMemory(owner, Ptr{T}(bits_of_address(address)), n, Tuple(strides), (Int32(Raw.TARTAN_CUDA), Int32(device)))
 end
 
 # Other packages have pointer types of their own.
 bits_of_address(address::Integer) = UInt(address)
 bits_of_address(address) = reinterpret(UInt, address)
 
-memory(x::DeviceMemory) = (x.address, x.size, x.strides)
-device_of(x::DeviceMemory) = x.device
+memory(x::DeviceMemory) = (x.address, x.size, x.strides, x.device)
+owner(x::DeviceMemory) = x.owner
 
 """
     Tartan.device_operand(x)
@@ -62,25 +62,22 @@ end
 
 column_strides(n::Tuple) = ntuple(i -> prod(n[1:i - 1]), length(n))
 
-# Julia counts its own memory alone: what nobody needs on a device any more is found when that is full.
-function with_memory(make)
-    try
-        return make()
-    catch error
-        error isa TartanError && error.status === :memory || rethrow()
-    end
-    GC.gc()
-    return make()
-end
+# What a buffer of a context takes of the host's memory.
+host_bytes(context::Context, bytes) = context.device == "cpu" ? bytes : 0
 
-function DeviceArray{T}(context::Context, n::Dims{N}) where {T, N}
-    code = dtype_code(T)
-    buffer = with_memory(() -> Raw.tartan_buffer_create(context, code, Int64[n...], Raw.TARTAN_COL_MAJOR))
-    return DeviceArray{T, N}(Handle(buffer), context, n, column_strides(n))
-end
+buffer_array(::Type{T}, buffer::Ptr{Raw.tartan_buffer}, context, n::NTuple{N}) where {T, N} =
+    DeviceArray{T, N}(Handle(buffer, nothing, host_bytes(context, prod(n) * sizeof(T))), context, n, column_strides(n))
+
+DeviceArray{T}(context::Context, n::Dims) where {T} =
+    buffer_array(T, Raw.tartan_buffer_create(context, dtype_code(T), Int64[n...], Raw.TARTAN_COL_MAJOR), context, n)
 DeviceArray{T}(context::Context, n::Integer...) where {T} = DeviceArray{T}(context, map(i -> Int(whole(i, "n")), n))
 
-Base.cconvert(::Type{Ptr{Raw.tartan_buffer}}, x::DeviceArray) = x.handle
+Raw.c_handle(::Type{Raw.tartan_buffer}, x::DeviceArray) = x.handle
+Raw.c_enter(x::DeviceArray) = Raw.c_enter(x.handle)
+Raw.c_leave(x::DeviceArray) = Raw.c_leave(x.handle)
+Raw.c_isopen(x::DeviceArray) = isopen(x)
+closed_error(x::DeviceArray) = closed_error(x.handle)
+context_of(x::DeviceArray) = x.context
 Base.close(x::DeviceArray) = close(x.handle)
 Base.isopen(x::DeviceArray) = isopen(x.handle)
 Base.size(x::DeviceArray) = x.size
@@ -91,9 +88,9 @@ Base.ndims(::DeviceArray{T, N}) where {T, N} = N
 Base.strides(x::DeviceArray) = x.strides
 Base.stride(x::DeviceArray, i::Integer) = x.strides[i]
 
-function device_operand(x::DeviceArray{T, N}) where {T, N}
+function device_operand(x::DeviceArray{T}) where {T}
     view = Raw.tartan_buffer_view(x)
-    return DeviceMemory{T, N}(x, Ptr{T}(view.data), x.size, x.strides, (view.device_type, view.device_id))
+    return DeviceMemory(x, Ptr{T}(view.data), x.size, x.strides, (view.device_type, view.device_id))
 end
 
 LinearAlgebra.transpose(x::DeviceArray{T, 2}) where {T} =
@@ -108,12 +105,13 @@ is_transposed(x::DeviceArray) = x.strides != column_strides(x.size)
 function whole_buffer(x::DeviceArray{T}) where {T}
     view = Raw.tartan_buffer_view(x)
     n = Tuple(Int.(view.shape[1:view.ndim]))
-    return array_of(Ptr{T}(view.data), n, column_strides(n), (view.device_type, view.device_id)), n
+    return Operand(x, array_of(Ptr{T}(view.data), n, column_strides(n), (view.device_type, view.device_id))), n
 end
 
 function Base.copy(x::DeviceArray{T, N}) where {T, N}
-    buffer = GC.@preserve x with_memory(() -> Raw.tartan_buffer_from_array(x.context, whole_buffer(x)[1]))
-    return DeviceArray{T, N}(Handle(buffer), x.context, x.size, x.strides)
+    array, n = whole_buffer(x)
+    y = buffer_array(T, Raw.tartan_buffer_from_array(x.context, array), x.context, n)
+    return DeviceArray{T, N}(y.handle, x.context, x.size, x.strides)
 end
 
 """
@@ -139,7 +137,8 @@ struct DeviceTransposed{T}
 end
 const DeviceSparse{T} = Union{DeviceBlockSparseMatrix{T}, DeviceTransposed{T}}
 
-Base.cconvert(::Type{Ptr{Raw.tartan_matrix}}, A::DeviceBlockSparseMatrix) = A.handle
+Raw.c_handle(::Type{Raw.tartan_matrix}, A::DeviceBlockSparseMatrix) = A.handle
+context_of(A::DeviceBlockSparseMatrix) = A.context
 Base.close(A::DeviceBlockSparseMatrix) = close(A.handle)
 Base.isopen(A::DeviceBlockSparseMatrix) = isopen(A.handle)
 Base.size(A::DeviceBlockSparseMatrix) = size(A.layout)
@@ -158,20 +157,19 @@ LinearAlgebra.transpose(A::DeviceBlockSparseMatrix{T}) where {T} = DeviceTranspo
 LinearAlgebra.transpose(A::DeviceTransposed) = A.parent
 LinearAlgebra.adjoint(A::DeviceSparse) = transpose(A)
 
-on_device(A, context) = Handle(GC.@preserve A with_memory(() -> Raw.tartan_matrix_to_device(context, A)))
+# A matrix of C's on the context's device, and the layout that it has.
+function device_matrix(::Type{T}, address::Ptr{Raw.tartan_matrix}, layout, context) where {T}
+    bytes = host_bytes(context, prod(blocksize(layout)) * nblocks(layout) * sizeof(T))
+    return DeviceBlockSparseMatrix{T}(Handle(address, nothing, bytes), layout, context)
+end
+device_matrix(T, address, context) = device_matrix(T, address, BlockLayout(Raw.tartan_matrix_get_layout(address)), context)
+made(A::DeviceBlockSparseMatrix{T}, address) where {T} = device_matrix(T, address, A.context)
 
 Base.copy(A::DeviceBlockSparseMatrix{T}) where {T} =
-    DeviceBlockSparseMatrix{T}(on_device(A, A.context), A.layout, A.context)
-
-# What the library makes of a matrix, on its device.
-function made(make, A::DeviceBlockSparseMatrix{S}, ::Type{T} = S) where {S, T}
-    handle = Handle(with_memory(() -> make(A.context)))
-    return DeviceBlockSparseMatrix{T}(handle, BlockLayout(Raw.tartan_matrix_get_layout(handle)), A.context)
-end
-
+    device_matrix(T, Raw.tartan_matrix_to_device(A.context, A), A.layout, A.context)
 DeviceBlockSparseMatrix{T}(A::DeviceBlockSparseMatrix) where {T} =
-    made(c -> Raw.tartan_matrix_cast(c, A, dtype_code(T), Raw.TARTAN_COL_MAJOR), A, T)
-Base.copy(A::DeviceTransposed) = made(c -> Raw.tartan_matrix_transpose(c, parent(A)), parent(A))
+    device_matrix(T, Raw.tartan_matrix_cast(A.context, A, dtype_code(T), Raw.TARTAN_COL_MAJOR), A.context)
+Base.copy(A::DeviceTransposed) = made(parent(A), Raw.tartan_matrix_transpose(A.parent.context, parent(A)))
 Base.permutedims(A::DeviceBlockSparseMatrix) = copy(transpose(A))
 
 """
@@ -186,19 +184,17 @@ are an error. `x` may be changed as soon as the call returns.
     D, X = to_device(A, context), to_device(ones(64, 3), context)
     to_host(D * X) == A * ones(64, 3)
 """
-function to_device(x::AbstractArray{T, N}, context::Context) where {T, N}
+function to_device(x::AbstractArray{T}, context::Context) where {T}
     there = device_operand(x)
     y = there !== nothing ? there : x isa Described && strides(x) == column_strides(size(x)) ? x : Array(x)
-    address, n, s = memory(y)
+    _, n, s, _ = memory(y)
     s == column_strides(n) || throw(ArgumentError("x has strides $s on its device, expected $(column_strides(n)): copy it there"))
-    array = whole_array(y)
-    buffer = GC.@preserve x y with_memory(() -> Raw.tartan_buffer_from_array(context, array))
-    return DeviceArray{T, N}(Handle(buffer), context, n, s)
+    return buffer_array(T, Raw.tartan_buffer_from_array(context, described(as_it_is, y)), context, n)
 end
 
 to_device(A::BlockSparseMatrix{T}, context::Context) where {T} =
-    DeviceBlockSparseMatrix{T}(on_device(A, context), A.layout, context)
-to_device(A::Flipped, context::Context) = transpose(to_device(parent(A), context))
+    device_matrix(T, Raw.tartan_matrix_to_device(context, A), A.layout, context)
+to_device(A::TransposedBlocks, context::Context) = transpose(to_device(parent(A), context))
 
 """
     to_host(x)
@@ -211,10 +207,10 @@ was asked for before.
 function to_host(x::DeviceArray{T}) where {T}
     n = whole_buffer(x)[2]
     result = Array{T}(undef, n)
-    GC.@preserve result Raw.tartan_buffer_to_array(x.context, x, whole_array(result))
+    Raw.tartan_buffer_to_array(x.context, x, described(as_it_is, result))
     return reshape(is_transposed(x) ? permutedims(result) : result, x.size)
 end
-to_host(A::DeviceBlockSparseMatrix) = adopt(Raw.tartan_matrix_to_host(A.context, A))
+to_host(A::DeviceBlockSparseMatrix{T}) where {T} = adopt(T, Raw.tartan_matrix_to_host(A.context, A))
 to_host(A::DeviceTransposed) = transpose(to_host(A.parent))
 
 Base.Array(x::DeviceArray) = to_host(x)

@@ -22,15 +22,13 @@ else asks about blocks is an error; `to_host` makes ordinary layouts and matrice
 """
 function BlockLayout(mask::Mask, block::Sizes, context::Context; capacity::Real = 0, shape = nothing)
     frame, bytes = frame_and_bytes(mask, block, shape)
-    array = mask_array(frame, bytes)
-    room = whole(capacity, "capacity")
-    return GC.@preserve bytes BlockLayout(with_memory(() -> Raw.tartan_layout_from_device_mask(context, frame, array, room)))
+    return BlockLayout(Raw.tartan_layout_from_device_mask(context, frame, mask_operand(frame, bytes), whole(capacity, "capacity")))
 end
 
-function mask_array(frame, bytes)
-    rows, cols = cld(frame.rows, frame.block_rows), cld(frame.cols, frame.block_cols)
-    return Raw.tartan_array(Ptr{Cvoid}(pointer(bytes)), Raw.TARTAN_U8, Raw.TARTAN_CPU, 0, 3, pad((frame.heads, rows, cols)),
-                            pad((rows * cols, cols, 1)))
+function mask_operand(frame, bytes)
+    rows, cols = grid_of(frame)
+    return Operand(bytes, Raw.tartan_array(Ptr{Cvoid}(pointer(bytes)), Raw.TARTAN_U8, HOST..., 3, pad((frame.heads, rows, cols)),
+                                           pad((rows * cols, cols, 1))))
 end
 
 """
@@ -41,8 +39,7 @@ they are. Returns the layout.
 """
 function update!(layout::BlockLayout, mask::Mask, context::Context)
     frame, bytes = frame_and_bytes(mask, blocksize(layout), size(layout))
-    array = mask_array(frame, bytes)
-    GC.@preserve bytes Raw.tartan_layout_update_device_mask(context, layout, array)
+    Raw.tartan_layout_update_device_mask(context, layout, mask_operand(frame, bytes))
     return layout
 end
 
@@ -63,8 +60,7 @@ Zeros on the context's device.
 """
 function DeviceBlockSparseMatrix{T}(layout::BlockLayout, context::Context) where {T}
     n = (nblocks(layout), blocksize(layout)...)
-    code = dtype_code(T)
-    buffer = with_memory(() -> Raw.tartan_buffer_create(context, code, Int64[reverse(n)...], Raw.TARTAN_COL_MAJOR))
+    buffer = Raw.tartan_buffer_create(context, dtype_code(T), Int64[reverse(n)...], Raw.TARTAN_COL_MAJOR)
     matrix = try
         view = Raw.tartan_buffer_view(buffer)
         # C wants [block, row, column]; blocks are column-major inside, as Julia has them.
@@ -74,5 +70,5 @@ function DeviceBlockSparseMatrix{T}(layout::BlockLayout, context::Context) where
         Raw.tartan_buffer_free(buffer)
         rethrow()
     end
-    return DeviceBlockSparseMatrix{T}(Handle(matrix), layout, context)
+    return device_matrix(T, matrix, layout, context)
 end

@@ -17,20 +17,26 @@ are read when they are asked for.
     file["encoder"] * x
     file["decoder"].layout == B.layout
 
-`file[name]` is the matrix of that name, else the layout. A BlockFile is for one task at a time. `close(file)` gives
-memory back early; what was read from the file lives on.
+`file[name]` is the matrix of that name, else the layout; a BlockFile is a dictionary of them. It serves one task at a time.
+`close(file)` gives memory back early; what was read from the file lives on.
 """
-struct BlockFile
+struct BlockFile <: AbstractDict{String, Any}
     handle::Handle{Raw.tartan_file}
-    kept::Dict{String, BlockSparseMatrix} # C reads their values when the file is saved
-    BlockFile(address::Ptr{Raw.tartan_file}) = new(Handle(address), Dict{String, BlockSparseMatrix}())
+    # C reads the values of matrices when the file is saved, so the handle keeps them.
+    BlockFile(address::Ptr{Raw.tartan_file}) = new(Handle(address, Dict{String, BlockSparseMatrix}()))
 end
 BlockFile() = BlockFile(Raw.tartan_file_create())
 BlockFile(path::AbstractString) = BlockFile(Raw.tartan_file_open(path))
 
-Base.cconvert(::Type{Ptr{Raw.tartan_file}}, file::BlockFile) = file.handle
-Base.close(file::BlockFile) = (close(file.handle); empty!(file.kept); nothing)
+Raw.c_handle(::Type{Raw.tartan_file}, file::BlockFile) = file.handle
+Base.close(file::BlockFile) = close(file.handle)
 Base.isopen(file::BlockFile) = isopen(file.handle)
+
+# The matrices that were put into the file, not read from one. None where the file is closed.
+function kept(file::BlockFile)
+    found = file.handle.keep
+    return found === nothing ? Dict{String, BlockSparseMatrix}() : found::Dict{String, BlockSparseMatrix}
+end
 
 const KINDS = (layout = Raw.TARTAN_KIND_LAYOUT, matrix = Raw.TARTAN_KIND_MATRIX)
 
@@ -57,11 +63,34 @@ end
 
 Base.keys(file::BlockFile) = union(layouts(file), matrices(file))
 Base.length(file::BlockFile) = length(keys(file))
-Base.haskey(file::BlockFile, name::AbstractString) = name in keys(file)
+Base.haskey(file::BlockFile, name::AbstractString) = kind_of(file, name) !== nothing
+Base.get(file::BlockFile, name::AbstractString, default) = haskey(file, name) ? file[name] : default
+Base.iterate(file::BlockFile, (names, i) = (keys(file), 1)) =
+    i > length(names) ? nothing : (names[i] => file[names[i]], (names, i + 1))
+
+# A matrix comes before a layout of the same name; nothing where there is neither.
+function kind_of(file, name)
+    kind = nothing
+    for i in 0:Raw.tartan_file_count(file) - 1
+        Raw.tartan_file_name(file, i) == name || continue
+        kind = Raw.tartan_file_kind(file, i)
+        kind == Raw.TARTAN_KIND_MATRIX && break
+    end
+    return kind
+end
+
+function expect_kind(file, name)
+    kind = kind_of(file, name)
+    kind === nothing || return kind
+    names = keys(file)
+    list = isempty(names) ? "it is empty" : "it has $(join(map(repr, names[1:min(end, 8)]), ", "))$(length(names) > 8 ? ", ..." : "")"
+    throw(TartanError(:not_found, "the file has no matrix or layout $(repr(name)): $list"))
+end
 
 function Base.getindex(file::BlockFile, name::AbstractString)
-    name in matrices(file) && return adopt(Raw.tartan_file_get_matrix(file, name))
-    return BlockLayout(Raw.tartan_file_get_layout(file, name))
+    expect_kind(file, name) == Raw.TARTAN_KIND_MATRIX || return BlockLayout(Raw.tartan_file_get_layout(file, name))
+    A = get(kept(file), name, nothing)
+    return A !== nothing && isopen(A) ? A : adopt(Raw.tartan_file_get_matrix(file, name))
 end
 
 Base.setindex!(file::BlockFile, object, name::AbstractString) = (store!(file, name, object); object)
@@ -72,9 +101,8 @@ Base.setindex!(file::BlockFile, object, name::AbstractString) = (store!(file, na
 Puts a layout or matrix under a name, with gates (one for each block of a matrix) and text in JSON of your own.
 """
 function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix; gates = nothing, metadata = nothing)
-    g = gate_input(gates)
-    GC.@preserve g Raw.tartan_file_put_matrix(file, name, A, described(g), metadata)
-    file.kept[name] = A
+    Raw.tartan_file_put_matrix(file, name, A, gate_input(gates), metadata)
+    kept(file)[name] = A
     return file
 end
 function store!(file::BlockFile, name::AbstractString, layout::BlockLayout; metadata = nothing)
@@ -82,11 +110,10 @@ function store!(file::BlockFile, name::AbstractString, layout::BlockLayout; meta
     return file
 end
 
-kind_of(file, name) = name in matrices(file) ? Raw.TARTAN_KIND_MATRIX : Raw.TARTAN_KIND_LAYOUT
-
 function Base.delete!(file::BlockFile, name::AbstractString)
-    Raw.tartan_file_remove(file, kind_of(file, name), name)
-    delete!(file.kept, name)
+    kind = expect_kind(file, name)
+    Raw.tartan_file_remove(file, kind, name)
+    kind == Raw.TARTAN_KIND_MATRIX && delete!(kept(file), name)
     return file
 end
 
@@ -97,16 +124,22 @@ The gates stored with a matrix, or `nothing`.
 """
 function gates(file::BlockFile, name::AbstractString)
     Raw.tartan_file_has_gates(file, name) == 1 || return nothing
-    x = Vector{Float64}(undef, nblocks(file[name]))
+    return gates_of(file, name, nblocks(file[name]))
+end
+function gates_of(file, name, n)
+    Raw.tartan_file_has_gates(file, name) == 1 || return nothing
+    x = Vector{Float64}(undef, n)
     Raw.tartan_file_get_gates(file, name, x)
     return x
 end
 
 "`metadata(file, name)`: the JSON stored with a matrix or layout, \"\" where there is none."
-metadata(file::BlockFile, name::AbstractString) = Raw.tartan_file_get_metadata(file, kind_of(file, name), name)
+metadata(file::BlockFile, name::AbstractString) =
+    Raw.tartan_file_get_metadata(file, expect_kind(file, name), name)
 
 """
     save(path, file::BlockFile; compress = false)
+    save(path, objects::AbstractDict; compress = false)
     save(path, name => object, ...; compress = false)
 
 Writes a file whole: a reader sees the old one or the new one, never a mix.
@@ -129,19 +162,34 @@ function save(path::AbstractString, objects::Pair{<:AbstractString}...; compress
     return nothing
 end
 
+save(path::AbstractString, objects::AbstractDict; compress::Bool = false) = save(path, objects...; compress = compress)
+
 """
     load(path)
     load(path, name)
 
-All matrices and layouts of a file, as a `Dict`, or the one of a name.
+A [`BlockFile`](@ref) with all of a file in memory, gates and metadata too, or the matrix or layout of a name.
+
+    all = load("weights.h5")
+    all["first layer"] * x
+    save("copy.h5", all)
 """
 function load(path::AbstractString)
-    file = BlockFile(path)
+    source, result = BlockFile(path), BlockFile()
+    text(kind, name) = (found = Raw.tartan_file_get_metadata(source, kind, name); isempty(found) ? nothing : found)
     try
-        return Dict{String, Any}(name => file[name] for name in keys(file))
+        for name in layouts(source)
+            layout = BlockLayout(Raw.tartan_file_get_layout(source, name))
+            store!(result, name, layout; metadata = text(Raw.TARTAN_KIND_LAYOUT, name))
+        end
+        for name in matrices(source)
+            A = adopt(Raw.tartan_file_get_matrix(source, name))
+            store!(result, name, A; gates = gates_of(source, name, nblocks(A)), metadata = text(Raw.TARTAN_KIND_MATRIX, name))
+        end
     finally
-        close(file)
+        close(source)
     end
+    return result
 end
 function load(path::AbstractString, name::AbstractString)
     file = BlockFile(path)
@@ -162,6 +210,7 @@ verify(path::AbstractString) = Raw.tartan_file_verify(path)
 "`Tartan.issealed(file)`: whether the file carried a valid seal, as every file does that Tartan wrote."
 issealed(file::BlockFile) = Raw.tartan_file_sealed(file) == 1
 
+Base.show(io::IO, ::MIME"text/plain", file::BlockFile) = show(io, file)
 Base.show(io::IO, file::BlockFile) = isopen(file) ?
     print(io, "BlockFile with ", length(matrices(file)), " matrices and ", length(layouts(file)), " layouts") :
     print(io, "BlockFile (closed)")

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# The one owner of a C object. It is freed once: by `close`, or when Julia collects the owner, on any thread.
+# The owner of a C object, which is freed once: by `close`, when Julia collects the owner, or, where it is closed while
+# calls use it, when the last of these returns. `users` is 2 for each such call, and 1 more when it is closed; it never
+# grows after that. `keep` is Julia's memory that C reads as long as the object lives. `bytes` is what the object takes of
+# C's memory, as far as that is known.
 mutable struct Handle{S}
-    address::Threads.Atomic{UInt}
-    function Handle(address::Ptr{S}) where {S}
-        handle = new{S}(Threads.Atomic{UInt}(UInt(address)))
+    address::Ptr{S}
+    users::Threads.Atomic{Int}
+    keep::Any
+    bytes::Int
+    function Handle(address::Ptr{S}, keep = nothing, bytes = 0) where {S}
+        handle = new{S}(address, Threads.Atomic{Int}(0), keep, bytes)
         finalizer(close, handle)
+        bytes == 0 || count_memory(bytes)
         return handle
     end
 end
@@ -16,20 +23,45 @@ free(x::Ptr{Raw.tartan_matrix}) = Raw.tartan_matrix_free(x)
 free(x::Ptr{Raw.tartan_file}) = Raw.tartan_file_free(x)
 free(x::Ptr{Raw.tartan_buffer}) = Raw.tartan_buffer_free(x)
 
-function Base.close(handle::Handle{S}) where {S}
-    address = Threads.atomic_xchg!(handle.address, UInt(0))
-    address == 0 || free(Ptr{S}(address))
+@noinline function release(handle::Handle)
+    free(handle.address)
+    handle.keep = nothing
+    Threads.atomic_sub!(C_MEMORY, handle.bytes)
     return nothing
 end
 
-Base.isopen(handle::Handle) = handle.address[] != 0
-
-# ccall keeps what cconvert returns alive until C is done with it.
-function Base.unsafe_convert(::Type{Ptr{S}}, handle::Handle{S}) where {S}
-    address = handle.address[]
-    address == 0 && throw(TartanError(:handle, "the $(name_of(S)) is closed"))
-    return Ptr{S}(address)
+function Base.close(handle::Handle)
+    Threads.atomic_or!(handle.users, 1) == 0 && release(handle)
+    return nothing
 end
+
+Base.isopen(handle::Handle) = iseven(handle.users[])
+
+# A call holds the objects that it uses. One that is closed cannot be held, so the last user to leave is known.
+@inline function Raw.c_enter(handle::Handle)
+    users = handle.users[]
+    while iseven(users)
+        seen = Threads.atomic_cas!(handle.users, users, users + 2)
+        seen == users && return true
+        users = seen
+    end
+    return false
+end
+@inline function Raw.c_leave(handle::Handle)
+    Threads.atomic_sub!(handle.users, 2) == 3 && release(handle)
+    return nothing
+end
+Raw.c_isopen(handle::Handle) = isopen(handle)
+Raw.c_handle(::Type{S}, handle::Handle{S}) where {S} = handle
+Raw.c_address(handle::Handle) = handle.address
+
+@noinline function Raw.c_closed(held...)
+    for x in held
+        Raw.c_isopen(x) || return closed_error(x)
+    end
+    return closed_error(nothing)
+end
+closed_error(::Handle{S}) where {S} = TartanError(:handle, "the $(name_of(S)) is closed")
 
 name_of(::Type{Raw.tartan_context}) = "Context"
 name_of(::Type{Raw.tartan_layout}) = "BlockLayout"
@@ -37,8 +69,19 @@ name_of(::Type{Raw.tartan_matrix}) = "BlockSparseMatrix"
 name_of(::Type{Raw.tartan_file}) = "BlockFile"
 name_of(::Type{Raw.tartan_buffer}) = "DeviceArray"
 
-# Handles have an identity of their own: a copy would be freed twice.
-Base.deepcopy_internal(handle::Handle, ::IdDict) =
-    throw(ArgumentError("a handle of the C library cannot be copied"))
+# Julia's collector does not see C's memory, so it is told to run when much of that was taken since it last ran.
+const C_MEMORY = Threads.Atomic{Int}(0)
+const C_MEMORY_STEP = 1 << 28
+const C_MEMORY_LIMIT = Threads.Atomic{Int}(C_MEMORY_STEP)
+
+function count_memory(bytes)
+    Threads.atomic_add!(C_MEMORY, bytes) + bytes <= C_MEMORY_LIMIT[] && return nothing
+    GC.gc()
+    C_MEMORY_LIMIT[] = 2 * C_MEMORY[] + C_MEMORY_STEP
+    return nothing
+end
+
+# A copy would be freed twice.
+Base.deepcopy_internal(::Handle{S}, ::IdDict) where {S} = throw(ArgumentError("a $(name_of(S)) cannot be copied"))
 Serialization.serialize(::AbstractSerializer, ::Handle{S}) where {S} =
     throw(ArgumentError("a $(name_of(S)) cannot be serialized"))

@@ -23,15 +23,15 @@ struct BlockLayout
     handle::Handle{Raw.tartan_layout}
     frame::Raw.tartan_shape
     function BlockLayout(address::Ptr{Raw.tartan_layout})
-        handle = Handle(address)
-        frame = Raw.tartan_shape(Raw.tartan_layout_rows(handle), Raw.tartan_layout_cols(handle),
-                                 Raw.tartan_layout_block_rows(handle), Raw.tartan_layout_block_cols(handle),
-                                 Raw.tartan_layout_heads(handle))
-        return new(handle, frame)
+        frame = Raw.tartan_shape(Raw.tartan_layout_rows(address), Raw.tartan_layout_cols(address),
+                                 Raw.tartan_layout_block_rows(address), Raw.tartan_layout_block_cols(address),
+                                 Raw.tartan_layout_heads(address))
+        lines = frame.heads * (Raw.tartan_layout_grid_rows(address) + Raw.tartan_layout_grid_cols(address))
+        return new(Handle(address, nothing, 8 * lines + 20 * Raw.tartan_layout_blocks(address)), frame)
     end
 end
 
-Base.cconvert(::Type{Ptr{Raw.tartan_layout}}, layout::BlockLayout) = layout.handle
+Raw.c_handle(::Type{Raw.tartan_layout}, layout::BlockLayout) = layout.handle
 Base.close(layout::BlockLayout) = close(layout.handle)
 Base.isopen(layout::BlockLayout) = isopen(layout.handle)
 Base.deepcopy_internal(layout::BlockLayout, ::IdDict) = layout
@@ -75,9 +75,15 @@ BlockLayout(mask::Mask, block::Sizes; shape = nothing) =
 function BlockLayout(shape::Sizes, block::Sizes, block_rows::AbstractVector, block_cols::AbstractVector;
                      heads::Real = 1, block_heads::Union{AbstractVector, Nothing} = nothing)
     frame = frame_of(shape, block, heads)
-    return BlockLayout(Raw.tartan_layout_from_coordinates(frame, from_zero(block_heads), from_zero(block_rows),
-                                                          from_zero(block_cols)))
+    rows, cols = grid_of(frame)
+    h = from_zero(block_heads, "block_heads", frame.heads)
+    i, j = from_zero(block_rows, "block_rows", rows), from_zero(block_cols, "block_cols", cols)
+    return at_positions(() -> BlockLayout(Raw.tartan_layout_from_coordinates(frame, h, i, j)), block_heads, block_rows, block_cols)
 end
+
+# Block rows and block columns; of a frame that C will refuse, more than there can be.
+grid_of(frame) = (blocks_in(frame.rows, frame.block_rows), blocks_in(frame.cols, frame.block_cols))
+blocks_in(n, block) = block > 0 && n >= 0 ? cld(n, block) : typemax(Int64)
 
 BlockLayout(dense::Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}, block::Sizes) =
     from_dense(dense, block, Raw.tartan_layout_from_dense)
@@ -85,11 +91,11 @@ BlockLayout(dense::Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}, bloc
 function from_dense(dense, block, make)
     x = dense_input(dense)
     frame = frame_of((size(x, 1), size(x, 2)), block, size(x, 3))
-    GC.@preserve x BlockLayout(make(frame, operand(x)))
+    return BlockLayout(make(frame, input(as_matrix, x, "dense", eltype(x))))
 end
 
 # Numbers of other types become Float64; of Tartan's types they stay as they are.
-dense_input(x::AbstractArray{<:Union{Float64, Float32, Float16, BFloat16, Float8}}) = input(x, "dense", eltype(x))
+dense_input(x::AbstractArray{<:Union{Float64, Float32, Float16, BFloat16, Float8}}) = x
 dense_input(x::AbstractArray{<:Real, N}) where {N} = convert(Array{Float64, N}, x)
 
 function BlockLayout(S::SparseMatrixCSC, block::Sizes)
@@ -240,12 +246,21 @@ The id of the block at a position, or 0 where none is stored. Vectors give a vec
 """
 function findblock(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; head = 1)
     ids = Vector{Int64}(undef, length(rows))
-    heads = head isa AbstractVector ? from_zero(head) : fill(whole(head, "head") - 1, length(rows))
-    Raw.tartan_layout_find(layout, heads, from_zero(rows), from_zero(cols), ids)
+    at = head isa AbstractVector ? head : fill(head, length(rows))
+    grid = gridsize(layout)
+    Raw.tartan_layout_find(layout, from_zero(at, "head", heads(layout)), from_zero(rows, "rows", grid[1]),
+                           from_zero(cols, "cols", grid[2]), ids)
     return from_one!(ids)
 end
 findblock(layout::BlockLayout, row::Real, col::Real; head::Real = 1) =
     findblock(layout, [row], [col]; head = [head])[1]
+
+# The same for indices that are known to be right.
+function stored_block(layout::BlockLayout, row::Int, col::Int, head::Int)
+    id = Ref(Int64(0))
+    Raw.tartan_layout_find(layout, (head - 1,), (row - 1,), (col - 1,), id)
+    return id[] + 1
+end
 
 """
     number_blocks(layout, order)
@@ -287,6 +302,7 @@ The share of pairs of block rows and block columns that are connected in at most
 """
 function reach(layout::BlockLayout; steps::Integer = 8, head::Integer = 1)
     steps >= 0 || throw(TartanError(:argument, "steps is $steps, expected at least 0"))
+    1 <= head <= heads(layout) || throw(TartanError(:argument, "head is $head, expected 1 to $(heads(layout))"))
     x = Vector{Float64}(undef, steps)
     Raw.tartan_layout_reach(layout, head - 1, x)
     return x

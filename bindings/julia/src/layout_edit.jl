@@ -25,7 +25,13 @@ A layout or matrix whose block row `i` is block row `rows[i]` of `x`, and whose 
 must stay last.
 """
 permute_blocks(layout::BlockLayout; rows = nothing, cols = nothing) =
-    BlockLayout(Raw.tartan_layout_permute(layout, from_zero(rows), from_zero(cols)))
+    BlockLayout(Raw.tartan_layout_permute(layout, orders(layout, rows, cols)...))
+
+# New orders of block rows and block columns, as C counts them.
+function orders(layout, rows, cols)
+    grid, ragged = gridsize(layout), size(layout) .% blocksize(layout) .!= 0
+    return order_from_zero(rows, "rows", grid[1], ragged[1]), order_from_zero(cols, "cols", grid[2], ragged[2])
+end
 
 """
     slice(x, block_rows, block_cols)
@@ -35,7 +41,12 @@ The block rows and block columns in two ranges, as a layout or matrix of their o
     slice(layout, 1:4, 3:8)
 """
 slice(layout::BlockLayout, rows::AbstractUnitRange, cols::AbstractUnitRange) =
-    BlockLayout(Raw.tartan_layout_slice(layout, first(rows) - 1, last(rows), first(cols) - 1, last(cols)))
+    BlockLayout(Raw.tartan_layout_slice(layout, ranges(layout, rows, cols)...))
+
+function ranges(layout, rows, cols)
+    grid = gridsize(layout)
+    return (range_from_zero(rows, "block_rows", grid[1])..., range_from_zero(cols, "block_cols", grid[2])...)
+end
 
 """
     prune(layout, gates)
@@ -43,7 +54,14 @@ slice(layout::BlockLayout, rows::AbstractUnitRange, cols::AbstractUnitRange) =
 The blocks whose gate is not 0; one gate a block, in the order of block ids. A `BitVector` will do.
 """
 prune(layout::BlockLayout, gates::AbstractVector{<:Real}) =
-    BlockLayout(Raw.tartan_layout_prune(layout, Vector{Float64}(gates)))
+    BlockLayout(Raw.tartan_layout_prune(layout, numbers(gates, "gates")))
+
+# Gates or scores as C takes them, none of them NaN.
+function numbers(x, name)
+    k = findfirst(isnan, x)
+    k === nothing || bad_index(:argument, name, k, x[k], "a number")
+    return Vector{Float64}(x)
+end
 
 """
     keep_largest(layout, scores, count)
@@ -51,15 +69,18 @@ prune(layout::BlockLayout, gates::AbstractVector{<:Real}) =
 The `count` blocks of largest score, for instance of [`block_norms`](@ref).
 """
 keep_largest(layout::BlockLayout, scores::AbstractVector{<:Real}, count::Integer) =
-    BlockLayout(Raw.tartan_layout_keep_largest(layout, Vector{Float64}(scores), count))
+    BlockLayout(Raw.tartan_layout_keep_largest(layout, numbers(scores, "scores"), count))
 
 """
     grow(layout, block_rows, block_cols; block_heads = nothing)
 
 The layout and more blocks, some of which it may have already.
 """
-grow(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; block_heads = nothing) =
-    BlockLayout(Raw.tartan_layout_grow(layout, from_zero(block_heads), from_zero(rows), from_zero(cols)))
+function grow(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; block_heads = nothing)
+    grid = gridsize(layout)
+    return BlockLayout(Raw.tartan_layout_grow(layout, from_zero(block_heads, "block_heads", heads(layout)),
+                                              from_zero(rows, "block_rows", grid[1]), from_zero(cols, "block_cols", grid[2])))
+end
 
 """
     move_blocks(layout, ids, block_rows, block_cols)
@@ -68,9 +89,16 @@ Moves blocks to other positions in their heads, all at once. Returns the new lay
 the block had: `rearrange(A, layout, sources)` moves the values.
 """
 function move_blocks(layout::BlockLayout, ids::AbstractVector, rows::AbstractVector, cols::AbstractVector)
-    sources = Vector{Int64}(undef, nblocks(layout))
-    moved = Raw.tartan_layout_move(layout, from_zero(ids), from_zero(rows), from_zero(cols), sources)
-    return BlockLayout(moved), from_one!(sources)
+    n, grid = nblocks(layout), gridsize(layout)
+    sources = Vector{Int64}(undef, n)
+    from = expect_once(from_zero(ids, "ids", n), "ids", n)
+    i, j = from_zero(rows, "block_rows", grid[1]), from_zero(cols, "block_cols", grid[2])
+    new_rows, new_cols, of_head = coordinates(layout)
+    if length(i) == length(j) == length(from)
+        new_rows[from .+ 1], new_cols[from .+ 1] = i .+ 1, j .+ 1
+    end
+    moved = at_positions(() -> BlockLayout(Raw.tartan_layout_move(layout, from, i, j, sources)), of_head, new_rows, new_cols)
+    return moved, from_one!(sources)
 end
 
 "`reblock(layout, block)`: the blocks of another size that cover every stored block."

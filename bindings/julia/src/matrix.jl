@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
+# A block-sparse matrix in Julia's memory, or the transpose of one.
+abstract type BlockSparse{T} <: AbstractMatrix{T} end
+
 """
     BlockSparseMatrix(layout, values)
     BlockSparseMatrix{T}(layout)
@@ -26,7 +29,7 @@ arrays of three dimensions, `Array(A)` gives one, and indexing takes a third ind
 
 `close(A)` gives the C library's part back early; the values stay.
 """
-struct BlockSparseMatrix{T} <: AbstractMatrix{T}
+struct BlockSparseMatrix{T} <: BlockSparse{T}
     handle::Handle{Raw.tartan_matrix}
     layout::BlockLayout
     values::Array{T, 3}
@@ -34,9 +37,8 @@ struct BlockSparseMatrix{T} <: AbstractMatrix{T}
         n = (blocksize(layout)..., nblocks(layout))
         size(values) == n || throw(DimensionMismatch("values has size $(size(values)), expected $n"))
         # C wants [block, row, column]: the same memory, told in another order.
-        strides = (n[1] * n[2], 1, n[1])
-        array = array_of(pointer(values), (n[3], n[1], n[2]), strides)
-        handle = GC.@preserve values Handle(Raw.tartan_matrix_wrap(known(layout), array, C_NULL, C_NULL))
+        array = array_of(pointer(values), (n[3], n[1], n[2]), (n[1] * n[2], 1, n[1]))
+        handle = Handle(Raw.tartan_matrix_wrap(known(layout), Operand(values, array), C_NULL, C_NULL), values)
         return new{T}(handle, layout, values)
     end
 end
@@ -51,31 +53,53 @@ end
 
 fill_bytes!(x::Array) = (GC.@preserve x Base.unsafe_wrap(Array, Ptr{UInt8}(pointer(x)), sizeof(x)) .= 0x00; x)
 
-# Takes over a matrix that C made: its values move into Julia's memory, with column-major blocks.
+# Takes over a matrix that C made: its values move into Julia's memory, with column-major blocks. T is their type; where
+# it is not known, C says it.
+adopt(::Type{T}, address::Ptr{Raw.tartan_matrix}) where {T} = adopt(T, Handle(address))
 function adopt(address::Ptr{Raw.tartan_matrix})
     handle = Handle(address)
+    return adopt(type_of_dtype(Raw.tartan_matrix_dtype(handle)), handle)
+end
+function adopt(::Type{T}, handle::Handle) where {T}
     try
         if Raw.tartan_matrix_block_order(handle) != Raw.TARTAN_COL_MAJOR
             old = handle
-            handle = Handle(with_context(c -> Raw.tartan_matrix_cast(c, old, 0, Raw.TARTAN_COL_MAJOR), nothing))
+            handle = Handle(Raw.tartan_matrix_cast(nothing, old, 0, Raw.TARTAN_COL_MAJOR))
             close(old)
         end
         layout = BlockLayout(Raw.tartan_matrix_get_layout(handle))
-        view = Raw.tartan_matrix_values(handle)
-        T = type_of_dtype(view.dtype)
         values = Array{T, 3}(undef, blocksize(layout)..., nblocks(layout))
+        view = Raw.tartan_matrix_values(handle)
         GC.@preserve handle values unsafe_copyto!(pointer(values), Ptr{T}(view.data), length(values))
         return BlockSparseMatrix(layout, values)
     finally
         close(handle)
     end
 end
-
-# The object itself is what ccall keeps alive, since C reads the values, too.
-Base.cconvert(::Type{Ptr{Raw.tartan_matrix}}, A::BlockSparseMatrix) = A
-Base.unsafe_convert(P::Type{Ptr{Raw.tartan_matrix}}, A::BlockSparseMatrix) = Base.unsafe_convert(P, A.handle)
+Raw.c_handle(::Type{Raw.tartan_matrix}, A::BlockSparseMatrix) = A.handle
 Base.close(A::BlockSparseMatrix) = close(A.handle)
 Base.isopen(A::BlockSparseMatrix) = isopen(A.handle)
+
+# The transpose of a block-sparse matrix, which shares its values. Elements are real, so an adjoint is a transpose.
+struct TransposedBlocks{T} <: BlockSparse{T}
+    parent::BlockSparseMatrix{T}
+end
+
+LinearAlgebra.transpose(A::BlockSparseMatrix) = TransposedBlocks(A)
+LinearAlgebra.transpose(A::TransposedBlocks) = A.parent
+LinearAlgebra.adjoint(A::BlockSparse) = transpose(A)
+Base.parent(A::TransposedBlocks) = A.parent
+Base.isopen(A::TransposedBlocks) = isopen(A.parent)
+Base.size(A::TransposedBlocks) = reverse(size(A.parent))
+blocksize(A::TransposedBlocks) = reverse(blocksize(A.parent))
+gridsize(A::TransposedBlocks) = reverse(gridsize(A.parent))
+for f in (:heads, :nblocks, :density)
+    @eval $f(A::TransposedBlocks) = $f(A.parent)
+end
+SparseArrays.nnz(A::TransposedBlocks) = nnz(A.parent)
+SparseArrays.issparse(::BlockSparse) = true
+Base.@propagate_inbounds Base.getindex(A::TransposedBlocks, i::Int, j::Int) = A.parent[j, i]
+Base.@propagate_inbounds Base.setindex!(A::TransposedBlocks, x, i::Int, j::Int) = (A.parent[j, i] = x; A)
 
 Base.size(A::BlockSparseMatrix) = size(A.layout)
 blocksize(A::BlockSparseMatrix) = blocksize(A.layout)
@@ -84,7 +108,6 @@ heads(A::BlockSparseMatrix) = heads(A.layout)
 nblocks(A::BlockSparseMatrix) = size(A.values, 3)
 density(A::BlockSparseMatrix) = density(A.layout)
 SparseArrays.nnz(A::BlockSparseMatrix) = nnz(A.layout)
-SparseArrays.issparse(::BlockSparseMatrix) = true
 svg(A::BlockSparseMatrix; options...) = svg(A.layout; options...)
 
 """
@@ -103,13 +126,6 @@ function expect_one_head(A, what)
     return nothing
 end
 
-# Head, block and place in it of an element: (0, 0, 0) where no block is stored.
-function place(A::BlockSparseMatrix, i, j, head)
-    br, bc = blocksize(A)
-    id = findblock(A.layout, cld(i, br), cld(j, bc); head = head)
-    return id, mod1(i, br), mod1(j, bc)
-end
-
 function Base.getindex(A::BlockSparseMatrix{T}, i::Int, j::Int) where {T}
     @boundscheck checkbounds(A, i, j)
     expect_one_head(A, "A[i, j]")
@@ -121,15 +137,26 @@ function Base.getindex(A::BlockSparseMatrix{T}, i::Int, j::Int, head::Int) where
     return T(Raw.tartan_matrix_entry(A, head - 1, i - 1, j - 1))
 end
 
-function Base.setindex!(A::BlockSparseMatrix, x, i::Int, j::Int)
+# Only stored blocks can hold values; a zero outside is no news.
+function Base.setindex!(A::BlockSparseMatrix{T}, x, i::Int, j::Int) where {T}
     @boundscheck checkbounds(A, i, j)
     expect_one_head(A, "A[i, j] = x")
-    isopen(A) || throw(TartanError(:handle, "the BlockSparseMatrix is closed"))
-    id, row, col = place(A, i, j, 1)
-    id == 0 && throw(ArgumentError("A[$i, $j] lies in no stored block: use grow and project, or Matrix(A), or sparse(A)"))
-    A.values[row, col, id] = x
+    isopen(A) || throw(closed_error(A.handle))
+    value = convert(T, x)
+    k = slot(A, i, j)
+    k == 0 && !iszero(value) && not_stored(i, j)
+    k == 0 || (A.values[k] = value)
     return A
 end
+
+# Where the values have an element of the first head, 0 where no block does.
+function slot(A::BlockSparseMatrix, i, j)
+    br, bc = blocksize(A)
+    id = stored_block(A.layout, cld(i, br), cld(j, bc), 1)
+    return id == 0 ? 0 : mod1(i, br) + (mod1(j, bc) - 1) * br + (id - 1) * br * bc
+end
+@noinline not_stored(i, j) = throw(ArgumentError(
+    "A[$i, $j] lies in no stored block, expected 0 there: use grow and project, or Matrix(A), or sparse(A)"))
 
 Base.copy(A::BlockSparseMatrix) = BlockSparseMatrix(A.layout, copy(A.values))
 Base.deepcopy_internal(A::BlockSparseMatrix, seen::IdDict) = get!(() -> copy(A), seen, A)
@@ -143,7 +170,36 @@ function Base.:(==)(A::BlockSparseMatrix, B::BlockSparseMatrix)
     return A.layout == B.layout && !isragged(A) ? A.values == B.values : sparse(A) == sparse(B)
 end
 
-function LinearAlgebra.norm(A::BlockSparseMatrix, p::Real = 2)
-    p > 0 || return norm(Array(A), p)
-    return norm(heads(A) == 1 && isragged(A) ? findnz(A)[3] : A.values, p)
+# The stored elements in some order, without the padding of ragged blocks.
+function elements(A::BlockSparseMatrix)
+    isragged(A) || return A.values
+    heads(A) == 1 && return findnz(A)[3]
+    return reduce(vcat, (vec(A.values[stored_part(A, i, j)..., k]) for (k, (i, j)) in enumerate(zip(coordinates(A.layout)...))))
 end
+elements(A::TransposedBlocks) = elements(A.parent)
+
+# Rows and columns of a block that lie inside the matrix.
+function stored_part(A, block_row, block_col)
+    (m, n), (br, bc) = size(A), blocksize(A)
+    return 1:min(br, m - (block_row - 1) * br), 1:min(bc, n - (block_col - 1) * bc)
+end
+
+function LinearAlgebra.norm(A::BlockSparse, p::Real = 2)
+    p > 0 || return norm(Array(A), p)
+    return norm(elements(A), p)
+end
+
+# Sums and extremes look at the stored elements, and at zero for all others.
+const Summing = Union{typeof(+), typeof(Base.add_sum)}
+const Extreme = Union{typeof(max), typeof(min)}
+
+function Base.mapreduce(f, op::Union{Summing, Extreme}, A::BlockSparse; dims = :, init...)
+    x = elements(A)
+    (dims === (:) && isempty(init) && !isempty(x)) ||
+        return invoke(mapreduce, Tuple{Any, Any, AbstractArray}, f, op, A; dims = dims, init...)
+    zeros = prod(size(A)) * heads(A) - length(x)
+    result = mapreduce(f, op, x)
+    return zeros == 0 ? result : with_zeros(op, result, f(zero(eltype(A))), zeros)
+end
+with_zeros(op::Extreme, result, x, n) = op(result, x)
+with_zeros(op::Summing, result, x, n) = iszero(x) ? result : op(result, n * x)

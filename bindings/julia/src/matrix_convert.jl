@@ -5,7 +5,8 @@ BlockSparseMatrix(dense::AbstractArray{<:Real}, block::Sizes) = BlockSparseMatri
 
 function BlockSparseMatrix(dense::Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}, layout::BlockLayout)
     x = dense_input(dense)
-    return GC.@preserve x adopt(Raw.tartan_matrix_from_dense(layout, operand(x), 0, Raw.TARTAN_COL_MAJOR))
+    T = eltype(x)
+    return adopt(T, Raw.tartan_matrix_from_dense(layout, input(as_matrix, x, "dense", T), 0, Raw.TARTAN_COL_MAJOR))
 end
 
 # An array of three dimensions after a layout holds blocks; one before a layout is dense, with heads last.
@@ -15,8 +16,19 @@ function BlockSparseMatrix(S::SparseMatrixCSC, layout::BlockLayout)
     size(S) == size(layout) || throw(DimensionMismatch("S has size $(size(S)), the layout $(size(layout))"))
     rows, cols = entries_of(S)
     values = dense_input(nonzeros(S)[1:nnz(S)])
-    return GC.@preserve values adopt(
-        Raw.tartan_matrix_from_coo(layout, rows, cols, whole_array(values), 0, Raw.TARTAN_COL_MAJOR))
+    try
+        return adopt(eltype(values), Raw.tartan_matrix_from_coo(layout, rows, cols, described(as_it_is, values), 0, Raw.TARTAN_COL_MAJOR))
+    catch error
+        error isa TartanError && error.status === :layout || rethrow()
+    end
+    name_entry_outside(layout, rows .+ 1, cols .+ 1)
+end
+
+@noinline function name_entry_outside(layout, rows, cols)
+    br, bc = blocksize(layout)
+    k = findfirst(==(0), findblock(layout, cld.(rows, br), cld.(cols, bc)))
+    throw(TartanError(:layout, "S has an entry at [$(rows[k]), $(cols[k])], in block row $(cld(rows[k], br)), block column " *
+                               "$(cld(cols[k], bc)), expected entries in stored blocks of the layout alone"))
 end
 
 BlockSparseMatrix(A::BlockSparseMatrix, layout::BlockLayout) = project(A, layout)
@@ -24,17 +36,8 @@ BlockSparseMatrix(A::BlockSparseMatrix, block::Sizes) = BlockSparseMatrix(Array(
 BlockSparseMatrix(A::BlockSparseMatrix) = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix) where {T} =
-    made(c -> Raw.tartan_matrix_cast(c, A, dtype_code(T), Raw.TARTAN_COL_MAJOR), A, T)
+    adopt(T, Raw.tartan_matrix_cast(nothing, A, dtype_code(T), Raw.TARTAN_COL_MAJOR))
 BlockSparseMatrix{T}(x, frame) where {T} = BlockSparseMatrix{T}(BlockSparseMatrix(x, frame))
-
-# The adopted matrix, in the very type of 16 bits that was asked for.
-function adopt_as(::Type{T}, address) where {T}
-    A = adopt(address)
-    return eltype(A) === T ? A : BlockSparseMatrix(A.layout, Array{T, 3}(reinterpret(T, A.values)))
-end
-
-# What the library makes of a matrix.
-made(make, A::BlockSparseMatrix{S}, ::Type{T} = S) where {S, T} = adopt_as(T, with_context(make, nothing))
 
 Base.AbstractMatrix{T}(A::BlockSparseMatrix) where {T} = BlockSparseMatrix{T}(A)
 Base.AbstractMatrix{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
@@ -44,7 +47,7 @@ Base.float(A::BlockSparseMatrix) = A
 
 function to_dense(A::BlockSparseMatrix{T}) where {T}
     x = Array{T}(undef, heads(A) == 1 ? size(A) : (size(A)..., heads(A)))
-    GC.@preserve x Raw.tartan_matrix_to_dense(A, operand(x))
+    Raw.tartan_matrix_to_dense(A, described(as_matrix, x))
     return x
 end
 
@@ -54,9 +57,9 @@ end
 
 The dense matrix; `Array(A)` has a third dimension where there are several heads.
 """
-function Base.Matrix(A::BlockSparseMatrix)
+function Base.Matrix(A::BlockSparseMatrix{T}) where {T}
     expect_one_head(A, "Matrix(A)")
-    return to_dense(A)
+    return to_dense(A)::Matrix{T}
 end
 Base.Array(A::BlockSparseMatrix) = to_dense(A)
 Base.collect(A::BlockSparseMatrix) = to_dense(A)
@@ -72,7 +75,7 @@ Rows, columns and values of the stored elements, zeros among them, row by row.
 function SparseArrays.findnz(A::BlockSparseMatrix{T}) where {T}
     n = nnz(A)
     rows, cols, values = Vector{Int64}(undef, n), Vector{Int64}(undef, n), Vector{T}(undef, n)
-    GC.@preserve values Raw.tartan_matrix_to_coo(A, rows, cols, whole_array(values))
+    Raw.tartan_matrix_to_coo(A, rows, cols, described(as_it_is, values))
     return from_one!(rows), from_one!(cols), values
 end
 
@@ -85,14 +88,18 @@ SparseArrays.sparse(A::BlockSparseMatrix) = sparse(findnz(A)..., size(A)...)
 SparseArrays.SparseMatrixCSC(A::BlockSparseMatrix) = sparse(A)
 SparseArrays.SparseMatrixCSC{T, I}(A::BlockSparseMatrix) where {T, I<:Integer} = SparseMatrixCSC{T, I}(sparse(A))
 
-const Flipped{T} = Union{Adjoint{T, BlockSparseMatrix{T}}, Transpose{T, BlockSparseMatrix{T}}}
-
 # What a lazy transpose becomes when it is asked for as a matrix of its own.
-Base.copy(A::Flipped) = made(c -> Raw.tartan_matrix_transpose(c, parent(A)), parent(A))
-BlockSparseMatrix(A::Flipped) = copy(A)
+Base.copy(A::TransposedBlocks{T}) where {T} = adopt(T, Raw.tartan_matrix_transpose(nothing, A.parent))
+BlockSparseMatrix(A::TransposedBlocks) = copy(A)
+BlockSparseMatrix{T}(A::TransposedBlocks) where {T} = BlockSparseMatrix{T}(copy(A))
 Base.permutedims(A::BlockSparseMatrix) = copy(transpose(A))
-Base.Matrix(A::Adjoint{T, BlockSparseMatrix{T}}) where {T} = permutedims(Matrix(parent(A)))
-Base.Matrix(A::Transpose{T, BlockSparseMatrix{T}}) where {T} = permutedims(Matrix(parent(A)))
-SparseArrays.sparse(A::Adjoint{T, BlockSparseMatrix{T}}) where {T} = sparse(copy(A))
-SparseArrays.sparse(A::Transpose{T, BlockSparseMatrix{T}}) where {T} = sparse(copy(A))
-SparseArrays.nnz(A::Flipped) = nnz(parent(A))
+Base.permutedims(A::TransposedBlocks) = copy(A.parent)
+Base.Matrix(A::TransposedBlocks) = permutedims(Matrix(A.parent))
+Base.Array(A::TransposedBlocks) = Matrix(A)
+Base.collect(A::TransposedBlocks) = Matrix(A)
+Base.Matrix{T}(A::TransposedBlocks) where {T} = convert(Matrix{T}, Matrix(A))
+Base.Array{T}(A::TransposedBlocks) where {T} = convert(Matrix{T}, Matrix(A))
+SparseArrays.findnz(A::TransposedBlocks) = findnz(copy(A))
+SparseArrays.sparse(A::TransposedBlocks) = sparse(copy(A))
+SparseArrays.SparseMatrixCSC(A::TransposedBlocks) = sparse(A)
+SparseArrays.SparseMatrixCSC{T, I}(A::TransposedBlocks) where {T, I<:Integer} = SparseMatrixCSC{T, I}(sparse(A))

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Norms, sums, initial values, and new matrices from matrices.
+# Norms, initial values, sums and multiples, and new matrices from matrices.
 
-# What stores blocks, here or on a device.
+# What stores blocks, here or on a device, and what the library makes of it, in the same place.
 const Blocks{T} = Union{BlockSparseMatrix{T}, DeviceBlockSparseMatrix{T}}
-own_context(::BlockSparseMatrix) = nothing
-own_context(A::DeviceBlockSparseMatrix) = A.context
+made(::BlockSparseMatrix{T}, address) where {T} = adopt(T, address)
 
 """
     block_norms(A; norm = :l2)
@@ -14,7 +13,7 @@ The norm (`:max`, `:l1`, `:l2`) of every block, as a vector of Julia's own, for 
 function block_norms(A::Blocks; norm = :l2)
     norms = Vector{Float64}(undef, nblocks(A))
     code = code_of(NORMS, norm, "norm")
-    with_context(c -> Raw.tartan_matrix_block_norms(c, A, code, norms), own_context(A))
+    Raw.tartan_matrix_block_norms(context_of(A), A, code, norms)
     return norms
 end
 
@@ -23,13 +22,30 @@ end
 
 Throws where a stored element is not finite (and says which block), or the matrix is broken.
 """
-check(A::BlockSparseMatrix; finite::Bool = true) = Raw.tartan_matrix_check(A, finite)
+function check(A::BlockSparseMatrix; finite::Bool = true)
+    Raw.tartan_matrix_check(A, false)
+    finite && foreach_element(A) do i, j, head, x, k
+        isfinite(x) || throw(TartanError(:argument, string("A has ", x, " in block ", k, " at [", i, ", ", j,
+            heads(A) == 1 ? "" : ", $head", "], expected finite numbers")))
+    end
+    return nothing
+end
+
+function foreach_element(f, A::BlockSparseMatrix)
+    br, bc = blocksize(A)
+    for (k, (row, col, head)) in enumerate(zip(coordinates(A.layout)...))
+        rows, cols = stored_part(A, row, col)
+        for j in cols, i in rows
+            f(i + (row - 1) * br, j + (col - 1) * bc, head, A.values[i, j, k], k)
+        end
+    end
+end
 
 permute_blocks(A::Blocks; rows = nothing, cols = nothing) =
-    made(c -> Raw.tartan_matrix_permute(c, A, from_zero(rows), from_zero(cols)), A)
+    made(A, Raw.tartan_matrix_permute(context_of(A), A, orders(A.layout, rows, cols)...))
 
 slice(A::Blocks, rows::AbstractUnitRange, cols::AbstractUnitRange) =
-    made(c -> Raw.tartan_matrix_slice(c, A, first(rows) - 1, last(rows), first(cols) - 1, last(cols)), A)
+    made(A, Raw.tartan_matrix_slice(context_of(A), A, ranges(A.layout, rows, cols)...))
 
 """
     project(A, layout)
@@ -38,7 +54,7 @@ The values of `A` at the blocks of another layout of the same frame; zeros where
 
     project(A, prune(A.layout, block_norms(A) .> 0.1))
 """
-project(A::Blocks, layout::BlockLayout) = made(c -> Raw.tartan_matrix_project(c, A, layout), A)
+project(A::Blocks, layout::BlockLayout) = made(A, Raw.tartan_matrix_project(context_of(A), A, layout))
 
 """
     rearrange(A, layout, sources)
@@ -46,7 +62,7 @@ project(A::Blocks, layout::BlockLayout) = made(c -> Raw.tartan_matrix_project(c,
 The matrix whose block `i` is block `sources[i]` of `A`, or zeros where that is 0. See [`move_blocks`](@ref).
 """
 rearrange(A::Blocks, layout::BlockLayout, sources::AbstractVector) =
-    made(c -> Raw.tartan_matrix_rearrange(c, A, layout, from_zero(sources)), A)
+    made(A, Raw.tartan_matrix_rearrange(context_of(A), A, layout, from_zero(sources, "sources", nblocks(A), 0)))
 
 """
     scatter!(A, B, targets)
@@ -57,7 +73,8 @@ other blocks stay. Both are in Julia's memory, or on a device and of one context
     scatter!(A, slice(B, 1:1, 1:2), [3, 8])
 """
 function scatter!(A::Blocks, B::Blocks, targets::AbstractVector)
-    with_context(c -> Raw.tartan_matrix_scatter(c, B, from_zero(targets), A), shared_context(nothing, A, B))
+    to = expect_once(from_zero(targets, "targets", nblocks(A), 0), "targets", nblocks(A))
+    Raw.tartan_matrix_scatter(shared_context(nothing, A, B), B, to, A)
     return A
 end
 
@@ -77,7 +94,7 @@ fill_identity!(A::BlockSparseMatrix; scale::Real = 1) = (Raw.tartan_matrix_fill_
 The stored elements of each block column become orthonormal columns (or rows), times `scale`.
 """
 function fill_orthogonal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = 0, context = nothing)
-    with_context(c -> Raw.tartan_matrix_fill_orthogonal(c, A, scale, whole(seed, "seed")), context)
+    Raw.tartan_matrix_fill_orthogonal(context, A, scale, whole(seed, "seed"))
     return A
 end
 
@@ -88,23 +105,16 @@ Normal numbers of standard deviation `scale / sqrt(fan-in)`, the fan-in of a blo
 columns: `A * x` keeps the variance of `x`. The same in every language.
 """
 function fill_normal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = 0, context = nothing)
-    with_context(c -> Raw.tartan_matrix_fill_normal(c, A, scale, whole(seed, "seed")), context)
+    Raw.tartan_matrix_fill_normal(context, A, scale, whole(seed, "seed"))
     return A
-end
-
-function Base.fill!(A::BlockSparseMatrix, x)
-    iszero(x) || throw(ArgumentError("x is $x, expected 0: only stored blocks can hold values (use A.values .= x)"))
-    return fill_zero!(A)
 end
 
 # ---- Sums and multiples ----
 
 Base.:-(A::BlockSparseMatrix) = BlockSparseMatrix(A.layout, -A.values)
-Base.:*(A::BlockSparseMatrix{T}, x::Real) where {T} = BlockSparseMatrix(A.layout, A.values .* T(x))
+Base.:*(A::BlockSparseMatrix, x::Real) = BlockSparseMatrix(A.layout, A.values .* x)
 Base.:*(x::Real, A::BlockSparseMatrix) = A * x
-Base.:/(A::BlockSparseMatrix{T}, x::Real) where {T} = BlockSparseMatrix(A.layout, A.values ./ T(x))
-LinearAlgebra.rmul!(A::BlockSparseMatrix, x::Number) = (A.values .*= x; A)
-LinearAlgebra.lmul!(x::Number, A::BlockSparseMatrix) = rmul!(A, x)
+Base.:/(A::BlockSparseMatrix, x::Real) = BlockSparseMatrix(A.layout, A.values ./ x)
 
 for op in (:+, :-)
     @eval function Base.$op(A::BlockSparseMatrix, B::BlockSparseMatrix)

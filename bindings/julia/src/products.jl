@@ -1,61 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
+# Products. Where operands are is known to `input`, `output`, `factor` and `room` alone.
 
-# Dense operands of any place, and sparse ones.
+# Dense operands of any place, and sparse ones: stored blocks, and their transposes.
 const Dense = Union{AbstractArray, DeviceArray}
+const Sparse{T} = Union{BlockSparse{T}, DeviceSparse{T}}
+
+stored(A::Blocks) = A
+stored(A::Union{TransposedBlocks, DeviceTransposed}) = parent(A)
+is_flipped(::Blocks) = false
+is_flipped(::Union{TransposedBlocks, DeviceTransposed}) = true
 
 const SIDES = (left = Raw.TARTAN_LEFT, right = Raw.TARTAN_RIGHT)
+side_code(side) = side === :left ? Int32(Raw.TARTAN_LEFT) : side === :right ? Int32(Raw.TARTAN_RIGHT) : code_of(SIDES, side, "side")
 
 # 16-bit products may also be written as Float32, 8-bit ones must be wider.
-output_types(::Type{T}) where {T} = dtype_code(T) in (Raw.TARTAN_F16, Raw.TARTAN_BF16) ? (T, Float32) : (T,)
-output_types(::Type{<:Float8}) = (Float32, Float16, BFloat16)
+output_type(::Type{T}) where {T} = Union{T, Float32}
+output_type(::Type{T}) where {T<:Union{Float32, Float64}} = T
+output_type(::Type{<:Float8}) = Union{Float32, Float16, BFloat16}
 product_type(::Type{T}) where {T} = T
 product_type(::Type{<:Float8}) = Float32
+gate_type(::Type{T}) where {T} = T === Float64 ? Float64 : Float32
 
 """
     spmm!(C, A, B; side = :left, transpose = false, alpha = 1, beta = 0, gates = nothing, context = nothing)
 
 `C = alpha * op(A) * B + beta * C`, or `C = alpha * B * op(A) + beta * C` with `side = :right`, where `op(A)` is `A` or its
-transpose. Further dimensions of `B` and `C` are batches; with several heads the third dimension is the head. A block
-counts `gates[k]` times, and is skipped where its gate is 0. `B` and `C` have the element type of `A`; `C` may be `Float32`
-where that has 16 bits, and is `Float32`, `Float16` or `BFloat16` where that has 8. Memory with regular strides (views, transposes, `PermutedDimsArray`) is used in place. With
-`beta = 0`, `C` is not read. `C` may not overlap `B` or the values of `A`. All operands are in Julia's memory or all on one
-device (see [`to_device`](@ref)).
+transpose. Further dimensions of `B` and `C` are batches; with several heads the third dimension is the head. Block `k`
+is multiplied by `gates[k]`, and skipped where that is 0.
+
+`B` and `C` have the element type of `A`. `C` may also be `Float32` where `A` has 16 bits; it is `Float32`, `Float16` or
+`BFloat16` where `A` has 8. Memory with regular strides (views, transposes, `PermutedDimsArray`) is used in place. With
+`beta = 0`, `C` is not read. `C` may not overlap `B` or the values of `A`. All operands are in Julia's memory or all on
+one device (see [`to_device`](@ref)).
 
     spmm!(C, A, X; gates = ones(Float32, nblocks(A)))
 """
-function spmm!(C::Dense, A::Blocks{T}, B::Dense; side = :left, transpose::Bool = false, alpha = 1, beta = 0,
-               gates = nothing, context = nothing) where {T}
-    out, b, g = output(C, "C", output_types(T)...), input(B, "B", T), gate_input(gates)
-    GC.@preserve out b g with_context(shared_context(context, A, B, C, gates)) do c
-        Raw.tartan_spmm(c, code_of(SIDES, side, "side"), Int32(transpose), real_factor(alpha, "alpha"), A, described(g),
-                        operand(b), real_factor(beta, "beta"), operand(out))
-    end
+spmm!(C::Dense, A::Sparse, B::Dense; side = :left, transpose::Bool = false, alpha = 1, beta = 0, gates = nothing, context = nothing) =
+    product!(C, stored(A), B, side_code(side), transpose != is_flipped(A), alpha, beta, gates, context)
+
+function product!(C, A::Blocks{T}, B, side, transpose, alpha, beta, gates, context) where {T}
+    Raw.tartan_spmm(shared_context(context, A, B, C, gates), side, transpose, real_factor(alpha, "alpha"), A, gate_input(gates),
+                    input(as_matrix, B, "B", T), real_factor(beta, "beta"), output(as_matrix, C, "C", output_type(T)))
     return C
 end
 
 as_list(x::Dense) = (x,)
-as_list(x::Union{Tuple, AbstractVector{<:Dense}}) = Tuple(x)
+as_list(x::Tuple) = x
+as_list(x::AbstractVector{<:Dense}) = Tuple(x)
+@inline inputs(x::Tuple, name, ::Type{T}) where {T} =
+    (input(as_matrix, x[1], name, T), inputs(Base.tail(x), name, T)...)
+inputs(::Tuple{}, name, ::Type{T}) where {T} = ()
 
 """
     sddmm!(S, X, Y; alpha = 1, beta = 0, gates = nothing, context = nothing)
 
 `S = alpha * X * Y + beta * S`, at the stored blocks of `S` only. `X` and `Y` may be tuples of up to 8 arrays each, whose
-products are added; products of a batch (third and further dimensions) are added as well. With several heads the
-third dimension is the head.
+products are added. Products of a batch (third and further dimensions) are added as well. With several heads the third
+dimension is the head.
 
 The gradient of the weights `W` in `Y = W * X` is `sddmm!(dW, dY, X')`.
 """
 function sddmm!(S::Blocks{T}, X, Y; alpha = 1, beta = 0, gates = nothing, context = nothing) where {T}
-    x, y = map(a -> input(a, "X", T), as_list(X)), map(a -> input(a, "Y", T), as_list(Y))
-    g = gate_input(gates)
-    GC.@preserve x y g with_context(shared_context(context, S, as_list(X)..., as_list(Y)..., gates)) do c
-        Raw.tartan_sddmm(c, real_factor(alpha, "alpha"), described(g), arrays(x), arrays(y),
-                         real_factor(beta, "beta"), S)
-    end
+    x, y = as_list(X), as_list(Y)
+    Raw.tartan_sddmm(shared_context(context, S, x..., y..., gates), real_factor(alpha, "alpha"), gate_input(gates),
+                     inputs(x, "X", T), inputs(y, "Y", T), real_factor(beta, "beta"), S)
     return S
 end
-
-arrays(x::Tuple) = Raw.tartan_array[operand(a) for a in x]
 
 """
     gate_gradient!(gradient, W, dW; gates = nothing, context = nothing)
@@ -64,10 +74,8 @@ arrays(x::Tuple) = Raw.tartan_array[operand(a) for a in x]
 a vector of `Float32`, or `Float64` where `W` is.
 """
 function gate_gradient!(gradient::Dense, W::Blocks{T}, dW::Blocks; gates = nothing, context = nothing) where {T}
-    out, g = output(gradient, "gradient", T === Float64 ? Float64 : Float32), gate_input(gates)
-    GC.@preserve out g with_context(shared_context(context, W, dW, gradient, gates)) do c
-        Raw.tartan_gate_gradient(c, W, described(g), dW, whole_array(out))
-    end
+    Raw.tartan_gate_gradient(shared_context(context, W, dW, gradient, gates), W, gate_input(gates), dW,
+                             output(as_it_is, gradient, "gradient", gate_type(T)))
     return gradient
 end
 
@@ -79,14 +87,12 @@ block column `j`, `score[i, j] = beta * score[i, j] + scale * sum(norm(X_ik) * n
 `:l2`) over the block's rows of `X` and columns of `Y`. `score` holds `Float32`, or `Float64` where `X` does.
 """
 function growth_score!(score::Dense, X, Y, block::Sizes; norm = :max, scale = 1, beta = 0, context = nothing)
-    T = eltype(first(as_list(X)))
-    x, y = map(a -> input(a, "X", T), as_list(X)), map(a -> input(a, "Y", T), as_list(Y))
-    out = output(score, "score", T === Float64 ? Float64 : Float32)
-    frame = frame_of((size(first(as_list(X)), 1), size(first(as_list(Y)), 2)), block)
-    GC.@preserve out x y with_context(shared_context(context, score, as_list(X)..., as_list(Y)...)) do c
-        Raw.tartan_growth_score(c, frame, code_of(NORMS, norm, "norm"), real_factor(scale, "scale"), arrays(x), arrays(y),
-                                real_factor(beta, "beta"), operand(out))
-    end
+    x, y = as_list(X), as_list(Y)
+    T = eltype(first(x))
+    frame = frame_of((size(first(x), 1), size(first(y), 2)), block)
+    Raw.tartan_growth_score(shared_context(context, score, x..., y...), frame, code_of(NORMS, norm, "norm"),
+                            real_factor(scale, "scale"), inputs(x, "X", T), inputs(y, "Y", T), real_factor(beta, "beta"),
+                            output(as_matrix, score, "score", gate_type(T)))
     return score
 end
 
@@ -98,17 +104,9 @@ language.
 
     checksum([1.0 2.0; 3.0 4.0]) == checksum([1.0 3.0; 2.0 4.0]')
 """
-function checksum(x::AbstractArray)
-    y = input(x, "x", eltype(x))
-    return GC.@preserve y Raw.tartan_array_checksum(whole_array(y))
-end
+checksum(x::AbstractArray) = Raw.tartan_array_checksum(input(as_it_is, x, "x", eltype(x)))
 
 # ---- mul! and * ----
-
-is_flipped(::BlockSparseMatrix) = false
-is_flipped(::Flipped) = true
-stored(A::BlockSparseMatrix) = A
-stored(A::Flipped) = parent(A)
 
 function expect_sizes(C, A, B)
     size(A, 2) == size(B, 1) ||
@@ -119,57 +117,77 @@ function expect_sizes(C, A, B)
 end
 
 function left!(C, A, B, alpha, beta)
+    expect_together(A, B)
     expect_one_head(A, "mul!")
     expect_sizes(C, A, B)
-    return spmm!(C, stored(A), B; transpose = is_flipped(A), alpha = alpha, beta = beta)
+    return product!(C, stored(A), B, Int32(Raw.TARTAN_LEFT), is_flipped(A), alpha, beta, nothing, nothing)
 end
 
 function right!(C, B, A, alpha, beta)
+    expect_together(A, B)
     expect_one_head(A, "mul!")
     expect_sizes(C, B, A)
-    return spmm!(C, stored(A), B; side = :right, transpose = is_flipped(A), alpha = alpha, beta = beta)
+    return product!(C, stored(A), B, Int32(Raw.TARTAN_RIGHT), is_flipped(A), alpha, beta, nothing, nothing)
 end
 
-heads(A::Flipped) = heads(parent(A))
+expect_together(A, B) = nothing
+expect_together(A::BlockSparse, B::DeviceArray) = apart("A", A, "B")
 
-function left_product(A, B)
+# The other factor of `*` as the product takes it, and room for the result, where the factor is.
+factor(A::BlockSparse{T}, B::AbstractArray) where {T} = promoted(B, "B", T)
+factor(A::BlockSparse, B::DeviceArray) = apart("A", A, "B")
+function factor(A::DeviceSparse{T}, B) where {T}
+    B isa DeviceArray || device_operand(B) !== nothing || apart("B", B, "A")
+    expect_type(B, "B", T)
+    return B
+end
+@noinline apart(here, x, there) = throw(TartanError(:unsupported,
+    "$here is a $(typeof(x)) in Julia's memory and $there is on a device, expected both there: to_device($here, context)"))
+
+room(B::AbstractArray, ::BlockSparse, ::Type{T}, n) where {T} = Array{T}(undef, n)
+room(B::AbstractArray, ::DeviceSparse, ::Type{T}, n) where {T} = similar(B, T, n)
+room(B::DeviceArray, ::DeviceSparse, ::Type{T}, n) where {T} = DeviceArray{T}(B.context, n)
+
+function left_product(A::Sparse{T}, B) where {T}
     expect_one_head(A, "A * B")
-    T = eltype(A)
-    b = promoted(B, "B", T)
-    return left!(Array{product_type(T)}(undef, size(A, 1), size(B)[2:end]...), A, b, true, false)
+    b = factor(A, B)
+    return left!(room(b, A, product_type(T), (size(A, 1), Base.tail(size(b))...)), A, b, true, false)
 end
 
-function right_product(B, A)
+function right_product(B, A::Sparse{T}) where {T}
     expect_one_head(A, "B * A")
-    T = eltype(A)
-    b = promoted(B, "B", T)
-    return right!(Array{product_type(T)}(undef, size(B, 1), size(A, 2)), b, A, true, false)
+    b = factor(A, B)
+    return right!(room(b, A, product_type(T), (size(b, 1), size(A, 2))), b, A, true, false)
 end
 
-# Dense operands by kind, so that each method below is more specific than those of LinearAlgebra for transposes.
+# Dense factors by kind, so that each method below is more specific than those of LinearAlgebra for transposes.
 const Plain{N} = Union{DenseArray{T, N}, SubArray{T, N}, Base.ReinterpretArray{T, N}, Base.ReshapedArray{T, N},
                        PermutedDimsArray{T, N}, BitArray{N}} where {T}
-const PlainVector = Union{Plain{1}, AbstractRange}
-const PlainMatrix = Plain{2}
-const OutputMatrix = Union{PlainMatrix, Transposed{<:PlainMatrix}, Transposed{<:Plain{1}}}
+const Result = Union{AbstractVecOrMat, DeviceArray}
 
-for S in (:(BlockSparseMatrix{T}), :(Adjoint{T, BlockSparseMatrix{T}}), :(Transpose{T, BlockSparseMatrix{T}}))
-    @eval LinearAlgebra.mul!(C::Plain{1}, A::$S, B::PlainVector, α::Number, β::Number) where {T} = left!(C, A, B, α, β)
-    @eval Base.:*(A::$S, B::PlainVector) where {T} = left_product(A, B)
-    for P in (:PlainMatrix, :(Adjoint{<:Any, <:Plain{1}}), :(Transpose{<:Any, <:Plain{1}}),
-              :(Adjoint{<:Any, <:PlainMatrix}), :(Transpose{<:Any, <:PlainMatrix}))
-        @eval LinearAlgebra.mul!(C::OutputMatrix, A::$S, B::$P, α::Number, β::Number) where {T} = left!(C, A, B, α, β)
-        @eval LinearAlgebra.mul!(C::OutputMatrix, B::$P, A::$S, α::Number, β::Number) where {T} = right!(C, B, A, α, β)
-        @eval Base.:*(A::$S, B::$P) where {T} = left_product(A, B)
-    end
-    for P in (:PlainMatrix, :(Adjoint{<:Any, <:PlainMatrix}), :(Transpose{<:Any, <:PlainMatrix}))
-        @eval Base.:*(B::$P, A::$S) where {T} = right_product(B, A)
-    end
-    # A row times a matrix stays a row.
-    @eval Base.:*(x::Adjoint{<:Any, <:Plain{1}}, A::$S) where {T} = adjoint(left_product(transpose(A), parent(x)))
-    @eval Base.:*(x::Transpose{<:Any, <:Plain{1}}, A::$S) where {T} = transpose(left_product(transpose(A), parent(x)))
-    # The product of two block-sparse matrices is dense: the right one is expanded.
-    for R in (:(BlockSparseMatrix{U}), :(Adjoint{U, BlockSparseMatrix{U}}), :(Transpose{U, BlockSparseMatrix{U}}))
-        @eval Base.:*(A::$S, B::$R) where {T, U} = left_product(A, Matrix(B))
-    end
+for (C, B) in ((:AbstractVector, :(Plain{1})), (:AbstractVector, :AbstractRange), (:AbstractMatrix, :(Plain{2})),
+               (:AbstractMatrix, :(Adjoint{<:Any, <:Plain{2}})), (:AbstractMatrix, :(Transpose{<:Any, <:Plain{2}})),
+               (:AbstractMatrix, :(Adjoint{<:Any, <:Plain{1}})), (:AbstractMatrix, :(Transpose{<:Any, <:Plain{1}})))
+    @eval LinearAlgebra.mul!(C::$C, A::BlockSparse, B::$B, α::Number, β::Number) = left!(C, A, B, α, β)
+    @eval Base.:*(A::BlockSparse, B::$B) = left_product(A, B)
+    C === :AbstractMatrix || continue
+    @eval LinearAlgebra.mul!(C::AbstractMatrix, B::$B, A::BlockSparse, α::Number, β::Number) = right!(C, B, A, α, β)
 end
+for B in (:(Plain{2}), :(Adjoint{<:Any, <:Plain{2}}), :(Transpose{<:Any, <:Plain{2}}))
+    @eval Base.:*(B::$B, A::BlockSparse) = right_product(B, A)
+end
+# A row times a matrix stays a row.
+Base.:*(x::Adjoint{<:Any, <:Plain{1}}, A::BlockSparse) = adjoint(left_product(transpose(A), parent(x)))
+Base.:*(x::Transpose{<:Any, <:Plain{1}}, A::BlockSparse) = transpose(left_product(transpose(A), parent(x)))
+# The product of two block-sparse matrices is dense: the right one is expanded.
+Base.:*(A::BlockSparse, B::BlockSparse) = left_product(A, Matrix(B))
+LinearAlgebra.mul!(C::AbstractMatrix, A::BlockSparse, B::BlockSparse, α::Number, β::Number) = left!(C, A, Matrix(B), α, β)
+
+LinearAlgebra.mul!(C::Dense, A::DeviceSparse, B::Dense, α::Number, β::Number) = left!(C, A, B, α, β)
+LinearAlgebra.mul!(C::Dense, B::Dense, A::DeviceSparse, α::Number, β::Number) = right!(C, B, A, α, β)
+LinearAlgebra.mul!(C::Dense, A::BlockSparse, B::DeviceArray, α::Number, β::Number) = left!(C, A, B, α, β)
+LinearAlgebra.mul!(C::Dense, B::DeviceArray, A::BlockSparse, α::Number, β::Number) = right!(C, B, A, α, β)
+Base.:*(A::DeviceSparse, B::Dense) = left_product(A, B)
+Base.:*(B::Dense, A::DeviceSparse) = right_product(B, A)
+Base.:*(A::BlockSparse, B::DeviceArray) = left_product(A, B)
+Base.:*(B::DeviceArray, A::BlockSparse) = right_product(B, A)

@@ -34,11 +34,8 @@ function Base.show(io::IO, ::MIME"text/plain", A::BlockSparseMatrix)
     isopen(A) && picture(io, A.layout)
 end
 
-for S in (:Adjoint, :Transpose)
-    @eval Base.show(io::IO, A::$S{T, BlockSparseMatrix{T}}) where {T} =
-        (print(io, $(lowercase(string(S))), " of "); show(io, parent(A)))
-    @eval Base.show(io::IO, ::MIME"text/plain", A::$S{T, BlockSparseMatrix{T}}) where {T} = show(io, A)
-end
+Base.show(io::IO, A::TransposedBlocks) = (print(io, "transpose of "); show(io, A.parent))
+Base.show(io::IO, ::MIME"text/plain", A::TransposedBlocks) = show(io, A)
 
 Base.show(io::IO, ::MIME"image/svg+xml", layout::BlockLayout) = print(io, svg(layout))
 Base.show(io::IO, ::MIME"image/svg+xml", A::BlockSparseMatrix) = print(io, svg(A.layout))

@@ -49,10 +49,10 @@ end
     @test ys == [Matrix(A) * x for x in xs]
     messages = Vector{Any}(undef, 64)
     Threads.@threads for i in 1:64
-        messages[i] = refusal(() -> BlockLayout((100, 100), 10, [10 + i], [1]))
+        messages[i] = refusal(() -> BlockLayout((100, 100), 256 + i, [1], [1]))
     end
     # Each thread reads the text of its own failure.
-    @test all(messages[i] isa TartanError && occursin(string(9 + i), messages[i].message) for i in 1:64)
+    @test all(messages[i] isa TartanError && occursin(string(256 + i), messages[i].message) for i in 1:64)
 end
 
 @testset "the loop of Julia's threads" begin

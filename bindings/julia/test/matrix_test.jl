@@ -150,5 +150,5 @@ end
     @test sprint(show, A) == "20×20 BlockSparseMatrix{Float32}: 9 of 9 blocks of 8×8 (100.0%)"
     @test occursin("███", sprint(show, MIME"text/plain"(), A))
     @test occursin("<svg", sprint(show, MIME"image/svg+xml"(), A))
-    @test startswith(sprint(show, MIME"text/plain"(), A'), "adjoint of 20×20")
+    @test startswith(sprint(show, MIME"text/plain"(), A'), "transpose of 20×20")
 end

@@ -174,7 +174,7 @@ end
     foreign = Ptr{Raw.tartan_layout}(pointer(memory))
     @test GC.@preserve memory refuses(() -> Raw.tartan_layout_transpose(foreign), :handle)
     inner = weights()
-    wrong = Ptr{Raw.tartan_layout}(Base.unsafe_convert(Ptr{Raw.tartan_matrix}, inner))
+    wrong = Ptr{Raw.tartan_layout}(inner.handle.address)
     @test GC.@preserve inner refuses(() -> Raw.tartan_layout_transpose(wrong), :handle)
 end
 
