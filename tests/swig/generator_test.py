@@ -118,9 +118,22 @@ enum { A = 1 << 4, B, C = A | 3, D = -1, E = 'q', F = 0x10UL, G = ~0 };
 def test_arrays_and_status(tmp_path):
     text = julia_of(tmp_path, "tartan_status f(const thing *t, const double *x, int64_t nx, int64_t *out_y,"
                               " int64_t nout_y);")
-    assert "function f(t, x::Union{Array{Float64}, Nothing}, out_y::Array{Int64})\n    c_check(ccall(" in text
-    assert "(Ptr{thing}, Ptr{Float64}, Int64, Ptr{Int64}, Int64,)" in text
-    assert "t, c_pointer(x), c_length(x), out_y, c_length(out_y)))\n    return nothing" in text
+    assert "function f(t, x::Union{Array{Float64}, Tuple{Vararg{Float64}}, Nothing}, out_y::Union{Array{Int64}, Ref{Int64}})\n" in text
+    assert "(Ptr{thing}, Ptr{Cvoid}, Int64, Ptr{Cvoid}, Int64,)" in text
+    assert "c_address(raw_t), raw_x, c_length(x), raw_out_y, c_length(out_y))" in text
+    assert "    c_check(c_result)\n    return nothing\nend" in text
+
+
+def test_calls_hold_what_can_be_closed_after_all_that_can_throw(tmp_path):
+    text = julia_of(tmp_path, "tartan_status f(thing *first, int32_t n, const thing *second, const frame *x, const char *name);")
+    lines = [line.strip() for line in text[text.index("function f("):].splitlines()]
+    entered = lines.index("c_enter(raw_first, raw_second, owner_x) || throw(c_closed(raw_first, raw_second, owner_x))")
+    left = lines.index("c_leave(raw_first, raw_second, owner_x)")
+    before, between = lines[:entered], lines[entered + 1:left]
+    assert before[-2:] == ["raw_second = c_handle(thing, second)", "raw_first = c_handle(thing, first)"]
+    assert {"n = convert(Int32, n)", "name = c_text(name)", "raw_x = c_struct(frame, x)"} <= set(before)
+    assert between[0] == "c_retry = true" and "GC.@preserve first second owner_x ccall(address_of_f[]" in between[1]
+    assert between[2:] == ["c_retry = false", "GC.gc()", "end"] and lines[left + 1] == "c_check(c_result)"
 
 
 def test_outputs_are_returned(tmp_path):
@@ -133,16 +146,16 @@ def test_texts(tmp_path):
     text = julia_of(tmp_path, "tartan_status f(const char *name, char **out_text); const char *g(void);")
     assert "function f(name::Union{AbstractString, Nothing})" in text
     assert "return c_taken(out_text[])" in text
-    assert "return c_string(ccall(address_of_g[], Ptr{Cchar}, ()))" in text
+    assert "c_result = c_string(ccall(address_of_g[], Ptr{Cchar}, ()))\n    return c_result" in text
 
 
 def test_features(tmp_path):
     text = julia_of(tmp_path, "void f(frame *x); void g(frame *x); void h(frame *out_x);",
                     '%feature("tartan:descriptor", "1") frame; %feature("tartan:out", "x") g;'
                     '%feature("tartan:in", "out_x") h;')
-    assert "function f(x::frame)\n    ccall(address_of_f[], Cvoid, (Ptr{frame},), Ref(x))" in text
+    assert "function f(x)\n    raw_x = c_struct(frame, x)\n" in text and "ccall(address_of_f[], Cvoid, (Ptr{frame},), raw_x)" in text
     assert "function g()\n    x = Ref{frame}()\n" in text and "return x[]" in text
-    assert "function h(out_x::frame)" in text
+    assert "function h(out_x)" in text
 
 
 def test_callbacks_and_reserved_names(tmp_path):
@@ -160,7 +173,7 @@ def test_every_function_is_bound(tmp_path):
     text = julia_of(tmp_path, "void f(void); void g(int32_t x);")
     for name in ("f", "g", "tartan_last_error"):
         assert f"const address_of_{name} = Ref(C_NULL)" in text
-        assert f"    address_of_{name}[] = find(:{name})" in text
+        assert f"    :{name} => address_of_{name},\n" in text
 
 
 def test_is_deterministic(tmp_path):

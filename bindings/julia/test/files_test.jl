@@ -50,6 +50,39 @@ end
     @test one == B # lives on
 end
 
+@testset "what was loaded is saved whole" begin
+    A = random_matrix(Float64, 16, 16, (4, 4), 0.7)
+    file = BlockFile()
+    store!(file, "a", A; gates = rand(nblocks(A)), metadata = "{\"epoch\":3}")
+    store!(file, "a", transpose(A.layout); metadata = "{\"of\":\"a layout\"}")
+    file["l"] = A.layout
+    @test file["a"] === A && get(file, "none", 7) == 7 && !haskey(file, "none")
+    first_path, second_path = in_folder("first.h5"), in_folder("second.h5")
+    save(first_path, file)
+    all = load(first_path)
+    @test all isa AbstractDict && sort(collect(keys(all))) == ["a", "l"] && length(all) == 2 && !isempty(all)
+    @test Dict(all)["a"] == A && [name for (name, _) in all] == keys(all)
+    all["b"] = all["a"]
+    save(second_path, all)
+    again = BlockFile(second_path)
+    @test sort(matrices(again)) == ["a", "b"] && sort(layouts(again)) == sort(layouts(file))
+    @test gates(again, "a") == gates(file, "a") && gates(again, "b") === nothing
+    @test replace(metadata(again, "a"), " " => "") == "{\"epoch\":3}"
+    @test Raw.tartan_file_get_layout(again, "a") |> BlockLayout == transpose(A.layout)
+    save(in_folder("dict.h5"), Dict("x" => A, "y" => A.layout))
+    @test load(in_folder("dict.h5"), "x") == A
+end
+
+@testset "what a file has not" begin
+    save(in_folder("has.h5"), "weights" => random_matrix(Float64, 8, 8, (4, 4)))
+    file = BlockFile(in_folder("has.h5"))
+    for f in (() -> file["wieghts"], () -> load(in_folder("has.h5"), "wieghts"), () -> delete!(file, "wieghts"),
+              () -> metadata(file, "wieghts"))
+        @test refuses(f, :not_found, "no matrix or layout \"wieghts\"", "\"weights\"")
+    end
+    @test refuses(() -> BlockFile()["a"], :not_found, "it is empty")
+end
+
 @testset "values are read when saved, and kept till then" begin
     file = BlockFile()
     layout = BlockLayout(trues(2, 2), 4)

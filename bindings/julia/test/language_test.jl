@@ -101,11 +101,14 @@ end
     @test parse(Float64, read(`$(Base.julia_cmd()) --startup-file=no -e $code $path`, String)) == sum(A * ones(13))
 end
 
-@testset "a library that is not there" begin
-    code = "using Tartan"
-    errors = Pipe()
-    command = setenv(`$(Base.julia_cmd()) --startup-file=no -e $code`, merge(Dict(ENV), Dict("TARTAN_LIBRARY" => "/no/such/library.so")))
-    @test !success(pipeline(command, stderr = errors, stdout = devnull))
-    close(errors.in)
-    @test occursin("TARTAN_LIBRARY", read(errors, String))
+@testset "a library that is not there, and another one" begin
+    another = first(filter(path -> occursin("libjulia", path), Libdl.dllist()))
+    for (library, text) in ("/no/such/library.so" => "cannot load", another => "has no function tartan_abi_version")
+        errors = Pipe()
+        command = setenv(`$(Base.julia_cmd()) --startup-file=no -e "using Tartan"`, merge(Dict(ENV), Dict("TARTAN_LIBRARY" => library)))
+        @test !success(pipeline(command, stderr = errors, stdout = devnull))
+        close(errors.in)
+        message = read(errors, String)
+        @test occursin(text, message) && occursin("TARTAN_LIBRARY", message) && occursin(library, message)
+    end
 end

@@ -39,6 +39,42 @@ end
     @test refuses(() -> number_blocks(TWO, :spiral), :argument, ":spiral", ":morton")
 end
 
+@testset "errors count from 1, as Julia does" begin
+    twice = BlockLayout((16, 16), 8, [1, 2], [2, 1]; heads = 2)
+    A = weights()
+    A.values[2, 3, 3] = NaN
+    S = sparse([1, 6], [2, 3], [1.0, 2.0], 8, 8)
+    for (f, status, part) in (
+            (() -> BlockLayout((16, 16), 8, [1, 3], [1, 1]), :layout, "block_rows[2] is 3, expected 1 to 2"),
+            (() -> BlockLayout((16, 16), 8, [1], [0]), :layout, "block_cols[1] is 0, expected 1 to 2"),
+            (() -> BlockLayout((16, 16), 8, [1], [1]; heads = 2, block_heads = [3]), :layout, "block_heads[1] is 3, expected 1 to 2"),
+            (() -> BlockLayout((16, 16), 8, [1, 2, 1], [2, 2, 2]), :layout, "block row 1, block column 2 is there twice"),
+            (() -> BlockLayout((16, 16), 8, [1, 1], [2, 2]; heads = 2, block_heads = [2, 2]), :layout, "of head 2 is there twice"),
+            (() -> findblock(TWO, [1, 3], [1, 1]), :layout, "rows[2] is 3, expected 1 to 2"),
+            (() -> findblock(TWO, 1, 1; head = 2), :layout, "head[1] is 2, expected 1 to 1"),
+            (() -> grow(TWO, [1], [3]), :layout, "block_cols[1] is 3, expected 1 to 2"),
+            (() -> move_blocks(TWO, [4], [1], [1]), :layout, "ids[1] is 4, expected 1 to 3"),
+            (() -> move_blocks(TWO, [2, 2], [1, 1], [2, 2]), :layout, "ids[2] is 2 again"),
+            (() -> move_blocks(TWO, [1], [2], [1]), :layout, "block row 2, block column 1 of head 1 is there twice"),
+            (() -> slice(TWO, 1:3, 1:1), :argument, "block_rows is 1:3, expected a range within 1:2"),
+            (() -> slice(weights(), 1:2, 0:1), :argument, "block_cols is 0:1"),
+            (() -> permute_blocks(TWO; rows = [1, 1]), :layout, "rows[2] is 1 again"),
+            (() -> permute_blocks(weights(); cols = [2, 3]), :layout, "cols[2] is 3, expected 1 to 2"),
+            (() -> permute_blocks(BlockLayout(trues(2, 2), 4; shape = (7, 8)); rows = [2, 1]), :argument, "rows moves block 2"),
+            (() -> permute_blocks(TWO; rows = [1]), :shape, "rows has length 1, expected 2"),
+            (() -> rearrange(weights(), TWO, [1, 2, 4]), :layout, "sources[3] is 4, expected 0 to 3"),
+            (() -> scatter!(weights(), weights(), [1, 2, 2]), :layout, "targets[3] is 2 again"),
+            (() -> scatter!(weights(), weights(), [-1, 2, 3]), :layout, "targets[1] is -1, expected 0 to 3"),
+            (() -> prune(TWO, [1, NaN, 1]), :argument, "gates[2] is NaN"),
+            (() -> keep_largest(TWO, [NaN, 1, 1], 1), :argument, "scores[1] is NaN"),
+            (() -> reach(twice; head = 3), :argument, "head is 3, expected 1 to 2"),
+            (() -> Tartan.check(A), :argument, "A has NaN in block 3 at [6, 7]"),
+            (() -> BlockSparseMatrix(S, BlockLayout([true false; false true], 4)), :layout, "an entry at [6, 3], in block row 2, block column 1"))
+        @test refuses(f, status, part)
+    end
+    @test occursin("[1, 9]", sprint(showerror, refusal(() -> weights()[1, 9])))
+end
+
 @testset "lengths and values" begin
     @test refuses(() -> prune(TWO, [1.0]), :shape)
     @test refuses(() -> prune(TWO, [1.0, NaN, 1.0]), :argument)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Arguments name the groups to run; without any, all run.
-using Tartan, Test, LinearAlgebra, Random, Serialization, SparseArrays
+using Tartan, Test, Libdl, LinearAlgebra, Random, Serialization, SparseArrays
 using Tartan: BFloat16, Raw
 
 include("report.jl")
 include("support.jl")
 
-const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "convert", "products", "views", "gradients",
-                "refusals", "device", "device_layout", "files", "cases", "language", "documentation"]
+const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "writing", "convert", "products", "views", "gradients",
+                "refusals", "device", "device_layout", "files", "cases", "language", "closing", "documentation"]
 
 Random.seed!(1)
 report = @testset Report "tartan" begin

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# Writing to many elements at once: zeros outside the stored blocks are no news, what else would be written there is
+# refused, and a refused call leaves its operands as they were.
+
+# 12 x 10, ragged, without its blocks (1, 2) and (2, 3).
+lacking(T = Float64) = BlockSparseMatrix(T.(reshape(1:120, 12, 10) .% 7 .+ 1), BlockLayout(Bool[1 0 1; 1 1 0; 0 1 1], 4; shape = (12, 10)))
+full(T = Float64) = BlockSparseMatrix(T.(reshape(1:120, 12, 10) .% 7 .+ 1), BlockLayout(trues(3, 3), 4; shape = (12, 10)))
+keep(A) = Matrix(BlockSparseMatrix(ones(size(A)), A.layout)) .!= 0
+
+@testset "what fits is written" begin
+    for make in (lacking, full)
+        X = exact(Float64, 12, 10) .* keep(make())
+        writes = (
+            B -> B .*= 2, B -> B .= B ./ 4, B -> B .-= 0.5 .* make(), B -> B .= sqrt.(abs.(B)), B -> B .= X, B -> B .+= X,
+            B -> B .= B .^ 2, B -> B .= 0, B -> fill!(B, 0), B -> axpy!(2, make(), B), B -> axpy!(2, X, B),
+            B -> axpby!(2, make(), 3, B), B -> rmul!(B, 3), B -> lmul!(3, B), B -> rdiv!(B, 2), B -> ldiv!(2, B),
+            B -> copyto!(B, X), B -> copyto!(B, make()), B -> map!(x -> 2x, B, B), B -> map!(+, B, B, X), B -> B[:, 1] .*= 3,
+            B -> B[:, 2] .= X[:, 2], B -> B[2:7, [1, 5]] = X[2:7, [1, 5]], B -> B[:, :] = X, B -> B[1:2, 3] .= 0,
+            B -> B[1:4, 1:4] .= 7, B -> B[5, :] .= X[5, :], B -> view(B, 1:3, 1:3) .+= 1, B -> fill!(view(B, 1:3, 9), 5),
+            B -> B[B .> 3] .= 9, B -> (B[1, 6] = X[1, 6]; B), B -> B .= transpose(copy(transpose(B))), B -> transpose(B) .*= 2,
+            B -> transpose(B) .= X', B -> rmul!(B', 5), B -> B .= B .* (1:12), B -> triu!(B),
+            B -> copyto!(similar(B), B), B -> B .= slice(make(), 1:3, 1:3))
+        for write in writes
+            B, E = make(), Matrix(make())
+            write(B)
+            write(E)
+            @test Matrix(B) == E && B.layout == make().layout
+        end
+    end
+end
+
+@testset "what does not fit is refused, and nothing was written" begin
+    X = ones(12, 10)
+    refused = (
+        B -> B .+= 1, B -> B .= X, B -> B .= 7, B -> fill!(B, 7), B -> B .= cos.(B), B -> B .= B .+ X, B -> B .*= NaN,
+        B -> axpy!(2, X, B), B -> axpby!(1, X, 1, B), B -> B[:, 1] .= 7, B -> B[:, 1] = ones(12), B -> B[:, :] = X,
+        B -> B[1:2, 3:6] .+= 1, B -> view(B, :, 5) .= 1:12, B -> fill!(view(B, :, 5), 2), B -> copyto!(B, X), B -> map!(x -> x + 1, B, B),
+        B -> map!(+, B, B, X), B -> B[1, 5] = 3, B -> transpose(B) .= 1, B -> transpose(B)[5, 1] = 3, B -> B .= full(),
+        B -> B[B .< 9] .= 4, B -> B .-= full(), B -> rmul!(B, im), B -> lmul!(1 + im, B), B -> rdiv!(B, im),
+        B -> B .= sqrt.(.-B), B -> B .= (x -> x == 5 ? error("in the middle") : 0.0).(B), B -> B[1:4, 1:4] .= [i == 4 ? "x" : i for i in 1:4],
+        B -> B[1:2, 1:2] = 5, B -> B[1:2, 1:2] = ones(3, 3), B -> B[13, 1] = 1, B -> B .= ones(3, 3), B -> map!(identity, B, ones(3)))
+    for write in refused
+        B = lacking()
+        @test refusal(() -> write(B)) isa Union{ArgumentError, DomainError, ErrorException, MethodError, BoundsError, DimensionMismatch}
+        @test B.values == lacking().values
+    end
+    @test occursin("A[1, 5] lies in no stored block", refusal(() -> lacking()[1, 5] = 3).msg)
+    closed = lacking()
+    close(closed)
+    for write in (B -> B .*= 2, B -> B[:, 1] .= 0, B -> B[1, 1] = 2)
+        @test refuses(() -> write(closed), :handle, "closed") && closed.values == lacking().values
+    end
+end
+
+@testset "multiples have the type that Julia's arrays would have" begin
+    A = lacking(Float32)
+    @test A * 1e300 isa BlockSparseMatrix{Float64} && A * 1e300 == Matrix(A) * 1e300
+    @test 1e300 * A == Matrix(A) * 1e300 && A / 1e-300 == Matrix(A) / 1e-300
+    @test 2A isa BlockSparseMatrix{Float32} && A / 2 isa BlockSparseMatrix{Float32} && A * 2.0f0 isa BlockSparseMatrix{Float32}
+    @test A * (1 // 2) isa BlockSparseMatrix{Float32}
+    @test BlockSparseMatrix{BFloat16}(A) * 2 isa BlockSparseMatrix{BFloat16}
+    @test_throws ArgumentError A * big(2.0)
+end
+
+@testset "sums and extremes look at stored elements" begin
+    for A in (lacking(), full(), -full(), lacking(Float32), BlockSparseMatrix{Float64}(BlockLayout(falses(2, 2), 4)))
+        D = Matrix(A)
+        for B in (A, A')
+            E = Matrix(B)
+            @test sum(B) == sum(D) && sum(abs, B) == sum(abs, D) && sum(x -> x + 1, B) == sum(x -> x + 1, D)
+            @test maximum(B) == maximum(D) && minimum(B) == minimum(D) && maximum(abs, B) == maximum(abs, D)
+            @test sum(B; dims = 1) == sum(E; dims = 1) && maximum(B; dims = 2) == maximum(E; dims = 2)
+            @test norm(B) ≈ norm(D) && norm(B, 1) == norm(D, 1) && norm(B, Inf) == norm(D, Inf)
+        end
+    end
+    A = full()
+    A.values[:, 3:4, [3, 6, 9]] .= NaN # padding is not looked at
+    @test sum(A) == sum(Matrix(full())) && maximum(A) == 7 && norm(A') == norm(full())
+    H = BlockSparseMatrix(exact(Float64, 10, 8, 3), random_layout(10, 8, (4, 4), 0.5; heads = 3))
+    @test sum(H) == sum(Array(H)) && maximum(abs, H) == maximum(abs, Array(H)) && norm(H) ≈ norm(Array(H))
+    big = BlockSparseMatrix{Float64}(pattern(:banded, (60000, 60000), 16; lower = 1, upper = 1))
+    fill!(big.values, 1)
+    @test sum(big) == nnz(big) && norm(big', 1) == nnz(big) && maximum(abs, big) == 1 # without a look at 3.6e9 elements
+end
