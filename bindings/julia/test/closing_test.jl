@@ -36,7 +36,7 @@ function rounds(round)
     return all(beside(round()..., rand() * took * 1e9) for _ in 1:60)
 end
 
-if Threads.nthreads() > 1
+Threads.nthreads() > 1 && let
     X = ones(256, 64)
     layout = random_layout(256, 256, (8, 8), 0.5)
     values = exact(Float64, 8, 8, nblocks(layout))
