@@ -86,6 +86,10 @@ class Context:
     def sync(self):
         self.library.ok(self.library.c.tartan_context_sync(self.handle))
 
+
+class Layout:
+    """Made from a mask (numpy, uint8) or from a pattern (name, parameters, seed)."""
+
     def __init__(self, library, rows, cols, block, mask=None, pattern=None):
         self.library, self.handle = library, c_void_p()
         shape = C.tartan_shape(rows, cols, block, block, 1)
