@@ -6,7 +6,7 @@ set -eu
 source=$1 staged=$2 wrapper=$3 code=$4 constants=$5 stamp=$6
 rm -rf "$staged"
 mkdir -p "$staged"
-for part in DESCRIPTION NAMESPACE R inst man src tests; do
+for part in DESCRIPTION NAMESPACE configure R inst man src tests; do
     cp -R "$source/$part" "$staged/"
 done
 cp "$wrapper" "$staged/src/tartan_wrap.c"
