@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the plug-in's run-time side share: a queue of a real device, or a skip where there is none.
+// What the tests of the run-time side share: a queue on a real device; without one they are skipped.
 #ifndef TARTAN_TESTS_CUDA_DEVICE_FIXTURE_H
 #define TARTAN_TESTS_CUDA_DEVICE_FIXTURE_H
 

@@ -15,7 +15,7 @@ std::vector<int32_t> fetched(const int32_t *from, int64_t count) {
     return values;
 }
 
-// Poisoned room on the device for some index sets.
+// Poisoned device memory for some index sets.
 struct Indexes {
     std::vector<tartan_cuda_mask_index> all;
     std::vector<void *> memory;
@@ -71,7 +71,7 @@ void check(const tartan_layout *l, const tartan_cuda_mask_index &index) {
     tartan_i_host.free(host.values);
 }
 
-// What a mask with more blocks than there is room for leaves.
+// The index sets of a mask with more blocks than the capacity: empty.
 void expect_none(const tartan_shape &shape, const tartan_cuda_mask_index &index) {
     const int64_t lines = index.by_columns ? shape.cols : shape.rows;
     const int64_t groups = shape.heads * grid(lines, std::max(index.group, 1));
@@ -116,7 +116,8 @@ TEST_F(CudaDevice, MasksGiveTheIndexSetsOfThePlans) {
     }
 }
 
-// A mask, and a layout of it whose sets are asked for one by one: each is made without its mask, and again with the next.
+// A mask, and a dynamic layout whose index sets are asked for one by one: each is built from the row index first, then from
+// every further mask.
 TEST_F(CudaDevice, SetsFollowTheMask) {
     std::mt19937_64 random(9);
     const tartan_shape shape = {75, 130, 1, 1, 3};

@@ -11,8 +11,8 @@ namespace {
 
 enum { kProbes = TARTAN_CUDA_PROBES };
 
-// Measurements as an H100 gives them: each line is near to one side (290 cycles) and far from the other (500), and
-// multiprocessors differ by where they are on their side.
+// Measurements like those of an H100: each line is near to one side (290 cycles) and far from the other (500), and SMs of
+// one side differ by where they are on it.
 struct Chip {
     int32_t processors;
     std::vector<uint32_t> cycles;
@@ -88,7 +88,7 @@ TEST(CudaOrder, UnclearMeasurementsAreOneSide) {
     expect_one(Chip(0, 0.5, random).found());
     expect_one(Chip(TARTAN_CUDA_PROCESSORS + 1, 0.5, random).found());
     Chip missing(132, 0.5, random);
-    missing.cycles[77 * kProbes + 3] = 0; // a multiprocessor that was not asked
+    missing.cycles[77 * kProbes + 3] = 0; // an SM that did not measure
     expect_one(missing.found());
     Chip same(132, 0, random);
     std::fill(same.cycles.begin(), same.cycles.end(), 300u);

@@ -78,8 +78,7 @@ struct Sddmm : Asked<tartan_cuda_sddmm> {
     }
 };
 
-// `change` makes a problem that `kernel` can do into one that it refuses with a text that has `part`; the choice is
-// another kernel then.
+// `kernel` can do the problem, and after `change` refuses it with a text that contains `part`.
 #define EXPECT_REFUSES(problem, kernel, chip, part, change)                                                  \
     do {                                                                                                     \
         auto changed = problem;                                                                              \
@@ -320,7 +319,7 @@ TEST(CudaTune, SpmmTakesEitherOrderOfB) {
     EXPECT_EQ("", half.refusal("spmm_wgmma", kHopper));
 }
 
-// From the right by small blocks b is copied, where the sums are long enough.
+// Where small blocks multiply from the right, b is transposed first if the sums are long enough.
 TEST(CudaTune, SpmmTransposesNarrowB) {
     const auto right = [](int32_t dtype, int32_t block, int64_t n = 4096) {
         Spmm one(dtype, block, n);
@@ -350,7 +349,7 @@ TEST(CudaTune, SpmmTransposesNarrowB) {
     EXPECT_FALSE(transposes(shared));
 }
 
-// The sizes with which tests/backend sees that results are right.
+// The sizes with which tests/backend checks the results.
 TEST(CudaTune, TestsOfTheBackendTransposeNarrowB) {
     const struct {
         int32_t block;

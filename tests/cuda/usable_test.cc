@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What old drivers, small devices and errors of the runtime are told to be, by their numbers alone.
+// What is reported for old drivers, small devices and errors of the runtime, by their numbers alone.
 #include "support.h"
 
 #include <cstring>
