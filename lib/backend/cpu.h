@@ -29,12 +29,11 @@ void tartan_i_cpu_index_release(void *sets);
 /* The matrix itself, or `copy`, made of it with the layout of the last mask. */
 const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy);
 
-/* The kernels in use for sums over `dtype`. */
-static inline tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
-    tartan_i_kernels kernels;
-    tartan_i_kernels_fill(tartan_i_cpu_in_use(), tartan_i_sum_dtype(dtype), &kernels);
-    return kernels;
-}
+/* The kernels in use for sums over `dtype`, with products of reals. */
+tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype);
+
+/* The same with the best product for factors of `dtype`. Gates that scale blocks make reals of them first. */
+tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array *gates);
 
 /* A product of tartan_spmm as C = op(A) B: on the right it is transposed. */
 typedef struct tartan_i_cpu_form {
@@ -57,17 +56,38 @@ void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int6
 /* Gate of a block in the sum type of the kernels; 1 where there are no gates. */
 double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id);
 
-/* Vectors that cover n columns, in strips of nearly equal width: how many strips there are, and the first
- * column and the width of one of them. */
-int64_t tartan_i_cpu_strips(const tartan_i_kernels *k, int64_t n);
-void tartan_i_cpu_strip(const tartan_i_kernels *k, int64_t n, int64_t i, int64_t *first, int64_t *width);
+/* Strips of vectors: how many cover `vectors` of them in nearly equal widths, and the first column and the width of
+ * one. */
+int64_t tartan_i_cpu_strips(const tartan_i_product *p, int64_t vectors);
+void tartan_i_cpu_strip(const tartan_i_product *p, int64_t vectors, int64_t i, int64_t *first,
+                        int64_t *width);
+
+/* How a left factor of rows x k elements is laid out in units: with rows and units that fill tiles, if there are any.
+ * It is used in place only if that adds nothing. */
+typedef struct tartan_i_fit {
+    int64_t rows, units, tile_rows, tile_units;
+} tartan_i_fit;
+tartan_i_fit tartan_i_cpu_fit(const tartan_i_product *p, int64_t rows, int64_t k);
 
 /* Runs the strip kernel over all `rows` rows of `s`, in groups of nearly equal size that suit its width. */
 void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s, int64_t rows,
                              const tartan_i_term *terms, int64_t nterms);
 
+/* Before and after strips of this shape on a thread. */
+void tartan_i_cpu_begin(const tartan_i_product *p, const tartan_i_fit *fit);
+void tartan_i_cpu_end(const tartan_i_product *p);
+
 /* Worker `w`'s share of the rows of a list, by entries + rows. */
 void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w,
                              int64_t *begin, int64_t *end);
+
+/* A right factor, rows x cols elements of `dtype` at `in`, as a product reads it: out[i * out_row + j] is unit i of
+ * column j. Rows that a last unit lacks are zeros. */
+void tartan_i_pack_right(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t in_row,
+                         int64_t in_col, int64_t rows, int64_t cols, char *out, int64_t out_row);
+
+/* A left factor of pairs, rows x cols elements at `in`, as fit.rows x fit.units units, zeros added. */
+void tartan_i_pack_left(const tartan_i_kernels *k, const tartan_i_fit *fit, const char *in, int64_t in_row,
+                        int64_t in_col, int64_t rows, int64_t cols, char *out);
 
 #endif

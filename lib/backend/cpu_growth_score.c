@@ -11,6 +11,7 @@ typedef struct growth {
     const tartan_context *context;
     const tartan_op_growth_score *op;
     tartan_i_kernels k;
+    int64_t vectors; /* that cover a row of the grid */
     int64_t grid_rows, grid_cols;
     int64_t products; /* of all pairs */
     char *x;          /* [grid_rows][products] norms */
@@ -65,9 +66,9 @@ static void reduce_task(void *data, int32_t worker) {
                      p->x + i * p->products * p->k.bytes, 1);
     }
     tartan_i_share(p->grid_cols, p->context->threads, worker, &begin, &end);
-    for (int64_t n = 0; n < tartan_i_cpu_strips(&p->k, p->grid_cols); n++) {
+    for (int64_t n = 0; n < tartan_i_cpu_strips(&p->k.product, p->vectors); n++) {
         int64_t col, width;
-        tartan_i_cpu_strip(&p->k, p->grid_cols, n, &col, &width);
+        tartan_i_cpu_strip(&p->k.product, p->vectors, n, &col, &width);
         for (int64_t j = begin > col ? begin : col; j < end && j < col + width; j++) {
             const int64_t first = j * s->block_cols, left = s->cols - first;
             reduce_block(p, p->op->y, 0, first, left < s->block_cols ? left : s->block_cols,
@@ -90,18 +91,17 @@ static void commit_line(const growth *p, const char *sums, int64_t row, int64_t 
 
 static void multiply_task(void *data, int32_t worker) {
     const growth *p = data;
-    const int64_t room = TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p->k.lanes * p->k.bytes;
+    const int64_t room = TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p->k.product.lanes * p->k.bytes;
     char *sums = p->sums + worker * room;
-    const tartan_i_term term = {.k = p->products};
     int64_t begin, end;
     tartan_i_share(p->grid_rows, p->context->threads, worker, &begin, &end);
-    for (int64_t n = 0; n < tartan_i_cpu_strips(&p->k, p->grid_cols); n++) {
+    for (int64_t n = 0; n < tartan_i_cpu_strips(&p->k.product, p->vectors); n++) {
         int64_t col, width;
-        tartan_i_cpu_strip(&p->k, p->grid_cols, n, &col, &width);
+        tartan_i_cpu_strip(&p->k.product, p->vectors, n, &col, &width);
         for (int64_t row = begin; row < end; row += TARTAN_I_STRIP_ROWS) {
             const int64_t rows = end - row < TARTAN_I_STRIP_ROWS ? end - row : TARTAN_I_STRIP_ROWS;
+            const tartan_i_term term = {.a = p->x + row * p->products * p->k.bytes, .k = p->products};
             const tartan_i_strip strip = {.width = width,
-                                          .a = p->x + row * p->products * p->k.bytes,
                                           .a_row = p->products,
                                           .a_col = 1,
                                           .b = p->y + col * p->products * p->k.bytes,
@@ -123,13 +123,14 @@ tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tar
     p.grid_cols = op->score->shape[1];
     if (p.grid_rows == 0 || p.grid_cols == 0) return TARTAN_OK;
     for (int64_t i = 0; i < op->pairs; i++) p.products += op->x[i].shape[1];
-    const int64_t cols = tartan_i_ceil_div(p.grid_cols, p.k.lanes) * p.k.lanes;
+    p.vectors = tartan_i_ceil_div(p.grid_cols, p.k.product.lanes);
+    const int64_t cols = p.vectors * p.k.product.lanes;
     const int64_t row_bytes = p.products * p.k.bytes;
     tartan_status status;
     TRY(tartan_i_allocate(&p.x, p.grid_rows, row_bytes));
     TRY(tartan_i_allocate_zeroed(&p.y, cols, row_bytes)); /* the columns beyond the grid stay zero */
     TRY(tartan_i_allocate(&p.sums, context->threads,
-                          TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p.k.lanes * p.k.bytes));
+                          TARTAN_I_STRIP_ROWS * TARTAN_I_MAX_VECTORS * p.k.product.lanes * p.k.bytes));
     const double each = 2 * (double)p.products; /* operations on a row of X or a column of Y */
     tartan_i_parallel(context, context->threads, each * (double)(op->shape->rows + op->shape->cols),
                       reduce_task, &p);

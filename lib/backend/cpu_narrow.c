@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times few columns on the CPU: a vector, or a matrix with fewer columns than half a vector has lanes.
  *
- * The problem is copied: C' = B' op(A)', so that the lanes are rows of op(A) instead of columns of B. The
+ * We solve the transposed problem, C' = B' op(A)', so that the lanes are rows of op(A) instead of columns of B. The
  * strip kernel is the same, with B' as its left factor and the blocks as its right one, so each element is the
- * same chain with the same bits. It serves blocks whose rows lie next to each other in memory: column-major
- * ones, as R and Julia have, and row-major ones transposed. They are used in place if their rows fill whole
- * vectors, else copied. (Turning the other ones took longer than the upright way, measured.) */
+ * same chain with the same bits. It serves blocks whose columns are contiguous in op(A): column-major ones, as R and
+ * Julia have, and row-major ones transposed. They are used in place if a column fills whole vectors, else copied.
+ * (Transposing the others took longer than not transposing the problem, measured.) */
 #include "backend/cpu.h"
+#include "core/workspace.h"
 
 #include <string.h>
 
@@ -50,7 +51,7 @@ static void make_terms(const narrow *p, int64_t at, int64_t count, tartan_i_term
     for (int64_t i = 0; i < count; i++) {
         const int64_t id = p->form.ids != NULL ? p->form.ids[at + i] : at + i, block = p->form.others[at + i];
         const int64_t left = p->form.in_size - block * p->form.in_block;
-        terms[i].a = block * p->form.in_block * p->form.b.row;
+        terms[i].a = p->form.b.data + block * p->form.in_block * p->form.b.row * p->k.bytes;
         terms[i].b = (p->in_place ? id : i) * p->form.in_block;
         terms[i].k = left < p->form.in_block ? left : p->form.in_block;
         terms[i].next_a = terms[i].a;
@@ -66,14 +67,11 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
     const int64_t row = block_row * p->form.out_block, left = p->form.out_size - row,
                   end = p->form.pointers[block_row + 1];
     const int64_t rows = left < p->form.out_block ? left : p->form.out_block;
-    const int64_t strips = tartan_i_cpu_strips(&p->k, p->pitch);
+    const tartan_i_product *product = &p->k.product;
+    const int64_t vectors = p->pitch / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
     const int64_t last = p->form.pointers[p->form.grid_out];
     tartan_i_term terms[TERMS];
-    tartan_i_strip s = {.a = p->form.b.data,
-                        .a_row = p->form.b.col,
-                        .a_col = p->form.b.row,
-                        .b_row = p->pitch,
-                        .first = true};
+    tartan_i_strip s = {.a_row = p->form.b.col, .a_col = p->form.b.row, .b_row = p->pitch, .first = true};
     int64_t at = p->form.pointers[block_row], first, count;
     do {
         count = end - at < p->piece ? end - at : p->piece;
@@ -81,7 +79,7 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
         fetch(p, at + count, more < p->piece ? more : p->piece);
         make_terms(p, at, count, terms, copied);
         for (int64_t i = 0; i < strips; i++) {
-            tartan_i_cpu_strip(&p->k, p->pitch, i, &first, &s.width);
+            tartan_i_cpu_strip(product, vectors, i, &first, &s.width);
             s.b = (p->in_place ? (const char *)p->op->a->values : copied) + first * p->k.bytes;
             s.sums = sums + p->form.n * first * p->k.bytes;
             s.sums_row = s.width;
@@ -91,7 +89,7 @@ static void compute_row(const narrow *p, int64_t block_row, char *sums, char *co
         at += count;
     } while (at < end);
     for (int64_t i = 0; i < strips; i++) {
-        tartan_i_cpu_strip(&p->k, p->pitch, i, &first, &s.width);
+        tartan_i_cpu_strip(product, vectors, i, &first, &s.width);
         const int64_t valid = rows - first < s.width ? rows - first : s.width;
         if (valid > 0)
             tartan_i_commit(&p->k, sums + p->form.n * first * p->k.bytes, s.width, p->form.n, valid,
@@ -112,7 +110,7 @@ static void compute_task(void *data, int32_t worker) {
 static narrow start(const tartan_context *context, const tartan_op_spmm *op) {
     narrow p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
     p.form = tartan_i_cpu_form_of(op); /* heads differ in their blocks and addresses only */
-    p.pitch = tartan_i_ceil_div(p.form.out_block, p.k.lanes) * p.k.lanes;
+    p.pitch = tartan_i_ceil_div(p.form.out_block, p.k.product.lanes) * p.k.product.lanes;
     p.in_place = p.pitch == p.form.out_block;
     p.piece = PIECE_BYTES / (p.form.in_block * p.pitch * p.k.bytes);
     p.piece = p.piece < 1 ? 1 : p.piece < TERMS ? p.piece : TERMS;
@@ -124,9 +122,9 @@ bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_
     if (op->gates != NULL || op->a->dtype != p.k.dtype || p.form.a_row != 1 ||
         tartan_i_dense_entries(&p.form.b) != 1)
         return false;
-    /* Vector operations of either way; a column costs the copied way twice, since its chains are few. */
-    const int64_t upright = p.form.out_block * tartan_i_ceil_div(p.form.n, p.k.lanes);
-    return 2 * p.form.n * (p.pitch / p.k.lanes) <= upright;
+    /* Vector operations of either way; transposed, a column costs twice as much, since its chains are few. */
+    const int64_t upright = p.form.out_block * tartan_i_ceil_div(p.form.n, p.k.product.lanes);
+    return 2 * p.form.n * (p.pitch / p.k.product.lanes) <= upright;
 }
 
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op) {
@@ -134,8 +132,8 @@ tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tart
     const int64_t copied = p.in_place ? 0 : p.piece * p.form.in_block * p.pitch * p.k.bytes;
     p.sums_bytes = tartan_i_ceil_div(p.form.n * p.pitch * p.k.bytes, 64) * 64;
     p.scratch_bytes = p.sums_bytes + tartan_i_ceil_div(copied, 64) * 64;
-    PASS(tartan_i_allocate_zeroed(&p.scratch, p.scratch_bytes,
-                                  context->threads)); /* lanes beyond a block stay 0 */
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, p.scratch_bytes, context->threads));
+    memset(p.scratch, 0, (size_t)(p.scratch_bytes * context->threads)); /* lanes beyond a block stay 0 */
     for (int64_t head = 0; head < op->a->layout->shape.heads; head++) {
         tartan_i_cpu_form_take(&p.form, op, head);
         const double blocks = (double)(p.form.pointers[p.form.grid_out] - p.form.pointers[0]);
@@ -143,6 +141,6 @@ tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tart
             2 * (double)p.form.n * (blocks * (double)p.form.block_elements + (double)p.form.out_size);
         tartan_i_parallel(context, context->threads, work, compute_task, &p);
     }
-    tartan_i_free(p.scratch);
+    tartan_i_workspace_end(context);
     return TARTAN_OK;
 }

@@ -2,24 +2,30 @@
  * Sampled dense times dense on the CPU: S = alpha (X1 Y1 + ...) + beta S at the stored blocks of S.
  *
  * The contracted index runs over pairs, batch entries and k. It is cut into segments, of one pair, entry and
- * at most `depth` products, and segments are gathered into rounds whose part of Y fits in PACKED_BYTES.
- * In a round the workers pack Y by block columns of S, [products][width], and then share the blocks of S. A
- * row of X is used in place where its products are contiguous, else packed once for its row of blocks.
+ * at most `depth` elements, and segments are gathered into rounds. The work of a round is cut in two dimensions: every
+ * worker has a range of block rows and a range of block columns of S, and the latter is cut into panels. The workers of
+ * a range of columns pack the part of Y for its panel together, [k][width] for each block column, and then do the
+ * blocks there. A row of X is used in place where its elements are contiguous, else packed once for its row of blocks.
  * With one round sums go straight into S; with more they wait in memory of their own. */
 #include "backend/cpu.h"
+#include "core/workspace.h"
 
-enum { PACKED_BYTES = 48 << 20, X_BYTES = 1 << 20, SEGMENTS = 256 };
+#include <string.h>
+
+enum { X_BYTES = 1 << 20, SEGMENTS = 256, PAGE = 4096 };
 
 typedef struct pair {
     tartan_i_dense x, y;
     int64_t k, entries;
-    bool in_place;
 } pair;
 
 typedef struct segment {
     const pair *pair;
     const char *x, *y; /* element (0, 0) of its products */
-    int64_t at, k;     /* products before it in the round, and its own */
+    int64_t k;         /* elements of the contracted index */
+    int64_t at;        /* units before it in the round */
+    tartan_i_fit fit;  /* of X for a row of blocks */
+    bool in_place;     /* X, except for a last row of blocks that lacks rows of a tile */
 } segment;
 
 typedef struct sddmm {
@@ -35,20 +41,21 @@ typedef struct sddmm {
     int64_t nsegments;
     bool first, last;
 
-    int32_t *slots;                    /* [grid_cols] where a block column is in packed Y */
-    int64_t width, strips;             /* of a packed block column */
-    int64_t round_k;                   /* most products of a round */
+    int32_t row_workers, col_workers;
+    int64_t panels, panel_cols, panel; /* panels of a worker's block columns, most of one, the one at work */
+
+    int64_t rows;                      /* of a block, as tiles need them */
+    int64_t width, vectors, strips;    /* of a packed block column */
+    int64_t round_units;               /* most units of a round */
     char *packed, *scratch, *all_sums; /* all_sums: NULL where one round does */
     int64_t scratch_bytes, sums_bytes; /* of one worker; of one block */
 } sddmm;
 
-/* ---- Rounds ---- */
-
-static int64_t products(const sddmm *p) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < p->op->pairs; i++) sum += p->pairs[i].k * p->pairs[i].entries;
-    return sum;
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
 }
+
+/* ---- Rounds ---- */
 
 static void start_head(sddmm *p, int64_t head) {
     const tartan_op_sddmm *op = p->op;
@@ -63,17 +70,10 @@ static void start_head(sddmm *p, int64_t head) {
         q->k = op->x[i].shape[op->x[i].ndim - 1];
         tartan_i_dense_fold(&q->x, &q->x.col, &q->y, &q->y.row, &q->k);
         q->entries = tartan_i_dense_entries(&q->x);
-        q->in_place = q->x.dtype == p->k.dtype && q->x.col == 1;
-    }
-    int32_t slot = 0;
-    const int64_t *columns = p->layout->col_pointers + head * p->layout->grid_cols;
-    for (int64_t j = 0; j < p->layout->grid_cols; j++) {
-        p->slots[j] = slot;
-        slot += columns[j] < columns[j + 1];
     }
 }
 
-/* Moves to the next pair and entry that have products left; false at the end. */
+/* Moves to the next pair and entry that have elements left; false at the end. */
 static bool advance(sddmm *p) {
     while (p->next_pair < p->op->pairs) {
         const pair *q = &p->pairs[p->next_pair];
@@ -87,19 +87,36 @@ static bool advance(sddmm *p) {
     return false;
 }
 
+/* Units of k elements, as many as whole tiles take. */
+static int64_t units_of(const sddmm *p, int64_t k) {
+    const tartan_i_product *product = &p->k.product;
+    const int64_t units = tartan_i_ceil_div(k, product->group), tile = product->most_tile_units;
+    return tile > 0 ? tartan_i_ceil_div(units, tile) * tile : units;
+}
+
+static tartan_i_fit fit_of(const sddmm *p, int64_t k) {
+    tartan_i_fit fit = tartan_i_cpu_fit(&p->k.product, p->layout->shape.block_rows, 1);
+    fit.units = units_of(p, k);
+    fit.tile_units = p->k.product.most_tile_units;
+    return fit;
+}
+
 static void next_round(sddmm *p) {
+    const tartan_i_product *product = &p->k.product;
     int64_t at = 0;
-    for (p->nsegments = 0; p->nsegments < SEGMENTS && at < p->round_k && advance(p); p->nsegments++) {
+    for (p->nsegments = 0; p->nsegments < SEGMENTS && at < p->round_units && advance(p); p->nsegments++) {
         const pair *q = &p->pairs[p->next_pair];
         segment *s = &p->segments[p->nsegments];
         s->pair = q;
         s->at = at;
-        s->k = q->k - p->next_k;
-        if (s->k > p->k.tuning.depth) s->k = p->k.tuning.depth;
-        if (s->k > p->round_k - at) s->k = p->round_k - at;
+        s->k = smaller(q->k - p->next_k, product->tuning.depth);
+        s->k = smaller(s->k, (p->round_units - at) * product->group);
+        s->fit = fit_of(p, s->k);
         s->x = tartan_i_dense_entry(&q->x, p->next_entry) + p->next_k * q->x.col * q->x.bytes;
         s->y = tartan_i_dense_entry(&q->y, p->next_entry) + p->next_k * q->y.row * q->y.bytes;
-        at += s->k;
+        s->in_place = q->x.dtype == product->factor && q->x.col == 1 && q->x.row % product->group == 0 &&
+                      s->k == s->fit.units * product->group;
+        at += s->fit.units;
         p->next_k += s->k;
     }
     p->last = !advance(p);
@@ -107,81 +124,129 @@ static void next_round(sddmm *p) {
 
 /* ---- Packing Y ---- */
 
-/* Packed strip of a block column: [round_k][width] after those of the columns and strips before it. */
-static char *packed_at(const sddmm *p, int64_t block_col, int64_t first) {
-    return p->packed + (p->slots[block_col] * p->width + first) * p->round_k * p->k.bytes;
+/* The block columns of the panel at work, for the workers of one range of columns. */
+static void panel_of(const sddmm *p, int32_t col_worker, int64_t *first, int64_t *last) {
+    int64_t begin, end;
+    tartan_i_share(p->layout->grid_cols, p->col_workers, col_worker, &begin, &end);
+    tartan_i_share(end - begin, (int32_t)p->panels, (int32_t)p->panel, first, last);
+    *first += begin;
+    *last += begin;
 }
 
-static void pack_column(const sddmm *p, int64_t block_col) {
+/* Packed strip of the block column that is number `index` of its panel: [round_units][width], after those of the
+ * columns and strips before it. */
+static char *packed_at(const sddmm *p, int32_t col_worker, int64_t index, int64_t first) {
+    return p->packed +
+           ((col_worker * p->panel_cols + index) * p->width + first) * p->round_units * p->k.product.bytes;
+}
+
+static void pack_segment(const sddmm *p, const segment *s, int64_t col, int64_t valid, int64_t width,
+                         char *to) {
+    const tartan_i_product *product = &p->k.product;
+    const tartan_i_dense *y = &s->pair->y;
+    const int64_t row_bytes = width * product->bytes, units = tartan_i_ceil_div(s->k, product->group);
+    if (valid > 0)
+        tartan_i_pack_right(&p->k, y->dtype, s->y + col * y->col * y->bytes, y->row, y->col, s->k, valid, to,
+                            width);
+    for (int64_t k = 0; valid < width && k < units; k++)
+        memset(to + k * row_bytes + valid * product->bytes, 0, (size_t)((width - valid) * product->bytes));
+    memset(to + units * row_bytes, 0, (size_t)((s->fit.units - units) * row_bytes));
+}
+
+static void pack_column(const sddmm *p, int32_t col_worker, int64_t block_col, int64_t index) {
     const int64_t cols = tartan_i_cols_of(p->layout, block_col);
     const int64_t col = block_col * p->layout->shape.block_cols;
     for (int64_t i = 0; i < p->strips; i++) {
         int64_t first, width;
-        tartan_i_cpu_strip(&p->k, p->width, i, &first, &width);
-        const int64_t left = cols - first < 0 ? 0 : cols - first, valid = left < width ? left : width;
-        char *strip = packed_at(p, block_col, first);
-        for (const segment *s = p->segments; s < p->segments + p->nsegments; s++) {
-            const tartan_i_dense *y = &s->pair->y;
-            char *to = strip + s->at * width * p->k.bytes;
-            if (valid > 0)
-                tartan_i_pack(&p->k, y->dtype, s->y + (col + first) * y->col * y->bytes, y->row, y->col, s->k,
-                              valid, to, width);
-            for (int64_t k = 0; valid < width && k < s->k; k++)
-                memset(to + (k * width + valid) * p->k.bytes, 0, (size_t)((width - valid) * p->k.bytes));
-        }
+        tartan_i_cpu_strip(&p->k.product, p->vectors, i, &first, &width);
+        const int64_t left = cols - first < 0 ? 0 : cols - first;
+        char *strip = packed_at(p, col_worker, index, first);
+        for (const segment *s = p->segments; s < p->segments + p->nsegments; s++)
+            pack_segment(p, s, col + first, smaller(left, width), width,
+                         strip + s->at * width * p->k.product.bytes);
     }
 }
 
 static void pack_task(void *data, int32_t worker) {
     const sddmm *p = data;
     const int64_t *columns = p->layout->col_pointers + p->head * p->layout->grid_cols;
-    int64_t begin, end;
-    tartan_i_share(p->layout->grid_cols, p->context->threads, worker, &begin, &end);
-    for (int64_t j = begin; j < end; j++)
-        if (columns[j] < columns[j + 1]) pack_column(p, j);
+    const int32_t col_worker = worker / p->row_workers;
+    int64_t first, last, begin, end;
+    panel_of(p, col_worker, &first, &last);
+    tartan_i_share(last - first, p->row_workers, worker % p->row_workers, &begin, &end);
+    for (int64_t j = first + begin; j < first + end; j++)
+        if (columns[j] < columns[j + 1]) pack_column(p, col_worker, j, j - first);
 }
 
 /* ---- Computing ---- */
 
-/* The round's products of one row of blocks of X, for the pairs that cannot be used in place: [k][rows]. */
+static bool is_in_place(const sddmm *p, const segment *s, int64_t rows) {
+    return s->in_place && (p->k.product.most_tile_rows == 0 || rows == p->rows);
+}
+
+/* The round's part of one row of blocks of X, for the segments that cannot be used in place: [units][rows], or in
+ * pairs [rows][units]. */
 static void pack_x(const sddmm *p, int64_t block_row, char *to) {
     const int64_t row = block_row * p->layout->shape.block_rows,
                   rows = tartan_i_rows_of(p->layout, block_row);
     for (const segment *s = p->segments; s < p->segments + p->nsegments; s++) {
         const tartan_i_dense *x = &s->pair->x;
-        if (s->pair->in_place) continue;
-        tartan_i_pack(&p->k, x->dtype, s->x + row * x->row * x->bytes, x->col, x->row, s->k, rows,
-                      to + s->at * rows * p->k.bytes, rows);
+        const char *from = s->x + row * x->row * x->bytes;
+        char *here = to + s->at * p->rows * p->k.product.bytes;
+        if (is_in_place(p, s, rows)) continue;
+        if (p->k.product.group == 1)
+            tartan_i_pack(&p->k, x->dtype, from, x->col, x->row, s->k, rows, here, rows);
+        else
+            tartan_i_pack_left(&p->k, &s->fit, from, x->row, x->col, rows, s->k, here);
     }
 }
 
+/* A row of blocks at work: its packed X, and the panel's columns. */
+typedef struct row_work {
+    int64_t block_row, rows;
+    const char *packed_x;
+    int32_t col_worker;
+    int64_t first_col;
+} row_work;
+
+/* One segment of a block times one strip of its columns. */
+static void compute_strip(const sddmm *p, const row_work *w, const segment *s, int64_t first, int64_t width,
+                          const char *b, int64_t next_b, char *sums) {
+    const tartan_i_product *product = &p->k.product;
+    const tartan_i_dense *x = &s->pair->x;
+    const bool in_place = is_in_place(p, s, w->rows), pairs = product->group > 1;
+    const char *a = in_place ? s->x + w->block_row * p->layout->shape.block_rows * x->row * x->bytes
+                             : w->packed_x + s->at * p->rows * product->bytes;
+    const tartan_i_term term = {.a = a, .k = pairs ? s->fit.units : s->k, .next_a = a, .next_b = next_b};
+    const tartan_i_strip strip = {
+        .width = width,
+        .a_row = in_place ? x->row / product->group
+                 : pairs  ? s->fit.units
+                          : 1,
+        .a_col = in_place || pairs ? 1 : w->rows,
+        .b = b,
+        .b_row = width,
+        .sums = sums + first * p->k.bytes,
+        .sums_row = p->width,
+        .first = p->first && s == p->segments,
+        .tile_rows = s->fit.tile_rows,
+        .tile_units = s->fit.tile_units,
+    };
+    tartan_i_cpu_strip_rows(&p->k, &strip, s->fit.tile_rows > 0 ? p->rows : w->rows, &term, 1);
+}
+
 /* `next_col`: the block column that comes after this one, to be fetched into cache meanwhile. */
-static void compute_block(const sddmm *p, int64_t block_row, int64_t block_col, int64_t next_col,
-                          const char *packed_x, char *sums) {
-    const int64_t row = block_row * p->layout->shape.block_rows,
-                  rows = tartan_i_rows_of(p->layout, block_row);
+static void compute_block(const sddmm *p, const row_work *w, int64_t block_col, int64_t next_col,
+                          char *sums) {
     for (const segment *s = p->segments; s < p->segments + p->nsegments; s++) {
-        const tartan_i_dense *x = &s->pair->x;
-        const bool in_place = s->pair->in_place;
         const bool last = s == p->segments + p->nsegments - 1;
         for (int64_t i = 0; i < p->strips; i++) {
             int64_t first, width;
-            tartan_i_cpu_strip(&p->k, p->width, i, &first, &width);
-            const char *b = packed_at(p, block_col, first) + s->at * width * p->k.bytes;
-            const int64_t ahead = packed_at(p, next_col, first) - b;
-            const tartan_i_term term = {.k = s->k, .next_b = last ? ahead / (width * p->k.bytes) : s->k};
-            const tartan_i_strip strip = {
-                .width = width,
-                .a = in_place ? s->x + row * x->row * x->bytes : packed_x + s->at * rows * p->k.bytes,
-                .a_row = in_place ? x->row : 1,
-                .a_col = in_place ? 1 : rows,
-                .b = b,
-                .b_row = width,
-                .sums = sums + first * p->k.bytes,
-                .sums_row = p->width,
-                .first = p->first && s == p->segments,
-            };
-            tartan_i_cpu_strip_rows(&p->k, &strip, rows, &term, 1);
+            tartan_i_cpu_strip(&p->k.product, p->vectors, i, &first, &width);
+            const int64_t row_bytes = width * p->k.product.bytes;
+            const char *b = packed_at(p, w->col_worker, block_col - w->first_col, first) + s->at * row_bytes;
+            const int64_t ahead = packed_at(p, w->col_worker, next_col - w->first_col, first) - b;
+            compute_strip(p, w, s, first, width, b, last ? ahead / row_bytes : s->fit.units, sums);
         }
     }
 }
@@ -197,69 +262,126 @@ static void commit_block(const sddmm *p, int64_t id, double gate, char *sums) {
                     tartan_i_block_at(s, id), tartan_i_block_row_stride(s), tartan_i_block_col_stride(s));
 }
 
-static void compute_task(void *data, int32_t worker) {
-    const sddmm *p = data;
-    const int64_t *rows = p->layout->row_pointers + p->pointer, base = rows[0];
-    char *own = p->scratch + worker * p->scratch_bytes, *packed_x = own + p->sums_bytes;
-    int64_t begin, end, packed_row = -1;
-    tartan_i_share(rows[p->layout->grid_rows] - base, p->context->threads, worker, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t id = base + i, block_row = p->layout->block_rows[id];
+/* The first block of a row, from `begin` on, that is at block column `col` or after. */
+static int64_t find_col(const int32_t *cols, int64_t begin, int64_t end, int64_t col) {
+    while (begin < end) {
+        const int64_t middle = begin + (end - begin) / 2;
+        if (cols[middle] < col)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+static void compute_row(const sddmm *p, row_work *w, int64_t last_col, char *own) {
+    const int64_t *pointers = p->layout->row_pointers + p->pointer;
+    const int32_t *cols = p->layout->block_cols;
+    const int64_t row_end = pointers[w->block_row + 1];
+    const int64_t begin = find_col(cols, pointers[w->block_row], row_end, w->first_col);
+    const int64_t end = find_col(cols, begin, row_end, last_col);
+    char *packed_x = own + p->sums_bytes;
+    bool is_packed = false;
+    w->rows = tartan_i_rows_of(p->layout, w->block_row);
+    w->packed_x = packed_x;
+    for (int64_t id = begin; id < end; id++) {
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
-        char *sums = p->all_sums != NULL ? p->all_sums + i * p->sums_bytes : own;
+        char *sums = p->all_sums != NULL ? p->all_sums + (id - pointers[0]) * p->sums_bytes : own;
         if (gate != 0) {
-            if (block_row != packed_row) pack_x(p, block_row, packed_x);
-            packed_row = block_row;
-            const int32_t *col = &p->layout->block_cols[id];
-            compute_block(p, block_row, col[0], col[i + 1 < end], packed_x, sums);
+            if (!is_packed) pack_x(p, w->block_row, packed_x);
+            is_packed = true;
+            compute_block(p, w, cols[id], cols[id + 1 < end ? id + 1 : id], sums);
         }
         if (p->last) commit_block(p, id, gate, sums);
     }
 }
 
+static void compute_task(void *data, int32_t worker) {
+    const sddmm *p = data;
+    char *own = p->scratch + worker * p->scratch_bytes;
+    row_work w = {.col_worker = worker / p->row_workers};
+    const tartan_i_fit fit = fit_of(p, 1);
+    int64_t begin, end, last_col;
+    panel_of(p, w.col_worker, &w.first_col, &last_col);
+    tartan_i_cpu_share_rows(p->layout->row_pointers + p->pointer, p->layout->grid_rows, p->row_workers,
+                            worker % p->row_workers, &begin, &end);
+    tartan_i_cpu_begin(&p->k.product, &fit);
+    for (w.block_row = begin; w.block_row < end; w.block_row++) compute_row(p, &w, last_col, own);
+    tartan_i_cpu_end(&p->k.product);
+}
+
 /* ---- Planning ---- */
 
-/* Gets room for the greediest head; heads differ in their blocks only. */
-static tartan_status get_memory(sddmm *p) {
+/* Units of all segments, each filled up to whole tiles, and how many segments there are at most. */
+static void count_units(const sddmm *p, int64_t *out_units, int64_t *out_segments) {
+    const int64_t depth = p->k.product.tuning.depth;
+    *out_units = *out_segments = 0;
+    for (int64_t i = 0; i < p->op->pairs; i++) {
+        const pair *q = &p->pairs[i];
+        const int64_t whole = q->k / depth, rest = q->k % depth;
+        *out_units += q->entries * (whole * units_of(p, depth) + units_of(p, rest));
+        *out_segments += q->entries * (whole + 2); /* as if each began a round */
+    }
+}
+
+/* Cuts the work among the workers, and sizes rounds and panels. */
+static void split(sddmm *p, int64_t all_units) {
+    const tartan_i_product *product = &p->k.product;
     const tartan_layout *l = p->layout;
-    PASS(tartan_i_allocate(&p->slots, l->grid_cols, sizeof *p->slots));
-    int64_t used = 1, blocks = 0;
+    const int64_t threads = p->context->threads, depth = units_of(p, product->tuning.depth);
+    p->row_workers = (int32_t)smaller(l->grid_rows, threads);
+    p->col_workers = (int32_t)smaller(l->grid_cols, threads / p->row_workers);
+    const int64_t own = tartan_i_ceil_div(l->grid_cols, p->col_workers);
+    const int64_t column = p->width * product->bytes, x_row = p->rows * product->bytes;
+    int64_t fit = product->tuning.sampled_bytes / (column * own);
+    if (fit > X_BYTES / x_row) fit = X_BYTES / x_row;
+    fit -= fit % depth;
+    p->round_units = smaller(all_units, fit > depth ? fit : depth);
+    const int64_t cols = product->tuning.sampled_bytes / (column * (p->round_units > 0 ? p->round_units : 1));
+    p->panels = tartan_i_ceil_div(own, cols > 1 ? cols : 1);
+    p->panel_cols = tartan_i_ceil_div(own, p->panels);
+}
+
+/* Gets room; heads differ in their blocks only. */
+static tartan_status get_memory(sddmm *p) {
+    const tartan_context *context = p->context;
+    const tartan_layout *l = p->layout;
+    int64_t blocks = 0, all_units, segments;
     for (int64_t head = 0; head < l->shape.heads; head++) {
-        const int64_t *columns = l->col_pointers + head * l->grid_cols;
-        int64_t here = 0;
-        for (int64_t j = 0; j < l->grid_cols; j++) here += columns[j] < columns[j + 1];
-        if (here > used) used = here;
-        if (columns[l->grid_cols] - columns[0] > blocks) blocks = columns[l->grid_cols] - columns[0];
+        const int64_t *rows = l->row_pointers + head * l->grid_rows;
+        if (rows[l->grid_rows] - rows[0] > blocks) blocks = rows[l->grid_rows] - rows[0];
     }
     start_head(p, 0);
-    const int64_t x_row = l->shape.block_rows * p->k.bytes, y_row = used * p->width * p->k.bytes;
-    const int64_t all = products(p), fit = PACKED_BYTES / y_row, fit_x = X_BYTES / x_row;
-    p->round_k = fit < fit_x ? fit : fit_x;
-    if (p->round_k < p->k.tuning.depth) p->round_k = p->k.tuning.depth;
-    if (p->round_k > all) p->round_k = all;
-    int64_t segments = 0;
-    for (int64_t i = 0; i < p->op->pairs; i++) /* each counted as if it began a round */
-        segments += p->pairs[i].entries * (tartan_i_ceil_div(p->pairs[i].k, p->k.tuning.depth) + 1);
-    p->sums_bytes = tartan_i_ceil_div(l->shape.block_rows * p->width * p->k.bytes, 64) * 64;
-    p->scratch_bytes = tartan_i_ceil_div(p->sums_bytes + p->round_k * x_row, 64) * 64;
-    PASS(tartan_i_allocate(&p->packed, p->round_k, y_row));
-    PASS(tartan_i_allocate(&p->scratch, p->scratch_bytes, p->context->threads));
-    if (p->round_k == all && segments <= SEGMENTS) return TARTAN_OK;
-    return tartan_i_allocate(&p->all_sums, blocks, p->sums_bytes);
+    count_units(p, &all_units, &segments);
+    split(p, all_units);
+    p->sums_bytes = tartan_i_ceil_div(p->rows * p->width * p->k.bytes, 64) * 64;
+    p->scratch_bytes =
+        tartan_i_ceil_div(p->sums_bytes + p->round_units * p->rows * p->k.product.bytes, PAGE) * PAGE;
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, p->col_workers * p->panel_cols,
+                                p->width * p->round_units * p->k.product.bytes));
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p->scratch, p->scratch_bytes, context->threads));
+    if (p->round_units == all_units && segments <= SEGMENTS) return TARTAN_OK;
+    return tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &p->all_sums, blocks, p->sums_bytes);
 }
 
 static void run_head(sddmm *p, int64_t head) {
+    const tartan_i_product *product = &p->k.product;
+    const int32_t workers = p->row_workers * p->col_workers;
     start_head(p, head);
     p->first = true;
     const int64_t *rows = p->layout->row_pointers + p->pointer;
     const double elements =
         (double)(rows[p->layout->grid_rows] - rows[0]) * (double)tartan_i_block_elements(p->op->s);
-    const double work = 2 * elements * (double)(p->round_k > 0 ? p->round_k : 1);
+    const double depth = (double)((p->round_units > 0 ? p->round_units : 1) * product->group);
     do {
         next_round(p);
-        const double packing = (double)p->round_k * (double)p->layout->shape.cols;
-        if (p->nsegments > 0) tartan_i_parallel(p->context, p->context->threads, packing, pack_task, p);
-        tartan_i_parallel(p->context, p->context->threads, work, compute_task, p);
+        for (p->panel = 0; p->panel < p->panels; p->panel++) {
+            const double packing = depth * (double)(p->panel_cols * p->col_workers * p->width);
+            if (p->nsegments > 0) tartan_i_parallel(p->context, workers, packing, pack_task, p);
+            tartan_i_parallel(p->context, workers,
+                              2 * elements * depth / product->tuning.speed / (double)p->panels, compute_task,
+                              p);
+        }
         p->first = false;
     } while (!p->last);
 }
@@ -267,14 +389,14 @@ static void run_head(sddmm *p, int64_t head) {
 tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op) {
     const tartan_layout *l = op->s->layout;
     if (l->blocks == 0) return TARTAN_OK;
-    sddmm p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->x[0].dtype), .layout = l};
-    p.width = tartan_i_ceil_div(l->shape.block_cols, p.k.lanes) * p.k.lanes;
-    p.strips = tartan_i_cpu_strips(&p.k, p.width);
+    sddmm p = {.context = context, .op = op, .layout = l};
+    p.k = tartan_i_cpu_product_kernels(op->x[0].dtype, NULL);
+    p.vectors = tartan_i_ceil_div(l->shape.block_cols, p.k.product.lanes);
+    p.width = p.vectors * p.k.product.lanes;
+    p.strips = tartan_i_cpu_strips(&p.k.product, p.vectors);
+    p.rows = fit_of(&p, 1).rows;
     const tartan_status status = get_memory(&p);
     for (int64_t head = 0; status == TARTAN_OK && head < l->shape.heads; head++) run_head(&p, head);
-    tartan_i_free(p.all_sums);
-    tartan_i_free(p.scratch);
-    tartan_i_free(p.packed);
-    tartan_i_free(p.slots);
+    tartan_i_workspace_end(context);
     return status;
 }

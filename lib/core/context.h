@@ -17,6 +17,20 @@ typedef struct tartan_i_context_options {
     tartan_hooks hooks;
 } tartan_i_context_options;
 
+/* Scratch memory; see core/workspace.h. Rooms are used at the same time. */
+typedef enum tartan_i_room {
+    TARTAN_I_ROOM_LISTS,  /* of positions */
+    TARTAN_I_ROOM_PIECES, /* a list of what the work is cut into */
+    TARTAN_I_ROOM_PANEL,  /* packed operands, shared by the workers */
+    TARTAN_I_ROOM_OWN,    /* of each worker */
+    TARTAN_I_ROOM_SUMS,   /* that wait for more */
+    TARTAN_I_ROOMS,
+} tartan_i_room;
+typedef struct tartan_i_scratch {
+    void *data;
+    int64_t bytes;
+} tartan_i_scratch;
+
 struct tartan_context {
     uint32_t magic; /* TARTAN_I_CONTEXT */
     tartan_i_context_options options;
@@ -25,6 +39,7 @@ struct tartan_context {
     void *device;      /* the backend's own */
     int32_t last_kind; /* 1 + the kind of the last operation that was timed; 0: none */
     double last_rate;  /* its useful TFLOP/s */
+    tartan_i_scratch scratch[TARTAN_I_ROOMS];
     int32_t busy; /* whether a call is at work, by the __atomic builtins: C++ tests include this header */
 };
 

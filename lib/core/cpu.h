@@ -4,6 +4,8 @@
 
 #include "tartan/context.h"
 
+#include <stdbool.h>
+
 /* Instruction sets that kernels may use: a set of the bits below. Portable C needs none of them. */
 typedef uint32_t tartan_i_cpu_features;
 enum {
@@ -21,8 +23,15 @@ enum {
 /* What the CPU and the system have. */
 tartan_i_cpu_features tartan_i_cpu_detect(void);
 
-/* The part of it that TARTAN_CPU allows; read once. */
+/* The part of it that multiplies no faster than f32 does: used only if TARTAN_CPU names it. */
+tartan_i_cpu_features tartan_i_cpu_slow(void);
+
+/* What TARTAN_CPU allows of all that there is; read once. */
 tartan_i_cpu_features tartan_i_cpu_in_use(void);
+
+/* Whether the process may use AMX tiles. The first call asks the system for them, which makes signal frames larger, so
+ * only work that would use tiles asks. */
+bool tartan_i_cpu_tiles(void);
 
 /* For tests: use only these, as far as the CPU has them, from now on; returns the set in force. */
 tartan_i_cpu_features tartan_i_cpu_use(tartan_i_cpu_features features);

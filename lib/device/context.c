@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "core/options.h"
 #include "core/parallel.h"
+#include "core/workspace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,7 @@ fail:
 void tartan_context_free(tartan_context *context) {
     if (!tartan_i_is(context, TARTAN_I_CONTEXT)) return;
     context->backend->close(context->device);
+    tartan_i_workspace_free(context);
     context->magic = 0;
     tartan_i_free(context);
 }

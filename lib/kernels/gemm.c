@@ -1,77 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The kernels in the vector vocabulary of lib/simd, compiled once for each instruction set and sum type.
- *
- * The strip keeps rows x vectors sums in registers over a whole list of terms. A step loads the right factor's
- * row once and spreads each element of the left factor's column over a vector. Lanes are output columns, so
- * each lane runs the same chain of fused multiply-adds as the portable kernel. */
+ * The kernels in the vector vocabulary of lib/simd, compiled once for each instruction set and sum type. Each lane of a strip
+ * runs the same chain of fused multiply-adds as the portable kernel. */
 #include "core/dtype.h"
 #include "kernels/rows.h"
 #include "simd/simd.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s, const tartan_i_term *terms,
-                     int64_t nterms) {
-    vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS], right[TARTAN_I_MAX_VECTORS];
-    real *out = s->sums;
-    /* The strip's elements of a term are rows * k in a row, or a column at a time. */
-    const int64_t next_a_step = s->a_row == 1 ? s->a_col : rows;
-    const int64_t out_row = s->sums_row, a_row = s->a_row, a_col = s->a_col, b_row = s->b_row;
-    /* Only loops that the compiler unrolls whole let it keep the sums in registers. */
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++)
-            sums[i][j] = s->first ? vec_zero() : vec_load(out + i * out_row + j * LANES);
-    for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
-        const real *a = (const real *)s->a + t->a;
-        const real *b = (const real *)s->b + t->b * b_row;
-        const real *next_a = (const real *)s->a + t->next_a;
-        const real *next_b = (const real *)s->b + t->next_b * b_row;
-        for (int64_t k = 0; k < t->k; k++) {
-#pragma GCC unroll 3
-            for (int j = 0; j < vectors; j++) {
-                right[j] = vec_load(b + j * LANES);
-                vec_prefetch(next_b + j * LANES);
-            }
-#pragma GCC unroll 8
-            for (int i = 0; i < rows; i++) {
-                const vec left = vec_fill(a[i * a_row]);
-#pragma GCC unroll 3
-                for (int j = 0; j < vectors; j++) sums[i][j] = vec_fma(left, right[j], sums[i][j]);
-            }
-            a += a_col;
-            b += b_row;
-            vec_prefetch(next_a);
-            next_a += next_a_step;
-            next_b += b_row;
-        }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++) vec_store(out + i * out_row + j * LANES, sums[i][j]);
-}
-
-#define STRIP(rows, vectors)                                                                                 \
-    static void strip_##rows##x##vectors(const tartan_i_strip *s, const tartan_i_term *terms,                \
-                                         int64_t nterms) {                                                   \
-        strip_of(rows, vectors, s, terms, nterms);                                                           \
-    }
-#define EACH_ROWS(X, vectors)                                                                                \
-    X(1, vectors)                                                                                            \
-    X(2, vectors) X(3, vectors) X(4, vectors) X(5, vectors) X(6, vectors) X(7, vectors) X(8, vectors)
-EACH_ROWS(STRIP, 1)
-EACH_ROWS(STRIP, 2)
-EACH_ROWS(STRIP, 3)
-
-static void strip_run(const tartan_i_strip *s, const tartan_i_term *terms, int64_t nterms) {
-    typedef void (*function)(const tartan_i_strip *, const tartan_i_term *, int64_t);
-#define STRIP_ENTRY(rows, vectors) strip_##rows##x##vectors,
-    static const function table[TARTAN_I_MAX_VECTORS][TARTAN_I_STRIP_ROWS] = {
-        {EACH_ROWS(STRIP_ENTRY, 1)}, {EACH_ROWS(STRIP_ENTRY, 2)}, {EACH_ROWS(STRIP_ENTRY, 3)}};
-    table[s->width / LANES - 1][s->rows - 1](s, terms, nterms);
-}
+typedef real strip_unit;
+typedef vec strip_factor;
+#define factor_fill(p)         vec_fill(*(p))
+#define factor_load(p)         vec_load(p)
+#define factor_fma(a, b, sums) vec_fma(a, b, sums)
+#include "kernels/strip.h"
 
 static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out,
                       int64_t out_row) {
@@ -175,13 +114,15 @@ static int64_t peak(int64_t rounds, void *sink) {
     return rounds * PEAK_CHAINS * LANES * 2;
 }
 
-/* Rows of a strip of 1, 2, 3 vectors whose sums stay in registers. */
-static const int64_t strip_rows[TARTAN_I_MAX_VECTORS] = VEC_STRIP_ROWS;
-
 void KERNELS_FILL(tartan_i_kernels *kernels) {
-    kernels->lanes = LANES;
-    memcpy(kernels->rows, strip_rows, sizeof strip_rows);
-    kernels->strip = strip_run;
+    kernels->product = (tartan_i_product){.factor = REAL_DTYPE,
+                                          .group = 1,
+                                          .bytes = sizeof(real),
+                                          .lanes = LANES,
+                                          .vectors = TARTAN_I_MAX_VECTORS,
+                                          .rows = VEC_STRIP_ROWS,
+                                          .strip = strip_run,
+                                          .peak = peak};
     kernels->transpose = transpose;
     kernels->combine = combine;
     kernels->scale = scale;
@@ -192,6 +133,5 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->store[TARTAN_F16] = store_f16;
     kernels->store[TARTAN_BF16] = store_bf16;
 #endif
-    kernels->peak = peak;
     ROWS_FILL(kernels);
 }

@@ -13,51 +13,85 @@
 #include <stdbool.h>
 
 enum {
-    TARTAN_I_STRIP_ROWS = 8,  /* a strip has 1 to 8 rows */
-    TARTAN_I_MAX_VECTORS = 3, /* and 1 to 3 vectors */
+    TARTAN_I_STRIP_ROWS = 8,  /* a strip without tiles has 1 to 8 rows */
+    TARTAN_I_MAX_VECTORS = 3, /* a strip has 1 to 3 vectors */
     TARTAN_I_MAX_LANES = 16,  /* of any instruction set */
     TARTAN_I_DTYPE_SLOTS = 7, /* slots indexed by tartan_dtype */
     TARTAN_I_DOT_CHAINS = 16, /* partial sums of a dot product */
+    TARTAN_I_PEAK_BYTES = 8 << 10,
 };
 
-/* One factor pair of a strip: columns a, a + 1, ... of the left factor meet rows b, b + 1, ... of the right. */
+/* Factors are counted in units: `group` elements that follow each other along the contracted index. A unit of a
+ * kernel on reals is one of them; a kernel that multiplies pairs has two elements in a unit.
+ *
+ * One factor pair of a strip: units 0, 1, ... of the rows of the left factor meet rows b, b + 1, ... of the right. */
 typedef struct tartan_i_term {
-    int64_t a;              /* offset of element (0, 0) from the base of the left factor */
-    int64_t b;              /* row of the right factor */
-    int64_t k;              /* products in the chain, >= 0 */
-    int64_t next_a, next_b; /* a and b of a later term, to fetch into cache meanwhile: hints, any numbers */
+    const void *a;      /* element (0, 0) of the left factor */
+    int64_t b;          /* row of the right factor */
+    int64_t k;          /* units in the chain, >= 0 */
+    const void *next_a; /* the same of a later term, to fetch into cache meanwhile: hints, any numbers */
+    int64_t next_b;
 } tartan_i_term;
 
 typedef struct tartan_i_strip {
-    int64_t rows;  /* 1 .. TARTAN_I_STRIP_ROWS */
-    int64_t width; /* a multiple of the table's lanes, up to TARTAN_I_MAX_VECTORS * lanes */
-    const void *a;
-    int64_t a_row, a_col; /* strides of the left factor */
-    const void *b;        /* rows of `width` contiguous elements */
-    int64_t b_row;        /* stride between them */
-    void *sums;           /* rows x width */
+    int64_t row;          /* first row of the left factors */
+    int64_t rows;         /* 1 to what the product's `rows` says */
+    int64_t width;        /* a multiple of the product's lanes, up to `vectors` times that */
+    int64_t a_row, a_col; /* strides of the left factor, in units */
+    const void *b;        /* rows of `width` contiguous units */
+    int64_t b_row;        /* stride between them, in units */
+    void *sums;           /* rows x width reals */
     int64_t sums_row;
     bool first; /* start at zero; else continue the chains that are in sums */
+    int64_t tile_rows,
+        tile_units; /* where the product has tiles: `rows` and every `k` are multiples of them */
+    void (*meanwhile)(
+        void *other); /* or NULL; work that a product of tiles does between terms, once for each */
+    void *other;
 } tartan_i_strip;
 
 /* Tuning, as data. */
 typedef struct tartan_i_tuning {
-    int64_t panel_bytes;  /* packed part of the dense operand that one pass works on: a share of L3 */
-    int64_t strip_bytes;  /* of both factors that the strips of a row of blocks share: a share of L1 */
-    int64_t direct_reuse; /* a row-major dense operand is packed only if its elements are read more often */
-    int64_t depth;        /* sddmm: products done on one block before its next strip */
+    int64_t panel_bytes;   /* spmm: packed part of B that one worker goes through at a time */
+    int64_t sampled_bytes; /* sddmm: packed part of Y */
+    int64_t strip_bytes;   /* of both factors that the strips of a row of blocks share; 0: all of the row */
+    int64_t direct_reuse;  /* a row-major dense operand is packed only if its elements are read more often */
+    int64_t depth; /* sddmm: elements of the contracted index done on one block before its next strip */
+    double speed;  /* products a second, about, with that of f32 as 1 */
 } tartan_i_tuning;
 
-typedef struct tartan_i_kernels {
-    tartan_i_cpu_features uses; /* instruction sets of the kernels in the slots; 0 for portable C alone */
-    int32_t dtype;              /* of real: TARTAN_F32 or TARTAN_F64 */
-    int64_t bytes;              /* of a real */
-    int64_t lanes;
-    int64_t rows[TARTAN_I_MAX_VECTORS]; /* best rows of a strip of 1, 2, 3 vectors */
+/* A product kernel. */
+typedef struct tartan_i_product {
+    tartan_i_cpu_features uses;              /* its instruction set */
+    int32_t factor;                          /* dtype of both factors as it reads them */
+    int64_t group, bytes;                    /* elements of a unit, and its bytes */
+    int64_t lanes, vectors;                  /* columns of a vector, and the most vectors of a strip */
+    int64_t rows[TARTAN_I_MAX_VECTORS];      /* best rows of a strip of 1, 2, 3 vectors */
+    int64_t most_tile_rows, most_tile_units; /* of a tile; 0: there are no tiles */
     tartan_i_tuning tuning;
 
-    /* sums[i][j] (+)= a[i][0] * b[0][j] + a[i][1] * b[1][j] + ..., term after term, each step one fma. */
+    /* sums[i][j] (+)= a[i][0] * b[0][j] + a[i][1] * b[1][j] + ..., term after term, unit after unit. On reals each
+     * step is one fma, on pairs as the instruction adds them. */
     void (*strip)(const tartan_i_strip *strip, const tartan_i_term *terms, int64_t nterms);
+
+    /* Before and after strips on a thread, where there are tiles: every strip between them has this shape. NULL:
+     * nothing to do. */
+    void (*begin)(int64_t tile_rows, int64_t tile_units);
+    void (*end)(void);
+
+    /* Where a unit is a pair: out[i] = (even[i], odd[i]). */
+    void (*pair)(int64_t n, const void *even, const void *odd, void *out);
+
+    /* `rounds` rounds of independent products held in registers; returns the floating-point operations done.
+     * `sink`: TARTAN_I_PEAK_BYTES, read and written. */
+    int64_t (*peak)(int64_t rounds, void *sink);
+} tartan_i_product;
+
+typedef struct tartan_i_kernels {
+    tartan_i_cpu_features uses; /* instruction sets of all kernels in the table; 0 for portable C alone */
+    int32_t dtype;              /* of real: TARTAN_F32 or TARTAN_F64 */
+    int64_t bytes;              /* of a real */
+    tartan_i_product product;   /* for the factors that the table was asked for, or for reals made of them */
 
     /* out[j][i] = in[i][j]. */
     void (*transpose)(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out, int64_t out_row);
@@ -91,21 +125,17 @@ typedef struct tartan_i_kernels {
      * type is another; a table of f32 serves f32, f16 and bf16, and loads the 8-bit types. */
     void (*load[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);
     void (*store[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);
-
-    /* `rounds` rounds of independent fused multiply-adds held in registers; returns the floating-point
-     * operations done. `sink`: TARTAN_I_MAX_VECTORS * lanes * TARTAN_I_STRIP_ROWS reals, read and written. */
-    int64_t (*peak)(int64_t rounds, void *sink);
 } tartan_i_kernels;
 
-/* Fills the table for the sum type `dtype` with the best kernels that need no more than `features`, which the CPU
+/* Fills the table for factors of `dtype` with the best kernels that need no more than `features`, which the CPU
  * must have. */
 void tartan_i_kernels_fill(tartan_i_cpu_features features, int32_t dtype, tartan_i_kernels *out);
 
-/* Instruction sets for which there are kernels. */
+/* Instruction sets for which this build has kernels. */
 tartan_i_cpu_features tartan_i_kernels_known(void);
 
 /* The measured rate of `peak`, best of about 50 ms, in 1e9 operations a second. */
-double tartan_i_kernels_peak(const tartan_i_kernels *kernels);
+double tartan_i_product_peak(const tartan_i_product *product);
 
 /* What each instruction set puts into the slots. */
 void tartan_i_kernels_c_32(tartan_i_kernels *kernels);
@@ -116,5 +146,7 @@ void tartan_i_kernels_avx512_32(tartan_i_kernels *kernels);
 void tartan_i_kernels_avx512_64(tartan_i_kernels *kernels);
 void tartan_i_kernels_neon_32(tartan_i_kernels *kernels);
 void tartan_i_kernels_neon_64(tartan_i_kernels *kernels);
+void tartan_i_kernels_avx512bf16_32(tartan_i_kernels *kernels); /* products of bf16 alone */
+void tartan_i_kernels_amx_32(tartan_i_kernels *kernels);        /* the same */
 
 #endif

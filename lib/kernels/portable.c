@@ -14,7 +14,7 @@ static void strip_run(const tartan_i_strip *s, const tartan_i_term *terms, int64
     }
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
         for (int64_t k = 0; k < t->k; k++) {
-            const real *a = (const real *)s->a + t->a + k * s->a_col;
+            const real *a = (const real *)t->a + s->row * s->a_row + k * s->a_col;
             const real *b = (const real *)s->b + (t->b + k) * s->b_row;
             for (int64_t i = 0; i < s->rows; i++) {
                 real *sum = sums + i * s->sums_row;
@@ -101,14 +101,21 @@ static int64_t peak(int64_t rounds, void *sink) {
 
 void KERNELS_FILL(tartan_i_kernels *kernels) {
     *kernels = (tartan_i_kernels) {
-        .dtype = REAL_DTYPE, .bytes = sizeof(real), .lanes = LANES, .rows = {8, 8, 8}, .strip = strip_run,
+        .dtype = REAL_DTYPE, .bytes = sizeof(real),
+        .product = {.factor = REAL_DTYPE,
+                    .group = 1,
+                    .bytes = sizeof(real),
+                    .lanes = LANES,
+                    .vectors = TARTAN_I_MAX_VECTORS,
+                    .rows = {8, 8, 8},
+                    .strip = strip_run,
+                    .peak = peak},
         .transpose = transpose, .combine = combine, .scale = scale, .dot = dot, .load[REAL_DTYPE] = copy,
         .store[REAL_DTYPE] = copy,
 #if TARTAN_I_REAL == 32
         .load[TARTAN_F16] = load_f16, .store[TARTAN_F16] = store_f16, .load[TARTAN_BF16] = load_bf16,
         .store[TARTAN_BF16] = store_bf16, .load[TARTAN_F8E4M3] = load_e4m3, .load[TARTAN_F8E5M2] = load_e5m2,
 #endif
-        .peak = peak,
     };
     ROWS_FILL(kernels);
 }

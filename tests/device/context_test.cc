@@ -131,7 +131,12 @@ TEST(Context, PeakIsPlausible) {
     ASSERT_OK(tartan_context_peak(context.get(), TARTAN_F64, &f64));
     EXPECT_GT(f64, 0);
     EXPECT_GT(f32, f64 / 2);
-    EXPECT_FAILS(DTYPE, "3", tartan_context_peak(context.get(), TARTAN_F16, &f32));
+    for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
+        double rate = 0;
+        ASSERT_OK(tartan_context_peak(context.get(), dtype, &rate));
+        EXPECT_GT(rate, f32 / 4);
+    }
+    EXPECT_FAILS(DTYPE, "dtype is 7", tartan_context_peak(context.get(), TARTAN_U8, &f32));
     EXPECT_FAILS(HANDLE, "NULL", tartan_context_peak(context.get(), TARTAN_F32, nullptr));
 }
 

@@ -28,7 +28,7 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     std::mt19937_64 random(seed);
     const tartan_i_kernels &k = tables.best;
     const int64_t rows = 1 + (int64_t)below(random, TARTAN_I_STRIP_ROWS);
-    const int64_t width = k.lanes * (1 + (int64_t)below(random, TARTAN_I_MAX_VECTORS));
+    const int64_t width = k.product.lanes * (1 + (int64_t)below(random, TARTAN_I_MAX_VECTORS));
     const int64_t nterms = (int64_t)below(random, 5), depth = 1 + (int64_t)below(random, 40);
     const bool columns = random() % 2, backwards = random() % 4 == 0;
     const int64_t a_row = columns ? 1 : depth, a_col = columns ? rows : 1;
@@ -40,16 +40,16 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     fill(b.data(), b.size(), random);
     std::vector<tartan_i_term> terms((size_t)nterms);
     for (auto &t : terms) {
-        t.a = (int64_t)below(random, 6) * rows * depth;
+        t.a = a.data() + below(random, 6) * (size_t)(rows * depth);
         t.b = (int64_t)below(random, 6) * depth;
         t.k = (int64_t)below(random, (size_t)depth + 1);
-        t.next_a = (int64_t)below(random, 100000);
+        t.next_a = a.data() + below(random, a.size());
         t.next_b = -(int64_t)below(random, 100000);
     }
     const T *b_base = b.data() + below(random, 8);
     tartan_i_strip strip = {};
     strip.rows = rows, strip.width = width;
-    strip.a = a.data(), strip.a_row = a_row, strip.a_col = a_col;
+    strip.a_row = a_row, strip.a_col = a_col;
     strip.b = b_base, strip.b_row = b_row;
     if (backwards) { // negative strides
         strip.b = b_base + (6 * depth - 1) * b_row, strip.b_row = -b_row;
@@ -62,18 +62,18 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
     std::memcpy(got.data(), want.data(), n * sizeof(T));
     std::memcpy(cut.data(), want.data(), n * sizeof(T));
     strip.sums = want.data();
-    tables.c.strip(&strip, terms.data(), nterms);
+    tables.c.product.strip(&strip, terms.data(), nterms);
     strip.sums = got.data();
-    k.strip(&strip, terms.data(), nterms);
+    k.product.strip(&strip, terms.data(), nterms);
     EXPECT_SAME_BITS(n, want.data(), got.data());
     EXPECT_TRUE(got.intact());
 
     // A list cut in two, the later part of it continuing the sums, gives the same bits.
     const int64_t half = nterms > 0 ? (int64_t)below(random, (size_t)nterms + 1) : 0;
     strip.sums = cut.data();
-    k.strip(&strip, terms.data(), half);
+    k.product.strip(&strip, terms.data(), half);
     strip.first = false;
-    k.strip(&strip, terms.data() + half, nterms - half);
+    k.product.strip(&strip, terms.data() + half, nterms - half);
     EXPECT_SAME_BITS(n, want.data(), cut.data());
 }
 
@@ -90,7 +90,8 @@ TEST_P(Kernels, StripHasThePortableBits) {
 // All 24 shapes once, against sums written out here.
 template <typename T> void check_strip_shapes(const tartan_i_kernels &k) {
     for (int64_t rows = 1; rows <= TARTAN_I_STRIP_ROWS; rows++) {
-        for (int64_t width = k.lanes; width <= TARTAN_I_MAX_VECTORS * k.lanes; width += k.lanes) {
+        for (int64_t width = k.product.lanes; width <= TARTAN_I_MAX_VECTORS * k.product.lanes;
+             width += k.product.lanes) {
             std::mt19937_64 random((uint64_t)(rows * 100 + width));
             const int64_t depth = 19;
             std::vector<T> a((size_t)(rows * depth)), b((size_t)(depth * width)),
@@ -98,12 +99,12 @@ template <typename T> void check_strip_shapes(const tartan_i_kernels &k) {
             fill(a.data(), a.size(), random);
             fill(b.data(), b.size(), random);
             tartan_i_strip strip = {};
-            strip.rows = rows, strip.width = width, strip.a = a.data(), strip.a_row = depth, strip.a_col = 1;
+            strip.rows = rows, strip.width = width, strip.a_row = depth, strip.a_col = 1;
             strip.b = b.data(), strip.b_row = width, strip.sums = sums.data(), strip.sums_row = width;
             strip.first = true;
             tartan_i_term term = {};
-            term.k = depth;
-            k.strip(&strip, &term, 1);
+            term.a = a.data(), term.k = depth;
+            k.product.strip(&strip, &term, 1);
             for (int64_t i = 0; i < rows; i++) {
                 for (int64_t j = 0; j < width; j++) {
                     T sum = 0;
@@ -124,15 +125,14 @@ TEST_P(Kernels, StripIsOneChainOfFusedProducts) {
 
 TEST_P(Kernels, StripWithoutTermsGivesZerosOrKeepsTheSums) {
     const Tables<float> tables(GetParam());
-    std::vector<float> sums((size_t)tables.best.lanes, 3.5f);
+    std::vector<float> sums((size_t)tables.best.product.lanes, 3.5f);
     tartan_i_strip strip = {};
-    strip.rows = 1, strip.width = tables.best.lanes, strip.a = strip.b = sums.data(),
-    strip.sums = sums.data();
+    strip.rows = 1, strip.width = tables.best.product.lanes, strip.b = sums.data(), strip.sums = sums.data();
     strip.sums_row = strip.width;
-    tables.best.strip(&strip, nullptr, 0);
+    tables.best.product.strip(&strip, nullptr, 0);
     for (float s : sums) EXPECT_EQ(3.5f, s);
     strip.first = true;
-    tables.best.strip(&strip, nullptr, 0);
+    tables.best.product.strip(&strip, nullptr, 0);
     for (float s : sums) EXPECT_EQ(0.0f, s);
 }
 
@@ -292,12 +292,12 @@ TEST_P(Kernels, TableIsComplete) {
         EXPECT_EQ(0u, k.uses & ~GetParam());
         EXPECT_EQ(dtype, k.dtype);
         EXPECT_EQ(dtype == TARTAN_F32 ? 4 : 8, k.bytes);
-        EXPECT_LE(k.lanes, TARTAN_I_MAX_LANES);
-        EXPECT_TRUE(k.strip && k.transpose && k.combine && k.scale && k.dot && k.peak);
+        EXPECT_LE(k.product.lanes, TARTAN_I_MAX_LANES);
+        EXPECT_TRUE(k.product.strip && k.product.peak && k.transpose && k.combine && k.scale && k.dot);
         EXPECT_TRUE(k.load[dtype] && k.store[dtype]);
         EXPECT_EQ(dtype == TARTAN_F32, k.load[TARTAN_F16] && k.store[TARTAN_F16]);
         EXPECT_EQ(dtype == TARTAN_F32, k.load[TARTAN_BF16] && k.store[TARTAN_BF16]);
-        for (int64_t rows : k.rows) EXPECT_TRUE(rows >= 1 && rows <= TARTAN_I_STRIP_ROWS);
+        for (int64_t rows : k.product.rows) EXPECT_TRUE(rows >= 1 && rows <= TARTAN_I_STRIP_ROWS);
     }
 }
 
@@ -305,7 +305,7 @@ TEST_P(Kernels, PeakIsARateAboveZero) {
     for (int32_t dtype : {TARTAN_F32, TARTAN_F64}) {
         tartan_i_kernels k;
         tartan_i_kernels_fill(GetParam(), dtype, &k);
-        const double rate = tartan_i_kernels_peak(&k);
+        const double rate = tartan_i_product_peak(&k.product);
         EXPECT_GT(rate, 0.001);
         EXPECT_LT(rate, 10000);
     }
@@ -317,9 +317,11 @@ TEST(KernelSets, AreAllThatThisCpuHas) {
     EXPECT_EQ(0u, sets.front());
     tartan_i_cpu_features used = 0;
     for (const tartan_i_cpu_features set : sets) {
-        tartan_i_kernels k;
-        tartan_i_kernels_fill(set, TARTAN_F32, &k);
-        used |= k.uses;
+        for (int32_t factor : {TARTAN_F32, TARTAN_BF16}) {
+            tartan_i_kernels k;
+            tartan_i_kernels_fill(set, factor, &k);
+            used |= k.uses;
+        }
     }
     EXPECT_EQ(tartan_i_cpu_detect() & tartan_i_kernels_known(), used);
 }
@@ -327,10 +329,14 @@ TEST(KernelSets, AreAllThatThisCpuHas) {
 TEST(KernelSets, InUseAreNamedTruly) {
     for (const tartan_i_cpu_features set : tartan_test::feature_sets()) {
         const tartan_test::WithFeatures with(set);
-        tartan_i_kernels k;
-        tartan_i_kernels_fill(set, TARTAN_F32, &k);
+        tartan_i_cpu_features uses = 0;
+        for (int32_t factor : {TARTAN_F32, TARTAN_F64, TARTAN_BF16}) {
+            tartan_i_kernels k;
+            tartan_i_kernels_fill(set, factor, &k);
+            uses |= k.uses;
+        }
         char text[64];
-        tartan_i_cpu_list(k.uses, text, sizeof text);
+        tartan_i_cpu_list(uses, text, sizeof text);
         EXPECT_STREQ(text, tartan_cpu_kernels());
     }
     const tartan_test::WithFeatures all(tartan_i_cpu_detect());

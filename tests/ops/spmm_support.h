@@ -70,8 +70,10 @@ struct Spmm {
                                                        : (e * n + j) * in_size + t.first));
                     const int64_t at = left ? (e * out_size + i) * n + j : (e * n + j) * out_size + i;
                     const double old = c.get(at), value = got.get(at);
-                    ASSERT_EQ(chain.result(alpha, beta, old, got.array.dtype), value)
-                        << "entry " << e << " at " << i << ", " << j;
+                    if (has_chains(a->dtype)) {
+                        ASSERT_EQ(chain.result(alpha, beta, old, got.array.dtype), value)
+                            << "entry " << e << " at " << i << ", " << j;
+                    }
                     ASSERT_TRUE(chain.within(value, alpha, beta, old, got.array.dtype))
                         << "entry " << e << " at " << i << ", " << j << ": " << value;
                 }

@@ -17,19 +17,29 @@ namespace tartan_test {
 
 inline std::vector<tartan_i_cpu_features> feature_sets() {
     std::vector<tartan_i_cpu_features> sets;
-    std::vector<std::pair<tartan_i_cpu_features, tartan_i_cpu_features>> seen;
+    std::vector<std::vector<tartan_i_cpu_features>> seen;
     const tartan_i_cpu_features all = tartan_i_cpu_detect() & tartan_i_kernels_known();
     for (tartan_i_cpu_features set = 0; set <= all; set++) {
         if (set & ~all) continue;
-        tartan_i_kernels narrow, wide;
-        tartan_i_kernels_fill(set, TARTAN_F32, &narrow);
-        tartan_i_kernels_fill(set, TARTAN_F64, &wide);
-        const std::pair<tartan_i_cpu_features, tartan_i_cpu_features> kernels(narrow.uses, wide.uses);
+        std::vector<tartan_i_cpu_features> kernels;
+        for (int32_t factor : {TARTAN_F32, TARTAN_F64, TARTAN_F16, TARTAN_BF16}) {
+            tartan_i_kernels k;
+            tartan_i_kernels_fill(set, factor, &k);
+            kernels.push_back(k.uses);
+            kernels.push_back(k.product.uses);
+        }
         if (std::find(seen.begin(), seen.end(), kernels) != seen.end()) continue;
         seen.push_back(kernels);
         sets.push_back(set);
     }
     return sets;
+}
+
+// Whether products of a dtype are made of reals, each sum one chain of fused multiply-adds.
+inline bool has_chains(int32_t dtype) {
+    tartan_i_kernels k;
+    tartan_i_kernels_fill(tartan_i_cpu_in_use(), dtype, &k);
+    return k.product.factor == k.dtype;
 }
 
 inline std::string features_name(tartan_i_cpu_features set) {

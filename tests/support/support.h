@@ -77,6 +77,15 @@ inline Context open_context(int32_t threads = 1) {
     return open_context("cpu", "threads=" + std::to_string(threads));
 }
 
+// Runs in a context of its own, which has no scratch memory yet: every allocation happens, and can fail.
+template <typename Run> tartan_status in_new_context(int32_t threads, Run run) {
+    tartan_context *raw = nullptr;
+    const std::string options = "threads=" + std::to_string(threads);
+    const tartan_status status = tartan_context_create("cpu", options.c_str(), nullptr, &raw);
+    const Context context(raw);
+    return status == TARTAN_OK ? run(raw) : status;
+}
+
 // One for all tests that do not care.
 inline const Context any_context = open_context(2);
 inline tartan_context *cpu() {

@@ -58,9 +58,9 @@ TARTAN_API tartan_status tartan_context_sync(tartan_context *context);
 /* The number of workers that an operation of this context uses; -1 for a bad handle. */
 TARTAN_API int32_t tartan_context_threads(const tartan_context *context);
 
-/* Rate of dependent-free fused multiply-adds held in registers, measured now on one thread of this machine
- * with the kernels in use, in 1e9 floating-point operations a second (two for each multiply-add). Takes
- * about 50 ms. `dtype` F64 or F32. Errors: DTYPE, HANDLE. */
+/* Rate of independent multiply-adds held in registers, measured now on one thread of this machine with the instruction
+ * that products of `dtype` use, in 1e9 floating-point operations a second (two for each multiply-add). Takes about
+ * 50 ms. `dtype` F64, F32, F16 or BF16. Errors: DTYPE, HANDLE. */
 TARTAN_API tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops);
 
 /* The instruction sets whose kernels run, such as "avx512", or "c" for portable C: the best for this CPU that the

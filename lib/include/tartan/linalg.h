@@ -6,7 +6,8 @@
  * 8-bit types are for tartan_spmm alone: A and B of one of them, C of f32, f16 or bf16. Undo the scaling of their
  * values with alpha, or block by block with gates.
  * On the CPU each output element is one chain of fused multiply-adds in ascending order of the contracted
- * index, then `alpha * sum`, then `fma(beta, c, that)`: the same bits for any thread count and any ISA.
+ * index, then `alpha * sum`, then `fma(beta, c, that)`: the same bits for any thread count and instruction set. bf16
+ * may be multiplied by AMX or AVX512-BF16 instead (docs/numerics.md), with the same bits for any thread count.
  * beta = 0 means that the output is not read (NaN in it does not matter).
  * Error bound: |error| <= (8 + 2 sqrt(k)) eps |alpha| (|A||B|) + 2 eps |beta C|, k the number of terms, eps that of
  * the sums: 2^-52 for f64, 2^-23 for f32, 2^-13 for 8-bit factors on tensor cores (docs/numerics.md). */

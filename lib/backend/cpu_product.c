@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the products of the CPU backend share. */
+#include "backend/cpu.h"
+
+tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
+    tartan_i_kernels kernels;
+    tartan_i_kernels_fill(tartan_i_cpu_in_use(), tartan_i_sum_dtype(dtype), &kernels);
+    return kernels;
+}
+
+/* Whether no gate is other than 0 and 1. */
+static bool only_switch(const tartan_array *gates) {
+    for (int64_t i = 0; gates != NULL && i < gates->shape[0]; i++) {
+        const double gate = tartan_i_load(gates->data, gates->dtype, i * gates->strides[0]);
+        if (gate != 0 && gate != 1) return false;
+    }
+    return true;
+}
+
+tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array *gates) {
+    tartan_i_kernels kernels;
+    tartan_i_kernels_fill(tartan_i_cpu_in_use(), dtype, &kernels);
+    return kernels.product.factor == kernels.dtype || only_switch(gates) ? kernels
+                                                                         : tartan_i_cpu_kernels(dtype);
+}
+
+tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op) {
+    const tartan_matrix *a = op->a;
+    const tartan_layout *l = a->layout;
+    const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
+    tartan_i_cpu_form f = {.transposed = transposed};
+    f.out_block = transposed ? l->shape.block_cols : l->shape.block_rows;
+    f.in_block = transposed ? l->shape.block_rows : l->shape.block_cols;
+    f.out_size = transposed ? l->shape.cols : l->shape.rows;
+    f.in_size = transposed ? l->shape.rows : l->shape.cols;
+    f.grid_out = transposed ? l->grid_cols : l->grid_rows;
+    f.grid_in = transposed ? l->grid_rows : l->grid_cols;
+    f.a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
+    f.a_col = transposed ? tartan_i_block_row_stride(a) : tartan_i_block_col_stride(a);
+    f.block_elements = tartan_i_block_elements(a);
+    tartan_i_cpu_form_take(&f, op, 0);
+    return f;
+}
+
+void tartan_i_cpu_form_take(tartan_i_cpu_form *f, const tartan_op_spmm *op, int64_t head) {
+    const tartan_layout *l = op->a->layout;
+    const bool right = op->side == TARTAN_RIGHT;
+    f->pointers = (f->transposed ? l->col_pointers : l->row_pointers) + head * f->grid_out;
+    f->in_pointers = (f->transposed ? l->row_pointers : l->col_pointers) + head * f->grid_in;
+    f->others = f->transposed ? l->col_rows : l->block_cols;
+    f->ids = f->transposed ? l->col_ids : NULL;
+    f->b = tartan_i_dense_of(op->b, right, l->shape.heads > 1 ? head : -1);
+    f->c = tartan_i_dense_of(op->c, right, l->shape.heads > 1 ? head : -1);
+    f->n = op->b->shape[op->b->ndim - (right ? 2 : 1)];
+    tartan_i_dense_fold(&f->b, &f->b.col, &f->c, &f->c.col, &f->n);
+}
+
+double tartan_i_cpu_gate(const tartan_i_kernels *k, const tartan_array *gates, int64_t id) {
+    if (gates == NULL) return 1;
+    const double gate = tartan_i_load(gates->data, gates->dtype, id * gates->strides[0]);
+    return k->dtype == TARTAN_F64 ? gate : (double)(float)gate;
+}
+
+int64_t tartan_i_cpu_strips(const tartan_i_product *p, int64_t vectors) {
+    return tartan_i_ceil_div(vectors, p->vectors);
+}
+
+void tartan_i_cpu_strip(const tartan_i_product *p, int64_t vectors, int64_t i, int64_t *first,
+                        int64_t *width) {
+    const int64_t strips = tartan_i_cpu_strips(p, vectors);
+    const int64_t each = vectors / strips, rest = vectors % strips;
+    *first = (i * each + (i < rest ? i : rest)) * p->lanes;
+    *width = (each + (i < rest)) * p->lanes;
+}
+
+/* The edge of the tiles that cover n rows or units: one that divides n, unless only far smaller ones do. */
+static int64_t tile_edge(int64_t n, int64_t most) {
+    if (n <= most) return n;
+    for (int64_t edge = most; edge >= most / 2; edge--)
+        if (n % edge == 0) return edge;
+    return tartan_i_ceil_div(n, tartan_i_ceil_div(n, most));
+}
+
+tartan_i_fit tartan_i_cpu_fit(const tartan_i_product *p, int64_t rows, int64_t k) {
+    tartan_i_fit f = {.rows = rows, .units = tartan_i_ceil_div(k, p->group)};
+    if (p->most_tile_rows == 0 || rows == 0 || k == 0) return f;
+    f.tile_rows = tile_edge(rows, p->most_tile_rows);
+    f.tile_units = tile_edge(f.units, p->most_tile_units);
+    f.rows = tartan_i_ceil_div(rows, f.tile_rows) * f.tile_rows;
+    f.units = tartan_i_ceil_div(f.units, f.tile_units) * f.tile_units;
+    return f;
+}
+
+void tartan_i_cpu_strip_rows(const tartan_i_kernels *k, const tartan_i_strip *s, int64_t rows,
+                             const tartan_i_term *terms, int64_t nterms) {
+    const tartan_i_product *p = &k->product;
+    const bool tiles = p->most_tile_rows > 0;
+    const int64_t most = tiles ? 2 * s->tile_rows : p->rows[s->width / p->lanes - 1];
+    const int64_t groups = tartan_i_ceil_div(rows, most);
+    int64_t row = 0;
+    for (int64_t g = 0; g < groups; g++) {
+        tartan_i_strip part = *s;
+        if (tiles)
+            part.rows = rows - row < most ? rows - row : most;
+        else
+            part.rows = rows / groups + (g < rows % groups);
+        part.row = s->row + row;
+        part.sums = (char *)s->sums + row * s->sums_row * k->bytes;
+        p->strip(&part, terms, nterms);
+        row += part.rows;
+    }
+}
+
+void tartan_i_cpu_begin(const tartan_i_product *p, const tartan_i_fit *fit) {
+    if (p->begin != NULL) p->begin(fit->tile_rows, fit->tile_units);
+}
+
+void tartan_i_cpu_end(const tartan_i_product *p) {
+    if (p->end != NULL) p->end();
+}
+
+/* The first row whose entries + rows before it reach `target`. */
+static int64_t bisect_rows(const int64_t *pointers, int64_t rows, int64_t target) {
+    int64_t low = 0, high = rows;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (pointers[middle] - pointers[0] + middle < target)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w,
+                             int64_t *begin, int64_t *end) {
+    const int64_t total = pointers[rows] - pointers[0] + rows;
+    int64_t from, to;
+    tartan_i_share(total, workers, w, &from, &to);
+    *begin = bisect_rows(pointers, rows, from);
+    *end = w == workers - 1 ? rows : bisect_rows(pointers, rows, to);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Pairs of 16-bit numbers in AVX-512 (F, BW), after simd/avx512.h. */
+#ifndef TARTAN_SIMD_PAIRS512_H
+#define TARTAN_SIMD_PAIRS512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef uint32_t pair __attribute__((aligned(2), may_alias));
+enum { PAIR_LINE = 32 }; /* numbers of a line that pairs_zip takes */
+
+/* out[i] = (even[i], odd[i]) for i < n <= PAIR_LINE. */
+static inline void pairs_zip(int64_t n, const uint16_t *even, const uint16_t *odd, uint32_t *out) {
+    const __mmask32 valid = n == PAIR_LINE ? ~0u : (1u << n) - 1;
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7,
+                                         38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    const __m512i a = _mm512_maskz_loadu_epi16(valid, even), b = _mm512_maskz_loadu_epi16(valid, odd);
+    _mm512_mask_storeu_epi32(out, (__mmask16)valid, _mm512_permutex2var_epi16(a, low, b));
+    if (n > 16)
+        _mm512_mask_storeu_epi32(out + 16, (__mmask16)(valid >> 16), _mm512_permutex2var_epi16(a, high, b));
+}
+
+#endif

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Product kernels of factors that are not reals (bf16 by pairs and by tiles), against sums in f64.
+#include "feature_sets.h"
+#include "support.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+extern "C" {
+#include "core/dtype.h"
+}
+
+namespace {
+
+size_t below(std::mt19937_64 &random, size_t n) {
+    return random() % n;
+}
+
+// The sets with such products.
+std::vector<tartan_i_cpu_features> sets() {
+    std::vector<tartan_i_cpu_features> found;
+    for (const tartan_i_cpu_features set : tartan_test::feature_sets()) {
+        tartan_i_kernels k;
+        tartan_i_kernels_fill(set, TARTAN_BF16, &k);
+        if (k.product.factor == TARTAN_BF16) found.push_back(set);
+    }
+    return found;
+}
+
+class Products : public ::testing::TestWithParam<tartan_i_cpu_features> {
+  protected:
+    void SetUp() override { tartan_i_kernels_fill(GetParam(), TARTAN_BF16, &k); }
+    tartan_i_kernels k;
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Products); // not every CPU has one
+INSTANTIATE_TEST_SUITE_P(Each, Products, ::testing::ValuesIn(sets()),
+                         [](const auto &set) { return tartan_test::features_name(set.param); });
+
+// A strip with operands at odd addresses, gaps behind every row, and marks around the sums.
+struct Strip {
+    static constexpr float kMark = -12345.5f;
+    int64_t group, depth; // elements of a unit; most units of a term
+    std::vector<uint16_t> a, b;
+    std::vector<float> sums, start;
+    std::vector<tartan_i_term> terms;
+    tartan_i_strip strip = {};
+    int calls = 0; // of `meanwhile`
+
+    Strip(const tartan_i_product &p, uint64_t seed, bool integers) : group(p.group) {
+        std::mt19937_64 random(seed);
+        const bool tiles = p.most_tile_rows > 0;
+        if (tiles) {
+            strip.tile_rows = 1 + (int64_t)below(random, (size_t)p.most_tile_rows);
+            strip.tile_units = 1 + (int64_t)below(random, (size_t)p.most_tile_units);
+            strip.rows = strip.tile_rows * (1 + (int64_t)below(random, 2));
+            depth = strip.tile_units * (1 + (int64_t)below(random, 3));
+        } else {
+            strip.rows = 1 + (int64_t)below(random, TARTAN_I_STRIP_ROWS);
+            depth = 1 + (int64_t)below(random, 40);
+        }
+        strip.row = (int64_t)below(random, 3);
+        strip.width = p.lanes * (1 + (int64_t)below(random, (size_t)p.vectors));
+        strip.a_row = depth + (int64_t)below(random, 3), strip.a_col = 1;
+        strip.b_row = strip.width + (int64_t)below(random, 3);
+        strip.sums_row = strip.width + (int64_t)below(random, 3);
+        strip.first = random() % 2;
+        const size_t nterms = below(random, 5);
+        a.resize((size_t)(group * strip.a_row * (strip.row + strip.rows)) * 4 + 1);
+        b.resize((size_t)(group * strip.b_row * depth) * 4 + 1);
+        for (auto *v : {&a, &b})
+            for (auto &x : *v)
+                x = integers ? tartan_i_bf16_of_f32((float)(int)(below(random, 17)) - 8)
+                             : tartan_i_bf16_of_f32((float)std::ldexp((double)(int64_t)random() * 0x1p-63,
+                                                                      (int)below(random, 20) - 10));
+        strip.b = b.data() + 1;
+        for (size_t i = 0; i < nterms; i++) {
+            tartan_i_term t = {};
+            t.a = a.data() + 1 + below(random, 4) * (a.size() / 4);
+            t.b = (int64_t)below(random, 4) * depth;
+            t.k = tiles ? depth : (int64_t)below(random, (size_t)depth + 1);
+            t.next_a = a.data(), t.next_b = -(int64_t)below(random, 100000);
+            terms.push_back(t);
+        }
+        sums.assign((size_t)(strip.rows * strip.sums_row) + 32, kMark);
+        for (int64_t i = 0; i < strip.rows; i++)
+            for (int64_t j = 0; j < strip.width; j++)
+                sums[16 + (size_t)(i * strip.sums_row + j)] = integers ? 3.f : 0.125f;
+        start = sums;
+        strip.meanwhile = [](void *self) { ((Strip *)self)->calls++; };
+        strip.other = this;
+    }
+    std::vector<float> run(const tartan_i_product &p, size_t cut) {
+        std::vector<float> out = start;
+        tartan_i_strip s = strip;
+        s.sums = out.data() + 16;
+        if (p.begin != nullptr) p.begin(s.tile_rows, s.tile_units);
+        p.strip(&s, terms.data(), (int64_t)cut);
+        s.first = false;
+        if (cut < terms.size()) p.strip(&s, terms.data() + cut, (int64_t)(terms.size() - cut));
+        if (p.end != nullptr) p.end();
+        return out;
+    }
+    // The sum of one element, and of the absolute values of its terms.
+    void exact(int64_t i, int64_t j, double *sum, double *size, int64_t *count) const {
+        *sum = strip.first ? 0 : start[16 + (size_t)(i * strip.sums_row + j)];
+        *size = std::fabs(*sum), *count = 0;
+        for (const auto &t : terms)
+            for (int64_t e = 0; e < t.k * group; e++) {
+                const uint16_t *left = (const uint16_t *)t.a + ((strip.row + i) * strip.a_row) * group + e;
+                const uint16_t *right =
+                    b.data() + 1 + ((t.b + e / group) * strip.b_row + j) * group + e % group;
+                const double product = (double)tartan_i_f32_of_bf16(*left) * tartan_i_f32_of_bf16(*right);
+                *sum += product, *size += std::fabs(product), ++*count;
+            }
+    }
+    void check(const std::vector<float> &got, bool integers) const {
+        for (size_t at = 0; at < got.size(); at++) {
+            const int64_t place = (int64_t)at - 16, i = place / strip.sums_row, j = place % strip.sums_row;
+            if (place < 0 || i >= strip.rows || j >= strip.width) {
+                ASSERT_EQ(start[at], got[at]) << "written beside the sums";
+                continue;
+            }
+            double sum, size;
+            int64_t count;
+            exact(i, j, &sum, &size, &count);
+            if (integers)
+                ASSERT_EQ(sum, got[at]) << i << ", " << j;
+            else
+                ASSERT_LE(std::fabs(got[at] - sum), (8 + 2 * std::sqrt((double)count)) *
+                                                        (double)std::numeric_limits<float>::epsilon() * size)
+                    << i << ", " << j;
+        }
+    }
+};
+
+TEST_P(Products, StripsAreWithinTheBoundAndWriteNothingElse) {
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const bool integers = seed % 3 == 0; // their sums are exact
+        Strip s(k.product, seed, integers);
+        const std::vector<float> whole = s.run(k.product, s.terms.size());
+        s.check(whole, integers);
+        if (k.product.most_tile_rows > 0) {
+            EXPECT_EQ((int)s.terms.size(), s.calls);
+        }
+        // A list cut in two gives the same bits.
+        const std::vector<float> parts = s.run(k.product, s.terms.size() / 2);
+        EXPECT_EQ(0, std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)));
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(Products, LinesBecomePairs) {
+    std::mt19937_64 random(5);
+    for (size_t n = 0; n < 140; n++) {
+        std::vector<uint16_t> even(n + 1), odd(n + 1), out(2 * n + 66, 0x1234);
+        for (auto *v : {&even, &odd})
+            for (auto &x : *v) x = (uint16_t)random();
+        k.product.pair((int64_t)n, even.data() + 1, odd.data() + 1, out.data() + 33);
+        for (size_t i = 0; i < out.size(); i++) {
+            const size_t at = i - 33;
+            const uint16_t want = i < 33 || at >= 2 * n ? 0x1234 : (at % 2 ? odd : even)[1 + at / 2];
+            ASSERT_EQ(want, out[i]) << n << " at " << i;
+        }
+    }
+}
+
+// One product in the middle of zeros: NaN and infinity arrive, numbers below the normal ones may count as zeros.
+TEST_P(Products, SpecialNumbers) {
+    const float inf = INFINITY, tiny = 0x1p-130f, least = 0x1p-126f;
+    const struct {
+        float a, b, want, or_else;
+    } cases[] = {{inf, 2, inf, inf},
+                 {-inf, 2, -inf, -inf},
+                 {inf, 0, NAN, NAN},
+                 {NAN, 1, NAN, NAN},
+                 {NAN, 0, NAN, NAN},
+                 {0x1p127f, 4, inf, inf},
+                 {tiny, 1, tiny, 0},
+                 {tiny, 0x1p100f, 0x1p-30f, 0},
+                 {least, 0.5f, 0x1p-127f, 0},
+                 {least, 1, least, least},
+                 {-0.f, 1, 0, 0}};
+    for (const auto &c : cases) {
+        Strip s(k.product, 1, true);
+        s.strip.first = true;
+        std::fill(s.a.begin(), s.a.end(), 0), std::fill(s.b.begin(), s.b.end(), 0);
+        s.terms.resize(1);
+        s.terms[0] = {s.a.data() + 1, 0, s.depth, s.a.data(), 0};
+        const int64_t at = s.depth * s.group - 1; // the last of its row
+        s.a[(size_t)(1 + s.strip.row * s.strip.a_row * s.group + at)] = tartan_i_bf16_of_f32(c.a);
+        s.b[(size_t)(1 + (s.depth - 1) * s.strip.b_row * s.group + s.group - 1)] = tartan_i_bf16_of_f32(c.b);
+        const float got = s.run(k.product, 1)[16];
+        SCOPED_TRACE(::testing::Message() << c.a << " * " << c.b << " = " << got);
+        if (std::isnan(c.want)) {
+            EXPECT_TRUE(std::isnan(got));
+        } else {
+            EXPECT_TRUE(got == c.want || got == c.or_else);
+        }
+    }
+}
+
+TEST_P(Products, PeakIsARateAboveZero) {
+    const double rate = tartan_i_product_peak(&k.product);
+    EXPECT_GT(rate, 1);
+    EXPECT_LT(rate, 100000);
+}
+
+} // namespace
