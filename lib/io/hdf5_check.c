@@ -14,7 +14,10 @@ const char *tartan_i_group_of(int32_t kind) {
 
 tartan_i_call tartan_i_call_for(const char *function, const tartan_i_reader *reader, int32_t kind,
                                 const char *name) {
-    tartan_i_call call = {.function = function, .disk = reader->disk, .most_columns = reader->most_columns};
+    tartan_i_call call = {.function = function,
+                          .disk = reader->disk,
+                          .most_columns = reader->most_columns,
+                          .file_bytes = (int64_t)reader->disk->end_written};
     if (name == NULL)
         snprintf(call.where, sizeof call.where, "%.512s", reader->path);
     else
@@ -29,6 +32,10 @@ tartan_status tartan_i_fail_format(const tartan_i_call *call, const char *format
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    /* Some calls of HDF5 answer 0 where the disk failed: then nothing is known to be wrong with the file. */
+    if (call->disk->error != 0)
+        return tartan_i_fail(TARTAN_ERR_FILE, call->function, "%s: cannot be read: %s", call->where,
+                             strerror(call->disk->error));
     return tartan_i_fail(TARTAN_ERR_FORMAT, call->function, "%s: %s", call->where, text);
 }
 
@@ -214,8 +221,26 @@ static tartan_status check_filters(const tartan_i_call *call, const char *name, 
     return TARTAN_OK;
 }
 
+/* That no chunk is missing: HDF5 would read it as zeros, for instance where its index was damaged. */
+static tartan_status check_chunks(const tartan_i_call *call, hid_t space, hid_t plist, int rank,
+                                  const tartan_i_dataset *dataset) {
+#if H5_VERSION_GE(1, 10, 5)
+    hsize_t dims[3], chunk[3], chunks, expected = 1;
+    H5Sget_simple_extent_dims(space, dims, NULL);
+    if (H5Pget_chunk(plist, rank, chunk) != rank || H5Dget_num_chunks(dataset->id, space, &chunks) < 0)
+        return tartan_i_fail_hdf5(call, dataset->name);
+    for (int i = 0; i < rank; i++) expected *= dims[i] / chunk[i] + (dims[i] % chunk[i] != 0);
+    if (chunks != expected)
+        return tartan_i_fail_format(call, "%s has %llu of %llu chunks", dataset->name,
+                                    (unsigned long long)chunks, (unsigned long long)expected);
+#else
+    (void)call, (void)space, (void)plist, (void)rank, (void)dataset;
+#endif
+    return TARTAN_OK;
+}
+
 /* Storage in this file, sizes that it backs. rank 0 stands for texts, whose bytes are checked elsewhere. */
-static tartan_status check_storage(const tartan_i_call *call, hid_t plist, int rank,
+static tartan_status check_storage(const tartan_i_call *call, hid_t space, hid_t plist, int rank,
                                    tartan_i_dataset *dataset) {
     H5D_layout_t layout = H5Pget_layout(plist);
     if (layout != H5D_CONTIGUOUS && layout != H5D_CHUNKED && layout != H5D_COMPACT)
@@ -229,7 +254,10 @@ static tartan_status check_storage(const tartan_i_call *call, hid_t plist, int r
     if (stored >= 0 && tartan_i_multiply(stored, factor, &most) && dataset->bytes > most)
         return tartan_i_fail_format(call, "%s should hold %" PRId64 " bytes, but only %" PRId64 " are stored",
                                     dataset->name, dataset->bytes, stored);
-    return TARTAN_OK;
+    if (stored > call->file_bytes)
+        return tartan_i_fail_format(call, "%s should have %" PRId64 " bytes in the file, which has %" PRId64,
+                                    dataset->name, stored, call->file_bytes);
+    return layout == H5D_CHUNKED ? check_chunks(call, space, plist, rank, dataset) : TARTAN_OK;
 }
 
 static tartan_status read_extent(const tartan_i_call *call, hid_t space, int rank,
@@ -258,7 +286,7 @@ tartan_status tartan_i_open_dataset(const tartan_i_call *call, hid_t group, cons
     dataset.type = H5Dget_type(dataset.id);
     if (space < 0 || plist < 0 || dataset.type < 0) status = tartan_i_fail_hdf5(call, name);
     if (status == TARTAN_OK && rank > 0) status = read_extent(call, space, rank, &dataset);
-    if (status == TARTAN_OK) status = check_storage(call, plist, rank, &dataset);
+    if (status == TARTAN_OK) status = check_storage(call, space, plist, rank, &dataset);
     tartan_i_hdf5_close(space);
     tartan_i_hdf5_close(plist);
     if (status != TARTAN_OK)

@@ -14,7 +14,8 @@ typedef struct tartan_i_call {
     const char *function;
     const tartan_i_disk *disk;
     int64_t most_columns; /* heads times block columns that a layout may have */
-    char where[800];      /* the path, and the object's kind and name */
+    int64_t file_bytes;
+    char where[800]; /* the path, and the object's kind and name */
 } tartan_i_call;
 
 struct tartan_i_reader {

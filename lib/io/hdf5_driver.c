@@ -218,9 +218,14 @@ tartan_status tartan_i_disk_open(const char *function, const char *path, int fd,
     if (file < 0)
         status = tartan_i_hdf5_fail(function, disk, writable ? TARTAN_ERR_FILE : TARTAN_ERR_FORMAT, path,
                                     writable ? "cannot be written" : "cannot be read as HDF5");
+    else if (!writable && disk->end_allocated != disk->end_written)
+        status = tartan_i_fail(TARTAN_ERR_FORMAT, function,
+                               "%s: damaged: it has %" PRIu64 " bytes, its HDF5 part should end at %" PRIu64,
+                               path, (uint64_t)disk->end_written, (uint64_t)disk->end_allocated);
     tartan_i_hdf5_close(access);
     disk->driver = id;
     if (status != TARTAN_OK) {
+        if (file > 0) H5Fclose(file);
         tartan_i_disk_release(disk);
         return status;
     }

@@ -19,7 +19,12 @@ static tartan_status describe(tartan_i_call *call, hid_t object, int32_t kind, t
     tartan_status status;
     char *text = NULL;
     TRY(tartan_i_read_text(call, object, "kind", &text));
-    *out_known = text != NULL && strcmp(text, kind == TARTAN_KIND_LAYOUT ? "layout" : "bsr") == 0;
+    /* HDF5 reads a text of variable length as empty where it was lost: the object must not vanish from the list. */
+    if (text == NULL || text[0] == '\0') {
+        status = tartan_i_fail_format(call, "has no attribute kind, or an empty one");
+        goto fail;
+    }
+    *out_known = strcmp(text, kind == TARTAN_KIND_LAYOUT ? "layout" : "bsr") == 0;
     tartan_i_free(text);
     text = NULL;
     if (!*out_known) return TARTAN_OK;

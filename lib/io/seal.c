@@ -129,6 +129,7 @@ static tartan_status verify_seal(const char *function, const char *path, int fd,
     if (version > TARTAN_I_SEAL_VERSION)
         FAIL_IN(function, VERSION, "%s: its seal is of version %" PRIu64 ", this library knows version %d",
                 path, version, TARTAN_I_SEAL_VERSION);
+    if (version == 0) FAIL_IN(function, FORMAT, "%s: damaged: its seal is of version 0", path);
     if (sealed_length != (uint64_t)length)
         FAIL_IN(function, FORMAT, "%s: %s: it has %" PRId64 " bytes, its seal says %" PRIu64, path,
                 (uint64_t)length < sealed_length ? "truncated" : "damaged", length, sealed_length);
@@ -235,6 +236,20 @@ void tartan_i_target_discard(tartan_i_target *target) {
     release(target);
 }
 
+/* Where a new file named `path` belongs: at the end of the symbolic links that begin there, if there are any. */
+static tartan_status follow_links(const char *function, const char *path, char out[PATH_MAX]) {
+    char link[PATH_MAX];
+    int64_t length = snprintf(out, PATH_MAX, "%s", path);
+    while (length < PATH_MAX) {
+        const ssize_t size = readlink(out, link, sizeof link - 1);
+        if (size < 0) return TARTAN_OK; /* no link: the file itself, or nothing yet */
+        const char *slash = strrchr(out, '/');
+        const int64_t folder = link[0] == '/' || slash == NULL ? 0 : slash - out + 1;
+        length = folder + snprintf(out + folder, (size_t)(PATH_MAX - folder), "%.*s", (int)size, link);
+    }
+    FAIL_IN(function, FILE, "%s: %s", path, strerror(ENAMETOOLONG));
+}
+
 tartan_status tartan_i_target_open(const char *function, const char *path, tartan_i_target *out) {
     tartan_i_target target = {.function = function, .fd = -1, .directory_fd = -1};
     char resolved[PATH_MAX];
@@ -247,7 +262,10 @@ tartan_status tartan_i_target_open(const char *function, const char *path, tarta
         mode = about.st_mode & 07777;
         /* Renaming onto a symbolic link would replace the link and leave what it names as it was. */
         if (realpath(path, resolved) != NULL) path = resolved;
-    } else if (errno != ENOENT) {
+    } else if (errno == ENOENT) {
+        PASS(follow_links(function, path, resolved));
+        path = resolved;
+    } else {
         FAIL_IN(function, FILE, "%s: %s", path, strerror(errno));
     }
     tartan_status status;

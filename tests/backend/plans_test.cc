@@ -14,6 +14,7 @@ namespace {
 using namespace tartan_test;
 
 std::atomic<int> made, released;
+std::atomic<int> at_the_lock; // how often the library asked for a lock
 const int makers[2] = {};
 const void *const maker = &makers[0], *const other_maker = &makers[1];
 
@@ -84,6 +85,31 @@ TEST_F(Plans, SurviveFullMemory) {
     EXPECT_OK(get({maker, 0, 0}, &plan));
 }
 
+// A thread that found no plan, and then waits while another makes it, takes that one.
+TEST_F(Plans, ThreadThatComesSecondMakesNone) {
+    struct Race {
+        std::thread second;
+        void *found = nullptr;
+    } race;
+    const tartan_i_plan_key key = {maker, 0, 0};
+    // The first thread makes its plan, with the lock held, only when the second has come to the lock.
+    const auto make_late = [](const tartan_layout *l, void *user, void **out) {
+        Race *r = (Race *)user;
+        const int before = at_the_lock;
+        r->second = std::thread([r, l] {
+            const tartan_i_plan_key same = {maker, 0, 0};
+            EXPECT_OK(tartan_i_layout_plan(l, &same, make, nullptr, release, &r->found));
+        });
+        while (at_the_lock == before) std::this_thread::yield();
+        return make(l, nullptr, out);
+    };
+    void *plan = nullptr;
+    ASSERT_OK(tartan_i_layout_plan(layout.get(), &key, make_late, &race, release, &plan));
+    race.second.join();
+    EXPECT_EQ(plan, race.found);
+    EXPECT_EQ(1, made);
+}
+
 TEST_F(Plans, ThreadsThatRaceGetTheSame) {
     void *plans[8] = {};
     std::vector<std::thread> threads;
@@ -103,3 +129,13 @@ TEST_F(Plans, ThreadsThatRaceGetTheSame) {
 }
 
 } // namespace
+
+extern "C" {
+int __real_pthread_mutex_lock(pthread_mutex_t *);
+
+// Stands for pthread_mutex_lock in the library (--wrap).
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock) {
+    at_the_lock++;
+    return __real_pthread_mutex_lock(lock);
+}
+}

@@ -227,6 +227,18 @@ TEST(Array, ExtentAndOverlap) {
     EXPECT_TRUE(tartan_i_array_overlap(&a, &inside));
     EXPECT_FALSE(tartan_i_array_overlap(&a, &empty));
     EXPECT_FALSE(tartan_i_array_overlap(&empty, &empty));
+
+    // Equal addresses on two devices are two places; the host has one memory, whatever the device id says.
+    auto elsewhere = a, second = a;
+    elsewhere.device_type = second.device_type = TARTAN_CUDA;
+    second.device_id = 1;
+    EXPECT_TRUE(tartan_i_array_overlap(&elsewhere, &elsewhere));
+    EXPECT_FALSE(tartan_i_array_overlap(&elsewhere, &second));
+    EXPECT_FALSE(tartan_i_array_overlap(&a, &elsewhere));
+    EXPECT_FALSE(tartan_i_array_overlap(&elsewhere, &a));
+    auto host = a;
+    host.device_id = 1;
+    EXPECT_TRUE(tartan_i_array_overlap(&a, &host));
     tartan_i_array_extent(&empty, &begin, &end);
     EXPECT_EQ(nullptr, begin);
     EXPECT_EQ(nullptr, end);

@@ -64,6 +64,19 @@ TEST(Text, GrowsAndEscapes) {
     tartan_text_free(text.data);
 }
 
+// Every length meets every fill of the buffer, the one that leaves room for all but the final zero too.
+TEST(Text, AlwaysHasRoomForTheFinalZero) {
+    for (int first = 0; first < 600; first += 7)
+        for (int next = 0; next < 600; next++) {
+            tartan_i_text text = {};
+            tartan_i_text_add(&text, "%*s", first, "");
+            tartan_i_text_add(&text, "%*s", next, "");
+            ASSERT_EQ(first + next, text.length);
+            ASSERT_LT(text.length, text.capacity);
+            tartan_text_free(text.data);
+        }
+}
+
 TEST(Text, KeepsTheFirstFailure) {
     tartan_i_text text = {};
     tartan_i_memory_fail_at(0);

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 extern "C" {
@@ -13,6 +15,8 @@ extern "C" {
 }
 
 namespace {
+
+std::atomic<int> threads_left = -1; // threads that can still be started; -1: any number
 
 struct Counts {
     std::atomic<int> calls[64] = {};
@@ -83,6 +87,26 @@ TEST(Parallel, WorksInAForkedChild) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+// Shares of threads that cannot be started are computed all the same.
+TEST(Parallel, ThreadsThatDoNotStartLoseNoWork) {
+    tartan_context context = {};
+    for (int start : {0, 1, 2, 5}) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            threads_left = start;
+            Counts counts;
+            tartan_i_parallel(&context, 7, 1e9, count, &counts);
+            int wrong = 0;
+            for (int w = 0; w < 64; w++) wrong += counts.calls[w] != (w < 7);
+            _exit(wrong != 0);
+        }
+        int status = 0;
+        ASSERT_EQ(child, waitpid(child, &status, 0));
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << start << ": " << status;
+    }
+}
+
 TEST(Parallel, SharesCoverTheRange) {
     for (int64_t n : {0, 1, 5, 64, 1000})
         for (int32_t workers : {1, 2, 3, 7}) {
@@ -116,3 +140,18 @@ TEST(Parallel, ThreadsComeFromTheEnvironment) {
 }
 
 } // namespace
+
+extern "C" {
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+// Stands for pthread_create in the library (--wrap): fails with EAGAIN once threads_left are started.
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument) {
+    if (threads_left == 0) {
+        memset(thread, 0xff, sizeof *thread);
+        return EAGAIN;
+    }
+    if (threads_left > 0) threads_left--;
+    return __real_pthread_create(thread, attributes, run, argument);
+}
+}

@@ -65,11 +65,16 @@ TEST(Random, BelowIsInRangeAndFair) {
     for (int c : counts) chi += (c - draws / 7.0) * (c - draws / 7.0) / (draws / 7.0);
     EXPECT_LT(chi, 22.5); // 0.1% of chi-squared with 6 degrees of freedom
 
-    // A modulus that bare remainders would skew: the lower half of [0, 3 * 2^30) must come up half of the
-    // time.
-    int low = 0;
-    for (int i = 0; i < draws; i++) low += tartan_i_below(&s, 3ull << 30) < 3ull << 29;
-    EXPECT_NEAR(low, draws / 2.0, 5 * std::sqrt(draws / 4.0));
+    // Four words for three results: without rejection a multiple of 3 comes up twice as often as another number,
+    // and with bare remainders the lower third does.
+    int low = 0, threes = 0;
+    for (int i = 0; i < draws; i++) {
+        const uint64_t x = tartan_i_below(&s, 3ull << 30);
+        low += x < 1ull << 30;
+        threes += x % 3 == 0;
+    }
+    EXPECT_NEAR(low, draws / 3.0, 5 * std::sqrt(draws * 2 / 9.0));
+    EXPECT_NEAR(threes, draws / 3.0, 5 * std::sqrt(draws * 2 / 9.0));
 }
 
 TEST(Random, UniformHasItsMoments) {

@@ -204,6 +204,16 @@ TEST_F(Hdf5, RefusesFilesThatAreNotOurs) {
     EXPECT_OK(verify()); // ours, and empty
 }
 
+// An object of an unknown kind is left out; one without a kind has lost it.
+TEST_F(Hdf5, RefusesObjectsWithoutAKind) {
+    expect_refused("layout \"p\": has no attribute kind", [](Foreign &f) { H5Adelete(f.layout, "kind"); });
+    expect_refused("matrix \"w\": has no attribute kind", [](Foreign &f) { H5Adelete(f.tensor, "kind"); });
+    expect_refused("matrix \"w\": has no attribute kind", [](Foreign &f) { put_text(f.tensor, "kind", ""); });
+    expect_refused("matrix \"empty\": has no attribute kind", [](Foreign &f) {
+        H5Gclose(H5Gcreate2(f.tensors, "empty", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    });
+}
+
 TEST_F(Hdf5, RefusesFrames) {
     expect_refused("has no attribute shape", [](Foreign &f) { H5Adelete(f.layout, "shape"); });
     expect_refused("has no attribute block_shape", [](Foreign &f) { H5Adelete(f.layout, "block_shape"); });
@@ -370,6 +380,84 @@ TEST_F(Hdf5, RefusesSizesThatAreNotThere) {
     expect_refused("blocks should hold", [&](Foreign &f) {
         huge(f.tensor, "blocks", H5T_IEEE_F64LE, {3, 3, 2}, {});
     });
+}
+
+// A column costs memory but no bytes in the file, so a file without a seal is trusted with 2^24 columns in all heads, or
+// with as many as it has bytes.
+TEST_F(Hdf5, ColumnsOfALargeGridAreLimited) {
+    const int64_t most = 1 << 24;
+    const auto wide = [](int64_t columns, int64_t heads) {
+        return [=](Foreign &f) {
+            put_numbers(f.layout, "shape", {1, columns});
+            put_numbers(f.layout, "block_shape", {1, 1});
+            put_numbers(f.layout, "heads", {heads});
+            const bool one = heads == 1;
+            for (const char *name : {"pointers_to_1", "indices_1"}) H5Ldelete(f.layout, name, H5P_DEFAULT);
+            put_list(f.layout, one ? "pointers_to_1" : "pointers_to_2",
+                     std::vector<int64_t>((size_t)heads + 1));
+            put_list(f.layout, one ? "indices_1" : "indices_2", {});
+            H5Ldelete(f.tensors, "w", H5P_DEFAULT);
+        };
+    };
+    make(wide(most, 1));
+    EXPECT_OK(verify());
+    make(wide(most / 4, 4));
+    EXPECT_OK(verify());
+    expect_refused("16777217 block columns in 1 heads are more than the 16777216", wide(most + 1, 1));
+    expect_refused("4194305 block columns in 4 heads are more than the 16777216", wide(most / 4 + 1, 4));
+
+    make([&](Foreign &f) {
+        wide(most + 1000, 1)(f);
+        put_data(f.file, "ballast", H5T_STD_I8LE, H5T_NATIVE_INT8, {(hsize_t)most},
+                 std::vector<int8_t>(most));
+    });
+    EXPECT_OK(verify());
+
+    Layout layout = from_mask({1, 2 * (most + 1), 1, 2, 1}, std::vector<uint8_t>((size_t)most + 1));
+    File file = new_file();
+    ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), nullptr));
+    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), TARTAN_KEEP_PLAIN));
+    EXPECT_OK(verify()); // the seal vouches for it
+}
+
+// Data outside of the file, chunks that are not there, bytes that were added or cut off.
+TEST_F(Hdf5, WhatIsMissingOrTooMuchIsDamage) {
+    expect_refused("blocks has 1 of 2 chunks", [](Foreign &f) {
+        const hsize_t chunk[3] = {2, 3, 2}, start[3] = {0, 0, 0}, dims[3] = {3, 3, 2};
+        hid_t plist = H5Pcreate(H5P_DATASET_CREATE), file_space = H5Screate_simple(3, dims, nullptr),
+              memory_space = H5Screate_simple(3, chunk, nullptr);
+        H5Pset_chunk(plist, 3, chunk), H5Pset_deflate(plist, 1);
+        put_data<double>(f.tensor, "blocks", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, {3, 3, 2}, {}, plist);
+        hid_t dataset = H5Dopen2(f.tensor, "blocks", H5P_DEFAULT);
+        H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, nullptr, chunk, nullptr);
+        ASSERT_GE(H5Dwrite(dataset, H5T_NATIVE_DOUBLE, memory_space, file_space, H5P_DEFAULT,
+                           block_values().data()),
+                  0);
+        H5Dclose(dataset), H5Sclose(memory_space), H5Sclose(file_space), H5Pclose(plist);
+    });
+    make();
+    const Bytes good = read_bytes(path);
+    // The size of the storage of blocks, 18 numbers of 8 bytes, wherever it stands.
+    const uint64_t size = 18 * 8, huge = (uint64_t)1 << 40;
+    int claimed = 0;
+    for (size_t at = 0; at + sizeof size <= good.size(); at++)
+        if (std::memcmp(&good[at], &size, sizeof size) == 0) {
+            Bytes bad = good;
+            std::memcpy(&bad[at], &huge, sizeof huge);
+            write_bytes(path, bad);
+            claimed +=
+                verify() == TARTAN_ERR_FORMAT &&
+                std::string(tartan_last_error()).find("blocks should have 1099511627776 bytes in the file") !=
+                    std::string::npos;
+        }
+    EXPECT_GT(claimed, 0);
+
+    Bytes longer = good;
+    longer.insert(longer.begin() + (long)longer.size() / 2, 8, 0);
+    write_bytes(path, longer);
+    EXPECT_FAILS(FORMAT, "its HDF5 part should end at", verify());
+    write_bytes(path, Bytes(good.begin(), good.end() - 8));
+    EXPECT_FAILS(FORMAT, "truncated", verify());
 }
 
 TEST_F(Hdf5, NamesOfTheFileAreChecked) {

@@ -241,6 +241,42 @@ TEST(Save, KeepsPermissionsAndFollowsLinks) {
     EXPECT_EQ(tartan_file_count(open_file(folder / "real.h5").get()), 1);
 }
 
+// A link to nothing yet leads to where the new file belongs, as for any program that opens a file.
+TEST(Save, WritesThroughDanglingLinks) {
+    Folder folder;
+    std::filesystem::create_directory(folder / "data");
+    ASSERT_EQ(symlink("data/second.h5", (folder / "first.h5").c_str()), 0); // relative to its own folder
+    ASSERT_EQ(symlink((folder / "data/third.h5").c_str(), (folder / "data/second.h5").c_str()), 0);
+    ASSERT_EQ(symlink("new.h5", (folder / "data/third.h5").c_str()), 0);
+    write_sample(folder / "first.h5", 1);
+    struct stat about;
+    for (const char *link : {"first.h5", "data/second.h5", "data/third.h5"}) {
+        ASSERT_EQ(lstat((folder / link).c_str(), &about), 0);
+        EXPECT_TRUE(S_ISLNK(about.st_mode)) << link;
+    }
+    ASSERT_EQ(lstat((folder / "data/new.h5").c_str(), &about), 0);
+    EXPECT_TRUE(S_ISREG(about.st_mode));
+    EXPECT_OK(tartan_file_verify((folder / "first.h5").c_str(), nullptr));
+    write_sample(folder / "first.h5", 2); // by now it leads to a file
+    EXPECT_EQ(lstat((folder / "first.h5").c_str(), &about), 0);
+    EXPECT_TRUE(S_ISLNK(about.st_mode));
+}
+
+TEST(Save, RefusesLinksThatLeadNowhere) {
+    Folder folder;
+    File file = new_file();
+    ASSERT_EQ(symlink("missing/x.h5", (folder / "nowhere.h5").c_str()), 0);
+    EXPECT_FAILS(FILE, "No such file", tartan_file_save(file.get(), (folder / "nowhere.h5").c_str(), 0));
+    ASSERT_EQ(symlink("loop.h5", (folder / "loop.h5").c_str()), 0);
+    EXPECT_FAILS(FILE, "symbolic links", tartan_file_save(file.get(), (folder / "loop.h5").c_str(), 0));
+    std::string target; // fits a link, but no path with the folder in front
+    while (target.size() < 4090) target += "dddddddd/";
+    target.resize(4090);
+    ASSERT_EQ(symlink(target.c_str(), (folder / "long.h5").c_str()), 0);
+    EXPECT_FAILS(FILE, "name too long", tartan_file_save(file.get(), (folder / "long.h5").c_str(), 0));
+    EXPECT_EQ(folder.names().size(), 3u);
+}
+
 // Every write, truncation, synchronisation and renaming fails once.
 TEST(Save, FailingDiskLeavesTheOldFile) {
     Folder folder;

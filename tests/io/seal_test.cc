@@ -69,6 +69,35 @@ TEST(Seal, NewerSealIsNamed) {
     EXPECT_FAILS(VERSION, "of version 2, this library knows version 1", open_only(path));
 }
 
+TEST(Seal, VersionZeroIsRefused) {
+    Folder folder;
+    const std::string path = folder / "z.h5";
+    write_sample(path, 1);
+    Bytes bytes = read_bytes(path);
+    bytes[16] = 0;
+    write_bytes(path, bytes);
+    EXPECT_FAILS(FORMAT, "damaged: its seal is of version 0", open_only(path));
+}
+
+// Each part of the seal is compared for itself: what it says of the bytes, and the bytes that say nothing.
+TEST(Seal, EveryPartIsCompared) {
+    Folder folder;
+    const std::string path = folder / "p.h5";
+    write_sample(path, 1);
+    const Bytes good = read_bytes(path);
+    const auto refused = [&](size_t at, const char *why) {
+        Bytes bad = good;
+        bad[at] ^= 0x10;
+        write_bytes(path, bad);
+        EXPECT_FAILS(FORMAT, why, open_only(path));
+    };
+    for (size_t at = 32; at < 48; at++) refused(at, "its bytes do not match its seal");
+    for (size_t at : {(size_t)512, (size_t)1000, good.size() - 1})
+        refused(at, "its bytes do not match its seal");
+    for (size_t at : {20, 23, 48, 511}) refused(at, "its seal has bytes that do not belong there");
+    for (size_t at = 24; at < 32; at++) refused(at, "its seal says");
+}
+
 TEST(Seal, LostMagicDoesNotSwitchItOff) {
     Folder folder;
     const std::string path = folder / "l.h5";

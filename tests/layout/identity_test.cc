@@ -2,10 +2,14 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <cstring>
 #include <map>
 #include <set>
 
 #include "layouts.h"
+extern "C" {
+#include "layout/layout.h"
+}
 
 using namespace tartan_test;
 
@@ -58,6 +62,26 @@ TEST(Identity, TellsLayoutsApart) {
             count++;
         }
     EXPECT_EQ(seen.size(), (size_t)count);
+}
+
+// Layouts of equal hashes are compared block by block, so a collision makes nothing equal.
+TEST(Identity, CollisionsDoNotMakeLayoutsEqual) {
+    const Mask base = {1, 0, 0, 1, 1, 0};
+    const tartan_shape shape = {3, 2, 1, 1, 1};
+    Layout one = from_mask(shape, base);
+    const auto collides = [&](const tartan_shape &s, const Mask &mask) {
+        Layout other = from_mask(s, mask);
+        memcpy(other->identity, one->identity, sizeof one->identity);
+        EXPECT_EQ(tartan_layout_equal(one.get(), other.get()), tartan_layout_equal(other.get(), one.get()));
+        return tartan_layout_equal(one.get(), other.get());
+    };
+    EXPECT_EQ(collides(shape, base), 1);
+    EXPECT_EQ(collides(shape, {0, 1, 0, 1, 1, 0}), 0);                    // another column
+    EXPECT_EQ(collides(shape, {1, 1, 0, 0, 1, 0}), 0);                    // another row
+    EXPECT_EQ(collides(shape, {1, 0, 0, 1, 0, 0}), 0);                    // fewer blocks
+    EXPECT_EQ(collides(shape, {1, 0, 0, 1, 1, 1}), 0);                    // more blocks
+    EXPECT_EQ(collides({6, 2, 2, 1, 1}, base), 0);                        // other blocks
+    EXPECT_EQ(collides({3, 3, 1, 1, 1}, {1, 0, 0, 0, 1, 0, 1, 0, 0}), 0); // the same lists, a wider grid
 }
 
 TEST(Identity, RecipeIsNoPartOfIt) {

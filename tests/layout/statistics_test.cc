@@ -135,6 +135,13 @@ TEST(Partition, RunsAreNearlyEqual) {
         ASSERT_EQ(bounds.front(), 0);
         ASSERT_EQ(bounds.back(), (int64_t)pointers.size() - 1);
         ASSERT_TRUE(std::is_sorted(bounds.begin(), bounds.end()));
+        // Each bound is where the most even cut would be, or as near to it as lines allow.
+        for (size_t k = 1; k < (size_t)runs && blocks > 0; k++) {
+            const int64_t target = blocks * (int64_t)k / runs;
+            int64_t nearest = blocks;
+            for (int64_t p : pointers) nearest = std::min(nearest, std::abs(p - target));
+            ASSERT_EQ(std::abs(pointers[(size_t)bounds[k]] - target), nearest);
+        }
         int64_t longest = 0;
         for (size_t k = 0; k + 1 < pointers.size(); k++)
             longest = std::max(longest, pointers[k + 1] - pointers[k]);

@@ -188,6 +188,8 @@ TEST(Sddmm, LongContractions) {
                 p.run_and_check(context.get());
                 plain({256, 3, 256, 3, 1}, 1, dtype, 3000, 3, style, style)
                     .run_and_check(context.get()); // rounds
+                plain({256, 6, 256, 3, 1}, 1, dtype, 300, 4, style, style, {8})
+                    .run_and_check(context.get()); // rounds that end inside an entry
                 if (HasFailure()) return;
             }
         }
@@ -251,6 +253,23 @@ TEST(Sddmm, AGateOfZeroComputesNothing) {
     for (int64_t i = 0; i < 4; i++)
         for (int64_t j = 0; j < 4; j++) EXPECT_EQ(0, entry(got.get(), 0, i, j));
     EXPECT_TRUE(std::isnan(entry(got.get(), 1, 0, 0)));
+}
+
+TEST(Sddmm, GatesAreRoundedToTheTypeOfTheSums) {
+    Context context = open_context(1);
+    for (int32_t dtype : kDtypes) {
+        Sddmm p = plain({8, 8, 4, 4, 1}, 1, dtype, 3, 1);
+        p.gated = true;
+        p.gates = Dense(TARTAN_F64, {4});
+        for (int64_t i = 0; i < 4; i++) p.gates.set(i, i == 0 ? 1e-60 : 1);
+        p.x[0].set(0, INFINITY); // row 0 of X, read by blocks 0 and 1
+        Matrix got = p.copy();
+        ASSERT_OK(p.run(context.get(), got.get()));
+        for (int64_t j = 0; j < 4; j++) {
+            EXPECT_EQ(std::isinf(entry(got.get(), 0, 0, j)), dtype == TARTAN_F64) << j;
+            EXPECT_TRUE(std::isinf(entry(got.get(), 1, 0, j))) << j;
+        }
+    }
 }
 
 // The product with the mask of a full layout is the dense product; SpMM with S's transpose finds the same sums.

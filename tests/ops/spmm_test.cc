@@ -131,6 +131,54 @@ TEST(Spmm, WidePanelsAndManyBatchEntries) {
         .run_and_check(context.get());
 }
 
+// Columns that a kernel works on together may belong to two batch entries, by any number of them. Few blocks for many
+// rows of B, which is then used where it lies.
+TEST(Spmm, BatchEntriesOfAnyWidthEqualSingleProducts) {
+    const int64_t entries = 3;
+    for (int32_t threads : {1, 3}) {
+        Context context = open_context(threads);
+        for (int32_t dtype : {TARTAN_F64, TARTAN_F32})
+            for (int64_t n = 1; n <= 70; n++) {
+                SCOPED_TRACE(::testing::Message() << "dtype " << dtype << " n " << n);
+                Spmm p = plain({16, 64, 8, 8, 1}, 0.3, dtype, {entries}, n, (uint64_t)n);
+                Dense got = p.c;
+                ASSERT_OK(p.run(context.get(), &got));
+                for (int64_t e = 0; e < entries; e++) {
+                    tartan_array b = p.b.array, c = p.c.array;
+                    b.ndim = c.ndim = 2;
+                    for (tartan_array *a : {&b, &c})
+                        for (int d = 0; d < 2; d++)
+                            a->shape[d] = a->shape[d + 1], a->strides[d] = a->strides[d + 1];
+                    b.data = tartan_i_at(b.data, dtype, e * p.b.array.strides[0]);
+                    Dense one(dtype, {16, n});
+                    c.data = one.array.data;
+                    ASSERT_OK(tartan_spmm(context.get(), TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, p.a.get(),
+                                          nullptr, &b, 0, &c));
+                    for (int64_t i = 0; i < 16 * n; i++) ASSERT_EQ(one.get(i), got.get(e * 16 * n + i)) << e;
+                }
+            }
+    }
+}
+
+// Every row of C is written, whoever has it: also where the last rows have no blocks, and rows are fewer than threads.
+TEST(Spmm, LastRowsWithoutBlocksAreWrittenByAnyNumberOfThreads) {
+    for (int64_t rows = 1; rows <= 9; rows++)
+        for (int32_t threads = 1; threads <= 7; threads++) {
+            Context context = open_context(threads);
+            std::vector<uint8_t> mask((size_t)rows * 2);
+            for (int64_t i = 0; i < (rows + 1) / 2; i++) mask[(size_t)(2 * i)] = 1;
+            std::mt19937_64 random((uint64_t)rows);
+            Spmm p = plain({rows * 4, 8, 4, 4, 1}, 0, TARTAN_F64, {}, 5, 1);
+            p.layout = from_mask({rows * 4, 8, 4, 4, 1}, mask);
+            p.a = random_matrix(p.layout, TARTAN_F64, TARTAN_ROW_MAJOR, random);
+            Dense got = p.c;
+            for (int64_t i = 0; i < got.elements(); i++) got.set(i, NAN);
+            ASSERT_OK(p.run(context.get(), &got));
+            p.check(got);
+            if (HasFailure()) GTEST_FAIL() << rows << " rows of blocks, " << threads << " threads";
+        }
+}
+
 TEST(Spmm, AnySizeMayBeZero) {
     Context context = open_context(2);
     for (int32_t side : {0, 1}) {
@@ -201,6 +249,22 @@ TEST(Spmm, AGateOfZeroSkipsTheBlockWhateverIsInIt) {
         for (int64_t i = 0; i < 4; i++) p.gates.set(i, i % 2 ? 1.5 : 0);
         for (int64_t i = 0; i < 4; i++) tartan_i_store(p.a->values, dtype, i, NAN); // block 0
         p.run_and_check(context.get());
+    }
+}
+
+// A gate is rounded to the type of the sums before it is looked at: one that f32 cannot tell from 0 skips its block.
+TEST(Spmm, GatesAreRoundedToTheTypeOfTheSums) {
+    Context context = open_context(1);
+    for (int32_t dtype : kDtypes) {
+        Spmm p = plain({4, 4, 2, 2, 1}, 1, dtype, {}, 5, 1);
+        p.gated = true;
+        p.gates = Dense(TARTAN_F64, {4});
+        for (int64_t i = 0; i < 4; i++) p.gates.set(i, i % 2 ? 1 + 1e-12 : 1e-60);
+        for (int64_t i = 0; i < 4; i++) tartan_i_store(p.a->values, dtype, i, INFINITY); // block 0
+        Dense got = p.c;
+        ASSERT_OK(p.run(context.get(), &got));
+        for (int64_t i = 0; i < 10; i++) EXPECT_EQ(!std::isfinite(got.get(i)), dtype == TARTAN_F64) << i;
+        if (dtype != TARTAN_F64) p.check(got);
     }
 }
 

@@ -52,6 +52,17 @@ void tartan_i_parallel_from(double work);
 
 namespace tartan_test {
 
+// Fails every test that leaves memory of the library behind: refusals leak as easily as failed allocations.
+class LeakCheck : public testing::EmptyTestEventListener {
+    int64_t live_ = 0;
+    void OnTestStart(const testing::TestInfo &) override { live_ = tartan_i_memory_live(); }
+    void OnTestEnd(const testing::TestInfo &) override {
+        EXPECT_EQ(live_, tartan_i_memory_live()) << "allocations of the library are left";
+    }
+};
+inline const bool leaks_are_failures =
+    (testing::UnitTest::GetInstance()->listeners().Append(new LeakCheck), true);
+
 // Owning handles.
 struct Free {
     void operator()(tartan_layout *p) const { tartan_layout_free(p); }

@@ -24,8 +24,9 @@ enum { TARTAN_KEEP_PLAIN = 0, TARTAN_KEEP_COMPRESSED = 1 };
 TARTAN_API tartan_status tartan_file_create(tartan_file **out);
 
 /* Opens the file at `path` (UTF-8) for reading. The seal is verified over the whole file before anything
- * else is read; a file without a seal (written by another program) is checked as it is read, and
- * tartan_file_sealed returns 0. Objects are read on request, from the file as it was opened: it may be renamed,
+ * else is read. A file without a seal (written by another program) is checked as it is read, and
+ * tartan_file_sealed returns 0. Damage in such a file may go unnoticed, or may crash or hang HDF5 itself: `tartan verify`
+ * reads it in a process of its own. Objects are read on request, from the file as it was opened: it may be renamed,
  * removed or replaced meanwhile, but must not be changed in place.
  * Errors: FILE (cannot be opened or read), FORMAT (damaged, truncated, not one of ours), VERSION (schema of
  * a newer major version), MEMORY, HANDLE. */
@@ -81,7 +82,7 @@ TARTAN_API tartan_status tartan_file_get_metadata(tartan_file *file, int32_t kin
                                                   char **out_text);
 
 /* Writes the collection to `path`: to a temporary file beside it, synchronised, then renamed, so that a
- * reader sees the old file or the new one whole. On failure the old file is as it was and the temporary file is gone.
+ * reader sees the old file or the new one whole. Symbolic links are followed, also those that lead to no file yet. On failure the old file is as it was and the temporary file is gone.
  *   compression  TARTAN_KEEP_PLAIN, or TARTAN_KEEP_COMPRESSED (shuffle and gzip)
  * Errors: FILE (the text carries the system's reason, a full disk included), FORMAT, MEMORY, HANDLE. */
 TARTAN_API tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t compression);

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Shows that tests fail when the code is wrong: mutations.py BUILD_FOLDER [PART_OF_A_NAME].
+
+Copies the sources to BUILD_FOLDER, makes one change of the table below at a time, and runs the tests that must notice it.
+Exit status 1: a change goes unnoticed, or the text that it replaces is gone (then the row needs an update).
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# What is wrong; file; text; what replaces it; test program; its filter.
+TABLE = [
+    ("hash of a seal is not compared", "lib/io/seal.c",
+     "if (memcmp(seal + HASH_AT, hash, HASH_BYTES) != 0)", "if (false)", "io", "Seal.*"),
+    ("rest of a seal is not compared", "lib/io/seal.c",
+     "if (memcmp(seal, expected, TARTAN_I_SEAL_BYTES) != 0)", "if (false)", "io", "Seal.*"),
+    ("version 0 of a seal is accepted", "lib/io/seal.c",
+     "if (version == 0)", "if (false)", "io", "Seal.*"),
+    ("short read is taken for a whole one", "lib/io/seal.c",
+     "        if (n <= 0) return false;\n        at += n, size -= n, offset += n;\n    }\n    return true;\n}\n\nbool tartan_i_disk_write",
+     "        return n > 0;\n    }\n    return true;\n}\n\nbool tartan_i_disk_write", "io", "DiskTest.*"),
+    ("interrupted read is an error", "lib/io/seal.c",
+     "        if (n < 0 && errno == EINTR) continue;\n        if (n == 0) errno = 0;",
+     "        if (n == 0) errno = 0;", "io", "DiskTest.*"),
+    ("short write is taken for a whole one", "lib/io/seal.c",
+     "        if (n <= 0) return false;\n        at += n, size -= n, offset += n;\n    }\n    return true;\n}\n\nbool tartan_i_disk_truncate",
+     "        return n > 0;\n    }\n    return true;\n}\n\nbool tartan_i_disk_truncate", "io", "DiskTest.*"),
+    ("interrupted write is an error", "lib/io/seal.c",
+     "        if (n < 0 && errno == EINTR) continue;\n        if (n <= 0)", "        if (n <= 0)", "io", "DiskTest.*"),
+    ("file is not synchronised", "lib/io/seal.c",
+     "return !doomed(EIO) && fsync(fd) == 0;", "return !doomed(EIO);", "io", "DiskTest.*"),
+    ("folder is not synchronised", "lib/io/seal.c",
+     "(void)!fsync(target->directory_fd);", "(void)0;", "io", "DiskTest.*"),
+    ("opened file reaches other programs", "lib/io/seal.c",
+     "O_RDONLY | O_CLOEXEC | O_NONBLOCK", "O_RDONLY | O_NONBLOCK", "io", "DiskTest.*"),
+    ("temporary file reaches other programs", "lib/io/seal.c",
+     "O_EXCL | O_CLOEXEC", "O_EXCL", "io", "DiskTest.*"),
+    ("folder reaches other programs", "lib/io/seal.c",
+     "O_DIRECTORY | O_CLOEXEC", "O_DIRECTORY", "io", "DiskTest.*"),
+    ("hash buffer leaks when reading fails", "lib/io/seal.c",
+     "            int error = errno;\n            tartan_i_free(buffer);", "            int error = errno;", "io", "DiskTest.*"),
+    ("plan of a save leaks when saving fails", "lib/io/save.c",
+     "    tartan_i_target_discard(&target);\n    plan_clear(&p);", "    tartan_i_target_discard(&target);", "io", "DiskTest.*"),
+    ("save through a dangling link replaces the link", "lib/io/seal.c",
+     "PASS(follow_links(function, path, resolved));", "snprintf(resolved, sizeof resolved, \"%s\", path);", "io", "Save.*Link*"),
+    ("lock around HDF5 is dropped", "lib/io/hdf5_driver.c",
+     "    pthread_mutex_lock(&lock);", "", "io", "Driver.*"),
+    ("HDF5 out of memory is a format error", "lib/io/hdf5_driver.c",
+     "found.memory ? TARTAN_ERR_MEMORY : otherwise", "otherwise", "io", "Driver.*"),
+    ("disk error is a format error", "lib/io/hdf5_check.c",
+     "if (call->disk->error != 0)", "if (false)", "io", "DiskTest.*"),
+    ("heads do not count as columns", "lib/io/hdf5.c",
+     "if (heads * grid[1] > call->most_columns)", "if (grid[1] > call->most_columns)", "io", "Hdf5.*Columns*"),
+    ("one column too many is trusted", "lib/io/hdf5.c",
+     "if (heads * grid[1] > call->most_columns)", "if (heads * grid[1] > call->most_columns + 1)", "io", "Hdf5.*Columns*"),
+    ("sealed files have the limit on columns", "lib/io/hdf5.c",
+     "sealed ? INT64_MAX : size", "size", "io", "Hdf5.*Columns*"),
+    ("large files have the limit of small ones", "lib/io/hdf5.c",
+     "size > FEW_COLUMNS ? size : FEW_COLUMNS", "FEW_COLUMNS", "io", "Hdf5.*Columns*"),
+    ("missing chunks read as zeros", "lib/io/hdf5_check.c",
+     "if (chunks != expected)", "if (false)", "io", "Hdf5.*"),
+    ("data may lie outside of the file", "lib/io/hdf5_check.c",
+     "if (stored > call->file_bytes)", "if (false)", "io", "Hdf5.*"),
+    ("file may be longer than it says", "lib/io/hdf5_driver.c",
+     "disk->end_allocated != disk->end_written", "false", "io", "Hdf5.*"),
+    ("bounds of a partition are not the nearest", "lib/layout/statistics.c",
+     "if (low > 0 && target - row_pointers[low - 1] < row_pointers[low] - target) low--;", "", "layout", "Partition.*"),
+    ("layouts of one hash are equal", "lib/layout/lists.c",
+     "memcmp(a->block_cols, b->block_cols, (size_t)a->blocks * sizeof *a->block_cols) == 0;", "true;", "layout", "Identity.*"),
+    ("layouts of one hash and other rows are equal", "lib/layout/lists.c",
+     "memcmp(a->row_pointers, b->row_pointers, pointers * sizeof *a->row_pointers) == 0 &&", "", "layout", "Identity.*"),
+    ("random numbers below n are biased", "lib/core/random.c",
+     "while ((uint32_t)product < unfair);", "while (0);", "core", "Random.*"),
+    ("devices share their addresses", "lib/core/array.c",
+     "(a->device_type != TARTAN_CPU && a->device_id != b->device_id)", "false", "core", "Array.*"),
+    ("host memory is divided by device id", "lib/core/array.c",
+     "(a->device_type != TARTAN_CPU && a->device_id != b->device_id)", "a->device_id != b->device_id", "core", "Array.*"),
+    ("start of a thread is not checked", "lib/core/parallel.c",
+     "threads[i].started = pthread_create(&threads[i].thread, NULL, run_fresh, &threads[i]) == 0;",
+     "threads[i].started = (pthread_create(&threads[i].thread, NULL, run_fresh, &threads[i]), true);", "core", "Parallel.*"),
+    ("text has no room for its end", "lib/core/memory.c",
+     "text->length + more < text->capacity", "text->length + more <= text->capacity", "core", "Text.*"),
+    ("plan is made twice", "lib/layout/plans.c",
+     "        node = find(layout, key); /* another thread may have been first */\n", "", "backend", "Plans.*"),
+]
+
+
+def run(*command, timeout=900):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return -1, "ran too long"
+    return done.returncode, done.stdout
+
+
+def copy_tree(tree):
+    """The sources that the library and its C++ tests need, as they are in the working tree."""
+    for name in ("meson.build", "meson_options.txt", "lib", "cuda", "swig", "bindings", "tests", "data", "notebooks"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, copy_function=copy_if_newer, dirs_exist_ok=True)
+        else:
+            copy_if_newer(source, tree / name)
+
+
+def copy_if_newer(source, target):
+    target = pathlib.Path(target)
+    if not target.exists() or target.read_bytes() != pathlib.Path(source).read_bytes():
+        shutil.copy(source, target)
+
+
+def test(build, program, only):
+    code, text = run("ninja", "-C", str(build), f"tests/{program}/{program}_test")
+    if code != 0:
+        return None, text
+    return run(str(build / f"tests/{program}/{program}_test"), "--gtest_brief=1", f"--gtest_filter={only}", timeout=120)
+
+
+def main(folder, part=""):
+    tree, build = pathlib.Path(folder) / "tree", pathlib.Path(folder) / "build"
+    tree.mkdir(parents=True, exist_ok=True)
+    copy_tree(tree)
+    if not (build / "build.ninja").exists():
+        code, text = run("meson", "setup", str(build), str(tree), "-Dbuildtype=plain", "-Dpython=disabled", "-Dr=disabled",
+                         "-Djulia=disabled", "-Dcuda=disabled")
+        if code != 0:
+            sys.exit(text)
+    rows = [row for row in TABLE if part in row[0]]
+    for program, only in sorted({(row[4], row[5]) for row in rows}):
+        code, text = test(build, program, only)
+        if code != 0:
+            sys.exit(f"{text}\nmutations: {program} {only} fails as it is")
+    faults = 0
+    for name, file, before, after, program, only in rows:
+        path, begin = tree / file, time.monotonic()
+        good = path.read_text()
+        if good.count(before) != 1:
+            verdict = f"STALE: {file} has the text {good.count(before)} times"
+        else:
+            path.write_text(good.replace(before, after))
+            code, text = test(build, program, only)
+            path.write_text(good)
+            verdict = f"DOES NOT COMPILE\n{text}" if code is None else "UNNOTICED" if code == 0 else "noticed"
+        faults += verdict != "noticed"
+        print(f"{verdict:9}  {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    sys.exit(main(*sys.argv[1:]))
