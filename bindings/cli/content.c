@@ -54,6 +54,51 @@ unsigned char *read_whole(const char *path, size_t *out_size) {
     return good ? bytes : NULL;
 }
 
+/* ---- Entries of one place ---- */
+
+typedef struct entry {
+    int64_t row, col, at; /* at: which of the file */
+    double value;
+} entry;
+
+static int compare_entries(const void *left, const void *right) {
+    const entry *a = left, *b = right;
+    if (a->row != b->row) return a->row < b->row ? -1 : 1;
+    if (a->col != b->col) return a->col < b->col ? -1 : 1;
+    return a->at < b->at ? -1 : 1;
+}
+
+/* Whether entries ascend by row or by column, as most files have them: then none stands twice. */
+static bool ascend(const content *c, const int64_t *major, const int64_t *minor) {
+    for (int64_t i = 1; i < c->entries; i++)
+        if (major[i] < major[i - 1] || (major[i] == major[i - 1] && minor[i] <= minor[i - 1])) return false;
+    return true;
+}
+
+int content_add_duplicates(content *c) {
+    if (ascend(c, c->rows_of, c->cols_of) || ascend(c, c->cols_of, c->rows_of)) return EXIT_FINE;
+    size_t bytes;
+    entry *sorted = NULL;
+    if (!__builtin_mul_overflow(sizeof *sorted, (size_t)c->entries, &bytes)) sorted = malloc(bytes);
+    if (sorted == NULL) return complain("out of memory for %lld entries", (long long)c->entries);
+    for (int64_t i = 0; i < c->entries; i++)
+        sorted[i] = (entry){.row = c->rows_of[i], .col = c->cols_of[i], .at = i, .value = c->values[i]};
+    qsort(sorted, (size_t)c->entries, sizeof *sorted, compare_entries);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < c->entries; i++) {
+        const bool again = i > 0 && sorted[i].row == sorted[i - 1].row && sorted[i].col == sorted[i - 1].col;
+        if (again) {
+            c->values[kept - 1] += sorted[i].value;
+            continue;
+        }
+        c->rows_of[kept] = sorted[i].row, c->cols_of[kept] = sorted[i].col;
+        c->values[kept++] = sorted[i].value;
+    }
+    c->entries = kept;
+    free(sorted);
+    return EXIT_FINE;
+}
+
 /* ---- Reordering ---- */
 
 /* The entries as CSR, columns in any order within a row: a counting sort. */
@@ -96,105 +141,4 @@ int content_reorder(content *c) {
     }
     free(order), free(place), free(pointers), free(cols);
     return result;
-}
-
-/* ---- Index lists ---- */
-
-static int misfit(const char *path, const char *what) {
-    return complain("%s: damaged: %s", path, what);
-}
-
-/* Pointers must ascend from 0 to `groups`, one for each list and one more. */
-static bool pointers_fit(const npy *pointers, int64_t lists, int64_t groups) {
-    if (pointers->elements - 1 != lists || npy_integer(pointers, 0) != 0 ||
-        npy_integer(pointers, lists) != groups)
-        return false;
-    for (int64_t i = 0; i < lists; i++)
-        if (npy_integer(pointers, i) > npy_integer(pointers, i + 1)) return false;
-    return true;
-}
-
-/* Element (i, j) of block g: blocks are stored in C or in Fortran order as a whole. */
-static int64_t place_in_block(const npy *data, int64_t g, int64_t i, int64_t j) {
-    int64_t groups = data->shape[0], br = data->ndim == 3 ? data->shape[1] : 1,
-            bc = data->ndim == 3 ? data->shape[2] : 1;
-    return data->fortran_order ? g + groups * (i + br * j) : (g * br + i) * bc + j;
-}
-
-/* The elements of one block, less the padding of a ragged edge. */
-static void add_block(content *c, const npy *data, int64_t g, int64_t row, int64_t col) {
-    int64_t top = row * c->block_rows, left = col * c->block_cols;
-    for (int64_t i = 0; i < c->block_rows && top + i < c->rows; i++)
-        for (int64_t j = 0; j < c->block_cols && left + j < c->cols; j++) {
-            c->rows_of[c->entries] = top + i;
-            c->cols_of[c->entries] = left + j;
-            c->values[c->entries++] = npy_number(data, place_in_block(data, g, i, j));
-        }
-}
-
-int content_from_lists(content *c, const char *path, const char *format, const npy *first, const npy *second,
-                       const npy *data) {
-    bool blocks = strcmp(format, "bsr") == 0, coo = strcmp(format, "coo") == 0,
-         csc = strcmp(format, "csc") == 0;
-    int64_t groups = second->elements;
-    c->dtype = npy_dtype(data);
-    if (c->dtype == 0) return complain("%s: the values are neither real numbers nor integers", path);
-    if (!npy_is_integer(first) || !npy_is_integer(second)) return misfit(path, "indices are not integers");
-    if (data->ndim != (blocks ? 3 : 1) || data->shape[0] != groups)
-        return misfit(path, "as many values as indices expected");
-    c->block_rows = blocks ? data->shape[1] : 1, c->block_cols = blocks ? data->shape[2] : 1;
-    if (c->rows < 0 || c->cols < 0 || c->block_rows < 1 || c->block_cols < 1)
-        return misfit(path, "a size is out of range");
-    int64_t grid_rows = c->rows / c->block_rows + (c->rows % c->block_rows != 0);
-    int64_t grid_cols = c->cols / c->block_cols + (c->cols % c->block_cols != 0);
-    int64_t lists = csc ? grid_cols : grid_rows, limit = csc ? grid_rows : grid_cols, list = 0;
-    if (coo ? first->elements != groups : !pointers_fit(first, lists, groups))
-        return misfit(path, "the pointers do not fit the shape and the indices");
-    if (!content_reserve(c, path, data->elements)) return EXIT_FAILED;
-    for (int64_t g = 0; g < groups; g++) {
-        while (!coo && npy_integer(first, list + 1) <= g) list++;
-        int64_t major = coo ? npy_integer(first, g) : list, minor = npy_integer(second, g);
-        if (major < 0 || major >= lists || minor < 0 || minor >= limit)
-            return misfit(path, "an index is out of range");
-        add_block(c, data, g, csc ? minor : major, csc ? major : minor);
-    }
-    if (!blocks) c->block_rows = c->block_cols = 0;
-    return EXIT_FINE;
-}
-
-/* ---- Blocks of a matrix, for writers ---- */
-
-void bsr_free(bsr *b) {
-    free(b->row_pointers), free(b->block_cols);
-    tartan_matrix_free(b->matrix);
-    tartan_layout_free(b->layout);
-}
-
-tartan_status cast_matrix(const tartan_matrix *matrix, int32_t dtype, int32_t block_order,
-                          tartan_matrix **out) {
-    tartan_context *context = NULL;
-    tartan_status status = tartan_context_create("cpu", NULL, NULL, &context);
-    if (status == TARTAN_OK) status = tartan_matrix_cast(context, matrix, dtype, block_order, out);
-    tartan_context_free(context);
-    return status;
-}
-
-bool bsr_of(const tartan_matrix *matrix, int32_t dtype, bsr *out) {
-    memset(out, 0, sizeof *out);
-    if (tartan_matrix_get_layout(matrix, &out->layout) != TARTAN_OK) return false;
-    out->blocks = tartan_layout_blocks(out->layout);
-    out->pointers = tartan_layout_grid_rows(out->layout) + 1;
-    out->row_pointers = malloc(sizeof(int64_t) * (size_t)out->pointers);
-    out->block_cols = malloc(sizeof(int64_t) * (size_t)(out->blocks + 1));
-    if (out->row_pointers == NULL || out->block_cols == NULL)
-        complain("out of memory for the index lists");
-    else if (tartan_layout_get_row_lists(out->layout, out->row_pointers, out->pointers, out->block_cols,
-                                         out->blocks) != TARTAN_OK ||
-             cast_matrix(matrix, dtype, TARTAN_ROW_MAJOR, &out->matrix) != TARTAN_OK ||
-             tartan_matrix_values(out->matrix, &out->values) != TARTAN_OK)
-        complain_status("cannot take the matrix apart");
-    else
-        return true;
-    bsr_free(out);
-    return false;
 }

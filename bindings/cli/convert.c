@@ -115,6 +115,7 @@ static int make_matrix(const wish *w, content *c, tartan_matrix **out) {
     }
     if (w->density >= 0 && !c->is_dense)
         return complain("%s is sparse: --density is for dense input", w->input);
+    if (!c->is_dense && content_add_duplicates(c) != EXIT_FINE) return EXIT_FAILED;
     if (w->reorder && content_reorder(c) != EXIT_FINE) return EXIT_FAILED;
     tartan_status status =
         c->is_dense ? make_from_dense(w, &shape, c, out) : make_from_entries(w, &shape, c, out);
@@ -166,10 +167,15 @@ static int read_tartan(const wish *w, item *out) {
     tartan_file *file = NULL;
     if (tartan_file_open(w->input, &file) != TARTAN_OK) return complain_status("cannot open");
     const char *name = w->name;
-    for (int64_t i = 0; name == NULL && i < tartan_file_count(file); i++)
-        if (tartan_file_kind(file, i) == TARTAN_KIND_MATRIX) name = tartan_file_name(file, i);
-    int result = EXIT_FAILED;
-    if (name == NULL)
+    int matrices = 0, result = EXIT_FAILED;
+    for (int64_t i = 0; w->name == NULL && i < tartan_file_count(file); i++)
+        if (tartan_file_kind(file, i) == TARTAN_KIND_MATRIX) {
+            name = tartan_file_name(file, i);
+            matrices++;
+        }
+    if (matrices > 1)
+        complain("%s: has several matrices: name one with --name", w->input);
+    else if (name == NULL)
         complain("%s: no matrix in the file", w->input);
     else if ((out->name = strdup(name)) == NULL)
         complain("out of memory");
@@ -245,7 +251,7 @@ const command command_convert = {
     "Reads a matrix and writes it in another format; the endings of the names say which:\n"
     "  .h5            Tartan's HDF5\n"
     "  .mtx           Matrix Market\n"
-    "  .npz           scipy.sparse.save_npz: csr, csc, coo or bsr; written as bsr (csr where an edge is "
+    "  .npz           scipy.sparse.save_npz: csr, csc, coo, bsr or dia; written as bsr (csr where an edge is "
     "ragged),\n"
     "                 16-bit values as float32\n"
     "  .npy           a dense numpy matrix; written dense, bf16 as float32\n"
@@ -255,7 +261,10 @@ const command command_convert = {
     "non-zeros)\n"
     "  --dtype TYPE       of the values: f64, f32, f16, bf16 (default: as the input)\n"
     "  --reorder rcm      renumber a square sparse matrix so that its entries come near the diagonal\n"
-    "  --name NAME        of the matrix in an .h5 or .safetensors file (default: the first one; matrix)\n"
-    "  --tensor NAME      of the tensor or sparse matrix to read from safetensors (default: the first)\n\n"
+    "  --name NAME        of the matrix in an .h5 input (needed if there are several), or in the output "
+    "(default: matrix)\n"
+    "  --tensor NAME      of the tensor or sparse matrix to read from safetensors, needed if there are "
+    "several\n\n"
+    "Entries that stand several times in a file are added up.\n\n"
     "Example: tartan convert counties.mtx counties.h5 --block 8 --reorder rcm\n",
     run};

@@ -26,7 +26,7 @@ static bool read_member(zip_t *archive, const char *path, const char *name, unsi
 }
 
 typedef struct arrays {
-    npy format, shape, data, first, second; /* indptr and indices, or row and col */
+    npy format, shape, data, first, second; /* indptr and indices, row and col, or offsets alone */
     unsigned char *memory[5];
     char name[4];
 } arrays;
@@ -38,24 +38,29 @@ static bool read_format(zip_t *archive, const char *path, arrays *a) {
     bool is_text = a->format.kind == 'U' || a->format.kind == 'S';
     for (int i = 0; is_text && a->format.elements == 1 && i < 3 && i * step < a->format.bytes; i++)
         a->name[i] = (char)a->format.data[i * step];
-    static const char *const known[] = {"csr", "csc", "coo", "bsr"};
+    static const char *const known[] = {"csr", "csc", "coo", "bsr", "dia"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(a->name, known[i]) == 0) return true;
-    complain("%s: the format is not csr, csc, coo or bsr", path);
+    complain("%s: the format is not csr, csc, coo, bsr or dia", path);
     return false;
 }
 
 static int read_arrays(zip_t *archive, const char *path, arrays *a, content *out) {
     if (!read_format(archive, path, a)) return EXIT_FAILED;
-    bool coo = strcmp(a->name, "coo") == 0;
+    bool coo = strcmp(a->name, "coo") == 0, dia = strcmp(a->name, "dia") == 0;
+    const char *first = coo   ? "row.npy"
+                        : dia ? "offsets.npy"
+                              : "indptr.npy",
+               *second = coo ? "col.npy" : "indices.npy";
     if (!read_member(archive, path, "shape.npy", &a->memory[1], &a->shape) ||
         !read_member(archive, path, "data.npy", &a->memory[2], &a->data) ||
-        !read_member(archive, path, coo ? "row.npy" : "indptr.npy", &a->memory[3], &a->first) ||
-        !read_member(archive, path, coo ? "col.npy" : "indices.npy", &a->memory[4], &a->second))
+        !read_member(archive, path, first, &a->memory[3], &a->first) ||
+        (!dia && !read_member(archive, path, second, &a->memory[4], &a->second)))
         return EXIT_FAILED;
     if (a->shape.elements != 2 || !npy_is_integer(&a->shape))
         return complain("%s: shape is not two integers", path);
     out->rows = npy_integer(&a->shape, 0), out->cols = npy_integer(&a->shape, 1);
+    if (dia) return content_from_diagonals(out, path, &a->first, &a->data);
     return content_from_lists(out, path, a->name, &a->first, &a->second, &a->data);
 }
 

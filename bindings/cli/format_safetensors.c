@@ -100,7 +100,49 @@ static int use_sparse(const file *f, const char *name, size_t length, content *o
     return content_from_lists(out, f->path, "bsr", &pointers, &indices, &blocks);
 }
 
-/* The tensor or the sparse matrix asked for, or the first of either. */
+/* Every byte behind the header belongs to a tensor: a file that was cut short has tensors that reach beyond its end. */
+static int check_extent(const file *f) {
+    const char *key;
+    json_t *tensor;
+    json_int_t last = 0;
+    json_object_foreach(f->header, key, tensor) {
+        json_int_t begin, end;
+        if (strcmp(key, "__metadata__") == 0) continue;
+        if (json_unpack(tensor, "{s:[I,I!]}", "data_offsets", &begin, &end) != 0 || begin < 0 || end < begin)
+            return complain("%s: damaged: %s has no data_offsets such as [0, 64]", f->path, key);
+        if (end > last) last = end;
+    }
+    if ((uint64_t)last == f->size) return EXIT_FINE;
+    return complain("%s: %s: its tensors take %lld bytes, %llu are there", f->path,
+                    (uint64_t)last > f->size ? "truncated" : "damaged", (long long)last,
+                    (unsigned long long)f->size);
+}
+
+/* The length of the name of a matrix: of a tensor of two dimensions and real numbers, or of NAME.blocks; else 0. */
+static size_t matrix_name(const char *key, const json_t *tensor) {
+    const char *dot = strrchr(key, '.'), *type = json_string_value(json_object_get(tensor, "dtype"));
+    const bool is_flat = json_array_size(json_object_get(tensor, "shape")) == 2;
+    for (int i = 0; is_flat && type != NULL && i < TYPES; i++)
+        if (types[i].dtype != 0 && strcmp(types[i].name, type) == 0) return strlen(key);
+    return dot != NULL && strcmp(dot, ".blocks") == 0 ? (size_t)(dot - key) : 0;
+}
+
+static int refuse_several(const file *f) {
+    enum { SHOWN = 5 };
+    char names[256] = "";
+    const char *key;
+    json_t *tensor;
+    int count = 0;
+    json_object_foreach(f->header, key, tensor) {
+        const size_t length = matrix_name(key, tensor), used = strlen(names);
+        if (length > 0 && ++count <= SHOWN)
+            snprintf(names + used, sizeof names - used, "%s%.*s", used > 0 ? ", " : "", (int)length, key);
+    }
+    return complain("%s: has %d matrices (%s%s): name one with --tensor", f->path, count, names,
+                    count > SHOWN ? ", ..." : "");
+}
+
+/* The tensor or the sparse matrix asked for, or the only one. */
 static int use_any(const file *f, const char *wanted, content *out) {
     const char *key;
     json_t *tensor;
@@ -111,12 +153,16 @@ static int use_any(const file *f, const char *wanted, content *out) {
             return use_sparse(f, wanted, strlen(wanted), out);
         return complain("%s: no tensor %s", f->path, wanted);
     }
+    const char *only = NULL;
     json_object_foreach(f->header, key, tensor) {
-        const char *dot = strrchr(key, '.');
-        if (json_array_size(json_object_get(tensor, "shape")) == 2) return use_dense(f, key, tensor, out);
-        if (dot != NULL && strcmp(dot, ".blocks") == 0) return use_sparse(f, key, (size_t)(dot - key), out);
+        if (matrix_name(key, tensor) == 0) continue;
+        if (only != NULL) return refuse_several(f);
+        only = key;
     }
-    return complain("%s: no matrix", f->path);
+    if (only == NULL) return complain("%s: no matrix", f->path);
+    tensor = json_object_get(f->header, only);
+    const size_t length = matrix_name(only, tensor);
+    return length == strlen(only) ? use_dense(f, only, tensor, out) : use_sparse(f, only, length, out);
 }
 
 int read_safetensors(const char *path, const char *wanted, content *out) {
@@ -132,8 +178,9 @@ int read_safetensors(const char *path, const char *wanted, content *out) {
         f.data = bytes + LENGTH_BYTES + length;
         f.size = size - LENGTH_BYTES - length;
     }
-    int result =
-        json_is_object(f.header) ? use_any(&f, wanted, out) : complain("%s: not a safetensors file", path);
+    int result = !json_is_object(f.header)       ? complain("%s: not a safetensors file", path)
+                 : check_extent(&f) != EXIT_FINE ? EXIT_FAILED
+                                                 : use_any(&f, wanted, out);
     json_decref(f.header);
     return result;
 }

@@ -5,6 +5,7 @@
 #define TARTAN_CLI_FORMATS_H
 
 #include "cli.h"
+#include "npy.h"
 
 /* What a foreign file holds: either entries (rows_of, cols_of, values as f64) or a dense matrix. */
 typedef struct content {
@@ -24,6 +25,9 @@ void content_free(content *c);
 /* Room for n entries; false after saying so when out of memory. */
 bool content_reserve(content *c, const char *path, int64_t n);
 
+/* Adds up entries of the same place, in the order of the file, as other programs do. */
+int content_add_duplicates(content *c);
+
 /* Renumbers rows and columns of a square matrix of entries by reverse Cuthill-McKee. */
 int content_reorder(content *c);
 
@@ -42,35 +46,12 @@ int write_npy(const tartan_matrix *matrix, const char *path);
 int write_npz(const tartan_matrix *matrix, const char *path);
 int write_safetensors(const tartan_matrix *matrix, const char *name, const char *path);
 
-/* An array as files hold it, little-endian. Kinds are numpy's, and 'h' for bfloat16. */
-typedef struct npy {
-    char kind; /* 'f', 'h', 'i', 'u', 'b', 'S', 'U' */
-    int bytes;
-    bool fortran_order;
-    int ndim;
-    int64_t shape[8];
-    int64_t elements;
-    const unsigned char *data;
-} npy;
-
-/* Parses `size` bytes of an .npy file; `what` names it in messages. */
-bool npy_parse(const char *what, const unsigned char *bytes, size_t size, npy *out);
-bool npy_is_integer(const npy *array);
-/* The dtype of an array; F64 for integers and truth values; 0 where it holds no numbers that we know. */
-int32_t npy_dtype(const npy *array);
-/* Element i, in storage order, of an array that has a dtype, or is an array of integers. */
-double npy_number(const npy *array, int64_t i);
-int64_t npy_integer(const npy *array, int64_t i);
-/* The header of an .npy with `descr` such as "<f8"; its length is a multiple of 64. Returns the length. */
-int npy_header(const char *descr, int ndim, const int64_t *shape, char *out, int size);
-/* "<f8", "<f4", "<f2"; NULL for a dtype that numpy lacks. */
-const char *npy_descr(int32_t dtype);
-enum { NPY_HEADER_ROOM = 512 };
-
 /* Turns the three arrays of scipy's csr, csc, bsr (`first` are the pointers, `second` the indices) or coo (rows and
- * columns) into entries, having checked them. c->rows and c->cols are set. */
+ * columns) into entries, having checked them. c->rows and c->cols are set. The other: scipy's dia, whose data [diagonals,
+ * width] has column j of the diagonal at offsets[i] in data[i, j]; zeros are left out. */
 int content_from_lists(content *c, const char *path, const char *format, const npy *first, const npy *second,
                        const npy *data);
+int content_from_diagonals(content *c, const char *path, const npy *offsets, const npy *data);
 
 /* The whole file in memory aligned to 64 bytes; free with free(). NULL after saying what is wrong. */
 unsigned char *read_whole(const char *path, size_t *out_size);

@@ -17,7 +17,7 @@ COMMANDS = {
             "--append"],
     "show": ["--svg", "--png", "--pixels"],
     "convert": ["--block", "--density", "--dtype", "--reorder", "--name", "--tensor"],
-    "verify": [],
+    "verify": ["--limit"],
     "bench": ["--dtype", "--block", "--size", "--n", "--density", "--threads", "--rounds", "--no-peers", "--json"],
     "demo": ["--threads"],
 }
@@ -96,6 +96,8 @@ WRONG = [
     (["convert", "a.h5", "b.h5", "--reorder", "rcm"], "not for .h5 input"),
     (["convert", "a.npy", "b.h5", "--tensor", "w"], "--tensor is for"),
     (["verify"], "Usage: tartan verify"),
+    (["verify", "a.h5", "--limit", "0"], "--limit is 0"),
+    (["verify", "a.h5", "--limit", "soon"], "--limit is"),
     (["bench"], "Usage: tartan bench"),
     (["bench", "gemm"], 'no benchmark "gemm"'),
     (["bench", "spmm", "sddmm"], "Usage: tartan bench"),
@@ -275,6 +277,21 @@ def test_verify(here):
         (here / "a.h5").write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1:])
         run("verify", "a.h5", code=1, text="a.h5")
         run("show", "a.h5", code=1)
+
+
+def test_verify_outlives_hdf5(here):
+    """A crash or an endless loop inside HDF5 is damage of that file, and the next file is still verified."""
+    run("new", "a.h5", "--pattern", "dense", "--size", 64)
+    (here / "empty.h5").write_bytes(b"")
+    broken = os.environ.get("TARTAN_BROKEN_HDF5", "")
+    if not os.path.exists(broken):
+        pytest.skip("TARTAN_BROKEN_HDF5 does not name the library that breaks")
+    env = {"LD_PRELOAD": broken, "ASAN_OPTIONS": "verify_asan_link_order=0:handle_abort=0"}
+    for how, text in (("crash", "a.h5: damaged: HDF5 crashed"), ("hang", "a.h5: damaged: HDF5 was still reading it after 1 s")):
+        result = subprocess.run([CLI, "verify", "--limit", "1", "a.h5", "empty.h5"], capture_output=True, text=True, timeout=300,
+                                env={**os.environ, **env, "TARTAN_TEST_HDF5": how})
+        assert result.returncode == 1 and text in result.stderr and "empty.h5: is empty" in result.stderr, result.stderr
+        assert result.stdout == ""
 
 
 def test_files_open_with_h5py(here):

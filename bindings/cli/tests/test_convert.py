@@ -199,6 +199,11 @@ def test_convert_names(here):
     run("convert", "a.npy", "c.h5", "--name", "a/b", code=1, text="a/b")
     run("new", "d.h5", "--pattern", "dense", "--size", 8)
     run("convert", "d.h5", "c.npy", code=1, text="no matrix")
+    for name in ("one", "two"):
+        run("new", "d.h5", "--append", "--pattern", "dense", "--size", 8, "--values", "normal", "--name", name)
+    run("convert", "d.h5", "c.npy", code=1, text="d.h5: has several matrices: name one with --name")
+    run("convert", "d.h5", "c.mtx", "--name", "two")
+    (here / "c.mtx").unlink()
     assert files_in(here) == ["a.h5", "a.npy", "b.h5", "b.safetensors", "d.h5"]
 
 
@@ -206,7 +211,8 @@ def test_convert_tensors(here):
     one, two = sparse(20, 30).toarray(), sparse(30, 20, 5).toarray()
     write_safetensors("a.safetensors", {"bias": ("F32", one[0]), "one": ("F64", one), "two": ("F32", two),
                                         "cube": ("F64", one.reshape(2, 10, 30)), "ids": ("I64", one.astype(int))})
-    run("convert", "a.safetensors", "a.npy")
+    run("convert", "a.safetensors", "a.npy", code=1, text="has 2 matrices (one, two)")
+    run("convert", "a.safetensors", "a.npy", "--tensor", "one")
     assert np.array_equal(np.load("a.npy"), one)
     run("convert", "a.safetensors", "a.npy", "--tensor", "two")
     assert np.array_equal(np.load("a.npy"), two.astype(np.float32))

@@ -43,7 +43,6 @@ BAD_MTX = {
     "words": COORDINATE + "3 3 1\n1 1 one\n",
     "too few": COORDINATE + "3 3 2\n1 1 1\n",
     "too many": COORDINATE + "3 3 1\n1 1 1\n2 2 2\n",
-    "twice": COORDINATE + "3 3 2\n1 1 1\n1 1 2\n",
     "array too short": "%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n",
     "zeros inside": COORDINATE + "3 3 1\n1 1 \0\n",
 }
@@ -68,6 +67,63 @@ def test_odd_but_good_mtx(here):
         assert np.load("a.npy").shape == (rows, cols)
 
 
+def test_npy_that_is_no_matrix_says_so(here):
+    for shape, text in (((2, 3, 4), "has 3 dimensions, expected a matrix"), ((4,), "has 1 dimension, expected")):
+        np.save("a.npy", np.ones(shape))
+        run("convert", "a.npy", "b.h5", code=1, text=text)
+
+
+@pytest.mark.parametrize("kind", [">f8", ">f4", ">f2", ">i8", ">i4", ">i2", ">u4"])
+def test_big_endian_numbers(here, kind):
+    a = (sparse().toarray() * 100).astype(kind)
+    np.save("a.npy", a)
+    run("convert", "a.npy", "b.npy", "--dtype", "f64")
+    assert np.array_equal(np.load("b.npy"), a.astype(float))
+    s = sp.csr_matrix(a.astype(float))
+    np.savez("a.npz", format=np.array("csr", ">U3"), shape=np.array(s.shape, ">i8"), data=s.data.astype(kind),
+             indptr=s.indptr.astype(">i4"), indices=s.indices.astype(">i8"))
+    run("convert", "a.npz", "c.npy", "--dtype", "f64")
+    assert np.array_equal(np.load("c.npy"), a.astype(float))
+
+
+def test_entries_that_stand_twice_are_added(here):
+    """As Matrix Market and scipy have it; sums in the order of the file."""
+    (here / "a.mtx").write_text(COORDINATE + "3 3 6\n3 1 0.1\n1 1 1\n3 1 0.2\n1 1 2\n2 2 5\n3 1 0.3\n")
+    expected = np.array([[3, 0, 0], [0, 5, 0], [0.1 + 0.2 + 0.3, 0, 0]])
+    for options in ([], ["--block", "2"], ["--block", "1"]):
+        run("convert", "a.mtx", "a.npy", *options)
+        assert np.array_equal(np.load("a.npy"), expected)
+    run("convert", "a.mtx", "r.mtx", "--reorder", "rcm")
+    assert sorted(scipy.io.mmread("r.mtx").data) == [0.1 + 0.2 + 0.3, 3, 5]
+    (here / "s.mtx").write_text(COORDINATE.replace("general", "symmetric") + "2 2 3\n2 1 1\n2 1 4\n1 1 2\n")
+    run("convert", "s.mtx", "s.npy")
+    assert np.array_equal(np.load("s.npy"), [[2, 5], [5, 0]])
+    rng = np.random.default_rng(3)
+    row, col, data = rng.integers(0, 20, 500), rng.integers(0, 30, 500), rng.integers(-9, 9, 500).astype(float)
+    coo = sp.coo_matrix((data, (row, col)), shape=(20, 30))
+    np.savez("coo.npz", format=b"coo", shape=coo.shape, data=data, row=row, col=col)
+    run("convert", "coo.npz", "coo.npy", "--block", 4)
+    assert np.array_equal(np.load("coo.npy"), coo.toarray())
+    np.savez("csr.npz", format=b"csr", shape=(2, 3), data=[1.0, 2.0, 4.0], indptr=[0, 2, 3], indices=[1, 1, 0])
+    run("convert", "csr.npz", "csr.npy")
+    assert np.array_equal(np.load("csr.npy"), [[0, 3, 0], [4, 0, 0]])
+
+
+def test_npz_of_diagonals(here):
+    rng = np.random.default_rng(4)
+    for rows, cols, offsets in ((6, 6, [0]), (7, 5, [-6, -2, 0, 1, 4]), (4, 9, [3, -3, 8]), (5, 5, [])):
+        a = sp.dia_matrix((rng.integers(-3, 3, (len(offsets), cols)).astype(float), offsets), shape=(rows, cols))
+        sp.save_npz("a.npz", a)
+        run("convert", "a.npz", "a.npy", "--block", 2)
+        assert np.array_equal(np.load("a.npy"), a.toarray()), (rows, cols, offsets)
+    np.savez("wide.npz", format=b"dia", shape=(3, 3), data=np.arange(1.0, 11).reshape(2, 5), offsets=[-2**62, 1])
+    run("convert", "wide.npz", "wide.npy")
+    assert np.array_equal(np.load("wide.npy"), [[0, 7, 0], [0, 0, 8], [0, 0, 0]])
+    np.savez("fortran.npz", format=b"dia", shape=(3, 3), data=np.asfortranarray([[1.0, 2, 3], [4, 5, 6]]), offsets=[0, 1])
+    run("convert", "fortran.npz", "fortran.npy")
+    assert np.array_equal(np.load("fortran.npy"), [[1, 5, 0], [0, 2, 6], [0, 0, 3]])
+
+
 def npy_bytes(text, body=b"", version=1, length=None):
     text = text.encode() + b"\n"
     length = len(text) if length is None else length
@@ -81,7 +137,6 @@ BAD_NPY = {
     "version": npy_bytes(HEADER % ("<f8", "(1, 1)"), bytes(8), version=9),
     "length": npy_bytes(HEADER % ("<f8", "(1, 1)"), bytes(8), length=60000),
     "long length": npy_bytes(HEADER % ("<f8", "(1, 1)"), bytes(8), version=2, length=2**32 - 1),
-    "big-endian": npy_bytes(HEADER % (">f8", "(1, 1)"), bytes(8)),
     "complex": npy_bytes(HEADER % ("<c16", "(1, 1)"), bytes(16)),
     "object": npy_bytes(HEADER % ("|O", "(1, 1)"), bytes(16)),
     "long double": npy_bytes(HEADER % ("<f16", "(1, 1)"), bytes(16)),
@@ -135,7 +190,14 @@ def bad_npz():
     yield "not a sparse matrix", {"a": np.arange(3)}
     for name in good:
         yield "no " + name, variant(**{name: None})
-    yield "dia", variant(format=b"dia")
+    yield "dia without offsets", variant(format=b"dia")
+    dia = {"format": b"dia", "shape": np.array([4, 5]), "data": np.ones((2, 5)), "offsets": np.array([-1, 2])}
+    yield "dia of flat data", {**dia, "data": np.ones(10)}
+    yield "dia of few rows", {**dia, "data": np.ones((1, 5))}
+    yield "dia of real offsets", {**dia, "offsets": np.array([-1.0, 2.0])}
+    yield "dia with an offset twice", {**dia, "offsets": np.array([2, 2])}
+    yield "dia of negative shape", {**dia, "shape": np.array([-4, 5])}
+    yield "dia of texts", {**dia, "data": np.full((2, 5), b"x")}
     yield "two formats", variant(format=np.array([b"csr", b"csr"]))
     yield "number as format", variant(format=np.array(1.0))
     yield "no rows", variant(shape=np.array([20]))
@@ -150,7 +212,6 @@ def bad_npz():
     yield "complex data", variant(data=a.data.astype(complex))
     yield "text data", variant(data=a.data.astype("S4"))
     yield "long double data", variant(data=a.data.astype(np.longdouble))
-    yield "big-endian data", variant(data=a.data.astype(">f8"))
     yield "real indices", variant(indices=a.indices.astype(float))
     yield "real pointers", variant(indptr=a.indptr.astype(float))
     yield "descending pointers", variant(indptr=reverse)
@@ -166,8 +227,6 @@ def bad_npz():
                           "col": np.array([0])}
     yield "coo short", {"format": b"coo", "shape": np.array([3, 3]), "data": np.ones(1), "row": np.array([1, 1]),
                         "col": np.array([0])}
-    yield "coo twice", {"format": b"coo", "shape": np.array([3, 3]), "data": np.ones(2), "row": np.array([1, 1]),
-                        "col": np.array([0, 0])}
     yield "coo huge", {"format": b"coo", "shape": np.array([2**62, 2**62]), "data": np.ones(1),
                        "row": np.array([2**61]), "col": np.array([0])}
 
@@ -260,6 +319,36 @@ def test_bad_safetensors(here, name):
     run("convert", "a.safetensors", "b.h5", code=1, text="a.safetensors")
     run("convert", "a.safetensors", "b.h5", "--tensor", "w", code=1, text="a.safetensors")
     assert files_in(here) == ["a.safetensors"]
+
+
+def test_safetensors_of_several_matrices_want_a_name(here):
+    a, b = np.eye(2), 2 * np.eye(2)
+    write_safetensors("one.safetensors", {"bias": ("F32", np.ones(3)), "w": ("F64", a), "steps": ("I32", np.ones(2))})
+    run("convert", "one.safetensors", "b.npy")
+    assert np.array_equal(np.load("b.npy"), a)
+    write_safetensors("two.safetensors", {"first": ("F64", a), "second": ("F64", b)})
+    run("convert", "two.safetensors", "c.npy", code=1, text="has 2 matrices (first, second): name one with --tensor")
+    assert not (here / "c.npy").exists()
+    run("convert", "two.safetensors", "c.npy", "--tensor", "second")
+    assert np.array_equal(np.load("c.npy"), b)
+    write_safetensors("many.safetensors", {"m%d" % i: ("F64", a) for i in range(7)})
+    run("convert", "many.safetensors", "d.npy", code=1, text="has 7 matrices (m0, m1, m2, m3, m4, ...)")
+    (here / "mixed.safetensors").write_bytes(safetensors_bytes({**BSR, "v": tensor(begin=56, end=88)}, BSR_BODY + a.tobytes()))
+    run("convert", "mixed.safetensors", "d.npy", code=1, text="has 2 matrices (w, v)")
+
+
+def test_safetensors_cut_short_are_refused(here):
+    """Also where the wanted tensor is whole; and bytes that belong to no tensor are damage."""
+    write_safetensors("a.safetensors", {"w": ("F64", np.eye(4)), "last": ("I32", np.ones(100))})
+    data = (here / "a.safetensors").read_bytes()
+    (here / "a.safetensors").write_bytes(data[:-4])
+    run("convert", "a.safetensors", "b.h5", code=1, text="truncated: its tensors take 528 bytes, 524 are there")
+    run("convert", "a.safetensors", "b.h5", "--tensor", "w", code=1, text="truncated")
+    (here / "a.safetensors").write_bytes(data + b"more")
+    run("convert", "a.safetensors", "b.h5", code=1, text="damaged: its tensors take 528 bytes, 532 are there")
+    (here / "a.safetensors").write_bytes(data)
+    run("convert", "a.safetensors", "b.npy")
+    assert np.array_equal(np.load("b.npy"), np.eye(4))
 
 
 def test_the_smallest_good_sparse_safetensors(here):
