@@ -4,10 +4,10 @@
     Context(device = "cpu"; threads = 0, seed = 0, math = :exact, allow_dense = false, stream = C_NULL,
             parallel = :openmp)
 
-A queue of work: where it runs (`"cpu"`, `"cuda"`, `"cuda:1"`), and how many threads it uses there. `threads = 0` means
-`TARTAN_NUM_THREADS`, else all processors. `parallel = :julia` runs the work on Julia's own threads (`julia -t 4`).
-Results do not depend on any of these two. A context serves one task at a time; without one, operations take a
-context of their own on the CPU, or that of their operands on a device (see [`to_device`](@ref)).
+A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means `TARTAN_NUM_THREADS`, else all processors.
+`parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results do not depend on either. A context serves
+one task at a time. Operations that are given none use a CPU context of the calling thread, or, for operands on a device,
+the context of the operands (see [`to_device`](@ref)).
 
 On a GPU, `math = :tf32` lets products of `Float32` round their factors. `allow_dense = true` lets cuBLAS multiply a dense copy
 of a matrix that has most of its blocks, if that is expected to be faster; `NaN` and `Inf` of the other factor then reach every

@@ -10,7 +10,7 @@ Which blocks of a matrix exist. Immutable; shared by any number of matrices, tas
 
 * `mask`: a `BitMatrix` or `Array{Bool}` of block rows x block columns (x heads); `shape` is by default that of whole
   blocks, and may end inside the last ones.
-* `dense` (rows x columns, x heads) or `S`: the blocks that hold a non-zero, or for `S` an entry.
+* `dense` (rows x columns, x heads) or `S`: the blocks with a non-zero in them; for `S`, the blocks with a stored entry.
 * `block_rows`, `block_cols`: the blocks in any order, each once; with several heads they are the same in every head,
   unless `block_heads` gives the head of each.
 

@@ -137,7 +137,7 @@ function Base.getindex(A::BlockSparseMatrix{T}, i::Int, j::Int, head::Int) where
     return T(Raw.tartan_matrix_entry(A, head - 1, i - 1, j - 1))
 end
 
-# Only stored blocks can hold values; a zero outside is no news.
+# Only stored blocks can hold values; a zero elsewhere changes nothing.
 function Base.setindex!(A::BlockSparseMatrix{T}, x, i::Int, j::Int) where {T}
     @boundscheck checkbounds(A, i, j)
     expect_one_head(A, "A[i, j] = x")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Writing to many elements at once: broadcasting, assignment, copies and multiples in place. Only stored blocks can hold
-# values, and a zero elsewhere is no news, as for SparseArrays. What would write another number there is refused before
-# anything is written; so is what fails on the way: new values are computed beside the old ones.
+# values. Writing a zero elsewhere does nothing, as in SparseArrays; any other number there is refused. New values are
+# computed in full before the first is stored, so a call that fails leaves its operands as they were.
 
 using Base.Broadcast: Broadcasted, AbstractArrayStyle, DefaultArrayStyle, instantiate, broadcasted
 

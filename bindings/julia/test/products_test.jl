@@ -67,7 +67,7 @@ end
              () -> A[3, 5], () -> (A[3, 5] = 1.0), () -> nblocks(A.layout))
     bytes(f) = (f(); @allocated f())
     for f in calls
-        @test bytes(f) <= 16 # a number that is returned to nobody who knows its type
+        @test bytes(f) <= 16 # a boxed result
     end
     for T in (Float32, Float16, BFloat16)
         W, Y, Z = BlockSparseMatrix{T}(A), T.(X), zeros(T, 8, 8)
