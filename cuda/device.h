@@ -37,10 +37,13 @@ tartan_status tartan_cuda_open(const char *function, const tartan_i_context_opti
                                void **out_device);
 void tartan_cuda_close(void *device);
 tartan_status tartan_cuda_sync(const char *function, void *device);
+void *tartan_cuda_stream(void *device);
+tartan_status tartan_cuda_wait(const char *function, int32_t device_id, void *stream, int32_t first_device_id,
+                               void *first);
 
 tartan_status tartan_cuda_memory_allocate(const char *function, void *device, int64_t bytes,
                                           void **out_pointer, void **out_owner);
-void tartan_cuda_memory_release(void *owner);
+void tartan_cuda_memory_release(void *owner, void *device);
 tartan_status tartan_cuda_copy(const char *function, void *device, void *to, const void *from, int64_t bytes,
                                tartan_copy_kind kind);
 tartan_status tartan_cuda_clear(const char *function, void *device, void *to, int64_t bytes);
@@ -50,7 +53,7 @@ tartan_status tartan_cuda_index_create(const char *function, void *device, const
 tartan_status tartan_cuda_index_update(const char *function, void *device, void *index, const void *mask);
 tartan_status tartan_cuda_index_fetch(const char *function, void *device, void *index, int64_t *out_blocks,
                                       int64_t *out_row_pointers, int32_t *out_block_cols);
-void tartan_cuda_index_release(void *index);
+void tartan_cuda_index_release(void *index, void *device);
 
 #ifdef __cplusplus
 }

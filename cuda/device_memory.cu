@@ -28,18 +28,21 @@ void tartan_cuda_scratch_free(tartan_cuda_queue *queue, void *pointer) {
 /* ---- Memory with an owner ---- */
 
 struct tartan_cuda_memory {
-    tartan_cuda_queue *queue;
+    int32_t device_id;
     void *pointer;
     tartan_cuda_memory *next; /* of queue->waiting */
 };
 
-static void free_one(tartan_cuda_memory *memory, bool in_order) {
-    tartan_cuda_queue *queue = memory->queue;
+/* In the order of the stream, or at once. */
+static void free_one(tartan_cuda_memory *memory, const tartan_cuda_queue *queue) {
+    /* Another thread's default stream cannot be named; the legacy one waits for all of them. */
+    const cudaStream_t stream = queue == nullptr                       ? nullptr
+                                : queue->stream == cudaStreamPerThread ? cudaStreamLegacy
+                                                                       : queue->stream;
     const cudaError_t error =
-        in_order ? cudaFreeAsync(memory->pointer, queue->stream) : cudaFree(memory->pointer);
+        queue != nullptr ? cudaFreeAsync(memory->pointer, stream) : cudaFree(memory->pointer);
     if (error != cudaSuccess) (void)cudaGetLastError(); /* the device is lost, and its memory with it */
     tartan_cuda_host->free(memory);
-    tartan_cuda_queue_drop(queue);
 }
 
 void tartan_cuda_memory_free_waiting(tartan_cuda_queue *queue, bool in_order) {
@@ -48,7 +51,7 @@ void tartan_cuda_memory_free_waiting(tartan_cuda_queue *queue, bool in_order) {
     while (next != nullptr) {
         tartan_cuda_memory *memory = next;
         next = memory->next;
-        free_one(memory, in_order);
+        free_one(memory, in_order ? queue : nullptr);
     }
 }
 
@@ -70,35 +73,34 @@ tartan_status tartan_cuda_memory_allocate(const char *function, void *device, in
         tartan_cuda_host->free(memory);
         return status;
     }
-    memory->queue = queue;
+    memory->device_id = queue->device_id;
     pthread_mutex_lock(&queue->lock);
     tartan_cuda_memory_free_waiting(queue, true);
     pthread_mutex_unlock(&queue->lock);
-    __atomic_add_fetch(&queue->references, 1, __ATOMIC_RELAXED);
     *out_pointer = memory->pointer;
     *out_owner = memory;
     return TARTAN_OK;
 }
 
-void tartan_cuda_memory_release(void *owner) {
+void tartan_cuda_memory_release(void *owner, void *device) {
     tartan_cuda_memory *memory = (tartan_cuda_memory *)owner;
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
     if (memory == nullptr) return;
-    tartan_cuda_queue *queue = memory->queue;
-    tartan_cuda_current current(queue->device_id);
+    tartan_cuda_current current(memory->device_id);
     tartan_cuda_relaxed relaxed;
-    __atomic_add_fetch(&queue->references, 1, __ATOMIC_RELAXED); /* keeps the lock alive */
+    if (queue == nullptr) {
+        free_one(memory, nullptr);
+        return;
+    }
     pthread_mutex_lock(&queue->lock);
-    if (!queue->open) {
-        free_one(memory, false);
-    } else if (tartan_cuda_is_capturing(queue)) {
+    if (tartan_cuda_is_capturing(queue)) {
         memory->next = queue->waiting;
         queue->waiting = memory;
     } else {
         tartan_cuda_memory_free_waiting(queue, true);
-        free_one(memory, true);
+        free_one(memory, queue);
     }
     pthread_mutex_unlock(&queue->lock);
-    tartan_cuda_queue_drop(queue);
 }
 
 /* ---- Copies ---- */
@@ -134,6 +136,14 @@ static bool is_read_later(const void *pointer) {
     return true;
 }
 
+/* The other device whose memory it is, or -1. */
+static int peer_of(const tartan_cuda_queue *queue, const void *pointer) {
+    cudaPointerAttributes attributes = {};
+    if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) (void)cudaGetLastError();
+    const bool device = attributes.type == cudaMemoryTypeDevice;
+    return device && attributes.device != queue->device_id ? attributes.device : -1;
+}
+
 tartan_status tartan_cuda_copy(const char *function, void *device, void *to, const void *from, int64_t bytes,
                                tartan_copy_kind kind) {
     tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
@@ -141,8 +151,13 @@ tartan_status tartan_cuda_copy(const char *function, void *device, void *to, con
     tartan_cuda_relaxed relaxed;
     if (bytes == 0 && kind != TARTAN_COPY_TO_HOST) return TARTAN_OK;
     if (kind == TARTAN_COPY_ON_DEVICE) {
-        PASS(tartan_cuda_check_pointer(function, queue, "the source", from));
+        const int peer = peer_of(queue, from);
         PASS(tartan_cuda_check_pointer(function, queue, "the target", to));
+        if (peer >= 0) /* it needs no access from one device to the other's pool */
+            return tartan_cuda_check(
+                function, cudaMemcpyPeerAsync(to, queue->device_id, from, peer, (size_t)bytes, queue->stream),
+                "copying from another device");
+        PASS(tartan_cuda_check_pointer(function, queue, "the source", from));
     } else {
         PASS(tartan_cuda_check_waiting(function, queue));
     }

@@ -5,8 +5,8 @@
 
 #include "queue.h"
 
-/* Frees what was released during a graph capture. With the queue's lock held, by a holder of a reference. `in_order`:
- * in the order of the stream. */
+/* Frees what was released during a graph capture. With the queue's lock held. `in_order`: in the order of
+ * the stream, else at once. */
 void tartan_cuda_memory_free_waiting(tartan_cuda_queue *queue, bool in_order);
 
 /* Scratch memory for one operation; safe during graph capture. */

@@ -158,7 +158,7 @@ tartan_status tartan_cuda_index_get_rows(const char *function, tartan_cuda_queue
                                          tartan_cuda_row_index *out) {
     const index_set *set = nullptr;
     if (tartan_i_is_dynamic(layout))
-        return tartan_cuda_dynamic_index_rows(function, queue, layout->sets, by_columns, out);
+        return tartan_cuda_dynamic_index_rows(function, queue, layout->index, by_columns, out);
     PASS(get(function, queue, layout, by_columns, 0, &set));
     *out = set->rows;
     return TARTAN_OK;
@@ -169,7 +169,7 @@ tartan_status tartan_cuda_index_get_groups(const char *function, tartan_cuda_que
                                            tartan_cuda_group_index *out) {
     const index_set *set = nullptr;
     if (tartan_i_is_dynamic(layout))
-        return tartan_cuda_dynamic_index_groups(function, queue, layout->sets, by_columns, group, out);
+        return tartan_cuda_dynamic_index_groups(function, queue, layout->index, by_columns, group, out);
     PASS(get(function, queue, layout, by_columns, group, &set));
     *out = set->groups;
     return TARTAN_OK;

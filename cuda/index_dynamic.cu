@@ -146,7 +146,7 @@ tartan_status want(const char *function, tartan_cuda_queue *queue, dynamic_index
         status =
             tartan_cuda_check(function, cudaStreamSynchronize(queue->stream), "waiting for a new index set");
     if (status != TARTAN_OK) {
-        tartan_cuda_memory_release(made.owner);
+        tartan_cuda_memory_release(made.owner, queue);
         return status;
     }
     *set = made;
@@ -199,7 +199,7 @@ tartan_status tartan_cuda_index_create(const char *function, void *device, const
     s->blocks = (int32_t *)blocks;
     if (status == TARTAN_OK) status = make_room(function, queue, s, false, 0, &s->set[0]);
     if (status != TARTAN_OK) {
-        tartan_cuda_index_release(s);
+        tartan_cuda_index_release(s, queue);
         return status;
     }
     *out_index = s;
@@ -246,10 +246,10 @@ tartan_status tartan_cuda_index_fetch(const char *function, void *device, void *
     return tartan_cuda_check(function, error, "copying index sets from the device");
 }
 
-void tartan_cuda_index_release(void *index) {
+void tartan_cuda_index_release(void *index, void *device) {
     dynamic_index *s = (dynamic_index *)index;
-    for (index_set &set : s->set) tartan_cuda_memory_release(set.owner);
-    tartan_cuda_memory_release(s->blocks_owner);
+    for (index_set &set : s->set) tartan_cuda_memory_release(set.owner, device);
+    tartan_cuda_memory_release(s->blocks_owner, device);
     pthread_mutex_destroy(&s->lock);
     tartan_cuda_host->free(s);
 }

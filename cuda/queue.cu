@@ -102,9 +102,7 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
     tartan_cuda_queue *queue = nullptr;
     PASS(tartan_cuda_host->allocate(&queue, 1, sizeof *queue));
     *queue = {};
-    queue->references = 1;
     queue->device_id = device_id;
-    queue->open = true;
     tartan_status status = describe_chip(function, device_id, &queue->chip);
     if (status == TARTAN_OK) {
         tartan_cuda_current current(device_id);
@@ -125,12 +123,6 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
     return TARTAN_OK;
 }
 
-void tartan_cuda_queue_drop(tartan_cuda_queue *queue) {
-    if (__atomic_sub_fetch(&queue->references, 1, __ATOMIC_ACQ_REL) > 0) return;
-    pthread_mutex_destroy(&queue->lock);
-    tartan_cuda_host->free(queue);
-}
-
 bool tartan_cuda_is_capturing(const tartan_cuda_queue *queue) {
     cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(queue->stream, &state) == cudaSuccess)
@@ -146,7 +138,6 @@ void tartan_cuda_queue_close(tartan_cuda_queue *queue) {
     const bool capturing = tartan_cuda_is_capturing(queue);
     tartan_cuda_memory_free_waiting(queue, !capturing);
     if (!capturing) (void)cudaStreamSynchronize(queue->stream); /* waiting would end a capture */
-    queue->open = false;
     pthread_mutex_unlock(&queue->lock);
     /* Closing cuBLAS waits for the device, so during a capture its handle is leaked. */
     if (!capturing) tartan_cuda_blas_close(queue->blas);
@@ -154,7 +145,8 @@ void tartan_cuda_queue_close(tartan_cuda_queue *queue) {
     (void)cudaFree(queue->counters);
     (void)cudaMemPoolTrimTo(queue->pool, 0);
     (void)cudaGetLastError();
-    tartan_cuda_queue_drop(queue);
+    pthread_mutex_destroy(&queue->lock);
+    tartan_cuda_host->free(queue);
 }
 
 tartan_status tartan_cuda_capturing(const char *function, tartan_cuda_queue *queue, bool *out) {

@@ -12,10 +12,8 @@
 typedef struct tartan_cuda_memory tartan_cuda_memory;
 typedef struct tartan_cuda_blas tartan_cuda_blas; /* blas.h */
 
-/* What a context has on a device: the caller's stream, or one of its own. Reference-counted, since memory allocated
- * from it may outlive the context. */
+/* What a context has on a device: the caller's stream, or one of its own. */
 struct tartan_cuda_queue {
-    int32_t references; /* by the __atomic builtins */
     int32_t device_id;
     cudaStream_t stream;
     bool owns_stream;
@@ -26,7 +24,6 @@ struct tartan_cuda_queue {
     int32_t turns[2];       /* [captured]: 0 or 1, the set of per-side counters that the next kernel takes */
     tartan_cuda_blas *blas; /* or NULL */
     pthread_mutex_t lock;   /* of what follows */
-    bool open;              /* false once the context was freed; its work has ended by then */
     tartan_cuda_memory *waiting; /* freed during a graph capture; given back when it ends */
 };
 
@@ -47,11 +44,8 @@ enum {
  * another device, no stream), MEMORY. */
 tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, void *stream,
                                      tartan_cuda_queue **out);
-/* Waits for its work. The queue itself lives as long as memory refers to it. */
+/* Waits for its work and frees the queue. */
 void tartan_cuda_queue_close(tartan_cuda_queue *queue);
-
-/* Gives up a reference. */
-void tartan_cuda_queue_drop(tartan_cuda_queue *queue);
 
 /* Whether work is being captured in a graph instead of being run. */
 tartan_status tartan_cuda_capturing(const char *function, tartan_cuda_queue *queue, bool *out);

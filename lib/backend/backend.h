@@ -8,12 +8,12 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 5 };
+enum { TARTAN_BACKEND_ABI = 6 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
-    TARTAN_COPY_TO_HOST,   /* after all work asked for before; returns when it is there */
-    TARTAN_COPY_ON_DEVICE, /* asked for, in the order of the queue */
+    TARTAN_COPY_TO_HOST,   /* waits for the queue's earlier work; returns when the copy is there */
+    TARTAN_COPY_ON_DEVICE, /* enqueued; the source may be memory of another device of the backend */
 } tartan_copy_kind;
 
 /* Every function may fail, and only before it has changed anything. `device` is what open gave. */
@@ -29,26 +29,32 @@ struct tartan_backend {
     tartan_status (*open)(const char *function, const tartan_i_context_options *options, void **out_device);
     void (*close)(void *device);
     tartan_status (*sync)(const char *function, void *device);
-    /* Memory in the order of the queue: *out_pointer is usable by work asked for afterwards, *out_owner is for
-     * release, which may be called from any thread, also after close. `bytes` may be 0 here,
-     * never in copy and clear. */
+    /* The stream of an open device, and waiting on the device: later work of `stream` begins after the earlier work of
+     * `first`. The host waits only if one stream is being captured in a graph and the other is not. Any thread may call
+     * wait. Both NULL: the backend's work is done when a call returns. */
+    void *(*stream)(void *device);
+    tartan_status (*wait)(const char *function, int32_t device_id, void *stream, int32_t first_device_id,
+                          void *first);
+    /* Memory in the order of the queue: later work of the device may use *out_pointer. Any thread may call release with
+     * *out_owner. `device` is then an open one of the same device_id, whose later work may get the memory again, or NULL
+     * if no work uses it any more. `bytes` may be 0 here, never in copy and clear. */
     tartan_status (*allocate)(const char *function, void *device, int64_t bytes, void **out_pointer,
                               void **out_owner);
-    void (*release)(void *owner);
+    void (*release)(void *owner, void *device);
     tartan_status (*copy)(const char *function, void *device, void *to, const void *from, int64_t bytes,
                           tartan_copy_kind kind);
     tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);
-    /* Index sets for a layout whose blocks change (`layout` has its frame and capacity, and no sets yet): memory for
-     * them; all that have been of use so far made from a mask of bytes in the device's memory (NULL: empty), in the order of the
-     * queue; the row lists brought to the host, pointers [heads * grid_rows + 1] and as many columns as the last of
-     * them says, and the blocks of the mask, which are more than the capacity where it has been exceeded (the
-     * pointers are 0 then). Release is called from any thread, also after close. */
+    /* The index sets of a layout whose blocks change: made without blocks for the frame and capacity of `layout`; filled
+     * from a mask of bytes in the device's memory (NULL: an empty one), in the order of the queue; brought to the host
+     * as row lists: pointers [heads * grid_rows + 1], as many columns as the last of them says, and the blocks of the
+     * mask (if these exceed the capacity, all pointers are 0). index_release is like release. Another source of
+     * blocks is another index_from_... slot. */
     tartan_status (*index_create)(const char *function, void *device, const tartan_layout *layout,
-                                  void **out_sets);
-    tartan_status (*index_update)(const char *function, void *device, void *sets, const void *mask);
-    tartan_status (*index_fetch)(const char *function, void *device, void *sets, int64_t *out_blocks,
+                                  void **out_index);
+    tartan_status (*index_from_mask)(const char *function, void *device, void *index, const void *mask);
+    tartan_status (*index_fetch)(const char *function, void *device, void *index, int64_t *out_blocks,
                                  int64_t *out_row_pointers, int32_t *out_block_cols);
-    void (*index_release)(void *sets);
+    void (*index_release)(void *index, void *device);
     /* Whether run would do it; `out_reason` (static text) says why not. */
     bool (*supports)(void *device, const tartan_op *op, const char **out_reason);
     /* One slot an operation; NULL: the backend does not have it. */
@@ -91,10 +97,8 @@ bool tartan_i_backend_supports(const tartan_context *context, const tartan_op *o
 bool tartan_i_explaining(void);
 tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *op);
 
-/* Has the context's backend run the operation if it supports it, or describes it while the thread explains. The
- * second form, for callers that have entered the context, always runs it. */
-tartan_status tartan_i_backend_run(tartan_context *context, const tartan_op *op);
-tartan_status tartan_i_backend_run_entered(const tartan_context *context, const tartan_op *op);
+/* Has the context's backend run the operation if it supports it. lib/device/run.h orders it after other queues' work. */
+tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_op *op);
 
 /* What plug-ins export as tartan_plugin_get. `host` lives as long as the process. */
 typedef const tartan_backend *(*tartan_plugin_get_function)(const tartan_host *host);

@@ -61,6 +61,11 @@ static tartan_status cpu_clear(const char *function, void *device, void *to, int
     return TARTAN_OK;
 }
 
+static void cpu_release(void *owner, void *device) {
+    (void)device;
+    tartan_i_free(owner);
+}
+
 static bool cpu_supports(void *device, const tartan_op *op, const char **out_reason) {
     (void)device;
     (void)op;
@@ -112,11 +117,11 @@ const tartan_backend tartan_i_backend_cpu = {
     .close = cpu_close,
     .sync = cpu_sync,
     .allocate = cpu_allocate,
-    .release = tartan_i_free,
+    .release = cpu_release,
     .copy = cpu_copy,
     .clear = cpu_clear,
     .index_create = tartan_i_cpu_index_create,
-    .index_update = tartan_i_cpu_index_update,
+    .index_from_mask = tartan_i_cpu_index_from_mask,
     .index_fetch = tartan_i_cpu_index_fetch,
     .index_release = tartan_i_cpu_index_release,
     .supports = cpu_supports,

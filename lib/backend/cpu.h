@@ -20,11 +20,11 @@ tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tart
 
 /* Index sets of layouts whose blocks change; see the backend table. */
 tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,
-                                        void **out_sets);
-tartan_status tartan_i_cpu_index_update(const char *function, void *device, void *sets, const void *mask);
-tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
+                                        void **out_index);
+tartan_status tartan_i_cpu_index_from_mask(const char *function, void *device, void *index, const void *mask);
+tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *index, int64_t *out_blocks,
                                        int64_t *out_row_pointers, int32_t *out_block_cols);
-void tartan_i_cpu_index_release(void *sets);
+void tartan_i_cpu_index_release(void *index, void *device);
 
 /* The matrix itself, or `copy`, made of it with the layout of the last mask. */
 const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy);

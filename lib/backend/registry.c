@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #ifndef TARTAN_I_PLUGIN_DIR
 #define TARTAN_I_PLUGIN_DIR ""
@@ -152,36 +151,10 @@ bool tartan_i_backend_supports(const tartan_context *context, const tartan_op *o
     return has_slot(backend, op->kind) && backend->supports(context->device, op, out_reason);
 }
 
-tartan_status tartan_i_backend_run_entered(const tartan_context *context, const tartan_op *op) {
+tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_op *op) {
     const char *reason;
     if (!tartan_i_backend_supports(context, op, &reason))
         return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, op->function, "backend %s: %s", context->backend->name,
                              reason);
     return run(context, op);
-}
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* Runs it and, on the CPU, where it has ended when the call returns, notes its rate. */
-static tartan_status run_timed(tartan_context *context, const tartan_op *op) {
-    const bool timed = context->options.device_type == TARTAN_CPU;
-    const double begin = timed ? seconds() : 0;
-    PASS(tartan_i_backend_run_entered(context, op));
-    if (!timed) return TARTAN_OK;
-    const double took = seconds() - begin;
-    context->last_kind = (int32_t)op->kind + 1;
-    context->last_rate = took > 0 ? 1e-12 * tartan_i_op_flops(op) / took : 0;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_i_backend_run(tartan_context *context, const tartan_op *op) {
-    PASS(tartan_i_context_enter(op->function, context));
-    const tartan_status status =
-        tartan_i_explaining() ? tartan_i_explain(context, op) : run_timed(context, op);
-    tartan_i_context_leave(context);
-    return status;
 }

@@ -6,6 +6,7 @@
 #include "tartan/context.h"
 
 struct tartan_backend;
+struct tartan_i_queue;
 
 /* What a context was created with. */
 typedef struct tartan_i_context_options {
@@ -34,24 +35,39 @@ typedef struct tartan_i_scratch {
 struct tartan_context {
     uint32_t magic; /* TARTAN_I_CONTEXT */
     tartan_i_context_options options;
+    char name[16];   /* of the device: "cuda:0" */
     int32_t threads; /* resolved, >= 1 */
     const struct tartan_backend *backend;
     void *device;      /* the backend's own */
     int32_t last_kind; /* 1 + the kind of the last operation that was timed; 0: none */
     double last_rate;  /* its useful TFLOP/s */
     tartan_i_scratch scratch[TARTAN_I_ROOMS];
-    int32_t busy; /* whether a call is at work, by the __atomic builtins: C++ tests include this header */
+    int32_t busy;      /* a tartan_i_busy, by the __atomic builtins: C++ tests include this header */
+    void (*end)(struct tartan_context *context); /* frees it */
+    /* The order of work between streams (lib/device/queue.h); of a CPU context NULL and 0. */
+    struct tartan_i_queue *queue;
+    struct tartan_context *next; /* on the same queue */
+    int64_t call;                /* the number of the call that is running, or 0 */
 };
+
+/* `ending`: freed while a call was running, which ends the context when it leaves. */
+typedef enum tartan_i_busy { TARTAN_I_IDLE, TARTAN_I_BUSY, TARTAN_I_ENDING } tartan_i_busy;
 
 /* Every function that works with a context enters it first and leaves it last: a second thread is refused instead of
  * racing. */
 static inline tartan_status tartan_i_context_enter(const char *function, tartan_context *context) {
-    if (__atomic_exchange_n(&context->busy, 1, __ATOMIC_ACQUIRE) == 0) return TARTAN_OK;
+    int32_t idle = TARTAN_I_IDLE;
+    if (__atomic_compare_exchange_n(&context->busy, &idle, TARTAN_I_BUSY, false, __ATOMIC_ACQUIRE,
+                                    __ATOMIC_RELAXED))
+        return TARTAN_OK;
     return tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
                          "context is in use by another thread, expected one at a time");
 }
 static inline void tartan_i_context_leave(tartan_context *context) {
-    __atomic_store_n(&context->busy, 0, __ATOMIC_RELEASE);
+    int32_t busy = TARTAN_I_BUSY;
+    if (!__atomic_compare_exchange_n(&context->busy, &busy, TARTAN_I_IDLE, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE))
+        context->end(context);
 }
 
 /* A seed argument: itself if >= 0, the context's for -1. */

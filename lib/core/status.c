@@ -10,6 +10,7 @@ static _Thread_local char last_error[1024];
 
 tartan_status tartan_i_fail(tartan_status status, const char *function, const char *format, ...) {
     /* Internal helpers fail in the name of the public function that called them. */
+    if (function == NULL) return status;
     int used = snprintf(last_error, sizeof last_error, "%s: ", function);
     if (used < 0 || (size_t)used >= sizeof last_error) return status;
     va_list arguments;

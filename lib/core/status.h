@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Writes "function: message" into the thread's buffer and returns `status`. */
+/* Writes "function: message" into the thread's buffer, unless `function` is NULL, and returns `status`. */
 tartan_status tartan_i_fail(tartan_status status, const char *function, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -2,14 +2,14 @@
  * Dense arrays that own memory of a context's device. */
 #include "core/array.h"
 #include "device/place.h"
+#include "device/resource.h"
 #include "tartan/device.h"
 
 struct tartan_buffer {
     uint32_t magic; /* TARTAN_I_BUFFER */
     int32_t order;  /* of the indices in memory */
     tartan_array array;
-    const tartan_backend *backend;
-    void *owner; /* for backend->release */
+    tartan_i_resource *memory;
 };
 
 /* ---- Shapes ---- */
@@ -57,27 +57,27 @@ static void copy_elements(const tartan_array *to, const tartan_array *from) {
     }
 }
 
-/* ---- Making; the context has been entered ---- */
+/* ---- Making ---- */
 
 /* A buffer of the shape and dtype of `like`, not initialised. */
-static tartan_status new_buffer(const char *function, tartan_context *context, const tartan_array *like,
-                                int32_t order, tartan_buffer **out) {
+static tartan_status new_buffer(tartan_i_call *call, const tartan_array *like, int32_t order,
+                                tartan_buffer **out) {
     tartan_status status;
+    tartan_context *context = call->context;
     tartan_buffer *buffer = NULL;
     int64_t bytes = tartan_dtype_bytes(like->dtype);
     for (int32_t d = 0; d < like->ndim; d++)
-        CHECK_IN(function, tartan_i_multiply(bytes, like->shape[d] > 0 ? like->shape[d] : 1, &bytes),
+        CHECK_IN(call->function, tartan_i_multiply(bytes, like->shape[d] > 0 ? like->shape[d] : 1, &bytes),
                  OVERFLOW, "the buffer has more bytes than can be addressed");
     NEW_ZEROED(buffer, 1);
     buffer->magic = TARTAN_I_BUFFER;
     buffer->order = order;
-    buffer->backend = context->backend;
     buffer->array = *like;
     buffer->array.device_type = context->options.device_type;
     buffer->array.device_id = context->options.device_id;
     set_strides(&buffer->array, order);
-    TRY(context->backend->allocate(function, context->device, bytes_of(like), &buffer->array.data,
-                                   &buffer->owner));
+    TRY(tartan_i_resource_allocate(call->function, context, bytes_of(like), &buffer->memory));
+    buffer->array.data = buffer->memory->begin;
     *out = buffer;
     return TARTAN_OK;
 fail:
@@ -85,13 +85,14 @@ fail:
     return status;
 }
 
-static tartan_status new_zeros(const char *function, tartan_context *context, const tartan_array *like,
-                               int32_t order, tartan_buffer **out) {
+static tartan_status new_zeros(tartan_i_call *call, const tartan_array *like, int32_t order,
+                               tartan_buffer **out) {
     tartan_status status;
+    const tartan_context *context = call->context;
     tartan_buffer *buffer = NULL;
-    PASS(new_buffer(function, context, like, order, &buffer));
+    PASS(new_buffer(call, like, order, &buffer));
     if (bytes_of(like) > 0)
-        TRY(context->backend->clear(function, context->device, buffer->array.data, bytes_of(like)));
+        TRY(context->backend->clear(call->function, context->device, buffer->array.data, bytes_of(like)));
     *out = buffer;
     return TARTAN_OK;
 fail:
@@ -99,28 +100,39 @@ fail:
     return status;
 }
 
-/* What a strided array on the device touches, copied to the host; *out_memory is freed by the caller. */
-static tartan_status fetch_extent(const char *function, tartan_context *context, const tartan_array *array,
-                                  char **out_memory, tartan_array *out) {
+/* What a strided array on a device touches, copied to the host; *out_memory is freed by the caller. From another device
+ * it comes by way of the context's. */
+static tartan_status fetch_extent(const char *function, const tartan_context *context,
+                                  const tartan_array *array, char **out_memory, tartan_array *out) {
     tartan_status status;
+    const tartan_backend *backend = context->backend;
     const char *begin, *end;
+    void *near = NULL, *owner = NULL;
+    const bool far = array->device_id != context->options.device_id;
     tartan_i_array_extent(array, &begin, &end);
     TRY(tartan_i_allocate(out_memory, end - begin, 1));
-    TRY(context->backend->copy(function, context->device, *out_memory, begin, end - begin,
-                               TARTAN_COPY_TO_HOST));
+    if (far) {
+        TRY(backend->allocate(function, context->device, end - begin, &near, &owner));
+        TRY(backend->copy(function, context->device, near, begin, end - begin, TARTAN_COPY_ON_DEVICE));
+    }
+    TRY(backend->copy(function, context->device, *out_memory, far ? near : begin, end - begin,
+                      TARTAN_COPY_TO_HOST));
+    if (far) backend->release(owner, context->device);
     *out = *array;
     out->data = *out_memory + ((const char *)array->data - begin);
     return TARTAN_OK;
 fail:
+    if (owner != NULL) backend->release(owner, context->device);
     tartan_i_free(*out_memory);
     *out_memory = NULL;
     return status;
 }
 
-/* Copies an array with other strides than the buffer's: they are changed on the host. */
-static tartan_status pack(const char *function, tartan_context *context, const tartan_array *array,
-                          const tartan_buffer *buffer) {
+/* Copies an array with other strides than the buffer's: the host changes them. */
+static tartan_status pack(const tartan_i_call *call, const tartan_array *array, const tartan_buffer *buffer) {
     tartan_status status;
+    const char *function = call->function;
+    const tartan_context *context = call->context;
     char *fetched = NULL;
     tartan_array from = *array, packed = buffer->array;
     packed.data = NULL;
@@ -139,22 +151,24 @@ fail:
     return status;
 }
 
-static tartan_status new_copy(const char *function, tartan_context *context, const tartan_array *array,
-                              tartan_buffer **out) {
+static tartan_status new_copy(tartan_i_call *call, const tartan_array *array, tartan_buffer **out) {
     tartan_status status;
+    const tartan_context *context = call->context;
     tartan_buffer *buffer = NULL;
     const bool by_columns = is_contiguous(array, TARTAN_COL_MAJOR) && !is_contiguous(array, TARTAN_ROW_MAJOR);
     const int32_t order = by_columns ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
-    PASS(new_buffer(function, context, array, order, &buffer));
+    tartan_i_call_uses_array(call, array, false);
+    PASS(tartan_i_call_order(call));
+    PASS(new_buffer(call, array, order, &buffer));
     if (bytes_of(array) == 0) {
         *out = buffer;
         return TARTAN_OK;
     }
     if (!is_contiguous(array, order))
-        TRY(pack(function, context, array, buffer));
+        TRY(pack(call, array, buffer));
     else
         TRY(context->backend->copy(
-            function, context->device, buffer->array.data, array->data, bytes_of(array),
+            call->function, context->device, buffer->array.data, array->data, bytes_of(array),
             array->device_type == TARTAN_CPU ? TARTAN_COPY_TO_DEVICE : TARTAN_COPY_ON_DEVICE));
     *out = buffer;
     return TARTAN_OK;
@@ -182,9 +196,10 @@ tartan_status tartan_buffer_create(tartan_context *context, int32_t dtype, const
         CHECK(lengths[d] >= 0, SHAPE, "lengths[%d] is %" PRId64 ", expected 0 or more", d, lengths[d]);
         like.shape[d] = lengths[d];
     }
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = new_zeros(__func__, context, &like, order, out);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    const tartan_status status = new_zeros(&call, &like, order, out);
+    tartan_i_call_leave(&call);
     return status;
 }
 
@@ -194,19 +209,23 @@ tartan_status tartan_buffer_from_array(tartan_context *context, const tartan_arr
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(tartan_i_array_check_any(__func__, "array", array, false));
     PASS(tartan_i_operand_near(__func__, context, "array", array->device_type, array->device_id));
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = new_copy(__func__, context, array, out);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    const tartan_status status = new_copy(&call, array, out);
+    tartan_i_call_leave(&call);
     return status;
 }
 
-/* The copy of tartan_buffer_to_array, all having been checked. */
-static tartan_status fetch(const char *function, tartan_context *context, const tartan_buffer *buffer,
-                           tartan_array *array) {
+/* The copy of tartan_buffer_to_array; all has been checked. */
+static tartan_status fetch(tartan_i_call *call, const tartan_buffer *buffer, tartan_array *array) {
     tartan_status status;
+    const char *function = call->function;
+    const tartan_context *context = call->context;
     char *memory = NULL;
     const int64_t bytes = bytes_of(array);
     if (bytes == 0) return TARTAN_OK;
+    tartan_i_call_uses_array(call, &buffer->array, false);
+    PASS(tartan_i_call_order(call));
     if (is_contiguous(array, buffer->order))
         return context->backend->copy(function, context->device, array->data, buffer->array.data, bytes,
                                       TARTAN_COPY_TO_HOST);
@@ -234,9 +253,10 @@ tartan_status tartan_buffer_to_array(tartan_context *context, const tartan_buffe
     CHECK(same, SHAPE, "array has shape %s, expected %s (that of the buffer)",
           tartan_i_shape_text(array, text), tartan_i_shape_text(own, own_text));
     PASS(tartan_i_array_check_apart(__func__, "array", array, "the buffer", own));
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = fetch(__func__, context, buffer, array);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    const tartan_status status = fetch(&call, buffer, array);
+    tartan_i_call_leave(&call);
     return status;
 }
 
@@ -250,6 +270,6 @@ tartan_status tartan_buffer_view(tartan_buffer *buffer, tartan_array *out_view) 
 void tartan_buffer_free(tartan_buffer *buffer) {
     if (!tartan_i_is(buffer, TARTAN_I_BUFFER)) return;
     buffer->magic = 0;
-    buffer->backend->release(buffer->owner);
+    tartan_i_resource_free(buffer->memory);
     tartan_i_free(buffer);
 }

@@ -2,11 +2,12 @@
  * Contexts. They are here, not in core, because making one opens a backend's device. */
 #include "core/context.h"
 
-#include "backend/backend.h"
 #include "core/options.h"
 #include "core/parallel.h"
 #include "core/workspace.h"
+#include "device/queue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,6 +119,24 @@ static tartan_status open_device(const char *function, const tartan_i_context_op
     return backend->open(function, o, out_device);
 }
 
+static void set_name(tartan_context *context) {
+    const tartan_i_context_options *o = &context->options;
+    if (o->device_type == TARTAN_CPU)
+        snprintf(context->name, sizeof context->name, "cpu");
+    else
+        snprintf(context->name, sizeof context->name, "cuda:%d", o->device_id);
+}
+
+/* A queue without contexts counts as drained, so the last one waits before it leaves. While a graph is being captured
+ * nothing can wait, and what is recorded does not run here. */
+static void end_context(tartan_context *context) {
+    if (context->queue != NULL) (void)context->backend->sync(NULL, context->device);
+    tartan_i_queue_leave(context);
+    context->backend->close(context->device);
+    tartan_i_workspace_free(context);
+    tartan_i_free(context);
+}
+
 tartan_status tartan_context_create(const char *device, const char *options, const tartan_hooks *hooks,
                                     tartan_context **out) {
     tartan_status status;
@@ -135,7 +154,12 @@ tartan_status tartan_context_create(const char *device, const char *options, con
     context->magic = TARTAN_I_CONTEXT;
     context->options = o;
     context->threads = o.threads > 0 ? o.threads : tartan_i_default_threads();
+    context->end = end_context;
+    set_name(context);
     TRY(open_device(__func__, &o, &context->backend, &context->device));
+    status = tartan_i_queue_join(context);
+    if (status != TARTAN_OK) context->backend->close(context->device);
+    TRY(status);
     *out = context;
     return TARTAN_OK;
 fail:
@@ -145,20 +169,111 @@ fail:
 
 void tartan_context_free(tartan_context *context) {
     if (!tartan_i_is(context, TARTAN_I_CONTEXT)) return;
-    context->backend->close(context->device);
-    tartan_i_workspace_free(context);
     context->magic = 0;
-    tartan_i_free(context);
+    if (__atomic_exchange_n(&context->busy, TARTAN_I_ENDING, __ATOMIC_ACQ_REL) == TARTAN_I_IDLE)
+        end_context(context);
+}
+
+/* ---- Waiting ---- */
+
+/* What was asked before is done afterwards, and nobody needs to wait for it again. */
+static tartan_status drain(const char *function, const tartan_context *context) {
+    tartan_i_queue *queue = context->queue;
+    int64_t asked = 0;
+    if (queue != NULL) {
+        tartan_i_order_lock();
+        asked = tartan_i_queue_asked_locked(queue);
+        tartan_i_order_unlock();
+    }
+    PASS(context->backend->sync(function, context->device));
+    if (queue != NULL) {
+        tartan_i_order_lock();
+        if (asked > queue->done) queue->done = asked;
+        tartan_i_order_unlock();
+    }
+    return TARTAN_OK;
 }
 
 tartan_status tartan_context_sync(tartan_context *context) {
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = context->backend->sync(__func__, context->device);
+    const tartan_status status = drain(__func__, context);
     tartan_i_context_leave(context);
     return status;
 }
 
+/* Later work of the context's queue begins after the earlier work of the other. */
+static tartan_status wait_for_queue(const char *function, const tartan_context *context,
+                                    const tartan_i_queue *first) {
+    tartan_i_order_lock();
+    const tartan_status status = tartan_i_queue_wait_locked(function, context->queue, first);
+    tartan_i_order_unlock();
+    return status;
+}
+
+tartan_status tartan_context_wait(tartan_context *context, tartan_context *other) {
+    CHECK_HANDLE(context, CONTEXT, "context");
+    CHECK_HANDLE(other, CONTEXT, "context");
+    if (other->queue == NULL || other == context) return TARTAN_OK; /* its work is done */
+    CHECK(context->queue == NULL || context->backend == other->backend, UNSUPPORTED,
+          "context is on %s and other on %s, expected one kind of device", context->name, other->name);
+    if (context->queue == NULL) return tartan_context_sync(other);
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = wait_for_queue(__func__, context, other->queue);
+    tartan_i_context_leave(context);
+    return status;
+}
+
+static tartan_status check_stream(const char *function, const tartan_context *context, int32_t device_id,
+                                  int64_t stream) {
+    const char *reason;
+    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
+             "context is %s, expected an open context",
+             context == NULL ? "NULL" : "closed or not one of Tartan's");
+    CHECK_IN(function, context->queue != NULL, UNSUPPORTED, "context is on %s, which has no streams",
+             context->name);
+    CHECK_IN(function, device_id >= 0 && device_id < context->backend->devices(&reason), ARGUMENT,
+             "device_id is %d, expected the number of a device", device_id);
+    CHECK_IN(function, stream > 0, ARGUMENT,
+             "stream is %" PRId64 ", expected an address (1: the default stream)", stream);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_context_wait_stream(tartan_context *context, int32_t device_id, int64_t stream) {
+    PASS(check_stream(__func__, context, device_id, stream));
+    const tartan_i_queue *queue = context->queue;
+    void *first = (void *)(intptr_t)stream;
+    if (queue->stream == first && queue->device_id == device_id) return TARTAN_OK;
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status =
+        context->backend->wait(__func__, queue->device_id, queue->stream, device_id, first);
+    tartan_i_context_leave(context);
+    return status;
+}
+
+tartan_status tartan_context_signal_stream(tartan_context *context, int32_t device_id, int64_t stream) {
+    PASS(check_stream(__func__, context, device_id, stream));
+    const tartan_i_queue *queue = context->queue;
+    void *later = (void *)(intptr_t)stream;
+    if (queue->stream == later && queue->device_id == device_id) return TARTAN_OK;
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status =
+        context->backend->wait(__func__, device_id, later, queue->device_id, queue->stream);
+    tartan_i_context_leave(context);
+    return status;
+}
+
+/* ---- Asking ---- */
+
 int32_t tartan_context_threads(const tartan_context *context) {
     return tartan_i_is(context, TARTAN_I_CONTEXT) ? context->threads : -1;
+}
+
+const char *tartan_context_device(const tartan_context *context) {
+    return tartan_i_is(context, TARTAN_I_CONTEXT) ? context->name : NULL;
+}
+
+int64_t tartan_context_stream(const tartan_context *context) {
+    if (!tartan_i_is(context, TARTAN_I_CONTEXT)) return -1;
+    return context->queue != NULL ? (int64_t)(intptr_t)context->queue->stream : 0;
 }

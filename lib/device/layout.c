@@ -33,35 +33,49 @@ static tartan_status check_mask(const char *function, const tartan_context *cont
     return TARTAN_OK;
 }
 
-/* Has index sets made of a checked mask, by way of the device's memory where it is not there. */
-static tartan_status plan(const char *function, tartan_context *context, void *sets,
-                          const tartan_array *mask) {
+/* Whether a copy of the mask on the context's device has to be made first. */
+static bool is_far(const tartan_context *context, const tartan_array *mask) {
+    const tartan_i_context_options *o = &context->options;
+    return mask->device_type != o->device_type ||
+           (mask->device_type != TARTAN_CPU && mask->device_id != o->device_id);
+}
+
+/* Fills index sets from a checked mask, wherever it is. */
+static tartan_status fill(tartan_i_call *call, void *index, const tartan_array *mask) {
     tartan_status status;
+    const tartan_context *context = call->context;
     const tartan_backend *backend = context->backend;
     const int64_t bytes = tartan_i_array_elements(mask);
     void *there = bytes > 0 ? mask->data : NULL, *owner = NULL;
-    const bool far = mask->device_type != context->options.device_type && bytes > 0;
+    const bool far = is_far(context, mask) && bytes > 0;
+    tartan_i_call_uses_array(call, mask, false);
+    PASS(tartan_i_call_order(call));
     if (far) {
-        PASS(backend->allocate(function, context->device, bytes, &there, &owner));
-        TRY(backend->copy(function, context->device, there, mask->data, bytes, TARTAN_COPY_TO_DEVICE));
+        PASS(backend->allocate(call->function, context->device, bytes, &there, &owner));
+        TRY(backend->copy(call->function, context->device, there, mask->data, bytes,
+                          mask->device_type == TARTAN_CPU ? TARTAN_COPY_TO_DEVICE : TARTAN_COPY_ON_DEVICE));
     }
-    status = backend->index_update(function, context->device, sets, there);
+    status = backend->index_from_mask(call->function, context->device, index, there);
 fail:
-    if (far) backend->release(owner);
+    if (far) backend->release(owner, context->device);
     return status;
 }
 
 /* ---- Making and changing; all is checked, the context has been entered ---- */
 
-static tartan_status create(const char *function, tartan_context *context, const tartan_shape *shape,
-                            const tartan_array *mask, int64_t capacity, tartan_layout **out) {
+static tartan_status create(tartan_i_call *call, const tartan_shape *shape, const tartan_array *mask,
+                            int64_t capacity, tartan_layout **out) {
     tartan_status status;
     tartan_layout *layout = NULL;
+    tartan_context *context = call->context;
     const tartan_i_context_options *o = &context->options;
-    TRY(tartan_i_layout_new_dynamic(function, shape, capacity, o->device_type, o->device_id, &layout));
-    TRY(context->backend->index_create(function, context->device, layout, &layout->sets));
-    layout->release_sets = context->backend->index_release;
-    TRY(plan(function, context, layout->sets, mask));
+    TRY(tartan_i_layout_new_dynamic(call->function, shape, capacity, o->device_type, o->device_id, &layout));
+    TRY(context->backend->index_create(call->function, context->device, layout, &layout->index));
+    status = tartan_i_resource_of_index(context, layout->index, &layout->resource);
+    if (status != TARTAN_OK) context->backend->index_release(layout->index, context->device);
+    TRY(status);
+    layout->release = tartan_i_resource_free;
+    TRY(fill(call, layout->index, mask));
     *out = layout;
     return TARTAN_OK;
 fail:
@@ -86,9 +100,10 @@ fail:
     return status;
 }
 
-tartan_status tartan_i_layout_now(const char *function, const tartan_context *context,
-                                  const tartan_layout *layout, tartan_layout **out) {
+tartan_status tartan_i_layout_now(const tartan_i_call *call, const tartan_layout *layout,
+                                  tartan_layout **out) {
     tartan_status status;
+    const tartan_context *context = call->context;
     int64_t *pointers = NULL, blocks = 0;
     int32_t *cols = NULL;
     *out = NULL;
@@ -98,9 +113,10 @@ tartan_status tartan_i_layout_now(const char *function, const tartan_context *co
     }
     NEW(pointers, layout->shape.heads * layout->grid_rows + 1);
     NEW(cols, layout->blocks);
-    TRY(context->backend->index_fetch(function, context->device, layout->sets, &blocks, pointers, cols));
+    TRY(context->backend->index_fetch(call->function, context->device, layout->index, &blocks, pointers,
+                                      cols));
     if (blocks > layout->blocks)
-        TRY(tartan_i_fail(TARTAN_ERR_LAYOUT, function,
+        TRY(tartan_i_fail(TARTAN_ERR_LAYOUT, call->function,
                           "the last mask has %" PRId64 " blocks, expected at most %" PRId64
                           " (the capacity of the layout)",
                           blocks, layout->blocks));
@@ -125,10 +141,10 @@ tartan_status tartan_layout_from_device_mask(tartan_context *context, const tart
     CHECK(capacity >= 0 && capacity <= positions, ARGUMENT,
           "capacity is %" PRId64 ", expected 0 (as many as there are positions) .. %" PRId64, capacity,
           positions);
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status =
-        create(__func__, context, shape, mask, capacity > 0 ? capacity : positions, out);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    const tartan_status status = create(&call, shape, mask, capacity > 0 ? capacity : positions, out);
+    tartan_i_call_leave(&call);
     return status;
 }
 
@@ -139,9 +155,11 @@ tartan_status tartan_layout_update_device_mask(tartan_context *context, tartan_l
     CHECK(tartan_i_is_dynamic(layout), ARGUMENT,
           "layout has blocks that stay, expected one made by tartan_layout_from_device_mask");
     PASS(check_mask(__func__, context, mask, layout->shape.heads, layout->grid_rows, layout->grid_cols));
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = plan(__func__, context, layout->sets, mask);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    tartan_i_call_uses_layout(&call, layout, true);
+    const tartan_status status = fill(&call, layout->index, mask);
+    tartan_i_call_leave(&call);
     return status;
 }
 
@@ -150,8 +168,11 @@ tartan_status tartan_layout_to_host(tartan_context *context, const tartan_layout
     CHECK_OUT(out);
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(tartan_i_operand_layout(__func__, context, layout));
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = tartan_i_layout_now(__func__, context, layout, out);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    tartan_i_call_uses_layout(&call, layout, false);
+    tartan_status status = tartan_i_call_order(&call);
+    if (status == TARTAN_OK) status = tartan_i_layout_now(&call, layout, out);
+    tartan_i_call_leave(&call);
     return status;
 }

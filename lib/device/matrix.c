@@ -3,27 +3,32 @@
 #include "device/matrix.h"
 
 #include "device/layout.h"
+#include "device/place.h"
 #include "tartan/device.h"
 
 static int64_t bytes_of(const tartan_matrix *m) {
     return m->layout->blocks * tartan_i_block_elements(m) * tartan_dtype_bytes(m->dtype);
 }
 
-tartan_status tartan_i_matrix_new_on(const char *function, tartan_context *context, tartan_layout *layout,
-                                     int32_t dtype, int32_t block_order, tartan_matrix **out) {
+tartan_status tartan_i_matrix_new_on(tartan_i_call *call, tartan_layout *layout, int32_t dtype,
+                                     int32_t block_order, tartan_matrix **out) {
     tartan_status status;
+    tartan_i_resource *values = NULL;
+    const tartan_i_context_options *o = &call->context->options;
     const int64_t block = layout->shape.block_rows * layout->shape.block_cols * tartan_dtype_bytes(dtype);
     int64_t bytes;
     tartan_matrix *m = NULL;
-    CHECK_IN(function, tartan_i_multiply(layout->blocks, block, &bytes), OVERFLOW,
+    CHECK_IN(call->function, tartan_i_multiply(layout->blocks, block, &bytes), OVERFLOW,
              "the values have more bytes than can be addressed");
     NEW_ZEROED(m, 1);
-    TRY(context->backend->allocate(function, context->device, bytes, &m->values, &m->user));
-    m->release = context->backend->release;
+    TRY(tartan_i_resource_allocate(call->function, call->context, bytes, &values));
+    m->values = values->begin;
+    m->user = values;
+    m->release = tartan_i_resource_free;
     m->magic = TARTAN_I_MATRIX;
     m->dtype = dtype;
     m->block_order = block_order;
-    tartan_i_matrix_set_device(m, context->options.device_type, context->options.device_id);
+    tartan_i_matrix_set_device(m, o->device_type, o->device_id);
     m->layout = tartan_layout_retain(layout);
     *out = m;
     return TARTAN_OK;
@@ -32,14 +37,16 @@ fail:
     return status;
 }
 
-tartan_status tartan_i_matrix_duplicate(const char *function, tartan_context *context,
-                                        const tartan_matrix *from, tartan_matrix **out) {
+tartan_status tartan_i_matrix_duplicate(tartan_i_call *call, const tartan_matrix *from, tartan_matrix **out) {
     tartan_status status = TARTAN_OK;
+    const tartan_context *context = call->context;
     const int64_t bytes = bytes_of(from);
     tartan_matrix *m = NULL;
-    PASS(tartan_i_matrix_new_on(function, context, from->layout, from->dtype, from->block_order, &m));
+    PASS(tartan_i_matrix_new_on(call, from->layout, from->dtype, from->block_order, &m));
+    tartan_i_call_uses_matrix(call, from, false);
+    TRY(tartan_i_call_order(call));
     if (bytes > 0)
-        TRY(context->backend->copy(function, context->device, m->values, from->values, bytes,
+        TRY(context->backend->copy(call->function, context->device, m->values, from->values, bytes,
                                    from->device_type == TARTAN_CPU ? TARTAN_COPY_TO_DEVICE
                                                                    : TARTAN_COPY_ON_DEVICE));
     *out = m;
@@ -49,19 +56,21 @@ fail:
     return status;
 }
 
-static tartan_status to_host(const char *function, tartan_context *context, const tartan_matrix *from,
-                             tartan_matrix **out) {
+static tartan_status to_host(tartan_i_call *call, const tartan_matrix *from, tartan_matrix **out) {
     tartan_status status;
+    const tartan_context *context = call->context;
     tartan_matrix *m = NULL;
     tartan_layout *layout = NULL;
-    TRY(tartan_i_layout_now(function, context, from->layout, &layout));
+    tartan_i_call_uses_matrix(call, from, false);
+    TRY(tartan_i_call_order(call));
+    TRY(tartan_i_layout_now(call, from->layout, &layout));
     TRY(tartan_i_matrix_new(layout, from->dtype, from->block_order, &m));
     if (from->device_type == TARTAN_CPU) {
         tartan_matrix now = *from; /* with the lists that a layout whose blocks change does not have */
         now.layout = layout;
         tartan_i_blocks_copy(m, &now, 0, layout->blocks);
     } else if (bytes_of(m) > 0) {
-        TRY(context->backend->copy(function, context->device, m->values, from->values, bytes_of(m),
+        TRY(context->backend->copy(call->function, context->device, m->values, from->values, bytes_of(m),
                                    TARTAN_COPY_TO_HOST));
         tartan_i_matrix_clear_padding(m);
     }
@@ -82,16 +91,18 @@ static tartan_status check(const char *function, const tartan_context *context, 
              matrix == NULL ? "NULL" : "closed or not one of Tartan's");
     if (tartan_i_is_dynamic(matrix->layout))
         return tartan_i_operand_layout(function, context, matrix->layout);
-    return tartan_i_operand_near(function, context, "matrix", matrix->device_type, matrix->device_id);
+    return TARTAN_OK;
 }
 
 tartan_status tartan_matrix_to_device(tartan_context *context, const tartan_matrix *matrix,
                                       tartan_matrix **out) {
     CHECK_OUT(out);
     PASS(check(__func__, context, matrix));
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = tartan_i_matrix_duplicate(__func__, context, matrix, out);
-    tartan_i_context_leave(context);
+    PASS(tartan_i_operand_near(__func__, context, "matrix", matrix->device_type, matrix->device_id));
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    const tartan_status status = tartan_i_matrix_duplicate(&call, matrix, out);
+    tartan_i_call_leave(&call);
     return status;
 }
 
@@ -99,9 +110,11 @@ tartan_status tartan_matrix_to_host(tartan_context *context, const tartan_matrix
                                     tartan_matrix **out) {
     CHECK_OUT(out);
     PASS(check(__func__, context, matrix));
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = to_host(__func__, context, matrix, out);
-    tartan_i_context_leave(context);
+    if (matrix->device_type != TARTAN_CPU) PASS(tartan_i_operand_matrix(__func__, context, "matrix", matrix));
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    const tartan_status status = to_host(&call, matrix, out);
+    tartan_i_call_leave(&call);
     return status;
 }
 

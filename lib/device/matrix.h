@@ -3,15 +3,13 @@
 #ifndef TARTAN_DEVICE_MATRIX_H
 #define TARTAN_DEVICE_MATRIX_H
 
-#include "device/place.h"
+#include "device/resource.h"
 
-/* A matrix with values in memory of the context's device, not initialised. The context has been entered. */
-tartan_status tartan_i_matrix_new_on(const char *function, tartan_context *context, tartan_layout *layout,
-                                     int32_t dtype, int32_t block_order, tartan_matrix **out);
+/* A matrix with values in memory of the context's device, not initialised. */
+tartan_status tartan_i_matrix_new_on(tartan_i_call *call, tartan_layout *layout, int32_t dtype,
+                                     int32_t block_order, tartan_matrix **out);
 
-/* A matrix on the context's device with all values as they are, including padding and room for blocks to come. The
- * context has been entered. */
-tartan_status tartan_i_matrix_duplicate(const char *function, tartan_context *context,
-                                        const tartan_matrix *from, tartan_matrix **out);
+/* A matrix on the context's device with all values as they are, including padding and room for blocks to come. */
+tartan_status tartan_i_matrix_duplicate(tartan_i_call *call, const tartan_matrix *from, tartan_matrix **out);
 
 #endif

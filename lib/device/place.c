@@ -14,8 +14,15 @@ static tartan_status check_device(const char *function, const tartan_context *co
 
 tartan_status tartan_i_operand_near(const char *function, const tartan_context *context, const char *name,
                                     int32_t device_type, int32_t device_id) {
-    if (device_type == TARTAN_CPU) return TARTAN_OK;
-    return check_device(function, context, name, device_type, device_id);
+    const tartan_i_context_options *o = &context->options;
+    const char *reason;
+    if (device_type == TARTAN_CPU || (device_type == o->device_type && device_id == o->device_id))
+        return TARTAN_OK;
+    const int32_t devices = device_type == o->device_type ? context->backend->devices(&reason) : 0;
+    CHECK_IN(function, device_id >= 0 && device_id < devices, UNSUPPORTED,
+             "%s is on device %d:%d, expected the host%s", name, device_type, device_id,
+             o->device_type == TARTAN_CPU ? "" : " or a device of the context's kind");
+    return TARTAN_OK;
 }
 
 tartan_status tartan_i_operand_layout(const char *function, const tartan_context *context,

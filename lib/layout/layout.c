@@ -183,7 +183,7 @@ void tartan_layout_free(tartan_layout *layout) {
     if (__atomic_fetch_sub(&layout->references, 1, __ATOMIC_ACQ_REL) != 1) return;
     layout->magic = 0;
     tartan_i_layout_drop_plans(layout);
-    if (layout->sets != NULL) layout->release_sets(layout->sets);
+    if (layout->resource != NULL) layout->release(layout->resource);
     pthread_mutex_destroy(&layout->plans_lock);
     free_derived(layout);
     tartan_i_free(layout->row_pointers);

@@ -29,8 +29,9 @@ struct tartan_layout {
     pthread_mutex_t plans_lock;       /* held while one is made */
     /* Of a layout whose blocks change (magic TARTAN_I_DYNAMIC): a backend keeps its index sets, made from masks on a
      * device; `blocks` is what they have room for, the lists above are NULL, the identity is empty. */
-    void *sets;
-    void (*release_sets)(void *sets);
+    void *index;
+    struct tartan_i_resource *resource; /* lib/device/resource.h; it owns them */
+    void (*release)(void *resource);
     int32_t device_type, device_id;
 };
 
@@ -52,7 +53,7 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out);
 tartan_status tartan_i_layout_finish(tartan_layout *layout);
 
-/* A layout of a checked shape whose blocks change, `capacity` at most, on a device, without `sets` yet. */
+/* A layout of a checked shape whose blocks change, `capacity` at most, on a device, without `index` yet. */
 tartan_status tartan_i_layout_new_dynamic(const char *function, const tartan_shape *shape, int64_t capacity,
                                           int32_t device_type, int32_t device_id, tartan_layout **out);
 

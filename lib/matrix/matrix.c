@@ -167,6 +167,15 @@ tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *valu
 void tartan_matrix_free(tartan_matrix *matrix) {
     if (!tartan_i_is(matrix, TARTAN_I_MATRIX)) return;
     matrix->magic = 0;
+    tartan_i_matrix_let_go(matrix);
+}
+
+void tartan_i_matrix_hold(tartan_matrix *matrix) {
+    __atomic_fetch_add(&matrix->holds, 1, __ATOMIC_RELAXED);
+}
+
+void tartan_i_matrix_let_go(tartan_matrix *matrix) {
+    if (__atomic_fetch_sub(&matrix->holds, 1, __ATOMIC_ACQ_REL) != 0) return;
     if (matrix->owned) tartan_i_free(matrix->values);
     if (matrix->release != NULL) matrix->release(matrix->user);
     tartan_layout_free(matrix->layout);

@@ -20,7 +20,12 @@ struct tartan_matrix {
     void *values; /* [blocks, block_rows, block_cols] */
     tartan_release release;
     void *user;
+    int32_t holds; /* calls that work with it, less 1 once it is freed; by the __atomic builtins */
 };
+
+/* A call holds a matrix while it works with it: what is freed meanwhile lives until the last one lets go. */
+void tartan_i_matrix_hold(tartan_matrix *matrix);
+void tartan_i_matrix_let_go(tartan_matrix *matrix);
 
 /* Strides, in elements, of the row and column index inside a block. */
 static inline int64_t tartan_i_block_row_stride(const tartan_matrix *m) {

@@ -36,34 +36,34 @@ static tartan_status place_list(const char *function, const tartan_context *cont
     *out = there;
     return TARTAN_OK;
 fail:
-    if (*out_owner != NULL) backend->release(*out_owner);
+    if (*out_owner != NULL) backend->release(*out_owner, context->device);
     *out_owner = NULL;
     return status;
 }
 
-/* Runs a block copy whose list, sources or targets, is still on the host. The context has been entered. */
-static tartan_status run_copy(const tartan_context *context, const tartan_op_block_copy *copy) {
+/* Runs a block copy whose list, sources or targets, is still on the host. */
+static tartan_status run_copy(tartan_i_call *call, const tartan_op_block_copy *copy) {
+    const tartan_context *context = call->context;
     const bool scatter = copy->targets != NULL;
     const int64_t count = scatter ? copy->from->layout->blocks : copy->to->layout->blocks;
     tartan_op op = {.kind = TARTAN_OP_BLOCK_COPY, .block_copy = *copy};
     void *owner;
     PASS(place_list(copy->function, context, scatter ? copy->targets : copy->sources, count,
                     scatter ? &op.block_copy.targets : &op.block_copy.sources, &owner));
-    const tartan_status status = tartan_i_backend_run_entered(context, &op);
-    if (owner != NULL) context->backend->release(owner);
+    const tartan_status status = tartan_i_call_run(call, &op);
+    if (owner != NULL) context->backend->release(owner, context->device);
     return status;
 }
 
-static tartan_status new_blocks(const char *function, tartan_context *context,
-                                const tartan_i_blocks_form *form, tartan_matrix **out) {
+static tartan_status new_blocks(tartan_i_call *call, const tartan_i_blocks_form *form, tartan_matrix **out) {
     tartan_matrix *to;
-    PASS(tartan_i_matrix_new_on(function, context, form->layout, form->dtype, form->block_order, &to));
-    const tartan_op_block_copy copy = {.function = function,
+    PASS(tartan_i_matrix_new_on(call, form->layout, form->dtype, form->block_order, &to));
+    const tartan_op_block_copy copy = {.function = call->function,
                                        .from = form->from,
                                        .to = to,
                                        .sources = form->sources,
                                        .transpose = form->transposed};
-    const tartan_status status = run_copy(context, &copy);
+    const tartan_status status = run_copy(call, &copy);
     if (status == TARTAN_OK)
         *out = to;
     else
@@ -73,18 +73,20 @@ static tartan_status new_blocks(const char *function, tartan_context *context,
 
 tartan_status tartan_i_blocks_new(const char *function, tartan_context *context,
                                   const tartan_i_blocks_form *form, tartan_matrix **out) {
-    PASS(tartan_i_context_enter(function, context));
-    const tartan_status status = new_blocks(function, context, form, out);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(function, context, &call));
+    const tartan_status status = new_blocks(&call, form, out);
+    tartan_i_call_leave(&call);
     return status;
 }
 
 tartan_status tartan_i_blocks_scatter(const char *function, tartan_context *context, tartan_matrix *to,
                                       const tartan_matrix *from, const int64_t *targets) {
     const tartan_op_block_copy copy = {.function = function, .from = from, .to = to, .targets = targets};
-    PASS(tartan_i_context_enter(function, context));
-    const tartan_status status = run_copy(context, &copy);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(function, context, &call));
+    const tartan_status status = run_copy(&call, &copy);
+    tartan_i_call_leave(&call);
     return status;
 }
 
@@ -100,9 +102,10 @@ tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *m
                                            .block_order = matrix->block_order};
         return tartan_i_blocks_new(__func__, context, &form, out);
     }
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = tartan_i_matrix_duplicate(__func__, context, matrix, out);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    const tartan_status status = tartan_i_matrix_duplicate(&call, matrix, out);
+    tartan_i_call_leave(&call);
     return status;
 }
 
@@ -119,10 +122,10 @@ tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *m
 
 /* ---- Norms ---- */
 
-/* The norms in host memory. On a device they are made in memory of its own and fetched. The context has been
- * entered. */
-static tartan_status run_norms(const tartan_context *context, tartan_op *op, double *norms) {
+/* The norms in host memory. A device makes them in memory of its own, from which they are fetched. */
+static tartan_status run_norms(tartan_i_call *call, tartan_op *op, double *norms) {
     tartan_status status;
+    const tartan_context *context = call->context;
     const tartan_backend *backend = context->backend;
     const bool on_host = context->options.device_type == TARTAN_CPU;
     const int64_t blocks = op->block_norms.matrix->layout->blocks, bytes = blocks * (int64_t)sizeof *norms;
@@ -136,11 +139,11 @@ static tartan_status run_norms(const tartan_context *context, tartan_op *op, dou
                           .strides = {1}};
     op->block_norms.norms = &there;
     if (!on_host) TRY(backend->allocate(op->function, context->device, bytes, &there.data, &owner));
-    TRY(tartan_i_backend_run_entered(context, op));
+    TRY(tartan_i_call_run(call, op));
     if (!on_host)
         TRY(backend->copy(op->function, context->device, norms, there.data, bytes, TARTAN_COPY_TO_HOST));
 fail:
-    if (owner != NULL) backend->release(owner);
+    if (owner != NULL) backend->release(owner, context->device);
     return status;
 }
 
@@ -151,14 +154,15 @@ tartan_status tartan_matrix_block_norms(tartan_context *context, const tartan_ma
     CHECK(norm >= TARTAN_NORM_MAX && norm <= TARTAN_NORM_L2, ARGUMENT,
           "norm is %d, expected %d (max), %d (L1) or %d (L2)", norm, TARTAN_NORM_MAX, TARTAN_NORM_L1,
           TARTAN_NORM_L2);
-    PASS(tartan_i_list_check(__func__, "out_norms", out_norms, nout_norms, blocks, "blocks"));
+    CHECK_LIST(out_norms, blocks, "blocks");
     PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_norms", out_norms,
                                      blocks * (int64_t)sizeof *out_norms));
     if (blocks == 0) return TARTAN_OK;
     tartan_op op = {.kind = TARTAN_OP_BLOCK_NORMS,
                     .block_norms = {.function = __func__, .matrix = matrix, .norm = norm}};
-    PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = run_norms(context, &op, out_norms);
-    tartan_i_context_leave(context);
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(__func__, context, &call));
+    const tartan_status status = run_norms(&call, &op, out_norms);
+    tartan_i_call_leave(&call);
     return status;
 }

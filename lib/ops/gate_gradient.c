@@ -34,5 +34,5 @@ tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix 
         .kind = TARTAN_OP_GATE_GRADIENT,
         .gate_gradient = {
             .function = __func__, .w = w, .gates = gates, .dw = dw, .gate_grad = out_gate_grad}};
-    return tartan_i_backend_run(context, &call);
+    return tartan_i_run(context, &call);
 }

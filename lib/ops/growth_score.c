@@ -38,5 +38,5 @@ tartan_status tartan_growth_score(tartan_context *context, const tartan_shape *s
                                              .x = x,
                                              .y = y,
                                              .score = score}};
-    return tartan_i_backend_run(context, &call);
+    return tartan_i_run(context, &call);
 }

@@ -5,6 +5,7 @@
 
 #include "core/array.h"
 #include "device/place.h"
+#include "device/run.h"
 
 /* NULL, or [blocks] of f32 or f64. */
 tartan_status tartan_i_operand_gates(const char *function, const tartan_context *context,

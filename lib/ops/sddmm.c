@@ -28,5 +28,5 @@ tartan_status tartan_sddmm(tartan_context *context, double alpha, const tartan_a
                                       .y = y,
                                       .gates = gates,
                                       .s = s}};
-    return tartan_i_backend_run(context, &call);
+    return tartan_i_run(context, &call);
 }

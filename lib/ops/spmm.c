@@ -56,5 +56,5 @@ tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, dou
     PASS(tartan_i_array_check_apart(__func__, "c", c, "b", b));
     PASS(tartan_i_array_check_apart(__func__, "c", c, "the values of a", &values));
     PASS(tartan_i_array_check_apart(__func__, "c", c, "gates", gates));
-    return tartan_i_backend_run(context, &call);
+    return tartan_i_run(context, &call);
 }

@@ -38,7 +38,7 @@ TEST_F(CudaDevice, UsesTheCallersStream) {
         EXPECT_EQ(stream, other->stream);
         Memory m;
         EXPECT_OK(tartan_cuda_memory_allocate("test", other, 8, &m.pointer, &m.owner));
-        tartan_cuda_memory_release(m.owner);
+        tartan_cuda_memory_release(m.owner, other);
         tartan_cuda_queue_close(other);
     }
     ASSERT_CUDA(cudaStreamSynchronize(own)); // it is still there
@@ -63,7 +63,7 @@ TEST_F(CudaDevice, MemoryOutlivesItsQueue) {
     tartan_cuda_queue_close(queue); // waits for the work
     queue = nullptr;
     EXPECT_EQ(7, get(m.pointer));
-    std::thread(tartan_cuda_memory_release, m.owner).join();
+    std::thread(tartan_cuda_memory_release, m.owner, (void *)nullptr).join();
 }
 
 // Measured each time anew, but the chip stays what it is.
@@ -92,7 +92,7 @@ TEST_F(CudaDevice, TooMuchMemoryIsAnError) {
                  tartan_cuda_memory_allocate("test", queue, (int64_t)1 << 50, &m.pointer, &m.owner));
     EXPECT_OK(tartan_cuda_memory_allocate("test", queue, 0, &m.pointer, &m.owner));
     EXPECT_NE(nullptr, m.pointer);
-    tartan_cuda_memory_release(m.owner);
+    tartan_cuda_memory_release(m.owner, queue);
 }
 
 TEST_F(CudaDevice, KnowsWherePointersPoint) {
@@ -109,7 +109,7 @@ TEST_F(CudaDevice, KnowsWherePointersPoint) {
                  tartan_cuda_check_pointer("test", queue, "b", &here));
     ASSERT_CUDA(cudaFreeHost(pinned));
     ASSERT_CUDA(cudaFree(managed));
-    tartan_cuda_memory_release(m.owner);
+    tartan_cuda_memory_release(m.owner, queue);
 }
 
 TEST_F(CudaDevice, CapturesOutliveWhatTheyCannotHave) {
@@ -130,7 +130,7 @@ TEST_F(CudaDevice, CapturesOutliveWhatTheyCannotHave) {
                  tartan_cuda_index_get_groups("test", queue, fresh.get(), false, 2, &groups));
     EXPECT_FAILS(UNSUPPORTED, "cannot allocate persistent memory during graph capture; allocate before it",
                  tartan_cuda_memory_allocate("test", queue, 4, &none.pointer, &none.owner));
-    tartan_cuda_memory_release(freed.owner); // freed after the capture
+    tartan_cuda_memory_release(freed.owner, queue); // freed after the capture
     void *scratch = nullptr;
     EXPECT_OK(tartan_cuda_scratch("test", queue, 4096, &scratch));
     store_late<<<1, 1, 0, queue->stream>>>((int *)scratch, 1, 0);
@@ -142,7 +142,7 @@ TEST_F(CudaDevice, CapturesOutliveWhatTheyCannotHave) {
         EXPECT_OK(tartan_cuda_index_get_rows("test", other, fresh.get(), false, &lists));
         EXPECT_OK(tartan_cuda_memory_allocate("test", other, 100, &none.pointer, &none.owner));
         tartan_cuda_queue_close(other);
-        tartan_cuda_memory_release(none.owner);
+        tartan_cuda_memory_release(none.owner, nullptr);
     })
         .join();
     cudaGraph_t graph;
@@ -158,8 +158,83 @@ TEST_F(CudaDevice, CapturesOutliveWhatTheyCannotHave) {
     EXPECT_NE(nullptr, queue->waiting);
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &freed.pointer, &freed.owner));
     EXPECT_EQ(nullptr, queue->waiting);
-    tartan_cuda_memory_release(freed.owner);
-    tartan_cuda_memory_release(kept.owner);
+    tartan_cuda_memory_release(freed.owner, queue);
+    tartan_cuda_memory_release(kept.owner, queue);
+}
+
+// ---- Order between streams ----
+
+namespace {
+
+// `later` reads what `first` stores late, since it waits.
+void expect_waits(tartan_cuda_queue *queue, cudaStream_t later, cudaStream_t first) {
+    Memory m;
+    int *copy = nullptr;
+    ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &m.pointer, &m.owner));
+    ASSERT_CUDA(cudaMalloc(&copy, sizeof *copy));
+    ASSERT_CUDA(cudaMemsetAsync(m.pointer, 0, 4, queue->stream));
+    ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
+    store_late<<<1, 1, 0, first>>>((int *)m.pointer, 7, 100000000);
+    ASSERT_OK(tartan_cuda_wait("test", 0, later, 0, first));
+    EXPECT_EQ(cudaErrorNotReady, cudaStreamQuery(first)) << "the host waited";
+    ASSERT_CUDA(cudaMemcpyAsync(copy, m.pointer, 4, cudaMemcpyDeviceToDevice, later));
+    ASSERT_CUDA(cudaStreamSynchronize(later));
+    EXPECT_EQ(7, get(copy));
+    ASSERT_CUDA(cudaFree(copy));
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    tartan_cuda_memory_release(m.owner, queue);
+}
+
+} // namespace
+
+TEST_F(CudaDevice, StreamsWaitForEachOther) {
+    tartan_cuda_current current(0);
+    cudaStream_t other;
+    ASSERT_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    for (int i = 0; i < 3; i++) expect_waits(queue, other, queue->stream);
+    expect_waits(queue, queue->stream, other);
+    for (const cudaStream_t stream : {cudaStreamLegacy, cudaStreamPerThread}) {
+        expect_waits(queue, other, stream);
+        expect_waits(queue, stream, other);
+    }
+    ASSERT_CUDA(cudaStreamDestroy(other));
+}
+
+TEST_F(CudaDevice, StreamsWaitInCaptures) {
+    tartan_cuda_current current(0);
+    cudaStream_t other;
+    Memory m;
+    ASSERT_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &m.pointer, &m.owner));
+    ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
+    store_late<<<1, 1, 0, other>>>((int *)m.pointer, 1, 10000000);
+    EXPECT_FAILS(UNSUPPORTED, "cannot wait for a stream during its graph capture",
+                 tartan_cuda_wait("test", 0, other, 0, queue->stream));
+    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other)); // by the host
+    EXPECT_EQ(cudaSuccess, cudaStreamQuery(other));
+    // Another stream that has joined the capture, and comes back.
+    cudaEvent_t fork;
+    ASSERT_CUDA(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    ASSERT_CUDA(cudaEventRecord(fork, queue->stream));
+    ASSERT_CUDA(cudaStreamWaitEvent(other, fork, 0));
+    store_late<<<1, 1, 0, other>>>((int *)m.pointer, 2, 10000000);
+    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other));
+    store_late<<<1, 1, 0, queue->stream>>>((int *)m.pointer, 3, 0);
+    EXPECT_OK(tartan_cuda_wait("test", 0, other, 0, queue->stream));
+    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other));
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
+    ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    ASSERT_CUDA(cudaGraphLaunch(exec, queue->stream));
+    ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
+    EXPECT_EQ(3, get(m.pointer));
+    ASSERT_CUDA(cudaGraphExecDestroy(exec));
+    ASSERT_CUDA(cudaGraphDestroy(graph));
+    ASSERT_CUDA(cudaEventDestroy(fork));
+    expect_waits(queue, other, queue->stream); // and after it
+    ASSERT_CUDA(cudaStreamDestroy(other));
+    tartan_cuda_memory_release(m.owner, queue);
 }
 
 // ---- Index sets from masks ----

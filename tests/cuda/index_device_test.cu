@@ -42,6 +42,12 @@ struct Indexes {
     }
 };
 
+// The index sets go with the layout; their work has ended by then.
+void own_index(tartan_layout *layout) {
+    layout->resource = (struct tartan_i_resource *)layout->index;
+    layout->release = [](void *index) { tartan_cuda_index_release(index, nullptr); };
+}
+
 void expect_same(const int32_t *device, const int32_t *host, int64_t count) {
     const std::vector<int32_t> values = fetched(device, count);
     for (int64_t i = 0; i < count; i++) ASSERT_EQ(host[i], values[(size_t)i]) << i;
@@ -125,8 +131,8 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
     tartan_layout *raw = nullptr;
     ASSERT_OK(tartan_i_layout_new_dynamic("test", &shape, (int64_t)positions / 2, TARTAN_CUDA, 0, &raw));
     const Layout layout(raw);
-    ASSERT_OK(tartan_cuda_index_create("test", queue, raw, &raw->sets));
-    raw->release_sets = tartan_cuda_index_release;
+    ASSERT_OK(tartan_cuda_index_create("test", queue, raw, &raw->index));
+    own_index(raw);
     Memory bytes;
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, (int64_t)positions, &bytes.pointer, &bytes.owner));
     std::vector<std::pair<bool, int32_t>> wanted; // direction, group
@@ -141,7 +147,7 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         if (step == 14) { // all are wanted: from here on the same work, captured
             cudaGraph_t graph;
             ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
-            EXPECT_OK(tartan_cuda_index_update("test", queue, raw->sets, bytes.pointer));
+            EXPECT_OK(tartan_cuda_index_update("test", queue, raw->index, bytes.pointer));
             tartan_cuda_group_index groups;
             EXPECT_OK(tartan_cuda_index_get_groups("test", queue, raw, true, 32, &groups));
             ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
@@ -151,7 +157,7 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         if (exec != nullptr)
             ASSERT_CUDA(cudaGraphLaunch(exec, queue->stream));
         else
-            ASSERT_OK(tartan_cuda_index_update("test", queue, raw->sets, bytes.pointer));
+            ASSERT_OK(tartan_cuda_index_update("test", queue, raw->index, bytes.pointer));
         ASSERT_CUDA(cudaMemsetAsync(bytes.pointer, 1, positions, queue->stream)); // nobody reads it later
         if (step < 14) wanted.push_back({step % 2 == 1, step < 2 ? 0 : 1 << (step / 2 - 1)});
         for (const auto &one : wanted) {
@@ -176,12 +182,12 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         int64_t blocks = 0;
         std::vector<int64_t> pointers(3 * 75 + 1);
         std::vector<int32_t> cols(positions);
-        ASSERT_OK(tartan_cuda_index_fetch("test", queue, raw->sets, &blocks, pointers.data(), cols.data()));
+        ASSERT_OK(tartan_cuda_index_fetch("test", queue, raw->index, &blocks, pointers.data(), cols.data()));
         EXPECT_EQ(tartan_layout_blocks(l.get()), blocks);
         EXPECT_EQ(density < 0.5 ? blocks : 0, pointers.back());
     }
     ASSERT_CUDA(cudaGraphExecDestroy(exec));
-    tartan_cuda_memory_release(bytes.owner);
+    tartan_cuda_memory_release(bytes.owner, queue);
 }
 
 TEST_F(CudaDevice, NewSetsAreNotCaptured) {
@@ -192,9 +198,9 @@ TEST_F(CudaDevice, NewSetsAreNotCaptured) {
     const Layout layout(raw);
     Memory bytes;
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 64, &bytes.pointer, &bytes.owner));
-    ASSERT_OK(tartan_cuda_index_create("test", queue, raw, &raw->sets));
-    raw->release_sets = tartan_cuda_index_release;
-    ASSERT_OK(tartan_cuda_index_update("test", queue, raw->sets, bytes.pointer));
+    ASSERT_OK(tartan_cuda_index_create("test", queue, raw, &raw->index));
+    own_index(raw);
+    ASSERT_OK(tartan_cuda_index_update("test", queue, raw->index, bytes.pointer));
     tartan_cuda_row_index lists;
     ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
     EXPECT_OK(tartan_cuda_index_get_rows("test", queue, raw, false, &lists));
@@ -211,5 +217,6 @@ TEST_F(CudaDevice, NewSetsAreNotCaptured) {
     EXPECT_FAILS(UNSUPPORTED, "1048576 x 1048576 positions, expected fewer than 2^31 in all",
                  tartan_cuda_index_create("test", queue, too_large, &none));
     tartan_layout_free(too_large);
-    tartan_cuda_memory_release(bytes.owner);
+    ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
+    tartan_cuda_memory_release(bytes.owner, queue);
 }

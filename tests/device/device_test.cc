@@ -203,7 +203,7 @@ TEST_F(Device, OpenedClosedAndWaitedFor) {
                  tartan_context_create("cuda:2", nullptr, nullptr, &other));
     EXPECT_EQ(before.opened + 1, tartan_dummy.opened);
     EXPECT_EQ(before.closed + 1, tartan_dummy.closed);
-    EXPECT_EQ(before.synced + 2, tartan_dummy.synced);
+    EXPECT_EQ(before.synced + 3, tartan_dummy.synced); // the context that was freed waited, too
     char *text = nullptr;
     ASSERT_OK(tartan_info(&text));
     EXPECT_NE(std::string(text).find("dummy 1"), std::string::npos) << text;
@@ -267,11 +267,8 @@ TEST_F(Device, AnotherDeviceOfTheSameKind) {
                  tartan_spmm(zero.get(), 0, 0, 1, a_here.get(), nullptr, far, 0, &out.array));
     EXPECT_FAILS(UNSUPPORTED, "a is on device 2:1, expected 2:0",
                  tartan_spmm(zero.get(), 0, 0, 1, a.get(), nullptr, &here.array, 0, &out.array));
-    EXPECT_FAILS(UNSUPPORTED, "array is on device 2:1", tartan_buffer_from_array(zero.get(), far, &buffer));
     EXPECT_FAILS(UNSUPPORTED, "buffer is on device 2:1",
                  tartan_buffer_to_array(zero.get(), full.get(), &target.array));
-    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1",
-                 tartan_matrix_to_device(zero.get(), a.get(), &matrix));
     EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:1", tartan_matrix_to_host(zero.get(), a.get(), &matrix));
     const int64_t ids[16] = {};
     double norms[16];

@@ -4,6 +4,7 @@
 #include "dummy_backend.h"
 
 #include "core/dtype.h"
+#include "dummy_order.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ typedef struct block {
     char *memory;
     int64_t bytes, mapped;
     int32_t device_id;
+    dummy_marks marks;
 } block;
 
 enum { PAGE = 4096 };
@@ -77,6 +79,9 @@ static tartan_status check_lost(const char *function, int32_t device_id) {
 
 typedef struct device {
     int32_t id;
+    void *stream;
+    int number; /* of the stream, see dummy_order.h */
+    bool owns_stream;
 } device;
 
 static int32_t devices(const char **out_reason) {
@@ -101,20 +106,69 @@ static tartan_status open(const char *function, const tartan_i_context_options *
     PASS(fail_once(function, "open"));
     PASS(tartan_dummy_host->allocate(&d, 1, sizeof *d));
     d->id = options->device_id;
+    d->owns_stream = options->stream == NULL;
+    d->number = dummy_stream_open(d->id, options->stream, &d->stream);
+    if (d->number < 0) {
+        tartan_dummy_host->free(d);
+        return tartan_dummy_host->fail(TARTAN_ERR_DEVICE, function, "the dummy has %d streams",
+                                       DUMMY_STREAMS);
+    }
     tartan_dummy.opened++;
     *out_device = d;
     return TARTAN_OK;
 }
 
-static void close(void *d) {
+static void close(void *of) {
+    device *d = of;
+    dummy_stream_drained(d->number);
+    if (d->owns_stream) dummy_stream_close(d->number);
     tartan_dummy.closed++;
     tartan_dummy_host->free(d);
+}
+
+static void *stream_of(void *d) {
+    return ((device *)d)->stream;
+}
+
+static tartan_status wait(const char *function, int32_t device_id, void *stream, int32_t first_device_id,
+                          void *first) {
+    void *same;
+    PASS(check_lost(function, device_id));
+    const int later = dummy_stream_open(device_id, stream, &same),
+              earlier = dummy_stream_open(first_device_id, first, &same);
+    dummy_stream_after(later, earlier);
+    tartan_dummy.waits++;
+    return TARTAN_OK;
+}
+
+/* Work of a stream with the memory at `pointer`, if that is the device's; it knows what it must wait for. */
+static tartan_status work_on(const char *function, const device *d, const void *pointer, bool writes) {
+    bool ordered = true;
+    pthread_mutex_lock(&lock);
+    for (block *b = blocks; b != NULL; b = b->next)
+        if ((const char *)pointer >= b->memory && (const char *)pointer < b->memory + b->mapped)
+            ordered = dummy_stream_works(d->number, &b->marks, writes);
+    pthread_mutex_unlock(&lock);
+    if (ordered) return TARTAN_OK;
+    return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
+                                   "stream %p %s memory at %p while another stream may be at work on it",
+                                   d->stream, writes ? "writes" : "reads", pointer);
+}
+
+/* What is given back must be done with, for the stream in whose order that happens or else for the host. */
+static void check_release(const void *of, dummy_marks *marks) {
+    const device *d = of;
+    if (tartan_dummy.lost || environment("TARTAN_DUMMY_LOST") != NULL) return;
+    if (d != NULL ? dummy_stream_works(d->number, marks, true) : dummy_all_done(marks)) return;
+    fprintf(stderr, "the dummy device: memory is released while a stream may be at work on it\n");
+    abort();
 }
 
 static tartan_status sync(const char *function, void *d) {
     PASS(check_lost(function, ((device *)d)->id));
     if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
     tartan_dummy.synced++;
+    dummy_stream_drained(((device *)d)->number);
     return fail_once(function, "sync");
 }
 
@@ -160,9 +214,10 @@ static tartan_status allocate(const char *function, void *d, int64_t bytes, void
     return TARTAN_OK;
 }
 
-static void release(void *owner) {
+static void release(void *owner, void *d) {
     block *b = owner;
     if (b == NULL) return;
+    check_release(d, &b->marks);
     pthread_mutex_lock(&lock);
     for (block **link = &blocks; *link != NULL; link = &(*link)->next)
         if (*link == b) {
@@ -190,16 +245,21 @@ static tartan_status copy(const char *function, void *d, void *to, const void *f
     const int32_t id = ((device *)d)->id;
     PASS(check_lost(function, id));
     PASS(check_pointer(function, "the copy's target", id, to, bytes, kind != TARTAN_COPY_TO_HOST));
-    PASS(check_pointer(function, "the copy's source", id, from, bytes, kind != TARTAN_COPY_TO_DEVICE));
+    PASS(check_pointer(function, "the copy's source", kind == TARTAN_COPY_ON_DEVICE ? -1 : id, from, bytes,
+                       kind != TARTAN_COPY_TO_DEVICE));
+    PASS(work_on(function, d, from, false));
+    PASS(work_on(function, d, to, true));
     begin_use();
     memcpy(to, from, (size_t)bytes);
     end_use();
+    if (kind == TARTAN_COPY_TO_HOST) dummy_stream_drained(((device *)d)->number);
     return TARTAN_OK;
 }
 
 static tartan_status clear(const char *function, void *d, void *to, int64_t bytes) {
     PASS(check_lost(function, ((device *)d)->id));
     PASS(check_pointer(function, "what to clear", ((device *)d)->id, to, bytes, true));
+    PASS(work_on(function, d, to, true));
     begin_use();
     memset(to, 0, (size_t)bytes);
     end_use();
@@ -224,36 +284,79 @@ static tartan_status explain(const tartan_context *context, const tartan_op *op,
     return text->status;
 }
 
-/* ---- Layouts whose blocks change ---- */
+/* ---- Layouts whose blocks change. The index sets are the CPU's; who works with them is noted beside them. ---- */
+
+typedef struct index_note {
+    struct index_note *next;
+    void *index;
+    dummy_marks marks;
+} index_note;
+static index_note *notes;
+
+static tartan_status work_on_index(const char *function, const device *d, const void *index, bool writes) {
+    bool ordered = true;
+    pthread_mutex_lock(&lock);
+    for (index_note *n = notes; n != NULL; n = n->next)
+        if (n->index == index) ordered = dummy_stream_works(d->number, &n->marks, writes);
+    pthread_mutex_unlock(&lock);
+    if (ordered) return TARTAN_OK;
+    return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
+                                   "stream %p %s index sets while another stream may be at work on them",
+                                   d->stream, writes ? "writes" : "reads");
+}
 
 static tartan_status index_create(const char *function, void *d, const tartan_layout *layout,
-                                  void **out_sets) {
+                                  void **out_index) {
+    index_note *note;
     PASS(check_lost(function, ((device *)d)->id));
-    return tartan_dummy_host->cpu->index_create(function, NULL, layout, out_sets);
+    PASS(tartan_dummy_host->allocate(&note, 1, sizeof *note));
+    memset(note, 0, sizeof *note);
+    const tartan_status status = tartan_dummy_host->cpu->index_create(function, NULL, layout, out_index);
+    if (status != TARTAN_OK) {
+        tartan_dummy_host->free(note);
+        return status;
+    }
+    note->index = *out_index;
+    pthread_mutex_lock(&lock);
+    note->next = notes;
+    notes = note;
+    pthread_mutex_unlock(&lock);
+    return TARTAN_OK;
 }
 
-static void index_release(void *sets) {
-    tartan_dummy_host->cpu->index_release(sets);
+static void index_release(void *index, void *d) {
+    pthread_mutex_lock(&lock);
+    index_note **link = &notes, *note;
+    while ((*link)->index != index) link = &(*link)->next;
+    note = *link;
+    *link = note->next;
+    pthread_mutex_unlock(&lock);
+    check_release(d, &note->marks);
+    tartan_dummy_host->free(note);
+    tartan_dummy_host->cpu->index_release(index, NULL);
 }
 
-static tartan_status index_update(const char *function, void *d, void *sets, const void *mask) {
+static tartan_status index_from_mask(const char *function, void *d, void *index, const void *mask) {
     const int32_t id = ((device *)d)->id;
     PASS(check_lost(function, id));
     if (mask != NULL &&
         !is_ours(id, mask, 1, false)) /* its length is not known here; pages guard what follows it */
         return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
                                        "the mask at %p is no memory of device dummy:%d", mask, id);
+    PASS(work_on(function, d, mask, false));
+    PASS(work_on_index(function, d, index, true));
     begin_use();
-    const tartan_status status = tartan_dummy_host->cpu->index_update(function, NULL, sets, mask);
+    const tartan_status status = tartan_dummy_host->cpu->index_from_mask(function, NULL, index, mask);
     end_use();
     tartan_dummy.planned++;
     return status;
 }
 
-static tartan_status index_fetch(const char *function, void *d, void *sets, int64_t *out_blocks,
+static tartan_status index_fetch(const char *function, void *d, void *index, int64_t *out_blocks,
                                  int64_t *out_row_pointers, int32_t *out_block_cols) {
+    PASS(work_on_index(function, d, index, false));
     PASS(sync(function, d));
-    return tartan_dummy_host->cpu->index_fetch(function, NULL, sets, out_blocks, out_row_pointers,
+    return tartan_dummy_host->cpu->index_fetch(function, NULL, index, out_blocks, out_row_pointers,
                                                out_block_cols);
 }
 
@@ -275,22 +378,34 @@ static tartan_status check_array(const char *function, int32_t id, const char *n
                          (last - first + 1) * bytes, true);
 }
 
-static tartan_status check_operand(const char *function, int32_t id, const tartan_i_operand *one) {
+static tartan_status check_operand(const char *function, const device *d, const tartan_i_operand *one) {
     const tartan_matrix *m = one->matrix;
-    if (one->array != NULL) return check_array(function, id, one->name, one->array);
+    if (one->array != NULL) return check_array(function, d->id, one->name, one->array);
     if (m == NULL)
-        return check_pointer(function, one->name, id, one->list, one->length * (int64_t)sizeof *one->list,
+        return check_pointer(function, one->name, d->id, one->list, one->length * (int64_t)sizeof *one->list,
                              true);
-    return check_pointer(function, one->name, id, m->values,
+    return check_pointer(function, one->name, d->id, m->values,
                          m->layout->blocks * tartan_i_block_elements(m) * bytes_of_dtype(m->dtype), true);
 }
 
+static tartan_status work_on_operand(const char *function, const device *d, const tartan_i_operand *one) {
+    const tartan_matrix *m = one->matrix;
+    if (m != NULL && tartan_i_is_dynamic(m->layout))
+        PASS(work_on_index(function, d, m->layout->index, false));
+    return work_on(function, d,
+                   m != NULL            ? m->values
+                   : one->array != NULL ? one->array->data
+                                        : one->list,
+                   one->written);
+}
+
 static tartan_status begin_operation(const tartan_context *context, const tartan_op *op) {
-    const int32_t id = ((device *)context->device)->id;
+    const device *d = context->device;
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     const int32_t count = tartan_dummy_host->operands(op, operands);
-    PASS(check_lost(op->function, id));
-    for (int32_t i = 0; i < count; i++) PASS(check_operand(op->function, id, &operands[i]));
+    PASS(check_lost(op->function, d->id));
+    for (int32_t i = 0; i < count; i++) PASS(check_operand(op->function, d, &operands[i]));
+    for (int32_t i = 0; i < count; i++) PASS(work_on_operand(op->function, d, &operands[i]));
     if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
     begin_use();
     return TARTAN_OK;
@@ -315,12 +430,14 @@ static const tartan_backend backend = {
     .open = open,
     .close = close,
     .sync = sync,
+    .stream = stream_of,
+    .wait = wait,
     .allocate = allocate,
     .release = release,
     .copy = copy,
     .clear = clear,
     .index_create = index_create,
-    .index_update = index_update,
+    .index_from_mask = index_from_mask,
     .index_fetch = index_fetch,
     .index_release = index_release,
     .supports = supports,

@@ -19,7 +19,7 @@ enum { TARTAN_DUMMY_DEVICES = 2 };
  * variables, read at each call: TARTAN_DUMMY_LOST (not empty: `lost`) and TARTAN_DUMMY_BYTES (the bytes a device
  * has; allocations beyond fail with MEMORY). */
 typedef struct tartan_dummy_state {
-    int64_t opened, closed, synced;
+    int64_t opened, closed, synced, waits;
     int64_t planned;        /* masks made into index sets */
     int64_t live;           /* allocations not yet released */
     int64_t asked, fail_at; /* allocations asked for; the one that fails, counted from 0 (-1: none) */

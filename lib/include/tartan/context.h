@@ -49,14 +49,43 @@ typedef struct tartan_hooks {
 TARTAN_API tartan_status tartan_context_create(const char *device, const char *options,
                                                const tartan_hooks *hooks, tartan_context **out);
 
-/* Frees a context from any thread; NULL is allowed. No work of it may be running. */
+/* Frees a context from any thread at any time, after its work; NULL is allowed. Freed while another thread's call works
+ * with it, it ends when that call returns. */
 TARTAN_API void tartan_context_free(tartan_context *context);
 
-/* Waits for all work of the context. Errors: DEVICE (a fault found meanwhile), HANDLE. */
+/* Waits for all work of the context. Errors: HANDLE, ARGUMENT (the context is busy in another thread), DEVICE (a fault
+ * found meanwhile), UNSUPPORTED (its stream is being captured in a graph). */
 TARTAN_API tartan_status tartan_context_sync(tartan_context *context);
 
-/* The number of workers that an operation of this context uses; -1 for a bad handle. */
+/* The number of workers that an operation of this context uses; -1 for a bad handle. Its device, "cpu", "cuda:0", ...,
+ * valid as long as the context; NULL for a bad handle. And the address of its CUDA stream: 0 on the CPU, -1 for a bad
+ * handle. */
 TARTAN_API int32_t tartan_context_threads(const tartan_context *context);
+TARTAN_API const char *tartan_context_device(const tartan_context *context);
+TARTAN_API int64_t tartan_context_stream(const tartan_context *context);
+
+/* ---- Order between contexts, and with other libraries ----
+ * Contexts work side by side. Memory that Tartan allocated on a device (buffers, matrices, layouts made from masks) keeps
+ * the order of its own: a call begins after what other contexts were asked to do before with the memory that it uses.
+ * Reading does not wait for reading. The device waits, the host does not. The same holds for freeing it. Memory of other
+ * libraries is the caller's to order, by the following functions, which do not make the host wait either. An exception
+ * are CUDA graphs: work that is captured waits for work that is not on the host, and work outside cannot wait for
+ * captured work (UNSUPPORTED).
+ *
+ * Common errors: HANDLE, ARGUMENT (the context is busy in another thread; the device or the stream), UNSUPPORTED,
+ * DEVICE. ---- */
+
+/* The later work of `context` begins after the earlier work of `other`, which is on a device of the same kind or on the
+ * CPU. On a CPU context, which works while it is called, this is tartan_context_sync(other). */
+TARTAN_API tartan_status tartan_context_wait(tartan_context *context, tartan_context *other);
+
+/* The later work of `context` begins after the earlier work of a stream of another library; and the later work of that
+ * stream after the earlier work of `context`. `stream` is its address, 1 or 2 (cudaStreamLegacy, cudaStreamPerThread),
+ * and `device_id` the number of its device. Errors: also UNSUPPORTED (a CPU context). */
+TARTAN_API tartan_status tartan_context_wait_stream(tartan_context *context, int32_t device_id,
+                                                    int64_t stream);
+TARTAN_API tartan_status tartan_context_signal_stream(tartan_context *context, int32_t device_id,
+                                                      int64_t stream);
 
 /* Rate of independent multiply-adds held in registers, measured now on one thread of this machine with the instruction
  * that products of `dtype` use, in 1e9 floating-point operations a second (two for each multiply-add). Takes about

@@ -2,9 +2,9 @@
  * Memory of a context's device, and copies in and out. All of it works on a CPU context too, where the memory is
  * the host's: programs need no second form.
  *
- * Memory comes from the context's queue and returns to it: it may be freed from any thread, also after the
- * context was freed; work of the same context that was asked for before still finds it. Work of another
- * context does not: sync that one first. */
+ * Any context of the device may work with the memory, and any thread may free it at any time, also after the context that
+ * made it: calls begin after earlier work of other contexts that they depend on, and memory is given back after all
+ * work on it (context.h, "Order between contexts"). */
 #ifndef TARTAN_DEVICE_H
 #define TARTAN_DEVICE_H
 
@@ -26,10 +26,10 @@ typedef struct tartan_buffer tartan_buffer;
 TARTAN_API tartan_status tartan_buffer_create(tartan_context *context, int32_t dtype, const int64_t *lengths,
                                               int64_t nlengths, int32_t order, tartan_buffer **out);
 
-/* A copy of `array`, which is in host memory or on the context's device. Column-major sources (first index
+/* A copy of `array`, which is in host memory or on a device of the context's kind. Column-major sources (first index
  * fastest, no gaps) give a column-major buffer, all others a row-major one. The source may be changed as soon
- * as the call returns where it was host memory. Sources on the device with other strides go by way of the host,
- * which waits for all work asked for before. Errors: also UNSUPPORTED (memory of another device). */
+ * as the call returns where it was host memory. Sources on a device with other strides go by way of the host,
+ * which waits for the context's earlier work. Errors: also UNSUPPORTED (memory of another kind of device). */
 TARTAN_API tartan_status tartan_buffer_from_array(tartan_context *context, const tartan_array *array,
                                                   tartan_buffer **out);
 
@@ -38,6 +38,13 @@ TARTAN_API tartan_status tartan_buffer_from_array(tartan_context *context, const
  * ARGUMENT (repeating strides, array overlaps the buffer), SHAPE, DTYPE. */
 TARTAN_API tartan_status tartan_buffer_to_array(tartan_context *context, const tartan_buffer *buffer,
                                                 tartan_array *array);
+
+/* Before another library works with memory of Tartan's: its later work on `stream` (of device `device_id`; see
+ * tartan_context_wait_stream) begins after the earlier work of all contexts with the memory that `array` is in. Nothing to
+ * do for other memory. What the library does then is for the caller to order (tartan_context_wait_stream). Errors: HANDLE,
+ * DTYPE, ARGUMENT, UNSUPPORTED (a graph is being captured), DEVICE. */
+TARTAN_API tartan_status tartan_array_signal_stream(const tartan_array *array, int32_t device_id,
+                                                    int64_t stream);
 
 /* Lends the memory as an array: valid until the buffer is freed. */
 TARTAN_API tartan_status tartan_buffer_view(tartan_buffer *buffer, tartan_array *out_view);
@@ -54,8 +61,7 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
  * not written. A mask with more blocks than there is room for gives no blocks at all: products are then of zeros, and
  * tartan_layout_to_host says so.
  *
- * tartan_spmm and tartan_sddmm take such layouts, on contexts of the same device (other contexts than
- * that which made the index sets: sync that one first). Kernels are chosen by what a mask of `capacity` blocks,
+ * tartan_spmm and tartan_sddmm take such layouts, on contexts of the same device. Kernels are chosen by what a mask of `capacity` blocks,
  * scattered evenly, would have. tartan_matrix_copy, _to_device and _to_host take matrices on them. All else refuses them
  * (UNSUPPORTED): it knows nothing of the blocks. The first
  * use of a layout by a product, as the first of an ordinary one, gets memory for the index sets that its kernel wants,
@@ -70,7 +76,7 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
 /* A layout of the mask's blocks. `capacity`: 1 to the number of positions (heads * grid_rows * grid_cols), or 0 for as
  * many as there are positions. Hands over one reference in *out, NULL on failure. Errors: HANDLE, ARGUMENT (shape,
  * capacity; the context at work in another thread), SHAPE (shape; the mask's shape or strides), DTYPE, OVERFLOW, MEMORY
- * (of the host or the device), UNSUPPORTED (a mask on another device, a grid too large for the device, a CUDA graph
+ * (of the host or the device), UNSUPPORTED (a mask on another kind of device, a grid too large for the device, a CUDA graph
  * being captured), DEVICE. */
 TARTAN_API tartan_status tartan_layout_from_device_mask(tartan_context *context, const tartan_shape *shape,
                                                         const tartan_array *mask, int64_t capacity,
@@ -92,9 +98,9 @@ TARTAN_API tartan_status tartan_layout_to_host(tartan_context *context, const ta
 
 /* ---- Matrices. The layout is shared, not copied; its index sets follow on first use. ---- */
 
-/* A copy of the values on the context's device, from host memory or from there; padding of ragged blocks is copied
- * as it is. Errors: HANDLE, MEMORY, DEVICE, UNSUPPORTED (memory of another device), ARGUMENT (the context at work
- * in another thread). */
+/* A copy of the values on the context's device, from host memory or any device of its kind; padding of ragged blocks is copied
+ * as it is. Errors: HANDLE, MEMORY, DEVICE, UNSUPPORTED (memory of another kind of device), ARGUMENT
+ * (the context is busy in another thread). */
 TARTAN_API tartan_status tartan_matrix_to_device(tartan_context *context, const tartan_matrix *matrix,
                                                  tartan_matrix **out);
 

@@ -4,23 +4,23 @@
 
 #include <string.h>
 
-typedef struct cpu_sets {
+typedef struct cpu_index {
     tartan_shape shape;
     int64_t positions, capacity;
     int64_t blocks;     /* of the last mask */
     tartan_layout *now; /* without blocks where these are more than the capacity */
-} cpu_sets;
+} cpu_index;
 
 tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,
-                                        void **out_sets) {
+                                        void **out_index) {
     (void)function;
     (void)device;
-    cpu_sets *sets;
-    PASS(tartan_i_allocate(&sets, 1, sizeof *sets));
-    *sets = (cpu_sets){.shape = layout->shape,
-                       .positions = layout->shape.heads * layout->grid_rows * layout->grid_cols,
-                       .capacity = layout->blocks};
-    *out_sets = sets;
+    cpu_index *index;
+    PASS(tartan_i_allocate(&index, 1, sizeof *index));
+    *index = (cpu_index){.shape = layout->shape,
+                         .positions = layout->shape.heads * layout->grid_rows * layout->grid_cols,
+                         .capacity = layout->blocks};
+    *out_index = index;
     return TARTAN_OK;
 }
 
@@ -38,10 +38,11 @@ fail:
     return status;
 }
 
-tartan_status tartan_i_cpu_index_update(const char *function, void *device, void *sets, const void *mask) {
+tartan_status tartan_i_cpu_index_from_mask(const char *function, void *device, void *index,
+                                           const void *mask) {
     (void)function;
     (void)device;
-    cpu_sets *s = sets;
+    cpu_index *s = index;
     const uint8_t *bytes = mask;
     tartan_layout *made = NULL;
     int64_t blocks = 0;
@@ -56,11 +57,11 @@ tartan_status tartan_i_cpu_index_update(const char *function, void *device, void
     return TARTAN_OK;
 }
 
-tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *sets, int64_t *out_blocks,
+tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *index, int64_t *out_blocks,
                                        int64_t *out_row_pointers, int32_t *out_block_cols) {
     (void)function;
     (void)device;
-    const cpu_sets *s = sets;
+    const cpu_index *s = index;
     const tartan_layout *l = s->now;
     *out_blocks = s->blocks;
     memcpy(out_row_pointers, l->row_pointers,
@@ -69,14 +70,15 @@ tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void 
     return TARTAN_OK;
 }
 
-void tartan_i_cpu_index_release(void *sets) {
-    tartan_layout_free(((cpu_sets *)sets)->now);
-    tartan_i_free(sets);
+void tartan_i_cpu_index_release(void *index, void *device) {
+    (void)device;
+    tartan_layout_free(((cpu_index *)index)->now);
+    tartan_i_free(index);
 }
 
 const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy) {
     if (!tartan_i_is_dynamic(matrix->layout)) return matrix;
     *copy = *matrix;
-    copy->layout = ((const cpu_sets *)matrix->layout->sets)->now;
+    copy->layout = ((const cpu_index *)matrix->layout->index)->now;
     return copy;
 }

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device/resource.h"
+
+#include "tartan/device.h"
+
+#include <stdatomic.h>
+
+/* ---- Memory by address: a treap whose priorities are hashes of the addresses. The lock is held. ---- */
+
+static tartan_i_resource *root;
+static atomic_llong
+    live; /* in the treap; read without the lock by those who have nothing to look for if it is 0 */
+
+static uint64_t priority(const tartan_i_resource *r) {
+    uint64_t x = (uint64_t)(uintptr_t)r->begin * 0x9e3779b97f4a7c15u;
+    return (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+}
+
+/* Those below `address`, and the others. */
+static void split(tartan_i_resource *tree, const char *address, tartan_i_resource **low,
+                  tartan_i_resource **high) {
+    while (tree != NULL) {
+        if (tree->begin < address) {
+            *low = tree;
+            low = &tree->right;
+            tree = tree->right;
+        } else {
+            *high = tree;
+            high = &tree->left;
+            tree = tree->left;
+        }
+    }
+    *low = *high = NULL;
+}
+
+static tartan_i_resource *merge(tartan_i_resource *low, tartan_i_resource *high) {
+    tartan_i_resource *result, **link = &result;
+    while (low != NULL && high != NULL) {
+        if (priority(low) > priority(high)) {
+            *link = low;
+            link = &low->right;
+            low = low->right;
+        } else {
+            *link = high;
+            link = &high->left;
+            high = high->left;
+        }
+    }
+    *link = low != NULL ? low : high;
+    return result;
+}
+
+static void insert(tartan_i_resource *r) {
+    tartan_i_resource **link = &root;
+    while (*link != NULL && priority(*link) > priority(r))
+        link = r->begin < (*link)->begin ? &(*link)->left : &(*link)->right;
+    split(*link, r->begin, &r->left, &r->right);
+    *link = r;
+    atomic_fetch_add(&live, 1);
+}
+
+static void take_out(tartan_i_resource *r) {
+    tartan_i_resource **link = &root;
+    while (*link != r) link = r->begin < (*link)->begin ? &(*link)->left : &(*link)->right;
+    *link = merge(r->left, r->right);
+    atomic_fetch_sub(&live, 1);
+}
+
+static tartan_i_resource *find(const char *address) {
+    tartan_i_resource *r = root;
+    while (r != NULL && !(address >= r->begin && address < r->end))
+        r = address < r->begin ? r->left : r->right;
+    return r;
+}
+
+/* ---- Who works with it. The lock is held. ---- */
+
+/* Has the queue wait for what must have ended before it reads, or writes. */
+static tartan_status wait_for(const char *function, const tartan_i_resource *r, tartan_i_queue *queue,
+                              bool written) {
+    if (r->writer.queue != 0) PASS(tartan_i_queue_after_locked(function, queue, r->writer));
+    for (int32_t i = 0; written && i < TARTAN_I_READERS; i++)
+        if (r->readers[i].queue != 0) PASS(tartan_i_queue_after_locked(function, queue, r->readers[i]));
+    return TARTAN_OK;
+}
+
+/* The place for a reader's mark: its own, a free one, or one of a queue that is closed. NULL: there is none. */
+static tartan_i_mark *reader_place(tartan_i_resource *r, uint64_t queue) {
+    tartan_i_mark *place = NULL;
+    for (int32_t i = 0; i < TARTAN_I_READERS; i++) {
+        if (r->readers[i].queue == queue) return &r->readers[i];
+        if (place == NULL && tartan_i_queue_find_locked(r->readers[i].queue) == NULL) place = &r->readers[i];
+    }
+    return place;
+}
+
+/* Notes the call. Where many queues read, this one takes the place of another that it waits for: a later writer that
+ * waits for this one then waits for both. */
+static tartan_status note(const char *function, tartan_i_resource *r, tartan_i_queue *queue,
+                          tartan_i_mark mark, bool written) {
+    if (written) {
+        r->writer = mark;
+        for (int32_t i = 0; i < TARTAN_I_READERS; i++) r->readers[i].queue = 0;
+        return TARTAN_OK;
+    }
+    if (r->writer.queue == mark.queue && r->writer.call == mark.call) return TARTAN_OK;
+    tartan_i_mark *place = reader_place(r, mark.queue);
+    if (place == NULL) {
+        place = &r->readers[mark.call % TARTAN_I_READERS];
+        PASS(tartan_i_queue_after_locked(function, queue, *place));
+    }
+    *place = mark;
+    return TARTAN_OK;
+}
+
+/* An open queue of the resource's device that worked with it; else any of that device; else NULL. */
+static tartan_i_queue *last_queue(const tartan_i_resource *r) {
+    uint64_t names[2 + TARTAN_I_READERS] = {r->home, r->writer.queue};
+    for (int32_t i = 0; i < TARTAN_I_READERS; i++) names[2 + i] = r->readers[i].queue;
+    for (int32_t i = 0; i < 2 + TARTAN_I_READERS; i++) {
+        tartan_i_queue *queue = tartan_i_queue_find_locked(names[i]);
+        if (queue != NULL && queue->device_id == r->device_id) return queue;
+    }
+    return tartan_i_queue_of_device_locked(r->backend, r->device_id);
+}
+
+/* The host waits for a queue of another device, if nothing else is left to wait. */
+static void wait_on_host(tartan_i_mark mark) {
+    const tartan_i_queue *queue = tartan_i_queue_find_locked(mark.queue);
+    if (queue != NULL) (void)queue->backend->sync(NULL, queue->contexts->device);
+}
+
+/* Waits can fail here for a lost device, which works no more, and for a stream that is being captured in a graph, whose
+ * replays must not use freed memory anyway. */
+static void release_locked(tartan_i_resource *r) {
+    tartan_i_queue *queue = last_queue(r);
+    if (queue != NULL) {
+        (void)wait_for(NULL, r, queue, true);
+    } else {
+        wait_on_host(r->writer);
+        for (int32_t i = 0; i < TARTAN_I_READERS; i++) wait_on_host(r->readers[i]);
+    }
+    void *device = queue != NULL ? queue->contexts->device : NULL;
+    if (r->begin != NULL) {
+        take_out(r);
+        r->backend->release(r->owner, device);
+    } else {
+        r->backend->index_release(r->owner, device);
+    }
+    tartan_i_free(r);
+}
+
+/* ---- Making and freeing ---- */
+
+static tartan_i_resource *begin_life(tartan_i_resource *r, const tartan_context *context) {
+    r->backend = context->backend;
+    r->device_id = context->options.device_id;
+    r->writer = tartan_i_queue_mark(context);
+    r->home = r->writer.queue;
+    return r;
+}
+
+tartan_status tartan_i_resource_allocate(const char *function, tartan_context *context, int64_t bytes,
+                                         tartan_i_resource **out) {
+    tartan_status status;
+    tartan_i_resource *r = NULL;
+    void *memory = NULL;
+    NEW_ZEROED(r, 1);
+    TRY(context->backend->allocate(function, context->device, bytes, &memory, &r->owner));
+    r->begin = memory;
+    r->end = r->begin + (bytes > 0 ? bytes : 1);
+    *out = begin_life(r, context);
+    tartan_i_order_lock();
+    insert(r);
+    tartan_i_order_unlock();
+    return TARTAN_OK;
+fail:
+    tartan_i_free(r);
+    return status;
+}
+
+tartan_status tartan_i_resource_of_index(tartan_context *context, void *index, tartan_i_resource **out) {
+    tartan_i_resource *r;
+    PASS(tartan_i_allocate_zeroed(&r, 1, sizeof *r));
+    r->owner = index;
+    *out = begin_life(r, context);
+    return TARTAN_OK;
+}
+
+void tartan_i_resource_free(void *resource) {
+    tartan_i_resource *r = resource;
+    if (r == NULL) return;
+    tartan_i_order_lock();
+    r->freed = true;
+    if (r->calls == 0) release_locked(r);
+    tartan_i_order_unlock();
+}
+
+/* ---- Calls ---- */
+
+tartan_status tartan_i_call_enter(const char *function, tartan_context *context, tartan_i_call *out) {
+    PASS(tartan_i_context_enter(function, context));
+    out->function = function;
+    out->context = context;
+    out->uses = out->ordered = out->matrices = 0;
+    if (context->queue != NULL) {
+        tartan_i_order_lock();
+        tartan_i_queue_begin_locked(context);
+        tartan_i_order_unlock();
+    }
+    return TARTAN_OK;
+}
+
+static void add(tartan_i_call *call, const void *address, tartan_i_resource *resource, bool written) {
+    call->use[call->uses++] = (tartan_i_use){.address = address, .resource = resource, .written = written};
+}
+
+void tartan_i_call_uses_array(tartan_i_call *call, const tartan_array *array, bool written) {
+    const char *begin, *end;
+    if (atomic_load_explicit(&live, memory_order_relaxed) == 0) return;
+    tartan_i_array_extent(array, &begin, &end);
+    if (begin != end) add(call, begin, NULL, written);
+}
+
+void tartan_i_call_uses_layout(tartan_i_call *call, const tartan_layout *layout, bool written) {
+    if (tartan_i_is_dynamic(layout) && layout->resource != NULL) add(call, NULL, layout->resource, written);
+}
+
+void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix, bool written) {
+    tartan_matrix *held = (tartan_matrix *)matrix; /* counting is all that changes in it */
+    tartan_i_matrix_hold(held);
+    call->matrix[call->matrices++] = held;
+    tartan_i_call_uses_layout(call, matrix->layout, false);
+    if (matrix->layout->blocks > 0 && atomic_load_explicit(&live, memory_order_relaxed) != 0)
+        add(call, matrix->values, NULL, written);
+}
+
+/* Has the context's queue wait for the others, then notes the call. */
+static tartan_status order_locked(tartan_i_call *call) {
+    tartan_i_queue *queue = call->context->queue;
+    const tartan_i_mark mark = tartan_i_queue_mark(call->context);
+    tartan_i_use *begin = call->use + call->ordered, *end = call->use + call->uses;
+    for (tartan_i_use *u = begin; u < end; u++)
+        if (u->resource == NULL) u->resource = find(u->address);
+    for (tartan_i_use *u = begin; queue != NULL && u < end; u++)
+        if (u->resource != NULL) PASS(wait_for(call->function, u->resource, queue, u->written));
+    for (int32_t written = 0; queue != NULL && written < 2; written++) /* a call may read what it writes */
+        for (tartan_i_use *u = begin; u < end; u++)
+            if (u->resource != NULL && u->written == (written == 1))
+                PASS(note(call->function, u->resource, queue, mark, u->written));
+    for (; begin < end; begin++)
+        if (begin->resource != NULL) begin->resource->calls++;
+    call->ordered = call->uses;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_call_order(tartan_i_call *call) {
+    if (call->ordered == call->uses) return TARTAN_OK;
+    tartan_i_order_lock();
+    const tartan_status status = order_locked(call);
+    tartan_i_order_unlock();
+    return status;
+}
+
+void tartan_i_call_leave(tartan_i_call *call) {
+    tartan_context *context = call->context;
+    if (call->ordered > 0 || context->queue != NULL) {
+        tartan_i_order_lock();
+        tartan_i_queue_end_locked(context);
+        for (int32_t i = 0; i < call->ordered; i++) {
+            tartan_i_resource *r = call->use[i].resource;
+            if (r != NULL && --r->calls == 0 && r->freed) release_locked(r);
+        }
+        tartan_i_order_unlock();
+    }
+    for (int32_t i = 0; i < call->matrices; i++) tartan_i_matrix_let_go(call->matrix[i]);
+    tartan_i_context_leave(context);
+}
+
+/* ---- For other libraries ---- */
+
+static tartan_status signal_locked(const char *function, const tartan_i_resource *r, int32_t device_id,
+                                   void *stream) {
+    tartan_i_mark marks[1 + TARTAN_I_READERS] = {r->writer};
+    for (int32_t i = 0; i < TARTAN_I_READERS; i++) marks[1 + i] = r->readers[i];
+    for (int32_t i = 0; i < 1 + TARTAN_I_READERS; i++) {
+        const tartan_i_queue *first = tartan_i_queue_find_locked(marks[i].queue);
+        if (first == NULL || marks[i].call <= first->done) continue;
+        if (first->stream == stream && first->device_id == device_id) continue;
+        PASS(r->backend->wait(function, device_id, stream, first->device_id, first->stream));
+    }
+    return TARTAN_OK;
+}
+
+tartan_status tartan_array_signal_stream(const tartan_array *array, int32_t device_id, int64_t stream) {
+    const char *begin, *end;
+    PASS(tartan_i_array_check_any(__func__, "array", array, false));
+    CHECK(device_id >= 0, ARGUMENT, "device_id is %d, expected 0 or more", device_id);
+    CHECK(stream > 0, ARGUMENT, "stream is %" PRId64 ", expected an address (1: the default stream)", stream);
+    tartan_i_array_extent(array, &begin, &end);
+    if (begin == end || array->device_type == TARTAN_CPU) return TARTAN_OK;
+    tartan_i_order_lock();
+    const tartan_i_resource *r = find(begin);
+    const tartan_status status =
+        r == NULL ? TARTAN_OK : signal_locked(__func__, r, device_id, (void *)(intptr_t)stream);
+    tartan_i_order_unlock();
+    return status;
+}

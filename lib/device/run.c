@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device/run.h"
+
+#include <time.h>
+
+tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const int32_t count = tartan_i_op_operands(op, operands);
+    for (int32_t i = 0; i < count; i++) {
+        if (operands[i].matrix != NULL)
+            tartan_i_call_uses_matrix(call, operands[i].matrix, operands[i].written);
+        else if (operands[i].array != NULL)
+            tartan_i_call_uses_array(call, operands[i].array, operands[i].written);
+    }
+    PASS(tartan_i_call_order(call));
+    return tartan_i_backend_run(call->context, op);
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Runs it and, on the CPU, where it has ended when the call returns, notes its rate. */
+static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
+    tartan_context *context = call->context;
+    const bool timed = context->options.device_type == TARTAN_CPU;
+    const double begin = timed ? seconds() : 0;
+    PASS(tartan_i_call_run(call, op));
+    if (!timed) return TARTAN_OK;
+    const double took = seconds() - begin;
+    context->last_kind = (int32_t)op->kind + 1;
+    context->last_rate = took > 0 ? 1e-12 * tartan_i_op_flops(op) / took : 0;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_run(tartan_context *context, const tartan_op *op) {
+    tartan_i_call call;
+    PASS(tartan_i_call_enter(op->function, context, &call));
+    const tartan_status status = tartan_i_explaining() ? tartan_i_explain(context, op) : run_timed(&call, op);
+    tartan_i_call_leave(&call);
+    return status;
+}
