@@ -177,9 +177,12 @@ void expect_waits(tartan_cuda_queue *queue, cudaStream_t later, cudaStream_t fir
     store_late<<<1, 1, 0, first>>>((int *)m.pointer, 7, 100000000);
     ASSERT_OK(tartan_cuda_wait("test", 0, later, 0, first));
     EXPECT_EQ(cudaErrorNotReady, cudaStreamQuery(first)) << "the host waited";
+    (void)cudaGetLastError(); // not ready is one
     ASSERT_CUDA(cudaMemcpyAsync(copy, m.pointer, 4, cudaMemcpyDeviceToDevice, later));
     ASSERT_CUDA(cudaStreamSynchronize(later));
-    EXPECT_EQ(7, get(copy));
+    int value = 0;
+    ASSERT_CUDA(cudaMemcpy(&value, copy, sizeof value, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(7, value);
     ASSERT_CUDA(cudaFree(copy));
     ASSERT_CUDA(cudaDeviceSynchronize());
     tartan_cuda_memory_release(m.owner, queue);
