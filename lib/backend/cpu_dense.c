@@ -150,19 +150,15 @@ void tartan_i_pack(const tartan_i_kernels *k, int32_t dtype, const char *in, int
         tartan_i_line_load(k, dtype, in + i * step, in_col, cols, out + i * out_row * k->bytes);
 }
 
-/* One line of sums into place. */
+/* One line of sums into place, `stride` elements apart. */
 static void commit_line(const tartan_i_kernels *k, const char *sums, int64_t n, double alpha, double beta,
                         int32_t dtype, char *out, int64_t stride) {
-    if (dtype == k->dtype && stride == 1) {
-        k->combine(n, alpha, sums, beta, out);
-        return;
-    }
     const int64_t step = stride * tartan_dtype_bytes(dtype);
     double piece[PIECE];
     for (int64_t i = 0; i < n; i += PIECE) {
         const int64_t m = smaller(PIECE, n - i);
         if (beta != 0) tartan_i_line_load(k, dtype, out + i * step, stride, m, piece);
-        k->combine(m, alpha, sums + i * k->bytes, beta, piece);
+        k->commit[k->dtype](1, m, alpha, sums + i * k->bytes, 0, beta, piece, 0);
         tartan_i_line_store(k, dtype, piece, m, out + i * step, stride);
     }
 }
@@ -171,7 +167,11 @@ void tartan_i_commit(const tartan_i_kernels *k, const char *sums, int64_t sums_r
                      int64_t cols, double alpha, double beta, int32_t dtype, char *out, int64_t out_row,
                      int64_t out_col) {
     const int64_t bytes = tartan_dtype_bytes(dtype);
-    if (out_row != 1 || out_col == 1) {
+    if (out_col == 1) {
+        k->commit[dtype](rows, cols, alpha, sums, sums_row, beta, out, out_row);
+        return;
+    }
+    if (out_row != 1) {
         for (int64_t i = 0; i < rows; i++)
             commit_line(k, sums + i * sums_row * k->bytes, cols, alpha, beta, dtype,
                         out + i * out_row * bytes, out_col);
@@ -184,9 +184,7 @@ void tartan_i_commit(const tartan_i_kernels *k, const char *sums, int64_t sums_r
         for (int64_t i = 0; i < rows; i += TILE_LONG) {
             const int64_t m = smaller(TILE_LONG, rows - i);
             k->transpose(m, n, sums + (i * sums_row + j) * k->bytes, sums_row, tile, TILE_LONG);
-            for (int64_t c = 0; c < n; c++)
-                commit_line(k, (const char *)tile + c * TILE_LONG * k->bytes, m, alpha, beta, dtype,
-                            out + (i + (j + c) * out_col) * bytes, 1);
+            k->commit[dtype](n, m, alpha, tile, TILE_LONG, beta, out + (i + j * out_col) * bytes, out_col);
         }
     }
 }

@@ -83,7 +83,7 @@ static void commit_line(const growth *p, const char *sums, int64_t row, int64_t 
     char *to = (char *)score->data + (row * score->strides[0] + col * score->strides[1]) * p->k.bytes;
     double line[TARTAN_I_MAX_VECTORS * TARTAN_I_MAX_LANES];
     if (p->op->beta != 0) tartan_i_line_load(&p->k, score->dtype, to, score->strides[1], n, line);
-    p->k.combine(n, p->op->scale, sums, p->op->beta, line);
+    p->k.commit[p->k.dtype](1, n, p->op->scale, sums, 0, p->op->beta, line, 0);
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(tartan_i_load(line, p->k.dtype, i))) tartan_i_store(line, p->k.dtype, i, 0);
     tartan_i_line_store(&p->k, score->dtype, line, n, to, score->strides[1]);

@@ -24,20 +24,36 @@ static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row
         for (int64_t j = i < row_end ? col_end : 0; j < cols; j++) q[j * out_row + i] = p[i * in_row + j];
 }
 
-static void combine(int64_t n, double alpha, const void *sums, double beta, void *c) {
-    const real a = (real)alpha, b = (real)beta, *sum = sums;
-    real *out = c;
-    const vec va = vec_fill(a), vb = vec_fill(b);
-    int64_t i = 0;
-    if (b == 0) {
-        for (; i + LANES <= n; i += LANES) vec_store(out + i, vec_mul(va, vec_load(sum + i)));
-        for (; i < n; i++) out[i] = a * sum[i];
-    } else {
-        for (; i + LANES <= n; i += LANES)
-            vec_store(out + i, vec_fma(vb, vec_load(out + i), vec_mul(va, vec_load(sum + i))));
-        for (; i < n; i++) out[i] = REAL_FMA(b, out[i], a * sum[i]);
+/* The rest of a row goes through a full vector of its own. */
+#define COMMIT(kind, element, load_vector, store_vector)                                                     \
+    static void commit_##kind(int64_t rows, int64_t n, double alpha, const void *sums, int64_t sums_row,     \
+                              double beta, void *c, int64_t c_row) {                                         \
+        const vec va = vec_fill((real)alpha), vb = vec_fill((real)beta);                                     \
+        const bool add = (real)beta != 0;                                                                    \
+        for (int64_t row = 0; row < rows; row++) {                                                           \
+            const real *sum = (const real *)sums + row * sums_row;                                           \
+            element *out = (element *)c + row * c_row;                                                       \
+            int64_t i = 0;                                                                                   \
+            for (; i + LANES <= n; i += LANES) {                                                             \
+                const vec part = vec_mul(va, vec_load(sum + i));                                             \
+                store_vector(out + i, add ? vec_fma(vb, load_vector(out + i), part) : part);                 \
+            }                                                                                                \
+            if (i == n) continue;                                                                            \
+            const size_t rest = (size_t)(n - i);                                                             \
+            real part[LANES] = {0};                                                                          \
+            element old[LANES] = {0};                                                                        \
+            memcpy(part, sum + i, rest * sizeof *part);                                                      \
+            if (add) memcpy(old, out + i, rest * sizeof *old);                                               \
+            const vec product = vec_mul(va, vec_load(part));                                                 \
+            store_vector(old, add ? vec_fma(vb, load_vector(old), product) : product);                       \
+            memcpy(out + i, old, rest * sizeof *old);                                                        \
+        }                                                                                                    \
     }
-}
+COMMIT(real, real, vec_load, vec_store)
+#if TARTAN_I_REAL == 32
+COMMIT(f16, uint16_t, vec_load_f16, vec_store_f16)
+COMMIT(bf16, uint16_t, vec_load_bf16, vec_store_bf16)
+#endif
 
 static void scale(int64_t n, double factor, const void *in, void *out) {
     const real f = (real)factor, *p = in;
@@ -124,7 +140,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .strip = strip_run,
                                           .peak = peak};
     kernels->transpose = transpose;
-    kernels->combine = combine;
+    kernels->commit[REAL_DTYPE] = commit_real;
     kernels->scale = scale;
     kernels->dot = dot;
 #if TARTAN_I_REAL == 32
@@ -132,6 +148,8 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->load[TARTAN_BF16] = load_bf16;
     kernels->store[TARTAN_F16] = store_f16;
     kernels->store[TARTAN_BF16] = store_bf16;
+    kernels->commit[TARTAN_F16] = commit_f16;
+    kernels->commit[TARTAN_BF16] = commit_bf16;
 #endif
     ROWS_FILL(kernels);
 }

@@ -96,8 +96,10 @@ typedef struct tartan_i_kernels {
     /* out[j][i] = in[i][j]. */
     void (*transpose)(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out, int64_t out_row);
 
-    /* c[i] = alpha * sums[i], or fma(beta, c[i], alpha * sums[i]) where beta is not 0. */
-    void (*combine)(int64_t n, double alpha, const void *sums, double beta, void *c);
+    /* Rows of n elements of a dtype: c[i] = alpha * sums[i], or fma(beta, c[i], alpha * sums[i]) where beta is not 0,
+     * in reals, rounded once. c is not read where beta is 0. NULL for dtypes that have no `store`. */
+    void (*commit[TARTAN_I_DTYPE_SLOTS])(int64_t rows, int64_t n, double alpha, const void *sums,
+                                         int64_t sums_row, double beta, void *c, int64_t c_row);
 
     /* out[i] = factor * in[i]. */
     void (*scale)(int64_t n, double factor, const void *in, void *out);

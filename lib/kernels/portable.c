@@ -31,15 +31,25 @@ static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row
             ((real *)out)[j * out_row + i] = ((const real *)in)[i * in_row + j];
 }
 
-static void combine(int64_t n, double alpha, const void *sums, double beta, void *c) {
-    const real a = (real)alpha, b = (real)beta, *sum = sums;
-    real *out = c;
-    if (b == 0) {
-        for (int64_t i = 0; i < n; i++) out[i] = a * sum[i];
-    } else {
-        for (int64_t i = 0; i < n; i++) out[i] = REAL_FMA(b, out[i], a * sum[i]);
+#define COMMIT(kind, element, real_of, of_real)                                                              \
+    static void commit_##kind(int64_t rows, int64_t n, double alpha, const void *sums, int64_t sums_row,     \
+                              double beta, void *c, int64_t c_row) {                                         \
+        const real a = (real)alpha, b = (real)beta;                                                          \
+        for (int64_t row = 0; row < rows; row++) {                                                           \
+            const real *sum = (const real *)sums + row * sums_row;                                           \
+            element *out = (element *)c + row * c_row;                                                       \
+            for (int64_t i = 0; i < n; i++) {                                                                \
+                const real part = a * sum[i];                                                                \
+                out[i] = of_real(b == 0 ? part : REAL_FMA(b, real_of(out[i]), part));                        \
+            }                                                                                                \
+        }                                                                                                    \
     }
-}
+#define ITSELF(x) (x)
+COMMIT(real, real, ITSELF, ITSELF)
+#if TARTAN_I_REAL == 32
+COMMIT(f16, tartan_i_half, tartan_i_f32_of_f16, tartan_i_f16_of_f32)
+COMMIT(bf16, tartan_i_bfloat, tartan_i_f32_of_bf16, tartan_i_bf16_of_f32)
+#endif
 
 static void scale(int64_t n, double factor, const void *in, void *out) {
     const real f = (real)factor;
@@ -110,11 +120,12 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                     .rows = {8, 8, 8},
                     .strip = strip_run,
                     .peak = peak},
-        .transpose = transpose, .combine = combine, .scale = scale, .dot = dot, .load[REAL_DTYPE] = copy,
-        .store[REAL_DTYPE] = copy,
+        .transpose = transpose, .commit[REAL_DTYPE] = commit_real, .scale = scale, .dot = dot,
+        .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
 #if TARTAN_I_REAL == 32
-        .load[TARTAN_F16] = load_f16, .store[TARTAN_F16] = store_f16, .load[TARTAN_BF16] = load_bf16,
-        .store[TARTAN_BF16] = store_bf16, .load[TARTAN_F8E4M3] = load_e4m3, .load[TARTAN_F8E5M2] = load_e5m2,
+        .load[TARTAN_F16] = load_f16, .store[TARTAN_F16] = store_f16, .commit[TARTAN_F16] = commit_f16,
+        .load[TARTAN_BF16] = load_bf16, .store[TARTAN_BF16] = store_bf16, .commit[TARTAN_BF16] = commit_bf16,
+        .load[TARTAN_F8E4M3] = load_e4m3, .load[TARTAN_F8E5M2] = load_e5m2,
 #endif
     };
     ROWS_FILL(kernels);

@@ -184,8 +184,9 @@ template <typename T> void check_lines(const Tables<T> &tables, uint64_t seed) {
         if (beta == 0 && n > 0) want.data()[0] = got.data()[0] = NAN; // not read
     };
     start();
-    tables.c.combine((int64_t)n, alpha, x.data() + shift, beta, want.data());
-    tables.best.combine((int64_t)n, alpha, x.data() + shift, beta, got.data());
+    const int32_t dtype = tables.best.dtype;
+    tables.c.commit[dtype](1, (int64_t)n, alpha, x.data() + shift, 0, beta, want.data(), 0);
+    tables.best.commit[dtype](1, (int64_t)n, alpha, x.data() + shift, 0, beta, got.data(), 0);
     EXPECT_SAME_BITS(n, want.data(), got.data());
     EXPECT_TRUE(got.intact());
     for (size_t i = 0; i < n; i++) {
@@ -283,6 +284,39 @@ TEST_P(Kernels, ShortLinesOf16BitStayInTheirPlace) {
     }
 }
 
+// Several rows at once, with gaps between them, of each dtype: the same as loads, one row of reals and stores.
+TEST_P(Kernels, RowsAreCommittedInEveryDtype) {
+    const Tables<float> tables(GetParam());
+    const tartan_i_kernels &k = tables.best;
+    std::mt19937_64 random(11);
+    for (int32_t dtype : {TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+        const size_t bytes = (size_t)tartan_dtype_bytes(dtype);
+        for (size_t n = 0; n < 70; n++) {
+            const size_t rows = 1 + below(random, 4), sums_row = n + below(random, 3),
+                         row = n + below(random, 3);
+            const double alpha = 0.75, beta = n % 3 == 0 ? 0 : -1.5;
+            std::vector<float> sums(rows * sums_row + 1), old(n), want(n);
+            fill(sums.data(), sums.size(), random);
+            Guarded<uint8_t> out((rows * row + 1) * bytes, (n % 4) * bytes);
+            for (size_t i = 0; i < rows * row * bytes; i++) out.data()[i] = (uint8_t)(random() % 64);
+            const std::vector<uint8_t> before(out.data(), out.data() + (rows * row + 1) * bytes);
+            k.commit[dtype]((int64_t)rows, (int64_t)n, alpha, sums.data(), (int64_t)sums_row, beta,
+                            out.data(), (int64_t)row);
+            EXPECT_TRUE(out.intact());
+            std::vector<uint8_t> expected = before;
+            for (size_t i = 0; i < rows; i++) {
+                tables.c.load[dtype]((int64_t)n, before.data() + i * row * bytes, old.data());
+                for (size_t j = 0; j < n; j++) {
+                    const float part = (float)alpha * sums[i * sums_row + j];
+                    want[j] = beta == 0 ? part : std::fma((float)beta, old[j], part);
+                }
+                tables.c.store[dtype]((int64_t)n, want.data(), expected.data() + i * row * bytes);
+            }
+            EXPECT_EQ(0, std::memcmp(expected.data(), out.data(), expected.size())) << dtype << " " << n;
+        }
+    }
+}
+
 // ---- The table ----
 
 TEST_P(Kernels, TableIsComplete) {
@@ -293,10 +327,10 @@ TEST_P(Kernels, TableIsComplete) {
         EXPECT_EQ(dtype, k.dtype);
         EXPECT_EQ(dtype == TARTAN_F32 ? 4 : 8, k.bytes);
         EXPECT_LE(k.product.lanes, TARTAN_I_MAX_LANES);
-        EXPECT_TRUE(k.product.strip && k.product.peak && k.transpose && k.combine && k.scale && k.dot);
-        EXPECT_TRUE(k.load[dtype] && k.store[dtype]);
-        EXPECT_EQ(dtype == TARTAN_F32, k.load[TARTAN_F16] && k.store[TARTAN_F16]);
-        EXPECT_EQ(dtype == TARTAN_F32, k.load[TARTAN_BF16] && k.store[TARTAN_BF16]);
+        EXPECT_TRUE(k.product.strip && k.product.peak && k.transpose && k.scale && k.dot);
+        EXPECT_TRUE(k.load[dtype] && k.store[dtype] && k.commit[dtype]);
+        EXPECT_EQ(dtype == TARTAN_F32, k.load[TARTAN_F16] && k.store[TARTAN_F16] && k.commit[TARTAN_F16]);
+        EXPECT_EQ(dtype == TARTAN_F32, k.load[TARTAN_BF16] && k.store[TARTAN_BF16] && k.commit[TARTAN_BF16]);
         for (int64_t rows : k.product.rows) EXPECT_TRUE(rows >= 1 && rows <= TARTAN_I_STRIP_ROWS);
     }
 }
