@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The device: memory, queue, table. Operations and index sets are the CPU backend's, at work while the memory of the
- * device is open. */
+ * The device: memory, queue, table. The CPU backend runs its operations while its memory is open. */
 #include "dummy_backend.h"
 
 #include "core/dtype.h"
