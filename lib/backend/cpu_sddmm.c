@@ -2,8 +2,9 @@
  * Sampled dense times dense on the CPU: S = alpha (X1 Y1 + ...) + beta S at the stored blocks of S.
  *
  * The contracted index runs over pairs, batch entries and k. It is cut into segments, of one pair, entry and
- * at most `depth` elements, and segments are gathered into rounds. The work of a round is cut in two dimensions: every
- * worker has a range of block rows and a range of block columns of S, and the latter is cut into panels. The workers of
+ * at most `depth` elements, and segments are gathered into rounds. In a round every worker has a range of block
+ * rows and a range of block columns of S (these are shared only if there are fewer block rows than workers), and the
+ * latter is cut into panels. The workers of
  * a range of columns pack the part of Y for its panel together, [k][width] for each block column, and then do the
  * blocks there. A row of X is used in place where its elements are contiguous, else packed once for its row of blocks.
  * With one round sums go straight into S; with more they wait in memory of their own. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sparse times dense on the CPU. Both sides are one problem, C = op(A) B: on the right it is transposed.
  *
- * The work is cut in two dimensions: every worker has a range of block rows and a range of columns of B (of all batch
- * entries together). Its columns are cut into panels, and a panel into slivers as wide as the strip kernel. The
+ * Every worker has a range of block rows and a range of columns of B (of all batch entries together); the columns are
+ * shared only if there are fewer block rows than workers. A worker's columns are cut into panels, and a panel into slivers as wide as the strip kernel. The
  * workers of a range of columns pack its panel together, [k][width] for each sliver, for the rows of B that op(A)
  * refers to. A sliver is used in place where its rows are contiguous and read too seldom to pay for packing.
  * Then each worker goes through its block rows, and for each of them through the slivers of the panel. So a value
