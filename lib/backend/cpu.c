@@ -73,12 +73,29 @@ static bool cpu_supports(void *device, const tartan_op *op, const char **out_rea
     return true;
 }
 
-/* The instruction sets whose kernels run, and why others that there are kernels for do not. */
+/* The kernels that an operation takes its inner loops from. */
+static tartan_i_kernels kernels_of(const tartan_context *context, const tartan_op *op) {
+    if (op->kind == TARTAN_OP_SPMM) {
+        tartan_op_spmm now = op->spmm;
+        tartan_matrix a;
+        now.a = tartan_i_cpu_matrix_now(op->spmm.a, &a);
+        return tartan_i_cpu_spmm_is_narrow(context, &now)
+                   ? tartan_i_cpu_kernels(now.a->dtype)
+                   : tartan_i_cpu_product_kernels(now.a->dtype, now.gates);
+    }
+    if (op->kind == TARTAN_OP_SDDMM) return tartan_i_cpu_product_kernels(op->sddmm.x[0].dtype, NULL);
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    (void)tartan_i_op_operands(op, operands);
+    return tartan_i_cpu_kernels(operands[0].matrix != NULL ? operands[0].matrix->dtype
+                                                           : operands[0].array->dtype);
+}
+
+/* The instruction set that the operation's kernels use, and why others that there are kernels for do not run. */
 static tartan_status cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
-    (void)context;
-    (void)op;
     const tartan_i_cpu_features detected = tartan_i_cpu_detect(), in_use = tartan_i_cpu_in_use();
-    tartan_i_text_add(text, "\"kernel\": \"%s\", \"why\": \"%s\", \"refused\": [", tartan_cpu_kernels(),
+    char name[64];
+    tartan_i_cpu_list(kernels_of(context, op).product.uses, name, sizeof name);
+    tartan_i_text_add(text, "\"kernel\": \"%s\", \"why\": \"%s\", \"refused\": [", name,
                       in_use != detected ? "the best that TARTAN_CPU allows"
                                          : "the best kernels there are for this CPU");
     const char *separator = "";

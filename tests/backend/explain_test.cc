@@ -44,6 +44,20 @@ TEST_P(Explain, SaysWhatWouldRun) {
                                : "\"device\": \"cuda:0\"");
 }
 
+/* On the CPU the instruction set of this very operation: that of bf16 products does not serve f32. */
+TEST_P(Explain, NamesTheInstructionSetOfTheDtype) {
+    if (!on_host()) GTEST_SKIP() << "kernels of a device have names of their own";
+    const std::string all = tartan_cpu_kernels();
+    for (int32_t dtype : kDtypes) {
+        const std::string pairs = all.find("amx") != std::string::npos          ? "amx"
+                                  : all.find("avx512bf16") != std::string::npos ? "avx512bf16"
+                                                                                : all;
+        const std::string set = dtype == TARTAN_BF16 ? pairs : all.substr(0, all.find(','));
+        EXPECT_HAS(explain_spmm(context.get(), layout.get(), dtype, 100), "\"kernel\": \"" + set + "\"");
+        EXPECT_HAS(explain_sddmm(context.get(), layout.get(), dtype, 64), "\"kernel\": \"" + set + "\"");
+    }
+}
+
 TEST_P(Explain, DescribesTheRealOperands) {
     const Layout heads = from_mask({20, 30, 16, 16, 2}, std::vector<uint8_t>(8, 1));
     const std::string rows = explain_spmm(context.get(), heads.get(), TARTAN_F32, 7);
