@@ -7,7 +7,8 @@
 A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means `TARTAN_NUM_THREADS`, else all processors.
 `parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results do not depend on either. A context serves
 one task at a time. Operations that are given none use a CPU context of the calling thread, or, for operands on a device,
-the context of the operands (see [`to_device`](@ref)).
+the context of the first one (see [`to_device`](@ref)). Operands may come from several contexts of one device: the device
+begins a call after the work of other contexts that it depends on.
 
 On a GPU, `math = :tf32` lets products of `Float32` round their factors. `allow_dense = true` lets cuBLAS multiply a dense copy
 of a matrix that has most of its blocks, if that is expected to be faster; `NaN` and `Inf` of the other factor then reach every
@@ -77,14 +78,12 @@ function julia_parallel_for(::Ptr{Cvoid}, workers::Int32, task::Ptr{Cvoid}, data
     return nothing
 end
 
-# The context that an operand lies in; that of all operands, which the caller may also have given: work of two has no order.
+# The context that an operand came from, and that of a call: the given one, else that of the first operand that has one. C
+# orders the work of several contexts, and refuses operands on another device.
 context_of(x) = nothing
-shared_context(context) = context
-shared_context(context, x, rest...) = shared_context(one_context(context, context_of(x), x), rest...)
-one_context(context, ::Nothing, x) = context
-one_context(::Nothing, own::Context, x) = own
-one_context(context::Context, own::Context, x) = context.handle === own.handle ? context : throw(TartanError(:argument,
-    "a $(typeof(x)) is of another context than the other operands, expected one for all"))
+call_context(context::Context, operands...) = context
+call_context(::Nothing, x, rest...) = call_context(context_of(x), rest...)
+call_context(::Nothing) = nothing
 
 # Contexts of calls that were given none: one for each thread, made when it is first needed.
 mutable struct Spare

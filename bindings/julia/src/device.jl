@@ -177,8 +177,8 @@ Base.permutedims(A::DeviceBlockSparseMatrix) = copy(transpose(A))
 
 A copy of an array, or of a block-sparse matrix, in the memory of the context's device: a [`DeviceArray`](@ref) or a
 [`DeviceBlockSparseMatrix`](@ref). Their products (`*`, `mul!`, [`spmm!`](@ref), [`sddmm!`](@ref), ...) run there, in the order of
-the context's queue, and results stay there. Nothing moves between devices unasked: operands in different places
-are an error. `x` may be changed as soon as the call returns.
+the context's queue, and results stay there. Nothing moves between devices unasked: operands on different devices are an
+error; those of several contexts of one device are not. `x` may be changed as soon as the call returns.
 
     context = Context("cpu")                   # or "cuda"
     D, X = to_device(A, context), to_device(ones(64, 3), context)

@@ -74,7 +74,7 @@ other blocks stay. Both are in Julia's memory, or on a device and of one context
 """
 function scatter!(A::Blocks, B::Blocks, targets::AbstractVector)
     to = expect_once(from_zero(targets, "targets", nblocks(A), 0), "targets", nblocks(A))
-    Raw.tartan_matrix_scatter(shared_context(nothing, A, B), B, to, A)
+    Raw.tartan_matrix_scatter(call_context(nothing, A, B), B, to, A)
     return A
 end
 

@@ -39,7 +39,7 @@ spmm!(C::Dense, A::Sparse, B::Dense; side = :left, transpose::Bool = false, alph
     product!(C, stored(A), B, side_code(side), transpose != is_flipped(A), alpha, beta, gates, context)
 
 function product!(C, A::Blocks{T}, B, side, transpose, alpha, beta, gates, context) where {T}
-    Raw.tartan_spmm(shared_context(context, A, B, C, gates), side, transpose, real_factor(alpha, "alpha"), A, gate_input(gates),
+    Raw.tartan_spmm(call_context(context, A, B, C, gates), side, transpose, real_factor(alpha, "alpha"), A, gate_input(gates),
                     input(as_matrix, B, "B", T), real_factor(beta, "beta"), output(as_matrix, C, "C", output_type(T)))
     return C
 end
@@ -62,7 +62,7 @@ The gradient of the weights `W` in `Y = W * X` is `sddmm!(dW, dY, X')`.
 """
 function sddmm!(S::Blocks{T}, X, Y; alpha = 1, beta = 0, gates = nothing, context = nothing) where {T}
     x, y = as_list(X), as_list(Y)
-    Raw.tartan_sddmm(shared_context(context, S, x..., y..., gates), real_factor(alpha, "alpha"), gate_input(gates),
+    Raw.tartan_sddmm(call_context(context, S, x..., y..., gates), real_factor(alpha, "alpha"), gate_input(gates),
                      inputs(x, "X", T), inputs(y, "Y", T), real_factor(beta, "beta"), S)
     return S
 end
@@ -74,7 +74,7 @@ end
 a vector of `Float32`, or `Float64` where `W` is.
 """
 function gate_gradient!(gradient::Dense, W::Blocks{T}, dW::Blocks; gates = nothing, context = nothing) where {T}
-    Raw.tartan_gate_gradient(shared_context(context, W, dW, gradient, gates), W, gate_input(gates), dW,
+    Raw.tartan_gate_gradient(call_context(context, W, dW, gradient, gates), W, gate_input(gates), dW,
                              output(as_it_is, gradient, "gradient", gate_type(T)))
     return gradient
 end
@@ -90,7 +90,7 @@ function growth_score!(score::Dense, X, Y, block::Sizes; norm = :max, scale = 1,
     x, y = as_list(X), as_list(Y)
     T = eltype(first(x))
     frame = frame_of((size(first(x), 1), size(first(y), 2)), block)
-    Raw.tartan_growth_score(shared_context(context, score, x..., y...), frame, code_of(NORMS, norm, "norm"),
+    Raw.tartan_growth_score(call_context(context, score, x..., y...), frame, code_of(NORMS, norm, "norm"),
                             real_factor(scale, "scale"), inputs(x, "X", T), inputs(y, "Y", T), real_factor(beta, "beta"),
                             output(as_matrix, score, "score", gate_type(T)))
     return score

@@ -8,7 +8,8 @@
 #   tartan_operation(place, .operand(x, "x", dtype), .operand(y, "y", dtype), result)
 #   .value(result)
 
-# The TartanContext of operands on a device, NULL for R's memory. Operands in several places are refused.
+# The TartanContext of the first operand on a device, NULL for R's memory. Operands of several devices, or some on a device and
+# some in R's memory, are refused; those of several contexts of one device are not: the library orders their work.
 .place <- function(...) tartan_r_place(list(...))
 
 # A dense operand. In R's memory its numbers are converted to `dtype` where they must be; a vector is one column.

@@ -225,7 +225,11 @@ int32_t tartan_r_dtype_of(SEXP x, const char *name) {
 
 /* ---- Places ---- */
 
-/* Checks one operand against the place found so far, which it may be the first to name. */
+static SEXP device_of(SEXP context) {
+    return STRING_ELT(slot(context, "device"), 0);
+}
+
+/* The place so far, which the first operand on a device names; the others must be on the same device. */
 static SEXP join(SEXP x, const char *name, SEXP place, const char **first) {
     tartan_r_class class = tartan_r_class_of(x);
     if (class < TARTAN_R_DEVICE_MATRIX || class > TARTAN_R_DEVICE_ARRAY) return place;
@@ -234,9 +238,9 @@ static SEXP join(SEXP x, const char *name, SEXP place, const char **first) {
         *first = name;
         return context;
     }
-    if (slot(context, "handle") != slot(place, "handle"))
-        tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s is of another context than %s, expected one for all operands",
-                      name, *first);
+    if (strcmp(CHAR(device_of(context)), CHAR(device_of(place))) != 0)
+        tartan_r_fail(TARTAN_ERR_UNSUPPORTED, "%s is on %s and %s on %s, expected one device for all operands",
+                      name, CHAR(device_of(context)), *first, CHAR(device_of(place)));
     return place;
 }
 
@@ -246,7 +250,7 @@ static void expect_on_device(SEXP x, const char *name, SEXP place) {
     if (class < TARTAN_R_DEVICE_MATRIX || class > TARTAN_R_DEVICE_ARRAY)
         tartan_r_fail(TARTAN_ERR_UNSUPPORTED,
                       "%s is in R's memory, but other operands are on %s: move it there with to_device()",
-                      name, CHAR(STRING_ELT(slot(place, "device"), 0)));
+                      name, CHAR(device_of(place)));
 }
 
 static int is_list(SEXP x) {

@@ -38,8 +38,9 @@ int32_t tartan_r_dtype_of(SEXP x, const char *name);
 SEXP tartan_r_expect_open(SEXP x);
 SEXP tartan_r_is_closed(SEXP x);
 
-/* The place of operands: a TartanContext, or NULL for R's memory. `operands` are a list with names; what is NULL or a
- * layout in R's memory is anywhere, lists are looked into. */
+/* The place of operands: the TartanContext of the first one on a device, or NULL if all are in R's memory. The operands of
+ * a device may come from several contexts. `operands` is a list with names; NULL and layouts in R's memory go with any
+ * place, lists are looked into. */
 SEXP tartan_r_place(SEXP operands);
 
 /* The package's own context. */
