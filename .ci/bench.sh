@@ -14,9 +14,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 [ $# -eq 0 ] || shift
-[ ${#operations[@]} -gt 0 ] || operations=(spmm sddmm)
-
 [ -x "$tartan" ] || { echo "bench: $tartan is not built" >&2; exit 1; }
+[ ${#operations[@]} -gt 0 ] || mapfile -t operations < <("$tartan" bench --list)
 # MKL from PyPI, where install could have it; a baseline that is not there is left out of the results.
 mkl=$(find build/venv/lib -maxdepth 1 -name 'libmkl_rt.so*' -print -quit 2>/dev/null || true)
 [ -z "$mkl" ] || export TARTAN_MKL="$PWD/$mkl"

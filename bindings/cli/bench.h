@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One benchmark case and the peers it is compared with. */
+ * The benchmark, from the top: bench.c is the command, bench_measure.c measures one case, bench_ops.c is the table of
+ * operations, bench_peers.c what they are compared with, with bench_blas.c and bench_scipy.c. Each uses only those
+ * after it. */
 #ifndef TARTAN_CLI_BENCH_H
 #define TARTAN_CLI_BENCH_H
 
@@ -7,21 +9,23 @@
 
 #include <jansson.h>
 
-typedef enum bench_op { BENCH_SPMM, BENCH_SDDMM } bench_op;
+/* ---- What to measure ---- */
 
-/* spmm: C [m, n] = A [m, k] B [k, n], A sparse. sddmm: S [m, k] = X [m, n] Y [n, k], S sparse. */
+typedef struct bench_op bench_op;
+
+/* The sparse matrices are m x k; `n` is the third size of a product. */
 typedef struct bench_case {
-    bench_op op;
+    const bench_op *op;
     int32_t dtype;
     int64_t m, k, n, block;
     double density;
     int32_t threads;
     int rounds;
     const char *device;
-    bool allow_dense;
+    bool on_host, allow_dense, with_peers;
 } bench_case;
 
-enum { MAX_ROUNDS = 999 };
+enum { MAX_ROUNDS = 999, REASON_ROOM = 160 };
 
 typedef struct samples {
     int count;
@@ -30,39 +34,95 @@ typedef struct samples {
 
 double median(samples *s);
 
+/* ---- bench_measure.c ---- */
+
+/* Measures one case and describes it as a JSON object; NULL after saying what is wrong. Each round times ours and, on the
+ * CPU, planning, the peak and the peers. On a GPU ours is timed alone, in samples of as many calls as take a
+ * millisecond; `./run gpu-bench` times peers there. */
+json_t *bench_measure(const bench_case *c);
+
+/* ---- bench_ops.c ---- */
+
+enum { MAX_MATRICES = 2, MAX_ARRAYS = 3 };
+
+/* The operands of one case, in the memory of the context's device. The maker of the operation says what they are. */
+typedef struct bench_operands {
+    tartan_layout *layout;
+    int matrix_count, array_count;
+    tartan_matrix *matrices[MAX_MATRICES]; /* on the layout */
+    tartan_buffer *buffers[MAX_ARRAYS];
+    tartan_array arrays[MAX_ARRAYS]; /* the buffers' memory */
+    void *per_block;                 /* 8 bytes a block, in host memory: ids or results; or NULL */
+    bool out_of_memory;              /* the tool's own, of which the library has no message */
+} bench_operands;
+
+/* A dense product [m, k] x [k, n] that does the same work and more. NULL: the sparse matrix, as a dense one. */
+typedef struct bench_gemm {
+    int64_t m, n, k;
+    const void *left, *right;
+} bench_gemm;
+
+typedef struct bench_maker bench_maker;
+
+/* One row an operation. */
+struct bench_op {
+    const char *name;
+    bool uses_n;
+    void (*make)(bench_maker *maker);
+    tartan_status (*call)(tartan_context *context, const bench_case *c, bench_operands *o);
+    double (*flops)(const bench_case *c, const tartan_layout *layout); /* useful; NULL: it does not compute */
+
+    /* Peers. A product has both members, the other rows neither: they are compared with memcpy. */
+    bench_gemm (*gemm)(const bench_case *c, const bench_operands *o);
+    const char *no_scipy; /* why scipy cannot do it, or NULL */
+};
+
+/* The row of that name, or NULL; and the row at a position, NULL after the last. */
+const bench_op *bench_op_named(const char *name);
+const bench_op *bench_op_at(int i);
+
+/* The operands of a case. What there is must be freed on failure too. */
+tartan_status bench_make_operands(tartan_context *context, const bench_case *c, bench_operands *out);
+void bench_free_operands(bench_operands *o);
+
+/* Matrices alone, as many as `matrix_count` says, on the layout of `o`. */
+tartan_status bench_make_matrices(tartan_context *context, const bench_case *c, bench_operands *o);
+void bench_free_matrices(bench_operands *o);
+
+/* Bytes of all operands: what a call must move at least. */
+double bench_bytes(const bench_operands *o);
+
 /* Numbers that are neither zero nor large, of f64, f32 or a 16-bit dtype. */
 void fill_random(void *data, int32_t dtype, int64_t count);
 
-/* Measures a case on a device that is not the CPU; a line as that of the CPU, with null for what is the CPU's own, or
- * NULL after saying what is wrong. A sample is as many products as take a millisecond. */
-json_t *bench_on_device(const bench_case *c);
+/* ---- bench_peers.c ---- */
 
-/* Operands of one case: two dense arrays and room for the dense result of a BLAS. */
-typedef struct operands {
-    tartan_layout *layout;
-    tartan_matrix *matrix;
-    void *dense_a; /* the sparse operand as a dense matrix, for peers: [m, k] */
-    void *b;       /* spmm: B [k, n]; sddmm: X [m, n] */
-    void *c;       /* spmm: C [m, n]; sddmm: Y [n, k] */
-    void *dense_c; /* result of a dense peer */
-} operands;
+typedef struct bench_peers bench_peers;
 
-/* A BLAS with the C interface, opened at run time; NULL where it is not there. Times one dense product of the
- * same shape. */
+/* The peers of a case on the CPU; NULL without memory. Those that are not there have a reason. */
+bench_peers *peers_open(const bench_case *c, const bench_operands *o);
+void peers_time(bench_peers *p, int round);
+/* An object for each peer, and for each the ratio of our rate to its rate, or null. */
+void peers_describe(bench_peers *p, double our_seconds, json_t *peers, json_t *ratios);
+void peers_close(bench_peers *p);
+
+/* ---- bench_blas.c: a BLAS with the C interface, opened at run time; NULL where it is not there ---- */
+
 typedef struct blas blas;
 #define OPENBLAS_PATH "libopenblas.so.0"
 /* Sets OPENBLAS_CORETYPE for this process to the fastest choice, before OpenBLAS is loaded for the first time. */
 void blas_choose_core(void);
 blas *blas_open(const char *name, const char *path, int32_t threads);
 const char *blas_core(const blas *b); /* its own word for the CPU, "" if it has none */
-bool blas_time(const blas *b, const bench_case *c, const operands *o, double *out_seconds);
+/* Times one dense product of f32 or f64. */
+double blas_time(const blas *b, int32_t dtype, const bench_gemm *gemm, void *product);
 void blas_close(blas *b);
 
-/* scipy in a process of its own, so that its memory and threads are apart. NULL with a reason in `reason` where
- * it cannot be started. */
+/* ---- bench_scipy.c: scipy in a process of its own, so that its memory and threads are apart ---- */
+
 typedef struct scipy scipy;
-enum { REASON_ROOM = 160 };
-scipy *scipy_start(const bench_case *c, const operands *o, char *reason);
+/* NULL with a reason in `reason` where it cannot be started. */
+scipy *scipy_start(const bench_case *c, const tartan_layout *layout, char *reason);
 /* One product by `format`: "bsr", the same blocks as ours, or "csr", in which scipy is faster. */
 bool scipy_time(scipy *s, const char *format, double *out_seconds);
 void scipy_stop(scipy *s);

@@ -58,11 +58,13 @@ static void set_core(const char *core) {
 
 /* In a process of its own, as OpenBLAS looks once, when it is loaded, and as a wrong core type may kill it. */
 static double try_core(const char *core) {
+    enum { PATIENCE = 20 }; /* seconds; it takes a tenth of one */
     int ends[2];
     double seconds = HUGE_VAL, got;
     if (pipe(ends) != 0) return seconds;
     pid_t child = fork();
     if (child == 0) {
+        alarm(PATIENCE); /* without memory OpenBLAS asks for more for ever */
         set_core(core);
         seconds = time_sample();
         _exit(write(ends[1], &seconds, sizeof seconds) == sizeof seconds ? 0 : 1);
@@ -120,21 +122,16 @@ const char *blas_core(const blas *b) {
     return b->core;
 }
 
-bool blas_time(const blas *b, const bench_case *c, const operands *o, double *out_seconds) {
-    bool spmm = c->op == BENCH_SPMM;
-    int m = (int)c->m, n = (int)(spmm ? c->n : c->k), k = (int)(spmm ? c->k : c->n);
-    const void *left = spmm ? o->dense_a : o->b, *right = spmm ? o->b : o->c;
-    double start = seconds_now();
-    if (c->dtype == TARTAN_F32)
-        b->sgemm(CBLAS_ROW_MAJOR, CBLAS_NO_TRANS, CBLAS_NO_TRANS, m, n, k, 1, left, k, right, n, 0,
-                 o->dense_c, n);
-    else if (c->dtype == TARTAN_F64)
-        b->dgemm(CBLAS_ROW_MAJOR, CBLAS_NO_TRANS, CBLAS_NO_TRANS, m, n, k, 1, left, k, right, n, 0,
-                 o->dense_c, n);
+double blas_time(const blas *b, int32_t dtype, const bench_gemm *gemm, void *product) {
+    const int m = (int)gemm->m, n = (int)gemm->n, k = (int)gemm->k;
+    const double start = seconds_now();
+    if (dtype == TARTAN_F64)
+        b->dgemm(CBLAS_ROW_MAJOR, CBLAS_NO_TRANS, CBLAS_NO_TRANS, m, n, k, 1, gemm->left, k, gemm->right, n,
+                 0, product, n);
     else
-        return false;
-    *out_seconds = seconds_now() - start;
-    return true;
+        b->sgemm(CBLAS_ROW_MAJOR, CBLAS_NO_TRANS, CBLAS_NO_TRANS, m, n, k, 1, gemm->left, k, gemm->right, n,
+                 0, product, n);
+    return seconds_now() - start;
 }
 
 void blas_close(blas *b) {

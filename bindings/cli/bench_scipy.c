@@ -30,17 +30,17 @@ static const char *script_path(void) {
     return script != NULL && script[0] != '\0' ? script : TARTAN_SCIPY_PEER_PATH;
 }
 
-static bool send_layout(scipy *s, const operands *o) {
-    size_t pointers = (size_t)tartan_layout_grid_rows(o->layout) + 1,
-           blocks = (size_t)tartan_layout_blocks(o->layout);
-    return fwrite(tartan_layout_row_pointers(o->layout), sizeof(int64_t), pointers, s->to) == pointers &&
-           fwrite(tartan_layout_col_indices(o->layout), sizeof(int32_t), blocks, s->to) == blocks &&
+static bool send_layout(scipy *s, const tartan_layout *layout) {
+    size_t pointers = (size_t)tartan_layout_grid_rows(layout) + 1,
+           blocks = (size_t)tartan_layout_blocks(layout);
+    return fwrite(tartan_layout_row_pointers(layout), sizeof(int64_t), pointers, s->to) == pointers &&
+           fwrite(tartan_layout_col_indices(layout), sizeof(int32_t), blocks, s->to) == blocks &&
            fflush(s->to) == 0;
 }
 
-static void run_python(const bench_case *c, const operands *o, int in, int out) {
+static void run_python(const bench_case *c, const tartan_layout *layout, int in, int out) {
     char text[7][32];
-    const int64_t numbers[] = {c->m, c->k, c->n, c->block, tartan_layout_blocks(o->layout)};
+    const int64_t numbers[] = {c->m, c->k, c->n, c->block, tartan_layout_blocks(layout)};
     for (int i = 0; i < 5; i++) snprintf(text[i], sizeof text[i], "%lld", (long long)numbers[i]);
     const char *python = getenv("PYTHON");
     if (python == NULL || python[0] == '\0') python = "python3";
@@ -52,7 +52,7 @@ static void run_python(const bench_case *c, const operands *o, int in, int out) 
     _exit(127);
 }
 
-scipy *scipy_start(const bench_case *c, const operands *o, char *reason) {
+scipy *scipy_start(const bench_case *c, const tartan_layout *layout, char *reason) {
     int to[2], from[2];
     snprintf(reason, REASON_ROOM, "the Python process could not be started");
     if (c->m % c->block != 0 || c->k % c->block != 0) {
@@ -77,13 +77,13 @@ scipy *scipy_start(const bench_case *c, const operands *o, char *reason) {
     s->process = fork();
     if (s->process == 0) {
         close(to[1]), close(from[0]);
-        run_python(c, o, to[0], from[1]);
+        run_python(c, layout, to[0], from[1]);
     }
     close(to[0]), close(from[1]);
     s->to = fdopen(to[1], "wb");
     s->from = fdopen(from[0], "rb");
     bool started = s->process > 0 && s->to != NULL && s->from != NULL;
-    bool sent = started && send_layout(s, o);
+    bool sent = started && send_layout(s, layout);
     if (started && read_reply(s, reason, REASON_ROOM) && sent) return s;
     scipy_stop(s);
     return NULL;

@@ -8,8 +8,11 @@ import sys
 import pytest
 from tool import HERE, run
 
-KEYS = {"op", "device", "kernels", "dtype", "threads", "block", "density", "shape", "heads", "ms", "tflops", "planning_ms",
-        "peak_tflops_per_thread", "samples", "peers", "ratios"}
+ROOT = HERE.parents[2]
+KEYS = {"op", "device", "kernels", "dtype", "threads", "block", "density", "shape", "heads", "ms", "tflops", "gbytes_per_s",
+        "planning_ms", "peak_tflops_per_thread", "samples", "speedup", "peers", "ratios"}
+PRODUCTS = ["spmm", "sddmm"]
+OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms"]
 
 
 def bench(*arguments, **env):
@@ -22,7 +25,21 @@ def near(a, b):
     return a == pytest.approx(b, rel=1e-4)
 
 
-@pytest.mark.parametrize("operation", ["spmm", "sddmm"])
+def test_bench_has_every_operation():
+    """What backends can do, `tartan bench` can measure, and help and manual name it."""
+    header = (ROOT / "lib/backend/operation.h").read_text()
+    names = re.findall(r"^    X\([A-Z_]+, (\w+)\)", header, re.MULTILINE)
+    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS
+    manual = (HERE.parent / "tartan.1").read_text().replace("\\-", "-")
+    for name in names:
+        assert re.search(rf"^  {name} ", run("bench", "--help"), re.MULTILINE)
+        assert re.search(rf"^\.B {name}$", manual, re.MULTILINE)
+    run("bench", "--list", "spmm", code=2, text="Usage: tartan bench")
+    run("bench", "--list", "--json", code=2, text="Usage: tartan bench")
+    run("bench", "gemm", code=2, text='no benchmark "gemm", expected spmm, sddmm, ' + ", ".join(OTHERS[:-1]) + " or block_norms")
+
+
+@pytest.mark.parametrize("operation", PRODUCTS)
 def test_bench(operation):
     lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "8,32", "--dtype", "f32,f64", "--rounds", 3,
                   "--density", 0.25, "--threads", 2)
@@ -32,7 +49,11 @@ def test_bench(operation):
         assert set(line) == KEYS and line["op"] == operation and line["device"] == "cpu"
         assert line["shape"] == [256, 128, 32] and line["threads"] == 2 and line["samples"] == 3
         assert near(line["density"], 0.25) and line["ms"] > 0 and line["planning_ms"] > 0
-        assert line["peak_tflops_per_thread"] > 0
+        assert line["peak_tflops_per_thread"] > 0 and line["speedup"] == 1
+        assert line["kernels"] and "," not in line["kernels"]
+        size = 4 if line["dtype"] == "float32" else 8
+        sparse, dense = 256 * 128 * line["density"], {"spmm": 128 * 32 + 256 * 32, "sddmm": 256 * 32 + 32 * 128}[operation]
+        assert near(line["gbytes_per_s"], 1e-6 * size * (sparse + dense) / line["ms"])
         useful, dense = 2e-9 * 256 * 128 * 32 * line["density"], 2e-9 * 256 * 128 * 32
         assert near(line["tflops"], useful / line["ms"])
         assert near(line["ratios"]["peak"], line["tflops"] / (2 * line["peak_tflops_per_thread"]))
@@ -49,6 +70,58 @@ def test_bench(operation):
         assert scipy_there == [operation == "spmm"] * 2, line["peers"]
         if line["peers"]["openblas"]["tflops"] is not None:
             assert line["peers"]["openblas"]["core"]
+
+
+@pytest.mark.parametrize("operation", OTHERS)
+def test_bench_of_what_is_no_product(operation):
+    lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "16", "--dtype", "bf16,f32,f64", "--rounds", 2,
+                  "--density", 0.25, "--threads", 2)
+    assert [line["dtype"] for line in lines] == ["bfloat16", "float32", "float64"]
+    for line, size, sums in zip(lines, (2, 4, 8), (4, 4, 8)):
+        assert set(line) == KEYS and line["op"] == operation and line["device"] == "cpu"
+        assert line["shape"] == ([256, 128, 32] if operation == "growth_score" else [256, 128])
+        assert line["ms"] > 0 and line["planning_ms"] > 0 and line["samples"] == 2 and line["threads"] == 2
+        stored, blocks = 256 * 128 * line["density"], 128 * line["density"]
+        flops, bytes_ = {"gate_gradient": (2 * stored, 2 * stored * size + blocks * sums),
+                         "growth_score": (2 * 32 * (256 + 128 + 128), 32 * (256 + 128) * size + 128 * sums),
+                         "block_copy": (0, 2 * stored * size + 8 * blocks),
+                         "block_norms": (2 * stored, stored * size + 8 * blocks)}[operation]
+        assert near(line["gbytes_per_s"], 1e-6 * bytes_ / line["ms"])
+        assert near(line["tflops"], 1e-9 * flops / line["ms"]) if flops else line["tflops"] is None
+        assert line["peak_tflops_per_thread"] is None
+        assert set(line["peers"]) == set(line["ratios"]) == {"memcpy"}
+        peer = line["peers"]["memcpy"]
+        assert near(peer["gbytes_per_s"], 1e-6 * bytes_ / peer["ms"]) and peer["samples"] == 2
+        assert near(line["ratios"]["memcpy"], line["gbytes_per_s"] / peer["gbytes_per_s"])
+    (line,) = bench(operation, "--size", 64, "--block", 8, "--dtype", "f32", "--rounds", 1, "--no-peers")
+    assert line["peers"] == {"memcpy": {"gbytes_per_s": None, "reason": "not asked for"}}
+    assert line["ratios"] == {"memcpy": None}
+
+
+def test_bench_counts_the_peak_of_the_dtype():
+    """bf16 is held against the instructions that multiply bf16, not against those of f32."""
+    kernels = json.loads(run("info", "--json"))["cpu"]["kernels"].split(",")
+    short, narrow = bench("spmm", "--size", 512, "--n", 128, "--block", 32, "--dtype", "f32,bf16", "--rounds", 3, "--no-peers")
+    assert short["kernels"] == kernels[0]
+    assert narrow["kernels"] == (kernels[-1] if kernels[-1] in ("amx", "avx512bf16") else kernels[0])
+    if narrow["kernels"] == "amx":
+        assert narrow["peak_tflops_per_thread"] > 2 * short["peak_tflops_per_thread"]
+    (plain,) = bench("spmm", "--size", 512, "--n", 128, "--block", 32, "--dtype", "bf16", "--rounds", 3, "--no-peers",
+                     TARTAN_CPU="c")
+    assert plain["kernels"] == "c" and plain["peak_tflops_per_thread"] < narrow["peak_tflops_per_thread"] or kernels == ["c"]
+
+
+def test_bench_with_several_numbers_of_threads():
+    lines = bench("spmm", "--size", 256, "--n", 32, "--block", "16,32", "--dtype", "f32", "--rounds", 2, "--threads", "2,1,3",
+                  "--no-peers")
+    assert [(line["block"], line["threads"]) for line in lines] == [(block, t) for block in (16, 32) for t in (2, 1, 3)]
+    for first, *rest in (lines[:3], lines[3:]):
+        assert first["speedup"] == 1
+        for line in rest:
+            assert near(line["speedup"], first["ms"] / line["ms"])
+    text = run("bench", "block_norms", "--size", 64, "--block", 8, "--dtype", "f32", "--rounds", 1, "--threads", "1,2")
+    first, second = text.splitlines()
+    assert first.endswith("; threads 1: 1.00 x the first") and re.search(r"; threads 2: \d+\.\d\d x the first$", second)
 
 
 def test_bench_takes_the_best_openblas():
@@ -90,10 +163,12 @@ def test_bench_says_why_a_peer_is_missing(here):
 
 def test_bench_for_people():
     text = run("bench", "sddmm", "--size", 64, "--n", 8, "--block", 8, "--dtype", "f32", "--rounds", 1, "--no-peers")
-    assert re.fullmatch(r"sddmm float32 .* GFLOP/s useful; \d+\.\d\d of peak, - x scipy bsr.*\n", text)
+    assert re.fullmatch(r"sddmm +float32 .* GFLOP/s useful; \d+\.\d\d of the \w+ peak of \d+\.\d, - x scipy bsr, .*\n", text)
+    text = run("bench", "block_copy", "--size", 64, "--block", 8, "--dtype", "f32", "--rounds", 1)
+    assert re.fullmatch(r"block_copy +float32 .* GB/s; \d+\.\d\d x memcpy\n", text)
 
 
-@pytest.mark.parametrize("operation", ["spmm", "sddmm"])
+@pytest.mark.parametrize("operation", PRODUCTS + OTHERS)
 def test_bench_on_a_device(dummy, operation):
     lines = bench(operation, "--device", "cuda:1", "--size", "128x64", "--n", 24, "--block", "8,32", "--dtype", "f32,bf16",
                   "--rounds", 2, "--density", 0.25, TARTAN_PLUGIN_PATH=dummy)
@@ -101,13 +176,17 @@ def test_bench_on_a_device(dummy, operation):
                                                                   ("bfloat16", 32)]
     for line in lines:
         assert set(line) == KEYS and line["op"] == operation and line["device"] == "cuda:1"
-        assert line["kernels"] == "plain" and line["shape"] == [128, 64, 24] and line["samples"] == 2
-        assert line["threads"] is line["peak_tflops_per_thread"] is None and line["peers"] == line["ratios"] == {}
-        assert line["ms"] > 0 and line["planning_ms"] > 0
-        assert near(line["tflops"], 2e-9 * 128 * 64 * 24 * line["density"] / line["ms"])
+        explains = not operation.startswith("block_")
+        assert line["kernels"] == ("plain" if explains else None) and line["samples"] == 2
+        assert line["threads"] is line["peak_tflops_per_thread"] is line["speedup"] is None
+        assert line["ms"] > 0 and line["planning_ms"] > 0 and line["gbytes_per_s"] > 0 and line["peers"] == line["ratios"] == {}
+        if operation in PRODUCTS:
+            assert line["shape"] == [128, 64, 24] and near(line["tflops"], 2e-9 * 128 * 64 * 24 * line["density"] / line["ms"])
     text = run("bench", operation, "--device", "cuda", "--size", 64, "--n", 8, "--block", 8, "--dtype", "f64", "--rounds", 1,
                "--allow-dense", TARTAN_PLUGIN_PATH=dummy)
-    assert re.fullmatch(operation + r" +float64 .* GFLOP/s useful; planning \d+\.\d+ ms, kernel plain on cuda:0\n", text)
+    rate = "GFLOP/s useful" if operation in PRODUCTS else "GB/s"
+    kernel = "plain" if explains else "not known"
+    assert re.fullmatch(rf"{operation} +float64 .* {rate}; planning \d+\.\d+ ms, kernel {kernel} on cuda:0\n", text)
 
 
 def test_bench_on_a_device_fails_with_the_reason(here, dummy):
@@ -120,5 +199,5 @@ def test_bench_on_a_device_fails_with_the_reason(here, dummy):
     fails("dummy:7 is not there", device="cuda:7", TARTAN_PLUGIN_PATH=dummy)
     fails("was lost", TARTAN_PLUGIN_PATH=dummy, TARTAN_DUMMY_LOST="1")
     fails("out of memory on device", TARTAN_PLUGIN_PATH=dummy, TARTAN_DUMMY_BYTES="1000")
-    fails("--threads is of the CPU", 2, "cuda", "--threads", 2)
-    fails("--allow-dense is of a GPU", 2, "cpu", "--allow-dense")
+    fails("--threads is for the CPU alone", 2, "cuda", "--threads", 2)
+    fails("--allow-dense is for GPUs alone", 2, "cpu", "--allow-dense")

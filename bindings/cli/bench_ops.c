@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The operations that can be measured: one row each, and a maker of its operands. */
+#include "bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Making operands. After the first failure the rest does nothing. ---- */
+
+struct bench_maker {
+    tartan_context *context, *host;
+    const bench_case *c;
+    bench_operands *out;
+    tartan_status status;
+};
+
+void fill_random(void *data, int32_t dtype, int64_t count) {
+    uint64_t state =
+        88172645463325252u; /* xorshift: the values hardly matter, only that they are not zeros */
+    for (int64_t i = 0; i < count; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        double value = (double)(state >> 11) / 9007199254740992.0 - 0.5;
+        if (dtype == TARTAN_F64)
+            ((double *)data)[i] = value;
+        else if (dtype == TARTAN_F32)
+            ((float *)data)[i] = (float)value;
+        else /* a finite 16-bit number of either format, between 2^-8 and 1 */
+            ((uint16_t *)data)[i] = (uint16_t)((state >> 63) << 15 | 0x3400 | (state >> 20 & 0x3ff));
+    }
+}
+
+/* The next dense array, row-major, of `ndim` dimensions. */
+static void add_array(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols, int32_t ndim) {
+    bench_operands *o = m->out;
+    tartan_buffer *host = NULL;
+    tartan_array *array = &o->arrays[o->array_count];
+    tartan_buffer **buffer = &o->buffers[o->array_count++];
+    if (m->status == TARTAN_OK)
+        m->status = tartan_buffer_create(m->host, dtype, (const int64_t[]){rows, cols}, ndim,
+                                         TARTAN_ROW_MAJOR, &host);
+    if (m->status == TARTAN_OK) m->status = tartan_buffer_view(host, array);
+    if (m->status == TARTAN_OK) fill_random(array->data, dtype, rows * cols);
+    if (m->c->on_host) { /* it is where it must be */
+        *buffer = host;
+        return;
+    }
+    if (m->status == TARTAN_OK) m->status = tartan_buffer_from_array(m->context, array, buffer);
+    if (m->status == TARTAN_OK) m->status = tartan_buffer_view(*buffer, array);
+    tartan_buffer_free(host);
+}
+
+static void add_dense(bench_maker *m, int64_t rows, int64_t cols) {
+    add_array(m, m->c->dtype, rows, cols, 2);
+}
+
+/* Numbers in the type of the sums, for blocks. */
+static int32_t sum_dtype(const bench_case *c) {
+    return c->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
+}
+
+static void add_per_block(bench_maker *m) {
+    m->out->per_block = malloc(8 * (size_t)(tartan_layout_blocks(m->out->layout) + 1));
+    m->out->out_of_memory = m->out->per_block == NULL;
+    if (m->out->out_of_memory) m->status = TARTAN_ERR_MEMORY;
+}
+
+static tartan_status make_matrix(tartan_context *context, tartan_context *host, const bench_case *c,
+                                 tartan_layout *layout, tartan_matrix **out) {
+    tartan_matrix *matrix = NULL;
+    tartan_status status = tartan_matrix_create(layout, c->dtype, TARTAN_ROW_MAJOR, &matrix);
+    if (status == TARTAN_OK) status = tartan_matrix_fill_normal(host, matrix, 1, 1);
+    if (c->on_host) {
+        *out = matrix;
+        return status;
+    }
+    if (status == TARTAN_OK) status = tartan_matrix_to_device(context, matrix, out);
+    tartan_matrix_free(matrix);
+    return status;
+}
+
+tartan_status bench_make_matrices(tartan_context *context, const bench_case *c, bench_operands *o) {
+    tartan_context *host = NULL;
+    tartan_status status = tartan_context_create("cpu", NULL, NULL, &host);
+    for (int i = 0; i < o->matrix_count && status == TARTAN_OK; i++)
+        status = make_matrix(context, host, c, o->layout, &o->matrices[i]);
+    tartan_context_free(host);
+    return status;
+}
+
+tartan_status bench_make_operands(tartan_context *context, const bench_case *c, bench_operands *out) {
+    const tartan_shape shape = {c->m, c->k, c->block, c->block, 1};
+    bench_maker maker = {.context = context, .c = c, .out = out};
+    char parameters[64];
+    snprintf(parameters, sizeof parameters, "density=%.17g", c->density);
+    maker.status = tartan_layout_from_pattern(&shape, "random", parameters, 1, &out->layout);
+    if (maker.status == TARTAN_OK) maker.status = tartan_context_create("cpu", NULL, NULL, &maker.host);
+    if (maker.status == TARTAN_OK) c->op->make(&maker);
+    tartan_context_free(maker.host);
+    return maker.status == TARTAN_OK ? bench_make_matrices(context, c, out) : maker.status;
+}
+
+void bench_free_matrices(bench_operands *o) {
+    for (int i = 0; i < MAX_MATRICES; i++) tartan_matrix_free(o->matrices[i]);
+}
+
+void bench_free_operands(bench_operands *o) {
+    for (int i = 0; i < MAX_ARRAYS; i++) tartan_buffer_free(o->buffers[i]);
+    bench_free_matrices(o);
+    tartan_layout_free(o->layout);
+    free(o->per_block);
+}
+
+double bench_bytes(const bench_operands *o) {
+    double bytes = o->per_block != NULL ? 8.0 * (double)tartan_layout_blocks(o->layout) : 0;
+    for (int i = 0; i < o->matrix_count; i++)
+        bytes += (double)tartan_layout_elements(o->layout) *
+                 (double)tartan_dtype_bytes(tartan_matrix_dtype(o->matrices[i]));
+    for (int i = 0; i < o->array_count; i++) {
+        double elements = 1;
+        for (int32_t d = 0; d < o->arrays[i].ndim; d++) elements *= (double)o->arrays[i].shape[d];
+        bytes += elements * (double)tartan_dtype_bytes(o->arrays[i].dtype);
+    }
+    return bytes;
+}
+
+static double elements_of(const tartan_layout *layout) {
+    return (double)tartan_layout_elements(layout);
+}
+
+/* ---- spmm: C [m, n] = A [m, k] B [k, n], A sparse ---- */
+
+static void make_spmm(bench_maker *m) {
+    m->out->matrix_count = 1;
+    add_dense(m, m->c->k, m->c->n);
+    add_dense(m, m->c->m, m->c->n);
+}
+
+static tartan_status call_spmm(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, o->matrices[0], NULL, &o->arrays[0], 0,
+                       &o->arrays[1]);
+}
+
+static double product_flops(const bench_case *c, const tartan_layout *layout) {
+    return 2 * elements_of(layout) * (double)c->n;
+}
+
+static bench_gemm gemm_of_spmm(const bench_case *c, const bench_operands *o) {
+    return (bench_gemm){.m = c->m, .n = c->n, .k = c->k, .right = o->arrays[0].data};
+}
+
+/* ---- sddmm: S [m, k] = X [m, n] Y [n, k], S sparse ---- */
+
+static void make_sddmm(bench_maker *m) {
+    m->out->matrix_count = 1;
+    add_dense(m, m->c->m, m->c->n);
+    add_dense(m, m->c->n, m->c->k);
+}
+
+static tartan_status call_sddmm(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_sddmm(context, 1, NULL, &o->arrays[0], 1, &o->arrays[1], 1, 0, o->matrices[0]);
+}
+
+static bench_gemm gemm_of_sddmm(const bench_case *c, const bench_operands *o) {
+    return (bench_gemm){
+        .m = c->m, .n = c->k, .k = c->n, .left = o->arrays[0].data, .right = o->arrays[1].data};
+}
+
+/* ---- gate_gradient: of W and dW, without gates, so that dW stays as it is ---- */
+
+static void make_gate_gradient(bench_maker *m) {
+    m->out->matrix_count = 2;
+    add_array(m, sum_dtype(m->c), tartan_layout_blocks(m->out->layout), 1, 1);
+}
+
+static tartan_status call_gate_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_gate_gradient(context, o->matrices[0], NULL, o->matrices[1], &o->arrays[0]);
+}
+
+static double pass_flops(const bench_case *c, const tartan_layout *layout) {
+    (void)c;
+    return 2 * elements_of(layout);
+}
+
+/* ---- growth_score: of X [m, n] and Y [n, k], for every block of the grid ---- */
+
+static void make_growth_score(bench_maker *m) {
+    add_dense(m, m->c->m, m->c->n);
+    add_dense(m, m->c->n, m->c->k);
+    const tartan_layout *l = m->out->layout;
+    add_array(m, sum_dtype(m->c), tartan_layout_grid_rows(l), tartan_layout_grid_cols(l), 2);
+}
+
+static tartan_status call_growth_score(tartan_context *context, const bench_case *c, bench_operands *o) {
+    const tartan_shape shape = {c->m, c->k, c->block, c->block, 1};
+    return tartan_growth_score(context, &shape, TARTAN_NORM_L2, 1, &o->arrays[0], 1, &o->arrays[1], 1, 0,
+                               &o->arrays[2]);
+}
+
+/* Norms of the parts of X and Y, then their products. */
+static double growth_flops(const bench_case *c, const tartan_layout *layout) {
+    const double grid = (double)tartan_layout_grid_rows(layout) * (double)tartan_layout_grid_cols(layout);
+    return 2 * (double)c->n * ((double)(c->m + c->k) + grid);
+}
+
+/* ---- block_copy: every block to another place of a second matrix ---- */
+
+static void make_block_copy(bench_maker *m) {
+    m->out->matrix_count = 2;
+    add_per_block(m);
+    int64_t *targets = m->out->per_block;
+    const int64_t blocks = tartan_layout_blocks(m->out->layout);
+    for (int64_t i = 0; targets != NULL && i < blocks; i++) targets[i] = blocks - 1 - i;
+}
+
+static tartan_status call_block_copy(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_matrix_scatter(context, o->matrices[0], o->per_block, tartan_layout_blocks(o->layout),
+                                 o->matrices[1]);
+}
+
+/* ---- block_norms: L2, returned to the host ---- */
+
+static void make_block_norms(bench_maker *m) {
+    m->out->matrix_count = 1;
+    add_per_block(m);
+}
+
+static tartan_status call_block_norms(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_matrix_block_norms(context, o->matrices[0], TARTAN_NORM_L2, o->per_block,
+                                     tartan_layout_blocks(o->layout));
+}
+
+/* ---- The table ---- */
+
+static const bench_op ops[] = {
+    {.name = "spmm",
+     .uses_n = true,
+     .make = make_spmm,
+     .call = call_spmm,
+     .flops = product_flops,
+     .gemm = gemm_of_spmm},
+    {.name = "sddmm",
+     .uses_n = true,
+     .make = make_sddmm,
+     .call = call_sddmm,
+     .flops = product_flops,
+     .gemm = gemm_of_sddmm,
+     .no_scipy = "scipy has no sampled product"},
+    {.name = "gate_gradient", .make = make_gate_gradient, .call = call_gate_gradient, .flops = pass_flops},
+    {.name = "growth_score",
+     .uses_n = true,
+     .make = make_growth_score,
+     .call = call_growth_score,
+     .flops = growth_flops},
+    {.name = "block_copy", .make = make_block_copy, .call = call_block_copy},
+    {.name = "block_norms", .make = make_block_norms, .call = call_block_norms, .flops = pass_flops},
+};
+enum { OPS = sizeof ops / sizeof ops[0] };
+
+const bench_op *bench_op_at(int i) {
+    return i < OPS ? &ops[i] : NULL;
+}
+
+const bench_op *bench_op_named(const char *name) {
+    for (int i = 0; i < OPS; i++)
+        if (strcmp(ops[i].name, name) == 0) return &ops[i];
+    return NULL;
+}
