@@ -16,12 +16,16 @@ typedef struct handle {
 static PyTypeObject *handle_type;
 static const char *const kinds[] = {"context", "layout", "matrix", "file", "buffer"};
 
-/* Frees what is owned, if nobody uses it. What this handle held may be freed after it. */
-static void settle(handle *self) {
-    if (self->users > 0 || self->pointer == NULL) return;
-    void *pointer = self->pointer;
-    self->pointer = NULL;
-    switch (self->kind) {
+static bool python_ends(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+static void free_owned(tartan_py_kind kind, void *pointer) {
+    switch (kind) {
     case TARTAN_PY_CONTEXT:
         tartan_context_free(pointer);
         break;
@@ -38,6 +42,15 @@ static void settle(handle *self) {
         tartan_buffer_free(pointer);
         break;
     }
+}
+
+/* Frees what is owned, if nobody uses it. What this handle held may be freed after it. When Python ends, other libraries
+ * may have destroyed the streams that contexts and memory on devices refer to, so those are left to the system. */
+static void settle(handle *self) {
+    if (self->users > 0 || self->pointer == NULL) return;
+    void *pointer = self->pointer;
+    self->pointer = NULL;
+    if (self->kind == TARTAN_PY_FILE || !python_ends()) free_owned(self->kind, pointer);
     PyObject *held = self->held;
     self->held = NULL;
     for (Py_ssize_t i = 0; held != NULL && i < PyList_GET_SIZE(held); i++) {
