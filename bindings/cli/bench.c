@@ -202,7 +202,7 @@ static int run(int argc, char **argv) {
     const int result = parse_wish(&a, &w);
     if (result != EXIT_FINE) return result;
     signal(SIGPIPE, SIG_IGN); /* a peer that ends early is a peer that is not there */
-    if (w.base.with_peers && w.base.op->gemm != NULL) blas_choose_core();
+    w.base.with_openblas = w.base.with_peers && w.base.op->gemm != NULL && blas_choose_core();
     return run_all(&w);
 }
 

@@ -22,7 +22,8 @@ typedef struct bench_case {
     int32_t threads;
     int rounds;
     const char *device;
-    bool on_host, allow_dense, with_peers;
+    bool on_host, allow_dense;
+    bool with_peers, with_openblas;
 } bench_case;
 
 enum { MAX_ROUNDS = 999, REASON_ROOM = 160 };
@@ -110,8 +111,9 @@ void peers_close(bench_peers *p);
 
 typedef struct blas blas;
 #define OPENBLAS_PATH "libopenblas.so.0"
-/* Sets OPENBLAS_CORETYPE for this process to the fastest choice, before OpenBLAS is loaded for the first time. */
-void blas_choose_core(void);
+/* Sets OPENBLAS_CORETYPE for this process to the fastest choice, before OpenBLAS is loaded for the first time. False where
+ * there is no OpenBLAS that works. */
+bool blas_choose_core(void);
 blas *blas_open(const char *name, const char *path, int32_t threads);
 const char *blas_core(const blas *b); /* its own word for the CPU, "" if it has none */
 /* Times one dense product of f32 or f64. */

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -56,15 +57,16 @@ static void set_core(const char *core) {
         setenv(CORE_VARIABLE, core, 1);
 }
 
-/* In a process of its own, as OpenBLAS looks once, when it is loaded, and as a wrong core type may kill it. */
-static double try_core(const char *core) {
-    enum { PATIENCE = 20 }; /* seconds; it takes a tenth of one */
-    int ends[2];
+/* In a process of its own, as OpenBLAS looks once, when it is loaded, and as a wrong core type may kill it. Where there
+ * is too little memory it tries for ever. */
+static double try_core(const char *core, bool *out_hangs) {
+    enum { PATIENCE = 5 }; /* seconds; a sample takes a tenth of one */
+    int ends[2], how = 0;
     double seconds = HUGE_VAL, got;
     if (pipe(ends) != 0) return seconds;
     pid_t child = fork();
     if (child == 0) {
-        alarm(PATIENCE); /* without memory OpenBLAS asks for more for ever */
+        alarm(PATIENCE);
         set_core(core);
         seconds = time_sample();
         _exit(write(ends[1], &seconds, sizeof seconds) == sizeof seconds ? 0 : 1);
@@ -72,19 +74,20 @@ static double try_core(const char *core) {
     close(ends[1]);
     if (child > 0 && read(ends[0], &got, sizeof got) == sizeof got) seconds = got;
     close(ends[0]);
-    if (child > 0) waitpid(child, NULL, 0);
+    if (child > 0) waitpid(child, &how, 0);
+    *out_hangs = WIFSIGNALED(how) && WTERMSIG(how) == SIGALRM;
     return seconds;
 }
 
-void blas_choose_core(void) {
+bool blas_choose_core(void) {
     /* OpenBLAS 0.3.21 takes CPUs that it does not know for lesser ones and then runs at half speed, and so does
      * an environment that names a lesser one: measure what there is to choose from and take the fastest. */
     const char *const cores[] = {getenv(CORE_VARIABLE), NULL, "Haswell", "SkylakeX"};
     char best[64] = "";
     double least = HUGE_VAL;
-    bool own = true;
-    for (size_t i = 0; i < sizeof cores / sizeof cores[0]; i++) {
-        double seconds = try_core(cores[i]);
+    bool own = true, hangs = false;
+    for (size_t i = cores[0] == NULL; i < sizeof cores / sizeof cores[0] && !hangs; i++) {
+        double seconds = try_core(cores[i], &hangs);
         /* A clear gain only, so that noise does not choose. */
         if (seconds >= 0.95 * least) continue;
         least = seconds;
@@ -92,6 +95,7 @@ void blas_choose_core(void) {
         snprintf(best, sizeof best, "%s", own ? "" : cores[i]);
     }
     set_core(own ? NULL : best);
+    return least < HUGE_VAL;
 }
 
 blas *blas_open(const char *name, const char *path, int32_t threads) {

@@ -63,7 +63,7 @@ static bool open_product_peers(bench_peers *p, const bench_operands *o) {
     p->gemm = c->op->gemm(c, o);
     const double dense = 2 * (double)p->gemm.m * (double)p->gemm.n * (double)p->gemm.k;
     snprintf(add_peer(p, "openblas", all, dense)->reason, REASON_ROOM, "%s",
-             none != NULL ? none : OPENBLAS_PATH " is not there");
+             none != NULL ? none : OPENBLAS_PATH " is not there or does not work");
     snprintf(add_peer(p, "mkl", all, dense)->reason, REASON_ROOM, "%s",
              none != NULL ? none : "TARTAN_MKL does not name libmkl_rt");
     peer *bsr = add_peer(p, "scipy", one, p->work);
@@ -73,7 +73,7 @@ static bool open_product_peers(bench_peers *p, const bench_operands *o) {
         p->scipy = scipy_start(c, o->layout, bsr->reason);
     memcpy(add_peer(p, "scipy_csr", one, p->work)->reason, bsr->reason, REASON_ROOM);
     if (none != NULL) return true;
-    p->openblas = blas_open("openblas", OPENBLAS_PATH, c->threads);
+    p->openblas = c->with_openblas ? blas_open("openblas", OPENBLAS_PATH, c->threads) : NULL;
     p->mkl = mkl != NULL ? blas_open("mkl", mkl, c->threads) : NULL;
     return (p->openblas == NULL && p->mkl == NULL) || make_dense(p);
 }

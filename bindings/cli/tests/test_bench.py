@@ -2,6 +2,7 @@
 """`tartan bench`: what its lines hold, and that they are consistent."""
 
 import json
+import os
 import re
 import sys
 
@@ -159,6 +160,17 @@ def test_bench_says_why_a_peer_is_missing(here):
     assert "multiples of the block" in ragged["peers"]["scipy"]["reason"]
     mkl = json.loads(run(*arguments, TARTAN_MKL="/nowhere/libmkl_rt.so"))["peers"]["mkl"]
     assert mkl["tflops"] is None and mkl["reason"]
+
+
+@pytest.mark.parametrize("how", ["hang", "crash"])
+def test_bench_outlives_a_broken_openblas(here, how):
+    broken = os.environ.get("TARTAN_BROKEN_BLAS", "")
+    if not os.path.exists(broken):
+        pytest.skip("TARTAN_BROKEN_BLAS does not name the library that breaks")
+    os.symlink(broken, here / "libopenblas.so.0")
+    (line,) = bench("sddmm", "--size", 64, "--n", 8, "--block", 8, "--dtype", "f32", "--rounds", 1, TARTAN_TEST_BLAS=how,
+                    LD_LIBRARY_PATH=f"{here}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+    assert line["peers"]["openblas"] == {"tflops": None, "reason": "libopenblas.so.0 is not there or does not work"}
 
 
 def test_bench_for_people():
