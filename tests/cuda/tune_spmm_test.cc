@@ -1,97 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support.h"
-
-extern "C" {
-#include "kernels.h"
-}
+// The choice among kernels of spmm, their refusals and the rates that the model expects.
+#include "tune_support.h"
 
 using namespace tartan_test;
-
-namespace {
-
-const tartan_cuda_chip kHopper = {9, 0, 132, 232448, nullptr}, kAmpere = {8, 0, 108, 166912, nullptr},
-                       kAda = {8, 9, 128, 101376, nullptr}, kBlackwell = {10, 0, 148, 232448, nullptr};
-
-// What the tables say of a problem.
-template <typename Problem> struct Asked {
-    const tartan_cuda_kernels *kernels;
-    Problem p = {};
-
-    explicit Asked(const tartan_cuda_kernels *table) : kernels(table) {
-        for (auto &direction : p.figures.share)
-            for (auto &share : direction) share = 1;
-    }
-    const tartan_cuda_kernel &row(const std::string &name) const {
-        for (int32_t i = 0; i < kernels->count; i++)
-            if (name == kernels->rows[i].name) return kernels->rows[i];
-        ADD_FAILURE() << name << " is in no row";
-        return kernels->rows[0];
-    }
-    std::string chosen(const tartan_cuda_chip &chip) const {
-        return kernels->rows[tartan_cuda_choose(kernels, &chip, &p)].name;
-    }
-    std::string refusal(const std::string &name, const tartan_cuda_chip &chip) const {
-        const char *why = tartan_cuda_kernel_refuses(&row(name), &chip, &p);
-        return why == nullptr ? "" : why;
-    }
-    double rate(const std::string &name) const { return tartan_cuda_kernel_rate(&row(name), &p); }
-};
-
-// A square product of density 10% with everything in the best order.
-struct Spmm : Asked<tartan_cuda_spmm> {
-    Spmm(int32_t dtype, int32_t block, int64_t n = 4096) : Asked(&tartan_cuda_spmm_kernels) {
-        p.dtype = dtype;
-        p.m = p.k = 4096;
-        p.n = n;
-        p.heads = 1;
-        p.grid_m = p.grid_k = 4096 / block;
-        p.block_m = p.block_k = block;
-        p.blocks = p.grid_m * p.grid_k / 10;
-        p.values = (void *)4096;
-        p.a_m = block;
-        p.a_k = 1;
-        p.alpha = 1;
-        p.batch.entries = 1;
-        p.b = {(void *)4096, dtype, 0, n, 1};
-        p.c = {(void *)4096, dtype, 0, n, 1};
-    }
-};
-
-struct Sddmm : Asked<tartan_cuda_sddmm> {
-    Sddmm(int32_t dtype, int32_t block) : Asked(&tartan_cuda_sddmm_kernels) {
-        p.dtype = p.s_dtype = dtype;
-        p.m = p.n = 4096;
-        p.heads = 1;
-        p.grid_m = p.grid_n = 4096 / block;
-        p.block_m = p.block_n = block;
-        p.blocks = p.grid_m * p.grid_n / 10;
-        p.values = (void *)4096;
-        p.s_m = block;
-        p.s_n = 1;
-        p.pairs = 2;
-        for (int i = 0; i < 2; i++) {
-            p.pair[i].k = 4096;
-            p.pair[i].batch.entries = 1;
-            p.pair[i].x = {(void *)4096, dtype, 0, 4096, 1};
-            p.pair[i].y = {(void *)4096, dtype, 0, 1, 4096};
-        }
-    }
-};
-
-// `kernel` can do the problem, and after `change` refuses it with a text that contains `part`.
-#define EXPECT_REFUSES(problem, kernel, chip, part, change)                                                  \
-    do {                                                                                                     \
-        auto changed = problem;                                                                              \
-        EXPECT_EQ("", changed.refusal(kernel, chip)) << #change;                                             \
-        auto &p = changed.p;                                                                                 \
-        change;                                                                                              \
-        EXPECT_NE(std::string::npos, changed.refusal(kernel, chip).find(part))                               \
-            << #change << ": " << changed.refusal(kernel, chip);                                             \
-    } while (0)
-
-const std::vector<int32_t> kBlocks = {8, 16, 32, 64, 128};
-
-} // namespace
 
 TEST(CudaTune, SpmmOnHopper) {
     for (const int32_t block : kBlocks) {
@@ -371,42 +282,6 @@ TEST(CudaTune, TestsOfTheBackendTransposeNarrowB) {
     }
 }
 
-TEST(CudaTune, SddmmChoices) {
-    for (const int32_t block : kBlocks) {
-        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper));
-        EXPECT_EQ("sddmm_plain", Sddmm(TARTAN_F32, block).chosen(kHopper));
-        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F16, block).chosen(kAmpere));
-        Sddmm tf32(TARTAN_F32, block);
-        tf32.p.tf32 = true;
-        EXPECT_EQ("sddmm_mma", tf32.chosen(kAda));
-    }
-    EXPECT_EQ("sddmm_wgmma", Sddmm(TARTAN_BF16, 128).chosen(kHopper));
-    EXPECT_EQ("sddmm_plain", Sddmm(TARTAN_BF16, 20).chosen(kHopper));
-}
-
-TEST(CudaTune, SddmmRefusals) {
-    const Sddmm half(TARTAN_F16, 32), f32(TARTAN_F32, 32), f64(TARTAN_F64, 8);
-    const char *const wgmma = "sddmm_wgmma", *const mma = "sddmm_mma";
-    EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kAda));
-    EXPECT_REFUSES(half, wgmma, kHopper, "float16", p.dtype = TARTAN_F32);
-    EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_n = 64);
-    EXPECT_REFUSES(half, wgmma, kHopper, "no blocks", p.blocks = 0);
-    EXPECT_REFUSES(half, wgmma, kHopper, "2^31", p.m = (int64_t)1 << 31);
-    EXPECT_REFUSES(half, wgmma, kHopper, "8 to 2^31", p.pair[1].k = 4);
-    EXPECT_REFUSES(half, wgmma, kHopper, "one batch", p.pair[1].batch.ndim = 2);
-    EXPECT_REFUSES(half, wgmma, kHopper, "x needs", p.pair[1].x.row_stride = 4100);
-    EXPECT_REFUSES(half, wgmma, kHopper, "y needs", p.pair[0].y.data = (void *)4098);
-    EXPECT_REFUSES(half, mma, kAmpere, "columns of x are contiguous", p.pair[1].x.col_stride = 3);
-    EXPECT_REFUSES(half, mma, kAmpere, "columns of y are contiguous", p.pair[0].y.row_stride = 3);
-    EXPECT_REFUSES(half, mma, kAmpere, "below 2^31 bytes", p.pair[1].x.row_stride = (int64_t)1 << 31);
-    EXPECT_REFUSES(half, mma, kAmpere, "fewer than 2^31", p.pair[1].k = (int64_t)1 << 31);
-    EXPECT_REFUSES(half, mma, kAmpere, "the same memory order",
-                   std::swap(p.pair[1].x.row_stride, p.pair[1].x.col_stride));
-    EXPECT_REFUSES(f64, mma, kAmpere, "square blocks", p.block_n = 9);
-    EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
-    EXPECT_NE("", f32.refusal(mma, kHopper));
-}
-
 // Tiles of 128 rows are for blocks of 128, and for blocks of 64 whose neighbours have the same columns.
 TEST(CudaTune, TilesAreWideWhereThatIsFaster) {
     const Spmm large(TARTAN_BF16, 128);
@@ -448,58 +323,6 @@ TEST(CudaTune, RatesFollowTheModel) {
     Sddmm nothing(TARTAN_BF16, 16);
     nothing.p.blocks = nothing.p.pairs = 0;
     EXPECT_EQ("sddmm_plain", nothing.chosen(kHopper));
-}
-
-TEST(CudaTune, SddmmTilesAreWideWhereThatIsFaster) {
-    const Sddmm large(TARTAN_BF16, 128);
-    EXPECT_TRUE(tartan_cuda_sddmm_wide(&large.p));
-    for (const int32_t block : {8, 16, 32, 64}) {
-        Sddmm half(TARTAN_BF16, block);
-        EXPECT_FALSE(tartan_cuda_sddmm_wide(&half.p)) << block; // nobody shares an entry
-        int32_t i = 0;
-        while (block << i < 64) i++;
-        half.p.figures.share[0][i + 1] = 1.4; // 48 < 36 * 1.4: an entry of 128 rows has so many blocks
-        EXPECT_TRUE(tartan_cuda_sddmm_wide(&half.p)) << block;
-        half.p.figures.share[0][i] = 1.1;
-        EXPECT_FALSE(tartan_cuda_sddmm_wide(&half.p)) << block;
-    }
-}
-
-TEST(CudaTune, SddmmFormsOfTiles) {
-    for (const int32_t block : kBlocks)
-        for (const int32_t rows : {64, 128}) {
-            const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(rows, block);
-            EXPECT_EQ(64 * 512, rows * form.entries * block);
-            EXPECT_EQ(rows / 2, form.base);
-            EXPECT_EQ(block == 8 ? 6 : block / 2, form.each);
-            EXPECT_EQ(152, form.least);
-            EXPECT_EQ(block > 16, form.by_column);
-        }
-}
-
-TEST(CudaTune, SddmmHandsOutWholeTilesWhereTheLastRoundIsFull) {
-    const auto whole = [](int64_t tiles, int32_t block, int64_t steps) {
-        return tartan_cuda_sddmm_whole(tiles, 152 * tiles, block, steps, 132);
-    };
-    EXPECT_TRUE(whole(132, 32, 64));
-    EXPECT_TRUE(whole(10 * 132, 32, 64));
-    EXPECT_TRUE(whole(123, 32, 64)); // within 8%
-    EXPECT_FALSE(whole(122, 32, 64));
-    EXPECT_FALSE(whole(133, 32, 64));
-    EXPECT_FALSE(whole(132, 16, 64)); // the number of boxes limits small blocks
-    EXPECT_TRUE(whole(133, 16, 15));  // short sums are not cut
-}
-
-TEST(CudaTune, SddmmTransposesNarrowY) {
-    const auto transposes = [](int32_t block, int64_t tiles) {
-        const Sddmm half(TARTAN_BF16, block);
-        return tartan_cuda_sddmm_transposes(&half.p, tiles, 132);
-    };
-    // Two pairs of 4096 x 4096: 44 us for the copies, 77 us for the steps of 132 tiles.
-    EXPECT_TRUE(transposes(8, 132));
-    EXPECT_TRUE(transposes(16, 76));
-    EXPECT_FALSE(transposes(16, 72));
-    EXPECT_FALSE(transposes(32, 1320));
 }
 
 TEST(CudaTune, SimtTilesThatShareColumnsOfB) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice among kernels of sddmm, their refusals, and the forms of their tiles.
+#include "tune_support.h"
+
+using namespace tartan_test;
+
+TEST(CudaTune, SddmmChoices) {
+    for (const int32_t block : kBlocks) {
+        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper));
+        EXPECT_EQ("sddmm_plain", Sddmm(TARTAN_F32, block).chosen(kHopper));
+        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F16, block).chosen(kAmpere));
+        Sddmm tf32(TARTAN_F32, block);
+        tf32.p.tf32 = true;
+        EXPECT_EQ("sddmm_mma", tf32.chosen(kAda));
+    }
+    EXPECT_EQ("sddmm_wgmma", Sddmm(TARTAN_BF16, 128).chosen(kHopper));
+    EXPECT_EQ("sddmm_plain", Sddmm(TARTAN_BF16, 20).chosen(kHopper));
+}
+
+TEST(CudaTune, SddmmRefusals) {
+    const Sddmm half(TARTAN_F16, 32), f32(TARTAN_F32, 32), f64(TARTAN_F64, 8);
+    const char *const wgmma = "sddmm_wgmma", *const mma = "sddmm_mma";
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kAda));
+    EXPECT_REFUSES(half, wgmma, kHopper, "float16", p.dtype = TARTAN_F32);
+    EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_n = 64);
+    EXPECT_REFUSES(half, wgmma, kHopper, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(half, wgmma, kHopper, "2^31", p.m = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, wgmma, kHopper, "8 to 2^31", p.pair[1].k = 4);
+    EXPECT_REFUSES(half, wgmma, kHopper, "one batch", p.pair[1].batch.ndim = 2);
+    EXPECT_REFUSES(half, wgmma, kHopper, "x needs", p.pair[1].x.row_stride = 4100);
+    EXPECT_REFUSES(half, wgmma, kHopper, "y needs", p.pair[0].y.data = (void *)4098);
+    EXPECT_REFUSES(half, mma, kAmpere, "columns of x are contiguous", p.pair[1].x.col_stride = 3);
+    EXPECT_REFUSES(half, mma, kAmpere, "columns of y are contiguous", p.pair[0].y.row_stride = 3);
+    EXPECT_REFUSES(half, mma, kAmpere, "below 2^31 bytes", p.pair[1].x.row_stride = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, mma, kAmpere, "fewer than 2^31", p.pair[1].k = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, mma, kAmpere, "the same memory order",
+                   std::swap(p.pair[1].x.row_stride, p.pair[1].x.col_stride));
+    EXPECT_REFUSES(f64, mma, kAmpere, "square blocks", p.block_n = 9);
+    EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
+    EXPECT_NE("", f32.refusal(mma, kHopper));
+}
+
+TEST(CudaTune, SddmmTilesAreWideWhereThatIsFaster) {
+    const Sddmm large(TARTAN_BF16, 128);
+    EXPECT_TRUE(tartan_cuda_sddmm_wide(&large.p));
+    for (const int32_t block : {8, 16, 32, 64}) {
+        Sddmm half(TARTAN_BF16, block);
+        EXPECT_FALSE(tartan_cuda_sddmm_wide(&half.p)) << block; // nobody shares an entry
+        int32_t i = 0;
+        while (block << i < 64) i++;
+        half.p.figures.share[0][i + 1] = 1.4; // 48 < 36 * 1.4: an entry of 128 rows has so many blocks
+        EXPECT_TRUE(tartan_cuda_sddmm_wide(&half.p)) << block;
+        half.p.figures.share[0][i] = 1.1;
+        EXPECT_FALSE(tartan_cuda_sddmm_wide(&half.p)) << block;
+    }
+}
+
+TEST(CudaTune, SddmmFormsOfTiles) {
+    for (const int32_t block : kBlocks)
+        for (const int32_t rows : {64, 128}) {
+            const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(rows, block);
+            EXPECT_EQ(64 * 512, rows * form.entries * block);
+            EXPECT_EQ(rows / 2, form.base);
+            EXPECT_EQ(block == 8 ? 6 : block / 2, form.each);
+            EXPECT_EQ(152, form.least);
+            EXPECT_EQ(block > 16, form.by_column);
+        }
+}
+
+TEST(CudaTune, SddmmHandsOutWholeTilesWhereTheLastRoundIsFull) {
+    const auto whole = [](int64_t tiles, int32_t block, int64_t steps) {
+        return tartan_cuda_sddmm_whole(tiles, 152 * tiles, block, steps, 132);
+    };
+    EXPECT_TRUE(whole(132, 32, 64));
+    EXPECT_TRUE(whole(10 * 132, 32, 64));
+    EXPECT_TRUE(whole(123, 32, 64)); // within 8%
+    EXPECT_FALSE(whole(122, 32, 64));
+    EXPECT_FALSE(whole(133, 32, 64));
+    EXPECT_FALSE(whole(132, 16, 64)); // the number of boxes limits small blocks
+    EXPECT_TRUE(whole(133, 16, 15));  // short sums are not cut
+}
+
+TEST(CudaTune, SddmmTransposesNarrowY) {
+    const auto transposes = [](int32_t block, int64_t tiles) {
+        const Sddmm half(TARTAN_BF16, block);
+        return tartan_cuda_sddmm_transposes(&half.p, tiles, 132);
+    };
+    // Two pairs of 4096 x 4096: 44 us for the copies, 77 us for the steps of 132 tiles.
+    EXPECT_TRUE(transposes(8, 132));
+    EXPECT_TRUE(transposes(16, 76));
+    EXPECT_FALSE(transposes(16, 72));
+    EXPECT_FALSE(transposes(32, 1320));
+}
