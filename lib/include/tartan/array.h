@@ -9,21 +9,22 @@
 extern "C" {
 #endif
 
-/* Element types. Sums over 16-bit and 8-bit types are kept in f32. The 8-bit types store matrices and are the factors
- * of tartan_spmm, and of no other operation. Conversion rounds to nearest even; numbers beyond the largest one become
- * infinity, or NaN in F8E4M3, which has no infinity, as in PyTorch and ml_dtypes. Scale them first. */
+/* Element types. Products of 16-bit and 8-bit types are summed in f32. Matrices may have any of the 8-bit
+ * floating-point types, but tartan_spmm is the only operation that multiplies them. Conversion rounds to nearest
+ * even; numbers too large for the type become infinity, or NaN in F8E4M3, which has no infinity, as in PyTorch and
+ * ml_dtypes. Scale them first. */
 typedef enum tartan_dtype {
     TARTAN_F64 = 1,  /* IEEE binary64 */
     TARTAN_F32 = 2,  /* IEEE binary32 */
     TARTAN_F16 = 3,  /* IEEE binary16 */
     TARTAN_BF16 = 4, /* bfloat16: the upper half of a binary32 */
     TARTAN_F8E4M3 =
-        5, /* OCP E4M3, to 448: sign, 4 bits of exponent (bias 7), 3 of fraction; 0x7f and 0xff are NaN */
-    TARTAN_F8E5M2 = 6, /* OCP E5M2, to 57344: the upper half of a binary16 */
+        5, /* OCP E4M3, up to 448: sign, 4 bits of exponent (bias 7), 3 of fraction; 0x7f and 0xff are NaN */
+    TARTAN_F8E5M2 = 6, /* OCP E5M2, up to 57344: the upper half of a binary16 */
     TARTAN_U8 = 7,     /* bytes, zero or non-zero: masks only, never the elements of a matrix or an operand */
 } tartan_dtype;
 
-/* Where memory is; the numbers are DLPack's. */
+/* Where memory is. The values are DLPack's. */
 typedef enum tartan_device {
     TARTAN_CPU = 1,
     TARTAN_CUDA = 2,
@@ -46,28 +47,29 @@ typedef struct tartan_array {
 
 /* Fills `out` for CPU memory. `strides` NULL: row-major, contiguous.
  * Errors: ARGUMENT (ndim; data not aligned for the dtype), DTYPE, SHAPE (negative), OVERFLOW (more than can be
- * addressed), HANDLE (out, shape, or data of an array that is not empty). */
+ * addressed), HANDLE (`out` or `shape` is NULL, or `data` is NULL and the array is not empty). */
 TARTAN_API tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const int64_t *shape,
                                            const int64_t *strides, tartan_array *out);
 
-/* Bytes of one element: 8, 4, 2, 2, 1, 1, 1; 0 for an unknown dtype. Its name, "float64", "float32", "float16",
- * "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint8", or NULL. And the dtype of numbers of such a name, or 0. */
+/* The size of an element in bytes: 8, 4, 2, 2, 1, 1, 1; 0 for an unknown dtype.
+ * The name of a dtype: "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint8"; NULL
+ * for an unknown one.
+ * The number dtype of a given name; 0 for any other text, "uint8" included. */
 TARTAN_API int64_t tartan_dtype_bytes(int32_t dtype);
 TARTAN_API const char *tartan_dtype_name(int32_t dtype);
 TARTAN_API int32_t tartan_dtype_of(const char *name);
 
-/* XXH3-128 over the bytes of the elements in row-major order of their indices, as 32 lower-case hexadecimal
- * digits: equal for equal values whatever the strides. The way to compare results between languages.
- * The caller frees the text with tartan_text_free. Errors: HANDLE, DTYPE, SHAPE, UNSUPPORTED (memory of a
- * device), MEMORY. */
+/* XXH3-128 over the bytes of the elements in row-major order of their indices, as 32 lower-case hexadecimal digits.
+ * Equal values have equal checksums, whatever the strides. Use it to compare results between languages. The caller
+ * frees the text with tartan_text_free. Errors: HANDLE, DTYPE, SHAPE, UNSUPPORTED (device memory), MEMORY. */
 TARTAN_API tartan_status tartan_array_checksum(const tartan_array *array, char **out_text);
 
 struct DLTensor; /* of dlpack.h, ABI of DLPack 0.2 to 1.x */
 
-/* Fills `out` from a DLTensor: the same memory, nothing is copied or retained. Booleans and unsigned integers of 8
- * bits are TARTAN_U8.
- * Errors: DTYPE (not one of ours, or lanes != 1), SHAPE (ndim > 8), HANDLE (NULL), UNSUPPORTED (neither CPU
- * nor CUDA), ARGUMENT (not aligned), OVERFLOW. */
+/* Fills `out` from a DLTensor. The array refers to the same memory; nothing is copied or retained. Booleans and
+ * unsigned 8-bit integers become TARTAN_U8.
+ * Errors: DTYPE (not one of ours, or lanes != 1), SHAPE (ndim > 8), HANDLE (NULL), UNSUPPORTED (neither CPU nor
+ * CUDA memory), ARGUMENT (not aligned), OVERFLOW. */
 TARTAN_API tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_array *out);
 
 /* Fills the DLTensor `out_tensor` from `array`. Its shape and strides point into `array`, which must

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* A collection of named layouts and matrices, read from a file, to be written to one, or both.
- * Not to be used from two threads at once. */
+/* A collection of named layouts and matrices that was read from a file, will be written to one, or both. Only one
+ * thread at a time may use it. */
 typedef struct tartan_file tartan_file;
 
 typedef enum tartan_kind {
@@ -23,11 +23,11 @@ enum { TARTAN_KEEP_PLAIN = 0, TARTAN_KEEP_COMPRESSED = 1 };
 /* An empty collection. The caller frees it. Errors: MEMORY, HANDLE. */
 TARTAN_API tartan_status tartan_file_create(tartan_file **out);
 
-/* Opens the file at `path` (UTF-8) for reading. The seal is verified over the whole file before anything
- * else is read. A file without a seal (written by another program) is checked as it is read, and
- * tartan_file_sealed returns 0. Damage in such a file may go unnoticed, or may crash or hang HDF5 itself: `tartan verify`
- * reads it in a process of its own. Objects are read on request, from the file as it was opened: it may be renamed,
- * removed or replaced meanwhile, but must not be changed in place.
+/* Opens the file at `path` (UTF-8) for reading. The seal, a checksum of the whole file, is verified before anything
+ * else is read. A file without a seal (written by another program) is checked as it is read, and tartan_file_sealed
+ * returns 0. Damage in such a file may go unnoticed, or may crash or hang HDF5 itself; `tartan verify` reads it in
+ * a separate process. Objects are read on request from the file that was opened: it may be renamed, removed or
+ * replaced in the meantime, but not changed in place.
  * Errors: FILE (cannot be opened or read), FORMAT (damaged, truncated, not one of ours), VERSION (schema of
  * a newer major version), MEMORY, HANDLE. */
 TARTAN_API tartan_status tartan_file_open(const char *path, tartan_file **out);
@@ -35,61 +35,65 @@ TARTAN_API tartan_status tartan_file_open(const char *path, tartan_file **out);
 /* Frees a collection; NULL is allowed. Layouts and matrices got from it live on. */
 TARTAN_API void tartan_file_free(tartan_file *file);
 
-/* The number of objects (-1 for a bad handle); name and tartan_kind of the i-th, in order of name, layouts first.
- * Out of range: NULL and 0. The name is valid until the collection changes. 1 where the file carried a valid seal. */
+/* The number of objects; -1 for a bad handle.
+ * The name and tartan_kind of the i-th object, layouts first, in order of name; NULL and 0 out of range. The name
+ * is valid until the collection changes.
+ * Whether the file carried a valid seal: 1 or 0. */
 TARTAN_API int64_t tartan_file_count(const tartan_file *file);
 TARTAN_API const char *tartan_file_name(const tartan_file *file, int64_t i);
 TARTAN_API int32_t tartan_file_kind(const tartan_file *file, int64_t i);
 TARTAN_API int32_t tartan_file_sealed(const tartan_file *file);
 
-/* The identity of the i-th object's layout (see tartan_layout_identity), to find all matrices that share it;
- * NULL out of range. */
+/* The identity of the i-th object's layout (see tartan_layout_identity), to find the matrices that share it; NULL
+ * out of range. */
 TARTAN_API const char *tartan_file_layout_identity(const tartan_file *file, int64_t i);
 
-/* Puts a layout or a matrix under `name`, replacing an object of that kind and name. A matrix's layout is
- * stored once for all matrices that share it: under the name of an equal layout in the collection, else
- * under the matrix's name, where it is not an object of its own and is neither counted nor listed.
- * Handles are kept, values are not copied: they are read when the file is saved. So a matrix must live until its
- * object is replaced or removed or the collection is freed; a layout is counted and may be freed at once.
- *   gates     NULL, or [blocks] of f32 or f64: copied
- *   metadata  NULL, or any JSON text of the user's, in UTF-8: kept as it is
+/* Puts a layout or a matrix under `name`, replacing an object of that kind and name. The layout of a matrix is
+ * stored once for all matrices that share it: under the name of an equal layout in the collection, else under the
+ * matrix's name. In the second case it is not an object of its own and is not counted or listed. Values are not
+ * copied but read when the file is saved, so a matrix must live until its object is replaced or removed or the
+ * collection is freed. Layouts are reference-counted and may be freed at once.
+ *   gates     NULL, or [blocks] of f32 or f64; copied
+ *   metadata  NULL, or any JSON text in UTF-8; kept as it is
  * Names: 1 to 255 bytes of UTF-8, no '/' , no control character, not "." or "..".
- * Errors: ARGUMENT (name, metadata), SHAPE or DTYPE (gates), UNSUPPORTED (a matrix that is not in the memory of
- * the CPU), MEMORY, HANDLE. */
+ * Errors: ARGUMENT (name, metadata), SHAPE or DTYPE (gates), UNSUPPORTED (a matrix in device memory), MEMORY,
+ * HANDLE. */
 TARTAN_API tartan_status tartan_file_put_layout(tartan_file *file, const char *name,
                                                 const tartan_layout *layout, const char *metadata);
 TARTAN_API tartan_status tartan_file_put_matrix(tartan_file *file, const char *name, tartan_matrix *matrix,
                                                 const tartan_array *gates, const char *metadata);
 
-/* Removes the object. Errors: NOT_FOUND, HANDLE. A layout that a matrix uses stays in the file unnamed by
- * the user: it is stored under the matrix's name. */
+/* Removes the object. If a matrix uses a removed layout, the layout is saved under the matrix's name. Errors:
+ * NOT_FOUND, HANDLE. */
 TARTAN_API tartan_status tartan_file_remove(tartan_file *file, int32_t kind, const char *name);
 
-/* Reads one object; the caller frees it. Everything is checked before it is used: a file can never yield an
- * invalid layout. Matrices that share a layout in the file share it in memory.
+/* Reads one object; the caller frees it. Everything is checked before it is used; a file never yields an invalid
+ * layout. Matrices that share a layout in the file share it in memory.
  * Errors: NOT_FOUND, FORMAT, FILE, MEMORY, OVERFLOW, HANDLE. */
 TARTAN_API tartan_status tartan_file_get_layout(tartan_file *file, const char *name, tartan_layout **out);
 TARTAN_API tartan_status tartan_file_get_matrix(tartan_file *file, const char *name, tartan_matrix **out);
 
-/* The gates stored with a matrix as f64 into out_gates[blocks]; NOT_FOUND where there are none (then
- * tartan_file_has_gates is 0). Other errors: SHAPE (nout_gates), and those of get_matrix. */
+/* tartan_file_has_gates: whether gates are stored with the matrix, 1 or 0.
+ * tartan_file_get_gates: writes them as f64 into out_gates [blocks]. Errors: NOT_FOUND (also if there are none),
+ * SHAPE (nout_gates), and those of tartan_file_get_matrix. */
 TARTAN_API int32_t tartan_file_has_gates(tartan_file *file, const char *name);
 TARTAN_API tartan_status tartan_file_get_gates(tartan_file *file, const char *name, double *out_gates,
                                                int64_t nout_gates);
 
-/* The user's JSON of an object, "" where none was given. The caller frees the text. */
+/* The metadata of an object, "" if none was given. The caller frees the text. */
 TARTAN_API tartan_status tartan_file_get_metadata(tartan_file *file, int32_t kind, const char *name,
                                                   char **out_text);
 
-/* Writes the collection to `path`: to a temporary file beside it, synchronised, then renamed, so that a
- * reader sees the old file or the new one whole. Symbolic links are followed, also those that lead to no file yet. On failure the old file is as it was and the temporary file is gone.
+/* Writes the collection to a temporary file beside `path`, synchronises it and renames it, so a reader sees the
+ * complete old or new file. Symbolic links are followed, even if their target does not exist yet. On failure the
+ * old file is unchanged and the temporary file is removed.
  *   compression  TARTAN_KEEP_PLAIN, or TARTAN_KEEP_COMPRESSED (shuffle and gzip)
  * Errors: FILE (the text carries the system's reason, a full disk included), FORMAT, MEMORY, HANDLE. */
 TARTAN_API tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t compression);
 
 /* Reads every object of the file and checks it against its seal, checksums and identities.
- * `out_text`: a report, one line an object; NULL allowed. The caller frees it. Errors: as tartan_file_open
- * and tartan_file_get_matrix. */
+ * `out_text`: NULL, or a report with one line per object, which the caller frees. Errors: as tartan_file_open and
+ * tartan_file_get_matrix. */
 TARTAN_API tartan_status tartan_file_verify(const char *path, char **out_text);
 
 #ifdef __cplusplus

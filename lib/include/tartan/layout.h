@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A layout says which blocks of a matrix exist. It is immutable, counted, and may be shared by any number of
- * matrices, threads and languages.
+ * A layout says which blocks of a matrix exist. It is immutable, reference-counted, and may be shared by any number
+ * of matrices, threads and languages.
  *
  * Dynamic layouts (tartan_layout_from_device_mask, see device.h) are the exception: a mask on a device determines their
- * blocks, which the host does not know. Functions that need the blocks refuse such a layout (UNSUPPORTED, or the value
- * for a bad handle if they return no status). tartan_layout_to_host makes an ordinary layout of one.
+ * blocks, which the host does not know. Functions that need the blocks refuse such a layout: they return
+ * UNSUPPORTED, or the value for a bad handle if they return no status. tartan_layout_to_host makes an ordinary
+ * layout from one.
  *
- * Words: the matrix has rows x cols elements, cut into blocks of block_rows x block_cols; the grid has
- * grid_rows = ceil(rows / block_rows) times grid_cols block positions, the last of which may be ragged.
- * Block rows and block columns are numbered from 0. A block id is the position of a stored block in row-major order
- * (head, block row, block column): the order of values everywhere. */
+ * Terms: the matrix has rows x cols elements in blocks of block_rows x block_cols. The grid has grid_rows =
+ * ceil(rows / block_rows) times grid_cols = ceil(cols / block_cols) block positions; its last row and column may be
+ * ragged. Block rows and block columns are numbered from 0. A block id is the position of a stored block in
+ * row-major order (head, block row, block column). Values are always in this order. */
 #ifndef TARTAN_LAYOUT_H
 #define TARTAN_LAYOUT_H
 
@@ -43,16 +44,16 @@ typedef enum tartan_block_numbering {
     TARTAN_BY_MORTON = 2, /* bits of row and column interleaved, column in the even bits */
 } tartan_block_numbering;
 
-/* ---- Making layouts. Each hands over one reference in *out, NULL on failure. ----
- * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of
- * range or a block twice), OVERFLOW, MEMORY. Index arrays are copied. */
+/* ---- Making layouts. *out holds one reference, NULL on failure. ----
+ * Common errors: HANDLE (NULL argument), ARGUMENT or SHAPE (the frame or a length), LAYOUT (an index out of range
+ * or a block twice), OVERFLOW, MEMORY. Index arrays are copied. */
 
 /* From a 0/1 mask [heads, grid_rows, grid_cols], row-major; any non-zero byte is a block. */
 TARTAN_API tartan_status tartan_layout_from_mask(const tartan_shape *shape, const uint8_t *mask,
                                                  int64_t nmask, tartan_layout **out);
 
-/* From the heads, block rows and block columns of the blocks, in any order, each block once. `heads` may be
- * NULL with nheads = 0: all blocks are then in head 0, or, where shape->heads > 1, in every head. */
+/* From the heads, block rows and block columns of the blocks, in any order, each block once. `heads` may be NULL
+ * with nheads = 0: then every head has all the blocks. */
 TARTAN_API tartan_status tartan_layout_from_coordinates(const tartan_shape *shape, const int64_t *heads,
                                                         int64_t nheads, const int64_t *block_rows,
                                                         int64_t nblock_rows, const int64_t *block_cols,
@@ -63,13 +64,13 @@ TARTAN_API tartan_status tartan_layout_from_csr(const tartan_shape *shape, const
                                                 int64_t nrow_pointers, const int64_t *block_cols,
                                                 int64_t nblock_cols, tartan_layout **out);
 
-/* The blocks that hold at least one of the elements (entry_rows[i], entry_cols[i]); repeats are welcome.
- * heads must be 1. */
+/* The blocks that hold at least one of the elements (entry_rows[i], entry_cols[i]); repeats are allowed. heads must
+ * be 1. */
 TARTAN_API tartan_status tartan_layout_from_entries(const tartan_shape *shape, const int64_t *entry_rows,
                                                     int64_t nentry_rows, const int64_t *entry_cols,
                                                     int64_t nentry_cols, tartan_layout **out);
 
-/* The blocks of dense [rows, cols] ([heads, rows, cols] where heads > 1) that hold a non-zero (NaN counts). */
+/* The blocks of dense [rows, cols] ([heads, rows, cols] if heads > 1) that hold a non-zero or NaN. */
 TARTAN_API tartan_status tartan_layout_from_dense(const tartan_shape *shape, const tartan_array *dense,
                                                   tartan_layout **out);
 
@@ -82,8 +83,9 @@ TARTAN_API tartan_status tartan_layout_from_dense_largest(const tartan_shape *sh
 /* From a named pattern. `parameters` is "name=value" pairs, separated by spaces or commas; omitted ones take
  * their defaults, and "" or NULL means all defaults. Random patterns take their numbers from Philox4x32-10
  * keyed by `seed` (>= 0), so a seed gives the same layout on every machine and in every language.
- * tartan_pattern_help lists names and parameters. The recipe is kept with the layout.
- * Errors: also NOT_FOUND (no such pattern) and ARGUMENT (an unknown or invalid parameter: the text lists what there is). */
+ * tartan_pattern_help describes the parameters. The layout keeps its recipe.
+ * Errors: also NOT_FOUND (no such pattern) and ARGUMENT (an unknown or invalid parameter; the text lists the known
+ * ones). */
 TARTAN_API tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *pattern,
                                                     const char *parameters, int64_t seed,
                                                     tartan_layout **out);
@@ -97,7 +99,7 @@ TARTAN_API const char *tartan_pattern_help(int32_t i);
 /* One more reference to the layout; NULL is allowed and gives NULL. */
 TARTAN_API tartan_layout *tartan_layout_retain(tartan_layout *layout);
 
-/* Gives a reference back; the last one frees the layout. Any thread, any time; NULL is allowed. */
+/* Releases a reference, from any thread at any time; the last one frees the layout. NULL is allowed. */
 TARTAN_API void tartan_layout_free(tartan_layout *layout);
 
 /* ---- Asking. Counts are -1 for a bad handle. ---- */
@@ -132,11 +134,12 @@ TARTAN_API const char *tartan_layout_recipe(const tartan_layout *layout);
  * itself. */
 TARTAN_API int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b);
 
-/* Row lists: row_pointers [heads * grid_rows + 1], block_cols [blocks]. Lent, for C callers. NULL on a bad handle. */
+/* Row lists: row_pointers [heads * grid_rows + 1], block_cols [blocks]. Valid as long as the layout; NULL for a bad
+ * handle. */
 TARTAN_API const int64_t *tartan_layout_row_pointers(const tartan_layout *layout);
 TARTAN_API const int32_t *tartan_layout_col_indices(const tartan_layout *layout);
 
-/* The same lists copied out. Errors of all the following: HANDLE, SHAPE (a length). */
+/* Copies of the same lists. Errors of this and the following functions: HANDLE, SHAPE (a length). */
 TARTAN_API tartan_status tartan_layout_get_row_lists(const tartan_layout *layout, int64_t *out_row_pointers,
                                                      int64_t nout_row_pointers, int64_t *out_block_cols,
                                                      int64_t nout_block_cols);
@@ -158,7 +161,7 @@ TARTAN_API tartan_status tartan_layout_get_coordinates(const tartan_layout *layo
 TARTAN_API tartan_status tartan_layout_get_mask(const tartan_layout *layout, uint8_t *out_mask,
                                                 int64_t nout_mask);
 
-/* Block id at each position, -1 where no block is. Errors: also LAYOUT (a position outside the grid). */
+/* The block id at each position, -1 if there is no block. Errors: also LAYOUT (a position outside the grid). */
 TARTAN_API tartan_status tartan_layout_find(const tartan_layout *layout, const int64_t *heads, int64_t nheads,
                                             const int64_t *block_rows, int64_t nblock_rows,
                                             const int64_t *block_cols, int64_t nblock_cols, int64_t *out_ids,
@@ -169,32 +172,32 @@ TARTAN_API tartan_status tartan_layout_find(const tartan_layout *layout, const i
 TARTAN_API tartan_status tartan_layout_number(const tartan_layout *layout, int32_t numbering,
                                               int64_t *out_ids, int64_t nout_ids);
 
-/* Blocks of every block row, [heads * grid_rows]. */
+/* The number of blocks in every block row, [heads * grid_rows]. */
 TARTAN_API tartan_status tartan_layout_row_lengths(const tartan_layout *layout, int64_t *out_lengths,
                                                    int64_t nout_lengths);
 
-/* Spread of the row lengths: out_spread[4] = smallest, mean, largest, standard deviation (of the population). */
+/* Statistics of the row lengths: out_spread[4] = smallest, mean, largest, standard deviation (of the population). */
 TARTAN_API tartan_status tartan_layout_row_spread(const tartan_layout *layout, double *out_spread,
                                                   int64_t nout_spread);
 
 /* out_bandwidth[2]: largest block row - block column, and largest block column - block row, over all blocks;
- * 0, 0 where there is none on that side. */
+ * 0 if there are no blocks on that side of the diagonal. */
 TARTAN_API tartan_status tartan_layout_bandwidth(const tartan_layout *layout, int64_t *out_bandwidth,
                                                  int64_t nout_bandwidth);
 
-/* Reach ("mix factor"): out_reach[i] = the share (0 .. 1) of pairs (u, v) of block rows and block columns such
- * that v can be reached from u in 1 .. i + 1 steps, a step leading from a block row to the block columns
- * stored in it. One head. Errors: also SHAPE (grid not square), ARGUMENT (head), MEMORY. */
+/* Reach ("mix factor"): out_reach[i] = the share (0 .. 1) of pairs (u, v) of block rows and block columns such that
+ * v can be reached from u in 1 .. i + 1 steps; a step leads from a block row to the block columns stored in it. For
+ * one head. Errors: also SHAPE (grid not square), ARGUMENT (head), MEMORY. */
 TARTAN_API tartan_status tartan_layout_reach(const tartan_layout *layout, int64_t head, double *out_reach,
                                              int64_t nout_reach);
 
-/* Cuts the heads * grid_rows block rows into nout_bounds - 1 runs of nearly equal numbers of blocks:
- * out_bounds ascends from 0 to heads * grid_rows. */
+/* Cuts the heads * grid_rows block rows into nout_bounds - 1 ranges with nearly equal numbers of blocks; out_bounds
+ * ascends from 0 to heads * grid_rows. */
 TARTAN_API tartan_status tartan_layout_partition(const tartan_layout *layout, int64_t *out_bounds,
                                                  int64_t nout_bounds);
 
-/* A picture of the layout as SVG, `pixels` (16 .. 4096) wide; beyond 512 blocks a side neighbouring blocks
- * are drawn as one, darker where denser. Heads stand side by side. The caller frees the text.
+/* A picture of the layout as SVG, `pixels` (16 .. 4096) wide. Beyond 512 blocks per side, neighbouring blocks are
+ * merged and drawn darker the denser they are. Heads stand side by side. The caller frees the text.
  * Errors: HANDLE, ARGUMENT, MEMORY. */
 TARTAN_API tartan_status tartan_layout_svg(const tartan_layout *layout, int32_t pixels, char **out_text);
 
@@ -233,8 +236,8 @@ TARTAN_API tartan_status tartan_layout_grow(const tartan_layout *layout, const i
                                             const int64_t *block_cols, int64_t nblock_cols,
                                             tartan_layout **out);
 
-/* Moves the blocks ids[i] to (block_rows[i], block_cols[i]) in their heads, all at once. Errors: also LAYOUT
- * where two blocks would share a position. out_sources [blocks]: the old id of each block of the result. */
+/* Moves block ids[i] to (block_rows[i], block_cols[i]) of its head, all blocks at once. out_sources [blocks]: the
+ * old id of each block of the result. Errors: also LAYOUT (two blocks at one position). */
 TARTAN_API tartan_status tartan_layout_move(const tartan_layout *layout, const int64_t *ids, int64_t nids,
                                             const int64_t *block_rows, int64_t nblock_rows,
                                             const int64_t *block_cols, int64_t nblock_cols,
@@ -245,9 +248,9 @@ TARTAN_API tartan_status tartan_layout_reblock(const tartan_layout *layout, int6
                                                int64_t block_cols, tartan_layout **out);
 
 /* ---- In-block masks: which elements of the stored blocks count ----
- * One bit an element: element (i, j) of block w is bit j % 32 of word [w][i][j / 32], in rows of
- * ceil(block_cols / 32) words; 1 counts. Bits of padding are 0. A mask is immutable and keeps a reference to its
- * layout. Errors: HANDLE, SHAPE, DTYPE, UNSUPPORTED (a dynamic layout; memory of a device), MEMORY, OVERFLOW. ---- */
+ * One bit per element: element (i, j) of block w is bit j % 32 of word [w][i][j / 32], in rows of ceil(block_cols /
+ * 32) words; 1 counts. Bits of padding are 0. A mask is immutable and keeps a reference to its layout. Errors:
+ * HANDLE, SHAPE, DTYPE, UNSUPPORTED (a dynamic layout; memory of a device), MEMORY, OVERFLOW. ---- */
 typedef struct tartan_block_mask tartan_block_mask;
 
 /* Returns whether the element (head, row, col) of the matrix counts: non-zero if so. */
@@ -264,17 +267,17 @@ TARTAN_API tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tart
 /* Frees the mask from any thread; NULL is allowed. */
 TARTAN_API void tartan_block_mask_free(tartan_block_mask *block_mask);
 
-/* The number of elements that count, -1 for a bad handle; and the words, lent as long as the mask lives, NULL for a
- * bad handle. */
+/* The number of elements that count, -1 for a bad handle. The words, valid as long as the mask; NULL for a bad
+ * handle. */
 TARTAN_API int64_t tartan_block_mask_kept(const tartan_block_mask *block_mask);
 TARTAN_API const uint32_t *tartan_block_mask_bits(const tartan_block_mask *block_mask);
 
 /* ---- Reordering of element matrices ---- */
 
-/* Reverse Cuthill-McKee: an order of the n rows of a square matrix, given as CSR of its elements, that brings
- * entries near the diagonal; the pattern of A + A^T is used, entries in any order. Row i of the reordered
- * matrix is row out_order[i]. Each component starts at a vertex of nearly greatest distance (George and Liu);
- * ties are broken by degree, then number, so the order is unique.
+/* Reverse Cuthill-McKee: an order of the n rows of a square matrix that brings its entries near the diagonal. The
+ * matrix is given as CSR of its elements, in any order within a row; the pattern of A + A^T is used. Row i of the
+ * reordered matrix is row out_order[i]. Each component starts at a pseudo-peripheral vertex (George and Liu); ties
+ * are broken by degree, then by number, so the order is unique.
  * Errors: HANDLE, SHAPE (lengths), LAYOUT (pointers or indices), MEMORY. */
 TARTAN_API tartan_status tartan_reorder_rcm(const int64_t *row_pointers, int64_t nrow_pointers,
                                             const int64_t *cols, int64_t ncols, int64_t *out_order,

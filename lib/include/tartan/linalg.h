@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Products of block-sparse and dense matrices.
  *
- * On failure no output has been touched. Outputs may not overlap inputs. dtypes: all operands of one dtype,
- * but an output of a 16-bit product may also be f32. Sums of 16-bit types are kept in f32 and rounded once.
- * 8-bit types are for tartan_spmm alone: A and B of one of them, C of f32, f16 or bf16. Undo the scaling of their
- * values with alpha, or block by block with gates.
- * On the CPU each output element is one chain of fused multiply-adds in ascending order of the contracted
- * index, then `alpha * sum`, then `fma(beta, c, that)`: the same bits for any thread count and instruction set. bf16
- * may be multiplied by AMX or AVX512-BF16 instead (docs/numerics.md), with the same bits for any thread count.
- * beta = 0 means that the output is not read (NaN in it does not matter).
- * Error bound: |error| <= (8 + 2 sqrt(k)) eps |alpha| (|A||B|) + 2 eps |beta C|, k the number of terms, eps that of
- * the sums: 2^-52 for f64, 2^-23 for f32, 2^-13 for 8-bit factors on tensor cores (docs/numerics.md). */
+ * A call that fails leaves its outputs untouched. Outputs may not overlap inputs.
+ *
+ * dtypes: all operands have one dtype, but the output of a 16-bit product may also be f32. Products of 16-bit types
+ * are summed in f32 and rounded once. Only tartan_spmm takes 8-bit types: A and B of one of them, C of f32, f16 or
+ * bf16. Undo the scaling of their values with alpha, or block by block with gates.
+ *
+ * On the CPU each output element is one chain of fused multiply-adds in ascending order of the contracted index,
+ * then `alpha * sum`, then `fma(beta, c, that)`, so its bits depend neither on the thread count nor on the
+ * instruction set. AMX or AVX512-BF16 may multiply bf16 instead (docs/numerics.md), also with the same bits for any
+ * thread count.
+ * If beta is 0 the output is not read, so NaN in it does not matter.
+ *
+ * Error bound: |error| <= (8 + 2 sqrt(k)) eps |alpha| (|A||B|) + 2 eps |beta C|, with k terms per sum, and eps =
+ * 2^-52 for sums in f64, 2^-23 in f32, 2^-13 for 8-bit factors on tensor cores (docs/numerics.md). */
 #ifndef TARTAN_LINALG_H
 #define TARTAN_LINALG_H
 
@@ -36,13 +40,12 @@ typedef enum tartan_transpose {
 
 /* Sparse times dense: C = alpha op(A) B + beta C (side LEFT) or C = alpha B op(A) + beta C (side RIGHT).
  *   A      m x k, block-sparse; op(A) is A or its transpose
- *   gates  NULL, or [blocks] of f32 or f64: block w counts gates[w] times, and is skipped where that is 0
+ *   gates  NULL, or [blocks] of f32 or f64: block w is multiplied by gates[w], and skipped if that is 0
  *   B      [batch..., k', n] (LEFT) or [batch..., n, m'] (RIGHT), any strides
  *   C      [batch..., m', n] (LEFT) or [batch..., n, k'] (RIGHT), m' x k' being the shape of op(A)
- * Where A has h > 1 heads, the last batch dimension of B and C is h and head i of A multiplies entry i.
- * An empty block row gives zeros (plus beta C). Any size may be 0. Gates, alpha and beta are rounded to the type of
- * the sums; with gates, gate * a is rounded first. Work: 2 * stored elements * n *
- * batch operations.
+ * If A has h > 1 heads, the last batch dimension of B and C is h, and head i of A multiplies entry i. An empty
+ * block row gives zeros (plus beta C). Any size may be 0. Gates, alpha and beta are rounded to the type of the
+ * sums; gate * a is rounded before it is multiplied. Work: 2 * stored elements * n * batch operations.
  * Errors: HANDLE, SHAPE, DTYPE, ARGUMENT (side, op, alpha or beta not finite, overlap, a repeating output
  * stride), UNSUPPORTED (memory of another device), MEMORY. */
 TARTAN_API tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, double alpha,
@@ -51,10 +54,10 @@ TARTAN_API tartan_status tartan_spmm(tartan_context *context, int32_t side, int3
 
 /* Sampled dense times dense: S = alpha (X1 Y1 + X2 Y2 + ...) + beta S, computed at the stored blocks of S only.
  *   X, Y   nx = ny pairs, 1 to 8: X [batch..., m, k], Y [batch..., k, n]; k and batch may differ between pairs.
- *          The sum runs over the batch as well. Where S has h > 1 heads, the last batch dimension is h and
- *          goes with the head instead.
- *   gates  NULL, or [blocks] of f32 or f64: block w is (gates[w] * alpha) * (...) + beta S_w, and its product
- *          is not computed, and 0, where the gate is 0
+ *          The sum runs over the batch as well. If S has h > 1 heads, the last batch dimension is h and
+ *          selects the head instead.
+ *   gates  NULL, or [blocks] of f32 or f64: block w is (gates[w] * alpha) * (...) + beta S_w; if the gate is 0,
+ *          the product is taken as 0 and not computed
  *   S      m x n block-sparse, updated in place; the padding of ragged edge blocks stays zero
  * The gradient of the weight of Y = W X is S = dY X^T: pass dY and X with its last two strides exchanged.
  * Errors: as tartan_spmm, and ARGUMENT for a number of pairs outside 1..8. */
@@ -62,9 +65,10 @@ TARTAN_API tartan_status tartan_sddmm(tartan_context *context, double alpha, con
                                       const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny,
                                       double beta, tartan_matrix *s);
 
-/* Gradient with respect to gates: out_gate_grad[w] = sum_ij dW_w[i,j] * W_w[i,j], in f32 (f64 for f64), then,
- * where `gates` is given, dW_w <- gates[w] * dW_w. The sum runs in the order of W's memory, in 16 chains (element
- * e of a block in chain e mod 16) that are then added pairwise: the same bits for any thread count and ISA.
+/* Gradient with respect to gates: out_gate_grad[w] = sum_ij dW_w[i,j] * W_w[i,j], in f32 (f64 for f64); then, if
+ * `gates` is given, dW_w <- gates[w] * dW_w. The sum runs in the order of W's memory, in 16 chains (element e of a
+ * block in chain e mod 16) that are then added pairwise, so its bits depend neither on the thread count nor on the
+ * instruction set.
  *   W, dW         one layout (equal identity) and dtype
  *   gates         NULL, or [blocks] of f32 or f64
  *   out_gate_grad [blocks] of f32 (f64 where W is f64)
@@ -75,7 +79,7 @@ TARTAN_API tartan_status tartan_gate_gradient(tartan_context *context, const tar
 
 /* Growth score of every block of the grid, stored or not, from the pairs of tartan_sddmm:
  *   score[i,j] = beta * score[i,j] + scale * sum over pairs and k of |X_i,k| * |Y_k,j|,
- * |.| being the norm (TARTAN_NORM_MAX or TARTAN_NORM_L2) over the block's rows of X or columns of Y.
+ * where |.| is the norm (TARTAN_NORM_MAX or TARTAN_NORM_L2) over the block's rows of X or columns of Y.
  *   X [m, k], Y [k, n]; the block size is that of `shape`, whose rows and cols are m and n, heads 1
  *   score [grid_rows, grid_cols], of f32 (f64 where X is f64); results that are not finite become 0
  * Norms are computed in f64 and rounded to the type of the score.
@@ -85,18 +89,18 @@ TARTAN_API tartan_status tartan_growth_score(tartan_context *context, const tart
                                              const tartan_array *y, int64_t ny, double beta,
                                              tartan_array *score);
 
-/* ---- Asking what would run ----
+/* ---- What would run ----
  * Between tartan_explain_begin and tartan_explain_end the operations above, called by this thread, describe
  * themselves instead of running: they check their operands, leave them as they are, and return what they would
  * return. tartan_explain_end gives a JSON array with one object for each operation that was called:
  *   operation, backend, device     "spmm", "cpu", "cuda:0"
  *   operands                       name, dtype, shape, strides or block, blocks, heads and block order of each
- *   flops, bytes                   useful floating-point operations; bytes that must move at least
+ *   flops, bytes                   useful floating-point operations; the least number of bytes that must move
  *   supported, kernel, why         whether it would run, the kernel, and why that one
  *   refused                        every kernel that was not chosen, and why
  *   expected_tflops                from the backend's model, or null
  *   measured_tflops                the rate of the last such call on the context, or null (CPU only)
- * and what else the backend tells. Functions of matrix.h and device.h run as ever.
+ * and whatever else the backend reports. Functions of matrix.h and device.h run as usual.
  * Errors: ARGUMENT (already begun; not begun), MEMORY, HANDLE. The caller frees the text with tartan_text_free. */
 TARTAN_API tartan_status tartan_explain_begin(void);
 TARTAN_API tartan_status tartan_explain_end(char **out_text);

@@ -27,24 +27,24 @@ typedef void (*tartan_release)(void *user);
  * block ids (all functions but copies and casts do), or first uses a layout with a ragged edge on that device, which
  * copies its index sets. None of them can be captured in a CUDA graph. Copies of any kind give the same bits on every
  * device (NaN stays NaN); norms agree up to the rounding of their sums in f64. Errors: also HANDLE, UNSUPPORTED
- * (values in other memory), DEVICE, MEMORY (of the host or the device), ARGUMENT (the context is in use by another
- * thread). Functions without a context, and those that fill, need values in host memory (UNSUPPORTED). */
+ * (values in other memory), DEVICE, MEMORY (of the host or the device), ARGUMENT (the context is busy in another
+ * thread). Functions without a context, and the fill functions, need values in host memory (UNSUPPORTED). */
 
-/* ---- Making matrices. Each hands one over in *out, NULL on failure; it keeps its own reference to the
- * layout. Common errors: HANDLE, ARGUMENT (block order), DTYPE, SHAPE, OVERFLOW, MEMORY. ---- */
+/* ---- Making matrices. The caller frees the matrix in *out, which is NULL on failure. A matrix keeps a reference
+ * to its layout. Common errors: HANDLE, ARGUMENT (block order), DTYPE, SHAPE, OVERFLOW, MEMORY. ---- */
 
 /* All zeros. */
 TARTAN_API tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dtype, int32_t block_order,
                                               tartan_matrix **out);
 
-/* Around the caller's values, not copied: an array [blocks, block_rows, block_cols] with contiguous blocks,
- * row- or column-major inside, as its strides say. The memory must live until `release(user)` is called, or,
- * if release is NULL, as long as the matrix. The padding of ragged blocks may be read but never affects a result.
- * On failure nothing is released. */
+/* Wraps the caller's values without a copy: an array [blocks, block_rows, block_cols] with contiguous blocks, each
+ * row- or column-major according to the strides. The memory must live until `release(user)` is called or, if
+ * release is NULL, as long as the matrix. The padding of ragged blocks may be read but never affects a result. On
+ * failure nothing is released. */
 TARTAN_API tartan_status tartan_matrix_wrap(tartan_layout *layout, const tartan_array *values,
                                             tartan_release release, void *user, tartan_matrix **out);
 
-/* A copy (also on a layout whose blocks change), or one in another dtype (0: the same) and block order. f64 to 16 bit
+/* A copy, also on a dynamic layout; or a copy in another dtype (0: the same) and block order. f64 to a 16-bit type
  * rounds once, to nearest even. */
 TARTAN_API tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *matrix,
                                             tartan_matrix **out);
@@ -56,32 +56,31 @@ TARTAN_API void tartan_matrix_free(tartan_matrix *matrix);
 
 /* ---- Asking ---- */
 
-/* A new reference to the layout, to be freed by the caller. */
+/* A new reference to the layout, which the caller frees. */
 TARTAN_API tartan_status tartan_matrix_get_layout(const tartan_matrix *matrix, tartan_layout **out);
 
 /* tartan_dtype and tartan_block_order; -1 for a bad handle. */
 TARTAN_API int32_t tartan_matrix_dtype(const tartan_matrix *matrix);
 TARTAN_API int32_t tartan_matrix_block_order(const tartan_matrix *matrix);
 
-/* Lends the values as an array [blocks, block_rows, block_cols]: valid until the matrix is freed. */
+/* Describes the values as an array [blocks, block_rows, block_cols], valid until the matrix is freed. */
 TARTAN_API tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_array *out_view);
 
-/* One element (0 where no block is stored). Errors: HANDLE, ARGUMENT (outside the matrix). */
+/* One element, 0 if its block is not stored. Errors: HANDLE, ARGUMENT (outside the matrix). */
 TARTAN_API tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int64_t row,
                                              int64_t col, double *out_value);
 
-/* The norm (tartan_norm) of every block, [blocks], in f64; NaN if the block holds one. Returns them to the host, so it
- * waits for the device. Errors: also ARGUMENT (norm; out_norms overlaps the values),
- * SHAPE. */
+/* The norm (tartan_norm) of every block, [blocks], in f64; NaN if the block holds a NaN. The result is in host
+ * memory, so the call waits for the device. Errors: also ARGUMENT (norm; out_norms overlaps the values), SHAPE. */
 TARTAN_API tartan_status tartan_matrix_block_norms(tartan_context *context, const tartan_matrix *matrix,
                                                    int32_t norm, double *out_norms, int64_t nout_norms);
 
-/* A full check of the handle and, where `finite` is not 0, of every stored element being finite.
- * Errors: HANDLE, INTERNAL (broken), ARGUMENT (not finite: the text says which block). */
+/* A full check of the handle and, if `finite` is not 0, that every stored element is finite.
+ * Errors: HANDLE, INTERNAL (broken), ARGUMENT (not finite; the text says which block). */
 TARTAN_API tartan_status tartan_matrix_check(const tartan_matrix *matrix, int32_t finite);
 
-/* ---- Conversion. Dense arrays are [rows, cols], or [heads, rows, cols] where heads > 1. COO and CSR are of
- * elements, for one head; dtype 0 takes that of the source. ---- */
+/* ---- Conversion. Dense arrays are [rows, cols], or [heads, rows, cols] if heads > 1. COO and CSR hold elements of
+ * one head. dtype 0 means that of the source. ---- */
 
 /* The blocks of `dense` that the layout stores; all other elements are dropped. */
 TARTAN_API tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array *dense,
@@ -90,8 +89,8 @@ TARTAN_API tartan_status tartan_matrix_from_dense(tartan_layout *layout, const t
 /* Writes every element of `dense`, zeros outside the stored blocks. The dtypes may differ. */
 TARTAN_API tartan_status tartan_matrix_to_dense(const tartan_matrix *matrix, tartan_array *dense);
 
-/* From coordinates and values [n] in any order. Errors: also LAYOUT (an entry twice, outside the matrix, or
- * in no stored block; see tartan_layout_from_entries). */
+/* From coordinates and values [n] in any order. Errors: also LAYOUT (an entry appears twice, is outside the matrix
+ * or in a block that is not stored; see tartan_layout_from_entries). */
 TARTAN_API tartan_status tartan_matrix_from_coo(tartan_layout *layout, const int64_t *entry_rows,
                                                 int64_t nentry_rows, const int64_t *entry_cols,
                                                 int64_t nentry_cols, const tartan_array *values,
@@ -110,7 +109,7 @@ TARTAN_API tartan_status tartan_matrix_from_bsr(const tartan_shape *shape, const
                                                 int64_t nblock_cols, const tartan_array *values,
                                                 int32_t block_order, tartan_matrix **out);
 
-/* Every stored element, zeros among them, row by row: three times [tartan_layout_elements]. */
+/* Every stored element, zeros included, row by row; three arrays of tartan_layout_elements elements. */
 TARTAN_API tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_entry_rows,
                                               int64_t nout_entry_rows, int64_t *out_entry_cols,
                                               int64_t nout_entry_cols, tartan_array *values);
@@ -131,31 +130,31 @@ TARTAN_API tartan_status tartan_matrix_slice(tartan_context *context, const tart
                                              int64_t row_begin, int64_t row_end, int64_t col_begin,
                                              int64_t col_end, tartan_matrix **out);
 
-/* The values at the blocks of another layout of the same frame; zeros where the matrix has no such block. */
+/* The values at the blocks of another layout of the same frame; blocks that the matrix does not store are zero. */
 TARTAN_API tartan_status tartan_matrix_project(tartan_context *context, const tartan_matrix *matrix,
                                                tartan_layout *layout, tartan_matrix **out);
 
-/* Block i of the result is block sources[i] of the matrix, or zeros for -1; sources [blocks of layout]. The
- * block shapes must agree. Use: after tartan_layout_move. Errors: also LAYOUT (a source out of range). */
+/* Block i of the result is block sources[i] of the matrix, or zeros for -1; sources [blocks of layout]. The block
+ * shapes must agree. For use after tartan_layout_move. Errors: also LAYOUT (a source out of range). */
 TARTAN_API tartan_status tartan_matrix_rearrange(tartan_context *context, const tartan_matrix *matrix,
                                                  tartan_layout *layout, const int64_t *sources,
                                                  int64_t nsources, tartan_matrix **out);
 
-/* The reverse, in place: block targets[i] of the matrix becomes block i of `from`, in the matrix's
- * dtype and block order (rounded once), and the other blocks stay; -1: block i goes nowhere. targets [blocks
- * of `from`], no block twice; the block shapes must agree. Errors: also SHAPE, LAYOUT (a target out of
- * range, or twice), ARGUMENT (`from` overlaps the matrix). */
+/* The reverse, in place: block i of `from` is written to block targets[i] of the matrix, in the matrix's dtype and
+ * block order (rounded once), or skipped if targets[i] is -1. Other blocks keep their values. targets [blocks of
+ * `from`], no block twice; the block shapes must agree. Errors: also SHAPE, LAYOUT (a target out of range, or
+ * twice), ARGUMENT (`from` overlaps the matrix). */
 TARTAN_API tartan_status tartan_matrix_scatter(tartan_context *context, const tartan_matrix *from,
                                                const int64_t *targets, int64_t ntargets,
                                                tartan_matrix *matrix);
 
-/* Sets the elements that do not count to zero, in place, padding too. Errors: HANDLE, LAYOUT (the mask is of another
- * layout), UNSUPPORTED (values on a device). */
+/* Sets the elements that do not count, and the padding, to zero, in place. Errors: HANDLE, LAYOUT (the mask belongs
+ * to another layout), UNSUPPORTED (values on a device). */
 TARTAN_API tartan_status tartan_matrix_apply_mask(tartan_matrix *matrix, const tartan_block_mask *block_mask);
 
-/* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 is the context's.
- * Random numbers are Philox4x32-10 keyed by the seed and counted by block and element: the same on every
- * machine up to the last bit of the C library's log, cos and sin.
+/* ---- Initialising, in place. Padding of ragged blocks becomes zero. A seed of -1 means the context's. Random
+ * numbers come from Philox4x32-10, keyed by the seed and counted by block and element. They are the same on every
+ * machine, up to the last bit of the C library's log, cos and sin.
  * Errors: HANDLE, ARGUMENT (seed, scale not finite), UNSUPPORTED (values on a device), MEMORY. ---- */
 
 TARTAN_API tartan_status tartan_matrix_fill_zero(tartan_matrix *matrix);
@@ -164,14 +163,14 @@ TARTAN_API tartan_status tartan_matrix_fill_zero(tartan_matrix *matrix);
  * openai/blocksparse, identity_init. */
 TARTAN_API tartan_status tartan_matrix_fill_identity(tartan_matrix *matrix, double scale);
 
-/* The elements of each block column (of all its stored blocks) become orthonormal columns times `scale`,
- * or orthonormal rows where there are fewer rows than columns: normal numbers, orthogonalised by
- * Householder QR in f64 with a positive diagonal of R. */
+/* Each block column (all its stored blocks together) gets orthonormal columns times `scale`, or orthonormal rows if
+ * it has fewer rows than columns: normal random numbers, orthogonalised by Householder QR in f64 with a positive
+ * diagonal of R. */
 TARTAN_API tartan_status tartan_matrix_fill_orthogonal(tartan_context *context, tartan_matrix *matrix,
                                                        double scale, int64_t seed);
 
-/* Normal numbers of standard deviation scale / sqrt(fan-in), where the fan-in of a block row is the number of
- * its stored columns, on average cols * density: y = W x then keeps the variance of x. */
+/* Normal random numbers with standard deviation scale / sqrt(fan-in). The fan-in of a block row is the number of
+ * its stored columns, on average cols * density, so y = W x keeps the variance of x. */
 TARTAN_API tartan_status tartan_matrix_fill_normal(tartan_context *context, tartan_matrix *matrix,
                                                    double scale, int64_t seed);
 
