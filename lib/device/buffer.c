@@ -23,7 +23,7 @@ static void set_strides(tartan_array *a, int32_t order) {
     }
 }
 
-/* Whether the elements follow each other in that order. The stride of a dimension of one element says nothing. */
+/* Whether the elements are contiguous in that order. The stride of a dimension of length 1 does not matter. */
 static bool is_contiguous(const tartan_array *a, int32_t order) {
     tartan_array like = *a;
     set_strides(&like, order);
@@ -36,7 +36,7 @@ static int64_t bytes_of(const tartan_array *a) {
     return tartan_i_array_elements(a) * tartan_dtype_bytes(a->dtype);
 }
 
-/* Copies between two arrays in host memory of one shape and dtype. */
+/* Copies between two arrays in host memory of equal shape and dtype. */
 static void copy_elements(const tartan_array *to, const tartan_array *from) {
     const int32_t n = to->ndim, outer = n > 2 ? n - 2 : 0;
     const int64_t rows = n >= 2 ? to->shape[n - 2] : 1, cols = n >= 1 ? to->shape[n - 1] : 1;
@@ -100,8 +100,8 @@ fail:
     return status;
 }
 
-/* What a strided array on a device touches, copied to the host; *out_memory is freed by the caller. From another device
- * it comes by way of the context's. */
+/* Copies the whole extent of a strided device array to the host; the caller frees *out_memory. Memory of another
+ * device is copied by way of the context's device. */
 static tartan_status fetch_extent(const char *function, const tartan_context *context,
                                   const tartan_array *array, char **out_memory, tartan_array *out) {
     tartan_status status;
@@ -128,7 +128,7 @@ fail:
     return status;
 }
 
-/* Copies an array with other strides than the buffer's: the host changes them. */
+/* Copies an array whose strides differ from the buffer's; the host rearranges the elements. */
 static tartan_status pack(const tartan_i_call *call, const tartan_array *array, const tartan_buffer *buffer) {
     tartan_status status;
     const char *function = call->function;
@@ -216,7 +216,7 @@ tartan_status tartan_buffer_from_array(tartan_context *context, const tartan_arr
     return status;
 }
 
-/* The copy of tartan_buffer_to_array; all has been checked. */
+/* The copy of tartan_buffer_to_array, after all checks. */
 static tartan_status fetch(tartan_i_call *call, const tartan_buffer *buffer, tartan_array *array) {
     tartan_status status;
     const char *function = call->function;

@@ -13,7 +13,7 @@
 
 enum { MAX_THREADS = 4096, MAX_HOOKS = 4096 };
 
-/* ---- What a context is asked for ---- */
+/* ---- Device and options ---- */
 
 /* "cpu", "cuda", "cuda:1" */
 static bool parse_device(const char *device, tartan_i_context_options *o) {
@@ -37,7 +37,7 @@ static bool parse_device(const char *device, tartan_i_context_options *o) {
 
 enum option { THREADS, SEED, MATH, ALLOW_DENSE, STREAM, OPTIONS };
 
-/* Names, and the largest number of those that take one. */
+/* Names, and the largest value of options that take a number. */
 static const struct {
     const char *name;
     int64_t high;
@@ -127,8 +127,8 @@ static void set_name(tartan_context *context) {
         snprintf(context->name, sizeof context->name, "cuda:%d", o->device_id);
 }
 
-/* A queue without contexts counts as drained, so the last one waits before it leaves. While a graph is being captured
- * nothing can wait, and what is recorded does not run here. */
+/* A queue without contexts counts as drained, so the last context waits before it leaves. During a graph capture
+ * nothing can wait, but captured work does not run now either. */
 static void end_context(tartan_context *context) {
     if (context->queue != NULL) (void)context->backend->sync(NULL, context->device);
     tartan_i_queue_leave(context);
@@ -176,7 +176,7 @@ void tartan_context_free(tartan_context *context) {
 
 /* ---- Waiting ---- */
 
-/* What was asked before is done afterwards, and nobody needs to wait for it again. */
+/* Waits for all earlier work and notes that nobody needs to wait for it again. */
 static tartan_status drain(const char *function, const tartan_context *context) {
     tartan_i_queue *queue = context->queue;
     int64_t asked = 0;
@@ -202,7 +202,7 @@ tartan_status tartan_context_sync(tartan_context *context) {
     return status;
 }
 
-/* Later work of the context's queue begins after the earlier work of the other. */
+/* Later work of the context's queue starts after the earlier work of the other. */
 static tartan_status wait_for_queue(const char *function, const tartan_context *context,
                                     const tartan_i_queue *first) {
     tartan_i_order_lock();

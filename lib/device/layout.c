@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Layouts whose blocks change with masks in the memory of a device. Their index sets are in the backend's hands. */
+ * Dynamic layouts: their blocks come from masks in device memory, and the backend keeps their index sets. */
 #include "device/layout.h"
 
 #include "core/array.h"
@@ -11,7 +11,7 @@
 
 /* ---- Masks ---- */
 
-/* A mask of that grid in memory that the context can copy from, contiguous and row-major. */
+/* Checks that the mask fits the grid, is contiguous and row-major, and is in memory that the context can copy from. */
 static tartan_status check_mask(const char *function, const tartan_context *context, const tartan_array *mask,
                                 int64_t heads, int64_t grid_rows, int64_t grid_cols) {
     char text[TARTAN_I_SHAPE_TEXT], head_text[24] = "";
@@ -33,14 +33,14 @@ static tartan_status check_mask(const char *function, const tartan_context *cont
     return TARTAN_OK;
 }
 
-/* Whether a copy of the mask on the context's device has to be made first. */
+/* Whether the mask must first be copied to the context's device. */
 static bool is_far(const tartan_context *context, const tartan_array *mask) {
     const tartan_i_context_options *o = &context->options;
     return mask->device_type != o->device_type ||
            (mask->device_type != TARTAN_CPU && mask->device_id != o->device_id);
 }
 
-/* Fills index sets from a checked mask, wherever it is. */
+/* Fills index sets from a checked mask in any memory. */
 static tartan_status fill(tartan_i_call *call, void *index, const tartan_array *mask) {
     tartan_status status;
     const tartan_context *context = call->context;
@@ -61,7 +61,7 @@ fail:
     return status;
 }
 
-/* ---- Making and changing; all is checked, the context has been entered ---- */
+/* ---- Making and changing, after all checks and inside the context ---- */
 
 static tartan_status create(tartan_i_call *call, const tartan_shape *shape, const tartan_array *mask,
                             int64_t capacity, tartan_layout **out) {
@@ -83,7 +83,7 @@ fail:
     return status;
 }
 
-/* An ordinary layout of lists that were fetched. */
+/* An ordinary layout from fetched row lists. */
 static tartan_status ordinary(const tartan_layout *of, const int64_t *pointers, const int32_t *cols,
                               tartan_layout **out) {
     tartan_status status;
@@ -108,7 +108,7 @@ tartan_status tartan_i_layout_now(const tartan_i_call *call, const tartan_layout
     int32_t *cols = NULL;
     *out = NULL;
     if (!tartan_i_is_dynamic(layout)) {
-        *out = tartan_layout_retain((tartan_layout *)layout); /* counting is all that changes in it */
+        *out = tartan_layout_retain((tartan_layout *)layout); /* only its reference count changes */
         return TARTAN_OK;
     }
     NEW(pointers, layout->shape.heads * layout->grid_rows + 1);

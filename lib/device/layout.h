@@ -4,9 +4,9 @@
 
 #include "device/resource.h"
 
-/* One more reference to an ordinary layout, or an ordinary layout of the blocks that one has now, fetched after the
- * context's earlier work. The layout is of the context's device, and the call has said that it uses it. Errors: LAYOUT
- * (the last mask had more blocks than there is room for), MEMORY, DEVICE. */
+/* One more reference to an ordinary layout, or an ordinary layout of the current blocks of a dynamic one, fetched
+ * after the context's earlier work. The layout must be on the context's device, and the call must have named it
+ * (tartan_i_call_uses_layout). Errors: LAYOUT (the last mask had more blocks than the capacity), MEMORY, DEVICE. */
 tartan_status tartan_i_layout_now(const tartan_i_call *call, const tartan_layout *layout,
                                   tartan_layout **out);
 

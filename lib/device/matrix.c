@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Matrices with values in memory of a context's device. */
+ * Matrices with values on a context's device. */
 #include "device/matrix.h"
 
 #include "device/layout.h"
@@ -66,7 +66,7 @@ static tartan_status to_host(tartan_i_call *call, const tartan_matrix *from, tar
     TRY(tartan_i_layout_now(call, from->layout, &layout));
     TRY(tartan_i_matrix_new(layout, from->dtype, from->block_order, &m));
     if (from->device_type == TARTAN_CPU) {
-        tartan_matrix now = *from; /* with the lists that a layout whose blocks change does not have */
+        tartan_matrix now = *from; /* with row lists, which a dynamic layout does not have */
         now.layout = layout;
         tartan_i_blocks_copy(m, &now, 0, layout->blocks);
     } else if (bytes_of(m) > 0) {

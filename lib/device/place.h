@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checks of where operands are. All fail in the name of `function`; `name` is the argument's. */
+ * Checks of where operands are. Errors name `function` and the argument `name`. */
 #ifndef TARTAN_DEVICE_PLACE_H
 #define TARTAN_DEVICE_PLACE_H
 
 #include "backend/backend.h"
 
-/* A sound array in memory of the context's device. */
+/* A valid array in memory of the context's device. */
 tartan_status tartan_i_operand_array(const char *function, const tartan_context *context, const char *name,
                                      const tartan_array *array, bool output);
 
@@ -13,11 +13,11 @@ tartan_status tartan_i_operand_array(const char *function, const tartan_context 
 tartan_status tartan_i_operand_matrix(const char *function, const tartan_context *context, const char *name,
                                       const tartan_matrix *matrix);
 
-/* An open layout; if its blocks change, on the context's device. */
+/* An open layout; a dynamic one must be on the context's device. */
 tartan_status tartan_i_operand_layout(const char *function, const tartan_context *context,
                                       const tartan_layout *layout);
 
-/* Memory that the context can copy from: of the host, or of any device of its kind. */
+/* Memory that the context can copy from: host memory, or that of any device of its kind. */
 tartan_status tartan_i_operand_near(const char *function, const tartan_context *context, const char *name,
                                     int32_t device_type, int32_t device_id);
 

@@ -7,7 +7,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tartan_i_queue *queues;
 static uint64_t names;
 
-/* cudaStreamPerThread is another stream in each thread: contexts on it share nothing. */
+/* cudaStreamPerThread is a different stream in each thread, so contexts on it do not share a queue. */
 #define STREAM_OF_THREAD ((void *)2)
 
 void tartan_i_order_lock(void) {
@@ -18,7 +18,7 @@ void tartan_i_order_unlock(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* A forked child must not find the lock held by a thread that it does not have. */
+/* A forked child must not inherit the lock held by a thread that does not exist in it. */
 __attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(tartan_i_order_lock, tartan_i_order_unlock, tartan_i_order_unlock);
 }

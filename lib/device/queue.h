@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The order of work between streams. Each stream on which contexts work is a queue; the calls on it are numbered. Device
- * memory notes by which call of which queue it was written and read (resource.h), and a queue that comes next waits on
- * the device, never on the host. A backend without `wait` (the CPU's) has no queues: its work is done when a call
- * returns.
+ * The order of work between streams. Each stream that contexts use is a queue, and its calls are numbered. Device
+ * memory records which call of which queue last wrote and read it (resource.h); the next queue waits for that call
+ * on the device, never on the host. A backend without `wait` (the CPU's) has no queues: its work is done when a
+ * call returns.
  *
  * One lock guards all queues and resources. Functions that end in _locked are called with it held. */
 #ifndef TARTAN_DEVICE_QUEUE_H
@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 
-/* A call of a queue. Queues are named by numbers that are never used again: what a closed queue did has ended. */
+/* A call of a queue. Queue numbers are never reused, and the work of a closed queue has ended. */
 typedef struct tartan_i_mark {
     uint64_t queue; /* 0: none */
     int64_t call;
@@ -27,7 +27,7 @@ typedef struct tartan_i_queue {
     tartan_context *contexts; /* those on this stream, linked by `next` */
     int64_t calls;            /* the number of the last one */
     int64_t done;             /* the host has waited for the calls up to this one */
-    /* Calls of other queues up to which this one has waited; the oldest entry is overwritten, which costs a needless
+    /* Up to which call of other queues this one has waited. The oldest entry is overwritten, which costs a needless
      * wait at most. */
     tartan_i_mark seen[TARTAN_I_QUEUES_SEEN];
     int32_t next_seen;
@@ -36,11 +36,11 @@ typedef struct tartan_i_queue {
 void tartan_i_order_lock(void);
 void tartan_i_order_unlock(void);
 
-/* Puts a context whose device is open on the queue of its stream, and takes it off. Errors: MEMORY. */
+/* Adds a context with an open device to the queue of its stream, and removes it. Errors: MEMORY. */
 tartan_status tartan_i_queue_join(tartan_context *context);
 void tartan_i_queue_leave(tartan_context *context);
 
-/* Numbers a call of the context, which runs until the end. Nothing for a context without a queue. */
+/* Begin and end a numbered call of the context; no effect on a context without a queue. */
 void tartan_i_queue_begin_locked(tartan_context *context);
 void tartan_i_queue_end_locked(tartan_context *context);
 
@@ -51,14 +51,15 @@ tartan_i_mark tartan_i_queue_mark(const tartan_context *context);
 tartan_i_queue *tartan_i_queue_find_locked(uint64_t name);
 tartan_i_queue *tartan_i_queue_of_device_locked(const tartan_backend *backend, int32_t device_id);
 
-/* Has the later work of `queue` begin after the call. Errors: those of the backend's wait; `function` NULL: no text. */
+/* Later work of `queue` starts after the call `mark`. Errors: those of the backend's wait; no text if `function` is
+ * NULL. */
 tartan_status tartan_i_queue_after_locked(const char *function, tartan_i_queue *queue, tartan_i_mark mark);
 
-/* Has the later work of `queue` begin after the earlier work of `first`, be it Tartan's or not. */
+/* Later work of `queue` starts after all earlier work of `first`'s stream, Tartan's or not. */
 tartan_status tartan_i_queue_wait_locked(const char *function, tartan_i_queue *queue,
                                          const tartan_i_queue *first);
 
-/* The calls that have been asked of the stream, whatever other threads are about to ask for. */
+/* The number of the last call whose work is certainly in the stream, whatever other threads are enqueuing now. */
 int64_t tartan_i_queue_asked_locked(const tartan_i_queue *queue);
 
 #endif

@@ -8,15 +8,14 @@
 /* ---- Memory by address: a treap whose priorities are hashes of the addresses. The lock is held. ---- */
 
 static tartan_i_resource *root;
-static atomic_llong
-    live; /* in the treap; read without the lock by those who have nothing to look for if it is 0 */
+static atomic_llong live; /* number of nodes; read without the lock, to skip the search if it is 0 */
 
 static uint64_t priority(const tartan_i_resource *r) {
     uint64_t x = (uint64_t)(uintptr_t)r->begin * 0x9e3779b97f4a7c15u;
     return (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
 }
 
-/* Those below `address`, and the others. */
+/* Splits the tree into resources that begin below `address` and the others. */
 static void split(tartan_i_resource *tree, const char *address, tartan_i_resource **low,
                   tartan_i_resource **high) {
     while (tree != NULL) {
@@ -73,9 +72,9 @@ static tartan_i_resource *find(const char *address) {
     return r;
 }
 
-/* ---- Who works with it. The lock is held. ---- */
+/* ---- Which queues use it. The lock is held. ---- */
 
-/* Has the queue wait for what must have ended before it reads, or writes. */
+/* Makes the queue wait for the writer and, before it writes itself, for all readers. */
 static tartan_status wait_for(const char *function, const tartan_i_resource *r, tartan_i_queue *queue,
                               bool written) {
     if (r->writer.queue != 0) PASS(tartan_i_queue_after_locked(function, queue, r->writer));
@@ -84,7 +83,7 @@ static tartan_status wait_for(const char *function, const tartan_i_resource *r, 
     return TARTAN_OK;
 }
 
-/* The place for a reader's mark: its own, a free one, or one of a queue that is closed. NULL: there is none. */
+/* The slot for a reader's mark: its own, a free one, or that of a closed queue; NULL if there is none. */
 static tartan_i_mark *reader_place(tartan_i_resource *r, uint64_t queue) {
     tartan_i_mark *place = NULL;
     for (int32_t i = 0; i < TARTAN_I_READERS; i++) {
@@ -94,8 +93,8 @@ static tartan_i_mark *reader_place(tartan_i_resource *r, uint64_t queue) {
     return place;
 }
 
-/* Notes the call. Where many queues read, this one takes the place of another that it waits for: a later writer that
- * waits for this one then waits for both. */
+/* Records the call. If all reader slots are taken, the queue waits for one of the readers and takes its slot: a
+ * later writer that waits for this queue then waits for both. */
 static tartan_status note(const char *function, tartan_i_resource *r, tartan_i_queue *queue,
                           tartan_i_mark mark, bool written) {
     if (written) {
@@ -113,7 +112,7 @@ static tartan_status note(const char *function, tartan_i_resource *r, tartan_i_q
     return TARTAN_OK;
 }
 
-/* An open queue of the resource's device that worked with it; else any of that device; else NULL. */
+/* An open queue of the resource's device that used it; else any queue of that device; else NULL. */
 static tartan_i_queue *last_queue(const tartan_i_resource *r) {
     uint64_t names[2 + TARTAN_I_READERS] = {r->home, r->writer.queue};
     for (int32_t i = 0; i < TARTAN_I_READERS; i++) names[2 + i] = r->readers[i].queue;
@@ -124,14 +123,14 @@ static tartan_i_queue *last_queue(const tartan_i_resource *r) {
     return tartan_i_queue_of_device_locked(r->backend, r->device_id);
 }
 
-/* The host waits for a queue of another device, if nothing else is left to wait. */
+/* The host waits for a queue of another device if no queue of the resource's device is left to wait. */
 static void wait_on_host(tartan_i_mark mark) {
     const tartan_i_queue *queue = tartan_i_queue_find_locked(mark.queue);
     if (queue != NULL) (void)queue->backend->sync(NULL, queue->contexts->device);
 }
 
-/* Waits can fail here for a lost device, which works no more, and for a stream that is being captured in a graph, whose
- * replays must not use freed memory anyway. */
+/* Waits can fail here for a lost device, which runs nothing any more, and for a stream that is being captured in a
+ * graph, whose replays must not use freed memory anyway. */
 static void release_locked(tartan_i_resource *r) {
     tartan_i_queue *queue = last_queue(r);
     if (queue != NULL) {
@@ -227,7 +226,7 @@ void tartan_i_call_uses_layout(tartan_i_call *call, const tartan_layout *layout,
 }
 
 void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix, bool written) {
-    tartan_matrix *held = (tartan_matrix *)matrix; /* counting is all that changes in it */
+    tartan_matrix *held = (tartan_matrix *)matrix; /* only its reference count changes */
     tartan_i_matrix_hold(held);
     call->matrix[call->matrices++] = held;
     tartan_i_call_uses_layout(call, matrix->layout, false);
@@ -235,7 +234,7 @@ void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix,
         add(call, matrix->values, NULL, written);
 }
 
-/* Has the context's queue wait for the others, then notes the call. */
+/* Makes the context's queue wait for the others, then records the call. */
 static tartan_status order_locked(tartan_i_call *call) {
     tartan_i_queue *queue = call->context->queue;
     const tartan_i_mark mark = tartan_i_queue_mark(call->context);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Device memory and index sets that Tartan owns: which queues may still be at work on them, and which calls use them now.
+ * Device memory and index sets that Tartan owns: which queues may still be working on them, and which calls use
+ * them now.
  *
- * Operands come as descriptors, which may be slices of anything, so memory is found by its address. A call says what it
- * uses before the backend sees it. Then its queue waits for those that write what it uses, or read what it writes, and
- * nothing of it is released before the call has returned, whoever frees it. Memory of other libraries is in no table:
- * its order is the caller's (tartan_context_wait_stream). */
+ * Operands are descriptors, which may be slices of anything, so memory is looked up by its address. A call names
+ * what it uses before it calls the backend. Its queue then waits for queues that write what it uses or read what it
+ * writes, and nothing it uses is released before it returns, whoever frees it. Memory of other libraries is not
+ * tracked; the caller orders work on it (tartan_context_wait_stream). */
 #ifndef TARTAN_DEVICE_RESOURCE_H
 #define TARTAN_DEVICE_RESOURCE_H
 
@@ -14,26 +15,27 @@ enum { TARTAN_I_READERS = 6 };
 
 typedef struct tartan_i_resource tartan_i_resource;
 struct tartan_i_resource {
-    tartan_i_resource *left, *right; /* a treap by address; not of index sets */
+    tartan_i_resource *left, *right; /* treap by address; unused for index sets */
     char *begin, *end;               /* of the memory; NULL for index sets */
     const tartan_backend *backend;
     int32_t device_id;
-    uint64_t home;                           /* the queue that it came from */
-    tartan_i_mark writer;                    /* the last one */
-    tartan_i_mark readers[TARTAN_I_READERS]; /* since then */
-    int32_t calls;                           /* that use it now */
-    bool freed;                              /* the last of them releases it */
-    void *owner;                             /* the backend's: of memory, or the index sets */
+    uint64_t home;                           /* the queue that allocated it */
+    tartan_i_mark writer;                    /* the last call that wrote it */
+    tartan_i_mark readers[TARTAN_I_READERS]; /* the last calls that read it since */
+    int32_t calls;                           /* calls that use it now */
+    bool freed;                              /* the last call releases it */
+    void *owner;                             /* the backend's owner of the memory, or the index sets */
 };
 
-/* Memory of the context's device, written by the context's present call. Errors: MEMORY, those of the backend. */
+/* Memory of the context's device; the context's current call counts as its writer. Errors: MEMORY, those of the
+ * backend. */
 tartan_status tartan_i_resource_allocate(const char *function, tartan_context *context, int64_t bytes,
                                          tartan_i_resource **out);
 
-/* Takes index sets over on success. Errors: MEMORY. */
+/* Takes ownership of index sets on success. Errors: MEMORY. */
 tartan_status tartan_i_resource_of_index(tartan_context *context, void *index, tartan_i_resource **out);
 
-/* Releases a resource (a tartan_i_resource; NULL is allowed), after all work on it, from any thread at any time. */
+/* Releases a resource (a tartan_i_resource; NULL is allowed) after all work on it, from any thread at any time. */
 void tartan_i_resource_free(void *resource);
 
 /* ---- Calls ---- */
@@ -57,13 +59,13 @@ typedef struct tartan_i_call {
 /* Enters the context and numbers the call. Errors: ARGUMENT (another thread is inside). */
 tartan_status tartan_i_call_enter(const char *function, tartan_context *context, tartan_i_call *out);
 
-/* What the call uses. A matrix is its values, and the index sets of a layout whose blocks change. */
+/* Name what the call uses. For a matrix these are its values and the index sets of a dynamic layout. */
 void tartan_i_call_uses_array(tartan_i_call *call, const tartan_array *array, bool written);
 void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix, bool written);
 void tartan_i_call_uses_layout(tartan_i_call *call, const tartan_layout *layout, bool written);
 
-/* Orders the call after other queues' work with what was named since the last time; then the backend may work with it.
- * Errors: DEVICE, UNSUPPORTED (a stream that is being captured in another graph). */
+/* Orders the call after other queues' work on everything named since the last call of this function; then the
+ * backend may use it. Errors: DEVICE, UNSUPPORTED (a stream that is being captured in another graph). */
 tartan_status tartan_i_call_order(tartan_i_call *call);
 
 /* Leaves the context. */

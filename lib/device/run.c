@@ -22,7 +22,7 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Runs it and, on the CPU, where it has ended when the call returns, notes its rate. */
+/* Runs the operation. On the CPU, where it has ended when the call returns, records its rate. */
 static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
     tartan_context *context = call->context;
     const bool timed = context->options.device_type == TARTAN_CPU;

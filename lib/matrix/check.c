@@ -38,7 +38,7 @@ static tartan_status check_rows(const tartan_layout *l) {
     return TARTAN_OK;
 }
 
-// Each entry names an existing block, and none comes twice: so the lists hold every block.
+// Each entry names an existing block and none appears twice, so the lists hold every block.
 static tartan_status check_columns(const tartan_layout *l) {
     PASS(check_pointers("column", l->col_pointers, l->shape.heads * l->grid_cols, l->blocks));
     CHECK_INSIDE(l->blocks == 0 || (l->col_rows != NULL && l->col_ids != NULL),

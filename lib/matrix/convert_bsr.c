@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-// A block column and where its block is in the caller's arrays.
+// A block column, and the position of its block in the caller's arrays.
 typedef struct place {
     int64_t col, source;
 } place;
@@ -40,7 +40,7 @@ static tartan_status check_rows(const rows_of_blocks *a) {
     return TARTAN_OK;
 }
 
-// Sorts every row by block column; a column twice in a row is refused.
+// Sorts every row by block column; refuses a column that appears twice in a row.
 static tartan_status sort_rows(const rows_of_blocks *a, place *places) {
     for (int64_t n = 0; n < a->blocks; n++) places[n] = (place){a->cols[n], n};
     for (int64_t i = 0; i < a->grid_rows; i++) {

@@ -64,7 +64,7 @@ tartan_status tartan_matrix_from_dense(tartan_layout *layout, const tartan_array
     return TARTAN_OK;
 }
 
-// Zeros rows x cols elements from (row, col) on.
+// Zeroes rows x cols elements starting at (row, col).
 static void zero_tile(const plane *p, int64_t row, int64_t col, int64_t rows, int64_t cols) {
     if (rows == 0 || cols == 0) return;
     int64_t outer = rows, outer_stride = p->row_stride, inner = cols, inner_stride = p->col_stride;

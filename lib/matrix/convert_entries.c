@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices from and to single elements: coordinates (COO) and compressed rows (CSR).
+// Conversion to and from elements: coordinates (COO) and compressed rows (CSR).
 #include "layout/positions.h"
 #include "matrix/matrix.h"
 
@@ -25,10 +25,10 @@ static tartan_status check_values(const char *function, const tartan_array *valu
 typedef struct filling {
     const char *function;
     tartan_matrix *matrix;
-    uint8_t *seen; /* a bit for each element of the blocks */
+    uint8_t *seen; /* one bit for each element of the blocks */
     const tartan_array *values;
     tartan_i_tile_copy copy;
-    int64_t block_row, block_col, id; /* the block found last: neighbours mostly share it */
+    int64_t block_row, block_col, id; /* the block found last; neighbours often share it */
 } filling;
 
 static void filling_end(filling *f) {
@@ -36,7 +36,7 @@ static void filling_end(filling *f) {
     tartan_matrix_free(f->matrix);
 }
 
-// Checks what both makers share and gets the memory.
+// Checks the arguments of both conversions and allocates.
 static tartan_status filling_begin(filling *f, const char *function, tartan_layout *layout,
                                    const tartan_array *values, int64_t n, int32_t dtype,
                                    int32_t block_order) {
@@ -150,7 +150,7 @@ static tartan_status check_output(const char *function, const tartan_matrix *mat
     return tartan_i_matrix_check_apart(function, matrix, "values", begin, end - begin);
 }
 
-// An output of indices: its length, and that it lies apart from both values.
+// Checks an index output: its length, and that it does not overlap either values array.
 static tartan_status check_index_output(const char *function, const tartan_matrix *matrix,
                                         const tartan_array *values, const char *name, const int64_t *indices,
                                         int64_t n, int64_t expected, const char *meaning) {
@@ -168,7 +168,7 @@ static bool is_apart(const int64_t *a, int64_t na, const int64_t *b, int64_t nb)
     return na == 0 || nb == 0 || a >= b + nb || b >= a + na;
 }
 
-// All elements row by row. `rows` (of every element) and `pointers` (of every row) may be NULL.
+// Writes all elements row by row. `rows` (one per element) and `pointers` (one per row) may be NULL.
 static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *rows, int64_t *cols,
                           tartan_array *values) {
     const tartan_layout *l = m->layout;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values. Numbers are made in f64 and rounded once, so that all dtypes and block orders agree.
+// Initial values. Numbers are computed in f64 and rounded once, so all dtypes and block orders agree.
 #include "core/parallel.h"
 #include "core/random.h"
 #include "matrix/matrix.h"
@@ -34,7 +34,7 @@ tartan_status tartan_matrix_fill_identity(tartan_matrix *matrix, double scale) {
 
 /* ---- Random ---- */
 
-// What the workers share. Each has `room` numbers of `scratch`.
+// Shared by the workers. Each uses `room` numbers of `scratch`.
 typedef struct job {
     tartan_matrix *matrix;
     double scale;
@@ -56,7 +56,7 @@ static tartan_status check_random(const char *function, const tartan_context *co
     return TARTAN_OK;
 }
 
-// Gets scratch memory and runs `task` over `shares` independent shares.
+// Allocates scratch memory and runs `task` over `shares` independent shares.
 static tartan_status run(const char *function, tartan_context *context, job *j, int64_t shares,
                          tartan_task task) {
     j->workers = context->threads < shares ? context->threads : (int32_t)shares;
@@ -71,14 +71,14 @@ static tartan_status run(const char *function, tartan_context *context, job *j, 
     return status;
 }
 
-// The normal numbers of block `id`, row-major with the padding: rooms for an even number of them.
+// The normal numbers of block `id`, row-major with padding; there is room for an even count.
 static void draw_block(const job *j, uint32_t stream, int64_t id, double *out) {
     int64_t elements = tartan_i_block_elements(j->matrix);
     for (int64_t e = 0; e < elements; e += 2)
         tartan_i_normal_pair(j->seed, stream, (uint64_t)id, (uint32_t)(e / 2), out + e);
 }
 
-// Stores rows x cols numbers into block `id`, the rest of which becomes zero.
+// Stores rows x cols numbers into block `id` and zeroes the rest of it.
 static void store_block(const job *j, int64_t id, const double *from, int64_t row_stride,
                         int64_t col_stride) {
     const tartan_matrix *m = j->matrix;
@@ -92,7 +92,7 @@ static void store_block(const job *j, int64_t id, const double *from, int64_t ro
                                                rows, cols);
 }
 
-// Block rows of all heads.
+// Fills block rows of all heads.
 static void fill_normal_rows(void *data, int32_t worker) {
     const job *j = data;
     const tartan_layout *l = j->matrix->layout;
@@ -121,7 +121,7 @@ tartan_status tartan_matrix_fill_normal(tartan_context *context, tartan_matrix *
     return run(__func__, context, &j, l->shape.heads * l->grid_rows, fill_normal_rows);
 }
 
-// Rows and columns of the stored blocks of block column `c` of all heads, stacked.
+// Size of the stack of all stored blocks of block column `c`, counted over all heads.
 static void stack_size(const tartan_layout *l, int64_t c, int64_t *out_rows, int64_t *out_cols) {
     *out_rows = 0;
     for (int64_t n = l->col_pointers[c]; n < l->col_pointers[c + 1]; n++)
@@ -129,7 +129,7 @@ static void stack_size(const tartan_layout *l, int64_t c, int64_t *out_rows, int
     *out_cols = tartan_i_cols_of(l, c % l->grid_cols);
 }
 
-// One block column: draws the stack as the long side of an array of vectors, orthogonalises these, stores.
+// One block column: draws the stack as an array of vectors along its longer side, orthogonalises and stores them.
 // Element (r, c) of the stack is at r * row_stride + c * col_stride.
 static void fill_stack(const job *j, int64_t c, double *scratch) {
     const tartan_layout *l = j->matrix->layout;

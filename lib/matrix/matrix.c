@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices: making, wrapping, copying, freeing, asking.
+// Matrices: create, wrap, copy blocks, free, query.
 #include "matrix/matrix.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ static bool is_ragged(const tartan_layout *l) {
     return l->shape.rows % l->shape.block_rows != 0 || l->shape.cols % l->shape.block_cols != 0;
 }
 
-// Zeros the blocks that have padding.
+// Zeroes the blocks that have padding.
 static void zero_ragged(tartan_matrix *m) {
     const tartan_layout *l = m->layout;
     if (!is_ragged(l)) return;
@@ -116,8 +116,8 @@ tartan_status tartan_matrix_create(tartan_layout *layout, int32_t dtype, int32_t
     return tartan_matrix_fill_zero(*out);
 }
 
-// The order inside the blocks of [blocks, block_rows, block_cols], or -1 if these are not contiguous. The
-// stride of a dimension of one element says nothing.
+// The order inside the blocks of [blocks, block_rows, block_cols], or -1 if they are not contiguous. The stride of
+// a dimension of length 1 does not matter.
 static int32_t order_of(const tartan_array *a) {
     int64_t blocks = a->shape[0], br = a->shape[1], bc = a->shape[2];
     if (blocks == 0)

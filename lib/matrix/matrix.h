@@ -14,16 +14,16 @@ struct tartan_matrix {
     int32_t dtype;
     int32_t block_order;
     int32_t device_type, device_id;
-    char device[TARTAN_I_DEVICE_CHARS]; /* their name, "cuda:0" */
+    char device[TARTAN_I_DEVICE_CHARS]; /* name of the device, "cuda:0" */
     bool owned;                         /* values came from tartan_i_allocate */
     tartan_layout *layout;
     void *values; /* [blocks, block_rows, block_cols] */
     tartan_release release;
     void *user;
-    int32_t holds; /* calls that work with it, less 1 once it is freed; by the __atomic builtins */
+    int32_t holds; /* calls that use it, less 1 once it is freed; by the __atomic builtins */
 };
 
-/* A call holds a matrix while it works with it: what is freed meanwhile lives until the last one lets go. */
+/* A call holds a matrix while it uses it. A matrix freed in the meantime lives until the last call lets go. */
 void tartan_i_matrix_hold(tartan_matrix *matrix);
 void tartan_i_matrix_let_go(tartan_matrix *matrix);
 
@@ -35,7 +35,7 @@ static inline int64_t tartan_i_block_col_stride(const tartan_matrix *m) {
     return m->block_order == TARTAN_ROW_MAJOR ? 1 : m->layout->shape.block_rows;
 }
 
-/* Elements, and the address of the first one, of block `id`. */
+/* The number of elements of a block, and the address of block `id`. */
 static inline int64_t tartan_i_block_elements(const tartan_matrix *m) {
     return m->layout->shape.block_rows * m->layout->shape.block_cols;
 }
@@ -43,24 +43,24 @@ static inline void *tartan_i_block_at(const tartan_matrix *m, int64_t id) {
     return tartan_i_at(m->values, m->dtype, id * tartan_i_block_elements(m));
 }
 
-/* An owned matrix with values not initialised but for the blocks of ragged edges, which are zero. */
+/* An owned matrix. Its values are uninitialised, except blocks at ragged edges, which are zero. */
 tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t block_order,
                                   tartan_matrix **out);
 
-/* Says where the values are. */
+/* Sets the device of the values. */
 void tartan_i_matrix_set_device(tartan_matrix *matrix, int32_t device_type, int32_t device_id);
 
-/* Zeros in the padding of ragged blocks. */
+/* Zeroes the padding of ragged blocks. */
 void tartan_i_matrix_clear_padding(tartan_matrix *matrix);
 
-/* Checks what every maker of matrices is given: HANDLE, DTYPE, ARGUMENT in the name of `function`. */
+/* Checks the arguments of every function that makes matrices. Errors: HANDLE, DTYPE, ARGUMENT. */
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,
                                         int32_t block_order);
 
-/* HANDLE, or UNSUPPORTED where the values are not in CPU memory or the blocks change. */
+/* Errors: HANDLE, UNSUPPORTED (values not in CPU memory, or a dynamic layout). */
 tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matrix *matrix);
 
-/* UNSUPPORTED where the blocks of the matrix `name` change with masks. */
+/* UNSUPPORTED if the matrix `name` has a dynamic layout. */
 tartan_status tartan_i_matrix_check_stays(const char *function, const char *name,
                                           const tartan_matrix *matrix);
 
@@ -71,8 +71,8 @@ tartan_array tartan_i_matrix_view(const tartan_matrix *matrix);
 tartan_status tartan_i_matrix_check_apart(const char *function, const tartan_matrix *matrix, const char *name,
                                           const void *output, int64_t bytes);
 
-/* Block `to_id` of `to` becomes block `from_id` of `from` (-1: zeros), its rows and columns exchanged if `transposed`.
- * Converts; the padding of `from` is not read, that of `to` becomes zero. */
+/* Copies block `from_id` of `from` (-1: zeros) to block `to_id` of `to`, transposed if `transposed`, and converts
+ * the elements. The padding of `from` is not read, that of `to` becomes zero. */
 void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *from, int64_t from_id,
                          bool transposed);
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-// Eight running sums, so that it becomes vector code, added in a fixed order.
+// Eight running sums, so that the compiler can vectorise the loop; they are added in a fixed order.
 static double dot(const double *restrict x, const double *restrict y, int64_t n) {
     double sums[8] = {0}, rest = 0;
     int64_t i = 0;
@@ -19,7 +19,7 @@ static void subtract(double *restrict y, double factor, const double *restrict x
     for (int64_t i = 0; i < n; i++) y[i] -= factor * x[i];
 }
 
-// Makes x = H (beta, 0, ...) with H = I - tau v v', v[0] = 1: x[0] becomes beta, the rest that of v.
+// Finds H = I - tau v v', v[0] = 1, with x = H (beta, 0, ...). x[0] becomes beta, the rest of x that of v.
 static double reflect(double *x, int64_t n) {
     double norm = sqrt(dot(x, x, n));
     if (norm == 0) return 0;
@@ -29,7 +29,7 @@ static double reflect(double *x, int64_t n) {
     return (beta - first) / beta;
 }
 
-// y = H y for the reflection of which x holds v from its second number on.
+// y = H y, where x holds v from its second element on.
 static void apply(const double *x, double tau, double *y, int64_t n) {
     double factor = tau * (y[0] + dot(x + 1, y + 1, n - 1));
     y[0] -= factor;
@@ -44,8 +44,8 @@ void tartan_i_orthogonalise(double *vectors, int64_t length, int64_t count, doub
         sign[k] = x[0] < 0 ? -1 : 1;
         for (int64_t j = k + 1; j < count; j++) apply(x, tau[k], vectors + j * length + k, length - k);
     }
-    // Q = H0 H1 ... applied to the unit vectors, from the last reflection back;
-    // each uses only what is below it.
+    // Applies Q = H0 H1 ... to the unit vectors, from the last reflection back; each reads only the elements below
+    // it.
     for (int64_t k = count - 1; k >= 0; k--) {
         double *column = vectors + k * length, *x = column + k;
         for (int64_t j = k + 1; j < count; j++) apply(x, tau[k], vectors + j * length + k, length - k);

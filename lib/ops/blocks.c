@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Blocks on any device: copies in other dtypes and orders, norms, and what lib/ops/rearrange.c is made of. */
+ * Operations on blocks on any device: copies, casts and norms, and the helpers of rearrange.c. */
 #include "ops/blocks.h"
 
 #include "layout/positions.h"
@@ -20,8 +20,8 @@ tartan_status tartan_i_blocks_check(const char *function, const tartan_context *
     return tartan_i_matrix_check_stays(function, "matrix", matrix);
 }
 
-/* An index list as the context's device sees it: on the CPU itself, elsewhere a copy, which *out_owner
- * (NULL: none) owns. */
+/* An index list in memory of the context's device: on the CPU the list itself, else a copy, which *out_owner owns
+ * (NULL: no copy). */
 static tartan_status place_list(const char *function, const tartan_context *context, const int64_t *list,
                                 int64_t count, const int64_t **out, void **out_owner) {
     tartan_status status;
@@ -41,7 +41,7 @@ fail:
     return status;
 }
 
-/* Runs a block copy whose list, sources or targets, is still on the host. */
+/* Runs a block copy whose sources or targets are still in host memory. */
 static tartan_status run_copy(tartan_i_call *call, const tartan_op_block_copy *copy) {
     const tartan_context *context = call->context;
     const bool scatter = copy->targets != NULL;
@@ -122,7 +122,7 @@ tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *m
 
 /* ---- Norms ---- */
 
-/* The norms in host memory. A device makes them in memory of its own, from which they are fetched. */
+/* The norms in host memory. A device computes them in its own memory; they are then fetched. */
 static tartan_status run_norms(tartan_i_call *call, tartan_op *op, double *norms) {
     tartan_status status;
     const tartan_context *context = call->context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checks that the operations share. All fail in the name of `function`; `name` is the argument's. */
+ * Checks shared by the operations. Errors name `function` and the argument `name`. */
 #ifndef TARTAN_OPS_OPERAND_H
 #define TARTAN_OPS_OPERAND_H
 
@@ -11,17 +11,17 @@
 tartan_status tartan_i_operand_gates(const char *function, const tartan_context *context,
                                      const tartan_array *gates, int64_t blocks);
 
-/* A scalar that is finite in the type of the sums over `dtype`. */
+/* A scalar that is finite in the dtype in which `dtype` is summed. */
 tartan_status tartan_i_operand_scalar(const char *function, const char *name, double value, int32_t dtype);
 
-/* The output of a product over `dtype`: of that dtype, or f32 if that has 16 bits; f32, f16 or bf16 if it has 8. */
+/* The dtype of a product's output: `dtype` itself, or f32 for a 16-bit `dtype`; f32, f16 or bf16 for an 8-bit one. */
 tartan_status tartan_i_operand_out_dtype(const char *function, const char *name, int32_t out_dtype,
                                          int32_t dtype);
 
-/* Not an 8-bit dtype: those are for spmm alone. */
+/* Refuses 8-bit dtypes, which only spmm takes. */
 tartan_status tartan_i_operand_wide(const char *function, const char *name, int32_t dtype);
 
-/* nx = ny pairs of one dtype, not an 8-bit one, X [batch..., rows, k] and Y [batch..., k, cols]. */
+/* nx = ny pairs X [batch..., rows, k] and Y [batch..., k, cols] of one dtype, which has more than 8 bits. */
 tartan_status tartan_i_operand_pairs(const char *function, const tartan_context *context,
                                      const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny,
                                      int64_t rows, int64_t cols, int64_t heads);

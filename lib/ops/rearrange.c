@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * New matrices whose blocks come from those of another, and blocks put into one that is there. */
+ * New matrices made of the blocks of another, and copies of blocks into an existing matrix. */
 #include "layout/positions.h"
 #include "ops/blocks.h"
 
-/* The matrix of `layout` whose block i is block sources[i] of `matrix`; takes both over. */
+/* The matrix on `layout` whose block i is block sources[i] of `matrix`. Takes ownership of `layout` and `sources`. */
 static tartan_status finish(const char *function, tartan_context *context, const tartan_matrix *matrix,
                             tartan_layout *layout, int64_t *sources, bool transposed, tartan_matrix **out) {
     const tartan_i_blocks_form form = {.from = matrix,
@@ -50,7 +50,7 @@ tartan_status tartan_matrix_slice(tartan_context *context, const tartan_matrix *
     return finish(__func__, context, matrix, layout, sources, false, out);
 }
 
-/* The block of `from` at the place of each block of `to`, or -1: a merge of the row lists. */
+/* For each block of `to`, the block of `from` at the same position, or -1: a merge of the row lists. */
 static void match_blocks(const tartan_layout *to, const tartan_layout *from, int64_t *sources) {
     for (int64_t i = 0; i < to->shape.heads * to->grid_rows; i++) {
         int64_t other = from->row_pointers[i], end = from->row_pointers[i + 1];
