@@ -44,9 +44,9 @@ struct tartan_backend {
     tartan_status (*copy)(const char *function, void *device, void *to, const void *from, int64_t bytes,
                           tartan_copy_kind kind);
     tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);
-    /* The index sets of a layout whose blocks change: made without blocks for the frame and capacity of `layout`; filled
-     * from a mask of bytes in the device's memory (NULL: an empty one), in the order of the queue; brought to the host
-     * as row lists: pointers [heads * grid_rows + 1], as many columns as the last of them says, and the blocks of the
+    /* The index sets of a dynamic layout: made without blocks for the frame and capacity of `layout`; filled from a
+     * mask of bytes in the device's memory (NULL: an empty one), in the order of the queue; brought to the host as
+     * row lists: pointers [heads * grid_rows + 1], as many columns as the last of them says, and the blocks of the
      * mask (if these exceed the capacity, all pointers are 0). index_release is like release. Another source of
      * blocks is another index_from_... slot. */
     tartan_status (*index_create)(const char *function, void *device, const tartan_layout *layout,

@@ -49,7 +49,7 @@ static bool is_empty(const tartan_array *a) {
     return false;
 }
 
-// Offsets in elements of the first and the last element from `data`; false if they exceed int64. Both 0 if
+// Offsets in elements of the lowest and the highest element from `data`; false if they exceed int64. Both 0 if
 // empty.
 static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *out_last) {
     int64_t first = 0, last = 0, span;
@@ -64,7 +64,7 @@ static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *ou
     return true;
 }
 
-// Whether elements can be counted and their bytes addressed.
+// Whether the elements can be counted and addressed.
 static bool is_addressable(const tartan_array *a) {
     int64_t bytes = tartan_dtype_bytes(a->dtype), count = 1, first, last;
     for (int32_t d = 0; d < a->ndim; d++) {
@@ -74,13 +74,13 @@ static bool is_addressable(const tartan_array *a) {
     if (__builtin_add_overflow(last, 1, &last)) return false;
     if (__builtin_mul_overflow(first, bytes, &first) || __builtin_mul_overflow(last, bytes, &last))
         return false;
-    // Only pointers below 2^63 exist, so int64 sums tell whether the address space is left.
+    // Pointers are below 2^63, so int64 sums show whether the extent leaves the address space.
     int64_t base = (int64_t)(intptr_t)a->data;
     return !__builtin_add_overflow(base, first, &first) && first >= 0 &&
            !__builtin_add_overflow(base, last, &last);
 }
 
-// Whether no two elements can share a place: sorted by size, each stride steps over all that lies below.
+// Whether no two elements can share an address: with strides sorted by size, each one steps over all smaller ones.
 static bool is_disjoint(const tartan_array *a) {
     uint64_t stride[TARTAN_MAX_NDIM], count[TARTAN_MAX_NDIM], below = 0;
     int32_t n = 0;
@@ -98,7 +98,7 @@ static bool is_disjoint(const tartan_array *a) {
     return true;
 }
 
-// All but the dtype, which is one of ours.
+// Checks everything but the dtype, which is a valid one.
 static tartan_status check_memory(const char *function, const char *name, const tartan_array *array,
                                   bool output) {
     char text[TARTAN_I_SHAPE_TEXT];
@@ -147,7 +147,7 @@ tartan_status tartan_i_array_check_bytes(const char *function, const char *name,
     return check_memory(function, name, array, false);
 }
 
-// Of numbers or bytes.
+// Accepts numbers and bytes.
 static tartan_status check_either(const char *function, const char *name, const tartan_array *array) {
     if (array != NULL && array->dtype == TARTAN_U8) return tartan_i_array_check_bytes(function, name, array);
     return tartan_i_array_check_any(function, name, array, false);
@@ -234,7 +234,7 @@ tartan_status tartan_i_array_check_batch(const char *function, const char *name,
 
 /* ---- Making ---- */
 
-// Row-major strides; false on overflow. Sizes of 0 count as 1, so that empty arrays have useful strides too.
+// Row-major strides; false on overflow. Sizes of 0 count as 1, so that empty arrays get useful strides too.
 static bool set_contiguous(tartan_array *a) {
     int64_t stride = 1;
     for (int32_t d = a->ndim - 1; d >= 0; d--) {
@@ -252,7 +252,7 @@ static tartan_status make(const char *function, const char *name, tartan_array *
         made->shape[d] = shape[d];
         made->strides[d] = strides != NULL ? strides[d] : 0;
     }
-    // An overflow in the strides is found by the check too: the count of elements has then overflowed.
+    // The check also catches an overflow of the strides, since the element count then overflows too.
     if (strides == NULL) set_contiguous(made);
     return check_either(function, name, made);
 }
@@ -268,7 +268,7 @@ tartan_status tartan_array_init(void *data, int32_t dtype, int32_t ndim, const i
     return TARTAN_OK;
 }
 
-/* ---- DLPack: its stable structures, declared here so that no header of it is needed ---- */
+/* ---- DLPack: its stable structures, declared here so that its header is not needed ---- */
 
 struct DLTensor {
     void *data;
@@ -321,7 +321,7 @@ tartan_status tartan_array_from_dlpack(const struct DLTensor *tensor, tartan_arr
           tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     CHECK(tensor->ndim >= 0 && tensor->ndim <= TARTAN_MAX_NDIM, SHAPE, "tensor has ndim %d, expected 0 .. %d",
           tensor->ndim, TARTAN_MAX_NDIM);
-    // Pinned host memory is CPU memory for us.
+    // Pinned host memory counts as CPU memory.
     int32_t device = tensor->device.type == DL_CUDA_HOST ? DL_CPU : tensor->device.type;
     tartan_array made = {.dtype = dtype, .device_type = device, .ndim = tensor->ndim};
     made.device_id = device == DL_CPU ? 0 : tensor->device.id;

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checks and facts of dense operands. */
+ * Checks and properties of dense operands. */
 #ifndef TARTAN_CORE_ARRAY_H
 #define TARTAN_CORE_ARRAY_H
 
 #include "core/dtype.h"
 
-/* Checks that `array`, the argument `name` of `function`, is a sound descriptor of CPU memory: dtype, ndim,
- * shape >= 0, data aligned and not NULL unless empty, extent addressable. Writable outputs (`output`) may not
- * have two elements in one place: refused unless the strides, sorted, each step over all that lies below.
- * Errors: HANDLE (NULL), ARGUMENT (ndim, alignment, places), DTYPE, SHAPE, OVERFLOW, UNSUPPORTED (device). */
+/* Checks that `array`, the argument `name` of `function`, is a valid descriptor of CPU memory: dtype, ndim, shape
+ * >= 0, data aligned and not NULL unless empty, extent addressable. An output (`output`) may not have two elements
+ * at one address: each stride must step over all smaller ones. Errors: HANDLE (NULL), ARGUMENT (ndim, alignment,
+ * strides of an output), DTYPE, SHAPE, OVERFLOW, UNSUPPORTED (device). */
 tartan_status tartan_i_array_check(const char *function, const char *name, const tartan_array *array,
                                    bool output);
 
-/* The same for memory of any device that we know. */
+/* The same for memory of any known device. */
 tartan_status tartan_i_array_check_any(const char *function, const char *name, const tartan_array *array,
                                        bool output);
-/* The same for a mask: TARTAN_U8, and not written. */
+/* The same for a mask: a TARTAN_U8 input. */
 tartan_status tartan_i_array_check_bytes(const char *function, const char *name, const tartan_array *array);
 
 /* First and last byte (exclusive) that the array touches; both NULL for an empty one. */
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end);
 
-/* Whether two arrays share a byte of their extents. Reads the descriptors alone. */
+/* Whether the extents of two arrays share a byte. Reads only the descriptors. */
 bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b);
 
 /* Elements of the array (the product of its shape). */
@@ -31,18 +31,18 @@ int64_t tartan_i_array_elements(const tartan_array *array);
 enum { TARTAN_I_SHAPE_TEXT = 192 };
 const char *tartan_i_shape_text(const tartan_array *array, char text[TARTAN_I_SHAPE_TEXT]);
 
-/* ---- Checks of an array that is known to be sound, in the name of `function`; `name` is the argument's ---- */
+/* ---- Checks of a valid array. Errors name `function` and the argument `name`. ---- */
 
-/* An output that shares no memory with an input (NULL: none). */
+/* An output must not share memory with an input (NULL: no input). */
 tartan_status tartan_i_array_check_apart(const char *function, const char *name, const tartan_array *out,
                                          const char *in_name, const tartan_array *in);
 
-/* An array of matrices: at least 2 dimensions, the last two `rows` x `cols` (-1: any), which are called `why`;
- * with heads > 1 a batch dimension of that size before them. */
+/* An array of matrices: at least 2 dimensions, the last two `rows` x `cols` (-1: any), described by `why` in the
+ * error; if heads > 1, preceded by a batch dimension of that size. */
 tartan_status tartan_i_array_check_dims(const char *function, const char *name, const tartan_array *array,
                                         int64_t rows, int64_t cols, const char *why, int64_t heads);
 
-/* Two arrays with equal batch dimensions. */
+/* Two arrays must have equal batch dimensions. */
 tartan_status tartan_i_array_check_batch(const char *function, const char *name, const tartan_array *array,
                                          const char *other_name, const tartan_array *other);
 

@@ -21,7 +21,7 @@ static void feed(XXH3_state_t *state, const tartan_array *array) {
             used = 0;
         }
         for (int32_t d = array->ndim - 1; d >= 0; d--) {
-            /* The stride of a dimension of one element is any number: not to be multiplied. */
+            /* The stride of a dimension of length 1 may be any number: do not multiply it. */
             const int64_t step = array->shape[d] == 1 ? 0 : array->strides[d] * (int64_t)size;
             element += step;
             if (++index[d] < array->shape[d]) break;

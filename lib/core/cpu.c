@@ -66,7 +66,7 @@ tartan_i_cpu_features tartan_i_cpu_detect(void) {
     return found;
 }
 
-/* Intel's cores do half as many products of bf16 a second on vectors as of f32, AMD's twice as many. */
+/* With vector instructions, Intel's cores multiply bf16 at half the rate of f32, AMD's at twice the rate. */
 tartan_i_cpu_features tartan_i_cpu_slow(void) {
     __builtin_cpu_init();
     return __builtin_cpu_is("intel") ? TARTAN_I_CPU_AVX512BF16 : 0;
@@ -74,7 +74,7 @@ tartan_i_cpu_features tartan_i_cpu_slow(void) {
 
 bool tartan_i_cpu_tiles(void) {
 #if defined(__linux__) && defined(SYS_arch_prctl)
-    static atomic_int answer; /* 0: not asked yet; threads that race here get the same answer */
+    static atomic_int answer; /* 0: not known yet; racing threads get the same answer */
     int known = atomic_load_explicit(&answer, memory_order_relaxed);
     if (known == 0) {
         known = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 ? 1 : -1;
@@ -149,7 +149,7 @@ tartan_i_cpu_features tartan_i_cpu_allowed(const char *wish) {
 
 tartan_i_cpu_features tartan_i_cpu_in_use(void) {
     int64_t set = atomic_load_explicit(&in_use, memory_order_relaxed);
-    if (set == UNKNOWN) { /* threads that race here find the same */
+    if (set == UNKNOWN) { /* racing threads get the same answer */
         const tartan_i_cpu_features allowed = tartan_i_cpu_allowed(getenv("TARTAN_CPU"));
         set = tartan_i_cpu_detect() & allowed;
         if (allowed == ALL) set &= ~(int64_t)tartan_i_cpu_slow(); /* nobody asked for it */

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* Instruction sets that kernels may use: a set of the bits below. Portable C needs none of them. */
+/* Instruction sets that kernels may use, as bits. Portable C needs none. */
 typedef uint32_t tartan_i_cpu_features;
 enum {
     TARTAN_I_CPU_AVX2 = 1 << 0,       /* AVX2, FMA, F16C */
@@ -23,17 +23,17 @@ enum {
 /* What the CPU and the system have. */
 tartan_i_cpu_features tartan_i_cpu_detect(void);
 
-/* The part of it that multiplies no faster than f32 does: used only if TARTAN_CPU names it. */
+/* Those of them whose products are no faster than f32; used only if TARTAN_CPU names them. */
 tartan_i_cpu_features tartan_i_cpu_slow(void);
 
-/* What TARTAN_CPU allows of all that there is; read once. */
+/* The detected features that TARTAN_CPU allows; read once. */
 tartan_i_cpu_features tartan_i_cpu_in_use(void);
 
-/* Whether the process may use AMX tiles. The first call asks the system for them, which makes signal frames larger, so
- * only work that would use tiles asks. */
+/* Whether the process may use AMX tiles. The first call requests them from the system, which makes signal frames
+ * larger, so call it only before work that would use tiles. */
 bool tartan_i_cpu_tiles(void);
 
-/* For tests: use only these, as far as the CPU has them, from now on; returns the set in force. */
+/* For tests: from now on use only those of these features that the CPU has. Returns the set in use. */
 tartan_i_cpu_features tartan_i_cpu_use(tartan_i_cpu_features features);
 
 /* Name of feature `i`, whose bit is 1 << i. */
@@ -42,9 +42,8 @@ const char *tartan_i_cpu_name(int i);
 /* The names in a set, "avx2,avx512", or "c" for the empty one. `size` 64 holds all of them. */
 void tartan_i_cpu_list(tartan_i_cpu_features features, char *text, int64_t size);
 
-/* The features that a value of TARTAN_CPU allows: "avx512" stands for that and everything before it on the same
- * architecture, "c" for none, "avx2,amx" for exactly these two. Unknown words count for nothing; NULL, or nothing
- * but unknown words, allows all. */
+/* The features that a value of TARTAN_CPU allows: "avx512" means that one and all earlier ones of the architecture,
+ * "c" none, "avx2,amx" exactly these two. Unknown words are ignored; NULL, or only unknown words, allows all. */
 tartan_i_cpu_features tartan_i_cpu_allowed(const char *wish);
 
 #endif

@@ -42,8 +42,8 @@ void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
     }
 }
 
-// The loops with unit strides are separate so that the compiler makes vector code of them. Where the rows are
-// the contiguous side of both places, the sides change roles.
+// Loops with unit strides are separate so that the compiler vectorises them. If the rows are the contiguous
+// dimension of both places, rows and columns swap roles.
 #define DEFINE_TILE_COPY(name, to_type, from_type, CONVERT)                                                  \
     static void name(void *to_data, int64_t tr, int64_t tc, const void *from_data, int64_t fr, int64_t fc,   \
                      int64_t rows, int64_t cols) {                                                           \
@@ -64,7 +64,7 @@ void tartan_i_store(void *data, int32_t dtype, int64_t i, double value) {
         }                                                                                                    \
     }
 
-// Equal dtypes copy bits, so that NaNs keep theirs.
+// Equal dtypes copy bits, so NaN payloads survive.
 #define AS_IS(x)       (x)
 #define F16_OF_BF16(x) tartan_i_f16_of_f32(tartan_i_f32_of_bf16(x))
 #define BF16_OF_F16(x) tartan_i_bf16_of_f32(tartan_i_f32_of_f16(x))
@@ -85,7 +85,7 @@ DEFINE_TILE_COPY(bf16_of_f64, tartan_i_bfloat, double, tartan_i_bf16_of_f64)
 DEFINE_TILE_COPY(bf16_of_f32, tartan_i_bfloat, float, tartan_i_bf16_of_f32)
 DEFINE_TILE_COPY(bf16_of_f16, tartan_i_bfloat, tartan_i_half, BF16_OF_F16)
 
-// All that an 8-bit type, `kind`, has to do with the others but its brother; f32 holds every number of 8 or 16 bits.
+// Conversions between the 8-bit type `kind` and all wider types. f32 holds every 8-bit and 16-bit number exactly.
 #define DEFINE_TILE_COPIES_F8(kind)                                                                          \
     DEFINE_TILE_COPY(f64_of_##kind, double, tartan_i_##kind, tartan_i_f32_of_##kind)                         \
     DEFINE_TILE_COPY(f32_of_##kind, float, tartan_i_##kind, tartan_i_f32_of_##kind)                          \

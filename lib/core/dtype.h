@@ -15,7 +15,7 @@ typedef uint8_t tartan_i_e5m2;    /* bits of a float8_e5m2 */
 
 enum { TARTAN_I_LAST_DTYPE = TARTAN_F8E5M2 }; /* of numbers */
 
-/* Whether matrices and products have it: all but the bytes of masks. */
+/* Whether matrices and operands may have the dtype: all but U8, which is for masks. */
 static inline bool tartan_i_is_number(int32_t dtype) {
     return dtype >= TARTAN_F64 && dtype <= TARTAN_I_LAST_DTYPE;
 }
@@ -50,8 +50,8 @@ static inline float tartan_i_f32_of_bits(uint32_t bits) {
     return value;
 }
 
-/* The halves convert without branches, so that loops over them become vector code. In [0.5, 1) an f32
- * counts units of 2^-24, the unit of subnormal halves: adding or taking away 0.5 converts these, rounding
+/* Conversions of f16 have no branches, so that the compiler vectorises loops over them. In [0.5, 1) the last bit of
+ * an f32 is worth 2^-24, the unit of subnormal f16 numbers: adding or subtracting 0.5 converts these, rounding
  * included. */
 static inline float tartan_i_f32_of_f16(tartan_i_half x) {
     uint32_t sign = (uint32_t)(x & 0x8000u) << 16, size = x & 0x7fffu;
@@ -72,8 +72,8 @@ static inline tartan_i_half tartan_i_f16_of_f32(float value) {
     return (tartan_i_half)(sign | (size < 0x477ff000u ? half : special)); /* 65520 and more: infinity */
 }
 
-/* The code of a size in an 8-bit type, in the same manner. `least` is the smallest normal number, `shift` 2^23 times
- * the smallest number. Beyond the largest number codes go on upwards. */
+/* The 8-bit code of an absolute value, by the same method. `least` is the smallest normal number, `shift` 2^23
+ * times the smallest number. Codes continue beyond the largest number. */
 static inline uint32_t tartan_i_f8_size(uint32_t size, uint32_t fraction_bits, uint32_t least, float shift) {
     const uint32_t drop = 23 - fraction_bits;
     uint32_t normal = (size - (least - (1u << 23)) + (1u << (drop - 1)) - 1 + ((size >> drop) & 1)) >> drop;
@@ -105,7 +105,7 @@ static inline tartan_i_e5m2 tartan_i_e5m2_of_f32(float value) {
     return (tartan_i_e5m2)(sign | (size < 0x7cu ? size : special)); /* 61440 and more: infinity */
 }
 
-/* An f64 as f32, rounded to odd: any further rounding to at most 22 bits is as if made from the f64. */
+/* An f64 as f32, rounded to odd: a further rounding to at most 22 bits gives the same result as from the f64. */
 static inline float tartan_i_f32_odd_of_f64(double value) {
     float near = (float)value;
     uint32_t bits = tartan_i_bits_of_f32(near);
@@ -137,8 +137,8 @@ static inline int32_t tartan_i_sum_dtype(int32_t dtype) {
     return dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
 }
 
-/* Copies rows x cols elements between two strided places, converting; strides in elements. The places must
- * not overlap. tartan_i_tile_copier picks the function for a pair of known dtypes. */
+/* Copies and converts rows x cols elements between two strided tiles that do not overlap; strides in elements.
+ * tartan_i_tile_copier returns the function for a pair of valid dtypes. */
 typedef void (*tartan_i_tile_copy)(void *to, int64_t to_row_stride, int64_t to_col_stride, const void *from,
                                    int64_t from_row_stride, int64_t from_col_stride, int64_t rows,
                                    int64_t cols);

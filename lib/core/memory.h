@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The only place that allocates. Blocks are 64-byte aligned, counted, and can be made to fail by a test. */
+ * All memory comes from here. Allocations are 64-byte aligned and counted, and tests can make them fail. */
 #ifndef TARTAN_CORE_MEMORY_H
 #define TARTAN_CORE_MEMORY_H
 
 #include "core/status.h"
 
-/* count * size bytes into *(void **)out_pointer, not initialised (or zeroed); never NULL on success, also for
- * 0 bytes. Errors: OVERFLOW, MEMORY; *out_pointer is NULL then. */
+/* Allocates count * size bytes, uninitialised or zeroed, and stores the address in *(void **)out_pointer: not NULL
+ * on success, even for 0 bytes; NULL on failure. Errors: OVERFLOW, MEMORY. */
 tartan_status tartan_i_allocate(void *out_pointer, int64_t count, int64_t size);
 tartan_status tartan_i_allocate_zeroed(void *out_pointer, int64_t count, int64_t size);
 void tartan_i_free(void *pointer);
 
-/* NEW(p, n): room for n objects of p's type, in functions that have `status` and `fail`. */
+/* NEW(p, n) allocates n objects of p's type, in functions that have `status` and `fail`. */
 #define NEW(pointer, count)        TRY(tartan_i_allocate(&(pointer), (count), sizeof *(pointer)))
 #define NEW_ZEROED(pointer, count) TRY(tartan_i_allocate_zeroed(&(pointer), (count), sizeof *(pointer)))
 
@@ -25,13 +25,13 @@ static inline int64_t tartan_i_ceil_div(int64_t a, int64_t b) {
     return a / b + (a % b != 0);
 }
 
-/* For tests: blocks alive now; let the n-th allocation from now fail, counted from 0 (-1: none); how many
- * allocations were asked for since then. */
+/* For tests: the number of live allocations; make the n-th allocation from now fail, counted from 0 (-1: none); the
+ * number of allocations requested since then. */
 int64_t tartan_i_memory_live(void);
 void tartan_i_memory_fail_at(int64_t n);
 int64_t tartan_i_memory_asked(void);
 
-/* A growing text; after a failure further calls do nothing and the status stays. */
+/* A growing text. After a failure further calls do nothing and the status stays. */
 typedef struct tartan_i_text {
     char *data;
     int64_t length, capacity;

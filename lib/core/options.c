@@ -44,7 +44,8 @@ bool tartan_i_option_whole(const tartan_i_option *option, int64_t *out) {
     for (; text < end; text++) {
         const int d = digit(*text);
         if (d >= base || __builtin_mul_overflow(value, base, &value) ||
-            __builtin_sub_overflow(value, d, &value)) /* downwards: the lowest number has no positive */
+            __builtin_sub_overflow(value, d,
+                                   &value)) /* negative sums, since INT64_MIN has no positive counterpart */
             return false;
     }
     *out = value;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Options as text: words "name=value" separated by blanks or commas. */
+ * Options as text: "name=value" words separated by blanks or commas. */
 #ifndef TARTAN_CORE_OPTIONS_H
 #define TARTAN_CORE_OPTIONS_H
 
 #include "core/status.h"
 
-/* One word. Lengths are int for "%.*s"; `shown` is that of the word, at most 64, for messages. */
+/* One word. Lengths are int for "%.*s". `shown` is the length of the word, at most 64, for error texts. */
 typedef struct tartan_i_option {
     const char *word, *value;
     int name_length, value_length, shown;
 } tartan_i_option;
 
-/* The next word of *text, which moves on behind it; *out_more is false at the end. `name` is the argument's.
+/* The next word of *text, which advances past it; *out_more is false at the end. `name` is the argument's name.
  * Errors: ARGUMENT (a word without '='). */
 tartan_status tartan_i_option_next(const char *function, const char *name, const char **text,
                                    tartan_i_option *out, bool *out_more);
@@ -19,7 +19,7 @@ tartan_status tartan_i_option_next(const char *function, const char *name, const
 /* Whether the option is called `name`. */
 bool tartan_i_option_is(const tartan_i_option *option, const char *name);
 
-/* The value as a whole number, decimal or hexadecimal ("0x7f"); false if it is none, or none of 64 bits. */
+/* The value as a whole number, decimal or hexadecimal ("0x7f"); false if it is not one or exceeds 64 bits. */
 bool tartan_i_option_whole(const tartan_i_option *option, int64_t *out);
 
 #endif

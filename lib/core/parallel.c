@@ -20,8 +20,8 @@ static void run_serially(int32_t workers, tartan_task task, void *data) {
     for (int32_t w = 0; w < workers; w++) task(data, w);
 }
 
-/* ---- In a forked child: libgomp's threads, whoever started them, do not survive fork, and it would wait for
- * them for ever. So a child starts threads of its own for each loop. ---- */
+/* ---- In a forked child: libgomp's threads do not survive fork, and libgomp would wait for them forever. So a
+ * child starts new threads for each loop. ---- */
 
 static atomic_bool forked;
 
@@ -58,7 +58,8 @@ static void run_by_fresh_threads(int32_t workers, tartan_task task, void *data) 
     for (int32_t i = 1; i < count; i++)
         threads[i].started = pthread_create(&threads[i].thread, NULL, run_fresh, &threads[i]) == 0;
     for (int32_t i = 0; i < count; i++)
-        if (!threads[i].started) run_fresh(&threads[i]); /* the caller's own share, and what got no thread */
+        if (!threads[i].started)
+            run_fresh(&threads[i]); /* the caller's own share, and those without a thread */
     for (int32_t i = 1; i < count; i++)
         if (threads[i].started) pthread_join(threads[i].thread, NULL);
 }
@@ -68,8 +69,8 @@ static void run_by_team(int32_t workers, tartan_task task, void *data) {
         run_by_fresh_threads(workers, task, data);
         return;
     }
-    /* The runtime may give fewer threads than asked for, so the loop, not the team, counts workers. Without
-     * OpenMP the loop is serial. */
+    /* The runtime may start fewer threads than requested, so workers are iterations of a loop, not members of the
+     * team. Without OpenMP the loop is serial. */
 #pragma omp parallel for schedule(static, 1) num_threads(workers)
     for (int32_t w = 0; w < workers; w++) task(data, w);
 }
@@ -94,7 +95,7 @@ static int32_t threads_from(const char *name) {
 
 static int32_t processors(void) {
     cpu_set_t set;
-    /* The set is too small for machines of more than 1024. */
+    /* The set is too small for machines with more than 1024 processors. */
     long count =
         sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
     return count < 1 ? 1 : count > MAX_THREADS ? MAX_THREADS : (int32_t)count;

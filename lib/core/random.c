@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How the arguments enter Philox4x32-10, fixed for ever: the key is the seed (low word, high word), the
- * counter is (counter, index low, index high, stream). Other backends must do the same to get the same
- * numbers. */
+ * How the arguments enter Philox4x32-10; this never changes. The key is the seed (low word, high word), the counter
+ * is (counter, index low, index high, stream). Other backends must do the same to get the same numbers. */
 #include "core/random.h"
 
 #include <Random123/philox.h>
@@ -43,7 +42,7 @@ uint32_t tartan_i_next(tartan_i_sequence *s) {
 
 uint64_t tartan_i_below(tartan_i_sequence *s, uint64_t n) {
     if (n >> 32 == 0) {
-        /* The upper half of word * n; the words that would favour some results are drawn again (Lemire). */
+        /* The upper half of word * n; words that would favour some results are rejected (Lemire). */
         uint32_t unfair = (uint32_t)((0x100000000u - n) % n);
         uint64_t product;
         do product = (uint64_t)tartan_i_next(s) * n;

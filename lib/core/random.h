@@ -16,7 +16,7 @@ enum tartan_i_stream {
 /* Four 32-bit words for (seed, stream, head or block, counter). */
 void tartan_i_philox(uint64_t seed, uint32_t stream, uint64_t index, uint32_t counter, uint32_t out[4]);
 
-/* Two standard normal numbers by Box and Muller from such words, in f64. */
+/* Two standard normal numbers in f64, computed from such words by the Box-Muller method. */
 void tartan_i_normal_pair(uint64_t seed, uint32_t stream, uint64_t index, uint32_t counter, double out[2]);
 
 /* A sequence drawn from one (seed, stream, index). */

@@ -9,7 +9,7 @@
 static _Thread_local char last_error[1024];
 
 tartan_status tartan_i_fail(tartan_status status, const char *function, const char *format, ...) {
-    /* Internal helpers fail in the name of the public function that called them. */
+    /* Errors of internal helpers name the public function that called them. */
     if (function == NULL) return status;
     int used = snprintf(last_error, sizeof last_error, "%s: ", function);
     if (used < 0 || (size_t)used >= sizeof last_error) return status;
@@ -61,8 +61,7 @@ tartan_status tartan_i_fail_handle(const char *function, const char *name, const
                                    const char *noun) {
     if (tartan_i_is(handle, TARTAN_I_DYNAMIC) && strcmp(noun, "layout") == 0)
         return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, function,
-                             "%s has blocks that change with masks, expected one whose blocks stay: "
-                             "tartan_layout_to_host makes it",
+                             "%s is dynamic, expected an ordinary layout (tartan_layout_to_host makes one)",
                              name);
     return tartan_i_fail(TARTAN_ERR_HANDLE, function, "%s is %s, expected an open %s", name,
                          handle == NULL ? "NULL" : "closed or not one of Tartan's", noun);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How functions fail. Every function that can fail has the shape: check, get memory, compute, commit. */
+ * Error handling. Every function that can fail goes in this order: check, allocate, compute, commit. */
 #ifndef TARTAN_CORE_STATUS_H
 #define TARTAN_CORE_STATUS_H
 
@@ -13,9 +13,9 @@
 tartan_status tartan_i_fail(tartan_status status, const char *function, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* CHECK(condition, SHAPE, "b has %lld rows, expected %lld", ...) leaves the function at once: use it while
- * nothing is held. FAIL does so unconditionally. CHECK_IN and FAIL_IN do the same in the name of the public function
- * `function`, for the helpers of it. */
+/* CHECK(condition, SHAPE, "b has %lld rows, expected %lld", ...) returns from the function at once, so use it while
+ * nothing is held. FAIL does so unconditionally. CHECK_IN and FAIL_IN are for helpers: the error names the public
+ * function `function`. */
 #define FAIL(code, ...)              return tartan_i_fail(TARTAN_ERR_##code, __func__, __VA_ARGS__)
 #define FAIL_IN(function, code, ...) return tartan_i_fail(TARTAN_ERR_##code, (function), __VA_ARGS__)
 #define CHECK(condition, code, ...)                                                                          \
@@ -45,12 +45,11 @@ tartan_status tartan_i_fail(tartan_status status, const char *function, const ch
         if (passed_status != TARTAN_OK) return passed_status;                                                \
     } while (0)
 
-/* Handles start with a number that says what they are; freeing overwrites it. */
+/* Handles start with a number that tells their type; freeing overwrites it. */
 enum tartan_i_magic {
-    TARTAN_I_LAYOUT = 0x544c4159, /* "TLAY" */
-    TARTAN_I_DYNAMIC =
-        0x5444594e,               /* "TDYN": a layout whose blocks change, so that most functions refuse it */
-    TARTAN_I_MATRIX = 0x544d4154, /* "TMAT" */
+    TARTAN_I_LAYOUT = 0x544c4159,     /* "TLAY" */
+    TARTAN_I_DYNAMIC = 0x5444594e,    /* "TDYN": a dynamic layout, which most functions refuse */
+    TARTAN_I_MATRIX = 0x544d4154,     /* "TMAT" */
     TARTAN_I_CONTEXT = 0x54435458,    /* "TCTX" */
     TARTAN_I_FILE = 0x5446494c,       /* "TFIL" */
     TARTAN_I_BUFFER = 0x54425546,     /* "TBUF" */
@@ -65,13 +64,13 @@ static inline bool tartan_i_is(const void *handle, uint32_t magic) {
             return tartan_i_fail_handle(__func__, #handle, (handle), noun);                                  \
     } while (0)
 
-/* Fails for a handle `name` that is no open `noun`: HANDLE, or UNSUPPORTED where a layout is expected and its blocks
- * change. */
+/* Fails because handle `name` is not an open `noun`: HANDLE, or UNSUPPORTED for a dynamic layout where an ordinary
+ * one is expected. */
 tartan_status tartan_i_fail_handle(const char *function, const char *name, const void *handle,
                                    const char *noun);
 
-/* Checks a list argument: `count` must be `expected` (what that is: `meaning`), the pointer not NULL unless it is 0.
- * CHECK_LIST does so for the argument `list` with its length `nlist`. Errors: SHAPE, HANDLE. */
+/* Checks a list argument: `count` must be `expected`, which the error text calls `meaning`; the pointer may be NULL
+ * only if the count is 0. CHECK_LIST checks the argument `list` with its length `nlist`. Errors: SHAPE, HANDLE. */
 tartan_status tartan_i_list_check(const char *function, const char *name, const void *list, int64_t count,
                                   int64_t expected, const char *meaning);
 #define CHECK_LIST(list, expected, meaning)                                                                  \

@@ -16,7 +16,7 @@
 
 enum { KEEP_BYTES = 32 << 20 };
 
-/* Lets the address sanitizer see accesses behind the part that was asked for. */
+/* Lets the address sanitizer see accesses past the requested part. */
 static void watch(const tartan_i_scratch *room, int64_t bytes) {
 #ifdef WATCHED
     ASAN_UNPOISON_MEMORY_REGION(room->data, (size_t)bytes);
@@ -32,7 +32,7 @@ static void give_back(tartan_i_scratch *room) {
     *room = (tartan_i_scratch){0};
 }
 
-/* The scratch of a context is not part of what `const` protects. */
+/* `const` does not cover the scratch memory of a context. */
 static tartan_i_scratch *rooms_of(const tartan_context *context) {
     return ((tartan_context *)context)->scratch;
 }

@@ -153,7 +153,7 @@ tartan_status tartan_layout_update_device_mask(tartan_context *context, tartan_l
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(tartan_i_operand_layout(__func__, context, layout));
     CHECK(tartan_i_is_dynamic(layout), ARGUMENT,
-          "layout has blocks that stay, expected one made by tartan_layout_from_device_mask");
+          "layout is not dynamic, expected one made by tartan_layout_from_device_mask");
     PASS(check_mask(__func__, context, mask, layout->shape.heads, layout->grid_rows, layout->grid_cols));
     tartan_i_call call;
     PASS(tartan_i_call_enter(__func__, context, &call));

@@ -24,7 +24,7 @@ fail:
     return status;
 }
 
-/* Sets the bit of every element inside the matrix that `keep` wants. */
+/* Sets the bit of every element inside the matrix for which `keep` returns non-zero. */
 static void fill(tartan_block_mask *mask, tartan_keep keep, void *user) {
     const tartan_layout *l = mask->layout;
     const tartan_shape *s = &l->shape;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The inside of an in-block mask. */
+ * The internals of an in-block mask. */
 #ifndef TARTAN_LAYOUT_BLOCK_MASK_H
 #define TARTAN_LAYOUT_BLOCK_MASK_H
 
@@ -8,7 +8,7 @@
 struct tartan_block_mask {
     uint32_t magic; /* TARTAN_I_BLOCK_MASK */
     tartan_layout *layout;
-    int64_t row_words; /* of one row of a block */
+    int64_t row_words; /* words per row of a block */
     int64_t kept;      /* bits that are 1 */
     uint32_t *bits;    /* [blocks][block_rows][row_words] */
 };

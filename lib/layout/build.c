@@ -105,7 +105,7 @@ tartan_status tartan_layout_from_entries(const tartan_shape *shape, const int64_
     int64_t count = 0;
     for (int64_t i = 0; i < nentry_rows; i++) {
         int64_t position = entry_rows[i] / shape->block_rows * grid_cols + entry_cols[i] / shape->block_cols;
-        /* Neighbours mostly share a block: this alone leaves little to sort. */
+        /* Neighbouring entries often share a block; dropping these repeats leaves little to sort. */
         if (count == 0 || positions[count - 1] != position) positions[count++] = position;
     }
     status = tartan_i_layout_from_positions(__func__, shape, positions, count, true, NULL, out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Edits: prune, keep the largest, grow, move, another block size. */
+ * Edits: prune, keep the largest, grow, move, change the block size. */
 #include "layout/positions.h"
 
 #include <math.h>
@@ -84,7 +84,7 @@ tartan_status tartan_layout_grow(const tartan_layout *layout, const int64_t *hea
     return status;
 }
 
-/* Puts positions[ids[i]] at the new places; an id may move once. */
+/* Writes the new places to positions[ids[i]]; each id may move once. */
 static tartan_status move_positions(const char *function, const tartan_layout *l, const int64_t *ids,
                                     const int64_t *block_rows, const int64_t *block_cols, int64_t count,
                                     int64_t *positions) {

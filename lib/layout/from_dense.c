@@ -14,7 +14,7 @@ typedef struct cut {
     int64_t head_stride, row_stride, col_stride;
 } cut;
 
-/* A block of it: address of its first element, and how much of it is inside the matrix. */
+/* One of its blocks: the address of the first element, and its size inside the matrix. */
 typedef struct piece {
     const void *data;
     int64_t rows, cols;
@@ -49,7 +49,7 @@ static tartan_status check_dense(const char *function, const tartan_shape *shape
     return TARTAN_OK;
 }
 
-/* Whether any element differs from +0 and -0: any bit but the sign's is set. NaN is not zero. */
+/* Whether any element differs from +0 and -0, that is, has a bit set besides the sign bit. NaN is not zero. */
 #define ANY_NON_ZERO(name, type)                                                                             \
     static bool name(const type *x, int64_t outer, int64_t outer_stride, int64_t inner, int64_t stride) {    \
         for (int64_t i = 0; i < outer; i++, x += outer_stride) {                                             \
@@ -63,7 +63,7 @@ ANY_NON_ZERO(any_of_64, uint64_t)
 ANY_NON_ZERO(any_of_32, uint32_t)
 ANY_NON_ZERO(any_of_16, uint16_t)
 
-/* |x|, that of INT64_MIN included: the stride of a dimension of one element is any number. */
+/* |x|, also of INT64_MIN: the stride of a dimension of length 1 may be any number. */
 static uint64_t magnitude(int64_t x) {
     return x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
 }
@@ -103,7 +103,7 @@ fail:
     return status;
 }
 
-/* Norm of n numbers, infinity if a NaN is among them, so that such a block is kept. Summed in order. */
+/* Norm of n numbers, summed in order; infinity if one is NaN, so that such a block is kept. */
 static double norm_of(const double *x, int64_t n, int32_t norm) {
     double largest = 0, sum = 0;
     bool nan = false;
@@ -117,7 +117,7 @@ static double norm_of(const double *x, int64_t n, int32_t norm) {
     if (norm == TARTAN_NORM_MAX) return largest;
     if (norm == TARTAN_NORM_L1) return sum;
     if (largest == 0 || isinf(largest) || (sum > 0x1p-900 && !isinf(sum))) return sqrt(sum);
-    sum = 0; /* the squares leave the range of f64: scale by a power of 2, which is exact */
+    sum = 0; /* the squares exceed the range of f64: scale by a power of 2, which is exact */
     int exponent = ilogb(largest);
     for (int64_t i = 0; i < n; i++) {
         double scaled = ldexp(x[i], -exponent);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The identity of a layout: XXH3-128 with seed 0, in canonical (big-endian) byte order, as 32 lower-case
- * hexadecimal digits, over these canonical bytes, which never change:
+ * The identity of a layout: XXH3-128 with seed 0 over these canonical bytes, written in big-endian byte order as 32
+ * lower-case hexadecimal digits. This format never changes:
  *
  *     "tartan layout 1\0"                                       16 bytes
  *     rows, cols, block_rows, block_cols, heads                 5 x int64, little-endian
@@ -9,8 +9,8 @@
  */
 #include "layout/identity.h"
 
-/* Inlined, so that the hash state lives on the stack: nothing is allocated behind memory.c's back, and its
- * size is that of the code which uses it. */
+/* Inlined, so that the hash state is on the stack: it is not allocated outside memory.c, and its size matches the
+ * code that uses it. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -39,7 +39,7 @@ static inline bool key_set_has(const key_set *set, int64_t key) {
     return set->slots[key_set_slot(set, key)] == key;
 }
 
-/* Adds the key; false if it was there. */
+/* Adds the key; false if the set already has it. */
 static inline bool key_set_add(key_set *set, int64_t key) {
     uint64_t slot = key_set_slot(set, key);
     if (set->slots[slot] == key) return false;
@@ -47,7 +47,7 @@ static inline bool key_set_add(key_set *set, int64_t key) {
     return true;
 }
 
-/* Removes a key that is there, and moves up those behind it that the gap would hide. */
+/* Removes a key of the set and moves up the keys behind it that the gap would hide. */
 static inline void key_set_remove(key_set *set, int64_t key) {
     uint64_t gap = key_set_slot(set, key);
     for (uint64_t next = (gap + 1) & set->mask; set->slots[next] >= 0; next = (next + 1) & set->mask) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The life of a layout: frame, begin, finish, references, and where a block is. */
+ * Life cycle of layouts: frame, begin, finish, references; finding a block. */
 #include "layout/layout.h"
 
 #include "layout/identity.h"
@@ -113,7 +113,7 @@ static tartan_status check_row_lists(const tartan_layout *l) {
 /* Coordinates, and column lists by a counting sort: within a column, ids arrive in ascending order. */
 static void fill_derived(tartan_layout *l) {
     int64_t columns = l->shape.heads * l->grid_cols;
-    int64_t *ends = l->col_pointers; /* ends[x] is the fill level of column x until all is filled */
+    int64_t *ends = l->col_pointers; /* while filling, ends[x] is the fill level of column x */
     for (int64_t head = 0; head < l->shape.heads; head++) {
         int64_t *counts = ends + head * l->grid_cols + 1;
         int64_t line = head * l->grid_rows;
@@ -179,7 +179,7 @@ tartan_layout *tartan_layout_retain(tartan_layout *layout) {
 
 void tartan_layout_free(tartan_layout *layout) {
     if (!tartan_i_is_layout(layout)) return;
-    /* Release what this thread did with the layout; the last one acquires what all others did. */
+    /* Release this thread's writes to the layout; the last one acquires those of all others. */
     if (__atomic_fetch_sub(&layout->references, 1, __ATOMIC_ACQ_REL) != 1) return;
     layout->magic = 0;
     tartan_i_layout_drop_plans(layout);

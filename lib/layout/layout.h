@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The inside of a layout: all its index sets, made at creation and never changed, so that any thread may read
- * them without a lock. What backends derive from them is added later (plans.h). */
+ * The internals of a layout: all its index sets, built at creation and never changed, so any thread may read them
+ * without a lock. Backends add what they derive from them later (plans.h). */
 #ifndef TARTAN_LAYOUT_LAYOUT_H
 #define TARTAN_LAYOUT_LAYOUT_H
 
@@ -27,15 +27,15 @@ struct tartan_layout {
     char *recipe;                     /* JSON or NULL */
     struct tartan_i_plan_node *plans; /* a list that only grows, newest first; see plans.h */
     pthread_mutex_t plans_lock;       /* held while one is made */
-    /* Of a layout whose blocks change (magic TARTAN_I_DYNAMIC): a backend keeps its index sets, made from masks on a
-     * device; `blocks` is what they have room for, the lists above are NULL, the identity is empty. */
+    /* For a dynamic layout (magic TARTAN_I_DYNAMIC): the backend keeps its index sets, made from masks on a device;
+     * `blocks` is the capacity, the lists above are NULL, the identity is empty. */
     void *index;
-    struct tartan_i_resource *resource; /* lib/device/resource.h; it owns them */
+    struct tartan_i_resource *resource; /* owns the index sets (lib/device/resource.h) */
     void (*release)(void *resource);
     int32_t device_type, device_id;
 };
 
-/* Whether it is an open layout of either kind; and whether a layout is of the kind that changes. */
+/* Whether it is an open layout of either kind; whether a layout is dynamic. */
 static inline bool tartan_i_is_layout(const void *handle) {
     return tartan_i_is(handle, TARTAN_I_LAYOUT) || tartan_i_is(handle, TARTAN_I_DYNAMIC);
 }
@@ -43,17 +43,17 @@ static inline bool tartan_i_is_dynamic(const tartan_layout *layout) {
     return layout->magic == TARTAN_I_DYNAMIC;
 }
 
-/* Checks the frame and computes the grid. `function` is the public function that fails. */
+/* Checks the frame and computes the grid. Errors name the public function `function`. */
 tartan_status tartan_i_shape_check(const char *function, const tartan_shape *shape, int64_t *out_grid_rows,
                                    int64_t *out_grid_cols);
 
-/* An unfinished layout with room for `blocks` row lists; fill row_pointers and block_cols (ascending, no
- * repeats), then finish it: makes the other index sets and the identity, and checks the row lists.
- * Free it with tartan_layout_free at any stage. */
+/* tartan_i_layout_begin makes an unfinished layout with room for `blocks` blocks. Fill row_pointers and block_cols
+ * (ascending, no repeats); tartan_i_layout_finish then checks them and builds the other index sets and the
+ * identity. Free it with tartan_layout_free at any stage. */
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out);
 tartan_status tartan_i_layout_finish(tartan_layout *layout);
 
-/* A layout of a checked shape whose blocks change, `capacity` at most, on a device, without `index` yet. */
+/* A dynamic layout of a checked shape on a device, for at most `capacity` blocks, not yet with an `index`. */
 tartan_status tartan_i_layout_new_dynamic(const char *function, const tartan_shape *shape, int64_t capacity,
                                           int32_t device_type, int32_t device_id, tartan_layout **out);
 
@@ -76,8 +76,8 @@ static inline int64_t tartan_i_cols_of(const tartan_layout *l, int64_t j) {
     return left < l->shape.block_cols ? left : l->shape.block_cols;
 }
 
-/* The public operations with, in addition, the old block id of each block of the result in *out_sources
- * (NULL: not wanted; else freed by the caller with tartan_i_free). */
+/* The public operations, which also return the old block id of each block of the result in *out_sources (NULL: not
+ * wanted; else the caller frees it with tartan_i_free). */
 tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources,
                                         tartan_layout **out);
 tartan_status tartan_i_layout_permute(const tartan_layout *layout, const int64_t *row_order,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a layout answers: its numbers, and its index sets copied out. */
+ * Queries of a layout: its sizes, and copies of its index sets. */
 #include "layout/positions.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@ int32_t tartan_layout_equal(const tartan_layout *a, const tartan_layout *b) {
     if (a == b) return 1;
     if (tartan_i_is_dynamic(a) || tartan_i_is_dynamic(b)) return 0;
     if (memcmp(a->identity, b->identity, TARTAN_I_IDENTITY_CHARS) != 0) return 0;
-    /* Equal hashes: look, so that not even a forged collision counts. */
+    /* Equal hashes: compare the lists too, so that even a forged collision is found. */
     size_t pointers = (size_t)(a->shape.heads * a->grid_rows + 1);
     return memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 && a->blocks == b->blocks &&
            memcmp(a->row_pointers, b->row_pointers, pointers * sizeof *a->row_pointers) == 0 &&

@@ -121,7 +121,7 @@ static tartan_status parameter_find(const char *function, const tartan_i_pattern
         }
         used += snprintf(names + used, sizeof names - (size_t)used, "%s%s", i > 0 ? ", " : "", p[i].name);
     }
-    FAIL_IN(function, ARGUMENT, "parameters has '%.*s', which pattern '%s' does not know; it has: %s",
+    FAIL_IN(function, ARGUMENT, "parameters has '%.*s', which pattern '%s' does not have; it has: %s",
             option->name_length < 64 ? option->name_length : 64, option->word, pattern->name, names);
 }
 
@@ -158,7 +158,7 @@ static tartan_status parse_parameters(const char *function, const tartan_i_patte
     }
 }
 
-/* The recipe with all parameters, numbers with as few digits as give them back. */
+/* The recipe with all parameters; each number has as few digits as reproduce it. */
 static void write_recipe(const tartan_i_pattern *pattern, const double *values, int64_t seed,
                          tartan_i_text *text) {
     tartan_i_text_add(text, "{\"pattern\":\"%s\"", pattern->name);
@@ -172,7 +172,7 @@ static void write_recipe(const tartan_i_pattern *pattern, const double *values, 
     tartan_i_text_add(text, ",\"seed\":%" PRId64 "}", seed);
 }
 
-/* Parameters and recipe in the C locale of this thread, whatever the program's decimal point is. */
+/* Reads parameters and writes the recipe in the C locale, so the program's decimal point does not matter. */
 static tartan_status read_parameters(const char *function, const tartan_i_pattern *pattern, const char *text,
                                      int64_t seed, double *values, tartan_i_text *recipe) {
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -204,7 +204,7 @@ tartan_status tartan_layout_from_pattern(const tartan_shape *shape, const char *
     TRY(read_parameters(__func__, found, parameters != NULL ? parameters : "", seed, values, &recipe));
 
     job.seed = (uint64_t)seed;
-    bool empty = job.rows == 0 || job.cols == 0; /* no pattern has to think of that */
+    bool empty = job.rows == 0 || job.cols == 0; /* patterns never see an empty grid */
     for (; !empty && job.head < shape->heads; job.head++) TRY(found->make(&job));
     TRY(tartan_i_layout_from_positions(__func__, shape, job.positions, job.count, true, NULL, &layout));
     layout->recipe = recipe.data;

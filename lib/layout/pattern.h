@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a pattern is, inside: a name, parameters, and a function that lists the blocks of one head. To add
- * one, write the function and its TARTAN_I_PATTERN in a pattern_*.c and name it in the table of pattern.c. */
+ * A pattern is a name, parameters, and a function that lists the blocks of one head. To add one, write the function
+ * and its TARTAN_I_PATTERN in a pattern_*.c and add it to the table in pattern.c. */
 #ifndef TARTAN_LAYOUT_PATTERN_H
 #define TARTAN_LAYOUT_PATTERN_H
 
@@ -9,7 +9,7 @@
 
 enum { TARTAN_I_MAX_PARAMETERS = 8 };
 
-/* What is being made. Positions may be added in any order and more than once. */
+/* The layout being made. Positions may be added in any order and more than once. */
 typedef struct tartan_i_job {
     const char *function, *pattern;
     const tartan_shape *shape;
@@ -34,8 +34,8 @@ typedef struct tartan_i_pattern {
 } tartan_i_pattern;
 
 /* Defines tartan_i_pattern_<id>, made by the function make_<id>. PARAMETERS is a macro that calls its
- * argument with (name, default, low, high, REAL or WHOLE, meaning) for each parameter; the help text is put
- * together from it. */
+ * argument with (name, default, low, high, REAL or WHOLE, meaning) for each parameter; the help text is built from
+ * it. */
 #define TARTAN_I_PATTERN(id, what, PARAMETERS)                                                               \
     _Static_assert(0 PARAMETERS(TARTAN_I_PATTERN_COUNT) <= TARTAN_I_MAX_PARAMETERS, "too many parameters");  \
     static const tartan_i_parameter id##_parameters[] = {PARAMETERS(TARTAN_I_PATTERN_ROW){.name = NULL}};    \
@@ -51,22 +51,22 @@ typedef struct tartan_i_pattern {
 /* Shared parts of parameter lists. */
 #define TARTAN_I_COUNT_MAX 2147483647.0
 #define TARTAN_I_PATTERN_SHARED(P)                                                                           \
-    P(shared, 0, 0, 1, WHOLE, "1 gives all heads the same blocks, 0 each its own")
+    P(shared, 0, 0, 1, WHOLE, "1: all heads have the same blocks, 0: each has its own")
 
 /* Parameter i of the pattern's list as a whole number. */
 static inline int64_t tartan_i_job_whole(const tartan_i_job *job, int i) {
     return (int64_t)job->parameters[i];
 }
 
-/* Adds the block at (row, col), which must be inside the grid; adds those at begin, begin + step, ... < end
- * of a row that are inside the grid. */
+/* tartan_i_job_add adds the block at (row, col), which must be inside the grid. tartan_i_job_run adds the blocks at
+ * columns begin, begin + step, ... < end of a row that are inside the grid. */
 tartan_status tartan_i_job_add(tartan_i_job *job, int64_t row, int64_t col);
 tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, int64_t end, int64_t step);
 
 /* Refuses a grid that is not square. */
 tartan_status tartan_i_job_square(const tartan_i_job *job);
 
-/* The random numbers of the job's head, or where `shared` of head 0. */
+/* The random numbers of the job's head, or those of head 0 if `shared`. */
 void tartan_i_job_random(const tartan_i_job *job, bool shared, tartan_i_sequence *out);
 
 #endif

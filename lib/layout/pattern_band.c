@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Patterns given by a rule on (block row, block column), without chance. */
+ * Deterministic patterns: a rule on (block row, block column). */
 #include "layout/pattern.h"
 
 #define COUNT TARTAN_I_COUNT_MAX
@@ -19,7 +19,7 @@ static tartan_status make_block_diagonal(tartan_i_job *job) {
     }
     return TARTAN_OK;
 }
-#define BLOCK_DIAGONAL(P) P(size, 1, 1, COUNT, WHOLE, "blocks a side of each square on the diagonal")
+#define BLOCK_DIAGONAL(P) P(size, 1, 1, COUNT, WHOLE, "side of each square on the diagonal, in blocks")
 TARTAN_I_PATTERN(block_diagonal, "dense squares along the diagonal", BLOCK_DIAGONAL);
 
 static tartan_status make_banded(tartan_i_job *job) {
@@ -29,17 +29,17 @@ static tartan_status make_banded(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define BANDED(P)                                                                                            \
-    P(lower, 1, 0, COUNT, WHOLE, "block diagonals below the main one")                                       \
-    P(upper, 1, 0, COUNT, WHOLE, "block diagonals above the main one")
-TARTAN_I_PATTERN(banded, "the diagonals next to the main one", BANDED);
+    P(lower, 1, 0, COUNT, WHOLE, "number of block diagonals below the main one")                             \
+    P(upper, 1, 0, COUNT, WHOLE, "number of block diagonals above the main one")
+TARTAN_I_PATTERN(banded, "the main diagonal and those next to it", BANDED);
 
 static tartan_status make_causal(tartan_i_job *job) {
     int64_t offset = tartan_i_job_whole(job, 0);
     for (int64_t i = 0; i < job->rows; i++) PASS(tartan_i_job_run(job, i, 0, i + offset + 1, 1));
     return TARTAN_OK;
 }
-#define CAUSAL(P) P(offset, 0, -COUNT, COUNT, WHOLE, "block row i has the block columns up to i + offset")
-TARTAN_I_PATTERN(causal, "the lower triangle: no block sees what comes after it", CAUSAL);
+#define CAUSAL(P) P(offset, 0, -COUNT, COUNT, WHOLE, "block row i has block columns up to i + offset")
+TARTAN_I_PATTERN(causal, "the lower triangle: no block attends to later ones", CAUSAL);
 
 static tartan_status make_local(tartan_i_job *job) {
     int64_t window = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -48,8 +48,8 @@ static tartan_status make_local(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define LOCAL(P)                                                                                             \
-    P(window, 1, 0, COUNT, WHOLE, "blocks to either side of the diagonal")                                   \
-    P(causal, 1, 0, 1, WHOLE, "1 leaves out what lies above the diagonal")
+    P(window, 1, 0, COUNT, WHOLE, "blocks on either side of the diagonal")                                   \
+    P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
 TARTAN_I_PATTERN(local, "a sliding window of neighbouring blocks", LOCAL);
 
 static tartan_status make_strided(tartan_i_job *job) {
@@ -70,13 +70,12 @@ static tartan_status make_strided(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define STRIDED(P)                                                                                           \
-    P(stride, 1, 1, COUNT, WHOLE, "distance, in positions, of those that see each other; so many groups")    \
-    P(causal, 1, 0, 1, WHOLE, "1 leaves out what lies above the diagonal")
-TARTAN_I_PATTERN(
-    strided,
-    "every stride-th position, with position i * stride + j moved to j * (n / stride) + i, where "
-    "this is squares along the diagonal",
-    STRIDED);
+    P(stride, 1, 1, COUNT, WHOLE, "distance between positions of one group, and the number of groups")       \
+    P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
+TARTAN_I_PATTERN(strided,
+                 "every stride-th position, reordered so that position i * stride + j comes to "
+                 "j * (n / stride) + i: squares along the diagonal",
+                 STRIDED);
 
 static tartan_status make_dilated(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), causal = tartan_i_job_whole(job, 1);
@@ -85,12 +84,12 @@ static tartan_status make_dilated(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define DILATED(P)                                                                                           \
-    P(stride, 2, 1, COUNT, WHOLE, "distance, in blocks, of those that see each other")                       \
-    P(causal, 1, 0, 1, WHOLE, "1 leaves out what lies above the diagonal")
+    P(stride, 2, 1, COUNT, WHOLE, "distance between stored blocks of a row")                                 \
+    P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
 TARTAN_I_PATTERN(dilated, "every stride-th block, counted from the diagonal", DILATED);
 
-/* Each head has a summary of every chunk: `vertsize` columns, counted from the chunk's end, a different
- * group for each of `num_verts` heads in turn. Besides it sees its own chunk. */
+/* Each block attends to its own chunk and to a summary of every chunk: a group of `vertsize` columns, counted from
+ * the chunk's end. `num_verts` heads in turn take different groups. */
 static tartan_status make_fixed(tartan_i_job *job) {
     int64_t stride = tartan_i_job_whole(job, 0), groups = tartan_i_job_whole(job, 1);
     int64_t size = tartan_i_job_whole(job, 2), causal = tartan_i_job_whole(job, 3);
@@ -115,18 +114,18 @@ static tartan_status make_fixed(tartan_i_job *job) {
     return TARTAN_OK;
 }
 #define FIXED(P)                                                                                             \
-    P(stride, 4, 1, COUNT, WHOLE, "blocks a chunk; each block sees its own chunk")                           \
-    P(num_verts, 1, 1, COUNT, WHOLE, "how many groups of columns the heads take in turn")                    \
-    P(vertsize, 1, 1, COUNT, WHOLE, "columns of a group, which are seen in every chunk")                     \
-    P(causal, 1, 0, 1, WHOLE, "1 leaves out what lies above the diagonal")
-TARTAN_I_PATTERN(fixed, "own chunk, and fixed columns of every chunk", FIXED);
+    P(stride, 4, 1, COUNT, WHOLE, "blocks per chunk; each block attends to its own chunk")                   \
+    P(num_verts, 1, 1, COUNT, WHOLE, "number of column groups that the heads take in turn")                  \
+    P(vertsize, 1, 1, COUNT, WHOLE, "block columns per group, stored in every chunk")                        \
+    P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
+TARTAN_I_PATTERN(fixed, "a block's own chunk, and fixed columns of every chunk", FIXED);
 
 static tartan_status make_checker(tartan_i_job *job) {
     int64_t phase = tartan_i_job_whole(job, 0);
     for (int64_t i = 0; i < job->rows; i++) PASS(tartan_i_job_run(job, i, (i + phase) % 2, job->cols, 2));
     return TARTAN_OK;
 }
-#define CHECKER(P) P(phase, 0, 0, 1, WHOLE, "0 has block (0, 0), 1 has not")
+#define CHECKER(P) P(phase, 0, 0, 1, WHOLE, "0: block (0, 0) is stored, 1: it is not")
 TARTAN_I_PATTERN(checker, "every second block, as on a chessboard", CHECKER);
 
 static tartan_status make_butterfly(tartan_i_job *job) {
@@ -144,5 +143,5 @@ static tartan_status make_butterfly(tartan_i_job *job) {
 }
 #define BUTTERFLY(P)                                                                                         \
     P(base, 2, 2, 65536, WHOLE, "base of the digits")                                                        \
-    P(levels, 0, 0, 31, WHOLE, "how many digits, from the lowest; 0 is all")
+    P(levels, 0, 0, 31, WHOLE, "number of digits, from the lowest; 0: all")
 TARTAN_I_PATTERN(butterfly, "block row and column differ in at most one digit", BUTTERFLY);

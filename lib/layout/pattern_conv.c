@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The pattern of a convolution window over positions of an image, cut into blocks. */
+ * The block pattern of a convolution window over the positions of an image. */
 #include "layout/pattern.h"
 
 #include <string.h>
 
-/* One side of the image: `input` positions, of which the window of output position o sees o * stride - pad
- * onward. */
+/* One side of the image with `input` positions. The window of output position o begins at o * stride - pad. */
 typedef struct side {
     int64_t input, filter, stride, output, pad;
 } side;
 
-/* The smallest padding that gives ceil(input / stride) positions; false if none gives just these. */
+/* The smallest padding that gives ceil(input / stride) outputs; false if no padding gives exactly that number. */
 static bool side_make(int64_t input, int64_t filter, int64_t stride, side *out) {
     *out = (side){input, filter, stride, tartan_i_ceil_div(input, stride), 0};
     int64_t missing = (out->output - 1) * stride + filter - input;
@@ -29,7 +28,7 @@ typedef struct conv {
     side y, x;
     int64_t query_block, key_block;
     bool causal, transposed;
-    int64_t *seen; /* [blocks of keys]: 1 + the last block of queries that met it */
+    int64_t *seen; /* [key blocks]: 1 + the last query block that met it */
 } conv;
 
 static tartan_status add_keys(tartan_i_job *job, const conv *c, int64_t query_block, int64_t first,
@@ -45,7 +44,7 @@ static tartan_status add_keys(tartan_i_job *job, const conv *c, int64_t query_bl
 
 static tartan_status add_query(tartan_i_job *job, const conv *c, int64_t y, int64_t x) {
     int64_t query_block = (y * c->x.output + x) / c->query_block;
-    int64_t own = y * c->y.stride * c->x.input + x * c->x.stride; /* where it stands among the inputs */
+    int64_t own = y * c->y.stride * c->x.input + x * c->x.stride; /* its position among the inputs */
     int64_t y_begin, y_end, x_begin, x_end;
     side_window(&c->y, y, &y_begin, &y_end);
     side_window(&c->x, x, &x_begin, &x_end);
@@ -58,7 +57,7 @@ static tartan_status add_query(tartan_i_job *job, const conv *c, int64_t y, int6
     return TARTAN_OK;
 }
 
-/* Reads the parameters and checks that the frame has just these positions. */
+/* Reads the parameters and checks that the frame has exactly these positions. */
 static tartan_status read_conv(const tartan_i_job *job, conv *c) {
     const tartan_shape *s = job->shape;
     int64_t height = tartan_i_job_whole(job, 0), width = tartan_i_job_whole(job, 1);
@@ -102,12 +101,12 @@ fail:
 #define SIZE 16777216.0
 #define CONV_WINDOW(P)                                                                                       \
     P(input_h, 1, 1, SIZE, WHOLE, "height of the image; its positions, row by row, are the columns")         \
-    P(input_w, 0, 0, SIZE, WHOLE, "width of the image; 0 is what the columns give")                          \
+    P(input_w, 0, 0, SIZE, WHOLE, "width of the image; 0: computed from the columns")                        \
     P(filter_h, 1, 1, SIZE, WHOLE, "height of the window")                                                   \
     P(filter_w, 3, 1, SIZE, WHOLE, "width of the window")                                                    \
     P(stride, 1, 1, SIZE, WHOLE,                                                                             \
-      "step of the window; the outputs, ceil(size / stride) a side, are the rows")                           \
-    P(causal, 1, 0, 1, WHOLE, "1 leaves out positions after the window's own")                               \
-    P(transposed, 0, 0, 1, WHOLE, "1 swaps rows and columns, as in a transposed convolution")
-TARTAN_I_PATTERN(conv_window, "blocks with a position in a convolution window of a position of the row",
+      "step of the window; the ceil(size / stride) outputs per side are the rows")                           \
+    P(causal, 1, 0, 1, WHOLE, "1: no positions after the centre of the window")                              \
+    P(transposed, 0, 0, 1, WHOLE, "1: rows and columns swapped, as in a transposed convolution")
+TARTAN_I_PATTERN(conv_window, "blocks that hold a position in the convolution window of a row's position",
                  CONV_WINDOW);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Patterns that are random graphs: block (u, v) and block (v, u) for each edge. Which graph a seed gives is
- * fixed for ever. */
+ * Random graphs: blocks (u, v) and (v, u) for each edge. The graph that a seed gives never changes. */
 #include "layout/key_set.h"
 #include "layout/pattern.h"
 
@@ -12,7 +11,7 @@ typedef struct graph {
     tartan_i_sequence random;
 } graph;
 
-/* An empty graph with room for `edges`, `extra`, and one that stands for another while that is rewired. */
+/* An empty graph with room for `edges` + `extra` edges and one more during rewiring. */
 static tartan_status graph_make(graph *g, const tartan_i_job *job, bool shared, int64_t edges,
                                 int64_t extra) {
     tartan_status status;
@@ -39,7 +38,7 @@ static int64_t edge_key(const graph *g, int64_t u, int64_t v) {
     return u < v ? u * g->n + v : v * g->n + u;
 }
 
-/* Adds an edge; false if it is there or a loop. */
+/* Adds an edge; false if it exists or is a loop. */
 static bool graph_join(graph *g, int64_t u, int64_t v) {
     if (u == v || !key_set_add(&g->set, edge_key(g, u, v))) return false;
     g->degree[u]++;
@@ -47,7 +46,7 @@ static bool graph_join(graph *g, int64_t u, int64_t v) {
     return true;
 }
 
-/* Replaces the edge (u, v) by one from u to a vertex drawn from those not joined to it, unless all are. */
+/* Replaces the edge (u, v) by one from u to a random vertex not joined to u, unless all are joined to it. */
 static void graph_rewire(graph *g, int64_t u, int64_t v) {
     if (g->degree[u] >= g->n - 1) return;
     while (!graph_join(g, u, (int64_t)tartan_i_below(&g->random, (uint64_t)g->n))) {
@@ -57,8 +56,8 @@ static void graph_rewire(graph *g, int64_t u, int64_t v) {
     g->degree[v]--;
 }
 
-/* `extra` edges more, each from the vertex of smallest degree (the first of these) to any not yet joined to
- * it. The smallest degree never falls, so one walk over the vertices for each degree finds them all. */
+/* Adds `extra` edges, each from the first vertex of smallest degree to a random one not yet joined to it. The
+ * smallest degree never falls, so one walk over the vertices per degree finds them all. */
 static void graph_extend(graph *g, int64_t extra) {
     int32_t degree = INT32_MAX;
     for (int64_t v = 0; v < g->n; v++) degree = g->degree[v] < degree ? g->degree[v] : degree;
@@ -85,9 +84,9 @@ static tartan_status graph_emit(const graph *g, tartan_i_job *job, bool diagonal
     return TARTAN_OK;
 }
 
-/* Vertices m .. n - 1 arrive one by one and are joined to m different earlier ones, drawn in proportion to
- * their degrees (the first arrival: to the m vertices of the start). ends lists every vertex once for each
- * of its edges. */
+/* Vertices m .. n - 1 arrive one by one and are joined to m different earlier ones, drawn in proportion to their
+ * degrees; the first arrival is joined to the m initial vertices. `ends` lists every vertex once for each of its
+ * edges. */
 static tartan_status grow_by_preference(graph *g, int64_t m) {
     tartan_status status;
     int32_t *ends = NULL, *targets = NULL;
@@ -140,11 +139,12 @@ fail:
 }
 #define BARABASI_ALBERT(P)                                                                                   \
     P(m, 5, 1, TARTAN_I_COUNT_MAX, WHOLE, "edges that each new vertex brings")                               \
-    P(extra, 0, 0, TARTAN_I_COUNT_MAX, WHOLE, "further edges, each from a vertex that has fewest")           \
+    P(extra, 0, 0, TARTAN_I_COUNT_MAX, WHOLE, "additional edges, each from a vertex with the fewest")        \
     P(diagonal, 1, 0, 1, WHOLE, "1 adds the diagonal")                                                       \
-    P(corner, 1, 0, 1, WHOLE, "1 fills the first m x m blocks")                                              \
+    P(corner, 1, 0, 1, WHOLE, "1 adds all of the first m x m blocks")                                        \
     TARTAN_I_PATTERN_SHARED(P)
-TARTAN_I_PATTERN(barabasi_albert, "a scale-free random graph: few vertices with many edges", BARABASI_ALBERT);
+TARTAN_I_PATTERN(barabasi_albert, "a scale-free random graph: a few vertices have many edges",
+                 BARABASI_ALBERT);
 
 static tartan_status make_watts_strogatz(tartan_i_job *job) {
     tartan_status status;
@@ -169,14 +169,15 @@ fail:
     return status;
 }
 #define WATTS_STROGATZ(P)                                                                                    \
-    P(m, 2, 0, TARTAN_I_COUNT_MAX, WHOLE, "neighbours to either side on the ring")                           \
-    P(rewire, 0.2, 0, 1, REAL, "share of the edges that get a random other end; 1 is a random graph")        \
-    P(extra, 0, 0, TARTAN_I_COUNT_MAX, WHOLE, "further edges, each from a vertex that has fewest")           \
+    P(m, 2, 0, TARTAN_I_COUNT_MAX, WHOLE, "neighbours on either side on the ring")                           \
+    P(rewire, 0.2, 0, 1, REAL,                                                                               \
+      "share of the edges whose other end is redrawn at random; 1 is a random graph")                        \
+    P(extra, 0, 0, TARTAN_I_COUNT_MAX, WHOLE, "additional edges, each from a vertex with the fewest")        \
     P(diagonal, 1, 0, 1, WHOLE, "1 adds the diagonal")                                                       \
     TARTAN_I_PATTERN_SHARED(P)
 TARTAN_I_PATTERN(watts_strogatz, "a small world: a ring with some edges rewired", WATTS_STROGATZ);
 
-/* A lattice height x width, vertices numbered row by row, whose neighbours are at most m steps apart. */
+/* A lattice height x width with vertices numbered row by row; neighbours are at most m steps apart. */
 typedef struct lattice {
     int64_t height, width, m;
     bool wrap;
@@ -213,7 +214,7 @@ static tartan_status make_watts_strogatz_2d(tartan_i_job *job) {
                  .m = tartan_i_job_whole(job, 1),
                  .wrap = job->parameters[3] != 0};
     PASS(tartan_i_job_square(job));
-    if (l.height == 0) /* nearly square: the largest divisor up to the square root */
+    if (l.height == 0) /* nearly square: the largest divisor of n up to its square root */
         for (int64_t h = 1; h * h <= n; h++) l.height = n % h == 0 ? h : l.height;
     if (n % l.height != 0)
         FAIL_IN(job->function, ARGUMENT,
@@ -223,7 +224,7 @@ static tartan_status make_watts_strogatz_2d(tartan_i_job *job) {
     if (l.m >= n)
         FAIL_IN(job->function, ARGUMENT,
                 "parameters have m=%" PRId64 ", expected less than %" PRId64 " (blocks a side)", l.m, n);
-    /* A vertex starts at most m * (m + 1) edges, and there are no more than n * (n - 1) / 2. */
+    /* A vertex starts at most m * (m + 1) edges, and there are at most n * (n - 1) / 2. */
     int64_t edges = l.m < n / (l.m + 1) ? n * l.m * (l.m + 1) : n * (n - 1) / 2;
     TRY(graph_make(&g, job, job->parameters[5] != 0, edges, 0));
     lattice_visit(&l, &g, -1);
@@ -234,10 +235,10 @@ fail:
     return status;
 }
 #define WATTS_STROGATZ_2D(P)                                                                                 \
-    P(height, 0, 0, TARTAN_I_COUNT_MAX, WHOLE, "rows of the lattice; 0 makes it nearly square")              \
-    P(m, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "neighbours are at most so many steps apart")                      \
-    P(rewire, 0.2, 0, 1, REAL, "share of the edges that get a random other end")                             \
+    P(height, 0, 0, TARTAN_I_COUNT_MAX, WHOLE, "rows of the lattice; 0: nearly square")                      \
+    P(m, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "largest distance between neighbours, in steps")                   \
+    P(rewire, 0.2, 0, 1, REAL, "share of the edges whose other end is redrawn at random")                    \
     P(wrap, 1, 0, 1, WHOLE, "1 joins opposite edges of the lattice")                                         \
     P(diagonal, 1, 0, 1, WHOLE, "1 adds the diagonal")                                                       \
     TARTAN_I_PATTERN_SHARED(P)
-TARTAN_I_PATTERN(watts_strogatz_2d, "a small world on a lattice with some edges rewired", WATTS_STROGATZ_2D);
+TARTAN_I_PATTERN(watts_strogatz_2d, "a small world: a lattice with some edges rewired", WATTS_STROGATZ_2D);

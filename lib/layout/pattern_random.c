@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Patterns drawn by chance, block by block. Which blocks a seed gives is fixed for ever. */
+ * Patterns of random blocks. The blocks that a seed gives never change. */
 #include "layout/key_set.h"
 #include "layout/pattern.h"
 
@@ -22,7 +22,7 @@ static tartan_status make_random(tartan_i_job *job) {
     int64_t grid = job->rows * job->cols;
     int64_t count = (int64_t)round(job->parameters[0] * (double)grid);
     if (count > grid) count = grid; /* (double)grid may have been rounded up */
-    bool most = count > grid / 2;   /* then draw those that stay away */
+    bool most = count > grid / 2;   /* then draw the absent blocks */
     tartan_i_job_random(job, job->parameters[1] != 0, &random);
     TRY(sample(&random, grid, most ? grid - count : count, &drawn));
     if (most) {
@@ -40,14 +40,13 @@ fail:
     return status;
 }
 #define RANDOM(P)                                                                                            \
-    P(density, 0.1, 0, 1, REAL, "stored blocks / all blocks; their number is exact")                         \
+    P(density, 0.1, 0, 1, REAL, "stored blocks / all blocks; the number of blocks is exact")                 \
     TARTAN_I_PATTERN_SHARED(P)
-TARTAN_I_PATTERN(random, "blocks anywhere, each as likely as any other", RANDOM);
+TARTAN_I_PATTERN(random, "uniformly random blocks", RANDOM);
 
-/* Deals columns from a shuffled deck, `per_row` to each row; when the deck is empty it is shuffled again.
- * So each row has exactly per_row blocks, and the lengths of any two columns differ by at most 1. Within a
- * row, a column that came from the old deck is put back when it comes from the new one: enough others are
- * left, as per_row <= cols. */
+/* Deals columns from a shuffled deck, `per_row` to each row; an empty deck is shuffled again. So each row has
+ * exactly per_row blocks, and the lengths of any two columns differ by at most 1. If a row got a column from the
+ * old deck, the same column from the new deck is put back; since per_row <= cols, enough others are left. */
 static tartan_status make_balanced_random(tartan_i_job *job) {
     tartan_status status;
     tartan_i_sequence random;
@@ -83,10 +82,10 @@ fail:
     return status;
 }
 #define BALANCED_RANDOM(P)                                                                                   \
-    P(per_row, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "blocks of each row; column lengths differ by at most 1")    \
-    P(diagonal, 0, 0, 1, WHOLE, "1 adds the diagonal to these")                                              \
+    P(per_row, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "blocks per row; column lengths differ by at most 1")        \
+    P(diagonal, 0, 0, 1, WHOLE, "1 adds the diagonal")                                                       \
     TARTAN_I_PATTERN_SHARED(P)
-TARTAN_I_PATTERN(balanced_random, "blocks anywhere, equally many in all rows and in all columns",
+TARTAN_I_PATTERN(balanced_random, "random blocks, equally many in every row and in every column",
                  BALANCED_RANDOM);
 
 typedef struct bigbird {
@@ -94,14 +93,14 @@ typedef struct bigbird {
     bool causal;
 } bigbird;
 
-/* Draws up to b->random columns of row i from those beside the window and right of the global columns. */
+/* Draws up to b->random columns of row i outside the window and right of the global columns. */
 static tartan_status add_random_columns(tartan_i_job *job, const bigbird *b, int64_t i, int64_t end,
                                         tartan_i_sequence *random, int64_t *drawn) {
     int64_t begin = b->global < end ? b->global : end;
     int64_t low = i - b->window > begin ? i - b->window : begin, high = i + b->window + 1;
     low = low < end ? low : end;
     high = high < begin ? begin : high > end ? end : high;
-    int64_t left = low - begin, all = left + end - high; /* free columns before the window, and in all */
+    int64_t left = low - begin, all = left + end - high; /* free columns before the window, and in total */
     int64_t count = b->random < all ? b->random : all;
     for (int64_t last = all - count; last < all; last++) {
         int64_t k = (int64_t)tartan_i_below(random, (uint64_t)last + 1);
@@ -137,9 +136,9 @@ fail:
     return status;
 }
 #define BIGBIRD(P)                                                                                           \
-    P(global, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "first block rows and columns that are full")                 \
-    P(window, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "blocks to either side of the diagonal")                      \
-    P(random, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "further blocks of each row, anywhere; 0 is Longformer")      \
-    P(causal, 0, 0, 1, WHOLE, "1 leaves out what lies above the diagonal")                                   \
+    P(global, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "number of leading block rows and columns that are full")     \
+    P(window, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "blocks on either side of the diagonal")                      \
+    P(random, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "additional random blocks per row; 0 gives Longformer")       \
+    P(causal, 0, 0, 1, WHOLE, "1: nothing above the diagonal")                                               \
     TARTAN_I_PATTERN_SHARED(P)
 TARTAN_I_PATTERN(bigbird, "global rows and columns, a sliding window, and random blocks", BIGBIRD);

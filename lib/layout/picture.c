@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A layout as SVG. Lengths are integers (thousandths where a fraction is needed), so that no locale can
- * spoil the text. */
+ * A layout as SVG. Lengths are integers (thousandths if a fraction is needed), so the text does not depend on the
+ * locale. */
 #include "layout/layout.h"
 
 #include <string.h>
 
 enum { MAX_CELLS = 512, MAX_PANELS = 64, SHADES = 8, GAP = 6 };
 
-/* How the heads are drawn. A cell is a block, or several where there are too many. */
+/* How the heads are drawn. A cell is one block, or several if there are too many. */
 typedef struct plan {
     const tartan_layout *layout;
     int64_t panels;                   /* heads that are drawn */
-    int64_t step_rows, step_cols;     /* blocks a cell */
+    int64_t step_rows, step_cols;     /* blocks per cell */
     int64_t cells_down, cells_across; /* of a panel */
     int64_t width, height;            /* of a panel, in pixels */
 } plan;
@@ -28,7 +28,7 @@ static plan plan_picture(const tartan_layout *l, int64_t pixels) {
     p.step_cols = tartan_i_ceil_div(l->grid_cols + (l->grid_cols == 0), MAX_CELLS);
     p.cells_down = tartan_i_ceil_div(l->grid_rows, p.step_rows);
     p.cells_across = tartan_i_ceil_div(l->grid_cols, p.step_cols);
-    /* The matrix's proportions, but never a thread. */
+    /* The proportions of the matrix, but not too thin. */
     double height = l->shape.cols == 0 ? 1 : (double)p.width * (double)l->shape.rows / (double)l->shape.cols;
     double low = (double)p.width / 8, high = (double)p.width * 8;
     p.height = (int64_t)((height < low ? low : height > high ? high : height) + 0.5);
@@ -48,13 +48,13 @@ static void shade_cells(const plan *p, int64_t head, int64_t *cells) {
             int64_t down = at_most(l->grid_rows - i * p->step_rows, p->step_rows);
             int64_t across = at_most(l->grid_cols - j * p->step_cols, p->step_cols);
             int64_t *cell = &cells[i * p->cells_across + j];
-            /* In f64, as the product of counts may be large; any block at all is seen. */
+            /* In f64, since the product of counts may be large; a cell with any block is visible. */
             double part = (double)*cell / ((double)down * (double)across) * SHADES;
             *cell = (int64_t)part + ((double)(int64_t)part < part);
         }
 }
 
-/* One path for all cells of a shade: runs along rows. */
+/* One path for all cells of a shade, made of runs along rows. */
 static void draw_shade(const plan *p, const int64_t *cells, int64_t shade, tartan_i_text *text) {
     bool begun = false;
     for (int64_t i = 0; i < p->cells_down; i++)

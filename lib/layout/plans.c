@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What backends keep in a layout. Nodes are only ever put in front of the list, so that finding one takes no
- * lock; the lock keeps two threads from making the same thing. */
+ * What backends cache in a layout. Nodes are only added at the front of the list, so a search needs no lock; the
+ * lock keeps two threads from making the same plan. */
 #include "layout/plans.h"
 
 typedef struct tartan_i_plan_node {
@@ -18,7 +18,7 @@ static const plan_node *find(const tartan_layout *layout, const tartan_i_plan_ke
     return node;
 }
 
-/* With the lock held. */
+/* The lock is held. */
 static tartan_status add(tartan_layout *layout, const tartan_i_plan_key *key, tartan_i_plan_make make,
                          void *user, void (*release)(void *plan), const plan_node **out) {
     tartan_status status;
@@ -40,7 +40,7 @@ tartan_status tartan_i_layout_plan(const tartan_layout *layout, const tartan_i_p
     *out = NULL;
     const plan_node *node = find(layout, key);
     if (node == NULL) {
-        tartan_layout *owner = (tartan_layout *)layout; /* plans are no part of what a layout says */
+        tartan_layout *owner = (tartan_layout *)layout; /* plans are not part of a layout's value */
         tartan_status status = TARTAN_OK;
         pthread_mutex_lock(&owner->plans_lock);
         node = find(layout, key); /* another thread may have been first */

@@ -6,19 +6,18 @@
 
 #include "layout/layout.h"
 
-/* Names one derived thing: whose it is (an address unique to its maker), on which device, and a number that the
- * maker chooses. */
+/* The key of a plan: an address unique to its maker, the device, and a number that the maker chooses. */
 typedef struct tartan_i_plan_key {
     const void *maker;
     int32_t device_id;
     int32_t variant;
 } tartan_i_plan_key;
 
-/* Makes the thing for `layout`; called with the layout's lock held, so it must not ask for plans itself. */
+/* Makes a plan for `layout`. Called with the layout's lock held, so it must not request plans itself. */
 typedef tartan_status (*tartan_i_plan_make)(const tartan_layout *layout, void *user, void **out);
 
-/* The thing of that key, made by make(layout, user, ...) on first use and given to `release` when the layout is
- * freed (from any thread). On failure nothing is kept. From any thread. */
+/* The plan of that key, made by make(layout, user, ...) on first use and passed to `release` when the layout is
+ * freed. On failure nothing is cached. Any thread may call this, and `release` may run on any thread. */
 tartan_status tartan_i_layout_plan(const tartan_layout *layout, const tartan_i_plan_key *key,
                                    tartan_i_plan_make make, void *user, void (*release)(void *plan),
                                    void **out);

@@ -55,8 +55,8 @@ static tartan_status twice(const char *function, int64_t position, int64_t grid_
                          line % grid_rows, position % grid_cols, line / grid_rows);
 }
 
-/* Drops repeats among sorted positions, or stops at one. Returns how many are left, or -1 - the place of
- * the repeat. */
+/* Drops repeats from sorted positions if `repeats`, else stops at the first. Returns how many positions are left,
+ * or -1 - the index of the repeat. */
 static int64_t settle(int64_t *positions, int64_t count, bool repeats) {
     int64_t kept = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -157,7 +157,7 @@ void tartan_i_layout_positions(const tartan_layout *layout, int64_t *out_positio
     }
 }
 
-/* Bits of a number, made to ascend with it. -0 counts as 0. */
+/* An integer that orders as the number does. -0 counts as 0. */
 static uint64_t rank_of(double x) {
     uint64_t bits;
     x += 0.0;
@@ -166,7 +166,7 @@ static uint64_t rank_of(double x) {
 }
 
 void tartan_i_select_largest(const double *scores, int64_t n, int64_t count, uint8_t *keep) {
-    /* The rank of the last one to keep, byte by byte from the top: linear, and no order is ever made. */
+    /* Find the rank of the last score to keep, byte by byte from the top: linear time, without sorting. */
     uint64_t rank = 0, known = 0;
     int64_t wanted = count;
     for (int shift = 56; shift >= 0; shift -= 8) {

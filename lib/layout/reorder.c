@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* An undirected graph as neighbour lists, and room for searching it. */
+/* An undirected graph as neighbour lists, with scratch space for searches. */
 typedef struct graph {
     int64_t n;
     int64_t *pointers;   /* [n + 1] */
@@ -30,7 +30,7 @@ static void both_directions(const int64_t *rows, const int64_t *cols, int64_t n,
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = rows[i]; k < rows[i + 1]; k++)
             if (cols[k] !=
-                i) { /* lists fill from their ends, so that pointers[i + 1] becomes the begin of list i */
+                i) { /* lists fill from their ends, so pointers[i + 1] becomes the start of list i */
                 neighbours[--pointers[i + 1]] = cols[k];
                 neighbours[--pointers[cols[k] + 1]] = i;
             }
@@ -38,8 +38,8 @@ static void both_directions(const int64_t *rows, const int64_t *cols, int64_t n,
     pointers[n] = filled;
 }
 
-/* Fills to_neighbours with the same symmetric lists, each in the sequence of `sequence` (NULL: ascending
- * numbers): visiting v in that sequence, v is appended to the lists of its neighbours. ends [n] is room. */
+/* Fills to_neighbours with the same symmetric lists, each in the order of `sequence` (NULL: ascending numbers):
+ * visits the vertices v in that order and appends v to the lists of its neighbours. ends [n] is scratch space. */
 static void sort_lists(int64_t n, const int64_t *pointers, const int64_t *neighbours, const int64_t *sequence,
                        int64_t *ends, int64_t *to_neighbours) {
     memcpy(ends, pointers, (size_t)n * sizeof *ends);
@@ -96,8 +96,8 @@ static void graph_free(graph *g) {
     tartan_i_free(g->seen);
 }
 
-/* Breadth-first search from `start`: its component in Cuthill-McKee order into `order`. Returns its size;
- * *out_levels is the number of levels, *out_last the place in `order` where the last level begins. */
+/* Breadth-first search from `start`: writes its component to `order` in Cuthill-McKee order and returns its size.
+ * *out_levels is the number of levels, *out_last the index in `order` where the last level begins. */
 static int64_t search(graph *g, int64_t start, int64_t *order, int64_t *out_levels, int64_t *out_last) {
     int64_t mark = ++g->searches, count = 1, level_end = 0;
     order[0] = start;
@@ -120,9 +120,9 @@ static int64_t search(graph *g, int64_t start, int64_t *order, int64_t *out_leve
     return count;
 }
 
-/* George and Liu: from a vertex of smallest degree, go to the vertex of smallest degree at the greatest
- * distance as long as that makes the distance grow. Leaves the component in Cuthill-McKee order; returns
- * its size. */
+/* George and Liu: start at a vertex of smallest degree and move to a vertex of smallest degree in the last level
+ * while that increases the number of levels. Leaves the component in `order` in Cuthill-McKee order; returns its
+ * size. */
 static int64_t order_component(graph *g, int64_t start, int64_t *order) {
     int64_t levels, last, new_levels;
     int64_t count = search(g, start, order, &levels, &last);

@@ -7,8 +7,7 @@
 /* Which blocks a merge keeps. */
 enum { ONLY_A = 1, ONLY_B = 2, BOTH = 4 };
 
-/* Merges two ascending lists into `to` (or, where that is NULL, only counts). Returns the length of the
- * result. */
+/* Merges two ascending lists into `to`, or only counts if `to` is NULL. Returns the length of the result. */
 static int64_t merge(const int32_t *a, const int32_t *a_end, const int32_t *b, const int32_t *b_end, int keep,
                      int32_t *to) {
     int64_t count = 0;
@@ -109,7 +108,7 @@ fail:
     return status;
 }
 
-/* Checks `order` and returns its inverse: the new place of each old one; the identity where order is NULL. */
+/* Checks `order` and returns its inverse, the new index of each old one; the identity if `order` is NULL. */
 static tartan_status invert(const char *function, const char *name, const int64_t *order, int64_t norder,
                             int64_t grid, bool ragged, int64_t **out_inverse) {
     tartan_status status;
@@ -229,7 +228,7 @@ fail:
     return status;
 }
 
-/* The public functions and their inner twins, which also hand over the sources. */
+/* The public functions, and their internal forms, which also return the sources. */
 
 tartan_status tartan_i_layout_transpose(const tartan_layout *layout, int64_t **out_sources,
                                         tartan_layout **out) {

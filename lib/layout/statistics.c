@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Numbers about layouts. */
+ * Statistics of layouts. */
 #include "layout/positions.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ int64_t tartan_layout_elements(const tartan_layout *l) {
         bool corner = tartan_i_layout_find(l, head, l->grid_rows - 1, l->grid_cols - 1) >= 0;
         elements -= in_last_row * missing_rows * s->block_cols +
                     in_last_column * missing_cols * s->block_rows -
-                    corner * missing_rows * missing_cols; /* taken away twice */
+                    corner * missing_rows * missing_cols; /* subtracted twice above */
     }
     return elements;
 }
@@ -75,8 +75,8 @@ tartan_status tartan_layout_bandwidth(const tartan_layout *layout, int64_t *out_
     return TARTAN_OK;
 }
 
-/* Reach is computed for a strip of targets at a time: bit t of reached[u] says that target t of the strip
- * can be reached from u. A strip is a cache line of each row, so memory grows with the rows alone. */
+/* Reach is computed for one strip of targets at a time: bit t of reached[u] says that target t of the strip can be
+ * reached from u. A strip takes one cache line per row, so memory grows only with the rows. */
 enum { STRIP_WORDS = 8, STRIP = 64 * STRIP_WORDS };
 typedef struct strip {
     uint64_t words[STRIP_WORDS];
@@ -99,7 +99,7 @@ static void one_step(const tartan_layout *l, int64_t head, int64_t target, strip
         }
 }
 
-/* next = reached, or reached by a step and then what `reached` says. */
+/* next[u] = reached[u], or a step from u and then `reached` from there. */
 static void one_step_more(const tartan_layout *l, int64_t head, const strip *reached, strip *next) {
     const int64_t *pointers = l->row_pointers + head * l->grid_rows;
     for (int64_t u = 0; u < l->grid_rows; u++) {
@@ -131,7 +131,7 @@ tartan_status tartan_layout_reach(const tartan_layout *layout, int64_t head, dou
         int64_t pairs = strip_pairs(reached, n), before = -1;
         for (int64_t i = 0; i < nout_reach; i++) {
             out_reach[i] += (double)pairs;
-            if (pairs == before || i + 1 == nout_reach) continue; /* nothing more can be reached */
+            if (pairs == before || i + 1 == nout_reach) continue; /* reach does not grow any more */
             one_step_more(layout, head, reached, next);
             strip *swap = reached;
             reached = next, next = swap;
@@ -147,7 +147,7 @@ fail:
     return status;
 }
 
-/* First line that begins at block `target` or later, or the line before it if that begins nearer. */
+/* The first line that begins at block `target` or later, or the line before it if that begins closer to it. */
 static int64_t nearest_line(const int64_t *row_pointers, int64_t lines, int64_t target) {
     int64_t low = 0, high = lines;
     while (low < high) {
@@ -166,7 +166,7 @@ tartan_status tartan_layout_partition(const tartan_layout *layout, int64_t *out_
     CHECK(nout_bounds >= 2, SHAPE, "nout_bounds is %" PRId64 ", expected at least 2", nout_bounds);
     CHECK_LIST(out_bounds, nout_bounds, "runs + 1");
     int64_t lines = layout->shape.heads * layout->grid_rows, runs = nout_bounds - 1;
-    int64_t work = layout->blocks == 0 ? lines : layout->blocks; /* without blocks, equal numbers of lines */
+    int64_t work = layout->blocks == 0 ? lines : layout->blocks; /* no blocks: equal numbers of lines */
     for (int64_t run = 1; run < runs; run++) {
         int64_t target = work / runs * run + (int64_t)((double)(work % runs) * (double)run / (double)runs);
         out_bounds[run] = layout->blocks == 0 ? target : nearest_line(layout->row_pointers, lines, target);

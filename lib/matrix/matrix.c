@@ -29,8 +29,7 @@ tartan_status tartan_i_matrix_check_cpu(const char *function, const tartan_matri
 tartan_status tartan_i_matrix_check_stays(const char *function, const char *name,
                                           const tartan_matrix *matrix) {
     CHECK_IN(function, !tartan_i_is_dynamic(matrix->layout), UNSUPPORTED,
-             "%s has a layout whose blocks change with masks, expected one whose blocks stay: "
-             "tartan_matrix_to_host makes such a matrix",
+             "%s has a dynamic layout, expected an ordinary one (tartan_matrix_to_host makes such a matrix)",
              name);
     return TARTAN_OK;
 }

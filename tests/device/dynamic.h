@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts whose blocks change, and matrices on them, on the device of a backend under test.
+// Dynamic layouts, and matrices on them, on the device of a backend under test.
 #ifndef TARTAN_TESTS_DYNAMIC_H
 #define TARTAN_TESTS_DYNAMIC_H
 

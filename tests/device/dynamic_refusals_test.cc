@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What layouts whose blocks change refuse, and what refuses them; memory that runs out; other devices.
+// What dynamic layouts refuse, and what refuses them; running out of memory; other devices.
 #include "dynamic.h"
 
 #include <functional>
@@ -84,8 +84,7 @@ TEST_P(DynamicRefusals, BadArguments) {
                  tartan_layout_update_device_mask(nullptr, dynamic.layout.get(), &a));
     EXPECT_FAILS(HANDLE, "layout is NULL", tartan_layout_update_device_mask(x, nullptr, &a));
     EXPECT_FAILS(HANDLE, "mask is NULL", tartan_layout_update_device_mask(x, dynamic.layout.get(), nullptr));
-    EXPECT_FAILS(ARGUMENT, "layout has blocks that stay",
-                 tartan_layout_update_device_mask(x, fixed.get(), &a));
+    EXPECT_FAILS(ARGUMENT, "layout is not dynamic", tartan_layout_update_device_mask(x, fixed.get(), &a));
     EXPECT_FAILS(HANDLE, "context is NULL", tartan_layout_to_host(nullptr, fixed.get(), &out));
     EXPECT_FAILS(HANDLE, "layout is NULL", tartan_layout_to_host(x, nullptr, &out));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_layout_to_host(x, fixed.get(), nullptr));

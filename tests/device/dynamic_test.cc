@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts whose blocks change with masks in device memory, on every backend: products are those of an ordinary layout of
-// the same mask.
+// Dynamic layouts (blocks from masks in device memory) on every backend: products are those of an ordinary layout
+// of the same mask.
 #include "dynamic.h"
 #include "explained.h"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Layouts whose blocks change with masks, on a device.
+# Dynamic layouts: masks on a device change their blocks.
 
 """
     BlockLayout(mask, block, context; capacity = 0, shape = nothing)

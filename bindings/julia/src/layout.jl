@@ -204,11 +204,11 @@ layout_identity(layout::BlockLayout) = Raw.tartan_layout_identity(layout)
 recipe(layout::BlockLayout) = Raw.tartan_layout_recipe(layout)
 
 Base.:(==)(a::BlockLayout, b::BlockLayout) = Raw.tartan_layout_equal(a, b) == 1
-"`isdynamic(layout)`: whether its blocks change with masks; `nblocks` is then what there is room for."
+"`isdynamic(layout)`: whether device masks change its blocks; `nblocks` is then its capacity."
 isdynamic(layout::BlockLayout) = Raw.tartan_layout_is_dynamic(layout) == 1
 
 known(layout::BlockLayout) = isdynamic(layout) ? throw(TartanError(:unsupported,
-    "the layout has blocks that change with masks, expected one whose blocks stay: to_host makes it")) : layout
+    "the layout is dynamic, expected an ordinary one (to_host makes one)")) : layout
 
 Base.hash(layout::BlockLayout, h::UInt) = hash(layout_identity(layout), hash(:BlockLayout, h))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Layouts whose blocks change with masks.
+# Dynamic layouts.
 
 @testset "products follow the mask, $place, $T" for place in DEVICES, T in TYPES
     context = Context(place)

@@ -68,13 +68,13 @@ class LayoutFacts:
 
     @property
     def dynamic(self) -> bool:
-        """Whether the blocks change with masks (`from_device_mask`)."""
+        """Whether masks on a device change the blocks (`from_device_mask`)."""
         return _raw.tartan_layout_is_dynamic(self._handle) == 1
 
     def _known(self) -> _raw.Handle:
         if self.dynamic:
             raise UnsupportedError(
-                "layout has blocks that change with masks, expected one whose blocks stay: to_host() makes it"
+                "layout is dynamic, expected an ordinary one (to_host() makes one)"
             )
         return self._handle
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts whose blocks change with masks on a device."""
+"""Dynamic layouts: masks on a device change their blocks."""
 
 import ctypes
 
@@ -143,13 +143,13 @@ def test_refusals(rng, mask):
         Layout.from_device_mask(Mask(mask[0, 0]), 8)
     with pytest.raises(tartan.ArgumentError, match="capacity is 41, expected 0"):
         Layout.from_device_mask(Mask(mask), 8, capacity=41)
-    with pytest.raises(tartan.ArgumentError, match="blocks that stay"):
+    with pytest.raises(tartan.ArgumentError, match="is not dynamic"):
         Layout.from_mask(mask, 8).update(Mask(mask))
     with pytest.raises(tartan.UnsupportedError, match="that of the layout"):
         BlockMatrix(layout, np.ones((40, 8, 8)))
     w = random_matrix(rng, (40, 32), 8, heads=2).to_device()
     dynamic = BlockMatrix(layout, DeviceArray.zeros((40, 8, 8)))
-    with pytest.raises(tartan.UnsupportedError, match="w has a layout whose blocks change"):
+    with pytest.raises(tartan.UnsupportedError, match="w has a dynamic layout"):
         tartan.gate_gradient(dynamic, w)
 
 

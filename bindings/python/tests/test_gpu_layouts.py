@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts whose blocks change, on a real GPU, with masks and values of PyTorch."""
+"""Dynamic layouts on a real GPU, with masks and values of PyTorch."""
 
 import numpy as np
 import pytest

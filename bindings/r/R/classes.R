@@ -18,7 +18,7 @@ setClass("TartanContext", slots = c(device = "character", handle = "externalptr"
 # What is in the memory of a context's device. R has nothing but the handle, which does not outlive the session.
 setClass("DeviceObject", representation("VIRTUAL", context = "TartanContext", handle = "externalptr"))
 setClass("DeviceArray", contains = "DeviceObject", slots = c(size = "numeric", dtype = "character"))
-# Its blocks change with masks: we know the frame and the room for blocks.
+# A dynamic layout: R knows only its frame and capacity.
 setClass("DeviceBlockLayout", contains = "DeviceObject", slots = c(frame = "numeric", capacity = "numeric"))
 setClassUnion("AnyBlockLayout", c("BlockLayout", "DeviceBlockLayout"))
 setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "AnyBlockLayout", dtype = "character"))
@@ -44,13 +44,13 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
                recipe = tartan_layout_recipe(handle), identity = tartan_layout_identity(handle), handle = cache)
 }
 
-# The layout of either, also one whose blocks change where only its frame is wanted.
+# The layout of either; a dynamic one too if only its frame is needed.
 .any_layout_of <- function(x, name = "x") {
   if (.is_matrix(x)) x <- x@layout
   if (!.is_layout(x)) .expect(x, "BlockLayout", name)
   x
 }
-# What asks about blocks refuses a layout whose blocks change.
+# Functions that need the blocks refuse a dynamic layout.
 .layout_of <- function(x, name = "x") {
   layout <- .any_layout_of(x, name)
   if (methods::is(layout, "DeviceBlockLayout")) {

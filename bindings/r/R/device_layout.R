@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Layouts whose blocks change with masks. The library makes their index sets on the device; R knows the frame alone.
+# Dynamic layouts. The library makes their index sets on the device; R knows only the frame.
 
 # A mask for the device: C copies the bytes before it returns.
 .mask_view <- function(given) {
@@ -18,7 +18,7 @@ block_layout_from_device_mask <- function(mask, context, block = c(32, 32), dim 
 
 block_update <- function(x, mask) {
   if (methods::is(x, "BlockLayout")) {
-    .fail("argument", "x has blocks that stay, expected a layout that block_layout_from_device_mask() made")
+    .fail("argument", "x is not dynamic, expected a layout made by block_layout_from_device_mask()")
   }
   .expect(x, "DeviceBlockLayout", "x")
   given <- .mask(mask, x@frame[3:4], x@frame[1:2])

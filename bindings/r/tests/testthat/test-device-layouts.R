@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Layouts whose blocks change with masks.
+# Dynamic layouts.
 
 random_mask <- function(size, density = 0.5) array(runif(prod(size)) < density, size)
 first_blocks <- function(values, n) values[, , seq_len(n), drop = FALSE]
@@ -151,7 +151,7 @@ for (device in test_devices) {
     layout <- make(mask, ctx)
     expect_refused(block_update(layout, mask[, 1:3, ]), "shape", "mask is 5 x 3, expected 5 x 4")
     expect_refused(block_update(layout, mask[, , 1]), "shape", "mask has 1 heads, expected 2")
-    expect_refused(block_update(to_host(layout), mask), "argument", "x has blocks that stay")
+    expect_refused(block_update(to_host(layout), mask), "argument", "x is not dynamic")
     expect_refused(block_update(1, mask), "argument", "x is 1, expected a DeviceBlockLayout")
     raw <- asNamespace("tartan")
     expect_refused(raw$tartan_layout_update_device_mask(ctx, layout@handle, 1), "dtype")
