@@ -44,7 +44,7 @@ unsigned char *read_whole(const char *path, size_t *out_size) {
         *out_size = (size_t)about.st_size;
         bytes = aligned_alloc(64, (*out_size + 64) / 64 * 64);
         good = bytes != NULL && fread(bytes, 1, *out_size, in) == *out_size;
-        if (bytes != NULL && !good && errno == 0) reason = "it became shorter meanwhile";
+        if (bytes != NULL && !good && errno == 0) reason = "it became shorter while it was read";
     }
     if (!good) {
         complain("cannot read %s: %s", path, reason != NULL ? reason : strerror(errno));

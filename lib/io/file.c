@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The collection: what is in it, putting, removing, getting. */
+ * Collections: open, list, put, remove and get objects. */
 #include "io/file.h"
 
 #include "core/array.h"
@@ -28,7 +28,7 @@ static void item_clear(tartan_i_item *item) {
     tartan_i_free(item->metadata);
 }
 
-/* Where the object is, or would be; true if it is there. */
+/* The index of the object, or where to insert it; true if it exists. */
 static bool find(const tartan_file *file, int32_t kind, const char *name, int64_t *out) {
     int64_t low = 0, high = file->nitems;
     while (low < high) {
@@ -60,7 +60,7 @@ static tartan_status reserve(tartan_file *file, int64_t count) {
     return TARTAN_OK;
 }
 
-/* Puts an item in its place, which it takes over. Room for it has been reserved. */
+/* Inserts the item, or replaces the old one, and takes ownership of it. Room has been reserved. */
 static void commit(tartan_file *file, const tartan_i_item *item) {
     int64_t at;
     if (find(file, item->kind, item->name, &at)) {
@@ -112,7 +112,7 @@ static int64_t find_source(const tartan_file *file, const char *name) {
     return -1;
 }
 
-/* Takes the names over from the listing. */
+/* Takes ownership of the listing's names. */
 static tartan_status add_layouts(const char *function, tartan_file *file, tartan_i_listing *listing,
                                  int64_t count) {
     tartan_status status;
@@ -124,7 +124,7 @@ static tartan_status add_layouts(const char *function, tartan_file *file, tartan
         source->name = listing[i].name;
         listing[i].name = NULL;
         file->nsources++;
-        /* A file of another program may leave the identity out: then it takes reading to know it. */
+        /* A file of another program may lack the identity: then the layout must be read to compute it. */
         if (source->identity[0] == '\0') TRY(tartan_i_source_read(function, file, i));
         if (listing[i].implicit) continue;
         tartan_i_item item = {.kind = TARTAN_KIND_LAYOUT, .source = i};
@@ -229,7 +229,7 @@ int32_t tartan_file_has_gates(tartan_file *file, const char *name) {
 
 /* ---- Putting and removing ---- */
 
-/* The checks that both kinds share, in the name of `function`. */
+/* Checks for both kinds of object. */
 static tartan_status check_put(const char *function, const char *name, const char *metadata) {
     if (name == NULL)
         return tartan_i_fail(TARTAN_ERR_HANDLE, function, "name is NULL, expected the name of an object");
@@ -263,7 +263,7 @@ tartan_status tartan_file_put_layout(tartan_file *file, const char *name, const 
     CHECK_HANDLE(layout, LAYOUT, "layout");
     PASS(check_put(__func__, name, metadata));
     tartan_i_item item = {.kind = TARTAN_KIND_LAYOUT, .source = -1};
-    item.layout = tartan_layout_retain((tartan_layout *)layout); /* counting is all that changes in it */
+    item.layout = tartan_layout_retain((tartan_layout *)layout); /* only its reference count changes */
     return put(file, &item, name, metadata);
 }
 
@@ -299,7 +299,7 @@ tartan_status tartan_file_put_matrix(tartan_file *file, const char *name, tartan
     return put(file, &item, name, metadata);
 }
 
-/* The object of this kind and name, in the name of `function`. */
+/* The object of this kind and name. */
 static tartan_status look_up(const char *function, const tartan_file *file, int32_t kind, const char *name,
                              int64_t *out) {
     if (!tartan_i_is(file, TARTAN_I_FILE))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Opening a file and reading one object. hdf5_check.c has the parts that look before they believe. */
+ * Opening a file and reading one object. The checks of untrusted content are in hdf5_check.c. */
 #include "io/hdf5_check.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Rows are counted by the lists in the file, but columns by a number alone, and in memory each costs 8 bytes:
- * a file without a seal gets as many as it has bytes, or these. */
+/* The number of columns is just a number in the file, but in memory each column takes 8 bytes. A file without a
+ * seal may have as many columns as it has bytes, or this many. (Rows are backed by lists in the file.) */
 enum { FEW_COLUMNS = 1 << 24 };
 
 /* ---- Opening ---- */
@@ -71,7 +71,7 @@ void tartan_i_reader_free(tartan_i_reader *reader) {
     close(fd);
 }
 
-/* The group of an object; NOT_FOUND never: names come from the listing. */
+/* The group of an object. It exists, since names come from the listing. */
 static tartan_status open_object(tartan_i_call *call, tartan_i_reader *reader, int32_t kind, const char *name,
                                  hid_t *out) {
     hid_t parent = -1;
@@ -85,7 +85,7 @@ static tartan_status open_object(tartan_i_call *call, tartan_i_reader *reader, i
 
 /* ---- One object ---- */
 
-/* Reads a list of integers; *out->data is freed by the caller. */
+/* Reads a list of integers; the caller frees out->data. */
 static tartan_status read_list(tartan_i_call *call, hid_t object, const char *name, int64_t count,
                                tartan_i_integers *out) {
     void *data = NULL;
@@ -130,9 +130,8 @@ static tartan_status read_frame(tartan_i_call *call, hid_t object, tartan_shape 
                                     said[0], said[1], grid[0], grid[1]);
     if (heads * grid[1] > call->most_columns)
         return tartan_i_fail_format(call,
-                                    "%" PRId64 " block columns in %" PRId64
-                                    " heads are more than the %" PRId64
-                                    " that a file without a seal is trusted with",
+                                    "%" PRId64 " block columns in %" PRId64 " heads exceed the %" PRId64
+                                    " allowed in a file without a seal",
                                     grid[1], heads, call->most_columns);
     return TARTAN_OK;
 }

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* gzip makes at most 1032 bytes of one; zeros that fill missing chunks would be made of none. */
+/* gzip expands a byte to at most 1032; the zeros of missing chunks would take no bytes at all. */
 enum { MOST_EXPANSION = 1100, MOST_FILTERS = 3 };
 #define MOST_TEXT ((int64_t)1 << 30)
 
@@ -32,7 +32,7 @@ tartan_status tartan_i_fail_format(const tartan_i_call *call, const char *format
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    /* Some calls of HDF5 answer 0 where the disk failed: then nothing is known to be wrong with the file. */
+    /* Some calls of HDF5 return 0 if the disk failed; then the file itself need not be damaged. */
     if (call->disk->error != 0)
         return tartan_i_fail(TARTAN_ERR_FILE, call->function, "%s: cannot be read: %s", call->where,
                              strerror(call->disk->error));
@@ -65,7 +65,7 @@ tartan_status tartan_i_open_child(const tartan_i_call *call, hid_t group, const 
 
 /* ---- Texts ---- */
 
-/* Takes over what HDF5 handed out for a text of variable length. */
+/* Takes ownership of a variable-length text that HDF5 allocated. */
 static tartan_status take_variable(const tartan_i_call *call, const char *name, const char *text,
                                    char **out) {
     int64_t length = text == NULL ? 0 : (int64_t)strlen(text);
@@ -76,7 +76,7 @@ static tartan_status take_variable(const tartan_i_call *call, const char *name, 
     return TARTAN_OK;
 }
 
-/* An attribute or a dataset: they differ in these calls only. */
+/* An attribute or a dataset, which differ only in these calls. */
 typedef struct text_source {
     hid_t id, space, type;
     bool attribute;
@@ -221,7 +221,7 @@ static tartan_status check_filters(const tartan_i_call *call, const char *name, 
     return TARTAN_OK;
 }
 
-/* That no chunk is missing: HDF5 would read it as zeros, for instance where its index was damaged. */
+/* Checks that no chunk is missing, for instance because its index is damaged: HDF5 would read zeros. */
 static tartan_status check_chunks(const tartan_i_call *call, hid_t space, hid_t plist, int rank,
                                   const tartan_i_dataset *dataset) {
 #if H5_VERSION_GE(1, 10, 5)
@@ -239,7 +239,8 @@ static tartan_status check_chunks(const tartan_i_call *call, hid_t space, hid_t 
     return TARTAN_OK;
 }
 
-/* Storage in this file, sizes that it backs. rank 0 stands for texts, whose bytes are checked elsewhere. */
+/* Checks that the data are in this file and large enough for the shape. rank 0 means texts, whose bytes are checked
+ * elsewhere. */
 static tartan_status check_storage(const tartan_i_call *call, hid_t space, hid_t plist, int rank,
                                    tartan_i_dataset *dataset) {
     H5D_layout_t layout = H5Pget_layout(plist);
@@ -328,7 +329,7 @@ tartan_status tartan_i_check_f64(const tartan_i_call *call, const tartan_i_datas
     return tartan_i_fail_format(call, "%s does not hold little-endian float64", dataset->name);
 }
 
-/* The dtype of the dataset must be the one said; a file that says none has the one its dataset has. */
+/* The dtype of the dataset must match the attribute; without the attribute, the dataset decides. */
 static tartan_status check_dtype(const tartan_i_call *call, const tartan_i_dataset *blocks, const char *said,
                                  int32_t *out_dtype) {
     static const char ours[] = "float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2";

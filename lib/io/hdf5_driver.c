@@ -8,7 +8,7 @@
 
 /* ---- The lock, errors, types ---- */
 
-/* Not every build of HDF5 is thread-safe, and those that are have one lock too. */
+/* Not every build of HDF5 is thread-safe, and those that are use one lock as well. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 tartan_i_quiet tartan_i_hdf5_enter(void) {
@@ -109,7 +109,7 @@ static herr_t driver_close(H5FD_t *base) {
     return 0;
 }
 
-/* Two open files are always two files to HDF5: the default comparison by address is wanted. */
+/* For HDF5 two open files are always different, so the default comparison by address is right. */
 static herr_t driver_query(const H5FD_t *base, unsigned long *flags) {
     (void)base;
     if (flags != NULL)
@@ -134,7 +134,7 @@ static haddr_t driver_get_eof(const H5FD_t *base, H5FD_mem_t type) {
     return ((const tartan_i_disk *)base)->end_written;
 }
 
-/* What lies beyond the end of the file reads as zeros: HDF5 may ask for space it has not written yet. */
+/* Bytes past the end of the file read as zeros: HDF5 may read space that it has not written yet. */
 static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at, size_t size, void *bytes) {
     (void)type, (void)dxpl;
     tartan_i_disk *disk = (tartan_i_disk *)base;
@@ -175,7 +175,7 @@ static herr_t driver_truncate(H5FD_t *base, hid_t dxpl, hbool_t closing) {
 static const H5FD_class_t driver = {
 #if H5_VERSION_GE(1, 13, 2)
     .version = H5FD_CLASS_VERSION,
-    .value = (H5FD_class_value_t)600, /* of the range for drivers that are not registered */
+    .value = (H5FD_class_value_t)600, /* from the range for unregistered drivers */
 #endif
     .name = "tartan",
     .maxaddr = INT64_MAX,
@@ -194,7 +194,7 @@ static const H5FD_class_t driver = {
 };
 
 static hid_t open_or_create(hid_t access, bool writable) {
-    static const char name[] = "tartan"; /* the driver knows its file */
+    static const char name[] = "tartan"; /* the driver has the open file, so this name is not used */
     if (!writable) return H5Fopen(name, H5F_ACC_RDONLY, access);
     hid_t create = H5Pcreate(H5P_FILE_CREATE), file = -1;
     if (create >= 0 && H5Pset_userblock(create, TARTAN_I_SEAL_BYTES) >= 0)
@@ -208,7 +208,7 @@ tartan_status tartan_i_disk_open(const char *function, const char *path, int fd,
     tartan_i_disk *disk;
     PASS(tartan_i_allocate(&disk, 1, sizeof *disk));
     *disk = (tartan_i_disk){.fd = fd, .writable = writable, .references = 1};
-    /* The file keeps the driver registered, so nothing of it outlives the last file. */
+    /* The file keeps the driver registered, so the driver does not outlive the last file. */
     hid_t id = H5FDregister(&driver), access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
     if (id >= 0 && access >= 0 && H5Pset_driver(access, id, &disk) >= 0 &&
         H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&

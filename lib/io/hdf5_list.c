@@ -19,7 +19,7 @@ static tartan_status describe(tartan_i_call *call, hid_t object, int32_t kind, t
     tartan_status status;
     char *text = NULL;
     TRY(tartan_i_read_text(call, object, "kind", &text));
-    /* HDF5 reads a text of variable length as empty where it was lost: the object must not vanish from the list. */
+    /* HDF5 reads a lost variable-length text as empty; the object must not disappear from the list then. */
     if (text == NULL || text[0] == '\0') {
         status = tartan_i_fail_format(call, "has no attribute kind, or an empty one");
         goto fail;
@@ -87,7 +87,7 @@ static herr_t visit_name(hid_t group, const char *name, const H5L_info_t *info, 
     return found->status == TARTAN_OK ? 0 : -1;
 }
 
-/* Keeps of the names found those that are groups of a kind this version knows. */
+/* Keeps the names of groups of a kind that this version knows. */
 static tartan_status describe_all(const char *function, tartan_i_reader *reader, int32_t kind, hid_t group,
                                   names *found) {
     int64_t kept = 0;

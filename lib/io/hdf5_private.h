@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What hdf5.c, hdf5_write.c and hdf5_driver.c share: the only files that see HDF5. */
+ * Shared by the hdf5*.c files, the only ones that use HDF5. */
 #ifndef TARTAN_IO_HDF5_PRIVATE_H
 #define TARTAN_IO_HDF5_PRIVATE_H
 
-#define H5_USE_110_API 1 /* newer releases then offer the functions of 1.10 under their names of then */
+#define H5_USE_110_API 1 /* newer releases then offer the functions of 1.10 under their old names */
 #include <hdf5.h>
 #if H5_VERSION_GE(1, 13, 2)
 #include <H5FDdevelop.h>
@@ -15,28 +15,28 @@
 #include "io/store.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "files hold little-endian numbers, and this code moves them as they are: swap them here"
+#error "files hold little-endian numbers, and this code does not swap bytes"
 #endif
 
-/* HDF5 is slow at converting and rounds 16-bit types badly, so values move as they are: the type in memory is
- * the type in the file. Attributes are small and may be converted. */
+/* HDF5 converts slowly and rounds 16-bit types badly, so values are never converted: the type in memory is the type
+ * in the file. Attributes are small and may be converted. */
 
-/* The descriptor under an HDF5 file, and what the driver knows of it. It outlives a file that HDF5 fails to close. */
+/* The descriptor under an HDF5 file, and the state of its driver. It outlives a file that HDF5 fails to close. */
 typedef struct tartan_i_disk {
-    H5FD_t hdf5; /* HDF5's part, which must come first */
+    H5FD_t hdf5; /* HDF5's part; must come first */
     haddr_t end_allocated, end_written;
-    int fd;    /* -1 once its owner has let go */
+    int fd;    /* -1 once the owner has released it */
     int error; /* errno of the first failure, 0: none */
     bool writable;
     int references; /* changed under the lock */
     hid_t driver;   /* registered as long as the file may use it: HDF5 1.10's H5FD_close reads it last */
 } tartan_i_disk;
 
-/* Opens an HDF5 file (creates it, where writable) in a descriptor, through a driver of our own:
- *  - what is parsed is the very file that was verified or made, whatever becomes of its name;
- *  - a write that fails is remembered and reported as success, because HDF5 can close a file cleanly only if
- *    it can write. Who writes asks disk->error at the end.
- * *out_disk is let go with tartan_i_disk_release. */
+/* Opens an HDF5 file on a descriptor (creates it if writable), through a driver of our own:
+ *  - HDF5 parses the very file that was verified or made, whatever happens to its name;
+ *  - a failed write is recorded and reported to HDF5 as success, because HDF5 can close a file cleanly only if it can
+ *    write. Callers that write check disk->error at the end.
+ * Release *out_disk with tartan_i_disk_release. */
 tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, bool writable,
                                  tartan_i_disk **out_disk, hid_t *out_file);
 void tartan_i_disk_release(tartan_i_disk *disk);

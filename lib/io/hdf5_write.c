@@ -27,7 +27,7 @@ static tartan_status fail_writing(const object *o, const char *what) {
     return tartan_i_hdf5_fail(o->writer->function, o->writer->disk, TARTAN_ERR_FILE, where, what);
 }
 
-/* The call succeeded, and so did the disk, whose failures HDF5 does not see. */
+/* Checks that the call succeeded, and also the disk, whose failures HDF5 does not see. */
 #define TRY_H5(call, what)                                                                                   \
     do {                                                                                                     \
         if ((call) < 0 || o->writer->disk->error != 0) {                                                     \
@@ -52,7 +52,7 @@ fail:
     return status;
 }
 
-/* A long text becomes a dataset. Empty texts are left out. */
+/* A long text becomes a dataset. Empty texts are not written. */
 static tartan_status put_text(const object *o, const char *name, const char *text) {
     if (text == NULL || text[0] == '\0') return TARTAN_OK;
     tartan_status status = TARTAN_OK;
@@ -76,8 +76,8 @@ fail:
 
 /* ---- Datasets ---- */
 
-/* Creates a dataset of items (the first dimension) in chunks of about 1 MiB, each with its checksum. An empty
- * one has no chunks: HDF5 wants none larger than the dataset. */
+/* Creates a dataset of items (the first dimension) in chunks of about 1 MiB, each with a checksum. An empty one has
+ * no chunks, since HDF5 allows none larger than the dataset. */
 static tartan_status make_dataset(const object *o, const char *name, hid_t type, int rank,
                                   const hsize_t *dims, hid_t *out) {
     tartan_status status = TARTAN_OK;
@@ -88,7 +88,7 @@ static tartan_status make_dataset(const object *o, const char *name, hid_t type,
     chunk[0] = (hsize_t)tartan_i_chunk_items((int64_t)dims[0], item_bytes);
     TRY_H5(space = H5Screate_simple(rank, dims, NULL), name);
     TRY_H5(plist = H5Pcreate(H5P_DATASET_CREATE), name);
-    TRY_H5(H5Pset_obj_track_times(plist, false), name); /* equal content makes equal files */
+    TRY_H5(H5Pset_obj_track_times(plist, false), name); /* equal content gives equal files */
     TRY_H5(H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER), name);
     if (dims[0] > 0) {
         TRY_H5(H5Pset_chunk(plist, rank, chunk), name);
@@ -105,7 +105,7 @@ fail:
     return status;
 }
 
-/* A list of numbers whose type in memory is that in the file. */
+/* A list of numbers whose types in memory and in the file are the same. */
 static tartan_status put_list(const object *o, const char *name, hid_t type, int64_t count,
                               const void *data) {
     tartan_status status = TARTAN_OK;
@@ -131,8 +131,8 @@ static tartan_status put_pointers(const object *o, const tartan_layout *layout) 
     return status;
 }
 
-/* Blocks go to the disk chunk by chunk. Those of a ragged layout are copied first: what a caller keeps in the
- * padding is not part of the matrix. */
+/* Writes blocks chunk by chunk. Those of a ragged layout are copied first, because the padding may hold anything
+ * and is not part of the matrix. */
 static tartan_status put_chunks(const object *o, const tartan_matrix *m, hid_t dataset, hid_t type,
                                 const hsize_t dims[3]) {
     tartan_status status = TARTAN_OK;
@@ -164,7 +164,7 @@ fail:
     return status;
 }
 
-/* The path of a matrix's blocks as the source of a view, where HDF5 gives '%' a meaning. */
+/* The path of a matrix's blocks as the source of a view, with '%' escaped, which is special to HDF5 there. */
 static void name_source(const char *name, char out[2 * TARTAN_I_NAME_BYTES + 32]) {
     out += sprintf(out, "/tensors/");
     for (; *name != '\0'; name++) {
@@ -174,7 +174,7 @@ static void name_source(const char *name, char out[2 * TARTAN_I_NAME_BYTES + 32]
     strcpy(out, "/blocks");
 }
 
-/* Binsparse wants the values in one dimension: a view of the blocks, not a second copy. */
+/* Binsparse needs the values in one dimension: a view of the blocks, not a second copy. */
 static tartan_status put_view(const object *o, hid_t type, const hsize_t dims[3]) {
     tartan_status status = TARTAN_OK;
     hsize_t length[1] = {dims[0] * dims[1] * dims[2]};
@@ -342,7 +342,7 @@ fail:
     return status;
 }
 
-/* Closing writes what is left. */
+/* Closing flushes the rest. */
 static herr_t close_file(tartan_i_writer *writer) {
     tartan_i_hdf5_close(writer->layouts);
     tartan_i_hdf5_close(writer->tensors);

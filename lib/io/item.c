@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an object of a collection is: in memory where it was put, read where it lies in the file. */
+ * The parts of an object of a collection: in memory if it was put, else read from the file. */
 #include "io/file.h"
 
 #include <string.h>

@@ -4,9 +4,9 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 256 }; /* of arrays and objects inside each other */
+enum { MAX_DEPTH = 256 }; /* nesting of arrays and objects */
 
-/* Each reader takes what it names and returns what follows, or NULL. */
+/* Each reader consumes what it is named for and returns the rest of the text, or NULL on a syntax error. */
 static const char *read_value(const char *at, int depth);
 
 static const char *skip_space(const char *at) {
@@ -16,7 +16,7 @@ static const char *skip_space(const char *at) {
 static const char *read_string(const char *at) {
     if (*at++ != '"') return NULL;
     for (; *at != '"'; at++) {
-        if ((unsigned char)*at < 0x20) return NULL; /* the end of the text, too */
+        if ((unsigned char)*at < 0x20) return NULL; /* includes the end of the text */
         if (*at != '\\') continue;
         at++;
         if (*at == 'u') {
@@ -46,7 +46,7 @@ static const char *read_number(const char *at) {
     return at;
 }
 
-/* [value, ...] or {"name": value, ...}, from behind the bracket. */
+/* [value, ...] or {"name": value, ...}, after the opening bracket. */
 static const char *read_list(const char *at, char close, int depth) {
     at = skip_space(at);
     if (*at == close) return at + 1;

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- The plan: which layouts the file gets, and which of them each matrix has ---- */
+/* ---- The plan: the layouts to write, and the layout of each matrix ---- */
 
 typedef struct planned {
-    const tartan_i_item *item; /* NULL: implicit, there for matrices alone */
+    const tartan_i_item *item; /* NULL: implicit, stored only for matrices */
     char *name;
-    tartan_layout *layout; /* lent by the collection */
-    int64_t equal;         /* an earlier one with the same blocks, whose lists it shares, or -1 */
+    tartan_layout *layout; /* borrowed from the collection */
+    int64_t equal;         /* an earlier layout with the same blocks, whose lists it shares, or -1 */
 } planned;
 
 typedef struct plan {
@@ -40,8 +40,8 @@ static bool name_taken(const plan *p, const char *name) {
     return false;
 }
 
-/* An implicit layout has its matrix's name; where a different layout has that, its identity; where somebody
- * gave even that away, its identity and a number. */
+/* An implicit layout gets the name of its matrix; if a different layout has that name, its identity; if that is
+ * taken too, its identity and a number. */
 static tartan_status name_implicit(const plan *p, const char *matrix, const tartan_layout *layout,
                                    char **out) {
     char name[TARTAN_I_NAME_BYTES + 1];
@@ -54,7 +54,7 @@ static tartan_status name_implicit(const plan *p, const char *matrix, const tart
     return TARTAN_OK;
 }
 
-/* Items are in order: all explicit layouts are planned before the first matrix. */
+/* Items are sorted, so all explicit layouts are planned before the first matrix. */
 static tartan_status make_plan(const char *function, tartan_file *file, plan *p) {
     tartan_status status;
     NEW_ZEROED(p->layouts, file->nitems);
@@ -191,7 +191,7 @@ fail:
     return status;
 }
 
-/* Layouts that only matrices use are read with the first matrix that does; metadata is read and dropped. */
+/* Layouts stored only for matrices are read with the first matrix that uses them; metadata is read and discarded. */
 static tartan_status verify_all(const char *function, tartan_file *file, tartan_i_text *text) {
     tartan_i_text_add(text, file->sealed ? "seal: ok\n" : "seal: none, written by another program\n");
     PASS(text->status);

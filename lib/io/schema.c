@@ -6,8 +6,8 @@
 
 /* ---- Names and texts ---- */
 
-/* Length of the UTF-8 character at `s` (no overlong forms, surrogates or numbers above 10ffff), 0 if none;
- * its number in *out. */
+/* Length of the UTF-8 character at `s`, 0 if it is not valid (overlong, surrogate, above 10ffff); its code point in
+ * *out. */
 static int utf8_character(const unsigned char *s, uint32_t *out) {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     int length = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
@@ -75,7 +75,7 @@ static void describe_types(tartan_i_text *text, const tartan_layout *layout, con
                       tartan_i_indices_name(heads), values);
 }
 
-/* Levels from the outside in; each opens one brace that the caller closes. */
+/* Levels from the outside in; each opens a brace that the caller closes. */
 #define LEVEL(kind, rank) "\"level\":{\"level_desc\":\"" kind "\",\"rank\":" #rank ","
 #define ELEMENT           "\"level\":{\"level_desc\":\"element\"}"
 
@@ -94,8 +94,8 @@ void tartan_i_schema_describe_layout(tartan_i_text *text, const tartan_layout *l
     describe_types(text, layout, "iso[bint8]");
 }
 
-/* The tensor [heads,] [grid row, row in block, grid column, column in block]: reshaped, it is the matrix.
- * Stored is the order of blocks, then elements in the block; `transpose` says which is which. */
+/* The tensor [heads,] [grid row, row in block, grid column, column in block], which reshaped is the matrix. It is
+ * stored in order of blocks, then of elements in the block; `transpose` maps one order to the other. */
 void tartan_i_schema_describe_matrix(tartan_i_text *text, const tartan_layout *layout, int32_t dtype,
                                      int32_t block_order) {
     const tartan_shape *shape = &layout->shape;
@@ -120,7 +120,7 @@ void tartan_i_schema_describe_matrix(tartan_i_text *text, const tartan_layout *l
 
 /* ---- Index lists ---- */
 
-/* Numbers above int64 come out negative, so a range check refuses them. */
+/* Numbers above int64 become negative, so a range check refuses them. */
 static int64_t integer_at(const tartan_i_integers *list, int64_t i) {
     if (list->bytes == 8) return ((const int64_t *)list->data)[i];
     if (list->is_signed) return ((const int32_t *)list->data)[i];
@@ -174,7 +174,7 @@ void tartan_i_padding_clear(const tartan_layout *layout, int32_t dtype, int32_t 
                             int64_t count, void *values) {
     const tartan_shape *shape = &layout->shape;
     bool by_row = block_order == TARTAN_ROW_MAJOR;
-    /* A block is `lines` runs of `length` elements: rows where it is row-major, columns where not. */
+    /* A block is `lines` runs of `length` elements: its rows if it is row-major, else its columns. */
     int64_t lines = by_row ? shape->block_rows : shape->block_cols;
     int64_t length = by_row ? shape->block_cols : shape->block_rows;
     int64_t bytes = tartan_dtype_bytes(dtype);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What docs/file_format.md says, as far as it needs no HDF5: names, versions, descriptors, checks of index
- * lists. */
+ * The parts of docs/file_format.md that need no HDF5: names, versions, descriptors, checks of index lists. */
 #ifndef TARTAN_IO_SCHEMA_H
 #define TARTAN_IO_SCHEMA_H
 
@@ -13,11 +12,11 @@ enum {
     TARTAN_I_SCHEMA_MAJOR = 1,
     TARTAN_I_CHUNK_BYTES = 1 << 20,
     TARTAN_I_ATTRIBUTE_BYTES =
-        32 << 10, /* longer texts go to a dataset: HDF5 allows 64 KiB in an attribute */
+        32 << 10, /* longer texts go to a dataset, since HDF5 allows only 64 KiB in an attribute */
     TARTAN_I_NAME_BYTES = 255,
 };
 
-/* Why a name cannot name an object, or NULL. */
+/* Why a name is not valid for an object, or NULL. */
 const char *tartan_i_name_fault(const char *name);
 
 /* Whether the text is valid UTF-8. */
@@ -26,7 +25,7 @@ bool tartan_i_utf8_valid(const char *text);
 /* Whether this library reads files of the schema version. Errors: FORMAT (not a version), VERSION. */
 tartan_status tartan_i_schema_check_version(const char *function, const char *path, const char *version);
 
-/* Bytes of an entry of the pointers: 4 where all fit. Block columns always fit 4. */
+/* Bytes of an entry of the pointers: 4 if all fit, else 8. Block columns always fit 4. */
 static inline int64_t tartan_i_pointer_bytes(const tartan_layout *layout) {
     return layout->blocks > INT32_MAX ? 8 : 4;
 }
@@ -41,7 +40,7 @@ static inline const char *tartan_i_order_name(int32_t block_order) {
     return block_order == TARTAN_ROW_MAJOR ? "C" : "F";
 }
 
-/* Names of the index datasets: Binsparse counts the levels, of which heads are one. */
+/* Names of the index datasets: Binsparse numbers the levels, and heads are one of them. */
 static inline const char *tartan_i_pointers_name(int64_t heads) {
     return heads == 1 ? "pointers_to_1" : "pointers_to_2";
 }
@@ -49,12 +48,12 @@ static inline const char *tartan_i_indices_name(int64_t heads) {
     return heads == 1 ? "indices_1" : "indices_2";
 }
 
-/* Binsparse descriptors. Matrices of f64 and f32 have one; 16-bit types have none there. */
+/* Binsparse descriptors. Only matrices of f64 and f32 have one; Binsparse has no 16-bit types. */
 void tartan_i_schema_describe_layout(tartan_i_text *text, const tartan_layout *layout);
 void tartan_i_schema_describe_matrix(tartan_i_text *text, const tartan_layout *layout, int32_t dtype,
                                      int32_t block_order);
 
-/* A list of integers as it lies in a file. */
+/* A list of integers as stored in a file. */
 typedef struct tartan_i_integers {
     const void *data;
     int64_t count;
@@ -62,15 +61,15 @@ typedef struct tartan_i_integers {
     bool is_signed;
 } tartan_i_integers;
 
-/* Checks the row lists and puts them into a layout begun with indices->count blocks: pointers from 0, never
- * falling, to the number of blocks; block columns ascending in each row and inside the grid. `where` begins the
- * text of an error. Errors: FORMAT. */
+/* Checks the row lists and copies them to a layout begun with indices->count blocks. Pointers must not descend and
+ * run from 0 to the number of blocks; block columns must ascend in each row and be inside the grid. Error texts
+ * begin with `where`. Errors: FORMAT. */
 tartan_status tartan_i_schema_take_lists(const char *function, const char *where,
                                          const tartan_i_integers *pointers, const tartan_i_integers *indices,
                                          tartan_layout *layout);
 
-/* Whether blocks reach over the edge of the matrix, and zeros in what of blocks [first, first + count) does;
- * `values` is the place of block `first`. */
+/* tartan_i_layout_is_ragged: whether any block position reaches over the edge of the matrix. The other function
+ * zeroes the padding of blocks [first, first + count); `values` is the address of block `first`. */
 bool tartan_i_layout_is_ragged(const tartan_layout *layout);
 void tartan_i_padding_clear(const tartan_layout *layout, int32_t dtype, int32_t block_order, int64_t first,
                             int64_t count, void *values);

@@ -14,12 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL /* the size of its state is then that of the code that uses it */
+#define XXH_INLINE_ALL /* so that the size of its state matches the code that uses it */
 #include <xxhash.h>
 
 enum { MAGIC_BYTES = 16, HASH_AT = 32, HASH_BYTES = 16, BUFFER_BYTES = 1 << 20, ATTEMPTS = 100 };
 
-/* A high first byte, line ends of both kinds and the end-of-file mark show transfers that change text. */
+/* A high first byte, both kinds of line ends and an end-of-file mark reveal text-mode transfers. */
 static const unsigned char magic[MAGIC_BYTES] = {0x89, 'T',  'A',  'R', 'T', 'A', 'N', '\r',
                                                  '\n', 0x1a, '\n', 's', 'e', 'a', 'l', 0};
 static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
@@ -102,7 +102,7 @@ static tartan_status hash_file(const char *function, const char *path, int fd, i
             int error = errno;
             tartan_i_free(buffer);
             FAIL_IN(function, FILE, "%s: cannot be read: %s", path,
-                    error ? strerror(error) : "it became shorter meanwhile");
+                    error ? strerror(error) : "it became shorter while it was read");
         }
         XXH3_128bits_update(&state, buffer, (size_t)size);
     }
@@ -143,14 +143,14 @@ static tartan_status verify_seal(const char *function, const char *path, int fd,
     return TARTAN_OK;
 }
 
-/* Looks at the first bytes of an open regular file. */
+/* Checks the first bytes of an open regular file. */
 static tartan_status inspect(const char *function, const char *path, int fd, int64_t length,
                              bool *out_sealed) {
     unsigned char head[TARTAN_I_SEAL_BYTES + sizeof hdf5_signature] = {0};
     int64_t have = length < (int64_t)sizeof head ? length : (int64_t)sizeof head;
     if (!tartan_i_disk_read(fd, head, have, 0))
         FAIL_IN(function, FILE, "%s: cannot be read: %s", path,
-                errno ? strerror(errno) : "it became shorter meanwhile");
+                errno ? strerror(errno) : "it became shorter while it was read");
     if (length == 0) FAIL_IN(function, FORMAT, "%s: is empty (0 bytes)", path);
     *out_sealed = false;
     if (memcmp(head, hdf5_signature, sizeof hdf5_signature) == 0) return TARTAN_OK;
@@ -160,14 +160,14 @@ static tartan_status inspect(const char *function, const char *path, int fd, int
         *out_sealed = true;
         return verify_seal(function, path, fd, length, head);
     }
-    /* Trusting such a file would make one damaged byte in the magic switch the seal off. */
+    /* If such a file were accepted, one damaged byte in the magic would disable the seal. */
     if (memcmp(head + TARTAN_I_SEAL_BYTES, hdf5_signature, sizeof hdf5_signature) == 0)
         FAIL_IN(function, FORMAT, "%s: damaged, or not one of Tartan's: its user block is not a seal", path);
     FAIL_IN(function, FORMAT, "%s: is not an HDF5 file", path);
 }
 
 tartan_status tartan_i_seal_open(const char *function, const char *path, int *out_fd, bool *out_sealed) {
-    /* O_NONBLOCK: a FIFO is refused below instead of waited for. */
+    /* O_NONBLOCK: do not wait for a FIFO, which is refused below. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat about;
     if (fd < 0) FAIL_IN(function, FILE, "%s: cannot be opened: %s", path, strerror(errno));
@@ -195,7 +195,7 @@ static tartan_status copy_text(const char *text, char **out) {
     return TARTAN_OK;
 }
 
-/* A name of constant length that depends on nothing but luck; O_EXCL decides whether it was luck. */
+/* A random name of constant length; O_EXCL fails if it exists. */
 static tartan_status open_temporary(tartan_i_target *target, int64_t directory_length, mode_t mode) {
     tartan_status status;
     NEW(target->temporary, directory_length + 64);
@@ -216,7 +216,7 @@ static tartan_status open_temporary(tartan_i_target *target, int64_t directory_l
         target->temporary = NULL;
         return status;
     }
-    /* The new file takes the permissions of the old one; where the system refuses, the usual ones stay. */
+    /* The new file gets the permissions of the old one; if the system refuses, it keeps the default ones. */
     if (mode != 0 && fchmod(target->fd, mode) != 0) errno = 0;
     return TARTAN_OK;
 fail:
@@ -236,13 +236,13 @@ void tartan_i_target_discard(tartan_i_target *target) {
     release(target);
 }
 
-/* Where a new file named `path` belongs: at the end of the symbolic links that begin there, if there are any. */
+/* Where a new file named `path` belongs: at the end of the chain of symbolic links, if `path` is one. */
 static tartan_status follow_links(const char *function, const char *path, char out[PATH_MAX]) {
     char link[PATH_MAX];
     int64_t length = snprintf(out, PATH_MAX, "%s", path);
     while (length < PATH_MAX) {
         const ssize_t size = readlink(out, link, sizeof link - 1);
-        if (size < 0) return TARTAN_OK; /* no link: the file itself, or nothing yet */
+        if (size < 0) return TARTAN_OK; /* not a link: the file itself, or nothing yet */
         const char *slash = strrchr(out, '/');
         const int64_t folder = link[0] == '/' || slash == NULL ? 0 : slash - out + 1;
         length = folder + snprintf(out + folder, (size_t)(PATH_MAX - folder), "%.*s", (int)size, link);
@@ -260,7 +260,7 @@ tartan_status tartan_i_target_open(const char *function, const char *path, tarta
             FAIL_IN(function, FILE, "%s: is %s, expected a file or nothing", path,
                     S_ISDIR(about.st_mode) ? "a directory" : "a device or a pipe");
         mode = about.st_mode & 07777;
-        /* Renaming onto a symbolic link would replace the link and leave what it names as it was. */
+        /* Renaming onto a symbolic link would replace the link and leave its target unchanged. */
         if (realpath(path, resolved) != NULL) path = resolved;
     } else if (errno == ENOENT) {
         PASS(follow_links(function, path, resolved));
@@ -293,8 +293,8 @@ tartan_status tartan_i_target_commit(tartan_i_target *target) {
     if (!tartan_i_disk_write(target->fd, seal, sizeof seal, 0)) goto system_fail;
     if (!synchronise(target->fd)) goto system_fail;
     if (doomed(EIO) || rename(target->temporary, target->path) != 0) goto system_fail;
-    /* From here the new file is the file. This makes the renaming itself last through a power failure; some
-     * file systems cannot, and then either file may be found afterwards, each whole. */
+    /* The new file is in place. This makes the rename itself survive a power failure; on file systems that do not
+     * support it, either complete file may be found afterwards. */
     if (target->directory_fd >= 0) (void)!fsync(target->directory_fd);
     release(target);
     return TARTAN_OK;

@@ -97,7 +97,7 @@ TEST_F(DiskTest, ReadErrorsAreReportedAndLeaveNothing) {
             ASSERT_EQ(TARTAN_ERR_FILE, status) << n << ": " << tartan_last_error();
             const std::string text = tartan_last_error();
             ASSERT_TRUE(text.find("Input/output error") != text.npos ||
-                        (error == 0 && text.find("it became shorter meanwhile") != text.npos))
+                        (error == 0 && text.find("it became shorter while it was read") != text.npos))
                 << n << ": " << text;
         }
 }

@@ -70,7 +70,7 @@ TEST_F(Hdf5, RefusesSizesThatAreNotThere) {
                  chunked ? std::vector<hsize_t>{4096} : std::vector<hsize_t>{});
         });
     }
-    expect_refused("2147483647 block columns in 1 heads are more than the 16777216", [](Foreign &f) {
+    expect_refused("2147483647 block columns in 1 heads exceed the 16777216", [](Foreign &f) {
         put_numbers(f.layout, "shape", {9, 2 * (int64_t)INT32_MAX});
     });
     expect_refused("blocks exceeds what can be addressed", [&](Foreign &f) {
@@ -81,8 +81,8 @@ TEST_F(Hdf5, RefusesSizesThatAreNotThere) {
     });
 }
 
-// A column costs memory but no bytes in the file, so a file without a seal is trusted with 2^24 columns in all heads, or
-// with as many as it has bytes.
+// A column costs memory but no bytes in the file, so a file without a seal may have 2^24 columns in all heads, or
+// as many as it has bytes.
 TEST_F(Hdf5, ColumnsOfALargeGridAreLimited) {
     const int64_t most = 1 << 24;
     const auto wide = [](int64_t columns, int64_t heads) {
@@ -102,8 +102,8 @@ TEST_F(Hdf5, ColumnsOfALargeGridAreLimited) {
     EXPECT_OK(verify());
     make(wide(most / 4, 4));
     EXPECT_OK(verify());
-    expect_refused("16777217 block columns in 1 heads are more than the 16777216", wide(most + 1, 1));
-    expect_refused("4194305 block columns in 4 heads are more than the 16777216", wide(most / 4 + 1, 4));
+    expect_refused("16777217 block columns in 1 heads exceed the 16777216", wide(most + 1, 1));
+    expect_refused("4194305 block columns in 4 heads exceed the 16777216", wide(most / 4 + 1, 4));
 
     make([&](Foreign &f) {
         wide(most + 1000, 1)(f);
