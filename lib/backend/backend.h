@@ -16,58 +16,58 @@ typedef enum tartan_copy_kind {
     TARTAN_COPY_ON_DEVICE, /* enqueued; the source may be memory of another device of the backend */
 } tartan_copy_kind;
 
-/* Every function may fail, and only before it has changed anything. `device` is what open gave. */
+/* Every function may fail, but only before it has changed anything. `device` is what open returned. */
 typedef struct tartan_backend tartan_backend;
 struct tartan_backend {
     int32_t abi; /* TARTAN_BACKEND_ABI */
     const char *name;
     int32_t device_type;
-    /* Devices there are now; `out_reason` (static text) says why there are none. */
+    /* The number of devices; `out_reason` (static text) says why there are none. */
     int32_t (*devices)(const char **out_reason);
     /* JSON object describing device i, into text of `size` bytes. */
     void (*describe)(int32_t i, char *text, int64_t size);
     tartan_status (*open)(const char *function, const tartan_i_context_options *options, void **out_device);
     void (*close)(void *device);
     tartan_status (*sync)(const char *function, void *device);
-    /* The stream of an open device, and waiting on the device: later work of `stream` begins after the earlier work of
-     * `first`. The host waits only if one stream is being captured in a graph and the other is not. Any thread may call
-     * wait. Both NULL: the backend's work is done when a call returns. */
+    /* `stream` returns the stream of an open device. `wait` makes later work of `stream` start after the earlier
+     * work of `first`; the host waits only if one stream is being captured in a graph and the other is not. Any
+     * thread may call it. Both slots are NULL if the backend's work is done when a call returns. */
     void *(*stream)(void *device);
     tartan_status (*wait)(const char *function, int32_t device_id, void *stream, int32_t first_device_id,
                           void *first);
-    /* Memory in the order of the queue: later work of the device may use *out_pointer. Any thread may call release with
-     * *out_owner. `device` is then an open one of the same device_id, whose later work may get the memory again, or NULL
-     * if no work uses it any more. `bytes` may be 0 here, never in copy and clear. */
+    /* Memory in the order of the queue: later work of the device may use *out_pointer. Any thread may call release
+     * with *out_owner; `device` is then an open one of the same device_id, whose later work may reuse the memory,
+     * or NULL if no work uses it any more. `bytes` may be 0 here, but not in copy and clear. */
     tartan_status (*allocate)(const char *function, void *device, int64_t bytes, void **out_pointer,
                               void **out_owner);
     void (*release)(void *owner, void *device);
     tartan_status (*copy)(const char *function, void *device, void *to, const void *from, int64_t bytes,
                           tartan_copy_kind kind);
     tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);
-    /* The index sets of a dynamic layout: made without blocks for the frame and capacity of `layout`; filled from a
-     * mask of bytes in the device's memory (NULL: an empty one), in the order of the queue; brought to the host as
-     * row lists: pointers [heads * grid_rows + 1], as many columns as the last of them says, and the blocks of the
-     * mask (if these exceed the capacity, all pointers are 0). index_release is like release. Another source of
-     * blocks is another index_from_... slot. */
+    /* The index sets of a dynamic layout. index_create makes them, without blocks, for the frame and capacity of
+     * `layout`. index_from_mask fills them from a mask of bytes in the device's memory (NULL: an empty mask), in
+     * the order of the queue. index_fetch copies the row lists to the host: pointers [heads * grid_rows + 1], as
+     * many columns as the last pointer, and the number of blocks in the mask (if that exceeds the capacity, all
+     * pointers are 0). index_release is like release. A new source of blocks is a new index_from_... slot. */
     tartan_status (*index_create)(const char *function, void *device, const tartan_layout *layout,
                                   void **out_index);
     tartan_status (*index_from_mask)(const char *function, void *device, void *index, const void *mask);
     tartan_status (*index_fetch)(const char *function, void *device, void *index, int64_t *out_blocks,
                                  int64_t *out_row_pointers, int32_t *out_block_cols);
     void (*index_release)(void *index, void *device);
-    /* Whether run would do it; `out_reason` (static text) says why not. */
+    /* Whether the backend can run the operation; `out_reason` (static text) says why not. */
     bool (*supports)(void *device, const tartan_op *op, const char **out_reason);
-    /* One slot an operation; NULL: the backend does not have it. */
+    /* One slot per operation; NULL if the backend does not have it. */
 #define TARTAN_I_SLOT(NAME, name)                                                                            \
     tartan_status (*name)(const tartan_context *context, const tartan_op_##name *op);
     TARTAN_I_OPERATIONS(TARTAN_I_SLOT)
 #undef TARTAN_I_SLOT
-    /* Adds to `text` members of a JSON object, without its braces: "kernel", "why", "refused": [{"kernel", "why"}],
-     * "expected_tflops" (number or null). */
+    /* Appends to `text` the members of a JSON object, without its braces: "kernel", "why", "refused": [{"kernel",
+     * "why"}], "expected_tflops" (number or null). */
     tartan_status (*explain)(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
 };
 
-/* What a plug-in may call in the library that loaded it, which shows no internal symbols. */
+/* The functions of the loading library that a plug-in may call; the library exports no internal symbols. */
 typedef struct tartan_host {
     tartan_status (*fail)(tartan_status status, const char *function, const char *format, ...);
     tartan_status (*allocate)(void *out_pointer, int64_t count, int64_t size);
@@ -76,31 +76,32 @@ typedef struct tartan_host {
     tartan_status (*plan)(const tartan_layout *layout, const tartan_i_plan_key *key, tartan_i_plan_make make,
                           void *user, void (*release)(void *plan), void **out);
     int32_t (*operands)(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
-    const tartan_backend *cpu; /* for devices whose memory the processor can read while they work */
+    const tartan_backend *cpu; /* for devices whose memory the CPU can read while they work */
 } tartan_host;
 
-/* The backend of a device type, loaded on first need; NULL with a reason where there is none. */
+/* The backend of a device type, loaded on first use; NULL with a reason if there is none. */
 const tartan_backend *tartan_i_backend_find(int32_t device_type, const char **out_reason);
 
 extern const tartan_backend tartan_i_backend_cpu;
 
-/* What the registry hands to plug-ins. */
+/* The host table that the registry passes to plug-ins. */
 extern const tartan_host tartan_i_host;
 
-/* For tests: serve a device type by this backend (NULL: as before). */
+/* For tests: use this backend for a device type (NULL: the usual one). */
 void tartan_i_backend_install(int32_t device_type, const tartan_backend *backend);
 
-/* Whether the context's backend does it; `out_reason` (static text) says why not. */
+/* Whether the context's backend can run the operation; `out_reason` (static text) says why not. */
 bool tartan_i_backend_supports(const tartan_context *context, const tartan_op *op, const char **out_reason);
 
-/* Between tartan_explain_begin and tartan_explain_end of this thread; and the description of one operation. */
+/* Whether this thread is between tartan_explain_begin and tartan_explain_end; and the description of one operation. */
 bool tartan_i_explaining(void);
 tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *op);
 
-/* Has the context's backend run the operation if it supports it. lib/device/run.h orders it after other queues' work. */
+/* Runs the operation on the context's backend if it supports it. lib/device/run.h orders it after other queues'
+ * work. */
 tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_op *op);
 
-/* What plug-ins export as tartan_plugin_get. `host` lives as long as the process. */
+/* Plug-ins export this as tartan_plugin_get. `host` lives as long as the process. */
 typedef const tartan_backend *(*tartan_plugin_get_function)(const tartan_host *host);
 
 #endif

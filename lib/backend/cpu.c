@@ -90,7 +90,7 @@ static tartan_i_kernels kernels_of(const tartan_context *context, const tartan_o
                                                            : operands[0].array->dtype);
 }
 
-/* The instruction set that the operation's kernels use, and why others that there are kernels for do not run. */
+/* The instruction set that the operation's kernels use, and why the other kernels of this build do not run. */
 static tartan_status cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     const tartan_i_cpu_features detected = tartan_i_cpu_detect(), in_use = tartan_i_cpu_in_use();
     char name[64];
@@ -110,7 +110,7 @@ static tartan_status cpu_explain(const tartan_context *context, const tartan_op 
     return text->status;
 }
 
-/* Where the blocks of a layout change, an operation works on those of the last mask. */
+/* On a dynamic layout, an operation uses the blocks of the last mask. */
 static tartan_status run_spmm(const tartan_context *context, const tartan_op_spmm *op) {
     tartan_op_spmm now = *op;
     tartan_matrix a;

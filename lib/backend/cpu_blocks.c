@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Blocks on the CPU: copied between matrices, and their norms, in f64 (NaN in a block makes its norm NaN).
- * Each block is one worker's, so results do not depend on how many there are. */
+ * Copies of blocks between matrices, and norms of blocks, on the CPU. Norms are computed in f64; NaN in a block
+ * makes its norm NaN. One worker handles a whole block, so results do not depend on the number of workers. */
 #include "backend/cpu.h"
 
 #include <math.h>
@@ -76,7 +76,7 @@ static double norm_max(runs *r) {
         runs_load(r, n);
         for (int64_t i = 0; i < r->length; i++) {
             double size = fabs(r->numbers[i]);
-            largest = size > largest || isnan(size) ? size : largest; /* never leaves NaN */
+            largest = size > largest || isnan(size) ? size : largest; /* once NaN, stays NaN */
         }
     }
     return largest;
@@ -101,8 +101,7 @@ static double scaled_l2(runs *r, double unit) {
     return sqrt(sum);
 }
 
-/* Only where squares of f64 leave their range (or get near its lower end, where digits are lost) are the
- * elements scaled by the largest. */
+/* Scales the elements by the largest one only if their squares overflow, or underflow and lose digits. */
 static double norm_l2(runs *r) {
     double plain = scaled_l2(r, 1);
     if (isnan(plain) || (plain > 1e-140 && plain < 1e150)) return plain;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Lines go through the stack in pieces of this many elements, tiles in TILE_LONG x TILE_SHORT. */
+/* Lines are copied through the stack in pieces of this many elements, tiles in pieces of TILE_LONG x TILE_SHORT. */
 enum { PIECE = 256, TILE_LONG = 64, TILE_SHORT = 16 };
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -150,7 +150,7 @@ void tartan_i_pack(const tartan_i_kernels *k, int32_t dtype, const char *in, int
         tartan_i_line_load(k, dtype, in + i * step, in_col, cols, out + i * out_row * k->bytes);
 }
 
-/* One line of sums into place, `stride` elements apart. */
+/* Stores one line of sums, `stride` elements apart. */
 static void commit_line(const tartan_i_kernels *k, const char *sums, int64_t n, double alpha, double beta,
                         int32_t dtype, char *out, int64_t stride) {
     const int64_t step = stride * tartan_dtype_bytes(dtype);
@@ -177,8 +177,7 @@ void tartan_i_commit(const tartan_i_kernels *k, const char *sums, int64_t sums_r
                         out + i * out_row * bytes, out_col);
         return;
     }
-    double tile[TILE_LONG *
-                TILE_SHORT]; /* columns of `out` are contiguous: its lines are those of a transpose */
+    double tile[TILE_LONG * TILE_SHORT]; /* columns of `out` are contiguous: transpose first */
     for (int64_t j = 0; j < cols; j += TILE_SHORT) {
         const int64_t n = smaller(TILE_SHORT, cols - j);
         for (int64_t i = 0; i < rows; i += TILE_LONG) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gradient of gates on the CPU: one dot product a block, over its elements in the order of W's memory;
- * the padding of ragged blocks counts as zeros. */
+ * The gradient of gates on the CPU: one dot product per block, over its elements in the order of W's memory; the
+ * padding of ragged blocks counts as zero. */
 #include "backend/cpu.h"
 
 typedef struct gate_gradient {
@@ -11,7 +11,7 @@ typedef struct gate_gradient {
     char *scratch;    /* two blocks of reals for each worker */
 } gate_gradient;
 
-/* A block's elements as reals in the order of a matrix `like`, at `room` unless its memory has them so. */
+/* A block's elements as reals in the block order of `like`: in place if they are stored so, else copied to `room`. */
 static const char *fetch(const gate_gradient *p, const tartan_matrix *m, const tartan_matrix *like,
                          int64_t id, char *room) {
     const tartan_layout *l = m->layout;

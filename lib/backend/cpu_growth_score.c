@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The growth score on the CPU: X and Y are reduced to norms over the rows and columns of each block, and then
- * multiplied densely. The contracted index runs over pairs and k. */
+ * The growth score on the CPU: X and Y are reduced to norms over the rows and columns of each block; a dense
+ * product of the norms follows. The contracted index runs over pairs and k. */
 #include "backend/cpu.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static void reduce(const growth *p, const tartan_array *a, int64_t offset, int64
         for (int64_t i = 0; i < n; i++) norms[i] = sqrt(norms[i]);
 }
 
-/* Norms over `count` lines of one operand of all pairs, beginning at line `first`, to every `to_stride`-th of `to`. */
+/* Norms over `count` lines of one operand of all pairs, from line `first` on, stored `to_stride` apart at `to`. */
 static void reduce_block(const growth *p, const tartan_array *operands, int32_t k_dim, int64_t first,
                          int64_t count, char *to, int64_t to_stride) {
     double norms[PIECE];
@@ -77,7 +77,7 @@ static void reduce_task(void *data, int32_t worker) {
     }
 }
 
-/* One line of sums into the score; what is not finite becomes 0. */
+/* Stores one line of sums in the score; values that are not finite become 0. */
 static void commit_line(const growth *p, const char *sums, int64_t row, int64_t col, int64_t n) {
     const tartan_array *score = p->op->score;
     char *to = (char *)score->data + (row * score->strides[0] + col * score->strides[1]) * p->k.bytes;

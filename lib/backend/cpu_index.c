@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Layouts whose blocks change, on the CPU: an ordinary layout is made of each mask, and operations work on that. */
+ * Dynamic layouts on the CPU: an ordinary layout is made from each mask, and operations use that. */
 #include "backend/cpu.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ typedef struct cpu_index {
     tartan_shape shape;
     int64_t positions, capacity;
     int64_t blocks;     /* of the last mask */
-    tartan_layout *now; /* without blocks where these are more than the capacity */
+    tartan_layout *now; /* empty if the mask has more blocks than the capacity */
 } cpu_index;
 
 tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,

@@ -5,7 +5,7 @@
  * strip kernel is the same, with B' as its left factor and the blocks as its right one, so each element is the
  * same chain with the same bits. It serves blocks whose columns are contiguous in op(A): column-major ones, as R and
  * Julia have, and row-major ones transposed. They are used in place if a column fills whole vectors, else copied.
- * (Transposing the others took longer than not transposing the problem, measured.) */
+ * (Transposing the other blocks was slower than not transposing the problem, measured.) */
 #include "backend/cpu.h"
 #include "core/workspace.h"
 
@@ -36,8 +36,8 @@ static void copy_block(const narrow *p, const char *from, char *to) {
                (size_t)(p->form.out_block * p->k.bytes));
 }
 
-/* Asks for the values of the blocks at positions at .. at + count - 1. Values are read once, so all of the
- * time goes into fetching them, and a hardware prefetcher stops at every page. */
+/* Prefetches the values of the blocks at positions at .. at + count - 1. Values are read once, so fetching them
+ * takes all of the time, and hardware prefetchers stop at page boundaries. */
 static void fetch(const narrow *p, int64_t at, int64_t count) {
     const int64_t bytes = p->form.block_elements * p->k.bytes;
     for (int64_t i = at; i < at + count; i++) {
@@ -60,7 +60,7 @@ static void make_terms(const narrow *p, int64_t at, int64_t count, tartan_i_term
             copy_block(p, tartan_i_block_at(p->op->a, id),
                        copied + i * p->form.in_block * p->pitch * p->k.bytes);
     }
-    if (count > 0) terms[count - 1].next_b = terms[0].b; /* not beyond the values */
+    if (count > 0) terms[count - 1].next_b = terms[0].b; /* not past the values */
 }
 
 static void compute_row(const narrow *p, int64_t block_row, char *sums, char *copied) {
@@ -109,7 +109,7 @@ static void compute_task(void *data, int32_t worker) {
 
 static narrow start(const tartan_context *context, const tartan_op_spmm *op) {
     narrow p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
-    p.form = tartan_i_cpu_form_of(op); /* heads differ in their blocks and addresses only */
+    p.form = tartan_i_cpu_form_of(op); /* heads differ only in their blocks and addresses */
     p.pitch = tartan_i_ceil_div(p.form.out_block, p.k.product.lanes) * p.k.product.lanes;
     p.in_place = p.pitch == p.form.out_block;
     p.piece = PIECE_BYTES / (p.form.in_block * p.pitch * p.k.bytes);
@@ -122,7 +122,8 @@ bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_
     if (op->gates != NULL || op->a->dtype != p.k.dtype || p.form.a_row != 1 ||
         tartan_i_dense_entries(&p.form.b) != 1)
         return false;
-    /* Vector operations of either way; transposed, a column costs twice as much, since its chains are few. */
+    /* Vector operations with and without the transpose; transposed, a column costs twice as much, having few
+     * chains. */
     const int64_t upright = p.form.out_block * tartan_i_ceil_div(p.form.n, p.k.product.lanes);
     return 2 * p.form.n * (p.pitch / p.k.product.lanes) <= upright;
 }

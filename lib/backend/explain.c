@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operations that describe themselves instead of running. The switch is the calling thread's, so no language needs to
- * know which context its call will choose. */
+ * Operations that describe themselves instead of running. The switch belongs to the calling thread, so a language
+ * need not know which context its call will choose. */
 #include "backend/backend.h"
 
 #include "core/dtype.h"
 
-/* What this thread has been told since tartan_explain_begin. */
+/* The descriptions since tartan_explain_begin on this thread. */
 static _Thread_local struct {
     bool on;
     tartan_i_text text; /* a JSON array without its end */
@@ -62,7 +62,7 @@ static void add_parameters(tartan_i_text *text, const tartan_op *op) {
                           op->spmm.transpose == TARTAN_TRANSPOSE ? "true" : "false");
 }
 
-/* The rate of the last call of this operation on this context, where the call itself waits for the result. */
+/* The rate of the last call of this operation on this context, if calls wait for their result. */
 static void add_measured(tartan_i_text *text, const tartan_context *context, const tartan_op *op) {
     const bool known = context->last_kind == (int32_t)op->kind + 1 && context->last_rate > 0;
     if (known)
@@ -111,7 +111,7 @@ tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *o
     tartan_i_text_add(text, "%s", before > 1 ? ", " : "");
     const tartan_status status = write(context, op, text);
     if (status == TARTAN_OK) return TARTAN_OK;
-    text->length = before; /* an operation that failed leaves no half of a description */
+    text->length = before; /* no partial description of an operation that failed */
     text->data[before] = '\0';
     text->status = TARTAN_OK;
     return status;
@@ -121,7 +121,7 @@ tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *o
 
 tartan_status tartan_explain_begin(void) {
     CHECK(!explaining.on, ARGUMENT,
-          "this thread has begun to explain already; call tartan_explain_end first");
+          "tartan_explain_begin was already called on this thread; call tartan_explain_end first");
     tartan_i_text_add(&explaining.text, "[");
     const tartan_status status = explaining.text.status;
     explaining.on = status == TARTAN_OK;
@@ -131,7 +131,7 @@ tartan_status tartan_explain_begin(void) {
 
 tartan_status tartan_explain_end(char **out_text) {
     CHECK_OUT(out_text);
-    CHECK(explaining.on, ARGUMENT, "this thread has not begun to explain; call tartan_explain_begin first");
+    CHECK(explaining.on, ARGUMENT, "tartan_explain_begin was not called on this thread; call it first");
     tartan_i_text text = explaining.text;
     explaining.text = (tartan_i_text){0};
     explaining.on = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What holds for any operation: its name, its operands, its cost. */
+ * Properties of any operation: its name, operands and cost. */
 #include "backend/operation.h"
 
 #include "core/array.h"
@@ -100,7 +100,7 @@ double tartan_i_stored_elements(const tartan_matrix *m) {
     return (double)m->layout->blocks * (double)tartan_i_block_elements(m);
 }
 
-/* The length of the sums over k and the batch; a head dimension is no batch. */
+/* The length of the sums over k and the batch; the head dimension is not part of the batch. */
 static double terms_of(const tartan_array *x, int64_t pairs, int64_t heads) {
     double terms = 0;
     for (int64_t i = 0; i < pairs; i++) {

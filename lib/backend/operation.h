@@ -7,8 +7,8 @@
 #include "matrix/matrix.h"
 #include "tartan/linalg.h"
 
-/* One row an operation: the enumerator and the name of its struct, its member of the union and its slot in the
- * backend table. */
+/* One row per operation: its enumerator, and the name of its struct, its union member and its slot in the backend
+ * table. */
 #define TARTAN_I_OPERATIONS(X)                                                                               \
     X(SPMM, spmm)                                                                                            \
     X(SDDMM, sddmm)                                                                                          \
@@ -62,9 +62,9 @@ typedef struct tartan_op_growth_score {
 } tartan_op_growth_score;
 
 /* Gather (no `targets`): block i of `to` becomes block sources[i] of `from` (NULL: block i; -1: zeros), transposed
- * if `transpose`. Scatter (`targets`): block targets[i] of `to` becomes block i of `from` (-1: skip it; no block
- * twice), and the others stay. Converts, rounding once; does not read the padding of `from`, zeroes that of the
- * blocks it writes. The lists are in the device's memory. */
+ * if `transpose`. Scatter (`targets`): block i of `from` is written to block targets[i] of `to` (-1: skipped; no
+ * block twice), and other blocks keep their values. Converts with one rounding; does not read the padding of
+ * `from`, zeroes that of the blocks it writes. The lists are in device memory. */
 typedef struct tartan_op_block_copy {
     const char *function;
     const tartan_matrix *from;
@@ -113,11 +113,11 @@ typedef struct tartan_i_operand {
     bool written;
 } tartan_i_operand;
 
-/* Writes the operands that an operation has to `out` and returns how many there are. */
+/* Writes the operands of an operation to `out` and returns their number. */
 enum { TARTAN_I_MAX_OPERANDS = 2 * TARTAN_I_MAX_PAIRS + 4 };
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
 
-/* Elements of the stored blocks without padding; where the blocks change, all that there is room for. */
+/* Elements of the stored blocks without padding; for a dynamic layout, of all blocks of its capacity. */
 double tartan_i_stored_elements(const tartan_matrix *matrix);
 
 /* The useful floating-point operations: those on stored elements. */

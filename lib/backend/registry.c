@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which backend serves a device type. The CPU's is built in; CUDA's is a plug-in, opened on first need, looked
- * for in the folder TARTAN_PLUGIN_PATH, beside libtartan, beside it in tartan/, and where it was installed. Why
- * a plug-in could not be had is kept. */
+ * The backend of each device type. The CPU's is built in. CUDA's is a plug-in, opened on first use and searched for
+ * in the folder TARTAN_PLUGIN_PATH, beside libtartan, in tartan/ beside it, and where it was installed. The reason
+ * why a plug-in could not be loaded is kept. */
 #include "backend/backend.h"
 
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ const tartan_host tartan_i_host = {
     .cpu = &tartan_i_backend_cpu,
 };
 
-/* Put there by tests. */
+/* Installed by tests. */
 static const tartan_backend *_Atomic installed[INSTALLED_TYPES];
 
 __attribute__((format(printf, 1, 2))) static void explain(const char *format, ...) {
@@ -45,7 +45,7 @@ __attribute__((format(printf, 1, 2))) static void explain(const char *format, ..
     va_end(arguments);
 }
 
-/* Opens one candidate. True if the search is over: it is ours, or it is there but must not be used. */
+/* Opens one candidate. Returns true if the search is over: it is our plug-in, or one that must not be used. */
 static bool try_plugin(const char *path) {
     FILE *there = fopen(path, "rb");
     if (there == NULL) return false;
@@ -80,13 +80,13 @@ static bool try_folder(const char *folder, const char *below) {
 
 static void load_cuda(void) {
     const char *wish = getenv("TARTAN_PLUGIN_PATH");
-    if (wish != NULL && wish[0] != '\0') { /* the only place then */
+    if (wish != NULL && wish[0] != '\0') { /* then no other place is searched */
         if (!try_folder(wish, "")) explain("no %s in TARTAN_PLUGIN_PATH %s", CUDA_PLUGIN, wish);
         return;
     }
     Dl_info here;
     char folder[PATH_MAX];
-    /* Any object of ours tells where libtartan, or what it was linked into, was loaded from. */
+    /* The address of any of our objects tells where libtartan, or the program it is linked into, was loaded from. */
     if (dladdr(&tartan_i_backend_cpu, &here) != 0 && here.dli_fname != NULL &&
         snprintf(folder, sizeof folder, "%s", here.dli_fname) < (int)sizeof folder) {
         char *slash = strrchr(folder, '/');

@@ -63,7 +63,7 @@ tartan_status tartan_i_writer_layout(tartan_i_writer *writer, const char *name, 
 tartan_status tartan_i_writer_matrix(tartan_i_writer *writer, const char *name, const tartan_matrix *matrix,
                                      const char *layout, const double *gates, const char *metadata);
 
-/* finish completes the file and fails if any part of it could not be written; discard drops it. Both free the
+/* finish completes the file and fails if any part of it could not be written; drop abandons it. Both free the
  * writer. */
 tartan_status tartan_i_writer_finish(tartan_i_writer *writer);
 void tartan_i_writer_drop(tartan_i_writer *writer);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The vector vocabulary in portable C, with vectors of one element: the reference for the others. It has no
- * words for products, whose portable form is kernels/portable.c. See simd/simd.h. */
+ * operations for products, whose portable form is kernels/portable.c. See simd/simd.h. */
 #ifndef TARTAN_SIMD_C_H
 #define TARTAN_SIMD_C_H
 

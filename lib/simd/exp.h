@@ -4,7 +4,7 @@
  *
  *   exp(x) = 2^k exp(r), k the integer nearest to x / ln 2, |r| <= ln(2) / 2
  *
- * An instruction set brings one of two words:
+ * An instruction set provides one of two operations:
  *   vec_scale(v, k)   v * 2^k, rounded once, for integers k up to twice the largest exponent, and NaN
  *   vec_power(t)      2^k of t = EXP_ROUND + k: k stands in the lowest bits of t */
 #ifndef TARTAN_SIMD_EXP_H
@@ -12,10 +12,10 @@
 
 #define EXP_INLINE static inline __attribute__((always_inline))
 
-/* EXP_ROUND + x has no places behind the point, so adding and subtracting it rounds x to an integer.
- * exp(EXP_LEAST) is below half the least number above zero and rounds to 0; exp(EXP_MOST) overflows.
- * LN2_HIGH has so few bits that k * LN2_HIGH is exact. exp(r) is about 1 + r + r^2 p(r); p, highest power
- * first, has the least largest relative error of its degree: 2^-28.3 for f32, 2^-57.9 for f64. */
+/* EXP_ROUND + x has no fractional bits, so adding and subtracting it rounds x to an integer. exp(EXP_LEAST) is less
+ * than half the smallest positive number and rounds to 0; exp(EXP_MOST) overflows. LN2_HIGH has so few bits that its
+ * product with k is exact. exp(r) is about 1 + r + r^2 p(r); p, highest power first, is the minimax polynomial of its
+ * degree, with a relative error of 2^-28.3 for f32 and 2^-57.9 for f64. */
 #if TARTAN_I_REAL == 32
 #define EXP_ROUND 0x1.8p23f
 #define EXP_LEAST (-104.0f)
@@ -39,7 +39,7 @@ static const real exp_terms[] = {0x1.ad7f5aed8f0c3p-26, 0x1.28ad7f07e3b19p-22, 0
 #endif
 
 #ifndef vec_scale
-/* In two steps, of which only the second can leave the range of normal numbers and round. */
+/* In two steps; only the second can leave the range of normal numbers and round. */
 EXP_INLINE vec vec_scale(vec v, vec k) {
     const vec round = vec_fill(EXP_ROUND), half = vec_fma(k, vec_fill((real)0.5), round);
     const vec rest = vec_sub(k, vec_sub(half, round));

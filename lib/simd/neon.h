@@ -120,7 +120,7 @@ static inline void vec_transpose_tile(const double *in, int64_t in_row, double *
 }
 #endif
 
-/* The instructions for this return the larger number where the other is NaN; the word returns b. */
+/* The instructions for this return the number if the other operand is NaN; vec_max returns b. */
 static inline vec vec_max(vec a, vec b) {
     return vec_select(vec_greater(a, b), a, b);
 }

@@ -9,15 +9,15 @@
  *   vec_store_first(p, n, v)              the first n < LANES; touches no other memory
  *   vec_add vec_sub vec_mul vec_div vec_sqrt vec_fma(a, b, c)
  *                                         per lane, rounded once as IEEE 754 says; fma is a * b + c
- *   vec_max(a, b) vec_min(a, b)           a > b ? a : b, a < b ? a : b: b where either is NaN or both are zeros
+ *   vec_max(a, b) vec_min(a, b)           a > b ? a : b, a < b ? a : b: b if either is NaN or both are zero
  *   vec_sum(v) vec_largest(v)             of all lanes: lane i with lane i + LANES / 2, and so on by halves
  *   vec_mask                              one truth value for each lane
  *   vec_mask_of(bits)                     lane i is bit i of `bits`; higher bits do not matter
- *   vec_greater(a, b)                     false where either is NaN
+ *   vec_greater(a, b)                     false if either is NaN
  *   vec_select(m, a, b)                   m ? a : b
  *   vec_scale(v, k) or vec_power(t)       for vec_exp; see simd/exp.h
  *
- * and, except for simd/c.h, what products need:
+ * and, except in simd/c.h, for products:
  *
  *   vec_load_f16 vec_store_f16 ...bf16    LANES 16-bit numbers, rounded to nearest even (f32 only)
  *   vec_transpose_tile, TILE              out[j][i] = in[i][j] of TILE x TILE reals

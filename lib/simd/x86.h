@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What AVX2 and AVX-512 share: 256-bit and 128-bit steps that are as fast as any. */
+ * Shared by AVX2 and AVX-512: 256-bit and 128-bit steps that no wider ones beat. */
 #ifndef TARTAN_SIMD_X86_H
 #define TARTAN_SIMD_X86_H
 

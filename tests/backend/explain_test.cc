@@ -150,9 +150,9 @@ TEST_P(Explain, SurvivesFullMemory) {
 
 TEST(ExplainPairs, BeginAndEndGoTogether) {
     char *text = nullptr;
-    EXPECT_FAILS(ARGUMENT, "has not begun to explain", tartan_explain_end(&text));
+    EXPECT_FAILS(ARGUMENT, "tartan_explain_begin was not called", tartan_explain_end(&text));
     ASSERT_OK(tartan_explain_begin());
-    EXPECT_FAILS(ARGUMENT, "has begun to explain already", tartan_explain_begin());
+    EXPECT_FAILS(ARGUMENT, "tartan_explain_begin was already called", tartan_explain_begin());
     EXPECT_FAILS(HANDLE, "out_text is NULL", tartan_explain_end(nullptr));
     std::thread([] { // another thread explains on its own
         char *own = nullptr;
