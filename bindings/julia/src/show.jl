@@ -5,8 +5,8 @@ times(n) = string(n[1], "×", n[2])
 function describe(io::IO, layout::BlockLayout)
     isopen(layout) || return print(io, " (closed)")
     all = prod(gridsize(layout)) * heads(layout)
-    isdynamic(layout) && return print(io, ": room for ", nblocks(layout), " of ", all, " blocks of ",
-                                      times(blocksize(layout)), ", which change")
+    isdynamic(layout) && return print(io, ": dynamic, capacity ", nblocks(layout), " of ", all, " blocks of ",
+                                      times(blocksize(layout)))
     percent = round(100 * density(layout); sigdigits = 3)
     print(io, ": ", nblocks(layout), " of ", all, " blocks of ", times(blocksize(layout)), " (", percent, "%)")
     heads(layout) > 1 && print(io, " in ", heads(layout), " heads")

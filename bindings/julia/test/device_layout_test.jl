@@ -26,7 +26,7 @@ end
 @testset "what they are, and what they refuse, $place" for place in DEVICES
     context = Context(place)
     layout = BlockLayout(trues(2, 3, 2), 8, context; capacity = 11)
-    @test sprint(show, layout) == "16×24 BlockLayout: room for 11 of 12 blocks of 8×8, which change"
+    @test sprint(show, layout) == "16×24 BlockLayout: dynamic, capacity 11 of 12 blocks of 8×8"
     @test sprint(show, MIME"text/plain"(), layout) == sprint(show, layout)
     @test layout == layout && layout != BlockLayout(trues(2, 3, 2), 8) && hash(layout) isa UInt
     @test refusal(() -> to_host(layout, context)).status === :layout # 12 blocks

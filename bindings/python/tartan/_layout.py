@@ -119,7 +119,7 @@ class Layout(LayoutFacts):
         >>> import numpy as np, tartan
         >>> layout = tartan.Layout.from_device_mask(np.array([[1, 0], [1, 1]]), block=2, capacity=4)
         >>> layout
-        <Layout 4x4, changing, room for 4 of 4 blocks of 2x2>
+        <Layout 4x4, dynamic, capacity 4 of 4 blocks of 2x2>
         >>> S = tartan.sddmm(layout, np.ones((4, 3)), np.ones((3, 4)))
         >>> S @ np.ones(4)
         array([ 6.,  6., 12., 12.])
@@ -218,7 +218,7 @@ class Layout(LayoutFacts):
         positions = self.heads * self.grid[0] * self.grid[1]
         if self.dynamic:
             place = "" if self._place is None or self._place.home.device == "cpu" else self._place.home.device
-            room = f"changing, room for {self.blocks} of {positions} blocks of {block}"
+            room = f"dynamic, capacity {self.blocks} of {positions} blocks of {block}"
             return f"<Layout {shape}, {room}{place and ', on ' + place}>"
         return f"<Layout {shape}, {self.blocks} of {positions} blocks of {block}, density {self.density:.3g}>"
 

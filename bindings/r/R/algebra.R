@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# New layouts and matrices from old ones. The functions take either: of a matrix, values move with their blocks.
+# New layouts and matrices from old ones. The functions take either; the values of a matrix move with their
+# blocks.
 
 block_union <- function(x, y) {
   .new_layout(tartan_layout_union(.layout_of(x), .layout_of(y, "y")))
@@ -16,14 +17,14 @@ block_project <- function(x, layout) {
   .made(x, tartan_matrix_project, layout, layout = layout)
 }
 
-# What only the CPU does.
+# For operations that only run on the CPU.
 .expect_in_memory <- function(x) {
   if (methods::is(x, "DeviceObject")) {
     .fail("unsupported", "x is on %s, expected it in R's memory (to_host)", x@context@device)
   }
 }
 
-# A changed layout, or the matrix's values at it.
+# The changed layout or, for a matrix, its values at that layout.
 .reshaped <- function(x, handle) {
   layout <- .new_layout(handle)
   if (.is_matrix(x)) block_project(x, layout) else layout
@@ -46,12 +47,12 @@ block_permute <- function(x, rows = NULL, cols = NULL) {
   .new_layout(tartan_layout_permute(.layout_of(x), rows, cols))
 }
 
-# begin and end of a run of indices, as C wants it.
+# begin and end of a range of indices, for C.
 .run <- function(range, n, name, of) {
   if (is.null(range)) return(c(0, n))
   at <- .index(range, n, name, of)
   if (!length(at)) return(c(0, 0))
-  if (any(diff(at) != 1)) .fail("argument", "%s is %s, expected a run such as 2:4", name, .shown(range))
+  if (any(diff(at) != 1)) .fail("argument", "%s is %s, expected a range such as 2:4", name, .shown(range))
   c(at[1L], at[length(at)] + 1)
 }
 

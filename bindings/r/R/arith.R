@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Arithmetic that keeps the zeros outside the blocks zero; anything else is refused and says so.
+# Arithmetic that keeps the zeros outside the blocks; everything else is refused with a reason.
 
 .with_values <- function(x, values) {
   block_values(x) <- values

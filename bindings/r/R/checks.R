@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Arguments of the surface, checked: counts from 1, names, choices. What only C can judge is left to it.
+# Checks of user arguments: counts from 1, names, choices. C checks the rest.
 
 .choose <- function(value, choices, name) {
   if (identical(value, choices)) return(choices[1L])
@@ -54,7 +54,7 @@
   }
 }
 
-# A pair of numbers, one number standing for both.
+# A pair of numbers; one number means both.
 .pair <- function(x, name, least = 0, most = 2^53) {
   if (!(length(x) %in% 1:2) || !.is_whole(x) || any(x < least) || any(x > most)) {
     .fail("argument", "%s is %s, expected two whole numbers from %.0f to %.0f", name, .shown(x), least, most)
@@ -76,7 +76,7 @@
 
 .grid <- function(frame) ceiling(frame[1:2] / frame[3:4])
 
-# A seed given, or one of R's own generator.
+# The given seed, or one drawn from R's generator.
 .seed <- function(seed) {
   if (is.null(seed)) return(floor(stats::runif(1) * 2^31))
   .count(seed, "seed")

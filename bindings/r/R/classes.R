@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Layouts and matrices hold everything in R's memory, so that they can be saved and restored. `handle` is where the C code
-# caches the library's object, which it makes when one is needed; copies of an R object share it. Where R's copy-on-write
-# has given an object other values than the cached matrix wraps, a new one is made. The cache is an external pointer
-# without an address: identical() and all.equal() see nothing in it, and saveRDS writes nothing of it.
+# Layouts and matrices keep everything in R's memory, so they can be saved and restored. In `handle` the C
+# code caches the library's object, which it makes on demand; copies of an R object share it. If R's
+# copy-on-write has given an object other values than the cached matrix wraps, a new one is made. The cache is
+# an external pointer without an address, so identical() and all.equal() see nothing in it, and saveRDS writes
+# nothing of it.
 
 setClass("BlockLayout",
          slots = c(frame = "numeric", pointers = "numeric", columns = "integer", recipe = "character",
@@ -15,7 +16,7 @@ setClass("BlockFile", slots = c(handle = "externalptr"))
 
 setClass("TartanContext", slots = c(device = "character", handle = "externalptr"))
 
-# What is in the memory of a context's device. R has nothing but the handle, which does not outlive the session.
+# Objects in the memory of a context's device. R only has the handle, which does not outlive the session.
 setClass("DeviceObject", representation("VIRTUAL", context = "TartanContext", handle = "externalptr"))
 setClass("DeviceArray", contains = "DeviceObject", slots = c(size = "numeric", dtype = "character"))
 # A dynamic layout: R knows only its frame and capacity.
@@ -54,7 +55,7 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
 .layout_of <- function(x, name = "x") {
   layout <- .any_layout_of(x, name)
   if (methods::is(layout, "DeviceBlockLayout")) {
-    .fail("unsupported", "the blocks of %s change with masks: take a copy of those there are with to_host()", name)
+    .fail("unsupported", "%s is dynamic, expected an ordinary layout (to_host() makes one)", name)
   }
   layout
 }
@@ -73,7 +74,7 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
   methods::new("DeviceBlockMatrix", layout = layout, dtype = dtype, context = context, handle = handle)
 }
 
-# A matrix of the library becomes one of R: we copy the values once and close the handle.
+# Turns a matrix of the library into one of R: copies the values once and closes the handle.
 .take_matrix <- function(handle, layout = NULL) {
   if (tartan_matrix_block_order(handle) != TARTAN_COL_MAJOR) {
     row_major <- handle
@@ -86,7 +87,7 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
   result
 }
 
-# Fresh zero values for a layout, to be written in place before anybody else sees them.
+# New zero values for a layout, to be written in place before anyone else sees them.
 .zero_values <- function(layout, dtype) {
   dim <- c(layout@frame[3:4], length(layout@columns))
   if (dtype == "float64") return(array(0, dim))

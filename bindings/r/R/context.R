@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The package works in a context of its own, opened when first needed.
+# The package has its own context, opened on first use.
 
-# R CMD check allows two threads. The library itself obeys OMP_THREAD_LIMIT.
+# R CMD check allows two threads. The library itself respects OMP_THREAD_LIMIT.
 .thread_limit <- function() {
   checking <- tolower(Sys.getenv("_R_CHECK_LIMIT_CORES_"))
   if (nzchar(checking) && checking != "false") 2 else Inf
 }
 
-# A context's handle; the options are named numbers and texts.
+# A handle of a context; the options are named numbers and texts.
 .new_context <- function(device, ...) {
   options <- list(...)
   values <- vapply(options, function(x) if (is.numeric(x)) format(x, digits = 17, scientific = FALSE) else x, "")
@@ -22,7 +22,7 @@
   context
 }
 
-# The C code calls this when it first needs the package's own context, which NULL stands for.
+# The C code calls this when it first needs the package's own context, denoted by NULL.
 .open_own_context <- function(unused) tartan_r_set_context(.open_context())
 
 tartan_threads <- function(threads) {

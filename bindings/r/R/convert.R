@@ -14,7 +14,7 @@
   list(i = x@i, j = rep.int(seq_len(ncol(x)) - 1L, diff(x@p)), x = x@x)
 }
 
-# A double matrix or array without a copy where it is one already.
+# A double matrix or array, without a copy if it already is one.
 .dense <- function(x, name) {
   if (methods::is(x, "Matrix")) x <- as.matrix(x)
   if (is.data.frame(x)) x <- as.matrix(x)
@@ -25,14 +25,14 @@
   x
 }
 
-# Block matrices have no dimnames: names would be lost without a word.
+# Block matrices have no dimnames; dropping them silently would lose data.
 .expect_no_names <- function(x) {
   if (!is.null(unlist(dimnames(x)))) {
     .fail("unsupported", "x has dimnames, which a block matrix cannot keep: give unname(x)")
   }
 }
 
-# A double vector, gates and scores among others.
+# A double vector, for instance gates or scores.
 .numbers <- function(x, name) {
   if (!(is.numeric(x) || is.logical(x)) || is.factor(x)) .fail("argument", "%s is %s, expected numbers", name, .shown(x))
   if (is.double(x) && is.null(dim(x))) x else as.double(x)
@@ -52,7 +52,7 @@
   if (any(frame[1:2] > .Machine$integer.max)) .fail("overflow", "x has more rows or columns than a Matrix can")
   n <- block_elements(x)
   if (n > .Machine$integer.max) .fail("overflow", "x has %.0f elements, a Matrix has at most %d", n, .Machine$integer.max)
-  # The rows of the transpose are the columns that the Matrix package stores.
+  # The Matrix package stores columns, which are the rows of the transpose.
   transposed <- tartan_matrix_transpose(NULL, .as_double(x))
   values <- tartan_r_new_array(n)
   at <- tartan_matrix_to_csr(transposed, frame[2L] + 1, n, values)
@@ -69,11 +69,12 @@
   dense
 }
 
-# Functions of base R call as.matrix without saying so (eigen, svd, apply, scale, kronecker): not for more than 1 GiB.
+# Some functions of base R call as.matrix internally (eigen, svd, apply, scale, kronecker): refuse more than 1
+# GiB.
 .expect_asked <- function(x, caller, what) {
   asker <- environmentName(topenv(caller))
   if (length(x) * block_heads(x) > 2^27 && asker %in% c("base", "stats", "methods", "Matrix")) {
-    .fail("unsupported", "x would become a dense matrix of %.3g GiB: make it with %s(x) if that is wanted",
+    .fail("unsupported", "x would become a dense matrix of %.3g GiB: call %s(x) if you want that",
           length(x) * block_heads(x) / 2^27, what)
   }
 }

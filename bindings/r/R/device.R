@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Contexts of the user's own, and arrays and matrices in the memory of their devices.
+# The user's contexts, and arrays and matrices on their devices.
 
 tartan_context <- function(device = "cpu", threads = 0, seed = 0, math = c("exact", "tf32"), allow_dense = FALSE) {
   device <- .string(device, "device")
@@ -18,7 +18,7 @@ tartan_sync <- function(context) {
   invisible(context)
 }
 
-# ---- There and back ----
+# ---- To a device and back ----
 
 setGeneric("to_device", function(x, context, ...) standardGeneric("to_device"))
 setGeneric("to_host", function(x, ...) standardGeneric("to_host"))

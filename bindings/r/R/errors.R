@@ -8,8 +8,8 @@
                  class = c(paste0("tartan_error_", what), "tartan_error", "error", "condition")))
 }
 
-# The call that the user wrote: the outermost of the functions of this package, base R and methods that led to `frame`.
-# The frame below is where C code was called, or .fail.
+# The call that the user wrote: the outermost of the calls of this package, base R and methods that led to
+# `frame`. The frame below called C code or .fail.
 .user_call <- function(frame) {
   parents <- sys.parents()
   found <- NULL
@@ -28,7 +28,7 @@
   .tartan_stop(get(paste0("TARTAN_ERR_", toupper(what)), mode = "integer"), sprintf(format, ...))
 }
 
-# A value as a refusal shows it: short, whatever its size.
+# A value as shown in error messages: short, whatever its size.
 .shown <- function(x) {
   if (is.null(x)) return("NULL")
   if (!is.atomic(x)) return(paste("an object of class", class(x)[1L]))
@@ -40,7 +40,7 @@
   paste0("c(", paste(text, collapse = ", "), if (length(x) > 6L) ", ...", ")")
 }
 
-# What the generated functions return: NULL, the one output, or the list of outputs.
+# The return value of generated functions: NULL, the only output, or a list of outputs.
 .tartan_outputs <- function(outputs) {
   if (length(outputs) == 2L) outputs[[2L]] else if (length(outputs) > 2L) outputs[-1L]
 }

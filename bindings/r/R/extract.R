@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# x[i, j] gives a dense matrix or vector, from the blocks that it meets. Where that would have more than 2^27 elements
-# (1 GiB) it gives a BlockMatrix.
+# x[i, j] is a dense matrix or vector, or a BlockMatrix if that would have more than 2^27 elements (1 GiB).
 
 # Elements at zero-based (row, col), recycled to one length.
 .gather <- function(x, row, col) {
@@ -17,7 +16,7 @@
   out
 }
 
-# What an index of any kind selects from 1 .. n, from 0.
+# The elements of 1 .. n that an index of any kind selects, counted from 0.
 .selected <- function(index, n, name, of) {
   if (is.character(index)) .fail("argument", "%s is %s, expected numbers: there are no dimnames", name, .shown(index))
   if (is.logical(index)) {
@@ -62,7 +61,7 @@ setMethod("[", "BlockMatrix", function(x, i, j, ..., drop = TRUE) {
 .few <- 2^20  # elements that .gather looks up one by one
 .many <- 2^27 # elements of a dense result, 1 GiB
 
-# The order of whole blocks that an order of rows from 0 makes, or NULL.
+# The order of blocks if an order of rows (from 0) moves whole blocks, else NULL.
 .block_order <- function(order, block, n) {
   if (length(order) != n) return(NULL)
   if (identical(order, seq_len(n) - 1)) return(seq_len(ceiling(n / block)))
@@ -72,7 +71,8 @@ setMethod("[", "BlockMatrix", function(x, i, j, ..., drop = TRUE) {
   first / block + 1
 }
 
-# x[rows, cols] as a BlockMatrix of the same blocks: whole blocks move as they are, elements by way of their coordinates.
+# x[rows, cols] as a BlockMatrix with the same block size: whole blocks are moved, or else elements by their
+# coordinates.
 .rearranged <- function(x, rows, cols) {
   frame <- x@layout@frame
   i <- .block_order(rows, frame[3L], frame[1L])

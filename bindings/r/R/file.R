@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # HDF5 files of named layouts and matrices.
 
-# A path as C wants it. `file` arguments may be paths or opened files.
+# A path for C. `file` arguments may be paths or open files.
 .path <- function(path) path.expand(.string(path, "path"))
 .opened <- function(file) if (is.character(file)) block_file(file) else file
 
@@ -22,7 +22,7 @@ block_list <- function(file) {
              layout = vapply(i, function(k) tartan_file_layout_identity(file, k), ""))
 }
 
-# The kind of a name: a matrix where there is one, unless the user says.
+# The kind of an object: as given, else a matrix if there is one of that name.
 .kind_of <- function(file, name, kind) {
   if (!is.null(kind)) return(.choose(kind, names(.kinds), "kind"))
   for (k in seq_len(tartan_file_count(file)) - 1) {
@@ -59,7 +59,7 @@ block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
   }
   .expect(x, "BlockMatrix", "x")
   tartan_r_expect_open(x)
-  # The file reads the values when it is saved, also if x has been closed by then: so it has a handle of its own.
+  # The file reads the values when it is saved, even if x has been closed by then, so it has its own handle.
   own <- tartan_r_wrap_values(x@layout, x@values, x@dtype)
   tartan_file_put_matrix(file, name, own, gates, metadata)
   .keep(file, name, own)

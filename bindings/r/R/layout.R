@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Layouts from what the user has. Indices are counted from 1 here and from 0 in C.
+# Layouts from user input. Indices count from 1 here and from 0 in C.
 
-# The refusal of a repeated block in the user's own numbers; grids too large for that are left to C.
+# Refuses a repeated block with the user's own indices; for grids too large for that, C does it.
 .expect_distinct <- function(heads, i, j, frame) {
   grid <- .grid(frame)
   if (prod(grid) * frame[5L] > 2^53) return(invisible())
@@ -27,7 +27,7 @@ block_layout <- function(i, j, dim, block = c(32, 32), head = NULL, heads = 1) {
   .new_layout(tartan_layout_from_coordinates(frame, head, i, j))
 }
 
-# A mask of the grid as C reads it: the frame, and bytes by row, head by head.
+# A mask of the grid for C: the frame, and row-major bytes, head by head.
 .mask <- function(mask, block, dim = NULL) {
   size <- dim(mask)
   if (is.null(size) || !(length(size) %in% 2:3)) {

@@ -2,7 +2,7 @@
 
 setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
 
-# The layout says how large blocks are.
+# The layout determines the block size.
 .expect_no_block <- function(given) {
   if (given) .fail("argument", "block is given beside layout, expected one of them")
 }
@@ -73,7 +73,7 @@ block_values <- function(x) {
   .as_double(x)@values
 }
 
-# Numbers as the values of a layout's matrices, of that dimension.
+# Numbers as values for a matrix on the layout, with its dimensions.
 .values_for <- function(layout, value, name) {
   if (!is.numeric(value)) .fail("dtype", "%s is %s, expected numbers", name, .shown(value))
   dim <- c(layout@frame[3:4], block_count(layout))

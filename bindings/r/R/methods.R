@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The verbs of base R and Matrix. A dense operand gives a base matrix, or a DeviceArray on a device; a sparse Matrix or a
-# second BlockMatrix gives what the Matrix package makes of it, a sparse Matrix.
+# Methods for functions of base R and Matrix. A product with a dense operand is a base matrix, or a
+# DeviceArray on a device; the Matrix package computes products with a sparse Matrix or a second BlockMatrix,
+# which are sparse.
 
 .layout_dim <- function(x) {
   if (length(x@frame) != 5L) return(c(0L, 0L)) # new("BlockLayout")
@@ -33,13 +34,14 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose))
   .Call(R_swig_tartan_r_product, x, y, verb, FALSE)
 }
 .is_sparse <- function(x) methods::is(x, "BlockMatrix") || methods::is(x, "sparseMatrix")
-# Matrix 1.5-3 gives a wrong tcrossprod of a dgCMatrix and a permutation: every factor becomes a dgCMatrix.
+# Matrix 1.5-3 returns a wrong tcrossprod of a dgCMatrix and a permutation, so every factor becomes a
+# dgCMatrix.
 .as_sparse <- function(x) if (methods::is(x, "BlockMatrix")) .to_sparse(x) else .general(x)
 .may_be_dense <- function(x) {
   methods::is(x, "DeviceArray") || methods::is(x, "Matrix") || methods::is(x, "sparseVector")
 }
 
-# Nothing moves between devices unasked, and on a device one factor is a block matrix, the other dense.
+# Nothing moves between devices unasked. On a device, one factor must be a block matrix and the other dense.
 .no_product <- function(x, y, verb) {
   .place(x = x, y = y)
   .fail("unsupported", "x is a %s and y a %s, expected a DeviceBlockMatrix and a DeviceArray", class(x)[1L],
@@ -112,7 +114,7 @@ mean.BlockMatrix <- function(x, ..., na.rm = FALSE) {
 setMethod("is.na", "BlockMatrix", function(x) is.na(.to_sparse(x)))
 setMethod("anyNA", "BlockMatrix", function(x, recursive = FALSE) anyNA(block_values(x)))
 
-# base R would answer for the object, not for its numbers.
+# base R would look at the object, not at its numbers.
 .expect_here <- function(x, what) {
   .fail("unsupported", "x is on %s, %s needs it in R's memory (to_host)", x@context@device, what)
 }
@@ -121,7 +123,7 @@ setMethod("anyNA", "DeviceObject", function(x, recursive = FALSE) .expect_here(x
 mean.DeviceArray <- function(x, ...) .expect_here(x, "mean")
 mean.DeviceBlockMatrix <- mean.DeviceArray
 
-# ---- Side by side: a sparse Matrix, as Matrix makes it ----
+# ---- cbind and rbind: a sparse Matrix, made by the Matrix package ----
 
 for (.other in c("ANY", "Matrix")) {
   setMethod("cbind2", signature("BlockMatrix", .other), function(x, y, ...) Matrix::cbind2(.to_sparse(x), y, ...))

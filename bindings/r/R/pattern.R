@@ -19,7 +19,7 @@ block_pattern <- function(pattern, dim, block = c(32, 32), ..., heads = 1, seed 
                                          if (length(parameters)) text, .seed(seed)))
 }
 
-# Whether a pattern draws random numbers: then it has the parameter `shared`, for what heads draw.
+# Whether a pattern is random: then it has the parameter `shared`.
 .draws <- function(pattern) {
   known <- block_patterns()
   any(grepl("(^|\n)shared=", known$parameters[known$pattern == pattern]))

@@ -25,7 +25,7 @@ sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALS
   }
   x <- .operands(x, "x", dtype, .flag(transpose_x, "transpose_x"))
   y <- .operands(y, "y", dtype, .flag(transpose_y, "transpose_y"))
-  # Nothing of s is read where beta is 0, but blocks behind those of a mask stay as they are.
+  # If beta is 0, s is not read, but on a dynamic layout the values past the current blocks are kept.
   result <- if (.is_matrix(s) && (accumulates || block_is_dynamic(s))) .matrix_copy(s, "s")
             else .matrix_of_zeros(place, .any_layout_of(s), dtype)
   tartan_sddmm(place, alpha, gates, x, y, beta, result)

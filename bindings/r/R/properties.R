@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What layouts, and matrices through their layouts, tell about themselves.
+# Properties of layouts, and of matrices through their layouts.
 
 block_dim <- function(x) .frame_of(x)[3:4]
 block_grid <- function(x) .grid(.frame_of(x))

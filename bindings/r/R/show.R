@@ -5,7 +5,7 @@
   if (length(frame) != 5L) return("that was not made by this package")
   all <- prod(.grid(frame)) * frame[5L]
   count <- block_count(x)
-  blocks <- if (block_is_dynamic(x)) sprintf("room for %.0f of %.0f, which change", count, all)
+  blocks <- if (block_is_dynamic(x)) sprintf("dynamic, capacity %.0f of %.0f", count, all)
             else sprintf("%d of %.0f stored (%.3g %%)", count, all, if (all > 0) 100 * count / all else 0)
   sprintf("%.0f x %.0f%s, blocks %.0f x %.0f: %s", frame[1L], frame[2L],
           if (frame[5L] > 1) sprintf(", %.0f heads", frame[5L]) else "", frame[3L], frame[4L], blocks)
@@ -13,7 +13,7 @@
 
 .closed <- function(x) if (tartan_r_is_closed(x)) ", closed"
 
-# Small layouts as text: one mark a block.
+# Small layouts as text: one character per block.
 .picture <- function(layout) {
   grid <- .grid(layout@frame)
   if (length(layout@frame) != 5L || layout@frame[5L] > 1 || grid[1L] > 24 || grid[2L] > 60 || tartan_r_is_closed(layout)) return(invisible())
@@ -56,7 +56,7 @@ print.summary.BlockLayout <- function(x, ...) {
   invisible(x)
 }
 
-# At most `most` cells a side: the mean of the blocks that share a cell.
+# At most `most` cells per side; a cell is the mean of its blocks.
 .shrink <- function(m, most = 512L) {
   cell <- function(n) if (n > most) as.integer(floor((seq_len(n) - 1) * most / n)) else seq_len(n)
   if (nrow(m) > most) m <- rowsum(m, cell(nrow(m))) / as.vector(table(cell(nrow(m))))
@@ -64,7 +64,7 @@ print.summary.BlockLayout <- function(x, ...) {
   m
 }
 
-# A grid of numbers drawn as a matrix is written: row 1 on top.
+# Draws a grid of numbers with row 1 on top.
 .draw <- function(m, block, xlab = "", ylab = "", asp = 1,
                   col = hcl.colors(64L, "Blues 3", rev = TRUE), axes = TRUE, ...) {
   size <- dim(m) * block

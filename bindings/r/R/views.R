@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Operands and results as the library sees them, in R's memory or on a device. No other file needs to know which: the
-# functions here and the generated ones take a BlockMatrix or a DeviceBlockMatrix, a base matrix or a DeviceArray.
+# The library's views of operands and results, in R's memory or on a device. No other file needs to know
+# which: the functions here and the generated ones take a BlockMatrix or a DeviceBlockMatrix, a base matrix or
+# a DeviceArray.
 #
 # An operation finds the place of its operands, makes views and a result, and calls the library:
 #   place <- .place(x = x, y = y)
@@ -8,11 +9,11 @@
 #   tartan_operation(place, .operand(x, "x", dtype), .operand(y, "y", dtype), result)
 #   .value(result)
 
-# The TartanContext of the first operand on a device, NULL for R's memory. Operands of several devices, or some on a device and
-# some in R's memory, are refused; those of several contexts of one device are not: the library orders their work.
+# The TartanContext of the first operand on a device, NULL for R's memory. Refuses operands on several devices, and on a device
+# and in R's memory; operands in several contexts of one device are fine, since the library orders their work.
 .place <- function(...) tartan_r_place(list(...))
 
-# A dense operand. In R's memory its numbers are converted to `dtype` where they must be; a vector is one column.
+# A dense operand. In R's memory its numbers are converted to `dtype` if necessary; a vector is one column.
 .operand <- function(x, name, dtype = "float64", transpose = FALSE) tartan_r_operand(x, name, dtype, transpose)
 
 # One operand or a list of them.
@@ -21,15 +22,15 @@
   lapply(.as_list(x), .operand, name, dtype, transpose)
 }
 
-# A dense result: new, or a copy of `start`, which the library changes in place; and what the user gets of it.
+# A dense result, new or a copy of `start`, which the library writes in place; and its value for the user.
 .result <- function(place, dim, dtype) tartan_r_result(place, dim, dtype)
 .result_from <- function(place, start, name) tartan_r_result_from(place, start, name)
 .value <- function(result) tartan_r_result_value(result)
 
-# The dtype of new results of 16-bit and 8-bit matrices: rounded once, to f32.
+# The dtype of new results: those of 16-bit and 8-bit matrices are rounded once, to f32.
 .result_dtype <- function(dtype) if (dtype == "float64") dtype else "float32"
 
-# R counts its own memory alone: objects that it no longer needs may fill a device.
+# R counts only its own memory, so objects that it no longer needs may fill a device.
 .with_memory <- function(make) {
   tryCatch(make(), tartan_error_memory = function(e) {
     gc()
@@ -37,7 +38,7 @@
   })
 }
 
-# What the library makes of a matrix, where that is: make(place, matrix, ...).
+# A new matrix made by the library where `matrix` is: make(place, matrix, ...).
 .made <- function(x, make, ..., layout = NULL, dtype = x@dtype) {
   .expect_any_matrix(x, "x")
   place <- .place(x = x)
@@ -47,7 +48,7 @@
   .new_device_matrix(handle, layout, dtype, place)
 }
 
-# A copy of a matrix, to be changed in place; a matrix of zeros at the blocks of a layout.
+# A copy of a matrix, to be changed in place; a zero matrix on a layout.
 .matrix_copy <- function(x, name) {
   .expect_any_matrix(x, name)
   place <- .place(x = x)
@@ -59,18 +60,18 @@
   .device_matrix_around(layout, .value(.result(place, c(layout@frame[3:4], block_count(layout)), dtype)))
 }
 
-# A matrix around a DeviceArray that nobody else has.
+# A matrix around a DeviceArray that nobody else uses.
 .device_matrix_around <- function(layout, values) {
   .new_device_matrix(tartan_r_wrap_buffer(layout, values), layout, values@dtype, values@context)
 }
 
-# For the C code: the base matrix or vector of other kinds of numbers, or what was given.
+# For the C code: other kinds of numbers as a base matrix or vector; anything else unchanged.
 .as_numbers <- function(x) {
   if (methods::is(x, "Matrix") || is.data.frame(x)) return(as.matrix(x))
   if (methods::is(x, "sparseVector")) as.vector(x) else x
 }
 
-# How the library shall see the memory of `data`: shape and strides in elements.
+# The library's view of the memory of `data`: shape and strides in elements.
 .view <- function(data, shape, strides, dtype = TARTAN_F64) list(data, dtype, as.double(shape), as.double(strides))
 # Strides of an array in R's order.
 .column_strides <- function(dim) cumprod(c(1, dim[-length(dim)]))

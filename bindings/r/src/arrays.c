@@ -19,7 +19,7 @@ static void expect_ndim(R_xlen_t ndim, const char *name) {
                       TARTAN_MAX_NDIM);
 }
 
-/* ---- Numbers in other dtypes: values of a layout that is one column of blocks, converted by the library ---- */
+/* ---- Numbers in other dtypes: the library converts them as the values of a layout with one column of blocks ---- */
 
 static SEXP column_layout(int64_t n) {
     enum { rows = 256 };
@@ -68,7 +68,7 @@ SEXP tartan_r_rounded(SEXP numbers, SEXP dtype_name) {
     return dtype == TARTAN_F64 ? numbers : rounded(numbers, dtype);
 }
 
-/* Room for n numbers, as column_layout has it. */
+/* Raw bytes for the values of column_layout(n). */
 static SEXP new_bytes(int64_t n, int32_t dtype) {
     return Rf_allocVector(RAWSXP, (R_xlen_t)((n + 255) / 256 * 256 * tartan_dtype_bytes(dtype)));
 }
@@ -123,7 +123,7 @@ void tartan_r_convert(tartan_r_dense *x, int32_t dtype) {
     x->dtype = dtype;
 }
 
-/* Shape and strides as the library sees them. With `least` = 2 a vector is one column. */
+/* Shape and strides for the library. With `least` = 2 a vector is one column. */
 static int32_t shape_of(const tartan_r_dense *x, int32_t least, int turned, int64_t *shape,
                         int64_t *strides) {
     int32_t ndim = x->ndim < least ? least : x->ndim;
@@ -142,7 +142,8 @@ static int32_t shape_of(const tartan_r_dense *x, int32_t least, int turned, int6
     return ndim;
 }
 
-/* The memory of doubles, raw bytes or a buffer, which must hold this dtype: an array of it, and its bytes. */
+/* Describes the memory of doubles, raw bytes or a buffer, which must hold this dtype, as an array; returns its
+ * bytes. */
 static double memory_of(SEXP data, int32_t dtype, const char *name, tartan_array *out) {
     *out = (tartan_array){.device_type = TARTAN_CPU};
     if (TYPEOF(data) == (dtype == TARTAN_F64 ? REALSXP : RAWSXP)) {
@@ -191,7 +192,7 @@ tartan_array *tartan_r_view(const tartan_r_dense *x, int turned, const char *nam
 }
 
 static tartan_array *view_of_list(SEXP x, const char *name, tartan_array *out) {
-    if (XLENGTH(x) < 4) tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s is no dense operand", name);
+    if (XLENGTH(x) < 4) tartan_r_fail(TARTAN_ERR_ARGUMENT, "%s is not a dense operand", name);
     int32_t dtype = tartan_r_int32(VECTOR_ELT(x, 1), "dtype");
     int64_t nshape, nstrides;
     int64_t *shape = tartan_r_counts(VECTOR_ELT(x, 2), "shape", &nshape);
@@ -297,7 +298,7 @@ void tartan_r_new_dense(SEXP place, int32_t dtype, int32_t ndim, const int64_t *
     tartan_context *context = tartan_r_as_context(place, "context");
     tartan_buffer *buffer = NULL;
     tartan_status status = tartan_buffer_create(context, dtype, dim, ndim, TARTAN_COL_MAJOR, &buffer);
-    if (status == TARTAN_ERR_MEMORY) { /* R counts its own memory alone: there may be objects to collect */
+    if (status == TARTAN_ERR_MEMORY) { /* R counts only its own memory; there may be objects to collect */
         R_gc();
         status = tartan_buffer_create(context, dtype, dim, ndim, TARTAN_COL_MAJOR, &buffer);
     }
@@ -307,7 +308,7 @@ void tartan_r_new_dense(SEXP place, int32_t dtype, int32_t ndim, const int64_t *
     UNPROTECT(1);
 }
 
-/* Memory as it lies, in R's order of dimensions. */
+/* The whole memory as an array, in R's order of dimensions. */
 static void whole(const tartan_r_dense *x, const char *name, tartan_array *out) {
     int64_t strides[TARTAN_MAX_NDIM], stride = 1;
     for (int i = 0; i < x->ndim; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Refusals as R conditions. They leave by a long jump: no caller may hold memory that R does not know. */
+ * Errors as R conditions. They leave by a long jump, so callers may not hold memory that R does not manage. */
 #ifndef TARTAN_R_FAIL_H
 #define TARTAN_R_FAIL_H
 
@@ -14,13 +14,13 @@
 void tartan_r_raise(tartan_status status);
 void tartan_r_check(tartan_status status); /* the same, unless it is TARTAN_OK */
 
-/* The same with a text of one's own. */
+/* The same with a given text. */
 void tartan_r_fail(tartan_status status, const char *format, ...);
 
 /* Refuses the argument `name`, whose value is x: "x is 1, expected a BlockMatrix". */
 void tartan_r_refuse(tartan_status status, SEXP x, const char *name, const char *expected);
 
-/* "double", "S4", ...: how a text names the type of x. */
+/* The type of x for error texts: "double", "S4", ... */
 const char *tartan_r_type(SEXP x);
 
 /* Evaluates f(x), where f is a function of the package's R code. */

@@ -86,8 +86,8 @@ void *tartan_r_address(SEXP handle, const char *tag) {
     return NULL;
 }
 
-/* A weak reference keeps its value for as long as its key lives, whether the reference itself is still known or not:
- * so there is one for each handle, whose value is a cell that can change. */
+/* A weak reference keeps its value as long as its key lives, even if nothing points to the reference itself. So
+ * each handle has one, whose value is a mutable cell. */
 static SEXP cell_of(SEXP handle) {
     SEXP reference = R_ExternalPtrProtected(handle);
     return TYPEOF(reference) == WEAKREFSXP ? R_WeakRefValue(reference) : R_NilValue;

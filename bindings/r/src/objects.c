@@ -24,7 +24,7 @@ tartan_r_class tartan_r_class_of(SEXP x) {
     const char *name = CHAR(STRING_ELT(class, 0));
     for (int i = 0; *classes[i] != '\0'; i++)
         if (strcmp(name, classes[i]) == 0) return (tartan_r_class)i;
-    int found = R_check_class_etc(x, classes); /* looks at superclasses, by R code */
+    int found = R_check_class_etc(x, classes); /* checks superclasses in R code */
     return found < 0 ? TARTAN_R_OTHER : (tartan_r_class)found;
 }
 
@@ -63,7 +63,7 @@ SEXP tartan_r_is_closed(SEXP x) {
     return Rf_ScalarLogical(tartan_r_state_of(slot(x, "handle"), kinds[class].tag) == TARTAN_R_CLOSED);
 }
 
-/* What the cache holds, if it is an open handle of the library. */
+/* The content of the cache if it is an open handle of the library. */
 static SEXP cached(SEXP cache, const char *tag) {
     SEXP handle = tartan_r_held(cache);
     return tartan_r_state_of(handle, tag) == TARTAN_R_OPEN ? handle : R_NilValue;
@@ -107,7 +107,7 @@ tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name) {
 
 /* ---- Layouts ---- */
 
-/* A layout of the library from the lists that the R object has. */
+/* A layout of the library from the lists of the R object. */
 static SEXP make_layout(SEXP x) {
     tartan_shape shape;
     int64_t npointers, ncolumns;
@@ -161,7 +161,7 @@ const double *tartan_r_frame(SEXP x, const char *name) {
 
 /* ---- Matrices ---- */
 
-/* A matrix around memory that `keeper` holds. */
+/* A matrix around memory that `keeper` keeps alive. */
 static SEXP wrap(tartan_layout *layout, const tartan_array *values, SEXP keeper) {
     SEXP handle = PROTECT(tartan_r_new_handle("tartan_matrix"));
     tartan_r_hold(handle, keeper);
@@ -188,7 +188,7 @@ SEXP tartan_r_wrap_values(SEXP layout, SEXP values, SEXP dtype_name) {
     tartan_array array;
     tartan_r_check(tartan_array_init(tartan_r_data(values), dtype, 3, shape, strides, &array));
     SEXP handle = wrap(blocks, &array, values);
-    MARK_NOT_MUTABLE(values); /* whoever changes the values from now on gets a copy */
+    MARK_NOT_MUTABLE(values); /* later changes of the values make a copy */
     return handle;
 }
 
@@ -229,7 +229,7 @@ static SEXP device_of(SEXP context) {
     return STRING_ELT(slot(context, "device"), 0);
 }
 
-/* The place so far, which the first operand on a device names; the others must be on the same device. */
+/* The place so far: the first operand on a device sets it, the others must be on the same device. */
 static SEXP join(SEXP x, const char *name, SEXP place, const char **first) {
     tartan_r_class class = tartan_r_class_of(x);
     if (class < TARTAN_R_DEVICE_MATRIX || class > TARTAN_R_DEVICE_ARRAY) return place;

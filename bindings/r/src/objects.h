@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The package's S4 objects, and what stands behind them. Layouts and matrices hold everything in R's memory, so that
- * they can be saved: an object of the library is made for them when one is needed, and kept in a cache that copies of
- * the R object share. What is on a device exists there alone. */
+ * The package's S4 objects and the library's objects behind them. Layouts and matrices keep everything in R's
+ * memory, so they can be saved; an object of the library is made for them on demand and kept in a cache that copies
+ * of the R object share. Objects on a device exist only there. */
 #ifndef TARTAN_R_OBJECTS_H
 #define TARTAN_R_OBJECTS_H
 
@@ -20,8 +20,8 @@ typedef enum tartan_r_class {
 } tartan_r_class;
 tartan_r_class tartan_r_class_of(SEXP x);
 
-/* The library's object for an S4 object, or for a handle. Of a matrix, as_layout takes the layout; NULL is the
- * package's own context. */
+/* The library's object for an S4 object or a handle. as_layout of a matrix is its layout; NULL as a context is the
+ * package's own. */
 tartan_context *tartan_r_as_context(SEXP x, const char *name);
 tartan_layout *tartan_r_as_layout(SEXP x, const char *name);
 tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name);
@@ -34,13 +34,13 @@ const double *tartan_r_frame(SEXP x, const char *name);
 /* The dtype of a matrix or a DeviceArray. */
 int32_t tartan_r_dtype_of(SEXP x, const char *name);
 
-/* For R code: refuses an object that is closed, restored or foreign; tells whether it was closed. */
+/* For R code: refuses an object that is closed, restored or foreign; whether an object is closed. */
 SEXP tartan_r_expect_open(SEXP x);
 SEXP tartan_r_is_closed(SEXP x);
 
-/* The place of operands: the TartanContext of the first one on a device, or NULL if all are in R's memory. The operands of
- * a device may come from several contexts. `operands` is a list with names; NULL and layouts in R's memory go with any
- * place, lists are looked into. */
+/* The place of operands: the TartanContext of the first one on a device, or NULL if all are in R's memory. Operands on a
+ * device may belong to several contexts. `operands` is a named list; NULL and layouts in R's memory fit every place, and
+ * lists are searched. */
 SEXP tartan_r_place(SEXP operands);
 
 /* The package's own context. */

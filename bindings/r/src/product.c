@@ -27,7 +27,8 @@ static SEXP place_of(const product *p) {
     return place;
 }
 
-/* The dtype of a new result: 16 and 8 bits are rounded once, to f32, where R will see doubles. */
+/* The dtype of a new result: in R's memory, 16-bit and 8-bit products are rounded once, to f32, before R gets
+ * doubles. */
 static int32_t result_dtype(int32_t dtype, SEXP place) {
     if (dtype == TARTAN_F64) return dtype;
     return place == R_NilValue || tartan_dtype_bytes(dtype) == 1 ? TARTAN_F32 : dtype;
@@ -36,9 +37,9 @@ static int32_t result_dtype(int32_t dtype, SEXP place) {
 /* Sizes of a product. */
 typedef struct sizes {
     int64_t rows, cols; /* of op(a) */
-    int64_t inner;      /* what a and b share */
-    const char *of;     /* what `inner` counts of a */
-    int inner_at;       /* its place in the dimension of b */
+    int64_t inner;      /* the contracted size */
+    const char *of;     /* what `inner` is in a: "rows" or "columns" */
+    int inner_at;       /* its index in the dimensions of b */
 } sizes;
 
 static sizes sizes_of(const product *p) {
@@ -51,11 +52,11 @@ static sizes sizes_of(const product *p) {
     return s;
 }
 
-/* Makes a column or a row of a vector, whichever fits; without `either`, what its side of a asks for. */
+/* Makes a vector a column or a row: whichever fits or, without `either`, the one for its side of a. */
 static void place_vector(product *p, tartan_r_dense *b, int either) {
     sizes s = sizes_of(p);
     int64_t n = b->dim[0];
-    int along = n == s.inner || !either; /* its elements meet those of a */
+    int along = n == s.inner || !either; /* its elements are the contracted ones */
     if (!along && s.inner != 1)
         tartan_r_fail(TARTAN_ERR_SHAPE, "%s has length %lld, expected %lld (%s of %s)", p->b_name,
                       (long long)n, (long long)s.inner, s.of, p->a_name);
@@ -115,7 +116,7 @@ static void make_result(const product *p, SEXP place, int32_t ndim, const int64_
     UNPROTECT(1);
 }
 
-/* Gives the names of b's rows or columns to the result, where they survive. */
+/* Copies the names of b's rows or columns that survive to the result. */
 static void keep_names(const product *p, SEXP names, int inner_at, SEXP result) {
     if (names == R_NilValue || XLENGTH(Rf_getAttrib(result, R_DimSymbol)) != 2) return;
     SEXP kept = VECTOR_ELT(names, !inner_at);

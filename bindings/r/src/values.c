@@ -13,7 +13,7 @@ int tartan_r_is_number(SEXP x) {
     return (TYPEOF(x) == REALSXP || TYPEOF(x) == INTSXP) && !Rf_inherits(x, "factor");
 }
 
-/* Whole numbers up to 2^53: what doubles count exactly. */
+/* Whole numbers up to 2^53, which doubles represent exactly. */
 static int64_t whole(double value, const char *name, R_xlen_t i, R_xlen_t n) {
     if (!(fabs(value) <= 9007199254740992.0) || value != trunc(value)) {
         char place[32] = "";
@@ -181,7 +181,7 @@ SEXP tartan_r_copy_values(const tartan_array *view) {
         tartan_r_fail(TARTAN_ERR_UNSUPPORTED, "the values are on CUDA device %d, expected host memory",
                       (int)view->device_id);
     int64_t blocks = view->shape[0], rows = view->shape[1], cols = view->shape[2];
-    int64_t count = blocks * rows * cols; /* the matrix is in memory: this does not overflow */
+    int64_t count = blocks * rows * cols; /* the matrix is in memory, so this does not overflow */
     if (blocks > INT32_MAX)
         tartan_r_fail(TARTAN_ERR_OVERFLOW, "%lld blocks, R counts to %d", (long long)blocks, INT32_MAX);
     if (rows > 1 && cols > 1 && view->strides[1] != 1)

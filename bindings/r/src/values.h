@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * R values as C arguments, and C results as R values. `name` is the argument's, for the text of a refusal. */
+ * R values as C arguments, and C results as R values. `name` is the argument's name, for error texts. */
 #ifndef TARTAN_R_VALUES_H
 #define TARTAN_R_VALUES_H
 
@@ -12,7 +12,7 @@ double tartan_r_number(SEXP x, const char *name);
 const char *tartan_r_text(SEXP x, const char *name, int optional);
 int32_t tartan_r_dtype(SEXP x, const char *name); /* of its name */
 
-/* R's own memory where the types agree, else memory of the call. NULL (R's) is NULL and 0. */
+/* R's own memory if the types agree, else memory of the call. R's NULL becomes NULL and 0. */
 int64_t *tartan_r_counts(SEXP x, const char *name, int64_t *out_count);
 double *tartan_r_numbers(SEXP x, const char *name, int64_t *out_count);
 uint8_t *tartan_r_bytes(SEXP x, const char *name, int64_t *out_count);
@@ -23,7 +23,7 @@ SEXP tartan_r_string(const char *text);
 SEXP tartan_r_new_vector(unsigned type, SEXP length, const char *name);
 void *tartan_r_data(SEXP vector);
 void tartan_r_counts_to_numbers(SEXP vector); /* int64, written into the memory of doubles */
-/* Text that the library hands over hangs on a holder with a finalizer while R copies it. */
+/* While R copies a text of the library, a holder with a finalizer owns it. */
 SEXP tartan_r_new_holder(void);
 SEXP tartan_r_take_text(SEXP holder, char *text);
 /* A copy of a matrix's values: a double array of dimension (block rows, block columns, blocks), or raw bytes. */
