@@ -9,8 +9,9 @@ Block-sparse matrices: matrices whose non-zeros come in small dense blocks.
     y = A * ones(Float32, 160)
     save("weights.h5", "first layer" => A)
 
-Rows, columns, blocks, heads and block ids count from 1. The library is found through the environment variable
-`TARTAN_LIBRARY`, else the preference `library_path`, else by the system's loader.
+Rows, columns, blocks, heads and block ids count from 1. The package loads the library named by the
+environment variable `TARTAN_LIBRARY`, else by the preference `library_path`, else the one that the system's
+loader finds.
 """
 module Tartan
 
@@ -52,7 +53,7 @@ export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export nnz, nonzeros, findnz, sparse, mul!
 
-# Where the library is. Asked when the package is loaded, never when it is compiled.
+# The path of the library, looked up when the package is loaded, not when it is precompiled.
 function library_path()
     path = get(ENV, "TARTAN_LIBRARY", "")
     isempty(path) || return path
@@ -93,7 +94,7 @@ version() = VersionNumber(Raw.tartan_version())
 """
     Tartan.info()
 
-What the library and this machine offer, as JSON: CPU, kernels, backends and why one is missing.
+Features of the library and this machine, as JSON: CPU, kernels, backends, and why a backend is missing.
 """
 info() = Raw.tartan_info()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Dense operands. Any memory with regular strides is described to C as it is; what has none is copied first.
+# Dense operands. C uses memory with regular strides in place; other arrays are copied first.
 
 dtype_code(::Type{Float64}) = Int32(Raw.TARTAN_F64)
 dtype_code(::Type{Float32}) = Int32(Raw.TARTAN_F32)
@@ -20,12 +20,12 @@ function type_of_dtype(code)
     return TYPES_BY_CODE[code]
 end
 
-# What has a pointer and regular strides.
+# Arrays with a pointer and regular strides.
 const Transposed{P} = Union{Adjoint{<:Any, P}, Transpose{<:Any, P}}
 const Permuted = PermutedDimsArray{T, N, P, Q, <:StridedArray} where {T, N, P, Q}
 const Described = Union{StridedArray, Transposed{<:StridedVecOrMat}, Permuted}
 
-# Address, size and strides (in elements), and the device that the memory is on: its type and number.
+# Address, size, strides (in elements), and the type and number of the device.
 memory(x::StridedArray) = (pointer(x), size(x), strides(x), HOST)
 memory(x::Permuted) = (pointer(parent(x)), size(x), strides(x), HOST)
 function memory(x::Transposed{<:StridedVecOrMat}) # elements are real, so an adjoint is a transpose
@@ -44,8 +44,8 @@ end
 @noinline too_many_dimensions(n) =
     throw(TartanError(:shape, "an array has $n dimensions, expected at most $(Raw.TARTAN_MAX_NDIM)"))
 
-# The order of dimensions in C: `as_it_is` for values and lists; `as_matrix` for operands [batch..., rows, cols]: a vector
-# is a column, and the batch dimensions, which Julia has last and fastest first, come first and slowest first.
+# The order of dimensions in C: `as_it_is` for values and lists; `as_matrix` for operands [batch..., rows,
+# cols]. A vector is a column; the batch dimensions, in Julia the last ones, come first, in reverse order.
 as_it_is(n, s) = (n, s)
 as_matrix(n::NTuple{1}, s) = ((n[1], 1), (s[1], max(1, n[1] * abs(s[1]))))
 as_matrix(n::NTuple{2}, s) = (n, s)
@@ -54,7 +54,7 @@ function as_matrix(n::NTuple{N}, s) where {N}
     return (map(i -> n[i], order), map(i -> s[i], order))
 end
 
-# What C gets of an array, and the array, which is held while C works.
+# The descriptor that C gets, and the array, which is kept alive while C uses it.
 struct Operand{X}
     owner::X
     array::Raw.tartan_array
@@ -68,8 +68,8 @@ Raw.c_owner(x::Operand) = x.owner
 end
 owner(x) = x
 
-# An input, in Julia's memory or on a device; copied only where its memory has no regular strides. `T` is the type that is
-# expected, or a union of types.
+# An input, in Julia's memory or on a device; copied only if its memory has no regular strides. `T` is the
+# expected type, or a union of types.
 @inline function input(arrange, x, name, ::Type{T}) where {T}
     expect_type(x, name, T)
     there = device_operand(x)
@@ -77,7 +77,7 @@ owner(x) = x
     return described(arrange, x isa Described ? x : collect(x))
 end
 
-# An output is never copied: what is written must arrive where the caller looks.
+# An output is never copied: C must write to the caller's memory.
 @inline function output(arrange, x, name, ::Type{T}) where {T}
     expect_type(x, name, T)
     there = device_operand(x)
@@ -98,7 +98,7 @@ end
 gate_input(::Nothing) = nothing
 gate_input(x) = input(as_it_is, x, "gates", Union{Float32, Float64})
 
-# An input for `*`: converted where the matrix's type loses nothing by it.
+# An input for `*`: converted if the matrix's type represents it without loss.
 function promoted(x::AbstractArray{S}, name, ::Type{T}) where {S, T}
     S === T && return x
     promote_type(S, T) === T || throw(ArgumentError(

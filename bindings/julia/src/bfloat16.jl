@@ -3,8 +3,8 @@
 """
     Tartan.BFloat16
 
-The upper half of a `Float32`: storage for matrices and dense operands. Arithmetic goes through `Float32`; the C
-library keeps its sums in `Float32`, too. Arrays of `Core.BFloat16` (Julia 1.11 and newer, package BFloat16s) are
+The upper half of a `Float32`, a storage type for matrices and dense operands. Arithmetic uses `Float32`, and
+so do the sums in the C library. Arrays of `Core.BFloat16` (Julia 1.11 and newer, package BFloat16s) are
 accepted as operands.
 
     Tartan.BFloat16.(rand(Float32, 8, 8))
@@ -23,7 +23,7 @@ function round_bfloat16(x::Float32)
     return reinterpret(BFloat16, (bits >> 16) % UInt16)
 end
 
-# Rounded to odd: rounding the result again gives what rounding x once gives.
+# Rounded to odd: rounding the result again is the same as rounding x once.
 function odd_float32(x::Float64)
     y = Float32(x)
     (Float64(y) == x || !isfinite(x)) && return y

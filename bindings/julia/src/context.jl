@@ -4,16 +4,16 @@
     Context(device = "cpu"; threads = 0, seed = 0, math = :exact, allow_dense = false, stream = C_NULL,
             parallel = :openmp)
 
-A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means `TARTAN_NUM_THREADS`, else all processors.
-`parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results do not depend on either. A context serves
-one task at a time. Operations that are given none use a CPU context of the calling thread, or, for operands on a device,
-the context of the first one (see [`to_device`](@ref)). Operands may come from several contexts of one device: the device
-begins a call after the work of other contexts that it depends on.
+A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means `TARTAN_NUM_THREADS`, else
+`OMP_NUM_THREADS`, else all processors. `parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results
+depend on neither. Only one task at a time may use a context. Without a context, operations use a CPU context of the calling
+thread or, for operands on a device, the context of the first one (see [`to_device`](@ref)). Operands may belong to several
+contexts of one device: the device starts a call after the work of other contexts that it depends on.
 
-On a GPU, `math = :tf32` lets products of `Float32` round their factors. `allow_dense = true` lets cuBLAS multiply a dense copy
-of a matrix that has most of its blocks, if that is expected to be faster; `NaN` and `Inf` of the other factor then reach every
-row, and versions of cuBLAS may differ in the last bits. `stream` is the address of a CUDA stream of yours; by default the context
-has its own.
+On a GPU, `math = :tf32` lets products of `Float32` round their factors to the 11 bits of tf32. `allow_dense =
+true` lets cuBLAS multiply a dense copy of a matrix that has most of its blocks, if that is expected to be
+faster; `NaN` and `Inf` in the other factor then reach every row, and results may differ in the last bits
+between versions of cuBLAS. `stream` is the address of your CUDA stream; by default the context makes its own.
 
     context = Context(threads = 1)
     spmm!(C, A, X; context = context)
@@ -51,7 +51,7 @@ end
 """
     wait(context::Context)
 
-Waits for all work of the context, and throws what went wrong on its device meanwhile.
+Waits for all work of the context, and throws the errors of that work.
 
     wait(Context())
 """
@@ -60,13 +60,13 @@ Base.wait(context::Context) = (Raw.tartan_context_sync(context); nothing)
 """
     Tartan.threads(context)
 
-How many workers an operation of the context uses.
+The number of workers that an operation of the context uses.
 """
 threads(context::Context) = Int(Raw.tartan_context_threads(context))
 
 const JULIA_PARALLEL_FOR = Ref(C_NULL)
 
-# The loop that C asks for where parallel = :julia. The waiting task stays on its thread, since C is on its stack.
+# The loop that C calls with parallel = :julia. The waiting task stays on its thread, since C is on its stack.
 function julia_parallel_for(::Ptr{Cvoid}, workers::Int32, task::Ptr{Cvoid}, data::Ptr{Cvoid})
     caller = current_task()
     sticky = caller.sticky
@@ -78,14 +78,14 @@ function julia_parallel_for(::Ptr{Cvoid}, workers::Int32, task::Ptr{Cvoid}, data
     return nothing
 end
 
-# The context that an operand came from, and that of a call: the given one, else that of the first operand that has one. C
-# orders the work of several contexts, and refuses operands on another device.
+# The context of an operand; and that of a call: the given one, else that of the first operand that has one. C orders the work
+# of several contexts, and refuses operands on another device.
 context_of(x) = nothing
 call_context(context::Context, operands...) = context
 call_context(::Nothing, x, rest...) = call_context(context_of(x), rest...)
 call_context(::Nothing) = nothing
 
-# Contexts of calls that were given none: one for each thread, made when it is first needed.
+# Contexts of calls without one: one per thread, made on first use.
 mutable struct Spare
     busy::Threads.Atomic{Int}
     address::Ptr{Raw.tartan_context}
@@ -108,7 +108,7 @@ Raw.c_address(spare::Spare) = spare.address
     return spare.address == C_NULL ? opened(spare) : spare
 end
 
-# Of another thread, else one that is made for this call.
+# A spare context of another thread, else one made for this call.
 @noinline function another_spare()
     i = findfirst(take, SPARES)
     spare = i === nothing ? Spare(1) : SPARES[i]

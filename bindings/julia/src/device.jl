@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Memory of devices. It is described to C like any other; Julia never looks into it.
+# Device memory. C gets a descriptor as for any other memory; Julia never accesses it.
 
 """
     Tartan.DeviceMemory(owner, address, strides, device)
 
-What [`Tartan.device_operand`](@ref) gives for an array on a GPU: its address there, its strides in elements, and the number
-of the GPU, from 0. Element type and size are those of `owner`, which is kept alive while it is used.
+The result of [`Tartan.device_operand`](@ref) for an array on a GPU: its address there, its strides in
+elements, and the number of the GPU, from 0. Element type and size are those of `owner`, which is kept alive
+during the call.
 """
 struct DeviceMemory{T, N, X}
     owner::X
@@ -20,7 +21,7 @@ function DeviceMemory(owner, address, strides, device::Integer)
     return DeviceMemory(owner, Ptr{T}(bits_of_address(address)), n, Tuple(strides), (Int32(Raw.TARTAN_CUDA), Int32(device)))
 end
 
-# Other packages have pointer types of their own.
+# Other packages have their own pointer types.
 bits_of_address(address::Integer) = UInt(address)
 bits_of_address(address) = reinterpret(UInt, address)
 
@@ -30,8 +31,9 @@ owner(x::DeviceMemory) = x.owner
 """
     Tartan.device_operand(x)
 
-How the memory of `x` is found on a GPU: a [`Tartan.DeviceMemory`](@ref), or `nothing` for arrays of Julia's own. Overload
-it to pass arrays of another package in place; their context is given by name. For CUDA.jl:
+Describes the memory of `x` on a GPU by a [`Tartan.DeviceMemory`](@ref), or returns `nothing` for arrays in
+Julia's memory. Overload it to use arrays of another package in place; pass their context as a keyword. For
+CUDA.jl:
 
 ```julia
 Tartan.device_operand(x::CuArray) = Tartan.DeviceMemory(x, pointer(x), strides(x), CUDA.device(x).handle)
@@ -44,10 +46,10 @@ device_operand(x) = nothing
 """
     DeviceArray{T}(context, n...)
 
-An array in the memory of a context's device, in Julia's order (columns first); zeros, or a copy that
-[`to_device`](@ref) made. It knows `size`, `eltype`, `ndims`, `length`, `strides`, `copy`, `transpose` and `x'` (which share its memory)
-and the products; it has no elements to be read one by one, so it is no `AbstractArray`: `to_host(x)` or `Array(x)` brings it
-back. `close(x)` gives the memory back early.
+An array in the memory of a context's device, in Julia's order (columns first); zeros, or a copy made by
+[`to_device`](@ref). `size`, `eltype`, `ndims`, `length`, `strides`, `copy`, `transpose`, `x'` (these two
+share its memory) and the products work on it. Its elements cannot be read one by one, so it is not an
+`AbstractArray`; `to_host(x)` or `Array(x)` copies it back. `close(x)` frees the memory early.
 
     context = Context("cpu")                   # or "cuda"
     Y = DeviceArray{Float64}(context, 64, 2)
@@ -62,7 +64,7 @@ end
 
 column_strides(n::Tuple) = ntuple(i -> prod(n[1:i - 1]), length(n))
 
-# What a buffer of a context takes of the host's memory.
+# The host memory that a buffer of a context takes.
 host_bytes(context::Context, bytes) = context.device == "cpu" ? bytes : 0
 
 buffer_array(::Type{T}, buffer::Ptr{Raw.tartan_buffer}, context, n::NTuple{N}) where {T, N} =
@@ -101,7 +103,7 @@ LinearAlgebra.adjoint(x::DeviceArray) = transpose(x) # elements are real
 
 is_transposed(x::DeviceArray) = x.strides != column_strides(x.size)
 
-# The memory as it lies there.
+# The whole memory as an operand.
 function whole_buffer(x::DeviceArray{T}) where {T}
     view = Raw.tartan_buffer_view(x)
     n = Tuple(Int.(view.shape[1:view.ndim]))
@@ -117,10 +119,11 @@ end
 """
     DeviceBlockSparseMatrix{T}
 
-A block-sparse matrix whose values are on a device: made by [`to_device`](@ref), brought back by [`to_host`](@ref). It knows the
-products, `size`, `eltype`, `copy`, `transpose`, `A'` and what its layout tells, [`block_norms`](@ref), and what makes a
-matrix of its blocks, which stays there: `DeviceBlockSparseMatrix{T}(A)` in another type, `permutedims`,
-[`permute_blocks`](@ref), [`slice`](@ref), [`project`](@ref), [`rearrange`](@ref), [`scatter!`](@ref). `close(A)` gives its memory back early.
+A block-sparse matrix with its values on a device; [`to_device`](@ref) makes one, [`to_host`](@ref) copies it
+back. The products, `size`, `eltype`, `copy`, `transpose`, `A'`, the properties of its layout and
+[`block_norms`](@ref) work on it. `DeviceBlockSparseMatrix{T}(A)` (another element type), `permutedims`,
+[`permute_blocks`](@ref), [`slice`](@ref), [`project`](@ref), [`rearrange`](@ref) and [`scatter!`](@ref) make
+new matrices from its blocks on the same device. `close(A)` frees its memory early.
 
     D = to_device(A, Context("cpu"))           # or "cuda"
     nblocks(D), density(D), size(D'), block_norms(D)
@@ -157,7 +160,7 @@ LinearAlgebra.transpose(A::DeviceBlockSparseMatrix{T}) where {T} = DeviceTranspo
 LinearAlgebra.transpose(A::DeviceTransposed) = A.parent
 LinearAlgebra.adjoint(A::DeviceSparse) = transpose(A)
 
-# A matrix of C's on the context's device, and the layout that it has.
+# A matrix of C on the context's device, and its layout.
 function device_matrix(::Type{T}, address::Ptr{Raw.tartan_matrix}, layout, context) where {T}
     bytes = host_bytes(context, prod(blocksize(layout)) * nblocks(layout) * sizeof(T))
     return DeviceBlockSparseMatrix{T}(Handle(address, nothing, bytes), layout, context)
@@ -175,10 +178,10 @@ Base.permutedims(A::DeviceBlockSparseMatrix) = copy(transpose(A))
 """
     to_device(x, context)
 
-A copy of an array, or of a block-sparse matrix, in the memory of the context's device: a [`DeviceArray`](@ref) or a
-[`DeviceBlockSparseMatrix`](@ref). Their products (`*`, `mul!`, [`spmm!`](@ref), [`sddmm!`](@ref), ...) run there, in the order of
-the context's queue, and results stay there. Nothing moves between devices unasked: operands on different devices are an
-error; those of several contexts of one device are not. `x` may be changed as soon as the call returns.
+Copies an array or a block-sparse matrix to the context's device: a [`DeviceArray`](@ref) or a
+[`DeviceBlockSparseMatrix`](@ref). Their products (`*`, `mul!`, [`spmm!`](@ref), [`sddmm!`](@ref), ...) run there, in the
+order of the context's queue, and the results stay there. Nothing moves between devices unasked: operands on different
+devices are an error, operands in several contexts of one device are not. `x` may be changed as soon as the call returns.
 
     context = Context("cpu")                   # or "cuda"
     D, X = to_device(A, context), to_device(ones(64, 3), context)
@@ -199,8 +202,8 @@ to_device(A::TransposedBlocks, context::Context) = transpose(to_device(parent(A)
 """
     to_host(x)
 
-An `Array` or a [`BlockSparseMatrix`](@ref) with what a [`DeviceArray`](@ref) or a [`DeviceBlockSparseMatrix`](@ref) holds. Waits for the work that
-was asked for before.
+Copies a [`DeviceArray`](@ref) to an `Array`, or a [`DeviceBlockSparseMatrix`](@ref) to a
+[`BlockSparseMatrix`](@ref), after waiting for earlier work on it.
 
     to_host(to_device([1.0, 2.0], Context("cpu")))
 """

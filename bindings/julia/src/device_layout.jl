@@ -4,13 +4,14 @@
 """
     BlockLayout(mask, block, context; capacity = 0, shape = nothing)
 
-A layout whose blocks change: its index sets are made on the context's device from `mask` (as above, in Julia's memory), in
-the order of the context's queue and without waiting, and made anew by [`update!`](@ref), for a new mask a step. A mask may have
-`capacity` blocks at most (0: as many as there are positions), which is what `nblocks` says and the length of gates and of
-the values of matrices; one with more gives no blocks at all, and `to_host(layout, context)` is then an error.
+A dynamic layout: its blocks come from `mask` (as above, in Julia's memory) and change with [`update!`](@ref),
+for instance in every step of a computation. The context's device builds the index sets in the order of the
+context's queue; Julia does not wait. A mask may have at most `capacity` blocks (0: all positions). `nblocks`
+returns the capacity, which is also the number of gates and of blocks of values. A mask with more blocks gives
+an empty layout, and `to_host(layout, context)` then throws.
 
-Its matrices are made by `DeviceBlockSparseMatrix{T}(layout, context)`; the products take them. What
-else asks about blocks is an error; `to_host` makes ordinary layouts and matrices.
+`DeviceBlockSparseMatrix{T}(layout, context)` makes matrices on it for the products. Other functions that need
+the blocks throw; `to_host` makes ordinary layouts and matrices.
 
     context = Context("cpu")                   # or "cuda"
     changing = BlockLayout([true false; true true], 32, context)
@@ -34,8 +35,8 @@ end
 """
     update!(layout, mask, context)
 
-Makes the index sets of a layout whose blocks change anew. Its matrices have the new blocks from here on, their values stay as
-they are. Returns the layout.
+Gives a dynamic layout the blocks of a new mask. Later work sees them in all matrices on the layout; their
+values do not move. Returns the layout.
 """
 function update!(layout::BlockLayout, mask::Mask, context::Context)
     frame, bytes = frame_and_bytes(mask, blocksize(layout), size(layout))
@@ -46,8 +47,8 @@ end
 """
     to_host(layout, context)
 
-An ordinary layout of the blocks that there are when the work asked for before has ended; of a layout whose blocks stay,
-itself.
+Waits for earlier work on the layout and returns an ordinary layout of its current blocks; an ordinary layout
+is returned as it is.
 
     to_host(BlockLayout(trues(2, 2), 8, Context("cpu")), Context("cpu"))
 """
@@ -56,14 +57,14 @@ to_host(layout::BlockLayout, context::Context) = BlockLayout(Raw.tartan_layout_t
 """
     DeviceBlockSparseMatrix{T}(layout, context)
 
-Zeros on the context's device.
+A zero matrix on the context's device.
 """
 function DeviceBlockSparseMatrix{T}(layout::BlockLayout, context::Context) where {T}
     n = (nblocks(layout), blocksize(layout)...)
     buffer = Raw.tartan_buffer_create(context, dtype_code(T), Int64[reverse(n)...], Raw.TARTAN_COL_MAJOR)
     matrix = try
         view = Raw.tartan_buffer_view(buffer)
-        # C wants [block, row, column]; blocks are column-major inside, as Julia has them.
+        # C needs [block, row, column]; blocks are column-major inside, as in Julia.
         values = array_of(Ptr{T}(view.data), n, (n[2] * n[3], 1, n[2]), (view.device_type, view.device_id))
         Raw.tartan_matrix_wrap(layout, values, Raw.address_of_tartan_buffer_free[], Ptr{Cvoid}(buffer))
     catch

@@ -3,9 +3,10 @@
 """
     TartanError(status, message)
 
-A call that the C library refused. `status` is one of `:argument`, `:handle`, `:shape`, `:dtype`, `:layout`,
-`:unsupported`, `:memory`, `:overflow`, `:device`, `:file`, `:format`, `:version`, `:not_found`, `:internal` and,
-when the package is loaded, `:library`. The message names the argument, its value and what was expected.
+A call that the C library or this package refused. `status` is one of `:argument`, `:handle`, `:shape`,
+`:dtype`, `:layout`, `:unsupported`, `:memory`, `:overflow`, `:device`, `:file`, `:format`, `:version`,
+`:not_found`, `:internal` and, when the package is loaded, `:library`. The message names the argument, its
+value and what was expected.
 
     try
         load("weights.h5")
@@ -13,8 +14,8 @@ when the package is loaded, `:library`. The message names the argument, its valu
         error isa TartanError && error.status == :file || rethrow()
     end
 
-What Julia itself has a name for is a `DimensionMismatch` or a `BoundsError` (`mul!`, `*`, indexing) or an
-`ArgumentError` (element types).
+Where Julia has an exception of its own, that is thrown instead: `DimensionMismatch` or `BoundsError` (`mul!`,
+`*`, indexing), `ArgumentError` (element types).
 """
 struct TartanError <: Exception
     status::Symbol
@@ -29,7 +30,7 @@ end
 
 Base.showerror(io::IO, error::TartanError) = print(io, "TartanError (", error.status, "): ", error.message)
 
-# A number that must be whole, as an Int64; the C library checks its range.
+# A whole number as an Int64; the C library checks its range.
 function whole(x::Real, name)
     (isinteger(x) && typemin(Int64) <= x <= typemax(Int64)) ||
         throw(TartanError(:argument, "$name is $x, expected a whole number of 64 bits"))
@@ -40,7 +41,7 @@ end
 real_factor(x::Real, name) = Float64(x)
 real_factor(x, name) = throw(ArgumentError("$name is $x, expected a real number"))
 
-# A word as one of the codes of an enum.
+# The enum code for a word.
 function code_of(codes::NamedTuple, word, name)
     haskey(codes, Symbol(word)) ||
         throw(TartanError(:argument, "$name is $(repr(word)), expected one of $(join(map(repr, keys(codes)), ", "))"))

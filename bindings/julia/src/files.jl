@@ -4,8 +4,8 @@
     BlockFile()
     BlockFile(path)
 
-A collection of named layouts and matrices: empty, or read from an HDF5 file. The file is verified first, objects
-are read when they are asked for.
+A collection of named layouts and matrices, empty or from an HDF5 file. The file is verified when it is
+opened; objects are read on demand.
 
     file = BlockFile()
     file["encoder"] = A                     # a matrix; layouts are stored once for all matrices that share them
@@ -17,12 +17,12 @@ are read when they are asked for.
     file["encoder"] * x
     file["decoder"].layout == B.layout
 
-`file[name]` is the matrix of that name, else the layout; a BlockFile is a dictionary of them. It serves one task at a time.
-`close(file)` gives memory back early; what was read from the file lives on.
+`file[name]` is the matrix of that name, else the layout; a BlockFile is a dictionary of them. Only one task
+at a time may use it. `close(file)` frees memory early; objects read from the file remain valid.
 """
 struct BlockFile <: AbstractDict{String, Any}
     handle::Handle{Raw.tartan_file}
-    # C reads the values of matrices when the file is saved, so the handle keeps them.
+    # C reads the values of matrices when the file is saved, so the handle keeps them alive.
     BlockFile(address::Ptr{Raw.tartan_file}) = new(Handle(address, Dict{String, BlockSparseMatrix}()))
 end
 BlockFile() = BlockFile(Raw.tartan_file_create())
@@ -32,7 +32,7 @@ Raw.c_handle(::Type{Raw.tartan_file}, file::BlockFile) = file.handle
 Base.close(file::BlockFile) = close(file.handle)
 Base.isopen(file::BlockFile) = isopen(file.handle)
 
-# The matrices that were put into the file, not read from one. None where the file is closed.
+# The matrices that were stored by the user, not read from a file; empty if the file is closed.
 function kept(file::BlockFile)
     found = file.handle.keep
     return found === nothing ? Dict{String, BlockSparseMatrix}() : found::Dict{String, BlockSparseMatrix}
@@ -52,7 +52,7 @@ matrices(file::BlockFile) = names_of(file, Raw.TARTAN_KIND_MATRIX)
 """
     matrices(file, layout)
 
-The names of the matrices that have this layout.
+The names of the matrices on this layout.
 """
 function matrices(file::BlockFile, layout::BlockLayout)
     same = layout_identity(layout)
@@ -68,7 +68,7 @@ Base.get(file::BlockFile, name::AbstractString, default) = haskey(file, name) ? 
 Base.iterate(file::BlockFile, (names, i) = (keys(file), 1)) =
     i > length(names) ? nothing : (names[i] => file[names[i]], (names, i + 1))
 
-# A matrix comes before a layout of the same name; nothing where there is neither.
+# A matrix takes precedence over a layout of the same name; nothing if there is neither.
 function kind_of(file, name)
     kind = nothing
     for i in 0:Raw.tartan_file_count(file) - 1
@@ -98,7 +98,8 @@ Base.setindex!(file::BlockFile, object, name::AbstractString) = (store!(file, na
 """
     store!(file, name, object; gates = nothing, metadata = nothing)
 
-Puts a layout or matrix under a name, with gates (one for each block of a matrix) and text in JSON of your own.
+Stores a layout or matrix under a name, with gates (one for each block of a matrix) and your own metadata as
+JSON text.
 """
 function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix; gates = nothing, metadata = nothing)
     Raw.tartan_file_put_matrix(file, name, A, gate_input(gates), metadata)
@@ -133,7 +134,7 @@ function gates_of(file, name, n)
     return x
 end
 
-"`metadata(file, name)`: the JSON stored with a matrix or layout, \"\" where there is none."
+"`metadata(file, name)`: the JSON text stored with a matrix or layout, \"\" if there is none."
 metadata(file::BlockFile, name::AbstractString) =
     Raw.tartan_file_get_metadata(file, expect_kind(file, name), name)
 
@@ -142,7 +143,7 @@ metadata(file::BlockFile, name::AbstractString) =
     save(path, objects::AbstractDict; compress = false)
     save(path, name => object, ...; compress = false)
 
-Writes a file whole: a reader sees the old one or the new one, never a mix.
+Writes a file atomically: a reader sees the complete old or new file.
 
     save("weights.h5", "pattern" => A.layout, "first layer" => A)
 """
@@ -168,7 +169,8 @@ save(path::AbstractString, objects::AbstractDict; compress::Bool = false) = save
     load(path)
     load(path, name)
 
-A [`BlockFile`](@ref) with all of a file in memory, gates and metadata too, or the matrix or layout of a name.
+Without a name, a [`BlockFile`](@ref) with the whole file in memory, gates and metadata included; with a name,
+that matrix or layout.
 
     all = load("weights.h5")
     all["first layer"] * x
@@ -203,11 +205,12 @@ end
 """
     Tartan.verify(path)
 
-Reads all of a file and checks it against its checksums and seal. Returns a report; throws where the file is damaged.
+Reads a whole file and checks it against its checksums and seal. Returns a report; throws if the file is
+damaged.
 """
 verify(path::AbstractString) = Raw.tartan_file_verify(path)
 
-"`Tartan.issealed(file)`: whether the file carried a valid seal, as every file does that Tartan wrote."
+"`Tartan.issealed(file)`: whether the file has a valid seal, as every file written by Tartan does."
 issealed(file::BlockFile) = Raw.tartan_file_sealed(file) == 1
 
 Base.show(io::IO, ::MIME"text/plain", file::BlockFile) = show(io, file)

@@ -5,9 +5,10 @@ abstract type Float8 <: AbstractFloat end
 """
     Tartan.Float8E4M3
 
-Eight bits: a sign, 4 bits of exponent and 3 of fraction, up to 448; it has NaN, but no infinity. Storage for matrices and
-the dense factor of their products ([`spmm!`](@ref), `*`), whose results are `Float32`. Numbers are rounded once, to nearest even;
-those beyond the largest become NaN: scale before.
+Eight bits: a sign, 4 bits of exponent and 3 of fraction, up to 448, with NaN but without infinity. A storage
+type for matrices and for the dense factor of their products ([`spmm!`](@ref), `*`), whose results are
+`Float32`. Numbers are rounded once, to nearest even; those beyond the largest become NaN, so scale them
+first.
 
     Tartan.Float8E4M3.(rand(Float32, 8, 8))
 """
@@ -16,7 +17,8 @@ primitive type Float8E4M3 <: Float8 8 end
 """
     Tartan.Float8E5M2
 
-Eight bits: the upper half of a `Float16`, up to 57344, with infinities. As [`Tartan.Float8E4M3`](@ref) in all else.
+Eight bits: the upper half of a `Float16`, up to 57344, with infinities. Otherwise like
+[`Tartan.Float8E4M3`](@ref).
 
     Tartan.Float8E5M2.(rand(Float32, 8, 8))
 """
@@ -35,7 +37,7 @@ function (::Type{T})(x::Float64) where {T<:Float8}
     power = size < ldexp(1.0, least) ? least : exponent(size)
     units = round(ldexp(size, fraction - power)) # ties to even; fits, since the power is that of x
     ldexp(units, power - fraction) > largest && return reinterpret(T, sign | beyond)
-    # A carry goes from the fraction into the exponent, where it belongs.
+    # A carry from the fraction correctly increments the exponent.
     return reinterpret(T, sign | UInt8((power - least) << fraction + Int(units)))
 end
 (::Type{T})(x::Union{Float32, Float16, BFloat16, Integer}) where {T<:Float8} = T(Float64(x))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# The owner of a C object, which is freed once: by `close`, when Julia collects the owner, or, where it is closed while
-# calls use it, when the last of these returns. `users` is 2 for each such call, and 1 more when it is closed; it never
-# grows after that. `keep` is Julia's memory that C reads as long as the object lives. `bytes` is what the object takes of
-# C's memory, as far as that is known.
+# The owner of a C object, which is freed once: by `close`, when Julia collects the owner, or, if it is closed
+# while calls use it, when the last of them returns. `users` is 2 for each such call, plus 1 once it is
+# closed; it does not grow after that. `keep` is Julia memory that C reads as long as the object lives.
+# `bytes` is the C memory of the object, as far as known.
 mutable struct Handle{S}
     address::Ptr{S}
     users::Threads.Atomic{Int}
@@ -69,7 +69,8 @@ name_of(::Type{Raw.tartan_matrix}) = "BlockSparseMatrix"
 name_of(::Type{Raw.tartan_file}) = "BlockFile"
 name_of(::Type{Raw.tartan_buffer}) = "DeviceArray"
 
-# Julia's collector does not see C's memory, so it is told to run when much of that was taken since it last ran.
+# Julia's collector does not see C's memory, so it is triggered when much of that was allocated since its last
+# run.
 const C_MEMORY = Threads.Atomic{Int}(0)
 const C_MEMORY_STEP = 1 << 28
 const C_MEMORY_LIMIT = Threads.Atomic{Int}(C_MEMORY_STEP)

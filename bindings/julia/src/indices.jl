@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Julia counts from 1. C counts from 0, also in the texts of its errors, so indices are checked here.
 
-# Indices from `least` (1, or 0 where that stands for none) to n, as C counts them.
+# Indices from `least` (1, or 0 if that means none) to n, counted from 0 for C.
 function from_zero(x, name, n, least = 1)
     result = Vector{Int64}(undef, length(x))
     for (k, i) in enumerate(x)
@@ -17,7 +17,7 @@ from_zero(::Nothing, name, n) = nothing
 
 from_one!(x::Vector{Int64}) = (x .+= 1; x)
 
-# Indices from 0, or -1 for none, of which none may occur twice.
+# Indices from 0, or -1 for none; none may occur twice.
 function expect_once(x::Vector{Int64}, name, n)
     seen = falses(n)
     for (k, i) in enumerate(x)
@@ -28,7 +28,7 @@ function expect_once(x::Vector{Int64}, name, n)
     return x
 end
 
-# The new order of n blocks on a side, of which the last must stay last where it is ragged.
+# The new order of n blocks on a side; the last must stay last if it is ragged.
 function order_from_zero(x, name, n, ragged)
     length(x) == n || throw(TartanError(:shape, "$name has length $(length(x)), expected $n (blocks on this side)"))
     order = expect_once(from_zero(x, name, n), name, n)
@@ -44,7 +44,8 @@ function range_from_zero(x, name, n)
     return first(x) - 1, last(x)
 end
 
-# What `make` makes of blocks at positions, each of which may be given once. `heads` is nothing where all heads have them.
+# Calls `make`, which uses blocks at these positions, and reports repeated ones. `heads` is nothing if all
+# heads have them.
 function at_positions(make, heads, rows, cols)
     try
         return make()

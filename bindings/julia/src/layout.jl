@@ -6,15 +6,17 @@
     BlockLayout(S::SparseMatrixCSC, block)
     BlockLayout(shape, block, block_rows, block_cols; heads = 1, block_heads = nothing)
 
-Which blocks of a matrix exist. Immutable; shared by any number of matrices, tasks and files.
+A layout says which blocks of a matrix exist. It is immutable; any number of matrices, tasks and files may
+share it.
 
-* `mask`: a `BitMatrix` or `Array{Bool}` of block rows x block columns (x heads); `shape` is by default that of whole
-  blocks, and may end inside the last ones.
+* `mask`: a `BitMatrix` or `Array{Bool}` of block rows x block columns (x heads); the default `shape` is that
+  of whole blocks; a given one may end inside the last blocks.
 * `dense` (rows x columns, x heads) or `S`: the blocks with a non-zero in them; for `S`, the blocks with a stored entry.
 * `block_rows`, `block_cols`: the blocks in any order, each once; with several heads they are the same in every head,
   unless `block_heads` gives the head of each.
 
-`block` is the block's size, `(16, 16)` or `16`; `shape` the matrix's, `(rows, columns)`. See also [`pattern`](@ref).
+`block` is the block size, `(16, 16)` or `16`; `shape` is the size of the matrix, `(rows, columns)`. See also
+[`pattern`](@ref).
 
     BlockLayout([true false; true true], (8, 8))          # 16 x 16, three blocks
     BlockLayout((100, 50), 8, [1, 13], [1, 7])            # ragged: 13 x 7 block positions
@@ -51,7 +53,7 @@ const Sizes = Union{Real, Tuple{Real, Real}}
 
 const Mask = Union{AbstractMatrix{Bool}, AbstractArray{Bool, 3}}
 
-# The frame of a mask, and its bytes as C reads them: rows one after the other.
+# The frame of a mask, and its bytes in row-major order for C.
 function frame_and_bytes(mask::Mask, block, shape)
     grid = (size(mask, 1), size(mask, 2))
     if shape === nothing
@@ -59,7 +61,7 @@ function frame_and_bytes(mask::Mask, block, shape)
         shape = (Base.Checked.checked_mul(grid[1], n[1]), Base.Checked.checked_mul(grid[2], n[2]))
     end
     frame = frame_of(shape, block, size(mask, 3))
-    # C reads rows one after the other, so a mask of another grid must not pass by having as many blocks.
+    # C only sees the number of bytes, so a mask of another grid with as many blocks must be refused here.
     if frame.block_rows > 0 && frame.block_cols > 0
         expected = (cld(frame.rows, frame.block_rows), cld(frame.cols, frame.block_cols))
         grid == expected || throw(TartanError(:shape, "mask has $(grid[1]) x $(grid[2]) blocks, expected " *
@@ -81,7 +83,7 @@ function BlockLayout(shape::Sizes, block::Sizes, block_rows::AbstractVector, blo
     return at_positions(() -> BlockLayout(Raw.tartan_layout_from_coordinates(frame, h, i, j)), block_heads, block_rows, block_cols)
 end
 
-# Block rows and block columns; of a frame that C will refuse, more than there can be.
+# Block rows and block columns; typemax for a frame that C will refuse.
 grid_of(frame) = (blocks_in(frame.rows, frame.block_rows), blocks_in(frame.cols, frame.block_cols))
 blocks_in(n, block) = block > 0 && n >= 0 ? cld(n, block) : typemax(Int64)
 
@@ -94,7 +96,7 @@ function from_dense(dense, block, make)
     return BlockLayout(make(frame, input(as_matrix, x, "dense", eltype(x))))
 end
 
-# Numbers of other types become Float64; of Tartan's types they stay as they are.
+# Tartan's element types are kept, others become Float64.
 dense_input(x::AbstractArray{<:Union{Float64, Float32, Float16, BFloat16, Float8}}) = x
 dense_input(x::AbstractArray{<:Real, N}) where {N} = convert(Array{Float64, N}, x)
 
@@ -118,7 +120,8 @@ const NORMS = (max = Raw.TARTAN_NORM_MAX, l1 = Raw.TARTAN_NORM_L1, l2 = Raw.TART
 """
     largest_blocks(dense, block, density; norm = :l2)
 
-The layout of the `round(density * number of blocks)` blocks of `dense` whose norm (`:max`, `:l1`, `:l2`) is largest.
+The layout of the `round(density * number of blocks)` blocks of `dense` with the largest norms (`:max`, `:l1`,
+`:l2`).
 
     largest_blocks(randn(64, 64), (8, 8), 0.25)
 """
@@ -149,14 +152,14 @@ parameter_text(value) = throw(TartanError(:argument, "a parameter is $value, exp
 """
     patterns()
 
-The names that [`pattern`](@ref) knows.
+The names of the patterns for [`pattern`](@ref).
 """
 patterns() = Symbol[Symbol(Raw.tartan_pattern_name(i)) for i in 0:Raw.tartan_pattern_count() - 1]
 
 """
     pattern_help(name)
 
-What a pattern is, and its parameters with their defaults.
+A description of the pattern, and its parameters with their defaults.
 """
 function pattern_help(name)
     i = findfirst(==(Symbol(name)), patterns())
@@ -164,7 +167,7 @@ function pattern_help(name)
     return Raw.tartan_pattern_help(i - 1)
 end
 
-# ---- Asking ----
+# ---- Properties ----
 
 """
     size(layout)
@@ -178,16 +181,16 @@ Base.size(layout::BlockLayout, dimension::Integer) = dimension <= 2 ? size(layou
 "`blocksize(x)`: rows and columns of a block of a layout or matrix."
 blocksize(layout::BlockLayout) = (Int(layout.frame.block_rows), Int(layout.frame.block_cols))
 
-"`gridsize(x)`: how many block rows and block columns a layout or matrix has."
+"`gridsize(x)`: the numbers of block rows and block columns of a layout or matrix."
 gridsize(layout::BlockLayout) = cld.(size(layout), blocksize(layout))
 
-"`heads(x)`: how many patterns of one frame lie side by side: 1 for an ordinary matrix."
+"`heads(x)`: the number of patterns side by side in one frame, 1 for an ordinary matrix."
 heads(layout::BlockLayout) = Int(layout.frame.heads)
 
-"`nblocks(x)`: how many blocks are stored, in all heads."
+"`nblocks(x)`: the number of stored blocks in all heads."
 nblocks(layout::BlockLayout) = Int(Raw.tartan_layout_blocks(layout))
 
-"`nnz(x)`: stored elements of a layout or matrix: those of the stored blocks, less the padding of ragged edges."
+"`nnz(x)`: the number of stored elements of a layout or matrix, without the padding of ragged edges."
 SparseArrays.nnz(layout::BlockLayout) = Int(Raw.tartan_layout_elements(known(layout)))
 
 "`density(x)`: stored blocks / all blocks."
@@ -229,7 +232,7 @@ end
 """
     block_mask(layout)
 
-The mask: an `Array{Bool}` of block rows x block columns, x heads where there are several.
+The mask: an `Array{Bool}` of block rows x block columns (x heads, if there are several).
 """
 function block_mask(layout::BlockLayout)
     rows, cols = gridsize(layout)
@@ -242,7 +245,7 @@ end
 """
     findblock(layout, block_row, block_col; head = 1)
 
-The id of the block at a position, or 0 where none is stored. Vectors give a vector.
+The id of the block at a position, or 0 if it is not stored. Vectors give a vector.
 """
 function findblock(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; head = 1)
     ids = Vector{Int64}(undef, length(rows))
@@ -255,7 +258,7 @@ end
 findblock(layout::BlockLayout, row::Real, col::Real; head::Real = 1) =
     findblock(layout, [row], [col]; head = [head])[1]
 
-# The same for indices that are known to be right.
+# The same for indices that are known to be valid.
 function stored_block(layout::BlockLayout, row::Int, col::Int, head::Int)
     id = Ref(Int64(0))
     Raw.tartan_layout_find(layout, (head - 1,), (row - 1,), (col - 1,), id)
@@ -274,7 +277,7 @@ function number_blocks(layout::BlockLayout, order)
     return from_one!(ids)
 end
 
-"`row_lengths(layout)`: how many blocks each block row holds, head after head."
+"`row_lengths(layout)`: the number of blocks in each block row, head after head."
 function row_lengths(layout::BlockLayout)
     lengths = Vector{Int64}(undef, heads(layout) * gridsize(layout)[1])
     Raw.tartan_layout_row_lengths(layout, lengths)
@@ -288,7 +291,7 @@ function row_spread(layout::BlockLayout)
     return (minimum = x[1], mean = x[2], maximum = x[3], deviation = x[4])
 end
 
-"`bandwidth(layout)`: how many block diagonals below and above the main one hold blocks."
+"`bandwidth(layout)`: the largest distance of a block below and above the main diagonal, in blocks."
 function bandwidth(layout::BlockLayout)
     x = Vector{Int64}(undef, 2)
     Raw.tartan_layout_bandwidth(layout, x)
@@ -298,7 +301,7 @@ end
 """
     reach(layout; steps = 8, head = 1)
 
-The share of pairs of block rows and block columns that are connected in at most 1, 2, ... `steps` steps.
+The share of pairs (block row, block column) that are connected by at most 1, 2, ... `steps` steps.
 """
 function reach(layout::BlockLayout; steps::Integer = 8, head::Integer = 1)
     steps >= 0 || throw(TartanError(:argument, "steps is $steps, expected at least 0"))
@@ -311,7 +314,7 @@ end
 """
     partition(layout, parts)
 
-Cuts the block rows (of all heads) into `parts` ranges of nearly equal numbers of blocks.
+Cuts the block rows (of all heads) into `parts` ranges with nearly equal numbers of blocks.
 """
 function partition(layout::BlockLayout, parts::Integer)
     parts >= 1 || throw(TartanError(:argument, "parts is $parts, expected at least 1"))
@@ -323,7 +326,7 @@ end
 """
     svg(layout; pixels = 480)
 
-A picture of the layout, as SVG text. Notebooks show it by themselves.
+A picture of the layout as SVG text. Notebooks display it automatically.
 """
 svg(layout::BlockLayout; pixels::Integer = 480) =
     Raw.tartan_layout_svg(layout, clamp(pixels, typemin(Int32), typemax(Int32)))

@@ -21,13 +21,13 @@ LinearAlgebra.adjoint(layout::BlockLayout) = transpose(layout)
 """
     permute_blocks(x; rows = nothing, cols = nothing)
 
-A layout or matrix whose block row `i` is block row `rows[i]` of `x`, and whose block column `j` is `cols[j]`. A ragged edge
-must stay last.
+A layout or matrix whose block row `i` is block row `rows[i]` of `x`, and whose block column `j` is block
+column `cols[j]`. A ragged edge must stay last.
 """
 permute_blocks(layout::BlockLayout; rows = nothing, cols = nothing) =
     BlockLayout(Raw.tartan_layout_permute(layout, orders(layout, rows, cols)...))
 
-# New orders of block rows and block columns, as C counts them.
+# New orders of block rows and block columns, counted from 0 for C.
 function orders(layout, rows, cols)
     grid, ragged = gridsize(layout), size(layout) .% blocksize(layout) .!= 0
     return order_from_zero(rows, "rows", grid[1], ragged[1]), order_from_zero(cols, "cols", grid[2], ragged[2])
@@ -36,7 +36,7 @@ end
 """
     slice(x, block_rows, block_cols)
 
-The block rows and block columns in two ranges, as a layout or matrix of their own.
+The given ranges of block rows and block columns as a new layout or matrix.
 
     slice(layout, 1:4, 3:8)
 """
@@ -51,12 +51,12 @@ end
 """
     prune(layout, gates)
 
-The blocks whose gate is not 0; one gate a block, in the order of block ids. A `BitVector` will do.
+The blocks whose gate is not 0; one gate per block, in the order of block ids. A `BitVector` works too.
 """
 prune(layout::BlockLayout, gates::AbstractVector{<:Real}) =
     BlockLayout(Raw.tartan_layout_prune(layout, numbers(gates, "gates")))
 
-# Gates or scores as C takes them, none of them NaN.
+# Gates or scores for C, none of them NaN.
 function numbers(x, name)
     k = findfirst(isnan, x)
     k === nothing || bad_index(:argument, name, k, x[k], "a number")
@@ -66,7 +66,7 @@ end
 """
     keep_largest(layout, scores, count)
 
-The `count` blocks of largest score, for instance of [`block_norms`](@ref).
+The `count` blocks with the largest scores, for instance from [`block_norms`](@ref).
 """
 keep_largest(layout::BlockLayout, scores::AbstractVector{<:Real}, count::Integer) =
     BlockLayout(Raw.tartan_layout_keep_largest(layout, numbers(scores, "scores"), count))
@@ -74,7 +74,7 @@ keep_largest(layout::BlockLayout, scores::AbstractVector{<:Real}, count::Integer
 """
     grow(layout, block_rows, block_cols; block_heads = nothing)
 
-The layout and more blocks, some of which it may have already.
+The layout with more blocks, some of which it may have already.
 """
 function grow(layout::BlockLayout, rows::AbstractVector, cols::AbstractVector; block_heads = nothing)
     grid = gridsize(layout)
@@ -85,8 +85,8 @@ end
 """
     move_blocks(layout, ids, block_rows, block_cols)
 
-Moves blocks to other positions in their heads, all at once. Returns the new layout and, for each of its blocks, the id that
-the block had: `rearrange(A, layout, sources)` moves the values.
+Moves blocks to other positions in their heads, all at once. Returns the new layout and, for each of its
+blocks, the old id `sources`; `rearrange(A, layout, sources)` moves the values.
 """
 function move_blocks(layout::BlockLayout, ids::AbstractVector, rows::AbstractVector, cols::AbstractVector)
     n, grid = nblocks(layout), gridsize(layout)
@@ -101,14 +101,14 @@ function move_blocks(layout::BlockLayout, ids::AbstractVector, rows::AbstractVec
     return moved, from_one!(sources)
 end
 
-"`reblock(layout, block)`: the blocks of another size that cover every stored block."
+"`reblock(layout, block)`: a layout of another block size that covers every stored block."
 reblock(layout::BlockLayout, block::Sizes) = BlockLayout(Raw.tartan_layout_reblock(layout, pair(block, "block")...))
 
 """
     rcm_order(S::SparseMatrixCSC)
 
-The reverse Cuthill-McKee order of a square matrix: `S[order, order]` has its entries near the diagonal, where blocks
-fill well.
+The reverse Cuthill-McKee order of a square matrix: `S[order, order]` has its entries near the diagonal, so
+its blocks are fuller.
 """
 function rcm_order(S::SparseMatrixCSC)
     order = Vector{Int64}(undef, size(S, 1))

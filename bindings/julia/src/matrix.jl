@@ -12,22 +12,22 @@ abstract type BlockSparse{T} <: AbstractMatrix{T} end
     BlockSparseMatrix(S::SparseMatrixCSC, layout)
     BlockSparseMatrix{T}(A::BlockSparseMatrix)
 
-A layout and its values: `A.values[:, :, k]` is block `k`, in Julia's memory, and may be changed in place. `values`, an
-`Array{T, 3}` of block rows x block columns x blocks, is used without a copy; `BlockSparseMatrix{T}(layout)` starts
-with zeros. `T` is `Float64`, `Float32`, `Float16`, [`Tartan.BFloat16`](@ref),
-[`Tartan.Float8E4M3`](@ref) or [`Tartan.Float8E5M2`](@ref).
+A layout and its values in Julia's memory. `A.values[:, :, k]` is block `k` and may be changed in place.
+`values`, an `Array{T, 3}` of block rows x block columns x blocks, is used without a copy;
+`BlockSparseMatrix{T}(layout)` starts with zeros. `T` is `Float64`, `Float32`, `Float16`,
+[`Tartan.BFloat16`](@ref), [`Tartan.Float8E4M3`](@ref) or [`Tartan.Float8E5M2`](@ref).
 
-From a dense matrix come the blocks that hold a non-zero, or those of the layout (the rest is left behind); from
-a sparse one every entry must lie in a block.
+A dense matrix is stored as the blocks that hold a non-zero, or the blocks of the layout, which drops all
+other elements. All entries of a sparse matrix must lie in blocks of the layout.
 
     A = BlockSparseMatrix(sparse([1, 20], [3, 9], [1.0, 2.0], 24, 16), (8, 8))
     A[20, 9] == 2.0
     A * ones(16)
 
-With several heads (`heads(A) > 1`) it stands for as many matrices of one shape: [`spmm!`](@ref) multiplies them with
-arrays of three dimensions, `Array(A)` gives one, and indexing takes a third index.
+A matrix with several heads (`heads(A) > 1`) is a stack of matrices of equal size: [`spmm!`](@ref) multiplies
+them with three-dimensional arrays, `Array(A)` is three-dimensional, and indexing takes a third index.
 
-`close(A)` gives the C library's part back early; the values stay.
+`close(A)` frees the C library's part early; the values stay.
 """
 struct BlockSparseMatrix{T} <: BlockSparse{T}
     handle::Handle{Raw.tartan_matrix}
@@ -36,7 +36,7 @@ struct BlockSparseMatrix{T} <: BlockSparse{T}
     function BlockSparseMatrix(layout::BlockLayout, values::Array{T, 3}) where {T}
         n = (blocksize(layout)..., nblocks(layout))
         size(values) == n || throw(DimensionMismatch("values has size $(size(values)), expected $n"))
-        # C wants [block, row, column]: the same memory, told in another order.
+        # C needs [block, row, column]: the same memory with permuted dimensions.
         array = array_of(pointer(values), (n[3], n[1], n[2]), (n[1] * n[2], 1, n[1]))
         handle = Handle(Raw.tartan_matrix_wrap(known(layout), Operand(values, array), C_NULL, C_NULL), values)
         return new{T}(handle, layout, values)
@@ -53,8 +53,8 @@ end
 
 fill_bytes!(x::Array) = (GC.@preserve x Base.unsafe_wrap(Array, Ptr{UInt8}(pointer(x)), sizeof(x)) .= 0x00; x)
 
-# Takes over a matrix that C made: its values move into Julia's memory, with column-major blocks. T is their type; where
-# it is not known, C says it.
+# Turns a matrix made by C into one in Julia's memory with column-major blocks. T is the element type; if it
+# is not known, C provides it.
 adopt(::Type{T}, address::Ptr{Raw.tartan_matrix}) where {T} = adopt(T, Handle(address))
 function adopt(address::Ptr{Raw.tartan_matrix})
     handle = Handle(address)
@@ -113,12 +113,12 @@ svg(A::BlockSparseMatrix; options...) = svg(A.layout; options...)
 """
     nonzeros(A::BlockSparseMatrix)
 
-The stored values as a vector that shares their memory, block after block, columns first. Ragged blocks bring their padding,
-so it may be longer than `nnz(A)`.
+The stored values as a vector that shares their memory: block after block, each column-major. It includes the
+padding of ragged blocks, so it may be longer than `nnz(A)`.
 """
 SparseArrays.nonzeros(A::BlockSparseMatrix) = vec(A.values)
 
-# Whether the last block row or column is cut by the edge of the matrix.
+# Whether the edge of the matrix cuts the last block row or column.
 isragged(x) = any(size(x) .% blocksize(x) .!= 0)
 
 function expect_one_head(A, what)
@@ -149,7 +149,7 @@ function Base.setindex!(A::BlockSparseMatrix{T}, x, i::Int, j::Int) where {T}
     return A
 end
 
-# Where the values have an element of the first head, 0 where no block does.
+# The index in the values of an element of the first head, 0 if its block is not stored.
 function slot(A::BlockSparseMatrix, i, j)
     br, bc = blocksize(A)
     id = stored_block(A.layout, cld(i, br), cld(j, bc), 1)
@@ -189,7 +189,7 @@ function LinearAlgebra.norm(A::BlockSparse, p::Real = 2)
     return norm(elements(A), p)
 end
 
-# Sums and extremes look at the stored elements, and at zero for all others.
+# Sums and extremes use the stored elements, and zero for all others.
 const Summing = Union{typeof(+), typeof(Base.add_sum)}
 const Extreme = Union{typeof(max), typeof(min)}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Dense and sparse matrices to block-sparse ones and back.
+# Conversion between block-sparse and other matrices.
 
 BlockSparseMatrix(dense::AbstractArray{<:Real}, block::Sizes) = BlockSparseMatrix(dense, BlockLayout(dense, block))
 
@@ -9,7 +9,8 @@ function BlockSparseMatrix(dense::Union{AbstractMatrix{<:Real}, AbstractArray{<:
     return adopt(T, Raw.tartan_matrix_from_dense(layout, input(as_matrix, x, "dense", T), 0, Raw.TARTAN_COL_MAJOR))
 end
 
-# An array of three dimensions after a layout holds blocks; one before a layout is dense, with heads last.
+# A three-dimensional array given after a layout holds blocks; one given before a layout is dense, with heads
+# last.
 BlockSparseMatrix(S::SparseMatrixCSC, block::Sizes) = BlockSparseMatrix(S, BlockLayout(S, block))
 
 function BlockSparseMatrix(S::SparseMatrixCSC, layout::BlockLayout)
@@ -28,7 +29,7 @@ end
     br, bc = blocksize(layout)
     k = findfirst(==(0), findblock(layout, cld.(rows, br), cld.(cols, bc)))
     throw(TartanError(:layout, "S has an entry at [$(rows[k]), $(cols[k])], in block row $(cld(rows[k], br)), block column " *
-                               "$(cld(cols[k], bc)), expected entries in stored blocks of the layout alone"))
+                               "$(cld(cols[k], bc)), expected all entries in stored blocks of the layout"))
 end
 
 BlockSparseMatrix(A::BlockSparseMatrix, layout::BlockLayout) = project(A, layout)
@@ -55,7 +56,7 @@ end
     Matrix(A::BlockSparseMatrix)
     Array(A::BlockSparseMatrix)
 
-The dense matrix; `Array(A)` has a third dimension where there are several heads.
+The dense matrix; `Array(A)` has a third dimension if there are several heads.
 """
 function Base.Matrix(A::BlockSparseMatrix{T}) where {T}
     expect_one_head(A, "Matrix(A)")
@@ -70,7 +71,7 @@ Base.Array{T}(A::BlockSparseMatrix) where {T} = convert(Array{T}, Array(A))
 """
     findnz(A::BlockSparseMatrix)
 
-Rows, columns and values of the stored elements, zeros among them, row by row.
+Rows, columns and values of the stored elements, zeros included, row by row.
 """
 function SparseArrays.findnz(A::BlockSparseMatrix{T}) where {T}
     n = nnz(A)
@@ -82,13 +83,13 @@ end
 """
     sparse(A::BlockSparseMatrix)
 
-The `SparseMatrixCSC`. Every stored element becomes an entry; `dropzeros!` drops the zeros among them.
+A `SparseMatrixCSC`. Every stored element becomes an entry; `dropzeros!` drops the zeros.
 """
 SparseArrays.sparse(A::BlockSparseMatrix) = sparse(findnz(A)..., size(A)...)
 SparseArrays.SparseMatrixCSC(A::BlockSparseMatrix) = sparse(A)
 SparseArrays.SparseMatrixCSC{T, I}(A::BlockSparseMatrix) where {T, I<:Integer} = SparseMatrixCSC{T, I}(sparse(A))
 
-# What a lazy transpose becomes when it is asked for as a matrix of its own.
+# Materialises a lazy transpose.
 Base.copy(A::TransposedBlocks{T}) where {T} = adopt(T, Raw.tartan_matrix_transpose(nothing, A.parent))
 BlockSparseMatrix(A::TransposedBlocks) = copy(A)
 BlockSparseMatrix{T}(A::TransposedBlocks) where {T} = BlockSparseMatrix{T}(copy(A))

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Norms, initial values, sums and multiples, and new matrices from matrices.
+# Norms, initial values, sums and multiples, and new matrices from old ones.
 
-# What stores blocks, here or on a device, and what the library makes of it, in the same place.
+# Matrices with stored blocks, in Julia's memory or on a device, and new ones made by the library in the same
+# place.
 const Blocks{T} = Union{BlockSparseMatrix{T}, DeviceBlockSparseMatrix{T}}
 made(::BlockSparseMatrix{T}, address) where {T} = adopt(T, address)
 
 """
     block_norms(A; norm = :l2)
 
-The norm (`:max`, `:l1`, `:l2`) of every block, as a vector of Julia's own, for which a device is waited for.
+The norm (`:max`, `:l1`, `:l2`) of every block, as a vector in Julia's memory. Waits for the device, if any.
 """
 function block_norms(A::Blocks; norm = :l2)
     norms = Vector{Float64}(undef, nblocks(A))
@@ -20,7 +21,8 @@ end
 """
     Tartan.check(A; finite = true)
 
-Throws where a stored element is not finite (and says which block), or the matrix is broken.
+Throws if the matrix is broken or, with `finite`, a stored element is not finite; the message says which
+block.
 """
 function check(A::BlockSparseMatrix; finite::Bool = true)
     Raw.tartan_matrix_check(A, false)
@@ -50,7 +52,7 @@ slice(A::Blocks, rows::AbstractUnitRange, cols::AbstractUnitRange) =
 """
     project(A, layout)
 
-The values of `A` at the blocks of another layout of the same frame; zeros where `A` has no such block.
+The values of `A` at the blocks of another layout of the same frame; blocks that `A` does not store are zero.
 
     project(A, prune(A.layout, block_norms(A) .> 0.1))
 """
@@ -59,7 +61,7 @@ project(A::Blocks, layout::BlockLayout) = made(A, Raw.tartan_matrix_project(cont
 """
     rearrange(A, layout, sources)
 
-The matrix whose block `i` is block `sources[i]` of `A`, or zeros where that is 0. See [`move_blocks`](@ref).
+The matrix whose block `i` is block `sources[i]` of `A`, or zero if that is 0. See [`move_blocks`](@ref).
 """
 rearrange(A::Blocks, layout::BlockLayout, sources::AbstractVector) =
     made(A, Raw.tartan_matrix_rearrange(context_of(A), A, layout, from_zero(sources, "sources", nblocks(A), 0)))
@@ -67,8 +69,8 @@ rearrange(A::Blocks, layout::BlockLayout, sources::AbstractVector) =
 """
     scatter!(A, B, targets)
 
-Block `targets[i]` of `A` becomes block `i` of `B`, rounded to the type of `A`, in place; where that is 0 it goes nowhere. The
-other blocks stay. Both are in Julia's memory, or on a device and of one context.
+Copies block `i` of `B` to block `targets[i]` of `A`, rounded to the type of `A`; skips it if `targets[i]` is
+0. Other blocks keep their values. Both matrices are in Julia's memory, or on a device in one context.
 
     scatter!(A, slice(B, 1:1, 1:2), [3, 8])
 """
@@ -78,7 +80,7 @@ function scatter!(A::Blocks, B::Blocks, targets::AbstractVector)
     return A
 end
 
-"`fill_zero!(A)`: every element becomes 0."
+"`fill_zero!(A)`: sets every element to 0."
 fill_zero!(A::BlockSparseMatrix) = (Raw.tartan_matrix_fill_zero(A); A)
 
 """
@@ -91,7 +93,7 @@ fill_identity!(A::BlockSparseMatrix; scale::Real = 1) = (Raw.tartan_matrix_fill_
 """
     fill_orthogonal!(A; scale = 1, seed = 0, context = nothing)
 
-The stored elements of each block column become orthonormal columns (or rows), times `scale`.
+Fills each block column (all its stored blocks together) with orthonormal columns (or rows) times `scale`.
 """
 function fill_orthogonal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = 0, context = nothing)
     Raw.tartan_matrix_fill_orthogonal(context, A, scale, whole(seed, "seed"))
@@ -101,8 +103,8 @@ end
 """
     fill_normal!(A; scale = 1, seed = 0, context = nothing)
 
-Normal numbers of standard deviation `scale / sqrt(fan-in)`, the fan-in of a block row being the number of its stored
-columns: `A * x` keeps the variance of `x`. The same in every language.
+Normal random numbers with standard deviation `scale / sqrt(fan-in)`. The fan-in of a block row is the number
+of its stored columns, so `A * x` keeps the variance of `x`. The numbers are the same in every language.
 """
 function fill_normal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = 0, context = nothing)
     Raw.tartan_matrix_fill_normal(context, A, scale, whole(seed, "seed"))

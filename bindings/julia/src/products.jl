@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Products. Where operands are is known to `input`, `output`, `factor` and `room` alone.
+# Products. Only `input`, `output`, `factor` and `room` know where operands are.
 
-# Dense operands of any place, and sparse ones: stored blocks, and their transposes.
+# Dense operands in any place, and sparse ones: matrices with stored blocks, and their transposes.
 const Dense = Union{AbstractArray, DeviceArray}
 const Sparse{T} = Union{BlockSparse{T}, DeviceSparse{T}}
 
@@ -26,12 +26,12 @@ gate_type(::Type{T}) where {T} = T === Float64 ? Float64 : Float32
 
 `C = alpha * op(A) * B + beta * C`, or `C = alpha * B * op(A) + beta * C` with `side = :right`, where `op(A)` is `A` or its
 transpose. Further dimensions of `B` and `C` are batches; with several heads the third dimension is the head. Block `k`
-is multiplied by `gates[k]`, and skipped where that is 0.
+is multiplied by `gates[k]`, and skipped if that is 0.
 
-`B` and `C` have the element type of `A`. `C` may also be `Float32` where `A` has 16 bits; it is `Float32`, `Float16` or
-`BFloat16` where `A` has 8. Memory with regular strides (views, transposes, `PermutedDimsArray`) is used in place. With
-`beta = 0`, `C` is not read. `C` may not overlap `B` or the values of `A`. All operands are in Julia's memory or all on
-one device (see [`to_device`](@ref)).
+`B` and `C` have the element type of `A`. `C` may also be `Float32` if `A` has 16 bits; it must be `Float32`,
+`Float16` or `BFloat16` if `A` has 8. Memory with regular strides (views, transposes, `PermutedDimsArray`) is
+used in place. If `beta = 0`, `C` is not read. `C` may not overlap `B` or the values of `A`. All operands must
+be in Julia's memory, or all on one device (see [`to_device`](@ref)).
 
     spmm!(C, A, X; gates = ones(Float32, nblocks(A)))
 """
@@ -58,7 +58,7 @@ inputs(::Tuple{}, name, ::Type{T}) where {T} = ()
 products are added. Products of a batch (third and further dimensions) are added as well. With several heads the third
 dimension is the head.
 
-The gradient of the weights `W` in `Y = W * X` is `sddmm!(dW, dY, X')`.
+If `Y = W * X`, the gradient of `W` is `sddmm!(dW, dY, X')`.
 """
 function sddmm!(S::Blocks{T}, X, Y; alpha = 1, beta = 0, gates = nothing, context = nothing) where {T}
     x, y = as_list(X), as_list(Y)
@@ -70,8 +70,8 @@ end
 """
     gate_gradient!(gradient, W, dW; gates = nothing, context = nothing)
 
-`gradient[k] = sum(dW_k .* W_k)` over each block `k`; then, where gates are given, `dW_k = gates[k] * dW_k`. `gradient` is
-a vector of `Float32`, or `Float64` where `W` is.
+`gradient[k] = sum(dW_k .* W_k)` over each block `k`; then, if gates are given, `dW_k = gates[k] * dW_k`.
+`gradient` is a vector of `Float64` if `W` is, else of `Float32`.
 """
 function gate_gradient!(gradient::Dense, W::Blocks{T}, dW::Blocks; gates = nothing, context = nothing) where {T}
     Raw.tartan_gate_gradient(call_context(context, W, dW, gradient, gates), W, gate_input(gates), dW,
@@ -82,9 +82,10 @@ end
 """
     growth_score!(score, X, Y, block; norm = :max, scale = 1, beta = 0, context = nothing)
 
-How much every block of the grid, stored or not, would gain by a step along the gradient `X * Y`: for block row `i` and
-block column `j`, `score[i, j] = beta * score[i, j] + scale * sum(norm(X_ik) * norm(Y_kj))`, with norms (`:max` or
-`:l2`) over the block's rows of `X` and columns of `Y`. `score` holds `Float32`, or `Float64` where `X` does.
+A score of every block of the grid, stored or not, that estimates its part of the gradient `X * Y`: for block
+row `i` and block column `j`, `score[i, j] = beta * score[i, j] + scale * sum(norm(X_ik) * norm(Y_kj))`, with
+norms (`:max` or `:l2`) over the block's rows of `X` and columns of `Y`. `score` holds `Float64` if `X` does,
+else `Float32`.
 """
 function growth_score!(score::Dense, X, Y, block::Sizes; norm = :max, scale = 1, beta = 0, context = nothing)
     x, y = as_list(X), as_list(Y)
@@ -99,8 +100,8 @@ end
 """
     checksum(x)
 
-32 hexadecimal digits over the elements of a dense array: equal for equal values, whatever the memory's order, and in every
-language.
+32 hexadecimal digits computed from the elements of a dense array. Equal values have equal checksums, whatever
+their order in memory, in every language.
 
     checksum([1.0 2.0; 3.0 4.0]) == checksum([1.0 3.0; 2.0 4.0]')
 """
@@ -133,7 +134,7 @@ end
 expect_together(A, B) = nothing
 expect_together(A::BlockSparse, B::DeviceArray) = apart("A", A, "B")
 
-# The other factor of `*` as the product takes it, and room for the result, where the factor is.
+# The dense factor of `*`, converted if necessary; and an array for the result, in the same place.
 factor(A::BlockSparse{T}, B::AbstractArray) where {T} = promoted(B, "B", T)
 factor(A::BlockSparse, B::DeviceArray) = apart("A", A, "B")
 function factor(A::DeviceSparse{T}, B) where {T}
@@ -160,7 +161,8 @@ function right_product(B, A::Sparse{T}) where {T}
     return right!(room(b, A, product_type(T), (size(b, 1), size(A, 2))), b, A, true, false)
 end
 
-# Dense factors by kind, so that each method below is more specific than those of LinearAlgebra for transposes.
+# Dense factors by type, so that each method below is more specific than those of LinearAlgebra for
+# transposes.
 const Plain{N} = Union{DenseArray{T, N}, SubArray{T, N}, Base.ReinterpretArray{T, N}, Base.ReshapedArray{T, N},
                        PermutedDimsArray{T, N}, BitArray{N}} where {T}
 const Result = Union{AbstractVecOrMat, DeviceArray}

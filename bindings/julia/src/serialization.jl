@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Handles do not survive a session, so what is written is what they are made of.
+# Handles do not survive a session, so the data to make them again is written.
 
 function Serialization.serialize(s::AbstractSerializer, layout::BlockLayout)
     Serialization.serialize_type(s, BlockLayout)

@@ -40,7 +40,7 @@ Base.show(io::IO, ::MIME"text/plain", A::TransposedBlocks) = show(io, A)
 Base.show(io::IO, ::MIME"image/svg+xml", layout::BlockLayout) = print(io, svg(layout))
 Base.show(io::IO, ::MIME"image/svg+xml", A::BlockSparseMatrix) = print(io, svg(A.layout))
 
-# The first head as characters: one for each block, or for a patch of blocks, fuller where there are more.
+# The first head as characters: one for each block or patch of blocks, fuller the more blocks it has.
 function picture(io::IO, layout::BlockLayout)
     isdynamic(layout) && return nothing
     rows, cols = gridsize(layout)

@@ -61,8 +61,8 @@ real_number(x) = isreal(x) ? real(x) : throw(ArgumentError("x is $x, expected a 
 
 # ---- Whole matrices ----
 
-# Where every array is block-sparse and has no blocks that A lacks, blocks are computed as wholes; what is outside them is
-# the same everywhere.
+# If every array is block-sparse and has no blocks that A lacks, whole blocks are computed; outside them all
+# elements are equal.
 function assign!(A::BlockSparseMatrix{T}, expression::Broadcasted) where {T}
     expect_one_head(A, "A .= x")
     isopen(A) || throw(closed_error(A.handle))
@@ -83,7 +83,7 @@ function assign!(A::BlockSparseMatrix{T}, expression::Broadcasted) where {T}
 end
 
 function expect_zero_outside(A, expression)
-    # Of an element that is nowhere stored: each block-sparse array gives a zero.
+    # For an element that is stored nowhere, each block-sparse array contributes a zero.
     x = at_zero(expression)
     iszero(x) || throw(ArgumentError("A .= x sets elements to $x that lie in no stored block, expected 0 there: use grow and " *
                                      "project, or Matrix(A), or sparse(A)"))
@@ -93,7 +93,7 @@ at_zero(x::BlockSparse{T}) where {T} = zero(T)
 at_zero(x::Ref) = x[]
 at_zero(x) = x
 
-# The expression with values in place of matrices, or nothing where it has other arrays.
+# The expression with values instead of matrices, or nothing if it has other arrays.
 on_blocks(A, x::Number) = x
 on_blocks(A, x::Ref) = x
 on_blocks(A, x) = nothing
@@ -105,9 +105,9 @@ function on_blocks(A, x::Broadcasted)
     return any(y -> y === nothing, args) ? nothing : broadcasted(x.f, args...)
 end
 
-# ---- Single places ----
+# ---- Single elements ----
 
-# The place of a matrix that an element of a view, or an index of any kind, means.
+# The element of the matrix that an element of a view, or an index of any kind, refers to.
 place(A, p::Tuple{Int, Int}) = p
 place(A, p::Tuple{CartesianIndex{2}}) = Tuple(p[1])
 place(A, p::CartesianIndex{2}) = Tuple(p)
@@ -118,7 +118,7 @@ function assign_view!(V::BlocksView{T}, expression) where {T}
     return V
 end
 
-# The elements of `values` in the places, in their order.
+# The elements of `values` for the places, in their order.
 function assign_places!(A::BlockSparse{T}, places, values) where {T}
     expect_one_head(A, "A .= x")
     isopen(A) || throw(closed_error(stored(A).handle))
