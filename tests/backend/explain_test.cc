@@ -156,7 +156,7 @@ TEST(ExplainPairs, BeginAndEndGoTogether) {
     EXPECT_FAILS(HANDLE, "out_text is NULL", tartan_explain_end(nullptr));
     std::thread([] { // another thread explains on its own
         char *own = nullptr;
-        EXPECT_FAILS(ARGUMENT, "has not begun", tartan_explain_end(&own));
+        EXPECT_FAILS(ARGUMENT, "tartan_explain_begin was not called", tartan_explain_end(&own));
     })
         .join();
     ASSERT_OK(tartan_explain_end(&text));

@@ -108,7 +108,7 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     tartan_file *raw = nullptr;
     ASSERT_OK(tartan_file_create(&raw));
     const File file(raw);
-#define REFUSED(...) EXPECT_FAILS(UNSUPPORTED, "change with masks", __VA_ARGS__)
+#define REFUSED(...) EXPECT_FAILS(UNSUPPORTED, "expected an ordinary", __VA_ARGS__)
     REFUSED(tartan_layout_get_row_lists(l, list, 3, list, 6));
     REFUSED(tartan_layout_get_col_lists(l, list, 4, list, 6, list, 6));
     REFUSED(tartan_layout_get_coordinates(l, list, 6, list, 6, list, 6));

@@ -99,12 +99,12 @@ TEST(Patterns, Refusals) {
     auto refused = [&](const char *name, const std::string &parameters, const char *part) {
         EXPECT_NO_LAYOUT(ARGUMENT, part, try_pattern(s, name, parameters, &out));
     };
-    refused("banded", "width=3", "'width', which pattern 'banded' does not know; it has: lower, upper");
+    refused("banded", "width=3", "'width', which pattern 'banded' does not have; it has: lower, upper");
     refused("dense", "width=3", "it has: none");
     refused("banded", "low=3", "'low', which");
     refused("banded", "lowerr=3", "'lowerr', which");
     refused("banded", "=3", "'', which");
-    refused("banded", std::string(5000, 'x') + "=1", "which pattern 'banded' does not know");
+    refused("banded", std::string(5000, 'x') + "=1", "which pattern 'banded' does not have");
     refused("banded", "lower", "parameters has 'lower', expected name=value");
     refused("banded", "lower =3", "parameters has 'lower', expected name=value");
     refused("banded", "lower=1 lower=1", "lower twice");
