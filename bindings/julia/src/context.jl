@@ -10,10 +10,10 @@ depend on neither. Only one task at a time may use a context. Without a context,
 thread or, for operands on a device, the context of the first one (see [`to_device`](@ref)). Operands may belong to several
 contexts of one device: the device starts a call after the work of other contexts that it depends on.
 
-On a GPU, `math = :tf32` lets products of `Float32` round their factors to the 11 bits of tf32. `allow_dense =
-true` lets cuBLAS multiply a dense copy of a matrix that has most of its blocks, if that is expected to be
-faster; `NaN` and `Inf` in the other factor then reach every row, and results may differ in the last bits
-between versions of cuBLAS. `stream` is the address of your CUDA stream; by default the context makes its own.
+On a GPU, `math = :tf32` lets products of `Float32` round their factors to the 11 bits of tf32. `allow_dense = true` lets
+cuBLAS multiply a dense copy of a matrix that has most of its blocks, if that is expected to be faster; `NaN` and `Inf` in
+the other factor then reach every row, and results may differ in the last bits between versions of cuBLAS. `stream` is the
+address of your CUDA stream; by default the context makes its own.
 
     context = Context(threads = 1)
     spmm!(C, A, X; context = context)
