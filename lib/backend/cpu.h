@@ -81,6 +81,41 @@ void tartan_i_cpu_end(const tartan_i_product *p);
 void tartan_i_cpu_share_rows(const int64_t *pointers, int64_t rows, int32_t workers, int32_t w,
                              int64_t *begin, int64_t *end);
 
+/* Packing an element takes about as long as this many operations of an f32 product. */
+enum { TARTAN_I_CPU_MOVE = 32 };
+
+/* The workers of a product in two dimensions: `cols` ranges of columns, each with `rows` workers who take its block rows
+ * in chunks. A worker who finds none left goes on in the next range, so that a slow processor delays nobody. */
+typedef struct tartan_i_cpu_team {
+    int32_t rows, cols;
+    int64_t panels;                   /* of a range: the right factor is packed for one of them at a time */
+    int64_t block_rows, chunk;        /* all of them, and those taken at a time */
+    double reading;                   /* seconds that reading both factors takes each worker, by the model */
+    struct tartan_i_cpu_taken *taken; /* [cols] */
+} tartan_i_cpu_team;
+
+/* What a product reads, in bytes. */
+typedef struct tartan_i_cpu_traffic {
+    double left;         /* the left factor, which each range of columns reads once for each of its panels */
+    double right;        /* rows of the right factor, each as often as a block meets it */
+    double packed;       /* the right factor itself; 0: it is read in place */
+    double panel;        /* most of it that is packed at a time for one range */
+    int64_t most_ranges; /* of columns */
+} tartan_i_cpu_traffic;
+
+/* Cuts a product of `block_rows` rows and about `work` operations for the context's threads. */
+void tartan_i_cpu_team_plan(tartan_i_cpu_team *team, const tartan_context *context,
+                            const tartan_i_cpu_traffic *traffic, int64_t block_rows, double work);
+
+/* Bytes of the counters of a team with `cols` ranges. Before each loop over block rows they are set to zero. */
+int64_t tartan_i_cpu_team_bytes(int32_t cols);
+void tartan_i_cpu_team_start(const tartan_i_cpu_team *team);
+
+/* The next chunk of block rows for a worker. *finished is how many ranges it has finished, 0 at first; *col is the range of
+ * the chunk. Returns false if there is none left. */
+bool tartan_i_cpu_team_take(const tartan_i_cpu_team *team, int32_t worker, int32_t *finished, int32_t *col,
+                            int64_t *begin, int64_t *end);
+
 /* A right factor, rows x cols elements of `dtype` at `in`, as a product reads it: out[i * out_row + j] is unit i of
  * column j. Rows that a last unit lacks are zeros. */
 void tartan_i_pack_right(const tartan_i_kernels *k, int32_t dtype, const char *in, int64_t in_row,

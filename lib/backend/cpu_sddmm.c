@@ -2,11 +2,9 @@
  * Sampled dense times dense on the CPU: S = alpha (X1 Y1 + ...) + beta S at the stored blocks of S.
  *
  * The contracted index runs over pairs, batch entries and k. It is cut into segments, of one pair, entry and
- * at most `depth` elements, and segments are gathered into rounds. In a round every worker has a range of block
- * rows and a range of block columns of S (these are shared only if there are fewer block rows than workers), and the
- * latter is cut into panels. The workers of
- * a range of columns pack the part of Y for its panel together, [k][width] for each block column, and then do the
- * blocks there. A row of X is used in place where its elements are contiguous, else packed once for its row of blocks.
+ * at most `depth` elements, and segments are gathered into rounds. The block columns of S are cut into ranges, each with
+ * a few workers, and a range into panels. In a round the workers of a range pack the part of Y for its panel together,
+ * [k][width] for each block column; then workers take block rows, and do the blocks of the panel there. A row of X is used in place where its elements are contiguous, else packed once for its row of blocks.
  * With one round sums go straight into S; with more they wait in memory of their own. */
 #include "backend/cpu.h"
 #include "core/workspace.h"
@@ -42,12 +40,13 @@ typedef struct sddmm {
     int64_t nsegments;
     bool first, last;
 
-    int32_t row_workers, col_workers;
-    int64_t panels, panel_cols, panel; /* panels of a worker's block columns, most of one, the one at work */
+    tartan_i_cpu_team team;
+    int64_t panel_cols, panel; /* most block columns of a panel, and the panel at work */
 
     int64_t rows;                      /* of a block, as tiles need them */
     int64_t width, vectors, strips;    /* of a packed block column */
-    int64_t round_units;               /* most units of a round */
+    int64_t all_units, round_units;    /* of the contracted index, and most of a round */
+    double work;                       /* of a head, in operations of f32 */
     char *packed, *scratch, *all_sums; /* all_sums: NULL where one round does */
     int64_t scratch_bytes, sums_bytes; /* of one worker; of one block */
 } sddmm;
@@ -125,20 +124,20 @@ static void next_round(sddmm *p) {
 
 /* ---- Packing Y ---- */
 
-/* The block columns of the panel at work, for the workers of one range of columns. */
-static void panel_of(const sddmm *p, int32_t col_worker, int64_t *first, int64_t *last) {
+/* The block columns of the panel at work in a range of columns. */
+static void panel_of(const sddmm *p, int32_t range, int64_t *first, int64_t *last) {
     int64_t begin, end;
-    tartan_i_share(p->layout->grid_cols, p->col_workers, col_worker, &begin, &end);
-    tartan_i_share(end - begin, (int32_t)p->panels, (int32_t)p->panel, first, last);
+    tartan_i_share(p->layout->grid_cols, p->team.cols, range, &begin, &end);
+    tartan_i_share(end - begin, (int32_t)p->team.panels, (int32_t)p->panel, first, last);
     *first += begin;
     *last += begin;
 }
 
 /* Packed strip of the block column that is number `index` of its panel: [round_units][width], after those of the
  * columns and strips before it. */
-static char *packed_at(const sddmm *p, int32_t col_worker, int64_t index, int64_t first) {
+static char *packed_at(const sddmm *p, int32_t range, int64_t index, int64_t first) {
     return p->packed +
-           ((col_worker * p->panel_cols + index) * p->width + first) * p->round_units * p->k.product.bytes;
+           ((range * p->panel_cols + index) * p->width + first) * p->round_units * p->k.product.bytes;
 }
 
 static void pack_segment(const sddmm *p, const segment *s, int64_t col, int64_t valid, int64_t width,
@@ -154,14 +153,14 @@ static void pack_segment(const sddmm *p, const segment *s, int64_t col, int64_t 
     memset(to + units * row_bytes, 0, (size_t)((s->fit.units - units) * row_bytes));
 }
 
-static void pack_column(const sddmm *p, int32_t col_worker, int64_t block_col, int64_t index) {
+static void pack_column(const sddmm *p, int32_t range, int64_t block_col, int64_t index) {
     const int64_t cols = tartan_i_cols_of(p->layout, block_col);
     const int64_t col = block_col * p->layout->shape.block_cols;
     for (int64_t i = 0; i < p->strips; i++) {
         int64_t first, width;
         tartan_i_cpu_strip(&p->k.product, p->vectors, i, &first, &width);
         const int64_t left = cols - first < 0 ? 0 : cols - first;
-        char *strip = packed_at(p, col_worker, index, first);
+        char *strip = packed_at(p, range, index, first);
         for (const segment *s = p->segments; s < p->segments + p->nsegments; s++)
             pack_segment(p, s, col + first, smaller(left, width), width,
                          strip + s->at * width * p->k.product.bytes);
@@ -171,12 +170,12 @@ static void pack_column(const sddmm *p, int32_t col_worker, int64_t block_col, i
 static void pack_task(void *data, int32_t worker) {
     const sddmm *p = data;
     const int64_t *columns = p->layout->col_pointers + p->head * p->layout->grid_cols;
-    const int32_t col_worker = worker / p->row_workers;
+    const int32_t range = worker / p->team.rows;
     int64_t first, last, begin, end;
-    panel_of(p, col_worker, &first, &last);
-    tartan_i_share(last - first, p->row_workers, worker % p->row_workers, &begin, &end);
+    panel_of(p, range, &first, &last);
+    tartan_i_share(last - first, p->team.rows, worker % p->team.rows, &begin, &end);
     for (int64_t j = first + begin; j < first + end; j++)
-        if (columns[j] < columns[j + 1]) pack_column(p, col_worker, j, j - first);
+        if (columns[j] < columns[j + 1]) pack_column(p, range, j, j - first);
 }
 
 /* ---- Computing ---- */
@@ -206,7 +205,7 @@ static void pack_x(const sddmm *p, int64_t block_row, char *to) {
 typedef struct row_work {
     int64_t block_row, rows;
     const char *packed_x;
-    int32_t col_worker;
+    int32_t range;
     int64_t first_col;
 } row_work;
 
@@ -245,8 +244,8 @@ static void compute_block(const sddmm *p, const row_work *w, int64_t block_col, 
             int64_t first, width;
             tartan_i_cpu_strip(&p->k.product, p->vectors, i, &first, &width);
             const int64_t row_bytes = width * p->k.product.bytes;
-            const char *b = packed_at(p, w->col_worker, block_col - w->first_col, first) + s->at * row_bytes;
-            const int64_t ahead = packed_at(p, w->col_worker, next_col - w->first_col, first) - b;
+            const char *b = packed_at(p, w->range, block_col - w->first_col, first) + s->at * row_bytes;
+            const int64_t ahead = packed_at(p, w->range, next_col - w->first_col, first) - b;
             compute_strip(p, w, s, first, width, b, last ? ahead / row_bytes : s->fit.units, sums);
         }
     }
@@ -300,14 +299,15 @@ static void compute_row(const sddmm *p, row_work *w, int64_t last_col, char *own
 static void compute_task(void *data, int32_t worker) {
     const sddmm *p = data;
     char *own = p->scratch + worker * p->scratch_bytes;
-    row_work w = {.col_worker = worker / p->row_workers};
+    row_work w = {0};
     const tartan_i_fit fit = fit_of(p, 1);
-    int64_t begin, end, last_col;
-    panel_of(p, w.col_worker, &w.first_col, &last_col);
-    tartan_i_cpu_share_rows(p->layout->row_pointers + p->pointer, p->layout->grid_rows, p->row_workers,
-                            worker % p->row_workers, &begin, &end);
+    int32_t finished = 0;
+    int64_t end, last_col;
     tartan_i_cpu_begin(&p->k.product, &fit);
-    for (w.block_row = begin; w.block_row < end; w.block_row++) compute_row(p, &w, last_col, own);
+    while (tartan_i_cpu_team_take(&p->team, worker, &finished, &w.range, &w.block_row, &end)) {
+        panel_of(p, w.range, &w.first_col, &last_col);
+        for (; w.block_row < end; w.block_row++) compute_row(p, &w, last_col, own);
+    }
     tartan_i_cpu_end(&p->k.product);
 }
 
@@ -326,61 +326,69 @@ static void count_units(const sddmm *p, int64_t *out_units, int64_t *out_segment
 }
 
 /* Cuts the work among the workers, and sizes rounds and panels. */
-static void split(sddmm *p, int64_t all_units) {
+static void split(sddmm *p) {
     const tartan_i_product *product = &p->k.product;
     const tartan_layout *l = p->layout;
-    const int64_t threads = p->context->threads, depth = units_of(p, product->tuning.depth);
-    p->row_workers = (int32_t)smaller(l->grid_rows, threads);
-    p->col_workers = (int32_t)smaller(l->grid_cols, threads / p->row_workers);
-    const int64_t own = tartan_i_ceil_div(l->grid_cols, p->col_workers);
     const int64_t column = p->width * product->bytes, x_row = p->rows * product->bytes;
+    const double blocks = (double)l->blocks / (double)l->shape.heads, units = (double)p->all_units;
+    const tartan_i_cpu_traffic traffic = {.left = (double)(l->grid_rows * x_row) * units,
+                                          .right = blocks * (double)column * units,
+                                          .packed = (double)(l->grid_cols * column) * units,
+                                          .panel = (double)product->tuning.sampled_bytes,
+                                          .most_ranges = l->grid_cols};
+    p->work = 2 * blocks * (double)tartan_i_block_elements(p->op->s) * units * (double)product->group /
+              product->tuning.speed;
+    tartan_i_cpu_team_plan(&p->team, p->context, &traffic, l->grid_rows, p->work);
+    const int64_t own = tartan_i_ceil_div(l->grid_cols, p->team.cols);
+    const int64_t depth = units_of(p, product->tuning.depth);
     int64_t fit = product->tuning.sampled_bytes / (column * own);
     if (fit > X_BYTES / x_row) fit = X_BYTES / x_row;
     fit -= fit % depth;
-    p->round_units = smaller(all_units, fit > depth ? fit : depth);
+    p->round_units = smaller(p->all_units, fit > depth ? fit : depth);
     const int64_t cols = product->tuning.sampled_bytes / (column * (p->round_units > 0 ? p->round_units : 1));
-    p->panels = tartan_i_ceil_div(own, cols > 1 ? cols : 1);
-    p->panel_cols = tartan_i_ceil_div(own, p->panels);
+    p->team.panels = tartan_i_ceil_div(own, cols > 1 ? cols : 1);
+    p->panel_cols = tartan_i_ceil_div(own, p->team.panels);
 }
 
 /* Gets room; heads differ in their blocks only. */
 static tartan_status get_memory(sddmm *p) {
     const tartan_context *context = p->context;
     const tartan_layout *l = p->layout;
-    int64_t blocks = 0, all_units, segments;
+    int64_t blocks = 0, segments;
     for (int64_t head = 0; head < l->shape.heads; head++) {
         const int64_t *rows = l->row_pointers + head * l->grid_rows;
         if (rows[l->grid_rows] - rows[0] > blocks) blocks = rows[l->grid_rows] - rows[0];
     }
     start_head(p, 0);
-    count_units(p, &all_units, &segments);
-    split(p, all_units);
+    count_units(p, &p->all_units, &segments);
+    split(p);
     p->sums_bytes = tartan_i_ceil_div(p->rows * p->width * p->k.bytes, 64) * 64;
     p->scratch_bytes =
         tartan_i_ceil_div(p->sums_bytes + p->round_units * p->rows * p->k.product.bytes, PAGE) * PAGE;
-    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, p->col_workers * p->panel_cols,
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_TEAM, &p->team.taken,
+                                tartan_i_cpu_team_bytes(p->team.cols), 1));
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, p->team.cols * p->panel_cols,
                                 p->width * p->round_units * p->k.product.bytes));
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p->scratch, p->scratch_bytes, context->threads));
-    if (p->round_units == all_units && segments <= SEGMENTS) return TARTAN_OK;
+    if (p->round_units == p->all_units && segments <= SEGMENTS) return TARTAN_OK;
     return tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &p->all_sums, blocks, p->sums_bytes);
 }
 
 static void run_head(sddmm *p, int64_t head) {
-    const tartan_i_product *product = &p->k.product;
-    const int32_t workers = p->row_workers * p->col_workers;
+    const int32_t workers = p->team.rows * p->team.cols;
+    const double units = (double)(p->round_units > 0 ? p->round_units : 1);
+    const double rounds = p->all_units > 0 ? (double)p->all_units / units : 1;
     start_head(p, head);
     p->first = true;
-    const int64_t *rows = p->layout->row_pointers + p->pointer;
-    const double elements =
-        (double)(rows[p->layout->grid_rows] - rows[0]) * (double)tartan_i_block_elements(p->op->s);
-    const double depth = (double)((p->round_units > 0 ? p->round_units : 1) * product->group);
     do {
         next_round(p);
-        for (p->panel = 0; p->panel < p->panels; p->panel++) {
-            const double packing = depth * (double)(p->panel_cols * p->col_workers * p->width);
-            if (p->nsegments > 0) tartan_i_parallel(p->context, workers, packing, pack_task, p);
-            tartan_i_parallel(p->context, workers,
-                              2 * elements * depth / product->tuning.speed / (double)p->panels, compute_task,
+        for (p->panel = 0; p->panel < p->team.panels; p->panel++) {
+            const double elements =
+                units * (double)(p->k.product.group * p->panel_cols * p->team.cols * p->width);
+            if (p->nsegments > 0)
+                tartan_i_parallel(p->context, workers, elements * TARTAN_I_CPU_MOVE, pack_task, p);
+            tartan_i_cpu_team_start(&p->team);
+            tartan_i_parallel(p->context, workers, p->work / rounds / (double)p->team.panels, compute_task,
                               p);
         }
         p->first = false;

@@ -21,6 +21,7 @@ typedef struct tartan_i_context_options {
 /* Scratch memory; see core/workspace.h. Rooms are used at the same time. */
 typedef enum tartan_i_room {
     TARTAN_I_ROOM_LISTS,  /* of positions */
+    TARTAN_I_ROOM_TEAM,   /* counters of the workers */
     TARTAN_I_ROOM_PIECES, /* a list of what the work is cut into */
     TARTAN_I_ROOM_PANEL,  /* packed operands, shared by the workers */
     TARTAN_I_ROOM_OWN,    /* of each worker */
@@ -42,7 +43,7 @@ struct tartan_context {
     int32_t last_kind; /* 1 + the kind of the last operation that was timed; 0: none */
     double last_rate;  /* its useful TFLOP/s */
     tartan_i_scratch scratch[TARTAN_I_ROOMS];
-    int32_t busy;      /* a tartan_i_busy, by the __atomic builtins: C++ tests include this header */
+    int32_t busy; /* a tartan_i_busy, by the __atomic builtins: C++ tests include this header */
     void (*end)(struct tartan_context *context); /* frees it */
     /* The order of work between streams (lib/device/queue.h); of a CPU context NULL and 0. */
     struct tartan_i_queue *queue;

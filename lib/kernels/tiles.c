@@ -34,10 +34,10 @@ INLINE void strip_of(const int rows, const int cols, const tartan_i_strip *s, co
         const char *a = (const char *)t->a + s->row * a_bytes, *b = (const char *)s->b + t->b * b_bytes;
         for (int64_t k = 0; k < t->k; k += step) {
             tile_load(4, a + 4 * k, a_bytes);
-            tile_load(6, b + k * b_bytes, b_bytes);
+            tile_load_once(6, b + k * b_bytes, b_bytes);
             tile_fma(0, 4, 6);
             if (cols > 1) {
-                tile_load(7, b + k * b_bytes + 4 * TILE_COLS, b_bytes);
+                tile_load_once(7, b + k * b_bytes + 4 * TILE_COLS, b_bytes);
                 tile_fma(1, 4, 7);
             }
             if (rows > 1) {

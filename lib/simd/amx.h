@@ -10,10 +10,11 @@
 
 enum { TILE_ROWS = 16, TILE_PAIRS = 16, TILE_COLS = 16, TILE_PRODUCT_FLOPS = 2 * 16 * 16 * 32 };
 
-#define tile_zero(n)                _tile_zero(n)
-#define tile_load(n, p, row_bytes)  _tile_loadd(n, p, row_bytes)
-#define tile_store(n, p, row_bytes) _tile_stored(n, p, row_bytes)
-#define tile_fma(sums, left, right) _tile_dpbf16ps(sums, left, right)
+#define tile_zero(n)                    _tile_zero(n)
+#define tile_load(n, p, row_bytes)      _tile_loadd(n, p, row_bytes)
+#define tile_load_once(n, p, row_bytes) _tile_stream_loadd(n, p, row_bytes) /* it need not stay in L1 */
+#define tile_store(n, p, row_bytes)     _tile_stored(n, p, row_bytes)
+#define tile_fma(sums, left, right)     _tile_dpbf16ps(sums, left, right)
 
 /* What is behind p has been written when tiles are loaded from it: compilers do not see that these read memory. */
 #define tile_memory(p) __asm__ volatile("" : : "r"(p) : "memory")

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The plan of a product of many columns on the CPU: how it is packed, cut and shared. */
+#ifndef TARTAN_BACKEND_CPU_SPMM_H
+#define TARTAN_BACKEND_CPU_SPMM_H
+
+#include "backend/cpu.h"
+
+enum {
+    TARTAN_I_SPMM_TERMS = 512, /* most blocks of a list of terms */
+    TARTAN_I_SPMM_CONVERT_BYTES =
+        256 << 10, /* converted blocks kept at a time, unless one block has more: a share of L2 */
+};
+
+/* Columns of B, as wide as the strip kernel at most. */
+typedef struct tartan_i_sliver {
+    int64_t first, valid, width; /* columns; valid of them exist */
+    char *packed;
+    const char *b; /* what the kernel reads */
+    int64_t b_row; /* in units */
+    bool in_place;
+} tartan_i_sliver;
+
+typedef struct tartan_i_spmm {
+    const tartan_context *context;
+    const tartan_op_spmm *op;
+    tartan_i_kernels k;
+
+    tartan_i_cpu_form form;
+    tartan_i_fit fit;    /* of a block */
+    int64_t block_bytes; /* of a block as the product reads it */
+    bool convert;        /* all blocks are scaled or changed first; else ragged ones may be */
+    int64_t batch, call; /* blocks of a list of terms, and of a kernel call */
+
+    int64_t columns, vectors; /* of all batch entries */
+    bool direct;              /* B is read in place where that is possible */
+    int64_t used;             /* rows of a packed sliver, in units */
+    double work;              /* of a head, in operations of f32 */
+
+    tartan_i_cpu_team team;
+    int64_t panel_vectors, most; /* most vectors and slivers of a panel */
+
+    /* Memory, which planning alone does without. */
+    int32_t *slots;           /* [grid_in] where block row j of B is in a packed sliver */
+    tartan_i_sliver *slivers; /* [team.cols][most] of the panels at work */
+    int64_t *counts;          /* [team.cols] how many there are */
+    char *packed, *scratch;
+    int64_t scratch_bytes; /* of one worker */
+    int64_t sums_bytes;    /* the first part of it; converted blocks follow */
+} tartan_i_spmm;
+
+/* Plans a product with its first head, or with another one. */
+tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op);
+void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head);
+
+/* Bytes of a vector of packed columns, and of a sliver's sums. */
+static inline int64_t tartan_i_spmm_vector_bytes(const tartan_i_spmm *p) {
+    return p->used * p->k.product.lanes * p->k.product.bytes;
+}
+static inline int64_t tartan_i_spmm_sums_bytes(const tartan_i_spmm *p) {
+    return p->fit.rows * p->k.product.vectors * p->k.product.lanes * p->k.bytes;
+}
+
+/* The slivers of panel `panel` of a range of columns; and a worker's part of packing those of its own range. */
+void tartan_i_spmm_cut_panel(const tartan_i_spmm *p, int64_t panel, int32_t range);
+void tartan_i_spmm_pack_task(void *plan, int32_t worker);
+
+#endif

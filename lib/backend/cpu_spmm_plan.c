@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Planning of a product on the CPU: what is packed or converted, and how the work is cut. */
+#include "backend/cpu_spmm.h"
+
+enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
+
+/* Says how blocks are read, and sets the number of them in a kernel call and in a batch: where a row of blocks takes
+ * several strips, a call has those that stay in L1 with their rows of B from the first strip to the last. */
+static void size_blocks(tartan_i_spmm *p) {
+    const tartan_i_product *product = &p->k.product;
+    const tartan_i_cpu_form *f = &p->form;
+    p->fit = tartan_i_cpu_fit(product, f->out_block, f->in_block);
+    if (product->group == 1) {
+        p->convert = p->op->a->dtype != product->factor || p->op->gates != NULL;
+        p->block_bytes = f->block_elements * product->bytes;
+    } else {
+        p->convert =
+            f->a_col != 1 || p->fit.rows != f->out_block || p->fit.units * product->group != f->in_block;
+        p->block_bytes = p->fit.rows * p->fit.units * product->bytes;
+    }
+    const int64_t width = product->vectors * product->lanes,
+                  rows_of_b = p->fit.units * width * product->bytes;
+    p->batch = TARTAN_I_SPMM_CONVERT_BYTES / p->block_bytes;
+    if (!p->convert || p->batch > TARTAN_I_SPMM_TERMS) p->batch = TARTAN_I_SPMM_TERMS;
+    if (p->batch < 1) p->batch = 1;
+    p->call = p->batch;
+    const int64_t shared = product->tuning.strip_bytes / (p->block_bytes + rows_of_b);
+    if (product->tuning.strip_bytes > 0 && f->out_block > product->rows[product->vectors - 1] &&
+        p->call > shared)
+        p->call = shared;
+    if (p->call < 1) p->call = 1;
+}
+
+/* Cuts the work among the workers, and their columns into panels. */
+static void split(tartan_i_spmm *p) {
+    const tartan_i_product *product = &p->k.product;
+    const double blocks = (double)(p->form.pointers[p->form.grid_out] - p->form.pointers[0]);
+    const double units = blocks * (double)p->fit.units, columns = (double)(p->vectors * product->lanes);
+    const double unit_bytes = (double)product->bytes;
+    p->work =
+        (2 * blocks * (double)p->form.block_elements / product->tuning.speed + (double)p->form.out_size) *
+        columns;
+    tartan_i_cpu_traffic traffic = {.left = units * (double)p->fit.rows * unit_bytes,
+                                    .right = units * columns * unit_bytes,
+                                    .packed = p->direct ? 0 : (double)p->used * columns * unit_bytes,
+                                    .most_ranges = tartan_i_ceil_div(p->vectors, product->vectors)};
+    int64_t vectors = PANEL_COLUMNS / product->lanes;
+    if (p->used > 0 && vectors > product->tuning.panel_bytes / tartan_i_spmm_vector_bytes(p))
+        vectors = product->tuning.panel_bytes / tartan_i_spmm_vector_bytes(p);
+    if (vectors < product->vectors) vectors = product->vectors;
+    traffic.panel = (double)(vectors * (p->used > 0 ? tartan_i_spmm_vector_bytes(p) : 1));
+    tartan_i_cpu_team_plan(&p->team, p->context, &traffic, p->form.grid_out, p->work);
+
+    const int64_t own = tartan_i_ceil_div(p->vectors, p->team.cols);
+    p->team.panels = tartan_i_ceil_div(own, vectors);
+    p->panel_vectors = tartan_i_ceil_div(own, p->team.panels);
+    p->most = tartan_i_cpu_strips(product, p->panel_vectors);
+}
+
+void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
+    const tartan_i_product *product = &p->k.product;
+    tartan_i_cpu_form_take(&p->form, p->op, head);
+    p->columns = p->form.n * tartan_i_dense_entries(&p->form.b);
+    p->vectors = tartan_i_ceil_div(p->columns, product->lanes);
+
+    int64_t used = 0;
+    for (int64_t j = 0; j < p->form.grid_in; j++) used += p->form.in_pointers[j] < p->form.in_pointers[j + 1];
+    const int64_t blocks = p->form.pointers[p->form.grid_out] - p->form.pointers[0];
+    const int64_t reads = blocks * tartan_i_ceil_div(p->form.out_block, product->rows[product->vectors - 1]);
+    p->direct = product->group == 1 && p->form.b.dtype == product->factor && p->form.b.col == 1 && used > 0 &&
+                reads <= product->tuning.direct_reuse * used;
+    p->used = (p->direct ? p->form.grid_in : used) * p->fit.units;
+    split(p);
+}
+
+tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op) {
+    tartan_i_spmm p = {.context = context, .op = op};
+    p.k = tartan_i_cpu_product_kernels(op->a->dtype, op->gates);
+    p.form = tartan_i_cpu_form_of(op);
+    size_blocks(&p);
+    tartan_i_spmm_plan_head(&p, 0);
+    return p;
+}
