@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Blocks, ::testing::ValuesIn(backends()),
                          [](const auto &info) { return info.param; });
 
 TEST_P(Blocks, AreCopiedAndCast) {
-    for (int n = 0; n < 360; n++) {
+    for (int n = 0; n < rounds(360); n++) {
         SCOPED_TRACE(::testing::Message() << "case " << n);
         const Matrix a = some_matrix(n, shape_of(n / 36));
         const int32_t to = n / 6 % 6 == 0 ? 0 : kAll[n / 6 % 6], block_order = (int32_t)below(random, 2);
@@ -139,7 +139,7 @@ TEST_P(Blocks, RoundAtTheEndsOfTheRanges) {
 }
 
 TEST_P(Blocks, AreTransposedPermutedAndSliced) {
-    for (int n = 0; n < 120; n++) {
+    for (int n = 0; n < rounds(120); n++) {
         SCOPED_TRACE(::testing::Message() << "case " << n);
         const tartan_shape s = shape_of(n);
         const Matrix a = some_matrix(n / 10, s);
@@ -160,7 +160,7 @@ TEST_P(Blocks, AreTransposedPermutedAndSliced) {
 }
 
 TEST_P(Blocks, AreProjectedAndRearranged) {
-    for (int n = 0; n < 120; n++) {
+    for (int n = 0; n < rounds(120); n++) {
         SCOPED_TRACE(::testing::Message() << "case " << n);
         const tartan_shape s = shape_of(n);
         const Matrix a = some_matrix(n / 10, s);
@@ -179,7 +179,7 @@ TEST_P(Blocks, AreProjectedAndRearranged) {
 }
 
 TEST_P(Blocks, AreScattered) {
-    for (int n = 0; n < 120; n++) {
+    for (int n = 0; n < rounds(120); n++) {
         SCOPED_TRACE(::testing::Message() << "case " << n);
         const tartan_shape s = shape_of(n);
         const Matrix into = some_matrix(n / 10, s), from = some_matrix(n / 60, s),
@@ -212,7 +212,7 @@ TEST_P(Blocks, ListsMayBeChangedAtOnce) {
 }
 
 TEST_P(Blocks, AreMeasured) {
-    for (int n = 0; n < 120; n++) {
+    for (int n = 0; n < rounds(120); n++) {
         SCOPED_TRACE(::testing::Message() << "case " << n);
         const Matrix a = some_matrix(n / 10, shape_of(n)), there = placed(context.get(), a);
         const int64_t blocks = a->layout->blocks;

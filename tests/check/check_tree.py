@@ -97,19 +97,33 @@ def cuda(root):
 
 
 def symbols(root, library):
-    """The shared library exports exactly tests/check/abi.txt, all of it with the prefix."""
+    """The shared library exports, and the headers declare, exactly tests/check/abi.txt, all of it with the prefix."""
     out = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
     found = {line.split()[-1] for line in out.splitlines()}
-    expected = set((root / "tests/check/abi.txt").read_text().split())
+    listed = (root / "tests/check/abi.txt").read_text().split()
     declared = set()
     for path in sources(root, "lib/include", endings=(".h",)):
         declared |= set(re.findall(r"TARTAN_API[^;(]*?\b(tartan_\w+)\(", path.read_text()))
-    for name in sorted(found ^ expected):
-        yield f"{name}: {'exported but not in abi.txt' if name in found else 'in abi.txt but not exported'}"
-    for name in sorted(declared ^ expected):
-        yield f"{name}: {'declared but not in abi.txt' if name in declared else 'in abi.txt but not declared'}"
-    for name in sorted(n for n in found if not n.startswith("tartan_")):
+    yield from compare_symbols(found, declared, listed)
+
+
+def compare_symbols(exported, declared, listed):
+    """What was added to the library and its headers, and what was removed from them, since abi.txt was written."""
+    added, removed = sorted((exported | declared) - set(listed)), sorted(set(listed) - (exported & declared))
+    for name in added:
+        where = "exported and declared" if name in exported & declared else \
+            "exported, declared in no public header" if name in exported else "declared, but not exported"
+        yield f"added:   {name} ({where})"
+    for name in removed:
+        where = "declared, but no longer exported" if name in declared else \
+            "exported, but no longer declared" if name in exported else "neither exported nor declared"
+        yield f"removed: {name} ({where})"
+    if added or removed:
+        yield f"{len(added)} added, {len(removed)} removed: if you mean it, edit tests/check/abi.txt, else mend the library"
+    for name in sorted(n for n in exported if not n.startswith("tartan_")):
         yield f"{name}: exported without the prefix"
+    if listed != sorted(set(listed)):
+        yield "tests/check/abi.txt is not sorted, or has a name twice"
 
 
 def headers(root, language, *compiler):

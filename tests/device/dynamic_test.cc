@@ -78,7 +78,7 @@ std::string kernel_in(const std::string &text) {
 } // namespace
 
 TEST_P(DynamicLayouts, SpmmIsThatOfAnOrdinaryLayout) {
-    for (uint64_t seed = 0; seed < 200 && !HasFailure(); seed++) {
+    for (uint64_t seed = 0; seed < rounds(200u) && !HasFailure(); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         Case one(seed);
         const tartan_shape &s = one.shape;
@@ -117,7 +117,7 @@ TEST_P(DynamicLayouts, SpmmIsThatOfAnOrdinaryLayout) {
 }
 
 TEST_P(DynamicLayouts, SddmmIsThatOfAnOrdinaryLayout) {
-    for (uint64_t seed = 0; seed < 200 && !HasFailure(); seed++) {
+    for (uint64_t seed = 0; seed < rounds(200u) && !HasFailure(); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         Case one(seed);
         const tartan_shape &s = one.shape;

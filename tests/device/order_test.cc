@@ -351,7 +351,7 @@ TEST_F(Order, TheLastWhoWorksMayBeOnAnotherDevice) {
 
 // Random programs: the dummy sees every missing wait.
 TEST_F(Order, RandomPrograms) {
-    for (uint64_t seed = 1; seed <= 20; seed++) {
+    for (uint64_t seed = 1; seed <= rounds(20u); seed++) {
         SCOPED_TRACE(seed);
         std::mt19937_64 dice(seed);
         const auto draw = [&](size_t n) { return (size_t)(dice() % n); };

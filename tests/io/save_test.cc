@@ -57,7 +57,7 @@ TEST(Save, EveryDtypeOrderFrameAndCompressionComesBackBitForBit) {
 TEST(Save, RandomFilesComeBack) {
     Folder folder;
     const std::string path = folder / "law.h5";
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < rounds(300u); seed++) {
         std::mt19937_64 random(seed);
         auto pick = [&](int64_t low, int64_t high) {
             return low + (int64_t)(random() % (uint64_t)(high - low + 1));

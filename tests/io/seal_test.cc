@@ -26,7 +26,7 @@ TEST(Seal, FindsEveryMutation) {
         const Bytes good = read_bytes(path);
         ASSERT_OK(open_only(path));
         std::mt19937 random(keep + 1);
-        for (int i = 0; i < 1250; i++) {
+        for (int i = 0; i < rounds(1250); i++) {
             Bytes bad = good;
             // A quarter of the cases aims at the seal itself, which is a small part of the file.
             const size_t range = i % 4 == 0 ? (size_t)TARTAN_I_SEAL_BYTES : bad.size();
@@ -47,7 +47,7 @@ TEST(Seal, FindsTruncationAndGrowth) {
     const std::string path = folder / "t.h5";
     write_sample(path, 1);
     const Bytes good = read_bytes(path);
-    for (size_t length = 0; length < good.size(); length += 97) {
+    for (size_t length = 0; length < good.size(); length += 97 * (size_t)share) {
         write_bytes(path, Bytes(good.begin(), good.begin() + (long)length));
         EXPECT_FAILS(FORMAT, path, open_only(path));
     }

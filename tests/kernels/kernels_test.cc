@@ -15,6 +15,7 @@ using tartan_test::below;
 using tartan_test::fill;
 using tartan_test::Guarded;
 using tartan_test::random_values;
+using tartan_test::rounds;
 using tartan_test::Tables;
 
 class Kernels : public ::testing::TestWithParam<tartan_i_cpu_features> {};
@@ -80,7 +81,7 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
 TEST_P(Kernels, StripHasThePortableBits) {
     const Tables<float> f32(GetParam());
     const Tables<double> f64(GetParam());
-    for (uint64_t seed = 0; seed < 1500; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1500u); seed++) {
         check_strip(f32, seed);
         check_strip(f64, seed);
         if (HasFailure()) return;
@@ -161,7 +162,7 @@ template <typename T> void check_transpose(const Tables<T> &tables, uint64_t see
 TEST_P(Kernels, TransposeMovesEveryElement) {
     const Tables<float> f32(GetParam());
     const Tables<double> f64(GetParam());
-    for (uint64_t seed = 0; seed < 1000; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         check_transpose(f32, seed);
         check_transpose(f64, seed);
         if (HasFailure()) return;
@@ -213,7 +214,7 @@ template <typename T> void check_lines(const Tables<T> &tables, uint64_t seed) {
 TEST_P(Kernels, LinesHaveThePortableBits) {
     const Tables<float> f32(GetParam());
     const Tables<double> f64(GetParam());
-    for (uint64_t seed = 0; seed < 1000; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         check_lines(f32, seed);
         check_lines(f64, seed);
         if (HasFailure()) return;

@@ -148,7 +148,7 @@ template <typename T> void check_rows(const Tables<T> &tables, uint64_t seed) {
 TEST_P(Rows, AreChainsOfSixteenNearTheExactResult) {
     const Tables<float> f32(GetParam());
     const Tables<double> f64(GetParam());
-    for (uint64_t seed = 0; seed < 1000; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         check_rows(f32, seed);
         check_rows(f64, seed);
         if (HasFailure()) return;

@@ -66,7 +66,7 @@ TEST(FromMask, AnyNonZeroByteIsABlock) {
 
 TEST(FromMask, RoundTripsInRandomFrames) {
     std::mt19937_64 random(1);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         tartan_shape s = random_shape(random);
         Mask mask((size_t)(s.heads * grid_rows(s) * grid_cols(s)));
         for (auto &m : mask) m = random() % 2;
@@ -121,7 +121,7 @@ TEST(FromCoordinates, Refusals) {
 
 TEST(FromCoordinates, AnyOrderGivesTheSame) {
     std::mt19937_64 random(2);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         Coordinates c = coordinates(l.get());
         std::vector<size_t> order(c.rows.size());
@@ -203,7 +203,7 @@ TEST(FromCsr, Refusals) {
 
 TEST(FromCsr, ColumnsInAnyOrder) {
     std::mt19937_64 random(3);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         RowLists r = row_lists(l.get());
         for (size_t line = 0; line + 1 < r.pointers.size(); line++)
@@ -241,7 +241,7 @@ TEST(FromEntries, Refusals) {
 
 TEST(FromEntries, CoversJustTheEntries) {
     std::mt19937_64 random(4);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         tartan_shape s = random_shape(random, true);
         size_t n = s.rows * s.cols == 0 ? 0 : random() % 60;
         Indices rows(n), cols(n);

@@ -16,7 +16,7 @@ tartan_layout *foreign() {
 
 TEST(Prune, DropsTheBlocksWithGateZero) {
     std::mt19937_64 random(30);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout a = any_layout(random);
         Mask mask = mask_of(a);
         std::vector<double> gates((size_t)tartan_layout_blocks(a.get()));
@@ -106,7 +106,7 @@ TEST(KeepLargest, EveryAllocationMayFail) {
 
 TEST(Grow, IsTheUnion) {
     std::mt19937_64 random(32);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         tartan_shape s = random_shape(random);
         Layout a = random_layout(s, 0.3, random()), b = random_layout(s, 0.3, random());
         Coordinates c = coordinates(b.get());
@@ -208,7 +208,7 @@ TEST(Move, AllAtOnceSoBlocksMaySwap) {
 
 TEST(Move, BackAgainIsTheSame) {
     std::mt19937_64 random(33);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random, true);
         Layout target = random_layout(shape_of(l.get()), 1, 0);
         size_t all = mask_of(l).size(), n = (size_t)tartan_layout_blocks(l.get());
@@ -274,7 +274,7 @@ TEST(Move, EveryAllocationMayFail) {
 
 TEST(Reblock, CoversTheSameElements) {
     std::mt19937_64 random(34);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         tartan_shape s = shape_of(l.get()), t = s;
         t.block_rows = 1 + (int64_t)(random() % 12);

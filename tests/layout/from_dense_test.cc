@@ -61,7 +61,7 @@ template <class F> void each_of_block(const tartan_shape &s, int64_t i, int64_t 
 
 TEST(FromDense, FindsJustTheNonZeroBlocks) {
     std::mt19937_64 random(40);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         tartan_shape s = random_shape(random);
         Dense dense(s, sparse_numbers(s, random), kDtypes[i % 4], i / 4 % 4);
         Mask expected = mask_where(s, [&](int64_t h, int64_t r, int64_t c) {
@@ -97,7 +97,7 @@ TEST(FromDense, TinyNumbersCount) {
 // The oracle: norms in long double, blocks sorted by norm.
 TEST(FromDenseLargest, KeepsTheLargest) {
     std::mt19937_64 random(41);
-    for (int i = 0; i < 600; i++) {
+    for (int i = 0; i < rounds(600); i++) {
         tartan_shape s = random_shape(random);
         std::vector<double> x((size_t)(s.heads * s.rows * s.cols));
         for (auto &v : x)

@@ -39,7 +39,7 @@ std::string identity_by_definition(const tartan_layout *l) {
 
 TEST(Identity, IsAsDefined) {
     std::mt19937_64 random(9);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         ASSERT_EQ(tartan_layout_identity(l.get()), identity_by_definition(l.get()));
     }

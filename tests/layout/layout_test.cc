@@ -100,7 +100,7 @@ TEST(Finish, RecipeIsCopied) {
 
 TEST(Inside, FindHeadAndCoordinatesAgree) {
     std::mt19937_64 random(5);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         Coordinates c = coordinates(l.get());
         int64_t next = 0;

@@ -57,7 +57,7 @@ TEST(Getters, DensityAndElements) {
     EXPECT_EQ(tartan_layout_density(from_mask({0, 4, 2, 2, 1}, {}).get()), 0);
     EXPECT_EQ(tartan_layout_density(pattern({5, 7, 2, 3, 2}, "dense").get()), 1);
     std::mt19937_64 random(6);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         tartan_shape s = shape_of(l.get());
         Coordinates c = coordinates(l.get());
@@ -84,7 +84,7 @@ TEST(Lists, ArraysOfPytorchBlockSparse) {
 
 TEST(Lists, AgreeWithTheMask) {
     std::mt19937_64 random(7);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         tartan_shape s = shape_of(l.get());
         Mask mask = mask_of(l);
@@ -197,7 +197,7 @@ int64_t morton(int64_t row, int64_t col) {
 
 TEST(Number, OrdersOfRandomLayouts) {
     std::mt19937_64 random(8);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         Coordinates c = coordinates(l.get());
         int64_t n = tartan_layout_blocks(l.get());

@@ -77,7 +77,7 @@ TEST(Random, EverySetIsAsLikely) {
 
 TEST(BalancedRandom, RowsAreEqualAndColumnsNearly) {
     std::mt19937_64 random(80);
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < rounds(300); i++) {
         tartan_shape s{1 + (int64_t)(random() % 40), 1 + (int64_t)(random() % 40), 1, 1, 2};
         int64_t k = (int64_t)(random() % (uint64_t)(s.cols + 1));
         Layout l = pattern(s, "balanced_random", "per_row=" + std::to_string(k), (int64_t)(random() >> 1));

@@ -63,7 +63,7 @@ Mask painted(const std::string &text, int64_t rows, int64_t cols) {
 
 TEST(Svg, PaintsJustTheBlocks) {
     std::mt19937_64 random(60);
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < rounds(300); i++) {
         Layout l = any_layout(random, true);
         std::string text = svg(l, 16 + (int32_t)(random() % 500));
         expect_well_formed(text);

@@ -18,7 +18,7 @@ namespace {
 
 TEST(Sort, LikeStableSort) {
     std::mt19937_64 random(10);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         size_t n = random() % 200;
         int64_t limit = (int64_t)1 << (random() % 63);
         Indices keys(n), ids(n);
@@ -46,7 +46,7 @@ TEST(Sort, EveryAllocationMayFail) {
 TEST(SelectLargest, LikeStableSort) {
     std::mt19937_64 random(11);
     const double special[] = {0.0, -0.0, INFINITY, -INFINITY, 5e-324, -5e-324, 1.0, -1.0, 1e308, -1e308};
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < rounds(2000); i++) {
         size_t n = random() % 50, count = random() % (n + 1);
         std::vector<double> scores(n);
         for (auto &x : scores)
@@ -64,7 +64,7 @@ TEST(SelectLargest, LikeStableSort) {
 
 TEST(KeySet, LikeAStdSet) {
     std::mt19937_64 random(12);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < rounds(200); i++) {
         key_set set;
         std::set<int64_t> model;
         ASSERT_OK(key_set_make(&set, 40));
@@ -94,7 +94,7 @@ TEST(KeySet, LikeAStdSet) {
 
 TEST(FromPositions, SourcesSayWhereEachBlockCameFrom) {
     std::mt19937_64 random(13);
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < rounds(500); i++) {
         Layout l = any_layout(random);
         tartan_shape s = shape_of(l.get());
         Indices positions((size_t)tartan_layout_blocks(l.get()));

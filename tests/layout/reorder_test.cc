@@ -139,7 +139,7 @@ struct Slow {
 
 TEST(Rcm, AgreesWithASlowStatementOfIt) {
     std::mt19937_64 random(71);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         int64_t n = (int64_t)(random() % 25);
         std::vector<std::pair<int64_t, int64_t>> edges;
         for (size_t k = n == 0 ? 0 : random() % 60; k > 0; k--) // repeats, loops and one-way edges among them

@@ -36,7 +36,7 @@ bool same(const Layout &a, const Layout &b) {
 
 TEST(SetAlgebra, AgreesWithMasksAndItsLaws) {
     std::mt19937_64 random(20);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         tartan_shape s = random_shape(random);
         Layout a = random_layout(s, (double)(random() % 5) / 4, random()),
                b = random_layout(s, (double)(random() % 5) / 4, random());
@@ -91,7 +91,7 @@ TEST(SetAlgebra, EveryAllocationMayFail) {
 
 TEST(Transpose, TwiceIsTheSame) {
     std::mt19937_64 random(21);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout a = any_layout(random), t = transposed(a);
         tartan_shape s = shape_of(a.get()), v = shape_of(t.get());
         ASSERT_EQ(s.rows, v.cols);
@@ -140,7 +140,7 @@ Indices random_order(int64_t n, bool last_stays, std::mt19937_64 &random) {
 
 TEST(Permute, AgreesWithTheMaskAndItsInverse) {
     std::mt19937_64 random(22);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout a = any_layout(random);
         tartan_shape s = shape_of(a.get());
         int64_t gr = grid_rows(s), gc = grid_cols(s);
@@ -208,7 +208,7 @@ TEST(Permute, EveryAllocationMayFail) {
 
 TEST(Slice, AgreesWithTheMask) {
     std::mt19937_64 random(23);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout a = any_layout(random);
         tartan_shape s = shape_of(a.get());
         int64_t gr = grid_rows(s), gc = grid_cols(s);

@@ -16,7 +16,7 @@ tartan_layout *foreign() {
 
 TEST(Statistics, LengthsSpreadAndBandwidthOfRandomLayouts) {
     std::mt19937_64 random(50);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         tartan_shape s = shape_of(l.get());
         Coordinates c = coordinates(l.get());
@@ -93,7 +93,7 @@ std::vector<double> reach_by_powers(const tartan_layout *l, int64_t head, size_t
 
 TEST(Reach, AgreesWithPowersOfTheMatrix) {
     std::mt19937_64 random(51);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         int64_t n = (int64_t)(random() % 13), heads = 1 + (int64_t)(random() % 2);
         Layout l = random_layout(square(n, heads, 3), (double)(random() % 100) / 200, random());
         size_t steps = random() % 6;
@@ -127,7 +127,7 @@ TEST(Reach, ButterflyReachesAllInOneStepADigit) {
 
 TEST(Partition, RunsAreNearlyEqual) {
     std::mt19937_64 random(52);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < rounds(1000); i++) {
         Layout l = any_layout(random);
         int64_t runs = 1 + (int64_t)(random() % 12), blocks = tartan_layout_blocks(l.get());
         Indices bounds((size_t)runs + 1, -7), pointers = row_lists(l.get()).pointers;

@@ -12,7 +12,7 @@ Matrix sample(uint64_t seed = 1) {
 
 TEST(Check, AcceptsWhatIsSound) {
     std::mt19937_64 random(2);
-    for (int n = 0; n < 100; n++) {
+    for (int n = 0; n < rounds(100); n++) {
         Matrix a = random_matrix(random_shape(random), all_dtypes[n % 4], n / 4 % 2, random);
         EXPECT_OK(tartan_matrix_check(a.get(), 1));
     }

@@ -8,7 +8,7 @@ namespace {
 // Blocks in random order within their rows, values with any strides, NaN in the padding.
 TEST(BsrArrays, SortsAndCopies) {
     std::mt19937_64 random(1);
-    for (int n = 0; n < 500; n++) {
+    for (int n = 0; n < rounds(500); n++) {
         tartan_shape s = random_shape(random, 1);
         Layout layout = random_layout(s, 0.5, random());
         int64_t blocks = layout->blocks, grid_rows = layout->grid_rows;

@@ -12,7 +12,7 @@ bool stored(const tartan_layout *l, int64_t h, int64_t r, int64_t c) {
 // dense -> matrix -> dense: random shapes, strides, dtypes and orders.
 TEST(DenseArrays, RoundTrips) {
     std::mt19937_64 random(1);
-    for (int n = 0; n < 2000; n++) {
+    for (int n = 0; n < rounds(2000); n++) {
         tartan_shape s = random_shape(random);
         int32_t from = all_dtypes[random() % 4], mid = all_dtypes[random() % 4],
                 to = all_dtypes[random() % 4];

@@ -35,7 +35,7 @@ struct Entries {
 
 TEST(EntryLists, FromCooAndCsr) {
     std::mt19937_64 random(1);
-    for (int n = 0; n < 500; n++) {
+    for (int n = 0; n < rounds(500); n++) {
         tartan_shape s = random_shape(random, 1);
         Layout layout = random_layout(s, 0.5, random());
         Entries e(layout.get(), all_dtypes[random() % 4], random);
@@ -73,7 +73,7 @@ TEST(EntryLists, FromCooAndCsr) {
 
 TEST(EntryLists, ToCooAndCsrAndBack) {
     std::mt19937_64 random(2);
-    for (int n = 0; n < 500; n++) {
+    for (int n = 0; n < rounds(500); n++) {
         tartan_shape s = random_shape(random, 1);
         Matrix a = random_matrix(s, all_dtypes[n % 4], n / 4 % 2, random);
         std::vector<double> all = elements_of(a.get());

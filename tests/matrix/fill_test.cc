@@ -31,7 +31,7 @@ TEST(Fill, Zero) {
 
 TEST(Fill, Identity) {
     std::mt19937_64 random(1);
-    for (int n = 0; n < 300; n++) {
+    for (int n = 0; n < rounds(300); n++) {
         tartan_shape s = random_shape(random);
         Layout layout = random_layout(s, 0.7, random());
         Matrix m = create(layout, all_dtypes[n % 4], n / 4 % 2);
@@ -201,7 +201,7 @@ std::vector<std::vector<double>> drawn(const tartan_layout *l, int64_t head, int
 TEST(FillOrthogonal, IsOrthonormalAndSpansTheDrawnNumbers) {
     std::mt19937_64 random(3);
     Context context = open_context(2);
-    for (int n = 0; n < 200; n++) {
+    for (int n = 0; n < rounds(200); n++) {
         tartan_shape s = random_shape(random);
         if (n % 20 == 0) s = {200, 100, 32, 64, 1};
         Layout layout = random_layout(s, 0.4, random());

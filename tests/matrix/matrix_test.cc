@@ -172,7 +172,7 @@ TEST(Wrap, RefusesAndReleasesNothing) {
 
 TEST(Wrap, PaddingIsNeverRead) {
     std::mt19937_64 random(5);
-    for (int n = 0; n < 200; n++) {
+    for (int n = 0; n < rounds(200); n++) {
         tartan_shape s = random_shape(random, 2);
         Matrix a = random_matrix(s, TARTAN_F64, (int32_t)(n % 2), random);
         tartan_array values;
@@ -224,7 +224,7 @@ TEST(Copy, IsEqualAndApart) {
 
 TEST(Cast, EveryPairOfDtypesAndOrders) {
     std::mt19937_64 random(7);
-    for (int n = 0; n < 20; n++) {
+    for (int n = 0; n < rounds(20); n++) {
         tartan_shape s = n % 2 ? random_shape(random) : tartan_shape{8, 12, 4, 6, 2};
         for (int32_t from : all_dtypes) {
             for (int32_t to : {0, 1, 2, 3, 4}) {

@@ -13,7 +13,7 @@ std::vector<double> norms_of(const tartan_matrix *m, int32_t norm) {
 
 TEST(Norms, AgainstPlainLoops) {
     std::mt19937_64 random(1);
-    for (int n = 0; n < 200; n++) {
+    for (int n = 0; n < rounds(200); n++) {
         tartan_shape s = random_shape(random);
         Matrix a = random_matrix(s, all_dtypes[n % 4], n / 4 % 2, random);
         std::vector<double> all = elements_of(a.get());

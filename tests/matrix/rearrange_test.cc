@@ -26,7 +26,7 @@ Matrix transpose(const tartan_matrix *a) {
 
 TEST(Transpose, MovesEveryElementAndIsItsOwnInverse) {
     std::mt19937_64 random(1);
-    for (int n = 0; n < 1000; n++) {
+    for (int n = 0; n < rounds(1000); n++) {
         tartan_shape s = random_shape(random);
         Matrix a = any_matrix(s, random), t = transpose(a.get()), back = transpose(t.get());
         ASSERT_TRUE(same_matrix(a.get(), back.get()));
@@ -63,7 +63,7 @@ Matrix permute(const tartan_matrix *a, const std::vector<int64_t> &rows, const s
 
 TEST(Permute, MovesBlocksAndTheInverseMovesThemBack) {
     std::mt19937_64 random(2);
-    for (int n = 0; n < 1000; n++) {
+    for (int n = 0; n < rounds(1000); n++) {
         tartan_shape s = random_shape(random);
         Matrix a = any_matrix(s, random);
         const tartan_layout *l = a->layout;
@@ -85,7 +85,7 @@ TEST(Permute, MovesBlocksAndTheInverseMovesThemBack) {
 
 TEST(Slice, PiecesReassemble) {
     std::mt19937_64 random(3);
-    for (int n = 0; n < 1000; n++) {
+    for (int n = 0; n < rounds(1000); n++) {
         tartan_shape s = random_shape(random);
         Matrix a = any_matrix(s, random);
         const tartan_layout *l = a->layout;
@@ -126,7 +126,7 @@ Matrix project(const tartan_matrix *a, tartan_layout *layout) {
 
 TEST(Project, OntoUnionAndBack) {
     std::mt19937_64 random(4);
-    for (int n = 0; n < 1000; n++) {
+    for (int n = 0; n < rounds(1000); n++) {
         tartan_shape s = random_shape(random);
         Matrix a = any_matrix(s, random);
         Layout other = random_layout(s, 0.5, random());
@@ -151,7 +151,7 @@ TEST(Project, OntoUnionAndBack) {
 
 TEST(Rearrange, TakesBlocksAsTold) {
     std::mt19937_64 random(5);
-    for (int n = 0; n < 500; n++) {
+    for (int n = 0; n < rounds(500); n++) {
         tartan_shape s = random_shape(random), to = random_shape(random);
         to.block_rows = s.block_rows, to.block_cols = s.block_cols;
         Matrix a = any_matrix(s, random);
@@ -266,7 +266,7 @@ TEST(Rearrange, Refuses) {
 
 TEST(Scatter, PutsBlocksWhereToldAndLeavesTheOthers) {
     std::mt19937_64 random(9);
-    for (int n = 0; n < 500; n++) {
+    for (int n = 0; n < rounds(500); n++) {
         tartan_shape s = random_shape(random), to = random_shape(random);
         to.block_rows = s.block_rows, to.block_cols = s.block_cols;
         const Matrix from = any_matrix(s, random), into = any_matrix(to, random);

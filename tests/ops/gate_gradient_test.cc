@@ -57,7 +57,7 @@ struct Gates {
 
 TEST(GateGradient, RandomCases) {
     Context contexts[] = {open_context(1), open_context(3)};
-    for (uint64_t seed = 0; seed < 1000; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         const Gates p = Gates::make(seed);
@@ -70,7 +70,7 @@ TEST(GateGradient, RandomCases) {
 }
 
 TEST(GateGradient, SameBitsForKernelsAndThreads) {
-    for (uint64_t seed = 0; seed < 60; seed++) {
+    for (uint64_t seed = 0; seed < rounds(60u); seed++) {
         const Gates p = Gates::make(seed);
         Dense first = p.out;
         Matrix first_dw = p.copy();

@@ -71,7 +71,7 @@ struct Growth {
 
 TEST(GrowthScore, RandomCases) {
     Context contexts[] = {open_context(1), open_context(3)};
-    for (uint64_t seed = 0; seed < 400; seed++) {
+    for (uint64_t seed = 0; seed < rounds(400u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         const Growth p = Growth::make(seed);

@@ -108,7 +108,7 @@ Sddmm make_sddmm(uint64_t seed) {
 
 TEST(Sddmm, RandomProductsEqualTheChain) {
     Context contexts[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
-    for (uint64_t seed = 0; seed < 1200; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1200u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         make_sddmm(seed).run_and_check(contexts[seed / 3 % 4].get());
@@ -157,12 +157,14 @@ Sddmm plain(const tartan_shape &shape, double density, int32_t dtype, int64_t k,
 }
 
 TEST(Sddmm, BlockShapesOfAllKinds) {
+    int number = 0;
     Context context = open_context(2);
     const std::pair<int64_t, int64_t> blocks[] = {{1, 1},   {3, 5},     {8, 8},     {16, 16},
                                                   {32, 32}, {64, 64},   {128, 128}, {256, 1},
                                                   {1, 256}, {256, 256}, {33, 17}};
     for (const auto &block : blocks) {
         for (int32_t dtype : kDtypes) {
+            if (!is_of_the_share(number++)) continue;
             SCOPED_TRACE(::testing::Message() << block.first << " x " << block.second << " dtype " << dtype);
             const tartan_shape shape = {block.first * 2 + block.first / 2,
                                         block.second * 2 + block.second / 3 + 1, block.first, block.second,
@@ -176,10 +178,12 @@ TEST(Sddmm, BlockShapesOfAllKinds) {
 
 // Contracted lengths beyond one kernel call, one list of segments and one round.
 TEST(Sddmm, LongContractions) {
+    int number = 0;
     for (int32_t threads : {1, 3}) {
         Context context = open_context(threads);
         for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16}) {
             for (Style style : {kRows, kColumns}) {
+                if (!is_of_the_share(number++)) continue;
                 SCOPED_TRACE(::testing::Message() << "dtype " << dtype << " style " << style);
                 plain({6, 6, 3, 3, 1}, 0.6, dtype, 1500, 1, style, style).run_and_check(context.get());
                 Sddmm p = plain({20, 20, 10, 10, 2}, 0.6, dtype, 5, 2, style, kRows,
@@ -275,7 +279,7 @@ TEST(Sddmm, GatesAreRoundedToTheTypeOfTheSums) {
 // The product with the mask of a full layout is the dense product; SpMM with S's transpose finds the same sums.
 TEST(Sddmm, AgreesWithSpmm) {
     Context context = open_context(1);
-    for (uint64_t seed = 0; seed < 1000; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         std::mt19937_64 random(seed);
         const int64_t m = 1 + (int64_t)below(random, 30), n = 1 + (int64_t)below(random, 30),
                       k = 1 + (int64_t)below(random, 30);
@@ -303,7 +307,7 @@ TEST(Sddmm, AgreesWithSpmm) {
 // split contraction, continued in one call, has the bits of the whole.
 TEST(Sddmm, PairsContinueOneChain) {
     Context context = open_context(1);
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < rounds(300u); seed++) {
         std::mt19937_64 random(seed);
         const int64_t k = 2 + (int64_t)below(random, 40), cut = 1 + (int64_t)below(random, (size_t)k - 1);
         Sddmm p = plain({20, 20, 8, 8, 1}, 0.6, kDtypes[seed % 4], k, seed);

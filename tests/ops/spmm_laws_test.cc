@@ -48,7 +48,7 @@ TEST(Spmm, SplittingBlocksInFourChangesNothing) {
 // op(A) B and (B' op(A)')' are one computation.
 TEST(Spmm, LeftIsRightTransposed) {
     Context context = open_context(1);
-    for (uint64_t seed = 0; seed < 1000; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         Spmm p = make_spmm(seed);
         tartan_array b = p.b.exchanged();
         Dense left = p.c, right = p.c;
@@ -62,7 +62,7 @@ TEST(Spmm, LeftIsRightTransposed) {
 
 TEST(Spmm, InnerProductsOfATransposeAgree) {
     Context context = open_context(1);
-    for (uint64_t seed = 0; seed < 1000; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         std::mt19937_64 random(seed);
         Spmm p = plain({(int64_t)(1 + below(random, 40)), (int64_t)(1 + below(random, 40)),
                         (int64_t)(1 + below(random, 9)), (int64_t)(1 + below(random, 9)), 1},
@@ -85,7 +85,7 @@ TEST(Spmm, InnerProductsOfATransposeAgree) {
 // Powers of two scale exactly; a sum of two right sides gives the sum, within the error rule.
 TEST(Spmm, IsLinear) {
     Context context = open_context(1);
-    for (uint64_t seed = 0; seed < 1000; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1000u); seed++) {
         std::mt19937_64 random(seed);
         Spmm p = plain({(int64_t)(1 + below(random, 40)), (int64_t)(1 + below(random, 40)), 4, 3, 1}, 0.5,
                        TARTAN_F64, {}, 6, seed);

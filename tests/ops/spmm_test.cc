@@ -9,7 +9,7 @@ using namespace tartan_test;
 
 TEST(Spmm, RandomProductsEqualTheChain) {
     Context contexts[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
-    for (uint64_t seed = 0; seed < 1200; seed++) {
+    for (uint64_t seed = 0; seed < rounds(1200u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         make_spmm(seed).run_and_check(contexts[seed / 3 % 4].get());
@@ -19,7 +19,7 @@ TEST(Spmm, RandomProductsEqualTheChain) {
 
 TEST(Spmm, WritesNothingBesideItsOutput) {
     Context context = open_context(2);
-    for (uint64_t seed = 0; seed < 200; seed++) {
+    for (uint64_t seed = 0; seed < rounds(200u); seed++) {
         const Spmm p = make_spmm(seed);
         Dense got = p.c;
         ASSERT_OK(p.run(context.get(), &got));
@@ -77,6 +77,7 @@ TEST(Spmm, SameBitsInAHostsLoop) {
 // ---- Shapes at the edges of the machinery ----
 
 TEST(Spmm, BlockShapesOfAllKinds) {
+    int number = 0;
     Context context = open_context(2);
     const std::pair<int64_t, int64_t> blocks[] = {{1, 1},   {3, 5},     {8, 8},     {16, 16},
                                                   {32, 32}, {64, 64},   {128, 128}, {256, 1},
@@ -84,6 +85,7 @@ TEST(Spmm, BlockShapesOfAllKinds) {
     for (const auto &block : blocks) {
         for (int32_t dtype : kDtypes) {
             for (int32_t op : {0, 1}) {
+                if (!is_of_the_share(number++)) continue;
                 SCOPED_TRACE(::testing::Message()
                              << block.first << " x " << block.second << " dtype " << dtype << " op " << op);
                 // Ragged in both directions where the block is larger than one.
@@ -137,10 +139,12 @@ TEST(Spmm, WidePanelsAndManyBatchEntries) {
 // rows of B, which is then used where it lies.
 TEST(Spmm, BatchEntriesOfAnyWidthEqualSingleProducts) {
     const int64_t entries = 3;
+    int number = 0;
     for (int32_t threads : {1, 3}) {
         Context context = open_context(threads);
         for (int32_t dtype : {TARTAN_F64, TARTAN_F32})
             for (int64_t n = 1; n <= 70; n++) {
+                if (!is_of_the_share(number++)) continue;
                 SCOPED_TRACE(::testing::Message() << "dtype " << dtype << " n " << n);
                 Spmm p = plain({16, 64, 8, 8, 1}, 0.3, dtype, {entries}, n, (uint64_t)n);
                 Dense got = p.c;

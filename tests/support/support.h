@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -51,6 +52,19 @@ void tartan_i_parallel_from(double work);
     }
 
 namespace tartan_test {
+
+// Where a checker or an emulator makes tests slow, TARTAN_TEST_SHARE=7 runs the first seventh of random cases, and
+// every seventh of a list of cases.
+inline const int share = [] {
+    const char *text = std::getenv("TARTAN_TEST_SHARE");
+    return text == nullptr || std::atoi(text) < 1 ? 1 : std::atoi(text);
+}();
+template <typename T> T rounds(T n) {
+    return (n + (T)share - 1) / (T)share;
+}
+inline bool is_of_the_share(int number) {
+    return number % share == 0;
+}
 
 // Fails every test that leaves memory of the library behind: refusals leak as easily as failed allocations.
 class LeakCheck : public testing::EmptyTestEventListener {
