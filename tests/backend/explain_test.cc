@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explained.h"
+#include "system_tiles.h"
 
 namespace {
 
@@ -197,8 +198,8 @@ TEST(ExplainCpuDeathTest, NamesTilesThatTheSystemRefuses) {
         fprintf(stderr, "%s", told ? "told." : text.c_str());
         _exit(0);
     };
-    if (tartan_i_kernels_known() & TARTAN_I_CPU_AMX)
-        EXPECT_EXIT(show(), ::testing::ExitedWithCode(0), "^told\\.$");
+    if (!(tartan_i_kernels_known() & TARTAN_I_CPU_AMX)) GTEST_SKIP() << "no kernels for tiles";
+    EXPECT_EXIT(show(), ::testing::ExitedWithCode(0), "^told\\.$");
 }
 #endif
 

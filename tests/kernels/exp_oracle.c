@@ -38,7 +38,7 @@ double tartan_test_exp_units(int64_t n, const float *x, const float *got) {
         for (int j = 0; j < LANES; j++) {
             double in = x[i + j], out = got[i + j];
             faults[j] |= (in != in) ^ (out != out);
-            out = in != in ? 0 : out; /* of NaN only the fault counts */
+            out = in != in ? 0 : out;   /* of NaN only the fault counts */
             in = in > -200 ? in : -200; /* rounds to 0, and overflows */
             in = in < 200 ? in : 200;
             out = out < top ? out : top;

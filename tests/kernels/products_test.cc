@@ -135,7 +135,7 @@ struct Strip {
 };
 
 TEST_P(Products, StripsAreWithinTheBoundAndWriteNothingElse) {
-    for (uint64_t seed = 0; seed < rounds(600u); seed++) {
+    for (uint64_t seed = 0; seed < tartan_test::rounds(600u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         const bool integers = seed % 3 == 0; // their sums are exact
         Strip s(k.product, seed, integers);
