@@ -93,9 +93,6 @@ static tartan_i_kernels kernels_of(const tartan_context *context, const tartan_o
 /* The instruction set that the operation's kernels use, and why the other kernels of this build do not run. */
 static tartan_status cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
     const tartan_i_cpu_features detected = tartan_i_cpu_detect(), in_use = tartan_i_cpu_in_use();
-    tartan_i_cpu_features usable = in_use;
-    if ((usable & TARTAN_I_CPU_AMX) && !tartan_i_cpu_tiles())
-        usable &= ~(tartan_i_cpu_features)TARTAN_I_CPU_AMX;
     char name[64];
     tartan_i_cpu_list(kernels_of(context, op).product.uses, name, sizeof name);
     tartan_i_text_add(text, "\"kernel\": \"%s\", \"why\": \"%s\", \"refused\": [", name,
@@ -104,11 +101,9 @@ static tartan_status cpu_explain(const tartan_context *context, const tartan_op 
     const char *separator = "";
     for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
         const tartan_i_cpu_features bit = (tartan_i_cpu_features)1 << i;
-        if (!(tartan_i_kernels_known() & bit & ~usable)) continue;
+        if (!(tartan_i_kernels_known() & bit & ~in_use)) continue;
         tartan_i_text_add(text, "%s{\"kernel\": \"%s\", \"why\": \"%s\"}", separator, tartan_i_cpu_name(i),
-                          !(detected & bit) ? "this CPU does not have it"
-                          : !(in_use & bit) ? "TARTAN_CPU does not allow it"
-                                            : "the operating system refuses it");
+                          detected & bit ? "TARTAN_CPU does not allow it" : "this CPU does not have it");
         separator = ", ";
     }
     tartan_i_text_add(text, "], \"expected_tflops\": null");

@@ -342,15 +342,16 @@ TEST(Save, KilledWriterLeavesTheOldFileOrTheNew) {
         ASSERT_OK(tartan_file_put_matrix(files[i].get(), "m", matrices[i].get(), nullptr, nullptr));
     ASSERT_OK(tartan_file_save(files[0].get(), path.c_str(), 0));
     std::mt19937 random(1);
-    // 50 kills, and more, with more time each, until some came before the first replacement and some after.
+    // 50 kills, and as many again with twice the time, until some came before the first replacement and some after.
+    const int few = rounds(50);
     int now = 0, kept = 0, replaced = 0;
-    for (int kills = 0; kills < 50 || (kills < 500 && (kept == 0 || replaced == 0)); kills++) {
+    for (int kills = 0; kills < few || (kills < 10 * few && (kept == 0 || replaced == 0)); kills++) {
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0)
             for (int i = now + 1;; i++)
                 if (tartan_file_save(files[i % 2].get(), path.c_str(), i % 3 == 0) != TARTAN_OK) _exit(1);
-        usleep(500 + random() % (20000 * (1 + (unsigned)kills / 50)));
+        usleep(500 + random() % (20000u << kills / few));
         kill(child, SIGKILL);
         int how = 0;
         ASSERT_EQ(waitpid(child, &how, 0), child);
