@@ -108,14 +108,15 @@ static tartan_status measure(run *r) {
     return status;
 }
 
-/* The kernel that runs, or null for operations that do not explain themselves. */
+/* The instruction set of a CPU's kernel, or a device's kernel; null for operations that do not explain themselves. */
 static json_t *kernel_of(run *r) {
     char *text = NULL;
     if (tartan_explain_begin() != TARTAN_OK) return json_null();
     (void)r->c->op->call(r->context, r->c, &r->operands);
     if (tartan_explain_end(&text) != TARTAN_OK) return json_null();
     json_t *answer = json_loads(text, 0, NULL);
-    json_t *kernel = json_object_get(json_array_get(answer, 0), "kernel");
+    json_t *kernel = json_object_get(json_array_get(answer, 0), "instruction_set");
+    if (kernel == NULL) kernel = json_object_get(json_array_get(answer, 0), "kernel");
     kernel = kernel != NULL ? json_incref(kernel) : json_null();
     json_decref(answer);
     tartan_text_free(text);

@@ -92,6 +92,10 @@ static void print_answer(const json_t *answer) {
     printf("\n");
     printf("device %s, backend %s, kernel %s: %s\n", text_of(answer, "device"), text_of(answer, "backend"),
            text_of(answer, "kernel"), text_of(answer, "why"));
+    const json_t *instructions = json_object_get(answer, "instruction_set");
+    if (instructions != NULL)
+        printf("  instructions %s, threads %lld\n", json_string_value(instructions),
+               (long long)json_integer_value(json_object_get(answer, "threads")));
     json_array_foreach(json_object_get(answer, "refused"), i, one) {
         printf("  not %s: %s\n", text_of(one, "kernel"), text_of(one, "why"));
     }

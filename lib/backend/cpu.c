@@ -73,43 +73,6 @@ static bool cpu_supports(void *device, const tartan_op *op, const char **out_rea
     return true;
 }
 
-/* The kernels that an operation takes its inner loops from. */
-static tartan_i_kernels kernels_of(const tartan_context *context, const tartan_op *op) {
-    if (op->kind == TARTAN_OP_SPMM) {
-        tartan_op_spmm now = op->spmm;
-        tartan_matrix a;
-        now.a = tartan_i_cpu_matrix_now(op->spmm.a, &a);
-        return tartan_i_cpu_spmm_is_narrow(context, &now)
-                   ? tartan_i_cpu_kernels(now.a->dtype)
-                   : tartan_i_cpu_product_kernels(now.a->dtype, now.gates);
-    }
-    if (op->kind == TARTAN_OP_SDDMM) return tartan_i_cpu_product_kernels(op->sddmm.x[0].dtype, NULL);
-    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
-    (void)tartan_i_op_operands(op, operands);
-    return tartan_i_cpu_kernels(operands[0].matrix != NULL ? operands[0].matrix->dtype
-                                                           : operands[0].array->dtype);
-}
-
-/* The instruction set that the operation's kernels use, and why the other kernels of this build do not run. */
-static tartan_status cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text) {
-    const tartan_i_cpu_features detected = tartan_i_cpu_detect(), in_use = tartan_i_cpu_in_use();
-    char name[64];
-    tartan_i_cpu_list(kernels_of(context, op).product.uses, name, sizeof name);
-    tartan_i_text_add(text, "\"kernel\": \"%s\", \"why\": \"%s\", \"refused\": [", name,
-                      in_use != detected ? "the best that TARTAN_CPU allows"
-                                         : "the best kernels there are for this CPU");
-    const char *separator = "";
-    for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
-        const tartan_i_cpu_features bit = (tartan_i_cpu_features)1 << i;
-        if (!(tartan_i_kernels_known() & bit & ~in_use)) continue;
-        tartan_i_text_add(text, "%s{\"kernel\": \"%s\", \"why\": \"%s\"}", separator, tartan_i_cpu_name(i),
-                          detected & bit ? "TARTAN_CPU does not allow it" : "this CPU does not have it");
-        separator = ", ";
-    }
-    tartan_i_text_add(text, "], \"expected_tflops\": null");
-    return text->status;
-}
-
 /* On a dynamic layout, an operation uses the blocks of the last mask. */
 static tartan_status run_spmm(const tartan_context *context, const tartan_op_spmm *op) {
     tartan_op_spmm now = *op;
@@ -148,7 +111,7 @@ const tartan_backend tartan_i_backend_cpu = {
     .growth_score = tartan_i_cpu_growth_score,
     .block_copy = tartan_i_cpu_block_copy,
     .block_norms = tartan_i_cpu_block_norms,
-    .explain = cpu_explain,
+    .explain = tartan_i_cpu_explain,
 };
 
 tartan_status tartan_context_peak(tartan_context *context, int32_t dtype, double *out_gflops) {

@@ -18,6 +18,9 @@ tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tar
 tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tartan_op_block_copy *op);
 tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op_block_norms *op);
 
+/* The slot `explain` of the backend table. */
+tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
+
 /* Index sets of layouts whose blocks change; see the backend table. */
 tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,
                                         void **out_index);
@@ -106,6 +109,10 @@ typedef struct tartan_i_cpu_traffic {
 /* Cuts a product of `block_rows` rows and about `work` operations for the context's threads. */
 void tartan_i_cpu_team_plan(tartan_i_cpu_team *team, const tartan_context *context,
                             const tartan_i_cpu_traffic *traffic, int64_t block_rows, double work);
+
+/* Seconds that a planned product takes by the model: `flops` useful operations at `peak` of them a second on each worker,
+ * reading as planned, and `moved` bytes that are packed or stored. */
+double tartan_i_cpu_team_seconds(const tartan_i_cpu_team *team, double flops, double peak, double moved);
 
 /* Bytes of the counters of a team with `cols` ranges. Before each loop over block rows they are set to zero. */
 int64_t tartan_i_cpu_team_bytes(int32_t cols);

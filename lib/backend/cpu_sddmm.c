@@ -6,50 +6,12 @@
  * a few workers, and a range into panels. In a round the workers of a range pack the part of Y for its panel together,
  * [k][width] for each block column; then workers take block rows, and do the blocks of the panel there. A row of X is used in place where its elements are contiguous, else packed once for its row of blocks.
  * With one round sums go straight into S; with more they wait in memory of their own. */
-#include "backend/cpu.h"
+#include "backend/cpu_sddmm.h"
 #include "core/workspace.h"
 
 #include <string.h>
 
-enum { X_BYTES = 1 << 20, SEGMENTS = 256, PAGE = 4096 };
-
-typedef struct pair {
-    tartan_i_dense x, y;
-    int64_t k, entries;
-} pair;
-
-typedef struct segment {
-    const pair *pair;
-    const char *x, *y; /* element (0, 0) of its products */
-    int64_t k;         /* elements of the contracted index */
-    int64_t at;        /* units before it in the round */
-    tartan_i_fit fit;  /* of X for a row of blocks */
-    bool in_place;     /* X, except for a last row of blocks that lacks rows of a tile */
-} segment;
-
-typedef struct sddmm {
-    const tartan_context *context;
-    const tartan_op_sddmm *op;
-    tartan_i_kernels k;
-    const tartan_layout *layout;
-    int64_t head, pointer; /* first block row in the row lists */
-    pair pairs[TARTAN_I_MAX_PAIRS];
-
-    int64_t next_pair, next_entry, next_k; /* where the next segment begins */
-    segment segments[SEGMENTS];            /* the round at work */
-    int64_t nsegments;
-    bool first, last;
-
-    tartan_i_cpu_team team;
-    int64_t panel_cols, panel; /* most block columns of a panel, and the panel at work */
-
-    int64_t rows;                      /* of a block, as tiles need them */
-    int64_t width, vectors, strips;    /* of a packed block column */
-    int64_t all_units, round_units;    /* of the contracted index, and most of a round */
-    double work;                       /* of a head, in operations of f32 */
-    char *packed, *scratch, *all_sums; /* all_sums: NULL where one round does */
-    int64_t scratch_bytes, sums_bytes; /* of one worker; of one block */
-} sddmm;
+enum { X_BYTES = 1 << 20, PAGE = 4096 };
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -57,14 +19,14 @@ static int64_t smaller(int64_t a, int64_t b) {
 
 /* ---- Rounds ---- */
 
-static void start_head(sddmm *p, int64_t head) {
+static void start_head(tartan_i_sddmm *p, int64_t head) {
     const tartan_op_sddmm *op = p->op;
     const bool heads = p->layout->shape.heads > 1;
     p->head = head;
     p->pointer = head * p->layout->grid_rows;
     p->next_pair = p->next_entry = p->next_k = 0;
     for (int64_t i = 0; i < op->pairs; i++) {
-        pair *q = &p->pairs[i];
+        tartan_i_sddmm_pair *q = &p->pairs[i];
         q->x = tartan_i_dense_of(&op->x[i], false, heads ? head : -1);
         q->y = tartan_i_dense_of(&op->y[i], false, heads ? head : -1);
         q->k = op->x[i].shape[op->x[i].ndim - 1];
@@ -74,9 +36,9 @@ static void start_head(sddmm *p, int64_t head) {
 }
 
 /* Moves to the next pair and entry that have elements left; false at the end. */
-static bool advance(sddmm *p) {
+static bool advance(tartan_i_sddmm *p) {
     while (p->next_pair < p->op->pairs) {
-        const pair *q = &p->pairs[p->next_pair];
+        const tartan_i_sddmm_pair *q = &p->pairs[p->next_pair];
         if (p->next_k < q->k && p->next_entry < q->entries) return true;
         p->next_k = 0;
         if (q->k == 0 || ++p->next_entry >= q->entries) {
@@ -88,25 +50,26 @@ static bool advance(sddmm *p) {
 }
 
 /* Units of k elements, as many as whole tiles take. */
-static int64_t units_of(const sddmm *p, int64_t k) {
+static int64_t units_of(const tartan_i_sddmm *p, int64_t k) {
     const tartan_i_product *product = &p->k.product;
     const int64_t units = tartan_i_ceil_div(k, product->group), tile = product->most_tile_units;
     return tile > 0 ? tartan_i_ceil_div(units, tile) * tile : units;
 }
 
-static tartan_i_fit fit_of(const sddmm *p, int64_t k) {
+static tartan_i_fit fit_of(const tartan_i_sddmm *p, int64_t k) {
     tartan_i_fit fit = tartan_i_cpu_fit(&p->k.product, p->layout->shape.block_rows, 1);
     fit.units = units_of(p, k);
     fit.tile_units = p->k.product.most_tile_units;
     return fit;
 }
 
-static void next_round(sddmm *p) {
+static void next_round(tartan_i_sddmm *p) {
     const tartan_i_product *product = &p->k.product;
     int64_t at = 0;
-    for (p->nsegments = 0; p->nsegments < SEGMENTS && at < p->round_units && advance(p); p->nsegments++) {
-        const pair *q = &p->pairs[p->next_pair];
-        segment *s = &p->segments[p->nsegments];
+    for (p->nsegments = 0; p->nsegments < TARTAN_I_SDDMM_SEGMENTS && at < p->round_units && advance(p);
+         p->nsegments++) {
+        const tartan_i_sddmm_pair *q = &p->pairs[p->next_pair];
+        tartan_i_sddmm_segment *s = &p->segments[p->nsegments];
         s->pair = q;
         s->at = at;
         s->k = smaller(q->k - p->next_k, product->tuning.depth);
@@ -122,85 +85,6 @@ static void next_round(sddmm *p) {
     p->last = !advance(p);
 }
 
-/* ---- Packing Y ---- */
-
-/* The block columns of the panel at work in a range of columns. */
-static void panel_of(const sddmm *p, int32_t range, int64_t *first, int64_t *last) {
-    int64_t begin, end;
-    tartan_i_share(p->layout->grid_cols, p->team.cols, range, &begin, &end);
-    tartan_i_share(end - begin, (int32_t)p->team.panels, (int32_t)p->panel, first, last);
-    *first += begin;
-    *last += begin;
-}
-
-/* Packed strip of the block column that is number `index` of its panel: [round_units][width], after those of the
- * columns and strips before it. */
-static char *packed_at(const sddmm *p, int32_t range, int64_t index, int64_t first) {
-    return p->packed +
-           ((range * p->panel_cols + index) * p->width + first) * p->round_units * p->k.product.bytes;
-}
-
-static void pack_segment(const sddmm *p, const segment *s, int64_t col, int64_t valid, int64_t width,
-                         char *to) {
-    const tartan_i_product *product = &p->k.product;
-    const tartan_i_dense *y = &s->pair->y;
-    const int64_t row_bytes = width * product->bytes, units = tartan_i_ceil_div(s->k, product->group);
-    if (valid > 0)
-        tartan_i_pack_right(&p->k, y->dtype, s->y + col * y->col * y->bytes, y->row, y->col, s->k, valid, to,
-                            width);
-    for (int64_t k = 0; valid < width && k < units; k++)
-        memset(to + k * row_bytes + valid * product->bytes, 0, (size_t)((width - valid) * product->bytes));
-    memset(to + units * row_bytes, 0, (size_t)((s->fit.units - units) * row_bytes));
-}
-
-static void pack_column(const sddmm *p, int32_t range, int64_t block_col, int64_t index) {
-    const int64_t cols = tartan_i_cols_of(p->layout, block_col);
-    const int64_t col = block_col * p->layout->shape.block_cols;
-    for (int64_t i = 0; i < p->strips; i++) {
-        int64_t first, width;
-        tartan_i_cpu_strip(&p->k.product, p->vectors, i, &first, &width);
-        const int64_t left = cols - first < 0 ? 0 : cols - first;
-        char *strip = packed_at(p, range, index, first);
-        for (const segment *s = p->segments; s < p->segments + p->nsegments; s++)
-            pack_segment(p, s, col + first, smaller(left, width), width,
-                         strip + s->at * width * p->k.product.bytes);
-    }
-}
-
-static void pack_task(void *data, int32_t worker) {
-    const sddmm *p = data;
-    const int64_t *columns = p->layout->col_pointers + p->head * p->layout->grid_cols;
-    const int32_t range = worker / p->team.rows;
-    int64_t first, last, begin, end;
-    panel_of(p, range, &first, &last);
-    tartan_i_share(last - first, p->team.rows, worker % p->team.rows, &begin, &end);
-    for (int64_t j = first + begin; j < first + end; j++)
-        if (columns[j] < columns[j + 1]) pack_column(p, range, j, j - first);
-}
-
-/* ---- Computing ---- */
-
-static bool is_in_place(const sddmm *p, const segment *s, int64_t rows) {
-    return s->in_place && (p->k.product.most_tile_rows == 0 || rows == p->rows);
-}
-
-/* The round's part of one row of blocks of X, for the segments that cannot be used in place: [units][rows], or in
- * pairs [rows][units]. */
-static void pack_x(const sddmm *p, int64_t block_row, char *to) {
-    const int64_t row = block_row * p->layout->shape.block_rows,
-                  rows = tartan_i_rows_of(p->layout, block_row);
-    for (const segment *s = p->segments; s < p->segments + p->nsegments; s++) {
-        const tartan_i_dense *x = &s->pair->x;
-        const char *from = s->x + row * x->row * x->bytes;
-        char *here = to + s->at * p->rows * p->k.product.bytes;
-        if (is_in_place(p, s, rows)) continue;
-        if (p->k.product.group == 1)
-            tartan_i_pack(&p->k, x->dtype, from, x->col, x->row, s->k, rows, here, rows);
-        else
-            tartan_i_pack_left(&p->k, &s->fit, from, x->row, x->col, rows, s->k, here);
-    }
-}
-
 /* A row of blocks at work: its packed X, and the panel's columns. */
 typedef struct row_work {
     int64_t block_row, rows;
@@ -210,11 +94,11 @@ typedef struct row_work {
 } row_work;
 
 /* One segment of a block times one strip of its columns. */
-static void compute_strip(const sddmm *p, const row_work *w, const segment *s, int64_t first, int64_t width,
-                          const char *b, int64_t next_b, char *sums) {
+static void compute_strip(const tartan_i_sddmm *p, const row_work *w, const tartan_i_sddmm_segment *s,
+                          int64_t first, int64_t width, const char *b, int64_t next_b, char *sums) {
     const tartan_i_product *product = &p->k.product;
     const tartan_i_dense *x = &s->pair->x;
-    const bool in_place = is_in_place(p, s, w->rows), pairs = product->group > 1;
+    const bool in_place = tartan_i_sddmm_is_in_place(p, s, w->rows), pairs = product->group > 1;
     const char *a = in_place ? s->x + w->block_row * p->layout->shape.block_rows * x->row * x->bytes
                              : w->packed_x + s->at * p->rows * product->bytes;
     const tartan_i_term term = {.a = a, .k = pairs ? s->fit.units : s->k, .next_a = a, .next_b = next_b};
@@ -236,23 +120,24 @@ static void compute_strip(const sddmm *p, const row_work *w, const segment *s, i
 }
 
 /* `next_col`: the block column that comes after this one, to be fetched into cache meanwhile. */
-static void compute_block(const sddmm *p, const row_work *w, int64_t block_col, int64_t next_col,
+static void compute_block(const tartan_i_sddmm *p, const row_work *w, int64_t block_col, int64_t next_col,
                           char *sums) {
-    for (const segment *s = p->segments; s < p->segments + p->nsegments; s++) {
+    for (const tartan_i_sddmm_segment *s = p->segments; s < p->segments + p->nsegments; s++) {
         const bool last = s == p->segments + p->nsegments - 1;
         for (int64_t i = 0; i < p->strips; i++) {
             int64_t first, width;
             tartan_i_cpu_strip(&p->k.product, p->vectors, i, &first, &width);
             const int64_t row_bytes = width * p->k.product.bytes;
-            const char *b = packed_at(p, w->range, block_col - w->first_col, first) + s->at * row_bytes;
-            const int64_t ahead = packed_at(p, w->range, next_col - w->first_col, first) - b;
+            const char *b =
+                tartan_i_sddmm_packed_at(p, w->range, block_col - w->first_col, first) + s->at * row_bytes;
+            const int64_t ahead = tartan_i_sddmm_packed_at(p, w->range, next_col - w->first_col, first) - b;
             compute_strip(p, w, s, first, width, b, last ? ahead / row_bytes : s->fit.units, sums);
         }
     }
 }
 
 /* Without any product the sums are zero. A gate of 0 makes them so, and nothing is computed. */
-static void commit_block(const sddmm *p, int64_t id, double gate, char *sums) {
+static void commit_block(const tartan_i_sddmm *p, int64_t id, double gate, char *sums) {
     tartan_matrix *s = p->op->s;
     const double factor = p->k.dtype == TARTAN_F64 ? gate * p->op->alpha : (float)gate * (float)p->op->alpha;
     const int64_t rows = tartan_i_rows_of(p->layout, p->layout->block_rows[id]);
@@ -274,7 +159,7 @@ static int64_t find_col(const int32_t *cols, int64_t begin, int64_t end, int64_t
     return begin;
 }
 
-static void compute_row(const sddmm *p, row_work *w, int64_t last_col, char *own) {
+static void compute_row(const tartan_i_sddmm *p, row_work *w, int64_t last_col, char *own) {
     const int64_t *pointers = p->layout->row_pointers + p->pointer;
     const int32_t *cols = p->layout->block_cols;
     const int64_t row_end = pointers[w->block_row + 1];
@@ -288,7 +173,7 @@ static void compute_row(const sddmm *p, row_work *w, int64_t last_col, char *own
         const double gate = tartan_i_cpu_gate(&p->k, p->op->gates, id);
         char *sums = p->all_sums != NULL ? p->all_sums + (id - pointers[0]) * p->sums_bytes : own;
         if (gate != 0) {
-            if (!is_packed) pack_x(p, w->block_row, packed_x);
+            if (!is_packed) tartan_i_sddmm_pack_x(p, w->block_row, packed_x);
             is_packed = true;
             compute_block(p, w, cols[id], cols[id + 1 < end ? id + 1 : id], sums);
         }
@@ -297,7 +182,7 @@ static void compute_row(const sddmm *p, row_work *w, int64_t last_col, char *own
 }
 
 static void compute_task(void *data, int32_t worker) {
-    const sddmm *p = data;
+    const tartan_i_sddmm *p = data;
     char *own = p->scratch + worker * p->scratch_bytes;
     row_work w = {0};
     const tartan_i_fit fit = fit_of(p, 1);
@@ -305,7 +190,7 @@ static void compute_task(void *data, int32_t worker) {
     int64_t end, last_col;
     tartan_i_cpu_begin(&p->k.product, &fit);
     while (tartan_i_cpu_team_take(&p->team, worker, &finished, &w.range, &w.block_row, &end)) {
-        panel_of(p, w.range, &w.first_col, &last_col);
+        tartan_i_sddmm_panel_of(p, w.range, &w.first_col, &last_col);
         for (; w.block_row < end; w.block_row++) compute_row(p, &w, last_col, own);
     }
     tartan_i_cpu_end(&p->k.product);
@@ -314,19 +199,19 @@ static void compute_task(void *data, int32_t worker) {
 /* ---- Planning ---- */
 
 /* Units of all segments, each filled up to whole tiles, and how many segments there are at most. */
-static void count_units(const sddmm *p, int64_t *out_units, int64_t *out_segments) {
+static void count_units(tartan_i_sddmm *p) {
     const int64_t depth = p->k.product.tuning.depth;
-    *out_units = *out_segments = 0;
+    p->all_units = p->all_segments = 0;
     for (int64_t i = 0; i < p->op->pairs; i++) {
-        const pair *q = &p->pairs[i];
+        const tartan_i_sddmm_pair *q = &p->pairs[i];
         const int64_t whole = q->k / depth, rest = q->k % depth;
-        *out_units += q->entries * (whole * units_of(p, depth) + units_of(p, rest));
-        *out_segments += q->entries * (whole + 2); /* as if each began a round */
+        p->all_units += q->entries * (whole * units_of(p, depth) + units_of(p, rest));
+        p->all_segments += q->entries * (whole + 2); /* as if each began a round */
     }
 }
 
 /* Cuts the work among the workers, and sizes rounds and panels. */
-static void split(sddmm *p) {
+static void split(tartan_i_sddmm *p) {
     const tartan_i_product *product = &p->k.product;
     const tartan_layout *l = p->layout;
     const int64_t column = p->width * product->bytes, x_row = p->rows * product->bytes;
@@ -350,18 +235,28 @@ static void split(sddmm *p) {
     p->panel_cols = tartan_i_ceil_div(own, p->team.panels);
 }
 
+tartan_i_sddmm tartan_i_sddmm_plan(const tartan_context *context, const tartan_op_sddmm *op) {
+    tartan_i_sddmm p = {.context = context, .op = op, .layout = op->s->layout};
+    p.k = tartan_i_cpu_product_kernels(op->x[0].dtype, NULL);
+    p.vectors = tartan_i_ceil_div(p.layout->shape.block_cols, p.k.product.lanes);
+    p.width = p.vectors * p.k.product.lanes;
+    p.strips = tartan_i_cpu_strips(&p.k.product, p.vectors);
+    p.rows = fit_of(&p, 1).rows;
+    start_head(&p, 0);
+    count_units(&p);
+    split(&p);
+    return p;
+}
+
 /* Gets room; heads differ in their blocks only. */
-static tartan_status get_memory(sddmm *p) {
+static tartan_status get_memory(tartan_i_sddmm *p) {
     const tartan_context *context = p->context;
     const tartan_layout *l = p->layout;
-    int64_t blocks = 0, segments;
+    int64_t blocks = 0;
     for (int64_t head = 0; head < l->shape.heads; head++) {
         const int64_t *rows = l->row_pointers + head * l->grid_rows;
         if (rows[l->grid_rows] - rows[0] > blocks) blocks = rows[l->grid_rows] - rows[0];
     }
-    start_head(p, 0);
-    count_units(p, &p->all_units, &segments);
-    split(p);
     p->sums_bytes = tartan_i_ceil_div(p->rows * p->width * p->k.bytes, 64) * 64;
     p->scratch_bytes =
         tartan_i_ceil_div(p->sums_bytes + p->round_units * p->rows * p->k.product.bytes, PAGE) * PAGE;
@@ -370,11 +265,11 @@ static tartan_status get_memory(sddmm *p) {
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_PANEL, &p->packed, p->team.cols * p->panel_cols,
                                 p->width * p->round_units * p->k.product.bytes));
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p->scratch, p->scratch_bytes, context->threads));
-    if (p->round_units == p->all_units && segments <= SEGMENTS) return TARTAN_OK;
+    if (p->round_units == p->all_units && p->all_segments <= TARTAN_I_SDDMM_SEGMENTS) return TARTAN_OK;
     return tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &p->all_sums, blocks, p->sums_bytes);
 }
 
-static void run_head(sddmm *p, int64_t head) {
+static void run_head(tartan_i_sddmm *p, int64_t head) {
     const int32_t workers = p->team.rows * p->team.cols;
     const double units = (double)(p->round_units > 0 ? p->round_units : 1);
     const double rounds = p->all_units > 0 ? (double)p->all_units / units : 1;
@@ -386,7 +281,8 @@ static void run_head(sddmm *p, int64_t head) {
             const double elements =
                 units * (double)(p->k.product.group * p->panel_cols * p->team.cols * p->width);
             if (p->nsegments > 0)
-                tartan_i_parallel(p->context, workers, elements * TARTAN_I_CPU_MOVE, pack_task, p);
+                tartan_i_parallel(p->context, workers, elements * TARTAN_I_CPU_MOVE, tartan_i_sddmm_pack_task,
+                                  p);
             tartan_i_cpu_team_start(&p->team);
             tartan_i_parallel(p->context, workers, p->work / rounds / (double)p->team.panels, compute_task,
                               p);
@@ -398,12 +294,7 @@ static void run_head(sddmm *p, int64_t head) {
 tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op) {
     const tartan_layout *l = op->s->layout;
     if (l->blocks == 0) return TARTAN_OK;
-    sddmm p = {.context = context, .op = op, .layout = l};
-    p.k = tartan_i_cpu_product_kernels(op->x[0].dtype, NULL);
-    p.vectors = tartan_i_ceil_div(l->shape.block_cols, p.k.product.lanes);
-    p.width = p.vectors * p.k.product.lanes;
-    p.strips = tartan_i_cpu_strips(&p.k.product, p.vectors);
-    p.rows = fit_of(&p, 1).rows;
+    tartan_i_sddmm p = tartan_i_sddmm_plan(context, op);
     const tartan_status status = get_memory(&p);
     for (int64_t head = 0; status == TARTAN_OK && head < l->shape.heads; head++) run_head(&p, head);
     tartan_i_workspace_end(context);

@@ -50,6 +50,12 @@ void tartan_i_cpu_team_plan(tartan_i_cpu_team *out, const tartan_context *contex
     *out = best;
 }
 
+double tartan_i_cpu_team_seconds(const tartan_i_cpu_team *team, double flops, double peak, double moved) {
+    const double workers = team->rows * team->cols;
+    return flops / peak / workers + team->reading + moved / FAR_RATE / workers +
+           (workers > 1 ? 2 * MEETING * (double)team->panels : 0);
+}
+
 int64_t tartan_i_cpu_team_bytes(int32_t cols) {
     return cols * (int64_t)sizeof(struct tartan_i_cpu_taken);
 }

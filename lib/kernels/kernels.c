@@ -72,6 +72,14 @@ tartan_i_cpu_features tartan_i_kernels_known(void) {
     return known;
 }
 
+tartan_i_cpu_features tartan_i_kernels_known_for(int32_t dtype) {
+    const int32_t real = dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
+    tartan_i_cpu_features known = 0;
+    for (int i = 0; i < SETS; i++)
+        if (sets[i].factor == real || sets[i].factor == dtype) known |= sets[i].feature;
+    return known;
+}
+
 const char *tartan_cpu_kernels(void) {
     static _Thread_local char text[64];
     tartan_i_cpu_features uses = 0;

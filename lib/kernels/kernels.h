@@ -136,6 +136,9 @@ void tartan_i_kernels_fill(tartan_i_cpu_features features, int32_t dtype, tartan
 /* Instruction sets for which this build has kernels. */
 tartan_i_cpu_features tartan_i_kernels_known(void);
 
+/* Those with kernels for factors of `dtype`, its own or those of the type of its sums. */
+tartan_i_cpu_features tartan_i_kernels_known_for(int32_t dtype);
+
 /* The measured rate of `peak`, best of about 50 ms, in 1e9 operations a second. */
 double tartan_i_product_peak(const tartan_i_product *product);
 

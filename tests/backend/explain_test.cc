@@ -53,8 +53,45 @@ TEST_P(Explain, NamesTheInstructionSetOfTheDtype) {
                                   : all.find("avx512bf16") != std::string::npos ? "avx512bf16"
                                                                                 : all;
         const std::string set = dtype == TARTAN_BF16 ? pairs : all.substr(0, all.find(','));
-        EXPECT_HAS(explain_spmm(context.get(), layout.get(), dtype, 100), "\"kernel\": \"" + set + "\"");
-        EXPECT_HAS(explain_sddmm(context.get(), layout.get(), dtype, 64), "\"kernel\": \"" + set + "\"");
+        const std::string named = ", \"instruction_set\": \"" + set + "\"";
+        EXPECT_HAS(explain_spmm(context.get(), layout.get(), dtype, 100), "\"kernel\": \"spmm\"" + named);
+        EXPECT_HAS(explain_sddmm(context.get(), layout.get(), dtype, 64), "\"kernel\": \"sddmm\"" + named);
+    }
+}
+
+// On the CPU: how the work is cut, a rate, and what would be faster.
+TEST_P(Explain, SaysHowACpuWorks) {
+    if (!on_host()) GTEST_SKIP() << "a device says what its kernels say";
+    const Layout large = random_layout({512, 512, 8, 8, 1}, 0.5, 1);
+    const Context one = open_context(1), four = open_context(4);
+    const std::string text = explain_spmm(one.get(), large.get(), TARTAN_F64, 100);
+    EXPECT_HAS(text, "\"why\": \"b is packed by panels of columns, blocks are read in place\"");
+    EXPECT_HAS(
+        text,
+        "{\"kernel\": \"spmm_narrow\", \"why\": \"the columns of blocks are not contiguous in op(a)\"}");
+    EXPECT_HAS(text, "\"threads\": 1, \"column_ranges\": 1, \"panels\": 1, \"expected_tflops\": 0.");
+    EXPECT_HAS(explain_spmm(four.get(), large.get(), TARTAN_F64, 100), "\"threads\": 4, ");
+    EXPECT_HAS(explain_sddmm(four.get(), large.get(), TARTAN_F32, 100), "\"threads\": 4, ");
+    EXPECT_HAS(text, "\"faster\": [\"float32 instead of float64: about ");
+    EXPECT_HAS(explain_spmm(one.get(), random_layout({64, 64, 2, 8, 1}, 1, 1).get(), TARTAN_F64, 100),
+               "the kernel computes so many at a time, these have 2\"");
+    EXPECT_HAS(explain_spmm(four.get(), random_layout({2, 2, 2, 2, 1}, 1, 1).get(), TARTAN_F32, 33),
+               "fewer threads: ");
+    EXPECT_HAS(explain_spmm(one.get(), large.get(), TARTAN_F32, 33), "of the last ");
+}
+
+// A vector, or few columns: another kernel where blocks lie the right way, else the advice to lay them so.
+TEST_P(Explain, SaysThatFewColumnsWantBlocksByColumns) {
+    if (!on_host()) GTEST_SKIP() << "a device says what its kernels say";
+    const Layout large = random_layout({512, 512, 32, 32, 1}, 0.5, 1);
+    const std::string rows = explain_spmm(context.get(), large.get(), TARTAN_F32, 1),
+                      cols = explain_spmm(context.get(), large.get(), TARTAN_F32, 1, 0, 0, TARTAN_COL_MAJOR);
+    EXPECT_HAS(cols, "\"kernel\": \"spmm_narrow\", ");
+    EXPECT_HAS(cols, "{\"kernel\": \"spmm\", ");
+    EXPECT_HAS(rows, "\"kernel\": \"spmm\", ");
+    // With shorter vectors one column is not few.
+    if (std::string(tartan_cpu_kernels()).find("avx512") != std::string::npos) {
+        EXPECT_HAS(rows, "\"column-major blocks: with few columns ");
     }
 }
 
@@ -169,17 +206,27 @@ TEST(ExplainCpu, NamesTheKernelsAndWhyNoBetterOnes) {
     const Layout layout = from_mask({8, 8, 4, 4, 2}, std::vector<uint8_t>(8, 1));
     const WithFeatures none(0);
     const std::string text = explain_spmm(context.get(), layout.get(), TARTAN_F32, 9);
-    EXPECT_HAS(text, "\"kernel\": \"c\"");
-    EXPECT_HAS(text, "\"expected_tflops\": null");
+    EXPECT_HAS(text, "\"kernel\": \"spmm\", \"instruction_set\": \"c\"");
     for (int i = 0; i < TARTAN_I_CPU_FEATURES; i++) {
-        const std::string kernel = std::string("{\"kernel\": \"") + tartan_i_cpu_name(i) + "\", \"why\": \"";
-        if (!(tartan_i_kernels_known() >> i & 1))
+        const std::string kernel =
+            std::string("{\"kernel\": \"spmm with ") + tartan_i_cpu_name(i) + "\", \"why\": \"";
+        if (!(tartan_i_kernels_known_for(TARTAN_F32) >> i & 1))
             EXPECT_EQ(std::string::npos, text.find(kernel));
         else if (tartan_i_cpu_detect() >> i & 1)
             EXPECT_HAS(text, kernel + "TARTAN_CPU does not allow it");
         else
             EXPECT_HAS(text, kernel + "this CPU does not have it");
     }
+}
+
+TEST(ExplainCpu, ASlowSetIsNotBlamedOnTheUser) {
+    if (getenv("TARTAN_CPU") != nullptr || tartan_i_cpu_slow() == 0)
+        GTEST_SKIP() << "every set is fast here, or TARTAN_CPU chooses";
+    const Context context = open_context();
+    const Layout layout = from_mask({8, 8, 4, 4, 1}, std::vector<uint8_t>(4, 1));
+    const std::string text = explain_spmm(context.get(), layout.get(), TARTAN_BF16, 9);
+    EXPECT_HAS(text, "slower than float32 on this CPU");
+    EXPECT_EQ(std::string::npos, text.find("TARTAN_CPU does not allow it")) << text;
 }
 
 TEST(ExplainDummy, SaysWhyAnOperationIsRefused) {

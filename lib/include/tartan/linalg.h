@@ -100,7 +100,9 @@ TARTAN_API tartan_status tartan_growth_score(tartan_context *context, const tart
  *   refused                        every kernel that was not chosen, and why
  *   expected_tflops                from the backend's model, or null
  *   measured_tflops                the rate of the last such call on the context, or null (CPU only)
- * and whatever else the backend reports. Functions of matrix.h and device.h run as usual.
+ * and whatever else the backend reports; the CPU's, for products: instruction_set, threads, column_ranges (that the
+ * threads share the columns in), panels (that are packed one after the other) and faster, a list of sentences that name
+ * what would run faster: another dtype, block order, block size or number of columns. Functions of matrix.h and device.h run as usual.
  * Errors: ARGUMENT (already begun; not begun), MEMORY, HANDLE. The caller frees the text with tartan_text_free. */
 TARTAN_API tartan_status tartan_explain_begin(void);
 TARTAN_API tartan_status tartan_explain_end(char **out_text);
