@@ -103,6 +103,8 @@ static void compute_task(void *data, int32_t worker) {
     const narrow *p = data;
     char *sums = p->scratch + worker * p->scratch_bytes;
     int64_t begin, end;
+    /* The lanes beyond a block stay 0. */
+    if (!p->in_place) memset(sums + p->sums_bytes, 0, (size_t)(p->scratch_bytes - p->sums_bytes));
     tartan_i_cpu_share_rows(p->form.pointers, p->form.grid_out, p->context->threads, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) compute_row(p, i, sums, sums + p->sums_bytes);
 }
@@ -118,10 +120,12 @@ static narrow start(const tartan_context *context, const tartan_op_spmm *op) {
 }
 
 bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_spmm *op) {
+    const tartan_matrix *a = op->a;
+    const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
+    const int64_t a_row = transposed ? tartan_i_block_col_stride(a) : tartan_i_block_row_stride(a);
+    if (op->gates != NULL || a_row != 1 || (a->dtype != TARTAN_F32 && a->dtype != TARTAN_F64)) return false;
     const narrow p = start(context, op);
-    if (op->gates != NULL || op->a->dtype != p.k.dtype || p.form.a_row != 1 ||
-        tartan_i_dense_entries(&p.form.b) != 1)
-        return false;
+    if (tartan_i_dense_entries(&p.form.b) != 1) return false;
     /* Vector operations with and without the transpose; transposed, a column costs twice as much, having few
      * chains. */
     const int64_t upright = p.form.out_block * tartan_i_ceil_div(p.form.n, p.k.product.lanes);
@@ -134,7 +138,6 @@ tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tart
     p.sums_bytes = tartan_i_ceil_div(p.form.n * p.pitch * p.k.bytes, 64) * 64;
     p.scratch_bytes = p.sums_bytes + tartan_i_ceil_div(copied, 64) * 64;
     PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, p.scratch_bytes, context->threads));
-    memset(p.scratch, 0, (size_t)(p.scratch_bytes * context->threads)); /* lanes beyond a block stay 0 */
     for (int64_t head = 0; head < op->a->layout->shape.heads; head++) {
         tartan_i_cpu_form_take(&p.form, op, head);
         const double blocks = (double)(p.form.pointers[p.form.grid_out] - p.form.pointers[0]);

@@ -2,10 +2,24 @@
  * What the products of the CPU backend share. */
 #include "backend/cpu.h"
 
+/* Each thread keeps the tables that it filled: filling one takes longer than the smallest products. */
+static const tartan_i_kernels *kernels_for(int32_t dtype) {
+    static _Thread_local struct {
+        bool filled;
+        tartan_i_cpu_features features;
+        tartan_i_kernels kernels;
+    } kept[TARTAN_I_DTYPE_SLOTS];
+    const tartan_i_cpu_features features = tartan_i_cpu_in_use();
+    if (!kept[dtype].filled || kept[dtype].features != features) {
+        tartan_i_kernels_fill(features, dtype, &kept[dtype].kernels);
+        kept[dtype].features = features;
+        kept[dtype].filled = true;
+    }
+    return &kept[dtype].kernels;
+}
+
 tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype) {
-    tartan_i_kernels kernels;
-    tartan_i_kernels_fill(tartan_i_cpu_in_use(), tartan_i_sum_dtype(dtype), &kernels);
-    return kernels;
+    return *kernels_for(tartan_i_sum_dtype(dtype));
 }
 
 /* Whether no gate is other than 0 and 1. */
@@ -18,10 +32,9 @@ static bool only_switch(const tartan_array *gates) {
 }
 
 tartan_i_kernels tartan_i_cpu_product_kernels(int32_t dtype, const tartan_array *gates) {
-    tartan_i_kernels kernels;
-    tartan_i_kernels_fill(tartan_i_cpu_in_use(), dtype, &kernels);
-    return kernels.product.factor == kernels.dtype || only_switch(gates) ? kernels
-                                                                         : tartan_i_cpu_kernels(dtype);
+    const tartan_i_kernels *kernels = kernels_for(dtype);
+    return kernels->product.factor == kernels->dtype || only_switch(gates) ? *kernels
+                                                                           : tartan_i_cpu_kernels(dtype);
 }
 
 tartan_i_cpu_form tartan_i_cpu_form_of(const tartan_op_spmm *op) {

@@ -14,7 +14,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-enum { KEEP_BYTES = 32 << 20 };
+enum { KEEP_BYTES = 64 << 20, OF_A_THREAD = 1 << 20 };
 
 /* Lets the address sanitizer see accesses past the requested part. */
 static void watch(const tartan_i_scratch *room, int64_t bytes) {
@@ -56,7 +56,7 @@ void tartan_i_workspace_end(const tartan_context *context) {
     const tartan_i_scratch *rooms = rooms_of(context);
     int64_t bytes = 0;
     for (int i = 0; i < TARTAN_I_ROOMS; i++) bytes += rooms[i].bytes;
-    if (bytes > KEEP_BYTES) tartan_i_workspace_free(context);
+    if (bytes > KEEP_BYTES + (int64_t)context->threads * OF_A_THREAD) tartan_i_workspace_free(context);
 }
 
 void tartan_i_workspace_free(const tartan_context *context) {
