@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explained.h"
+#include "system_tiles.h"
 
 namespace {
 
@@ -228,6 +229,26 @@ TEST(ExplainCpu, ASlowSetIsNotBlamedOnTheUser) {
     EXPECT_HAS(text, "slower than float32 on this CPU");
     EXPECT_EQ(std::string::npos, text.find("TARTAN_CPU does not allow it")) << text;
 }
+
+#if defined(__x86_64__)
+// The library asks the system once a process, so this one is new. Without tiles the refusal is the CPU's.
+TEST(ExplainCpuDeathTest, NamesTilesThatTheSystemRefuses) {
+    if (!(tartan_i_kernels_known() & TARTAN_I_CPU_AMX)) GTEST_SKIP() << "no kernels for tiles";
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    const auto show = [] {
+        system_tiles = Tiles::kRefused;
+        const bool has = tartan_i_cpu_use(~0u) & TARTAN_I_CPU_AMX;
+        const Context context = open_context();
+        const Layout layout = from_mask({8, 8, 4, 4, 2}, std::vector<uint8_t>(8, 1));
+        const std::string text = explain_spmm(context.get(), layout.get(), TARTAN_BF16, 9);
+        const std::string why = has ? "the system does not allow it" : "this CPU does not have it";
+        const bool told = text.find(" with amx\", \"why\": \"" + why) != std::string::npos;
+        fprintf(stderr, "%s", told ? "told." : text.c_str());
+        _exit(0);
+    };
+    EXPECT_EXIT(show(), ::testing::ExitedWithCode(0), "^told\\.$");
+}
+#endif
 
 TEST(ExplainDummy, SaysWhyAnOperationIsRefused) {
     const DummyInstalled installed;
