@@ -170,21 +170,26 @@ TEST(Spmm, BatchEntriesOfAnyWidthEqualSingleProducts) {
 
 // Every row of C is written, whoever has it: also where the last rows have no blocks, and rows are fewer than threads.
 TEST(Spmm, LastRowsWithoutBlocksAreWrittenByAnyNumberOfThreads) {
-    for (int64_t rows = 1; rows <= 9; rows++)
-        for (int32_t threads = 1; threads <= 7; threads++) {
-            Context context = open_context(threads);
-            std::vector<uint8_t> mask((size_t)rows * 2);
-            for (int64_t i = 0; i < (rows + 1) / 2; i++) mask[(size_t)(2 * i)] = 1;
-            std::mt19937_64 random((uint64_t)rows);
-            Spmm p = plain({rows * 4, 8, 4, 4, 1}, 0, TARTAN_F64, {}, 5, 1);
-            p.layout = from_mask({rows * 4, 8, 4, 4, 1}, mask);
-            p.a = random_matrix(p.layout, TARTAN_F64, TARTAN_ROW_MAJOR, random);
-            Dense got = p.c;
-            for (int64_t i = 0; i < got.elements(); i++) got.set(i, NAN);
-            ASSERT_OK(p.run(context.get(), &got));
-            p.check(got);
-            if (HasFailure()) GTEST_FAIL() << rows << " rows of blocks, " << threads << " threads";
-        }
+    for (bool narrow : {false, true}) // one column, by kernels of their own
+        for (int64_t rows = 1; rows <= 9; rows++)
+            for (int32_t threads = 1; threads <= 7; threads++) {
+                SCOPED_TRACE(::testing::Message()
+                             << rows << " rows of blocks, " << threads << " threads, narrow " << narrow);
+                Context context = open_context(threads);
+                std::vector<uint8_t> mask((size_t)rows * 2);
+                for (int64_t i = 0; i < (rows + 1) / 2; i++) mask[(size_t)(2 * i)] = 1;
+                std::mt19937_64 random((uint64_t)rows);
+                const tartan_shape shape = {rows * 8, 8, 8, 4, 1};
+                Spmm p = plain(shape, 0, TARTAN_F64, {}, narrow ? 1 : 5, 1);
+                p.layout = from_mask(shape, mask);
+                p.a =
+                    random_matrix(p.layout, TARTAN_F64, narrow ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR, random);
+                Dense got = p.c;
+                for (int64_t i = 0; i < got.elements(); i++) got.set(i, NAN);
+                ASSERT_OK(p.run(context.get(), &got));
+                p.check(got);
+                if (HasFailure()) return;
+            }
 }
 
 TEST(Spmm, AnySizeMayBeZero) {
