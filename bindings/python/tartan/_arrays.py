@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of other libraries in host memory as NumPy arrays, never copied; and what the raw layer takes for them."""
+"""Arrays of other libraries in host memory, never copied, as NumPy arrays or arguments of the raw layer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXPECTED = "expected float64, float32, float16, bfloat16, float8_e4m3fn or float
 
 
 def dtype_code(dtype: Any) -> int:
-    """The library's number of a dtype given as NumPy's, its name, or another library's ("torch.float32")."""
+    """The library's code of a dtype, given as NumPy's, by name, or as another library's ("torch.float32")."""
     name = str(dtype).rpartition(".")[2]
     code = _raw.tartan_dtype_of(name)
     if code == 0:
@@ -63,7 +63,7 @@ def dtype_name(code: int) -> str:
 
 
 def in_numpy(code: int) -> bool:
-    """Whether NumPy has the dtype here."""
+    """Whether NumPy has the dtype on this machine."""
     return code in NUMPY
 
 
@@ -74,7 +74,7 @@ def numpy_dtype(code: int) -> np.dtype[Any]:
 
 
 def order_code(order: str) -> int:
-    """Of the elements inside a block, or of a dense matrix: "C" is row-major, "F" column-major."""
+    """The order of the elements inside a block or of a dense matrix: "C" is row-major, "F" column-major."""
     if order not in ("C", "F"):
         raise ArgumentError(f"order is {order!r}, expected 'C' (row-major) or 'F' (column-major)")
     return _raw.TARTAN_COL_MAJOR if order == "F" else _raw.TARTAN_ROW_MAJOR
@@ -90,7 +90,7 @@ def norm_code(norm: str) -> int:
 
 
 def refuse_device(x: Any, name: str) -> None:
-    """For what only the CPU does."""
+    """For operations that only run on the CPU."""
     queue = queue_of(x)
     if queue is not None:
         raise UnsupportedError(
@@ -133,13 +133,13 @@ def array_of(x: Any, name: str, code: int) -> Array:
 
 
 def output_of(x: Any, name: str, code: int) -> Array:
-    """As array_of, for what is written in place."""
+    """Like array_of, for arrays that are written in place."""
     refuse_copied(x, name)
     return array_of(x, name, code)
 
 
 def refuse_copied(x: Any, name: str) -> None:
-    """What would be copied, and the copy written; JAX takes its arrays for constant."""
+    """Refuses objects of which only a copy could be written, and arrays of JAX, which are immutable."""
     if isinstance(x, (list, tuple, int, float, np.generic)):
         raise ArgumentTypeError(
             f"{name} is a {type(x).__name__}, expected an array that can be written in place"
@@ -149,7 +149,7 @@ def refuse_copied(x: Any, name: str) -> None:
 
 
 def of_bits(view: Array, code: int) -> Array:
-    """The NumPy array of dtype `code` whose memory `view` shows."""
+    """The memory of `view` as a NumPy array of dtype `code`."""
     return view if view.dtype == numpy_dtype(code) else view.view(numpy_dtype(code))
 
 
@@ -158,7 +158,7 @@ def optional_gates(gates: Any) -> Optional[Array]:
 
 
 def code_of(array: Array, name: str) -> int:
-    """The dtype code of a NumPy array that must be one of ours."""
+    """The dtype code of a NumPy array; refuses dtypes that are not Tartan's."""
     code = _raw.tartan_dtype_of(array.dtype.name)
     if code == 0 or not array.dtype.isnative:
         raise DTypeError(
@@ -169,7 +169,7 @@ def code_of(array: Array, name: str) -> int:
 
 
 def indices(x: Any, name: str) -> Array:
-    """Index arrays, which the library copies anyway, as contiguous int64."""
+    """Index arrays as contiguous int64; the library copies them anyway."""
     array = np.asarray(x)
     if array.size == 0 and array.dtype.kind == "f" and not isinstance(x, np.ndarray):
         array = array.astype(np.int64)  # [] has no dtype of its own
@@ -187,7 +187,7 @@ def optional_indices(x: Any, name: str) -> Optional[Array]:
 
 
 def doubles(x: Any, name: str) -> Array:
-    """One number a block, as contiguous float64."""
+    """One number per block, as contiguous float64."""
     try:
         array = np.asarray(x)
         if array.dtype.kind not in "fiub" and array.dtype != BFLOAT16:

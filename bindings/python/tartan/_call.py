@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands of a call, wherever they lie, and the context that it runs on. The extension module does this for products, in C,
-and comes here for objects that it does not know."""
+"""The operands of a call, on any device, and the context that it runs in. For products the extension module
+does this in C and calls this module for objects that it does not know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def raw_dense(x: Dense) -> Union[Array, _raw.Lease]:
 
 
 def dense_of(x: Any, name: str, copy: bool) -> Dense:
-    """An array that a matrix is to keep: what it is made of is used in place, or copied on its device."""
+    """An array for a matrix to keep: used in place if possible, else copied on its device."""
     if copy and queue_of(x) is not None:
         return to_device(x)
     if isinstance(x, DeviceArray):
@@ -47,8 +47,8 @@ def dense_of(x: Any, name: str, copy: bool) -> Dense:
 
 
 def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArray:
-    """The view of another library's array in device memory, which that uses on `home`, for work on `queue`
-    from now on."""
+    """A view of another library's array in device memory, which the library uses on `home`, for later work on
+    `queue`."""
     interface = None if hasattr(x, "__dlpack__") else cuda_array_interface(x)
     if interface is None:
         lease, _ = view(x, queue.stream if queue is not None and queue.device == home.device else None)
@@ -85,7 +85,7 @@ def _lease_at(
     home: Queue,
     queue: Optional[Queue],
 ) -> _raw.Lease:
-    """The memory that a __cuda_array_interface__ tells of, after the work that its stream has been asked for."""
+    """The memory that a __cuda_array_interface__ describes, after the earlier work of its stream."""
     number = 0 if queue is None else queue.device_id  # the interface does not say which GPU
     lease = _raw.lease(x, address, code, (_raw.TARTAN_CUDA, number), shape, strides, readonly)
     if home.stream and queue is not None and home.stream != queue.stream:
@@ -96,10 +96,9 @@ def _lease_at(
 class Call:
     """One call of the library: its context, and its operands in the order of their queues.
 
-    Without a context given, it is the calling thread's for the queue of the first operand that lies on a
-    device: for a PyTorch or CuPy array the stream that is current there. Where another library's array works
-    on another stream than the context, the call is ordered after the work asked for before, and the host
-    waits for the call."""
+    Without a given context, it is the calling thread's for the queue of the first operand on a device: for a
+    PyTorch or CuPy array, the current stream there. If another library's array is used on another stream than
+    the context's, the call runs after the earlier work there, and the host waits for the call."""
 
     __slots__ = ("context", "queue", "_foreign")
 
@@ -137,7 +136,7 @@ class Call:
             self._foreign |= order(place, self.queue, writes)
 
     def read(self, x: Any, name: str, code: int) -> Dense:
-        """A dense operand, wherever it lies; see `array_of`."""
+        """A dense operand on any device; see `array_of`."""
         if isinstance(x, DeviceArray):
             self._enter(x._place, False)
             return x
@@ -148,7 +147,7 @@ class Call:
         return borrow(x, name, home, self.queue)
 
     def mask(self, x: Any) -> Union[Array, _raw.Lease]:
-        """A mask, wherever it lies: on a device used in place, on the host as bytes."""
+        """A mask: used in place on a device, as bytes on the host."""
         home = queue_of(x)
         if home is None:
             array = np.asarray(x)
@@ -159,23 +158,24 @@ class Call:
         return borrow_mask(x, home, self.queue)
 
     def matrix(self, matrix: Any, writes: bool = False) -> None:
-        """Orders the values of a matrix, and the blocks of its layout where these change."""
+        """Orders work on the values of a matrix and, if its layout is dynamic, on its blocks."""
         self._enter(matrix._place, writes)
         self._enter(matrix._sets, False)
 
     def layout(self, layout: Any, writes: bool = False) -> None:
-        """Orders the blocks of a layout where these change."""
+        """Orders work on the blocks of a dynamic layout."""
         self._enter(layout._place, writes)
 
 
-# ---- What the extension module asks for ----
+# ---- Called by the extension module ----
 
 
 def look(
     x: Any, name: str, code: int, queue: Optional[Queue], writes: bool
 ) -> tuple[Union[Array, _raw.Lease], bool]:
-    """What the extension module can borrow from in place of `x`, for work on `queue`; and whether the host must wait for
-    the call, since the owner of `x` works on another queue. Numbers become arrays of dtype `code`."""
+    """An object from which the extension module can borrow instead of `x`, for work on `queue`; and whether
+    the host must wait for the call, because the owner of `x` uses another queue. Numbers become arrays of
+    dtype `code`."""
     if writes:
         refuse_copied(x, name)
     home = queue_of(x)
@@ -200,7 +200,7 @@ def order(thing: Any, queue: Queue, writes: bool) -> bool:
 
 
 def fresh(like: Any, shape: tuple[int, ...], code: int, column_major: bool, context: ContextLike) -> Any:
-    """Memory for a result on a device: of CuPy where `like` is, else ours."""
+    """Memory for a result on a device: CuPy's if `like` is CuPy's, else ours."""
     if type(like).__module__.partition(".")[0] == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(like.device.id):
@@ -210,7 +210,7 @@ def fresh(like: Any, shape: tuple[int, ...], code: int, column_major: bool, cont
 
 
 def given_as(result: Any, like: Any) -> Any:
-    """A result in device memory as an array of the library of `like`, where that takes DLPack."""
+    """A result in device memory as an array of `like`'s library, if that library supports DLPack."""
     if not isinstance(result, DeviceArray) or isinstance(like, DeviceArray) or queue_of(like) is None:
         return result
     library = type(like).__module__.partition(".")[0]
@@ -226,8 +226,8 @@ _raw.use_python(
 
 
 def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
-    """A copy of an array of the host, or of the same device, in the memory of the context's device ("cuda"
-    unless `x` is on a device). Column-major arrays give a column-major copy, all others a row-major one."""
+    """Copies an array in host memory or on a device of the same kind to the context's device ("cuda" unless
+    `x` is on a device). A column-major array gives a column-major copy, any other a row-major one."""
     home = queue_of(x)
     if context is None:
         context = default_context("cuda") if home is None else context_on(home)

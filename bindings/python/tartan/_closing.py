@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Things that ``with`` closes."""
+"""Objects that ``with`` closes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ T = TypeVar("T", bound="Closing")
 
 
 class Closing:
-    """Has `close`, which ``with`` calls at its end."""
+    """An object with `close`, which ``with`` calls at its end."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Frees what it holds; again is fine."""
+        """Frees what the object holds; may be called again."""
         raise NotImplementedError
 
     def __enter__(self: T) -> T:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contexts, and what this build and machine offer."""
+"""Contexts, and the features of this build and machine."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _whole(value: Any, name: str) -> int:
 
 
 class Context(Closing):
-    """One ordered queue of work: a team of threads, or a stream of a GPU. Its options do not change.
+    """One ordered queue of work: a team of threads, or a stream of a GPU. Its options are fixed at creation.
 
-    A context serves one thread at a time. Functions that are given none use one of their own for each
-    thread and queue, made on first use.
+    Only one thread at a time may use a context. Functions without a context use one that Tartan keeps for the
+    calling thread and queue, made on first use.
 
-    On a GPU, calls return before their work is done. What comes later on the same stream, by whatever
-    library, sees its results; `sync` waits for them.
+    On a GPU, calls return before their work is done. Later work on the same stream, by any library, sees the
+    results; `sync` waits for them.
 
     >>> import tartan
     >>> with tartan.Context(threads=2) as context:
@@ -44,12 +44,13 @@ class Context(Closing):
         math_mode: str = "exact", allow_dense: bool = False,
     ) -> None:  # fmt: skip
         """`device` is "cpu", "cuda" or "cuda:1". `threads` 0: TARTAN_NUM_THREADS, else OMP_NUM_THREADS, else
-        all processors. `seed` is used where a function is given a seed of -1. `stream` is the CUDA stream to
-        work on: an address, a torch.cuda.Stream, a cupy.cuda.Stream, or what else has __cuda_stream__; None
-        is the device's default stream, which PyTorch and CuPy use too unless told otherwise. `math_mode`
-        "tf32" lets a GPU round factors of float32 to tf32. `allow_dense` True lets it multiply a matrix that has most of its blocks as a dense copy
-        by cuBLAS, where that is there and expected to be faster: NaN and infinity of the other factor then
-        reach every row, and results may differ in their last bits between versions of cuBLAS."""
+        all processors. `seed` is the seed of functions that are called with a seed of -1. `stream` is the
+        CUDA stream to work on: an address, a torch.cuda.Stream, a cupy.cuda.Stream, or any object with
+        __cuda_stream__; None is the device's default stream, which PyTorch and CuPy also use by default.
+        `math_mode` "tf32" lets a GPU round factors of float32 to tf32. `allow_dense` True lets it multiply a
+        dense copy of a matrix that has most of its blocks, with cuBLAS, if that is available and expected to
+        be faster. NaN and infinity in the other factor then reach every row, and results may differ in their
+        last bits between versions of cuBLAS."""
         if math_mode not in ("exact", "tf32"):
             raise ArgumentError(f"math_mode is {math_mode!r}, expected 'exact' or 'tf32'")
         on_gpu = isinstance(device, str) and device.startswith("cuda")
@@ -68,7 +69,7 @@ class Context(Closing):
 
     @property
     def stream(self) -> Optional[int]:
-        """The address of the CUDA stream, 1 being the device's default one; None on the CPU."""
+        """The address of the CUDA stream (1: the device's default one); None on the CPU."""
         return self._queue.stream or None
 
     @property
@@ -81,11 +82,11 @@ class Context(Closing):
         _raw.tartan_context_sync(self._handle)
 
     def peak(self, dtype: Any = "float64") -> float:
-        """Multiply-adds in registers, measured now on one thread, in 1e9 operations a second."""
+        """Measures the rate of multiply-adds in registers on one thread, in 1e9 operations per second."""
         return _raw.tartan_context_peak(self._handle, dtype_code(dtype))
 
     def close(self) -> None:
-        """Frees the context; again is fine."""
+        """Frees the context; may be called again."""
         self._handle.close()
 
     @property
@@ -127,10 +128,10 @@ def make_context(device_type: int, device_id: int, stream: int, queue: Optional[
 
 
 def wait(queue: Queue) -> None:
-    """Returns when the work asked for on a queue has ended."""
+    """Waits for the earlier work on a queue."""
     try:
         context_on(queue).sync()
-    except HandleError:  # a collection of garbage in the middle of a call, which uses that context
+    except HandleError:  # garbage collection during a call that uses the context
         with Context(queue.device, stream=queue.stream) as context:
             context.sync()
 
@@ -148,7 +149,7 @@ def handle_of(context: ContextLike) -> _raw.Handle:
 
 
 def info() -> dict[str, Any]:
-    """What this build and machine offer: version, CPU, kernels, backends.
+    """Features of this build and machine: version, CPU, kernels, backends.
 
     >>> import tartan
     >>> tartan.info()["tartan"] == tartan.__version__
@@ -159,5 +160,6 @@ def info() -> dict[str, Any]:
 
 
 def cpu_kernels() -> str:
-    """The instruction sets whose kernels run, such as "avx512", or "c" for portable C. TARTAN_CPU lowers them."""
+    """The instruction sets whose kernels run, such as "avx512", or "c" for portable C. TARTAN_CPU restricts
+    them."""
     return _raw.tartan_cpu_kernels() or ""

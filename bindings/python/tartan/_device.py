@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays in the memory of a device."""
+"""Arrays in device memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tartan._queue import LEGACY, Queue
 
 
 class DeviceArray(Closing):
-    """A dense array in the memory of a device, made by `to_device`, `DeviceArray.zeros` and by products of
-    operands that lie there.
+    """A dense array in device memory, made by `to_device`, by `DeviceArray.zeros`, and by products of operands
+    on the device.
 
-    PyTorch, CuPy, JAX and others take it in place through DLPack (``torch.from_dlpack(x)``) or
-    ``__cuda_array_interface__``. NumPy gets a copy, and only when asked: ``x.to_host()``.
+    PyTorch, CuPy, JAX and others use it in place through DLPack (``torch.from_dlpack(x)``) or
+    ``__cuda_array_interface__``. For NumPy, ``x.to_host()`` makes a copy.
 
     >>> import numpy as np, tartan
     >>> x = tartan.to_device(np.arange(6.0).reshape(2, 3), "cpu")
@@ -94,7 +94,8 @@ class DeviceArray(Closing):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the elements; bfloat16 and float8 need the package ml_dtypes (`dtype_name` does not)."""
+        """The NumPy dtype of the elements; bfloat16 and float8 need the package ml_dtypes (`dtype_name` does
+        not)."""
         return numpy_dtype(self._code)
 
     @property
@@ -112,7 +113,7 @@ class DeviceArray(Closing):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In bytes, as NumPy's."""
+        """In bytes, as in NumPy."""
         return tuple(s * self.itemsize for s in self._open.strides)
 
     @property
@@ -123,7 +124,7 @@ class DeviceArray(Closing):
 
     @property
     def _order(self) -> Literal["C", "F"]:
-        """ "F" where the first index is fastest and the last is not."""
+        """ "F" if the first index is fastest and the last is not, else "C"."""
         lease = self._open
         fits = []
         for order in (reversed(range(self.ndim)), range(self.ndim)):
@@ -152,7 +153,7 @@ class DeviceArray(Closing):
         return DeviceArray._of(made, self._place)
 
     def transpose(self, *axes: int) -> DeviceArray:
-        """A view with the axes in another order, reversed unless given."""
+        """A view with the axes in another order; reversed by default."""
         order = axes or tuple(reversed(range(self.ndim)))
         if sorted(order) != list(range(self.ndim)):
             raise ArgumentError(f"axes is {order}, expected each of 0 .. {self.ndim - 1} once")
@@ -171,19 +172,19 @@ class DeviceArray(Closing):
         return self.transpose(*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)
 
     def _insert(self, axis: int) -> DeviceArray:
-        """With a size of 1 before `axis`, which may be ndim."""
+        """A view with a new axis of size 1 before `axis`, which may be ndim."""
         shape, strides = self._open.shape, self._open.strides
         step = 1 if axis == self.ndim else shape[axis] * strides[axis]
         return self._view((*shape[:axis], 1, *shape[axis:]), (*strides[:axis], step, *strides[axis:]))
 
     def _repeat(self, times: int) -> DeviceArray:
-        """As the same entry `times` times."""
+        """A view that repeats the array `times` times along a new first axis."""
         return self._view((times, *self._open.shape), (0, *self._open.strides))
 
     # ---- Exchange ----
 
     def to_host(self, context: ContextLike = None) -> Array:
-        """A NumPy copy, taken when the work asked for before has ended."""
+        """Waits for earlier work on the array and copies it to a NumPy array."""
         context = self._context(context)
         self._enter(context._queue)
         if self._handle is None:  # a view: its own elements first
@@ -222,8 +223,8 @@ class DeviceArray(Closing):
         dl_device: Any = None,
         copy: Optional[bool] = None,
     ) -> Any:
-        """For from_dlpack of other libraries. Work that they ask for on `stream` comes after ours: where that
-        is another stream than ours, the host waits for ours."""
+        """For from_dlpack of other libraries. Their work on `stream` comes after ours; if it is another
+        stream than ours, the host waits for our work."""
         lease = self._open
         if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != lease.device:
             raise BufferError(
@@ -260,7 +261,7 @@ class DeviceArray(Closing):
     # ---- Ending ----
 
     def close(self) -> None:
-        """Frees the memory as soon as no other array shares it; again is fine."""
+        """Frees the memory as soon as no other array shares it; may be called again."""
         self._lease = None
         if self._handle is not None:
             if isinstance(self._place, Place):

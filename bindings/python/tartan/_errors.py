@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions: one class for each status of the library, and one base, TartanError.
+"""Exceptions: one class for each status of the library, with TartanError as their base.
 
-The text is the library's: it names the function, the argument, its value and what was expected.
+The messages are the library's: they name the function, the argument, its value and what was expected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 
 class TartanError(Exception):
-    """Anything that Tartan refuses. ``status`` is the library's code, ``text`` what it said."""
+    """Base of all errors of Tartan. ``status`` is the library's status code, ``text`` its message."""
 
     status: ClassVar[int] = 0
 
@@ -71,7 +71,7 @@ class UnsupportedError(TartanError, NotImplementedError):
 
 
 class OutOfMemoryError(TartanError, MemoryError):
-    """Memory could not be had."""
+    """Out of memory."""
 
     status = -7
 
@@ -123,7 +123,7 @@ _ERRNO = {os.strerror(number): number for number in errno.errorcode}
 
 @contextlib.contextmanager
 def about_file(path: Any) -> Iterator[None]:
-    """Errors of files leave with `filename`, and `errno` and `strerror` where the system gave a reason."""
+    """Sets `filename` in errors of files, and `errno` and `strerror` if the system gave a reason."""
     try:
         yield
     except (FileError, FormatError) as error:

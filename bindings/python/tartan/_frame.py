@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, blocks and ranges of blocks as users write them."""
+"""Sizes, blocks and ranges of blocks in user arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def frame_of(shape: Any, block: Any, heads: Any = 1) -> Frame:
 
 
 def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Begin and end of two slices of a grid of blocks, checked as NumPy does not: nothing is clipped."""
+    """Begin and end of two slices of a grid of blocks; unlike in NumPy, out of range is an error."""
     pair = key if isinstance(key, tuple) else (key, slice(None))
     if len(pair) != 2 or not all(isinstance(s, slice) for s in pair):
         raise ArgumentTypeError(f"index is {key!r}, expected two slices of blocks")
@@ -52,7 +52,7 @@ def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
 
 
 def element_range(part: Any, length: int) -> tuple[int, int]:
-    """Begin and end of a slice of elements, clipped as Python's sequences do."""
+    """Begin and end of a slice of elements, clipped as for Python's sequences."""
     if not isinstance(part, slice):
         raise ArgumentTypeError(f"index has {part!r} beside a slice, expected two slices")
     if part.step not in (None, 1):

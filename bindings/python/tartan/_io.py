@@ -24,8 +24,8 @@ _KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX}
 class File(Closing, Mapping[str, Thing]):
     """A collection of named layouts and matrices: ``File()`` is empty, ``File(path)`` reads one.
 
-    Objects are read when asked for. Matrices are not copied by `put`: their values are read when the file is saved. A
-    file serves one thread at a time.
+    Objects are read on demand. `put` does not copy matrices: their values are read when the file is saved.
+    Only one thread at a time may use a file.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
@@ -65,7 +65,7 @@ class File(Closing, Mapping[str, Thing]):
         return self._names(_raw.TARTAN_KIND_MATRIX)
 
     def sharing(self, layout: Union[Layout, str]) -> list[str]:
-        """Names of the matrices that use a layout, given itself or by its identity."""
+        """Names of the matrices that use a layout, given as an object or by its identity."""
         identity = layout.identity if isinstance(layout, Layout) else layout
         handle = self._handle
         return [
@@ -77,7 +77,7 @@ class File(Closing, Mapping[str, Thing]):
 
     @property
     def sealed(self) -> bool:
-        """Whether the file that was read carried a valid seal over all its bytes."""
+        """Whether the file that was read has a valid seal over all its bytes."""
         return _raw.tartan_file_sealed(self._handle) == 1
 
     def layout(self, name: str) -> Layout:
@@ -101,8 +101,8 @@ class File(Closing, Mapping[str, Thing]):
         return result
 
     def metadata(self, name: str, kind: Optional[str] = None) -> Any:
-        """What was given as metadata, or None. A matrix goes before a layout of the same name, unless `kind`, "matrix" or
-        "layout", says which is meant."""
+        """The metadata of an object, or None. A matrix takes precedence over a layout of the same name,
+        unless `kind`, "matrix" or "layout", is given."""
         return _parsed(self._metadata_text(name, kind), name)
 
     def _metadata_text(self, name: str, kind: Optional[str]) -> Optional[str]:
@@ -113,7 +113,7 @@ class File(Closing, Mapping[str, Thing]):
             return _raw.tartan_file_get_metadata(self._handle, code, name) or None
 
     def _kind(self, name: str) -> int:
-        """A matrix goes before a layout of the same name."""
+        """A matrix takes precedence over a layout of the same name."""
         if name in self.matrices():
             return _raw.TARTAN_KIND_MATRIX
         if name in self.layouts():
@@ -148,8 +148,8 @@ class File(Closing, Mapping[str, Thing]):
     # ---- Changing and saving ----
 
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
-        """Puts a layout or a matrix under a name, replacing one of that kind. `metadata` is anything that JSON can
-        express."""
+        """Stores a layout or a matrix under a name, replacing one of the same kind. `metadata` is anything
+        that JSON can express."""
         self._put(name, thing, gates, json_text(metadata))
 
     def _put(self, name: str, thing: Thing, gates: Any, text: Optional[str]) -> None:
@@ -161,16 +161,16 @@ class File(Closing, Mapping[str, Thing]):
             _raw.tartan_file_put_layout(self._handle, name, thing._handle, text)
 
     def remove(self, name: str) -> None:
-        """Removes a matrix, or else a layout, of that name."""
+        """Removes the matrix or, if there is none, the layout of that name."""
         _raw.tartan_file_remove(self._handle, self._kind(name), name)
 
     def save(self, path: Any, *, compress: bool = False) -> None:
-        """Writes the collection: readers see the old file or the new one, never a mix."""
+        """Writes the collection atomically: readers see the complete old or new file."""
         with about_file(path):
             _raw.tartan_file_save(self._handle, encode_path(path), compression(compress))
 
     def close(self) -> None:
-        """Frees the collection; again is fine. Objects got from it live on."""
+        """Frees the collection; may be called again. Objects read from it stay valid."""
         self._handle.close()
 
     @property
@@ -188,8 +188,8 @@ class _Entry(NamedTuple):
 
 
 class Collection(MutableMapping[str, Thing]):
-    """Named layouts and matrices in memory, with gates and metadata: a dict that `save` writes as completely as
-    `load_all` read it. Where a matrix and a layout have one name, ``[name]`` is the matrix."""
+    """Named layouts and matrices in memory with gates and metadata: a dict that `save` writes as completely
+    as `load_all` reads it. If a matrix and a layout have the same name, ``[name]`` is the matrix."""
 
     __slots__ = ("_layouts", "_matrices")
 
@@ -241,17 +241,17 @@ class Collection(MutableMapping[str, Thing]):
         return None if gates is None else doubles(gates, "gates")
 
     def metadata(self, name: str, kind: Optional[str] = None) -> Any:
-        """As `File.metadata`."""
+        """Like `File.metadata`."""
         return _parsed(self._entry(name, kind).metadata, name)
 
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
-        """As `File.put`: ``collection[name] = thing`` is the same without gates and metadata."""
+        """Like `File.put`; ``collection[name] = thing`` is the same without gates and metadata."""
         _check(name, thing, gates)
         entries = self._matrices if isinstance(thing, BlockMatrix) else self._layouts
         entries[name] = _Entry(thing, gates, json_text(metadata))
 
     def save(self, path: Any, *, compress: bool = False) -> None:
-        """As `File.save`."""
+        """Like `File.save`."""
         save(path, self, compress=compress)
 
     def __getitem__(self, name: str) -> Thing:
@@ -293,8 +293,8 @@ def _not_found(name: str, among: Any) -> NotFoundError:
 
 
 def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False) -> None:
-    """Writes a layout, a matrix, or several under names, to one file. What `load_all` or ``File(path)`` gave is written
-    with all its gates and metadata."""
+    """Writes a layout, a matrix, or a dict of several by name, to one file. Collections from `load_all` or
+    ``File(path)`` are written with all their gates and metadata."""
     if isinstance(things, (Layout, BlockMatrix)):
         things = {"layout" if isinstance(things, Layout) else "matrix": things}
     if not isinstance(things, Mapping):
@@ -314,8 +314,8 @@ def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool
 
 
 def load(path: Any, name: Optional[str] = None) -> Thing:
-    """Reads one object of a file; the name may be left out where there is a single matrix, or no matrix and
-    a single layout.
+    """Reads one object of a file. The name may be omitted if there is only one matrix, or no matrix and only
+    one layout.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "one.h5")
@@ -353,7 +353,7 @@ def load_all(path: Any) -> Collection:
 
 
 def verify(path: Any) -> str:
-    """Reads a whole file and checks it against its seal, checksums and identities; raises where it is
-    damaged, else returns a report."""
+    """Reads a whole file and checks it against its seal, checksums and identities. Raises if it is damaged,
+    else returns a report."""
     with about_file(path):
         return _raw.tartan_file_verify(encode_path(path))

@@ -35,12 +35,11 @@ from tartan._store import save_one
 
 
 class Layout(LayoutFacts):
-    """Which blocks of a matrix exist. Immutable, but for those of `from_device_mask`; any number of matrices may
-    share one.
+    """A layout says which blocks of a matrix exist. It is immutable, unless `from_device_mask` made it; any number
+    of matrices may share it.
 
-    The matrix has ``shape`` elements, cut into blocks of ``block_shape``; the last block row and column may
-    be ragged. A block id is the position of a stored block in row-major order: the order of values
-    everywhere.
+    The matrix has ``shape`` elements in blocks of ``block_shape``; the last block row and column may be ragged.
+    A block id is the position of a stored block in row-major order. Values are always in this order.
 
     >>> import tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [1, 1]], block=4)
@@ -71,8 +70,8 @@ class Layout(LayoutFacts):
     def pattern(
         cls, name: str, shape: Any, block: Block, *, heads: int = 1, seed: int = 0, **parameters: Any
     ) -> Layout:
-        """A named pattern; `tartan.patterns()` tells which there are and what parameters they have. The same
-        seed gives the same layout on every machine and in every language.
+        """A named pattern; `tartan.patterns()` lists the patterns and their parameters. The same seed gives
+        the same layout on every machine and in every language.
 
         >>> import tartan
         >>> tartan.Layout.pattern("banded", (64, 64), 8, lower=1, upper=0).blocks
@@ -83,8 +82,8 @@ class Layout(LayoutFacts):
 
     @classmethod
     def from_mask(cls, mask: Any, block: Block, *, shape: Any = None) -> Layout:
-        """From a 0/1 mask [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]. `shape` in elements is
-        that of the grid unless given (for ragged edges)."""
+        """From a 0/1 mask [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]. `shape` in elements is by
+        default that of whole blocks; give it for ragged edges."""
         array = np.asarray(mask)
         if array.ndim not in (2, 3) or array.dtype.kind not in "biuf":
             raise ShapeError(
@@ -105,16 +104,16 @@ class Layout(LayoutFacts):
         cls, mask: Any, block: Block, *, capacity: Optional[int] = None, shape: Any = None,
         context: ContextLike = None,
     ) -> Layout:  # fmt: skip
-        """A layout whose blocks change: its index sets are made on the device, from a mask that is there, without
-        waiting for it. `update` makes them anew, for a new mask a step.
+        """A dynamic layout: its blocks come from a mask on the device and change with `update`, for instance in every
+        step of a computation. The device builds the index sets; the host does not wait.
 
-        `mask` is [grid_rows, grid_cols] or [heads, grid_rows, grid_cols], contiguous, of booleans or bytes: a tensor
-        of PyTorch, an array of CuPy, ... on a GPU is read in place, in the order of its current stream; one in host
-        memory is copied to the device of `context` (the CPU unless given). It may have `capacity` blocks at most
-        (None: as many as there are positions); that is what `blocks` says, and the length of the values
-        [capacity, block rows, block columns] and gates of every matrix on the layout. A mask with more gives no
-        blocks at all, and `to_host` then raises. `spmm` and `sddmm` take such a layout on its device;
-        what else asks about blocks raises UnsupportedError.
+        `mask` is [grid_rows, grid_cols] or [heads, grid_rows, grid_cols], contiguous, of booleans or bytes. A
+        tensor of PyTorch, an array of CuPy, ... on a GPU is read in place, in the order of its current stream; a
+        mask in host memory is copied to the device of `context` (default: the CPU). It may have at most `capacity`
+        blocks (None: all positions). `blocks` returns the capacity, which is also the length of the values
+        [capacity, block rows, block columns] and gates of every matrix on the layout. A mask with more blocks
+        gives an empty layout, and `to_host` then raises. `spmm` and `sddmm` take a dynamic layout on its device;
+        other functions that need the blocks raise UnsupportedError.
 
         >>> import numpy as np, tartan
         >>> layout = tartan.Layout.from_device_mask(np.array([[1, 0], [1, 1]]), block=2, capacity=4)
@@ -143,9 +142,9 @@ class Layout(LayoutFacts):
             return cls._own(handle, None if call.queue is None else Place(call.queue, handle))
 
     def update(self, mask: Any, *, context: ContextLike = None) -> Layout:
-        """Makes the index sets of a layout that changes anew from the next mask; see `from_device_mask`. Matrices on the
-        layout have the new blocks from here on, their values stay as they are. Returns the layout. Can be part of a
-        CUDA graph once each product on the layout was done before."""
+        """Gives a dynamic layout the blocks of a new mask; see `from_device_mask`. Later work sees them in
+        all matrices on the layout; their values do not move. Returns the layout. CUDA graphs can capture it
+        once every product on the layout has run before."""
         with Call(context, mask, self) as call:
             given = call.mask(mask)
             call.layout(self, writes=True)
@@ -153,8 +152,8 @@ class Layout(LayoutFacts):
         return self
 
     def to_host(self, context: ContextLike = None) -> Layout:
-        """An ordinary layout of the blocks that there are when the work asked for before has ended; of a layout whose
-        blocks stay, itself."""
+        """Waits for earlier work on the layout and returns an ordinary layout of its current blocks; an
+        ordinary layout is returned as it is."""
         with Call(context, self) as call:
             call.layout(self)
             return Layout._own(_raw.tartan_layout_to_host(call.handle, self._handle))
@@ -164,7 +163,7 @@ class Layout(LayoutFacts):
         cls, shape: Any, block: Block, rows: Any, cols: Any, *, heads: Any = None, n_heads: int = 1
     ) -> Layout:
         """From block rows and block columns (and heads) of the blocks, in any order, each block once.
-        Without `heads`, every head has all of them."""
+        Without `heads`, every head has all the blocks."""
         return cls._own(
             _raw.tartan_layout_from_coordinates(
                 frame_of(shape, block, n_heads),
@@ -180,7 +179,7 @@ class Layout(LayoutFacts):
 
     @classmethod
     def from_entries(cls, shape: Any, block: Block, rows: Any, cols: Any) -> Layout:
-        """The blocks that hold at least one of the given elements; repeats are welcome."""
+        """The blocks that hold at least one of the given elements; repeats are allowed."""
         frame = frame_of(shape, block)
         return cls._own(_raw.tartan_layout_from_entries(frame, indices(rows, "rows"), indices(cols, "cols")))
 
@@ -188,8 +187,8 @@ class Layout(LayoutFacts):
     def from_dense(
         cls, dense: Any, block: Block, *, density: Optional[float] = None, norm: str = "l2"
     ) -> Layout:
-        """The blocks of a dense array [rows, cols] or [heads, rows, cols] that hold a non-zero, or, with a
-        `density`, the blocks of largest `norm` ("max", "l1", "l2") in each head."""
+        """The blocks of a dense array [rows, cols] or [heads, rows, cols] that hold a non-zero or, with a
+        `density`, the blocks with the largest `norm` ("max", "l1", "l2") in each head."""
         array = array_of(dense, "dense", _raw.TARTAN_F64)
         if array.ndim not in (2, 3):
             raise ShapeError(f"dense has {array.ndim} dimensions, expected 2, or 3 with heads")
@@ -247,7 +246,7 @@ class Layout(LayoutFacts):
         return self.T
 
     def permute(self, rows: Any = None, cols: Any = None) -> Layout:
-        """Block row i of the result is block row rows[i]; None leaves that side as it is."""
+        """Block row i of the result is block row rows[i], and likewise for columns; None keeps the order."""
         return Layout._own(
             _raw.tartan_layout_permute(
                 self._handle, optional_indices(rows, "rows"), optional_indices(cols, "cols")
@@ -268,11 +267,11 @@ class Layout(LayoutFacts):
         return Layout._own(_raw.tartan_layout_prune(self._handle, doubles(gates, "gates")))
 
     def keep_largest(self, scores: Any, count: int) -> Layout:
-        """The `count` blocks of largest score."""
+        """The `count` blocks with the largest scores."""
         return Layout._own(_raw.tartan_layout_keep_largest(self._handle, doubles(scores, "scores"), count))
 
     def grow(self, rows: Any, cols: Any, heads: Any = None) -> Layout:
-        """The layout and the given blocks, some of which it may have already."""
+        """The layout with the given blocks added, some of which it may have already."""
         return Layout._own(
             _raw.tartan_layout_grow(
                 self._handle, optional_indices(heads, "heads"), indices(rows, "rows"), indices(cols, "cols")
@@ -280,8 +279,8 @@ class Layout(LayoutFacts):
         )
 
     def move(self, ids: Any, rows: Any, cols: Any) -> tuple[Layout, Array]:
-        """Moves blocks within their heads. Also gives the old id of each block of the result, as
-        `BlockMatrix.rearrange` takes it."""
+        """Moves blocks within their heads. Returns the new layout and the old id of each of its blocks, for
+        `BlockMatrix.rearrange`."""
         sources = new_indices(self.blocks)
         handle = _raw.tartan_layout_move(
             self._handle, indices(ids, "ids"), indices(rows, "rows"), indices(cols, "cols"), sources
@@ -289,13 +288,13 @@ class Layout(LayoutFacts):
         return Layout._own(handle), sources
 
     def reblock(self, block: Block) -> Layout:
-        """The blocks of another size that cover every stored block."""
+        """A layout of another block size that covers every stored block."""
         return Layout._own(_raw.tartan_layout_reblock(self._handle, *block_shape(block)))
 
     # ---- Keeping ----
 
     def save(self, path: Any, name: str = "layout", *, compress: bool = False) -> None:
-        """Writes a file with this layout alone."""
+        """Writes a file with only this layout."""
         save_one(path, name, self._handle, None, None, compress, matrix=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -309,7 +308,7 @@ class Layout(LayoutFacts):
         return self
 
     def close(self) -> None:
-        """Gives the layout back; again is fine. Matrices that share it keep it."""
+        """Releases the layout; may be called again. Matrices that share it keep it."""
         if self._place is not None:
             self._place.leave()
         self._handle.close()
@@ -320,7 +319,7 @@ class Layout(LayoutFacts):
 
 
 def _restore(frame: Frame, indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:
-    """Unpickles. The recipe is kept where following it makes the same layout."""
+    """Unpickles. The recipe is kept if it reproduces the layout."""
     layout = Layout._own(_raw.tartan_layout_from_csr(frame, indptr, cols))
     made = _follow(frame, recipe) if recipe else None
     return made if made is not None and made == layout else layout

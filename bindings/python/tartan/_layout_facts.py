@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a layout says of itself."""
+"""Properties of a layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tartan._errors import ArgumentError, FormatError, HandleError, UnsupportedE
 
 
 class RowSpread(NamedTuple):
-    """Spread of the number of blocks in a block row."""
+    """Statistics of the number of blocks in a block row."""
 
     smallest: float
     mean: float
@@ -30,7 +30,7 @@ class Bandwidth(NamedTuple):
 
 
 class LayoutFacts:
-    """The part of `Layout` that only asks."""
+    """The read-only part of `Layout`."""
 
     __slots__ = ()
     _handle: _raw.Handle
@@ -54,7 +54,7 @@ class LayoutFacts:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(rows, cols), or (heads, rows, cols) where there is more than one head."""
+        """(rows, cols), or (heads, rows, cols) if there is more than one head."""
         return (self.rows, self.cols) if self.heads == 1 else (self.heads, self.rows, self.cols)
 
     @property
@@ -80,12 +80,12 @@ class LayoutFacts:
 
     @property
     def blocks(self) -> int:
-        """Stored blocks of all heads; where these change, what there is room for."""
+        """The number of stored blocks of all heads; for a dynamic layout, its capacity."""
         return _raw.tartan_layout_blocks(self._handle)
 
     @property
     def nnz(self) -> int:
-        """Stored elements: the stored blocks less the padding of ragged edges."""
+        """The number of stored elements, without the padding of ragged edges."""
         return _raw.tartan_layout_elements(self._known())
 
     @property
@@ -95,7 +95,7 @@ class LayoutFacts:
 
     @property
     def identity(self) -> str:
-        """A hash that equal layouts have in every language and release, as 32 hexadecimal digits."""
+        """A hash of 32 hexadecimal digits; equal layouts have equal ones in every language and release."""
         return _raw.tartan_layout_identity(self._known()) or ""
 
     @property
@@ -143,7 +143,7 @@ class LayoutFacts:
         return result.view(np.bool_)[0] if self.heads == 1 else result.view(np.bool_)
 
     def find(self, rows: Any, cols: Any, heads: Any = None) -> Array:
-        """Block id at each position, -1 where no block is."""
+        """The block id at each position, -1 if no block is stored there."""
         rows = indices(rows, "rows")
         ids = new_indices(rows.size)
         _raw.tartan_layout_find(
@@ -167,7 +167,7 @@ class LayoutFacts:
     # ---- Statistics ----
 
     def row_lengths(self) -> Array:
-        """Blocks of every block row, [heads * grid_rows]."""
+        """The number of blocks in every block row, [heads * grid_rows]."""
         lengths = new_indices(self.heads * self.grid[0])
         _raw.tartan_layout_row_lengths(self._handle, lengths)
         return lengths
@@ -183,19 +183,19 @@ class LayoutFacts:
         return Bandwidth(*width.tolist())
 
     def reach(self, steps: int, head: int = 0) -> Array:
-        """The share of pairs (block row, block column) that 1, 2, ... `steps` steps connect."""
+        """The share of pairs (block row, block column) connected by at most 1, 2, ... `steps` steps."""
         result = np.empty(max(steps, 0))
         _raw.tartan_layout_reach(self._handle, head, result)
         return result
 
     def partition(self, parts: int) -> Array:
-        """Bounds [parts + 1] that cut the block rows into runs of nearly equal numbers of blocks."""
+        """Bounds [parts + 1] that cut the block rows into ranges with nearly equal numbers of blocks."""
         bounds = new_indices(parts + 1)
         _raw.tartan_layout_partition(self._handle, bounds)
         return bounds
 
     def svg(self, pixels: int = 320) -> str:
-        """A picture of the layout."""
+        """A picture of the layout as SVG text."""
         return _raw.tartan_layout_svg(self._handle, pixels)
 
     def _repr_svg_(self) -> Optional[str]:

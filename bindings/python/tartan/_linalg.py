@@ -23,15 +23,15 @@ def spmm(
     """``alpha * op(a) @ b + beta * out`` (side "left"), or ``alpha * b @ op(a) + beta * out`` ("right").
 
     `b` is a vector, a matrix, or a batch of matrices [batch..., rows, cols], row- or column-major, used in
-    place. Where `a` has heads, the last batch dimension goes with them; a `b` without it is used for each.
-    `gates`, one number a block, scales blocks and skips those of gate 0. `out` is written in place and
-    returned; without it the result has b's memory order, and `beta` must be 0. Where `a` and `b` are of a
-    float8 dtype, `out` is float32 (the default), float16 or bfloat16, and `alpha` takes their scales.
+    place. If `a` has heads, the last batch dimension matches them; a `b` without it is used for every head.
+    `gates`, one number per block, scales blocks and skips those with gate 0. `out` is written in place and
+    returned; without it the result has the memory order of `b`, and `beta` must be 0. If `a` and `b` have a
+    float8 dtype, `out` is float32 (the default), float16 or bfloat16, and `alpha` can undo their scaling.
 
-    All operands are in host memory, or all on one GPU: then `b`, `gates` and `out` are device arrays, tensors
-    of PyTorch, arrays of CuPy, or what else speaks DLPack or __cuda_array_interface__, used in place; the
-    result is of b's library. Without a `context` the work goes to the stream that is current for `b`, and
-    the call does not wait for it (docs/python_gpu.md).
+    All operands are in host memory, or all on one GPU. On a GPU, `b`, `gates` and `out` are device arrays,
+    tensors of PyTorch, arrays of CuPy, or anything else with DLPack or __cuda_array_interface__; they are used
+    in place, and the result belongs to the library of `b`. Without a `context` the work goes to the current
+    stream of that library, and the call does not wait for it (docs/python_gpu.md).
 
     >>> import numpy as np, tartan
     >>> A = tartan.BlockMatrix.from_dense(np.diag([1.0, 2, 3, 4]), block=2)
@@ -48,8 +48,9 @@ def sddmm(
     s: Union[BlockMatrix, Layout], x: Any, y: Any, *, alpha: float = 1.0, beta: float = 0.0,
     gates: Any = None, context: ContextLike = None,
 ) -> BlockMatrix:  # fmt: skip
-    """``alpha * (x @ y) + beta * s`` at the stored blocks of `s` only: `s` is updated in place and returned,
-    or, where it is a layout, a new matrix is made. Lists of up to 8 `x` and `y` are summed.
+    """``alpha * (x @ y) + beta * s`` at the stored blocks of `s` only. A matrix `s` is updated in place and
+    returned; for a layout `s` a new matrix is made. `x` and `y` may be lists of up to 8 arrays, whose
+    products are added.
 
     >>> import numpy as np, tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [0, 1]], block=2)
@@ -73,8 +74,8 @@ def sddmm(
 
 
 def gate_gradient(w: BlockMatrix, dw: BlockMatrix, gates: Any = None, *, context: ContextLike = None) -> Any:
-    """The gradient of gates, ``sum(dw * w)`` of each block; where `gates` is given, dw is then multiplied by
-    them in place."""
+    """The gradient with respect to gates, ``sum(dw * w)`` of each block. If `gates` is given, `dw` is then
+    multiplied by them in place."""
     check_matrix(w, "w")
     check_matrix(dw, "dw")
     return _raw.gate_gradient(w, dw, gates, context)
@@ -84,22 +85,21 @@ def growth_score(
     x: Any, y: Any, block: Block, *, norm: str = "max", scale: float = 1.0, beta: float = 0.0,
     out: Any = None, context: ContextLike = None,
 ) -> Any:  # fmt: skip
-    """A score of every block of the grid of ``x @ y``, stored or not, that tells where blocks are worth
-    growing: ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, |.| being the `norm`
-    ("max" or "l2")."""
+    """A score of every block of the grid of ``x @ y``, stored or not, that shows where new blocks are useful:
+    ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, where |.| is the `norm` ("max" or "l2")."""
     rows, cols = block_shape(block)
     return _raw.growth_score(x, y, rows, cols, norm_code(norm), scale, beta, out, context)
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-    """What the operations that ``function(*args, **kwargs)`` calls would do, without doing them: one dict for each,
-    in the order of the calls.
+    """Describes the operations that ``function(*args, **kwargs)`` calls, without running them: one dict for
+    each, in the order of the calls.
 
     The function runs, but in this thread `spmm`, `sddmm`, `gate_gradient`, `growth_score` and ``@`` only check their
-    operands and describe themselves; the arrays that they return hold no results. Each dict has the operation,
-    backend, device, operands, kernel and why that one, the kernels that were refused and why, floating-point
-    operations, the bytes that must move at least, the rate expected ("expected_tflops", or None) and, on the CPU, that
-    of the last such call ("measured_tflops", or None).
+    operands and describe themselves; the arrays that they return hold no results. Each dict has the
+    operation, backend, device, operands, the kernel and why it was chosen, the refused kernels and why, the
+    floating-point operations, the least number of bytes that must move, the expected rate ("expected_tflops",
+    or None) and, on the CPU, the rate of the last such call ("measured_tflops", or None).
 
     >>> import numpy as np, tartan
     >>> w = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (64, 64), 16), "float32")
@@ -120,8 +120,8 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[
 
 
 def checksum(x: Any) -> str:
-    """XXH3-128 of the elements of an array in row-major order of their indices, as 32 hexadecimal digits:
-    equal for equal values whatever the memory order, and in every language.
+    """XXH3-128 of the elements of an array in row-major order of their indices, as 32 hexadecimal digits.
+    Equal values have equal checksums, whatever their memory order, in every language.
 
     >>> import numpy as np, tartan
     >>> a = np.arange(6.0).reshape(2, 3)

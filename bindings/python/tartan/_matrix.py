@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
-    ``BlockMatrix(layout, values)`` uses the memory of `values`, which stays the caller's to change; with
-    ``copy=True`` it has its own. Blocks may be row-major or column-major inside. The values may lie on a GPU:
-    a device array, a tensor of PyTorch, an array of CuPy, ...; `to_device` makes a copy of a matrix there.
+    ``BlockMatrix(layout, values)`` uses the memory of `values`, which the caller may still change; with
+    ``copy=True`` it has its own. Blocks may be row-major or column-major inside. The values may be on a GPU:
+    a device array, a tensor of PyTorch, an array of CuPy, ... `to_device` copies a matrix to a device.
 
     >>> import numpy as np, tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [1, 1]], block=2)
@@ -71,8 +71,8 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
     def _own(
         cls, handle: _raw.Handle, queue: Optional[Queue] = None, sets: Optional[Place] = None
     ) -> BlockMatrix:
-        """Takes over a handle; `queue` where the values are memory that came from a context, `sets` where the blocks
-        of the layout change."""
+        """Takes ownership of a handle. `queue` is given if the values are memory of a context, `sets` if the
+        layout is dynamic."""
         self = object.__new__(cls)
         self._handle = handle
         self._sets = sets
@@ -81,7 +81,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return self
 
     def _made(self, make: Callable[..., _raw.Handle], *arguments: Any) -> BlockMatrix:
-        """What the library makes of this matrix, on its device."""
+        """A new matrix made from this one by the library, on its device."""
         with Call(None, self) as call:
             call.matrix(self)
             handle = make(call.handle, self._handle, *arguments)
@@ -102,15 +102,14 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
 
     @classmethod
     def wrap(cls, layout: Layout, values: Any) -> BlockMatrix:
-        """Around the memory of `values`, wherever it lies: the same as ``BlockMatrix(layout, values)``."""
+        """Uses the memory of `values`, on any device; the same as ``BlockMatrix(layout, values)``."""
         return cls(layout, values)
 
     @classmethod
     def zeros(
         cls, layout: Layout, dtype: Any = "float64", *, order: str = "C", context: ContextLike = None
     ) -> BlockMatrix:
-        """All zeros, in the memory of the context's device. `order` is that of the elements inside a
-        block."""
+        """All zeros, on the context's device. `order` is that of the elements inside a block."""
         handle = layout_handle(layout, "layout")
         context = context_of(context)
         if isinstance(context, Context) and (context.device != "cpu" or layout.dynamic):
@@ -129,8 +128,8 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         cls, dense: Any, block: Optional[Block] = None, *, layout: Optional[Layout] = None,
         density: Optional[float] = None, norm: str = "l2", dtype: Any = None, order: str = "C",
     ) -> BlockMatrix:  # fmt: skip
-        """From a dense array [rows, cols] or [heads, rows, cols]: its blocks at `layout`; or, given a `block`
-        size, those that hold a non-zero, or with a `density` those of largest `norm`.
+        """From a dense array [rows, cols] or [heads, rows, cols]: its blocks at `layout`; or, for a `block`
+        size, those that hold a non-zero or, with a `density`, those with the largest `norm`.
 
         >>> import numpy as np, tartan
         >>> tartan.BlockMatrix.from_dense(np.eye(6), block=2).blocks
@@ -182,8 +181,8 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
     def from_scipy(
         cls, matrix: Any, block: Optional[Block] = None, *, dtype: Any = None, copy: bool = False
     ) -> BlockMatrix:
-        """From any SciPy sparse matrix. `block` is needed unless it is BSR, whose values are used in place
-        where their order and dtype allow (and `copy` is not asked for).
+        """From any SciPy sparse matrix. `block` is required unless the matrix is BSR, whose values are used
+        in place if their order and dtype allow it and `copy` is False.
 
         >>> import scipy.sparse, tartan
         >>> S = scipy.sparse.random(6, 4, density=0.5, format="csr", random_state=1)
@@ -198,8 +197,9 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
 
     @property
     def values(self) -> Any:
-        """The values [blocks, block rows, block columns]: the matrix's own memory. It lives as long as the
-        array does. bfloat16 and float8 need ml_dtypes; `bits` does not. Values on a GPU are a `DeviceArray`."""
+        """The values [blocks, block rows, block columns]: the matrix's own memory, which stays valid as long
+        as this array exists. bfloat16 and float8 need ml_dtypes; `bits` does not. Values on a GPU are a
+        `DeviceArray`."""
         if self._values is None or self._handle.closed:
             lease = _raw.tartan_matrix_values(self._handle)
             if lease.device[0] != _raw.TARTAN_CPU:
@@ -216,8 +216,8 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
 
     @property
     def bits(self) -> Array:
-        """The values of a matrix of bfloat16 or float8 in host memory as bit patterns, uint16 or uint8: its own
-        memory."""
+        """The values of a matrix of bfloat16 or float8 in host memory as bit patterns, uint16 or uint8,
+        without a copy."""
         if self.dtype_name not in BITS:
             raise DTypeError(f"the matrix is {self.dtype_name}, expected one of {', '.join(BITS)}")
         refuse_device(self, "the matrix")
@@ -234,8 +234,9 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return self.layout._repr_svg_()
 
     def __getitem__(self, key: Any) -> Any:
-        """An element by (row, col) or (head, row, col), 0 where no block is stored; or, by a slice of rows or slices
-        of rows and columns, a new matrix of those rows and columns, in all heads. See also `slice_blocks`.
+        """An element at (row, col) or (head, row, col), 0 if its block is not stored; or, for a slice of rows
+        or slices of rows and columns, a new matrix of those rows and columns in all heads. See also
+        `slice_blocks`.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
@@ -257,7 +258,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return _raw.tartan_matrix_entry(self._handle, *([0] * (3 - len(place)) + place))
 
     def _slice(self, key: Any) -> BlockMatrix:
-        """Slices of elements: whole blocks where they begin and end on blocks, else element by element."""
+        """Slices of elements: moves whole blocks if the slices begin and end on blocks, else elements."""
         layout = self.layout
         pair = key if isinstance(key, tuple) else (key, slice(None))
         if len(pair) != 2:
@@ -296,7 +297,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
 
     @property
     def T(self) -> TransposedMatrix[BlockMatrix]:
-        """The transpose: a view that moves nothing, whose products use the transposed operation."""
+        """The transpose: a view without a copy, whose products use the transposed operation."""
         return TransposedMatrix(self)
 
     def transpose(self) -> TransposedMatrix[BlockMatrix]:
@@ -308,7 +309,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
     # ---- Devices ----
 
     def to_device(self, context: ContextLike = "cuda") -> BlockMatrix:
-        """A copy with its values in the memory of the context's device. The layout is shared."""
+        """A copy with its values on the context's device. The layout is shared."""
         context = context_of(context)
         with Call(context, self) as call:
             call.matrix(self)
@@ -316,7 +317,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
             return BlockMatrix._own(handle, call.queue, self._sets)
 
     def to_host(self, context: ContextLike = None) -> BlockMatrix:
-        """A copy with its values in host memory, taken when the work asked for before has ended."""
+        """Waits for earlier work on the matrix and copies its values to host memory."""
         with Call(context, self) as call:
             call.matrix(self)
             return BlockMatrix._own(_raw.tartan_matrix_to_host(call.handle, self._handle))
@@ -324,8 +325,9 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
     # ---- Conversion ----
 
     def toarray(self, out: Any = None) -> Array:
-        """The dense array [rows, cols] or [heads, rows, cols]; `out` may be of any of our dtypes. Without `out` it is of
-        the matrix's dtype, or of float32 where that is one NumPy has only with ml_dtypes, and that is missing."""
+        """The dense array [rows, cols] or [heads, rows, cols]; `out` may have any of Tartan's dtypes. Without
+        `out` it has the dtype of the matrix, or float32 if that dtype needs ml_dtypes and ml_dtypes is not
+        installed."""
         if out is None:
             out = np.empty(self.shape, self.dtype if in_numpy(self._code) else np.float32)
         _raw.tartan_matrix_to_dense(self._handle, output_of(out, "out", self._code))
@@ -355,7 +357,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return result
 
     def copy(self) -> BlockMatrix:
-        """A matrix of its own, on the same device."""
+        """A copy on the same device."""
         return self._made(_raw.tartan_matrix_copy)
 
     def astype(self, dtype: Any = None, *, order: Optional[str] = None) -> BlockMatrix:
@@ -365,12 +367,13 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return self._made(_raw.tartan_matrix_cast, code, wanted)
 
     def permute(self, rows: Any = None, cols: Any = None) -> BlockMatrix:
-        """Block row i of the result is block row rows[i]; None leaves that side as it is."""
+        """Block row i of the result is block row rows[i], and likewise for columns; None keeps the order."""
         orders = (None if o is None else indices(o, n) for o, n in ((rows, "rows"), (cols, "cols")))
         return self._made(_raw.tartan_matrix_permute, *orders)
 
     def project(self, layout: Layout) -> BlockMatrix:
-        """The values at the blocks of another layout of the same shape, zeros where there were none."""
+        """The values at the blocks of another layout of the same shape; blocks that were not stored are
+        zero."""
         return self._made(_raw.tartan_matrix_project, layout_handle(layout, "layout"))
 
     def rearrange(self, layout: Layout, sources: Any) -> BlockMatrix:
@@ -379,8 +382,8 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return self._made(_raw.tartan_matrix_rearrange, handle, indices(sources, "sources"))
 
     def scatter(self, matrix: BlockMatrix, targets: Any) -> BlockMatrix:
-        """Block targets[i] becomes block i of `matrix`, rounded once; -1: it goes nowhere. The other blocks
-        stay. In place; returns this matrix.
+        """Copies block i of `matrix` to block targets[i] of this matrix, rounded once; -1 skips it. Other
+        blocks keep their values. Returns this matrix.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (4, 4), 2))
@@ -406,7 +409,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         metadata: Any = None,
         compress: bool = False,
     ) -> None:
-        """Writes a file with this matrix alone."""
+        """Writes a file with only this matrix."""
         save_one(path, name, self._handle, optional_gates(gates), json_text(metadata), compress, matrix=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -423,7 +426,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return self.copy()
 
     def close(self) -> None:
-        """Frees the matrix; again is fine. Arrays that share its values stay valid."""
+        """Frees the matrix; may be called again. Arrays that share its values stay valid."""
         if isinstance(self._place, Place):
             self._place.leave()
         self._handle.close()
@@ -435,7 +438,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
 
 
 def _restore(layout: Layout, values: Array, dtype: str, order: str) -> BlockMatrix:
-    """Unpickles; values that came as read-only memory are copied."""
+    """Unpickles; values in read-only memory are copied."""
     values = values if values.flags.writeable else values.copy()
     values = values.transpose(0, 2, 1) if order == "F" else values
     return BlockMatrix.from_bits(layout, values, dtype) if dtype in BITS else BlockMatrix(layout, values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a matrix says of itself."""
+"""Properties of a matrix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound="MatrixFacts")
 
 
 class MatrixFacts:
-    """The part of `BlockMatrix` that only asks."""
+    """The read-only part of `BlockMatrix`."""
 
     __slots__ = ()
     _handle: _raw.Handle
@@ -39,7 +39,8 @@ class MatrixFacts:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the values; bfloat16 and float8 need the package ml_dtypes (`dtype_name` does not)."""
+        """The NumPy dtype of the values; bfloat16 and float8 need the package ml_dtypes (`dtype_name` does
+        not)."""
         return numpy_dtype(self._code)
 
     @property
@@ -49,12 +50,12 @@ class MatrixFacts:
 
     @property
     def order(self) -> str:
-        """ "C" where blocks are row-major inside, "F" where column-major."""
+        """ "C" if blocks are row-major inside, "F" if column-major."""
         return "F" if _raw.tartan_matrix_block_order(self._handle) == _raw.TARTAN_COL_MAJOR else "C"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(rows, cols), or (heads, rows, cols) where there is more than one head."""
+        """(rows, cols), or (heads, rows, cols) if there is more than one head."""
         return self.layout.shape
 
     @property
@@ -71,12 +72,12 @@ class MatrixFacts:
 
     @property
     def blocks(self) -> int:
-        """Stored blocks."""
+        """The number of stored blocks."""
         return self.layout.blocks
 
     @property
     def nnz(self) -> int:
-        """Stored elements, zeros among them."""
+        """The number of stored elements, zeros included."""
         return self.layout.nnz
 
     @property
@@ -88,12 +89,12 @@ class MatrixFacts:
         raise NotImplementedError
 
     def _transposed(self: F) -> F:
-        """A matrix of its own that is the transpose."""
+        """The transpose as a new matrix."""
         raise NotImplementedError
 
     def block_norms(self, norm: str = "l2") -> Array:
-        """The norm ("max", "l1", "l2") of every block, in float64: a NumPy array, for which a GPU is waited
-        for."""
+        """The norm ("max", "l1", "l2") of every block as a NumPy array of float64. Waits for the GPU, if
+        any."""
         result = np.empty(self.blocks)
         with Call(None, self) as call:
             call.matrix(self)
@@ -101,5 +102,5 @@ class MatrixFacts:
         return result
 
     def check(self, *, finite: bool = True) -> None:
-        """Raises unless the matrix is in order and, where asked for, every stored element is finite."""
+        """Raises unless the matrix is valid and, if `finite`, every stored element is finite."""
         _raw.tartan_matrix_check(self._handle, int(finite))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of a matrix set anew, in place."""
+"""Initial values of a matrix, in place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ M = TypeVar("M", bound="MatrixFills")
 
 
 class MatrixFills:
-    """The part of `BlockMatrix` that initialises; each function returns the matrix."""
+    """The part of `BlockMatrix` that sets initial values; each function returns the matrix."""
 
     __slots__ = ()
     _handle: _raw.Handle
@@ -28,12 +28,13 @@ class MatrixFills:
         return self
 
     def fill_orthogonal(self: M, scale: float = 1.0, *, seed: int = -1, context: ContextLike = None) -> M:
-        """Each block column becomes orthonormal columns (or rows) times `scale`."""
+        """Fills each block column with orthonormal columns (or rows) times `scale`."""
         _raw.tartan_matrix_fill_orthogonal(context_handle(context), self._handle, scale, seed)
         return self
 
     def fill_normal(self: M, scale: float = 1.0, *, seed: int = -1, context: ContextLike = None) -> M:
-        """Normal numbers of deviation scale / sqrt(fan-in). The same seed gives the same numbers everywhere.
+        """Normal random numbers with standard deviation scale / sqrt(fan-in). The same seed gives the same
+        numbers everywhere.
 
         >>> import tartan
         >>> A = tartan.BlockMatrix.zeros(tartan.Layout.pattern("dense", (8, 8), 4))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What patterns there are, and the order that makes a pattern of an element matrix narrow."""
+"""The list of patterns, and the reverse Cuthill-McKee order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tartan._arrays import Array, indices, new_indices
 
 
 def patterns() -> dict[str, str]:
-    """Names of the patterns there are, each with a text on its parameters.
+    """The names of all patterns, each with a description and its parameters.
 
     >>> import tartan
     >>> "barabasi_albert" in tartan.patterns()

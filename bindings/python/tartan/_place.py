@@ -12,10 +12,10 @@ from tartan._queue import CPU, Queue, queue_of, view
 
 
 class Place:
-    """Memory of ours: which queues may still be at work on it. Work on one queue needs no care; before work
-    on another, and before the memory goes back to the queue it came from, the host waits.
+    """Tartan's own memory: which queues may still be working on it. Work on one queue needs no care; the host
+    waits before work on another queue, and before the memory is returned to the queue that allocated it.
 
-    As long as all work is on one queue, that is `only`, which the extension module looks at, and the rest is not kept."""
+    While all work is on one queue, `only` is that queue, which the extension module reads, and the rest is unused."""
 
     __slots__ = ("home", "keep", "only", "readers", "writer")
 
@@ -26,7 +26,7 @@ class Place:
         self.readers: set[Queue] = set()
 
     def _spread(self) -> None:
-        """From here on several queues are told apart."""
+        """Starts to track several queues."""
         if self.only is not None:
             self.writer, self.readers, self.only = self.only, {self.only}, None
 
@@ -60,7 +60,7 @@ class Place:
             self.writer = None
 
     def leave(self) -> None:
-        """Before the memory goes back."""
+        """Called before the memory is released."""
         try:
             self.settle(self.home)
         except TartanError:  # a lost device: there is nothing left to wait for
@@ -72,7 +72,7 @@ class Place:
 
 
 class Foreign:
-    """Memory of another library's array, which goes on working with it on its own current stream."""
+    """Memory of another library's array, which that library still uses on its own current stream."""
 
     __slots__ = ("source",)
 
@@ -84,13 +84,13 @@ class Foreign:
         return queue_of(self.source) or CPU
 
     def order(self, queue: Queue) -> bool:
-        """Work asked for on `queue` from now on comes after what the array's owner has asked for. Returns
-        whether the owner works on another queue."""
+        """Orders later work on `queue` after the earlier work of the array's owner. Returns whether the owner
+        uses another queue."""
         home = self.home
         if home == queue:
             return False
         if hasattr(self.source, "__dlpack__"):
-            view(self.source, queue.stream)  # exporting it is what orders
+            view(self.source, queue.stream)  # the export itself orders the streams
         elif home.stream:
             wait(home)
         return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues: which stream an array's work is on, so that calls on other streams can be ordered after it."""
+"""Queues: the stream on which an array is used, so that calls on other streams can be ordered after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from tartan import _raw
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
 
-# Streams that CUDA has names for: the device's default one. 0 is "not known" here.
+# A stream that has a name in CUDA: the device's default one. 0 means "not known" here.
 LEGACY = 1
 
 
@@ -72,9 +72,9 @@ def stream_address(stream: Any, device: Any) -> int:
 
 
 def queue_of(x: Any) -> Optional[Queue]:
-    """The queue on which the owner of device memory works now; None for memory of the CPU and for what is no
-    array. Its stream is 0 where the owner does not say."""
-    if x is None or type(x) is np.ndarray:  # at once: it is asked of every operand
+    """The queue on which the owner of device memory works now; None for host memory and for objects that are
+    not arrays. Its stream is 0 if the owner does not provide it."""
+    if x is None or type(x) is np.ndarray:  # fast path, since every operand comes here
         return None
     place = getattr(x, "_place", x)
     if place is not x:  # ours
@@ -100,7 +100,8 @@ def queue_of(x: Any) -> Optional[Queue]:
 
 
 def view(x: Any, stream: Optional[int] = None, mask: bool = False) -> tuple[_raw.Lease, str]:
-    """_raw.view; PyTorch exports a tensor only while its GPU is the current one."""
+    """_raw.view, with the tensor's GPU made current, since PyTorch exports tensors only of the current
+    GPU."""
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     if torch is not None and tensor is not None and isinstance(x, tensor) and x.is_cuda:
@@ -130,7 +131,7 @@ def cuda_array_interface(x: Any) -> Optional[dict[str, Any]]:
 def layout_of_interface(
     interface: dict[str, Any], name: str
 ) -> tuple[int, str, tuple[int, ...], tuple[int, ...], bool]:
-    """Address, dtype, shape, strides in elements, and whether the memory may only be read."""
+    """Address, dtype, shape, strides in elements, and whether the memory is read-only."""
     if interface.get("mask") is not None:
         raise ArgumentTypeError(f"{name} has a mask, which would be ignored: fill it first")
     if interface.get("stream") == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SciPy's sparse arrays. SciPy itself is imported when first used: it is optional."""
+"""SciPy's sparse arrays. SciPy is optional and imported on first use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def _values(data: Any, dtype: Any) -> Any:
 
 
 def from_scipy(matrix: Any, block: Optional[Block], dtype: Any, copy: bool) -> tuple[Layout, Lists, Any]:
-    """The layout, indptr and columns of the elements, and their values; or without lists the values of blocks."""
+    """The layout, and indptr, columns and values of the elements; for BSR no lists, and the values of the
+    blocks."""
     if not _sparse().issparse(matrix):
         raise ArgumentTypeError(f"matrix is of type {type(matrix).__name__}, expected a SciPy sparse matrix")
     if len(matrix.shape) != 2:
@@ -60,7 +61,7 @@ def _from_bsr(matrix: Any, dtype: Any, copy: bool) -> tuple[Layout, Lists, Any]:
 
 
 def to_scipy(matrix: Any, format: str) -> Any:
-    """Of a BlockMatrix."""
+    """Converts a BlockMatrix to a SciPy array."""
     if matrix.dtype_name not in ("float32", "float64"):
         raise DTypeError(f"SciPy has no sparse {matrix.dtype_name}: use astype('float32') first")
     layout = matrix.layout

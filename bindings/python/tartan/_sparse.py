@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a block-sparse matrix answers where NumPy or Python takes it for an array or a sequence."""
+"""Protection of block-sparse matrices from NumPy and Python functions that take them for arrays or
+sequences."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from tartan._errors import ArgumentError, ArgumentTypeError
 
 
 class Sparse:
-    """The part that `BlockMatrix` and `TransposedMatrix` share: NumPy's functions get no dense copy and no array of
-    objects, and comparisons that would be of elements are refused."""
+    """The common part of `BlockMatrix` and `TransposedMatrix`: NumPy's functions get neither a dense copy nor
+    an array of objects, and elementwise comparisons are refused."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # lets array @ matrix reach __rmatmul__
+    __array_ufunc__ = None  # so that array @ matrix calls __rmatmul__
     __iter__: ClassVar[None] = None
     __hash__ = object.__hash__
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What writing files shares: names of files, metadata as JSON, one object to a file of its own."""
+"""Helpers for writing files: file names, metadata as JSON, files with a single object."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def save_one(
     path: Any, name: str, thing: _raw.Handle, gates: Optional[Array], metadata: Optional[str], compress: bool, *,
     matrix: bool,
 ) -> None:  # fmt: skip
-    """Writes a file with one layout or matrix."""
+    """Writes a file with a single layout or matrix."""
     file = _raw.tartan_file_create()
     try:
         if matrix:

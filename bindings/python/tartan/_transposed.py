@@ -21,7 +21,7 @@ M = TypeVar("M", bound=MatrixFacts)
 
 
 class TransposedMatrix(Sparse, Generic[M]):
-    """The transpose of a `BlockMatrix`, sharing its memory. `copy()` makes a matrix of its own."""
+    """The transpose of a `BlockMatrix`, sharing its memory. `copy()` makes a new matrix."""
 
     __slots__ = ("T",)
 
