@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a foreign file holds, whatever its format. */
+ * The content of a foreign file in any format. */
 #include "formats.h"
 
 #include <errno.h>
@@ -54,10 +54,10 @@ unsigned char *read_whole(const char *path, size_t *out_size) {
     return good ? bytes : NULL;
 }
 
-/* ---- Entries of one place ---- */
+/* ---- Duplicate entries ---- */
 
 typedef struct entry {
-    int64_t row, col, at; /* at: which of the file */
+    int64_t row, col, at; /* at: its index in the file */
     double value;
 } entry;
 
@@ -68,7 +68,7 @@ static int compare_entries(const void *left, const void *right) {
     return a->at < b->at ? -1 : 1;
 }
 
-/* Whether entries ascend by row or by column, as most files have them: then none stands twice. */
+/* Whether entries ascend by row or by column, as in most files; then there are no duplicates. */
 static bool ascend(const content *c, const int64_t *major, const int64_t *minor) {
     for (int64_t i = 1; i < c->entries; i++)
         if (major[i] < major[i - 1] || (major[i] == major[i - 1] && minor[i] <= minor[i - 1])) return false;
@@ -104,7 +104,7 @@ int content_add_duplicates(content *c) {
 /* The entries as CSR, columns in any order within a row: a counting sort. */
 static void sort_by_row(const content *c, int64_t *pointers, int64_t *cols) {
     memset(pointers, 0, sizeof *pointers * (size_t)(c->rows + 2));
-    /* pointers[r + 1] is where row r goes on, so that in the end it is where row r ends. */
+    /* pointers[r + 1] is the fill position of row r, so in the end it is the end of row r. */
     for (int64_t i = 0; i < c->entries; i++) pointers[c->rows_of[i] + 2]++;
     for (int64_t r = 0; r < c->rows; r++) pointers[r + 2] += pointers[r + 1];
     for (int64_t i = 0; i < c->entries; i++) cols[pointers[c->rows_of[i] + 1]++] = c->cols_of[i];
@@ -122,7 +122,7 @@ int content_reorder(content *c) {
     if (!entries_inside(c)) return complain("cannot reorder: an entry lies outside the matrix");
     int64_t n = c->rows;
     if (n > INT64_MAX / 16) return complain("out of memory for %lld rows", (long long)n);
-    size_t room = sizeof(int64_t) * (size_t)(n + 2); /* of pointers; the others need less */
+    size_t room = sizeof(int64_t) * (size_t)(n + 2); /* for pointers; the others need less */
     int64_t *order = malloc(room), *place = malloc(room), *pointers = malloc(room);
     int64_t *cols = calloc((size_t)c->entries + 1, sizeof *cols);
     int result = EXIT_FAILED;

@@ -57,13 +57,13 @@ static int parse_wish(const arguments *a, wish *out) {
     out->name = option_value(a, "name", NULL), out->tensor = option_value(a, "tensor", NULL);
     if (out->from == HDF5 && (block != NULL || order != NULL || option_given(a, "density")))
         return complain_usage(
-            "--block, --density and --reorder are not for .h5 input: its blocks stay as they are");
+            "--block, --density and --reorder are not for .h5 input, whose blocks are kept");
     if (out->from != SAFETENSORS && out->tensor != NULL)
         return complain_usage("--tensor is for .safetensors input");
     return EXIT_FINE;
 }
 
-/* A matrix and what belongs to it in a file of ours. */
+/* A matrix with its data in a file of ours. */
 typedef struct item {
     tartan_matrix *matrix;
     char *name; /* NULL: none of its own */
@@ -246,25 +246,25 @@ static int run(int argc, char **argv) {
 }
 
 const command command_convert = {
-    "convert", "between HDF5, Matrix Market, scipy, numpy and safetensors",
+    "convert", "convert between HDF5, Matrix Market, scipy, numpy and safetensors",
     "Usage: tartan convert INPUT OUTPUT [OPTIONS]\n\n"
-    "Reads a matrix and writes it in another format; the endings of the names say which:\n"
+    "Reads a matrix and writes it in another format. The file name extensions determine the formats:\n"
     "  .h5            Tartan's HDF5\n"
     "  .mtx           Matrix Market\n"
     "  .npz           scipy.sparse.save_npz: csr, csc, coo, bsr or dia; written as bsr (csr where an edge is "
     "ragged),\n"
     "                 16-bit values as float32\n"
     "  .npy           a dense numpy matrix; written dense, bf16 as float32\n"
-    "  .safetensors   a dense matrix, or NAME.blocks, NAME.indptr, NAME.indices, as which it is written\n\n"
-    "  --block ROWSxCOLS  of the blocks to make (default: the input's own, else 16); not for .h5 input\n"
-    "  --density D        keep the share D of the blocks of largest norm (dense input; default: all with "
-    "non-zeros)\n"
-    "  --dtype TYPE       of the values: f64, f32, f16, bf16 (default: as the input)\n"
-    "  --reorder rcm      renumber a square sparse matrix so that its entries come near the diagonal\n"
-    "  --name NAME        of the matrix in an .h5 input (needed if there are several), or in the output "
-    "(default: matrix)\n"
-    "  --tensor NAME      of the tensor or sparse matrix to read from safetensors, needed if there are "
+    "  .safetensors   a dense matrix, or NAME.blocks, NAME.indptr, NAME.indices; written as the latter\n\n"
+    "  --block ROWSxCOLS  size of the blocks (default: that of the input, else 16); not for .h5 input\n"
+    "  --density D        keep the share D of the blocks, those with the largest norms; dense input only\n"
+    "                     (default: all blocks with non-zeros)\n"
+    "  --dtype TYPE       dtype of the values: f64, f32, f16, bf16 (default: as in the input)\n"
+    "  --reorder rcm      renumber a square sparse matrix to bring its entries near the diagonal\n"
+    "  --name NAME        the matrix in an .h5 input (required if there are several), or in the output\n"
+    "                     (default: matrix)\n"
+    "  --tensor NAME      the tensor or sparse matrix in a safetensors input, required if there are "
     "several\n\n"
-    "Entries that stand several times in a file are added up.\n\n"
+    "Duplicate entries are added.\n\n"
     "Example: tartan convert counties.mtx counties.h5 --block 8 --reorder rcm\n",
     run};

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The matrix or layout in `path`, or in what comes before its last colon where no file has the whole name. Of the
- * two one is set. */
+/* The matrix or layout in `path` or, if no file has that name, in the part before its last colon. Sets one of the
+ * two. */
 static int open_operand(const char *path, tartan_layout **out_layout, tartan_matrix **out_matrix) {
     char *place = strdup(path);
     if (place == NULL) return complain("out of memory");
@@ -20,7 +20,7 @@ static int open_operand(const char *path, tartan_layout **out_layout, tartan_mat
     } else {
         const char *name = colon != NULL ? colon + 1 : only_name(file);
         if (name == NULL)
-            result = complain_usage("%s has not just one name in it: say which with %s:NAME", place, place);
+            result = complain_usage("%s has several names: choose one with %s:NAME", place, place);
         else if (tartan_file_get_matrix(file, name, out_matrix) != TARTAN_OK &&
                  find_layout(file, name, out_layout) != TARTAN_OK)
             result = complain_status("cannot explain");
@@ -109,10 +109,10 @@ static void print_answer(const json_t *answer) {
     if (json_is_number(expected))
         printf("expected %.4g TFLOP/s\n", json_number_value(expected));
     else
-        printf("expected rate not known: measure it with `tartan bench`\n");
+        printf("expected rate unknown: measure it with `tartan bench`\n");
 }
 
-/* ---- The question: a product of zeros that is asked what it would do ---- */
+/* ---- The question: a product of zeros that describes itself ---- */
 
 typedef struct question {
     const char *operation, *device;
@@ -130,11 +130,11 @@ static int parse_question(const arguments *a, const char *operation, question *o
     out->allow_dense = option_given(a, "allow-dense");
     out->op = option_given(a, "transpose") ? TARTAN_TRANSPOSE : TARTAN_NO_TRANSPOSE;
     if (strcmp(operation, "spmm") != 0 && strcmp(operation, "sddmm") != 0)
-        return complain_usage("\"%s\" is no operation, expected spmm or sddmm", operation);
+        return complain_usage("operation is \"%s\", expected spmm or sddmm", operation);
     if (!right && strcmp(side, "left") != 0)
         return complain_usage("--side is \"%s\", expected left or right", side);
     if (strcmp(operation, "sddmm") == 0 && (right || out->op != TARTAN_NO_TRANSPOSE))
-        return complain_usage("--side and --transpose are of spmm");
+        return complain_usage("--side and --transpose are for spmm only");
     out->order = strcmp(order, "col") == 0 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR;
     if (out->order == TARTAN_ROW_MAJOR && strcmp(order, "row") != 0)
         return complain_usage("--order is \"%s\", expected row or col", order);
@@ -182,7 +182,7 @@ static tartan_status call(tartan_context *context, const question *q, tartan_mat
     return tartan_sddmm(context, 1, NULL, &first, 1, &second, 1, 0, matrix);
 }
 
-/* The matrix itself, one of another dtype, or zeros of a layout, on the device. */
+/* The matrix itself, a cast of it, or a zero matrix on a layout, on the device. */
 static tartan_status place(tartan_context *context, const question *q, tartan_layout *layout,
                            tartan_matrix *matrix, tartan_matrix **out) {
     tartan_context *host = NULL;
@@ -269,22 +269,23 @@ static int run(int argc, char **argv) {
 }
 
 const command command_explain = {
-    "explain", "say which kernel a product would run, and why",
+    "explain", "show which kernel a product would run, and why",
     "Usage: tartan explain FILE[:NAME] spmm|sddmm [OPTIONS]\n"
     "       tartan explain --pattern NAME spmm|sddmm [OPTIONS]\n\n"
-    "Says which kernel would run, why that one, why not the others, how many floating-point operations and\n"
-    "bytes the product takes, and the rate to expect; computes nothing. NAME is that of a matrix or a layout "
+    "Shows which kernel would run, why that one, why not the others, how many floating-point operations and\n"
+    "bytes the product takes, and the expected rate; computes nothing. NAME is a matrix or a layout "
     "in\n"
-    "the file and can be left out if there is only one. The dense operands are zeros, in memory of the "
+    "the file and may be omitted if there is only one. The dense operands are zeros in memory of the "
     "device.\n\n"
     "  --dtype TYPE      f64, f32, f16 or bf16 (default: that of the matrix; f32 for a layout)\n"
-    "  --n N             columns of the dense operand, or the summed size of sddmm (default 512)\n"
-    "  --side SIDE       the sparse factor is left (default) or right\n"
-    "  --transpose       it is transposed\n"
-    "  --order ORDER     the dense operands and results are row-major: row (default); or column-major: col\n"
+    "  --n N             columns of the dense operand, or the contracted size of sddmm (default 512)\n"
+    "  --side SIDE       side of the sparse factor: left (default) or right\n"
+    "  --transpose       use the transpose of the sparse factor\n"
+    "  --order ORDER     order of the dense operands and results: row (row-major, default) or col "
+    "(column-major)\n"
     "  --device DEVICE   cpu (default), cuda, cuda:1\n"
-    "  --allow-dense     a GPU may multiply a dense copy by cuBLAS\n"
-    "  --json            as one JSON object\n\n"
+    "  --allow-dense     let a GPU multiply a dense copy with cuBLAS\n"
+    "  --json            print one JSON object\n\n"
     "With --pattern the layout is made as by `tartan new`: --size (default 4096), --block, --heads, "
     "--param,\n"
     "--seed.\n",

@@ -55,7 +55,7 @@ static bool at_end(const char *rest) {
     return rest[strspn(rest, " \t\r\n")] == '\0';
 }
 
-/* How many lines of entries follow the sizes. */
+/* The number of lines of entries after the sizes. */
 static bool read_sizes(char *line, header *h) {
     char *rest = line;
     int64_t all;
@@ -69,7 +69,7 @@ static bool read_sizes(char *line, header *h) {
     return true;
 }
 
-/* The next entry, 0-based. Arrays list columns one after the other, the lower triangle only where symmetric. */
+/* The next entry, 0-based. Arrays are listed by columns, symmetric ones only with the lower triangle. */
 static bool read_entry(char *line, const header *h, int64_t *row, int64_t *col, double *value) {
     char *rest = line;
     *value = 1;
@@ -110,7 +110,7 @@ static int read_entries(reader *r, const header *h, content *out) {
     return next_line(r) ? complain("%s: more than %lld entries", r->path, (long long)h->lines) : EXIT_FINE;
 }
 
-/* An entry takes two bytes at least: a header that promises more entries than the file can hold is damaged. */
+/* An entry takes at least two bytes: a header with more entries than fit into the file is damaged. */
 static bool can_hold(const reader *r, int64_t lines) {
     struct stat about;
     return fstat(fileno(r->in), &about) != 0 || !S_ISREG(about.st_mode) || lines <= about.st_size / 2 + 1;
@@ -121,9 +121,10 @@ static int read_all(reader *r, content *out) {
     if (getline(&r->line, &r->room, r->in) < 0 || !read_banner(r->line, &h))
         return complain("%s: not a real, integer or pattern Matrix Market matrix", r->path);
     if (!next_line(r) || !read_sizes(r->line, &h))
-        return complain("%s: the line of sizes is wrong or missing", r->path);
+        return complain("%s: the line with the sizes is invalid or missing", r->path);
     if (!can_hold(r, h.lines))
-        return complain("%s: too short for the %lld entries that it promises", r->path, (long long)h.lines);
+        return complain("%s: too short for the %lld entries that its header announces", r->path,
+                        (long long)h.lines);
     if (!content_reserve(out, r->path, h.symmetric ? 2 * h.lines : h.lines)) return EXIT_FAILED;
     out->rows = h.rows, out->cols = h.cols, out->dtype = TARTAN_F64;
     return read_entries(r, &h, out);

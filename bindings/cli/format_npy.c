@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Integers and truth values become f64. */
+/* Converts integers and booleans to f64. */
 static int widen(const npy *a, const char *path, content *out) {
     double *numbers = malloc(sizeof *numbers * (size_t)(a->elements + 1));
     if (numbers == NULL) return complain("%s: out of memory", path);
@@ -22,7 +22,7 @@ int read_npy(const char *path, content *out) {
     out->memory = bytes;
     if (!npy_parse(path, bytes, size, &a)) return EXIT_FAILED;
     if (npy_dtype(&a) == 0)
-        return complain("%s: holds no float64, float32, float16, integers or truth values", path);
+        return complain("%s: the elements are not float64, float32, float16, integers or booleans", path);
     if (a.ndim != 2)
         return complain("%s: has %d dimension%s, expected a matrix (2)", path, a.ndim,
                         a.ndim == 1 ? "" : "s");

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zip.h>
 
-/* Member `name` of the archive as a parsed array; *out_bytes is to be freed whatever comes back. */
+/* Member `name` of the archive as a parsed array. The caller frees *out_bytes in any case. */
 static bool read_member(zip_t *archive, const char *path, const char *name, unsigned char **out_bytes,
                         npy *out) {
     zip_stat_t about;
@@ -17,7 +17,7 @@ static bool read_member(zip_t *archive, const char *path, const char *name, unsi
     }
     zip_file_t *member = zip_fopen(archive, name, 0);
     unsigned char *bytes = *out_bytes = member != NULL ? malloc(about.size + 1) : NULL;
-    /* The end must be asked for: only then is the checksum compared. */
+    /* Read to the end: only then is the checksum compared. */
     bool good = bytes != NULL && zip_fread(member, bytes, about.size) == (zip_int64_t)about.size &&
                 zip_fread(member, bytes + about.size, 1) == 0;
     if (member != NULL && zip_fclose(member) != 0) good = false;
@@ -26,7 +26,7 @@ static bool read_member(zip_t *archive, const char *path, const char *name, unsi
 }
 
 typedef struct arrays {
-    npy format, shape, data, first, second; /* indptr and indices, row and col, or offsets alone */
+    npy format, shape, data, first, second; /* indptr and indices, row and col, or only offsets */
     unsigned char *memory[5];
     char name[4];
 } arrays;
@@ -115,7 +115,7 @@ static bool add_matrix(zip_t *archive, const char *format, const int64_t *shape,
                       values->data, bytes);
 }
 
-/* scipy's BSR has whole blocks only: a matrix with a ragged edge becomes CSR of its stored elements. */
+/* scipy's BSR only has whole blocks, so a matrix with a ragged edge becomes CSR of its stored elements. */
 static bool add_ragged(zip_t *archive, const bsr *b, const int64_t *shape) {
     int64_t n = tartan_layout_elements(b->layout), pointers = shape[0] + 1;
     int64_t *first = malloc(sizeof *first * (size_t)pointers),
@@ -136,7 +136,7 @@ static bool add_ragged(zip_t *archive, const bsr *b, const int64_t *shape) {
 
 int write_npz(const tartan_matrix *matrix, const char *path) {
     int32_t dtype =
-        tartan_matrix_dtype(matrix) == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32; /* scipy has no 16 bits */
+        tartan_matrix_dtype(matrix) == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32; /* scipy has no 16-bit types */
     bsr b;
     output out;
     if (!bsr_of(matrix, dtype, &b)) return EXIT_FAILED;
@@ -147,7 +147,7 @@ int write_npz(const tartan_matrix *matrix, const char *path) {
     const int64_t shape[] = {tartan_layout_rows(b.layout), tartan_layout_cols(b.layout)};
     bool ragged = shape[0] % b.values.shape[1] != 0 || shape[1] % b.values.shape[2] != 0;
     int code, result = EXIT_FAILED;
-    /* libzip replaces the temporary file by one of its own when it is closed. */
+    /* On closing, libzip replaces the temporary file with its own. */
     zip_t *archive = out.temporary != NULL ? zip_open(out.temporary, ZIP_TRUNCATE, &code) : NULL;
     bool good = archive != NULL && (ragged ? add_ragged(archive, &b, shape)
                                            : add_matrix(archive, "bsr", shape, b.row_pointers, b.pointers,

@@ -41,7 +41,7 @@ static json_t *find_part(const file *f, const char *name, size_t length, const c
     return used < KEY_ROOM ? json_object_get(f->header, key) : NULL;
 }
 
-/* The tensor as an array, its bytes being there and as many as its shape says. */
+/* The tensor as an array, after checking that its bytes exist and match its shape. */
 static bool take_tensor(const file *f, const char *what, const json_t *tensor, npy *out) {
     json_int_t begin = -1, end = -1;
     const char *type = NULL;
@@ -100,7 +100,7 @@ static int use_sparse(const file *f, const char *name, size_t length, content *o
     return content_from_lists(out, f->path, "bsr", &pointers, &indices, &blocks);
 }
 
-/* Every byte behind the header belongs to a tensor: a file that was cut short has tensors that reach beyond its end. */
+/* Every byte after the header belongs to a tensor; in a truncated file, tensors reach past its end. */
 static int check_extent(const file *f) {
     const char *key;
     json_t *tensor;
@@ -113,12 +113,12 @@ static int check_extent(const file *f) {
         if (end > last) last = end;
     }
     if ((uint64_t)last == f->size) return EXIT_FINE;
-    return complain("%s: %s: its tensors take %lld bytes, %llu are there", f->path,
+    return complain("%s: %s: its tensors take %lld bytes, but it has %llu", f->path,
                     (uint64_t)last > f->size ? "truncated" : "damaged", (long long)last,
                     (unsigned long long)f->size);
 }
 
-/* The length of the name of a matrix: of a tensor of two dimensions and real numbers, or of NAME.blocks; else 0. */
+/* The length of the matrix name if the tensor is a real matrix, or the blocks NAME.blocks of one; else 0. */
 static size_t matrix_name(const char *key, const json_t *tensor) {
     const char *dot = strrchr(key, '.'), *type = json_string_value(json_object_get(tensor, "dtype"));
     const bool is_flat = json_array_size(json_object_get(tensor, "shape")) == 2;
@@ -142,7 +142,7 @@ static int refuse_several(const file *f) {
                     count > SHOWN ? ", ..." : "");
 }
 
-/* The tensor or the sparse matrix asked for, or the only one. */
+/* The requested tensor or sparse matrix, or the only one. */
 static int use_any(const file *f, const char *wanted, content *out) {
     const char *key;
     json_t *tensor;

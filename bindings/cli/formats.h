@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * File formats that `tartan convert` reads and writes besides Tartan's own. Readers give entries or a dense
- * array; what they hand over is freed with content_free. Each prints what is wrong and returns EXIT_FAILED. */
+ * The file formats that `tartan convert` reads and writes besides Tartan's own. Readers return entries or a dense
+ * array, to be freed with content_free. On failure they print an error and return EXIT_FAILED. */
 #ifndef TARTAN_CLI_FORMATS_H
 #define TARTAN_CLI_FORMATS_H
 
 #include "cli.h"
 #include "npy.h"
 
-/* What a foreign file holds: either entries (rows_of, cols_of, values as f64) or a dense matrix. */
+/* The content of a foreign file: either entries (rows_of, cols_of, values as f64) or a dense matrix. */
 typedef struct content {
     int64_t rows, cols;
-    int64_t block_rows, block_cols; /* 0 where the file has no blocks */
-    int32_t dtype;                  /* that the file used; F64 where it has none of ours */
+    int64_t block_rows, block_cols; /* 0 if the file has no blocks */
+    int32_t dtype;                  /* that of the file; F64 if that is not one of ours */
     bool is_dense;
     int64_t entries;
     int64_t *rows_of, *cols_of;
@@ -22,17 +22,17 @@ typedef struct content {
 
 void content_free(content *c);
 
-/* Room for n entries; false after saying so when out of memory. */
+/* Makes room for n entries; if out of memory, prints an error and returns false. */
 bool content_reserve(content *c, const char *path, int64_t n);
 
-/* Adds up entries of the same place, in the order of the file, as other programs do. */
+/* Adds duplicate entries in the order of the file, as other programs do. */
 int content_add_duplicates(content *c);
 
 /* Renumbers rows and columns of a square matrix of entries by reverse Cuthill-McKee. */
 int content_reorder(content *c);
 
-/* Makes it a dense matrix of the bytes at `data`, which lie in c->memory and are moved to its front: files do
- * not align them. `strides` as in tartan_array_init. */
+/* Makes `c` a dense matrix of the bytes at `data`, which are in c->memory and are moved to its start, because files
+ * do not align them. `strides` as in tartan_array_init. */
 int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype,
                       const int64_t *shape, const int64_t *strides);
 
@@ -53,7 +53,8 @@ int content_from_lists(content *c, const char *path, const char *format, const n
                        const npy *data);
 int content_from_diagonals(content *c, const char *path, const npy *offsets, const npy *data);
 
-/* The whole file in memory aligned to 64 bytes; free with free(). NULL after saying what is wrong. */
+/* Reads a whole file into memory aligned to 64 bytes, to be freed with free(). On failure prints an error and
+ * returns NULL. */
 unsigned char *read_whole(const char *path, size_t *out_size);
 
 /* tartan_matrix_cast on the CPU. */

@@ -48,11 +48,11 @@ static int run(int argc, char **argv) {
 }
 
 const command command_info = {
-    "info", "what this build and machine offer",
+    "info", "show what this build and machine support",
     "Usage: tartan info [--json]\n\n"
     "Prints the version, the kernels in use, and each backend with its devices, or why it has none.\n\n"
-    "  --json   as one JSON object\n\n"
+    "  --json   print one JSON object\n\n"
     "Environment: TARTAN_CPU=c|avx2|avx512|... limits the instruction sets; TARTAN_NUM_THREADS sets the "
     "threads;\n"
-    "TARTAN_PLUGIN_PATH, where set, is the one folder where plug-ins are looked for.\n",
+    "TARTAN_PLUGIN_PATH, if set, is the only folder that is searched for plug-ins.\n",
     run};

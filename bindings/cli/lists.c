@@ -8,7 +8,7 @@ static int misfit(const char *path, const char *what) {
     return complain("%s: damaged: %s", path, what);
 }
 
-/* Pointers must ascend from 0 to `groups`, one for each list and one more. */
+/* There must be one pointer per list and one more, ascending from 0 to `groups`. */
 static bool pointers_fit(const npy *pointers, int64_t lists, int64_t groups) {
     if (pointers->elements - 1 != lists || npy_integer(pointers, 0) != 0 ||
         npy_integer(pointers, lists) != groups)
@@ -25,7 +25,7 @@ static int64_t place_in_block(const npy *data, int64_t g, int64_t i, int64_t j) 
     return data->fortran_order ? g + groups * (i + br * j) : (g * br + i) * bc + j;
 }
 
-/* The elements of one block, less the padding of a ragged edge. */
+/* Adds the elements of one block without the padding of a ragged edge. */
 static void add_block(content *c, const npy *data, int64_t g, int64_t row, int64_t col) {
     int64_t top = row * c->block_rows, left = col * c->block_cols;
     for (int64_t i = 0; i < c->block_rows && top + i < c->rows; i++)
@@ -78,7 +78,7 @@ int content_from_diagonals(content *c, const char *path, const npy *offsets, con
         const int64_t offset = npy_integer(offsets, i),
                       width = data->shape[1] < c->cols ? data->shape[1] : c->cols;
         for (int64_t k = 0; k < i; k++)
-            if (npy_integer(offsets, k) == offset) return misfit(path, "an offset stands twice");
+            if (npy_integer(offsets, k) == offset) return misfit(path, "an offset appears twice");
         for (int64_t col = 0; col < width; col++) {
             int64_t row;
             if (__builtin_sub_overflow(col, offset, &row) || row < 0 || row >= c->rows) continue;

@@ -10,12 +10,12 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 static void print_usage(FILE *out) {
     fprintf(out, "tartan %s: block-sparse matrices\n\nUsage: tartan COMMAND [OPTIONS]\n\n", tartan_version());
     for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s  %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\n`tartan COMMAND --help` explains a command. A first try:\n\n"
+    fprintf(out, "\n`tartan COMMAND --help` explains a command. To get started:\n\n"
                  "  tartan new small_world.h5 --pattern watts_strogatz --size 4096 --block 32\n"
                  "  tartan show small_world.h5\n");
 }
 
-/* A full disk or a closed pipe behind standard output is a failure like any other. */
+/* A full disk or a closed pipe at standard output is a failure too. */
 static int finish(int result) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return result;
     return complain("cannot write to standard output");

@@ -53,7 +53,7 @@ static int parse_wish(const arguments *a, wish *out) {
     if ((out->dtype = parse_dtype(dtype)) == 0)
         return complain_usage("--dtype is \"%s\", expected f64, f32, f16 or bf16", dtype);
     if (out->values == NO_VALUES && option_given(a, "dtype"))
-        return complain_usage("--dtype is of the values: say which with --values");
+        return complain_usage("--dtype is for the values, but --values is not given");
     return EXIT_FINE;
 }
 
@@ -135,15 +135,16 @@ const command command_new = {
     "new", "make a layout from a pattern and save it",
     "Usage: tartan new FILE --pattern NAME --size ROWSxCOLS [OPTIONS]\n"
     "       tartan new --list\n\n"
-    "Makes the layout of a named pattern and saves it as HDF5. `--list` shows all patterns.\n\n"
-    "  --size ROWSxCOLS   elements of the matrix; one number for a square one\n"
-    "  --block ROWSxCOLS  elements of a block (default 32)\n"
-    "  --heads N          layouts of N heads (default 1)\n"
+    "Makes the layout of a named pattern and saves it as HDF5. `--list` lists all patterns.\n\n"
+    "  --size ROWSxCOLS   size of the matrix in elements; one number for a square matrix\n"
+    "  --block ROWSxCOLS  size of a block in elements (default 32)\n"
+    "  --heads N          number of heads (default 1)\n"
     "  --param NAME=VALUE a parameter of the pattern; may be repeated\n"
-    "  --seed N           of random patterns and values (default 0): same seed, same result\n"
-    "  --name NAME        of the layout in the file (default: the pattern's)\n"
-    "  --values KIND      also save a matrix: zeros, identity, normal, orthogonal\n"
-    "  --dtype TYPE       of its values: f64 (default), f32, f16, bf16\n"
+    "  --seed N           seed of random patterns and values (default 0); the same seed gives the same "
+    "result\n"
+    "  --name NAME        name of the layout in the file (default: the name of the pattern)\n"
+    "  --values KIND      also save a matrix with these values: zeros, identity, normal, orthogonal\n"
+    "  --dtype TYPE       dtype of the values: f64 (default), f32, f16, bf16\n"
     "  --append           add to the file instead of replacing it\n\n"
     "Example: tartan new net.h5 --pattern barabasi_albert --size 4096 --block 32 --param m=5 --seed 1\n",
     run};

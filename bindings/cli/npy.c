@@ -43,7 +43,7 @@ static bool known_kind(const npy *a) {
     }
 }
 
-/* *out_unit: the bytes of one number where they come highest first, else 1. */
+/* *out_unit: the bytes per number if the file is big-endian, else 1. */
 static bool parse_header(const char *header, npy *out, int *out_unit) {
     const char *descr = strstr(header, "'descr':"), *order = strstr(header, "'fortran_order':"),
                *shape = strstr(header, "'shape':");
@@ -87,7 +87,7 @@ bool npy_parse(const char *what, unsigned char *bytes, size_t size, npy *out) {
         if (good) reverse_each(bytes + prefix + length, needed, unit);
     }
     free(header);
-    if (!good) complain("%s: not an .npy of numbers or texts, or cut short", what);
+    if (!good) complain("%s: not an .npy file of numbers or texts, or truncated", what);
     return good;
 }
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An array as a file holds it, its numbers little-endian. Kinds are numpy's, and 'h' for bfloat16. */
+/* An array of a file, with little-endian numbers. Kinds are numpy's, plus 'h' for bfloat16. */
 typedef struct npy {
     char kind; /* 'f', 'h', 'i', 'u', 'b', 'S', 'U' */
     int bytes;
@@ -18,12 +18,12 @@ typedef struct npy {
     const unsigned char *data;
 } npy;
 
-/* Parses `size` bytes of an .npy file, and makes its numbers little-endian in place; `what` names it in messages. */
+/* Parses `size` bytes of an .npy file and makes its numbers little-endian in place; `what` names it in error texts. */
 bool npy_parse(const char *what, unsigned char *bytes, size_t size, npy *out);
 bool npy_is_integer(const npy *array);
-/* The dtype of an array; F64 for integers and truth values; 0 where it holds no numbers that we know. */
+/* The dtype of an array; F64 for integers and booleans; 0 for other kinds. */
 int32_t npy_dtype(const npy *array);
-/* Element i, in storage order, of an array that has a dtype, or is an array of integers. */
+/* Element i, in storage order, of an array of numbers. */
 double npy_number(const npy *array, int64_t i);
 int64_t npy_integer(const npy *array, int64_t i);
 /* The header of an .npy with `descr` such as "<f8"; its length is a multiple of 64. Returns the length. */

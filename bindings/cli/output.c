@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Files that appear whole or not at all. */
+ * Files that are replaced atomically. */
 #include "cli.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ static void release(output *o) {
     memset(o, 0, sizeof *o);
 }
 
-/* The permissions that fopen would give. */
+/* The permissions that fopen would set. */
 static mode_t usual_mode(void) {
     mode_t mask = umask(0);
     umask(mask);
@@ -36,7 +36,7 @@ bool output_open(const char *path, output *out) {
     struct stat about;
     bool exists = stat(path, &about) == 0, in_place = exists && !S_ISREG(about.st_mode);
     memset(out, 0, sizeof *out);
-    /* Renaming onto a symbolic link would replace the link and leave what it names as it was. */
+    /* Renaming onto a symbolic link would replace the link and leave its target unchanged. */
     out->target = exists && !in_place ? realpath(path, NULL) : strdup(path);
     if (out->target != NULL && in_place) {
         out->stream = fopen(path, "wb");

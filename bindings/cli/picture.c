@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Share of stored blocks in each cell of a height x width raster laid over one head's grid. */
+/* The share of stored blocks in each cell of a height x width raster over one head's grid. */
 static void make_raster(const tartan_layout *layout, int64_t head, int64_t height, int64_t width,
                         float *raster) {
     int64_t rows = tartan_layout_grid_rows(layout), cols = tartan_layout_grid_cols(layout);
@@ -15,7 +15,8 @@ static void make_raster(const tartan_layout *layout, int64_t head, int64_t heigh
     memset(raster, 0, sizeof *raster * (size_t)(height * width));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t w = pointers[i]; w < pointers[i + 1]; w++) {
-            /* A block covers one or many cells where the raster is finer, a part of one where it is coarser. */
+            /* A block covers one or more cells if the raster is finer than the grid, part of a cell if it is
+             * coarser. */
             int64_t top = i * height / rows, bottom = (i + 1) * height / rows;
             int64_t left = block_cols[w] * width / cols, right = (block_cols[w] + (int64_t)1) * width / cols;
             if (bottom == top) bottom = top + 1;
@@ -59,7 +60,7 @@ int print_layout(const tartan_layout *layout, int width, FILE *out) {
         fprintf(out, "(empty grid)\n");
         return EXIT_FINE;
     }
-    /* A dot a block, or as wide as there is room; never more lines than characters in one. */
+    /* One dot per block, or as wide as fits; never more lines than characters per line. */
     int64_t wide = cols < 2 * (int64_t)width ? cols : 2 * (int64_t)width;
     int64_t high = rows * wide / cols < 4 * (int64_t)width ? rows * wide / cols : 4 * (int64_t)width;
     if (high < 1) high = 1;
@@ -95,7 +96,7 @@ static panels place_panels(const tartan_layout *layout, int64_t pixels) {
     return p;
 }
 
-/* White paper in a grey frame; a stored block is dark blue, a share of one lighter, but any is seen. */
+/* White background in a grey frame; stored blocks are dark blue, cells with fewer blocks lighter, but visible. */
 static void paint(const float *raster, const panels *p, int64_t pixels, int64_t head, unsigned char *image) {
     static const int ink[CHANNELS] = {0x1f, 0x4e, 0x79};
     for (int64_t y = 0; y < p->height; y++)

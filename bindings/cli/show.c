@@ -42,7 +42,7 @@ static void print_facts(const tartan_layout *layout, const char *name) {
     printf("%lld blocks, density %.4f", (long long)tartan_layout_blocks(layout),
            tartan_layout_density(layout));
     if (tartan_layout_row_spread(layout, spread, 4) == TARTAN_OK)
-        printf(", %g to %g a row (mean %.2f, deviation %.2f)", spread[0], spread[2], spread[1], spread[3]);
+        printf(", %g to %g per row (mean %.2f, deviation %.2f)", spread[0], spread[2], spread[1], spread[3]);
     if (tartan_layout_bandwidth(layout, band, 2) == TARTAN_OK)
         printf(", bandwidth %lld below, %lld above", (long long)band[0], (long long)band[1]);
     printf("\nidentity %s\n", tartan_layout_identity(layout));
@@ -88,7 +88,7 @@ static int run(int argc, char **argv) {
     const char *name = a.positional_count == 2 ? a.positional[1] : only_name(file);
     if (name == NULL && (option_given(&a, "svg") || option_given(&a, "png"))) {
         list_objects(file, a.positional[0]);
-        result = complain_usage("%s has not just one name in it: say which to draw", a.positional[0]);
+        result = complain_usage("%s has several names: choose the one to draw", a.positional[0]);
     } else if (name == NULL) {
         list_objects(file, a.positional[0]);
         result = EXIT_FINE;
@@ -107,9 +107,9 @@ static int run(int argc, char **argv) {
 const command command_show = {
     "show", "list a file, or draw one of its layouts",
     "Usage: tartan show FILE [NAME] [--svg FILE] [--png FILE] [--pixels N]\n\n"
-    "Without NAME lists what is in the file (or shows its only name). With NAME, of a layout or a matrix,\n"
-    "prints facts and a picture of the layout for the terminal.\n\n"
+    "Without NAME, lists the objects of the file (or shows its only one). With the NAME of a layout or a\n"
+    "matrix, prints properties and a picture of the layout in the terminal.\n\n"
     "  --svg FILE   write the picture as SVG instead\n"
     "  --png FILE   write the picture as PNG instead\n"
-    "  --pixels N   its width, 16 to 4096 (default 800)\n",
+    "  --pixels N   width of the picture, 16 to 4096 (default 800)\n",
     run};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Verifies files, each in a process of its own: on a damaged file without a seal HDF5 may crash or never return. */
+ * Verifies files, each in a separate process: HDF5 may crash or hang on a damaged file without a seal. */
 #include "cli.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 enum { LEAST_SECONDS = 60, BYTES_A_SECOND = 1 << 20, MOST_SECONDS = 1 << 30 };
 
-/* In the child. */
+/* Runs in the child process. */
 static int verify(const char *path) {
     char *report = NULL;
     if (tartan_file_verify(path, &report) != TARTAN_OK) return complain_status(path);
@@ -21,7 +21,7 @@ static int verify(const char *path) {
     return fflush(stdout) == 0 ? EXIT_FINE : complain("cannot write to standard output");
 }
 
-/* CPU time that reading a file may take: far more than it does, unless HDF5 goes round in circles. */
+/* CPU time allowed for reading a file: far more than it takes, unless HDF5 is in an endless loop. */
 static int64_t patience(const char *path) {
     struct stat about;
     return LEAST_SECONDS + (stat(path, &about) == 0 ? about.st_size / BYTES_A_SECOND : 0);
@@ -70,7 +70,7 @@ const command command_verify = {
     "Reads every object of each file and checks the seal over the whole file, the checksum of every\n"
     "chunk, every index and every identity. Exit code 0 if all files are good.\n\n"
     "A file without a seal comes from another program. Damage in it can crash or hang HDF5, so each file\n"
-    "is read by a process of its own; a crash is reported as damage. Changed values go unnoticed where\n"
-    "the file has no checksums.\n\n"
-    "  --limit SECONDS  of CPU time for one file (default: 60, and 1 for each MiB)\n",
+    "is read in a separate process; a crash is reported as damage. Without checksums in the file,\n"
+    "changed values go unnoticed.\n\n"
+    "  --limit SECONDS  CPU time allowed for one file (default: 60, plus 1 for each MiB)\n",
     run};

@@ -73,11 +73,11 @@ def test_explain_names_with_colons(here):
 
 
 @pytest.mark.parametrize("arguments, text", [
-    (["a.h5"], "Usage"), (["a.h5", "spmm", "extra"], "Usage"), (["a.h5", "spgemm"], "\"spgemm\" is no operation"),
+    (["a.h5"], "Usage"), (["a.h5", "spmm", "extra"], "Usage"), (["a.h5", "spgemm"], "operation is \"spgemm\""),
     (["a.h5", "spmm", "--dtype", "f8"], "--dtype is \"f8\""), (["a.h5", "spmm", "--side", "up"], "--side is \"up\""),
     (["a.h5", "spmm", "--order", "F"], "--order is \"F\""),
     (["a.h5", "spmm", "--n", "-1"], "--n is -1"), (["a.h5", "spmm", "--n", "x"], "--n"),
-    (["a.h5", "sddmm", "--transpose"], "are of spmm"), (["a.h5", "sddmm", "--side", "right"], "are of spmm"),
+    (["a.h5", "sddmm", "--transpose"], "are for spmm only"), (["a.h5", "sddmm", "--side", "right"], "are for spmm only"),
     (["--pattern", "dense", "a.h5", "spmm"], "Usage"), (["--pattern", "dense", "spmm", "--size", "0x"], "--size")])
 def test_explain_refuses(here, arguments, text):
     run("new", "a.h5", "--pattern", "dense", "--size", 64)
