@@ -20,7 +20,7 @@ static int open_operand(const char *path, tartan_layout **out_layout, tartan_mat
     } else {
         const char *name = colon != NULL ? colon + 1 : only_name(file);
         if (name == NULL)
-            result = complain_usage("%s has several names: choose one with %s:NAME", place, place);
+            result = complain_usage("%s has several objects, or none: choose one with %s:NAME", place, place);
         else if (tartan_file_get_matrix(file, name, out_matrix) != TARTAN_OK &&
                  find_layout(file, name, out_layout) != TARTAN_OK)
             result = complain_status("cannot explain");

@@ -88,7 +88,7 @@ static int run(int argc, char **argv) {
     const char *name = a.positional_count == 2 ? a.positional[1] : only_name(file);
     if (name == NULL && (option_given(&a, "svg") || option_given(&a, "png"))) {
         list_objects(file, a.positional[0]);
-        result = complain_usage("%s has several names: choose the one to draw", a.positional[0]);
+        result = complain_usage("%s has several objects, or none: choose the one to draw", a.positional[0]);
     } else if (name == NULL) {
         list_objects(file, a.positional[0]);
         result = EXIT_FINE;

@@ -67,7 +67,7 @@ def test_explain_names_with_colons(here):
     run("new", "a:b.h5", "--pattern", "dense", "--size", 64)
     run("new", "a:b.h5", "--pattern", "banded", "--size", 96, "--append")
     assert explained("a:b.h5:banded", "spmm")["operands"][0]["shape"] == [96, 96]
-    run("explain", "a:b.h5", "spmm", code=2, text="say which with a:b.h5:NAME")
+    run("explain", "a:b.h5", "spmm", code=2, text="choose one with a:b.h5:NAME")
     run("explain", "a:b.h5:tweed", "spmm", code=1, text="tweed")
     run("explain", "c.h5:banded", "spmm", code=1, text="c.h5")
 

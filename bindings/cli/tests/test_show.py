@@ -12,7 +12,7 @@ from tool import braille, files_in, read_png, run
 def test_show_text(here):
     run("new", "a.h5", "--pattern", "banded", "--size", 320, "--block", 32, "--param", "lower=2", "--param", "upper=1")
     text = run("show", "a.h5")
-    assert text.startswith("banded: 320 x 320, blocks of 32 x 32, 1 head\n36 blocks, density 0.3600, 2 to 4 a row")
+    assert text.startswith("banded: 320 x 320, blocks of 32 x 32, 1 head\n36 blocks, density 0.3600, 2 to 4 per row")
     assert "bandwidth 2 below, 1 above" in text
     i, j = np.indices((10, 10))
     assert np.array_equal(braille(text)[:10, :10], (i - j <= 2) & (j - i <= 1))
@@ -38,7 +38,7 @@ def test_show_lists(here):
     run("new", "a.h5", "--pattern", "banded", "--size", 64, "--append", "--values", "zeros")
     text = run("show", "a.h5")
     assert text.startswith("a.h5: 3 objects, sealed\n")
-    run("show", "a.h5", "--svg", "a.svg", code=2, text="say which")
+    run("show", "a.h5", "--svg", "a.svg", code=2, text="choose the one to draw")
     assert files_in(here) == ["a.h5"]
     assert "banded: 64 x 64" in run("show", "a.h5", "banded")
     run("show", "a.h5", "tweed", code=1, text="tweed")
