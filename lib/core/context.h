@@ -18,14 +18,14 @@ typedef struct tartan_i_context_options {
     tartan_hooks hooks;
 } tartan_i_context_options;
 
-/* Scratch memory; see core/workspace.h. Rooms are used at the same time. */
+/* Scratch memory, see core/workspace.h. All rooms may be in use at the same time. */
 typedef enum tartan_i_room {
-    TARTAN_I_ROOM_LISTS,  /* of positions */
+    TARTAN_I_ROOM_LISTS,  /* positions */
     TARTAN_I_ROOM_TEAM,   /* counters of the workers */
-    TARTAN_I_ROOM_PIECES, /* a list of what the work is cut into */
+    TARTAN_I_ROOM_PIECES, /* the list of work items */
     TARTAN_I_ROOM_PANEL,  /* packed operands, shared by the workers */
-    TARTAN_I_ROOM_OWN,    /* of each worker */
-    TARTAN_I_ROOM_SUMS,   /* that wait for more */
+    TARTAN_I_ROOM_OWN,    /* private to each worker */
+    TARTAN_I_ROOM_SUMS,   /* partial sums */
     TARTAN_I_ROOMS,
 } tartan_i_room;
 typedef struct tartan_i_scratch {
@@ -51,11 +51,11 @@ struct tartan_context {
     int64_t call;                /* the number of the call that is running, or 0 */
 };
 
-/* `ending`: freed while a call was running, which ends the context when it leaves. */
+/* TARTAN_I_ENDING: freed during a call, which ends the context when it leaves. */
 typedef enum tartan_i_busy { TARTAN_I_IDLE, TARTAN_I_BUSY, TARTAN_I_ENDING } tartan_i_busy;
 
-/* Every function that works with a context enters it first and leaves it last: a second thread is refused instead of
- * racing. */
+/* Every function that uses a context enters it first and leaves it last, so a second thread is refused and cannot
+ * race. */
 static inline tartan_status tartan_i_context_enter(const char *function, tartan_context *context) {
     int32_t idle = TARTAN_I_IDLE;
     if (__atomic_compare_exchange_n(&context->busy, &idle, TARTAN_I_BUSY, false, __ATOMIC_ACQUIRE,

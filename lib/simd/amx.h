@@ -16,7 +16,7 @@ enum { TILE_ROWS = 16, TILE_PAIRS = 16, TILE_COLS = 16, TILE_PRODUCT_FLOPS = 2 *
 #define tile_store(n, p, row_bytes)     _tile_stored(n, p, row_bytes)
 #define tile_fma(sums, left, right)     _tile_dpbf16ps(sums, left, right)
 
-/* What is behind p has been written when tiles are loaded from it: compilers do not see that these read memory. */
+/* Forces writes at p before tiles are loaded from it: compilers do not see that tile loads read memory. */
 #define tile_memory(p) __asm__ volatile("" : : "r"(p) : "memory")
 
 /* Left tiles of rows x pairs, right ones of `pairs` rows, sums of `rows` rows. */
