@@ -278,8 +278,9 @@ static tartan_status explain(const tartan_context *context, const tartan_op *op,
                                 "\"kernel\": \"plain\", \"why\": \"the dummy has no other\", "
                                 "\"refused\": [{\"kernel\": \"dense\", \"why\": \"%s\"}], "
                                 "\"expected_tflops\": null",
-                                context->options.allow_dense ? "the dummy has no cuBLAS"
-                                                             : "the context does not allow it");
+                                context->options.allow_dense
+                                    ? "the dummy has no cuBLAS"
+                                    : "uses a dense copy of a, which the context does not allow");
     return text->status;
 }
 

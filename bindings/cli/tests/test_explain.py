@@ -94,7 +94,7 @@ def test_explain_on_a_device(here, dummy):
     run("new", "a.h5", "--pattern", "dense", "--size", 64)
     answer = explained("a.h5", "spmm", "--device", "cuda:1", TARTAN_PLUGIN_PATH=dummy)
     assert answer["backend"] == "dummy" and answer["device"] == "cuda:1" and answer["kernel"] == "plain"
-    assert answer["refused"] == [{"kernel": "dense", "why": "the context does not allow it"}]
+    assert answer["refused"] == [{"kernel": "dense", "why": "uses a dense copy of a, which the context does not allow"}]
     answer = explained("a.h5", "spmm", "--device", "cuda", "--allow-dense", TARTAN_PLUGIN_PATH=dummy)
     assert answer["refused"] == [{"kernel": "dense", "why": "the dummy has no cuBLAS"}]
     run("explain", "a.h5", "spmm", "--device", "cuda", code=1, text="was lost", TARTAN_PLUGIN_PATH=dummy,
