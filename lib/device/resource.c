@@ -278,7 +278,7 @@ void tartan_i_call_leave(tartan_i_call *call) {
 
 /* ---- For other libraries ---- */
 
-static tartan_status signal_locked(const char *function, const tartan_i_resource *r, int32_t device_id,
+static tartan_status signal_locked(const char *function, tartan_i_resource *r, int32_t device_id,
                                    void *stream) {
     tartan_i_mark marks[1 + TARTAN_I_READERS] = {r->writer};
     for (int32_t i = 0; i < TARTAN_I_READERS; i++) marks[1 + i] = r->readers[i];
@@ -291,17 +291,42 @@ static tartan_status signal_locked(const char *function, const tartan_i_resource
     return TARTAN_OK;
 }
 
-tartan_status tartan_array_signal_stream(const tartan_array *array, int32_t device_id, int64_t stream) {
+/* A queue that works with the memory waits for the stream, and counts as its writer: others wait for that queue. If no
+ * queue of the device is open, memory is released when all work of the device has ended. */
+static tartan_status wait_locked(const char *function, tartan_i_resource *r, int32_t device_id,
+                                 void *stream) {
+    tartan_i_queue *queue = last_queue(r);
+    if (queue == NULL) return TARTAN_OK;
+    PASS(wait_for(function, r, queue, true));
+    if (queue->stream != stream || queue->device_id != device_id)
+        PASS(r->backend->wait(function, queue->device_id, queue->stream, device_id, stream));
+    return note(function, r, queue, (tartan_i_mark){.queue = queue->name, .call = ++queue->calls}, true);
+}
+
+typedef tartan_status (*order_stream)(const char *function, tartan_i_resource *r, int32_t device_id,
+                                      void *stream);
+
+static tartan_status with_stream(const char *function, const tartan_array *array, int32_t device_id,
+                                 int64_t stream, order_stream order) {
     const char *begin, *end;
-    PASS(tartan_i_array_check_any(__func__, "array", array, false));
-    CHECK(device_id >= 0, ARGUMENT, "device_id is %d, expected 0 or more", device_id);
-    CHECK(stream > 0, ARGUMENT, "stream is %" PRId64 ", expected an address (1: the default stream)", stream);
+    PASS(tartan_i_array_check_any(function, "array", array, false));
+    CHECK_IN(function, device_id >= 0, ARGUMENT, "device_id is %d, expected 0 or more", device_id);
+    CHECK_IN(function, stream > 0, ARGUMENT,
+             "stream is %" PRId64 ", expected an address (1: the default stream)", stream);
     tartan_i_array_extent(array, &begin, &end);
     if (begin == end || array->device_type == TARTAN_CPU) return TARTAN_OK;
     tartan_i_order_lock();
-    const tartan_i_resource *r = find(begin);
+    tartan_i_resource *r = find(begin);
     const tartan_status status =
-        r == NULL ? TARTAN_OK : signal_locked(__func__, r, device_id, (void *)(intptr_t)stream);
+        r == NULL ? TARTAN_OK : order(function, r, device_id, (void *)(intptr_t)stream);
     tartan_i_order_unlock();
     return status;
+}
+
+tartan_status tartan_array_signal_stream(const tartan_array *array, int32_t device_id, int64_t stream) {
+    return with_stream(__func__, array, device_id, stream, signal_locked);
+}
+
+tartan_status tartan_array_wait_stream(const tartan_array *array, int32_t device_id, int64_t stream) {
+    return with_stream(__func__, array, device_id, stream, wait_locked);
 }

@@ -76,7 +76,7 @@
     $1 = &frame_value;
 }
 
-/* ---- Handles. Contexts and files serve one call at a time. ---- */
+/* ---- Handles. Files serve one call at a time; of contexts the library sees to that. ---- */
 
 %define %tartan_handle(TYPE, KIND, EXCLUSIVE)
 %typemap(in) TYPE * (PyObject *handle_used = NULL), const TYPE * (PyObject *handle_used = NULL) {
@@ -92,7 +92,7 @@
 %typemap(argout) TYPE **out { $result = tartan_py_handle_new(KIND, *$1); }
 %ignore TYPE ## _free; /* Handle.close */
 %enddef
-%tartan_handle(tartan_context, TARTAN_PY_CONTEXT, true)
+%tartan_handle(tartan_context, TARTAN_PY_CONTEXT, false)
 %tartan_handle(tartan_layout, TARTAN_PY_LAYOUT, false)
 %tartan_handle(tartan_matrix, TARTAN_PY_MATRIX, false)
 %tartan_handle(tartan_file, TARTAN_PY_FILE, true)

@@ -191,13 +191,46 @@ TEST_F(Order, ForeignStreams) {
     EXPECT_OK(tartan_context_wait_stream(own.get(), 1, 0x900));
     EXPECT_OK(tartan_context_wait_stream(x.get(), 1, 0x900));
     const int64_t before = waits();
-    EXPECT_OK(tartan_array_signal_stream(&dense.array, 1, 0x900)); // of the host
-    tartan_array unknown = d.array;
-    unknown.data = (void *)0x1000;
-    EXPECT_OK(tartan_array_signal_stream(&unknown, 1, 0x900)); // not ours
-    unknown.shape[0] = 0;
-    EXPECT_OK(tartan_array_signal_stream(&unknown, 1, 0x900));
+    for (auto *f : {tartan_array_signal_stream, tartan_array_wait_stream}) {
+        EXPECT_OK(f(&dense.array, 1, 0x900)); // of the host
+        tartan_array unknown = d.array;
+        unknown.data = (void *)0x1000;
+        EXPECT_OK(f(&unknown, 1, 0x900)); // not ours
+        unknown.shape[0] = 0;
+        EXPECT_OK(f(&unknown, 1, 0x900));
+    }
     EXPECT_EQ(before, waits());
+}
+
+// Another library works with memory of ours: before our later work with it, and before it is released.
+TEST_F(Order, MemoryThatForeignStreamsWorkWith) {
+    const Context foreign = open_context("cuda:1", "stream=0x900"), y = open_context("cuda:1");
+    const tartan_backend *backend = tartan_plugin_get(&tartan_i_host);
+    for (const char *options : {"", "stream=0x900"}) {
+        for (bool read_by_y : {false, true}) {
+            Context x = open_context("cuda:1", options);
+            const Matrix a = placed(x.get(), host);
+            auto b = std::make_unique<Placed>(x.get(), dense), c = std::make_unique<Placed>(x.get(), dense);
+            Placed d = copy_to(y);
+            if (read_by_y) {
+                EXPECT_OK(multiply(y, a, *b, &d));
+            }
+            for (const auto &one : {b.get(), c.get()}) {
+                EXPECT_OK(tartan_array_signal_stream(&one->array, 1, 0x900));
+                EXPECT_OK(backend->clear("test", foreign->device, one->array.data, 4));
+                EXPECT_OK(tartan_array_wait_stream(&one->array, 1, 0x900));
+            }
+            ASSERT_OK(multiply(y, a, *b, &d));
+            ASSERT_OK(multiply(x, a, *b, c.get()));
+            ASSERT_OK(tartan_array_signal_stream(&c->array, 1, 0x900));
+            EXPECT_OK(backend->clear("test", foreign->device, c->array.data, 4));
+            EXPECT_OK(tartan_array_wait_stream(&c->array, 1, 0x900));
+            c.reset(); // after that work
+            x.reset();
+            b.reset();
+        }
+    }
+    EXPECT_EQ(0, tartan_dummy.synced - 4); // of the contexts that ended
 }
 
 TEST_F(Order, RefusesBadArguments) {
@@ -215,9 +248,11 @@ TEST_F(Order, RefusesBadArguments) {
         EXPECT_FAILS(ARGUMENT, "device_id is -1, expected", f(x.get(), -1, 1));
         EXPECT_FAILS(ARGUMENT, "stream is 0, expected", f(x.get(), 1, 0));
     }
-    EXPECT_FAILS(HANDLE, "array is NULL", tartan_array_signal_stream(nullptr, 0, 1));
-    EXPECT_FAILS(ARGUMENT, "device_id is -1", tartan_array_signal_stream(&dense.array, -1, 1));
-    EXPECT_FAILS(ARGUMENT, "stream is -1", tartan_array_signal_stream(&dense.array, 0, -1));
+    for (auto *f : {tartan_array_signal_stream, tartan_array_wait_stream}) {
+        EXPECT_FAILS(HANDLE, "array is NULL", f(nullptr, 0, 1));
+        EXPECT_FAILS(ARGUMENT, "device_id is -1", f(&dense.array, -1, 1));
+        EXPECT_FAILS(ARGUMENT, "stream is -1", f(&dense.array, 0, -1));
+    }
     EXPECT_EQ(-1, tartan_context_stream(nullptr));
     EXPECT_EQ(-1, tartan_context_stream(foreign));
     EXPECT_EQ(0, tartan_context_stream(cpu.get()));

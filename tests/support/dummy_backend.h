@@ -33,6 +33,17 @@ extern tartan_dummy_state tartan_dummy;
 /* What the plug-in exports. */
 const tartan_backend *tartan_plugin_get(const tartan_host *host);
 
+/* Another library on the device, for the tests of the languages: memory that Tartan does not know (NULL: there is no more),
+ * and work with any memory on streams of its own. `works` and `free` return 0 if the stream did not wait for all that it
+ * should have. And how often the host waited for a stream. The plug-in exports these too. */
+#define DUMMY_EXPORT __attribute__((visibility("default")))
+DUMMY_EXPORT void *dummy_foreign_new(int32_t device_id, int64_t bytes);
+DUMMY_EXPORT void dummy_foreign_copy(void *to, const void *from, int64_t bytes);
+DUMMY_EXPORT void dummy_foreign_wait(int32_t device_id, void *stream, void *first);
+DUMMY_EXPORT int32_t dummy_foreign_works(int32_t device_id, void *stream, const void *memory, int32_t writes);
+DUMMY_EXPORT int32_t dummy_foreign_free(int32_t device_id, void *stream, void *memory);
+DUMMY_EXPORT int64_t dummy_times_synced(void);
+
 #ifdef __cplusplus
 }
 #endif

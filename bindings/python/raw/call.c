@@ -63,40 +63,21 @@ static int ask_queue(PyObject *object, tartan_py_queue *out) {
     return status;
 }
 
-/* The queue of a Place or a Foreign. */
-static int place_queue(PyObject *place, tartan_py_queue *out) {
-    const bool ours = (PyObject *)Py_TYPE(place) == tartan_py_help.Place;
-    PyObject *thing = PyObject_GetAttrString(place, ours ? "home" : "source");
+/* What Python's `_home` of our arrays and matrices says: a Queue, None for the CPU, or another library's array. */
+static int read_home(PyObject *object, tartan_py_home *out) {
     bool found = false;
-    int status = thing == NULL ? -1 : 0;
-    if (status == 0 && ours) status = read_queue(thing, out);
-    if (status == 0 && !ours) status = exchange_queue(thing, out, &found);
-    if (status == 0 && !ours && !found) status = ask_queue(thing, out);
-    Py_XDECREF(thing);
-    return status;
-}
-
-/* Whether all work on a place so far was on `queue`: then there is nothing to order. -1 on failure. */
-static int is_quiet(PyObject *place, const tartan_py_queue *queue) {
-    const bool ours = (PyObject *)Py_TYPE(place) == tartan_py_help.Place;
-    if (!ours && (PyObject *)Py_TYPE(place) != tartan_py_help.Foreign) return 0;
-    PyObject *thing = PyObject_GetAttrString(place, ours ? "only" : "source");
-    tartan_py_queue only = {0, 0, 0};
-    bool found = ours && thing != Py_None;
-    int status = thing == NULL ? -1 : 0;
-    if (status == 0 && found) status = read_queue(thing, &only);
-    if (status == 0 && !ours) status = exchange_queue(thing, &only, &found);
-    Py_XDECREF(thing);
-    return status != 0 ? -1 : found && same(&only, queue);
+    out->foreign = object != Py_None && (PyObject *)Py_TYPE(object) != tartan_py_help.Queue;
+    if (!out->foreign) return read_queue(object, &out->queue);
+    if (exchange_queue(object, &out->queue, &found)) return -1;
+    return found ? 0 : ask_queue(object, &out->queue);
 }
 
 void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->function = function;
-    call->context = call->handle = call->python_queue = NULL;
+    call->context = call->handle = NULL;
     call->pointer = NULL;
     call->queue = CPU;
-    call->waits = false;
-    call->count = 0;
+    call->count = call->nothers = 0;
 }
 
 /* ---- Operands ---- */
@@ -119,11 +100,18 @@ static int exchange(tartan_py_call *call, tartan_py_part *part) {
     if (status < 0) return -1;
     if (status > 0) {
         part->type.look = TARTAN_PY_OTHER;
-        return ask_queue(part->object, &part->queue);
+        return ask_queue(part->object, &part->home.queue);
     }
     Py_INCREF(part->object);
     part->borrow.keep = part->object;
-    return current_queue(table, &part->borrow.array, &part->queue);
+    return current_queue(table, &part->borrow.array, &part->home.queue);
+}
+
+/* The home of an array or a matrix of ours; a new reference. */
+static PyObject *home_of(PyObject *object) {
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("_home")) == NULL) return NULL;
+    return PyObject_GetAttr(object, name);
 }
 
 static int ours(tartan_py_call *call, tartan_py_part *part) {
@@ -132,11 +120,10 @@ static int ours(tartan_py_call *call, tartan_py_part *part) {
     part->made = PyObject_GetAttr(part->object, name); /* its lease, unless it is closed */
     if (part->made == NULL || tartan_py_operand(part->made, call->function, part->name, false, &part->borrow))
         return -1;
-    part->queue = CPU;
     if (part->borrow.array.device_type == TARTAN_CPU) return 0;
-    PyObject *place = PyObject_GetAttrString(part->object, "_place");
-    const int status = place == NULL ? -1 : place_queue(place, &part->queue);
-    Py_XDECREF(place);
+    PyObject *home = home_of(part->object);
+    const int status = home == NULL ? -1 : read_home(home, &part->home);
+    Py_XDECREF(home);
     return status;
 }
 
@@ -145,8 +132,8 @@ tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const
     part->object = object;
     part->made = NULL;
     part->name = name;
-    part->queue = CPU;
     part->type = tartan_py_type_of(object);
+    part->home = (tartan_py_home){.queue = CPU, .foreign = part->type.look != TARTAN_PY_OURS};
     memset(&part->borrow, 0, sizeof part->borrow);
     int status = 0;
     switch (part->type.look) {
@@ -159,19 +146,15 @@ tartan_py_part *tartan_py_call_add(tartan_py_call *call, PyObject *object, const
         status = exchange(call, part);
         break;
     case TARTAN_PY_OTHER:
-        status = ask_queue(object, &part->queue);
+        status = ask_queue(object, &part->home.queue);
         break;
     }
     return status != 0 ? NULL : part;
 }
 
 int tartan_py_matrix_use(tartan_py_call *call, PyObject *object, const char *name, tartan_py_matrix *matrix) {
-    static PyObject *handle_name, *place_name, *sets_name;
-    if (handle_name == NULL) {
-        handle_name = PyUnicode_InternFromString("_handle");
-        place_name = PyUnicode_InternFromString("_place");
-        sets_name = PyUnicode_InternFromString("_sets");
-    }
+    static PyObject *handle_name;
+    if (handle_name == NULL && (handle_name = PyUnicode_InternFromString("_handle")) == NULL) return -1;
     memset(matrix, 0, sizeof *matrix);
     void *pointer = NULL;
     PyObject *handle = PyObject_GetAttr(object, handle_name);
@@ -187,16 +170,14 @@ int tartan_py_matrix_use(tartan_py_call *call, PyObject *object, const char *nam
     matrix->handle = handle;
     matrix->pointer = pointer;
     matrix->object = object;
-    matrix->place = PyObject_GetAttr(object, place_name);
-    matrix->sets = PyObject_GetAttr(object, sets_name);
-    return matrix->place == NULL || matrix->sets == NULL ? -1 : 0;
+    matrix->source = home_of(object);
+    return matrix->source == NULL ? -1 : read_home(matrix->source, &matrix->home);
 }
 
 void tartan_py_matrix_leave(tartan_py_matrix *matrix) {
     if (matrix->handle != NULL) tartan_py_handle_leave(matrix->handle);
     Py_CLEAR(matrix->handle);
-    Py_CLEAR(matrix->place);
-    Py_CLEAR(matrix->sets);
+    Py_CLEAR(matrix->source);
 }
 
 /* ---- The context ---- */
@@ -216,8 +197,12 @@ static int given_context(tartan_py_call *call, PyObject *context) {
         call->context = context;
     }
     call->handle = PyObject_GetAttrString(call->context, "_handle");
-    call->python_queue = call->handle == NULL ? NULL : PyObject_GetAttrString(call->context, "_queue");
-    if (call->python_queue != NULL) return read_queue(call->python_queue, &call->queue);
+    PyObject *queue = call->handle == NULL ? NULL : PyObject_GetAttrString(call->context, "_queue");
+    if (queue != NULL) {
+        const int status = read_queue(queue, &call->queue);
+        Py_DECREF(queue);
+        return status;
+    }
     PyErr_Clear();
     Py_XDECREF(call->handle);
     call->handle = call->context; /* refused by its type, unless it is a handle */
@@ -229,76 +214,74 @@ int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_
                           const tartan_py_matrix *second) {
     if (context != NULL && context != Py_None) return given_context(call, context);
     tartan_py_queue best = CPU;
-    for (int i = 0; i < call->count; i++) prefer(&best, &call->parts[i].queue);
-    const tartan_py_matrix *const matrices[] = {first, second};
-    for (int i = 0; i < 2; i++) {
-        if (matrices[i] == NULL || matrices[i]->place == Py_None || best.stream != 0) continue;
-        tartan_py_queue queue;
-        if (place_queue(matrices[i]->place, &queue)) return -1;
-        prefer(&best, &queue);
-    }
+    for (int i = 0; i < call->count; i++) prefer(&best, &call->parts[i].home.queue);
+    if (first != NULL) prefer(&best, &first->home.queue);
+    if (second != NULL) prefer(&best, &second->home.queue);
     if (best.type != TARTAN_CPU && best.stream == 0) best.stream = 1;
     call->queue = best;
-    call->context = tartan_py_context_on(best, Py_None);
-    if (call->context == NULL) return -1;
-    call->handle = PyObject_GetAttrString(call->context, "_handle");
-    call->python_queue = call->handle == NULL ? NULL : PyObject_GetAttrString(call->context, "_queue");
-    return call->python_queue == NULL ? -1 : 0;
+    call->context = tartan_py_context_on(best, Py_None, &call->handle);
+    return call->context == NULL ? -1 : 0;
 }
 
-/* ---- Order ---- */
+/* ---- Other libraries, which use their memory on queues of their own ---- */
 
-/* Work on `thing`, a Place or another library's array, comes before the call. */
-static int order(tartan_py_call *call, PyObject *thing, bool writes) {
-    if (thing == Py_None || call->python_queue == NULL) return 0;
-    const int quiet = is_quiet(thing, &call->queue);
-    if (quiet != 0) return quiet < 0 ? -1 : 0;
-    PyObject *waits = PyObject_CallFunctionObjArgs(tartan_py_help.order, thing, call->python_queue,
-                                                   writes ? Py_True : Py_False, NULL);
-    const int is = waits == NULL ? -1 : PyObject_IsTrue(waits);
-    Py_XDECREF(waits);
-    if (is > 0) call->waits = true;
-    return is < 0 ? -1 : 0;
+/* Notes the queue of an operand's home. `source`, if not NULL, is exported if its owner does not say which stream that is:
+ * that orders its work before the call. */
+static int beside(tartan_py_call *call, const tartan_py_home *home, PyObject *source) {
+    const tartan_py_queue *queue = &home->queue;
+    if (!home->foreign || queue->type == TARTAN_CPU || call->queue.type == TARTAN_CPU ||
+        same(queue, &call->queue))
+        return 0;
+    int i = 0;
+    while (i < call->nothers && !same(queue, &call->others[i])) i++;
+    if (i == call->nothers) call->others[call->nothers++] = *queue;
+    if (queue->stream != 0 || source == NULL) return 0;
+    PyObject *done =
+        PyObject_CallFunction(tartan_py_help.export, "OL", source, (long long)call->queue.stream);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
 }
 
-int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix, bool writes) {
-    return order(call, matrix->place, writes) || order(call, matrix->sets, false) ? -1 : 0;
+int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix) {
+    return beside(call, &matrix->home, matrix->source);
 }
 
 /* What Python makes of an operand. */
 static int look(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {
-    PyObject *queue = call->python_queue != NULL ? call->python_queue : Py_None;
-    PyObject *found = PyObject_CallFunction(tartan_py_help.look, "OsiOO", part->object, part->name,
-                                            (int)dtype, queue, writes ? Py_True : Py_False);
-    PyObject *thing = NULL;
-    int waits = 0;
-    if (found == NULL) return -1;
-    if (PyArg_ParseTuple(found, "Op:look", &thing, &waits)) {
-        Py_INCREF(thing);
-        part->made = thing;
+    PyObject *queue = PyObject_GetAttrString(call->context, "_queue");
+    if (queue == NULL) { /* what is no context is refused later */
+        PyErr_Clear();
+        queue = Py_None;
+        Py_INCREF(queue);
     }
-    Py_DECREF(found);
-    if (part->made == NULL) return -1;
-    if (waits) call->waits = true;
-    return tartan_py_operand(thing, call->function, part->name, writes, &part->borrow);
+    part->made = PyObject_CallFunction(tartan_py_help.look, "OsiOO", part->object, part->name, (int)dtype,
+                                       queue, writes ? Py_True : Py_False);
+    Py_DECREF(queue);
+    if (part->made == NULL ||
+        tartan_py_operand(part->made, call->function, part->name, writes, &part->borrow))
+        return -1;
+    part->home.queue.id = part->borrow.array.device_id; /* __cuda_array_interface__ does not say which GPU */
+    return beside(call, &part->home, NULL);
+}
+
+/* An operand of ours, whose memory may be another library's. */
+static int beside_home(tartan_py_call *call, const tartan_py_part *part) {
+    if (!part->home.foreign) return 0;
+    PyObject *home = home_of(part->object);
+    const int status = home == NULL ? -1 : beside(call, &part->home, home);
+    Py_XDECREF(home);
+    return status;
 }
 
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {
     switch (part->type.look) {
     case TARTAN_PY_NDARRAY:
         return tartan_py_operand(part->object, call->function, part->name, writes, &part->borrow);
-    case TARTAN_PY_OURS: {
-        PyObject *place = PyObject_GetAttrString(part->object, "_place");
-        const int status = place == NULL ? -1 : order(call, place, writes);
-        Py_XDECREF(place);
-        if (status != 0) return -1;
+    case TARTAN_PY_OURS:
+        if (beside_home(call, part)) return -1;
         break;
-    }
     case TARTAN_PY_EXCHANGE:
-        if (part->queue.type == TARTAN_CPU || same(&part->queue, &call->queue)) break;
-        if (part->queue.type == call->queue.type && part->queue.id == call->queue.id &&
-            order(call, part->object, writes))
-            return -1;
+        if (beside(call, &part->home, NULL)) return -1;
         break;
     case TARTAN_PY_OTHER:
         return look(call, part, dtype, writes);
@@ -350,7 +333,7 @@ tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part
 }
 
 PyObject *tartan_py_call_give(tartan_py_part *result, const tartan_py_part *like) {
-    if (like == NULL || like->type.look != TARTAN_PY_OTHER || like->queue.type == TARTAN_CPU) {
+    if (like == NULL || like->type.look != TARTAN_PY_OTHER || like->home.queue.type == TARTAN_CPU) {
         Py_INCREF(result->object);
         return result->object;
     }
@@ -360,24 +343,47 @@ PyObject *tartan_py_call_give(tartan_py_part *result, const tartan_py_part *like
 /* ---- The call itself ---- */
 
 int tartan_py_call_enter(tartan_py_call *call) {
+    tartan_status status = TARTAN_OK;
     void *pointer = NULL;
-    if (tartan_py_handle_use(call->handle, TARTAN_PY_CONTEXT, true, call->function, "context", &pointer))
+    if (tartan_py_handle_use(call->handle, TARTAN_PY_CONTEXT, false, call->function, "context", &pointer))
         return -1;
-    call->pointer = pointer;
-    return 0;
+    for (int i = 0; i < call->nothers && status == TARTAN_OK; i++) {
+        const tartan_py_queue *other = &call->others[i];
+        if (other->stream != 0) status = tartan_context_wait_stream(pointer, other->id, other->stream);
+    }
+    if (status == TARTAN_OK) {
+        call->pointer = pointer;
+        return 0;
+    }
+    tartan_py_handle_leave(call->handle);
+    tartan_py_raise(status);
+    return -1;
+}
+
+/* Other libraries may use their memory again, and give it back, in the order of their queues. */
+static tartan_status lead(const tartan_py_call *call) {
+    for (int i = 0; i < call->nothers; i++) {
+        const tartan_py_queue *other = &call->others[i];
+        tartan_status status;
+        if (other->stream != 0) {
+            status = tartan_context_signal_stream(call->pointer, other->id, other->stream);
+        } else {
+            Py_BEGIN_ALLOW_THREADS;
+            status = tartan_context_sync(call->pointer);
+            Py_END_ALLOW_THREADS;
+        }
+        if (status != TARTAN_OK) return status;
+    }
+    return TARTAN_OK;
 }
 
 int tartan_py_call_leave(tartan_py_call *call, tartan_status status, const char *const (*names)[2]) {
+    if (status == TARTAN_OK) status = lead(call);
     tartan_py_handle_leave(call->handle);
     call->pointer = NULL;
-    if (status != TARTAN_OK) {
-        tartan_py_raise_as(status, names);
-        return -1;
-    }
-    if (!call->waits) return 0;
-    PyObject *done = PyObject_CallMethod(call->context, "sync", NULL);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    if (status == TARTAN_OK) return 0;
+    tartan_py_raise_as(status, names);
+    return -1;
 }
 
 void tartan_py_call_close(tartan_py_call *call) {
@@ -389,7 +395,6 @@ void tartan_py_call_close(tartan_py_call *call) {
     }
     Py_CLEAR(call->context);
     Py_CLEAR(call->handle);
-    Py_CLEAR(call->python_queue);
     PyErr_Restore(type, value, trace);
 }
 

@@ -8,32 +8,36 @@
 
 /* What Python supplies: classes, and functions for what is rare. */
 typedef struct tartan_py_helpers {
-    PyObject *DeviceArray;
-    PyObject *Place, *Foreign; /* the order of work on memory of ours, and of other libraries */
-    PyObject *empty;           /* numpy.empty */
-    PyObject *dtypes;          /* dict: tartan_dtype to NumPy's dtype */
-    PyObject *queue_of;        /* (object): the Queue of device memory, or None */
-    PyObject
-        *look; /* (object, name, dtype, queue, writes): what the glue can borrow from, and whether to wait */
-    PyObject *order; /* (place or object, queue, writes): orders a call after other queues; whether to wait */
-    PyObject *fresh; /* (like, shape, dtype, column_major, context): memory for a result */
+    PyObject *DeviceArray, *Queue;
+    PyObject *empty;    /* numpy.empty */
+    PyObject *dtypes;   /* dict: tartan_dtype to NumPy's dtype */
+    PyObject *queue_of; /* (object): the Queue of device memory, or None */
+    PyObject *look;     /* (object, name, dtype, queue, writes): what the glue can borrow from */
+    PyObject *export;   /* (object, stream): has the owner order its work before that of the stream */
+    PyObject *fresh;    /* (like, shape, dtype, column_major, context): memory for a result */
     PyObject *given_as; /* (result, like): a result in device memory as an array of the operand's library */
     PyObject *make_context; /* (device_type, device_id, stream, queue or None) */
     PyObject *context_of;   /* (text): the context that a text stands for */
 } tartan_py_helpers;
 extern tartan_py_helpers tartan_py_help;
 
-/* A queue of work: the CPU, or a stream of a device; stream 0 is not known. */
+/* A queue of work: the CPU, or a stream of a device; stream 0: its owner does not say. */
 typedef struct tartan_py_queue {
     int32_t type, id; /* tartan_device */
     int64_t stream;
 } tartan_py_queue;
 
+/* Where memory is: the queue that works with it now, and whether another library does. */
+typedef struct tartan_py_home {
+    tartan_py_queue queue;
+    bool foreign;
+} tartan_py_home;
+
 /* ---- Contexts (context.c) ---- */
 
-/* The calling thread's context of a queue, made on first use: Python's Context, a new reference. `queue` is Python's
- * Queue, which keeps the stream's owner alive, or None. */
-PyObject *tartan_py_context_on(tartan_py_queue place, PyObject *queue);
+/* The calling thread's context of a queue, made on first use: Python's Context, and its handle if `out_handle` is not NULL;
+ * new references. `owner` is Python's Queue, which keeps the stream's owner alive, or None. */
+PyObject *tartan_py_context_on(tartan_py_queue queue, PyObject *owner, PyObject **out_handle);
 int tartan_py_register_contexts(PyObject *module);
 
 /* ---- Libraries (library.c): how objects of a type are looked at, and how its library makes arrays ---- */
@@ -71,26 +75,26 @@ typedef struct tartan_py_part {
     PyObject *made;   /* owned, or NULL */
     const char *name;
     tartan_py_type type;
-    tartan_py_queue queue;
+    tartan_py_home home;
     tartan_py_borrow borrow;
 } tartan_py_part;
 
 typedef struct tartan_py_matrix {
     PyObject *object; /* borrowed */
     PyObject *handle; /* in use, or NULL */
-    PyObject *place, *sets;
+    PyObject *source; /* Python's home of the values */
+    tartan_py_home home;
     tartan_matrix *pointer;
 } tartan_py_matrix;
 
 typedef struct tartan_py_call {
     const char *function;
     PyObject *context, *handle; /* Python's Context (or NULL) and the handle */
-    PyObject *python_queue;     /* of the context, or NULL */
     tartan_context *pointer;    /* once it runs */
     tartan_py_queue queue;
-    bool waits; /* at its end, for the sake of another queue */
-    int count;
+    int count, nothers;
     tartan_py_part parts[TARTAN_PY_PARTS];
+    tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */
 } tartan_py_call;
 
 /* A call in the name of `function`; what was begun must be ended, also after a failure. */
@@ -103,16 +107,18 @@ void tartan_py_matrix_leave(tartan_py_matrix *matrix);
 /* Chooses the context: the given one, or that of the first operand that lies on a device. */
 int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_py_matrix *first,
                           const tartan_py_matrix *second);
-/* Orders the call after other work on a matrix or an operand, and borrows the operand; `dtype` is what numbers of
- * Python become. */
-int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix, bool writes);
+/* Notes which other libraries use a matrix or an operand, and borrows the operand; `dtype` is what numbers of Python
+ * become. */
+int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix);
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes);
 /* Memory for a result, of the library of `like` (NULL: NumPy's or ours), as one more operand. */
 tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part *like, int ndim,
                                       const int64_t *shape, int32_t dtype, bool column_major);
-/* Takes the context for the call itself: from here until the end no code of Python's may run. */
+/* Takes the context for the call itself, which comes after the work so far of other libraries' queues. From here until
+ * the end no code of Python's may run. */
 int tartan_py_call_enter(tartan_py_call *call);
-/* Ends the call: `status` with its exception, where arguments are called what Python calls them, or the last waiting. */
+/* Ends the call: `status` with its exception, in which arguments have Python's names. Later work of the other libraries'
+ * queues comes after the call; the host waits for it if a library does not say which stream it works on. */
 int tartan_py_call_leave(tartan_py_call *call, tartan_status status, const char *const (*names)[2]);
 /* Gives back what was borrowed. The result, or NULL after a failure: `made` as an array of the library of `like`. */
 void tartan_py_call_close(tartan_py_call *call);

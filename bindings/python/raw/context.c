@@ -71,7 +71,7 @@ static int keep(contexts *self, const tartan_py_queue *queue, PyObject *context,
     return at;
 }
 
-PyObject *tartan_py_context_on(tartan_py_queue queue, PyObject *owner) {
+PyObject *tartan_py_context_on(tartan_py_queue queue, PyObject *owner, PyObject **out_handle) {
     contexts *self = mine();
     if (self == NULL) return NULL;
     int at = find(self, &queue);
@@ -89,6 +89,10 @@ PyObject *tartan_py_context_on(tartan_py_queue queue, PyObject *owner) {
     memmove(&self->items[1], &self->items[0], (size_t)at * sizeof self->items[0]);
     self->items[0] = found;
     Py_INCREF(found.context);
+    if (out_handle != NULL) {
+        Py_INCREF(found.handle);
+        *out_handle = found.handle;
+    }
     return found.context;
 }
 
@@ -101,7 +105,7 @@ static PyObject *context_on(PyObject *module, PyObject *arguments) {
     long long stream;
     PyObject *owner;
     if (!PyArg_ParseTuple(arguments, "iiLO:context_on", &type, &id, &stream, &owner)) return NULL;
-    return tartan_py_context_on((tartan_py_queue){type, id, stream}, owner);
+    return tartan_py_context_on((tartan_py_queue){type, id, stream}, owner, NULL);
 }
 
 static PyObject *contexts_of_thread(PyObject *module, PyObject *ignored) {

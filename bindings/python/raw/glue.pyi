@@ -33,7 +33,7 @@ class Lease:  # exports the buffer protocol where the memory is the CPU's
     def strides(self) -> tuple[int, ...]: ...
     @property
     def readonly(self) -> bool: ...
-    def dlpack(self, versioned: bool, /) -> Any: ...
+    def dlpack(self, versioned: bool, stream: int, /) -> Any: ...
 
 def view(array: Any, stream: Optional[int] = None, mask: bool = False, name: str = "array", /) -> tuple[Lease, str]: ...
 def lease(
@@ -49,13 +49,12 @@ def lease(
 def use_numpy(ndarray: type, dtypes: tuple[Any, Any, Any], /) -> None: ...
 def use_python(
     DeviceArray: type,
-    Place: type,
-    Foreign: type,
+    Queue: type,
     empty: Callable[..., Any],
     dtypes: dict[int, Any],
     queue_of: Callable[..., Any],
     look: Callable[..., Any],
-    order: Callable[..., bool],
+    export: Callable[..., None],
     fresh: Callable[..., Any],
     given_as: Callable[..., Any],
     make_context: Callable[..., Any],

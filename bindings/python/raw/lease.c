@@ -176,8 +176,10 @@ static int lease_getbuffer(PyObject *object, Py_buffer *buffer, int flags) {
 typedef struct export {
     dl_managed old;
     dl_versioned new;
+    tartan_array array;
     int64_t shape[TARTAN_MAX_NDIM], strides[TARTAN_MAX_NDIM];
     PyObject *lease;
+    int64_t stream; /* that the taker works on; 0: not known, or on the CPU */
 }
 export;
 
@@ -190,11 +192,19 @@ static void export_free(export *self) {
         PyMem_RawFree(self);
     }
 }
+
+/* The taker is done with the memory in the order of its stream. If that cannot be waited for, the device is lost or a graph
+ * is being captured. */
+static void taken_back(export *self) {
+    const tartan_array *array = &self->array;
+    if (self->stream != 0) (void)tartan_array_wait_stream(array, array->device_id, self->stream);
+    export_free(self);
+}
 static void delete_old(dl_managed *managed) {
-    export_free(managed->manager);
+    taken_back(managed->manager);
 }
 static void delete_new(dl_versioned *managed) {
-    export_free(managed->manager);
+    taken_back(managed->manager);
 }
 
 /* A capsule that nobody took: its takers rename it. */
@@ -219,11 +229,12 @@ static dl_tensor describe(const tartan_array *array, export *self) {
     return tensor;
 }
 
-/* dlpack(versioned): a capsule that keeps the lease alive. */
-static PyObject *lease_dlpack(PyObject *object, PyObject *versioned) {
+/* dlpack(versioned, stream): a capsule that keeps the lease alive, for work on `stream` (0: not known). */
+static PyObject *lease_dlpack(PyObject *object, PyObject *arguments) {
     const tartan_py_borrow *borrow = &((lease *)object)->borrow;
-    const int new = PyObject_IsTrue(versioned);
-    if (new < 0) return NULL;
+    int new;
+    long long stream;
+    if (!PyArg_ParseTuple(arguments, "pL:dlpack", &new, &stream)) return NULL;
     if (!new && borrow->readonly) {
         PyErr_SetString(PyExc_BufferError, "the memory is read-only, which DLPack before 1.0 cannot say");
         return NULL;
@@ -236,6 +247,8 @@ static PyObject *lease_dlpack(PyObject *object, PyObject *versioned) {
     self->new.deleter = delete_new;
     self->new.version.major = 1;
     self->new.flags = borrow->readonly ? 1 : 0;
+    self->array = borrow->array;
+    self->stream = stream;
     void *managed = new ? (void *)&self->new : (void *)&self->old;
     PyObject *capsule = PyCapsule_New(managed, new ? "dltensor_versioned" : "dltensor", capsule_free);
     if (capsule == NULL) {
@@ -291,7 +304,7 @@ static PyObject *get_readonly(PyObject *object, void *ignored) {
 }
 
 static PyMethodDef lease_methods[] = {
-    {"dlpack", lease_dlpack, METH_O, "A DLPack capsule, of the form from 1.0 on where asked for."},
+    {"dlpack", lease_dlpack, METH_VARARGS, "A DLPack capsule, of the form from 1.0 on if asked for."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef lease_getset[] = {

@@ -99,7 +99,7 @@ static PyObject *sddmm_in(tartan_py_call *call, const sddmm_arguments *given, ta
     PyObject *target = sddmm_target(call, given, &x, matrix);
     if (target == NULL) return NULL;
     const int32_t dtype = tartan_matrix_dtype(matrix->pointer);
-    if (tartan_py_call_matrix(call, matrix, true) || borrow_factors(call, &x, dtype) ||
+    if (tartan_py_call_matrix(call, matrix) || borrow_factors(call, &x, dtype) ||
         borrow_factors(call, &y, dtype) ||
         (gates != NULL && tartan_py_call_borrow(call, gates, TARTAN_F64, false)) ||
         tartan_py_call_enter(call)) {
@@ -229,8 +229,8 @@ static PyObject *gate_gradient_in(tartan_py_call *call, PyObject *const *argumen
         tartan_py_matrix_use(call, arguments[1], "dw", dw) || tartan_py_facts_of(w->pointer, &a) ||
         (!tartan_py_is_none(arguments[2]) &&
          (gates = tartan_py_call_add(call, arguments[2], "gates")) == NULL) ||
-        tartan_py_call_choose(call, arguments[3], w, dw) || tartan_py_call_matrix(call, w, false) ||
-        tartan_py_call_matrix(call, dw, gates != NULL) ||
+        tartan_py_call_choose(call, arguments[3], w, dw) || tartan_py_call_matrix(call, w) ||
+        tartan_py_call_matrix(call, dw) ||
         (gates != NULL && tartan_py_call_borrow(call, gates, TARTAN_F64, false)))
         return NULL;
     const int32_t sums = a.dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
@@ -266,18 +266,17 @@ static PyObject *gate_gradient(PyObject *module, PyObject *const *arguments, Py_
 
 static PyObject *use_python(PyObject *module, PyObject *arguments, PyObject *options) {
     (void)module;
-    static char *names[] = {"DeviceArray",  "Place",      "Foreign", "empty", "dtypes",
-                            "queue_of",     "look",       "order",   "fresh", "given_as",
-                            "make_context", "context_of", NULL};
+    static char *names[] = {"DeviceArray", "Queue", "empty",    "dtypes",       "queue_of",   "look",
+                            "export",      "fresh", "given_as", "make_context", "context_of", NULL};
     tartan_py_helpers found;
-    if (!PyArg_ParseTupleAndKeywords(arguments, options, "OOOOO!OOOOOOO:use_python", names,
-                                     &found.DeviceArray, &found.Place, &found.Foreign, &found.empty,
-                                     &PyDict_Type, &found.dtypes, &found.queue_of, &found.look, &found.order,
-                                     &found.fresh, &found.given_as, &found.make_context, &found.context_of))
+    if (!PyArg_ParseTupleAndKeywords(arguments, options, "OOOO!OOOOOOO:use_python", names, &found.DeviceArray,
+                                     &found.Queue, &found.empty, &PyDict_Type, &found.dtypes, &found.queue_of,
+                                     &found.look, &found.export, &found.fresh, &found.given_as,
+                                     &found.make_context, &found.context_of))
         return NULL;
-    PyObject *const all[] = {found.DeviceArray, found.Place,    found.Foreign,      found.empty,
-                             found.dtypes,      found.queue_of, found.look,         found.order,
-                             found.fresh,       found.given_as, found.make_context, found.context_of};
+    PyObject *const all[] = {found.DeviceArray, found.Queue,        found.empty,     found.dtypes,
+                             found.queue_of,    found.look,         found.export,    found.fresh,
+                             found.given_as,    found.make_context, found.context_of};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) Py_INCREF(all[i]);
     tartan_py_help = found; /* once, when tartan is imported */
     Py_RETURN_NONE;

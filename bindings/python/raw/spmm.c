@@ -101,8 +101,8 @@ static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tart
     if (given->out != NULL && (out = tartan_py_call_add(call, given->out, "out")) == NULL) return NULL;
     if (given->gates != NULL && (gates = tartan_py_call_add(call, given->gates, "gates")) == NULL)
         return NULL;
-    if (tartan_py_call_choose(call, given->context, matrix, NULL) ||
-        tartan_py_call_matrix(call, matrix, false) || tartan_py_call_borrow(call, b, a.dtype, false))
+    if (tartan_py_call_choose(call, given->context, matrix, NULL) || tartan_py_call_matrix(call, matrix) ||
+        tartan_py_call_borrow(call, b, a.dtype, false))
         return NULL;
     if (gates != NULL && tartan_py_call_borrow(call, gates, TARTAN_F64, false)) return NULL;
     if (out != NULL && tartan_py_call_borrow(call, out, a.dtype, true)) return NULL;

@@ -46,7 +46,7 @@ typedef enum tartan_py_kind {
 PyObject *tartan_py_handle_new(tartan_py_kind kind, void *pointer);
 
 /* Uses a handle: it cannot be freed before tartan_py_handle_leave, even if another thread closes it.
- * `exclusive`: refused while any other call uses it (contexts and files serve one thread at a time). */
+ * `exclusive`: refused while any other call uses it (files serve one thread at a time; of contexts the library sees to that). */
 int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, const char *function,
                          const char *name, void **out);
 void tartan_py_handle_leave(PyObject *object);

@@ -19,12 +19,10 @@ from tartan._context import (
     context_on,
     default_context,
     make_context,
-    wait,
 )
 from tartan._device import DeviceArray
 from tartan._errors import DTypeError
-from tartan._place import Foreign, Place
-from tartan._queue import CPU, Queue, cuda_array_interface, layout_of_interface, queue_of, view
+from tartan._queue import CPU, Queue, cuda_array_interface, export, layout_of_interface, queue_of, view
 
 Dense = Union[Array, DeviceArray]
 
@@ -47,18 +45,18 @@ def dense_of(x: Any, name: str, copy: bool) -> Dense:
 
 
 def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArray:
-    """A view of another library's array in device memory, which the library uses on `home`, for later work on
-    `queue`."""
+    """A view of another library's array in device memory, which the library uses on `home`; exported for later work on
+    `queue`, if that is on the same device."""
     interface = None if hasattr(x, "__dlpack__") else cuda_array_interface(x)
     if interface is None:
         lease, _ = view(x, queue.stream if queue is not None and queue.device == home.device else None)
-        return DeviceArray._of(lease, Foreign(x))
+        return DeviceArray._of(lease, x)
     address, typestr, shape, strides, readonly = layout_of_interface(interface, name)
     code = _raw.tartan_dtype_of(np.dtype(typestr).name) if np.dtype(typestr).isnative else 0
     if code == 0:
         raise DTypeError(f"{name} has elements of {typestr}, {EXPECTED}")
-    lease = _lease_at(x, address, code, shape, strides, readonly, home, queue)
-    return DeviceArray._of(lease, Foreign(x))
+    device = (_raw.TARTAN_CUDA, 0 if queue is None else queue.device_id)  # the interface does not say which GPU
+    return DeviceArray._of(_raw.lease(x, address, code, device, shape, strides, readonly), x)
 
 
 def borrow_mask(x: Any, home: Queue, queue: Optional[Queue]) -> _raw.Lease:
@@ -67,40 +65,23 @@ def borrow_mask(x: Any, home: Queue, queue: Optional[Queue]) -> _raw.Lease:
     if isinstance(x, DeviceArray):
         raise DTypeError(f"mask is a device array of {x.dtype_name}, expected booleans or bytes")
     if interface is None:
-        stream = queue.stream if queue is not None and queue.device == home.device else None
-        return view(x, stream, True)[0]
+        return view(x, queue.stream if queue is not None and queue.device == home.device else None, True)[0]
     address, typestr, shape, strides, readonly = layout_of_interface(interface, "mask")
     if np.dtype(typestr) not in (np.dtype(np.bool_), np.dtype(np.uint8)):
         raise DTypeError(f"mask has elements of {typestr}, expected bool or uint8")
-    return _lease_at(x, address, _raw.TARTAN_U8, shape, strides, readonly, home, queue)
-
-
-def _lease_at(
-    x: Any,
-    address: int,
-    code: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    readonly: bool,
-    home: Queue,
-    queue: Optional[Queue],
-) -> _raw.Lease:
-    """The memory that a __cuda_array_interface__ describes, after the earlier work of its stream."""
-    number = 0 if queue is None else queue.device_id  # the interface does not say which GPU
-    lease = _raw.lease(x, address, code, (_raw.TARTAN_CUDA, number), shape, strides, readonly)
-    if home.stream and queue is not None and home.stream != queue.stream:
-        wait(Queue(f"cuda:{number}", home.stream, x))
-    return lease
+    device = (_raw.TARTAN_CUDA, 0 if queue is None else queue.device_id)
+    return _raw.lease(x, address, _raw.TARTAN_U8, device, shape, strides, readonly)
 
 
 class Call:
-    """One call of the library: its context, and its operands in the order of their queues.
+    """One call of the library: its context and its operands.
 
     Without a given context, it is the calling thread's for the queue of the first operand on a device: for a
-    PyTorch or CuPy array, the current stream there. If another library's array is used on another stream than
-    the context's, the call runs after the earlier work there, and the host waits for the call."""
+    PyTorch or CuPy array, the current stream there. The library orders the call with other work on Tartan's
+    memory. If another library's array is used on another stream than the context's, the call runs after the
+    earlier work there, and later work there runs after the call."""
 
-    __slots__ = ("context", "queue", "_foreign")
+    __slots__ = ("context", "queue", "_operands", "_others")
 
     def __init__(self, context: ContextLike, *operands: Any) -> None:
         if context is None:
@@ -109,7 +90,8 @@ class Call:
             context = context_on(known[0] if known else queues[0] if queues else CPU)
         self.context = context_of(context)
         self.queue = self.context._queue if isinstance(self.context, Context) else None
-        self._foreign = False
+        self._operands = operands
+        self._others: list[Queue] = []
 
     @property
     def handle(self) -> _raw.Handle:
@@ -120,6 +102,10 @@ class Call:
         return self.queue is not None and self.queue.device != "cpu"
 
     def __enter__(self) -> Call:
+        for x in self._operands:
+            home = getattr(x, "_home", None)
+            if home is not None and not isinstance(home, Queue):  # made around another library's array
+                self._beside(home)
         return self
 
     def __exit__(
@@ -128,23 +114,25 @@ class Call:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        if self._foreign and kind is None:
-            self.context.sync()
+        if kind is None:
+            for other in self._others:
+                self.context._lead(other)
 
-    def _enter(self, place: Union[Place, Foreign, None], writes: bool) -> None:
-        if place is not None and self.queue is not None:
-            self._foreign |= order(place, self.queue, writes)
+    def _beside(self, source: Any, exported: bool = False) -> None:
+        other = self.context._follow(source, exported) if isinstance(self.context, Context) else None
+        if other is not None:
+            self._others.append(other)
 
     def read(self, x: Any, name: str, code: int) -> Dense:
         """A dense operand on any device; see `array_of`."""
         if isinstance(x, DeviceArray):
-            self._enter(x._place, False)
             return x
         home = queue_of(x)
         if home is None:
             return array_of(x, name, code)
-        self._foreign |= self.on_device and home != self.queue
-        return borrow(x, name, home, self.queue)
+        array = borrow(x, name, home, self.queue)
+        self._beside(x, exported=True)
+        return array
 
     def mask(self, x: Any) -> Union[Array, _raw.Lease]:
         """A mask: used in place on a device, as bytes on the host."""
@@ -154,49 +142,21 @@ class Call:
             if array.dtype.kind not in "biuf":
                 raise DTypeError(f"mask has elements of {array.dtype}, expected numbers or booleans")
             return np.ascontiguousarray(array != 0).view(np.uint8)
-        self._foreign |= self.on_device and home != self.queue
-        return borrow_mask(x, home, self.queue)
-
-    def matrix(self, matrix: Any, writes: bool = False) -> None:
-        """Orders work on the values of a matrix and, if its layout is dynamic, on its blocks."""
-        self._enter(matrix._place, writes)
-        self._enter(matrix._sets, False)
-
-    def layout(self, layout: Any, writes: bool = False) -> None:
-        """Orders work on the blocks of a dynamic layout."""
-        self._enter(layout._place, writes)
+        lease = borrow_mask(x, home, self.queue)
+        self._beside(x, exported=True)
+        return lease
 
 
 # ---- Called by the extension module ----
 
 
-def look(
-    x: Any, name: str, code: int, queue: Optional[Queue], writes: bool
-) -> tuple[Union[Array, _raw.Lease], bool]:
-    """An object from which the extension module can borrow instead of `x`, for work on `queue`; and whether
-    the host must wait for the call, because the owner of `x` uses another queue. Numbers become arrays of
-    dtype `code`."""
+def look(x: Any, name: str, code: int, queue: Optional[Queue], writes: bool) -> Union[Array, _raw.Lease]:
+    """An object from which the extension module can borrow instead of `x`, for work on `queue`. Numbers become
+    arrays of dtype `code`."""
     if writes:
         refuse_copied(x, name)
     home = queue_of(x)
-    if home is None:
-        return host_of(x, name, code), False
-    on_device = queue is not None and queue.device != "cpu"
-    return borrow(x, name, home, queue)._open, on_device and home != queue
-
-
-def order(thing: Any, queue: Queue, writes: bool) -> bool:
-    """Orders work on `queue` after other work on a place or an array of another library. Returns whether the host must
-    wait for the call."""
-    place = thing if isinstance(thing, (Place, Foreign)) else Foreign(thing)
-    if isinstance(place, Foreign):
-        return queue.device != "cpu" and place.order(queue)
-    if queue.device == place.home.device:  # else the library refuses it
-        if writes:
-            place.write(queue)
-        else:
-            place.read(queue)
-    return False
+    return host_of(x, name, code) if home is None else borrow(x, name, home, queue)._open
 
 
 def fresh(like: Any, shape: tuple[int, ...], code: int, column_major: bool, context: ContextLike) -> Any:
@@ -220,8 +180,8 @@ def given_as(result: Any, like: Any) -> Any:
 
 
 _raw.use_python(
-    DeviceArray=DeviceArray, Place=Place, Foreign=Foreign, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look, order=order, fresh=fresh,
-    given_as=given_as, make_context=make_context, context_of=context_of,
+    DeviceArray=DeviceArray, Queue=Queue, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look, export=export,
+    fresh=fresh, given_as=given_as, make_context=make_context, context_of=context_of,
 )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from typing import Any, Optional, Union
 from tartan import _raw
 from tartan._arrays import dtype_code
 from tartan._closing import Closing
-from tartan._errors import ArgumentError, ArgumentTypeError, HandleError
-from tartan._queue import CPU, LEGACY, Queue, device_name, stream_address
+from tartan._errors import ArgumentError, ArgumentTypeError
+from tartan._queue import CPU, LEGACY, Queue, device_name, export, queue_of, stream_address
 
 
 def _whole(value: Any, name: str) -> int:
@@ -81,6 +81,30 @@ class Context(Closing):
         """Waits for all work of the context."""
         _raw.tartan_context_sync(self._handle)
 
+    def _follow(self, source: Any, exported: bool = False) -> Optional[Queue]:
+        """Orders later work after what the owner of `source`, an array of another library, has asked for so far. Returns the
+        owner's queue if it is another one, for `_lead`. If the owner does not say which stream that is, exporting the
+        array orders the work; `exported`: that has been done."""
+        other = queue_of(source)
+        if other is None or self.device == "cpu" or other == self._queue:
+            return None
+        if not hasattr(source, "__dlpack__"):  # __cuda_array_interface__ does not say which GPU
+            other = Queue(self.device, other.stream, source)
+        near = other.device == self.device
+        if not other.stream and not exported:
+            export(source, self._queue.stream if near else None)
+        if other.stream or not near:  # exported for no stream of its device, it is ready for the default one
+            _raw.tartan_context_wait_stream(self._handle, other.device_id, other.stream or LEGACY)
+        return other
+
+    def _lead(self, other: Queue) -> None:
+        """Orders later work of `other`, another library's queue, after the work so far. The host waits if the library does
+        not say which stream it works on: there is nothing else that could."""
+        if other.stream:
+            _raw.tartan_context_signal_stream(self._handle, other.device_id, other.stream)
+        else:
+            self.sync()
+
     def peak(self, dtype: Any = "float64") -> float:
         """Measures the rate of multiply-adds in registers on one thread, in 1e9 operations per second."""
         return _raw.tartan_context_peak(self._handle, dtype_code(dtype))
@@ -125,15 +149,6 @@ def make_context(device_type: int, device_id: int, stream: int, queue: Optional[
     if queue is not None and queue.stream == stream:
         context._queue = queue  # keeps the owner of the stream
     return context
-
-
-def wait(queue: Queue) -> None:
-    """Waits for the earlier work on a queue."""
-    try:
-        context_on(queue).sync()
-    except HandleError:  # garbage collection during a call that uses the context
-        with Context(queue.device, stream=queue.stream) as context:
-            context.sync()
 
 
 def context_of(context: ContextLike) -> Context:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Optional, Union
+from typing import Any, Literal, Optional
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from tartan._arrays import BITS, Array, dtype_code, dtype_name, numpy_dtype, ord
 from tartan._closing import Closing
 from tartan._context import Context, ContextLike, context_of, context_on
 from tartan._errors import ArgumentError, ArgumentTypeError, HandleError, ShapeError
-from tartan._place import Foreign, Place
-from tartan._queue import LEGACY, Queue
+from tartan._queue import CPU, LEGACY, Queue, queue_of
 
 
 class DeviceArray(Closing):
@@ -32,28 +31,26 @@ class DeviceArray(Closing):
            [3., 4., 5.]])
     """
 
-    __slots__ = ("_handle", "_lease", "_place", "__weakref__")
+    __slots__ = ("_handle", "_home", "_lease", "__weakref__")
     __array_ufunc__ = None  # array @ x fails instead of looping over elements
     _handle: Optional[_raw.Handle]  # of the buffer; views and borrowed memory have none
     _lease: Optional[_raw.Lease]  # None once closed
-    _place: Union[Place, Foreign]
+    _home: Any  # the Queue that the memory came from; or another library's array, whose memory this is
 
     def __init__(self) -> None:
         raise TypeError("make device arrays by tartan.to_device or DeviceArray.zeros")
 
     @classmethod
-    def _of(
-        cls, lease: _raw.Lease, place: Union[Place, Foreign], handle: Optional[_raw.Handle] = None
-    ) -> DeviceArray:
+    def _of(cls, lease: _raw.Lease, home: Any, handle: Optional[_raw.Handle] = None) -> DeviceArray:
         self = object.__new__(cls)
         self._lease = lease
-        self._place = place
+        self._home = home
         self._handle = handle
         return self
 
     @classmethod
     def _own(cls, handle: _raw.Handle, queue: Queue) -> DeviceArray:
-        return cls._of(_raw.tartan_buffer_view(handle), Place(queue, handle), handle)
+        return cls._of(_raw.tartan_buffer_view(handle), queue, handle)
 
     @classmethod
     def zeros(
@@ -150,7 +147,7 @@ class DeviceArray(Closing):
     def _view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
         lease = self._open
         made = _raw.lease(lease, lease.address, lease.dtype, lease.device, shape, strides, lease.readonly)
-        return DeviceArray._of(made, self._place)
+        return DeviceArray._of(made, self._home)
 
     def transpose(self, *axes: int) -> DeviceArray:
         """A view with the axes in another order; reversed by default."""
@@ -186,7 +183,8 @@ class DeviceArray(Closing):
     def to_host(self, context: ContextLike = None) -> Array:
         """Waits for earlier work on the array and copies it to a NumPy array."""
         context = self._context(context)
-        self._enter(context._queue)
+        if not isinstance(self._home, Queue):
+            context._follow(self._home)
         if self._handle is None:  # a view: its own elements first
             with self._copy(context) as copy:
                 return copy.to_host(context)
@@ -196,16 +194,10 @@ class DeviceArray(Closing):
 
     def _context(self, context: ContextLike) -> Context:
         self._open
-        return context_on(self._place.home) if context is None else context_of(context)
+        return context_on(queue_of(self) or CPU) if context is None else context_of(context)
 
     def _copy(self, context: Context) -> DeviceArray:
         return DeviceArray._own(_raw.tartan_buffer_from_array(context._handle, self._open), context._queue)
-
-    def _enter(self, queue: Queue) -> None:
-        if isinstance(self._place, Place):
-            self._place.read(queue)
-        else:
-            self._place.order(queue)
 
     def __array__(self, *arguments: Any, **options: Any) -> Array:
         raise ArgumentTypeError(
@@ -223,8 +215,8 @@ class DeviceArray(Closing):
         dl_device: Any = None,
         copy: Optional[bool] = None,
     ) -> Any:
-        """For from_dlpack of other libraries. Their work on `stream` comes after ours; if it is another
-        stream than ours, the host waits for our work."""
+        """For from_dlpack of other libraries. Their work on `stream` comes after Tartan's work so far, and before
+        Tartan's work after they have given the memory back; -1: nothing is ordered."""
         lease = self._open
         if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != lease.device:
             raise BufferError(
@@ -233,12 +225,12 @@ class DeviceArray(Closing):
         if stream == 0:
             raise ArgumentError("stream is 0, which DLPack does not allow: 1 is the default stream")
         if copy:
-            context = self._context(None)
-            self._enter(context._queue)
-            return self._copy(context).__dlpack__(stream=stream, max_version=max_version)
-        if lease.device[0] == _raw.TARTAN_CUDA and stream != -1 and isinstance(self._place, Place):
-            self._place.settle(Queue(self.device, LEGACY if stream is None else int(stream)))
-        return lease.dlpack(max_version is not None and max_version[0] >= 1)
+            return self._copy(self._context(None)).__dlpack__(stream=stream, max_version=max_version)
+        taker = 0
+        if lease.device[0] == _raw.TARTAN_CUDA and stream != -1:
+            taker = LEGACY if stream is None else int(stream)
+            _raw.tartan_array_signal_stream(lease, lease.device[1], taker)
+        return lease.dlpack(max_version is not None and max_version[0] >= 1, taker)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -247,15 +239,16 @@ class DeviceArray(Closing):
             raise AttributeError(f"the device array is on {self.device}: it has no __cuda_array_interface__")
         if self.dtype_name in BITS:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype_name}: use DLPack")
-        place = self._place
-        writer = (place.only or place.writer) if isinstance(place, Place) else place.home
+        home = queue_of(self)
+        if home is not None and home is self._home:  # its takers wait for that queue, which waits for all others
+            _raw.tartan_array_signal_stream(lease, home.device_id, home.stream)
         return {
             "version": 3,
             "shape": lease.shape,
             "typestr": self.dtype.str,
             "data": (lease.address, lease.readonly),
             "strides": self.strides,
-            "stream": (writer.stream or None) if writer is not None else None,
+            "stream": (home.stream or None) if home is not None else None,
         }
 
     # ---- Ending ----
@@ -264,8 +257,6 @@ class DeviceArray(Closing):
         """Frees the memory as soon as no other array shares it; may be called again."""
         self._lease = None
         if self._handle is not None:
-            if isinstance(self._place, Place):
-                self._place.leave()
             self._handle.close()
 
     @property

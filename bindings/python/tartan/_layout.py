@@ -30,7 +30,7 @@ from tartan._errors import (
 )
 from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text
 from tartan._layout_facts import LayoutFacts
-from tartan._place import Place
+from tartan._queue import Queue
 from tartan._store import save_one
 
 
@@ -49,19 +49,19 @@ class Layout(LayoutFacts):
     True
     """
 
-    __slots__ = ("_handle", "_place", "__weakref__")
+    __slots__ = ("_handle", "_home", "__weakref__")
     __iter__: ClassVar[None] = None
     _handle: _raw.Handle
-    _place: Optional[Place]  # of index sets that change
+    _home: Optional[Queue]  # that the index sets came from, if they change
 
     def __init__(self) -> None:
         raise TypeError("make layouts by Layout.pattern, from_mask, from_coordinates, from_csr or from_dense")
 
     @classmethod
-    def _own(cls, handle: _raw.Handle, place: Optional[Place] = None) -> Layout:
+    def _own(cls, handle: _raw.Handle, home: Optional[Queue] = None) -> Layout:
         self = object.__new__(cls)
         self._handle = handle
-        self._place = place
+        self._home = home
         return self
 
     # ---- Making ----
@@ -139,7 +139,7 @@ class Layout(LayoutFacts):
             heads = lengths[0] if len(lengths) == 3 else 1
             frame = frame_of((lengths[-2] * rows, lengths[-1] * cols) if shape is None else shape, block, heads)
             handle = _raw.tartan_layout_from_device_mask(call.handle, frame, given, capacity or 0)
-            return cls._own(handle, None if call.queue is None else Place(call.queue, handle))
+            return cls._own(handle, call.queue)
 
     def update(self, mask: Any, *, context: ContextLike = None) -> Layout:
         """Gives a dynamic layout the blocks of a new mask; see `from_device_mask`. Later work sees them in
@@ -147,7 +147,6 @@ class Layout(LayoutFacts):
         once every product on the layout has run before."""
         with Call(context, mask, self) as call:
             given = call.mask(mask)
-            call.layout(self, writes=True)
             _raw.tartan_layout_update_device_mask(call.handle, self._handle, given)
         return self
 
@@ -155,7 +154,6 @@ class Layout(LayoutFacts):
         """Waits for earlier work on the layout and returns an ordinary layout of its current blocks; an
         ordinary layout is returned as it is."""
         with Call(context, self) as call:
-            call.layout(self)
             return Layout._own(_raw.tartan_layout_to_host(call.handle, self._handle))
 
     @classmethod
@@ -216,7 +214,7 @@ class Layout(LayoutFacts):
         shape, block = "x".join(map(str, self.shape)), "x".join(map(str, self.block_shape))
         positions = self.heads * self.grid[0] * self.grid[1]
         if self.dynamic:
-            place = "" if self._place is None or self._place.home.device == "cpu" else self._place.home.device
+            place = "" if self._home is None or self._home.device == "cpu" else self._home.device
             room = f"dynamic, capacity {self.blocks} of {positions} blocks of {block}"
             return f"<Layout {shape}, {room}{place and ', on ' + place}>"
         return f"<Layout {shape}, {self.blocks} of {positions} blocks of {block}, density {self.density:.3g}>"
@@ -309,8 +307,6 @@ class Layout(LayoutFacts):
 
     def close(self) -> None:
         """Releases the layout; may be called again. Matrices that share it keep it."""
-        if self._place is not None:
-            self._place.leave()
         self._handle.close()
 
     @property

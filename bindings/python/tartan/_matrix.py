@@ -30,7 +30,6 @@ from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix_facts import MatrixFacts
 from tartan._matrix_fill import MatrixFills
-from tartan._place import Foreign, Place
 from tartan._queue import Queue
 from tartan._scipy import from_scipy, to_scipy
 from tartan._sparse import Sparse
@@ -57,33 +56,32 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
     array([1., 1., 6., 6.])
     """
 
-    __slots__ = ("_handle", "_place", "_sets", "_values", "__weakref__")
+    __slots__ = ("_handle", "_home", "_layout_home", "_values", "__weakref__")
 
     def __init__(self, layout: Layout, values: Any, *, copy: bool = False) -> None:
         lent = layout_handle(layout, "layout")
         array = dense_of(values, "values", copy)
         self._handle = _raw.tartan_matrix_wrap(lent, raw_dense(array))
-        self._sets = layout._place
-        self._place: Union[Place, Foreign, None] = array._place if isinstance(array, DeviceArray) else None
-        self._values: Optional[Dense] = None if self._place is not None and self.device == "cpu" else array
+        self._layout_home = layout._home
+        self._home: Any = array._home if isinstance(array, DeviceArray) else None  # as a DeviceArray's
+        self._values: Optional[Dense] = None if self._home is not None and self.device == "cpu" else array
 
     @classmethod
     def _own(
-        cls, handle: _raw.Handle, queue: Optional[Queue] = None, sets: Optional[Place] = None
+        cls, handle: _raw.Handle, home: Optional[Queue] = None, layout_home: Optional[Queue] = None
     ) -> BlockMatrix:
-        """Takes ownership of a handle. `queue` is given if the values are memory of a context, `sets` if the
+        """Takes ownership of a handle. `home` is given if the values are memory of a context, `layout_home` if the
         layout is dynamic."""
         self = object.__new__(cls)
         self._handle = handle
-        self._sets = sets
+        self._home = home
+        self._layout_home = layout_home
         self._values = None
-        self._place = None if queue is None else Place(queue, handle)
         return self
 
     def _made(self, make: Callable[..., _raw.Handle], *arguments: Any) -> BlockMatrix:
         """A new matrix made from this one by the library, on its device."""
         with Call(None, self) as call:
-            call.matrix(self)
             handle = make(call.handle, self._handle, *arguments)
             return BlockMatrix._own(handle, call.queue if call.on_device else None)
 
@@ -203,8 +201,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         if self._values is None or self._handle.closed:
             lease = _raw.tartan_matrix_values(self._handle)
             if lease.device[0] != _raw.TARTAN_CPU:
-                assert self._place is not None
-                self._values = DeviceArray._of(lease, self._place)
+                self._values = DeviceArray._of(lease, self._home)
             else:
                 self._values = of_bits(np.asarray(lease), self._code)
         return self._values
@@ -312,14 +309,12 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         """A copy with its values on the context's device. The layout is shared."""
         context = context_of(context)
         with Call(context, self) as call:
-            call.matrix(self)
             handle = _raw.tartan_matrix_to_device(call.handle, self._handle)
-            return BlockMatrix._own(handle, call.queue, self._sets)
+            return BlockMatrix._own(handle, call.queue, self._layout_home)
 
     def to_host(self, context: ContextLike = None) -> BlockMatrix:
         """Waits for earlier work on the matrix and copies its values to host memory."""
         with Call(context, self) as call:
-            call.matrix(self)
             return BlockMatrix._own(_raw.tartan_matrix_to_host(call.handle, self._handle))
 
     # ---- Conversion ----
@@ -393,8 +388,6 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         """
         check_matrix(matrix, "matrix")
         with Call(None, self, matrix) as call:
-            call.matrix(matrix)
-            call.matrix(self, writes=True)
             _raw.tartan_matrix_scatter(call.handle, matrix._handle, indices(targets, "targets"), self._handle)
         return self
 
@@ -427,8 +420,6 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
 
     def close(self) -> None:
         """Frees the matrix; may be called again. Arrays that share its values stay valid."""
-        if isinstance(self._place, Place):
-            self._place.leave()
         self._handle.close()
         self._values = None
 

@@ -11,8 +11,7 @@ from tartan import _raw
 from tartan._arrays import Array, dtype_name, norm_code, numpy_dtype
 from tartan._call import Call
 from tartan._layout import Layout
-from tartan._place import Place
-
+from tartan._queue import Queue
 
 F = TypeVar("F", bound="MatrixFacts")
 
@@ -22,11 +21,11 @@ class MatrixFacts:
 
     __slots__ = ()
     _handle: _raw.Handle
-    _sets: Optional[Place]  # of the layout's index sets, where these change
+    _layout_home: Optional[Queue]  # of a layout whose blocks change
 
     @property
     def layout(self) -> Layout:
-        return Layout._own(_raw.tartan_matrix_get_layout(self._handle), self._sets)
+        return Layout._own(_raw.tartan_matrix_get_layout(self._handle), self._layout_home)
 
     @property
     def device(self) -> str:
@@ -97,7 +96,6 @@ class MatrixFacts:
         any."""
         result = np.empty(self.blocks)
         with Call(None, self) as call:
-            call.matrix(self)
             _raw.tartan_matrix_block_norms(call.handle, self._handle, norm_code(norm), result)
         return result
 

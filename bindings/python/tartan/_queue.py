@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues: the stream on which an array is used, so that calls on other streams can be ordered after it."""
+"""Queues: the stream on which an array is used. They choose the context of a call; the library orders work on others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEGACY = 1
 
 
 class Queue:
-    """A device and the address of a stream of it; `owner` keeps the stream alive. The CPU has one queue. The extension
+    """A device and the address of one of its streams; `owner` keeps the stream alive. The CPU has one queue. The extension
     module reads `device_type`, `device_id` and `stream`."""
 
     __slots__ = ("device", "device_id", "device_type", "key", "owner", "stream")
@@ -76,10 +76,11 @@ def queue_of(x: Any) -> Optional[Queue]:
     not arrays. Its stream is 0 if the owner does not provide it."""
     if x is None or type(x) is np.ndarray:  # fast path, since every operand comes here
         return None
-    place = getattr(x, "_place", x)
-    if place is not x:  # ours
-        home: Optional[Queue] = None if place is None else place.home
-        return home if home is not None and home.device != "cpu" else None
+    if isinstance(x, Queue):
+        return None if x.device == "cpu" else x
+    home = getattr(x, "_home", x)
+    if home is not x:  # ours
+        return queue_of(home)
     if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)):
         return None
     known = _raw.exchange_queue(x)
@@ -109,6 +110,12 @@ def view(x: Any, stream: Optional[int] = None, mask: bool = False) -> tuple[_raw
             with torch.cuda.device(x.device):
                 return _raw.view(x, stream, mask)
     return _raw.view(x, stream, mask)
+
+
+def export(x: Any, stream: Optional[int]) -> None:
+    """Has the owner of `x`, if it speaks DLPack, order its work so far before later work on `stream` (None: the default one)."""
+    if hasattr(x, "__dlpack__"):
+        view(x, stream)
 
 
 def _torch_queue(torch: Any, x: Any) -> Optional[Queue]:

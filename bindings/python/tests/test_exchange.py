@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory of other libraries in, ours out: DLPack and __cuda_array_interface__, and the order of
-streams."""
+"""Device memory of other libraries in, ours out: DLPack and __cuda_array_interface__."""
 
 import gc
 import sys
@@ -24,19 +23,6 @@ import tartan
 from tartan import BlockMatrix, DeviceArray, spmm, to_device
 
 pytestmark = pytest.mark.skipif(not HAS_DEVICE, reason="no CUDA device here")
-
-
-@pytest.fixture
-def waits(monkeypatch):
-    """The streams that were waited for."""
-    streams, sync = [], tartan.Context.sync
-
-    def record(self):
-        streams.append(self.stream)
-        sync(self)
-
-    monkeypatch.setattr(tartan.Context, "sync", record)
-    return streams
 
 
 # ---- In ----
@@ -228,102 +214,6 @@ def test_cuda_array_interface_out():
     assert not hasattr(bits, "__cuda_array_interface__") and bits.__dlpack__() is not None
 
 
-# ---- Order. The plug-in that poses as a device takes any number for a stream. ----
-
-
-@dummy_only
-def test_work_on_one_stream_waits_for_nothing(rng, waits):
-    context = tartan.Context("cuda", stream=64)
-    up = random_matrix(rng, (16, 16), 8).to_device(context)
-    x = to_device(np.ones((16, 2)), context)
-    for _ in range(3):
-        y = up @ x  # the context is found by the stream
-        assert y.__cuda_array_interface__["stream"] == 64
-        spmm(up, Interface(x, stream=64), out=Interface(y, stream=64))
-        spmm(up, x, out=y, context=context)
-        tartan.sddmm(up, x, y.T)
-        y.__dlpack__(stream=64)
-        y.__dlpack__(stream=-1)
-        y.close()
-    assert waits == []
-
-
-@dummy_only
-def test_another_stream_comes_after(rng, waits):
-    one, two = (tartan.Context("cuda", stream=s) for s in (64, 128))
-    up, x = random_matrix(rng, (16, 16), 8).to_device(one), to_device(np.ones((16, 2)), one)
-    y = spmm(up, x, context=two)  # both were written on 64
-    assert waits == [64, 64]
-    waits.clear()
-    spmm(up, x, out=y, context=two)  # and have been waited for
-    spmm(up, x, context=one)
-    assert waits == []
-    tartan.sddmm(up, y, y.mT, context=two)  # `up` may be in use on 64
-    assert waits == [64]
-    waits.clear()
-    y.to_host(one)
-    assert waits == [128]
-    waits.clear()
-    y.__dlpack__()  # for the default stream; y is read on 64
-    assert waits == [64]
-    waits.clear()
-    spmm(up, x, context=one)  # `up` was written on 128
-    assert waits == [128]
-    waits.clear()
-    del up, x, y  # x is used on 128, and its memory goes back to 64
-    gc.collect()
-    assert waits == [128]
-
-
-@dummy_only
-def test_memory_goes_home_after_all_work(rng, waits):
-    one, two = (tartan.Context("cuda", stream=s) for s in (64, 128))
-    a = random_matrix(rng, (16, 16), 8)
-    for end in ("close", "del"):
-        up, x = a.to_device(one), to_device(np.ones((16, 2)), one)
-        one.sync()
-        y = spmm(up, x, context=two)
-        values = up.values
-        waits.clear()
-        if end == "close":
-            up.close()
-            assert waits == [128]
-            x.close()
-            assert waits == [128, 128]
-        else:
-            del up
-            assert waits == []  # the values share the memory
-            del values
-            assert waits == [128]
-        y.close()
-
-
-@dummy_only
-def test_streams_of_other_libraries_arrays(rng, waits):
-    context = tartan.Context("cuda", stream=64)
-    up, x = random_matrix(rng, (16, 16), 8).to_device(context), to_device(np.ones((16, 2)), context)
-    spmm(up, Interface(x, stream=128), context=context)
-    assert waits == [128, 64]  # theirs before, ours after
-    waits.clear()
-    spmm(up, Interface(x, stream=None), context=context)  # they say nothing: the call is waited for
-    assert waits == [64]
-    waits.clear()
-    exporter = Exporter(x)
-    spmm(up, exporter, context=context)
-    assert exporter.streams == [64] and waits == [64]  # the exporter orders what it has asked for
-    waits.clear()
-    up @ Interface(x, stream=64)
-    assert waits == []
-    with pytest.raises(tartan.ShapeError):
-        spmm(up, Interface(x.T, stream=128), context=context)
-    assert waits == [128]  # nothing was started
-    waits.clear()
-    exporter = Exporter(up.values)
-    wrapped = BlockMatrix.wrap(up.layout, exporter)
-    wrapped @ x
-    assert exporter.streams[-1] == 64 and waits == [64]
-
-
 @dummy_only
 def test_contexts_of_streams_are_bounded(rng):
     up = random_matrix(rng, (16, 16), 8).to_device()
@@ -331,25 +221,3 @@ def test_contexts_of_streams_are_bounded(rng):
     for stream in range(64, 64 + 100):
         up @ Interface(x, stream=stream)
     assert len(tartan._raw.contexts()) == 32
-
-
-@dummy_only
-def test_waiting_in_the_middle_of_a_call(rng, waits):
-    """Garbage may be collected while a call converts its arguments; its context serves that call alone."""
-    one, two = (tartan.Context("cuda", stream=s) for s in (64, 128))
-    up, x = random_matrix(rng, (16, 16), 8).to_device(one), to_device(np.ones((16, 2)), one)
-    moved = to_device(np.ones(5), one)
-    to_device(moved, two)
-    things = [moved]
-    del moved
-
-    class Trap(Exporter):
-        def __dlpack__(self, **options):
-            things.clear()  # frees memory that is in use on 128
-            return super().__dlpack__(**options)
-
-    tartan._raw.tartan_spmm(
-        tartan._context.context_on(two._queue)._handle, 0, 0, 1.0, up._handle, None, Trap(x), 0.0,
-        DeviceArray.zeros((16, 2))._open,
-    )  # fmt: skip
-    assert waits.count(128) == 2  # refused, then by a context of its own

@@ -66,7 +66,7 @@ def test_one_context_in_two_threads_is_refused(rng):
             try:
                 for _ in range(8):
                     spmm(a, b, context=context)
-            except tartan.HandleError as error:
+            except tartan.ArgumentError as error:
                 refusals.append(str(error))
 
         threads = [threading.Thread(target=work) for _ in range(2)]

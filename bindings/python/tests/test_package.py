@@ -30,7 +30,6 @@ MODULES = [
     "._matrix_facts",
     "._matrix_fill",
     "._patterns",
-    "._place",
     "._queue",
     "._sparse",
     "._store",

@@ -236,7 +236,7 @@ def test_leases():
     assert np.shares_memory(np.asarray(turned), memory) and (np.asarray(turned) == memory.T).all()
     assert turned.readonly and not np.asarray(turned).flags.writeable
     with pytest.raises(BufferError, match="read-only"):
-        turned.dlpack(False)
+        turned.dlpack(False, 0)
     assert _raw.tartan_array_checksum(turned) == _raw.tartan_array_checksum(memory.T)
     for bad in ((lease, 0, 77, (1, 0), (1,), (1,), False), (lease, 0, 1, (1, 0), (1,), (), False),
                 (lease, 0, 1, (1, 0), (1,) * 9, (1,) * 9, False),

@@ -239,8 +239,9 @@ static SEXP join(SEXP x, const char *name, SEXP place, const char **first) {
         return context;
     }
     if (strcmp(CHAR(device_of(context)), CHAR(device_of(place))) != 0)
-        tartan_r_fail(TARTAN_ERR_UNSUPPORTED, "%s is on %s and %s on %s, expected one device for all operands",
-                      name, CHAR(device_of(context)), *first, CHAR(device_of(place)));
+        tartan_r_fail(TARTAN_ERR_UNSUPPORTED,
+                      "%s is on %s and %s on %s, expected one device for all operands", name,
+                      CHAR(device_of(context)), *first, CHAR(device_of(place)));
     return place;
 }
 

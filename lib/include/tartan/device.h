@@ -38,12 +38,15 @@ TARTAN_API tartan_status tartan_buffer_from_array(tartan_context *context, const
 TARTAN_API tartan_status tartan_buffer_to_array(tartan_context *context, const tartan_buffer *buffer,
                                                 tartan_array *array);
 
-/* Call this before another library uses Tartan's memory: later work of `stream` (of device `device_id`; see
- * tartan_context_wait_stream) starts after the earlier work of all contexts on the memory that `array` is in. For
- * other memory there is nothing to do. Use tartan_context_wait_stream before Tartan uses the memory again. Errors:
- * HANDLE, DTYPE, ARGUMENT, UNSUPPORTED (a graph is being captured), DEVICE. */
+/* Call these before and after another library uses Tartan's memory on `stream` (of device `device_id`; see
+ * tartan_context_wait_stream). Signal: later work of the stream starts after the earlier work of all contexts on the memory
+ * that `array` is in. Wait: later work of all contexts on that memory, and its release, start after the earlier work of the
+ * stream. For other memory there is nothing to do. Errors: HANDLE, DTYPE, ARGUMENT, UNSUPPORTED (a graph is being
+ * captured), DEVICE. */
 TARTAN_API tartan_status tartan_array_signal_stream(const tartan_array *array, int32_t device_id,
                                                     int64_t stream);
+TARTAN_API tartan_status tartan_array_wait_stream(const tartan_array *array, int32_t device_id,
+                                                  int64_t stream);
 
 /* Describes the buffer's memory as an array, which is valid until the buffer is freed. */
 TARTAN_API tartan_status tartan_buffer_view(tartan_buffer *buffer, tartan_array *out_view);
