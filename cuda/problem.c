@@ -3,6 +3,11 @@
 
 /* ---- Batches ---- */
 
+static tartan_cuda_block_scalars scalars_of(const tartan_array *array) {
+    if (array == NULL) return (tartan_cuda_block_scalars){0};
+    return (tartan_cuda_block_scalars){array->data, array->dtype, array->strides[0]};
+}
+
 static void batch_drop(tartan_cuda_batch *b, int32_t d) {
     b->ndim--;
     for (; d < b->ndim; d++) {
@@ -119,11 +124,7 @@ tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context 
     p.a_m = transposed ? col : row;
     p.a_k = transposed ? row : col;
     p.by_columns = transposed;
-    if (op->gates != NULL) {
-        p.gates = op->gates->data;
-        p.gate_dtype = op->gates->dtype;
-        p.gate_stride = op->gates->strides[0];
-    }
+    p.gates = scalars_of(op->gates);
     p.alpha = op->alpha;
     p.beta = op->beta;
     p.batch = batch_of(op->b, op->c, p.heads);
@@ -155,11 +156,7 @@ tartan_status tartan_cuda_sddmm_of(const tartan_host *host, const tartan_context
     p.values = s->values;
     p.s_m = (int32_t)tartan_i_block_row_stride(s);
     p.s_n = (int32_t)tartan_i_block_col_stride(s);
-    if (op->gates != NULL) {
-        p.gates = op->gates->data;
-        p.gate_dtype = op->gates->dtype;
-        p.gate_stride = op->gates->strides[0];
-    }
+    p.gates = scalars_of(op->gates);
     p.alpha = op->alpha;
     p.beta = op->beta;
     p.pairs = (int32_t)op->pairs;
@@ -198,11 +195,7 @@ tartan_status tartan_cuda_gate_gradient_of(const tartan_host *host, const tartan
     p.cols = l->shape.cols;
     p.grid_rows = l->grid_rows;
     p.heads = l->shape.heads;
-    if (op->gates != NULL) {
-        p.gates = op->gates->data;
-        p.gate_dtype = op->gates->dtype;
-        p.gate_stride = op->gates->strides[0];
-    }
+    p.gates = scalars_of(op->gates);
     p.out = op->gate_grad->data;
     p.out_stride = op->gate_grad->strides[0];
     p.nothing = l->blocks == 0;

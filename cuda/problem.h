@@ -22,6 +22,13 @@ extern "C" {
 
 /* ---- Parts of problems ---- */
 
+/* A number for each stored block, by block id: gates, for instance. */
+typedef struct tartan_cuda_block_scalars {
+    const void *data; /* NULL: there are none */
+    int32_t dtype;    /* f32 or f64 */
+    int64_t stride;
+} tartan_cuda_block_scalars;
+
 enum { TARTAN_CUDA_MAX_BATCH = 6 };
 
 /* The batch of two operands, without the heads; strides in elements. Dimensions of length 1 are left out. */
@@ -59,9 +66,7 @@ typedef struct tartan_cuda_spmm {
     const void *values;       /* [blocks][block_m * block_k] */
     int32_t a_m, a_k;         /* strides inside a block; one of them is 1 */
     bool by_columns;          /* block rows of op(A) are block columns of the layout */
-    const void *gates;        /* [blocks] with gate_stride, or NULL */
-    int32_t gate_dtype;
-    int64_t gate_stride;
+    tartan_cuda_block_scalars gates;
     double alpha, beta;
     tartan_cuda_batch batch; /* first: B, second: C */
     tartan_cuda_dense b, c;  /* rows of b are k, of c are m */
@@ -82,9 +87,7 @@ typedef struct tartan_cuda_sddmm {
     int32_t block_m, block_n;
     void *values;     /* [blocks][block_m * block_n] */
     int32_t s_m, s_n; /* strides inside a block; one of them is 1 */
-    const void *gates;
-    int32_t gate_dtype;
-    int64_t gate_stride;
+    tartan_cuda_block_scalars gates;
     double alpha, beta;
     int32_t pairs;
     struct {
@@ -107,9 +110,7 @@ typedef struct tartan_cuda_gate_gradient {
     bool by_row, same_order;              /* W's blocks are row-major; dW's have the same order */
     bool ragged;                          /* the last block row or column is */
     int64_t rows, cols, grid_rows, heads; /* used where ragged */
-    const void *gates;
-    int32_t gate_dtype;
-    int64_t gate_stride;
+    tartan_cuda_block_scalars gates;
     void *out;
     int64_t out_stride;
     int32_t dtype;

@@ -22,21 +22,6 @@ static bool is_aligned(const void *pointer, int64_t bytes) {
     return (uintptr_t)pointer % (uintptr_t)bytes == 0;
 }
 
-/* A stride that a tensor map can have: positive, a multiple of 16 bytes, below 2^40 bytes. */
-static bool is_map_stride(int64_t stride, int64_t bytes) {
-    return stride > 0 && stride < ((int64_t)1 << 40) / bytes && stride * bytes % 16 == 0;
-}
-
-/* Whether a tensor map can describe `d`, whose batch has those strides. */
-static bool is_mappable(const tartan_cuda_dense *d, int64_t heads, const tartan_cuda_batch *b,
-                        const int64_t *strides) {
-    if (!has_unit_stride(d) || !is_aligned(d->data, 16)) return false;
-    const int64_t bytes = tartan_cuda_bytes_of(d->dtype);
-    if (!is_map_stride(d->row_stride == 1 ? d->col_stride : d->row_stride, bytes)) return false;
-    if (heads > 1 && !is_map_stride(d->head_stride, bytes)) return false;
-    return b->ndim == 0 || is_map_stride(strides[0], bytes);
-}
-
 /* ---- Sparse times dense ---- */
 
 const char *tartan_cuda_spmm_simt_refuses(const tartan_cuda_chip *chip, const void *problem) {
@@ -66,7 +51,7 @@ const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const voi
     if (!is_near(&p->b, p->dtype)) return "only for strides of b below 2^31 bytes";
     if (p->n > INT32_MAX || p->k > INT32_MAX || p->batch.entries > INT32_MAX)
         return "only for fewer than 2^31 rows, columns and batch entries";
-    if (tartan_cuda_is_half(p->dtype) && p->gates != NULL && p->c.dtype == TARTAN_F32)
+    if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
         return "would round gated values to 16 bits, and c is float32";
     return NULL;
 }
@@ -86,18 +71,16 @@ const char *tartan_cuda_spmm_wgmma_refuses(const tartan_cuda_chip *chip, const v
     if (((double)p->n / 256 + 1) * (double)p->grid_m * (double)p->heads * (double)p->batch.entries > 2e9)
         return "only for fewer than 2e9 tiles of the output";
     if (p->tf32 && p->a_k != 1) return "tf32 needs the summed index of a to be contiguous";
-    if (tartan_cuda_is_half(p->dtype) && p->gates != NULL && p->c.dtype == TARTAN_F32)
+    if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
         return "would round gated values to 16 bits, and c is float32";
     if (p->k % p->block_k != 0) return "only for whole block columns";
     if (tartan_cuda_is_8_bits(p->dtype)) {
         if (p->block_m < 16) return "only for blocks of 16 or more with 8-bit types";
-        if (p->gates != NULL) return "would round gated values to 8 bits";
+        if (p->gates.data != NULL) return "would round gated values to 8 bits";
         if (p->a_k != 1) return "8-bit types need the summed index of a to be contiguous";
         if (p->b.row_stride != 1) return "8-bit types need the summed index of b to be contiguous";
     }
-    if (!is_mappable(&p->b, p->heads, &p->batch, p->batch.first))
-        return "b needs one stride of 1 element; its address and other strides must be positive multiples of "
-               "16 bytes";
+    if (!has_unit_stride(&p->b)) return "neither the rows nor the columns of b are contiguous";
     return NULL;
 }
 
@@ -113,7 +96,7 @@ const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const 
         return "only for fewer than 2^31 terms and 2^28 block rows";
     if (p->batch.entries > UINT16_MAX) return "only for fewer than 2^16 batch entries";
     if (!is_aligned(p->values, 16)) return "the values of a are not aligned to 16 bytes";
-    if (p->gates != NULL && p->c.dtype == TARTAN_F32)
+    if (p->gates.data != NULL && p->c.dtype == TARTAN_F32)
         return "would round gated values to 16 bits, and c is float32";
     return NULL;
 }
@@ -125,7 +108,7 @@ const char *tartan_cuda_spmm_dense_refuses(const tartan_cuda_chip *chip, const v
     if (chip->no_cublas != NULL) return chip->no_cublas;
     if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
     if (p->blocks == 0) return "the matrix has no blocks";
-    if (tartan_cuda_is_half(p->dtype) && p->gates != NULL && p->c.dtype == TARTAN_F32)
+    if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
         return "would round gated values to 16 bits, and c is float32";
     return tartan_cuda_gemm_of(p, &gemm);
 }
@@ -169,12 +152,8 @@ const char *tartan_cuda_sddmm_wgmma_refuses(const tartan_cuda_chip *chip, const 
         if ((p->pair[i].x.row_stride == 1) != (p->pair[0].x.row_stride == 1) ||
             (p->pair[i].y.row_stride == 1) != (p->pair[0].y.row_stride == 1))
             return "only for pairs of the same memory order";
-        if (!is_mappable(&p->pair[i].x, p->heads, &p->pair[i].batch, p->pair[i].batch.first))
-            return "x needs one stride of 1 element; its address and other strides must be positive "
-                   "multiples of 16 bytes";
-        if (!is_mappable(&p->pair[i].y, p->heads, &p->pair[i].batch, p->pair[i].batch.second))
-            return "y needs one stride of 1 element; its address and other strides must be positive "
-                   "multiples of 16 bytes";
+        if (!has_unit_stride(&p->pair[i].x)) return "neither the rows nor the columns of x are contiguous";
+        if (!has_unit_stride(&p->pair[i].y)) return "neither the rows nor the columns of y are contiguous";
     }
     return NULL;
 }

@@ -78,6 +78,9 @@ static const double narrow_stage_us[] = {2.7, 0.9}, few_tiles = 0.5, half_tile =
 /* A transposed copy of B for spmm_wgmma: 4 bytes an element from and to memory, and a launch. */
 static const double spmm_copy_bytes_us = 3.3e6, spmm_copy_us = 5;
 
+/* A copy with aligned lines: bytes read and written, and a launch. */
+static const double align_bytes_us = 1.5e6, align_copy_us = 4;
+
 const double tartan_cuda_spmm_epilogue = 1.3;
 
 /* What L2 holds of B while tiles of spmm_simt share it, by rows and by columns. By columns, whatever L2 loses comes
@@ -117,6 +120,35 @@ static int32_t size_of(int32_t block) {
     int32_t i = 0;
     while (i < SIZES - 1 && block > 8 << i) i++;
     return i;
+}
+
+/* ---- Dense operands that are copied first ---- */
+
+/* A stride that a tensor map can have: positive, a multiple of 16 bytes, below 2^40 bytes. */
+static bool is_map_stride(int64_t stride, int64_t bytes) {
+    return stride > 0 && stride < ((int64_t)1 << 40) / bytes && stride * bytes % 16 == 0;
+}
+
+bool tartan_cuda_is_mappable(const tartan_cuda_dense *d, int64_t heads, int64_t entries,
+                             int64_t batch_stride) {
+    const int64_t bytes = tartan_cuda_bytes_of(d->dtype);
+    if ((d->row_stride != 1 && d->col_stride != 1) || (uintptr_t)d->data % 16 != 0) return false;
+    if (!is_map_stride(d->row_stride == 1 ? d->col_stride : d->row_stride, bytes)) return false;
+    if (heads > 1 && !is_map_stride(d->head_stride, bytes)) return false;
+    return entries <= 1 || is_map_stride(batch_stride, bytes);
+}
+
+/* The time that a copy of `elements` takes, in us; 0 if there is none. */
+static double align_us(const tartan_cuda_dense *d, int64_t heads, int64_t entries, int64_t batch_stride,
+                       double elements) {
+    if (tartan_cuda_is_mappable(d, heads, entries, batch_stride)) return 0;
+    return align_copy_us +
+           2 * elements * (double)heads * (double)entries * tartan_cuda_bytes_of(d->dtype) / align_bytes_us;
+}
+
+/* The rate of `operations` in TFLOP/s with so many us more. */
+static double with_us(double rate, double operations, double us) {
+    return us > 0 && rate > 0 ? operations / (operations / rate + 1e6 * us) : rate;
 }
 
 /* ---- Sparse times dense ---- */
@@ -185,7 +217,12 @@ double tartan_cuda_spmm_mma_rate(const void *problem) {
 }
 
 double tartan_cuda_spmm_wgmma_rate(const void *problem) {
-    return rate_with_few_columns(tartan_cuda_spmm_wide(problem) ? &spmm_wgmma_128 : &spmm_wgmma_64, problem);
+    const tartan_cuda_spmm *p = problem;
+    const double rate = rate_with_few_columns(tartan_cuda_spmm_wide(p) ? &spmm_wgmma_128 : &spmm_wgmma_64, p);
+    const double us =
+        align_us(&p->b, p->heads, p->batch.entries, p->batch.first[0], (double)p->k * (double)p->n);
+    return with_us(
+        rate, 2 * (double)p->blocks * p->block_m * p->block_k * (double)p->n * (double)p->batch.entries, us);
 }
 
 double tartan_cuda_spmm_narrow_rate(const void *problem) {
@@ -255,7 +292,16 @@ double tartan_cuda_sddmm_mma_rate(const void *problem) {
 }
 
 double tartan_cuda_sddmm_wgmma_rate(const void *problem) {
-    return sddmm_rate(&sddmm_wgmma, problem);
+    const tartan_cuda_sddmm *p = problem;
+    double us = 0, k = 0;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const tartan_cuda_batch *b = &p->pair[i].batch;
+        const double terms = (double)p->pair[i].k;
+        us += align_us(&p->pair[i].x, p->heads, b->entries, b->first[0], terms * (double)p->m) +
+              align_us(&p->pair[i].y, p->heads, b->entries, b->second[0], terms * (double)p->n);
+        k += terms * (double)b->entries;
+    }
+    return with_us(sddmm_rate(&sddmm_wgmma, p), 2 * (double)p->blocks * p->block_m * p->block_n * k, us);
 }
 
 /* For each merged entry of 64 rows, 64 x 512 loads half its stage; 128 x 256 loads its stage for each entry of 128

@@ -19,6 +19,12 @@ tartan_cuda_rating tartan_cuda_spmm_plain_rate, tartan_cuda_spmm_simt_rate, tart
 /* problem: tartan_cuda_sddmm */
 tartan_cuda_rating tartan_cuda_sddmm_plain_rate, tartan_cuda_sddmm_mma_rate, tartan_cuda_sddmm_wgmma_rate;
 
+/* ---- Inside both kernels that use wgmma ---- */
+
+/* Whether a tensor map can describe a dense operand, whose batch entries have that stride; else it is copied first. */
+bool tartan_cuda_is_mappable(const tartan_cuda_dense *d, int64_t heads, int64_t entries,
+                             int64_t batch_stride);
+
 /* ---- Inside spmm_wgmma ---- */
 
 /* Whether its tiles are 128 x 256, else 64 x 512: for blocks of 128, and for smaller ones if neighbouring block rows

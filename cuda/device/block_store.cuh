@@ -16,9 +16,7 @@ struct Blocks {
     int32_t stride_m, stride_n;  /* inside a block */
     bool vectors, by_cols;       /* 16-byte stores are possible; the columns of a block are contiguous */
     float alpha, beta;
-    const void *gates;
-    int32_t gate_dtype;
-    int64_t gate_stride;
+    tartan_cuda_block_scalars gates;
     int64_t m, n;
     int32_t group; /* block rows of one merged list */
     const int32_t *cols, *ids;
@@ -45,8 +43,7 @@ __device__ __forceinline__ Slots find_slots(const Blocks &b, int32_t entry, int3
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         s.id[h] = there ? b.ids[(int64_t)(entry + lane) * b.group + ((row + 8 * h) >> b.shift)] : -1;
-        const float gate =
-            s.id[h] < 0 ? 1 : tartan_cuda_gate<float>(b.gates, b.gate_dtype, b.gate_stride, s.id[h]);
+        const float gate = s.id[h] < 0 ? 1 : tartan_cuda_gate<float>(b.gates, s.id[h]);
         s.scale[h] = gate * b.alpha;
         s.shut[h] = __ballot_sync(~0u, gate == 0);
     }

@@ -9,7 +9,7 @@
 
 #include <type_traits>
 
-#include "tartan/array.h"
+#include "problem.h"
 
 /* The type in which sums over T are kept. */
 template <typename T> using tartan_cuda_sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -112,10 +112,10 @@ __device__ __forceinline__ void tartan_cuda_combine_at(void *data, int32_t dtype
 
 /* The gate of a block, rounded to the type of the sums; 1 if there are no gates. */
 template <typename S>
-__device__ __forceinline__ S tartan_cuda_gate(const void *gates, int32_t dtype, int64_t stride, int64_t id) {
-    if (gates == nullptr) return 1;
-    return dtype == TARTAN_F64 ? (S)((const double *)gates)[id * stride]
-                               : (S)((const float *)gates)[id * stride];
+__device__ __forceinline__ S tartan_cuda_gate(const tartan_cuda_block_scalars &gates, int64_t id) {
+    if (gates.data == nullptr) return 1;
+    return gates.dtype == TARTAN_F64 ? (S)((const double *)gates.data)[id * gates.stride]
+                                     : (S)((const float *)gates.data)[id * gates.stride];
 }
 
 #endif

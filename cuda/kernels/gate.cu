@@ -14,8 +14,7 @@ constexpr int THREADS = 256, STEPS = 4;
 /* A CTA multiplies STEPS * THREADS packs of COUNT neighbours; no pack straddles blocks. */
 template <typename T, int COUNT>
 __global__ void __launch_bounds__(THREADS)
-    gated_values(const T *from, T *to, const void *gates, int32_t gate_dtype, int64_t gate_stride,
-                 int32_t elements, int64_t packs) {
+    gated_values(const T *from, T *to, tartan_cuda_block_scalars gates, int32_t elements, int64_t packs) {
     using S = tartan_cuda_sum<T>;
     using pack = tartan_cuda_pack<T, COUNT>;
     const int32_t each = elements / COUNT; /* packs of a block */
@@ -28,7 +27,7 @@ __global__ void __launch_bounds__(THREADS)
             const int32_t n = u * THREADS + threadIdx.x;
             if (first + n >= packs) break;
             const int64_t id = first_id + (skipped + n) / each;
-            const S gate = tartan_cuda_gate<S>(gates, gate_dtype, gate_stride, id);
+            const S gate = tartan_cuda_gate<S>(gates, id);
             pack x = ((const pack *)from)[first + n];
 #pragma unroll
             for (int i = 0; i < COUNT; i++)
@@ -41,14 +40,13 @@ __global__ void __launch_bounds__(THREADS)
 /* Ids become -1 where the gate, in the type of the sums, is 0. */
 template <typename S>
 __global__ void __launch_bounds__(THREADS)
-    gated_ids(const int32_t *from, int32_t *to, const void *gates, int32_t gate_dtype, int64_t gate_stride,
-              const int32_t *entries, int32_t group, int32_t ids_of_block) {
+    gated_ids(const int32_t *from, int32_t *to, tartan_cuda_block_scalars gates, const int32_t *entries,
+              int32_t group, int32_t ids_of_block) {
     const int64_t count = (int64_t)*entries * group;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * THREADS) {
         const int32_t id = from[i];
-        to[i] =
-            id >= 0 && tartan_cuda_gate<S>(gates, gate_dtype, gate_stride, id / ids_of_block) != 0 ? id : -1;
+        to[i] = id >= 0 && tartan_cuda_gate<S>(gates, id / ids_of_block) != 0 ? id : -1;
     }
 }
 
@@ -58,8 +56,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     const int64_t packs = p->blocks * elements / COUNT;
     return tartan_cuda_launch(function, queue, gated_values<T, COUNT>,
                               tartan_cuda_grid((packs - 1) / (STEPS * THREADS) + 1), dim3(THREADS),
-                              (const T *)p->values, (T *)to, p->gates, p->gate_dtype, p->gate_stride,
-                              elements, packs);
+                              (const T *)p->values, (T *)to, p->gates, elements, packs);
 }
 
 } // namespace
@@ -75,10 +72,10 @@ static tartan_status gate_all(const char *function, tartan_cuda_queue *queue, co
     const tartan_status status =
         packed ? launch<T, most>(function, queue, p, values) : launch<T, 1>(function, queue, p, values);
     if (status != TARTAN_OK) return status;
-    return tartan_cuda_launch(
-        function, queue, gated_ids<tartan_cuda_sum<T>>, tartan_cuda_grid((count - 1) / THREADS + 1),
-        dim3(THREADS), index->ids, ids, p->gates, p->gate_dtype, p->gate_stride,
-        index->pointers + p->heads * index->groups_per_head, index->group, ids_of_block);
+    return tartan_cuda_launch(function, queue, gated_ids<tartan_cuda_sum<T>>,
+                              tartan_cuda_grid((count - 1) / THREADS + 1), dim3(THREADS), index->ids, ids,
+                              p->gates, index->pointers + p->heads * index->groups_per_head, index->group,
+                              ids_of_block);
 }
 
 tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue *queue,
@@ -87,7 +84,7 @@ tartan_status tartan_cuda_gate_operands(const char *function, tartan_cuda_queue 
                                         void **out_scratch) {
     *out_values = p->values;
     *out_scratch = nullptr;
-    if (p->gates == nullptr || p->blocks == 0) return TARTAN_OK;
+    if (p->gates.data == nullptr || p->blocks == 0) return TARTAN_OK;
     return tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const int64_t elements = p->blocks * p->block_m * p->block_k, count = index->entries * index->group;

@@ -43,7 +43,7 @@ template <typename T> struct block {
         const int64_t first = id * p.block_rows * p.block_cols;
         w = (const T *)p.w + first;
         dw = (T *)p.dw + first;
-        gate = tartan_cuda_gate<S>(p.gates, p.gate_dtype, p.gate_stride, id);
+        gate = tartan_cuda_gate<S>(p.gates, id);
         e = extent(p, lists, id);
         simple = p.same_order && e.x == p.block_rows && e.y == p.block_cols;
     }
@@ -60,7 +60,7 @@ template <typename T> struct block {
             a[u] = other[u] < 0 ? (S)0 : tartan_cuda_to<S>(w[m]);
             b[u] = other[u] < 0 ? (S)0 : tartan_cuda_to<S>(dw[other[u]]);
         }
-        if (p.gates == nullptr) return;
+        if (p.gates.data == nullptr) return;
 #pragma unroll
         for (int u = 0; u < STEPS; u++)
             if (other[u] >= 0) dw[other[u]] = tartan_cuda_to<T>(gate * b[u]);

@@ -49,7 +49,7 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     if (status != TARTAN_OK) return status;
     g->pointers = u.pointers, g->cols = u.cols, g->ids = u.ids, g->order = u.order;
     g->values = p->values;
-    g->gates = p->gates, g->gate_stride = p->gate_stride, g->gate_dtype = p->gate_dtype;
+    g->gates = p->gates;
     g->s_dtype = p->s_dtype;
     g->s_m = p->s_m, g->s_n = p->s_n;
     g->block_shift = shift_of(p->block_m);

@@ -26,9 +26,8 @@ struct SddmmMmaPair {
 struct SddmmMma {
     const int32_t *pointers, *cols, *ids, *order;
     void *values;
-    const void *gates;
-    int64_t gate_stride;
-    int32_t gate_dtype, s_dtype;
+    tartan_cuda_block_scalars gates;
+    int32_t s_dtype;
     int32_t s_m, s_n;
     int32_t block_shift;      /* blocks are 1 << block_shift wide */
     int32_t group_shift;      /* block rows in a tile, as a shift */
@@ -228,7 +227,7 @@ __device__ __forceinline__ void sddmm_mma_store(const SddmmMma &p, const SddmmMm
             if ((mask >> (i / 2 * 8 + r) & 1) == 0) continue;
             const int32_t id = p.ids[((int64_t)at << p.group_shift) + (8 * r >> p.block_shift)];
             if (id < 0) continue;
-            const Sum gate = tartan_cuda_gate<Sum>(p.gates, p.gate_dtype, p.gate_stride, id);
+            const Sum gate = tartan_cuda_gate<Sum>(p.gates, id);
             const Sum factor = gate * (Sum)p.alpha;
             const int32_t row = (((int32_t)t.half * kMmaRows + 8 * r) & inside) + lane_row;
             const int64_t place = ((int64_t)id << 2 * p.block_shift) + row * p.s_m + j * p.s_n;

@@ -108,8 +108,7 @@ __global__ void __launch_bounds__((threads_of<ROWS, COLS, EACH, BLOCKS>()),
         if (first >= blocks) break;
         const piece part =
             piece_of<ROWS, COLS>(p, lists, first + threadIdx.z, blocks, (int32_t)(number % parts));
-        const S gate =
-            part.exists ? tartan_cuda_gate<S>(p.gates, p.gate_dtype, p.gate_stride, part.id) : (S)0;
+        const S gate = part.exists ? tartan_cuda_gate<S>(p.gates, part.id) : (S)0;
         const S alpha = gate * (S)p.alpha;
         S sums[EACH] = {};
         multiply(p, part, gate != 0, t, sums);

@@ -22,6 +22,7 @@
 #include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
+#include "kernels/align.h"
 #include "kernels/transpose.h"
 
 namespace tartan_cuda {
@@ -134,7 +135,7 @@ void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_group_index *
     b->vectors = p->beta == 0 && p->s_dtype != TARTAN_F32 && (uintptr_t)p->values % 16 == 0;
     b->by_cols = p->s_n != 1;
     b->alpha = (float)p->alpha, b->beta = (float)p->beta;
-    b->gates = p->gates, b->gate_dtype = p->gate_dtype, b->gate_stride = p->gate_stride;
+    b->gates = p->gates;
     b->m = p->m, b->n = p->n;
     b->group = u->group;
     b->cols = u->cols, b->ids = u->ids;
@@ -340,7 +341,20 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 } // namespace tartan_cuda
 
 tartan_status tartan_cuda_sddmm_wgmma(const char *function, tartan_cuda_queue *queue, const void *problem) {
-    const tartan_cuda_sddmm *p = (const tartan_cuda_sddmm *)problem;
     using namespace tartan_cuda;
-    return tartan_cuda_sddmm_wide(p) ? launch<128>(function, queue, p) : launch<64>(function, queue, p);
+    tartan_cuda_sddmm p = *(const tartan_cuda_sddmm *)problem;
+    void *copies[2 * TARTAN_I_MAX_PAIRS] = {};
+    tartan_status status = TARTAN_OK;
+    for (int32_t i = 0; i < p.pairs && status == TARTAN_OK; i++) {
+        auto &q = p.pair[i];
+        const tartan_cuda_alignable x = {&q.x, &q.batch.first[0], p.m, q.k, p.heads, q.batch.entries},
+                                    y = {&q.y, &q.batch.second[0], q.k, p.n, p.heads, q.batch.entries};
+        status = tartan_cuda_align(function, queue, &x, &copies[2 * i]);
+        if (status == TARTAN_OK) status = tartan_cuda_align(function, queue, &y, &copies[2 * i + 1]);
+    }
+    if (status == TARTAN_OK)
+        status =
+            tartan_cuda_sddmm_wide(&p) ? launch<128>(function, queue, &p) : launch<64>(function, queue, &p);
+    for (void *copy : copies) tartan_cuda_scratch_free(queue, copy);
+    return status;
 }

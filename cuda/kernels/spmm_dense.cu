@@ -15,9 +15,7 @@ constexpr int THREADS = 128, ROWS = 16, STEPS = 8; /* rows of a piece; rows in f
 struct source {
     const void *values;
     tartan_cuda_row_index lists; /* block lines of the copy, head by head */
-    const void *gates;
-    int32_t gate_dtype;
-    int64_t gate_stride;
+    tartan_cuda_block_scalars gates;
     int32_t line, across; /* of a block */
     int32_t ld;
     uint32_t row_pieces, col_pieces; /* of a block line; of a row */
@@ -52,7 +50,7 @@ __global__ void __launch_bounds__(THREADS) densify(const source s, T *copy) {
     const int64_t id = find_block(s.lists, line, col);
     bool there = id >= 0;
     S gate = 1;
-    if (GATED && there) gate = tartan_cuda_gate<S>(s.gates, s.gate_dtype, s.gate_stride, id);
+    if (GATED && there) gate = tartan_cuda_gate<S>(s.gates, id);
     if (gate == 0) there = false;
     const T *from = (const T *)s.values + (id * s.line + first) * s.across + (at - (int64_t)col * s.across);
     T *to = copy + ((int64_t)line * s.line + first) * s.ld + at;
@@ -78,8 +76,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, int64_t lin
     s.row_pieces = (uint32_t)((s.line - 1) / ROWS + 1);
     const dim3 grid = tartan_cuda_grid(lines * s.row_pieces * s.col_pieces);
     return tartan_cuda_launch(function, queue,
-                              s.gates != nullptr ? densify<T, COUNT, true> : densify<T, COUNT, false>, grid,
-                              dim3(THREADS), s, (T *)copy);
+                              s.gates.data != nullptr ? densify<T, COUNT, true> : densify<T, COUNT, false>,
+                              grid, dim3(THREADS), s, (T *)copy);
 }
 
 tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
@@ -88,8 +86,6 @@ tartan_status make_copy(const char *function, tartan_cuda_queue *queue, const ta
     PASS(tartan_cuda_index_get_rows(function, queue, p->layout, g->by_columns, &s.lists));
     s.values = p->values;
     s.gates = p->gates;
-    s.gate_dtype = p->gate_dtype;
-    s.gate_stride = p->gate_stride;
     s.line = g->line;
     s.across = g->across;
     s.ld = g->ld_a;

@@ -27,9 +27,7 @@ struct Args {
     const int32_t *pointers, *cols, *ids;
     const char *values, *b;
     void *c;
-    const void *gates;
-    int64_t gate_stride;
-    int32_t gate_dtype;
+    tartan_cuda_block_scalars gates;
     int32_t block_shift;
     int32_t piece_shift; /* tiles of C down a block row, as a shift */
     int32_t grid_m;      /* block rows of a head; 0 where there is one head */
@@ -74,8 +72,8 @@ __device__ __forceinline__ void prefetch(const Args &p, const char *b, int64_t i
 __device__ __forceinline__ void look_up(const Args &p, List &list, int32_t first, int32_t count) {
     for (int32_t i = threadIdx.x; i < count; i += kThreads) {
         int32_t id = p.ids == nullptr ? first + i : p.ids[first + i];
-        if (p.gates != nullptr) {
-            const float gate = tartan_cuda_gate<float>(p.gates, p.gate_dtype, p.gate_stride, id);
+        if (p.gates.data != nullptr) {
+            const float gate = tartan_cuda_gate<float>(p.gates, id);
             list.gates[i] = gate;
             if (gate == 0) id = -1;
         }
@@ -93,7 +91,7 @@ template <class F> struct Walk {
 
     /* The warp's next step from `step` on whose gate is not 0. */
     __device__ __forceinline__ int32_t open(int32_t step) const {
-        if (F::kRows == 32 && p.gates != nullptr)
+        if (F::kRows == 32 && p.gates.data != nullptr)
             while (step < steps && list.blocks[step * kDepth >> p.block_shift].y < 0) step += kWarps;
         return step;
     }
@@ -127,7 +125,7 @@ template <class F> struct Walk {
             const int32_t next = open(now + kWarps);
             const bool more = next < steps;
             if (more) at = place(next);
-            if (p.gates != nullptr) factors.scale_a(gate(now));
+            if (p.gates.data != nullptr) factors.scale_a(gate(now));
             sums.template add<0>(factors);
             if (more) factors.template load_b<0>(at, strides);
             sums.template add<1>(factors);
@@ -202,15 +200,15 @@ __global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constan
         {F::kMnMajor ? a_line : 8 * a_line, (int32_t)(p.n - col < 8 ? p.n - col : 8), p.b_k, p.b_n},
         0,
         0};
-    if (p.gates == nullptr) look_up(p, list, begin, min(end - begin, (int32_t)kWindow));
+    if (p.gates.data == nullptr) look_up(p, list, begin, min(end - begin, (int32_t)kWindow));
     if (blockIdx.y == 0) prefetch(p, b, blockIdx.x - head * p.sharing, begin, end);
-    if (p.gates != nullptr) wait_for_kernels_before(); /* an earlier kernel may write gates */
+    if (p.gates.data != nullptr) wait_for_kernels_before(); /* an earlier kernel may write gates */
     Sums<F> sums = {};
     for (int32_t first = begin; first < end; first += kWindow) {
         walk.count = min(end - first, (int32_t)kWindow);
         walk.steps = ((walk.count << p.block_shift) + kDepth - 1) / kDepth;
         if (first != begin) __syncthreads(); /* the window has been read */
-        if (first != begin || p.gates != nullptr) look_up(p, list, first, walk.count);
+        if (first != begin || p.gates.data != nullptr) look_up(p, list, first, walk.count);
         __syncthreads();
         walk.run(warp, sums);
     }
@@ -248,7 +246,7 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_row_index *lists, Feed
     Args g = {};
     g.pointers = lists->pointers, g.cols = lists->cols, g.ids = lists->ids;
     g.values = (const char *)p->values, g.b = (const char *)p->b.data, g.c = p->c.data;
-    g.gates = p->gates, g.gate_stride = p->gate_stride, g.gate_dtype = p->gate_dtype;
+    g.gates = p->gates;
     while (1 << g.block_shift < p->block_m) g.block_shift++;
     while (rows << g.piece_shift < p->block_m) g.piece_shift++;
     g.grid_m = p->heads > 1 ? (int32_t)p->grid_m : 0;

@@ -85,7 +85,7 @@ __device__ void look_up(const tartan_cuda_spmm &p, const tartan_cuda_row_index &
     if (at < x.last) {
         const int64_t id = lists.ids != nullptr ? lists.ids[at] : at;
         const int64_t row_of_b = (int64_t)lists.cols[at] * p.block_k + inner;
-        gate = tartan_cuda_gate<S>(p.gates, p.gate_dtype, p.gate_stride, id);
+        gate = tartan_cuda_gate<S>(p.gates, id);
         if (row_of_b < p.k && gate != 0) {
             a = (const T *)p.values + id * p.block_m * p.block_k + (int64_t)inner * p.a_k + x.a;
             b = x.b + row_of_b * p.b.row_stride;
@@ -105,7 +105,7 @@ __device__ void load(const tartan_cuda_spmm &p, const piece<T> &x, int table, in
         S value = -(S)0;
         if (at != nullptr && i < x.rows) {
             value = tartan_cuda_to<S>(at[(int64_t)i * p.a_m]);
-            if (p.gates != nullptr) value *= s.gate[table][k];
+            if (p.gates.data != nullptr) value *= s.gate[table][k];
         }
         s.a[k * s.a_pitch + i] = value;
     });

@@ -184,7 +184,7 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, co
     args.near = tartan_cuda_spmm_near(p, kTileCols, false);
     args.m = p->m, args.n = p->n, args.k = p->k, args.heads = p->heads;
     args.alpha = (float)p->alpha, args.beta = (float)p->beta;
-    args.gated = p->gates != nullptr;
+    args.gated = p->gates.data != nullptr;
     args.batch = p->batch, args.b = p->b, args.c = p->c;
     args.along_k = magnitude(p->b.row_stride) < magnitude(p->b.col_stride);
     args.c_way = simt_way(p, &p->c, p->batch.second, p->m);

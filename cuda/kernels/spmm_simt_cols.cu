@@ -165,7 +165,7 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, co
     args.near = tartan_cuda_spmm_near(p, kernel->cols, true);
     args.m = p->m, args.n = p->n, args.k = p->k;
     args.alpha = (float)p->alpha, args.beta = (float)p->beta;
-    args.gated = p->gates != nullptr;
+    args.gated = p->gates.data != nullptr;
     args.batch = p->batch, args.b = p->b, args.c = p->c;
     args.c_way = simt_way(p, &p->c, p->batch.second, p->m);
     return args;

@@ -19,6 +19,7 @@
 #include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
+#include "kernels/align.h"
 #include "kernels/gate.h"
 #include "kernels/transpose.h"
 
@@ -196,7 +197,7 @@ void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_group_index *u, 
     g->k_end = (int32_t)(p->grid_k * p->block_k);
     g->c = {p->c.data,      p->c.dtype,   0, 0, p->c.row_stride, p->c.col_stride, (float)p->alpha,
             (float)p->beta, vectors_of(p)};
-    g->repairs = u->group > 1 || p->gates != nullptr;
+    g->repairs = u->group > 1 || p->gates.data != nullptr;
     g->a_row = p->a_m, g->a_k = p->a_k, g->element_bytes = tartan_cuda_bytes_of(p->dtype);
     g->k = p->k;
     g->b = (const char *)p->b.data;
@@ -306,12 +307,11 @@ tartan_status transpose_b(const char *function, tartan_cuda_queue *queue, const 
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *queue, const void *problem) {
-    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
+static tartan_status multiply(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p) {
     using namespace tartan_cuda;
     const bool wide = tartan_cuda_spmm_wide(p);
     const bool early =
-        tartan_cuda_starts_early(queue, p->layout) && p->gates == nullptr; /* gates change the ids */
+        tartan_cuda_starts_early(queue, p->layout) && p->gates.data == nullptr; /* gates change the ids */
     tartan_cuda_group_index u;
     PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns,
                                       (wide ? 128 : 64) / p->block_m, &u));
@@ -324,5 +324,15 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
                       : launch<64>(function, queue, p, from, &u, early);
     tartan_cuda_scratch_free(queue, from.transposed);
     tartan_cuda_scratch_free(queue, gated);
+    return status;
+}
+
+tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    tartan_cuda_spmm p = *(const tartan_cuda_spmm *)problem;
+    const tartan_cuda_alignable b = {&p.b, &p.batch.first[0], p.k, p.n, p.heads, p.batch.entries};
+    void *copy;
+    PASS(tartan_cuda_align(function, queue, &b, &copy));
+    const tartan_status status = multiply(function, queue, &p);
+    tartan_cuda_scratch_free(queue, copy);
     return status;
 }

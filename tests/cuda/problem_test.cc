@@ -162,8 +162,8 @@ void check_spmm(Random &random) {
     EXPECT_EQ(p.by_columns ? row : col, p.a_k);
     EXPECT_EQ(p.by_columns ? l->shape.block_cols : l->shape.block_rows, p.block_m);
     EXPECT_EQ(a->values, p.values);
-    EXPECT_EQ(op.gates ? gates.data : nullptr, p.gates);
-    EXPECT_EQ(op.gates ? gates.strides[0] : 0, p.gate_stride);
+    EXPECT_EQ(op.gates ? gates.data : nullptr, p.gates.data);
+    EXPECT_EQ(op.gates ? gates.strides[0] : 0, p.gates.stride);
     EXPECT_EQ(b.data, p.b.data);
     EXPECT_EQ(c.data, p.c.data);
     EXPECT_EQ(context.options.tf32, p.tf32);
@@ -204,7 +204,7 @@ void check_sddmm(Random &random) {
     EXPECT_EQ(tartan_i_block_row_stride(s.get()), p.s_m);
     EXPECT_EQ(tartan_i_block_col_stride(s.get()), p.s_n);
     EXPECT_EQ(s->values, p.values);
-    EXPECT_EQ(nullptr, p.gates);
+    EXPECT_EQ(nullptr, p.gates.data);
     ASSERT_EQ(pairs, p.pairs);
     for (int64_t i = 0; i < pairs; i++) {
         const tartan_array &a = x[(size_t)i], &b = y[(size_t)i];

@@ -27,8 +27,18 @@ TEST(CudaTune, SddmmRefusals) {
     EXPECT_REFUSES(half, wgmma, kHopper, "2^31", p.m = (int64_t)1 << 31);
     EXPECT_REFUSES(half, wgmma, kHopper, "8 to 2^31", p.pair[1].k = 4);
     EXPECT_REFUSES(half, wgmma, kHopper, "one batch", p.pair[1].batch.ndim = 2);
-    EXPECT_REFUSES(half, wgmma, kHopper, "x needs", p.pair[1].x.row_stride = 4100);
-    EXPECT_REFUSES(half, wgmma, kHopper, "y needs", p.pair[0].y.data = (void *)4098);
+    EXPECT_REFUSES(half, wgmma, kHopper, "of x are contiguous", p.pair[1].x.col_stride = 2);
+    EXPECT_REFUSES(half, wgmma, kHopper, "of y are contiguous",
+                   p.pair[0].y.col_stride = p.pair[0].y.row_stride = 2);
+    const double rate = tartan_cuda_sddmm_wgmma_rate(&half.p); // other strides cost a copy
+    Sddmm odd = half;
+    odd.p.pair[0].x.row_stride = 4100;
+    EXPECT_EQ("", odd.refusal(wgmma, kHopper));
+    EXPECT_GT(rate, tartan_cuda_sddmm_wgmma_rate(&odd.p));
+    const double once = tartan_cuda_sddmm_wgmma_rate(&odd.p);
+    odd.p.pair[0].y.data = (void *)4098;
+    EXPECT_EQ("", odd.refusal(wgmma, kHopper));
+    EXPECT_GT(once, tartan_cuda_sddmm_wgmma_rate(&odd.p));
     EXPECT_REFUSES(half, mma, kAmpere, "columns of x are contiguous", p.pair[1].x.col_stride = 3);
     EXPECT_REFUSES(half, mma, kAmpere, "columns of y are contiguous", p.pair[0].y.row_stride = 3);
     EXPECT_REFUSES(half, mma, kAmpere, "below 2^31 bytes", p.pair[1].x.row_stride = (int64_t)1 << 31);

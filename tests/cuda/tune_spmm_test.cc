@@ -21,8 +21,8 @@ TEST(CudaTune, SpmmOnHopper) {
             std::swap(tf32.p.a_m, tf32.p.a_k);
             std::swap(tf32.p.b.row_stride, tf32.p.b.col_stride);
         }
-        tf32.p.b.row_stride = 4098; // not whole 16 bytes
-        EXPECT_EQ(block == 8 ? "spmm_simt" : "spmm_mma", tf32.chosen(kHopper));
+        tf32.p.b.col_stride = 2, tf32.p.b.row_stride = 8192; // nothing is contiguous
+        EXPECT_EQ("spmm_simt", tf32.chosen(kHopper));
     }
     for (const int32_t block : {64, 128}) {
         EXPECT_EQ("spmm_wgmma", Spmm(TARTAN_BF16, block).chosen(kHopper));
@@ -33,6 +33,36 @@ TEST(CudaTune, SpmmOnHopper) {
         std::swap(tf32.p.b.row_stride, tf32.p.b.col_stride);
         EXPECT_EQ("spmm_wgmma", tf32.chosen(kHopper));
     }
+}
+
+// B that no tensor map can describe is copied, which takes a while.
+TEST(CudaTune, SpmmCopiesBOfOtherStrides) {
+    const Spmm aligned(TARTAN_BF16, 32);
+    const auto mappable = [](const Spmm &s) {
+        return tartan_cuda_is_mappable(&s.p.b, s.p.heads, s.p.batch.entries, s.p.batch.first[0]);
+    };
+    ASSERT_TRUE(mappable(aligned));
+    const double rate = tartan_cuda_spmm_wgmma_rate(&aligned.p);
+    const auto copied = [&](void (*change)(tartan_cuda_spmm &)) {
+        Spmm s = aligned;
+        change(s.p);
+        EXPECT_FALSE(mappable(s));
+        EXPECT_EQ("", s.refusal("spmm_wgmma", kHopper));
+        EXPECT_GT(rate, tartan_cuda_spmm_wgmma_rate(&s.p));
+        EXPECT_LT(rate / 3, tartan_cuda_spmm_wgmma_rate(&s.p));
+    };
+    copied([](tartan_cuda_spmm &p) { p.b.data = (void *)4104; });
+    copied([](tartan_cuda_spmm &p) { p.b.row_stride = 4100; });
+    copied([](tartan_cuda_spmm &p) { p.b.row_stride = -4096; });
+    copied([](tartan_cuda_spmm &p) { p.b.row_stride = 0; });
+    copied([](tartan_cuda_spmm &p) { p.heads = 2, p.b.head_stride = 12; });
+    copied([](tartan_cuda_spmm &p) { p.batch = {1, 2, {2}, {0}, {4096 * 4096}}; });
+}
+
+TEST(CudaTune, SpmmOfAnOddNumberOfColumnsStaysFast) {
+    Spmm odd(TARTAN_BF16, 32);
+    odd.p.n = odd.p.b.row_stride = odd.p.c.row_stride = 2047;
+    EXPECT_EQ("spmm_wgmma", odd.chosen(kHopper));
 }
 
 TEST(CudaTune, SpmmElsewhere) {
@@ -87,14 +117,8 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(half, wgmma, kHopper, "one batch", p.batch.ndim = 2);
     EXPECT_REFUSES(half, wgmma, kHopper, "2e9 tiles", p.batch.entries = 2000000);
     EXPECT_REFUSES(half, wgmma, kHopper, "whole block columns", p.k = 4095);
-    EXPECT_REFUSES(half, wgmma, kHopper, "gated values", (p.gates = &p, p.c.dtype = TARTAN_F32));
-    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.data = (void *)4104);
-    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.col_stride = 2);
-    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.row_stride = 4100);
-    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.row_stride = -4096);
-    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", p.b.row_stride = 0);
-    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", (p.heads = 2, p.b.head_stride = 12));
-    EXPECT_REFUSES(half, wgmma, kHopper, "b needs", (p.batch.ndim = 1, p.batch.first[0] = 0));
+    EXPECT_REFUSES(half, wgmma, kHopper, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
+    EXPECT_REFUSES(half, wgmma, kHopper, "contiguous", p.b.col_stride = 2);
     EXPECT_REFUSES(f64, mma, kAmpere, "multiples of 8", p.block_k = 15);
     EXPECT_REFUSES(f64, mma, kAmpere, "follow a mask", (p.block_k = 24, p.dynamic = true));
     EXPECT_REFUSES(f64, mma, kAmpere, "2^31 rows of sub-blocks",
@@ -104,7 +128,7 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(f64, mma, kAmpere, "below 2^31 bytes", p.b.row_stride = (int64_t)1 << 29);
     EXPECT_REFUSES(f64, mma, kAmpere, "below 2^31 bytes", p.b.row_stride = -((int64_t)1 << 29));
     EXPECT_REFUSES(f64, mma, kAmpere, "fewer than 2^31", p.k = (int64_t)1 << 31);
-    EXPECT_REFUSES(half, mma, kAmpere, "gated values", (p.gates = &p, p.c.dtype = TARTAN_F32));
+    EXPECT_REFUSES(half, mma, kAmpere, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_NE("", f32.refusal(mma, kHopper));
     EXPECT_REFUSES(f32, simt, kAmpere, "float32", p.dtype = TARTAN_F64);
     EXPECT_REFUSES(f32, simt, kAmpere, "square blocks", p.block_m = 4);
@@ -152,7 +176,7 @@ TEST(CudaTune, SpmmOfDenseMatricesRefusals) {
     EXPECT_EQ("spmm_wgmma", half.chosen(alone));
     EXPECT_REFUSES(half, number, kHopper, "16 bits", p.dtype = TARTAN_F8E4M3);
     EXPECT_REFUSES(half, number, kHopper, "no blocks", p.blocks = 0);
-    EXPECT_REFUSES(half, number, kHopper, "gated values", (p.gates = &p, p.c.dtype = TARTAN_F32));
+    EXPECT_REFUSES(half, number, kHopper, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_REFUSES(half, number, kHopper, "one batch", p.batch.ndim = 2);
     EXPECT_REFUSES(half, number, kHopper, "b needs", p.b.row_stride = 4095);
     EXPECT_REFUSES(half, number, kHopper, "c needs", p.c.col_stride = 2);
@@ -190,7 +214,7 @@ TEST(CudaTune, SpmmOfFewColumns) {
     EXPECT_REFUSES(half, narrow, kHopper, "2^28 block rows", p.grid_m = (int64_t)1 << 28);
     EXPECT_REFUSES(half, narrow, kHopper, "2^16 batch", p.batch.entries = 65536);
     EXPECT_REFUSES(half, narrow, kHopper, "values of a", p.values = (void *)4104);
-    EXPECT_REFUSES(half, narrow, kHopper, "gated values", (p.gates = &p, p.c.dtype = TARTAN_F32));
+    EXPECT_REFUSES(half, narrow, kHopper, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     tartan_cuda_chip turing = kAmpere;
     turing.major = 7;
     EXPECT_EQ("needs compute capability 8.0 or more", half.refusal(narrow, turing));
@@ -210,10 +234,9 @@ TEST(CudaTune, SpmmOfEightBits) {
         std::swap(f8.p.b.row_stride, f8.p.b.col_stride);
         const char *const wgmma = "spmm_wgmma";
         EXPECT_REFUSES(f8, wgmma, kHopper, "blocks of 16 or more", p.block_m = p.block_k = 8);
-        EXPECT_REFUSES(f8, wgmma, kHopper, "gated values", p.gates = (void *)4096);
+        EXPECT_REFUSES(f8, wgmma, kHopper, "gated values", p.gates.data = (void *)4096);
         EXPECT_REFUSES(f8, wgmma, kHopper, "index of a", std::swap(p.a_m, p.a_k));
         EXPECT_REFUSES(f8, wgmma, kHopper, "index of b", std::swap(p.b.row_stride, p.b.col_stride));
-        EXPECT_REFUSES(f8, wgmma, kHopper, "multiples of 16 bytes", p.b.col_stride = 4104);
         EXPECT_REFUSES(f8, wgmma, kHopper, "float16", p.dtype = TARTAN_F64);
         EXPECT_EQ("only for types of 16 bits or more", f8.refusal("spmm_mma", kHopper));
     }
