@@ -45,8 +45,8 @@ def dense_of(x: Any, name: str, copy: bool) -> Dense:
 
 
 def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArray:
-    """A view of another library's array in device memory, which the library uses on `home`; exported for later work on
-    `queue`, if that is on the same device."""
+    """A view of another library's array in device memory, which the library uses on `home`; exported for
+    later work on `queue`, if that is on the same device."""
     interface = None if hasattr(x, "__dlpack__") else cuda_array_interface(x)
     if interface is None:
         lease, _ = view(x, queue.stream if queue is not None and queue.device == home.device else None)
@@ -55,7 +55,7 @@ def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArra
     code = _raw.tartan_dtype_of(np.dtype(typestr).name) if np.dtype(typestr).isnative else 0
     if code == 0:
         raise DTypeError(f"{name} has elements of {typestr}, {EXPECTED}")
-    device = (_raw.TARTAN_CUDA, 0 if queue is None else queue.device_id)  # the interface does not say which GPU
+    device = (_raw.TARTAN_CUDA, 0 if queue is None else queue.device_id)  # the interface names no GPU
     return DeviceArray._of(_raw.lease(x, address, code, device, shape, strides, readonly), x)
 
 
@@ -151,8 +151,8 @@ class Call:
 
 
 def look(x: Any, name: str, code: int, queue: Optional[Queue], writes: bool) -> Union[Array, _raw.Lease]:
-    """An object from which the extension module can borrow instead of `x`, for work on `queue`. Numbers become
-    arrays of dtype `code`."""
+    """An object from which the extension module can borrow instead of `x`, for work on `queue`. Numbers
+    become arrays of dtype `code`."""
     if writes:
         refuse_copied(x, name)
     home = queue_of(x)
@@ -180,8 +180,8 @@ def given_as(result: Any, like: Any) -> Any:
 
 
 _raw.use_python(
-    DeviceArray=DeviceArray, Queue=Queue, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look, export=export,
-    fresh=fresh, given_as=given_as, make_context=make_context, context_of=context_of,
+    DeviceArray=DeviceArray, Queue=Queue, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look,
+    export=export, fresh=fresh, given_as=given_as, make_context=make_context, context_of=context_of,
 )  # fmt: skip
 
 

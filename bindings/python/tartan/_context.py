@@ -82,9 +82,9 @@ class Context(Closing):
         _raw.tartan_context_sync(self._handle)
 
     def _follow(self, source: Any, exported: bool = False) -> Optional[Queue]:
-        """Orders later work after what the owner of `source`, an array of another library, has asked for so far. Returns the
-        owner's queue if it is another one, for `_lead`. If the owner does not say which stream that is, exporting the
-        array orders the work; `exported`: that has been done."""
+        """Orders later work after the work so far of the owner of `source`, an array of another library.
+        Returns the owner's queue if it is another one, for `_lead`. If the owner does not say which stream
+        it uses, exporting the array orders the work; `exported`: that has been done."""
         other = queue_of(source)
         if other is None or self.device == "cpu" or other == self._queue:
             return None
@@ -98,8 +98,8 @@ class Context(Closing):
         return other
 
     def _lead(self, other: Queue) -> None:
-        """Orders later work of `other`, another library's queue, after the work so far. The host waits if the library does
-        not say which stream it works on: there is nothing else that could."""
+        """Orders later work of `other`, another library's queue, after the work so far. If the library does
+        not say which stream it uses, there is no stream that could wait, so the host does."""
         if other.stream:
             _raw.tartan_context_signal_stream(self._handle, other.device_id, other.stream)
         else:

@@ -240,7 +240,7 @@ class DeviceArray(Closing):
         if self.dtype_name in BITS:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype_name}: use DLPack")
         home = queue_of(self)
-        if home is not None and home is self._home:  # its takers wait for that queue, which waits for all others
+        if home is not None and home is self._home:  # takers wait for that queue, and it for all others
             _raw.tartan_array_signal_stream(lease, home.device_id, home.stream)
         return {
             "version": 3,

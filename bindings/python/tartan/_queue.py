@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues: the stream on which an array is used. They choose the context of a call; the library orders work on others."""
+"""Queues: the streams on which arrays are used. They choose the context of a call; the library orders its
+work after that of other streams."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ LEGACY = 1
 
 
 class Queue:
-    """A device and the address of one of its streams; `owner` keeps the stream alive. The CPU has one queue. The extension
-    module reads `device_type`, `device_id` and `stream`."""
+    """A device and the address of one of its streams; `owner` keeps the stream alive. The CPU has one
+    queue. The extension module reads `device_type`, `device_id` and `stream`."""
 
     __slots__ = ("device", "device_id", "device_type", "key", "owner", "stream")
 
@@ -113,7 +114,8 @@ def view(x: Any, stream: Optional[int] = None, mask: bool = False) -> tuple[_raw
 
 
 def export(x: Any, stream: Optional[int]) -> None:
-    """Has the owner of `x`, if it speaks DLPack, order its work so far before later work on `stream` (None: the default one)."""
+    """Has the owner of `x`, if it has DLPack, order its work so far before later work on `stream` (None: the
+    default one)."""
     if hasattr(x, "__dlpack__"):
         view(x, stream)
 

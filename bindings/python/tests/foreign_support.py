@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another library on the device that the plug-in poses as: its own memory, and work on its own streams. The plug-in knows
-what each stream has waited for, so that every wait that is missing fails a test."""
+"""Another library on the device that the plug-in poses as: its own memory, and work on its own streams. The
+plug-in knows what each stream has waited for, so every missing wait fails a test."""
 
 import ctypes
 import os
@@ -51,7 +51,8 @@ class Memory:
 
 
 class Array:
-    """An array of the library, on the stream `self.stream`. It has DLPack alone, which does not say what stream that is."""
+    """An array of the library, used on `self.stream`. It has DLPack alone, which does not say which stream
+    that is."""
 
     def __init__(self, data, stream=512):
         self.kept = np.ascontiguousarray(data)
@@ -75,8 +76,9 @@ class Array:
         shape = (ctypes.c_int64 * 8)(*self.shape)
         strides = (ctypes.c_int64 * 8)(*(s // self.dtype.itemsize for s in self.kept.strides))
         tensor = Tensor(
-            self.memory.address, 2, DEVICE, len(self.shape), code, 8 * self.dtype.itemsize, 1, shape, strides, 0
-        )
+            self.memory.address, 2, DEVICE, len(self.shape), code, 8 * self.dtype.itemsize, 1, shape, strides,
+            0,
+        )  # fmt: skip
         return tensor, shape, strides
 
     def __dlpack_device__(self):
@@ -104,15 +106,16 @@ class Interface(Array):
     @property
     def __cuda_array_interface__(self):
         return {
-            "version": 3, "shape": self.shape, "typestr": self.dtype.str, "data": (self.memory.address, False),
-            "strides": None, "stream": self.stream,
+            "version": 3, "shape": self.shape, "typestr": self.dtype.str, "strides": None,
+            "data": (self.memory.address, False), "stream": self.stream,
         }  # fmt: skip
 
     __dlpack__ = __dlpack_device__ = property()  # hasattr says no
 
 
 class Exchanging(Array):
-    """With DLPack's exchange interface too, which says what stream is current, as PyTorch's tensors have it."""
+    """With DLPack's exchange interface too, which says what stream is current, as PyTorch's tensors have
+    it."""
 
 
 def _view(address, out):

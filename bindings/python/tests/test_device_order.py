@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of work between streams, ours and those of another library. The plug-in that poses as a device refuses work on
-memory that another stream may still be at work on, and ends the process if such memory is released."""
+"""The order of work between streams, Tartan's and those of another library. The plug-in that poses as a
+device refuses work on memory that another stream may still be using, and ends the process if such memory is
+released."""
 
 import gc
 import threading
@@ -102,7 +103,7 @@ def test_changing_layouts(rng, contexts):
 
 @pytest.mark.parametrize("form", [{}, {"max_version": (1, 0)}])
 def test_results_for_other_libraries(rng, contexts, form):
-    """What they do on the stream that they asked for the memory on comes after our work, and before our later work and the
+    """Their work on the stream that they name comes after our work, and before our later work and the
     release."""
     one, two, _ = contexts
     up, x = random_matrix(rng, (16, 16), 8).to_device(one), to_device(np.ones((16, 2)), two)
