@@ -59,6 +59,7 @@ warnings() {
 sanitizers() {
     setup build/asan -Dbuildtype=debugoptimized -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false
     export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
+    export LSAN_OPTIONS=suppressions=$PWD/tests/check/lsan.supp:print_suppressions=0
     export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
     "$MESON" test -C build/asan --print-errorlogs --no-suite long --no-suite check --timeout-multiplier 5
 }
