@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * In the place of OpenBLAS: its products crash, or never return if TARTAN_TEST_BLAS is "hang". */
+ * A replacement for OpenBLAS whose products crash, or never return if TARTAN_TEST_BLAS is "hang". */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Preloaded, this stands for an HDF5 that a damaged file breaks: it crashes, or never returns if TARTAN_TEST_HDF5 is "hang". */
+ * Preloaded, this imitates HDF5 on a damaged file: it crashes, or never returns if TARTAN_TEST_HDF5 is "hang". */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The device: memory, queue, table. The CPU backend runs its operations while its memory is open. */
+ * The dummy device: memory, queue, table. The CPU backend runs its operations while its memory is accessible. */
 #include "dummy_memory.h"
 
 #include "core/dtype.h"
@@ -97,7 +97,7 @@ static tartan_status explain(const tartan_context *context, const tartan_op *op,
     return text->status;
 }
 
-/* ---- Layouts whose blocks change. The index sets are the CPU's; who works with them is noted beside them. ---- */
+/* ---- Dynamic layouts. The index sets are the CPU's; a note beside them records which streams use them. ---- */
 
 typedef struct index_note {
     struct index_note *next;
@@ -155,7 +155,7 @@ static tartan_status index_from_mask(const char *function, void *d, void *index,
     const int32_t id = ((dummy_device *)d)->id;
     PASS(dummy_check_lost(function, id));
     if (mask != NULL &&
-        !dummy_owns(id, mask, 1, false)) /* its length is not known here; pages guard what follows it */
+        !dummy_owns(id, mask, 1, false)) /* its length is not known here; guard pages follow it */
         return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
                                        "the mask at %p is no memory of device dummy:%d", mask, id);
     PASS(dummy_work_on(function, d, mask, false));

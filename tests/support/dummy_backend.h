@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A backend that poses as a CUDA device with memory of its own; its operations are the CPU backend's. It stands in
- * for a device in the tests of C++ (installed in the process) and of the languages (as a plug-in, see dummy_plugin/).
- * Its memory is out of reach of the processor but while one of its own functions works: whoever looks at it from
- * outside dies of it, and pointers of anything else that are handed to it as the device's are refused (INTERNAL).
- * It links nothing of libtartan. */
+ * A backend that poses as a CUDA device with its own memory; the CPU backend runs its operations. It stands in for
+ * a device in the C++ tests (installed in the process) and in those of the languages (as a plug-in, see
+ * dummy_plugin/). Its memory is accessible only while one of its own functions runs: any other access crashes, and
+ * pointers that are not its memory are refused (INTERNAL). It does not link libtartan. */
 #ifndef TARTAN_TESTS_DUMMY_BACKEND_H
 #define TARTAN_TESTS_DUMMY_BACKEND_H
 
@@ -15,14 +14,14 @@ extern "C" {
 
 enum { TARTAN_DUMMY_DEVICES = 2 };
 
-/* What it counts, and its switches. A program without access to it, as the languages are, has two environment
- * variables, read at each call: TARTAN_DUMMY_LOST (not empty: `lost`) and TARTAN_DUMMY_BYTES (the bytes a device
- * has; allocations beyond fail with MEMORY). */
+/* Its counters and switches. Programs without access to it, such as the languages, have two environment variables,
+ * read at each call: TARTAN_DUMMY_LOST (not empty: `lost`) and TARTAN_DUMMY_BYTES (the memory of a device in bytes;
+ * allocations beyond it fail with MEMORY). */
 typedef struct tartan_dummy_state {
     int64_t opened, closed, synced, waits;
     int64_t planned;        /* masks made into index sets */
     int64_t live;           /* allocations not yet released */
-    int64_t asked, fail_at; /* allocations asked for; the one that fails, counted from 0 (-1: none) */
+    int64_t asked, fail_at; /* requested allocations; the one that fails, counted from 0 (-1: none) */
     bool lost;              /* every call fails with DEVICE */
     bool fail_next;         /* the next open or sync fails with DEVICE, once */
     void (*at_work)(void);  /* called by run and sync, or NULL */
@@ -30,7 +29,7 @@ typedef struct tartan_dummy_state {
 } tartan_dummy_state;
 extern tartan_dummy_state tartan_dummy;
 
-/* What the plug-in exports. */
+/* The plug-in's export. */
 const tartan_backend *tartan_plugin_get(const tartan_host *host);
 
 /* Another library on the device, for the tests of the languages: memory that Tartan does not know (NULL: there is no more),

@@ -10,7 +10,7 @@
 
 const tartan_host *tartan_dummy_host;
 
-/* ---- Memory. Pages of their own for each allocation, open only while `users` > 0. ---- */
+/* ---- Memory. Each allocation has its own pages, which are accessible only while `users` > 0. ---- */
 
 typedef struct block {
     struct block *next;
@@ -101,8 +101,7 @@ static tartan_status enter(const char *function, block *b) {
         enough = b->memory != MAP_FAILED;
     }
     if (enough) {
-        memset(b->memory, 0xa5,
-               (size_t)b->mapped); /* a NaN in every dtype's way: nothing may rely on zeros */
+        memset(b->memory, 0xa5, (size_t)b->mapped); /* NaN in every dtype: nothing may rely on zeros */
         if (users == 0) mprotect(b->memory, (size_t)b->mapped, PROT_NONE);
         b->next = blocks;
         blocks = b;

@@ -24,14 +24,14 @@ void dummy_end_use(void);
 /* Whether all of [begin, begin + bytes) is (or some of it is) in one allocation of the device; -1: of any. */
 bool dummy_owns(int32_t device_id, const void *begin, int64_t bytes, bool all);
 
-/* Refuses what is not the device's where it should be, or is where it should not. */
+/* Refuses a pointer that should be device memory but is not, or the reverse. */
 tartan_status dummy_check_pointer(const char *function, const char *name, int32_t device_id, const void *p,
                                   int64_t bytes, bool on_device);
 
-/* Work of a stream with the memory at `pointer`, if that is the device's; it knows what it must wait for. */
+/* Records work of a stream on the device memory at `pointer`; fails if a wait is missing. */
 tartan_status dummy_work_on(const char *function, const dummy_device *d, const void *pointer, bool writes);
 
-/* What is given back must be done with, for the stream in whose order that happens or else for the host. */
+/* No work on released memory may be pending, in the order of the releasing stream or else for the host. */
 void dummy_check_release(const void *of, dummy_marks *marks);
 
 /* For the table. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sets of instruction sets that tests go through: all that this CPU has and that give different kernels.
+// The instruction sets that tests iterate over: all sets of features of this CPU that give different kernels.
 #ifndef TARTAN_TESTS_FEATURE_SETS_H
 #define TARTAN_TESTS_FEATURE_SETS_H
 

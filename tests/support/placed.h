@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands on the device of a backend under test, and back.
+// Operands on the device of a backend under test, and copies back.
 #ifndef TARTAN_TESTS_PLACED_H
 #define TARTAN_TESTS_PLACED_H
 
@@ -16,7 +16,7 @@ struct FreeBuffer {
 };
 using Buffer = std::unique_ptr<tartan_buffer, FreeBuffer>;
 
-// Serves TARTAN_CUDA by the dummy, in a state as at first, while it lives.
+// Installs the dummy, in its initial state, as the TARTAN_CUDA backend while this object lives.
 struct DummyInstalled {
     DummyInstalled() {
         tartan_dummy = tartan_dummy_state{};
@@ -30,7 +30,7 @@ struct DummyInstalled {
     }
 };
 
-// Whether the environment says TARTAN_DEVICE=cuda: the real device is there and to be tested.
+// Whether TARTAN_DEVICE=cuda is set in the environment: the real device is present and is tested.
 inline bool has_hardware() {
     const char *device = std::getenv("TARTAN_DEVICE");
     return device != nullptr && std::string(device) == "cuda";
@@ -43,7 +43,7 @@ inline std::vector<std::string> backends() {
     return all;
 }
 
-// A test of one of them, with a context.
+// A test on one of them, with a context.
 class OnBackend : public ::testing::TestWithParam<std::string> {
   protected:
     void SetUp() override {
@@ -72,7 +72,7 @@ inline tartan_array array_of(void *data, int32_t dtype, const std::vector<int64_
     return a;
 }
 
-// All the memory of a Dense on the device, and the descriptor of its elements there: strides and all stay.
+// The whole memory of a Dense on the device, and the descriptor of its elements there, with the same strides.
 class Placed {
   public:
     tartan_array array = {};
@@ -89,7 +89,7 @@ class Placed {
         array.device_type = view.device_type;
         array.device_id = view.device_id;
     }
-    // Brings the memory back into a Dense made alike.
+    // Copies the memory back to an equally made Dense.
     void fetch(Dense &dense) const {
         tartan_array bytes = whole(dense);
         EXPECT_OK(tartan_buffer_to_array(context_, buffer_.get(), &bytes));
@@ -115,7 +115,7 @@ inline Matrix fetched(tartan_context *context, const Matrix &matrix) {
     return Matrix(raw);
 }
 
-// Whether the bytes that belong to no element are as the Dense was made.
+// Whether the bytes that belong to no element are unchanged.
 inline bool marks_intact(const Dense &dense) {
     std::vector<bool> used(dense.memory().size());
     const int64_t bytes = tartan_dtype_bytes(dense.array.dtype);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all C++ tests share.
+// Shared by all C++ tests.
 #ifndef TARTAN_TESTS_SUPPORT_H
 #define TARTAN_TESTS_SUPPORT_H
 
@@ -24,15 +24,15 @@ void tartan_i_parallel_from(double work);
 #define ASSERT_OK(call) ASSERT_EQ(TARTAN_OK, (call)) << tartan_last_error()
 #define EXPECT_OK(call) EXPECT_EQ(TARTAN_OK, (call)) << tartan_last_error()
 
-// The call fails with TARTAN_ERR_<status> and its text has `part` in it.
+// The call fails with TARTAN_ERR_<status>, and its text contains `part`.
 #define EXPECT_FAILS(status, part, call)                                                                     \
     do {                                                                                                     \
         EXPECT_EQ(TARTAN_ERR_##status, (call)) << tartan_last_error();                                       \
         EXPECT_NE(std::string(tartan_last_error()).find(part), std::string::npos) << tartan_last_error();    \
     } while (0)
 
-// Lets allocation 0, then 1, then 2, ... of `call` fail until it succeeds. Each failure must be ERR_MEMORY and
-// leave no block behind. `undo` frees what the final success made. One BRUTAL a scope.
+// Makes allocation 0, then 1, then 2, ... of `call` fail until it succeeds. Each failure must be ERR_MEMORY and
+// leak nothing. `undo` frees the result of the final success. Use one BRUTAL per scope.
 #define BRUTAL(call, undo)                                                                                   \
     for (int64_t brutal_n = 0;; brutal_n++) {                                                                \
         const int64_t brutal_live = tartan_i_memory_live();                                                  \
@@ -66,7 +66,7 @@ inline bool is_of_the_share(int number) {
     return number % share == 0;
 }
 
-// Fails every test that leaves memory of the library behind: refusals leak as easily as failed allocations.
+// Fails every test that leaks memory of the library: refusals leak as easily as failed allocations.
 class LeakCheck : public testing::EmptyTestEventListener {
     int64_t live_ = 0;
     void OnTestStart(const testing::TestInfo &) override { live_ = tartan_i_memory_live(); }
@@ -89,7 +89,7 @@ using Matrix = std::unique_ptr<tartan_matrix, Free>;
 using Context = std::unique_ptr<tartan_context, Free>;
 using File = std::unique_ptr<tartan_file, Free>;
 
-// The smallest work is shared among threads too, so that tests see real teams.
+// Even the smallest work is shared among threads, so that tests use real teams.
 inline const bool teams_always = (tartan_i_parallel_from(0), true);
 
 inline Context open_context(const char *device, const std::string &options = "",
@@ -102,7 +102,7 @@ inline Context open_context(int32_t threads = 1) {
     return open_context("cpu", "threads=" + std::to_string(threads));
 }
 
-// Runs in a context of its own, which has no scratch memory yet: every allocation happens, and can fail.
+// Runs in a new context without scratch memory, so every allocation happens and can fail.
 template <typename Run> tartan_status in_new_context(int32_t threads, Run run) {
     tartan_context *raw = nullptr;
     const std::string options = "threads=" + std::to_string(threads);
@@ -111,7 +111,7 @@ template <typename Run> tartan_status in_new_context(int32_t threads, Run run) {
     return status == TARTAN_OK ? run(raw) : status;
 }
 
-// One for all tests that do not care.
+// One for all tests that need no particular one.
 inline const Context any_context = open_context(2);
 inline tartan_context *cpu() {
     return any_context.get();
@@ -127,7 +127,7 @@ inline int64_t grid(int64_t n, int64_t block) {
     return (n + block - 1) / block;
 }
 
-// A random layout of about the given density; the seed decides all.
+// A random layout of about the given density, determined by the seed.
 inline Layout random_layout(const tartan_shape &shape, double density, uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<uint8_t> mask(

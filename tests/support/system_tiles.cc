@@ -15,7 +15,7 @@ int tiles_asked_for;
 extern "C" {
 long __real_syscall(long number, ...);
 
-// Stands for syscall in the library, which calls it for tiles alone, with two arguments.
+// Replaces syscall in the library, which calls it only for tiles, with two arguments.
 long __wrap_syscall(long number, ...) {
     using namespace tartan_test;
     va_list list;

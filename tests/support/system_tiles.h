@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands between the library and the system where it asks for AMX tiles: link system_tiles.cc and --wrap=syscall.
+// Intercepts the library's request to the system for AMX tiles: link system_tiles.cc with --wrap=syscall.
 #ifndef TARTAN_TESTS_SYSTEM_TILES_H
 #define TARTAN_TESTS_SYSTEM_TILES_H
 
@@ -7,7 +7,7 @@ namespace tartan_test {
 
 enum class Tiles {
     kAsItIs,  // the system answers
-    kUnknown, // a system before Linux 5.16, or a filter of system calls: EINVAL
+    kUnknown, // a system before Linux 5.16, or a system call filter: EINVAL
     kMissing, // the system knows the question and has no tiles
     kRefused, // there are tiles, but not for this process: EPERM
 };
