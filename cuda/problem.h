@@ -73,7 +73,7 @@ typedef struct tartan_cuda_spmm {
     bool tf32;               /* f32 factors may be rounded to tf32 */
     bool allow_dense;        /* a dense copy of A may be multiplied by cuBLAS */
     bool nothing;
-    bool dynamic; /* blocks follow a mask on the device */
+    bool dynamic; /* the layout is dynamic */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_spmm;

@@ -41,8 +41,7 @@ const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const voi
     if (!is_tuned_block(p->block_m, p->block_k)) {
         const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
         if (edge == 0) return "only for blocks whose edges are multiples of 8";
-        if (p->dynamic)
-            return "only for square blocks of 8, 16, 32, 64 or 128 if they follow a mask on the device";
+        if (p->dynamic) return "only for square blocks of 8, 16, 32, 64 or 128 if the layout is dynamic";
         if ((double)p->blocks * p->block_m * p->block_k / edge > INT32_MAX)
             return "only for fewer than 2^31 rows of sub-blocks";
     }

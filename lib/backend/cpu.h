@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The operations of the CPU backend and what they share. */
+ * The operations of the CPU backend, and their shared helpers. */
 #ifndef TARTAN_BACKEND_CPU_H
 #define TARTAN_BACKEND_CPU_H
 
@@ -21,7 +21,7 @@ tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tart
 /* The slot `explain` of the backend table. */
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
 
-/* Index sets of layouts whose blocks change; see the backend table. */
+/* Index sets of dynamic layouts; see the backend table. */
 tartan_status tartan_i_cpu_index_create(const char *function, void *device, const tartan_layout *layout,
                                         void **out_index);
 tartan_status tartan_i_cpu_index_from_mask(const char *function, void *device, void *index, const void *mask);
@@ -29,7 +29,7 @@ tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void 
                                        int64_t *out_row_pointers, int32_t *out_block_cols);
 void tartan_i_cpu_index_release(void *index, void *device);
 
-/* The matrix itself, or `copy`, made of it with the layout of the last mask. */
+/* The matrix itself or, on a dynamic layout, `copy`: the same matrix on an ordinary layout of the last mask. */
 const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy);
 
 /* The kernels in use for sums over `dtype`, with products of reals. */

@@ -120,7 +120,7 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(half, wgmma, kHopper, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_REFUSES(half, wgmma, kHopper, "contiguous", p.b.col_stride = 2);
     EXPECT_REFUSES(f64, mma, kAmpere, "multiples of 8", p.block_k = 15);
-    EXPECT_REFUSES(f64, mma, kAmpere, "follow a mask", (p.block_k = 24, p.dynamic = true));
+    EXPECT_REFUSES(f64, mma, kAmpere, "the layout is dynamic", (p.block_k = 24, p.dynamic = true));
     EXPECT_REFUSES(f64, mma, kAmpere, "2^31 rows of sub-blocks",
                    (p.block_k = 24, p.blocks = (int64_t)1 << 27));
     EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
