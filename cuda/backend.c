@@ -16,12 +16,6 @@ static bool supports(void *device, const tartan_op *op, const char **out_reason)
     return true;
 }
 
-static bool is_empty(const tartan_array *array) {
-    for (int32_t d = 0; d < array->ndim; d++)
-        if (array->shape[d] == 0) return true;
-    return false;
-}
-
 /* Refuses operands that are not in the device's memory. */
 static tartan_status check_operands(tartan_cuda_queue *queue, const tartan_op *op) {
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
@@ -30,7 +24,7 @@ static tartan_status check_operands(tartan_cuda_queue *queue, const tartan_op *o
         const tartan_i_operand *one = &operands[i];
         const void *pointer = NULL;
         if (one->matrix != NULL && one->matrix->layout->blocks > 0) pointer = one->matrix->values;
-        if (one->array != NULL && !is_empty(one->array)) pointer = one->array->data;
+        if (one->array != NULL && !tartan_i_array_is_empty(one->array)) pointer = one->array->data;
         if (pointer != NULL) PASS(tartan_cuda_check_pointer(op->function, queue, one->name, pointer));
     }
     return TARTAN_OK;
@@ -101,9 +95,9 @@ static const tartan_backend backend = {
     .describe = tartan_cuda_describe_device,
     .open = tartan_cuda_open,
     .close = tartan_cuda_close,
-    .sync = tartan_cuda_sync,
     .stream = tartan_cuda_stream,
     .wait = tartan_cuda_wait,
+    .drain = tartan_cuda_drain,
     .allocate = tartan_cuda_memory_allocate,
     .release = tartan_cuda_memory_release,
     .copy = tartan_cuda_copy,
@@ -122,6 +116,6 @@ static const tartan_backend backend = {
 __attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host);
 
 const tartan_backend *tartan_plugin_get(const tartan_host *host) {
-    tartan_cuda_host = host;
+    if (host->abi == TARTAN_BACKEND_ABI) tartan_cuda_host = host;
     return &backend;
 }

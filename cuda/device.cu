@@ -126,13 +126,6 @@ void tartan_cuda_close(void *device) {
     tartan_cuda_queue_close((tartan_cuda_queue *)device);
 }
 
-tartan_status tartan_cuda_sync(const char *function, void *device) {
-    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
-    tartan_cuda_current current(queue->device_id);
-    PASS(tartan_cuda_check_waiting(function, queue));
-    return tartan_cuda_check(function, cudaStreamSynchronize(queue->stream), "waiting for the device");
-}
-
 const tartan_cuda_chip *tartan_cuda_queue_chip(const tartan_cuda_queue *queue) {
     return &queue->chip;
 }

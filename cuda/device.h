@@ -36,10 +36,10 @@ void tartan_cuda_describe_device(int32_t device, char *text, int64_t size);
 tartan_status tartan_cuda_open(const char *function, const tartan_i_context_options *options,
                                void **out_device);
 void tartan_cuda_close(void *device);
-tartan_status tartan_cuda_sync(const char *function, void *device);
 void *tartan_cuda_stream(void *device);
 tartan_status tartan_cuda_wait(const char *function, int32_t device_id, void *stream, int32_t first_device_id,
-                               void *first);
+                               void *first, tartan_wait *out_wait);
+tartan_status tartan_cuda_drain(const char *function, int32_t device_id, void *stream);
 
 tartan_status tartan_cuda_memory_allocate(const char *function, void *device, int64_t bytes,
                                           void **out_pointer, void **out_owner);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Waiting of one stream for another, on the device. */
+ * Waiting for streams: by other streams, and by the host. */
 #include "queue.h"
 
 namespace {
@@ -53,11 +53,8 @@ cudaError_t wait_on_device(bool captured, int32_t device_id, cudaStream_t stream
 } // namespace
 
 tartan_status tartan_cuda_wait(const char *function, int32_t device_id, void *stream, int32_t first_device_id,
-                               void *first) {
-    const cudaStream_t later = (cudaStream_t)stream;
-    /* Another thread's default stream cannot be named; the legacy one waits for all of them. */
-    const cudaStream_t earlier =
-        (cudaStream_t)first == cudaStreamPerThread ? cudaStreamLegacy : (cudaStream_t)first;
+                               void *first, tartan_wait *out_wait) {
+    const cudaStream_t later = (cudaStream_t)stream, earlier = (cudaStream_t)first;
     unsigned long long later_id = 0, earlier_id = 0;
     tartan_cuda_relaxed relaxed;
     {
@@ -66,17 +63,37 @@ tartan_status tartan_cuda_wait(const char *function, int32_t device_id, void *st
     }
     tartan_cuda_current current(first_device_id);
     PASS(capture_of(function, earlier, &earlier_id));
-    if (later_id == earlier_id)
-        return tartan_cuda_check(function,
-                                 wait_on_device(later_id != 0, device_id, later, first_device_id, earlier),
-                                 "making a stream wait for another");
-    if (earlier_id != 0)
+    if (earlier_id != 0 && earlier_id != later_id)
         return tartan_cuda_host->fail(
             TARTAN_ERR_UNSUPPORTED, function,
             "cannot wait for a stream during its graph capture, except in the same capture");
-    /* A capture cannot wait for work outside it: that has to be done before the graph runs. */
-    return tartan_cuda_check(function, cudaStreamSynchronize(earlier),
-                             "waiting for a stream before work that is captured");
+    *out_wait = later_id == 0            ? TARTAN_WAIT_ON_DEVICE
+                : later_id == earlier_id ? TARTAN_WAIT_IN_GRAPH
+                                         : TARTAN_WAIT_ON_HOST;
+    if (*out_wait == TARTAN_WAIT_ON_HOST) return TARTAN_OK;
+    return tartan_cuda_check(function,
+                             wait_on_device(later_id != 0, device_id, later, first_device_id, earlier),
+                             "making a stream wait for another");
+}
+
+tartan_status tartan_cuda_drain(const char *function, int32_t device_id, void *stream) {
+    unsigned long long id = 0;
+    tartan_cuda_relaxed relaxed;
+    tartan_cuda_current current(device_id);
+    PASS(capture_of(function, (cudaStream_t)stream, &id));
+    if (id != 0)
+        return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,
+                                      "cannot wait for a stream during its graph capture");
+    cudaEvent_t event = nullptr;
+    cudaError_t error = cudaSuccess;
+    if ((cudaStream_t)stream == cudaStreamLegacy) { /* work after that of all threads' default streams */
+        error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+        if (error == cudaSuccess) error = cudaEventRecord(event, cudaStreamLegacy);
+    }
+    if (error == cudaSuccess)
+        error = event != nullptr ? cudaEventSynchronize(event) : cudaStreamSynchronize((cudaStream_t)stream);
+    if (event != nullptr) (void)cudaEventDestroy(event);
+    return tartan_cuda_check(function, error, "waiting for a stream");
 }
 
 void *tartan_cuda_stream(void *device) {

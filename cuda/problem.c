@@ -85,16 +85,6 @@ static tartan_cuda_dense dense_of(const tartan_array *array, bool exchange, int6
                                .col_stride = array->strides[exchange ? n - 2 : n - 1]};
 }
 
-static bool is_empty(const tartan_array *array) {
-    for (int32_t d = 0; d < array->ndim; d++)
-        if (array->shape[d] == 0) return true;
-    return false;
-}
-
-static bool is_ragged(const tartan_shape *shape) {
-    return shape->rows % shape->block_rows != 0 || shape->cols % shape->block_cols != 0;
-}
-
 static bool may_use_tf32(const tartan_context *context, int32_t dtype) {
     return dtype == TARTAN_F32 && context->options.tf32;
 }
@@ -133,7 +123,7 @@ tartan_status tartan_cuda_spmm_of(const tartan_host *host, const tartan_context 
     batch_finish(&p.batch, &p.n, &p.b.col_stride, &p.c.col_stride);
     p.tf32 = may_use_tf32(context, p.dtype);
     p.allow_dense = context->options.allow_dense;
-    p.nothing = is_empty(op->c);
+    p.nothing = tartan_i_array_is_empty(op->c);
     p.dynamic = tartan_i_is_dynamic(l);
     PASS(tartan_cuda_figures_get(host, l, &p.figures));
     *out = p;
@@ -190,7 +180,7 @@ tartan_status tartan_cuda_gate_gradient_of(const tartan_host *host, const tartan
     p.block_cols = (int32_t)l->shape.block_cols;
     p.by_row = op->w->block_order == TARTAN_ROW_MAJOR;
     p.same_order = op->dw->block_order == op->w->block_order;
-    p.ragged = is_ragged(&l->shape);
+    p.ragged = tartan_i_is_ragged(l);
     p.rows = l->shape.rows;
     p.cols = l->shape.cols;
     p.grid_rows = l->grid_rows;
@@ -230,7 +220,7 @@ tartan_status tartan_cuda_growth_score_of(const tartan_host *host, const tartan_
     p.score = op->score->data;
     p.score_row = op->score->strides[0];
     p.score_col = op->score->strides[1];
-    p.nothing = is_empty(op->score);
+    p.nothing = tartan_i_array_is_empty(op->score);
     *out = p;
     return TARTAN_OK;
 }

@@ -153,7 +153,7 @@ typedef struct tartan_cuda_block_norms {
     bool nothing;
 } tartan_cuda_block_norms;
 
-/* Data pointers of the operation may be NULL, as those that explain asks about are. Batch dimensions that both operands
+/* Batch dimensions that both operands
  * step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the rest merged into as few as
  * possible. Errors: MEMORY. */
 #define TARTAN_CUDA_PROBLEM_OF(NAME, name)                                                                   \

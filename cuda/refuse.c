@@ -50,6 +50,9 @@ const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const voi
     if (!is_near(&p->b, p->dtype)) return "only for strides of b below 2^31 bytes";
     if (p->n > INT32_MAX || p->k > INT32_MAX || p->batch.entries > INT32_MAX)
         return "only for fewer than 2^31 rows, columns and batch entries";
+    const double strips = ((double)p->n / 128 + 1) * (double)p->batch.entries;
+    if (strips * (double)p->heads * ((double)p->grid_m * p->block_m / 64 + 1) > 2e9)
+        return "only for fewer than 2e9 tiles of the output";
     if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
         return "would round gated values to 16 bits, and c is float32";
     return NULL;

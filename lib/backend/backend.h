@@ -8,13 +8,20 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 6 };
+enum { TARTAN_BACKEND_ABI = 7 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
     TARTAN_COPY_TO_HOST,   /* waits for the queue's earlier work; returns when the copy is there */
     TARTAN_COPY_ON_DEVICE, /* enqueued; the source may be memory of another device of the backend */
 } tartan_copy_kind;
+
+/* What a wait of one stream for another came to. */
+typedef enum tartan_wait {
+    TARTAN_WAIT_ON_DEVICE, /* the stream waits */
+    TARTAN_WAIT_IN_GRAPH,  /* both are being captured in one graph, whose replays wait; nothing waits now */
+    TARTAN_WAIT_ON_HOST, /* nothing was done: the stream is being captured and `first` is not; drain `first` */
+} tartan_wait;
 
 /* Every function may fail, but only before it has changed anything. `device` is what open returned. */
 typedef struct tartan_backend tartan_backend;
@@ -28,13 +35,14 @@ struct tartan_backend {
     void (*describe)(int32_t i, char *text, int64_t size);
     tartan_status (*open)(const char *function, const tartan_i_context_options *options, void **out_device);
     void (*close)(void *device);
-    tartan_status (*sync)(const char *function, void *device);
-    /* `stream` returns the stream of an open device. `wait` makes later work of `stream` start after the earlier
-     * work of `first`; the host waits only if one stream is being captured in a graph and the other is not. Any
-     * thread may call it. Both slots are NULL if the backend's work is done when a call returns. */
+    /* `stream` returns the stream of an open device. `wait` makes later work of `stream` start after the earlier work
+     * of `first`. `drain` makes the host wait for all work of a stream. Any thread may call the last two; nothing can
+     * wait for a stream that is being captured in another graph (UNSUPPORTED). All three slots are NULL if the
+     * backend's work is done when a call returns. */
     void *(*stream)(void *device);
     tartan_status (*wait)(const char *function, int32_t device_id, void *stream, int32_t first_device_id,
-                          void *first);
+                          void *first, tartan_wait *out_wait);
+    tartan_status (*drain)(const char *function, int32_t device_id, void *stream);
     /* Memory in the order of the queue: later work of the device may use *out_pointer. Any thread may call release
      * with *out_owner; `device` is then an open one of the same device_id, whose later work may reuse the memory,
      * or NULL if no work uses it any more. `bytes` may be 0 here, but not in copy and clear. */
@@ -69,6 +77,7 @@ struct tartan_backend {
 
 /* The functions of the loading library that a plug-in may call; the library exports no internal symbols. */
 typedef struct tartan_host {
+    int32_t abi; /* TARTAN_BACKEND_ABI */
     tartan_status (*fail)(tartan_status status, const char *function, const char *format, ...);
     tartan_status (*allocate)(void *out_pointer, int64_t count, int64_t size);
     void (*free)(void *pointer);
@@ -101,7 +110,8 @@ tartan_status tartan_i_explain(const tartan_context *context, const tartan_op *o
  * work. */
 tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_op *op);
 
-/* Plug-ins export this as tartan_plugin_get. `host` lives as long as the process. */
+/* Plug-ins export this as tartan_plugin_get. `host` lives as long as the process. A plug-in that was made for another
+ * host->abi uses nothing of the host but still returns its table, so that the host can report both numbers. */
 typedef const tartan_backend *(*tartan_plugin_get_function)(const tartan_host *host);
 
 #endif

@@ -29,12 +29,6 @@ static void cpu_close(void *device) {
     (void)device;
 }
 
-static tartan_status cpu_sync(const char *function, void *device) {
-    (void)function;
-    (void)device; /* every operation has finished when it returns */
-    return TARTAN_OK;
-}
-
 static tartan_status cpu_allocate(const char *function, void *device, int64_t bytes, void **out_pointer,
                                   void **out_owner) {
     (void)function;
@@ -75,9 +69,9 @@ static bool cpu_supports(void *device, const tartan_op *op, const char **out_rea
 
 /* On a dynamic layout, an operation uses the blocks of the last mask. */
 static tartan_status run_spmm(const tartan_context *context, const tartan_op_spmm *op) {
-    tartan_op_spmm now = *op;
     tartan_matrix a;
-    now.a = tartan_i_cpu_matrix_now(op->a, &a);
+    tartan_array gates;
+    const tartan_op_spmm now = tartan_i_cpu_spmm_now(op, &a, &gates);
     return tartan_i_cpu_spmm(context, &now);
 }
 static tartan_status run_sddmm(const tartan_context *context, const tartan_op_sddmm *op) {
@@ -95,7 +89,6 @@ const tartan_backend tartan_i_backend_cpu = {
     .describe = cpu_describe,
     .open = cpu_open,
     .close = cpu_close,
-    .sync = cpu_sync,
     .allocate = cpu_allocate,
     .release = cpu_release,
     .copy = cpu_copy,

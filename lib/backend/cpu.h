@@ -32,6 +32,9 @@ void tartan_i_cpu_index_release(void *index, void *device);
 /* The matrix itself or, on a dynamic layout, `copy`: the same matrix on an ordinary layout of the last mask. */
 const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy);
 
+/* The product, on a dynamic layout with the blocks of the last mask and their gates; `a` and `gates` are room for them. */
+tartan_op_spmm tartan_i_cpu_spmm_now(const tartan_op_spmm *op, tartan_matrix *a, tartan_array *gates);
+
 /* The kernels in use for sums over `dtype`, with products of reals. */
 tartan_i_kernels tartan_i_cpu_kernels(int32_t dtype);
 

@@ -238,8 +238,8 @@ tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_o
     plan p = {.flops = tartan_i_op_flops(op), .threads = context->threads};
     tartan_matrix now;
     if (op->kind == TARTAN_OP_SPMM && tartan_i_array_elements(op->spmm.c) > 0) {
-        tartan_op_spmm spmm = op->spmm;
-        spmm.a = tartan_i_cpu_matrix_now(op->spmm.a, &now);
+        tartan_array gates;
+        const tartan_op_spmm spmm = tartan_i_cpu_spmm_now(&op->spmm, &now, &gates);
         if (tartan_i_cpu_spmm_is_narrow(context, &spmm))
             explain_narrow(context, &spmm, &p, text);
         else

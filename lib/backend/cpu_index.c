@@ -82,3 +82,13 @@ const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan
     copy->layout = ((const cpu_index *)matrix->layout->index)->now;
     return copy;
 }
+
+tartan_op_spmm tartan_i_cpu_spmm_now(const tartan_op_spmm *op, tartan_matrix *a, tartan_array *gates) {
+    tartan_op_spmm now = *op;
+    now.a = tartan_i_cpu_matrix_now(op->a, a);
+    if (op->gates == NULL) return now;
+    *gates = *op->gates;
+    gates->shape[0] = now.a->layout->blocks; /* garbage may follow */
+    now.gates = gates;
+    return now;
+}

@@ -26,6 +26,7 @@ static const tartan_backend *cuda_backend;
 static char cuda_reason[REASON_ROOM];
 
 const tartan_host tartan_i_host = {
+    .abi = TARTAN_BACKEND_ABI,
     .fail = tartan_i_fail,
     .allocate = tartan_i_allocate,
     .free = tartan_i_free,

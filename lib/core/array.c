@@ -42,19 +42,12 @@ int32_t tartan_dtype_of(const char *name) {
 
 /* ---- Checks ---- */
 
-static bool is_empty(const tartan_array *a) {
-    for (int32_t d = 0; d < a->ndim; d++) {
-        if (a->shape[d] == 0) return true;
-    }
-    return false;
-}
-
 // Offsets in elements of the lowest and the highest element from `data`; false if they exceed int64. Both 0 if
 // empty.
 static bool element_range(const tartan_array *a, int64_t *out_first, int64_t *out_last) {
     int64_t first = 0, last = 0, span;
     *out_first = *out_last = 0;
-    if (is_empty(a)) return true;
+    if (tartan_i_array_is_empty(a)) return true;
     for (int32_t d = 0; d < a->ndim; d++) {
         if (__builtin_mul_overflow(a->shape[d] - 1, a->strides[d], &span)) return false;
         if (__builtin_add_overflow(span < 0 ? first : last, span, span < 0 ? &first : &last)) return false;
@@ -109,11 +102,11 @@ static tartan_status check_memory(const char *function, const char *name, const 
         CHECK_IN(function, array->shape[d] >= 0, SHAPE, "%s has shape %s, expected no negative size", name,
                  tartan_i_shape_text(array, text));
     }
-    CHECK_IN(function, array->data != NULL || is_empty(array), HANDLE, "%s of shape %s has data NULL", name,
-             tartan_i_shape_text(array, text));
+    CHECK_IN(function, array->data != NULL || tartan_i_array_is_empty(array), HANDLE,
+             "%s of shape %s has data NULL", name, tartan_i_shape_text(array, text));
     CHECK_IN(function, is_addressable(array), OVERFLOW, "%s of shape %s reaches beyond what can be addressed",
              name, tartan_i_shape_text(array, text));
-    if (is_empty(array)) return TARTAN_OK;
+    if (tartan_i_array_is_empty(array)) return TARTAN_OK;
     CHECK_IN(function, (uintptr_t)array->data % (uintptr_t)tartan_dtype_bytes(array->dtype) == 0, ARGUMENT,
              "%s has data at %p, expected an address aligned for %s", name, array->data,
              tartan_dtype_name(array->dtype));

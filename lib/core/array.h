@@ -5,6 +5,13 @@
 
 #include "core/dtype.h"
 
+/* Whether it has no elements. */
+static inline bool tartan_i_array_is_empty(const tartan_array *array) {
+    for (int32_t d = 0; d < array->ndim; d++)
+        if (array->shape[d] == 0) return true;
+    return false;
+}
+
 /* Checks that `array`, the argument `name` of `function`, is a valid descriptor of CPU memory: dtype, ndim, shape
  * >= 0, data aligned and not NULL unless empty, extent addressable. An output (`output`) may not have two elements
  * at one address: each stride must step over all smaller ones. Errors: HANDLE (NULL), ARGUMENT (ndim, alignment,

@@ -49,15 +49,23 @@ struct tartan_context {
     struct tartan_i_queue *queue;
     struct tartan_context *next; /* on the same queue */
     int64_t call;                /* the number of the call that is running, or 0 */
+    uint64_t thread;             /* the only one that may work with it; 0: any */
 };
 
 /* TARTAN_I_ENDING: freed during a call, which ends the context when it leaves. */
 typedef enum tartan_i_busy { TARTAN_I_IDLE, TARTAN_I_BUSY, TARTAN_I_ENDING } tartan_i_busy;
 
+uint64_t tartan_i_thread_number(void); /* core/parallel.h */
+
 /* Every function that uses a context enters it first and leaves it last, so a second thread is refused and cannot
  * race. */
 static inline tartan_status tartan_i_context_enter(const char *function, tartan_context *context) {
     int32_t idle = TARTAN_I_IDLE;
+    if (context->thread != 0 && context->thread != tartan_i_thread_number())
+        return tartan_i_fail(
+            TARTAN_ERR_ARGUMENT, function,
+            "context is on the default stream of the thread that made it (stream=2), expected "
+            "a call from that thread");
     if (__atomic_compare_exchange_n(&context->busy, &idle, TARTAN_I_BUSY, false, __ATOMIC_ACQUIRE,
                                     __ATOMIC_RELAXED))
         return TARTAN_OK;

@@ -30,7 +30,7 @@ tartan_i_cpu_features tartan_i_cpu_slow(void);
 tartan_i_cpu_features tartan_i_cpu_in_use(void);
 
 /* Whether the process may use AMX tiles. The first call requests them from the system, which makes signal frames
- * larger, so call it only before work that would use tiles. */
+ * larger, so call it only where kernels with tiles would be chosen: to run them, or to say which kernels run. */
 bool tartan_i_cpu_tiles(void);
 
 /* For tests: from now on use only those of these features that the CPU has. Returns the set in use. */

@@ -108,3 +108,10 @@ int32_t tartan_i_default_threads(void) {
     int32_t limit = threads_from("OMP_THREAD_LIMIT");
     return limit != 0 && threads > limit ? limit : threads;
 }
+
+uint64_t tartan_i_thread_number(void) {
+    static _Atomic uint64_t numbers;
+    static _Thread_local uint64_t own;
+    if (own == 0) own = atomic_fetch_add(&numbers, 1) + 1;
+    return own;
+}

@@ -22,6 +22,9 @@ static inline void tartan_i_share(int64_t count, int32_t workers, int32_t w, int
     *end = *begin + size + (w < rest);
 }
 
+/* A number of the calling thread that no other thread of the process ever has; never 0. */
+uint64_t tartan_i_thread_number(void);
+
 /* The default number of threads: TARTAN_NUM_THREADS, OMP_NUM_THREADS, else the processors that this process may
  * use. */
 int32_t tartan_i_default_threads(void);

@@ -216,21 +216,22 @@ tartan_status tartan_buffer_from_array(tartan_context *context, const tartan_arr
     return status;
 }
 
-/* The copy of tartan_buffer_to_array, after all checks. */
-static tartan_status fetch(tartan_i_call *call, const tartan_buffer *buffer, tartan_array *array) {
+/* The copy of tartan_buffer_to_array; all has been checked. The call holds the memory of `own`, but another thread may
+ * free the buffer itself. */
+static tartan_status fetch(tartan_i_call *call, const tartan_array *own, int32_t order, tartan_array *array) {
     tartan_status status;
     const char *function = call->function;
     const tartan_context *context = call->context;
     char *memory = NULL;
     const int64_t bytes = bytes_of(array);
     if (bytes == 0) return TARTAN_OK;
-    tartan_i_call_uses_array(call, &buffer->array, false);
+    tartan_i_call_uses_array(call, own, false);
     PASS(tartan_i_call_order(call));
-    if (is_contiguous(array, buffer->order))
-        return context->backend->copy(function, context->device, array->data, buffer->array.data, bytes,
+    if (is_contiguous(array, order))
+        return context->backend->copy(function, context->device, array->data, own->data, bytes,
                                       TARTAN_COPY_TO_HOST);
-    tartan_array from = buffer->array;
-    if (from.device_type != TARTAN_CPU) TRY(fetch_extent(function, context, &buffer->array, &memory, &from));
+    tartan_array from = *own;
+    if (from.device_type != TARTAN_CPU) TRY(fetch_extent(function, context, own, &memory, &from));
     copy_elements(array, &from);
     status = TARTAN_OK;
 fail:
@@ -242,20 +243,21 @@ tartan_status tartan_buffer_to_array(tartan_context *context, const tartan_buffe
                                      tartan_array *array) {
     CHECK_HANDLE(context, CONTEXT, "context");
     CHECK_HANDLE(buffer, BUFFER, "buffer");
-    const tartan_array *own = &buffer->array;
+    const tartan_array own = buffer->array;
+    const int32_t order = buffer->order;
     char text[TARTAN_I_SHAPE_TEXT], own_text[TARTAN_I_SHAPE_TEXT];
-    PASS(tartan_i_operand_array(__func__, context, "buffer", own, false));
+    PASS(tartan_i_operand_array(__func__, context, "buffer", &own, false));
     PASS(tartan_i_array_check(__func__, "array", array, true));
-    CHECK(array->dtype == own->dtype, DTYPE, "array is of %s, expected %s (that of the buffer)",
-          tartan_dtype_name(array->dtype), tartan_dtype_name(own->dtype));
-    bool same = array->ndim == own->ndim;
-    for (int32_t d = 0; same && d < own->ndim; d++) same = array->shape[d] == own->shape[d];
+    CHECK(array->dtype == own.dtype, DTYPE, "array is of %s, expected %s (that of the buffer)",
+          tartan_dtype_name(array->dtype), tartan_dtype_name(own.dtype));
+    bool same = array->ndim == own.ndim;
+    for (int32_t d = 0; same && d < own.ndim; d++) same = array->shape[d] == own.shape[d];
     CHECK(same, SHAPE, "array has shape %s, expected %s (that of the buffer)",
-          tartan_i_shape_text(array, text), tartan_i_shape_text(own, own_text));
-    PASS(tartan_i_array_check_apart(__func__, "array", array, "the buffer", own));
+          tartan_i_shape_text(array, text), tartan_i_shape_text(&own, own_text));
+    PASS(tartan_i_array_check_apart(__func__, "array", array, "the buffer", &own));
     tartan_i_call call;
     PASS(tartan_i_call_enter(__func__, context, &call));
-    const tartan_status status = fetch(&call, buffer, array);
+    const tartan_status status = fetch(&call, &own, order, array);
     tartan_i_call_leave(&call);
     return status;
 }

@@ -5,7 +5,7 @@
 #include "core/options.h"
 #include "core/parallel.h"
 #include "core/workspace.h"
-#include "device/queue.h"
+#include "device/resource.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,11 +127,20 @@ static void set_name(tartan_context *context) {
         snprintf(context->name, sizeof context->name, "cuda:%d", o->device_id);
 }
 
+/* Waits for all earlier work and notes that nobody needs to wait for it again. */
+static tartan_status drain(const char *function, const tartan_context *context) {
+    if (context->queue == NULL) return TARTAN_OK;
+    tartan_i_order_lock();
+    const tartan_status status = tartan_i_queue_drain_locked(function, context->queue);
+    tartan_i_order_unlock();
+    return status;
+}
+
 /* A queue without contexts counts as drained, so the last context waits before it leaves. During a graph capture
  * nothing can wait, but captured work does not run now either. */
 static void end_context(tartan_context *context) {
-    if (context->queue != NULL) (void)context->backend->sync(NULL, context->device);
-    tartan_i_queue_leave(context);
+    (void)drain(NULL, context);
+    tartan_i_resource_leave_queue(context);
     context->backend->close(context->device);
     tartan_i_workspace_free(context);
     tartan_i_free(context);
@@ -176,50 +185,33 @@ void tartan_context_free(tartan_context *context) {
 
 /* ---- Waiting ---- */
 
-/* Waits for all earlier work and notes that nobody needs to wait for it again. */
-static tartan_status drain(const char *function, const tartan_context *context) {
-    tartan_i_queue *queue = context->queue;
-    int64_t asked = 0;
-    if (queue != NULL) {
-        tartan_i_order_lock();
-        asked = tartan_i_queue_asked_locked(queue);
-        tartan_i_order_unlock();
-    }
-    PASS(context->backend->sync(function, context->device));
-    if (queue != NULL) {
-        tartan_i_order_lock();
-        if (asked > queue->done) queue->done = asked;
-        tartan_i_order_unlock();
-    }
-    return TARTAN_OK;
-}
-
 tartan_status tartan_context_sync(tartan_context *context) {
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(tartan_i_context_enter(__func__, context));
     const tartan_status status = drain(__func__, context);
+    if (status == TARTAN_OK) tartan_i_resource_retry(context);
     tartan_i_context_leave(context);
     return status;
 }
 
-/* Later work of the context's queue starts after the earlier work of the other. */
-static tartan_status wait_for_queue(const char *function, const tartan_context *context,
-                                    const tartan_i_queue *first) {
-    tartan_i_order_lock();
-    const tartan_status status = tartan_i_queue_wait_locked(function, context->queue, first);
-    tartan_i_order_unlock();
-    return status;
+/* Another thread may free `other` meanwhile: the context stays until the lock is released, and its queue while the host
+ * waits for it. */
+static tartan_status wait_for_other(const char *function, tartan_context *context, tartan_context *other) {
+    if (!tartan_i_is(other, TARTAN_I_CONTEXT))
+        return tartan_i_fail_handle(function, "other", other, "context");
+    if (other->queue == NULL || other == context) return TARTAN_OK; /* its work is done */
+    if (context->queue == NULL) return tartan_i_queue_drain_locked(function, other->queue);
+    CHECK_IN(function, context->backend == other->backend, UNSUPPORTED,
+             "context is on %s and other on %s, expected one kind of device", context->name, other->name);
+    return tartan_i_queue_wait_locked(function, context->queue, other->queue);
 }
 
 tartan_status tartan_context_wait(tartan_context *context, tartan_context *other) {
     CHECK_HANDLE(context, CONTEXT, "context");
-    CHECK_HANDLE(other, CONTEXT, "context");
-    if (other->queue == NULL || other == context) return TARTAN_OK; /* its work is done */
-    CHECK(context->queue == NULL || context->backend == other->backend, UNSUPPORTED,
-          "context is on %s and other on %s, expected one kind of device", context->name, other->name);
-    if (context->queue == NULL) return tartan_context_sync(other);
     PASS(tartan_i_context_enter(__func__, context));
-    const tartan_status status = wait_for_queue(__func__, context, other->queue);
+    tartan_i_order_lock();
+    const tartan_status status = wait_for_other(__func__, context, other);
+    tartan_i_order_unlock();
     tartan_i_context_leave(context);
     return status;
 }
@@ -227,9 +219,8 @@ tartan_status tartan_context_wait(tartan_context *context, tartan_context *other
 static tartan_status check_stream(const char *function, const tartan_context *context, int32_t device_id,
                                   int64_t stream) {
     const char *reason;
-    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
-             "context is %s, expected an open context",
-             context == NULL ? "NULL" : "closed or not one of Tartan's");
+    if (!tartan_i_is(context, TARTAN_I_CONTEXT))
+        return tartan_i_fail_handle(function, "context", context, "context");
     CHECK_IN(function, context->queue != NULL, UNSUPPORTED, "context is on %s, which has no streams",
              context->name);
     CHECK_IN(function, device_id >= 0 && device_id < context->backend->devices(&reason), ARGUMENT,
@@ -239,26 +230,36 @@ static tartan_status check_stream(const char *function, const tartan_context *co
     return TARTAN_OK;
 }
 
+/* Waits between a context's stream and another library's, `stream`; `first`: the context waits, else the
+ * stream does. */
+static tartan_status wait_for_stream(const char *function, tartan_context *context, int32_t device_id,
+                                     void *stream, bool first) {
+    tartan_wait wait;
+    const tartan_i_queue *queue = context->queue;
+    const tartan_backend *backend = context->backend;
+    if (queue->stream == stream && queue->device_id == device_id) return TARTAN_OK;
+    if (first)
+        PASS(backend->wait(function, queue->device_id, queue->stream, device_id, stream, &wait));
+    else
+        PASS(backend->wait(function, device_id, stream, queue->device_id, queue->stream, &wait));
+    if (wait != TARTAN_WAIT_ON_HOST) return TARTAN_OK;
+    return first ? backend->drain(function, device_id, stream) : drain(function, context);
+}
+
 tartan_status tartan_context_wait_stream(tartan_context *context, int32_t device_id, int64_t stream) {
     PASS(check_stream(__func__, context, device_id, stream));
-    const tartan_i_queue *queue = context->queue;
-    void *first = (void *)(intptr_t)stream;
-    if (queue->stream == first && queue->device_id == device_id) return TARTAN_OK;
     PASS(tartan_i_context_enter(__func__, context));
     const tartan_status status =
-        context->backend->wait(__func__, queue->device_id, queue->stream, device_id, first);
+        wait_for_stream(__func__, context, device_id, (void *)(intptr_t)stream, true);
     tartan_i_context_leave(context);
     return status;
 }
 
 tartan_status tartan_context_signal_stream(tartan_context *context, int32_t device_id, int64_t stream) {
     PASS(check_stream(__func__, context, device_id, stream));
-    const tartan_i_queue *queue = context->queue;
-    void *later = (void *)(intptr_t)stream;
-    if (queue->stream == later && queue->device_id == device_id) return TARTAN_OK;
     PASS(tartan_i_context_enter(__func__, context));
     const tartan_status status =
-        context->backend->wait(__func__, device_id, later, queue->device_id, queue->stream);
+        wait_for_stream(__func__, context, device_id, (void *)(intptr_t)stream, false);
     tartan_i_context_leave(context);
     return status;
 }

@@ -84,9 +84,8 @@ fail:
 }
 
 static tartan_status check(const char *function, const tartan_context *context, const tartan_matrix *matrix) {
-    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
-             "context is %s, expected an open context",
-             context == NULL ? "NULL" : "closed or not one of Tartan's");
+    if (!tartan_i_is(context, TARTAN_I_CONTEXT))
+        return tartan_i_fail_handle(function, "context", context, "context");
     CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "matrix is %s, expected an open matrix",
              matrix == NULL ? "NULL" : "closed or not one of Tartan's");
     if (tartan_i_is_dynamic(matrix->layout))
@@ -96,6 +95,7 @@ static tartan_status check(const char *function, const tartan_context *context, 
 
 tartan_status tartan_matrix_to_device(tartan_context *context, const tartan_matrix *matrix,
                                       tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(check(__func__, context, matrix));
     PASS(tartan_i_operand_near(__func__, context, "matrix", matrix->device_type, matrix->device_id));
@@ -108,6 +108,7 @@ tartan_status tartan_matrix_to_device(tartan_context *context, const tartan_matr
 
 tartan_status tartan_matrix_to_host(tartan_context *context, const tartan_matrix *matrix,
                                     tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(check(__func__, context, matrix));
     if (matrix->device_type != TARTAN_CPU) PASS(tartan_i_operand_matrix(__func__, context, "matrix", matrix));

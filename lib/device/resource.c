@@ -4,6 +4,7 @@
 #include "tartan/device.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 /* ---- Memory by address: a treap whose priorities are hashes of the addresses. The lock is held. ---- */
 
@@ -74,79 +75,160 @@ static tartan_i_resource *find(const char *address) {
 
 /* ---- Which queues use it. The lock is held. ---- */
 
-/* Makes the queue wait for the writer and, before it writes itself, for all readers. */
+/* Makes the queue wait for the writer and, before it writes itself, for all readers. May release the lock: the call is
+ * counted in r->calls. */
 static tartan_status wait_for(const char *function, const tartan_i_resource *r, tartan_i_queue *queue,
                               bool written) {
     if (r->writer.queue != 0) PASS(tartan_i_queue_after_locked(function, queue, r->writer));
-    for (int32_t i = 0; written && i < TARTAN_I_READERS; i++)
+    for (int32_t i = 0; written && i < r->room; i++)
         if (r->readers[i].queue != 0) PASS(tartan_i_queue_after_locked(function, queue, r->readers[i]));
     return TARTAN_OK;
 }
 
-/* The slot for a reader's mark: its own, a free one, or that of a closed queue; NULL if there is none. */
+/* Whether nobody needs to wait for the call any more. */
+static bool is_over(tartan_i_mark mark) {
+    const tartan_i_queue *queue = tartan_i_queue_find_locked(mark.queue);
+    return queue == NULL || mark.call <= queue->done;
+}
+
+/* The slot for a reader's mark: its own, else a free one, else NULL. */
 static tartan_i_mark *reader_place(tartan_i_resource *r, uint64_t queue) {
     tartan_i_mark *place = NULL;
-    for (int32_t i = 0; i < TARTAN_I_READERS; i++) {
+    for (int32_t i = 0; i < r->room; i++) {
         if (r->readers[i].queue == queue) return &r->readers[i];
-        if (place == NULL && tartan_i_queue_find_locked(r->readers[i].queue) == NULL) place = &r->readers[i];
+        if (place == NULL && is_over(r->readers[i])) place = &r->readers[i];
     }
     return place;
 }
 
-/* Records the call. If all reader slots are taken, the queue waits for one of the readers and takes its slot: a
- * later writer that waits for this queue then waits for both. */
-static tartan_status note(const char *function, tartan_i_resource *r, tartan_i_queue *queue,
-                          tartan_i_mark mark, bool written) {
+/* Adds slots and returns the first of them in *out. There are at most about twice as many as open queues. */
+static tartan_status add_places(tartan_i_resource *r, tartan_i_mark **out) {
+    tartan_i_mark *more;
+    PASS(tartan_i_allocate_zeroed(&more, 2 * r->room, sizeof *more));
+    memcpy(more, r->readers, (size_t)r->room * sizeof *more);
+    if (r->readers != r->few) tartan_i_free(r->readers);
+    r->readers = more;
+    *out = more + r->room;
+    r->room *= 2;
+    return TARTAN_OK;
+}
+
+static tartan_status note(tartan_i_resource *r, tartan_i_mark mark, bool written) {
     if (written) {
         r->writer = mark;
-        for (int32_t i = 0; i < TARTAN_I_READERS; i++) r->readers[i].queue = 0;
+        for (int32_t i = 0; i < r->room; i++) r->readers[i].queue = 0;
         return TARTAN_OK;
     }
     if (r->writer.queue == mark.queue && r->writer.call == mark.call) return TARTAN_OK;
     tartan_i_mark *place = reader_place(r, mark.queue);
-    if (place == NULL) {
-        place = &r->readers[mark.call % TARTAN_I_READERS];
-        PASS(tartan_i_queue_after_locked(function, queue, *place));
-    }
+    if (place == NULL) PASS(add_places(r, &place));
     *place = mark;
     return TARTAN_OK;
 }
 
+/* ---- Releasing a resource that was freed and that no call uses any more. The lock is held. ---- */
+
+static int32_t marks_of(const tartan_i_resource *r) {
+    return 1 + r->room;
+}
+static tartan_i_mark mark_of(const tartan_i_resource *r, int32_t i) {
+    return i == 0 ? r->writer : r->readers[i - 1];
+}
+
 /* An open queue of the resource's device that used it; else any queue of that device; else NULL. */
 static tartan_i_queue *last_queue(const tartan_i_resource *r) {
-    uint64_t names[2 + TARTAN_I_READERS] = {r->home, r->writer.queue};
-    for (int32_t i = 0; i < TARTAN_I_READERS; i++) names[2 + i] = r->readers[i].queue;
-    for (int32_t i = 0; i < 2 + TARTAN_I_READERS; i++) {
-        tartan_i_queue *queue = tartan_i_queue_find_locked(names[i]);
-        if (queue != NULL && queue->device_id == r->device_id) return queue;
+    for (int32_t i = -1; i < marks_of(r); i++) {
+        tartan_i_queue *queue = tartan_i_queue_find_locked(i < 0 ? r->home : mark_of(r, i).queue);
+        if (queue != NULL && queue->backend == r->backend && queue->device_id == r->device_id) return queue;
     }
     return tartan_i_queue_of_device_locked(r->backend, r->device_id);
 }
 
-/* The host waits for a queue of another device if no queue of the resource's device is left to wait. */
-static void wait_on_host(tartan_i_mark mark) {
-    const tartan_i_queue *queue = tartan_i_queue_find_locked(mark.queue);
-    if (queue != NULL) (void)queue->backend->sync(NULL, queue->contexts->device);
+/* Makes `queue` wait for all work on the resource. Returns a queue whose graph capture forbids that, or NULL. Other waits
+ * can fail only for a lost device, which runs nothing any more. */
+static tartan_i_queue *wait_for_all(const tartan_i_resource *r, tartan_i_queue *queue) {
+    for (int32_t i = 0; i < marks_of(r); i++) {
+        tartan_wait wait;
+        const tartan_i_mark mark = mark_of(r, i);
+        const tartan_status status = tartan_i_queue_try_after_locked(NULL, queue, mark, &wait);
+        if (status == TARTAN_ERR_UNSUPPORTED) return tartan_i_queue_find_locked(mark.queue);
+        if (status == TARTAN_OK && wait != TARTAN_WAIT_ON_DEVICE) return queue;
+    }
+    return NULL;
 }
 
-/* Waits can fail here for a lost device, which runs nothing any more, and for a stream that is being captured in a
- * graph, whose replays must not use freed memory anyway. */
-static void release_locked(tartan_i_resource *r) {
-    tartan_i_queue *queue = last_queue(r);
-    if (queue != NULL) {
-        (void)wait_for(NULL, r, queue, true);
-    } else {
-        wait_on_host(r->writer);
-        for (int32_t i = 0; i < TARTAN_I_READERS; i++) wait_on_host(r->readers[i]);
+/* The same if no queue of the resource's device is left: the host waits for queues of other devices, which have copied
+ * from it. Releases the lock meanwhile. */
+static tartan_i_queue *wait_on_host(const tartan_i_resource *r) {
+    for (int32_t i = 0; i < marks_of(r); i++) {
+        const tartan_i_mark mark = mark_of(r, i);
+        if (is_over(mark)) continue;
+        tartan_i_queue *queue = tartan_i_queue_find_locked(mark.queue);
+        if (tartan_i_queue_drain_locked(NULL, queue) == TARTAN_ERR_UNSUPPORTED)
+            return tartan_i_queue_find_locked(mark.queue);
     }
-    void *device = queue != NULL ? queue->contexts->device : NULL;
-    if (r->begin != NULL) {
-        take_out(r);
+    return NULL;
+}
+
+/* Gives it back to the backend, in the order of an open device (or NULL). */
+static void give_back(tartan_i_resource *r, void *device) {
+    if (r->begin != NULL)
         r->backend->release(r->owner, device);
-    } else {
+    else
         r->backend->index_release(r->owner, device);
-    }
+    if (r->readers != r->few) tartan_i_free(r->readers);
     tartan_i_free(r);
+}
+
+/* Releases it, or parks it while a capture forbids waiting for work on it. May release the lock. */
+static void release_or_park(tartan_i_resource *r) {
+    tartan_i_queue *queue = last_queue(r);
+    tartan_i_queue *captured = queue != NULL ? wait_for_all(r, queue) : wait_on_host(r);
+    if (captured != NULL) {
+        r->next_parked = captured->parked;
+        captured->parked = r;
+    } else if (queue != NULL) {
+        give_back(r, queue->contexts->device);
+    } else { /* the backend waits for the device */
+        tartan_i_order_unlock();
+        give_back(r, NULL);
+        tartan_i_order_lock();
+    }
+}
+
+static void release_locked(tartan_i_resource *r) {
+    if (r->begin != NULL) take_out(r);
+    release_or_park(r);
+}
+
+static void retry(tartan_i_resource *parked) {
+    while (parked != NULL) {
+        tartan_i_resource *r = parked;
+        parked = r->next_parked;
+        release_or_park(r);
+    }
+}
+
+static void retry_locked(tartan_i_queue *queue) {
+    tartan_i_resource *parked = queue->parked;
+    queue->parked = NULL;
+    retry(parked);
+}
+
+void tartan_i_resource_retry(const tartan_context *context) {
+    if (context->queue == NULL) return;
+    tartan_i_order_lock();
+    retry_locked(context->queue);
+    tartan_i_order_unlock();
+}
+
+void tartan_i_resource_leave_queue(tartan_context *context) {
+    tartan_i_resource *parked;
+    tartan_i_queue_leave(context, &parked);
+    if (parked == NULL) return;
+    tartan_i_order_lock();
+    retry(parked);
+    tartan_i_order_unlock();
 }
 
 /* ---- Making and freeing ---- */
@@ -156,6 +238,8 @@ static tartan_i_resource *begin_life(tartan_i_resource *r, const tartan_context 
     r->device_id = context->options.device_id;
     r->writer = tartan_i_queue_mark(context);
     r->home = r->writer.queue;
+    r->readers = r->few;
+    r->room = TARTAN_I_READERS;
     return r;
 }
 
@@ -201,9 +285,10 @@ tartan_status tartan_i_call_enter(const char *function, tartan_context *context,
     PASS(tartan_i_context_enter(function, context));
     out->function = function;
     out->context = context;
-    out->uses = out->ordered = out->matrices = 0;
+    out->uses = out->ordered = 0;
     if (context->queue != NULL) {
         tartan_i_order_lock();
+        retry_locked(context->queue);
         tartan_i_queue_begin_locked(context);
         tartan_i_order_unlock();
     }
@@ -226,30 +311,27 @@ void tartan_i_call_uses_layout(tartan_i_call *call, const tartan_layout *layout,
 }
 
 void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix, bool written) {
-    tartan_matrix *held = (tartan_matrix *)matrix; /* only its reference count changes */
-    tartan_i_matrix_hold(held);
-    call->matrix[call->matrices++] = held;
     tartan_i_call_uses_layout(call, matrix->layout, false);
     if (matrix->layout->blocks > 0 && atomic_load_explicit(&live, memory_order_relaxed) != 0)
         add(call, matrix->values, NULL, written);
 }
 
-/* Makes the context's queue wait for the others, then records the call. */
+/* Holds what the call uses, makes the context's queue wait for the others, then records the call. */
 static tartan_status order_locked(tartan_i_call *call) {
     tartan_i_queue *queue = call->context->queue;
     const tartan_i_mark mark = tartan_i_queue_mark(call->context);
     tartan_i_use *begin = call->use + call->ordered, *end = call->use + call->uses;
-    for (tartan_i_use *u = begin; u < end; u++)
+    for (tartan_i_use *u = begin; u < end; u++) {
         if (u->resource == NULL) u->resource = find(u->address);
+        if (u->resource != NULL) u->resource->calls++;
+    }
+    call->ordered = call->uses;
     for (tartan_i_use *u = begin; queue != NULL && u < end; u++)
         if (u->resource != NULL) PASS(wait_for(call->function, u->resource, queue, u->written));
     for (int32_t written = 0; queue != NULL && written < 2; written++) /* a call may read what it writes */
         for (tartan_i_use *u = begin; u < end; u++)
             if (u->resource != NULL && u->written == (written == 1))
-                PASS(note(call->function, u->resource, queue, mark, u->written));
-    for (; begin < end; begin++)
-        if (begin->resource != NULL) begin->resource->calls++;
-    call->ordered = call->uses;
+                PASS(note(u->resource, mark, u->written));
     return TARTAN_OK;
 }
 
@@ -261,32 +343,37 @@ tartan_status tartan_i_call_order(tartan_i_call *call) {
     return status;
 }
 
+static void let_go(tartan_i_resource *r) {
+    if (--r->calls == 0 && r->freed) release_locked(r);
+}
+
 void tartan_i_call_leave(tartan_i_call *call) {
     tartan_context *context = call->context;
     if (call->ordered > 0 || context->queue != NULL) {
         tartan_i_order_lock();
         tartan_i_queue_end_locked(context);
-        for (int32_t i = 0; i < call->ordered; i++) {
-            tartan_i_resource *r = call->use[i].resource;
-            if (r != NULL && --r->calls == 0 && r->freed) release_locked(r);
-        }
+        for (int32_t i = 0; i < call->ordered; i++)
+            if (call->use[i].resource != NULL) let_go(call->use[i].resource);
         tartan_i_order_unlock();
     }
-    for (int32_t i = 0; i < call->matrices; i++) tartan_i_matrix_let_go(call->matrix[i]);
     tartan_i_context_leave(context);
 }
 
 /* ---- For other libraries ---- */
 
+/* These may release the lock: the resource is counted as used by a call. */
+
 static tartan_status signal_locked(const char *function, tartan_i_resource *r, int32_t device_id,
                                    void *stream) {
-    tartan_i_mark marks[1 + TARTAN_I_READERS] = {r->writer};
-    for (int32_t i = 0; i < TARTAN_I_READERS; i++) marks[1 + i] = r->readers[i];
-    for (int32_t i = 0; i < 1 + TARTAN_I_READERS; i++) {
-        const tartan_i_queue *first = tartan_i_queue_find_locked(marks[i].queue);
-        if (first == NULL || marks[i].call <= first->done) continue;
+    for (int32_t i = 0; i < marks_of(r); i++) {
+        tartan_wait wait;
+        const tartan_i_mark mark = mark_of(r, i);
+        tartan_i_queue *first = tartan_i_queue_find_locked(mark.queue);
+        if (first == NULL || mark.call <= first->done) continue;
         if (first->stream == stream && first->device_id == device_id) continue;
-        PASS(r->backend->wait(function, device_id, stream, first->device_id, first->stream));
+        PASS(r->backend->wait(function, device_id, stream, first->device_id, tartan_i_queue_stream(first),
+                              &wait));
+        if (wait == TARTAN_WAIT_ON_HOST) PASS(tartan_i_queue_drain_locked(function, first));
     }
     return TARTAN_OK;
 }
@@ -297,10 +384,13 @@ static tartan_status wait_locked(const char *function, tartan_i_resource *r, int
                                  void *stream) {
     tartan_i_queue *queue = last_queue(r);
     if (queue == NULL) return TARTAN_OK;
-    PASS(wait_for(function, r, queue, true));
-    if (queue->stream != stream || queue->device_id != device_id)
-        PASS(r->backend->wait(function, queue->device_id, queue->stream, device_id, stream));
-    return note(function, r, queue, (tartan_i_mark){.queue = queue->name, .call = ++queue->calls}, true);
+    tartan_i_queue_pin_locked(queue);
+    tartan_status status = wait_for(function, r, queue, true);
+    if (status == TARTAN_OK) status = tartan_i_queue_wait_stream_locked(function, queue, device_id, stream);
+    if (status == TARTAN_OK)
+        status = note(r, (tartan_i_mark){.queue = queue->name, .call = ++queue->calls}, true);
+    tartan_i_queue_unpin_locked(queue);
+    return status;
 }
 
 typedef tartan_status (*order_stream)(const char *function, tartan_i_resource *r, int32_t device_id,
@@ -317,8 +407,12 @@ static tartan_status with_stream(const char *function, const tartan_array *array
     if (begin == end || array->device_type == TARTAN_CPU) return TARTAN_OK;
     tartan_i_order_lock();
     tartan_i_resource *r = find(begin);
-    const tartan_status status =
-        r == NULL ? TARTAN_OK : order(function, r, device_id, (void *)(intptr_t)stream);
+    tartan_status status = TARTAN_OK;
+    if (r != NULL) {
+        r->calls++;
+        status = order(function, r, device_id, (void *)(intptr_t)stream);
+        let_go(r);
+    }
     tartan_i_order_unlock();
     return status;
 }

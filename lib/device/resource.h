@@ -11,7 +11,7 @@
 
 #include "device/queue.h"
 
-enum { TARTAN_I_READERS = 6 };
+enum { TARTAN_I_READERS = 4 };
 
 typedef struct tartan_i_resource tartan_i_resource;
 struct tartan_i_resource {
@@ -19,12 +19,15 @@ struct tartan_i_resource {
     char *begin, *end;               /* of the memory; NULL for index sets */
     const tartan_backend *backend;
     int32_t device_id;
-    uint64_t home;                           /* the queue that allocated it */
-    tartan_i_mark writer;                    /* the last call that wrote it */
-    tartan_i_mark readers[TARTAN_I_READERS]; /* the last calls that read it since */
-    int32_t calls;                           /* calls that use it now */
-    bool freed;                              /* the last call releases it */
-    void *owner;                             /* the backend's owner of the memory, or the index sets */
+    uint64_t home;          /* the queue that allocated it */
+    tartan_i_mark writer;   /* the last call that wrote it */
+    tartan_i_mark *readers; /* the last call of each queue that read it since: `few`, or allocated */
+    int32_t room;           /* for readers */
+    tartan_i_mark few[TARTAN_I_READERS];
+    int32_t calls;                  /* calls that use it now */
+    bool freed;                     /* the last call releases it */
+    tartan_i_resource *next_parked; /* on a queue */
+    void *owner;                    /* the backend's owner of the memory, or the index sets */
 };
 
 /* Memory of the context's device; the context's current call counts as its writer. Errors: MEMORY, those of the
@@ -37,6 +40,12 @@ tartan_status tartan_i_resource_of_index(tartan_context *context, void *index, t
 
 /* Releases a resource (a tartan_i_resource; NULL is allowed) after all work on it, from any thread at any time. */
 void tartan_i_resource_free(void *resource);
+
+/* Tries again to release what was parked on the context's queue; the caller has entered the context. */
+void tartan_i_resource_retry(const tartan_context *context);
+
+/* Takes a context off its queue. */
+void tartan_i_resource_leave_queue(tartan_context *context);
 
 /* ---- Calls ---- */
 
@@ -51,9 +60,8 @@ typedef struct tartan_i_use {
 typedef struct tartan_i_call {
     const char *function;
     tartan_context *context;
-    int32_t uses, ordered, matrices;
+    int32_t uses, ordered;
     tartan_i_use use[TARTAN_I_MAX_USES];
-    tartan_matrix *matrix[TARTAN_I_MAX_USES]; /* held until the end */
 } tartan_i_call;
 
 /* Enters the context and numbers the call. Errors: ARGUMENT (another thread is inside). */
@@ -65,7 +73,7 @@ void tartan_i_call_uses_matrix(tartan_i_call *call, const tartan_matrix *matrix,
 void tartan_i_call_uses_layout(tartan_i_call *call, const tartan_layout *layout, bool written);
 
 /* Orders the call after other queues' work on everything named since the last call of this function; then the
- * backend may use it. Errors: DEVICE, UNSUPPORTED (a stream that is being captured in another graph). */
+ * backend may use it. Errors: MEMORY, DEVICE, UNSUPPORTED (a stream that is being captured in another graph). */
 tartan_status tartan_i_call_order(tartan_i_call *call);
 
 /* Leaves the context. */

@@ -22,7 +22,16 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Runs the operation. On the CPU, where it has ended when the call returns, records its rate. */
+/* Whether the host knows how many blocks the operation works on. */
+static bool is_counted(const tartan_op *op) {
+    tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
+    const int32_t count = tartan_i_op_operands(op, operands);
+    for (int32_t i = 0; i < count; i++)
+        if (operands[i].matrix != NULL && tartan_i_is_dynamic(operands[i].matrix->layout)) return false;
+    return true;
+}
+
+/* Runs the operation. On the CPU, where it has ended when the call returns, records its rate if that is known. */
 static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
     tartan_context *context = call->context;
     const bool timed = context->options.device_type == TARTAN_CPU;
@@ -31,7 +40,7 @@ static tartan_status run_timed(tartan_i_call *call, const tartan_op *op) {
     if (!timed) return TARTAN_OK;
     const double took = seconds() - begin;
     context->last_kind = (int32_t)op->kind + 1;
-    context->last_rate = took > 0 ? 1e-12 * tartan_i_op_flops(op) / took : 0;
+    context->last_rate = took > 0 && is_counted(op) ? 1e-12 * tartan_i_op_flops(op) / took : 0;
     return TARTAN_OK;
 }
 

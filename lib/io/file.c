@@ -229,6 +229,15 @@ int32_t tartan_file_has_gates(tartan_file *file, const char *name) {
 
 /* ---- Putting and removing ---- */
 
+/* How many bytes of a UTF-8 text a message shows: whole characters, at most 64 bytes. */
+static int shown_bytes(const char *text) {
+    int bytes = (int)strnlen(text, 65);
+    if (bytes <= 64) return bytes;
+    do bytes--;
+    while (((unsigned char)text[bytes] & 0xc0) == 0x80);
+    return bytes;
+}
+
 /* Checks for both kinds of object. */
 static tartan_status check_put(const char *function, const char *name, const char *metadata) {
     if (name == NULL)
@@ -236,12 +245,13 @@ static tartan_status check_put(const char *function, const char *name, const cha
     const char *fault = tartan_i_name_fault(name);
     if (fault != NULL)
         return tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
-                             "name \"%.64s\" %s, expected 1 to 255 bytes of UTF-8 without '/'",
-                             tartan_i_utf8_valid(name) ? name : "", fault);
+                             "name \"%.*s\" %s, expected 1 to 255 bytes of UTF-8 without '/'",
+                             tartan_i_utf8_valid(name) ? shown_bytes(name) : 0, name, fault);
     if (metadata != NULL && !tartan_i_utf8_valid(metadata))
         return tartan_i_fail(TARTAN_ERR_ARGUMENT, function, "metadata is not valid UTF-8");
-    if (metadata != NULL && !tartan_i_json_valid(metadata))
-        return tartan_i_fail(TARTAN_ERR_ARGUMENT, function, "metadata is \"%.64s\", expected JSON", metadata);
+    if (metadata != NULL && metadata[0] != '\0' && !tartan_i_json_valid(metadata))
+        return tartan_i_fail(TARTAN_ERR_ARGUMENT, function, "metadata is \"%.*s\", expected JSON",
+                             shown_bytes(metadata), metadata);
     return TARTAN_OK;
 }
 
@@ -249,7 +259,7 @@ static tartan_status put(tartan_file *file, tartan_i_item *item, const char *nam
     tartan_status status;
     TRY(reserve(file, file->nitems + 1));
     TRY(copy_text(name, &item->name));
-    TRY(copy_text(metadata, &item->metadata));
+    if (metadata != NULL && metadata[0] != '\0') TRY(copy_text(metadata, &item->metadata));
     commit(file, item);
     return TARTAN_OK;
 fail:
@@ -286,6 +296,7 @@ static tartan_status copy_gates(const char *function, const tartan_array *gates,
 
 tartan_status tartan_file_put_matrix(tartan_file *file, const char *name, tartan_matrix *matrix,
                                      const tartan_array *gates, const char *metadata) {
+    HOLD_MATRIX(matrix);
     CHECK_HANDLE(file, FILE, "collection");
     CHECK_HANDLE(matrix, MATRIX, "matrix");
     PASS(check_put(__func__, name, metadata));

@@ -190,7 +190,7 @@ static tartan_status read_matrix(tartan_i_call *call, hid_t object, hid_t layout
     }
     TRY(tartan_i_matrix_new(layout, dtype, order, &matrix));
     TRY(tartan_i_read_dataset(call, &blocks, matrix->values));
-    if (tartan_i_layout_is_ragged(layout))
+    if (tartan_i_is_ragged(layout))
         tartan_i_padding_clear(layout, dtype, order, 0, layout->blocks, matrix->values);
     *out = matrix;
     matrix = NULL;

@@ -140,7 +140,7 @@ static tartan_status put_chunks(const object *o, const tartan_matrix *m, hid_t d
     char *copy = NULL;
     int64_t block_bytes = (int64_t)(dims[1] * dims[2]) * tartan_dtype_bytes(m->dtype);
     int64_t most = tartan_i_chunk_items(m->layout->blocks, block_bytes);
-    bool ragged = tartan_i_layout_is_ragged(m->layout);
+    bool ragged = tartan_i_is_ragged(m->layout);
     if (ragged) TRY(tartan_i_allocate(&copy, most, block_bytes));
     TRY_H5(file_space = H5Dget_space(dataset), "blocks");
     for (int64_t first = 0; first < m->layout->blocks; first += most) {

@@ -165,11 +165,6 @@ tartan_status tartan_i_schema_take_lists(const char *function, const char *where
 
 /* ---- Padding ---- */
 
-bool tartan_i_layout_is_ragged(const tartan_layout *layout) {
-    const tartan_shape *shape = &layout->shape;
-    return shape->rows % shape->block_rows != 0 || shape->cols % shape->block_cols != 0;
-}
-
 void tartan_i_padding_clear(const tartan_layout *layout, int32_t dtype, int32_t block_order, int64_t first,
                             int64_t count, void *values) {
     const tartan_shape *shape = &layout->shape;

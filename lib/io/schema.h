@@ -68,9 +68,7 @@ tartan_status tartan_i_schema_take_lists(const char *function, const char *where
                                          const tartan_i_integers *pointers, const tartan_i_integers *indices,
                                          tartan_layout *layout);
 
-/* tartan_i_layout_is_ragged: whether any block position reaches over the edge of the matrix. The other function
- * zeroes the padding of blocks [first, first + count); `values` is the address of block `first`. */
-bool tartan_i_layout_is_ragged(const tartan_layout *layout);
+/* Zeroes the padding of blocks [first, first + count); `values` is the address of block `first`. */
 void tartan_i_padding_clear(const tartan_layout *layout, int32_t dtype, int32_t block_order, int64_t first,
                             int64_t count, void *values);
 

@@ -66,6 +66,11 @@ int64_t tartan_i_layout_find(const tartan_layout *layout, int64_t head, int64_t 
 /* Head of a block id, by bisection of row_pointers. */
 int64_t tartan_i_layout_head(const tartan_layout *layout, int64_t id);
 
+/* Whether the last block row or column is not full. */
+static inline bool tartan_i_is_ragged(const tartan_layout *l) {
+    return l->shape.rows % l->shape.block_rows != 0 || l->shape.cols % l->shape.block_cols != 0;
+}
+
 /* Rows (columns) of block row i (block column j) that are inside the matrix. */
 static inline int64_t tartan_i_rows_of(const tartan_layout *l, int64_t i) {
     int64_t left = l->shape.rows - i * l->shape.block_rows;

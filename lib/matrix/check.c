@@ -98,6 +98,7 @@ static tartan_status check_finite(const tartan_matrix *m) {
 }
 
 tartan_status tartan_matrix_check(const tartan_matrix *matrix, int32_t finite) {
+    HOLD_MATRIX(matrix);
     CHECK_HANDLE(matrix, MATRIX, "matrix");
     int64_t bytes = tartan_dtype_bytes(matrix->dtype);
     CHECK_INSIDE(bytes > 0, "the matrix has dtype %d", matrix->dtype);

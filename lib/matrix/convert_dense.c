@@ -81,6 +81,7 @@ static void zero_tile(const plane *p, int64_t row, int64_t col, int64_t rows, in
 }
 
 tartan_status tartan_matrix_to_dense(const tartan_matrix *matrix, tartan_array *dense) {
+    HOLD_MATRIX(matrix);
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     PASS(check_dense(__func__, matrix->layout, dense, true));
     const char *begin, *end;

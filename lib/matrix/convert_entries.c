@@ -195,6 +195,7 @@ static void write_entries(const tartan_matrix *m, int64_t *pointers, int64_t *ro
 tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_entry_rows,
                                    int64_t nout_entry_rows, int64_t *out_entry_cols, int64_t nout_entry_cols,
                                    tartan_array *values) {
+    HOLD_MATRIX(matrix);
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     PASS(check_output(__func__, matrix, values));
     int64_t n = values->shape[0];
@@ -211,6 +212,7 @@ tartan_status tartan_matrix_to_coo(const tartan_matrix *matrix, int64_t *out_ent
 tartan_status tartan_matrix_to_csr(const tartan_matrix *matrix, int64_t *out_row_pointers,
                                    int64_t nout_row_pointers, int64_t *out_cols, int64_t nout_cols,
                                    tartan_array *values) {
+    HOLD_MATRIX(matrix);
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     PASS(check_output(__func__, matrix, values));
     int64_t n = values->shape[0], rows = matrix->layout->shape.rows;

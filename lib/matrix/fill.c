@@ -10,6 +10,7 @@
 /* ---- Zero, identity ---- */
 
 tartan_status tartan_matrix_fill_zero(tartan_matrix *matrix) {
+    HOLD_MATRIX(matrix);
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     int64_t bytes = tartan_i_block_elements(matrix) * tartan_dtype_bytes(matrix->dtype);
     if (matrix->layout->blocks > 0) memset(matrix->values, 0, (size_t)(matrix->layout->blocks * bytes));
@@ -17,6 +18,7 @@ tartan_status tartan_matrix_fill_zero(tartan_matrix *matrix) {
 }
 
 tartan_status tartan_matrix_fill_identity(tartan_matrix *matrix, double scale) {
+    HOLD_MATRIX(matrix);
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     CHECK(isfinite(scale), ARGUMENT, "scale is %g, expected a finite number", scale);
     PASS(tartan_matrix_fill_zero(matrix));
@@ -46,9 +48,8 @@ typedef struct job {
 
 static tartan_status check_random(const char *function, const tartan_context *context,
                                   const tartan_matrix *matrix, double scale, int64_t seed) {
-    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
-             "context is %s, expected an open context",
-             context == NULL ? "NULL" : "closed or not one of Tartan's");
+    if (!tartan_i_is(context, TARTAN_I_CONTEXT))
+        return tartan_i_fail_handle(function, "context", context, "context");
     PASS(tartan_i_matrix_check_cpu(function, matrix));
     CHECK_IN(function, isfinite(scale), ARGUMENT, "scale is %g, expected a finite number", scale);
     CHECK_IN(function, seed >= -1, ARGUMENT, "seed is %" PRId64 ", expected -1 (the context's) or more",
@@ -114,6 +115,7 @@ static void fill_normal_rows(void *data, int32_t worker) {
 
 tartan_status tartan_matrix_fill_normal(tartan_context *context, tartan_matrix *matrix, double scale,
                                         int64_t seed) {
+    HOLD_MATRIX(matrix);
     PASS(check_random(__func__, context, matrix, scale, seed));
     const tartan_layout *l = matrix->layout;
     job j = {.matrix = matrix, .scale = scale, .seed = tartan_i_seed(context, seed)};
@@ -165,6 +167,7 @@ static void fill_orthogonal_columns(void *data, int32_t worker) {
 
 tartan_status tartan_matrix_fill_orthogonal(tartan_context *context, tartan_matrix *matrix, double scale,
                                             int64_t seed) {
+    HOLD_MATRIX(matrix);
     PASS(check_random(__func__, context, matrix, scale, seed));
     const tartan_layout *l = matrix->layout;
     int64_t columns = l->shape.heads * l->grid_cols, largest = 0, rows, cols;

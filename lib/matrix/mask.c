@@ -15,6 +15,7 @@ static void clear_block(tartan_matrix *matrix, const tartan_block_mask *mask, in
 }
 
 tartan_status tartan_matrix_apply_mask(tartan_matrix *matrix, const tartan_block_mask *block_mask) {
+    HOLD_MATRIX(matrix);
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     CHECK_HANDLE(block_mask, BLOCK_MASK, "block mask");
     const tartan_layout *own = matrix->layout, *other = block_mask->layout;

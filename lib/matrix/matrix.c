@@ -55,14 +55,10 @@ void tartan_i_matrix_set_device(tartan_matrix *m, int32_t device_type, int32_t d
         snprintf(m->device, sizeof m->device, "cuda:%" PRId32, device_id);
 }
 
-static bool is_ragged(const tartan_layout *l) {
-    return l->shape.rows % l->shape.block_rows != 0 || l->shape.cols % l->shape.block_cols != 0;
-}
-
 // Zeroes the blocks that have padding.
 static void zero_ragged(tartan_matrix *m) {
     const tartan_layout *l = m->layout;
-    if (!is_ragged(l)) return;
+    if (!tartan_i_is_ragged(l)) return;
     size_t bytes = (size_t)(tartan_i_block_elements(m) * tartan_dtype_bytes(m->dtype));
     for (int64_t id = 0; id < l->blocks; id++) {
         bool whole = tartan_i_rows_of(l, l->block_rows[id]) == l->shape.block_rows &&
@@ -73,7 +69,7 @@ static void zero_ragged(tartan_matrix *m) {
 
 void tartan_i_matrix_clear_padding(tartan_matrix *m) {
     const tartan_layout *l = m->layout;
-    if (!is_ragged(l)) return;
+    if (!tartan_i_is_ragged(l)) return;
     const int64_t row_stride = tartan_i_block_row_stride(m), col_stride = tartan_i_block_col_stride(m);
     for (int64_t id = 0; id < l->blocks; id++) {
         const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
@@ -211,7 +207,7 @@ void tartan_i_block_copy(tartan_matrix *to, int64_t to_id, const tartan_matrix *
 }
 
 void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, int64_t begin, int64_t end) {
-    if (to->block_order == from->block_order && !is_ragged(to->layout)) { /* one run of elements */
+    if (to->block_order == from->block_order && !tartan_i_is_ragged(to->layout)) { /* one run of elements */
         tartan_i_tile_copier(to->dtype, from->dtype)(tartan_i_block_at(to, begin), 0, 1,
                                                      tartan_i_block_at(from, begin), 0, 1, 1,
                                                      (end - begin) * tartan_i_block_elements(to));
@@ -223,6 +219,7 @@ void tartan_i_blocks_copy(tartan_matrix *to, const tartan_matrix *from, int64_t 
 /* ---- Asking ---- */
 
 tartan_status tartan_matrix_get_layout(const tartan_matrix *matrix, tartan_layout **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     CHECK_HANDLE(matrix, MATRIX, "matrix");
     *out = tartan_layout_retain(matrix->layout);
@@ -252,6 +249,7 @@ tartan_array tartan_i_matrix_view(const tartan_matrix *matrix) {
 }
 
 tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_array *out_view) {
+    HOLD_MATRIX(matrix);
     CHECK(out_view != NULL, HANDLE, "out_view is NULL, expected a place for the result");
     CHECK_HANDLE(matrix, MATRIX, "matrix");
     *out_view = tartan_i_matrix_view(matrix);
@@ -260,6 +258,7 @@ tartan_status tartan_matrix_values(tartan_matrix *matrix, tartan_array *out_view
 
 tartan_status tartan_matrix_entry(const tartan_matrix *matrix, int64_t head, int64_t row, int64_t col,
                                   double *out_value) {
+    HOLD_MATRIX(matrix);
     CHECK(out_value != NULL, HANDLE, "out_value is NULL, expected a place for the result");
     PASS(tartan_i_matrix_check_cpu(__func__, matrix));
     const tartan_shape *s = &matrix->layout->shape;

@@ -27,6 +27,21 @@ struct tartan_matrix {
 void tartan_i_matrix_hold(tartan_matrix *matrix);
 void tartan_i_matrix_let_go(tartan_matrix *matrix);
 
+/* HOLD_MATRIX(matrix) holds an open matrix (and nothing else) until the block that it stands in ends. Public functions do
+ * so first of all with each matrix that they are given. */
+static inline tartan_matrix *tartan_i_matrix_held(const tartan_matrix *matrix) {
+    tartan_matrix *held = (tartan_matrix *)matrix; /* counting is all that changes in it */
+    if (!tartan_i_is(held, TARTAN_I_MATRIX)) return NULL;
+    tartan_i_matrix_hold(held);
+    return held;
+}
+static inline void tartan_i_matrix_end_hold(tartan_matrix *const *held) {
+    if (*held != NULL) tartan_i_matrix_let_go(*held);
+}
+#define HOLD_MATRIX(matrix)                                                                                  \
+    tartan_matrix *const held_##matrix __attribute__((cleanup(tartan_i_matrix_end_hold))) =                  \
+        tartan_i_matrix_held(matrix)
+
 /* Strides, in elements, of the row and column index inside a block. */
 static inline int64_t tartan_i_block_row_stride(const tartan_matrix *m) {
     return m->block_order == TARTAN_ROW_MAJOR ? m->layout->shape.block_cols : 1;

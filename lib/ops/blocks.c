@@ -8,9 +8,8 @@
 
 static tartan_status check_here(const char *function, const tartan_context *context,
                                 const tartan_matrix *matrix) {
-    CHECK_IN(function, tartan_i_is(context, TARTAN_I_CONTEXT), HANDLE,
-             "context is %s, expected an open context",
-             context == NULL ? "NULL" : "closed or not one of Tartan's");
+    if (!tartan_i_is(context, TARTAN_I_CONTEXT))
+        return tartan_i_fail_handle(function, "context", context, "context");
     return tartan_i_operand_matrix(function, context, "matrix", matrix);
 }
 
@@ -93,6 +92,7 @@ tartan_status tartan_i_blocks_scatter(const char *function, tartan_context *cont
 /* ---- Copies ---- */
 
 tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *matrix, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(check_here(__func__, context, matrix));
     if (!tartan_i_is_dynamic(matrix->layout)) {
@@ -111,6 +111,7 @@ tartan_status tartan_matrix_copy(tartan_context *context, const tartan_matrix *m
 
 tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *matrix, int32_t dtype,
                                  int32_t block_order, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     if (dtype == 0) dtype = matrix->dtype;
@@ -149,6 +150,7 @@ fail:
 
 tartan_status tartan_matrix_block_norms(tartan_context *context, const tartan_matrix *matrix, int32_t norm,
                                         double *out_norms, int64_t nout_norms) {
+    HOLD_MATRIX(matrix);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     const int64_t blocks = matrix->layout->blocks;
     CHECK(norm >= TARTAN_NORM_MAX && norm <= TARTAN_NORM_L2, ARGUMENT,

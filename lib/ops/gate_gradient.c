@@ -4,6 +4,8 @@
 
 tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix *w, const tartan_array *gates,
                                    tartan_matrix *dw, tartan_array *out_gate_grad) {
+    HOLD_MATRIX(w);
+    HOLD_MATRIX(dw);
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(tartan_i_operand_matrix(__func__, context, "w", w));
     PASS(tartan_i_operand_matrix(__func__, context, "dw", dw));

@@ -20,6 +20,7 @@ static tartan_status finish(const char *function, tartan_context *context, const
 
 tartan_status tartan_matrix_transpose(tartan_context *context, const tartan_matrix *matrix,
                                       tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     tartan_layout *layout;
@@ -31,6 +32,7 @@ tartan_status tartan_matrix_transpose(tartan_context *context, const tartan_matr
 tartan_status tartan_matrix_permute(tartan_context *context, const tartan_matrix *matrix,
                                     const int64_t *row_order, int64_t nrow_order, const int64_t *col_order,
                                     int64_t ncol_order, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     tartan_layout *layout;
@@ -42,6 +44,7 @@ tartan_status tartan_matrix_permute(tartan_context *context, const tartan_matrix
 
 tartan_status tartan_matrix_slice(tartan_context *context, const tartan_matrix *matrix, int64_t row_begin,
                                   int64_t row_end, int64_t col_begin, int64_t col_end, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     tartan_layout *layout;
@@ -71,6 +74,7 @@ static tartan_status check_blocks(const char *function, const char *name, const 
 
 tartan_status tartan_matrix_project(tartan_context *context, const tartan_matrix *matrix,
                                     tartan_layout *layout, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     CHECK_HANDLE(layout, LAYOUT, "layout");
@@ -97,6 +101,7 @@ static tartan_status check_ids(const char *function, const char *name, const int
 tartan_status tartan_matrix_rearrange(tartan_context *context, const tartan_matrix *matrix,
                                       tartan_layout *layout, const int64_t *sources, int64_t nsources,
                                       tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
     CHECK_OUT(out);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     CHECK_HANDLE(layout, LAYOUT, "layout");
@@ -132,6 +137,8 @@ fail:
 
 tartan_status tartan_matrix_scatter(tartan_context *context, const tartan_matrix *from,
                                     const int64_t *targets, int64_t ntargets, tartan_matrix *matrix) {
+    HOLD_MATRIX(from);
+    HOLD_MATRIX(matrix);
     PASS(tartan_i_blocks_check(__func__, context, matrix));
     PASS(tartan_i_operand_matrix(__func__, context, "from", from));
     PASS(tartan_i_matrix_check_stays(__func__, "from", from));

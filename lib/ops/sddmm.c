@@ -5,6 +5,7 @@
 tartan_status tartan_sddmm(tartan_context *context, double alpha, const tartan_array *gates,
                            const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny, double beta,
                            tartan_matrix *s) {
+    HOLD_MATRIX(s);
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(tartan_i_operand_matrix(__func__, context, "s", s));
     const tartan_shape *shape = &s->layout->shape;

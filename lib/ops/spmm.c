@@ -31,6 +31,7 @@ static tartan_status check_shapes(const char *function, const tartan_op_spmm *op
 tartan_status tartan_spmm(tartan_context *context, int32_t side, int32_t op, double alpha,
                           const tartan_matrix *a, const tartan_array *gates, const tartan_array *b,
                           double beta, tartan_array *c) {
+    HOLD_MATRIX(a);
     CHECK_HANDLE(context, CONTEXT, "context");
     CHECK(side == TARTAN_LEFT || side == TARTAN_RIGHT, ARGUMENT,
           "side is %d, expected %d (left) or %d (right)", side, TARTAN_LEFT, TARTAN_RIGHT);

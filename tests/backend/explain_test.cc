@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../device/dynamic.h"
 #include "explained.h"
 #include "system_tiles.h"
 
@@ -129,6 +130,22 @@ TEST_P(Explain, CoversEveryOperation) {
     EXPECT_HAS(text, "}, {\"operation\": \"growth_score\"");
     EXPECT_HAS(text, "\"flops\": 756,"); // 2 * 7 * (20 + 30 + 4)
     EXPECT_EQ(']', text.back());
+}
+
+// The host does not know how many blocks a mask has.
+TEST_P(Explain, NoRateOfDynamicLayouts) {
+    std::vector<uint8_t> mask(16);
+    mask[5] = 1;
+    const Dynamic dynamic(context.get(), {16, 16, 4, 4, 1}, mask, 16, false);
+    const Placed values(context.get(), Dense(TARTAN_F32, {16, 4, 4})),
+        b(context.get(), Dense(TARTAN_F32, {16, 8}));
+    Placed c(context.get(), Dense(TARTAN_F32, {16, 8}));
+    tartan_matrix *raw = nullptr;
+    ASSERT_OK(tartan_matrix_wrap(dynamic.layout.get(), &values.array, nullptr, nullptr, &raw));
+    const Matrix a(raw);
+    const auto run = [&] { return tartan_spmm(context.get(), 0, 0, 1, raw, nullptr, &b.array, 0, &c.array); };
+    ASSERT_OK(run());
+    EXPECT_HAS(explained(run), "\"measured_tflops\": null");
 }
 
 TEST_P(Explain, LeavesOperandsAlone) {

@@ -15,7 +15,7 @@ static tartan_backend backend = {
 
 __attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host);
 const tartan_backend *tartan_plugin_get(const tartan_host *host) {
-    if (host == NULL || host->plan == NULL) return NULL;
+    if (host == NULL || host->abi != TARTAN_BACKEND_ABI || host->plan == NULL) return NULL;
     const char *fault = getenv("TARTAN_TEST_PLUGIN");
     if (fault != NULL && strcmp(fault, "null") == 0) return NULL;
     if (fault != NULL && strcmp(fault, "abi") == 0) backend.abi = 99;

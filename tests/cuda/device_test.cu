@@ -175,7 +175,9 @@ void expect_waits(tartan_cuda_queue *queue, cudaStream_t later, cudaStream_t fir
     ASSERT_CUDA(cudaMemsetAsync(m.pointer, 0, 4, queue->stream));
     ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
     store_late<<<1, 1, 0, first>>>((int *)m.pointer, 7, 100000000);
-    ASSERT_OK(tartan_cuda_wait("test", 0, later, 0, first));
+    tartan_wait wait = TARTAN_WAIT_ON_HOST;
+    ASSERT_OK(tartan_cuda_wait("test", 0, later, 0, first, &wait));
+    EXPECT_EQ(TARTAN_WAIT_ON_DEVICE, wait);
     EXPECT_EQ(cudaErrorNotReady, cudaStreamQuery(first)) << "the host waited";
     (void)cudaGetLastError(); // not ready is one
     ASSERT_CUDA(cudaMemcpyAsync(copy, m.pointer, 4, cudaMemcpyDeviceToDevice, later));
@@ -203,17 +205,46 @@ TEST_F(CudaDevice, StreamsWaitForEachOther) {
     ASSERT_CUDA(cudaStreamDestroy(other));
 }
 
-TEST_F(CudaDevice, StreamsWaitInCaptures) {
+// Another thread's default stream is waited for by way of the legacy one.
+TEST_F(CudaDevice, TheHostWaitsForStreams) {
     tartan_cuda_current current(0);
     cudaStream_t other;
     Memory m;
     ASSERT_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
     ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &m.pointer, &m.owner));
+    for (const cudaStream_t stream : {other, queue->stream, cudaStreamLegacy, cudaStreamPerThread}) {
+        ASSERT_CUDA(cudaMemset(m.pointer, 0, 4));
+        ASSERT_CUDA(cudaDeviceSynchronize());
+        std::thread([&] {
+            tartan_cuda_current there(0);
+            store_late<<<1, 1, 0, stream>>>((int *)m.pointer, 7, 100000000);
+        }).join();
+        EXPECT_OK(tartan_cuda_drain("test", 0, stream == cudaStreamPerThread ? cudaStreamLegacy : stream));
+        int value = 0;
+        ASSERT_CUDA(cudaMemcpyAsync(&value, m.pointer, sizeof value, cudaMemcpyDeviceToHost, queue->stream));
+        ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
+        EXPECT_EQ(7, value);
+    }
+    ASSERT_CUDA(cudaStreamDestroy(other));
+    tartan_cuda_memory_release(m.owner, queue);
+}
+
+TEST_F(CudaDevice, StreamsWaitInCaptures) {
+    tartan_cuda_current current(0);
+    cudaStream_t other;
+    Memory m;
+    tartan_wait wait = TARTAN_WAIT_ON_DEVICE;
+    ASSERT_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &m.pointer, &m.owner));
     ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
     store_late<<<1, 1, 0, other>>>((int *)m.pointer, 1, 10000000);
     EXPECT_FAILS(UNSUPPORTED, "cannot wait for a stream during its graph capture",
-                 tartan_cuda_wait("test", 0, other, 0, queue->stream));
-    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other)); // by the host
+                 tartan_cuda_wait("test", 0, other, 0, queue->stream, &wait));
+    EXPECT_FAILS(UNSUPPORTED, "cannot wait for a stream during its graph capture",
+                 tartan_cuda_drain("test", 0, queue->stream));
+    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other, &wait));
+    EXPECT_EQ(TARTAN_WAIT_ON_HOST, wait);
+    EXPECT_OK(tartan_cuda_drain("test", 0, other));
     {
         const tartan_cuda_relaxed relaxed; // a global capture forbids even to ask
         EXPECT_EQ(cudaSuccess, cudaStreamQuery(other));
@@ -224,10 +255,11 @@ TEST_F(CudaDevice, StreamsWaitInCaptures) {
     ASSERT_CUDA(cudaEventRecord(fork, queue->stream));
     ASSERT_CUDA(cudaStreamWaitEvent(other, fork, 0));
     store_late<<<1, 1, 0, other>>>((int *)m.pointer, 2, 10000000);
-    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other));
+    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other, &wait));
     store_late<<<1, 1, 0, queue->stream>>>((int *)m.pointer, 3, 0);
-    EXPECT_OK(tartan_cuda_wait("test", 0, other, 0, queue->stream));
-    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other));
+    EXPECT_OK(tartan_cuda_wait("test", 0, other, 0, queue->stream, &wait));
+    EXPECT_EQ(TARTAN_WAIT_IN_GRAPH, wait);
+    EXPECT_OK(tartan_cuda_wait("test", 0, queue->stream, 0, other, &wait));
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));

@@ -116,6 +116,7 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(half, wgmma, kHopper, "values of a", p.values = (void *)4098);
     EXPECT_REFUSES(half, wgmma, kHopper, "one batch", p.batch.ndim = 2);
     EXPECT_REFUSES(half, wgmma, kHopper, "2e9 tiles", p.batch.entries = 2000000);
+    EXPECT_REFUSES(half, mma, kHopper, "2e9 tiles", p.batch.entries = 2000000);
     EXPECT_REFUSES(half, wgmma, kHopper, "whole block columns", p.k = 4095);
     EXPECT_REFUSES(half, wgmma, kHopper, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_REFUSES(half, wgmma, kHopper, "contiguous", p.b.col_stride = 2);

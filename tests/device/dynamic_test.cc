@@ -49,8 +49,11 @@ struct Case {
         dtype = kDtypes[below(random, 4)], order = (int32_t)below(random, 2);
         gated = random() % 3 == 0, masked_on_host = random() % 4 == 0;
         gates = Dense(TARTAN_F32, {capacity > 0 ? capacity : positions});
+        const bool only_switch = random() % 2 == 0; // other kernels may do then
         for (int64_t i = 0; i < gates.elements(); i++)
-            gates.set(i, i < fixed->blocks ? pick(random, {0.0, 1.0, 0.5, -2.0}) : (double)NAN);
+            gates.set(i, i >= fixed->blocks ? (double)NAN
+                         : only_switch      ? pick(random, {0.0, 1.0})
+                                            : pick(random, {0.0, 1.0, 0.5, -2.0}));
     }
     // The gates of the blocks that there are.
     tartan_array first_gates(const Placed &all) const {

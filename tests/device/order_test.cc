@@ -316,6 +316,54 @@ TEST_F(Order, WhatACallUsesMayBeFreedMeanwhile) {
     (void)x.release();
 }
 
+// The host still has to sort the elements when the buffer is gone, and other memory is where it was.
+TEST_F(Order, ABufferMayBeFreedWhileItIsFetched) {
+    const Context x = open_context("cuda:1");
+    tartan_buffer *raw = nullptr, *next = nullptr;
+    ASSERT_OK(tartan_buffer_from_array(x.get(), &dense.array, &raw));
+    Dense got(TARTAN_F32, {16, 16}, kColumns);
+    in_the_middle = [&] {
+        tartan_dummy.at_work = nullptr;
+        tartan_buffer_free(raw);
+        const Context y = open_context("cuda:1");
+        const int64_t other[] = {3, 5, 7};
+        EXPECT_OK(tartan_buffer_create(y.get(), TARTAN_F64, other, 3, TARTAN_COL_MAJOR, &next));
+    };
+    tartan_dummy.at_work = [] { in_the_middle(); };
+    EXPECT_OK(tartan_buffer_to_array(x.get(), raw, &got.array));
+    for (int64_t i = 0; i < dense.elements(); i++) EXPECT_EQ(dense.get(i), got.get(i));
+    tartan_buffer_free(next);
+}
+
+// Functions that no device runs hold their matrix too.
+TEST_F(Order, AMatrixMayBeFreedWhileItIsFilled) {
+    tartan_hooks hooks = {sizeof hooks, nullptr, nullptr};
+    hooks.parallel_for = [](void *, int32_t workers, tartan_task task, void *data) {
+        if (in_the_middle) in_the_middle();
+        for (int32_t w = 0; w < workers; w++) task(data, w);
+    };
+    in_the_middle = nullptr;
+    const Context x = open_context("cpu", "threads=2", &hooks);
+    const std::vector<std::function<tartan_status(tartan_matrix *)>> calls = {
+        [&](tartan_matrix *m) { return tartan_matrix_fill_normal(x.get(), m, 1, 1); },
+        [&](tartan_matrix *m) { return tartan_matrix_fill_orthogonal(x.get(), m, 1, 1); },
+    };
+    for (const auto &call : calls) {
+        tartan_matrix *raw = random_matrix(layout, TARTAN_F32, 0, random).release();
+        bool freed = false;
+        in_the_middle = [&] {
+            if (freed) return;
+            freed = true;
+            const int64_t live = tartan_i_memory_live();
+            tartan_matrix_free(raw);
+            EXPECT_EQ(live, tartan_i_memory_live());
+        };
+        EXPECT_OK(call(raw));
+        EXPECT_TRUE(freed);
+    }
+    in_the_middle = nullptr;
+}
+
 TEST_F(Order, OnTheCpuToo) {
     tartan_hooks hooks = {sizeof hooks, nullptr, nullptr};
     hooks.parallel_for = [](void *, int32_t workers, tartan_task task, void *data) {

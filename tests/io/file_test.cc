@@ -54,10 +54,16 @@ TEST_F(FileTest, GetsWhatWasPut) {
     ASSERT_OK(tartan_file_get_metadata(file.get(), TARTAN_KIND_MATRIX, "m", &text));
     EXPECT_STREQ(text, "{\"a\":1}");
     tartan_text_free(text);
-    ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), nullptr));
-    ASSERT_OK(tartan_file_get_metadata(file.get(), TARTAN_KIND_LAYOUT, "l", &text));
-    EXPECT_STREQ(text, "");
-    tartan_text_free(text);
+    for (const char *none : {(const char *)nullptr, ""}) { // what get gives can be put
+        ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), none));
+        ASSERT_OK(tartan_file_get_metadata(file.get(), TARTAN_KIND_LAYOUT, "l", &text));
+        EXPECT_STREQ(text, "");
+        tartan_text_free(text);
+        ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, none));
+        ASSERT_OK(tartan_file_get_metadata(file.get(), TARTAN_KIND_MATRIX, "m", &text));
+        EXPECT_STREQ(text, "");
+        tartan_text_free(text);
+    }
 }
 
 TEST_F(FileTest, GatesComeBackAsDoubles) {
@@ -137,6 +143,13 @@ TEST_F(FileTest, RefusesHandles) {
     EXPECT_FAILS(HANDLE, "file is NULL", tartan_file_get_gates(none, "a", nullptr, 0));
     EXPECT_FAILS(ARGUMENT, "metadata is not valid UTF-8",
                  tartan_file_put_layout(file.get(), "a", layout.get(), "\xc3"));
+    const std::string long_text =
+        std::string(63, 'x') + "\xc3\xbc" + "y"; // its 64th byte is half a character
+    EXPECT_FAILS(ARGUMENT, "metadata is \"" + std::string(63, 'x') + "\", expected JSON",
+                 tartan_file_put_layout(file.get(), "a", layout.get(), long_text.c_str()));
+    EXPECT_FAILS(
+        ARGUMENT, "name \"/" + std::string(62, 'x') + "\" ",
+        tartan_file_put_layout(file.get(), ("/" + long_text.substr(1)).c_str(), layout.get(), nullptr));
     EXPECT_EQ(tartan_file_count(file.get()), 0);
 }
 
@@ -147,7 +160,7 @@ TEST_F(FileTest, MetadataIsJson) {
           std::string("null"), std::string("{\"a\": {\"b\": [true, false]}, \"a\":\t1}"), deep})
         EXPECT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), text.c_str())) << text;
     for (const std::string &text :
-         {std::string(""),           std::string("note"),        std::string("{a: 1}"),
+         {std::string(" "),          std::string("note"),        std::string("{a: 1}"),
           std::string("[1,]"),       std::string("[1 2]"),       std::string("{\"a\" 1}"),
           std::string("{\"a\":1,}"), std::string("01"),          std::string("1."),
           std::string("-"),          std::string("1e"),          std::string("\"a"),

@@ -131,12 +131,12 @@ TEST(Schema, PaddingIsClearedAndNothingElse) {
         std::vector<double> dirty(values, values + 8 * 12);
         for (double &x : dirty)
             if (x == 0) x = NAN;
-        EXPECT_TRUE(tartan_i_layout_is_ragged(layout.get()));
+        EXPECT_TRUE(tartan_i_is_ragged(layout.get()));
         for (int64_t id = 0; id < 8; id += 2)
             tartan_i_padding_clear(layout.get(), TARTAN_F64, order, id, 2, dirty.data() + id * 12);
         EXPECT_EQ(std::memcmp(dirty.data(), values, sizeof(double) * dirty.size()), 0);
     }
-    EXPECT_FALSE(tartan_i_layout_is_ragged(random_layout({8, 6, 4, 3, 1}, 1, 1).get()));
+    EXPECT_FALSE(tartan_i_is_ragged(random_layout({8, 6, 4, 3, 1}, 1, 1).get()));
 }
 
 } // namespace

@@ -59,23 +59,26 @@ static void *stream_of(void *d) {
     return ((dummy_device *)d)->stream;
 }
 
+static const char captured[] = "cannot wait for a stream of the dummy during its graph capture";
+
 static tartan_status wait(const char *function, int32_t device_id, void *stream, int32_t first_device_id,
-                          void *first) {
-    void *same;
+                          void *first, tartan_wait *out_wait) {
     PASS(dummy_check_lost(function, device_id));
-    const int later = dummy_stream_open(device_id, stream, &same),
-              earlier = dummy_stream_open(first_device_id, first, &same);
-    dummy_stream_after(later, earlier);
-    tartan_dummy.waits++;
+    const int wait = dummy_wait(device_id, stream, first_device_id, first);
+    if (wait < 0) return tartan_dummy_host->fail(TARTAN_ERR_UNSUPPORTED, function, captured);
+    *out_wait = (tartan_wait)wait;
+    if (wait != TARTAN_WAIT_ON_HOST) tartan_dummy.waits++;
     return TARTAN_OK;
 }
 
-static tartan_status sync(const char *function, void *d) {
-    PASS(dummy_check_lost(function, ((dummy_device *)d)->id));
+static tartan_status drain(const char *function, int32_t device_id, void *stream) {
+    PASS(dummy_check_lost(function, device_id));
+    tartan_dummy.drained = stream;
+    if (!dummy_drain(device_id, stream))
+        return tartan_dummy_host->fail(TARTAN_ERR_UNSUPPORTED, function, captured);
     if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
     tartan_dummy.synced++;
-    dummy_stream_drained(((dummy_device *)d)->number);
-    return fail_once(function, "sync");
+    return fail_once(function, "drain");
 }
 
 static bool supports(void *d, const tartan_op *op, const char **out_reason) {
@@ -170,7 +173,7 @@ static tartan_status index_from_mask(const char *function, void *d, void *index,
 static tartan_status index_fetch(const char *function, void *d, void *index, int64_t *out_blocks,
                                  int64_t *out_row_pointers, int32_t *out_block_cols) {
     PASS(work_on_index(function, d, index, false));
-    PASS(sync(function, d));
+    PASS(drain(function, ((dummy_device *)d)->id, ((dummy_device *)d)->stream));
     return tartan_dummy_host->cpu->index_fetch(function, NULL, index, out_blocks, out_row_pointers,
                                                out_block_cols);
 }
@@ -230,6 +233,7 @@ static tartan_status begin_operation(const tartan_context *context, const tartan
     const dummy_device *d = context->device;
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     const int32_t count = tartan_dummy_host->operands(op, operands);
+    if (tartan_dummy.before_work != NULL) tartan_dummy.before_work();
     PASS(dummy_check_lost(op->function, d->id));
     for (int32_t i = 0; i < count; i++) PASS(check_operand(op->function, d, &operands[i]));
     for (int32_t i = 0; i < count; i++) PASS(work_on_operand(op->function, d, &operands[i]));
@@ -256,9 +260,9 @@ static const tartan_backend backend = {
     .describe = describe,
     .open = open,
     .close = close,
-    .sync = sync,
     .stream = stream_of,
     .wait = wait,
+    .drain = drain,
     .allocate = dummy_allocate,
     .release = dummy_release,
     .copy = dummy_copy,
@@ -273,6 +277,6 @@ static const tartan_backend backend = {
 };
 
 __attribute__((visibility("default"))) const tartan_backend *tartan_plugin_get(const tartan_host *host) {
-    tartan_dummy_host = host;
+    if (host->abi == TARTAN_BACKEND_ABI) tartan_dummy_host = host;
     return &backend;
 }

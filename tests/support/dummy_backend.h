@@ -19,13 +19,15 @@ enum { TARTAN_DUMMY_DEVICES = 2 };
  * allocations beyond it fail with MEMORY). */
 typedef struct tartan_dummy_state {
     int64_t opened, closed, synced, waits;
-    int64_t planned;        /* masks made into index sets */
-    int64_t live;           /* allocations not yet released */
-    int64_t asked, fail_at; /* requested allocations; the one that fails, counted from 0 (-1: none) */
-    bool lost;              /* every call fails with DEVICE */
-    bool fail_next;         /* the next open or sync fails with DEVICE, once */
-    void (*at_work)(void);  /* called by run and sync, or NULL */
-    const char *refusal;    /* supports says no for this reason, or NULL */
+    void *drained;             /* the stream that the host waited for last */
+    int64_t planned;           /* masks made into index sets */
+    int64_t live;              /* allocations not yet released */
+    int64_t asked, fail_at;    /* requested allocations; the one that fails, counted from 0 (-1: none) */
+    bool lost;                 /* every call fails with DEVICE */
+    bool fail_next;            /* the next open or drain fails with DEVICE, once */
+    void (*before_work)(void); /* called by run before anything is enqueued, or NULL */
+    void (*at_work)(void);     /* called by run, drain and copies to the host, or NULL */
+    const char *refusal;       /* supports says no for this reason, or NULL */
 } tartan_dummy_state;
 extern tartan_dummy_state tartan_dummy;
 

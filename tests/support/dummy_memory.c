@@ -82,10 +82,10 @@ tartan_status dummy_work_on(const char *function, const dummy_device *d, const v
                                    d->stream, writes ? "writes" : "reads", pointer);
 }
 
-void dummy_check_release(const void *of, dummy_marks *marks) {
+void dummy_check_release(const void *of, const dummy_marks *marks) {
     const dummy_device *d = of;
     if (tartan_dummy.lost || environment("TARTAN_DUMMY_LOST") != NULL) return;
-    if (d != NULL ? dummy_stream_works(d->number, marks, true) : dummy_all_done(marks)) return;
+    if (d != NULL ? dummy_stream_is_last(d->number, marks) : dummy_all_done(marks)) return;
     fprintf(stderr, "the dummy device: memory is released while a stream may be at work on it\n");
     abort();
 }
@@ -169,7 +169,9 @@ tartan_status dummy_copy(const char *function, void *d, void *to, const void *fr
     dummy_begin_use();
     memcpy(to, from, (size_t)bytes);
     dummy_end_use();
-    if (kind == TARTAN_COPY_TO_HOST) dummy_stream_drained(((dummy_device *)d)->number);
+    if (kind != TARTAN_COPY_TO_HOST) return TARTAN_OK;
+    dummy_stream_drained(((dummy_device *)d)->number);
+    if (tartan_dummy.at_work != NULL) tartan_dummy.at_work();
     return TARTAN_OK;
 }
 

@@ -32,7 +32,7 @@ tartan_status dummy_check_pointer(const char *function, const char *name, int32_
 tartan_status dummy_work_on(const char *function, const dummy_device *d, const void *pointer, bool writes);
 
 /* No work on released memory may be pending, in the order of the releasing stream or else for the host. */
-void dummy_check_release(const void *of, dummy_marks *marks);
+void dummy_check_release(const void *of, const dummy_marks *marks);
 
 /* For the table. */
 tartan_status dummy_allocate(const char *function, void *d, int64_t bytes, void **out_pointer,

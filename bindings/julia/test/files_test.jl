@@ -41,6 +41,8 @@ end
     @test gates(again, "decoder") == g && gates(again, "encoder") === nothing
     @test replace(metadata(again, "decoder"), " " => "") == "{\"epoch\":3}" && metadata(again, "encoder") == ""
     @test occursin("2 matrices", sprint(show, again))
+    store!(again, "encoder", A; metadata = metadata(again, "encoder"))
+    @test metadata(again, "encoder") == ""
     delete!(again, "encoder")
     @test matrices(again) == ["decoder"]
     save(in_folder("less.h5"), again)

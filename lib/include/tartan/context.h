@@ -4,7 +4,9 @@
  * same context. Make one context for each queue you need.
  *
  * A CUDA graph that captured work of a context uses that context's memory. Replay it on the context's stream, never
- * while other work of the context or another replay runs, and never after the context was freed. */
+ * while other work of the context or another replay runs, and never after the context was freed. Tartan does not see
+ * replays. Before one, call tartan_context_wait(context, other) for each other context whose work it needs; after it,
+ * tartan_context_wait(other, context) for each one that needs its results. */
 #ifndef TARTAN_CONTEXT_H
 #define TARTAN_CONTEXT_H
 
@@ -43,14 +45,16 @@ typedef struct tartan_hooks {
  *                      reach every row, and results may differ in the last bits between versions of the library, which
  *                      decides the order of sums. Default: 0, never
  *     stream=0x7f...   the address of the caller's CUDA stream; 1 and 2 are the device's default stream and that of the
- *                      thread (cudaStreamLegacy, cudaStreamPerThread). Default: 0, the context makes its own stream
+ *                      thread (cudaStreamLegacy, cudaStreamPerThread). With 2 only the thread that made the context
+ *                      may use it, but any may free it. Default: 0, the context makes its own stream
  * `hooks` may be NULL. Errors: HANDLE, ARGUMENT (device, options, struct_size), DEVICE (no such device or stream;
  * the text says why), MEMORY. */
 TARTAN_API tartan_status tartan_context_create(const char *device, const char *options,
                                                const tartan_hooks *hooks, tartan_context **out);
 
-/* Frees a context from any thread at any time; NULL is allowed. Waits for the context's work. If another thread is
- * in a call on the context, the context ends when that call returns. */
+/* Frees a context from any thread; NULL is allowed. Waits for the context's work. If another thread is in a call on the
+ * context, the context ends when that call returns; no call may start with it any more. Not to be called while the
+ * context's stream is being captured in a graph, since earlier work of the stream cannot be waited for then. */
 TARTAN_API void tartan_context_free(tartan_context *context);
 
 /* Waits for all work of the context. Errors: HANDLE, ARGUMENT (the context is busy in another thread), DEVICE
@@ -70,13 +74,16 @@ TARTAN_API int64_t tartan_context_stream(const tartan_context *context);
  * or reads what it writes, and memory is released after all work on it. The device waits, the host does not. The
  * caller orders the work on memory of other libraries, with the following functions, which do not block the host
  * either. CUDA graphs are an exception: while work is being captured, it waits on the host for work outside the
- * graph, and work outside cannot wait for captured work (UNSUPPORTED).
+ * graph. Work outside cannot wait for a stream that is being captured, nor for what that stream did before unless
+ * tartan_context_sync has waited for it (UNSUPPORTED), so synchronise contexts before a capture. Memory that is freed
+ * during a capture may be released only after it.
  *
- * Common errors: HANDLE, ARGUMENT (the context is busy in another thread; the device or the stream), UNSUPPORTED,
- * DEVICE. ---- */
+ * Common errors: HANDLE, ARGUMENT (the context is busy in another thread; the device or the stream), UNSUPPORTED (a
+ * capture), DEVICE. ---- */
 
 /* Later work of `context` starts after the earlier work of `other`, which is on a device of the same kind or on the
- * CPU. For a CPU context, whose calls return when their work is done, this is tartan_context_sync(other). */
+ * CPU. For a CPU context, whose calls return when their work is done, the host waits for `other`, even if another
+ * thread is in a call on it. */
 TARTAN_API tartan_status tartan_context_wait(tartan_context *context, tartan_context *other);
 
 /* tartan_context_wait_stream: later work of `context` starts after the earlier work of another library's stream.

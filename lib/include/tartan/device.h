@@ -51,7 +51,8 @@ TARTAN_API tartan_status tartan_array_wait_stream(const tartan_array *array, int
 /* Describes the buffer's memory as an array, which is valid until the buffer is freed. */
 TARTAN_API tartan_status tartan_buffer_view(tartan_buffer *buffer, tartan_array *out_view);
 
-/* Frees the buffer from any thread at any time; NULL is allowed. */
+/* Frees the buffer from any thread; NULL is allowed. If other threads are in calls on its memory, it is released when
+ * these have returned; no call may start with it any more. */
 TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
 
 /* ---- Dynamic layouts: a new mask in every step. ----

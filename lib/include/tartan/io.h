@@ -54,7 +54,7 @@ TARTAN_API const char *tartan_file_layout_identity(const tartan_file *file, int6
  * copied but read when the file is saved, so a matrix must live until its object is replaced or removed or the
  * collection is freed. Layouts are reference-counted and may be freed at once.
  *   gates     NULL, or [blocks] of f32 or f64; copied
- *   metadata  NULL, or any JSON text in UTF-8; kept as it is
+ *   metadata  NULL or "" for none, or any JSON text in UTF-8, which is kept as it is
  * Names: 1 to 255 bytes of UTF-8, no '/' , no control character, not "." or "..".
  * Errors: ARGUMENT (name, metadata), SHAPE or DTYPE (gates), UNSUPPORTED (a matrix in device memory), MEMORY,
  * HANDLE. */

@@ -51,7 +51,8 @@ TARTAN_API tartan_status tartan_matrix_copy(tartan_context *context, const tarta
 TARTAN_API tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *matrix,
                                             int32_t dtype, int32_t block_order, tartan_matrix **out);
 
-/* Frees the matrix from any thread at any time; NULL is allowed. */
+/* Frees the matrix from any thread; NULL is allowed. If other threads are in calls on it, its memory is released when
+ * these have returned; no call may start with it any more. */
 TARTAN_API void tartan_matrix_free(tartan_matrix *matrix);
 
 /* ---- Asking ---- */

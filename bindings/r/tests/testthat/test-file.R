@@ -41,6 +41,8 @@ test_that("gates, metadata and recipes are kept", {
   block_put(file, "v", a * 2)
   expect_null(block_gates(file, "v"))
   expect_identical(block_metadata(file, "v"), "")
+  block_put(file, "v", a * 2, metadata = block_metadata(file, "v"))
+  expect_identical(block_metadata(file, "v"), "")
   block_remove(file, "w")
   block_write(file, path)
   close(file)
@@ -170,7 +172,7 @@ test_that("what is given for no object is refused, before anything is written", 
   expect_refused(block_save(path, weights = A, gates = g), "argument", "expected a list with the names of objects")
   expect_refused(block_save(path, weights = A, gates = list(g)), "argument", "expected a list with the names")
   expect_refused(block_save(path, weights = A, gates = list(weights = g, weights = g)), "argument", "twice")
-  for (text in c("note", "{a: 1}", "", "[1,]")) {
+  for (text in c("note", "{a: 1}", " ", "[1,]")) {
     expect_refused(block_save(path, weights = A, metadata = list(weights = text)), "argument", "expected JSON")
   }
   expect_false(file.exists(path))
