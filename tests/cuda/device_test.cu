@@ -6,6 +6,7 @@
 #include "blas.h"
 
 #include <cstring>
+#include <future>
 #include <thread>
 
 using namespace tartan_test;
@@ -205,28 +206,44 @@ TEST_F(CudaDevice, StreamsWaitForEachOther) {
     ASSERT_CUDA(cudaStreamDestroy(other));
 }
 
-// Another thread's default stream is waited for by way of the legacy one.
+// The host waits by `drained` for a store on `stream` by another thread, which lives until that is done.
+void expect_drained(tartan_cuda_queue *queue, cudaStream_t stream, cudaStream_t drained) {
+    Memory m;
+    std::promise<void> stored, waited;
+    ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &m.pointer, &m.owner));
+    ASSERT_CUDA(cudaMemsetAsync(m.pointer, 0, 4, queue->stream));
+    ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
+    std::thread other([&] {
+        tartan_cuda_current there(0);
+        store_late<<<1, 1, 0, stream>>>((int *)m.pointer, 7, 100000000);
+        stored.set_value();
+        waited.get_future().wait();
+    });
+    stored.get_future().wait();
+    EXPECT_OK(tartan_cuda_drain("test", 0, drained));
+    int value = 0;
+    EXPECT_EQ(cudaSuccess,
+              cudaMemcpyAsync(&value, m.pointer, sizeof value, cudaMemcpyDeviceToHost, queue->stream));
+    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(queue->stream));
+    EXPECT_EQ(7, value);
+    waited.set_value();
+    other.join();
+    tartan_cuda_memory_release(m.owner, queue);
+}
+
 TEST_F(CudaDevice, TheHostWaitsForStreams) {
     tartan_cuda_current current(0);
     cudaStream_t other;
-    Memory m;
     ASSERT_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-    ASSERT_OK(tartan_cuda_memory_allocate("test", queue, 4, &m.pointer, &m.owner));
-    for (const cudaStream_t stream : {other, queue->stream, cudaStreamLegacy, cudaStreamPerThread}) {
-        ASSERT_CUDA(cudaMemset(m.pointer, 0, 4));
-        ASSERT_CUDA(cudaDeviceSynchronize());
-        std::thread([&] {
-            tartan_cuda_current there(0);
-            store_late<<<1, 1, 0, stream>>>((int *)m.pointer, 7, 100000000);
-        }).join();
-        EXPECT_OK(tartan_cuda_drain("test", 0, stream == cudaStreamPerThread ? cudaStreamLegacy : stream));
-        int value = 0;
-        ASSERT_CUDA(cudaMemcpyAsync(&value, m.pointer, sizeof value, cudaMemcpyDeviceToHost, queue->stream));
-        ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
-        EXPECT_EQ(7, value);
-    }
+    for (const cudaStream_t stream : {other, queue->stream, cudaStreamLegacy})
+        expect_drained(queue, stream, stream);
     ASSERT_CUDA(cudaStreamDestroy(other));
-    tartan_cuda_memory_release(m.owner, queue);
+}
+
+// Another thread's default stream is waited for by way of the legacy one.
+TEST_F(CudaDevice, TheHostWaitsForDefaultStreamsOfThreads) {
+    tartan_cuda_current current(0);
+    expect_drained(queue, cudaStreamPerThread, cudaStreamLegacy);
 }
 
 TEST_F(CudaDevice, StreamsWaitInCaptures) {

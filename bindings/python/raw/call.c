@@ -225,12 +225,12 @@ int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_
 
 /* ---- Other libraries, which use their memory on queues of their own ---- */
 
-/* Notes the queue of an operand's home. `source`, if not NULL, is exported if its owner does not say which stream that is:
+/* Notes the queue of an operand's home. (The operation refuses operands of another device.) `source`, if not NULL, is exported if its owner does not say which stream that is:
  * that orders its work before the call. */
 static int beside(tartan_py_call *call, const tartan_py_home *home, PyObject *source) {
     const tartan_py_queue *queue = &home->queue;
     if (!home->foreign || queue->type == TARTAN_CPU || call->queue.type == TARTAN_CPU ||
-        same(queue, &call->queue))
+        queue->id != call->queue.id || same(queue, &call->queue))
         return 0;
     int i = 0;
     while (i < call->nothers && !same(queue, &call->others[i])) i++;
@@ -254,12 +254,11 @@ static int look(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool 
         queue = Py_None;
         Py_INCREF(queue);
     }
-    part->made = PyObject_CallFunction(tartan_py_help.look, "OsiOO", part->object, part->name, (int)dtype,
-                                       queue, writes ? Py_True : Py_False);
+    PyObject *made = PyObject_CallFunction(tartan_py_help.look, "OsiOO", part->object, part->name, (int)dtype,
+                                           queue, writes ? Py_True : Py_False);
     Py_DECREF(queue);
-    if (part->made == NULL ||
-        tartan_py_operand(part->made, call->function, part->name, writes, &part->borrow))
-        return -1;
+    Py_XSETREF(part->made, made); /* a factor is looked at twice where it tells the dtype of the result */
+    if (made == NULL || tartan_py_operand(made, call->function, part->name, writes, &part->borrow)) return -1;
     part->home.queue.id = part->borrow.array.device_id; /* __cuda_array_interface__ does not say which GPU */
     return beside(call, &part->home, NULL);
 }

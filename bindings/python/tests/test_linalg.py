@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import sys
+
 import numpy as np
 import pytest
 from conftest import assert_product, random_layout, random_matrix
@@ -178,6 +180,21 @@ def test_lists_and_other_libraries(rng):
     target = Foreign(out)
     assert spmm(a, b, out=target) is target
     np.testing.assert_array_equal(out, a @ b)
+
+
+def test_operands_are_given_back(rng):
+    """A factor that tells the dtype of a new matrix is looked at twice."""
+
+    class Other(np.ndarray):
+        pass
+
+    layout = random_layout(rng, (12, 9), 3, 0.5)
+    x, y = rng.standard_normal((12, 5)).view(Other), rng.standard_normal((5, 9)).view(Other)
+    tartan.sddmm(layout, x, y)
+    before = sys.getrefcount(x), sys.getrefcount(y)
+    for _ in range(5):
+        tartan.sddmm(layout, x, y)
+    assert (sys.getrefcount(x), sys.getrefcount(y)) == before
 
 
 def test_torch(rng):
