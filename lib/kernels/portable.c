@@ -68,7 +68,7 @@ static double dot(int64_t n, const void *x, const void *y) {
 }
 
 static void copy(int64_t n, const void *in, void *out) {
-    memcpy(out, in, (size_t)n * sizeof(real));
+    if (n > 0) memcpy(out, in, (size_t)n * sizeof(real)); /* of nothing, the pointers may be NULL */
 }
 
 #if TARTAN_I_REAL == 32

@@ -74,12 +74,14 @@ TEST_P(Explain, SaysHowACpuWorks) {
     EXPECT_HAS(text, "\"threads\": 1, \"column_ranges\": 1, \"panels\": 1, \"expected_tflops\": 0.");
     EXPECT_HAS(explain_spmm(four.get(), large.get(), TARTAN_F64, 100), "\"threads\": 4, ");
     EXPECT_HAS(explain_sddmm(four.get(), large.get(), TARTAN_F32, 100), "\"threads\": 4, ");
-    EXPECT_HAS(text, "\"faster\": [\"float32 instead of float64: about ");
+    // It builds on measured peaks, which are the same for both in portable C and under an emulator.
+    const bool vectors = std::string(tartan_cpu_kernels()) != "c" && getenv("TARTAN_TEST_SHARE") == nullptr;
+    EXPECT_HAS(text, vectors ? "\"faster\": [\"float32 instead of float64: about " : "\"faster\": [");
     EXPECT_HAS(explain_spmm(one.get(), random_layout({64, 64, 2, 8, 1}, 1, 1).get(), TARTAN_F64, 100),
                "the kernel computes so many at a time, these have 2\"");
     EXPECT_HAS(explain_spmm(four.get(), random_layout({2, 2, 2, 2, 1}, 1, 1).get(), TARTAN_F32, 33),
                "fewer threads: ");
-    EXPECT_HAS(explain_spmm(one.get(), large.get(), TARTAN_F32, 33), "of the last ");
+    EXPECT_HAS(explain_spmm(one.get(), large.get(), TARTAN_F32, 9), "of the last ");
 }
 
 // A vector, or few columns: another kernel where blocks lie the right way, else the advice to lay them so.
@@ -238,7 +240,7 @@ TEST(ExplainCpu, NamesTheKernelsAndWhyNoBetterOnes) {
 }
 
 TEST(ExplainCpu, ASlowSetIsNotBlamedOnTheUser) {
-    if (getenv("TARTAN_CPU") != nullptr || tartan_i_cpu_slow() == 0)
+    if (getenv("TARTAN_CPU") != nullptr || (tartan_i_cpu_detect() & tartan_i_cpu_slow()) == 0)
         GTEST_SKIP() << "every set is fast here, or TARTAN_CPU chooses";
     const Context context = open_context();
     const Layout layout = from_mask({8, 8, 4, 4, 1}, std::vector<uint8_t>(4, 1));
