@@ -12,7 +12,7 @@ typedef struct tartan_cuda_alignable {
     int64_t rows, cols, heads, entries;
 } tartan_cuda_alignable;
 
-/* Copies an operand in scratch memory, *out_scratch, and makes *what.dense and *what.batch_stride those of the copy. Its
+/* Copies an operand into scratch memory, *out_scratch, and makes *what.dense and *what.batch_stride those of the copy. Its
  * contiguous index stays. Where a tensor map can describe it, it stays as it is and *out_scratch is NULL. The caller
  * frees the scratch memory. */
 tartan_status tartan_cuda_align(const char *function, tartan_cuda_queue *queue,

@@ -160,7 +160,8 @@ static void explain_wide(const tartan_context *context, const tartan_op_spmm *op
                          tartan_i_text *text) {
     const tartan_i_spmm s = tartan_i_spmm_plan(context, op);
     const tartan_i_product *product = &s.k.product;
-    const bool few = s.columns * 4 < product->lanes;
+    const bool few = tartan_i_dense_entries(&s.form.b) == 1 &&
+                     tartan_i_cpu_few_columns(product, s.form.out_block, s.form.n);
     const int32_t dtype = op->a->dtype;
     p->kernel = "spmm";
     p->dtype = dtype;

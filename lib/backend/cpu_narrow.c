@@ -119,6 +119,13 @@ static narrow start(const tartan_context *context, const tartan_op_spmm *op) {
     return p;
 }
 
+bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block, int64_t n) {
+    /* Vector operations with and without the transpose; transposed, a column costs twice as much, having few
+     * chains. */
+    const int64_t upright = out_block * tartan_i_ceil_div(n, product->lanes);
+    return 2 * n * tartan_i_ceil_div(out_block, product->lanes) <= upright;
+}
+
 bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_spmm *op) {
     const tartan_matrix *a = op->a;
     const bool transposed = (op->transpose == TARTAN_TRANSPOSE) != (op->side == TARTAN_RIGHT);
@@ -126,10 +133,7 @@ bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_
     if (op->gates != NULL || a_row != 1 || (a->dtype != TARTAN_F32 && a->dtype != TARTAN_F64)) return false;
     const narrow p = start(context, op);
     if (tartan_i_dense_entries(&p.form.b) != 1) return false;
-    /* Vector operations with and without the transpose; transposed, a column costs twice as much, having few
-     * chains. */
-    const int64_t upright = p.form.out_block * tartan_i_ceil_div(p.form.n, p.k.product.lanes);
-    return 2 * p.form.n * (p.pitch / p.k.product.lanes) <= upright;
+    return tartan_i_cpu_few_columns(&p.k.product, p.form.out_block, p.form.n);
 }
 
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op) {
