@@ -23,7 +23,8 @@ typedef enum tartan_wait {
     TARTAN_WAIT_ON_HOST, /* nothing was done: the stream is being captured and `first` is not; drain `first` */
 } tartan_wait;
 
-/* Every function may fail, but only before it has changed anything. `device` is what open returned. */
+/* Every function may fail, but only before it has changed anything. `device` is what open returned. No slot is NULL
+ * unless its comment says so. */
 typedef struct tartan_backend tartan_backend;
 struct tartan_backend {
     int32_t abi; /* TARTAN_BACKEND_ABI */
@@ -31,7 +32,7 @@ struct tartan_backend {
     int32_t device_type;
     /* The number of devices; `out_reason` (static text) says why there are none. */
     int32_t (*devices)(const char **out_reason);
-    /* JSON object describing device i, into text of `size` bytes. */
+    /* JSON object with numbers and texts that describe device i, into text of `size` bytes, for `tartan info`. */
     void (*describe)(int32_t i, char *text, int64_t size);
     tartan_status (*open)(const char *function, const tartan_i_context_options *options, void **out_device);
     void (*close)(void *device);
@@ -56,7 +57,8 @@ struct tartan_backend {
      * `layout`. index_from_mask fills them from a mask of bytes in the device's memory (NULL: an empty mask), in
      * the order of the queue. index_fetch copies the row lists to the host: pointers [heads * grid_rows + 1], as
      * many columns as the last pointer, and the number of blocks in the mask (if that exceeds the capacity, all
-     * pointers are 0). index_release is like release. A new source of blocks is a new index_from_... slot. */
+     * pointers are 0). index_release is like release. A new source of blocks is a new index_from_... slot. The slots
+     * are NULL if the backend has no dynamic layouts. */
     tartan_status (*index_create)(const char *function, void *device, const tartan_layout *layout,
                                   void **out_index);
     tartan_status (*index_from_mask)(const char *function, void *device, void *index, const void *mask);

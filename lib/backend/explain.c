@@ -76,12 +76,8 @@ static tartan_status write(const tartan_context *context, const tartan_op *op, t
     const int32_t count = tartan_i_op_operands(op, operands);
     const char *reason;
     double bytes = 0;
-    tartan_i_text_add(text, "{\"operation\": \"%s\", \"backend\": \"%s\", \"device\": \"%s",
-                      tartan_i_op_name(op->kind), context->backend->name,
-                      context->options.device_type == TARTAN_CPU ? "cpu" : "cuda");
-    if (context->options.device_type != TARTAN_CPU)
-        tartan_i_text_add(text, ":%d", context->options.device_id);
-    tartan_i_text_add(text, "\", ");
+    tartan_i_text_add(text, "{\"operation\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", ",
+                      tartan_i_op_name(op->kind), context->backend->name, context->name);
     add_parameters(text, op);
     tartan_i_text_add(text, "\"operands\": [");
     for (int32_t i = 0; i < count; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The operations that a backend runs, one struct each, with all operands checked by lib/ops: a backend need not check
- * shapes again. Unused pointers are NULL. */
+ * shapes again. Dense operands may have any strides (those of inputs also 0 or negative), batch dimensions before the
+ * last two, and no elements. The padding of ragged blocks may hold anything, NaN included. Unused pointers are NULL. */
 #ifndef TARTAN_BACKEND_OPERATION_H
 #define TARTAN_BACKEND_OPERATION_H
 

@@ -141,6 +141,8 @@ tartan_status tartan_layout_from_device_mask(tartan_context *context, const tart
     CHECK(capacity >= 0 && capacity <= positions, ARGUMENT,
           "capacity is %" PRId64 ", expected 0 (as many as there are positions) .. %" PRId64, capacity,
           positions);
+    CHECK(context->backend->index_create != NULL, UNSUPPORTED, "backend %s has no dynamic layouts",
+          context->backend->name);
     tartan_i_call call;
     PASS(tartan_i_call_enter(__func__, context, &call));
     const tartan_status status = create(&call, shape, mask, capacity > 0 ? capacity : positions, out);

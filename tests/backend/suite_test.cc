@@ -92,8 +92,8 @@ TEST_P(Backend, Spmm) {
         const Matrix a = placed(context.get(), one.a);
         const Placed gates(context.get(), one.gates), b(context.get(), one.b);
         Placed c(context.get(), one.c);
-        ASSERT_OK(tartan_spmm(context.get(), one.side, one.op, one.alpha, a.get(),
-                              one.gated ? &gates.array : nullptr, &b.array, one.beta, &c.array));
+        RUN_OR_NEXT(tartan_spmm(context.get(), one.side, one.op, one.alpha, a.get(),
+                                one.gated ? &gates.array : nullptr, &b.array, one.beta, &c.array));
         Dense got = one.c;
         c.fetch(got);
         one.check(got);
@@ -139,8 +139,8 @@ TEST_P(Backend, Sddmm) {
         y.fill(random);
         const Placed there(context.get(), gates), left(context.get(), x), right(context.get(), y);
         const Matrix sum = placed(context.get(), s);
-        ASSERT_OK(tartan_sddmm(context.get(), -0.5, gated ? &there.array : nullptr, &left.array, 1,
-                               &right.array, 1, 0.25, sum.get()));
+        RUN_OR_NEXT(tartan_sddmm(context.get(), -0.5, gated ? &there.array : nullptr, &left.array, 1,
+                                 &right.array, 1, 0.25, sum.get()));
         const Matrix got = fetched(context.get(), sum);
         for (int64_t id = 0; id < layout->blocks; id++) {
             const double gate = gated ? gates.get(id) : 1;
@@ -175,7 +175,7 @@ TEST_P(Backend, SddmmOfManyPairs) {
             xs.push_back(kept[kept.size() - 2].array);
             ys.push_back(kept.back().array);
         }
-        ASSERT_OK(tartan_sddmm(context.get(), 1, nullptr, xs.data(), 8, ys.data(), 8, 0, sum.get()));
+        RUN_OR_NEXT(tartan_sddmm(context.get(), 1, nullptr, xs.data(), 8, ys.data(), 8, 0, sum.get()));
         const Matrix got = fetched(context.get(), sum);
         for (int64_t id = 0; id < layout->blocks; id++) {
             Chain all(dtype);
@@ -202,8 +202,8 @@ TEST_P(Backend, GateGradient) {
         const Matrix w_there = placed(context.get(), w), dw_there = placed(context.get(), dw);
         const Placed gates_there(context.get(), gates);
         Placed sums_there(context.get(), sums);
-        ASSERT_OK(tartan_gate_gradient(context.get(), w_there.get(), gated ? &gates_there.array : nullptr,
-                                       dw_there.get(), &sums_there.array));
+        RUN_OR_NEXT(tartan_gate_gradient(context.get(), w_there.get(), gated ? &gates_there.array : nullptr,
+                                         dw_there.get(), &sums_there.array));
         Dense got = sums;
         sums_there.fetch(got);
         ASSERT_TRUE(marks_intact(got));
@@ -248,8 +248,8 @@ TEST_P(Backend, GrowthScore) {
         score.fill(random);
         const Placed x_there(context.get(), x), y_there(context.get(), y);
         Placed score_there(context.get(), score);
-        ASSERT_OK(tartan_growth_score(context.get(), &shape, norm, 0.5, &x_there.array, 1, &y_there.array, 1,
-                                      0.25, &score_there.array));
+        RUN_OR_NEXT(tartan_growth_score(context.get(), &shape, norm, 0.5, &x_there.array, 1, &y_there.array,
+                                        1, 0.25, &score_there.array));
         Dense got = score;
         score_there.fetch(got);
         for (int64_t at = 0; at < score.elements(); at++) {
@@ -292,8 +292,8 @@ TEST_P(Backend, SpecialValuesStayWithTheirBlocks) {
                 Placed c_there(context.get(), c);
                 tartan_array out = c_there.array;
                 out.shape[0] = size;
-                ASSERT_OK(tartan_spmm(context.get(), 0, 0, 1, a.get(), &gates_there.array, &b_there.array, 0,
-                                      &out));
+                RUN_OR_NEXT(tartan_spmm(context.get(), 0, 0, 1, a.get(), &gates_there.array, &b_there.array,
+                                        0, &out));
                 c_there.fetch(c);
                 for (int64_t i = 0; i < size; i++)
                     for (int64_t j = 0; j < n; j++) {
@@ -345,7 +345,9 @@ TEST_P(Backend, MoreMemoryThanThereIs) {
     const Matrix a = placed(context.get(), one.a);
     const Placed b(context.get(), one.b);
     Placed c(context.get(), one.c);
-    ASSERT_OK(tartan_spmm(context.get(), one.side, one.op, 1, a.get(), nullptr, &b.array, 0, &c.array));
+    const tartan_status status =
+        tartan_spmm(context.get(), one.side, one.op, 1, a.get(), nullptr, &b.array, 0, &c.array);
+    if (!is_refused(status)) EXPECT_EQ(TARTAN_OK, status) << tartan_last_error();
     EXPECT_OK(tartan_context_sync(context.get()));
 }
 

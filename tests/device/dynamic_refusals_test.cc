@@ -233,3 +233,23 @@ TEST_P(DynamicRefusals, MemoryRunsOut) {
     EXPECT_FAILS(DEVICE, "was lost", tartan_layout_to_host(context.get(), dynamic.get(), &found));
     tartan_dummy.lost = false;
 }
+
+TEST(Dynamic, ABackendWithoutThem) {
+    const DummyInstalled installed;
+    tartan_backend backend = *tartan_plugin_get(&tartan_i_host);
+    backend.index_create = nullptr;
+    backend.index_from_mask = nullptr;
+    backend.index_fetch = nullptr;
+    backend.index_release = nullptr;
+    tartan_i_backend_install(TARTAN_CUDA, &backend);
+    const Context context = open_context("cuda");
+    ASSERT_NE(nullptr, context);
+    uint8_t mask[] = {1, 0, 1, 0, 1, 1};
+    const int64_t grid[] = {2, 3};
+    tartan_array array = {};
+    ASSERT_OK(tartan_array_init(mask, TARTAN_U8, 2, grid, nullptr, &array));
+    tartan_layout *out = (tartan_layout *)8;
+    EXPECT_FAILS(UNSUPPORTED, "backend dummy has no dynamic layouts",
+                 tartan_layout_from_device_mask(context.get(), &kShape, &array, 0, &out));
+    EXPECT_EQ(nullptr, out);
+}

@@ -79,7 +79,7 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
  * all positions. *out holds one reference, NULL on failure. Errors: HANDLE, ARGUMENT (shape, capacity; the context
  * is busy in another thread), SHAPE (shape; the mask's shape or strides), DTYPE, OVERFLOW, MEMORY (of the host or
  * the device), UNSUPPORTED (a mask on another kind of device, a grid too large for the device, a CUDA graph being
- * captured), DEVICE. */
+ * captured, a backend without dynamic layouts), DEVICE. */
 TARTAN_API tartan_status tartan_layout_from_device_mask(tartan_context *context, const tartan_shape *shape,
                                                         const tartan_array *mask, int64_t capacity,
                                                         tartan_layout **out);
