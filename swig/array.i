@@ -22,7 +22,15 @@
  *                                                      tartan_layout, tartan_matrix, tartan_file, tartan_buffer
  *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL
  *     const tartan_hooks *                             no input where a language supplies none: NULL
- * Patterns without a name in capitals apply by type alone. */
+ *     (const tartan_array *values, tartan_release release, void *user)
+ *                                                      memory of the language that a matrix wraps; a language that cannot
+ *                                                      lend any ignores tartan_matrix_wrap
+ *     int32_t, int64_t, double, const char *           numbers and texts, also as results
+ * Patterns without a name in capitals apply by type alone. Two traps of SWIG:
+ * - It gives the typemaps of `T *` to `const T *` too. With a %typemap(argout) of tartan_array *, write an empty one for
+ *   each pattern of const tartan_array *, or inputs are returned as results.
+ * - It does not know stdint.h, and its own stdint.i takes int64_t for long long. Write the typemaps of int32_t and
+ *   int64_t, or %apply int { int32_t } and %apply long { int64_t }. */
 %apply (const int64_t *IN_INT64, int64_t IN_COUNT) {
     (const int64_t *heads, int64_t nheads),
     (const int64_t *block_rows, int64_t nblock_rows),
