@@ -56,12 +56,13 @@ tartan_status tartan_cuda_wait(const char *function, int32_t device_id, void *st
                                void *first, tartan_wait *out_wait) {
     const cudaStream_t later = (cudaStream_t)stream, earlier = (cudaStream_t)first;
     unsigned long long later_id = 0, earlier_id = 0;
+    /* First of all: where the thread has no device, any call of the runtime makes device 0 its own. */
+    tartan_cuda_current current(first_device_id);
     tartan_cuda_relaxed relaxed;
     {
-        tartan_cuda_current current(device_id);
+        tartan_cuda_current other(device_id);
         PASS(capture_of(function, later, &later_id));
     }
-    tartan_cuda_current current(first_device_id);
     PASS(capture_of(function, earlier, &earlier_id));
     if (earlier_id != 0 && earlier_id != later_id)
         return tartan_cuda_host->fail(
@@ -78,8 +79,8 @@ tartan_status tartan_cuda_wait(const char *function, int32_t device_id, void *st
 
 tartan_status tartan_cuda_drain(const char *function, int32_t device_id, void *stream) {
     unsigned long long id = 0;
-    tartan_cuda_relaxed relaxed;
     tartan_cuda_current current(device_id);
+    tartan_cuda_relaxed relaxed;
     PASS(capture_of(function, (cudaStream_t)stream, &id));
     if (id != 0)
         return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, function,

@@ -304,6 +304,7 @@ class OnDevice {
         EXPECT_EQ(cudaSuccess, cudaMalloc(&blocks.values, bytes + 1));
         EXPECT_EQ(cudaSuccess, filled ? cudaMemcpy(blocks.values, m->values, bytes, cudaMemcpyHostToDevice)
                                       : cudaMemset(blocks.values, 0xff, bytes));
+        EXPECT_EQ(cudaSuccess, cudaDeviceSynchronize()); // the queue's stream does not wait for it
         blocks.dtype = m->dtype, blocks.order = m->block_order, blocks.layout = m->layout;
     }
     ~OnDevice() { cudaFree(blocks.values); }
@@ -345,6 +346,7 @@ TEST_F(CudaDevice, BlocksAreCastGatheredAndMeasured) {
         ASSERT_CUDA(cudaMalloc(&sources_there, sources.size() * sizeof(int64_t) + 1));
         ASSERT_CUDA(cudaMemcpy(sources_there, sources.data(), sources.size() * sizeof(int64_t),
                                cudaMemcpyHostToDevice));
+        ASSERT_CUDA(cudaDeviceSynchronize());
         const OnDevice result(transposed.get(), false);
         copy.to = result.blocks, copy.sources = sources_there, copy.transposed = true;
         ASSERT_OK(tartan_cuda_block_copy_plain("test", queue, &copy));

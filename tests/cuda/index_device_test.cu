@@ -107,6 +107,7 @@ TEST_F(CudaDevice, MasksGiveTheIndexSetsOfThePlans) {
         indexes.add(shape, capacity, true, 1 << random() % 6);
         uint8_t *bytes = (uint8_t *)indexes.room((int64_t)mask.size() / 4 + 4) + i % 5;
         ASSERT_CUDA(cudaMemcpy(bytes, mask.data(), mask.size(), cudaMemcpyHostToDevice));
+        ASSERT_CUDA(cudaDeviceSynchronize()); // the queue's stream does not wait for poison and copies
         const tartan_cuda_mask on_device = {bytes, (int32_t)shape.heads, (int32_t)shape.rows,
                                             (int32_t)shape.cols};
         ASSERT_OK(tartan_cuda_index_from_mask("test", queue, &on_device, (int32_t)capacity,
@@ -144,6 +145,7 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
         const Layout l = from_mask(shape, mask);
         ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
         ASSERT_CUDA(cudaMemcpy(bytes.pointer, mask.data(), positions, cudaMemcpyHostToDevice));
+        ASSERT_CUDA(cudaDeviceSynchronize());
         if (step == 14) { // all are wanted: from here on the same work, captured
             cudaGraph_t graph;
             ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
