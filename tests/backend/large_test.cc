@@ -419,9 +419,9 @@ TEST_P(Large, AllowDense) {
             for (uint64_t seed = 0; seed < (on_host() || dummy() ? 1 : 8) && !HasFailure(); seed++)
                 dtype == TARTAN_F64 ? spmm<long double>(block, dtype, 200 + seed)
                                     : spmm<double>(block, dtype, 200 + seed);
-    if (on_host() || dummy()) return;
     const Layout full = random_layout({2048, 2048, 24, 24, 1}, 1, 0);
     const std::string said = explain_spmm(context.get(), full.get(), TARTAN_F16, 2048);
+    if (said.find("\"backend\": \"cuda\"") == std::string::npos) return; // its kernels have other names
     EXPECT_TRUE(said.find("\"kernel\": \"spmm_dense\"") != std::string::npos ||
                 said.find("cuBLAS was not found") != std::string::npos)
         << said;
