@@ -23,20 +23,28 @@ static void add_sizes(tartan_i_text *text, const char *key, const int64_t *sizes
     tartan_i_text_add(text, "]");
 }
 
+static void add_layout(tartan_i_text *text, const tartan_layout *layout) {
+    const tartan_shape *s = &layout->shape;
+    add_sizes(text, "shape", (const int64_t[]){s->rows, s->cols}, 2);
+    add_sizes(text, "block", (const int64_t[]){s->block_rows, s->block_cols}, 2);
+    tartan_i_text_add(text, ", \"heads\": %" PRId64 ", \"blocks\": %" PRId64, s->heads, layout->blocks);
+}
+
 static void add_operand(tartan_i_text *text, const tartan_i_operand *one) {
     const tartan_matrix *m = one->matrix;
     const tartan_array *a = one->array;
-    tartan_i_text_add(text, "{\"name\": \"%s\", \"dtype\": \"%s\"", one->name,
-                      m != NULL   ? tartan_dtype_name(m->dtype)
-                      : a != NULL ? tartan_dtype_name(a->dtype)
-                                  : "int64");
+    tartan_i_text_add(text, "{\"name\": \"%s\"", one->name);
+    if (one->layout == NULL)
+        tartan_i_text_add(text, ", \"dtype\": \"%s\"",
+                          m != NULL   ? tartan_dtype_name(m->dtype)
+                          : a != NULL ? tartan_dtype_name(a->dtype)
+                                      : "int64");
     if (m != NULL) {
-        const tartan_shape *s = &m->layout->shape;
-        add_sizes(text, "shape", (const int64_t[]){s->rows, s->cols}, 2);
-        add_sizes(text, "block", (const int64_t[]){s->block_rows, s->block_cols}, 2);
-        tartan_i_text_add(text, ", \"heads\": %" PRId64 ", \"blocks\": %" PRId64 ", \"block_order\": \"%s\"",
-                          s->heads, m->layout->blocks,
+        add_layout(text, m->layout);
+        tartan_i_text_add(text, ", \"block_order\": \"%s\"",
                           m->block_order == TARTAN_COL_MAJOR ? "column-major" : "row-major");
+    } else if (one->layout != NULL) {
+        add_layout(text, one->layout);
     } else if (a != NULL) {
         add_sizes(text, "shape", a->shape, a->ndim);
         add_sizes(text, "strides", a->strides, a->ndim);
@@ -47,6 +55,7 @@ static void add_operand(tartan_i_text *text, const tartan_i_operand *one) {
 }
 
 static double bytes_of(const tartan_i_operand *one) {
+    if (one->layout != NULL) return 0; /* of the index sets, which are cached */
     if (one->array != NULL)
         return (double)tartan_i_array_elements(one->array) * (double)tartan_dtype_bytes(one->array->dtype);
     if (one->matrix == NULL) return (double)one->length * (double)sizeof *one->list;

@@ -2,6 +2,7 @@
  * Properties of any operation: its name, operands and cost. */
 #include "backend/operation.h"
 
+#include "backend/attention.h"
 #include "core/array.h"
 
 const char *tartan_i_op_name(tartan_op_kind kind) {
@@ -27,6 +28,10 @@ static void add_matrix(operands *all, const char *name, const tartan_matrix *mat
 static void add_array(operands *all, const char *name, const tartan_array *array, bool written) {
     if (array == NULL) return;
     all->out[all->count++] = (tartan_i_operand){.name = name, .array = array, .written = written};
+}
+
+static void add_layout(operands *all, const char *name, const tartan_layout *layout) {
+    all->out[all->count++] = (tartan_i_operand){.name = name, .layout = layout};
 }
 
 static void add_list(operands *all, const char *name, const int64_t *list, const tartan_matrix *of) {
@@ -76,6 +81,30 @@ static void block_copy_operands(const tartan_op_block_copy *op, operands *all) {
 static void block_norms_operands(const tartan_op_block_norms *op, operands *all) {
     add_matrix(all, "matrix", op->matrix, false);
     add_array(all, "out_norms", op->norms, true);
+}
+
+static void add_attention(operands *all, const tartan_i_attention *in) {
+    add_layout(all, "layout", in->layout);
+    add_array(all, "q", in->q, false);
+    add_array(all, "k", in->k, false);
+    add_array(all, "v", in->v, false);
+    add_array(all, "bias", in->bias, false);
+}
+
+static void attention_forward_operands(const tartan_op_attention_forward *op, operands *all) {
+    add_attention(all, &op->in);
+    add_array(all, "out", op->out, true);
+    add_array(all, "lse", op->lse, true);
+}
+
+static void attention_backward_operands(const tartan_op_attention_backward *op, operands *all) {
+    add_attention(all, &op->in);
+    add_array(all, "out", op->out, false);
+    add_array(all, "lse", op->lse, false);
+    add_array(all, "out_grad", op->out_grad, false);
+    add_array(all, "q_grad", op->q_grad, true);
+    add_array(all, "k_grad", op->k_grad, true);
+    add_array(all, "v_grad", op->v_grad, true);
 }
 
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]) {
@@ -133,6 +162,12 @@ double tartan_i_op_flops(const tartan_op *op) {
     }
     case TARTAN_OP_BLOCK_NORMS:
         return 2 * tartan_i_stored_elements(op->block_norms.matrix);
+    case TARTAN_OP_ATTENTION_FORWARD:
+        return 4 * (double)op->attention_forward.in.q->shape[3] *
+               tartan_i_attention_pairs(&op->attention_forward.in);
+    case TARTAN_OP_ATTENTION_BACKWARD:
+        return 10 * (double)op->attention_backward.in.q->shape[3] *
+               tartan_i_attention_pairs(&op->attention_backward.in);
     case TARTAN_OP_BLOCK_COPY:
     case TARTAN_OP_COUNT:
         break;

@@ -5,7 +5,9 @@
 #ifndef TARTAN_BACKEND_OPERATION_H
 #define TARTAN_BACKEND_OPERATION_H
 
+#include "layout/block_mask.h"
 #include "matrix/matrix.h"
+#include "tartan/attention.h"
 #include "tartan/linalg.h"
 
 /* One row per operation: its enumerator, and the name of its struct, its union member and its slot in the backend
@@ -16,7 +18,9 @@
     X(GATE_GRADIENT, gate_gradient)                                                                          \
     X(GROWTH_SCORE, growth_score)                                                                            \
     X(BLOCK_COPY, block_copy)                                                                                \
-    X(BLOCK_NORMS, block_norms)
+    X(BLOCK_NORMS, block_norms)                                                                              \
+    X(ATTENTION_FORWARD, attention_forward)                                                                  \
+    X(ATTENTION_BACKWARD, attention_backward)
 
 enum { TARTAN_I_MAX_PAIRS = 8 };
 
@@ -83,6 +87,41 @@ typedef struct tartan_op_block_norms {
     const tartan_array *norms; /* [blocks] of f64, dense */
 } tartan_op_block_norms;
 
+/* What an attention's bias array holds. */
+typedef enum tartan_i_bias {
+    TARTAN_I_BIAS_NONE,
+    TARTAN_I_BIAS_SLOPES,   /* [heads], times j - i - query_offset */
+    TARTAN_I_BIAS_DISTANCE, /* [heads or 1, 2r + 1], by j - i - query_offset */
+    TARTAN_I_BIAS_BLOCK,    /* [heads or 1, blocks] */
+} tartan_i_bias;
+
+/* What both passes of attention share: inputs and options. */
+typedef struct tartan_i_attention {
+    const tartan_layout *layout;
+    const tartan_array *q, *k, *v;       /* [batch, heads or kv_heads, tq or tk, d] */
+    const tartan_block_mask *block_mask; /* or NULL */
+    const tartan_array *bias;            /* or NULL */
+    tartan_i_bias bias_kind;
+    double scale;
+    bool causal;
+    int64_t query_offset, causal_from;
+    double dropout; /* 0 <= dropout < 1 */
+    int64_t seed;
+} tartan_i_attention;
+
+typedef struct tartan_op_attention_forward {
+    const char *function;
+    tartan_i_attention in;
+    const tartan_array *out, *lse; /* lse may be NULL */
+} tartan_op_attention_forward;
+
+typedef struct tartan_op_attention_backward {
+    const char *function;
+    tartan_i_attention in;
+    const tartan_array *out, *lse, *out_grad;
+    const tartan_array *q_grad, *k_grad, *v_grad;
+} tartan_op_attention_backward;
+
 typedef enum tartan_op_kind {
 #define TARTAN_I_KIND(NAME, name) TARTAN_OP_##NAME,
     TARTAN_I_OPERATIONS(TARTAN_I_KIND)
@@ -104,11 +143,12 @@ typedef struct tartan_op {
 /* "spmm", "sddmm", ... */
 const char *tartan_i_op_name(tartan_op_kind kind);
 
-/* One operand: a matrix, an array or a list of block ids; the others are NULL. */
+/* One operand: a matrix, an array, a layout or a list of block ids; the others are NULL. */
 typedef struct tartan_i_operand {
     const char *name; /* of the argument */
     const tartan_matrix *matrix;
     const tartan_array *array;
+    const tartan_layout *layout;
     const int64_t *list;
     int64_t length; /* of the list */
     bool written;

@@ -2,6 +2,9 @@
 #include "core/options.h"
 
 #include <limits.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 tartan_status tartan_i_option_next(const char *function, const char *name, const char **text,
@@ -25,6 +28,28 @@ tartan_status tartan_i_option_next(const char *function, const char *name, const
 bool tartan_i_option_is(const tartan_i_option *option, const char *name) {
     return strlen(name) == (size_t)option->name_length &&
            memcmp(option->word, name, (size_t)option->name_length) == 0;
+}
+
+bool tartan_i_option_value_is(const tartan_i_option *option, const char *text) {
+    return strlen(text) == (size_t)option->value_length &&
+           memcmp(option->value, text, (size_t)option->value_length) == 0;
+}
+
+bool tartan_i_option_number(const tartan_i_option *option, double *out) {
+    char digits[64], *end;
+    const size_t length = (size_t)option->value_length;
+    if (length == 0 || length >= sizeof digits || strspn(option->value, "0123456789+-.eE") < length)
+        return false;
+    memcpy(digits, option->value, length);
+    digits[length] = '\0';
+    /* In the C locale, so the program's decimal point does not matter. Making it takes no memory. */
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (plain == (locale_t)0) return false;
+    locale_t before = uselocale(plain);
+    *out = strtod(digits, &end);
+    uselocale(before);
+    freelocale(plain);
+    return end == digits + length && isfinite(*out);
 }
 
 static int digit(char c) {

@@ -16,8 +16,13 @@ typedef struct tartan_i_option {
 tartan_status tartan_i_option_next(const char *function, const char *name, const char **text,
                                    tartan_i_option *out, bool *out_more);
 
-/* Whether the option is called `name`. */
+/* Whether the option is called `name`, or its value is `text`. */
 bool tartan_i_option_is(const tartan_i_option *option, const char *name);
+
+bool tartan_i_option_value_is(const tartan_i_option *option, const char *text);
+
+/* The value as a finite decimal number; false if it is not one. */
+bool tartan_i_option_number(const tartan_i_option *option, double *out);
 
 /* The value as a whole number, decimal or hexadecimal ("0x7f"); false if it is not one or exceeds 64 bits. */
 bool tartan_i_option_whole(const tartan_i_option *option, int64_t *out);

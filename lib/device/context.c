@@ -46,16 +46,12 @@ static const struct {
     [ALLOW_DENSE] = {"allow_dense", 1},   [STREAM] = {"stream", INT64_MAX},
 };
 
-static bool value_is(const tartan_i_option *option, const char *text) {
-    return strlen(text) == (size_t)option->value_length && memcmp(option->value, text, strlen(text)) == 0;
-}
-
 static tartan_status set_option(const char *function, int which, const tartan_i_option *option,
                                 tartan_i_context_options *o) {
     const int shown = option->value_length < 64 ? option->value_length : 64;
     if (which == MATH) {
-        o->tf32 = value_is(option, "tf32");
-        CHECK_IN(function, o->tf32 || value_is(option, "exact"), ARGUMENT,
+        o->tf32 = tartan_i_option_value_is(option, "tf32");
+        CHECK_IN(function, o->tf32 || tartan_i_option_value_is(option, "exact"), ARGUMENT,
                  "math is '%.*s', expected exact or tf32", shown, option->value);
         return TARTAN_OK;
     }

@@ -11,6 +11,8 @@ tartan_status tartan_i_call_run(tartan_i_call *call, const tartan_op *op) {
             tartan_i_call_uses_matrix(call, operands[i].matrix, operands[i].written);
         else if (operands[i].array != NULL)
             tartan_i_call_uses_array(call, operands[i].array, operands[i].written);
+        else if (operands[i].layout != NULL)
+            tartan_i_call_uses_layout(call, operands[i].layout, false);
     }
     PASS(tartan_i_call_order(call));
     return tartan_i_backend_run(call->context, op);
@@ -26,8 +28,11 @@ static double seconds(void) {
 static bool is_counted(const tartan_op *op) {
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     const int32_t count = tartan_i_op_operands(op, operands);
-    for (int32_t i = 0; i < count; i++)
-        if (operands[i].matrix != NULL && tartan_i_is_dynamic(operands[i].matrix->layout)) return false;
+    for (int32_t i = 0; i < count; i++) {
+        const tartan_layout *layout =
+            operands[i].matrix != NULL ? operands[i].matrix->layout : operands[i].layout;
+        if (layout != NULL && tartan_i_is_dynamic(layout)) return false;
+    }
     return true;
 }
 

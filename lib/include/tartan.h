@@ -6,6 +6,7 @@
 #include "tartan/status.h"
 
 #include "tartan/array.h"
+#include "tartan/attention.h"
 #include "tartan/context.h"
 #include "tartan/device.h"
 #include "tartan/io.h"

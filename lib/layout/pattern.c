@@ -125,16 +125,6 @@ static tartan_status parameter_find(const char *function, const tartan_i_pattern
             option->name_length < 64 ? option->name_length : 64, option->word, pattern->name, names);
 }
 
-/* A decimal number of `length` characters; false if it is not one. */
-static bool parse_number(const char *text, size_t length, double *out) {
-    char digits[64], *end;
-    if (length == 0 || length >= sizeof digits || strspn(text, "0123456789+-.eE") < length) return false;
-    memcpy(digits, text, length);
-    digits[length] = '\0';
-    *out = strtod(digits, &end);
-    return end == digits + length && isfinite(*out);
-}
-
 static tartan_status parse_parameters(const char *function, const tartan_i_pattern *pattern, const char *text,
                                       double *values) {
     bool given[TARTAN_I_MAX_PARAMETERS] = {false}, more;
@@ -146,7 +136,7 @@ static tartan_status parse_parameters(const char *function, const tartan_i_patte
         if (!more) return TARTAN_OK;
         PASS(parameter_find(function, pattern, &option, &i));
         const tartan_i_parameter *p = &pattern->parameters[i];
-        const bool number = parse_number(option.value, (size_t)option.value_length, &values[i]);
+        const bool number = tartan_i_option_number(&option, &values[i]);
         CHECK_IN(function, !given[i], ARGUMENT, "parameters has %s twice, expected it once", p->name);
         CHECK_IN(function,
                  number && values[i] >= p->low && values[i] <= p->high &&

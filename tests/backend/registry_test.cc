@@ -70,7 +70,7 @@ TEST_F(Registry, PluginThatGivesNothing) {
 
 TEST_F(Registry, PluginOfAnotherAbi) {
     COPY_TEST_PLUGIN();
-    EXPECT_EXIT(search(folder, "abi"), ::testing::ExitedWithCode(1), "made for backend ABI 99, expected 7");
+    EXPECT_EXIT(search(folder, "abi"), ::testing::ExitedWithCode(1), "made for backend ABI 99, expected 8");
 }
 
 TEST_F(Registry, PluginForAnotherDevice) {

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Block-sparse attention. For each batch entry and head, with visible(i) the keys that query i may see,
+ *
+ *     s[i,j]  = scale * sum_d q[i,d] k[j,d] + bias[i,j]        for j in visible(i)
+ *     lse[i]  = log(sum_j exp(s[i,j]))
+ *     out[i]  = sum_j exp(s[i,j] - lse[i]) v[j]
+ *
+ * Key j is visible to query i if the layout stores its block, the block mask keeps the element, and, with the option
+ * causal=1, j <= i + query_offset or j < causal_from. A query that sees no key gets out = 0 and lse = -infinity.
+ *
+ * Scores are never stored: memory grows with tq + tk, and the backward pass computes them again from lse. A call that
+ * fails leaves its outputs untouched. Outputs may not overlap inputs.
+ *
+ * dtypes: q, k, v and their gradients have one dtype: f64, f32, f16 or bf16. out has the same, or f32 where that has 16
+ * bits. lse is of f32, or f64 for f64. Sums of 16-bit types are kept in f32, and the weights exp(s - max) are rounded to
+ * the dtype before they are multiplied by v, as everywhere on tensor cores. Bits do not depend on the number of
+ * threads, nor on the run; those of f32 and f64 on the CPU do not depend on the instruction set either.
+ *
+ * Source: Dao, "FlashAttention-2" (2023), for the running maximum and the backward formulas; Child et al., "Generating
+ * Long Sequences with Sparse Transformers" (2019), for the patterns. */
+#ifndef TARTAN_ATTENTION_H
+#define TARTAN_ATTENTION_H
+
+#include "tartan/context.h"
+#include "tartan/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* out and lse of the formulas above.
+ *   layout      tq x tk elements in blocks of (queries x keys); its heads are 1, for all heads, or those of q
+ *   q           [batch, heads, tq, d], any strides, as all arrays here
+ *   k, v        [batch, kv_heads, tk, d]; kv_heads divides heads, and head h uses kv head h / (heads / kv_heads)
+ *   options     NULL, or a list of "name=value" separated by blanks or commas:
+ *     scale=0.125       default 1 / sqrt(d); any finite number
+ *     causal=1          hides later keys; default 0
+ *     query_offset=96   with causal=1: query i stands at position i + query_offset of the keys. tk - tq aligns the
+ *                       last query with the last key, as decoding wants. Default 0
+ *     causal_from=64    with causal=1: keys before this one are visible to all queries (autoregress_at_key of
+ *                       openai/blocksparse). Default 0
+ *     bias=slopes       what the bias array holds:
+ *                       slopes    [heads]: bias[i,j] = slope * (j - i - query_offset) (ALiBi)
+ *                       distance  [heads or 1, 2r + 1]: the number at clamp(j - i - query_offset, -r, r) + r
+ *                       block     [heads or 1, blocks]: one number for each stored block. Where the layout has one
+ *                                 number of blocks for all heads: with heads > 1 use [1, blocks]
+ *     dropout=0.1       drops each weight with this probability and divides the others by 1 - dropout. lse is that
+ *                       without dropout. Default 0
+ *     seed=7            for dropout: equal seeds drop the same elements (batch, head, i, j), on every device. 0 or
+ *                       more, default 0
+ *   block_mask  NULL, or an in-block mask of this layout
+ *   bias        NULL, or an array as the option bias says, of the dtype of lse
+ *   out         [batch, heads, tq, d]
+ *   lse         NULL, or [batch, heads, tq]
+ * Work: 4 d operations for each visible pair. Any size may be 0.
+ * Errors: HANDLE, SHAPE, DTYPE, LAYOUT (the mask is of another layout), ARGUMENT (options, overlap, an output whose
+ * elements share memory), UNSUPPORTED (memory of another device), MEMORY. */
+TARTAN_API tartan_status tartan_attention_forward(tartan_context *context, const tartan_layout *layout,
+                                                  const tartan_array *q, const tartan_array *k,
+                                                  const tartan_array *v, const char *options,
+                                                  const tartan_block_mask *block_mask,
+                                                  const tartan_array *bias, tartan_array *out,
+                                                  tartan_array *lse);
+
+/* The gradients with respect to q, k and v, given out_grad, that with respect to out:
+ *     p = exp(s - lse),  delta[i] = sum_d out[i,d] out_grad[i,d],  ds[i,j] = p[i,j] (out_grad[i] . v[j] - delta[i])
+ *     q_grad[i] = scale sum_j ds[i,j] k[j],  k_grad[j] = scale sum_i ds[i,j] q[i],  v_grad[j] = sum_i p[i,j] out_grad[i]
+ * k_grad and v_grad sum over the heads that share a kv head. Arguments up to `bias` and their options are those of the
+ * forward pass, `out` and `lse` its results, `out_grad` has the shape and dtype of `out`, the gradients those of q,
+ * k and v. Work: 10 d operations for each visible pair, and 4 d to compute scores again where that is faster than to
+ * wait for sums of other threads or CTAs. Errors: as tartan_attention_forward. */
+TARTAN_API tartan_status tartan_attention_backward(
+    tartan_context *context, const tartan_layout *layout, const tartan_array *q, const tartan_array *k,
+    const tartan_array *v, const char *options, const tartan_block_mask *block_mask, const tartan_array *bias,
+    const tartan_array *out, const tartan_array *lse, const tartan_array *out_grad, tartan_array *q_grad,
+    tartan_array *k_grad, tartan_array *v_grad);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

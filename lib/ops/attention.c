@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Block-sparse attention: checks and options of both passes. */
+#include "core/options.h"
+#include "ops/operand.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Options ---- */
+
+enum option { SCALE, CAUSAL, QUERY_OFFSET, CAUSAL_FROM, BIAS, DROPOUT, SEED, OPTIONS };
+
+static const char *const names[OPTIONS] = {
+    [SCALE] = "scale",
+    [CAUSAL] = "causal",
+    [QUERY_OFFSET] = "query_offset",
+    [CAUSAL_FROM] = "causal_from",
+    [BIAS] = "bias",
+    [DROPOUT] = "dropout",
+    [SEED] = "seed",
+};
+
+static const int64_t most_offset = INT64_C(1) << 40;
+
+/* The names of tartan_i_bias. */
+static const char *const kinds[] = {NULL, "slopes", "distance", "block"};
+
+static tartan_status set_whole(const char *function, const tartan_i_option *option, const char *name,
+                               int64_t low, int64_t high, int64_t *out) {
+    CHECK_IN(function, tartan_i_option_whole(option, out) && *out >= low && *out <= high, ARGUMENT,
+             "options has '%.*s', expected %s to be a whole number %" PRId64 " .. %" PRId64, option->shown,
+             option->word, name, low, high);
+    return TARTAN_OK;
+}
+
+static tartan_status set_bias(const char *function, const tartan_i_option *option, tartan_i_bias *out) {
+    for (int i = TARTAN_I_BIAS_SLOPES; i <= TARTAN_I_BIAS_BLOCK; i++)
+        if (tartan_i_option_value_is(option, kinds[i])) {
+            *out = (tartan_i_bias)i;
+            return TARTAN_OK;
+        }
+    FAIL_IN(function, ARGUMENT, "options has '%.*s', expected bias to be slopes, distance or block",
+            option->shown, option->word);
+}
+
+static tartan_status set_option(const char *function, enum option which, const tartan_i_option *option,
+                                tartan_i_attention *in) {
+    int64_t flag;
+    switch (which) {
+    case SCALE:
+        CHECK_IN(function, tartan_i_option_number(option, &in->scale), ARGUMENT,
+                 "options has '%.*s', expected scale to be a finite number", option->shown, option->word);
+        return TARTAN_OK;
+    case CAUSAL:
+        PASS(set_whole(function, option, "causal", 0, 1, &flag));
+        in->causal = flag == 1;
+        return TARTAN_OK;
+    case QUERY_OFFSET:
+        return set_whole(function, option, "query_offset", -most_offset, most_offset, &in->query_offset);
+    case CAUSAL_FROM:
+        return set_whole(function, option, "causal_from", 0, INT64_MAX, &in->causal_from);
+    case BIAS:
+        return set_bias(function, option, &in->bias_kind);
+    case DROPOUT:
+        CHECK_IN(function,
+                 tartan_i_option_number(option, &in->dropout) && in->dropout >= 0 && in->dropout < 1,
+                 ARGUMENT, "options has '%.*s', expected dropout to be a number from 0 to less than 1",
+                 option->shown, option->word);
+        return TARTAN_OK;
+    case SEED:
+        return set_whole(function, option, "seed", 0, INT64_MAX, &in->seed);
+    case OPTIONS:
+        break;
+    }
+    return TARTAN_OK;
+}
+
+static tartan_status parse_options(const char *function, const char *text, tartan_i_attention *in) {
+    bool given[OPTIONS] = {false}, more;
+    tartan_i_option option;
+    while (text != NULL) {
+        int i = 0;
+        PASS(tartan_i_option_next(function, "options", &text, &option, &more));
+        if (!more) break;
+        while (i < OPTIONS && !tartan_i_option_is(&option, names[i])) i++;
+        CHECK_IN(
+            function, i < OPTIONS, ARGUMENT,
+            "options has '%.*s', expected scale, causal, query_offset, causal_from, bias, dropout or seed",
+            option.shown, option.word);
+        CHECK_IN(function, !given[i], ARGUMENT, "options has %s twice, expected it once", names[i]);
+        PASS(set_option(function, (enum option)i, &option, in));
+        given[i] = true;
+    }
+    CHECK_IN(function, in->causal || !given[CAUSAL_FROM], ARGUMENT,
+             "options has causal_from, which needs causal=1");
+    CHECK_IN(function, in->causal || !given[QUERY_OFFSET] || given[BIAS], ARGUMENT,
+             "options has query_offset, which needs causal=1 or a bias");
+    CHECK_IN(function, (in->bias_kind != TARTAN_I_BIAS_NONE) == (in->bias != NULL), ARGUMENT, "%s",
+             in->bias != NULL
+                 ? "bias is given, but options does not say what it holds, expected bias=slopes, "
+                   "bias=distance or bias=block"
+                 : "options has bias, but the array bias is NULL");
+    return TARTAN_OK;
+}
+
+/* ---- Operands ---- */
+
+static tartan_status check_shape(const char *function, const char *name, const tartan_array *array,
+                                 int32_t ndim, const int64_t expected[4], const char *what) {
+    char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
+    tartan_array like = {.ndim = ndim};
+    bool same = array->ndim == ndim;
+    for (int32_t d = 0; d < ndim; d++) {
+        like.shape[d] = expected[d];
+        same = same && array->shape[d] == expected[d];
+    }
+    CHECK_IN(function, same, SHAPE, "%s has shape %s, expected %s (%s)", name,
+             tartan_i_shape_text(array, text), tartan_i_shape_text(&like, wanted), what);
+    return TARTAN_OK;
+}
+
+/* An array of [batch, heads, tokens, d] and the dtype of q. */
+static tartan_status check_tensor(const char *function, const tartan_context *context, const char *name,
+                                  const tartan_array *array, const tartan_array *like, bool output) {
+    char text[TARTAN_I_SHAPE_TEXT];
+    PASS(tartan_i_operand_array(function, context, name, array, output));
+    CHECK_IN(function, array->ndim == 4, SHAPE, "%s has shape %s, expected [batch, heads, tokens, d]", name,
+             tartan_i_shape_text(array, text));
+    PASS(tartan_i_operand_wide(function, name, array->dtype));
+    CHECK_IN(function, array->dtype != TARTAN_U8 && array->dtype == like->dtype, DTYPE,
+             "%s is of %s, expected %s (that of q)", name, tartan_dtype_name(array->dtype),
+             tartan_dtype_name(like->dtype));
+    return TARTAN_OK;
+}
+
+static tartan_status check_inputs(const char *function, const tartan_context *context,
+                                  const tartan_i_attention *in) {
+    const tartan_array *q = in->q, *k = in->k, *v = in->v;
+    const tartan_shape *s = &in->layout->shape;
+    char text[TARTAN_I_SHAPE_TEXT];
+    PASS(check_tensor(function, context, "q", q, q, false));
+    PASS(check_tensor(function, context, "k", k, q, false));
+    PASS(check_tensor(function, context, "v", v, q, false));
+    CHECK_IN(function, q->shape[2] == s->rows, SHAPE,
+             "q has shape %s, expected %" PRId64 " tokens, the rows of the layout",
+             tartan_i_shape_text(q, text), s->rows);
+    CHECK_IN(function, k->shape[2] == s->cols, SHAPE,
+             "k has shape %s, expected %" PRId64 " tokens, the columns of the layout",
+             tartan_i_shape_text(k, text), s->cols);
+    CHECK_IN(function, k->shape[0] == q->shape[0] && k->shape[3] == q->shape[3], SHAPE,
+             "k has shape %s, expected the batch and the head dimension of q, %" PRId64 " and %" PRId64,
+             tartan_i_shape_text(k, text), q->shape[0], q->shape[3]);
+    PASS(check_shape(function, "v", v, 4, k->shape, "that of k"));
+    CHECK_IN(function, k->shape[1] > 0 ? q->shape[1] % k->shape[1] == 0 : q->shape[1] == 0, SHAPE,
+             "k has %" PRId64 " heads, expected a divisor of the %" PRId64 " of q", k->shape[1], q->shape[1]);
+    CHECK_IN(function, s->heads == 1 || s->heads == q->shape[1], SHAPE,
+             "layout has %" PRId64 " heads, expected 1 or %" PRId64 " (those of q)", s->heads, q->shape[1]);
+    return TARTAN_OK;
+}
+
+static tartan_status check_mask(const char *function, const tartan_i_attention *in) {
+    const tartan_block_mask *mask = in->block_mask;
+    if (mask == NULL) return TARTAN_OK;
+    CHECK_IN(function, tartan_i_is(mask, TARTAN_I_BLOCK_MASK), HANDLE,
+             "block_mask is closed or not one of Tartan's, expected an open mask");
+    CHECK_IN(function,
+             mask->layout == in->layout || strcmp(mask->layout->identity, in->layout->identity) == 0, LAYOUT,
+             "block_mask is of another layout (%s), expected %s", mask->layout->identity,
+             in->layout->identity);
+    return TARTAN_OK;
+}
+
+static tartan_status check_bias(const char *function, const tartan_context *context,
+                                const tartan_i_attention *in) {
+    const tartan_array *bias = in->bias;
+    if (bias == NULL) return TARTAN_OK;
+    const int64_t heads = in->q->shape[1], blocks = in->layout->blocks;
+    const int32_t dtype = tartan_i_sum_dtype(in->q->dtype);
+    char text[TARTAN_I_SHAPE_TEXT];
+    PASS(tartan_i_operand_array(function, context, "bias", bias, false));
+    CHECK_IN(function, bias->dtype == dtype, DTYPE, "bias is of %s, expected %s",
+             tartan_dtype_name(bias->dtype), tartan_dtype_name(dtype));
+    if (in->bias_kind == TARTAN_I_BIAS_SLOPES)
+        return check_shape(function, "bias", bias, 1, (const int64_t[4]){heads}, "one slope for each head");
+    const bool plane = bias->ndim == 2 && (bias->shape[0] == heads || bias->shape[0] == 1);
+    if (in->bias_kind == TARTAN_I_BIAS_DISTANCE) {
+        CHECK_IN(function, plane && bias->shape[1] % 2 == 1, SHAPE,
+                 "bias has shape %s, expected [%" PRId64 " or 1, an odd number of distances]",
+                 tartan_i_shape_text(bias, text), heads);
+        return TARTAN_OK;
+    }
+    const bool fits =
+        plane && bias->shape[1] == blocks && (in->layout->shape.heads == 1 || bias->shape[0] == 1);
+    CHECK_IN(function, fits, SHAPE, "bias has shape %s, expected [%s, %" PRId64 "], a number for each block",
+             tartan_i_shape_text(bias, text), in->layout->shape.heads == 1 ? "heads or 1" : "1", blocks);
+    return TARTAN_OK;
+}
+
+/* lse [batch, heads, tq]. */
+static tartan_status check_lse(const char *function, const tartan_context *context,
+                               const tartan_i_attention *in, const tartan_array *lse, bool output) {
+    const int32_t dtype = tartan_i_sum_dtype(in->q->dtype);
+    PASS(tartan_i_operand_array(function, context, "lse", lse, output));
+    CHECK_IN(function, lse->dtype == dtype, DTYPE, "lse is of %s, expected %s", tartan_dtype_name(lse->dtype),
+             tartan_dtype_name(dtype));
+    return check_shape(function, "lse", lse, 3, in->q->shape, "batch, heads and tokens of q");
+}
+
+/* out and out_grad. */
+static tartan_status check_result(const char *function, const tartan_context *context,
+                                  const tartan_i_attention *in, const char *name, const tartan_array *out,
+                                  bool output) {
+    PASS(tartan_i_operand_array(function, context, name, out, output));
+    PASS(tartan_i_operand_out_dtype(function, name, out->dtype, in->q->dtype));
+    return check_shape(function, name, out, 4, in->q->shape, "that of q");
+}
+
+/* Fills *in and checks what both passes share. */
+static tartan_status take_inputs(const char *function, const tartan_context *context, const char *options,
+                                 tartan_i_attention *in) {
+    PASS(tartan_i_operand_layout(function, context, in->layout));
+    PASS(check_inputs(function, context, in));
+    in->scale = in->q->shape[3] > 0 ? 1 / sqrt((double)in->q->shape[3]) : 1;
+    PASS(parse_options(function, options, in));
+    PASS(tartan_i_operand_scalar(function, "scale", in->scale, in->q->dtype));
+    PASS(check_mask(function, in));
+    return check_bias(function, context, in);
+}
+
+/* An output may not overlap any input. */
+static tartan_status check_apart(const char *function, const char *name, const tartan_array *out,
+                                 const tartan_i_attention *in) {
+    PASS(tartan_i_array_check_apart(function, name, out, "q", in->q));
+    PASS(tartan_i_array_check_apart(function, name, out, "k", in->k));
+    PASS(tartan_i_array_check_apart(function, name, out, "v", in->v));
+    return tartan_i_array_check_apart(function, name, out, "bias", in->bias);
+}
+
+/* ---- The passes ---- */
+
+tartan_status tartan_attention_forward(tartan_context *context, const tartan_layout *layout,
+                                       const tartan_array *q, const tartan_array *k, const tartan_array *v,
+                                       const char *options, const tartan_block_mask *block_mask,
+                                       const tartan_array *bias, tartan_array *out, tartan_array *lse) {
+    tartan_op op = {
+        .kind = TARTAN_OP_ATTENTION_FORWARD,
+        .attention_forward = {
+            .function = __func__,
+            .in = {.layout = layout, .q = q, .k = k, .v = v, .block_mask = block_mask, .bias = bias},
+            .out = out,
+            .lse = lse}};
+    tartan_i_attention *in = &op.attention_forward.in;
+    CHECK_HANDLE(context, CONTEXT, "context");
+    PASS(take_inputs(__func__, context, options, in));
+    PASS(check_result(__func__, context, in, "out", out, true));
+    PASS(check_apart(__func__, "out", out, in));
+    if (lse != NULL) {
+        PASS(check_lse(__func__, context, in, lse, true));
+        PASS(check_apart(__func__, "lse", lse, in));
+        PASS(tartan_i_array_check_apart(__func__, "lse", lse, "out", out));
+    }
+    return tartan_i_run(context, &op);
+}
+
+tartan_status tartan_attention_backward(tartan_context *context, const tartan_layout *layout,
+                                        const tartan_array *q, const tartan_array *k, const tartan_array *v,
+                                        const char *options, const tartan_block_mask *block_mask,
+                                        const tartan_array *bias, const tartan_array *out,
+                                        const tartan_array *lse, const tartan_array *out_grad,
+                                        tartan_array *q_grad, tartan_array *k_grad, tartan_array *v_grad) {
+    tartan_op op = {
+        .kind = TARTAN_OP_ATTENTION_BACKWARD,
+        .attention_backward = {
+            .function = __func__,
+            .in = {.layout = layout, .q = q, .k = k, .v = v, .block_mask = block_mask, .bias = bias},
+            .out = out,
+            .lse = lse,
+            .out_grad = out_grad,
+            .q_grad = q_grad,
+            .k_grad = k_grad,
+            .v_grad = v_grad}};
+    const tartan_i_attention *in = &op.attention_backward.in;
+    CHECK_HANDLE(context, CONTEXT, "context");
+    PASS(take_inputs(__func__, context, options, &op.attention_backward.in));
+    PASS(check_result(__func__, context, in, "out", out, false));
+    PASS(check_lse(__func__, context, in, lse, false));
+    PASS(check_result(__func__, context, in, "out_grad", out_grad, false));
+    CHECK(out_grad->dtype == out->dtype, DTYPE, "out_grad is of %s, expected %s (that of out)",
+          tartan_dtype_name(out_grad->dtype), tartan_dtype_name(out->dtype));
+    const struct {
+        const char *name;
+        const tartan_array *array, *like;
+    } grads[] = {{"q_grad", q_grad, q}, {"k_grad", k_grad, k}, {"v_grad", v_grad, v}};
+    for (int i = 0; i < 3; i++) {
+        PASS(check_tensor(__func__, context, grads[i].name, grads[i].array, q, true));
+        PASS(check_shape(__func__, grads[i].name, grads[i].array, 4, grads[i].like->shape,
+                         "that of the input it belongs to"));
+        PASS(check_apart(__func__, grads[i].name, grads[i].array, in));
+        PASS(tartan_i_array_check_apart(__func__, grads[i].name, grads[i].array, "out", out));
+        PASS(tartan_i_array_check_apart(__func__, grads[i].name, grads[i].array, "lse", lse));
+        PASS(tartan_i_array_check_apart(__func__, grads[i].name, grads[i].array, "out_grad", out_grad));
+        for (int j = 0; j < i; j++)
+            PASS(tartan_i_array_check_apart(__func__, grads[i].name, grads[i].array, grads[j].name,
+                                            grads[j].array));
+    }
+    return tartan_i_run(context, &op);
+}
