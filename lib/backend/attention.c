@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/attention.h"
 
+#include "core/random.h"
+
 /* Bits of a row of a mask that are set, of the first n. */
 static int64_t count_bits(const uint32_t *words, int64_t n) {
     int64_t count = 0;
@@ -33,4 +35,12 @@ double tartan_i_attention_pairs(const tartan_i_attention *in) {
     double pairs = 0;
     for (int64_t id = 0; id < l->blocks; id++) pairs += (double)count_block(in, id);
     return copies * pairs;
+}
+
+uint32_t tartan_i_attention_random(const tartan_i_attention *in, int64_t entry, int64_t query, int64_t key) {
+    uint32_t words[4];
+    tartan_i_philox((uint64_t)in->seed, TARTAN_I_STREAM_DROPOUT,
+                    (uint64_t)(entry * in->layout->shape.rows + query),
+                    (uint32_t)(key / 16 * 4 + key % 8 / 2), words);
+    return words[key / 8 % 2 * 2 + key % 2];
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which keys a query sees. */
+ * Which keys a query sees, and what dropout drops. */
 #ifndef TARTAN_BACKEND_ATTENTION_H
 #define TARTAN_BACKEND_ATTENTION_H
 
@@ -14,6 +14,13 @@ static inline int64_t tartan_i_attention_limit(const tartan_i_attention *in, int
     if (limit < in->causal_from) limit = in->causal_from;
     return limit < 0 ? 0 : limit < keys ? limit : keys;
 }
+
+/* The random word of a query and a key, by which dropout decides: the weight is dropped if the word is less than
+ * dropout * 2^32, rounded down. `entry` is batch * heads + head. Of Philox: seed `seed`, stream TARTAN_I_STREAM_DROPOUT,
+ * index entry * tq + query, counter 4 * (key / 16) + key % 8 / 2, and of its four words number
+ * 2 * (key / 8 % 2) + key % 2. So the words of one counter are those of keys j, j + 1, j + 8 and j + 9, which one thread
+ * holds in the fragments of tensor cores. Every backend must do the same. */
+uint32_t tartan_i_attention_random(const tartan_i_attention *in, int64_t entry, int64_t query, int64_t key);
 
 /* The pairs of a query and a key that it sees, of all batch entries and heads. */
 double tartan_i_attention_pairs(const tartan_i_attention *in);

@@ -104,6 +104,8 @@ const tartan_backend tartan_i_backend_cpu = {
     .growth_score = tartan_i_cpu_growth_score,
     .block_copy = tartan_i_cpu_block_copy,
     .block_norms = tartan_i_cpu_block_norms,
+    .attention_forward = tartan_i_cpu_attention_forward,
+    .attention_backward = tartan_i_cpu_attention_backward,
     .explain = tartan_i_cpu_explain,
 };
 

@@ -20,6 +20,11 @@ tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tar
 tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tartan_op_block_copy *op);
 tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op_block_norms *op);
 
+tartan_status tartan_i_cpu_attention_forward(const tartan_context *context,
+                                             const tartan_op_attention_forward *op);
+tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
+                                              const tartan_op_attention_backward *op);
+
 /* The slot `explain` of the backend table. */
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
 
@@ -30,6 +35,9 @@ tartan_status tartan_i_cpu_index_from_mask(const char *function, void *device, v
 tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *index, int64_t *out_blocks,
                                        int64_t *out_row_pointers, int32_t *out_block_cols);
 void tartan_i_cpu_index_release(void *index, void *device);
+
+/* The layout itself or, if it is dynamic, an ordinary one of the last mask. */
+const tartan_layout *tartan_i_cpu_layout_now(const tartan_layout *layout);
 
 /* The matrix itself or, on a dynamic layout, `copy`: the same matrix on an ordinary layout of the last mask. */
 const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy);

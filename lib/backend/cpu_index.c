@@ -76,10 +76,14 @@ void tartan_i_cpu_index_release(void *index, void *device) {
     tartan_i_free(index);
 }
 
+const tartan_layout *tartan_i_cpu_layout_now(const tartan_layout *layout) {
+    return tartan_i_is_dynamic(layout) ? ((const cpu_index *)layout->index)->now : layout;
+}
+
 const tartan_matrix *tartan_i_cpu_matrix_now(const tartan_matrix *matrix, tartan_matrix *copy) {
     if (!tartan_i_is_dynamic(matrix->layout)) return matrix;
     *copy = *matrix;
-    copy->layout = ((const cpu_index *)matrix->layout->index)->now;
+    copy->layout = (tartan_layout *)tartan_i_cpu_layout_now(matrix->layout);
     return copy;
 }
 

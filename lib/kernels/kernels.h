@@ -119,6 +119,11 @@ typedef struct tartan_i_kernels {
     double (*row_exp_sum)(int64_t n, double scale, const void *x, double shift, const uint32_t *mask,
                           void *out);
 
+    /* out[i] = w[i] * (x[i] - shift), or 0 where the element does not count: the gradient of softmax with weights w.
+     * `out` may be w or x. */
+    void (*row_gradient)(int64_t n, const void *w, const void *x, double shift, const uint32_t *mask,
+                         void *out);
+
     /* Sums of x[i] and of (x[i] - shift)^2. */
     double (*row_sum)(int64_t n, const void *x);
     double (*row_square_sum)(int64_t n, const void *x, double shift);

@@ -104,6 +104,32 @@ static double row_exp_sum(int64_t n, double scale, const void *x, double shift, 
                                 : each_vector(&some, n, vec_zero(), exp_step, add));
 }
 
+INLINE void gradient_step(const operands *o, const real *w, int64_t at, int64_t n) {
+    const vec x = vec_mul(load(w + at, n), vec_sub(load(o->x + at, n), o->shift));
+    const vec result = counted(o, at, n, x, vec_zero());
+    if (n == LANES)
+        vec_store(o->out + at, result);
+    else
+        vec_store_first(o->out + at, n, result);
+}
+
+INLINE void gradient(const operands *o, const real *w, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) gradient_step(o, w, i, LANES);
+    if (i < n) gradient_step(o, w, i, n - i);
+}
+
+static void row_gradient(int64_t n, const void *w, const void *x, double shift, const uint32_t *mask,
+                         void *out) {
+    const operands all = {.x = x, .shift = vec_fill((real)shift), .out = out};
+    operands some = all;
+    some.mask = mask;
+    if (mask == NULL)
+        gradient(&all, w, n);
+    else
+        gradient(&some, w, n);
+}
+
 INLINE vec sum_step(const operands *o, int64_t at, int64_t n, vec chain) {
     return vec_add(chain, load(o->x + at, n)); /* adding zeros changes no chain, which is never -0 */
 }
@@ -126,6 +152,7 @@ static double row_square_sum(int64_t n, const void *x, double shift) {
 void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_max = row_max;
     kernels->row_exp_sum = row_exp_sum;
+    kernels->row_gradient = row_gradient;
     kernels->row_sum = row_sum;
     kernels->row_square_sum = row_square_sum;
 }

@@ -178,6 +178,30 @@ TEST_P(Rows, MaskedElementsDoNotCount) {
     check_masked(Tables<double>(GetParam()));
 }
 
+// w (x - shift), each step rounded; and 0 for what does not count, whatever it holds.
+template <typename T> void check_gradient(const Tables<T> &tables) {
+    std::mt19937_64 random(4);
+    for (uint64_t seed = 0; seed < rounds(2000u); seed++) {
+        const Row<T> row(seed % 300, random);
+        const std::vector<double> values = random_values(row.n, seed);
+        const std::vector<T> w(values.begin(), values.end());
+        std::vector<T> got(row.n, 7), in_place(row.x, row.x + row.n);
+        const int64_t n = (int64_t)row.n;
+        tables.best.row_gradient(n, w.data(), row.x, 0.3, row.mask, got.data());
+        tables.best.row_gradient(n, w.data(), in_place.data(), 0.3, row.mask, in_place.data());
+        for (size_t i = 0; i < row.n; i++) {
+            const T want = counts(row.mask, i) ? w[i] * (row.x[i] - (T)0.3) : (T)0;
+            ASSERT_TRUE(same(want, got[i])) << "seed " << seed << " at " << i;
+            ASSERT_TRUE(same(want, in_place[i])) << "seed " << seed << " at " << i;
+        }
+    }
+}
+
+TEST_P(Rows, GradientOfSoftmax) {
+    check_gradient(Tables<float>(GetParam()));
+    check_gradient(Tables<double>(GetParam()));
+}
+
 // Rows and masks that end where readable memory ends, and outputs that end where writable memory does.
 class Fence {
   public:
@@ -205,6 +229,8 @@ template <typename T> void check_fence(const Tables<T> &tables) {
             EXPECT_EQ(n == 0 ? -kInfinity : 0, tables.best.row_max(count, x, m));
             EXPECT_EQ((double)n, tables.best.row_exp_sum(count, 1, x, 0, m, out.last<T>(n)));
         }
+        for (const uint32_t *m : {(const uint32_t *)nullptr, (const uint32_t *)mask})
+            tables.best.row_gradient(count, x, x, 1, m, out.last<T>(n));
         EXPECT_EQ(0, tables.best.row_sum(count, x));
         EXPECT_EQ((double)n, tables.best.row_square_sum(count, x, 1));
     }

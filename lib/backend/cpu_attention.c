@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attention on the CPU, forward. For each row of blocks of a head, chunk after chunk of its keys: scores = Q K^T, a running
+ * maximum for each query, weights = exp(scores - maximum), out = out * exp(old maximum - maximum) + weights V.
+ *
+ * Source: Dao, "FlashAttention-2" (2023), algorithm 1. */
+#include "backend/cpu_attention.h"
+#include "core/workspace.h"
+
+#include <math.h>
+
+enum { KEYS, VALUES, FACTORS };
+
+typedef struct forward {
+    tartan_i_cpu_attention p;
+    const tartan_op_attention_forward *op;
+    tartan_i_cpu_factor factors[FACTORS]; /* K^T and V */
+    char *scratch;
+    int64_t scratch_bytes; /* of a worker */
+} forward;
+
+/* A worker's own memory, and the row of blocks at work. */
+typedef struct work {
+    const forward *f;
+    tartan_i_tiling tiling;
+    char *scores;  /* [rows][scores_row] */
+    char *weights; /* [rows][weights_row], where the product does not read them from `scores` */
+    char *sums;    /* [rows][sums_row] */
+    char *queries; /* as a left factor, if it is not read in place */
+    char *biased;  /* a row of scores with their bias */
+    double *most;  /* [rows] the largest score so far */
+    double *total; /* [rows] the sum of weights */
+
+    int64_t entry, head, block_row, rows; /* entry: batch * heads + head */
+    tartan_i_chunk chunk;
+    bool first; /* the chunk is the first of its row */
+} work;
+
+/* Lays out a worker's memory, and returns its size. */
+static int64_t lay_out(const forward *f, char *base, work *w) {
+    const tartan_i_cpu_attention *p = &f->p;
+    const int64_t rows = p->fit.rows;
+    int64_t at = 0;
+    w->f = f;
+    w->scores = tartan_i_cpu_attention_take(base, &at, rows * p->scores_row * p->k.bytes);
+    w->weights = tartan_i_cpu_attention_take(base, &at, rows * p->weights_row * 2);
+    w->sums = tartan_i_cpu_attention_take(base, &at, rows * p->sums_row * p->k.bytes);
+    w->queries = tartan_i_cpu_attention_take(base, &at, tartan_i_cpu_attention_left_bytes(p, &p->fit));
+    w->biased = tartan_i_cpu_attention_take(base, &at, p->scores_row * p->k.bytes);
+    w->most = tartan_i_cpu_attention_take(base, &at, rows * (int64_t)sizeof *w->most);
+    w->total = tartan_i_cpu_attention_take(base, &at, rows * (int64_t)sizeof *w->total);
+    return at;
+}
+
+/* exp by the table's kernel, so that it has the same bits everywhere. */
+static double exp_of(const tartan_i_kernels *k, double x) {
+    double room;
+    tartan_i_store(&room, k->dtype, 0, x);
+    k->row_exp_sum(1, 1, &room, 0, NULL, &room);
+    return tartan_i_load(&room, k->dtype, 0);
+}
+
+static double rounded(const tartan_i_kernels *k, double x) {
+    return k->dtype == TARTAN_F64 ? x : (double)(float)x;
+}
+
+/* Takes a chunk's largest score into account, and returns what to subtract from scores. */
+static double raise_most(work *w, int64_t row, double most) {
+    const tartan_i_kernels *k = &w->f->p.k;
+    const double before = w->most[row];
+    if (most > before) {
+        w->most[row] = most;
+        if (before > -(double)INFINITY) {
+            const double factor = exp_of(k, rounded(k, before - most));
+            char *sums = w->sums + row * w->f->p.sums_row * k->bytes;
+            k->scale(w->f->p.d, factor, sums, sums);
+            w->total[row] *= factor;
+        }
+    }
+    return w->most[row] > -(double)INFINITY ? w->most[row] : 0; /* without any, exp(-infinity) must be 0 */
+}
+
+/* Scores of a query become its weights. */
+static void weigh_row(work *w, int64_t row) {
+    const tartan_i_cpu_attention *p = &w->f->p;
+    const tartan_i_kernels *k = &p->k;
+    const tartan_i_chunk *c = &w->chunk;
+    const int64_t query = w->block_row * p->block_rows + row;
+    char *scores = w->scores + row * p->scores_row * k->bytes;
+    const void *x = scores;
+    double scale = p->in->scale;
+    uint32_t words[TARTAN_I_ATTENTION_WORDS];
+    const uint32_t *mask = tartan_i_cpu_attention_words(p, c, query, words);
+    if (p->in->bias != NULL) {
+        tartan_i_cpu_attention_bias(p, c, w->head, query, x, w->biased);
+        x = w->biased;
+        scale = 1;
+    } else if (scale < 0) { /* the largest score must come from the largest element */
+        k->scale(c->keys, scale, x, scores);
+        scale = 1;
+    }
+    const double most = k->row_max(c->keys, x, mask);
+    const double shift = raise_most(w, row, most > -(double)INFINITY ? rounded(k, scale * most) : most);
+    w->total[row] += k->row_exp_sum(c->keys, scale, x, shift, mask, scores);
+    if (p->drop > 0) {
+        tartan_i_cpu_attention_kept(p, c, w->entry, query, words);
+        tartan_i_cpu_attention_clear(p, words, c->keys, scores);
+    }
+    tartan_i_cpu_attention_round(p, c, scores, w->weights + row * p->weights_row * 2);
+}
+
+static void compute_chunk(work *w, const tartan_i_left *queries, int64_t kv_entry) {
+    const forward *f = w->f;
+    const tartan_i_cpu_attention *p = &f->p;
+    tartan_i_cpu_attention_across(p, &w->tiling, queries, w->rows, &f->factors[KEYS], kv_entry, &w->chunk,
+                                  w->scores);
+    for (int64_t row = 0; row < w->rows; row++) weigh_row(w, row);
+    tartan_i_cpu_attention_along(p, &w->tiling, &w->chunk, w->rows, w->scores, w->weights,
+                                 &f->factors[VALUES], kv_entry, w->sums, w->first);
+    w->first = false;
+}
+
+/* Stores what the weights and their sums make. */
+static void finish(work *w) {
+    const tartan_i_cpu_attention *p = &w->f->p;
+    const tartan_array *out = w->f->op->out, *lse = w->f->op->lse;
+    const int64_t query = w->block_row * p->block_rows;
+    const double kept = 1 - p->in->dropout;
+    for (int64_t i = 0; i < w->rows; i++) {
+        char *sums = w->sums + i * p->sums_row * p->k.bytes;
+        const bool none = w->total[i] == 0;
+        if (none)
+            memset(sums, 0, (size_t)(p->d * p->k.bytes));
+        else
+            p->k.scale(p->d, 1 / (w->total[i] * kept), sums, sums);
+        if (lse == NULL) continue;
+        const int64_t at =
+            w->entry / p->heads * lse->strides[0] + w->head * lse->strides[1] + (query + i) * lse->strides[2];
+        tartan_i_store(lse->data, lse->dtype, at, none ? -(double)INFINITY : w->most[i] + log(w->total[i]));
+    }
+    if (p->d > 0)
+        tartan_i_commit(&p->k, w->sums, p->sums_row, w->rows, p->d, 1, 0, out->dtype,
+                        tartan_i_cpu_attention_at(out, w->entry, query), out->strides[2], out->strides[3]);
+}
+
+static void compute_row(work *w, int64_t kv_entry) {
+    const tartan_i_cpu_attention *p = &w->f->p;
+    const int64_t *pointers =
+        p->layout->row_pointers + (p->layout->shape.heads > 1 ? w->head : 0) * p->layout->grid_rows;
+    int64_t at = pointers[w->block_row];
+    w->rows = tartan_i_rows_of(p->layout, w->block_row);
+    w->first = true;
+    for (int64_t i = 0; i < w->rows; i++) w->most[i] = -(double)INFINITY, w->total[i] = 0;
+    const tartan_i_left queries = tartan_i_cpu_attention_left(
+        p, p->in->q, w->entry, w->block_row * p->block_rows, w->rows, &p->fit, w->queries);
+    while (tartan_i_cpu_attention_chunk(p, w->block_row, &at, pointers[w->block_row + 1], &w->chunk))
+        compute_chunk(w, &queries, kv_entry);
+    finish(w);
+}
+
+/* The last rows of blocks come first: with causal=1 they have the most work. */
+static void compute_task(void *data, int32_t worker) {
+    const forward *f = data;
+    const tartan_i_cpu_attention *p = &f->p;
+    const int64_t rows = p->layout->grid_rows, entries = p->count * p->group;
+    work w = {0};
+    int32_t finished = 0, range;
+    int64_t begin, end;
+    (void)lay_out(f, f->scratch + worker * f->scratch_bytes, &w);
+    while (tartan_i_cpu_team_take(&p->team, worker, &finished, &range, &begin, &end))
+        for (int64_t task = begin; task < end; task++) {
+            w.entry = p->first * p->group + task % entries;
+            w.head = w.entry % p->heads;
+            w.block_row = rows - 1 - task / entries;
+            compute_row(&w, w.entry / p->group);
+        }
+    tartan_i_cpu_end(&p->k.product);
+}
+
+static tartan_status get_memory(forward *f) {
+    work w;
+    PASS(tartan_i_cpu_attention_memory(&f->p, f->factors, FACTORS));
+    f->scratch_bytes = tartan_i_ceil_div(lay_out(f, NULL, &w), 4096) * 4096;
+    return tartan_i_workspace_get(f->p.context, TARTAN_I_ROOM_OWN, &f->scratch, f->scratch_bytes,
+                                  f->p.context->threads);
+}
+
+tartan_status tartan_i_cpu_attention_forward(const tartan_context *context,
+                                             const tartan_op_attention_forward *op) {
+    forward f = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
+    tartan_i_cpu_attention *p = &f.p;
+    if (p->entries == 0 || p->layout->grid_rows == 0) return TARTAN_OK;
+    f.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, true);
+    f.factors[VALUES] = tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, false);
+    const tartan_status status = get_memory(&f);
+    for (int64_t first = 0; status == TARTAN_OK && first < p->entries; first += p->round) {
+        tartan_i_cpu_attention_pack(p, f.factors, FACTORS, first);
+        tartan_i_cpu_attention_share(p, p->count * p->group * p->layout->grid_rows,
+                                     p->work * (double)p->count / (double)p->entries, compute_task, &f);
+    }
+    tartan_i_workspace_end(context);
+    return status;
+}

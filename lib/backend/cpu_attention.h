@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What both passes of attention on the CPU share.
+ *
+ * The unit of work is one row of blocks of one head: all queries of it, as the left factor of products, against chunks of
+ * its stored keys. A chunk is as many blocks as have up to TARTAN_I_ATTENTION_KEYS keys, so its scores stay in L2; where
+ * chunks begin depends on the layout alone, and so do the bits of the results. In a row of scores the keys of the
+ * chunk's blocks follow each other without gaps. */
+#ifndef TARTAN_BACKEND_CPU_ATTENTION_H
+#define TARTAN_BACKEND_CPU_ATTENTION_H
+
+#include "backend/attention.h"
+#include "backend/cpu.h"
+
+enum {
+    TARTAN_I_ATTENTION_KEYS = 256, /* most keys of a chunk; one block may have as many */
+    TARTAN_I_ATTENTION_WORDS = TARTAN_I_ATTENTION_KEYS / 32,
+    TARTAN_I_ATTENTION_PACKED = 32 << 20, /* bytes packed at a time, unless one kv head has more */
+};
+
+/* ---- Right factors ---- */
+
+/* An array of [batch, heads, tokens, d] as the right factor of products, by blocks of tokens. */
+typedef struct tartan_i_cpu_factor {
+    const tartan_array *array;
+    bool
+        across; /* tokens are its columns, and d is contracted; else d is columns, and tokens are contracted */
+    bool in_place;
+    int64_t block, blocks;
+    int64_t cols, vectors; /* of a block */
+    int64_t units;         /* of a block, contracted */
+    int64_t bytes;         /* of a packed entry, which is one head of one batch entry; 0: in place */
+    int64_t first;         /* the first entry that is packed */
+    char *packed;
+} tartan_i_cpu_factor;
+
+/* ---- The plan ---- */
+
+typedef struct tartan_i_cpu_attention {
+    const tartan_context *context;
+    const tartan_i_attention *in;
+    const tartan_layout *layout; /* of the last mask, if it is dynamic */
+    tartan_i_kernels k;
+    bool pairs; /* products read pairs of 16-bit numbers */
+    int64_t heads, kv_heads, group, d;
+    int64_t entries; /* batch entries times kv heads */
+    int64_t block_rows, block_cols;
+    tartan_i_fit fit;             /* of a row of blocks as left factor, with d contracted */
+    tartan_i_fit fit_keys;        /* the same with the keys of a block contracted */
+    int64_t scores_row, sums_row; /* strides of rows of scores, and of sums over d, in reals */
+    int64_t weights_row; /* of weights as the product reads them, in its elements; 0: scores become weights */
+    double work;         /* operations */
+    uint32_t drop;       /* a random word below this drops its weight */
+    int64_t least_round;
+    int64_t round;        /* entries whose factors are packed at a time */
+    int64_t first, count; /* those of the round at work */
+    tartan_i_cpu_team team;
+} tartan_i_cpu_attention;
+
+/* Plans for the layout and operands of `in`, without factors. */
+tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context,
+                                                   const tartan_i_attention *in);
+
+/* Makes a plan use other kernels. */
+void tartan_i_cpu_attention_use(tartan_i_cpu_attention *p, tartan_i_kernels kernels);
+
+tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, const tartan_array *array,
+                                           int64_t block, bool across);
+
+/* Sets the length of rounds, gets memory for the factors of one, and counters for a team. */
+tartan_status tartan_i_cpu_attention_memory(tartan_i_cpu_attention *p, tartan_i_cpu_factor *factors,
+                                            int nfactors);
+
+/* Packs the factors of entries first, first + 1, ..., up to a round of them. */
+void tartan_i_cpu_attention_pack(tartan_i_cpu_attention *p, tartan_i_cpu_factor *factors, int nfactors,
+                                 int64_t first);
+
+/* Runs `task` on workers that take from `tasks` equal tasks, through p->team. */
+void tartan_i_cpu_attention_share(tartan_i_cpu_attention *p, int64_t tasks, double work, tartan_task task,
+                                  void *data);
+
+/* The next `bytes` of a worker's memory on whole cache lines. With `base` NULL *at only counts. */
+static inline void *tartan_i_cpu_attention_take(char *base, int64_t *at, int64_t bytes) {
+    char *here = base != NULL ? base + *at : NULL;
+    *at += tartan_i_ceil_div(bytes, 64) * 64;
+    return here;
+}
+
+/* ---- Left factors and products ---- */
+
+typedef struct tartan_i_left {
+    const void *a;
+    int64_t row, col; /* strides, in units */
+} tartan_i_left;
+
+/* The tiles that a thread is set up for. */
+typedef struct tartan_i_tiling {
+    int64_t rows, units;
+} tartan_i_tiling;
+
+/* sums (+)= left times blocks of `right`, of entry `entry`. Each term names one by its number b. An across factor takes one
+ * term. `rows`: of the left factor, without those that fill tiles. */
+void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
+                                 const tartan_i_fit *fit, const tartan_i_left *left, int64_t rows,
+                                 const tartan_i_cpu_factor *right, int64_t entry, tartan_i_term *terms,
+                                 int64_t nterms, char *sums, int64_t sums_row, bool first);
+
+/* `rows` rows of an array from token `token` on, as a left factor with d contracted: in place, or in `room`. */
+tartan_i_left tartan_i_cpu_attention_left(const tartan_i_cpu_attention *p, const tartan_array *array,
+                                          int64_t entry, int64_t token, int64_t rows, const tartan_i_fit *fit,
+                                          char *room);
+int64_t tartan_i_cpu_attention_left_bytes(const tartan_i_cpu_attention *p, const tartan_i_fit *fit);
+
+/* Element (token, 0) of an entry of an array. */
+char *tartan_i_cpu_attention_at(const tartan_array *array, int64_t entry, int64_t token);
+
+/* ---- Chunks of keys ---- */
+
+typedef struct tartan_i_chunk {
+    int64_t blocks, keys;
+    bool partial; /* some query does not see some key of it */
+    int64_t ids[TARTAN_I_ATTENTION_KEYS];
+    int64_t cols[TARTAN_I_ATTENTION_KEYS];   /* block columns */
+    int64_t at[TARTAN_I_ATTENTION_KEYS + 1]; /* where the keys of a block begin in a row of scores */
+} tartan_i_chunk;
+
+/* Takes the next blocks of a row of blocks, from position *at before `end` on; those that no query sees are passed over.
+ * False if there are none left. */
+bool tartan_i_cpu_attention_chunk(const tartan_i_cpu_attention *p, int64_t block_row, int64_t *at,
+                                  int64_t end, tartan_i_chunk *out);
+
+/* A chunk of one block; false if no query of its row sees it. */
+bool tartan_i_cpu_attention_single(const tartan_i_cpu_attention *p, int64_t block_row, int64_t id,
+                                   tartan_i_chunk *out);
+
+/* Which keys of a chunk the query sees, as bits of `words`; NULL: all. */
+const uint32_t *tartan_i_cpu_attention_words(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk,
+                                             int64_t query, uint32_t words[TARTAN_I_ATTENTION_WORDS]);
+
+/* Adds the bias to scaled products: out = scale * x + bias. */
+void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, int64_t head,
+                                 int64_t query, const void *x, void *out);
+
+/* Whether dropout keeps weights: bits for the keys of a chunk. `entry` is batch * heads + head. */
+void tartan_i_cpu_attention_kept(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, int64_t entry,
+                                 int64_t query, uint32_t words[TARTAN_I_ATTENTION_WORDS]);
+
+/* Zeros the elements of a row whose bits are not set. */
+void tartan_i_cpu_attention_clear(const tartan_i_cpu_attention *p, const uint32_t *words, int64_t n,
+                                  void *row);
+
+/* ---- Products of chunks ---- */
+
+/* scores = left times the keys of a chunk, of an across factor. */
+void tartan_i_cpu_attention_across(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
+                                   const tartan_i_left *left, int64_t rows, const tartan_i_cpu_factor *right,
+                                   int64_t entry, const tartan_i_chunk *chunk, char *scores);
+
+/* A row of weights, rounded to the dtype of the operands: in place, or to `out` where products read pairs. */
+void tartan_i_cpu_attention_round(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, void *row,
+                                  char *out);
+
+/* sums (+)= weights, which are in `scores` or, in pairs, in `weights`, times the tokens of a chunk. */
+void tartan_i_cpu_attention_along(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
+                                  const tartan_i_chunk *chunk, int64_t rows, const char *scores,
+                                  const char *weights, const tartan_i_cpu_factor *right, int64_t entry,
+                                  char *sums, bool first);
+
+#endif

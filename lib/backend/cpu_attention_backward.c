@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attention on the CPU, backward. Scores and weights of a row of blocks are computed again, chunk after chunk of its keys:
+ *
+ *     weights = exp(Q K^T - lse),  ds = weights * (dO V^T - delta),  dQ += ds K,  dV += weights^T dO,  dK += ds^T Q
+ *
+ * Where there are enough kv heads for the workers, each takes whole ones and does all of this at once. Else rows of blocks
+ * are shared for dQ, and columns of blocks for dK and dV, which computes weights and ds twice. Either way each sum takes
+ * its terms in the same order: by heads, then rows of blocks. So the choice does not change a bit.
+ *
+ * Source: Dao, "FlashAttention-2" (2023), algorithm 2. */
+#include "backend/cpu_attention.h"
+#include "core/workspace.h"
+
+#include <math.h>
+
+/* K^T and V^T for scores and their gradients; K for dQ; Q and dO for dK and dV. */
+enum { KEYS_ACROSS, VALUES_ACROSS, KEYS, QUERIES, OUT_GRADS, FACTORS };
+
+static const int64_t most_own = INT64_C(512) << 20; /* bytes of dK and dV of all workers */
+
+typedef struct backward {
+    tartan_i_cpu_attention p;
+    const tartan_op_attention_backward *op;
+    tartan_i_cpu_factor factors[FACTORS];
+    tartan_i_fit fit_rows; /* of a block, transposed, as left factor: its queries are contracted */
+    bool whole;            /* a worker takes whole kv heads */
+    double *delta;         /* [batch * heads][tq] */
+    char *scratch;
+    int64_t scratch_bytes; /* of a worker */
+} backward;
+
+/* A worker's own memory, and the row of blocks at work. */
+typedef struct work {
+    const backward *b;
+    tartan_i_tiling tiling;
+    char *scores, *ds;            /* [rows][scores_row]; scores become weights */
+    char *pair_weights, *pair_ds; /* [rows][weights_row], where products read pairs */
+    char *turned;                 /* a block of them, transposed */
+    char *queries, *out_grads;    /* left factors, if they are not read in place */
+    char *biased;                 /* a row of scores with their bias */
+    char *q_sums;                 /* [rows][sums_row] */
+    char *k_sums, *v_sums;        /* [blocks of a kv head, or 1][fit_rows.rows][sums_row] */
+
+    int64_t entry, head, kv_entry, block_row, rows; /* entry: batch * heads + head */
+    tartan_i_left left_queries, left_out_grads;
+    tartan_i_chunk chunk;
+} work;
+
+static int64_t block_sums(const backward *b) {
+    return b->fit_rows.rows * b->p.sums_row * b->p.k.bytes;
+}
+
+/* Lays out a worker's memory, and returns its size. */
+static int64_t lay_out(const backward *b, char *base, work *w) {
+    const tartan_i_cpu_attention *p = &b->p;
+    const int64_t rows = p->fit.rows, reals = rows * p->scores_row * p->k.bytes;
+    const int64_t kept = b->whole ? p->layout->grid_cols : 1;
+    const bool copies = p->pairs || p->in->q->dtype != p->k.dtype || b->op->out_grad->dtype != p->k.dtype;
+    const int64_t left = copies ? tartan_i_cpu_attention_left_bytes(p, &p->fit) : 0;
+    int64_t at = 0;
+    w->b = b;
+    w->scores = tartan_i_cpu_attention_take(base, &at, reals);
+    w->ds = tartan_i_cpu_attention_take(base, &at, reals);
+    w->pair_weights = tartan_i_cpu_attention_take(base, &at, rows * p->weights_row * 2);
+    w->pair_ds = tartan_i_cpu_attention_take(base, &at, rows * p->weights_row * 2);
+    w->turned = tartan_i_cpu_attention_take(
+        base, &at, p->pairs ? tartan_i_cpu_attention_left_bytes(p, &b->fit_rows) : 0);
+    w->queries = tartan_i_cpu_attention_take(base, &at, left);
+    w->out_grads = tartan_i_cpu_attention_take(base, &at, left);
+    w->biased = tartan_i_cpu_attention_take(base, &at, p->scores_row * p->k.bytes);
+    w->q_sums = tartan_i_cpu_attention_take(base, &at, rows * p->sums_row * p->k.bytes);
+    w->k_sums = tartan_i_cpu_attention_take(base, &at, kept * block_sums(b));
+    w->v_sums = tartan_i_cpu_attention_take(base, &at, kept * block_sums(b));
+    return at;
+}
+
+/* ---- delta[i] = sum_d out[i,d] out_grad[i,d] ---- */
+
+static void delta_task(void *data, int32_t worker) {
+    const backward *b = data;
+    const tartan_i_cpu_attention *p = &b->p;
+    const tartan_array *out = b->op->out, *grad = b->op->out_grad;
+    const int64_t tokens = out->shape[2];
+    char *room = b->scratch + worker * b->scratch_bytes, *x = room, *y = room + p->d * p->k.bytes;
+    int64_t begin, end;
+    tartan_i_share(p->entries * p->group * tokens, p->context->threads, worker, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        tartan_i_line_load(&p->k, out->dtype, tartan_i_cpu_attention_at(out, i / tokens, i % tokens),
+                           out->strides[3], p->d, x);
+        tartan_i_line_load(&p->k, grad->dtype, tartan_i_cpu_attention_at(grad, i / tokens, i % tokens),
+                           grad->strides[3], p->d, y);
+        b->delta[i] = p->k.dot(p->d, x, y);
+    }
+}
+
+/* ---- Weights and ds of a chunk ---- */
+
+static double lse_of(const work *w, int64_t query) {
+    const tartan_array *lse = w->b->op->lse;
+    return tartan_i_load(lse->data, lse->dtype,
+                         w->entry / w->b->p.heads * lse->strides[0] + w->head * lse->strides[1] +
+                             query * lse->strides[2]);
+}
+
+static void grade_row(work *w, int64_t row) {
+    const tartan_i_cpu_attention *p = &w->b->p;
+    const tartan_i_kernels *k = &p->k;
+    const tartan_i_chunk *c = &w->chunk;
+    const int64_t query = w->block_row * p->block_rows + row;
+    char *weights = w->scores + row * p->scores_row * k->bytes, *ds = w->ds + row * p->scores_row * k->bytes;
+    const double lse = lse_of(w, query), kept = 1 - p->in->dropout;
+    uint32_t seen[TARTAN_I_ATTENTION_WORDS], words[TARTAN_I_ATTENTION_WORDS] = {0};
+    const uint32_t *mask = tartan_i_cpu_attention_words(p, c, query, seen);
+    if (lse == -(double)INFINITY) mask = words; /* it has no weights */
+    if (p->drop > 0) {
+        uint32_t keep[TARTAN_I_ATTENTION_WORDS];
+        tartan_i_cpu_attention_kept(p, c, w->entry, query, keep);
+        k->scale(c->keys, 1 / kept, ds, ds);
+        tartan_i_cpu_attention_clear(p, keep, c->keys, ds);
+    }
+    if (p->in->bias != NULL) {
+        tartan_i_cpu_attention_bias(p, c, w->head, query, weights, w->biased);
+        k->row_exp_sum(c->keys, 1, w->biased, lse, mask, weights);
+    } else {
+        k->row_exp_sum(c->keys, p->in->scale, weights, lse, mask, weights);
+    }
+    k->row_gradient(c->keys, weights, ds, w->b->delta[w->entry * p->in->q->shape[2] + query], mask, ds);
+    if (p->drop > 0) {
+        tartan_i_cpu_attention_kept(p, c, w->entry, query, words);
+        tartan_i_cpu_attention_clear(p, words, c->keys, weights);
+    }
+    if (!p->pairs) return;
+    tartan_i_cpu_attention_round(p, c, weights, w->pair_weights + row * p->weights_row * 2);
+    tartan_i_cpu_attention_round(p, c, ds, w->pair_ds + row * p->weights_row * 2);
+}
+
+/* Takes up a row of blocks of w->entry. */
+static void take_row(work *w, int64_t block_row) {
+    const tartan_i_cpu_attention *p = &w->b->p;
+    const int64_t query = block_row * p->block_rows;
+    w->block_row = block_row;
+    w->rows = tartan_i_rows_of(p->layout, block_row);
+    w->left_queries = tartan_i_cpu_attention_left(p, p->in->q, w->entry, query, w->rows, &p->fit, w->queries);
+    w->left_out_grads =
+        tartan_i_cpu_attention_left(p, w->b->op->out_grad, w->entry, query, w->rows, &p->fit, w->out_grads);
+}
+
+static void grade_chunk(work *w) {
+    const backward *b = w->b;
+    const tartan_i_cpu_attention *p = &b->p;
+    tartan_i_cpu_attention_across(p, &w->tiling, &w->left_queries, w->rows, &b->factors[KEYS_ACROSS],
+                                  w->kv_entry, &w->chunk, w->scores);
+    tartan_i_cpu_attention_across(p, &w->tiling, &w->left_out_grads, w->rows, &b->factors[VALUES_ACROSS],
+                                  w->kv_entry, &w->chunk, w->ds);
+    for (int64_t row = 0; row < w->rows; row++) grade_row(w, row);
+}
+
+/* sums += a block of weights or ds, transposed, times the queries' rows of `right`. */
+static void add_transposed(work *w, int64_t block, const char *reals, const char *pairs,
+                           const tartan_i_cpu_factor *right, char *sums) {
+    const tartan_i_cpu_attention *p = &w->b->p;
+    const tartan_i_fit *fit = &w->b->fit_rows;
+    const int64_t keys = w->chunk.at[block + 1] - w->chunk.at[block];
+    tartan_i_left left = {reals + w->chunk.at[block] * p->k.bytes, 1, p->scores_row};
+    tartan_i_term term = {.b = w->block_row, .k = w->rows};
+    if (p->pairs) {
+        tartan_i_pack_left(&p->k, fit, pairs + block * p->fit_keys.units * p->k.product.bytes, 1,
+                           p->weights_row, keys, w->rows, w->turned);
+        left = (tartan_i_left){w->turned, fit->units, 1};
+        term.k = fit->units;
+    }
+    term.a = left.a;
+    tartan_i_cpu_factor_product(p, &w->tiling, fit, &left, keys, right, w->entry, &term, 1, sums, p->sums_row,
+                                false);
+}
+
+/* Adds block `i` of a chunk to dK and dV, whose sums are those of block column `place`. */
+static void add_block(work *w, int64_t i, int64_t place) {
+    const backward *b = w->b;
+    add_transposed(w, i, w->scores, w->pair_weights, &b->factors[OUT_GRADS],
+                   w->v_sums + place * block_sums(b));
+    add_transposed(w, i, w->ds, w->pair_ds, &b->factors[QUERIES], w->k_sums + place * block_sums(b));
+}
+
+/* ---- Results ---- */
+
+static void store(const tartan_i_cpu_attention *p, const char *sums, int64_t rows, double alpha,
+                  const tartan_array *out, int64_t entry, int64_t token) {
+    tartan_i_commit(&p->k, sums, p->sums_row, rows, p->d, alpha, 0, out->dtype,
+                    tartan_i_cpu_attention_at(out, entry, token), out->strides[2], out->strides[3]);
+}
+
+static void store_block(work *w, int64_t block_col, int64_t place) {
+    const backward *b = w->b;
+    const tartan_i_cpu_attention *p = &b->p;
+    const int64_t keys = tartan_i_cols_of(p->layout, block_col), token = block_col * p->block_cols;
+    store(p, w->k_sums + place * block_sums(b), keys, p->in->scale, b->op->k_grad, w->kv_entry, token);
+    store(p, w->v_sums + place * block_sums(b), keys, 1 / (1 - p->in->dropout), b->op->v_grad, w->kv_entry,
+          token);
+}
+
+/* ---- Tasks ---- */
+
+static void take_head(work *w, int64_t entry) {
+    w->entry = entry;
+    w->head = entry % w->b->p.heads;
+    w->kv_entry = entry / w->b->p.group;
+}
+
+/* dQ of a row of blocks and, with whole kv heads, its part of dK and dV. */
+static void compute_row(work *w, int64_t block_row) {
+    const backward *b = w->b;
+    const tartan_i_cpu_attention *p = &b->p;
+    const int64_t *pointers =
+        p->layout->row_pointers + (p->layout->shape.heads > 1 ? w->head : 0) * p->layout->grid_rows;
+    int64_t at = pointers[block_row];
+    bool first = true;
+    take_row(w, block_row);
+    while (tartan_i_cpu_attention_chunk(p, block_row, &at, pointers[block_row + 1], &w->chunk)) {
+        grade_chunk(w);
+        tartan_i_cpu_attention_along(p, &w->tiling, &w->chunk, w->rows, w->ds, w->pair_ds, &b->factors[KEYS],
+                                     w->kv_entry, w->q_sums, first);
+        for (int64_t i = 0; b->whole && i < w->chunk.blocks; i++) add_block(w, i, w->chunk.cols[i]);
+        first = false;
+    }
+    if (first) memset(w->q_sums, 0, (size_t)(w->rows * p->sums_row * p->k.bytes));
+    store(p, w->q_sums, w->rows, p->in->scale, b->op->q_grad, w->entry, block_row * p->block_rows);
+}
+
+/* All of a kv head. */
+static void compute_whole(work *w, int64_t kv_entry) {
+    const backward *b = w->b;
+    const tartan_i_cpu_attention *p = &b->p;
+    memset(w->k_sums, 0, (size_t)(p->layout->grid_cols * block_sums(b)));
+    memset(w->v_sums, 0, (size_t)(p->layout->grid_cols * block_sums(b)));
+    for (int64_t g = 0; g < p->group; g++) {
+        take_head(w, kv_entry * p->group + g);
+        for (int64_t row = 0; row < p->layout->grid_rows; row++) compute_row(w, row);
+    }
+    w->kv_entry = kv_entry;
+    for (int64_t col = 0; col < p->layout->grid_cols; col++) store_block(w, col, col);
+}
+
+/* dK and dV of a column of blocks. */
+static void compute_column(work *w, int64_t kv_entry, int64_t block_col) {
+    const backward *b = w->b;
+    const tartan_i_cpu_attention *p = &b->p;
+    const tartan_layout *l = p->layout;
+    memset(w->k_sums, 0, (size_t)block_sums(b));
+    memset(w->v_sums, 0, (size_t)block_sums(b));
+    w->kv_entry = kv_entry;
+    for (int64_t g = 0; g < p->group; g++) {
+        take_head(w, kv_entry * p->group + g);
+        const int64_t *pointers = l->col_pointers + (l->shape.heads > 1 ? w->head : 0) * l->grid_cols;
+        for (int64_t at = pointers[block_col]; at < pointers[block_col + 1]; at++) {
+            if (!tartan_i_cpu_attention_single(p, l->col_rows[at], l->col_ids[at], &w->chunk)) continue;
+            take_row(w, l->col_rows[at]);
+            grade_chunk(w);
+            add_block(w, 0, 0);
+        }
+    }
+    store_block(w, block_col, 0);
+}
+
+static void compute_task(void *data, int32_t worker) {
+    const backward *b = data;
+    const tartan_i_cpu_attention *p = &b->p;
+    const int64_t rows = p->count * p->group * p->layout->grid_rows;
+    work w = {0};
+    int32_t finished = 0, range;
+    int64_t begin, end;
+    (void)lay_out(b, b->scratch + worker * b->scratch_bytes, &w);
+    while (tartan_i_cpu_team_take(&p->team, worker, &finished, &range, &begin, &end))
+        for (int64_t task = begin; task < end; task++) {
+            if (b->whole) {
+                compute_whole(&w, p->first + task);
+            } else if (task < rows) {
+                take_head(&w, p->first * p->group + task / p->layout->grid_rows);
+                compute_row(&w, task % p->layout->grid_rows);
+            } else {
+                const int64_t cols = p->layout->grid_cols, column = task - rows;
+                compute_column(&w, p->first + column / cols, column % cols);
+            }
+        }
+    tartan_i_cpu_end(&p->k.product);
+}
+
+/* ---- The pass ---- */
+
+static backward plan(const tartan_context *context, const tartan_op_attention_backward *op) {
+    backward b = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
+    tartan_i_cpu_attention *p = &b.p;
+    if (op->out_grad->dtype != op->in.q->dtype) /* pairs would need it rounded */
+        tartan_i_cpu_attention_use(p, tartan_i_cpu_kernels(op->in.q->dtype));
+    b.fit_rows = tartan_i_cpu_fit(&p->k.product, p->block_cols, p->block_rows);
+    b.factors[KEYS_ACROSS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, true);
+    b.factors[VALUES_ACROSS] = tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, true);
+    b.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, false);
+    b.factors[QUERIES] = tartan_i_cpu_factor_of(p, op->in.q, p->block_rows, false);
+    b.factors[OUT_GRADS] = tartan_i_cpu_factor_of(p, op->out_grad, p->block_rows, false);
+    const double own = 2 * (double)p->layout->grid_cols * (double)block_sums(&b) * context->threads;
+    b.whole = p->entries >= context->threads && own <= (double)most_own;
+    if (b.whole) p->least_round = context->threads;
+    p->work *= b.whole ? 2.5 : 3.5;
+    return b;
+}
+
+static tartan_status get_memory(backward *b) {
+    tartan_i_cpu_attention *p = &b->p;
+    const tartan_context *context = p->context;
+    work w;
+    PASS(tartan_i_cpu_attention_memory(p, b->factors, FACTORS));
+    const int64_t bytes = lay_out(b, NULL, &w), lines = 2 * p->d * p->k.bytes;
+    b->scratch_bytes = tartan_i_ceil_div(bytes > lines ? bytes : lines, 4096) * 4096;
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &b->scratch, b->scratch_bytes, context->threads));
+    return tartan_i_workspace_get(context, TARTAN_I_ROOM_SUMS, &b->delta,
+                                  p->entries * p->group * p->in->q->shape[2], sizeof *b->delta);
+}
+
+tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
+                                              const tartan_op_attention_backward *op) {
+    if (tartan_i_array_elements(op->q_grad) + tartan_i_array_elements(op->k_grad) == 0) return TARTAN_OK;
+    backward b = plan(context, op);
+    tartan_i_cpu_attention *p = &b.p;
+    const tartan_status status = get_memory(&b);
+    if (status == TARTAN_OK)
+        tartan_i_parallel(context, context->threads,
+                          (double)tartan_i_array_elements(op->out) * TARTAN_I_CPU_MOVE, delta_task, &b);
+    for (int64_t first = 0; status == TARTAN_OK && first < p->entries; first += p->round) {
+        tartan_i_cpu_attention_pack(p, b.factors, FACTORS, first);
+        const int64_t columns = p->count * p->layout->grid_cols,
+                      rows = p->count * p->group * p->layout->grid_rows;
+        tartan_i_cpu_attention_share(p, b.whole ? p->count : rows + columns,
+                                     p->work * (double)p->count / (double)p->entries, compute_task, &b);
+    }
+    tartan_i_workspace_end(context);
+    return status;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Factors of the products of attention on the CPU. A right factor is packed once for all rows of blocks that use it, unless
+ * its rows can be read where they are. */
+#include "backend/cpu_attention.h"
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+char *tartan_i_cpu_attention_at(const tartan_array *array, int64_t entry, int64_t token) {
+    const int64_t heads = array->shape[1];
+    if (array->data == NULL) return NULL; /* it has no elements */
+    return tartan_i_at(array->data, array->dtype,
+                       entry / heads * array->strides[0] + entry % heads * array->strides[1] +
+                           token * array->strides[2]);
+}
+
+/* ---- Right factors ----
+ * An across factor is packed block after block, strip after strip, [units][width]; the other kind strip after strip, and in a
+ * strip block after block. */
+
+tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, const tartan_array *array,
+                                           int64_t block, bool across) {
+    const tartan_i_product *product = &p->k.product;
+    const int64_t tokens = array->shape[2];
+    tartan_i_cpu_factor f = {.array = array, .across = across, .block = block};
+    f.blocks = tartan_i_ceil_div(tokens, block);
+    f.cols = across ? block : p->d;
+    f.vectors = tartan_i_ceil_div(f.cols, product->lanes);
+    f.units = tartan_i_cpu_fit(product, 1, across ? p->d : block).units;
+    f.in_place = !across && array->dtype == product->factor && product->group == 1 &&
+                 array->strides[3] == 1 && p->d % product->lanes == 0;
+    if (!f.in_place) f.bytes = f.blocks * f.units * f.vectors * product->lanes * product->bytes;
+    return f;
+}
+
+/* What the kernel reads for a strip: the rows of its first block, and their stride in units. */
+static const char *strip_at(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
+                            int64_t block, int64_t first, int64_t width, int64_t *row) {
+    const tartan_i_product *product = &p->k.product;
+    if (f->in_place) {
+        *row = f->array->strides[2];
+        return tartan_i_cpu_attention_at(f->array, entry, 0) + first * product->bytes;
+    }
+    const int64_t all = f->vectors * product->lanes;
+    const int64_t units = f->across ? (block * all + first) * f->units : first * f->blocks * f->units;
+    *row = width;
+    return f->packed + (entry - f->first) * f->bytes + units * product->bytes;
+}
+
+static void pack_strip(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
+                       int64_t block, int64_t first, int64_t width) {
+    const tartan_i_product *product = &p->k.product;
+    const tartan_array *a = f->array;
+    const int64_t token = block * f->block, tokens = smaller(f->block, a->shape[2] - token);
+    const int64_t rows = f->across ? p->d : tokens;
+    const int64_t cols = smaller(width, (f->across ? tokens : p->d) - first);
+    const int64_t in_row = a->strides[f->across ? 3 : 2], in_col = a->strides[f->across ? 2 : 3];
+    int64_t row;
+    char *to = (char *)strip_at(p, f, entry, block, first, width, &row);
+    if (!f->across) to += block * f->units * width * product->bytes;
+    const int64_t row_bytes = width * product->bytes;
+    if (cols < width || rows < f->units * product->group) memset(to, 0, (size_t)(f->units * row_bytes));
+    if (cols <= 0) return;
+    const char *from =
+        tartan_i_cpu_attention_at(a, entry, token) + first * in_col * tartan_dtype_bytes(a->dtype);
+    tartan_i_pack_right(&p->k, a->dtype, from, in_row, in_col, rows, cols, to, width);
+}
+
+typedef struct pack_work {
+    const tartan_i_cpu_attention *p;
+    const tartan_i_cpu_factor *factors;
+    int nfactors;
+} pack_work;
+
+static void pack_task(void *data, int32_t worker) {
+    const pack_work *w = data;
+    const tartan_i_cpu_attention *p = w->p;
+    for (int i = 0; i < w->nfactors; i++) {
+        const tartan_i_cpu_factor *f = &w->factors[i];
+        const int64_t entries = p->count * f->array->shape[1] / p->kv_heads;
+        int64_t begin, end;
+        if (f->bytes == 0) continue;
+        tartan_i_share(entries * f->blocks, p->context->threads, worker, &begin, &end);
+        for (int64_t at = begin; at < end; at++)
+            for (int64_t s = 0; s < tartan_i_cpu_strips(&p->k.product, f->vectors); s++) {
+                int64_t first, width;
+                tartan_i_cpu_strip(&p->k.product, f->vectors, s, &first, &width);
+                pack_strip(p, f, f->first + at / f->blocks, at % f->blocks, first, width);
+            }
+    }
+}
+
+void tartan_i_cpu_attention_pack(tartan_i_cpu_attention *p, tartan_i_cpu_factor *factors, int nfactors,
+                                 int64_t first) {
+    pack_work w = {p, factors, nfactors};
+    double elements = 0;
+    p->first = first;
+    p->count = smaller(p->round, p->entries - first);
+    for (int i = 0; i < nfactors; i++) {
+        const int64_t share = factors[i].array->shape[1] / p->kv_heads;
+        factors[i].first = first * share;
+        elements += (double)(p->count * share) * (double)factors[i].bytes / (double)p->k.bytes;
+    }
+    if (elements > 0)
+        tartan_i_parallel(p->context, p->context->threads, elements * TARTAN_I_CPU_MOVE, pack_task, &w);
+}
+
+/* ---- Left factors ---- */
+
+int64_t tartan_i_cpu_attention_left_bytes(const tartan_i_cpu_attention *p, const tartan_i_fit *fit) {
+    return fit->rows * fit->units * p->k.product.bytes;
+}
+
+tartan_i_left tartan_i_cpu_attention_left(const tartan_i_cpu_attention *p, const tartan_array *array,
+                                          int64_t entry, int64_t token, int64_t rows, const tartan_i_fit *fit,
+                                          char *room) {
+    const char *from = tartan_i_cpu_attention_at(array, entry, token);
+    const int64_t row = array->strides[2], col = array->strides[3];
+    if (p->pairs) {
+        tartan_i_pack_left(&p->k, fit, from, row, col, rows, p->d, room);
+        return (tartan_i_left){room, fit->units, 1};
+    }
+    if (array->dtype == p->k.dtype) return (tartan_i_left){from, row, col};
+    tartan_i_pack(&p->k, array->dtype, from, row, col, rows, p->d, room, p->d);
+    return (tartan_i_left){room, p->d, 1};
+}
+
+/* ---- Products ---- */
+
+static void set_tiles(const tartan_i_product *product, tartan_i_tiling *tiling, const tartan_i_fit *fit) {
+    if (tiling->rows == fit->tile_rows && tiling->units == fit->tile_units) return;
+    tartan_i_cpu_begin(product, fit);
+    *tiling = (tartan_i_tiling){fit->tile_rows, fit->tile_units};
+}
+
+void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
+                                 const tartan_i_fit *fit, const tartan_i_left *left, int64_t rows,
+                                 const tartan_i_cpu_factor *right, int64_t entry, tartan_i_term *terms,
+                                 int64_t nterms, char *sums, int64_t sums_row, bool first) {
+    const tartan_i_product *product = &p->k.product;
+    const int64_t block = terms[0].b, rows_of_block = right->in_place ? right->block : right->units;
+    set_tiles(product, tiling, fit);
+    for (int64_t i = 0; i < nterms; i++) {
+        terms[i].b = right->across ? 0 : terms[i].b * rows_of_block;
+        terms[i].next_a = terms[i].a;
+        terms[i].next_b = terms[i].b;
+    }
+    for (int64_t i = 0; i < tartan_i_cpu_strips(product, right->vectors); i++) {
+        tartan_i_strip s = {.a_row = left->row,
+                            .a_col = left->col,
+                            .sums_row = sums_row,
+                            .first = first,
+                            .tile_rows = fit->tile_rows,
+                            .tile_units = fit->tile_units};
+        int64_t column;
+        tartan_i_cpu_strip(product, right->vectors, i, &column, &s.width);
+        s.b = strip_at(p, right, entry, block, column, s.width, &s.b_row);
+        s.sums = sums + column * p->k.bytes;
+        tartan_i_cpu_strip_rows(&p->k, &s, fit->tile_rows > 0 ? fit->rows : rows, terms, nterms);
+    }
+}
+
+void tartan_i_cpu_attention_across(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
+                                   const tartan_i_left *left, int64_t rows, const tartan_i_cpu_factor *right,
+                                   int64_t entry, const tartan_i_chunk *c, char *scores) {
+    for (int64_t i = 0; i < c->blocks; i++) { /* in this order: a block's last strip writes past its keys */
+        tartan_i_term term = {.a = left->a, .b = c->cols[i], .k = right->units};
+        tartan_i_cpu_factor_product(p, tiling, &p->fit, left, rows, right, entry, &term, 1,
+                                    scores + c->at[i] * p->k.bytes, p->scores_row, true);
+    }
+}
+
+void tartan_i_cpu_attention_round(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, void *row,
+                                  char *out) {
+    const int32_t dtype = p->in->q->dtype;
+    const int64_t wide = p->fit_keys.units * p->k.product.group * 2; /* bytes of a block in pairs */
+    if (!p->pairs && dtype == p->k.dtype) return;
+    if (!p->pairs) {
+        uint16_t room[TARTAN_I_ATTENTION_KEYS];
+        p->k.store[dtype](c->keys, row, room);
+        p->k.load[dtype](c->keys, room, row);
+        return;
+    }
+    for (int64_t i = 0; i < c->blocks; i++) {
+        const int64_t n = c->at[i + 1] - c->at[i];
+        p->k.store[dtype](n, (const char *)row + c->at[i] * p->k.bytes, out + i * wide);
+        memset(out + i * wide + 2 * n, 0, (size_t)(wide - 2 * n));
+    }
+}
+
+void tartan_i_cpu_attention_along(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
+                                  const tartan_i_chunk *c, int64_t rows, const char *scores,
+                                  const char *weights, const tartan_i_cpu_factor *right, int64_t entry,
+                                  char *sums, bool first) {
+    const int64_t units = p->fit_keys.units, group = p->k.product.group;
+    const tartan_i_left left = {p->pairs ? weights : scores,
+                                p->pairs ? p->weights_row / group : p->scores_row, 1};
+    tartan_i_term terms[TARTAN_I_ATTENTION_KEYS];
+    for (int64_t i = 0; i < c->blocks; i++)
+        terms[i] = (tartan_i_term){.a = p->pairs ? weights + i * units * p->k.product.bytes
+                                                 : scores + c->at[i] * p->k.bytes,
+                                   .b = c->cols[i],
+                                   .k = p->pairs ? units : c->at[i + 1] - c->at[i]};
+    if (right->vectors > 0)
+        tartan_i_cpu_factor_product(p, tiling, &p->fit_keys, &left, rows, right, entry, terms, c->blocks,
+                                    sums, p->sums_row, first);
+}

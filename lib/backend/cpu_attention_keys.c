@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Chunks of keys: which blocks they have, which of their keys a query sees, and what is added to its scores. */
+#include "backend/cpu_attention.h"
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Adds a block to a chunk. */
+static void add_block(const tartan_i_cpu_attention *p, int64_t block_row, int64_t id, tartan_i_chunk *c) {
+    const tartan_layout *l = p->layout;
+    const int64_t col = l->block_cols[id] * p->block_cols, cols = tartan_i_cols_of(l, l->block_cols[id]);
+    if (p->in->block_mask != NULL || tartan_i_attention_limit(p->in, block_row * p->block_rows) < col + cols)
+        c->partial = true;
+    c->ids[c->blocks] = id;
+    c->cols[c->blocks] = l->block_cols[id];
+    c->at[c->blocks++] = c->keys;
+    c->keys += cols;
+    c->at[c->blocks] = c->keys;
+}
+
+/* The queries of a row of blocks see no more keys than this. */
+static int64_t limit_of(const tartan_i_cpu_attention *p, int64_t block_row) {
+    return tartan_i_attention_limit(p->in,
+                                    block_row * p->block_rows + tartan_i_rows_of(p->layout, block_row) - 1);
+}
+
+bool tartan_i_cpu_attention_chunk(const tartan_i_cpu_attention *p, int64_t block_row, int64_t *at,
+                                  int64_t end, tartan_i_chunk *c) {
+    const tartan_layout *l = p->layout;
+    const int64_t limit = limit_of(p, block_row);
+    c->blocks = c->keys = 0;
+    c->partial = false;
+    for (; *at < end && c->keys + tartan_i_cols_of(l, l->block_cols[*at]) <= TARTAN_I_ATTENTION_KEYS; ++*at)
+        if (l->block_cols[*at] * p->block_cols < limit) add_block(p, block_row, *at, c);
+    return c->blocks > 0;
+}
+
+bool tartan_i_cpu_attention_single(const tartan_i_cpu_attention *p, int64_t block_row, int64_t id,
+                                   tartan_i_chunk *c) {
+    c->blocks = c->keys = 0;
+    c->partial = false;
+    if (p->layout->block_cols[id] * p->block_cols < limit_of(p, block_row)) add_block(p, block_row, id, c);
+    return c->blocks > 0;
+}
+
+/* ---- Masks ---- */
+
+/* Sets the bits at, at + 1, ... at + n - 1 that are set in `from`, or all of them. */
+static void set_bits(uint32_t *words, int64_t at, int64_t n, const uint32_t *from) {
+    for (int64_t i = 0; i < n; i += 32) {
+        const int64_t count = smaller(32, n - i);
+        const uint64_t bits = (from != NULL ? from[i / 32] : UINT32_MAX) & (UINT32_MAX >> (32 - count));
+        const uint64_t shifted = bits << (at + i) % 32;
+        words[(at + i) / 32] |= (uint32_t)shifted;
+        if (shifted >> 32 != 0) words[(at + i) / 32 + 1] |= (uint32_t)(shifted >> 32);
+    }
+}
+
+const uint32_t *tartan_i_cpu_attention_words(const tartan_i_cpu_attention *p, const tartan_i_chunk *c,
+                                             int64_t query, uint32_t words[TARTAN_I_ATTENTION_WORDS]) {
+    const tartan_block_mask *mask = p->in->block_mask;
+    if (!c->partial) return NULL;
+    const int64_t limit = tartan_i_attention_limit(p->in, query);
+    memset(words, 0, TARTAN_I_ATTENTION_WORDS * sizeof *words);
+    for (int64_t i = 0; i < c->blocks; i++) {
+        const int64_t seen = smaller(limit - c->cols[i] * p->block_cols, c->at[i + 1] - c->at[i]);
+        if (seen > 0)
+            set_bits(words, c->at[i], seen,
+                     mask != NULL ? tartan_i_block_mask_row(mask, c->ids[i], query % p->block_rows) : NULL);
+    }
+    return words;
+}
+
+void tartan_i_cpu_attention_clear(const tartan_i_cpu_attention *p, const uint32_t *words, int64_t n,
+                                  void *row) {
+    for (int64_t i = 0; i < n; i++) {
+        if (words[i / 32] >> (i % 32) & 1) continue;
+        if (p->k.dtype == TARTAN_F64)
+            ((double *)row)[i] = 0;
+        else
+            ((float *)row)[i] = 0;
+    }
+}
+
+/* ---- Bias ---- */
+
+static double bias_of(const tartan_i_attention *in, int64_t head, int64_t id, int64_t distance) {
+    const tartan_array *b = in->bias;
+    if (in->bias_kind == TARTAN_I_BIAS_SLOPES)
+        return (double)distance * tartan_i_load(b->data, b->dtype, head * b->strides[0]);
+    const int64_t plane = b->shape[0] > 1 ? head * b->strides[0] : 0;
+    int64_t at = id;
+    if (in->bias_kind == TARTAN_I_BIAS_DISTANCE) {
+        const int64_t most = b->shape[1] / 2;
+        at = most + (distance < -most ? -most : distance > most ? most : distance);
+    }
+    return tartan_i_load(b->data, b->dtype, plane + at * b->strides[1]);
+}
+
+void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, int64_t head,
+                                 int64_t query, const void *x, void *out) {
+    const tartan_i_attention *in = p->in;
+    for (int64_t i = 0; i < c->blocks; i++) {
+        const int64_t distance = c->cols[i] * p->block_cols - query - in->query_offset;
+        for (int64_t j = c->at[i]; j < c->at[i + 1]; j++) {
+            const double bias = bias_of(in, head, c->ids[i], distance + j - c->at[i]);
+            if (p->k.dtype == TARTAN_F64)
+                ((double *)out)[j] = bias;
+            else
+                ((float *)out)[j] = (float)bias;
+        }
+    }
+    p->k.commit[p->k.dtype](1, c->keys, in->scale, x, 0, 1, out, 0);
+}
+
+/* ---- Dropout ---- */
+
+void tartan_i_cpu_attention_kept(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, int64_t entry,
+                                 int64_t query, uint32_t words[TARTAN_I_ATTENTION_WORDS]) {
+    memset(words, 0, TARTAN_I_ATTENTION_WORDS * sizeof *words);
+    for (int64_t i = 0; i < c->blocks; i++)
+        for (int64_t j = c->at[i]; j < c->at[i + 1]; j++) {
+            const int64_t key = c->cols[i] * p->block_cols + j - c->at[i];
+            if (tartan_i_attention_random(p->in, entry, query, key) >= p->drop)
+                words[j / 32] |= UINT32_C(1) << (j % 32);
+        }
+}

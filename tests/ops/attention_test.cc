@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention: both passes against the oracle, on any operands; special values; equal bits; failed allocations.
+#include "attention_support.h"
+
+namespace {
+
+using namespace tartan_test;
+
+// Runs both passes and compares all results with the oracle.
+void run_and_check(Attention &p, tartan_context *context, double slack = 1) {
+    ASSERT_OK(p.forward(context));
+    ASSERT_OK(p.backward(context));
+    const AttentionResults want = p.results();
+    const double most = slack * allowed(p);
+    EXPECT_LE(error_of(p.out, want.out), most);
+    EXPECT_LE(error_of(numbers_of(p.lse), want.lse, Numbers(want.lse.size(), 1)),
+              16 * slack * epsilon(p.sum_dtype()));
+    EXPECT_LE(error_of(p.q_grad, want.q_grad), most);
+    EXPECT_LE(error_of(p.k_grad, want.k_grad), most);
+    EXPECT_LE(error_of(p.v_grad, want.v_grad), most);
+}
+
+// A problem of one kind.
+Attention plain(const tartan_shape &shape, double density, int32_t dtype, int64_t d, uint64_t seed = 1,
+                TokenStyle style = kHeads) {
+    std::mt19937_64 random(seed);
+    Attention p;
+    p.dtype = p.out_dtype = dtype;
+    p.d = d;
+    p.heads = shape.heads;
+    p.kv_heads = shape.heads;
+    p.layout = random_layout(shape, density, seed);
+    p.make(random, style);
+    return p;
+}
+
+TEST(Attention, RandomProblemsEqualTheOracle) {
+    Context contexts[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
+    for (uint64_t seed = 0; seed < rounds(400u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
+        Attention p = make_attention(seed);
+        run_and_check(p, contexts[seed / 3 % 4].get());
+        if (HasFailure()) return;
+    }
+}
+
+TEST(Attention, BlocksOfAllSizes) {
+    Context context = open_context(2);
+    int number = 0;
+    for (int64_t rows : {8, 16, 32, 64, 128, 256})
+        for (int64_t cols : {8, 16, 32, 64, 128, 256})
+            for (int32_t dtype : kDtypes) {
+                if (!is_of_the_share(number++)) continue;
+                SCOPED_TRACE(::testing::Message() << rows << " x " << cols << " dtype " << dtype);
+                Attention p = plain({rows + rows / 2, 2 * cols + 3, rows, cols, 1}, 0.7, dtype, 16);
+                p.causal = true;
+                p.query_offset = cols;
+                run_and_check(p, context.get());
+                if (HasFailure()) return;
+            }
+}
+
+// More keys than a chunk has, and more entries than a round packs.
+TEST(Attention, LongRows) {
+    for (int32_t dtype : kDtypes)
+        for (int32_t threads : {1, 3}) {
+            SCOPED_TRACE(::testing::Message() << "dtype " << dtype << " threads " << threads);
+            Attention p = plain({40, 1500, 16, 24, 1}, 0.9, dtype, 24);
+            p.causal = true;
+            p.query_offset = 1460;
+            run_and_check(p, open_context(threads).get());
+        }
+}
+
+TEST(Attention, HeadDimensions) {
+    Context context = open_context(1);
+    for (int64_t d : {1, 2, 31, 64, 96, 128, 200, 256})
+        for (int32_t dtype : kDtypes) {
+            SCOPED_TRACE(::testing::Message() << "d " << d << " dtype " << dtype);
+            Attention p = plain({40, 50, 32, 32, 1}, 0.8, dtype, d);
+            run_and_check(p, context.get());
+        }
+}
+
+// The gradients are those of the function that the forward pass computes.
+TEST(Attention, GradientsEqualFiniteDifferences) {
+    Context context = open_context(2);
+    const double step = 1e-5;
+    for (uint64_t seed = 0; seed < rounds(40u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        std::mt19937_64 random(seed);
+        Attention p = make_attention(seed);
+        if (p.dtype != TARTAN_F64 || p.tq() == 0 || p.tk() == 0) continue;
+        const auto value = [&] {
+            double sum = 0;
+            EXPECT_OK(p.forward(context.get()));
+            for (int64_t i = 0; i < p.out.elements(); i++) sum += p.out.get(i) * p.out_grad.get(i);
+            return sum;
+        };
+        value();
+        ASSERT_OK(p.backward(context.get()));
+        const std::pair<Dense *, Dense *> pairs[] = {{&p.q, &p.q_grad}, {&p.k, &p.k_grad}, {&p.v, &p.v_grad}};
+        for (const auto &pair : pairs)
+            for (int n = 0; n < 6; n++) {
+                const int64_t at = (int64_t)below(random, (size_t)pair.first->elements());
+                const double x = pair.first->get(at);
+                pair.first->set(at, x + step);
+                const double more = value();
+                pair.first->set(at, x - step);
+                const double less = value();
+                pair.first->set(at, x);
+                EXPECT_NEAR((more - less) / (2 * step), pair.second->get(at), 1e-7) << at;
+            }
+    }
+}
+
+// ---- Special values ----
+
+TEST(Attention, QueriesThatSeeNothing) {
+    const Context context = open_context(2);
+    for (int32_t dtype : kDtypes) {
+        Attention p = plain({48, 32, 16, 16, 1}, 0, dtype, 16);
+        p.layout = from_mask({48, 32, 16, 16, 1}, {0, 0, 0, 1, 1, 1}); // the first row of blocks is empty
+        p.causal = true;
+        p.query_offset = -24; // queries before 24 see no key either
+        run_and_check(p, context.get());
+        for (int64_t i = 0; i < 48; i++) {
+            EXPECT_EQ(i < 24 || i - 24 < 0 || (i < 32 && i - 24 < 16), std::isinf(p.lse.get(i))) << i;
+            if (!std::isinf(p.lse.get(i))) continue;
+            for (int64_t t = 0; t < 16; t++) {
+                EXPECT_EQ(0, p.out.get(i * 16 + t));
+                EXPECT_EQ(0, p.q_grad.get(i * 16 + t));
+            }
+        }
+    }
+}
+
+TEST(Attention, EmptyThings) {
+    const Context context = open_context(2);
+    for (const tartan_shape &shape : std::vector<tartan_shape>{
+             {0, 16, 8, 8, 1}, {16, 0, 8, 8, 1}, {0, 0, 8, 8, 1}, {1, 1, 8, 8, 1}, {16, 1, 8, 8, 2}}) {
+        for (int64_t d : {0, 16}) {
+            Attention p = plain(shape, 1, TARTAN_F32, d);
+            run_and_check(p, context.get());
+            p.dtype = p.out_dtype = TARTAN_BF16;
+            std::mt19937_64 random(1);
+            p.make(random);
+            run_and_check(p, context.get());
+        }
+    }
+    Attention p = plain({16, 0, 8, 8, 1}, 1, TARTAN_F32, 16);
+    ASSERT_OK(p.forward(context.get()));
+    for (int64_t i = 0; i < 16; i++) EXPECT_EQ(-INFINITY, p.lse.get(i));
+    for (int64_t i = 0; i < p.out.elements(); i++) EXPECT_EQ(0, p.out.get(i));
+    p.batch = 0;
+    std::mt19937_64 random(1);
+    p.make(random);
+    EXPECT_OK(p.forward(context.get()));
+    EXPECT_OK(p.backward(context.get()));
+}
+
+// Scores that exp cannot take: only differences from the maximum matter.
+TEST(Attention, LargeScores) {
+    const Context context = open_context(2);
+    for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16}) {
+        for (double sign : {1.0, -1.0}) {
+            Attention p = plain({32, 600, 16, 16, 1}, 1, dtype, 16);
+            p.scale = sign * 1e4 / 16; // scores are sums of 16 products of -1 or 1, so exact
+            for (Dense *a : {&p.q, &p.k})
+                for (int64_t i = 0; i < a->elements(); i++) a->set(i, a->get(i) < 0 ? -1 : 1);
+            run_and_check(p, context.get(), 1e3); // within 1e4 * epsilon, which is half a unit of such scores
+        }
+    }
+}
+
+TEST(Attention, NanAndInfinityStayInTheirRows) {
+    const Context context = open_context(2);
+    for (int32_t dtype : kDtypes)
+        for (double bad : {(double)NAN, (double)INFINITY, -(double)INFINITY}) {
+            Attention p = plain({64, 64, 16, 16, 1}, 1, dtype, 16);
+            ASSERT_OK(p.forward(context.get()));
+            const Numbers good = numbers_of(p.out);
+            p.q.set(20 * 16 + 3, bad);
+            ASSERT_OK(p.forward(context.get()));
+            for (int64_t i = 0; i < p.out.elements(); i++)
+                if (i / 16 == 20)
+                    EXPECT_TRUE(std::isnan(p.out.get(i))) << i;
+                else
+                    EXPECT_EQ((double)good[(size_t)i], p.out.get(i)) << i;
+            EXPECT_TRUE(std::isnan(p.lse.get(20)));
+        }
+}
+
+// Without visible keys between, two copies of the same keys have the weights of one.
+TEST(Attention, LseMergesPartialResults) {
+    const Context context = open_context(2);
+    Attention all = plain({32, 96, 16, 16, 1}, 1, TARTAN_F64, 16),
+              part = plain({32, 96, 16, 16, 1}, 1, TARTAN_F64, 16);
+    ASSERT_OK(all.forward(context.get()));
+    std::vector<uint8_t> left, right;
+    for (int i = 0; i < 12; i++) left.push_back(i % 6 < 2), right.push_back(i % 6 >= 2);
+    part.layout = from_mask({32, 96, 16, 16, 1}, left);
+    ASSERT_OK(part.forward(context.get()));
+    const Dense out = part.out, lse = part.lse;
+    part.layout = from_mask({32, 96, 16, 16, 1}, right);
+    ASSERT_OK(part.forward(context.get()));
+    for (int64_t i = 0; i < 32; i++) {
+        const double share = 1 / (1 + std::exp(part.lse.get(i) - lse.get(i)));
+        for (int64_t t = 0; t < 16; t++)
+            EXPECT_NEAR(all.out.get(i * 16 + t),
+                        share * out.get(i * 16 + t) + (1 - share) * part.out.get(i * 16 + t), 1e-14);
+    }
+}
+
+TEST(Attention, DropoutDropsTheShareItSays) {
+    const Context context = open_context(2);
+    Attention p = plain({256, 256, 32, 32, 1}, 1, TARTAN_F32, 1);
+    p.dropout = 0.3;
+    p.seed = 5;
+    for (int64_t i = 0; i < p.v.elements(); i++) p.q.set(i, 0), p.v.set(i, 1);
+    ASSERT_OK(p.forward(context.get()));
+    double mean = 0; // each weight is 1/256; what is kept counts 1/0.7 of that
+    for (int64_t i = 0; i < 256; i++) mean += p.out.get(i) / 256;
+    EXPECT_NEAR(mean, 1, 0.01);
+    const Numbers first = numbers_of(p.out);
+    p.seed = 6;
+    ASSERT_OK(p.forward(context.get()));
+    EXPECT_NE(first, numbers_of(p.out));
+}
+
+// The same problem in smaller blocks is the same problem.
+TEST(Attention, DoesNotDependOnBlocks) {
+    const Context context = open_context(2);
+    Attention p = plain({128, 128, 64, 64, 1}, 1, TARTAN_F64, 16);
+    p.layout = from_mask({128, 128, 64, 64, 1}, {1, 0, 1, 1});
+    p.causal = true;
+    ASSERT_OK(p.forward(context.get()));
+    const Numbers big = numbers_of(p.out);
+    std::vector<uint8_t> mask;
+    for (int i = 0; i < 64; i++) mask.push_back(!(i / 8 < 4 && i % 8 >= 4));
+    p.layout = from_mask({128, 128, 16, 16, 1}, mask);
+    ASSERT_OK(p.forward(context.get()));
+    EXPECT_LE(error_of(numbers_of(p.out), big, big), 1e-15);
+}
+
+TEST(Attention, DynamicLayouts) {
+    const Context context = open_context(2);
+    for (int32_t dtype : {TARTAN_F32, TARTAN_BF16}) {
+        Attention p = plain({40, 50, 16, 8, 2}, 0.5, dtype, 16);
+        p.causal = true;
+        ASSERT_OK(p.forward(context.get()));
+        ASSERT_OK(p.backward(context.get()));
+        const Numbers want[] = {numbers_of(p.out), numbers_of(p.q_grad), numbers_of(p.k_grad)};
+        const tartan_layout *fixed = p.layout.get();
+        std::vector<uint8_t> mask((size_t)(2 * fixed->grid_rows * fixed->grid_cols));
+        ASSERT_OK(tartan_layout_get_mask(fixed, mask.data(), (int64_t)mask.size()));
+        tartan_layout *raw = nullptr;
+        tartan_array bytes = {};
+        const int64_t shape[] = {2, fixed->grid_rows, fixed->grid_cols};
+        ASSERT_OK(tartan_array_init(mask.data(), TARTAN_U8, 3, shape, nullptr, &bytes));
+        ASSERT_OK(
+            tartan_layout_from_device_mask(context.get(), &fixed->shape, &bytes, fixed->blocks + 3, &raw));
+        p.layout.reset(raw);
+        ASSERT_OK(p.forward(context.get()));
+        ASSERT_OK(p.backward(context.get()));
+        EXPECT_EQ(want[0], numbers_of(p.out));
+        EXPECT_EQ(want[1], numbers_of(p.q_grad));
+        EXPECT_EQ(want[2], numbers_of(p.k_grad));
+    }
+}
+
+// ---- Promises ----
+
+TEST(Attention, SameBitsForKernelsThreadsAndRepeats) {
+    for (uint64_t seed = 5000; seed < 5000 + rounds(30u); seed++) {
+        Attention p = make_attention(seed);
+        const auto bits = [&](int32_t threads, int repeats = 1) {
+            Context context = open_context(threads);
+            std::vector<char> all;
+            for (int n = 0; n < repeats; n++) {
+                EXPECT_OK(p.forward(context.get()));
+                EXPECT_OK(p.backward(context.get()));
+            }
+            for (const Dense *a : {&p.out, &p.lse, &p.q_grad, &p.k_grad, &p.v_grad})
+                all.insert(all.end(), a->memory().begin(), a->memory().end());
+            return all;
+        };
+        std::vector<char> first;
+        {
+            const WithFeatures none(0);
+            first = bits(1);
+        }
+        for (const auto set : feature_sets()) {
+            const WithFeatures with(set);
+            if (!has_chains(p.dtype)) first = bits(1); // bits of its own, the same for all threads and runs
+            for (int32_t threads : {1, 2, 3, 7})
+                ASSERT_EQ(first, bits(threads, threads == 3 ? 2 : 1))
+                    << "seed " << seed << " kernels " << features_name(set) << " threads " << threads;
+        }
+    }
+}
+
+TEST(Attention, SurvivesEveryFailedAllocation) {
+    const Context context = open_context(2);
+    for (int32_t dtype : {TARTAN_F64, TARTAN_BF16}) {
+        Attention p = plain({40, 50, 16, 16, 2}, 0.6, dtype, 24);
+        run_and_check(p, context.get()); // which allocates the memory of this context
+        BRUTAL(in_new_context(2, [&](tartan_context *own) { return p.forward(own); }),
+               run_and_check(p, context.get()));
+    }
+    for (int32_t dtype : {TARTAN_F64, TARTAN_BF16}) {
+        Attention p = plain({40, 50, 16, 16, 2}, 0.6, dtype, 24);
+        run_and_check(p, context.get()); // which allocates the memory of this context
+        BRUTAL(in_new_context(2, [&](tartan_context *own) { return p.backward(own); }),
+               run_and_check(p, context.get()));
+    }
+}
+
+// Nothing else is written: gaps between elements keep their marks.
+TEST(Attention, WritesItsOutputsAlone) {
+    const Context context = open_context(2);
+    for (TokenStyle style : {kTokenGaps, kTokenColumns, kTokens}) {
+        Attention p = plain({37, 45, 16, 16, 1}, 0.5, TARTAN_BF16, 20, 1, style);
+        ASSERT_OK(p.forward(context.get()));
+        ASSERT_OK(p.backward(context.get()));
+        for (const Dense *a : {&p.out, &p.q_grad, &p.k_grad, &p.v_grad}) {
+            std::vector<bool> used(a->memory().size());
+            for (int64_t i = 0; i < a->elements(); i++)
+                for (int64_t b = 0; b < 2; b++) used[(size_t)(a->offset(i) * 2 + b)] = true;
+            for (size_t i = 0; i < used.size(); i++)
+                ASSERT_TRUE(used[i] || a->memory()[i] == (char)0x5a) << i;
+        }
+    }
+}
+
+} // namespace
