@@ -28,9 +28,9 @@ static void print_json(const json_t *line) {
 static void print_line(const json_t *line, const bench_case *c, bool sweep) {
     char peak[32], bsr[32], csr[32], dense[32];
     const char *kernel = json_string_value(json_object_get(line, "kernels"));
-    printf("%-13s %-8s b %3lld  density %.3f %9.3f ms ", c->op->name, tartan_dtype_name(c->dtype),
+    printf("%-18s %-8s b %3lld  density %.3f %9.3f ms ", c->op->name, tartan_dtype_name(c->dtype),
            (long long)c->block, number_of(line, "density"), number_of(line, "ms"));
-    if (c->op->gemm != NULL)
+    if (c->op->products)
         printf("%8.2f GFLOP/s useful; ", 1e3 * number_of(line, "tflops"));
     else
         printf("%8.2f GB/s; ", number_of(line, "gbytes_per_s"));
@@ -43,6 +43,10 @@ static void print_line(const json_t *line, const bench_case *c, bool sweep) {
                1e3 * c->threads * number_of(line, "peak_tflops_per_thread"),
                ratio(line, "scipy", bsr, sizeof bsr), ratio(line, "scipy_csr", csr, sizeof csr),
                ratio(line, "openblas", dense, sizeof dense));
+    else if (c->op->products)
+        printf("%s of the %s peak of %.1f", ratio(line, "peak", peak, sizeof peak),
+               kernel != NULL ? kernel : "machine's",
+               1e3 * c->threads * number_of(line, "peak_tflops_per_thread"));
     else
         printf("%s x memcpy", ratio(line, "memcpy", bsr, sizeof bsr));
     if (sweep) printf("; threads %d: %.2f x the first", c->threads, number_of(line, "speedup"));
@@ -133,8 +137,8 @@ static int parse_wish(const arguments *a, wish *w) {
     c->op = bench_op_named(a->positional[0]);
     if (c->op == NULL) return complain_operation(a->positional[0]);
     if (!parse_pair("--size", option_value(a, "size", "4096"), &c->m, &c->k) ||
-        !take(a, "n", 512, MAX_SIZE, &c->n) || !option_number(a, "density", 0.1, &c->density) ||
-        !take(a, "rounds", 9, MAX_ROUNDS, &rounds))
+        !take(a, "n", c->op->usual_n > 0 ? c->op->usual_n : 512, MAX_SIZE, &c->n) ||
+        !option_number(a, "density", 0.1, &c->density) || !take(a, "rounds", 9, MAX_ROUNDS, &rounds))
         return EXIT_USAGE;
     if (c->m < 1 || c->k < 1 || c->m > MAX_SIZE || c->k > MAX_SIZE)
         return complain_usage("--size is %lldx%lld, expected 1 to %d", (long long)c->m, (long long)c->k,
@@ -220,11 +224,13 @@ const command command_bench = {
     "  gate_gradient    the gradient of gates on the blocks\n"
     "  growth_score     the score of every block of the grid, from X and Y\n"
     "  block_copy       every block to another place of a second matrix\n"
-    "  block_norms      the L2 norm of every block\n\n"
+    "  block_norms      the L2 norm of every block\n"
+    "  attention_forward, attention_backward\n"
+    "                   one head of M queries, K keys and N elements\n\n"
     "  --dtype LIST     of f64, f32, f16, bf16 (default f32,f64)\n"
     "  --block LIST     edges of square blocks (default 8,16,32,64)\n"
     "  --size MxK       of the sparse matrix (default 4096)\n"
-    "  --n N            columns of B or X (default 512)\n"
+    "  --n N            columns of B or X (default 512); the head dimension of attention (default 64)\n"
     "  --density D      share of stored blocks (default 0.1)\n"
     "  --threads LIST   ours and the BLAS's; the other peers have one (default 1). With several, each line "
     "says "

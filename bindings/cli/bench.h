@@ -44,7 +44,7 @@ json_t *bench_measure(const bench_case *c);
 
 /* ---- bench_ops.c ---- */
 
-enum { MAX_MATRICES = 2, MAX_ARRAYS = 3 };
+enum { MAX_MATRICES = 2, MAX_ARRAYS = 9 };
 
 /* The operands of one case, in the memory of the context's device. The maker of the operation says what they are. */
 typedef struct bench_operands {
@@ -69,11 +69,14 @@ typedef struct bench_maker bench_maker;
 struct bench_op {
     const char *name;
     bool uses_n;
+    int64_t usual_n; /* where --n does not say; 0: 512 */
     void (*make)(bench_maker *maker);
     tartan_status (*call)(tartan_context *context, const bench_case *c, bench_operands *o);
     double (*flops)(const bench_case *c, const tartan_layout *layout); /* useful; NULL: it does not compute */
 
-    /* Peers. A product has both members, the other rows neither: they are compared with memcpy. */
+    /* Peers. What computes products is held against the peak; a single product has `gemm` too. The rest is compared with
+     * memcpy. */
+    bool products;
     bench_gemm (*gemm)(const bench_case *c, const bench_operands *o);
     const char *no_scipy; /* why scipy cannot do it, or NULL */
 };

@@ -77,7 +77,7 @@ static tartan_status time_planning(run *r, double usual) {
 static tartan_status time_others(run *r, int round) {
     double gflops;
     tartan_status status = time_planning(r, 0);
-    if (status == TARTAN_OK && r->c->op->gemm != NULL) {
+    if (status == TARTAN_OK && r->c->op->products) {
         status = tartan_context_peak(r->context, r->c->dtype, &gflops);
         r->peak.seconds[r->peak.count++] = gflops;
     }

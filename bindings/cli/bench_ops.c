@@ -234,6 +234,58 @@ static tartan_status call_block_norms(tartan_context *context, const bench_case 
                                      tartan_layout_blocks(o->layout));
 }
 
+/* ---- attention: one head of m queries, k keys and n elements ---- */
+
+enum { Q, K, V, OUT, LSE, OUT_GRAD, Q_GRAD, K_GRAD, V_GRAD };
+
+/* The next array, of [1, 1, rows] or, with cols > 0, [1, 1, rows, cols]. */
+static void add_head(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols) {
+    tartan_array *a = &m->out->arrays[m->out->array_count];
+    add_array(m, dtype, rows, cols > 0 ? cols : 1, cols > 0 ? 2 : 1);
+    const int64_t step = cols > 0 ? cols : 1;
+    a->ndim = cols > 0 ? 4 : 3;
+    a->shape[0] = a->shape[1] = 1, a->shape[2] = rows, a->shape[3] = cols;
+    a->strides[0] = a->strides[1] = rows * step, a->strides[2] = step, a->strides[3] = 1;
+}
+
+static void make_attention(bench_maker *m) {
+    const int32_t dtype = m->c->dtype;
+    add_head(m, dtype, m->c->m, m->c->n);
+    add_head(m, dtype, m->c->k, m->c->n);
+    add_head(m, dtype, m->c->k, m->c->n);
+    add_head(m, dtype, m->c->m, m->c->n);
+    add_head(m, sum_dtype(m->c), m->c->m, 0);
+}
+
+static tartan_status call_attention(tartan_context *context, const bench_case *c, bench_operands *o) {
+    tartan_array *a = o->arrays;
+    (void)c;
+    return tartan_attention_forward(context, o->layout, &a[Q], &a[K], &a[V], NULL, NULL, NULL, &a[OUT],
+                                    &a[LSE]);
+}
+
+static void make_attention_backward(bench_maker *m) {
+    make_attention(m);
+    for (int i = OUT_GRAD; i <= V_GRAD; i++)
+        add_head(m, m->c->dtype, i == K_GRAD || i == V_GRAD ? m->c->k : m->c->m, m->c->n);
+    if (m->status == TARTAN_OK) m->status = call_attention(m->context, m->c, m->out); /* for out and lse */
+}
+
+static tartan_status call_attention_backward(tartan_context *context, const bench_case *c,
+                                             bench_operands *o) {
+    tartan_array *a = o->arrays;
+    (void)c;
+    return tartan_attention_backward(context, o->layout, &a[Q], &a[K], &a[V], NULL, NULL, NULL, &a[OUT],
+                                     &a[LSE], &a[OUT_GRAD], &a[Q_GRAD], &a[K_GRAD], &a[V_GRAD]);
+}
+
+static double attention_flops(const bench_case *c, const tartan_layout *layout) {
+    return 4 * elements_of(layout) * (double)c->n;
+}
+static double attention_backward_flops(const bench_case *c, const tartan_layout *layout) {
+    return 10 * elements_of(layout) * (double)c->n;
+}
+
 /* ---- The table ---- */
 
 static const bench_op ops[] = {
@@ -242,12 +294,14 @@ static const bench_op ops[] = {
      .make = make_spmm,
      .call = call_spmm,
      .flops = product_flops,
+     .products = true,
      .gemm = gemm_of_spmm},
     {.name = "sddmm",
      .uses_n = true,
      .make = make_sddmm,
      .call = call_sddmm,
      .flops = product_flops,
+     .products = true,
      .gemm = gemm_of_sddmm,
      .no_scipy = "scipy has no sampled product"},
     {.name = "gate_gradient", .make = make_gate_gradient, .call = call_gate_gradient, .flops = pass_flops},
@@ -258,6 +312,20 @@ static const bench_op ops[] = {
      .flops = growth_flops},
     {.name = "block_copy", .make = make_block_copy, .call = call_block_copy},
     {.name = "block_norms", .make = make_block_norms, .call = call_block_norms, .flops = pass_flops},
+    {.name = "attention_forward",
+     .uses_n = true,
+     .usual_n = 64,
+     .make = make_attention,
+     .call = call_attention,
+     .flops = attention_flops,
+     .products = true},
+    {.name = "attention_backward",
+     .uses_n = true,
+     .usual_n = 64,
+     .make = make_attention_backward,
+     .call = call_attention_backward,
+     .flops = attention_backward_flops,
+     .products = true},
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 

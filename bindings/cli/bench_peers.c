@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an operation is compared with on the CPU: dense products and scipy's for a product, memcpy for the rest. */
+ * What an operation is compared with on the CPU: dense products and scipy's for a product, memcpy for what moves memory
+ * alone. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -98,7 +99,7 @@ bench_peers *peers_open(const bench_case *c, const bench_operands *o) {
     p->work = product ? c->op->flops(c, o->layout) : bench_bytes(o);
     p->unit = product ? 1e12 : 1e9;
     p->rate = product ? "tflops" : "gbytes_per_s";
-    if (product ? open_product_peers(p, o) : open_memcpy(p)) return p;
+    if (product ? open_product_peers(p, o) : c->op->products || open_memcpy(p)) return p;
     peers_close(p);
     return NULL;
 }

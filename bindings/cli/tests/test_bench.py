@@ -14,6 +14,7 @@ KEYS = {"op", "device", "kernels", "dtype", "threads", "block", "density", "shap
         "planning_ms", "peak_tflops_per_thread", "samples", "speedup", "peers", "ratios"}
 PRODUCTS = ["spmm", "sddmm"]
 OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms"]
+ATTENTION = ["attention_forward", "attention_backward"]
 
 
 def bench(*arguments, **env):
@@ -30,14 +31,14 @@ def test_bench_has_every_operation():
     """What backends can do, `tartan bench` can measure, and help and manual name it."""
     header = (ROOT / "lib/backend/operation.h").read_text()
     names = re.findall(r"^    X\([A-Z_]+, (\w+)\)", header, re.MULTILINE)
-    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS
+    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION
     manual = (HERE.parent / "tartan.1").read_text().replace("\\-", "-")
     for name in names:
-        assert re.search(rf"^  {name} ", run("bench", "--help"), re.MULTILINE)
+        assert re.search(rf"^  .*\b{name}\b", run("bench", "--help"), re.MULTILINE)
         assert re.search(rf"^\.B {name}$", manual, re.MULTILINE)
     run("bench", "--list", "spmm", code=2, text="Usage: tartan bench")
     run("bench", "--list", "--json", code=2, text="Usage: tartan bench")
-    run("bench", "gemm", code=2, text='no benchmark "gemm", expected spmm, sddmm, ' + ", ".join(OTHERS[:-1]) + " or block_norms")
+    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or attention_backward")
 
 
 @pytest.mark.parametrize("operation", PRODUCTS)
@@ -97,6 +98,26 @@ def test_bench_of_what_is_no_product(operation):
     (line,) = bench(operation, "--size", 64, "--block", 8, "--dtype", "f32", "--rounds", 1, "--no-peers")
     assert line["peers"] == {"memcpy": {"gbytes_per_s": None, "reason": "not asked for"}}
     assert line["ratios"] == {"memcpy": None}
+
+
+@pytest.mark.parametrize("operation", ATTENTION)
+def test_bench_of_attention(operation):
+    """One head, whose dimension is --n; held against the peak alone."""
+    lines = bench(operation, "--size", "256x128", "--block", "16,32", "--dtype", "bf16,f64", "--rounds", 2, "--density", 0.25,
+                  "--threads", 2)
+    assert [(line["dtype"], line["block"]) for line in lines] == [("bfloat16", 16), ("bfloat16", 32), ("float64", 16),
+                                                                  ("float64", 32)]
+    for line in lines:
+        assert set(line) == KEYS and line["op"] == operation and line["shape"] == [256, 128, 64] and line["samples"] == 2
+        size, sums = (2, 4) if line["dtype"] == "bfloat16" else (8, 8)
+        flops, arrays = (4, 1) if operation == "attention_forward" else (10, 2)
+        tokens = 64 * (arrays * 2 * 256 + arrays * 2 * 128) * size + 256 * sums
+        assert near(line["tflops"], 1e-9 * flops * 64 * 256 * 128 * line["density"] / line["ms"])
+        assert near(line["gbytes_per_s"], 1e-6 * tokens / line["ms"])
+        assert near(line["ratios"]["peak"], line["tflops"] / (2 * line["peak_tflops_per_thread"]))
+        assert line["peers"] == {} and set(line["ratios"]) == {"peak"}
+    text = run("bench", operation, "--size", 64, "--n", 8, "--block", 8, "--dtype", "f32", "--rounds", 1)
+    assert re.fullmatch(operation + r" +float32 .* GFLOP/s useful; \d+\.\d\d of the \w+ peak of \d+\.\d\n", text)
 
 
 def test_bench_counts_the_peak_of_the_dtype():
@@ -180,7 +201,7 @@ def test_bench_for_people():
     assert re.fullmatch(r"block_copy +float32 .* GB/s; \d+\.\d\d x memcpy\n", text)
 
 
-@pytest.mark.parametrize("operation", PRODUCTS + OTHERS)
+@pytest.mark.parametrize("operation", PRODUCTS + OTHERS + ATTENTION)
 def test_bench_on_a_device(dummy, operation):
     lines = bench(operation, "--device", "cuda:1", "--size", "128x64", "--n", 24, "--block", "8,32", "--dtype", "f32,bf16",
                   "--rounds", 2, "--density", 0.25, TARTAN_PLUGIN_PATH=dummy)
@@ -196,7 +217,7 @@ def test_bench_on_a_device(dummy, operation):
             assert line["shape"] == [128, 64, 24] and near(line["tflops"], 2e-9 * 128 * 64 * 24 * line["density"] / line["ms"])
     text = run("bench", operation, "--device", "cuda", "--size", 64, "--n", 8, "--block", 8, "--dtype", "f64", "--rounds", 1,
                "--allow-dense", TARTAN_PLUGIN_PATH=dummy)
-    rate = "GFLOP/s useful" if operation in PRODUCTS else "GB/s"
+    rate = "GFLOP/s useful" if operation in PRODUCTS + ATTENTION else "GB/s"
     kernel = "plain" if explains else "not known"
     assert re.fullmatch(rf"{operation} +float64 .* {rate}; planning \d+\.\d+ ms, kernel {kernel} on cuda:0\n", text)
 
