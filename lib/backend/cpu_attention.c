@@ -22,13 +22,14 @@ typedef struct forward {
 typedef struct work {
     const forward *f;
     tartan_i_tiling tiling;
-    char *scores;  /* [rows][scores_row] */
-    char *weights; /* [rows][weights_row], where the product does not read them from `scores` */
-    char *sums;    /* [rows][sums_row] */
-    char *queries; /* as a left factor, if it is not read in place */
-    char *biased;  /* a row of scores with their bias */
-    double *most;  /* [rows] the largest score so far */
-    double *total; /* [rows] the sum of weights */
+    char *scores;    /* [rows][scores_row] */
+    char *weights;   /* [rows][weights_row], where the product does not read them from `scores` */
+    char *sums;      /* [rows][sums_row] */
+    char *queries;   /* as a left factor, if it is not read in place */
+    char *biases;    /* of a row of scores */
+    uint32_t *masks; /* [rows][TARTAN_I_ATTENTION_WORDS] of a partial chunk */
+    double *most;    /* [rows] the largest score so far */
+    double *total;   /* [rows] the sum of weights */
 
     int64_t entry, head, block_row, rows; /* entry: batch * heads + head */
     tartan_i_chunk chunk;
@@ -45,10 +46,16 @@ static int64_t lay_out(const forward *f, char *base, work *w) {
     w->weights = tartan_i_cpu_attention_take(base, &at, rows * p->weights_row * 2);
     w->sums = tartan_i_cpu_attention_take(base, &at, rows * p->sums_row * p->k.bytes);
     w->queries = tartan_i_cpu_attention_take(base, &at, tartan_i_cpu_attention_left_bytes(p, &p->fit));
-    w->biased = tartan_i_cpu_attention_take(base, &at, p->scores_row * p->k.bytes);
+    w->biases = tartan_i_cpu_attention_take(base, &at, p->scores_row * p->k.bytes);
+    w->masks = tartan_i_cpu_attention_take(base, &at, rows * TARTAN_I_ATTENTION_WORDS * 4);
     w->most = tartan_i_cpu_attention_take(base, &at, rows * (int64_t)sizeof *w->most);
     w->total = tartan_i_cpu_attention_take(base, &at, rows * (int64_t)sizeof *w->total);
     return at;
+}
+
+/* What is left to scale by once find_most has seen the scores. */
+static double scale_of(const tartan_i_cpu_attention *p) {
+    return p->in->bias != NULL || p->in->scale < 0 ? 1 : p->in->scale;
 }
 
 /* exp by the table's kernel, so that it has the same bits everywhere. */
@@ -63,49 +70,56 @@ static double rounded(const tartan_i_kernels *k, double x) {
     return k->dtype == TARTAN_F64 ? x : (double)(float)x;
 }
 
-/* Takes a chunk's largest score into account, and returns what to subtract from scores. */
-static double raise_most(work *w, int64_t row, double most) {
+/* Takes a chunk's largest score into account. */
+static void raise_most(work *w, int64_t row, double most) {
     const tartan_i_kernels *k = &w->f->p.k;
     const double before = w->most[row];
-    if (most > before) {
-        w->most[row] = most;
-        if (before > -(double)INFINITY) {
-            const double factor = exp_of(k, rounded(k, before - most));
-            char *sums = w->sums + row * w->f->p.sums_row * k->bytes;
-            k->scale(w->f->p.d, factor, sums, sums);
-            w->total[row] *= factor;
-        }
-    }
-    return w->most[row] > -(double)INFINITY ? w->most[row] : 0; /* without any, exp(-infinity) must be 0 */
+    if (!(most > before)) return;
+    w->most[row] = most;
+    if (before == -(double)INFINITY) return;
+    const double factor = exp_of(k, rounded(k, before - most));
+    char *sums = w->sums + row * w->f->p.sums_row * k->bytes;
+    k->scale(w->f->p.d, factor, sums, sums);
+    w->total[row] *= factor;
 }
 
-/* Scores of a query become its weights. */
-static void weigh_row(work *w, int64_t row) {
+/* The largest score of each query. Rows go through each step together, since a row's own steps wait for each other. */
+static void find_most(work *w) {
     const tartan_i_cpu_attention *p = &w->f->p;
     const tartan_i_kernels *k = &p->k;
     const tartan_i_chunk *c = &w->chunk;
-    const int64_t query = w->block_row * p->block_rows + row;
-    char *scores = w->scores + row * p->scores_row * k->bytes;
-    const void *x = scores;
-    double scale = p->in->scale;
-    uint32_t words[TARTAN_I_ATTENTION_WORDS];
-    const uint32_t *mask = tartan_i_cpu_attention_words(p, c, query, words);
-    if (p->in->bias != NULL) {
-        tartan_i_cpu_attention_bias(p, c, w->head, query, x, w->biased);
-        x = w->biased;
-        scale = 1;
-    } else if (scale < 0) { /* the largest score must come from the largest element */
-        k->scale(c->keys, scale, x, scores);
-        scale = 1;
+    for (int64_t row = 0; row < w->rows; row++) {
+        const int64_t query = w->block_row * p->block_rows + row;
+        char *x = w->scores + row * p->scores_row * k->bytes;
+        if (p->in->bias != NULL)
+            tartan_i_cpu_attention_bias(p, c, w->head, query, x, w->biases);
+        else if (p->in->scale < 0) /* the largest score must come from the largest element */
+            k->scale(c->keys, p->in->scale, x, x);
+        const uint32_t *mask =
+            tartan_i_cpu_attention_words(p, c, query, w->masks + row * TARTAN_I_ATTENTION_WORDS);
+        const double most = k->row_max(c->keys, x, mask);
+        raise_most(w, row, most > -(double)INFINITY ? rounded(k, scale_of(p) * most) : most);
     }
-    const double most = k->row_max(c->keys, x, mask);
-    const double shift = raise_most(w, row, most > -(double)INFINITY ? rounded(k, scale * most) : most);
-    w->total[row] += k->row_exp_sum(c->keys, scale, x, shift, mask, scores);
-    if (p->drop > 0) {
-        tartan_i_cpu_attention_kept(p, c, w->entry, query, words);
-        tartan_i_cpu_attention_clear(p, words, c->keys, scores);
+}
+
+/* Scores become weights. */
+static void weigh(work *w) {
+    const tartan_i_cpu_attention *p = &w->f->p;
+    const tartan_i_chunk *c = &w->chunk;
+    const double scale = scale_of(p);
+    for (int64_t row = 0; row < w->rows; row++) {
+        char *x = w->scores + row * p->scores_row * p->k.bytes;
+        const uint32_t *mask = c->partial ? w->masks + row * TARTAN_I_ATTENTION_WORDS : NULL;
+        const double most = w->most[row];
+        const double shift = most > -(double)INFINITY ? most : 0; /* without any, exp(-infinity) must be 0 */
+        w->total[row] += p->k.row_exp_sum(c->keys, scale, x, shift, mask, x);
+        if (p->drop > 0) {
+            uint32_t kept[TARTAN_I_ATTENTION_WORDS];
+            tartan_i_cpu_attention_kept(p, c, w->entry, w->block_row * p->block_rows + row, kept);
+            tartan_i_cpu_attention_clear(p, kept, c->keys, x);
+        }
+        tartan_i_cpu_attention_round(p, c, x, w->weights + row * p->weights_row * 2);
     }
-    tartan_i_cpu_attention_round(p, c, scores, w->weights + row * p->weights_row * 2);
 }
 
 static void compute_chunk(work *w, const tartan_i_left *queries, int64_t kv_entry) {
@@ -113,7 +127,8 @@ static void compute_chunk(work *w, const tartan_i_left *queries, int64_t kv_entr
     const tartan_i_cpu_attention *p = &f->p;
     tartan_i_cpu_attention_across(p, &w->tiling, queries, w->rows, &f->factors[KEYS], kv_entry, &w->chunk,
                                   w->scores);
-    for (int64_t row = 0; row < w->rows; row++) weigh_row(w, row);
+    find_most(w);
+    weigh(w);
     tartan_i_cpu_attention_along(p, &w->tiling, &w->chunk, w->rows, w->scores, w->weights,
                                  &f->factors[VALUES], kv_entry, w->sums, w->first);
     w->first = false;

@@ -136,9 +136,9 @@ bool tartan_i_cpu_attention_single(const tartan_i_cpu_attention *p, int64_t bloc
 const uint32_t *tartan_i_cpu_attention_words(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk,
                                              int64_t query, uint32_t words[TARTAN_I_ATTENTION_WORDS]);
 
-/* Adds the bias to scaled products: out = scale * x + bias. */
+/* Adds the bias to scaled products: row = scale * row + bias. `room`: for a row. */
 void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, int64_t head,
-                                 int64_t query, const void *x, void *out);
+                                 int64_t query, void *row, void *room);
 
 /* Whether dropout keeps weights: bits for the keys of a chunk. `entry` is batch * heads + head. */
 void tartan_i_cpu_attention_kept(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, int64_t entry,

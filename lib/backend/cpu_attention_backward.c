@@ -37,7 +37,7 @@ typedef struct work {
     char *pair_weights, *pair_ds; /* [rows][weights_row], where products read pairs */
     char *turned;                 /* a block of them, transposed */
     char *queries, *out_grads;    /* left factors, if they are not read in place */
-    char *biased;                 /* a row of scores with their bias */
+    char *biases;                 /* of a row of scores */
     char *q_sums;                 /* [rows][sums_row] */
     char *k_sums, *v_sums;        /* [blocks of a kv head, or 1][fit_rows.rows][sums_row] */
 
@@ -67,7 +67,7 @@ static int64_t lay_out(const backward *b, char *base, work *w) {
         base, &at, p->pairs ? tartan_i_cpu_attention_left_bytes(p, &b->fit_rows) : 0);
     w->queries = tartan_i_cpu_attention_take(base, &at, left);
     w->out_grads = tartan_i_cpu_attention_take(base, &at, left);
-    w->biased = tartan_i_cpu_attention_take(base, &at, p->scores_row * p->k.bytes);
+    w->biases = tartan_i_cpu_attention_take(base, &at, p->scores_row * p->k.bytes);
     w->q_sums = tartan_i_cpu_attention_take(base, &at, rows * p->sums_row * p->k.bytes);
     w->k_sums = tartan_i_cpu_attention_take(base, &at, kept * block_sums(b));
     w->v_sums = tartan_i_cpu_attention_take(base, &at, kept * block_sums(b));
@@ -118,12 +118,8 @@ static void grade_row(work *w, int64_t row) {
         k->scale(c->keys, 1 / kept, ds, ds);
         tartan_i_cpu_attention_clear(p, keep, c->keys, ds);
     }
-    if (p->in->bias != NULL) {
-        tartan_i_cpu_attention_bias(p, c, w->head, query, weights, w->biased);
-        k->row_exp_sum(c->keys, 1, w->biased, lse, mask, weights);
-    } else {
-        k->row_exp_sum(c->keys, p->in->scale, weights, lse, mask, weights);
-    }
+    if (p->in->bias != NULL) tartan_i_cpu_attention_bias(p, c, w->head, query, weights, w->biases);
+    k->row_exp_sum(c->keys, p->in->bias != NULL ? 1 : p->in->scale, weights, lse, mask, weights);
     k->row_gradient(c->keys, weights, ds, w->b->delta[w->entry * p->in->q->shape[2] + query], mask, ds);
     if (p->drop > 0) {
         tartan_i_cpu_attention_kept(p, c, w->entry, query, words);

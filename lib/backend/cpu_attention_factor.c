@@ -143,8 +143,7 @@ void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tilin
     set_tiles(product, tiling, fit);
     for (int64_t i = 0; i < nterms; i++) {
         terms[i].b = right->across ? 0 : terms[i].b * rows_of_block;
-        terms[i].next_a = terms[i].a;
-        terms[i].next_b = terms[i].b;
+        terms[i].next_a = NULL; /* no hints: the hardware finds what comes next */
     }
     for (int64_t i = 0; i < tartan_i_cpu_strips(product, right->vectors); i++) {
         tartan_i_strip s = {.a_row = left->row,
@@ -189,6 +188,15 @@ void tartan_i_cpu_attention_round(const tartan_i_cpu_attention *p, const tartan_
     }
 }
 
+/* The blocks of a call: those whose strips of the right factor stay in L1 for all rows. */
+static int64_t calls_of(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *right) {
+    const tartan_i_product *product = &p->k.product;
+    const int64_t bytes = product->tuning.strip_bytes, width = smaller(right->vectors, product->vectors);
+    if (bytes == 0) return TARTAN_I_ATTENTION_KEYS;
+    const int64_t blocks = bytes / (right->units * width * product->lanes * product->bytes);
+    return blocks > 1 ? blocks : 1;
+}
+
 void tartan_i_cpu_attention_along(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
                                   const tartan_i_chunk *c, int64_t rows, const char *scores,
                                   const char *weights, const tartan_i_cpu_factor *right, int64_t entry,
@@ -202,7 +210,9 @@ void tartan_i_cpu_attention_along(const tartan_i_cpu_attention *p, tartan_i_tili
                                                  : scores + c->at[i] * p->k.bytes,
                                    .b = c->cols[i],
                                    .k = p->pairs ? units : c->at[i + 1] - c->at[i]};
-    if (right->vectors > 0)
-        tartan_i_cpu_factor_product(p, tiling, &p->fit_keys, &left, rows, right, entry, terms, c->blocks,
-                                    sums, p->sums_row, first);
+    if (right->vectors == 0) return; /* d is 0 */
+    const int64_t call = calls_of(p, right);
+    for (int64_t i = 0; i < c->blocks; i += call)
+        tartan_i_cpu_factor_product(p, tiling, &p->fit_keys, &left, rows, right, entry, terms + i,
+                                    smaller(call, c->blocks - i), sums, p->sums_row, first && i == 0);
 }

@@ -99,19 +99,19 @@ static double bias_of(const tartan_i_attention *in, int64_t head, int64_t id, in
 }
 
 void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, int64_t head,
-                                 int64_t query, const void *x, void *out) {
+                                 int64_t query, void *row, void *room) {
     const tartan_i_attention *in = p->in;
     for (int64_t i = 0; i < c->blocks; i++) {
         const int64_t distance = c->cols[i] * p->block_cols - query - in->query_offset;
         for (int64_t j = c->at[i]; j < c->at[i + 1]; j++) {
             const double bias = bias_of(in, head, c->ids[i], distance + j - c->at[i]);
             if (p->k.dtype == TARTAN_F64)
-                ((double *)out)[j] = bias;
+                ((double *)room)[j] = bias;
             else
-                ((float *)out)[j] = (float)bias;
+                ((float *)room)[j] = (float)bias;
         }
     }
-    p->k.commit[p->k.dtype](1, c->keys, in->scale, x, 0, 1, out, 0);
+    p->k.commit[p->k.dtype](1, c->keys, 1, room, 0, in->scale, row, 0);
 }
 
 /* ---- Dropout ---- */

@@ -2,6 +2,7 @@
  * Planning of a product on the CPU: what is packed or converted, and how the work is cut. */
 #include "backend/cpu_spmm.h"
 
+enum { MOST_VECTORS = 3 };     /* with more, fewer rows share what is fetched of B */
 enum { PANEL_COLUMNS = 1024 }; /* a panel has no more, so that its sums stay in cache */
 
 /* Says how blocks are read, and sets the number of them in a kernel call and in a batch: where a row of blocks takes
@@ -76,6 +77,7 @@ void tartan_i_spmm_plan_head(tartan_i_spmm *p, int64_t head) {
 tartan_i_spmm tartan_i_spmm_plan(const tartan_context *context, const tartan_op_spmm *op) {
     tartan_i_spmm p = {.context = context, .op = op};
     p.k = tartan_i_cpu_product_kernels(op->a->dtype, op->gates);
+    if (p.k.product.vectors > MOST_VECTORS) p.k.product.vectors = MOST_VECTORS;
     p.form = tartan_i_cpu_form_of(op);
     size_blocks(&p);
     tartan_i_spmm_plan_head(&p, 0);

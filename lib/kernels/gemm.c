@@ -135,7 +135,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .group = 1,
                                           .bytes = sizeof(real),
                                           .lanes = LANES,
-                                          .vectors = TARTAN_I_MAX_VECTORS,
+                                          .vectors = VEC_STRIP_VECTORS,
                                           .rows = VEC_STRIP_ROWS,
                                           .strip = strip_run,
                                           .peak = peak};

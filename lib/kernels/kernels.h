@@ -14,7 +14,7 @@
 
 enum {
     TARTAN_I_STRIP_ROWS = 8,  /* a strip without tiles has 1 to 8 rows */
-    TARTAN_I_MAX_VECTORS = 3, /* a strip has 1 to 3 vectors */
+    TARTAN_I_MAX_VECTORS = 4, /* of a strip */
     TARTAN_I_MAX_LANES = 16,  /* of any instruction set */
     TARTAN_I_DTYPE_SLOTS = 7, /* slots indexed by tartan_dtype */
     TARTAN_I_DOT_CHAINS = 16, /* partial sums of a dot product */
@@ -26,10 +26,11 @@ enum {
  *
  * One factor pair of a strip: units 0, 1, ... of the rows of the left factor meet rows b, b + 1, ... of the right. */
 typedef struct tartan_i_term {
-    const void *a;      /* element (0, 0) of the left factor */
-    int64_t b;          /* row of the right factor */
-    int64_t k;          /* units in the chain, >= 0 */
-    const void *next_a; /* the same of a later term, to fetch into cache meanwhile: hints, any numbers */
+    const void *a; /* element (0, 0) of the left factor */
+    int64_t b;     /* row of the right factor */
+    int64_t k;     /* units in the chain, >= 0 */
+    const void
+        *next_a; /* the same of a later term, to fetch into cache meanwhile: any numbers; NULL: no hints */
     int64_t next_b;
 } tartan_i_term;
 
@@ -66,7 +67,7 @@ typedef struct tartan_i_product {
     int32_t factor;                          /* dtype of both factors as it reads them */
     int64_t group, bytes;                    /* elements of a unit, and its bytes */
     int64_t lanes, vectors;                  /* columns of a vector, and the most vectors of a strip */
-    int64_t rows[TARTAN_I_MAX_VECTORS];      /* best rows of a strip of 1, 2, 3 vectors */
+    int64_t rows[TARTAN_I_MAX_VECTORS];      /* best rows of a strip of 1, 2, ... vectors */
     int64_t most_tile_rows, most_tile_units; /* of a tile; 0: there are no tiles */
     tartan_i_tuning tuning;
 

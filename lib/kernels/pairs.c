@@ -34,7 +34,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .group = 2,
                                           .bytes = sizeof(strip_unit),
                                           .lanes = LANES,
-                                          .vectors = TARTAN_I_MAX_VECTORS,
+                                          .vectors = VEC_STRIP_VECTORS,
                                           .rows = VEC_STRIP_ROWS,
                                           .strip = strip_run,
                                           .pair = pair_lines,

@@ -11,48 +11,59 @@
 
 #define STRIP_INLINE static inline __attribute__((always_inline))
 
+/* Adds the products of one term to the sums. */
+STRIP_INLINE void strip_term(const int rows, const int vectors, const bool hints, const tartan_i_strip *s,
+                             const tartan_i_term *t, vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS]) {
+    strip_factor right[TARTAN_I_MAX_VECTORS];
+    const int64_t a_row = s->a_row, a_col = s->a_col, b_row = s->b_row, a_begin = s->row * a_row;
+    /* The strip's units of a term are rows * k in a row, or a column at a time. */
+    const int64_t next_a_step = a_row == 1 ? a_col : rows;
+    const strip_unit *a = (const strip_unit *)t->a + a_begin;
+    const strip_unit *b = (const strip_unit *)s->b + t->b * b_row;
+    const strip_unit *next_a = hints ? (const strip_unit *)t->next_a + a_begin : a;
+    const strip_unit *next_b = hints ? (const strip_unit *)s->b + t->next_b * b_row : b;
+#pragma GCC unroll 2
+    for (int64_t k = 0; k < t->k; k++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            right[j] = factor_load(b + j * LANES);
+            if (hints) vec_prefetch(next_b + j * LANES);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            const strip_factor left = factor_fill(a + i * a_row);
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++) sums[i][j] = factor_fma(left, right[j], sums[i][j]);
+        }
+        a += a_col;
+        b += b_row;
+        if (!hints) continue;
+        vec_prefetch(next_a);
+        next_a += next_a_step;
+        next_b += b_row;
+    }
+}
+
 STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_strip *s,
                            const tartan_i_term *terms, int64_t nterms) {
     vec sums[TARTAN_I_STRIP_ROWS][TARTAN_I_MAX_VECTORS];
-    strip_factor right[TARTAN_I_MAX_VECTORS];
     real *out = s->sums;
-    /* The strip's units of a term are rows * k in a row, or a column at a time. */
-    const int64_t next_a_step = s->a_row == 1 ? s->a_col : rows;
-    const int64_t out_row = s->sums_row, a_row = s->a_row, a_col = s->a_col, b_row = s->b_row;
-    const int64_t a_begin = s->row * a_row;
+    const int64_t out_row = s->sums_row;
     /* Only loops that the compiler unrolls whole let it keep the sums in registers. */
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
             sums[i][j] = s->first ? vec_zero() : vec_load(out + i * out_row + j * LANES);
     for (const tartan_i_term *t = terms; t < terms + nterms; t++) {
-        const strip_unit *a = (const strip_unit *)t->a + a_begin;
-        const strip_unit *b = (const strip_unit *)s->b + t->b * b_row;
-        const strip_unit *next_a = (const strip_unit *)t->next_a + a_begin;
-        const strip_unit *next_b = (const strip_unit *)s->b + t->next_b * b_row;
-        for (int64_t k = 0; k < t->k; k++) {
-#pragma GCC unroll 3
-            for (int j = 0; j < vectors; j++) {
-                right[j] = factor_load(b + j * LANES);
-                vec_prefetch(next_b + j * LANES);
-            }
-#pragma GCC unroll 8
-            for (int i = 0; i < rows; i++) {
-                const strip_factor left = factor_fill(a + i * a_row);
-#pragma GCC unroll 3
-                for (int j = 0; j < vectors; j++) sums[i][j] = factor_fma(left, right[j], sums[i][j]);
-            }
-            a += a_col;
-            b += b_row;
-            vec_prefetch(next_a);
-            next_a += next_a_step;
-            next_b += b_row;
-        }
+        if (t->next_a != NULL)
+            strip_term(rows, vectors, true, s, t, sums);
+        else
+            strip_term(rows, vectors, false, s, t, sums);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) vec_store(out + i * out_row + j * LANES, sums[i][j]);
 }
 
@@ -67,11 +78,14 @@ STRIP_INLINE void strip_of(const int rows, const int vectors, const tartan_i_str
 EACH_ROWS(STRIP, 1)
 EACH_ROWS(STRIP, 2)
 EACH_ROWS(STRIP, 3)
+EACH_ROWS(STRIP, 4)
 
 static void strip_run(const tartan_i_strip *s, const tartan_i_term *terms, int64_t nterms) {
     typedef void (*function)(const tartan_i_strip *, const tartan_i_term *, int64_t);
 #define STRIP_ENTRY(rows, vectors) strip_##rows##x##vectors,
-    static const function table[TARTAN_I_MAX_VECTORS][TARTAN_I_STRIP_ROWS] = {
-        {EACH_ROWS(STRIP_ENTRY, 1)}, {EACH_ROWS(STRIP_ENTRY, 2)}, {EACH_ROWS(STRIP_ENTRY, 3)}};
+    static const function table[TARTAN_I_MAX_VECTORS][TARTAN_I_STRIP_ROWS] = {{EACH_ROWS(STRIP_ENTRY, 1)},
+                                                                              {EACH_ROWS(STRIP_ENTRY, 2)},
+                                                                              {EACH_ROWS(STRIP_ENTRY, 3)},
+                                                                              {EACH_ROWS(STRIP_ENTRY, 4)}};
     table[s->width / LANES - 1][s->rows - 1](s, terms, nterms);
 }

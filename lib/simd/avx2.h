@@ -6,8 +6,8 @@
 #include "simd/x86.h"
 
 #define VEC_STRIP_ROWS                                                                                       \
-    { 8, 6, 4 }
-enum { PEAK_CHAINS = 12 };
+    { 8, 6, 4, 3 }
+enum { PEAK_CHAINS = 12, VEC_STRIP_VECTORS = 3 };
 
 #if TARTAN_I_REAL == 32
 typedef __m256 vec;

@@ -6,8 +6,8 @@
 #include "simd/x86.h"
 
 #define VEC_STRIP_ROWS                                                                                       \
-    { 8, 8, 8 }
-enum { PEAK_CHAINS = 24 };
+    { 8, 8, 8, 6 }
+enum { PEAK_CHAINS = 24, VEC_STRIP_VECTORS = 4 };
 
 #if TARTAN_I_REAL == 32
 typedef __m512 vec;

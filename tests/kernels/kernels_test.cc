@@ -44,7 +44,7 @@ template <typename T> void check_strip(const Tables<T> &tables, uint64_t seed) {
         t.a = a.data() + below(random, 6) * (size_t)(rows * depth);
         t.b = (int64_t)below(random, 6) * depth;
         t.k = (int64_t)below(random, (size_t)depth + 1);
-        t.next_a = a.data() + below(random, a.size());
+        t.next_a = random() % 2 ? a.data() + below(random, a.size()) : nullptr;
         t.next_b = -(int64_t)below(random, 100000);
     }
     const T *b_base = b.data() + below(random, 8);
