@@ -56,9 +56,11 @@ class Library:
             call()
         finally:
             self.ok(self.c.tartan_explain_end(byref(text)))
-        return json.loads(self.text(text))[0]
+        return (json.loads(self.text(text)) or [{}])[0]
 
     def dtype(self, name):
+        if name == "uint8":  # of masks; no numbers
+            return C.TARTAN_U8
         number = self.c.tartan_dtype_of(name.encode())
         if number == 0:
             raise Refused(f"the library has no dtype {name}")
@@ -88,11 +90,11 @@ class Context:
 
 
 class Layout:
-    """Made from a mask (numpy, uint8) or from a pattern (name, parameters, seed)."""
+    """Made from a mask (numpy, uint8) or from a pattern (name, parameters, seed). `block`: an edge, or (rows, columns)."""
 
-    def __init__(self, library, rows, cols, block, mask=None, pattern=None):
+    def __init__(self, library, rows, cols, block, mask=None, pattern=None, heads=1):
         self.library, self.handle = library, c_void_p()
-        shape = C.tartan_shape(rows, cols, block, block, 1)
+        shape = C.tartan_shape(rows, cols, *(block if isinstance(block, tuple) else (block, block)), heads)
         if mask is not None:
             data = mask.ctypes.data_as(POINTER(c_uint8))
             library.ok(library.c.tartan_layout_from_mask(byref(shape), data, mask.size, byref(self.handle)))
@@ -105,14 +107,27 @@ class Layout:
         self.density = library.c.tartan_layout_density(self.handle)
 
     def coordinates(self, numpy):
-        """Block rows and block columns of every block, in the order of block ids."""
+        """Heads, block rows and block columns of every block, in the order of block ids."""
         heads, rows, cols = (numpy.empty(self.blocks, numpy.int64) for _ in range(3))
         places = [part for a in (heads, rows, cols) for part in (a.ctypes.data_as(POINTER(c_int64)), self.blocks)]
         self.library.ok(self.library.c.tartan_layout_get_coordinates(self.handle, *places))
-        return rows, cols
+        return heads, rows, cols
 
     def free(self):
         self.library.c.tartan_layout_free(self.handle)
+        self.handle = c_void_p()
+
+
+class BlockMask:
+    """From a tensor [rows, cols] of bytes, for all heads; in host memory."""
+
+    def __init__(self, library, layout, keep):
+        self.library, self.handle = library, c_void_p()
+        library.ok(library.c.tartan_block_mask_from_dense(layout.handle, byref(library.array(keep)), byref(self.handle)))
+        self.kept = library.c.tartan_block_mask_kept(self.handle)
+
+    def free(self):
+        self.library.c.tartan_block_mask_free(self.handle)
         self.handle = c_void_p()
 
 
@@ -148,4 +163,19 @@ def sddmm(context, x, y, matrix):
     def call():
         library.ok(library.c.tartan_sddmm(*arguments))
     call.keep = (matrix, arrays)
+    return call
+
+
+def attention(context, layout, options, mask, inputs, outputs):
+    """A function that asks for attention once: forward with inputs (q, k, v) and outputs (out, lse), or backward with inputs
+    (q, k, v, out, lse, out_grad) and outputs (q_grad, k_grad, v_grad)."""
+    library = context.library
+    arrays = [library.array(tensor) for tensor in (*inputs, *outputs)]
+    places = [byref(array) for array in arrays]
+    arguments = (context.handle, layout.handle, *places[:3], options.encode(), mask.handle if mask else None, None, *places[3:])
+    function = library.c.tartan_attention_forward if len(inputs) == 3 else library.c.tartan_attention_backward
+
+    def call():
+        library.ok(function(*arguments))
+    call.keep = (layout, mask, arrays)
     return call

@@ -94,7 +94,7 @@ class Ours:
                 self.sets.append((values, dense, out))
         self.calls = [self._call(self.layout, operands) for operands in self.sets]
         self.result = self.sets[0][0] if product.operation == "sddmm" else self.sets[0][2]
-        self.block_rows, self.block_cols = self.layout.coordinates(numpy)
+        _, self.block_rows, self.block_cols = self.layout.coordinates(numpy)
 
     def _call(self, layout, operands):
         p = self.product

@@ -3,21 +3,33 @@
 
 COLUMNS = ("operation", "dtype", "block", "layout", "size", "kernel", "plan ms", "ms", "expected", "TFLOP/s", "peer",
            "peer TFLOP/s", "ratio", "floor", "goal", "verdict")
-TEXTS = ("operation", "dtype", "layout", "size", "kernel", "peer", "verdict")
-VERDICTS = ("goal", "floor", "BELOW", "WRONG", "REFUSED", "NO PEER", "NOT RUN", "shown")
+ATTENTION = ("layout", "block", "B x H, T, d", "pass", "density", "kernel", "plan ms", "error", "ms", "TFLOP/s", "peer",
+             "peer TFLOP/s", "ratio", "floor", "goal", "verdict")
+TEXTS = ("operation", "dtype", "layout", "size", "B x H, T, d", "pass", "kernel", "peer", "verdict")
+VERDICTS = ("goal", "floor", "BELOW", "WRONG", "REFUSED", "NO PEER", "NOT RUN", "shown", "peer refuses", "skipped")
 FAILING = ("BELOW", "WRONG", "REFUSED", "NO PEER", "NOT RUN")
 TITLES = {"goals": "Goals", "minibatch": "Small minibatch: TB/s, against the copy rate",
           "peers": "Against PyTorch and cuSPARSE (ratio: times as fast)",
           "break-even": "Break-even with dense cuBLAS (ratio: times as fast)",
           "openai": "openai/blocksparse: hidden 2560 h, minibatch 64, Barabasi-Albert (ratio: times as fast as dense)",
           "megablocks": "MegaBlocks: experts, against cuBLAS batched over the experts",
-          "qwen": "Qwen2.5-7B projections, 90% block sparsity (ratio: times as fast as dense)"}
+          "qwen": "Qwen2.5-7B projections, 90% block sparsity (ratio: times as fast as dense)",
+          "attention": "Attention, bf16: useful FLOP/s against dense attention (causal SDPA, unmasked: times as fast)",
+          "attention patterns": "Patterns of the Sparse Transformer",
+          "attention decoding": "Decoding: TB/s, against the copy rate",
+          "attention host": "The host's time of a call, beside SDPA's (ratio: theirs over ours)",
+          "attention flex": "Against FlexAttention (ratio: times as fast)"}
 
 
 def verdict(row, ratio):
     if row.floor is None:
         return "shown"
     return "goal" if ratio >= row.goal else "floor" if ratio >= row.floor else "BELOW"
+
+
+def no_peer(row):
+    """FlexAttention may refuse what the goals do not ask of it."""
+    return "peer refuses" if row.peer == "FlexAttention" else "NO PEER" if row.floor is not None else "shown"
 
 
 def number(value):
@@ -30,28 +42,39 @@ def number(value):
 
 
 def cells(r):
+    if "pass" in r:
+        return attention_cells(r)
     layout = r["layout"] if r["layout"].startswith(("ba ", "experts")) else f"{r['layout']} {100 * r['density']:.3g}%"
     figures = [number(r.get(name)) for name in ("plan_ms", "ms", "expected_tflops", "tflops")]
     return [r["operation"], r["type"], str(r["block"]), layout, r["size"], r.get("kernel") or "-", *figures, r["peer"],
             number(r.get("peer_tflops")), number(r.get("ratio")), number(r["floor"]), number(r["goal"]), r["verdict"]]
 
 
+def attention_cells(r):
+    figures = [number(r.get(name)) for name in ("plan_ms", "error", "ms", "tflops")]
+    density = f"{100 * r['density']:.3g}%" if "density" in r else "-"
+    return [r["case"], r["block"], r["size"], r["pass"], density, r.get("kernel") or "-", *figures, r["peer"],
+            number(r.get("peer_tflops")), number(r.get("ratio")), number(r["floor"]), number(r["goal"]), r["verdict"]]
+
+
 def lines(results, markdown):
-    """The table, section by section; notes stand beside their rows, in Markdown below the table."""
+    """The table, section by section; notes stand beside their rows, in Markdown below the table. Attention's "error" is that of
+    our results over that of plain bf16 attention."""
     out = []
     for section in dict.fromkeys(r["section"] for r in results):
         chosen = [r for r in results if r["section"] == section]
-        table = [list(COLUMNS)] + [cells(r) for r in chosen]
+        columns = ATTENTION if "pass" in chosen[0] else COLUMNS
+        table = [list(columns)] + [cells(r) for r in chosen]
         if markdown:
-            out += ["", f"### {TITLES[section]}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+            out += ["", f"### {TITLES[section]}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
             out += ["| " + " | ".join(row) + " |" for row in table[1:]]
             notes = [f"* {' '.join(row[:5])}, {r['peer']}: {r['note']}" for row, r in zip(table[1:], chosen) if r.get("note")]
             out += ["", *dict.fromkeys(notes)] if notes else []
             continue
-        widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
+        widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
         out += ["", TITLES[section]]
         for row, r in zip(table, [{}] + chosen):
-            text = "  ".join(cell.ljust(width) if COLUMNS[i] in TEXTS else cell.rjust(width)
+            text = "  ".join(cell.ljust(width) if columns[i] in TEXTS else cell.rjust(width)
                              for i, (cell, width) in enumerate(zip(row, widths)))
             out.append(text.rstrip() + (f"  ({r['note']})" if r.get("note") else ""))
     return out

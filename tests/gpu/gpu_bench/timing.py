@@ -17,10 +17,11 @@ SLOW_MS = 20
 
 
 class Arm:
-    """`calls` are taken in turns; `before` is run ahead of each capture or sample (global switches of a library)."""
+    """`calls` are taken in turns; `before` is run ahead of each capture or sample (global switches of a library). `capture`:
+    whether a CUDA graph may hold the calls."""
 
-    def __init__(self, calls, before=None):
-        self.calls, self.before = list(calls), before or (lambda: None)
+    def __init__(self, calls, before=None, capture=True):
+        self.calls, self.before, self.capture = list(calls), before or (lambda: None), capture
         self.times, self.graph, self.count, self.host_ms, self.samples = [], None, 1, 0.0, 0
 
     @property
@@ -89,7 +90,7 @@ class CudaTimer:
             ms = self._time(lambda: arm.ask(2), min(3 * arm.host_ms, 10.0)) / 2
         arm.count = max(1, min(math.ceil(SAMPLE_MS / max(ms, 1e-3)), MOST_CALLS))
         arm.count = turns * math.ceil(arm.count / turns)
-        if ms < GRAPH_BELOW_MS:
+        if arm.capture and ms < GRAPH_BELOW_MS:
             self._capture(arm)
         total = max(ms, arm.host_ms) * arm.count
         arm.samples = max(2 if total > BUDGET_MS else 3, min(samples, int(BUDGET_MS / total)))
