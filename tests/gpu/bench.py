@@ -8,8 +8,8 @@ Products are measured beside cuBLAS, PyTorch and cuSPARSE; with the word "attent
 Needs PyTorch and libtartan ($TARTAN_LIBRARY) with its CUDA plug-in. Operands are random; each of our results is checked against
 float64 before it is timed. Our rates count operations on stored blocks only; those of dense peers count everything. Times are
 medians of CUDA events with a warm cache as far as operands fit (rows "minibatch": a cold one); planning is timed separately.
-Writes one JSON object per row to build/bench/gpu.jsonl or gpu_attention.jsonl (and to $OUT), then prints the table. Exit status 1: a row is
-below its floor, wrong or missing.
+Writes one JSON object per row to build/bench/gpu.jsonl or gpu_attention.jsonl (and to $OUT), then prints the table. Exit status
+1: a row is below its floor, wrong or missing.
 """
 
 import argparse

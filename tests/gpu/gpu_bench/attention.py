@@ -40,7 +40,7 @@ class Attention:
 
     def flex_attention(self):
         if self.flex is None:
-            self.flex = attention_peers.Flex(self.machine.cuda)
+            self.flex = attention_peers.Flex()
         return self.flex
 
     def describe(self, row):

@@ -3,6 +3,8 @@
 
 import dataclasses
 
+import numpy
+
 FORWARD, BACKWARD = "forward", "backward"
 DENSE, CAUSAL, FLEX, UNMASKED, COPY, HOST = ("dense SDPA", "causal SDPA", "FlexAttention", "unmasked", "copy", "SDPA on the host")
 LONG = (32768, 65536)
@@ -39,6 +41,18 @@ class Case:
     def size_name(self):
         length = str(self.tq) if self.tq == self.tk else f"{self.tq}x{self.tk}"
         return f"{self.batch}x{self.heads}, {length}, d {self.d}"
+
+
+def visible_pairs(case, heads, rows, cols, kept=None):
+    """Pairs of a query and a key of all batch entries and heads; the arguments are the blocks of the layout, `kept` the number
+    of elements that a bit mask keeps. No case has both a mask and the causal rule."""
+    (bq, bk), each = case.block, case.batch * (case.heads if case.shared else 1)
+    if kept is not None:
+        return each * kept
+    queries = rows[:, None] * bq + numpy.arange(bq)
+    most = numpy.clip(case.tk - cols * bk, 0, bk)[:, None]
+    seen = numpy.clip(queries + 1 - cols[:, None] * bk, 0, most) if case.causal else numpy.broadcast_to(most, queries.shape)
+    return each * int(seen[queries < case.tq].sum())
 
 
 @dataclasses.dataclass(frozen=True)

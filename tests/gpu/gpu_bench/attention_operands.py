@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from . import library as tartan
-from .attention_cases import BACKWARD, FORWARD
+from .attention_cases import BACKWARD, FORWARD, visible_pairs
 from .operands import Wrong, random_tensor
 from .timing import SLOW_MS
 
@@ -37,18 +37,6 @@ class Inputs:
             return cls(q, k, v, None, ())
         out_grad = random_tensor(generator, queries, torch.bfloat16)
         return cls(q, k, v, out_grad, tuple(torch.empty_like(tensor) for tensor in (q, k, v)))
-
-
-def visible_pairs(case, heads, rows, cols, kept=None):
-    """Pairs of a query and a key of all batch entries and heads; the arguments are the blocks of the layout, `kept` the number
-    of elements that a bit mask keeps. No case has both a mask and the causal rule."""
-    (bq, bk), each = case.block, case.batch * (case.heads if case.shared else 1)
-    if kept is not None:
-        return each * kept
-    queries = rows[:, None] * bq + numpy.arange(bq)
-    most = numpy.clip(case.tk - cols * bk, 0, bk)[:, None]
-    seen = numpy.clip(queries + 1 - cols[:, None] * bk, 0, most) if case.causal else numpy.broadcast_to(most, queries.shape)
-    return each * int(seen[queries < case.tq].sum())
 
 
 class Ours:

@@ -73,17 +73,15 @@ def block_mask(case, stored):
 
 
 class Flex:
-    """torch.compile'd flex_attention; on the CPU, where this program is only tried, not compiled."""
+    """torch.compile'd flex_attention."""
 
-    def __init__(self, cuda):
+    def __init__(self):
+        import torch._dynamo
+        import torch._functorch.config
         from torch.nn.attention.flex_attention import flex_attention
-        self.function, self.cuda = flex_attention, cuda
-        if cuda:
-            import torch._dynamo
-            import torch._functorch.config
-            torch._dynamo.config.recompile_limit = 64  # a kernel for each shape and kind of mask
-            torch._functorch.config.donated_buffer = False  # the backward pass is repeated
-            self.function = torch.compile(flex_attention, dynamic=False)
+        torch._dynamo.config.recompile_limit = 64  # a kernel for each shape and kind of mask
+        torch._functorch.config.donated_buffer = False  # the backward pass is repeated
+        self.function = torch.compile(flex_attention, dynamic=False)
 
     def arms(self, ours, backward):
         case = ours.case
@@ -98,7 +96,7 @@ class Flex:
 
         # With gradients, so that one compilation serves both passes; theirs writes lse then, as ours does.
         # On the CPU it has no backward pass.
-        backward = backward and self.cuda
+        backward = backward and ours.out.is_cuda
         leaves = [tensor.detach().requires_grad_(backward) for tensor in (ours.inputs.q, ours.inputs.k, ours.inputs.v)]
 
         def forward():
