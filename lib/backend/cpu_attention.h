@@ -2,7 +2,7 @@
  * What both passes of attention on the CPU share.
  *
  * The unit of work is one row of blocks of one head: all queries of it, as the left factor of products, against chunks of
- * its stored keys. A chunk is as many blocks as have up to TARTAN_I_ATTENTION_KEYS keys, so its scores stay in L2; where
+ * its stored keys. A chunk is as many blocks as have a few hundred keys, so its scores stay in cache; where
  * chunks begin depends on the layout alone, and so do the bits of the results. In a row of scores the keys of the
  * chunk's blocks follow each other without gaps. */
 #ifndef TARTAN_BACKEND_CPU_ATTENTION_H
@@ -12,24 +12,32 @@
 #include "backend/cpu.h"
 
 enum {
-    TARTAN_I_ATTENTION_KEYS = 256, /* most keys of a chunk; one block may have as many */
+    TARTAN_I_ATTENTION_KEYS = 256, /* most keys of any chunk; one block may have as many */
     TARTAN_I_ATTENTION_WORDS = TARTAN_I_ATTENTION_KEYS / 32,
     TARTAN_I_ATTENTION_PACKED = 32 << 20, /* bytes packed at a time, unless one kv head has more */
 };
 
-/* ---- Right factors ---- */
+/* ---- Packed factors ---- */
 
-/* An array of [batch, heads, tokens, d] as the right factor of products, by blocks of tokens. */
+/* How a block of tokens takes part in products. */
+typedef enum tartan_i_cpu_side {
+    TARTAN_I_ACROSS,      /* right factor, columns are tokens: d is contracted */
+    TARTAN_I_ALONG,       /* right factor, columns are d: tokens are contracted */
+    TARTAN_I_LEFT,        /* left factor, rows are tokens: d is contracted */
+    TARTAN_I_LEFT_TURNED, /* left factor, rows are d: tokens are contracted */
+} tartan_i_cpu_side;
+
+/* An array of [batch, heads, tokens, d] as a factor of products, by blocks of tokens. */
 typedef struct tartan_i_cpu_factor {
     const tartan_array *array;
-    bool
-        across; /* tokens are its columns, and d is contracted; else d is columns, and tokens are contracted */
+    tartan_i_cpu_side side;
     bool in_place;
     int64_t block, blocks;
-    int64_t cols, vectors; /* of a block */
-    int64_t units;         /* of a block, contracted */
-    int64_t bytes;         /* of a packed entry, which is one head of one batch entry; 0: in place */
-    int64_t first;         /* the first entry that is packed */
+    int64_t vectors;  /* of the columns of a block, on the right */
+    int64_t units;    /* of a block, contracted */
+    tartan_i_fit fit; /* of a block, on the left */
+    int64_t bytes;    /* of a packed entry, which is one head of one batch entry; 0: in place */
+    int64_t first;    /* the first entry that is packed */
     char *packed;
 } tartan_i_cpu_factor;
 
@@ -56,6 +64,10 @@ typedef struct tartan_i_cpu_attention {
     tartan_i_cpu_team team;
 } tartan_i_cpu_attention;
 
+/* The forward pass where products read pairs. */
+tartan_status tartan_i_cpu_attention_forward_pairs(const tartan_context *context,
+                                                   const tartan_op_attention_forward *op);
+
 /* Plans for the layout and operands of `in`, without factors. */
 tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context,
                                                    const tartan_i_attention *in);
@@ -64,7 +76,11 @@ tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context
 void tartan_i_cpu_attention_use(tartan_i_cpu_attention *p, tartan_i_kernels kernels);
 
 tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, const tartan_array *array,
-                                           int64_t block, bool across);
+                                           int64_t block, tartan_i_cpu_side side);
+
+/* A block of a factor on the left. */
+const char *tartan_i_cpu_factor_left(const tartan_i_cpu_factor *f, int64_t entry, int64_t block,
+                                     const tartan_i_kernels *k);
 
 /* Sets the length of rounds, gets memory for the factors of one, and counters for a team. */
 tartan_status tartan_i_cpu_attention_memory(tartan_i_cpu_attention *p, tartan_i_cpu_factor *factors,
@@ -96,6 +112,10 @@ typedef struct tartan_i_left {
 typedef struct tartan_i_tiling {
     int64_t rows, units;
 } tartan_i_tiling;
+
+/* Sets the thread up for left factors of this fit. */
+void tartan_i_cpu_attention_tile(const tartan_i_product *product, tartan_i_tiling *tiling,
+                                 const tartan_i_fit *fit);
 
 /* sums (+)= left times blocks of `right`, of entry `entry`. Each term names one by its number b. An across factor takes one
  * term. `rows`: of the left factor, without those that fill tiles. */
@@ -135,6 +155,13 @@ bool tartan_i_cpu_attention_single(const tartan_i_cpu_attention *p, int64_t bloc
 /* Which keys of a chunk the query sees, as bits of `words`; NULL: all. */
 const uint32_t *tartan_i_cpu_attention_words(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk,
                                              int64_t query, uint32_t words[TARTAN_I_ATTENTION_WORDS]);
+
+/* The first query of a row of blocks, counted from its start, that sees a key if it is not masked in its block. */
+int64_t tartan_i_cpu_attention_first(const tartan_i_cpu_attention *p, int64_t block_row, int64_t key);
+
+/* What bias adds to a score. */
+double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t head, int64_t id,
+                                      int64_t query, int64_t key);
 
 /* Adds the bias to scaled products: row = scale * row + bias. `room`: for a row. */
 void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, int64_t head,

@@ -289,11 +289,11 @@ static backward plan(const tartan_context *context, const tartan_op_attention_ba
     if (op->out_grad->dtype != op->in.q->dtype) /* pairs would need it rounded */
         tartan_i_cpu_attention_use(p, tartan_i_cpu_kernels(op->in.q->dtype));
     b.fit_rows = tartan_i_cpu_fit(&p->k.product, p->block_cols, p->block_rows);
-    b.factors[KEYS_ACROSS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, true);
-    b.factors[VALUES_ACROSS] = tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, true);
-    b.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, false);
-    b.factors[QUERIES] = tartan_i_cpu_factor_of(p, op->in.q, p->block_rows, false);
-    b.factors[OUT_GRADS] = tartan_i_cpu_factor_of(p, op->out_grad, p->block_rows, false);
+    b.factors[KEYS_ACROSS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, TARTAN_I_ACROSS);
+    b.factors[VALUES_ACROSS] = tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, TARTAN_I_ACROSS);
+    b.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, TARTAN_I_ALONG);
+    b.factors[QUERIES] = tartan_i_cpu_factor_of(p, op->in.q, p->block_rows, TARTAN_I_ALONG);
+    b.factors[OUT_GRADS] = tartan_i_cpu_factor_of(p, op->out_grad, p->block_rows, TARTAN_I_ALONG);
     const double own = 2 * (double)p->layout->grid_cols * (double)block_sums(&b) * context->threads;
     b.whole = p->entries >= context->threads && own <= (double)most_own;
     if (b.whole) p->least_round = context->threads;

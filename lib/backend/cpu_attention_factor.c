@@ -15,18 +15,24 @@ char *tartan_i_cpu_attention_at(const tartan_array *array, int64_t entry, int64_
                            token * array->strides[2]);
 }
 
-/* ---- Right factors ----
+/* ---- Packed factors ----
  * An across factor is packed block after block, strip after strip, [units][width]; the other kind strip after strip, and in a
  * strip block after block. */
 
 tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, const tartan_array *array,
-                                           int64_t block, bool across) {
+                                           int64_t block, tartan_i_cpu_side side) {
     const tartan_i_product *product = &p->k.product;
     const int64_t tokens = array->shape[2];
-    tartan_i_cpu_factor f = {.array = array, .across = across, .block = block};
+    tartan_i_cpu_factor f = {.array = array, .side = side, .block = block};
     f.blocks = tartan_i_ceil_div(tokens, block);
-    f.cols = across ? block : p->d;
-    f.vectors = tartan_i_ceil_div(f.cols, product->lanes);
+    if (side == TARTAN_I_LEFT || side == TARTAN_I_LEFT_TURNED) {
+        const bool turned = side == TARTAN_I_LEFT_TURNED;
+        f.fit = tartan_i_cpu_fit(product, turned ? p->d : block, turned ? block : p->d);
+        f.bytes = f.blocks * f.fit.rows * f.fit.units * product->bytes;
+        return f;
+    }
+    const bool across = side == TARTAN_I_ACROSS;
+    f.vectors = tartan_i_ceil_div(across ? block : p->d, product->lanes);
     f.units = tartan_i_cpu_fit(product, 1, across ? p->d : block).units;
     f.in_place = !across && array->dtype == product->factor && product->group == 1 &&
                  array->strides[3] == 1 && p->d % product->lanes == 0;
@@ -43,7 +49,8 @@ static const char *strip_at(const tartan_i_cpu_attention *p, const tartan_i_cpu_
         return tartan_i_cpu_attention_at(f->array, entry, 0) + first * product->bytes;
     }
     const int64_t all = f->vectors * product->lanes;
-    const int64_t units = f->across ? (block * all + first) * f->units : first * f->blocks * f->units;
+    const int64_t units =
+        f->side == TARTAN_I_ACROSS ? (block * all + first) * f->units : first * f->blocks * f->units;
     *row = width;
     return f->packed + (entry - f->first) * f->bytes + units * product->bytes;
 }
@@ -53,18 +60,49 @@ static void pack_strip(const tartan_i_cpu_attention *p, const tartan_i_cpu_facto
     const tartan_i_product *product = &p->k.product;
     const tartan_array *a = f->array;
     const int64_t token = block * f->block, tokens = smaller(f->block, a->shape[2] - token);
-    const int64_t rows = f->across ? p->d : tokens;
-    const int64_t cols = smaller(width, (f->across ? tokens : p->d) - first);
-    const int64_t in_row = a->strides[f->across ? 3 : 2], in_col = a->strides[f->across ? 2 : 3];
+    const int64_t rows = f->side == TARTAN_I_ACROSS ? p->d : tokens;
+    const int64_t cols = smaller(width, (f->side == TARTAN_I_ACROSS ? tokens : p->d) - first);
+    const int64_t in_row = a->strides[f->side == TARTAN_I_ACROSS ? 3 : 2],
+                  in_col = a->strides[f->side == TARTAN_I_ACROSS ? 2 : 3];
     int64_t row;
     char *to = (char *)strip_at(p, f, entry, block, first, width, &row);
-    if (!f->across) to += block * f->units * width * product->bytes;
+    if (f->side == TARTAN_I_ALONG) to += block * f->units * width * product->bytes;
     const int64_t row_bytes = width * product->bytes;
     if (cols < width || rows < f->units * product->group) memset(to, 0, (size_t)(f->units * row_bytes));
     if (cols <= 0) return;
     const char *from =
         tartan_i_cpu_attention_at(a, entry, token) + first * in_col * tartan_dtype_bytes(a->dtype);
     tartan_i_pack_right(&p->k, a->dtype, from, in_row, in_col, rows, cols, to, width);
+}
+
+const char *tartan_i_cpu_factor_left(const tartan_i_cpu_factor *f, int64_t entry, int64_t block,
+                                     const tartan_i_kernels *k) {
+    return f->packed + (entry - f->first) * f->bytes + block * f->fit.rows * f->fit.units * k->product.bytes;
+}
+
+static void pack_left(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
+                      int64_t block) {
+    const int64_t *strides = f->array->strides;
+    const int64_t token = block * f->block, tokens = smaller(f->block, f->array->shape[2] - token);
+    const char *from = tartan_i_cpu_attention_at(f->array, entry, token);
+    char *to = (char *)tartan_i_cpu_factor_left(f, entry, block, &p->k);
+    if (f->side == TARTAN_I_LEFT)
+        tartan_i_pack_left(&p->k, &f->fit, from, strides[2], strides[3], tokens, p->d, to);
+    else
+        tartan_i_pack_left(&p->k, &f->fit, from, strides[3], strides[2], p->d, tokens, to);
+}
+
+static void pack_block(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
+                       int64_t block) {
+    if (f->side == TARTAN_I_LEFT || f->side == TARTAN_I_LEFT_TURNED) {
+        pack_left(p, f, entry, block);
+        return;
+    }
+    for (int64_t s = 0; s < tartan_i_cpu_strips(&p->k.product, f->vectors); s++) {
+        int64_t first, width;
+        tartan_i_cpu_strip(&p->k.product, f->vectors, s, &first, &width);
+        pack_strip(p, f, entry, block, first, width);
+    }
 }
 
 typedef struct pack_work {
@@ -82,12 +120,7 @@ static void pack_task(void *data, int32_t worker) {
         int64_t begin, end;
         if (f->bytes == 0) continue;
         tartan_i_share(entries * f->blocks, p->context->threads, worker, &begin, &end);
-        for (int64_t at = begin; at < end; at++)
-            for (int64_t s = 0; s < tartan_i_cpu_strips(&p->k.product, f->vectors); s++) {
-                int64_t first, width;
-                tartan_i_cpu_strip(&p->k.product, f->vectors, s, &first, &width);
-                pack_strip(p, f, f->first + at / f->blocks, at % f->blocks, first, width);
-            }
+        for (int64_t at = begin; at < end; at++) pack_block(p, f, f->first + at / f->blocks, at % f->blocks);
     }
 }
 
@@ -128,7 +161,8 @@ tartan_i_left tartan_i_cpu_attention_left(const tartan_i_cpu_attention *p, const
 
 /* ---- Products ---- */
 
-static void set_tiles(const tartan_i_product *product, tartan_i_tiling *tiling, const tartan_i_fit *fit) {
+void tartan_i_cpu_attention_tile(const tartan_i_product *product, tartan_i_tiling *tiling,
+                                 const tartan_i_fit *fit) {
     if (tiling->rows == fit->tile_rows && tiling->units == fit->tile_units) return;
     tartan_i_cpu_begin(product, fit);
     *tiling = (tartan_i_tiling){fit->tile_rows, fit->tile_units};
@@ -140,9 +174,9 @@ void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tilin
                                  int64_t nterms, char *sums, int64_t sums_row, bool first) {
     const tartan_i_product *product = &p->k.product;
     const int64_t block = terms[0].b, rows_of_block = right->in_place ? right->block : right->units;
-    set_tiles(product, tiling, fit);
+    tartan_i_cpu_attention_tile(product, tiling, fit);
     for (int64_t i = 0; i < nterms; i++) {
-        terms[i].b = right->across ? 0 : terms[i].b * rows_of_block;
+        terms[i].b = right->side == TARTAN_I_ACROSS ? 0 : terms[i].b * rows_of_block;
         terms[i].next_a = NULL; /* no hints: the hardware finds what comes next */
     }
     for (int64_t i = 0; i < tartan_i_cpu_strips(product, right->vectors); i++) {

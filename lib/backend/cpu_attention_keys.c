@@ -31,7 +31,7 @@ bool tartan_i_cpu_attention_chunk(const tartan_i_cpu_attention *p, int64_t block
     const int64_t limit = limit_of(p, block_row);
     c->blocks = c->keys = 0;
     c->partial = false;
-    for (; *at < end && c->keys + tartan_i_cols_of(l, l->block_cols[*at]) <= TARTAN_I_ATTENTION_KEYS; ++*at)
+    for (; *at < end && c->blocks < TARTAN_I_ATTENTION_KEYS / p->block_cols; ++*at)
         if (l->block_cols[*at] * p->block_cols < limit) add_block(p, block_row, *at, c);
     return c->blocks > 0;
 }
@@ -42,6 +42,12 @@ bool tartan_i_cpu_attention_single(const tartan_i_cpu_attention *p, int64_t bloc
     c->partial = false;
     if (p->layout->block_cols[id] * p->block_cols < limit_of(p, block_row)) add_block(p, block_row, id, c);
     return c->blocks > 0;
+}
+
+int64_t tartan_i_cpu_attention_first(const tartan_i_cpu_attention *p, int64_t block_row, int64_t key) {
+    if (!p->in->causal || key < p->in->causal_from) return 0;
+    const int64_t query = key - p->in->query_offset - block_row * p->block_rows;
+    return query > 0 ? query : 0;
 }
 
 /* ---- Masks ---- */
@@ -85,8 +91,11 @@ void tartan_i_cpu_attention_clear(const tartan_i_cpu_attention *p, const uint32_
 
 /* ---- Bias ---- */
 
-static double bias_of(const tartan_i_attention *in, int64_t head, int64_t id, int64_t distance) {
+double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t head, int64_t id,
+                                      int64_t query, int64_t key) {
+    const tartan_i_attention *in = p->in;
     const tartan_array *b = in->bias;
+    const int64_t distance = key - query - in->query_offset;
     if (in->bias_kind == TARTAN_I_BIAS_SLOPES)
         return (double)distance * tartan_i_load(b->data, b->dtype, head * b->strides[0]);
     const int64_t plane = b->shape[0] > 1 ? head * b->strides[0] : 0;
@@ -100,18 +109,16 @@ static double bias_of(const tartan_i_attention *in, int64_t head, int64_t id, in
 
 void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, int64_t head,
                                  int64_t query, void *row, void *room) {
-    const tartan_i_attention *in = p->in;
-    for (int64_t i = 0; i < c->blocks; i++) {
-        const int64_t distance = c->cols[i] * p->block_cols - query - in->query_offset;
+    for (int64_t i = 0; i < c->blocks; i++)
         for (int64_t j = c->at[i]; j < c->at[i + 1]; j++) {
-            const double bias = bias_of(in, head, c->ids[i], distance + j - c->at[i]);
+            const int64_t key = c->cols[i] * p->block_cols + j - c->at[i];
+            const double bias = tartan_i_cpu_attention_bias_of(p, head, c->ids[i], query, key);
             if (p->k.dtype == TARTAN_F64)
                 ((double *)room)[j] = bias;
             else
                 ((float *)room)[j] = (float)bias;
         }
-    }
-    p->k.commit[p->k.dtype](1, c->keys, 1, room, 0, in->scale, row, 0);
+    p->k.commit[p->k.dtype](1, c->keys, 1, room, 0, p->in->scale, row, 0);
 }
 
 /* ---- Dropout ---- */

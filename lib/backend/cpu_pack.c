@@ -39,6 +39,11 @@ static void zip_rows(const tartan_i_product *p, const char *in, int64_t in_row, 
 static void turn_columns(const tartan_i_kernels *k, const char *in, int64_t in_col, int64_t rows,
                          int64_t cols, uint32_t *out, int64_t out_row) {
     uint32_t tile[LONG * SHORT];
+    if (rows % 2 == 0 && in_col % 2 == 0 &&
+        (uintptr_t)in % sizeof *out == 0) { /* they can be read as pairs */
+        k->transpose(cols, rows / 2, in, in_col / 2, out, out_row);
+        return;
+    }
     for (int64_t i = 0; i < rows; i += 2 * SHORT) {
         const int64_t m = smaller(2 * SHORT, rows - i), units = (m + 1) / 2;
         for (int64_t j = 0; j < cols; j += LONG) {

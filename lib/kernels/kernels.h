@@ -83,6 +83,19 @@ typedef struct tartan_i_product {
     /* Where a unit is a pair: out[i] = (even[i], odd[i]). */
     void (*pair)(int64_t n, const void *even, const void *odd, void *out);
 
+    /* Where a unit is a pair, softmax along columns. Rows of x have x_row reals and rows of masks mask_row words, as in
+     * a tartan_block_mask (NULL: all elements count); `cols` is a multiple of the lanes.
+     *   columns_max     most[j] = the largest of most[j] and column j; NaNs are passed over
+     *   columns_weigh   row i of pairs = exp(scale * x - shift[j]) of rows 2 i and 2 i + 1, rounded to nearest even, 0 for
+     *                   elements that do not count; total[j] += the sum of column j before rounding. `rows` is even
+     *   columns_scale   x[i][j] *= factors[j] */
+    void (*columns_max)(int64_t rows, int64_t cols, const float *x, int64_t x_row, const uint32_t *mask,
+                        int64_t mask_row, float *most);
+    void (*columns_weigh)(int64_t rows, int64_t cols, double scale, const float *x, int64_t x_row,
+                          const uint32_t *mask, int64_t mask_row, const float *shift, float *total,
+                          uint32_t *out);
+    void (*columns_scale)(int64_t rows, int64_t cols, float *x, int64_t x_row, const float *factors);
+
     /* `rounds` rounds of independent products held in registers; returns the floating-point operations done.
      * `sink`: TARTAN_I_PEAK_BYTES, read and written. */
     int64_t (*peak)(int64_t rounds, void *sink);

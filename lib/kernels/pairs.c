@@ -4,6 +4,7 @@
 #include "kernels/kernels.h"
 #include "simd/simd.h"
 
+#include "kernels/columns.h"
 #include "kernels/pairs.h"
 
 typedef pair strip_unit;
@@ -39,4 +40,5 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .strip = strip_run,
                                           .pair = pair_lines,
                                           .peak = peak};
+    COLUMNS_FILL(&kernels->product);
 }

@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 #include "simd/simd.h"
 
+#include "kernels/columns.h"
 #include "kernels/pairs.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -114,4 +115,5 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .end = end,
                                           .pair = pair_lines,
                                           .peak = peak};
+    COLUMNS_FILL(&kernels->product);
 }

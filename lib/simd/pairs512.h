@@ -21,4 +21,13 @@ static inline void pairs_zip(int64_t n, const uint16_t *even, const uint16_t *od
         _mm512_mask_storeu_epi32(out + 16, (__mmask16)(valid >> 16), _mm512_permutex2var_epi16(a, high, b));
 }
 
+/* out[i] = (even[i], odd[i]) rounded to bf16, to nearest even. NaN stays NaN if it has a bit of the upper half. */
+static inline void pairs_round(__m512 even, __m512 odd, uint32_t *out) {
+    const __m512i one = _mm512_set1_epi32(1), half = _mm512_set1_epi32(0x7fff);
+    __m512i low = _mm512_castps_si512(even), high = _mm512_castps_si512(odd);
+    low = _mm512_add_epi32(low, _mm512_add_epi32(half, _mm512_and_si512(_mm512_srli_epi32(low, 16), one)));
+    high = _mm512_add_epi32(high, _mm512_add_epi32(half, _mm512_and_si512(_mm512_srli_epi32(high, 16), one)));
+    _mm512_storeu_si512(out, _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(low, 16), high));
+}
+
 #endif

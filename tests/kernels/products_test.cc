@@ -201,6 +201,97 @@ TEST_P(Products, SpecialNumbers) {
     }
 }
 
+// A matrix of scores with gaps behind its rows, and masks, for softmax along columns.
+struct Columns {
+    int64_t rows, cols, x_row, mask_row;
+    std::vector<float> x, shift, total, most;
+    std::vector<uint32_t> mask;
+    bool masked;
+    Columns(const tartan_i_product &p, uint64_t seed) {
+        std::mt19937_64 random(seed);
+        std::uniform_real_distribution<float> uniform(-6, 6);
+        rows = 2 * (int64_t)below(random, 20), cols = p.lanes * (1 + (int64_t)below(random, 5));
+        x_row = cols + (int64_t)below(random, 3), mask_row = (cols + 31) / 32 + (int64_t)below(random, 2);
+        x.resize((size_t)(rows * x_row + 1));
+        for (float &v : x) v = uniform(random);
+        for (auto *line : {&shift, &total, &most}) {
+            line->resize((size_t)cols);
+            for (float &v : *line) v = uniform(random);
+        }
+        mask.resize((size_t)(rows * mask_row + 1));
+        for (uint32_t &word : mask) word = (uint32_t)random();
+        masked = random() % 2;
+        if (seed % 3 != 0 || rows == 0) return;
+        const float specials[] = {NAN, INFINITY, -INFINITY, 1e4f};
+        for (int n = 0; n < 8; n++) x[below(random, x.size())] = specials[below(random, 4)];
+    }
+    const uint32_t *bits() const { return masked ? mask.data() : nullptr; }
+    bool counts(int64_t i, int64_t j) const {
+        return !masked || (mask[(size_t)(i * mask_row + j / 32)] >> (j % 32) & 1);
+    }
+};
+
+TEST_P(Products, LargestOfColumns) {
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        const Columns c(k.product, seed);
+        std::vector<float> got = c.most;
+        k.product.columns_max(c.rows, c.cols, c.x.data(), c.x_row, c.bits(), c.mask_row, got.data());
+        for (int64_t j = 0; j < c.cols; j++) {
+            float want = c.most[(size_t)j];
+            for (int64_t i = 0; i < c.rows; i++)
+                if (c.counts(i, j) && c.x[(size_t)(i * c.x_row + j)] > want)
+                    want = c.x[(size_t)(i * c.x_row + j)];
+            ASSERT_EQ(want, got[(size_t)j]) << "seed " << seed << " column " << j;
+        }
+    }
+}
+
+TEST_P(Products, WeightsOfColumns) {
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        const Columns c(k.product, seed);
+        std::vector<float> total = c.total;
+        std::vector<uint32_t> got((size_t)(c.rows / 2 * c.cols + 1), 77);
+        k.product.columns_weigh(c.rows, c.cols, 0.7, c.x.data(), c.x_row, c.bits(), c.mask_row,
+                                c.shift.data(), total.data(), got.data());
+        ASSERT_EQ(77u, got.back());
+        for (int64_t j = 0; j < c.cols; j++) {
+            double sum = c.total[(size_t)j], size = std::fabs(sum);
+            for (int64_t i = 0; i < c.rows; i++) {
+                const double x = c.x[(size_t)(i * c.x_row + j)],
+                             want = c.counts(i, j) ? std::exp((double)0.7f * x - c.shift[(size_t)j]) : 0;
+                const uint32_t pair = got[(size_t)(i / 2 * c.cols + j)];
+                const double weight = tartan_i_f32_of_bf16((uint16_t)(i % 2 ? pair >> 16 : pair));
+                sum += want, size += want;
+                if (std::isnan(want)) {
+                    ASSERT_TRUE(std::isnan(weight)) << "seed " << seed;
+                } else if (want > 3e38) {
+                    ASSERT_TRUE(std::isinf(weight)) << "seed " << seed;
+                } else {
+                    ASSERT_NEAR(want, weight, want * (0x1p-8 + 1e-5) + 1e-38) << "seed " << seed;
+                }
+            }
+            const float end = total[(size_t)j];
+            if (std::isnan(sum)) {
+                ASSERT_TRUE(std::isnan(end));
+            } else if (sum < 3e38) {
+                ASSERT_NEAR(sum, end, 4e-6 * size) << "seed " << seed;
+            }
+        }
+    }
+}
+
+TEST_P(Products, ColumnsAreScaled) {
+    for (uint64_t seed = 1; seed < 50; seed += 3) {
+        const Columns c(k.product, seed);
+        std::vector<float> got = c.x;
+        k.product.columns_scale(c.rows, c.cols, got.data(), c.x_row, c.shift.data());
+        for (size_t i = 0; i < got.size(); i++) {
+            const int64_t row = (int64_t)i / c.x_row, col = (int64_t)i % c.x_row;
+            ASSERT_EQ(row < c.rows && col < c.cols ? c.x[i] * c.shift[(size_t)col] : c.x[i], got[i]);
+        }
+    }
+}
+
 TEST_P(Products, PeakIsARateAboveZero) {
     const double rate = tartan_i_product_peak(&k.product);
     EXPECT_GT(rate, 1);

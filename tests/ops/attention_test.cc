@@ -73,6 +73,18 @@ TEST(Attention, LongRows) {
         }
 }
 
+// Two blocks and the ragged one have fewer keys than a chunk may have, but three blocks have more.
+TEST(Attention, RaggedBlocksInAChunk) {
+    Context context = open_context(1);
+    for (int64_t block : {96, 120, 7})
+        for (int32_t dtype : kDtypes) {
+            SCOPED_TRACE(::testing::Message() << "block " << block << " dtype " << dtype);
+            const int64_t full = 256 / block;
+            Attention p = plain({50, full * block + 256 % block / 2 + 1, 32, block, 1}, 1, dtype, 40);
+            run_and_check(p, context.get());
+        }
+}
+
 TEST(Attention, HeadDimensions) {
     Context context = open_context(1);
     for (int64_t d : {1, 2, 31, 64, 96, 128, 200, 256})
