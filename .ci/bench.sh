@@ -2,12 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh [operation...] [-- option...]: every benchmark of `tartan bench`, one JSON object a case, also kept in
 # build/bench/<operation>.jsonl. Options go to `tartan bench`.
+# bench.sh attention [-- option...]: attention beside PyTorch and NumPy, with verdicts (tests/cpu/attention.py).
 # bench.sh calls: what a call costs from each language, with verdicts; rows in build/bench/calls.jsonl.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source .ci/env.sh
 tartan=$TARTAN_BUILD/bindings/cli/tartan
 [ "${1-}" != calls ] || exec bash tests/calls/run.sh build/bench/calls.jsonl
+if [ "${1-}" = attention ]; then
+    shift
+    [ "${1-}" != -- ] || shift
+    exec "$PYTHON" tests/cpu/attention.py "$@"
+fi
 operations=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     operations+=("$1")

@@ -5,6 +5,7 @@
 #                                                        tools of compute-sanitizer; LANGUAGE is python, r or julia
 #   run.sh bench [option...]                             bench.py against the goals (--help lists the options)
 #   run.sh bench attention [option...]                   its rows of attention
+#   run.sh bench attention-cpu [option...]               attention on this machine's CPU (tests/cpu/attention.py)
 #   run.sh bench calls                                   what a call costs from Python beside torch.matmul, with verdicts
 #   run.sh carry                                         on the machine that built the tree: copies the shared libraries it
 #                                                        needs to build/gpu/lib; test and bench use those the GPU machine lacks.
@@ -121,6 +122,9 @@ bench() {
     if [ "${1-}" = attention ] && bash tests/gpu/python.sh build; then # without the package, rows of the host's time are left out
         exec env PYTHONPATH=build/gpu-python "$python" tests/gpu/bench.py "$@"
     fi
+    if [ "${1-}" = attention-cpu ]; then
+        exec env -u PYTHONPATH "$python" tests/cpu/attention.py "${@:2}"
+    fi
     # PYTHONPATH of env.sh leads to the built Python package, which may be for another Python.
     exec env -u PYTHONPATH "$python" tests/gpu/bench.py "$@"
 }
@@ -129,5 +133,5 @@ case "$what" in
     test) tests "$@" ;;
     bench) bench "$@" ;;
     carry) carry ;;
-    *) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -67,7 +67,14 @@ class Library:
         return number
 
     def array(self, tensor):
-        """The tensor's memory; the tensor must live as long as the array is used."""
+        """The memory of a tensor, or of a NumPy array; it must live as long as the result is used."""
+        if hasattr(tensor, "ctypes"):
+            a = C.tartan_array(data=tensor.ctypes.data, dtype=self.dtype(str(tensor.dtype)), ndim=tensor.ndim,
+                               device_type=C.TARTAN_CPU)
+            a.shape[:tensor.ndim] = tensor.shape
+            a.strides[:tensor.ndim] = [step // tensor.itemsize for step in tensor.strides]
+            a.owner = tensor
+            return a
         a = C.tartan_array(data=tensor.data_ptr(), dtype=self.dtype(str(tensor.dtype).removeprefix("torch.")),
                   ndim=tensor.dim())
         a.device_type = C.TARTAN_CUDA if tensor.is_cuda else C.TARTAN_CPU
@@ -79,11 +86,21 @@ class Library:
 
 
 class Context:
-    def __init__(self, library, cuda, stream=None, tf32=False):
+    def __init__(self, library, cuda, stream=None, tf32=False, threads=None):
         self.library, self.handle = library, c_void_p()
-        options = f"math={'tf32' if tf32 else 'exact'} stream={stream or 0}"
+        options = f"math={'tf32' if tf32 else 'exact'} " + (f"threads={threads}" if threads else f"stream={stream or 0}")
         library.ok(library.c.tartan_context_create(b"cuda" if cuda else b"cpu", options.encode(), None,
                                                    byref(self.handle)))
+
+    def peak(self, dtype):
+        """Multiply-adds in registers by one thread of the CPU, in GFLOP/s."""
+        found = ctypes.c_double()
+        self.library.ok(self.library.c.tartan_context_peak(self.handle, self.library.dtype(dtype), byref(found)))
+        return found.value
+
+    def free(self):
+        self.library.c.tartan_context_free(self.handle)
+        self.handle = c_void_p()
 
     def sync(self):
         self.library.ok(self.library.c.tartan_context_sync(self.handle))

@@ -18,7 +18,10 @@ TITLES = {"goals": "Goals", "minibatch": "Small minibatch: TB/s, against the cop
           "attention patterns": "Patterns of the Sparse Transformer",
           "attention decoding": "Decoding: TB/s, against the copy rate",
           "attention host": "The host's time of a call, beside SDPA's (ratio: theirs over ours)",
-          "attention flex": "Against FlexAttention (ratio: times as fast)"}
+          "attention flex": "Against FlexAttention (ratio: times as fast)",
+          "attention, one thread": "Attention, one thread, against the peak of multiply-adds in registers",
+          "attention, all threads": "Attention, all threads (ratio: times as fast; of SDPA, as its dense attention)",
+          "attention, memory": "Attention, memory of a process (ratio: 2 GB to what it holds)"}
 
 
 def verdict(row, ratio):
@@ -59,7 +62,7 @@ def attention_cells(r):
 
 def lines(results, markdown):
     """The table, section by section; notes stand beside their rows, in Markdown below the table. Attention's "error" is that of
-    our results over that of plain bf16 attention."""
+    our results over that of plain bf16 attention, on the CPU relative to their norm."""
     out = []
     for section in dict.fromkeys(r["section"] for r in results):
         chosen = [r for r in results if r["section"] == section]
