@@ -107,16 +107,16 @@ def on_the_gpu(torch, rounds):
                 report(text, found, "torch.matmul", GPU_FLOOR * found[1][0], GPU_GOAL * found[1][0])
 
 
-def attention_times(torch, direction, heads, tokens, d, rounds):
+def attention_times(torch, device, direction, heads, tokens, d, rounds):
     """What `measure` finds of our attention and of PyTorch's, all blocks on; "backward": both passes, by autograd."""
     layout = tartan.Layout.pattern("dense", (tokens, tokens), 128)
-    q, k, v, out_grad = (torch.randn(1, heads, tokens, d, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    q, k, v, out_grad = (torch.randn(1, heads, tokens, d, device=device, dtype=torch.bfloat16) for _ in range(4))
     sdpa = torch.nn.functional.scaled_dot_product_attention
     calls = [lambda: tartan.attention(q, k, v, layout), lambda: sdpa(q, k, v)]
     if direction == "backward":
         leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
         calls = [lambda call=call: torch.autograd.grad(call(), leaves, out_grad) for call in calls]
-    return measure(calls, rounds, torch.cuda.synchronize)
+    return measure(calls, rounds, torch.cuda.synchronize if q.is_cuda else lambda: None)
 
 
 def main():

@@ -159,6 +159,25 @@ def test_late_rows_are_not_run(here):
     assert [r["verdict"] for r in results] == ["NOT RUN", "NOT RUN"]
 
 
+def test_host_time(here, monkeypatch):
+    """With a package in the place of ours, without one, and with one that refuses."""
+    import torch
+
+    def attention(q, k, v, _layout):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    def refuse(*_):
+        raise ValueError("no such case")
+    pattern = SimpleNamespace(pattern=lambda *_: None)
+    rows = [row for row in cases.rows(cases.TINY) if row.peer == HOST]
+    for package, verdicts in ((SimpleNamespace(Layout=pattern, attention=attention), ("goal", "BELOW")), (None, ("skipped",)),
+                              (SimpleNamespace(Layout=pattern, attention=refuse), ("REFUSED",))):
+        monkeypatch.setitem(sys.modules, "tartan", package)
+        results = measure(here, rows)
+        assert [r["pass"] for r in results] == [FORWARD, BACKWARD] and all(r["verdict"] in verdicts for r in results)
+        assert all(("ratio" in r) == (verdicts[0] == "goal") and ("note" in r) != ("ratio" in r) for r in results)
+
+
 @pytest.mark.parametrize("spoil", ["out", "lse", "q_grad", "k_grad", "v_grad"])
 @pytest.mark.parametrize("value", ["nan", "other"])
 def test_wrong_results_are_found(here, spoil, value):

@@ -110,6 +110,11 @@ calls() {
 
 bench() {
     local python=${TARTAN_GPU_PYTHON:-python3} argument
+    if [ "${1-}" = attention-cpu ]; then
+        [ -e "$TARTAN_LIBRARY" ] || lacking "no ${TARTAN_LIBRARY#"$TARTAN_ROOT"/}; build the tree first (./run demo)"
+        use_carried
+        exec env -u PYTHONPATH "$python" tests/cpu/attention.py "${@:2}"
+    fi
     for argument; do # these need no GPU
         case "$argument" in --list | --render* | -h | --help) exec "$python" tests/gpu/bench.py "$@" ;; esac
     done
@@ -121,9 +126,6 @@ bench() {
     fi
     if [ "${1-}" = attention ] && bash tests/gpu/python.sh build; then # without the package, rows of the host's time are left out
         exec env PYTHONPATH=build/gpu-python "$python" tests/gpu/bench.py "$@"
-    fi
-    if [ "${1-}" = attention-cpu ]; then
-        exec env -u PYTHONPATH "$python" tests/cpu/attention.py "${@:2}"
     fi
     # PYTHONPATH of env.sh leads to the built Python package, which may be for another Python.
     exec env -u PYTHONPATH "$python" tests/gpu/bench.py "$@"
