@@ -14,12 +14,15 @@
  *     const tartan_array *OPTIONAL_ARRAY               the same, or nothing: NULL
  *     const tartan_array *MASK_ARRAY                   bytes that are 0 or not, read (TARTAN_U8)
  *     tartan_array *                                   dense operand, written in place
+ *     tartan_array *OPTIONAL_RESULT                    the same, or nothing: NULL
  *     tartan_array *LENT_ARRAY                         no input; the result describes memory of a handle
  *     const tartan_shape *                             rows, cols, block_rows, block_cols, heads
  *     double *OUT_VALUE                                no input; a number is the result
  *     char **OUT_TEXT                                  no input; the text is the result (tartan_text_free)
  *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
- *                                                      tartan_layout, tartan_matrix, tartan_file, tartan_buffer
+ *                                                      tartan_layout, tartan_block_mask, tartan_matrix,
+ *                                                      tartan_file, tartan_buffer
+ *     const tartan_block_mask *OPTIONAL_MASK           handle used, or nothing: NULL
  *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL
  *     const tartan_hooks *                             no input where a language supplies none: NULL
  *     (const tartan_array *values, tartan_release release, void *user)
@@ -82,7 +85,9 @@
     (const tartan_array *x, int64_t nx),
     (const tartan_array *y, int64_t ny)
 };
-%apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates };
+%apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *bias };
+%apply tartan_array *OPTIONAL_RESULT { tartan_array *lse };
+%apply const tartan_block_mask *OPTIONAL_MASK { const tartan_block_mask *block_mask };
 %apply const tartan_array *MASK_ARRAY { const tartan_array *mask };
 %apply tartan_array *LENT_ARRAY { tartan_array *out_view };
 %apply double *OUT_VALUE { double *out_value, double *out_gflops };

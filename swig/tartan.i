@@ -29,6 +29,7 @@
 %nodefaultdtor;
 %delobject tartan_context_free;
 %delobject tartan_layout_free;
+%delobject tartan_block_mask_free;
 %delobject tartan_matrix_free;
 %delobject tartan_file_free;
 %delobject tartan_buffer_free;
@@ -41,14 +42,10 @@
 %ignore DLTensor;
 %ignore tartan_layout_row_pointers;
 %ignore tartan_layout_col_indices;
-/* No operation takes in-block masks yet. */
-%ignore tartan_block_mask;
-%ignore tartan_block_mask_from_dense;
-%ignore tartan_block_mask_from_rule;
-%ignore tartan_block_mask_free;
-%ignore tartan_block_mask_kept;
 %ignore tartan_block_mask_bits;
-%ignore tartan_matrix_apply_mask;
+/* Languages evaluate rules themselves, many elements at once, and give the bits. */
+%ignore tartan_keep;
+%ignore tartan_block_mask_from_rule;
 %ignore TARTAN_API;
 
 %include "tartan/status.h"
@@ -57,5 +54,6 @@
 %include "tartan/layout.h"
 %include "tartan/matrix.h"
 %include "tartan/linalg.h"
+%include "tartan/attention.h"
 %include "tartan/device.h"
 %include "tartan/io.h"

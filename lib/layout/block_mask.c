@@ -83,6 +83,50 @@ tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tartan_keep kee
     return TARTAN_OK;
 }
 
+/* The bytes of a mask in little-endian order: at most 8192 a block, whose index sets take more than 8. */
+static int64_t bytes_of(const tartan_layout *layout) {
+    return layout->blocks * layout->shape.block_rows * 4 * tartan_i_ceil_div(layout->shape.block_cols, 32);
+}
+
+/* The bits of a word for the columns from `first` on that are inside the matrix. */
+static uint32_t inside(int64_t cols, int64_t first) {
+    const int64_t left = cols - first;
+    return left >= 32 ? UINT32_MAX : left <= 0 ? 0 : (UINT32_C(1) << left) - 1;
+}
+
+/* Takes the words of one block from bytes, without the bits of padding. */
+static void take_block(tartan_block_mask *mask, int64_t id, const uint8_t *bytes) {
+    const tartan_layout *l = mask->layout;
+    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
+                  cols = tartan_i_cols_of(l, l->block_cols[id]);
+    uint32_t *words = mask->bits + id * l->shape.block_rows * mask->row_words;
+    for (int64_t i = 0; i < rows * mask->row_words; i++, bytes += 4) {
+        words[i] =
+            (bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24) &
+            inside(cols, i % mask->row_words * 32);
+        for (uint32_t rest = words[i]; rest != 0; rest &= rest - 1) mask->kept++;
+    }
+}
+
+tartan_status tartan_block_mask_from_bits(tartan_layout *layout, const uint8_t *mask, int64_t nmask,
+                                          tartan_block_mask **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_LIST(mask, bytes_of(layout), "blocks * block_rows * 4 * ceil(block_cols / 32)");
+    PASS(create(layout, out));
+    const int64_t block = layout->shape.block_rows * (*out)->row_words * 4;
+    for (int64_t id = 0; id < layout->blocks; id++) take_block(*out, id, mask + id * block);
+    return TARTAN_OK;
+}
+
+tartan_status tartan_block_mask_get_bits(const tartan_block_mask *block_mask, uint8_t *out_mask,
+                                         int64_t nout_mask) {
+    CHECK_HANDLE(block_mask, BLOCK_MASK, "block_mask");
+    CHECK_LIST(out_mask, bytes_of(block_mask->layout), "blocks * block_rows * 4 * ceil(block_cols / 32)");
+    for (int64_t i = 0; i < nout_mask; i++) out_mask[i] = (uint8_t)(block_mask->bits[i / 4] >> (8 * (i % 4)));
+    return TARTAN_OK;
+}
+
 void tartan_block_mask_free(tartan_block_mask *block_mask) {
     if (!tartan_i_is(block_mask, TARTAN_I_BLOCK_MASK)) return;
     block_mask->magic = 0;

@@ -13,7 +13,7 @@
 %}
 %init %{
     if (tartan_py_register_handle(m) || tartan_py_register_lease(m) || tartan_py_register_view(m) ||
-        tartan_py_register_contexts(m) || tartan_py_register_products(m))
+        tartan_py_register_contexts(m) || tartan_py_register_products(m) || tartan_py_register_attention(m))
         return NULL;
 %}
 
@@ -94,9 +94,23 @@
 %enddef
 %tartan_handle(tartan_context, TARTAN_PY_CONTEXT, false)
 %tartan_handle(tartan_layout, TARTAN_PY_LAYOUT, false)
+%tartan_handle(tartan_block_mask, TARTAN_PY_BLOCK_MASK, false)
 %tartan_handle(tartan_matrix, TARTAN_PY_MATRIX, false)
 %tartan_handle(tartan_file, TARTAN_PY_FILE, true)
 %tartan_handle(tartan_buffer, TARTAN_PY_BUFFER, false)
+
+%typemap(in) const tartan_block_mask *OPTIONAL_MASK (PyObject *handle_used = NULL) {
+    void *handle_pointer = NULL;
+    if ($input != Py_None) {
+        if (tartan_py_handle_use($input, TARTAN_PY_BLOCK_MASK, false, "$symname", "$1_name", &handle_pointer))
+            SWIG_fail;
+        handle_used = $input;
+    }
+    $1 = handle_pointer;
+}
+%typemap(hint) const tartan_block_mask *OPTIONAL_MASK "Optional[Handle]"
+%typemap(freearg) const tartan_block_mask *OPTIONAL_MASK
+    "if (handle_used$argnum) tartan_py_handle_leave(handle_used$argnum);"
 
 /* ---- Dense operands ---- */
 
@@ -114,15 +128,21 @@
         $1 = &borrow_value.array;
     }
 }
+%typemap(in) tartan_array *OPTIONAL_RESULT (tartan_py_borrow borrow_value = {0}) {
+    if ($input != Py_None) {
+        if (tartan_py_operand($input, "$symname", "$1_name", true, &borrow_value)) SWIG_fail;
+        $1 = &borrow_value.array;
+    }
+}
 %typemap(in) const tartan_array *MASK_ARRAY (tartan_py_borrow borrow_value = {0}) {
     if (tartan_py_mask($input, Py_None, "$symname", "$1_name", &borrow_value)) SWIG_fail;
     $1 = &borrow_value.array;
 }
 %typemap(hint) tartan_array *, const tartan_array * "_Operand"
-%typemap(hint) const tartan_array *OPTIONAL_ARRAY "Optional[_Operand]"
+%typemap(hint) const tartan_array *OPTIONAL_ARRAY, tartan_array *OPTIONAL_RESULT "Optional[_Operand]"
 %typemap(hint) const tartan_array *MASK_ARRAY "_Operand"
 %typemap(freearg) tartan_array *, const tartan_array *, const tartan_array *OPTIONAL_ARRAY,
-                  const tartan_array *MASK_ARRAY
+                  tartan_array *OPTIONAL_RESULT, const tartan_array *MASK_ARRAY
     "tartan_py_return(&borrow_value$argnum);"
 
 %typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) (tartan_py_list list_value = {0}) {

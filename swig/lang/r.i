@@ -67,6 +67,7 @@ TARTAN_R_ARRAY(const tartan_array *)
 TARTAN_R_ARRAY(const tartan_array *OPTIONAL_ARRAY)
 TARTAN_R_ARRAY(const tartan_array *MASK_ARRAY)
 TARTAN_R_ARRAY(tartan_array *)
+TARTAN_R_ARRAY(tartan_array *OPTIONAL_RESULT)
 TARTAN_R_ARRAY(const tartan_shape *)
 
 %typemap(in) (const int64_t *IN_INT64, int64_t IN_COUNT) { $1 = tartan_r_counts($input, "$1_name", &$2); }
@@ -113,6 +114,9 @@ TARTAN_R_OUT(uint8_t, (uint8_t *OUT_BYTES, int64_t OUT_COUNT), RAWSXP, (void))
 %typemap(in) const tartan_array *OPTIONAL_ARRAY (tartan_array array) { $1 = tartan_r_gates($input, "$1_name", &array); }
 %typemap(in) const tartan_array *MASK_ARRAY (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
 %typemap(in) tartan_array * (tartan_array array) { $1 = tartan_r_array($input, "$1_name", &array); }
+%typemap(in) tartan_array *OPTIONAL_RESULT (tartan_array array) {
+    $1 = $input == R_NilValue ? NULL : tartan_r_array($input, "$1_name", &array);
+}
 %typemap(in) (const tartan_array *IN_ARRAYS, int64_t IN_COUNT) {
     $1 = tartan_r_arrays($input, "$1_name", &$2);
 }
@@ -142,9 +146,14 @@ TARTAN_R_PLAIN(const tartan_##KIND *)
 %enddef
 TARTAN_R_HANDLE(context)
 TARTAN_R_HANDLE(layout)
+TARTAN_R_HANDLE(block_mask)
 TARTAN_R_HANDLE(matrix)
 TARTAN_R_HANDLE(file)
 TARTAN_R_HANDLE(buffer)
+TARTAN_R_PLAIN(const tartan_block_mask *OPTIONAL_MASK)
+%typemap(in) const tartan_block_mask *OPTIONAL_MASK {
+    $1 = $input == R_NilValue ? NULL : tartan_r_as_block_mask($input, "$1_name");
+}
 
 /* Plain R values describe structures; swig/r_constants.py writes the enumerators. Only finalizers and tartan_r_close
  * free memory. Wrapping goes through tartan_r_wrap_values and tartan_r_wrap_buffer, which keep the values alive, and
@@ -153,7 +162,7 @@ TARTAN_R_HANDLE(buffer)
 %rename("$ignore", %$isenum) "";
 %rename("$ignore", %$isenumitem) "";
 %rename("$ignore", regexmatch$name="^TARTAN_") "";
-%rename("$ignore", regexmatch$name="^tartan_[a-z]+_free$") "";
+%rename("$ignore", regexmatch$name="^tartan_[a-z_]+_free$") "";
 %rename(tartan_describe) tartan_info; /* the package's own tartan_info prints it */
 %ignore tartan_layout_retain;
 %ignore tartan_matrix_wrap;

@@ -93,6 +93,29 @@ TEST(BlockMask, FromDenseOfAnyStrides) {
     }
 }
 
+TEST(BlockMask, FromBitsAndBack) {
+    for (const tartan_shape &s : kShapes) {
+        const Layout layout = random_layout(s, 0.7, 5);
+        const Rule rule = [](int64_t h, int64_t i, int64_t j) { return (h + i * 3 + j) % 5 < 2; };
+        const BlockMask wanted = from_rule(layout, rule);
+        const int64_t words = layout->blocks * s.block_rows * ((s.block_cols + 31) / 32);
+        std::vector<uint8_t> bytes((size_t)(4 * words) + 1, 9);
+        ASSERT_OK(tartan_block_mask_get_bits(wanted.get(), bytes.data(), 4 * words));
+        EXPECT_EQ(9, bytes.back());
+        for (int64_t i = 0; i < 4 * words; i++)
+            ASSERT_EQ(bytes[(size_t)i],
+                      (uint8_t)(tartan_block_mask_bits(wanted.get())[i / 4] >> (8 * (i % 4))));
+        tartan_block_mask *out = nullptr;
+        ASSERT_OK(tartan_block_mask_from_bits(layout.get(), bytes.data(), 4 * words, &out));
+        expect_bits(out, rule);
+        tartan_block_mask_free(out);
+        std::fill(bytes.begin(), bytes.end(), 255); // with those of padding
+        ASSERT_OK(tartan_block_mask_from_bits(layout.get(), bytes.data(), 4 * words, &out));
+        expect_bits(out, [](int64_t, int64_t, int64_t) { return true; });
+        tartan_block_mask_free(out);
+    }
+}
+
 TEST(BlockMask, KeepsItsLayout) {
     Layout layout = random_layout(kShapes[1], 1, 1);
     const Rule diagonal = [](int64_t, int64_t i, int64_t j) { return i == j; };
@@ -152,6 +175,11 @@ TEST(BlockMask, RefusesWhatDoesNotFit) {
     EXPECT_FAILS(HANDLE, "mask is NULL", tartan_block_mask_from_dense(layout.get(), nullptr, &out));
     EXPECT_FAILS(HANDLE, "keep is NULL", tartan_block_mask_from_rule(layout.get(), nullptr, nullptr, &out));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_block_mask_from_dense(layout.get(), &mask, nullptr));
+    EXPECT_FAILS(SHAPE, "mask has 7 entries, expected",
+                 tartan_block_mask_from_bits(layout.get(), bytes.data(), 7, &out));
+    EXPECT_FAILS(HANDLE, "layout is NULL", tartan_block_mask_from_bits(nullptr, bytes.data(), 7, &out));
+    EXPECT_FAILS(HANDLE, "out is NULL", tartan_block_mask_from_bits(layout.get(), bytes.data(), 7, nullptr));
+    EXPECT_FAILS(HANDLE, "block_mask is NULL", tartan_block_mask_get_bits(nullptr, bytes.data(), 7));
     EXPECT_EQ(nullptr, out);
     tartan_block_mask_free(nullptr);
     EXPECT_EQ(-1, tartan_block_mask_kept(nullptr));
@@ -161,6 +189,8 @@ TEST(BlockMask, RefusesWhatDoesNotFit) {
     tartan_matrix *raw = nullptr;
     ASSERT_OK(tartan_matrix_create(layout.get(), TARTAN_F32, TARTAN_ROW_MAJOR, &raw));
     const Matrix matrix(raw);
+    EXPECT_FAILS(SHAPE, "out_mask has 7 entries, expected",
+                 tartan_block_mask_get_bits(own.get(), bytes.data(), 7));
     EXPECT_FAILS(LAYOUT, "block_mask is of another layout", tartan_matrix_apply_mask(raw, own.get()));
     EXPECT_FAILS(HANDLE, "block_mask is NULL", tartan_matrix_apply_mask(raw, nullptr));
     EXPECT_FAILS(HANDLE, "matrix is NULL", tartan_matrix_apply_mask(nullptr, own.get()));
@@ -176,4 +206,7 @@ TEST(BlockMask, SurvivesFullMemory) {
     BRUTAL(tartan_block_mask_from_dense(layout.get(), &mask, &out), tartan_block_mask_free(out));
     Rule rule = [](int64_t, int64_t, int64_t) { return true; };
     BRUTAL(tartan_block_mask_from_rule(layout.get(), keep, &rule, &out), tartan_block_mask_free(out));
+    std::vector<uint8_t> bits((size_t)(layout->blocks * 8 * 2 * 4));
+    BRUTAL(tartan_block_mask_from_bits(layout.get(), bits.data(), (int64_t)bits.size(), &out),
+           tartan_block_mask_free(out));
 }

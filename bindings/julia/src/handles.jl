@@ -19,6 +19,7 @@ end
 
 free(x::Ptr{Raw.tartan_context}) = Raw.tartan_context_free(x)
 free(x::Ptr{Raw.tartan_layout}) = Raw.tartan_layout_free(x)
+free(x::Ptr{Raw.tartan_block_mask}) = Raw.tartan_block_mask_free(x)
 free(x::Ptr{Raw.tartan_matrix}) = Raw.tartan_matrix_free(x)
 free(x::Ptr{Raw.tartan_file}) = Raw.tartan_file_free(x)
 free(x::Ptr{Raw.tartan_buffer}) = Raw.tartan_buffer_free(x)
@@ -65,6 +66,7 @@ closed_error(::Handle{S}) where {S} = TartanError(:handle, "the $(name_of(S)) is
 
 name_of(::Type{Raw.tartan_context}) = "Context"
 name_of(::Type{Raw.tartan_layout}) = "BlockLayout"
+name_of(::Type{Raw.tartan_block_mask}) = "BlockMask"
 name_of(::Type{Raw.tartan_matrix}) = "BlockSparseMatrix"
 name_of(::Type{Raw.tartan_file}) = "BlockFile"
 name_of(::Type{Raw.tartan_buffer}) = "DeviceArray"

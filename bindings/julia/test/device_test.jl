@@ -366,3 +366,11 @@ if DUMMY
         end
     end
 end
+
+@testset "attention of another package's arrays, $place" for place in DEVICES
+    context, layout = Context(place), pattern(:local, (32, 32), 8)
+    x = normal(Float64, 8, 32, 2)
+    far = ForeignArray(to_device(x, context))
+    out, lse = attention(far, far, far, layout; context = context, return_lse = true)
+    @test out isa ForeignArray && lse isa ForeignArray && to_host(out.memory) ≈ attention(x, x, x, layout)
+end

@@ -309,16 +309,8 @@ static PyObject *fresh(tartan_py_call *call, const tartan_py_part *like, int ndi
                                  lengths, (int)dtype, column_major ? Py_True : Py_False, call->context);
 }
 
-tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part *like, int ndim,
-                                      const int64_t *shape, int32_t dtype, bool column_major) {
-    const bool ours = like != NULL && like->type.look == TARTAN_PY_OURS;
-    PyObject *made;
-    if (like != NULL && like->type.torch)
-        made = tartan_py_torch_empty(like->object, ndim, shape, dtype, column_major);
-    else if (call->queue.type == TARTAN_CPU && !ours)
-        made = tartan_py_numpy_empty(ndim, shape, dtype, column_major);
-    else
-        made = fresh(call, like, ndim, shape, dtype, column_major);
+/* Takes over the memory that was made for a result. */
+static tartan_py_part *take_result(tartan_py_call *call, PyObject *made) {
     if (made == NULL) return NULL;
     tartan_py_part *part = tartan_py_call_add(call, made, "out");
     if (part == NULL) {
@@ -328,7 +320,63 @@ tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part
     PyObject *lease = part->made; /* of a device array, which keeps it too */
     part->made = made;
     Py_XDECREF(lease);
-    return tartan_py_call_borrow(call, part, dtype, true) ? NULL : part;
+    return tartan_py_call_borrow(call, part, TARTAN_F64, true) ? NULL : part;
+}
+
+static bool by_numpy(const tartan_py_call *call, const tartan_py_part *like) {
+    return call->queue.type == TARTAN_CPU && (like == NULL || like->type.look != TARTAN_PY_OURS);
+}
+
+tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part *like, int ndim,
+                                      const int64_t *shape, int32_t dtype, bool column_major) {
+    int axes[TARTAN_MAX_NDIM];
+    for (int i = 0; i < ndim; i++) axes[i] = column_major ? ndim - 1 - i : i;
+    if (like != NULL && like->type.torch)
+        return take_result(call, tartan_py_torch_empty(like->object, ndim, shape, dtype, axes));
+    return take_result(call, by_numpy(call, like) ? tartan_py_numpy_empty(ndim, shape, dtype, column_major)
+                                                  : fresh(call, like, ndim, shape, dtype, column_major));
+}
+
+/* The dimensions but the last from the largest stride to the smallest, and then the last; true if that is row-major. A
+ * stride of 0, of an array that was expanded, says nothing. */
+static bool order_of(const tartan_array *array, int *axes) {
+    const int64_t *strides = array->strides;
+    bool row_major = true;
+    for (int i = 0; i < array->ndim; i++) {
+        int at = i;
+        const bool moves = i < array->ndim - 1 && array->shape[i] > 1;
+        for (; moves && at > 0 && strides[axes[at - 1]] > 0 && strides[axes[at - 1]] < strides[i]; at--)
+            axes[at] = axes[at - 1];
+        axes[at] = i;
+        row_major = row_major && at == i;
+    }
+    return row_major;
+}
+
+/* An array of NumPy whose dimensions lie in memory in the order of `axes`. */
+static PyObject *ordered_numpy(int ndim, const int64_t *shape, int32_t dtype, const int *axes) {
+    int64_t lengths[TARTAN_MAX_NDIM];
+    PyObject *places[TARTAN_MAX_NDIM] = {NULL}, *made = NULL;
+    for (int i = 0; i < ndim; i++) lengths[i] = shape[axes[i]];
+    PyObject *whole = tartan_py_numpy_empty(ndim, lengths, dtype, false), *order = PyTuple_New(ndim);
+    for (int i = 0; i < ndim; i++) places[axes[i]] = PyLong_FromLong(i);
+    for (int i = 0; i < ndim && order != NULL; i++) PyTuple_SET_ITEM(order, i, places[i]);
+    if (whole != NULL && order != NULL) made = PyObject_CallMethod(whole, "transpose", "O", order);
+    Py_XDECREF(whole);
+    Py_XDECREF(order);
+    return made;
+}
+
+tartan_py_part *tartan_py_call_result_as(tartan_py_call *call, const tartan_py_part *like,
+                                         const tartan_array *array, int32_t dtype) {
+    int axes[TARTAN_MAX_NDIM];
+    const int ndim = array->ndim;
+    const bool row_major = order_of(array, axes);
+    if (like->type.torch)
+        return take_result(call, tartan_py_torch_empty(like->object, ndim, array->shape, dtype, axes));
+    if (row_major || !by_numpy(call, like))
+        return tartan_py_call_result(call, like, ndim, array->shape, dtype, false);
+    return take_result(call, ordered_numpy(ndim, array->shape, dtype, axes));
 }
 
 PyObject *tartan_py_call_give(tartan_py_part *result, const tartan_py_part *like) {

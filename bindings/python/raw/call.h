@@ -58,13 +58,15 @@ typedef struct tartan_py_type {
 
 /* What is known of the type of `object`. */
 tartan_py_type tartan_py_type_of(PyObject *object);
+/* Whether PyTorch would record the use of a tensor for a gradient; -1 on failure. */
+int tartan_py_torch_records(PyObject *tensor);
 /* Whether PyTorch would record this use of a tensor for a gradient, or the memory is not what the tensor shows: then an
  * exception is set. -1 on any other failure. */
 int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *name);
 PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, bool column_major);
-/* On the device of the tensor `like`. */
+/* On the device of the tensor `like`. `axes` lists the dimensions from the slowest to the fastest. */
 PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, int32_t dtype,
-                                bool column_major);
+                                const int *axes);
 
 /* ---- Calls (call.c) ---- */
 
@@ -114,6 +116,10 @@ int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dt
 /* Memory for a result, of the library of `like` (NULL: NumPy's or ours), as one more operand. */
 tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part *like, int ndim,
                                       const int64_t *shape, int32_t dtype, bool column_major);
+/* The same with the shape of an array and its order of dimensions in memory, but the last one contiguous; row-major in
+ * memory of ours. */
+tartan_py_part *tartan_py_call_result_as(tartan_py_call *call, const tartan_py_part *like,
+                                         const tartan_array *array, int32_t dtype);
 /* Takes the context for the call itself, which comes after the work so far of other libraries' queues. From here until
  * the end no code of Python's may run. */
 int tartan_py_call_enter(tartan_py_call *call);

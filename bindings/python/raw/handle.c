@@ -14,7 +14,7 @@ typedef struct handle {
 } handle;
 
 static PyTypeObject *handle_type;
-static const char *const kinds[] = {"context", "layout", "matrix", "file", "buffer"};
+static const char *const kinds[] = {"context", "layout", "block mask", "matrix", "file", "buffer"};
 
 static bool python_ends(void) {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -31,6 +31,9 @@ static void free_owned(tartan_py_kind kind, void *pointer) {
         break;
     case TARTAN_PY_LAYOUT:
         tartan_layout_free(pointer);
+        break;
+    case TARTAN_PY_BLOCK_MASK:
+        tartan_block_mask_free(pointer);
         break;
     case TARTAN_PY_MATRIX:
         tartan_matrix_free(pointer);

@@ -127,14 +127,18 @@ static int truth(PyObject *object) {
     return value;
 }
 
-int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *name) {
+int tartan_py_torch_records(PyObject *tensor) {
     if (!know_torch()) return -1;
-    int is = truth(PyObject_GetAttr(tensor, requires_grad));
-    if (is > 0) is = truth(PyObject_CallNoArgs(torch.is_grad_enabled));
+    const int is = truth(PyObject_GetAttr(tensor, requires_grad));
+    return is > 0 ? truth(PyObject_CallNoArgs(torch.is_grad_enabled)) : is;
+}
+
+int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *name) {
+    int is = tartan_py_torch_records(tensor);
     if (is < 0) return -1;
     if (is) {
         return tartan_py_fail(TARTAN_ERR_ARGUMENT,
-                              "%s: %s requires gradients, which products do not record: use detach(), or "
+                              "%s: %s requires gradients, which this call does not record: use detach(), or "
                               "torch.no_grad()",
                               function, name);
     }
@@ -146,7 +150,7 @@ int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *
 }
 
 PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, int32_t dtype,
-                                bool column_major) {
+                                const int *axes) {
     if (!know_torch()) return NULL;
     if (torch.dtypes[dtype] == NULL) {
         tartan_py_fail_type(TARTAN_ERR_DTYPE, "this PyTorch has no %s", tartan_dtype_name(dtype));
@@ -154,10 +158,9 @@ PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, 
     }
     int64_t strides[TARTAN_MAX_NDIM];
     int64_t step = 1;
-    for (int i = 0; i < ndim; i++) {
-        const int axis = column_major ? i : ndim - 1 - i;
-        strides[axis] = step;
-        step *= shape[axis] > 1 ? shape[axis] : 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        strides[axes[i]] = step;
+        step *= shape[axes[i]] > 1 ? shape[axes[i]] : 1;
     }
     PyObject *made = NULL, *where = PyObject_GetAttr(like, device);
     PyObject *lengths = tuple_of(ndim, shape), *steps = tuple_of(ndim, strides);

@@ -32,11 +32,12 @@ int tartan_py_double(PyObject *object, const char *function, const char *name, d
 int tartan_py_text(PyObject *object, const char *function, const char *name, bool optional, const char **out);
 int tartan_py_frame(PyObject *object, const char *function, const char *name, tartan_shape *out);
 
-/* ---- Handles (handle.c): Python objects that own a context, layout, matrix, file or buffer ---- */
+/* ---- Handles (handle.c): Python objects that own a context, layout, mask, matrix, file or buffer ---- */
 
 typedef enum tartan_py_kind {
     TARTAN_PY_CONTEXT,
     TARTAN_PY_LAYOUT,
+    TARTAN_PY_BLOCK_MASK,
     TARTAN_PY_MATRIX,
     TARTAN_PY_FILE,
     TARTAN_PY_BUFFER,
@@ -125,8 +126,9 @@ bool tartan_py_lease_borrow(PyObject *object, tartan_py_borrow *borrow);
 void tartan_py_return(tartan_py_borrow *borrow);
 int tartan_py_register_lease(PyObject *module);
 
-/* ---- Operations (products.c) ---- */
+/* ---- Operations (products.c, attention.c) ---- */
 
 int tartan_py_register_products(PyObject *module);
+int tartan_py_register_attention(PyObject *module);
 
 #endif

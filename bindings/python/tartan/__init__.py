@@ -13,6 +13,8 @@ True
 """
 
 from tartan import _raw
+from tartan._attention import attention, attention_gradient
+from tartan._block_mask import BlockMask
 from tartan._call import to_device
 from tartan._context import Context, cpu_kernels, default_context, info
 from tartan._device import DeviceArray
@@ -52,10 +54,10 @@ if _raw.tartan_abi_version() != _raw.TARTAN_ABI_VERSION:
     )
 
 __all__ = [
-    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMatrix", "Collection", "Context", "DTypeError", "DeviceArray",
-    "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError", "InternalError",
-    "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
-    "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "checksum",
-    "cpu_kernels", "default_context", "explain", "gate_gradient", "growth_score", "info", "load", "load_all",
-    "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
+    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMask", "BlockMatrix", "Collection", "Context",
+    "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
+    "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
+    "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
+    "attention_gradient", "checksum", "cpu_kernels", "default_context", "explain", "gate_gradient", "growth_score",
+    "info", "load", "load_all", "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
 ]  # fmt: skip

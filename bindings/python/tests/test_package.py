@@ -17,6 +17,8 @@ import tartan
 MODULES = [
     "",
     "._arrays",
+    "._attention",
+    "._block_mask",
     "._call",
     "._closing",
     "._context",
@@ -55,7 +57,7 @@ def test_exports_are_documented_and_sorted():
     assert tartan.__all__ == sorted(tartan.__all__)
     for name in tartan.__all__:
         assert getattr(tartan, name).__doc__, name
-    for owner in (tartan.Layout, tartan.BlockMatrix, tartan.DeviceArray, tartan.File, tartan.Context):
+    for owner in (tartan.Layout, tartan.BlockMatrix, tartan.BlockMask, tartan.DeviceArray, tartan.File, tartan.Context):
         assert owner.__doc__
 
 

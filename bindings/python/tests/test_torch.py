@@ -75,7 +75,7 @@ def test_gradients_are_not_lost(rng):
     out = torch.zeros(8, 3)
     for call in (lambda: a @ x, lambda: spmm(a, x, out=out), lambda: tartan.sddmm(a.layout, x, torch.ones(3, 8)),
                  lambda: a @ (2 * x)):  # fmt: skip
-        with pytest.raises(tartan.ArgumentError, match="requires gradients, which products do not record"):
+        with pytest.raises(tartan.ArgumentError, match="requires gradients, which this call does not record"):
             call()
     assert not out.any()
     with torch.no_grad():

@@ -12,6 +12,8 @@ setClass("BlockLayout",
 setClass("BlockMatrix",
          slots = c(layout = "BlockLayout", values = "ANY", dtype = "character", handle = "externalptr"))
 
+setClass("BlockMask", slots = c(layout = "BlockLayout", bits = "raw", handle = "externalptr"))
+
 setClass("BlockFile", slots = c(handle = "externalptr"))
 
 setClass("TartanContext", slots = c(device = "character", handle = "externalptr"))
@@ -101,6 +103,7 @@ close.BlockLayout <- function(con, ...) {
   invisible(NULL)
 }
 close.BlockMatrix <- close.BlockLayout
+close.BlockMask <- close.BlockLayout
 close.BlockFile <- close.BlockLayout
 close.TartanContext <- close.BlockLayout
 close.DeviceArray <- close.BlockLayout

@@ -11,6 +11,9 @@ static void free_context(void *address) {
 static void free_layout(void *address) {
     tartan_layout_free(address);
 }
+static void free_block_mask(void *address) {
+    tartan_block_mask_free(address);
+}
 static void free_matrix(void *address) {
     tartan_matrix_free(address);
 }
@@ -24,11 +27,9 @@ static void free_buffer(void *address) {
 static const struct {
     const char *tag;
     void (*free)(void *address);
-} types[] = {{"tartan_context", free_context},
-             {"tartan_layout", free_layout},
-             {"tartan_matrix", free_matrix},
-             {"tartan_file", free_file},
-             {"tartan_buffer", free_buffer}};
+} types[] = {
+    {"tartan_context", free_context}, {"tartan_layout", free_layout}, {"tartan_block_mask", free_block_mask},
+    {"tartan_matrix", free_matrix},   {"tartan_file", free_file},     {"tartan_buffer", free_buffer}};
 
 /* The type of a handle in `types`, or -1. */
 static int type_of(SEXP handle) {

@@ -14,11 +14,13 @@ static const struct {
     {"device array", "tartan_buffer", "which keeps no memory of devices: expected one of this session"},
     {"context", "tartan_context", "expected one that tartan_context() opened"},
     {"file", "tartan_file", "expected one that block_file() opened"},
+    {"mask", TARTAN_R_CACHE, ""},
 };
 
 tartan_r_class tartan_r_class_of(SEXP x) {
-    static const char *classes[] = {"BlockMatrix", "BlockLayout",   "DeviceBlockMatrix", "DeviceBlockLayout",
-                                    "DeviceArray", "TartanContext", "BlockFile",         ""};
+    static const char *classes[] = {"BlockMatrix",       "BlockLayout", "DeviceBlockMatrix",
+                                    "DeviceBlockLayout", "DeviceArray", "TartanContext",
+                                    "BlockFile",         "BlockMask",   ""};
     if (!IS_S4_OBJECT(x)) return TARTAN_R_OTHER;
     SEXP class = Rf_getAttrib(x, R_ClassSymbol);
     const char *name = CHAR(STRING_ELT(class, 0));
@@ -157,6 +159,34 @@ const double *tartan_r_frame(SEXP x, const char *name) {
     if (TYPEOF(frame) != REALSXP || XLENGTH(frame) != 5)
         tartan_r_fail(TARTAN_ERR_HANDLE, "the %s was not made by this package", kinds[class].noun);
     return REAL(frame);
+}
+
+/* ---- Masks ---- */
+
+/* A mask of the library from the bits of the R object. */
+static SEXP make_block_mask(SEXP x) {
+    SEXP bits = slot(x, "bits"), handle = PROTECT(tartan_r_new_handle("tartan_block_mask"));
+    tartan_block_mask *mask = NULL;
+    tartan_r_check(tartan_block_mask_from_bits(tartan_r_as_layout(slot(x, "layout"), "layout"), RAW(bits),
+                                               XLENGTH(bits), &mask));
+    R_SetExternalPtrAddr(handle, mask);
+    tartan_r_hold(handle, bits);
+    MARK_NOT_MUTABLE(bits); /* later changes of the bits make a copy */
+    UNPROTECT(1);
+    return handle;
+}
+
+tartan_block_mask *tartan_r_as_block_mask(SEXP x, const char *name) {
+    if (TYPEOF(x) == EXTPTRSXP) return tartan_r_address(x, "tartan_block_mask");
+    if (tartan_r_class_of(x) != TARTAN_R_BLOCK_MASK)
+        tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a BlockMask");
+    SEXP cache = open_handle(x, TARTAN_R_BLOCK_MASK), handle = cached(cache, "tartan_block_mask");
+    if (handle == R_NilValue || tartan_r_held(handle) != slot(x, "bits")) {
+        handle = PROTECT(make_block_mask(x));
+        tartan_r_hold(cache, handle);
+        UNPROTECT(1);
+    }
+    return R_ExternalPtrAddr(handle);
 }
 
 /* ---- Matrices ---- */

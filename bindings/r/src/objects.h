@@ -16,6 +16,7 @@ typedef enum tartan_r_class {
     TARTAN_R_DEVICE_ARRAY,
     TARTAN_R_CONTEXT,
     TARTAN_R_FILE,
+    TARTAN_R_BLOCK_MASK,
     TARTAN_R_OTHER = -1, /* not ours */
 } tartan_r_class;
 tartan_r_class tartan_r_class_of(SEXP x);
@@ -24,6 +25,7 @@ tartan_r_class tartan_r_class_of(SEXP x);
  * package's own. */
 tartan_context *tartan_r_as_context(SEXP x, const char *name);
 tartan_layout *tartan_r_as_layout(SEXP x, const char *name);
+tartan_block_mask *tartan_r_as_block_mask(SEXP x, const char *name);
 tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name);
 tartan_file *tartan_r_as_file(SEXP x, const char *name);
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name);

@@ -264,6 +264,15 @@ TARTAN_API tartan_status tartan_block_mask_from_dense(tartan_layout *layout, con
 TARTAN_API tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tartan_keep keep, void *user,
                                                      tartan_block_mask **out);
 
+/* From the bits of the stored blocks alone: element (i, j) of block w is bit j % 8 of byte [w][i][j / 8], in rows of
+ * 4 * ceil(block_cols / 32) bytes, which are the words above in little-endian order. Bits of padding are ignored. */
+TARTAN_API tartan_status tartan_block_mask_from_bits(tartan_layout *layout, const uint8_t *mask,
+                                                     int64_t nmask, tartan_block_mask **out);
+
+/* A copy of the bits, as tartan_block_mask_from_bits takes them. */
+TARTAN_API tartan_status tartan_block_mask_get_bits(const tartan_block_mask *block_mask, uint8_t *out_mask,
+                                                    int64_t nout_mask);
+
 /* Frees the mask from any thread; NULL is allowed. */
 TARTAN_API void tartan_block_mask_free(tartan_block_mask *block_mask);
 

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+# Attention. Arrays are (d, tokens, heads, batch) in Julia, which is C's [batch, heads, tokens, d] without a copy.
+
+# ---- Masks ----
+
+"""
+    BlockMask(keep, layout)
+    BlockMask(layout, mask)
+
+Says which elements of the stored blocks of a layout count: for [`attention`](@ref), which keys a query sees. Elements
+outside the stored blocks never count. `keep(q, k, head)` returns whether key `k`, the column, counts for query `q`, the
+row; it is called once for each stored element. `mask` is an array of `Bool`, rows x columns (x heads). A mask takes one
+bit for each stored element, and `kept(mask)` is the number of elements that count.
+
+    causal = pattern(:causal, (64, 64), 16)
+    window = BlockMask((q, k, head) -> k <= q && q - k < 20, causal)
+    kept(window)
+"""
+struct BlockMask
+    handle::Handle{Raw.tartan_block_mask}
+    layout::BlockLayout
+    function BlockMask(keep, layout::BlockLayout)
+        bits = bits_of_rule(keep, layout)
+        return new(Handle(Raw.tartan_block_mask_from_bits(layout, bits), nothing, length(bits)), layout)
+    end
+end
+
+function BlockMask(layout::BlockLayout, mask::Mask)
+    expected = (size(layout)..., heads(layout))
+    (size(mask, 1), size(mask, 2)) == size(layout) && (ndims(mask) == 2 || size(mask, 3) == heads(layout)) ||
+        throw(TartanError(:shape, "mask is $(join(size(mask), " x ")), expected $(join(expected[1:2], " x ")), or " *
+                                  "$(join(expected, " x ")) with one mask for each head"))
+    return ndims(mask) == 2 ? BlockMask((q, k, head) -> mask[q, k], layout) :
+                              BlockMask((q, k, head) -> mask[q, k, head], layout)
+end
+
+# The bits as C takes them: rows of bytes, the first column in the lowest bit.
+function bits_of_rule(keep, layout)
+    rows, cols, at_head = coordinates(layout)
+    height, width = blocksize(layout)
+    line = 4 * cld(width, 32)
+    bits = zeros(UInt8, line * height * length(rows))
+    m, n = size(layout)
+    for id in eachindex(rows)
+        q0, k0 = (rows[id] - 1) * height, (cols[id] - 1) * width
+        for i in 1:min(height, m - q0)
+            first = ((id - 1) * height + i - 1) * line
+            for j in 1:min(width, n - k0)
+                kept_or_not(keep(q0 + i, k0 + j, at_head[id])) || continue
+                bits[first + (j - 1) ÷ 8 + 1] |= 0x01 << ((j - 1) % 8)
+            end
+        end
+    end
+    return bits
+end
+kept_or_not(x::Bool) = x
+kept_or_not(x) = throw(ArgumentError("keep returned $x, expected true or false"))
+
+"`kept(mask)`: the number of elements that count."
+kept(mask::BlockMask) = Int(Raw.tartan_block_mask_kept(mask))
+
+Raw.c_handle(::Type{Raw.tartan_block_mask}, mask::BlockMask) = mask.handle
+Raw.c_handle(::Type{Raw.tartan_block_mask}, ::Nothing) = Ptr{Raw.tartan_block_mask}(C_NULL)
+Base.close(mask::BlockMask) = close(mask.handle)
+Base.isopen(mask::BlockMask) = isopen(mask.handle)
+Base.copy(mask::BlockMask) = mask
+Base.deepcopy_internal(mask::BlockMask, ::IdDict) = mask
+function Base.show(io::IO, mask::BlockMask)
+    isopen(mask) || return print(io, "BlockMask (closed)")
+    print(io, "BlockMask of ", kept(mask), " elements")
+    isopen(mask.layout) && print(io, " in ", nblocks(mask.layout), " blocks of ", times(blocksize(mask.layout)))
+end
+
+# ---- Operands ----
+
+# The dimensions in C's order, with 1 for those in front that there are not.
+@inline backwards(n::NTuple{N}, s, ::Val{M}) where {N, M} =
+    ntuple(i -> i > M - N ? n[M + 1 - i] : 1, Val(M)), ntuple(i -> i > M - N ? s[M + 1 - i] : 1, Val(M))
+as_tokens(n, s) = backwards(n, s, Val(4))
+as_lse(n, s) = backwards(n, s, Val(3))
+as_heads(n::NTuple{N}, s) where {N} = N <= 2 ? backwards(n, s, Val(2)) : (n, s)
+
+# Refuses sizes that do not fit, in Julia's order of dimensions.
+function expect_tokens(q, k, v, layout)
+    2 <= ndims(q) <= 4 || throw(TartanError(:shape,
+        "q has size $(size(q)), expected 2 to 4 dimensions: (d, tokens, heads, batch)"))
+    m, n = layout.frame.rows, layout.frame.cols
+    size(q, 2) == m || throw(TartanError(:shape, "q has size $(size(q)), expected $m tokens, the rows of the layout"))
+    (ndims(k) <= 4 && size(k, 2) == n) ||
+        throw(TartanError(:shape, "k has size $(size(k)), expected $n tokens, the columns of the layout"))
+    (size(k, 1) == size(q, 1) && size(k, 4) == size(q, 4)) || throw(TartanError(:shape,
+        "k has size $(size(k)), expected d = $(size(q, 1)) and a batch of $(size(q, 4)), as q"))
+    size(v) == size(k) || throw(TartanError(:shape, "v has size $(size(v)), expected $(size(k)), as k"))
+    return nothing
+end
+expect_size(x, n, name) =
+    size(x) == n ? nothing : throw(TartanError(:shape, "$name has size $(size(x)), expected $n"))
+
+const Wide = Union{Float64, Float32, Float16, BFloat16}
+
+# What `bias` holds, for C, and the array.
+function one_bias(slopes, distance_bias, block_bias)
+    (slopes !== nothing) + (distance_bias !== nothing) + (block_bias !== nothing) <= 1 || throw(TartanError(:argument,
+        "more than one of slopes, distance_bias and block_bias is given, expected at most one"))
+    slopes === nothing || return " bias=slopes", slopes, as_it_is
+    distance_bias === nothing || return " bias=distance", distance_bias, as_heads
+    block_bias === nothing || return " bias=block", block_bias, as_heads
+    return "", nothing, as_it_is
+end
+
+bias_input(arrange, ::Nothing, ::Type{T}) where {T} = nothing
+bias_input(arrange, x, ::Type{T}) where {T} =
+    input(arrange, device_operand(x) === nothing && !(eltype(x) <: T) ? convert(Array{T}, x) : x, "bias", T)
+
+# The arguments of both passes.
+struct AttentionOptions{B, A}
+    text::String
+    bias::B
+    arrange::A
+end
+function AttentionOptions(; scale = nothing, causal::Bool = false, query_offset = 0, causal_from = 1, slopes = nothing,
+                          distance_bias = nothing, block_bias = nothing, dropout = 0, seed = 0)
+    kind, bias, arrange = one_bias(slopes, distance_bias, block_bias)
+    causal_from >= 1 || throw(TartanError(:argument, "causal_from is $causal_from, expected 1 or more"))
+    text = causal ? "causal=1" * kind : kind
+    scale === nothing || (text *= " scale=$(real_factor(scale, "scale"))")
+    for (name, value) in ((" query_offset=", whole(query_offset, "query_offset")),
+                          (" causal_from=", whole(causal_from, "causal_from") - 1), (" seed=", whole(seed, "seed")))
+        value == 0 || (text *= name * string(value))
+    end
+    dropout == 0 || (text *= " dropout=$(real_factor(dropout, "dropout"))")
+    return AttentionOptions(text, bias, arrange)
+end
+
+# New memory where x is.
+room_like(x::AbstractArray, ::Type{T}, n) where {T} = device_operand(x) === nothing ? Array{T}(undef, n) : similar(x, T, n)
+room_like(x::DeviceArray, ::Type{T}, n) where {T} = DeviceArray{T}(x.context, n)
+
+"""
+    attention(q, k, v, layout; options...)
+    attention(q, k, v, layout; return_lse = true, options...)
+
+`softmax(scale * q' * k + bias)` times `v`, over the keys that each query sees. Scores are never stored, so memory grows
+with the number of tokens alone. The second form returns the output and the log-sum-exp of the scores, which
+[`attention_gradient`](@ref) needs.
+
+`q` is (d, queries, heads, batch), `k` and `v` are (d, keys, kv_heads, batch), with any strides; heads and batch may be
+left out. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for each
+query, a column for each key, and one head for all or as many as `q`. Query `i` sees key `j` if the layout stores its
+block, `mask` keeps the element and, with `causal = true`, `j <= i + query_offset` or `j < causal_from`. A query that sees
+nothing gets zeros.
+
+* `scale`: `1 / sqrt(d)` by default
+* `causal = false`, `query_offset = 0`, `causal_from = 1`
+* `mask`: a [`BlockMask`](@ref) of the layout
+* one of `slopes` (heads): adds `slope * (j - i - query_offset)`; `distance_bias` (2r + 1, heads or 1): the number at
+  `clamp(j - i - query_offset, -r, r) + r + 1`; `block_bias` (blocks, heads or 1): a number for each stored block,
+  (blocks, 1) if the layout has heads
+* `dropout = 0`, `seed = 0`: drops weights with this probability; equal seeds drop the same ones everywhere
+* `context`
+
+    q, k, v = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2)    # two heads
+    attention(q, k, v, pattern(:local, (64, 64), 16); causal = true)
+"""
+function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse::Bool = false, mask::Union{BlockMask, Nothing} = nothing,
+                   context = nothing, options...)
+    expect_type(q, "q", Wide)
+    expect_tokens(q, k, v, layout)
+    out = room_like(q, eltype(q), size(q))
+    lse = return_lse ? room_like(q, gate_type(eltype(q)), Base.tail(size(q))) : nothing
+    forward!(out, lse, q, k, v, layout, mask, context, AttentionOptions(; options...))
+    return return_lse ? (out, lse) : out
+end
+
+"""
+    attention!(out, q, k, v, layout; lse = nothing, options...)
+
+[`attention`](@ref), written to `out` and, if it is given, `lse`, of size (queries, heads, batch).
+
+    q = randn(8, 64)
+    attention!(similar(q), q, q, q, pattern(:causal, (64, 64), 16); causal = true, lse = zeros(64))
+"""
+function attention!(out::Dense, q::Dense, k::Dense, v::Dense, layout::BlockLayout; lse = nothing, mask::Union{BlockMask, Nothing} = nothing,
+                    context = nothing, options...)
+    return forward!(out, lse, q, k, v, layout, mask, context, AttentionOptions(; options...))
+end
+
+function forward!(out, lse, q, k, v, layout, mask, context, options)
+    T = eltype(q)
+    expect_tokens(q, k, v, layout)
+    expect_size(out, size(q), "out")
+    lse === nothing || expect_size(lse, Base.tail(size(q)), "lse")
+    Raw.tartan_attention_forward(
+        call_context(context, q, k, v, out), layout, input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T),
+        input(as_tokens, v, "v", T), options.text, mask, bias_input(options.arrange, options.bias, gate_type(T)),
+        output(as_tokens, out, "out", output_type(T)),
+        lse === nothing ? nothing : output(as_lse, lse, "lse", gate_type(T)))
+    return out
+end
+
+"""
+    attention_gradient(q, k, v, layout, out, lse, out_grad; options...)
+
+The gradients of `q`, `k` and `v`, given that of `out`. `out` and `lse` are the results of [`attention`](@ref) with the same
+options.
+
+    q, k, v = randn(8, 64), randn(8, 64), randn(8, 64)
+    layout = pattern(:local, (64, 64), 16)
+    out, lse = attention(q, k, v, layout; return_lse = true)
+    dq, dk, dv = attention_gradient(q, k, v, layout, out, lse, ones(8, 64))
+"""
+function attention_gradient(q::Dense, k::Dense, v::Dense, layout::BlockLayout, out, lse, out_grad; options...)
+    grads = map(x -> room_like(x, eltype(x), size(x)), (q, k, v))
+    return attention_gradient!(grads, q, k, v, layout, out, lse, out_grad; options...)
+end
+
+"""
+    attention_gradient!((q_grad, k_grad, v_grad), q, k, v, layout, out, lse, out_grad; options...)
+
+[`attention_gradient`](@ref), written to a tuple of arrays, which is returned.
+
+    q = randn(8, 64); layout = pattern(:dense, (64, 64), 16)
+    out, lse = attention(q, q, q, layout; return_lse = true)
+    attention_gradient!((similar(q), similar(q), similar(q)), q, q, q, layout, out, lse, out)
+"""
+function attention_gradient!(grads::Tuple{Dense, Dense, Dense}, q::Dense, k::Dense, v::Dense, layout::BlockLayout, out,
+                             lse, out_grad; mask::Union{BlockMask, Nothing} = nothing, context = nothing, options...)
+    T, given = eltype(q), AttentionOptions(; options...)
+    expect_tokens(q, k, v, layout)
+    expect_size(lse, Base.tail(size(q)), "lse")
+    for (x, like, name) in ((out, q, "out"), (out_grad, q, "out_grad"), (grads[1], q, "q_grad"), (grads[2], k, "k_grad"),
+                            (grads[3], v, "v_grad"))
+        expect_size(x, size(like), name)
+    end
+    Raw.tartan_attention_backward(
+        call_context(context, q, k, v, grads...), layout, input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T),
+        input(as_tokens, v, "v", T), given.text, mask, bias_input(given.arrange, given.bias, gate_type(T)),
+        input(as_tokens, out, "out", output_type(T)), input(as_lse, lse, "lse", gate_type(T)),
+        input(as_tokens, out_grad, "out_grad", output_type(T)), output(as_tokens, grads[1], "q_grad", T),
+        output(as_tokens, grads[2], "k_grad", T), output(as_tokens, grads[3], "v_grad", T))
+    return grads
+end

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attention, as Python calls it (tartan._attention documents it): options as text, tensors without a batch or heads, and
+ * new memory for results. */
+#include "call.h"
+
+#include <string.h>
+
+/* ---- Arguments ---- */
+
+/* Those that both passes share, in their order. */
+enum argument {
+    LAYOUT,
+    MASK,
+    Q,
+    K,
+    V,
+    BIAS,
+    KIND,
+    SCALE,
+    CAUSAL,
+    QUERY_OFFSET,
+    CAUSAL_FROM,
+    DROPOUT,
+    SEED,
+    CONTEXT,
+    OUT,
+    LSE,
+    SHARED, /* the others: */
+    RETURN_LSE = SHARED,
+    FORWARD,
+    OUT_GRAD = SHARED,
+    BACKWARD,
+};
+
+enum { TEXT = 320 };
+
+typedef struct options {
+    char text[TEXT];
+    const char *kind; /* what the bias holds, or NULL */
+} options;
+
+static void add_text(options *out, const char *name, const char *value) {
+    const size_t used = strlen(out->text);
+    snprintf(out->text + used, TEXT - used, "%s%s=%s", used > 0 ? " " : "", name, value);
+}
+
+/* The text does not depend on the locale. */
+static int add_number(options *out, PyObject *object, const char *function, const char *name) {
+    double value = 0;
+    if (tartan_py_double(object, function, name, &value)) return -1;
+    char *digits = PyOS_double_to_string(value, 'r', 0, 0, NULL);
+    if (digits == NULL) return -1;
+    add_text(out, name, digits);
+    PyMem_Free(digits);
+    return 0;
+}
+
+/* What is 0 is left out: the library refuses options that have no effect. */
+static int add_whole(options *out, PyObject *object, const char *function, const char *name) {
+    int64_t value = 0;
+    char digits[24];
+    if (tartan_py_int(object, function, name, INT64_MIN, INT64_MAX, &value)) return -1;
+    snprintf(digits, sizeof digits, "%lld", (long long)value);
+    if (value != 0) add_text(out, name, digits);
+    return 0;
+}
+
+static bool is_zero(PyObject *object) {
+    return PyFloat_CheckExact(object) && PyFloat_AS_DOUBLE(object) == 0;
+}
+
+static int read_options(PyObject *const *given, const char *function, options *out) {
+    out->text[0] = 0;
+    out->kind = NULL;
+    const int causal = PyObject_IsTrue(given[CAUSAL]);
+    if (causal < 0 || tartan_py_text(given[KIND], function, "kind", true, &out->kind)) return -1;
+    if (causal) add_text(out, "causal", "1");
+    if (out->kind != NULL) add_text(out, "bias", out->kind);
+    if ((given[SCALE] != Py_None && add_number(out, given[SCALE], function, "scale")) ||
+        (!is_zero(given[DROPOUT]) && add_number(out, given[DROPOUT], function, "dropout")))
+        return -1;
+    return add_whole(out, given[QUERY_OFFSET], function, "query_offset") ||
+                   add_whole(out, given[CAUSAL_FROM], function, "causal_from") ||
+                   add_whole(out, given[SEED], function, "seed")
+               ? -1
+               : 0;
+}
+
+/* ---- Operands ---- */
+
+typedef struct attention {
+    tartan_py_call call;
+    PyObject *handles[2]; /* of layout and mask, in use, or NULL */
+    const tartan_layout *layout;
+    const tartan_block_mask *mask;
+    options options;
+    tartan_py_part *q, *k, *v, *bias;
+    int ndim;                /* of q: 2 .. 4 */
+    tartan_array views[3];   /* of q, k and v with 4 dimensions */
+    const char *names[8][2]; /* for errors: names in C and Python */
+} attention;
+
+static int use_handle(attention *self, int i, PyObject *object, tartan_py_kind kind, const char *name,
+                      const void **out) {
+    void *pointer = NULL;
+    *out = NULL;
+    if (object == Py_None && kind == TARTAN_PY_BLOCK_MASK) return 0;
+    if (tartan_py_handle_use(object, kind, false, self->call.function, name, &pointer)) return -1;
+    self->handles[i] = object;
+    *out = pointer;
+    return 0;
+}
+
+static const char *bias_name(const options *given) {
+    if (given->kind == NULL || strcmp(given->kind, "slopes") == 0) return "slopes";
+    return strcmp(given->kind, "block") == 0 ? "block_bias" : "distance_bias";
+}
+
+static void name_arguments(attention *self, const char *in_c) {
+    const char *const names[][2] = {{in_c, self->call.function},
+                                    {"block_mask", "mask"},
+                                    {"bias", bias_name(&self->options)},
+                                    {NULL, NULL}};
+    memcpy(self->names, names, sizeof names);
+}
+
+/* Gives an array dimensions of 1 in front. */
+static int widen(attention *self, const tartan_py_part *part, int missing, tartan_array *out) {
+    const tartan_array *array = &part->borrow.array;
+    const int ndim = self->ndim - (missing == 1); /* lse has no head dimension */
+    if (array->ndim != ndim)
+        return tartan_py_fail(TARTAN_ERR_SHAPE, "%s: %s has %d dimensions, expected %d, since q has %d",
+                              self->call.function, part->name, (int)array->ndim, ndim, self->ndim);
+    *out = *array;
+    const int added = 4 - self->ndim;
+    memmove(out->shape + added, array->shape, (size_t)ndim * sizeof *out->shape);
+    memmove(out->strides + added, array->strides, (size_t)ndim * sizeof *out->strides);
+    for (int i = 0; i < added; i++) out->shape[i] = out->strides[i] = 1;
+    out->ndim = ndim + added;
+    return 0;
+}
+
+static int add(attention *self, PyObject *object, const char *name, tartan_py_part **out) {
+    *out = tartan_py_is_none(object) ? NULL : tartan_py_call_add(&self->call, object, name);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Looks at what both passes read. */
+static int add_inputs(attention *self, PyObject *const *given, const char *in_c) {
+    if (read_options(given, self->call.function, &self->options)) return -1;
+    name_arguments(self, in_c);
+    if (use_handle(self, 0, given[LAYOUT], TARTAN_PY_LAYOUT, "layout", (const void **)&self->layout) ||
+        use_handle(self, 1, given[MASK], TARTAN_PY_BLOCK_MASK, "mask", (const void **)&self->mask))
+        return -1;
+    self->q = tartan_py_call_add(&self->call, given[Q], "q");
+    self->k = self->q == NULL ? NULL : tartan_py_call_add(&self->call, given[K], "k");
+    self->v = self->k == NULL ? NULL : tartan_py_call_add(&self->call, given[V], "v");
+    return self->v == NULL ? -1 : add(self, given[BIAS], bias_name(&self->options), &self->bias);
+}
+
+static int32_t sum_dtype(const attention *self) {
+    return self->views[0].dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
+}
+
+/* Borrows them, once all operands were looked at. */
+static int borrow_inputs(attention *self, PyObject *const *given) {
+    tartan_py_part *const parts[] = {self->q, self->k, self->v};
+    if (tartan_py_call_choose(&self->call, given[CONTEXT], NULL, NULL)) return -1;
+    for (int i = 0; i < 3; i++)
+        if (tartan_py_call_borrow(&self->call, parts[i], TARTAN_F64, false)) return -1;
+    self->ndim = self->q->borrow.array.ndim;
+    if (self->ndim < 2 || self->ndim > 4)
+        return tartan_py_fail(TARTAN_ERR_SHAPE,
+                              "%s: q has %d dimensions, expected 2 to 4: ([batch,] [heads,] tokens, d)",
+                              self->call.function, self->ndim);
+    for (int i = 0; i < 3; i++)
+        if (widen(self, parts[i], 0, &self->views[i])) return -1;
+    return self->bias == NULL ? 0 : tartan_py_call_borrow(&self->call, self->bias, sum_dtype(self), false);
+}
+
+static const tartan_array *bias_of(const attention *self) {
+    return self->bias == NULL ? NULL : &self->bias->borrow.array;
+}
+
+static void leave(attention *self) {
+    for (int i = 0; i < 2; i++)
+        if (self->handles[i] != NULL) tartan_py_handle_leave(self->handles[i]);
+    tartan_py_call_close(&self->call);
+}
+
+/* Memory for something of the shape and dtype of an input, in the order of its memory. */
+static tartan_py_part *new_like(attention *self, const tartan_py_part *like) {
+    const tartan_array *array = &like->borrow.array;
+    return tartan_py_call_result_as(&self->call, like, array, array->dtype);
+}
+
+static tartan_py_part *new_lse(attention *self) {
+    const tartan_array *q = &self->q->borrow.array;
+    return tartan_py_call_result(&self->call, self->q, q->ndim - 1, q->shape, sum_dtype(self), false);
+}
+
+/* ---- Forward ---- */
+
+static PyObject *forward_in(attention *self, PyObject *const *given) {
+    tartan_py_part *out, *lse;
+    const int wants_lse = PyObject_IsTrue(given[RETURN_LSE]) || given[LSE] != Py_None;
+    if (add_inputs(self, given, "tartan_attention_forward") || add(self, given[OUT], "out", &out) ||
+        add(self, given[LSE], "lse", &lse) || borrow_inputs(self, given) ||
+        (out != NULL && tartan_py_call_borrow(&self->call, out, TARTAN_F64, true)) ||
+        (lse != NULL && tartan_py_call_borrow(&self->call, lse, TARTAN_F64, true)))
+        return NULL;
+    if (out == NULL && (out = new_like(self, self->q)) == NULL) return NULL;
+    if (wants_lse && lse == NULL && (lse = new_lse(self)) == NULL) return NULL;
+    tartan_array out_view, lse_view;
+    if (widen(self, out, 0, &out_view) || (lse != NULL && widen(self, lse, 1, &lse_view)) ||
+        tartan_py_call_enter(&self->call))
+        return NULL;
+    tartan_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = tartan_attention_forward(self->call.pointer, self->layout, &self->views[0], &self->views[1],
+                                      &self->views[2], self->options.text, self->mask, bias_of(self),
+                                      &out_view, lse == NULL ? NULL : &lse_view);
+    Py_END_ALLOW_THREADS;
+    if (tartan_py_call_leave(&self->call, status, self->names)) return NULL;
+    PyObject *result = tartan_py_call_give(out, self->q);
+    if (!wants_lse || result == NULL) return result;
+    PyObject *second = tartan_py_call_give(lse, self->q);
+    if (second == NULL) Py_CLEAR(result);
+    return second == NULL ? NULL : Py_BuildValue("NN", result, second);
+}
+
+static PyObject *run(PyObject *const *given, Py_ssize_t count, Py_ssize_t expected, const char *function,
+                     PyObject *(*pass)(attention *, PyObject *const *)) {
+    if (count != expected) {
+        PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, %zd were given", function, expected, count);
+        return NULL;
+    }
+    attention self = {.handles = {NULL, NULL}};
+    tartan_py_call_open(&self.call, function);
+    PyObject *result = pass(&self, given);
+    leave(&self);
+    return result;
+}
+
+/* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context, out,
+ * lse, return_lse): out, or (out, lse). */
+static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    return run(arguments, count, FORWARD, "attention", forward_in);
+}
+
+/* ---- Backward ---- */
+
+static PyObject *backward_in(attention *self, PyObject *const *given) {
+    static const char *const names[] = {"out", "lse", "out_grad"};
+    static const enum argument which[] = {OUT, LSE, OUT_GRAD};
+    tartan_py_part *read[3], *grads[3];
+    tartan_array read_views[3], grad_views[3];
+    if (add_inputs(self, given, "tartan_attention_backward")) return NULL;
+    for (int i = 0; i < 3; i++)
+        if ((read[i] = tartan_py_call_add(&self->call, given[which[i]], names[i])) == NULL) return NULL;
+    if (borrow_inputs(self, given)) return NULL;
+    for (int i = 0; i < 3; i++)
+        if (tartan_py_call_borrow(&self->call, read[i], TARTAN_F64, false) ||
+            widen(self, read[i], i == 1, &read_views[i]))
+            return NULL;
+    const tartan_py_part *const like[] = {self->q, self->k, self->v};
+    for (int i = 0; i < 3; i++)
+        if ((grads[i] = new_like(self, like[i])) == NULL || widen(self, grads[i], 0, &grad_views[i]))
+            return NULL;
+    if (tartan_py_call_enter(&self->call)) return NULL;
+    tartan_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = tartan_attention_backward(self->call.pointer, self->layout, &self->views[0], &self->views[1],
+                                       &self->views[2], self->options.text, self->mask, bias_of(self),
+                                       &read_views[0], &read_views[1], &read_views[2], &grad_views[0],
+                                       &grad_views[1], &grad_views[2]);
+    Py_END_ALLOW_THREADS;
+    if (tartan_py_call_leave(&self->call, status, self->names)) return NULL;
+    PyObject *result = PyTuple_New(3);
+    for (int i = 0; result != NULL && i < 3; i++) {
+        PyObject *grad = tartan_py_call_give(grads[i], like[i]);
+        if (grad == NULL)
+            Py_CLEAR(result);
+        else
+            PyTuple_SET_ITEM(result, i, grad);
+    }
+    return result;
+}
+
+/* attention_gradient(layout, ..., context, out, lse, out_grad): the gradients of q, k and v. */
+static PyObject *backward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    return run(arguments, count, BACKWARD, "attention_gradient", backward_in);
+}
+
+/* ---- Gradients that PyTorch records ---- */
+
+/* records(x...): whether PyTorch would record the use of one of them. */
+static PyObject *records(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const int is = tartan_py_type_of(arguments[i]).torch ? tartan_py_torch_records(arguments[i]) : 0;
+        if (is < 0) return NULL;
+        if (is > 0) Py_RETURN_TRUE;
+    }
+    Py_RETURN_FALSE;
+}
+
+static PyMethodDef functions[] = {
+    {"attention", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, NULL},
+    {"attention_gradient", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL},
+    {"records", (PyCFunction)(void (*)(void))records, METH_FASTCALL,
+     "Whether PyTorch would record the use of one of these objects for a gradient."},
+    {NULL, NULL, 0, NULL},
+};
+
+int tartan_py_register_attention(PyObject *module) {
+    return PyModule_AddFunctions(module, functions);
+}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block-sparse attention."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from tartan import _raw
+from tartan._block_mask import BlockMask
+from tartan._block_mask import handle_of as mask_handle
+from tartan._context import ContextLike
+from tartan._errors import ArgumentError
+from tartan._layout import Layout
+from tartan._layout import handle_of as layout_handle
+
+
+def attention(
+    q: Any, k: Any, v: Any, layout: Layout, *, scale: Optional[float] = None, causal: bool = False,
+    query_offset: int = 0, causal_from: int = 0, mask: Optional[BlockMask] = None, slopes: Any = None,
+    distance_bias: Any = None, block_bias: Any = None, dropout: float = 0.0, seed: int = 0, out: Any = None,
+    lse: Any = None, return_lse: bool = False, context: ContextLike = None,
+) -> Any:  # fmt: skip
+    """``softmax(scale * q @ k.T + bias) @ v`` over the keys that each query sees. Scores are never stored, so memory
+    grows with the number of tokens alone.
+
+    `q` is [batch, heads, queries, d], `k` and `v` are [batch, kv_heads, keys, d], with any strides: a transposed view
+    of [batch, tokens, heads, d] needs no copy, and the result has its order of memory. The batch may be left out, and
+    heads too. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for
+    each query, a column for each key, and one head for all or as many as `q`. Query i sees key j if the layout stores
+    its block, `mask` keeps the element, and, if `causal`, ``j <= i + query_offset`` or ``j < causal_from``. A query
+    that sees nothing gets zeros.
+
+    `scale` is by default ``1 / sqrt(d)``. At most one bias is added to the scores, of float64 if `q` is, else float32:
+
+    * `slopes` [heads]: ``slope * (j - i - query_offset)`` (ALiBi)
+    * `distance_bias` [heads or 1, 2 * r + 1]: the number at ``clamp(j - i - query_offset, -r, r) + r``
+    * `block_bias` [heads or 1, blocks]: a number for each stored block; [1, blocks] if the layout has heads
+
+    `dropout` drops weights with this probability; equal `seed`s drop the same ones on every device. The log-sum-exp of
+    the scores, which `attention_gradient` needs, is written to `lse`, or returned as ``(out, lse)`` if `return_lse`.
+    `out` is written in place and returned. Arrays may be in host memory or all on one GPU, as for `spmm`. If PyTorch
+    records gradients of `q`, `k` or `v`, they are recorded, but none of a bias or of `lse`.
+
+    >>> import numpy as np, tartan
+    >>> q, k, v = np.random.default_rng(1).standard_normal((3, 2, 64, 8))   # two heads
+    >>> layout = tartan.Layout.pattern("local", (64, 64), 16)
+    >>> tartan.attention(q, k, v, layout, causal=True).shape
+    (2, 64, 8)
+    """
+    bias, kind = None, None
+    if slopes is not None or distance_bias is not None or block_bias is not None:
+        bias, kind = _one_bias(slopes, distance_bias, block_bias)
+    shared = (
+        layout_handle(layout, "layout"), None if mask is None else mask_handle(mask), q, k, v, bias, kind, scale,
+        causal, query_offset, causal_from, dropout, seed, context,
+    )  # fmt: skip
+    if _raw.records(q, k, v):
+        if out is not None or lse is not None:
+            raise ArgumentError(
+                f"attention: {'lse' if out is None else 'out'} is given, expected none where PyTorch records "
+                "gradients: use detach(), or torch.no_grad()"
+            )
+        from tartan._torch import recorded
+
+        return recorded(shared, return_lse)
+    return _raw.attention(*shared, out, lse, return_lse)
+
+
+def attention_gradient(
+    q: Any, k: Any, v: Any, layout: Layout, out: Any, lse: Any, out_grad: Any, *, scale: Optional[float] = None,
+    causal: bool = False, query_offset: int = 0, causal_from: int = 0, mask: Optional[BlockMask] = None,
+    slopes: Any = None, distance_bias: Any = None, block_bias: Any = None, dropout: float = 0.0, seed: int = 0,
+    context: ContextLike = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """The gradients of `q`, `k` and `v`, given `out_grad`, that of `out`. `out` and `lse` are the results of
+    `attention` with the same arguments.
+
+    >>> import numpy as np, tartan
+    >>> q, k, v = np.random.default_rng(1).standard_normal((3, 64, 8))
+    >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
+    >>> out, lse = tartan.attention(q, k, v, layout, causal=True, return_lse=True)
+    >>> dq, dk, dv = tartan.attention_gradient(q, k, v, layout, out, lse, np.ones_like(out), causal=True)
+    >>> np.allclose(dv.sum(axis=0), 64)   # the weights of each query add up to 1
+    True
+    """
+    bias, kind = _one_bias(slopes, distance_bias, block_bias)
+    result: tuple[Any, Any, Any] = _raw.attention_gradient(
+        layout_handle(layout, "layout"), None if mask is None else mask_handle(mask), q, k, v, bias, kind, scale,
+        causal, query_offset, causal_from, dropout, seed, context, out, lse, out_grad,
+    )  # fmt: skip
+    return result
+
+
+def _one_bias(slopes: Any, distance: Any, block: Any) -> tuple[Any, Optional[str]]:
+    """The bias that is given, and what the library calls its kind."""
+    given = [
+        (name, kind, bias)
+        for name, kind, bias in (
+            ("slopes", "slopes", slopes), ("distance_bias", "distance", distance), ("block_bias", "block", block),
+        )
+        if bias is not None
+    ]  # fmt: skip
+    if len(given) > 1:
+        raise ArgumentError(f"{given[0][0]} and {given[1][0]} are given, expected at most one bias")
+    return (given[0][2], given[0][1]) if given else (None, None)

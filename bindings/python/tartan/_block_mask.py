@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In-block masks: which elements of the stored blocks count."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import Array
+from tartan._closing import Closing
+from tartan._errors import ArgumentTypeError, DTypeError, HandleTypeError, ShapeError
+from tartan._layout import Layout
+from tartan._layout import handle_of as layout_handle
+
+# Rules are evaluated for about this many elements at a time.
+_CHUNK = 1 << 20
+
+Rule = Callable[[Any, Any, Any], Any]
+
+
+class BlockMask(Closing):
+    """Says which elements of the stored blocks of a layout count: for `attention`, which keys a query sees. Elements
+    outside the stored blocks never count. A mask is immutable and takes one bit for each stored element.
+
+    >>> import tartan
+    >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
+    >>> window = tartan.BlockMask.from_rule(layout, lambda q, k, head: (k <= q) & (q - k < 20))
+    >>> window
+    <BlockMask of 1090 elements in 10 blocks of 16x16>
+    """
+
+    __slots__ = ("_handle", "_layout", "__weakref__")
+    _handle: _raw.Handle
+    _layout: Layout
+
+    def __init__(self) -> None:
+        raise TypeError("make masks by BlockMask.from_dense or BlockMask.from_rule")
+
+    @classmethod
+    def _own(cls, handle: _raw.Handle, layout: Layout) -> BlockMask:
+        self = object.__new__(cls)
+        self._handle = handle
+        self._layout = layout
+        return self
+
+    @classmethod
+    def from_dense(cls, layout: Layout, mask: Any) -> BlockMask:
+        """From an array of booleans or numbers, [rows, cols] for all heads or [heads, rows, cols]; what is not 0
+        counts."""
+        handle = layout_handle(layout, "layout")
+        array = np.asarray(mask)
+        if array.dtype.kind not in "biuf":
+            raise DTypeError(f"mask has elements of {array.dtype}, expected booleans or numbers")
+        data = array.view(np.uint8) if array.dtype in (np.bool_, np.uint8) else (array != 0).view(np.uint8)
+        return cls._own(_raw.tartan_block_mask_from_dense(handle, data), layout)
+
+    @classmethod
+    def from_rule(cls, layout: Layout, rule: Rule) -> BlockMask:
+        """From ``rule(q, k, head)``, which returns whether key `k` (the column) counts for query `q` (the row) in
+        `head`. It gets arrays of int64 that broadcast to [blocks, block rows, block columns], for many blocks at a
+        time, and is asked about stored blocks alone; so write ``&`` and ``|`` instead of ``and`` and ``or``."""
+        return cls._own(_from_rule(layout, rule, None), layout)
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def kept(self) -> int:
+        """The number of elements that count."""
+        return _raw.tartan_block_mask_kept(self._handle)
+
+    def bits(self) -> Array:
+        """The elements as bits, [blocks, block rows, bytes]: that of column j is bit ``j % 8`` of byte ``j // 8``."""
+        rows, cols = self._layout.block_shape
+        result = np.empty((self._layout.blocks, rows, _row_bytes(cols)), np.uint8)
+        _raw.tartan_block_mask_get_bits(self._handle, result)
+        return result
+
+    @classmethod
+    def from_bits(cls, layout: Layout, bits: Any) -> BlockMask:
+        """From an array as `bits` returns it."""
+        handle = layout_handle(layout, "layout")
+        return cls._own(_raw.tartan_block_mask_from_bits(handle, np.ascontiguousarray(bits)), layout)
+
+    def toarray(self) -> Array:
+        """A boolean array [rows, cols], or [heads, rows, cols]."""
+        layout = self._layout
+        heads, rows, cols = layout.coordinates()
+        height, width = layout.block_shape
+        grid = layout.grid
+        blocks = np.unpackbits(self.bits(), axis=-1, count=width, bitorder="little").view(np.bool_)
+        tiles = np.zeros((layout.heads, *grid, height, width), np.bool_)
+        tiles[heads, rows, cols] = blocks
+        dense: Array = tiles.transpose(0, 1, 3, 2, 4).reshape(layout.heads, grid[0] * height, grid[1] * width)
+        dense = dense[:, : layout.rows, : layout.cols]
+        return dense[0] if layout.heads == 1 else dense
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BlockMask.from_bits, (self._layout, self.bits())
+
+    def __copy__(self) -> BlockMask:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> BlockMask:
+        return self
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<BlockMask, closed>"
+        layout = self._layout
+        rows, cols = layout.block_shape
+        blocks = "" if layout.closed else f" in {layout.blocks} blocks of {rows}x{cols}"
+        return f"<BlockMask of {self.kept} elements{blocks}>"
+
+    def close(self) -> None:
+        """Releases the mask; may be called again."""
+        self._handle.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+
+def _row_bytes(cols: int) -> int:
+    return (cols + 31) // 32 * 4
+
+
+def _from_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> _raw.Handle:
+    """A mask by a rule that is asked about the blocks `ids` (None: all); in the others everything counts."""
+    handle = layout_handle(layout, "layout")
+    if not callable(rule):
+        raise ArgumentTypeError(f"rule is of type {type(rule).__name__}, expected a function of q, k and head")
+    height, width = layout.block_shape
+    heads, rows, cols = layout.coordinates()
+    bits = np.full((layout.blocks, height, _row_bytes(width)), 0 if ids is None else 255, np.uint8)
+    ids = np.arange(layout.blocks) if ids is None else ids
+    step = max(1, _CHUNK // (height * width))
+    for begin in range(0, ids.size, step):
+        part = ids[begin : begin + step]
+        # Bits of padding are ignored, so the rule is not asked about elements outside the matrix.
+        q = np.minimum(rows[part][:, None, None] * height + np.arange(height)[None, :, None], layout.rows - 1)
+        k = np.minimum(cols[part][:, None, None] * width + np.arange(width)[None, None, :], layout.cols - 1)
+        keeps = np.asarray(rule(q, k, heads[part][:, None, None]))
+        wanted = (part.size, height, width)
+        if keeps.dtype.kind not in "biu":
+            raise DTypeError(f"rule returned elements of {keeps.dtype}, expected booleans")
+        try:
+            keeps = np.broadcast_to(keeps, wanted)
+        except ValueError:
+            raise ShapeError(
+                f"rule returned shape {keeps.shape}, expected {wanted}, that of q, k and head together"
+            ) from None
+        packed = np.packbits(keeps != 0, axis=-1, bitorder="little")
+        bits[part, :, : packed.shape[-1]] = packed
+    return _raw.tartan_block_mask_from_bits(handle, bits)
+
+
+def handle_of(mask: Any) -> _raw.Handle:
+    if not isinstance(mask, BlockMask):
+        raise HandleTypeError(f"mask is of type {type(mask).__name__}, expected an open BlockMask or None")
+    return mask._handle

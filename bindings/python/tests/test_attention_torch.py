@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of PyTorch's tensors in host memory, with the gradients that PyTorch records."""
+
+import numpy as np
+import pytest
+from attention_support import biased, visible
+from conftest import EPS, random_layout
+
+import tartan
+from tartan import BlockMask, Layout, attention, attention_gradient
+
+torch = pytest.importorskip("torch")
+dense = torch.nn.functional.scaled_dot_product_attention
+
+
+def tensors(queries=40, keys=52, heads=4, kv_heads=4, d=8, dtype="float64", records=True):
+    torch.manual_seed(heads + d)
+    shapes = ((heads, queries), (kv_heads, keys), (kv_heads, keys))
+    wide = [torch.randn(2, h, t, d, dtype=torch.float64) for h, t in shapes]
+    return [x.to(getattr(torch, dtype)).requires_grad_(records) for x in wide]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [None, "slopes", "distance_bias", "block_bias"])
+def test_equals_dense_attention(rng, dtype, kv_heads, causal, bias):
+    layout = random_layout(rng, (40, 52), (8, 16), 0.6)
+    mask = BlockMask.from_rule(layout, lambda q, k, h: (q + k) % 5 != 0)
+    seen = torch.from_numpy(visible(layout, mask, causal, 12 if causal else 0))
+    q, k, v = tensors(kv_heads=kv_heads, dtype=dtype)
+    options = {"causal": causal, "mask": mask}
+    if causal or bias in ("slopes", "distance_bias"):
+        options["query_offset"] = 12 if causal else 0
+    added = torch.zeros(())
+    if bias is not None:
+        shape = {"slopes": 4, "distance_bias": (4, 9), "block_bias": (4, layout.blocks)}[bias]
+        numbers = rng.standard_normal(shape) * (0.05 if bias == "slopes" else 1)
+        added = torch.from_numpy(biased(layout, 4, **{bias: numbers}, query_offset=options.get("query_offset", 0)))
+        options[bias] = torch.from_numpy(numbers).to(torch.float64 if dtype == "float64" else torch.float32)
+    out = attention(q, k, v, layout, **options)
+    assert isinstance(out, torch.Tensor) and out.dtype == q.dtype and out.grad_fn is not None
+
+    twins = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    rows = seen.any(-1).any(0)  # PyTorch gives NaN where nothing is seen
+    scores = torch.where(seen, added, -torch.inf).expand(4, 40, 52)
+    wanted = dense(*twins, attn_mask=scores, enable_gqa=True)
+    weight = torch.randn_like(wanted)
+    ours = torch.autograd.grad((out.double() * weight)[:, :, rows].sum(), (q, k, v))
+    theirs = torch.autograd.grad((wanted * weight)[:, :, rows].sum(), twins)
+    bound = 60 * EPS[dtype]
+    assert (out.double() - wanted)[:, :, rows].abs().max() < bound
+    assert not out[:, :, ~rows].any()
+    for x, ours_, theirs_ in zip((q, k, v), ours, theirs):
+        assert ours_.dtype == x.dtype and ours_.shape == x.shape
+        assert (ours_.double() - theirs_).abs().max() < bound * max(1, theirs_.abs().max())
+
+
+@pytest.mark.parametrize("form", ["plain", "causal", "mask", "slopes", "heads", "grouped", "2-d", "dropout"])
+def test_gradcheck(rng, form):
+    heads = 4 if form == "heads" else 1
+    layout = random_layout(rng, (20, 24), 8, 0.7, heads=heads)
+    options = {
+        "causal": {"causal": True, "query_offset": 4}, "mask": {"mask": BlockMask.from_rule(layout, lambda q, k, h: k != q)},
+        "slopes": {"slopes": torch.rand(4, dtype=torch.float64)}, "dropout": {"dropout": 0.3, "seed": 5},
+    }.get(form, {})  # fmt: skip
+    x = tensors(20, 24, kv_heads=2 if form == "grouped" else 4, d=3)
+    if form == "2-d":
+        x = [y[0, 0].detach().requires_grad_() for y in x]
+    assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, layout, scale=0.8, **options), x)
+
+
+def test_only_what_is_needed_is_recorded(rng):
+    layout = random_layout(rng, (40, 52), 8, 0.6)
+    q, k, v = tensors()
+    still = [x.detach() for x in (q, k, v)]
+    assert attention(*still, layout).grad_fn is None
+    with torch.no_grad():
+        out = torch.zeros_like(q)
+        assert attention(q, k, v, layout, out=out) is out and out.grad_fn is None
+    recorded, lse = attention(still[0], k, still[2], layout, return_lse=True)
+    assert not lse.requires_grad and torch.equal(recorded, out)
+    recorded.sum().backward()
+    assert q.grad is None and v.grad is None
+    plain, sums = attention(*still, layout, return_lse=True)
+    gradients = attention_gradient(*still, layout, plain, sums, torch.ones_like(plain))
+    assert torch.equal(gradients[1], k.grad)  # with the expanded gradient of a sum
+    assert all(isinstance(x, torch.Tensor) for x in gradients)
+
+
+def test_tokens_before_heads_need_no_copy(rng):
+    layout = Layout.pattern("causal", (64, 64), 16)
+    qkv = torch.randn(2, 64, 3, 4, 8, dtype=torch.float64, requires_grad=True)
+    q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
+    out = attention(q, k, v, layout, causal=True)
+    assert out.transpose(1, 2).is_contiguous()
+    wanted = dense(q, k, v, is_causal=True)
+    assert (out - wanted).abs().max() < 1e-14
+    ours, theirs = (torch.autograd.grad((y * y).sum(), qkv, retain_graph=True)[0] for y in (out, wanted))
+    assert (ours - theirs).abs().max() < 1e-12
+
+
+def test_a_small_model_learns(rng):
+    torch.manual_seed(1)
+    layout = Layout.pattern("local", (32, 32), 8, window=2)
+    project = torch.nn.Linear(16, 48)
+    x, wanted = torch.randn(2, 32, 16), torch.randn(2, 32, 16)
+    optimizer = torch.optim.Adam(project.parameters(), 0.02)
+    losses = []
+    for _ in range(60):
+        q, k, v = project(x).view(2, 32, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        y = attention(q, k, v, layout, causal=True, dropout=0.0).transpose(1, 2).reshape(2, 32, 16)
+        loss = (y - wanted).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_what_is_refused(rng):
+    layout = random_layout(rng, (40, 52), 8, 0.6)
+    q, k, v = tensors()
+    still = [x.detach() for x in (q, k, v)]
+    slopes = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    for kind, words, call in (
+        (tartan.ArgumentError, "out is given, expected none where PyTorch records",
+         lambda: attention(q, k, v, layout, out=torch.zeros_like(q))),
+        (tartan.ArgumentError, "lse is given, expected none",
+         lambda: attention(q, k, v, layout, lse=torch.zeros(2, 4, 40, dtype=torch.float64))),
+        (tartan.ArgumentTypeError, "k is of type ndarray, expected a tensor",
+         lambda: attention(q, still[1].numpy(), v, layout)),
+        (tartan.ArgumentError, "the bias requires gradients, which are not computed",
+         lambda: attention(q, k, v, layout, slopes=slopes)),
+        (tartan.ArgumentError, "slopes requires gradients, which this call does not record",
+         lambda: attention(*still, layout, slopes=slopes)),
+        (tartan.ArgumentError, "attention_gradient: q requires gradients",
+         lambda: attention_gradient(q, k, v, layout, still[0], still[0][..., 0], still[0])),
+        (tartan.DTypeError, "k is of float32, expected float64", lambda: attention(q, k.float(), v, layout)),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=words):
+            call()
+    out = attention(q, k, v, layout)
+    (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+def test_closing_before_the_backward_pass(rng):
+    layout = random_layout(rng, (40, 52), 8, 0.6)
+    mask = BlockMask.from_rule(layout, lambda q, k, h: k != q)
+    q, k, v = tensors()
+    out = attention(q, k, v, layout, mask=mask)
+    mask.close()
+    with pytest.raises(tartan.HandleError, match="mask is closed"):
+        out.sum().backward()
+    out = attention(q, k, v, layout)
+    layout.close()
+    with pytest.raises(tartan.HandleError, match="layout is closed"):
+        out.sum().backward()
+    assert q.grad is None
+
+
+def test_results_follow_the_library(rng):
+    layout = random_layout(rng, (40, 52), 8, 0.6)
+    q, k, v = tensors(records=False)
+    out, lse = attention(q, k, v, layout, return_lse=True)
+    same, sums = attention(q.numpy(), k.numpy(), v.numpy(), layout, return_lse=True)
+    assert isinstance(same, np.ndarray) and isinstance(sums, np.ndarray)
+    assert np.array_equal(out.numpy(), same) and np.array_equal(lse.numpy(), sums)
