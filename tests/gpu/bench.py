@@ -34,7 +34,7 @@ def parse(arguments):
     parser.add_argument("--long", action="store_true", help="attention: 32768 and 65536 tokens too")
     parser.add_argument("--no-flex", action="store_true", help="attention: without FlexAttention, which takes long to compile")
     parser.add_argument("--quick", action="store_true", help="4096 alone, fewer samples, no published settings")
-    parser.add_argument("--samples", type=int, help="samples of each arm (default 20; quick, attention: 7)")
+    parser.add_argument("--samples", type=int, help="samples of each arm (default 20; quick: 7)")
     parser.add_argument("--limit", type=float,
                         help="seconds after which no further rows are begun (default 440; quick: 105, attention: 225)")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
@@ -43,7 +43,7 @@ def parse(arguments):
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only to try this program")
     options = parser.parse_args(arguments)
     attention = options.what == "attention"
-    options.samples = options.samples or (7 if options.quick or attention else 20)
+    options.samples = options.samples or (7 if options.quick else 20)
     options.limit = options.limit or (105 if options.quick else 225 if attention else 440)
     rows = attention_rows(options) if attention else product_rows(options)
     options.rows = [row for row in rows if re.search(options.only, row.text)]
