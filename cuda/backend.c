@@ -8,11 +8,14 @@ static bool supports(void *device, const tartan_op *op, const char **out_reason)
     (void)device;
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     const int32_t count = tartan_cuda_host->operands(op, operands);
-    for (int32_t i = 0; i < count; i++)
-        if (operands[i].matrix != NULL && operands[i].matrix->layout->blocks > INT32_MAX) {
+    for (int32_t i = 0; i < count; i++) {
+        const tartan_layout *layout =
+            operands[i].matrix != NULL ? operands[i].matrix->layout : operands[i].layout;
+        if (layout != NULL && layout->blocks > INT32_MAX) {
             *out_reason = "the layout has 2^31 blocks or more";
             return false;
         }
+    }
     return true;
 }
 

@@ -47,6 +47,18 @@ TABLE(growth_score, {.name = "growth_score_plain", .launch = tartan_cuda_growth_
 TABLE(block_copy, {.name = "block_copy_plain", .launch = tartan_cuda_block_copy_plain});
 TABLE(block_norms, {.name = "block_norms_plain", .launch = tartan_cuda_block_norms_plain});
 
+TABLE(attention_forward,
+      {.name = "attention_forward_plain",
+       .rate = tartan_cuda_attention_forward_plain_rate,
+       .launch = tartan_cuda_attention_forward_plain},
+      {.name = "attention_forward_wgmma",
+       .refuses = tartan_cuda_attention_forward_wgmma_refuses,
+       .rate = tartan_cuda_attention_forward_wgmma_rate,
+       .launch = tartan_cuda_attention_forward_wgmma});
+
+TABLE(attention_backward,
+      {.name = "attention_backward_plain", .launch = tartan_cuda_attention_backward_plain});
+
 /* ---- The choice ---- */
 
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

@@ -18,7 +18,9 @@ extern "C" {
     X(GATE_GRADIENT, gate_gradient)                                                                          \
     X(GROWTH_SCORE, growth_score)                                                                            \
     X(BLOCK_COPY, block_copy)                                                                                \
-    X(BLOCK_NORMS, block_norms)
+    X(BLOCK_NORMS, block_norms)                                                                              \
+    X(ATTENTION_FORWARD, attention_forward)                                                                  \
+    X(ATTENTION_BACKWARD, attention_backward)
 
 /* ---- Parts of problems ---- */
 
@@ -152,6 +154,48 @@ typedef struct tartan_cuda_block_norms {
     double *out;
     bool nothing;
 } tartan_cuda_block_norms;
+
+/* An array of [batch, heads, tokens, d], strides in elements. */
+typedef struct tartan_cuda_tensor {
+    void *data;
+    int32_t dtype;
+    int64_t batch, head, token, element; /* strides */
+} tartan_cuda_tensor;
+
+/* What both passes of attention share (tartan/attention.h). */
+typedef struct tartan_cuda_attention {
+    int32_t dtype;     /* of q, k and v */
+    int32_t sum_dtype; /* of lse and bias */
+    int64_t batch, heads, kv_heads, tq, tk, d;
+    tartan_cuda_tensor q, k, v;
+    int64_t layout_heads, blocks, grid_q, grid_k;
+    int32_t block_q, block_k;
+    double scale;
+    bool causal;
+    int64_t query_offset, causal_from;
+    const tartan_block_mask *block_mask; /* in host memory; or NULL */
+    int32_t bias_kind;                   /* tartan_i_bias */
+    const void *bias;                    /* of sum_dtype */
+    int64_t bias_head, bias_element;     /* strides; bias_head is 0 where all heads share a row */
+    int64_t bias_reach;                  /* r of the kind DISTANCE */
+    double dropout;
+    int64_t seed;
+    const tartan_layout *layout;
+    tartan_cuda_figures figures;
+} tartan_cuda_attention;
+
+/* lse of both passes is an array of [batch, heads, tq]; in the forward pass its data may be NULL. */
+typedef struct tartan_cuda_attention_forward {
+    tartan_cuda_attention in;
+    tartan_cuda_tensor out, lse; /* lse.element is unused */
+    bool nothing;
+} tartan_cuda_attention_forward;
+
+typedef struct tartan_cuda_attention_backward {
+    tartan_cuda_attention in;
+    tartan_cuda_tensor out, lse, out_grad, q_grad, k_grad, v_grad;
+    bool nothing;
+} tartan_cuda_attention_backward;
 
 /* Batch dimensions that both operands
  * step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the rest merged into as few as

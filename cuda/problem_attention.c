@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The problems of attention. */
+#include "problem.h"
+
+static tartan_cuda_tensor tensor_of(const tartan_array *a) {
+    if (a == NULL) return (tartan_cuda_tensor){0};
+    return (tartan_cuda_tensor){.data = a->data,
+                                .dtype = a->dtype,
+                                .batch = a->strides[0],
+                                .head = a->strides[1],
+                                .token = a->strides[2],
+                                .element = a->ndim == 4 ? a->strides[3] : 0};
+}
+
+static void take_bias(const tartan_i_attention *in, tartan_cuda_attention *out) {
+    const tartan_array *bias = in->bias;
+    if (bias == NULL) return;
+    const bool slopes = in->bias_kind == TARTAN_I_BIAS_SLOPES;
+    out->bias_kind = (int32_t)in->bias_kind;
+    out->bias = bias->data;
+    out->bias_head = slopes || bias->shape[0] > 1 ? bias->strides[0] : 0;
+    out->bias_element = slopes ? 0 : bias->strides[1];
+    out->bias_reach = in->bias_kind == TARTAN_I_BIAS_DISTANCE ? bias->shape[1] / 2 : 0;
+}
+
+static tartan_status attention_of(const tartan_host *host, const tartan_i_attention *in,
+                                  tartan_cuda_attention *out) {
+    const tartan_shape *s = &in->layout->shape;
+    *out = (tartan_cuda_attention){
+        .dtype = in->q->dtype,
+        .sum_dtype = in->q->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32,
+        .batch = in->q->shape[0],
+        .heads = in->q->shape[1],
+        .kv_heads = in->k->shape[1],
+        .tq = in->q->shape[2],
+        .tk = in->k->shape[2],
+        .d = in->q->shape[3],
+        .q = tensor_of(in->q),
+        .k = tensor_of(in->k),
+        .v = tensor_of(in->v),
+        .layout_heads = s->heads,
+        .blocks = in->layout->blocks,
+        .grid_q = in->layout->grid_rows,
+        .grid_k = in->layout->grid_cols,
+        .block_q = (int32_t)s->block_rows,
+        .block_k = (int32_t)s->block_cols,
+        .scale = in->scale,
+        .causal = in->causal,
+        .query_offset = in->query_offset,
+        .causal_from = in->causal_from,
+        .block_mask = in->block_mask,
+        .dropout = in->dropout,
+        .seed = in->seed,
+        .layout = in->layout,
+    };
+    take_bias(in, out);
+    return tartan_cuda_figures_get(host, in->layout, &out->figures);
+}
+
+tartan_status tartan_cuda_attention_forward_of(const tartan_host *host, const tartan_context *context,
+                                               const tartan_op_attention_forward *op,
+                                               tartan_cuda_attention_forward *out) {
+    (void)context;
+    PASS(attention_of(host, &op->in, &out->in));
+    out->out = tensor_of(op->out);
+    out->lse = tensor_of(op->lse);
+    out->nothing = out->in.batch == 0 || out->in.heads == 0 || out->in.tq == 0;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_attention_backward_of(const tartan_host *host, const tartan_context *context,
+                                                const tartan_op_attention_backward *op,
+                                                tartan_cuda_attention_backward *out) {
+    (void)context;
+    PASS(attention_of(host, &op->in, &out->in));
+    out->out = tensor_of(op->out);
+    out->lse = tensor_of(op->lse);
+    out->out_grad = tensor_of(op->out_grad);
+    out->q_grad = tensor_of(op->q_grad);
+    out->k_grad = tensor_of(op->k_grad);
+    out->v_grad = tensor_of(op->v_grad);
+    out->nothing = out->in.batch == 0 || out->in.heads == 0 || out->in.tq + out->in.tk == 0;
+    return TARTAN_OK;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the kernels of attention cannot do. */
+#include "dtype.h"
+#include "refuse.h"
+
+static bool is_tuned(int32_t edge) {
+    return edge == 8 || edge == 16 || edge == 32 || edge == 64 || edge == 128;
+}
+
+/* Whether TMA can load the tensor: contiguous elements, the other strides multiples of 16 bytes and below 2^40. */
+static bool is_boxed(const tartan_cuda_tensor *t, int64_t batch, int64_t heads) {
+    const int64_t unit = 16 / tartan_cuda_bytes_of(t->dtype), most = (int64_t)1 << 38;
+    const int64_t strides[] = {t->token, heads > 1 ? t->head : unit, batch > 1 ? t->batch : unit};
+    if (t->element != 1 || (uintptr_t)t->data % 16 != 0) return false;
+    for (int i = 0; i < 3; i++)
+        if (strides[i] % unit != 0 || strides[i] <= 0 || strides[i] >= most) return false;
+    return true;
+}
+
+const char *tartan_cuda_attention_forward_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_attention *p = &((const tartan_cuda_attention_forward *)problem)->in;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
+    if (p->d < 16 || p->d > 256 || p->d % 8 != 0) return "only for 16 to 256 elements a head, in eights";
+    if (!is_tuned(p->block_q) || !is_tuned(p->block_k))
+        return "only for blocks of 8, 16, 32, 64 or 128 queries and keys";
+    if (p->blocks == 0) return "the layout has no blocks";
+    if (p->tq > INT32_MAX - 256 || p->tk > INT32_MAX - 256)
+        return "only for fewer than 2^31 queries and keys";
+    if ((double)p->batch * (double)p->heads * ((double)p->tq / 64 + 1) > 2e9)
+        return "only for fewer than 2e9 tiles of the output";
+    if (!(p->scale > 0)) return "only for a positive scale";
+    if (p->bias != NULL) return "does not add a bias";
+    if (p->dropout > 0) return "has no dropout";
+    if (!is_boxed(&p->q, p->batch, p->heads) || !is_boxed(&p->k, p->batch, p->kv_heads) ||
+        !is_boxed(&p->v, p->batch, p->kv_heads))
+        return "the elements of a token are not contiguous, or its address is no multiple of 16 bytes";
+    return NULL;
+}
