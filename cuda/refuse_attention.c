@@ -31,6 +31,7 @@ const char *tartan_cuda_attention_forward_wgmma_refuses(const tartan_cuda_chip *
         return "only for fewer than 2e9 tiles of the output";
     if (!(p->scale > 0)) return "only for a positive scale";
     if (p->bias != NULL) return "does not add a bias";
+    if (p->block_mask != NULL) return "has no block mask yet";
     if (p->dropout > 0) return "has no dropout";
     if (!is_boxed(&p->q, p->batch, p->heads) || !is_boxed(&p->k, p->batch, p->kv_heads) ||
         !is_boxed(&p->v, p->batch, p->kv_heads))

@@ -11,27 +11,6 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Writes a warp's part, 16 rows, of a box of 64 x 64 results: [row][128 bytes] or, if C is column-major,
- * [column][128 bytes], swizzled as TMA expects it. x: the warp's sums. */
-template <Factor kFactor>
-__device__ __forceinline__ void fill_box(uint32_t room, bool by_cols, const float *x) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    if (by_cols) {
-        const uint32_t at =
-            room + (lane / 16 * 8 + lane % 8) * 128 + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
-#pragma unroll
-        for (int p = 0; p < 8; p += 2, x += 8)
-            store_matrices_transposed(at + p * 8 * 128, pack<kFactor>(x[0], x[1]), pack<kFactor>(x[2], x[3]),
-                                      pack<kFactor>(x[4], x[5]), pack<kFactor>(x[6], x[7]));
-    } else {
-        const uint32_t at = room + (16 * warp + lane % 16) * 128, piece = lane / 16 ^ lane % 8;
-#pragma unroll
-        for (int p = 0; p < 8; p += 2, x += 8)
-            store_matrices(at + (p ^ piece) * 16, pack<kFactor>(x[0], x[1]), pack<kFactor>(x[2], x[3]),
-                           pack<kFactor>(x[4], x[5]), pack<kFactor>(x[6], x[7]));
-    }
-}
-
 /* Stages a warpgroup's results. Returns false if any sum is non-finite; the caller recomputes and stores the tile itself.
  * `stage` is the tile's last one; `tiles` is the number of tiles staged before. */
 template <Factor kFactor, int kRows>

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The forward pass of attention on Hopper's tensor cores. A tile of 64 or 128 queries of one head walks the merged list of
+ * the key blocks of its lines, 64 or 128 keys at a time, with a running maximum (FlashAttention-2). One warp loads
+ * queries, keys and values by TMA; a warpgroup keeps 64 queries' scores and results in registers. Blocks that a line lacks,
+ * keys past the limit and bits of the block mask become scores of -infinity, only in tiles of keys that need it.
+ *
+ * Blocks of 128 queries: two warpgroups share the keys and take turns at the tensor cores, so that one computes
+ * exponentials while the other multiplies. Smaller blocks: one warpgroup a CTA and two CTAs on an SM, which do the same
+ * without any agreement.
+ *
+ * What limits it: where 64 queries share keys, bytes from L2 (64 FLOP a byte: about 510 TFLOP/s at 8 TB/s); where fewer
+ * do, that most of the merged list is not theirs; else the exponentials beside the products. */
+#include "kernels/attention_forward_wgmma.cuh"
+
+#include "device/tensor_map.h"
+#include "index_cache.h"
+#include "kernels.h"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* A tensor in boxes of `rows` tokens by 64 elements. The stride of a dimension of length 1 may be any. */
+tartan_status map_tokens(const char *function, const tartan_cuda_tensor *t, int64_t d, int64_t tokens,
+                         int64_t heads, int64_t batch, int32_t rows, CUtensorMap *out) {
+    const Tensor tensor = {t->data,
+                           t->dtype,
+                           5,
+                           {d, tokens, 1, heads, batch},
+                           {1, t->token, 8, heads > 1 ? t->head : 8, batch > 1 ? t->batch : 8},
+                           {64, (uint32_t)rows, 1, 1, 1},
+                           128};
+    return tensor_map_make(function, &tensor, out);
+}
+
+/* Whether TMA can store it. */
+bool is_boxed(const tartan_cuda_tensor &t, int64_t heads, int64_t batch) {
+    const auto fits = [](int64_t stride) {
+        return stride > 0 && stride % 8 == 0 && stride < (int64_t)1 << 38;
+    };
+    return t.element == 1 && (uintptr_t)t.data % 16 == 0 && fits(t.token) && (heads == 1 || fits(t.head)) &&
+           (batch == 1 || fits(t.batch));
+}
+
+template <class Form>
+AttentionProblem describe(const tartan_cuda_attention_forward *f, const tartan_cuda_group_index &u) {
+    const tartan_cuda_attention &in = f->in;
+    AttentionProblem p = {};
+    p.pointers = u.pointers, p.cols = u.cols, p.ids = u.ids, p.order = u.order;
+    p.groups = u.groups_per_head, p.lines = u.group;
+    p.batch = (int32_t)in.batch, p.heads = (int32_t)in.heads,
+    p.heads_per_kv = (int32_t)(in.heads / in.kv_heads);
+    p.many_layouts = in.layout_heads > 1;
+    p.last_first = in.causal && u.longest * u.groups_per_head * in.layout_heads == u.entries;
+    p.tiles = p.batch * p.heads * p.groups;
+    p.tq = (int32_t)in.tq, p.tk = (int32_t)in.tk, p.d = (int32_t)in.d;
+    p.block_q = in.block_q, p.block_k = in.block_k;
+    p.slots = in.block_k < Form::kKeys ? Form::kKeys / in.block_k : 1;
+    p.parts = in.block_k > Form::kKeys ? in.block_k / Form::kKeys : 1;
+    p.scale = (float)in.scale;
+    p.causal = in.causal;
+    p.query_offset = in.query_offset, p.causal_from = in.causal_from;
+    p.boxes = f->out.dtype == in.dtype && is_boxed(f->out, in.heads, in.batch);
+    p.out = f->out.data, p.out_dtype = f->out.dtype;
+    p.out_batch = f->out.batch, p.out_head = f->out.head, p.out_token = f->out.token,
+    p.out_element = f->out.element;
+    p.lse = (float *)f->lse.data;
+    p.lse_batch = f->lse.batch, p.lse_head = f->lse.head, p.lse_token = f->lse.token;
+    p.q = in.q.data, p.q_batch = in.q.batch, p.q_head = in.q.head, p.q_token = in.q.token;
+    p.k = in.k.data, p.k_batch = in.k.batch, p.k_head = in.k.head, p.k_token = in.k.token;
+    p.v = in.v.data, p.v_batch = in.v.batch, p.v_head = in.v.head, p.v_token = in.v.token;
+    return p;
+}
+
+template <class Form>
+tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_forward *f) {
+    const tartan_cuda_attention &in = f->in;
+    const int32_t rows = in.block_k < Form::kKeys ? in.block_k : Form::kKeys;
+    tartan_cuda_group_index u;
+    PASS(tartan_cuda_index_get_groups(function, queue, in.layout, false, Form::kRows / in.block_q, &u));
+    AttentionProblem p = describe<Form>(f, u);
+    p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
+    CUtensorMap q, k, v, out = {};
+    PASS(map_tokens(function, &in.q, in.d, in.tq, in.heads, in.batch, 64, &q));
+    PASS(map_tokens(function, &in.k, in.d, in.tk, in.kv_heads, in.batch, rows, &k));
+    PASS(map_tokens(function, &in.v, in.d, in.tk, in.kv_heads, in.batch, rows, &v));
+    if (p.boxes) PASS(map_tokens(function, &f->out, in.d, in.tq, in.heads, in.batch, 64, &out));
+    const auto kernel =
+        in.dtype == TARTAN_F16 ? attention_forward<Factor::f16, Form> : attention_forward<Factor::bf16, Form>;
+    const cudaError_t error = cudaFuncSetAttribute(
+        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Form::kShared);
+    PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
+    const int32_t most = Form::kCtas * queue->chip.processors;
+    const dim3 grid((unsigned)(p.tiles < most ? p.tiles : most));
+    return tartan_cuda_check(function,
+                             tartan_cuda_launch_early(queue, false, kernel, grid, dim3(Form::kThreads),
+                                                      Form::kShared, p, q, k, v, out),
+                             "starting the kernel attention_forward_wgmma");
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_attention_forward_wgmma(const char *function, tartan_cuda_queue *queue,
+                                                  const void *problem) {
+    using namespace tartan_cuda;
+    const auto *f = (const tartan_cuda_attention_forward *)problem;
+    if (f->in.d > 128) return start<AttentionForm<256, 2, 64, 2, 1>>(function, queue, f);
+    if (f->in.block_q == 128)
+        return f->in.d > 64 ? start<AttentionForm<128, 2, 128, 2, 2>>(function, queue, f)
+                            : start<AttentionForm<64, 2, 128, 4, 2>>(function, queue, f);
+    return f->in.d > 64 ? start<AttentionForm<128, 1, 64, 3, 1>>(function, queue, f)
+                        : start<AttentionForm<64, 1, 64, 4, 2>>(function, queue, f);
+}

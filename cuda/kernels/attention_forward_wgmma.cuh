@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The device part of attention_forward_wgmma.cu. */
+#ifndef TARTAN_CUDA_ATTENTION_FORWARD_WGMMA_CUH
+#define TARTAN_CUDA_ATTENTION_FORWARD_WGMMA_CUH
+
+#include "device/element.cuh"
+#include "device/tile_store.cuh"
+#include "kernels/attention_ring.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* ---- The producer: one warp ---- */
+
+/* Entries of the list that the last query of the tile sees: keys ascend. By a whole warp. */
+__device__ __forceinline__ int32_t visible_end(const AttentionProblem &p, int32_t begin, int32_t end,
+                                               int32_t limit) {
+    const int32_t lane = threadIdx.x % 32;
+    while (end > begin) { /* 32 probes a round */
+        const int32_t step = (end - begin + 31) / 32, at = begin + lane * step;
+        const bool seen = at < end && (int64_t)p.cols[at] * p.block_k < limit;
+        const int32_t count = __popc(__ballot_sync(~0u, seen));
+        if (count == 0) return begin;
+        const int32_t last = begin + (count - 1) * step; /* the last probe that is seen */
+        if (step == 1) return last + 1;
+        begin = last + 1;
+        end = min(end, last + step);
+    }
+    return end;
+}
+
+template <class Form>
+__device__ __forceinline__ QueryTile find_query_tile(const AttentionProblem &p, int32_t number) {
+    QueryTile t = {-1, 0, 0, 0, 0};
+    if (number >= p.tiles) return t;
+    const int32_t matrix = number / p.groups, rank = number - matrix * p.groups;
+    t.entry = matrix / p.heads;
+    t.head = matrix - t.entry * p.heads;
+    const int32_t first = p.many_layouts ? t.head * p.groups : 0;
+    const int32_t line = p.order[first + (p.last_first ? p.groups - 1 - rank : rank)];
+    t.row = (line - first) * Form::kRows;
+    t.begin = p.pointers[line];
+    t.end = p.pointers[line + 1];
+    if (p.causal) t.end = visible_end(p, t.begin, t.end, limit_of(p, min(t.row + Form::kRows, p.tq) - 1));
+    return t;
+}
+
+/* The list of one tile of keys: lane s has the block column of slot s, and the block ids of the queries' lines, in
+ * fours of them. */
+template <class Form> struct Entries {
+    static constexpr int kEach = (Form::kSlots * Form::kLines + 31) / 32;
+    int32_t col, ids[kEach];
+    __device__ __forceinline__ void fetch(const AttentionProblem &p, const QueryTile &t, int32_t step) {
+        const int32_t lane = threadIdx.x % 32;
+        const int32_t first = t.begin + (p.parts > 1 ? step / p.parts : step * p.slots);
+        col = lane < p.slots && first + lane < t.end ? p.cols[first + lane] : -1;
+#pragma unroll
+        for (int i = 0; i < kEach; i++) {
+            const int32_t at = lane + 32 * i; /* slot * lines + line */
+            const bool inside = at < p.slots * p.lines && first * p.lines + at < t.end * p.lines;
+            ids[i] = inside ? p.ids[(int64_t)first * p.lines + at] : -1;
+        }
+    }
+};
+
+/* Tells the consumers what the tile of keys consists of. Returns the lane's first key, or tk. */
+template <class Form>
+__device__ __forceinline__ int32_t describe_step(const AttentionProblem &p, typename Form::Step *out,
+                                                 const Entries<Form> &list, int32_t step,
+                                                 int32_t least_limit) {
+    const int32_t lane = threadIdx.x % 32;
+    const int32_t keys = p.parts > 1 ? Form::kKeys : p.block_k;
+    const int32_t key = list.col < 0 ? p.tk : list.col * p.block_k + step % p.parts * Form::kKeys;
+    bool partial = lane < p.slots && key + keys > least_limit;
+    if (lane < p.slots) out->key[lane] = key;
+#pragma unroll
+    for (int i = 0; i < Entries<Form>::kEach; i++) {
+        const int32_t at = lane + 32 * i;
+        if (at >= p.slots * p.lines) break;
+        out->ids[at] = list.ids[i];
+        partial = partial || list.ids[i] < 0;
+    }
+    partial = __any_sync(~0u, partial || p.bits != nullptr);
+    if (lane == 0) out->partial = partial;
+    return key;
+}
+
+/* Loads a tile of keys or values: for each panel, a box of each slot. */
+template <class Form>
+__device__ __forceinline__ void load_tile(const AttentionProblem &p, const CUtensorMap *map, uint32_t to,
+                                          uint32_t full, int32_t key, const QueryTile &t) {
+    const int32_t lane = threadIdx.x % 32, boxes = p.slots * Form::kPanels;
+    const uint32_t bytes = Form::kKeyPanel / p.slots;
+    if (lane == 0) barrier_expect(full, Form::kKeyTile);
+    __syncwarp();
+    for (int32_t box = lane; box < (boxes + 31) / 32 * 32; box += 32) {
+        const int32_t panel = box / p.slots, slot = box - panel * p.slots;
+        const int32_t at = __shfl_sync(~0u, key, slot);
+        if (box < boxes)
+            tensor_load_5d(to + panel * Form::kKeyPanel + slot * bytes, map, full, 64 * panel, at, 0,
+                           t.head / p.heads_per_kv, t.entry);
+    }
+}
+
+template <class Form>
+__device__ __forceinline__ void load_queries(const AttentionRing<Form> &ring, const CUtensorMap *map,
+                                             uint32_t buffer, const QueryTile &t) {
+    const int32_t lane = threadIdx.x % 32, panel = lane % Form::kPanels, warpgroup = lane / Form::kPanels;
+    if (lane == 0) barrier_expect(ring.queries_full(buffer), Form::kQueries);
+    __syncwarp();
+    if (warpgroup < Form::kWarpgroups)
+        tensor_load_5d(ring.queries(buffer, warpgroup) + panel * Form::kQueryPanel, map,
+                       ring.queries_full(buffer), 64 * panel, t.row + 64 * warpgroup, 0, t.head, t.entry);
+}
+
+template <class Form>
+__device__ __forceinline__ void post(const AttentionRing<Form> &ring, PipelineState<kBoards> &board,
+                                     const QueryTile &t) {
+    barrier_wait(ring.read(board.at), board.parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+        *ring.tile(board.at) = t;
+        barrier_arrive(ring.posted(board.at));
+    }
+    __syncwarp();
+    board.next();
+}
+
+template <class Form>
+__device__ __forceinline__ void produce(const AttentionProblem &p, const AttentionRing<Form> &ring,
+                                        const CUtensorMap *map_q, const CUtensorMap *map_k,
+                                        const CUtensorMap *map_v) {
+    const int32_t lane = threadIdx.x % 32;
+    PipelineState<Form::kStages> stage;
+    PipelineState<Form::kBuffers> buffer;
+    PipelineState<kBoards> board;
+    int32_t number = (int32_t)blockIdx.x;
+    while (true) {
+        const QueryTile t = find_query_tile<Form>(p, number);
+        post(ring, board, t);
+        if (t.row < 0) break;
+        Entries<Form> list;
+        list.fetch(p, t, 0);
+        if (lane == 0) number = next_tile_number(p.counters);
+        const int32_t least = limit_of(p, t.row), steps = steps_of(p, t);
+        barrier_wait(ring.queries_empty(buffer.at), buffer.parity ^ 1);
+        load_queries(ring, map_q, buffer.at, t);
+        buffer.next();
+        for (int32_t step = 0; step < steps; step++) {
+            Entries<Form> next;
+            if (step + 1 < steps) next.fetch(p, t, step + 1);
+            barrier_wait(ring.keys_empty(stage.at), stage.parity ^ 1);
+            barrier_wait(ring.values_empty(stage.at), stage.parity ^ 1);
+            const int32_t key = describe_step<Form>(p, ring.step(stage.at), list, step, least);
+            load_tile<Form>(p, map_k, ring.keys(stage.at), ring.keys_full(stage.at), key, t);
+            load_tile<Form>(p, map_v, ring.values(stage.at), ring.values_full(stage.at), key, t);
+            stage.next();
+            list = next;
+        }
+        number = __shfl_sync(~0u, number, 0);
+    }
+    if (lane == 0) reset_counters<TARTAN_CUDA_COUNTERS>(p.counters);
+}
+
+/* ---- The consumers ---- */
+
+/* Which keys of the tile a query sees: bit j % 32 of word j / 32 is key j's. */
+template <class Form>
+__device__ __forceinline__ void find_visible(const AttentionProblem &p, const typename Form::Step *step,
+                                             int32_t row, int32_t first_row,
+                                             uint32_t (&keep)[Form::kKeys / 32]) {
+    const int32_t limit = limit_of(p, row), line = (row - first_row) / p.block_q, inside = row % p.block_q;
+    const int32_t width = min(p.block_k, 32);
+#pragma unroll
+    for (int w = 0; w < Form::kKeys / 32; w++) {
+        uint32_t word = 0;
+        for (int32_t at = 0; at < 32; at += width) {
+            const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) / p.block_k;
+            const int32_t id = step->ids[slot * p.lines + line];
+            const int32_t ahead =
+                p.parts > 1 ? 32 * w : (32 * w + at) % p.block_k; /* keys of the slot before these */
+            const int32_t seen = limit - step->key[slot] - ahead;
+            uint32_t bits = seen <= 0 || id < 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
+            if (p.bits != nullptr && bits != 0) {
+                const int32_t in_block = p.parts > 1 ? step->key[slot] % p.block_k + ahead : ahead;
+                bits &= p.bits[((int64_t)id * p.block_q + inside) * p.row_words + in_block / 32];
+            }
+            word |= (width < 32 ? bits & ((1u << width) - 1) : bits) << at;
+        }
+        keep[w] = word;
+    }
+}
+
+/* A thread's two rows of the scores: the running maximum and sum. */
+struct Softmax {
+    float most[2], sum[2];
+};
+
+/* Turns scores into exp(scale * (score - maximum)), in place; returns what earlier results must be multiplied by. */
+template <int kCount>
+__device__ __forceinline__ void softmax(float (&s)[kCount], float scale, Softmax &state,
+                                        float (&rescale)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float most = state.most[r];
+#pragma unroll
+        for (int i = 2 * r; i < kCount; i += 4) most = fmaxf(most, fmaxf(s[i], s[i + 1]));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        const float from = most == -INFINITY ? 0 : most * scale; /* no key so far */
+        rescale[r] = exp2_fast(fmaf(state.most[r], scale, -from));
+        state.most[r] = most;
+        float sum = 0;
+#pragma unroll
+        for (int i = 2 * r; i < kCount; i += 4) {
+            s[i] = exp2_fast(fmaf(s[i], scale, -from));
+            s[i + 1] = exp2_fast(fmaf(s[i + 1], scale, -from));
+            sum += s[i] + s[i + 1];
+        }
+        state.sum[r] = fmaf(state.sum[r], rescale[r], sum);
+    }
+}
+
+template <int kCount>
+__device__ __forceinline__ void hide(float (&s)[kCount], int row, const uint32_t *keep) {
+    const uint32_t shift = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int w = 0; w < kCount / 16; w++) {
+        const uint32_t bits = keep[w] >> shift;
+#pragma unroll
+        for (int f = 0; f < 4; f++) {
+            const int at = 16 * w + 4 * f + 2 * row;
+            if (!(bits >> 8 * f & 1)) s[at] = -INFINITY;
+            if (!(bits >> (8 * f + 1) & 1)) s[at + 1] = -INFINITY;
+        }
+    }
+}
+
+template <Factor kFactor, class Form> struct Consumer {
+    static constexpr int kScores = Form::kKeys / 2, kOuts = Form::kWidth / 2;
+    const AttentionProblem &p;
+    const AttentionRing<Form> &ring;
+    uint32_t warpgroup;
+    PipelineState<Form::kStages> stage;
+    float out[kOuts];
+    Softmax state;
+
+    __device__ __forceinline__ bool leads() const { return threadIdx.x % 32 == 0; }
+
+    /* scores = queries keys^T of the stage, in flight. */
+    __device__ __forceinline__ void multiply_keys(float (&scores)[kScores], uint32_t buffer, uint32_t at) {
+        constexpr uint64_t kMajor =
+            (uint64_t)(16 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+        const uint64_t q = kMajor | in_descriptor(ring.queries(buffer, warpgroup));
+        const uint64_t k = kMajor | in_descriptor(ring.keys(at));
+#pragma unroll
+        for (int i = 0; i < Form::kWidth / 16; i++)
+            wgmma_shared<kFactor, Form::kKeys>(scores, q + ((i / 4 * Form::kQueryPanel + i % 4 * 32) >> 4),
+                                               k + ((i / 4 * Form::kKeyPanel + i % 4 * 32) >> 4), i > 0);
+        wgmma_commit();
+    }
+
+    /* out += weights values of the stage, in flight. */
+    __device__ __forceinline__ void multiply_values(const uint32_t (&weights)[kScores / 2], uint32_t at,
+                                                    bool keep) {
+        constexpr uint64_t kMnMajor =
+            (uint64_t)(Form::kKeyPanel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+        const uint64_t v = kMnMajor | in_descriptor(ring.values(at));
+#pragma unroll
+        for (int i = 0; i < Form::kKeys / 16; i++)
+            wgmma_registers<kFactor, Form::kWidth>(out, weights + 4 * i, v + ((i * 16 * 128) >> 4),
+                                                   keep || i > 0);
+        wgmma_commit();
+    }
+
+    __device__ __forceinline__ void mask(const QueryTile &t, uint32_t at, float (&scores)[kScores]) {
+        const typename Form::Step *step = ring.step(at);
+        if (!step->partial) return;
+        const int32_t row = row_of(t);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            uint32_t keep[Form::kKeys / 32];
+            find_visible<Form>(p, step, row + 8 * r, t.row, keep);
+            hide(scores, r, keep);
+        }
+    }
+
+    __device__ __forceinline__ void pack_weights(const float (&scores)[kScores],
+                                                 uint32_t (&weights)[kScores / 2]) {
+#pragma unroll
+        for (int i = 0; i < kScores / 2; i++) weights[i] = pack<kFactor>(scores[2 * i], scores[2 * i + 1]);
+    }
+
+    __device__ __forceinline__ void take_turn() const {
+        if constexpr (Form::kWarpgroups == 2) turn_wait(4 + warpgroup);
+    }
+    __device__ __forceinline__ void pass_turn() const {
+        if constexpr (Form::kWarpgroups == 2) turn_pass(4 + (warpgroup ^ 1));
+    }
+
+    /* All tiles of keys of a tile of queries. The scores of a tile are computed while the weights of the one before
+     * are multiplied by its values. */
+    __device__ __forceinline__ void attend(const QueryTile &t, int32_t steps, uint32_t buffer) {
+        float scores[kScores], rescale[2];
+        uint32_t weights[kScores / 2];
+        const float scale = p.scale * 1.4426950408889634f; /* exp(x) = 2^(x log2(e)) */
+        barrier_wait(ring.keys_full(stage.at), stage.parity);
+        take_turn();
+        wgmma_pin(scores);
+        wgmma_fence();
+        multiply_keys(scores, buffer, stage.at);
+        pass_turn();
+        wgmma_wait_for<0>(scores);
+        mask(t, stage.at, scores);
+        __syncwarp();
+        if (leads()) barrier_arrive(ring.keys_empty(stage.at));
+        softmax(scores, scale, state, rescale);
+        pack_weights(scores, weights);
+        for (int32_t step = 1; step < steps; step++) {
+            const PipelineState<Form::kStages> before = stage;
+            stage.next();
+            barrier_wait(ring.keys_full(stage.at), stage.parity);
+            take_turn();
+            wgmma_pin(scores);
+            wgmma_pin(out);
+            wgmma_fence();
+            multiply_keys(scores, buffer, stage.at);
+            barrier_wait(ring.values_full(before.at), before.parity);
+            multiply_values(weights, before.at, step > 1);
+            pass_turn();
+            wgmma_wait_for<1>(scores);
+            mask(t, stage.at, scores);
+            __syncwarp();
+            if (leads()) barrier_arrive(ring.keys_empty(stage.at));
+            softmax(scores, scale, state, rescale);
+            wgmma_wait_for<0>(out);
+            if (leads()) barrier_arrive(ring.values_empty(before.at));
+#pragma unroll
+            for (int i = 0; i < kOuts; i++) out[i] *= rescale[i / 2 % 2];
+            pack_weights(scores, weights);
+        }
+        barrier_wait(ring.values_full(stage.at), stage.parity);
+        wgmma_pin(out);
+        wgmma_fence();
+        multiply_values(weights, stage.at, steps > 1);
+        wgmma_wait_for<0>(out);
+        if (leads()) barrier_arrive(ring.values_empty(stage.at));
+        stage.next();
+    }
+
+    /* The thread's first row; the second is 8 further. */
+    __device__ __forceinline__ int32_t row_of(const QueryTile &t) const {
+        return t.row + 64 * (int32_t)warpgroup + (int32_t)(threadIdx.x % 128) / 32 * 16 +
+               (int32_t)(threadIdx.x % 32) / 4;
+    }
+
+    /* Divides by the sums and writes lse. Returns which of the thread's rows have to be computed again: those with
+     * results that are not finite, though all their weights are. */
+    __device__ __forceinline__ uint32_t finish(const QueryTile &t) {
+        const int32_t row = row_of(t);
+        uint32_t wrong = 0;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float sum = state.sum[r], probe = 0; /* NaN as soon as one result is not finite */
+            sum += __shfl_xor_sync(~0u, sum, 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+            state.sum[r] = sum == 0 ? 0 : 1 / sum;
+#pragma unroll
+            for (int i = 2 * r; i < kOuts; i += 4) {
+                out[i] *= state.sum[r], out[i + 1] *= state.sum[r];
+                probe = fmaf(out[i], 0.f, probe), probe = fmaf(out[i + 1], 0.f, probe);
+            }
+            if (probe != 0 && isfinite(state.sum[r])) wrong |= 1u << r;
+            if (p.lse != nullptr && threadIdx.x % 4 == 0 && row + 8 * r < p.tq)
+                p.lse[t.entry * p.lse_batch + t.head * p.lse_head + (row + 8 * r) * p.lse_token] =
+                    sum == 0 ? -INFINITY : fmaf(state.most[r], p.scale, logf(sum));
+        }
+        return wrong;
+    }
+
+    /* Results to memory of any strides. */
+    __device__ __forceinline__ void store_elements(const QueryTile &t) {
+        const int32_t lane = threadIdx.x % 32, row = row_of(t);
+        const int64_t first = t.entry * p.out_batch + t.head * p.out_head;
+#pragma unroll
+        for (int i = 0; i < kOuts; i++) {
+            const int32_t at = row + i / 2 % 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            if (at < p.tq && col < p.d)
+                combine(p.out, p.out_dtype, first + at * p.out_token + col * p.out_element, out[i], 0);
+        }
+    }
+
+    /* Results by way of the queries' memory, which this warpgroup has read. */
+    __device__ __forceinline__ void store_boxes(const QueryTile &t, const CUtensorMap *map, uint32_t buffer) {
+        const uint32_t room = ring.queries(buffer, warpgroup);
+#pragma unroll
+        for (int panel = 0; panel < Form::kPanels; panel++)
+            fill_box<kFactor>(room + panel * Form::kQueryPanel, false, out + 32 * panel);
+        shared_fence_async();
+        warpgroup_barrier(1 + warpgroup);
+        if (threadIdx.x % 128 != 0) return;
+        for (int panel = 0; panel < Form::kPanels; panel++)
+            if (64 * panel < p.d)
+                tensor_store_5d(map, room + panel * Form::kQueryPanel, 64 * panel,
+                                t.row + 64 * (int32_t)warpgroup, 0, t.head, t.entry);
+        bulk_commit();
+        bulk_wait_read<0>();
+    }
+};
+
+/* The results of one row from the keys that it sees alone, by a warp. Elsewhere a key that it does not see has the weight
+ * 0, which is no help if the value is infinite. */
+template <typename T>
+__device__ __noinline__ void attend_row(const AttentionProblem &p, const QueryTile &t, int32_t row,
+                                        int32_t first_row, float from, float inverse) {
+    const int32_t lane = threadIdx.x % 32, limit = limit_of(p, row);
+    const int32_t line = (row - first_row) / p.block_q, inside = row % p.block_q,
+                  kv_head = t.head / p.heads_per_kv;
+    const T *q = (const T *)p.q + t.entry * p.q_batch + t.head * p.q_head + row * p.q_token;
+    const T *k = (const T *)p.k + t.entry * p.k_batch + kv_head * p.k_head;
+    const T *v = (const T *)p.v + t.entry * p.v_batch + kv_head * p.v_head;
+    float out[8] = {};
+    for (int32_t e = t.begin; e < t.end; e++) {
+        const int32_t id = p.ids[(int64_t)e * p.lines + line];
+        if (id < 0) continue;
+        for (int32_t in_block = 0; in_block < p.block_k; in_block += 32) {
+            const int32_t at = in_block + lane, key = p.cols[e] * p.block_k + at;
+            bool seen = at < p.block_k && key < limit;
+            if (seen && p.bits != nullptr)
+                seen = p.bits[((int64_t)id * p.block_q + inside) * p.row_words + at / 32] >> at % 32 & 1;
+            float weight = 0;
+            if (seen) {
+                float score = 0;
+                for (int32_t i = 0; i < p.d; i++)
+                    score = fmaf(tartan_cuda_to<float>(q[i]), tartan_cuda_to<float>(k[key * p.k_token + i]),
+                                 score);
+                weight = inverse * exp2_fast(fmaf(score, p.scale * 1.4426950408889634f, -from));
+            }
+            for (uint32_t left = __ballot_sync(~0u, seen); left != 0; left &= left - 1) {
+                const int32_t one = __ffs((int32_t)left) - 1;
+                const float w = __shfl_sync(~0u, weight, one);
+                const T *value = v + (p.cols[e] * p.block_k + in_block + one) * p.v_token;
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    if (lane + 32 * i < p.d)
+                        out[i] = fmaf(w, tartan_cuda_to<float>(value[lane + 32 * i]), out[i]);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (lane + 32 * i < p.d)
+            combine(p.out, p.out_dtype,
+                    t.entry * p.out_batch + t.head * p.out_head + row * p.out_token +
+                        (lane + 32 * i) * p.out_element,
+                    out[i], 0);
+}
+
+template <Factor kFactor, class Form>
+__device__ __forceinline__ void consume_tiles(const AttentionProblem &p, const AttentionRing<Form> &ring,
+                                              const CUtensorMap *map_out, uint32_t warpgroup) {
+    using T = typename std::conditional<kFactor == Factor::f16, __half, __nv_bfloat16>::type;
+    Consumer<kFactor, Form> c = {p, ring, warpgroup};
+    PipelineState<Form::kBuffers> buffer;
+    PipelineState<kBoards> board;
+    if (Form::kWarpgroups == 2 && warpgroup == 1) c.pass_turn(); /* the first turn is the other's */
+    while (true) {
+        barrier_wait(ring.posted(board.at), board.parity);
+        const QueryTile t = *ring.tile(board.at);
+        __syncwarp();
+        if (c.leads()) barrier_arrive(ring.read(board.at));
+        board.next();
+        if (t.row < 0) break;
+        barrier_wait(ring.queries_full(buffer.at), buffer.parity);
+        c.state = {{-INFINITY, -INFINITY}, {0, 0}};
+        const int32_t steps = steps_of(p, t);
+        if (steps > 0) {
+            c.attend(t, steps, buffer.at);
+        } else {
+#pragma unroll
+            for (int i = 0; i < Consumer<kFactor, Form>::kOuts; i++) c.out[i] = 0;
+        }
+        const uint32_t wrong = c.finish(t);
+        const bool any = warpgroup_any(1 + warpgroup, wrong != 0);
+        if (p.boxes && !any)
+            c.store_boxes(t, map_out, buffer.at);
+        else
+            c.store_elements(t);
+        if (threadIdx.x % 128 == 0) barrier_arrive(ring.queries_empty(buffer.at));
+        buffer.next();
+        if (!any) continue;
+        __syncwarp();
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            for (uint32_t left = __ballot_sync(~0u, wrong >> r & 1); left != 0;) {
+                const int32_t one = (__ffs((int32_t)left) - 1) / 4 * 4; /* the first lane of the row's four */
+                left &= ~(0xfu << one);
+                const int32_t row = __shfl_sync(~0u, c.row_of(t), one) + 8 * r;
+                const float most = __shfl_sync(~0u, c.state.most[r], one);
+                const float inverse = __shfl_sync(~0u, c.state.sum[r], one);
+                if (row < p.tq)
+                    attend_row<T>(p, t, row, t.row, most * p.scale * 1.4426950408889634f, inverse);
+            }
+    }
+    if (Form::kWarpgroups == 2 && warpgroup == 0) c.take_turn(); /* the last one that was passed on */
+}
+
+template <Factor kFactor, class Form>
+__global__ void __launch_bounds__(Form::kThreads, Form::kCtas)
+    attention_forward(const __grid_constant__ AttentionProblem p, const __grid_constant__ CUtensorMap map_q,
+                      const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
+                      const __grid_constant__ CUtensorMap map_out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const AttentionRing<Form> ring = {shared, shared_address(shared)};
+    if (threadIdx.x == 0) ring.init();
+    __syncthreads();
+    if constexpr (Form::kWarpgroups == 1) { /* too few warps to move registers: the producer comes last */
+        if (threadIdx.x < 128)
+            consume_tiles<kFactor, Form>(p, ring, &map_out, 0);
+        else
+            produce<Form>(p, ring, &map_q, &map_k, &map_v);
+    } else if (threadIdx.x < 256) {
+        registers_raise<232>();
+        consume_tiles<kFactor, Form>(p, ring, &map_out, threadIdx.x / 128);
+    } else {
+        registers_lower<40>();
+        if (threadIdx.x < 288) produce<Form>(p, ring, &map_q, &map_k, &map_v);
+    }
+#endif
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif

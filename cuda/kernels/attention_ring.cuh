@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The shared memory of attention_forward_wgmma.cu and what a producer hands to the consumers in it. */
+#ifndef TARTAN_CUDA_ATTENTION_RING_CUH
+#define TARTAN_CUDA_ATTENTION_RING_CUH
+
+#include "device/feed.h"
+#include "device/launch.cuh"
+#include "device/ptx_wgmma.cuh"
+#include "device/ring.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+enum { kBoards = 1 };
+
+/* Queries of one head, whose lines have a merged list of key blocks. */
+struct QueryTile {
+    int32_t row; /* its first query; < 0: there are no more tiles */
+    int32_t head, entry;
+    int32_t begin, end; /* of the list, without blocks that the last query does not see */
+};
+
+/* kWarpgroups x 64 queries by kKeys keys; kWidth elements a head, of which some may be padding. One warpgroup a CTA
+ * leaves room for a second CTA on the SM, which computes while the first one waits. */
+template <int kWidth_, int kWarpgroups_, int kKeys_, int kStages_, int kBuffers_> struct AttentionForm {
+    static constexpr int kWidth = kWidth_, kWarpgroups = kWarpgroups_, kKeys = kKeys_;
+    static constexpr int kStages = kStages_;   /* of keys and values */
+    static constexpr int kBuffers = kBuffers_; /* of queries */
+    static constexpr int kRows = 64 * kWarpgroups;
+    static constexpr int kProducers = kWarpgroups == 1 ? 32 : 128; /* threads; the first warp of them works */
+    static constexpr int kThreads = 128 * kWarpgroups + kProducers;
+    static constexpr int kCtas = kWarpgroups == 1 ? 2 : 1; /* on an SM */
+    static constexpr int kPanels = kWidth / 64;            /* of 128 bytes of every row */
+    static constexpr int kSlots = kKeys / 8;               /* at most, of a tile of keys */
+    static constexpr int kLines = kRows / 8;               /* at most, of a tile of queries */
+    static constexpr uint32_t kQueryPanel = 64 * 128, kQueries = kWarpgroups * kPanels * kQueryPanel;
+    static constexpr uint32_t kKeyPanel = kKeys * 128, kKeyTile = kPanels * kKeyPanel;
+
+    /* What consumers need to know of a tile of keys. */
+    struct Step {
+        int32_t partial;              /* not every query sees every key */
+        int32_t key[kSlots];          /* the first one of each slot; tk where there is none */
+        int32_t ids[kSlots * kLines]; /* [slot][line]: block ids or -1 */
+    };
+
+    static constexpr uint32_t kK = kBuffers * kQueries, kV = kK + kStages * kKeyTile;
+    static constexpr uint32_t kBarriers = kV + kStages * kKeyTile;
+    static constexpr uint32_t kBoard = kBarriers + 8 * (4 * kStages + 2 * kBuffers + 2 * kBoards);
+    static constexpr uint32_t kSteps = kBoard + kBoards * (uint32_t)sizeof(QueryTile);
+    static constexpr uint32_t kShared = kSteps + kStages * (uint32_t)sizeof(Step);
+    static_assert(kCtas * (kShared + 1024) <= 228 * 1024, "shared memory of an SM");
+};
+
+template <class Form> struct AttentionRing {
+    uint8_t *memory;
+    uint32_t base;
+    __device__ uint32_t queries(uint32_t buffer, uint32_t warpgroup) const {
+        return base + buffer * Form::kQueries + warpgroup * Form::kPanels * Form::kQueryPanel;
+    }
+    __device__ uint32_t keys(uint32_t stage) const { return base + Form::kK + stage * Form::kKeyTile; }
+    __device__ uint32_t values(uint32_t stage) const { return base + Form::kV + stage * Form::kKeyTile; }
+    __device__ uint32_t barrier(uint32_t number) const { return base + Form::kBarriers + 8 * number; }
+    __device__ uint32_t keys_full(uint32_t stage) const { return barrier(4 * stage); }
+    __device__ uint32_t keys_empty(uint32_t stage) const { return barrier(4 * stage + 1); }
+    __device__ uint32_t values_full(uint32_t stage) const { return barrier(4 * stage + 2); }
+    __device__ uint32_t values_empty(uint32_t stage) const { return barrier(4 * stage + 3); }
+    __device__ uint32_t queries_full(uint32_t buffer) const {
+        return barrier(4 * Form::kStages + 2 * buffer);
+    }
+    __device__ uint32_t queries_empty(uint32_t buffer) const { return queries_full(buffer) + 8; }
+    __device__ uint32_t posted(uint32_t board) const {
+        return barrier(4 * Form::kStages + 2 * Form::kBuffers + 2 * board);
+    }
+    __device__ uint32_t read(uint32_t board) const { return posted(board) + 8; }
+    __device__ QueryTile *tile(uint32_t board) const { return (QueryTile *)(memory + Form::kBoard) + board; }
+    __device__ typename Form::Step *step(uint32_t stage) const {
+        return (typename Form::Step *)(memory + Form::kSteps) + stage;
+    }
+    /* By one thread, before any other uses the ring. */
+    __device__ void init() const {
+        constexpr uint32_t kWarps = 4 * Form::kWarpgroups;
+        for (uint32_t s = 0; s < Form::kStages; s++) {
+            barrier_init(keys_full(s), 1);
+            barrier_init(keys_empty(s), kWarps);
+            barrier_init(values_full(s), 1);
+            barrier_init(values_empty(s), kWarps);
+        }
+        for (uint32_t b = 0; b < Form::kBuffers; b++) {
+            barrier_init(queries_full(b), 1);
+            barrier_init(queries_empty(b), Form::kWarpgroups);
+        }
+        for (uint32_t t = 0; t < kBoards; t++) {
+            barrier_init(posted(t), 1);
+            barrier_init(read(t), kWarps);
+        }
+        barrier_init_fence();
+    }
+};
+
+/* Parameters of the kernel. */
+struct AttentionProblem {
+    const int32_t *pointers, *cols, *ids, *order; /* of the group index */
+    int32_t groups, lines;                        /* groups of a head of the layout; lines of a group */
+    int32_t batch, heads, heads_per_kv;
+    bool many_layouts; /* one for each head */
+    bool last_first;   /* equal lists, of which later rows see more */
+    int32_t tiles, tq, tk, d;
+    int32_t block_q, block_k;
+    int32_t slots, parts; /* of a tile of keys: blocks, or tiles of a block */
+    float scale;
+    bool causal;
+    int64_t query_offset, causal_from;
+    const uint32_t *bits; /* of the block mask, or NULL */
+    int32_t row_words;
+    int32_t *counters;
+    bool boxes; /* TMA stores out */
+    void *out;
+    int32_t out_dtype;
+    int64_t out_batch, out_head, out_token, out_element;
+    float *lse; /* or NULL */
+    int64_t lse_batch, lse_head, lse_token;
+    const void *q, *k, *v; /* for rows that are computed again */
+    int64_t q_batch, q_head, q_token, k_batch, k_head, k_token, v_batch, v_head, v_token;
+};
+
+/* Tiles of keys. */
+__device__ __forceinline__ int32_t steps_of(const AttentionProblem &p, const QueryTile &t) {
+    return p.parts > 1 ? (t.end - t.begin) * p.parts : (t.end - t.begin + p.slots - 1) / p.slots;
+}
+
+/* Query `row` sees only keys before this one. */
+__device__ __forceinline__ int32_t limit_of(const AttentionProblem &p, int64_t row) {
+    if (!p.causal) return p.tk;
+    const int64_t limit = max(row + 1 + p.query_offset, p.causal_from);
+    return (int32_t)min(max(limit, (int64_t)0), (int64_t)p.tk);
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif
