@@ -57,7 +57,13 @@ TABLE(attention_forward,
        .launch = tartan_cuda_attention_forward_wgmma});
 
 TABLE(attention_backward,
-      {.name = "attention_backward_plain", .launch = tartan_cuda_attention_backward_plain});
+      {.name = "attention_backward_plain",
+       .rate = tartan_cuda_attention_backward_plain_rate,
+       .launch = tartan_cuda_attention_backward_plain},
+      {.name = "attention_backward_wgmma",
+       .refuses = tartan_cuda_attention_backward_wgmma_refuses,
+       .rate = tartan_cuda_attention_backward_wgmma_rate,
+       .launch = tartan_cuda_attention_backward_wgmma});
 
 /* ---- The choice ---- */
 

@@ -20,6 +20,8 @@ tartan_cuda_refusal tartan_cuda_spmm_simt_refuses, tartan_cuda_spmm_mma_refuses,
 tartan_cuda_refusal tartan_cuda_sddmm_mma_refuses, tartan_cuda_sddmm_wgmma_refuses;
 /* problem: tartan_cuda_attention_forward */
 tartan_cuda_refusal tartan_cuda_attention_forward_wgmma_refuses;
+/* problem: tartan_cuda_attention_backward */
+tartan_cuda_refusal tartan_cuda_attention_backward_wgmma_refuses;
 
 #ifdef __cplusplus
 }

@@ -15,3 +15,15 @@ double tartan_cuda_attention_forward_wgmma_rate(const void *problem) {
     const double rate = p->block_q == 128 ? 550 : 450;
     return rate * p->figures.share[0][lines] / (1 << lines);
 }
+
+double tartan_cuda_attention_backward_plain_rate(const void *problem) {
+    const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
+    return p->dtype == TARTAN_F64 ? 1.5 : 3;
+}
+
+double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {
+    const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
+    int32_t lines = 0;
+    while (p->block_q << lines < 64) lines++;
+    return 300 * p->figures.share[0][lines] / (1 << lines);
+}

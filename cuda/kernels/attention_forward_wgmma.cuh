@@ -58,7 +58,7 @@ template <class Form> struct Entries {
 #pragma unroll
         for (int i = 0; i < kEach; i++) {
             const int32_t at = lane + 32 * i; /* slot * lines + line */
-            const bool inside = at < p.slots * p.lines && first * p.lines + at < t.end * p.lines;
+            const bool inside = at < p.slots * p.lines && at < (t.end - first) * p.lines;
             ids[i] = inside ? p.ids[(int64_t)first * p.lines + at] : -1;
         }
     }
@@ -83,6 +83,7 @@ __device__ __forceinline__ int32_t describe_step(const AttentionProblem &p, type
     }
     partial = __any_sync(~0u, partial || p.bits != nullptr);
     if (lane == 0) out->partial = partial;
+    __syncwarp();
     return key;
 }
 

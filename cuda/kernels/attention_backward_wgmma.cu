@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The backward pass of attention on Hopper's tensor cores, in two kernels, so that each sum has one order and results do
+ * not depend on the run:
+ *   - dq: queries stay, keys and values of the merged list stream past: 3 products for each pair of tiles;
+ *   - dk and dv: keys stay, queries and gradients stream past: 4 products.
+ * Both compute the scores again from lse. So 14 d operations are done for each pair of tokens, of which 10 d count.
+ *
+ * A first kernel computes delta[i] = out[i] . out_grad[i] and stores lse * log2(e), infinity where a query sees no key
+ * and past the end, which makes all weights 0 there: [batch][heads][padded], `padded` being the queries rounded up to 128
+ * and 64 more. */
+#include "kernels/attention_backward_wgmma.cuh"
+
+#include "device/tensor_map.h"
+#include "device_memory.h"
+#include "index_cache.h"
+#include "kernels.h"
+#include "kernels/attention_map.h"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* One warp for each query. */
+template <typename T>
+__global__ void prepare(const tartan_cuda_tensor out, const tartan_cuda_tensor out_grad,
+                        const tartan_cuda_tensor lse, int64_t rows, int32_t heads, int32_t tq, int32_t padded,
+                        int32_t d, float *lse2, float *delta) {
+    const int32_t lane = threadIdx.x % 32;
+    for (int64_t at = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; at < rows;
+         at += (int64_t)gridDim.x * (blockDim.x / 32)) {
+        const int64_t query = at % padded, matrix = at / padded, head = matrix % heads,
+                      entry = matrix / heads;
+        float sum = 0, value = INFINITY;
+        if (query < tq) {
+            const T *x = (const T *)out.data + entry * out.batch + head * out.head + query * out.token;
+            const T *y = (const T *)out_grad.data + entry * out_grad.batch + head * out_grad.head +
+                         query * out_grad.token;
+            for (int32_t i = lane; i < d; i += 32)
+                sum = fmaf(tartan_cuda_to<float>(x[i * out.element]),
+                           tartan_cuda_to<float>(y[i * out_grad.element]), sum);
+#pragma unroll
+            for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+            const float log =
+                ((const float *)lse.data)[entry * lse.batch + head * lse.head + query * lse.token];
+            if (log != -INFINITY) value = log * kLog2E;
+        }
+        if (lane == 0) lse2[at] = value, delta[at] = sum;
+    }
+}
+
+Gradient gradient_of(const tartan_cuda_tensor &t) {
+    return {t.data, t.batch, t.head, t.token, t.element};
+}
+
+/* All but what depends on the side that is kept. */
+BackwardProblem describe(const tartan_cuda_attention_backward *b, const float *lse, const float *delta,
+                         int32_t padded) {
+    const tartan_cuda_attention &in = b->in;
+    BackwardProblem p = {};
+    p.heads_per_kv = (int32_t)(in.heads / in.kv_heads);
+    p.many_layouts = in.layout_heads > 1;
+    p.d = (int32_t)in.d, p.dtype = in.dtype;
+    p.block_q = in.block_q;
+    p.scale = (float)in.scale;
+    p.causal = in.causal;
+    p.query_offset = in.query_offset, p.causal_from = in.causal_from;
+    p.tk = (int32_t)in.tk;
+    p.lse = lse, p.delta = delta;
+    p.heads = (int32_t)in.heads, p.padded = padded;
+    return p;
+}
+
+template <class Form>
+tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
+                    bool by_keys, BackwardProblem p) {
+    const tartan_cuda_attention &in = b->in;
+    const int32_t kept = by_keys ? in.block_k : in.block_q, streamed = by_keys ? in.block_q : in.block_k;
+    tartan_cuda_group_index u;
+    PASS(tartan_cuda_index_get_groups(function, queue, in.layout, by_keys, Form::kRows / kept, &u));
+    p.pointers = u.pointers, p.cols = u.cols, p.ids = u.ids, p.order = u.order;
+    p.groups = u.groups_per_head, p.lines = u.group;
+    p.by_keys = by_keys;
+    p.block_kept = kept, p.block_streamed = streamed;
+    p.slots = streamed < 64 ? 64 / streamed : 1;
+    p.parts = streamed > 64 ? streamed / 64 : 1;
+    p.kept_heads = (int32_t)(by_keys ? in.kv_heads : in.heads);
+    p.streamed_heads = by_keys ? p.heads_per_kv : 1;
+    p.tokens = (int32_t)(by_keys ? in.tk : in.tq), p.streams = (int32_t)(by_keys ? in.tq : in.tk);
+    p.last_first = !by_keys && in.causal && u.longest * u.groups_per_head * in.layout_heads == u.entries;
+    p.tiles = (int32_t)in.batch * p.kept_heads * p.groups;
+    p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
+    if (by_keys) {
+        p.gradients[0] = gradient_of(b->k_grad), p.gradients[1] = gradient_of(b->v_grad);
+    } else {
+        p.gradients[0] = gradient_of(b->q_grad);
+    }
+    const int32_t q_box = by_keys && streamed < 64 ? streamed : 64,
+                  k_box = !by_keys && streamed < 64 ? streamed : 64;
+    CUtensorMap q, k, v, g;
+    PASS(map_tokens(function, &in.q, in.d, in.tq, in.heads, in.batch, q_box, &q));
+    PASS(map_tokens(function, &b->out_grad, in.d, in.tq, in.heads, in.batch, q_box, &g));
+    PASS(map_tokens(function, &in.k, in.d, in.tk, in.kv_heads, in.batch, k_box, &k));
+    PASS(map_tokens(function, &in.v, in.d, in.tk, in.kv_heads, in.batch, k_box, &v));
+    const bool half = in.dtype == TARTAN_F16;
+    const auto kernel = by_keys ? half ? attention_backward<Factor::f16, Form, true>
+                                       : attention_backward<Factor::bf16, Form, true>
+                        : half ? attention_backward<Factor::f16, Form, false>
+                                : attention_backward<Factor::bf16, Form, false>;
+    const cudaError_t error = cudaFuncSetAttribute(
+        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Form::kShared);
+    PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
+    const int32_t needed = (p.tiles + Form::kTeams - 1) / Form::kTeams, most = queue->chip.processors;
+    const dim3 grid((unsigned)(needed < most ? needed : most));
+    return tartan_cuda_check(
+        function,
+        by_keys ? tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads), Form::kShared,
+                                           p, k, v, q, g)
+                : tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads), Form::kShared,
+                                           p, q, g, k, v),
+        "starting the kernel attention_backward_wgmma");
+}
+
+tartan_status start_side(const char *function, tartan_cuda_queue *queue,
+                         const tartan_cuda_attention_backward *b, bool by_keys, const BackwardProblem &p) {
+    const int32_t kept = by_keys ? b->in.block_k : b->in.block_q;
+    if ((by_keys ? b->in.tk : b->in.tq) == 0) return TARTAN_OK;
+    if (kept == 128)
+        return b->in.d > 64 ? start<BackwardForm<128, 1, 4>>(function, queue, b, by_keys, p)
+                            : start<BackwardForm<64, 1, 6>>(function, queue, b, by_keys, p);
+    return b->in.d > 64 ? start<BackwardForm<128, 2, 2>>(function, queue, b, by_keys, p)
+                        : start<BackwardForm<64, 2, 4>>(function, queue, b, by_keys, p);
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_attention_backward_wgmma(const char *function, tartan_cuda_queue *queue,
+                                                   const void *problem) {
+    using namespace tartan_cuda;
+    const auto *b = (const tartan_cuda_attention_backward *)problem;
+    const tartan_cuda_attention &in = b->in;
+    const int32_t padded = (int32_t)((in.tq + 127) / 128 * 128 + 64);
+    const int64_t rows = in.batch * in.heads * padded;
+    void *scratch = nullptr;
+    PASS(tartan_cuda_scratch(function, queue, rows * 2 * (int64_t)sizeof(float), &scratch));
+    float *lse = (float *)scratch, *delta = lse + rows;
+    const auto kernel = in.dtype == TARTAN_F16 ? prepare<__half> : prepare<__nv_bfloat16>;
+    tartan_status status = tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid((rows + 7) / 8),
+                                              dim3(256), b->out, b->out_grad, b->lse, rows, (int32_t)in.heads,
+                                              (int32_t)in.tq, padded, (int32_t)in.d, lse, delta);
+    const BackwardProblem p = describe(b, lse, delta, padded);
+    if (status == TARTAN_OK) status = start_side(function, queue, b, false, p);
+    if (status == TARTAN_OK) status = start_side(function, queue, b, true, p);
+    tartan_cuda_scratch_free(queue, scratch);
+    return status;
+}

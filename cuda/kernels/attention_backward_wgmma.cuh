@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The device part of attention_backward_wgmma.cu. */
+#ifndef TARTAN_CUDA_ATTENTION_BACKWARD_WGMMA_CUH
+#define TARTAN_CUDA_ATTENTION_BACKWARD_WGMMA_CUH
+
+#include "kernels/attention_backward_ring.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+constexpr float kLog2E = 1.4426950408889634f; /* exp(x) = 2^(x log2(e)) */
+
+/* Rounds and packs 64 x 64 weights as the left factor of a product. */
+template <Factor kFactor>
+__device__ __forceinline__ void pack_weights(const float (&x)[32], uint32_t (&weights)[16]) {
+#pragma unroll
+    for (int i = 0; i < 16; i++) weights[i] = pack<kFactor>(x[2 * i], x[2 * i + 1]);
+}
+
+template <Factor kFactor, class Form> struct BackwardConsumer {
+    static constexpr int kOuts = Form::kWidth / 2;
+    const BackwardProblem &p;
+    const BackwardRing<Form> &ring;
+    uint32_t warpgroup; /* of the team */
+    PipelineState<Form::kStages> stage;
+
+    __device__ __forceinline__ bool leads() const { return threadIdx.x % 32 == 0; }
+    __device__ __forceinline__ void release(uint32_t at) const {
+        __syncwarp();
+        if (leads()) barrier_arrive(ring.empty(at));
+    }
+    /* The thread's first token; the second is 8 further. */
+    __device__ __forceinline__ int32_t row_of(int32_t first) const {
+        return first + 64 * (int32_t)warpgroup + (int32_t)(threadIdx.x % 128) / 32 * 16 +
+               (int32_t)(threadIdx.x % 32) / 4;
+    }
+
+    /* scores -> weights exp(s - lse), 0 for pairs that do not count, which `counts` says of row r in bit i. */
+    __device__ __forceinline__ void find_counting(const typename Form::Step *step, int32_t first,
+                                                  uint32_t (&counts)[2]) const {
+        counts[0] = counts[1] = ~0u;
+        if (!step->partial) return;
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            counts[r] = pairs_of_thread(find_pairs<Form>(p, step, row_of(first) + 8 * r, first));
+    }
+    static __device__ __forceinline__ bool does_count(const uint32_t (&counts)[2], int i) {
+        return counts[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1;
+    }
+
+    /* ---- Queries are kept ---- */
+
+    /* x: dp -> ds, s: scores. */
+    __device__ __forceinline__ void weigh_queries(uint32_t at, int32_t first, const float (&s)[32],
+                                                  float (&dp)[32], const float (&lse)[2],
+                                                  const float (&delta)[2]) const {
+        uint32_t counts[2];
+        find_counting(ring.step(at), first, counts);
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int r = i / 2 % 2;
+            const float weight = exp2_fast(fmaf(s[i], p.scale * kLog2E, -lse[r]));
+            dp[i] = does_count(counts, i) ? weight * (dp[i] - delta[r]) : 0;
+        }
+    }
+
+    __device__ __forceinline__ void multiply_pairs(float (&s)[32], float (&dp)[32], uint32_t at) {
+        wgmma_pin(s);
+        wgmma_pin(dp);
+        wgmma_fence();
+        multiply_tokens<kFactor, Form>(s, ring.kept(0, warpgroup), ring.streamed(0, at));
+        multiply_tokens<kFactor, Form>(dp, ring.kept(1, warpgroup), ring.streamed(1, at));
+    }
+
+    /* The products of a tile of keys run while the weights of the one before are multiplied. */
+    __device__ __forceinline__ void query_gradient(int32_t first, int32_t head, int32_t entry, int32_t steps,
+                                                   float (&grad)[kOuts]) {
+        float s[32], dp[32], lse[2], delta[2];
+        uint32_t weights[16];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int64_t at =
+                ((int64_t)entry * p.heads + head) * p.padded + min(row_of(first) + 8 * r, p.padded - 1);
+            lse[r] = p.lse[at], delta[r] = p.delta[at];
+        }
+        barrier_wait(ring.full(stage.at), stage.parity);
+        multiply_pairs(s, dp, stage.at);
+        wgmma_wait_for<0>(s);
+        wgmma_pin(dp);
+        weigh_queries(stage.at, first, s, dp, lse, delta);
+        pack_weights<kFactor>(dp, weights);
+        for (int32_t step = 1; step < steps; step++) {
+            const uint32_t before = stage.at;
+            stage.next();
+            barrier_wait(ring.full(stage.at), stage.parity);
+            wgmma_pin(grad);
+            multiply_pairs(s, dp, stage.at);
+            accumulate<kFactor, Form>(grad, weights, ring.streamed(0, before), step > 1);
+            wgmma_wait_for<1>(s);
+            wgmma_pin(dp);
+            weigh_queries(stage.at, first, s, dp, lse, delta);
+            wgmma_wait_for<0>(grad);
+            release(before);
+            pack_weights<kFactor>(dp, weights);
+        }
+        wgmma_pin(grad);
+        wgmma_fence();
+        accumulate<kFactor, Form>(grad, weights, ring.streamed(0, stage.at), steps > 1);
+        wgmma_wait_for<0>(grad);
+        release(stage.at);
+        stage.next();
+    }
+
+    /* ---- Keys are kept: products are transposed, [keys][queries] ---- */
+
+    __device__ __forceinline__ void key_gradients(int32_t first, int32_t steps, float (&k_grad)[kOuts],
+                                                  float (&v_grad)[kOuts]) {
+        for (int32_t step = 0; step < steps; step++) {
+            float s[32], dp[32];
+            uint32_t weights[16], counts[2];
+            const uint32_t at = stage.at;
+            barrier_wait(ring.full(at), stage.parity);
+            const float2 *lse = (const float2 *)ring.vector(0, at) + threadIdx.x % 4;
+            const float2 *delta = (const float2 *)ring.vector(1, at) + threadIdx.x % 4;
+            multiply_pairs(s, dp, at);
+            find_counting(ring.step(at), first, counts);
+            wgmma_wait_for<1>(s);
+#pragma unroll
+            for (int f = 0; f < 8; f++) {
+                const float2 shift = lse[4 * f];
+#pragma unroll
+                for (int i = 4 * f; i < 4 * f + 4; i++) {
+                    s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? shift.x : shift.y)));
+                    if (!does_count(counts, i)) s[i] = 0;
+                }
+            }
+            pack_weights<kFactor>(s, weights);
+            wgmma_pin(v_grad);
+            wgmma_fence();
+            accumulate<kFactor, Form>(v_grad, weights, ring.streamed(1, at), step > 0);
+            wgmma_wait_for<1>(dp);
+            uint32_t changes[16];
+#pragma unroll
+            for (int f = 0; f < 8; f++) {
+                const float2 mean = delta[4 * f];
+#pragma unroll
+                for (int i = 4 * f; i < 4 * f + 4; i++)
+                    dp[i] = does_count(counts, i) ? s[i] * (dp[i] - (i % 2 == 0 ? mean.x : mean.y)) : 0;
+            }
+            pack_weights<kFactor>(dp, changes);
+            wgmma_pin(k_grad);
+            wgmma_fence();
+            accumulate<kFactor, Form>(k_grad, changes, ring.streamed(0, at), step > 0);
+            wgmma_wait_for<0>(v_grad);
+            wgmma_pin(k_grad);
+            release(at);
+            stage.next();
+        }
+    }
+};
+
+template <Factor kFactor, class Form, bool kByKeys>
+__device__ __forceinline__ void consume_backward(const BackwardProblem &p, const BackwardRing<Form> &ring,
+                                                 uint32_t warpgroup) {
+    BackwardConsumer<kFactor, Form> c = {p, ring, warpgroup};
+    constexpr int kOuts = Form::kWidth / 2;
+    for (uint32_t parity = 0;; parity ^= 1) {
+        barrier_wait(ring.posted(), parity);
+        const typename Form::Board t = *ring.board();
+        __syncwarp();
+        if (c.leads()) barrier_arrive(ring.read());
+        if (t.row < 0) break;
+        barrier_wait(ring.kept_full(), parity);
+        float first[kOuts], second[kByKeys ? kOuts : 1];
+        if (t.steps == 0) {
+#pragma unroll
+            for (int i = 0; i < kOuts; i++) first[i] = 0;
+            if constexpr (kByKeys) {
+#pragma unroll
+                for (int i = 0; i < kOuts; i++) second[i] = 0;
+            }
+        } else if constexpr (kByKeys) {
+            c.key_gradients(t.row, t.steps, first, second);
+        } else {
+            c.query_gradient(t.row, t.head, t.entry, t.steps, first);
+        }
+        __syncwarp();
+        if (c.leads()) barrier_arrive(ring.kept_empty());
+#pragma unroll
+        for (int i = 0; i < kOuts; i++) first[i] *= p.scale;
+        store_gradient(p, p.gradients[0], first, c.row_of(t.row), t.head, t.entry);
+        if constexpr (kByKeys) store_gradient(p, p.gradients[1], second, c.row_of(t.row), t.head, t.entry);
+    }
+}
+
+template <Factor kFactor, class Form, bool kByKeys>
+__global__ void __launch_bounds__(kBackwardThreads, 1)
+    attention_backward(const __grid_constant__ BackwardProblem p, const __grid_constant__ CUtensorMap kept0,
+                       const __grid_constant__ CUtensorMap kept1,
+                       const __grid_constant__ CUtensorMap streamed0,
+                       const __grid_constant__ CUtensorMap streamed1) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const int32_t warp = (int32_t)(threadIdx.x / 32);
+    const bool produces = warp >= 8;
+    const int32_t team = produces ? warp - 8 : Form::kTeams == 2 ? warp / 4 : 0;
+    uint8_t *mine = shared + (team < Form::kTeams ? team : 0) * Form::kTeam;
+    const BackwardRing<Form> ring = {mine, shared_address(mine)};
+    if (produces && threadIdx.x % 32 == 0 && team < Form::kTeams) ring.init();
+    __syncthreads();
+    if (produces) {
+        registers_lower<kBackwardProducerRegisters>();
+        if (team < Form::kTeams)
+            produce_backward<Form>(p, ring, (int32_t)blockIdx.x * Form::kTeams + team, &kept0, &kept1,
+                                   &streamed0, &streamed1);
+    } else {
+        registers_raise<kBackwardConsumerRegisters>();
+        consume_backward<kFactor, Form, kByKeys>(p, ring, Form::kTeams == 2 ? 0 : (uint32_t)warp / 4);
+    }
+#endif
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif
