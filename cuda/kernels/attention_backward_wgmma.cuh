@@ -202,21 +202,23 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
                        const __grid_constant__ CUtensorMap streamed1) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const int32_t warp = (int32_t)(threadIdx.x / 32);
-    const bool produces = warp >= 8;
-    const int32_t team = produces ? warp - 8 : Form::kTeams == 2 ? warp / 4 : 0;
-    uint8_t *mine = shared + (team < Form::kTeams ? team : 0) * Form::kTeam;
-    const BackwardRing<Form> ring = {mine, shared_address(mine)};
-    if (produces && threadIdx.x % 32 == 0 && team < Form::kTeams) ring.init();
+    /* Told to the compiler as uniform, since products must not be issued where threads may diverge. */
+    const uint32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const auto ring_of = [&](uint32_t team) {
+        uint8_t *mine = shared + team * Form::kTeam;
+        return BackwardRing<Form>{mine, shared_address(mine)};
+    };
+    if (warp >= 8 && warp - 8 < Form::kTeams && threadIdx.x % 32 == 0) ring_of(warp - 8).init();
     __syncthreads();
-    if (produces) {
+    if (warp >= 8) {
         registers_lower<kBackwardProducerRegisters>();
-        if (team < Form::kTeams)
-            produce_backward<Form>(p, ring, (int32_t)blockIdx.x * Form::kTeams + team, &kept0, &kept1,
-                                   &streamed0, &streamed1);
+        if (warp - 8 < Form::kTeams)
+            produce_backward<Form>(p, ring_of(warp - 8), (int32_t)(blockIdx.x * Form::kTeams + warp - 8),
+                                   &kept0, &kept1, &streamed0, &streamed1);
     } else {
         registers_raise<kBackwardConsumerRegisters>();
-        consume_backward<kFactor, Form, kByKeys>(p, ring, Form::kTeams == 2 ? 0 : (uint32_t)warp / 4);
+        consume_backward<kFactor, Form, kByKeys>(p, ring_of(Form::kTeams == 2 ? warp / 4 : 0),
+                                                 Form::kTeams == 2 ? 0 : warp / 4);
     }
 #endif
 }

@@ -4,9 +4,9 @@
  * queries, keys and values by TMA; a warpgroup keeps 64 queries' scores and results in registers. Blocks that a line lacks,
  * keys past the limit and bits of the block mask become scores of -infinity, only in tiles of keys that need it.
  *
- * Blocks of 128 queries: two warpgroups share the keys and take turns at the tensor cores, so that one computes
- * exponentials while the other multiplies. Smaller blocks: one warpgroup a CTA and two CTAs on an SM, which do the same
- * without any agreement.
+ * Blocks of 128 queries: both warpgroups of a CTA share the keys and take turns at the tensor cores, so that one computes
+ * exponentials while the other multiplies. Smaller blocks: each has a list of its own, and they do the same without any
+ * agreement.
  *
  * What limits it: where 64 queries share keys, bytes from L2 (64 FLOP a byte: about 510 TFLOP/s at 8 TB/s); where fewer
  * do, that most of the merged list is not theirs; else the exponentials beside the products. */
@@ -78,10 +78,10 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     const cudaError_t error = cudaFuncSetAttribute(
         (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Form::kShared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
-    const int32_t most = Form::kCtas * queue->chip.processors;
-    const dim3 grid((unsigned)(p.tiles < most ? p.tiles : most));
+    const int32_t needed = (p.tiles + Form::kTeams - 1) / Form::kTeams, most = queue->chip.processors;
+    const dim3 grid((unsigned)(needed < most ? needed : most));
     return tartan_cuda_check(function,
-                             tartan_cuda_launch_early(queue, false, kernel, grid, dim3(Form::kThreads),
+                             tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kAttentionThreads),
                                                       Form::kShared, p, q, k, v, out),
                              "starting the kernel attention_forward_wgmma");
 }
@@ -94,10 +94,10 @@ tartan_status tartan_cuda_attention_forward_wgmma(const char *function, tartan_c
                                                   const void *problem) {
     using namespace tartan_cuda;
     const auto *f = (const tartan_cuda_attention_forward *)problem;
-    if (f->in.d > 128) return start<AttentionForm<256, 2, 64, 2, 1>>(function, queue, f);
+    if (f->in.d > 128) return start<AttentionForm<256, 1, 64, 2, 1>>(function, queue, f);
     if (f->in.block_q == 128)
-        return f->in.d > 64 ? start<AttentionForm<128, 2, 128, 2, 2>>(function, queue, f)
-                            : start<AttentionForm<64, 2, 128, 4, 2>>(function, queue, f);
-    return f->in.d > 64 ? start<AttentionForm<128, 1, 64, 3, 1>>(function, queue, f)
-                        : start<AttentionForm<64, 1, 64, 4, 2>>(function, queue, f);
+        return f->in.d > 64 ? start<AttentionForm<128, 1, 128, 2, 2>>(function, queue, f)
+                            : start<AttentionForm<64, 1, 128, 4, 2>>(function, queue, f);
+    return f->in.d > 64 ? start<AttentionForm<128, 2, 64, 3, 1>>(function, queue, f)
+                        : start<AttentionForm<64, 2, 64, 4, 2>>(function, queue, f);
 }

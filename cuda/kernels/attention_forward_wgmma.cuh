@@ -72,17 +72,31 @@ __device__ __forceinline__ int32_t describe_step(const AttentionProblem &p, type
     const int32_t lane = threadIdx.x % 32;
     const int32_t keys = p.parts > 1 ? Form::kKeys : p.block_k;
     const int32_t key = list.col < 0 ? p.tk : list.col * p.block_k + step % p.parts * Form::kKeys;
-    bool partial = lane < p.slots && key + keys > least_limit;
+    const bool hidden = __any_sync(~0u, lane < p.slots && list.col >= 0 && key + keys > least_limit);
+    bool absent = lane < p.slots && list.col < 0;
     if (lane < p.slots) out->key[lane] = key;
 #pragma unroll
     for (int i = 0; i < Entries<Form>::kEach; i++) {
         const int32_t at = lane + 32 * i;
-        if (at >= p.slots * p.lines) break;
-        out->ids[at] = list.ids[i];
-        partial = partial || list.ids[i] < 0;
+        if (at < p.slots * p.lines) {
+            absent = absent || list.ids[i] < 0;
+            out->ids[at] = list.ids[i];
+        }
     }
-    partial = __any_sync(~0u, partial || p.bits != nullptr);
-    if (lane == 0) out->partial = partial;
+    absent = __any_sync(~0u, absent);
+    if (lane == 0) out->some_absent = absent, out->some_hidden = hidden || p.bits != nullptr;
+    __syncwarp();
+    if (absent && lane < p.lines) { /* a lane for each line */
+        uint32_t present[Form::kKeys / 32] = {};
+#pragma unroll
+        for (int w = 0; w < Form::kKeys / 32; w++)
+            for (int32_t j = 0; j < 32; j += min(keys, 32)) {
+                const uint32_t bits = keys < 32 ? ((1u << keys) - 1) << j : ~0u;
+                if (out->ids[(32 * w + j) / keys * p.lines + lane] >= 0) present[w] |= bits;
+            }
+#pragma unroll
+        for (int w = 0; w < Form::kKeys / 32; w++) out->present[lane][w] = present[w];
+    }
     __syncwarp();
     return key;
 }
@@ -129,47 +143,61 @@ __device__ __forceinline__ void post(const AttentionRing<Form> &ring, PipelineSt
 
 template <class Form>
 __device__ __forceinline__ void produce(const AttentionProblem &p, const AttentionRing<Form> &ring,
-                                        const CUtensorMap *map_q, const CUtensorMap *map_k,
+                                        int32_t number, const CUtensorMap *map_q, const CUtensorMap *map_k,
                                         const CUtensorMap *map_v) {
-    const int32_t lane = threadIdx.x % 32;
-    PipelineState<Form::kStages> stage;
+    const int32_t lane = threadIdx.x % 32, teams = (int32_t)gridDim.x * Form::kTeams;
+    PipelineState<Form::kStages> keys, values;
     PipelineState<Form::kBuffers> buffer;
     PipelineState<kBoards> board;
-    int32_t number = (int32_t)blockIdx.x;
     while (true) {
         const QueryTile t = find_query_tile<Form>(p, number);
-        post(ring, board, t);
-        if (t.row < 0) break;
+        const int32_t least = limit_of(p, t.row), steps = steps_of(p, t);
         Entries<Form> list;
         list.fetch(p, t, 0);
-        if (lane == 0) number = next_tile_number(p.counters);
-        const int32_t least = limit_of(p, t.row), steps = steps_of(p, t);
+        post(ring, board, t);
+        if (t.row < 0) break;
+        if (lane == 0) number = next_tile_number(p.counters) + (teams - (int32_t)gridDim.x);
         barrier_wait(ring.queries_empty(buffer.at), buffer.parity ^ 1);
         load_queries(ring, map_q, buffer.at, t);
         buffer.next();
-        for (int32_t step = 0; step < steps; step++) {
-            Entries<Form> next;
-            if (step + 1 < steps) next.fetch(p, t, step + 1);
-            barrier_wait(ring.keys_empty(stage.at), stage.parity ^ 1);
-            barrier_wait(ring.values_empty(stage.at), stage.parity ^ 1);
-            const int32_t key = describe_step<Form>(p, ring.step(stage.at), list, step, least);
-            load_tile<Form>(p, map_k, ring.keys(stage.at), ring.keys_full(stage.at), key, t);
-            load_tile<Form>(p, map_v, ring.values(stage.at), ring.values_full(stage.at), key, t);
-            stage.next();
-            list = next;
+        /* Values come a step after their keys, since that is when they are wanted. */
+        int32_t key_before = 0;
+        for (int32_t step = 0; step <= steps; step++) {
+            int32_t key = 0;
+            if (step < steps) {
+                Entries<Form> next;
+                next.fetch(p, t, step + 1);
+                barrier_wait(ring.keys_empty(keys.at), keys.parity ^ 1);
+                key = describe_step<Form>(p, ring.step(keys.at), list, step, least);
+                load_tile<Form>(p, map_k, ring.keys(keys.at), ring.keys_full(keys.at), key, t);
+                keys.next();
+                list = next;
+            }
+            if (step > 0) {
+                barrier_wait(ring.values_empty(values.at), values.parity ^ 1);
+                load_tile<Form>(p, map_v, ring.values(values.at), ring.values_full(values.at), key_before, t);
+                values.next();
+            }
+            key_before = key;
         }
         number = __shfl_sync(~0u, number, 0);
     }
-    if (lane == 0) reset_counters<TARTAN_CUDA_COUNTERS>(p.counters);
+    if (lane == 0) { /* the last team resets the counters */
+        __threadfence();
+        if (atomicAdd(&p.counters[1], 1) + 1 == teams) {
+            atomicExch(&p.counters[0], 0);
+            atomicExch(&p.counters[1], 0);
+        }
+    }
 }
 
 /* ---- The consumers ---- */
 
-/* Which keys of the tile a query sees: bit j % 32 of word j / 32 is key j's. */
+/* Takes the bits of keys that a query does not see out of `keep`: past its limit, or not in the block mask. */
 template <class Form>
-__device__ __forceinline__ void find_visible(const AttentionProblem &p, const typename Form::Step *step,
-                                             int32_t row, int32_t first_row,
-                                             uint32_t (&keep)[Form::kKeys / 32]) {
+__device__ __forceinline__ void take_hidden(const AttentionProblem &p, const typename Form::Step *step,
+                                            int32_t row, int32_t first_row,
+                                            uint32_t (&keep)[Form::kKeys / 32]) {
     const int32_t limit = limit_of(p, row), line = (row - first_row) / p.block_q, inside = row % p.block_q;
     const int32_t width = min(p.block_k, 32);
 #pragma unroll
@@ -177,18 +205,18 @@ __device__ __forceinline__ void find_visible(const AttentionProblem &p, const ty
         uint32_t word = 0;
         for (int32_t at = 0; at < 32; at += width) {
             const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) / p.block_k;
-            const int32_t id = step->ids[slot * p.lines + line];
             const int32_t ahead =
                 p.parts > 1 ? 32 * w : (32 * w + at) % p.block_k; /* keys of the slot before these */
             const int32_t seen = limit - step->key[slot] - ahead;
-            uint32_t bits = seen <= 0 || id < 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
+            uint32_t bits = seen <= 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
             if (p.bits != nullptr && bits != 0) {
+                const int32_t id = step->ids[slot * p.lines + line];
                 const int32_t in_block = p.parts > 1 ? step->key[slot] % p.block_k + ahead : ahead;
-                bits &= p.bits[((int64_t)id * p.block_q + inside) * p.row_words + in_block / 32];
+                bits &= id < 0 ? 0 : p.bits[((int64_t)id * p.block_q + inside) * p.row_words + in_block / 32];
             }
             word |= (width < 32 ? bits & ((1u << width) - 1) : bits) << at;
         }
-        keep[w] = word;
+        keep[w] &= word;
     }
 }
 
@@ -241,10 +269,11 @@ template <Factor kFactor, class Form> struct Consumer {
     static constexpr int kScores = Form::kKeys / 2, kOuts = Form::kWidth / 2;
     const AttentionProblem &p;
     const AttentionRing<Form> &ring;
-    uint32_t warpgroup;
+    uint32_t warpgroup; /* of the team */
     PipelineState<Form::kStages> stage;
     float out[kOuts];
     Softmax state;
+    int32_t unreleased; /* a buffer of queries from which results may still be stored, or -1 */
 
     __device__ __forceinline__ bool leads() const { return threadIdx.x % 32 == 0; }
 
@@ -276,12 +305,16 @@ template <Factor kFactor, class Form> struct Consumer {
 
     __device__ __forceinline__ void mask(const QueryTile &t, uint32_t at, float (&scores)[kScores]) {
         const typename Form::Step *step = ring.step(at);
-        if (!step->partial) return;
+        const bool absent = step->some_absent, hidden = step->some_hidden;
+        if (!absent && !hidden) return;
         const int32_t row = row_of(t);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             uint32_t keep[Form::kKeys / 32];
-            find_visible<Form>(p, step, row + 8 * r, t.row, keep);
+#pragma unroll
+            for (int w = 0; w < Form::kKeys / 32; w++)
+                keep[w] = absent ? step->present[(row + 8 * r - t.row) / p.block_q][w] : ~0u;
+            if (hidden) take_hidden<Form>(p, step, row + 8 * r, t.row, keep);
             hide(scores, r, keep);
         }
     }
@@ -290,6 +323,15 @@ template <Factor kFactor, class Form> struct Consumer {
                                                  uint32_t (&weights)[kScores / 2]) {
 #pragma unroll
         for (int i = 0; i < kScores / 2; i++) weights[i] = pack<kFactor>(scores[2 * i], scores[2 * i + 1]);
+    }
+
+    /* Waiting for a TMA store at once would hold up the whole warpgroup. */
+    __device__ __forceinline__ void release_queries() {
+        if (unreleased >= 0 && threadIdx.x % 128 == 0) {
+            bulk_wait_read<0>();
+            barrier_arrive(ring.queries_empty((uint32_t)unreleased));
+        }
+        unreleased = -1;
     }
 
     __device__ __forceinline__ void take_turn() const {
@@ -317,6 +359,7 @@ template <Factor kFactor, class Form> struct Consumer {
         if (leads()) barrier_arrive(ring.keys_empty(stage.at));
         softmax(scores, scale, state, rescale);
         pack_weights(scores, weights);
+        release_queries();
         for (int32_t step = 1; step < steps; step++) {
             const PipelineState<Form::kStages> before = stage;
             stage.next();
@@ -336,8 +379,10 @@ template <Factor kFactor, class Form> struct Consumer {
             softmax(scores, scale, state, rescale);
             wgmma_wait_for<0>(out);
             if (leads()) barrier_arrive(ring.values_empty(before.at));
+            if (__any_sync(~0u, rescale[0] != 1 || rescale[1] != 1)) {
 #pragma unroll
-            for (int i = 0; i < kOuts; i++) out[i] *= rescale[i / 2 % 2];
+                for (int i = 0; i < kOuts; i++) out[i] *= rescale[i / 2 % 2];
+            }
             pack_weights(scores, weights);
         }
         barrier_wait(ring.values_full(stage.at), stage.parity);
@@ -398,14 +443,13 @@ template <Factor kFactor, class Form> struct Consumer {
         for (int panel = 0; panel < Form::kPanels; panel++)
             fill_box<kFactor>(room + panel * Form::kQueryPanel, false, out + 32 * panel);
         shared_fence_async();
-        warpgroup_barrier(1 + warpgroup);
+        warpgroup_barrier(1 + threadIdx.x / 128);
         if (threadIdx.x % 128 != 0) return;
         for (int panel = 0; panel < Form::kPanels; panel++)
             if (64 * panel < p.d)
                 tensor_store_5d(map, room + panel * Form::kQueryPanel, 64 * panel,
                                 t.row + 64 * (int32_t)warpgroup, 0, t.head, t.entry);
         bulk_commit();
-        bulk_wait_read<0>();
     }
 };
 
@@ -461,7 +505,7 @@ template <Factor kFactor, class Form>
 __device__ __forceinline__ void consume_tiles(const AttentionProblem &p, const AttentionRing<Form> &ring,
                                               const CUtensorMap *map_out, uint32_t warpgroup) {
     using T = typename std::conditional<kFactor == Factor::f16, __half, __nv_bfloat16>::type;
-    Consumer<kFactor, Form> c = {p, ring, warpgroup};
+    Consumer<kFactor, Form> c = {p, ring, warpgroup, {}, {}, {}, -1};
     PipelineState<Form::kBuffers> buffer;
     PipelineState<kBoards> board;
     if (Form::kWarpgroups == 2 && warpgroup == 1) c.pass_turn(); /* the first turn is the other's */
@@ -482,12 +526,14 @@ __device__ __forceinline__ void consume_tiles(const AttentionProblem &p, const A
             for (int i = 0; i < Consumer<kFactor, Form>::kOuts; i++) c.out[i] = 0;
         }
         const uint32_t wrong = c.finish(t);
-        const bool any = warpgroup_any(1 + warpgroup, wrong != 0);
+        const bool any = warpgroup_any(1 + threadIdx.x / 128, wrong != 0);
         if (p.boxes && !any)
             c.store_boxes(t, map_out, buffer.at);
         else
             c.store_elements(t);
-        if (threadIdx.x % 128 == 0) barrier_arrive(ring.queries_empty(buffer.at));
+        c.release_queries(); /* if there was no step */
+        c.unreleased = (int32_t)buffer.at;
+        if (Form::kBuffers == 1) c.release_queries();
         buffer.next();
         if (!any) continue;
         __syncwarp();
@@ -507,26 +553,27 @@ __device__ __forceinline__ void consume_tiles(const AttentionProblem &p, const A
 }
 
 template <Factor kFactor, class Form>
-__global__ void __launch_bounds__(Form::kThreads, Form::kCtas)
+__global__ void __launch_bounds__(kAttentionThreads, 1)
     attention_forward(const __grid_constant__ AttentionProblem p, const __grid_constant__ CUtensorMap map_q,
                       const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
                       const __grid_constant__ CUtensorMap map_out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const AttentionRing<Form> ring = {shared, shared_address(shared)};
-    if (threadIdx.x == 0) ring.init();
+    /* Told to the compiler as uniform, since products must not be issued where threads may diverge. */
+    const uint32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    if (warp >= 8 && warp - 8 < Form::kTeams && threadIdx.x % 32 == 0)
+        AttentionRing<Form>(shared, warp - 8).init();
     __syncthreads();
-    if constexpr (Form::kWarpgroups == 1) { /* too few warps to move registers: the producer comes last */
-        if (threadIdx.x < 128)
-            consume_tiles<kFactor, Form>(p, ring, &map_out, 0);
-        else
-            produce<Form>(p, ring, &map_q, &map_k, &map_v);
-    } else if (threadIdx.x < 256) {
-        registers_raise<232>();
-        consume_tiles<kFactor, Form>(p, ring, &map_out, threadIdx.x / 128);
+    if (warp >= 8) {
+        registers_lower<kAttentionProducerRegisters>();
+        if (warp - 8 < Form::kTeams)
+            produce<Form>(p, AttentionRing<Form>(shared, warp - 8),
+                          (int32_t)(blockIdx.x * Form::kTeams + warp - 8), &map_q, &map_k, &map_v);
     } else {
-        registers_lower<40>();
-        if (threadIdx.x < 288) produce<Form>(p, ring, &map_q, &map_k, &map_v);
+        registers_raise<kAttentionConsumerRegisters>();
+        const uint32_t team = Form::kTeams == 2 ? warp / 4 : 0;
+        consume_tiles<kFactor, Form>(p, AttentionRing<Form>(shared, team), &map_out,
+                                     Form::kTeams == 2 ? 0 : warp / 4);
     }
 #endif
 }

@@ -21,46 +21,56 @@ struct QueryTile {
     int32_t begin, end; /* of the list, without blocks that the last query does not see */
 };
 
-/* kWarpgroups x 64 queries by kKeys keys; kWidth elements a head, of which some may be padding. One warpgroup a CTA
- * leaves room for a second CTA on the SM, which computes while the first one waits. */
-template <int kWidth_, int kWarpgroups_, int kKeys_, int kStages_, int kBuffers_> struct AttentionForm {
-    static constexpr int kWidth = kWidth_, kWarpgroups = kWarpgroups_, kKeys = kKeys_;
-    static constexpr int kStages = kStages_;   /* of keys and values */
-    static constexpr int kBuffers = kBuffers_; /* of queries */
+/* A CTA has two consumer warpgroups of 64 queries each. They are one team, which shares a list, or two teams with a list
+ * and a producer warp each. Tiles of kKeys keys; kWidth elements a head, of which some may be padding. */
+template <int kWidth_, int kTeams_, int kKeys_, int kStages_, int kBuffers_> struct AttentionForm {
+    static constexpr int kWidth = kWidth_, kTeams = kTeams_, kKeys = kKeys_;
+    static constexpr int kStages = kStages_;       /* of keys, and of values */
+    static constexpr int kBuffers = kBuffers_;     /* of queries */
+    static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
     static constexpr int kRows = 64 * kWarpgroups;
-    static constexpr int kProducers = kWarpgroups == 1 ? 32 : 128; /* threads; the first warp of them works */
-    static constexpr int kThreads = 128 * kWarpgroups + kProducers;
-    static constexpr int kCtas = kWarpgroups == 1 ? 2 : 1; /* on an SM */
-    static constexpr int kPanels = kWidth / 64;            /* of 128 bytes of every row */
-    static constexpr int kSlots = kKeys / 8;               /* at most, of a tile of keys */
-    static constexpr int kLines = kRows / 8;               /* at most, of a tile of queries */
+    static constexpr int kPanels = kWidth / 64; /* of 128 bytes of every row */
+    static constexpr int kSlots = kKeys / 8;    /* at most, of a tile of keys */
+    static constexpr int kLines = kRows / 8;    /* at most, of a tile of queries */
     static constexpr uint32_t kQueryPanel = 64 * 128, kQueries = kWarpgroups * kPanels * kQueryPanel;
     static constexpr uint32_t kKeyPanel = kKeys * 128, kKeyTile = kPanels * kKeyPanel;
 
     /* What consumers need to know of a tile of keys. */
     struct Step {
-        int32_t partial;              /* not every query sees every key */
-        int32_t key[kSlots];          /* the first one of each slot; tk where there is none */
-        int32_t ids[kSlots * kLines]; /* [slot][line]: block ids or -1 */
+        bool some_absent;                     /* not every line has every block */
+        bool some_hidden;                     /* not every query sees every key of its blocks */
+        int32_t key[kSlots];                  /* the first one of each slot; tk where there is none */
+        uint32_t present[kLines][kKeys / 32]; /* bits: the line has the key's block */
+        int32_t ids[kSlots * kLines];         /* [slot][line]: block ids or -1, where there is a block mask */
     };
 
+    /* Of a team. */
     static constexpr uint32_t kK = kBuffers * kQueries, kV = kK + kStages * kKeyTile;
     static constexpr uint32_t kBarriers = kV + kStages * kKeyTile;
     static constexpr uint32_t kBoard = kBarriers + 8 * (4 * kStages + 2 * kBuffers + 2 * kBoards);
     static constexpr uint32_t kSteps = kBoard + kBoards * (uint32_t)sizeof(QueryTile);
-    static constexpr uint32_t kShared = kSteps + kStages * (uint32_t)sizeof(Step);
-    static_assert(kCtas * (kShared + 1024) <= 228 * 1024, "shared memory of an SM");
+    static constexpr uint32_t kUsed = kSteps + kStages * (uint32_t)sizeof(Step);
+    /* Tiles are aligned to 1024 bytes; what is small lies behind the tiles of all teams. */
+    static constexpr uint32_t kTiles = kBarriers, kSmall = (kUsed - kBarriers + 15) / 16 * 16;
+    static constexpr uint32_t kShared = kTeams * (kTiles + kSmall);
+    static_assert(kShared <= 227 * 1024, "shared memory of a CTA");
 };
 
+enum { kAttentionThreads = 384, kAttentionConsumerRegisters = 232, kAttentionProducerRegisters = 40 };
+
 template <class Form> struct AttentionRing {
-    uint8_t *memory;
-    uint32_t base;
+    uint8_t *small; /* memory of what is small, less kBarriers */
+    uint32_t base, small_base;
+    __device__ AttentionRing(uint8_t *shared, uint32_t team)
+        : small(shared + Form::kTeams * Form::kTiles + team * Form::kSmall - Form::kBarriers),
+          base(shared_address(shared) + team * Form::kTiles),
+          small_base(shared_address(shared) + Form::kTeams * Form::kTiles + team * Form::kSmall) {}
     __device__ uint32_t queries(uint32_t buffer, uint32_t warpgroup) const {
         return base + buffer * Form::kQueries + warpgroup * Form::kPanels * Form::kQueryPanel;
     }
     __device__ uint32_t keys(uint32_t stage) const { return base + Form::kK + stage * Form::kKeyTile; }
     __device__ uint32_t values(uint32_t stage) const { return base + Form::kV + stage * Form::kKeyTile; }
-    __device__ uint32_t barrier(uint32_t number) const { return base + Form::kBarriers + 8 * number; }
+    __device__ uint32_t barrier(uint32_t number) const { return small_base + 8 * number; }
     __device__ uint32_t keys_full(uint32_t stage) const { return barrier(4 * stage); }
     __device__ uint32_t keys_empty(uint32_t stage) const { return barrier(4 * stage + 1); }
     __device__ uint32_t values_full(uint32_t stage) const { return barrier(4 * stage + 2); }
@@ -73,9 +83,9 @@ template <class Form> struct AttentionRing {
         return barrier(4 * Form::kStages + 2 * Form::kBuffers + 2 * board);
     }
     __device__ uint32_t read(uint32_t board) const { return posted(board) + 8; }
-    __device__ QueryTile *tile(uint32_t board) const { return (QueryTile *)(memory + Form::kBoard) + board; }
+    __device__ QueryTile *tile(uint32_t board) const { return (QueryTile *)(small + Form::kBoard) + board; }
     __device__ typename Form::Step *step(uint32_t stage) const {
-        return (typename Form::Step *)(memory + Form::kSteps) + stage;
+        return (typename Form::Step *)(small + Form::kSteps) + stage;
     }
     /* By one thread, before any other uses the ring. */
     __device__ void init() const {
