@@ -7,9 +7,9 @@ namespace {
 
 /* These addresses are the makers of the plans. Variant: 2 * group + by_columns, group 0 for a row index; of tiles the
  * group; of sub-blocks see tartan_cuda_index_get_sub_groups. */
-const char maker = 0, sub_maker = 0, tiles_maker = 0;
+const char maker = 0, sub_maker = 0, tiles_maker = 0, bits_maker = 0;
 
-/* The plan that a layout keeps. Its memory belongs to no queue, since layouts outlive contexts. */
+/* The plan that a layout or mask keeps. Its memory belongs to no queue, since layouts outlive contexts. */
 struct index_set {
     int32_t device_id;
     void *memory;
@@ -27,6 +27,7 @@ struct request {
     const tartan_cuda_group_index *groups; /* cut these into tiles of that form */
     const tartan_cuda_tile_form *form;
     const tartan_cuda_sub_blocks *sub; /* or NULL: whole blocks */
+    const tartan_block_mask *mask;     /* copy its bits */
 };
 
 void release(void *plan) {
@@ -116,6 +117,11 @@ tartan_status make_tiles(const tartan_layout *layout, const request *r, index_se
     return TARTAN_OK;
 }
 
+tartan_status make_bits(const tartan_layout *layout, const request *r, index_set *set) {
+    const int64_t size = layout->blocks * layout->shape.block_rows * r->mask->row_words;
+    return upload(r, (const int32_t *)r->mask->bits, size, set);
+}
+
 tartan_status make(const tartan_layout *layout, void *user, void **out) {
     const request *r = (const request *)user;
     tartan_cuda_current current(r->queue->device_id);
@@ -123,16 +129,18 @@ tartan_status make(const tartan_layout *layout, void *user, void **out) {
     PASS(tartan_cuda_capturing(r->function, r->queue, &capturing));
     if (capturing)
         return tartan_cuda_host->fail(TARTAN_ERR_UNSUPPORTED, r->function,
-                                      "the first use of a layout copies its index sets to the device, which "
-                                      "cannot be captured in a graph: "
-                                      "run the operation once before");
+                                      "the first use of a %s to the device, which cannot be captured in a "
+                                      "graph: run the operation once before",
+                                      r->mask != nullptr ? "block mask copies its bits"
+                                                         : "layout copies its index sets");
     index_set *set = nullptr;
     PASS(tartan_cuda_host->allocate(&set, 1, sizeof *set));
     *set = {};
     set->device_id = r->queue->device_id;
-    const tartan_status status = r->groups != nullptr ? make_tiles(layout, r, set)
-                                 : r->group == 0      ? make_rows(layout, r, set)
-                                                      : make_groups(layout, r, set);
+    const tartan_status status = r->mask != nullptr     ? make_bits(layout, r, set)
+                                 : r->groups != nullptr ? make_tiles(layout, r, set)
+                                 : r->group == 0        ? make_rows(layout, r, set)
+                                                        : make_groups(layout, r, set);
     if (status != TARTAN_OK) {
         tartan_cuda_host->free(set);
         return status;
@@ -143,7 +151,7 @@ tartan_status make(const tartan_layout *layout, void *user, void **out) {
 
 tartan_status get(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
                   bool by_columns, int32_t group, const index_set **out) {
-    request r = {function, queue, by_columns, group, nullptr, nullptr, nullptr};
+    request r = {function, queue, by_columns, group, nullptr, nullptr, nullptr, nullptr};
     const tartan_i_plan_key key = {&maker, queue->device_id, 2 * group + by_columns};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
@@ -179,7 +187,7 @@ tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda
                                                const tartan_layout *layout, bool by_columns,
                                                const tartan_cuda_sub_blocks *sub, int32_t group,
                                                tartan_cuda_group_index *out) {
-    request r = {function, queue, by_columns, group, nullptr, nullptr, sub};
+    request r = {function, queue, by_columns, group, nullptr, nullptr, sub, nullptr};
     /* The ids depend on the order inside blocks. */
     const int32_t variant = ((group * 128 + sub->edge) * 2 + (sub->col_stride == 1)) * 2 + by_columns;
     const tartan_i_plan_key key = {&sub_maker, queue->device_id, variant};
@@ -192,10 +200,20 @@ tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda
 tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,
                                           const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out) {
-    request r = {function, queue, false, groups->group, groups, form, nullptr};
+    request r = {function, queue, false, groups->group, groups, form, nullptr, nullptr};
     const tartan_i_plan_key key = {&tiles_maker, queue->device_id, groups->group};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
     *out = ((const index_set *)plan)->tiles;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_index_get_bits(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_block_mask *block_mask, const uint32_t **out) {
+    request r = {function, queue, false, 0, nullptr, nullptr, nullptr, block_mask};
+    const tartan_i_plan_key key = {&bits_maker, queue->device_id, 0};
+    void *plan = nullptr;
+    PASS(tartan_cuda_host->mask_plan(block_mask, &key, make, &r, release, &plan));
+    *out = (const uint32_t *)((const index_set *)plan)->memory;
     return TARTAN_OK;
 }

@@ -86,6 +86,8 @@ typedef struct tartan_host {
     void (*text_add)(tartan_i_text *text, const char *format, ...);
     tartan_status (*plan)(const tartan_layout *layout, const tartan_i_plan_key *key, tartan_i_plan_make make,
                           void *user, void (*release)(void *plan), void **out);
+    tartan_status (*mask_plan)(const tartan_block_mask *block_mask, const tartan_i_plan_key *key,
+                               tartan_i_plan_make make, void *user, void (*release)(void *plan), void **out);
     int32_t (*operands)(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
     const tartan_backend *cpu; /* for devices whose memory the CPU can read while they work */
 } tartan_host;

@@ -32,6 +32,7 @@ const tartan_host tartan_i_host = {
     .free = tartan_i_free,
     .text_add = tartan_i_text_add,
     .plan = tartan_i_layout_plan,
+    .mask_plan = tartan_i_block_mask_plan,
     .operands = tartan_i_op_operands,
     .cpu = &tartan_i_backend_cpu,
 };

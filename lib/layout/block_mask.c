@@ -4,6 +4,7 @@
 
 #include "core/array.h"
 #include "core/dtype.h"
+#include "layout/plans.h"
 
 /* All bits 0. */
 static tartan_status create(tartan_layout *layout, tartan_block_mask **out) {
@@ -14,6 +15,7 @@ static tartan_status create(tartan_layout *layout, tartan_block_mask **out) {
     NEW_ZEROED(mask, 1);
     TRY(tartan_i_allocate_zeroed(&mask->bits, layout->blocks,
                                  s->block_rows * row_words * (int64_t)sizeof *mask->bits));
+    tartan_i_plans_begin(&mask->plans);
     mask->magic = TARTAN_I_BLOCK_MASK;
     mask->row_words = row_words;
     mask->layout = tartan_layout_retain(layout);
@@ -130,6 +132,7 @@ tartan_status tartan_block_mask_get_bits(const tartan_block_mask *block_mask, ui
 void tartan_block_mask_free(tartan_block_mask *block_mask) {
     if (!tartan_i_is(block_mask, TARTAN_I_BLOCK_MASK)) return;
     block_mask->magic = 0;
+    tartan_i_plans_drop(&block_mask->plans);
     tartan_layout_free(block_mask->layout);
     tartan_i_free(block_mask->bits);
     tartan_i_free(block_mask);

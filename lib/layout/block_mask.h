@@ -11,6 +11,7 @@ struct tartan_block_mask {
     int64_t row_words; /* words per row of a block */
     int64_t kept;      /* bits that are 1 */
     uint32_t *bits;    /* [blocks][block_rows][row_words] */
+    tartan_i_plans plans;
 };
 
 /* The first word of row `i` of block `id`. */

@@ -40,7 +40,7 @@ static tartan_status new_layout(const tartan_shape *shape, int64_t grid_rows, in
                                 int64_t blocks, tartan_layout **out) {
     tartan_layout *layout = NULL;
     PASS(tartan_i_allocate_zeroed(&layout, 1, sizeof *layout));
-    pthread_mutex_init(&layout->plans_lock, NULL); /* cannot fail for a plain mutex */
+    tartan_i_plans_begin(&layout->plans);
     layout->magic = TARTAN_I_LAYOUT;
     layout->references = 1;
     layout->shape = *shape;
@@ -182,9 +182,8 @@ void tartan_layout_free(tartan_layout *layout) {
     /* Release this thread's writes to the layout; the last one acquires those of all others. */
     if (__atomic_fetch_sub(&layout->references, 1, __ATOMIC_ACQ_REL) != 1) return;
     layout->magic = 0;
-    tartan_i_layout_drop_plans(layout);
+    tartan_i_plans_drop(&layout->plans);
     if (layout->resource != NULL) layout->release(layout->resource);
-    pthread_mutex_destroy(&layout->plans_lock);
     free_derived(layout);
     tartan_i_free(layout->row_pointers);
     tartan_i_free(layout->block_cols);

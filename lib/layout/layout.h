@@ -11,6 +11,12 @@
 
 enum { TARTAN_I_MAX_BLOCK = 256, TARTAN_I_MAX_HEADS = 1 << 20, TARTAN_I_IDENTITY_CHARS = 32 };
 
+/* What backends derived from an object: a list that only grows, newest first; see plans.h. */
+typedef struct tartan_i_plans {
+    struct tartan_i_plan_node *first;
+    pthread_mutex_t lock; /* held while one is made */
+} tartan_i_plans;
+
 struct tartan_layout {
     uint32_t magic;     /* TARTAN_I_LAYOUT */
     int32_t references; /* by the __atomic builtins: C++ tests include this header */
@@ -24,9 +30,8 @@ struct tartan_layout {
     int32_t *col_rows;     /* [blocks]: block rows, ascending within a column */
     int64_t *col_ids;      /* [blocks]: their block ids */
     char identity[TARTAN_I_IDENTITY_CHARS + 1];
-    char *recipe;                     /* JSON or NULL */
-    struct tartan_i_plan_node *plans; /* a list that only grows, newest first; see plans.h */
-    pthread_mutex_t plans_lock;       /* held while one is made */
+    char *recipe; /* JSON or NULL */
+    tartan_i_plans plans;
     /* For a dynamic layout (magic TARTAN_I_DYNAMIC): the backend keeps its index sets, made from masks on a device;
      * `blocks` is the capacity, the lists above are NULL, the identity is empty. */
     void *index;

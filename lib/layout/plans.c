@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What backends cache in a layout. Nodes are only added at the front of the list, so a search needs no lock; the
+ * What backends cache in layouts and masks. Nodes are only added at the front of the list, so a search needs no lock; the
  * lock keeps two threads from making the same plan. */
 #include "layout/plans.h"
 
@@ -10,8 +10,8 @@ typedef struct tartan_i_plan_node {
     void (*release)(void *plan);
 } plan_node;
 
-static const plan_node *find(const tartan_layout *layout, const tartan_i_plan_key *key) {
-    const plan_node *node = __atomic_load_n(&layout->plans, __ATOMIC_ACQUIRE);
+static const plan_node *find(const tartan_i_plans *plans, const tartan_i_plan_key *key) {
+    const plan_node *node = __atomic_load_n(&plans->first, __ATOMIC_ACQUIRE);
     while (node != NULL && (node->key.maker != key->maker || node->key.device_id != key->device_id ||
                             node->key.variant != key->variant))
         node = node->next;
@@ -19,14 +19,15 @@ static const plan_node *find(const tartan_layout *layout, const tartan_i_plan_ke
 }
 
 /* The lock is held. */
-static tartan_status add(tartan_layout *layout, const tartan_i_plan_key *key, tartan_i_plan_make make,
-                         void *user, void (*release)(void *plan), const plan_node **out) {
+static tartan_status add(tartan_i_plans *plans, const tartan_layout *layout, const tartan_i_plan_key *key,
+                         tartan_i_plan_make make, void *user, void (*release)(void *plan),
+                         const plan_node **out) {
     tartan_status status;
     plan_node *node = NULL;
     NEW(node, 1);
-    *node = (plan_node){.next = layout->plans, .key = *key, .release = release};
+    *node = (plan_node){.next = plans->first, .key = *key, .release = release};
     TRY(make(layout, user, &node->plan));
-    __atomic_store_n(&layout->plans, node, __ATOMIC_RELEASE);
+    __atomic_store_n(&plans->first, node, __ATOMIC_RELEASE);
     *out = node;
     return TARTAN_OK;
 fail:
@@ -34,31 +35,49 @@ fail:
     return status;
 }
 
-tartan_status tartan_i_layout_plan(const tartan_layout *layout, const tartan_i_plan_key *key,
-                                   tartan_i_plan_make make, void *user, void (*release)(void *plan),
-                                   void **out) {
+static tartan_status find_or_add(const tartan_i_plans *plans, const tartan_layout *layout,
+                                 const tartan_i_plan_key *key, tartan_i_plan_make make, void *user,
+                                 void (*release)(void *plan), void **out) {
     *out = NULL;
-    const plan_node *node = find(layout, key);
+    const plan_node *node = find(plans, key);
     if (node == NULL) {
-        tartan_layout *owner = (tartan_layout *)layout; /* plans are not part of a layout's value */
+        tartan_i_plans *owned = (tartan_i_plans *)plans; /* plans are not part of the owner's value */
         tartan_status status = TARTAN_OK;
-        pthread_mutex_lock(&owner->plans_lock);
-        node = find(layout, key); /* another thread may have been first */
-        if (node == NULL) status = add(owner, key, make, user, release, &node);
-        pthread_mutex_unlock(&owner->plans_lock);
+        pthread_mutex_lock(&owned->lock);
+        node = find(plans, key); /* another thread may have been first */
+        if (node == NULL) status = add(owned, layout, key, make, user, release, &node);
+        pthread_mutex_unlock(&owned->lock);
         PASS(status);
     }
     *out = node->plan;
     return TARTAN_OK;
 }
 
-void tartan_i_layout_drop_plans(tartan_layout *layout) {
-    plan_node *node = layout->plans;
-    layout->plans = NULL;
+tartan_status tartan_i_layout_plan(const tartan_layout *layout, const tartan_i_plan_key *key,
+                                   tartan_i_plan_make make, void *user, void (*release)(void *plan),
+                                   void **out) {
+    return find_or_add(&layout->plans, layout, key, make, user, release, out);
+}
+
+tartan_status tartan_i_block_mask_plan(const tartan_block_mask *block_mask, const tartan_i_plan_key *key,
+                                       tartan_i_plan_make make, void *user, void (*release)(void *plan),
+                                       void **out) {
+    return find_or_add(&block_mask->plans, block_mask->layout, key, make, user, release, out);
+}
+
+void tartan_i_plans_begin(tartan_i_plans *plans) {
+    plans->first = NULL;
+    pthread_mutex_init(&plans->lock, NULL); /* cannot fail for a plain mutex */
+}
+
+void tartan_i_plans_drop(tartan_i_plans *plans) {
+    plan_node *node = plans->first;
+    plans->first = NULL;
     while (node != NULL) {
         plan_node *next = node->next;
         node->release(node->plan);
         tartan_i_free(node);
         node = next;
     }
+    pthread_mutex_destroy(&plans->lock);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What backends derive from a layout (index sets on a device, work lists): made on first use, kept in the layout,
- * freed with it. */
+ * What backends derive from a layout (index sets on a device, work lists) or from an in-block mask (its bits on a
+ * device): made on first use, kept in the layout or mask, freed with it. */
 #ifndef TARTAN_LAYOUT_PLANS_H
 #define TARTAN_LAYOUT_PLANS_H
 
-#include "layout/layout.h"
+#include "layout/block_mask.h"
 
 /* The key of a plan: an address unique to its maker, the device, and a number that the maker chooses. */
 typedef struct tartan_i_plan_key {
@@ -22,7 +22,13 @@ tartan_status tartan_i_layout_plan(const tartan_layout *layout, const tartan_i_p
                                    tartan_i_plan_make make, void *user, void (*release)(void *plan),
                                    void **out);
 
-/* For tartan_layout_free: releases every plan. */
-void tartan_i_layout_drop_plans(tartan_layout *layout);
+/* The same for a plan of a mask, which is freed with the mask: make(the mask's layout, user, ...). */
+tartan_status tartan_i_block_mask_plan(const tartan_block_mask *block_mask, const tartan_i_plan_key *key,
+                                       tartan_i_plan_make make, void *user, void (*release)(void *plan),
+                                       void **out);
+
+/* For the makers of layouts and masks: no plans yet; and the end, which releases every plan. */
+void tartan_i_plans_begin(tartan_i_plans *plans);
+void tartan_i_plans_drop(tartan_i_plans *plans);
 
 #endif

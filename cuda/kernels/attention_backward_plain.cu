@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attention, backward, for every problem: the reference on the device. Three kernels: delta; the gradients of keys and
+ * values, whose CTAs own up to 32 keys of a block column and walk its queries, head after head of those that share the
+ * keys; and that of queries, whose CTAs own queries and walk the keys. Both compute the scores again, so that no sum needs
+ * another CTA.
+ *
+ * Source: Dao, "FlashAttention-2" (2023), algorithm 2. */
+#include "device_memory.h"
+#include "index_cache.h"
+#include "kernels.h"
+#include "kernels/attention_plain.cuh"
+
+namespace tartan_cuda {
+namespace attention {
+namespace {
+
+struct Args {
+    Common c;
+    tartan_cuda_row_index lists; /* by rows, or by columns where keys are owned */
+    Cut cut;
+    tartan_cuda_tensor out, lse, out_grad, q_grad, k_grad, v_grad;
+    void *delta; /* [batch, heads, tq] */
+};
+
+/* ---- Delta ---- */
+
+enum { kDeltaThreads = 256 };
+
+/* A warp for each query. */
+template <typename T>
+__global__ void __launch_bounds__(kDeltaThreads) delta(const __grid_constant__ Args a, int64_t queries) {
+    using S = tartan_cuda_sum<T>;
+    const tartan_cuda_attention &p = a.c.p;
+    constexpr int kWarps = kDeltaThreads / 32;
+    for (int64_t n = (int64_t)blockIdx.x * kWarps + threadIdx.x / 32; n < queries;
+         n += (int64_t)gridDim.x * kWarps) {
+        const int64_t i = n % p.tq, head = n / p.tq % p.heads, entry = n / p.tq / p.heads;
+        const Tokens<T> out(a.out, entry, head), grad(a.out_grad, entry, head);
+        S sum = 0;
+        for (int64_t e = threadIdx.x % 32; e < p.d; e += 32)
+            sum =
+                fma(out.at(i * out.token + e * out.element), grad.at(i * grad.token + e * grad.element), sum);
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        if (threadIdx.x % 32 == 0) ((S *)a.delta)[n] = sum;
+    }
+}
+
+/* Fetches what the table knows of query `token` (-1: none). */
+template <typename S, int kRows>
+__device__ __forceinline__ void fetch_query(const Args &a, const Piece &x, int64_t token, int i,
+                                            Shared<S, kRows> &s) {
+    const int64_t in_lse = x.entry * a.lse.batch + x.head * a.lse.head + token * a.lse.token;
+    const int64_t in_delta = (x.entry * a.c.p.heads + x.head) * a.c.p.tq + token;
+    s.lse[i] = token >= 0 ? ((const S *)a.lse.data)[in_lse] : (S)0;
+    s.delta[i] = token >= 0 ? ((const S *)a.delta)[in_delta] : (S)0;
+}
+
+/* ---- Gradients of pairs ---- */
+
+/* Scores become weights, after dropout, and products of out_grad and v the gradients of scores, without `scale`. */
+template <typename S, int kRows, bool kOwnKeys>
+__device__ __forceinline__ void differentiate(const Pairs<S, kRows, kOwnKeys> &pairs, uint32_t seen,
+                                              S (&scores)[kEach][kEach], S (&grads)[kEach][kEach]) {
+    const tartan_cuda_attention &p = pairs.c.p;
+    const uint32_t dropped = p.dropout > 0 ? pairs.dropped() : 0;
+    const S kept = (S)(1 / (1 - p.dropout));
+    pairs.score(scores);
+#pragma unroll
+    for (int r = 0; r < kEach; r++)
+#pragma unroll
+        for (int o = 0; o < kEach; o++) {
+            const int query = kOwnKeys ? pairs.other(o) : pairs.own(r);
+            const S lse = pairs.s.lse[query], delta = pairs.s.delta[query];
+            const bool counts = seen >> (r * kEach + o) & 1, drops = dropped >> (r * kEach + o) & 1;
+            /* A query all of whose scores are -infinity has no weights. */
+            const S weight = lse == -(S)INFINITY ? (S)0 : exp(scores[r][o] - lse);
+            const S grad = drops ? (S)0 : grads[r][o] * kept;
+            scores[r][o] = !counts ? hidden<S>() : drops ? (S)0 : weight * kept;
+            grads[r][o] = counts ? shown(weight * (grad - delta)) : hidden<S>();
+        }
+}
+
+template <typename T, int kCols, typename S>
+__device__ __forceinline__ void store(const Args &a, const Piece &x, int64_t head,
+                                      const tartan_cuda_tensor &to, S scale,
+                                      const S (&sums)[kEach][kCols / kAcross]) {
+#pragma unroll
+    for (int r = 0; r < kEach; r++) {
+        const int own = threadIdx.x / kAcross * kEach + r;
+#pragma unroll
+        for (int n = 0; n < kCols / kAcross; n++) {
+            const int64_t e = x.first + n / kEach * kStrip + threadIdx.x % kAcross * kEach + n % kEach;
+            if (own < x.rows && e < a.c.p.d) put<T>(to, x.entry, head, x.row + own, e, scale * sums[r][n]);
+        }
+    }
+}
+
+/* ---- The gradient of queries ---- */
+
+template <typename T, int kRows, int kCols>
+__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) == 8 ? 256 : 512))
+    query_grad(const __grid_constant__ Args a) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int kThreads = threads_of<kRows>();
+    __shared__ Shared<S, kRows> s;
+    static_assert(kRows <= kOthers, "the table has what is known of the own queries");
+    const tartan_cuda_attention &p = a.c.p;
+    for (int32_t turn = 0; number_of(turn) < a.cut.pieces; turn++) {
+        __syncthreads(); /* the last piece has been read */
+        if (threadIdx.x == 0) s.piece = queries_of(p, a.cut, a.lists, number_of(turn), kCols);
+        __syncthreads();
+        const Piece &x = s.piece;
+        if (x.rows == 0) continue;
+        for (int i = threadIdx.x; i < kRows; i += kThreads)
+            fetch_query(a, x, i < x.rows ? x.row + i : (int64_t)-1, i, s);
+        const Pairs<S, kRows, false> pairs = {a.c, x, s};
+        const int64_t keys = (int64_t)(x.end - x.begin) * p.block_k;
+        S sums[kEach][kCols / kAcross] = {};
+        for (int64_t done = 0; done < keys; done += kOthers) {
+            __syncthreads(); /* the last tile's table has been read */
+            look_up<kThreads>(a.lists, done, p.block_k, p.tk, s);
+            __syncthreads();
+            bool any;
+            const uint32_t seen = pairs.visible(&any);
+            if (!__syncthreads_or(any)) continue;
+            const bool whole = __syncthreads_and(seen == (1u << kEach * kEach) - 1);
+            S scores[kEach][kEach], grads[kEach][kEach];
+            multiply<kThreads>(Tokens<T>(p.q, x.entry, x.head), Tokens<T>(p.k, x.entry, x.kv), x, p.d, s,
+                               scores);
+            multiply<kThreads>(Tokens<T>(a.out_grad, x.entry, x.head), Tokens<T>(p.v, x.entry, x.kv), x, p.d,
+                               s, grads);
+            differentiate(pairs, seen, scores, grads);
+            put_weights(grads, s);
+            const int count = (int)(keys - done < kOthers ? keys - done : kOthers);
+            accumulate<kThreads, kCols>(Tokens<T>(p.k, x.entry, x.kv), x.first, p.d, count, !whole, s, sums);
+        }
+        store<T, kCols>(a, x, x.head, a.q_grad, (S)p.scale, sums);
+    }
+}
+
+/* ---- The gradients of keys and values ---- */
+
+/* Goes on to a head, and to the part of its list whose queries see the piece's keys. */
+__device__ __forceinline__ void find_queries(const Args &a, int64_t head, Piece &x) {
+    const tartan_cuda_attention &p = a.c.p;
+    x.head = head;
+    if (a.lists.pointers == nullptr) return;
+    const int32_t *at = a.lists.pointers + (p.layout_heads > 1 ? head : 0) * p.grid_k + x.line;
+    x.end = at[1];
+    x.begin = find_first(at[0], at[1], [&](int32_t i) {
+        const int64_t end =
+            ((int64_t)a.lists.cols[i] + 1) * p.block_q; /* queries of later tokens see more keys */
+        return limit_of(p, (end < p.tq ? end : p.tq) - 1) > x.row;
+    });
+}
+
+template <typename T, int kRows, int kCols>
+__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) == 8 ? 256
+                                                                      : kRows < 32   ? 320
+                                                                                     : 384))
+    key_grads(const __grid_constant__ Args a) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int kThreads = threads_of<kRows>();
+    __shared__ Shared<S, kRows> s;
+    const tartan_cuda_attention &p = a.c.p;
+    const int64_t group = p.heads / p.kv_heads;
+    for (int32_t turn = 0; number_of(turn) < a.cut.pieces; turn++) {
+        __syncthreads(); /* the last piece has been read */
+        if (threadIdx.x == 0)
+            s.piece = piece_of(a.cut, number_of(turn), false, p.kv_heads, p.block_k, p.tk, kCols);
+        __syncthreads();
+        Piece &x = s.piece;
+        if (x.rows == 0) continue;
+        S k_sums[kEach][kCols / kAcross] = {}, v_sums[kEach][kCols / kAcross] = {};
+        for (int64_t i = 0; i < group; i++) {
+            __syncthreads(); /* the last head's list has been read */
+            if (threadIdx.x == 0) find_queries(a, x.kv * group + i, x);
+            __syncthreads();
+            const Pairs<S, kRows, true> pairs = {a.c, x, s};
+            const int64_t queries = (int64_t)(x.end - x.begin) * p.block_q;
+            for (int64_t done = 0; done < queries; done += kOthers) {
+                __syncthreads(); /* the last tile's table has been read */
+                look_up<kThreads>(a.lists, done, p.block_q, p.tq, s);
+                for (int i = threadIdx.x; i < kOthers; i += kThreads) /* each thread those it has entered */
+                    fetch_query(a, x, s.token[i], i, s);
+                __syncthreads();
+                bool any;
+                const uint32_t seen = pairs.visible(&any);
+                if (!__syncthreads_or(any)) continue;
+                const bool whole = __syncthreads_and(seen == (1u << kEach * kEach) - 1);
+                S scores[kEach][kEach], grads[kEach][kEach];
+                multiply<kThreads>(Tokens<T>(p.k, x.entry, x.kv), Tokens<T>(p.q, x.entry, x.head), x, p.d, s,
+                                   scores);
+                multiply<kThreads>(Tokens<T>(p.v, x.entry, x.kv), Tokens<T>(a.out_grad, x.entry, x.head), x,
+                                   p.d, s, grads);
+                differentiate(pairs, seen, scores, grads);
+                const int count = (int)(queries - done < kOthers ? queries - done : kOthers);
+                put_weights(scores, s);
+                accumulate<kThreads, kCols>(Tokens<T>(a.out_grad, x.entry, x.head), x.first, p.d, count,
+                                            !whole, s, v_sums);
+                __syncthreads(); /* the weights have been read */
+                put_weights(grads, s);
+                accumulate<kThreads, kCols>(Tokens<T>(p.q, x.entry, x.head), x.first, p.d, count, !whole, s,
+                                            k_sums);
+            }
+        }
+        store<T, kCols>(a, x, x.kv, a.k_grad, (S)p.scale, k_sums);
+        store<T, kCols>(a, x, x.kv, a.v_grad, (S)1, v_sums);
+    }
+}
+
+/* ---- On the host ---- */
+
+template <typename T> tartan_status start_delta(const char *function, tartan_cuda_queue *queue, Args *a) {
+    const int64_t queries = a->c.p.batch * a->c.p.heads * a->c.p.tq;
+    if (queries == 0) return TARTAN_OK;
+    return tartan_cuda_launch(function, queue, delta<T>,
+                              tartan_cuda_grid((queries - 1) / (kDeltaThreads / 32) + 1), dim3(kDeltaThreads),
+                              *a, queries);
+}
+
+template <typename T, int kRows, int kCols>
+tartan_status start_query_grad(const char *function, tartan_cuda_queue *queue, Args *a) {
+    const tartan_cuda_attention *p = &a->c.p;
+    a->cut = cut_of(kRows, p->block_q, p->grid_q, p->heads, p->batch, p->d, kCols);
+    if (a->cut.pieces == 0) return TARTAN_OK;
+    return tartan_cuda_launch(function, queue, query_grad<T, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
+                              dim3(threads_of<kRows>()), *a);
+}
+
+template <typename T, int kRows, int kCols>
+tartan_status start_key_grads(const char *function, tartan_cuda_queue *queue, Args *a) {
+    const tartan_cuda_attention *p = &a->c.p;
+    a->cut = cut_of(kRows, p->block_k, p->grid_k, p->kv_heads, p->batch, p->d, kCols);
+    if (a->cut.pieces == 0) return TARTAN_OK;
+    return tartan_cuda_launch(function, queue, key_grads<T, kRows, kCols>, tartan_cuda_grid(a->cut.pieces),
+                              dim3(threads_of<kRows>()), *a);
+}
+
+/* The elements of a token that a CTA takes. */
+template <typename T, int kRows>
+tartan_status start_query_grad(const char *function, tartan_cuda_queue *queue, Args *a) {
+    if (a->c.p.d <= 64) return start_query_grad<T, kRows, 64>(function, queue, a);
+    return start_query_grad<T, kRows, 128>(function, queue, a);
+}
+template <typename T, int kRows>
+tartan_status start_key_grads(const char *function, tartan_cuda_queue *queue, Args *a) {
+    if constexpr (sizeof(T) < 8)
+        if (a->c.p.d > 64) return start_key_grads<T, kRows, 128>(function, queue, a);
+    return start_key_grads<T, kRows, 64>(function, queue, a);
+}
+
+template <typename T>
+tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_row_index &by_rows,
+                    const tartan_cuda_row_index &by_cols, Args *a) {
+    PASS(start_delta<T>(function, queue, a));
+    a->lists = by_cols;
+    const tartan_status status = a->c.p.block_k <= 16 ? start_key_grads<T, 16>(function, queue, a)
+                                                      : start_key_grads<T, 32>(function, queue, a);
+    PASS(status);
+    a->lists = by_rows;
+    return a->c.p.block_q <= 16 ? start_query_grad<T, 16>(function, queue, a)
+                                : start_query_grad<T, 32>(function, queue, a);
+}
+
+} // namespace
+} // namespace attention
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_attention_backward_plain(const char *function, tartan_cuda_queue *queue,
+                                                   const void *problem) {
+    using namespace tartan_cuda::attention;
+    const tartan_cuda_attention_backward *p = (const tartan_cuda_attention_backward *)problem;
+    if (p->in.d == 0) return TARTAN_OK;
+    tartan_cuda_row_index by_rows = {}, by_cols = {};
+    Args a = {};
+    a.out = p->out, a.lse = p->lse, a.out_grad = p->out_grad;
+    a.q_grad = p->q_grad, a.k_grad = p->k_grad, a.v_grad = p->v_grad;
+    PASS(common_of(function, queue, &p->in, &a.c));
+    if (p->in.blocks > 0) {
+        PASS(tartan_cuda_index_get_rows(function, queue, p->in.layout, false, &by_rows));
+        PASS(tartan_cuda_index_get_rows(function, queue, p->in.layout, true, &by_cols));
+    }
+    const int64_t queries = p->in.batch * p->in.heads * p->in.tq;
+    PASS(tartan_cuda_scratch(function, queue, queries * (p->in.dtype == TARTAN_F64 ? 8 : 4), &a.delta));
+    const tartan_status status = tartan_cuda_by_dtype(p->in.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return start<T>(function, queue, by_rows, by_cols, &a);
+    });
+    tartan_cuda_scratch_free(queue, a.delta);
+    return status;
+}
