@@ -33,7 +33,6 @@ static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda
     if (!(p->scale > 0)) return "only for a positive scale";
     if (p->bias != NULL) return "does not add a bias";
     if (p->dropout > 0) return "has no dropout";
-    if (p->block_mask != NULL) return "has no block mask yet";
     if (!is_boxed(&p->q, p->batch, p->heads) || !is_boxed(&p->k, p->batch, p->kv_heads) ||
         !is_boxed(&p->v, p->batch, p->kv_heads))
         return "the elements of a token are not contiguous, or its address is no multiple of 16 bytes";

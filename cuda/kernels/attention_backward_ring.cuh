@@ -109,7 +109,8 @@ struct BackwardProblem {
     bool many_layouts, by_keys; /* by_keys: dk and dv */
     bool last_first;
     int32_t tiles, d, dtype;
-    int32_t block_kept, block_streamed, slots, parts;
+    int32_t block_kept, block_streamed, shift_kept, shift_streamed; /* powers of two, and their logarithms */
+    int32_t slots, parts;
     int32_t block_q, row_words;
     const uint32_t *bits; /* of the block mask, or NULL */
     float scale;
@@ -353,7 +354,7 @@ __device__ __forceinline__ void accumulate(float (&d)[Form::kWidth / 2], const u
 template <class Form>
 __device__ __forceinline__ uint64_t find_pairs(const BackwardProblem &p, const typename Form::Step *step,
                                                int32_t row, int32_t first_row) {
-    const int32_t line = (row - first_row) / p.block_kept, width = min(p.block_streamed, 64);
+    const int32_t line = (row - first_row) >> p.shift_kept, width = min(p.block_streamed, 64);
     const int32_t limit = p.by_keys ? p.streams : limit_of(p, row);
     const int32_t begin = p.by_keys ? first_query(p, row) : 0;
     uint64_t all = 0;
@@ -363,16 +364,6 @@ __device__ __forceinline__ uint64_t find_pairs(const BackwardProblem &p, const t
         const int32_t until = min(limit - token, width), from = max(begin - token, 0);
         if (until <= from) continue;
         uint64_t bits = (until >= 64 ? ~0ull : (1ull << until) - 1) & ~0ull << from;
-        if (p.bits != nullptr) {
-            const int32_t kept_at = row % p.block_kept, at = token % p.block_streamed;
-            uint64_t kept = 0;
-            for (int32_t j = 0; j < width; j++) {
-                const int32_t q = p.by_keys ? at + j : kept_at, k = p.by_keys ? kept_at : at + j;
-                const uint32_t word = p.bits[((int64_t)id * p.block_q + q) * p.row_words + k / 32];
-                kept |= (uint64_t)(word >> k % 32 & 1) << j;
-            }
-            bits &= kept;
-        }
         all |= bits << (slot * width);
     }
     return all;
@@ -384,6 +375,25 @@ __device__ __forceinline__ uint32_t pairs_of_thread(uint64_t all) {
     uint32_t bits = 0;
 #pragma unroll
     for (int f = 0; f < 8; f++) bits |= (uint32_t)(mine >> 8 * f & 3) << 2 * f;
+    return bits;
+}
+
+/* The same for what the block mask keeps. */
+template <class Form>
+__device__ __forceinline__ uint32_t kept_of_thread(const BackwardProblem &p, const typename Form::Step *step,
+                                                   int32_t row, int32_t first_row) {
+    const int32_t line = (row - first_row) >> p.shift_kept, kept_at = row & (p.block_kept - 1);
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int32_t j = i / 2 * 8 + (int32_t)threadIdx.x % 4 * 2 + i % 2;
+        const int32_t slot = p.parts > 1 ? 0 : j >> p.shift_streamed, id = step->ids[slot * p.lines + line];
+        if (id < 0) continue;
+        const int32_t at =
+            (step->first[slot] + (p.parts > 1 ? j : j & (p.block_streamed - 1))) & (p.block_streamed - 1);
+        const int32_t q = p.by_keys ? at : kept_at, k = p.by_keys ? kept_at : at;
+        bits |= (p.bits[((int64_t)id * p.block_q + q) * p.row_words + k / 32] >> k % 32 & 1) << i;
+    }
     return bits;
 }
 

@@ -15,6 +15,7 @@
 #include "index_cache.h"
 #include "kernels.h"
 #include "kernels/attention_map.h"
+#include "layout/block_mask.h"
 
 namespace tartan_cuda {
 
@@ -81,6 +82,8 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     p.groups = u.groups_per_head, p.lines = u.group;
     p.by_keys = by_keys;
     p.block_kept = kept, p.block_streamed = streamed;
+    while (1 << p.shift_kept < kept) p.shift_kept++;
+    while (1 << p.shift_streamed < streamed) p.shift_streamed++;
     p.slots = streamed < 64 ? 64 / streamed : 1;
     p.parts = streamed > 64 ? streamed / 64 : 1;
     p.kept_heads = (int32_t)(by_keys ? in.kv_heads : in.heads);
@@ -149,7 +152,11 @@ tartan_status tartan_cuda_attention_backward_wgmma(const char *function, tartan_
     tartan_status status = tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid((rows + 7) / 8),
                                               dim3(256), b->out, b->out_grad, b->lse, rows, (int32_t)in.heads,
                                               (int32_t)in.tq, padded, (int32_t)in.d, lse, delta);
-    const BackwardProblem p = describe(b, lse, delta, padded);
+    BackwardProblem p = describe(b, lse, delta, padded);
+    if (status == TARTAN_OK && in.block_mask != nullptr) {
+        p.row_words = (int32_t)in.block_mask->row_words;
+        status = tartan_cuda_index_get_bits(function, queue, in.block_mask, &p.bits);
+    }
     if (status == TARTAN_OK) status = start_side(function, queue, b, false, p);
     if (status == TARTAN_OK) status = start_side(function, queue, b, true, p);
     tartan_cuda_scratch_free(queue, scratch);

@@ -44,6 +44,9 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
 #pragma unroll
         for (int r = 0; r < 2; r++)
             counts[r] = pairs_of_thread(find_pairs<Form>(p, step, row_of(first) + 8 * r, first));
+        if (p.bits == nullptr) return;
+#pragma unroll
+        for (int r = 0; r < 2; r++) counts[r] &= kept_of_thread<Form>(p, step, row_of(first) + 8 * r, first);
     }
     static __device__ __forceinline__ bool does_count(const uint32_t (&counts)[2], int i) {
         return counts[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1;

@@ -16,6 +16,7 @@
 #include "index_cache.h"
 #include "kernels.h"
 #include "kernels/attention_map.h"
+#include "layout/block_mask.h"
 
 namespace tartan_cuda {
 
@@ -43,6 +44,8 @@ AttentionProblem describe(const tartan_cuda_attention_forward *f, const tartan_c
     p.tiles = p.batch * p.heads * p.groups;
     p.tq = (int32_t)in.tq, p.tk = (int32_t)in.tk, p.d = (int32_t)in.d;
     p.block_q = in.block_q, p.block_k = in.block_k;
+    while (1 << p.shift_q < in.block_q) p.shift_q++;
+    while (1 << p.shift_k < in.block_k) p.shift_k++;
     p.slots = in.block_k < Form::kKeys ? Form::kKeys / in.block_k : 1;
     p.parts = in.block_k > Form::kKeys ? in.block_k / Form::kKeys : 1;
     p.scale = (float)in.scale;
@@ -67,6 +70,10 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     tartan_cuda_group_index u;
     PASS(tartan_cuda_index_get_groups(function, queue, in.layout, false, Form::kRows / in.block_q, &u));
     AttentionProblem p = describe<Form>(f, u);
+    if (in.block_mask != nullptr) {
+        p.row_words = (int32_t)in.block_mask->row_words;
+        PASS(tartan_cuda_index_get_bits(function, queue, in.block_mask, &p.bits));
+    }
     p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
     CUtensorMap q, k, v, out = {};
     PASS(map_tokens(function, &in.q, in.d, in.tq, in.heads, in.batch, 64, &q));

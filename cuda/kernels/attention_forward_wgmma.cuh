@@ -198,20 +198,21 @@ template <class Form>
 __device__ __forceinline__ void take_hidden(const AttentionProblem &p, const typename Form::Step *step,
                                             int32_t row, int32_t first_row,
                                             uint32_t (&keep)[Form::kKeys / 32]) {
-    const int32_t limit = limit_of(p, row), line = (row - first_row) / p.block_q, inside = row % p.block_q;
+    const int32_t limit = limit_of(p, row), line = (row - first_row) >> p.shift_q,
+                  inside = row & (p.block_q - 1);
     const int32_t width = min(p.block_k, 32);
 #pragma unroll
     for (int w = 0; w < Form::kKeys / 32; w++) {
         uint32_t word = 0;
         for (int32_t at = 0; at < 32; at += width) {
-            const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) / p.block_k;
+            const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) >> p.shift_k;
             const int32_t ahead =
-                p.parts > 1 ? 32 * w : (32 * w + at) % p.block_k; /* keys of the slot before these */
+                p.parts > 1 ? 32 * w : (32 * w + at) & (p.block_k - 1); /* keys of the slot before these */
             const int32_t seen = limit - step->key[slot] - ahead;
             uint32_t bits = seen <= 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
             if (p.bits != nullptr && bits != 0) {
                 const int32_t id = step->ids[slot * p.lines + line];
-                const int32_t in_block = p.parts > 1 ? step->key[slot] % p.block_k + ahead : ahead;
+                const int32_t in_block = p.parts > 1 ? (step->key[slot] & (p.block_k - 1)) + ahead : ahead;
                 bits &= id < 0 ? 0 : p.bits[((int64_t)id * p.block_q + inside) * p.row_words + in_block / 32];
             }
             word |= (width < 32 ? bits & ((1u << width) - 1) : bits) << at;
@@ -313,7 +314,7 @@ template <Factor kFactor, class Form> struct Consumer {
             uint32_t keep[Form::kKeys / 32];
 #pragma unroll
             for (int w = 0; w < Form::kKeys / 32; w++)
-                keep[w] = absent ? step->present[(row + 8 * r - t.row) / p.block_q][w] : ~0u;
+                keep[w] = absent ? step->present[(row + 8 * r - t.row) >> p.shift_q][w] : ~0u;
             if (hidden) take_hidden<Form>(p, step, row + 8 * r, t.row, keep);
             hide(scores, r, keep);
         }

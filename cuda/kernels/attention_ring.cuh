@@ -116,8 +116,8 @@ struct AttentionProblem {
     bool many_layouts; /* one for each head */
     bool last_first;   /* equal lists, of which later rows see more */
     int32_t tiles, tq, tk, d;
-    int32_t block_q, block_k;
-    int32_t slots, parts; /* of a tile of keys: blocks, or tiles of a block */
+    int32_t block_q, block_k, shift_q, shift_k; /* powers of two, and their logarithms */
+    int32_t slots, parts;                       /* of a tile of keys: blocks, or tiles of a block */
     float scale;
     bool causal;
     int64_t query_offset, causal_from;
