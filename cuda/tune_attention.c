@@ -2,9 +2,30 @@
  * Tuning of attention. */
 #include "tune.h"
 
+/* What a plain kernel takes for a pair of a query and a key, in 1e-12 s: `scores` products of tokens, and `sums` of weighted
+ * tokens. A CTA owns up to `most_rows` tokens of a block and `most_cols` elements of their sums. */
+static double plain_time(const tartan_cuda_attention *p, int32_t block, int32_t most_rows, int32_t most_cols,
+                         int32_t scores, int32_t sums) {
+    const int32_t rows = block <= 16 ? 16 : block <= 32 || most_rows == 32 ? 32 : 64;
+    const int32_t pieces = (block + rows - 1) / rows;
+    const int64_t cols = p->d <= 64 || most_cols == 64 ? 64 : 128,
+                  strips = p->d > cols ? (p->d - 1) / cols + 1 : 1;
+    const double work = 2.0 * (double)strips * (double)(scores * p->d + sums * cols);
+    const double rate = p->dtype == TARTAN_F64 ? 6 : rows == 64 ? 12 : rows == 32 ? 10 : 7;
+    return work / rate * pieces * rows / block;
+}
+
 double tartan_cuda_attention_forward_plain_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_forward *)problem)->in;
-    return p->dtype == TARTAN_F64 ? 2 : 4;
+    const int32_t rows = p->dtype == TARTAN_F64 ? 32 : 64;
+    return 4.0 * (double)p->d / plain_time(p, p->block_q, rows, 128, 1, 1);
+}
+
+double tartan_cuda_attention_backward_plain_rate(const void *problem) {
+    const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
+    const int32_t cols = p->dtype == TARTAN_F64 ? 64 : 128;
+    return 10.0 * (double)p->d /
+           (plain_time(p, p->block_q, 32, 128, 2, 1) + plain_time(p, p->block_k, 32, cols, 2, 2));
 }
 
 /* A CTA takes 64 or 128 rows, all with the merged list of the block rows in them. */
@@ -14,11 +35,6 @@ double tartan_cuda_attention_forward_wgmma_rate(const void *problem) {
     while (p->block_q << lines < 64) lines++;
     const double rate = p->block_q == 128 ? 550 : 450;
     return rate * p->figures.share[0][lines] / (1 << lines);
-}
-
-double tartan_cuda_attention_backward_plain_rate(const void *problem) {
-    const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
-    return p->dtype == TARTAN_F64 ? 1.5 : 3;
 }
 
 double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {

@@ -108,16 +108,15 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
     const tartan_cuda_attention &p = a.c.p;
     for (int32_t turn = 0; number_of(turn) < a.cut.pieces; turn++) {
         __syncthreads(); /* the last piece has been read */
-        if (threadIdx.x == 0) s.piece = queries_of(p, a.cut, a.lists, number_of(turn), kCols);
+        if (threadIdx.x == 0) s.piece = queries_of(a.c, a.cut, a.lists, number_of(turn), kCols);
         __syncthreads();
         const Piece &x = s.piece;
         if (x.rows == 0) continue;
         for (int i = threadIdx.x; i < kRows; i += kThreads)
             fetch_query(a, x, i < x.rows ? x.row + i : (int64_t)-1, i, s);
         const Pairs<S, kRows, false> pairs = {a.c, x, s};
-        const int64_t keys = (int64_t)(x.end - x.begin) * p.block_k;
         S sums[kEach][kCols / kAcross] = {};
-        for (int64_t done = 0; done < keys; done += kOthers) {
+        for (int64_t done = 0; done < x.others; done += kOthers) {
             __syncthreads(); /* the last tile's table has been read */
             look_up<kThreads>(a.lists, done, p.block_k, p.tk, s);
             __syncthreads();
@@ -132,8 +131,7 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
                                s, grads);
             differentiate(pairs, seen, scores, grads);
             put_weights(grads, s);
-            const int count = (int)(keys - done < kOthers ? keys - done : kOthers);
-            accumulate<kThreads, kCols>(Tokens<T>(p.k, x.entry, x.kv), x.first, p.d, count, !whole, s, sums);
+            accumulate<kThreads, kCols>(Tokens<T>(p.k, x.entry, x.kv), x.first, p.d, done, !whole, s, sums);
         }
         store<T, kCols>(a, x, x.head, a.q_grad, (S)p.scale, sums);
     }
@@ -153,18 +151,17 @@ __device__ __forceinline__ void find_queries(const Args &a, int64_t head, Piece 
             ((int64_t)a.lists.cols[i] + 1) * p.block_q; /* queries of later tokens see more keys */
         return limit_of(p, (end < p.tq ? end : p.tq) - 1) > x.row;
     });
+    x.others = (int64_t)(x.end - x.begin) * p.block_q;
 }
 
 template <typename T, int kRows, int kCols>
-__global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) == 8 ? 256
-                                                                      : kRows < 32   ? 320
-                                                                                     : 384))
+__global__ void __launch_bounds__(threads_of<kRows>(),
+                                  at_once<kRows>(sizeof(T) == 8 || kRows < 32 ? 256 : 384))
     key_grads(const __grid_constant__ Args a) {
     using S = tartan_cuda_sum<T>;
     constexpr int kThreads = threads_of<kRows>();
     __shared__ Shared<S, kRows> s;
     const tartan_cuda_attention &p = a.c.p;
-    const int64_t group = p.heads / p.kv_heads;
     for (int32_t turn = 0; number_of(turn) < a.cut.pieces; turn++) {
         __syncthreads(); /* the last piece has been read */
         if (threadIdx.x == 0)
@@ -173,13 +170,12 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
         Piece &x = s.piece;
         if (x.rows == 0) continue;
         S k_sums[kEach][kCols / kAcross] = {}, v_sums[kEach][kCols / kAcross] = {};
-        for (int64_t i = 0; i < group; i++) {
+        for (int64_t i = 0; i < a.c.group; i++) {
             __syncthreads(); /* the last head's list has been read */
-            if (threadIdx.x == 0) find_queries(a, x.kv * group + i, x);
+            if (threadIdx.x == 0) find_queries(a, x.kv * a.c.group + i, x);
             __syncthreads();
             const Pairs<S, kRows, true> pairs = {a.c, x, s};
-            const int64_t queries = (int64_t)(x.end - x.begin) * p.block_q;
-            for (int64_t done = 0; done < queries; done += kOthers) {
+            for (int64_t done = 0; done < x.others; done += kOthers) {
                 __syncthreads(); /* the last tile's table has been read */
                 look_up<kThreads>(a.lists, done, p.block_q, p.tq, s);
                 for (int i = threadIdx.x; i < kOthers; i += kThreads) /* each thread those it has entered */
@@ -195,13 +191,12 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
                 multiply<kThreads>(Tokens<T>(p.v, x.entry, x.kv), Tokens<T>(a.out_grad, x.entry, x.head), x,
                                    p.d, s, grads);
                 differentiate(pairs, seen, scores, grads);
-                const int count = (int)(queries - done < kOthers ? queries - done : kOthers);
                 put_weights(scores, s);
-                accumulate<kThreads, kCols>(Tokens<T>(a.out_grad, x.entry, x.head), x.first, p.d, count,
+                accumulate<kThreads, kCols>(Tokens<T>(a.out_grad, x.entry, x.head), x.first, p.d, done,
                                             !whole, s, v_sums);
                 __syncthreads(); /* the weights have been read */
                 put_weights(grads, s);
-                accumulate<kThreads, kCols>(Tokens<T>(p.q, x.entry, x.head), x.first, p.d, count, !whole, s,
+                accumulate<kThreads, kCols>(Tokens<T>(p.q, x.entry, x.head), x.first, p.d, done, !whole, s,
                                             k_sums);
             }
         }

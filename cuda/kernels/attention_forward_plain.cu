@@ -15,6 +15,7 @@ tartan_status common_of(const char *function, tartan_cuda_queue *queue, const ta
                         Common *out) {
     *out = {};
     out->p = *p;
+    out->group = p->kv_heads > 0 ? p->heads / p->kv_heads : 0;
     out->drop = (uint32_t)(p->dropout * 4294967296.0);
     if (p->block_mask == nullptr || p->blocks == 0) return TARTAN_OK;
     out->row_words = (int32_t)p->block_mask->row_words;
@@ -106,14 +107,13 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
     const tartan_cuda_attention &p = a.c.p;
     for (int32_t turn = 0; number_of(turn) < a.cut.pieces; turn++) {
         __syncthreads(); /* the last piece has been read */
-        if (threadIdx.x == 0) s.piece = queries_of(a.c.p, a.cut, a.lists, number_of(turn), kCols);
+        if (threadIdx.x == 0) s.piece = queries_of(a.c, a.cut, a.lists, number_of(turn), kCols);
         __syncthreads();
         const Piece &x = s.piece;
         if (x.rows == 0) continue;
         const Pairs<S, kRows, false> pairs = {a.c, x, s};
-        const int64_t keys = (int64_t)(x.end - x.begin) * p.block_k;
         Rows<S, kCols> rows;
-        for (int64_t done = 0; done < keys; done += kOthers) {
+        for (int64_t done = 0; done < x.others; done += kOthers) {
             __syncthreads(); /* the last tile's table has been read */
             look_up<kThreads>(a.lists, done, p.block_k, p.tk, s);
             __syncthreads();
@@ -130,8 +130,7 @@ __global__ void __launch_bounds__(threads_of<kRows>(), at_once<kRows>(sizeof(T) 
             for (int r = 0; r < kEach; r++)
                 rows.weigh(r, scores[r], seen >> (r * kEach), dropped >> (r * kEach));
             put_weights(scores, s);
-            const int count = (int)(keys - done < kOthers ? keys - done : kOthers);
-            accumulate<kThreads, kCols>(Tokens<T>(p.v, x.entry, x.kv), x.first, p.d, count, !whole, s,
+            accumulate<kThreads, kCols>(Tokens<T>(p.v, x.entry, x.kv), x.first, p.d, done, !whole, s,
                                         rows.out);
         }
         rows.add_totals();

@@ -29,6 +29,7 @@ struct Common {
     const uint32_t *bits; /* of the block mask, or NULL */
     int32_t row_words;    /* of the block mask */
     uint32_t drop;        /* a random word below this drops its weight */
+    int64_t group;        /* heads of queries for a head of keys */
 };
 
 /* How the own tokens are divided. */
@@ -47,6 +48,7 @@ struct Piece {
     int64_t entry, head, kv; /* batch entry, head of the queries, head of the keys */
     int64_t first;           /* element of a token */
     int32_t begin, end;      /* entries of the line's list */
+    int64_t others;          /* tokens of those */
 };
 
 /* ---- Tokens ---- */
@@ -144,6 +146,7 @@ __device__ __forceinline__ Piece piece_of(const Cut &w, int64_t number, bool bac
     if (tokens - x.row < rows) rows = tokens - x.row;
     x.rows = rows > 0 ? (int32_t)rows : 0;
     x.begin = x.end = 0;
+    x.others = 0;
     return x;
 }
 
@@ -167,16 +170,17 @@ template <typename F> __device__ __forceinline__ int32_t find_first(int32_t firs
 }
 
 /* A piece whose own tokens are queries, with the part of its list that they see. */
-__device__ __forceinline__ Piece queries_of(const tartan_cuda_attention &p, const Cut &w,
-                                            const tartan_cuda_row_index &lists, int64_t number,
-                                            int32_t cols) {
+__device__ __forceinline__ Piece queries_of(const Common &c, const Cut &w, const tartan_cuda_row_index &lists,
+                                            int64_t number, int32_t cols) {
+    const tartan_cuda_attention &p = c.p;
     Piece x = piece_of(w, number, true, p.heads, p.block_q, p.tq, cols);
-    x.kv = x.head / (p.heads / p.kv_heads);
+    x.kv = x.head / c.group;
     if (lists.pointers == nullptr || x.rows == 0) return x;
     const int32_t *at = lists.pointers + (p.layout_heads > 1 ? x.head : 0) * p.grid_q + x.line;
     const int64_t limit = limit_of(p, x.row + x.rows - 1);
     x.begin = at[0];
     x.end = find_first(at[0], at[1], [&](int32_t i) { return (int64_t)lists.cols[i] * p.block_k >= limit; });
+    x.others = (int64_t)(x.end - x.begin) * p.block_k;
     return x;
 }
 
@@ -380,13 +384,14 @@ __device__ __forceinline__ void add_values(const Shared<S, kRows> &s, int first,
     }
 }
 
-/* sums += the stored weights times elements `from`, from + 1, ... of the first `count` others. */
+/* sums += the stored weights times elements `from`, from + 1, ... of the piece's others `done`, done + 1, ... */
 template <int kThreads, int kCols, typename T, typename S, int kRows>
-__device__ __forceinline__ void accumulate(const Tokens<T> &x, int64_t from, int64_t d, int count,
+__device__ __forceinline__ void accumulate(const Tokens<T> &x, int64_t from, int64_t d, int64_t done,
                                            bool guarded, Shared<S, kRows> &s,
                                            S (&sums)[kEach][kCols / kAcross]) {
     constexpr int kInner = Shared<S, kRows>::kInner;
     static_assert(kCols <= Shared<S, kRows>::kMostCols, "room for the values");
+    const int count = s.piece.others - done < kOthers ? (int)(s.piece.others - done) : kOthers;
     for (int first = 0; first < count; first += kInner) {
         __syncthreads(); /* the weights are there, and the last values have been read */
 #pragma unroll 4

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backends keep in layouts.
+// What backends keep in layouts and masks.
 #include "support.h"
 
 #include <atomic>
@@ -57,6 +57,40 @@ TEST_F(Plans, AreMadeOnceForEachKeyAndReleasedWithTheLayout) {
     EXPECT_EQ(0, released); // somebody still has it
     tartan_layout_free(shared);
     EXPECT_EQ(4, released);
+}
+
+// Masks of one layout have plans of their own, which end with the mask.
+TEST_F(Plans, OfMasksAreMadeOnceAndReleasedWithTheMask) {
+    const tartan_i_plan_key key = {maker, 0, 0};
+    const auto keep = [](void *, int64_t, int64_t row, int64_t) -> int32_t { return row % 2 == 0; };
+    tartan_block_mask *masks[2] = {};
+    void *of_layout = nullptr, *of_masks[2] = {}, *again = nullptr;
+    ASSERT_OK(get(key, &of_layout));
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(tartan_block_mask_from_rule(layout.get(), keep, nullptr, &masks[i]));
+        ASSERT_OK(tartan_i_block_mask_plan(masks[i], &key, make, nullptr, release, &of_masks[i]));
+        ASSERT_OK(tartan_i_block_mask_plan(masks[i], &key, make, nullptr, release, &again));
+        EXPECT_EQ(of_masks[i], again);
+        EXPECT_NE(of_masks[i], of_layout);
+    }
+    EXPECT_NE(of_masks[0], of_masks[1]);
+    EXPECT_EQ(3, made);
+    tartan_block_mask_free(masks[0]);
+    EXPECT_EQ(1, released);
+    for (int64_t n = 0; n < 2; n++) { // a mask that may have the address of the old one starts without plans
+        ASSERT_OK(tartan_block_mask_from_rule(layout.get(), keep, nullptr, &masks[0]));
+        tartan_i_memory_fail_at(n);
+        EXPECT_EQ(TARTAN_ERR_MEMORY,
+                  tartan_i_block_mask_plan(masks[0], &key, make, nullptr, release, &again));
+        tartan_i_memory_fail_at(-1);
+        EXPECT_EQ(nullptr, again);
+        tartan_block_mask_free(masks[0]);
+    }
+    EXPECT_EQ(3, made);
+    layout.reset(); // the other mask has a reference
+    EXPECT_EQ(1, released);
+    tartan_block_mask_free(masks[1]);
+    EXPECT_EQ(3, released);
 }
 
 TEST_F(Plans, NothingIsKeptOfAFailure) {

@@ -222,3 +222,48 @@ TEST_F(CudaDevice, NewSetsAreNotCaptured) {
     ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
     tartan_cuda_memory_release(bytes.owner, queue);
 }
+
+// Each mask has bits of its own on the device, for as long as it lives.
+TEST_F(CudaDevice, MasksHaveTheirBitsThere) {
+    const tartan_shape shape = {100, 90, 16, 40, 2};
+    const auto bits_of = [&](const tartan_block_mask *mask, const uint32_t **out) {
+        return tartan_cuda_index_get_bits("test", queue, mask, out);
+    };
+    const auto check = [&](const tartan_layout *layout, const tartan_block_mask *mask) {
+        const uint32_t *bits = nullptr, *again = nullptr;
+        ASSERT_OK(bits_of(mask, &bits));
+        ASSERT_OK(bits_of(mask, &again));
+        EXPECT_EQ(bits, again);
+        const size_t words = (size_t)(layout->blocks * 16 * 2);
+        std::vector<uint32_t> copied(words);
+        ASSERT_CUDA(cudaMemcpy(copied.data(), bits, 4 * words, cudaMemcpyDeviceToHost));
+        const uint32_t *expected = tartan_block_mask_bits(mask);
+        EXPECT_EQ(std::vector<uint32_t>(expected, expected + words), copied);
+    };
+    const Layout layout = random_layout(shape, 0.5, 1);
+    const auto keep = [](void *user, int64_t head, int64_t row, int64_t col) -> int32_t {
+        return (head + 3 * row + 5 * col) % *(int64_t *)user == 0;
+    };
+    int64_t every = 2;
+    tartan_block_mask *first = nullptr, *second = nullptr;
+    ASSERT_OK(tartan_block_mask_from_rule(layout.get(), keep, &every, &first));
+    check(layout.get(), first);
+    for (every = 3; every < 7; every++) {
+        const uint32_t *bits = nullptr;
+        ASSERT_OK(tartan_block_mask_from_rule(layout.get(), keep, &every, &second));
+        ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
+        EXPECT_OK(bits_of(first, &bits));
+        EXPECT_FAILS(UNSUPPORTED,
+                     "the first use of a block mask copies its bits to the device, which cannot be captured "
+                     "in a graph: run the operation once before",
+                     bits_of(second, &bits));
+        cudaGraph_t graph;
+        ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
+        ASSERT_CUDA(cudaGraphDestroy(graph));
+        check(layout.get(), second);
+        check(layout.get(), first);
+        tartan_block_mask_free(first);
+        first = second;
+    }
+    tartan_block_mask_free(first);
+}

@@ -14,13 +14,23 @@ namespace tartan_test {
 inline const tartan_cuda_chip kHopper = {9, 0, 132, 232448, nullptr}, kAmpere = {8, 0, 108, 166912, nullptr},
                               kAda = {8, 9, 128, 101376, nullptr}, kBlackwell = {10, 0, 148, 232448, nullptr};
 
+template <typename Problem> tartan_cuda_figures &figures_of(Problem &p) {
+    return p.figures;
+}
+inline tartan_cuda_figures &figures_of(tartan_cuda_attention_forward &p) {
+    return p.in.figures;
+}
+inline tartan_cuda_figures &figures_of(tartan_cuda_attention_backward &p) {
+    return p.in.figures;
+}
+
 // What the tables say of a problem.
 template <typename Problem> struct Asked {
     const tartan_cuda_kernels *kernels;
     Problem p = {};
 
     explicit Asked(const tartan_cuda_kernels *table) : kernels(table) {
-        for (auto &direction : p.figures.share)
+        for (auto &direction : figures_of(p).share)
             for (auto &share : direction) share = 1;
     }
     const tartan_cuda_kernel &row(const std::string &name) const {
@@ -78,6 +88,32 @@ struct Sddmm : Asked<tartan_cuda_sddmm> {
             p.pair[i].y = {(void *)4096, dtype, 0, 1, 4096};
         }
     }
+};
+
+// Attention of 16 heads that see a tenth of 8192 keys, with everything in the best order.
+template <typename Problem> struct Attention : Asked<Problem> {
+    Attention(const tartan_cuda_kernels *table, int32_t dtype, int32_t block_q, int32_t block_k, int64_t d)
+        : Asked<Problem>(table) {
+        tartan_cuda_attention &in = this->p.in;
+        in.dtype = dtype;
+        in.sum_dtype = dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
+        in.batch = 2, in.heads = in.kv_heads = in.layout_heads = 16;
+        in.tq = in.tk = 8192;
+        in.d = d;
+        in.block_q = block_q, in.block_k = block_k;
+        in.grid_q = 8192 / block_q, in.grid_k = 8192 / block_k;
+        in.blocks = 16 * in.grid_q * in.grid_k / 10;
+        in.q = in.k = in.v = {(void *)4096, dtype, 16 * 8192 * d, d, 16 * d, 1};
+        in.scale = 0.125;
+    }
+};
+struct Forward : Attention<tartan_cuda_attention_forward> {
+    Forward(int32_t dtype, int32_t block_q, int32_t block_k, int64_t d = 128)
+        : Attention(&tartan_cuda_attention_forward_kernels, dtype, block_q, block_k, d) {}
+};
+struct Backward : Attention<tartan_cuda_attention_backward> {
+    Backward(int32_t dtype, int32_t block_q, int32_t block_k, int64_t d = 128)
+        : Attention(&tartan_cuda_attention_backward_kernels, dtype, block_q, block_k, d) {}
 };
 
 // `kernel` can do the problem, and after `change` refuses it with a text that contains `part`.

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention: its problems, the choice among kernels, their refusals and the rates that the model expects.
+#include "tune_support.h"
+
+#include <functional>
+
+using namespace tartan_test;
+
+namespace {
+
+const char *const kWgmma = "attention_forward_wgmma", *const kPlain = "attention_forward_plain",
+                  *const kBackward = "attention_backward_plain";
+
+// An array of consecutive elements whose dimensions lie in memory in the given order, the slowest first.
+tartan_array array(int32_t dtype, std::vector<int64_t> shape, std::vector<int> order) {
+    tartan_array a = {};
+    a.data = (void *)4096;
+    a.dtype = dtype;
+    a.ndim = (int32_t)shape.size();
+    int64_t stride = 1;
+    for (auto d = order.rbegin(); d != order.rend(); ++d) {
+        a.shape[*d] = shape[(size_t)*d];
+        a.strides[*d] = stride;
+        stride *= shape[(size_t)*d];
+    }
+    return a;
+}
+
+void expect_tensor(const tartan_array &a, const tartan_cuda_tensor &t) {
+    EXPECT_EQ(a.data, t.data);
+    EXPECT_EQ(a.dtype, t.dtype);
+    EXPECT_EQ(a.strides[0], t.batch);
+    EXPECT_EQ(a.strides[1], t.head);
+    EXPECT_EQ(a.strides[2], t.token);
+    EXPECT_EQ(a.ndim == 4 ? a.strides[3] : 0, t.element);
+}
+
+// Operands of 2 batch entries, 6 heads, 3 kv heads, 50 queries, 70 keys, d = 24.
+struct Operands {
+    Layout layout = random_layout({50, 70, 16, 32, 6}, 0.5, 1);
+    tartan_array q = array(TARTAN_BF16, {2, 6, 50, 24}, {0, 2, 1, 3});
+    tartan_array k = array(TARTAN_BF16, {2, 3, 70, 24}, {0, 1, 2, 3});
+    tartan_array v = array(TARTAN_BF16, {2, 3, 70, 24}, {3, 2, 1, 0});
+    tartan_array out = array(TARTAN_F32, {2, 6, 50, 24}, {1, 0, 2, 3});
+    tartan_array lse = array(TARTAN_F32, {2, 6, 50}, {2, 1, 0});
+    tartan_array bias = {};
+    tartan_i_attention in = {};
+
+    Operands() {
+        in.layout = layout.get();
+        in.q = &q, in.k = &k, in.v = &v;
+        in.scale = 0.25;
+        in.causal = true;
+        in.query_offset = 20, in.causal_from = 3;
+        in.dropout = 0.5;
+        in.seed = 7;
+    }
+    tartan_cuda_attention_forward forward(bool with_lse = true) {
+        const tartan_context context = {};
+        tartan_op_attention_forward op = {};
+        op.in = in;
+        op.out = &out;
+        op.lse = with_lse ? &lse : nullptr;
+        tartan_cuda_attention_forward p;
+        EXPECT_OK(tartan_cuda_attention_forward_of(&tartan_i_host, &context, &op, &p));
+        return p;
+    }
+    tartan_cuda_attention_backward backward() {
+        const tartan_context context = {};
+        tartan_op_attention_backward op = {};
+        op.in = in;
+        op.out = op.out_grad = &out;
+        op.lse = &lse;
+        op.q_grad = &q, op.k_grad = &k, op.v_grad = &v;
+        tartan_cuda_attention_backward p;
+        EXPECT_OK(tartan_cuda_attention_backward_of(&tartan_i_host, &context, &op, &p));
+        return p;
+    }
+};
+
+} // namespace
+
+// ---- Problems ----
+
+TEST(CudaAttention, ProblemsHaveWhatTheOperandsHave) {
+    Operands x;
+    const tartan_cuda_attention_forward p = x.forward();
+    expect_tensor(x.q, p.in.q);
+    expect_tensor(x.k, p.in.k);
+    expect_tensor(x.v, p.in.v);
+    expect_tensor(x.out, p.out);
+    expect_tensor(x.lse, p.lse);
+    EXPECT_EQ(TARTAN_BF16, p.in.dtype);
+    EXPECT_EQ(TARTAN_F32, p.in.sum_dtype);
+    EXPECT_EQ(2, p.in.batch);
+    EXPECT_EQ(6, p.in.heads);
+    EXPECT_EQ(3, p.in.kv_heads);
+    EXPECT_EQ(50, p.in.tq);
+    EXPECT_EQ(70, p.in.tk);
+    EXPECT_EQ(24, p.in.d);
+    EXPECT_EQ(6, p.in.layout_heads);
+    EXPECT_EQ(4, p.in.grid_q);
+    EXPECT_EQ(3, p.in.grid_k);
+    EXPECT_EQ(16, p.in.block_q);
+    EXPECT_EQ(32, p.in.block_k);
+    EXPECT_EQ(x.layout->blocks, p.in.blocks);
+    EXPECT_EQ(0.25, p.in.scale);
+    EXPECT_TRUE(p.in.causal);
+    EXPECT_EQ(20, p.in.query_offset);
+    EXPECT_EQ(3, p.in.causal_from);
+    EXPECT_EQ(0.5, p.in.dropout);
+    EXPECT_EQ(7, p.in.seed);
+    EXPECT_EQ(nullptr, p.in.bias);
+    EXPECT_FALSE(p.nothing);
+    EXPECT_EQ(nullptr, x.forward(false).lse.data);
+    const tartan_cuda_attention_backward b = x.backward();
+    expect_tensor(x.out, b.out);
+    expect_tensor(x.out, b.out_grad);
+    expect_tensor(x.lse, b.lse);
+    expect_tensor(x.q, b.q_grad);
+    expect_tensor(x.k, b.k_grad);
+    expect_tensor(x.v, b.v_grad);
+    EXPECT_FALSE(b.nothing);
+}
+
+TEST(CudaAttention, ProblemsTakeEveryKindOfBias) {
+    Operands x;
+    x.in.bias = &x.bias;
+    const auto expect = [&](tartan_i_bias kind, tartan_array bias, int64_t head, int64_t element,
+                            int64_t reach) {
+        x.in.bias_kind = kind;
+        x.bias = bias;
+        const tartan_cuda_attention in = x.forward().in;
+        EXPECT_EQ(kind, in.bias_kind);
+        EXPECT_EQ(bias.data, in.bias);
+        EXPECT_EQ(head, in.bias_head);
+        EXPECT_EQ(element, in.bias_element);
+        EXPECT_EQ(reach, in.bias_reach);
+    };
+    expect(TARTAN_I_BIAS_SLOPES, array(TARTAN_F32, {6}, {0}), 1, 0, 0);
+    expect(TARTAN_I_BIAS_DISTANCE, array(TARTAN_F32, {6, 21}, {0, 1}), 21, 1, 10);
+    expect(TARTAN_I_BIAS_DISTANCE, array(TARTAN_F32, {6, 21}, {1, 0}), 1, 6, 10);
+    expect(TARTAN_I_BIAS_DISTANCE, array(TARTAN_F32, {1, 21}, {0, 1}), 0, 1, 10);
+    expect(TARTAN_I_BIAS_BLOCK, array(TARTAN_F32, {1, x.layout->blocks}, {0, 1}), 0, 1, 0);
+}
+
+TEST(CudaAttention, NothingIsToBeDoneWithoutOutputs) {
+    const auto forward = [](void (*change)(Operands &)) {
+        Operands x;
+        change(x);
+        return x.forward().nothing;
+    };
+    const auto backward = [](void (*change)(Operands &)) {
+        Operands x;
+        change(x);
+        return x.backward().nothing;
+    };
+    const auto no_batch = [](Operands &x) { x.q.shape[0] = 0; };
+    const auto no_heads = [](Operands &x) { x.q.shape[1] = x.k.shape[1] = 0; };
+    const auto no_queries = [](Operands &x) { x.q.shape[2] = 0; };
+    const auto no_keys = [](Operands &x) { x.k.shape[2] = 0; };
+    const auto keys_alone = [](Operands &x) { x.q.shape[1] = 0; };
+    const auto no_tokens = [](Operands &x) { x.q.shape[2] = x.k.shape[2] = 0; };
+    EXPECT_TRUE(forward(no_batch));
+    EXPECT_TRUE(forward(no_heads));
+    EXPECT_TRUE(forward(no_queries));
+    EXPECT_FALSE(forward(no_keys)); // zeros
+    EXPECT_TRUE(backward(no_batch));
+    EXPECT_TRUE(backward(no_heads));
+    EXPECT_FALSE(backward(no_queries)); // gradients of keys are zeros
+    EXPECT_FALSE(backward(no_keys));
+    EXPECT_FALSE(backward(keys_alone));
+    EXPECT_TRUE(backward(no_tokens));
+}
+
+// ---- The choice ----
+
+TEST(CudaAttention, HopperHasAKernelForSixteenBits) {
+    for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16})
+        for (const int32_t block_q : kBlocks)
+            for (const int32_t block_k : kBlocks) {
+                EXPECT_EQ(kWgmma, Forward(dtype, block_q, block_k).chosen(kHopper)) << block_q;
+                EXPECT_EQ(kPlain, Forward(dtype, block_q, block_k).chosen(kAmpere)) << block_q;
+                EXPECT_EQ(kPlain, Forward(dtype, block_q, block_k).chosen(kBlackwell)) << block_q;
+            }
+    for (const int32_t dtype : {TARTAN_F64, TARTAN_F32})
+        EXPECT_EQ(kPlain, Forward(dtype, 64, 64).chosen(kHopper));
+}
+
+TEST(CudaAttention, PlainKernelsRefuseNothing) {
+    for (const int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16})
+        for (const int32_t block : {1, 3, 256})
+            for (const int64_t d : {0, 1, 300}) {
+                EXPECT_EQ("", Forward(dtype, block, 7, d).refusal(kPlain, kAmpere));
+                EXPECT_EQ("", Backward(dtype, block, 7, d).refusal(kBackward, kAmpere));
+                EXPECT_EQ(kPlain, Forward(dtype, block, 7, d).chosen(kHopper));
+                EXPECT_EQ(kBackward, Backward(dtype, block, 7, d).chosen(kHopper));
+            }
+}
+
+// ---- Refusals ----
+
+TEST(CudaAttention, RefusalsOfWgmma) {
+    const Forward half(TARTAN_BF16, 64, 32);
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(kWgmma, kAmpere));
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(kWgmma, kBlackwell));
+    EXPECT_REFUSES(half, kWgmma, kHopper, "float16", p.in.dtype = TARTAN_F32);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "float16", p.in.dtype = TARTAN_F64);
+    for (const int64_t d : {8, 20, 264}) EXPECT_REFUSES(half, kWgmma, kHopper, "in eights", p.in.d = d);
+    for (const int32_t block : {1, 24, 256}) {
+        EXPECT_REFUSES(half, kWgmma, kHopper, "only for blocks of", p.in.block_q = block);
+        EXPECT_REFUSES(half, kWgmma, kHopper, "only for blocks of", p.in.block_k = block);
+    }
+    EXPECT_REFUSES(half, kWgmma, kHopper, "no blocks", p.in.blocks = 0);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "2^31 queries", p.in.tq = INT32_MAX);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "2^31 queries", p.in.tk = INT32_MAX);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "2e9 tiles", p.in.batch = 1000000);
+    for (const double scale : {0.0, -1.0})
+        EXPECT_REFUSES(half, kWgmma, kHopper, "positive", p.in.scale = scale);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "bias", p.in.bias = &p);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "dropout", p.in.dropout = 0.1);
+}
+
+TEST(CudaAttention, WgmmaNeedsTensorsThatTmaCanLoad) {
+    const Forward half(TARTAN_F16, 64, 64);
+    const std::function<void(tartan_cuda_tensor &)> changes[] = {
+        [](tartan_cuda_tensor &t) { t.data = (void *)4098; },
+        [](tartan_cuda_tensor &t) { t.element = 2; },
+        [](tartan_cuda_tensor &t) { t.token = 2052; },
+        [](tartan_cuda_tensor &t) { t.token = 0; },
+        [](tartan_cuda_tensor &t) { t.token = -2048; },
+        [](tartan_cuda_tensor &t) { t.head = 12; },
+        [](tartan_cuda_tensor &t) { t.head = (int64_t)1 << 38; },
+        [](tartan_cuda_tensor &t) { t.batch = 0; },
+    };
+    for (const auto &change : changes)
+        for (const auto tensor :
+             {&tartan_cuda_attention::q, &tartan_cuda_attention::k, &tartan_cuda_attention::v}) {
+            EXPECT_REFUSES(half, kWgmma, kHopper, "contiguous", change(p.in.*tensor));
+            auto changed = half;
+            change(changed.p.in.*tensor);
+            EXPECT_EQ(kPlain, changed.chosen(kHopper));
+        }
+    // The strides of one head and one batch entry do not count.
+    Forward single(TARTAN_F16, 64, 64);
+    single.p.in.batch = single.p.in.heads = single.p.in.kv_heads = 1;
+    single.p.in.q.head = single.p.in.k.batch = 3;
+    EXPECT_EQ("", single.refusal(kWgmma, kHopper));
+}
+
+// ---- Rates ----
+
+TEST(CudaAttention, RatesOfPlainKernels) {
+    const auto forward = [](int32_t dtype, int32_t block, int64_t d) {
+        return Forward(dtype, block, 64, d).rate(kPlain);
+    };
+    EXPECT_NEAR(12, forward(TARTAN_F32, 128, 128), 1e-9);
+    EXPECT_NEAR(12, forward(TARTAN_BF16, 64, 64), 1e-9);
+    EXPECT_NEAR(10, forward(TARTAN_F32, 32, 128), 1e-9);
+    EXPECT_NEAR(7, forward(TARTAN_F32, 16, 128), 1e-9);
+    EXPECT_NEAR(3.5, forward(TARTAN_F32, 8, 128), 1e-9);             // half of the threads are idle
+    EXPECT_NEAR(12 * 36 / 64.0, forward(TARTAN_F32, 72, 128), 1e-9); // two pieces of 36
+    EXPECT_NEAR(12 * 2 / 3.0, forward(TARTAN_F32, 64, 32), 1e-9);    // sums are made of 64 elements
+    EXPECT_NEAR(12 * 2 / 3.0, forward(TARTAN_F32, 64, 256), 1e-9);   // the scores are computed twice
+    EXPECT_NEAR(6, forward(TARTAN_F64, 128, 128), 1e-9);
+    EXPECT_EQ(0, forward(TARTAN_F32, 64, 0));
+    const auto backward = [](int32_t dtype, int32_t block_q, int32_t block_k, int64_t d) {
+        return Backward(dtype, block_q, block_k, d).rate(kBackward);
+    };
+    EXPECT_NEAR(10 * 5 / 7.0, backward(TARTAN_F32, 64, 64, 128), 1e-9); // the scores are computed twice
+    EXPECT_GT(backward(TARTAN_F32, 64, 64, 128), backward(TARTAN_F32, 64, 8, 128));
+    EXPECT_GT(backward(TARTAN_F32, 64, 64, 128), backward(TARTAN_F32, 8, 64, 128));
+    EXPECT_NEAR(6 * 5 / 9.0, backward(TARTAN_F64, 64, 64, 128), 1e-9); // and a third time
+}
+
+// Where the queries of several block rows share a tile, it has all keys that any of them sees.
+TEST(CudaAttention, RatesOfWgmma) {
+    EXPECT_GT(Forward(TARTAN_BF16, 128, 128).rate(kWgmma), Forward(TARTAN_BF16, 64, 128).rate(kWgmma));
+    Forward shared(TARTAN_BF16, 16, 64), apart(TARTAN_BF16, 16, 64);
+    for (int i = 0; i < TARTAN_CUDA_SHARES; i++) shared.p.in.figures.share[0][i] = 1 << i;
+    EXPECT_NEAR(4 * apart.rate(kWgmma), shared.rate(kWgmma), 1e-9);
+    EXPECT_NEAR(Forward(TARTAN_BF16, 64, 64).rate(kWgmma), shared.rate(kWgmma), 1e-9);
+}
