@@ -110,7 +110,7 @@ struct BackwardProblem {
     bool last_first;
     int32_t tiles, d, dtype;
     int32_t block_kept, block_streamed, shift_kept, shift_streamed; /* powers of two, and their logarithms */
-    int32_t slots, parts;
+    int32_t slots, parts, shift_slots, shift_parts;
     int32_t block_q, row_words;
     const uint32_t *bits; /* of the block mask, or NULL */
     float scale;
@@ -175,12 +175,12 @@ template <class Form> struct StreamEntries {
     int32_t col, ids[kEach];
     __device__ __forceinline__ void fetch(const BackwardProblem &p, const StreamList &l, int32_t step) {
         const int32_t lane = threadIdx.x % 32;
-        const int32_t first = l.begin + (p.parts > 1 ? step / p.parts : step * p.slots);
+        const int32_t first = l.begin + (step << p.shift_slots >> p.shift_parts);
         col = lane < p.slots && first + lane < l.end ? p.cols[first + lane] : -1;
 #pragma unroll
         for (int i = 0; i < kEach; i++) {
             const int32_t at = lane + 32 * i;
-            const bool inside = at < p.slots * p.lines && at < (l.end - first) * p.lines;
+            const bool inside = at < p.lines << p.shift_slots && at < (l.end - first) * p.lines;
             ids[i] = inside ? p.ids[(int64_t)first * p.lines + at] : -1;
         }
     }
@@ -193,7 +193,7 @@ __device__ __forceinline__ int32_t describe_step(const BackwardProblem &p, typen
     const int32_t lane = threadIdx.x % 32, last_row = min(row + Form::kRows, p.tokens) - 1;
     const int32_t tokens = p.parts > 1 ? Form::kStreamed : p.block_streamed;
     const int32_t token =
-        list.col < 0 ? p.streams : list.col * p.block_streamed + step % p.parts * Form::kStreamed;
+        list.col < 0 ? p.streams : (list.col << p.shift_streamed) + (step & (p.parts - 1)) * Form::kStreamed;
     bool partial = lane < p.slots && token + tokens > p.streams;
     if (p.by_keys) /* the last key's first query comes later */
         partial = partial || (lane < p.slots && first_query(p, last_row) > token);
@@ -203,9 +203,10 @@ __device__ __forceinline__ int32_t describe_step(const BackwardProblem &p, typen
 #pragma unroll
     for (int i = 0; i < StreamEntries<Form>::kEach; i++) {
         const int32_t at = lane + 32 * i;
-        if (at >= p.slots * p.lines) break;
-        out->ids[at] = list.ids[i];
-        partial = partial || list.ids[i] < 0;
+        if (at < p.lines << p.shift_slots) {
+            out->ids[at] = list.ids[i];
+            partial = partial || list.ids[i] < 0;
+        }
     }
     partial = __any_sync(~0u, partial || p.bits != nullptr);
     if (lane == 0) out->partial = partial;
@@ -213,35 +214,42 @@ __device__ __forceinline__ int32_t describe_step(const BackwardProblem &p, typen
     return token;
 }
 
-/* Loads both tensors of a streamed tile, and the queries' lse and delta where they stream. */
-template <class Form>
-__device__ __forceinline__ void load_stream(const BackwardProblem &p, const BackwardRing<Form> &ring,
-                                            const CUtensorMap *map0, const CUtensorMap *map1, uint32_t stage,
-                                            int32_t token, int32_t head, int32_t entry) {
-    const int32_t lane = threadIdx.x % 32, each = p.slots * Form::kPanels, boxes = 2 * each;
-    const uint32_t bytes = Form::kPanel / p.slots, full = ring.full(stage);
-    const uint32_t vectors = p.by_keys ? 2 * Form::kStreamed * 4 : 0;
-    if (lane == 0) barrier_expect(full, 2 * Form::kTile + vectors);
-    __syncwarp();
-    for (int32_t box = lane; box < (boxes + 31) / 32 * 32; box += 32) {
-        const int32_t tensor = box / each, rest = box % each, panel = rest / p.slots, slot = rest % p.slots;
-        const int32_t at = __shfl_sync(~0u, token, slot);
-        if (box < boxes)
-            tensor_load_5d(ring.streamed(tensor & 1, stage) + panel * Form::kPanel + slot * bytes,
-                           tensor == 0 ? map0 : map1, full, 64 * panel, at, 0, head, entry);
+/* What a lane loads of every streamed tile: a box of a panel of a slot of one tensor, and where queries stream past, lse or
+ * delta of a slot. */
+template <class Form> struct StreamBox {
+    bool wanted, second;
+    int32_t slot, element;
+    uint32_t offset;
+    __device__ __forceinline__ explicit StreamBox(const BackwardProblem &p) {
+        const int32_t lane = threadIdx.x % 32, panel = lane >> p.shift_slots;
+        static_assert(2 * Form::kSlots * Form::kPanels <= 32, "a lane loads one box");
+        wanted = panel < 2 * Form::kPanels;
+        second = panel >= Form::kPanels;
+        slot = lane & (p.slots - 1);
+        element = 64 * (panel % Form::kPanels);
+        offset = (uint32_t)(panel % Form::kPanels) * Form::kPanel +
+                 (uint32_t)slot * (Form::kPanel >> p.shift_slots);
     }
-    if (!p.by_keys) return;
-    const int32_t number = 64 / p.slots; /* queries of a slot */
-    const int64_t first = ((int64_t)entry * p.heads + head) * p.padded;
-    for (int32_t i = lane; i < (2 * p.slots + 31) / 32 * 32; i += 32) {
-        const int32_t slot = i % p.slots, which = i / p.slots;
-        int32_t at = __shfl_sync(~0u, token, slot);
-        if (at >= p.streams) at = p.padded - 64; /* infinity */
-        if (which < 2)
-            bulk_load(ring.vector_at((uint32_t)which, stage) + (uint32_t)(slot * number * 4),
-                      (which == 0 ? p.lse : p.delta) + first + at, (uint32_t)number * 4, full);
+    __device__ __forceinline__ void load(const BackwardProblem &p, const BackwardRing<Form> &ring,
+                                         const CUtensorMap *map0, const CUtensorMap *map1, uint32_t stage,
+                                         int32_t token, int32_t head, int32_t entry) const {
+        const uint32_t full = ring.full(stage), vectors = p.by_keys ? 2 * Form::kStreamed * 4 : 0;
+        const int32_t lane = threadIdx.x % 32, at = __shfl_sync(~0u, token, slot);
+        if (lane == 0) barrier_expect(full, 2 * Form::kTile + vectors);
+        __syncwarp();
+        if (wanted && !second)
+            tensor_load_5d(ring.streamed(0, stage) + offset, map0, full, element, at, 0, head, entry);
+        if (wanted && second)
+            tensor_load_5d(ring.streamed(1, stage) + offset, map1, full, element, at, 0, head, entry);
+        if (p.by_keys && lane < 2 << p.shift_slots) {
+            const uint32_t which = (uint32_t)(lane >> p.shift_slots), bytes = 64 * 4 >> p.shift_slots;
+            const int64_t query = at >= p.streams ? p.padded - 64 : at; /* past the end: infinity */
+            bulk_load(ring.vector_at(which, stage) + (uint32_t)slot * bytes,
+                      (which == 0 ? p.lse : p.delta) + ((int64_t)entry * p.heads + head) * p.padded + query,
+                      bytes, full);
+        }
     }
-}
+};
 
 template <class Form>
 __device__ __forceinline__ void load_kept(const BackwardRing<Form> &ring, const CUtensorMap *map0,
@@ -264,6 +272,7 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
                                                  const CUtensorMap *streamed1) {
     const int32_t lane = threadIdx.x % 32, teams = (int32_t)gridDim.x * Form::kTeams;
     PipelineState<Form::kStages> stage;
+    const StreamBox<Form> box(p);
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.read(), parity ^ 1);
         if (number >= p.tiles) {
@@ -305,7 +314,7 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
                 if (step + 1 < l.steps) next.fetch(p, l, step + 1);
                 barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
                 const int32_t token = describe_step<Form>(p, ring.step(stage.at), list, step, row);
-                load_stream<Form>(p, ring, streamed0, streamed1, stage.at, token, streamed_head, entry);
+                box.load(p, ring, streamed0, streamed1, stage.at, token, streamed_head, entry);
                 stage.next();
                 list = next;
             }

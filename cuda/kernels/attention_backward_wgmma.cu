@@ -86,6 +86,8 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     while (1 << p.shift_streamed < streamed) p.shift_streamed++;
     p.slots = streamed < 64 ? 64 / streamed : 1;
     p.parts = streamed > 64 ? streamed / 64 : 1;
+    while (1 << p.shift_slots < p.slots) p.shift_slots++;
+    while (1 << p.shift_parts < p.parts) p.shift_parts++;
     p.kept_heads = (int32_t)(by_keys ? in.kv_heads : in.heads);
     p.streamed_heads = by_keys ? p.heads_per_kv : 1;
     p.tokens = (int32_t)(by_keys ? in.tk : in.tq), p.streams = (int32_t)(by_keys ? in.tq : in.tk);

@@ -48,6 +48,9 @@ AttentionProblem describe(const tartan_cuda_attention_forward *f, const tartan_c
     while (1 << p.shift_k < in.block_k) p.shift_k++;
     p.slots = in.block_k < Form::kKeys ? Form::kKeys / in.block_k : 1;
     p.parts = in.block_k > Form::kKeys ? in.block_k / Form::kKeys : 1;
+    while (1 << p.shift_slots < p.slots) p.shift_slots++;
+    while (1 << p.shift_parts < p.parts) p.shift_parts++;
+    p.needs_ids = p.lines > 1 || in.block_mask != nullptr;
     p.scale = (float)in.scale;
     p.causal = in.causal;
     p.query_offset = in.query_offset, p.causal_from = in.causal_from;

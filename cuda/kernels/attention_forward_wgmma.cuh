@@ -46,23 +46,42 @@ __device__ __forceinline__ QueryTile find_query_tile(const AttentionProblem &p, 
     return t;
 }
 
-/* The list of one tile of keys: lane s has the block column of slot s, and the block ids of the queries' lines, in
- * fours of them. */
+/* The list of one tile of keys: lane s has the block column of slot s; the block ids of the queries' lines are spread
+ * over the lanes. */
 template <class Form> struct Entries {
     static constexpr int kEach = (Form::kSlots * Form::kLines + 31) / 32;
     int32_t col, ids[kEach];
     __device__ __forceinline__ void fetch(const AttentionProblem &p, const QueryTile &t, int32_t step) {
         const int32_t lane = threadIdx.x % 32;
-        const int32_t first = t.begin + (p.parts > 1 ? step / p.parts : step * p.slots);
-        col = lane < p.slots && first + lane < t.end ? p.cols[first + lane] : -1;
+        const int32_t first = t.begin + (step << p.shift_slots >> p.shift_parts), left = t.end - first;
+        col = lane < p.slots && lane < left ? p.cols[first + lane] : -1;
+        if (!p.needs_ids) return;
 #pragma unroll
         for (int i = 0; i < kEach; i++) {
             const int32_t at = lane + 32 * i; /* slot * lines + line */
-            const bool inside = at < p.slots * p.lines && at < (t.end - first) * p.lines;
+            const bool inside = at < p.lines << p.shift_slots && at < left * p.lines;
             ids[i] = inside ? p.ids[(int64_t)first * p.lines + at] : -1;
         }
     }
 };
+
+/* For each line, which keys belong to a block that it has. By a whole warp, a lane for each line. */
+template <class Form>
+__device__ __forceinline__ void describe_present(const AttentionProblem &p, typename Form::Step *out,
+                                                 int32_t keys) {
+    const int32_t lane = threadIdx.x % 32;
+    if (lane >= p.lines) return;
+#pragma unroll
+    for (int w = 0; w < Form::kKeys / 32; w++) {
+        uint32_t present = 0;
+        for (int32_t j = 0; j < 32; j += min(keys, 32)) {
+            const uint32_t bits = keys < 32 ? ((1u << keys) - 1) << j : ~0u;
+            const int32_t slot = p.parts > 1 ? 0 : (32 * w + j) >> p.shift_k;
+            if (out->ids[slot * p.lines + lane] >= 0) present |= bits;
+        }
+        out->present[lane][w] = present;
+    }
+}
 
 /* Tells the consumers what the tile of keys consists of. Returns the lane's first key, or tk. */
 template <class Form>
@@ -71,52 +90,53 @@ __device__ __forceinline__ int32_t describe_step(const AttentionProblem &p, type
                                                  int32_t least_limit) {
     const int32_t lane = threadIdx.x % 32;
     const int32_t keys = p.parts > 1 ? Form::kKeys : p.block_k;
-    const int32_t key = list.col < 0 ? p.tk : list.col * p.block_k + step % p.parts * Form::kKeys;
+    const int32_t key = list.col < 0 ? p.tk : (list.col << p.shift_k) + (step & (p.parts - 1)) * Form::kKeys;
     const bool hidden = __any_sync(~0u, lane < p.slots && list.col >= 0 && key + keys > least_limit);
     bool absent = lane < p.slots && list.col < 0;
     if (lane < p.slots) out->key[lane] = key;
+    if (p.needs_ids) {
 #pragma unroll
-    for (int i = 0; i < Entries<Form>::kEach; i++) {
-        const int32_t at = lane + 32 * i;
-        if (at < p.slots * p.lines) {
-            absent = absent || list.ids[i] < 0;
-            out->ids[at] = list.ids[i];
+        for (int i = 0; i < Entries<Form>::kEach; i++) {
+            const int32_t at = lane + 32 * i;
+            if (at < p.lines << p.shift_slots) {
+                absent = absent || list.ids[i] < 0;
+                out->ids[at] = list.ids[i];
+            }
         }
+    } else if (lane < p.slots) {
+        out->ids[lane] = list.col; /* of the only line */
     }
     absent = __any_sync(~0u, absent);
     if (lane == 0) out->some_absent = absent, out->some_hidden = hidden || p.bits != nullptr;
     __syncwarp();
-    if (absent && lane < p.lines) { /* a lane for each line */
-        uint32_t present[Form::kKeys / 32] = {};
-#pragma unroll
-        for (int w = 0; w < Form::kKeys / 32; w++)
-            for (int32_t j = 0; j < 32; j += min(keys, 32)) {
-                const uint32_t bits = keys < 32 ? ((1u << keys) - 1) << j : ~0u;
-                if (out->ids[(32 * w + j) / keys * p.lines + lane] >= 0) present[w] |= bits;
-            }
-#pragma unroll
-        for (int w = 0; w < Form::kKeys / 32; w++) out->present[lane][w] = present[w];
+    if (absent) {
+        describe_present<Form>(p, out, keys);
+        __syncwarp();
     }
-    __syncwarp();
     return key;
 }
 
-/* Loads a tile of keys or values: for each panel, a box of each slot. */
-template <class Form>
-__device__ __forceinline__ void load_tile(const AttentionProblem &p, const CUtensorMap *map, uint32_t to,
-                                          uint32_t full, int32_t key, const QueryTile &t) {
-    const int32_t lane = threadIdx.x % 32, boxes = p.slots * Form::kPanels;
-    const uint32_t bytes = Form::kKeyPanel / p.slots;
-    if (lane == 0) barrier_expect(full, Form::kKeyTile);
-    __syncwarp();
-    for (int32_t box = lane; box < (boxes + 31) / 32 * 32; box += 32) {
-        const int32_t panel = box / p.slots, slot = box - panel * p.slots;
-        const int32_t at = __shfl_sync(~0u, key, slot);
-        if (box < boxes)
-            tensor_load_5d(to + panel * Form::kKeyPanel + slot * bytes, map, full, 64 * panel, at, 0,
-                           t.head / p.heads_per_kv, t.entry);
+/* What a lane loads of every tile of keys or values: one box, of a panel of a slot. */
+template <class Form> struct KeyBox {
+    bool wanted;
+    int32_t slot, element;
+    uint32_t offset;
+    __device__ __forceinline__ explicit KeyBox(const AttentionProblem &p) {
+        const int32_t lane = threadIdx.x % 32, panel = lane >> p.shift_slots;
+        static_assert(Form::kSlots * Form::kPanels <= 32, "a lane loads one box");
+        wanted = panel < Form::kPanels;
+        slot = lane & (p.slots - 1);
+        element = 64 * panel;
+        offset = (uint32_t)panel * Form::kKeyPanel + (uint32_t)slot * (Form::kKeyPanel >> p.shift_slots);
     }
-}
+    __device__ __forceinline__ void load(const CUtensorMap *map, uint32_t to, uint32_t full, int32_t key,
+                                         int32_t head, int32_t entry) const {
+        const int32_t at = __shfl_sync(~0u, key, slot);
+        if (threadIdx.x % 32 == 0) barrier_expect(full, Form::kKeyTile);
+        __syncwarp();
+        if (wanted) tensor_load_5d(to + offset, map, full, element, at, 0, head, entry);
+    }
+};
 
 template <class Form>
 __device__ __forceinline__ void load_queries(const AttentionRing<Form> &ring, const CUtensorMap *map,
@@ -149,9 +169,10 @@ __device__ __forceinline__ void produce(const AttentionProblem &p, const Attenti
     PipelineState<Form::kStages> keys, values;
     PipelineState<Form::kBuffers> buffer;
     PipelineState<kBoards> board;
+    const KeyBox<Form> box(p);
     while (true) {
         const QueryTile t = find_query_tile<Form>(p, number);
-        const int32_t least = limit_of(p, t.row), steps = steps_of(p, t);
+        const int32_t least = limit_of(p, t.row), steps = steps_of(p, t), kv_head = t.head / p.heads_per_kv;
         Entries<Form> list;
         list.fetch(p, t, 0);
         post(ring, board, t);
@@ -169,13 +190,14 @@ __device__ __forceinline__ void produce(const AttentionProblem &p, const Attenti
                 next.fetch(p, t, step + 1);
                 barrier_wait(ring.keys_empty(keys.at), keys.parity ^ 1);
                 key = describe_step<Form>(p, ring.step(keys.at), list, step, least);
-                load_tile<Form>(p, map_k, ring.keys(keys.at), ring.keys_full(keys.at), key, t);
+                box.load(map_k, ring.keys(keys.at), ring.keys_full(keys.at), key, kv_head, t.entry);
                 keys.next();
                 list = next;
             }
             if (step > 0) {
                 barrier_wait(ring.values_empty(values.at), values.parity ^ 1);
-                load_tile<Form>(p, map_v, ring.values(values.at), ring.values_full(values.at), key_before, t);
+                box.load(map_v, ring.values(values.at), ring.values_full(values.at), key_before, kv_head,
+                         t.entry);
                 values.next();
             }
             key_before = key;

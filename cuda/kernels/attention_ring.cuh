@@ -117,7 +117,9 @@ struct AttentionProblem {
     bool last_first;   /* equal lists, of which later rows see more */
     int32_t tiles, tq, tk, d;
     int32_t block_q, block_k, shift_q, shift_k; /* powers of two, and their logarithms */
-    int32_t slots, parts;                       /* of a tile of keys: blocks, or tiles of a block */
+    int32_t slots, parts; /* of a tile of keys: blocks, or tiles of a block; powers of two */
+    int32_t shift_slots, shift_parts;
+    bool needs_ids; /* lists have more than one line, or there is a block mask */
     float scale;
     bool causal;
     int64_t query_offset, causal_from;
