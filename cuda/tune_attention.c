@@ -33,7 +33,7 @@ double tartan_cuda_attention_forward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_forward *)problem)->in;
     int32_t lines = 0;
     while (p->block_q << lines < 64) lines++;
-    const double rate = p->block_q == 128 ? 550 : 450;
+    const double rate = p->block_q == 128 ? 640 : 520;
     return rate * p->figures.share[0][lines] / (1 << lines);
 }
 
@@ -41,5 +41,5 @@ double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
     int32_t lines = 0;
     while (p->block_q << lines < 64) lines++;
-    return 300 * p->figures.share[0][lines] / (1 << lines);
+    return 380 * p->figures.share[0][lines] / (1 << lines);
 }

@@ -86,7 +86,7 @@ template <class Form> struct BackwardRing {
             barrier_init(empty(s), kWarps);
         }
         barrier_init(kept_full(), 1);
-        barrier_init(kept_empty(), kWarps);
+        barrier_init(kept_empty(), Form::kWarpgroups);
         barrier_init(posted(), 1);
         barrier_init(read(), kWarps);
         barrier_init_fence();
@@ -121,6 +121,7 @@ struct BackwardProblem {
     int32_t heads, padded;
     int32_t *counters;
     Gradient gradients[2]; /* dq; dk and dv */
+    bool boxes;            /* TMA stores them */
 };
 
 /* Query `row` sees only keys before the limit; a key is seen only by queries from the first one on. */

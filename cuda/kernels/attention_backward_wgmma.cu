@@ -21,31 +21,49 @@ namespace tartan_cuda {
 
 namespace {
 
-/* One warp for each query. */
+/* Elements of a token from `at` on, of which 8 are there if `vectors`. */
+template <typename T>
+__device__ __forceinline__ float product_of(const T *x, const T *y, int64_t x_element, int64_t y_element,
+                                            int32_t at, int32_t d, bool vectors) {
+    float sum = 0;
+    if (vectors) {
+        const auto left = *(const tartan_cuda_pack<T, 8> *)(x + at),
+                   right = *(const tartan_cuda_pack<T, 8> *)(y + at);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sum = fmaf(tartan_cuda_to<float>(left.at[i]), tartan_cuda_to<float>(right.at[i]), sum);
+        return sum;
+    }
+    for (int32_t i = at; i < min(at + 8, d); i++)
+        sum = fmaf(tartan_cuda_to<float>(x[i * x_element]), tartan_cuda_to<float>(y[i * y_element]), sum);
+    return sum;
+}
+
+/* 16 lanes for each query, 8 elements a lane. */
 template <typename T>
 __global__ void prepare(const tartan_cuda_tensor out, const tartan_cuda_tensor out_grad,
                         const tartan_cuda_tensor lse, int64_t rows, int32_t heads, int32_t tq, int32_t padded,
-                        int32_t d, float *lse2, float *delta) {
-    const int32_t lane = threadIdx.x % 32;
-    for (int64_t at = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; at < rows;
-         at += (int64_t)gridDim.x * (blockDim.x / 32)) {
+                        int32_t d, bool vectors, float *lse2, float *delta) {
+    const int32_t lane = threadIdx.x % 16;
+    for (int64_t first = (int64_t)blockIdx.x * (blockDim.x / 16); first < rows;
+         first += (int64_t)gridDim.x * (blockDim.x / 16)) {
+        const int64_t at = first + threadIdx.x / 16;
         const int64_t query = at % padded, matrix = at / padded, head = matrix % heads,
                       entry = matrix / heads;
         float sum = 0, value = INFINITY;
-        if (query < tq) {
+        if (at < rows && query < tq) {
             const T *x = (const T *)out.data + entry * out.batch + head * out.head + query * out.token;
             const T *y = (const T *)out_grad.data + entry * out_grad.batch + head * out_grad.head +
                          query * out_grad.token;
-            for (int32_t i = lane; i < d; i += 32)
-                sum = fmaf(tartan_cuda_to<float>(x[i * out.element]),
-                           tartan_cuda_to<float>(y[i * out_grad.element]), sum);
-#pragma unroll
-            for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+            for (int32_t i = 8 * lane; i < d; i += 128)
+                sum += product_of(x, y, out.element, out_grad.element, i, d, vectors);
             const float log =
                 ((const float *)lse.data)[entry * lse.batch + head * lse.head + query * lse.token];
             if (log != -INFINITY) value = log * kLog2E;
         }
-        if (lane == 0) lse2[at] = value, delta[at] = sum;
+#pragma unroll
+        for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        if (at < rows && lane == 0) lse2[at] = value, delta[at] = sum;
     }
 }
 
@@ -106,6 +124,13 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     PASS(map_tokens(function, &b->out_grad, in.d, in.tq, in.heads, in.batch, q_box, &g));
     PASS(map_tokens(function, &in.k, in.d, in.tk, in.kv_heads, in.batch, k_box, &k));
     PASS(map_tokens(function, &in.v, in.d, in.tk, in.kv_heads, in.batch, k_box, &v));
+    const tartan_cuda_tensor &first = by_keys ? b->k_grad : b->q_grad;
+    p.boxes =
+        is_boxed(first, p.kept_heads, in.batch) && (!by_keys || is_boxed(b->v_grad, p.kept_heads, in.batch));
+    CUtensorMap out0 = {}, out1 = {};
+    if (p.boxes) PASS(map_tokens(function, &first, in.d, p.tokens, p.kept_heads, in.batch, 64, &out0));
+    if (p.boxes && by_keys)
+        PASS(map_tokens(function, &b->v_grad, in.d, in.tk, in.kv_heads, in.batch, 64, &out1));
     const bool half = in.dtype == TARTAN_F16;
     const auto kernel = by_keys ? half ? attention_backward<Factor::f16, Form, true>
                                        : attention_backward<Factor::bf16, Form, true>
@@ -119,9 +144,9 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     return tartan_cuda_check(
         function,
         by_keys ? tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads), Form::kShared,
-                                           p, k, v, q, g)
+                                           p, k, v, q, g, out0, out1)
                 : tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads), Form::kShared,
-                                           p, q, g, k, v),
+                                           p, q, g, k, v, out0, out1),
         "starting the kernel attention_backward_wgmma");
 }
 
@@ -151,9 +176,10 @@ tartan_status tartan_cuda_attention_backward_wgmma(const char *function, tartan_
     PASS(tartan_cuda_scratch(function, queue, rows * 2 * (int64_t)sizeof(float), &scratch));
     float *lse = (float *)scratch, *delta = lse + rows;
     const auto kernel = in.dtype == TARTAN_F16 ? prepare<__half> : prepare<__nv_bfloat16>;
-    tartan_status status = tartan_cuda_launch(function, queue, kernel, tartan_cuda_grid((rows + 7) / 8),
-                                              dim3(256), b->out, b->out_grad, b->lse, rows, (int32_t)in.heads,
-                                              (int32_t)in.tq, padded, (int32_t)in.d, lse, delta);
+    tartan_status status = tartan_cuda_launch(
+        function, queue, kernel, tartan_cuda_grid((rows + 7) / 8), dim3(256), b->out, b->out_grad, b->lse,
+        rows, (int32_t)in.heads, (int32_t)in.tq, padded, (int32_t)in.d,
+        is_boxed(b->out, in.heads, in.batch) && is_boxed(b->out_grad, in.heads, in.batch), lse, delta);
     BackwardProblem p = describe(b, lse, delta, padded);
     if (status == TARTAN_OK && in.block_mask != nullptr) {
         p.row_words = (int32_t)in.block_mask->row_words;

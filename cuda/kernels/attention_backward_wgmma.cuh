@@ -52,6 +52,20 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
         return counts[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1;
     }
 
+    /* A result in the memory of kept tensor `which`, and from there to its place; the latter by one thread. */
+    __device__ __forceinline__ void stage_gradient(uint32_t which, const float (&x)[kOuts]) const {
+#pragma unroll
+        for (int panel = 0; panel < Form::kPanels; panel++)
+            fill_box<kFactor>(ring.kept(which, warpgroup) + panel * Form::kPanel, false, x + 32 * panel);
+    }
+    __device__ __forceinline__ void store_boxes(uint32_t which, const CUtensorMap *map, int32_t row,
+                                                int32_t head, int32_t entry) const {
+        for (int panel = 0; panel < Form::kPanels; panel++)
+            if (64 * panel < p.d)
+                tensor_store_5d(map, ring.kept(which, warpgroup) + panel * Form::kPanel, 64 * panel,
+                                row + 64 * (int32_t)warpgroup, 0, head, entry);
+    }
+
     /* ---- Queries are kept ---- */
 
     /* x: dp -> ds, s: scores. */
@@ -165,7 +179,8 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
 
 template <Factor kFactor, class Form, bool kByKeys>
 __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const BackwardRing<Form> &ring,
-                                                 uint32_t warpgroup) {
+                                                 uint32_t warpgroup, const CUtensorMap *out0,
+                                                 const CUtensorMap *out1) {
     BackwardConsumer<kFactor, Form> c = {p, ring, warpgroup};
     constexpr int kOuts = Form::kWidth / 2;
     for (uint32_t parity = 0;; parity ^= 1) {
@@ -188,10 +203,25 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
         } else {
             c.query_gradient(t.row, t.head, t.entry, t.steps, first);
         }
-        __syncwarp();
-        if (c.leads()) barrier_arrive(ring.kept_empty());
 #pragma unroll
         for (int i = 0; i < kOuts; i++) first[i] *= p.scale;
+        /* Both kept tensors have been read by all warps; their memory is free for the results. */
+        warpgroup_barrier(1 + threadIdx.x / 128);
+        if (p.boxes) {
+            c.stage_gradient(0, first);
+            if constexpr (kByKeys) c.stage_gradient(1, second);
+            shared_fence_async();
+            warpgroup_barrier(1 + threadIdx.x / 128);
+            if (threadIdx.x % 128 == 0) {
+                c.store_boxes(0, out0, t.row, t.head, t.entry);
+                if constexpr (kByKeys) c.store_boxes(1, out1, t.row, t.head, t.entry);
+                bulk_commit();
+                bulk_wait_read<0>();
+                barrier_arrive(ring.kept_empty());
+            }
+            continue;
+        }
+        if (threadIdx.x % 128 == 0) barrier_arrive(ring.kept_empty());
         store_gradient(p, p.gradients[0], first, c.row_of(t.row), t.head, t.entry);
         if constexpr (kByKeys) store_gradient(p, p.gradients[1], second, c.row_of(t.row), t.head, t.entry);
     }
@@ -202,7 +232,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     attention_backward(const __grid_constant__ BackwardProblem p, const __grid_constant__ CUtensorMap kept0,
                        const __grid_constant__ CUtensorMap kept1,
                        const __grid_constant__ CUtensorMap streamed0,
-                       const __grid_constant__ CUtensorMap streamed1) {
+                       const __grid_constant__ CUtensorMap streamed1,
+                       const __grid_constant__ CUtensorMap out0, const __grid_constant__ CUtensorMap out1) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
     /* Told to the compiler as uniform, since products must not be issued where threads may diverge. */
@@ -221,7 +252,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     } else {
         registers_raise<kBackwardConsumerRegisters>();
         consume_backward<kFactor, Form, kByKeys>(p, ring_of(Form::kTeams == 2 ? warp / 4 : 0),
-                                                 Form::kTeams == 2 ? 0 : warp / 4);
+                                                 Form::kTeams == 2 ? 0 : warp / 4, &out0, &out1);
     }
 #endif
 }

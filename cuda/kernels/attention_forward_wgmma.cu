@@ -22,15 +22,6 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Whether TMA can store it. */
-bool is_boxed(const tartan_cuda_tensor &t, int64_t heads, int64_t batch) {
-    const auto fits = [](int64_t stride) {
-        return stride > 0 && stride % 8 == 0 && stride < (int64_t)1 << 38;
-    };
-    return t.element == 1 && (uintptr_t)t.data % 16 == 0 && fits(t.token) && (heads == 1 || fits(t.head)) &&
-           (batch == 1 || fits(t.batch));
-}
-
 template <class Form>
 AttentionProblem describe(const tartan_cuda_attention_forward *f, const tartan_cuda_group_index &u) {
     const tartan_cuda_attention &in = f->in;

@@ -22,6 +22,15 @@ inline tartan_status map_tokens(const char *function, const tartan_cuda_tensor *
     return tensor_map_make(function, &tensor, out);
 }
 
+/* Whether TMA can store it. */
+inline bool is_boxed(const tartan_cuda_tensor &t, int64_t heads, int64_t batch) {
+    const auto fits = [](int64_t stride) {
+        return stride > 0 && stride % 8 == 0 && stride < (int64_t)1 << 38;
+    };
+    return t.element == 1 && (uintptr_t)t.data % 16 == 0 && fits(t.token) && (heads == 1 || fits(t.head)) &&
+           (batch == 1 || fits(t.batch));
+}
+
 } // namespace tartan_cuda
 
 #endif
