@@ -122,6 +122,8 @@ struct BackwardProblem {
     int32_t *counters;
     Gradient gradients[2]; /* dq; dk and dv */
     bool boxes;            /* TMA stores them */
+    int32_t *wrong_count;  /* rows to be computed again, see attention_backward_repair.cuh */
+    int64_t *wrong_rows;
 };
 
 /* Query `row` sees only keys before the limit; a key is seen only by queries from the first one on. */

@@ -89,6 +89,22 @@ BackwardProblem describe(const tartan_cuda_attention_backward *b, const float *l
     return p;
 }
 
+template <typename T> Tokens<T> tokens_of(const tartan_cuda_tensor &t) {
+    return {(const T *)t.data, t.batch, t.head, t.token};
+}
+
+/* Computes the listed rows again: none, as a rule, so few CTAs. */
+template <typename T>
+tartan_status repair(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
+                     const BackwardProblem &p) {
+    const Tokens<T> q = tokens_of<T>(b->in.q), k = tokens_of<T>(b->in.k), v = tokens_of<T>(b->in.v),
+                    g = tokens_of<T>(b->out_grad);
+    const dim3 grid((unsigned)queue->chip.processors);
+    return p.by_keys
+               ? tartan_cuda_launch(function, queue, repair_gradients<T>, grid, dim3(256), p, k, v, q, g)
+               : tartan_cuda_launch(function, queue, repair_gradients<T>, grid, dim3(256), p, q, g, k, v);
+}
+
 template <class Form>
 tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
                     bool by_keys, BackwardProblem p) {
@@ -141,13 +157,14 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
     const int32_t needed = (p.tiles + Form::kTeams - 1) / Form::kTeams, most = queue->chip.processors;
     const dim3 grid((unsigned)(needed < most ? needed : most));
-    return tartan_cuda_check(
-        function,
-        by_keys ? tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads), Form::kShared,
-                                           p, k, v, q, g, out0, out1)
-                : tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads), Form::kShared,
-                                           p, q, g, k, v, out0, out1),
-        "starting the kernel attention_backward_wgmma");
+    PASS(tartan_cuda_check(function,
+                           by_keys
+                               ? tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads),
+                                                          Form::kShared, p, k, v, q, g, out0, out1)
+                               : tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads),
+                                                          Form::kShared, p, q, g, k, v, out0, out1),
+                           "starting the kernel attention_backward_wgmma"));
+    return half ? repair<__half>(function, queue, b, p) : repair<__nv_bfloat16>(function, queue, b, p);
 }
 
 tartan_status start_side(const char *function, tartan_cuda_queue *queue,
@@ -173,8 +190,12 @@ tartan_status tartan_cuda_attention_backward_wgmma(const char *function, tartan_
     const int32_t padded = (int32_t)((in.tq + 127) / 128 * 128 + 64);
     const int64_t rows = in.batch * in.heads * padded;
     void *scratch = nullptr;
-    PASS(tartan_cuda_scratch(function, queue, rows * 2 * (int64_t)sizeof(float), &scratch));
-    float *lse = (float *)scratch, *delta = lse + rows;
+    /* lse and delta, then for each kernel a counter (8 bytes) and a list of rows, twice as long for dk and dv. */
+    const int64_t queries = in.batch * in.heads * in.tq, keys = in.batch * in.kv_heads * in.tk;
+    const int64_t lists = 8 * (2 + queries + 2 * keys);
+    PASS(tartan_cuda_scratch(function, queue, lists + rows * 2 * (int64_t)sizeof(float), &scratch));
+    int64_t *wrong = (int64_t *)scratch;
+    float *lse = (float *)(wrong + lists / 8), *delta = lse + rows;
     const auto kernel = in.dtype == TARTAN_F16 ? prepare<__half> : prepare<__nv_bfloat16>;
     tartan_status status = tartan_cuda_launch(
         function, queue, kernel, tartan_cuda_grid((rows + 7) / 8), dim3(256), b->out, b->out_grad, b->lse,
@@ -185,7 +206,12 @@ tartan_status tartan_cuda_attention_backward_wgmma(const char *function, tartan_
         p.row_words = (int32_t)in.block_mask->row_words;
         status = tartan_cuda_index_get_bits(function, queue, in.block_mask, &p.bits);
     }
+    if (status == TARTAN_OK)
+        status =
+            tartan_cuda_check(function, cudaMemsetAsync(wrong, 0, 16, queue->stream), "clearing counters");
+    p.wrong_count = (int32_t *)wrong, p.wrong_rows = wrong + 2;
     if (status == TARTAN_OK) status = start_side(function, queue, b, false, p);
+    p.wrong_count = (int32_t *)(wrong + 1), p.wrong_rows = wrong + 2 + queries;
     if (status == TARTAN_OK) status = start_side(function, queue, b, true, p);
     tartan_cuda_scratch_free(queue, scratch);
     return status;

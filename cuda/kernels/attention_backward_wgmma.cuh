@@ -3,7 +3,7 @@
 #ifndef TARTAN_CUDA_ATTENTION_BACKWARD_WGMMA_CUH
 #define TARTAN_CUDA_ATTENTION_BACKWARD_WGMMA_CUH
 
-#include "kernels/attention_backward_ring.cuh"
+#include "kernels/attention_backward_repair.cuh"
 
 namespace tartan_cuda {
 
@@ -205,6 +205,8 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
         }
 #pragma unroll
         for (int i = 0; i < kOuts; i++) first[i] *= p.scale;
+        list_wrong(p, first, c.row_of(t.row), t.head, t.entry);
+        if constexpr (kByKeys) list_wrong(p, second, c.row_of(t.row), t.head, t.entry);
         /* Both kept tensors have been read by all warps; their memory is free for the results. */
         warpgroup_barrier(1 + threadIdx.x / 128);
         if (p.boxes) {

@@ -95,10 +95,11 @@ tartan_status tartan_cuda_attention_forward_wgmma(const char *function, tartan_c
                                                   const void *problem) {
     using namespace tartan_cuda;
     const auto *f = (const tartan_cuda_attention_forward *)problem;
-    if (f->in.d > 128) return start<AttentionForm<256, 1, 64, 2, 1>>(function, queue, f);
     if (f->in.block_q == 128)
-        return f->in.d > 64 ? start<AttentionForm<128, 1, 128, 2, 2>>(function, queue, f)
-                            : start<AttentionForm<64, 1, 128, 4, 2>>(function, queue, f);
-    return f->in.d > 64 ? start<AttentionForm<128, 2, 64, 3, 1>>(function, queue, f)
-                        : start<AttentionForm<64, 2, 64, 4, 2>>(function, queue, f);
+        return f->in.d > 128  ? start<AttentionForm<256, 1, 64, 2, 1>>(function, queue, f)
+               : f->in.d > 64 ? start<AttentionForm<128, 1, 128, 2, 2>>(function, queue, f)
+                              : start<AttentionForm<64, 1, 128, 4, 2>>(function, queue, f);
+    return f->in.d > 128  ? start<AttentionForm<256, 2, 64, 1, 1>>(function, queue, f)
+           : f->in.d > 64 ? start<AttentionForm<128, 2, 64, 3, 1>>(function, queue, f)
+                          : start<AttentionForm<64, 2, 64, 4, 2>>(function, queue, f);
 }
