@@ -18,7 +18,8 @@ static bool is_boxed(const tartan_cuda_tensor *t, int64_t batch, int64_t heads) 
 }
 
 /* What both passes refuse; `most_d`: the most elements a head. */
-static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda_attention *p, int64_t most_d) {
+static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda_attention *p,
+                                 int64_t most_d) {
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
     if (p->d < 16 || p->d > most_d || p->d % 8 != 0)
@@ -27,7 +28,8 @@ static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda
     if (!is_tuned(p->block_q) || !is_tuned(p->block_k))
         return "only for blocks of 8, 16, 32, 64 or 128 queries and keys";
     if (p->blocks == 0) return "the layout has no blocks";
-    if (p->tq > INT32_MAX - 256 || p->tk > INT32_MAX - 256) return "only for fewer than 2^31 queries and keys";
+    if (p->tq > INT32_MAX - 256 || p->tk > INT32_MAX - 256)
+        return "only for fewer than 2^31 queries and keys";
     if ((double)p->batch * (double)p->heads * ((double)(p->tq + p->tk) / 64 + 2) > 2e9)
         return "only for fewer than 2e9 tiles of the output";
     if (!(p->scale > 0)) return "only for a positive scale";
@@ -49,6 +51,7 @@ const char *tartan_cuda_attention_backward_wgmma_refuses(const tartan_cuda_chip 
     if (reason != NULL) return reason;
     if (b->out_grad.dtype != b->in.dtype) return "only for out of the dtype of q";
     if (!is_boxed(&b->out_grad, b->in.batch, b->in.heads))
-        return "the elements of a token of out_grad are not contiguous, or its address is no multiple of 16 bytes";
+        return "the elements of a token of out_grad are not contiguous, or its address is no multiple of 16 "
+               "bytes";
     return NULL;
 }
