@@ -18,6 +18,7 @@
     X(local)                                                                                                 \
     X(strided)                                                                                               \
     X(dilated)                                                                                               \
+    X(local_strided)                                                                                         \
     X(fixed)                                                                                                 \
     X(checker)                                                                                               \
     X(butterfly)                                                                                             \

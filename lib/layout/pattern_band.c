@@ -88,6 +88,22 @@ static tartan_status make_dilated(tartan_i_job *job) {
     P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
 TARTAN_I_PATTERN(dilated, "every stride-th block, counted from the diagonal", DILATED);
 
+static tartan_status make_local_strided(tartan_i_job *job) {
+    int64_t window = tartan_i_job_whole(job, 0), stride = tartan_i_job_whole(job, 1),
+            causal = tartan_i_job_whole(job, 2);
+    for (int64_t i = 0; i < job->rows; i++) {
+        PASS(tartan_i_job_run(job, i, i < window ? 0 : i - window, i + 1 + (causal ? 0 : window), 1));
+        PASS(tartan_i_job_run(job, i, i % stride, causal ? i + 1 : job->cols, stride));
+    }
+    return TARTAN_OK;
+}
+#define LOCAL_STRIDED(P)                                                                                     \
+    P(window, 1, 0, COUNT, WHOLE, "blocks on either side of the diagonal")                                   \
+    P(stride, 4, 1, COUNT, WHOLE, "distance between the other stored blocks of a row")                       \
+    P(causal, 1, 0, 1, WHOLE, "1: nothing above the diagonal")
+TARTAN_I_PATTERN(local_strided, "a sliding window, and every stride-th block, counted from the diagonal",
+                 LOCAL_STRIDED);
+
 /* Each block attends to its own chunk and to a summary of every chunk: a group of `vertsize` columns, counted from
  * the chunk's end. `num_verts` heads in turn take different groups. */
 static tartan_status make_fixed(tartan_i_job *job) {

@@ -18,9 +18,9 @@ TEST(Patterns, TableIsWhole) {
         EXPECT_TRUE(names.insert(tartan_pattern_name(i)).second);
     }
     EXPECT_EQ(names, (std::set<std::string>{"dense", "block_diagonal", "banded", "causal", "local", "strided",
-                                            "dilated", "fixed", "checker", "butterfly", "conv_window",
-                                            "random", "balanced_random", "bigbird", "barabasi_albert",
-                                            "watts_strogatz", "watts_strogatz_2d"}));
+                                            "dilated", "local_strided", "fixed", "checker", "butterfly",
+                                            "conv_window", "random", "balanced_random", "bigbird",
+                                            "barabasi_albert", "watts_strogatz", "watts_strogatz_2d"}));
     for (int32_t i : {-1, tartan_pattern_count(), INT32_MAX, INT32_MIN}) {
         EXPECT_EQ(tartan_pattern_name(i), nullptr);
         EXPECT_EQ(tartan_pattern_help(i), nullptr);
@@ -212,6 +212,15 @@ TEST(Rules, LocalDilated) {
                     [=](int64_t, int64_t i, int64_t j) { return j <= i && (i - j) % n == 0; });
         expect_rule("dilated", "causal=0 stride=" + std::to_string(n),
                     [=](int64_t, int64_t i, int64_t j) { return (i - j) % n == 0; });
+        for (int64_t w : {0, 1, 4, 2147483647}) {
+            const std::string both = "window=" + std::to_string(w) + " stride=" + std::to_string(n);
+            expect_rule("local_strided", both, [=](int64_t, int64_t i, int64_t j) {
+                return j <= i && (i - j <= w || (i - j) % n == 0);
+            });
+            expect_rule("local_strided", both + " causal=0", [=](int64_t, int64_t i, int64_t j) {
+                return std::abs(i - j) <= w || (i - j) % n == 0;
+            });
+        }
     }
 }
 

@@ -13,7 +13,7 @@ True
 """
 
 from tartan import _raw
-from tartan._attention import attention, attention_gradient
+from tartan._attention import attention, attention_gradient, from_flex_attention
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
 from tartan._context import Context, cpu_kernels, default_context, info
@@ -58,6 +58,6 @@ __all__ = [
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
-    "attention_gradient", "checksum", "cpu_kernels", "default_context", "explain", "gate_gradient", "growth_score",
-    "info", "load", "load_all", "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
+    "attention_gradient", "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
+    "growth_score", "info", "load", "load_all", "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
 ]  # fmt: skip

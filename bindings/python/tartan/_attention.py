@@ -91,6 +91,21 @@ def attention_gradient(
     return result
 
 
+def from_flex_attention(block_mask: Any) -> tuple[Layout, Optional[BlockMask]]:
+    """The layout, and the mask of the blocks that are kept in part, of a BlockMask of PyTorch's FlexAttention
+    (torch.nn.attention.flex_attention.create_block_mask). The mask is None if all elements are kept. The blocks of all
+    batch entries must be the same. The function `mask_mod` is called with tensors of indices that broadcast, and
+    0 for the batch entry.
+
+    ``layout, mask = tartan.from_flex_attention(create_block_mask(...))``
+
+    ``tartan.attention(q, k, v, layout, mask=mask)``
+    """
+    from tartan._torch import from_flex_attention
+
+    return from_flex_attention(block_mask)
+
+
 def _one_bias(slopes: Any, distance: Any, block: Any) -> tuple[Any, Optional[str]]:
     """The bias that is given, and what the library calls its kind."""
     given = [

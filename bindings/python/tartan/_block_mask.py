@@ -61,7 +61,7 @@ class BlockMask(Closing):
         """From ``rule(q, k, head)``, which returns whether key `k` (the column) counts for query `q` (the row) in
         `head`. It gets arrays of int64 that broadcast to [blocks, block rows, block columns], for many blocks at a
         time, and is asked about stored blocks alone; so write ``&`` and ``|`` instead of ``and`` and ``or``."""
-        return cls._own(_from_rule(layout, rule, None), layout)
+        return of_rule(layout, rule, None)
 
     @property
     def layout(self) -> Layout:
@@ -128,7 +128,7 @@ def _row_bytes(cols: int) -> int:
     return (cols + 31) // 32 * 4
 
 
-def _from_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> _raw.Handle:
+def of_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> BlockMask:
     """A mask by a rule that is asked about the blocks `ids` (None: all); in the others everything counts."""
     handle = layout_handle(layout, "layout")
     if not callable(rule):
@@ -155,7 +155,7 @@ def _from_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> _raw.Handle:
             ) from None
         packed = np.packbits(keeps != 0, axis=-1, bitorder="little")
         bits[part, :, : packed.shape[-1]] = packed
-    return _raw.tartan_block_mask_from_bits(handle, bits)
+    return BlockMask._own(_raw.tartan_block_mask_from_bits(handle, bits), layout)
 
 
 def handle_of(mask: Any) -> _raw.Handle:

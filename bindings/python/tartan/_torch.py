@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that PyTorch records. Imported where one of its tensors is in use."""
+"""Gradients that PyTorch records, and masks of FlexAttention. Imported where PyTorch is in use."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
+import numpy as np
 import torch
 
 from tartan import _raw
+from tartan._arrays import Array
+from tartan._block_mask import BlockMask, of_rule
 from tartan._errors import ArgumentError, ArgumentTypeError
+from tartan._layout import Layout
 
 _forward: Any = _raw.attention
 _backward: Any = _raw.attention_gradient
@@ -48,3 +52,53 @@ def recorded(shared: tuple[Any, ...], return_lse: bool) -> Any:
     record: Any = _Attention.apply
     out, lse = record(q, k, v, shared)
     return (out, lse) if return_lse else out
+
+
+# ---- FlexAttention ----
+
+
+def from_flex_attention(block_mask: Any) -> tuple[Layout, Optional[BlockMask]]:
+    """See `tartan.from_flex_attention`."""
+    try:
+        partial = _blocks(block_mask.kv_num_blocks, block_mask.kv_indices)
+        full = np.zeros_like(partial)
+        if block_mask.full_kv_num_blocks is not None:
+            full = _blocks(block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
+        block, lengths, keeps = block_mask.BLOCK_SIZE, block_mask.seq_lengths, block_mask.mask_mod
+    except AttributeError as error:
+        raise ArgumentTypeError(
+            f"block_mask is of type {type(block_mask).__name__}, expected a BlockMask of FlexAttention ({error})"
+        ) from None
+    (rows, cols), (queries, keys) = tuple(block), tuple(lengths)
+    grid = -(-queries // rows), -(-keys // cols)
+    partial, full = partial[:, : grid[0], : grid[1]], full[:, : grid[0], : grid[1]]
+    layout = Layout.from_mask(partial | full, (rows, cols), shape=(len(partial), queries, keys))
+    device = block_mask.kv_indices.device
+    here = np.nonzero((partial & ~full)[layout.coordinates()])[0]
+    if here.size == 0:
+        return layout, None
+    zero = torch.zeros((), dtype=torch.int64, device=device)
+
+    def rule(q: Array, k: Array, head: Array) -> Any:
+        q_, k_, head_ = (torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in (q, k, head))
+        kept = keeps(zero, head_, q_, k_)
+        return kept.cpu().numpy() if isinstance(kept, torch.Tensor) else kept
+
+    mask = of_rule(layout, rule, here)
+    return layout, None if mask.kept == layout.nnz else mask  # blocks at ragged edges may be full after all
+
+
+def _blocks(counts: Any, indices: Any) -> Array:
+    """The blocks of each head, [heads, block rows, block columns], as booleans."""
+    counts, indices = counts.cpu().numpy(), indices.cpu().numpy()
+    if counts.ndim != 3 or (counts.shape[0] > 1 and not ((counts == counts[:1]).all() and (indices == indices[:1]).all())):
+        raise ArgumentError(
+            f"block_mask has kv_num_blocks of shape {counts.shape}, expected [1, heads, block rows]: "
+            "a layout serves the whole batch"
+        )
+    counts, indices = counts[0], indices[0]
+    heads, rows, cols = indices.shape
+    stored = np.zeros((heads, rows, cols), np.bool_)
+    head, row, place = np.nonzero(np.arange(cols) < counts[..., None])
+    stored[head, row, indices[head, row, place]] = True
+    return stored
