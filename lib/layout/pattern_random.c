@@ -136,7 +136,8 @@ fail:
     return status;
 }
 #define BIGBIRD(P)                                                                                           \
-    P(global, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "number of leading block rows and columns that are full")     \
+    P(global_blocks, 1, 0, TARTAN_I_COUNT_MAX, WHOLE,                                                        \
+      "number of leading block rows and columns that are full")                                              \
     P(window, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "blocks on either side of the diagonal")                      \
     P(random, 1, 0, TARTAN_I_COUNT_MAX, WHOLE, "additional random blocks per row; 0 gives Longformer")       \
     P(causal, 0, 0, 1, WHOLE, "1: nothing above the diagonal")                                               \

@@ -103,7 +103,7 @@ TEST(BigBird, PartsAreThere) {
                     for (tartan_shape s :
                          {square(20), tartan_shape{12, 20, 1, 1, 1}, tartan_shape{20, 12, 1, 1, 1}}) {
                         std::string parameters =
-                            "global=" + std::to_string(global) + " window=" + std::to_string(window) +
+                            "global_blocks=" + std::to_string(global) + " window=" + std::to_string(window) +
                             " random=" + std::to_string(extra) + " causal=" + std::to_string(causal);
                         Mask mask = mask_of(pattern(s, "bigbird", parameters));
                         for (int64_t i = 0; i < s.rows; i++) {
@@ -154,7 +154,7 @@ TEST(Golden, RecipesKeepTheirIdentities) {
          "c2a353c1f381819467b2f9cf39ba5bd0"},
         {{2048, 2048, 64, 64, 4},
          "bigbird",
-         "global=2 window=1 random=3",
+         "global_blocks=2 window=1 random=3",
          4,
          "e2a71a5ad2cf2eedffd4468182bf8c61"},
         {{5120, 5120, 32, 32, 1}, "barabasi_albert", "m=5", 1, "140ccc7256e7766460eeb5bcee8a4076"},

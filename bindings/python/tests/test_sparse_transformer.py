@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The patterns of the Sparse Transformer and of OpenAI's tests of block-sparse attention, against dense masks."""
 
+import pathlib
+
 import numpy as np
 import pytest
 from attention_support import dense_attention, visible
@@ -107,13 +109,13 @@ def test_fixed(rng, verts, size):
 
 def test_sliding_window_with_global_tokens_and_bigbird(rng):
     x = inputs(rng, batch=1)
-    longformer = Layout.pattern("bigbird", (N, N), BLOCK, **{"global": 1, "window": 2, "random": 0})
+    longformer = Layout.pattern("bigbird", (N, N), BLOCK, global_blocks=1, window=2, random=0)
     i, j = Q // BLOCK, K // BLOCK
     blocks = (i < 1) | (j < 1) | (np.abs(i - j) <= 2)
     check(x, longformer, blocks[None])
     seen = (Q < 4) | (K < 4) | (np.abs(Q - K) <= 50)  # tokens, not blocks
     check(x, longformer, seen[None], mask=BlockMask.from_rule(longformer, lambda q, k, h: (q < 4) | (k < 4) | (abs(q - k) <= 50)))
-    bigbird = Layout.pattern("bigbird", (N, N), BLOCK, heads=HEADS, seed=3, **{"global": 1, "window": 1, "random": 3})
+    bigbird = Layout.pattern("bigbird", (N, N), BLOCK, heads=HEADS, seed=3, global_blocks=1, window=1, random=3)
     rows = bigbird.mask().sum(-1)
     assert rows[:, 5:-5].min() == rows[:, 5:-5].max() == 7  # of every head, 1 + 3 + 3
     check(x, bigbird, visible(bigbird))
@@ -143,3 +145,25 @@ def test_openai_keys_that_all_see(rng):
     layout = Layout.pattern("checker", (64, 64), 8)
     seen = visible(layout, causal=True, causal_from=7)
     check(inputs(rng, batch=2, heads=2, n=64, d=128), layout, seen, causal=True, causal_from=7)
+
+
+# ---- The pictures of docs/attention.md ----
+
+DOCS = pathlib.Path(__file__).parents[3] / "docs"
+PICTURES = {
+    "causal": ("causal", {}), "local": ("local", {"window": 3}), "dilated": ("dilated", {"stride": 4}),
+    "strided": ("strided", {"stride": 4}), "local_strided": ("local_strided", {"window": 2, "stride": 4}),
+    "fixed": ("fixed", {"stride": 4, "num_verts": 1, "vertsize": 1}),
+    "window_global": ("bigbird", {"global_blocks": 1, "window": 2, "random": 0}),
+    "bigbird": ("bigbird", {"global_blocks": 1, "window": 1, "random": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not here")
+def test_pictures_are_those_of_the_library():
+    page = (DOCS / "attention.md").read_text()
+    for name, (pattern, parameters) in PICTURES.items():
+        layout = Layout.pattern(pattern, (1024, 1024), 64, **parameters)
+        assert (DOCS / "attention" / f"{name}.svg").read_text() == layout.svg(128) + "\n"
+        assert f"(attention/{name}.svg) | `{pattern}`" in page
+        assert all(f"`{key}={value}`" in page for key, value in parameters.items())
