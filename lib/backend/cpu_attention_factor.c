@@ -92,6 +92,21 @@ static void pack_left(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor
         tartan_i_pack_left(&p->k, &f->fit, from, strides[3], strides[2], p->d, tokens, to);
 }
 
+/* Whether the layout has a block with these tokens. */
+static bool is_used(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
+                    int64_t block) {
+    const tartan_layout *l = p->layout;
+    const bool keys = f->array == p->in->k || f->array == p->in->v;
+    const int64_t *pointers = keys ? l->col_pointers : l->row_pointers;
+    const int64_t group = keys ? p->group : 1, heads = f->array->shape[1];
+    for (int64_t i = 0; i < group; i++) {
+        const int64_t head = l->shape.heads > 1 ? entry % heads * group + i : 0;
+        const int64_t at = head * (keys ? l->grid_cols : l->grid_rows) + block;
+        if (pointers[at] < pointers[at + 1]) return true;
+    }
+    return false;
+}
+
 static void pack_block(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
                        int64_t block) {
     if (f->side == TARTAN_I_LEFT || f->side == TARTAN_I_LEFT_TURNED) {
@@ -120,7 +135,9 @@ static void pack_task(void *data, int32_t worker) {
         int64_t begin, end;
         if (f->bytes == 0) continue;
         tartan_i_share(entries * f->blocks, p->context->threads, worker, &begin, &end);
-        for (int64_t at = begin; at < end; at++) pack_block(p, f, f->first + at / f->blocks, at % f->blocks);
+        for (int64_t at = begin; at < end; at++)
+            if (is_used(p, f, f->first + at / f->blocks, at % f->blocks))
+                pack_block(p, f, f->first + at / f->blocks, at % f->blocks);
     }
 }
 
