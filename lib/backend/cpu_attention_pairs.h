@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What both passes of attention on the CPU share where products read pairs of 16-bit numbers. Everything is transposed, so
+ * that nothing has to be rearranged between products: scores^T = K Q^T has its queries in the lanes of vectors, softmax
+ * goes along columns, and two rows of weights make a row of pairs, the right factor of the next product. */
+#ifndef TARTAN_BACKEND_CPU_ATTENTION_PAIRS_H
+#define TARTAN_BACKEND_CPU_ATTENTION_PAIRS_H
+
+#include "backend/cpu_attention.h"
+
+typedef struct tartan_i_pairs {
+    tartan_i_cpu_attention p;
+    tartan_i_fit keys;   /* of a block of K or V on the left: d is contracted */
+    tartan_i_fit values; /* of a transposed block on the left: its keys are contracted */
+    int64_t rows;        /* of scores for each block: keys, and what fills tiles */
+    int64_t queries;     /* of a row of blocks, in whole vectors */
+    int64_t words;       /* of a row of masks */
+} tartan_i_pairs;
+
+/* The plan, as tartan_i_cpu_attention_plan. */
+tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i_attention *in);
+
+/* What a worker has, and the row of blocks at work. */
+typedef struct tartan_i_pairs_work {
+    const tartan_i_pairs *f;
+    tartan_i_tiling tiling;
+    uint32_t *masks; /* [rows of a chunk][words] */
+    float *biases;   /* of a row of scores */
+
+    int64_t entry, head, block_row, count; /* entry: batch * heads + head; count: of queries */
+    tartan_i_chunk chunk;
+    const uint32_t *mask; /* of the chunk, or NULL */
+} tartan_i_pairs_work;
+
+/* Rows of the scores of the longest chunk. */
+int64_t tartan_i_pairs_rows(const tartan_i_pairs *f);
+
+/* Lays out the shared part of a worker's memory. */
+void tartan_i_pairs_lay_out(const tartan_i_pairs *f, char *base, int64_t *at, tartan_i_pairs_work *w);
+
+/* A row of blocks of a head: which queries there are. */
+void tartan_i_pairs_take(tartan_i_pairs_work *w, int64_t entry, int64_t block_row);
+
+/* The queries' rows of an array, transposed, as a right factor: strip after strip, [units of d][width]. */
+void tartan_i_pairs_panels(const tartan_i_pairs_work *w, const tartan_array *array, char *panels);
+int64_t tartan_i_pairs_panel_bytes(const tartan_i_pairs *f);
+
+/* sums (+)= the left blocks of the terms times `right`, which is [units][queries], or panels. */
+void tartan_i_pairs_multiply(tartan_i_pairs_work *w, const tartan_i_fit *fit, const tartan_i_term *terms,
+                             int64_t nterms, const void *right, bool panels, float *sums, bool first);
+
+/* scores^T of the chunk from panels, by blocks of `left` of a kv entry. */
+void tartan_i_pairs_scores(tartan_i_pairs_work *w, const tartan_i_cpu_factor *left, int64_t kv_entry,
+                           const char *panels, float *scores);
+
+/* sums (+)= the transposed blocks of `left` that the chunk names, times rows of pairs. */
+void tartan_i_pairs_add(tartan_i_pairs_work *w, const tartan_i_cpu_factor *left, int64_t kv_entry,
+                        const uint32_t *pairs, float *sums, bool first);
+
+/* Sets the masks of the chunk; and adds biases to scores, or scales them by a negative number. Returns the scale that is
+ * left. */
+void tartan_i_pairs_mask(tartan_i_pairs_work *w);
+double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores);
+
+/* Stores sums^T of the row of blocks, times alpha. */
+void tartan_i_pairs_store(const tartan_i_pairs_work *w, const float *sums, double alpha,
+                          const tartan_array *out);
+
+#endif
