@@ -23,7 +23,6 @@ typedef struct work {
     const forward *f;
     tartan_i_tiling tiling;
     char *scores;    /* [rows][scores_row] */
-    char *weights;   /* [rows][weights_row], where the product does not read them from `scores` */
     char *sums;      /* [rows][sums_row] */
     char *queries;   /* as a left factor, if it is not read in place */
     char *biases;    /* of a row of scores */
@@ -43,7 +42,6 @@ static int64_t lay_out(const forward *f, char *base, work *w) {
     int64_t at = 0;
     w->f = f;
     w->scores = tartan_i_cpu_attention_take(base, &at, rows * p->scores_row * p->k.bytes);
-    w->weights = tartan_i_cpu_attention_take(base, &at, rows * p->weights_row * 2);
     w->sums = tartan_i_cpu_attention_take(base, &at, rows * p->sums_row * p->k.bytes);
     w->queries = tartan_i_cpu_attention_take(base, &at, tartan_i_cpu_attention_left_bytes(p, &p->fit));
     w->biases = tartan_i_cpu_attention_take(base, &at, p->scores_row * p->k.bytes);
@@ -118,7 +116,11 @@ static void weigh(work *w) {
             tartan_i_cpu_attention_kept(p, c, w->entry, w->block_row * p->block_rows + row, kept);
             tartan_i_cpu_attention_clear(p, kept, c->keys, x);
         }
-        tartan_i_cpu_attention_round(p, c, x, w->weights + row * p->weights_row * 2);
+        if (p->in->q->dtype != p->k.dtype) { /* as weights that products of 16 bits read */
+            uint16_t room[TARTAN_I_ATTENTION_KEYS];
+            p->k.store[p->in->q->dtype](c->keys, x, room);
+            p->k.load[p->in->q->dtype](c->keys, room, x);
+        }
     }
 }
 
@@ -129,8 +131,8 @@ static void compute_chunk(work *w, const tartan_i_left *queries, int64_t kv_entr
                                   w->scores);
     find_most(w);
     weigh(w);
-    tartan_i_cpu_attention_along(p, &w->tiling, &w->chunk, w->rows, w->scores, w->weights,
-                                 &f->factors[VALUES], kv_entry, w->sums, w->first);
+    tartan_i_cpu_attention_along(p, &w->tiling, &w->chunk, w->rows, w->scores, &f->factors[VALUES], kv_entry,
+                                 w->sums, w->first);
     w->first = false;
 }
 
@@ -165,8 +167,8 @@ static void compute_row(work *w, int64_t kv_entry) {
     w->rows = tartan_i_rows_of(p->layout, w->block_row);
     w->first = true;
     for (int64_t i = 0; i < w->rows; i++) w->most[i] = -(double)INFINITY, w->total[i] = 0;
-    const tartan_i_left queries = tartan_i_cpu_attention_left(
-        p, p->in->q, w->entry, w->block_row * p->block_rows, w->rows, &p->fit, w->queries);
+    const tartan_i_left queries =
+        tartan_i_cpu_attention_left(p, p->in->q, w->entry, w->block_row * p->block_rows, w->rows, w->queries);
     while (tartan_i_cpu_attention_chunk(p, w->block_row, &at, pointers[w->block_row + 1], &w->chunk))
         compute_chunk(w, &queries, kv_entry);
     finish(w);

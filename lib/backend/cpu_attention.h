@@ -53,11 +53,9 @@ typedef struct tartan_i_cpu_attention {
     int64_t entries; /* batch entries times kv heads */
     int64_t block_rows, block_cols;
     tartan_i_fit fit;             /* of a row of blocks as left factor, with d contracted */
-    tartan_i_fit fit_keys;        /* the same with the keys of a block contracted */
     int64_t scores_row, sums_row; /* strides of rows of scores, and of sums over d, in reals */
-    int64_t weights_row; /* of weights as the product reads them, in its elements; 0: scores become weights */
-    double work;         /* operations */
-    uint32_t drop;       /* a random word below this drops its weight */
+    double work;                  /* operations */
+    uint32_t drop;                /* a random word below this drops its weight */
     int64_t least_round;
     int64_t round;        /* entries whose factors are packed at a time */
     int64_t first, count; /* those of the round at work */
@@ -126,8 +124,7 @@ void tartan_i_cpu_factor_product(const tartan_i_cpu_attention *p, tartan_i_tilin
 
 /* `rows` rows of an array from token `token` on, as a left factor with d contracted: in place, or in `room`. */
 tartan_i_left tartan_i_cpu_attention_left(const tartan_i_cpu_attention *p, const tartan_array *array,
-                                          int64_t entry, int64_t token, int64_t rows, const tartan_i_fit *fit,
-                                          char *room);
+                                          int64_t entry, int64_t token, int64_t rows, char *room);
 int64_t tartan_i_cpu_attention_left_bytes(const tartan_i_cpu_attention *p, const tartan_i_fit *fit);
 
 /* Element (token, 0) of an entry of an array. */
@@ -182,14 +179,9 @@ void tartan_i_cpu_attention_across(const tartan_i_cpu_attention *p, tartan_i_til
                                    const tartan_i_left *left, int64_t rows, const tartan_i_cpu_factor *right,
                                    int64_t entry, const tartan_i_chunk *chunk, char *scores);
 
-/* A row of weights, rounded to the dtype of the operands: in place, or to `out` where products read pairs. */
-void tartan_i_cpu_attention_round(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, void *row,
-                                  char *out);
-
-/* sums (+)= weights, which are in `scores` or, in pairs, in `weights`, times the tokens of a chunk. */
+/* sums (+)= weights, in rows as scores, times the tokens of a chunk. */
 void tartan_i_cpu_attention_along(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
-                                  const tartan_i_chunk *chunk, int64_t rows, const char *scores,
-                                  const char *weights, const tartan_i_cpu_factor *right, int64_t entry,
-                                  char *sums, bool first);
+                                  const tartan_i_chunk *chunk, int64_t rows, const char *weights,
+                                  const tartan_i_cpu_factor *right, int64_t entry, char *sums, bool first);
 
 #endif

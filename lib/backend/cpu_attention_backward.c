@@ -8,18 +8,19 @@
  * its terms in the same order: by heads, then rows of blocks. So the choice does not change a bit.
  *
  * Source: Dao, "FlashAttention-2" (2023), algorithm 2. */
-#include "backend/cpu_attention.h"
+#include "backend/cpu_attention_pairs.h"
 #include "core/workspace.h"
 
 #include <math.h>
 
-/* K^T and V^T for scores and their gradients; K for dQ; Q and dO for dK and dV. */
+/* K^T and V^T for scores and their gradients (with pairs K and V on the left); K for dQ (K^T on the left); Q and dO for dK
+ * and dV. */
 enum { KEYS_ACROSS, VALUES_ACROSS, KEYS, QUERIES, OUT_GRADS, FACTORS };
 
 static const int64_t most_own = INT64_C(512) << 20; /* bytes of dK and dV of all workers */
 
 typedef struct backward {
-    tartan_i_cpu_attention p;
+    tartan_i_pairs s;
     const tartan_op_attention_backward *op;
     tartan_i_cpu_factor factors[FACTORS];
     tartan_i_fit fit_rows; /* of a block, transposed, as left factor: its queries are contracted */
@@ -31,44 +32,46 @@ typedef struct backward {
 
 /* A worker's own memory, and the row of blocks at work. */
 typedef struct work {
+    tartan_i_pairs_work s;
+    tartan_i_pairs_grad pairs; /* where products read them, else: */
     const backward *b;
-    tartan_i_tiling tiling;
-    char *scores, *ds;            /* [rows][scores_row]; scores become weights */
-    char *pair_weights, *pair_ds; /* [rows][weights_row], where products read pairs */
-    char *turned;                 /* a block of them, transposed */
-    char *queries, *out_grads;    /* left factors, if they are not read in place */
-    char *biases;                 /* of a row of scores */
-    char *q_sums;                 /* [rows][sums_row] */
-    char *k_sums, *v_sums;        /* [blocks of a kv head, or 1][fit_rows.rows][sums_row] */
-
-    int64_t entry, head, kv_entry, block_row, rows; /* entry: batch * heads + head */
+    char *scores, *ds;         /* [rows][scores_row]; scores become weights */
+    char *queries, *out_grads; /* left factors, if they are not read in place */
+    char *biases;              /* of a row of scores */
+    char *q_sums;              /* [rows][sums_row] */
     tartan_i_left left_queries, left_out_grads;
-    tartan_i_chunk chunk;
+
+    char *k_sums, *v_sums; /* [blocks of a kv head, or 1][fit_rows.rows][sums_row] */
+    int64_t kv_entry;
 } work;
 
 static int64_t block_sums(const backward *b) {
-    return b->fit_rows.rows * b->p.sums_row * b->p.k.bytes;
+    return b->fit_rows.rows * b->s.p.sums_row * b->s.p.k.bytes;
+}
+
+static void lay_out_reals(const backward *b, char *base, int64_t *at, work *w) {
+    const tartan_i_cpu_attention *p = &b->s.p;
+    const int64_t rows = p->block_rows, reals = rows * p->scores_row * p->k.bytes;
+    const bool copies = p->in->q->dtype != p->k.dtype || b->op->out_grad->dtype != p->k.dtype;
+    const int64_t left = copies ? tartan_i_cpu_attention_left_bytes(p, &p->fit) : 0;
+    w->scores = tartan_i_cpu_attention_take(base, at, reals);
+    w->ds = tartan_i_cpu_attention_take(base, at, reals);
+    w->queries = tartan_i_cpu_attention_take(base, at, left);
+    w->out_grads = tartan_i_cpu_attention_take(base, at, left);
+    w->biases = tartan_i_cpu_attention_take(base, at, p->scores_row * p->k.bytes);
+    w->q_sums = tartan_i_cpu_attention_take(base, at, rows * p->sums_row * p->k.bytes);
 }
 
 /* Lays out a worker's memory, and returns its size. */
 static int64_t lay_out(const backward *b, char *base, work *w) {
-    const tartan_i_cpu_attention *p = &b->p;
-    const int64_t rows = p->fit.rows, reals = rows * p->scores_row * p->k.bytes;
-    const int64_t kept = b->whole ? p->layout->grid_cols : 1;
-    const bool copies = p->pairs || p->in->q->dtype != p->k.dtype || b->op->out_grad->dtype != p->k.dtype;
-    const int64_t left = copies ? tartan_i_cpu_attention_left_bytes(p, &p->fit) : 0;
+    const int64_t kept = b->whole ? b->s.p.layout->grid_cols : 1;
     int64_t at = 0;
     w->b = b;
-    w->scores = tartan_i_cpu_attention_take(base, &at, reals);
-    w->ds = tartan_i_cpu_attention_take(base, &at, reals);
-    w->pair_weights = tartan_i_cpu_attention_take(base, &at, rows * p->weights_row * 2);
-    w->pair_ds = tartan_i_cpu_attention_take(base, &at, rows * p->weights_row * 2);
-    w->turned = tartan_i_cpu_attention_take(
-        base, &at, p->pairs ? tartan_i_cpu_attention_left_bytes(p, &b->fit_rows) : 0);
-    w->queries = tartan_i_cpu_attention_take(base, &at, left);
-    w->out_grads = tartan_i_cpu_attention_take(base, &at, left);
-    w->biases = tartan_i_cpu_attention_take(base, &at, p->scores_row * p->k.bytes);
-    w->q_sums = tartan_i_cpu_attention_take(base, &at, rows * p->sums_row * p->k.bytes);
+    tartan_i_pairs_lay_out(&b->s, base, &at, &w->s);
+    if (b->s.p.pairs)
+        tartan_i_pairs_grad_lay_out(&b->s, &b->fit_rows, base, &at, &w->pairs);
+    else
+        lay_out_reals(b, base, &at, w);
     w->k_sums = tartan_i_cpu_attention_take(base, &at, kept * block_sums(b));
     w->v_sums = tartan_i_cpu_attention_take(base, &at, kept * block_sums(b));
     return at;
@@ -78,7 +81,7 @@ static int64_t lay_out(const backward *b, char *base, work *w) {
 
 static void delta_task(void *data, int32_t worker) {
     const backward *b = data;
-    const tartan_i_cpu_attention *p = &b->p;
+    const tartan_i_cpu_attention *p = &b->s.p;
     const tartan_array *out = b->op->out, *grad = b->op->out_grad;
     const int64_t tokens = out->shape[2];
     char *room = b->scratch + worker * b->scratch_bytes, *x = room, *y = room + p->d * p->k.bytes;
@@ -98,15 +101,15 @@ static void delta_task(void *data, int32_t worker) {
 static double lse_of(const work *w, int64_t query) {
     const tartan_array *lse = w->b->op->lse;
     return tartan_i_load(lse->data, lse->dtype,
-                         w->entry / w->b->p.heads * lse->strides[0] + w->head * lse->strides[1] +
+                         w->s.entry / w->b->s.p.heads * lse->strides[0] + w->s.head * lse->strides[1] +
                              query * lse->strides[2]);
 }
 
 static void grade_row(work *w, int64_t row) {
-    const tartan_i_cpu_attention *p = &w->b->p;
+    const tartan_i_cpu_attention *p = &w->b->s.p;
     const tartan_i_kernels *k = &p->k;
-    const tartan_i_chunk *c = &w->chunk;
-    const int64_t query = w->block_row * p->block_rows + row;
+    const tartan_i_chunk *c = &w->s.chunk;
+    const int64_t query = w->s.block_row * p->block_rows + row;
     char *weights = w->scores + row * p->scores_row * k->bytes, *ds = w->ds + row * p->scores_row * k->bytes;
     const double lse = lse_of(w, query), kept = 1 - p->in->dropout;
     uint32_t seen[TARTAN_I_ATTENTION_WORDS], words[TARTAN_I_ATTENTION_WORDS] = {0};
@@ -114,68 +117,80 @@ static void grade_row(work *w, int64_t row) {
     if (lse == -(double)INFINITY) mask = words; /* it has no weights */
     if (p->drop > 0) {
         uint32_t keep[TARTAN_I_ATTENTION_WORDS];
-        tartan_i_cpu_attention_kept(p, c, w->entry, query, keep);
+        tartan_i_cpu_attention_kept(p, c, w->s.entry, query, keep);
         k->scale(c->keys, 1 / kept, ds, ds);
         tartan_i_cpu_attention_clear(p, keep, c->keys, ds);
     }
-    if (p->in->bias != NULL) tartan_i_cpu_attention_bias(p, c, w->head, query, weights, w->biases);
+    if (p->in->bias != NULL) tartan_i_cpu_attention_bias(p, c, w->s.head, query, weights, w->biases);
     k->row_exp_sum(c->keys, p->in->bias != NULL ? 1 : p->in->scale, weights, lse, mask, weights);
-    k->row_gradient(c->keys, weights, ds, w->b->delta[w->entry * p->in->q->shape[2] + query], mask, ds);
+    k->row_gradient(c->keys, weights, ds, w->b->delta[w->s.entry * p->in->q->shape[2] + query], mask, ds);
     if (p->drop > 0) {
-        tartan_i_cpu_attention_kept(p, c, w->entry, query, words);
+        tartan_i_cpu_attention_kept(p, c, w->s.entry, query, words);
         tartan_i_cpu_attention_clear(p, words, c->keys, weights);
     }
-    if (!p->pairs) return;
-    tartan_i_cpu_attention_round(p, c, weights, w->pair_weights + row * p->weights_row * 2);
-    tartan_i_cpu_attention_round(p, c, ds, w->pair_ds + row * p->weights_row * 2);
 }
 
-/* Takes up a row of blocks of w->entry. */
-static void take_row(work *w, int64_t block_row) {
-    const tartan_i_cpu_attention *p = &w->b->p;
+/* Takes up a row of blocks of a head. */
+static void take_row(work *w, int64_t entry, int64_t block_row) {
+    const backward *b = w->b;
+    const tartan_i_cpu_attention *p = &b->s.p;
     const int64_t query = block_row * p->block_rows;
-    w->block_row = block_row;
-    w->rows = tartan_i_rows_of(p->layout, block_row);
-    w->left_queries = tartan_i_cpu_attention_left(p, p->in->q, w->entry, query, w->rows, &p->fit, w->queries);
+    tartan_i_pairs_take(&w->s, entry, block_row);
+    if (p->pairs) {
+        tartan_i_pairs_grad_take(&w->s, &w->pairs, b->op, b->delta + entry * p->in->q->shape[2]);
+        return;
+    }
+    w->left_queries = tartan_i_cpu_attention_left(p, p->in->q, entry, query, w->s.count, w->queries);
     w->left_out_grads =
-        tartan_i_cpu_attention_left(p, w->b->op->out_grad, w->entry, query, w->rows, &p->fit, w->out_grads);
+        tartan_i_cpu_attention_left(p, b->op->out_grad, entry, query, w->s.count, w->out_grads);
 }
 
 static void grade_chunk(work *w) {
     const backward *b = w->b;
-    const tartan_i_cpu_attention *p = &b->p;
-    tartan_i_cpu_attention_across(p, &w->tiling, &w->left_queries, w->rows, &b->factors[KEYS_ACROSS],
-                                  w->kv_entry, &w->chunk, w->scores);
-    tartan_i_cpu_attention_across(p, &w->tiling, &w->left_out_grads, w->rows, &b->factors[VALUES_ACROSS],
-                                  w->kv_entry, &w->chunk, w->ds);
-    for (int64_t row = 0; row < w->rows; row++) grade_row(w, row);
+    const tartan_i_cpu_attention *p = &b->s.p;
+    const tartan_i_cpu_factor *keys = &b->factors[KEYS_ACROSS], *values = &b->factors[VALUES_ACROSS];
+    if (p->pairs) {
+        tartan_i_pairs_grade(&w->s, &w->pairs, keys, values, w->kv_entry);
+        return;
+    }
+    tartan_i_cpu_attention_across(p, &w->s.tiling, &w->left_queries, w->s.count, keys, w->kv_entry,
+                                  &w->s.chunk, w->scores);
+    tartan_i_cpu_attention_across(p, &w->s.tiling, &w->left_out_grads, w->s.count, values, w->kv_entry,
+                                  &w->s.chunk, w->ds);
+    for (int64_t row = 0; row < w->s.count; row++) grade_row(w, row);
+}
+
+/* dQ (+)= ds K. */
+static void add_queries(work *w, bool first) {
+    const backward *b = w->b;
+    const tartan_i_cpu_factor *keys = &b->factors[KEYS];
+    if (b->s.p.pairs)
+        tartan_i_pairs_add(&w->s, keys, w->kv_entry, w->pairs.ds_pairs, w->pairs.q_sums, first);
+    else
+        tartan_i_cpu_attention_along(&b->s.p, &w->s.tiling, &w->s.chunk, w->s.count, w->ds, keys, w->kv_entry,
+                                     w->q_sums, first);
 }
 
 /* sums += a block of weights or ds, transposed, times the queries' rows of `right`. */
-static void add_transposed(work *w, int64_t block, const char *reals, const char *pairs,
+static void add_transposed(work *w, int64_t block, const char *reals, const uint16_t *halves,
                            const tartan_i_cpu_factor *right, char *sums) {
-    const tartan_i_cpu_attention *p = &w->b->p;
+    const tartan_i_cpu_attention *p = &w->b->s.p;
     const tartan_i_fit *fit = &w->b->fit_rows;
-    const int64_t keys = w->chunk.at[block + 1] - w->chunk.at[block];
-    tartan_i_left left = {reals + w->chunk.at[block] * p->k.bytes, 1, p->scores_row};
-    tartan_i_term term = {.b = w->block_row, .k = w->rows};
-    if (p->pairs) {
-        tartan_i_pack_left(&p->k, fit, pairs + block * p->fit_keys.units * p->k.product.bytes, 1,
-                           p->weights_row, keys, w->rows, w->turned);
-        left = (tartan_i_left){w->turned, fit->units, 1};
-        term.k = fit->units;
-    }
-    term.a = left.a;
-    tartan_i_cpu_factor_product(p, &w->tiling, fit, &left, keys, right, w->entry, &term, 1, sums, p->sums_row,
-                                false);
+    const int64_t keys = w->s.chunk.at[block + 1] - w->s.chunk.at[block];
+    tartan_i_left left = {reals + w->s.chunk.at[block] * p->k.bytes, 1, p->scores_row};
+    if (p->pairs)
+        left = (tartan_i_left){halves + block * w->b->s.rows * w->pairs.half_row, w->pairs.half_row / 2, 1};
+    tartan_i_term term = {.a = left.a, .b = w->s.block_row, .k = p->pairs ? fit->units : w->s.count};
+    tartan_i_cpu_factor_product(p, &w->s.tiling, fit, &left, keys, right, w->s.entry, &term, 1, sums,
+                                p->sums_row, false);
 }
 
 /* Adds block `i` of a chunk to dK and dV, whose sums are those of block column `place`. */
 static void add_block(work *w, int64_t i, int64_t place) {
     const backward *b = w->b;
-    add_transposed(w, i, w->scores, w->pair_weights, &b->factors[OUT_GRADS],
+    add_transposed(w, i, w->scores, w->pairs.weights, &b->factors[OUT_GRADS],
                    w->v_sums + place * block_sums(b));
-    add_transposed(w, i, w->ds, w->pair_ds, &b->factors[QUERIES], w->k_sums + place * block_sums(b));
+    add_transposed(w, i, w->ds, w->pairs.ds, &b->factors[QUERIES], w->k_sums + place * block_sums(b));
 }
 
 /* ---- Results ---- */
@@ -188,7 +203,7 @@ static void store(const tartan_i_cpu_attention *p, const char *sums, int64_t row
 
 static void store_block(work *w, int64_t block_col, int64_t place) {
     const backward *b = w->b;
-    const tartan_i_cpu_attention *p = &b->p;
+    const tartan_i_cpu_attention *p = &b->s.p;
     const int64_t keys = tartan_i_cols_of(p->layout, block_col), token = block_col * p->block_cols;
     store(p, w->k_sums + place * block_sums(b), keys, p->in->scale, b->op->k_grad, w->kv_entry, token);
     store(p, w->v_sums + place * block_sums(b), keys, 1 / (1 - p->in->dropout), b->op->v_grad, w->kv_entry,
@@ -197,60 +212,56 @@ static void store_block(work *w, int64_t block_col, int64_t place) {
 
 /* ---- Tasks ---- */
 
-static void take_head(work *w, int64_t entry) {
-    w->entry = entry;
-    w->head = entry % w->b->p.heads;
-    w->kv_entry = entry / w->b->p.group;
-}
-
 /* dQ of a row of blocks and, with whole kv heads, its part of dK and dV. */
-static void compute_row(work *w, int64_t block_row) {
+static void compute_row(work *w, int64_t entry, int64_t block_row) {
     const backward *b = w->b;
-    const tartan_i_cpu_attention *p = &b->p;
-    const int64_t *pointers =
-        p->layout->row_pointers + (p->layout->shape.heads > 1 ? w->head : 0) * p->layout->grid_rows;
-    int64_t at = pointers[block_row];
+    const tartan_i_cpu_attention *p = &b->s.p;
     bool first = true;
-    take_row(w, block_row);
-    while (tartan_i_cpu_attention_chunk(p, block_row, &at, pointers[block_row + 1], &w->chunk)) {
+    take_row(w, entry, block_row);
+    const int64_t *pointers =
+        p->layout->row_pointers + (p->layout->shape.heads > 1 ? w->s.head : 0) * p->layout->grid_rows;
+    int64_t at = pointers[block_row];
+    while (tartan_i_cpu_attention_chunk(p, block_row, &at, pointers[block_row + 1], &w->s.chunk)) {
         grade_chunk(w);
-        tartan_i_cpu_attention_along(p, &w->tiling, &w->chunk, w->rows, w->ds, w->pair_ds, &b->factors[KEYS],
-                                     w->kv_entry, w->q_sums, first);
-        for (int64_t i = 0; b->whole && i < w->chunk.blocks; i++) add_block(w, i, w->chunk.cols[i]);
+        add_queries(w, first);
+        for (int64_t i = 0; b->whole && i < w->s.chunk.blocks; i++) add_block(w, i, w->s.chunk.cols[i]);
         first = false;
     }
-    if (first) memset(w->q_sums, 0, (size_t)(w->rows * p->sums_row * p->k.bytes));
-    store(p, w->q_sums, w->rows, p->in->scale, b->op->q_grad, w->entry, block_row * p->block_rows);
+    if (p->pairs) {
+        if (first) memset(w->pairs.q_sums, 0, (size_t)(p->d * b->s.queries) * sizeof(float));
+        tartan_i_pairs_store(&w->s, w->pairs.q_sums, p->in->scale, b->op->q_grad);
+    } else {
+        if (first) memset(w->q_sums, 0, (size_t)(w->s.count * p->sums_row * p->k.bytes));
+        store(p, w->q_sums, w->s.count, p->in->scale, b->op->q_grad, entry, block_row * p->block_rows);
+    }
 }
 
 /* All of a kv head. */
 static void compute_whole(work *w, int64_t kv_entry) {
     const backward *b = w->b;
-    const tartan_i_cpu_attention *p = &b->p;
+    const tartan_i_cpu_attention *p = &b->s.p;
     memset(w->k_sums, 0, (size_t)(p->layout->grid_cols * block_sums(b)));
     memset(w->v_sums, 0, (size_t)(p->layout->grid_cols * block_sums(b)));
-    for (int64_t g = 0; g < p->group; g++) {
-        take_head(w, kv_entry * p->group + g);
-        for (int64_t row = 0; row < p->layout->grid_rows; row++) compute_row(w, row);
-    }
     w->kv_entry = kv_entry;
+    for (int64_t g = 0; g < p->group; g++)
+        for (int64_t row = 0; row < p->layout->grid_rows; row++) compute_row(w, kv_entry * p->group + g, row);
     for (int64_t col = 0; col < p->layout->grid_cols; col++) store_block(w, col, col);
 }
 
 /* dK and dV of a column of blocks. */
 static void compute_column(work *w, int64_t kv_entry, int64_t block_col) {
     const backward *b = w->b;
-    const tartan_i_cpu_attention *p = &b->p;
+    const tartan_i_cpu_attention *p = &b->s.p;
     const tartan_layout *l = p->layout;
     memset(w->k_sums, 0, (size_t)block_sums(b));
     memset(w->v_sums, 0, (size_t)block_sums(b));
     w->kv_entry = kv_entry;
     for (int64_t g = 0; g < p->group; g++) {
-        take_head(w, kv_entry * p->group + g);
-        const int64_t *pointers = l->col_pointers + (l->shape.heads > 1 ? w->head : 0) * l->grid_cols;
+        const int64_t entry = kv_entry * p->group + g, head = l->shape.heads > 1 ? entry % p->heads : 0;
+        const int64_t *pointers = l->col_pointers + head * l->grid_cols;
         for (int64_t at = pointers[block_col]; at < pointers[block_col + 1]; at++) {
-            if (!tartan_i_cpu_attention_single(p, l->col_rows[at], l->col_ids[at], &w->chunk)) continue;
-            take_row(w, l->col_rows[at]);
+            if (!tartan_i_cpu_attention_single(p, l->col_rows[at], l->col_ids[at], &w->s.chunk)) continue;
+            take_row(w, entry, l->col_rows[at]);
             grade_chunk(w);
             add_block(w, 0, 0);
         }
@@ -260,19 +271,21 @@ static void compute_column(work *w, int64_t kv_entry, int64_t block_col) {
 
 static void compute_task(void *data, int32_t worker) {
     const backward *b = data;
-    const tartan_i_cpu_attention *p = &b->p;
+    const tartan_i_cpu_attention *p = &b->s.p;
     const int64_t rows = p->count * p->group * p->layout->grid_rows;
     work w = {0};
     int32_t finished = 0, range;
     int64_t begin, end;
     (void)lay_out(b, b->scratch + worker * b->scratch_bytes, &w);
+    if (p->pairs) tartan_i_pairs_grad_begin(&b->s, &w.pairs);
     while (tartan_i_cpu_team_take(&p->team, worker, &finished, &range, &begin, &end))
         for (int64_t task = begin; task < end; task++) {
             if (b->whole) {
                 compute_whole(&w, p->first + task);
             } else if (task < rows) {
-                take_head(&w, p->first * p->group + task / p->layout->grid_rows);
-                compute_row(&w, task % p->layout->grid_rows);
+                const int64_t entry = p->first * p->group + task / p->layout->grid_rows;
+                w.kv_entry = entry / p->group;
+                compute_row(&w, entry, task % p->layout->grid_rows);
             } else {
                 const int64_t cols = p->layout->grid_cols, column = task - rows;
                 compute_column(&w, p->first + column / cols, column % cols);
@@ -284,14 +297,17 @@ static void compute_task(void *data, int32_t worker) {
 /* ---- The pass ---- */
 
 static backward plan(const tartan_context *context, const tartan_op_attention_backward *op) {
-    backward b = {.p = tartan_i_cpu_attention_plan(context, &op->in), .op = op};
-    tartan_i_cpu_attention *p = &b.p;
-    if (op->out_grad->dtype != op->in.q->dtype) /* pairs would need it rounded */
+    backward b = {.s = tartan_i_pairs_plan(context, &op->in), .op = op};
+    tartan_i_cpu_attention *p = &b.s.p;
+    /* Pairs would need out_grad rounded, and have no dropout. */
+    if (op->out_grad->dtype != op->in.q->dtype || p->drop > 0)
         tartan_i_cpu_attention_use(p, tartan_i_cpu_kernels(op->in.q->dtype));
     b.fit_rows = tartan_i_cpu_fit(&p->k.product, p->block_cols, p->block_rows);
-    b.factors[KEYS_ACROSS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, TARTAN_I_ACROSS);
-    b.factors[VALUES_ACROSS] = tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, TARTAN_I_ACROSS);
-    b.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, TARTAN_I_ALONG);
+    const tartan_i_cpu_side across = p->pairs ? TARTAN_I_LEFT : TARTAN_I_ACROSS,
+                            along = p->pairs ? TARTAN_I_LEFT_TURNED : TARTAN_I_ALONG;
+    b.factors[KEYS_ACROSS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, across);
+    b.factors[VALUES_ACROSS] = tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, across);
+    b.factors[KEYS] = tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, along);
     b.factors[QUERIES] = tartan_i_cpu_factor_of(p, op->in.q, p->block_rows, TARTAN_I_ALONG);
     b.factors[OUT_GRADS] = tartan_i_cpu_factor_of(p, op->out_grad, p->block_rows, TARTAN_I_ALONG);
     const double own = 2 * (double)p->layout->grid_cols * (double)block_sums(&b) * context->threads;
@@ -302,7 +318,7 @@ static backward plan(const tartan_context *context, const tartan_op_attention_ba
 }
 
 static tartan_status get_memory(backward *b) {
-    tartan_i_cpu_attention *p = &b->p;
+    tartan_i_cpu_attention *p = &b->s.p;
     const tartan_context *context = p->context;
     work w;
     PASS(tartan_i_cpu_attention_memory(p, b->factors, FACTORS));
@@ -317,7 +333,7 @@ tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
                                               const tartan_op_attention_backward *op) {
     if (tartan_i_array_elements(op->q_grad) + tartan_i_array_elements(op->k_grad) == 0) return TARTAN_OK;
     backward b = plan(context, op);
-    tartan_i_cpu_attention *p = &b.p;
+    tartan_i_cpu_attention *p = &b.s.p;
     const tartan_status status = get_memory(&b);
     if (status == TARTAN_OK)
         tartan_i_parallel(context, context->threads,

@@ -163,14 +163,9 @@ int64_t tartan_i_cpu_attention_left_bytes(const tartan_i_cpu_attention *p, const
 }
 
 tartan_i_left tartan_i_cpu_attention_left(const tartan_i_cpu_attention *p, const tartan_array *array,
-                                          int64_t entry, int64_t token, int64_t rows, const tartan_i_fit *fit,
-                                          char *room) {
+                                          int64_t entry, int64_t token, int64_t rows, char *room) {
     const char *from = tartan_i_cpu_attention_at(array, entry, token);
     const int64_t row = array->strides[2], col = array->strides[3];
-    if (p->pairs) {
-        tartan_i_pack_left(&p->k, fit, from, row, col, rows, p->d, room);
-        return (tartan_i_left){room, fit->units, 1};
-    }
     if (array->dtype == p->k.dtype) return (tartan_i_left){from, row, col};
     tartan_i_pack(&p->k, array->dtype, from, row, col, rows, p->d, room, p->d);
     return (tartan_i_left){room, p->d, 1};
@@ -221,24 +216,6 @@ void tartan_i_cpu_attention_across(const tartan_i_cpu_attention *p, tartan_i_til
     }
 }
 
-void tartan_i_cpu_attention_round(const tartan_i_cpu_attention *p, const tartan_i_chunk *c, void *row,
-                                  char *out) {
-    const int32_t dtype = p->in->q->dtype;
-    const int64_t wide = p->fit_keys.units * p->k.product.group * 2; /* bytes of a block in pairs */
-    if (!p->pairs && dtype == p->k.dtype) return;
-    if (!p->pairs) {
-        uint16_t room[TARTAN_I_ATTENTION_KEYS];
-        p->k.store[dtype](c->keys, row, room);
-        p->k.load[dtype](c->keys, room, row);
-        return;
-    }
-    for (int64_t i = 0; i < c->blocks; i++) {
-        const int64_t n = c->at[i + 1] - c->at[i];
-        p->k.store[dtype](n, (const char *)row + c->at[i] * p->k.bytes, out + i * wide);
-        memset(out + i * wide + 2 * n, 0, (size_t)(wide - 2 * n));
-    }
-}
-
 /* The blocks of a call: those whose strips of the right factor stay in L1 for all rows. */
 static int64_t calls_of(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *right) {
     const tartan_i_product *product = &p->k.product;
@@ -249,21 +226,16 @@ static int64_t calls_of(const tartan_i_cpu_attention *p, const tartan_i_cpu_fact
 }
 
 void tartan_i_cpu_attention_along(const tartan_i_cpu_attention *p, tartan_i_tiling *tiling,
-                                  const tartan_i_chunk *c, int64_t rows, const char *scores,
-                                  const char *weights, const tartan_i_cpu_factor *right, int64_t entry,
-                                  char *sums, bool first) {
-    const int64_t units = p->fit_keys.units, group = p->k.product.group;
-    const tartan_i_left left = {p->pairs ? weights : scores,
-                                p->pairs ? p->weights_row / group : p->scores_row, 1};
+                                  const tartan_i_chunk *c, int64_t rows, const char *weights,
+                                  const tartan_i_cpu_factor *right, int64_t entry, char *sums, bool first) {
+    const tartan_i_left left = {weights, p->scores_row, 1};
     tartan_i_term terms[TARTAN_I_ATTENTION_KEYS];
     for (int64_t i = 0; i < c->blocks; i++)
-        terms[i] = (tartan_i_term){.a = p->pairs ? weights + i * units * p->k.product.bytes
-                                                 : scores + c->at[i] * p->k.bytes,
-                                   .b = c->cols[i],
-                                   .k = p->pairs ? units : c->at[i + 1] - c->at[i]};
+        terms[i] = (tartan_i_term){
+            .a = weights + c->at[i] * p->k.bytes, .b = c->cols[i], .k = c->at[i + 1] - c->at[i]};
     if (right->vectors == 0) return; /* d is 0 */
     const int64_t call = calls_of(p, right);
     for (int64_t i = 0; i < c->blocks; i += call)
-        tartan_i_cpu_factor_product(p, tiling, &p->fit_keys, &left, rows, right, entry, terms + i,
+        tartan_i_cpu_factor_product(p, tiling, &p->fit, &left, rows, right, entry, terms + i,
                                     smaller(call, c->blocks - i), sums, p->sums_row, first && i == 0);
 }

@@ -65,4 +65,30 @@ double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores);
 void tartan_i_pairs_store(const tartan_i_pairs_work *w, const float *sums, double alpha,
                           const tartan_array *out);
 
+/* ---- Backward ---- */
+
+/* What a worker has for it. */
+typedef struct tartan_i_pairs_grad {
+    char *queries, *out_grads; /* Q^T and dO^T */
+    float *scores, *dp;        /* [rows of a chunk][queries] */
+    uint16_t *weights, *ds;    /* [rows of a chunk][half_row]: left factors whose queries are contracted */
+    int64_t half_row;
+    uint32_t *ds_pairs; /* [half as many rows][queries] */
+    float *q_sums;      /* [d][queries] */
+    float *lse, *delta; /* [queries] */
+} tartan_i_pairs_grad;
+
+/* Lays out that memory, for blocks that are left factors of this fit; and its first use. */
+void tartan_i_pairs_grad_lay_out(const tartan_i_pairs *f, const tartan_i_fit *fit, char *base, int64_t *at,
+                                 tartan_i_pairs_grad *g);
+void tartan_i_pairs_grad_begin(const tartan_i_pairs *f, tartan_i_pairs_grad *g);
+
+/* Takes up a row of blocks. `delta`: of all queries of w->entry. */
+void tartan_i_pairs_grad_take(tartan_i_pairs_work *w, tartan_i_pairs_grad *g,
+                              const tartan_op_attention_backward *op, const double *delta);
+
+/* Weights and ds of a chunk; `keys` and `values` are K and V on the left. */
+void tartan_i_pairs_grade(tartan_i_pairs_work *w, tartan_i_pairs_grad *g, const tartan_i_cpu_factor *keys,
+                          const tartan_i_cpu_factor *values, int64_t kv_entry);
+
 #endif

@@ -13,9 +13,6 @@ void tartan_i_cpu_attention_use(tartan_i_cpu_attention *p, tartan_i_kernels kern
     p->k = kernels;
     p->pairs = product->group > 1;
     p->fit = tartan_i_cpu_fit(product, p->block_rows, p->d);
-    p->fit_keys = tartan_i_cpu_fit(product, p->block_rows, p->block_cols);
-    p->weights_row =
-        p->pairs ? TARTAN_I_ATTENTION_KEYS / p->block_cols * p->fit_keys.units * product->group : 0;
 }
 
 tartan_i_cpu_attention tartan_i_cpu_attention_plan(const tartan_context *context,

@@ -93,6 +93,47 @@ static void columns_weigh(int64_t rows, int64_t cols, double scale, const float 
         weigh_columns(rows, cols, scale, x, x_row, mask, mask_row, shift, total, out);
 }
 
+typedef struct grade {
+    vec factor, lse, delta;
+    int64_t j, half_row;
+} grade;
+
+/* Weights of a row and their gradients, also stored as halves. */
+COLUMNS_INLINE vec grade_row(const grade *g, const float *x, const float *dp, const uint32_t *mask,
+                             uint16_t *weights, uint16_t *ds) {
+    const vec w = column_weight(x, g->factor, g->lse, mask, g->j);
+    vec d = vec_mul(w, vec_sub(vec_load(dp + g->j), g->delta));
+    if (mask != NULL) d = vec_select(column_lanes(mask, g->j), d, vec_zero());
+    vec_store_bf16(weights + g->j, w);
+    vec_store_bf16(ds + g->j, d);
+    return d;
+}
+
+COLUMNS_INLINE void grade_columns(const tartan_i_grade *o, const uint32_t *mask) {
+    const double log2_e = 0x1.71547652b82fep+0;
+    const vec factor = vec_fill((float)(o->scale * log2_e)), minus = vec_fill((float)-log2_e);
+    for (int64_t j = 0; j < o->cols; j += LANES) {
+        const grade g = {factor, vec_mul(vec_load(o->lse + j), minus), vec_load(o->delta + j), j,
+                         o->half_row};
+        for (int64_t i = 0; i < o->rows; i += 2) {
+            const float *x = o->x + i * o->x_row, *dp = o->dp + i * o->x_row;
+            const uint32_t *m = mask == NULL ? NULL : mask + i * o->mask_row;
+            uint16_t *weights = o->weights + i * o->half_row, *ds = o->ds + i * o->half_row;
+            const vec even = grade_row(&g, x, dp, m, weights, ds);
+            const vec odd = grade_row(&g, x + o->x_row, dp + o->x_row, m == NULL ? NULL : m + o->mask_row,
+                                      weights + o->half_row, ds + o->half_row);
+            pairs_round(even, odd, o->pairs + i / 2 * o->cols + j);
+        }
+    }
+}
+
+static void columns_grade(const tartan_i_grade *o) {
+    if (o->mask == NULL)
+        grade_columns(o, NULL);
+    else
+        grade_columns(o, o->mask);
+}
+
 static void columns_scale(int64_t rows, int64_t cols, float *x, int64_t x_row, const float *factors) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j += LANES)
@@ -101,6 +142,6 @@ static void columns_scale(int64_t rows, int64_t cols, float *x, int64_t x_row, c
 
 #define COLUMNS_FILL(product)                                                                                \
     (product)->columns_max = columns_max, (product)->columns_weigh = columns_weigh,                          \
-    (product)->columns_scale = columns_scale
+    (product)->columns_scale = columns_scale, (product)->columns_grade = columns_grade
 
 #endif

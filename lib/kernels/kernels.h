@@ -61,6 +61,21 @@ typedef struct tartan_i_tuning {
     double speed;  /* products a second, about, with that of f32 as 1 */
 } tartan_i_tuning;
 
+/* Softmax along columns, backward: weights = exp(scale * x - lse[j]) and ds = weights * (dp - delta[j]) for rows of x and
+ * dp, 0 for elements that do not count, all rounded to nearest even. */
+typedef struct tartan_i_grade {
+    int64_t rows, cols; /* an even number, a multiple of the lanes */
+    double scale;
+    const float *x, *dp;
+    int64_t x_row; /* of both */
+    const uint32_t *mask;
+    int64_t mask_row;
+    const float *lse, *delta;
+    uint16_t *weights, *ds;
+    int64_t half_row; /* of both */
+    uint32_t *pairs;  /* ds again, row i of rows 2 i and 2 i + 1; its rows have `cols` */
+} tartan_i_grade;
+
 /* A product kernel. */
 typedef struct tartan_i_product {
     tartan_i_cpu_features uses;              /* its instruction set */
@@ -95,6 +110,7 @@ typedef struct tartan_i_product {
                           const uint32_t *mask, int64_t mask_row, const float *shift, float *total,
                           uint32_t *out);
     void (*columns_scale)(int64_t rows, int64_t cols, float *x, int64_t x_row, const float *factors);
+    void (*columns_grade)(const tartan_i_grade *grade);
 
     /* `rounds` rounds of independent products held in registers; returns the floating-point operations done.
      * `sink`: TARTAN_I_PEAK_BYTES, read and written. */

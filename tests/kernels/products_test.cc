@@ -280,6 +280,43 @@ TEST_P(Products, WeightsOfColumns) {
     }
 }
 
+TEST_P(Products, GradientsOfColumns) {
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        const Columns c(k.product, seed), other(k.product, 3 * seed + 1); // of the latter, numbers alone
+        const int64_t half_row = c.cols + (int64_t)(seed % 3) * 2;
+        std::vector<float> dp(c.x.size());
+        for (size_t i = 0; i < dp.size(); i++) dp[i] = other.shift[i % other.shift.size()];
+        std::vector<uint16_t> weights((size_t)(c.rows * half_row + 1), 77), ds = weights;
+        std::vector<uint32_t> pairs((size_t)(c.rows / 2 * c.cols + 1), 77);
+        const tartan_i_grade grade = {c.rows,         c.cols,    0.7,        c.x.data(),     dp.data(),
+                                      c.x_row,        c.bits(),  c.mask_row, c.shift.data(), c.total.data(),
+                                      weights.data(), ds.data(), half_row,   pairs.data()};
+        k.product.columns_grade(&grade);
+        for (int64_t i = 0; i < c.rows; i++)
+            for (int64_t j = 0; j < half_row; j++) {
+                const size_t at = (size_t)(i * half_row + j);
+                if (j >= c.cols) {
+                    ASSERT_TRUE(weights[at] == 77 && ds[at] == 77);
+                    continue;
+                }
+                const size_t x = (size_t)(i * c.x_row + j);
+                const double w = c.counts(i, j) ? std::exp((double)0.7f * c.x[x] - c.shift[(size_t)j]) : 0,
+                             d = c.counts(i, j) ? w * (dp[x] - c.total[(size_t)j]) : 0;
+                const uint32_t pair = pairs[(size_t)(i / 2 * c.cols + j)];
+                if (std::isnan(w)) {
+                    ASSERT_TRUE(std::isnan(tartan_i_f32_of_bf16(weights[at])));
+                    ASSERT_TRUE(std::isnan(tartan_i_f32_of_bf16(ds[at])));
+                    ASSERT_TRUE(std::isnan(tartan_i_f32_of_bf16((uint16_t)(i % 2 ? pair >> 16 : pair))));
+                    continue;
+                }
+                ASSERT_EQ(ds[at], (uint16_t)(i % 2 ? pair >> 16 : pair)) << "seed " << seed;
+                if (w > 3e38) continue; /* infinity */
+                ASSERT_NEAR(w, tartan_i_f32_of_bf16(weights[at]), w * (0x1p-8 + 1e-5) + 1e-38);
+                ASSERT_NEAR(d, tartan_i_f32_of_bf16(ds[at]), std::fabs(d) * (0x1p-8 + 1e-5) + 1e-38);
+            }
+    }
+}
+
 TEST_P(Products, ColumnsAreScaled) {
     for (uint64_t seed = 1; seed < 50; seed += 3) {
         const Columns c(k.product, seed);
