@@ -165,6 +165,35 @@ tartan_status tartan_cuda_sddmm_of(const tartan_host *host, const tartan_context
     return TARTAN_OK;
 }
 
+/* ---- Sub-blocks ---- */
+
+/* Blocks per entry of the merged list of `rows` block rows, at least 1, between the numbers that were counted. */
+static double share_of_rows(const double *share, double rows) {
+    int32_t i = 0;
+    while (i < TARTAN_CUDA_SHARES - 2 && 2 << i <= rows) i++;
+    const double part = rows / (1 << i) - 1;
+    return share[i] + (share[i + 1] - share[i]) * (part < 1 ? part : 1);
+}
+
+/* Lines of sub-blocks of a block row have the same columns. A group of them covers (1 + (group - g) / lines) block rows on
+ * average, g being the greatest common divisor of group and lines. */
+tartan_cuda_spmm tartan_cuda_spmm_in_sub_blocks(const tartan_cuda_spmm *p, int32_t edge) {
+    tartan_cuda_spmm q = *p;
+    if (edge == p->block_m && edge == p->block_k) return q;
+    const int32_t lines = p->block_m / edge;
+    q.block_m = q.block_k = edge;
+    q.blocks = p->blocks * lines * (p->block_k / edge);
+    q.grid_m = p->grid_m * lines;
+    q.grid_k = p->grid_k * (p->block_k / edge);
+    for (int32_t i = 0; i < TARTAN_CUDA_SHARES; i++) {
+        const int32_t group = 1 << i, power = lines & -lines, common = power < group ? power : group;
+        const double rows = 1 + (double)(group - common) / lines;
+        q.figures.share[p->by_columns][i] =
+            group * share_of_rows(p->figures.share[p->by_columns], rows) / rows;
+    }
+    return q;
+}
+
 /* ---- Gates and growth ---- */
 
 tartan_status tartan_cuda_gate_gradient_of(const tartan_host *host, const tartan_context *context,

@@ -80,6 +80,10 @@ typedef struct tartan_cuda_spmm {
     tartan_cuda_figures figures;
 } tartan_cuda_spmm;
 
+/* The same product, its blocks taken as square sub-blocks of `edge`, which divides both edges of a block: their number, the
+ * grid, and the figures, estimated. Strides inside a block, values and gates stay. */
+tartan_cuda_spmm tartan_cuda_spmm_in_sub_blocks(const tartan_cuda_spmm *p, int32_t edge);
+
 /* S block = gate * alpha * sum over pairs, batch and k of X[m, k] Y[k, n], + beta * S, at the stored blocks. */
 typedef struct tartan_cuda_sddmm {
     int32_t dtype; /* of X and Y; S's is s_dtype */

@@ -3,6 +3,7 @@
 
 #include "dtype.h"
 #include "gemm.h"
+#include "tune.h"
 
 static bool is_tuned_block(int32_t rows, int32_t cols) {
     return rows == cols && (rows == 8 || rows == 16 || rows == 32 || rows == 64 || rows == 128);
@@ -24,11 +25,21 @@ static bool is_aligned(const void *pointer, int64_t bytes) {
 
 /* ---- Sparse times dense ---- */
 
+/* Why blocks cannot be taken as sub-blocks of `edge`, or NULL. */
+static const char *refuse_sub_blocks(const tartan_cuda_spmm *p, int32_t edge) {
+    if (edge == 0) return "only for blocks whose edges are multiples of 8";
+    if (edge == p->block_m && edge == p->block_k) return NULL;
+    if (p->dynamic) return "only for square blocks of 8, 16, 32, 64 or 128 if the layout is dynamic";
+    if ((double)p->blocks * p->block_m * p->block_k / edge > INT32_MAX)
+        return "only for fewer than 2^31 rows of sub-blocks";
+    return NULL;
+}
+
 const char *tartan_cuda_spmm_simt_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
     (void)chip;
     if (p->dtype != TARTAN_F32) return "only for float32";
-    if (!is_tuned_block(p->block_m, p->block_k)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
     if (p->blocks == 0) return "the matrix has no blocks";
     return NULL;
 }
@@ -38,13 +49,8 @@ const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const voi
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (tartan_cuda_is_8_bits(p->dtype)) return "only for types of 16 bits or more";
     if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
-    if (!is_tuned_block(p->block_m, p->block_k)) {
-        const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
-        if (edge == 0) return "only for blocks whose edges are multiples of 8";
-        if (p->dynamic) return "only for square blocks of 8, 16, 32, 64 or 128 if the layout is dynamic";
-        if ((double)p->blocks * p->block_m * p->block_k / edge > INT32_MAX)
-            return "only for fewer than 2^31 rows of sub-blocks";
-    }
+    const char *blocks = refuse_sub_blocks(p, tartan_cuda_sub_edge(p->block_m, p->block_k));
+    if (blocks != NULL) return blocks;
     if (p->blocks == 0) return "the matrix has no blocks";
     if (!has_unit_stride(&p->b)) return "neither the rows nor the columns of b are contiguous";
     if (!is_near(&p->b, p->dtype)) return "only for strides of b below 2^31 bytes";
@@ -63,21 +69,25 @@ const char *tartan_cuda_spmm_wgmma_refuses(const tartan_cuda_chip *chip, const v
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype) && !tartan_cuda_is_8_bits(p->dtype) && !p->tf32)
         return "only for float16, bfloat16, 8-bit types and tf32";
-    if (!is_tuned_block(p->block_m, p->block_k)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    const int32_t edge = tartan_cuda_spmm_wgmma_edge(p);
+    const char *blocks = refuse_sub_blocks(p, edge);
+    if (blocks != NULL) return blocks;
     if (p->blocks == 0 || p->m == 0 || p->k == 0) return "the matrix has no blocks";
     if (p->n < 8) return "only for 8 columns or more";
     if (p->n > INT32_MAX || p->m > INT32_MAX || p->k > INT32_MAX)
         return "only for fewer than 2^31 rows and columns";
     if (!is_aligned(p->values, 16)) return "the values of a are not aligned to 16 bytes";
     if (p->batch.ndim > 1 || p->batch.entries > INT32_MAX) return "only for one batch dimension";
-    if (((double)p->n / 256 + 1) * (double)p->grid_m * (double)p->heads * (double)p->batch.entries > 2e9)
+    const double lines = (double)p->grid_m * (p->block_m / edge);
+    if (((double)p->n / 256 + 1) * lines * (double)p->heads * (double)p->batch.entries > 2e9)
         return "only for fewer than 2e9 tiles of the output";
     if (p->tf32 && p->a_k != 1) return "tf32 needs the summed index of a to be contiguous";
     if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
         return "would round gated values to 16 bits, and c is float32";
-    if (p->k % p->block_k != 0) return "only for whole block columns";
+    if (p->k % edge != 0)
+        return edge == p->block_k ? "only for whole block columns" : "only for whole columns of sub-blocks";
     if (tartan_cuda_is_8_bits(p->dtype)) {
-        if (p->block_m < 16) return "only for blocks of 16 or more with 8-bit types";
+        if (edge < 16) return "only for blocks of 16 or more with 8-bit types";
         if (p->gates.data != NULL) return "would round gated values to 8 bits";
         if (p->a_k != 1) return "8-bit types need the summed index of a to be contiguous";
         if (p->b.row_stride != 1) return "8-bit types need the summed index of b to be contiguous";

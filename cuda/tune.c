@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune.h"
 
+#include <math.h>
+
 #include "dtype.h"
 #include "stream_k.h"
 
@@ -81,6 +83,10 @@ static const double spmm_copy_bytes_us = 3.3e6, spmm_copy_us = 5;
 /* A copy with aligned lines: bytes read and written, and a launch. */
 static const double align_bytes_us = 1.5e6, align_copy_us = 4;
 
+/* spmm_narrow: what a warp loses in a step of 32 terms by reading B element by element, the warps of a tile of 32 rows and 64
+ * columns, and the tiles that an SM computes at once. */
+static const double narrow_step_us = 2.8, narrow_warps = 6, narrow_tiles = 2;
+
 const double tartan_cuda_spmm_epilogue = 1.3;
 
 /* What L2 holds of B while tiles of spmm_simt share it, by rows and by columns. By columns, whatever L2 loses comes
@@ -98,7 +104,8 @@ static const int32_t sddmm_whole_from =
 static const double sddmm_whole_slack = 1.08;
 /* A copy of Y with k contiguous: what a step gains for blocks of 8 and 16, in us, and what the copy costs. */
 static const double sddmm_step_us = 0.6, sddmm_copy_bytes_us = 3.5e6, sddmm_copy_us = 4;
-enum { STAGE_K = 64 }; /* elements of k in a stage of 16-bit elements */
+enum { STAGE_K = 64 };        /* elements of k in a stage of 16-bit elements */
+enum { GATHERED_BYTES = 64 }; /* edge of the largest sub-blocks that spmm_wgmma gathers, see there */
 
 /* ---- What the rates are made of ---- */
 
@@ -138,12 +145,17 @@ bool tartan_cuda_is_mappable(const tartan_cuda_dense *d, int64_t heads, int64_t 
     return entries <= 1 || is_map_stride(batch_stride, bytes);
 }
 
-/* The time that a copy of `elements` takes, in us; 0 if there is none. */
-static double align_us(const tartan_cuda_dense *d, int64_t heads, int64_t entries, int64_t batch_stride,
-                       double elements) {
-    if (tartan_cuda_is_mappable(d, heads, entries, batch_stride)) return 0;
+/* The time that a copy of `elements` takes, in us. */
+static double copy_us(const tartan_cuda_dense *d, int64_t heads, int64_t entries, double elements) {
     return align_copy_us +
            2 * elements * (double)heads * (double)entries * tartan_cuda_bytes_of(d->dtype) / align_bytes_us;
+}
+
+/* The same; 0 where a tensor map can describe the operand. */
+static double align_us(const tartan_cuda_dense *d, int64_t heads, int64_t entries, int64_t batch_stride,
+                       double elements) {
+    return tartan_cuda_is_mappable(d, heads, entries, batch_stride) ? 0
+                                                                    : copy_us(d, heads, entries, elements);
 }
 
 /* The rate of `operations` in TFLOP/s with so many us more. */
@@ -188,45 +200,83 @@ double tartan_cuda_spmm_plain_rate(const void *problem) {
 }
 
 double tartan_cuda_spmm_simt_rate(const void *problem) {
-    return spmm_rate(&spmm_simt, problem);
-}
-
-/* The problem in sub-blocks. All lines of sub-blocks of a block row have the same columns. */
-static tartan_cuda_spmm refined(const tartan_cuda_spmm *p, int32_t edge) {
-    tartan_cuda_spmm q = *p;
-    const int32_t lines = p->block_m / edge;
-    q.block_m = q.block_k = edge;
-    q.blocks = p->blocks * lines * (p->block_k / edge);
-    q.grid_m = p->grid_m * lines;
-    q.grid_k = p->grid_k * (p->block_k / edge);
-    for (int32_t i = 0; i < TARTAN_CUDA_SHARES; i++) {
-        int32_t rows = 0; /* 2^rows block rows, about, have 2^i lines */
-        while (lines << (rows + 1) <= 1 << i) rows++;
-        const double share = lines * p->figures.share[p->by_columns][rows];
-        q.figures.share[p->by_columns][i] = smaller(share, 1 << i);
-    }
-    return q;
+    const tartan_cuda_spmm *p = problem;
+    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+    if (edge == 0) return 0;
+    const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
+    return spmm_rate(&spmm_simt, &q);
 }
 
 double tartan_cuda_spmm_mma_rate(const void *problem) {
     const tartan_cuda_spmm *p = problem;
     const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
-    if (edge == 0 || (edge == p->block_m && edge == p->block_k)) return rate_with_few_columns(&spmm_mma, p);
-    const tartan_cuda_spmm q = refined(p, edge);
+    if (edge == 0) return 0;
+    const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
     return rate_with_few_columns(&spmm_mma, &q);
+}
+
+int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p) {
+    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
+    if (edge == 0 || (edge == p->block_m && edge == p->block_k)) return edge;
+    const int32_t most = GATHERED_BYTES / tartan_cuda_bytes_of(p->dtype);
+    return edge < most ? edge : most;
 }
 
 double tartan_cuda_spmm_wgmma_rate(const void *problem) {
     const tartan_cuda_spmm *p = problem;
-    const double rate = rate_with_few_columns(tartan_cuda_spmm_wide(p) ? &spmm_wgmma_128 : &spmm_wgmma_64, p);
+    const int32_t edge = tartan_cuda_spmm_wgmma_edge(p);
+    if (edge == 0) return 0;
+    const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
+    const double rate =
+        rate_with_few_columns(tartan_cuda_spmm_wide(&q) ? &spmm_wgmma_128 : &spmm_wgmma_64, &q);
     const double us =
         align_us(&p->b, p->heads, p->batch.entries, p->batch.first[0], (double)p->k * (double)p->n);
     return with_us(
         rate, 2 * (double)p->blocks * p->block_m * p->block_k * (double)p->n * (double)p->batch.entries, us);
 }
 
+/* All strides of a dense operand that separate its matrices are multiples of `of`. */
+static bool are_apart(const tartan_cuda_dense *d, int64_t heads, const tartan_cuda_batch *batch,
+                      const int64_t *strides, int64_t of) {
+    bool apart = heads <= 1 || d->head_stride % of == 0;
+    for (int32_t i = 0; i < batch->ndim; i++) apart = apart && strides[i] % of == 0;
+    return apart;
+}
+
+int32_t tartan_cuda_spmm_narrow_reads(const tartan_cuda_spmm *p, bool padded) {
+    if (p->k % p->block_k != 0 || (uintptr_t)p->b.data % 16 != 0) return TARTAN_CUDA_SINGLY;
+    if (!are_apart(&p->b, p->heads, &p->batch, p->batch.first, 8)) return TARTAN_CUDA_SINGLY;
+    if (p->b.col_stride == 1 && p->b.row_stride % 8 == 0 && (padded || p->n % 8 == 0))
+        return TARTAN_CUDA_ALONG_N;
+    if (p->b.row_stride == 1 && (p->n == 1 || p->b.col_stride % 8 == 0)) return TARTAN_CUDA_ALONG_K;
+    return TARTAN_CUDA_SINGLY;
+}
+
+/* What spmm_narrow loses by reading B element by element, and what a copy of B costs. */
+static double narrow_lost_us(const tartan_cuda_spmm *p) {
+    const double lines = (double)(p->heads * p->grid_m), steps = (double)p->blocks * p->block_k / 32 / lines;
+    const double tiles = lines * ((p->block_m - 1) / 32 + 1) * (double)((p->n - 1) / 64 + 1);
+    const double rounds = ceil(tiles * (double)p->batch.entries / (narrow_tiles * processors));
+    return narrow_step_us * ceil(steps / narrow_warps) * rounds;
+}
+static double narrow_copy_us(const tartan_cuda_spmm *p) {
+    return copy_us(&p->b, p->heads, p->batch.entries, (double)p->k * (double)p->n);
+}
+
+bool tartan_cuda_spmm_narrow_copies(const tartan_cuda_spmm *p) {
+    if (tartan_cuda_spmm_narrow_reads(p, false) != TARTAN_CUDA_SINGLY) return false;
+    if (p->k % p->block_k != 0 || p->batch.ndim > 1) return false;
+    if (p->b.row_stride != 1 && p->b.col_stride != 1 && p->n != 1) return false;
+    return narrow_copy_us(p) < narrow_lost_us(p);
+}
+
 double tartan_cuda_spmm_narrow_rate(const void *problem) {
-    return spmm_rate(&spmm_narrow, problem);
+    const tartan_cuda_spmm *p = problem;
+    const double rate = spmm_rate(&spmm_narrow, p);
+    if (tartan_cuda_spmm_narrow_reads(p, false) != TARTAN_CUDA_SINGLY) return rate;
+    const double us = tartan_cuda_spmm_narrow_copies(p) ? narrow_copy_us(p) : narrow_lost_us(p);
+    return with_us(
+        rate, 2 * (double)p->blocks * p->block_m * p->block_k * (double)p->n * (double)p->batch.entries, us);
 }
 
 /* The useful operations in the time that cuBLAS takes for all, and reading the blocks and writing the copy. */

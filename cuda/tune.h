@@ -31,6 +31,11 @@ bool tartan_cuda_is_mappable(const tartan_cuda_dense *d, int64_t heads, int64_t 
 
 /* ---- Inside spmm_wgmma ---- */
 
+/* The edge of the square blocks that it multiplies: that of square blocks of 8, 16, 32, 64 or 128 themselves, else of
+ * sub-blocks so small that tiles have 64 rows and A is gathered; 0: edges are not multiples of 8. What follows takes the
+ * problem in these. */
+int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p);
+
 /* Whether its tiles are 128 x 256, else 64 x 512: for blocks of 128, and for smaller ones if neighbouring block rows
  * have nearly the same columns. */
 bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p);
@@ -40,6 +45,17 @@ bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
 
 /* What the epilogue of a tile takes, in k-steps of 128 bytes. */
 extern const double tartan_cuda_spmm_epilogue;
+
+/* ---- Inside spmm_narrow ---- */
+
+/* How it reads B: 16 bytes at a time along n or along k, or element by element. */
+enum { TARTAN_CUDA_ALONG_N, TARTAN_CUDA_ALONG_K, TARTAN_CUDA_SINGLY };
+
+/* `padded`: the rows of B end at multiples of 16 bytes that may be read. */
+int32_t tartan_cuda_spmm_narrow_reads(const tartan_cuda_spmm *p, bool padded);
+
+/* Whether it first copies B, with lines that are padded, because it would have to read element by element. */
+bool tartan_cuda_spmm_narrow_copies(const tartan_cuda_spmm *p);
 
 /* ---- Inside spmm_simt ---- */
 

@@ -30,7 +30,8 @@ __device__ __forceinline__ bool any_not_finite(const float (&d)[128]) {
 struct Terms {
     const int32_t *cols, *ids; /* at the tile's first entry; ids of the rows' block row */
     int32_t entries, group, block;
-    const char *values; /* row 0 of a block */
+    int32_t id_elements; /* from one id to the next */
+    const char *values;  /* row 0 of a block */
     int32_t a_row, a_k;
     int64_t k;
     const char *b; /* the tile's first column */
@@ -43,7 +44,7 @@ template <typename T> __device__ __noinline__ float exact_sum(const Terms &t, in
     for (int32_t e = 0; e < t.entries; e++) {
         const int32_t id = t.ids[(int64_t)e * t.group];
         if (id < 0) continue;
-        const T *a = (const T *)t.values + (int64_t)id * t.block * t.block + (int64_t)row * t.a_row;
+        const T *a = (const T *)t.values + (int64_t)id * t.id_elements + (int64_t)row * t.a_row;
         const int64_t first = (int64_t)t.cols[e] * t.block;
         for (int32_t i = 0; i < t.block && first + i < t.k; i++)
             sum = fmaf(tartan_cuda_to<float>(a[(int64_t)i * t.a_k]),

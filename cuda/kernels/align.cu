@@ -18,8 +18,10 @@ struct Lines {
     int64_t count;                                                 /* of all */
 };
 
-/* A thread makes 16 bytes of the copy; what lies behind the end of a line is zero. */
+/* A thread makes 16 bytes of the copy; what lies behind the end of a line is zero. The kernel that reads the copy may begin
+ * at once, since it waits for the end of this one. */
 template <typename T> __global__ void __launch_bounds__(kThreads) align(const __grid_constant__ Lines p) {
+    tartan_cuda::let_next_kernel_begin();
     constexpr int kEach = kBytes / (int)sizeof(T);
     for (int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x; i < p.count;
          i += (int64_t)gridDim.x * kThreads) {
@@ -39,11 +41,10 @@ template <typename T> __global__ void __launch_bounds__(kThreads) align(const __
 
 } // namespace
 
-tartan_status tartan_cuda_align(const char *function, tartan_cuda_queue *queue,
-                                const tartan_cuda_alignable *what, void **out_scratch) {
+tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *queue,
+                                     const tartan_cuda_alignable *what, void **out_scratch) {
     tartan_cuda_dense *d = what->dense;
     *out_scratch = nullptr;
-    if (tartan_cuda_is_mappable(d, what->heads, what->entries, *what->batch_stride)) return TARTAN_OK;
     const bool by_cols = d->row_stride == 1;
     const int64_t lines = by_cols ? what->cols : what->rows, length = by_cols ? what->rows : what->cols;
     const int64_t bytes = tartan_cuda_bytes_of(d->dtype), pieces = tartan_i_ceil_div(length * bytes, kBytes);
@@ -72,4 +73,12 @@ tartan_status tartan_cuda_align(const char *function, tartan_cuda_queue *queue,
     d->head_stride = lines * pitch;
     *what->batch_stride = what->heads * lines * pitch;
     return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_align(const char *function, tartan_cuda_queue *queue,
+                                const tartan_cuda_alignable *what, void **out_scratch) {
+    *out_scratch = nullptr;
+    if (tartan_cuda_is_mappable(what->dense, what->heads, what->entries, *what->batch_stride))
+        return TARTAN_OK;
+    return tartan_cuda_align_copy(function, queue, what, out_scratch);
 }

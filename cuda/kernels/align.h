@@ -13,8 +13,11 @@ typedef struct tartan_cuda_alignable {
 } tartan_cuda_alignable;
 
 /* Copies an operand into scratch memory, *out_scratch, and makes *what.dense and *what.batch_stride those of the copy. Its
- * contiguous index stays. Where a tensor map can describe it, it stays as it is and *out_scratch is NULL. The caller
- * frees the scratch memory. */
+ * contiguous index stays; lines are padded to multiples of 16 bytes by zeros. The caller frees the scratch memory. */
+tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *queue,
+                                     const tartan_cuda_alignable *what, void **out_scratch);
+
+/* The same; but where a tensor map can describe the operand, it stays as it is and *out_scratch is NULL. */
 tartan_status tartan_cuda_align(const char *function, tartan_cuda_queue *queue,
                                 const tartan_cuda_alignable *what, void **out_scratch);
 

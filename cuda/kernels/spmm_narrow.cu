@@ -13,8 +13,10 @@
  * for 4096 x 4096; a kernel that cannot begin early takes 2 to 4 us more. */
 #include "kernels/spmm_narrow.cuh"
 
+#include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
+#include "kernels/align.h"
 
 namespace tartan_cuda {
 namespace narrow {
@@ -189,17 +191,20 @@ __global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constan
     const int32_t begin = p.pointers[line], end = p.pointers[line + 1];
     const int32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, a_line = 2 << p.block_shift;
     const int32_t top = (blockIdx.x & ((1 << p.piece_shift) - 1)) * F::kRows, row = top + F::row_of(0, g);
-    const int64_t left = blockIdx.y * kCols,
-                  col = left + 8 * g < p.n ? left + 8 * g : left; /* columns past the edge are not stored */
+    const int64_t left = blockIdx.y * kCols, cols = p.n - left - 8 * g;
+    const int64_t col = cols > 0 ? left + 8 * g : left; /* columns past the edge are not stored */
     const char *b = p.b + head * p.b_head + tartan_cuda_batch_offset(p.batch, p.batch.first, blockIdx.z) * 2;
-    Walk<F> walk = {
-        p,
-        list,
-        p.values + (F::kMnMajor ? 2 * row : row * a_line),
-        b + col * p.b_n,
-        {F::kMnMajor ? a_line : 8 * a_line, (int32_t)(p.n - col < 8 ? p.n - col : 8), p.b_k, p.b_n},
-        0,
-        0};
+    Walk<F> walk = {p,
+                    list,
+                    p.values + (F::kMnMajor ? 2 * row : row * a_line),
+                    b + col * p.b_n,
+                    {F::kMnMajor ? a_line : 8 * a_line,
+                     (int32_t)(cols < 0   ? 0
+                               : cols < 8 ? cols
+                                          : 8),
+                     p.b_k, p.b_n},
+                    0,
+                    0};
     if (p.gates.data == nullptr) look_up(p, list, begin, min(end - begin, (int32_t)kWindow));
     if (blockIdx.y == 0) prefetch(p, b, blockIdx.x - head * p.sharing, begin, end);
     if (p.gates.data != nullptr) wait_for_kernels_before(); /* an earlier kernel may write gates */
@@ -232,14 +237,6 @@ int64_t leads(int64_t heads, int64_t head_stride, const tartan_cuda_batch *batch
     int64_t bits = heads > 1 ? head_stride : 0;
     for (int32_t d = 0; d < batch->ndim; d++) bits |= strides[d];
     return bits;
-}
-
-Feed feed_of(const tartan_cuda_spmm *p) {
-    const int64_t matrices = leads(p->heads, p->b.head_stride, &p->batch, p->batch.first);
-    if (p->k % p->block_k != 0 || p->n % 8 != 0 || (uintptr_t)p->b.data % 16 != 0) return Feed::kStrided;
-    if (p->b.col_stride == 1 && are_multiples(matrices, p->b.row_stride, 8)) return Feed::kRowMajor;
-    if (p->b.row_stride == 1 && are_multiples(matrices, p->b.col_stride, 8)) return Feed::kColMajor;
-    return Feed::kStrided;
 }
 
 Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_row_index *lists, Feed feed, int32_t rows) {
@@ -286,8 +283,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 
 template <typename T, int kRows, bool kMnMajor>
 tartan_status launch_feed(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                          const tartan_cuda_row_index *lists, bool early_start) {
-    const Feed feed = feed_of(p);
+                          const tartan_cuda_row_index *lists, Feed feed, bool early_start) {
     const Args g = args_of(p, lists, feed, kRows);
     return feed == Feed::kRowMajor
                ? launch<Form<T, kRows, kMnMajor, Feed::kRowMajor>>(function, queue, p, &g, early_start)
@@ -298,13 +294,31 @@ tartan_status launch_feed(const char *function, tartan_cuda_queue *queue, const 
 
 template <typename T>
 tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                          const tartan_cuda_row_index *lists, bool early_start) {
+                          const tartan_cuda_row_index *lists, Feed feed, bool early_start) {
     const bool mn_major = p->a_k != 1;
     if (p->block_m == 16)
-        return mn_major ? launch_feed<T, 16, true>(function, queue, p, lists, early_start)
-                        : launch_feed<T, 16, false>(function, queue, p, lists, early_start);
-    return mn_major ? launch_feed<T, 32, true>(function, queue, p, lists, early_start)
-                    : launch_feed<T, 32, false>(function, queue, p, lists, early_start);
+        return mn_major ? launch_feed<T, 16, true>(function, queue, p, lists, feed, early_start)
+                        : launch_feed<T, 16, false>(function, queue, p, lists, feed, early_start);
+    return mn_major ? launch_feed<T, 32, true>(function, queue, p, lists, feed, early_start)
+                    : launch_feed<T, 32, false>(function, queue, p, lists, feed, early_start);
+}
+
+Feed feed_of(const tartan_cuda_spmm *p, bool padded) {
+    const int32_t reads = tartan_cuda_spmm_narrow_reads(p, padded);
+    return reads == TARTAN_CUDA_ALONG_N   ? Feed::kRowMajor
+           : reads == TARTAN_CUDA_ALONG_K ? Feed::kColMajor
+                                          : Feed::kStrided;
+}
+
+/* Copies B if it pays; without memory for a copy B stays as it is. */
+tartan_status copy_b(const char *function, tartan_cuda_queue *queue, tartan_cuda_spmm *p,
+                     void **out_scratch) {
+    *out_scratch = nullptr;
+    if (!tartan_cuda_spmm_narrow_copies(p)) return TARTAN_OK;
+    if (p->n == 1 && p->b.row_stride != 1) p->b.col_stride = 1; /* of one column */
+    const tartan_cuda_alignable b = {&p->b, &p->batch.first[0], p->k, p->n, p->heads, p->batch.entries};
+    const tartan_status status = tartan_cuda_align_copy(function, queue, &b, out_scratch);
+    return status == TARTAN_ERR_MEMORY ? TARTAN_OK : status;
 }
 
 } // namespace
@@ -312,12 +326,18 @@ tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const 
 } // namespace tartan_cuda
 
 tartan_status tartan_cuda_spmm_narrow(const char *function, tartan_cuda_queue *queue, const void *problem) {
-    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
+    tartan_cuda_spmm p = *(const tartan_cuda_spmm *)problem;
     using namespace tartan_cuda::narrow;
     tartan_cuda_row_index lists;
-    PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->by_columns, &lists));
+    PASS(tartan_cuda_index_get_rows(function, queue, p.layout, p.by_columns, &lists));
+    void *copy;
+    PASS(copy_b(function, queue, &p, &copy));
+    const Feed feed = feed_of(&p, copy != nullptr);
     /* Only on chips where the kernel waits for its predecessors, and only if no kernel writes its index sets. */
-    const bool early_start = tartan_cuda_starts_early(queue, p->layout);
-    return p->dtype == TARTAN_F16 ? launch_rows<__half>(function, queue, p, &lists, early_start)
-                                  : launch_rows<__nv_bfloat16>(function, queue, p, &lists, early_start);
+    const bool early_start = tartan_cuda_starts_early(queue, p.layout);
+    const tartan_status status =
+        p.dtype == TARTAN_F16 ? launch_rows<__half>(function, queue, &p, &lists, feed, early_start)
+                              : launch_rows<__nv_bfloat16>(function, queue, &p, &lists, feed, early_start);
+    tartan_cuda_scratch_free(queue, copy);
+    return status;
 }

@@ -20,7 +20,8 @@ enum {
     kWindow = 512 /* blocks of a row looked up at a time */
 };
 
-/* How B is loaded: 8 elements at a time along n or along k, or element by element with any strides. */
+/* How B is loaded: 8 elements at a time along n, past the last column too, or along k; or element by element with any
+ * strides. */
 enum class Feed { kRowMajor, kColMajor, kStrided };
 
 /* What a kernel is compiled for. kMnMajor: the rows of a block of A are contiguous, not its terms. */
@@ -108,7 +109,8 @@ template <class F> struct Factors {
                 }
             } else {
                 const char *from = at.b + line * (F::kFeed == Feed::kRowMajor ? s.b_k : s.b_n);
-                const bool present = !F::kMasked || at.left > 0;
+                const bool there = F::kFeed == Feed::kRowMajor || line < s.cols;
+                const bool present = there && (!F::kMasked || at.left > 0);
                 const uint4 x = present ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
                 uint32_t *to = &b[kHalf][4 * i];
                 to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;

@@ -21,11 +21,13 @@ struct Problem {
     int32_t part_k;       /* elements of k in a part */
     int32_t piece_shift;  /* where B is MN-major, a piece is 2^piece_shift columns, 128 bytes */
     bool a_mn_major, b_mn_major, b_ragged;
-    bool gathers;   /* A comes by cp.async, 16 bytes at a time, instead of by TMA */
-    bool half_rows; /* each of the two parts of a block has half of every row */
+    bool gathers; /* A comes by cp.async, 16 bytes at a time, instead of by TMA */
     const char *values;
-    int32_t block_shift, swizzle; /* a block has 2^block_shift bytes */
-    int32_t *counters;            /* per side, see queue.h */
+    int32_t id_elements; /* from one id to the next */
+    /* Where A is gathered: a (sub-)block has 2^block_shift bytes and contiguous lines of 2^line_shift, which are a_line
+     * bytes apart; ids are 2^id_shift bytes apart. */
+    int32_t block_shift, line_shift, id_shift, a_line, swizzle;
+    int32_t *counters; /* per side, see queue.h */
     const int32_t *pointers, *cols, *ids, *order;
     int32_t groups, heads, entries; /* groups of one head; batch entries */
     int32_t col_tiles;              /* of one matrix */

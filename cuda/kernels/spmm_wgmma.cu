@@ -134,9 +134,10 @@ bool is_boxed(const tartan_cuda_spmm *p, const Problem *g) {
            (p->heads == 1 || forward(p->c.head_stride)) && (g->entries == 1 || forward(g->c_batch));
 }
 
-/* The values of A to multiply, and the transposed copy of B or NULL. */
+/* The values of A to multiply, how far its ids are apart in them, and the transposed copy of B or NULL. */
 struct Operands {
     const void *values;
+    int32_t id_elements;
     void *transposed;
 };
 
@@ -174,9 +175,12 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
         g->feed_b = feed_k_major((uint32_t)cols, kTileCols, (uint32_t)span);
     }
     g->gathers = kRows == 64 && span < kStageBytes;
-    g->half_rows = !g->a_mn_major && span < width;
     g->values = (const char *)from.values;
-    while (1 << g->block_shift < p->block_m * p->block_k * bytes) g->block_shift++;
+    g->id_elements = from.id_elements;
+    while (1 << g->line_shift < edge) g->line_shift++;
+    while (1 << g->block_shift < edge * p->block_m) g->block_shift++;
+    while (1 << g->id_shift < from.id_elements * bytes) g->id_shift++;
+    g->a_line = (p->a_k == 1 ? p->a_m : p->a_k) * bytes;
     g->swizzle = (g->a_mn_major ? width : span) / 16 - 1;
     g->box_bytes_a = (int32_t)g->feed_a.slot_bytes / g->boxes_a;
     g->box_bytes_b = g->b_mn_major ? (int32_t)g->feed_b.slot_bytes / g->boxes_b : kTileCols * span;
@@ -307,17 +311,35 @@ tartan_status transpose_b(const char *function, tartan_cuda_queue *queue, const 
 
 } // namespace tartan_cuda
 
-static tartan_status multiply(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p) {
+/* The index sets of the blocks or, unless they are squares of `edge`, of their sub-blocks; and the values. */
+static tartan_status find_operands(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                                   int32_t edge, int32_t rows, tartan_cuda_group_index *u,
+                                   tartan_cuda::Operands *from, void **out_gated) {
+    const int32_t elements = p->block_m * p->block_k;
+    const bool whole = edge == p->block_m && edge == p->block_k;
+    const tartan_cuda_sub_blocks sub = {edge, p->a_m, p->a_k};
+    if (whole)
+        PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, rows / edge, u));
+    else
+        PASS(tartan_cuda_index_get_sub_groups(function, queue, p->layout, p->by_columns, &sub, rows / edge,
+                                              u));
+    from->id_elements = whole ? elements : edge;
+    return tartan_cuda_gate_operands(function, queue, p, elements / from->id_elements, u, &from->values,
+                                     out_gated);
+}
+
+static tartan_status multiply(const char *function, tartan_cuda_queue *queue,
+                              const tartan_cuda_spmm *blocks) {
     using namespace tartan_cuda;
+    const int32_t edge = tartan_cuda_spmm_wgmma_edge(blocks);
+    const tartan_cuda_spmm in_sub_blocks = tartan_cuda_spmm_in_sub_blocks(blocks, edge), *p = &in_sub_blocks;
     const bool wide = tartan_cuda_spmm_wide(p);
     const bool early =
         tartan_cuda_starts_early(queue, p->layout) && p->gates.data == nullptr; /* gates change the ids */
     tartan_cuda_group_index u;
-    PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns,
-                                      (wide ? 128 : 64) / p->block_m, &u));
     Operands from = {};
     void *gated;
-    PASS(tartan_cuda_gate_operands(function, queue, p, 1, &u, &from.values, &gated));
+    PASS(find_operands(function, queue, blocks, edge, wide ? 128 : 64, &u, &from, &gated));
     tartan_status status = transpose_b(function, queue, p, &from.transposed);
     if (status == TARTAN_OK)
         status = wide ? launch<128>(function, queue, p, from, &u, early)

@@ -133,31 +133,24 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
     if (lane == 0) reset_counters<TARTAN_CUDA_SIDED_COUNTERS>(p.counters);
 }
 
-/* Where byte `at` of a stage of A comes from in the blocks of the stage, of which the stage has `part`. */
-template <int kRows>
-__device__ __forceinline__ int32_t place_in_blocks(const Problem &p, int32_t at, int32_t part) {
-    if (p.half_rows)
-        return 2 * (at & -kStageBytes / 2) + (at & (kStageBytes / 2 - 1)) + part * kStageBytes / 2;
-    return at + part * (int32_t)Form<kRows>::kBytesA;
-}
-
 /* The other two warps gather the blocks of A by cp.async, 16 bytes at a time: boxes of small blocks have rows so short
- * that TMA would be the limit. The ids of a stage are consecutive in the list. */
+ * that TMA would be the limit, and sub-blocks lie in larger blocks. The ids of a stage are consecutive in the list. */
 template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
     constexpr int32_t kPieces = (int32_t)Form<kRows>::kBytesA / 16;
     constexpr int32_t kMine = (kPieces + kGatherThreads - 1) / kGatherThreads;
     const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
     int32_t from[kMine]; /* where a piece starts in its block */
 #pragma unroll
-    for (int i = 0; i < kMine; i++)
-        from[i] = place_in_blocks<kRows>(p, 16 * (me + i * kGatherThreads), 0) & ((1 << p.block_shift) - 1);
-    const int32_t next_part = place_in_blocks<kRows>(p, 0, 1);
+    for (int i = 0; i < kMine; i++) {
+        const int32_t inside = 16 * (me + i * kGatherThreads) & ((1 << p.block_shift) - 1);
+        from[i] = (inside >> p.line_shift) * p.a_line + (inside & ((1 << p.line_shift) - 1));
+    }
     PipelineState<Form<kRows>::kStages> state;
     PipelineState<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
         const int32_t stages = stages_of(p, t), last = t.end * p.group;
-        int32_t first = t.begin * p.group, part = 0, id[kMine];
+        int32_t first = t.begin * p.group, id[kMine];
         const auto look_up = [&]() {
 #pragma unroll
             for (int i = 0; i < kMine; i++) {
@@ -173,15 +166,12 @@ template <int kRows> __device__ __forceinline__ void gather(const Problem &p, co
             for (int i = 0; i < kMine; i++) {
                 const int32_t piece = me + i * kGatherThreads, at = 16 * piece;
                 if (piece >= kPieces) break;
-                const int64_t block = (int64_t)(id[i] < 0 ? 0 : id[i]) << p.block_shift;
-                piece_load(ring.a(state.at) + (at ^ ((at >> 7 & p.swizzle) << 4)),
-                           p.values + block + from[i] + part * next_part, id[i] < 0 ? 0 : 16);
+                const int64_t block = (int64_t)(id[i] < 0 ? 0 : id[i]) << p.id_shift;
+                piece_load(ring.a(state.at) + (at ^ ((at >> 7 & p.swizzle) << 4)), p.values + block + from[i],
+                           id[i] < 0 ? 0 : 16);
             }
             barrier_arrive_with_pieces(ring.full(state.at));
-            if (++part == p.parts) {
-                part = 0;
-                look_up(); /* for the next stage, while this one is in flight */
-            }
+            look_up(); /* for the next stage, while this one is in flight */
             state.next();
         }
     }
@@ -196,6 +186,7 @@ __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Targe
     terms.entries = t.end - t.begin;
     terms.group = p.group;
     terms.block = p.block;
+    terms.id_elements = p.id_elements;
     terms.values = p.values;
     terms.a_row = p.a_row, terms.a_k = p.a_k;
     terms.k = p.k;

@@ -72,26 +72,63 @@ TEST(CudaTune, SpmmElsewhere) {
             EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, block).chosen(chip));
             EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(chip));
         }
-    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F32, 24).chosen(kHopper));
+    EXPECT_EQ("spmm_plain", Spmm(TARTAN_F32, 20).chosen(kHopper));
     EXPECT_EQ("spmm_plain", Spmm(TARTAN_F64, 20).chosen(kAmpere));
 }
 
 // Blocks whose edges are multiples of 8 are taken as sub-blocks.
 TEST(CudaTune, SpmmOfSubBlocks) {
     for (const int32_t block : {24, 40, 48, 72, 96, 192, 256}) {
-        for (const int32_t dtype : {TARTAN_F64, TARTAN_F16, TARTAN_BF16}) {
-            const Spmm x(dtype, block);
-            EXPECT_EQ("spmm_mma", x.chosen(kHopper)) << block;
-            EXPECT_EQ("spmm_mma", x.chosen(kAmpere)) << block;
+        for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
+            EXPECT_EQ("spmm_wgmma", Spmm(dtype, block).chosen(kHopper)) << block;
+            EXPECT_EQ("spmm_mma", Spmm(dtype, block).chosen(kAmpere)) << block;
         }
-        EXPECT_EQ("spmm_plain", Spmm(TARTAN_F32, block).chosen(kHopper)); // tf32 is not allowed
+        EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, block).chosen(kHopper)) << block;
+        EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(kHopper)) << block; // tf32 is not allowed
+        EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(kAmpere)) << block;
+        Spmm tf32(TARTAN_F32, block);
+        tf32.p.tf32 = true;
+        EXPECT_EQ("spmm_wgmma", tf32.chosen(kHopper)) << block;
     }
-    Spmm oblong(TARTAN_BF16, 16);
-    oblong.p.block_k = 64;
-    EXPECT_EQ("spmm_mma", oblong.chosen(kHopper));
+    for (const int32_t block_k : {8, 24, 64, 128}) {
+        Spmm oblong(TARTAN_BF16, 16), single(TARTAN_F32, 16);
+        oblong.p.block_k = single.p.block_k = block_k;
+        EXPECT_EQ("spmm_wgmma", oblong.chosen(kHopper)) << block_k;
+        EXPECT_EQ("spmm_simt", single.chosen(kHopper)) << block_k;
+    }
     // The rate is that of the sub-blocks: blocks of 256 are as good as of 64, blocks of 24 as of 8.
     EXPECT_EQ(Spmm(TARTAN_BF16, 64).rate("spmm_mma"), Spmm(TARTAN_BF16, 256).rate("spmm_mma"));
     EXPECT_NEAR(36, Spmm(TARTAN_BF16, 24).rate("spmm_mma"), 1e-9);
+    EXPECT_NEAR(35, Spmm(TARTAN_F32, 24).rate("spmm_simt"), 1e-9);
+    // But fewer zeros are multiplied: 64 rows are 3 1/3 block rows of 24, and 8 of 8.
+    EXPECT_NEAR(450 * 3 / 10.0, Spmm(TARTAN_BF16, 24).rate("spmm_wgmma"), 1e-9);
+    EXPECT_NEAR(450 / 8.0, Spmm(TARTAN_BF16, 8).rate("spmm_wgmma"), 1e-9);
+}
+
+// A is gathered where blocks are taken as sub-blocks, so these are at most 64 bytes wide; then tiles have 64 rows.
+TEST(CudaTune, SubBlocksOfWgmma) {
+    const auto edge = [](int32_t dtype, int32_t rows, int32_t cols) {
+        Spmm x(dtype, rows);
+        x.p.block_k = cols;
+        const int32_t found = tartan_cuda_spmm_wgmma_edge(&x.p);
+        for (auto &direction : x.p.figures.share)
+            for (int i = 0; i < TARTAN_CUDA_SHARES; i++) direction[i] = 1 << i;
+        if (found > 0 && (found != rows || found != cols)) {
+            const tartan_cuda_spmm sub = tartan_cuda_spmm_in_sub_blocks(&x.p, found);
+            EXPECT_FALSE(tartan_cuda_spmm_wide(&sub)) << rows << " x " << cols;
+        }
+        return found;
+    };
+    for (const int32_t dtype : {TARTAN_BF16, TARTAN_F32, TARTAN_F8E4M3})
+        for (const int32_t block : kBlocks) EXPECT_EQ(block, edge(dtype, block, block));
+    EXPECT_EQ(8, edge(TARTAN_F16, 24, 24));
+    EXPECT_EQ(16, edge(TARTAN_F16, 48, 80));
+    EXPECT_EQ(32, edge(TARTAN_F16, 96, 96));
+    EXPECT_EQ(32, edge(TARTAN_F16, 64, 128));
+    EXPECT_EQ(32, edge(TARTAN_F16, 256, 256));
+    EXPECT_EQ(16, edge(TARTAN_F32, 96, 96));
+    EXPECT_EQ(64, edge(TARTAN_F8E5M2, 192, 192));
+    EXPECT_EQ(0, edge(TARTAN_F16, 20, 24));
 }
 
 TEST(CudaTune, SpmmOfNothingIsPlain) {
@@ -108,8 +145,12 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kAmpere));
     EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kBlackwell));
     EXPECT_REFUSES(half, wgmma, kHopper, "float16", p.dtype = TARTAN_F64);
-    EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_m = 32);
-    EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_m = p.block_k = 256);
+    EXPECT_REFUSES(half, wgmma, kHopper, "multiples of 8", p.block_m = 36);
+    EXPECT_REFUSES(half, wgmma, kHopper, "the layout is dynamic", (p.block_m = 32, p.dynamic = true));
+    EXPECT_REFUSES(half, wgmma, kHopper, "2^31 rows of sub-blocks",
+                   (p.block_k = 24, p.blocks = (int64_t)1 << 25));
+    EXPECT_REFUSES(half, wgmma, kHopper, "columns of sub-blocks", (p.block_m = 24, p.k = 4100));
+    EXPECT_REFUSES(half, wgmma, kHopper, "2e9 tiles", (p.block_m = 72, p.batch.entries = 500000));
     EXPECT_REFUSES(half, wgmma, kHopper, "no blocks", p.blocks = 0);
     EXPECT_REFUSES(half, wgmma, kHopper, "8 columns", p.n = 7);
     EXPECT_REFUSES(half, wgmma, kHopper, "2^31", p.n = (int64_t)1 << 31);
@@ -132,7 +173,8 @@ TEST(CudaTune, SpmmRefusals) {
     EXPECT_REFUSES(half, mma, kAmpere, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_NE("", f32.refusal(mma, kHopper));
     EXPECT_REFUSES(f32, simt, kAmpere, "float32", p.dtype = TARTAN_F64);
-    EXPECT_REFUSES(f32, simt, kAmpere, "square blocks", p.block_m = 4);
+    EXPECT_REFUSES(f32, simt, kAmpere, "multiples of 8", p.block_m = 4);
+    EXPECT_REFUSES(f32, simt, kAmpere, "multiples of 8", p.block_k = 36);
     EXPECT_REFUSES(f32, simt, kAmpere, "no blocks", p.blocks = 0);
 }
 
@@ -221,6 +263,54 @@ TEST(CudaTune, SpmmOfFewColumns) {
     EXPECT_EQ("needs compute capability 8.0 or more", half.refusal(narrow, turing));
 }
 
+// How spmm_narrow reads B, and when it copies B first.
+TEST(CudaTune, SpmmOfFewColumnsReadsB) {
+    enum { kAlongN = TARTAN_CUDA_ALONG_N, kAlongK = TARTAN_CUDA_ALONG_K, kSingly = TARTAN_CUDA_SINGLY };
+    struct Way {
+        int32_t reads;
+        bool copies;
+        bool operator==(const Way &other) const { return reads == other.reads && copies == other.copies; }
+    };
+    const auto way = [](int64_t n, int64_t row, int64_t col, void (*change)(tartan_cuda_spmm &) = nullptr) {
+        Spmm thin(TARTAN_BF16, 32, n);
+        thin.p.b.row_stride = row, thin.p.b.col_stride = col;
+        if (change != nullptr) change(thin.p);
+        return Way{tartan_cuda_spmm_narrow_reads(&thin.p, false), tartan_cuda_spmm_narrow_copies(&thin.p)};
+    };
+    EXPECT_EQ((Way{kAlongN, false}), way(16, 16, 1));
+    EXPECT_EQ((Way{kAlongN, false}), way(8, 4096, 1));
+    EXPECT_EQ((Way{kAlongK, false}), way(16, 1, 4096));
+    for (const int64_t n : {2, 3, 5, 7, 9, 333}) {
+        EXPECT_EQ((Way{kAlongK, false}), way(n, 1, 4096)) << n; // a column is a column, whatever their number
+        EXPECT_EQ((Way{kSingly, true}), way(n, n, 1)) << n;
+        EXPECT_EQ((Way{kSingly, true}), way(n, 4096, 1)) << n; // what follows the last row may not be read
+        EXPECT_EQ((Way{kSingly, true}), way(n, 1, 4095)) << n;
+    }
+    // A vector: the stride of its one column does not matter. One with gaps is copied.
+    EXPECT_EQ((Way{kAlongK, false}), way(1, 1, 1));
+    EXPECT_EQ((Way{kAlongK, false}), way(1, 1, 4095));
+    EXPECT_EQ((Way{kSingly, true}), way(1, 3, 7));
+    EXPECT_EQ((Way{kSingly, true}), way(1, 1, 1, [](tartan_cuda_spmm &p) { p.b.data = (void *)4098; }));
+    EXPECT_EQ((Way{kSingly, true}),
+              way(1, 1, 1, [](tartan_cuda_spmm &p) { p.heads = 2, p.b.head_stride = 4; }));
+    // Not copied: no contiguous index, two batch dimensions, a ragged last block column, or too little to do.
+    EXPECT_EQ((Way{kSingly, false}), way(3, 8, 2));
+    EXPECT_EQ((Way{kSingly, false}), way(3, 3, 1, [](tartan_cuda_spmm &p) {
+                  p.batch = {2, 4, {2, 2}, {12288, 24577}, {12288, 24577}};
+              }));
+    EXPECT_EQ((Way{kSingly, false}), way(3, 3, 1, [](tartan_cuda_spmm &p) { p.k = 4095; }));
+    EXPECT_EQ((Way{kSingly, false}), way(3, 3, 1, [](tartan_cuda_spmm &p) { p.blocks = 100; }));
+    // The copy is padded.
+    Spmm padded(TARTAN_BF16, 32, 3);
+    padded.p.b.row_stride = 8;
+    EXPECT_EQ(kSingly, tartan_cuda_spmm_narrow_reads(&padded.p, false));
+    EXPECT_EQ(kAlongN, tartan_cuda_spmm_narrow_reads(&padded.p, true));
+    // It costs time.
+    Spmm odd(TARTAN_BF16, 32, 15), even(TARTAN_BF16, 32, 16);
+    EXPECT_GT(even.rate("spmm_narrow"), odd.rate("spmm_narrow"));
+    EXPECT_LT(even.rate("spmm_narrow") / 4, odd.rate("spmm_narrow"));
+}
+
 TEST(CudaTune, SpmmOfEightBits) {
     for (const int32_t dtype : {TARTAN_F8E4M3, TARTAN_F8E5M2}) {
         for (const int32_t block : kBlocks) {
@@ -235,6 +325,7 @@ TEST(CudaTune, SpmmOfEightBits) {
         std::swap(f8.p.b.row_stride, f8.p.b.col_stride);
         const char *const wgmma = "spmm_wgmma";
         EXPECT_REFUSES(f8, wgmma, kHopper, "blocks of 16 or more", p.block_m = p.block_k = 8);
+        EXPECT_REFUSES(f8, wgmma, kHopper, "blocks of 16 or more", p.block_m = 24);
         EXPECT_REFUSES(f8, wgmma, kHopper, "gated values", p.gates.data = (void *)4096);
         EXPECT_REFUSES(f8, wgmma, kHopper, "index of a", std::swap(p.a_m, p.a_k));
         EXPECT_REFUSES(f8, wgmma, kHopper, "index of b", std::swap(p.b.row_stride, p.b.col_stride));
