@@ -5,7 +5,7 @@
 #include <array>
 
 extern "C" {
-#include "index.h"
+#include "problem.h"
 }
 
 using namespace tartan_test;
@@ -204,6 +204,39 @@ TEST(CudaIndex, SubGroupsOfAnyLayout) {
     tartan_cuda_host_groups h = {};
     BRUTAL(tartan_cuda_index_sub_groups(&tartan_i_host, layout.get(), false, &sub, 8, &h),
            tartan_i_host.free(h.values));
+}
+
+// What is expected of lists of sub-blocks, from what was counted of the blocks, beside the real lists.
+TEST(CudaIndex, FiguresOfSubBlocks) {
+    for (const int64_t block : {24, 40, 48, 72, 96, 256})
+        for (const double density : {0.05, 0.3})
+            for (const bool columns : {false, true}) {
+                const Layout layout = random_layout({48 * block, 48 * block, block, block, 1}, density, 7);
+                tartan_cuda_spmm p = {};
+                p.block_m = p.block_k = (int32_t)block;
+                p.blocks = layout->blocks, p.grid_m = p.grid_k = 48, p.by_columns = columns;
+                ASSERT_OK(tartan_cuda_figures_of(&tartan_i_host, layout.get(), &p.figures));
+                const int32_t edge = tartan_cuda_sub_edge(p.block_m, p.block_k);
+                const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(&p, edge);
+                ASSERT_EQ(48 * block / edge, q.grid_m);
+                ASSERT_EQ(48 * block / edge, q.grid_k);
+                const tartan_cuda_sub_blocks sub = {edge, p.block_k, 1};
+                for (int i = 0; i < TARTAN_CUDA_SHARES; i++) {
+                    tartan_cuda_host_groups h = {};
+                    ASSERT_OK(tartan_cuda_index_sub_groups(&tartan_i_host, layout.get(), columns, &sub,
+                                                           1 << i, &h));
+                    const double share = (double)q.blocks / (double)h.entries;
+                    EXPECT_NEAR(share, q.figures.share[columns][i], 0.15 * share)
+                        << block << " " << density << " " << (1 << i);
+                    tartan_i_host.free(h.values);
+                }
+            }
+    tartan_cuda_spmm same = {};
+    same.block_m = same.block_k = 32, same.blocks = 5, same.figures.share[0][1] = 1.5;
+    const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(&same, 32);
+    EXPECT_EQ(32, q.block_m);
+    EXPECT_EQ(5, q.blocks);
+    EXPECT_EQ(1.5, q.figures.share[0][1]);
 }
 
 TEST(CudaIndex, FailsCleanlyWithoutMemory) {

@@ -158,8 +158,25 @@ def published_rows():
             yield Row("qwen", product, "cuBLAS", "time")
 
 
+def cliff_rows():
+    """Block sizes that are no powers of two between those that are, at the multiple of the block nearest to 4096; odd numbers
+    of columns beside even ones. No row may be below 0.7 of its neighbours."""
+    for dtype, tf32 in ((BF16, False), (F32, False), (F32, True), (F64, False)):
+        for block in (16, 24, 32, 40, 48, 64, 72, 96, 128):
+            size = round(4096 / block) * block
+            yield Row("cliffs", Product("spmm", dtype, block, size, size, 4096, tf32=tf32), "cuBLAS", "rate")
+    for block in (16, 24, 32):
+        size = round(4096 / block) * block
+        yield Row("cliffs", Product("spmm", BF16, block, size, size, 4096, side=RIGHT), "cuBLAS", "rate")
+    for n in (1, 2, 3, 7, 8, 15, 16, 63, 64):
+        yield Row("cliffs", Product("spmm", BF16, 32, 8192, 8192, n), "cuBLAS", "time")
+    for n in (333, 336):
+        yield Row("cliffs", Product("spmm", BF16, 32, 6144, 6144, n), "cuBLAS", "time")
+
+
 def rows(sizes, published):
     for size in sizes:
         yield from goal_rows(size)
     if published:
         yield from published_rows()
+        yield from cliff_rows()

@@ -8,7 +8,8 @@ ATTENTION = ("layout", "block", "B x H, T, d", "pass", "density", "kernel", "pla
 TEXTS = ("operation", "dtype", "layout", "size", "B x H, T, d", "pass", "kernel", "peer", "verdict")
 VERDICTS = ("goal", "floor", "BELOW", "WRONG", "REFUSED", "NO PEER", "NOT RUN", "shown", "peer refuses", "skipped")
 FAILING = ("BELOW", "WRONG", "REFUSED", "NO PEER", "NOT RUN")
-TITLES = {"goals": "Goals", "minibatch": "Small minibatch: TB/s, against the copy rate",
+TITLES = {"goals": "Goals", "cliffs": "Block sizes and numbers of columns between the usual ones",
+          "minibatch": "Small minibatch: TB/s, against the copy rate",
           "peers": "Against PyTorch and cuSPARSE (ratio: times as fast)",
           "break-even": "Break-even with dense cuBLAS (ratio: times as fast)",
           "openai": "openai/blocksparse: hidden 2560 h, minibatch 64, Barabasi-Albert (ratio: times as fast as dense)",
