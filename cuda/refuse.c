@@ -100,8 +100,7 @@ const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const 
     const tartan_cuda_spmm *p = problem;
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
-    if (!is_tuned_block(p->block_m, p->block_k) || p->block_m < 16)
-        return "only for square blocks of 16, 32, 64 or 128";
+    if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
     if (p->blocks == 0) return "the matrix has no blocks";
     if (p->n > 1024) return "only for at most 1024 columns";
     if (p->k > INT32_MAX || p->heads * p->grid_m > INT32_MAX / 8)

@@ -59,7 +59,8 @@ static const design spmm_wgmma_128 =
      .log2_lines = {4, 3, 2, 1, 0},
      .columns = {256, 256, 256, 256, 256},
      .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}}};
-static const design spmm_narrow = {.peak = {[HALF] = {0, 65, 110, 105, 95}}, .columns = {64, 64, 64, 64, 64}};
+static const design spmm_narrow = {.peak = {[HALF] = {65, 65, 110, 105, 95}},
+                                   .columns = {64, 64, 64, 64, 64}};
 static const double cublas_peak[KINDS] = {
     [F64] = 62, [F32] = 51, [TF32] = 395, [HALF] = 770}; /* 4096 to 8192 */
 
@@ -243,8 +244,18 @@ static bool are_apart(const tartan_cuda_dense *d, int64_t heads, const tartan_cu
     return apart;
 }
 
+int32_t tartan_cuda_spmm_narrow_rows(const tartan_cuda_spmm *p) {
+    return p->block_m <= 16 ? 16 : 32;
+}
+
+bool tartan_cuda_spmm_narrow_tuned(const tartan_cuda_spmm *p) {
+    const int32_t block = p->block_m;
+    return p->k % p->block_k == 0 && p->block_k == block &&
+           (block == 16 || block == 32 || block == 64 || block == 128);
+}
+
 int32_t tartan_cuda_spmm_narrow_reads(const tartan_cuda_spmm *p, bool padded) {
-    if (p->k % p->block_k != 0 || (uintptr_t)p->b.data % 16 != 0) return TARTAN_CUDA_SINGLY;
+    if (p->k % 8 != 0 || (uintptr_t)p->b.data % 16 != 0) return TARTAN_CUDA_SINGLY;
     if (!are_apart(&p->b, p->heads, &p->batch, p->batch.first, 8)) return TARTAN_CUDA_SINGLY;
     if (p->b.col_stride == 1 && p->b.row_stride % 8 == 0 && (padded || p->n % 8 == 0))
         return TARTAN_CUDA_ALONG_N;
@@ -252,10 +263,16 @@ int32_t tartan_cuda_spmm_narrow_reads(const tartan_cuda_spmm *p, bool padded) {
     return TARTAN_CUDA_SINGLY;
 }
 
+/* Tiles of C down a block row. */
+static int32_t narrow_pieces(const tartan_cuda_spmm *p) {
+    const int32_t rows = tartan_cuda_spmm_narrow_rows(p);
+    return (p->block_m + rows - 1) / rows;
+}
+
 /* What spmm_narrow loses by reading B element by element, and what a copy of B costs. */
 static double narrow_lost_us(const tartan_cuda_spmm *p) {
     const double lines = (double)(p->heads * p->grid_m), steps = (double)p->blocks * p->block_k / 32 / lines;
-    const double tiles = lines * ((p->block_m - 1) / 32 + 1) * (double)((p->n - 1) / 64 + 1);
+    const double tiles = lines * narrow_pieces(p) * (double)((p->n - 1) / 64 + 1);
     const double rounds = ceil(tiles * (double)p->batch.entries / (narrow_tiles * processors));
     return narrow_step_us * ceil(steps / narrow_warps) * rounds;
 }
@@ -265,14 +282,16 @@ static double narrow_copy_us(const tartan_cuda_spmm *p) {
 
 bool tartan_cuda_spmm_narrow_copies(const tartan_cuda_spmm *p) {
     if (tartan_cuda_spmm_narrow_reads(p, false) != TARTAN_CUDA_SINGLY) return false;
-    if (p->k % p->block_k != 0 || p->batch.ndim > 1) return false;
+    if (p->k % 8 != 0 || p->batch.ndim > 1) return false;
     if (p->b.row_stride != 1 && p->b.col_stride != 1 && p->n != 1) return false;
     return narrow_copy_us(p) < narrow_lost_us(p);
 }
 
 double tartan_cuda_spmm_narrow_rate(const void *problem) {
     const tartan_cuda_spmm *p = problem;
-    const double rate = spmm_rate(&spmm_narrow, p);
+    /* Rows of tiles past the block are computed, too. */
+    const double rate =
+        spmm_rate(&spmm_narrow, p) * p->block_m / (narrow_pieces(p) * tartan_cuda_spmm_narrow_rows(p));
     if (tartan_cuda_spmm_narrow_reads(p, false) != TARTAN_CUDA_SINGLY) return rate;
     const double us = tartan_cuda_spmm_narrow_copies(p) ? narrow_copy_us(p) : narrow_lost_us(p);
     return with_us(

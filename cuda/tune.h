@@ -48,6 +48,12 @@ extern const double tartan_cuda_spmm_epilogue;
 
 /* ---- Inside spmm_narrow ---- */
 
+/* The rows of a tile of C: 16 or 32. */
+int32_t tartan_cuda_spmm_narrow_rows(const tartan_cuda_spmm *p);
+
+/* Whether blocks are squares of 16, 32, 64 or 128 and none is ragged along k. */
+bool tartan_cuda_spmm_narrow_tuned(const tartan_cuda_spmm *p);
+
 /* How it reads B: 16 bytes at a time along n or along k, or element by element. */
 enum { TARTAN_CUDA_ALONG_N, TARTAN_CUDA_ALONG_K, TARTAN_CUDA_SINGLY };
 

@@ -2,7 +2,8 @@
  * Sparse times dense of 16-bit types with few columns, where memory latency and bandwidth are the limit. The warps of a CTA
  * share a block row: they take its steps of 32 terms in turn (split-K), and their sums are added in the order of the warps,
  * so that results do not depend on the device. Few loads wait for each other: the list of the block row, then all factors
- * straight into registers (spmm_narrow.cuh), as many at a time as registers hold.
+ * straight into registers (spmm_narrow.cuh), as many at a time as registers hold. B is read 16 bytes at a time; where its
+ * strides or the number of columns forbid it, from a copy with padded lines.
  *
  * If it may, the kernel begins before the previous kernel of the stream has ended: it reads the lists, which no kernel
  * writes, and prefetches A and B to L2, where late writes to them arrive, too; it reads them after the wait.
@@ -30,8 +31,9 @@ struct Args {
     const char *values, *b;
     void *c;
     tartan_cuda_block_scalars gates;
-    int32_t block_shift;
-    int32_t piece_shift; /* tiles of C down a block row, as a shift */
+    int32_t block_m, block_k, block_bytes;
+    int32_t block_shift; /* kTuned: blocks are 2^block_shift wide */
+    int32_t pieces;      /* tiles of C down a block row */
     int32_t grid_m;      /* block rows of a head; 0 where there is one head */
     int64_t sharing;     /* tiles of C that share a matrix B */
     int64_t m, n, k;
@@ -53,15 +55,14 @@ struct List {
 /* Prefetches the CTA's share of its first blocks of A, and of all of B, to L2. */
 __device__ __forceinline__ void prefetch(const Args &p, const char *b, int64_t index, int32_t begin,
                                          int32_t end) {
-    const int32_t shift =
-        2 * p.block_shift - 6 - p.piece_shift; /* lines of 128 bytes of a block, for one tile */
-    const int32_t piece = blockIdx.x & ((1 << p.piece_shift) - 1), all = min(end - begin, (int32_t)kWindow)
-                                                                         << shift;
-    for (int32_t i = threadIdx.x; i < all; i += kThreads) {
-        const int32_t at = begin + (i >> shift);
+    const uint32_t pieces = (uint32_t)p.pieces, piece = blockIdx.x % pieces;
+    const uint32_t lines = (uint32_t)p.block_bytes / 128, share = (lines + pieces - 1) / pieces;
+    const uint32_t all = (uint32_t)min(end - begin, (int32_t)kWindow) * share;
+    for (uint32_t i = threadIdx.x; i < all; i += kThreads) { /* lines of 128 bytes */
+        const int32_t at = begin + (int32_t)(i / share);
+        const uint32_t line = piece * share + i % share;
         const int64_t id = p.ids == nullptr ? at : p.ids[at];
-        prefetch_line(p.values + (id << (2 * p.block_shift + 1)) +
-                      (((piece << shift) + (i & ((1 << shift) - 1))) * 128));
+        if (line < lines) prefetch_line(p.values + id * p.block_bytes + line * 128);
     }
     const uint32_t of_line = (uint32_t)(p.b_line_bytes + 127) / 128, total = (uint32_t)p.b_lines * of_line;
     for (int64_t i = threadIdx.x * p.sharing + index; i < total; i += kThreads * p.sharing) {
@@ -91,26 +92,39 @@ template <class F> struct Walk {
     Strides strides;
     int32_t count, steps;
 
+    /* The entry of the list that has the lane's terms of a step, and the first of these in the block. */
+    struct Octet {
+        int32_t entry, inside;
+    };
+    __device__ __forceinline__ Octet octet(int32_t step) const {
+        if constexpr (F::kTuned) {
+            const int32_t term = step * kDepth + threadIdx.x % 4 * 8;
+            return {term >> p.block_shift, term & ((1 << p.block_shift) - 1)};
+        } else {
+            const uint32_t number = (uint32_t)step * (kDepth / 8) + threadIdx.x % 4;
+            const uint32_t of_block = (uint32_t)p.block_k / 8, entry = number / of_block;
+            return {(int32_t)entry, (int32_t)(number - entry * of_block) * 8};
+        }
+    }
+
     /* The warp's next step from `step` on whose gate is not 0. */
     __device__ __forceinline__ int32_t open(int32_t step) const {
-        if (F::kRows == 32 && p.gates.data != nullptr)
+        if (!F::kMasked && p.gates.data != nullptr)
             while (step < steps && list.blocks[step * kDepth >> p.block_shift].y < 0) step += kWarps;
         return step;
     }
     __device__ __forceinline__ Place place(int32_t step) const {
-        const int32_t term = step * kDepth + threadIdx.x % 4 * 8, entry = term >> p.block_shift;
-        const int32_t inside = term & ((1 << p.block_shift) - 1);
-        const int2 block = F::kMasked && entry >= count ? make_int2(0, -1) : list.blocks[entry];
-        const int64_t k = ((int64_t)block.x << p.block_shift) + inside;
+        const Octet from = octet(step);
+        const int2 block = F::kMasked && from.entry >= count ? make_int2(0, -1) : list.blocks[from.entry];
+        const int64_t k = (int64_t)block.x * p.block_k + from.inside;
         Place at;
-        at.a = a + ((int64_t)block.y << (2 * p.block_shift + 1)) +
-               (F::kMnMajor ? inside << (p.block_shift + 1) : inside * 2);
+        at.a = a + (int64_t)block.y * p.block_bytes + from.inside * (F::kMnMajor ? strides.a : 2);
         at.b = b + k * p.b_k;
-        at.left = block.y < 0 ? 0 : F::kFeed != Feed::kStrided ? 8 : (int32_t)(p.k - k < 8 ? p.k - k : 8);
+        at.left = block.y < 0 ? 0 : F::kTuned ? 8 : (int32_t)(p.k - k < 8 ? p.k - k : 8);
         return at;
     }
     __device__ __forceinline__ float gate(int32_t step) const {
-        const int32_t entry = (step * kDepth + threadIdx.x % 4 * 8) >> p.block_shift;
+        const int32_t entry = octet(step).entry;
         return F::kMasked && entry >= count ? 0 : list.gates[entry];
     }
 
@@ -159,17 +173,18 @@ __device__ __forceinline__ void put(const Args &p, int64_t at, const float4 &x, 
         if (i < cols) tartan_cuda_combine_at<T>(p.c, p.c_dtype, at + i * p.c_col, 1.f, values[i], p.beta);
 }
 
-/* The epilogue: adds the sums of the warps in their order and stores them. (row, col) is the tile's first element, at c. */
+/* The epilogue: adds the sums of the warps in their order and stores them. (row, col) is the tile's first element, at c; the
+ * block row has `rows` rows from there. */
 template <class F>
-__device__ __forceinline__ void finish(const Args &p, const float4 *rooms, int64_t row, int64_t col,
-                                       int64_t c) {
+__device__ __forceinline__ void finish(const Args &p, const float4 *rooms, int64_t row, int32_t rows,
+                                       int64_t col, int64_t c) {
     constexpr int quads = kCols / 4, all = F::kRows * quads;
     const bool down = p.c_row == 1; /* neighbouring threads store neighbours in memory */
 #pragma unroll
     for (int first = 0; first < all; first += kThreads) {
         const int i = first + (int)threadIdx.x, r = down ? i % F::kRows : i / quads,
                   q = down ? i / F::kRows : i % quads;
-        if (i >= all || row + r >= p.m || col + 4 * q >= p.n) continue;
+        if (i >= all || r >= rows || row + r >= p.m || col + 4 * q >= p.n) continue;
         const float4 *from = rooms + Room<F>::place(r, q);
         float4 sum = *from;
 #pragma unroll
@@ -187,22 +202,22 @@ __global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constan
     extern __shared__ float4 rooms[];
     __shared__ List list;
     let_next_kernel_begin();
-    const int32_t line = blockIdx.x >> p.piece_shift, head = p.grid_m == 0 ? 0 : line / p.grid_m;
+    const int32_t line = (int32_t)(blockIdx.x / (uint32_t)p.pieces);
+    const int32_t head = p.grid_m == 0 ? 0 : line / p.grid_m;
     const int32_t begin = p.pointers[line], end = p.pointers[line + 1];
-    const int32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, a_line = 2 << p.block_shift;
-    const int32_t top = (blockIdx.x & ((1 << p.piece_shift) - 1)) * F::kRows, row = top + F::row_of(0, g);
+    const int32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
+    const int32_t a_line = 2 * (F::kMnMajor ? p.block_m : p.block_k);
+    const int32_t top = ((int32_t)blockIdx.x - line * p.pieces) * F::kRows, row = top + F::row_of(0, g);
+    const int32_t rows = F::kTuned ? F::kRows : p.block_m - top;
     const int64_t left = blockIdx.y * kCols, cols = p.n - left - 8 * g;
     const int64_t col = cols > 0 ? left + 8 * g : left; /* columns past the edge are not stored */
     const char *b = p.b + head * p.b_head + tartan_cuda_batch_offset(p.batch, p.batch.first, blockIdx.z) * 2;
+    const int32_t cols_of_lane = cols < 0 ? 0 : cols < 8 ? (int32_t)cols : 8;
     Walk<F> walk = {p,
                     list,
                     p.values + (F::kMnMajor ? 2 * row : row * a_line),
                     b + col * p.b_n,
-                    {F::kMnMajor ? a_line : 8 * a_line,
-                     (int32_t)(cols < 0   ? 0
-                               : cols < 8 ? cols
-                                          : 8),
-                     p.b_k, p.b_n},
+                    {F::kMnMajor ? a_line : 8 * a_line, cols_of_lane, rows, p.b_k, p.b_n},
                     0,
                     0};
     if (p.gates.data == nullptr) look_up(p, list, begin, min(end - begin, (int32_t)kWindow));
@@ -211,7 +226,7 @@ __global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constan
     Sums<F> sums = {};
     for (int32_t first = begin; first < end; first += kWindow) {
         walk.count = min(end - first, (int32_t)kWindow);
-        walk.steps = ((walk.count << p.block_shift) + kDepth - 1) / kDepth;
+        walk.steps = (walk.count * p.block_k + kDepth - 1) / kDepth;
         if (first != begin) __syncthreads(); /* the window has been read */
         if (first != begin || p.gates.data != nullptr) look_up(p, list, first, walk.count);
         __syncthreads();
@@ -220,8 +235,8 @@ __global__ void __launch_bounds__(kThreads, kResident) spmm(const __grid_constan
     Room<F>::put(rooms + warp * Room<F>::kSize, sums);
     __syncthreads();
     if (begin == end) wait_for_kernels_before(); /* else walk.run has waited */
-    const int64_t above = ((int64_t)(line - head * p.grid_m) << p.block_shift) + top;
-    finish<F>(p, rooms, above, left,
+    const int64_t above = (int64_t)(line - head * p.grid_m) * p.block_m + top;
+    finish<F>(p, rooms, above, rows, left,
               head * p.c_head + tartan_cuda_batch_offset(p.batch, p.batch.second, blockIdx.z) +
                   above * p.c_row + left * p.c_col);
 }
@@ -244,10 +259,11 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_row_index *lists, Feed
     g.pointers = lists->pointers, g.cols = lists->cols, g.ids = lists->ids;
     g.values = (const char *)p->values, g.b = (const char *)p->b.data, g.c = p->c.data;
     g.gates = p->gates;
-    while (1 << g.block_shift < p->block_m) g.block_shift++;
-    while (rows << g.piece_shift < p->block_m) g.piece_shift++;
+    g.block_m = p->block_m, g.block_k = p->block_k, g.block_bytes = 2 * p->block_m * p->block_k;
+    while (1 << g.block_shift < p->block_k) g.block_shift++;
+    g.pieces = (p->block_m + rows - 1) / rows;
     g.grid_m = p->heads > 1 ? (int32_t)p->grid_m : 0;
-    g.sharing = p->grid_m << g.piece_shift;
+    g.sharing = p->grid_m * g.pieces;
     g.m = p->m, g.n = p->n, g.k = p->k;
     g.b_k = 2 * p->b.row_stride, g.b_n = 2 * p->b.col_stride;
     g.b_head = p->heads > 1 ? 2 * p->b.head_stride : 0;
@@ -285,18 +301,22 @@ template <typename T, int kRows, bool kMnMajor>
 tartan_status launch_feed(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
                           const tartan_cuda_row_index *lists, Feed feed, bool early_start) {
     const Args g = args_of(p, lists, feed, kRows);
-    return feed == Feed::kRowMajor
-               ? launch<Form<T, kRows, kMnMajor, Feed::kRowMajor>>(function, queue, p, &g, early_start)
-           : feed == Feed::kColMajor
-               ? launch<Form<T, kRows, kMnMajor, Feed::kColMajor>>(function, queue, p, &g, early_start)
-               : launch<Form<T, kRows, kMnMajor, Feed::kStrided>>(function, queue, p, &g, early_start);
+    const auto launch_form = [&](auto form) {
+        return launch<decltype(form)>(function, queue, p, &g, early_start);
+    };
+    if (feed == Feed::kStrided) return launch_form(Form<T, kRows, kMnMajor, Feed::kStrided, false>());
+    if (tartan_cuda_spmm_narrow_tuned(p))
+        return feed == Feed::kRowMajor ? launch_form(Form<T, kRows, kMnMajor, Feed::kRowMajor, true>())
+                                       : launch_form(Form<T, kRows, kMnMajor, Feed::kColMajor, true>());
+    return feed == Feed::kRowMajor ? launch_form(Form<T, kRows, kMnMajor, Feed::kRowMajor, false>())
+                                   : launch_form(Form<T, kRows, kMnMajor, Feed::kColMajor, false>());
 }
 
 template <typename T>
 tartan_status launch_rows(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
                           const tartan_cuda_row_index *lists, Feed feed, bool early_start) {
     const bool mn_major = p->a_k != 1;
-    if (p->block_m == 16)
+    if (tartan_cuda_spmm_narrow_rows(p) == 16)
         return mn_major ? launch_feed<T, 16, true>(function, queue, p, lists, feed, early_start)
                         : launch_feed<T, 16, false>(function, queue, p, lists, feed, early_start);
     return mn_major ? launch_feed<T, 32, true>(function, queue, p, lists, feed, early_start)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * One warp's part of a product with few columns: 16 or 32 rows of a block row times 64 columns of B, over the warp's steps of
- * 32 terms. Factors go from memory to registers in the order of memory, 16 bytes at a time. That works because the terms of
+ * 32 terms, four octets. Factors go from memory to registers in the order of memory, 16 bytes at a time. That works because the terms of
  * an mma may come in any order that both factors share, and rows and columns in any order that the output undoes:
  *   lane 4 g + t has terms 8 t .. 8 t + 7 of the step and columns 8 g .. 8 g + 7 of B; its rows of A are
  *   8 i + g, or where the rows of a block are contiguous, a run of rows from g times its length. */
@@ -24,14 +24,15 @@ enum {
  * strides. */
 enum class Feed { kRowMajor, kColMajor, kStrided };
 
-/* What a kernel is compiled for. kMnMajor: the rows of a block of A are contiguous, not its terms. */
-template <typename T_, int kRows_, bool kMnMajor_, Feed kFeed_> struct Form {
+/* What a kernel is compiled for. kMnMajor: the rows of a block of A are contiguous, not its terms. kTuned: blocks are squares
+ * of 16, 32, 64 or 128, and none is ragged along k; else their edges are any multiples of 8. */
+template <typename T_, int kRows_, bool kMnMajor_, Feed kFeed_, bool kTuned_> struct Form {
     using T = T_;
     static constexpr int kRows = kRows_, kSlots = kRows / 8; /* rows of A in a lane */
-    static constexpr bool kMnMajor = kMnMajor_;
+    static constexpr bool kMnMajor = kMnMajor_, kTuned = kTuned_;
     static constexpr Feed kFeed = kFeed_;
-    /* Whether a lane's terms may be absent: blocks of 16 are taken two at a time, and strided operands end anywhere. */
-    static constexpr bool kMasked = kRows == 16 || kFeed == Feed::kStrided;
+    /* Whether a lane's terms may be absent: several blocks share a step, or B ends anywhere. */
+    static constexpr bool kMasked = kRows == 16 || !kTuned;
     /* The row of a slot of lane group g. */
     __device__ static int row_of(int slot, int g) { return kMnMajor ? kSlots * g + slot : 8 * slot + g; }
 };
@@ -42,10 +43,10 @@ struct Place {
     int32_t left;
 };
 
-/* Strides in bytes: between a lane's rows of A (kMnMajor: its terms), between terms and between columns of B; and how many of
- * the lane's columns exist. */
+/* Strides in bytes: between a lane's rows of A (kMnMajor: its terms), between terms and between columns of B; how many of the
+ * lane's columns exist, and of the tile's rows. */
 struct Strides {
-    int32_t a, cols;
+    int32_t a, cols, rows;
     int64_t b_k, b_n;
 };
 
@@ -69,10 +70,11 @@ template <class F> struct Factors {
     __device__ __forceinline__ void load_a(const Place &at, const Strides &s) {
         const bool present = !F::kMasked || at.left > 0;
         if constexpr (F::kMnMajor) {
+            const bool inside = F::kTuned || F::row_of(0, threadIdx.x % 32 / 4) < s.rows;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const char *from = at.a + i * s.a;
-                const bool there = !F::kMasked || i < at.left;
+                const bool there = inside && (!F::kMasked || i < at.left);
                 if constexpr (F::kRows == 32) {
                     const uint2 x = there ? *(const uint2 *)from : make_uint2(0, 0);
                     a[2 * i] = x.x, a[2 * i + 1] = x.y;
@@ -83,7 +85,8 @@ template <class F> struct Factors {
         } else {
 #pragma unroll
             for (int i = 0; i < F::kSlots; i++) {
-                const uint4 x = present ? *(const uint4 *)(at.a + i * s.a) : make_uint4(0, 0, 0, 0);
+                const bool there = present && (F::kTuned || 8 * i < s.rows);
+                const uint4 x = there ? *(const uint4 *)(at.a + i * s.a) : make_uint4(0, 0, 0, 0);
                 a[4 * i] = x.x, a[4 * i + 1] = x.y, a[4 * i + 2] = x.z, a[4 * i + 3] = x.w;
                 if constexpr (F::kFeed == Feed::kStrided)
 #pragma unroll

@@ -3,7 +3,7 @@
  * together, and walks the merged list of their block columns: the rows of B at a block column are loaded once for the
  * group, and a block that one of its rows lacks is a box outside the tensor of values, which TMA fills with zeros. So one
  * kernel serves all block sizes and memory orders, with different boxes and descriptors; only tf32 with B row-major needs
- * threads to load B, see swapped.cuh.
+ * threads to load B, see swapped.cuh. Blocks of other sizes are taken as square sub-blocks (index.h).
  *
  * What limits it: bytes from L2 to the SMs and between the two sides of L2, for which tiles are handed out by side
  * (order.h). A stage of a 64 x 512 tile is 72 KB for 2 * 64 * 512 * 64 operations, of which the share of stored blocks is

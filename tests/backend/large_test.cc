@@ -318,14 +318,17 @@ TEST_P(Large, SpmmOfAnyFewColumns) {
     const bool here = GetParam() == "cuda";
     int number = 0;
     for (const int64_t n : {1, 2, 3, 5, 7, 8, 9, 31, 67, 130})
-        for (const int64_t block : {16, 32, 64, 128})
+        for (const int64_t block : {8, 16, 24, 32, 40, 64, 72, 128})
             for (const Style style : {kRows, kColumns, kGaps}) {
-                if (!here && ++number % 17 != 0) continue;
+                if (!here && ++number % 29 != 0) continue;
                 std::mt19937_64 random((uint64_t)(n * 1000 + block + style));
                 Setting s = {};
                 s.block = block, s.dtype = random() % 2 ? TARTAN_F16 : TARTAN_BF16, s.out_dtype = s.dtype;
                 s.block_order = (int32_t)(random() % 2), s.n = n, s.density = 0.7;
-                s.rows = 512, s.cols = 384, s.heads = pick<int64_t>(random, {1, 1, 2});
+                const int64_t ragged = random() % 3 == 0 ? 8 : 0;
+                s.block_cols = block == 40 ? 16 : block; // a few are oblong
+                s.rows = (512 / block + 1) * block - ragged, s.cols = (384 / block + 1) * block - ragged;
+                s.heads = pick<int64_t>(random, {1, 1, 2});
                 s.batch = pick<int64_t>(random, {0, 0, 3});
                 s.alpha = pick(random, {1.0, -0.5}), s.beta = pick(random, {0.0, 0.0, 0.25});
                 s.gated = random() % 4 == 0, s.b_style = style, s.c_style = pick(random, {kRows, kColumns});
@@ -395,8 +398,8 @@ TEST_P(Large, SpmmOfLongSumsFromTheRight) {
                 Setting s = {};
                 s.block = block, s.dtype = dtype, s.block_order = (int32_t)(seed / 2 % 2);
                 s.out_dtype = seed == 3 ? (int32_t)TARTAN_F32 : dtype;
-                // few columns of larger blocks are for another kernel
-                s.n = pick<int64_t>(random, {8, 16, 27, 61}) + (block == 8 ? 0 : 256), s.density = 0.7;
+                // fewer columns are for another kernel
+                s.n = pick<int64_t>(random, {8, 16, 27, 61}) + 256, s.density = 0.7;
                 s.heads = seed % 3 == 1 ? 2 : 1, s.batch = seed % 2 == 1 ? 3 : 0;
                 s.gated = seed % 3 == 2;
                 s.alpha = seed % 2 == 1 ? -0.5 : 1, s.beta = seed % 4 == 0 ? 0.25 : 0;
@@ -414,7 +417,7 @@ TEST_P(Large, SpecialValuesFromTheRight) {
     for (int64_t block : {8, 16, 24, 32, 48})
         for (int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
             SCOPED_TRACE(::testing::Message() << "block " << block << ", " << tartan_dtype_name(dtype));
-            const int64_t sum = long_sum(block), out = 80, n = 70;
+            const int64_t sum = long_sum(block), out = 80, n = 326;
             std::mt19937_64 random((uint64_t)block);
             const Layout layout = random_layout({sum, out, block, block, 1}, 0.5, 9);
             const Matrix a = placed(context.get(), random_matrix(layout, dtype, 0, random));

@@ -249,8 +249,8 @@ TEST(CudaTune, SpmmOfFewColumns) {
     const char *const narrow = "spmm_narrow";
     const Spmm half(TARTAN_BF16, 32, 64);
     EXPECT_REFUSES(half, narrow, kHopper, "float16", p.dtype = TARTAN_F32);
-    EXPECT_REFUSES(half, narrow, kHopper, "square blocks", p.block_m = 64);
-    EXPECT_REFUSES(half, narrow, kHopper, "square blocks", p.block_m = p.block_k = 8);
+    EXPECT_REFUSES(half, narrow, kHopper, "multiples of 8", p.block_m = 20);
+    EXPECT_REFUSES(half, narrow, kHopper, "multiples of 8", p.block_k = 20);
     EXPECT_REFUSES(half, narrow, kHopper, "no blocks", p.blocks = 0);
     EXPECT_REFUSES(half, narrow, kHopper, "1024 columns", p.n = 1025);
     EXPECT_REFUSES(half, narrow, kHopper, "2^31 terms", p.k = (int64_t)1 << 31);
@@ -261,6 +261,30 @@ TEST(CudaTune, SpmmOfFewColumns) {
     tartan_cuda_chip turing = kAmpere;
     turing.major = 7;
     EXPECT_EQ("needs compute capability 8.0 or more", half.refusal(narrow, turing));
+}
+
+// Few columns of blocks of other sizes, for which there is another instance of the kernel.
+TEST(CudaTune, SpmmOfFewColumnsAndAnyBlocks) {
+    for (const int32_t block : {8, 24, 40, 48, 72, 96, 256})
+        for (const int64_t n : {1, 8, 64, 128}) {
+            const Spmm thin(TARTAN_BF16, block, n);
+            EXPECT_EQ("spmm_narrow", thin.chosen(kHopper)) << block << " " << n;
+            EXPECT_EQ("spmm_narrow", thin.chosen(kAmpere)) << block << " " << n;
+            EXPECT_FALSE(tartan_cuda_spmm_narrow_tuned(&thin.p));
+            EXPECT_EQ(block == 8 ? 16 : 32, tartan_cuda_spmm_narrow_rows(&thin.p));
+        }
+    for (const int32_t block : {16, 32, 64, 128}) {
+        Spmm tuned(TARTAN_F16, block, 64);
+        EXPECT_TRUE(tartan_cuda_spmm_narrow_tuned(&tuned.p));
+        EXPECT_EQ(block == 16 ? 16 : 32, tartan_cuda_spmm_narrow_rows(&tuned.p));
+        tuned.p.k = 4088; // ragged, but in whole octets
+        EXPECT_FALSE(tartan_cuda_spmm_narrow_tuned(&tuned.p));
+        EXPECT_EQ(TARTAN_CUDA_ALONG_N, tartan_cuda_spmm_narrow_reads(&tuned.p, false));
+        tuned.p.k = 4096, tuned.p.block_k = 2 * block;
+        EXPECT_FALSE(tartan_cuda_spmm_narrow_tuned(&tuned.p));
+    }
+    // Of the 32 rows of a tile a block of 24 fills 24.
+    EXPECT_NEAR(110 * 24 / 32.0, Spmm(TARTAN_BF16, 24, 64).rate("spmm_narrow"), 1e-9);
 }
 
 // How spmm_narrow reads B, and when it copies B first.
@@ -381,7 +405,7 @@ TEST(CudaTune, TestsOfTheBackendTransposeNarrowB) {
         int32_t block;
         int64_t k, n;
         double share; // two groups of lines, the second with few
-    } all[] = {{8, 1024, 61, 3.7}, {16, 4096, 301, 2.1}};
+    } all[] = {{8, 1024, 301, 3.7}, {16, 4096, 301, 2.1}};
     for (const auto &one : all) {
         Spmm problem(TARTAN_F16, one.block, one.n);
         auto &p = problem.p;

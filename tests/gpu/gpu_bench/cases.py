@@ -170,6 +170,9 @@ def cliff_rows():
         yield Row("cliffs", Product("spmm", BF16, block, size, size, 4096, side=RIGHT), "cuBLAS", "rate")
     for n in (1, 2, 3, 7, 8, 15, 16, 63, 64):
         yield Row("cliffs", Product("spmm", BF16, 32, 8192, 8192, n), "cuBLAS", "time")
+    for block in (8, 16, 24, 32, 72):
+        size = round(4096 / block) * block
+        yield Row("cliffs", Product("spmm", BF16, block, size, size, 64), "cuBLAS", "time")
     for n in (333, 336):
         yield Row("cliffs", Product("spmm", BF16, 32, 6144, 6144, n), "cuBLAS", "time")
 
