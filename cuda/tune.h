@@ -43,6 +43,9 @@ bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p);
 /* Whether it first copies B with contiguous columns. */
 bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
 
+/* What a product takes with any kernel besides its operations, in us. */
+extern const double tartan_cuda_spmm_start_us;
+
 /* What the epilogue of a tile takes, in k-steps of 128 bytes. */
 extern const double tartan_cuda_spmm_epilogue;
 

@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "kernels.h"
+#include "tune.h"
 }
 
 namespace tartan_test {
@@ -66,6 +67,13 @@ struct Spmm : Asked<tartan_cuda_spmm> {
         p.batch.entries = 1;
         p.b = {(void *)4096, dtype, 0, n, 1};
         p.c = {(void *)4096, dtype, 0, n, 1};
+    }
+    double operations() const {
+        return 2.0 * (double)p.blocks * p.block_m * p.block_k * (double)p.n * (double)p.batch.entries;
+    }
+    // The rate without what every product takes to begin and to end.
+    double steady_rate(const std::string &name) const {
+        return operations() / (operations() / rate(name) - 1e6 * tartan_cuda_spmm_start_us);
     }
 };
 

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tuning of sampled products of dense matrices. */
+#include "dtype.h"
+#include "stream_k.h"
+#include "tune_model.h"
+
+/* ---- Data, measured on an H100 and an H200 ---- */
+
+static const design sddmm_plain = {.peak = {[F64] = {3, 6, 8, 8, 8},
+                                            [F32] = {5, 9, 14, 13, 13},
+                                            [TF32] = {5, 9, 14, 13, 13},
+                                            [HALF] = {5, 9, 14, 13, 13}}};
+static const design sddmm_mma = {
+    .peak = {[F64] = {10, 20, 30, 45, 50}, [TF32] = {15, 30, 60, 100, 100}, [HALF] = {20, 40, 80, 120, 120}},
+    .log2_lines = {3, 2, 1, 0, 0}};
+static const design sddmm_wgmma = {.peak = {[HALF] = {76, 131, 248, 477, 580}},
+                                   .log2_lines = {6, 5, 4, 3, 1}};
+
+/* sddmm_wgmma. A stage loads rows * 128 + columns * 128 bytes: 72 KB for a tile of 64 x 512, 48 KB for 128 x 256. */
+static const double stage_kb_64 = 72, stage_kb_128 = 48;
+/* Costs of a step of a tile, in units of 256 bytes, the time that L2 takes for them when all SMs read: by rows of X, by
+ * the columns of an entry, and what the products of a whole tile take at least. Blocks of 8 are limited by the number
+ * of boxes. */
+static const int32_t sddmm_entry_cost[SIZES] = {6, 8, 16, 32, 64}, sddmm_products_cost = 152;
+static const int32_t sddmm_whole_from =
+    32; /* smaller blocks are limited by the number of boxes, never by products */
+static const double sddmm_whole_slack = 1.08;
+/* A copy of Y with k contiguous: what a step gains for blocks of 8 and 16, in us, and what the copy costs. */
+static const double sddmm_step_us = 0.6, sddmm_copy_bytes_us = 3.5e6, sddmm_copy_us = 4;
+/* ---- Rates ---- */
+
+/* `near` blocks share a row panel of X, and each reads its own column panel of Y:
+ *   L2: l2_bytes * 2 block near / (bytes of an element * (1 + near)). */
+static double sddmm_rate(const design *d, const tartan_cuda_sddmm *p) {
+    const int32_t size = tartan_cuda_size_of(p->block_m);
+    const double near = 1 << d->log2_lines[size], bytes = tartan_cuda_bytes_of(p->dtype);
+    double k = 0;
+    for (int32_t i = 0; i < p->pairs; i++) k += (double)p->pair[i].k * (double)p->pair[i].batch.entries;
+    const double elements = (double)p->blocks * p->block_m * p->block_n;
+    const double arithmetic = d->peak[tartan_cuda_kind_of(p->dtype, p->tf32)][size];
+    const double l2 = l2_bytes * 2 * p->block_m * near / (bytes * (1 + near));
+    const double moved = bytes * (elements + (double)p->heads * k * (double)(p->m + p->n));
+    const double memory = moved > 0 ? memory_bytes * 2 * elements * k / moved : l2;
+    return smaller(arithmetic, smaller(l2, memory));
+}
+
+double tartan_cuda_sddmm_plain_rate(const void *problem) {
+    return sddmm_rate(&sddmm_plain, problem);
+}
+
+double tartan_cuda_sddmm_mma_rate(const void *problem) {
+    return sddmm_rate(&sddmm_mma, problem);
+}
+
+double tartan_cuda_sddmm_wgmma_rate(const void *problem) {
+    const tartan_cuda_sddmm *p = problem;
+    double us = 0, k = 0;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const tartan_cuda_batch *b = &p->pair[i].batch;
+        const double terms = (double)p->pair[i].k;
+        us += tartan_cuda_align_us(&p->pair[i].x, p->heads, b->entries, b->first[0], terms * (double)p->m) +
+              tartan_cuda_align_us(&p->pair[i].y, p->heads, b->entries, b->second[0], terms * (double)p->n);
+        k += terms * (double)b->entries;
+    }
+    return tartan_cuda_with_us(sddmm_rate(&sddmm_wgmma, p),
+                               2 * (double)p->blocks * p->block_m * p->block_n * k, us);
+}
+
+/* For each merged entry of 64 rows, 64 x 512 loads half its stage; 128 x 256 loads its stage for each entry of 128
+ * rows, of which there are fewer the more blocks share an entry. */
+bool tartan_cuda_sddmm_wide(const tartan_cuda_sddmm *p) {
+    if (p->block_m == 128) return true;
+    int32_t i = 0; /* 2^i block rows make 64 rows */
+    while (p->block_m << i < 64) i++;
+    const double *share = p->figures.share[0];
+    return stage_kb_128 * share[i] < stage_kb_64 / 2 * share[i + 1];
+}
+
+tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, int32_t block) {
+    return (tartan_cuda_tile_form){.entries = 64 * 512 / rows / block,
+                                   .base = rows / 2,
+                                   .each = sddmm_entry_cost[tartan_cuda_size_of(block)],
+                                   .least = sddmm_products_cost,
+                                   .by_column = block >= sddmm_whole_from};
+}
+
+/* The last round of whole tiles may leave many SMs idle. The others then read faster, but they cannot multiply faster. */
+bool tartan_cuda_sddmm_whole(int64_t tiles, int64_t cost, int32_t block, int64_t steps, int32_t sms) {
+    if (steps < TARTAN_CUDA_FEW_STEPS) return true;
+    const int64_t rounds = tartan_i_ceil_div(tiles, sms);
+    return block >= sddmm_whole_from &&
+           (double)rounds * sddmm_products_cost * sms <= sddmm_whole_slack * (double)cost;
+}
+
+bool tartan_cuda_sddmm_transposes(const tartan_cuda_sddmm *p, int64_t tiles, int32_t sms) {
+    if (p->block_m > 16) return false;
+    double elements = 0, steps = 0;
+    for (int32_t i = 0; i < p->pairs; i++) {
+        const double k = (double)p->pair[i].k * (double)p->pair[i].batch.entries;
+        elements += k * (double)p->n * (double)p->heads;
+        steps += k / STAGE_K;
+    }
+    return sddmm_step_us * steps * (double)tiles / sms > 4 * elements / sddmm_copy_bytes_us + sddmm_copy_us;
+}
