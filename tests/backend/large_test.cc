@@ -337,8 +337,8 @@ TEST_P(Large, SpmmOfAnyFewColumns) {
     const bool here = on_device();
     look_at_some_rows();
     int number = 0;
-    for (const int64_t n : {1, 2, 3, 5, 7, 8, 9, 31, 67, 130})
-        for (const int64_t block : {8, 16, 24, 32, 40, 64, 72, 128})
+    for (const int64_t n : {1, 2, 3, 7, 8, 31, 67, 130})
+        for (const int64_t block : {8, 16, 24, 32, 40, 72, 128})
             for (const Style style : {kRows, kColumns, kGaps}) {
                 if (!here && ++number % 29 != 0) continue;
                 std::mt19937_64 random((uint64_t)(n * 1000 + block + style));
