@@ -403,3 +403,21 @@ tartan_status tartan_cuda_figures_get(const tartan_host *host, const tartan_layo
     *out = *(const tartan_cuda_figures *)plan;
     return TARTAN_OK;
 }
+
+/* ---- In-block masks ---- */
+
+tartan_status tartan_cuda_index_transposed_bits(const tartan_host *host, const tartan_block_mask *mask,
+                                                uint32_t **out) {
+    const tartan_shape *s = &mask->layout->shape;
+    const int64_t words = tartan_i_ceil_div(s->block_rows, 32), lines = mask->layout->blocks * s->block_cols;
+    PASS(host->allocate(out, lines * words + 1, (int64_t)sizeof **out));
+    memset(*out, 0, (size_t)(lines * words) * sizeof **out);
+    for (int64_t id = 0; id < mask->layout->blocks; id++)
+        for (int64_t i = 0; i < s->block_rows; i++) {
+            const uint32_t *row = tartan_i_block_mask_row(mask, id, i);
+            for (int64_t j = 0; j < s->block_cols; j++)
+                (*out)[(id * s->block_cols + j) * words + i / 32] |= (row[j / 32] >> (j % 32) & 1)
+                                                                     << (i % 32);
+        }
+    return TARTAN_OK;
+}

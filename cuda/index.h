@@ -106,6 +106,11 @@ tartan_status tartan_cuda_index_tiles(const tartan_host *host, const tartan_cuda
                                       int64_t heads, int64_t across, const tartan_cuda_tile_form *form,
                                       tartan_cuda_host_tiles *out);
 
+/* The bits of an in-block mask the other way round, [blocks][block_cols][ceil(block_rows / 32)]: bit i % 32 of word i / 32
+ * of row j is element (i, j). The caller frees them with host->free. Errors: MEMORY. */
+tartan_status tartan_cuda_index_transposed_bits(const tartan_host *host, const tartan_block_mask *mask,
+                                                uint32_t **out);
+
 /* ---- What is counted of a layout, for the choice of kernels ---- */
 
 enum { TARTAN_CUDA_SHARES = 5 }; /* groups of 1, 2, 4, 8, 16 lines */

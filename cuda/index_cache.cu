@@ -118,6 +118,15 @@ tartan_status make_tiles(const tartan_layout *layout, const request *r, index_se
 }
 
 tartan_status make_bits(const tartan_layout *layout, const request *r, index_set *set) {
+    if (r->by_columns) {
+        uint32_t *bits = nullptr;
+        PASS(tartan_cuda_index_transposed_bits(tartan_cuda_host, r->mask, &bits));
+        const int64_t words = (layout->shape.block_rows + 31) / 32;
+        const tartan_status status =
+            upload(r, (const int32_t *)bits, layout->blocks * layout->shape.block_cols * words, set);
+        tartan_cuda_host->free(bits);
+        return status;
+    }
     const int64_t size = layout->blocks * layout->shape.block_rows * r->mask->row_words;
     return upload(r, (const int32_t *)r->mask->bits, size, set);
 }
@@ -209,9 +218,10 @@ tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queu
 }
 
 tartan_status tartan_cuda_index_get_bits(const char *function, tartan_cuda_queue *queue,
-                                         const tartan_block_mask *block_mask, const uint32_t **out) {
-    request r = {function, queue, false, 0, nullptr, nullptr, nullptr, block_mask};
-    const tartan_i_plan_key key = {&bits_maker, queue->device_id, 0};
+                                         const tartan_block_mask *block_mask, bool transposed,
+                                         const uint32_t **out) {
+    request r = {function, queue, transposed, 0, nullptr, nullptr, nullptr, block_mask};
+    const tartan_i_plan_key key = {&bits_maker, queue->device_id, transposed};
     void *plan = nullptr;
     PASS(tartan_cuda_host->mask_plan(block_mask, &key, make, &r, release, &plan));
     *out = (const uint32_t *)((const index_set *)plan)->memory;

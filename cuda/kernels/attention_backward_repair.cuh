@@ -50,9 +50,8 @@ __device__ __forceinline__ bool counts(const BackwardProblem &p, int32_t id, int
     const int32_t query = p.by_keys ? streamed : kept, key = p.by_keys ? kept : streamed;
     if (streamed >= p.streams || key >= limit_of(p, query)) return false;
     if (p.bits == nullptr) return true;
-    const int32_t kept_at = kept & (p.block_kept - 1), q = p.by_keys ? at : kept_at,
-                  k = p.by_keys ? kept_at : at;
-    return p.bits[((int64_t)id * p.block_q + q) * p.row_words + k / 32] >> k % 32 & 1;
+    const int64_t line = (int64_t)id * p.block_kept + (kept & (p.block_kept - 1));
+    return p.bits[line * p.row_words + at / 32] >> at % 32 & 1;
 }
 
 /* One row by a warp: first[] and second[] have elements lane, lane + 32, ... of the gradients. */

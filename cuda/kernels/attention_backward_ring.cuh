@@ -111,8 +111,8 @@ struct BackwardProblem {
     int32_t tiles, d, dtype;
     int32_t block_kept, block_streamed, shift_kept, shift_streamed; /* powers of two, and their logarithms */
     int32_t slots, parts, shift_slots, shift_parts;
-    int32_t block_q, row_words;
-    const uint32_t *bits; /* of the block mask, or NULL */
+    const uint32_t *bits; /* of the block mask, [blocks][block_kept][row_words], or NULL */
+    int32_t row_words;
     float scale;
     bool causal;
     int64_t query_offset, causal_from;
@@ -376,6 +376,12 @@ __device__ __forceinline__ uint64_t find_pairs(const BackwardProblem &p, const t
         const int32_t until = min(limit - token, width), from = max(begin - token, 0);
         if (until <= from) continue;
         uint64_t bits = (until >= 64 ? ~0ull : (1ull << until) - 1) & ~0ull << from;
+        if (p.bits != nullptr) {
+            const int64_t line_of_block = (int64_t)id * p.block_kept + (row & (p.block_kept - 1));
+            const uint32_t *words =
+                p.bits + line_of_block * p.row_words + (token & (p.block_streamed - 1)) / 32;
+            bits &= words[0] | (width == 64 ? (uint64_t)words[1] << 32 : 0);
+        }
         all |= bits << (slot * width);
     }
     return all;
@@ -387,25 +393,6 @@ __device__ __forceinline__ uint32_t pairs_of_thread(uint64_t all) {
     uint32_t bits = 0;
 #pragma unroll
     for (int f = 0; f < 8; f++) bits |= (uint32_t)(mine >> 8 * f & 3) << 2 * f;
-    return bits;
-}
-
-/* The same for what the block mask keeps. */
-template <class Form>
-__device__ __forceinline__ uint32_t kept_of_thread(const BackwardProblem &p, const typename Form::Step *step,
-                                                   int32_t row, int32_t first_row) {
-    const int32_t line = (row - first_row) >> p.shift_kept, kept_at = row & (p.block_kept - 1);
-    uint32_t bits = 0;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const int32_t j = i / 2 * 8 + (int32_t)threadIdx.x % 4 * 2 + i % 2;
-        const int32_t slot = p.parts > 1 ? 0 : j >> p.shift_streamed, id = step->ids[slot * p.lines + line];
-        if (id < 0) continue;
-        const int32_t at =
-            (step->first[slot] + (p.parts > 1 ? j : j & (p.block_streamed - 1))) & (p.block_streamed - 1);
-        const int32_t q = p.by_keys ? at : kept_at, k = p.by_keys ? kept_at : at;
-        bits |= (p.bits[((int64_t)id * p.block_q + q) * p.row_words + k / 32] >> k % 32 & 1) << i;
-    }
     return bits;
 }
 

@@ -79,7 +79,6 @@ BackwardProblem describe(const tartan_cuda_attention_backward *b, const float *l
     p.heads_per_kv = (int32_t)(in.heads / in.kv_heads);
     p.many_layouts = in.layout_heads > 1;
     p.d = (int32_t)in.d, p.dtype = in.dtype;
-    p.block_q = in.block_q;
     p.scale = (float)in.scale;
     p.causal = in.causal;
     p.query_offset = in.query_offset, p.causal_from = in.causal_from;
@@ -115,6 +114,10 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     p.pointers = u.pointers, p.cols = u.cols, p.ids = u.ids, p.order = u.order;
     p.groups = u.groups_per_head, p.lines = u.group;
     p.by_keys = by_keys;
+    if (in.block_mask != nullptr) {
+        p.row_words = (streamed + 31) / 32;
+        PASS(tartan_cuda_index_get_bits(function, queue, in.block_mask, by_keys, &p.bits));
+    }
     p.block_kept = kept, p.block_streamed = streamed;
     while (1 << p.shift_kept < kept) p.shift_kept++;
     while (1 << p.shift_streamed < streamed) p.shift_streamed++;
@@ -202,10 +205,6 @@ tartan_status tartan_cuda_attention_backward_wgmma(const char *function, tartan_
         rows, (int32_t)in.heads, (int32_t)in.tq, padded, (int32_t)in.d,
         is_boxed(b->out, in.heads, in.batch) && is_boxed(b->out_grad, in.heads, in.batch), lse, delta);
     BackwardProblem p = describe(b, lse, delta, padded);
-    if (status == TARTAN_OK && in.block_mask != nullptr) {
-        p.row_words = (int32_t)in.block_mask->row_words;
-        status = tartan_cuda_index_get_bits(function, queue, in.block_mask, &p.bits);
-    }
     if (status == TARTAN_OK)
         status =
             tartan_cuda_check(function, cudaMemsetAsync(wrong, 0, 16, queue->stream), "clearing counters");

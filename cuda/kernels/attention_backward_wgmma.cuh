@@ -44,9 +44,6 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
 #pragma unroll
         for (int r = 0; r < 2; r++)
             counts[r] = pairs_of_thread(find_pairs<Form>(p, step, row_of(first) + 8 * r, first));
-        if (p.bits == nullptr) return;
-#pragma unroll
-        for (int r = 0; r < 2; r++) counts[r] &= kept_of_thread<Form>(p, step, row_of(first) + 8 * r, first);
     }
     static __device__ __forceinline__ bool does_count(const uint32_t (&counts)[2], int i) {
         return counts[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1;
@@ -69,11 +66,9 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
     /* ---- Queries are kept ---- */
 
     /* x: dp -> ds, s: scores. */
-    __device__ __forceinline__ void weigh_queries(uint32_t at, int32_t first, const float (&s)[32],
+    __device__ __forceinline__ void weigh_queries(const uint32_t (&counts)[2], const float (&s)[32],
                                                   float (&dp)[32], const float (&lse)[2],
                                                   const float (&delta)[2]) const {
-        uint32_t counts[2];
-        find_counting(ring.step(at), first, counts);
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int r = i / 2 % 2;
@@ -94,7 +89,7 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
     __device__ __forceinline__ void query_gradient(int32_t first, int32_t head, int32_t entry, int32_t steps,
                                                    float (&grad)[kOuts]) {
         float s[32], dp[32], lse[2], delta[2];
-        uint32_t weights[16];
+        uint32_t weights[16], counts[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int64_t at =
@@ -103,9 +98,10 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
         }
         barrier_wait(ring.full(stage.at), stage.parity);
         multiply_pairs(s, dp, stage.at);
+        find_counting(ring.step(stage.at), first, counts);
         wgmma_wait_for<0>(s);
         wgmma_pin(dp);
-        weigh_queries(stage.at, first, s, dp, lse, delta);
+        weigh_queries(counts, s, dp, lse, delta);
         pack_weights<kFactor>(dp, weights);
         for (int32_t step = 1; step < steps; step++) {
             const uint32_t before = stage.at;
@@ -114,9 +110,10 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
             wgmma_pin(grad);
             multiply_pairs(s, dp, stage.at);
             accumulate<kFactor, Form>(grad, weights, ring.streamed(0, before), step > 1);
+            find_counting(ring.step(stage.at), first, counts);
             wgmma_wait_for<1>(s);
             wgmma_pin(dp);
-            weigh_queries(stage.at, first, s, dp, lse, delta);
+            weigh_queries(counts, s, dp, lse, delta);
             wgmma_wait_for<0>(grad);
             release(before);
             pack_weights<kFactor>(dp, weights);

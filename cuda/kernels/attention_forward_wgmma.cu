@@ -66,7 +66,7 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     AttentionProblem p = describe<Form>(f, u);
     if (in.block_mask != nullptr) {
         p.row_words = (int32_t)in.block_mask->row_words;
-        PASS(tartan_cuda_index_get_bits(function, queue, in.block_mask, &p.bits));
+        PASS(tartan_cuda_index_get_bits(function, queue, in.block_mask, false, &p.bits));
     }
     p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
     CUtensorMap q, k, v, out = {};

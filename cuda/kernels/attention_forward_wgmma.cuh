@@ -11,13 +11,10 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Takes the bits of keys that a query does not see out of `keep`: past its limit, or not in the block mask. */
+/* Takes the bits of keys past a query's limit out of `keep`. */
 template <class Form>
 __device__ __forceinline__ void take_hidden(const AttentionProblem &p, const typename Form::Step *step,
-                                            int32_t row, int32_t first_row,
-                                            uint32_t (&keep)[Form::kKeys / 32]) {
-    const int32_t limit = limit_of(p, row), line = (row - first_row) >> p.shift_q,
-                  inside = row & (p.block_q - 1);
+                                            int32_t limit, uint32_t (&keep)[Form::kKeys / 32]) {
     const int32_t width = min(p.block_k, 32);
 #pragma unroll
     for (int w = 0; w < Form::kKeys / 32; w++) {
@@ -25,15 +22,30 @@ __device__ __forceinline__ void take_hidden(const AttentionProblem &p, const typ
         for (int32_t at = 0; at < 32; at += width) {
             const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) >> p.shift_k;
             const int32_t ahead =
-                p.parts > 1 ? 32 * w : (32 * w + at) & (p.block_k - 1); /* keys of the slot before these */
+                p.parts > 1 ? 32 * w : (32 * w + at) & (p.block_k - 1); /* keys of the slot before */
             const int32_t seen = limit - step->key[slot] - ahead;
-            uint32_t bits = seen <= 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
-            if (p.bits != nullptr && bits != 0) {
-                const int32_t id = step->ids[slot * p.lines + line];
-                const int32_t in_block = p.parts > 1 ? (step->key[slot] & (p.block_k - 1)) + ahead : ahead;
-                bits &= id < 0 ? 0 : p.bits[((int64_t)id * p.block_q + inside) * p.row_words + in_block / 32];
-            }
+            const uint32_t bits = seen <= 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
             word |= (width < 32 ? bits & ((1u << width) - 1) : bits) << at;
+        }
+        keep[w] &= word;
+    }
+}
+
+/* Takes out those that the block mask does not keep. `line`: of the query's block row, `inside`: its row there. */
+template <class Form>
+__device__ __forceinline__ void take_masked(const AttentionProblem &p, const typename Form::Step *step,
+                                            int32_t line, int32_t inside,
+                                            uint32_t (&keep)[Form::kKeys / 32]) {
+    const int32_t width = min(p.block_k, 32), part = p.parts > 1 ? step->key[0] & (p.block_k - 1) : 0;
+#pragma unroll
+    for (int w = 0; w < Form::kKeys / 32; w++) {
+        uint32_t word = 0;
+        for (int32_t at = 0; at < 32; at += width) {
+            const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) >> p.shift_k;
+            const int32_t id = step->ids[slot * p.lines + line];
+            const int32_t in_block = p.parts > 1 ? part + 32 * w : (32 * w + at) & (p.block_k - 1);
+            if (id >= 0)
+                word |= p.bits[((int64_t)id * p.block_q + inside) * p.row_words + in_block / 32] << at;
         }
         keep[w] &= word;
     }
@@ -122,20 +134,26 @@ template <Factor kFactor, class Form> struct Consumer {
         wgmma_commit();
     }
 
-    __device__ __forceinline__ void mask(const QueryTile &t, uint32_t at, float (&scores)[kScores]) {
+    /* Which keys of the tile the thread's queries see: bit j % 32 of word j / 32. Returns false if all of them. */
+    __device__ __forceinline__ bool find_seen(const QueryTile &t, uint32_t at,
+                                              uint32_t (&keep)[2][Form::kKeys / 32]) const {
         const typename Form::Step *step = ring.step(at);
         const bool absent = step->some_absent, hidden = step->some_hidden;
-        if (!absent && !hidden) return;
-        const int32_t row = row_of(t);
+        if (!absent && !hidden && p.bits == nullptr) return false;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            uint32_t keep[Form::kKeys / 32];
+            const int32_t row = row_of(t) + 8 * r, line = (row - t.row) >> p.shift_q;
 #pragma unroll
-            for (int w = 0; w < Form::kKeys / 32; w++)
-                keep[w] = absent ? step->present[(row + 8 * r - t.row) >> p.shift_q][w] : ~0u;
-            if (hidden) take_hidden<Form>(p, step, row + 8 * r, t.row, keep);
-            hide(scores, r, keep);
+            for (int w = 0; w < Form::kKeys / 32; w++) keep[r][w] = absent ? step->present[line][w] : ~0u;
+            if (p.bits != nullptr) take_masked<Form>(p, step, line, row & (p.block_q - 1), keep[r]);
+            if (hidden) take_hidden<Form>(p, step, limit_of(p, row), keep[r]);
         }
+        return true;
+    }
+    static __device__ __forceinline__ void hide_unseen(const uint32_t (&keep)[2][Form::kKeys / 32],
+                                                       float (&scores)[kScores]) {
+        hide(scores, 0, keep[0]);
+        hide(scores, 1, keep[1]);
     }
 
     __device__ __forceinline__ void pack_weights(const float (&scores)[kScores],
@@ -164,7 +182,7 @@ template <Factor kFactor, class Form> struct Consumer {
      * are multiplied by its values. */
     __device__ __forceinline__ void attend(const QueryTile &t, int32_t steps, uint32_t buffer) {
         float scores[kScores], rescale[2];
-        uint32_t weights[kScores / 2];
+        uint32_t weights[kScores / 2], keep[2][Form::kKeys / 32];
         const float scale = p.scale * 1.4426950408889634f; /* exp(x) = 2^(x log2(e)) */
         barrier_wait(ring.keys_full(stage.at), stage.parity);
         take_turn();
@@ -172,8 +190,9 @@ template <Factor kFactor, class Form> struct Consumer {
         wgmma_fence();
         multiply_keys(scores, buffer, stage.at);
         pass_turn();
+        bool some = find_seen(t, stage.at, keep);
         wgmma_wait_for<0>(scores);
-        mask(t, stage.at, scores);
+        if (some) hide_unseen(keep, scores);
         __syncwarp();
         if (leads()) barrier_arrive(ring.keys_empty(stage.at));
         softmax(scores, scale, state, rescale);
@@ -191,8 +210,9 @@ template <Factor kFactor, class Form> struct Consumer {
             barrier_wait(ring.values_full(before.at), before.parity);
             multiply_values(weights, before.at, step > 1);
             pass_turn();
+            some = find_seen(t, stage.at, keep);
             wgmma_wait_for<1>(scores);
-            mask(t, stage.at, scores);
+            if (some) hide_unseen(keep, scores);
             __syncwarp();
             if (leads()) barrier_arrive(ring.keys_empty(stage.at));
             softmax(scores, scale, state, rescale);

@@ -103,7 +103,7 @@ __device__ __forceinline__ int32_t describe_step(const AttentionProblem &p, type
         out->ids[lane] = list.col; /* of the only line */
     }
     absent = __any_sync(~0u, absent);
-    if (lane == 0) out->some_absent = absent, out->some_hidden = hidden || p.bits != nullptr;
+    if (lane == 0) out->some_absent = absent, out->some_hidden = hidden;
     __syncwarp();
     if (absent) {
         describe_present<Form>(p, out, keys);

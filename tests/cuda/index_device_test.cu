@@ -227,7 +227,7 @@ TEST_F(CudaDevice, NewSetsAreNotCaptured) {
 TEST_F(CudaDevice, MasksHaveTheirBitsThere) {
     const tartan_shape shape = {100, 90, 16, 40, 2};
     const auto bits_of = [&](const tartan_block_mask *mask, const uint32_t **out) {
-        return tartan_cuda_index_get_bits("test", queue, mask, out);
+        return tartan_cuda_index_get_bits("test", queue, mask, false, out);
     };
     const auto check = [&](const tartan_layout *layout, const tartan_block_mask *mask) {
         const uint32_t *bits = nullptr, *again = nullptr;
