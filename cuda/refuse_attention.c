@@ -17,14 +17,11 @@ static bool is_boxed(const tartan_cuda_tensor *t, int64_t batch, int64_t heads) 
     return true;
 }
 
-/* What both passes refuse; `most_d`: the most elements a head. */
-static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda_attention *p,
-                                 int64_t most_d) {
+/* What both passes refuse. */
+static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda_attention *p) {
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
-    if (p->d < 16 || p->d > most_d || p->d % 8 != 0)
-        return most_d == 256 ? "only for 16 to 256 elements a head, in eights"
-                             : "only for 16 to 128 elements a head, in eights";
+    if (p->d < 16 || p->d > 256 || p->d % 8 != 0) return "only for 16 to 256 elements a head, in eights";
     if (!is_tuned(p->block_q) || !is_tuned(p->block_k))
         return "only for blocks of 8, 16, 32, 64 or 128 queries and keys";
     if (p->blocks == 0) return "the layout has no blocks";
@@ -42,12 +39,12 @@ static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda
 }
 
 const char *tartan_cuda_attention_forward_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
-    return refuse_inputs(chip, &((const tartan_cuda_attention_forward *)problem)->in, 256);
+    return refuse_inputs(chip, &((const tartan_cuda_attention_forward *)problem)->in);
 }
 
 const char *tartan_cuda_attention_backward_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_attention_backward *b = problem;
-    const char *reason = refuse_inputs(chip, &b->in, 128);
+    const char *reason = refuse_inputs(chip, &b->in);
     if (reason != NULL) return reason;
     if (b->out_grad.dtype != b->in.dtype) return "only for out of the dtype of q";
     if (!is_boxed(&b->out_grad, b->in.batch, b->in.heads))

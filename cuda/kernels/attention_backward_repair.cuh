@@ -58,8 +58,8 @@ __device__ __forceinline__ bool counts(const BackwardProblem &p, int32_t id, int
 template <typename T>
 __device__ __forceinline__ void repair_row(const BackwardProblem &p, const Tokens<T> (&kept)[2],
                                            const Tokens<T> (&streamed)[2], int32_t row, int32_t head,
-                                           int32_t entry, float (&first)[4], float (&second)[4]) {
-    const int32_t lane = threadIdx.x % 32, rows = p.lines * p.block_kept;
+                                           int32_t entry, float (&first)[8], float (&second)[8]) {
+    const int32_t lane = threadIdx.x % 32, rows = p.group_rows;
     const T *a0 = kept[0].at(entry, head, row), *a1 = kept[1].at(entry, head, row);
     for (int32_t h = 0; h < p.streamed_heads; h++) {
         const int32_t other = p.by_keys ? head * p.heads_per_kv + h : head / p.heads_per_kv;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void repair_row(const BackwardProblem &p, const Token
                     const T *b0 = streamed[0].at(entry, other, that),
                             *b1 = streamed[1].at(entry, other, that);
 #pragma unroll
-                    for (int i = 0; i < 4; i++) {
+                    for (int i = 0; i < 8; i++) {
                         if (lane + 32 * i >= p.d) break;
                         first[i] = fmaf(c, tartan_cuda_to<float>(b0[lane + 32 * i]), first[i]);
                         second[i] = fmaf(w, tartan_cuda_to<float>(b1[lane + 32 * i]), second[i]);
@@ -107,12 +107,12 @@ __global__ void repair_gradients(const BackwardProblem p, const Tokens<T> kept0,
         const int64_t which = p.wrong_rows[i], matrix = which / p.tokens;
         const int32_t row = (int32_t)(which % p.tokens);
         const int32_t head = (int32_t)(matrix % p.kept_heads), entry = (int32_t)(matrix / p.kept_heads);
-        float first[4] = {}, second[4] = {};
+        float first[8] = {}, second[8] = {};
         repair_row<T>(p, kept, streamed, row, head, entry, first, second);
         for (int g = 0; g < (p.by_keys ? 2 : 1); g++) {
             const Gradient &out = p.gradients[g];
 #pragma unroll
-            for (int j = 0; j < 4; j++)
+            for (int j = 0; j < 8; j++)
                 if (lane + 32 * j < p.d)
                     combine(out.data, p.dtype,
                             entry * out.batch + head * out.head + row * out.token +

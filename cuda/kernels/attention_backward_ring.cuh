@@ -16,13 +16,18 @@ namespace tartan_cuda {
 
 namespace {
 
-/* A CTA has two consumer warpgroups of 64 tokens each. They are one team, which shares a list, or two teams with a list
- * and a producer warp each. kWidth: elements a head, of which some may be padding. */
-template <int kWidth_, int kTeams_, int kStages_> struct BackwardForm {
+/* A CTA has two consumer warpgroups. They are two teams of 64 tokens, with a list and a producer warp each; or one team of
+ * 128 tokens, which shares a list; or, kSplit, one team of 64 tokens, of which each warpgroup computes all weights, but
+ * half of the elements of the gradients, so that those of 256 elements a head fit in registers. kWidth: elements a head,
+ * of which some may be padding. */
+template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false> struct BackwardForm {
     static constexpr int kWidth = kWidth_, kTeams = kTeams_, kStages = kStages_;
-    static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
-    static constexpr int kRows = 64 * kWarpgroups, kStreamed = 64;
-    static constexpr int kPanels = kWidth / 64;
+    static constexpr bool kSplit = kSplit_;
+    static constexpr int kWarpgroups = 2 / kTeams;                 /* of a team */
+    static constexpr int kKeptTiles = kSplit ? 1 : kWarpgroups;    /* of 64 tokens, of a team */
+    static constexpr int kOutWidth = kSplit ? kWidth / 2 : kWidth; /* elements of a warpgroup's gradients */
+    static constexpr int kRows = 64 * kKeptTiles, kStreamed = 64;
+    static constexpr int kPanels = kWidth / 64, kOutPanels = kOutWidth / 64;
     static constexpr int kSlots = kStreamed / 8, kLines = kRows / 8;
     static constexpr uint32_t kPanel = 64 * 128, kTile = kPanels * kPanel; /* 64 tokens of one tensor */
 
@@ -39,7 +44,7 @@ template <int kWidth_, int kTeams_, int kStages_> struct BackwardForm {
     };
 
     /* Of a team. */
-    static constexpr uint32_t kKept = 0, kStreams = 2 * kWarpgroups * kTile;
+    static constexpr uint32_t kKept = 0, kStreams = 2 * kKeptTiles * kTile;
     static constexpr uint32_t kVectors =
         kStreams + kStages * 2 * kTile; /* lse and delta of streamed queries */
     static constexpr uint32_t kBarriers = kVectors + kStages * 2 * kStreamed * 4;
@@ -57,7 +62,7 @@ template <class Form> struct BackwardRing {
     uint32_t base;
     /* Tensor 0 or 1 of a warpgroup's 64 tokens; of a stage. */
     __device__ uint32_t kept(uint32_t tensor, uint32_t warpgroup) const {
-        return base + Form::kKept + (2 * warpgroup + tensor) * Form::kTile;
+        return base + Form::kKept + (2 * (Form::kSplit ? 0 : warpgroup) + tensor) * Form::kTile;
     }
     __device__ uint32_t streamed(uint32_t tensor, uint32_t stage) const {
         return base + Form::kStreams + (2 * stage + tensor) * Form::kTile;
@@ -109,6 +114,7 @@ struct BackwardProblem {
     bool many_layouts, by_keys; /* by_keys: dk and dv */
     bool last_first;
     int32_t tiles, d, dtype;
+    int32_t group_rows, kept_parts; /* kept tokens of a group, and tiles of kept tokens in it */
     int32_t block_kept, block_streamed, shift_kept, shift_streamed; /* powers of two, and their logarithms */
     int32_t slots, parts, shift_slots, shift_parts;
     const uint32_t *bits; /* of the block mask, [blocks][block_kept][row_words], or NULL */
@@ -217,22 +223,13 @@ __device__ __forceinline__ int32_t describe_step(const BackwardProblem &p, typen
     return token;
 }
 
-/* What a lane loads of every streamed tile: a box of a panel of a slot of one tensor, and where queries stream past, lse or
- * delta of a slot. */
-template <class Form> struct StreamBox {
-    bool wanted, second;
-    int32_t slot, element;
-    uint32_t offset;
-    __device__ __forceinline__ explicit StreamBox(const BackwardProblem &p) {
-        const int32_t lane = threadIdx.x % 32, panel = lane >> p.shift_slots;
-        static_assert(2 * Form::kSlots * Form::kPanels <= 32, "a lane loads one box");
-        wanted = panel < 2 * Form::kPanels;
-        second = panel >= Form::kPanels;
-        slot = lane & (p.slots - 1);
-        element = 64 * (panel % Form::kPanels);
-        offset = (uint32_t)(panel % Form::kPanels) * Form::kPanel +
-                 (uint32_t)slot * (Form::kPanel >> p.shift_slots);
-    }
+/* What a lane loads of every streamed tile: boxes, each a panel of a slot of one tensor, and where queries stream past, lse
+ * or delta of a slot. */
+template <class Form> struct StreamBoxes {
+    static constexpr int kEach = (2 * Form::kSlots * Form::kPanels + 31) / 32;
+    int32_t slot; /* of all its boxes */
+    __device__ __forceinline__ explicit StreamBoxes(const BackwardProblem &p)
+        : slot((int32_t)threadIdx.x % 32 & (p.slots - 1)) {}
     __device__ __forceinline__ void load(const BackwardProblem &p, const BackwardRing<Form> &ring,
                                          const CUtensorMap *map0, const CUtensorMap *map1, uint32_t stage,
                                          int32_t token, int32_t head, int32_t entry) const {
@@ -240,10 +237,17 @@ template <class Form> struct StreamBox {
         const int32_t lane = threadIdx.x % 32, at = __shfl_sync(~0u, token, slot);
         if (lane == 0) barrier_expect(full, 2 * Form::kTile + vectors);
         __syncwarp();
-        if (wanted && !second)
-            tensor_load_5d(ring.streamed(0, stage) + offset, map0, full, element, at, 0, head, entry);
-        if (wanted && second)
-            tensor_load_5d(ring.streamed(1, stage) + offset, map1, full, element, at, 0, head, entry);
+#pragma unroll
+        for (int i = 0; i < kEach; i++) {
+            const int32_t panel = (lane + 32 * i) >> p.shift_slots;
+            const uint32_t offset = (uint32_t)(panel % Form::kPanels) * Form::kPanel +
+                                    (uint32_t)slot * (Form::kPanel >> p.shift_slots);
+            const int32_t element = 64 * (panel % Form::kPanels);
+            if (panel < Form::kPanels)
+                tensor_load_5d(ring.streamed(0, stage) + offset, map0, full, element, at, 0, head, entry);
+            else if (panel < 2 * Form::kPanels)
+                tensor_load_5d(ring.streamed(1, stage) + offset, map1, full, element, at, 0, head, entry);
+        }
         if (p.by_keys && lane < 2 << p.shift_slots) {
             const uint32_t which = (uint32_t)(lane >> p.shift_slots), bytes = 64 * 4 >> p.shift_slots;
             const int64_t query = at >= p.streams ? p.padded - 64 : at; /* past the end: infinity */
@@ -259,9 +263,9 @@ __device__ __forceinline__ void load_kept(const BackwardRing<Form> &ring, const 
                                           const CUtensorMap *map1, int32_t row, int32_t head, int32_t entry) {
     const int32_t lane = threadIdx.x % 32, panel = lane % Form::kPanels, rest = lane / Form::kPanels;
     const int32_t tensor = rest % 2, warpgroup = rest / 2;
-    if (lane == 0) barrier_expect(ring.kept_full(), 2 * Form::kWarpgroups * Form::kTile);
+    if (lane == 0) barrier_expect(ring.kept_full(), 2 * Form::kKeptTiles * Form::kTile);
     __syncwarp();
-    if (warpgroup < Form::kWarpgroups)
+    if (warpgroup < Form::kKeptTiles)
         tensor_load_5d(ring.kept((uint32_t)tensor, (uint32_t)warpgroup) + panel * Form::kPanel,
                        tensor == 0 ? map0 : map1, ring.kept_full(), 64 * panel, row + 64 * warpgroup, 0, head,
                        entry);
@@ -275,7 +279,7 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
                                                  const CUtensorMap *streamed1) {
     const int32_t lane = threadIdx.x % 32, teams = (int32_t)gridDim.x * Form::kTeams;
     PipelineState<Form::kStages> stage;
-    const StreamBox<Form> box(p);
+    const StreamBoxes<Form> box(p);
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.read(), parity ^ 1);
         if (number >= p.tiles) {
@@ -285,16 +289,17 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
             }
             break;
         }
-        const int32_t matrix = number / p.groups, rank = number - matrix * p.groups;
+        const int32_t tiles = p.groups * p.kept_parts, matrix = number / tiles,
+                      rank = number - matrix * tiles;
         const int32_t entry = matrix / p.kept_heads, head = matrix - entry * p.kept_heads;
         /* Several heads see a kv head: the order is that of the first one's lists. */
         const int32_t first = p.many_layouts ? head * p.streamed_heads * p.groups : 0;
-        const int32_t row =
-            (p.order[first + (p.last_first ? p.groups - 1 - rank : rank)] - first) * Form::kRows;
+        const int32_t group = p.kept_parts > 1 ? rank / p.kept_parts : rank;
+        const int32_t of_head = p.order[first + (p.last_first ? p.groups - 1 - group : group)] - first;
+        const int32_t row = of_head * p.group_rows + (rank - group * p.kept_parts) * Form::kRows;
         int32_t steps = 0;
         for (int32_t h = 0; h < p.streamed_heads; h++) {
-            const int32_t line =
-                (p.many_layouts ? (head * p.streamed_heads + h) * p.groups : 0) + row / Form::kRows;
+            const int32_t line = (p.many_layouts ? (head * p.streamed_heads + h) * p.groups : 0) + of_head;
             steps += find_list<Form>(p, line, row).steps;
         }
         if (lane == 0) {
@@ -307,8 +312,7 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
         load_kept(ring, kept0, kept1, row, head, entry);
         for (int32_t h = 0; h < p.streamed_heads; h++) {
             const int32_t streamed_head = p.by_keys ? head * p.heads_per_kv + h : head / p.heads_per_kv;
-            const int32_t line =
-                (p.many_layouts ? (head * p.streamed_heads + h) * p.groups : 0) + row / Form::kRows;
+            const int32_t line = (p.many_layouts ? (head * p.streamed_heads + h) * p.groups : 0) + of_head;
             const StreamList l = find_list<Form>(p, line, row);
             StreamEntries<Form> list;
             list.fetch(p, l, 0);
@@ -349,16 +353,18 @@ __device__ __forceinline__ void multiply_tokens(float (&d)[32], uint32_t kept, u
     wgmma_commit();
 }
 
-/* d += weights streamed, in flight: weights of 64 kept tokens by 64 streamed ones. */
+/* d += weights streamed, in flight: weights of 64 kept tokens by 64 streamed ones; of `streamed` the elements from the
+ * address on. */
 template <Factor kFactor, class Form>
-__device__ __forceinline__ void accumulate(float (&d)[Form::kWidth / 2], const uint32_t (&weights)[16],
+__device__ __forceinline__ void accumulate(float (&d)[Form::kOutWidth / 2], const uint32_t (&weights)[16],
                                            uint32_t streamed, bool keep) {
     constexpr uint64_t kMnMajor =
         (uint64_t)(Form::kPanel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
     const uint64_t b = kMnMajor | in_descriptor(streamed);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        wgmma_registers<kFactor, Form::kWidth>(d, weights + 4 * i, b + ((i * 16 * 128) >> 4), keep || i > 0);
+        wgmma_registers<kFactor, Form::kOutWidth>(d, weights + 4 * i, b + ((i * 16 * 128) >> 4),
+                                                  keep || i > 0);
     wgmma_commit();
 }
 
@@ -396,16 +402,16 @@ __device__ __forceinline__ uint32_t pairs_of_thread(uint64_t all) {
     return bits;
 }
 
-/* Stores a warpgroup's 64 x kWidth results. `row`: of the thread's first row. */
+/* Stores a warpgroup's results, whose first element is first_col. `row`: of the thread's first row. */
 template <int kCount>
 __device__ __forceinline__ void store_gradient(const BackwardProblem &p, const Gradient &g,
-                                               const float (&x)[kCount], int32_t row, int32_t head,
-                                               int32_t entry) {
+                                               const float (&x)[kCount], int32_t row, int32_t first_col,
+                                               int32_t head, int32_t entry) {
     const int64_t first = entry * g.batch + head * g.head;
     const int32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
-        const int32_t at = row + i / 2 % 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        const int32_t at = row + i / 2 % 2 * 8, col = first_col + i / 4 * 8 + lane % 4 * 2 + i % 2;
         if (at < p.tokens && col < p.d)
             combine(g.data, p.dtype, first + at * g.token + col * g.element, x[i], 0);
     }

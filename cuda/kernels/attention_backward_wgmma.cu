@@ -110,7 +110,8 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     const tartan_cuda_attention &in = b->in;
     const int32_t kept = by_keys ? in.block_k : in.block_q, streamed = by_keys ? in.block_q : in.block_k;
     tartan_cuda_group_index u;
-    PASS(tartan_cuda_index_get_groups(function, queue, in.layout, by_keys, Form::kRows / kept, &u));
+    PASS(tartan_cuda_index_get_groups(function, queue, in.layout, by_keys,
+                                      kept < Form::kRows ? Form::kRows / kept : 1, &u));
     p.pointers = u.pointers, p.cols = u.cols, p.ids = u.ids, p.order = u.order;
     p.groups = u.groups_per_head, p.lines = u.group;
     p.by_keys = by_keys;
@@ -129,7 +130,9 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     p.streamed_heads = by_keys ? p.heads_per_kv : 1;
     p.tokens = (int32_t)(by_keys ? in.tk : in.tq), p.streams = (int32_t)(by_keys ? in.tq : in.tk);
     p.last_first = !by_keys && in.causal && u.longest * u.groups_per_head * in.layout_heads == u.entries;
-    p.tiles = (int32_t)in.batch * p.kept_heads * p.groups;
+    p.group_rows = kept < Form::kRows ? Form::kRows : kept;
+    p.kept_parts = p.group_rows / Form::kRows;
+    p.tiles = (int32_t)in.batch * p.kept_heads * p.groups * p.kept_parts;
     p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
     if (by_keys) {
         p.gradients[0] = gradient_of(b->k_grad), p.gradients[1] = gradient_of(b->v_grad);
@@ -174,6 +177,7 @@ tartan_status start_side(const char *function, tartan_cuda_queue *queue,
                          const tartan_cuda_attention_backward *b, bool by_keys, const BackwardProblem &p) {
     const int32_t kept = by_keys ? b->in.block_k : b->in.block_q;
     if ((by_keys ? b->in.tk : b->in.tq) == 0) return TARTAN_OK;
+    if (b->in.d > 128) return start<BackwardForm<256, 1, 2, true>>(function, queue, b, by_keys, p);
     if (kept == 128)
         return b->in.d > 64 ? start<BackwardForm<128, 1, 4>>(function, queue, b, by_keys, p)
                             : start<BackwardForm<64, 1, 6>>(function, queue, b, by_keys, p);

@@ -19,7 +19,7 @@ __device__ __forceinline__ void pack_weights(const float (&x)[32], uint32_t (&we
 }
 
 template <Factor kFactor, class Form> struct BackwardConsumer {
-    static constexpr int kOuts = Form::kWidth / 2;
+    static constexpr int kOuts = Form::kOutWidth / 2;
     const BackwardProblem &p;
     const BackwardRing<Form> &ring;
     uint32_t warpgroup; /* of the team */
@@ -30,10 +30,25 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
         __syncwarp();
         if (leads()) barrier_arrive(ring.empty(at));
     }
+    /* Where the warpgroup's part of a tile begins: its tokens, and the panels of its gradients. */
+    __device__ __forceinline__ int32_t tile_row() const { return Form::kSplit ? 0 : 64 * (int32_t)warpgroup; }
+    __device__ __forceinline__ uint32_t first_panel() const {
+        return Form::kSplit ? Form::kOutPanels * warpgroup : 0;
+    }
+    /* The part of a streamed tensor that the warpgroup's gradients are sums of. */
+    __device__ __forceinline__ uint32_t part_of(uint32_t tensor, uint32_t at) const {
+        return ring.streamed(tensor, at) + first_panel() * Form::kPanel;
+    }
+    /* Waits until all warps have read the kept tensors. */
+    static __device__ __forceinline__ void barrier_of_kept() {
+        if constexpr (Form::kSplit)
+            consumer_barrier();
+        else
+            warpgroup_barrier(1 + threadIdx.x / 128);
+    }
     /* The thread's first token; the second is 8 further. */
     __device__ __forceinline__ int32_t row_of(int32_t first) const {
-        return first + 64 * (int32_t)warpgroup + (int32_t)(threadIdx.x % 128) / 32 * 16 +
-               (int32_t)(threadIdx.x % 32) / 4;
+        return first + tile_row() + (int32_t)(threadIdx.x % 128) / 32 * 16 + (int32_t)(threadIdx.x % 32) / 4;
     }
 
     /* scores -> weights exp(s - lse), 0 for pairs that do not count, which `counts` says of row r in bit i. */
@@ -52,15 +67,16 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
     /* A result in the memory of kept tensor `which`, and from there to its place; the latter by one thread. */
     __device__ __forceinline__ void stage_gradient(uint32_t which, const float (&x)[kOuts]) const {
 #pragma unroll
-        for (int panel = 0; panel < Form::kPanels; panel++)
-            fill_box<kFactor>(ring.kept(which, warpgroup) + panel * Form::kPanel, false, x + 32 * panel);
+        for (int panel = 0; panel < Form::kOutPanels; panel++)
+            fill_box<kFactor>(ring.kept(which, warpgroup) + (first_panel() + panel) * Form::kPanel, false,
+                              x + 32 * panel);
     }
     __device__ __forceinline__ void store_boxes(uint32_t which, const CUtensorMap *map, int32_t row,
                                                 int32_t head, int32_t entry) const {
-        for (int panel = 0; panel < Form::kPanels; panel++)
-            if (64 * panel < p.d)
-                tensor_store_5d(map, ring.kept(which, warpgroup) + panel * Form::kPanel, 64 * panel,
-                                row + 64 * (int32_t)warpgroup, 0, head, entry);
+        for (uint32_t panel = first_panel(); panel < first_panel() + Form::kOutPanels; panel++)
+            if ((int32_t)(64 * panel) < p.d)
+                tensor_store_5d(map, ring.kept(which, warpgroup) + panel * Form::kPanel,
+                                (int32_t)(64 * panel), row + tile_row(), 0, head, entry);
     }
 
     /* ---- Queries are kept ---- */
@@ -109,7 +125,7 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
             barrier_wait(ring.full(stage.at), stage.parity);
             wgmma_pin(grad);
             multiply_pairs(s, dp, stage.at);
-            accumulate<kFactor, Form>(grad, weights, ring.streamed(0, before), step > 1);
+            accumulate<kFactor, Form>(grad, weights, part_of(0, before), step > 1);
             find_counting(ring.step(stage.at), first, counts);
             wgmma_wait_for<1>(s);
             wgmma_pin(dp);
@@ -120,7 +136,7 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
         }
         wgmma_pin(grad);
         wgmma_fence();
-        accumulate<kFactor, Form>(grad, weights, ring.streamed(0, stage.at), steps > 1);
+        accumulate<kFactor, Form>(grad, weights, part_of(0, stage.at), steps > 1);
         wgmma_wait_for<0>(grad);
         release(stage.at);
         stage.next();
@@ -152,7 +168,7 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
             pack_weights<kFactor>(s, weights);
             wgmma_pin(v_grad);
             wgmma_fence();
-            accumulate<kFactor, Form>(v_grad, weights, ring.streamed(1, at), step > 0);
+            accumulate<kFactor, Form>(v_grad, weights, part_of(1, at), step > 0);
             wgmma_wait_for<1>(dp);
             uint32_t changes[16];
 #pragma unroll
@@ -165,7 +181,7 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
             pack_weights<kFactor>(dp, changes);
             wgmma_pin(k_grad);
             wgmma_fence();
-            accumulate<kFactor, Form>(k_grad, changes, ring.streamed(0, at), step > 0);
+            accumulate<kFactor, Form>(k_grad, changes, part_of(0, at), step > 0);
             wgmma_wait_for<0>(v_grad);
             wgmma_pin(k_grad);
             release(at);
@@ -179,7 +195,7 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
                                                  uint32_t warpgroup, const CUtensorMap *out0,
                                                  const CUtensorMap *out1) {
     BackwardConsumer<kFactor, Form> c = {p, ring, warpgroup};
-    constexpr int kOuts = Form::kWidth / 2;
+    constexpr int kOuts = Form::kOutWidth / 2;
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
         const typename Form::Board t = *ring.board();
@@ -205,7 +221,7 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
         list_wrong(p, first, c.row_of(t.row), t.head, t.entry);
         if constexpr (kByKeys) list_wrong(p, second, c.row_of(t.row), t.head, t.entry);
         /* Both kept tensors have been read by all warps; their memory is free for the results. */
-        warpgroup_barrier(1 + threadIdx.x / 128);
+        c.barrier_of_kept();
         if (p.boxes) {
             c.stage_gradient(0, first);
             if constexpr (kByKeys) c.stage_gradient(1, second);
@@ -221,8 +237,10 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
             continue;
         }
         if (threadIdx.x % 128 == 0) barrier_arrive(ring.kept_empty());
-        store_gradient(p, p.gradients[0], first, c.row_of(t.row), t.head, t.entry);
-        if constexpr (kByKeys) store_gradient(p, p.gradients[1], second, c.row_of(t.row), t.head, t.entry);
+        const int32_t col = (int32_t)(64 * c.first_panel());
+        store_gradient(p, p.gradients[0], first, c.row_of(t.row), col, t.head, t.entry);
+        if constexpr (kByKeys)
+            store_gradient(p, p.gradients[1], second, c.row_of(t.row), col, t.head, t.entry);
     }
 }
 
