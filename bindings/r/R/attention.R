@@ -80,54 +80,60 @@ setMethod("show", "BlockMask", function(object) {
 # there are not.
 .tokens <- function(view, ndim = 4L) {
   n <- length(view[[3L]])
+  if (n == 4L) { # the usual case
+    view[[3L]] <- view[[3L]][c(1L, 2L, 4L, 3L)]
+    view[[4L]] <- view[[4L]][c(1L, 2L, 4L, 3L)]
+    return(view)
+  }
   order <- if (n > 1L) c(seq_len(n - 2L), n, n - 1L) else 1L
   view[[3L]] <- c(rep(1, ndim - n), view[[3L]][order])
   view[[4L]] <- c(rep(1, ndim - n), view[[4L]][order])
   view
 }
-.size_of <- function(x) as.double(if (methods::is(x, "DeviceArray")) x@size else if (is.null(dim(x))) length(x) else dim(x))
+.size_of <- function(x) {
+  as.double(if (isS4(x) && class(x)[1L] == "DeviceArray") x@size else if (is.null(dim(x))) length(x) else dim(x))
+}
+.by <- function(size) paste(size, collapse = " x ")
 
-.tensor <- function(x, name) {
+# C's view of an array of d x tokens x heads x batch, or of tokens x heads x batch.
+.tensor <- function(x, name, size = .size_of(x)) {
   view <- .operand(x, name)
-  n <- length(.size_of(x))
-  if (!(n %in% 2:4)) .fail("shape", "%s has %d dimensions, expected 2 to 4: d x tokens x heads x batch", name, n)
+  if (length(size) < 2L || length(size) > 4L) {
+    .fail("shape", "%s has %d dimensions, expected 2 to 4: d x tokens x heads x batch", name, length(size))
+  }
   .tokens(view)
 }
-.log_sums <- function(x) {
-  view <- .operand(x, "lse")
-  if (length(.size_of(x)) > 3L) .fail("shape", "lse has %d dimensions, expected 1 to 3", length(.size_of(x)))
-  .tokens(view, 3L)
-}
+.log_sums <- function(lse) .tokens(.operand(lse, "lse"), 3L)
 
-# Refuses sizes that do not fit, in R's order of dimensions.
-.expect_sizes <- function(q, k, v, layout) {
-  size <- function(x) c(.size_of(x), 1, 1)[1:4]
-  shown <- function(x) paste(.size_of(x), collapse = " x ")
-  frame <- .any_layout_of(layout, "layout")@frame
-  n <- size(q)
-  if (n[2L] != frame[1L]) .fail("shape", "q is %s, expected %.0f tokens, the rows of the layout", shown(q), frame[1L])
-  m <- size(k)
-  if (m[2L] != frame[2L]) .fail("shape", "k is %s, expected %.0f tokens, the columns of the layout", shown(k), frame[2L])
-  if (m[1L] != n[1L] || m[4L] != n[4L]) {
-    .fail("shape", "k is %s, expected d = %.0f and a batch of %.0f, as q", shown(k), n[1L], n[4L])
+# C's views of q, k and v, and their sizes. Refuses sizes that do not fit, in R's order of dimensions.
+.attention_inputs <- function(q, k, v, layout) {
+  nq <- .size_of(q)
+  nk <- .size_of(k)
+  nv <- .size_of(v)
+  views <- list(.tensor(q, "q", nq), .tensor(k, "k", nk), .tensor(v, "v", nv))
+  frame <- if (class(layout)[1L] == "BlockLayout") layout@frame else .any_layout_of(layout, "layout")@frame
+  if (nq[2L] != frame[1L]) .fail("shape", "q is %s, expected %.0f tokens, the rows of the layout", .by(nq), frame[1L])
+  if (nk[2L] != frame[2L]) .fail("shape", "k is %s, expected %.0f tokens, the columns of the layout", .by(nk), frame[2L])
+  batch <- function(size) if (length(size) == 4L) size[4L] else 1
+  if (nk[1L] != nq[1L] || batch(nk) != batch(nq)) {
+    .fail("shape", "k is %s, expected d = %.0f and a batch of %.0f, as q", .by(nk), nq[1L], batch(nq))
   }
-  if (any(size(v) != m)) .fail("shape", "v is %s, expected %s, as k", shown(v), shown(k))
+  if (!identical(nv, nk)) .fail("shape", "v is %s, expected %s, as k", .by(nv), .by(nk))
+  list(views = views, sizes = list(q = nq, k = nk, v = nv))
 }
 
 .expect_like <- function(x, size, name, of) {
-  if (!identical(.size_of(x), as.double(size))) {
-    .fail("shape", "%s is %s, expected %s, %s", name, paste(.size_of(x), collapse = " x "), paste(size, collapse = " x "), of)
-  }
+  if (!identical(.size_of(x), size)) .fail("shape", "%s is %s, expected %s, %s", name, .by(.size_of(x)), .by(size), of)
 }
 
 # The bias that is given: what C calls it, the user's array, and C's view of it.
 .one_bias <- function(slopes, distance_bias, block_bias) {
+  if (is.null(slopes) && is.null(distance_bias) && is.null(block_bias)) return(list())
   given <- list(slopes = slopes, distance_bias = distance_bias, block_bias = block_bias)
   given <- given[!vapply(given, is.null, NA)]
   if (length(given) > 1L) {
     .fail("argument", "%s and %s are given, expected at most one bias", names(given)[1L], names(given)[2L])
   }
-  if (!length(given)) return(list())
   kind <- names(given)
   array <- given[[1L]]
   view <- if (kind == "slopes") array else .tokens(.operand(array, kind), 2L)
@@ -139,14 +145,16 @@ setMethod("show", "BlockMask", function(object) {
     if (!is.numeric(x) || length(x) != 1L) .fail("argument", "%s is %s, expected a number", name, .shown(x))
     if (is.finite(x)) sprintf("%s=%.17g", name, x) else .fail("argument", "%s is %s, expected a finite number", name, .shown(x))
   }
-  whole <- function(x, name, least, origin = 0) {
-    x <- .count(x, name, least) - origin
+  whole <- function(x, name, least, usual) {
+    if (identical(x, usual)) return(NULL)
+    x <- .count(x, name, least) - usual
     if (x != 0) sprintf("%s=%.0f", name, x)
   }
-  paste(c(if (.flag(causal, "causal")) "causal=1", if (length(bias)) paste0("bias=", bias$kind),
-          if (!is.null(scale)) number(scale, "scale"), if (!identical(as.double(dropout), 0)) number(dropout, "dropout"),
-          whole(query_offset, "query_offset", -2^40), whole(causal_from, "causal_from", 1, 1), whole(seed, "seed", 0)),
-        collapse = " ")
+  words <- c(if (.flag(causal, "causal")) "causal=1", if (length(bias)) paste0("bias=", bias$kind),
+             if (!is.null(scale)) number(scale, "scale"), if (!identical(dropout, 0)) number(dropout, "dropout"),
+             whole(query_offset, "query_offset", -2^40, 0), whole(causal_from, "causal_from", 1, 1),
+             whole(seed, "seed", 0, 0))
+  if (length(words)) paste(words, collapse = " ")
 }
 
 attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offset = 0, causal_from = 1, mask = NULL,
@@ -156,13 +164,12 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
   options <- .attention_options(scale, causal, query_offset, causal_from, bias, dropout, seed)
   if (!is.null(mask)) .expect(mask, "BlockMask", "mask")
   place <- .place(q = q, k = k, v = v, bias = bias$array)
-  views <- list(.tensor(q, "q"), .tensor(k, "k"), .tensor(v, "v"))
-  .expect_sizes(q, k, v, layout)
+  given <- .attention_inputs(q, k, v, layout)
   dtype <- if (is.null(place)) "float64" else q@dtype
-  out <- .result(place, .size_of(q), dtype)
-  lse <- if (.flag(return_lse, "return_lse")) .result(place, .size_of(q)[-1L], .result_dtype(dtype))
-  tartan_attention_forward(place, layout, views[[1L]], views[[2L]], views[[3L]], options, mask, bias$view, .tokens(out),
-                           if (return_lse) .tokens(lse, 3L))
+  out <- .result(place, given$sizes$q, dtype)
+  lse <- if (.flag(return_lse, "return_lse")) .result(place, given$sizes$q[-1L], .result_dtype(dtype))
+  tartan_attention_forward(place, layout, given$views[[1L]], given$views[[2L]], given$views[[3L]], options, mask, bias$view,
+                           .tokens(out), if (return_lse) .tokens(lse, 3L))
   if (return_lse) list(out = .value(out), lse = .value(lse)) else .value(out)
 }
 
@@ -173,14 +180,13 @@ attention_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL
   options <- .attention_options(scale, causal, query_offset, causal_from, bias, dropout, seed)
   if (!is.null(mask)) .expect(mask, "BlockMask", "mask")
   place <- .place(q = q, k = k, v = v, bias = bias$array, out = out, lse = lse, out_grad = out_grad)
-  views <- list(.tensor(q, "q"), .tensor(k, "k"), .tensor(v, "v"))
-  .expect_sizes(q, k, v, layout)
-  .expect_like(out, .size_of(q), "out", "as q")
-  .expect_like(out_grad, .size_of(q), "out_grad", "as q")
-  .expect_like(lse, .size_of(q)[-1L], "lse", "tokens, heads and batch of q")
+  given <- .attention_inputs(q, k, v, layout)
+  .expect_like(out, given$sizes$q, "out", "as q")
+  .expect_like(out_grad, given$sizes$q, "out_grad", "as q")
+  .expect_like(lse, given$sizes$q[-1L], "lse", "tokens, heads and batch of q")
   dtype <- if (is.null(place)) "float64" else q@dtype
-  grads <- lapply(list(q = q, k = k, v = v), function(x) .result(place, .size_of(x), dtype))
-  tartan_attention_backward(place, layout, views[[1L]], views[[2L]], views[[3L]], options, mask, bias$view,
+  grads <- lapply(given$sizes, function(size) .result(place, size, dtype))
+  tartan_attention_backward(place, layout, given$views[[1L]], given$views[[2L]], given$views[[3L]], options, mask, bias$view,
                             .tensor(out, "out"), .log_sums(lse), .tensor(out_grad, "out_grad"), .tokens(grads$q),
                             .tokens(grads$k), .tokens(grads$v))
   lapply(grads, .value)
