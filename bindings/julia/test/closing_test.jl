@@ -53,6 +53,15 @@ Threads.nthreads() > 1 && let
         @test rounds(() -> (l = transpose(transpose(layout)); (() -> layout_identity(l), l, layout_identity(layout))))
     end
 
+    @testset "masks" begin
+        q, window = exact(Float64, 16, 256), BlockMask((q, k, head) -> k <= q, layout)
+        seen = attention(q, q, q, layout; mask = window)
+        @test rounds() do
+            mask = BlockMask((q, k, head) -> k <= q, layout)
+            (() -> attention(q, q, q, layout; mask = mask), mask, seen)
+        end
+    end
+
     @testset "contexts" begin
         A = BlockSparseMatrix(layout, values)
         @test rounds() do

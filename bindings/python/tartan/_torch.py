@@ -18,25 +18,34 @@ _forward: Any = _raw.attention
 _backward: Any = _raw.attention_gradient
 
 
+def _gradients(ctx: Any, out_grad: Any, *_: Any) -> Any:
+    q, k, v, out, lse = ctx.saved_tensors
+    before, after = ctx.shared
+    q_grad, k_grad, v_grad = _backward(*before, q, k, v, *after, out, lse, out_grad)
+    needs = ctx.needs_input_grad
+    return q_grad if needs[0] else None, k_grad if needs[1] else None, v_grad if needs[2] else None, None, None
+
+
+_gradients_once = torch.autograd.function.once_differentiable(_gradients)  # type: ignore[no-untyped-call, unused-ignore]
+
+
 class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """`shared` holds the arguments of both passes; its tensors q, k and v are also given by themselves."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, shared: tuple[Any, ...]) -> Any:
+    def forward(ctx: Any, q: Any, k: Any, v: Any, shared: tuple[Any, ...], return_lse: bool) -> Any:
         out, lse = _forward(*shared, None, None, True)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.shared = shared[:2], shared[5:]
+        if not return_lse:
+            return out
         ctx.mark_non_differentiable(lse)
         return out, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc, unused-ignore]
-    def backward(ctx: Any, out_grad: Any, _: Any) -> Any:
-        q, k, v, out, lse = ctx.saved_tensors
-        before, after = ctx.shared
-        grads = _backward(*before, q, k, v, *after, out, lse, out_grad)
-        needed = (grad if needs else None for grad, needs in zip(grads, ctx.needs_input_grad))
-        return (*needed, None)
+    def backward(ctx: Any, *grads: Any) -> Any:
+        # Gradients are recorded here only if they may be differentiated again, which is then refused.
+        return (_gradients_once if torch.is_grad_enabled() else _gradients)(ctx, *grads)
 
 
 def recorded(shared: tuple[Any, ...], return_lse: bool) -> Any:
@@ -50,8 +59,7 @@ def recorded(shared: tuple[Any, ...], return_lse: bool) -> Any:
     if bias is not None and _raw.records(bias):
         raise ArgumentError("attention: the bias requires gradients, which are not computed: use detach()")
     record: Any = _Attention.apply
-    out, lse = record(q, k, v, shared)
-    return (out, lse) if return_lse else out
+    return record(q, k, v, shared, return_lse)
 
 
 # ---- FlexAttention ----

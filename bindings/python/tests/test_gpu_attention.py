@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of CUDA tensors, on PyTorch's streams and with its gradients."""
+
+import pytest
+from attention_support import visible
+from conftest import EPS, random_layout
+from device_support import HAS_GPU
+
+import tartan
+from tartan import BlockMask, attention
+
+pytestmark = pytest.mark.skipif(not HAS_GPU, reason="no GPU here")
+
+
+def tensors(torch, dtype, d=64, heads=4, kv_heads=4):
+    torch.manual_seed(d + heads)
+    shapes = ((heads, 512), (kv_heads, 640), (kv_heads, 640))
+    make = {"device": "cuda", "dtype": getattr(torch, dtype), "requires_grad": True}
+    return [torch.randn(2, h, t, d, **make) for h, t in shapes]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("form", ["plain", "causal", "mask", "grouped", "heads"])
+@pytest.mark.parametrize("block", [16, 64, 128])
+def test_equals_dense_attention(torch, rng, dtype, form, block):
+    layout = random_layout(rng, (512, 640), block, 0.5, heads=4 if form == "heads" else 1)
+    mask = BlockMask.from_rule(layout, lambda q, k, h: (q + k) % 5 != 0) if form == "mask" else None
+    hidden = {"causal": True, "query_offset": 128} if form == "causal" else {}
+    seen = torch.from_numpy(visible(layout, mask, **hidden)).cuda()
+    x = tensors(torch, dtype, kv_heads=2 if form == "grouped" else 4)
+    out, lse = attention(*x, layout, mask=mask, **hidden, return_lse=True)
+    assert out.is_cuda and out.dtype == x[0].dtype and lse.shape == (2, 4, 512)
+    twins = [y.detach().double().requires_grad_() for y in x]
+    wanted = torch.nn.functional.scaled_dot_product_attention(*twins, attn_mask=seen, enable_gqa=True)
+    rows = seen.any(-1).all(0)
+    weight = torch.randn_like(wanted) * rows[:, None]
+    ours = torch.autograd.grad(out, x, weight.to(out.dtype))
+    theirs = torch.autograd.grad((wanted * weight)[:, :, rows].sum(), twins)
+    assert (out.double() - wanted)[:, :, rows].abs().max() < 60 * EPS[dtype]
+    for a, b in zip(ours, theirs):
+        assert (a.double() - b).abs().max() < 60 * EPS[dtype] * max(1, b.abs().max())
+
+
+def test_streams_and_memory_order(torch, rng):
+    layout = random_layout(rng, (512, 640), 64, 0.5)
+    q, k, v = (x.detach() for x in tensors(torch, "bfloat16"))
+    wanted = attention(q, k, v, layout)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        out = torch.empty_like(q)
+        torch.cuda._sleep(20_000_000)
+        late = q * 1  # not there yet when the host comes to the next line
+        assert attention(late, k, v, layout, out=out) is out
+        assert torch.equal(out, wanted)
+    turned = q.transpose(1, 2).contiguous().transpose(1, 2)
+    result = attention(turned, k, v, layout)
+    assert result.stride() == turned.stride() and torch.equal(result, wanted)
+
+
+def test_operands_elsewhere_are_refused(torch, rng):
+    layout = random_layout(rng, (512, 640), 64, 0.5)
+    q, k, v = (x.detach() for x in tensors(torch, "float32"))
+    with pytest.raises(tartan.UnsupportedError, match="k is "):
+        attention(q, k.cpu(), v, layout)
