@@ -86,6 +86,11 @@ def with_torch(torch, rounds):
         ("spmm(W, x, out=out)", lambda: tartan.spmm(w, x, out=out), lambda: torch.matmul(a, x, out=out)),
     ):
         report(f"{name}, 4 x 4, PyTorch on the CPU", measure([call, peer], rounds), "torch.matmul", FLOOR, GOAL)
+    layout, sdpa = tartan.Layout.pattern("dense", (16, 16), 16), torch.nn.functional.scaled_dot_product_attention
+    q = torch.randn(1, 1, 16, 8)
+    found = measure([lambda: tartan.attention(q, q, q, layout), lambda: sdpa(q, q, q)], rounds)
+    text = "attention(q, k, v, layout), 16 tokens of 8, PyTorch on the CPU"
+    report(text, found, "scaled_dot_product_attention", 1.5 * found[1][0], found[1][0])
 
 
 def on_the_gpu(torch, rounds):

@@ -78,6 +78,7 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->pointer = NULL;
     call->queue = CPU;
     call->count = call->nothers = 0;
+    call->making = false;
 }
 
 /* ---- Operands ---- */
@@ -94,7 +95,9 @@ PyObject *tartan_py_exchange_queue(PyObject *module, PyObject *object) {
 /* Borrows a tensor by the exchange interface; it becomes OTHER where that fails. */
 static int exchange(tartan_py_call *call, tartan_py_part *part) {
     const dl_exchange *table = part->type.exchange;
-    if (part->type.torch && tartan_py_torch_refuses(part->object, call->function, part->name)) return -1;
+    if (part->type.torch && !call->making &&
+        tartan_py_torch_refuses(part->object, call->function, part->name))
+        return -1;
     const int status =
         tartan_py_exchange_view(table, part->object, call->function, part->name, &part->borrow);
     if (status < 0) return -1;
@@ -312,7 +315,9 @@ static PyObject *fresh(tartan_py_call *call, const tartan_py_part *like, int ndi
 /* Takes over the memory that was made for a result. */
 static tartan_py_part *take_result(tartan_py_call *call, PyObject *made) {
     if (made == NULL) return NULL;
+    call->making = true;
     tartan_py_part *part = tartan_py_call_add(call, made, "out");
+    call->making = false;
     if (part == NULL) {
         Py_DECREF(made);
         return NULL;

@@ -95,6 +95,7 @@ typedef struct tartan_py_call {
     tartan_context *pointer;    /* once it runs */
     tartan_py_queue queue;
     int count, nothers;
+    bool making; /* looks at memory that was just made for a result */
     tartan_py_part parts[TARTAN_PY_PARTS];
     tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */
 } tartan_py_call;

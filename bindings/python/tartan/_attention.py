@@ -50,20 +50,21 @@ def attention(
     bias, kind = None, None
     if slopes is not None or distance_bias is not None or block_bias is not None:
         bias, kind = _one_bias(slopes, distance_bias, block_bias)
-    shared = (
-        layout_handle(layout, "layout"), None if mask is None else mask_handle(mask), q, k, v, bias, kind, scale,
-        causal, query_offset, causal_from, dropout, seed, context,
-    )  # fmt: skip
-    if _raw.records(q, k, v):
-        if out is not None or lse is not None:
-            raise ArgumentError(
-                f"attention: {'lse' if out is None else 'out'} is given, expected none where PyTorch records "
-                "gradients: use detach(), or torch.no_grad()"
-            )
-        from tartan._torch import recorded
+    handle, hidden = layout_handle(layout, "layout"), None if mask is None else mask_handle(mask)
+    if not _raw.records(q, k, v):
+        return _raw.attention(
+            handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context, out,
+            lse, return_lse,
+        )  # fmt: skip
+    if out is not None or lse is not None:
+        raise ArgumentError(
+            f"attention: {'lse' if out is None else 'out'} is given, expected none where PyTorch records gradients: "
+            "use detach(), or torch.no_grad()"
+        )
+    from tartan._torch import recorded
 
-        return recorded(shared, return_lse)
-    return _raw.attention(*shared, out, lse, return_lse)
+    shared = handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context
+    return recorded(shared, return_lse)
 
 
 def attention_gradient(

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 from conftest import EPS, random_layout
-from device_support import HAS_DEVICE, HOST_DTYPES, random_array
+from device_support import HAS_DEVICE, HOST_DTYPES, Exporter, Interface, exchanging, random_array
 
 import tartan
 from tartan import BlockMask, DeviceArray, attention, attention_gradient, to_device
@@ -57,3 +57,20 @@ def test_given_memory_and_refusals(rng):
         attention(far, to_device(q[:, :60]), far, layout)
     (plan,) = tartan.explain(attention, far, far, far, layout)
     assert plan["device"].startswith("cuda")
+
+
+@pytest.mark.parametrize("form", ["exporter", "interface", "exchange"])
+def test_arrays_of_other_libraries(rng, form):
+    layout = random_layout(rng, (64, 64), 16, 0.6)
+    x = random_array(rng, (2, 64, 32), "float32")
+    make = {"exporter": Exporter, "interface": Interface, "exchange": exchanging()}[form]
+    far, out = make(to_device(x)), make(DeviceArray.zeros(x.shape, "float32"))
+    wanted, sums = attention(x, x, x, layout, return_lse=True)
+    assert attention(far, far, far, layout, out=out) is out
+    close(out.array, wanted, "float32")
+    result, lse = attention(far, far, far, layout, return_lse=True)
+    close(result, wanted, "float32")
+    close(lse, sums, "float32")
+    grads = attention_gradient(far, far, far, layout, result, lse, out)
+    for x, y in zip(grads, attention_gradient(x, x, x, layout, wanted, sums, wanted)):
+        close(x, y, "float32")
