@@ -144,8 +144,8 @@ __device__ __forceinline__ void memory_fence_async() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-/* Prefetches a line to L1. */
-__device__ __forceinline__ void list_prefetch(const int32_t *from) {
+/* Prefetches a line of 128 bytes to L1. */
+__device__ __forceinline__ void list_prefetch(const void *from) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
 }
 

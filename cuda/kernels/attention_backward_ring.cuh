@@ -195,6 +195,17 @@ template <class Form> struct StreamEntries {
     }
 };
 
+/* Fetches the bits of the tile's blocks to L1, where consumers read them soon. By a whole warp. */
+template <class Form>
+__device__ __forceinline__ void prefetch_bits(const BackwardProblem &p, const typename Form::Step *step) {
+    const int32_t words = p.block_kept * p.row_words,
+                  lines = (words + 31) / 32; /* of 128 bytes, of a block */
+    for (int32_t i = threadIdx.x % 32; i < (p.lines << p.shift_slots) * lines; i += 32) {
+        const int32_t id = step->ids[i / lines];
+        if (id >= 0) list_prefetch(p.bits + (int64_t)id * words + i % lines * 32);
+    }
+}
+
 /* Tells the consumers what the streamed tile consists of. Returns the lane's first token. */
 template <class Form>
 __device__ __forceinline__ int32_t describe_step(const BackwardProblem &p, typename Form::Step *out,
@@ -220,6 +231,7 @@ __device__ __forceinline__ int32_t describe_step(const BackwardProblem &p, typen
     partial = __any_sync(~0u, partial || p.bits != nullptr);
     if (lane == 0) out->partial = partial;
     __syncwarp();
+    if (p.bits != nullptr) prefetch_bits<Form>(p, out);
     return token;
 }
 

@@ -36,6 +36,16 @@ template <class Form>
 __device__ __forceinline__ void take_masked(const AttentionProblem &p, const typename Form::Step *step,
                                             int32_t line, int32_t inside,
                                             uint32_t (&keep)[Form::kKeys / 32]) {
+    constexpr int kWords = Form::kKeys / 32;
+    if (p.block_k == Form::kKeys) { /* one block, of which a row has kWords words */
+        const int32_t id = step->ids[line];
+        const auto words = *(
+            const tartan_cuda_pack<uint32_t, kWords> *)(p.bits +
+                                                        ((int64_t)max(id, 0) * p.block_q + inside) * kWords);
+#pragma unroll
+        for (int w = 0; w < kWords; w++) keep[w] &= id < 0 ? 0 : words.at[w];
+        return;
+    }
     const int32_t width = min(p.block_k, 32), part = p.parts > 1 ? step->key[0] & (p.block_k - 1) : 0;
 #pragma unroll
     for (int w = 0; w < Form::kKeys / 32; w++) {

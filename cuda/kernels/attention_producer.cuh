@@ -79,6 +79,16 @@ __device__ __forceinline__ void describe_present(const AttentionProblem &p, type
     }
 }
 
+/* Fetches the bits of the tile's blocks to L1, where consumers read them soon. By a whole warp. */
+template <class Form>
+__device__ __forceinline__ void prefetch_bits(const AttentionProblem &p, const typename Form::Step *step) {
+    const int32_t words = p.block_q * p.row_words, lines = (words + 31) / 32; /* of 128 bytes, of a block */
+    for (int32_t i = threadIdx.x % 32; i < (p.lines << p.shift_slots) * lines; i += 32) {
+        const int32_t id = step->ids[i / lines];
+        if (id >= 0) list_prefetch(p.bits + (int64_t)id * words + i % lines * 32);
+    }
+}
+
 /* Tells the consumers what the tile of keys consists of. Returns the lane's first key, or tk. */
 template <class Form>
 __device__ __forceinline__ int32_t describe_step(const AttentionProblem &p, typename Form::Step *out,
@@ -105,6 +115,7 @@ __device__ __forceinline__ int32_t describe_step(const AttentionProblem &p, type
     absent = __any_sync(~0u, absent);
     if (lane == 0) out->some_absent = absent, out->some_hidden = hidden;
     __syncwarp();
+    if (p.bits != nullptr) prefetch_bits<Form>(p, out);
     if (absent) {
         describe_present<Form>(p, out, keys);
         __syncwarp();
