@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 from conftest import EPS, random_layout
-from device_support import HAS_DEVICE, HOST_DTYPES, Exporter, Interface, exchanging, random_array
+from device_support import HAS_DEVICE, HOST_DTYPES, Exporter, Interface, dummy_only, exchanging, random_array
 
 import tartan
 from tartan import BlockMask, DeviceArray, attention, attention_gradient, to_device
@@ -59,6 +59,7 @@ def test_given_memory_and_refusals(rng):
     assert plan["device"].startswith("cuda")
 
 
+@dummy_only
 @pytest.mark.parametrize("form", ["exporter", "interface", "exchange"])
 def test_arrays_of_other_libraries(rng, form):
     layout = random_layout(rng, (64, 64), 16, 0.6)
