@@ -14,4 +14,5 @@ Rscript "$here/make_us_counties.R" "$scratch/us_counties.mtx"
 "$tool" new "$samples" --append --pattern barabasi_albert --size 5120 --block 32 --param m=5 --seed 1
 "$tool" new "$samples" --append --name small_world --pattern watts_strogatz --size 512 --block 16 --param m=3 --param rewire=0.2 --seed 1
 "$PYTHON" "$here/make_digits.py" "$here/digits.h5"
+"$PYTHON" "$here/make_characters.py" "$here/characters.h5"
 "$PYTHON" "$here/cases/make_cases.py"

@@ -162,13 +162,64 @@ void tartan_i_array_extent(const tartan_array *array, const char **out_begin, co
     *out_end = (const char *)array->data + (last + 1) * bytes;
 }
 
+// Strides of the difference between an element of one array and one of another, the largest first, and how many steps
+// each may take down and up.
+typedef struct {
+    int64_t stride[2 * TARTAN_MAX_NDIM], down[2 * TARTAN_MAX_NDIM], up[2 * TARTAN_MAX_NDIM];
+    int count;
+} steps;
+
+static void add_steps(steps *s, const tartan_array *array, bool down) {
+    for (int32_t d = 0; d < array->ndim; d++) {
+        int64_t stride = array->strides[d] < 0 ? -array->strides[d] : array->strides[d],
+                n = array->shape[d] - 1;
+        if (stride == 0 || n == 0) continue;
+        int at = 0;
+        while (at < s->count && s->stride[at] > stride) at++;
+        if (at == s->count || s->stride[at] != stride) {
+            for (int i = s->count++; i > at; i--) {
+                s->stride[i] = s->stride[i - 1], s->down[i] = s->down[i - 1], s->up[i] = s->up[i - 1];
+            }
+            s->stride[at] = stride, s->down[at] = s->up[at] = 0;
+        }
+        *(down ? &s->down[at] : &s->up[at]) += n;
+    }
+}
+
+// Whether steps of the strides from `at` on add up to `distance`; also true where finding out would take long.
+static bool reaches(const steps *s, int at, int64_t distance) {
+    if (at == s->count) return distance == 0;
+    int64_t low = 0, high = 0, stride = s->stride[at];
+    for (int i = at + 1; i < s->count; i++) low -= s->stride[i] * s->down[i], high += s->stride[i] * s->up[i];
+    int64_t first = (distance - high) / stride - 1, last = (distance - low) / stride + 1;
+    if (first < -s->down[at]) first = -s->down[at];
+    if (last > s->up[at]) last = s->up[at];
+    if (last - first > 4) return true;
+    for (int64_t n = first; n <= last; n++) {
+        int64_t rest = distance - n * stride;
+        if (low <= rest && rest <= high && reaches(s, at + 1, rest)) return true;
+    }
+    return false;
+}
+
 bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b) {
     if (a->device_type != b->device_type || (a->device_type != TARTAN_CPU && a->device_id != b->device_id))
         return false;
     const char *a_begin, *a_end, *b_begin, *b_end;
     tartan_i_array_extent(a, &a_begin, &a_end);
     tartan_i_array_extent(b, &b_begin, &b_end);
-    return (uintptr_t)a_begin < (uintptr_t)b_end && (uintptr_t)b_begin < (uintptr_t)a_end;
+    if ((uintptr_t)a_begin >= (uintptr_t)b_end || (uintptr_t)b_begin >= (uintptr_t)a_end) return false;
+    /* The extents overlap, but the elements may lie between each other: columns of one matrix, or q, k and v of one
+     * product. */
+    int64_t bytes = tartan_dtype_bytes(a->dtype);
+    int64_t distance = (int64_t)((uintptr_t)b_begin - (uintptr_t)a_begin);
+    if (bytes != tartan_dtype_bytes(b->dtype) || distance % bytes != 0) return true;
+    if (a_end - a_begin > PTRDIFF_MAX / 4 || b_end - b_begin > PTRDIFF_MAX / 4)
+        return true; /* no sum overflows */
+    steps s = {.count = 0};
+    add_steps(&s, a, false);
+    add_steps(&s, b, true);
+    return reaches(&s, 0, distance / bytes);
 }
 
 int64_t tartan_i_array_elements(const tartan_array *array) {

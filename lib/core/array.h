@@ -28,7 +28,8 @@ tartan_status tartan_i_array_check_bytes(const char *function, const char *name,
 /* First and last byte (exclusive) that the array touches; both NULL for an empty one. */
 void tartan_i_array_extent(const tartan_array *array, const char **out_begin, const char **out_end);
 
-/* Whether the extents of two arrays share a byte. Reads only the descriptors. */
+/* Whether two arrays share a byte: their extents do, and no strides that both have keep their elements apart. Reads
+ * only the descriptors. */
 bool tartan_i_array_overlap(const tartan_array *a, const tartan_array *b);
 
 /* Elements of the array (the product of its shape). */

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <random>
+#include <set>
+#include <vector>
 
 extern "C" {
 #include "core/array.h"
@@ -242,6 +246,58 @@ TEST(Array, ExtentAndOverlap) {
     tartan_i_array_extent(&empty, &begin, &end);
     EXPECT_EQ(nullptr, begin);
     EXPECT_EQ(nullptr, end);
+}
+
+TEST(Array, ElementsBetweenEachOtherDoNotOverlap) {
+    // q, k and v of one product [tokens, 3, heads, d], as [heads, tokens, d].
+    std::vector<float> data(5 * 24 + 1);
+    auto part = [&](int64_t at) { return array_of(data.data() + at, TARTAN_F32, {2, 5, 4}, {4, 24, 1}); };
+    auto q = part(0), k = part(8), v = part(16), shifted = part(7);
+    EXPECT_FALSE(tartan_i_array_overlap(&q, &k));
+    EXPECT_FALSE(tartan_i_array_overlap(&v, &q));
+    EXPECT_FALSE(tartan_i_array_overlap(&k, &v));
+    EXPECT_TRUE(tartan_i_array_overlap(&q, &shifted));
+    EXPECT_TRUE(tartan_i_array_overlap(&shifted, &q));
+    EXPECT_FALSE(tartan_i_array_overlap(&shifted, &v));
+    // Even and odd elements, one side backwards; of other sizes, or half an element off, nothing is known.
+    auto even = array_of(data.data(), TARTAN_F32, {20}, {2}),
+         odd = array_of(data.data() + 39, TARTAN_F32, {20}, {-2});
+    auto narrow = array_of(data.data() + 1, TARTAN_F16, {20}, {4});
+    auto off = even;
+    off.data = (char *)data.data() + 2;
+    EXPECT_FALSE(tartan_i_array_overlap(&even, &odd));
+    EXPECT_TRUE(tartan_i_array_overlap(&even, &narrow));
+    EXPECT_TRUE(tartan_i_array_overlap(&even, &off));
+}
+
+// Any shape and strides: a shared element is always found, and few arrays that share none are said to.
+TEST(Array, OverlapOfAnyStrides) {
+    std::vector<float> data(2000);
+    std::mt19937 random(1);
+    auto upto = [&](int64_t low, int64_t high) {
+        return low + (int64_t)(random() % (uint64_t)(high - low + 1));
+    };
+    auto any = [&](std::set<int64_t> *at) {
+        int64_t n[3], s[3], origin = upto(900, 1100);
+        for (int d = 0; d < 3; d++) n[d] = upto(1, 4), s[d] = upto(-12, 12);
+        for (int64_t x = 0; x < n[0] * n[1] * n[2]; x++)
+            at->insert(origin + x % n[0] * s[0] + x / n[0] % n[1] * s[1] + x / n[0] / n[1] * s[2]);
+        return array_of(data.data() + origin, TARTAN_F32, {n[0], n[1], n[2]}, {s[0], s[1], s[2]});
+    };
+    int apart = 0, wrong = 0;
+    for (int round = 0; round < 20000; round++) {
+        std::set<int64_t> of_a, of_b;
+        auto a = any(&of_a), b = any(&of_b);
+        bool shared = std::any_of(of_a.begin(), of_a.end(), [&](int64_t x) { return of_b.count(x) > 0; });
+        bool found = tartan_i_array_overlap(&a, &b);
+        ASSERT_EQ(found, tartan_i_array_overlap(&b, &a));
+        if (shared) {
+            ASSERT_TRUE(found) << "round " << round;
+        } else {
+            apart++, wrong += found;
+        }
+    }
+    EXPECT_LT(wrong, apart / 20);
 }
 
 /* ---- DLPack ---- */

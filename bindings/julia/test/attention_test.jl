@@ -88,6 +88,16 @@ end
     @test attention!(into, view(q, :, :, :, :), k, v, layout) === into && into == out
 end
 
+@testset "gradients of q, k and v in one array" begin
+    layout = random_layout(40, 40, (8, 8), 0.5)
+    parts(x) = ntuple(i -> PermutedDimsArray(view(x, :, :, i, :, :), (1, 3, 2, 4)), 3)    # of (d, heads, 3, tokens, batch)
+    x, into = randn(8, 4, 3, 40, 2), fill(NaN, 8, 4, 3, 40, 2)
+    out, lse = attention(parts(x)..., layout; return_lse = true)
+    attention_gradient!(parts(into), parts(x)..., layout, out, lse, out)
+    @test parts(into) == attention_gradient(parts(x)..., layout, out, lse, out)
+    @test_throws TartanError attention_gradient!((parts(into)[1], parts(into)[2], parts(into)[2]), parts(x)..., layout, out, lse, out)
+end
+
 @testset "gradients agree with differences" begin
     layout = random_layout(20, 24, (8, 8), 0.7)
     for options in (none, (causal = true, query_offset = 4), (mask = BlockMask((q, k, h) -> q != k, layout),),
