@@ -201,8 +201,8 @@ struct Attention {
             if (!sees(h, i, j, &id)) continue;
             r.keys.push_back(j);
             const long double s =
-                (long double)scale_used() * dot(&in.q[(size_t)(((b * heads + h) * tq() + i) * d)],
-                                                &in.k[(size_t)(((b * kv_heads + g) * tk() + j) * d)]);
+                (long double)scale_used() * dot(in.q.data() + ((b * heads + h) * tq() + i) * d,
+                                                in.k.data() + ((b * kv_heads + g) * tk() + j) * d);
             r.scores.push_back(round(*this, s + bias_of(h, i, j, id)));
         }
         if (r.keys.empty()) return r;
@@ -250,7 +250,7 @@ struct Attention {
             const bool drop = dropped(b, h, i, r.keys[n]);
             const int64_t key = kv + r.keys[n];
             const long double dp =
-                drop ? 0 : round(*this, dot(&in.out_grad[(size_t)(at * d)], &in.v[(size_t)(key * d)]) / kept);
+                drop ? 0 : round(*this, dot(in.out_grad.data() + at * d, in.v.data() + key * d) / kept);
             const long double ds = factor * round(*this, r.weights[n] * (dp - delta)),
                               size = factor * r.weights[n] * (std::fabs(dp) + delta_size);
             for (int64_t t = 0; t < d; t++) {
