@@ -25,6 +25,7 @@ static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda
     if (!is_tuned(p->block_q) || !is_tuned(p->block_k))
         return "only for blocks of 8, 16, 32, 64 or 128 queries and keys";
     if (p->blocks == 0) return "the layout has no blocks";
+    if (p->heads == 0) return "q has no heads";
     if (p->tq > INT32_MAX - 256 || p->tk > INT32_MAX - 256)
         return "only for fewer than 2^31 queries and keys";
     if ((double)p->batch * (double)p->heads * ((double)(p->tq + p->tk) / 64 + 2) > 2e9)

@@ -212,6 +212,7 @@ TEST(CudaAttention, RefusalsOfWgmma) {
         EXPECT_REFUSES(half, kWgmma, kHopper, "only for blocks of", p.in.block_k = block);
     }
     EXPECT_REFUSES(half, kWgmma, kHopper, "no blocks", p.in.blocks = 0);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "no heads", p.in.heads = 0);
     EXPECT_REFUSES(half, kWgmma, kHopper, "2^31 queries", p.in.tq = INT32_MAX);
     EXPECT_REFUSES(half, kWgmma, kHopper, "2^31 queries", p.in.tk = INT32_MAX);
     EXPECT_REFUSES(half, kWgmma, kHopper, "2e9 tiles", p.in.batch = 1000000);
