@@ -191,6 +191,8 @@ typedef struct tartan_cuda_attention {
 /* lse of both passes is an array of [batch, heads, tq]; in the forward pass its data may be NULL. */
 typedef struct tartan_cuda_attention_forward {
     tartan_cuda_attention in;
+    const void *sinks; /* one for each head, of in.sum_dtype; or NULL */
+    int64_t sinks_element;
     tartan_cuda_tensor out, lse; /* lse.element is unused */
     bool nothing;
 } tartan_cuda_attention_forward;

@@ -62,6 +62,8 @@ tartan_status tartan_cuda_attention_forward_of(const tartan_host *host, const ta
                                                tartan_cuda_attention_forward *out) {
     (void)context;
     PASS(attention_of(host, &op->in, &out->in));
+    out->sinks = op->sinks != NULL ? op->sinks->data : NULL;
+    out->sinks_element = op->sinks != NULL ? op->sinks->strides[0] : 0;
     out->out = tensor_of(op->out);
     out->lse = tensor_of(op->lse);
     out->nothing = out->in.batch == 0 || out->in.heads == 0 || out->in.tq == 0;

@@ -40,7 +40,9 @@ static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda
 }
 
 const char *tartan_cuda_attention_forward_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
-    return refuse_inputs(chip, &((const tartan_cuda_attention_forward *)problem)->in);
+    const tartan_cuda_attention_forward *f = problem;
+    if (f->sinks != NULL) return "has no sinks";
+    return refuse_inputs(chip, &f->in);
 }
 
 const char *tartan_cuda_attention_backward_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {

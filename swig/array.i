@@ -85,7 +85,8 @@
     (const tartan_array *x, int64_t nx),
     (const tartan_array *y, int64_t ny)
 };
-%apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *bias };
+%apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *bias,
+                                                     const tartan_array *sinks };
 %apply tartan_array *OPTIONAL_RESULT { tartan_array *lse };
 %apply const tartan_block_mask *OPTIONAL_MASK { const tartan_block_mask *block_mask };
 %apply const tartan_array *MASK_ARRAY { const tartan_array *mask };

@@ -260,7 +260,7 @@ static void make_attention(bench_maker *m) {
 static tartan_status call_attention(tartan_context *context, const bench_case *c, bench_operands *o) {
     tartan_array *a = o->arrays;
     (void)c;
-    return tartan_attention_forward(context, o->layout, &a[Q], &a[K], &a[V], NULL, NULL, NULL, &a[OUT],
+    return tartan_attention_forward(context, o->layout, &a[Q], &a[K], &a[V], NULL, NULL, NULL, NULL, &a[OUT],
                                     &a[LSE]);
 }
 

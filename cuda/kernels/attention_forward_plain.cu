@@ -28,6 +28,8 @@ struct Args {
     Common c;
     tartan_cuda_row_index lists;
     Cut cut;
+    const void *sinks; /* one for each head, or NULL */
+    int64_t sinks_element;
     tartan_cuda_tensor out, lse;
 };
 
@@ -77,24 +79,41 @@ template <typename S, int kCols> struct Rows {
     }
 };
 
+/* Adds a sink to the sum of weights exp(score - most), and raises `most` to it. Returns the factor for what was summed up
+ * with the old one. */
+template <typename S> __device__ __forceinline__ S add_sink(S sink, S &most, S &total) {
+    const S before = most;
+    if (sink == -(S)INFINITY) return 1;
+    if (sink > before) most = sink;
+    const S factor =
+        before == most ? (S)1 : exp(before - most); /* infinities are equal, and their difference NaN */
+    total = total * factor + (sink == most ? (S)1 : exp(sink - most));
+    return factor;
+}
+
 template <typename T, int kCols, typename S>
 __device__ __forceinline__ void store(const Args &a, const Piece &x, const Rows<S, kCols> &rows) {
     const S kept = (S)(1 - a.c.p.dropout);
+    const S sink = a.sinks != nullptr ? ((const S *)a.sinks)[x.head * a.sinks_element] : -(S)INFINITY;
 #pragma unroll
     for (int r = 0; r < kEach; r++) {
         const int own = threadIdx.x / kAcross * kEach + r;
         if (own >= x.rows) continue;
-        const bool none = rows.total[r] == 0;
-        const S factor = none ? (S)0 : 1 / (rows.total[r] * kept);
+        S most = rows.most[r], total = rows.total[r];
+        const bool empty = total == 0;
+        const S before = add_sink(sink, most, total);
+        const bool none = total == 0;
+        const S factor = none ? (S)0 : before / (total * kept);
 #pragma unroll
         for (int n = 0; n < kCols / kAcross; n++) {
             const int64_t e = x.first + n / kEach * kStrip + threadIdx.x % kAcross * kEach + n % kEach;
             if (e < a.c.p.d)
-                put<T>(a.out, x.entry, x.head, x.row + own, e, none ? (S)0 : rows.out[r][n] * factor);
+                put<T>(a.out, x.entry, x.head, x.row + own, e,
+                       none ? (S)0 : (empty ? (S)0 : rows.out[r][n]) * factor);
         }
         if (a.lse.data == nullptr || threadIdx.x % kAcross != 0 || x.first != 0) continue;
         ((S *)a.lse.data)[x.entry * a.lse.batch + x.head * a.lse.head + (x.row + own) * a.lse.token] =
-            none ? -(S)INFINITY : rows.most[r] + log(rows.total[r]);
+            none ? -(S)INFINITY : most + log(total);
     }
 }
 
@@ -161,6 +180,8 @@ tartan_status tartan_cuda_attention_forward_plain(const char *function, tartan_c
     using namespace tartan_cuda::attention;
     const tartan_cuda_attention_forward *p = (const tartan_cuda_attention_forward *)problem;
     Args a = {};
+    a.sinks = p->sinks;
+    a.sinks_element = p->sinks_element;
     a.out = p->out;
     a.lse = p->lse;
     PASS(common_of(function, queue, &p->in, &a.c));

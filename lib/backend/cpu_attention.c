@@ -56,14 +56,6 @@ static double scale_of(const tartan_i_cpu_attention *p) {
     return p->in->bias != NULL || p->in->scale < 0 ? 1 : p->in->scale;
 }
 
-/* exp by the table's kernel, so that it has the same bits everywhere. */
-static double exp_of(const tartan_i_kernels *k, double x) {
-    double room;
-    tartan_i_store(&room, k->dtype, 0, x);
-    k->row_exp_sum(1, 1, &room, 0, NULL, &room);
-    return tartan_i_load(&room, k->dtype, 0);
-}
-
 static double rounded(const tartan_i_kernels *k, double x) {
     return k->dtype == TARTAN_F64 ? x : (double)(float)x;
 }
@@ -75,7 +67,7 @@ static void raise_most(work *w, int64_t row, double most) {
     if (!(most > before)) return;
     w->most[row] = most;
     if (before == -(double)INFINITY) return;
-    const double factor = exp_of(k, rounded(k, before - most));
+    const double factor = tartan_i_cpu_attention_exp(k, before - most);
     char *sums = w->sums + row * w->f->p.sums_row * k->bytes;
     k->scale(w->f->p.d, factor, sums, sums);
     w->total[row] *= factor;
@@ -144,11 +136,11 @@ static void finish(work *w) {
     const double kept = 1 - p->in->dropout;
     for (int64_t i = 0; i < w->rows; i++) {
         char *sums = w->sums + i * p->sums_row * p->k.bytes;
+        if (w->total[i] == 0) memset(sums, 0, (size_t)(p->d * p->k.bytes));
+        const double factor =
+            tartan_i_cpu_attention_sink(&p->k, w->f->op->sinks, w->head, &w->most[i], &w->total[i]);
         const bool none = w->total[i] == 0;
-        if (none)
-            memset(sums, 0, (size_t)(p->d * p->k.bytes));
-        else
-            p->k.scale(p->d, 1 / (w->total[i] * kept), sums, sums);
+        if (!none) p->k.scale(p->d, factor / (w->total[i] * kept), sums, sums);
         if (lse == NULL) continue;
         const int64_t at =
             w->entry / p->heads * lse->strides[0] + w->head * lse->strides[1] + (query + i) * lse->strides[2];

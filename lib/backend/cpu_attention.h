@@ -164,6 +164,14 @@ double tartan_i_cpu_attention_bias_of(const tartan_i_cpu_attention *p, int64_t h
 void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, int64_t head,
                                  int64_t query, void *row, void *room);
 
+/* exp by the table's kernel, so that it has the same bits everywhere, of x in its dtype. */
+double tartan_i_cpu_attention_exp(const tartan_i_kernels *k, double x);
+
+/* Adds the sink of a head to a query's sum of weights exp(score - *most), and raises *most to the sink. Returns the factor
+ * for what was summed up with the old *most. */
+double tartan_i_cpu_attention_sink(const tartan_i_kernels *k, const tartan_array *sinks, int64_t head,
+                                   double *most, double *total);
+
 /* Whether dropout keeps weights: bits for the keys of a chunk. `entry` is batch * heads + head. */
 void tartan_i_cpu_attention_kept(const tartan_i_cpu_attention *p, const tartan_i_chunk *chunk, int64_t entry,
                                  int64_t query, uint32_t words[TARTAN_I_ATTENTION_WORDS]);

@@ -2,6 +2,8 @@
  * Chunks of keys: which blocks they have, which of their keys a query sees, and what is added to its scores. */
 #include "backend/cpu_attention.h"
 
+#include <math.h>
+
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
@@ -119,6 +121,26 @@ void tartan_i_cpu_attention_bias(const tartan_i_cpu_attention *p, const tartan_i
                 ((float *)room)[j] = (float)bias;
         }
     p->k.commit[p->k.dtype](1, c->keys, 1, room, 0, p->in->scale, row, 0);
+}
+
+/* ---- Sinks ---- */
+
+double tartan_i_cpu_attention_exp(const tartan_i_kernels *k, double x) {
+    double room;
+    tartan_i_store(&room, k->dtype, 0, x);
+    k->row_exp_sum(1, 1, &room, 0, NULL, &room);
+    return tartan_i_load(&room, k->dtype, 0);
+}
+
+double tartan_i_cpu_attention_sink(const tartan_i_kernels *k, const tartan_array *sinks, int64_t head,
+                                   double *most, double *total) {
+    if (sinks == NULL) return 1;
+    const double sink = tartan_i_load(sinks->data, sinks->dtype, head * sinks->strides[0]), before = *most;
+    if (sink == -(double)INFINITY) return 1;
+    if (sink > before) *most = sink;
+    const double factor = before == *most ? 1 : tartan_i_cpu_attention_exp(k, before - *most);
+    *total = *total * factor + (sink == *most ? 1 : tartan_i_cpu_attention_exp(k, sink - *most));
+    return factor;
 }
 
 /* ---- Dropout ---- */

@@ -104,16 +104,16 @@ static void finish(work *w) {
     const double kept = 1 - f->p.in->dropout;
     if (w->first) memset(w->sums, 0, (size_t)(f->p.d * n) * sizeof *w->sums);
     for (int64_t q = 0; q < w->s.count; q++) {
-        const bool empty = w->total[q] == 0;
-        w->factor[q] = empty ? 0 : (float)(1 / (w->total[q] * kept));
-        for (int64_t t = 0; empty && !w->first && t < f->p.d; t++) w->sums[t * n + q] = 0;
+        double most = w->shift[q], total = w->total[q];
+        for (int64_t t = 0; total == 0 && !w->first && t < f->p.d; t++) w->sums[t * n + q] = 0;
+        const double factor = tartan_i_cpu_attention_sink(&f->p.k, w->f->op->sinks, w->s.head, &most, &total);
+        w->factor[q] = total == 0 ? 0 : (float)(factor / (total * kept));
         if (lse == NULL) continue;
         const int64_t at = w->s.entry / f->p.heads * lse->strides[0] + w->s.head * lse->strides[1] +
                            (query + q) * lse->strides[2];
-        tartan_i_store(lse->data, lse->dtype, at,
-                       empty ? -(double)INFINITY : (double)w->shift[q] + log((double)w->total[q]));
+        tartan_i_store(lse->data, lse->dtype, at, total == 0 ? -(double)INFINITY : most + log(total));
     }
-    if (!w->first) f->p.k.product.columns_scale(f->p.d, n, w->sums, n, w->factor);
+    f->p.k.product.columns_scale(f->p.d, n, w->sums, n, w->factor);
     tartan_i_pairs_store(&w->s, w->sums, 1, w->f->op->out);
 }
 

@@ -93,6 +93,7 @@ static void add_attention(operands *all, const tartan_i_attention *in) {
 
 static void attention_forward_operands(const tartan_op_attention_forward *op, operands *all) {
     add_attention(all, &op->in);
+    add_array(all, "sinks", op->sinks, false);
     add_array(all, "out", op->out, true);
     add_array(all, "lse", op->lse, true);
 }

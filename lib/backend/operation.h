@@ -112,6 +112,7 @@ typedef struct tartan_i_attention {
 typedef struct tartan_op_attention_forward {
     const char *function;
     tartan_i_attention in;
+    const tartan_array *sinks;     /* [heads] or NULL */
     const tartan_array *out, *lse; /* lse may be NULL */
 } tartan_op_attention_forward;
 

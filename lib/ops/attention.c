@@ -86,6 +86,16 @@ static tartan_status check_bias(const char *function, const tartan_context *cont
     return TARTAN_OK;
 }
 
+static tartan_status check_sinks(const char *function, const tartan_context *context,
+                                 const tartan_i_attention *in, const tartan_array *sinks) {
+    if (sinks == NULL) return TARTAN_OK;
+    const int32_t dtype = tartan_i_sum_dtype(in->q->dtype);
+    PASS(tartan_i_operand_array(function, context, "sinks", sinks, false));
+    CHECK_IN(function, sinks->dtype == dtype, DTYPE, "sinks is of %s, expected %s",
+             tartan_dtype_name(sinks->dtype), tartan_dtype_name(dtype));
+    return check_shape(function, "sinks", sinks, 1, &in->q->shape[1], "one sink for each head");
+}
+
 /* lse [batch, heads, tq]. */
 static tartan_status check_lse(const char *function, const tartan_context *context,
                                const tartan_i_attention *in, const tartan_array *lse, bool output) {
@@ -131,22 +141,27 @@ static tartan_status check_apart(const char *function, const char *name, const t
 tartan_status tartan_attention_forward(tartan_context *context, const tartan_layout *layout,
                                        const tartan_array *q, const tartan_array *k, const tartan_array *v,
                                        const char *options, const tartan_block_mask *block_mask,
-                                       const tartan_array *bias, tartan_array *out, tartan_array *lse) {
+                                       const tartan_array *bias, const tartan_array *sinks, tartan_array *out,
+                                       tartan_array *lse) {
     tartan_op op = {
         .kind = TARTAN_OP_ATTENTION_FORWARD,
         .attention_forward = {
             .function = __func__,
             .in = {.layout = layout, .q = q, .k = k, .v = v, .block_mask = block_mask, .bias = bias},
+            .sinks = sinks,
             .out = out,
             .lse = lse}};
     tartan_i_attention *in = &op.attention_forward.in;
     CHECK_HANDLE(context, CONTEXT, "context");
     PASS(take_inputs(__func__, context, options, in));
+    PASS(check_sinks(__func__, context, in, sinks));
     PASS(check_result(__func__, context, in, "out", out, true));
     PASS(check_apart(__func__, "out", out, in));
+    PASS(tartan_i_array_check_apart(__func__, "out", out, "sinks", sinks));
     if (lse != NULL) {
         PASS(check_lse(__func__, context, in, lse, true));
         PASS(check_apart(__func__, "lse", lse, in));
+        PASS(tartan_i_array_check_apart(__func__, "lse", lse, "sinks", sinks));
         PASS(tartan_i_array_check_apart(__func__, "lse", lse, "out", out));
     }
     return tartan_i_run(context, &op);

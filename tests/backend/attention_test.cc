@@ -13,17 +13,19 @@ class BackendAttention : public OnBackend {
     // A problem whose operands are on the device.
     struct There {
         const Attention &p;
-        Placed q, k, v, bias, out, lse, out_grad, q_grad, k_grad, v_grad;
+        Placed q, k, v, bias, sinks, out, lse, out_grad, q_grad, k_grad, v_grad;
         There(tartan_context *c, const Attention &p_)
             : p(p_), q(c, p.q), k(c, p.k), v(c, p.v), out(c, p.out), lse(c, p.lse), out_grad(c, p.out_grad),
               q_grad(c, p.q_grad), k_grad(c, p.k_grad), v_grad(c, p.v_grad) {
             if (p.bias_kind != TARTAN_I_BIAS_NONE) bias = Placed(c, p.bias);
+            if (p.has_sinks) sinks = Placed(c, p.sinks);
         }
         const tartan_array *bias_array() const { return p.bias_array() != nullptr ? &bias.array : nullptr; }
+        const tartan_array *sinks_array() const { return p.has_sinks ? &sinks.array : nullptr; }
         tartan_status forward(tartan_context *c) {
             return tartan_attention_forward(c, p.layout.get(), &q.array, &k.array, &v.array,
-                                            p.options().c_str(), p.mask.get(), bias_array(), &out.array,
-                                            &lse.array);
+                                            p.options().c_str(), p.mask.get(), bias_array(), sinks_array(),
+                                            &out.array, &lse.array);
         }
         tartan_status backward(tartan_context *c) {
             return tartan_attention_backward(c, p.layout.get(), &q.array, &k.array, &v.array,
@@ -94,12 +96,40 @@ TEST_P(BackendAttention, BlocksAndHeadsOfAllSizes) {
             }
 }
 
+// Queries with and without keys, and special sinks.
+TEST_P(BackendAttention, Sinks) {
+    for (int32_t dtype : kDtypes) {
+        SCOPED_TRACE(tartan_dtype_name(dtype));
+        std::mt19937_64 random(1);
+        Attention p;
+        p.dtype = p.out_dtype = dtype;
+        p.heads = 4, p.kv_heads = 2;
+        p.layout = from_mask({40, 48, 16, 16, 1}, {1, 0, 1, 0, 0, 0, 1, 1, 0});
+        p.make(random);
+        p.add_sinks(random);
+        p.sinks.set(0, -INFINITY);
+        run_and_check(p);
+        p.sinks.set(1, INFINITY), p.sinks.set(2, NAN);
+        There there(context.get(), p);
+        if (!ran(there.forward(context.get()))) continue;
+        there.out.fetch(p.out);
+        there.lse.fetch(p.lse);
+        for (int64_t i = 0; i < 160; i++) {
+            const double lse = p.lse.get(i), out = p.out.get(i * 16);
+            const bool as_expected[] = {(i % 40 / 16 == 1) == (lse == -INFINITY), lse == INFINITY && out == 0,
+                                        std::isnan(lse) && std::isnan(out), std::isfinite(lse)};
+            EXPECT_TRUE(as_expected[i / 40]) << i << ": " << lse << ", " << out;
+        }
+    }
+}
+
 TEST_P(BackendAttention, ExplainsItself) {
     std::mt19937_64 random(1);
     Attention p;
     p.heads = p.kv_heads = 2;
     p.layout = random_layout({32, 48, 16, 16, 1}, 1, 1);
     p.make(random);
+    p.add_sinks(random);
     There there(context.get(), p);
     const std::string text = explained([&] {
         EXPECT_OK(there.forward(context.get()));
@@ -107,7 +137,8 @@ TEST_P(BackendAttention, ExplainsItself) {
     });
     for (const char *part :
          {"[{\"operation\": \"attention_forward\"", "}, {\"operation\": \"attention_backward\"",
-          "{\"name\": \"layout\"", "\"flops\": 196608,", "\"flops\": 491520,", "\"kernel\": \""})
+          "{\"name\": \"layout\"", "{\"name\": \"sinks\"", "\"flops\": 196608,", "\"flops\": 491520,",
+          "\"kernel\": \""})
         EXPECT_NE(std::string::npos, text.find(part)) << part << " in " << text;
 }
 

@@ -43,7 +43,7 @@ struct Operands {
     tartan_array v = array(TARTAN_BF16, {2, 3, 70, 24}, {3, 2, 1, 0});
     tartan_array out = array(TARTAN_F32, {2, 6, 50, 24}, {1, 0, 2, 3});
     tartan_array lse = array(TARTAN_F32, {2, 6, 50}, {2, 1, 0});
-    tartan_array bias = {};
+    tartan_array bias = {}, sinks = {};
     tartan_i_attention in = {};
 
     Operands() {
@@ -59,6 +59,7 @@ struct Operands {
         const tartan_context context = {};
         tartan_op_attention_forward op = {};
         op.in = in;
+        op.sinks = sinks.ndim > 0 ? &sinks : nullptr;
         op.out = &out;
         op.lse = with_lse ? &lse : nullptr;
         tartan_cuda_attention_forward p;
@@ -144,6 +145,15 @@ TEST(CudaAttention, ProblemsTakeEveryKindOfBias) {
     expect(TARTAN_I_BIAS_BLOCK, array(TARTAN_F32, {1, x.layout->blocks}, {0, 1}), 0, 1, 0);
 }
 
+TEST(CudaAttention, ProblemsTakeSinks) {
+    Operands x;
+    EXPECT_EQ(nullptr, x.forward().sinks);
+    x.sinks = array(TARTAN_F32, {6}, {0});
+    x.sinks.strides[0] = -2;
+    EXPECT_EQ(x.sinks.data, x.forward().sinks);
+    EXPECT_EQ(-2, x.forward().sinks_element);
+}
+
 TEST(CudaAttention, NothingIsToBeDoneWithoutOutputs) {
     const auto forward = [](void (*change)(Operands &)) {
         Operands x;
@@ -220,6 +230,7 @@ TEST(CudaAttention, RefusalsOfWgmma) {
         EXPECT_REFUSES(half, kWgmma, kHopper, "positive", p.in.scale = scale);
     EXPECT_REFUSES(half, kWgmma, kHopper, "bias", p.in.bias = &p);
     EXPECT_REFUSES(half, kWgmma, kHopper, "dropout", p.in.dropout = 0.1);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "sinks", p.sinks = &p);
 }
 
 TEST(CudaAttention, WgmmaNeedsTensorsThatTmaCanLoad) {

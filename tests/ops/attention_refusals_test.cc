@@ -20,9 +20,10 @@ class AttentionRefusals : public ::testing::Test {
         a.make(random);
         return a;
     }
-    tartan_status forward(const char *options = "", const tartan_array *bias = nullptr) {
+    tartan_status forward(const char *options = "", const tartan_array *bias = nullptr,
+                          const tartan_array *sinks = nullptr) {
         return tartan_attention_forward(context.get(), p.layout.get(), &p.q.array, &p.k.array, &p.v.array,
-                                        options, p.mask.get(), bias, &p.out.array, &p.lse.array);
+                                        options, p.mask.get(), bias, sinks, &p.out.array, &p.lse.array);
     }
     tartan_status backward(const char *options = "", const tartan_array *bias = nullptr) {
         return tartan_attention_backward(
@@ -67,8 +68,8 @@ TEST_F(AttentionRefusals, Handles) {
     const tartan_layout *const layout = p.layout.get();
     const auto fwd = [&](tartan_context *context_, const tartan_layout *layout_, const tartan_array *q_,
                          const tartan_array *k_, const tartan_array *v_, tartan_array *out_) {
-        return tartan_attention_forward(context_, layout_, q_, k_, v_, nullptr, nullptr, nullptr, out_,
-                                        nullptr);
+        return tartan_attention_forward(context_, layout_, q_, k_, v_, nullptr, nullptr, nullptr, nullptr,
+                                        out_, nullptr);
     };
     EXPECT_FAILS(HANDLE, "tartan_attention_forward: context is NULL", fwd(nullptr, layout, q, k, v, o));
     EXPECT_FAILS(HANDLE, "layout is NULL", fwd(c, nullptr, q, k, v, o));
@@ -227,6 +228,22 @@ TEST_F(AttentionRefusals, Bias) {
                  forward("bias=block", &planes.array));
 }
 
+TEST_F(AttentionRefusals, Sinks) {
+    Dense sinks(TARTAN_F32, {4}), five(TARTAN_F32, {5}), plane(TARTAN_F32, {4, 1}), wide(TARTAN_F64, {4});
+    EXPECT_FAILS(SHAPE,
+                 "tartan_attention_forward: sinks has shape [5], expected [4] (one sink for each head)",
+                 forward("", nullptr, &five.array));
+    EXPECT_FAILS(SHAPE, "sinks has shape [4, 1], expected [4]", forward("", nullptr, &plane.array));
+    EXPECT_FAILS(DTYPE, "sinks is of float64, expected float32", forward("", nullptr, &wide.array));
+    sinks.array.device_type = TARTAN_CUDA;
+    EXPECT_FAILS(UNSUPPORTED, "sinks is on device 2:0, expected 1:0", forward("", nullptr, &sinks.array));
+    sinks.array.device_type = TARTAN_CPU;
+    for (Dense *output : {&p.out, &p.lse}) {
+        At o(sinks, *output);
+        EXPECT_FAILS(ARGUMENT, "overlaps sinks", forward("", nullptr, &sinks.array));
+    }
+}
+
 TEST_F(AttentionRefusals, Masks) {
     Attention other = make();
     other.layout = random_layout({32, 48, 8, 16, 1}, 1, 1);
@@ -237,7 +254,7 @@ TEST_F(AttentionRefusals, Masks) {
     p.mask.reset();
     EXPECT_FAILS(HANDLE, "block_mask is closed or not one of Tartan's",
                  tartan_attention_forward(context.get(), p.layout.get(), &p.q.array, &p.k.array, &p.v.array,
-                                          "", (const tartan_block_mask *)p.layout.get(), nullptr,
+                                          "", (const tartan_block_mask *)p.layout.get(), nullptr, nullptr,
                                           &p.out.array, nullptr));
 }
 

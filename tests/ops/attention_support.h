@@ -57,8 +57,9 @@ struct Attention {
     BlockMask mask;
     int32_t dtype = TARTAN_F32, out_dtype = TARTAN_F32;
     int64_t batch = 1, heads = 1, kv_heads = 1, d = 16;
-    Dense q, k, v, bias, out, lse, out_grad, q_grad, k_grad, v_grad;
+    Dense q, k, v, bias, sinks, out, lse, out_grad, q_grad, k_grad, v_grad;
     tartan_i_bias bias_kind = TARTAN_I_BIAS_NONE;
+    bool has_sinks = false;
     double scale = NAN; // NAN: the default
     bool causal = false;
     int64_t query_offset = 0, causal_from = 0;
@@ -95,6 +96,12 @@ struct Attention {
                                                 : Dense(sum_dtype(), {planes, layout->blocks}, kColumns);
         bias.fill(random, -0.3, 0.3);
     }
+    void add_sinks(std::mt19937_64 &random) {
+        has_sinks = true;
+        sinks = Dense(sum_dtype(), {heads}, kReversed);
+        sinks.fill(random, -3, 3);
+        if (heads > 1 && random() % 4 == 0) sinks.set((int64_t)below(random, (size_t)heads), -INFINITY);
+    }
     // Keeps an element with this probability.
     void add_mask(double density, uint64_t seed_) {
         struct Rule {
@@ -129,9 +136,11 @@ struct Attention {
         return all;
     }
     const tartan_array *bias_array() const { return bias_kind == TARTAN_I_BIAS_NONE ? nullptr : &bias.array; }
+    const tartan_array *sinks_array() const { return has_sinks ? &sinks.array : nullptr; }
     tartan_status forward(tartan_context *context) {
         return tartan_attention_forward(context, layout.get(), &q.array, &k.array, &v.array,
-                                        options().c_str(), mask.get(), bias_array(), &out.array, &lse.array);
+                                        options().c_str(), mask.get(), bias_array(), sinks_array(),
+                                        &out.array, &lse.array);
     }
     tartan_status backward(tartan_context *context) {
         return tartan_attention_backward(context, layout.get(), &q.array, &k.array, &v.array,
@@ -205,9 +214,10 @@ struct Attention {
                                                 in.k.data() + ((b * kv_heads + g) * tk() + j) * d);
             r.scores.push_back(round(*this, s + bias_of(h, i, j, id)));
         }
+        if (has_sinks) r.lse = sinks.get(h);
         if (r.keys.empty()) return r;
-        const long double most = *std::max_element(r.scores.begin(), r.scores.end());
-        long double sum = 0;
+        const long double most = std::max(r.lse, *std::max_element(r.scores.begin(), r.scores.end()));
+        long double sum = std::exp(r.lse - most); // the sink, or 0
         for (long double s : r.scores) sum += std::exp(s - most);
         r.lse = most + std::log(sum);
         for (long double s : r.scores) r.weights.push_back(round(*this, std::exp(s - r.lse)));
@@ -313,6 +323,7 @@ inline Attention make_attention(uint64_t seed) {
     if ((p.causal || p.bias_kind != TARTAN_I_BIAS_NONE) && random() % 2)
         p.query_offset = (int64_t)below(random, 40) - 10;
     if (random() % 4 == 0) p.dropout = 0.25, p.seed = (int64_t)seed;
+    if (random() % 3 == 0) p.add_sinks(random);
     return p;
 }
 

@@ -127,6 +127,81 @@ TEST(Attention, GradientsEqualFiniteDifferences) {
     }
 }
 
+// ---- Sinks ----
+
+TEST(Attention, SinksWithoutKeys) {
+    const Context context = open_context(2);
+    for (int32_t dtype : kDtypes) {
+        Attention p = plain({40, 32, 16, 16, 2}, 0, dtype, 16);
+        std::mt19937_64 random(1);
+        p.add_sinks(random);
+        p.sinks.set(0, 0.5), p.sinks.set(1, -(double)INFINITY);
+        run_and_check(p, context.get());
+        for (int64_t i = 0; i < 80; i++) EXPECT_EQ(i < 40 ? 0.5 : -(double)INFINITY, p.lse.get(i));
+        for (int64_t i = 0; i < p.out.elements(); i++) EXPECT_EQ(0, p.out.get(i));
+    }
+}
+
+// A sink of -infinity changes no bit; one of infinity takes all weights; NaN stays in its head.
+TEST(Attention, SinksOfSpecialValues) {
+    const Context context = open_context(2);
+    for (int32_t dtype : kDtypes) {
+        Attention p = plain({40, 48, 16, 16, 4}, 0.6, dtype, 16);
+        p.layout =
+            from_mask({40, 48, 16, 16, 1}, {1, 0, 1, 0, 0, 0, 1, 1, 0}); // the second row of blocks is empty
+        ASSERT_OK(p.forward(context.get()));
+        const Numbers out = numbers_of(p.out), lse = numbers_of(p.lse);
+        std::mt19937_64 random(1);
+        p.add_sinks(random);
+        const double sinks[] = {-(double)INFINITY, (double)INFINITY, (double)NAN, -1e4};
+        for (int64_t h = 0; h < 4; h++) p.sinks.set(h, sinks[h]);
+        ASSERT_OK(p.forward(context.get()));
+        for (int64_t i = 0; i < p.out.elements(); i++) {
+            const int64_t head = i / 16 / 40, query = i / 16 % 40;
+            const double got = p.out.get(i), sum = p.lse.get(i / 16);
+            SCOPED_TRACE(::testing::Message() << tartan_dtype_name(dtype) << " element " << i);
+            const double sums[] = {(double)lse[(size_t)(i / 16)], (double)INFINITY, (double)NAN,
+                                   query / 16 == 1 ? -1e4 : (double)lse[(size_t)(i / 16)]};
+            if (head == 2) {
+                EXPECT_TRUE(std::isnan(got) && std::isnan(sum));
+            } else {
+                EXPECT_EQ(head == 1 ? 0 : (double)out[(size_t)i], got);
+                EXPECT_EQ(sums[head], sum);
+            }
+            if (HasFailure()) return;
+        }
+    }
+}
+
+// A sink is a key whose value is 0.
+TEST(Attention, ASinkIsAKeyWithoutAValue) {
+    const Context context = open_context(2);
+    Attention with = plain({32, 48, 16, 16, 1}, 1, TARTAN_F64, 16),
+              without = plain({32, 49, 16, 16, 1}, 1, TARTAN_F64, 16);
+    std::mt19937_64 random(1);
+    with.add_sinks(random);
+    with.sinks.set(0, 0);
+    for (int64_t i = 0; i < 49 * 16; i++) {
+        without.k.set(i, i < 48 * 16 ? with.k.get(i) : 0); // its score is 0
+        without.v.set(i, i < 48 * 16 ? with.v.get(i) : 0);
+    }
+    for (int64_t i = 0; i < 32 * 16; i++)
+        without.q.set(i, with.q.get(i)), without.out_grad.set(i, with.out_grad.get(i));
+    for (Attention *p : {&with, &without}) {
+        ASSERT_OK(p->forward(context.get()));
+        ASSERT_OK(p->backward(context.get()));
+    }
+    for (int64_t i = 0; i < 32; i++) EXPECT_NEAR(without.lse.get(i), with.lse.get(i), 1e-14);
+    for (int64_t i = 0; i < 32 * 16; i++) {
+        EXPECT_NEAR(without.out.get(i), with.out.get(i), 1e-14);
+        EXPECT_NEAR(without.q_grad.get(i), with.q_grad.get(i), 1e-14);
+    }
+    for (int64_t i = 0; i < 48 * 16; i++) {
+        EXPECT_NEAR(without.k_grad.get(i), with.k_grad.get(i), 1e-14);
+        EXPECT_NEAR(without.v_grad.get(i), with.v_grad.get(i), 1e-14);
+    }
+}
+
 // ---- Special values ----
 
 TEST(Attention, QueriesThatSeeNothing) {

@@ -108,9 +108,10 @@ function one_bias(slopes, distance_bias, block_bias)
     return "", nothing, as_it_is
 end
 
-bias_input(arrange, ::Nothing, ::Type{T}) where {T} = nothing
-bias_input(arrange, x, ::Type{T}) where {T} =
-    input(arrange, device_operand(x) === nothing && !(eltype(x) <: T) ? convert(Array{T}, x) : x, "bias", T)
+real_input(arrange, ::Nothing, name, ::Type{T}) where {T} = nothing
+real_input(arrange, x, name, ::Type{T}) where {T} =
+    input(arrange, device_operand(x) === nothing && !(eltype(x) <: T) ? convert(Array{T}, x) : x, name, T)
+bias_of(options, ::Type{T}) where {T} = real_input(options.arrange, options.bias, "bias", T)
 
 # The arguments of both passes.
 struct AttentionOptions{B, A}
@@ -156,6 +157,8 @@ nothing gets zeros.
 * one of `slopes` (heads): adds `slope * (j - i - query_offset)`; `distance_bias` (2r + 1, heads or 1): the number at
   `clamp(j - i - query_offset, -r, r) + r + 1`; `block_bias` (blocks, heads or 1): a number for each stored block,
   (blocks, 1) if the layout has heads
+* `sinks` (heads): logits that take a share of each softmax of their head and have no value, so that the weights of a
+  query add up to less than 1
 * `dropout = 0`, `seed = 0`: drops weights with this probability; equal seeds drop the same ones everywhere
 * `context`
 
@@ -163,12 +166,12 @@ nothing gets zeros.
     attention(q, k, v, pattern(:local, (64, 64), 16); causal = true)
 """
 function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse::Bool = false, mask::Union{BlockMask, Nothing} = nothing,
-                   context = nothing, options...)
+                   sinks = nothing, context = nothing, options...)
     expect_type(q, "q", Wide)
     expect_tokens(q, k, v, layout)
     out = room_like(q, eltype(q), size(q))
     lse = return_lse ? room_like(q, gate_type(eltype(q)), Base.tail(size(q))) : nothing
-    forward!(out, lse, q, k, v, layout, mask, context, AttentionOptions(; options...))
+    forward!(out, lse, q, k, v, layout, mask, sinks, context, AttentionOptions(; options...))
     return return_lse ? (out, lse) : out
 end
 
@@ -181,19 +184,19 @@ end
     attention!(similar(q), q, q, q, pattern(:causal, (64, 64), 16); causal = true, lse = zeros(64))
 """
 function attention!(out::Dense, q::Dense, k::Dense, v::Dense, layout::BlockLayout; lse = nothing, mask::Union{BlockMask, Nothing} = nothing,
-                    context = nothing, options...)
-    return forward!(out, lse, q, k, v, layout, mask, context, AttentionOptions(; options...))
+                    sinks = nothing, context = nothing, options...)
+    return forward!(out, lse, q, k, v, layout, mask, sinks, context, AttentionOptions(; options...))
 end
 
-function forward!(out, lse, q, k, v, layout, mask, context, options)
+function forward!(out, lse, q, k, v, layout, mask, sinks, context, options)
     T = eltype(q)
     expect_tokens(q, k, v, layout)
     expect_size(out, size(q), "out")
     lse === nothing || expect_size(lse, Base.tail(size(q)), "lse")
     Raw.tartan_attention_forward(
         call_context(context, q, k, v, out), layout, input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T),
-        input(as_tokens, v, "v", T), options.text, mask, bias_input(options.arrange, options.bias, gate_type(T)),
-        output(as_tokens, out, "out", output_type(T)),
+        input(as_tokens, v, "v", T), options.text, mask, bias_of(options, gate_type(T)),
+        real_input(as_it_is, sinks, "sinks", gate_type(T)), output(as_tokens, out, "out", output_type(T)),
         lse === nothing ? nothing : output(as_lse, lse, "lse", gate_type(T)))
     return out
 end
@@ -202,7 +205,7 @@ end
     attention_gradient(q, k, v, layout, out, lse, out_grad; options...)
 
 The gradients of `q`, `k` and `v`, given that of `out`. `out` and `lse` are the results of [`attention`](@ref) with the same
-options.
+options; its `sinks` are not among those here, as `lse` contains them.
 
     q, k, v = randn(8, 64), randn(8, 64), randn(8, 64)
     layout = pattern(:local, (64, 64), 16)
@@ -234,7 +237,7 @@ function attention_gradient!(grads::Tuple{Dense, Dense, Dense}, q::Dense, k::Den
     end
     Raw.tartan_attention_backward(
         call_context(context, q, k, v, grads...), layout, input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T),
-        input(as_tokens, v, "v", T), given.text, mask, bias_input(given.arrange, given.bias, gate_type(T)),
+        input(as_tokens, v, "v", T), given.text, mask, bias_of(given, gate_type(T)),
         input(as_tokens, out, "out", output_type(T)), input(as_lse, lse, "lse", gate_type(T)),
         input(as_tokens, out_grad, "out_grad", output_type(T)), output(as_tokens, grads[1], "q_grad", T),
         output(as_tokens, grads[2], "k_grad", T), output(as_tokens, grads[3], "v_grad", T))

@@ -12,18 +12,20 @@ function stored_elements(layout)
 end
 
 # Attention as a dense computation in Float64.
-function dense_attention(q, k, v, seen; scale = 1 / sqrt(size(q, 1)), bias = (i, j, h) -> 0.0)
+function dense_attention(q, k, v, seen; scale = 1 / sqrt(size(q, 1)), bias = (i, j, h) -> 0.0,
+                         sinks = fill(-Inf, size(q, 3)))
     q, k, v = wide(q), wide(k), wide(v)
     out, lse = zero(q), zeros(size(q)[2:4])
     for b in axes(q, 4), h in axes(q, 3), i in axes(q, 2)
         g = cld(h, size(q, 3) ÷ size(k, 3))
         keys = findall(seen[i, :, min(h, end)])
-        isempty(keys) && (lse[i, h, b] = -Inf; continue)
+        isempty(keys) && (lse[i, h, b] = sinks[h]; continue)
         scores = [scale * dot(q[:, i, h, b], k[:, j, g, b]) + bias(i, j, h) for j in keys]
-        top = maximum(scores)
+        top = max(maximum(scores), sinks[h])
         weights = exp.(scores .- top)
-        lse[i, h, b] = log(sum(weights)) + top
-        out[:, i, h, b] = v[:, keys, g, b] * weights ./ sum(weights)
+        total = sum(weights) + exp(sinks[h] - top)
+        lse[i, h, b] = log(total) + top
+        out[:, i, h, b] = v[:, keys, g, b] * weights ./ total
     end
     return out, lse
 end
@@ -60,6 +62,9 @@ const none = NamedTuple()
         @test attention!(out, x..., layout; lse = lse, options...) === out && out == found[1] && lse == found[2]
     end
     x, S = tensors(T), T === Float64 ? Float64 : Float32
+    sinks = S[0.5, -1, -Inf, 3]
+    @test same(attention(x..., layout; sinks = sinks, return_lse = true), dense_attention(x..., seen; sinks = sinks), T)
+    @test attention!(similar(x[1]), x..., layout; sinks = Float64.(sinks)) == attention(x..., layout; sinks = sinks)
     slopes, table = S[0.1, 0, -0.2, 0.05], randn(S, 9, 4)
     @test same(attention(x..., layout; slopes = slopes, return_lse = true),
                dense_attention(x..., seen; bias = (i, j, h) -> slopes[h] * (j - i)), T)
@@ -156,6 +161,7 @@ end
     @test refuses(() -> run(causal_from = 3), :argument, "causal_from, which needs causal=1")
     @test refuses(() -> run(causal_from = 0, causal = true), :argument, "causal_from is 0, expected 1 or more")
     @test refuses(() -> run(slopes = ones(4), block_bias = ones(4)), :argument, "more than one of slopes")
+    @test refuses(() -> run(sinks = ones(3)), :shape, "sinks has shape [3], expected [4]")
     @test refuses(() -> run(slopes = ones(3)), :shape, "bias has shape [3], expected [4]")
     @test refuses(() -> run(distance_bias = ones(8)), :shape, "an odd number of distances")
     @test refuses(() -> run(mask = BlockMask(rule, random_layout(40, 52, (8, 8), 0.4))), :layout, "mask is of another layout")

@@ -27,6 +27,7 @@ enum argument {
     LSE,
     SHARED, /* the others: */
     RETURN_LSE = SHARED,
+    SINKS,
     FORWARD,
     OUT_GRAD = SHARED,
     BACKWARD,
@@ -202,10 +203,12 @@ static tartan_py_part *new_lse(attention *self) {
 /* ---- Forward ---- */
 
 static PyObject *forward_in(attention *self, PyObject *const *given) {
-    tartan_py_part *out, *lse;
+    tartan_py_part *sinks, *out, *lse;
     const int wants_lse = PyObject_IsTrue(given[RETURN_LSE]) || given[LSE] != Py_None;
-    if (add_inputs(self, given, "tartan_attention_forward") || add(self, given[OUT], "out", &out) ||
-        add(self, given[LSE], "lse", &lse) || borrow_inputs(self, given) ||
+    if (add_inputs(self, given, "tartan_attention_forward") || add(self, given[SINKS], "sinks", &sinks) ||
+        add(self, given[OUT], "out", &out) || add(self, given[LSE], "lse", &lse) ||
+        borrow_inputs(self, given) ||
+        (sinks != NULL && tartan_py_call_borrow(&self->call, sinks, sum_dtype(self), false)) ||
         (out != NULL && tartan_py_call_borrow(&self->call, out, TARTAN_F64, true)) ||
         (lse != NULL && tartan_py_call_borrow(&self->call, lse, TARTAN_F64, true)))
         return NULL;
@@ -219,7 +222,8 @@ static PyObject *forward_in(attention *self, PyObject *const *given) {
     Py_BEGIN_ALLOW_THREADS;
     status = tartan_attention_forward(self->call.pointer, self->layout, &self->views[0], &self->views[1],
                                       &self->views[2], self->options.text, self->mask, bias_of(self),
-                                      &out_view, lse == NULL ? NULL : &lse_view);
+                                      sinks == NULL ? NULL : &sinks->borrow.array, &out_view,
+                                      lse == NULL ? NULL : &lse_view);
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(&self->call, status, self->names)) return NULL;
     PyObject *result = tartan_py_call_give(out, self->q);
@@ -243,7 +247,7 @@ static PyObject *run(PyObject *const *given, Py_ssize_t count, Py_ssize_t expect
 }
 
 /* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context, out,
- * lse, return_lse): out, or (out, lse). */
+ * lse, return_lse, sinks): out, or (out, lse). */
 static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     return run(arguments, count, FORWARD, "attention", forward_in);

@@ -77,7 +77,7 @@ def gate_gradient(w: Any, dw: Any, gates: Any, context: Any, /) -> Any: ...
 def attention(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
     causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, context: Any, out: Any, lse: Any,
-    return_lse: bool, /
+    return_lse: bool, sinks: Any, /
 ) -> Any: ...
 def attention_gradient(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],

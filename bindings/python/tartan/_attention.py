@@ -17,8 +17,8 @@ from tartan._layout import handle_of as layout_handle
 def attention(
     q: Any, k: Any, v: Any, layout: Layout, *, scale: Optional[float] = None, causal: bool = False,
     query_offset: int = 0, causal_from: int = 0, mask: Optional[BlockMask] = None, slopes: Any = None,
-    distance_bias: Any = None, block_bias: Any = None, dropout: float = 0.0, seed: int = 0, out: Any = None,
-    lse: Any = None, return_lse: bool = False, context: ContextLike = None,
+    distance_bias: Any = None, block_bias: Any = None, sinks: Any = None, dropout: float = 0.0, seed: int = 0,
+    out: Any = None, lse: Any = None, return_lse: bool = False, context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """``softmax(scale * q @ k.T + bias) @ v`` over the keys that each query sees. Scores are never stored, so memory
     grows with the number of tokens alone.
@@ -36,10 +36,13 @@ def attention(
     * `distance_bias` [heads or 1, 2 * r + 1]: the number at ``clamp(j - i - query_offset, -r, r) + r``
     * `block_bias` [heads or 1, blocks]: a number for each stored block; [1, blocks] if the layout has heads
 
+    `sinks` [heads], of the dtype of a bias, are logits that take a share of each softmax of their head and have no
+    value: the weights of a query then add up to less than 1.
+
     `dropout` drops weights with this probability; equal `seed`s drop the same ones on every device. The log-sum-exp of
     the scores, which `attention_gradient` needs, is written to `lse`, or returned as ``(out, lse)`` if `return_lse`.
     `out` is written in place and returned. Arrays may be in host memory or all on one GPU, as for `spmm`. If PyTorch
-    records gradients of `q`, `k` or `v`, they are recorded, but none of a bias or of `lse`.
+    records gradients of `q`, `k` or `v`, they are recorded, but none of a bias, of `sinks` or of `lse`.
 
     >>> import numpy as np, tartan
     >>> q, k, v = np.random.default_rng(1).standard_normal((3, 2, 64, 8))   # two heads
@@ -54,7 +57,7 @@ def attention(
     if not _raw.records(q, k, v):
         return _raw.attention(
             handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context, out,
-            lse, return_lse,
+            lse, return_lse, sinks,
         )  # fmt: skip
     if out is not None or lse is not None:
         raise ArgumentError(
@@ -64,7 +67,7 @@ def attention(
     from tartan._torch import recorded
 
     shared = handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context
-    return recorded(shared, return_lse)
+    return recorded(shared, sinks, return_lse)
 
 
 def attention_gradient(
@@ -74,7 +77,7 @@ def attention_gradient(
     context: ContextLike = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of `q`, `k` and `v`, given `out_grad`, that of `out`. `out` and `lse` are the results of
-    `attention` with the same arguments.
+    `attention` with the same arguments; its `sinks` are not among those here, as `lse` contains them.
 
     >>> import numpy as np, tartan
     >>> q, k, v = np.random.default_rng(1).standard_normal((3, 64, 8))

@@ -23,7 +23,7 @@ def _gradients(ctx: Any, out_grad: Any, *_: Any) -> Any:
     before, after = ctx.shared
     q_grad, k_grad, v_grad = _backward(*before, q, k, v, *after, out, lse, out_grad)
     needs = ctx.needs_input_grad
-    return q_grad if needs[0] else None, k_grad if needs[1] else None, v_grad if needs[2] else None, None, None
+    return q_grad if needs[0] else None, k_grad if needs[1] else None, v_grad if needs[2] else None, None, None, None
 
 
 _gradients_once = torch.autograd.function.once_differentiable(_gradients)  # type: ignore[no-untyped-call, unused-ignore]
@@ -33,8 +33,8 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """`shared` holds the arguments of both passes; its tensors q, k and v are also given by themselves."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, shared: tuple[Any, ...], return_lse: bool) -> Any:
-        out, lse = _forward(*shared, None, None, True)
+    def forward(ctx: Any, q: Any, k: Any, v: Any, shared: tuple[Any, ...], sinks: Any, return_lse: bool) -> Any:
+        out, lse = _forward(*shared, None, None, True, sinks)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.shared = shared[:2], shared[5:]
         if not return_lse:
@@ -48,7 +48,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return (_gradients_once if torch.is_grad_enabled() else _gradients)(ctx, *grads)
 
 
-def recorded(shared: tuple[Any, ...], return_lse: bool) -> Any:
+def recorded(shared: tuple[Any, ...], sinks: Any, return_lse: bool) -> Any:
     """`attention` of tensors, recorded for gradients."""
     q, k, v, bias = shared[2:6]
     for x, name in ((q, "q"), (k, "k"), (v, "v")):
@@ -56,10 +56,11 @@ def recorded(shared: tuple[Any, ...], return_lse: bool) -> Any:
             raise ArgumentTypeError(
                 f"attention: {name} is of type {type(x).__name__}, expected a tensor, since PyTorch records gradients"
             )
-    if bias is not None and _raw.records(bias):
-        raise ArgumentError("attention: the bias requires gradients, which are not computed: use detach()")
+    for x, name in ((bias, "the bias"), (sinks, "sinks")):
+        if x is not None and _raw.records(x):
+            raise ArgumentError(f"attention: {name} requires gradients, which are not computed: use detach()")
     record: Any = _Attention.apply
-    return record(q, k, v, shared, return_lse)
+    return record(q, k, v, shared, sinks, return_lse)
 
 
 # ---- FlexAttention ----

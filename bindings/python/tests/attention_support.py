@@ -36,7 +36,7 @@ def biased(layout, heads, slopes=None, distance_bias=None, block_bias=None, quer
     return np.zeros((1, 1, 1))
 
 
-def dense_attention(q, k, v, seen, bias=0.0, scale=None):
+def dense_attention(q, k, v, seen, bias=0.0, scale=None, sinks=None):
     """out and lse of arrays [batch, heads, tokens, d]; heads of k and v may be fewer."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     shared = q.shape[1] // k.shape[1]
@@ -44,7 +44,9 @@ def dense_attention(q, k, v, seen, bias=0.0, scale=None):
     scores = (q @ k.swapaxes(-1, -2)) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale) + bias
     scores = np.where(seen, scores, -np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
-        most = np.where(np.isfinite(top := scores.max(-1, keepdims=True, initial=-np.inf)), top, 0)
-        sums = np.exp(scores - most).sum(-1, keepdims=True)
+        sink = np.full((1, 1, 1, 1), -np.inf) if sinks is None else np.asarray(sinks, np.float64)[:, None, None]
+        top = np.maximum(scores.max(-1, keepdims=True, initial=-np.inf), sink)
+        most = np.where(np.isfinite(top), top, 0)
+        sums = np.exp(scores - most).sum(-1, keepdims=True) + np.exp(sink - most)
         weights = np.where(sums > 0, np.exp(scores - most) / sums, 0)
         return weights @ v, (np.log(sums) + most)[..., 0]

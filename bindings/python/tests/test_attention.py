@@ -28,7 +28,7 @@ CASES = [
     {}, {"causal": True}, {"causal": True, "query_offset": 12, "causal_from": 3}, {"scale": 0.7}, {"kv_heads": 2},
     {"kv_heads": 1, "layout_heads": 4}, {"masked": True}, {"masked": True, "layout_heads": 4, "causal": True},
     {"bias": "slopes"}, {"bias": "distance_bias", "query_offset": -2}, {"bias": "block_bias"},
-    {"bias": "block_bias", "layout_heads": 4},
+    {"bias": "block_bias", "layout_heads": 4}, {"sinks": True}, {"sinks": True, "kv_heads": 2, "causal": True},
 ]  # fmt: skip
 
 
@@ -40,10 +40,12 @@ def test_equals_a_dense_computation(rng, dtype, case):
     layout = random_layout(rng, (40, 52), (8, 16), 0.5, heads=case.pop("layout_heads", 1))
     mask = BlockMask.from_rule(layout, lambda q, k, h: (q + 2 * k + h) % 3 != 0) if case.pop("masked", False) else None
     bias = bias_of(rng, case.pop("bias", None), layout, 4, "float64" if dtype == "float64" else "float32")
+    if "sinks" in case:
+        case["sinks"] = rng.standard_normal(4).astype("float64" if dtype == "float64" else "float32")
     hidden = {key: value for key, value in case.items() if key in ("causal", "query_offset", "causal_from")}
     seen = visible(layout, mask, **hidden)
     added = biased(layout, 4, **bias, query_offset=case.get("query_offset", 0))
-    wanted, wanted_lse = dense_attention(q, k, v, seen, added, case.get("scale"))
+    wanted, wanted_lse = dense_attention(q, k, v, seen, added, case.get("scale"), case.get("sinks"))
     out, lse = attention(q, k, v, layout, mask=mask, **bias, **case, return_lse=True)
     assert out.dtype == q.dtype and out.shape == q.shape and lse.shape == q.shape[:3]
     assert lse.dtype == (np.float64 if dtype == "float64" else np.float32)
@@ -61,13 +63,16 @@ def test_gradients_against_differences(rng, case):
     if case.pop("masked", False):
         case["mask"] = BlockMask.from_rule(layout, lambda q, k, h: (q + 2 * k + h) % 3 != 0)
     case.update(bias_of(rng, case.pop("bias", None), layout, 4, "float64"))
+    if "sinks" in case:
+        case["sinks"] = rng.standard_normal(4)
     weight = rng.standard_normal(q.shape)
 
     def loss(*x):
         return float((attention(*x, layout, **case) * weight).sum())
 
     out, lse = attention(q, k, v, layout, **case, return_lse=True)
-    grads = attention_gradient(q, k, v, layout, out, lse, weight, **case)
+    case_without_sinks = {key: value for key, value in case.items() if key != "sinks"}
+    grads = attention_gradient(q, k, v, layout, out, lse, weight, **case_without_sinks)
     for i, (x, grad) in enumerate(zip((q, k, v), grads)):
         assert grad.shape == x.shape and grad.dtype == x.dtype
         for _ in range(6):
@@ -192,7 +197,7 @@ def test_refusals(rng):
     layout = random_layout(rng, (40, 52), 8, 0.5)
     other = BlockMask.from_rule(random_layout(rng, (40, 52), 8, 0.4), rule)
     out, lse = attention(q, k, v, layout, return_lse=True)
-    slopes = np.ones(4)
+    slopes, layout_of_four = np.ones(4), random_layout(rng, (4, 52), 4, 0.5)
     for kind, words, call in (
         (tartan.ShapeError, r"attention: q has 1 dimensions, expected 2 to 4", lambda: attention(q[0, 0, 0], k, v, layout)),
         (tartan.ShapeError, r"attention: k has 3 dimensions, expected 4", lambda: attention(q, k[0], v, layout)),
@@ -206,6 +211,11 @@ def test_refusals(rng):
         (tartan.ShapeError, r"distance_bias has shape \[4, 8\], .* odd",
          lambda: attention(q, k, v, layout, distance_bias=np.ones((4, 8)))),
         (tartan.ShapeError, r"block_bias has shape", lambda: attention(q, k, v, layout, block_bias=np.ones((4, 3)))),
+        (tartan.DTypeError, r"sinks is of float32, expected float64",
+         lambda: attention(q, k, v, layout, sinks=slopes.astype("f4"))),
+        (tartan.ShapeError, r"sinks has shape \[3\], expected \[4\]", lambda: attention(q, k, v, layout, sinks=np.ones(3))),
+        (tartan.ArgumentError, r"lse overlaps sinks",
+         lambda: attention(q[:1, :1, :4], k[:1, :1], v[:1, :1], layout_of_four, lse=slopes[None, None], sinks=slopes[:1])),
         (tartan.ArgumentError, r"slopes and block_bias are given, expected at most one",
          lambda: attention(q, k, v, layout, slopes=slopes, block_bias=slopes)),
         (tartan.ArgumentError, r"out overlaps q", lambda: attention(q, k, v, layout, out=q)),

@@ -20,7 +20,7 @@ def close(x, y, dtype):
 
 
 @pytest.mark.parametrize("dtype", HOST_DTYPES)
-@pytest.mark.parametrize("form", ["plain", "causal", "mask", "slopes", "grouped", "2-d"])
+@pytest.mark.parametrize("form", ["plain", "causal", "mask", "slopes", "sinks", "grouped", "2-d"])
 def test_equals_the_cpu(rng, dtype, form):
     layout = random_layout(rng, (64, 96), 16, 0.6)
     shapes = (4, 64, 32), (2 if form == "grouped" else 4, 96, 32)
@@ -34,9 +34,11 @@ def test_equals_the_cpu(rng, dtype, form):
     if form == "slopes":
         options["slopes"] = (rng.random(4) / 64).astype("f8" if dtype == "float64" else "f4")
         there["slopes"] = to_device(options["slopes"])
+    sinks = {"sinks": rng.standard_normal(4).astype("f8" if dtype == "float64" else "f4")} if form == "sinks" else {}
     far = [to_device(x) for x in (q, k, v)]
-    out, lse = attention(q, k, v, layout, **options, return_lse=True)
-    far_out, far_lse = attention(*far, layout, **there, return_lse=True)
+    out, lse = attention(q, k, v, layout, **options, **sinks, return_lse=True)
+    far_sinks = {name: to_device(x) for name, x in sinks.items()}
+    far_out, far_lse = attention(*far, layout, **there, **far_sinks, return_lse=True)
     close(far_out, out, dtype)
     close(far_lse, lse, "float64" if dtype == "float64" else "float32")
     grad = random_array(rng, out.shape, dtype)

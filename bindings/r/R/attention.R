@@ -158,18 +158,18 @@ setMethod("show", "BlockMask", function(object) {
 }
 
 attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offset = 0, causal_from = 1, mask = NULL,
-                      slopes = NULL, distance_bias = NULL, block_bias = NULL, dropout = 0, seed = 0,
+                      slopes = NULL, distance_bias = NULL, block_bias = NULL, sinks = NULL, dropout = 0, seed = 0,
                       return_lse = FALSE) {
   bias <- .one_bias(slopes, distance_bias, block_bias)
   options <- .attention_options(scale, causal, query_offset, causal_from, bias, dropout, seed)
   if (!is.null(mask)) .expect(mask, "BlockMask", "mask")
-  place <- .place(q = q, k = k, v = v, bias = bias$array)
+  place <- .place(q = q, k = k, v = v, bias = bias$array, sinks = sinks)
   given <- .attention_inputs(q, k, v, layout)
   dtype <- if (is.null(place)) "float64" else q@dtype
   out <- .result(place, given$sizes$q, dtype)
   lse <- if (.flag(return_lse, "return_lse")) .result(place, given$sizes$q[-1L], .result_dtype(dtype))
   tartan_attention_forward(place, layout, given$views[[1L]], given$views[[2L]], given$views[[3L]], options, mask, bias$view,
-                           .tokens(out), if (return_lse) .tokens(lse, 3L))
+                           sinks, .tokens(out), if (return_lse) .tokens(lse, 3L))
   if (return_lse) list(out = .value(out), lse = .value(lse)) else .value(out)
 }
 

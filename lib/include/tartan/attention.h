@@ -2,11 +2,12 @@
  * Block-sparse attention. For each batch entry and head, with visible(i) the keys that query i may see,
  *
  *     s[i,j]  = scale * sum_d q[i,d] k[j,d] + bias[i,j]        for j in visible(i)
- *     lse[i]  = log(sum_j exp(s[i,j]))
+ *     lse[i]  = log(exp(sink) + sum_j exp(s[i,j]))             without the first term if there are no sinks
  *     out[i]  = sum_j exp(s[i,j] - lse[i]) v[j]
  *
  * Key j is visible to query i if the layout stores its block, the block mask keeps the element, and, with the option
- * causal=1, j <= i + query_offset or j < causal_from. A query that sees no key gets out = 0 and lse = -infinity.
+ * causal=1, j <= i + query_offset or j < causal_from. A query that sees no key gets out = 0 and lse = sink, or -infinity
+ * without sinks.
  *
  * Scores are never stored: memory grows with tq + tk, and the backward pass computes them again from lse. A call that
  * fails leaves its outputs untouched. Outputs may not overlap inputs.
@@ -50,6 +51,8 @@ extern "C" {
  *                       more, default 0
  *   block_mask  NULL, or an in-block mask of this layout
  *   bias        NULL, or an array as the option bias says, of the dtype of lse
+ *   sinks       NULL, or [heads], of the dtype of lse: a logit that takes a share of each softmax of its head and has no
+ *               value, so that the weights of a query add up to less than 1. -infinity: none
  *   out         [batch, heads, tq, d]
  *   lse         NULL, or [batch, heads, tq]
  * Work: 4 d operations for each visible pair. Any size may be 0.
@@ -59,14 +62,14 @@ TARTAN_API tartan_status tartan_attention_forward(tartan_context *context, const
                                                   const tartan_array *q, const tartan_array *k,
                                                   const tartan_array *v, const char *options,
                                                   const tartan_block_mask *block_mask,
-                                                  const tartan_array *bias, tartan_array *out,
-                                                  tartan_array *lse);
+                                                  const tartan_array *bias, const tartan_array *sinks,
+                                                  tartan_array *out, tartan_array *lse);
 
 /* The gradients with respect to q, k and v, given out_grad, that with respect to out:
  *     p = exp(s - lse),  delta[i] = sum_d out[i,d] out_grad[i,d],  ds[i,j] = p[i,j] (out_grad[i] . v[j] - delta[i])
  *     q_grad[i] = scale sum_j ds[i,j] k[j],  k_grad[j] = scale sum_i ds[i,j] q[i],  v_grad[j] = sum_i p[i,j] out_grad[i]
  * k_grad and v_grad sum over the heads that share a kv head. Arguments up to `bias` and their options are those of the
- * forward pass, `out` and `lse` its results, `out_grad` has the shape and dtype of `out`, the gradients those of q,
+ * forward pass, `out` and `lse` its results (in `lse` are the sinks, too, which are no argument therefore), `out_grad` has the shape and dtype of `out`, the gradients those of q,
  * k and v. Work: 10 d operations for each visible pair, and 4 d to compute scores again where that is faster than to
  * wait for sums of other threads or CTAs. Errors: as tartan_attention_forward. */
 TARTAN_API tartan_status tartan_attention_backward(

@@ -189,8 +189,11 @@ def attention(context, layout, options, mask, inputs, outputs):
     library = context.library
     arrays = [library.array(tensor) for tensor in (*inputs, *outputs)]
     places = [byref(array) for array in arrays]
-    arguments = (context.handle, layout.handle, *places[:3], options.encode(), mask.handle if mask else None, None, *places[3:])
-    function = library.c.tartan_attention_forward if len(inputs) == 3 else library.c.tartan_attention_backward
+    forward = len(inputs) == 3
+    bias_and_sinks = (None, None) if forward else (None,)
+    arguments = (context.handle, layout.handle, *places[:3], options.encode(), mask.handle if mask else None,
+                 *bias_and_sinks, *places[3:])
+    function = library.c.tartan_attention_forward if forward else library.c.tartan_attention_backward
 
     def call():
         library.ok(function(*arguments))

@@ -16,7 +16,7 @@ stored <- function(layout) {
 }
 
 # Attention as a dense computation; `bias` is queries x keys x heads.
-dense_attention <- function(x, seen, scale = 1 / sqrt(dim(x$q)[1]), bias = 0) {
+dense_attention <- function(x, seen, scale = 1 / sqrt(dim(x$q)[1]), bias = 0, sinks = rep(-Inf, dim(x$q)[3])) {
   out <- 0 * x$q
   lse <- array(0, dim(x$q)[-1])
   heads <- dim(x$q)[3]
@@ -25,10 +25,12 @@ dense_attention <- function(x, seen, scale = 1 / sqrt(dim(x$q)[1]), bias = 0) {
     shared <- (h - 1) %/% (heads / dim(x$k)[3]) + 1
     scores <- scale * crossprod(x$q[, , h, b], x$k[, , shared, b]) + bias[, , h]
     scores[!seen[, , min(h, dim(seen)[3])]] <- -Inf
-    top <- apply(scores, 1, max)
-    weights <- exp(scores - ifelse(is.finite(top), top, 0))
-    lse[, h, b] <- log(rowSums(weights)) + ifelse(is.finite(top), top, 0)
-    out[, , h, b] <- x$v[, , shared, b] %*% t(weights / pmax(rowSums(weights), 1e-300))
+    top <- pmax(apply(scores, 1, max), sinks[h])
+    top <- ifelse(is.finite(top), top, 0)
+    weights <- exp(scores - top)
+    total <- rowSums(weights) + exp(sinks[h] - top)
+    lse[, h, b] <- log(total) + top
+    out[, , h, b] <- x$v[, , shared, b] %*% t(weights / pmax(total, 1e-300))
   }
   list(out = out, lse = lse)
 }
@@ -42,9 +44,9 @@ test_that("attention equals a dense computation", {
   layout <- random_layout(c(40, 52), c(8, 16), 0.5)
   heads <- random_layout(c(40, 52), c(8, 16), 0.5, heads = 4)
   x <- tensors()
-  check <- function(x, layout, seen, ..., wanted_scale = 1 / sqrt(8), bias = 0) {
+  check <- function(x, layout, seen, ..., wanted_scale = 1 / sqrt(8), bias = 0, wanted_sinks = rep(-Inf, 4)) {
     found <- attention(x$q, x$k, x$v, layout, ..., return_lse = TRUE)
-    wanted <- dense_attention(x, seen, wanted_scale, bias)
+    wanted <- dense_attention(x, seen, wanted_scale, bias, wanted_sinks)
     expect_equal(found, wanted, tolerance = 1e-12)
     expect_identical(attention(x$q, x$k, x$v, layout, ...), found$out)
   }
@@ -57,6 +59,8 @@ test_that("attention equals a dense computation", {
   rule <- function(q, k, head) (q + 2 * k + head) %% 3 != 0
   kept <- array(outer(1:40, 1:52, function(q, k) rule(q, k, 1)), c(40, 52, 1))
   check(x, layout, stored(layout) & kept, mask = attention_mask(layout, rule))
+  sinks <- c(0.5, -1, -Inf, 3)
+  check(tensors(kv_heads = 2), heads, stored(heads), sinks = sinks, wanted_sinks = sinks)
   slopes <- c(0.1, 0, -0.2, 0.05)
   check(x, layout, stored(layout), slopes = slopes, bias = outer(away(), slopes))
   table <- matrix(rnorm(9 * 4), 9)
@@ -165,6 +169,7 @@ test_that("what does not fit is refused", {
   expect_refused(run(causal_from = 0, causal = TRUE), "argument", "causal_from is 0, expected a whole number from 1")
   expect_refused(run(query_offset = 3), "argument", "query_offset, which needs causal=1 or a bias")
   expect_refused(run(slopes = 1:4, block_bias = 1), "argument", "slopes and block_bias are given, expected at most one bias")
+  expect_refused(run(sinks = 1:3), "shape", "sinks has shape [3], expected [4]")
   expect_refused(run(slopes = 1:3), "shape", "bias has shape [3], expected [4]")
   expect_refused(run(distance_bias = 1:8), "shape", "an odd number of distances")
   expect_refused(run(mask = TRUE), "argument", "mask is TRUE, expected a BlockMask")
@@ -217,6 +222,8 @@ for (device in test_devices) {
     slopes <- c(0.1, 0, -0.2, 0.05)
     expect_equal(to_host(attention(far$q, far$k, far$v, layout, slopes = to_device(slopes, ctx))),
                  attention(x$q, x$k, x$v, layout, slopes = slopes), tolerance = 1e-12)
+    expect_equal(to_host(attention(far$q, far$k, far$v, layout, sinks = to_device(slopes, ctx))),
+                 attention(x$q, x$k, x$v, layout, sinks = slopes), tolerance = 1e-12)
     expect_refused(attention(far$q, x$k, far$v, layout), "unsupported", "k is in R's memory")
     half <- lapply(x, to_device, ctx, dtype = "float32")
     expect_identical(block_dtype(attention(half$q, half$k, half$v, layout)), "float32")
