@@ -8,10 +8,9 @@
  * its terms in the same order: by heads, then rows of blocks. So the choice does not change a bit.
  *
  * Source: Dao, "FlashAttention-2" (2023), algorithm 2. */
+#include "backend/cpu_attention_grade.h"
 #include "backend/cpu_attention_pairs.h"
 #include "core/workspace.h"
-
-#include <math.h>
 
 /* K^T and V^T for scores and their gradients (with pairs K and V on the left); K for dQ (K^T on the left); Q and dO for dK
  * and dV. */
@@ -23,9 +22,10 @@ typedef struct backward {
     tartan_i_pairs s;
     const tartan_op_attention_backward *op;
     tartan_i_cpu_factor factors[FACTORS];
-    tartan_i_fit fit_rows; /* of a block, transposed, as left factor: its queries are contracted */
-    bool whole;            /* a worker takes whole kv heads */
-    double *delta;         /* [batch * heads][tq] */
+    tartan_i_grading grading; /* where products do not read pairs */
+    tartan_i_fit fit_rows;    /* of a block, transposed, as left factor: its queries are contracted */
+    bool whole;               /* a worker takes whole kv heads */
+    double *delta;            /* [batch * heads][tq] */
     char *scratch;
     int64_t scratch_bytes; /* of a worker */
 } backward;
@@ -35,11 +35,8 @@ typedef struct work {
     tartan_i_pairs_work s;
     tartan_i_pairs_grad pairs; /* where products read them, else: */
     const backward *b;
-    char *scores, *ds;         /* [rows][scores_row]; scores become weights */
-    char *queries, *out_grads; /* left factors, if they are not read in place */
-    char *biases;              /* of a row of scores */
-    char *q_sums;              /* [rows][sums_row] */
-    tartan_i_left left_queries, left_out_grads;
+    tartan_i_grader reals;
+    char *q_sums; /* [rows][sums_row] */
 
     char *k_sums, *v_sums; /* [blocks of a kv head, or 1][fit_rows.rows][sums_row] */
     int64_t kv_entry;
@@ -49,115 +46,42 @@ static int64_t block_sums(const backward *b) {
     return b->fit_rows.rows * b->s.p.sums_row * b->s.p.k.bytes;
 }
 
-static void lay_out_reals(const backward *b, char *base, int64_t *at, work *w) {
-    const tartan_i_cpu_attention *p = &b->s.p;
-    const int64_t rows = p->block_rows, reals = rows * p->scores_row * p->k.bytes;
-    const bool copies = p->in->q->dtype != p->k.dtype || b->op->out_grad->dtype != p->k.dtype;
-    const int64_t left = copies ? tartan_i_cpu_attention_left_bytes(p, &p->fit) : 0;
-    w->scores = tartan_i_cpu_attention_take(base, at, reals);
-    w->ds = tartan_i_cpu_attention_take(base, at, reals);
-    w->queries = tartan_i_cpu_attention_take(base, at, left);
-    w->out_grads = tartan_i_cpu_attention_take(base, at, left);
-    w->biases = tartan_i_cpu_attention_take(base, at, p->scores_row * p->k.bytes);
-    w->q_sums = tartan_i_cpu_attention_take(base, at, rows * p->sums_row * p->k.bytes);
-}
-
 /* Lays out a worker's memory, and returns its size. */
 static int64_t lay_out(const backward *b, char *base, work *w) {
-    const int64_t kept = b->whole ? b->s.p.layout->grid_cols : 1;
+    const tartan_i_cpu_attention *p = &b->s.p;
+    const int64_t kept = b->whole ? p->layout->grid_cols : 1;
     int64_t at = 0;
     w->b = b;
     tartan_i_pairs_lay_out(&b->s, base, &at, &w->s);
-    if (b->s.p.pairs)
+    if (p->pairs) {
         tartan_i_pairs_grad_lay_out(&b->s, &b->fit_rows, base, &at, &w->pairs);
-    else
-        lay_out_reals(b, base, &at, w);
+    } else {
+        tartan_i_grader_lay_out(p, b->op->out_grad, base, &at, &w->reals);
+        w->q_sums = tartan_i_cpu_attention_take(base, &at, p->block_rows * p->sums_row * p->k.bytes);
+    }
     w->k_sums = tartan_i_cpu_attention_take(base, &at, kept * block_sums(b));
     w->v_sums = tartan_i_cpu_attention_take(base, &at, kept * block_sums(b));
     return at;
-}
-
-/* ---- delta[i] = sum_d out[i,d] out_grad[i,d] ---- */
-
-static void delta_task(void *data, int32_t worker) {
-    const backward *b = data;
-    const tartan_i_cpu_attention *p = &b->s.p;
-    const tartan_array *out = b->op->out, *grad = b->op->out_grad;
-    const int64_t tokens = out->shape[2];
-    char *room = b->scratch + worker * b->scratch_bytes, *x = room, *y = room + p->d * p->k.bytes;
-    int64_t begin, end;
-    tartan_i_share(p->entries * p->group * tokens, p->context->threads, worker, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        tartan_i_line_load(&p->k, out->dtype, tartan_i_cpu_attention_at(out, i / tokens, i % tokens),
-                           out->strides[3], p->d, x);
-        tartan_i_line_load(&p->k, grad->dtype, tartan_i_cpu_attention_at(grad, i / tokens, i % tokens),
-                           grad->strides[3], p->d, y);
-        b->delta[i] = p->k.dot(p->d, x, y);
-    }
-}
-
-/* ---- Weights and ds of a chunk ---- */
-
-static double lse_of(const work *w, int64_t query) {
-    const tartan_array *lse = w->b->op->lse;
-    return tartan_i_load(lse->data, lse->dtype,
-                         w->s.entry / w->b->s.p.heads * lse->strides[0] + w->s.head * lse->strides[1] +
-                             query * lse->strides[2]);
-}
-
-static void grade_row(work *w, int64_t row) {
-    const tartan_i_cpu_attention *p = &w->b->s.p;
-    const tartan_i_kernels *k = &p->k;
-    const tartan_i_chunk *c = &w->s.chunk;
-    const int64_t query = w->s.block_row * p->block_rows + row;
-    char *weights = w->scores + row * p->scores_row * k->bytes, *ds = w->ds + row * p->scores_row * k->bytes;
-    const double lse = lse_of(w, query), kept = 1 - p->in->dropout;
-    uint32_t seen[TARTAN_I_ATTENTION_WORDS], words[TARTAN_I_ATTENTION_WORDS] = {0};
-    const uint32_t *mask = tartan_i_cpu_attention_words(p, c, query, seen);
-    if (lse == -(double)INFINITY) mask = words; /* it has no weights */
-    if (p->drop > 0) {
-        uint32_t keep[TARTAN_I_ATTENTION_WORDS];
-        tartan_i_cpu_attention_kept(p, c, w->s.entry, query, keep);
-        k->scale(c->keys, 1 / kept, ds, ds);
-        tartan_i_cpu_attention_clear(p, keep, c->keys, ds);
-    }
-    if (p->in->bias != NULL) tartan_i_cpu_attention_bias(p, c, w->s.head, query, weights, w->biases);
-    k->row_exp_sum(c->keys, p->in->bias != NULL ? 1 : p->in->scale, weights, lse, mask, weights);
-    k->row_gradient(c->keys, weights, ds, w->b->delta[w->s.entry * p->in->q->shape[2] + query], mask, ds);
-    if (p->drop > 0) {
-        tartan_i_cpu_attention_kept(p, c, w->s.entry, query, words);
-        tartan_i_cpu_attention_clear(p, words, c->keys, weights);
-    }
 }
 
 /* Takes up a row of blocks of a head. */
 static void take_row(work *w, int64_t entry, int64_t block_row) {
     const backward *b = w->b;
     const tartan_i_cpu_attention *p = &b->s.p;
-    const int64_t query = block_row * p->block_rows;
     tartan_i_pairs_take(&w->s, entry, block_row);
-    if (p->pairs) {
+    if (p->pairs)
         tartan_i_pairs_grad_take(&w->s, &w->pairs, b->op, b->delta + entry * p->in->q->shape[2]);
-        return;
-    }
-    w->left_queries = tartan_i_cpu_attention_left(p, p->in->q, entry, query, w->s.count, w->queries);
-    w->left_out_grads =
-        tartan_i_cpu_attention_left(p, b->op->out_grad, entry, query, w->s.count, w->out_grads);
+    else
+        tartan_i_grader_take(&b->grading, &w->reals, entry, block_row);
 }
 
 static void grade_chunk(work *w) {
     const backward *b = w->b;
-    const tartan_i_cpu_attention *p = &b->s.p;
-    const tartan_i_cpu_factor *keys = &b->factors[KEYS_ACROSS], *values = &b->factors[VALUES_ACROSS];
-    if (p->pairs) {
-        tartan_i_pairs_grade(&w->s, &w->pairs, keys, values, w->kv_entry);
-        return;
-    }
-    tartan_i_cpu_attention_across(p, &w->s.tiling, &w->left_queries, w->s.count, keys, w->kv_entry,
-                                  &w->s.chunk, w->scores);
-    tartan_i_cpu_attention_across(p, &w->s.tiling, &w->left_out_grads, w->s.count, values, w->kv_entry,
-                                  &w->s.chunk, w->ds);
-    for (int64_t row = 0; row < w->s.count; row++) grade_row(w, row);
+    if (b->s.p.pairs)
+        tartan_i_pairs_grade(&w->s, &w->pairs, &b->factors[KEYS_ACROSS], &b->factors[VALUES_ACROSS],
+                             w->kv_entry);
+    else
+        tartan_i_grader_grade(&b->grading, &w->reals, &w->s.tiling, &w->s.chunk);
 }
 
 /* dQ (+)= ds K. */
@@ -167,8 +91,8 @@ static void add_queries(work *w, bool first) {
     if (b->s.p.pairs)
         tartan_i_pairs_add(&w->s, keys, w->kv_entry, w->pairs.ds_pairs, w->pairs.q_sums, first);
     else
-        tartan_i_cpu_attention_along(&b->s.p, &w->s.tiling, &w->s.chunk, w->s.count, w->ds, keys, w->kv_entry,
-                                     w->q_sums, first);
+        tartan_i_cpu_attention_along(&b->s.p, &w->s.tiling, &w->s.chunk, w->s.count, w->reals.ds, keys,
+                                     w->kv_entry, w->q_sums, first);
 }
 
 /* sums += a block of weights or ds, transposed, times the queries' rows of `right`. */
@@ -188,9 +112,9 @@ static void add_transposed(work *w, int64_t block, const char *reals, const uint
 /* Adds block `i` of a chunk to dK and dV, whose sums are those of block column `place`. */
 static void add_block(work *w, int64_t i, int64_t place) {
     const backward *b = w->b;
-    add_transposed(w, i, w->scores, w->pairs.weights, &b->factors[OUT_GRADS],
+    add_transposed(w, i, w->reals.weights, w->pairs.weights, &b->factors[OUT_GRADS],
                    w->v_sums + place * block_sums(b));
-    add_transposed(w, i, w->ds, w->pairs.ds, &b->factors[QUERIES], w->k_sums + place * block_sums(b));
+    add_transposed(w, i, w->reals.ds, w->pairs.ds, &b->factors[QUERIES], w->k_sums + place * block_sums(b));
 }
 
 /* ---- Results ---- */
@@ -335,9 +259,10 @@ tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
     backward b = plan(context, op);
     tartan_i_cpu_attention *p = &b.s.p;
     const tartan_status status = get_memory(&b);
+    b.grading = (tartan_i_grading){
+        p, &b.factors[KEYS_ACROSS], &b.factors[VALUES_ACROSS], op->lse, op->out_grad, b.delta};
     if (status == TARTAN_OK)
-        tartan_i_parallel(context, context->threads,
-                          (double)tartan_i_array_elements(op->out) * TARTAN_I_CPU_MOVE, delta_task, &b);
+        tartan_i_cpu_attention_delta(p, op->out, op->out_grad, b.scratch, b.scratch_bytes, b.delta);
     for (int64_t first = 0; status == TARTAN_OK && first < p->entries; first += p->round) {
         tartan_i_cpu_attention_pack(p, b.factors, FACTORS, first);
         const int64_t columns = p->count * p->layout->grid_cols,
