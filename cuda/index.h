@@ -51,6 +51,13 @@ typedef struct tartan_cuda_tile_form {
     bool by_column; /* tiles of a head in the order of their first columns, else of their groups */
 } tartan_cuda_tile_form;
 
+/* An in-block mask. */
+typedef struct tartan_cuda_mask_index {
+    const int32_t
+        *words_of;        /* [blocks] position of a block's words in `bits`, or -1: all its elements count */
+    const uint32_t *bits; /* [stored][block_rows][ceil(block_cols / 32)], or the other way round */
+} tartan_cuda_mask_index;
+
 /* ---- Built on the host, ready to be copied ---- */
 
 /* One array of int32 that holds all lists one after another, each at a multiple of 128 bytes. The other members say
@@ -67,6 +74,11 @@ typedef struct tartan_cuda_host_groups {
     int64_t pointers, cols, ids, order, size;
     int32_t *values;
 } tartan_cuda_host_groups;
+
+typedef struct tartan_cuda_host_mask {
+    int64_t words_of, bits, size;
+    int32_t *values;
+} tartan_cuda_host_mask;
 
 typedef struct tartan_cuda_host_tiles {
     int64_t count;
@@ -106,10 +118,15 @@ tartan_status tartan_cuda_index_tiles(const tartan_host *host, const tartan_cuda
                                       int64_t heads, int64_t across, const tartan_cuda_tile_form *form,
                                       tartan_cuda_host_tiles *out);
 
-/* The bits of an in-block mask the other way round, [blocks][block_cols][ceil(block_rows / 32)]: bit i % 32 of word i / 32
- * of row j is element (i, j). The caller frees them with host->free. Errors: MEMORY. */
-tartan_status tartan_cuda_index_transposed_bits(const tartan_host *host, const tartan_block_mask *mask,
-                                                uint32_t **out);
+/* An in-block mask. Transposed, its words are [stored][block_cols][ceil(block_rows / 32)]: bit i % 32 of word i / 32 of
+ * row j is element (i, j). Errors: MEMORY. */
+tartan_status tartan_cuda_index_mask(const tartan_host *host, const tartan_block_mask *mask, bool transposed,
+                                     tartan_cuda_host_mask *out);
+
+/* The words of all blocks, one block after another, as those above; those of padding are 0. The caller frees them with
+ * host->free. Errors: MEMORY. */
+tartan_status tartan_cuda_index_bits(const tartan_host *host, const tartan_block_mask *mask, bool transposed,
+                                     uint32_t **out, int64_t *out_size);
 
 /* ---- What is counted of a layout, for the choice of kernels ---- */
 

@@ -27,8 +27,12 @@ tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queu
                                           const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out);
 
-/* The bits of an in-block mask, [blocks][block_rows][row_words], or those of tartan_cuda_index_transposed_bits, kept in
- * the mask as a plan. */
+/* An in-block mask, kept in the mask as a plan. */
+tartan_status tartan_cuda_index_get_mask(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_block_mask *block_mask, bool transposed,
+                                         tartan_cuda_mask_index *out);
+
+/* The words of all its blocks (tartan_cuda_index_bits), also kept in the mask. */
 tartan_status tartan_cuda_index_get_bits(const char *function, tartan_cuda_queue *queue,
                                          const tartan_block_mask *block_mask, bool transposed,
                                          const uint32_t **out);

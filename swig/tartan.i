@@ -42,7 +42,6 @@
 %ignore DLTensor;
 %ignore tartan_layout_row_pointers;
 %ignore tartan_layout_col_indices;
-%ignore tartan_block_mask_bits;
 /* Languages evaluate rules themselves, many elements at once, and give the bits. */
 %ignore tartan_keep;
 %ignore tartan_block_mask_from_rule;

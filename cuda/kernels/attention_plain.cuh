@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "device/launch.cuh"
 #include "device/tile.cuh"
+#include "index.h"
 #include "layout/block_mask.h"
 
 namespace tartan_cuda {
@@ -26,10 +27,10 @@ enum {
 /* What the kernels are told of a problem beside itself. */
 struct Common {
     tartan_cuda_attention p;
-    const uint32_t *bits; /* of the block mask, or NULL */
-    int32_t row_words;    /* of the block mask */
-    uint32_t drop;        /* a random word below this drops its weight */
-    int64_t group;        /* heads of queries for a head of keys */
+    tartan_cuda_mask_index mask; /* words_of is NULL without a block mask */
+    int32_t row_words;           /* of the block mask */
+    uint32_t drop;               /* a random word below this drops its weight */
+    int64_t group;               /* heads of queries for a head of keys */
 };
 
 /* How the own tokens are divided. */
@@ -224,11 +225,13 @@ template <typename S, int kRows, bool kOwnKeys> struct Pairs {
     /* Whether the query sees the key; both exist. */
     __device__ __forceinline__ bool sees(int r, int o) const {
         if (key(r, o) >= limit_of(c.p, query(r, o))) return false;
-        if (c.bits == nullptr) return true;
+        if (c.mask.words_of == nullptr) return true;
+        const int32_t words = c.mask.words_of[s.id[other(o)]];
+        if (words < 0) return true;
         const int32_t mine = x.skipped + own(r), its = s.inside[other(o)];
         const int32_t i = kOwnKeys ? its : mine, j = kOwnKeys ? mine : its;
-        const int64_t row = (int64_t)s.id[other(o)] * c.p.block_q + i;
-        return c.bits[row * c.row_words + j / 32] >> (j % 32) & 1;
+        const int64_t row = (int64_t)words * c.p.block_q + i;
+        return c.mask.bits[row * c.row_words + j / 32] >> (j % 32) & 1;
     }
 
     /* The pairs that count, as bits. Those of own tokens that do not exist count, too: their results are never stored.
@@ -421,7 +424,7 @@ inline Cut cut_of(int32_t most, int32_t block, int64_t grid, int64_t heads, int6
     return w;
 }
 
-/* Copies the bits of the mask to the device if they are not there. */
+/* Copies the mask to the device if it is not there. */
 tartan_status common_of(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention *p,
                         Common *out);
 

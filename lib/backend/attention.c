@@ -17,12 +17,13 @@ static int64_t count_block(const tartan_i_attention *in, int64_t id) {
                   rows = tartan_i_rows_of(l, l->block_rows[id]);
     const int64_t col = l->block_cols[id] * l->shape.block_cols,
                   cols = tartan_i_cols_of(l, l->block_cols[id]);
-    if (in->block_mask == NULL && tartan_i_attention_limit(in, row) >= col + cols) return rows * cols;
+    const bool full = in->block_mask == NULL || tartan_i_block_mask_is_full(in->block_mask, id);
+    if (full && tartan_i_attention_limit(in, row) >= col + cols) return rows * cols;
     int64_t count = 0;
     for (int64_t i = 0; i < rows; i++) {
         int64_t n = tartan_i_attention_limit(in, row + i) - col;
         n = n < 0 ? 0 : n < cols ? n : cols;
-        count += in->block_mask == NULL ? n : count_bits(tartan_i_block_mask_row(in->block_mask, id, i), n);
+        count += full ? n : count_bits(tartan_i_block_mask_row(in->block_mask, id, i), n);
     }
     return count;
 }

@@ -12,7 +12,9 @@ static int64_t smaller(int64_t a, int64_t b) {
 static void add_block(const tartan_i_cpu_attention *p, int64_t block_row, int64_t id, tartan_i_chunk *c) {
     const tartan_layout *l = p->layout;
     const int64_t col = l->block_cols[id] * p->block_cols, cols = tartan_i_cols_of(l, l->block_cols[id]);
-    if (p->in->block_mask != NULL || tartan_i_attention_limit(p->in, block_row * p->block_rows) < col + cols)
+    const tartan_block_mask *mask = p->in->block_mask;
+    if ((mask != NULL && !tartan_i_block_mask_is_full(mask, id)) ||
+        tartan_i_attention_limit(p->in, block_row * p->block_rows) < col + cols)
         c->partial = true;
     c->ids[c->blocks] = id;
     c->cols[c->blocks] = l->block_cols[id];

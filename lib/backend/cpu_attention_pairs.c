@@ -151,7 +151,8 @@ void tartan_i_pairs_mask(tartan_i_pairs_work *w) {
         for (int64_t j = 0; j < keys; j++)
             for (int64_t q = tartan_i_cpu_attention_first(p, w->block_row, key + j); q < w->count; q++)
                 masks[j * f->words + q / 32] |= UINT32_C(1) << q % 32;
-        if (p->in->block_mask != NULL) apply_block_mask(w, c->ids[i], keys, masks);
+        if (p->in->block_mask != NULL && !tartan_i_block_mask_is_full(p->in->block_mask, c->ids[i]))
+            apply_block_mask(w, c->ids[i], keys, masks);
     }
 }
 

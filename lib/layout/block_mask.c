@@ -4,47 +4,41 @@
 
 #include "core/array.h"
 #include "core/dtype.h"
+#include "layout/mask_builder.h"
 #include "layout/plans.h"
 
-/* All bits 0. */
-static tartan_status create(tartan_layout *layout, tartan_block_mask **out) {
-    tartan_status status;
-    tartan_block_mask *mask = NULL;
-    const tartan_shape *s = &layout->shape;
-    const int64_t row_words = tartan_i_ceil_div(s->block_cols, 32);
-    NEW_ZEROED(mask, 1);
-    TRY(tartan_i_allocate_zeroed(&mask->bits, layout->blocks,
-                                 s->block_rows * row_words * (int64_t)sizeof *mask->bits));
-    tartan_i_plans_begin(&mask->plans);
-    mask->magic = TARTAN_I_BLOCK_MASK;
-    mask->row_words = row_words;
-    mask->layout = tartan_layout_retain(layout);
-    *out = mask;
-    return TARTAN_OK;
-fail:
-    tartan_i_free(mask);
-    return status;
+/* The words of block `id` of one head: the bits for which `keep` returns non-zero. */
+static void fill_block(const tartan_i_mask_builder *builder, int64_t head, int64_t id, tartan_keep keep,
+                       void *user) {
+    const tartan_block_mask *mask = builder->mask;
+    const tartan_layout *l = mask->layout;
+    const int64_t row = l->block_rows[id] * l->shape.block_rows,
+                  col = l->block_cols[id] * l->shape.block_cols;
+    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
+                  cols = tartan_i_cols_of(l, l->block_cols[id]);
+    for (int64_t i = 0; i < rows; i++) {
+        uint32_t *words = builder->words + i * mask->row_words;
+        for (int64_t j = 0; j < cols; j++)
+            if (keep(user, head, row + i, col + j) != 0) words[j / 32] |= UINT32_C(1) << (j % 32);
+    }
 }
 
-/* Sets the bit of every element inside the matrix for which `keep` returns non-zero. */
-static void fill(tartan_block_mask *mask, tartan_keep keep, void *user) {
-    const tartan_layout *l = mask->layout;
-    const tartan_shape *s = &l->shape;
-    for (int64_t head = 0; head < s->heads; head++)
+static tartan_status from_rule(const char *function, tartan_layout *l, tartan_keep keep, void *user,
+                               tartan_block_mask **out) {
+    tartan_status status;
+    tartan_i_mask_builder builder;
+    TRY(tartan_i_mask_builder_begin(function, l, &builder));
+    for (int64_t head = 0; head < l->shape.heads; head++)
         for (int64_t id = l->row_pointers[head * l->grid_rows];
              id < l->row_pointers[(head + 1) * l->grid_rows]; id++) {
-            const int64_t row = l->block_rows[id] * s->block_rows, col = l->block_cols[id] * s->block_cols;
-            const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
-                          cols = tartan_i_cols_of(l, l->block_cols[id]);
-            for (int64_t i = 0; i < rows; i++) {
-                uint32_t *words = mask->bits + (id * s->block_rows + i) * mask->row_words;
-                for (int64_t j = 0; j < cols; j++) {
-                    if (keep(user, head, row + i, col + j) == 0) continue;
-                    words[j / 32] |= UINT32_C(1) << (j % 32);
-                    mask->kept++;
-                }
-            }
+            fill_block(&builder, head, id, keep, user);
+            TRY(tartan_i_mask_builder_add(&builder, id));
         }
+    TRY(tartan_i_mask_builder_finish(&builder, out));
+    return TARTAN_OK;
+fail:
+    tartan_i_mask_builder_drop(&builder);
+    return status;
 }
 
 static int32_t keep_of_dense(void *user, int64_t head, int64_t row, int64_t col) {
@@ -70,9 +64,7 @@ tartan_status tartan_block_mask_from_dense(tartan_layout *layout, const tartan_a
           "mask has shape %s, expected [%" PRId64 ", %" PRId64 "], or [%" PRId64 ", %" PRId64 ", %" PRId64
           "] with one mask for each head",
           tartan_i_shape_text(mask, text), s->rows, s->cols, s->heads, s->rows, s->cols);
-    PASS(create(layout, out));
-    fill(*out, keep_of_dense, (void *)mask);
-    return TARTAN_OK;
+    return from_rule(__func__, layout, keep_of_dense, (void *)mask, out);
 }
 
 tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tartan_keep keep, void *user,
@@ -80,60 +72,107 @@ tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tartan_keep kee
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK(keep != NULL, HANDLE, "keep is NULL, expected a function");
-    PASS(create(layout, out));
-    fill(*out, keep, user);
-    return TARTAN_OK;
+    return from_rule(__func__, layout, keep, user, out);
 }
 
-/* The bytes of a mask in little-endian order: at most 8192 a block, whose index sets take more than 8. */
-static int64_t bytes_of(const tartan_layout *layout) {
-    return layout->blocks * layout->shape.block_rows * 4 * tartan_i_ceil_div(layout->shape.block_cols, 32);
+/* ---- Bits as bytes ---- */
+
+/* Of one block: at most 8192, so of all blocks fewer than 2^63. */
+static int64_t block_bytes(const tartan_layout *layout) {
+    return layout->shape.block_rows * 4 * tartan_i_ceil_div(layout->shape.block_cols, 32);
 }
 
-/* The bits of a word for the columns from `first` on that are inside the matrix. */
-static uint32_t inside(int64_t cols, int64_t first) {
-    const int64_t left = cols - first;
-    return left >= 32 ? UINT32_MAX : left <= 0 ? 0 : (UINT32_C(1) << left) - 1;
-}
-
-/* Takes the words of one block from bytes, without the bits of padding. */
-static void take_block(tartan_block_mask *mask, int64_t id, const uint8_t *bytes) {
+/* Takes the words of block `id` from bytes, without the bits of padding. */
+static tartan_status add_bytes(tartan_i_mask_builder *builder, int64_t id, const uint8_t *bytes) {
+    const tartan_block_mask *mask = builder->mask;
     const tartan_layout *l = mask->layout;
     const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
                   cols = tartan_i_cols_of(l, l->block_cols[id]);
-    uint32_t *words = mask->bits + id * l->shape.block_rows * mask->row_words;
-    for (int64_t i = 0; i < rows * mask->row_words; i++, bytes += 4) {
-        words[i] =
+    for (int64_t i = 0; i < rows * mask->row_words; i++, bytes += 4)
+        builder->words[i] =
             (bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24) &
-            inside(cols, i % mask->row_words * 32);
-        for (uint32_t rest = words[i]; rest != 0; rest &= rest - 1) mask->kept++;
+            tartan_i_block_mask_inside(cols, i % mask->row_words * 32);
+    return tartan_i_mask_builder_add(builder, id);
+}
+
+static void put_word(uint8_t **bytes, uint32_t word) {
+    for (int i = 0; i < 4; i++) *(*bytes)++ = (uint8_t)(word >> (8 * i));
+}
+
+/* The bits of block `id` are block index[id] of `mask`, or block `id` without an index. */
+static tartan_status from_bytes(const char *function, tartan_layout *layout, const int64_t *index,
+                                const uint8_t *mask, tartan_block_mask **out) {
+    tartan_status status;
+    tartan_i_mask_builder builder;
+    TRY(tartan_i_mask_builder_begin(function, layout, &builder));
+    for (int64_t id = 0; id < layout->blocks; id++) {
+        const int64_t at = index != NULL ? index[id] : id;
+        if (at < 0)
+            tartan_i_mask_builder_add_full(&builder, id);
+        else
+            TRY(add_bytes(&builder, id, mask + at * block_bytes(layout)));
     }
+    TRY(tartan_i_mask_builder_finish(&builder, out));
+    return TARTAN_OK;
+fail:
+    tartan_i_mask_builder_drop(&builder);
+    return status;
 }
 
 tartan_status tartan_block_mask_from_bits(tartan_layout *layout, const uint8_t *mask, int64_t nmask,
                                           tartan_block_mask **out) {
     CHECK_OUT(out);
     CHECK_HANDLE(layout, LAYOUT, "layout");
-    CHECK_LIST(mask, bytes_of(layout), "blocks * block_rows * 4 * ceil(block_cols / 32)");
-    PASS(create(layout, out));
-    const int64_t block = layout->shape.block_rows * (*out)->row_words * 4;
-    for (int64_t id = 0; id < layout->blocks; id++) take_block(*out, id, mask + id * block);
-    return TARTAN_OK;
+    CHECK_LIST(mask, layout->blocks * block_bytes(layout), "blocks * block_rows * 4 * ceil(block_cols / 32)");
+    return from_bytes(__func__, layout, NULL, mask, out);
 }
 
 tartan_status tartan_block_mask_get_bits(const tartan_block_mask *block_mask, uint8_t *out_mask,
                                          int64_t nout_mask) {
     CHECK_HANDLE(block_mask, BLOCK_MASK, "block_mask");
-    CHECK_LIST(out_mask, bytes_of(block_mask->layout), "blocks * block_rows * 4 * ceil(block_cols / 32)");
-    for (int64_t i = 0; i < nout_mask; i++) out_mask[i] = (uint8_t)(block_mask->bits[i / 4] >> (8 * (i % 4)));
+    const tartan_layout *l = block_mask->layout;
+    CHECK_LIST(out_mask, l->blocks * block_bytes(l), "blocks * block_rows * 4 * ceil(block_cols / 32)");
+    for (int64_t id = 0; id < l->blocks; id++)
+        for (int64_t i = 0; i < l->shape.block_rows; i++)
+            for (int64_t w = 0; w < block_mask->row_words; w++)
+                put_word(&out_mask, tartan_i_block_mask_word(block_mask, id, i, w));
     return TARTAN_OK;
 }
+
+tartan_status tartan_block_mask_from_index(tartan_layout *layout, const int64_t *index, int64_t nindex,
+                                           const uint8_t *mask, int64_t nmask, tartan_block_mask **out) {
+    CHECK_OUT(out);
+    CHECK_HANDLE(layout, LAYOUT, "layout");
+    CHECK_LIST(index, layout->blocks, "blocks");
+    const int64_t bytes = block_bytes(layout), stored = nmask > 0 ? nmask / bytes : 0;
+    CHECK_LIST(mask, stored * bytes, "a multiple of block_rows * 4 * ceil(block_cols / 32)");
+    for (int64_t id = 0; id < nindex; id++)
+        CHECK(index[id] >= -1 && index[id] < stored, LAYOUT,
+              "index[%" PRId64 "] is %" PRId64 ", expected -1, or one of the %" PRId64 " blocks of mask", id,
+              index[id], stored);
+    return from_bytes(__func__, layout, index, mask, out);
+}
+
+tartan_status tartan_block_mask_get_index(const tartan_block_mask *block_mask, int64_t *out_index,
+                                          int64_t nout_index, uint8_t *out_mask, int64_t nout_mask) {
+    CHECK_HANDLE(block_mask, BLOCK_MASK, "block_mask");
+    const tartan_layout *l = block_mask->layout;
+    const int64_t bytes = block_mask->stored * block_bytes(l);
+    CHECK_LIST(out_index, l->blocks, "blocks");
+    CHECK_LIST(out_mask, bytes, "stored * block_rows * 4 * ceil(block_cols / 32)");
+    for (int64_t id = 0; id < l->blocks; id++) out_index[id] = block_mask->words_of[id];
+    for (int64_t i = 0; i < bytes / 4; i++) put_word(&out_mask, block_mask->bits[i]);
+    return TARTAN_OK;
+}
+
+/* ---- The handle ---- */
 
 void tartan_block_mask_free(tartan_block_mask *block_mask) {
     if (!tartan_i_is(block_mask, TARTAN_I_BLOCK_MASK)) return;
     block_mask->magic = 0;
     tartan_i_plans_drop(&block_mask->plans);
     tartan_layout_free(block_mask->layout);
+    tartan_i_free(block_mask->words_of);
     tartan_i_free(block_mask->bits);
     tartan_i_free(block_mask);
 }
@@ -142,6 +181,6 @@ int64_t tartan_block_mask_kept(const tartan_block_mask *block_mask) {
     return tartan_i_is(block_mask, TARTAN_I_BLOCK_MASK) ? block_mask->kept : -1;
 }
 
-const uint32_t *tartan_block_mask_bits(const tartan_block_mask *block_mask) {
-    return tartan_i_is(block_mask, TARTAN_I_BLOCK_MASK) ? block_mask->bits : NULL;
+int64_t tartan_block_mask_stored(const tartan_block_mask *block_mask) {
+    return tartan_i_is(block_mask, TARTAN_I_BLOCK_MASK) ? block_mask->stored : -1;
 }

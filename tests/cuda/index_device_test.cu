@@ -237,8 +237,17 @@ TEST_F(CudaDevice, MasksHaveTheirBitsThere) {
         const size_t words = (size_t)(layout->blocks * 16 * 2);
         std::vector<uint32_t> copied(words);
         ASSERT_CUDA(cudaMemcpy(copied.data(), bits, 4 * words, cudaMemcpyDeviceToHost));
-        const uint32_t *expected = tartan_block_mask_bits(mask);
-        EXPECT_EQ(std::vector<uint32_t>(expected, expected + words), copied);
+        std::vector<uint32_t> expected(words);
+        ASSERT_OK(tartan_block_mask_get_bits(mask, (uint8_t *)expected.data(), 4 * (int64_t)words));
+        EXPECT_EQ(expected, copied);
+        tartan_cuda_mask_index index;
+        ASSERT_OK(tartan_cuda_index_get_mask("test", queue, mask, false, &index));
+        std::vector<int32_t> words_of((size_t)layout->blocks);
+        ASSERT_CUDA(cudaMemcpy(words_of.data(), index.words_of, 4 * words_of.size(), cudaMemcpyDeviceToHost));
+        EXPECT_TRUE(std::equal(words_of.begin(), words_of.end(), mask->words_of));
+        std::vector<uint32_t> stored((size_t)(mask->stored * 16 * 2));
+        ASSERT_CUDA(cudaMemcpy(stored.data(), index.bits, 4 * stored.size(), cudaMemcpyDeviceToHost));
+        EXPECT_TRUE(std::equal(stored.begin(), stored.end(), mask->bits));
     };
     const Layout layout = random_layout(shape, 0.5, 1);
     const auto keep = [](void *user, int64_t head, int64_t row, int64_t col) -> int32_t {

@@ -430,3 +430,49 @@ TEST(CudaIndex, FiguresOfDynamicLayoutsAreExpected) {
     EXPECT_EQ(1, figures.share[0][3]);
     tartan_layout_free(raw);
 }
+
+// Both forms of a mask, as it is and transposed, bit by bit.
+TEST(CudaIndex, MasksOfAnyLayout) {
+    const auto keep = [](void *user, int64_t head, int64_t row, int64_t col) -> int32_t {
+        return (head + 3 * row + 5 * col) % *(int64_t *)user == 0 || row < 40;
+    };
+    for (const tartan_shape &s : {tartan_shape{100, 90, 16, 40, 2}, tartan_shape{64, 70, 64, 8, 1},
+                                  tartan_shape{0, 4, 1, 1, 1}, tartan_shape{5, 300, 256, 256, 1}}) {
+        const Layout l = random_layout(s, 0.7, 1);
+        int64_t every = 3;
+        tartan_block_mask *mask = nullptr;
+        ASSERT_OK(tartan_block_mask_from_rule(l.get(), keep, &every, &mask));
+        for (const bool transposed : {false, true}) {
+            const int64_t lines = transposed ? s.block_cols : s.block_rows,
+                          words = ((transposed ? s.block_rows : s.block_cols) + 31) / 32;
+            tartan_cuda_host_mask h = {};
+            ASSERT_OK(tartan_cuda_index_mask(&tartan_i_host, mask, transposed, &h));
+            EXPECT_EQ(0, h.words_of % 32 + h.bits % 32 + h.size % 32);
+            uint32_t *bits = nullptr;
+            int64_t size = -1;
+            ASSERT_OK(tartan_cuda_index_bits(&tartan_i_host, mask, transposed, &bits, &size));
+            EXPECT_EQ(l->blocks * lines * words, size);
+            for (int64_t at = 0; at < size * 32; at++) {
+                const int64_t id = at / (lines * words * 32), line = at / (words * 32) % lines,
+                              col = at % (words * 32);
+                const int64_t i = transposed ? col : line, j = transposed ? line : col;
+                const bool kept =
+                    i < s.block_rows && j < s.block_cols && tartan_i_block_mask_keeps(mask, id, i, j);
+                ASSERT_EQ(kept, bits[at / 32] >> (at % 32) & 1) << id << ": " << i << ", " << j;
+                const int32_t words_of = h.values[h.words_of + id];
+                ASSERT_EQ(words_of < 0, tartan_i_block_mask_is_full(mask, id));
+                if (words_of < 0) continue;
+                const uint32_t *stored =
+                    (const uint32_t *)h.values + h.bits + (words_of * lines + line) * words;
+                ASSERT_EQ(kept, stored[col / 32] >> (col % 32) & 1);
+            }
+            tartan_i_host.free(bits);
+            tartan_i_host.free(h.values);
+            BRUTAL(tartan_cuda_index_mask(&tartan_i_host, mask, transposed, &h),
+                   tartan_i_host.free(h.values));
+            BRUTAL(tartan_cuda_index_bits(&tartan_i_host, mask, transposed, &bits, &size),
+                   tartan_i_host.free(bits));
+        }
+        tartan_block_mask_free(mask);
+    }
+}

@@ -248,9 +248,10 @@ TARTAN_API tartan_status tartan_layout_reblock(const tartan_layout *layout, int6
                                                int64_t block_cols, tartan_layout **out);
 
 /* ---- In-block masks: which elements of the stored blocks count ----
- * One bit per element: element (i, j) of block w is bit j % 32 of word [w][i][j / 32], in rows of ceil(block_cols /
- * 32) words; 1 counts. Bits of padding are 0. A mask is immutable and keeps a reference to its layout. Errors:
- * HANDLE, SHAPE, DTYPE, UNSUPPORTED (a dynamic layout; memory of a device), MEMORY, OVERFLOW. ---- */
+ * A mask stores one bit for each element of the blocks that it keeps in part. Blocks whose elements all count take a
+ * number alone, and blocks with equal bits share them: a causal mask stores one block. A mask is immutable and keeps a
+ * reference to its layout. Errors: HANDLE, SHAPE, DTYPE, UNSUPPORTED (a dynamic layout; memory of a device), OVERFLOW
+ * (2^31 blocks), MEMORY. ---- */
 typedef struct tartan_block_mask tartan_block_mask;
 
 /* Returns whether the element (head, row, col) of the matrix counts: non-zero if so. */
@@ -264,22 +265,33 @@ TARTAN_API tartan_status tartan_block_mask_from_dense(tartan_layout *layout, con
 TARTAN_API tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tartan_keep keep, void *user,
                                                      tartan_block_mask **out);
 
-/* From the bits of the stored blocks alone: element (i, j) of block w is bit j % 8 of byte [w][i][j / 8], in rows of
- * 4 * ceil(block_cols / 32) bytes, which are the words above in little-endian order. Bits of padding are ignored. */
+/* From the bits of all stored blocks: element (i, j) of block w is bit j % 8 of byte [w][i][j / 8], in rows of
+ * 4 * ceil(block_cols / 32) bytes; 1 counts. Bits of padding are ignored. */
 TARTAN_API tartan_status tartan_block_mask_from_bits(tartan_layout *layout, const uint8_t *mask,
                                                      int64_t nmask, tartan_block_mask **out);
 
-/* A copy of the bits, as tartan_block_mask_from_bits takes them. */
+/* A copy of the bits, as tartan_block_mask_from_bits takes them; those of padding are 0. */
 TARTAN_API tartan_status tartan_block_mask_get_bits(const tartan_block_mask *block_mask, uint8_t *out_mask,
                                                     int64_t nout_mask);
+
+/* The same for some blocks: index[id] is -1 if all elements of block id count, else the position of its bits in `mask`,
+ * which has a whole number of blocks. Blocks may share bits. Errors also: LAYOUT (a wrong position). */
+TARTAN_API tartan_status tartan_block_mask_from_index(tartan_layout *layout, const int64_t *index,
+                                                      int64_t nindex, const uint8_t *mask, int64_t nmask,
+                                                      tartan_block_mask **out);
+
+/* A copy of what the mask stores, as tartan_block_mask_from_index takes it: out_mask has the bits of
+ * tartan_block_mask_stored blocks, all different. */
+TARTAN_API tartan_status tartan_block_mask_get_index(const tartan_block_mask *block_mask, int64_t *out_index,
+                                                     int64_t nout_index, uint8_t *out_mask,
+                                                     int64_t nout_mask);
 
 /* Frees the mask from any thread; NULL is allowed. */
 TARTAN_API void tartan_block_mask_free(tartan_block_mask *block_mask);
 
-/* The number of elements that count, -1 for a bad handle. The words, valid as long as the mask; NULL for a bad
- * handle. */
+/* The number of elements that count, and the number of blocks whose bits are stored; -1 for a bad handle. */
 TARTAN_API int64_t tartan_block_mask_kept(const tartan_block_mask *block_mask);
-TARTAN_API const uint32_t *tartan_block_mask_bits(const tartan_block_mask *block_mask);
+TARTAN_API int64_t tartan_block_mask_stored(const tartan_block_mask *block_mask);
 
 /* ---- Reordering of element matrices ---- */
 
