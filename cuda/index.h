@@ -52,11 +52,11 @@ typedef struct tartan_cuda_tile_form {
 } tartan_cuda_tile_form;
 
 /* An in-block mask. */
-typedef struct tartan_cuda_mask_index {
+typedef struct tartan_cuda_block_mask {
     const int32_t
         *words_of;        /* [blocks] position of a block's words in `bits`, or -1: all its elements count */
     const uint32_t *bits; /* [stored][block_rows][ceil(block_cols / 32)], or the other way round */
-} tartan_cuda_mask_index;
+} tartan_cuda_block_mask;
 
 /* ---- Built on the host, ready to be copied ---- */
 
@@ -75,10 +75,10 @@ typedef struct tartan_cuda_host_groups {
     int32_t *values;
 } tartan_cuda_host_groups;
 
-typedef struct tartan_cuda_host_mask {
+typedef struct tartan_cuda_host_block_mask {
     int64_t words_of, bits, size;
     int32_t *values;
-} tartan_cuda_host_mask;
+} tartan_cuda_host_block_mask;
 
 typedef struct tartan_cuda_host_tiles {
     int64_t count;
@@ -120,8 +120,8 @@ tartan_status tartan_cuda_index_tiles(const tartan_host *host, const tartan_cuda
 
 /* An in-block mask. Transposed, its words are [stored][block_cols][ceil(block_rows / 32)]: bit i % 32 of word i / 32 of
  * row j is element (i, j). Errors: MEMORY. */
-tartan_status tartan_cuda_index_mask(const tartan_host *host, const tartan_block_mask *mask, bool transposed,
-                                     tartan_cuda_host_mask *out);
+tartan_status tartan_cuda_index_block_mask(const tartan_host *host, const tartan_block_mask *mask,
+                                           bool transposed, tartan_cuda_host_block_mask *out);
 
 /* The words of all blocks, one block after another, as those above; those of padding are 0. The caller frees them with
  * host->free. Errors: MEMORY. */

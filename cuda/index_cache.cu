@@ -16,7 +16,7 @@ struct index_set {
     tartan_cuda_row_index rows;
     tartan_cuda_group_index groups;
     tartan_cuda_tile_index tiles;
-    tartan_cuda_mask_index mask;
+    tartan_cuda_block_mask mask;
     int64_t *costs; /* of the tiles, in host memory */
 };
 
@@ -120,8 +120,8 @@ tartan_status make_tiles(const tartan_layout *layout, const request *r, index_se
 }
 
 tartan_status make_mask(const request *r, index_set *set) {
-    tartan_cuda_host_mask made = {};
-    PASS(tartan_cuda_index_mask(tartan_cuda_host, r->mask, r->by_columns, &made));
+    tartan_cuda_host_block_mask made = {};
+    PASS(tartan_cuda_index_block_mask(tartan_cuda_host, r->mask, r->by_columns, &made));
     const tartan_status status = upload(r, made.values, made.size, set);
     const int32_t *at = (const int32_t *)set->memory;
     if (status == TARTAN_OK) set->mask = {at + made.words_of, (const uint32_t *)(at + made.bits)};
@@ -224,9 +224,9 @@ tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queu
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_index_get_mask(const char *function, tartan_cuda_queue *queue,
-                                         const tartan_block_mask *block_mask, bool transposed,
-                                         tartan_cuda_mask_index *out) {
+tartan_status tartan_cuda_index_get_block_mask(const char *function, tartan_cuda_queue *queue,
+                                               const tartan_block_mask *block_mask, bool transposed,
+                                               tartan_cuda_block_mask *out) {
     request r = {function, queue, transposed, 0, nullptr, nullptr, nullptr, block_mask, false};
     const tartan_i_plan_key key = {&mask_maker, queue->device_id, transposed};
     void *plan = nullptr;

@@ -28,9 +28,9 @@ tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queu
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out);
 
 /* An in-block mask, kept in the mask as a plan. */
-tartan_status tartan_cuda_index_get_mask(const char *function, tartan_cuda_queue *queue,
-                                         const tartan_block_mask *block_mask, bool transposed,
-                                         tartan_cuda_mask_index *out);
+tartan_status tartan_cuda_index_get_block_mask(const char *function, tartan_cuda_queue *queue,
+                                               const tartan_block_mask *block_mask, bool transposed,
+                                               tartan_cuda_block_mask *out);
 
 /* The words of all its blocks (tartan_cuda_index_bits), also kept in the mask. */
 tartan_status tartan_cuda_index_get_bits(const char *function, tartan_cuda_queue *queue,

@@ -19,7 +19,7 @@ tartan_status common_of(const char *function, tartan_cuda_queue *queue, const ta
     out->drop = (uint32_t)(p->dropout * 4294967296.0);
     if (p->block_mask == nullptr || p->blocks == 0) return TARTAN_OK;
     out->row_words = (int32_t)p->block_mask->row_words;
-    return tartan_cuda_index_get_mask(function, queue, p->block_mask, false, &out->mask);
+    return tartan_cuda_index_get_block_mask(function, queue, p->block_mask, false, &out->mask);
 }
 
 namespace {

@@ -27,7 +27,7 @@ enum {
 /* What the kernels are told of a problem beside itself. */
 struct Common {
     tartan_cuda_attention p;
-    tartan_cuda_mask_index mask; /* words_of is NULL without a block mask */
+    tartan_cuda_block_mask mask; /* words_of is NULL without a block mask */
     int32_t row_words;           /* of the block mask */
     uint32_t drop;               /* a random word below this drops its weight */
     int64_t group;               /* heads of queries for a head of keys */

@@ -240,8 +240,8 @@ TEST_F(CudaDevice, MasksHaveTheirBitsThere) {
         std::vector<uint32_t> expected(words);
         ASSERT_OK(tartan_block_mask_get_bits(mask, (uint8_t *)expected.data(), 4 * (int64_t)words));
         EXPECT_EQ(expected, copied);
-        tartan_cuda_mask_index index;
-        ASSERT_OK(tartan_cuda_index_get_mask("test", queue, mask, false, &index));
+        tartan_cuda_block_mask index;
+        ASSERT_OK(tartan_cuda_index_get_block_mask("test", queue, mask, false, &index));
         std::vector<int32_t> words_of((size_t)layout->blocks);
         ASSERT_CUDA(cudaMemcpy(words_of.data(), index.words_of, 4 * words_of.size(), cudaMemcpyDeviceToHost));
         EXPECT_TRUE(std::equal(words_of.begin(), words_of.end(), mask->words_of));

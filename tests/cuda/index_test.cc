@@ -445,8 +445,8 @@ TEST(CudaIndex, MasksOfAnyLayout) {
         for (const bool transposed : {false, true}) {
             const int64_t lines = transposed ? s.block_cols : s.block_rows,
                           words = ((transposed ? s.block_rows : s.block_cols) + 31) / 32;
-            tartan_cuda_host_mask h = {};
-            ASSERT_OK(tartan_cuda_index_mask(&tartan_i_host, mask, transposed, &h));
+            tartan_cuda_host_block_mask h = {};
+            ASSERT_OK(tartan_cuda_index_block_mask(&tartan_i_host, mask, transposed, &h));
             EXPECT_EQ(0, h.words_of % 32 + h.bits % 32 + h.size % 32);
             uint32_t *bits = nullptr;
             int64_t size = -1;
@@ -468,7 +468,7 @@ TEST(CudaIndex, MasksOfAnyLayout) {
             }
             tartan_i_host.free(bits);
             tartan_i_host.free(h.values);
-            BRUTAL(tartan_cuda_index_mask(&tartan_i_host, mask, transposed, &h),
+            BRUTAL(tartan_cuda_index_block_mask(&tartan_i_host, mask, transposed, &h),
                    tartan_i_host.free(h.values));
             BRUTAL(tartan_cuda_index_bits(&tartan_i_host, mask, transposed, &bits, &size),
                    tartan_i_host.free(bits));

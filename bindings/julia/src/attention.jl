@@ -10,7 +10,8 @@
 Says which elements of the stored blocks of a layout count: for [`attention`](@ref), which keys a query sees. Elements
 outside the stored blocks never count. `keep(q, k, head)` returns whether key `k`, the column, counts for query `q`, the
 row; it is called once for each stored element. `mask` is an array of `Bool`, rows x columns (x heads). A mask takes one
-bit for each stored element, and `kept(mask)` is the number of elements that count.
+bit for each element of the blocks that it keeps in part, and blocks with equal bits share them. `kept(mask)` is the number
+of elements that count.
 
     causal = pattern(:causal, (64, 64), 16)
     window = BlockMask((q, k, head) -> k <= q && q - k < 20, causal)
@@ -19,11 +20,14 @@ bit for each stored element, and `kept(mask)` is the number of elements that cou
 struct BlockMask
     handle::Handle{Raw.tartan_block_mask}
     layout::BlockLayout
-    function BlockMask(keep, layout::BlockLayout)
-        bits = bits_of_rule(keep, layout)
-        return new(Handle(Raw.tartan_block_mask_from_bits(layout, bits), nothing, length(bits)), layout)
+    function BlockMask(address::Ptr{Raw.tartan_block_mask}, layout::BlockLayout)
+        bytes = 4 * nblocks(layout) + bytes_of_block(layout) * Raw.tartan_block_mask_stored(address)
+        return new(Handle(address, nothing, Int(bytes)), layout)
     end
 end
+
+BlockMask(keep, layout::BlockLayout) =
+    BlockMask(Raw.tartan_block_mask_from_index(layout, index_of_rule(keep, layout)...), layout)
 
 function BlockMask(layout::BlockLayout, mask::Mask)
     expected = (size(layout)..., heads(layout))
@@ -34,24 +38,36 @@ function BlockMask(layout::BlockLayout, mask::Mask)
                               BlockMask((q, k, head) -> mask[q, k, head], layout)
 end
 
-# The bits as C takes them: rows of bytes, the first column in the lowest bit.
-function bits_of_rule(keep, layout)
+bytes_of_line(layout) = 4 * cld(blocksize(layout)[2], 32)
+bytes_of_block(layout) = bytes_of_line(layout) * blocksize(layout)[1]
+
+# What C takes: for each block -1, if all its elements count, or the position of its bits; and those, rows of bytes with the
+# first column in the lowest bit.
+function index_of_rule(keep, layout)
     rows, cols, at_head = coordinates(layout)
     height, width = blocksize(layout)
-    line = 4 * cld(width, 32)
-    bits = zeros(UInt8, line * height * length(rows))
     m, n = size(layout)
+    index, bits, block = fill(Int64(-1), length(rows)), UInt8[], zeros(UInt8, bytes_of_block(layout))
     for id in eachindex(rows)
         q0, k0 = (rows[id] - 1) * height, (cols[id] - 1) * width
-        for i in 1:min(height, m - q0)
-            first = ((id - 1) * height + i - 1) * line
-            for j in 1:min(width, n - k0)
-                kept_or_not(keep(q0 + i, k0 + j, at_head[id])) || continue
-                bits[first + (j - 1) ÷ 8 + 1] |= 0x01 << ((j - 1) % 8)
-            end
+        all_kept = fill_block!(block, bytes_of_line(layout), keep, q0, k0, min(height, m - q0), min(width, n - k0), at_head[id])
+        all_kept && continue
+        index[id] = length(bits) ÷ length(block)
+        append!(bits, block)
+    end
+    return index, bits
+end
+function fill_block!(block, line, keep, q0, k0, height, width, head)
+    all_kept = true
+    fill!(block, 0)
+    for i in 1:height, j in 1:width
+        if kept_or_not(keep(q0 + i, k0 + j, head))
+            block[(i - 1) * line + (j - 1) ÷ 8 + 1] |= 0x01 << ((j - 1) % 8)
+        else
+            all_kept = false
         end
     end
-    return bits
+    return all_kept
 end
 kept_or_not(x::Bool) = x
 kept_or_not(x) = throw(ArgumentError("keep returned $x, expected true or false"))

@@ -136,7 +136,10 @@ end
     dense = n == 1 ? wanted[:, :, 1] : wanted
     bits(m) = (out = Vector{UInt8}(undef, 4 * cld(block[2], 32) * block[1] * nblocks(layout)); Raw.tartan_block_mask_get_bits(m, out); out)
     @test bits(BlockMask(layout, dense)) == bits(mask) && bits(BlockMask(layout, BitArray(dense))) == bits(mask)
-    @test kept(BlockMask((q, k, head) -> true, layout)) == nnz(layout)
+    every = BlockMask((q, k, head) -> true, layout)
+    @test kept(every) == nnz(layout) && Raw.tartan_block_mask_stored(every) == 0
+    blocks(m) = collect(Iterators.partition(bits(m), 4 * cld(block[2], 32) * block[1]))
+    @test Raw.tartan_block_mask_stored(mask) == length(setdiff(blocks(mask), blocks(every)))
     @test occursin("BlockMask of $(kept(mask)) elements in $(nblocks(layout)) blocks", repr(mask))
 end
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array
+from tartan._arrays import Array, new_indices
 from tartan._closing import Closing
 from tartan._errors import ArgumentTypeError, DTypeError, HandleTypeError, ShapeError
 from tartan._layout import Layout
@@ -22,7 +22,8 @@ Rule = Callable[[Any, Any, Any], Any]
 
 class BlockMask(Closing):
     """Says which elements of the stored blocks of a layout count: for `attention`, which keys a query sees. Elements
-    outside the stored blocks never count. A mask is immutable and takes one bit for each stored element.
+    outside the stored blocks never count. A mask is immutable. It takes one bit for each element of the blocks that it
+    keeps in part, and blocks with equal bits share them.
 
     >>> import tartan
     >>> layout = tartan.Layout.pattern("causal", (64, 64), 16)
@@ -72,8 +73,13 @@ class BlockMask(Closing):
         """The number of elements that count."""
         return _raw.tartan_block_mask_kept(self._handle)
 
+    @property
+    def stored(self) -> int:
+        """The number of blocks whose bits are stored: different ones, kept in part."""
+        return _raw.tartan_block_mask_stored(self._handle)
+
     def bits(self) -> Array:
-        """The elements as bits, [blocks, block rows, bytes]: that of column j is bit ``j % 8`` of byte ``j // 8``."""
+        """The elements of all blocks as bits, [blocks, block rows, bytes]: that of column j is bit ``j % 8`` of byte ``j // 8``."""
         rows, cols = self._layout.block_shape
         result = np.empty((self._layout.blocks, rows, _row_bytes(cols)), np.uint8)
         _raw.tartan_block_mask_get_bits(self._handle, result)
@@ -99,7 +105,11 @@ class BlockMask(Closing):
         return dense[0] if layout.heads == 1 else dense
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BlockMask.from_bits, (self._layout, self.bits())
+        rows, cols = self._layout.block_shape
+        index = new_indices(self._layout.blocks)
+        bits = np.empty((self.stored, rows, _row_bytes(cols)), np.uint8)
+        _raw.tartan_block_mask_get_index(self._handle, index, bits)
+        return _from_index, (self._layout, index, bits)
 
     def __copy__(self) -> BlockMask:
         return self
@@ -128,19 +138,25 @@ def _row_bytes(cols: int) -> int:
     return (cols + 31) // 32 * 4
 
 
+def _from_index(layout: Layout, index: Array, bits: Array) -> BlockMask:
+    handle = layout_handle(layout, "layout")
+    return BlockMask._own(_raw.tartan_block_mask_from_index(handle, index, bits), layout)
+
+
 def of_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> BlockMask:
     """A mask by a rule that is asked about the blocks `ids` (None: all); in the others everything counts."""
-    handle = layout_handle(layout, "layout")
+    layout_handle(layout, "layout")
     if not callable(rule):
         raise ArgumentTypeError(f"rule is of type {type(rule).__name__}, expected a function of q, k and head")
     height, width = layout.block_shape
     heads, rows, cols = layout.coordinates()
-    bits = np.full((layout.blocks, height, _row_bytes(width)), 0 if ids is None else 255, np.uint8)
+    index = np.full(layout.blocks, -1, np.int64)
+    parts, stored = [np.empty((0, height, _row_bytes(width)), np.uint8)], 0  # of blocks kept in part
     ids = np.arange(layout.blocks) if ids is None else ids
     step = max(1, _CHUNK // (height * width))
     for begin in range(0, ids.size, step):
         part = ids[begin : begin + step]
-        # Bits of padding are ignored, so the rule is not asked about elements outside the matrix.
+        # For elements outside the matrix, the rule is asked about the nearest inside; their bits are ignored.
         q = np.minimum(rows[part][:, None, None] * height + np.arange(height)[None, :, None], layout.rows - 1)
         k = np.minimum(cols[part][:, None, None] * width + np.arange(width)[None, None, :], layout.cols - 1)
         keeps = np.asarray(rule(q, k, heads[part][:, None, None]))
@@ -153,9 +169,14 @@ def of_rule(layout: Layout, rule: Rule, ids: Optional[Array]) -> BlockMask:
             raise ShapeError(
                 f"rule returned shape {keeps.shape}, expected {wanted}, that of q, k and head together"
             ) from None
-        packed = np.packbits(keeps != 0, axis=-1, bitorder="little")
-        bits[part, :, : packed.shape[-1]] = packed
-    return BlockMask._own(_raw.tartan_block_mask_from_bits(handle, bits), layout)
+        partial = ~keeps.all(axis=(1, 2))
+        packed = np.packbits(keeps[partial] != 0, axis=-1, bitorder="little")
+        bits = np.zeros((packed.shape[0], height, _row_bytes(width)), np.uint8)
+        bits[..., : packed.shape[-1]] = packed
+        index[part[partial]] = np.arange(stored, stored + bits.shape[0])
+        parts.append(bits)
+        stored += bits.shape[0]
+    return _from_index(layout, index, np.concatenate(parts))
 
 
 def handle_of(mask: Any) -> _raw.Handle:

@@ -12,15 +12,30 @@ attention_mask <- function(layout, keep) {
   frame <- layout@frame
   width <- 32 * ceiling(frame[4L] / 32)
   at <- block_coordinates(layout)
+  stored <- 0
   step <- max(1, floor(.mask_chunk / (frame[3L] * frame[4L])))
   chunks <- lapply(split(seq_len(nrow(at)), (seq_len(nrow(at)) - 1) %/% step), function(ids) {
-    .mask_bits(keep, frame, width, at[ids, ])
+    chunk <- .mask_bits(keep, frame, width, at[ids, ])
+    index <- ifelse(chunk$partial, stored + cumsum(chunk$partial) - 1, -1)
+    stored <<- stored + sum(chunk$partial)
+    list(index = index, bits = chunk$bits)
   })
-  bits <- if (length(chunks)) do.call(c, unname(chunks)) else raw()
-  methods::new("BlockMask", layout = layout, bits = bits, handle = tartan_r_new_cache())
+  index <- as.double(unlist(lapply(chunks, `[[`, "index"), use.names = FALSE))
+  bits <- as.raw(unlist(lapply(chunks, `[[`, "bits"), use.names = FALSE))
+  .new_mask(tartan_block_mask_from_index(layout, index, bits), layout)
 }
 
-# The bits of some blocks: keep() is asked about every element, columns fastest, but not about those outside the matrix.
+.mask_line <- function(frame) 4 * ceiling(frame[4L] / 32) # bytes of a row of a block
+
+.new_mask <- function(handle, layout) {
+  frame <- layout@frame
+  lists <- tartan_block_mask_get_index(handle, length(layout@columns),
+                                       tartan_block_mask_stored(handle) * frame[3L] * .mask_line(frame))
+  methods::new("BlockMask", layout = layout, index = as.integer(lists[[1L]]), bits = lists[[2L]],
+               handle = tartan_r_new_cache())
+}
+
+# Which blocks are kept in part, and their bits: keep() is asked about every element, columns fastest, but not about those outside the matrix.
 .mask_bits <- function(keep, frame, width, at) {
   height <- frame[3L]
   cols <- frame[4L]
@@ -34,7 +49,8 @@ attention_mask <- function(layout, keep) {
   }
   bits <- array(FALSE, c(width, height, nrow(at)))
   bits[rep(seq_len(width) <= cols, height * nrow(at))][inside] <- kept
-  packBits(bits, "raw")
+  partial <- colSums(matrix(bits, width * height)) < colSums(matrix(inside, cols * height))
+  list(partial = partial, bits = packBits(bits[, , partial], "raw"))
 }
 
 # A rule that looks up a logical array, queries x keys (x heads).
@@ -56,7 +72,8 @@ as.array.BlockMask <- function(x, ...) {
   frame <- x@layout@frame
   at <- block_coordinates(x@layout)
   width <- 32 * ceiling(frame[4L] / 32)
-  bits <- array(rawToBits(x@bits) == as.raw(1), c(width, frame[3L], nrow(at)))
+  bits <- tartan_block_mask_get_bits(x, nrow(at) * frame[3L] * .mask_line(frame))
+  bits <- array(rawToBits(bits) == as.raw(1), c(width, frame[3L], nrow(at)))
   result <- array(FALSE, frame[c(1L, 2L, 5L)])
   for (id in seq_len(nrow(at))) {
     i <- .within(at$row[id], frame[3L], frame[1L])

@@ -12,7 +12,8 @@ setClass("BlockLayout",
 setClass("BlockMatrix",
          slots = c(layout = "BlockLayout", values = "ANY", dtype = "character", handle = "externalptr"))
 
-setClass("BlockMask", slots = c(layout = "BlockLayout", bits = "raw", handle = "externalptr"))
+# `index` has -1 for a block whose elements all count, else the position of its bits.
+setClass("BlockMask", slots = c(layout = "BlockLayout", index = "integer", bits = "raw", handle = "externalptr"))
 
 setClass("BlockFile", slots = c(handle = "externalptr"))
 

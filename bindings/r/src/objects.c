@@ -165,15 +165,26 @@ const double *tartan_r_frame(SEXP x, const char *name) {
 
 /* A mask of the library from the bits of the R object. */
 static SEXP make_block_mask(SEXP x) {
-    SEXP bits = slot(x, "bits"), handle = PROTECT(tartan_r_new_handle("tartan_block_mask"));
+    SEXP index = slot(x, "index"), bits = slot(x, "bits");
+    SEXP handle = PROTECT(tartan_r_new_handle("tartan_block_mask"));
+    int64_t count;
+    const int64_t *positions = tartan_r_counts(index, "index", &count);
     tartan_block_mask *mask = NULL;
-    tartan_r_check(tartan_block_mask_from_bits(tartan_r_as_layout(slot(x, "layout"), "layout"), RAW(bits),
-                                               XLENGTH(bits), &mask));
+    tartan_r_check(tartan_block_mask_from_index(tartan_r_as_layout(slot(x, "layout"), "layout"), positions,
+                                                count, RAW(bits), XLENGTH(bits), &mask));
     R_SetExternalPtrAddr(handle, mask);
-    tartan_r_hold(handle, bits);
-    MARK_NOT_MUTABLE(bits); /* later changes of the bits make a copy */
-    UNPROTECT(1);
+    SEXP held = PROTECT(Rf_cons(index, bits));
+    tartan_r_hold(handle, held);
+    MARK_NOT_MUTABLE(index); /* later changes make a copy */
+    MARK_NOT_MUTABLE(bits);
+    UNPROTECT(2);
     return handle;
+}
+
+/* Whether a handle is of what the R object holds now. */
+static int is_of(SEXP handle, SEXP x) {
+    SEXP held = tartan_r_held(handle);
+    return CAR(held) == slot(x, "index") && CDR(held) == slot(x, "bits");
 }
 
 tartan_block_mask *tartan_r_as_block_mask(SEXP x, const char *name) {
@@ -181,7 +192,7 @@ tartan_block_mask *tartan_r_as_block_mask(SEXP x, const char *name) {
     if (tartan_r_class_of(x) != TARTAN_R_BLOCK_MASK)
         tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a BlockMask");
     SEXP cache = open_handle(x, TARTAN_R_BLOCK_MASK), handle = cached(cache, "tartan_block_mask");
-    if (handle == R_NilValue || tartan_r_held(handle) != slot(x, "bits")) {
+    if (handle == R_NilValue || !is_of(handle, x)) {
         handle = PROTECT(make_block_mask(x));
         tartan_r_hold(cache, handle);
         UNPROTECT(1);

@@ -134,6 +134,11 @@ test_that("masks hold what the rule says, and are saved", {
   changed <- mask
   changed@bits[] <- as.raw(255)
   expect_identical(attention(x$q, x$k, x$v, layout, mask = changed), attention(x$q, x$k, x$v, layout))
+  changed <- mask
+  changed@index[] <- -1L
+  expect_identical(attention(x$q, x$k, x$v, layout, mask = changed), attention(x$q, x$k, x$v, layout))
+  changed@index[2] <- 1000000L
+  expect_refused(attention(x$q, x$k, x$v, layout, mask = changed), "layout", "index[1] is 1000000, expected -1, or one")
   expect_identical(attention(x$q, x$k, x$v, layout, mask = mask), wanted)
 })
 
@@ -146,7 +151,9 @@ test_that("rules are asked about stored elements in parts", {
     k <= q
   })
   expect_equal(calls, ceiling(block_count(layout) / 256))
-  expect_equal(sum(rawToBits(mask@bits) == as.raw(1)), 3000 * 3001 / 2)
+  expect_output(print(mask), paste("BlockMask of", 3000 * 3001 / 2, "elements"))
+  expect_length(mask@bits, 2 * 64 * 8) # the diagonal block, whole and at the edge
+  expect_lt(object.size(mask@index) + object.size(mask@bits), 8 * 64 * 64)
 })
 
 test_that("what does not fit is refused", {
