@@ -173,6 +173,8 @@ typedef struct tartan_cuda_attention {
     int64_t batch, heads, kv_heads, tq, tk, d;
     tartan_cuda_tensor q, k, v;
     int64_t layout_heads, blocks, grid_q, grid_k;
+    int64_t layout_entry,
+        layout_head; /* heads of the layout from a batch entry, and from a head, to the next */
     int32_t block_q, block_k;
     double scale;
     bool causal;

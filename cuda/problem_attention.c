@@ -39,6 +39,8 @@ static tartan_status attention_of(const tartan_host *host, const tartan_i_attent
         .k = tensor_of(in->k),
         .v = tensor_of(in->v),
         .layout_heads = s->heads,
+        .layout_entry = s->heads == 1 || s->heads == in->q->shape[1] ? 0 : in->q->shape[1],
+        .layout_head = s->heads > 1,
         .blocks = in->layout->blocks,
         .grid_q = in->layout->grid_rows,
         .grid_k = in->layout->grid_cols,

@@ -144,7 +144,7 @@ __device__ __forceinline__ void find_queries(const Args &a, int64_t head, Piece 
     const tartan_cuda_attention &p = a.c.p;
     x.head = head;
     if (a.lists.pointers == nullptr) return;
-    const int32_t *at = a.lists.pointers + (p.layout_heads > 1 ? head : 0) * p.grid_k + x.line;
+    const int32_t *at = a.lists.pointers + layout_head_of(p, x.entry, head) * p.grid_k + x.line;
     x.end = at[1];
     x.begin = find_first(at[0], at[1], [&](int32_t i) {
         const int64_t end =

@@ -63,7 +63,7 @@ __device__ __forceinline__ void repair_row(const BackwardProblem &p, const Token
     const T *a0 = kept[0].at(entry, head, row), *a1 = kept[1].at(entry, head, row);
     for (int32_t h = 0; h < p.streamed_heads; h++) {
         const int32_t other = p.by_keys ? head * p.heads_per_kv + h : head / p.heads_per_kv;
-        const int32_t list = (p.many_layouts ? (head * p.streamed_heads + h) * p.groups : 0) + row / rows;
+        const int32_t list = first_line(p, entry, head, h) + row / rows;
         const int64_t queries = ((int64_t)entry * p.heads + (p.by_keys ? other : head)) * p.padded;
         for (int32_t e = p.pointers[list]; e < p.pointers[list + 1]; e++) {
             const int32_t id = p.ids[(int64_t)e * p.lines + row % rows / p.block_kept];

@@ -111,7 +111,9 @@ struct BackwardProblem {
     int32_t heads_per_kv;
     int32_t
         streamed_heads; /* that a kept head sees one after the other: heads_per_kv for dk and dv, else 1 */
-    bool many_layouts, by_keys; /* by_keys: dk and dv */
+    int32_t layout_entry,
+        layout_head; /* heads of the layout from a batch entry, and from a head of q, to the next */
+    bool by_keys;    /* dk and dv */
     bool last_first;
     int32_t tiles, d, dtype;
     int32_t group_rows, kept_parts; /* kept tokens of a group, and tiles of kept tokens in it */
@@ -141,6 +143,12 @@ __device__ __forceinline__ int32_t limit_of(const BackwardProblem &p, int64_t ro
 __device__ __forceinline__ int32_t first_query(const BackwardProblem &p, int64_t key) {
     if (!p.causal || key < p.causal_from) return 0;
     return (int32_t)min(max(key - p.query_offset, (int64_t)0), (int64_t)INT32_MAX);
+}
+
+/* The first line of the lists that head `streamed` of those that a kept head sees has. */
+__device__ __forceinline__ int32_t first_line(const BackwardProblem &p, int32_t entry, int32_t kept_head,
+                                              int32_t streamed) {
+    return (entry * p.layout_entry + (kept_head * p.streamed_heads + streamed) * p.layout_head) * p.groups;
 }
 
 /* ---- The producer: one warp for each team ---- */
@@ -305,13 +313,13 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
                       rank = number - matrix * tiles;
         const int32_t entry = matrix / p.kept_heads, head = matrix - entry * p.kept_heads;
         /* Several heads see a kv head: the order is that of the first one's lists. */
-        const int32_t first = p.many_layouts ? head * p.streamed_heads * p.groups : 0;
+        const int32_t first = first_line(p, entry, head, 0);
         const int32_t group = p.kept_parts > 1 ? rank / p.kept_parts : rank;
         const int32_t of_head = p.order[first + (p.last_first ? p.groups - 1 - group : group)] - first;
         const int32_t row = of_head * p.group_rows + (rank - group * p.kept_parts) * Form::kRows;
         int32_t steps = 0;
         for (int32_t h = 0; h < p.streamed_heads; h++) {
-            const int32_t line = (p.many_layouts ? (head * p.streamed_heads + h) * p.groups : 0) + of_head;
+            const int32_t line = first_line(p, entry, head, h) + of_head;
             steps += find_list<Form>(p, line, row).steps;
         }
         if (lane == 0) {
@@ -324,7 +332,7 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
         load_kept(ring, kept0, kept1, row, head, entry);
         for (int32_t h = 0; h < p.streamed_heads; h++) {
             const int32_t streamed_head = p.by_keys ? head * p.heads_per_kv + h : head / p.heads_per_kv;
-            const int32_t line = (p.many_layouts ? (head * p.streamed_heads + h) * p.groups : 0) + of_head;
+            const int32_t line = first_line(p, entry, head, h) + of_head;
             const StreamList l = find_list<Form>(p, line, row);
             StreamEntries<Form> list;
             list.fetch(p, l, 0);

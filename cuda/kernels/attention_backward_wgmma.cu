@@ -77,7 +77,7 @@ BackwardProblem describe(const tartan_cuda_attention_backward *b, const float *l
     const tartan_cuda_attention &in = b->in;
     BackwardProblem p = {};
     p.heads_per_kv = (int32_t)(in.heads / in.kv_heads);
-    p.many_layouts = in.layout_heads > 1;
+    p.layout_entry = (int32_t)in.layout_entry, p.layout_head = (int32_t)in.layout_head;
     p.d = (int32_t)in.d, p.dtype = in.dtype;
     p.scale = (float)in.scale;
     p.causal = in.causal;

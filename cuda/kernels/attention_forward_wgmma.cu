@@ -30,7 +30,7 @@ AttentionProblem describe(const tartan_cuda_attention_forward *f, const tartan_c
     p.groups = u.groups_per_head, p.lines = u.group;
     p.batch = (int32_t)in.batch, p.heads = (int32_t)in.heads,
     p.heads_per_kv = (int32_t)(in.heads / in.kv_heads);
-    p.many_layouts = in.layout_heads > 1;
+    p.layout_entry = (int32_t)in.layout_entry, p.layout_head = (int32_t)in.layout_head;
     p.last_first = in.causal && u.longest * u.groups_per_head * in.layout_heads == u.entries;
     p.tiles = p.batch * p.heads * p.groups;
     p.tq = (int32_t)in.tq, p.tk = (int32_t)in.tk, p.d = (int32_t)in.d;

@@ -158,6 +158,12 @@ __device__ __forceinline__ int64_t limit_of(const tartan_cuda_attention &p, int6
     return limit > p.causal_from ? limit : p.causal_from;
 }
 
+/* The head of the layout whose blocks a head of a batch entry has. */
+__device__ __forceinline__ int64_t layout_head_of(const tartan_cuda_attention &p, int64_t entry,
+                                                  int64_t head) {
+    return entry * p.layout_entry + head * p.layout_head;
+}
+
 /* The first entry of [first, last) of a list for which `reached` is true; it stays true from there on. */
 template <typename F> __device__ __forceinline__ int32_t find_first(int32_t first, int32_t last, F reached) {
     while (first < last) {
@@ -177,7 +183,7 @@ __device__ __forceinline__ Piece queries_of(const Common &c, const Cut &w, const
     Piece x = piece_of(w, number, true, p.heads, p.block_q, p.tq, cols);
     x.kv = x.head / c.group;
     if (lists.pointers == nullptr || x.rows == 0) return x;
-    const int32_t *at = lists.pointers + (p.layout_heads > 1 ? x.head : 0) * p.grid_q + x.line;
+    const int32_t *at = lists.pointers + layout_head_of(p, x.entry, x.head) * p.grid_q + x.line;
     const int64_t limit = limit_of(p, x.row + x.rows - 1);
     x.begin = at[0];
     x.end = find_first(at[0], at[1], [&](int32_t i) { return (int64_t)lists.cols[i] * p.block_k >= limit; });

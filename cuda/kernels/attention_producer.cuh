@@ -33,7 +33,7 @@ __device__ __forceinline__ QueryTile find_query_tile(const AttentionProblem &p, 
     const int32_t matrix = number / p.groups, rank = number - matrix * p.groups;
     t.entry = matrix / p.heads;
     t.head = matrix - t.entry * p.heads;
-    const int32_t first = p.many_layouts ? t.head * p.groups : 0;
+    const int32_t first = (t.entry * p.layout_entry + t.head * p.layout_head) * p.groups;
     const int32_t line = p.order[first + (p.last_first ? p.groups - 1 - rank : rank)];
     t.row = (line - first) * Form::kRows;
     t.begin = p.pointers[line];

@@ -15,6 +15,13 @@ static inline int64_t tartan_i_attention_limit(const tartan_i_attention *in, int
     return limit < 0 ? 0 : limit < keys ? limit : keys;
 }
 
+/* The head of a layout whose blocks an entry has, which is batch * heads + head: layouts have one head for all, one for
+ * each head, or one for each entry. */
+static inline int64_t tartan_i_attention_layout_head(const tartan_layout *layout, int64_t heads,
+                                                     int64_t entry) {
+    return layout->shape.heads == 1 ? 0 : layout->shape.heads == heads ? entry % heads : entry;
+}
+
 /* The random word of a query and a key, by which dropout decides: the weight is dropped if the word is less than
  * dropout * 2^32, rounded down. `entry` is batch * heads + head. Of Philox: seed `seed`, stream TARTAN_I_STREAM_DROPOUT,
  * index entry * tq + query, counter 4 * (key / 16) + key % 8 / 2, and of its four words number

@@ -153,8 +153,7 @@ static void finish(work *w) {
 
 static void compute_row(work *w, int64_t kv_entry) {
     const tartan_i_cpu_attention *p = &w->f->p;
-    const int64_t *pointers =
-        p->layout->row_pointers + (p->layout->shape.heads > 1 ? w->head : 0) * p->layout->grid_rows;
+    const int64_t *pointers = tartan_i_cpu_attention_rows(p, w->entry);
     int64_t at = pointers[w->block_row];
     w->rows = tartan_i_rows_of(p->layout, w->block_row);
     w->first = true;

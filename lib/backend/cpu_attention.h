@@ -140,6 +140,12 @@ typedef struct tartan_i_chunk {
     int64_t at[TARTAN_I_ATTENTION_KEYS + 1]; /* where the keys of a block begin in a row of scores */
 } tartan_i_chunk;
 
+/* The row pointers of an entry, which is batch * heads + head. */
+static inline const int64_t *tartan_i_cpu_attention_rows(const tartan_i_cpu_attention *p, int64_t entry) {
+    const int64_t head = tartan_i_attention_layout_head(p->layout, p->heads, entry);
+    return p->layout->row_pointers + head * p->layout->grid_rows;
+}
+
 /* Takes the next blocks of a row of blocks, from position *at before `end` on; those that no query sees are passed over.
  * False if there are none left. */
 bool tartan_i_cpu_attention_chunk(const tartan_i_cpu_attention *p, int64_t block_row, int64_t *at,

@@ -142,8 +142,7 @@ static void compute_row(work *w, int64_t entry, int64_t block_row) {
     const tartan_i_cpu_attention *p = &b->s.p;
     bool first = true;
     take_row(w, entry, block_row);
-    const int64_t *pointers =
-        p->layout->row_pointers + (p->layout->shape.heads > 1 ? w->s.head : 0) * p->layout->grid_rows;
+    const int64_t *pointers = tartan_i_cpu_attention_rows(p, entry);
     int64_t at = pointers[block_row];
     while (tartan_i_cpu_attention_chunk(p, block_row, &at, pointers[block_row + 1], &w->s.chunk)) {
         grade_chunk(w);
@@ -181,7 +180,8 @@ static void compute_column(work *w, int64_t kv_entry, int64_t block_col) {
     memset(w->v_sums, 0, (size_t)block_sums(b));
     w->kv_entry = kv_entry;
     for (int64_t g = 0; g < p->group; g++) {
-        const int64_t entry = kv_entry * p->group + g, head = l->shape.heads > 1 ? entry % p->heads : 0;
+        const int64_t entry = kv_entry * p->group + g,
+                      head = tartan_i_attention_layout_head(l, p->heads, entry);
         const int64_t *pointers = l->col_pointers + head * l->grid_cols;
         for (int64_t at = pointers[block_col]; at < pointers[block_col + 1]; at++) {
             if (!tartan_i_cpu_attention_single(p, l->col_rows[at], l->col_ids[at], &w->s.chunk)) continue;

@@ -98,9 +98,9 @@ static bool is_used(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *
     const tartan_layout *l = p->layout;
     const bool keys = f->array == p->in->k || f->array == p->in->v;
     const int64_t *pointers = keys ? l->col_pointers : l->row_pointers;
-    const int64_t group = keys ? p->group : 1, heads = f->array->shape[1];
+    const int64_t group = keys ? p->group : 1;
     for (int64_t i = 0; i < group; i++) {
-        const int64_t head = l->shape.heads > 1 ? entry % heads * group + i : 0;
+        const int64_t head = tartan_i_attention_layout_head(l, p->heads, entry * group + i);
         const int64_t at = head * (keys ? l->grid_cols : l->grid_rows) + block;
         if (pointers[at] < pointers[at + 1]) return true;
     }

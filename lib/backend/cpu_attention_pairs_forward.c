@@ -120,8 +120,7 @@ static void finish(work *w) {
 static void compute_row(work *w, int64_t kv_entry) {
     const forward *f = w->f;
     const tartan_i_cpu_attention *p = &f->s.p;
-    const int64_t *pointers =
-        p->layout->row_pointers + (p->layout->shape.heads > 1 ? w->s.head : 0) * p->layout->grid_rows;
+    const int64_t *pointers = tartan_i_cpu_attention_rows(p, w->s.entry);
     const int64_t end = pointers[w->s.block_row + 1];
     int64_t at = pointers[w->s.block_row];
     w->first = true;

@@ -55,8 +55,12 @@ static tartan_status check_inputs(const char *function, const tartan_context *co
     PASS(check_shape(function, "v", v, 4, k->shape, "that of k"));
     CHECK_IN(function, k->shape[1] > 0 ? q->shape[1] % k->shape[1] == 0 : q->shape[1] == 0, SHAPE,
              "k has %" PRId64 " heads, expected a divisor of the %" PRId64 " of q", k->shape[1], q->shape[1]);
-    CHECK_IN(function, s->heads == 1 || s->heads == q->shape[1], SHAPE,
-             "layout has %" PRId64 " heads, expected 1 or %" PRId64 " (those of q)", s->heads, q->shape[1]);
+    int64_t entries = 0;
+    const bool counted = tartan_i_multiply(q->shape[0], q->shape[1], &entries);
+    CHECK_IN(function, s->heads == 1 || s->heads == q->shape[1] || (counted && s->heads == entries), SHAPE,
+             "layout has %" PRId64 " heads, expected 1, %" PRId64 " (those of q) or %" PRId64
+             " (those of all batch entries)",
+             s->heads, q->shape[1], entries);
     return TARTAN_OK;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every backend's attention must do: results within the error of its dtype, and nothing else written. A problem that a
 // device refuses (UNSUPPORTED) is passed over; on the CPU and the dummy nothing may be refused.
+#include "../device/dynamic.h"
 #include "../ops/attention_support.h"
 #include "explained.h"
 
@@ -60,6 +61,64 @@ class BackendAttention : public OnBackend {
         check(there.q_grad, p.q_grad, want.q_grad, most);
         check(there.k_grad, p.k_grad, want.k_grad, most);
         check(there.v_grad, p.v_grad, want.v_grad, most);
+    }
+    // The bytes of all results, and the kernels that made them.
+    std::pair<std::vector<std::vector<char>>, std::string> bits_of(Attention &p) {
+        There there(context.get(), p);
+        const std::string text = explained([&] {
+            EXPECT_OK(there.forward(context.get()));
+            return there.backward(context.get());
+        });
+        std::string kernels;
+        for (size_t at = text.find("\"kernel\": "); at != std::string::npos;
+             at = text.find("\"kernel\": ", at + 1))
+            kernels += text.substr(at, text.find(',', at) - at);
+        EXPECT_OK(there.forward(context.get()));
+        EXPECT_OK(there.backward(context.get()));
+        std::vector<std::vector<char>> bits;
+        const std::pair<const Placed *, Dense *> results[] = {{&there.out, &p.out},
+                                                              {&there.lse, &p.lse},
+                                                              {&there.q_grad, &p.q_grad},
+                                                              {&there.k_grad, &p.k_grad},
+                                                              {&there.v_grad, &p.v_grad}};
+        for (const auto &[placed, here] : results) {
+            placed->fetch(*here);
+            bits.push_back(here->memory());
+        }
+        return {bits, kernels};
+    }
+    // Batch entry b of p alone, with the part of the layout that it has, gets the same bits.
+    void check_entry(const Attention &p, int64_t b) {
+        Attention one;
+        one.dtype = p.dtype, one.out_dtype = p.out_dtype, one.d = p.d;
+        one.heads = p.heads, one.kv_heads = p.kv_heads;
+        one.causal = p.causal, one.query_offset = p.query_offset;
+        tartan_shape shape = p.layout->shape;
+        const int64_t positions = p.heads * p.layout->grid_rows * p.layout->grid_cols;
+        std::vector<uint8_t> mask((size_t)(shape.heads * p.layout->grid_rows * p.layout->grid_cols));
+        ASSERT_OK(tartan_layout_get_mask(p.layout.get(), mask.data(), (int64_t)mask.size()));
+        shape.heads = p.heads;
+        one.layout = from_mask(shape, {mask.begin() + b * positions, mask.begin() + (b + 1) * positions});
+        std::mt19937_64 random(1);
+        one.make(random);
+        const std::pair<const Dense *, Dense *> inputs[] = {
+            {&p.q, &one.q}, {&p.k, &one.k}, {&p.v, &one.v}, {&p.out_grad, &one.out_grad}};
+        for (const auto &[all, part] : inputs)
+            for (int64_t i = 0; i < part->elements(); i++) part->set(i, all->get(b * part->elements() + i));
+        bits_of(one);
+        const std::pair<const Dense *, const Dense *> results[] = {{&p.out, &one.out},
+                                                                   {&p.lse, &one.lse},
+                                                                   {&p.q_grad, &one.q_grad},
+                                                                   {&p.k_grad, &one.k_grad},
+                                                                   {&p.v_grad, &one.v_grad}};
+        for (const auto &[all, part] : results)
+            for (int64_t i = 0; i < part->elements(); i++) {
+                const double want = all->get(b * part->elements() + i), got = part->get(i);
+                if (dummy() || on_host())
+                    ASSERT_EQ(want, got) << "entry " << b << " element " << i;
+                else
+                    ASSERT_NEAR(want, got, 8 * epsilon(p.dtype) * (1 + std::fabs(want)));
+            }
     }
 };
 INSTANTIATE_TEST_SUITE_P(Each, BackendAttention, ::testing::ValuesIn(backends()),
@@ -121,6 +180,88 @@ TEST_P(BackendAttention, Sinks) {
             EXPECT_TRUE(as_expected[i / 40]) << i << ": " << lse << ", " << out;
         }
     }
+}
+
+// Each batch entry has blocks of its own: what it gets is what a call for it alone gives.
+TEST_P(BackendAttention, LayoutsOfAllBatchEntries) {
+    int number = 0;
+    for (int64_t block : {16, 64, 128, 24})
+        for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16})
+            for (int64_t heads : {1, 4}) {
+                SCOPED_TRACE(::testing::Message()
+                             << "block " << block << " heads " << heads << " " << tartan_dtype_name(dtype));
+                std::mt19937_64 random((uint64_t)++number);
+                Attention p;
+                p.dtype = p.out_dtype = dtype;
+                p.batch = 3, p.heads = heads, p.kv_heads = heads > 1 ? heads / 2 : 1, p.d = 32;
+                p.causal = number % 2, p.query_offset = p.causal ? 20 : 0;
+                const tartan_shape all = {block + 20, block + 30, block, block, 3 * heads};
+                p.layout = random_layout(all, 0.5, (uint64_t)number);
+                p.make(random);
+                run_and_check(p);
+                for (int64_t b = 0; b < 3 && !HasFailure(); b++) check_entry(p, b);
+            }
+}
+
+// A dynamic layout gives the bits of an ordinary layout of the same blocks.
+TEST_P(BackendAttention, DynamicLayouts) {
+    int number = 0, same = 0;
+    for (int64_t block : {8, 16, 32, 64, 128, 24})
+        for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16}) {
+            SCOPED_TRACE(::testing::Message() << "block " << block << " " << tartan_dtype_name(dtype));
+            std::mt19937_64 random((uint64_t)++number);
+            Attention p;
+            p.dtype = p.out_dtype = dtype;
+            p.batch = 2, p.heads = 4, p.kv_heads = number % 2 ? 4 : 2;
+            p.d = pick<int64_t>(random, {16, 64, 128});
+            p.causal = number % 3 != 0;
+            const tartan_shape shape = {block + 70, 2 * block + 70, block, block,
+                                        pick<int64_t>(random, {1, 4, 8})};
+            p.layout = random_layout(shape, 0.5, (uint64_t)number);
+            p.make(random);
+            if (number % 4 == 0) p.add_bias(TARTAN_I_BIAS_SLOPES, random);
+            const auto [fixed, fixed_kernel] = bits_of(p);
+            std::vector<uint8_t> mask((size_t)(shape.heads * p.layout->grid_rows * p.layout->grid_cols));
+            ASSERT_OK(tartan_layout_get_mask(p.layout.get(), mask.data(), (int64_t)mask.size()));
+            std::vector<uint8_t> other(mask.size(), 0);
+            other[0] = 1;
+            Dynamic dynamic(context.get(), shape, other, p.layout->blocks + number % 2, false);
+            p.layout.reset(tartan_layout_retain(dynamic.layout.get()));
+            const auto [first, any_kernel] = bits_of(p); // makes the index sets that the kernels need
+            dynamic.update(mask, number % 5 == 0);
+            const auto [got, kernel] = bits_of(p);
+            if (kernel != fixed_kernel) continue;
+            same++;
+            EXPECT_TRUE(got == fixed) << kernel;
+            EXPECT_FALSE(got == first);
+        }
+    EXPECT_GE(same, 14);
+}
+
+// A number for each block that there is room for.
+TEST_P(BackendAttention, BiasOfBlocksOnDynamicLayouts) {
+    std::mt19937_64 random(1);
+    Attention p;
+    p.batch = 2, p.heads = p.kv_heads = 2;
+    p.layout = random_layout({40, 50, 16, 8, 4}, 0.5, 1);
+    const tartan_shape shape = p.layout->shape;
+    p.make(random);
+    p.add_bias(TARTAN_I_BIAS_BLOCK, random);
+    const auto [fixed, fixed_kernel] = bits_of(p);
+    const int64_t blocks = p.layout->blocks;
+    std::vector<uint8_t> mask((size_t)(4 * p.layout->grid_rows * p.layout->grid_cols));
+    ASSERT_OK(tartan_layout_get_mask(p.layout.get(), mask.data(), (int64_t)mask.size()));
+    const Dynamic dynamic(context.get(), shape, mask, blocks + 3, false);
+    const Dense few = p.bias;
+    p.bias = Dense(p.sum_dtype(), {1, blocks + 3});
+    for (int64_t i = 0; i < blocks + 3; i++) p.bias.set(i, i < blocks ? few.get(i) : (double)NAN);
+    p.layout.reset(tartan_layout_retain(dynamic.layout.get()));
+    const auto [got, kernel] = bits_of(p);
+    EXPECT_EQ(kernel, fixed_kernel);
+    EXPECT_TRUE(got == fixed);
+    p.bias = few;
+    There there(context.get(), p);
+    EXPECT_FAILS(SHAPE, "a number for each block", there.forward(context.get()));
 }
 
 TEST_P(BackendAttention, ExplainsItself) {

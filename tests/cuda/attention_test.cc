@@ -124,6 +124,22 @@ TEST(CudaAttention, ProblemsHaveWhatTheOperandsHave) {
     EXPECT_FALSE(b.nothing);
 }
 
+TEST(CudaAttention, ProblemsTakeLayoutsOfOneHeadOfAllHeadsAndOfAllBatchEntries) {
+    Operands x;
+    const auto expect = [&](int64_t heads, int64_t entry, int64_t head) {
+        x.layout = random_layout({50, 70, 16, 32, heads}, 0.5, 1);
+        x.in.layout = x.layout.get();
+        for (const tartan_cuda_attention &in : {x.forward().in, x.backward().in}) {
+            EXPECT_EQ(heads, in.layout_heads);
+            EXPECT_EQ(entry, in.layout_entry);
+            EXPECT_EQ(head, in.layout_head);
+        }
+    };
+    expect(1, 0, 0);
+    expect(6, 0, 1);
+    expect(12, 6, 1);
+}
+
 TEST(CudaAttention, ProblemsTakeEveryKindOfBias) {
     Operands x;
     x.in.bias = &x.bias;

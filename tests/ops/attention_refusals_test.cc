@@ -140,7 +140,8 @@ TEST_F(AttentionRefusals, Shapes) {
         EXPECT_FAILS(SHAPE, "(that of the input it belongs to)", backward());
     }
     p.layout = random_layout({32, 48, 16, 16, 3}, 1, 1);
-    EXPECT_FAILS(SHAPE, "layout has 3 heads, expected 1 or 4 (those of q)", forward());
+    EXPECT_FAILS(SHAPE, "layout has 3 heads, expected 1, 4 (those of q) or 8 (those of all batch entries)",
+                 forward());
 }
 
 TEST_F(AttentionRefusals, Dtypes) {

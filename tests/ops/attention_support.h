@@ -150,10 +150,10 @@ struct Attention {
 
     // ---- The oracle ----
 
-    bool sees(int64_t h, int64_t i, int64_t j, int64_t *out_id) const {
+    bool sees(int64_t b, int64_t h, int64_t i, int64_t j, int64_t *out_id) const {
         const tartan_shape &s = layout->shape;
-        const int64_t id =
-            tartan_i_layout_find(layout.get(), s.heads > 1 ? h : 0, i / s.block_rows, j / s.block_cols);
+        const int64_t of = s.heads == 1 ? 0 : s.heads == heads ? h : b * heads + h;
+        const int64_t id = tartan_i_layout_find(layout.get(), of, i / s.block_rows, j / s.block_cols);
         *out_id = id;
         if (id < 0 || (causal && j > i + query_offset && j >= causal_from)) return false;
         return mask == nullptr ||
@@ -207,7 +207,7 @@ struct Attention {
         Row r;
         const int64_t g = h / (heads / kv_heads);
         for (int64_t j = 0, id; j < tk(); j++) {
-            if (!sees(h, i, j, &id)) continue;
+            if (!sees(b, h, i, j, &id)) continue;
             r.keys.push_back(j);
             const long double s =
                 (long double)scale_used() * dot(in.q.data() + ((b * heads + h) * tq() + i) * d,
@@ -312,7 +312,7 @@ inline Attention make_attention(uint64_t seed) {
     const int64_t block_rows = pick<int64_t>(random, {1, 8, 16, 16, 32, 64, 5, 24}),
                   block_cols = pick<int64_t>(random, {1, 8, 16, 16, 32, 64, 128, 3, 24});
     const tartan_shape shape = {(int64_t)below(random, 70), (int64_t)below(random, 90), block_rows,
-                                block_cols, random() % 2 ? 1 : p.heads};
+                                block_cols, pick<int64_t>(random, {1, p.heads, p.batch * p.heads})};
     p.layout = random_layout(shape, pick(random, {0.2, 0.6, 1.0}), seed);
     if (random() % 3 == 0) p.add_mask(pick(random, {0.1, 0.5, 0.95}), seed);
     p.causal = random() % 2;

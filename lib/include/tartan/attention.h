@@ -30,7 +30,8 @@ extern "C" {
 #endif
 
 /* out and lse of the formulas above.
- *   layout      tq x tk elements in blocks of (queries x keys); its heads are 1, for all heads, or those of q
+ *   layout      tq x tk elements in blocks of (queries x keys), ordinary or dynamic (device.h). Its heads are 1, for
+ *               all; those of q; or batch * heads, where batch entry b has heads b * heads, b * heads + 1, ...
  *   q           [batch, heads, tq, d], any strides, as all arrays here
  *   k, v        [batch, kv_heads, tk, d]; kv_heads divides heads, and head h uses kv head h / (heads / kv_heads)
  *   options     NULL, or a list of "name=value" separated by blanks or commas:
@@ -43,8 +44,8 @@ extern "C" {
  *     bias=slopes       what the bias array holds:
  *                       slopes    [heads]: bias[i,j] = slope * (j - i - query_offset) (ALiBi)
  *                       distance  [heads or 1, 2r + 1]: the number at clamp(j - i - query_offset, -r, r) + r
- *                       block     [heads or 1, blocks]: one number for each stored block. Where the layout has one
- *                                 number of blocks for all heads: with heads > 1 use [1, blocks]
+ *                       block     [heads or 1, blocks]: one number for each stored block, of a dynamic layout for
+ *                                 each of its capacity. [1, blocks] if the layout has more than one head
  *     dropout=0.1       drops each weight with this probability and divides the others by 1 - dropout. lse is that
  *                       without dropout. Default 0
  *     seed=7            for dropout: equal seeds drop the same elements (batch, head, i, j), on every device. 0 or
