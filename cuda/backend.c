@@ -107,6 +107,7 @@ static const tartan_backend backend = {
     .clear = tartan_cuda_clear,
     .index_create = tartan_cuda_index_create,
     .index_from_mask = tartan_cuda_index_update,
+    .index_from_scores = tartan_cuda_index_from_scores,
     .index_fetch = tartan_cuda_index_fetch,
     .index_release = tartan_cuda_index_release,
     .supports = supports,

@@ -51,6 +51,8 @@ tartan_status tartan_cuda_clear(const char *function, void *device, void *to, in
 tartan_status tartan_cuda_index_create(const char *function, void *device, const tartan_layout *layout,
                                        void **out_index);
 tartan_status tartan_cuda_index_update(const char *function, void *device, void *index, const void *mask);
+tartan_status tartan_cuda_index_from_scores(const char *function, void *device, void *index,
+                                            const void *scores, int32_t dtype, int64_t k);
 tartan_status tartan_cuda_index_fetch(const char *function, void *device, void *index, int64_t *out_blocks,
                                       int64_t *out_row_pointers, int32_t *out_block_cols);
 void tartan_cuda_index_release(void *index, void *device);

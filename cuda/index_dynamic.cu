@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The index sets of dynamic layouts. An index set exists once a kernel has asked for it: it is built from the row index
- * then, and from every mask that follows. Its memory comes from the queue that asked first. */
+ * then, and from every mask that follows. Scores become a mask first. Its memory comes from the queue that asked first. */
 #include "index_dynamic.h"
 
 #include "device/launch.cuh"
 #include "device_memory.h"
+#include "index_scores.h"
 
 namespace {
 
@@ -215,6 +216,24 @@ tartan_status tartan_cuda_index_update(const char *function, void *device, void 
     pthread_mutex_lock(&s->lock);
     const tartan_status status = make_all(function, queue, s, mask);
     pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tartan_status tartan_cuda_index_from_scores(const char *function, void *device, void *index,
+                                            const void *scores, int32_t dtype, int64_t k) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    const dynamic_index *s = (const dynamic_index *)index;
+    tartan_cuda_current current(queue->device_id);
+    const int64_t lines = (int64_t)s->frame.heads * s->frame.grid_rows,
+                  positions = lines * s->frame.grid_cols;
+    if (positions == 0) return tartan_cuda_index_update(function, device, index, nullptr);
+    PASS(tartan_cuda_check_pointer(function, queue, "scores", scores));
+    void *mask = nullptr;
+    PASS(tartan_cuda_scratch(function, queue, positions, &mask));
+    tartan_status status = tartan_cuda_choose_largest(function, queue, scores, dtype, lines,
+                                                      s->frame.grid_cols, k, (uint8_t *)mask);
+    if (status == TARTAN_OK) status = tartan_cuda_index_update(function, device, index, mask);
+    tartan_cuda_scratch_free(queue, mask);
     return status;
 }
 

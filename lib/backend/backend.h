@@ -55,13 +55,17 @@ struct tartan_backend {
     tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);
     /* The index sets of a dynamic layout. index_create makes them, without blocks, for the frame and capacity of
      * `layout`. index_from_mask fills them from a mask of bytes in the device's memory (NULL: an empty mask), in
-     * the order of the queue. index_fetch copies the row lists to the host: pointers [heads * grid_rows + 1], as
+     * the order of the queue; index_from_scores from the k >= 1 largest scores of each block row, as
+     * tartan_layout_from_device_scores says, which are never more blocks than the capacity. Scores are of f64, f32,
+     * f16 or bf16 and in C order, as masks are. index_fetch copies the row lists to the host: pointers [heads * grid_rows + 1], as
      * many columns as the last pointer, and the number of blocks in the mask (if that exceeds the capacity, all
      * pointers are 0). index_release is like release. A new source of blocks is a new index_from_... slot. The slots
      * are NULL if the backend has no dynamic layouts. */
     tartan_status (*index_create)(const char *function, void *device, const tartan_layout *layout,
                                   void **out_index);
     tartan_status (*index_from_mask)(const char *function, void *device, void *index, const void *mask);
+    tartan_status (*index_from_scores)(const char *function, void *device, void *index, const void *scores,
+                                       int32_t dtype, int64_t k);
     tartan_status (*index_fetch)(const char *function, void *device, void *index, int64_t *out_blocks,
                                  int64_t *out_row_pointers, int32_t *out_block_cols);
     void (*index_release)(void *index, void *device);

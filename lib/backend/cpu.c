@@ -95,6 +95,7 @@ const tartan_backend tartan_i_backend_cpu = {
     .clear = cpu_clear,
     .index_create = tartan_i_cpu_index_create,
     .index_from_mask = tartan_i_cpu_index_from_mask,
+    .index_from_scores = tartan_i_cpu_index_from_scores,
     .index_fetch = tartan_i_cpu_index_fetch,
     .index_release = tartan_i_cpu_index_release,
     .supports = cpu_supports,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Dynamic layouts on the CPU: an ordinary layout is made from each mask, and operations use that. */
 #include "backend/cpu.h"
+#include "layout/positions.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct cpu_index {
@@ -55,6 +57,37 @@ tartan_status tartan_i_cpu_index_from_mask(const char *function, void *device, v
     s->now = made;
     s->blocks = blocks;
     return TARTAN_OK;
+}
+
+/* Loads a row of scores, NaN as infinity. Returns how many may be chosen. */
+static int64_t load_scores(const void *scores, int32_t dtype, int64_t first, int64_t n, double *row) {
+    int64_t candidates = 0;
+    for (int64_t j = 0; j < n; j++) {
+        const double score = tartan_i_load(scores, dtype, first + j);
+        row[j] = isnan(score) ? (double)INFINITY : score;
+        candidates += row[j] > -(double)INFINITY;
+    }
+    return candidates;
+}
+
+tartan_status tartan_i_cpu_index_from_scores(const char *function, void *device, void *index,
+                                             const void *scores, int32_t dtype, int64_t k) {
+    tartan_status status;
+    const cpu_index *s = index;
+    const int64_t cols = tartan_i_ceil_div(s->shape.cols, s->shape.block_cols);
+    uint8_t *mask = NULL;
+    double *row = NULL;
+    NEW(mask, s->positions);
+    NEW(row, cols);
+    for (int64_t first = 0; first < s->positions; first += cols) {
+        const int64_t candidates = load_scores(scores, dtype, first, cols, row);
+        tartan_i_select_largest(row, cols, candidates < k ? candidates : k, mask + first);
+    }
+    status = tartan_i_cpu_index_from_mask(function, device, index, mask);
+fail:
+    tartan_i_free(mask);
+    tartan_i_free(row);
+    return status;
 }
 
 tartan_status tartan_i_cpu_index_fetch(const char *function, void *device, void *index, int64_t *out_blocks,

@@ -239,6 +239,7 @@ TEST(Dynamic, ABackendWithoutThem) {
     tartan_backend backend = *tartan_plugin_get(&tartan_i_host);
     backend.index_create = nullptr;
     backend.index_from_mask = nullptr;
+    backend.index_from_scores = nullptr;
     backend.index_fetch = nullptr;
     backend.index_release = nullptr;
     tartan_i_backend_install(TARTAN_CUDA, &backend);

@@ -227,6 +227,15 @@ struct Calls {
     tartan_status update(const Layout &layout, const tartan_array &mask) const {
         return tartan_layout_update_device_mask(x, layout.get(), &mask);
     }
+    tartan_status layout_of_scores(const tartan_array &array) const {
+        tartan_layout *out = nullptr;
+        const tartan_status status = tartan_layout_from_device_scores(x, &Operands::shape(), &array, 1, &out);
+        tartan_layout_free(out);
+        return status;
+    }
+    tartan_status update_by(const Layout &layout, const tartan_array &array) const {
+        return tartan_layout_update_device_scores(x, layout.get(), &array, 1);
+    }
     tartan_status layout_to_host(const Layout &layout) const {
         tartan_layout *out = nullptr;
         const tartan_status status = tartan_layout_to_host(x, layout.get(), &out);

@@ -73,6 +73,8 @@ void expect_all_lost(tartan_context *x, Operands &o) {
     expect_lost("tartan_buffer_to_array", call.fetch(o.buffer));
     expect_lost("tartan_layout_from_device_mask", call.layout_of(o.bytes.array));
     expect_lost("tartan_layout_update_device_mask", call.update(o.dynamic.layout, o.bytes.array));
+    expect_lost("tartan_layout_from_device_scores", call.layout_of_scores(o.scores.array));
+    expect_lost("tartan_layout_update_device_scores", call.update_by(o.dynamic.layout, o.scores.array));
     expect_lost("tartan_layout_to_host", call.layout_to_host(o.dynamic.layout));
     expect_lost("tartan_context_sync", tartan_context_sync(x));
     char *text = nullptr; // what asks nothing of the device

@@ -83,6 +83,8 @@ TEST_F(Hardware, PointersOfTheHostThatAreCalledTheDevices) {
     EXPECT_FOUND("the source", buffer_of(square));
     EXPECT_FOUND("mask", layout_of(mask));
     EXPECT_FOUND("mask", update(o.dynamic.layout, mask));
+    EXPECT_FOUND("scores", layout_of_scores(grid));
+    EXPECT_FOUND("scores", update_by(o.dynamic.layout, grid));
     EXPECT_OK(call.spmm(o.a.get(), &o.gates.array, b, c));
     expect_work(zero.get());
 }
@@ -133,6 +135,8 @@ TEST_F(Hardware, ASecondThreadIsRefused) {
     EXPECT_IN_USE(call.fetch(o.buffer));
     EXPECT_IN_USE(call.layout_of(o.bytes.array));
     EXPECT_IN_USE(call.update(o.dynamic.layout, o.bytes.array));
+    EXPECT_IN_USE(call.layout_of_scores(o.scores.array));
+    EXPECT_IN_USE(call.update_by(o.dynamic.layout, o.scores.array));
     EXPECT_IN_USE(tartan_context_sync(context.get()));
     EXPECT_OK(tartan_context_sync(zero.get())); // another queue is free
     gate.open();
@@ -174,12 +178,15 @@ TEST_F(HardwarePair, OperandsOfTheOtherAreRefused) {
         EXPECT_FAR("from", scatter(far.a.get(), o.s.get()));
         EXPECT_FAR("buffer", fetch(far.buffer));
         EXPECT_FAR("layout", update(far.dynamic.layout, o.bytes.array));
+        EXPECT_FAR("layout", update_by(far.dynamic.layout, o.scores.array));
         EXPECT_FAR("layout", layout_to_host(far.dynamic.layout));
         // What these copy may come from anywhere.
         EXPECT_OK(call.matrix(tartan_matrix_to_device, far.a.get()));
         EXPECT_OK(call.buffer_of(far_b));
         EXPECT_OK(call.layout_of(far.bytes.array));
         EXPECT_OK(call.update(o.dynamic.layout, far.bytes.array));
+        EXPECT_OK(call.layout_of_scores(far.scores.array));
+        EXPECT_OK(call.update_by(o.dynamic.layout, far.scores.array));
         ASSERT_OK(tartan_matrix_values(o.a.get(), &values));
         values.shape[0] = tartan_layout_blocks(far.dynamic.layout.get());
         EXPECT_FAILS(UNSUPPORTED,
@@ -308,6 +315,7 @@ TEST_F(HardwarePair, TheCallersDeviceStays) {
             const Calls call = {context.get(), o};
             expect_same("a layout of a mask");
             EXPECT_OK(call.update(o.dynamic.layout, o.bytes.array));
+            EXPECT_OK(call.update_by(o.dynamic.layout, o.scores.array));
             EXPECT_OK(call.layout_to_host(o.dynamic.layout));
             expect_same("an update of it");
             tartan_array lie = o.square.array;

@@ -154,20 +154,34 @@ static void index_release(void *index, void *d) {
     tartan_dummy_host->cpu->index_release(index, NULL);
 }
 
-static tartan_status index_from_mask(const char *function, void *d, void *index, const void *mask) {
+/* From a mask or, if k > 0, from scores. */
+static tartan_status fill_index(const char *function, void *d, void *index, const void *source, int32_t dtype,
+                                int64_t k) {
     const int32_t id = ((dummy_device *)d)->id;
+    const tartan_backend *cpu = tartan_dummy_host->cpu;
     PASS(dummy_check_lost(function, id));
-    if (mask != NULL &&
-        !dummy_owns(id, mask, 1, false)) /* its length is not known here; guard pages follow it */
+    if (source != NULL &&
+        !dummy_owns(id, source, 1, false)) /* its length is not known here; guard pages follow it */
         return tartan_dummy_host->fail(TARTAN_ERR_INTERNAL, function,
-                                       "the mask at %p is no memory of device dummy:%d", mask, id);
-    PASS(dummy_work_on(function, d, mask, false));
+                                       "the %s at %p are no memory of device dummy:%d",
+                                       k > 0 ? "scores" : "bytes of the mask", source, id);
+    PASS(dummy_work_on(function, d, source, false));
     PASS(work_on_index(function, d, index, true));
     dummy_begin_use();
-    const tartan_status status = tartan_dummy_host->cpu->index_from_mask(function, NULL, index, mask);
+    const tartan_status status = k > 0 ? cpu->index_from_scores(function, NULL, index, source, dtype, k)
+                                       : cpu->index_from_mask(function, NULL, index, source);
     dummy_end_use();
     tartan_dummy.planned++;
     return status;
+}
+
+static tartan_status index_from_mask(const char *function, void *d, void *index, const void *mask) {
+    return fill_index(function, d, index, mask, TARTAN_U8, 0);
+}
+
+static tartan_status index_from_scores(const char *function, void *d, void *index, const void *scores,
+                                       int32_t dtype, int64_t k) {
+    return fill_index(function, d, index, scores, dtype, k);
 }
 
 static tartan_status index_fetch(const char *function, void *d, void *index, int64_t *out_blocks,
@@ -269,6 +283,7 @@ static const tartan_backend backend = {
     .clear = dummy_clear,
     .index_create = index_create,
     .index_from_mask = index_from_mask,
+    .index_from_scores = index_from_scores,
     .index_fetch = index_fetch,
     .index_release = index_release,
     .supports = supports,

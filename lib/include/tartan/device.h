@@ -55,20 +55,20 @@ TARTAN_API tartan_status tartan_buffer_view(tartan_buffer *buffer, tartan_array 
  * these have returned; no call may start with it any more. */
 TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
 
-/* ---- Dynamic layouts: a new mask in every step. ----
- * Kernels build the index sets on the device from a mask there, in the order of the context's queue; the host does
- * not wait. The index sets have room for `capacity` blocks. tartan_layout_blocks returns the capacity, and it is
+/* ---- Dynamic layouts: new blocks in every step. ----
+ * Kernels build the index sets on the device from a mask or from scores there, in the order of the context's queue; the
+ * host does not wait. The index sets have room for `capacity` blocks. tartan_layout_blocks returns the capacity, and it is
  * the length of the values [capacity, block_rows, block_cols] and gates [capacity] of every matrix on the layout.
  * Make such a matrix with tartan_matrix_wrap around memory of the layout's device. Block ids are in row-major order
  * as always, so the values of the current blocks come first; values past them are ignored and never written. A mask
  * with more blocks than the capacity gives an empty layout: products are zero, and tartan_layout_to_host fails.
  *
- * tartan_spmm and tartan_sddmm take dynamic layouts on contexts of the same device, and choose kernels as if
- * `capacity` blocks were scattered evenly. tartan_matrix_copy, tartan_matrix_to_device and tartan_matrix_to_host
+ * tartan_spmm, tartan_sddmm and both passes of attention take dynamic layouts on contexts of the same device, and
+ * choose kernels as if `capacity` blocks were scattered evenly. tartan_matrix_copy, tartan_matrix_to_device and tartan_matrix_to_host
  * take matrices on them. All other functions that need the blocks refuse them (UNSUPPORTED). As with an ordinary
- * layout, the first product allocates and builds the index sets that its kernel needs, and waits; from then on each
- * new mask rebuilds them without waiting. So run each product once; then tartan_layout_update_device_mask and the
- * products can be captured in a CUDA graph.
+ * layout, the first operation allocates and builds the index sets that its kernel needs, and waits; from then on each
+ * new mask rebuilds them without waiting. So run each operation once; then updates of the layout and the operations can
+ * be captured in a CUDA graph.
  *
  * A mask is a contiguous row-major array of TARTAN_U8, [grid_rows, grid_cols] if heads is 1, else [heads,
  * grid_rows, grid_cols]; any non-zero byte is a block. A mask on the context's device is read in the order of the
@@ -84,12 +84,29 @@ TARTAN_API tartan_status tartan_layout_from_device_mask(tartan_context *context,
                                                         const tartan_array *mask, int64_t capacity,
                                                         tartan_layout **out);
 
+/* A layout of the k >= 1 blocks of largest score in each block row of each head, as attention that chooses blocks of
+ * keys needs. Of equal scores those of smaller block columns win, NaN counts as infinity, and blocks of score -infinity
+ * are never chosen: a row with fewer than k others gets those alone. The capacity is
+ * heads * grid_rows * min(k, grid_cols).
+ *   scores   [heads, grid_rows, grid_cols], or [grid_rows, grid_cols] if heads is 1, of f64, f32, f16 or bf16,
+ *            contiguous and row-major. Memory and order are as for a mask.
+ * The choice is the same on every device. Errors: as tartan_layout_from_device_mask; ARGUMENT also for k < 1. */
+TARTAN_API tartan_status tartan_layout_from_device_scores(tartan_context *context, const tartan_shape *shape,
+                                                          const tartan_array *scores, int64_t k,
+                                                          tartan_layout **out);
+
 /* Rebuilds the index sets in place. Later work of the queue sees the new mask's blocks in all matrices on the
  * layout; their values do not move. No other thread may use the layout during the call. Errors: HANDLE, ARGUMENT
  * (not a dynamic layout; the context), SHAPE, DTYPE, MEMORY, UNSUPPORTED (layout or mask on another device; a mask
  * in host memory while a CUDA graph is captured), DEVICE. */
 TARTAN_API tartan_status tartan_layout_update_device_mask(tartan_context *context, tartan_layout *layout,
                                                           const tartan_array *mask);
+
+/* The same for the k largest scores of each block row. It does not matter whether a mask or scores made the layout, nor
+ * with which k, if its capacity is at least heads * grid_rows * min(k, grid_cols) (else ARGUMENT). Errors: as
+ * tartan_layout_update_device_mask. */
+TARTAN_API tartan_status tartan_layout_update_device_scores(tartan_context *context, tartan_layout *layout,
+                                                            const tartan_array *scores, int64_t k);
 
 /* Waits for all earlier work on the layout, then makes an ordinary layout of its current blocks. For an ordinary
  * layout it returns one more reference to it. *out holds one reference, NULL on failure. Errors: HANDLE, LAYOUT
