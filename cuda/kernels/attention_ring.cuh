@@ -113,8 +113,9 @@ struct AttentionProblem {
     const int32_t *pointers, *cols, *ids, *order; /* of the group index */
     int32_t groups, lines;                        /* groups of a head of the layout; lines of a group */
     int32_t batch, heads, heads_per_kv;
-    int32_t layout_entry, layout_head; /* heads of the layout from a batch entry, and from a head, to the next */
-    bool last_first;                   /* equal lists, of which later rows see more */
+    int32_t layout_entry,
+        layout_head; /* heads of the layout from a batch entry, and from a head, to the next */
+    bool last_first; /* equal lists, of which later rows see more */
     int32_t tiles, tq, tk, d;
     int32_t block_q, block_k, shift_q, shift_k; /* powers of two, and their logarithms */
     int32_t slots, parts; /* of a tile of keys: blocks, or tiles of a block; powers of two */
