@@ -147,6 +147,15 @@ class Call:
         return lease
 
 
+    def scores(self, x: Any) -> Dense:
+        """Scores of blocks: used in place on a device, contiguous on the host. Those that PyTorch records are detached,
+        since what is chosen by them has no gradient."""
+        if getattr(x, "requires_grad", False):
+            x = x.detach()
+        given = self.read(x, "scores", _raw.TARTAN_F64)
+        return given if isinstance(given, DeviceArray) else np.ascontiguousarray(given)
+
+
 # ---- Called by the extension module ----
 
 

@@ -19,7 +19,7 @@ from tartan._arrays import (
     norm_code,
     optional_indices,
 )
-from tartan._call import Call
+from tartan._call import Call, raw_dense
 from tartan._context import ContextLike
 from tartan._errors import (
     ArgumentTypeError,
@@ -35,8 +35,8 @@ from tartan._store import save_one
 
 
 class Layout(LayoutFacts):
-    """A layout says which blocks of a matrix exist. It is immutable, unless `from_device_mask` made it; any number
-    of matrices may share it.
+    """A layout says which blocks of a matrix exist. It is immutable, unless `from_device_mask` or
+    `from_device_scores` made it; any number of matrices may share it.
 
     The matrix has ``shape`` elements in blocks of ``block_shape``; the last block row and column may be ragged.
     A block id is the position of a stored block in row-major order. Values are always in this order.
@@ -112,8 +112,8 @@ class Layout(LayoutFacts):
         mask in host memory is copied to the device of `context` (default: the CPU). It may have at most `capacity`
         blocks (None: all positions). `blocks` returns the capacity, which is also the length of the values
         [capacity, block rows, block columns] and gates of every matrix on the layout. A mask with more blocks
-        gives an empty layout, and `to_host` then raises. `spmm` and `sddmm` take a dynamic layout on its device;
-        other functions that need the blocks raise UnsupportedError.
+        gives an empty layout, and `to_host` then raises. `spmm`, `sddmm` and `attention` take a dynamic layout on its
+        device; other functions that need the blocks raise UnsupportedError.
 
         >>> import numpy as np, tartan
         >>> layout = tartan.Layout.from_device_mask(np.array([[1, 0], [1, 1]]), block=2, capacity=4)
@@ -129,22 +129,48 @@ class Layout(LayoutFacts):
         """
         with Call(context, mask) as call:
             given = call.mask(mask)
-            lengths = given.shape
-            if len(lengths) not in (2, 3):
-                raise ShapeError(
-                    f"mask has {len(lengths)} dimensions, expected [grid_rows, grid_cols] or "
-                    "[heads, grid_rows, grid_cols]"
-                )
-            rows, cols = block_shape(block)
-            heads = lengths[0] if len(lengths) == 3 else 1
-            frame = frame_of((lengths[-2] * rows, lengths[-1] * cols) if shape is None else shape, block, heads)
+            frame = _frame_around(given.shape, "mask", block, shape)
             handle = _raw.tartan_layout_from_device_mask(call.handle, frame, given, capacity or 0)
             return cls._own(handle, call.queue)
+
+    @classmethod
+    def from_device_scores(
+        cls, scores: Any, k: int, block: Block, *, shape: Any = None, context: ContextLike = None
+    ) -> Layout:
+        """A dynamic layout of the `k` blocks of largest score in each block row of each head. `update_scores` chooses
+        anew, for instance in every step of decoding; see `from_device_mask` for what dynamic layouts are.
+
+        `scores` is [grid_rows, grid_cols] or [heads, grid_rows, grid_cols], contiguous, of float64, float32, float16
+        or bfloat16, in memory of a device or of the host as a mask is. Of equal scores the first win, NaN counts as
+        infinity, and blocks of score -infinity are never chosen: they hide the future in causal attention. The
+        capacity is `k` (at most all block columns) for every block row. The choice has no gradient.
+
+        >>> import numpy as np, tartan
+        >>> layout = tartan.Layout.from_device_scores(np.array([[1., 3., 2.], [5., -np.inf, -np.inf]]), 2, block=8)
+        >>> layout
+        <Layout 16x24, dynamic, capacity 4 of 6 blocks of 8x8>
+        >>> layout.to_host().mask().astype(int)
+        array([[0, 1, 1],
+               [1, 0, 0]])
+        """
+        with Call(context, scores) as call:
+            given = call.scores(scores)
+            frame = _frame_around(given.shape, "scores", block, shape)
+            handle = _raw.tartan_layout_from_device_scores(call.handle, frame, raw_dense(given), k)
+            return cls._own(handle, call.queue)
+
+    def update_scores(self, scores: Any, k: int, *, context: ContextLike = None) -> Layout:
+        """Gives a dynamic layout the `k` blocks of largest score in each block row; see `from_device_scores`. A mask may
+        have made it, if it has room for so many blocks. Later work sees them, as after `update`. Returns the layout."""
+        with Call(context, scores, self) as call:
+            given = call.scores(scores)
+            _raw.tartan_layout_update_device_scores(call.handle, self._handle, raw_dense(given), k)
+        return self
 
     def update(self, mask: Any, *, context: ContextLike = None) -> Layout:
         """Gives a dynamic layout the blocks of a new mask; see `from_device_mask`. Later work sees them in
         all matrices on the layout; their values do not move. Returns the layout. CUDA graphs can capture it
-        once every product on the layout has run before."""
+        once every operation on the layout has run before."""
         with Call(context, mask, self) as call:
             given = call.mask(mask)
             _raw.tartan_layout_update_device_mask(call.handle, self._handle, given)
@@ -312,6 +338,18 @@ class Layout(LayoutFacts):
     @property
     def closed(self) -> bool:
         return self._handle.closed
+
+
+def _frame_around(lengths: tuple[int, ...], name: str, block: Block, shape: Any) -> Frame:
+    """The frame of a dynamic layout whose grid is that of the array `name`."""
+    if len(lengths) not in (2, 3):
+        raise ShapeError(
+            f"{name} has {len(lengths)} dimensions, expected [grid_rows, grid_cols] or "
+            "[heads, grid_rows, grid_cols]"
+        )
+    rows, cols = block_shape(block)
+    heads = lengths[0] if len(lengths) == 3 else 1
+    return frame_of((lengths[-2] * rows, lengths[-1] * cols) if shape is None else shape, block, heads)
 
 
 def _restore(frame: Frame, indptr: Array, cols: Array, recipe: Optional[str]) -> Layout:

@@ -68,7 +68,7 @@ class LayoutFacts:
 
     @property
     def dynamic(self) -> bool:
-        """Whether masks on a device change the blocks (`from_device_mask`)."""
+        """Whether masks or scores on a device change the blocks (`from_device_mask`, `from_device_scores`)."""
         return _raw.tartan_layout_is_dynamic(self._handle) == 1
 
     def _known(self) -> _raw.Handle:
