@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 9 };
+enum { TARTAN_BACKEND_ABI = 10 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
@@ -55,12 +55,12 @@ struct tartan_backend {
     tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);
     /* The index sets of a dynamic layout. index_create makes them, without blocks, for the frame and capacity of
      * `layout`. index_from_mask fills them from a mask of bytes in the device's memory (NULL: an empty mask), in
-     * the order of the queue; index_from_scores from the k >= 1 largest scores of each block row, as
-     * tartan_layout_from_device_scores says, which are never more blocks than the capacity. Scores are of f64, f32,
-     * f16 or bf16 and in C order, as masks are. index_fetch copies the row lists to the host: pointers [heads * grid_rows + 1], as
-     * many columns as the last pointer, and the number of blocks in the mask (if that exceeds the capacity, all
-     * pointers are 0). index_release is like release. A new source of blocks is a new index_from_... slot. The slots
-     * are NULL if the backend has no dynamic layouts. */
+     * the order of the queue; index_from_scores does so from the k >= 1 largest scores of each block row, as
+     * tartan_layout_from_device_scores says: of f64, f32, f16 or bf16, row-major, and never more blocks than the
+     * capacity. index_fetch copies the row lists to the host: pointers [heads * grid_rows + 1], as many columns as
+     * the last pointer, and the number of blocks in the mask (if that exceeds the capacity, all pointers are 0).
+     * index_release is like release. A new source of blocks is a new index_from_... slot. The slots are NULL if the
+     * backend has no dynamic layouts. */
     tartan_status (*index_create)(const char *function, void *device, const tartan_layout *layout,
                                   void **out_index);
     tartan_status (*index_from_mask)(const char *function, void *device, void *index, const void *mask);
