@@ -42,6 +42,8 @@ tartan_cuda_launching tartan_cuda_gate_gradient_plain, tartan_cuda_growth_score_
     tartan_cuda_block_copy_plain, tartan_cuda_block_norms_plain;
 tartan_cuda_launching tartan_cuda_attention_forward_plain, tartan_cuda_attention_forward_wgmma,
     tartan_cuda_attention_backward_plain, tartan_cuda_attention_backward_wgmma;
+tartan_cuda_launching tartan_cuda_attention_merge_plain, tartan_cuda_block_softmax_plain,
+    tartan_cuda_block_softmax_gradient_plain;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

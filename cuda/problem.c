@@ -277,3 +277,35 @@ tartan_status tartan_cuda_block_norms_of(const tartan_host *host, const tartan_c
     out->nothing = op->matrix->layout->blocks == 0;
     return TARTAN_OK;
 }
+
+tartan_status tartan_cuda_block_softmax_of(const tartan_host *host, const tartan_context *context,
+                                           const tartan_op_block_softmax *op,
+                                           tartan_cuda_block_softmax *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_block_softmax){.x = blocks_of(op->x),
+                                       .y = blocks_of(op->y),
+                                       .scale = op->in.scale,
+                                       .causal = op->in.causal,
+                                       .query_offset = op->in.query_offset,
+                                       .causal_from = op->in.causal_from,
+                                       .block_mask = op->in.block_mask};
+    if (op->lse != NULL) {
+        out->lse = op->lse->data;
+        out->lse_head = op->lse->strides[0];
+        out->lse_row = op->lse->strides[1];
+    }
+    out->nothing = op->x->layout->shape.rows == 0;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_block_softmax_gradient_of(const tartan_host *host, const tartan_context *context,
+                                                    const tartan_op_block_softmax_gradient *op,
+                                                    tartan_cuda_block_softmax_gradient *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_block_softmax_gradient){
+        .y = blocks_of(op->y), .dy = blocks_of(op->dy), .dx = blocks_of(op->dx), .scale = op->scale};
+    out->nothing = op->y->layout->blocks == 0;
+    return TARTAN_OK;
+}

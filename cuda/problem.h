@@ -20,7 +20,10 @@ extern "C" {
     X(BLOCK_COPY, block_copy)                                                                                \
     X(BLOCK_NORMS, block_norms)                                                                              \
     X(ATTENTION_FORWARD, attention_forward)                                                                  \
-    X(ATTENTION_BACKWARD, attention_backward)
+    X(ATTENTION_BACKWARD, attention_backward)                                                                \
+    X(ATTENTION_MERGE, attention_merge)                                                                      \
+    X(BLOCK_SOFTMAX, block_softmax)                                                                          \
+    X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)
 
 /* ---- Parts of problems ---- */
 
@@ -204,6 +207,33 @@ typedef struct tartan_cuda_attention_backward {
     tartan_cuda_tensor out, lse, out_grad, q_grad, k_grad, v_grad;
     bool nothing;
 } tartan_cuda_attention_backward;
+
+/* out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b; the data of lse may be NULL. */
+typedef struct tartan_cuda_attention_merge {
+    int64_t batch, heads, tokens, d;
+    int32_t sum_dtype;                                       /* of every lse */
+    tartan_cuda_tensor out_a, lse_a, out_b, lse_b, out, lse; /* lse.element is unused */
+    bool nothing;
+} tartan_cuda_attention_merge;
+
+/* y = exp(scale x - lse) at the visible elements (tartan/attention.h), else 0. */
+typedef struct tartan_cuda_block_softmax {
+    tartan_cuda_blocks x, y;
+    double scale;
+    bool causal;
+    int64_t query_offset, causal_from;
+    const tartan_block_mask *block_mask; /* in host memory; or NULL */
+    void *lse;                           /* of the type of the sums; or NULL */
+    int64_t lse_head, lse_row;           /* strides */
+    bool nothing;
+} tartan_cuda_block_softmax;
+
+/* dx = scale y (dy - the sum of dy y over the row) */
+typedef struct tartan_cuda_block_softmax_gradient {
+    tartan_cuda_blocks y, dy, dx;
+    double scale;
+    bool nothing;
+} tartan_cuda_block_softmax_gradient;
 
 /* Batch dimensions that both operands
  * step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the rest merged into as few as

@@ -87,3 +87,25 @@ tartan_status tartan_cuda_attention_backward_of(const tartan_host *host, const t
     out->nothing = out->in.batch == 0 || out->in.kv_heads == 0 || out->in.tq + out->in.tk == 0;
     return TARTAN_OK;
 }
+
+tartan_status tartan_cuda_attention_merge_of(const tartan_host *host, const tartan_context *context,
+                                             const tartan_op_attention_merge *op,
+                                             tartan_cuda_attention_merge *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_attention_merge){
+        .batch = op->out->shape[0],
+        .heads = op->out->shape[1],
+        .tokens = op->out->shape[2],
+        .d = op->out->shape[3],
+        .sum_dtype = op->lse_a->dtype,
+        .out_a = tensor_of(op->out_a),
+        .lse_a = tensor_of(op->lse_a),
+        .out_b = tensor_of(op->out_b),
+        .lse_b = tensor_of(op->lse_b),
+        .out = tensor_of(op->out),
+        .lse = tensor_of(op->lse),
+    };
+    out->nothing = out->batch == 0 || out->heads == 0 || out->tokens == 0;
+    return TARTAN_OK;
+}

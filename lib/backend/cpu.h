@@ -25,6 +25,12 @@ tartan_status tartan_i_cpu_attention_forward(const tartan_context *context,
 tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
                                               const tartan_op_attention_backward *op);
 
+tartan_status tartan_i_cpu_attention_merge(const tartan_context *context,
+                                           const tartan_op_attention_merge *op);
+tartan_status tartan_i_cpu_block_softmax(const tartan_context *context, const tartan_op_block_softmax *op);
+tartan_status tartan_i_cpu_block_softmax_gradient(const tartan_context *context,
+                                                  const tartan_op_block_softmax_gradient *op);
+
 /* The slot `explain` of the backend table. */
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
 
@@ -146,5 +152,8 @@ void tartan_i_pack_right(const tartan_i_kernels *k, int32_t dtype, const char *i
 /* A left factor of pairs, rows x cols elements at `in`, as fit.rows x fit.units units, zeros added. */
 void tartan_i_pack_left(const tartan_i_kernels *k, const tartan_i_fit *fit, const char *in, int64_t in_row,
                         int64_t in_col, int64_t rows, int64_t cols, char *out);
+
+/* Sets the bits at, at + 1, ... at + n - 1 of `words` that are set in `from`; NULL: all of them. */
+void tartan_i_cpu_set_bits(uint32_t *words, int64_t at, int64_t n, const uint32_t *from);
 
 #endif

@@ -56,8 +56,7 @@ int64_t tartan_i_cpu_attention_first(const tartan_i_cpu_attention *p, int64_t bl
 
 /* ---- Masks ---- */
 
-/* Sets the bits at, at + 1, ... at + n - 1 that are set in `from`, or all of them. */
-static void set_bits(uint32_t *words, int64_t at, int64_t n, const uint32_t *from) {
+void tartan_i_cpu_set_bits(uint32_t *words, int64_t at, int64_t n, const uint32_t *from) {
     for (int64_t i = 0; i < n; i += 32) {
         const int64_t count = smaller(32, n - i);
         const uint64_t bits = (from != NULL ? from[i / 32] : UINT32_MAX) & (UINT32_MAX >> (32 - count));
@@ -76,8 +75,9 @@ const uint32_t *tartan_i_cpu_attention_words(const tartan_i_cpu_attention *p, co
     for (int64_t i = 0; i < c->blocks; i++) {
         const int64_t seen = smaller(limit - c->cols[i] * p->block_cols, c->at[i + 1] - c->at[i]);
         if (seen > 0)
-            set_bits(words, c->at[i], seen,
-                     mask != NULL ? tartan_i_block_mask_row(mask, c->ids[i], query % p->block_rows) : NULL);
+            tartan_i_cpu_set_bits(
+                words, c->at[i], seen,
+                mask != NULL ? tartan_i_block_mask_row(mask, c->ids[i], query % p->block_rows) : NULL);
     }
     return words;
 }

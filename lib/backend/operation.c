@@ -108,6 +108,27 @@ static void attention_backward_operands(const tartan_op_attention_backward *op, 
     add_array(all, "v_grad", op->v_grad, true);
 }
 
+static void attention_merge_operands(const tartan_op_attention_merge *op, operands *all) {
+    add_array(all, "out_a", op->out_a, false);
+    add_array(all, "lse_a", op->lse_a, false);
+    add_array(all, "out_b", op->out_b, false);
+    add_array(all, "lse_b", op->lse_b, false);
+    add_array(all, "out", op->out, true);
+    add_array(all, "lse", op->lse, true);
+}
+
+static void block_softmax_operands(const tartan_op_block_softmax *op, operands *all) {
+    add_matrix(all, "x", op->x, false);
+    add_matrix(all, "y", op->y, true);
+    add_array(all, "lse", op->lse, true);
+}
+
+static void block_softmax_gradient_operands(const tartan_op_block_softmax_gradient *op, operands *all) {
+    add_matrix(all, "y", op->y, false);
+    add_matrix(all, "dy", op->dy, false);
+    add_matrix(all, "dx", op->dx, true);
+}
+
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]) {
     operands all = {.out = out};
     switch (op->kind) {
@@ -169,6 +190,12 @@ double tartan_i_op_flops(const tartan_op *op) {
     case TARTAN_OP_ATTENTION_BACKWARD:
         return 10 * (double)op->attention_backward.in.q->shape[3] *
                tartan_i_attention_pairs(&op->attention_backward.in);
+    case TARTAN_OP_ATTENTION_MERGE: /* two products and a sum */
+        return 3 * (double)tartan_i_array_elements(op->attention_merge.out);
+    case TARTAN_OP_BLOCK_SOFTMAX: /* scale, exp, sum, divide */
+        return 4 * tartan_i_stored_elements(op->block_softmax.x);
+    case TARTAN_OP_BLOCK_SOFTMAX_GRADIENT: /* product and sum, difference, product */
+        return 4 * tartan_i_stored_elements(op->block_softmax_gradient.y);
     case TARTAN_OP_BLOCK_COPY:
     case TARTAN_OP_COUNT:
         break;

@@ -20,7 +20,10 @@
     X(BLOCK_COPY, block_copy)                                                                                \
     X(BLOCK_NORMS, block_norms)                                                                              \
     X(ATTENTION_FORWARD, attention_forward)                                                                  \
-    X(ATTENTION_BACKWARD, attention_backward)
+    X(ATTENTION_BACKWARD, attention_backward)                                                                \
+    X(ATTENTION_MERGE, attention_merge)                                                                      \
+    X(BLOCK_SOFTMAX, block_softmax)                                                                          \
+    X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)
 
 enum { TARTAN_I_MAX_PAIRS = 8 };
 
@@ -122,6 +125,31 @@ typedef struct tartan_op_attention_backward {
     const tartan_array *out, *lse, *out_grad;
     const tartan_array *q_grad, *k_grad, *v_grad;
 } tartan_op_attention_backward;
+
+/* lse = log(exp(lse_a) + exp(lse_b)), out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b. A part whose lse is
+ * -infinity is not read. An output overlaps an input only if their descriptors are the same. */
+typedef struct tartan_op_attention_merge {
+    const char *function;
+    const tartan_array *out_a, *lse_a, *out_b, *lse_b;
+    const tartan_array *out, *lse; /* lse may be NULL */
+} tartan_op_attention_merge;
+
+/* y = exp(scale x - lse) at the elements that are visible, else 0. x and y may be one matrix, or have the same values. */
+typedef struct tartan_op_block_softmax {
+    const char *function;
+    tartan_i_attention in; /* the layout of x, the mask, scale and what hides later keys; no arrays */
+    const tartan_matrix *x;
+    tartan_matrix *y;
+    const tartan_array *lse; /* [heads, rows] or NULL */
+} tartan_op_block_softmax;
+
+/* dx = scale y (dy - the sum of dy y over the row). dx may be dy, or have the same values. */
+typedef struct tartan_op_block_softmax_gradient {
+    const char *function;
+    double scale;
+    const tartan_matrix *y, *dy;
+    tartan_matrix *dx;
+} tartan_op_block_softmax_gradient;
 
 typedef enum tartan_op_kind {
 #define TARTAN_I_KIND(NAME, name) TARTAN_OP_##NAME,

@@ -18,9 +18,7 @@ tartan_status tartan_gate_gradient(tartan_context *context, const tartan_matrix 
           tartan_dtype_name(w->dtype));
     CHECK(out_gate_grad->dtype == tartan_i_sum_dtype(w->dtype), DTYPE, "out_gate_grad is of %s, expected %s",
           tartan_dtype_name(out_gate_grad->dtype), tartan_dtype_name(tartan_i_sum_dtype(w->dtype)));
-    CHECK(dw->layout == w->layout || strcmp(dw->layout->identity, w->layout->identity) == 0, LAYOUT,
-          "dw has another layout than w (%s), expected the same blocks (%s)", dw->layout->identity,
-          w->layout->identity);
+    PASS(tartan_i_operand_same_layout(__func__, "dw", dw, "w", w));
     char text[TARTAN_I_SHAPE_TEXT];
     CHECK(out_gate_grad->ndim == 1 && out_gate_grad->shape[0] == w->layout->blocks, SHAPE,
           "out_gate_grad has shape %s, expected [%" PRId64 "] (one for each block)",

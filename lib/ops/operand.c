@@ -45,6 +45,28 @@ tartan_status tartan_i_operand_wide(const char *function, const char *name, int3
     return TARTAN_OK;
 }
 
+tartan_status tartan_i_operand_like(const char *function, const char *name, int32_t dtype,
+                                    const char *other_name, int32_t other) {
+    PASS(tartan_i_operand_wide(function, name, dtype));
+    CHECK_IN(function, tartan_i_sum_dtype(dtype) == tartan_i_sum_dtype(other), DTYPE,
+             "%s is of %s, expected %s (%s is of %s)", name, tartan_dtype_name(dtype),
+             other == TARTAN_F64 ? "float64" : "float32, float16 or bfloat16", other_name,
+             tartan_dtype_name(other));
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_operand_same_layout(const char *function, const char *name,
+                                           const tartan_matrix *matrix, const char *other_name,
+                                           const tartan_matrix *other) {
+    const tartan_layout *l = matrix->layout, *o = other->layout;
+    const bool fixed = !tartan_i_is_dynamic(l) && !tartan_i_is_dynamic(o);
+    CHECK_IN(function, l == o || (fixed && strcmp(l->identity, o->identity) == 0), LAYOUT,
+             "%s has another layout than %s (%s), expected the same blocks (%s)", name, other_name,
+             tartan_i_is_dynamic(l) ? "dynamic" : l->identity,
+             tartan_i_is_dynamic(o) ? "dynamic" : o->identity);
+    return TARTAN_OK;
+}
+
 static tartan_status check_pair(const char *function, const tartan_context *context, const tartan_array *x,
                                 const tartan_array *y, int32_t dtype, int64_t rows, int64_t cols,
                                 int64_t heads) {

@@ -26,4 +26,13 @@ tartan_status tartan_i_operand_pairs(const char *function, const tartan_context 
                                      const tartan_array *x, int64_t nx, const tartan_array *y, int64_t ny,
                                      int64_t rows, int64_t cols, int64_t heads);
 
+/* `dtype` has the sums of `other`, the dtype of the argument `other_name`: float64, or any of float32, float16, bfloat16. */
+tartan_status tartan_i_operand_like(const char *function, const char *name, int32_t dtype,
+                                    const char *other_name, int32_t other);
+
+/* Two matrices with the same blocks. */
+tartan_status tartan_i_operand_same_layout(const char *function, const char *name,
+                                           const tartan_matrix *matrix, const char *other_name,
+                                           const tartan_matrix *other);
+
 #endif

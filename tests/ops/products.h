@@ -112,6 +112,18 @@ class Dense {
     int64_t offset_ = 0;
 };
 
+// Whether the bytes that belong to no element are unchanged.
+inline bool marks_intact(const Dense &dense) {
+    std::vector<bool> used(dense.memory().size());
+    const int64_t bytes = tartan_dtype_bytes(dense.array.dtype);
+    const int64_t base = (const char *)dense.array.data - dense.memory().data();
+    for (int64_t i = 0; i < dense.elements(); i++)
+        for (int64_t b = 0; b < bytes; b++) used[(size_t)(base + dense.offset(i) * bytes + b)] = true;
+    for (size_t i = 0; i < used.size(); i++)
+        if (!used[i] && dense.memory()[i] != (char)0x5a) return false;
+    return true;
+}
+
 // A matrix whose ragged padding holds NaN, which no result may show.
 inline Matrix random_matrix(const Layout &layout, int32_t dtype, int32_t order, std::mt19937_64 &random,
                             double low = -1, double high = 1) {

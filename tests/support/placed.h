@@ -136,18 +136,6 @@ inline Matrix fetched(tartan_context *context, const Matrix &matrix) {
     return Matrix(raw);
 }
 
-// Whether the bytes that belong to no element are unchanged.
-inline bool marks_intact(const Dense &dense) {
-    std::vector<bool> used(dense.memory().size());
-    const int64_t bytes = tartan_dtype_bytes(dense.array.dtype);
-    const int64_t base = (const char *)dense.array.data - dense.memory().data();
-    for (int64_t i = 0; i < dense.elements(); i++)
-        for (int64_t b = 0; b < bytes; b++) used[(size_t)(base + dense.offset(i) * bytes + b)] = true;
-    for (size_t i = 0; i < used.size(); i++)
-        if (!used[i] && dense.memory()[i] != (char)0x5a) return false;
-    return true;
-}
-
 } // namespace tartan_test
 
 #endif

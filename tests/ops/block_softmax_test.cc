@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax of block-sparse scores and its gradient: against the oracle, special values, equal bits, failed allocations;
+// and the unfused parts together against fused attention.
+#include "block_softmax_support.h"
+
+namespace {
+
+using namespace tartan_test;
+
+// A copy, so that the matrix may be overwritten.
+Matrix copy_of(const Matrix &m) {
+    tartan_matrix *raw = nullptr;
+    EXPECT_OK(tartan_matrix_copy(cpu(), m.get(), &raw));
+    return Matrix(raw);
+}
+
+void run_and_check(Softmax &p, tartan_context *context) {
+    ASSERT_OK(p.forward(context));
+    p.check_forward(p.x.get());
+    EXPECT_TRUE(marks_intact(p.lse));
+    ASSERT_OK(p.backward(context));
+    p.check_backward(p.dy.get());
+}
+
+Softmax plain(const tartan_shape &shape, double density, int32_t dtype, int32_t order = TARTAN_ROW_MAJOR,
+              double size = 2) {
+    std::mt19937_64 random(1);
+    Softmax p;
+    p.layout = random_layout(shape, density, 1);
+    p.make(random, dtype, order, size);
+    return p;
+}
+
+TEST(BlockSoftmax, RandomProblemsEqualTheOracle) {
+    Context contexts[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
+    for (uint64_t seed = 0; seed < rounds(500u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
+        Softmax p = make_softmax(seed);
+        run_and_check(p, contexts[seed / 3 % 4].get());
+        if (HasFailure()) return;
+    }
+}
+
+TEST(BlockSoftmax, BlocksOfAllSizes) {
+    const Context own = open_context(2);
+    int number = 0;
+    for (int64_t rows : {8, 16, 32, 64, 128, 256})
+        for (int64_t cols : {8, 16, 32, 64, 128, 256})
+            for (int32_t dtype : kDtypes) {
+                if (!is_of_the_share(number++)) continue;
+                SCOPED_TRACE(::testing::Message() << rows << " x " << cols << " dtype " << dtype);
+                Softmax p = plain({rows + rows / 2, 2 * cols + 3, rows, cols, 1}, 0.7, dtype, number % 2);
+                p.causal = true;
+                p.query_offset = cols;
+                run_and_check(p, own.get());
+                if (HasFailure()) return;
+            }
+}
+
+// Rows of which a worker's memory holds only a few.
+TEST(BlockSoftmax, LongRows) {
+    const Context own = open_context(2);
+    for (int32_t dtype : kDtypes)
+        for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+            Softmax p = plain({40, 9000, 20, 24, 1}, 0.9, dtype, order);
+            p.causal = true;
+            p.query_offset = 8970;
+            run_and_check(p, own.get());
+        }
+}
+
+TEST(BlockSoftmax, GradientsEqualFiniteDifferences) {
+    const Context own = open_context(2);
+    const double step = 1e-5;
+    for (uint64_t seed = 0; seed < rounds(15u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        std::mt19937_64 random(seed);
+        Softmax p = make_softmax(seed);
+        if (p.layout->blocks == 0) continue;
+        p.make(random, TARTAN_F64);
+        const auto value = [&] {
+            long double sum = 0;
+            EXPECT_OK(p.forward(own.get()));
+            p.each_row([&](int64_t h, int64_t row) {
+                p.each(h, row, [&](int64_t id, int64_t i, int64_t j) {
+                    sum += (long double)entry(p.y.get(), id, i, j) * entry(p.dy.get(), id, i, j);
+                });
+            });
+            return (double)sum;
+        };
+        value();
+        ASSERT_OK(p.backward(own.get()));
+        for (int n = 0; n < 10; n++) {
+            const int64_t id = (int64_t)below(random, (size_t)p.layout->blocks),
+                          i = (int64_t)below(
+                              random, (size_t)tartan_i_rows_of(p.layout.get(), p.layout->block_rows[id])),
+                          j = (int64_t)below(
+                              random, (size_t)tartan_i_cols_of(p.layout.get(), p.layout->block_cols[id]));
+            double *x = (double *)tartan_i_block_at(p.x.get(), id) + i * p.layout->shape.block_cols + j;
+            const double before = *x;
+            *x = before + step;
+            const double more = value();
+            *x = before - step;
+            const double less = value();
+            *x = before;
+            EXPECT_NEAR((more - less) / (2 * step), entry(p.dx.get(), id, i, j), 1e-8)
+                << id << " " << i << " " << j;
+        }
+    }
+}
+
+// ---- Special values ----
+
+TEST(BlockSoftmax, HiddenElementsAreZeroWhateverTheirScore) {
+    const Context own = open_context(2);
+    for (int32_t dtype : kDtypes)
+        for (double bad : {(double)NAN, (double)INFINITY, -(double)INFINITY, 6e4}) {
+            Softmax p = plain({32, 96, 16, 16, 1}, 1, dtype);
+            p.causal = true;
+            for (int64_t id = 0; id < p.layout->blocks; id++)
+                for (int64_t i = 0; i < 16; i++)
+                    for (int64_t j = 0; j < 16; j++)
+                        if (!p.sees(id, i, j))
+                            tartan_i_store(tartan_i_block_at(p.x.get(), id), dtype, i * 16 + j, bad);
+            run_and_check(p, own.get());
+        }
+}
+
+TEST(BlockSoftmax, NanAndInfinityStayInTheVisiblePartOfTheirRows) {
+    const Context own = open_context(2);
+    for (int32_t dtype : kDtypes)
+        for (double bad : {(double)NAN, (double)INFINITY}) {
+            Softmax p = plain({32, 32, 16, 16, 1}, 1, dtype);
+            p.causal = true;
+            ASSERT_OK(p.forward(own.get()));
+            const Matrix good = copy_of(p.y);
+            tartan_i_store(tartan_i_block_at(p.x.get(), 2), dtype, 4 * 16 + 3, bad); // row 20, column 3
+            ASSERT_OK(p.forward(own.get()));
+            EXPECT_TRUE(std::isnan(p.lse.get(20)));
+            p.each_row([&](int64_t h, int64_t row) {
+                p.each(h, row, [&](int64_t id, int64_t i, int64_t j) {
+                    const double got = entry(p.y.get(), id, i, j);
+                    if (row != 20)
+                        EXPECT_EQ(entry(good.get(), id, i, j), got);
+                    else if (p.sees(id, i, j))
+                        EXPECT_TRUE(std::isnan(got));
+                    else
+                        EXPECT_EQ(0, got);
+                });
+            });
+        }
+}
+
+TEST(BlockSoftmax, RowsThatSeeNothing) {
+    const Context own = open_context(2);
+    for (int32_t dtype : kDtypes) {
+        Softmax p = plain({48, 32, 16, 16, 1}, 0, dtype);
+        std::mt19937_64 random(1);
+        p.layout = from_mask({48, 32, 16, 16, 1}, {0, 0, 0, 1, 1, 1}); // the first row of blocks is empty
+        p.make(random, dtype);
+        p.causal = true;
+        p.query_offset = -24;            // and rows before 24 see no column
+        for (int64_t j = 0; j < 16; j++) // all scores of row 47 are -infinity
+            for (int64_t id : {1, 2})
+                tartan_i_store(tartan_i_block_at(p.x.get(), id), dtype, 15 * 16 + j, -INFINITY);
+        ASSERT_OK(p.forward(own.get()));
+        for (int64_t row : {0, 23, 24, 47}) {
+            EXPECT_EQ(-INFINITY, p.lse.get(row)) << row;
+            p.each(0, row,
+                   [&](int64_t id, int64_t i, int64_t j) { EXPECT_EQ(0, entry(p.y.get(), id, i, j)); });
+        }
+        EXPECT_TRUE(std::isfinite(p.lse.get(40)));
+        ASSERT_OK(p.backward(own.get()));
+        p.check_backward(p.dy.get());
+    }
+}
+
+TEST(BlockSoftmax, LargeScores) {
+    const Context own = open_context(2);
+    for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16})
+        for (double scale : {1.0, -1.0}) {
+            Softmax p = plain({32, 600, 16, 16, 1}, 1, dtype, TARTAN_ROW_MAJOR, 1e4);
+            p.scale = scale;
+            run_and_check(p, own.get());
+        }
+}
+
+TEST(BlockSoftmax, EmptyThings) {
+    const Context own = open_context(2);
+    for (const tartan_shape &shape : std::vector<tartan_shape>{
+             {0, 16, 8, 8, 1}, {16, 0, 8, 8, 1}, {0, 0, 8, 8, 1}, {1, 1, 8, 8, 1}, {16, 1, 8, 256, 2}})
+        for (double density : {0.0, 1.0}) {
+            Softmax p = plain(shape, density, TARTAN_F32);
+            run_and_check(p, own.get());
+        }
+}
+
+TEST(BlockSoftmax, WithoutLse) {
+    const Context own = open_context(2);
+    Softmax p = plain({32, 48, 16, 16, 2}, 0.7, TARTAN_F32);
+    ASSERT_OK(p.forward(own.get()));
+    const std::vector<char> want = bytes_of(p.y);
+    std::mt19937_64 random(2);
+    p.y = random_matrix(p.layout, TARTAN_F32, TARTAN_ROW_MAJOR, random);
+    ASSERT_OK(tartan_block_softmax(own.get(), p.x.get(), nullptr, nullptr, p.y.get(), nullptr));
+    EXPECT_EQ(want, bytes_of(p.y));
+}
+
+// ---- Promises ----
+
+// Results in place are those beside the operand: in one matrix, or in two that wrap the same values.
+TEST(BlockSoftmax, InPlace) {
+    const Context own = open_context(2);
+    for (uint64_t seed = 2000; seed < 2000 + rounds(60u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        Softmax p = make_softmax(seed), same = make_softmax(seed);
+        const int32_t dtype = p.x->dtype, grads = p.dy->dtype, order = (int32_t)(seed % 2);
+        std::mt19937_64 random(seed), again(seed);
+        p.make(random, {dtype, dtype, grads, grads}, {order, order, order, order});
+        same.make(again, {dtype, dtype, grads, grads}, {order, order, order, order});
+        ASSERT_OK(p.forward(own.get()));
+        ASSERT_OK(p.backward(own.get()));
+        const auto other = [](const Matrix &m) { // another matrix on the same values
+            const tartan_array values = tartan_i_matrix_view(m.get());
+            tartan_matrix *raw = nullptr;
+            EXPECT_OK(tartan_matrix_wrap(m->layout, &values, nullptr, nullptr, &raw));
+            return Matrix(raw);
+        };
+        const Matrix y = other(same.x), dx = other(same.dy);
+        ASSERT_OK(tartan_block_softmax(own.get(), same.x.get(), same.options().c_str(), same.mask.get(),
+                                       seed % 3 ? same.x.get() : y.get(), &same.lse.array));
+        p.check_forward(p.x.get());
+        EXPECT_EQ(p.lse.memory(), same.lse.memory());
+        ASSERT_OK(tartan_block_softmax_gradient(own.get(), same.x.get(), same.dy.get(), same.scale,
+                                                seed % 3 ? same.dy.get() : dx.get()));
+        p.each_row([&](int64_t h, int64_t row) {
+            p.each(h, row, [&](int64_t id, int64_t i, int64_t j) {
+                ASSERT_EQ(entry(p.y.get(), id, i, j), entry(same.x.get(), id, i, j));
+                ASSERT_EQ(entry(p.dx.get(), id, i, j), entry(same.dy.get(), id, i, j));
+            });
+        });
+        if (HasFailure()) return;
+    }
+}
+
+TEST(BlockSoftmax, SameBitsForKernelsThreadsAndRepeats) {
+    for (uint64_t seed = 5000; seed < 5000 + rounds(40u); seed++) {
+        Softmax p = make_softmax(seed);
+        const auto bits = [&](int32_t threads, int repeats = 1) {
+            Context context = open_context(threads);
+            for (int n = 0; n < repeats; n++) {
+                EXPECT_OK(p.forward(context.get()));
+                EXPECT_OK(p.backward(context.get()));
+            }
+            std::vector<char> all = bytes_of(p.y), more = bytes_of(p.dx);
+            all.insert(all.end(), more.begin(), more.end());
+            all.insert(all.end(), p.lse.memory().begin(), p.lse.memory().end());
+            return all;
+        };
+        std::vector<char> first;
+        {
+            const WithFeatures none(0);
+            first = bits(1);
+        }
+        for (const auto set : feature_sets()) {
+            const WithFeatures with(set);
+            for (int32_t threads : {1, 2, 3, 7})
+                ASSERT_EQ(first, bits(threads, threads == 3 ? 2 : 1))
+                    << "seed " << seed << " kernels " << features_name(set) << " threads " << threads;
+        }
+    }
+}
+
+// The padding of ragged blocks keeps what is there.
+TEST(BlockSoftmax, DoesNotWritePadding) {
+    const Context own = open_context(2);
+    for (int32_t dtype : kDtypes)
+        for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+            Softmax p = plain({37, 45, 16, 24, 2}, 0.7, dtype, order);
+            const auto padding = [&](const Matrix &m) {
+                std::vector<uint64_t> all;
+                for (int64_t id = 0; id < p.layout->blocks; id++)
+                    for (int64_t i = 0; i < 16; i++)
+                        for (int64_t j = 0; j < 24; j++) {
+                            if (i < tartan_i_rows_of(p.layout.get(), p.layout->block_rows[id]) &&
+                                j < tartan_i_cols_of(p.layout.get(), p.layout->block_cols[id]))
+                                continue;
+                            uint64_t bits = 0;
+                            const int64_t bytes = tartan_dtype_bytes(dtype);
+                            std::memcpy(&bits,
+                                        (const char *)tartan_i_block_at(m.get(), id) +
+                                            bytes * (i * tartan_i_block_row_stride(m.get()) +
+                                                     j * tartan_i_block_col_stride(m.get())),
+                                        (size_t)bytes);
+                            all.push_back(bits);
+                        }
+                return all;
+            };
+            p.causal = true;
+            const auto y = padding(p.y), dx = padding(p.dx);
+            EXPECT_FALSE(y.empty());
+            run_and_check(p, own.get());
+            EXPECT_EQ(y, padding(p.y));
+            EXPECT_EQ(dx, padding(p.dx));
+        }
+}
+
+TEST(BlockSoftmax, SurvivesEveryFailedAllocation) {
+    const Context own = open_context(2);
+    for (int32_t dtype : {TARTAN_F64, TARTAN_BF16}) {
+        Softmax p = plain({40, 50, 16, 16, 2}, 0.6, dtype);
+        run_and_check(p, own.get()); // which allocates the memory of this context
+        BRUTAL(in_new_context(2, [&](tartan_context *fresh) { return p.forward(fresh); }),
+               run_and_check(p, own.get()));
+    }
+    for (int32_t dtype : {TARTAN_F64, TARTAN_BF16}) {
+        Softmax p = plain({40, 50, 16, 16, 2}, 0.6, dtype);
+        run_and_check(p, own.get());
+        BRUTAL(in_new_context(2, [&](tartan_context *fresh) { return p.backward(fresh); }),
+               run_and_check(p, own.get()));
+    }
+}
+
+TEST(BlockSoftmax, DynamicLayouts) {
+    const Context own = open_context(2);
+    Softmax p = plain({40, 50, 16, 8, 2}, 0.5, TARTAN_F32);
+    p.causal = true;
+    run_and_check(p, own.get());
+    const tartan_layout *fixed = p.layout.get();
+    std::vector<uint8_t> mask((size_t)(2 * fixed->grid_rows * fixed->grid_cols));
+    ASSERT_OK(tartan_layout_get_mask(fixed, mask.data(), (int64_t)mask.size()));
+    const tartan_array bytes = [&] {
+        tartan_array a = {};
+        const int64_t shape[] = {2, fixed->grid_rows, fixed->grid_cols};
+        EXPECT_OK(tartan_array_init(mask.data(), TARTAN_U8, 3, shape, nullptr, &a));
+        return a;
+    }();
+    tartan_layout *raw = nullptr;
+    ASSERT_OK(tartan_layout_from_device_mask(own.get(), &fixed->shape, &bytes, fixed->blocks + 3, &raw));
+    const Layout dynamic(raw);
+    std::vector<std::vector<float>> values;
+    const auto matrix = [&](const Matrix &from) {
+        const tartan_shape &f = fixed->shape;
+        values.emplace_back((size_t)((fixed->blocks + 3) * f.block_rows * f.block_cols), 0.0f);
+        if (from != nullptr) std::memcpy(values.back().data(), from->values, bytes_of(from).size());
+        tartan_array a = {};
+        const int64_t lengths[] = {fixed->blocks + 3, f.block_rows, f.block_cols};
+        EXPECT_OK(tartan_array_init(values.back().data(), TARTAN_F32, 3, lengths, nullptr, &a));
+        tartan_matrix *made = nullptr;
+        EXPECT_OK(tartan_matrix_wrap(dynamic.get(), &a, nullptr, nullptr, &made));
+        return Matrix(made);
+    };
+    const Matrix x = matrix(p.x), y = matrix(nullptr), dy = matrix(p.dy), dx = matrix(nullptr);
+    ASSERT_OK(tartan_block_softmax(own.get(), x.get(), p.options().c_str(), nullptr, y.get(), &p.lse.array));
+    ASSERT_OK(tartan_block_softmax_gradient(own.get(), y.get(), dy.get(), p.scale, dx.get()));
+    p.each_row([&](int64_t h, int64_t row) {
+        p.each(h, row, [&](int64_t id, int64_t i, int64_t j) {
+            ASSERT_EQ(entry(p.y.get(), id, i, j), entry(y.get(), id, i, j));
+            ASSERT_EQ(entry(p.dx.get(), id, i, j), entry(dx.get(), id, i, j));
+        });
+    });
+    EXPECT_FAILS(LAYOUT, "y has another layout than x (dynamic)",
+                 tartan_block_softmax(own.get(), p.x.get(), nullptr, nullptr, y.get(), nullptr));
+}
+
+// ---- Together: scores, weights and sums as three operations ----
+
+// Attention by its parts; the layout has batch * heads heads.
+struct Unfused {
+    Layout layout;
+    BlockMask mask;
+    Matrix scores, weights, dscores;
+    Dense out, q_grad, k_grad, v_grad;
+};
+
+// [batch, heads, tokens, d], contiguous, as [batch * heads, tokens, d].
+tartan_array folded(const Dense &a) {
+    tartan_array x = a.array;
+    x.ndim = 3;
+    x.shape[0] = a.array.shape[0] * a.array.shape[1];
+    for (int32_t d = 1; d < 3; d++) x.shape[d] = a.array.shape[d + 1], x.strides[d] = a.array.strides[d + 1];
+    x.strides[0] = a.array.strides[1];
+    return x;
+}
+tartan_array turned(tartan_array a) {
+    std::swap(a.shape[1], a.shape[2]);
+    std::swap(a.strides[1], a.strides[2]);
+    return a;
+}
+
+using Rule = int32_t (*)(void *, int64_t head, int64_t row, int64_t col);
+
+// Both passes of attention by its parts. `rule`: the block mask of all heads, or NULL.
+void run_unfused(const Attention &p, Rule rule, tartan_context *context, Unfused *u) {
+    const tartan_shape &s = p.layout->shape;
+    const int64_t heads = p.batch * p.heads;
+    std::vector<uint8_t> one((size_t)(s.heads * p.layout->grid_rows * p.layout->grid_cols)), all;
+    ASSERT_OK(tartan_layout_get_mask(p.layout.get(), one.data(), (int64_t)one.size()));
+    for (int64_t n = 0; n < heads / s.heads; n++) all.insert(all.end(), one.begin(), one.end());
+    u->layout = from_mask({s.rows, s.cols, s.block_rows, s.block_cols, heads}, all);
+    if (rule != nullptr) {
+        tartan_block_mask *raw = nullptr;
+        ASSERT_OK(tartan_block_mask_from_rule(u->layout.get(), rule, nullptr, &raw));
+        u->mask.reset(raw);
+    }
+    const auto matrix = [&](int32_t dtype) {
+        tartan_matrix *raw = nullptr;
+        EXPECT_OK(tartan_matrix_create(u->layout.get(), dtype, TARTAN_ROW_MAJOR, &raw));
+        return Matrix(raw);
+    };
+    u->scores = matrix(p.sum_dtype()), u->dscores = matrix(p.sum_dtype());
+    u->weights = matrix(p.dtype);
+    u->out = p.out, u->q_grad = p.q_grad, u->k_grad = p.k_grad, u->v_grad = p.v_grad;
+    const tartan_array q = folded(p.q), k = folded(p.k), v = folded(p.v), k_turned = turned(k),
+                       v_turned = turned(v), out_grad = folded(p.out_grad);
+    const std::string options = "scale=" + std::to_string(p.scale) + (p.causal ? " causal=1" : "") +
+                                (p.causal_from > 0 ? " causal_from=" + std::to_string(p.causal_from) : "");
+    const auto multiply = [&](int32_t transpose, const Matrix &a, const tartan_array &b, Dense &c) {
+        tartan_array to = folded(c);
+        EXPECT_OK(tartan_spmm(context, TARTAN_LEFT, transpose, 1, a.get(), nullptr, &b, 0, &to));
+    };
+    ASSERT_OK(tartan_sddmm(context, 1, nullptr, &q, 1, &k_turned, 1, 0, u->scores.get()));
+    ASSERT_OK(tartan_block_softmax(context, u->scores.get(), options.c_str(), u->mask.get(), u->weights.get(),
+                                   nullptr));
+    multiply(TARTAN_NO_TRANSPOSE, u->weights, v, u->out);
+    multiply(TARTAN_TRANSPOSE, u->weights, out_grad, u->v_grad);
+    ASSERT_OK(tartan_sddmm(context, 1, nullptr, &out_grad, 1, &v_turned, 1, 0, u->dscores.get()));
+    tartan_matrix *ds = u->dscores.get();
+    Matrix narrow;
+    if (p.dtype != p.sum_dtype()) {
+        narrow = matrix(p.dtype);
+        ds = narrow.get();
+    }
+    ASSERT_OK(tartan_block_softmax_gradient(context, u->weights.get(), u->dscores.get(), p.scale, ds));
+    multiply(TARTAN_NO_TRANSPOSE, narrow != nullptr ? narrow : u->dscores, k, u->q_grad);
+    multiply(TARTAN_TRANSPOSE, narrow != nullptr ? narrow : u->dscores, q, u->k_grad);
+}
+
+// Compares the parts with the oracle and with fused attention; both have the error that the dtype allows.
+void check_unfused(Attention &p, Rule rule, tartan_context *context) {
+    Unfused u;
+    run_unfused(p, rule, context, &u);
+    ASSERT_OK(p.forward(context));
+    ASSERT_OK(p.backward(context));
+    const AttentionResults want = p.results();
+    const double most = allowed(p);
+    EXPECT_LE(error_of(u.out, want.out), most);
+    EXPECT_LE(error_of(u.q_grad, want.q_grad), most);
+    EXPECT_LE(error_of(u.k_grad, want.k_grad), most);
+    EXPECT_LE(error_of(u.v_grad, want.v_grad), most);
+    EXPECT_LE(error_of(numbers_of(u.out), numbers_of(p.out), want.out.sizes), 2 * most);
+    EXPECT_LE(error_of(numbers_of(u.q_grad), numbers_of(p.q_grad), want.q_grad.sizes), 2 * most);
+    EXPECT_LE(error_of(numbers_of(u.k_grad), numbers_of(p.k_grad), want.k_grad.sizes), 2 * most);
+    EXPECT_LE(error_of(numbers_of(u.v_grad), numbers_of(p.v_grad), want.v_grad.sizes), 2 * most);
+}
+
+int32_t checkerboard(void *, int64_t, int64_t row, int64_t col) {
+    return (row + col) % 2 == 0;
+}
+
+Attention attention_of(const tartan_shape &shape, const std::vector<uint8_t> &mask, int32_t dtype,
+                       int64_t batch, int64_t heads, int64_t d) {
+    std::mt19937_64 random(3);
+    Attention p;
+    p.dtype = p.out_dtype = dtype;
+    p.batch = batch, p.heads = p.kv_heads = heads, p.d = d;
+    p.scale = 0.0625; // exact in a text
+    p.layout = from_mask(shape, mask);
+    p.make(random);
+    return p;
+}
+
+TEST(UnfusedAttention, EqualsFusedAttention) {
+    const Context own = open_context(2);
+    int number = 0;
+    for (int32_t dtype : kDtypes)
+        for (bool causal : {false, true})
+            for (Rule rule : {(Rule) nullptr, (Rule)checkerboard}) {
+                SCOPED_TRACE(::testing::Message() << "case " << number);
+                std::mt19937_64 random((uint64_t)number++);
+                std::vector<uint8_t> mask(2 * 5 * 4);
+                for (auto &m : mask) m = random() % 3 > 0;
+                Attention p = attention_of({75, 90, 16, 24, 2}, mask, dtype, 2, 2, 24);
+                p.causal = causal;
+                p.causal_from = causal ? 7 : 0;
+                if (rule != nullptr) {
+                    tartan_block_mask *raw = nullptr;
+                    ASSERT_OK(tartan_block_mask_from_rule(p.layout.get(), rule, nullptr, &raw));
+                    p.mask.reset(raw);
+                }
+                check_unfused(p, rule, own.get());
+                if (HasFailure()) return;
+            }
+}
+
+// The cases of the older transformer operations: layouts all on and causal, a head state of 128, blocks of 8 to 64.
+TEST(UnfusedAttention, DenseAndCausalLayouts) {
+    const Context own = open_context(2);
+    int number = 0;
+    for (int64_t block : {8, 16, 32, 64})
+        for (int64_t heads : {2, 4})
+            for (bool causal : {false, true})
+                for (int32_t dtype : {TARTAN_F16, TARTAN_F32}) {
+                    if (!is_of_the_share(number++)) continue;
+                    SCOPED_TRACE(::testing::Message() << "block " << block << " heads " << heads << " causal "
+                                                      << causal << " dtype " << dtype);
+                    const int64_t grid = block >= 32 ? 2 : 4;
+                    std::vector<uint8_t> mask;
+                    for (int64_t h = 0; h < (heads == 2 ? heads : 1); h++)
+                        for (int64_t i = 0; i < grid; i++)
+                            for (int64_t j = 0; j < grid; j++) mask.push_back(!causal || j <= i);
+                    Attention p =
+                        attention_of({grid * block, grid * block, block, block, heads == 2 ? heads : 1}, mask,
+                                     dtype, 2, heads, 128);
+                    p.causal = causal;
+                    check_unfused(p, nullptr, own.get());
+                    if (HasFailure()) return;
+                }
+}
+
+// A checkerboard mask, and keys before 7 visible to all queries.
+TEST(UnfusedAttention, CheckerboardWithKeysForAll) {
+    const Context own = open_context(2);
+    Attention p = attention_of({64, 64, 32, 32, 1}, {1, 1, 1, 1}, TARTAN_F32, 1, 4, 128);
+    p.causal = true;
+    p.causal_from = 7;
+    tartan_block_mask *raw = nullptr;
+    ASSERT_OK(tartan_block_mask_from_rule(p.layout.get(), checkerboard, nullptr, &raw));
+    p.mask.reset(raw);
+    check_unfused(p, checkerboard, own.get());
+}
+
+} // namespace
