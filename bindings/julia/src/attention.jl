@@ -163,9 +163,9 @@ with the number of tokens alone. The second form returns the output and the log-
 
 `q` is (d, queries, heads, batch), `k` and `v` are (d, keys, kv_heads, batch), with any strides; heads and batch may be
 left out. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for each
-query, a column for each key, and one head for all or as many as `q`. Query `i` sees key `j` if the layout stores its
-block, `mask` keeps the element and, with `causal = true`, `j <= i + query_offset` or `j < causal_from`. A query that sees
-nothing gets zeros.
+query, a column for each key, and one head for all, as many as `q`, or heads times batch; it may be a dynamic one on the
+device of `q`. Query `i` sees key `j` if the layout stores its block, `mask` keeps the element and, with `causal = true`,
+`j <= i + query_offset` or `j < causal_from`. A query that sees nothing gets zeros.
 
 * `scale`: `1 / sqrt(d)` by default
 * `causal = false`, `query_offset = 0`, `causal_from = 1`

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Dynamic layouts: masks on a device change their blocks.
+# Dynamic layouts: masks and scores on a device change their blocks.
 
 """
     BlockLayout(mask, block, context; capacity = 0, shape = nothing)
@@ -42,6 +42,49 @@ function update!(layout::BlockLayout, mask::Mask, context::Context)
     frame, bytes = frame_and_bytes(mask, blocksize(layout), size(layout))
     Raw.tartan_layout_update_device_mask(context, layout, mask_operand(frame, bytes))
     return layout
+end
+
+const Scores = Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}
+
+"""
+    BlockLayout(scores, k, block, context; shape = nothing)
+
+A dynamic layout of the `k` blocks of largest score in each block row of each head, which
+[`update!`](@ref)`(layout, scores, k, context)` chooses anew. `scores` is (block rows, block columns) or has heads as its
+third dimension, in Julia's memory. Of equal scores those of earlier block columns win, `NaN` counts as infinity, and
+blocks of score `-Inf` are never chosen: they hide the future in causal attention. The capacity is `k` (at most all block
+columns) for every block row of every head.
+
+    chosen = BlockLayout([3 1 -Inf; 2 2 2], 2, 8, Context("cpu"))
+    block_mask(to_host(chosen, Context("cpu")))
+"""
+function BlockLayout(scores::Scores, k::Real, block::Sizes, context::Context; shape = nothing)
+    frame, operand = frame_and_scores(scores, block, shape)
+    return BlockLayout(Raw.tartan_layout_from_device_scores(context, frame, operand, whole(k, "k")))
+end
+
+"""
+    update!(layout, scores, k, context)
+
+Gives a dynamic layout the `k` blocks of largest score in each block row; it must have room for them. Returns the layout.
+"""
+function update!(layout::BlockLayout, scores::Scores, k::Real, context::Context)
+    _, operand = frame_and_scores(scores, blocksize(layout), size(layout))
+    Raw.tartan_layout_update_device_scores(context, layout, operand, whole(k, "k"))
+    return layout
+end
+
+# The frame around scores, and the scores in row-major order for C, which refuses those of another grid.
+function frame_and_scores(scores::Scores, block, shape)
+    x = dense_input(scores)
+    rows, cols, heads = size(x, 1), size(x, 2), size(x, 3)
+    if shape === nothing
+        n = pair(block, "block")
+        shape = (Base.Checked.checked_mul(rows, n[1]), Base.Checked.checked_mul(cols, n[2]))
+    end
+    by_row = permutedims(reshape(x, rows, cols, heads), (2, 1, 3))
+    array = array_of(pointer(by_row), (heads, rows, cols), (rows * cols, cols, 1))
+    return frame_of(shape, block, heads), Operand(by_row, array)
 end
 
 """

@@ -44,3 +44,61 @@ end
     close(layout)
     @test refusal(() -> update!(layout, mask, context)) isa TartanError
 end
+
+# A mask of the k largest scores of each row: the first of equal ones, NaN as infinity, and none of -Inf.
+function largest(scores, k)
+    chosen = falses(size(scores))
+    for head in axes(scores, 3), i in axes(scores, 1)
+        row = [isnan(x) ? Inf : Float64(x) for x in scores[i, :, head]]
+        for j in sortperm(row; rev = true, alg = MergeSort)[1:min(k, end)]
+            chosen[i, j, head] = row[j] > -Inf
+        end
+    end
+    return chosen
+end
+
+@testset "the largest scores are chosen, $place, $T" for place in DEVICES, T in (Float64, Float32, Float16, Tartan.BFloat16)
+    context = Context(place)
+    some(n...) = map(x -> T(rand() < 0.1 ? -Inf : rand() < 0.05 ? NaN : round(x; digits = 1)), randn(n...))
+    scores = some(5, 40, 3)
+    layout = BlockLayout(scores, 6, 8, context)
+    @test isdynamic(layout) && nblocks(layout) == 3 * 5 * 6 && size(layout) == (40, 320) && heads(layout) == 3
+    @test to_host(layout, context) == BlockLayout(largest(scores, 6), 8)
+    for k in (1, 6, 3)
+        scores = some(5, 40, 3)
+        @test update!(layout, scores, k, context) === layout
+        @test to_host(layout, context) == BlockLayout(largest(scores, k), 8)
+    end
+    flat = BlockLayout(scores[:, :, 1], 50, (8, 4), context; shape = (37, 159))
+    @test to_host(flat, context) == BlockLayout(largest(scores[:, :, 1], 50), (8, 4); shape = (37, 159))
+    @test update!(flat, trues(5, 40), context) === flat && nblocks(to_host(flat, context)) == 200
+end
+
+@testset "attention follows the scores, $place" for place in DEVICES
+    context = Context(place)
+    q, k, v, g = randn(16, 40, 4, 2), randn(16, 96, 4, 2), randn(16, 96, 4, 2), randn(16, 40, 4, 2)
+    on(x) = place == "cpu" ? x : to_device(x, context)
+    back(x) = place == "cpu" ? x : to_host(x)
+    for n in (1, 4, 8)
+        layout = BlockLayout(rand(5, 12, n), 3, 8, context)
+        update!(layout, rand(5, 12, n), 3, context)
+        results = map((layout, to_host(layout, context))) do l
+            out, lse = attention(map(on, (q, k, v))..., l; return_lse = true)
+            map(back, (out, lse, attention_gradient(map(on, (q, k, v))..., l, out, lse, on(g))...))
+        end
+        @test all(map(isapprox, results...))
+        n == 8 && @test results[1][1][:, :, :, 2] ≈
+                        attention(q[:, :, :, 2], k[:, :, :, 2], v[:, :, :, 2],
+                                  BlockLayout(block_mask(to_host(layout, context))[:, :, 5:8], 8))
+    end
+end
+
+@testset "refused scores, $place" for place in DEVICES
+    context = Context(place)
+    layout = BlockLayout(rand(2, 3), 2, 8, context)
+    @test refusal(() -> BlockLayout(rand(2, 3), 0, 8, context)).status === :argument
+    @test refusal(() -> update!(layout, rand(2, 3), 3, context)).status === :argument
+    @test refusal(() -> update!(layout, rand(2, 2), 2, context)).status === :shape
+    @test refusal(() -> update!(layout, rand(2, 3, 2), 2, context)).status === :shape
+    @test refusal(() -> update!(BlockLayout(trues(2, 3), 8), rand(2, 3), 2, context)).status === :argument
+end

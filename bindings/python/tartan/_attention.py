@@ -26,8 +26,9 @@ def attention(
     `q` is [batch, heads, queries, d], `k` and `v` are [batch, kv_heads, keys, d], with any strides: a transposed view
     of [batch, tokens, heads, d] needs no copy, and the result has its order of memory. The batch may be left out, and
     heads too. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for
-    each query, a column for each key, and one head for all or as many as `q`. Query i sees key j if the layout stores
-    its block, `mask` keeps the element, and, if `causal`, ``j <= i + query_offset`` or ``j < causal_from``. A query
+    each query, a column for each key, and one head for all, those of `q`, or batch * heads; it may be a dynamic one.
+    Query i sees key j if the layout stores its block, `mask` keeps the element, and, if `causal`,
+    ``j <= i + query_offset`` or ``j < causal_from``. A query
     that sees nothing gets zeros.
 
     `scale` is by default ``1 / sqrt(d)``. At most one bias is added to the scores, of float64 if `q` is, else float32:
@@ -64,10 +65,11 @@ def attention(
             f"attention: {'lse' if out is None else 'out'} is given, expected none where PyTorch records gradients: "
             "use detach(), or torch.no_grad()"
         )
-    from tartan._torch import recorded
+    from tartan._torch import guarded, recorded
 
     shared = handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context
-    return recorded(shared, sinks, return_lse)
+    result = recorded(shared, sinks, return_lse)
+    return result if layout._changes is None else guarded(result, layout)
 
 
 def attention_gradient(

@@ -49,19 +49,21 @@ class Layout(LayoutFacts):
     True
     """
 
-    __slots__ = ("_handle", "_home", "__weakref__")
+    __slots__ = ("_handle", "_home", "_changes", "__weakref__")
     __iter__: ClassVar[None] = None
     _handle: _raw.Handle
     _home: Optional[Queue]  # that the index sets came from, if they change
+    _changes: Optional[int]  # how often they have; None if they cannot
 
     def __init__(self) -> None:
         raise TypeError("make layouts by Layout.pattern, from_mask, from_coordinates, from_csr or from_dense")
 
     @classmethod
-    def _own(cls, handle: _raw.Handle, home: Optional[Queue] = None) -> Layout:
+    def _own(cls, handle: _raw.Handle, home: Optional[Queue] = None, changes: Optional[int] = None) -> Layout:
         self = object.__new__(cls)
         self._handle = handle
         self._home = home
+        self._changes = changes
         return self
 
     # ---- Making ----
@@ -131,7 +133,7 @@ class Layout(LayoutFacts):
             given = call.mask(mask)
             frame = _frame_around(given.shape, "mask", block, shape)
             handle = _raw.tartan_layout_from_device_mask(call.handle, frame, given, capacity or 0)
-            return cls._own(handle, call.queue)
+            return cls._own(handle, call.queue, 0)
 
     @classmethod
     def from_device_scores(
@@ -157,7 +159,7 @@ class Layout(LayoutFacts):
             given = call.scores(scores)
             frame = _frame_around(given.shape, "scores", block, shape)
             handle = _raw.tartan_layout_from_device_scores(call.handle, frame, raw_dense(given), k)
-            return cls._own(handle, call.queue)
+            return cls._own(handle, call.queue, 0)
 
     def update_scores(self, scores: Any, k: int, *, context: ContextLike = None) -> Layout:
         """Gives a dynamic layout the `k` blocks of largest score in each block row; see `from_device_scores`. A mask may
@@ -165,6 +167,7 @@ class Layout(LayoutFacts):
         with Call(context, scores, self) as call:
             given = call.scores(scores)
             _raw.tartan_layout_update_device_scores(call.handle, self._handle, raw_dense(given), k)
+        self._changes = (self._changes or 0) + 1
         return self
 
     def update(self, mask: Any, *, context: ContextLike = None) -> Layout:
@@ -174,6 +177,7 @@ class Layout(LayoutFacts):
         with Call(context, mask, self) as call:
             given = call.mask(mask)
             _raw.tartan_layout_update_device_mask(call.handle, self._handle, given)
+        self._changes = (self._changes or 0) + 1
         return self
 
     def to_host(self, context: ContextLike = None) -> Layout:

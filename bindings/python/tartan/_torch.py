@@ -63,6 +63,21 @@ def recorded(shared: tuple[Any, ...], sinks: Any, return_lse: bool) -> Any:
     return record(q, k, v, shared, sinks, return_lse)
 
 
+def guarded(result: Any, layout: Layout) -> Any:
+    """The same results; their backward pass refuses the dynamic layout if its blocks have changed since."""
+    node, changes = (result[0] if isinstance(result, tuple) else result).grad_fn, layout._changes
+
+    def check(_: Any) -> None:
+        if layout._changes != changes:
+            raise ArgumentError(
+                "attention: layout has been updated since the forward pass, expected its blocks unchanged: "
+                "update it after the backward pass, or make a layout for each forward pass"
+            )
+
+    node.register_prehook(check)
+    return result
+
+
 # ---- FlexAttention ----
 
 

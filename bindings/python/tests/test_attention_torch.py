@@ -168,3 +168,56 @@ def test_results_follow_the_library(rng):
     same, sums = attention(q.numpy(), k.numpy(), v.numpy(), layout, return_lse=True)
     assert isinstance(same, np.ndarray) and isinstance(sums, np.ndarray)
     assert np.array_equal(out.numpy(), same) and np.array_equal(lse.numpy(), sums)
+
+
+@pytest.mark.parametrize("heads", [1, 4, 8])
+def test_blocks_chosen_by_scores(heads):
+    q, k, v = tensors(40, 48)
+    pooled = [x.unflatten(2, (-1, 8)).mean(3) for x in (q, k)]
+    scores = (pooled[0] @ pooled[1].mT).flatten(0, 1)  # of every head of every batch entry; recorded
+    layout = Layout.from_device_scores(scores[:heads].contiguous(), 2, 8)
+    results = []
+    for on in (layout, layout.to_host()):
+        out, lse = attention(q, k, v, on, return_lse=True)
+        results.append([out, lse, *torch.autograd.grad(out.sin().sum(), (q, k, v))])
+    assert all(torch.equal(x, y) for x, y in zip(*results))
+    if heads == 8:
+        each = attention(*(x[1:] for x in (q, k, v)), Layout.from_mask(layout.to_host().mask()[4:], 8))
+        assert torch.equal(each, results[0][0][1:])
+
+
+@pytest.mark.parametrize("return_lse", [False, True])
+def test_layouts_stay_until_the_backward_pass(return_lse):
+    q, k, v = tensors(40, 48)
+    layout = Layout.from_device_scores(torch.randn(5, 6), 2, 8)
+    result = attention(q, k, v, layout, return_lse=return_lse)
+    layout.update_scores(torch.randn(5, 6), 2)
+    out = result[0] if return_lse else result
+    with pytest.raises(tartan.ArgumentError, match="layout has been updated since the forward pass"):
+        out.sum().backward()
+    attention(q, k, v, layout).sum().backward()
+    layout.update(torch.ones(5, 6) > 2)
+    assert q.grad is not None and q.grad.any()
+
+
+@pytest.mark.parametrize("queries", [1, 5, 16])
+def test_decoding_with_room_for_more_keys(queries):
+    """As in docs/attention.md: blocks chosen in every step, among those that have keys."""
+    torch.manual_seed(queries)
+    batch, heads, kv_heads, d, block, most = 2, 4, 2, 16, 8, 96
+    q, k, v = torch.randn(batch, heads, queries, d), *torch.zeros(2, batch, kv_heads, most, d)
+    scores = torch.full((batch * heads, 1, most // block), -torch.inf)
+    layout = Layout.from_device_scores(scores, 4, (16, block), shape=(queries, most))
+    for at in (0, 3, 40, most - queries):
+        end = at + queries
+        k[:, :, :end].normal_()
+        v[:, :, :end].normal_()
+        means = k.unflatten(2, (-1, block)).mean(3).repeat_interleave(2, 1)
+        scores.copy_((q.mean(2, keepdim=True) @ means.mT).reshape(scores.shape))
+        scores[..., at // block : (end - 1) // block + 1] = torch.inf
+        scores[..., (end - 1) // block + 1 :] = -torch.inf
+        fixed = layout.update_scores(scores, 4).to_host()
+        assert fixed.blocks == batch * heads * min(4, -(-end // block))
+        seen = torch.from_numpy(visible(fixed, causal=True, query_offset=at)).unflatten(0, (batch, heads))
+        out = attention(q, k, v, layout, causal=True, query_offset=at)
+        torch.testing.assert_close(out, dense(q, k, v, attn_mask=seen, enable_gqa=True), atol=1e-5, rtol=1e-5)

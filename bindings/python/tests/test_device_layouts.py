@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dynamic layouts: masks on a device change their blocks."""
+"""Dynamic layouts: masks and scores on a device change their blocks."""
 
 import ctypes
 
 import numpy as np
 import pytest
-from conftest import random_matrix
-from device_support import HAS_DEVICE, Exporter, Old, Tensor, dummy_only
+from conftest import EPS, random_matrix
+from device_support import HAS_DEVICE, HOST_DTYPES, Exporter, Old, Tensor, dummy_only, numpy_dtype
 
 import tartan
 from tartan import BlockMatrix, DeviceArray, Layout, spmm, to_device
@@ -172,3 +172,90 @@ def test_on_the_cpu(rng, mask):
         np.testing.assert_array_equal(a @ b, BlockMatrix(fixed, a.values[: fixed.blocks]) @ b)
     with pytest.raises(tartan.UnsupportedError, match="expected an ordinary"):
         a.toarray()
+
+
+def largest(scores, k):
+    """A mask of the k largest scores of each row, by a sort."""
+    sure = np.where(np.isnan(scores), np.inf, np.asarray(scores, np.float64))
+    order = np.argsort(-sure, axis=-1, kind="stable")[..., :k]
+    mask = np.zeros(sure.shape, np.bool_)
+    np.put_along_axis(mask, order, True, -1)
+    return mask & (sure > -np.inf)
+
+
+def some_scores(rng, shape, dtype):
+    scores = np.round(rng.standard_normal(shape), 1)
+    scores[rng.random(shape) < 0.1] = -np.inf
+    scores[rng.random(shape) < 0.05] = np.nan
+    return scores.astype(numpy_dtype(dtype))
+
+
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+@pytest.mark.parametrize("place", ["cpu", "host", "device", "other"])
+def test_the_largest_scores_are_chosen(rng, dtype, place):
+    given = {"cpu": np.asarray, "host": np.asarray, "device": to_device, "other": lambda x: Exporter(to_device(x))}[place]
+    context = {"cpu": "cpu", "host": "cuda"}.get(place)
+    scores = some_scores(rng, (3, 5, 40), dtype)
+    layout = Layout.from_device_scores(given(scores), 6, 8, context=context)
+    assert layout.dynamic and layout.blocks == 3 * 5 * 6 and layout.shape == (3, 40, 320)
+    assert layout.to_host() == Layout.from_mask(largest(scores, 6), 8)
+    for k in (1, 6, 3):
+        scores = some_scores(rng, (3, 5, 40), dtype)
+        assert layout.update_scores(given(scores), k, context=context) is layout
+        assert layout.to_host() == Layout.from_mask(largest(scores, k), 8)
+    with pytest.raises(tartan.ArgumentError, match="k is 7, expected at most 6"):
+        layout.update_scores(given(scores), 7, context=context)
+    flat = Layout.from_device_scores(given(scores[0].copy()), 50, (8, 4), shape=(37, 159), context=context)
+    assert flat.heads == 1 and flat.blocks == 200 and flat.shape == (37, 159)
+
+
+def test_scores_of_any_layout_in_host_memory(rng):
+    scores = rng.standard_normal((40, 5, 3)).T
+    assert not scores.flags.c_contiguous
+    assert Layout.from_device_scores(scores, 2, 8).to_host() == Layout.from_mask(largest(scores, 2), 8)
+    whole = Layout.from_device_scores([[1, 5, 3]], 2, 8)
+    np.testing.assert_array_equal(whole.to_host().mask(), [[False, True, True]])
+
+
+def test_scores_and_masks_take_turns(rng):
+    scores, mask = rng.standard_normal((2, 5, 4)), rng.random((2, 5, 4)) < 0.2
+    layout = Layout.from_device_mask(mask, 8, capacity=20)
+    assert layout.update_scores(scores, 2).to_host() == Layout.from_mask(largest(scores, 2), 8)
+    assert layout.update(mask).to_host() == Layout.from_mask(mask, 8)
+
+
+def test_refused_scores(rng):
+    scores = rng.standard_normal((2, 5, 4))
+    layout = Layout.from_device_scores(to_device(scores), 2, 8)
+    with pytest.raises(tartan.ArgumentError, match="k is 0, expected 1 or more"):
+        Layout.from_device_scores(to_device(scores), 0, 8)
+    with pytest.raises(tartan.ShapeError, match="scores has 1 dimensions"):
+        Layout.from_device_scores(scores[0, 0], 2, 8)
+    with pytest.raises(tartan.ShapeError, match=r"scores has shape \[2, 4, 4\], expected \[2, 5, 4\]"):
+        layout.update_scores(to_device(scores[:, :4].copy()), 2)
+    with pytest.raises(tartan.ShapeError, match="no gaps, row-major"):
+        layout.update_scores(to_device(np.asfortranarray(scores)), 2)
+    with pytest.raises(tartan.DTypeError, match="scores"):
+        layout.update_scores(np.array([["a"]]), 2)
+    with pytest.raises(tartan.ArgumentError, match="is not dynamic"):
+        Layout.from_mask(scores > 0, 8).update_scores(scores, 2)
+
+
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+@pytest.mark.parametrize("heads", [1, 4, 8])
+def test_attention_follows_the_scores(rng, dtype, heads):
+    q, k, v, grad = (rng.standard_normal((2, 4, t, 16)).astype(numpy_dtype(dtype)) for t in (40, 96, 96, 40))
+    far = [to_device(x) for x in (q, k, v)]
+    layout = Layout.from_device_scores(to_device(rng.standard_normal((heads, 5, 12))), 4, 8)
+    for _ in range(2):
+        layout.update_scores(to_device(rng.standard_normal((heads, 5, 12))), 3)
+        fixed = layout.to_host()
+        results = []
+        for on in (layout, fixed):
+            out, lse = tartan.attention(*far, on, causal=True, query_offset=56, return_lse=True)
+            grads = tartan.attention_gradient(*far, on, out, lse, to_device(grad), causal=True, query_offset=56)
+            results.append([x.to_host().astype(float) for x in (out, lse, *grads)])
+        for x, y in zip(*results):
+            np.testing.assert_allclose(x, y, rtol=8 * EPS[dtype], atol=40 * EPS[dtype])
+        wanted = tartan.attention(q, k, v, fixed, causal=True, query_offset=56).astype(float)
+        np.testing.assert_allclose(results[0][0], wanted, rtol=8 * EPS[dtype], atol=40 * EPS[dtype])

@@ -62,3 +62,58 @@ def test_operands_elsewhere_are_refused(torch, rng):
     q, k, v = (x.detach() for x in tensors(torch, "float32"))
     with pytest.raises(tartan.UnsupportedError, match="k is "):
         attention(q, k.cpu(), v, layout)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("block", [16, 64, 128])
+@pytest.mark.parametrize("heads", [1, 4, 8])
+def test_blocks_chosen_by_scores(torch, dtype, block, heads):
+    x = tensors(torch, dtype)
+    q, k = (y.unflatten(2, (-1, block)).mean(3) for y in x[:2])
+    scores = (q @ k.mT).flatten(0, 1)[:heads].contiguous()
+    layout = tartan.Layout.from_device_scores(scores, 3, block)
+    wanted = scores.detach().float().topk(3).values[..., -1:]
+    assert (scores.detach()[torch.from_numpy(layout.to_host().mask().reshape(scores.shape)).cuda()].float() >=
+            wanted.expand(*scores.shape[:2], 3).flatten()).all()
+    results = []
+    for on in (layout, layout.to_host()):
+        out = attention(*x, on)
+        results.append([out, *torch.autograd.grad(out, x, torch.ones_like(out))])
+    for a, b in zip(*results):
+        assert (a.double() - b.double()).abs().max() < 60 * EPS[dtype] * max(1, b.abs().max())
+
+
+@pytest.mark.parametrize("block", [16, 64, 128])
+def test_choice_and_attention_in_a_graph(torch, block):
+    """A captured step of decoding: scores of blocks, a layout of the largest, attention."""
+    torch.manual_seed(block)
+    k, v = (torch.randn(2, 4, 2048, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    q = torch.randn(2, 4, 4, 64, device="cuda", dtype=torch.bfloat16)
+    pooled = k.unflatten(2, (-1, block)).mean(3).mT.contiguous()
+    scores = torch.empty(2, 4, 1, 2048 // block, device="cuda", dtype=torch.bfloat16)
+    torch.matmul(q.mean(2, keepdim=True), pooled, out=scores)
+    layout = tartan.Layout.from_device_scores(scores.flatten(0, 1), 4, (16, block), shape=(4, 2048))
+    out = torch.empty_like(q)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+
+    def step():
+        torch.matmul(q.mean(2, keepdim=True), pooled, out=scores)
+        layout.update_scores(scores.flatten(0, 1), 4)
+        attention(q, k, v, layout, out=out)
+
+    with torch.cuda.stream(stream):
+        step()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    for _ in range(3):
+        q.normal_()
+        torch.cuda.synchronize()
+        graph.replay()
+        torch.cuda.synchronize()
+        replayed, fixed = out.clone(), layout.to_host()
+        assert fixed.blocks == 8 * 4
+        wanted = attention(q, k, v, fixed)
+        assert (replayed.double() - wanted.double()).abs().max() < 60 * EPS["bfloat16"]

@@ -16,16 +16,57 @@ block_layout_from_device_mask <- function(mask, context, block = c(32, 32), dim 
                handle = layout)
 }
 
-block_update <- function(x, mask) {
+# Refuses layouts that do not change, and a mask or scores of another number of heads.
+.expect_dynamic <- function(x) {
   if (methods::is(x, "BlockLayout")) {
-    .fail("argument", "x is not dynamic, expected a layout made by block_layout_from_device_mask()")
+    .fail("argument", paste("x is not dynamic, expected a layout made by block_layout_from_device_mask() or",
+                            "block_layout_from_device_scores()"))
   }
   .expect(x, "DeviceBlockLayout", "x")
-  given <- .mask(mask, x@frame[3:4], x@frame[1:2])
+}
+.expect_heads <- function(x, given, name) {
   if (given$frame[5L] != x@frame[5L]) {
-    .fail("shape", "mask has %.0f heads, expected %.0f", given$frame[5L], x@frame[5L])
+    .fail("shape", "%s has %.0f heads, expected %.0f", name, given$frame[5L], x@frame[5L])
   }
+}
+
+block_update <- function(x, mask) {
+  .expect_dynamic(x)
+  given <- .mask(mask, x@frame[3:4], x@frame[1:2])
+  .expect_heads(x, given, "mask")
   .with_memory(function() tartan_layout_update_device_mask(x@context, x, .mask_view(given)))
+  invisible(x)
+}
+
+# Scores and the frame of their grid; C reads them by row, and copies them before it returns.
+.scores <- function(scores, block, dim) {
+  size <- dim(scores)
+  if (!is.numeric(scores)) .fail("argument", "scores is of type %s, expected numbers", typeof(scores))
+  if (is.null(size) || !(length(size) %in% 2:3)) {
+    .fail("shape", "scores has %d dimensions, expected 2 (or 3, the last one for the heads)", length(size))
+  }
+  heads <- if (length(size) == 3L) size[3L] else 1
+  if (is.null(dim)) dim <- size[1:2] * .pair(block, "block", 1, 256)
+  frame <- .frame(dim, block, heads)
+  rows_first <- as.double(aperm(array(scores, c(size[1:2], heads)), c(2L, 1L, 3L)))
+  list(frame = frame, view = .view(rows_first, c(heads, size[1:2]), c(prod(size[1:2]), size[2L], 1)))
+}
+
+block_layout_from_device_scores <- function(scores, k, context, block = c(32, 32), dim = NULL) {
+  .expect(context, "TartanContext", "context")
+  given <- .scores(scores, block, dim)
+  k <- .count(k, "k", 1)
+  layout <- .with_memory(function() tartan_layout_from_device_scores(context, given$frame, given$view, k))
+  methods::new("DeviceBlockLayout", frame = given$frame, capacity = tartan_layout_blocks(layout), context = context,
+               handle = layout)
+}
+
+block_update_scores <- function(x, scores, k) {
+  .expect_dynamic(x)
+  given <- .scores(scores, x@frame[3:4], x@frame[1:2])
+  .expect_heads(x, given, "scores")
+  k <- .count(k, "k", 1)
+  .with_memory(function() tartan_layout_update_device_scores(x@context, x, given$view, k))
   invisible(x)
 }
 

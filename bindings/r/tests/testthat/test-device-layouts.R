@@ -54,6 +54,81 @@ for (device in test_devices) {
     }
   })
 
+  # A mask of the k largest scores of each row: the first of equal ones, NaN as infinity, and none of -Inf.
+  largest <- function(scores, k) {
+    size <- c(dim(scores), 1)[1:3]
+    sure <- array(ifelse(is.nan(scores), Inf, scores), size)
+    chosen <- array(FALSE, size)
+    for (head in seq_len(size[3L])) for (i in seq_len(size[1L])) {
+      row <- sure[i, , head]
+      best <- utils::head(order(-row, seq_along(row)), k)
+      chosen[i, best, head] <- row[best] > -Inf
+    }
+    if (length(dim(scores)) == 2L) chosen[, , 1L] else chosen
+  }
+  some_scores <- function(size) {
+    scores <- array(round(rnorm(prod(size)), 1), size)
+    scores[runif(prod(size)) < 0.1] <- -Inf
+    scores[runif(prod(size)) < 0.05] <- NaN
+    scores
+  }
+
+  test_that(at("the largest scores are chosen"), {
+    set.seed(9)
+    scores <- some_scores(c(5, 40, 3))
+    layout <- block_layout_from_device_scores(scores, 6, ctx, 8)
+    expect_true(block_is_dynamic(layout))
+    expect_identical(block_count(layout), 90)
+    expect_true(to_host(layout) == block_layout_from_mask(largest(scores, 6), 8))
+    for (k in c(1, 6, 3)) {
+      scores <- some_scores(c(5, 40, 3))
+      expect_identical(block_update_scores(layout, scores, k), layout)
+      expect_true(to_host(layout) == block_layout_from_mask(largest(scores, k), 8))
+    }
+    flat <- block_layout_from_device_scores(scores[, , 1], 50, ctx, c(8, 4), c(37, 159))
+    expect_true(to_host(flat) == block_layout_from_mask(largest(scores[, , 1], 50), c(8, 4), c(37, 159)))
+    expect_identical(block_count(to_host(block_update(flat, matrix(TRUE, 5, 40)))), 200L)
+    expect_true(to_host(block_layout_from_device_scores(matrix(c(3L, 1L, 2L), 1), 1, ctx, 8)) ==
+                  block_layout_from_mask(matrix(c(1, 0, 0), 1), 8))
+  })
+
+  test_that(at("attention follows the scores"), {
+    set.seed(10)
+    there <- function(x) if (device == "cpu") x else to_device(x, ctx)
+    here <- function(x) if (device == "cpu") x else to_host(x)
+    numbers <- function(tokens) array(rnorm(16 * tokens * 8), c(16, tokens, 4, 2))
+    q <- numbers(40)
+    k <- numbers(96)
+    v <- numbers(96)
+    g <- numbers(40)
+    for (n in c(1, 4, 8)) {
+      layout <- block_layout_from_device_scores(array(runif(60 * n), c(5, 12, n)), 3, ctx, 8)
+      block_update_scores(layout, array(runif(60 * n), c(5, 12, n)), 3)
+      results <- lapply(list(layout, to_host(layout)), function(on) {
+        made <- attention(there(q), there(k), there(v), on, return_lse = TRUE)
+        grads <- attention_gradient(there(q), there(k), there(v), on, made$out, made$lse, there(g))
+        lapply(c(made, grads), here)
+      })
+      expect_equal(results[[1L]], results[[2L]], tolerance = 1e-13)
+      if (n < 8) next
+      alone <- block_layout_from_mask(block_mask(to_host(layout))[, , 5:8], 8)
+      expect_equal(results[[1L]]$out[, , , 2], attention(q[, , , 2], k[, , , 2], v[, , , 2], alone), tolerance = 1e-13)
+    }
+  })
+
+  test_that(at("scores are refused"), {
+    scores <- matrix(runif(6), 2)
+    layout <- block_layout_from_device_scores(scores, 2, ctx, 8)
+    expect_refused(block_layout_from_device_scores(scores, 0, ctx, 8), "argument")
+    expect_refused(block_layout_from_device_scores(scores[1, ], 1, ctx, 8), "shape")
+    expect_refused(block_layout_from_device_scores(scores > 1, 1, ctx, 8), "argument")
+    expect_refused(block_layout_from_device_scores(scores, 1, ctx, 8, c(16, 16)), "shape")
+    expect_refused(block_update_scores(layout, scores, 3), "argument")
+    expect_refused(block_update_scores(layout, scores[, 1:2], 2), "shape")
+    expect_refused(block_update_scores(layout, array(1, c(2, 3, 2)), 2), "shape")
+    expect_refused(block_update_scores(to_host(layout), scores, 2), "argument")
+  })
+
   test_that(at("masks have heads, last, and are logical, whole numbers or raw"), {
     set.seed(8)
     mask <- random_mask(c(3, 4, 2))
