@@ -25,6 +25,7 @@ typedef enum tartan_i_cpu_side {
     TARTAN_I_ALONG,       /* right factor, columns are d: tokens are contracted */
     TARTAN_I_LEFT,        /* left factor, rows are tokens: d is contracted */
     TARTAN_I_LEFT_TURNED, /* left factor, rows are d: tokens are contracted */
+    TARTAN_I_LEFT_TILES, /* left factor, rows are tokens: tile after tile, those of the same part of d first */
 } tartan_i_cpu_side;
 
 /* An array of [batch, heads, tokens, d] as a factor of products, by blocks of tokens. */

@@ -68,7 +68,7 @@ static int64_t lay_out(const backward *b, char *base, work *w) {
 static void take_row(work *w, int64_t entry, int64_t block_row) {
     const backward *b = w->b;
     const tartan_i_cpu_attention *p = &b->s.p;
-    tartan_i_pairs_take(&w->s, entry, block_row);
+    tartan_i_pairs_take(&w->s, entry, block_row, 0);
     if (p->pairs)
         tartan_i_pairs_grad_take(&w->s, &w->pairs, b->op, b->delta + entry * p->in->q->shape[2]);
     else

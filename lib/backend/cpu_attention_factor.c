@@ -19,13 +19,17 @@ char *tartan_i_cpu_attention_at(const tartan_array *array, int64_t entry, int64_
  * An across factor is packed block after block, strip after strip, [units][width]; the other kind strip after strip, and in a
  * strip block after block. */
 
+static bool is_left(tartan_i_cpu_side side) {
+    return side == TARTAN_I_LEFT || side == TARTAN_I_LEFT_TURNED || side == TARTAN_I_LEFT_TILES;
+}
+
 tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, const tartan_array *array,
                                            int64_t block, tartan_i_cpu_side side) {
     const tartan_i_product *product = &p->k.product;
     const int64_t tokens = array->shape[2];
     tartan_i_cpu_factor f = {.array = array, .side = side, .block = block};
     f.blocks = tartan_i_ceil_div(tokens, block);
-    if (side == TARTAN_I_LEFT || side == TARTAN_I_LEFT_TURNED) {
+    if (is_left(side)) {
         const bool turned = side == TARTAN_I_LEFT_TURNED;
         f.fit = tartan_i_cpu_fit(product, turned ? p->d : block, turned ? block : p->d);
         f.bytes = f.blocks * f.fit.rows * f.fit.units * product->bytes;
@@ -80,19 +84,35 @@ const char *tartan_i_cpu_factor_left(const tartan_i_cpu_factor *f, int64_t entry
     return f->packed + (entry - f->first) * f->bytes + block * f->fit.rows * f->fit.units * k->product.bytes;
 }
 
+static void pack_tiles(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, const char *from,
+                       int64_t tokens, char *to) {
+    const int64_t *strides = f->array->strides, rows = f->fit.tile_rows, units = f->fit.tile_units;
+    const tartan_i_fit tile = {rows, units, rows, units};
+    for (int64_t d = 0; d < p->d; d += 2 * units)
+        for (int64_t i = 0; i < f->fit.rows; i += rows) {
+            const int64_t some = tokens - i < 0 ? 0 : smaller(rows, tokens - i);
+            tartan_i_pack_left(&p->k, &tile, from + 2 * (i * strides[2] + d * strides[3]), strides[2],
+                               strides[3], some, smaller(2 * units, p->d - d), to);
+            to += rows * units * p->k.product.bytes;
+        }
+}
+
 static void pack_left(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
                       int64_t block) {
     const int64_t *strides = f->array->strides;
-    const int64_t token = block * f->block, tokens = smaller(f->block, f->array->shape[2] - token);
+    const int64_t token = block * f->block, rest = f->array->shape[2] - token;
+    const int64_t tokens = rest < 0 ? 0 : smaller(f->block, rest);
     const char *from = tartan_i_cpu_attention_at(f->array, entry, token);
     char *to = (char *)tartan_i_cpu_factor_left(f, entry, block, &p->k);
-    if (f->side == TARTAN_I_LEFT)
+    if (f->side == TARTAN_I_LEFT_TILES)
+        pack_tiles(p, f, from, tokens, to);
+    else if (f->side == TARTAN_I_LEFT)
         tartan_i_pack_left(&p->k, &f->fit, from, strides[2], strides[3], tokens, p->d, to);
     else
         tartan_i_pack_left(&p->k, &f->fit, from, strides[3], strides[2], p->d, tokens, to);
 }
 
-/* Whether the layout has a block with these tokens. */
+/* Whether the layout has a block with these tokens; blocks of a factor may be shorter. */
 static bool is_used(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
                     int64_t block) {
     const tartan_layout *l = p->layout;
@@ -101,7 +121,8 @@ static bool is_used(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *
     const int64_t group = keys ? p->group : 1;
     for (int64_t i = 0; i < group; i++) {
         const int64_t head = tartan_i_attention_layout_head(l, p->heads, entry * group + i);
-        const int64_t at = head * (keys ? l->grid_cols : l->grid_rows) + block;
+        const int64_t at = head * (keys ? l->grid_cols : l->grid_rows) +
+                           block * f->block / (keys ? p->block_cols : p->block_rows);
         if (pointers[at] < pointers[at + 1]) return true;
     }
     return false;
@@ -109,7 +130,7 @@ static bool is_used(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *
 
 static void pack_block(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor *f, int64_t entry,
                        int64_t block) {
-    if (f->side == TARTAN_I_LEFT || f->side == TARTAN_I_LEFT_TURNED) {
+    if (is_left(f->side)) {
         pack_left(p, f, entry, block);
         return;
     }

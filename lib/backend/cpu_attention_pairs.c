@@ -16,6 +16,24 @@ tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i
     return f;
 }
 
+bool tartan_i_pairs_use_stages(tartan_i_pairs *f) {
+    const tartan_i_cpu_attention *p = &f->p;
+    if (p->k.product.stage == NULL || p->block_rows % TARTAN_I_SPAN != 0 ||
+        p->block_cols % TARTAN_I_SPAN != 0 || p->d % TARTAN_I_SPAN != 0)
+        return false;
+    f->queries = TARTAN_I_SPAN;
+    f->words = 1;
+    return true;
+}
+
+tartan_i_cpu_factor tartan_i_pairs_spans(const tartan_i_pairs *f, const tartan_array *array,
+                                         tartan_i_cpu_side side) {
+    tartan_i_cpu_factor factor = tartan_i_cpu_factor_of(&f->p, array, TARTAN_I_SPAN, side);
+    factor.blocks = f->p.layout->grid_cols * (f->p.block_cols / TARTAN_I_SPAN);
+    factor.bytes = factor.blocks * factor.fit.rows * factor.fit.units * f->p.k.product.bytes;
+    return factor;
+}
+
 int64_t tartan_i_pairs_rows(const tartan_i_pairs *f) {
     return TARTAN_I_ATTENTION_KEYS / f->p.block_cols * f->rows;
 }
@@ -26,19 +44,21 @@ void tartan_i_pairs_lay_out(const tartan_i_pairs *f, char *base, int64_t *at, ta
     w->biases = tartan_i_cpu_attention_take(base, at, f->queries * 4);
 }
 
-void tartan_i_pairs_take(tartan_i_pairs_work *w, int64_t entry, int64_t block_row) {
+void tartan_i_pairs_take(tartan_i_pairs_work *w, int64_t entry, int64_t block_row, int64_t offset) {
+    const int64_t rows = tartan_i_rows_of(w->f->p.layout, block_row) - offset;
     w->entry = entry;
     w->head = entry % w->f->p.heads;
     w->block_row = block_row;
-    w->count = tartan_i_rows_of(w->f->p.layout, block_row);
+    w->offset = offset;
+    w->query = block_row * w->f->p.block_rows + offset;
+    w->count = rows < w->f->queries ? rows : w->f->queries;
 }
 
 void tartan_i_pairs_store(const tartan_i_pairs_work *w, const float *sums, double alpha,
                           const tartan_array *out) {
     const tartan_i_cpu_attention *p = &w->f->p;
     tartan_i_commit(&p->k, (const char *)sums, w->f->queries, p->d, w->count, alpha, 0, out->dtype,
-                    tartan_i_cpu_attention_at(out, w->entry, w->block_row * p->block_rows), out->strides[3],
-                    out->strides[2]);
+                    tartan_i_cpu_attention_at(out, w->entry, w->query), out->strides[3], out->strides[2]);
 }
 
 /* ---- Products ---- */
@@ -80,7 +100,7 @@ void tartan_i_pairs_panels(const tartan_i_pairs_work *w, const tartan_array *a, 
     const tartan_i_cpu_attention *p = &f->p;
     const tartan_i_product *product = &p->k.product;
     const int64_t units = f->keys.units, vectors = f->queries / product->lanes;
-    const char *from = tartan_i_cpu_attention_at(a, w->entry, w->block_row * p->block_rows);
+    const char *from = tartan_i_cpu_attention_at(a, w->entry, w->query);
     memset(panels, 0, (size_t)(units * f->queries * product->bytes));
     for (int64_t i = 0; i < tartan_i_cpu_strips(product, vectors); i++) {
         int64_t first, width;
@@ -131,10 +151,16 @@ static void apply_block_mask(tartan_i_pairs_work *w, int64_t id, int64_t keys, u
         for (int64_t j = 0; j < keys; j += 32) {
             uint32_t bits[32] = {0};
             for (int64_t k = 0; k < 32 && i + k < w->count; k++)
-                bits[k] = tartan_i_block_mask_row(mask, id, i + k)[j / 32];
+                bits[k] = tartan_i_block_mask_row(mask, id, w->offset + i + k)[j / 32];
             transpose_bits(bits);
             for (int64_t k = 0; k < 32 && j + k < keys; k++) masks[(j + k) * w->f->words + i / 32] &= bits[k];
         }
+}
+
+/* The first query of the strip that sees a key if it is not masked in its block. */
+static int64_t first_of(const tartan_i_pairs_work *w, int64_t key) {
+    const int64_t first = tartan_i_cpu_attention_first(&w->f->p, w->block_row, key) - w->offset;
+    return first > 0 ? first : 0;
 }
 
 void tartan_i_pairs_mask(tartan_i_pairs_work *w) {
@@ -149,7 +175,7 @@ void tartan_i_pairs_mask(tartan_i_pairs_work *w) {
         const int64_t keys = c->at[i + 1] - c->at[i], key = c->cols[i] * p->block_cols;
         uint32_t *masks = w->masks + i * f->rows * f->words;
         for (int64_t j = 0; j < keys; j++)
-            for (int64_t q = tartan_i_cpu_attention_first(p, w->block_row, key + j); q < w->count; q++)
+            for (int64_t q = first_of(w, key + j); q < w->count; q++)
                 masks[j * f->words + q / 32] |= UINT32_C(1) << q % 32;
         if (p->in->block_mask != NULL && !tartan_i_block_mask_is_full(p->in->block_mask, c->ids[i]))
             apply_block_mask(w, c->ids[i], keys, masks);
@@ -171,8 +197,8 @@ double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores) {
                 continue;
             }
             for (int64_t q = 0; q < w->count; q++)
-                w->biases[q] = (float)tartan_i_cpu_attention_bias_of(
-                    p, w->head, c->ids[i], w->block_row * p->block_rows + q, c->cols[i] * p->block_cols + j);
+                w->biases[q] = (float)tartan_i_cpu_attention_bias_of(p, w->head, c->ids[i], w->query + q,
+                                                                     c->cols[i] * p->block_cols + j);
             p->k.commit[TARTAN_F32](1, w->count, 1, w->biases, 0, p->in->scale, row, 0);
         }
     return 1;

@@ -12,21 +12,29 @@ typedef struct tartan_i_pairs {
     tartan_i_fit keys;   /* of a block of K or V on the left: d is contracted */
     tartan_i_fit values; /* of a transposed block on the left: its keys are contracted */
     int64_t rows;        /* of scores for each block: keys, and what fills tiles */
-    int64_t queries;     /* of a row of blocks, in whole vectors */
-    int64_t words;       /* of a row of masks */
+    int64_t queries; /* of a strip, in whole vectors; a row of blocks is one strip, if it is not shared out */
+    int64_t words;   /* of a row of masks */
 } tartan_i_pairs;
 
 /* The plan, as tartan_i_cpu_attention_plan. */
 tartan_i_pairs tartan_i_pairs_plan(const tartan_context *context, const tartan_i_attention *in);
 
-/* What a worker has, and the row of blocks at work. */
+/* Makes a plan have strips of TARTAN_I_SPAN queries for the stages of a product with tiles. False if it cannot. */
+bool tartan_i_pairs_use_stages(tartan_i_pairs *f);
+
+/* K or V as a factor whose blocks are spans, all those of the blocks of the layout. */
+tartan_i_cpu_factor tartan_i_pairs_spans(const tartan_i_pairs *f, const tartan_array *array,
+                                         tartan_i_cpu_side side);
+
+/* What a worker has, and the strip at work. */
 typedef struct tartan_i_pairs_work {
     const tartan_i_pairs *f;
     tartan_i_tiling tiling;
     uint32_t *masks; /* [rows of a chunk][words] */
     float *biases;   /* of a row of scores */
 
-    int64_t entry, head, block_row, count; /* entry: batch * heads + head; count: of queries */
+    int64_t entry, head, block_row; /* entry: batch * heads + head */
+    int64_t query, offset, count;   /* the first query, also from the start of its row of blocks; how many */
     tartan_i_chunk chunk;
     const uint32_t *mask; /* of the chunk, or NULL */
 } tartan_i_pairs_work;
@@ -37,8 +45,8 @@ int64_t tartan_i_pairs_rows(const tartan_i_pairs *f);
 /* Lays out the shared part of a worker's memory. */
 void tartan_i_pairs_lay_out(const tartan_i_pairs *f, char *base, int64_t *at, tartan_i_pairs_work *w);
 
-/* A row of blocks of a head: which queries there are. */
-void tartan_i_pairs_take(tartan_i_pairs_work *w, int64_t entry, int64_t block_row);
+/* A strip of a row of blocks of a head, from query `offset` of the row on. */
+void tartan_i_pairs_take(tartan_i_pairs_work *w, int64_t entry, int64_t block_row, int64_t offset);
 
 /* The queries' rows of an array, transposed, as a right factor: strip after strip, [units of d][width]. */
 void tartan_i_pairs_panels(const tartan_i_pairs_work *w, const tartan_array *array, char *panels);
@@ -61,7 +69,7 @@ void tartan_i_pairs_add(tartan_i_pairs_work *w, const tartan_i_cpu_factor *left,
 void tartan_i_pairs_mask(tartan_i_pairs_work *w);
 double tartan_i_pairs_prepare(tartan_i_pairs_work *w, float *scores);
 
-/* Stores sums^T of the row of blocks, times alpha. */
+/* Stores sums^T of the strip, times alpha. */
 void tartan_i_pairs_store(const tartan_i_pairs_work *w, const float *sums, double alpha,
                           const tartan_array *out);
 

@@ -32,16 +32,15 @@ void tartan_i_pairs_grad_take(tartan_i_pairs_work *w, tartan_i_pairs_grad *g,
                               const tartan_op_attention_backward *op, const double *delta) {
     const tartan_i_pairs *f = w->f;
     const tartan_array *lse = op->lse;
-    const int64_t query = w->block_row * f->p.block_rows;
     const int64_t base = w->entry / f->p.heads * lse->strides[0] + w->head * lse->strides[1];
     tartan_i_pairs_panels(w, op->in.q, g->queries);
     tartan_i_pairs_panels(w, op->out_grad, g->out_grads);
     for (int64_t q = 0; q < f->queries; q++) {
         float x = -INFINITY;
         if (q < w->count)
-            x = (float)tartan_i_load(lse->data, lse->dtype, base + (query + q) * lse->strides[2]);
+            x = (float)tartan_i_load(lse->data, lse->dtype, base + (w->query + q) * lse->strides[2]);
         g->lse[q] = x == -INFINITY ? INFINITY : x; /* without weights, exp(scores - lse) must be 0 */
-        g->delta[q] = q < w->count ? (float)delta[query + q] : 0;
+        g->delta[q] = q < w->count ? (float)delta[w->query + q] : 0;
     }
 }
 

@@ -76,6 +76,37 @@ typedef struct tartan_i_grade {
     uint32_t *pairs;  /* ds again, row i of rows 2 i and 2 i + 1; its rows have `cols` */
 } tartan_i_grade;
 
+/* A stage of attention where products use tiles: spans of SPAN keys against a strip of SPAN queries, everything transposed,
+ * with d a multiple of SPAN. Three things are done at once, since tiles multiply while vectors compute:
+ *   scores[i] = K Q^T of a span, [SPAN][SPAN], for i < spans_scored;
+ *   weights = exp(scale * weighed[i] - shift[j]) of a span, for i < spans_weighed, as rows of pairs, [SPAN / 2][SPAN] for each
+ *   span, rounded to nearest (half up); total[j] += their sum before rounding;
+ *   sums (+)= V^T times rows of pairs, [d][SPAN], over spans_added spans.
+ * scores[i] may be weighed[i + 1], or weighed[i - 1]. Tiles of factors are contiguous: of K 16 keys x 16 pairs of d,
+ * [d / 32][2] of them for a span; of V^T 16 of d x 16 pairs of keys, [d / 16] of them. */
+enum { TARTAN_I_SPAN = 32 };
+typedef struct tartan_i_stage {
+    int64_t d;
+    const uint32_t *queries; /* Q^T: [d / 2][SPAN] */
+
+    int64_t spans_scored;
+    const char *const *keys;
+    float *const *scores;
+
+    int64_t spans_weighed;
+    const float *const *weighed;
+    double scale;
+    const float *shift;
+    float *total;
+    uint32_t *weights;
+
+    int64_t spans_added;
+    const char *const *values;
+    const uint32_t *pairs;
+    float *sums;
+    bool first; /* start sums at zero */
+} tartan_i_stage;
+
 /* A product kernel. */
 typedef struct tartan_i_product {
     tartan_i_cpu_features uses;              /* its instruction set */
@@ -111,6 +142,9 @@ typedef struct tartan_i_product {
                           uint32_t *out);
     void (*columns_scale)(int64_t rows, int64_t cols, float *x, int64_t x_row, const float *factors);
     void (*columns_grade)(const tartan_i_grade *grade);
+
+    /* Where there are tiles, between begin(16, 16) and end. */
+    void (*stage)(const tartan_i_stage *stage);
 
     /* `rounds` rounds of independent products held in registers; returns the floating-point operations done.
      * `sink`: TARTAN_I_PEAK_BYTES, read and written. */

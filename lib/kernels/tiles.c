@@ -64,6 +64,129 @@ static void strip_run(const tartan_i_strip *s, const tartan_i_term *terms, int64
         strip_of(1, 1, s, terms, nterms);
 }
 
+/* ---- Stages of attention ----
+ * While tiles multiply, the vector units have work: after each step of a product or stored tile comes its share of the
+ * slices of softmax. A slice is SLICE_ROWS scores of 16 queries, few enough for instructions to overlap across it. */
+
+enum { SPAN = TARTAN_I_SPAN, SPAN_SCORES = SPAN * SPAN, SPAN_PAIRS = SPAN_SCORES / 2 };
+enum { SLICE_ROWS = 8, SLICES = SPAN / SLICE_ROWS * (SPAN / LANES), TILE_BYTES = 1024, SUM_TILES = 4 };
+
+/* The slices of a span, spread over steps. */
+typedef struct slices {
+    vec factor;
+    const float *shift, *scores;
+    float *total;
+    uint32_t *weights;
+    uint32_t done, count, step, steps;
+} slices;
+
+INLINE void weigh_slice(const slices *s, int64_t at) {
+    const int64_t column = at % (SPAN / LANES) * LANES, row = at / (SPAN / LANES) * SLICE_ROWS;
+    const float *x = s->scores + row * SPAN + column;
+    uint32_t *out = s->weights + row / 2 * SPAN + column;
+    const vec shift = vec_load(s->shift + column);
+    vec total = vec_load(s->total + column);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < SLICE_ROWS; i += 2) {
+        const vec a = power_beside_tiles(vec_fma(vec_load(x + i * SPAN), s->factor, shift));
+        const vec b = power_beside_tiles(vec_fma(vec_load(x + (i + 1) * SPAN), s->factor, shift));
+        total = vec_add(total, vec_add(a, b));
+        pairs_round_beside_tiles(a, b, out + i / 2 * SPAN);
+    }
+    vec_store(s->total + column, total);
+}
+
+INLINE void weigh_some(slices *s) {
+    for (const uint32_t end = ++s->step * s->count / s->steps; s->done < end; s->done++)
+        weigh_slice(s, s->done);
+}
+
+/* One step of 2 x 2 tiles: left tiles at `a` follow each other, rows of `b` have SPAN pairs. */
+#define MULTIPLY_2X2(a, b)                                                                                   \
+    do {                                                                                                     \
+        tile_load_once(4, a, 64);                                                                            \
+        tile_load(6, b, 4 * SPAN);                                                                           \
+        tile_fma(0, 4, 6);                                                                                   \
+        tile_load(7, (b) + TILE_COLS, 4 * SPAN);                                                             \
+        tile_fma(1, 4, 7);                                                                                   \
+        tile_load_once(5, (a) + TILE_BYTES, 64);                                                             \
+        tile_fma(2, 5, 6);                                                                                   \
+        tile_fma(3, 5, 7);                                                                                   \
+    } while (0)
+
+#define SUM_TILE(p, i, j) ((p) + (i)*TILE_ROWS * SPAN + (j)*TILE_COLS)
+
+INLINE void zero_2x2(void) {
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
+}
+
+INLINE void store_2x2(float *to, slices *s) {
+    tile_store(0, SUM_TILE(to, 0, 0), 4 * SPAN);
+    weigh_some(s);
+    tile_store(1, SUM_TILE(to, 0, 1), 4 * SPAN);
+    weigh_some(s);
+    tile_store(2, SUM_TILE(to, 1, 0), 4 * SPAN);
+    weigh_some(s);
+    tile_store(3, SUM_TILE(to, 1, 1), 4 * SPAN);
+    weigh_some(s);
+}
+
+INLINE void score_span(const tartan_i_stage *o, int64_t span, slices *s) {
+    const char *a = o->keys[span];
+    zero_2x2();
+    for (int64_t k = 0; k < o->d / SPAN; k++) {
+        MULTIPLY_2X2(a + k * 2 * TILE_BYTES, o->queries + k * TILE_PAIRS * SPAN);
+        weigh_some(s);
+    }
+    store_2x2(o->scores[span], s);
+}
+
+/* sums += values times pairs, for SPAN of d. */
+INLINE void add_values(const tartan_i_stage *o, int64_t at, slices *s) {
+    float *sums = o->sums + at * SPAN_SCORES;
+    if (o->first) {
+        zero_2x2();
+    } else {
+        tile_load(0, SUM_TILE(sums, 0, 0), 4 * SPAN);
+        tile_load(1, SUM_TILE(sums, 0, 1), 4 * SPAN);
+        tile_load(2, SUM_TILE(sums, 1, 0), 4 * SPAN);
+        tile_load(3, SUM_TILE(sums, 1, 1), 4 * SPAN);
+    }
+    for (int64_t i = 0; i < o->spans_added; i++) {
+        MULTIPLY_2X2(o->values[i] + at * 2 * TILE_BYTES, o->pairs + i * SPAN_PAIRS);
+        weigh_some(s);
+    }
+    store_2x2(sums, s);
+}
+
+static void stage(const tartan_i_stage *o) {
+    const double log2_e = 0x1.71547652b82fep+0;
+    const int64_t parts = o->d / SPAN, added = o->spans_added > 0 ? parts : 0;
+    float shift[SPAN];
+    slices s = {.factor = vec_fill((float)(o->scale * log2_e)), .shift = shift, .total = o->total};
+    for (int64_t j = 0; o->spans_weighed > 0 && j < SPAN; j += LANES)
+        vec_store(shift + j, vec_mul(vec_load(o->shift + j), vec_fill((float)-log2_e)));
+    int64_t spans = o->spans_weighed > o->spans_scored ? o->spans_weighed : o->spans_scored, part = 0;
+    if (spans == 0) spans = 1;
+    for (int64_t i = 0; i < spans; i++) {
+        const int64_t end = (i + 1) * added / spans;
+        const bool scored = i < o->spans_scored;
+        s.count = i < o->spans_weighed ? SLICES : 0;
+        s.steps = (uint32_t)((scored ? parts + SUM_TILES : 0) + (end - part) * (o->spans_added + SUM_TILES));
+        s.done = s.step = 0;
+        if (s.count > 0) {
+            s.scores = o->weighed[i];
+            s.weights = o->weights + i * SPAN_PAIRS;
+        }
+        if (scored) score_span(o, i, &s);
+        for (; part < end; part++) add_values(o, part, &s);
+        for (; s.done < s.count; s.done++) weigh_slice(&s, s.done);
+    }
+}
+
 static void begin(int64_t tile_rows, int64_t tile_units) {
     tiles_begin(tile_rows, tile_units);
 }
@@ -114,6 +237,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .begin = begin,
                                           .end = end,
                                           .pair = pair_lines,
+                                          .stage = stage,
                                           .peak = peak};
     COLUMNS_FILL(&kernels->product);
 }

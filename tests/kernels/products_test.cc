@@ -329,6 +329,121 @@ TEST_P(Products, ColumnsAreScaled) {
     }
 }
 
+// ---- Stages of attention ----
+
+constexpr int64_t kSpan = TARTAN_I_SPAN;
+
+// A stage with some spans scored, weighed and added, which need not be as many.
+struct Stage {
+    int64_t d, scored, weighed, added;
+    bool first;
+    std::vector<uint16_t> queries, keys, values, pairs; // as tiles and rows of pairs
+    std::vector<float> scores, weighed_scores, shift, total, sums;
+    std::vector<uint32_t> weights;
+    static float number(std::mt19937_64 &random) { return (float)((int)below(random, 17) - 8) / 8; }
+    explicit Stage(uint64_t seed) {
+        std::mt19937_64 random(seed);
+        d = kSpan * (1 + (int64_t)below(random, 8));
+        scored = (int64_t)below(random, 6), weighed = (int64_t)below(random, 6);
+        added = (int64_t)below(random, 6), first = random() % 2;
+        const auto fill = [&](std::vector<uint16_t> &v, int64_t n) {
+            v.resize((size_t)n);
+            for (uint16_t &x : v) x = tartan_i_bf16_of_f32(number(random));
+        };
+        fill(queries, d * kSpan);
+        fill(keys, scored * d * kSpan);
+        fill(values, added * d * kSpan);
+        fill(pairs, added * kSpan * kSpan);
+        scores.assign((size_t)(scored * kSpan * kSpan), NAN);
+        weights.assign((size_t)(weighed * kSpan * kSpan / 2 + 1), 77);
+        weighed_scores.resize((size_t)(weighed * kSpan * kSpan));
+        shift.resize(kSpan), total.resize(kSpan), sums.resize((size_t)(d * kSpan + 1));
+        std::uniform_real_distribution<float> uniform(-30, 10);
+        for (auto *line : {&weighed_scores, &shift, &total, &sums})
+            for (float &x : *line) x = line == &sums ? number(random) : uniform(random);
+        if (seed % 3 != 0 || weighed == 0) return;
+        const float specials[] = {NAN, INFINITY, -INFINITY, 1e30f, -1e30f, 300};
+        for (float x : specials) weighed_scores[below(random, weighed_scores.size())] = x;
+    }
+    void run(const tartan_i_product &p) {
+        std::vector<const char *> k, v;
+        std::vector<float *> s;
+        std::vector<const float *> w;
+        for (int64_t i = 0; i < scored; i++) k.push_back((const char *)&keys[(size_t)(i * d * kSpan)]);
+        for (int64_t i = 0; i < added; i++) v.push_back((const char *)&values[(size_t)(i * d * kSpan)]);
+        for (int64_t i = 0; i < scored; i++) s.push_back(&scores[(size_t)(i * kSpan * kSpan)]);
+        for (int64_t i = 0; i < weighed; i++) w.push_back(&weighed_scores[(size_t)(i * kSpan * kSpan)]);
+        tartan_i_stage stage = {};
+        stage.d = d;
+        stage.queries = (const uint32_t *)(const void *)queries.data();
+        stage.spans_scored = scored, stage.keys = k.data(), stage.scores = s.data();
+        stage.spans_weighed = weighed, stage.weighed = w.data(), stage.scale = 0.7;
+        stage.shift = shift.data(), stage.total = total.data(), stage.weights = weights.data();
+        stage.spans_added = added, stage.values = v.data(), stage.first = first;
+        stage.pairs = (const uint32_t *)(const void *)pairs.data(), stage.sums = sums.data();
+        p.begin(p.most_tile_rows, p.most_tile_units);
+        p.stage(&stage);
+        p.end();
+    }
+    // Elements of the operands.
+    float query(int64_t t, int64_t q) const { return of(queries, (t / 2 * kSpan + q) * 2 + t % 2); }
+    float key(int64_t span, int64_t i, int64_t t) const {
+        return of(keys, span * d * kSpan + t / 32 * 1024 + i / 16 * 512 + i % 16 * 32 + t % 32);
+    }
+    float value(int64_t span, int64_t i, int64_t t) const { return of(values, (span * d + t) * kSpan + i); }
+    float pair(int64_t i, int64_t q) const { return of(pairs, (i / 2 * kSpan + q) * 2 + i % 2); }
+    static float of(const std::vector<uint16_t> &v, int64_t at) {
+        return tartan_i_f32_of_bf16(v[(size_t)at]);
+    }
+};
+
+TEST_P(Products, StagesOfAttention) {
+    for (uint64_t seed = 0; seed < 60 && k.product.stage != nullptr; seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const Stage before(seed);
+        Stage s = before;
+        s.run(k.product);
+        for (int64_t i = 0; i < s.scored * kSpan; i++) // sums of few eighths are exact
+            for (int64_t q = 0; q < kSpan; q++) {
+                float want = 0;
+                for (int64_t t = 0; t < s.d; t++) want += s.key(i / kSpan, i % kSpan, t) * s.query(t, q);
+                ASSERT_EQ(want, s.scores[(size_t)(i * kSpan + q)]);
+            }
+        for (int64_t t = 0; t < s.d; t++)
+            for (int64_t q = 0; q < kSpan; q++) {
+                const float start = before.sums[(size_t)(t * kSpan + q)];
+                float want = s.added == 0 || !s.first ? start : 0;
+                for (int64_t i = 0; i < s.added * kSpan; i++)
+                    want += s.value(i / kSpan, i % kSpan, t) * s.pair(i, q);
+                ASSERT_EQ(want, s.sums[(size_t)(t * kSpan + q)]);
+            }
+        ASSERT_EQ(before.sums.back(), s.sums.back());
+        ASSERT_EQ(77u, s.weights.back());
+        for (int64_t q = 0; q < kSpan; q++) {
+            double sum = before.total[(size_t)q], size = std::fabs(sum);
+            for (int64_t i = 0; i < s.weighed * kSpan; i++) {
+                const double x = s.weighed_scores[(size_t)(i * kSpan + q)];
+                const double want = std::exp((double)0.7f * x - s.shift[(size_t)q]);
+                const uint32_t both = s.weights[(size_t)(i / 2 * kSpan + q)];
+                const double weight = tartan_i_f32_of_bf16((uint16_t)(i % 2 ? both >> 16 : both));
+                sum += want, size += want;
+                if (std::isnan(want)) {
+                    ASSERT_TRUE(std::isnan(weight));
+                } else if (want > 3e38) {
+                    ASSERT_TRUE(std::isinf(weight));
+                } else {
+                    ASSERT_NEAR(want, weight, want * (0x1p-8 + 1e-5) + 1e-38);
+                }
+            }
+            if (std::isnan(sum)) {
+                ASSERT_TRUE(std::isnan(s.total[(size_t)q]));
+            } else if (sum < 3e38) {
+                ASSERT_NEAR(sum, s.total[(size_t)q], 4e-6 * size);
+            }
+        }
+    }
+}
+
 TEST_P(Products, PeakIsARateAboveZero) {
     const double rate = tartan_i_product_peak(&k.product);
     EXPECT_GT(rate, 1);

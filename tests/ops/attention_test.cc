@@ -95,6 +95,54 @@ TEST(Attention, HeadDimensions) {
         }
 }
 
+// Blocks of whole spans of keys and queries, which AMX computes in stages: full chunks, chunks that a mask or the diagonal
+// cuts, ragged ends, several rounds of chunks.
+TEST(Attention, WholeSpans) {
+    uint64_t seed = 0;
+    for (int64_t block : {32, 64, 96, 128})
+        for (int kind = 0; kind < 6; kind++) {
+            SCOPED_TRACE(::testing::Message() << "block " << block << " kind " << kind);
+            const int64_t tq = kind % 2 == 0 ? block : block + 9, tk = kind % 3 == 0 ? 640 : 600;
+            const int64_t d = ++seed % 3 == 0 ? 96 : 32;
+            Attention p = plain({tq, tk, block, kind == 1 ? 64 : block, 1}, 0.9, TARTAN_BF16, d, seed);
+            if (kind == 2 || kind == 3) p.causal = true, p.query_offset = 500;
+            if (kind == 4) p.add_mask(0.7, seed);
+            if (kind == 5) p.scale = -0.3;
+            run_and_check(p, open_context(1 + (int32_t)(seed % 3)).get());
+            if (HasFailure()) return;
+        }
+}
+
+// Scores that grow by far from chunk to chunk, so that the maximum of the first keys is of no use, or fall; and keys whose
+// scores are infinite.
+TEST(Attention, ScoresThatGrow) {
+    Context context = open_context(1);
+    for (double step : {0.02, 0.2, 2.0, -0.2, -2.0})
+        for (int64_t jump : {1, 300, 700}) {
+            SCOPED_TRACE(::testing::Message() << "step " << step << " jump " << jump);
+            Attention p = plain({64, 1024, 64, 64, 1}, 1, TARTAN_BF16, 32);
+            p.scale = 1;
+            for (int64_t i = 0; i < 64; i++) p.q.set(i * 32, 1);
+            for (int64_t j = 0; j < 1024; j++) // large ones are multiples of what bf16 can tell apart
+                p.k.set(j * 32, rounded(TARTAN_BF16, step * (double)(j / jump)));
+            ASSERT_OK(p.forward(context.get()));
+            const AttentionResults want = p.results();
+            EXPECT_LE(error_of(p.out, want.out), allowed(p));
+            for (int64_t i = 0; i < 64; i++)
+                EXPECT_NEAR(want.lse[(size_t)i], p.lse.get(i), 2e-6 + 5e-7 * std::fabs(want.lse[(size_t)i]));
+        }
+    for (int64_t count : {1, 32, 256, 300}) {
+        SCOPED_TRACE(::testing::Message() << count << " infinite scores");
+        Attention p = plain({64, 1024, 64, 64, 1}, 1, TARTAN_BF16, 32);
+        for (int64_t i = 0; i < 64; i++) p.q.set(i * 32, 1);
+        for (int64_t j = 0; j < count; j++) p.k.set(j * 32, -INFINITY);
+        const double few = (double)p.tk() - (double)count;
+        ASSERT_OK(p.forward(context.get()));
+        for (int64_t i = 0; i < 64; i++) EXPECT_NEAR(std::log(few), p.lse.get(i), 1.5);
+        for (int64_t i = 0; i < p.out.elements(); i++) EXPECT_LT(std::fabs(p.out.get(i)), 1);
+    }
+}
+
 // The gradients are those of the function that the forward pass computes.
 TEST(Attention, GradientsEqualFiniteDifferences) {
     Context context = open_context(2);
