@@ -166,10 +166,12 @@ static uint64_t rank_of(double x) {
 }
 
 void tartan_i_select_largest(const double *scores, int64_t n, int64_t count, uint8_t *keep) {
-    /* Find the rank of the last score to keep, byte by byte from the top: linear time, without sorting. */
+    /* Find the rank of the last score to keep, byte by byte from the top, as far as is needed to tell those that are kept:
+     * linear time, without sorting. */
     uint64_t rank = 0, known = 0;
     int64_t wanted = count;
-    for (int shift = 56; shift >= 0; shift -= 8) {
+    bool found = false;
+    for (int shift = 56; shift >= 0 && !found; shift -= 8) {
         int64_t histogram[256] = {0};
         for (int64_t i = 0; i < n; i++) {
             uint64_t r = rank_of(scores[i]);
@@ -179,9 +181,10 @@ void tartan_i_select_largest(const double *scores, int64_t n, int64_t count, uin
         while (byte > 0 && histogram[byte] < wanted) wanted -= histogram[byte--];
         rank |= (uint64_t)byte << shift;
         known |= (uint64_t)255 << shift;
+        found = histogram[byte] == wanted; /* all with these bytes are kept */
     }
     for (int64_t i = 0; i < n; i++) {
-        uint64_t r = rank_of(scores[i]);
+        uint64_t r = rank_of(scores[i]) & known;
         keep[i] = r > rank || (r == rank && wanted-- > 0);
     }
 }

@@ -123,6 +123,8 @@ tartan_status tartan_i_attention_check_mask(const char *function, const tartan_i
     if (mask == NULL) return TARTAN_OK;
     CHECK_IN(function, tartan_i_is(mask, TARTAN_I_BLOCK_MASK), HANDLE,
              "block_mask is closed or not one of Tartan's, expected an open mask");
+    CHECK_IN(function, !tartan_i_is_dynamic(in->layout), UNSUPPORTED,
+             "layout is dynamic, expected an ordinary one, since block_mask is given");
     CHECK_IN(function,
              mask->layout == in->layout || strcmp(mask->layout->identity, in->layout->identity) == 0, LAYOUT,
              "block_mask is of another layout (%s), expected %s", mask->layout->identity,

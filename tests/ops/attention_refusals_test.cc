@@ -257,6 +257,15 @@ TEST_F(AttentionRefusals, Masks) {
                  tartan_attention_forward(context.get(), p.layout.get(), &p.q.array, &p.k.array, &p.v.array,
                                           "", (const tartan_block_mask *)p.layout.get(), nullptr, nullptr,
                                           &p.out.array, nullptr));
+    p.add_mask(0.5, 1);
+    const Dense scores(TARTAN_F32, {2, 3});
+    tartan_layout *dynamic = nullptr;
+    ASSERT_OK(tartan_layout_from_device_scores(context.get(), &p.layout->shape, &scores.array, 2, &dynamic));
+    p.layout.reset(dynamic);
+    EXPECT_FAILS(UNSUPPORTED, "layout is dynamic, expected an ordinary one, since block_mask is given",
+                 forward());
+    EXPECT_FAILS(UNSUPPORTED, "layout is dynamic, expected an ordinary one", backward());
+    p.mask.reset();
 }
 
 TEST_F(AttentionRefusals, Overlap) {

@@ -51,7 +51,7 @@ extern "C" {
  *                       without dropout. Default 0
  *     seed=7            for dropout: equal seeds drop the same elements (batch, head, i, j), on every device. 0 or
  *                       more, default 0
- *   block_mask  NULL, or an in-block mask of this layout
+ *   block_mask  NULL, or an in-block mask of this layout, which is then not dynamic
  *   bias        NULL, or an array as the option bias says, of the dtype of lse
  *   sinks       NULL, or [heads], of the dtype of lse: a logit that takes a share of each softmax of its head and has no
  *               value, so that the weights of a query add up to less than 1. -infinity: none
@@ -71,9 +71,10 @@ TARTAN_API tartan_status tartan_attention_forward(tartan_context *context, const
  *     p = exp(s - lse),  delta[i] = sum_d out[i,d] out_grad[i,d],  ds[i,j] = p[i,j] (out_grad[i] . v[j] - delta[i])
  *     q_grad[i] = scale sum_j ds[i,j] k[j],  k_grad[j] = scale sum_i ds[i,j] q[i],  v_grad[j] = sum_i p[i,j] out_grad[i]
  * k_grad and v_grad sum over the heads that share a kv head. Arguments up to `bias` and their options are those of the
- * forward pass, `out` and `lse` its results (in `lse` are the sinks, too, which are no argument therefore), `out_grad` has the shape and dtype of `out`, the gradients those of q,
- * k and v. Work: 10 d operations for each visible pair, and 4 d to compute scores again where that is faster than to
- * wait for sums of other threads or CTAs. Errors: as tartan_attention_forward. */
+ * forward pass, `out` and `lse` its results (lse contains the sinks, which are no argument here), `out_grad` has the
+ * shape and dtype of `out`, the gradients those of q, k and v. Work: 10 d operations for each visible pair, and 4 d to
+ * compute scores again where that is faster than to wait for sums of other threads or CTAs. Errors: as
+ * tartan_attention_forward. */
 TARTAN_API tartan_status tartan_attention_backward(
     tartan_context *context, const tartan_layout *layout, const tartan_array *q, const tartan_array *k,
     const tartan_array *v, const char *options, const tartan_block_mask *block_mask, const tartan_array *bias,
