@@ -44,6 +44,8 @@
     (const int64_t *cols, int64_t ncols),
     (const int64_t *ids, int64_t nids),
     (const int64_t *index, int64_t nindex),
+    (const int64_t *q_offsets, int64_t nq_offsets),
+    (const int64_t *k_offsets, int64_t nk_offsets),
     (const int64_t *row_order, int64_t nrow_order),
     (const int64_t *col_order, int64_t ncol_order),
     (const int64_t *sources, int64_t nsources),

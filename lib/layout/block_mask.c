@@ -7,6 +7,8 @@
 #include "layout/mask_builder.h"
 #include "layout/plans.h"
 
+#include <string.h>
+
 /* The words of block `id` of one head: the bits for which `keep` returns non-zero. */
 static void fill_block(const tartan_i_mask_builder *builder, int64_t head, int64_t id, tartan_keep keep,
                        void *user) {
@@ -73,6 +75,36 @@ tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tartan_keep kee
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK(keep != NULL, HANDLE, "keep is NULL, expected a function");
     return from_rule(__func__, layout, keep, user, out);
+}
+
+tartan_status tartan_block_mask_intersection(const tartan_block_mask *a, const tartan_block_mask *b,
+                                             tartan_block_mask **out) {
+    tartan_status status;
+    tartan_i_mask_builder builder;
+    CHECK_OUT(out);
+    CHECK_HANDLE(a, BLOCK_MASK, "block mask");
+    CHECK_HANDLE(b, BLOCK_MASK, "block mask");
+    tartan_layout *l = a->layout;
+    CHECK(l == b->layout || strcmp(l->identity, b->layout->identity) == 0, LAYOUT,
+          "b is of another layout (%s), expected that of a (%s)", b->layout->identity, l->identity);
+    TRY(tartan_i_mask_builder_begin(__func__, l, &builder));
+    for (int64_t id = 0; id < l->blocks; id++) {
+        if (tartan_i_block_mask_is_full(a, id) && tartan_i_block_mask_is_full(b, id)) {
+            tartan_i_mask_builder_add_full(&builder, id);
+            continue;
+        }
+        for (int64_t i = 0; i < tartan_i_rows_of(l, l->block_rows[id]);
+             i++) /* one of them has no padding set */
+            for (int64_t w = 0; w < a->row_words; w++)
+                builder.words[i * a->row_words + w] =
+                    tartan_i_block_mask_row(a, id, i)[w] & tartan_i_block_mask_row(b, id, i)[w];
+        TRY(tartan_i_mask_builder_add(&builder, id));
+    }
+    TRY(tartan_i_mask_builder_finish(&builder, out));
+    return TARTAN_OK;
+fail:
+    tartan_i_mask_builder_drop(&builder);
+    return status;
 }
 
 /* ---- Bits as bytes ---- */

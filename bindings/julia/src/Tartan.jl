@@ -37,6 +37,7 @@ include("matrix_edit.jl")
 include("device_layout.jl")
 include("products.jl")
 include("attention.jl")
+include("sequences.jl")
 include("explain.jl")
 include("writing.jl")
 include("files.jl")
@@ -50,7 +51,7 @@ export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, fi
 export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, gate_gradient!, growth_score!, checksum
-export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!
+export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, packed, packed_layout, packed_mask
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
 export nnz, nonzeros, findnz, sparse, mul!

@@ -43,6 +43,7 @@ from tartan._layout_facts import Bandwidth, RowSpread
 from tartan._linalg import checksum, explain, gate_gradient, growth_score, sddmm, spmm
 from tartan._matrix import BlockMatrix
 from tartan._patterns import patterns, reverse_cuthill_mckee
+from tartan._sequences import packed
 from tartan._transposed import TransposedMatrix
 
 __version__ = _raw.tartan_version() or ""
@@ -59,5 +60,6 @@ __all__ = [
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
     "attention_gradient", "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
-    "growth_score", "info", "load", "load_all", "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
+    "growth_score", "info", "load", "load_all", "packed", "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm",
+    "to_device", "verify",
 ]  # fmt: skip

@@ -8,9 +8,10 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, new_indices
+from tartan._arrays import Array, indices, new_indices, optional_indices
 from tartan._closing import Closing
 from tartan._errors import ArgumentTypeError, DTypeError, HandleTypeError, ShapeError
+from tartan._frame import sequence_text
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 
@@ -37,7 +38,7 @@ class BlockMask(Closing):
     _layout: Layout
 
     def __init__(self) -> None:
-        raise TypeError("make masks by BlockMask.from_dense or BlockMask.from_rule")
+        raise TypeError("make masks by BlockMask.from_dense, from_rule or from_sequences")
 
     @classmethod
     def _own(cls, handle: _raw.Handle, layout: Layout) -> BlockMask:
@@ -63,6 +64,31 @@ class BlockMask(Closing):
         `head`. It gets arrays of int64 that broadcast to [blocks, block rows, block columns], for many blocks at a
         time, and is asked about stored blocks alone; so write ``&`` and ``|`` instead of ``and`` and ``or``."""
         return of_rule(layout, rule, None)
+
+    @classmethod
+    def from_sequences(
+        cls, layout: Layout, q_offsets: Any, k_offsets: Any = None, *, causal: bool = False,
+        window: Optional[int] = None, align: str = "end",
+    ) -> BlockMask:  # fmt: skip
+        """What queries see of packed sequences, as `Layout.from_sequences` describes them. `layout` may be any, for
+        instance the intersection of that one with a pattern.
+
+        >>> import tartan
+        >>> documents = tartan.Layout.from_sequences(16, [0, 40, 64], causal=True)
+        >>> layout = documents & tartan.Layout.pattern("local", (64, 64), 16, window=1)
+        >>> tartan.BlockMask.from_sequences(layout, [0, 40, 64], causal=True)
+        <BlockMask of 992 elements in 7 blocks of 16x16>
+        """
+        handle = layout_handle(layout, "layout")
+        queries, keys = indices(q_offsets, "q_offsets"), optional_indices(k_offsets, "k_offsets")
+        text = sequence_text(causal, window, align)
+        return cls._own(_raw.tartan_block_mask_from_sequences(handle, queries, keys, text), layout)
+
+    def __and__(self, other: BlockMask) -> BlockMask:
+        """The elements that both masks keep; they are of one layout, or of equal ones."""
+        if not isinstance(other, BlockMask):
+            raise ArgumentTypeError(f"the other operand is of type {type(other).__name__}, expected a BlockMask")
+        return self._own(_raw.tartan_block_mask_intersection(self._handle, other._handle), self._layout)
 
     @property
     def layout(self) -> Layout:

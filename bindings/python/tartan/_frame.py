@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 
@@ -62,6 +62,14 @@ def element_range(part: Any, length: int) -> tuple[int, int]:
     except TypeError as error:
         raise ArgumentTypeError(str(error)) from None
     return begin, max(begin, end)
+
+
+def sequence_text(causal: bool, window: Optional[int], align: str) -> str:
+    """The options of functions of packed sequences."""
+    text = f"causal={parameter_text(causal)}"
+    if window is not None:
+        text += f" window={parameter_text(window)}"
+    return text if align == "end" else f"{text} align={parameter_text(align)}"
 
 
 def parameter_text(value: Any) -> str:

@@ -28,7 +28,7 @@ from tartan._errors import (
     TartanError,
     UnsupportedError,
 )
-from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text
+from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text, sequence_text
 from tartan._layout_facts import LayoutFacts
 from tartan._queue import Queue
 from tartan._store import save_one
@@ -204,6 +204,28 @@ class Layout(LayoutFacts):
         """From CSR of blocks: indptr [heads * grid_rows + 1], block columns in any order within a row."""
         frame = frame_of(shape, block, n_heads)
         return cls._own(_raw.tartan_layout_from_csr(frame, indices(indptr, "indptr"), indices(cols, "cols")))
+
+    @classmethod
+    def from_sequences(
+        cls, block: Block, q_offsets: Any, k_offsets: Any = None, *, heads: int = 1, causal: bool = False,
+        window: Optional[int] = None, align: str = "end",
+    ) -> Layout:  # fmt: skip
+        """All blocks with a query that sees a key of packed sequences; `BlockMask.from_sequences` hides the rest, and
+        `tartan.packed` makes both from lengths. Sequence s has the queries ``q_offsets[s] : q_offsets[s + 1]`` and the
+        keys ``k_offsets[s] : k_offsets[s + 1]`` (None: as the queries): the ``cu_seqlens`` of FlashAttention. A query
+        sees keys of its own sequence alone. If `causal`, it sees those at its own position or before it: with `align`
+        "end" the last query of a sequence is at the position of its last key, with "start" the first query at that of the
+        first key. `window` limits this to the last so many keys, and needs `causal`.
+
+        >>> import tartan
+        >>> tartan.Layout.from_sequences(16, [0, 40, 64], causal=True)
+        <Layout 64x64, 8 of 16 blocks of 16x16, density 0.5>
+        """
+        queries, keys = indices(q_offsets, "q_offsets"), optional_indices(k_offsets, "k_offsets")
+        ends = [0 if x is None or x.size == 0 else max(int(x[-1]), 0) for x in (queries, keys)]
+        shape = (ends[0], ends[0] if keys is None else ends[1])
+        text = sequence_text(causal, window, align)
+        return cls._own(_raw.tartan_layout_from_sequences(frame_of(shape, block, heads), queries, keys, text))
 
     @classmethod
     def from_entries(cls, shape: Any, block: Block, rows: Any, cols: Any) -> Layout:

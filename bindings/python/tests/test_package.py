@@ -33,6 +33,7 @@ MODULES = [
     "._matrix_fill",
     "._patterns",
     "._queue",
+    "._sequences",
     "._sparse",
     "._store",
     "._transposed",

@@ -64,6 +64,22 @@ TARTAN_API tartan_status tartan_layout_from_csr(const tartan_shape *shape, const
                                                 int64_t nrow_pointers, const int64_t *block_cols,
                                                 int64_t nblock_cols, tartan_layout **out);
 
+/* Packed sequences, as of several texts one after another: the queries (rows) of sequence s are q_offsets[s] ..
+ * q_offsets[s + 1] - 1 and its keys (columns) k_offsets[s] .. k_offsets[s + 1] - 1. Offsets ascend from 0 to rows and to
+ * cols; equal ones are an empty sequence. k_offsets may be NULL with nk_offsets = 0: the same as q_offsets. A query sees
+ * keys of its own sequence alone, and with these options ("name=value" separated by blanks or commas, or NULL) fewer:
+ *     causal=1      only keys at its own position or before it; default 0
+ *     align=end     with causal=1: the last query of a sequence is at the position of its last key, as chunked prefill and
+ *                   decoding want (default); align=start: the first query is at the position of the first key
+ *     window=512    with causal=1: only the last 512 of these keys
+ * Makes the layout of all blocks with a query that sees a key, the same for all heads.
+ * tartan_block_mask_from_sequences hides the rest. Errors also: SHAPE (lengths), LAYOUT (offsets), ARGUMENT (options).
+ * Time: in proportion to sequences, rows of the grid and stored blocks. */
+TARTAN_API tartan_status tartan_layout_from_sequences(const tartan_shape *shape, const int64_t *q_offsets,
+                                                      int64_t nq_offsets, const int64_t *k_offsets,
+                                                      int64_t nk_offsets, const char *options,
+                                                      tartan_layout **out);
+
 /* The blocks that hold at least one of the elements (entry_rows[i], entry_cols[i]); repeats are allowed. heads must
  * be 1. */
 TARTAN_API tartan_status tartan_layout_from_entries(const tartan_shape *shape, const int64_t *entry_rows,
@@ -269,6 +285,18 @@ TARTAN_API tartan_status tartan_block_mask_from_rule(tartan_layout *layout, tart
  * 4 * ceil(block_cols / 32) bytes; 1 counts. Bits of padding are ignored. */
 TARTAN_API tartan_status tartan_block_mask_from_bits(tartan_layout *layout, const uint8_t *mask,
                                                      int64_t nmask, tartan_block_mask **out);
+
+/* What queries see of packed sequences: offsets and options as of tartan_layout_from_sequences. The layout may be any,
+ * for instance the intersection of that one with another pattern. Time: in proportion to the stored blocks, and to the
+ * words of those that are kept in part. */
+TARTAN_API tartan_status tartan_block_mask_from_sequences(tartan_layout *layout, const int64_t *q_offsets,
+                                                          int64_t nq_offsets, const int64_t *k_offsets,
+                                                          int64_t nk_offsets, const char *options,
+                                                          tartan_block_mask **out);
+
+/* The elements that both masks keep; they are of one layout, or of equal ones. Errors also: LAYOUT. */
+TARTAN_API tartan_status tartan_block_mask_intersection(const tartan_block_mask *a,
+                                                        const tartan_block_mask *b, tartan_block_mask **out);
 
 /* A copy of the bits, as tartan_block_mask_from_bits takes them; those of padding are 0. */
 TARTAN_API tartan_status tartan_block_mask_get_bits(const tartan_block_mask *block_mask, uint8_t *out_mask,
