@@ -9,9 +9,12 @@ static void clear_block(tartan_matrix *matrix, const tartan_block_mask *mask, in
     const size_t bytes = (size_t)tartan_dtype_bytes(matrix->dtype);
     char *block = tartan_i_block_at(matrix, id);
     for (int64_t i = 0; i < s->block_rows; i++)
-        for (int64_t j = 0; j < s->block_cols; j++)
-            if (!tartan_i_block_mask_keeps(mask, id, i, j))
-                memset(block + (i * row + j * col) * (int64_t)bytes, 0, bytes);
+        for (int64_t w = 0; w < mask->row_words; w++) {
+            const uint32_t word = tartan_i_block_mask_word(mask, id, i, w);
+            for (int64_t j = 32 * w; word != UINT32_MAX && j < s->block_cols && j < 32 * (w + 1); j++)
+                if ((word >> (j % 32) & 1) == 0)
+                    memset(block + (i * row + j * col) * (int64_t)bytes, 0, bytes);
+        }
 }
 
 tartan_status tartan_matrix_apply_mask(tartan_matrix *matrix, const tartan_block_mask *block_mask) {

@@ -7,8 +7,10 @@ end
 
 @testset "packed attention is attention of each sequence, $lengths, block $block" for
         (lengths, key_lengths, options) in (
-            ([30, 1, 0, 45, 12], nothing, NamedTuple()), (fill(1, 9), nothing, NamedTuple()), ([30, 1, 45], nothing, (causal = false,)),
-            ([7, 1, 16, 5], [50, 40, 16, 0], NamedTuple()), ([7, 1, 16], [50, 40, 16], (align = :start,)),
+            ([30, 1, 0, 45, 12], nothing, NamedTuple()), (fill(1, 9), nothing, NamedTuple()),
+            ([30, 1, 45], nothing, (causal = false,)),
+            ([7, 1, 16, 5], [50, 40, 16, 0], NamedTuple()),
+            ([7, 1, 16], [50, 40, 16], (align = :start,)),
             ([30, 1, 45], [35, 20, 45], (window = 9,)), (Int[], nothing, NamedTuple())),
         block in (8, (16, 32))
     keys = something(key_lengths, lengths)
@@ -28,7 +30,8 @@ end
         @test near(out[:, i, :, :], wanted)
         @test isequal(lse[i, :, :], sums) || near(lse[i, :, :], sums)
         alone = attention_gradient(one..., wanted, sums, out_grad[:, i, :, :]; mask = seen)
-        @test near(grads[1][:, i, :, :], alone[1]) && near(grads[2][:, j, :, :], alone[2]) && near(grads[3][:, j, :, :], alone[3])
+        @test near(grads[1][:, i, :, :], alone[1])
+        @test near(grads[2][:, j, :, :], alone[2]) && near(grads[3][:, j, :, :], alone[3])
         row, col = row + n, col + m
     end
     @test size(layout) == (row, col)

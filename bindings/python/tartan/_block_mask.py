@@ -105,7 +105,8 @@ class BlockMask(Closing):
         return _raw.tartan_block_mask_stored(self._handle)
 
     def bits(self) -> Array:
-        """The elements of all blocks as bits, [blocks, block rows, bytes]: that of column j is bit ``j % 8`` of byte ``j // 8``."""
+        """The elements of all blocks as bits, [blocks, block rows, bytes]: that of column j is bit ``j % 8`` of byte
+        ``j // 8``."""
         rows, cols = self._layout.block_shape
         result = np.empty((self._layout.blocks, rows, _row_bytes(cols)), np.uint8)
         _raw.tartan_block_mask_get_bits(self._handle, result)
