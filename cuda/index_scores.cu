@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A CTA for each row: a radix select finds the key of the last score to keep, 8 bits at a time from the top. Keys are
+ * A CTA for each row: a radix select finds the key of the last score to keep, 11 bits at a time from the top. Keys are
  * integers that order as the scores do, kept in shared memory, so that scores are read once; those of very long rows are
- * read again for every 8 bits, from L2. Rows of attention have hundreds to a few thousand scores, so latency is the cost:
- * the select ends as soon as all keys that share the bits found so far are to be kept. */
+ * read again for every digit, from L2. Rows of attention have hundreds to a few thousand scores, so latency is the cost:
+ * the select ends as soon as all keys that share the digits found so far are to be kept. The first digit has two bits of
+ * the mantissa, so that scores of one size do not all count in the same bin. */
 #include "index_scores.h"
 
 #include "device/element.cuh"
@@ -12,8 +13,10 @@ namespace {
 
 enum {
     THREADS = 256,
-    BINS = 256,            /* one for each thread */
-    MOST_SHARED = 40 << 10 /* bytes of keys; the static rest of shared memory takes 2 KB */
+    DIGIT_BITS = 11,
+    BINS = 1 << DIGIT_BITS,
+    EACH = BINS / THREADS,  /* bins of a thread */
+    MOST_SHARED = 36 << 10, /* bytes of keys; the static rest of shared memory takes 9 KB */
 };
 
 template <typename S> struct key_type;
@@ -48,7 +51,7 @@ template <typename T> struct row_of_keys {
 };
 
 struct room {
-    int32_t bins[BINS];
+    alignas(16) int32_t bins[BINS];
     int32_t of_warps[THREADS / 32];
     int32_t bin, wanted;
     bool all;
@@ -87,6 +90,29 @@ template <typename Key> struct limit {
     int32_t ties;
 };
 
+/* Finds the bin of the last key to keep, of `wanted` in the bins from the largest down. Thread 0 has the largest bins. */
+__device__ __forceinline__ void find_bin(room &s, int32_t wanted) {
+    const int32_t first = BINS - EACH * ((int32_t)threadIdx.x + 1);
+    const auto counts = *(const tartan_cuda_pack<int32_t, EACH> *)(s.bins + first);
+    int32_t mine = 0, total;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) mine += counts.at[i];
+    const int32_t sum = running_sum_of_cta(mine, s.of_warps, &total);
+    if (sum < wanted || sum - mine >= wanted) return;
+    int32_t left = wanted - (sum - mine);
+    bool found = false;
+#pragma unroll
+    for (int i = EACH - 1; i >= 0; i--) {
+        if (!found && counts.at[i] >= left) {
+            s.bin = first + i;
+            s.wanted = left;
+            s.all = counts.at[i] == left;
+            found = true;
+        }
+        left -= counts.at[i];
+    }
+}
+
 /* Finds the limit of the k largest of n > k keys. */
 template <typename T>
 __device__ __forceinline__ limit<typename row_of_keys<T>::Key> find_limit(const row_of_keys<T> &keys,
@@ -94,27 +120,23 @@ __device__ __forceinline__ limit<typename row_of_keys<T>::Key> find_limit(const 
     using Key = typename row_of_keys<T>::Key;
     Key prefix = 0, known = 0;
     int32_t wanted = k;
-    for (int shift = 8 * (int)sizeof(Key) - 8; shift >= 0; shift -= 8) {
-        s.bins[threadIdx.x] = 0;
+    for (int top = 8 * (int)sizeof(Key); top > 0;) {
+        const int shift = top > DIGIT_BITS ? top - DIGIT_BITS : 0;
+        const uint32_t digit = (1u << (top - shift)) - 1;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) s.bins[(int)threadIdx.x + i * THREADS] = 0;
         __syncthreads();
         for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS) {
             const Key key = keys.at(i);
-            if ((key & known) == prefix) atomicAdd(&s.bins[(uint32_t)(key >> shift) & 255], 1);
+            if ((key & known) == prefix) atomicAdd(&s.bins[(uint32_t)(key >> shift) & digit], 1);
         }
         __syncthreads();
-        /* From the largest bin down: the first at which the sum reaches what is wanted. */
-        const int32_t bin = BINS - 1 - (int32_t)threadIdx.x, mine = s.bins[bin];
-        int32_t total;
-        const int32_t sum = running_sum_of_cta(mine, s.of_warps, &total);
-        if (sum >= wanted && sum - mine < wanted) {
-            s.bin = bin;
-            s.wanted = wanted - (sum - mine);
-            s.all = sum == wanted;
-        }
+        find_bin(s, wanted);
         __syncthreads();
         prefix |= (Key)s.bin << shift;
-        known |= (Key)255 << shift;
+        known |= (Key)digit << shift;
         wanted = s.wanted;
+        top = shift;
         if (s.all) return {prefix - 1, 0}; /* all keys of the bin; not 0, since some keys are not kept */
     }
     return {prefix, wanted};
