@@ -44,7 +44,7 @@ json_t *bench_measure(const bench_case *c);
 
 /* ---- bench_ops.c ---- */
 
-enum { MAX_MATRICES = 2, MAX_ARRAYS = 9 };
+enum { MAX_MATRICES = 3, MAX_ARRAYS = 9 };
 
 /* The operands of one case, in the memory of the context's device. The maker of the operation says what they are. */
 typedef struct bench_operands {

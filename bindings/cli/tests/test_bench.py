@@ -15,6 +15,7 @@ KEYS = {"op", "device", "kernels", "dtype", "threads", "block", "density", "shap
 PRODUCTS = ["spmm", "sddmm"]
 OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms"]
 ATTENTION = ["attention_forward", "attention_backward"]
+UNFUSED = ["attention_merge", "block_softmax", "block_softmax_gradient"]
 
 
 def bench(*arguments, **env):
@@ -31,14 +32,14 @@ def test_bench_has_every_operation():
     """What backends can do, `tartan bench` can measure, and help and manual name it."""
     header = (ROOT / "lib/backend/operation.h").read_text()
     names = re.findall(r"^    X\([A-Z_]+, (\w+)\)", header, re.MULTILINE)
-    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION
+    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION + UNFUSED
     manual = (HERE.parent / "tartan.1").read_text().replace("\\-", "-")
     for name in names:
         assert re.search(rf"^  .*\b{name}\b", run("bench", "--help"), re.MULTILINE)
         assert re.search(rf"^\.B {name}$", manual, re.MULTILINE)
     run("bench", "--list", "spmm", code=2, text="Usage: tartan bench")
     run("bench", "--list", "--json", code=2, text="Usage: tartan bench")
-    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or attention_backward")
+    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or block_softmax_gradient")
 
 
 @pytest.mark.parametrize("operation", PRODUCTS)
@@ -74,20 +75,23 @@ def test_bench(operation):
             assert line["peers"]["openblas"]["core"]
 
 
-@pytest.mark.parametrize("operation", OTHERS)
+@pytest.mark.parametrize("operation", OTHERS + UNFUSED)
 def test_bench_of_what_is_no_product(operation):
     lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "16", "--dtype", "bf16,f32,f64", "--rounds", 2,
                   "--density", 0.25, "--threads", 2)
     assert [line["dtype"] for line in lines] == ["bfloat16", "float32", "float64"]
     for line, size, sums in zip(lines, (2, 4, 8), (4, 4, 8)):
         assert set(line) == KEYS and line["op"] == operation and line["device"] == "cpu"
-        assert line["shape"] == ([256, 128, 32] if operation == "growth_score" else [256, 128])
+        assert line["shape"] == ([256, 128, 32] if operation in ("growth_score", "attention_merge") else [256, 128])
         assert line["ms"] > 0 and line["planning_ms"] > 0 and line["samples"] == 2 and line["threads"] == 2
         stored, blocks = 256 * 128 * line["density"], 128 * line["density"]
         flops, bytes_ = {"gate_gradient": (2 * stored, 2 * stored * size + blocks * sums),
                          "growth_score": (2 * 32 * (256 + 128 + 128), 32 * (256 + 128) * size + 128 * sums),
                          "block_copy": (0, 2 * stored * size + 8 * blocks),
-                         "block_norms": (2 * stored, stored * size + 8 * blocks)}[operation]
+                         "block_norms": (2 * stored, stored * size + 8 * blocks),
+                         "attention_merge": (3 * 256 * 32, 3 * 256 * (32 * size + sums)),
+                         "block_softmax": (4 * stored, 2 * stored * size),
+                         "block_softmax_gradient": (4 * stored, 3 * stored * size)}[operation]
         assert near(line["gbytes_per_s"], 1e-6 * bytes_ / line["ms"])
         assert near(line["tflops"], 1e-9 * flops / line["ms"]) if flops else line["tflops"] is None
         assert line["peak_tflops_per_thread"] is None

@@ -44,6 +44,7 @@ from tartan._linalg import checksum, explain, gate_gradient, growth_score, sddmm
 from tartan._matrix import BlockMatrix
 from tartan._patterns import patterns, reverse_cuthill_mckee
 from tartan._sequences import packed
+from tartan._softmax import attention_merge, block_softmax, block_softmax_gradient
 from tartan._transposed import TransposedMatrix
 
 __version__ = _raw.tartan_version() or ""
@@ -59,7 +60,7 @@ __all__ = [
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
-    "attention_gradient", "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
-    "growth_score", "info", "load", "load_all", "packed", "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm",
-    "to_device", "verify",
+    "attention_gradient", "attention_merge", "block_softmax", "block_softmax_gradient", "checksum", "cpu_kernels",
+    "default_context", "explain", "from_flex_attention", "gate_gradient", "growth_score", "info", "load", "load_all", "packed",
+    "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
 ]  # fmt: skip
