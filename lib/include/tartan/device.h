@@ -64,11 +64,11 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
  * with more blocks than the capacity gives an empty layout: products are zero, and tartan_layout_to_host fails.
  *
  * tartan_spmm, tartan_sddmm and both passes of attention take dynamic layouts on contexts of the same device, and
- * choose kernels as if `capacity` blocks were scattered evenly. tartan_matrix_copy, tartan_matrix_to_device and tartan_matrix_to_host
- * take matrices on them. All other functions that need the blocks refuse them (UNSUPPORTED). As with an ordinary
- * layout, the first operation allocates and builds the index sets that its kernel needs, and waits; from then on each
- * new mask rebuilds them without waiting. So run each operation once; then updates of the layout and the operations can
- * be captured in a CUDA graph.
+ * choose kernels as if `capacity` blocks were scattered evenly. tartan_matrix_copy, tartan_matrix_to_device and
+ * tartan_matrix_to_host take matrices on them. All other functions that need the blocks refuse them (UNSUPPORTED). As
+ * with an ordinary layout, the first operation allocates and builds the index sets that its kernel needs, and waits; from
+ * then on each new mask, and each choice by scores, rebuilds them without waiting. So run each operation once; then
+ * updates of the layout and the operations can be captured in a CUDA graph.
  *
  * A mask is a contiguous row-major array of TARTAN_U8, [grid_rows, grid_cols] if heads is 1, else [heads,
  * grid_rows, grid_cols]; any non-zero byte is a block. A mask on the context's device is read in the order of the
