@@ -97,11 +97,13 @@ def attention_gradient(
     return result
 
 
-def from_flex_attention(block_mask: Any) -> tuple[Layout, Optional[BlockMask]]:
+def from_flex_attention(
+    block_mask: Any, *, heads: Optional[int] = None
+) -> tuple[Layout, Optional[BlockMask]]:
     """The layout, and the mask of the blocks that are kept in part, of a BlockMask of PyTorch's FlexAttention
-    (torch.nn.attention.flex_attention.create_block_mask). The mask is None if all elements are kept. The blocks of all
-    batch entries must be the same. The function `mask_mod` is called with tensors of indices that broadcast, and
-    0 for the batch entry.
+    (torch.nn.attention.flex_attention.create_block_mask). The mask is None if all elements are kept. If batch entries
+    have different masks, the layout has a head for every head of every batch entry; if all heads share these masks,
+    `heads` says how many heads `q` has. The function `mask_mod` is called with tensors of indices that broadcast.
 
     ``layout, mask = tartan.from_flex_attention(create_block_mask(...))``
 
@@ -109,7 +111,7 @@ def from_flex_attention(block_mask: Any) -> tuple[Layout, Optional[BlockMask]]:
     """
     from tartan._torch import from_flex_attention
 
-    return from_flex_attention(block_mask)
+    return from_flex_attention(block_mask, heads)
 
 
 def _one_bias(slopes: Any, distance: Any, block: Any) -> tuple[Any, Optional[str]]:

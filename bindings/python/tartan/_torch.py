@@ -81,7 +81,7 @@ def guarded(result: Any, layout: Layout) -> Any:
 # ---- FlexAttention ----
 
 
-def from_flex_attention(block_mask: Any) -> tuple[Layout, Optional[BlockMask]]:
+def from_flex_attention(block_mask: Any, heads: Optional[int]) -> tuple[Layout, Optional[BlockMask]]:
     """See `tartan.from_flex_attention`."""
     try:
         partial = _blocks(block_mask.kv_num_blocks, block_mask.kv_indices)
@@ -95,34 +95,56 @@ def from_flex_attention(block_mask: Any) -> tuple[Layout, Optional[BlockMask]]:
         ) from None
     (rows, cols), (queries, keys) = tuple(block), tuple(lengths)
     grid = -(-queries // rows), -(-keys // cols)
-    partial, full = partial[:, : grid[0], : grid[1]], full[:, : grid[0], : grid[1]]
-    layout = Layout.from_mask(partial | full, (rows, cols), shape=(len(partial), queries, keys))
+    partial, full = partial[..., : grid[0], : grid[1]], full[..., : grid[0], : grid[1]]
+    batch, own_heads = partial.shape[:2]
     device = block_mask.kv_indices.device
-    here = np.nonzero((partial & ~full)[layout.coordinates()])[0]
-    if here.size == 0:
-        return layout, None
-    zero = torch.zeros((), dtype=torch.int64, device=device)
 
-    def rule(q: Array, k: Array, head: Array) -> Any:
-        q_, k_, head_ = (torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in (q, k, head))
-        kept = keeps(zero, head_, q_, k_)
-        return kept.cpu().numpy() if isinstance(kept, torch.Tensor) else kept
+    def kept(entry: Array, head: Array, q: Array, k: Array) -> Any:
+        given = (torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in (entry, head, q, k))
+        result = keeps(*given)
+        return result.cpu().numpy() if isinstance(result, torch.Tensor) else result
 
-    mask = of_rule(layout, rule, here)
-    return layout, None if mask.kept == layout.nnz else mask  # blocks at ragged edges may be full after all
+    def made(partial: Array, full: Array, rule: Any) -> tuple[Layout, Optional[BlockMask]]:
+        layout = Layout.from_mask(partial | full, (rows, cols), shape=(len(partial), queries, keys))
+        here = np.nonzero((partial & ~full)[layout.coordinates()])[0]
+        if here.size == 0:
+            return layout, None
+        mask = of_rule(layout, rule, here)
+        return layout, None if mask.kept == layout.nnz else mask  # blocks at ragged edges may be full after all
+
+    same = bool((partial == partial[:1]).all() and (full == full[:1]).all())
+
+    def shared(q: Array, k: Array, head: Array) -> Any:
+        nonlocal same
+        first = kept(np.zeros_like(head), head, q, k)
+        for entry in range(1, batch):
+            same = same and np.array_equal(first, kept(np.full_like(head, entry), head, q, k))
+        return first
+
+    if same:
+        result = made(partial[0], full[0], shared)
+        if same:
+            return result
+    each = own_heads if own_heads > 1 else heads
+    if each is None:
+        raise ArgumentError(
+            f"block_mask has a mask of its own for each of {batch} batch entries and one head for all of q, "
+            "expected the number of those: from_flex_attention(block_mask, heads=...)"
+        )
+    partial, full = (np.repeat(x, each // own_heads, axis=1).reshape(-1, *grid) for x in (partial, full))
+    return made(
+        partial, full, lambda q, k, head: kept(head // each, head % each if own_heads > 1 else head * 0, q, k)
+    )
 
 
 def _blocks(counts: Any, indices: Any) -> Array:
-    """The blocks of each head, [heads, block rows, block columns], as booleans."""
+    """The blocks of each head of each batch entry, [batch, heads, block rows, block columns], as booleans."""
     counts, indices = counts.cpu().numpy(), indices.cpu().numpy()
-    if counts.ndim != 3 or (counts.shape[0] > 1 and not ((counts == counts[:1]).all() and (indices == indices[:1]).all())):
+    if counts.ndim != 3:
         raise ArgumentError(
-            f"block_mask has kv_num_blocks of shape {counts.shape}, expected [1, heads, block rows]: "
-            "a layout serves the whole batch"
+            f"block_mask has kv_num_blocks of shape {counts.shape}, expected [batch, heads, block rows]"
         )
-    counts, indices = counts[0], indices[0]
-    heads, rows, cols = indices.shape
-    stored = np.zeros((heads, rows, cols), np.bool_)
-    head, row, place = np.nonzero(np.arange(cols) < counts[..., None])
-    stored[head, row, indices[head, row, place]] = True
+    stored = np.zeros(indices.shape, np.bool_)
+    entry, head, row, place = np.nonzero(np.arange(indices.shape[-1]) < counts[..., None])
+    stored[entry, head, row, indices[entry, head, row, place]] = True
     return stored

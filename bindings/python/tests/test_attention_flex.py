@@ -45,7 +45,23 @@ def test_flex_attention_without_full_blocks_and_refusals():
     part, rest = tartan.from_flex_attention(given)
     assert part.blocks == 4 and layout.blocks == 10 and rest.kept + 6 * 32 * 32 == mask.kept
     other = flex.create_block_mask(lambda b, h, q, k: q >= k + 40 * b, 2, None, 128, 128, device="cpu", BLOCK_SIZE=32)
-    with pytest.raises(tartan.ArgumentError, match=r"kv_num_blocks of shape \(2, 1, 4\), expected \[1, heads"):
+    with pytest.raises(tartan.ArgumentError, match="own for each of 2 batch entries and one head .* heads=..."):
         tartan.from_flex_attention(other)
     with pytest.raises(tartan.ArgumentTypeError, match="block_mask is of type Tensor, expected a BlockMask of Flex"):
         tartan.from_flex_attention(torch.ones(4, 4))
+
+
+@pytest.mark.parametrize("heads", [None, 3])
+@pytest.mark.parametrize("step", [40, 3, 0])
+def test_flex_attention_with_a_batch(heads, step):
+    """Entries differ in their blocks, within blocks alone (a step of 3), or not at all."""
+    shift = lambda h: 0 if heads is None else SHIFTS[h]  # noqa: E731
+    rule = lambda b, h, q, k: (q >= k + step * b + shift(h)) | (k == 0)  # noqa: E731
+    given = flex.create_block_mask(rule, 2, heads, 100, 120, device="cpu", BLOCK_SIZE=32)
+    layout, mask = tartan.from_flex_attention(given, heads=3)
+    assert layout.heads == (6 if step else heads or 1)
+    entry, h, q, k = torch.meshgrid(*map(torch.arange, (2, 3, 100, 120)), indexing="ij")
+    wanted = rule(entry, h, q, k)
+    q, k, v = (torch.randn(2, 3, n, 8, dtype=torch.float64) for n in (100, 120, 120))
+    dense = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=wanted)
+    assert (attention(q, k, v, layout, mask=mask) - dense).abs().max() < 1e-13

@@ -193,7 +193,8 @@ def some_scores(rng, shape, dtype):
 @pytest.mark.parametrize("dtype", HOST_DTYPES)
 @pytest.mark.parametrize("place", ["cpu", "host", "device", "other"])
 def test_the_largest_scores_are_chosen(rng, dtype, place):
-    given = {"cpu": np.asarray, "host": np.asarray, "device": to_device, "other": lambda x: Exporter(to_device(x))}[place]
+    there = {"device": to_device, "other": lambda x: Exporter(to_device(x))}
+    given = there.get(place, np.asarray)
     context = {"cpu": "cpu", "host": "cuda"}.get(place)
     scores = some_scores(rng, (3, 5, 40), dtype)
     layout = Layout.from_device_scores(given(scores), 6, 8, context=context)
