@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { PIECE = 256, ROOM = 128 << 10, LEAST_ROWS = 8 };
+enum { PIECE = 256, ROOM = 128 << 10, LEAST_ROWS = 8, TILE = 1024 };
 
 /* What softmax and its gradient share. */
 typedef struct plan {
@@ -35,22 +35,72 @@ static char *block_of(const strip *s, const tartan_matrix *m, int64_t id) {
     return tartan_i_at(tartan_i_block_at(m, id), m->dtype, s->first * tartan_i_block_row_stride(m));
 }
 
+/* Copies rows of `bytes`, of a size that the compiler knows where blocks are narrow. */
+static void copy_rows(int64_t rows, int64_t bytes, const char *from, int64_t from_row, char *to,
+                      int64_t to_row) {
+    if (bytes == 32) {
+        for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, 32);
+    } else if (bytes == 64) {
+        for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, 64);
+    } else if (bytes == 128) {
+        for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, 128);
+    } else {
+        for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)bytes);
+    }
+}
+
+/* Whether rows of block `id` follow each other without gaps: they are converted many at a time then. */
+static bool is_dense(const plan *p, const tartan_matrix *m, int64_t id) {
+    const tartan_layout *l = p->layout;
+    return tartan_i_block_col_stride(m) == 1 && tartan_i_cols_of(l, l->block_cols[id]) == l->shape.block_cols;
+}
+
 static void gather(const plan *p, const strip *s, const tartan_matrix *m, char *room) {
     const tartan_layout *l = p->layout;
-    for (int64_t id = s->begin; id < s->end; id++)
-        tartan_i_pack(&p->k, m->dtype, block_of(s, m, id), tartan_i_block_row_stride(m),
-                      tartan_i_block_col_stride(m), s->rows, tartan_i_cols_of(l, l->block_cols[id]),
-                      room + (id - s->begin) * l->shape.block_cols * p->k.bytes, p->pitch);
+    const tartan_i_kernels *k = &p->k;
+    const int64_t cols = l->shape.block_cols, line = cols * k->bytes, most = TILE / cols;
+    double tile[TILE];
+    for (int64_t id = s->begin; id < s->end; id++, room += line) {
+        const char *block = block_of(s, m, id);
+        if (!is_dense(p, m, id)) {
+            tartan_i_pack(k, m->dtype, block, tartan_i_block_row_stride(m), tartan_i_block_col_stride(m),
+                          s->rows, tartan_i_cols_of(l, l->block_cols[id]), room, p->pitch);
+        } else if (m->dtype == k->dtype) {
+            copy_rows(s->rows, line, block, line, room, p->pitch * k->bytes);
+        } else {
+            for (int64_t i = 0; i < s->rows; i += most) {
+                const int64_t rows = s->rows - i < most ? s->rows - i : most;
+                k->load[m->dtype](rows * cols, tartan_i_at(block, m->dtype, i * cols), tile);
+                copy_rows(rows, line, (const char *)tile, line, room + i * p->pitch * k->bytes,
+                          p->pitch * k->bytes);
+            }
+        }
+    }
 }
 
 /* Stores rows in blocks. `room_row`: the stride between rows; `room_block`: between blocks. */
 static void scatter(const plan *p, const strip *s, const char *room, int64_t room_row, int64_t room_block,
-                    double scale, tartan_matrix *m) {
+                    tartan_matrix *m) {
     const tartan_layout *l = p->layout;
-    for (int64_t id = s->begin; id < s->end; id++)
-        tartan_i_commit(&p->k, room + (id - s->begin) * room_block * p->k.bytes, room_row, s->rows,
-                        tartan_i_cols_of(l, l->block_cols[id]), scale, 0, m->dtype, block_of(s, m, id),
-                        tartan_i_block_row_stride(m), tartan_i_block_col_stride(m));
+    const tartan_i_kernels *k = &p->k;
+    const int64_t cols = l->shape.block_cols, line = cols * k->bytes, most = TILE / cols;
+    double tile[TILE];
+    for (int64_t id = s->begin; id < s->end; id++, room += room_block * k->bytes) {
+        char *block = block_of(s, m, id);
+        if (!is_dense(p, m, id)) {
+            tartan_i_commit(k, room, room_row, s->rows, tartan_i_cols_of(l, l->block_cols[id]), 1, 0,
+                            m->dtype, block, tartan_i_block_row_stride(m), tartan_i_block_col_stride(m));
+        } else if (m->dtype == k->dtype) {
+            copy_rows(s->rows, line, room, room_row * k->bytes, block, line);
+        } else {
+            for (int64_t i = 0; i < s->rows; i += most) {
+                const int64_t rows = s->rows - i < most ? s->rows - i : most;
+                copy_rows(rows, line, room + i * room_row * k->bytes, room_row * k->bytes, (char *)tile,
+                          line);
+                k->store[m->dtype](rows * cols, tile, tartan_i_at(block, m->dtype, i * cols));
+            }
+        }
+    }
 }
 
 /* The strip's blocks become begin .. end - 1. Only the last block of a row of blocks may be ragged. */
@@ -182,11 +232,11 @@ static void softmax_strip(const void *data, strip *s, char *scratch) {
             tartan_i_store(lse->data, lse->dtype, s->head * lse->strides[0] + (first + i) * lse->strides[1],
                            sum);
     }
-    scatter(p, s, scratch, p->pitch, block, 1, f->y);
+    scatter(p, s, scratch, p->pitch, block, f->y);
     if (seen == end) return;
     take_blocks(p, s, seen, end);
     memset(scratch, 0, (size_t)(block * p->k.bytes));
-    scatter(p, s, scratch, 0, 0, 1, f->y);
+    scatter(p, s, scratch, 0, 0, f->y);
 }
 
 static void softmax_task(void *data, int32_t worker) {
@@ -214,8 +264,9 @@ static void gradient_strip(const void *data, strip *s, char *scratch) {
         for (int64_t at = 0; at < s->keys; at += PIECE)
             sum += k->dot(s->keys - at < PIECE ? s->keys - at : PIECE, dy + at * k->bytes, y + at * k->bytes);
         k->row_gradient(s->keys, y, dy, sum, NULL, y);
+        k->scale(s->keys, g->scale, y, y);
     }
-    scatter(p, s, scratch, p->pitch, p->layout->shape.block_cols, g->scale, g->dx);
+    scatter(p, s, scratch, p->pitch, p->layout->shape.block_cols, g->dx);
 }
 
 static void gradient_task(void *data, int32_t worker) {
