@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * In-block masks: one bit for each element of the stored blocks. */
+ * In-block masks from arrays, rules, bits and other masks. */
 #include "layout/block_mask.h"
 
 #include "core/array.h"
