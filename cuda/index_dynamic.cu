@@ -207,32 +207,40 @@ tartan_status tartan_cuda_index_create(const char *function, void *device, const
     return TARTAN_OK;
 }
 
-tartan_status tartan_cuda_index_update(const char *function, void *device, void *index, const void *mask) {
-    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
-    dynamic_index *s = (dynamic_index *)index;
-    tartan_cuda_current current(queue->device_id);
-    const int64_t positions = (int64_t)s->frame.heads * s->frame.grid_rows * s->frame.grid_cols;
-    if (positions > 0) PASS(tartan_cuda_check_pointer(function, queue, "mask", mask));
+static int64_t positions_of(const dynamic_index *s) {
+    return (int64_t)s->frame.heads * s->frame.grid_rows * s->frame.grid_cols;
+}
+
+static tartan_status update(const char *function, tartan_cuda_queue *queue, dynamic_index *s,
+                            const void *mask) {
     pthread_mutex_lock(&s->lock);
     const tartan_status status = make_all(function, queue, s, mask);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
 
+tartan_status tartan_cuda_index_update(const char *function, void *device, void *index, const void *mask) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    dynamic_index *s = (dynamic_index *)index;
+    tartan_cuda_current current(queue->device_id);
+    if (positions_of(s) > 0) PASS(tartan_cuda_check_pointer(function, queue, "mask", mask));
+    return update(function, queue, s, mask);
+}
+
 tartan_status tartan_cuda_index_from_scores(const char *function, void *device, void *index,
                                             const void *scores, int32_t dtype, int64_t k) {
     tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
-    const dynamic_index *s = (const dynamic_index *)index;
+    dynamic_index *s = (dynamic_index *)index;
     tartan_cuda_current current(queue->device_id);
-    const int64_t lines = (int64_t)s->frame.heads * s->frame.grid_rows,
-                  positions = lines * s->frame.grid_cols;
-    if (positions == 0) return tartan_cuda_index_update(function, device, index, nullptr);
+    const int64_t positions = positions_of(s);
+    if (positions == 0) return update(function, queue, s, nullptr);
     PASS(tartan_cuda_check_pointer(function, queue, "scores", scores));
     void *mask = nullptr;
     PASS(tartan_cuda_scratch(function, queue, positions, &mask));
-    tartan_status status = tartan_cuda_choose_largest(function, queue, scores, dtype, lines,
-                                                      s->frame.grid_cols, k, (uint8_t *)mask);
-    if (status == TARTAN_OK) status = tartan_cuda_index_update(function, device, index, mask);
+    tartan_status status =
+        tartan_cuda_choose_largest(function, queue, scores, dtype, positions / s->frame.grid_cols,
+                                   s->frame.grid_cols, k, (uint8_t *)mask);
+    if (status == TARTAN_OK) status = update(function, queue, s, mask);
     tartan_cuda_scratch_free(queue, mask);
     return status;
 }

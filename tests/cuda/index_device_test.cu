@@ -192,6 +192,61 @@ TEST_F(CudaDevice, SetsFollowTheMask) {
     tartan_cuda_memory_release(bytes.owner, queue);
 }
 
+// The same from scores, whose mask is scratch memory, captured in a graph from the second step on.
+TEST_F(CudaDevice, SetsFollowTheScores) {
+    std::mt19937_64 random(11);
+    const tartan_shape shape = {75, 1300, 1, 1, 3};
+    const int64_t k = 40, lines = 3 * 75, positions = lines * 1300;
+    tartan_layout *raw = nullptr;
+    ASSERT_OK(tartan_i_layout_new_dynamic("test", &shape, lines * k, TARTAN_CUDA, 0, &raw));
+    const Layout layout(raw);
+    ASSERT_OK(tartan_cuda_index_create("test", queue, raw, &raw->index));
+    own_index(raw);
+    Memory memory;
+    ASSERT_OK(tartan_cuda_memory_allocate("test", queue, positions * (int64_t)sizeof(float), &memory.pointer,
+                                          &memory.owner));
+    cudaGraphExec_t exec = nullptr;
+    for (int step = 0; step < 4 && !HasFailure(); step++) {
+        std::vector<float> scores((size_t)positions);
+        std::vector<uint8_t> mask((size_t)positions, 0);
+        for (float &x : scores) x = random() % 50 == 0 ? -INFINITY : (float)(random() % 2000);
+        for (int64_t line = 0; line < lines; line++) {
+            const float *row = scores.data() + line * 1300;
+            std::vector<int32_t> order(1300);
+            for (int32_t i = 0; i < 1300; i++) order[(size_t)i] = i;
+            std::stable_sort(order.begin(), order.end(),
+                             [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+            for (int32_t i = 0; i < k; i++) mask[(size_t)(line * 1300 + order[(size_t)i])] = 1;
+        }
+        ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
+        ASSERT_CUDA(
+            cudaMemcpy(memory.pointer, scores.data(), scores.size() * sizeof(float), cudaMemcpyHostToDevice));
+        ASSERT_CUDA(cudaDeviceSynchronize());
+        if (step == 1) {
+            cudaGraph_t graph;
+            ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
+            EXPECT_OK(
+                tartan_cuda_index_from_scores("test", queue, raw->index, memory.pointer, TARTAN_F32, k));
+            ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
+            ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+            ASSERT_CUDA(cudaGraphDestroy(graph));
+        }
+        if (exec != nullptr)
+            ASSERT_CUDA(cudaGraphLaunch(exec, queue->stream));
+        else
+            ASSERT_OK(
+                tartan_cuda_index_from_scores("test", queue, raw->index, memory.pointer, TARTAN_F32, k));
+        tartan_cuda_row_index lists;
+        ASSERT_OK(tartan_cuda_index_get_rows("test", queue, raw, true, &lists));
+        ASSERT_CUDA(cudaStreamSynchronize(queue->stream));
+        const tartan_cuda_mask_index index = {
+            true, 0, (int32_t *)lists.pointers, (int32_t *)lists.cols, (int32_t *)lists.ids, nullptr};
+        check(from_mask(shape, mask).get(), index);
+    }
+    ASSERT_CUDA(cudaGraphExecDestroy(exec));
+    tartan_cuda_memory_release(memory.owner, queue);
+}
+
 TEST_F(CudaDevice, NewSetsAreNotCaptured) {
     const tartan_shape shape = {8, 8, 1, 1, 1};
     tartan_layout *raw = nullptr;
