@@ -14,7 +14,7 @@
 enum {
     TARTAN_I_ATTENTION_KEYS = 256, /* most keys of any chunk; one block may have as many */
     TARTAN_I_ATTENTION_WORDS = TARTAN_I_ATTENTION_KEYS / 32,
-    TARTAN_I_ATTENTION_PACKED = 32 << 20, /* bytes packed at a time, unless one kv head has more */
+    TARTAN_I_ATTENTION_PACKED = 1 << 20, /* bytes packed at a time for each thread, unless one kv head has more */
 };
 
 /* ---- Packed factors ---- */
@@ -25,7 +25,8 @@ typedef enum tartan_i_cpu_side {
     TARTAN_I_ALONG,       /* right factor, columns are d: tokens are contracted */
     TARTAN_I_LEFT,        /* left factor, rows are tokens: d is contracted */
     TARTAN_I_LEFT_TURNED, /* left factor, rows are d: tokens are contracted */
-    TARTAN_I_LEFT_TILES, /* left factor, rows are tokens: tile after tile, those of the same part of d first */
+    TARTAN_I_SPAN_KEYS,   /* as LEFT, tile after tile as stages read them, by spans */
+    TARTAN_I_SPAN_VALUES, /* as LEFT_TURNED, by spans */
 } tartan_i_cpu_side;
 
 /* An array of [batch, heads, tokens, d] as a factor of products, by blocks of tokens. */

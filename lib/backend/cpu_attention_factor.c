@@ -20,7 +20,7 @@ char *tartan_i_cpu_attention_at(const tartan_array *array, int64_t entry, int64_
  * strip block after block. */
 
 static bool is_left(tartan_i_cpu_side side) {
-    return side == TARTAN_I_LEFT || side == TARTAN_I_LEFT_TURNED || side == TARTAN_I_LEFT_TILES;
+    return side != TARTAN_I_ACROSS && side != TARTAN_I_ALONG;
 }
 
 tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, const tartan_array *array,
@@ -30,7 +30,7 @@ tartan_i_cpu_factor tartan_i_cpu_factor_of(const tartan_i_cpu_attention *p, cons
     tartan_i_cpu_factor f = {.array = array, .side = side, .block = block};
     f.blocks = tartan_i_ceil_div(tokens, block);
     if (is_left(side)) {
-        const bool turned = side == TARTAN_I_LEFT_TURNED;
+        const bool turned = side == TARTAN_I_LEFT_TURNED || side == TARTAN_I_SPAN_VALUES;
         f.fit = tartan_i_cpu_fit(product, turned ? p->d : block, turned ? block : p->d);
         f.bytes = f.blocks * f.fit.rows * f.fit.units * product->bytes;
         return f;
@@ -104,8 +104,12 @@ static void pack_left(const tartan_i_cpu_attention *p, const tartan_i_cpu_factor
     const int64_t tokens = rest < 0 ? 0 : smaller(f->block, rest);
     const char *from = tartan_i_cpu_attention_at(f->array, entry, token);
     char *to = (char *)tartan_i_cpu_factor_left(f, entry, block, &p->k);
-    if (f->side == TARTAN_I_LEFT_TILES)
+    if (f->side == TARTAN_I_SPAN_KEYS && strides[3] == 1)
+        p->k.product.span_keys(tokens, p->d, (const uint16_t *)(const void *)from, strides[2], to);
+    else if (f->side == TARTAN_I_SPAN_KEYS)
         pack_tiles(p, f, from, tokens, to);
+    else if (f->side == TARTAN_I_SPAN_VALUES && strides[3] == 1)
+        p->k.product.span_values(tokens, p->d, (const uint16_t *)(const void *)from, strides[2], to);
     else if (f->side == TARTAN_I_LEFT)
         tartan_i_pack_left(&p->k, &f->fit, from, strides[2], strides[3], tokens, p->d, to);
     else

@@ -126,6 +126,32 @@ static void weigh(work *w) {
 
 /* ---- Rows of blocks ---- */
 
+/* Stores sums times factors. */
+static void store_out(work *w) {
+    const tartan_i_pairs *f = &w->f->s;
+    const tartan_array *out = w->f->op->out;
+    const tartan_i_product *product = &f->p.k.product;
+    if (w->f->staged && out->dtype == TARTAN_BF16 && out->strides[3] == 1) {
+        char *to = tartan_i_cpu_attention_at(out, w->s.entry, w->s.query);
+        product->span_store(w->s.count, f->p.d, w->sums, w->factor, (uint16_t *)(void *)to, out->strides[2]);
+        return;
+    }
+    product->columns_scale(f->p.d, f->queries, w->sums, f->queries, w->factor);
+    tartan_i_pairs_store(&w->s, w->sums, 1, out);
+}
+
+/* Q^T of the strip. */
+static void load_queries(work *w) {
+    const tartan_array *q = w->f->s.p.in->q;
+    if (!w->f->staged || q->strides[3] != 1) {
+        tartan_i_pairs_panels(&w->s, q, w->panels);
+        return;
+    }
+    const char *from = tartan_i_cpu_attention_at(q, w->s.entry, w->s.query);
+    w->f->s.p.k.product.span_queries(w->s.count, w->f->s.p.d, (const uint16_t *)(const void *)from,
+                                     q->strides[2], (uint32_t *)(void *)w->panels);
+}
+
 /* Stores what the weights and their sums make. */
 static void finish(work *w) {
     const tartan_i_pairs *f = &w->f->s;
@@ -143,8 +169,7 @@ static void finish(work *w) {
                            (w->s.query + q) * lse->strides[2];
         tartan_i_store(lse->data, lse->dtype, at, total == 0 ? -(double)INFINITY : most + log(total));
     }
-    f->p.k.product.columns_scale(f->p.d, n, w->sums, n, w->factor);
-    tartan_i_pairs_store(&w->s, w->sums, 1, w->f->op->out);
+    store_out(w);
 }
 
 /* Positions of the blocks of the row of blocks. */
@@ -310,7 +335,7 @@ static void compute_strip(work *w, int64_t kv_entry) {
     const forward *f = w->f;
     w->first = true;
     for (int64_t q = 0; q < f->s.queries; q++) w->most[q] = w->shift[q] = -INFINITY, w->total[q] = 0;
-    tartan_i_pairs_panels(&w->s, f->s.p.in->q, w->panels);
+    load_queries(w);
     if (f->staged)
         compute_in_stages(w, kv_entry);
     else
@@ -355,9 +380,9 @@ tartan_status tartan_i_cpu_attention_forward_pairs(const tartan_context *context
     forward f = {.s = tartan_i_pairs_plan(context, &op->in), .op = op};
     tartan_i_cpu_attention *p = &f.s.p;
     f.staged = tartan_i_pairs_use_stages(&f.s);
-    f.factors[KEYS] = f.staged ? tartan_i_pairs_spans(&f.s, op->in.k, TARTAN_I_LEFT_TILES)
+    f.factors[KEYS] = f.staged ? tartan_i_pairs_spans(&f.s, op->in.k, TARTAN_I_SPAN_KEYS)
                                : tartan_i_cpu_factor_of(p, op->in.k, p->block_cols, TARTAN_I_LEFT);
-    f.factors[VALUES] = f.staged ? tartan_i_pairs_spans(&f.s, op->in.v, TARTAN_I_LEFT_TURNED)
+    f.factors[VALUES] = f.staged ? tartan_i_pairs_spans(&f.s, op->in.v, TARTAN_I_SPAN_VALUES)
                                  : tartan_i_cpu_factor_of(p, op->in.v, p->block_cols, TARTAN_I_LEFT_TURNED);
     const tartan_status status = get_memory(&f);
     for (int64_t first = 0; status == TARTAN_OK && first < p->entries; first += p->round) {

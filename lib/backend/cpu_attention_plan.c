@@ -47,7 +47,7 @@ tartan_status tartan_i_cpu_attention_memory(tartan_i_cpu_attention *p, tartan_i_
             __builtin_add_overflow(bytes, more, &bytes))
             bytes = INT64_MAX;
     }
-    p->round = bytes > 0 ? TARTAN_I_ATTENTION_PACKED / bytes : p->entries;
+    p->round = bytes > 0 ? TARTAN_I_ATTENTION_PACKED * p->context->threads / bytes : p->entries;
     if (p->round < p->least_round) p->round = p->least_round;
     if (p->round > p->entries) p->round = p->entries;
     PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_TEAM, &p->team.taken, tartan_i_cpu_team_bytes(1),

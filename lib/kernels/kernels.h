@@ -146,6 +146,16 @@ typedef struct tartan_i_product {
     /* Where there are tiles, between begin(16, 16) and end. */
     void (*stage)(const tartan_i_stage *stage);
 
+    /* Where there are stages: rows of up to SPAN tokens, of d contiguous numbers each, as tiles of K, tiles of V^T and Q^T;
+     * rows that are missing become zeros. */
+    void (*span_keys)(int64_t tokens, int64_t d, const uint16_t *in, int64_t in_row, void *tiles);
+    void (*span_values)(int64_t tokens, int64_t d, const uint16_t *in, int64_t in_row, void *tiles);
+    void (*span_queries)(int64_t tokens, int64_t d, const uint16_t *in, int64_t in_row, uint32_t *out);
+
+    /* And back: out[q][t] = sums[t][q] * factors[q], rounded to nearest even. */
+    void (*span_store)(int64_t tokens, int64_t d, const float *sums, const float *factors, uint16_t *out,
+                       int64_t out_row);
+
     /* `rounds` rounds of independent products held in registers; returns the floating-point operations done.
      * `sink`: TARTAN_I_PEAK_BYTES, read and written. */
     int64_t (*peak)(int64_t rounds, void *sink);

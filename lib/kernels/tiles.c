@@ -65,19 +65,19 @@ static void strip_run(const tartan_i_strip *s, const tartan_i_term *terms, int64
 }
 
 /* ---- Stages of attention ----
- * While tiles multiply, the vector units have work: after each step of a product or stored tile comes its share of the
- * slices of softmax. A slice is SLICE_ROWS scores of 16 queries, few enough for instructions to overlap across it. */
+ * While tiles multiply, the vector units have work: after each step of a product or stored tile comes a slice of
+ * softmax. A slice is SLICE_ROWS scores of 16 queries, few enough for instructions to overlap across it. */
 
 enum { SPAN = TARTAN_I_SPAN, SPAN_SCORES = SPAN * SPAN, SPAN_PAIRS = SPAN_SCORES / 2 };
 enum { SLICE_ROWS = 8, SLICES = SPAN / SLICE_ROWS * (SPAN / LANES), TILE_BYTES = 1024, SUM_TILES = 4 };
 
-/* The slices of a span, spread over steps. */
+/* The slices of a span. */
 typedef struct slices {
     vec factor;
     const float *shift, *scores;
     float *total;
     uint32_t *weights;
-    uint32_t done, count, step, steps;
+    int64_t done, count;
 } slices;
 
 INLINE void weigh_slice(const slices *s, int64_t at) {
@@ -97,8 +97,7 @@ INLINE void weigh_slice(const slices *s, int64_t at) {
 }
 
 INLINE void weigh_some(slices *s) {
-    for (const uint32_t end = ++s->step * s->count / s->steps; s->done < end; s->done++)
-        weigh_slice(s, s->done);
+    if (s->done < s->count) weigh_slice(s, s->done++);
 }
 
 /* One step of 2 x 2 tiles: left tiles at `a` follow each other, rows of `b` have SPAN pairs. */
@@ -175,8 +174,7 @@ static void stage(const tartan_i_stage *o) {
         const int64_t end = (i + 1) * added / spans;
         const bool scored = i < o->spans_scored;
         s.count = i < o->spans_weighed ? SLICES : 0;
-        s.steps = (uint32_t)((scored ? parts + SUM_TILES : 0) + (end - part) * (o->spans_added + SUM_TILES));
-        s.done = s.step = 0;
+        s.done = 0;
         if (s.count > 0) {
             s.scores = o->weighed[i];
             s.weights = o->weights + i * SPAN_PAIRS;
@@ -185,6 +183,60 @@ static void stage(const tartan_i_stage *o) {
         for (; part < end; part++) add_values(o, part, &s);
         for (; s.done < s.count; s.done++) weigh_slice(&s, s.done);
     }
+}
+
+/* ---- Factors of stages ---- */
+
+static void span_keys(int64_t tokens, int64_t d, const uint16_t *in, int64_t in_row, void *tiles) {
+    pair_vec *to = tiles;
+    for (int64_t t = 0; t < d; t += SPAN)
+        for (int64_t i = 0; i < SPAN; i++)
+            pair_vec_store(to++, i < tokens ? pair_vec_load(in + i * in_row + t) : pair_vec_zero());
+}
+
+static void span_values(int64_t tokens, int64_t d, const uint16_t *in, int64_t in_row, void *tiles) {
+    static const uint16_t zeros[TILE_ROWS];
+    pair_vec *to = tiles, rows[TILE_ROWS];
+    for (int64_t t = 0; t < d; t += TILE_ROWS) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < TILE_ROWS; i++)
+            rows[i] = pairs_of(2 * i < tokens ? in + 2 * i * in_row + t : zeros,
+                               2 * i + 1 < tokens ? in + (2 * i + 1) * in_row + t : zeros);
+        pairs_transpose(rows);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < TILE_ROWS; i++) pair_vec_store(to++, rows[i]);
+    }
+}
+
+static void span_queries(int64_t tokens, int64_t d, const uint16_t *in, int64_t in_row, uint32_t *out) {
+    pair_vec rows[TILE_ROWS];
+    for (int64_t q = 0; q < SPAN; q += TILE_COLS)
+        for (int64_t t = 0; t < d; t += 2 * TILE_PAIRS) {
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < TILE_COLS; i++)
+                rows[i] = q + i < tokens ? pair_vec_load(in + (q + i) * in_row + t) : pair_vec_zero();
+            pairs_transpose(rows);
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < TILE_PAIRS; i++) pair_vec_store(out + (t / 2 + i) * SPAN + q, rows[i]);
+        }
+}
+
+static void span_store(int64_t tokens, int64_t d, const float *sums, const float *factors, uint16_t *out,
+                       int64_t out_row) {
+    pair_vec rows[TILE_PAIRS];
+    for (int64_t q = 0; q < tokens; q += TILE_COLS)
+        for (int64_t t = 0; t < d; t += 2 * TILE_PAIRS) {
+            const vec factor = vec_load(factors + q);
+            const float *from = sums + t * SPAN + q;
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < TILE_PAIRS; i++)
+                rows[i] = pairs_rounded(vec_mul(vec_load(from + 2 * i * SPAN), factor),
+                                        vec_mul(vec_load(from + (2 * i + 1) * SPAN), factor));
+            pairs_transpose(rows);
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < TILE_COLS; i++)
+                if (q + i < tokens) pair_vec_store(out + (q + i) * out_row + t, rows[i]);
+        }
 }
 
 static void begin(int64_t tile_rows, int64_t tile_units) {
@@ -238,6 +290,10 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .end = end,
                                           .pair = pair_lines,
                                           .stage = stage,
+                                          .span_keys = span_keys,
+                                          .span_values = span_values,
+                                          .span_queries = span_queries,
+                                          .span_store = span_store,
                                           .peak = peak};
     COLUMNS_FILL(&kernels->product);
 }

@@ -104,7 +104,8 @@ TEST(Attention, WholeSpans) {
             SCOPED_TRACE(::testing::Message() << "block " << block << " kind " << kind);
             const int64_t tq = kind % 2 == 0 ? block : block + 9, tk = kind % 3 == 0 ? 640 : 600;
             const int64_t d = ++seed % 3 == 0 ? 96 : 32;
-            Attention p = plain({tq, tk, block, kind == 1 ? 64 : block, 1}, 0.9, TARTAN_BF16, d, seed);
+            Attention p = plain({tq, tk, block, kind == 1 ? 64 : block, 1}, 0.9, TARTAN_BF16, d, seed,
+                                (TokenStyle)(seed % kTokenStyles));
             if (kind == 2 || kind == 3) p.causal = true, p.query_offset = 500;
             if (kind == 4) p.add_mask(0.7, seed);
             if (kind == 5) p.scale = -0.3;
