@@ -14,7 +14,8 @@
 enum {
     TARTAN_I_ATTENTION_KEYS = 256, /* most keys of any chunk; one block may have as many */
     TARTAN_I_ATTENTION_WORDS = TARTAN_I_ATTENTION_KEYS / 32,
-    TARTAN_I_ATTENTION_PACKED = 1 << 20, /* bytes packed at a time for each thread, unless one kv head has more */
+    TARTAN_I_ATTENTION_PACKED =
+        1 << 20, /* bytes packed at a time for each thread, unless one kv head has more */
 };
 
 /* ---- Packed factors ---- */
