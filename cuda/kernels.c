@@ -65,6 +65,9 @@ TABLE(attention_backward,
        .rate = tartan_cuda_attention_backward_wgmma_rate,
        .launch = tartan_cuda_attention_backward_wgmma});
 
+TABLE(attention_bias_gradient,
+      {.name = "attention_bias_gradient_plain", .launch = tartan_cuda_attention_bias_gradient_plain});
+
 TABLE(attention_merge, {.name = "attention_merge_plain", .launch = tartan_cuda_attention_merge_plain});
 TABLE(block_softmax, {.name = "block_softmax_plain", .launch = tartan_cuda_block_softmax_plain});
 TABLE(block_softmax_gradient,

@@ -21,6 +21,7 @@ extern "C" {
     X(BLOCK_NORMS, block_norms)                                                                              \
     X(ATTENTION_FORWARD, attention_forward)                                                                  \
     X(ATTENTION_BACKWARD, attention_backward)                                                                \
+    X(ATTENTION_BIAS_GRADIENT, attention_bias_gradient)                                                      \
     X(ATTENTION_MERGE, attention_merge)                                                                      \
     X(BLOCK_SOFTMAX, block_softmax)                                                                          \
     X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)
@@ -207,6 +208,20 @@ typedef struct tartan_cuda_attention_backward {
     tartan_cuda_tensor out, lse, out_grad, q_grad, k_grad, v_grad;
     bool nothing;
 } tartan_cuda_attention_backward;
+
+typedef struct tartan_cuda_attention_bias_gradient {
+    tartan_cuda_attention in;
+    const void *sinks; /* as in the forward pass */
+    int64_t sinks_element;
+    tartan_cuda_tensor out, lse, out_grad;
+    void *bias_grad, *sinks_grad;        /* of in.sum_dtype; or NULL */
+    int64_t planes, width;               /* of the bias, which is [planes][width] */
+    int64_t plane_stride, number_stride; /* of bias_grad */
+    int64_t sinks_grad_element;
+    int64_t
+        groups; /* of batch entries and heads, which share a plane: group g has the entries g, g + groups, ... */
+    bool nothing;
+} tartan_cuda_attention_bias_gradient;
 
 /* out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b; the data of lse may be NULL. */
 typedef struct tartan_cuda_attention_merge {

@@ -72,6 +72,39 @@ tartan_status tartan_cuda_attention_forward_of(const tartan_host *host, const ta
     return TARTAN_OK;
 }
 
+static void take_bias_gradient(const tartan_op_attention_bias_gradient *op,
+                               tartan_cuda_attention_bias_gradient *out) {
+    const tartan_array *grad = op->bias_grad;
+    if (grad == NULL) return;
+    const int64_t layout_heads = out->in.layout_heads;
+    out->bias_grad = grad->data;
+    out->planes = grad->shape[0];
+    out->width = grad->ndim > 1 ? grad->shape[1] : 1;
+    out->plane_stride = grad->strides[0];
+    out->number_stride = grad->ndim > 1 ? grad->strides[1] : 0;
+    out->groups = op->in.bias_kind == TARTAN_I_BIAS_BLOCK && layout_heads > 1 ? layout_heads : out->planes;
+}
+
+tartan_status tartan_cuda_attention_bias_gradient_of(const tartan_host *host, const tartan_context *context,
+                                                     const tartan_op_attention_bias_gradient *op,
+                                                     tartan_cuda_attention_bias_gradient *out) {
+    (void)context;
+    *out = (tartan_cuda_attention_bias_gradient){0};
+    PASS(attention_of(host, &op->in, &out->in));
+    out->out = tensor_of(op->out);
+    out->lse = tensor_of(op->lse);
+    out->out_grad = tensor_of(op->out_grad);
+    take_bias_gradient(op, out);
+    if (op->sinks_grad != NULL) {
+        out->sinks = op->sinks->data;
+        out->sinks_element = op->sinks->strides[0];
+        out->sinks_grad = op->sinks_grad->data;
+        out->sinks_grad_element = op->sinks_grad->strides[0];
+    }
+    out->nothing = out->planes * out->width == 0 && (op->sinks_grad == NULL || out->in.heads == 0);
+    return TARTAN_OK;
+}
+
 tartan_status tartan_cuda_attention_backward_of(const tartan_host *host, const tartan_context *context,
                                                 const tartan_op_attention_backward *op,
                                                 tartan_cuda_attention_backward *out) {

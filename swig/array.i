@@ -91,7 +91,7 @@
 };
 %apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *bias,
                                                      const tartan_array *sinks };
-%apply tartan_array *OPTIONAL_RESULT { tartan_array *lse };
+%apply tartan_array *OPTIONAL_RESULT { tartan_array *lse, tartan_array *bias_grad, tartan_array *sinks_grad };
 %apply const tartan_block_mask *OPTIONAL_MASK { const tartan_block_mask *block_mask };
 %apply const tartan_array *MASK_ARRAY { const tartan_array *mask };
 %apply tartan_array *LENT_ARRAY { tartan_array *out_view };

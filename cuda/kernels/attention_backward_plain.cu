@@ -8,18 +8,14 @@
 #include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
-#include "kernels/attention_plain.cuh"
+#include "kernels/attention_gradient_plain.cuh"
 
 namespace tartan_cuda {
 namespace attention {
 namespace {
 
-struct Args {
-    Common c;
-    tartan_cuda_row_index lists; /* by rows, or by columns where keys are owned */
-    Cut cut;
-    tartan_cuda_tensor out, lse, out_grad, q_grad, k_grad, v_grad;
-    void *delta; /* [batch, heads, tq] */
+struct Args : Given {
+    tartan_cuda_tensor q_grad, k_grad, v_grad;
 };
 
 /* ---- Delta ---- */
@@ -28,7 +24,7 @@ enum { kDeltaThreads = 256 };
 
 /* A warp for each query. */
 template <typename T>
-__global__ void __launch_bounds__(kDeltaThreads) delta(const __grid_constant__ Args a, int64_t queries) {
+__global__ void __launch_bounds__(kDeltaThreads) delta(const __grid_constant__ Given a, int64_t queries) {
     using S = tartan_cuda_sum<T>;
     const tartan_cuda_attention &p = a.c.p;
     constexpr int kWarps = kDeltaThreads / 32;
@@ -44,41 +40,6 @@ __global__ void __launch_bounds__(kDeltaThreads) delta(const __grid_constant__ A
         for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
         if (threadIdx.x % 32 == 0) ((S *)a.delta)[n] = sum;
     }
-}
-
-/* Fetches what the table knows of query `token` (-1: none). */
-template <typename S, int kRows>
-__device__ __forceinline__ void fetch_query(const Args &a, const Piece &x, int64_t token, int i,
-                                            Shared<S, kRows> &s) {
-    const int64_t in_lse = x.entry * a.lse.batch + x.head * a.lse.head + token * a.lse.token;
-    const int64_t in_delta = (x.entry * a.c.p.heads + x.head) * a.c.p.tq + token;
-    s.lse[i] = token >= 0 ? ((const S *)a.lse.data)[in_lse] : (S)0;
-    s.delta[i] = token >= 0 ? ((const S *)a.delta)[in_delta] : (S)0;
-}
-
-/* ---- Gradients of pairs ---- */
-
-/* Scores become weights, after dropout, and products of out_grad and v the gradients of scores, without `scale`. */
-template <typename S, int kRows, bool kOwnKeys>
-__device__ __forceinline__ void differentiate(const Pairs<S, kRows, kOwnKeys> &pairs, uint32_t seen,
-                                              S (&scores)[kEach][kEach], S (&grads)[kEach][kEach]) {
-    const tartan_cuda_attention &p = pairs.c.p;
-    const uint32_t dropped = p.dropout > 0 ? pairs.dropped() : 0;
-    const S kept = (S)(1 / (1 - p.dropout));
-    pairs.score(scores);
-#pragma unroll
-    for (int r = 0; r < kEach; r++)
-#pragma unroll
-        for (int o = 0; o < kEach; o++) {
-            const int query = kOwnKeys ? pairs.other(o) : pairs.own(r);
-            const S lse = pairs.s.lse[query], delta = pairs.s.delta[query];
-            const bool counts = seen >> (r * kEach + o) & 1, drops = dropped >> (r * kEach + o) & 1;
-            /* A query all of whose scores are -infinity has no weights. */
-            const S weight = lse == -(S)INFINITY ? (S)0 : exp(scores[r][o] - lse);
-            const S grad = drops ? (S)0 : grads[r][o] * kept;
-            scores[r][o] = !counts ? hidden<S>() : drops ? (S)0 : weight * kept;
-            grads[r][o] = counts ? shown(weight * (grad - delta)) : hidden<S>();
-        }
 }
 
 template <typename T, int kCols, typename S>
@@ -207,14 +168,6 @@ __global__ void __launch_bounds__(threads_of<kRows>(),
 
 /* ---- On the host ---- */
 
-template <typename T> tartan_status start_delta(const char *function, tartan_cuda_queue *queue, Args *a) {
-    const int64_t queries = a->c.p.batch * a->c.p.heads * a->c.p.tq;
-    if (queries == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, delta<T>,
-                              tartan_cuda_grid((queries - 1) / (kDeltaThreads / 32) + 1), dim3(kDeltaThreads),
-                              *a, queries);
-}
-
 template <typename T, int kRows, int kCols>
 tartan_status start_query_grad(const char *function, tartan_cuda_queue *queue, Args *a) {
     const tartan_cuda_attention *p = &a->c.p;
@@ -249,7 +202,7 @@ tartan_status start_key_grads(const char *function, tartan_cuda_queue *queue, Ar
 template <typename T>
 tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_row_index &by_rows,
                     const tartan_cuda_row_index &by_cols, Args *a) {
-    PASS(start_delta<T>(function, queue, a));
+    PASS(start_delta(function, queue, a));
     a->lists = by_cols;
     const tartan_status status = a->c.p.block_k <= 16 ? start_key_grads<T, 16>(function, queue, a)
                                                       : start_key_grads<T, 32>(function, queue, a);
@@ -260,6 +213,18 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
 }
 
 } // namespace
+
+tartan_status start_delta(const char *function, tartan_cuda_queue *queue, const Given *a) {
+    const int64_t queries = a->c.p.batch * a->c.p.heads * a->c.p.tq;
+    if (queries == 0) return TARTAN_OK;
+    const int64_t ctas = (queries - 1) / (kDeltaThreads / 32) + 1;
+    return tartan_cuda_by_dtype(a->c.p.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return tartan_cuda_launch(function, queue, delta<T>, tartan_cuda_grid(ctas), dim3(kDeltaThreads), *a,
+                                  queries);
+    });
+}
+
 } // namespace attention
 } // namespace tartan_cuda
 

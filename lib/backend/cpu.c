@@ -107,6 +107,7 @@ const tartan_backend tartan_i_backend_cpu = {
     .block_norms = tartan_i_cpu_block_norms,
     .attention_forward = tartan_i_cpu_attention_forward,
     .attention_backward = tartan_i_cpu_attention_backward,
+    .attention_bias_gradient = tartan_i_cpu_attention_bias_gradient,
     .attention_merge = tartan_i_cpu_attention_merge,
     .block_softmax = tartan_i_cpu_block_softmax,
     .block_softmax_gradient = tartan_i_cpu_block_softmax_gradient,

@@ -24,6 +24,8 @@ tartan_status tartan_i_cpu_attention_forward(const tartan_context *context,
                                              const tartan_op_attention_forward *op);
 tartan_status tartan_i_cpu_attention_backward(const tartan_context *context,
                                               const tartan_op_attention_backward *op);
+tartan_status tartan_i_cpu_attention_bias_gradient(const tartan_context *context,
+                                                   const tartan_op_attention_bias_gradient *op);
 
 tartan_status tartan_i_cpu_attention_merge(const tartan_context *context,
                                            const tartan_op_attention_merge *op);

@@ -220,11 +220,12 @@ static void explain_sddmm(const tartan_context *context, const tartan_op_sddmm *
     tartan_i_text_add(text, "]");
 }
 
-static void explain_attention(const tartan_op *op, plan *p, tartan_i_text *text) {
-    const bool forward = op->kind == TARTAN_OP_ATTENTION_FORWARD;
+static void explain_attention(const tartan_op *op, const tartan_i_attention *in, plan *p,
+                              tartan_i_text *text) {
     p->kernel = tartan_i_op_name(op->kind);
-    p->dtype = forward ? op->attention_forward.in.q->dtype : op->attention_backward.in.q->dtype;
-    p->k = tartan_i_cpu_product_kernels(p->dtype, NULL);
+    p->dtype = in->q->dtype;
+    p->k = op->kind == TARTAN_OP_ATTENTION_BIAS_GRADIENT ? tartan_i_cpu_kernels(p->dtype)
+                                                         : tartan_i_cpu_product_kernels(p->dtype, NULL);
     add_plan(p, text);
     tartan_i_text_add(text, "\"why\": \"the only kernel\", ");
     add_refusals(p, NULL, NULL, text);
@@ -261,8 +262,12 @@ tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_o
         tartan_op_sddmm sddmm = op->sddmm;
         sddmm.s = (tartan_matrix *)tartan_i_cpu_matrix_now(op->sddmm.s, &now);
         explain_sddmm(context, &sddmm, &p, text);
-    } else if (op->kind == TARTAN_OP_ATTENTION_FORWARD || op->kind == TARTAN_OP_ATTENTION_BACKWARD) {
-        explain_attention(op, &p, text);
+    } else if (op->kind == TARTAN_OP_ATTENTION_FORWARD) {
+        explain_attention(op, &op->attention_forward.in, &p, text);
+    } else if (op->kind == TARTAN_OP_ATTENTION_BACKWARD) {
+        explain_attention(op, &op->attention_backward.in, &p, text);
+    } else if (op->kind == TARTAN_OP_ATTENTION_BIAS_GRADIENT) {
+        explain_attention(op, &op->attention_bias_gradient.in, &p, text);
     } else {
         explain_other(op, &p, text);
     }

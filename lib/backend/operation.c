@@ -108,6 +108,16 @@ static void attention_backward_operands(const tartan_op_attention_backward *op, 
     add_array(all, "v_grad", op->v_grad, true);
 }
 
+static void attention_bias_gradient_operands(const tartan_op_attention_bias_gradient *op, operands *all) {
+    add_attention(all, &op->in);
+    add_array(all, "sinks", op->sinks, false);
+    add_array(all, "out", op->out, false);
+    add_array(all, "lse", op->lse, false);
+    add_array(all, "out_grad", op->out_grad, false);
+    add_array(all, "bias_grad", op->bias_grad, true);
+    add_array(all, "sinks_grad", op->sinks_grad, true);
+}
+
 static void attention_merge_operands(const tartan_op_attention_merge *op, operands *all) {
     add_array(all, "out_a", op->out_a, false);
     add_array(all, "lse_a", op->lse_a, false);
@@ -190,6 +200,10 @@ double tartan_i_op_flops(const tartan_op *op) {
     case TARTAN_OP_ATTENTION_BACKWARD:
         return 10 * (double)op->attention_backward.in.q->shape[3] *
                tartan_i_attention_pairs(&op->attention_backward.in);
+    case TARTAN_OP_ATTENTION_BIAS_GRADIENT:
+        if (op->attention_bias_gradient.bias_grad == NULL) break;
+        return 4 * (double)op->attention_bias_gradient.in.q->shape[3] *
+               tartan_i_attention_pairs(&op->attention_bias_gradient.in);
     case TARTAN_OP_ATTENTION_MERGE: /* two products and a sum */
         return 3 * (double)tartan_i_array_elements(op->attention_merge.out);
     case TARTAN_OP_BLOCK_SOFTMAX: /* scale, exp, sum, divide */

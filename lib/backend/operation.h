@@ -21,6 +21,7 @@
     X(BLOCK_NORMS, block_norms)                                                                              \
     X(ATTENTION_FORWARD, attention_forward)                                                                  \
     X(ATTENTION_BACKWARD, attention_backward)                                                                \
+    X(ATTENTION_BIAS_GRADIENT, attention_bias_gradient)                                                      \
     X(ATTENTION_MERGE, attention_merge)                                                                      \
     X(BLOCK_SOFTMAX, block_softmax)                                                                          \
     X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)
@@ -125,6 +126,14 @@ typedef struct tartan_op_attention_backward {
     const tartan_array *out, *lse, *out_grad;
     const tartan_array *q_grad, *k_grad, *v_grad;
 } tartan_op_attention_backward;
+
+typedef struct tartan_op_attention_bias_gradient {
+    const char *function;
+    tartan_i_attention in;
+    const tartan_array *sinks; /* [heads] or NULL */
+    const tartan_array *out, *lse, *out_grad;
+    const tartan_array *bias_grad, *sinks_grad; /* one of them may be NULL */
+} tartan_op_attention_bias_gradient;
 
 /* lse = log(exp(lse_a) + exp(lse_b)), out = exp(lse_a - lse) out_a + exp(lse_b - lse) out_b. A part whose lse is
  * -infinity is not read. An output overlaps an input only if their descriptors are the same. */

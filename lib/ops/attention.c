@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Block-sparse attention: checks of both passes. */
+#include "ops/attention_checks.h"
 #include "ops/attention_options.h"
 #include "ops/operand.h"
 
@@ -90,8 +91,8 @@ static tartan_status check_bias(const char *function, const tartan_context *cont
     return TARTAN_OK;
 }
 
-static tartan_status check_sinks(const char *function, const tartan_context *context,
-                                 const tartan_i_attention *in, const tartan_array *sinks) {
+tartan_status tartan_i_attention_check_sinks(const char *function, const tartan_context *context,
+                                             const tartan_i_attention *in, const tartan_array *sinks) {
     if (sinks == NULL) return TARTAN_OK;
     const int32_t dtype = tartan_i_sum_dtype(in->q->dtype);
     PASS(tartan_i_operand_array(function, context, "sinks", sinks, false));
@@ -119,9 +120,8 @@ static tartan_status check_result(const char *function, const tartan_context *co
     return check_shape(function, name, out, 4, in->q->shape, "that of q");
 }
 
-/* Fills *in and checks what both passes share. */
-static tartan_status take_inputs(const char *function, const tartan_context *context, const char *options,
-                                 tartan_i_attention *in) {
+tartan_status tartan_i_attention_take_inputs(const char *function, const tartan_context *context,
+                                             const char *options, tartan_i_attention *in) {
     PASS(tartan_i_operand_layout(function, context, in->layout));
     PASS(check_inputs(function, context, in));
     in->scale = in->q->shape[3] > 0 ? 1 / sqrt((double)in->q->shape[3]) : 1;
@@ -138,6 +138,28 @@ static tartan_status check_apart(const char *function, const char *name, const t
     PASS(tartan_i_array_check_apart(function, name, out, "k", in->k));
     PASS(tartan_i_array_check_apart(function, name, out, "v", in->v));
     return tartan_i_array_check_apart(function, name, out, "bias", in->bias);
+}
+
+tartan_status tartan_i_attention_check_results(const char *function, const tartan_context *context,
+                                               const tartan_i_attention *in,
+                                               const tartan_i_attention_results *r) {
+    PASS(check_result(function, context, in, "out", r->out, false));
+    PASS(check_lse(function, context, in, r->lse, false));
+    PASS(check_result(function, context, in, "out_grad", r->out_grad, false));
+    CHECK_IN(function, r->out_grad->dtype == r->out->dtype, DTYPE,
+             "out_grad is of %s, expected %s (that of out)", tartan_dtype_name(r->out_grad->dtype),
+             tartan_dtype_name(r->out->dtype));
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_attention_check_gradient_apart(const char *function, const char *name,
+                                                      const tartan_array *gradient,
+                                                      const tartan_i_attention *in,
+                                                      const tartan_i_attention_results *r) {
+    PASS(check_apart(function, name, gradient, in));
+    PASS(tartan_i_array_check_apart(function, name, gradient, "out", r->out));
+    PASS(tartan_i_array_check_apart(function, name, gradient, "lse", r->lse));
+    return tartan_i_array_check_apart(function, name, gradient, "out_grad", r->out_grad);
 }
 
 /* ---- The passes ---- */
@@ -157,8 +179,8 @@ tartan_status tartan_attention_forward(tartan_context *context, const tartan_lay
             .lse = lse}};
     tartan_i_attention *in = &op.attention_forward.in;
     CHECK_HANDLE(context, CONTEXT, "context");
-    PASS(take_inputs(__func__, context, options, in));
-    PASS(check_sinks(__func__, context, in, sinks));
+    PASS(tartan_i_attention_take_inputs(__func__, context, options, in));
+    PASS(tartan_i_attention_check_sinks(__func__, context, in, sinks));
     PASS(check_result(__func__, context, in, "out", out, true));
     PASS(check_apart(__func__, "out", out, in));
     PASS(tartan_i_array_check_apart(__func__, "out", out, "sinks", sinks));
@@ -189,13 +211,10 @@ tartan_status tartan_attention_backward(tartan_context *context, const tartan_la
             .k_grad = k_grad,
             .v_grad = v_grad}};
     const tartan_i_attention *in = &op.attention_backward.in;
+    const tartan_i_attention_results results = {out, lse, out_grad};
     CHECK_HANDLE(context, CONTEXT, "context");
-    PASS(take_inputs(__func__, context, options, &op.attention_backward.in));
-    PASS(check_result(__func__, context, in, "out", out, false));
-    PASS(check_lse(__func__, context, in, lse, false));
-    PASS(check_result(__func__, context, in, "out_grad", out_grad, false));
-    CHECK(out_grad->dtype == out->dtype, DTYPE, "out_grad is of %s, expected %s (that of out)",
-          tartan_dtype_name(out_grad->dtype), tartan_dtype_name(out->dtype));
+    PASS(tartan_i_attention_take_inputs(__func__, context, options, &op.attention_backward.in));
+    PASS(tartan_i_attention_check_results(__func__, context, in, &results));
     const struct {
         const char *name;
         const tartan_array *array, *like;
@@ -204,10 +223,7 @@ tartan_status tartan_attention_backward(tartan_context *context, const tartan_la
         PASS(check_tensor(__func__, context, grads[i].name, grads[i].array, q, true));
         PASS(check_shape(__func__, grads[i].name, grads[i].array, 4, grads[i].like->shape,
                          "that of the input it belongs to"));
-        PASS(check_apart(__func__, grads[i].name, grads[i].array, in));
-        PASS(tartan_i_array_check_apart(__func__, grads[i].name, grads[i].array, "out", out));
-        PASS(tartan_i_array_check_apart(__func__, grads[i].name, grads[i].array, "lse", lse));
-        PASS(tartan_i_array_check_apart(__func__, grads[i].name, grads[i].array, "out_grad", out_grad));
+        PASS(tartan_i_attention_check_gradient_apart(__func__, grads[i].name, grads[i].array, in, &results));
         for (int j = 0; j < i; j++)
             PASS(tartan_i_array_check_apart(__func__, grads[i].name, grads[i].array, grads[j].name,
                                             grads[j].array));

@@ -30,6 +30,9 @@ class BackendAttention : public AttentionOnBackend {
         check(there.q_grad, p.q_grad, want.q_grad, most);
         check(there.k_grad, p.k_grad, want.k_grad, most);
         check(there.v_grad, p.v_grad, want.v_grad, most);
+        if (!p.has_bias_gradient() || !ran(there.bias_gradient(context.get()))) return;
+        if (p.bias_array() != nullptr) check(there.bias_grad, p.bias_grad, want.bias_grad, most);
+        if (p.has_sinks) check(there.sinks_grad, p.sinks_grad, want.sinks_grad, most);
     }
     // The bytes of all results, and the kernels that made them.
     std::pair<std::vector<std::vector<char>>, std::string> bits_of(Attention &p) {
@@ -243,10 +246,12 @@ TEST_P(BackendAttention, ExplainsItself) {
     There there(context.get(), p);
     const std::string text = explained([&] {
         EXPECT_OK(there.forward(context.get()));
-        return there.backward(context.get());
+        EXPECT_OK(there.backward(context.get()));
+        return there.bias_gradient(context.get());
     });
     for (const char *part :
-         {"[{\"operation\": \"attention_forward\"", "}, {\"operation\": \"attention_backward\"",
+         {"}, {\"operation\": \"attention_bias_gradient\"", "{\"name\": \"sinks_grad\"",
+          "[{\"operation\": \"attention_forward\"", "}, {\"operation\": \"attention_backward\"",
           "{\"name\": \"layout\"", "{\"name\": \"sinks\"", "\"flops\": 196608,", "\"flops\": 491520,",
           "\"kernel\": \""})
         EXPECT_NE(std::string::npos, text.find(part)) << part << " in " << text;

@@ -48,7 +48,7 @@ struct Sums {
 
 // The results of both passes, in row-major order of the indices.
 struct AttentionResults {
-    Sums out, q_grad, k_grad, v_grad;
+    Sums out, q_grad, k_grad, v_grad, bias_grad, sinks_grad;
     Numbers lse;
 };
 
@@ -57,7 +57,7 @@ struct Attention {
     BlockMask mask;
     int32_t dtype = TARTAN_F32, out_dtype = TARTAN_F32;
     int64_t batch = 1, heads = 1, kv_heads = 1, d = 16;
-    Dense q, k, v, bias, sinks, out, lse, out_grad, q_grad, k_grad, v_grad;
+    Dense q, k, v, bias, sinks, out, lse, out_grad, q_grad, k_grad, v_grad, bias_grad, sinks_grad;
     tartan_i_bias bias_kind = TARTAN_I_BIAS_NONE;
     bool has_sinks = false;
     double scale = NAN; // NAN: the default
@@ -95,12 +95,16 @@ struct Attention {
                : kind == TARTAN_I_BIAS_DISTANCE ? Dense(sum_dtype(), {planes, 2 * reach + 1}, kGaps)
                                                 : Dense(sum_dtype(), {planes, layout->blocks}, kColumns);
         bias.fill(random, -0.3, 0.3);
+        bias_grad = bias;
+        bias_grad.fill(random);
     }
     void add_sinks(std::mt19937_64 &random) {
         has_sinks = true;
         sinks = Dense(sum_dtype(), {heads}, kReversed);
         sinks.fill(random, -3, 3);
         if (heads > 1 && random() % 4 == 0) sinks.set((int64_t)below(random, (size_t)heads), -INFINITY);
+        sinks_grad = sinks;
+        sinks_grad.fill(random);
     }
     // Keeps an element with this probability.
     void add_mask(double density, uint64_t seed_) {
@@ -148,6 +152,16 @@ struct Attention {
                                          &out_grad.array, &q_grad.array, &k_grad.array, &v_grad.array);
     }
 
+    // The gradients of the bias and the sinks, of those that there are.
+    bool has_bias_gradient() const { return bias_kind != TARTAN_I_BIAS_NONE || has_sinks; }
+    tartan_status bias_gradient(tartan_context *context) {
+        return tartan_attention_bias_gradient(context, layout.get(), &q.array, &k.array, &v.array,
+                                              options().c_str(), mask.get(), bias_array(), sinks_array(),
+                                              &out.array, &lse.array, &out_grad.array,
+                                              bias_kind == TARTAN_I_BIAS_NONE ? nullptr : &bias_grad.array,
+                                              has_sinks ? &sinks_grad.array : nullptr);
+    }
+
     // ---- The oracle ----
 
     bool sees(int64_t b, int64_t h, int64_t i, int64_t j, int64_t *out_id) const {
@@ -159,13 +173,19 @@ struct Attention {
         return mask == nullptr ||
                tartan_i_block_mask_keeps(mask.get(), id, i % s.block_rows, j % s.block_cols);
     }
-    double bias_of(int64_t h, int64_t i, int64_t j, int64_t id) const {
-        const int64_t distance = j - i - query_offset;
-        if (bias_kind == TARTAN_I_BIAS_NONE) return 0;
-        if (bias_kind == TARTAN_I_BIAS_SLOPES) return (double)distance * bias.get(h);
+    // The element of the bias that a pair has.
+    int64_t bias_element(int64_t h, int64_t i, int64_t j, int64_t id) const {
+        if (bias_kind == TARTAN_I_BIAS_SLOPES) return h;
         const int64_t n = bias.array.shape[1], plane = bias.array.shape[0] > 1 ? h : 0, r = n / 2;
-        if (bias_kind == TARTAN_I_BIAS_BLOCK) return bias.get(plane * n + id);
-        return bias.get(plane * n + std::clamp(distance, -r, r) + r);
+        return plane * n +
+               (bias_kind == TARTAN_I_BIAS_BLOCK ? id : std::clamp(j - i - query_offset, -r, r) + r);
+    }
+    double bias_factor(int64_t i, int64_t j) const {
+        return bias_kind == TARTAN_I_BIAS_SLOPES ? (double)(j - i - query_offset) : 1;
+    }
+    double bias_of(int64_t h, int64_t i, int64_t j, int64_t id) const {
+        if (bias_kind == TARTAN_I_BIAS_NONE) return 0;
+        return bias_factor(i, j) * bias.get(bias_element(h, i, j, id));
     }
     bool dropped(int64_t b, int64_t h, int64_t i, int64_t j) const {
         uint32_t words[4];
@@ -183,7 +203,7 @@ struct Attention {
 
     // The keys that a query sees, and their scores.
     struct Row {
-        std::vector<int64_t> keys;
+        std::vector<int64_t> keys, ids;
         Numbers scores, weights;
         long double lse = -INFINITY;
     };
@@ -209,6 +229,7 @@ struct Attention {
         for (int64_t j = 0, id; j < tk(); j++) {
             if (!sees(b, h, i, j, &id)) continue;
             r.keys.push_back(j);
+            r.ids.push_back(id);
             const long double s =
                 (long double)scale_used() * dot(in.q.data() + ((b * heads + h) * tq() + i) * d,
                                                 in.k.data() + ((b * kv_heads + g) * tk() + j) * d);
@@ -229,6 +250,8 @@ struct Attention {
         const Inputs in(*this);
         all.out = all.q_grad = Sums(batch * heads * tq() * d);
         all.k_grad = all.v_grad = Sums(batch * kv_heads * tk() * d);
+        if (bias_kind != TARTAN_I_BIAS_NONE) all.bias_grad = Sums(bias.elements());
+        if (has_sinks) all.sinks_grad = Sums(heads);
         for (int64_t b = 0; b < batch; b++)
             for (int64_t h = 0; h < heads; h++)
                 for (int64_t i = 0; i < tq(); i++) add_row(in, b, h, i, round, &all);
@@ -256,13 +279,23 @@ struct Attention {
             delta += x * in.out_grad[(size_t)(at * d + t)];
             delta_size += all->out.sizes[(size_t)(at * d + t)] * std::fabs(in.out_grad[(size_t)(at * d + t)]);
         }
+        if (has_sinks && !std::isinf(sinks.get(h))) {
+            const long double weight = std::exp(sinks.get(h) - r.lse);
+            all->sinks_grad.add(h, -weight * delta, weight * delta_size);
+        }
         for (size_t n = 0; n < r.keys.size(); n++) {
             const bool drop = dropped(b, h, i, r.keys[n]);
             const int64_t key = kv + r.keys[n];
             const long double dp =
                 drop ? 0 : round(*this, dot(in.out_grad.data() + at * d, in.v.data() + key * d) / kept);
-            const long double ds = factor * round(*this, r.weights[n] * (dp - delta)),
-                              size = factor * r.weights[n] * (std::fabs(dp) + delta_size);
+            const long double plain = round(*this, r.weights[n] * (dp - delta)),
+                              plain_size = r.weights[n] * (std::fabs(dp) + delta_size);
+            const long double ds = factor * plain, size = factor * plain_size;
+            if (bias_kind != TARTAN_I_BIAS_NONE) {
+                const double times = bias_factor(i, r.keys[n]);
+                all->bias_grad.add(bias_element(h, i, r.keys[n], r.ids[n]), plain * times,
+                                   plain_size * times);
+            }
             for (int64_t t = 0; t < d; t++) {
                 const double x = in.q[(size_t)(at * d + t)], y = in.k[(size_t)(key * d + t)],
                              g = in.out_grad[(size_t)(at * d + t)];

@@ -81,6 +81,21 @@ TARTAN_API tartan_status tartan_attention_backward(
     const tartan_array *out, const tartan_array *lse, const tartan_array *out_grad, tartan_array *q_grad,
     tartan_array *k_grad, tartan_array *v_grad);
 
+/* The gradients with respect to the bias array and the sinks, of the formulas above:
+ *     slopes    bias_grad[h] = sum_{b,i,j} ds[i,j] (j - i - query_offset)
+ *     distance  bias_grad[h, n] = sum of ds[i,j] where clamp(j - i - query_offset, -r, r) + r is n
+ *     block     bias_grad[h, n] = sum of ds[i,j] in block n
+ *     sinks     sinks_grad[h] = -sum_{b,i} exp(sinks[h] - lse[i]) delta[i]
+ * each also over the batch entries and, if the bias is shared, the heads. One of bias_grad and sinks_grad may be NULL; the
+ * others have the shape and dtype of `bias` and `sinks`. All other arguments are those of tartan_attention_backward.
+ * Sums of f32 and 16-bit types are kept in f64. Work: 4 d operations for each visible pair, as scores are computed again;
+ * without bias_grad none. Errors: as tartan_attention_forward. */
+TARTAN_API tartan_status tartan_attention_bias_gradient(
+    tartan_context *context, const tartan_layout *layout, const tartan_array *q, const tartan_array *k,
+    const tartan_array *v, const char *options, const tartan_block_mask *block_mask, const tartan_array *bias,
+    const tartan_array *sinks, const tartan_array *out, const tartan_array *lse, const tartan_array *out_grad,
+    tartan_array *bias_grad, tartan_array *sinks_grad);
+
 /* ---- The unfused parts, for work on the scores and weights themselves. Scores are a matrix here, and each step is an
  * operation: tartan_sddmm makes scores of q and k^T, tartan_block_softmax makes weights of scores, and tartan_spmm sums v
  * by weights. Backward: tartan_sddmm of out_grad and v^T, then tartan_block_softmax_gradient, then three products.

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of attention's bias and sinks against an oracle and finite differences, and what both promise.
+#include "attention_support.h"
+
+namespace {
+
+using namespace tartan_test;
+
+const tartan_i_bias kKinds[] = {TARTAN_I_BIAS_NONE, TARTAN_I_BIAS_SLOPES, TARTAN_I_BIAS_DISTANCE,
+                                TARTAN_I_BIAS_BLOCK};
+
+// A problem with a bias of this kind, and with sinks.
+Attention problem(const tartan_shape &shape, tartan_i_bias kind, int32_t dtype, int64_t heads = 4,
+                  int64_t kv_heads = 2, int64_t batch = 2, uint64_t seed = 1) {
+    std::mt19937_64 random(seed);
+    Attention p;
+    p.dtype = p.out_dtype = dtype;
+    p.batch = batch, p.heads = heads, p.kv_heads = kv_heads, p.d = 12;
+    p.layout = random_layout(shape, 0.6, seed);
+    p.make(random);
+    if (kind != TARTAN_I_BIAS_NONE) p.add_bias(kind, random);
+    p.add_sinks(random);
+    return p;
+}
+
+void check(Attention &p) {
+    const AttentionResults want = p.results();
+    EXPECT_LE(p.bias_kind == TARTAN_I_BIAS_NONE ? 0 : error_of(p.bias_grad, want.bias_grad), allowed(p));
+    EXPECT_LE(p.has_sinks ? error_of(p.sinks_grad, want.sinks_grad) : 0, allowed(p));
+}
+
+void run_and_check(Attention &p, tartan_context *context) {
+    ASSERT_OK(p.forward(context));
+    ASSERT_OK(p.bias_gradient(context));
+    check(p);
+}
+
+// Any problem that has such a gradient.
+Attention any_problem(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    Attention p = make_attention(seed);
+    if (p.bias_kind == TARTAN_I_BIAS_NONE) p.add_bias(kKinds[1 + below(random, 3)], random);
+    return p;
+}
+
+TEST(AttentionBias, RandomProblemsEqualTheOracle) {
+    Context contexts[] = {open_context(1), open_context(2), open_context(3), open_context(7)};
+    for (uint64_t seed = 30000; seed < 30000 + rounds(300u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
+        Attention p = any_problem(seed);
+        run_and_check(p, contexts[seed / 3 % 4].get());
+        if (HasFailure()) return;
+    }
+}
+
+// Every number of the bias and the sinks, with everything else that a call may have.
+TEST(AttentionBias, GradientsEqualFiniteDifferences) {
+    Context context = open_context(2);
+    const double step = 1e-5;
+    for (uint64_t seed = 40000; seed < 40000 + rounds(60u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        Attention p = any_problem(seed);
+        if (p.dtype != TARTAN_F64 || p.tq() == 0 || p.tk() == 0) continue;
+        const auto value = [&] {
+            double sum = 0;
+            EXPECT_OK(p.forward(context.get()));
+            for (int64_t i = 0; i < p.out.elements(); i++) sum += p.out.get(i) * p.out_grad.get(i);
+            return sum;
+        };
+        value();
+        ASSERT_OK(p.bias_gradient(context.get()));
+        const std::pair<Dense *, Dense *> pairs[] = {{&p.bias, &p.bias_grad}, {&p.sinks, &p.sinks_grad}};
+        for (const auto &pair : pairs)
+            for (int64_t at = 0; at < (pair.first == &p.sinks && !p.has_sinks ? 0 : pair.first->elements());
+                 at++) {
+                const double x = pair.first->get(at);
+                pair.first->set(at, x + step);
+                const double more = value();
+                pair.first->set(at, x - step);
+                const double less = value();
+                pair.first->set(at, x);
+                const double most = 1e-7 * (p.bias_kind == TARTAN_I_BIAS_SLOPES ? 1000 : 1); // of distances
+                EXPECT_NEAR((more - less) / (2 * step), pair.second->get(at), most) << at;
+            }
+        if (HasFailure()) return;
+    }
+}
+
+// More rows of blocks than slots, more keys than a chunk has, and more entries than are packed at a time.
+TEST(AttentionBias, LongProblems) {
+    for (tartan_i_bias kind : kKinds)
+        for (int32_t threads : {1, 3}) {
+            SCOPED_TRACE(::testing::Message() << "kind " << kind << " threads " << threads);
+            Context context = open_context(threads);
+            Attention tall = problem({600, 20, 2, 8, 1}, kind, TARTAN_F32, 2, 1);
+            run_and_check(tall, context.get());
+            Attention wide = problem({40, 1500, 16, 24, 1}, kind, TARTAN_F64, 2, 2, 1);
+            wide.causal = true, wide.query_offset = 1460;
+            run_and_check(wide, context.get());
+            Attention many = problem({9, 3000, 4, 64, 1}, kind, TARTAN_F64, 12, 12, 10);
+            run_and_check(many, context.get());
+        }
+}
+
+TEST(AttentionBias, Heads) {
+    Context context = open_context(2);
+    for (int64_t layout_heads : {1, 4})
+        for (int32_t dtype : kDtypes)
+            for (tartan_i_bias kind : kKinds) {
+                SCOPED_TRACE(::testing::Message() << layout_heads << " " << dtype << " kind " << kind);
+                Attention p = problem({40, 50, 16, 8, layout_heads}, kind, dtype, 4, 2, 3, 5);
+                run_and_check(p, context.get());
+            }
+}
+
+// One may be left out, and the other has the same bits then.
+TEST(AttentionBias, OneOfThem) {
+    Context context = open_context(2);
+    Attention p = problem({40, 50, 16, 8, 1}, TARTAN_I_BIAS_DISTANCE, TARTAN_F32);
+    run_and_check(p, context.get());
+    const Dense bias = p.bias_grad, sinks = p.sinks_grad;
+    std::mt19937_64 random(7);
+    p.bias_grad.fill(random), p.sinks_grad.fill(random);
+    const auto call = [&](tartan_array *bias_grad, tartan_array *sinks_grad) {
+        return tartan_attention_bias_gradient(context.get(), p.layout.get(), &p.q.array, &p.k.array,
+                                              &p.v.array, "bias=distance", nullptr, &p.bias.array,
+                                              &p.sinks.array, &p.out.array, &p.lse.array, &p.out_grad.array,
+                                              bias_grad, sinks_grad);
+    };
+    ASSERT_OK(call(&p.bias_grad.array, nullptr));
+    EXPECT_EQ(bias.memory(), p.bias_grad.memory());
+    EXPECT_NE(sinks.memory(), p.sinks_grad.memory());
+    ASSERT_OK(call(nullptr, &p.sinks_grad.array));
+    EXPECT_EQ(sinks.memory(), p.sinks_grad.memory());
+}
+
+TEST(AttentionBias, EmptyThings) {
+    const Context context = open_context(2);
+    for (tartan_i_bias kind : kKinds)
+        for (const tartan_shape &shape : std::vector<tartan_shape>{
+                 {0, 16, 8, 8, 1}, {16, 0, 8, 8, 1}, {0, 0, 8, 8, 1}, {16, 16, 8, 8, 1}, {16, 16, 8, 8, 2}})
+            for (int64_t batch : {0, 2})
+                for (int64_t d : {0, 4}) {
+                    SCOPED_TRACE(::testing::Message() << "kind " << kind << " of " << shape.rows << " x "
+                                                      << shape.cols << " batch " << batch << " d " << d);
+                    Attention p = problem(shape, kind, TARTAN_F32, 2, 1, batch);
+                    std::mt19937_64 random(2);
+                    p.d = d;
+                    p.make(random);
+                    if (shape.rows * shape.cols > 0) p.layout = random_layout(shape, 0, 1);
+                    if (kind == TARTAN_I_BIAS_BLOCK) p.add_bias(kind, random);
+                    run_and_check(p, context.get());
+                    for (int64_t i = 0; kind != TARTAN_I_BIAS_NONE && i < p.bias_grad.elements(); i++)
+                        EXPECT_EQ(0, p.bias_grad.get(i));
+                    for (int64_t i = 0; i < 2; i++) EXPECT_EQ(0, p.sinks_grad.get(i));
+                }
+    Attention p = problem({16, 16, 8, 8, 1}, TARTAN_I_BIAS_DISTANCE, TARTAN_F32, 0, 0);
+    p.bias = p.bias_grad = Dense(TARTAN_F32, {1, 5});
+    ASSERT_OK(p.bias_gradient(context.get()));
+    for (int64_t i = 0; i < 5; i++) EXPECT_EQ(0, p.bias_grad.get(i)); // no head has any
+}
+
+TEST(AttentionBias, SpecialSinks) {
+    const Context context = open_context(2);
+    for (int32_t dtype : kDtypes) {
+        Attention p = problem({40, 48, 16, 16, 1}, TARTAN_I_BIAS_SLOPES, dtype);
+        const double sinks[] = {-(double)INFINITY, (double)INFINITY, (double)NAN, 0.5};
+        for (int64_t h = 0; h < 4; h++) p.sinks.set(h, sinks[h]);
+        ASSERT_OK(p.forward(context.get()));
+        ASSERT_OK(p.bias_gradient(context.get()));
+        EXPECT_EQ(0, p.sinks_grad.get(0));
+        EXPECT_EQ(0, p.sinks_grad.get(1));
+        EXPECT_EQ(0, p.bias_grad.get(1)); // nothing is left to the keys
+        EXPECT_TRUE(std::isnan(p.sinks_grad.get(2)) && std::isnan(p.bias_grad.get(2)));
+        for (int64_t h : {0, 3}) EXPECT_TRUE(std::isfinite(p.bias_grad.get(h)) && p.bias_grad.get(h) != 0);
+        EXPECT_TRUE(std::isfinite(p.sinks_grad.get(3)) && p.sinks_grad.get(3) != 0);
+    }
+}
+
+// ---- Promises ----
+
+TEST(AttentionBias, SameBitsForKernelsThreadsAndRepeats) {
+    for (uint64_t seed = 50000; seed < 50000 + rounds(30u); seed++) {
+        Attention p = any_problem(seed);
+        ASSERT_OK(p.forward(open_context(1).get()));
+        const auto bits = [&](int32_t threads, int repeats = 1) {
+            Context context = open_context(threads);
+            for (int n = 0; n < repeats; n++) EXPECT_OK(p.bias_gradient(context.get()));
+            std::vector<char> all;
+            for (const Dense *a : {&p.bias_grad, &p.sinks_grad}) /* without sinks that is empty */
+                all.insert(all.end(), a->memory().begin(), a->memory().end());
+            return all;
+        };
+        std::vector<char> first;
+        {
+            const WithFeatures none(0);
+            first = bits(1);
+        }
+        for (const auto set : feature_sets()) {
+            const WithFeatures with(set);
+            for (int32_t threads : {1, 2, 3, 7})
+                ASSERT_EQ(first, bits(threads, threads == 3 ? 2 : 1))
+                    << "seed " << seed << " kernels " << features_name(set) << " threads " << threads;
+        }
+    }
+}
+
+TEST(AttentionBias, SurvivesEveryFailedAllocation) {
+    const Context context = open_context(2);
+    for (int32_t dtype : {TARTAN_F64, TARTAN_BF16})
+        for (tartan_i_bias kind : {TARTAN_I_BIAS_DISTANCE, TARTAN_I_BIAS_NONE}) {
+            Attention p = problem({40, 50, 16, 16, 1}, kind, dtype);
+            run_and_check(p, context.get()); // which allocates the memory of this context
+            BRUTAL(in_new_context(2, [&](tartan_context *own) { return p.bias_gradient(own); }), check(p));
+        }
+}
+
+// Nothing else is written: gaps between elements keep their marks.
+TEST(AttentionBias, WritesItsOutputsAlone) {
+    const Context context = open_context(2);
+    Attention p = problem({37, 45, 16, 16, 1}, TARTAN_I_BIAS_DISTANCE, TARTAN_F32);
+    p.bias = p.bias_grad = Dense(TARTAN_F32, {4, 11}, kGaps);
+    ASSERT_OK(p.forward(context.get()));
+    ASSERT_OK(p.bias_gradient(context.get()));
+    std::vector<bool> used(p.bias_grad.memory().size());
+    for (int64_t i = 0; i < p.bias_grad.elements(); i++)
+        for (int64_t b = 0; b < 4; b++) used[(size_t)(p.bias_grad.offset(i) * 4 + b)] = true;
+    for (size_t i = 0; i < used.size(); i++)
+        ASSERT_TRUE(used[i] || p.bias_grad.memory()[i] == (char)0x5a) << i;
+}
+
+// ---- Refusals ----
+
+class AttentionBiasRefusals : public ::testing::Test {
+  protected:
+    Context context = open_context(1);
+    Attention p = problem({32, 48, 16, 16, 1}, TARTAN_I_BIAS_SLOPES, TARTAN_F32);
+    const Dense bias_grad = p.bias_grad, sinks_grad = p.sinks_grad;
+
+    tartan_status call(const tartan_array *bias, const tartan_array *sinks, tartan_array *bias_grad_,
+                       tartan_array *sinks_grad_, const tartan_array *out = nullptr) {
+        return tartan_attention_bias_gradient(context.get(), p.layout.get(), &p.q.array, &p.k.array,
+                                              &p.v.array, bias != nullptr ? "bias=slopes" : "", nullptr, bias,
+                                              sinks, out != nullptr ? out : &p.out.array, &p.lse.array,
+                                              &p.out_grad.array, bias_grad_, sinks_grad_);
+    }
+    tartan_status call() {
+        return call(&p.bias.array, &p.sinks.array, &p.bias_grad.array, &p.sinks_grad.array);
+    }
+    void TearDown() override {
+        EXPECT_EQ(bias_grad.memory(), p.bias_grad.memory()) << "a refused call wrote";
+        EXPECT_EQ(sinks_grad.memory(), p.sinks_grad.memory());
+    }
+};
+
+TEST_F(AttentionBiasRefusals, Arguments) {
+    tartan_array *const b = &p.bias.array, *const s = &p.sinks.array, *const db = &p.bias_grad.array,
+                        *const ds = &p.sinks_grad.array;
+    EXPECT_FAILS(
+        ARGUMENT,
+        "tartan_attention_bias_gradient: bias_grad and sinks_grad are NULL, expected at least one of them",
+        call(b, s, nullptr, nullptr));
+    EXPECT_FAILS(ARGUMENT, "bias_grad is given, but bias is NULL", call(nullptr, s, db, ds));
+    EXPECT_FAILS(ARGUMENT, "sinks_grad is given, but sinks is NULL", call(b, nullptr, db, ds));
+    EXPECT_FAILS(HANDLE, "context is NULL",
+                 tartan_attention_bias_gradient(nullptr, p.layout.get(), &p.q.array, &p.k.array, &p.v.array,
+                                                "", nullptr, nullptr, s, &p.out.array, &p.lse.array,
+                                                &p.out_grad.array, nullptr, ds));
+    p.out_grad.array.dtype = TARTAN_F64;
+    EXPECT_FAILS(DTYPE, "out_grad is of float64, expected float32", call());
+    p.out_grad.array.dtype = TARTAN_F32;
+    p.bias.array.shape[0] = 3;
+    EXPECT_FAILS(SHAPE, "bias has shape [3], expected [4]", call());
+    p.bias.array.shape[0] = 4;
+    p.sinks.array.shape[0] = 3;
+    EXPECT_FAILS(SHAPE, "sinks has shape [3], expected [4]", call());
+    p.sinks.array.shape[0] = 4;
+}
+
+TEST_F(AttentionBiasRefusals, Gradients) {
+    for (Dense *a : {&p.bias_grad, &p.sinks_grad}) {
+        const std::string name = a == &p.bias_grad ? "bias" : "sinks";
+        a->array.dtype = TARTAN_F16;
+        EXPECT_FAILS(DTYPE, name + "_grad is of float16, expected float32 (that of " + name + ")", call());
+        a->array.dtype = TARTAN_F32;
+        a->array.shape[0] = 3;
+        EXPECT_FAILS(SHAPE, name + "_grad has shape [3], expected [4] (that of " + name + ")", call());
+        a->array.shape[0] = 4;
+        a->array.device_type = TARTAN_CUDA;
+        EXPECT_FAILS(UNSUPPORTED, name + "_grad is on device 2:0, expected 1:0", call());
+        a->array.device_type = TARTAN_CPU;
+        const int64_t stride = a->array.strides[0];
+        a->array.strides[0] = 0;
+        EXPECT_FAILS(ARGUMENT, name + "_grad", call());
+        a->array.strides[0] = stride;
+    }
+}
+
+TEST_F(AttentionBiasRefusals, Overlap) {
+    for (Dense *a : {&p.bias_grad, &p.sinks_grad}) {
+        const tartan_array before = a->array;
+        a->array.strides[0] = 1;
+        for (const Dense *other : {&p.q, &p.k, &p.v, &p.bias, &p.sinks, &p.out, &p.lse, &p.out_grad}) {
+            a->array.data = other->array.strides[0] < 0 ? (float *)other->array.data - 3 : other->array.data;
+            EXPECT_FAILS(ARGUMENT, "overlaps", call());
+        }
+        a->array = before;
+    }
+    const tartan_array before = p.sinks_grad.array;
+    p.sinks_grad.array = p.bias_grad.array;
+    EXPECT_FAILS(ARGUMENT, "sinks_grad overlaps bias_grad", call());
+    p.sinks_grad.array = before;
+}
+
+} // namespace
