@@ -31,6 +31,10 @@ enum argument {
     FORWARD,
     OUT_GRAD = SHARED,
     BACKWARD,
+    GIVEN_SINKS = BACKWARD,
+    WANTS_BIAS,
+    WANTS_SINKS,
+    BIAS_GRADIENT,
 };
 
 enum { TEXT = 320 };
@@ -255,19 +259,38 @@ static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_
 
 /* ---- Backward ---- */
 
-static PyObject *backward_in(attention *self, PyObject *const *given) {
+/* What gradients read beside the inputs: out, lse and out_grad. */
+typedef struct results {
+    tartan_py_part *parts[3];
+    tartan_array views[3];
+} results;
+
+static int add_results(attention *self, PyObject *const *given, results *out) {
     static const char *const names[] = {"out", "lse", "out_grad"};
     static const enum argument which[] = {OUT, LSE, OUT_GRAD};
-    tartan_py_part *read[3], *grads[3];
-    tartan_array read_views[3], grad_views[3];
-    if (add_inputs(self, given, "tartan_attention_backward")) return NULL;
+    for (int i = 0; i < 3; i++) {
+        out->parts[i] = tartan_py_call_add(&self->call, given[which[i]], names[i]);
+        if (out->parts[i] == NULL) return -1;
+    }
+    return 0;
+}
+
+/* Borrows them, once the inputs are. */
+static int borrow_results(attention *self, results *out) {
     for (int i = 0; i < 3; i++)
-        if ((read[i] = tartan_py_call_add(&self->call, given[which[i]], names[i])) == NULL) return NULL;
-    if (borrow_inputs(self, given)) return NULL;
-    for (int i = 0; i < 3; i++)
-        if (tartan_py_call_borrow(&self->call, read[i], TARTAN_F64, false) ||
-            widen(self, read[i], i == 1, &read_views[i]))
-            return NULL;
+        if (tartan_py_call_borrow(&self->call, out->parts[i], TARTAN_F64, false) ||
+            widen(self, out->parts[i], i == 1, &out->views[i]))
+            return -1;
+    return 0;
+}
+
+static PyObject *backward_in(attention *self, PyObject *const *given) {
+    tartan_py_part *grads[3];
+    tartan_array grad_views[3];
+    results read;
+    if (add_inputs(self, given, "tartan_attention_backward") || add_results(self, given, &read) ||
+        borrow_inputs(self, given) || borrow_results(self, &read))
+        return NULL;
     const tartan_py_part *const like[] = {self->q, self->k, self->v};
     for (int i = 0; i < 3; i++)
         if ((grads[i] = new_like(self, like[i])) == NULL || widen(self, grads[i], 0, &grad_views[i]))
@@ -277,7 +300,7 @@ static PyObject *backward_in(attention *self, PyObject *const *given) {
     Py_BEGIN_ALLOW_THREADS;
     status = tartan_attention_backward(self->call.pointer, self->layout, &self->views[0], &self->views[1],
                                        &self->views[2], self->options.text, self->mask, bias_of(self),
-                                       &read_views[0], &read_views[1], &read_views[2], &grad_views[0],
+                                       &read.views[0], &read.views[1], &read.views[2], &grad_views[0],
                                        &grad_views[1], &grad_views[2]);
     Py_END_ALLOW_THREADS;
     if (tartan_py_call_leave(&self->call, status, self->names)) return NULL;
@@ -298,6 +321,53 @@ static PyObject *backward(PyObject *module, PyObject *const *arguments, Py_ssize
     return run(arguments, count, BACKWARD, "attention_gradient", backward_in);
 }
 
+/* ---- The gradients of a bias and of sinks ---- */
+
+/* Memory for the gradient of an input that is wanted; NULL if it is not, or in an error. */
+static tartan_py_part *new_gradient(attention *self, PyObject *wanted, const tartan_py_part *like) {
+    const int wants = PyObject_IsTrue(wanted);
+    return wants > 0 && like != NULL ? new_like(self, like) : NULL;
+}
+
+static PyObject *give_or_none(attention *self, tartan_py_part *part) {
+    if (part != NULL) return tartan_py_call_give(part, self->q);
+    Py_RETURN_NONE;
+}
+
+static PyObject *bias_gradient_in(attention *self, PyObject *const *given) {
+    tartan_py_part *sinks;
+    results read;
+    if (add_inputs(self, given, "tartan_attention_bias_gradient") ||
+        add(self, given[GIVEN_SINKS], "sinks", &sinks) || add_results(self, given, &read) ||
+        borrow_inputs(self, given) ||
+        (sinks != NULL && tartan_py_call_borrow(&self->call, sinks, sum_dtype(self), false)) ||
+        borrow_results(self, &read))
+        return NULL;
+    tartan_py_part *bias_grad = new_gradient(self, given[WANTS_BIAS], self->bias),
+                   *sinks_grad = new_gradient(self, given[WANTS_SINKS], sinks);
+    if (PyErr_Occurred() || tartan_py_call_enter(&self->call)) return NULL;
+    tartan_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = tartan_attention_bias_gradient(
+        self->call.pointer, self->layout, &self->views[0], &self->views[1], &self->views[2],
+        self->options.text, self->mask, bias_of(self), sinks == NULL ? NULL : &sinks->borrow.array,
+        &read.views[0], &read.views[1], &read.views[2], bias_grad == NULL ? NULL : &bias_grad->borrow.array,
+        sinks_grad == NULL ? NULL : &sinks_grad->borrow.array);
+    Py_END_ALLOW_THREADS;
+    if (tartan_py_call_leave(&self->call, status, self->names)) return NULL;
+    PyObject *first = give_or_none(self, bias_grad);
+    PyObject *second = first == NULL ? NULL : give_or_none(self, sinks_grad);
+    if (second == NULL) Py_CLEAR(first);
+    return second == NULL ? NULL : Py_BuildValue("NN", first, second);
+}
+
+/* attention_bias_gradient(layout, ..., out, lse, out_grad, sinks, wants_bias, wants_sinks): the gradients of the bias and
+ * the sinks, or None for what is not wanted or not given. */
+static PyObject *bias_gradient(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    return run(arguments, count, BIAS_GRADIENT, "attention_bias_gradient", bias_gradient_in);
+}
+
 /* ---- Gradients that PyTorch records ---- */
 
 /* records(x...): whether PyTorch would record the use of one of them. */
@@ -314,6 +384,7 @@ static PyObject *records(PyObject *module, PyObject *const *arguments, Py_ssize_
 static PyMethodDef functions[] = {
     {"attention", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, NULL},
     {"attention_gradient", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL},
+    {"attention_bias_gradient", (PyCFunction)(void (*)(void))bias_gradient, METH_FASTCALL, NULL},
     {"records", (PyCFunction)(void (*)(void))records, METH_FASTCALL,
      "Whether PyTorch would record the use of one of these objects for a gradient."},
     {NULL, NULL, 0, NULL},

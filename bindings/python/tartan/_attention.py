@@ -43,7 +43,7 @@ def attention(
     `dropout` drops weights with this probability; equal `seed`s drop the same ones on every device. The log-sum-exp of
     the scores, which `attention_gradient` needs, is written to `lse`, or returned as ``(out, lse)`` if `return_lse`.
     `out` is written in place and returned. Arrays may be in host memory or all on one GPU, as for `spmm`. If PyTorch
-    records gradients of `q`, `k` or `v`, they are recorded, but none of a bias, of `sinks` or of `lse`.
+    records gradients of `q`, `k`, `v`, the bias or `sinks`, they are recorded, but none of `lse`.
 
     >>> import numpy as np, tartan
     >>> q, k, v = np.random.default_rng(1).standard_normal((3, 2, 64, 8))   # two heads
@@ -55,7 +55,7 @@ def attention(
     if slopes is not None or distance_bias is not None or block_bias is not None:
         bias, kind = _one_bias(slopes, distance_bias, block_bias)
     handle, hidden = layout_handle(layout, "layout"), None if mask is None else mask_handle(mask)
-    if not _raw.records(q, k, v):
+    if not _raw.records(q, k, v, bias, sinks):
         return _raw.attention(
             handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context, out,
             lse, return_lse, sinks,
@@ -67,8 +67,8 @@ def attention(
         )
     from tartan._torch import guarded, recorded
 
-    shared = handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context
-    result = recorded(shared, sinks, return_lse)
+    options = kind, scale, causal, query_offset, causal_from, dropout, seed, context
+    result = recorded((handle, hidden), (q, k, v, bias, sinks), options, return_lse)
     return result if layout._changes is None else guarded(result, layout)
 
 
@@ -93,6 +93,34 @@ def attention_gradient(
     result: tuple[Any, Any, Any] = _raw.attention_gradient(
         layout_handle(layout, "layout"), None if mask is None else mask_handle(mask), q, k, v, bias, kind, scale,
         causal, query_offset, causal_from, dropout, seed, context, out, lse, out_grad,
+    )  # fmt: skip
+    return result
+
+
+def attention_bias_gradient(
+    q: Any, k: Any, v: Any, layout: Layout, out: Any, lse: Any, out_grad: Any, *, scale: Optional[float] = None,
+    causal: bool = False, query_offset: int = 0, causal_from: int = 0, mask: Optional[BlockMask] = None,
+    slopes: Any = None, distance_bias: Any = None, block_bias: Any = None, sinks: Any = None, dropout: float = 0.0,
+    seed: int = 0, context: ContextLike = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The gradients of the bias and of `sinks`, None for one that is not given. `out` and `lse` are the results of
+    `attention` with the same arguments, `out_grad` is the gradient of `out`. Scores are computed again for that of the
+    bias.
+
+    >>> import numpy as np, tartan
+    >>> q, k, v = np.random.default_rng(1).standard_normal((3, 2, 64, 8))
+    >>> layout, table = tartan.Layout.pattern("causal", (64, 64), 16), np.zeros((2, 33))
+    >>> out, lse = tartan.attention(q, k, v, layout, causal=True, distance_bias=table, return_lse=True)
+    >>> grad, _ = tartan.attention_bias_gradient(q, k, v, layout, out, lse, out, causal=True, distance_bias=table)
+    >>> grad.shape, bool((grad[:, 17:] == 0).all())   # no query sees a later key
+    ((2, 33), True)
+    """
+    bias, kind = _one_bias(slopes, distance_bias, block_bias)
+    if bias is None and sinks is None:
+        raise ArgumentError("attention_bias_gradient: no bias and no sinks are given, expected at least one of them")
+    result: tuple[Any, Any] = _raw.attention_bias_gradient(
+        layout_handle(layout, "layout"), None if mask is None else mask_handle(mask), q, k, v, bias, kind, scale,
+        causal, query_offset, causal_from, dropout, seed, context, out, lse, out_grad, sinks, True, True,
     )  # fmt: skip
     return result
 

@@ -16,27 +16,34 @@ from tartan._layout import Layout
 
 _forward: Any = _raw.attention
 _backward: Any = _raw.attention_gradient
+_bias_backward: Any = _raw.attention_bias_gradient
 
 
 def _gradients(ctx: Any, out_grad: Any, *_: Any) -> Any:
-    q, k, v, out, lse = ctx.saved_tensors
-    before, after = ctx.shared
-    q_grad, k_grad, v_grad = _backward(*before, q, k, v, *after, out, lse, out_grad)
-    needs = ctx.needs_input_grad
-    return q_grad if needs[0] else None, k_grad if needs[1] else None, v_grad if needs[2] else None, None, None, None
+    q, k, v, bias, sinks, out, lse = ctx.saved_tensors
+    shared = *ctx.handles, q, k, v, bias, *ctx.options, out, lse, out_grad
+    needs, grads = ctx.needs_input_grad, [None] * 5
+    if any(needs[:3]):
+        grads[:3] = [grad if need else None for grad, need in zip(_backward(*shared), needs)]
+    if any(needs[3:5]):
+        grads[3:] = _bias_backward(*shared, sinks, *needs[3:5])
+    return *grads, None, None, None
 
 
 _gradients_once = torch.autograd.function.once_differentiable(_gradients)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """`shared` holds the arguments of both passes; its tensors q, k and v are also given by themselves."""
+    """`handles` are those of the layout and the mask; `options` follow the bias in the arguments of both passes."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, shared: tuple[Any, ...], sinks: Any, return_lse: bool) -> Any:
-        out, lse = _forward(*shared, None, None, True, sinks)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.shared = shared[:2], shared[5:]
+    def forward(
+        ctx: Any, q: Any, k: Any, v: Any, bias: Any, sinks: Any, handles: tuple[Any, ...], options: tuple[Any, ...],
+        return_lse: bool,
+    ) -> Any:  # fmt: skip
+        out, lse = _forward(*handles, q, k, v, bias, *options, None, None, True, sinks)
+        ctx.save_for_backward(q, k, v, bias, sinks, out, lse)
+        ctx.handles, ctx.options = handles, options
         if not return_lse:
             return out
         ctx.mark_non_differentiable(lse)
@@ -48,19 +55,20 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return (_gradients_once if torch.is_grad_enabled() else _gradients)(ctx, *grads)
 
 
-def recorded(shared: tuple[Any, ...], sinks: Any, return_lse: bool) -> Any:
-    """`attention` of tensors, recorded for gradients."""
-    q, k, v, bias = shared[2:6]
-    for x, name in ((q, "q"), (k, "k"), (v, "v")):
-        if not isinstance(x, torch.Tensor):
+def recorded(
+    handles: tuple[Any, ...], tensors: tuple[Any, ...], options: tuple[Any, ...], return_lse: bool
+) -> Any:
+    """`attention` of tensors q, k, v, bias and sinks (or None), recorded for gradients."""
+    for x, name in zip(tensors, ("q", "k", "v", options[0] and _NAMES[options[0]], "sinks")):
+        if x is not None and not isinstance(x, torch.Tensor):
             raise ArgumentTypeError(
                 f"attention: {name} is of type {type(x).__name__}, expected a tensor, since PyTorch records gradients"
             )
-    for x, name in ((bias, "the bias"), (sinks, "sinks")):
-        if x is not None and _raw.records(x):
-            raise ArgumentError(f"attention: {name} requires gradients, which are not computed: use detach()")
     record: Any = _Attention.apply
-    return record(q, k, v, shared, sinks, return_lse)
+    return record(*tensors, handles, options, return_lse)
+
+
+_NAMES = {"slopes": "slopes", "distance": "distance_bias", "block": "block_bias"}
 
 
 def guarded(result: Any, layout: Layout) -> Any:
