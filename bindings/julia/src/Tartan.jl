@@ -52,7 +52,7 @@ export blocksize, gridsize, heads, nblocks, density, coordinates, block_mask, fi
 export permute_blocks, slice, prune, keep_largest, grow, move_blocks, reblock, rcm_order
 export BlockSparseMatrix, block_norms, project, rearrange, scatter!, fill_zero!, fill_identity!, fill_orthogonal!, fill_normal!
 export spmm!, sddmm!, gate_gradient!, growth_score!, checksum
-export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, packed, packed_layout, packed_mask
+export BlockMask, kept, attention, attention!, attention_gradient, attention_gradient!, attention_bias_gradient, packed, packed_layout, packed_mask
 export attention_merge, attention_merge!, block_softmax, block_softmax!, block_softmax_gradient, block_softmax_gradient!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load

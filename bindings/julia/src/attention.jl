@@ -259,3 +259,35 @@ function attention_gradient!(grads::Tuple{Dense, Dense, Dense}, q::Dense, k::Den
         output(as_tokens, grads[2], "k_grad", T), output(as_tokens, grads[3], "v_grad", T))
     return grads
 end
+
+"""
+    attention_bias_gradient(q, k, v, layout, out, lse, out_grad; options...)
+
+The gradients of the bias and of `sinks`, given that of `out`, or `nothing` for one that is not among the options. `out` and
+`lse` are the results of [`attention`](@ref) with the same options. Scores are computed again for that of the bias.
+
+    q, k, v, table = randn(8, 64, 2), randn(8, 64, 2), randn(8, 64, 2), zeros(33, 2)
+    layout = pattern(:causal, (64, 64), 16)
+    out, lse = attention(q, k, v, layout; causal = true, distance_bias = table, return_lse = true)
+    grad, _ = attention_bias_gradient(q, k, v, layout, out, lse, out; causal = true, distance_bias = table)
+    all(grad[18:end, :] .== 0)    # no query sees a later key
+"""
+function attention_bias_gradient(q::Dense, k::Dense, v::Dense, layout::BlockLayout, out, lse, out_grad;
+                                 mask::Union{BlockMask, Nothing} = nothing, sinks = nothing, context = nothing, options...)
+    T, S, given = eltype(q), gate_type(eltype(q)), AttentionOptions(; options...)
+    given.bias === nothing && sinks === nothing &&
+        throw(TartanError(:argument, "no bias and no sinks are given, expected at least one of them"))
+    expect_tokens(q, k, v, layout)
+    expect_size(lse, Base.tail(size(q)), "lse")
+    expect_size(out, size(q), "out")
+    expect_size(out_grad, size(q), "out_grad")
+    grads = map(x -> x === nothing ? nothing : room_like(x, S, size(x)), (given.bias, sinks))
+    Raw.tartan_attention_bias_gradient(
+        call_context(context, q, k, v), layout, input(as_tokens, q, "q", Wide), input(as_tokens, k, "k", T),
+        input(as_tokens, v, "v", T), given.text, mask, bias_of(given, S), real_input(as_it_is, sinks, "sinks", S),
+        input(as_tokens, out, "out", output_type(T)), input(as_lse, lse, "lse", S),
+        input(as_tokens, out_grad, "out_grad", output_type(T)),
+        grads[1] === nothing ? nothing : output(given.arrange, grads[1], "bias_grad", S),
+        grads[2] === nothing ? nothing : output(as_it_is, grads[2], "sinks_grad", S))
+    return grads
+end

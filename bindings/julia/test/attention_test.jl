@@ -124,6 +124,36 @@ end
     end
 end
 
+@testset "gradients of biases and sinks agree with differences" begin
+    layout = random_layout(20, 24, (8, 8), 0.7)
+    n = nblocks(layout)
+    for (name, first, options) in ((:slopes, randn(4) / 9, none), (:distance_bias, randn(9, 4), (dropout = 0.3, seed = 4)),
+                                   (:distance_bias, randn(9), (causal = true, query_offset = 4)), (:block_bias, randn(n, 4), none),
+                                   (:block_bias, randn(n), (scale = 0.3,)), (:sinks, randn(4), none),
+                                   (:sinks, randn(4), (slopes = randn(4) / 9,)))
+        x = tensors(queries = 20, keys = 24, d = 3, kv_heads = 2)
+        weight = randn(size(x[1]))
+        loss(y) = sum(attention(x..., layout; NamedTuple{(name,)}((y,))..., options...) .* weight)
+        given = (; NamedTuple{(name,)}((first,))..., options...)
+        out, lse = attention(x..., layout; return_lse = true, given...)
+        grads = attention_bias_gradient(x..., layout, out, lse, weight; given...)
+        @test (grads[1] === nothing) == (name === :sinks && !haskey(options, :slopes)) && (grads[2] === nothing) == (name !== :sinks)
+        grad = grads[name === :sinks ? 2 : 1]
+        @test size(grad) == size(first) && grad isa Array{Float64}
+        for at in rand(eachindex(first), 5)
+            moved = copy(first)
+            moved[at] += 1e-5
+            up = loss(moved)
+            moved[at] -= 2e-5
+            @test abs((up - loss(moved)) / 2e-5 - grad[at]) < 1e-6
+        end
+    end
+    x = tensors(Float32; queries = 20, keys = 24)
+    out, lse = attention(x..., layout; sinks = zeros(4), return_lse = true)
+    @test attention_bias_gradient(x..., layout, out, lse, out; sinks = zeros(4))[2] isa Vector{Float32}
+    @test refuses(() -> attention_bias_gradient(x..., layout, out, lse, out), :argument, "no bias and no sinks are given")
+end
+
 @testset "masks, block $block, $n heads" for block in ((8, 8), (4, 6), (33, 40), (1, 1)), n in (1, 3)
     layout = random_layout(50, 70, block, 0.5; heads = n)
     seen, asked = stored_elements(layout), Set{NTuple{3, Int}}()

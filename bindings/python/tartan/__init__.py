@@ -13,7 +13,7 @@ True
 """
 
 from tartan import _raw
-from tartan._attention import attention, attention_gradient, from_flex_attention
+from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
 from tartan._context import Context, cpu_kernels, default_context, info
@@ -60,7 +60,7 @@ __all__ = [
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
-    "attention_gradient", "attention_merge", "block_softmax", "block_softmax_gradient", "checksum", "cpu_kernels",
-    "default_context", "explain", "from_flex_attention", "gate_gradient", "growth_score", "info", "load", "load_all", "packed",
+    "attention_bias_gradient", "attention_gradient", "attention_merge", "block_softmax", "block_softmax_gradient",
+    "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient", "growth_score", "info", "load", "load_all", "packed",
     "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
 ]  # fmt: skip

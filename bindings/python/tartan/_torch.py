@@ -20,7 +20,8 @@ _bias_backward: Any = _raw.attention_bias_gradient
 
 
 def _gradients(ctx: Any, out_grad: Any, *_: Any) -> Any:
-    q, k, v, bias, sinks, out, lse = ctx.saved_tensors
+    q, k, v, out, lse, *rest = ctx.saved_tensors
+    bias, sinks = (x if tensor is None else tensor for tensor, x in zip(rest, ctx.arrays))
     shared = *ctx.handles, q, k, v, bias, *ctx.options, out, lse, out_grad
     needs, grads = ctx.needs_input_grad, [None] * 5
     if any(needs[:3]):
@@ -42,8 +43,9 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return_lse: bool,
     ) -> Any:  # fmt: skip
         out, lse = _forward(*handles, q, k, v, bias, *options, None, None, True, sinks)
-        ctx.save_for_backward(q, k, v, bias, sinks, out, lse)
+        ctx.save_for_backward(q, k, v, out, lse, *(x if isinstance(x, torch.Tensor) else None for x in (bias, sinks)))
         ctx.handles, ctx.options = handles, options
+        ctx.arrays = tuple(None if isinstance(x, torch.Tensor) else x for x in (bias, sinks))
         if not return_lse:
             return out
         ctx.mark_non_differentiable(lse)
@@ -58,17 +60,14 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 def recorded(
     handles: tuple[Any, ...], tensors: tuple[Any, ...], options: tuple[Any, ...], return_lse: bool
 ) -> Any:
-    """`attention` of tensors q, k, v, bias and sinks (or None), recorded for gradients."""
-    for x, name in zip(tensors, ("q", "k", "v", options[0] and _NAMES[options[0]], "sinks")):
-        if x is not None and not isinstance(x, torch.Tensor):
+    """`attention` of q, k, v, bias and sinks, recorded for gradients. The last two may be None, or no tensors."""
+    for x, name in zip(tensors, ("q", "k", "v")):
+        if not isinstance(x, torch.Tensor):
             raise ArgumentTypeError(
                 f"attention: {name} is of type {type(x).__name__}, expected a tensor, since PyTorch records gradients"
             )
     record: Any = _Attention.apply
     return record(*tensors, handles, options, return_lse)
-
-
-_NAMES = {"slopes": "slopes", "distance": "distance_bias", "block": "block_bias"}
 
 
 def guarded(result: Any, layout: Layout) -> Any:

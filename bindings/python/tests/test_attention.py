@@ -11,7 +11,7 @@ from attention_support import biased, dense_attention, visible
 from conftest import EPS, random_layout
 
 import tartan
-from tartan import BlockMask, Layout, attention, attention_gradient
+from tartan import BlockMask, Layout, attention, attention_bias_gradient, attention_gradient
 
 
 def tensors(rng, batch=2, heads=4, kv_heads=4, queries=40, keys=52, d=8, dtype="float64"):
@@ -73,6 +73,12 @@ def test_gradients_against_differences(rng, case):
     out, lse = attention(q, k, v, layout, **case, return_lse=True)
     case_without_sinks = {key: value for key, value in case.items() if key != "sinks"}
     grads = attention_gradient(q, k, v, layout, out, lse, weight, **case_without_sinks)
+    given = [name for name in ("slopes", "distance_bias", "block_bias", "sinks") if name in case]
+    for name in given:
+        bias_grad, sinks_grad = attention_bias_gradient(q, k, v, layout, out, lse, weight, **case)
+        assert (bias_grad is None) == (given == ["sinks"]) and (sinks_grad is None) == ("sinks" not in case)
+        check_differences(rng, case[name], sinks_grad if name == "sinks" else bias_grad,
+                          lambda x: float((attention(q, k, v, layout, **{**case, name: x}) * weight).sum()))
     for i, (x, grad) in enumerate(zip((q, k, v), grads)):
         assert grad.shape == x.shape and grad.dtype == x.dtype
         for _ in range(6):
@@ -81,6 +87,14 @@ def test_gradients_against_differences(rng, case):
             step[at] = 1e-5
             up, down = ([*(q, k, v)[:i], y, *(q, k, v)[i + 1 :]] for y in (x + step, x - step))
             assert abs((loss(*up) - loss(*down)) / 2e-5 - grad[at]) < 1e-7
+
+
+def check_differences(rng, x, grad, loss):
+    assert grad.shape == x.shape and grad.dtype == x.dtype
+    for _ in range(6):
+        step = np.zeros_like(x)
+        step[tuple(rng.integers(0, n) for n in x.shape)] = 1e-5
+        assert abs((loss(x + step) - loss(x - step)) / 2e-5 - (grad * step).sum() / 1e-5) < 1e-6
 
 
 def test_without_batch_and_heads(rng):
@@ -234,6 +248,12 @@ def test_refusals(rng):
         (tartan.HandleTypeError, r"layout is of type ndarray", lambda: attention(q, k, v, np.ones((5, 7)))),
         (tartan.ShapeError, r"attention_gradient: lse has shape",
          lambda: attention_gradient(q, k, v, layout, out, lse[:, :, :9], out)),
+        (tartan.ArgumentError, r"attention_bias_gradient: no bias and no sinks are given",
+         lambda: attention_bias_gradient(q, k, v, layout, out, lse, out)),
+        (tartan.ShapeError, r"attention_bias_gradient: sinks has shape \[3\], expected \[4\]",
+         lambda: attention_bias_gradient(q, k, v, layout, out, lse, out, sinks=np.ones(3))),
+        (tartan.ShapeError, r"attention_bias_gradient: lse has shape",
+         lambda: attention_bias_gradient(q, k, v, layout, out, lse[:, :, :9], out, slopes=slopes)),
         (tartan.ShapeError, r"out_grad has shape", lambda: attention_gradient(q, k, v, layout, out, lse, out[:1])),
         (tartan.DTypeError, r"mask has elements of complex128", lambda: BlockMask.from_dense(layout, q[0, 0] * 1j)),
         (tartan.ShapeError, r"mask has shape \[40, 8\], expected \[40, 52\]", lambda: BlockMask.from_dense(layout, q[0, 0])),

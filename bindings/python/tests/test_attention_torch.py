@@ -7,7 +7,7 @@ from attention_support import biased, visible
 from conftest import EPS, random_layout
 
 import tartan
-from tartan import BlockMask, Layout, attention, attention_gradient
+from tartan import BlockMask, Layout, attention, attention_bias_gradient, attention_gradient
 
 torch = pytest.importorskip("torch")
 dense = torch.nn.functional.scaled_dot_product_attention
@@ -56,6 +56,78 @@ def test_equals_dense_attention(rng, dtype, kv_heads, causal, bias):
         assert (ours_.double() - theirs_).abs().max() < bound * max(1, theirs_.abs().max())
 
 
+def dense_reference(q, k, v, seen, bias, sinks):
+    """Attention with a sink as one more key; PyTorch differentiates all of it."""
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = torch.where(seen, q @ k.mT / q.shape[-1] ** 0.5 + bias, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat((scores, sinks[:, None, None].expand(*scores.shape[:3], 1)), -1)
+    return scores.softmax(-1)[..., : k.shape[2]] @ v
+
+
+def spread(layout, kind, bias, offset):
+    """A bias at each pair, as a function that PyTorch differentiates."""
+    i, j = torch.arange(layout.rows)[:, None], torch.arange(layout.cols)
+    away = j - i - offset
+    if kind == "slopes":
+        return bias[:, None, None] * away
+    if kind == "distance_bias":
+        reach = bias.shape[1] // 2
+        return bias[:, away.clamp(-reach, reach) + reach]
+    ids = torch.zeros(max(1, layout.heads), *layout.grid, dtype=torch.int64)
+    ids[tuple(torch.from_numpy(x) for x in layout.coordinates())] = torch.arange(layout.blocks)
+    wide = ids.repeat_interleave(layout.block_shape[0], 1).repeat_interleave(layout.block_shape[1], 2)
+    wide = wide[:, : layout.rows, : layout.cols]
+    return bias[0][wide] if layout.heads > 1 else bias[:, wide[0]]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize(
+    "kind, shape", [("slopes", 4), ("distance_bias", (4, 9)), ("distance_bias", (1, 21)), ("block_bias", 4), ("block_bias", 1),
+                    ("block_bias", "heads"), (None, None)],
+)  # fmt: skip
+def test_gradients_of_biases_and_sinks(rng, dtype, sinks, kind, shape):
+    if kind is None and not sinks:
+        pytest.skip("nothing to differentiate")
+    layout = random_layout(rng, (40, 52), (8, 16), 0.6, heads=4 if shape == "heads" else 1) if sinks else Layout.pattern(
+        "dense", (40, 52), (8, 16))  # fmt: skip
+    real = torch.float64 if dtype == "float64" else torch.float32
+    q, k, v = tensors(kv_heads=2, dtype=dtype, records=False)
+    if kind == "block_bias":
+        shape = (1 if shape in (1, "heads") else 4, layout.blocks)
+    leaves = {}
+    if kind is not None:
+        leaves[kind] = torch.from_numpy(rng.standard_normal(shape) * (0.05 if kind == "slopes" else 1)).to(real)
+    if sinks:
+        leaves["sinks"] = torch.from_numpy(rng.standard_normal(4)).to(real)
+    twins = {name: x.double().requires_grad_() for name, x in leaves.items()}
+    leaves = {name: x.requires_grad_() for name, x in leaves.items()}
+    options = {"causal": True, "query_offset": 12} if sinks else {}
+    seen = torch.from_numpy(visible(layout, None, *options.values()))
+    out = attention(q, k, v, layout, **options, **leaves)
+    bias = spread(layout, kind, twins[kind], options.get("query_offset", 0)) if kind is not None else torch.zeros(())
+    wanted = dense_reference(q.double(), k.double(), v.double(), seen, bias, twins.get("sinks"))
+    assert (out.double() - wanted).abs().max() < 60 * EPS[dtype]
+    weight = torch.randn_like(wanted).to(q.dtype).double()
+    ours = torch.autograd.grad((out.double() * weight).sum(), leaves.values())
+    theirs = torch.autograd.grad((wanted * weight).sum(), twins.values())
+    for leaf, x, y in zip(leaves.values(), ours, theirs):
+        assert x.dtype == leaf.dtype and x.shape == leaf.shape
+        assert (x - y).abs().max() < 100 * EPS[dtype] * max(1, y.abs().max())
+
+
+def test_all_gradients_at_once(rng):
+    layout = random_layout(rng, (20, 24), 8, 0.7)
+    x = tensors(20, 24, d=3)
+    more = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 9), (4,))]
+
+    def run(q, k, v, table, sinks):
+        return attention(q, k, v, layout, distance_bias=table, sinks=sinks, dropout=0.3, seed=5)
+
+    assert torch.autograd.gradcheck(run, (*x, *more))
+
+
 @pytest.mark.parametrize("form", ["plain", "causal", "mask", "slopes", "heads", "grouped", "2-d", "dropout"])
 def test_gradcheck(rng, form):
     heads = 4 if form == "heads" else 1
@@ -86,6 +158,16 @@ def test_only_what_is_needed_is_recorded(rng):
     gradients = attention_gradient(*still, layout, plain, sums, torch.ones_like(plain))
     assert torch.equal(gradients[1], k.grad)  # with the expanded gradient of a sum
     assert all(isinstance(x, torch.Tensor) for x in gradients)
+
+
+def test_biases_and_sinks_may_be_numpy_arrays(rng):
+    layout = random_layout(rng, (40, 52), 8, 0.6)
+    q, k, v = tensors()
+    arrays = {"slopes": rng.random(4), "sinks": rng.random(4)}
+    ours = torch.autograd.grad(attention(q, k, v, layout, **arrays).square().sum(), (q, k, v))
+    there = {name: torch.from_numpy(x) for name, x in arrays.items()}
+    for x, y in zip(ours, torch.autograd.grad(attention(q, k, v, layout, **there).square().sum(), (q, k, v))):
+        assert torch.equal(x, y)
 
 
 def test_tokens_before_heads_need_no_copy(rng):
@@ -123,6 +205,7 @@ def test_what_is_refused(rng):
     q, k, v = tensors()
     still = [x.detach() for x in (q, k, v)]
     slopes = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    out, lse = attention(*still, layout, return_lse=True)
     for kind, words, call in (
         (tartan.ArgumentError, "out is given, expected none where PyTorch records",
          lambda: attention(q, k, v, layout, out=torch.zeros_like(q))),
@@ -130,10 +213,12 @@ def test_what_is_refused(rng):
          lambda: attention(q, k, v, layout, lse=torch.zeros(2, 4, 40, dtype=torch.float64))),
         (tartan.ArgumentTypeError, "k is of type ndarray, expected a tensor",
          lambda: attention(q, still[1].numpy(), v, layout)),
-        (tartan.ArgumentError, "the bias requires gradients, which are not computed",
-         lambda: attention(q, k, v, layout, slopes=slopes)),
+        (tartan.ArgumentTypeError, "q is of type ndarray, expected a tensor",
+         lambda: attention(still[0].numpy(), *still[1:], layout, slopes=slopes)),
         (tartan.ArgumentError, "slopes requires gradients, which this call does not record",
-         lambda: attention(*still, layout, slopes=slopes)),
+         lambda: attention_gradient(*still, layout, out, lse, out, slopes=slopes)),
+        (tartan.ArgumentError, "sinks requires gradients, which this call does not record",
+         lambda: attention_bias_gradient(*still, layout, out, lse, out, sinks=slopes)),
         (tartan.ArgumentError, "attention_gradient: q requires gradients",
          lambda: attention_gradient(q, k, v, layout, still[0], still[0][..., 0], still[0])),
         (tartan.DTypeError, "k is of float32, expected float64", lambda: attention(q, k.float(), v, layout)),

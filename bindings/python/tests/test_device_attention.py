@@ -12,6 +12,7 @@ from tartan import (
     BlockMatrix,
     DeviceArray,
     attention,
+    attention_bias_gradient,
     attention_gradient,
     attention_merge,
     block_softmax,
@@ -55,6 +56,13 @@ def test_equals_the_cpu(rng, dtype, form):
     wanted = attention_gradient(q, k, v, layout, out, lse, grad, **options)
     for x, y in zip(attention_gradient(*far, layout, far_out, far_lse, to_device(grad), **there), wanted):
         close(x, y, dtype)
+    if form in ("slopes", "sinks"):
+        wanted = attention_bias_gradient(q, k, v, layout, out, lse, grad, **options, **sinks)
+        found = attention_bias_gradient(*far, layout, far_out, far_lse, to_device(grad), **there, **far_sinks)
+        for x, y in zip(found, wanted):
+            assert (x is None) == (y is None)
+            if y is not None:  # sums over all pairs
+                np.testing.assert_allclose(x.to_host(), y, rtol=8 * EPS[dtype], atol=300 * EPS[dtype] * np.abs(y).max())
 
 
 def test_given_memory_and_refusals(rng):

@@ -117,3 +117,27 @@ def test_choice_and_attention_in_a_graph(torch, block):
         assert fixed.blocks == 8 * 4
         wanted = attention(q, k, v, fixed)
         assert (replayed.double() - wanted.double()).abs().max() < 60 * EPS["bfloat16"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("form", ["slopes", "distance_bias", "shared", "block_bias"])
+@pytest.mark.parametrize("block", [16, 64, 128])
+def test_gradients_of_biases_and_sinks(torch, rng, dtype, form, block):
+    layout = random_layout(rng, (512, 640), block, 0.5)
+    x = [y.detach() for y in tensors(torch, dtype, kv_heads=2)]
+    real = torch.float64 if dtype == "float64" else torch.float32
+    shape = {"slopes": (4,), "distance_bias": (4, 201), "shared": (1, 9), "block_bias": (4, layout.blocks)}[form]
+    name = "distance_bias" if form == "shared" else form
+    leaves = {name: torch.randn(shape, device="cuda", dtype=real) / 16, "sinks": torch.randn(4, device="cuda", dtype=real)}
+    for y in leaves.values():
+        y.requires_grad_()
+    out = attention(*x, layout, causal=True, query_offset=128, **leaves)
+    weight = torch.randn_like(out)
+    ours = torch.autograd.grad(out, leaves.values(), weight)
+    again = torch.autograd.grad(attention(*x, layout, causal=True, query_offset=128, **leaves), leaves.values(), weight)
+    here = {key: y.detach().cpu().double().requires_grad_() for key, y in leaves.items()}
+    on_cpu = attention(*(y.cpu().double() for y in x), layout, causal=True, query_offset=128, **here)
+    theirs = torch.autograd.grad(on_cpu, here.values(), weight.cpu().double())
+    for a, b, c in zip(ours, theirs, again):
+        assert torch.equal(a, c)
+        assert (a.cpu() - b).abs().max() < 60 * EPS[dtype] * max(1, b.abs().max())

@@ -190,6 +190,14 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
   if (return_lse) list(out = .value(out), lse = .value(lse)) else .value(out)
 }
 
+# What gradients read beside the inputs: C's views of out, lse and out_grad.
+.attention_results <- function(out, lse, out_grad, size) {
+  .expect_like(out, size, "out", "as q")
+  .expect_like(out_grad, size, "out_grad", "as q")
+  .expect_like(lse, size[-1L], "lse", "tokens, heads and batch of q")
+  list(.tensor(out, "out"), .log_sums(lse), .tensor(out_grad, "out_grad"))
+}
+
 attention_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL, causal = FALSE, query_offset = 0,
                                causal_from = 1, mask = NULL, slopes = NULL, distance_bias = NULL, block_bias = NULL,
                                dropout = 0, seed = 0) {
@@ -198,13 +206,30 @@ attention_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL
   if (!is.null(mask)) .expect(mask, "BlockMask", "mask")
   place <- .place(q = q, k = k, v = v, bias = bias$array, out = out, lse = lse, out_grad = out_grad)
   given <- .attention_inputs(q, k, v, layout)
-  .expect_like(out, given$sizes$q, "out", "as q")
-  .expect_like(out_grad, given$sizes$q, "out_grad", "as q")
-  .expect_like(lse, given$sizes$q[-1L], "lse", "tokens, heads and batch of q")
+  read <- .attention_results(out, lse, out_grad, given$sizes$q)
   dtype <- if (is.null(place)) "float64" else q@dtype
   grads <- lapply(given$sizes, function(size) .result(place, size, dtype))
   tartan_attention_backward(place, layout, given$views[[1L]], given$views[[2L]], given$views[[3L]], options, mask, bias$view,
-                            .tensor(out, "out"), .log_sums(lse), .tensor(out_grad, "out_grad"), .tokens(grads$q),
-                            .tokens(grads$k), .tokens(grads$v))
+                            read[[1L]], read[[2L]], read[[3L]], .tokens(grads$q), .tokens(grads$k), .tokens(grads$v))
+  lapply(grads, .value)
+}
+
+attention_bias_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL, causal = FALSE, query_offset = 0,
+                                    causal_from = 1, mask = NULL, slopes = NULL, distance_bias = NULL, block_bias = NULL,
+                                    sinks = NULL, dropout = 0, seed = 0) {
+  bias <- .one_bias(slopes, distance_bias, block_bias)
+  options <- .attention_options(scale, causal, query_offset, causal_from, bias, dropout, seed)
+  if (!is.null(mask)) .expect(mask, "BlockMask", "mask")
+  if (!length(bias) && is.null(sinks)) .fail("argument", "no bias and no sinks are given, expected at least one of them")
+  place <- .place(q = q, k = k, v = v, bias = bias$array, sinks = sinks, out = out, lse = lse, out_grad = out_grad)
+  given <- .attention_inputs(q, k, v, layout)
+  read <- .attention_results(out, lse, out_grad, given$sizes$q)
+  dtype <- .result_dtype(if (is.null(place)) "float64" else q@dtype)
+  grads <- list()
+  if (length(bias)) grads$bias <- .result(place, .size_of(bias$array), dtype)
+  if (!is.null(sinks)) grads$sinks <- .result(place, .size_of(sinks), dtype)
+  bias_view <- if (length(bias) && bias$kind != "slopes") .tokens(grads$bias, 2L) else grads$bias
+  tartan_attention_bias_gradient(place, layout, given$views[[1L]], given$views[[2L]], given$views[[3L]], options, mask,
+                                 bias$view, sinks, read[[1L]], read[[2L]], read[[3L]], bias_view, grads$sinks)
   lapply(grads, .value)
 }

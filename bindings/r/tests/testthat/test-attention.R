@@ -108,6 +108,35 @@ test_that("gradients agree with differences", {
   }
 })
 
+test_that("gradients of biases and sinks agree with differences", {
+  layout <- random_layout(c(40, 52), c(8, 8), 0.5)
+  x <- tensors(kv_heads = 2)
+  weight <- array(rnorm(length(x$q)), dim(x$q))
+  blocks <- block_count(layout)
+  for (options in list(list(slopes = c(0.1, 0, -0.2, 0.05)), list(distance_bias = matrix(rnorm(9 * 4), 9), dropout = 0.3, seed = 4),
+                       list(distance_bias = rnorm(9), causal = TRUE, query_offset = 12), list(block_bias = rnorm(blocks)),
+                       list(block_bias = matrix(rnorm(4 * blocks), blocks), sinks = rnorm(4)), list(sinks = rnorm(4)))) {
+    run <- function(options, ...) do.call(attention, c(list(x$q, x$k, x$v, layout), options, ...))
+    found <- run(options, return_lse = TRUE)
+    grads <- do.call(attention_bias_gradient, c(list(x$q, x$k, x$v, layout, found$out, found$lse, weight), options))
+    given <- intersect(names(options), c("slopes", "distance_bias", "block_bias", "sinks"))
+    expect_identical(names(grads), ifelse(given == "sinks", "sinks", "bias"))
+    for (i in seq_along(given)) {
+      expect_identical(dim(grads[[i]]), dim(options[[given[i]]]))
+      expect_identical(length(grads[[i]]), length(options[[given[i]]]))
+      for (at in sample(length(grads[[i]]), 4)) {
+        loss <- function(step) {
+          options[[given[i]]][at] <- options[[given[i]]][at] + step
+          sum(run(options) * weight)
+        }
+        expect_equal((loss(1e-5) - loss(-1e-5)) / 2e-5, grads[[i]][at], tolerance = 1e-6)
+      }
+    }
+  }
+  expect_refused(attention_bias_gradient(x$q, x$k, x$v, layout, weight, weight[1, , , ], weight), "argument",
+                 "no bias and no sinks are given, expected at least one of them")
+})
+
 test_that("masks hold what the rule says, and are saved", {
   rule <- function(q, k, head) (3 * q + k + head) %% 4 == 1
   for (block in list(8, c(4, 6), c(33, 40), 1)) for (heads in c(1, 3)) {
