@@ -61,6 +61,7 @@ __all__ = [
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
     "attention_bias_gradient", "attention_gradient", "attention_merge", "block_softmax", "block_softmax_gradient",
-    "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient", "growth_score", "info", "load", "load_all", "packed",
+    "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
+    "growth_score", "info", "load", "load_all", "packed",
     "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
 ]  # fmt: skip
