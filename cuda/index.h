@@ -123,11 +123,6 @@ tartan_status tartan_cuda_index_tiles(const tartan_host *host, const tartan_cuda
 tartan_status tartan_cuda_index_block_mask(const tartan_host *host, const tartan_block_mask *mask,
                                            bool transposed, tartan_cuda_host_block_mask *out);
 
-/* The words of all blocks, one block after another, as those above; those of padding are 0. The caller frees them with
- * host->free. Errors: MEMORY. */
-tartan_status tartan_cuda_index_bits(const tartan_host *host, const tartan_block_mask *mask, bool transposed,
-                                     uint32_t **out, int64_t *out_size);
-
 /* ---- What is counted of a layout, for the choice of kernels ---- */
 
 enum { TARTAN_CUDA_SHARES = 5 }; /* groups of 1, 2, 4, 8, 16 lines */

@@ -7,7 +7,7 @@ namespace {
 
 /* These addresses are the makers of the plans. Variant: 2 * group + by_columns, group 0 for a row index; of tiles the
  * group; of sub-blocks see tartan_cuda_index_get_sub_groups. */
-const char maker = 0, sub_maker = 0, tiles_maker = 0, mask_maker = 0, bits_maker = 0;
+const char maker = 0, sub_maker = 0, tiles_maker = 0, mask_maker = 0;
 
 /* The plan that a layout or mask keeps. Its memory belongs to no queue, since layouts outlive contexts. */
 struct index_set {
@@ -29,7 +29,6 @@ struct request {
     const tartan_cuda_tile_form *form;
     const tartan_cuda_sub_blocks *sub; /* or NULL: whole blocks */
     const tartan_block_mask *mask;     /* copy this */
-    bool all_bits;                     /* of all its blocks */
 };
 
 void release(void *plan) {
@@ -129,15 +128,6 @@ tartan_status make_mask(const request *r, index_set *set) {
     return status;
 }
 
-tartan_status make_bits(const request *r, index_set *set) {
-    uint32_t *bits = nullptr;
-    int64_t size = 0;
-    PASS(tartan_cuda_index_bits(tartan_cuda_host, r->mask, r->by_columns, &bits, &size));
-    const tartan_status status = upload(r, (const int32_t *)bits, size, set);
-    tartan_cuda_host->free(bits);
-    return status;
-}
-
 tartan_status make(const tartan_layout *layout, void *user, void **out) {
     const request *r = (const request *)user;
     tartan_cuda_current current(r->queue->device_id);
@@ -153,8 +143,8 @@ tartan_status make(const tartan_layout *layout, void *user, void **out) {
     PASS(tartan_cuda_host->allocate(&set, 1, sizeof *set));
     *set = {};
     set->device_id = r->queue->device_id;
-    const tartan_status status = r->mask != nullptr     ? r->all_bits ? make_bits(r, set) : make_mask(r, set)
-                                     : r->groups != nullptr ? make_tiles(layout, r, set)
+    const tartan_status status = r->mask != nullptr     ? make_mask(r, set)
+                                 : r->groups != nullptr ? make_tiles(layout, r, set)
                                  : r->group == 0        ? make_rows(layout, r, set)
                                                         : make_groups(layout, r, set);
     if (status != TARTAN_OK) {
@@ -167,7 +157,7 @@ tartan_status make(const tartan_layout *layout, void *user, void **out) {
 
 tartan_status get(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
                   bool by_columns, int32_t group, const index_set **out) {
-    request r = {function, queue, by_columns, group, nullptr, nullptr, nullptr, nullptr, false};
+    request r = {function, queue, by_columns, group, nullptr, nullptr, nullptr, nullptr};
     const tartan_i_plan_key key = {&maker, queue->device_id, 2 * group + by_columns};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
@@ -203,7 +193,7 @@ tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda
                                                const tartan_layout *layout, bool by_columns,
                                                const tartan_cuda_sub_blocks *sub, int32_t group,
                                                tartan_cuda_group_index *out) {
-    request r = {function, queue, by_columns, group, nullptr, nullptr, sub, nullptr, false};
+    request r = {function, queue, by_columns, group, nullptr, nullptr, sub, nullptr};
     /* The ids depend on the order inside blocks. */
     const int32_t variant = ((group * 128 + sub->edge) * 2 + (sub->col_stride == 1)) * 2 + by_columns;
     const tartan_i_plan_key key = {&sub_maker, queue->device_id, variant};
@@ -216,7 +206,7 @@ tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda
 tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,
                                           const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out) {
-    request r = {function, queue, false, groups->group, groups, form, nullptr, nullptr, false};
+    request r = {function, queue, false, groups->group, groups, form, nullptr, nullptr};
     const tartan_i_plan_key key = {&tiles_maker, queue->device_id, groups->group};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
@@ -227,21 +217,10 @@ tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queu
 tartan_status tartan_cuda_index_get_block_mask(const char *function, tartan_cuda_queue *queue,
                                                const tartan_block_mask *block_mask, bool transposed,
                                                tartan_cuda_block_mask *out) {
-    request r = {function, queue, transposed, 0, nullptr, nullptr, nullptr, block_mask, false};
+    request r = {function, queue, transposed, 0, nullptr, nullptr, nullptr, block_mask};
     const tartan_i_plan_key key = {&mask_maker, queue->device_id, transposed};
     void *plan = nullptr;
     PASS(tartan_cuda_host->mask_plan(block_mask, &key, make, &r, release, &plan));
     *out = ((const index_set *)plan)->mask;
-    return TARTAN_OK;
-}
-
-tartan_status tartan_cuda_index_get_bits(const char *function, tartan_cuda_queue *queue,
-                                         const tartan_block_mask *block_mask, bool transposed,
-                                         const uint32_t **out) {
-    request r = {function, queue, transposed, 0, nullptr, nullptr, nullptr, block_mask, true};
-    const tartan_i_plan_key key = {&bits_maker, queue->device_id, transposed};
-    void *plan = nullptr;
-    PASS(tartan_cuda_host->mask_plan(block_mask, &key, make, &r, release, &plan));
-    *out = (const uint32_t *)((const index_set *)plan)->memory;
     return TARTAN_OK;
 }

@@ -32,9 +32,4 @@ tartan_status tartan_cuda_index_get_block_mask(const char *function, tartan_cuda
                                                const tartan_block_mask *block_mask, bool transposed,
                                                tartan_cuda_block_mask *out);
 
-/* The words of all its blocks (tartan_cuda_index_bits), also kept in the mask. */
-tartan_status tartan_cuda_index_get_bits(const char *function, tartan_cuda_queue *queue,
-                                         const tartan_block_mask *block_mask, bool transposed,
-                                         const uint32_t **out);
-
 #endif

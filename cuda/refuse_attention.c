@@ -7,6 +7,8 @@ static bool is_tuned(int32_t edge) {
     return edge == 8 || edge == 16 || edge == 32 || edge == 64 || edge == 128;
 }
 
+static const int64_t most_offset = (int64_t)1 << 30; /* distances of tokens are below 2^31 then */
+
 /* Whether TMA can load the tensor: contiguous elements, the other strides multiples of 16 bytes and below 2^40. */
 static bool is_boxed(const tartan_cuda_tensor *t, int64_t batch, int64_t heads) {
     const int64_t unit = 16 / tartan_cuda_bytes_of(t->dtype), most = (int64_t)1 << 38;
@@ -31,8 +33,11 @@ static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda
     if ((double)p->batch * (double)p->heads * ((double)(p->tq + p->tk) / 64 + 2) > 2e9)
         return "only for fewer than 2e9 tiles of the output";
     if (!(p->scale > 0)) return "only for a positive scale";
-    if (p->bias != NULL) return "does not add a bias";
-    if (p->dropout > 0) return "has no dropout";
+    if (p->bias_kind == TARTAN_I_BIAS_BLOCK && p->block_mask != NULL)
+        return "has no bias of blocks together with a block mask";
+    if (p->bias != NULL && (p->query_offset > most_offset || p->query_offset < -most_offset))
+        return "adds a bias only if query_offset is below 2^30";
+    if (p->bias != NULL && p->scale < 1e-20) return "adds a bias only if the scale is at least 1e-20";
     if (!is_boxed(&p->q, p->batch, p->heads) || !is_boxed(&p->k, p->batch, p->kv_heads) ||
         !is_boxed(&p->v, p->batch, p->kv_heads))
         return "the elements of a token are not contiguous, or its address is no multiple of 16 bytes";
@@ -40,9 +45,7 @@ static const char *refuse_inputs(const tartan_cuda_chip *chip, const tartan_cuda
 }
 
 const char *tartan_cuda_attention_forward_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
-    const tartan_cuda_attention_forward *f = problem;
-    if (f->sinks != NULL) return "has no sinks";
-    return refuse_inputs(chip, &f->in);
+    return refuse_inputs(chip, &((const tartan_cuda_attention_forward *)problem)->in);
 }
 
 const char *tartan_cuda_attention_backward_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {

@@ -28,18 +28,25 @@ double tartan_cuda_attention_backward_plain_rate(const void *problem) {
            (plain_time(p, p->block_q, 32, 128, 2, 1) + plain_time(p, p->block_k, 32, cols, 2, 2));
 }
 
+/* What a bias and dropout leave of the rate: a number from memory for each score, and random words, cost more than the
+ * products. */
+static double extras_share(const tartan_cuda_attention *p) {
+    const double bias = p->bias == NULL ? 1 : p->bias_kind == TARTAN_I_BIAS_DISTANCE ? 0.4 : 0.8;
+    return bias * (p->dropout > 0 ? 0.35 : 1);
+}
+
 /* A CTA takes 64 or 128 rows, all with the merged list of the block rows in them. */
 double tartan_cuda_attention_forward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_forward *)problem)->in;
     int32_t lines = 0;
     while (p->block_q << lines < 64) lines++;
     const double rate = p->block_q == 128 ? 640 : 520;
-    return rate * p->figures.share[0][lines] / (1 << lines);
+    return rate * extras_share(p) * p->figures.share[0][lines] / (1 << lines);
 }
 
 double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
     int32_t lines = 0;
     while (p->block_q << lines < 64) lines++;
-    return 380 * p->figures.share[0][lines] / (1 << lines);
+    return 380 * extras_share(p) * p->figures.share[0][lines] / (1 << lines);
 }

@@ -6,6 +6,7 @@
 #define TARTAN_CUDA_ATTENTION_BACKWARD_REPAIR_CUH
 
 #include "kernels/attention_backward_ring.cuh"
+#include "kernels/attention_extras.cuh"
 
 namespace tartan_cuda {
 
@@ -23,9 +24,8 @@ __device__ __forceinline__ void list_wrong(const BackwardProblem &p, const float
         probe += __shfl_xor_sync(~0u, probe, 1);
         probe += __shfl_xor_sync(~0u, probe, 2);
         const int32_t at = row + 8 * r;
-        if (probe != 0 && threadIdx.x % 4 == 0 && at < p.tokens)
-            p.wrong_rows[atomicAdd(p.wrong_count, 1)] =
-                ((int64_t)entry * p.kept_heads + head) * p.tokens + at;
+        if (probe != 0 && threadIdx.x % 4 == 0 && at < p.rows)
+            p.wrong_rows[atomicAdd(p.wrong_count, 1)] = ((int64_t)entry * p.kept_heads + head) * p.rows + at;
     }
 }
 
@@ -48,10 +48,8 @@ template <typename T> __device__ __forceinline__ float dot(const T *x, const T *
 __device__ __forceinline__ bool counts(const BackwardProblem &p, int32_t id, int32_t kept, int32_t streamed,
                                        int32_t at) {
     const int32_t query = p.by_keys ? streamed : kept, key = p.by_keys ? kept : streamed;
-    if (streamed >= p.streams || key >= limit_of(p, query)) return false;
-    if (p.bits == nullptr) return true;
-    const int64_t line = (int64_t)id * p.block_kept + (kept & (p.block_kept - 1));
-    return p.bits[line * p.row_words + at / 32] >> at % 32 & 1;
+    if (streamed >= p.columns || key >= limit_of(p, query)) return false;
+    return is_kept(p, id, kept & (p.block_rows - 1), at);
 }
 
 /* One row by a warp: first[] and second[] have elements lane, lane + 32, ... of the gradients. */
@@ -66,21 +64,28 @@ __device__ __forceinline__ void repair_row(const BackwardProblem &p, const Token
         const int32_t list = first_line(p, entry, head, h) + row / rows;
         const int64_t queries = ((int64_t)entry * p.heads + (p.by_keys ? other : head)) * p.padded;
         for (int32_t e = p.pointers[list]; e < p.pointers[list + 1]; e++) {
-            const int32_t id = p.ids[(int64_t)e * p.lines + row % rows / p.block_kept];
+            const int32_t id = p.ids[(int64_t)e * p.lines + row % rows / p.block_rows];
             if (id < 0) continue;
-            for (int32_t begin = 0; begin < p.block_streamed; begin += 32) {
-                const int32_t at = begin + lane, token = p.cols[e] * p.block_streamed + at;
-                const bool mine = at < p.block_streamed && counts(p, id, row, token, at);
+            for (int32_t begin = 0; begin < p.block_columns; begin += 32) {
+                const int32_t at = begin + lane, token = p.cols[e] * p.block_columns + at;
+                const bool mine = at < p.block_columns && counts(p, id, row, token, at);
                 float weight = 0, change = 0;
                 if (mine) {
                     const int64_t query = queries + (p.by_keys ? token : row);
-                    const float s = dot(a0, streamed[0].at(entry, other, token), p.d);
+                    const int32_t i = p.by_keys ? token : row, j = p.by_keys ? row : token;
+                    const int32_t query_head = p.by_keys ? other : head;
+                    const float s =
+                        dot(a0, streamed[0].at(entry, other, token), p.d) + bias_of(p, query_head, id, i, j);
                     weight = exp2_fast(fmaf(s, p.scale * 1.4426950408889634f, -p.lse[query]));
-                    change = weight * (dot(a1, streamed[1].at(entry, other, token), p.d) - p.delta[query]);
+                    const bool dropped = is_dropped(p, entry, query_head, i, j);
+                    const float grad =
+                        dropped ? 0 : dot(a1, streamed[1].at(entry, other, token), p.d) * p.extras.kept;
+                    change = weight * (grad - p.delta[query]);
+                    weight = dropped ? 0 : weight * p.extras.kept;
                 }
                 for (uint32_t left = __ballot_sync(~0u, mine); left != 0; left &= left - 1) {
                     const int32_t one = __ffs((int32_t)left) - 1,
-                                  that = p.cols[e] * p.block_streamed + begin + one;
+                                  that = p.cols[e] * p.block_columns + begin + one;
                     const float w = __shfl_sync(~0u, weight, one), c = __shfl_sync(~0u, change, one);
                     const T *b0 = streamed[0].at(entry, other, that),
                             *b1 = streamed[1].at(entry, other, that);
@@ -104,8 +109,8 @@ __global__ void repair_gradients(const BackwardProblem p, const Tokens<T> kept0,
     const int32_t lane = threadIdx.x % 32, warps = (int32_t)(gridDim.x * blockDim.x / 32);
     for (int32_t i = (int32_t)((blockIdx.x * blockDim.x + threadIdx.x) / 32); i < *p.wrong_count;
          i += warps) {
-        const int64_t which = p.wrong_rows[i], matrix = which / p.tokens;
-        const int32_t row = (int32_t)(which % p.tokens);
+        const int64_t which = p.wrong_rows[i], matrix = which / p.rows;
+        const int32_t row = (int32_t)(which % p.rows);
         const int32_t head = (int32_t)(matrix % p.kept_heads), entry = (int32_t)(matrix / p.kept_heads);
         float first[8] = {}, second[8] = {};
         repair_row<T>(p, kept, streamed, row, head, entry, first, second);

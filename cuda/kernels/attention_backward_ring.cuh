@@ -5,12 +5,10 @@
 #ifndef TARTAN_CUDA_ATTENTION_BACKWARD_RING_CUH
 #define TARTAN_CUDA_ATTENTION_BACKWARD_RING_CUH
 
-#include "device/element.cuh"
-#include "device/feed.h"
 #include "device/launch.cuh"
 #include "device/ptx_wgmma.cuh"
-#include "device/ring.cuh"
 #include "device/tile_store.cuh"
+#include "kernels/attention_lists.cuh"
 
 namespace tartan_cuda {
 
@@ -27,15 +25,13 @@ template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false> struct B
     static constexpr int kKeptTiles = kSplit ? 1 : kWarpgroups;    /* of 64 tokens, of a team */
     static constexpr int kOutWidth = kSplit ? kWidth / 2 : kWidth; /* elements of a warpgroup's gradients */
     static constexpr int kRows = 64 * kKeptTiles, kStreamed = 64;
+    /* Two gradients of 128 elements leave the producer few. In all no more than at launch, 168 each. */
+    static constexpr int kConsumerRegisters = kWidth > 64 ? 240 : 232;
+    static constexpr int kProducerRegisters = kWidth > 64 ? 24 : 40;
     static constexpr int kPanels = kWidth / 64, kOutPanels = kOutWidth / 64;
-    static constexpr int kSlots = kStreamed / 8, kLines = kRows / 8;
     static constexpr uint32_t kPanel = 64 * 128, kTile = kPanels * kPanel; /* 64 tokens of one tensor */
 
-    struct Step {
-        int32_t partial;
-        int32_t first[kSlots]; /* the first token of each slot; the number of tokens where there is none */
-        int32_t ids[kSlots * kLines]; /* [slot][line] */
-    };
+    using Step = ListStep<kRows / 8, kStreamed>;
     struct Board {
         int32_t row;         /* the first kept token; < 0: there are no more tiles */
         int32_t head, entry; /* of the kept tensors */
@@ -55,7 +51,7 @@ template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false> struct B
     static_assert(kShared <= 227 * 1024, "shared memory of a CTA");
 };
 
-enum { kBackwardThreads = 384, kBackwardConsumerRegisters = 232, kBackwardProducerRegisters = 40 };
+enum { kBackwardThreads = 384 };
 
 template <class Form> struct BackwardRing {
     uint8_t *memory;
@@ -104,27 +100,13 @@ struct Gradient {
     int64_t batch, head, token, element;
 };
 
-struct BackwardProblem {
-    const int32_t *pointers, *cols, *ids, *order; /* of the group index */
-    int32_t groups, lines;
-    int32_t kept_heads, tokens, streams; /* tokens that are kept, that stream past */
-    int32_t heads_per_kv;
+struct BackwardProblem : AttentionLists {
+    int32_t kept_heads, heads_per_kv;
     int32_t
         streamed_heads; /* that a kept head sees one after the other: heads_per_kv for dk and dv, else 1 */
-    int32_t layout_entry,
-        layout_head; /* heads of the layout from a batch entry, and from a head of q, to the next */
-    bool by_keys;    /* dk and dv */
-    bool last_first;
     int32_t tiles, d, dtype;
-    int32_t group_rows, kept_parts; /* kept tokens of a group, and tiles of kept tokens in it */
-    int32_t block_kept, block_streamed, shift_kept, shift_streamed; /* powers of two, and their logarithms */
-    int32_t slots, parts, shift_slots, shift_parts;
-    const uint32_t *bits; /* of the block mask, [blocks][block_kept][row_words], or NULL */
-    int32_t row_words;
+    int32_t group_rows, kept_parts; /* rows of a group, and tiles of rows in it */
     float scale;
-    bool causal;
-    int64_t query_offset, causal_from;
-    int32_t tk;
     const float *lse, *delta; /* [batch][heads][padded], see attention_backward_wgmma.cu */
     int32_t heads, padded;
     int32_t *counters;
@@ -134,18 +116,7 @@ struct BackwardProblem {
     int64_t *wrong_rows;
 };
 
-/* Query `row` sees only keys before the limit; a key is seen only by queries from the first one on. */
-__device__ __forceinline__ int32_t limit_of(const BackwardProblem &p, int64_t row) {
-    if (!p.causal) return p.tk;
-    const int64_t limit = max(row + 1 + p.query_offset, p.causal_from);
-    return (int32_t)min(max(limit, (int64_t)0), (int64_t)p.tk);
-}
-__device__ __forceinline__ int32_t first_query(const BackwardProblem &p, int64_t key) {
-    if (!p.causal || key < p.causal_from) return 0;
-    return (int32_t)min(max(key - p.query_offset, (int64_t)0), (int64_t)INT32_MAX);
-}
-
-/* The first line of the lists that head `streamed` of those that a kept head sees has. */
+/* The first list of head `streamed` of those that a kept head sees. */
 __device__ __forceinline__ int32_t first_line(const BackwardProblem &p, int32_t entry, int32_t kept_head,
                                               int32_t streamed) {
     return (entry * p.layout_entry + (kept_head * p.streamed_heads + streamed) * p.layout_head) * p.groups;
@@ -153,100 +124,10 @@ __device__ __forceinline__ int32_t first_line(const BackwardProblem &p, int32_t 
 
 /* ---- The producer: one warp for each team ---- */
 
-/* The number of entries from `begin` to `end` whose first token is below `token`: tokens ascend. By a whole warp. */
-__device__ __forceinline__ int32_t entries_below(const BackwardProblem &p, int32_t begin, int32_t end,
-                                                 int64_t token) {
-    const int32_t lane = threadIdx.x % 32, first = begin;
-    while (end > begin) { /* 32 probes a round */
-        const int32_t step = (end - begin + 31) / 32, at = begin + lane * step;
-        const bool below = at < end && (int64_t)p.cols[at] * p.block_streamed < token;
-        const int32_t count = __popc(__ballot_sync(~0u, below));
-        if (count == 0) break;
-        const int32_t last = begin + (count - 1) * step;
-        begin = last + 1;
-        if (step == 1) break;
-        end = min(end, last + step);
-    }
-    return begin - first;
-}
-
-/* The part of a line's list that a tile of kept tokens needs. */
-struct StreamList {
-    int32_t begin, end, steps;
-};
-
-template <class Form>
-__device__ __forceinline__ StreamList find_list(const BackwardProblem &p, int32_t line, int32_t row) {
-    StreamList l = {p.pointers[line], p.pointers[line + 1], 0};
-    if (p.causal && !p.by_keys) {
-        l.end = l.begin + entries_below(p, l.begin, l.end, limit_of(p, min(row + Form::kRows, p.tokens) - 1));
-    } else if (p.causal) { /* blocks that end before the first query that sees the first key */
-        l.begin += entries_below(p, l.begin, l.end, (int64_t)first_query(p, row) - p.block_streamed + 1);
-    }
-    l.steps = p.parts > 1 ? (l.end - l.begin) * p.parts : (l.end - l.begin + p.slots - 1) / p.slots;
-    return l;
-}
-
-template <class Form> struct StreamEntries {
-    static constexpr int kEach = (Form::kSlots * Form::kLines + 31) / 32;
-    int32_t col, ids[kEach];
-    __device__ __forceinline__ void fetch(const BackwardProblem &p, const StreamList &l, int32_t step) {
-        const int32_t lane = threadIdx.x % 32;
-        const int32_t first = l.begin + (step << p.shift_slots >> p.shift_parts);
-        col = lane < p.slots && first + lane < l.end ? p.cols[first + lane] : -1;
-#pragma unroll
-        for (int i = 0; i < kEach; i++) {
-            const int32_t at = lane + 32 * i;
-            const bool inside = at < p.lines << p.shift_slots && at < (l.end - first) * p.lines;
-            ids[i] = inside ? p.ids[(int64_t)first * p.lines + at] : -1;
-        }
-    }
-};
-
-/* Fetches the bits of the tile's blocks to L1, where consumers read them soon. By a whole warp. */
-template <class Form>
-__device__ __forceinline__ void prefetch_bits(const BackwardProblem &p, const typename Form::Step *step) {
-    const int32_t words = p.block_kept * p.row_words,
-                  lines = (words + 31) / 32; /* of 128 bytes, of a block */
-    for (int32_t i = threadIdx.x % 32; i < (p.lines << p.shift_slots) * lines; i += 32) {
-        const int32_t id = step->ids[i / lines];
-        if (id >= 0) list_prefetch(p.bits + (int64_t)id * words + i % lines * 32);
-    }
-}
-
-/* Tells the consumers what the streamed tile consists of. Returns the lane's first token. */
-template <class Form>
-__device__ __forceinline__ int32_t describe_step(const BackwardProblem &p, typename Form::Step *out,
-                                                 const StreamEntries<Form> &list, int32_t step, int32_t row) {
-    const int32_t lane = threadIdx.x % 32, last_row = min(row + Form::kRows, p.tokens) - 1;
-    const int32_t tokens = p.parts > 1 ? Form::kStreamed : p.block_streamed;
-    const int32_t token =
-        list.col < 0 ? p.streams : (list.col << p.shift_streamed) + (step & (p.parts - 1)) * Form::kStreamed;
-    bool partial = lane < p.slots && token + tokens > p.streams;
-    if (p.by_keys) /* the last key's first query comes later */
-        partial = partial || (lane < p.slots && first_query(p, last_row) > token);
-    else
-        partial = partial || (lane < p.slots && token + tokens > limit_of(p, row));
-    if (lane < p.slots) out->first[lane] = token;
-#pragma unroll
-    for (int i = 0; i < StreamEntries<Form>::kEach; i++) {
-        const int32_t at = lane + 32 * i;
-        if (at < p.lines << p.shift_slots) {
-            out->ids[at] = list.ids[i];
-            partial = partial || list.ids[i] < 0;
-        }
-    }
-    partial = __any_sync(~0u, partial || p.bits != nullptr);
-    if (lane == 0) out->partial = partial;
-    __syncwarp();
-    if (p.bits != nullptr) prefetch_bits<Form>(p, out);
-    return token;
-}
-
 /* What a lane loads of every streamed tile: boxes, each a panel of a slot of one tensor, and where queries stream past, lse
  * or delta of a slot. */
 template <class Form> struct StreamBoxes {
-    static constexpr int kEach = (2 * Form::kSlots * Form::kPanels + 31) / 32;
+    static constexpr int kEach = (2 * Form::Step::kSlots * Form::kPanels + 31) / 32;
     int32_t slot; /* of all its boxes */
     __device__ __forceinline__ explicit StreamBoxes(const BackwardProblem &p)
         : slot((int32_t)threadIdx.x % 32 & (p.slots - 1)) {}
@@ -270,7 +151,7 @@ template <class Form> struct StreamBoxes {
         }
         if (p.by_keys && lane < 2 << p.shift_slots) {
             const uint32_t which = (uint32_t)(lane >> p.shift_slots), bytes = 64 * 4 >> p.shift_slots;
-            const int64_t query = at >= p.streams ? p.padded - 64 : at; /* past the end: infinity */
+            const int64_t query = at >= p.columns ? p.padded - 64 : at; /* past the end: infinity */
             bulk_load(ring.vector_at(which, stage) + (uint32_t)slot * bytes,
                       (which == 0 ? p.lse : p.delta) + ((int64_t)entry * p.heads + head) * p.padded + query,
                       bytes, full);
@@ -320,7 +201,7 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
         int32_t steps = 0;
         for (int32_t h = 0; h < p.streamed_heads; h++) {
             const int32_t line = first_line(p, entry, head, h) + of_head;
-            steps += find_list<Form>(p, line, row).steps;
+            steps += steps_of(p, find_list(p, line, row, Form::kRows));
         }
         if (lane == 0) {
             *ring.board() = {row, head, entry, steps, {}};
@@ -330,17 +211,21 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
         __syncwarp();
         barrier_wait(ring.kept_empty(), parity ^ 1);
         load_kept(ring, kept0, kept1, row, head, entry);
+        const int32_t bound = bound_of(p, row, Form::kRows);
         for (int32_t h = 0; h < p.streamed_heads; h++) {
             const int32_t streamed_head = p.by_keys ? head * p.heads_per_kv + h : head / p.heads_per_kv;
             const int32_t line = first_line(p, entry, head, h) + of_head;
-            const StreamList l = find_list<Form>(p, line, row);
-            StreamEntries<Form> list;
+            const RowList l = find_list(p, line, row, Form::kRows);
+            const int32_t list_steps = steps_of(p, l);
+            ListEntries<typename Form::Step> list;
             list.fetch(p, l, 0);
-            for (int32_t step = 0; step < l.steps; step++) {
-                StreamEntries<Form> next;
-                if (step + 1 < l.steps) next.fetch(p, l, step + 1);
+            for (int32_t step = 0; step < list_steps; step++) {
+                ListEntries<typename Form::Step> next;
+                next.fetch(p, l, step + 1);
+                list.fetch_words(p);
                 barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
-                const int32_t token = describe_step<Form>(p, ring.step(stage.at), list, step, row);
+                const int32_t token = describe_step(p, ring.step(stage.at), list, step, bound,
+                                                    p.by_keys ? streamed_head : head);
                 box.load(p, ring, streamed0, streamed1, stage.at, token, streamed_head, entry);
                 stage.next();
                 list = next;
@@ -348,14 +233,7 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
         }
         number = __shfl_sync(~0u, number, 0);
     }
-    /* The last team resets the counters. */
-    if (lane == 0) {
-        __threadfence();
-        if (atomicAdd(&p.counters[1], 1) + 1 == teams) {
-            atomicExch(&p.counters[0], 0);
-            atomicExch(&p.counters[1], 0);
-        }
-    }
+    if (lane == 0) leave_counters(p.counters, teams);
 }
 
 /* ---- What consumers share ---- */
@@ -388,40 +266,6 @@ __device__ __forceinline__ void accumulate(float (&d)[Form::kOutWidth / 2], cons
     wgmma_commit();
 }
 
-/* Which streamed tokens count for kept token `row`: bit j of 64. */
-template <class Form>
-__device__ __forceinline__ uint64_t find_pairs(const BackwardProblem &p, const typename Form::Step *step,
-                                               int32_t row, int32_t first_row) {
-    const int32_t line = (row - first_row) >> p.shift_kept, width = min(p.block_streamed, 64);
-    const int32_t limit = p.by_keys ? p.streams : limit_of(p, row);
-    const int32_t begin = p.by_keys ? first_query(p, row) : 0;
-    uint64_t all = 0;
-    for (int32_t slot = 0; slot < p.slots; slot++) {
-        const int32_t id = step->ids[slot * p.lines + line], token = step->first[slot];
-        if (id < 0) continue;
-        const int32_t until = min(limit - token, width), from = max(begin - token, 0);
-        if (until <= from) continue;
-        uint64_t bits = (until >= 64 ? ~0ull : (1ull << until) - 1) & ~0ull << from;
-        if (p.bits != nullptr) {
-            const int64_t line_of_block = (int64_t)id * p.block_kept + (row & (p.block_kept - 1));
-            const uint32_t *words =
-                p.bits + line_of_block * p.row_words + (token & (p.block_streamed - 1)) / 32;
-            bits &= words[0] | (width == 64 ? (uint64_t)words[1] << 32 : 0);
-        }
-        all |= bits << (slot * width);
-    }
-    return all;
-}
-
-/* The thread's elements of row r that count, as bits: element i of the row is bit i. */
-__device__ __forceinline__ uint32_t pairs_of_thread(uint64_t all) {
-    const uint64_t mine = all >> 2 * (threadIdx.x % 4);
-    uint32_t bits = 0;
-#pragma unroll
-    for (int f = 0; f < 8; f++) bits |= (uint32_t)(mine >> 8 * f & 3) << 2 * f;
-    return bits;
-}
-
 /* Stores a warpgroup's results, whose first element is first_col. `row`: of the thread's first row. */
 template <int kCount>
 __device__ __forceinline__ void store_gradient(const BackwardProblem &p, const Gradient &g,
@@ -432,7 +276,7 @@ __device__ __forceinline__ void store_gradient(const BackwardProblem &p, const G
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
         const int32_t at = row + i / 2 % 2 * 8, col = first_col + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        if (at < p.tokens && col < p.d)
+        if (at < p.rows && col < p.d)
             combine(g.data, p.dtype, first + at * g.token + col * g.element, x[i], 0);
     }
 }

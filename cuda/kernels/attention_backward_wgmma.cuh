@@ -18,7 +18,8 @@ __device__ __forceinline__ void pack_weights(const float (&x)[32], uint32_t (&we
     for (int i = 0; i < 16; i++) weights[i] = pack<kFactor>(x[2 * i], x[2 * i + 1]);
 }
 
-template <Factor kFactor, class Form> struct BackwardConsumer {
+/* kExtras: there may be a bias or dropout. */
+template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     static constexpr int kOuts = Form::kOutWidth / 2;
     const BackwardProblem &p;
     const BackwardRing<Form> &ring;
@@ -51,19 +52,6 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
         return first + tile_row() + (int32_t)(threadIdx.x % 128) / 32 * 16 + (int32_t)(threadIdx.x % 32) / 4;
     }
 
-    /* scores -> weights exp(s - lse), 0 for pairs that do not count, which `counts` says of row r in bit i. */
-    __device__ __forceinline__ void find_counting(const typename Form::Step *step, int32_t first,
-                                                  uint32_t (&counts)[2]) const {
-        counts[0] = counts[1] = ~0u;
-        if (!step->partial) return;
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-            counts[r] = pairs_of_thread(find_pairs<Form>(p, step, row_of(first) + 8 * r, first));
-    }
-    static __device__ __forceinline__ bool does_count(const uint32_t (&counts)[2], int i) {
-        return counts[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1;
-    }
-
     /* A result in the memory of kept tensor `which`, and from there to its place; the latter by one thread. */
     __device__ __forceinline__ void stage_gradient(uint32_t which, const float (&x)[kOuts]) const {
 #pragma unroll
@@ -81,15 +69,33 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
 
     /* ---- Queries are kept ---- */
 
-    /* x: dp -> ds, s: scores. */
-    __device__ __forceinline__ void weigh_queries(const uint32_t (&counts)[2], const float (&s)[32],
+    /* The bias is added, and what does not count becomes -infinity. */
+    template <bool kByKeys>
+    __device__ __forceinline__ void complete(uint32_t at, int32_t first, bool some, const uint32_t (&seen)[1],
+                                             float (&s)[32]) const {
+        if constexpr (kExtras) add_bias<kByKeys>(p, ring.step(at), row_of(first), first, s);
+        if (some) hide(seen, s);
+    }
+    template <bool kByKeys>
+    __device__ __forceinline__ void find_dropped(uint32_t at, int32_t first, int32_t entry,
+                                                 uint32_t (&kept)[1]) const {
+        if constexpr (kExtras) find_kept<kByKeys>(p, ring.step(at), row_of(first), entry, kept);
+    }
+    /* The gradient of weight i before dropout. */
+    __device__ __forceinline__ float undrop(const uint32_t (&kept)[1], int i, float grad) const {
+        if constexpr (!kExtras) return grad;
+        return kept[0] >> (i / 2 % 2 * 16 + i / 4 * 2 + i % 2) & 1 ? grad * p.extras.kept : 0;
+    }
+
+    /* dp becomes ds. Where a score is -infinity it is 0, or NaN if dp is not finite, which repair_gradients mends. */
+    __device__ __forceinline__ void weigh_queries(const uint32_t (&kept)[1], const float (&s)[32],
                                                   float (&dp)[32], const float (&lse)[2],
                                                   const float (&delta)[2]) const {
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int r = i / 2 % 2;
             const float weight = exp2_fast(fmaf(s[i], p.scale * kLog2E, -lse[r]));
-            dp[i] = does_count(counts, i) ? weight * (dp[i] - delta[r]) : 0;
+            dp[i] = weight * (undrop(kept, i, dp[i]) - delta[r]);
         }
     }
 
@@ -105,7 +111,7 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
     __device__ __forceinline__ void query_gradient(int32_t first, int32_t head, int32_t entry, int32_t steps,
                                                    float (&grad)[kOuts]) {
         float s[32], dp[32], lse[2], delta[2];
-        uint32_t weights[16], counts[2];
+        uint32_t weights[16], seen[1], kept[1];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int64_t at =
@@ -114,10 +120,12 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
         }
         barrier_wait(ring.full(stage.at), stage.parity);
         multiply_pairs(s, dp, stage.at);
-        find_counting(ring.step(stage.at), first, counts);
+        bool some = find_seen<false>(p, ring.step(stage.at), row_of(first), first, seen);
+        find_dropped<false>(stage.at, first, entry, kept);
         wgmma_wait_for<0>(s);
         wgmma_pin(dp);
-        weigh_queries(counts, s, dp, lse, delta);
+        complete<false>(stage.at, first, some, seen, s);
+        weigh_queries(kept, s, dp, lse, delta);
         pack_weights<kFactor>(dp, weights);
         for (int32_t step = 1; step < steps; step++) {
             const uint32_t before = stage.at;
@@ -126,10 +134,12 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
             wgmma_pin(grad);
             multiply_pairs(s, dp, stage.at);
             accumulate<kFactor, Form>(grad, weights, part_of(0, before), step > 1);
-            find_counting(ring.step(stage.at), first, counts);
+            some = find_seen<false>(p, ring.step(stage.at), row_of(first), first, seen);
+            find_dropped<false>(stage.at, first, entry, kept);
             wgmma_wait_for<1>(s);
             wgmma_pin(dp);
-            weigh_queries(counts, s, dp, lse, delta);
+            complete<false>(stage.at, first, some, seen, s);
+            weigh_queries(kept, s, dp, lse, delta);
             wgmma_wait_for<0>(grad);
             release(before);
             pack_weights<kFactor>(dp, weights);
@@ -144,28 +154,36 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
 
     /* ---- Keys are kept: products are transposed, [keys][queries] ---- */
 
-    __device__ __forceinline__ void key_gradients(int32_t first, int32_t steps, float (&k_grad)[kOuts],
-                                                  float (&v_grad)[kOuts]) {
+    __device__ __forceinline__ void key_gradients(int32_t first, int32_t entry, int32_t steps,
+                                                  float (&k_grad)[kOuts], float (&v_grad)[kOuts]) {
         for (int32_t step = 0; step < steps; step++) {
             float s[32], dp[32];
-            uint32_t weights[16], counts[2];
+            uint32_t weights[16], seen[1], kept[1];
             const uint32_t at = stage.at;
             barrier_wait(ring.full(at), stage.parity);
             const float2 *lse = (const float2 *)ring.vector(0, at) + threadIdx.x % 4;
             const float2 *delta = (const float2 *)ring.vector(1, at) + threadIdx.x % 4;
             multiply_pairs(s, dp, at);
-            find_counting(ring.step(at), first, counts);
+            const bool some = find_seen<true>(p, ring.step(at), row_of(first), first, seen);
+            find_dropped<true>(at, first, entry, kept);
             wgmma_wait_for<1>(s);
+            complete<true>(at, first, some, seen, s);
 #pragma unroll
             for (int f = 0; f < 8; f++) {
                 const float2 shift = lse[4 * f];
 #pragma unroll
-                for (int i = 4 * f; i < 4 * f + 4; i++) {
+                for (int i = 4 * f; i < 4 * f + 4; i++)
                     s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? shift.x : shift.y)));
-                    if (!does_count(counts, i)) s[i] = 0;
-                }
             }
-            pack_weights<kFactor>(s, weights);
+            if constexpr (kExtras) {
+                float some_dropped[32];
+#pragma unroll
+                for (int i = 0; i < 32; i++) some_dropped[i] = s[i];
+                drop_weights(kept, some_dropped);
+                pack_weights<kFactor>(some_dropped, weights);
+            } else {
+                pack_weights<kFactor>(s, weights);
+            }
             wgmma_pin(v_grad);
             wgmma_fence();
             accumulate<kFactor, Form>(v_grad, weights, part_of(1, at), step > 0);
@@ -176,7 +194,7 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
                 const float2 mean = delta[4 * f];
 #pragma unroll
                 for (int i = 4 * f; i < 4 * f + 4; i++)
-                    dp[i] = does_count(counts, i) ? s[i] * (dp[i] - (i % 2 == 0 ? mean.x : mean.y)) : 0;
+                    dp[i] = s[i] * (undrop(kept, i, dp[i]) - (i % 2 == 0 ? mean.x : mean.y));
             }
             pack_weights<kFactor>(dp, changes);
             wgmma_pin(k_grad);
@@ -190,11 +208,11 @@ template <Factor kFactor, class Form> struct BackwardConsumer {
     }
 };
 
-template <Factor kFactor, class Form, bool kByKeys>
+template <Factor kFactor, class Form, bool kByKeys, bool kExtras>
 __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const BackwardRing<Form> &ring,
                                                  uint32_t warpgroup, const CUtensorMap *out0,
                                                  const CUtensorMap *out1) {
-    BackwardConsumer<kFactor, Form> c = {p, ring, warpgroup};
+    BackwardConsumer<kFactor, Form, kExtras> c = {p, ring, warpgroup};
     constexpr int kOuts = Form::kOutWidth / 2;
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
@@ -212,12 +230,15 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
                 for (int i = 0; i < kOuts; i++) second[i] = 0;
             }
         } else if constexpr (kByKeys) {
-            c.key_gradients(t.row, t.steps, first, second);
+            c.key_gradients(t.row, t.entry, t.steps, first, second);
         } else {
             c.query_gradient(t.row, t.head, t.entry, t.steps, first);
         }
 #pragma unroll
-        for (int i = 0; i < kOuts; i++) first[i] *= p.scale;
+        for (int i = 0; i < kOuts; i++) {
+            first[i] *= p.scale;
+            if constexpr (kByKeys && kExtras) second[i] *= p.extras.kept;
+        }
         list_wrong(p, first, c.row_of(t.row), t.head, t.entry);
         if constexpr (kByKeys) list_wrong(p, second, c.row_of(t.row), t.head, t.entry);
         /* Both kept tensors have been read by all warps; their memory is free for the results. */
@@ -244,7 +265,7 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
     }
 }
 
-template <Factor kFactor, class Form, bool kByKeys>
+template <Factor kFactor, class Form, bool kByKeys, bool kExtras>
 __global__ void __launch_bounds__(kBackwardThreads, 1)
     attention_backward(const __grid_constant__ BackwardProblem p, const __grid_constant__ CUtensorMap kept0,
                        const __grid_constant__ CUtensorMap kept1,
@@ -262,14 +283,14 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     if (warp >= 8 && warp - 8 < Form::kTeams && threadIdx.x % 32 == 0) ring_of(warp - 8).init();
     __syncthreads();
     if (warp >= 8) {
-        registers_lower<kBackwardProducerRegisters>();
+        registers_lower<Form::kProducerRegisters>();
         if (warp - 8 < Form::kTeams)
             produce_backward<Form>(p, ring_of(warp - 8), (int32_t)(blockIdx.x * Form::kTeams + warp - 8),
                                    &kept0, &kept1, &streamed0, &streamed1);
     } else {
-        registers_raise<kBackwardConsumerRegisters>();
-        consume_backward<kFactor, Form, kByKeys>(p, ring_of(Form::kTeams == 2 ? warp / 4 : 0),
-                                                 Form::kTeams == 2 ? 0 : warp / 4, &out0, &out1);
+        registers_raise<Form::kConsumerRegisters>();
+        consume_backward<kFactor, Form, kByKeys, kExtras>(p, ring_of(Form::kTeams == 2 ? warp / 4 : 0),
+                                                          Form::kTeams == 2 ? 0 : warp / 4, &out0, &out1);
     }
 #endif
 }

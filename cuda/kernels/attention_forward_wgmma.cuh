@@ -5,61 +5,12 @@
 
 #include "device/element.cuh"
 #include "device/tile_store.cuh"
+#include "kernels/attention_extras.cuh"
 #include "kernels/attention_producer.cuh"
 
 namespace tartan_cuda {
 
 namespace {
-
-/* Takes the bits of keys past a query's limit out of `keep`. */
-template <class Form>
-__device__ __forceinline__ void take_hidden(const AttentionProblem &p, const typename Form::Step *step,
-                                            int32_t limit, uint32_t (&keep)[Form::kKeys / 32]) {
-    const int32_t width = min(p.block_k, 32);
-#pragma unroll
-    for (int w = 0; w < Form::kKeys / 32; w++) {
-        uint32_t word = 0;
-        for (int32_t at = 0; at < 32; at += width) {
-            const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) >> p.shift_k;
-            const int32_t ahead =
-                p.parts > 1 ? 32 * w : (32 * w + at) & (p.block_k - 1); /* keys of the slot before */
-            const int32_t seen = limit - step->key[slot] - ahead;
-            const uint32_t bits = seen <= 0 ? 0 : seen >= 32 ? ~0u : (1u << seen) - 1;
-            word |= (width < 32 ? bits & ((1u << width) - 1) : bits) << at;
-        }
-        keep[w] &= word;
-    }
-}
-
-/* Takes out those that the block mask does not keep. `line`: of the query's block row, `inside`: its row there. */
-template <class Form>
-__device__ __forceinline__ void take_masked(const AttentionProblem &p, const typename Form::Step *step,
-                                            int32_t line, int32_t inside,
-                                            uint32_t (&keep)[Form::kKeys / 32]) {
-    constexpr int kWords = Form::kKeys / 32;
-    if (p.block_k == Form::kKeys) { /* one block, of which a row has kWords words */
-        const int32_t id = step->ids[line];
-        const auto words = *(
-            const tartan_cuda_pack<uint32_t, kWords> *)(p.bits +
-                                                        ((int64_t)max(id, 0) * p.block_q + inside) * kWords);
-#pragma unroll
-        for (int w = 0; w < kWords; w++) keep[w] &= id < 0 ? 0 : words.at[w];
-        return;
-    }
-    const int32_t width = min(p.block_k, 32), part = p.parts > 1 ? step->key[0] & (p.block_k - 1) : 0;
-#pragma unroll
-    for (int w = 0; w < Form::kKeys / 32; w++) {
-        uint32_t word = 0;
-        for (int32_t at = 0; at < 32; at += width) {
-            const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) >> p.shift_k;
-            const int32_t id = step->ids[slot * p.lines + line];
-            const int32_t in_block = p.parts > 1 ? part + 32 * w : (32 * w + at) & (p.block_k - 1);
-            if (id >= 0)
-                word |= p.bits[((int64_t)id * p.block_q + inside) * p.row_words + in_block / 32] << at;
-        }
-        keep[w] &= word;
-    }
-}
 
 /* A thread's two rows of the scores: the running maximum and sum. */
 struct Softmax {
@@ -91,29 +42,15 @@ __device__ __forceinline__ void softmax(float (&s)[kCount], float scale, Softmax
     }
 }
 
-template <int kCount>
-__device__ __forceinline__ void hide(float (&s)[kCount], int row, const uint32_t *keep) {
-    const uint32_t shift = 2 * (threadIdx.x % 4);
-#pragma unroll
-    for (int w = 0; w < kCount / 16; w++) {
-        const uint32_t bits = keep[w] >> shift;
-#pragma unroll
-        for (int f = 0; f < 4; f++) {
-            const int at = 16 * w + 4 * f + 2 * row;
-            if (!(bits >> 8 * f & 1)) s[at] = -INFINITY;
-            if (!(bits >> (8 * f + 1) & 1)) s[at + 1] = -INFINITY;
-        }
-    }
-}
-
-template <Factor kFactor, class Form> struct Consumer {
+/* kExtras: there may be a bias or dropout. */
+template <Factor kFactor, class Form, bool kExtras> struct Consumer {
     static constexpr int kScores = Form::kKeys / 2, kOuts = Form::kWidth / 2;
     const AttentionProblem &p;
     const AttentionRing<Form> &ring;
     uint32_t warpgroup; /* of the team */
     PipelineState<Form::kStages> stage;
     float out[kOuts];
-    Softmax state;
+    Softmax state;      /* after finish(), `sum` is the factor of the results */
     int32_t unreleased; /* a buffer of queries from which results may still be stored, or -1 */
 
     __device__ __forceinline__ bool leads() const { return threadIdx.x % 32 == 0; }
@@ -144,30 +81,18 @@ template <Factor kFactor, class Form> struct Consumer {
         wgmma_commit();
     }
 
-    /* Which keys of the tile the thread's queries see: bit j % 32 of word j / 32. Returns false if all of them. */
-    __device__ __forceinline__ bool find_seen(const QueryTile &t, uint32_t at,
-                                              uint32_t (&keep)[2][Form::kKeys / 32]) const {
-        const typename Form::Step *step = ring.step(at);
-        const bool absent = step->some_absent, hidden = step->some_hidden;
-        if (!absent && !hidden && p.bits == nullptr) return false;
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int32_t row = row_of(t) + 8 * r, line = (row - t.row) >> p.shift_q;
-#pragma unroll
-            for (int w = 0; w < Form::kKeys / 32; w++) keep[r][w] = absent ? step->present[line][w] : ~0u;
-            if (p.bits != nullptr) take_masked<Form>(p, step, line, row & (p.block_q - 1), keep[r]);
-            if (hidden) take_hidden<Form>(p, step, limit_of(p, row), keep[r]);
-        }
-        return true;
-    }
-    static __device__ __forceinline__ void hide_unseen(const uint32_t (&keep)[2][Form::kKeys / 32],
-                                                       float (&scores)[kScores]) {
-        hide(scores, 0, keep[0]);
-        hide(scores, 1, keep[1]);
+    /* Scores to which the bias is added; they may be hidden. */
+    __device__ __forceinline__ void complete(const QueryTile &t, uint32_t at, bool some,
+                                             const uint32_t (&seen)[kScores / 32],
+                                             float (&scores)[kScores]) const {
+        if constexpr (kExtras) add_bias<false>(p, ring.step(at), row_of(t), t.row, scores);
+        if (some) hide(seen, scores);
     }
 
-    __device__ __forceinline__ void pack_weights(const float (&scores)[kScores],
-                                                 uint32_t (&weights)[kScores / 2]) {
+    /* Rounds weights, less those that are dropped. */
+    __device__ __forceinline__ void pack_weights(const uint32_t (&kept)[kScores / 32],
+                                                 float (&scores)[kScores], uint32_t (&weights)[kScores / 2]) {
+        if constexpr (kExtras) drop_weights(kept, scores);
 #pragma unroll
         for (int i = 0; i < kScores / 2; i++) weights[i] = pack<kFactor>(scores[2 * i], scores[2 * i + 1]);
     }
@@ -192,7 +117,7 @@ template <Factor kFactor, class Form> struct Consumer {
      * are multiplied by its values. */
     __device__ __forceinline__ void attend(const QueryTile &t, int32_t steps, uint32_t buffer) {
         float scores[kScores], rescale[2];
-        uint32_t weights[kScores / 2], keep[2][Form::kKeys / 32];
+        uint32_t weights[kScores / 2], seen[kScores / 32], kept[kScores / 32];
         const float scale = p.scale * 1.4426950408889634f; /* exp(x) = 2^(x log2(e)) */
         barrier_wait(ring.keys_full(stage.at), stage.parity);
         take_turn();
@@ -200,13 +125,14 @@ template <Factor kFactor, class Form> struct Consumer {
         wgmma_fence();
         multiply_keys(scores, buffer, stage.at);
         pass_turn();
-        bool some = find_seen(t, stage.at, keep);
+        bool some = find_seen<false>(p, ring.step(stage.at), row_of(t), t.row, seen);
+        if constexpr (kExtras) find_kept<false>(p, ring.step(stage.at), row_of(t), t.entry, kept);
         wgmma_wait_for<0>(scores);
-        if (some) hide_unseen(keep, scores);
+        complete(t, stage.at, some, seen, scores);
         __syncwarp();
         if (leads()) barrier_arrive(ring.keys_empty(stage.at));
         softmax(scores, scale, state, rescale);
-        pack_weights(scores, weights);
+        pack_weights(kept, scores, weights);
         release_queries();
         for (int32_t step = 1; step < steps; step++) {
             const PipelineState<Form::kStages> before = stage;
@@ -220,9 +146,10 @@ template <Factor kFactor, class Form> struct Consumer {
             barrier_wait(ring.values_full(before.at), before.parity);
             multiply_values(weights, before.at, step > 1);
             pass_turn();
-            some = find_seen(t, stage.at, keep);
+            some = find_seen<false>(p, ring.step(stage.at), row_of(t), t.row, seen);
+            if constexpr (kExtras) find_kept<false>(p, ring.step(stage.at), row_of(t), t.entry, kept);
             wgmma_wait_for<1>(scores);
-            if (some) hide_unseen(keep, scores);
+            complete(t, stage.at, some, seen, scores);
             __syncwarp();
             if (leads()) barrier_arrive(ring.keys_empty(stage.at));
             softmax(scores, scale, state, rescale);
@@ -232,7 +159,7 @@ template <Factor kFactor, class Form> struct Consumer {
 #pragma unroll
                 for (int i = 0; i < kOuts; i++) out[i] *= rescale[i / 2 % 2];
             }
-            pack_weights(scores, weights);
+            pack_weights(kept, scores, weights);
         }
         barrier_wait(ring.values_full(stage.at), stage.parity);
         wgmma_pin(out);
@@ -249,26 +176,41 @@ template <Factor kFactor, class Form> struct Consumer {
                (int32_t)(threadIdx.x % 32) / 4;
     }
 
+    /* Adds the sink to the sum of a row's weights exp(score - most). Returns the factor of its results, and lse. */
+    __device__ __forceinline__ float add_sink(float sink, float most, float sum, float *lse) const {
+        if (sum == 0) { /* no key */
+            *lse = sink;
+            return sink != sink ? sink : 0;
+        }
+        const float old = most * p.scale, highest = sink > old ? sink : old;
+        const float factor = old == highest ? 1 : expf(old - highest); /* infinities are equal */
+        const float total =
+            sink == -INFINITY ? sum : fmaf(sum, factor, sink == highest ? 1 : expf(sink - highest));
+        *lse = highest + logf(total);
+        return factor / total * (kExtras ? p.extras.kept : 1);
+    }
+
     /* Divides by the sums and writes lse. Returns which of the thread's rows have to be computed again: those with
      * results that are not finite, though all their weights are. */
     __device__ __forceinline__ uint32_t finish(const QueryTile &t) {
         const int32_t row = row_of(t);
+        const float sink = p.sinks != nullptr ? p.sinks[t.head * p.sinks_element] : -INFINITY;
         uint32_t wrong = 0;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float sum = state.sum[r], probe = 0; /* NaN as soon as one result is not finite */
+            float sum = state.sum[r], probe = 0, lse; /* NaN as soon as one result is not finite */
             sum += __shfl_xor_sync(~0u, sum, 1);
             sum += __shfl_xor_sync(~0u, sum, 2);
-            state.sum[r] = sum == 0 ? 0 : 1 / sum;
+            state.sum[r] = add_sink(sink, state.most[r], sum, &lse);
 #pragma unroll
             for (int i = 2 * r; i < kOuts; i += 4) {
                 out[i] *= state.sum[r], out[i + 1] *= state.sum[r];
                 probe = fmaf(out[i], 0.f, probe), probe = fmaf(out[i + 1], 0.f, probe);
             }
             if (probe != 0 && isfinite(state.sum[r])) wrong |= 1u << r;
-            if (p.lse != nullptr && threadIdx.x % 4 == 0 && row + 8 * r < p.tq)
-                p.lse[t.entry * p.lse_batch + t.head * p.lse_head + (row + 8 * r) * p.lse_token] =
-                    sum == 0 ? -INFINITY : fmaf(state.most[r], p.scale, logf(sum));
+            if (p.lse != nullptr && threadIdx.x % 4 == 0 && row + 8 * r < p.rows)
+                p.lse[t.part * p.lse_part + t.entry * p.lse_batch + t.head * p.lse_head +
+                      (row + 8 * r) * p.lse_token] = lse;
         }
         return wrong;
     }
@@ -276,11 +218,11 @@ template <Factor kFactor, class Form> struct Consumer {
     /* Results to memory of any strides. */
     __device__ __forceinline__ void store_elements(const QueryTile &t) {
         const int32_t lane = threadIdx.x % 32, row = row_of(t);
-        const int64_t first = t.entry * p.out_batch + t.head * p.out_head;
+        const int64_t first = out_of(p, t);
 #pragma unroll
         for (int i = 0; i < kOuts; i++) {
             const int32_t at = row + i / 2 % 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            if (at < p.tq && col < p.d)
+            if (at < p.rows && col < p.d)
                 combine(p.out, p.out_dtype, first + at * p.out_token + col * p.out_element, out[i], 0);
         }
     }
@@ -308,32 +250,32 @@ template <typename T>
 __device__ __noinline__ void attend_row(const AttentionProblem &p, const QueryTile &t, int32_t row,
                                         int32_t first_row, float from, float inverse) {
     const int32_t lane = threadIdx.x % 32, limit = limit_of(p, row);
-    const int32_t line = (row - first_row) / p.block_q, inside = row % p.block_q,
+    const int32_t line = (row - first_row) / p.block_rows, inside = row % p.block_rows,
                   kv_head = t.head / p.heads_per_kv;
     const T *q = (const T *)p.q + t.entry * p.q_batch + t.head * p.q_head + row * p.q_token;
     const T *k = (const T *)p.k + t.entry * p.k_batch + kv_head * p.k_head;
     const T *v = (const T *)p.v + t.entry * p.v_batch + kv_head * p.v_head;
     float out[8] = {};
-    for (int32_t e = t.begin; e < t.end; e++) {
+    for (int32_t e = t.list.begin; e < t.list.end; e++) {
         const int32_t id = p.ids[(int64_t)e * p.lines + line];
         if (id < 0) continue;
-        for (int32_t in_block = 0; in_block < p.block_k; in_block += 32) {
-            const int32_t at = in_block + lane, key = p.cols[e] * p.block_k + at;
-            bool seen = at < p.block_k && key < limit;
-            if (seen && p.bits != nullptr)
-                seen = p.bits[((int64_t)id * p.block_q + inside) * p.row_words + at / 32] >> at % 32 & 1;
+        for (int32_t in_block = 0; in_block < p.block_columns; in_block += 32) {
+            const int32_t at = in_block + lane, key = p.cols[e] * p.block_columns + at;
+            const bool seen = at < p.block_columns && key < limit && is_kept(p, id, inside, at);
             float weight = 0;
             if (seen) {
                 float score = 0;
                 for (int32_t i = 0; i < p.d; i++)
                     score = fmaf(tartan_cuda_to<float>(q[i]), tartan_cuda_to<float>(k[key * p.k_token + i]),
                                  score);
+                score += bias_of(p, t.head, id, row, key);
                 weight = inverse * exp2_fast(fmaf(score, p.scale * 1.4426950408889634f, -from));
+                if (is_dropped(p, t.entry, t.head, row, key)) weight = 0;
             }
             for (uint32_t left = __ballot_sync(~0u, seen); left != 0; left &= left - 1) {
                 const int32_t one = __ffs((int32_t)left) - 1;
                 const float w = __shfl_sync(~0u, weight, one);
-                const T *value = v + (p.cols[e] * p.block_k + in_block + one) * p.v_token;
+                const T *value = v + (p.cols[e] * p.block_columns + in_block + one) * p.v_token;
 #pragma unroll
                 for (int i = 0; i < 8; i++)
                     if (lane + 32 * i < p.d)
@@ -344,17 +286,15 @@ __device__ __noinline__ void attend_row(const AttentionProblem &p, const QueryTi
 #pragma unroll
     for (int i = 0; i < 8; i++)
         if (lane + 32 * i < p.d)
-            combine(p.out, p.out_dtype,
-                    t.entry * p.out_batch + t.head * p.out_head + row * p.out_token +
-                        (lane + 32 * i) * p.out_element,
+            combine(p.out, p.out_dtype, out_of(p, t) + row * p.out_token + (lane + 32 * i) * p.out_element,
                     out[i], 0);
 }
 
-template <Factor kFactor, class Form>
+template <Factor kFactor, class Form, bool kExtras>
 __device__ __forceinline__ void consume_tiles(const AttentionProblem &p, const AttentionRing<Form> &ring,
                                               const CUtensorMap *map_out, uint32_t warpgroup) {
     using T = typename std::conditional<kFactor == Factor::f16, __half, __nv_bfloat16>::type;
-    Consumer<kFactor, Form> c = {p, ring, warpgroup, {}, {}, {}, -1};
+    Consumer<kFactor, Form, kExtras> c = {p, ring, warpgroup, {}, {}, {}, -1};
     PipelineState<Form::kBuffers> buffer;
     PipelineState<kBoards> board;
     if (Form::kWarpgroups == 2 && warpgroup == 1) c.pass_turn(); /* the first turn is the other's */
@@ -367,12 +307,12 @@ __device__ __forceinline__ void consume_tiles(const AttentionProblem &p, const A
         if (t.row < 0) break;
         barrier_wait(ring.queries_full(buffer.at), buffer.parity);
         c.state = {{-INFINITY, -INFINITY}, {0, 0}};
-        const int32_t steps = steps_of(p, t);
+        const int32_t steps = steps_of(p, t.list);
         if (steps > 0) {
             c.attend(t, steps, buffer.at);
         } else {
 #pragma unroll
-            for (int i = 0; i < Consumer<kFactor, Form>::kOuts; i++) c.out[i] = 0;
+            for (int i = 0; i < Consumer<kFactor, Form, kExtras>::kOuts; i++) c.out[i] = 0;
         }
         const uint32_t wrong = c.finish(t);
         const bool any = warpgroup_any(1 + threadIdx.x / 128, wrong != 0);
@@ -394,14 +334,14 @@ __device__ __forceinline__ void consume_tiles(const AttentionProblem &p, const A
                 const int32_t row = __shfl_sync(~0u, c.row_of(t), one) + 8 * r;
                 const float most = __shfl_sync(~0u, c.state.most[r], one);
                 const float inverse = __shfl_sync(~0u, c.state.sum[r], one);
-                if (row < p.tq)
+                if (row < p.rows)
                     attend_row<T>(p, t, row, t.row, most * p.scale * 1.4426950408889634f, inverse);
             }
     }
     if (Form::kWarpgroups == 2 && warpgroup == 0) c.take_turn(); /* the last one that was passed on */
 }
 
-template <Factor kFactor, class Form>
+template <Factor kFactor, class Form, bool kExtras>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     attention_forward(const __grid_constant__ AttentionProblem p, const __grid_constant__ CUtensorMap map_q,
                       const __grid_constant__ CUtensorMap map_k, const __grid_constant__ CUtensorMap map_v,
@@ -421,8 +361,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     } else {
         registers_raise<kAttentionConsumerRegisters>();
         const uint32_t team = Form::kTeams == 2 ? warp / 4 : 0;
-        consume_tiles<kFactor, Form>(p, AttentionRing<Form>(shared, team), &map_out,
-                                     Form::kTeams == 2 ? 0 : warp / 4);
+        consume_tiles<kFactor, Form, kExtras>(p, AttentionRing<Form>(shared, team), &map_out,
+                                              Form::kTeams == 2 ? 0 : warp / 4);
     }
 #endif
 }

@@ -9,118 +9,29 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Entries of the list that the last query of the tile sees: keys ascend. By a whole warp. */
-__device__ __forceinline__ int32_t visible_end(const AttentionProblem &p, int32_t begin, int32_t end,
-                                               int32_t limit) {
-    const int32_t lane = threadIdx.x % 32;
-    while (end > begin) { /* 32 probes a round */
-        const int32_t step = (end - begin + 31) / 32, at = begin + lane * step;
-        const bool seen = at < end && (int64_t)p.cols[at] * p.block_k < limit;
-        const int32_t count = __popc(__ballot_sync(~0u, seen));
-        if (count == 0) return begin;
-        const int32_t last = begin + (count - 1) * step; /* the last probe that is seen */
-        if (step == 1) return last + 1;
-        begin = last + 1;
-        end = min(end, last + step);
-    }
-    return end;
-}
-
 template <class Form>
 __device__ __forceinline__ QueryTile find_query_tile(const AttentionProblem &p, int32_t number) {
-    QueryTile t = {-1, 0, 0, 0, 0};
+    QueryTile t = {-1, 0, 0, 0, {0, 0}};
     if (number >= p.tiles) return t;
+    if (p.splits > 1) {
+        t.part = number % p.splits;
+        number /= p.splits;
+    }
     const int32_t matrix = number / p.groups, rank = number - matrix * p.groups;
     t.entry = matrix / p.heads;
     t.head = matrix - t.entry * p.heads;
     const int32_t first = (t.entry * p.layout_entry + t.head * p.layout_head) * p.groups;
     const int32_t line = p.order[first + (p.last_first ? p.groups - 1 - rank : rank)];
     t.row = (line - first) * Form::kRows;
-    t.begin = p.pointers[line];
-    t.end = p.pointers[line + 1];
-    if (p.causal) t.end = visible_end(p, t.begin, t.end, limit_of(p, min(t.row + Form::kRows, p.tq) - 1));
+    t.list = find_list(p, line, t.row, Form::kRows);
+    if (p.splits > 1) { /* whole tiles of keys */
+        const int64_t steps = steps_of(p, t.list), each = p.parts > 1 ? 1 : p.slots;
+        const int64_t first_step = steps * t.part / p.splits / p.parts,
+                      last_step = steps * (t.part + 1) / p.splits / p.parts;
+        t.list.end = min(t.list.end, t.list.begin + (int32_t)(last_step * each));
+        t.list.begin += (int32_t)(first_step * each);
+    }
     return t;
-}
-
-/* The list of one tile of keys: lane s has the block column of slot s; the block ids of the queries' lines are spread
- * over the lanes. */
-template <class Form> struct Entries {
-    static constexpr int kEach = (Form::kSlots * Form::kLines + 31) / 32;
-    int32_t col, ids[kEach];
-    __device__ __forceinline__ void fetch(const AttentionProblem &p, const QueryTile &t, int32_t step) {
-        const int32_t lane = threadIdx.x % 32;
-        const int32_t first = t.begin + (step << p.shift_slots >> p.shift_parts), left = t.end - first;
-        col = lane < p.slots && lane < left ? p.cols[first + lane] : -1;
-        if (!p.needs_ids) return;
-#pragma unroll
-        for (int i = 0; i < kEach; i++) {
-            const int32_t at = lane + 32 * i; /* slot * lines + line */
-            const bool inside = at < p.lines << p.shift_slots && at < left * p.lines;
-            ids[i] = inside ? p.ids[(int64_t)first * p.lines + at] : -1;
-        }
-    }
-};
-
-/* For each line, which keys belong to a block that it has. By a whole warp, a lane for each line. */
-template <class Form>
-__device__ __forceinline__ void describe_present(const AttentionProblem &p, typename Form::Step *out,
-                                                 int32_t keys) {
-    const int32_t lane = threadIdx.x % 32;
-    if (lane >= p.lines) return;
-#pragma unroll
-    for (int w = 0; w < Form::kKeys / 32; w++) {
-        uint32_t present = 0;
-        for (int32_t j = 0; j < 32; j += min(keys, 32)) {
-            const uint32_t bits = keys < 32 ? ((1u << keys) - 1) << j : ~0u;
-            const int32_t slot = p.parts > 1 ? 0 : (32 * w + j) >> p.shift_k;
-            if (out->ids[slot * p.lines + lane] >= 0) present |= bits;
-        }
-        out->present[lane][w] = present;
-    }
-}
-
-/* Fetches the bits of the tile's blocks to L1, where consumers read them soon. By a whole warp. */
-template <class Form>
-__device__ __forceinline__ void prefetch_bits(const AttentionProblem &p, const typename Form::Step *step) {
-    const int32_t words = p.block_q * p.row_words, lines = (words + 31) / 32; /* of 128 bytes, of a block */
-    for (int32_t i = threadIdx.x % 32; i < (p.lines << p.shift_slots) * lines; i += 32) {
-        const int32_t id = step->ids[i / lines];
-        if (id >= 0) list_prefetch(p.bits + (int64_t)id * words + i % lines * 32);
-    }
-}
-
-/* Tells the consumers what the tile of keys consists of. Returns the lane's first key, or tk. */
-template <class Form>
-__device__ __forceinline__ int32_t describe_step(const AttentionProblem &p, typename Form::Step *out,
-                                                 const Entries<Form> &list, int32_t step,
-                                                 int32_t least_limit) {
-    const int32_t lane = threadIdx.x % 32;
-    const int32_t keys = p.parts > 1 ? Form::kKeys : p.block_k;
-    const int32_t key = list.col < 0 ? p.tk : (list.col << p.shift_k) + (step & (p.parts - 1)) * Form::kKeys;
-    const bool hidden = __any_sync(~0u, lane < p.slots && list.col >= 0 && key + keys > least_limit);
-    bool absent = lane < p.slots && list.col < 0;
-    if (lane < p.slots) out->key[lane] = key;
-    if (p.needs_ids) {
-#pragma unroll
-        for (int i = 0; i < Entries<Form>::kEach; i++) {
-            const int32_t at = lane + 32 * i;
-            if (at < p.lines << p.shift_slots) {
-                absent = absent || list.ids[i] < 0;
-                out->ids[at] = list.ids[i];
-            }
-        }
-    } else if (lane < p.slots) {
-        out->ids[lane] = list.col; /* of the only line */
-    }
-    absent = __any_sync(~0u, absent);
-    if (lane == 0) out->some_absent = absent, out->some_hidden = hidden;
-    __syncwarp();
-    if (p.bits != nullptr) prefetch_bits<Form>(p, out);
-    if (absent) {
-        describe_present<Form>(p, out, keys);
-        __syncwarp();
-    }
-    return key;
 }
 
 /* What a lane loads of every tile of keys or values: one box, of a panel of a slot. */
@@ -130,7 +41,7 @@ template <class Form> struct KeyBox {
     uint32_t offset;
     __device__ __forceinline__ explicit KeyBox(const AttentionProblem &p) {
         const int32_t lane = threadIdx.x % 32, panel = lane >> p.shift_slots;
-        static_assert(Form::kSlots * Form::kPanels <= 32, "a lane loads one box");
+        static_assert(Form::Step::kSlots * Form::kPanels <= 32, "a lane loads one box");
         wanted = panel < Form::kPanels;
         slot = lane & (p.slots - 1);
         element = 64 * panel;
@@ -179,9 +90,10 @@ __device__ __forceinline__ void produce(const AttentionProblem &p, const Attenti
     const KeyBox<Form> box(p);
     while (true) {
         const QueryTile t = find_query_tile<Form>(p, number);
-        const int32_t least = limit_of(p, t.row), steps = steps_of(p, t), kv_head = t.head / p.heads_per_kv;
-        Entries<Form> list;
-        list.fetch(p, t, 0);
+        const int32_t steps = steps_of(p, t.list), kv_head = t.head / p.heads_per_kv;
+        const int32_t bound = bound_of(p, t.row, Form::kRows);
+        ListEntries<typename Form::Step> list;
+        list.fetch(p, t.list, 0);
         post(ring, board, t);
         if (t.row < 0) break;
         if (lane == 0) number = next_tile_number(p.counters) + (teams - (int32_t)gridDim.x);
@@ -193,10 +105,11 @@ __device__ __forceinline__ void produce(const AttentionProblem &p, const Attenti
         for (int32_t step = 0; step <= steps; step++) {
             int32_t key = 0;
             if (step < steps) {
-                Entries<Form> next;
-                next.fetch(p, t, step + 1);
+                ListEntries<typename Form::Step> next;
+                next.fetch(p, t.list, step + 1);
+                list.fetch_words(p);
                 barrier_wait(ring.keys_empty(keys.at), keys.parity ^ 1);
-                key = describe_step<Form>(p, ring.step(keys.at), list, step, least);
+                key = describe_step(p, ring.step(keys.at), list, step, bound, t.head);
                 box.load(map_k, ring.keys(keys.at), ring.keys_full(keys.at), key, kv_head, t.entry);
                 keys.next();
                 list = next;
@@ -211,13 +124,7 @@ __device__ __forceinline__ void produce(const AttentionProblem &p, const Attenti
         }
         number = __shfl_sync(~0u, number, 0);
     }
-    if (lane == 0) { /* the last team resets the counters */
-        __threadfence();
-        if (atomicAdd(&p.counters[1], 1) + 1 == teams) {
-            atomicExch(&p.counters[0], 0);
-            atomicExch(&p.counters[1], 0);
-        }
-    }
+    if (lane == 0) leave_counters(p.counters, teams);
 }
 
 } // namespace

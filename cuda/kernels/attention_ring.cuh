@@ -3,10 +3,9 @@
 #ifndef TARTAN_CUDA_ATTENTION_RING_CUH
 #define TARTAN_CUDA_ATTENTION_RING_CUH
 
-#include "device/feed.h"
 #include "device/launch.cuh"
 #include "device/ptx_wgmma.cuh"
-#include "device/ring.cuh"
+#include "kernels/attention_lists.cuh"
 
 namespace tartan_cuda {
 
@@ -14,11 +13,12 @@ namespace {
 
 enum { kBoards = 1 };
 
-/* Queries of one head, whose lines have a merged list of key blocks. */
+/* Queries of one head, and the list of their keys. */
 struct QueryTile {
     int32_t row; /* its first query; < 0: there are no more tiles */
     int32_t head, entry;
-    int32_t begin, end; /* of the list, without blocks that the last query does not see */
+    int32_t part; /* of a list that is split (attention_split.cuh) */
+    RowList list;
 };
 
 /* A CTA has two consumer warpgroups of 64 queries each. They are one team, which shares a list, or two teams with a list
@@ -30,19 +30,10 @@ template <int kWidth_, int kTeams_, int kKeys_, int kStages_, int kBuffers_> str
     static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
     static constexpr int kRows = 64 * kWarpgroups;
     static constexpr int kPanels = kWidth / 64; /* of 128 bytes of every row */
-    static constexpr int kSlots = kKeys / 8;    /* at most, of a tile of keys */
-    static constexpr int kLines = kRows / 8;    /* at most, of a tile of queries */
     static constexpr uint32_t kQueryPanel = 64 * 128, kQueries = kWarpgroups * kPanels * kQueryPanel;
     static constexpr uint32_t kKeyPanel = kKeys * 128, kKeyTile = kPanels * kKeyPanel;
 
-    /* What consumers need to know of a tile of keys. */
-    struct Step {
-        bool some_absent;                     /* not every line has every block */
-        bool some_hidden;                     /* not every query sees every key of its blocks */
-        int32_t key[kSlots];                  /* the first one of each slot; tk where there is none */
-        uint32_t present[kLines][kKeys / 32]; /* bits: the line has the key's block */
-        int32_t ids[kSlots * kLines];         /* [slot][line]: block ids or -1, where there is a block mask */
-    };
+    using Step = ListStep<kRows / 8, kKeys>;
 
     /* Of a team. */
     static constexpr uint32_t kK = kBuffers * kQueries, kV = kK + kStages * kKeyTile;
@@ -109,44 +100,25 @@ template <class Form> struct AttentionRing {
 };
 
 /* Parameters of the kernel. */
-struct AttentionProblem {
-    const int32_t *pointers, *cols, *ids, *order; /* of the group index */
-    int32_t groups, lines;                        /* groups of a head of the layout; lines of a group */
+struct AttentionProblem : AttentionLists {
     int32_t batch, heads, heads_per_kv;
-    int32_t layout_entry,
-        layout_head; /* heads of the layout from a batch entry, and from a head, to the next */
-    bool last_first; /* equal lists, of which later rows see more */
-    int32_t tiles, tq, tk, d;
-    int32_t block_q, block_k, shift_q, shift_k; /* powers of two, and their logarithms */
-    int32_t slots, parts; /* of a tile of keys: blocks, or tiles of a block; powers of two */
-    int32_t shift_slots, shift_parts;
-    bool needs_ids; /* lists have more than one line, or there is a block mask */
+    int32_t tiles, splits, d; /* tiles of all parts; parts of a list */
     float scale;
-    bool causal;
-    int64_t query_offset, causal_from;
-    const uint32_t *bits; /* of the block mask, or NULL */
-    int32_t row_words;
     int32_t *counters;
     bool boxes; /* TMA stores out */
     void *out;
     int32_t out_dtype;
-    int64_t out_batch, out_head, out_token, out_element;
+    int64_t out_part, out_batch, out_head, out_token, out_element;
     float *lse; /* or NULL */
-    int64_t lse_batch, lse_head, lse_token;
+    int64_t lse_part, lse_batch, lse_head, lse_token;
+    const float *sinks; /* one for each head, or NULL */
+    int64_t sinks_element;
     const void *q, *k, *v; /* for rows that are computed again */
     int64_t q_batch, q_head, q_token, k_batch, k_head, k_token, v_batch, v_head, v_token;
 };
 
-/* Tiles of keys. */
-__device__ __forceinline__ int32_t steps_of(const AttentionProblem &p, const QueryTile &t) {
-    return p.parts > 1 ? (t.end - t.begin) * p.parts : (t.end - t.begin + p.slots - 1) / p.slots;
-}
-
-/* Query `row` sees only keys before this one. */
-__device__ __forceinline__ int32_t limit_of(const AttentionProblem &p, int64_t row) {
-    if (!p.causal) return p.tk;
-    const int64_t limit = max(row + 1 + p.query_offset, p.causal_from);
-    return (int32_t)min(max(limit, (int64_t)0), (int64_t)p.tk);
+__device__ __forceinline__ int64_t out_of(const AttentionProblem &p, const QueryTile &t) {
+    return t.part * p.out_part + t.entry * p.out_batch + t.head * p.out_head;
 }
 
 } // namespace

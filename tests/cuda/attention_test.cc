@@ -244,9 +244,11 @@ TEST(CudaAttention, RefusalsOfWgmma) {
     EXPECT_REFUSES(half, kWgmma, kHopper, "2e9 tiles", p.in.batch = 1000000);
     for (const double scale : {0.0, -1.0})
         EXPECT_REFUSES(half, kWgmma, kHopper, "positive", p.in.scale = scale);
-    EXPECT_REFUSES(half, kWgmma, kHopper, "bias", p.in.bias = &p);
-    EXPECT_REFUSES(half, kWgmma, kHopper, "dropout", p.in.dropout = 0.1);
-    EXPECT_REFUSES(half, kWgmma, kHopper, "sinks", p.sinks = &p);
+    for (const int64_t offset : {-((int64_t)1 << 30) - 1, ((int64_t)1 << 30) + 1})
+        EXPECT_REFUSES(half, kWgmma, kHopper, "below 2^30", p.in.bias = &p; p.in.query_offset = offset);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "1e-20", p.in.bias = &p; p.in.scale = 1e-21);
+    EXPECT_REFUSES(half, kWgmma, kHopper, "together with a block mask", p.in.bias_kind = TARTAN_I_BIAS_BLOCK;
+                   p.in.block_mask = (const tartan_block_mask *)&p);
 }
 
 TEST(CudaAttention, WgmmaNeedsTensorsThatTmaCanLoad) {

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Merged lists on Hopper: tiles of tokens that stay in shared memory, called rows, and lists of the blocks of the other
+ * tokens, called columns, that stream past them. In the forward pass and for dq, rows are queries and columns are keys;
+ * for dk and dv it is the other way round. The producer describes each tile of columns to the consumers, as a step. */
+#ifndef TARTAN_CUDA_ATTENTION_LISTS_CUH
+#define TARTAN_CUDA_ATTENTION_LISTS_CUH
+
+#include "device/element.cuh"
+#include "device/ring.cuh"
+#include "index.h"
+#include "problem.h"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* Bias and dropout (attention_extras.cuh). */
+struct AttentionExtras {
+    const float *bias; /* or NULL */
+    int32_t bias_kind; /* tartan_i_bias */
+    int64_t bias_head, bias_element, reach;
+    float per_scale; /* 1 / scale */
+    uint32_t drop;   /* a random word below this drops its weight */
+    float kept;      /* 1 / (1 - dropout) */
+    int64_t seed, heads, queries;
+};
+
+/* What the kernels know of the layout and of what is visible. */
+struct AttentionLists {
+    const int32_t *pointers, *cols, *ids, *order; /* of the group index */
+    int32_t groups, lines;                        /* groups of a head of the layout; lines of a group */
+    int32_t layout_entry,
+        layout_head; /* heads of the layout from a batch entry, and from a head of q, to the next */
+    bool last_first; /* equal lists, of which later rows see more */
+    bool by_keys;    /* rows are keys */
+    bool needs_ids;  /* groups have several lines, or blocks have a mask or a bias */
+    int32_t rows, columns, tk;
+    int32_t block_rows, block_columns, shift_rows, shift_columns; /* powers of two, and their logarithms */
+    int32_t slots, parts; /* of a tile of columns: blocks, or tiles of a block; powers of two */
+    int32_t shift_slots, shift_parts;
+    tartan_cuda_block_mask mask; /* words [block_rows][row_words]; words_of is NULL without a block mask */
+    int32_t row_words;
+    bool causal;
+    int64_t query_offset, causal_from;
+    AttentionExtras extras;
+};
+
+/* Why a row may not see all columns of a tile: not every line has every block; not every row sees every column of its
+ * blocks; a block is kept in part. */
+enum StepFlag : uint32_t { kSomeAbsent = 1, kSomeHidden = 2, kSomeMasked = 4 };
+
+/* A tile of kCols columns in up to kSlots slots, each with a block or a part of one. A tile of rows has up to kLines
+ * lines. */
+template <int kLines_, int kCols_> struct ListStep {
+    static constexpr int kLines = kLines_, kCols = kCols_, kSlots = kCols_ / 8, kWords = kCols_ / 32;
+    uint32_t flags;                   /* StepFlag */
+    int32_t head;                     /* of the queries */
+    int32_t first[kSlots];            /* the first column of each slot; `columns` where there is none */
+    uint32_t present[kLines][kWords]; /* bits: the line has the column's block. Only if some are absent */
+    /* [slot][line]: a block's id, or with a block mask the position of its words, kFull if it has none; kAbsent. Without
+     * needs_ids any number >= 0 for a block. */
+    int32_t blocks[kSlots * kLines];
+    static constexpr int32_t kAbsent = -1, kFull = -2;
+};
+
+inline int32_t log2_of(int32_t power) {
+    int32_t log = 0;
+    while (1 << log < power) log++;
+    return log;
+}
+
+/* For tiles of `tile_columns` columns; without the block mask. */
+inline AttentionLists lists_of(const tartan_cuda_attention &in, const tartan_cuda_group_index &u,
+                               bool by_keys, int32_t tile_columns) {
+    AttentionLists l = {};
+    l.pointers = u.pointers, l.cols = u.cols, l.ids = u.ids, l.order = u.order;
+    l.groups = u.groups_per_head, l.lines = u.group;
+    l.layout_entry = (int32_t)in.layout_entry, l.layout_head = (int32_t)in.layout_head;
+    l.last_first = !by_keys && in.causal && u.longest * u.groups_per_head * in.layout_heads == u.entries;
+    l.by_keys = by_keys;
+    l.needs_ids = u.group > 1 || in.block_mask != nullptr || in.bias_kind == TARTAN_I_BIAS_BLOCK;
+    l.rows = (int32_t)(by_keys ? in.tk : in.tq), l.columns = (int32_t)(by_keys ? in.tq : in.tk);
+    l.tk = (int32_t)in.tk;
+    l.block_rows = by_keys ? in.block_k : in.block_q, l.block_columns = by_keys ? in.block_q : in.block_k;
+    l.shift_rows = log2_of(l.block_rows), l.shift_columns = log2_of(l.block_columns);
+    l.slots = l.block_columns < tile_columns ? tile_columns / l.block_columns : 1;
+    l.parts = l.block_columns > tile_columns ? l.block_columns / tile_columns : 1;
+    l.shift_slots = log2_of(l.slots), l.shift_parts = log2_of(l.parts);
+    l.row_words = (l.block_columns + 31) / 32;
+    l.causal = in.causal;
+    l.query_offset = in.query_offset, l.causal_from = in.causal_from;
+    l.extras = {(const float *)in.bias,
+                in.bias_kind,
+                in.bias_head,
+                in.bias_element,
+                in.bias_reach,
+                (float)(1 / in.scale),
+                (uint32_t)(in.dropout * 4294967296.0),
+                (float)(1 / (1 - in.dropout)),
+                in.seed,
+                in.heads,
+                in.tq};
+    return l;
+}
+
+/* Query `row` sees only keys before the limit; a key is seen only by queries from the first one on. */
+__device__ __forceinline__ int32_t limit_of(const AttentionLists &p, int64_t row) {
+    if (!p.causal) return p.tk;
+    const int64_t limit = max(row + 1 + p.query_offset, p.causal_from);
+    return (int32_t)min(max(limit, (int64_t)0), (int64_t)p.tk);
+}
+__device__ __forceinline__ int32_t first_query(const AttentionLists &p, int64_t key) {
+    if (!p.causal || key < p.causal_from) return 0;
+    return (int32_t)min(max(key - p.query_offset, (int64_t)0), (int64_t)INT32_MAX);
+}
+
+/* Whether the block mask keeps an element. `id`: of its block; `row`, `column`: in the block. */
+__device__ __forceinline__ bool is_kept(const AttentionLists &p, int32_t id, int32_t row, int32_t column) {
+    if (p.mask.words_of == nullptr) return true;
+    const int32_t at = p.mask.words_of[id];
+    return at < 0 ||
+           (p.mask.bits[((int64_t)at * p.block_rows + row) * p.row_words + column / 32] >> column % 32 & 1);
+}
+
+/* ---- The producer ---- */
+
+/* The number of entries from `begin` to `end` whose first column is below `column`: columns ascend. By a whole warp. */
+__device__ __forceinline__ int32_t entries_below(const AttentionLists &p, int32_t begin, int32_t end,
+                                                 int64_t column) {
+    const int32_t lane = threadIdx.x % 32, first = begin;
+    while (end > begin) { /* 32 probes a round */
+        const int32_t step = (end - begin + 31) / 32, at = begin + lane * step;
+        const bool below = at < end && (int64_t)p.cols[at] * p.block_columns < column;
+        const int32_t count = __popc(__ballot_sync(~0u, below));
+        if (count == 0) break;
+        const int32_t last = begin + (count - 1) * step; /* the last probe that is below */
+        begin = last + 1;
+        if (step == 1) break;
+        end = min(end, last + step);
+    }
+    return begin - first;
+}
+
+/* The part of a group's list that a tile of rows needs. */
+struct RowList {
+    int32_t begin, end;
+};
+
+__device__ __forceinline__ int32_t steps_of(const AttentionLists &p, const RowList &l) {
+    return p.parts > 1 ? (l.end - l.begin) * p.parts : (l.end - l.begin + p.slots - 1) >> p.shift_slots;
+}
+
+/* The tile has `count` rows from `row` on. By a whole warp. */
+__device__ __forceinline__ RowList find_list(const AttentionLists &p, int32_t group, int32_t row,
+                                             int32_t count) {
+    RowList l = {p.pointers[group], p.pointers[group + 1]};
+    if (!p.causal) return l;
+    if (p.by_keys) /* without blocks that end before the first query that sees the first key */
+        l.begin += entries_below(p, l.begin, l.end, (int64_t)first_query(p, row) - p.block_columns + 1);
+    else /* without blocks that the last query does not see */
+        l.end = l.begin + entries_below(p, l.begin, l.end, limit_of(p, min(row + count, p.rows) - 1));
+    return l;
+}
+
+/* The entries of a step: lane s has the block column of slot s; the block ids of the lines are spread over the lanes. */
+template <class Step> struct ListEntries {
+    static constexpr int kEach = (Step::kSlots * Step::kLines + 31) / 32;
+    int32_t col, blocks[kEach]; /* as those of the step */
+    __device__ __forceinline__ void fetch(const AttentionLists &p, const RowList &l, int32_t step) {
+        const int32_t lane = threadIdx.x % 32;
+        const int32_t first = l.begin + (step << p.shift_slots >> p.shift_parts), left = l.end - first;
+        col = lane < p.slots && lane < left ? p.cols[first + lane] : -1;
+        if (!p.needs_ids) return;
+#pragma unroll
+        for (int i = 0; i < kEach; i++) {
+            const int32_t at = lane + 32 * i; /* slot * lines + line */
+            const bool inside = at < p.lines << p.shift_slots && at < left * p.lines;
+            blocks[i] = inside ? p.ids[(int64_t)first * p.lines + at] : Step::kAbsent;
+        }
+    }
+    /* Ids become positions of words, when they have arrived. */
+    __device__ __forceinline__ void fetch_words(const AttentionLists &p) {
+        if (p.mask.words_of == nullptr) return;
+#pragma unroll
+        for (int i = 0; i < kEach; i++) {
+            if (blocks[i] < 0) continue;
+            const int32_t at = p.mask.words_of[blocks[i]];
+            blocks[i] = at < 0 ? Step::kFull : at;
+        }
+    }
+};
+
+/* For each line, which columns belong to a block that it has. By a whole warp, a lane for each line. */
+template <class Step>
+__device__ __forceinline__ void describe_present(const AttentionLists &p, Step *out, int32_t columns) {
+    const int32_t lane = threadIdx.x % 32;
+    if (lane >= p.lines) return;
+#pragma unroll
+    for (int w = 0; w < Step::kWords; w++) {
+        uint32_t present = 0;
+        for (int32_t j = 0; j < 32; j += min(columns, 32)) {
+            const uint32_t bits = columns < 32 ? ((1u << columns) - 1) << j : ~0u;
+            const int32_t slot = p.parts > 1 ? 0 : (32 * w + j) >> p.shift_columns;
+            if (out->blocks[slot * p.lines + lane] != Step::kAbsent) present |= bits;
+        }
+        out->present[lane][w] = present;
+    }
+}
+
+/* Fetches the bits of the tile's blocks to L1, where consumers read them soon. By a whole warp. */
+template <class Step>
+__device__ __forceinline__ void prefetch_bits(const AttentionLists &p, const Step *step) {
+    const int32_t words = p.block_rows * p.row_words,
+                  lines = (words + 31) / 32; /* of 128 bytes, of a block */
+    for (int32_t i = threadIdx.x % 32; i < (p.lines << p.shift_slots) * lines; i += 32) {
+        const int32_t at = step->blocks[i / lines];
+        if (at >= 0) list_prefetch(p.mask.bits + (int64_t)at * words + i % lines * 32);
+    }
+}
+
+/* What a tile of `count` rows from `row` on has in common with what it sees: the first query sees the fewest keys, the last
+ * key the fewest queries. */
+__device__ __forceinline__ int32_t bound_of(const AttentionLists &p, int32_t row, int32_t count) {
+    return p.by_keys ? first_query(p, min(row + count, p.rows) - 1) : limit_of(p, row);
+}
+
+/* Tells the consumers what the tile of columns consists of. `bound`: of their rows. Returns the lane's first column, or
+ * `columns`. */
+template <class Step>
+__device__ __forceinline__ int32_t describe_step(const AttentionLists &p, Step *out,
+                                                 const ListEntries<Step> &list, int32_t step, int32_t bound,
+                                                 int32_t head) {
+    const int32_t lane = threadIdx.x % 32;
+    const int32_t columns = p.parts > 1 ? Step::kCols : p.block_columns;
+    const int32_t first =
+        list.col < 0 ? p.columns : (list.col << p.shift_columns) + (step & (p.parts - 1)) * Step::kCols;
+    /* Queries past the end need not be hidden: their lse makes all weights 0. */
+    const bool hidden = p.by_keys ? bound > first : first + columns > bound;
+    const bool some_hidden = __any_sync(~0u, lane < p.slots && list.col >= 0 && hidden);
+    bool absent = lane < p.slots && list.col < 0, masked = false;
+    if (lane < p.slots) out->first[lane] = first;
+    if (p.needs_ids) {
+#pragma unroll
+        for (int i = 0; i < ListEntries<Step>::kEach; i++) {
+            const int32_t at = lane + 32 * i;
+            if (at < p.lines << p.shift_slots) {
+                absent = absent || list.blocks[i] == Step::kAbsent;
+                masked = masked || (p.mask.words_of != nullptr && list.blocks[i] >= 0);
+                out->blocks[at] = list.blocks[i];
+            }
+        }
+    } else if (lane < p.slots) {
+        out->blocks[lane] = list.col; /* of the only line */
+    }
+    absent = __any_sync(~0u, absent);
+    if (p.mask.words_of != nullptr) masked = __any_sync(~0u, masked);
+    if (lane == 0) {
+        out->flags =
+            (absent ? kSomeAbsent : 0) | (some_hidden ? kSomeHidden : 0) | (masked ? kSomeMasked : 0);
+        out->head = head;
+    }
+    __syncwarp();
+    if (masked) prefetch_bits(p, out);
+    if (absent) {
+        describe_present(p, out, columns);
+        __syncwarp();
+    }
+    return first;
+}
+
+/* The last team of the grid resets the counters that hand out tiles. By one thread of each team. */
+__device__ __forceinline__ void leave_counters(int32_t *counters, int32_t teams) {
+    __threadfence();
+    if (atomicAdd(&counters[1], 1) + 1 == teams) {
+        atomicExch(&counters[0], 0);
+        atomicExch(&counters[1], 0);
+    }
+}
+
+/* ---- Consumers: which columns of a step the rows `row` and `row` + 8 see, bit j % 32 of word j / 32 ---- */
+
+/* Takes out the keys from the row's limit on, or the queries before the row's first one. */
+template <bool kByKeys, class Step>
+__device__ __forceinline__ void take_hidden(const AttentionLists &p, const Step *step, int32_t row,
+                                            uint32_t (&seen)[Step::kWords]) {
+    const int32_t width = min(p.block_columns, 32);
+    const int32_t limit = kByKeys ? first_query(p, row) : limit_of(p, row);
+#pragma unroll
+    for (int w = 0; w < Step::kWords; w++) {
+        uint32_t word = 0;
+        for (int32_t at = 0; at < 32; at += width) {
+            const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) >> p.shift_columns;
+            const int32_t ahead =
+                p.parts > 1 ? 32 * w : (32 * w + at) & (p.block_columns - 1); /* columns of the slot before */
+            const int32_t count = limit - step->first[slot] - ahead;
+            const uint32_t below = count <= 0 ? 0 : count >= 32 ? ~0u : (1u << count) - 1;
+            const uint32_t bits = kByKeys ? ~below : below;
+            word |= (width < 32 ? bits & ((1u << width) - 1) : bits) << at;
+        }
+        seen[w] &= word;
+    }
+}
+
+/* Takes out those that the block mask does not keep, where a tile has several blocks. `line`: of the row's block row,
+ * `inside`: its row there. */
+template <class Step>
+__device__ __forceinline__ void take_masked(const AttentionLists &p, const Step *step, int32_t line,
+                                            int32_t inside, uint32_t (&seen)[Step::kWords]) {
+    const int32_t width = min(p.block_columns, 32);
+#pragma unroll
+    for (int w = 0; w < Step::kWords; w++) {
+        uint32_t hidden = 0;
+        for (int32_t j = 0; j < 32; j += width) {
+            const int32_t at = step->blocks[((32 * w + j) >> p.shift_columns) * p.lines + line];
+            const int32_t in_block = (32 * w + j) & (p.block_columns - 1);
+            if (at < 0) continue;
+            const uint32_t all = width < 32 ? (1u << width) - 1 : ~0u;
+            const int64_t row = (int64_t)at * p.block_rows + inside;
+            hidden |= (all & ~p.mask.bits[row * p.row_words + in_block / 32]) << j;
+        }
+        seen[w] &= ~hidden;
+    }
+}
+
+/* The words of a row of a block or, if it is wider than the tile, of a part of it; loaded whether they are needed or not, so
+ * that the loads of both rows overlap. */
+template <class Step>
+__device__ __forceinline__ tartan_cuda_pack<uint32_t, Step::kWords>
+load_words(const AttentionLists &p, const Step *step, int32_t at, int32_t inside) {
+    const int32_t part = step->first[0] & (p.block_columns - 1);
+    const int64_t row = (int64_t)max(at, 0) * p.block_rows + inside;
+    return *(const tartan_cuda_pack<uint32_t, Step::kWords> *)(p.mask.bits + row * p.row_words + part / 32);
+}
+
+/* The scores of a tile that a thread holds: of a row, columns 8 f + 2 q and the next one, q = threadIdx.x % 4. Element i of
+ * them is bit i. A multiplication brings the bits of a word together. */
+template <int kWords> __device__ __forceinline__ uint32_t bits_of_thread(const uint32_t (&seen)[kWords]) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int w = 0; w < kWords; w++) {
+        const uint32_t pairs = seen[w] >> 2 * (threadIdx.x % 4) & 0x03030303u;
+        bits |= (pairs * 0x01041040u) >> 24 << 8 * w;
+    }
+    return bits;
+}
+
+/* Which of the thread's scores count; those of the first row are in the lower half of all bits. The tile begins at row
+ * first_row. If every row sees all columns, it returns false and leaves `out` alone. */
+template <bool kByKeys, class Step>
+__device__ __forceinline__ bool find_seen(const AttentionLists &p, const Step *step, int32_t row,
+                                          int32_t first_row, uint32_t (&out)[Step::kWords / 2]) {
+    constexpr int kWords = Step::kWords;
+    const uint32_t flags = step->flags;
+    if (flags == 0) return false;
+    const int32_t lines[2] = {(row - first_row) >> p.shift_rows, (row + 8 - first_row) >> p.shift_rows};
+    uint32_t seen[2][kWords], bits[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int w = 0; w < kWords; w++) seen[r][w] = flags & kSomeAbsent ? step->present[lines[r]][w] : ~0u;
+    if (flags & kSomeMasked) {
+        const int32_t inside[2] = {row & (p.block_rows - 1), (row + 8) & (p.block_rows - 1)};
+        if (p.block_columns >= Step::kCols) {
+            const int32_t first = step->blocks[lines[0]], second = step->blocks[lines[1]];
+            const auto a = load_words(p, step, first, inside[0]), b = load_words(p, step, second, inside[1]);
+#pragma unroll
+            for (int w = 0; w < kWords; w++) {
+                if (first >= 0) seen[0][w] &= a.at[w];
+                if (second >= 0) seen[1][w] &= b.at[w];
+            }
+        } else {
+#pragma unroll
+            for (int r = 0; r < 2; r++) take_masked(p, step, lines[r], inside[r], seen[r]);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if (flags & kSomeHidden) take_hidden<kByKeys>(p, step, row + 8 * r, seen[r]);
+        bits[r] = bits_of_thread(seen[r]);
+    }
+    out[0] = kWords == 2 ? bits[1] << 16 | bits[0] : bits[0];
+    if (kWords == 4) out[kWords / 2 - 1] = bits[1];
+    return true;
+}
+
+/* Sets the scores that do not count to -infinity. Tests of consecutive bits let the compiler move several of them to
+ * predicates at once. */
+template <int kCount>
+__device__ __forceinline__ void hide(const uint32_t (&seen)[kCount / 32], float (&s)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; i++) {
+        const int half = kCount / 2, at = i % half / 2 * 4 + i / half * 2 + i % 2;
+        s[at] = seen[i / 32] & 1u << i % 32 ? s[at] : -INFINITY;
+    }
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif
