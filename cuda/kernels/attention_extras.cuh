@@ -64,6 +64,15 @@ __device__ __forceinline__ int32_t column_of(const AttentionLists &p, const Step
     return step->first[slot] + ahead + 2 * ((int32_t)threadIdx.x % 4);
 }
 
+__device__ __forceinline__ bool begins_slot(const AttentionLists &p, int f) {
+    return f == 0 || (p.slots > 1 && (8 * f & (p.block_columns - 1)) == 0);
+}
+
+/* How much further key - query is in element i of a fragment than in element 0. */
+template <bool kByKeys> __device__ __forceinline__ constexpr int32_t further(int i) {
+    return kByKeys ? i / 2 * 8 - i % 2 : i % 2 - i / 2 * 8;
+}
+
 /* Adds the bias to scores that are not scaled yet. */
 template <bool kByKeys, class Step, int kCount>
 __device__ __forceinline__ void add_bias(const AttentionLists &p, const Step *step, int32_t row,
@@ -85,27 +94,38 @@ __device__ __forceinline__ void add_bias(const AttentionLists &p, const Step *st
         }
         return;
     }
-    const float slope = x.bias_kind == TARTAN_I_BIAS_SLOPES ? *all * x.per_scale : 0;
-    const int32_t reach = (int32_t)x.reach, offset = (int32_t)p.query_offset;
-    int32_t distance = 0; /* key - query - offset of element 0; one slot more, and it is known */
+    const int32_t offset = (int32_t)p.query_offset;
+    if (x.bias_kind == TARTAN_I_BIAS_SLOPES) {
+        const float slope = *all * x.per_scale;
+        float number = 0; /* key - query - offset of element 0 */
+#pragma unroll
+        for (int f = 0; f < kCount / 4; f++) {
+            if (begins_slot(p, f)) {
+                const int32_t column = column_of(p, step, f);
+                number = (float)((kByKeys ? row - column : column - row) - offset);
+            } else {
+                number += kByKeys ? -8 : 8;
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[4 * f + i] = fmaf(slope, number + (float)further<kByKeys>(i), s[4 * f + i]);
+        }
+        return;
+    }
+    const int32_t reach = (int32_t)x.reach;
+    int32_t distance = 0;
 #pragma unroll
     for (int f = 0; f < kCount / 4; f++) {
-        const bool next_slot = f == 0 || (p.slots > 1 && (8 * f & (p.block_columns - 1)) == 0);
-        if (next_slot) {
+        if (begins_slot(p, f)) {
             const int32_t column = column_of(p, step, f);
             distance = (kByKeys ? row - column : column - row) - offset;
         } else {
             distance += kByKeys ? -8 : 8;
         }
-        const float number = (float)distance;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int32_t further = kByKeys ? i / 2 * 8 - i % 2 : i % 2 - i / 2 * 8;
-            s[4 * f + i] =
-                x.bias_kind == TARTAN_I_BIAS_SLOPES
-                    ? fmaf(slope, number + (float)further, s[4 * f + i])
-                    : fmaf(all[(min(max(distance + further, -reach), reach) + reach) * x.bias_element],
-                           x.per_scale, s[4 * f + i]);
+            const int32_t at = min(max(distance + further<kByKeys>(i), -reach), reach) + reach;
+            s[4 * f + i] = fmaf(all[at * x.bias_element], x.per_scale, s[4 * f + i]);
         }
     }
 }
