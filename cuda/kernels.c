@@ -63,7 +63,11 @@ TABLE(attention_backward,
       {.name = "attention_backward_wgmma",
        .refuses = tartan_cuda_attention_backward_wgmma_refuses,
        .rate = tartan_cuda_attention_backward_wgmma_rate,
-       .launch = tartan_cuda_attention_backward_wgmma});
+       .launch = tartan_cuda_attention_backward_wgmma},
+      {.name = "attention_backward_fused",
+       .refuses = tartan_cuda_attention_backward_fused_refuses,
+       .rate = tartan_cuda_attention_backward_fused_rate,
+       .launch = tartan_cuda_attention_backward_fused});
 
 TABLE(attention_bias_gradient,
       {.name = "attention_bias_gradient_plain", .launch = tartan_cuda_attention_bias_gradient_plain});

@@ -43,7 +43,7 @@ tartan_cuda_launching tartan_cuda_gate_gradient_plain, tartan_cuda_growth_score_
 tartan_cuda_launching tartan_cuda_attention_forward_plain, tartan_cuda_attention_forward_wgmma,
     tartan_cuda_attention_forward_extras, tartan_cuda_attention_backward_extras,
     tartan_cuda_attention_backward_plain, tartan_cuda_attention_backward_wgmma,
-    tartan_cuda_attention_bias_gradient_plain;
+    tartan_cuda_attention_backward_fused, tartan_cuda_attention_bias_gradient_plain;
 tartan_cuda_launching tartan_cuda_attention_merge_plain, tartan_cuda_block_softmax_plain,
     tartan_cuda_block_softmax_gradient_plain;
 

@@ -190,6 +190,7 @@ typedef struct tartan_cuda_attention {
     int64_t bias_reach;                  /* r of the kind DISTANCE */
     double dropout;
     int64_t seed;
+    bool any_order; /* of sums: results may depend on the run */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_attention;

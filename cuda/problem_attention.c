@@ -53,6 +53,7 @@ static tartan_status attention_of(const tartan_host *host, const tartan_i_attent
         .block_mask = in->block_mask,
         .dropout = in->dropout,
         .seed = in->seed,
+        .any_order = in->any_order,
         .layout = in->layout,
     };
     take_bias(in, out);

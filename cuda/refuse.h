@@ -21,7 +21,8 @@ tartan_cuda_refusal tartan_cuda_sddmm_mma_refuses, tartan_cuda_sddmm_wgmma_refus
 /* problem: tartan_cuda_attention_forward */
 tartan_cuda_refusal tartan_cuda_attention_forward_wgmma_refuses;
 /* problem: tartan_cuda_attention_backward */
-tartan_cuda_refusal tartan_cuda_attention_backward_wgmma_refuses;
+tartan_cuda_refusal tartan_cuda_attention_backward_wgmma_refuses,
+    tartan_cuda_attention_backward_fused_refuses;
 
 #ifdef __cplusplus
 }

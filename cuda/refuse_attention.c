@@ -58,3 +58,13 @@ const char *tartan_cuda_attention_backward_wgmma_refuses(const tartan_cuda_chip 
                "bytes";
     return NULL;
 }
+
+const char *tartan_cuda_attention_backward_fused_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_attention_backward *b = problem;
+    if (!b->in.any_order) return "its sums depend on the run, only for deterministic=0";
+    if (b->in.bias != NULL || b->in.dropout > 0) return "has no bias and no dropout";
+    if (b->in.d > 128) return "only for up to 128 elements a head";
+    if (b->in.d > 64 && b->in.block_k < 64)
+        return "with more than 64 elements a head only for blocks of 64 or 128 keys";
+    return tartan_cuda_attention_backward_wgmma_refuses(chip, problem);
+}

@@ -21,7 +21,8 @@ tartan_cuda_rating tartan_cuda_sddmm_plain_rate, tartan_cuda_sddmm_mma_rate, tar
 /* problem: tartan_cuda_attention_forward */
 tartan_cuda_rating tartan_cuda_attention_forward_plain_rate, tartan_cuda_attention_forward_wgmma_rate;
 /* problem: tartan_cuda_attention_backward */
-tartan_cuda_rating tartan_cuda_attention_backward_plain_rate, tartan_cuda_attention_backward_wgmma_rate;
+tartan_cuda_rating tartan_cuda_attention_backward_plain_rate, tartan_cuda_attention_backward_wgmma_rate,
+    tartan_cuda_attention_backward_fused_rate;
 
 /* ---- Inside both kernels that use wgmma ---- */
 

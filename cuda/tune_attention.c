@@ -44,9 +44,24 @@ double tartan_cuda_attention_forward_wgmma_rate(const void *problem) {
     return rate * extras_share(p) * p->figures.share[0][lines] / (1 << lines);
 }
 
+/* What part of a tile of `rows` tokens, of blocks of that edge, counts on average: `by_keys` says which side is kept. */
+static double counting(const tartan_cuda_attention *p, bool by_keys, int32_t rows) {
+    const int32_t edge = by_keys ? p->block_k : p->block_q;
+    int32_t lines = 0;
+    while (edge << lines < rows) lines++;
+    return p->figures.share[by_keys][lines] / (1 << lines);
+}
+
+/* 3 products for dq, whose tiles are of queries, and 4 for dk and dv. */
 double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
-    int32_t lines = 0;
-    while (p->block_q << lines < 64) lines++;
-    return 380 * extras_share(p) * p->figures.share[0][lines] / (1 << lines);
+    const double rate = p->d > 64 ? 420 : 310;
+    return 7 * rate * extras_share(p) / (3 / counting(p, false, 64) + 4 / counting(p, true, 64));
+}
+
+/* A CTA has tiles of 128 keys, or two teams with tiles of 64. */
+double tartan_cuda_attention_backward_fused_rate(const void *problem) {
+    const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
+    const bool wide = p->d > 64;
+    return (wide ? 520 : 390) * counting(p, true, wide || p->block_k == 128 ? 128 : 64);
 }

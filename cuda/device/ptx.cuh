@@ -190,6 +190,12 @@ __device__ __forceinline__ void tensor_store_5d(const CUtensorMap *map, uint32_t
 __device__ __forceinline__ void bulk_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
+/* Adds f32 in shared memory to those in memory, atomically one by one; addresses and size are multiples of 16. */
+__device__ __forceinline__ void bulk_reduce_add(float *to, uint32_t from, uint32_t bytes) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+                 "r"(from), "r"(bytes)
+                 : "memory");
+}
 /* Waits until all bulk groups but the last kPending have read their shared memory. */
 template <int kPending> __device__ __forceinline__ void bulk_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wgmma of 16-bit factors and f32 sums in tiles of 64 x 64, 128 or 256, as chains of products need them: attention
+ * wgmma of 16-bit factors and f32 sums in tiles of 64 x 32 to 256, as chains of products need them: attention
  * multiplies scores, which are sums in registers, by what lies in shared memory. Source: PTX ISA 9.0, section "wgmma".
  * Only code for sm_90a may call them. */
 #ifndef TARTAN_CUDA_PTX_WGMMA_CUH
@@ -12,10 +12,12 @@ namespace tartan_cuda {
 #define TARTAN_OUT_8(d, i)                                                                                   \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),              \
         "+f"(d[i + 6]), "+f"(d[i + 7])
+#define TARTAN_OUT_16(d, i) TARTAN_OUT_8(d, i), TARTAN_OUT_8(d, i + 8)
 #define TARTAN_OUT_32(d, i)                                                                                  \
     TARTAN_OUT_8(d, i), TARTAN_OUT_8(d, i + 8), TARTAN_OUT_8(d, i + 16), TARTAN_OUT_8(d, i + 24)
 #define TARTAN_OUT_64(d, i) TARTAN_OUT_32(d, i), TARTAN_OUT_32(d, i + 32)
 #define TARTAN_OUT_128(d)   TARTAN_OUT_64(d, 0), TARTAN_OUT_64(d, 64)
+#define TARTAN_AT_16        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TARTAN_AT_32                                                                                         \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "             \
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -34,8 +36,11 @@ namespace tartan_cuda {
 
 /* Waits until all products but the last kPending groups are in; the sums d may be used from here on. */
 template <int kPending, int kCount> __device__ __forceinline__ void wgmma_wait_for(float (&d)[kCount]) {
-    static_assert(kCount == 32 || kCount == 64 || kCount == 128, "sums of 64 x 64, 128 or 256");
-    if constexpr (kCount == 32)
+    static_assert(kCount == 16 || kCount == 32 || kCount == 64 || kCount == 128,
+                  "sums of 64 x 32, 64, 128 or 256");
+    if constexpr (kCount == 16)
+        asm volatile("wgmma.wait_group.sync.aligned %16;" : TARTAN_OUT_16(d, 0) : "n"(kPending) : "memory");
+    else if constexpr (kCount == 32)
         asm volatile("wgmma.wait_group.sync.aligned %32;" : TARTAN_OUT_32(d, 0) : "n"(kPending) : "memory");
     else if constexpr (kCount == 64)
         asm volatile("wgmma.wait_group.sync.aligned %64;" : TARTAN_OUT_64(d, 0) : "n"(kPending) : "memory");
@@ -45,7 +50,9 @@ template <int kPending, int kCount> __device__ __forceinline__ void wgmma_wait_f
 
 /* Tells the compiler that d is read and written here, so that no use of it moves across. */
 template <int kCount> __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
-    if constexpr (kCount == 32)
+    if constexpr (kCount == 16)
+        asm volatile("" : TARTAN_OUT_16(d, 0)::"memory");
+    else if constexpr (kCount == 32)
         asm volatile("" : TARTAN_OUT_32(d, 0)::"memory");
     else if constexpr (kCount == 64)
         asm volatile("" : TARTAN_OUT_64(d, 0)::"memory");
@@ -53,29 +60,40 @@ template <int kCount> __device__ __forceinline__ void wgmma_pin(float (&d)[kCoun
         asm volatile("" : TARTAN_OUT_128(d)::"memory");
 }
 
-#define TARTAN_SHARED(shape, types, sums, a_at, b_at, keep_at, outputs)                                      \
+#define TARTAN_SHARED(shape, types, sums, a_at, b_at, keep_at, a_major, b_major, outputs)                    \
     asm volatile("{\n"                                                                                       \
                  ".reg .pred keep;\n"                                                                        \
                  "setp.ne.b32 keep, " keep_at ", 0;\n"                                                       \
                  "wgmma.mma_async.sync.aligned." shape ".f32." types " {" sums "}, " a_at ", " b_at          \
-                 ", keep, 1, 1, 0, 0;\n"                                                                     \
+                 ", keep, 1, 1, " a_major ", " b_major ";\n"                                                 \
                  "}"                                                                                         \
                  : outputs                                                                                   \
-                 : "l"(a), "l"(b), "r"(keep))
+                 : "l"(a), "l"(b), "r"(keep), "n"(kA), "n"(kB))
 
-/* d = a b^T + (keep ? d : 0): a is 64 x 16, b is kCols x 16, both in shared memory, K-major, by descriptors. */
-template <Factor kFactor, int kCols>
+/* d = a b + (keep ? d : 0): a is 64 x 16, b is 16 x kCols, both in shared memory, by descriptors. kA, kB: 0 if K-major, 1 if
+ * MN-major. */
+template <Factor kFactor, int kCols, int kA = 0, int kB = 0>
 __device__ __forceinline__ void wgmma_shared(float (&d)[kCols / 2], uint64_t a, uint64_t b, int32_t keep) {
     static_assert(kFactor == Factor::bf16 || kFactor == Factor::f16, "16-bit factors");
-    if constexpr (kCols == 64 && kFactor == Factor::bf16)
-        TARTAN_SHARED("m64n64k16", "bf16.bf16", TARTAN_AT_32, "%32", "%33", "%34", TARTAN_OUT_32(d, 0));
+    if constexpr (kCols == 32 && kFactor == Factor::bf16)
+        TARTAN_SHARED("m64n32k16", "bf16.bf16", TARTAN_AT_16, "%16", "%17", "%18", "%19", "%20",
+                      TARTAN_OUT_16(d, 0));
+    else if constexpr (kCols == 32)
+        TARTAN_SHARED("m64n32k16", "f16.f16", TARTAN_AT_16, "%16", "%17", "%18", "%19", "%20",
+                      TARTAN_OUT_16(d, 0));
+    else if constexpr (kCols == 64 && kFactor == Factor::bf16)
+        TARTAN_SHARED("m64n64k16", "bf16.bf16", TARTAN_AT_32, "%32", "%33", "%34", "%35", "%36",
+                      TARTAN_OUT_32(d, 0));
     else if constexpr (kCols == 64)
-        TARTAN_SHARED("m64n64k16", "f16.f16", TARTAN_AT_32, "%32", "%33", "%34", TARTAN_OUT_32(d, 0));
+        TARTAN_SHARED("m64n64k16", "f16.f16", TARTAN_AT_32, "%32", "%33", "%34", "%35", "%36",
+                      TARTAN_OUT_32(d, 0));
     else if constexpr (kCols == 128 && kFactor == Factor::bf16)
-        TARTAN_SHARED("m64n128k16", "bf16.bf16", TARTAN_AT_64, "%64", "%65", "%66", TARTAN_OUT_64(d, 0));
+        TARTAN_SHARED("m64n128k16", "bf16.bf16", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68",
+                      TARTAN_OUT_64(d, 0));
     else {
         static_assert(kCols == 128, "there is no other width");
-        TARTAN_SHARED("m64n128k16", "f16.f16", TARTAN_AT_64, "%64", "%65", "%66", TARTAN_OUT_64(d, 0));
+        TARTAN_SHARED("m64n128k16", "f16.f16", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68",
+                      TARTAN_OUT_64(d, 0));
     }
 }
 
@@ -122,9 +140,11 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[kCols / 2], const uin
 #undef TARTAN_AT_128
 #undef TARTAN_AT_64
 #undef TARTAN_AT_32
+#undef TARTAN_AT_16
 #undef TARTAN_OUT_128
 #undef TARTAN_OUT_64
 #undef TARTAN_OUT_32
+#undef TARTAN_OUT_16
 #undef TARTAN_OUT_8
 
 /* Synchronises a warpgroup. `number` of the barrier: 1 to 15, but not 3. */

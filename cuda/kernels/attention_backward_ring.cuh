@@ -17,11 +17,14 @@ namespace {
 /* A CTA has two consumer warpgroups. They are two teams of 64 tokens, with a list and a producer warp each; or one team of
  * 128 tokens, which shares a list; or, kSplit, one team of 64 tokens, of which each warpgroup computes all weights, but
  * half of the elements of the gradients, so that those of 256 elements a head fit in registers. kWidth: elements a head,
- * of which some may be padding. */
-template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false> struct BackwardForm {
+ * of which some may be padding. kLines_: the most lines that share a list. kExtra: bytes of a team for other tiles. */
+template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false, int kLines_ = 0, uint32_t kExtra = 0>
+struct BackwardForm {
     static constexpr int kWidth = kWidth_, kTeams = kTeams_, kStages = kStages_;
     static constexpr bool kSplit = kSplit_;
-    static constexpr int kWarpgroups = 2 / kTeams;                 /* of a team */
+    static constexpr bool kSharesKept = kSplit;    /* a warpgroup reads kept tokens of the other */
+    static constexpr bool kRotates = false;        /* tiles begin at different places of their lists */
+    static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
     static constexpr int kKeptTiles = kSplit ? 1 : kWarpgroups;    /* of 64 tokens, of a team */
     static constexpr int kOutWidth = kSplit ? kWidth / 2 : kWidth; /* elements of a warpgroup's gradients */
     static constexpr int kRows = 64 * kKeptTiles, kStreamed = 64;
@@ -31,7 +34,7 @@ template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false> struct B
     static constexpr int kPanels = kWidth / 64, kOutPanels = kOutWidth / 64;
     static constexpr uint32_t kPanel = 64 * 128, kTile = kPanels * kPanel; /* 64 tokens of one tensor */
 
-    using Step = ListStep<kRows / 8, kStreamed>;
+    using Step = ListStep<(kLines_ > 0 ? kLines_ : kRows / 8), kStreamed>;
     struct Board {
         int32_t row;         /* the first kept token; < 0: there are no more tiles */
         int32_t head, entry; /* of the kept tensors */
@@ -41,8 +44,8 @@ template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false> struct B
 
     /* Of a team. */
     static constexpr uint32_t kKept = 0, kStreams = 2 * kKeptTiles * kTile;
-    static constexpr uint32_t kVectors =
-        kStreams + kStages * 2 * kTile; /* lse and delta of streamed queries */
+    static constexpr uint32_t kOthers = kStreams + kStages * 2 * kTile;
+    static constexpr uint32_t kVectors = kOthers + kExtra; /* lse and delta of streamed queries */
     static constexpr uint32_t kBarriers = kVectors + kStages * 2 * kStreamed * 4;
     static constexpr uint32_t kBoard = kBarriers + 8 * (2 * kStages + 4);
     static constexpr uint32_t kSteps = kBoard + (uint32_t)sizeof(Board);
@@ -218,17 +221,19 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
             const RowList l = find_list(p, line, row, Form::kRows);
             const int32_t list_steps = steps_of(p, l);
             ListEntries<typename Form::Step> list;
-            list.fetch(p, l, 0);
+            int32_t at = Form::kRotates ? (int32_t)((int64_t)list_steps * rank / tiles) : 0;
+            list.fetch(p, l, at);
             for (int32_t step = 0; step < list_steps; step++) {
                 ListEntries<typename Form::Step> next;
-                next.fetch(p, l, step + 1);
+                const int32_t then = Form::kRotates && at + 1 == list_steps ? 0 : at + 1;
+                next.fetch(p, l, then);
                 list.fetch_words(p);
                 barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
-                const int32_t token = describe_step(p, ring.step(stage.at), list, step, bound,
-                                                    p.by_keys ? streamed_head : head);
+                const int32_t token =
+                    describe_step(p, ring.step(stage.at), list, at, bound, p.by_keys ? streamed_head : head);
                 box.load(p, ring, streamed0, streamed1, stage.at, token, streamed_head, entry);
                 stage.next();
-                list = next;
+                list = next, at = then;
             }
         }
         number = __shfl_sync(~0u, number, 0);
@@ -264,21 +269,6 @@ __device__ __forceinline__ void accumulate(float (&d)[Form::kOutWidth / 2], cons
         wgmma_registers<kFactor, Form::kOutWidth>(d, weights + 4 * i, b + ((i * 16 * 128) >> 4),
                                                   keep || i > 0);
     wgmma_commit();
-}
-
-/* Stores a warpgroup's results, whose first element is first_col. `row`: of the thread's first row. */
-template <int kCount>
-__device__ __forceinline__ void store_gradient(const BackwardProblem &p, const Gradient &g,
-                                               const float (&x)[kCount], int32_t row, int32_t first_col,
-                                               int32_t head, int32_t entry) {
-    const int64_t first = entry * g.batch + head * g.head;
-    const int32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < kCount; i++) {
-        const int32_t at = row + i / 2 % 2 * 8, col = first_col + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        if (at < p.rows && col < p.d)
-            combine(g.data, p.dtype, first + at * g.token + col * g.element, x[i], 0);
-    }
 }
 
 } // namespace

@@ -18,6 +18,21 @@ __device__ __forceinline__ void pack_weights(const float (&x)[32], uint32_t (&we
     for (int i = 0; i < 16; i++) weights[i] = pack<kFactor>(x[2 * i], x[2 * i + 1]);
 }
 
+/* Stores a warpgroup's results, whose first element is first_col. `row`: of the thread's first row. */
+template <int kCount>
+__device__ __forceinline__ void store_gradient(const BackwardProblem &p, const Gradient &g,
+                                               const float (&x)[kCount], int32_t row, int32_t first_col,
+                                               int32_t head, int32_t entry) {
+    const int64_t first = entry * g.batch + head * g.head;
+    const int32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kCount; i++) {
+        const int32_t at = row + i / 2 % 2 * 8, col = first_col + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        if (at < p.rows && col < p.d)
+            combine(g.data, p.dtype, first + at * g.token + col * g.element, x[i], 0);
+    }
+}
+
 /* kExtras: there may be a bias or dropout. */
 template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     static constexpr int kOuts = Form::kOutWidth / 2;
@@ -42,7 +57,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     }
     /* Waits until all warps have read the kept tensors. */
     static __device__ __forceinline__ void barrier_of_kept() {
-        if constexpr (Form::kSplit)
+        if constexpr (Form::kSharesKept)
             consumer_barrier();
         else
             warpgroup_barrier(1 + threadIdx.x / 128);
@@ -206,6 +221,42 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
             stage.next();
         }
     }
+
+    /* ---- Results ---- */
+
+    /* Stores the gradients of a tile, `second` if they are two, and frees the memory of the kept tensors. */
+    template <bool kTwo, int kSecond>
+    __device__ __forceinline__ void finish(const typename Form::Board &t, float (&first)[kOuts],
+                                           float (&second)[kSecond], const CUtensorMap *out0,
+                                           const CUtensorMap *out1) const {
+#pragma unroll
+        for (int i = 0; i < kOuts; i++) {
+            first[i] *= p.scale;
+            if constexpr (kTwo && kExtras) second[i] *= p.extras.kept;
+        }
+        list_wrong(p, first, row_of(t.row), t.head, t.entry);
+        if constexpr (kTwo) list_wrong(p, second, row_of(t.row), t.head, t.entry);
+        /* Both kept tensors have been read by all warps; their memory is free for the results. */
+        barrier_of_kept();
+        if (p.boxes) {
+            stage_gradient(0, first);
+            if constexpr (kTwo) stage_gradient(1, second);
+            shared_fence_async();
+            warpgroup_barrier(1 + threadIdx.x / 128);
+            if (threadIdx.x % 128 == 0) {
+                store_boxes(0, out0, t.row, t.head, t.entry);
+                if constexpr (kTwo) store_boxes(1, out1, t.row, t.head, t.entry);
+                bulk_commit();
+                bulk_wait_read<0>();
+                barrier_arrive(ring.kept_empty());
+            }
+            return;
+        }
+        if (threadIdx.x % 128 == 0) barrier_arrive(ring.kept_empty());
+        const int32_t col = (int32_t)(64 * first_panel());
+        store_gradient(p, p.gradients[0], first, row_of(t.row), col, t.head, t.entry);
+        if constexpr (kTwo) store_gradient(p, p.gradients[1], second, row_of(t.row), col, t.head, t.entry);
+    }
 };
 
 template <Factor kFactor, class Form, bool kByKeys, bool kExtras>
@@ -234,34 +285,7 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
         } else {
             c.query_gradient(t.row, t.head, t.entry, t.steps, first);
         }
-#pragma unroll
-        for (int i = 0; i < kOuts; i++) {
-            first[i] *= p.scale;
-            if constexpr (kByKeys && kExtras) second[i] *= p.extras.kept;
-        }
-        list_wrong(p, first, c.row_of(t.row), t.head, t.entry);
-        if constexpr (kByKeys) list_wrong(p, second, c.row_of(t.row), t.head, t.entry);
-        /* Both kept tensors have been read by all warps; their memory is free for the results. */
-        c.barrier_of_kept();
-        if (p.boxes) {
-            c.stage_gradient(0, first);
-            if constexpr (kByKeys) c.stage_gradient(1, second);
-            shared_fence_async();
-            warpgroup_barrier(1 + threadIdx.x / 128);
-            if (threadIdx.x % 128 == 0) {
-                c.store_boxes(0, out0, t.row, t.head, t.entry);
-                if constexpr (kByKeys) c.store_boxes(1, out1, t.row, t.head, t.entry);
-                bulk_commit();
-                bulk_wait_read<0>();
-                barrier_arrive(ring.kept_empty());
-            }
-            continue;
-        }
-        if (threadIdx.x % 128 == 0) barrier_arrive(ring.kept_empty());
-        const int32_t col = (int32_t)(64 * c.first_panel());
-        store_gradient(p, p.gradients[0], first, c.row_of(t.row), col, t.head, t.entry);
-        if constexpr (kByKeys)
-            store_gradient(p, p.gradients[1], second, c.row_of(t.row), col, t.head, t.entry);
+        c.template finish<kByKeys>(t, first, second, out0, out1);
     }
 }
 

@@ -111,6 +111,7 @@ typedef struct tartan_i_attention {
     int64_t query_offset, causal_from;
     double dropout; /* 0 <= dropout < 1 */
     int64_t seed;
+    bool any_order; /* of sums: results may depend on the run */
 } tartan_i_attention;
 
 typedef struct tartan_op_attention_forward {

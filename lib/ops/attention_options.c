@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum option { SCALE, CAUSAL, QUERY_OFFSET, CAUSAL_FROM, BIAS, DROPOUT, SEED, OPTIONS };
+enum option { SCALE, CAUSAL, QUERY_OFFSET, CAUSAL_FROM, BIAS, DROPOUT, SEED, DETERMINISTIC, OPTIONS };
 
 static const char *const names[OPTIONS] = {
     [SCALE] = "scale",
@@ -15,11 +15,13 @@ static const char *const names[OPTIONS] = {
     [BIAS] = "bias",
     [DROPOUT] = "dropout",
     [SEED] = "seed",
+    [DETERMINISTIC] = "deterministic",
 };
 
 /* Those that each operation takes, for error texts. */
 static const char *const expected[] = {
-    [TARTAN_I_OPTIONS_ATTENTION] = "scale, causal, query_offset, causal_from, bias, dropout or seed",
+    [TARTAN_I_OPTIONS_ATTENTION] = "scale, causal, query_offset, causal_from, bias, dropout, seed or "
+                                   "deterministic",
     [TARTAN_I_OPTIONS_SOFTMAX] = "scale, causal, query_offset or causal_from (bias and dropout belong to "
                                  "tartan_attention_forward)",
 };
@@ -73,6 +75,10 @@ static tartan_status set_option(const char *function, enum option which, const t
         return TARTAN_OK;
     case SEED:
         return set_whole(function, option, "seed", 0, INT64_MAX, &in->seed);
+    case DETERMINISTIC:
+        PASS(set_whole(function, option, "deterministic", 0, 1, &flag));
+        in->any_order = flag == 0;
+        return TARTAN_OK;
     case OPTIONS:
         break;
     }

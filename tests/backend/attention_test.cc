@@ -26,10 +26,15 @@ class BackendAttention : public AttentionOnBackend {
         there.lse.fetch(p.lse);
         EXPECT_LE(error_of(numbers_of(p.lse), want.lse, Numbers(want.lse.size(), 1)),
                   16 * epsilon(p.sum_dtype()));
-        if (!ran(there.backward(context.get()))) return;
-        check(there.q_grad, p.q_grad, want.q_grad, most);
-        check(there.k_grad, p.k_grad, want.k_grad, most);
-        check(there.v_grad, p.v_grad, want.v_grad, most);
+        for (const bool deterministic : {true, false}) {
+            SCOPED_TRACE(::testing::Message() << "deterministic " << deterministic);
+            p.deterministic = deterministic;
+            if (!ran(there.backward(context.get()))) return;
+            check(there.q_grad, p.q_grad, want.q_grad, most);
+            check(there.k_grad, p.k_grad, want.k_grad, most);
+            check(there.v_grad, p.v_grad, want.v_grad, most);
+        }
+        p.deterministic = true;
         if (!p.has_bias_gradient() || !ran(there.bias_gradient(context.get()))) return;
         if (p.bias_array() != nullptr) check(there.bias_grad, p.bias_grad, want.bias_grad, most);
         if (p.has_sinks) check(there.sinks_grad, p.sinks_grad, want.sinks_grad, most);

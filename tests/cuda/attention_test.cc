@@ -9,7 +9,9 @@ using namespace tartan_test;
 namespace {
 
 const char *const kWgmma = "attention_forward_wgmma", *const kPlain = "attention_forward_plain",
-                  *const kBackward = "attention_backward_plain";
+                  *const kBackward = "attention_backward_plain",
+                  *const kBackwardWgmma = "attention_backward_wgmma",
+                  *const kFused = "attention_backward_fused";
 
 // An array of consecutive elements whose dimensions lie in memory in the given order, the slowest first.
 tartan_array array(int32_t dtype, std::vector<int64_t> shape, std::vector<int> order) {
@@ -54,6 +56,7 @@ struct Operands {
         in.query_offset = 20, in.causal_from = 3;
         in.dropout = 0.5;
         in.seed = 7;
+        in.any_order = true;
     }
     tartan_cuda_attention_forward forward(bool with_lse = true) {
         const tartan_context context = {};
@@ -111,6 +114,7 @@ TEST(CudaAttention, ProblemsHaveWhatTheOperandsHave) {
     EXPECT_EQ(3, p.in.causal_from);
     EXPECT_EQ(0.5, p.in.dropout);
     EXPECT_EQ(7, p.in.seed);
+    EXPECT_TRUE(p.in.any_order);
     EXPECT_EQ(nullptr, p.in.bias);
     EXPECT_FALSE(p.nothing);
     EXPECT_EQ(nullptr, x.forward(false).lse.data);
@@ -224,7 +228,36 @@ TEST(CudaAttention, PlainKernelsRefuseNothing) {
             }
 }
 
+// Five products instead of seven, if the order of sums may depend on the run.
+TEST(CudaAttention, SumsInAnyOrderAreFaster) {
+    for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16})
+        for (const int64_t d : {16, 64, 80, 128}) {
+            Backward p(dtype, 128, 128, d);
+            EXPECT_EQ(kBackwardWgmma, p.chosen(kHopper));
+            p.p.in.any_order = true;
+            EXPECT_EQ(kFused, p.chosen(kHopper));
+            EXPECT_EQ(kBackward, p.chosen(kAmpere));
+        }
+}
+
 // ---- Refusals ----
+
+TEST(CudaAttention, RefusalsOfFused) {
+    Backward half(TARTAN_BF16, 64, 64);
+    EXPECT_EQ("its sums depend on the run, only for deterministic=0", half.refusal(kFused, kHopper));
+    half.p.in.any_order = true;
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(kFused, kAmpere));
+    EXPECT_REFUSES(half, kFused, kHopper, "up to 128 elements", p.in.d = 136);
+    EXPECT_REFUSES(half, kFused, kHopper, "blocks of 64 or 128 keys", p.in.block_k = 32);
+    Backward narrow(TARTAN_BF16, 64, 8, 64);
+    narrow.p.in.any_order = true;
+    EXPECT_EQ("", narrow.refusal(kFused, kHopper));
+    EXPECT_REFUSES(half, kFused, kHopper, "float16", p.in.dtype = TARTAN_F32);
+    EXPECT_REFUSES(half, kFused, kHopper, "bias", p.in.bias = &p);
+    EXPECT_REFUSES(half, kFused, kHopper, "dropout", p.in.dropout = 0.1);
+    EXPECT_REFUSES(half, kFused, kHopper, "dtype of q", p.out_grad.dtype = TARTAN_F32);
+    EXPECT_REFUSES(half, kFused, kHopper, "of out_grad", p.out_grad.element = 2);
+}
 
 TEST(CudaAttention, RefusalsOfWgmma) {
     const Forward half(TARTAN_BF16, 64, 32);
@@ -310,4 +343,23 @@ TEST(CudaAttention, RatesOfWgmma) {
     for (int i = 0; i < TARTAN_CUDA_SHARES; i++) shared.p.in.figures.share[0][i] = 1 << i;
     EXPECT_NEAR(4 * apart.rate(kWgmma), shared.rate(kWgmma), 1e-9);
     EXPECT_NEAR(Forward(TARTAN_BF16, 64, 64).rate(kWgmma), shared.rate(kWgmma), 1e-9);
+}
+
+// Tiles of the backward pass have all queries that any of their keys sees, and dq's all keys.
+TEST(CudaAttention, RatesOfTheBackwardPass) {
+    Backward shared(TARTAN_BF16, 16, 16), apart(TARTAN_BF16, 16, 16);
+    for (int i = 0; i < TARTAN_CUDA_SHARES; i++)
+        shared.p.in.figures.share[0][i] = shared.p.in.figures.share[1][i] = 1 << i;
+    EXPECT_NEAR(4 * apart.rate(kBackwardWgmma), shared.rate(kBackwardWgmma), 1e-9);
+    EXPECT_GT(Backward(TARTAN_BF16, 128, 128).rate(kBackwardWgmma),
+              Backward(TARTAN_BF16, 128, 16).rate(kBackwardWgmma));
+    EXPECT_GT(Backward(TARTAN_BF16, 128, 128).rate(kBackwardWgmma),
+              Backward(TARTAN_BF16, 16, 128).rate(kBackwardWgmma));
+    EXPECT_EQ(Backward(TARTAN_BF16, 128, 128).rate(kFused), Backward(TARTAN_BF16, 8, 128).rate(kFused));
+    // Two blocks of 64 keys share a tile of 128, which pays if the same queries see them.
+    Backward pair(TARTAN_BF16, 64, 64);
+    pair.p.in.any_order = true;
+    EXPECT_EQ(kBackwardWgmma, pair.chosen(kHopper));
+    pair.p.in.figures.share[1][1] = 2;
+    EXPECT_EQ(kFused, pair.chosen(kHopper));
 }

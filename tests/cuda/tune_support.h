@@ -121,7 +121,9 @@ struct Forward : Attention<tartan_cuda_attention_forward> {
 };
 struct Backward : Attention<tartan_cuda_attention_backward> {
     Backward(int32_t dtype, int32_t block_q, int32_t block_k, int64_t d = 128)
-        : Attention(&tartan_cuda_attention_backward_kernels, dtype, block_q, block_k, d) {}
+        : Attention(&tartan_cuda_attention_backward_kernels, dtype, block_q, block_k, d) {
+        p.out_grad = p.in.q;
+    }
 };
 
 // `kernel` can do the problem, and after `change` refuses it with a text that contains `part`.

@@ -196,10 +196,13 @@ TEST_F(AttentionRefusals, Options) {
     for (const char *text : {"dropout=1", "dropout=-0.1", "dropout=x"})
         EXPECT_FAILS(ARGUMENT, "expected dropout to be a number from 0 to less than 1", forward(text));
     EXPECT_FAILS(ARGUMENT, "expected seed to be a whole number", forward("seed=-1"));
+    for (const char *text : {"deterministic=2", "deterministic=no"})
+        EXPECT_FAILS(ARGUMENT, "expected deterministic to be a whole number 0 .. 1", forward(text));
     EXPECT_FAILS(ARGUMENT, "options has scale twice, expected it once", forward("scale=1,scale=2"));
     EXPECT_FAILS(
         ARGUMENT,
-        "options has 'window=3', expected scale, causal, query_offset, causal_from, bias, dropout or seed",
+        "options has 'window=3', expected scale, causal, query_offset, causal_from, bias, dropout, seed or "
+        "deterministic",
         forward("window=3"));
     EXPECT_FAILS(ARGUMENT, "tartan_attention_backward: options has 'window=3'", backward("window=3"));
 }

@@ -65,6 +65,7 @@ struct Attention {
     int64_t query_offset = 0, causal_from = 0;
     double dropout = 0;
     int64_t seed = 0;
+    bool deterministic = true;
 
     int64_t tq() const { return layout->shape.rows; }
     int64_t tk() const { return layout->shape.cols; }
@@ -137,6 +138,7 @@ struct Attention {
         if (bias_kind != TARTAN_I_BIAS_NONE) add("bias=%s ", kinds[bias_kind]);
         if (dropout > 0) add("dropout=%.17g ", dropout);
         if (seed != 0) add("seed=%lld ", (long long)seed);
+        if (!deterministic) all += "deterministic=0 ";
         return all;
     }
     const tartan_array *bias_array() const { return bias_kind == TARTAN_I_BIAS_NONE ? nullptr : &bias.array; }

@@ -136,7 +136,7 @@ struct AttentionOptions{B, A}
     arrange::A
 end
 function AttentionOptions(; scale = nothing, causal::Bool = false, query_offset = 0, causal_from = 1, slopes = nothing,
-                          distance_bias = nothing, block_bias = nothing, dropout = 0, seed = 0)
+                          distance_bias = nothing, block_bias = nothing, dropout = 0, seed = 0, deterministic::Bool = true)
     kind, bias, arrange = one_bias(slopes, distance_bias, block_bias)
     causal_from >= 1 || throw(TartanError(:argument, "causal_from is $causal_from, expected 1 or more"))
     text = causal ? "causal=1" * kind : kind
@@ -145,6 +145,7 @@ function AttentionOptions(; scale = nothing, causal::Bool = false, query_offset 
                           (" causal_from=", whole(causal_from, "causal_from") - 1), (" seed=", whole(seed, "seed")))
         value == 0 || (text *= name * string(value))
     end
+    deterministic || (text *= " deterministic=0")
     dropout == 0 || (text *= " dropout=$(real_factor(dropout, "dropout"))")
     return AttentionOptions(text, bias, arrange)
 end
@@ -221,7 +222,8 @@ end
     attention_gradient(q, k, v, layout, out, lse, out_grad; options...)
 
 The gradients of `q`, `k` and `v`, given that of `out`. `out` and `lse` are the results of [`attention`](@ref) with the same
-options; its `sinks` are not among those here, as `lse` contains them.
+options; its `sinks` are not among those here, as `lse` contains them. With `deterministic = false` a GPU may add up the
+gradient of `q` in an order that depends on the run, which is faster.
 
     q, k, v = randn(8, 64), randn(8, 64), randn(8, 64)
     layout = pattern(:local, (64, 64), 16)

@@ -22,6 +22,7 @@ enum argument {
     CAUSAL_FROM,
     DROPOUT,
     SEED,
+    DETERMINISTIC,
     CONTEXT,
     OUT,
     LSE,
@@ -78,8 +79,11 @@ static int read_options(PyObject *const *given, const char *function, options *o
     out->text[0] = 0;
     out->kind = NULL;
     const int causal = PyObject_IsTrue(given[CAUSAL]);
-    if (causal < 0 || tartan_py_text(given[KIND], function, "kind", true, &out->kind)) return -1;
+    const int deterministic = PyObject_IsTrue(given[DETERMINISTIC]);
+    if (causal < 0 || deterministic < 0 || tartan_py_text(given[KIND], function, "kind", true, &out->kind))
+        return -1;
     if (causal) add_text(out, "causal", "1");
+    if (!deterministic) add_text(out, "deterministic", "0");
     if (out->kind != NULL) add_text(out, "bias", out->kind);
     if ((given[SCALE] != Py_None && add_number(out, given[SCALE], function, "scale")) ||
         (!is_zero(given[DROPOUT]) && add_number(out, given[DROPOUT], function, "dropout")))
@@ -250,8 +254,8 @@ static PyObject *run(PyObject *const *given, Py_ssize_t count, Py_ssize_t expect
     return result;
 }
 
-/* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context, out,
- * lse, return_lse, sinks): out, or (out, lse). */
+/* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
+ * context, out, lse, return_lse, sinks): out, or (out, lse). */
 static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     return run(arguments, count, FORWARD, "attention", forward_in);

@@ -76,18 +76,18 @@ def growth_score(
 def gate_gradient(w: Any, dw: Any, gates: Any, context: Any, /) -> Any: ...
 def attention(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
-    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, context: Any, out: Any, lse: Any,
-    return_lse: bool, sinks: Any, /
+    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
+    out: Any, lse: Any, return_lse: bool, sinks: Any, /
 ) -> Any: ...
 def attention_gradient(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
-    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, context: Any, out: Any, lse: Any,
-    out_grad: Any, /
+    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
+    out: Any, lse: Any, out_grad: Any, /
 ) -> tuple[Any, Any, Any]: ...
 def attention_bias_gradient(
     layout: Handle, mask: Optional[Handle], q: Any, k: Any, v: Any, bias: Any, kind: Optional[str], scale: Optional[float],
-    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, context: Any, out: Any, lse: Any,
-    out_grad: Any, sinks: Any, wants_bias: bool, wants_sinks: bool, /
+    causal: bool, query_offset: int, causal_from: int, dropout: float, seed: int, deterministic: bool, context: Any,
+    out: Any, lse: Any, out_grad: Any, sinks: Any, wants_bias: bool, wants_sinks: bool, /
 ) -> tuple[Any, Any]: ...
 def block_softmax(
     x: Any, options: str, mask: Optional[Handle], out: Any, make: Callable[..., Any], return_lse: bool, context: Any, /

@@ -18,7 +18,7 @@ def attention(
     q: Any, k: Any, v: Any, layout: Layout, *, scale: Optional[float] = None, causal: bool = False,
     query_offset: int = 0, causal_from: int = 0, mask: Optional[BlockMask] = None, slopes: Any = None,
     distance_bias: Any = None, block_bias: Any = None, sinks: Any = None, dropout: float = 0.0, seed: int = 0,
-    out: Any = None, lse: Any = None, return_lse: bool = False, context: ContextLike = None,
+    deterministic: bool = True, out: Any = None, lse: Any = None, return_lse: bool = False, context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """``softmax(scale * q @ k.T + bias) @ v`` over the keys that each query sees. Scores are never stored, so memory
     grows with the number of tokens alone.
@@ -42,6 +42,7 @@ def attention(
 
     `dropout` drops weights with this probability; equal `seed`s drop the same ones on every device. The log-sum-exp of
     the scores, which `attention_gradient` needs, is written to `lse`, or returned as ``(out, lse)`` if `return_lse`.
+    Without `deterministic` a GPU may add up the gradient of `q` in an order that depends on the run, which is faster.
     `out` is written in place and returned. Arrays may be in host memory or all on one GPU, as for `spmm`. If PyTorch
     records gradients of `q`, `k`, `v`, the bias or `sinks`, they are recorded, but none of `lse`.
 
@@ -57,8 +58,8 @@ def attention(
     handle, hidden = layout_handle(layout, "layout"), None if mask is None else mask_handle(mask)
     if not _raw.records(q, k, v, bias, sinks):
         return _raw.attention(
-            handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, context, out,
-            lse, return_lse, sinks,
+            handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
+            context, out, lse, return_lse, sinks,
         )  # fmt: skip
     if out is not None or lse is not None:
         raise ArgumentError(
@@ -67,7 +68,7 @@ def attention(
         )
     from tartan._torch import guarded, recorded
 
-    options = kind, scale, causal, query_offset, causal_from, dropout, seed, context
+    options = kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic, context
     result = recorded((handle, hidden), (q, k, v, bias, sinks), options, return_lse)
     return result if layout._changes is None else guarded(result, layout)
 
@@ -76,7 +77,7 @@ def attention_gradient(
     q: Any, k: Any, v: Any, layout: Layout, out: Any, lse: Any, out_grad: Any, *, scale: Optional[float] = None,
     causal: bool = False, query_offset: int = 0, causal_from: int = 0, mask: Optional[BlockMask] = None,
     slopes: Any = None, distance_bias: Any = None, block_bias: Any = None, dropout: float = 0.0, seed: int = 0,
-    context: ContextLike = None,
+    deterministic: bool = True, context: ContextLike = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of `q`, `k` and `v`, given `out_grad`, that of `out`. `out` and `lse` are the results of
     `attention` with the same arguments; its `sinks` are not among those here, as `lse` contains them.
@@ -92,7 +93,7 @@ def attention_gradient(
     bias, kind = _one_bias(slopes, distance_bias, block_bias)
     result: tuple[Any, Any, Any] = _raw.attention_gradient(
         layout_handle(layout, "layout"), None if mask is None else mask_handle(mask), q, k, v, bias, kind, scale,
-        causal, query_offset, causal_from, dropout, seed, context, out, lse, out_grad,
+        causal, query_offset, causal_from, dropout, seed, deterministic, context, out, lse, out_grad,
     )  # fmt: skip
     return result
 
@@ -120,7 +121,7 @@ def attention_bias_gradient(
         raise ArgumentError("attention_bias_gradient: no bias and no sinks are given, expected at least one of them")
     result: tuple[Any, Any] = _raw.attention_bias_gradient(
         layout_handle(layout, "layout"), None if mask is None else mask_handle(mask), q, k, v, bias, kind, scale,
-        causal, query_offset, causal_from, dropout, seed, context, out, lse, out_grad, sinks, True, True,
+        causal, query_offset, causal_from, dropout, seed, True, context, out, lse, out_grad, sinks, True, True,
     )  # fmt: skip
     return result
 

@@ -157,7 +157,7 @@ setMethod("show", "BlockMask", function(object) {
   list(kind = sub("_bias$", "", kind), array = array, view = view)
 }
 
-.attention_options <- function(scale, causal, query_offset, causal_from, bias, dropout, seed) {
+.attention_options <- function(scale, causal, query_offset, causal_from, bias, dropout, seed, deterministic = TRUE) {
   number <- function(x, name) {
     if (!is.numeric(x) || length(x) != 1L) .fail("argument", "%s is %s, expected a number", name, .shown(x))
     if (is.finite(x)) sprintf("%s=%.17g", name, x) else .fail("argument", "%s is %s, expected a finite number", name, .shown(x))
@@ -170,7 +170,7 @@ setMethod("show", "BlockMask", function(object) {
   words <- c(if (.flag(causal, "causal")) "causal=1", if (length(bias)) paste0("bias=", bias$kind),
              if (!is.null(scale)) number(scale, "scale"), if (!identical(dropout, 0)) number(dropout, "dropout"),
              whole(query_offset, "query_offset", -2^40, 0), whole(causal_from, "causal_from", 1, 1),
-             whole(seed, "seed", 0, 0))
+             whole(seed, "seed", 0, 0), if (!.flag(deterministic, "deterministic")) "deterministic=0")
   if (length(words)) paste(words, collapse = " ")
 }
 
@@ -200,9 +200,9 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
 
 attention_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL, causal = FALSE, query_offset = 0,
                                causal_from = 1, mask = NULL, slopes = NULL, distance_bias = NULL, block_bias = NULL,
-                               dropout = 0, seed = 0) {
+                               dropout = 0, seed = 0, deterministic = TRUE) {
   bias <- .one_bias(slopes, distance_bias, block_bias)
-  options <- .attention_options(scale, causal, query_offset, causal_from, bias, dropout, seed)
+  options <- .attention_options(scale, causal, query_offset, causal_from, bias, dropout, seed, deterministic)
   if (!is.null(mask)) .expect(mask, "BlockMask", "mask")
   place <- .place(q = q, k = k, v = v, bias = bias$array, out = out, lse = lse, out_grad = out_grad)
   given <- .attention_inputs(q, k, v, layout)

@@ -15,7 +15,8 @@
  * dtypes: q, k, v and their gradients have one dtype: f64, f32, f16 or bf16. out has the same, or f32 where that has 16
  * bits. lse is of f32, or f64 for f64. Sums of 16-bit types are kept in f32, and the weights exp(s - max) are rounded to
  * the dtype before they are multiplied by v, as everywhere on tensor cores. Bits do not depend on the number of
- * threads, nor on the run; those of f32 and f64 on the CPU do not depend on the instruction set either.
+ * threads, nor, unless deterministic=0 allows it, on the run; those of f32 and f64 on the CPU do not depend on the
+ * instruction set either.
  *
  * Source: Dao, "FlashAttention-2" (2023), for the running maximum and the backward formulas; Child et al., "Generating
  * Long Sequences with Sparse Transformers" (2019), for the patterns. */
@@ -51,6 +52,8 @@ extern "C" {
  *                       without dropout. Default 0
  *     seed=7            for dropout: equal seeds drop the same elements (batch, head, i, j), on every device. 0 or
  *                       more, default 0
+ *     deterministic=0   for the backward pass: a GPU may add up q_grad in an order that depends on the run, where that
+ *                       is faster. Default 1. The forward pass ignores it
  *   block_mask  NULL, or an in-block mask of this layout, which is then not dynamic
  *   bias        NULL, or an array as the option bias says, of the dtype of lse
  *   sinks       NULL, or [heads], of the dtype of lse: a logit that takes a share of each softmax of its head and has no
@@ -73,8 +76,9 @@ TARTAN_API tartan_status tartan_attention_forward(tartan_context *context, const
  * k_grad and v_grad sum over the heads that share a kv head. Arguments up to `bias` and their options are those of the
  * forward pass, `out` and `lse` its results (lse contains the sinks, which are no argument here), `out_grad` has the
  * shape and dtype of `out`, the gradients those of q, k and v. Work: 10 d operations for each visible pair, and 4 d to
- * compute scores again where that is faster than to wait for sums of other threads or CTAs. Errors: as
- * tartan_attention_forward. */
+ * compute scores again where that is faster than to wait for sums of other threads or CTAs. With deterministic=0 a
+ * kernel of a GPU adds up q_grad in f32, in memory of its own of 4 bytes for each element of q (d rounded up to 64 or
+ * 128). Errors: as tartan_attention_forward. */
 TARTAN_API tartan_status tartan_attention_backward(
     tartan_context *context, const tartan_layout *layout, const tartan_array *q, const tartan_array *k,
     const tartan_array *v, const char *options, const tartan_block_mask *block_mask, const tartan_array *bias,

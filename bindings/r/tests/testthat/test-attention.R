@@ -84,6 +84,7 @@ test_that("heads and batch may be left out", {
   expect_identical(one, list(out = all$out[, , , 2], lse = all$lse[, , 2]))
   single <- attention(x$q[, , 3, 2], x$k[, , 3, 2], x$v[, , 3, 2], layout, return_lse = TRUE)
   expect_identical(single, list(out = all$out[, , 3, 2], lse = all$lse[, 3, 2]))
+  expect_identical(attention_gradient(x$q, x$k, x$v, layout, all$out, all$lse, all$out, deterministic = FALSE), grads)
   some <- attention_gradient(x$q[, , 3, 2], x$k[, , 3, 2], x$v[, , 3, 2], layout, single$out, single$lse, single$out)
   expect_identical(some, lapply(grads, function(g) g[, , 3, 2]))
 })

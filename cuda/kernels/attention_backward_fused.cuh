@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The device part of attention_backward_fused.cu. */
+#ifndef TARTAN_CUDA_ATTENTION_BACKWARD_FUSED_CUH
+#define TARTAN_CUDA_ATTENTION_BACKWARD_FUSED_CUH
+
+#include "kernels/attention_backward_wgmma.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* Keys are kept: 128 of one list of queries, or 64 for each of two teams. The gradients ds of scores, 16 bits each,
+ * [key][64 queries], go through shared memory, where the product dq = ds k reads them; for one team there are two buffers,
+ * so that one barrier a step is enough. A product gives 64 queries x kCols elements of dq; they are staged in f32 for
+ * TMA, which adds them to the sums in memory. */
+template <int kWidth_, int kTeams_> struct FusedTiles {
+    static constexpr int kBuffers = kTeams_ == 1 ? 2 : 1, kCols = kTeams_ == 1 ? kWidth_ / 2 : kWidth_;
+    static constexpr uint32_t kChangesTile = 64 * 128; /* ds of 64 keys */
+    static constexpr uint32_t kChangesBytes = 2 / kTeams_ * kChangesTile;
+    static constexpr uint32_t kStagedWarp = 16 * kCols * 4, kStagedBytes = 8 / kTeams_ * kStagedWarp;
+    static constexpr uint32_t kBytes = kBuffers * kChangesBytes + kStagedBytes;
+};
+template <int kWidth_, int kTeams_, int kStages_>
+struct FusedForm : FusedTiles<kWidth_, kTeams_>,
+                   BackwardForm<kWidth_, kTeams_, kStages_, false, kTeams_ == 1 ? 2 : 8,
+                                FusedTiles<kWidth_, kTeams_>::kBytes> {
+    using Base = BackwardForm<kWidth_, kTeams_, kStages_, false, kTeams_ == 1 ? 2 : 8,
+                              FusedTiles<kWidth_, kTeams_>::kBytes>;
+    using Tiles = FusedTiles<kWidth_, kTeams_>;
+    static constexpr bool kSharesKept = kTeams_ == 1, kRotates = true;
+    static constexpr uint32_t kChanges = Base::kOthers,
+                              kStaged = kChanges + Tiles::kBuffers * Tiles::kChangesBytes;
+    static_assert(Tiles::kCols <= 64, "registers");
+};
+
+/* With fewer, ptxas serialises the products; some of the producer's variables spill instead. */
+enum { kFusedConsumerRegisters = 240, kFusedProducerRegisters = 24 };
+
+template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kFactor, Form, false> {
+    using Base = BackwardConsumer<kFactor, Form, false>;
+    using Base::kOuts;
+    using Base::p;
+    using Base::ring;
+    using Base::stage;
+    using Base::warpgroup;
+    static constexpr int kSums = Form::kCols / 2;
+    float *sums; /* of dq */
+    int32_t batch, entry;
+    uint32_t buffer;
+
+    __device__ __forceinline__ uint32_t changes_at() const {
+        return ring.base + Form::kChanges + buffer * Form::kChangesBytes;
+    }
+
+    __device__ __forceinline__ void multiply_scores(float (&s)[32], uint32_t at) {
+        wgmma_pin(s);
+        wgmma_fence();
+        multiply_tokens<kFactor, Form>(s, ring.kept(0, warpgroup), ring.streamed(0, at));
+    }
+    __device__ __forceinline__ void multiply_values(float (&dp)[32], uint32_t at) {
+        wgmma_pin(dp);
+        wgmma_fence();
+        multiply_tokens<kFactor, Form>(dp, ring.kept(1, warpgroup), ring.streamed(1, at));
+    }
+
+    /* Scores -> weights exp(s - lse), 0 for pairs that do not count. */
+    __device__ __forceinline__ void weigh(uint32_t at, bool some, const uint32_t (&seen)[1],
+                                          float (&s)[32]) const {
+        const float2 *lse = (const float2 *)ring.vector(0, at) + threadIdx.x % 4;
+        if (some) hide(seen, s);
+#pragma unroll
+        for (int f = 0; f < 8; f++) {
+            const float2 shift = lse[4 * f];
+#pragma unroll
+            for (int i = 4 * f; i < 4 * f + 4; i++)
+                s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? shift.x : shift.y)));
+        }
+    }
+    /* ds = weights (dp - delta), rounded, to shared memory. Infinite factors of pairs that do not count give NaN, for which
+     * there is the list of rows. */
+    __device__ __forceinline__ void stage_changes(uint32_t at, const float (&s)[32],
+                                                  const float (&dp)[32]) const {
+        const float2 *delta = (const float2 *)ring.vector(1, at) + threadIdx.x % 4;
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, piece = lane / 16 ^ lane % 8;
+        const uint32_t to = changes_at() + warpgroup * Form::kChangesTile + (16 * warp + lane % 16) * 128;
+        if constexpr (Form::kBuffers == 1) /* all warps have read those of the step before */
+            warpgroup_barrier(1 + threadIdx.x / 128);
+#pragma unroll
+        for (int f = 0; f < 8; f += 2) {
+            uint32_t changes[4];
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float2 mean = delta[4 * (f + half)];
+                const float *w = s + 4 * (f + half), *x = dp + 4 * (f + half);
+                changes[2 * half] = pack<kFactor>(w[0] * (x[0] - mean.x), w[1] * (x[1] - mean.y));
+                changes[2 * half + 1] = pack<kFactor>(w[2] * (x[2] - mean.x), w[3] * (x[3] - mean.y));
+            }
+            store_matrices(to + (f ^ piece) * 16, changes[0], changes[1], changes[2], changes[3]);
+        }
+        shared_fence_async();
+    }
+    static __device__ __forceinline__ void team_barrier() {
+        if constexpr (Form::kTeams == 1)
+            consumer_barrier();
+        else
+            warpgroup_barrier(1 + threadIdx.x / 128);
+    }
+
+    /* dq = ds k, in flight: the warpgroup's part of its elements. */
+    __device__ __forceinline__ void multiply_changes(float (&dq)[kSums]) {
+        constexpr uint64_t kMnMajor =
+            (uint64_t)(Form::kPanel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+        const uint64_t a = kMnMajor | in_descriptor(changes_at());
+        const uint32_t col = Form::kCols * warpgroup;
+        wgmma_pin(dq);
+        wgmma_fence();
+#pragma unroll
+        for (int tile = 0; tile < Form::kKeptTiles; tile++) {
+            const uint64_t b =
+                kMnMajor | in_descriptor(ring.kept(0, tile) + col / 64 * Form::kPanel + col % 64 * 2);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                wgmma_shared<kFactor, Form::kCols, 1, 1>(
+                    dq, a + ((tile * Form::kChangesTile + i * 16 * 128) >> 4), b + ((i * 16 * 128) >> 4),
+                    tile + i > 0);
+        }
+        wgmma_commit();
+    }
+    /* Adds it to the sums, a warp its 16 queries. */
+    __device__ __forceinline__ void add_changes(const float (&dq)[kSums], uint32_t at) const {
+        constexpr uint32_t kEight = 8 * Form::kCols * 4; /* bytes of 8 queries */
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        const uint32_t room = ring.base + Form::kStaged + (4 * warpgroup + warp) * Form::kStagedWarp;
+        if (lane == 0) bulk_wait_read<0>();
+        __syncwarp();
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int i = 0; i < kSums / 8; i++) {
+                const float four[4] = {dq[8 * i + 2 * r], dq[8 * i + 2 * r + 1], dq[8 * i + 4 + 2 * r],
+                                       dq[8 * i + 5 + 2 * r]};
+                shared_store_16(room + r * kEight + 512 * i + 16 * lane, four);
+            }
+        shared_fence_async();
+        __syncwarp();
+        if (lane == 0) add_staged(room, warp, at);
+        __syncwarp();
+    }
+    __device__ __forceinline__ void add_staged(uint32_t room, uint32_t warp, uint32_t at) const {
+        constexpr uint32_t kEight = 8 * Form::kCols * 4;
+        const typename Form::Step *step = ring.step(at);
+        const int32_t shift = 6 - p.shift_slots; /* tokens of a slot: 2^shift */
+        float *to =
+            sums + (((int64_t)warpgroup * batch + entry) * p.heads + step->head) * p.padded * Form::kCols;
+        for (int32_t r = 0; r < 2; r++) {
+            const int32_t row = (int32_t)warp * 16 + 8 * r, first = step->first[row >> shift];
+            if (first >= p.columns) continue;
+            float *place = to + (int64_t)(first + (row & ((1 << shift) - 1))) * Form::kCols;
+            if (shift > 3) { /* the 16 queries are neighbours */
+                bulk_reduce_add(place, room, 2 * kEight);
+                break;
+            }
+            bulk_reduce_add(place, room + r * kEight, kEight);
+        }
+        bulk_commit();
+    }
+
+    /* dv += weights out_grad, in flight. */
+    __device__ __forceinline__ void multiply_weights(const float (&s)[32], float (&v_grad)[kOuts],
+                                                     bool keep) {
+        uint32_t weights[16];
+        pack_weights<kFactor>(s, weights);
+        wgmma_pin(v_grad);
+        wgmma_fence();
+        accumulate<kFactor, Form>(v_grad, weights, this->part_of(1, stage.at), keep);
+    }
+    /* dk += ds^T q, in flight: the warpgroup's keys. */
+    __device__ __forceinline__ void multiply_queries(float (&k_grad)[kOuts], uint32_t at, bool keep) {
+        constexpr uint64_t kMajor =
+            (uint64_t)(16 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+        constexpr uint64_t kMnMajor =
+            (uint64_t)(Form::kPanel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+        const uint64_t a = kMajor | in_descriptor(changes_at() + warpgroup * Form::kChangesTile);
+        const uint64_t b = kMnMajor | in_descriptor(ring.streamed(0, at));
+        wgmma_pin(k_grad);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            wgmma_shared<kFactor, Form::kWidth, 0, 1>(k_grad, a + ((i * 32) >> 4), b + ((i * 16 * 128) >> 4),
+                                                      keep || i > 0);
+        wgmma_commit();
+    }
+    /* A step multiplies five times. Products run while the warpgroup computes: those of dk and of the next dp during
+     * exponentials, that of dv during the differences, the next scores while warps wait for each other. */
+    __device__ __forceinline__ void gradients(int32_t first, int32_t steps, float (&k_grad)[kOuts],
+                                              float (&v_grad)[kOuts]) {
+        uint32_t seen[1];
+        {
+            float s[32], dp[32];
+            barrier_wait(ring.full(stage.at), stage.parity);
+            multiply_scores(s, stage.at);
+            multiply_values(dp, stage.at);
+            const bool some = find_seen<true>(p, ring.step(stage.at), this->row_of(first), first, seen);
+            wgmma_wait_for<1>(s);
+            weigh(stage.at, some, seen, s);
+            multiply_weights(s, v_grad, false);
+            wgmma_wait_for<1>(dp);
+            stage_changes(stage.at, s, dp);
+        }
+        for (int32_t step = 1; step < steps; step++) {
+            float s[32], dp[32];
+            const uint32_t before = stage.at;
+            stage.next();
+            barrier_wait(ring.full(stage.at), stage.parity);
+            multiply_scores(s, stage.at);
+            team_barrier();
+            wgmma_wait_for<1>(v_grad);
+            {
+                float dq[kSums];
+                multiply_changes(dq);
+                multiply_queries(k_grad, before, step > 1);
+                wgmma_wait_for<1>(dq);
+                wgmma_pin(s);
+                add_changes(dq, before);
+            }
+            const bool some = find_seen<true>(p, ring.step(stage.at), this->row_of(first), first, seen);
+            multiply_values(dp, stage.at);
+            weigh(stage.at, some, seen, s);
+            wgmma_wait_for<1>(k_grad);
+            this->release(before);
+            multiply_weights(s, v_grad, true);
+            wgmma_wait_for<1>(dp);
+            buffer = Form::kBuffers == 2 ? buffer ^ 1 : 0;
+            stage_changes(stage.at, s, dp);
+        }
+        float dq[kSums];
+        team_barrier();
+        wgmma_wait_for<0>(v_grad);
+        multiply_changes(dq);
+        multiply_queries(k_grad, stage.at, steps > 1);
+        wgmma_wait_for<1>(dq);
+        add_changes(dq, stage.at);
+        wgmma_wait_for<0>(k_grad);
+        this->release(stage.at);
+        stage.next();
+        buffer = Form::kBuffers == 2 ? buffer ^ 1 : 0;
+    }
+};
+
+template <Factor kFactor, class Form>
+__device__ __forceinline__ void consume_fused(const BackwardProblem &p, const BackwardRing<Form> &ring,
+                                              uint32_t warpgroup, float *sums, const CUtensorMap *map_dk,
+                                              const CUtensorMap *map_dv) {
+    using Consumer = FusedConsumer<kFactor, Form>;
+    Consumer c = {{p, ring, warpgroup, {}}, sums, p.tiles / (p.kept_heads * p.groups * p.kept_parts), 0, 0};
+    for (uint32_t parity = 0;; parity ^= 1) {
+        barrier_wait(ring.posted(), parity);
+        const typename Form::Board t = *ring.board();
+        __syncwarp();
+        if (c.leads()) barrier_arrive(ring.read());
+        if (t.row < 0) break;
+        c.entry = t.entry;
+        barrier_wait(ring.kept_full(), parity);
+        float dk[Consumer::kOuts], dv[Consumer::kOuts];
+        if (t.steps == 0) {
+#pragma unroll
+            for (int i = 0; i < Consumer::kOuts; i++) dk[i] = dv[i] = 0;
+        } else {
+            c.gradients(t.row, t.steps, dk, dv);
+        }
+        c.template finish<true>(t, dk, dv, map_dk, map_dv);
+    }
+    if (c.leads()) bulk_wait_read<0>();
+}
+
+template <Factor kFactor, class Form>
+__global__ void __launch_bounds__(kBackwardThreads, 1)
+    attention_fused(const __grid_constant__ BackwardProblem p, float *sums,
+                    const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
+                    const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap out_grad,
+                    const __grid_constant__ CUtensorMap dk, const __grid_constant__ CUtensorMap dv) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) uint8_t shared[];
+    /* Told to the compiler as uniform, since products must not be issued where threads may diverge. */
+    const uint32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const auto ring_of = [&](uint32_t team) {
+        uint8_t *mine = shared + team * Form::kTeam;
+        return BackwardRing<Form>{mine, shared_address(mine)};
+    };
+    if (warp >= 8 && warp - 8 < Form::kTeams && threadIdx.x % 32 == 0) ring_of(warp - 8).init();
+    __syncthreads();
+    if (warp >= 8) {
+        registers_lower<kFusedProducerRegisters>();
+        if (warp - 8 < Form::kTeams)
+            produce_backward<Form>(p, ring_of(warp - 8), (int32_t)(blockIdx.x * Form::kTeams + warp - 8), &k,
+                                   &v, &q, &out_grad);
+    } else {
+        registers_raise<kFusedConsumerRegisters>();
+        consume_fused<kFactor, Form>(p, ring_of(Form::kTeams == 2 ? warp / 4 : 0),
+                                     Form::kTeams == 2 ? 0 : warp / 4, sums, &dk, &dv);
+    }
+#endif
+}
+
+/* ---- dq from its sums ---- */
+
+/* Four lanes have four words each; afterwards lane c has word c of all four. */
+__device__ __forceinline__ void exchange_words(uint32_t (&w)[4]) {
+    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const uint32_t got = __shfl_xor_sync(~0u, odd ? w[i] : w[i + 1], 1);
+        (odd ? w[i] : w[i + 1]) = got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t got = __shfl_xor_sync(~0u, high ? w[i] : w[i + 2], 2);
+        (high ? w[i] : w[i + 2]) = got;
+    }
+}
+
+/* The sums are [kWidth / kCols][batch][heads][padded / 8][kCols / 16][32 lanes][4], as warps stage them: of 8 queries,
+ * lane l has of query l / 4 elements 0, 1, 8 and 9 from 16 i + 2 (l % 4) on.
+ *
+ * Scales and rounds them, and lists the queries that have to be computed again. A warp for each 8 queries. */
+template <Factor kFactor, class Form>
+__global__ void __launch_bounds__(256)
+    store_query_gradient(const __grid_constant__ BackwardProblem p, const float *sums, int64_t pieces) {
+    constexpr int kChunks = Form::kWidth / 16, kOfPart = Form::kCols / 16;
+    const int32_t lane = threadIdx.x % 32;
+    for (int64_t piece = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; piece < pieces;
+         piece += (int64_t)gridDim.x * (blockDim.x / 32)) {
+        const int64_t matrix = 8 * piece / p.padded, entry = matrix / p.heads;
+        const int32_t head = (int32_t)(matrix - entry * p.heads),
+                      query = (int32_t)(8 * piece - matrix * p.padded) + lane / 4;
+        if (query - lane / 4 >= p.rows) continue;
+        const float4 *from = (const float4 *)(sums + 8 * piece * Form::kCols) + lane;
+        const Gradient &g = p.gradients[0];
+        const int64_t to = entry * g.batch + head * g.head + query * g.token;
+        float4 x[kChunks];
+        float probe = 0; /* NaN as soon as one result is not finite */
+#pragma unroll
+        for (int i = 0; i < kChunks; i++) {
+            x[i] = __ldcs(from + i / kOfPart * (2 * pieces * Form::kCols) + 32 * (i % kOfPart));
+            x[i].x *= p.scale, x[i].y *= p.scale, x[i].z *= p.scale, x[i].w *= p.scale;
+            probe = fmaf(x[i].x, 0.f, fmaf(x[i].y, 0.f, fmaf(x[i].z, 0.f, fmaf(x[i].w, 0.f, probe))));
+        }
+        probe += __shfl_xor_sync(~0u, probe, 1);
+        probe += __shfl_xor_sync(~0u, probe, 2);
+        const bool inside = query < p.rows;
+        if (probe != 0 && lane % 4 == 0 && inside)
+            p.wrong_rows[atomicAdd(p.wrong_count, 1)] = matrix * p.rows + query;
+#pragma unroll
+        for (int i = 0; i < kChunks; i += 2) { /* 32 elements of each query */
+            if (p.boxes) {
+                uint32_t words[4] = {pack<kFactor>(x[i].x, x[i].y), pack<kFactor>(x[i].z, x[i].w),
+                                     pack<kFactor>(x[i + 1].x, x[i + 1].y),
+                                     pack<kFactor>(x[i + 1].z, x[i + 1].w)};
+                exchange_words(words);
+                const int32_t col = 16 * i + 8 * (lane % 4);
+                if (inside && col < p.d)
+                    *(uint4 *)((char *)g.data + 2 * (to + col)) = {words[0], words[1], words[2], words[3]};
+                continue;
+            }
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const float4 &four = x[i + j / 4];
+                const int32_t col = 16 * (i + j / 4) + j % 4 / 2 * 8 + 2 * (lane % 4) + j % 2;
+                if (inside && col < p.d)
+                    combine(g.data, p.dtype, to + col * g.element,
+                            j % 4 == 0   ? four.x
+                            : j % 4 == 1 ? four.y
+                            : j % 4 == 2 ? four.z
+                                         : four.w,
+                            0);
+            }
+        }
+    }
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the launches of the kernels of the backward pass share. */
+#ifndef TARTAN_CUDA_ATTENTION_BACKWARD_START_CUH
+#define TARTAN_CUDA_ATTENTION_BACKWARD_START_CUH
+
+#include "device_memory.h"
+#include "index_cache.h"
+#include "kernels.h"
+#include "kernels/attention_backward_wgmma.cuh"
+#include "kernels/attention_map.h"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* Elements of a token from `at` on, of which 8 are there if `vectors`. */
+template <typename T>
+__device__ __forceinline__ float product_of(const T *x, const T *y, int64_t x_element, int64_t y_element,
+                                            int32_t at, int32_t d, bool vectors) {
+    float sum = 0;
+    if (vectors) {
+        const auto left = *(const tartan_cuda_pack<T, 8> *)(x + at),
+                   right = *(const tartan_cuda_pack<T, 8> *)(y + at);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sum = fmaf(tartan_cuda_to<float>(left.at[i]), tartan_cuda_to<float>(right.at[i]), sum);
+        return sum;
+    }
+    for (int32_t i = at; i < min(at + 8, d); i++)
+        sum = fmaf(tartan_cuda_to<float>(x[i * x_element]), tartan_cuda_to<float>(y[i * y_element]), sum);
+    return sum;
+}
+
+/* 16 lanes for each query, 8 elements a lane. */
+template <typename T>
+__global__ void prepare(const tartan_cuda_tensor out, const tartan_cuda_tensor out_grad,
+                        const tartan_cuda_tensor lse, int64_t rows, int32_t heads, int32_t tq, int32_t padded,
+                        int32_t d, bool vectors, float *lse2, float *delta) {
+    const int32_t lane = threadIdx.x % 16;
+    for (int64_t first = (int64_t)blockIdx.x * (blockDim.x / 16); first < rows;
+         first += (int64_t)gridDim.x * (blockDim.x / 16)) {
+        const int64_t at = first + threadIdx.x / 16;
+        const int64_t query = at % padded, matrix = at / padded, head = matrix % heads,
+                      entry = matrix / heads;
+        float sum = 0, value = INFINITY;
+        if (at < rows && query < tq) {
+            const T *x = (const T *)out.data + entry * out.batch + head * out.head + query * out.token;
+            const T *y = (const T *)out_grad.data + entry * out_grad.batch + head * out_grad.head +
+                         query * out_grad.token;
+            for (int32_t i = 8 * lane; i < d; i += 128)
+                sum += product_of(x, y, out.element, out_grad.element, i, d, vectors);
+            const float log =
+                ((const float *)lse.data)[entry * lse.batch + head * lse.head + query * lse.token];
+            if (log != -INFINITY) value = log * kLog2E;
+        }
+#pragma unroll
+        for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        if (at < rows && lane == 0) lse2[at] = value, delta[at] = sum;
+    }
+}
+
+inline Gradient gradient_of(const tartan_cuda_tensor &t) {
+    return {t.data, t.batch, t.head, t.token, t.element};
+}
+
+/* Queries of a head in lse and delta. */
+inline int32_t padded_queries(const tartan_cuda_attention &in) {
+    return (int32_t)((in.tq + 127) / 128 * 128 + 64);
+}
+
+template <typename T>
+tartan_status start_prepare(const char *function, tartan_cuda_queue *queue,
+                            const tartan_cuda_attention_backward *b, float *lse, float *delta) {
+    const tartan_cuda_attention &in = b->in;
+    const int32_t padded = padded_queries(in);
+    const int64_t rows = in.batch * in.heads * padded;
+    return tartan_cuda_launch(
+        function, queue, prepare<T>, tartan_cuda_grid((rows + 7) / 8), dim3(256), b->out, b->out_grad, b->lse,
+        rows, (int32_t)in.heads, (int32_t)in.tq, padded, (int32_t)in.d,
+        is_boxed(b->out, in.heads, in.batch) && is_boxed(b->out_grad, in.heads, in.batch), lse, delta);
+}
+
+/* All but what depends on the side that is kept. */
+inline BackwardProblem describe(const tartan_cuda_attention_backward *b, const float *lse, const float *delta,
+                                int32_t padded) {
+    const tartan_cuda_attention &in = b->in;
+    BackwardProblem p = {};
+    p.heads_per_kv = (int32_t)(in.heads / in.kv_heads);
+    p.d = (int32_t)in.d, p.dtype = in.dtype;
+    p.scale = (float)in.scale;
+    p.lse = lse, p.delta = delta;
+    p.heads = (int32_t)in.heads, p.padded = padded;
+    return p;
+}
+
+template <typename T> Tokens<T> tokens_of(const tartan_cuda_tensor &t) {
+    return {(const T *)t.data, t.batch, t.head, t.token};
+}
+
+/* Computes the listed rows again: none, as a rule, so few CTAs. */
+template <typename T>
+tartan_status repair(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
+                     const BackwardProblem &p) {
+    const Tokens<T> q = tokens_of<T>(b->in.q), k = tokens_of<T>(b->in.k), v = tokens_of<T>(b->in.v),
+                    g = tokens_of<T>(b->out_grad);
+    const dim3 grid((unsigned)queue->chip.processors);
+    return p.by_keys
+               ? tartan_cuda_launch(function, queue, repair_gradients<T>, grid, dim3(256), p, k, v, q, g)
+               : tartan_cuda_launch(function, queue, repair_gradients<T>, grid, dim3(256), p, q, g, k, v);
+}
+
+/* What depends on the side that is kept. */
+template <class Form>
+tartan_status describe_side(const char *function, tartan_cuda_queue *queue,
+                            const tartan_cuda_attention_backward *b, bool by_keys, BackwardProblem *out) {
+    const tartan_cuda_attention &in = b->in;
+    BackwardProblem &p = *out;
+    const int32_t kept = by_keys ? in.block_k : in.block_q;
+    tartan_cuda_group_index u;
+    PASS(tartan_cuda_index_get_groups(function, queue, in.layout, by_keys,
+                                      kept < Form::kRows ? Form::kRows / kept : 1, &u));
+    static_cast<AttentionLists &>(p) = lists_of(in, u, by_keys, Form::kStreamed);
+    if (in.block_mask != nullptr)
+        PASS(tartan_cuda_index_get_block_mask(function, queue, in.block_mask, by_keys, &p.mask));
+    p.kept_heads = (int32_t)(by_keys ? in.kv_heads : in.heads);
+    p.streamed_heads = by_keys ? p.heads_per_kv : 1;
+    p.group_rows = kept < Form::kRows ? Form::kRows : kept;
+    p.kept_parts = p.group_rows / Form::kRows;
+    p.tiles = (int32_t)in.batch * p.kept_heads * p.groups * p.kept_parts;
+    p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
+    if (by_keys) {
+        p.gradients[0] = gradient_of(b->k_grad), p.gradients[1] = gradient_of(b->v_grad);
+    } else {
+        p.gradients[0] = gradient_of(b->q_grad);
+    }
+    const tartan_cuda_tensor &first = by_keys ? b->k_grad : b->q_grad;
+    p.boxes =
+        is_boxed(first, p.kept_heads, in.batch) && (!by_keys || is_boxed(b->v_grad, p.kept_heads, in.batch));
+    return TARTAN_OK;
+}
+
+/* Tensors as TMA reads and writes them: out0 and out1 are dq, or dk and dv, if p.boxes. */
+struct BackwardMaps {
+    CUtensorMap q, k, v, out_grad, out0, out1;
+};
+
+inline tartan_status make_maps(const char *function, const tartan_cuda_attention_backward *b,
+                               const BackwardProblem &p, BackwardMaps *out) {
+    const tartan_cuda_attention &in = b->in;
+    const int32_t box = p.block_columns < 64 ? p.block_columns : 64, q_box = p.by_keys ? box : 64,
+                  k_box = p.by_keys ? 64 : box;
+    *out = {};
+    PASS(map_tokens(function, &in.q, in.d, in.tq, in.heads, in.batch, q_box, &out->q));
+    PASS(map_tokens(function, &b->out_grad, in.d, in.tq, in.heads, in.batch, q_box, &out->out_grad));
+    PASS(map_tokens(function, &in.k, in.d, in.tk, in.kv_heads, in.batch, k_box, &out->k));
+    PASS(map_tokens(function, &in.v, in.d, in.tk, in.kv_heads, in.batch, k_box, &out->v));
+    if (!p.boxes) return TARTAN_OK;
+    const tartan_cuda_tensor &first = p.by_keys ? b->k_grad : b->q_grad;
+    PASS(map_tokens(function, &first, in.d, p.rows, p.kept_heads, in.batch, 64, &out->out0));
+    if (!p.by_keys) return TARTAN_OK;
+    return map_tokens(function, &b->v_grad, in.d, in.tk, in.kv_heads, in.batch, 64, &out->out1);
+}
+
+/* Starts a kernel of kBackwardThreads threads, a CTA for the tiles of its teams. */
+template <class Form, typename... Parameters, typename... Arguments>
+tartan_status start_tiles(const char *function, tartan_cuda_queue *queue, const char *what,
+                          void (*kernel)(Parameters...), const BackwardProblem &p,
+                          const Arguments &...arguments) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Form::kShared);
+    PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
+    const int32_t needed = (p.tiles + Form::kTeams - 1) / Form::kTeams, most = queue->chip.processors;
+    const dim3 grid((unsigned)(needed < most ? needed : most));
+    return tartan_cuda_check(function,
+                             tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads),
+                                                      Form::kShared, p, arguments...),
+                             what);
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif
