@@ -227,6 +227,8 @@ const command command_bench = {
     "  block_norms      the L2 norm of every block\n"
     "  attention_forward, attention_backward\n"
     "                   one head of M queries, K keys and N elements\n"
+    "  attention_bias_gradient\n"
+    "                   the same, for a bias of 257 distances and a sink\n"
     "  attention_merge  two results for M queries of N elements\n"
     "  block_softmax, block_softmax_gradient\n"
     "                   along the rows of a sparse matrix\n\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The benchmark, from the top: bench.c is the command, bench_measure.c measures one case, bench_ops.c is the table of
- * operations, bench_peers.c what they are compared with, with bench_blas.c and bench_scipy.c. Each uses only those
- * after it. */
+ * operations, with those of attention in bench_attention.c, bench_peers.c what they are compared with, with bench_blas.c and
+ * bench_scipy.c. Each uses only those after it, but for bench_attention.c, which adds arrays by functions of bench_ops.c. */
 #ifndef TARTAN_CLI_BENCH_H
 #define TARTAN_CLI_BENCH_H
 
@@ -44,7 +44,7 @@ json_t *bench_measure(const bench_case *c);
 
 /* ---- bench_ops.c ---- */
 
-enum { MAX_MATRICES = 3, MAX_ARRAYS = 9 };
+enum { MAX_MATRICES = 3, MAX_ARRAYS = 10 };
 
 /* The operands of one case, in the memory of the context's device. The maker of the operation says what they are. */
 typedef struct bench_operands {
@@ -63,7 +63,21 @@ typedef struct bench_gemm {
     const void *left, *right;
 } bench_gemm;
 
-typedef struct bench_maker bench_maker;
+/* Makes operands. After the first failure the rest does nothing. */
+typedef struct bench_maker {
+    tartan_context *context, *host;
+    const bench_case *c;
+    bench_operands *out;
+    tartan_status status;
+} bench_maker;
+
+/* The next dense array, row-major, of `ndim` dimensions. */
+void bench_add_array(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols, int32_t ndim);
+/* The dtype of the sums. */
+int32_t bench_sum_dtype(const bench_case *c);
+static inline double elements_of(const tartan_layout *layout) {
+    return (double)tartan_layout_elements(layout);
+}
 
 /* One row an operation. */
 struct bench_op {
@@ -98,6 +112,11 @@ double bench_bytes(const bench_operands *o);
 
 /* Numbers that are neither zero nor large, of f64, f32 or a 16-bit dtype. */
 void fill_random(void *data, int32_t dtype, int64_t count);
+
+/* ---- bench_attention.c ---- */
+
+enum { BENCH_ATTENTION_OPS = 6 };
+extern const bench_op bench_attention_ops[BENCH_ATTENTION_OPS];
 
 /* ---- bench_peers.c ---- */
 

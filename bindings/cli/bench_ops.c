@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The operations that can be measured: one row each, and a maker of its operands. */
+ * The operations that can be measured: one row each, and a maker of its operands. Those of attention are in
+ * bench_attention.c. */
 #include "bench.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- Making operands. After the first failure the rest does nothing. ---- */
-
-struct bench_maker {
-    tartan_context *context, *host;
-    const bench_case *c;
-    bench_operands *out;
-    tartan_status status;
-};
 
 void fill_random(void *data, int32_t dtype, int64_t count) {
     uint64_t state =
@@ -29,8 +23,7 @@ void fill_random(void *data, int32_t dtype, int64_t count) {
     }
 }
 
-/* The next dense array, row-major, of `ndim` dimensions. */
-static void add_array(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols, int32_t ndim) {
+void bench_add_array(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols, int32_t ndim) {
     bench_operands *o = m->out;
     tartan_buffer *host = NULL;
     tartan_array *array = &o->arrays[o->array_count];
@@ -50,11 +43,10 @@ static void add_array(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols,
 }
 
 static void add_dense(bench_maker *m, int64_t rows, int64_t cols) {
-    add_array(m, m->c->dtype, rows, cols, 2);
+    bench_add_array(m, m->c->dtype, rows, cols, 2);
 }
 
-/* Numbers in the type of the sums, for blocks. */
-static int32_t sum_dtype(const bench_case *c) {
+int32_t bench_sum_dtype(const bench_case *c) {
     return c->dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
 }
 
@@ -123,10 +115,6 @@ double bench_bytes(const bench_operands *o) {
     return bytes;
 }
 
-static double elements_of(const tartan_layout *layout) {
-    return (double)tartan_layout_elements(layout);
-}
-
 /* ---- spmm: C [m, n] = A [m, k] B [k, n], A sparse ---- */
 
 static void make_spmm(bench_maker *m) {
@@ -171,7 +159,7 @@ static bench_gemm gemm_of_sddmm(const bench_case *c, const bench_operands *o) {
 
 static void make_gate_gradient(bench_maker *m) {
     m->out->matrix_count = 2;
-    add_array(m, sum_dtype(m->c), tartan_layout_blocks(m->out->layout), 1, 1);
+    bench_add_array(m, bench_sum_dtype(m->c), tartan_layout_blocks(m->out->layout), 1, 1);
 }
 
 static tartan_status call_gate_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {
@@ -190,7 +178,7 @@ static void make_growth_score(bench_maker *m) {
     add_dense(m, m->c->m, m->c->n);
     add_dense(m, m->c->n, m->c->k);
     const tartan_layout *l = m->out->layout;
-    add_array(m, sum_dtype(m->c), tartan_layout_grid_rows(l), tartan_layout_grid_cols(l), 2);
+    bench_add_array(m, bench_sum_dtype(m->c), tartan_layout_grid_rows(l), tartan_layout_grid_cols(l), 2);
 }
 
 static tartan_status call_growth_score(tartan_context *context, const bench_case *c, bench_operands *o) {
@@ -234,106 +222,6 @@ static tartan_status call_block_norms(tartan_context *context, const bench_case 
                                      tartan_layout_blocks(o->layout));
 }
 
-/* ---- attention: one head of m queries, k keys and n elements ---- */
-
-enum { Q, K, V, OUT, LSE, OUT_GRAD, Q_GRAD, K_GRAD, V_GRAD };
-
-/* The next array, of [1, 1, rows] or, with cols > 0, [1, 1, rows, cols]. */
-static void add_head(bench_maker *m, int32_t dtype, int64_t rows, int64_t cols) {
-    tartan_array *a = &m->out->arrays[m->out->array_count];
-    add_array(m, dtype, rows, cols > 0 ? cols : 1, cols > 0 ? 2 : 1);
-    const int64_t step = cols > 0 ? cols : 1;
-    a->ndim = cols > 0 ? 4 : 3;
-    a->shape[0] = a->shape[1] = 1, a->shape[2] = rows, a->shape[3] = cols;
-    a->strides[0] = a->strides[1] = rows * step, a->strides[2] = step, a->strides[3] = 1;
-}
-
-static void make_attention(bench_maker *m) {
-    const int32_t dtype = m->c->dtype;
-    add_head(m, dtype, m->c->m, m->c->n);
-    add_head(m, dtype, m->c->k, m->c->n);
-    add_head(m, dtype, m->c->k, m->c->n);
-    add_head(m, dtype, m->c->m, m->c->n);
-    add_head(m, sum_dtype(m->c), m->c->m, 0);
-}
-
-static tartan_status call_attention(tartan_context *context, const bench_case *c, bench_operands *o) {
-    tartan_array *a = o->arrays;
-    (void)c;
-    return tartan_attention_forward(context, o->layout, &a[Q], &a[K], &a[V], NULL, NULL, NULL, NULL, &a[OUT],
-                                    &a[LSE]);
-}
-
-static void make_attention_backward(bench_maker *m) {
-    make_attention(m);
-    for (int i = OUT_GRAD; i <= V_GRAD; i++)
-        add_head(m, m->c->dtype, i == K_GRAD || i == V_GRAD ? m->c->k : m->c->m, m->c->n);
-    if (m->status == TARTAN_OK) m->status = call_attention(m->context, m->c, m->out); /* for out and lse */
-}
-
-static tartan_status call_attention_backward(tartan_context *context, const bench_case *c,
-                                             bench_operands *o) {
-    tartan_array *a = o->arrays;
-    (void)c;
-    return tartan_attention_backward(context, o->layout, &a[Q], &a[K], &a[V], NULL, NULL, NULL, &a[OUT],
-                                     &a[LSE], &a[OUT_GRAD], &a[Q_GRAD], &a[K_GRAD], &a[V_GRAD]);
-}
-
-static double attention_flops(const bench_case *c, const tartan_layout *layout) {
-    return 4 * elements_of(layout) * (double)c->n;
-}
-static double attention_backward_flops(const bench_case *c, const tartan_layout *layout) {
-    return 10 * elements_of(layout) * (double)c->n;
-}
-
-/* ---- attention_merge: of two results for m queries of n elements ---- */
-
-enum { OUT_A, LSE_A, OUT_B, LSE_B, MERGED, MERGED_LSE };
-
-static void make_merge(bench_maker *m) {
-    for (int i = OUT_A; i <= MERGED_LSE; i += 2) {
-        add_head(m, m->c->dtype, m->c->m, m->c->n);
-        add_head(m, sum_dtype(m->c), m->c->m, 0);
-    }
-}
-
-static tartan_status call_merge(tartan_context *context, const bench_case *c, bench_operands *o) {
-    tartan_array *a = o->arrays;
-    (void)c;
-    return tartan_attention_merge(context, &a[OUT_A], &a[LSE_A], &a[OUT_B], &a[LSE_B], &a[MERGED],
-                                  &a[MERGED_LSE]);
-}
-
-static double merge_flops(const bench_case *c, const tartan_layout *layout) {
-    (void)layout;
-    return 3 * (double)c->m * (double)c->n;
-}
-
-/* ---- block_softmax and its gradient: along the rows of a matrix ---- */
-
-static void make_softmax(bench_maker *m) {
-    m->out->matrix_count = 2;
-}
-
-static tartan_status call_softmax(tartan_context *context, const bench_case *c, bench_operands *o) {
-    (void)c;
-    return tartan_block_softmax(context, o->matrices[0], NULL, NULL, o->matrices[1], NULL);
-}
-
-static void make_softmax_gradient(bench_maker *m) {
-    m->out->matrix_count = 3;
-}
-
-static tartan_status call_softmax_gradient(tartan_context *context, const bench_case *c, bench_operands *o) {
-    (void)c;
-    return tartan_block_softmax_gradient(context, o->matrices[0], o->matrices[1], 1, o->matrices[2]);
-}
-
-static double softmax_flops(const bench_case *c, const tartan_layout *layout) {
-    (void)c;
-    return 4 * elements_of(layout);
-}
-
 /* ---- The table ---- */
 
 static const bench_op ops[] = {
@@ -360,40 +248,16 @@ static const bench_op ops[] = {
      .flops = growth_flops},
     {.name = "block_copy", .make = make_block_copy, .call = call_block_copy},
     {.name = "block_norms", .make = make_block_norms, .call = call_block_norms, .flops = pass_flops},
-    {.name = "attention_forward",
-     .uses_n = true,
-     .usual_n = 64,
-     .make = make_attention,
-     .call = call_attention,
-     .flops = attention_flops,
-     .products = true},
-    {.name = "attention_backward",
-     .uses_n = true,
-     .usual_n = 64,
-     .make = make_attention_backward,
-     .call = call_attention_backward,
-     .flops = attention_backward_flops,
-     .products = true},
-    {.name = "attention_merge",
-     .uses_n = true,
-     .usual_n = 64,
-     .make = make_merge,
-     .call = call_merge,
-     .flops = merge_flops},
-    {.name = "block_softmax", .make = make_softmax, .call = call_softmax, .flops = softmax_flops},
-    {.name = "block_softmax_gradient",
-     .make = make_softmax_gradient,
-     .call = call_softmax_gradient,
-     .flops = softmax_flops},
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 
 const bench_op *bench_op_at(int i) {
-    return i < OPS ? &ops[i] : NULL;
+    if (i < OPS) return &ops[i];
+    return i < OPS + BENCH_ATTENTION_OPS ? &bench_attention_ops[i - OPS] : NULL;
 }
 
 const bench_op *bench_op_named(const char *name) {
-    for (int i = 0; i < OPS; i++)
-        if (strcmp(ops[i].name, name) == 0) return &ops[i];
-    return NULL;
+    const bench_op *op = NULL;
+    for (int i = 0; (op = bench_op_at(i)) != NULL && strcmp(op->name, name) != 0;) i++;
+    return op;
 }

@@ -14,7 +14,7 @@ KEYS = {"op", "device", "kernels", "dtype", "threads", "block", "density", "shap
         "planning_ms", "peak_tflops_per_thread", "samples", "speedup", "peers", "ratios"}
 PRODUCTS = ["spmm", "sddmm"]
 OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms"]
-ATTENTION = ["attention_forward", "attention_backward"]
+ATTENTION = ["attention_forward", "attention_backward", "attention_bias_gradient"]
 UNFUSED = ["attention_merge", "block_softmax", "block_softmax_gradient"]
 
 
@@ -114,8 +114,9 @@ def test_bench_of_attention(operation):
     for line in lines:
         assert set(line) == KEYS and line["op"] == operation and line["shape"] == [256, 128, 64] and line["samples"] == 2
         size, sums = (2, 4) if line["dtype"] == "bfloat16" else (8, 8)
-        flops, arrays = (4, 1) if operation == "attention_forward" else (10, 2)
-        tokens = 64 * (arrays * 2 * 256 + arrays * 2 * 128) * size + 256 * sums
+        flops, queries, keys, numbers = {"attention_forward": (4, 2, 2, 0), "attention_backward": (10, 4, 4, 0),
+                                         "attention_bias_gradient": (4, 3, 2, 2 * (257 + 1))}[operation]
+        tokens = 64 * (queries * 256 + keys * 128) * size + (256 + numbers) * sums
         assert near(line["tflops"], 1e-9 * flops * 64 * 256 * 128 * line["density"] / line["ms"])
         assert near(line["gbytes_per_s"], 1e-6 * tokens / line["ms"])
         assert near(line["ratios"]["peak"], line["tflops"] / (2 * line["peak_tflops_per_thread"]))
