@@ -265,6 +265,78 @@ TEST_P(BackendAttention, DynamicLayouts) {
     EXPECT_GE(same, 14);
 }
 
+// Blocks shared by all, those of each head, and those of each batch entry, of which the bias has one number for each.
+TEST_P(BackendAttention, BiasGradientsOfLayoutsOfAllHeads) {
+    int number = 0;
+    for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16})
+        for (int64_t heads : {1, 4})
+            for (int64_t layout_heads : {(int64_t)1, heads, 3 * heads})
+                for (int kind = TARTAN_I_BIAS_SLOPES; kind <= TARTAN_I_BIAS_BLOCK; kind++) {
+                    SCOPED_TRACE(::testing::Message()
+                                 << layout_heads << " heads of blocks, " << heads << " of q, kind " << kind
+                                 << " " << tartan_dtype_name(dtype));
+                    std::mt19937_64 random((uint64_t)++number);
+                    Attention p;
+                    p.dtype = p.out_dtype = dtype;
+                    p.batch = 3, p.heads = heads, p.kv_heads = heads > 1 ? heads / 2 : 1;
+                    p.layout = random_layout({70, 90, 16, 32, layout_heads}, 0.5, (uint64_t)number);
+                    p.make(random);
+                    p.add_bias((tartan_i_bias)kind, random);
+                    p.add_sinks(random);
+                    run_and_check(p);
+                    if (HasFailure()) return;
+                }
+}
+
+// A dynamic layout gives the same gradients as an ordinary one of the same blocks, and 0 where it has no block.
+TEST_P(BackendAttention, BiasGradientsOnDynamicLayouts) {
+    int number = 0;
+    for (int32_t dtype : {TARTAN_F32, TARTAN_BF16})
+        for (int64_t layout_heads : {1, 2, 4})
+            for (int kind = TARTAN_I_BIAS_SLOPES; kind <= TARTAN_I_BIAS_BLOCK; kind++) {
+                SCOPED_TRACE(::testing::Message() << layout_heads << " heads of blocks, kind " << kind << " "
+                                                  << tartan_dtype_name(dtype));
+                std::mt19937_64 random((uint64_t)++number);
+                Attention p;
+                p.dtype = p.out_dtype = dtype;
+                p.batch = 2, p.heads = p.kv_heads = 2;
+                p.layout = random_layout({40, 50, 16, 8, layout_heads}, 0.5, (uint64_t)number);
+                p.make(random);
+                p.add_bias((tartan_i_bias)kind, random);
+                p.add_sinks(random);
+                const tartan_shape shape = p.layout->shape;
+                const int64_t blocks = p.layout->blocks;
+                std::vector<uint8_t> mask((size_t)(layout_heads * p.layout->grid_rows * p.layout->grid_cols));
+                ASSERT_OK(tartan_layout_get_mask(p.layout.get(), mask.data(), (int64_t)mask.size()));
+                run_and_check(p);
+                const Numbers want = numbers_of(p.bias_grad), want_sinks = numbers_of(p.sinks_grad);
+                const Dynamic dynamic(context.get(), shape, mask, blocks + 3, false);
+                int64_t planes = 1;
+                if (kind == TARTAN_I_BIAS_BLOCK) {
+                    const Dense few = p.bias;
+                    planes = few.array.shape[0];
+                    p.bias = Dense(p.sum_dtype(), {planes, blocks + 3});
+                    for (int64_t i = 0; i < p.bias.elements(); i++) {
+                        const int64_t plane = i / (blocks + 3), n = i % (blocks + 3);
+                        p.bias.set(i, n < blocks ? few.get(plane * blocks + n) : (double)NAN);
+                    }
+                    p.bias_grad = p.bias;
+                }
+                p.layout.reset(tartan_layout_retain(dynamic.layout.get()));
+                There there(context.get(), p);
+                if (!ran(there.forward(context.get())) || !ran(there.bias_gradient(context.get()))) continue;
+                there.bias_grad.fetch(p.bias_grad);
+                there.sinks_grad.fetch(p.sinks_grad);
+                EXPECT_EQ(want_sinks, numbers_of(p.sinks_grad));
+                const int64_t width = p.bias_grad.elements() / planes, old = (int64_t)want.size() / planes;
+                for (int64_t i = 0; i < p.bias_grad.elements(); i++)
+                    EXPECT_EQ(i % width < old ? want[(size_t)(i / width * old + i % width)] : 0,
+                              p.bias_grad.get(i))
+                        << i;
+                if (HasFailure()) return;
+            }
+}
+
 // A number for each block that there is room for.
 TEST_P(BackendAttention, BiasOfBlocksOnDynamicLayouts) {
     std::mt19937_64 random(1);

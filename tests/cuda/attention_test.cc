@@ -69,6 +69,21 @@ struct Operands {
         EXPECT_OK(tartan_cuda_attention_forward_of(&tartan_i_host, &context, &op, &p));
         return p;
     }
+    tartan_cuda_attention_bias_gradient bias_gradient(const tartan_array *bias_grad,
+                                                      const tartan_array *sinks_grad) {
+        const tartan_context context = {};
+        tartan_array of_bias = {}, of_sinks = {};
+        tartan_op_attention_bias_gradient op = {};
+        op.in = in;
+        op.sinks = sinks.ndim > 0 ? &sinks : nullptr;
+        op.out = op.out_grad = &out;
+        op.lse = &lse;
+        if (bias_grad != nullptr) op.bias_grad = &(of_bias = *bias_grad);
+        if (sinks_grad != nullptr) op.sinks_grad = &(of_sinks = *sinks_grad);
+        tartan_cuda_attention_bias_gradient p;
+        EXPECT_OK(tartan_cuda_attention_bias_gradient_of(&tartan_i_host, &context, &op, &p));
+        return p;
+    }
     tartan_cuda_attention_backward backward() {
         const tartan_context context = {};
         tartan_op_attention_backward op = {};
@@ -172,6 +187,104 @@ TEST(CudaAttention, ProblemsTakeSinks) {
     x.sinks.strides[0] = -2;
     EXPECT_EQ(x.sinks.data, x.forward().sinks);
     EXPECT_EQ(-2, x.forward().sinks_element);
+}
+
+TEST(CudaAttention, ProblemsOfBiasGradientsHaveWhatTheOperandsHave) {
+    Operands x;
+    x.in.bias = &x.bias;
+    x.in.bias_kind = TARTAN_I_BIAS_DISTANCE;
+    x.bias = array(TARTAN_F32, {6, 21}, {0, 1});
+    x.sinks = array(TARTAN_F32, {6}, {0});
+    x.sinks.strides[0] = -2;
+    tartan_array bias_grad = array(TARTAN_F32, {6, 21}, {1, 0}), sinks_grad = array(TARTAN_F32, {6}, {0});
+    bias_grad.data = (void *)8192, sinks_grad.data = (void *)12288;
+    sinks_grad.strides[0] = 3;
+    const tartan_cuda_attention_bias_gradient p = x.bias_gradient(&bias_grad, &sinks_grad);
+    expect_tensor(x.q, p.in.q);
+    expect_tensor(x.out, p.out);
+    expect_tensor(x.out, p.out_grad);
+    expect_tensor(x.lse, p.lse);
+    EXPECT_EQ(x.bias.data, p.in.bias);
+    EXPECT_EQ(10, p.in.bias_reach);
+    EXPECT_EQ(bias_grad.data, p.bias_grad);
+    EXPECT_EQ(6, p.planes);
+    EXPECT_EQ(21, p.width);
+    EXPECT_EQ(1, p.plane_stride);
+    EXPECT_EQ(6, p.number_stride);
+    EXPECT_EQ(x.sinks.data, p.sinks);
+    EXPECT_EQ(-2, p.sinks_element);
+    EXPECT_EQ(sinks_grad.data, p.sinks_grad);
+    EXPECT_EQ(3, p.sinks_grad_element);
+    EXPECT_FALSE(p.nothing);
+    const tartan_cuda_attention_bias_gradient bias = x.bias_gradient(&bias_grad, nullptr);
+    EXPECT_EQ(bias_grad.data, bias.bias_grad);
+    EXPECT_EQ(nullptr, bias.sinks_grad);
+    EXPECT_FALSE(bias.nothing);
+    const tartan_cuda_attention_bias_gradient sinks = x.bias_gradient(nullptr, &sinks_grad);
+    EXPECT_EQ(nullptr, sinks.bias_grad);
+    EXPECT_EQ(0, sinks.planes * sinks.width);
+    EXPECT_EQ(sinks_grad.data, sinks.sinks_grad);
+    EXPECT_FALSE(sinks.nothing);
+}
+
+// Groups are by planes of the bias; with a number for each block, by the heads of the layout.
+TEST(CudaAttention, BiasGradientsAreOfGroups) {
+    Operands x;
+    x.in.bias = &x.bias;
+    const auto expect = [&](int64_t groups, tartan_i_bias kind, int64_t layout_heads, int64_t planes) {
+        SCOPED_TRACE(::testing::Message() << "kind " << kind << " heads " << layout_heads);
+        x.layout = random_layout({50, 70, 16, 32, layout_heads}, 0.5, 1);
+        x.in.layout = x.layout.get();
+        x.in.bias_kind = kind;
+        x.bias = kind == TARTAN_I_BIAS_SLOPES     ? array(TARTAN_F32, {planes}, {0})
+                 : kind == TARTAN_I_BIAS_DISTANCE ? array(TARTAN_F32, {planes, 21}, {0, 1})
+                                                  : array(TARTAN_F32, {planes, x.layout->blocks}, {0, 1});
+        tartan_array grad = x.bias;
+        const tartan_cuda_attention_bias_gradient p = x.bias_gradient(&grad, nullptr);
+        EXPECT_EQ(groups, p.groups);
+        EXPECT_EQ(planes, p.planes);
+        EXPECT_EQ(kind == TARTAN_I_BIAS_SLOPES ? 1 : grad.shape[1], p.width);
+        EXPECT_EQ(layout_heads, p.in.layout_heads);
+        // What is in a group has one plane and, with a number for each block, one head of the layout.
+        const int64_t entries = p.in.batch * p.in.heads;
+        for (int64_t e = 0; e < entries; e++) {
+            const int64_t first = e % p.groups, heads = p.in.heads;
+            const auto head = [&](int64_t entry) {
+                return entry / heads * p.in.layout_entry + entry % heads * p.in.layout_head;
+            };
+            EXPECT_EQ(planes > 1 ? e % heads : 0, first % planes);
+            if (kind == TARTAN_I_BIAS_BLOCK) {
+                EXPECT_EQ(head(first), head(e));
+            }
+        }
+    };
+    for (const int64_t layout_heads : {1, 6, 12}) {
+        expect(6, TARTAN_I_BIAS_SLOPES, layout_heads, 6);
+        expect(6, TARTAN_I_BIAS_DISTANCE, layout_heads, 6);
+        expect(1, TARTAN_I_BIAS_DISTANCE, layout_heads, 1);
+        expect(layout_heads, TARTAN_I_BIAS_BLOCK, layout_heads, 1);
+    }
+    expect(6, TARTAN_I_BIAS_BLOCK, 1, 6);
+}
+
+TEST(CudaAttention, BiasGradientsOfNothing) {
+    const tartan_array planes = array(TARTAN_F32, {6, 21}, {0, 1}),
+                       no_blocks = array(TARTAN_F32, {1, 0}, {0, 1}), no_heads = array(TARTAN_F32, {0}, {0}),
+                       sinks_grad = array(TARTAN_F32, {6}, {0});
+    const auto nothing = [](const tartan_array *bias_grad, const tartan_array *grad_of_sinks, int64_t heads,
+                            int64_t batch) {
+        Operands x;
+        x.sinks = array(TARTAN_F32, {heads}, {0});
+        x.q.shape[0] = batch, x.q.shape[1] = heads;
+        return x.bias_gradient(bias_grad, grad_of_sinks).nothing;
+    };
+    EXPECT_FALSE(nothing(&planes, nullptr, 6, 2));
+    EXPECT_FALSE(nothing(&planes, nullptr, 6, 0)); // zeros
+    EXPECT_FALSE(nothing(nullptr, &sinks_grad, 6, 0));
+    EXPECT_FALSE(nothing(&no_blocks, &sinks_grad, 6, 2));
+    EXPECT_TRUE(nothing(&no_blocks, nullptr, 6, 2));
+    EXPECT_TRUE(nothing(&no_heads, nullptr, 0, 2));
+    EXPECT_TRUE(nothing(&no_heads, &no_heads, 0, 2));
 }
 
 TEST(CudaAttention, NothingIsToBeDoneWithoutOutputs) {

@@ -105,13 +105,24 @@ TEST(AttentionBias, LongProblems) {
 
 TEST(AttentionBias, Heads) {
     Context context = open_context(2);
-    for (int64_t layout_heads : {1, 4})
+    for (int64_t layout_heads : {1, 4, 12}) // shared, those of q, those of all batch entries
         for (int32_t dtype : kDtypes)
             for (tartan_i_bias kind : kKinds) {
                 SCOPED_TRACE(::testing::Message() << layout_heads << " " << dtype << " kind " << kind);
                 Attention p = problem({40, 50, 16, 8, layout_heads}, kind, dtype, 4, 2, 3, 5);
                 run_and_check(p, context.get());
             }
+}
+
+// A single head, whose batch entries share blocks, or each have their own.
+TEST(AttentionBias, BatchOfOneHead) {
+    Context context = open_context(2);
+    for (int64_t layout_heads : {1, 3})
+        for (tartan_i_bias kind : kKinds) {
+            SCOPED_TRACE(::testing::Message() << layout_heads << " kind " << kind);
+            Attention p = problem({40, 50, 16, 8, layout_heads}, kind, TARTAN_F64, 1, 1, 3, 5);
+            run_and_check(p, context.get());
+        }
 }
 
 // One may be left out, and the other has the same bits then.
