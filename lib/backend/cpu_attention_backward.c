@@ -95,15 +95,17 @@ static void add_queries(work *w, bool first) {
                                      w->kv_entry, w->q_sums, first);
 }
 
-/* sums += a block of weights or ds, transposed, times the queries' rows of `right`. */
+/* sums += a block of weights or ds, transposed, times the queries' rows of `right`. `halves` is given where products read
+ * pairs, else `reals`; the other is NULL. */
 static void add_transposed(work *w, int64_t block, const char *reals, const uint16_t *halves,
                            const tartan_i_cpu_factor *right, char *sums) {
     const tartan_i_cpu_attention *p = &w->b->s.p;
     const tartan_i_fit *fit = &w->b->fit_rows;
     const int64_t keys = w->s.chunk.at[block + 1] - w->s.chunk.at[block];
-    tartan_i_left left = {reals + w->s.chunk.at[block] * p->k.bytes, 1, p->scores_row};
-    if (p->pairs)
-        left = (tartan_i_left){halves + block * w->b->s.rows * w->pairs.half_row, w->pairs.half_row / 2, 1};
+    const tartan_i_left left =
+        p->pairs
+            ? (tartan_i_left){halves + block * w->b->s.rows * w->pairs.half_row, w->pairs.half_row / 2, 1}
+            : (tartan_i_left){reals + w->s.chunk.at[block] * p->k.bytes, 1, p->scores_row};
     tartan_i_term term = {.a = left.a, .b = w->s.block_row, .k = p->pairs ? fit->units : w->s.count};
     tartan_i_cpu_factor_product(p, &w->s.tiling, fit, &left, keys, right, w->s.entry, &term, 1, sums,
                                 p->sums_row, false);
