@@ -1,42 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention, as Python calls it (tartan._attention documents it): options as text, tensors without a batch or heads, and
  * new memory for results. */
-#include "call.h"
+#include "attention.h"
 
 #include <string.h>
 
 /* ---- Arguments ---- */
-
-/* Those that both passes share, in their order. */
-enum argument {
-    LAYOUT,
-    MASK,
-    Q,
-    K,
-    V,
-    BIAS,
-    KIND,
-    SCALE,
-    CAUSAL,
-    QUERY_OFFSET,
-    CAUSAL_FROM,
-    DROPOUT,
-    SEED,
-    DETERMINISTIC,
-    CONTEXT,
-    OUT,
-    LSE,
-    SHARED, /* the others: */
-    RETURN_LSE = SHARED,
-    SINKS,
-    FORWARD,
-    OUT_GRAD = SHARED,
-    BACKWARD,
-    GIVEN_SINKS = BACKWARD,
-    WANTS_BIAS,
-    WANTS_SINKS,
-    BIAS_GRADIENT,
-};
 
 enum { TEXT = 320 };
 
@@ -241,24 +210,31 @@ static PyObject *forward_in(attention *self, PyObject *const *given) {
     return second == NULL ? NULL : Py_BuildValue("NN", result, second);
 }
 
-static PyObject *run(PyObject *const *given, Py_ssize_t count, Py_ssize_t expected, const char *function,
+static PyObject *run(PyObject *const *given, bool recorded, const char *function,
                      PyObject *(*pass)(attention *, PyObject *const *)) {
-    if (count != expected) {
-        PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, %zd were given", function, expected, count);
-        return NULL;
-    }
     attention self = {.handles = {NULL, NULL}};
     tartan_py_call_open(&self.call, function);
+    self.call.recorded = recorded;
     PyObject *result = pass(&self, given);
     leave(&self);
     return result;
+}
+
+static int check_count(Py_ssize_t count, Py_ssize_t expected, const char *function) {
+    if (count == expected) return 0;
+    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, %zd were given", function, expected, count);
+    return -1;
+}
+
+PyObject *tartan_py_attention(PyObject *const *given, bool recorded) {
+    return run(given, recorded, "attention", forward_in);
 }
 
 /* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
  * context, out, lse, return_lse, sinks): out, or (out, lse). */
 static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    return run(arguments, count, FORWARD, "attention", forward_in);
+    return check_count(count, FORWARD, "attention") ? NULL : tartan_py_attention(arguments, false);
 }
 
 /* ---- Backward ---- */
@@ -271,7 +247,7 @@ typedef struct results {
 
 static int add_results(attention *self, PyObject *const *given, results *out) {
     static const char *const names[] = {"out", "lse", "out_grad"};
-    static const enum argument which[] = {OUT, LSE, OUT_GRAD};
+    static const tartan_py_argument which[] = {OUT, LSE, OUT_GRAD};
     for (int i = 0; i < 3; i++) {
         out->parts[i] = tartan_py_call_add(&self->call, given[which[i]], names[i]);
         if (out->parts[i] == NULL) return -1;
@@ -319,10 +295,16 @@ static PyObject *backward_in(attention *self, PyObject *const *given) {
     return result;
 }
 
+PyObject *tartan_py_attention_gradient(PyObject *const *given, bool recorded) {
+    return run(given, recorded, "attention_gradient", backward_in);
+}
+
 /* attention_gradient(layout, ..., context, out, lse, out_grad): the gradients of q, k and v. */
 static PyObject *backward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    return run(arguments, count, BACKWARD, "attention_gradient", backward_in);
+    return check_count(count, BACKWARD, "attention_gradient")
+               ? NULL
+               : tartan_py_attention_gradient(arguments, false);
 }
 
 /* ---- The gradients of a bias and of sinks ---- */
@@ -365,32 +347,23 @@ static PyObject *bias_gradient_in(attention *self, PyObject *const *given) {
     return second == NULL ? NULL : Py_BuildValue("NN", first, second);
 }
 
+PyObject *tartan_py_attention_bias_gradient(PyObject *const *given, bool recorded) {
+    return run(given, recorded, "attention_bias_gradient", bias_gradient_in);
+}
+
 /* attention_bias_gradient(layout, ..., out, lse, out_grad, sinks, wants_bias, wants_sinks): the gradients of the bias and
  * the sinks, or None for what is not wanted or not given. */
 static PyObject *bias_gradient(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    return run(arguments, count, BIAS_GRADIENT, "attention_bias_gradient", bias_gradient_in);
-}
-
-/* ---- Gradients that PyTorch records ---- */
-
-/* records(x...): whether PyTorch would record the use of one of them. */
-static PyObject *records(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
-    (void)module;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        const int is = tartan_py_type_of(arguments[i]).torch ? tartan_py_torch_records(arguments[i]) : 0;
-        if (is < 0) return NULL;
-        if (is > 0) Py_RETURN_TRUE;
-    }
-    Py_RETURN_FALSE;
+    return check_count(count, BIAS_GRADIENT, "attention_bias_gradient")
+               ? NULL
+               : tartan_py_attention_bias_gradient(arguments, false);
 }
 
 static PyMethodDef functions[] = {
     {"attention", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, NULL},
     {"attention_gradient", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL},
     {"attention_bias_gradient", (PyCFunction)(void (*)(void))bias_gradient, METH_FASTCALL, NULL},
-    {"records", (PyCFunction)(void (*)(void))records, METH_FASTCALL,
-     "Whether PyTorch would record the use of one of these objects for a gradient."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -78,7 +78,7 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->pointer = NULL;
     call->queue = CPU;
     call->count = call->nothers = 0;
-    call->making = false;
+    call->making = call->recorded = false;
 }
 
 /* ---- Operands ---- */
@@ -96,7 +96,7 @@ PyObject *tartan_py_exchange_queue(PyObject *module, PyObject *object) {
 static int exchange(tartan_py_call *call, tartan_py_part *part) {
     const dl_exchange *table = part->type.exchange;
     if (part->type.torch && !call->making &&
-        tartan_py_torch_refuses(part->object, call->function, part->name))
+        tartan_py_torch_refuses(part->object, call->recorded, call->function, part->name))
         return -1;
     const int status =
         tartan_py_exchange_view(table, part->object, call->function, part->name, &part->borrow);

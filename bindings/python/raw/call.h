@@ -60,9 +60,9 @@ typedef struct tartan_py_type {
 tartan_py_type tartan_py_type_of(PyObject *object);
 /* Whether PyTorch would record the use of a tensor for a gradient; -1 on failure. */
 int tartan_py_torch_records(PyObject *tensor);
-/* Whether PyTorch would record this use of a tensor for a gradient, or the memory is not what the tensor shows: then an
- * exception is set. -1 on any other failure. */
-int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *name);
+/* Sets an exception and returns -1 if PyTorch would record this use of a tensor for a gradient, or the memory is not what
+ * the tensor shows. `recorded`: the caller has it recorded, and does not ask about gradients. */
+int tartan_py_torch_refuses(PyObject *tensor, bool recorded, const char *function, const char *name);
 PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, bool column_major);
 /* On the device of the tensor `like`. `axes` lists the dimensions from the slowest to the fastest. */
 PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, int32_t dtype,
@@ -95,7 +95,8 @@ typedef struct tartan_py_call {
     tartan_context *pointer;    /* once it runs */
     tartan_py_queue queue;
     int count, nothers;
-    bool making; /* looks at memory that was just made for a result */
+    bool making;   /* looks at memory that was just made for a result */
+    bool recorded; /* PyTorch records the call as a whole, and nothing in it */
     tartan_py_part parts[TARTAN_PY_PARTS];
     tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */
 } tartan_py_call;

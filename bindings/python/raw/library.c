@@ -133,8 +133,8 @@ int tartan_py_torch_records(PyObject *tensor) {
     return is > 0 ? truth(PyObject_CallNoArgs(torch.is_grad_enabled)) : is;
 }
 
-int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *name) {
-    int is = tartan_py_torch_records(tensor);
+int tartan_py_torch_refuses(PyObject *tensor, bool recorded, const char *function, const char *name) {
+    int is = recorded ? 0 : tartan_py_torch_records(tensor);
     if (is < 0) return -1;
     if (is) {
         return tartan_py_fail(TARTAN_ERR_ARGUMENT,
@@ -142,6 +142,7 @@ int tartan_py_torch_refuses(PyObject *tensor, const char *function, const char *
                               "torch.no_grad()",
                               function, name);
     }
+    if (is_neg == NULL && !know_torch()) return -1;
     is = truth(PyObject_CallMethodNoArgs(tensor, is_neg));
     if (is > 0)
         return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s has its negative bit set: use resolve_neg()",

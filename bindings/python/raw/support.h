@@ -130,6 +130,7 @@ int tartan_py_register_lease(PyObject *module);
 
 int tartan_py_register_products(PyObject *module);
 int tartan_py_register_attention(PyObject *module);
+int tartan_py_register_attention_record(PyObject *module);
 int tartan_py_register_softmax(PyObject *module);
 
 #endif

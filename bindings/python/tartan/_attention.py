@@ -13,6 +13,8 @@ from tartan._errors import ArgumentError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 
+_torch: Any = None  # the module of that name, once gradients are recorded
+
 
 def attention(
     q: Any, k: Any, v: Any, layout: Layout, *, scale: Optional[float] = None, causal: bool = False,
@@ -52,6 +54,7 @@ def attention(
     >>> tartan.attention(q, k, v, layout, causal=True).shape
     (2, 64, 8)
     """
+    global _torch
     bias, kind = None, None
     if slopes is not None or distance_bias is not None or block_bias is not None:
         bias, kind = _one_bias(slopes, distance_bias, block_bias)
@@ -66,11 +69,13 @@ def attention(
             f"attention: {'lse' if out is None else 'out'} is given, expected none where PyTorch records gradients: "
             "use detach(), or torch.no_grad()"
         )
-    from tartan._torch import guarded, recorded
-
-    options = kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic, context
-    result = recorded((handle, hidden), (q, k, v, bias, sinks), options, return_lse)
-    return result if layout._changes is None else guarded(result, layout)
+    if _torch is None:
+        from tartan import _torch
+    result = _torch.recorded(
+        q, k, v, bias, sinks,
+        (handle, hidden, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic, context, return_lse),
+    )  # fmt: skip
+    return result if layout._changes is None else _torch.guarded(result, layout)
 
 
 def attention_gradient(

@@ -14,60 +14,37 @@ from tartan._block_mask import BlockMask, of_rule
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
 
-_forward: Any = _raw.attention
-_backward: Any = _raw.attention_gradient
-_bias_backward: Any = _raw.attention_bias_gradient
-
-
-def _gradients(ctx: Any, out_grad: Any, *_: Any) -> Any:
-    q, k, v, out, lse, *rest = ctx.saved_tensors
-    bias, sinks = (x if tensor is None else tensor for tensor, x in zip(rest, ctx.arrays))
-    shared = *ctx.handles, q, k, v, bias, *ctx.options, out, lse, out_grad
-    needs, grads = ctx.needs_input_grad, [None] * 5
-    if any(needs[:3]):
-        grads[:3] = [grad if need else None for grad, need in zip(_backward(*shared), needs)]
-    if any(needs[3:5]):
-        grads[3:] = _bias_backward(*shared, sinks, *needs[3:5])
-    return *grads, None, None, None
-
-
+_gradients: Any = _raw.attention_recorded_gradients
 _gradients_once = torch.autograd.function.once_differentiable(_gradients)  # type: ignore[no-untyped-call, unused-ignore]
+_is_recording = torch.is_grad_enabled
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """`handles` are those of the layout and the mask; `options` follow the bias in the arguments of both passes."""
+    """Of q, k, v, bias, sinks, and constants: the handles of the layout and the mask, what follows the bias in the
+    arguments of both passes, and whether the log-sum-exp is returned."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, q: Any, k: Any, v: Any, bias: Any, sinks: Any, handles: tuple[Any, ...], options: tuple[Any, ...],
-        return_lse: bool,
-    ) -> Any:  # fmt: skip
-        out, lse = _forward(*handles, q, k, v, bias, *options, None, None, True, sinks)
-        ctx.save_for_backward(q, k, v, out, lse, *(x if isinstance(x, torch.Tensor) else None for x in (bias, sinks)))
-        ctx.handles, ctx.options = handles, options
-        ctx.arrays = tuple(None if isinstance(x, torch.Tensor) else x for x in (bias, sinks))
-        if not return_lse:
-            return out
-        ctx.mark_non_differentiable(lse)
-        return out, lse
+    forward = staticmethod(_raw.attention_recorded)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         # Gradients are recorded here only if they may be differentiated again, which is then refused.
-        return (_gradients_once if torch.is_grad_enabled() else _gradients)(ctx, *grads)
+        return (_gradients_once if _is_recording() else _gradients)(ctx, *grads)
 
 
-def recorded(
-    handles: tuple[Any, ...], tensors: tuple[Any, ...], options: tuple[Any, ...], return_lse: bool
-) -> Any:
-    """`attention` of q, k, v, bias and sinks, recorded for gradients. The last two may be None, or no tensors."""
-    for x, name in zip(tensors, ("q", "k", "v")):
-        if not isinstance(x, torch.Tensor):
-            raise ArgumentTypeError(
-                f"attention: {name} is of type {type(x).__name__}, expected a tensor, since PyTorch records gradients"
-            )
-    record: Any = _Attention.apply
-    return record(*tensors, handles, options, return_lse)
+# The public `apply` first looks for transforms of torch.func, and unwraps tensors that outlived one: half of its time.
+_apply: Any = _Attention.apply
+_plain_apply: Any = super(torch.autograd.Function, _Attention).apply
+_are_transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+
+
+def recorded(q: Any, k: Any, v: Any, bias: Any, sinks: Any, constants: tuple[Any, ...]) -> Any:
+    """`attention`, recorded for gradients. `bias` and `sinks` may be None, or no tensors."""
+    if not (isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
+        x, name = next((x, name) for x, name in ((q, "q"), (k, "k"), (v, "v")) if not isinstance(x, torch.Tensor))
+        raise ArgumentTypeError(
+            f"attention: {name} is of type {type(x).__name__}, expected a tensor, since PyTorch records gradients"
+        )
+    return (_apply if _are_transforms_active() else _plain_apply)(q, k, v, bias, sinks, constants)
 
 
 def guarded(result: Any, layout: Layout) -> Any:
