@@ -231,6 +231,29 @@ def test_what_is_refused(rng):
         first.sum().backward()
 
 
+def test_passes_refuse_what_autograd_does_not_give(rng):
+    raw, (q, k, v) = tartan._raw, tensors()
+
+    class Context:
+        saved_tensors, constants, needs_input_grad = (), (), ()
+
+    for words, call in (
+        ("takes 7 arguments, 2 were given", lambda: raw.attention_recorded(Context(), q)),
+        ("the constants are no tuple", lambda: raw.attention_recorded(Context(), q, k, v, None, None, (None,))),
+        ("takes 2 arguments, 1 were given", lambda: raw.attention_recorded_gradients(Context())),
+        ("context is not that of the forward pass", lambda: raw.attention_recorded_gradients(Context(), q)),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+
+
+def test_transforms_of_torch_func_are_refused(rng):
+    layout = random_layout(rng, (40, 52), 8, 0.6)
+    q, k, v = tensors(records=False)
+    with pytest.raises(RuntimeError, match="setup_context"):
+        torch.func.grad(lambda x: attention(x, k, v, layout).sum())(q)
+
+
 def test_closing_before_the_backward_pass(rng):
     layout = random_layout(rng, (40, 52), 8, 0.6)
     mask = BlockMask.from_rule(layout, lambda q, k, h: k != q)
