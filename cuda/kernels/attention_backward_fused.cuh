@@ -200,7 +200,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             barrier_wait(ring.full(stage.at), stage.parity);
             multiply_scores(s, stage.at);
             multiply_values(dp, stage.at);
-            const bool some = find_seen<true>(p, ring.step(stage.at), this->row_of(first), first, seen);
+            const bool some = find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
             wgmma_wait_for<1>(s);
             weigh(stage.at, some, seen, s);
             multiply_weights(s, v_grad, false);
@@ -223,7 +223,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
                 wgmma_pin(s);
                 add_changes(dq, before);
             }
-            const bool some = find_seen<true>(p, ring.step(stage.at), this->row_of(first), first, seen);
+            const bool some = find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
             multiply_values(dp, stage.at);
             weigh(stage.at, some, seen, s);
             wgmma_wait_for<1>(k_grad);

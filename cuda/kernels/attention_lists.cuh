@@ -323,7 +323,7 @@ __device__ __forceinline__ void take_masked(const AttentionLists &p, const Step 
 }
 
 /* The words of a row of a block or, if it is wider than the tile, of a part of it; loaded whether they are needed or not, so
- * that the loads of both rows overlap. */
+ * that the loads of several rows overlap. */
 template <class Step>
 __device__ __forceinline__ tartan_cuda_pack<uint32_t, Step::kWords>
 load_words(const AttentionLists &p, const Step *step, int32_t at, int32_t inside) {
@@ -344,42 +344,67 @@ template <int kWords> __device__ __forceinline__ uint32_t bits_of_thread(const u
     return bits;
 }
 
-/* Which of the thread's scores count; those of the first row are in the lower half of all bits. The tile begins at row
- * first_row. If every row sees all columns, it returns false and leaves `out` alone. */
-template <bool kByKeys, class Step>
-__device__ __forceinline__ bool find_seen(const AttentionLists &p, const Step *step, int32_t row,
-                                          int32_t first_row, uint32_t (&out)[Step::kWords / 2]) {
+/* Which of the thread's scores of kCount rows count, from `row` on and 8 apart. The tile begins at row first_row. */
+template <bool kByKeys, int kCount, class Step>
+__device__ __forceinline__ void find_rows(const AttentionLists &p, const Step *step, int32_t row,
+                                          int32_t first_row, uint32_t (&bits)[kCount]) {
     constexpr int kWords = Step::kWords;
     const uint32_t flags = step->flags;
-    if (flags == 0) return false;
-    const int32_t lines[2] = {(row - first_row) >> p.shift_rows, (row + 8 - first_row) >> p.shift_rows};
-    uint32_t seen[2][kWords], bits[2];
+    uint32_t seen[kCount][kWords];
+    int32_t lines[kCount], inside[kCount];
 #pragma unroll
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < kCount; r++) {
+        lines[r] = (row + 8 * r - first_row) >> p.shift_rows, inside[r] = (row + 8 * r) & (p.block_rows - 1);
 #pragma unroll
         for (int w = 0; w < kWords; w++) seen[r][w] = flags & kSomeAbsent ? step->present[lines[r]][w] : ~0u;
+    }
     if (flags & kSomeMasked) {
-        const int32_t inside[2] = {row & (p.block_rows - 1), (row + 8) & (p.block_rows - 1)};
-        if (p.block_columns >= Step::kCols) {
-            const int32_t first = step->blocks[lines[0]], second = step->blocks[lines[1]];
-            const auto a = load_words(p, step, first, inside[0]), b = load_words(p, step, second, inside[1]);
+        if (p.block_columns >= Step::kCols) { /* all rows are loaded before the first is used */
+            int32_t at[kCount];
+            tartan_cuda_pack<uint32_t, kWords> words[kCount];
 #pragma unroll
-            for (int w = 0; w < kWords; w++) {
-                if (first >= 0) seen[0][w] &= a.at[w];
-                if (second >= 0) seen[1][w] &= b.at[w];
+            for (int r = 0; r < kCount; r++) {
+                at[r] = step->blocks[lines[r]];
+                words[r] = load_words(p, step, at[r], inside[r]);
             }
+#pragma unroll
+            for (int r = 0; r < kCount; r++)
+#pragma unroll
+                for (int w = 0; w < kWords; w++)
+                    if (at[r] >= 0) seen[r][w] &= words[r].at[w];
         } else {
 #pragma unroll
-            for (int r = 0; r < 2; r++) take_masked(p, step, lines[r], inside[r], seen[r]);
+            for (int r = 0; r < kCount; r++) take_masked(p, step, lines[r], inside[r], seen[r]);
         }
     }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < kCount; r++) {
         if (flags & kSomeHidden) take_hidden<kByKeys>(p, step, row + 8 * r, seen[r]);
         bits[r] = bits_of_thread(seen[r]);
     }
-    out[0] = kWords == 2 ? bits[1] << 16 | bits[0] : bits[0];
-    if (kWords == 4) out[kWords / 2 - 1] = bits[1];
+}
+
+/* Which of the thread's scores count; those of the first row are in the lower half of all bits. If every row sees all
+ * columns, it returns false and leaves `out` alone. kApart: one row after the other, where registers are short. */
+template <bool kByKeys, bool kApart = false, class Step>
+__device__ __forceinline__ bool find_seen(const AttentionLists &p, const Step *step, int32_t row,
+                                          int32_t first_row, uint32_t (&out)[Step::kWords / 2]) {
+    constexpr int kWords = Step::kWords;
+    if (step->flags == 0) return false;
+    if constexpr (kApart) {
+        static_assert(kWords == 2, "both rows in one word");
+#pragma unroll 1
+        for (int r = 0; r < 2; r++) {
+            uint32_t one[1];
+            find_rows<kByKeys>(p, step, row + 8 * r, first_row, one);
+            out[0] = r == 0 ? one[0] : one[0] << 16 | out[0];
+        }
+    } else {
+        uint32_t bits[2];
+        find_rows<kByKeys>(p, step, row, first_row, bits);
+        out[0] = kWords == 2 ? bits[1] << 16 | bits[0] : bits[0];
+        if (kWords == 4) out[kWords / 2 - 1] = bits[1];
+    }
     return true;
 }
 
