@@ -55,7 +55,7 @@ static double counting(const tartan_cuda_attention *p, bool by_keys, int32_t row
 /* 3 products for dq, whose tiles are of queries, and 4 for dk and dv. */
 double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
-    const double rate = p->d > 64 ? 420 : 310;
+    const double rate = p->d > 64 ? 490 : 345;
     return 7 * rate * extras_share(p) / (3 / counting(p, false, 64) + 4 / counting(p, true, 64));
 }
 
