@@ -63,9 +63,10 @@ TARTAN_API void tartan_buffer_free(tartan_buffer *buffer);
  * as always, so the values of the current blocks come first; values past them are ignored and never written. A mask
  * with more blocks than the capacity gives an empty layout: products are zero, and tartan_layout_to_host fails.
  *
- * tartan_spmm, tartan_sddmm and both passes of attention take dynamic layouts on contexts of the same device, and
- * choose kernels as if `capacity` blocks were scattered evenly. tartan_matrix_copy, tartan_matrix_to_device and
- * tartan_matrix_to_host take matrices on them. All other functions that need the blocks refuse them (UNSUPPORTED). As
+ * tartan_spmm, tartan_sddmm, tartan_block_softmax, its gradient and those functions of attention that have a layout take
+ * dynamic layouts on contexts of the same device, and choose kernels as if `capacity` blocks were scattered evenly.
+ * tartan_matrix_copy, tartan_matrix_to_device and tartan_matrix_to_host take matrices on them. All other functions that
+ * need the blocks refuse them (UNSUPPORTED). As
  * with an ordinary layout, the first operation allocates and builds the index sets that its kernel needs, and waits; from
  * then on each new mask, and each choice by scores, rebuilds them without waiting. So run each operation once; then
  * updates of the layout and the operations can be captured in a CUDA graph.
