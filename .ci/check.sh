@@ -72,7 +72,7 @@ memory() {
     # ways through the code shorter tests take too.
     export GTEST_FILTER='-Hostile.*:*OpenAiMatmul*:PytorchBlockSparse.*:*SameBits*:*Large*'
     local suite suites=()
-    for suite in core layout matrix kernels ops backend io; do
+    for suite in core layout matrix conv kernels ops backend io; do
         suites+=(--suite "$suite")
     done
     share

@@ -50,7 +50,8 @@
     (const int64_t *col_order, int64_t ncol_order),
     (const int64_t *sources, int64_t nsources),
     (const int64_t *targets, int64_t ntargets),
-    (const int64_t *lengths, int64_t nlengths)
+    (const int64_t *lengths, int64_t nlengths),
+    (const int64_t *image, int64_t nimage)
 };
 %apply (const double *IN_DOUBLE, int64_t IN_COUNT) {
     (const double *gates, int64_t ngates),
@@ -96,5 +97,5 @@
 %apply const tartan_array *MASK_ARRAY { const tartan_array *mask };
 %apply tartan_array *LENT_ARRAY { tartan_array *out_view };
 %apply double *OUT_VALUE { double *out_value, double *out_gflops };
-%apply char **OUT_TEXT { char **out_text };
+%apply char **OUT_TEXT { char **out_text, char **out_input, char **out_output };
 %apply const char *OPTIONAL_TEXT { const char *parameters, const char *metadata, const char *options };

@@ -56,3 +56,4 @@
 %include "tartan/attention.h"
 %include "tartan/device.h"
 %include "tartan/io.h"
+%include "tartan/windows.h"

@@ -76,3 +76,17 @@ bool tartan_i_option_whole(const tartan_i_option *option, int64_t *out) {
     *out = value;
     return negative || !__builtin_sub_overflow(0, value, out);
 }
+
+int32_t tartan_i_option_wholes(const tartan_i_option *option, int64_t *out, int32_t most) {
+    tartan_i_option one = *option;
+    const char *at = option->value, *end = at + option->value_length;
+    for (int32_t count = 0; count < most; at++) {
+        const char *next = memchr(at, 'x', (size_t)(end - at));
+        one.value = at;
+        at = next != NULL ? next : end;
+        one.value_length = (int)(at - one.value);
+        if (!tartan_i_option_whole(&one, &out[count++])) return 0;
+        if (at == end) return count;
+    }
+    return 0;
+}

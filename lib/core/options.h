@@ -27,4 +27,8 @@ bool tartan_i_option_number(const tartan_i_option *option, double *out);
 /* The value as a whole number, decimal or hexadecimal ("0x7f"); false if it is not one or exceeds 64 bits. */
 bool tartan_i_option_whole(const tartan_i_option *option, int64_t *out);
 
+/* The value as whole numbers joined by 'x': "3x3", "-1x-1" or "5". Writes up to `most` of them and returns how many there
+ * are; 0 if the value is anything else. */
+int32_t tartan_i_option_wholes(const tartan_i_option *option, int64_t *out, int32_t most);
+
 #endif

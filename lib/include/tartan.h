@@ -13,5 +13,6 @@
 #include "tartan/layout.h"
 #include "tartan/linalg.h"
 #include "tartan/matrix.h"
+#include "tartan/windows.h"
 
 #endif

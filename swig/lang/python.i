@@ -66,6 +66,17 @@
 }
 %typemap(hint) char **OUT_TEXT "-> str"
 %typemap(freearg) char **OUT_TEXT "tartan_text_free(*$1);"
+/* Two texts are a tuple, since a function has one result. */
+%typemap(in, numinputs=0) (char **out_input, char **out_output) (char *text_1 = NULL, char *text_2 = NULL) {
+    $1 = &text_1;
+    $2 = &text_2;
+}
+%typemap(argout) (char **out_input, char **out_output) { $result = Py_BuildValue("(ss)", *$1, *$2); }
+%typemap(hint) (char **out_input, char **out_output) "-> Tuple[str, str]"
+%typemap(freearg) (char **out_input, char **out_output) {
+    tartan_text_free(*$1);
+    tartan_text_free(*$2);
+}
 
 %typemap(in, numinputs=0) double *OUT_VALUE (double value_result = 0) { $1 = &value_result; }
 %typemap(hint) double *OUT_VALUE "-> float"

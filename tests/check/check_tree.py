@@ -12,9 +12,10 @@ MAY_USE = {
     "kernels": {"core", "simd"},
     "layout": {"core"},
     "matrix": {"core", "layout"},
-    "backend": {"core", "layout", "matrix", "kernels"},
-    "device": {"core", "layout", "matrix", "backend"},
-    "ops": {"core", "layout", "matrix", "backend", "device"},
+    "conv": {"core", "layout", "matrix"},
+    "backend": {"core", "layout", "matrix", "conv", "kernels"},
+    "device": {"core", "layout", "matrix", "conv", "backend"},
+    "ops": {"core", "layout", "matrix", "conv", "backend", "device"},
     "io": {"core", "layout", "matrix"},
 }
 INTRINSICS = re.compile(r"#include\s*<(immintrin|x86intrin|arm_neon)\.h>|\b_mm\d*_\w+\(")
@@ -58,7 +59,7 @@ CUDA_MAY_USE = {
     "device": {"plain", "runtime", "device"},
     "kernels": {"plain", "runtime", "device", "kernels"},
 }
-CUDA_LIB = {"backend", "core", "layout", "matrix", "tartan"}
+CUDA_LIB = {"backend", "conv", "core", "layout", "matrix", "tartan"}
 
 
 def cuda(root):

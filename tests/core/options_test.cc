@@ -56,6 +56,43 @@ TEST(Options, WordsAndNumbers) {
     }
 }
 
+TEST(Options, ListsOfWholeNumbers) {
+    const struct {
+        const char *text;
+        int32_t count;
+        int64_t values[3];
+    } cases[] = {
+        {"5", 1, {5}},
+        {"3x4", 2, {3, 4}},
+        {"-1x-2", 2, {-1, -2}},
+        {"1x22x333", 3, {1, 22, 333}},
+        {"", 0, {}},
+        {"x", 0, {}},
+        {"3x", 0, {}},
+        {"x3", 0, {}},
+        {"3xx3", 0, {}},
+        {"1x2x3x4", 0, {}},
+        {"3X3", 0, {}},
+        {"3x3 ", 2, {3, 3}},
+        {"3x0.5", 0, {}},
+        {"3*3", 0, {}},
+        {"1x2x", 0, {}},
+        {"1x2x3x", 0, {}},
+        {"9223372036854775808", 0, {}},
+    };
+    for (const auto &one : cases) {
+        SCOPED_TRACE(one.text);
+        const std::string text = std::string("n=") + one.text;
+        const char *next = text.c_str();
+        tartan_i_option option;
+        bool more = false;
+        ASSERT_OK(tartan_i_option_next("test", "options", &next, &option, &more));
+        int64_t values[3] = {-7, -7, -7};
+        ASSERT_EQ(one.count, tartan_i_option_wholes(&option, values, 3));
+        for (int i = 0; i < one.count; i++) EXPECT_EQ(one.values[i], values[i]);
+    }
+}
+
 TEST(Options, RefusesWordsWithoutValue) {
     const char *text = "a=1 b c=2";
     tartan_i_option option;

@@ -3,7 +3,7 @@
 the arrays; `out` handles, texts and numbers are results; other outputs are written in place."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Optional, Union, final
+from typing import Any, Optional, Tuple, Union, final
 
 # A lease, or anything with the buffer protocol or __dlpack__; or (uint16 array, "bfloat16"), and uint8 arrays with
 # "float8_e4m3fn" or "float8_e5m2".
