@@ -6,6 +6,8 @@
 #include "device/element.cuh"
 #include "device/launch.cuh"
 
+#include <type_traits>
+
 /* f(tartan_cuda_type<T>()) with the element type T of a dtype that is summed in S. */
 template <typename S, typename F> __device__ __forceinline__ void tartan_cuda_by_unit(int32_t dtype, F f) {
     if constexpr (sizeof(S) == 8)
@@ -24,6 +26,23 @@ __device__ __forceinline__ tartan_cuda_pack<T, V> tartan_cuda_load_unit(const vo
     return *(const tartan_cuda_pack<T, V> *)((const T *)data + at);
 }
 
+/* Stores a pack in whole words. nvcc divides plain assignments, of uint4 too, into one store for each member if these were
+ * computed one by one. */
+template <typename T, int V>
+__device__ __forceinline__ void tartan_cuda_store_pack(T *to, const tartan_cuda_pack<T, V> &pack) {
+    constexpr int kBytes = sizeof pack;
+    using Word = std::conditional_t<
+        kBytes % 16 == 0, uint4,
+        std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned int, unsigned short>>>;
+    static_assert(kBytes % sizeof(Word) == 0, "whole words");
+#pragma unroll
+    for (int i = 0; i < (int)(kBytes / sizeof(Word)); i++) {
+        Word word;
+        memcpy(&word, (const char *)&pack + i * sizeof word, sizeof word);
+        __stwb((Word *)to + i, word);
+    }
+}
+
 /* Stores them, or only the first `count`. */
 template <typename T, int V, typename S>
 __device__ __forceinline__ void tartan_cuda_store_unit(void *data, int64_t at, const S (&values)[V],
@@ -32,7 +51,7 @@ __device__ __forceinline__ void tartan_cuda_store_unit(void *data, int64_t at, c
 #pragma unroll
     for (int v = 0; v < V; v++) unit.at[v] = tartan_cuda_to<T>(values[v]);
     if (count >= V) {
-        *(tartan_cuda_pack<T, V> *)((T *)data + at) = unit;
+        tartan_cuda_store_pack((T *)data + at, unit);
         return;
     }
 #pragma unroll
