@@ -31,9 +31,10 @@ __device__ __forceinline__ tartan_cuda_pack<T, V> tartan_cuda_load_unit(const vo
 template <typename T, int V>
 __device__ __forceinline__ void tartan_cuda_store_pack(T *to, const tartan_cuda_pack<T, V> &pack) {
     constexpr int kBytes = sizeof pack;
-    using Word = std::conditional_t<
-        kBytes % 16 == 0, uint4,
-        std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned int, unsigned short>>>;
+    using Word =
+        std::conditional_t<kBytes % 16 == 0, uint4,
+                           std::conditional_t<kBytes == 8, uint2,
+                                              std::conditional_t<kBytes == 4, unsigned int, unsigned short>>>;
     static_assert(kBytes % sizeof(Word) == 0, "whole words");
 #pragma unroll
     for (int i = 0; i < (int)(kBytes / sizeof(Word)); i++) {
