@@ -55,7 +55,10 @@
 };
 %apply (const double *IN_DOUBLE, int64_t IN_COUNT) {
     (const double *gates, int64_t ngates),
-    (const double *scores, int64_t nscores)
+    (const double *scores, int64_t nscores),
+    (const double *row_factors, int64_t nrow_factors),
+    (const double *col_factors, int64_t ncol_factors),
+    (const double *diagonal, int64_t ndiagonal)
 };
 %apply (const uint8_t *IN_BYTES, int64_t IN_COUNT) {
     (const uint8_t *mask, int64_t nmask)
@@ -81,7 +84,9 @@
     (double *out_spread, int64_t nout_spread),
     (double *out_reach, int64_t nout_reach),
     (double *out_norms, int64_t nout_norms),
-    (double *out_gates, int64_t nout_gates)
+    (double *out_gates, int64_t nout_gates),
+    (double *out_diagonal, int64_t nout_diagonal),
+    (double *out_results, int64_t nout_results)
 };
 %apply (uint8_t *OUT_BYTES, int64_t OUT_COUNT) {
     (uint8_t *out_mask, int64_t nout_mask)

@@ -52,6 +52,7 @@
 %include "tartan/context.h"
 %include "tartan/layout.h"
 %include "tartan/matrix.h"
+%include "tartan/arithmetic.h"
 %include "tartan/linalg.h"
 %include "tartan/attention.h"
 %include "tartan/device.h"

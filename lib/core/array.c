@@ -4,6 +4,7 @@
 
 #include "core/memory.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- dtypes ---- */
@@ -388,5 +389,12 @@ tartan_status tartan_array_to_dlpack(tartan_array *array, struct DLTensor *out_t
     out_tensor->dtype.lanes = 1;
     out_tensor->shape = array->shape;
     out_tensor->strides = array->strides;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_i_scalar_check(const char *function, const char *name, double value, int32_t dtype) {
+    const int32_t sums = tartan_i_sum_dtype(dtype);
+    CHECK_IN(function, sums == TARTAN_F64 ? isfinite(value) : isfinite((float)value), ARGUMENT,
+             "%s is %g, expected a number that is finite in %s", name, value, tartan_dtype_name(sums));
     return TARTAN_OK;
 }

@@ -54,4 +54,7 @@ tartan_status tartan_i_array_check_dims(const char *function, const char *name, 
 tartan_status tartan_i_array_check_batch(const char *function, const char *name, const tartan_array *array,
                                          const char *other_name, const tartan_array *other);
 
+/* A scalar that is finite in the dtype in which `dtype` is summed. */
+tartan_status tartan_i_scalar_check(const char *function, const char *name, double value, int32_t dtype);
+
 #endif

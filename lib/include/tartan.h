@@ -5,6 +5,7 @@
 
 #include "tartan/status.h"
 
+#include "tartan/arithmetic.h"
 #include "tartan/array.h"
 #include "tartan/attention.h"
 #include "tartan/context.h"

@@ -157,6 +157,20 @@ void tartan_i_layout_positions(const tartan_layout *layout, int64_t *out_positio
     }
 }
 
+int64_t tartan_i_layout_match(const tartan_layout *to, const tartan_layout *from, int64_t *out_sources) {
+    int64_t matched = 0;
+    for (int64_t i = 0; i < to->shape.heads * to->grid_rows; i++) {
+        int64_t other = from->row_pointers[i], end = from->row_pointers[i + 1];
+        for (int64_t id = to->row_pointers[i]; id < to->row_pointers[i + 1]; id++) {
+            while (other < end && from->block_cols[other] < to->block_cols[id]) other++;
+            const bool here = other < end && from->block_cols[other] == to->block_cols[id];
+            out_sources[id] = here ? other : -1;
+            matched += here;
+        }
+    }
+    return matched;
+}
+
 /* An integer that orders as the number does. -0 counts as 0. */
 static uint64_t rank_of(double x) {
     uint64_t bits;

@@ -25,6 +25,10 @@ tartan_status tartan_i_positions_of_coordinates(const char *function, const tart
 /* Writes the positions of all blocks of a layout, ascending, to out_positions [blocks]. */
 void tartan_i_layout_positions(const tartan_layout *layout, int64_t *out_positions);
 
+/* For each block of `to`, the block of `from` at the same position, or -1: a merge of the row lists of two layouts of
+ * one frame. Returns how many blocks of `from` have a place in `to`. */
+int64_t tartan_i_layout_match(const tartan_layout *to, const tartan_layout *from, int64_t *out_sources);
+
 /* Sorts keys >= 0 in ascending order, stably; `ids` (or NULL) move with them. */
 tartan_status tartan_i_sort(int64_t *keys, int64_t *ids, int64_t count);
 

@@ -126,7 +126,7 @@ tartan_status tartan_i_attention_take_inputs(const char *function, const tartan_
     PASS(check_inputs(function, context, in));
     in->scale = in->q->shape[3] > 0 ? 1 / sqrt((double)in->q->shape[3]) : 1;
     PASS(tartan_i_attention_options(function, TARTAN_I_OPTIONS_ATTENTION, options, in));
-    PASS(tartan_i_operand_scalar(function, "scale", in->scale, in->q->dtype));
+    PASS(tartan_i_scalar_check(function, "scale", in->scale, in->q->dtype));
     PASS(tartan_i_attention_check_mask(function, in));
     return check_bias(function, context, in);
 }

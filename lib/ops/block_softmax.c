@@ -48,7 +48,7 @@ tartan_status tartan_block_softmax(tartan_context *context, const tartan_matrix 
                                       .lse = lse}};
     tartan_i_attention *in = &op.block_softmax.in;
     PASS(tartan_i_attention_options(__func__, TARTAN_I_OPTIONS_SOFTMAX, options, in));
-    PASS(tartan_i_operand_scalar(__func__, "scale", in->scale, x->dtype));
+    PASS(tartan_i_scalar_check(__func__, "scale", in->scale, x->dtype));
     PASS(tartan_i_attention_check_mask(__func__, in));
     PASS(check_apart(__func__, "y", y, "x", x));
     PASS(check_lse(__func__, context, x, y, lse));
@@ -69,7 +69,7 @@ tartan_status tartan_block_softmax_gradient(tartan_context *context, const tarta
     PASS(tartan_i_operand_like(__func__, "dx", dx->dtype, "y", y->dtype));
     PASS(tartan_i_operand_same_layout(__func__, "dy", dy, "y", y));
     PASS(tartan_i_operand_same_layout(__func__, "dx", dx, "y", y));
-    PASS(tartan_i_operand_scalar(__func__, "scale", scale, y->dtype));
+    PASS(tartan_i_scalar_check(__func__, "scale", scale, y->dtype));
     const tartan_array weights = tartan_i_matrix_view(y), values = tartan_i_matrix_view(dx);
     PASS(tartan_i_array_check_apart(__func__, "dx", &values, "y", &weights));
     PASS(check_apart(__func__, "dx", dx, "dy", dy));

@@ -22,8 +22,8 @@ tartan_status tartan_growth_score(tartan_context *context, const tartan_shape *s
     CHECK(score->ndim == 2 && score->shape[0] == grid_rows && score->shape[1] == grid_cols, SHAPE,
           "score has shape %s, expected [%" PRId64 ", %" PRId64 "] (the grid of blocks)",
           tartan_i_shape_text(score, text), grid_rows, grid_cols);
-    PASS(tartan_i_operand_scalar(__func__, "scale", scale, x[0].dtype));
-    PASS(tartan_i_operand_scalar(__func__, "beta", beta, x[0].dtype));
+    PASS(tartan_i_scalar_check(__func__, "scale", scale, x[0].dtype));
+    PASS(tartan_i_scalar_check(__func__, "beta", beta, x[0].dtype));
     for (int64_t i = 0; i < nx; i++) {
         PASS(tartan_i_array_check_apart(__func__, "score", score, "x", &x[i]));
         PASS(tartan_i_array_check_apart(__func__, "score", score, "y", &y[i]));

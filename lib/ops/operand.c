@@ -3,8 +3,6 @@
 
 #include "core/array.h"
 
-#include <math.h>
-
 tartan_status tartan_i_operand_gates(const char *function, const tartan_context *context,
                                      const tartan_array *gates, int64_t blocks) {
     if (gates == NULL) return TARTAN_OK;
@@ -15,13 +13,6 @@ tartan_status tartan_i_operand_gates(const char *function, const tartan_context 
     CHECK_IN(function, gates->ndim == 1 && gates->shape[0] == blocks, SHAPE,
              "gates has shape %s, expected [%" PRId64 "] (one for each block)",
              tartan_i_shape_text(gates, text), blocks);
-    return TARTAN_OK;
-}
-
-tartan_status tartan_i_operand_scalar(const char *function, const char *name, double value, int32_t dtype) {
-    const int32_t sums = tartan_i_sum_dtype(dtype);
-    CHECK_IN(function, sums == TARTAN_F64 ? isfinite(value) : isfinite((float)value), ARGUMENT,
-             "%s is %g, expected a number that is finite in %s", name, value, tartan_dtype_name(sums));
     return TARTAN_OK;
 }
 

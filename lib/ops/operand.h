@@ -11,9 +11,6 @@
 tartan_status tartan_i_operand_gates(const char *function, const tartan_context *context,
                                      const tartan_array *gates, int64_t blocks);
 
-/* A scalar that is finite in the dtype in which `dtype` is summed. */
-tartan_status tartan_i_operand_scalar(const char *function, const char *name, double value, int32_t dtype);
-
 /* The dtype of a product's output: `dtype` itself, or f32 for a 16-bit `dtype`; f32, f16 or bf16 for an 8-bit one. */
 tartan_status tartan_i_operand_out_dtype(const char *function, const char *name, int32_t out_dtype,
                                          int32_t dtype);

@@ -53,17 +53,6 @@ tartan_status tartan_matrix_slice(tartan_context *context, const tartan_matrix *
     return finish(__func__, context, matrix, layout, sources, false, out);
 }
 
-/* For each block of `to`, the block of `from` at the same position, or -1: a merge of the row lists. */
-static void match_blocks(const tartan_layout *to, const tartan_layout *from, int64_t *sources) {
-    for (int64_t i = 0; i < to->shape.heads * to->grid_rows; i++) {
-        int64_t other = from->row_pointers[i], end = from->row_pointers[i + 1];
-        for (int64_t id = to->row_pointers[i]; id < to->row_pointers[i + 1]; id++) {
-            while (other < end && from->block_cols[other] < to->block_cols[id]) other++;
-            sources[id] = other < end && from->block_cols[other] == to->block_cols[id] ? other : -1;
-        }
-    }
-}
-
 static tartan_status check_blocks(const char *function, const char *name, const tartan_shape *a,
                                   const tartan_shape *b) {
     CHECK_IN(function, a->block_rows == b->block_rows && a->block_cols == b->block_cols, SHAPE,
@@ -86,7 +75,7 @@ tartan_status tartan_matrix_project(tartan_context *context, const tartan_matrix
     PASS(check_blocks(__func__, "layout", a, b));
     int64_t *sources;
     PASS(tartan_i_allocate(&sources, layout->blocks, sizeof *sources));
-    match_blocks(layout, matrix->layout, sources);
+    tartan_i_layout_match(layout, matrix->layout, sources);
     return finish(__func__, context, matrix, tartan_layout_retain(layout), sources, false, out);
 }
 

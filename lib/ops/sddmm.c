@@ -12,8 +12,8 @@ tartan_status tartan_sddmm(tartan_context *context, double alpha, const tartan_a
     PASS(tartan_i_operand_gates(__func__, context, gates, s->layout->blocks));
     PASS(tartan_i_operand_pairs(__func__, context, x, nx, y, ny, shape->rows, shape->cols, shape->heads));
     PASS(tartan_i_operand_out_dtype(__func__, "s", s->dtype, x[0].dtype));
-    PASS(tartan_i_operand_scalar(__func__, "alpha", alpha, x[0].dtype));
-    PASS(tartan_i_operand_scalar(__func__, "beta", beta, x[0].dtype));
+    PASS(tartan_i_scalar_check(__func__, "alpha", alpha, x[0].dtype));
+    PASS(tartan_i_scalar_check(__func__, "beta", beta, x[0].dtype));
     const tartan_array values = tartan_i_matrix_view(s);
     for (int64_t i = 0; i < nx; i++) {
         PASS(tartan_i_array_check_apart(__func__, "s", &values, "x", &x[i]));

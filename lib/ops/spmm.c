@@ -7,8 +7,8 @@ static tartan_status check_dtypes(const char *function, const tartan_op_spmm *op
     CHECK_IN(function, op->b->dtype == dtype, DTYPE, "b is of %s, expected %s (that of a)",
              tartan_dtype_name(op->b->dtype), tartan_dtype_name(dtype));
     PASS(tartan_i_operand_out_dtype(function, "c", op->c->dtype, dtype));
-    PASS(tartan_i_operand_scalar(function, "alpha", op->alpha, dtype));
-    return tartan_i_operand_scalar(function, "beta", op->beta, dtype);
+    PASS(tartan_i_scalar_check(function, "alpha", op->alpha, dtype));
+    return tartan_i_scalar_check(function, "beta", op->beta, dtype);
 }
 
 static tartan_status check_shapes(const char *function, const tartan_op_spmm *op) {

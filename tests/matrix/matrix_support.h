@@ -160,6 +160,35 @@ inline Matrix on_device(tartan_layout *layout) {
     return Matrix(m);
 }
 
+// Contexts whose results must not differ: one with a single worker, and one that runs five, the last one first.
+inline void run_backwards(void *, int32_t workers, tartan_task task, void *data) {
+    for (int32_t w = workers; w-- > 0;) task(data, w);
+}
+inline const tartan_hooks backwards_hooks = {sizeof backwards_hooks, run_backwards, nullptr};
+inline const Context one_worker = open_context(1),
+                     five_workers = open_context("cpu", "threads=5", &backwards_hooks);
+
+inline void expect_same_bits(const tartan_matrix *a, const tartan_matrix *b) {
+    ASSERT_EQ(1, tartan_layout_equal(a->layout, b->layout));
+    ASSERT_EQ(a->dtype, b->dtype);
+    ASSERT_EQ(a->block_order, b->block_order);
+    const int64_t bytes = a->layout->blocks * tartan_i_block_elements(a) * tartan_dtype_bytes(a->dtype);
+    ASSERT_TRUE(bytes == 0 || std::memcmp(a->values, b->values, (size_t)bytes) == 0);
+}
+
+// The matrix that make(context, &out) makes with one worker, which must have the bits of the one made with five.
+template <typename Make> Matrix made(const Make &make) {
+    tartan_matrix *one = nullptr, *five = nullptr;
+    EXPECT_OK(make(one_worker.get(), &one));
+    EXPECT_OK(make(five_workers.get(), &five));
+    Matrix result(one), other(five);
+    if (!result || !other) return result;
+    EXPECT_OK(tartan_matrix_check(one, 0));
+    expect_same_bits(one, five);
+    EXPECT_TRUE(padding_is_zero(one));
+    return result;
+}
+
 } // namespace tartan_test
 
 #endif

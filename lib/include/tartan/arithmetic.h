@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Arithmetic of matrices: sums, element-wise functions, scaling, diagonals, reductions, comparison.
+ *
+ * Results stay block-sparse: elements outside of the stored blocks are zeros and are not computed, so 0 * NaN is 0 there
+ * and NaN only in stored blocks. The layout of a result follows from the layouts of the operands, never from their
+ * values.
+ *
+ * dtypes: operands may have any. A result has the given dtype or, for 0, that of its operand; of two operands, the
+ * smallest dtype that holds both exactly (f32 for f16 and bf16, f16 for two 8-bit types). Elements are computed in f64,
+ * each product and sum rounded by itself, and rounded once to the dtype of the result. So f32 and 16-bit sums and
+ * products of two elements are correctly rounded. Values that only move keep their bits, NaN payloads included. Numbers
+ * for each row, column or block are in f64. A result has the block order of its first operand, and zeros in the padding
+ * of ragged blocks.
+ *
+ * A context lends its threads; no result depends on their number, or on the block order. Values must be in host memory.
+ * A call that fails leaves its operands as they were.
+ * Common errors: HANDLE, SHAPE (frames that differ, lengths), DTYPE, ARGUMENT (also: the context is busy in another
+ * thread), UNSUPPORTED (values on a device, dynamic layouts), OVERFLOW, MEMORY. */
+#ifndef TARTAN_ARITHMETIC_H
+#define TARTAN_ARITHMETIC_H
+
+#include "tartan/context.h"
+#include "tartan/matrix.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Element by element. Matrices in *out are the caller's to free. ---- */
+
+/* alpha A + beta B over the union of the layouts; equal layouts are not searched. A block that only one of them stores
+ * is its multiple. The frames must be equal (tartan_matrix_reblock changes the block size).
+ * Errors: also ARGUMENT (alpha or beta not finite in the type of the sums). */
+TARTAN_API tartan_status tartan_matrix_add(tartan_context *context, double alpha, const tartan_matrix *a,
+                                           double beta, const tartan_matrix *b, int32_t dtype,
+                                           tartan_matrix **out);
+
+/* C = alpha A + beta B in an existing matrix, whose layout has all blocks of A and of B; its other blocks become zero.
+ * C may be A or B itself, which gives C = alpha A + beta C.
+ * Errors: also LAYOUT (a block that C does not store), ARGUMENT (C shares memory with A or B, but is neither). */
+TARTAN_API tartan_status tartan_axpby(tartan_context *context, double alpha, const tartan_matrix *a,
+                                      double beta, const tartan_matrix *b, tartan_matrix *c);
+
+typedef enum tartan_combination {
+    TARTAN_COMBINE_MULTIPLY = 1, /* the Hadamard product, over the intersection of the layouts */
+    TARTAN_COMBINE_MAXIMUM = 2,  /* over the union; NaN if either is NaN */
+    TARTAN_COMBINE_MINIMUM = 3,
+} tartan_combination;
+
+/* A and B combined element by element (tartan_combination). */
+TARTAN_API tartan_status tartan_matrix_combine(tartan_context *context, int32_t combination,
+                                               const tartan_matrix *a, const tartan_matrix *b, int32_t dtype,
+                                               tartan_matrix **out);
+
+typedef enum tartan_function {
+    TARTAN_APPLY_MULTIPLY = 1, /* x * parameter */
+    TARTAN_APPLY_DIVIDE = 2,   /* x / parameter, which is not 0 */
+    TARTAN_APPLY_POWER = 3, /* x to the power of parameter, which is above 0; 2 gives x * x, 0.5 the root */
+    TARTAN_APPLY_ABS = 4,
+    TARTAN_APPLY_SIGN = 5,  /* -1, 0, 1; NaN stays NaN */
+    TARTAN_APPLY_ROUND = 6, /* to the nearest integer, halves to even */
+} tartan_function;
+
+/* A function (`kind`, a tartan_function) of every stored element; all of them keep zero. `parameter` is ignored where none is named.
+ * Errors: also ARGUMENT (kind; parameter not finite, or out of its range). */
+TARTAN_API tartan_status tartan_matrix_apply(tartan_context *context, int32_t kind, double parameter,
+                                             const tartan_matrix *matrix, int32_t dtype, tartan_matrix **out);
+
+/* diag(row_factors) A diag(col_factors): each element times the factor of its row, then times that of its column.
+ * row_factors: [rows] for all heads or [heads * rows], or NULL with length 0 for none; col_factors likewise. */
+TARTAN_API tartan_status tartan_matrix_scale(tartan_context *context, const double *row_factors,
+                                             int64_t nrow_factors, const double *col_factors,
+                                             int64_t ncol_factors, const tartan_matrix *matrix, int32_t dtype,
+                                             tartan_matrix **out);
+
+/* ---- Diagonals. Diagonal `offset` holds the elements (i, i + offset); 0 is the main one. Its length is the number of
+ * rows i with 0 <= i < rows and 0 <= i + offset < cols. ---- */
+
+/* The layout and every block that the diagonal crosses; the layout itself (a new reference) if it has them all.
+ * tartan_matrix_project then gives a matrix room for its diagonal. */
+TARTAN_API tartan_status tartan_layout_add_diagonal(tartan_layout *layout, int64_t offset,
+                                                    tartan_layout **out);
+
+/* alpha A + D, D being the matrix with `diagonal` on that diagonal: [length] for all heads, [heads * length], or [1]
+ * for one number everywhere. The result has every block that the diagonal crosses. Errors: also ARGUMENT (alpha). */
+TARTAN_API tartan_status tartan_matrix_add_diagonal(tartan_context *context, double alpha,
+                                                    const tartan_matrix *matrix, int64_t offset,
+                                                    const double *diagonal, int64_t ndiagonal, int32_t dtype,
+                                                    tartan_matrix **out);
+
+/* Reads the diagonal, [heads * length]; elements that are not stored are 0. */
+TARTAN_API tartan_status tartan_matrix_get_diagonal(const tartan_matrix *matrix, int64_t offset,
+                                                    double *out_diagonal, int64_t nout_diagonal);
+
+/* Writes the diagonal, given as for tartan_matrix_add_diagonal, in place. A zero where nothing is stored is ignored.
+ * Errors: also LAYOUT (another number where nothing is stored). */
+TARTAN_API tartan_status tartan_matrix_set_diagonal(tartan_matrix *matrix, int64_t offset,
+                                                    const double *diagonal, int64_t ndiagonal);
+
+/* The sum of the main diagonal of each head, [heads]. */
+TARTAN_API tartan_status tartan_matrix_trace(const tartan_matrix *matrix, double *out_results,
+                                             int64_t nout_results);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
