@@ -101,6 +101,52 @@ TARTAN_API tartan_status tartan_matrix_set_diagonal(tartan_matrix *matrix, int64
 TARTAN_API tartan_status tartan_matrix_trace(const tartan_matrix *matrix, double *out_results,
                                              int64_t nout_results);
 
+/* ---- Reductions: f64 numbers of the matrix as it is, with the elements that are not stored as zeros ---- */
+
+typedef enum tartan_reduction {
+    TARTAN_REDUCE_SUM = 1,
+    TARTAN_REDUCE_MEAN = 2,
+    TARTAN_REDUCE_MINIMUM = 3,
+    TARTAN_REDUCE_MAXIMUM = 4,
+    TARTAN_REDUCE_ABS_SUM = 5,     /* sum of absolute values */
+    TARTAN_REDUCE_ABS_MAXIMUM = 6, /* largest absolute value */
+    TARTAN_REDUCE_NORM = 7,        /* root of the sum of squares, which may exceed the range of f64 */
+    TARTAN_REDUCE_NONZEROS = 8,    /* the number of elements that are not 0; NaN is not */
+} tartan_reduction;
+
+/* What a reduction gives a number for. */
+typedef enum tartan_each {
+    TARTAN_EACH_ROW = 1,    /* [heads * rows] */
+    TARTAN_EACH_COLUMN = 2, /* [heads * cols] */
+    TARTAN_EACH_BLOCK = 3,  /* [blocks]: of the stored elements of each block */
+    TARTAN_EACH_HEAD = 4,   /* [heads] */
+} tartan_each;
+
+/* Numbers for each row, column, block or head. NaN in an operand makes the result NaN; the mean, least and largest of no
+ * elements are NaN, too. Elements are added in ascending order of their column (of their row for EACH_COLUMN), in one
+ * chain; sums of blocks and heads are the sums of their rows. */
+TARTAN_API tartan_status tartan_matrix_reduce(tartan_context *context, const tartan_matrix *matrix,
+                                              int32_t reduction, int32_t each, double *out_results,
+                                              int64_t nout_results);
+
+typedef enum tartan_norm_kind {
+    TARTAN_MATRIX_NORM_ONE = 1,       /* the largest sum of absolute values of a column */
+    TARTAN_MATRIX_NORM_INFINITY = 2,  /* the largest sum of absolute values of a row */
+    TARTAN_MATRIX_NORM_FROBENIUS = 3, /* root of the sum of squares */
+    TARTAN_MATRIX_NORM_MAX = 4,       /* the largest absolute value */
+} tartan_norm_kind;
+
+/* A norm (tartan_norm_kind) of each head, [heads]; 0 if there are no elements. */
+TARTAN_API tartan_status tartan_matrix_norm(tartan_context *context, const tartan_matrix *matrix,
+                                            int32_t kind, double *out_results, int64_t nout_results);
+
+/* The number of elements in which A and B differ, zeros that are not stored included: those with neither a == b nor, if
+ * both are finite, |a - b| <= absolute + relative * |b|. Two NaN are equal if `equal_nan` is not 0. With tolerances of 0
+ * the result is 0 if and only if all values are equal. Errors: also ARGUMENT (a tolerance that is negative or NaN). */
+TARTAN_API tartan_status tartan_matrix_count_different(tartan_context *context, const tartan_matrix *a,
+                                                       const tartan_matrix *b, double relative,
+                                                       double absolute, int32_t equal_nan, double *out_value);
+
 #ifdef __cplusplus
 }
 #endif
