@@ -27,7 +27,8 @@ struct FusedForm : FusedTiles<kWidth_, kTeams_>,
     using Base = BackwardForm<kWidth_, kTeams_, kStages_, false, kTeams_ == 1 ? 2 : 8,
                               FusedTiles<kWidth_, kTeams_>::kBytes>;
     using Tiles = FusedTiles<kWidth_, kTeams_>;
-    static constexpr bool kSharesKept = kTeams_ == 1, kRotates = true;
+    static constexpr bool kRotates = true;
+    static constexpr uint32_t kKeptArrivals = 4 * Base::kWarpgroups; /* of warps */
     static constexpr uint32_t kChanges = Base::kOthers,
                               kStaged = kChanges + Tiles::kBuffers * Tiles::kChangesBytes;
     static_assert(Tiles::kCols <= 64, "registers");
@@ -83,8 +84,6 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
         const float2 *delta = (const float2 *)ring.vector(1, at) + threadIdx.x % 4;
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, piece = lane / 16 ^ lane % 8;
         const uint32_t to = changes_at() + warpgroup * Form::kChangesTile + (16 * warp + lane % 16) * 128;
-        if constexpr (Form::kBuffers == 1) /* all warps have read those of the step before */
-            warpgroup_barrier(1 + threadIdx.x / 128);
 #pragma unroll
         for (int f = 0; f < 8; f += 2) {
             uint32_t changes[4];
@@ -190,6 +189,56 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
                                                       keep || i > 0);
         wgmma_commit();
     }
+    __device__ __forceinline__ bool leads() const {
+        return threadIdx.x % 32 == 0;
+    }
+    __device__ __forceinline__ void release_kept() const {
+        if (leads()) barrier_arrive(ring.kept_empty());
+    }
+
+    /* Where a panel of the warpgroup's results is staged: in its part of the memory of ds and of parts of dq. */
+    __device__ __forceinline__ uint32_t room_of(uint32_t panel) const {
+        if (panel < Form::kBuffers)
+            return ring.base + Form::kChanges + panel * Form::kChangesBytes + warpgroup * Form::kChangesTile;
+        return ring.base + Form::kStaged + 4 * warpgroup * Form::kStagedWarp +
+               (panel - Form::kBuffers) * Form::kPanel;
+    }
+    __device__ __forceinline__ void store_panels(const CUtensorMap *map, uint32_t first,
+                                                 const typename Form::Board &t) const {
+        for (uint32_t panel = 0; panel < Form::kPanels; panel++)
+            if ((int32_t)(64 * panel) < p.d)
+                tensor_store_5d(map, room_of(first + panel), (int32_t)(64 * panel), t.row + this->tile_row(),
+                                0, t.head, t.entry);
+    }
+    /* Stores the gradients of a tile, while the producer loads the next one. */
+    __device__ __forceinline__ void store(const typename Form::Board &t, float (&dk)[kOuts],
+                                          float (&dv)[kOuts], const CUtensorMap *map_dk,
+                                          const CUtensorMap *map_dv) const {
+        const int32_t row = this->row_of(t.row);
+#pragma unroll
+        for (int i = 0; i < kOuts; i++) dk[i] *= p.scale;
+        list_wrong(p, dk, row, t.head, t.entry);
+        list_wrong(p, dv, row, t.head, t.entry);
+        if (!p.boxes) {
+            store_gradient(p, p.gradients[0], dk, row, 0, t.head, t.entry);
+            store_gradient(p, p.gradients[1], dv, row, 0, t.head, t.entry);
+            return;
+        }
+        if (leads()) bulk_wait_read<0>();
+        team_barrier(); /* all warps have read ds */
+#pragma unroll
+        for (int panel = 0; panel < Form::kPanels; panel++) {
+            fill_box<kFactor>(room_of(panel), false, dk + 32 * panel);
+            fill_box<kFactor>(room_of(Form::kPanels + panel), false, dv + 32 * panel);
+        }
+        shared_fence_async();
+        warpgroup_barrier(1 + threadIdx.x / 128);
+        if (threadIdx.x % 128 != 0) return;
+        store_panels(map_dk, 0, t);
+        store_panels(map_dv, Form::kPanels, t);
+        bulk_commit();
+    }
+
     /* A step multiplies five times. Products run while the warpgroup computes: those of dk and of the next dp during
      * exponentials, that of dv during the differences, the next scores while warps wait for each other. */
     __device__ __forceinline__ void gradients(int32_t first, int32_t steps, float (&k_grad)[kOuts],
@@ -205,6 +254,8 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             weigh(stage.at, some, seen, s);
             multiply_weights(s, v_grad, false);
             wgmma_wait_for<1>(dp);
+            if (threadIdx.x % 128 == 0) bulk_wait_read<0>(); /* the results of the tile before have left */
+            warpgroup_barrier(1 + threadIdx.x / 128);
             stage_changes(stage.at, s, dp);
         }
         for (int32_t step = 1; step < steps; step++) {
@@ -231,6 +282,8 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             multiply_weights(s, v_grad, true);
             wgmma_wait_for<1>(dp);
             buffer = Form::kBuffers == 2 ? buffer ^ 1 : 0;
+            if constexpr (Form::kBuffers == 1) /* all warps have read those of the step before */
+                warpgroup_barrier(1 + threadIdx.x / 128);
             stage_changes(stage.at, s, dp);
         }
         float dq[kSums];
@@ -239,6 +292,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
         multiply_changes(dq);
         multiply_queries(k_grad, stage.at, steps > 1);
         wgmma_wait_for<1>(dq);
+        release_kept();
         add_changes(dq, stage.at);
         wgmma_wait_for<0>(k_grad);
         this->release(stage.at);
@@ -256,8 +310,7 @@ __device__ __forceinline__ void consume_fused(const BackwardProblem &p, const Ba
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
         const typename Form::Board t = *ring.board();
-        __syncwarp();
-        if (c.leads()) barrier_arrive(ring.read());
+        barrier_arrive(ring.read());
         if (t.row < 0) break;
         c.entry = t.entry;
         barrier_wait(ring.kept_full(), parity);
@@ -265,10 +318,11 @@ __device__ __forceinline__ void consume_fused(const BackwardProblem &p, const Ba
         if (t.steps == 0) {
 #pragma unroll
             for (int i = 0; i < Consumer::kOuts; i++) dk[i] = dv[i] = 0;
+            c.release_kept();
         } else {
             c.gradients(t.row, t.steps, dk, dv);
         }
-        c.template finish<true>(t, dk, dv, map_dk, map_dv);
+        c.store(t, dk, dv, map_dk, map_dv);
     }
     if (c.leads()) bulk_wait_read<0>();
 }

@@ -22,9 +22,9 @@ template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false, int kLin
 struct BackwardForm {
     static constexpr int kWidth = kWidth_, kTeams = kTeams_, kStages = kStages_;
     static constexpr bool kSplit = kSplit_;
-    static constexpr bool kSharesKept = kSplit;    /* a warpgroup reads kept tokens of the other */
     static constexpr bool kRotates = false;        /* tiles begin at different places of their lists */
     static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
+    static constexpr uint32_t kKeptArrivals = kWarpgroups;         /* when kept tensors have been read */
     static constexpr int kKeptTiles = kSplit ? 1 : kWarpgroups;    /* of 64 tokens, of a team */
     static constexpr int kOutWidth = kSplit ? kWidth / 2 : kWidth; /* elements of a warpgroup's gradients */
     static constexpr int kRows = 64 * kKeptTiles, kStreamed = 64;
@@ -84,15 +84,15 @@ template <class Form> struct BackwardRing {
         return (typename Form::Step *)(memory + Form::kSteps) + stage;
     }
     __device__ void init() const {
-        constexpr uint32_t kWarps = 4 * Form::kWarpgroups;
+        constexpr uint32_t kThreads = 128 * Form::kWarpgroups; /* that have read a stage or the board */
         for (uint32_t s = 0; s < Form::kStages; s++) {
-            barrier_init(full(s), 1);
-            barrier_init(empty(s), kWarps);
+            barrier_init(full(s), 32);
+            barrier_init(empty(s), kThreads);
         }
         barrier_init(kept_full(), 1);
-        barrier_init(kept_empty(), Form::kWarpgroups);
+        barrier_init(kept_empty(), Form::kKeptArrivals);
         barrier_init(posted(), 1);
-        barrier_init(read(), kWarps);
+        barrier_init(read(), kThreads);
         barrier_init_fence();
     }
 };
@@ -139,7 +139,10 @@ template <class Form> struct StreamBoxes {
                                          int32_t token, int32_t head, int32_t entry) const {
         const uint32_t full = ring.full(stage), vectors = p.by_keys ? 2 * Form::kStreamed * 4 : 0;
         const int32_t lane = threadIdx.x % 32, at = __shfl_sync(~0u, token, slot);
-        if (lane == 0) barrier_expect(full, 2 * Form::kTile + vectors);
+        if (lane == 0)
+            barrier_expect(full, 2 * Form::kTile + vectors);
+        else
+            barrier_arrive(full); /* it has described a part of the step */
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < kEach; i++) {

@@ -31,31 +31,38 @@ __device__ __forceinline__ float product_of(const T *x, const T *y, int64_t x_el
     return sum;
 }
 
-/* 16 lanes for each query, 8 elements a lane. */
+/* 16 lanes for each query, 8 elements a lane. A CTA has 64 queries at a time, all of one head: divisions cost more than what
+ * is done for a query. */
 template <typename T>
 __global__ void prepare(const tartan_cuda_tensor out, const tartan_cuda_tensor out_grad,
                         const tartan_cuda_tensor lse, int64_t rows, int32_t heads, int32_t tq, int32_t padded,
                         int32_t d, bool vectors, float *lse2, float *delta) {
     const int32_t lane = threadIdx.x % 16;
-    for (int64_t first = (int64_t)blockIdx.x * (blockDim.x / 16); first < rows;
-         first += (int64_t)gridDim.x * (blockDim.x / 16)) {
-        const int64_t at = first + threadIdx.x / 16;
-        const int64_t query = at % padded, matrix = at / padded, head = matrix % heads,
-                      entry = matrix / heads;
-        float sum = 0, value = INFINITY;
-        if (at < rows && query < tq) {
-            const T *x = (const T *)out.data + entry * out.batch + head * out.head + query * out.token;
-            const T *y = (const T *)out_grad.data + entry * out_grad.batch + head * out_grad.head +
-                         query * out_grad.token;
-            for (int32_t i = 8 * lane; i < d; i += 128)
-                sum += product_of(x, y, out.element, out_grad.element, i, d, vectors);
-            const float log =
-                ((const float *)lse.data)[entry * lse.batch + head * lse.head + query * lse.token];
-            if (log != -INFINITY) value = log * kLog2E;
+    for (int64_t first = (int64_t)blockIdx.x * 64; first < rows; first += (int64_t)gridDim.x * 64) {
+        const int32_t matrix = (int32_t)(first / padded), entry = matrix / heads,
+                      head = matrix - entry * heads;
+        const int32_t query = (int32_t)(first - (int64_t)matrix * padded) + (int32_t)threadIdx.x / 16;
+        const T *x = (const T *)out.data + entry * out.batch + head * out.head;
+        const T *y = (const T *)out_grad.data + entry * out_grad.batch + head * out_grad.head;
+        const float *logs = (const float *)lse.data + entry * lse.batch + head * lse.head;
+        float sum[4] = {}, log[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int32_t at = query + 16 * i;
+            log[i] = at < tq ? logs[at * lse.token] : -INFINITY;
+            if (at >= tq) continue;
+            for (int32_t c = 8 * lane; c < d; c += 128)
+                sum[i] += product_of(x + at * out.token, y + at * out_grad.token, out.element,
+                                     out_grad.element, c, d, vectors);
         }
 #pragma unroll
-        for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-        if (at < rows && lane == 0) lse2[at] = value, delta[at] = sum;
+        for (int i = 0; i < 4; i++) {
+#pragma unroll
+            for (int step = 8; step > 0; step /= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], step);
+            if (lane != 0) continue;
+            const int64_t to = (int64_t)matrix * padded + query + 16 * i;
+            lse2[to] = log[i] == -INFINITY ? INFINITY : log[i] * kLog2E, delta[to] = sum[i];
+        }
     }
 }
 
@@ -75,7 +82,7 @@ tartan_status start_prepare(const char *function, tartan_cuda_queue *queue,
     const int32_t padded = padded_queries(in);
     const int64_t rows = in.batch * in.heads * padded;
     return tartan_cuda_launch(
-        function, queue, prepare<T>, tartan_cuda_grid((rows + 7) / 8), dim3(256), b->out, b->out_grad, b->lse,
+        function, queue, prepare<T>, tartan_cuda_grid(rows / 64), dim3(256), b->out, b->out_grad, b->lse,
         rows, (int32_t)in.heads, (int32_t)in.tq, padded, (int32_t)in.d,
         is_boxed(b->out, in.heads, in.batch) && is_boxed(b->out_grad, in.heads, in.batch), lse, delta);
 }

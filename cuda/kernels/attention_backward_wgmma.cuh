@@ -41,11 +41,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     uint32_t warpgroup; /* of the team */
     PipelineState<Form::kStages> stage;
 
-    __device__ __forceinline__ bool leads() const { return threadIdx.x % 32 == 0; }
-    __device__ __forceinline__ void release(uint32_t at) const {
-        __syncwarp();
-        if (leads()) barrier_arrive(ring.empty(at));
-    }
+    __device__ __forceinline__ void release(uint32_t at) const { barrier_arrive(ring.empty(at)); }
     /* Where the warpgroup's part of a tile begins: its tokens, and the panels of its gradients. */
     __device__ __forceinline__ int32_t tile_row() const { return Form::kSplit ? 0 : 64 * (int32_t)warpgroup; }
     __device__ __forceinline__ uint32_t first_panel() const {
@@ -57,7 +53,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     }
     /* Waits until all warps have read the kept tensors. */
     static __device__ __forceinline__ void barrier_of_kept() {
-        if constexpr (Form::kSharesKept)
+        if constexpr (Form::kSplit) /* which the other warpgroup reads, too */
             consumer_barrier();
         else
             warpgroup_barrier(1 + threadIdx.x / 128);
@@ -268,8 +264,7 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
         const typename Form::Board t = *ring.board();
-        __syncwarp();
-        if (c.leads()) barrier_arrive(ring.read());
+        barrier_arrive(ring.read());
         if (t.row < 0) break;
         barrier_wait(ring.kept_full(), parity);
         float first[kOuts], second[kByKeys ? kOuts : 1];

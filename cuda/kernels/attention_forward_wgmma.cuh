@@ -129,8 +129,7 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
         if constexpr (kExtras) find_kept<false>(p, ring.step(stage.at), row_of(t), t.entry, kept);
         wgmma_wait_for<0>(scores);
         complete(t, stage.at, some, seen, scores);
-        __syncwarp();
-        if (leads()) barrier_arrive(ring.keys_empty(stage.at));
+        barrier_arrive(ring.keys_empty(stage.at));
         softmax(scores, scale, state, rescale);
         pack_weights(kept, scores, weights);
         release_queries();
@@ -150,8 +149,7 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
             if constexpr (kExtras) find_kept<false>(p, ring.step(stage.at), row_of(t), t.entry, kept);
             wgmma_wait_for<1>(scores);
             complete(t, stage.at, some, seen, scores);
-            __syncwarp();
-            if (leads()) barrier_arrive(ring.keys_empty(stage.at));
+            barrier_arrive(ring.keys_empty(stage.at));
             softmax(scores, scale, state, rescale);
             wgmma_wait_for<0>(out);
             if (leads()) barrier_arrive(ring.values_empty(before.at));
@@ -301,8 +299,7 @@ __device__ __forceinline__ void consume_tiles(const AttentionProblem &p, const A
     while (true) {
         barrier_wait(ring.posted(board.at), board.parity);
         const QueryTile t = *ring.tile(board.at);
-        __syncwarp();
-        if (c.leads()) barrier_arrive(ring.read(board.at));
+        barrier_arrive(ring.read(board.at));
         board.next();
         if (t.row < 0) break;
         barrier_wait(ring.queries_full(buffer.at), buffer.parity);

@@ -47,10 +47,15 @@ template <class Form> struct KeyBox {
         element = 64 * panel;
         offset = (uint32_t)panel * Form::kKeyPanel + (uint32_t)slot * (Form::kKeyPanel >> p.shift_slots);
     }
+    /* kDescribes: lanes have described parts of the step, so all of them arrive. */
+    template <bool kDescribes>
     __device__ __forceinline__ void load(const CUtensorMap *map, uint32_t to, uint32_t full, int32_t key,
                                          int32_t head, int32_t entry) const {
         const int32_t at = __shfl_sync(~0u, key, slot);
-        if (threadIdx.x % 32 == 0) barrier_expect(full, Form::kKeyTile);
+        if (threadIdx.x % 32 == 0)
+            barrier_expect(full, Form::kKeyTile);
+        else if (kDescribes)
+            barrier_arrive(full);
         __syncwarp();
         if (wanted) tensor_load_5d(to + offset, map, full, element, at, 0, head, entry);
     }
@@ -110,14 +115,15 @@ __device__ __forceinline__ void produce(const AttentionProblem &p, const Attenti
                 list.fetch_words(p);
                 barrier_wait(ring.keys_empty(keys.at), keys.parity ^ 1);
                 key = describe_step(p, ring.step(keys.at), list, step, bound, t.head);
-                box.load(map_k, ring.keys(keys.at), ring.keys_full(keys.at), key, kv_head, t.entry);
+                box.template load<true>(map_k, ring.keys(keys.at), ring.keys_full(keys.at), key, kv_head,
+                                        t.entry);
                 keys.next();
                 list = next;
             }
             if (step > 0) {
                 barrier_wait(ring.values_empty(values.at), values.parity ^ 1);
-                box.load(map_v, ring.values(values.at), ring.values_full(values.at), key_before, kv_head,
-                         t.entry);
+                box.template load<false>(map_v, ring.values(values.at), ring.values_full(values.at),
+                                         key_before, kv_head, t.entry);
                 values.next();
             }
             key_before = key;

@@ -80,10 +80,10 @@ template <class Form> struct AttentionRing {
     }
     /* By one thread, before any other uses the ring. */
     __device__ void init() const {
-        constexpr uint32_t kWarps = 4 * Form::kWarpgroups;
+        constexpr uint32_t kWarps = 4 * Form::kWarpgroups; /* values are read by products alone */
         for (uint32_t s = 0; s < Form::kStages; s++) {
-            barrier_init(keys_full(s), 1);
-            barrier_init(keys_empty(s), kWarps);
+            barrier_init(keys_full(s), 32);
+            barrier_init(keys_empty(s), 32 * kWarps);
             barrier_init(values_full(s), 1);
             barrier_init(values_empty(s), kWarps);
         }
@@ -93,7 +93,7 @@ template <class Form> struct AttentionRing {
         }
         for (uint32_t t = 0; t < kBoards; t++) {
             barrier_init(posted(t), 1);
-            barrier_init(read(t), kWarps);
+            barrier_init(read(t), 32 * kWarps);
         }
         barrier_init_fence();
     }
