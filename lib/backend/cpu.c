@@ -111,6 +111,9 @@ const tartan_backend tartan_i_backend_cpu = {
     .attention_merge = tartan_i_cpu_attention_merge,
     .block_softmax = tartan_i_cpu_block_softmax,
     .block_softmax_gradient = tartan_i_cpu_block_softmax_gradient,
+    .window_pool = tartan_i_cpu_window_pool,
+    .window_gather = tartan_i_cpu_window_gather,
+    .window_scatter = tartan_i_cpu_window_scatter,
     .explain = tartan_i_cpu_explain,
 };
 

@@ -33,6 +33,10 @@ tartan_status tartan_i_cpu_block_softmax(const tartan_context *context, const ta
 tartan_status tartan_i_cpu_block_softmax_gradient(const tartan_context *context,
                                                   const tartan_op_block_softmax_gradient *op);
 
+tartan_status tartan_i_cpu_window_pool(const tartan_context *context, const tartan_op_window_pool *op);
+tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const tartan_op_window_gather *op);
+tartan_status tartan_i_cpu_window_scatter(const tartan_context *context, const tartan_op_window_scatter *op);
+
 /* The slot `explain` of the backend table. */
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
 

@@ -139,6 +139,24 @@ static void block_softmax_gradient_operands(const tartan_op_block_softmax_gradie
     add_matrix(all, "dx", op->dx, true);
 }
 
+static void window_pool_operands(const tartan_op_window_pool *op, operands *all) {
+    add_array(all, "mask", op->mask, false);
+    add_array(all, "active", op->active, true);
+}
+
+static void window_gather_operands(const tartan_op_window_gather *op, operands *all) {
+    add_layout(all, "active", op->active);
+    add_array(all, "x", op->x, false);
+    add_array(all, "blocks", op->blocks, true);
+}
+
+static void window_scatter_operands(const tartan_op_window_scatter *op, operands *all) {
+    add_layout(all, "active", op->active);
+    add_array(all, "blocks", op->blocks, false);
+    add_array(all, "base", op->base, false);
+    add_array(all, "y", op->y, true);
+}
+
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]) {
     operands all = {.out = out};
     switch (op->kind) {
@@ -210,6 +228,11 @@ double tartan_i_op_flops(const tartan_op *op) {
         return 4 * tartan_i_stored_elements(op->block_softmax.x);
     case TARTAN_OP_BLOCK_SOFTMAX_GRADIENT: /* product and sum, difference, product */
         return 4 * tartan_i_stored_elements(op->block_softmax_gradient.y);
+    case TARTAN_OP_WINDOW_POOL: /* a comparison, or a sum */
+        return (double)tartan_i_array_elements(op->window_pool.mask);
+    case TARTAN_OP_WINDOW_SCATTER:
+        return op->window_scatter.add ? (double)tartan_i_array_elements(op->window_scatter.blocks) : 0;
+    case TARTAN_OP_WINDOW_GATHER:
     case TARTAN_OP_BLOCK_COPY:
     case TARTAN_OP_COUNT:
         break;

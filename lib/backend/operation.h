@@ -5,6 +5,7 @@
 #ifndef TARTAN_BACKEND_OPERATION_H
 #define TARTAN_BACKEND_OPERATION_H
 
+#include "conv/windows.h"
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
 #include "tartan/attention.h"
@@ -24,7 +25,10 @@
     X(ATTENTION_BIAS_GRADIENT, attention_bias_gradient)                                                      \
     X(ATTENTION_MERGE, attention_merge)                                                                      \
     X(BLOCK_SOFTMAX, block_softmax)                                                                          \
-    X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)
+    X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)                                                        \
+    X(WINDOW_POOL, window_pool)                                                                              \
+    X(WINDOW_GATHER, window_gather)                                                                          \
+    X(WINDOW_SCATTER, window_scatter)
 
 enum { TARTAN_I_MAX_PAIRS = 8 };
 
@@ -160,6 +164,39 @@ typedef struct tartan_op_block_softmax_gradient {
     const tartan_matrix *y, *dy;
     tartan_matrix *dx;
 } tartan_op_block_softmax_gradient;
+
+/* active = 1 for windows whose largest number, or average, is above the tolerance or NaN; else 0. For the average, positions
+ * outside of the image count as 0; for the largest number, they do not count. */
+typedef struct tartan_op_window_pool {
+    const char *function;
+    const tartan_array *mask;        /* [n, spatial...], also of u8 */
+    const tartan_i_windows *windows; /* with their count */
+    bool average;
+    double tolerance;           /* a number of the mask's dtype, if that is not u8 */
+    const tartan_array *active; /* u8, contiguous: [n, the grid of the windows] */
+} tartan_op_window_pool;
+
+/* Block i becomes active window i of x, 0 outside of the image. On a dynamic layout, blocks past the last window keep their
+ * values. */
+typedef struct tartan_op_window_gather {
+    const char *function;
+    const tartan_layout *active;
+    const tartan_i_windows *windows;
+    const tartan_array *x;      /* [n, channels, spatial...] */
+    const tartan_array *blocks; /* [windows, channels, size...], of the dtype of x */
+} tartan_op_window_gather;
+
+/* y = base, then active window i of y becomes block i, or has it added. Windows overlap only if `add`; they are added in the
+ * order of ids, and the sum is rounded once. */
+typedef struct tartan_op_window_scatter {
+    const char *function;
+    const tartan_layout *active;
+    const tartan_i_windows *windows;
+    const tartan_array *blocks; /* NULL: zeros, which are not added */
+    const tartan_array *base;   /* NULL: y itself */
+    bool add;
+    const tartan_array *y; /* [n, channels, spatial...] */
+} tartan_op_window_scatter;
 
 typedef enum tartan_op_kind {
 #define TARTAN_I_KIND(NAME, name) TARTAN_OP_##NAME,

@@ -113,14 +113,8 @@ void tartan_i_windows_grid(const tartan_i_windows *windows, int64_t *out_rows, i
     *out_cols = windows->count[last];
 }
 
-bool tartan_i_windows_overlap(const tartan_i_windows *windows) {
-    for (int32_t d = 0; d < windows->dims; d++)
-        if (windows->count[d] > 1 && windows->stride[d] < windows->size[d]) return true;
-    return false;
-}
-
-int64_t tartan_i_windows_positions(const tartan_i_windows *windows) {
-    return windows->size[0] * windows->size[1] * windows->size[2];
+double tartan_i_windows_positions(const tartan_i_windows *windows) {
+    return (double)windows->size[0] * (double)windows->size[1] * (double)windows->size[2];
 }
 
 static int put_list(char *at, size_t room, const char *before, const int64_t *values, int32_t dims) {

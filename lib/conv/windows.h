@@ -30,10 +30,14 @@ tartan_status tartan_i_windows_of(const char *function, const tartan_layout *act
 void tartan_i_windows_grid(const tartan_i_windows *windows, int64_t *out_rows, int64_t *out_cols);
 
 /* Whether two windows may share positions. */
-bool tartan_i_windows_overlap(const tartan_i_windows *windows);
+static inline bool tartan_i_windows_overlap(const tartan_i_windows *windows) {
+    for (int32_t d = 0; d < windows->dims; d++)
+        if (windows->count[d] > 1 && windows->stride[d] < windows->size[d]) return true;
+    return false;
+}
 
-/* The positions of a window. */
-int64_t tartan_i_windows_positions(const tartan_i_windows *windows);
+/* The positions of a window; they may be more than an int64 can hold. */
+double tartan_i_windows_positions(const tartan_i_windows *windows);
 
 /* "size=18x18 stride=16x16 offset=-1x-1 count=22x44" into `text`. Returns text. */
 const char *tartan_i_windows_text(const tartan_i_windows *windows, char text[TARTAN_I_WINDOWS_TEXT]);

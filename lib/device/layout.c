@@ -11,10 +11,11 @@
 
 /* ---- Masks and scores ---- */
 
-/* What the blocks come from: a number for each position of the grid. */
+/* What the blocks come from: a number for each position of the grid, or windows of a mask. */
 typedef struct source {
     const tartan_array *array;
     int64_t k; /* of scores, the number of blocks to choose in a block row; 0: the array is a mask */
+    const tartan_op_window_pool *windows; /* or NULL; `array` is their mask then */
 } source;
 
 static const char *name_of(const source *from) {
@@ -72,9 +73,46 @@ static bool is_far(const tartan_context *context, const tartan_array *array) {
            (array->device_type != TARTAN_CPU && array->device_id != o->device_id);
 }
 
+tartan_array tartan_i_layout_grid(const tartan_shape *shape, void *bytes,
+                                  const tartan_i_context_options *options) {
+    return (tartan_array){.data = bytes,
+                          .dtype = TARTAN_U8,
+                          .device_type = options->device_type,
+                          .device_id = options->device_id,
+                          .ndim = 3,
+                          .shape = {shape->heads, shape->rows, shape->cols},
+                          .strides = {shape->rows * shape->cols, shape->cols, 1}};
+}
+
+/* Fills index sets from windows of a mask on the device. The layout keeps the bytes between, so that updates allocate
+ * nothing and can be captured in a graph. */
+static tartan_status fill_windows(tartan_i_call *call, tartan_layout *layout, const source *from) {
+    tartan_context *context = call->context;
+    const tartan_shape *s = &layout->shape;
+    const int64_t positions = s->heads * s->rows * s->cols;
+    tartan_op_window_pool op = *from->windows;
+    if (layout->bytes == NULL)
+        PASS(tartan_i_resource_allocate(call->function, context, positions, &layout->bytes));
+    const tartan_array grid = tartan_i_layout_grid(s, layout->bytes->begin, &context->options);
+    op.active = &grid;
+    tartan_i_call_uses_array(call, op.mask, false);
+    tartan_i_call_uses_array(call, &grid, true);
+    PASS(tartan_i_call_order(call));
+    PASS(tartan_i_backend_run(context, &(tartan_op){.kind = TARTAN_OP_WINDOW_POOL, .window_pool = op}));
+    return context->backend->index_from_mask(call->function, context->device, layout->index,
+                                             positions > 0 ? grid.data : NULL);
+}
+
+/* The same from a mask in host memory, which is pooled there. */
+static tartan_status fill_far_windows(tartan_i_call *call, tartan_layout *layout, const source *from);
+
 /* Fills index sets from a checked array in any memory. */
-static tartan_status fill(tartan_i_call *call, void *index, const source *from) {
+static tartan_status fill(tartan_i_call *call, tartan_layout *layout, const source *from) {
     tartan_status status;
+    if (from->windows != NULL)
+        return is_far(call->context, from->array) ? fill_far_windows(call, layout, from)
+                                                  : fill_windows(call, layout, from);
+    void *index = layout->index;
     const tartan_context *context = call->context;
     const tartan_backend *backend = context->backend;
     const tartan_array *array = from->array;
@@ -97,6 +135,23 @@ fail:
     return status;
 }
 
+static tartan_status fill_far_windows(tartan_i_call *call, tartan_layout *layout, const source *from) {
+    static const tartan_i_context_options host = {.device_type = TARTAN_CPU};
+    tartan_status status;
+    const tartan_shape *s = &layout->shape;
+    tartan_op_window_pool op = *from->windows;
+    uint8_t *bytes = NULL;
+    NEW(bytes, s->heads * s->rows * s->cols);
+    const tartan_array grid = tartan_i_layout_grid(s, bytes, &host);
+    const source mask = {.array = &grid};
+    op.active = &grid;
+    TRY(tartan_i_backend_cpu.window_pool(call->context, &op));
+    status = fill(call, layout, &mask);
+fail:
+    tartan_i_free(bytes);
+    return status;
+}
+
 /* ---- Making and changing, after all checks and inside the context ---- */
 
 static tartan_status create(tartan_i_call *call, const tartan_shape *shape, const source *from,
@@ -111,7 +166,7 @@ static tartan_status create(tartan_i_call *call, const tartan_shape *shape, cons
     if (status != TARTAN_OK) context->backend->index_release(layout->index, context->device);
     TRY(status);
     layout->release = tartan_i_resource_free;
-    TRY(fill(call, layout->index, from));
+    TRY(fill(call, layout, from));
     *out = layout;
     return TARTAN_OK;
 fail:
@@ -188,7 +243,7 @@ static tartan_status change(const char *function, tartan_context *context, tarta
     tartan_i_call call;
     PASS(tartan_i_call_enter(function, context, &call));
     tartan_i_call_uses_layout(&call, layout, true);
-    const tartan_status status = fill(&call, layout->index, from);
+    const tartan_status status = fill(&call, layout, from);
     tartan_i_call_leave(&call);
     return status;
 }
@@ -221,6 +276,20 @@ tartan_status tartan_layout_from_device_scores(tartan_context *context, const ta
     PASS(check_k(__func__, k));
     PASS(check_source(__func__, context, &from, shape->heads, grid_rows, grid_cols));
     return make(__func__, context, shape, &from, most_blocks(shape->heads, grid_rows, grid_cols, k), out);
+}
+
+tartan_status tartan_i_layout_from_windows(tartan_context *context, const tartan_shape *shape,
+                                           const tartan_op_window_pool *op, int64_t capacity,
+                                           tartan_layout **out) {
+    const source from = {.array = op->mask, .windows = op};
+    return make(op->function, context, shape, &from,
+                capacity > 0 ? capacity : shape->heads * shape->rows * shape->cols, out);
+}
+
+tartan_status tartan_i_layout_update_windows(tartan_context *context, tartan_layout *layout,
+                                             const tartan_op_window_pool *op) {
+    const source from = {.array = op->mask, .windows = op};
+    return change(op->function, context, layout, &from);
 }
 
 tartan_status tartan_layout_update_device_mask(tartan_context *context, tartan_layout *layout,

@@ -183,6 +183,7 @@ void tartan_layout_free(tartan_layout *layout) {
     if (__atomic_fetch_sub(&layout->references, 1, __ATOMIC_ACQ_REL) != 1) return;
     layout->magic = 0;
     tartan_i_plans_drop(&layout->plans);
+    if (layout->bytes != NULL) layout->release(layout->bytes);
     if (layout->resource != NULL) layout->release(layout->resource);
     free_derived(layout);
     tartan_i_free(layout->row_pointers);

@@ -36,6 +36,7 @@ struct tartan_layout {
      * `blocks` is the capacity, the lists above are NULL, the identity is empty. */
     void *index;
     struct tartan_i_resource *resource; /* owns the index sets (lib/device/resource.h) */
+    struct tartan_i_resource *bytes;    /* a mask of windows on the device, once there was one; or NULL */
     void (*release)(void *resource);
     int32_t device_type, device_id;
 };

@@ -47,7 +47,7 @@ TEST(Windows, EntriesBeyondTheDimensionsAreOnePosition) {
         EXPECT_EQ(1, w.stride[d]);
         EXPECT_EQ(0, w.offset[d]);
     }
-    EXPECT_EQ(5, tartan_i_windows_positions(&w));
+    EXPECT_EQ(5.0, tartan_i_windows_positions(&w));
 }
 
 TEST(Windows, RefusesBadTexts) {

@@ -195,7 +195,10 @@ static tartan_status index_fetch(const char *function, void *d, void *index, int
 /* ---- Operations: all operands must be in the device's memory ---- */
 
 static int64_t bytes_of_dtype(int32_t dtype) {
-    return dtype == TARTAN_F64 ? 8 : dtype == TARTAN_F32 ? 4 : tartan_i_is_f8(dtype) ? 1 : 2;
+    return dtype == TARTAN_F64                           ? 8
+           : dtype == TARTAN_F32                         ? 4
+           : tartan_i_is_f8(dtype) || dtype == TARTAN_U8 ? 1
+                                                         : 2;
 }
 
 static tartan_status check_array(const char *function, int32_t id, const char *name, const tartan_array *a) {
@@ -233,8 +236,8 @@ static bool is_empty(const tartan_i_operand *one) {
 static tartan_status work_on_operand(const char *function, const dummy_device *d,
                                      const tartan_i_operand *one) {
     const tartan_matrix *m = one->matrix;
-    if (m != NULL && tartan_i_is_dynamic(m->layout))
-        PASS(work_on_index(function, d, m->layout->index, false));
+    const tartan_layout *layout = m != NULL ? m->layout : one->layout;
+    if (layout != NULL && tartan_i_is_dynamic(layout)) PASS(work_on_index(function, d, layout->index, false));
     if (is_empty(one)) return TARTAN_OK;
     return dummy_work_on(function, d,
                          m != NULL            ? m->values

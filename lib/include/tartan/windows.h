@@ -16,7 +16,7 @@
 #ifndef TARTAN_WINDOWS_H
 #define TARTAN_WINDOWS_H
 
-#include "tartan/status.h"
+#include "tartan/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,6 +32,43 @@ extern "C" {
  * (options; windows larger than the padded image), SHAPE, MEMORY. */
 TARTAN_API tartan_status tartan_windows_for_conv(const int64_t *image, int64_t nimage, const char *options,
                                                  char **out_input, char **out_output);
+
+/* The windows that a mask makes active.
+ *   mask     [n, spatial...] or [n, 1, spatial...] of f64, f32, f16, bf16 or u8, any strides, in host memory or on the
+ *            context's device
+ *   windows  the text; count is required. If all its numbers are single ones, [n, 1, 5] is a mask of two dimensions
+ *   options  NULL, or pool=max (default): active if the largest number in the window is above the tolerance; pool=average: if
+ *            its sum over all size[0] * size[1] ... positions, 0 outside of the image, divided by their number is;
+ *            tolerance=0.05 (default 0; it is rounded to the dtype of the mask); capacity=500 (on a device: room for so many
+ *            windows; default all)
+ * On the CPU *out is an ordinary layout, and NaN is refused (ARGUMENT). On a device it is dynamic, the host does not wait, and NaN
+ * counts as above the tolerance. No active window: no blocks. Errors: as tartan_layout_from_device_mask. */
+TARTAN_API tartan_status tartan_layout_from_windows(tartan_context *context, const tartan_array *mask,
+                                                    const char *windows, const char *options,
+                                                    tartan_layout **out);
+
+/* The same for the mask of a new frame, in place, as tartan_layout_update_device_mask does it. */
+TARTAN_API tartan_status tartan_layout_update_windows(tartan_context *context, tartan_layout *layout,
+                                                      const tartan_array *mask, const char *windows,
+                                                      const char *options);
+
+/* Copies the active windows of x to `blocks`; positions outside of the image are 0. x and blocks have one dtype. Its gradient is
+ * tartan_window_scatter with add=1 onto zeros. Errors: HANDLE, SHAPE, DTYPE, LAYOUT, ARGUMENT, UNSUPPORTED, MEMORY. */
+TARTAN_API tartan_status tartan_window_gather(tartan_context *context, const tartan_layout *active,
+                                              const char *windows, const tartan_array *x,
+                                              tartan_array *blocks);
+
+/* Writes blocks to their windows of y, in place; parts outside of the image are dropped, other positions keep their values.
+ *   blocks   NULL: zeros
+ *   base     NULL, or an image of the shape and dtype of y that is copied to y first
+ *   options  NULL, or add=1: adds to y. Where windows overlap, blocks are added in the order of ids; without add=1 windows
+ *            that may overlap (stride < size) are refused (ARGUMENT)
+ * Gradients: that of blocks is tartan_window_gather of the gradient of y; that of base is the gradient of y itself with
+ * add=1, else the gradient of y with zeros scattered onto it (blocks = NULL). Errors: as tartan_window_gather. */
+TARTAN_API tartan_status tartan_window_scatter(tartan_context *context, const tartan_layout *active,
+                                               const char *windows, const tartan_array *blocks,
+                                               const tartan_array *base, const char *options,
+                                               tartan_array *y);
 
 #ifdef __cplusplus
 }
