@@ -53,6 +53,7 @@
 %include "tartan/layout.h"
 %include "tartan/matrix.h"
 %include "tartan/arithmetic.h"
+%include "tartan/structure.h"
 %include "tartan/linalg.h"
 %include "tartan/attention.h"
 %include "tartan/device.h"

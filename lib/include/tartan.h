@@ -14,6 +14,7 @@
 #include "tartan/layout.h"
 #include "tartan/linalg.h"
 #include "tartan/matrix.h"
+#include "tartan/structure.h"
 #include "tartan/windows.h"
 
 #endif
