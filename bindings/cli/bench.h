@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The benchmark, from the top: bench.c is the command, bench_measure.c measures one case, bench_ops.c is the table of
- * operations, with those of attention in bench_attention.c, bench_peers.c what they are compared with, with bench_blas.c and
- * bench_scipy.c. Each uses only those after it, but for bench_attention.c, which adds arrays by functions of bench_ops.c. */
+ * operations, with those of attention and windows in bench_attention.c and bench_windows.c, bench_peers.c what they are compared
+ * with, with bench_blas.c and bench_scipy.c. Each uses only those after it, but for bench_attention.c and bench_windows.c, which
+ * add arrays by functions of bench_ops.c. */
 #ifndef TARTAN_CLI_BENCH_H
 #define TARTAN_CLI_BENCH_H
 
@@ -87,6 +88,7 @@ struct bench_op {
     void (*make)(bench_maker *maker);
     tartan_status (*call)(tartan_context *context, const bench_case *c, bench_operands *o);
     double (*flops)(const bench_case *c, const tartan_layout *layout); /* useful; NULL: it does not compute */
+    double (*bytes)(const bench_operands *o); /* that a call moves; NULL: those of all operands */
 
     /* Peers. What computes products is held against the peak; a single product has `gemm` too. The rest is compared with
      * memcpy. */
@@ -107,11 +109,17 @@ void bench_free_operands(bench_operands *o);
 tartan_status bench_make_matrices(tartan_context *context, const bench_case *c, bench_operands *o);
 void bench_free_matrices(bench_operands *o);
 
-/* Bytes of all operands: what a call must move at least. */
-double bench_bytes(const bench_operands *o);
+/* What a call must move at least: bytes of all operands, unless the operation says otherwise. */
+double bench_bytes(const bench_case *c, const bench_operands *o);
+double bench_array_bytes(const tartan_array *array);
 
 /* Numbers that are neither zero nor large, of f64, f32 or a 16-bit dtype. */
 void fill_random(void *data, int32_t dtype, int64_t count);
+
+/* ---- bench_windows.c ---- */
+
+enum { BENCH_WINDOW_OPS = 3 };
+extern const bench_op bench_window_ops[BENCH_WINDOW_OPS];
 
 /* ---- bench_attention.c ---- */
 

@@ -138,15 +138,15 @@ static json_t *describe(run *r) {
     if (r->peers != NULL) peers_describe(r->peers, seconds, peers, ratios);
     json_t *shape = json_pack("[I,I]", (json_int_t)c->m, (json_int_t)c->k);
     if (c->op->uses_n) json_array_append_new(shape, json_integer((json_int_t)c->n));
-    return json_pack("{s:s, s:s, s:o, s:s, s:o, s:I, s:f, s:o, s:i, s:f, s:o, s:o, s:f, s:o, s:i, s:o, s:o}",
-                     "op", c->op->name, "device", tartan_context_device(r->context), "kernels", kernel_of(r),
-                     "dtype", tartan_dtype_name(c->dtype), "threads",
-                     c->on_host ? json_integer(c->threads) : json_null(), "block", (json_int_t)c->block,
-                     "density", tartan_layout_density(layout), "shape", shape, "heads", 1, "ms",
-                     1e3 * seconds, "tflops", rate(flops, seconds, 1e12), "gbytes_per_s",
-                     rate(bench_bytes(&r->operands), seconds, 1e9), "planning_ms", 1e3 * median(&r->planning),
-                     "peak_tflops_per_thread", r->peak.count > 0 ? json_real(peak) : json_null(), "samples",
-                     r->ours.count, "peers", peers, "ratios", ratios);
+    return json_pack(
+        "{s:s, s:s, s:o, s:s, s:o, s:I, s:f, s:o, s:i, s:f, s:o, s:o, s:f, s:o, s:i, s:o, s:o}", "op",
+        c->op->name, "device", tartan_context_device(r->context), "kernels", kernel_of(r), "dtype",
+        tartan_dtype_name(c->dtype), "threads", c->on_host ? json_integer(c->threads) : json_null(), "block",
+        (json_int_t)c->block, "density", tartan_layout_density(layout), "shape", shape, "heads", 1, "ms",
+        1e3 * seconds, "tflops", rate(flops, seconds, 1e12), "gbytes_per_s",
+        rate(bench_bytes(c, &r->operands), seconds, 1e9), "planning_ms", 1e3 * median(&r->planning),
+        "peak_tflops_per_thread", r->peak.count > 0 ? json_real(peak) : json_null(), "samples", r->ours.count,
+        "peers", peers, "ratios", ratios);
 }
 
 static tartan_status prepare(run *r) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The operations that can be measured: one row each, and a maker of its operands. Those of attention are in
- * bench_attention.c. */
+ * The operations that can be measured: one row each, and a maker of its operands. Those of attention and of windows are in
+ * bench_attention.c and bench_windows.c. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -102,16 +102,19 @@ void bench_free_operands(bench_operands *o) {
     free(o->per_block);
 }
 
-double bench_bytes(const bench_operands *o) {
+double bench_array_bytes(const tartan_array *array) {
+    double elements = 1;
+    for (int32_t d = 0; d < array->ndim; d++) elements *= (double)array->shape[d];
+    return elements * (double)tartan_dtype_bytes(array->dtype);
+}
+
+double bench_bytes(const bench_case *c, const bench_operands *o) {
+    if (c->op->bytes != NULL) return c->op->bytes(o);
     double bytes = o->per_block != NULL ? 8.0 * (double)tartan_layout_blocks(o->layout) : 0;
     for (int i = 0; i < o->matrix_count; i++)
         bytes += (double)tartan_layout_elements(o->layout) *
                  (double)tartan_dtype_bytes(tartan_matrix_dtype(o->matrices[i]));
-    for (int i = 0; i < o->array_count; i++) {
-        double elements = 1;
-        for (int32_t d = 0; d < o->arrays[i].ndim; d++) elements *= (double)o->arrays[i].shape[d];
-        bytes += elements * (double)tartan_dtype_bytes(o->arrays[i].dtype);
-    }
+    for (int i = 0; i < o->array_count; i++) bytes += bench_array_bytes(&o->arrays[i]);
     return bytes;
 }
 
@@ -253,7 +256,10 @@ enum { OPS = sizeof ops / sizeof ops[0] };
 
 const bench_op *bench_op_at(int i) {
     if (i < OPS) return &ops[i];
-    return i < OPS + BENCH_ATTENTION_OPS ? &bench_attention_ops[i - OPS] : NULL;
+    i -= OPS;
+    if (i < BENCH_ATTENTION_OPS) return &bench_attention_ops[i];
+    i -= BENCH_ATTENTION_OPS;
+    return i < BENCH_WINDOW_OPS ? &bench_window_ops[i] : NULL;
 }
 
 const bench_op *bench_op_named(const char *name) {

@@ -96,7 +96,7 @@ bench_peers *peers_open(const bench_case *c, const bench_operands *o) {
     if (p == NULL) return NULL;
     const bool product = c->op->gemm != NULL;
     p->c = c;
-    p->work = product ? c->op->flops(c, o->layout) : bench_bytes(o);
+    p->work = product ? c->op->flops(c, o->layout) : bench_bytes(c, o);
     p->unit = product ? 1e12 : 1e9;
     p->rate = product ? "tflops" : "gbytes_per_s";
     if (product ? open_product_peers(p, o) : c->op->products || open_memcpy(p)) return p;

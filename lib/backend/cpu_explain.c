@@ -237,8 +237,10 @@ static void explain_attention(const tartan_op *op, const tartan_i_attention *in,
 static void explain_other(const tartan_op *op, plan *p, tartan_i_text *text) {
     tartan_i_operand operands[TARTAN_I_MAX_OPERANDS];
     (void)tartan_i_op_operands(op, operands);
+    const tartan_i_operand *first = operands; /* with elements */
+    while (first->matrix == NULL && first->array == NULL) first++;
     p->kernel = tartan_i_op_name(op->kind);
-    p->dtype = operands[0].matrix != NULL ? operands[0].matrix->dtype : operands[0].array->dtype;
+    p->dtype = first->matrix != NULL ? first->matrix->dtype : first->array->dtype;
     p->k = tartan_i_cpu_kernels(p->dtype);
     p->dtype = p->k.dtype; /* the products of narrower ones play no part */
     add_plan(p, text);

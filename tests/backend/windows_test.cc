@@ -2,6 +2,7 @@
 // What every backend does with windows of images: the very bits that plain loops give.
 #include "../device/dynamic.h"
 #include "../ops/window_support.h"
+#include "explained.h"
 
 namespace {
 
@@ -302,6 +303,21 @@ TEST_P(BackendWindows, TooManyWindowsAreNone) {
     Dense got = y;
     to.fetch(got);
     EXPECT_TRUE(same_bits(y, got));
+}
+
+TEST_P(BackendWindows, ExplainThemselves) {
+    const Windows w({2, 2}, {2, 2});
+    const Layout active = from_mask(w.frame(1), {1, 0, 1, 1});
+    const Dense image(TARTAN_F32, {1, 5, 4, 4}), blocks(TARTAN_F32, {3, 5, 2, 2});
+    Placed y(context.get(), image), b(context.get(), blocks);
+    const std::string text = explained([&] {
+        EXPECT_OK(tartan_window_gather(context.get(), active.get(), w.text().c_str(), &y.array, &b.array));
+        return tartan_window_scatter(context.get(), active.get(), w.text().c_str(), &b.array, nullptr,
+                                     "add=1", &y.array);
+    });
+    for (const char *part : {"[{\"operation\": \"window_gather\"", "}, {\"operation\": \"window_scatter\"",
+                             "\"flops\": 60,", "\"bytes\": 560", "\"name\": \"active\"", "\"kernel\": \""})
+        EXPECT_NE(std::string::npos, text.find(part)) << part << " in " << text;
 }
 
 } // namespace

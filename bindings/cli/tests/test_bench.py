@@ -16,6 +16,7 @@ PRODUCTS = ["spmm", "sddmm"]
 OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms"]
 ATTENTION = ["attention_forward", "attention_backward", "attention_bias_gradient"]
 UNFUSED = ["attention_merge", "block_softmax", "block_softmax_gradient"]
+WINDOWS = ["window_pool", "window_gather", "window_scatter"]
 
 
 def bench(*arguments, **env):
@@ -32,14 +33,14 @@ def test_bench_has_every_operation():
     """What backends can do, `tartan bench` can measure, and help and manual name it."""
     header = (ROOT / "lib/backend/operation.h").read_text()
     names = re.findall(r"^    X\([A-Z_]+, (\w+)\)", header, re.MULTILINE)
-    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION + UNFUSED
+    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION + UNFUSED + WINDOWS
     manual = (HERE.parent / "tartan.1").read_text().replace("\\-", "-")
     for name in names:
         assert re.search(rf"^  .*\b{name}\b", run("bench", "--help"), re.MULTILINE)
         assert re.search(rf"^\.B {name}$", manual, re.MULTILINE)
     run("bench", "--list", "spmm", code=2, text="Usage: tartan bench")
     run("bench", "--list", "--json", code=2, text="Usage: tartan bench")
-    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or block_softmax_gradient")
+    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or window_scatter")
 
 
 @pytest.mark.parametrize("operation", PRODUCTS)
@@ -75,14 +76,15 @@ def test_bench(operation):
             assert line["peers"]["openblas"]["core"]
 
 
-@pytest.mark.parametrize("operation", OTHERS + UNFUSED)
+@pytest.mark.parametrize("operation", OTHERS + UNFUSED + WINDOWS)
 def test_bench_of_what_is_no_product(operation):
     lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "16", "--dtype", "bf16,f32,f64", "--rounds", 2,
                   "--density", 0.25, "--threads", 2)
     assert [line["dtype"] for line in lines] == ["bfloat16", "float32", "float64"]
     for line, size, sums in zip(lines, (2, 4, 8), (4, 4, 8)):
         assert set(line) == KEYS and line["op"] == operation and line["device"] == "cpu"
-        assert line["shape"] == ([256, 128, 32] if operation in ("growth_score", "attention_merge") else [256, 128])
+        with_n = operation in ("growth_score", "attention_merge", "window_gather", "window_scatter")
+        assert line["shape"] == ([256, 128, 32] if with_n else [256, 128])
         assert line["ms"] > 0 and line["planning_ms"] > 0 and line["samples"] == 2 and line["threads"] == 2
         stored, blocks = 256 * 128 * line["density"], 128 * line["density"]
         flops, bytes_ = {"gate_gradient": (2 * stored, 2 * stored * size + blocks * sums),
@@ -90,6 +92,9 @@ def test_bench_of_what_is_no_product(operation):
                          "block_copy": (0, 2 * stored * size + 8 * blocks),
                          "block_norms": (2 * stored, stored * size + 8 * blocks),
                          "attention_merge": (3 * 256 * 32, 3 * 256 * (32 * size + sums)),
+                         "window_pool": (256 * 128, 256 * 128 * size),
+                         "window_gather": (0, 2 * blocks * 32 * 18 * 18 * size),
+                         "window_scatter": (0, 2 * stored * 32 * size),
                          "block_softmax": (4 * stored, 2 * stored * size),
                          "block_softmax_gradient": (4 * stored, 3 * stored * size)}[operation]
         assert near(line["gbytes_per_s"], 1e-6 * bytes_ / line["ms"])
