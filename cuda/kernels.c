@@ -77,6 +77,10 @@ TABLE(block_softmax, {.name = "block_softmax_plain", .launch = tartan_cuda_block
 TABLE(block_softmax_gradient,
       {.name = "block_softmax_gradient_plain", .launch = tartan_cuda_block_softmax_gradient_plain});
 
+TABLE(window_pool, {.name = "window_pool_plain", .launch = tartan_cuda_window_pool_plain});
+TABLE(window_gather, {.name = "window_gather_plain", .launch = tartan_cuda_window_gather_plain});
+TABLE(window_scatter, {.name = "window_scatter_plain", .launch = tartan_cuda_window_scatter_plain});
+
 /* ---- The choice ---- */
 
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

@@ -46,6 +46,8 @@ tartan_cuda_launching tartan_cuda_attention_forward_plain, tartan_cuda_attention
     tartan_cuda_attention_backward_fused, tartan_cuda_attention_bias_gradient_plain;
 tartan_cuda_launching tartan_cuda_attention_merge_plain, tartan_cuda_block_softmax_plain,
     tartan_cuda_block_softmax_gradient_plain;
+tartan_cuda_launching tartan_cuda_window_pool_plain, tartan_cuda_window_gather_plain,
+    tartan_cuda_window_scatter_plain;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

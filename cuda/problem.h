@@ -4,6 +4,7 @@
 #ifndef TARTAN_CUDA_PROBLEM_H
 #define TARTAN_CUDA_PROBLEM_H
 
+#include "conv/image.h"
 #include "index.h"
 
 #ifdef __cplusplus
@@ -24,7 +25,10 @@ extern "C" {
     X(ATTENTION_BIAS_GRADIENT, attention_bias_gradient)                                                      \
     X(ATTENTION_MERGE, attention_merge)                                                                      \
     X(BLOCK_SOFTMAX, block_softmax)                                                                          \
-    X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)
+    X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)                                                        \
+    X(WINDOW_POOL, window_pool)                                                                              \
+    X(WINDOW_GATHER, window_gather)                                                                          \
+    X(WINDOW_SCATTER, window_scatter)
 
 /* ---- Parts of problems ---- */
 
@@ -250,6 +254,32 @@ typedef struct tartan_cuda_block_softmax_gradient {
     double scale;
     bool nothing;
 } tartan_cuda_block_softmax_gradient;
+
+/* Windows of images, all in three dimensions (conv/image.h). */
+typedef struct tartan_cuda_window_pool {
+    tartan_i_image mask;
+    tartan_i_windows windows;
+    bool average;
+    double tolerance;
+    uint8_t *active;
+    int64_t all; /* windows of all images */
+    bool nothing;
+} tartan_cuda_window_pool;
+
+typedef struct tartan_cuda_window_gather {
+    const tartan_layout *layout;
+    tartan_i_windows windows;
+    tartan_i_image image, blocks;
+    bool nothing;
+} tartan_cuda_window_gather;
+
+typedef struct tartan_cuda_window_scatter {
+    const tartan_layout *layout;
+    tartan_i_windows windows;
+    tartan_i_image image, blocks, base; /* blocks is not set if `zeros`, base only if `based` */
+    bool add, overlap, zeros, based;
+    bool nothing;
+} tartan_cuda_window_scatter;
 
 /* Batch dimensions that both operands
  * step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the rest merged into as few as
