@@ -313,7 +313,7 @@ end
     for allowed in (false, true)
         choosy = Context(place; allow_dense = allowed)
         text = explain(*, to_device(A, choosy), to_device(ones(Float32, 64, 32), choosy))
-        @test occursin("context does not allow", text) == (place != "cpu" && !allowed)
+        @test occursin("dense copy of a, which the context does not allow", text) == (place != "cpu" && !allowed)
         close(choosy)
     end
     @test refuses(() -> explain(explain, *, D, x), :argument, "tartan_explain_begin was already called")
