@@ -42,6 +42,7 @@
     (const int64_t *entry_rows, int64_t nentry_rows),
     (const int64_t *entry_cols, int64_t nentry_cols),
     (const int64_t *cols, int64_t ncols),
+    (const int64_t *rows, int64_t nrows),
     (const int64_t *pointers, int64_t npointers),
     (const int64_t *indices, int64_t nindices),
     (const int64_t *ids, int64_t nids),

@@ -68,6 +68,61 @@ TARTAN_API tartan_status tartan_layout_add_elements(tartan_layout *layout, const
                                                     int64_t nentry_rows, const int64_t *entry_cols,
                                                     int64_t nentry_cols, tartan_layout **out);
 
+/* ---- Cutting and joining at any element. The result has every block that holds an element of a stored block. ---- */
+
+/* Rows row_begin .. row_end - 1 and columns col_begin .. col_end - 1, in blocks of the same size, counted from the first
+ * element of the cut. (tartan_matrix_slice cuts between blocks.) Errors: also ARGUMENT (a range). */
+TARTAN_API tartan_status tartan_matrix_cut(tartan_context *context, const tartan_matrix *matrix,
+                                           int64_t row_begin, int64_t row_end, int64_t col_begin,
+                                           int64_t col_end, tartan_matrix **out);
+
+/* The matrix of the rows and columns of two lists: element (i, j) is element (rows[i], cols[j]). A row or column may be
+ * there any number of times, in any order. NULL with length 0 means all, as they are; a list of length 0 that is not NULL
+ * selects none. */
+TARTAN_API tartan_status tartan_matrix_select(tartan_context *context, const tartan_matrix *matrix,
+                                              const int64_t *rows, int64_t nrows, const int64_t *cols,
+                                              int64_t ncols, tartan_matrix **out);
+
+/* The same matrix in blocks of another size; its layout is that of tartan_layout_reblock. */
+TARTAN_API tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix *matrix,
+                                               int64_t block_rows, int64_t block_cols, tartan_matrix **out);
+
+typedef enum tartan_direction {
+    TARTAN_DOWN = 1,      /* A above B; they have the same columns */
+    TARTAN_RIGHTWARD = 2, /* A left of B; they have the same rows */
+    TARTAN_DIAGONAL = 3,  /* A above and left of B, nothing stored elsewhere */
+} tartan_direction;
+
+/* A and B joined, head by head, in blocks of the size of A's and in A's block order. The dtype is the smallest that holds
+ * both. */
+TARTAN_API tartan_status tartan_matrix_concatenate(tartan_context *context, int32_t direction,
+                                                   const tartan_matrix *a, const tartan_matrix *b,
+                                                   tartan_matrix **out);
+
+/* The Kronecker product A (x) D with a dense D [p, q] or, if `dense_first` is not 0, D (x) A: elements A(i, j) * D(k, l)
+ * at (i p + k, j q + l) or at (k rows + i, l cols + j), computed in f64 and rounded once. dtype 0 means the smallest
+ * that holds both. A (x) D has blocks of block_rows * p x block_cols * q where a side is at most 256 then, and else as
+ * A has. D (x) A has the blocks of A, and none where D is 0. */
+TARTAN_API tartan_status tartan_matrix_kronecker(tartan_context *context, const tartan_matrix *matrix,
+                                                 const tartan_array *dense, int32_t dense_first,
+                                                 int32_t dtype, tartan_matrix **out);
+
+/* ---- Parts ---- */
+
+typedef enum tartan_triangle {
+    TARTAN_LOWER = 1, /* elements (i, j) with j - i <= offset */
+    TARTAN_UPPER = 2, /* those with j - i >= offset */
+} tartan_triangle;
+
+/* A triangle; the other elements are zero, and blocks that have none of its elements are not stored. */
+TARTAN_API tartan_status tartan_matrix_triangle(tartan_context *context, const tartan_matrix *matrix,
+                                                int32_t triangle, int64_t offset, tartan_matrix **out);
+
+/* The blocks that hold an element with |x| > tolerance, or NaN; their other elements stay. This layout depends on the
+ * values. Errors: also ARGUMENT (a tolerance that is negative or NaN). */
+TARTAN_API tartan_status tartan_matrix_drop_zeros(tartan_context *context, const tartan_matrix *matrix,
+                                                  double tolerance, tartan_matrix **out);
+
 #ifdef __cplusplus
 }
 #endif

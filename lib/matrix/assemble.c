@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices assembled from rectangles of others: cuts, other block sizes, concatenation, Kronecker products.
+#include "matrix/assemble.h"
+
+#include "core/array.h"
+#include "layout/positions.h"
+#include "tartan/structure.h"
+
+typedef struct job {
+    const tartan_i_part *part;
+    tartan_matrix *to;
+    int32_t workers;
+} job;
+
+// A rectangle of elements.
+typedef struct area {
+    int64_t row, row_end, col, col_end;
+} area;
+
+// What block `id` of a part becomes in the result; empty if the part has nothing of the block.
+static area area_of(const tartan_i_part *p, int64_t id) {
+    const tartan_layout *l = p->from->layout;
+    const int64_t i = l->block_rows[id] * l->shape.block_rows, j = l->block_cols[id] * l->shape.block_cols;
+    area a = {i, i + tartan_i_rows_of(l, l->block_rows[id]), j, j + tartan_i_cols_of(l, l->block_cols[id])};
+    if (a.row < p->row_begin) a.row = p->row_begin;
+    if (a.row_end > p->row_end) a.row_end = p->row_end;
+    if (a.col < p->col_begin) a.col = p->col_begin;
+    if (a.col_end > p->col_end) a.col_end = p->col_end;
+    if (a.row >= a.row_end || a.col >= a.col_end) return (area){0, 0, 0, 0};
+    a.row = p->row + (a.row - p->row_begin) * p->p;
+    a.row_end = p->row + (a.row_end - p->row_begin) * p->p;
+    a.col = p->col + (a.col - p->col_begin) * p->q;
+    a.col_end = p->col + (a.col_end - p->col_begin) * p->q;
+    return a;
+}
+
+/* ---- The layout ---- */
+
+// Writes the positions of the blocks that a part reaches, or only counts them if `to` is NULL. Repeats are allowed.
+static int64_t list_positions(const tartan_i_part *p, const tartan_shape *s, int64_t *to) {
+    const tartan_layout *l = p->from->layout;
+    const int64_t grid_rows = tartan_i_ceil_div(s->rows, s->block_rows);
+    const int64_t grid_cols = tartan_i_ceil_div(s->cols, s->block_cols);
+    int64_t count = 0, last = -1;
+    for (int64_t head = 0; head < s->heads; head++)
+        for (int64_t id = l->row_pointers[head * l->grid_rows];
+             id < l->row_pointers[(head + 1) * l->grid_rows]; id++) {
+            const area a = area_of(p, id);
+            if (a.row == a.row_end) continue;
+            for (int64_t i = a.row / s->block_rows; i * s->block_rows < a.row_end; i++)
+                for (int64_t j = a.col / s->block_cols; j * s->block_cols < a.col_end; j++) {
+                    const int64_t position = (head * grid_rows + i) * grid_cols + j;
+                    if (position == last) continue;
+                    if (to != NULL) to[count] = position;
+                    last = position;
+                    count++;
+                }
+        }
+    return count;
+}
+
+static tartan_status make_layout(const char *function, const tartan_shape *shape, const tartan_i_part *parts,
+                                 int64_t nparts, tartan_layout **out) {
+    tartan_status status;
+    int64_t count = 0, *positions = NULL;
+    for (int64_t n = 0; n < nparts; n++) count += list_positions(&parts[n], shape, NULL);
+    NEW(positions, count);
+    count = 0;
+    for (int64_t n = 0; n < nparts; n++) count += list_positions(&parts[n], shape, positions + count);
+    TRY(tartan_i_layout_from_positions(function, shape, positions, count, true, NULL, out));
+fail:
+    tartan_i_free(positions);
+    return status;
+}
+
+/* ---- The values ---- */
+
+static void *element(const tartan_matrix *m, int64_t id, int64_t row, int64_t col) {
+    return tartan_i_at(tartan_i_block_at(m, id), m->dtype,
+                       row * tartan_i_block_row_stride(m) + col * tartan_i_block_col_stride(m));
+}
+
+// Fills the elements `a` of block `to_id` at (top, left) of the result with those of block `id` at (from_top, from_left).
+static void move(const job *j, const area *a, int64_t to_id, int64_t top, int64_t left, int64_t id,
+                 int64_t from_top, int64_t from_left) {
+    const tartan_i_part *p = j->part;
+    const tartan_matrix *from = p->from, *to = j->to;
+    const int64_t row = a->row - p->row + p->row_begin, col = a->col - p->col + p->col_begin;
+    tartan_i_tile_copier(to->dtype, from->dtype)(
+        element(to, to_id, a->row - top, a->col - left), tartan_i_block_row_stride(to),
+        tartan_i_block_col_stride(to), element(from, id, row - from_top, col - from_left),
+        tartan_i_block_row_stride(from), tartan_i_block_col_stride(from), a->row_end - a->row,
+        a->col_end - a->col);
+}
+
+static void multiply(const job *j, const area *a, int64_t to_id, int64_t top, int64_t left, int64_t id,
+                     int64_t from_top, int64_t from_left) {
+    const tartan_i_part *p = j->part;
+    const tartan_matrix *from = p->from, *to = j->to;
+    const tartan_i_tile_copy load = tartan_i_tile_copier(TARTAN_F64, from->dtype);
+    const tartan_i_tile_copy store = tartan_i_tile_copier(to->dtype, TARTAN_F64);
+    const int64_t first = (a->col - p->col) / p->q, last = (a->col_end - 1 - p->col) / p->q,
+                  n = a->col_end - a->col;
+    double x[TARTAN_I_MAX_BLOCK], y[TARTAN_I_MAX_BLOCK];
+    for (int64_t r = a->row; r < a->row_end; r++) {
+        const int64_t row = (r - p->row) / p->p, k = (r - p->row) % p->p;
+        load(x, 0, 1, element(from, id, row + p->row_begin - from_top, first + p->col_begin - from_left), 0,
+             tartan_i_block_col_stride(from), 1, last - first + 1);
+        for (int64_t c = 0; c < n; c++) {
+            const int64_t col = a->col + c - p->col;
+            y[c] = x[col / p->q - first] * p->factors[k * p->q + col % p->q];
+        }
+        store(element(to, to_id, r - top, a->col - left), 0, tartan_i_block_col_stride(to), y, 0, 1, 1, n);
+    }
+}
+
+static void fill_block(const job *j, int64_t head, int64_t id) {
+    const tartan_layout *from = j->part->from->layout, *l = j->to->layout;
+    const tartan_shape *s = &l->shape;
+    const int64_t from_top = from->block_rows[id] * from->shape.block_rows;
+    const int64_t from_left = from->block_cols[id] * from->shape.block_cols;
+    const area all = area_of(j->part, id);
+    if (all.row == all.row_end) return;
+    for (int64_t i = all.row / s->block_rows; i * s->block_rows < all.row_end; i++)
+        for (int64_t k = all.col / s->block_cols; k * s->block_cols < all.col_end; k++) {
+            const int64_t top = i * s->block_rows, left = k * s->block_cols;
+            area a = all;
+            if (a.row < top) a.row = top;
+            if (a.row_end > top + s->block_rows) a.row_end = top + s->block_rows;
+            if (a.col < left) a.col = left;
+            if (a.col_end > left + s->block_cols) a.col_end = left + s->block_cols;
+            const int64_t to_id = tartan_i_layout_find(l, head, i, k);
+            if (j->part->factors == NULL)
+                move(j, &a, to_id, top, left, id, from_top, from_left);
+            else
+                multiply(j, &a, to_id, top, left, id, from_top, from_left);
+        }
+}
+
+static void fill_task(void *data, int32_t worker) {
+    const job *j = data;
+    const tartan_layout *from = j->part->from->layout;
+    int64_t begin, end;
+    tartan_i_share(from->blocks, j->workers, worker, &begin, &end);
+    int64_t head = begin < end ? tartan_i_layout_head(from, begin) : 0;
+    for (int64_t id = begin; id < end; id++) {
+        while (id >= from->row_pointers[(head + 1) * from->grid_rows]) head++;
+        fill_block(j, head, id);
+    }
+}
+
+static void zero_task(void *data, int32_t worker) {
+    const job *j = data;
+    int64_t begin, end;
+    tartan_i_share(j->to->layout->blocks, j->workers, worker, &begin, &end);
+    const int64_t bytes = tartan_i_block_elements(j->to) * tartan_dtype_bytes(j->to->dtype);
+    memset(tartan_i_block_at(j->to, begin), 0, (size_t)((end - begin) * bytes));
+}
+
+tartan_status tartan_i_assemble(const char *function, tartan_context *context, const tartan_shape *shape,
+                                const tartan_i_part *parts, int64_t nparts, int32_t dtype,
+                                int32_t block_order, tartan_matrix **out) {
+    tartan_status status;
+    tartan_layout *layout = NULL;
+    job j = {.workers = context->threads};
+    TRY(make_layout(function, shape, parts, nparts, &layout));
+    TRY(tartan_i_matrix_new(layout, dtype, block_order, &j.to));
+    TRY(tartan_i_context_enter(function, context));
+    const double elements = (double)layout->blocks * (double)tartan_i_block_elements(j.to);
+    tartan_i_parallel(context, j.workers, elements, zero_task, &j);
+    for (int64_t n = 0; n < nparts; n++) {
+        j.part = &parts[n];
+        tartan_i_parallel(context, j.workers, elements, fill_task, &j);
+    }
+    tartan_i_context_leave(context);
+    *out = j.to;
+    j.to = NULL;
+fail:
+    tartan_matrix_free(j.to);
+    tartan_layout_free(layout);
+    return status;
+}
+
+/* ---- Public ---- */
+
+static tartan_status check_one(const char *function, const tartan_context *context,
+                               const tartan_matrix *matrix) {
+    PASS(tartan_i_work_check(function, context));
+    return tartan_i_matrix_check_host(function, "matrix", matrix);
+}
+
+static tartan_i_part whole(const tartan_matrix *matrix) {
+    const tartan_shape *s = &matrix->layout->shape;
+    return (tartan_i_part){.from = matrix, .row_end = s->rows, .col_end = s->cols, .p = 1, .q = 1};
+}
+
+tartan_status tartan_matrix_cut(tartan_context *context, const tartan_matrix *matrix, int64_t row_begin,
+                                int64_t row_end, int64_t col_begin, int64_t col_end, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
+    CHECK_OUT(out);
+    PASS(check_one(__func__, context, matrix));
+    tartan_shape shape = matrix->layout->shape;
+    CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= shape.rows, ARGUMENT,
+          "row_begin .. row_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64,
+          row_begin, row_end, shape.rows);
+    CHECK(col_begin >= 0 && col_begin <= col_end && col_end <= shape.cols, ARGUMENT,
+          "col_begin .. col_end is %" PRId64 " .. %" PRId64 ", expected a range within 0 .. %" PRId64,
+          col_begin, col_end, shape.cols);
+    shape.rows = row_end - row_begin;
+    shape.cols = col_end - col_begin;
+    tartan_i_part part = whole(matrix);
+    part.row_begin = row_begin, part.row_end = row_end, part.col_begin = col_begin, part.col_end = col_end;
+    return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order, out);
+}
+
+tartan_status tartan_matrix_reblock(tartan_context *context, const tartan_matrix *matrix, int64_t block_rows,
+                                    int64_t block_cols, tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
+    CHECK_OUT(out);
+    PASS(check_one(__func__, context, matrix));
+    tartan_shape shape = matrix->layout->shape;
+    int64_t grid_rows, grid_cols;
+    shape.block_rows = block_rows;
+    shape.block_cols = block_cols;
+    PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
+    const tartan_i_part part = whole(matrix);
+    return tartan_i_assemble(__func__, context, &shape, &part, 1, matrix->dtype, matrix->block_order, out);
+}
+
+tartan_status tartan_matrix_concatenate(tartan_context *context, int32_t direction, const tartan_matrix *a,
+                                        const tartan_matrix *b, tartan_matrix **out) {
+    HOLD_MATRIX(a);
+    HOLD_MATRIX(b);
+    CHECK_OUT(out);
+    PASS(tartan_i_work_check(__func__, context));
+    PASS(tartan_i_matrix_check_host(__func__, "a", a));
+    PASS(tartan_i_matrix_check_host(__func__, "b", b));
+    CHECK(direction >= TARTAN_DOWN && direction <= TARTAN_DIAGONAL, ARGUMENT,
+          "direction is %d, expected %d (down), %d (rightward) or %d (diagonal)", direction, TARTAN_DOWN,
+          TARTAN_RIGHTWARD, TARTAN_DIAGONAL);
+    tartan_shape shape = a->layout->shape;
+    const tartan_shape *s = &b->layout->shape;
+    CHECK(s->heads == shape.heads, SHAPE, "b has %" PRId64 " heads, expected %" PRId64 " (as a)", s->heads,
+          shape.heads);
+    CHECK(direction != TARTAN_DOWN || s->cols == shape.cols, SHAPE,
+          "b has %" PRId64 " columns, expected %" PRId64 " (as a)", s->cols, shape.cols);
+    CHECK(direction != TARTAN_RIGHTWARD || s->rows == shape.rows, SHAPE,
+          "b has %" PRId64 " rows, expected %" PRId64 " (as a)", s->rows, shape.rows);
+    tartan_i_part parts[] = {whole(a), whole(b)};
+    if (direction != TARTAN_RIGHTWARD) parts[1].row = shape.rows;
+    if (direction != TARTAN_DOWN) parts[1].col = shape.cols;
+    int64_t grid_rows, grid_cols;
+    CHECK(!__builtin_add_overflow(parts[1].row, s->rows, &shape.rows) &&
+              !__builtin_add_overflow(parts[1].col, s->cols, &shape.cols),
+          OVERFLOW, "the result has more than 2^63 rows or columns");
+    PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
+    return tartan_i_assemble(__func__, context, &shape, parts, 2, tartan_i_common_dtype(a->dtype, b->dtype),
+                             a->block_order, out);
+}
+
+// The parts of D (x) A: A times each element of D that is not 0.
+static tartan_status kronecker_parts(const tartan_matrix *matrix, const double *factors, int64_t p, int64_t q,
+                                     tartan_i_part **out, int64_t *count) {
+    const tartan_shape *s = &matrix->layout->shape;
+    PASS(tartan_i_allocate(out, p * q, sizeof **out));
+    *count = 0;
+    for (int64_t k = 0; k < p; k++)
+        for (int64_t l = 0; l < q; l++) {
+            if (factors[k * q + l] == 0) continue;
+            tartan_i_part *part = &(*out)[(*count)++];
+            *part = whole(matrix);
+            part->row = k * s->rows;
+            part->col = l * s->cols;
+            part->factors = &factors[k * q + l];
+        }
+    return TARTAN_OK;
+}
+
+tartan_status tartan_matrix_kronecker(tartan_context *context, const tartan_matrix *matrix,
+                                      const tartan_array *dense, int32_t dense_first, int32_t dtype,
+                                      tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
+    CHECK_OUT(out);
+    tartan_status status;
+    char text[TARTAN_I_SHAPE_TEXT];
+    int64_t grid_rows, grid_cols, count = 1;
+    PASS(check_one(__func__, context, matrix));
+    PASS(tartan_i_array_check(__func__, "dense", dense, false));
+    CHECK(dense->ndim == 2, SHAPE, "dense has shape %s, expected [p, q]", tartan_i_shape_text(dense, text));
+    if (dtype == 0) dtype = tartan_i_common_dtype(matrix->dtype, dense->dtype);
+    PASS(tartan_i_matrix_check_new(__func__, matrix->layout, dtype, matrix->block_order));
+    const int64_t p = dense->shape[0], q = dense->shape[1];
+    tartan_shape shape = matrix->layout->shape;
+    CHECK(tartan_i_multiply(shape.rows, p, &shape.rows) && tartan_i_multiply(shape.cols, q, &shape.cols),
+          OVERFLOW, "the result has more than 2^63 rows or columns");
+    if (dense_first == 0 && p > 0 && p <= TARTAN_I_MAX_BLOCK / shape.block_rows) shape.block_rows *= p;
+    if (dense_first == 0 && q > 0 && q <= TARTAN_I_MAX_BLOCK / shape.block_cols) shape.block_cols *= q;
+    PASS(tartan_i_shape_check(__func__, &shape, &grid_rows, &grid_cols));
+    double *factors = NULL;
+    tartan_i_part *parts = NULL, one = whole(matrix);
+    NEW(factors, p * q);
+    tartan_i_tile_copier(TARTAN_F64, dense->dtype)(factors, q, 1, dense->data, dense->strides[0],
+                                                   dense->strides[1], p, q);
+    if (dense_first != 0) TRY(kronecker_parts(matrix, factors, p, q, &parts, &count));
+    one.factors = factors, one.p = p, one.q = q;
+    TRY(tartan_i_assemble(__func__, context, &shape, dense_first != 0 ? parts : &one, p * q == 0 ? 0 : count,
+                          dtype, matrix->block_order, out));
+fail:
+    tartan_i_free(factors);
+    tartan_i_free(parts);
+    return status;
+}

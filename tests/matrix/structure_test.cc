@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices cut, joined and taken apart at any element, against dense oracles.
+#include "matrix_support.h"
+
+extern "C" {
+#include "matrix/work.h"
+}
+
+#include <functional>
+#include <numeric>
+#include <set>
+
+using namespace tartan_test;
+
+namespace {
+
+int64_t below(std::mt19937_64 &random, int64_t n) {
+    return (int64_t)(random() % (uint64_t)n);
+}
+
+Matrix any_matrix(const tartan_shape &s, std::mt19937_64 &random) {
+    return random_matrix(s, all_dtypes[random() % 6], (int32_t)(random() % 2), random, 0.4);
+}
+
+// Element (h, r, c) of a matrix, by elements_of.
+struct Elements {
+    tartan_shape s;
+    std::vector<double> x;
+    explicit Elements(const tartan_matrix *m) : s(m->layout->shape), x(elements_of(m)) {}
+    double at(int64_t h, int64_t r, int64_t c) const { return x[(size_t)((h * s.rows + r) * s.cols + c)]; }
+};
+
+bool is_stored(const tartan_layout *l, int64_t h, int64_t r, int64_t c) {
+    return tartan_i_layout_find(l, h, r / l->shape.block_rows, c / l->shape.block_cols) >= 0;
+}
+
+// Each element of `result` comes from one of `from`, and its blocks are those with an element of a stored block.
+using Source = std::function<bool(int64_t h, int64_t &r, int64_t &c)>;
+void expect_from(const tartan_matrix *result, const tartan_matrix *from, const Source &source) {
+    const Elements x(from), y(result);
+    std::set<std::vector<int64_t>> stored;
+    for (int64_t h = 0; h < y.s.heads; h++)
+        for (int64_t r = 0; r < y.s.rows; r++)
+            for (int64_t c = 0; c < y.s.cols; c++) {
+                int64_t i = r, j = c;
+                const bool is = source(h, i, j);
+                ASSERT_EQ(is ? x.at(h, i, j) : 0, y.at(h, r, c)) << h << " " << r << " " << c;
+                if (is && is_stored(from->layout, h, i, j))
+                    stored.insert({h, r / y.s.block_rows, c / y.s.block_cols});
+            }
+    ASSERT_EQ((int64_t)stored.size(), result->layout->blocks);
+    ASSERT_EQ(from->dtype, result->dtype);
+    ASSERT_EQ(from->block_order, result->block_order);
+}
+
+TEST(Cut, AtAnyElement) {
+    std::mt19937_64 random(1);
+    for (int n = 0; n < rounds(600); n++) {
+        const tartan_shape s = random_shape(random);
+        const Matrix a = any_matrix(s, random);
+        int64_t r[] = {below(random, s.rows + 1), below(random, s.rows + 1)},
+                c[] = {below(random, s.cols + 1), below(random, s.cols + 1)};
+        std::sort(r, r + 2), std::sort(c, c + 2);
+        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
+            return tartan_matrix_cut(context, a.get(), r[0], r[1], c[0], c[1], out);
+        });
+        ASSERT_EQ(r[1] - r[0], b->layout->shape.rows);
+        ASSERT_EQ(c[1] - c[0], b->layout->shape.cols);
+        expect_from(b.get(), a.get(),
+                    [&](int64_t, int64_t &i, int64_t &j) { return i += r[0], j += c[0], true; });
+    }
+}
+
+TEST(Reblock, KeepsTheElements) {
+    std::mt19937_64 random(2);
+    for (int n = 0; n < rounds(600); n++) {
+        const tartan_shape s = random_shape(random);
+        const Matrix a = any_matrix(s, random);
+        const int64_t rows = 1 + below(random, n % 10 ? 12 : 256),
+                      cols = 1 + below(random, n % 10 ? 12 : 256);
+        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
+            return tartan_matrix_reblock(context, a.get(), rows, cols, out);
+        });
+        expect_from(b.get(), a.get(), [](int64_t, int64_t &, int64_t &) { return true; });
+        tartan_layout *layout = nullptr;
+        ASSERT_OK(tartan_layout_reblock(a->layout, rows, cols, &layout));
+        ASSERT_EQ(1, tartan_layout_equal(layout, b->layout));
+        tartan_layout_free(layout);
+    }
+}
+
+TEST(Select, AnyRowsAndColumnsAnyNumberOfTimes) {
+    std::mt19937_64 random(3);
+    for (int n = 0; n < rounds(800); n++) {
+        const tartan_shape s = random_shape(random);
+        const Matrix a = any_matrix(s, random);
+        auto list = [&](int64_t size) {
+            std::vector<int64_t> l((size_t)(size == 0 ? 0 : below(random, 2 * size + 1)));
+            for (auto &i : l) i = below(random, size);
+            if (n % 4 == 0 && size > 0) {
+                l.resize((size_t)size);
+                std::iota(l.begin(), l.end(), 0);
+                if (n % 8) std::reverse(l.begin(), l.end());
+            }
+            l.reserve(1); // not NULL, so that an empty list selects nothing
+            return l;
+        };
+        std::vector<int64_t> rows = list(s.rows), cols = list(s.cols);
+        const bool all_rows = n % 5 == 0, all_cols = n % 7 == 0;
+        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
+            return tartan_matrix_select(context, a.get(), all_rows ? nullptr : rows.data(),
+                                        all_rows ? 0 : (int64_t)rows.size(), all_cols ? nullptr : cols.data(),
+                                        all_cols ? 0 : (int64_t)cols.size(), out);
+        });
+        ASSERT_EQ(all_rows ? s.rows : (int64_t)rows.size(), b->layout->shape.rows);
+        ASSERT_EQ(all_cols ? s.cols : (int64_t)cols.size(), b->layout->shape.cols);
+        expect_from(b.get(), a.get(), [&](int64_t, int64_t &i, int64_t &j) {
+            if (!all_rows) i = rows[(size_t)i];
+            if (!all_cols) j = cols[(size_t)j];
+            return true;
+        });
+    }
+}
+
+TEST(Concatenate, InEveryDirection) {
+    std::mt19937_64 random(4);
+    for (int n = 0; n < rounds(600); n++) {
+        const tartan_shape s = random_shape(random);
+        tartan_shape t = random_shape(random);
+        const int32_t direction = 1 + n % 3;
+        t.heads = s.heads;
+        if (direction == TARTAN_DOWN) t.cols = s.cols;
+        if (direction == TARTAN_RIGHTWARD) t.rows = s.rows;
+        const Matrix a = any_matrix(s, random), b = any_matrix(t, random);
+        const Matrix c = made([&](tartan_context *context, tartan_matrix **out) {
+            return tartan_matrix_concatenate(context, direction, a.get(), b.get(), out);
+        });
+        const Elements x(a.get()), y(b.get()), z(c.get());
+        ASSERT_EQ(s.block_rows, z.s.block_rows);
+        ASSERT_EQ(tartan_i_common_dtype(a->dtype, b->dtype), c->dtype);
+        ASSERT_EQ(direction == TARTAN_RIGHTWARD ? s.rows : s.rows + t.rows, z.s.rows);
+        ASSERT_EQ(direction == TARTAN_DOWN ? s.cols : s.cols + t.cols, z.s.cols);
+        const int64_t top = direction == TARTAN_RIGHTWARD ? 0 : s.rows,
+                      left = direction == TARTAN_DOWN ? 0 : s.cols;
+        for (int64_t h = 0; h < z.s.heads; h++)
+            for (int64_t i = 0; i < z.s.rows; i++)
+                for (int64_t j = 0; j < z.s.cols; j++) {
+                    const bool first = i < s.rows && j < s.cols, second = i >= top && j >= left;
+                    ASSERT_EQ(first ? x.at(h, i, j) : second ? y.at(h, i - top, j - left) : 0, z.at(h, i, j));
+                }
+    }
+}
+
+TEST(Kronecker, OnEitherSide) {
+    std::mt19937_64 random(5);
+    for (int n = 0; n < rounds(400); n++) {
+        tartan_shape s = random_shape(random, 2);
+        if (n % 20 == 0) s = {70, 90, 60, 3, 1}; // 60 * 5 > 256
+        const Matrix a = any_matrix(s, random);
+        const int64_t p = n % 20 == 0 ? 5 : below(random, 4), q = below(random, 4);
+        Dense d(all_dtypes[random() % 6], {p, q}, &random);
+        for (int64_t k = 0; k < p; k++)
+            for (int64_t l = 0; l < q; l++) d.set({k, l}, (double)below(random, 5) - 2);
+        for (int32_t first : {0, 1}) {
+            const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
+                return tartan_matrix_kronecker(context, a.get(), &d.array, first,
+                                               n % 3 ? 0 : (int32_t)TARTAN_F64, out);
+            });
+            const Elements x(a.get()), y(b.get());
+            ASSERT_EQ(s.rows * p, y.s.rows);
+            ASSERT_EQ(s.cols * q, y.s.cols);
+            for (int64_t h = 0; h < s.heads; h++)
+                for (int64_t r = 0; r < y.s.rows; r++)
+                    for (int64_t c = 0; c < y.s.cols; c++) {
+                        const int64_t i = first ? r % s.rows : r / p, j = first ? c % s.cols : c / q;
+                        const double f = first ? d.get({r / s.rows, c / s.cols}) : d.get({r % p, c % q});
+                        ASSERT_EQ(round_to(x.at(h, i, j) * f, b->dtype), y.at(h, r, c));
+                    }
+            if (!first && p > 0 && q > 0 && n % 20) {
+                ASSERT_EQ(a->layout->blocks, b->layout->blocks);
+                ASSERT_EQ(s.block_rows * p, y.s.block_rows);
+            }
+            ASSERT_TRUE(n % 20 != 0 || first || y.s.block_rows == 60);
+        }
+    }
+}
+
+TEST(Triangle, KeepsItsElementsAndTheirBlocks) {
+    std::mt19937_64 random(6);
+    for (int n = 0; n < rounds(800); n++) {
+        const tartan_shape s = random_shape(random);
+        const Matrix a = any_matrix(s, random);
+        const int64_t offset =
+            n % 10 == 0 ? (n % 20 ? INT64_MAX : INT64_MIN) : below(random, s.rows + s.cols + 5) - s.rows - 2;
+        const int32_t triangle = 1 + n % 2;
+        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
+            return tartan_matrix_triangle(context, a.get(), triangle, offset, out);
+        });
+        expect_from(b.get(), a.get(), [&](int64_t, int64_t &i, int64_t &j) {
+            return triangle == TARTAN_LOWER ? j - i <= offset : j - i >= offset;
+        });
+        ASSERT_EQ(b->layout->blocks == a->layout->blocks, a->layout == b->layout);
+    }
+}
+
+TEST(DropZeros, KeepsWhatIsAboveTheTolerance) {
+    std::mt19937_64 random(7);
+    for (int n = 0; n < rounds(300); n++) {
+        const tartan_shape s = random_shape(random);
+        Dense dense(TARTAN_F64, dense_shape(s));
+        for (int64_t h = 0; h < s.heads; h++)
+            for (int64_t r = 0; r < s.rows; r++)
+                for (int64_t c = 0; c < s.cols; c++)
+                    dense.set(index_of(s, h, r, c), random() % 20 == 0 ? (random() % 3 ? 1.5 : NAN)
+                                                    : random() % 9     ? 0
+                                                                       : -0.25);
+        const Matrix a = from_dense(random_layout(s, 0.7, random()), dense, 0, n % 2);
+        const double tolerance = n % 3 ? 0.25 : 0;
+        const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
+            return tartan_matrix_drop_zeros(context, a.get(), tolerance, out);
+        });
+        const Elements x(a.get()), y(b.get());
+        std::set<std::vector<int64_t>> kept;
+        auto block = [&](int64_t h, int64_t r, int64_t c) {
+            return std::vector<int64_t>{h, r / s.block_rows, c / s.block_cols};
+        };
+        for (int pass = 0; pass < 2; pass++)
+            for (int64_t h = 0; h < s.heads; h++)
+                for (int64_t r = 0; r < s.rows; r++)
+                    for (int64_t c = 0; c < s.cols; c++) {
+                        if (pass == 0 && !(std::fabs(x.at(h, r, c)) <= tolerance))
+                            kept.insert(block(h, r, c));
+                        ASSERT_TRUE(pass == 0 ||
+                                    same(kept.count(block(h, r, c)) ? x.at(h, r, c) : 0, y.at(h, r, c)));
+                    }
+        ASSERT_EQ((int64_t)kept.size(), b->layout->blocks);
+    }
+}
+
+TEST(Structure, KeepsTheBitsOfNaN) {
+    const tartan_shape s = {4, 4, 2, 2, 1};
+    uint64_t bits[16];
+    for (int i = 0; i < 16; i++) bits[i] = 0x7ff00000000007a2 + (uint64_t)i;
+    tartan_array values;
+    const int64_t shape[] = {4, 2, 2};
+    ASSERT_OK(tartan_array_init(bits, TARTAN_F64, 3, shape, nullptr, &values));
+    const Layout layout = from_mask(s, {1, 1, 1, 1});
+    tartan_matrix *raw = nullptr, *out = nullptr;
+    ASSERT_OK(tartan_matrix_wrap(layout.get(), &values, nullptr, nullptr, &raw));
+    const Matrix a(raw);
+    const int64_t last_row[] = {3, 0};
+    ASSERT_OK(tartan_matrix_cut(cpu(), raw, 1, 4, 1, 4, &out));
+    EXPECT_EQ(bits[3], *(const uint64_t *)out->values); // (1, 1)
+    tartan_matrix_free(out);
+    ASSERT_OK(tartan_matrix_select(cpu(), raw, last_row, 2, nullptr, 0, &out));
+    EXPECT_EQ(bits[10], *(const uint64_t *)out->values); // (3, 0)
+    tartan_matrix_free(out);
+    ASSERT_OK(tartan_matrix_triangle(cpu(), raw, TARTAN_UPPER, 0, &out));
+    EXPECT_EQ(bits[1], ((const uint64_t *)out->values)[1]);
+    tartan_matrix_free(out);
+}
+
+TEST(Structure, RefusesWhatDoesNotFit) {
+    std::mt19937_64 random(8);
+    const tartan_shape s = {8, 12, 4, 4, 1};
+    const Matrix a = random_matrix(s, TARTAN_F64, 0, random, 1), far = on_device(a->layout),
+                 two = random_matrix({8, 12, 4, 4, 2}, TARTAN_F64, 0, random),
+                 odd = random_matrix({9, 13, 4, 4, 1}, TARTAN_F64, 0, random);
+    const int64_t list[] = {0, 12}, low[] = {-1};
+    tartan_matrix *out = nullptr;
+    EXPECT_FAILS(ARGUMENT, "row_begin .. row_end is 2 .. 9",
+                 tartan_matrix_cut(cpu(), a.get(), 2, 9, 0, 1, &out));
+    EXPECT_FAILS(ARGUMENT, "col_begin .. col_end is 3 .. 2",
+                 tartan_matrix_cut(cpu(), a.get(), 2, 3, 3, 2, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix has", tartan_matrix_cut(cpu(), far.get(), 2, 3, 2, 3, &out));
+    EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_cut(nullptr, a.get(), 2, 3, 2, 3, &out));
+    EXPECT_FAILS(ARGUMENT, "blocks of 0 x 4", tartan_matrix_reblock(cpu(), a.get(), 0, 4, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix has", tartan_matrix_reblock(cpu(), far.get(), 2, 2, &out));
+    EXPECT_FAILS(LAYOUT, "rows[0] is -1", tartan_matrix_select(cpu(), a.get(), low, 1, nullptr, 0, &out));
+    EXPECT_FAILS(LAYOUT, "cols[1] is 12", tartan_matrix_select(cpu(), a.get(), nullptr, 0, list, 2, &out));
+    EXPECT_FAILS(HANDLE, "rows is NULL", tartan_matrix_select(cpu(), a.get(), nullptr, 2, nullptr, 0, &out));
+    EXPECT_FAILS(SHAPE, "ncols is -1", tartan_matrix_select(cpu(), a.get(), nullptr, 0, list, -1, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix has",
+                 tartan_matrix_select(cpu(), far.get(), nullptr, 0, list, 1, &out));
+    EXPECT_FAILS(ARGUMENT, "direction is 4", tartan_matrix_concatenate(cpu(), 4, a.get(), a.get(), &out));
+    EXPECT_FAILS(SHAPE, "b has 2 heads", tartan_matrix_concatenate(cpu(), 1, a.get(), two.get(), &out));
+    EXPECT_FAILS(SHAPE, "b has 13 columns",
+                 tartan_matrix_concatenate(cpu(), TARTAN_DOWN, a.get(), odd.get(), &out));
+    EXPECT_FAILS(SHAPE, "b has 9 rows",
+                 tartan_matrix_concatenate(cpu(), TARTAN_RIGHTWARD, a.get(), odd.get(), &out));
+    EXPECT_FAILS(UNSUPPORTED, "b has", tartan_matrix_concatenate(cpu(), 1, a.get(), far.get(), &out));
+    const Dense vector(TARTAN_F64, {3}), square(TARTAN_F64, {2, 2});
+    EXPECT_FAILS(SHAPE, "expected [p, q]",
+                 tartan_matrix_kronecker(cpu(), a.get(), &vector.array, 0, 0, &out));
+    EXPECT_FAILS(DTYPE, "dtype is 7", tartan_matrix_kronecker(cpu(), a.get(), &square.array, 0, 7, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix has",
+                 tartan_matrix_kronecker(cpu(), far.get(), &square.array, 0, 0, &out));
+    EXPECT_FAILS(ARGUMENT, "triangle is 0", tartan_matrix_triangle(cpu(), a.get(), 0, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix has", tartan_matrix_triangle(cpu(), far.get(), 1, 0, &out));
+    EXPECT_FAILS(ARGUMENT, "tolerance is nan", tartan_matrix_drop_zeros(cpu(), a.get(), NAN, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix has", tartan_matrix_drop_zeros(cpu(), far.get(), 0, &out));
+    EXPECT_EQ(nullptr, out);
+}
+
+TEST(Structure, FailsCleanlyWithoutMemory) {
+    std::mt19937_64 random(9);
+    const tartan_shape s = {9, 9, 4, 4, 1};
+    const Matrix a = random_matrix(s, TARTAN_F64, 0, random, 0.8);
+    Dense d(TARTAN_F64, {2, 2});
+    for (int64_t i = 0; i < 4; i++) d.set({i / 2, i % 2}, 1);
+    const int64_t rows[] = {8, 0, 0}, cols[] = {1, 1};
+    tartan_matrix *out = nullptr;
+    { BRUTAL(tartan_matrix_cut(cpu(), a.get(), 1, 7, 2, 9, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_reblock(cpu(), a.get(), 3, 2, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_select(cpu(), a.get(), rows, 3, cols, 2, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_concatenate(cpu(), 3, a.get(), a.get(), &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_kronecker(cpu(), a.get(), &d.array, 1, 0, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_triangle(cpu(), a.get(), 1, -3, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_drop_zeros(cpu(), a.get(), 1.999, &out), tartan_matrix_free(out)); }
+}
+
+} // namespace
