@@ -5,7 +5,9 @@
 
 /* ---- Scratch memory ---- */
 
-tartan_status tartan_cuda_scratch(const char *function, tartan_cuda_queue *queue, int64_t bytes, void **out) {
+namespace {
+
+tartan_status allocate(const char *function, tartan_cuda_queue *queue, int64_t bytes, void **out) {
     tartan_cuda_relaxed relaxed;
     /* 0 bytes would give NULL. */
     const cudaError_t error =
@@ -20,9 +22,62 @@ tartan_status tartan_cuda_scratch(const char *function, tartan_cuda_queue *queue
                                   queue->device_id);
 }
 
-void tartan_cuda_scratch_free(tartan_cuda_queue *queue, void *pointer) {
+/* The driver takes as long for an allocation as for a launch, so the queue keeps one. Its operations run one after the
+ * other; but the default stream of threads is another stream in each. */
+constexpr int64_t kKept = 1 << 20;
+
+/* The memory that the queue keeps, or NULL. */
+void *take_kept(tartan_cuda_queue *queue, int64_t bytes) {
+    if (bytes > kKept || queue->stream == cudaStreamPerThread || tartan_cuda_is_capturing(queue))
+        return nullptr;
+    pthread_mutex_lock(&queue->lock);
+    void *kept = nullptr;
+    if (!queue->scratch_in_use) {
+        tartan_cuda_relaxed relaxed;
+        if (queue->scratch == nullptr &&
+            cudaMallocFromPoolAsync(&queue->scratch, kKept, queue->pool, queue->stream) != cudaSuccess) {
+            queue->scratch = nullptr;
+            (void)cudaGetLastError();
+        }
+        kept = queue->scratch;
+        queue->scratch_in_use = kept != nullptr;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return kept;
+}
+
+bool give_back(tartan_cuda_queue *queue, const void *pointer) {
+    pthread_mutex_lock(&queue->lock);
+    const bool kept = pointer == queue->scratch;
+    if (kept) queue->scratch_in_use = false;
+    pthread_mutex_unlock(&queue->lock);
+    return kept;
+}
+
+void free_in_order(tartan_cuda_queue *queue, void *pointer) {
     tartan_cuda_relaxed relaxed;
-    if (pointer != nullptr && cudaFreeAsync(pointer, queue->stream) != cudaSuccess) (void)cudaGetLastError();
+    if (cudaFreeAsync(pointer, queue->stream) != cudaSuccess) (void)cudaGetLastError();
+}
+
+} // namespace
+
+tartan_status tartan_cuda_scratch(const char *function, tartan_cuda_queue *queue, int64_t bytes, void **out) {
+    *out = take_kept(queue, bytes);
+    return *out != nullptr ? TARTAN_OK : allocate(function, queue, bytes, out);
+}
+
+void tartan_cuda_scratch_free(tartan_cuda_queue *queue, void *pointer) {
+    if (pointer != nullptr && !give_back(queue, pointer)) free_in_order(queue, pointer);
+}
+
+void tartan_cuda_scratch_close(tartan_cuda_queue *queue, bool in_order) {
+    void *const kept = queue->scratch;
+    queue->scratch = nullptr;
+    if (kept == nullptr) return;
+    if (in_order)
+        free_in_order(queue, kept);
+    else if (cudaFree(kept) != cudaSuccess)
+        (void)cudaGetLastError();
 }
 
 /* ---- Memory with an owner ---- */
@@ -68,7 +123,7 @@ tartan_status tartan_cuda_memory_allocate(const char *function, void *device, in
     tartan_cuda_memory *memory = nullptr;
     PASS(tartan_cuda_host->allocate(&memory, 1, sizeof *memory));
     *memory = {};
-    const tartan_status status = tartan_cuda_scratch(function, queue, bytes, &memory->pointer);
+    const tartan_status status = allocate(function, queue, bytes, &memory->pointer);
     if (status != TARTAN_OK) {
         tartan_cuda_host->free(memory);
         return status;

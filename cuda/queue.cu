@@ -123,6 +123,23 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
     return TARTAN_OK;
 }
 
+tartan_status tartan_cuda_allow_shared(const char *function, tartan_cuda_queue *queue, const void *kernel,
+                                       size_t bytes) {
+    pthread_mutex_lock(&queue->lock);
+    int32_t i = 0;
+    while (i < queue->ready_count && queue->ready[i] != kernel) i++;
+    const bool ready = i < queue->ready_count;
+    pthread_mutex_unlock(&queue->lock);
+    if (ready) return TARTAN_OK;
+    PASS(tartan_cuda_check(
+        function, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+        "setting the kernel's shared memory"));
+    pthread_mutex_lock(&queue->lock);
+    if (queue->ready_count < TARTAN_CUDA_READY) queue->ready[queue->ready_count++] = kernel;
+    pthread_mutex_unlock(&queue->lock);
+    return TARTAN_OK;
+}
+
 bool tartan_cuda_is_capturing(const tartan_cuda_queue *queue) {
     cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(queue->stream, &state) == cudaSuccess)
@@ -137,6 +154,7 @@ void tartan_cuda_queue_close(tartan_cuda_queue *queue) {
     pthread_mutex_lock(&queue->lock);
     const bool capturing = tartan_cuda_is_capturing(queue);
     tartan_cuda_memory_free_waiting(queue, !capturing);
+    tartan_cuda_scratch_close(queue, !capturing);
     if (!capturing) (void)cudaStreamSynchronize(queue->stream); /* waiting would end a capture */
     pthread_mutex_unlock(&queue->lock);
     /* Closing cuBLAS waits for the device, so during a capture its handle is leaked. */

@@ -12,6 +12,8 @@
 typedef struct tartan_cuda_memory tartan_cuda_memory;
 typedef struct tartan_cuda_blas tartan_cuda_blas; /* blas.h */
 
+enum { TARTAN_CUDA_READY = 32 };
+
 /* What a context has on a device: the caller's stream, or one of its own. */
 struct tartan_cuda_queue {
     int32_t device_id;
@@ -25,6 +27,10 @@ struct tartan_cuda_queue {
     tartan_cuda_blas *blas; /* or NULL */
     pthread_mutex_t lock;   /* of what follows */
     tartan_cuda_memory *waiting; /* freed during a graph capture; given back when it ends */
+    void *scratch;               /* small scratch memory, kept for the next operation, or NULL */
+    bool scratch_in_use;
+    const void *ready[TARTAN_CUDA_READY]; /* kernels that may use their shared memory already */
+    int32_t ready_count;
 };
 
 /* Tile counters of a queue, in device memory, 0 between kernels:
@@ -46,6 +52,10 @@ tartan_status tartan_cuda_queue_open(const char *function, int32_t device_id, vo
                                      tartan_cuda_queue **out);
 /* Waits for its work and frees the queue. */
 void tartan_cuda_queue_close(tartan_cuda_queue *queue);
+
+/* Lets a kernel use so much dynamic shared memory, which is always the same for this kernel; the runtime is asked once. */
+tartan_status tartan_cuda_allow_shared(const char *function, tartan_cuda_queue *queue, const void *kernel,
+                                       size_t bytes);
 
 /* Whether work is being captured in a graph instead of being run. */
 tartan_status tartan_cuda_capturing(const char *function, tartan_cuda_queue *queue, bool *out);

@@ -26,17 +26,15 @@ tartan_status start_fused(const char *function, tartan_cuda_queue *queue,
     using T = typename std::conditional<kFactor == Factor::f16, __half, __nv_bfloat16>::type;
     const tartan_cuda_attention &in = b->in;
     const int32_t padded = padded_queries(in);
-    PASS(tartan_cuda_check(function, cudaMemsetAsync(scratch.wrong, 0, 16, queue->stream),
-                           "clearing counters"));
     PASS(tartan_cuda_check(function, cudaMemsetAsync(scratch.sums, 0, scratch.sum_bytes, queue->stream),
                            "clearing sums"));
-    PASS(start_prepare<T>(function, queue, b, scratch.lse, scratch.delta));
+    PASS(start_prepare<T>(function, queue, b, scratch.lse, scratch.delta, scratch.wrong));
     BackwardProblem keys = describe(b, scratch.lse, scratch.delta, padded), queries = keys;
     keys.wrong_count = (int32_t *)(scratch.wrong + 1), keys.wrong_rows = scratch.wrong + 2 + scratch.queries;
     queries.wrong_count = (int32_t *)scratch.wrong, queries.wrong_rows = scratch.wrong + 2;
     PASS(describe_side<Form>(function, queue, b, true, &keys));
     PASS(describe_side<Form>(function, queue, b, false, &queries));
-    BackwardMaps m;
+    BackwardMaps m = {};
     PASS(make_maps(function, b, keys, &m));
     if (in.tk > 0)
         PASS(start_tiles<Form>(function, queue, "starting the kernel attention_backward_fused",
@@ -45,8 +43,7 @@ tartan_status start_fused(const char *function, tartan_cuda_queue *queue,
     const int64_t pieces = in.batch * in.heads * padded / 8;
     PASS(tartan_cuda_launch(function, queue, store_query_gradient<kFactor, Form>,
                             tartan_cuda_grid((pieces + 7) / 8), dim3(256), queries, scratch.sums, pieces));
-    PASS(repair<T>(function, queue, b, queries));
-    return in.tk > 0 ? repair<T>(function, queue, b, keys) : TARTAN_OK;
+    return repair<T>(function, queue, b, queries, keys);
 }
 
 template <class Form>

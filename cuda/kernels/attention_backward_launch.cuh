@@ -11,42 +11,57 @@ namespace {
 
 template <class Form, bool kExtras>
 tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
-                    bool by_keys, BackwardProblem p) {
-    BackwardMaps m;
-    PASS(describe_side<Form>(function, queue, b, by_keys, &p));
-    PASS(make_maps(function, b, p, &m));
+                    bool by_keys, BackwardProblem *problem, BackwardMaps *maps) {
+    PASS(describe_side<Form>(function, queue, b, by_keys, problem));
+    const BackwardProblem &p = *problem;
+    const BackwardMaps &m = *maps;
+    PASS(make_maps(function, b, p, maps));
     const bool half = b->in.dtype == TARTAN_F16;
     const auto kernel = by_keys ? half ? attention_backward<Factor::f16, Form, true, kExtras>
                                        : attention_backward<Factor::bf16, Form, true, kExtras>
                         : half ? attention_backward<Factor::f16, Form, false, kExtras>
                                 : attention_backward<Factor::bf16, Form, false, kExtras>;
     const char *const what = "starting the kernel attention_backward_wgmma";
-    PASS(
-        by_keys
-            ? start_tiles<Form>(function, queue, what, kernel, p, m.k, m.v, m.q, m.out_grad, m.out0, m.out1)
-            : start_tiles<Form>(function, queue, what, kernel, p, m.q, m.out_grad, m.k, m.v, m.out0, m.out1));
-    return half ? repair<__half>(function, queue, b, p) : repair<__nv_bfloat16>(function, queue, b, p);
+    return by_keys ? start_tiles<Form>(function, queue, what, kernel, p, m.k, m.v, m.q, m.out_grad, m.out0,
+                                       m.out1)
+                   : start_tiles<Form>(function, queue, what, kernel, p, m.q, m.out_grad, m.k, m.v, m.out0,
+                                       m.out1);
 }
 
 template <bool kExtras>
 tartan_status start_side(const char *function, tartan_cuda_queue *queue,
-                         const tartan_cuda_attention_backward *b, bool by_keys, const BackwardProblem &p) {
+                         const tartan_cuda_attention_backward *b, bool by_keys, BackwardProblem *p,
+                         BackwardMaps *m) {
     const int32_t kept = by_keys ? b->in.block_k : b->in.block_q;
     if ((by_keys ? b->in.tk : b->in.tq) == 0) return TARTAN_OK;
-    if (b->in.d > 128) return start<BackwardForm<256, 1, 2, true>, kExtras>(function, queue, b, by_keys, p);
+    if (b->in.d > 128)
+        return start<BackwardForm<256, 1, 2, true>, kExtras>(function, queue, b, by_keys, p, m);
     if (kept == 128)
-        return b->in.d > 64 ? start<BackwardForm<128, 1, 4>, kExtras>(function, queue, b, by_keys, p)
-                            : start<BackwardForm<64, 1, 6>, kExtras>(function, queue, b, by_keys, p);
-    return b->in.d > 64 ? start<BackwardForm<128, 2, 2>, kExtras>(function, queue, b, by_keys, p)
-                        : start<BackwardForm<64, 2, 4>, kExtras>(function, queue, b, by_keys, p);
+        return b->in.d > 64 ? start<BackwardForm<128, 1, 4>, kExtras>(function, queue, b, by_keys, p, m)
+                            : start<BackwardForm<64, 1, 6>, kExtras>(function, queue, b, by_keys, p, m);
+    return b->in.d > 64 ? start<BackwardForm<128, 2, 2>, kExtras>(function, queue, b, by_keys, p, m)
+                        : start<BackwardForm<64, 2, 4>, kExtras>(function, queue, b, by_keys, p, m);
+}
+
+template <typename T, bool kExtras>
+tartan_status start_sides(const char *function, tartan_cuda_queue *queue,
+                          const tartan_cuda_attention_backward *b, int64_t *wrong, float *lse, float *delta) {
+    const int64_t listed = b->in.batch * b->in.heads * b->in.tq;
+    PASS(start_prepare<T>(function, queue, b, lse, delta, wrong));
+    BackwardProblem queries = describe(b, lse, delta, padded_queries(b->in)), keys = queries;
+    queries.wrong_count = (int32_t *)wrong, queries.wrong_rows = wrong + 2;
+    keys.wrong_count = (int32_t *)(wrong + 1), keys.wrong_rows = wrong + 2 + listed;
+    BackwardMaps maps = {};
+    PASS(start_side<kExtras>(function, queue, b, false, &queries, &maps));
+    PASS(start_side<kExtras>(function, queue, b, true, &keys, &maps));
+    return repair<T>(function, queue, b, queries, keys);
 }
 
 template <bool kExtras>
 tartan_status start_backward(const char *function, tartan_cuda_queue *queue,
                              const tartan_cuda_attention_backward *b) {
     const tartan_cuda_attention &in = b->in;
-    const int32_t padded = padded_queries(in);
-    const int64_t rows = in.batch * in.heads * padded;
+    const int64_t rows = in.batch * in.heads * padded_queries(in);
     void *scratch = nullptr;
     /* lse and delta, then for each kernel a counter (8 bytes) and a list of rows, twice as long for dk and dv. */
     const int64_t queries = in.batch * in.heads * in.tq, keys = in.batch * in.kv_heads * in.tk;
@@ -55,17 +70,9 @@ tartan_status start_backward(const char *function, tartan_cuda_queue *queue,
     PASS(tartan_cuda_scratch(function, queue, lists + rows * 2 * (int64_t)sizeof(float), &scratch));
     int64_t *wrong = (int64_t *)scratch;
     float *lse = (float *)(wrong + lists / 8), *delta = lse + rows;
-    tartan_status status = in.dtype == TARTAN_F16
-                               ? start_prepare<__half>(function, queue, b, lse, delta)
-                               : start_prepare<__nv_bfloat16>(function, queue, b, lse, delta);
-    BackwardProblem p = describe(b, lse, delta, padded);
-    if (status == TARTAN_OK)
-        status =
-            tartan_cuda_check(function, cudaMemsetAsync(wrong, 0, 16, queue->stream), "clearing counters");
-    p.wrong_count = (int32_t *)wrong, p.wrong_rows = wrong + 2;
-    if (status == TARTAN_OK) status = start_side<kExtras>(function, queue, b, false, p);
-    p.wrong_count = (int32_t *)(wrong + 1), p.wrong_rows = wrong + 2 + queries;
-    if (status == TARTAN_OK) status = start_side<kExtras>(function, queue, b, true, p);
+    const tartan_status status =
+        in.dtype == TARTAN_F16 ? start_sides<__half, kExtras>(function, queue, b, wrong, lse, delta)
+                               : start_sides<__nv_bfloat16, kExtras>(function, queue, b, wrong, lse, delta);
     tartan_cuda_scratch_free(queue, scratch);
     return status;
 }

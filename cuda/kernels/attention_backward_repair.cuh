@@ -103,9 +103,8 @@ __device__ __forceinline__ void repair_row(const BackwardProblem &p, const Token
 
 /* A warp for each row of the list. */
 template <typename T>
-__global__ void repair_gradients(const BackwardProblem p, const Tokens<T> kept0, const Tokens<T> kept1,
-                                 const Tokens<T> streamed0, const Tokens<T> streamed1) {
-    const Tokens<T> kept[2] = {kept0, kept1}, streamed[2] = {streamed0, streamed1};
+__device__ __forceinline__ void repair_rows(const BackwardProblem &p, const Tokens<T> (&kept)[2],
+                                            const Tokens<T> (&streamed)[2]) {
     const int32_t lane = threadIdx.x % 32, warps = (int32_t)(gridDim.x * blockDim.x / 32);
     for (int32_t i = (int32_t)((blockIdx.x * blockDim.x + threadIdx.x) / 32); i < *p.wrong_count;
          i += warps) {
@@ -125,6 +124,15 @@ __global__ void repair_gradients(const BackwardProblem p, const Tokens<T> kept0,
                             g == 0 ? first[j] * p.scale : second[j], 0);
         }
     }
+}
+
+/* Both lists. A side without tokens has none. */
+template <typename T>
+__global__ void repair_gradients(const BackwardProblem queries, const BackwardProblem keys, const Tokens<T> q,
+                                 const Tokens<T> k, const Tokens<T> v, const Tokens<T> out_grad) {
+    const Tokens<T> of_queries[2] = {q, out_grad}, of_keys[2] = {k, v};
+    repair_rows(queries, of_queries, of_keys);
+    repair_rows(keys, of_keys, of_queries);
 }
 
 } // namespace

@@ -32,12 +32,13 @@ __device__ __forceinline__ float product_of(const T *x, const T *y, int64_t x_el
 }
 
 /* 16 lanes for each query, 8 elements a lane. A CTA has 64 queries at a time, all of one head: divisions cost more than what
- * is done for a query. */
+ * is done for a query. The first CTA clears the counters of the two lists of rows to repair. */
 template <typename T>
 __global__ void prepare(const tartan_cuda_tensor out, const tartan_cuda_tensor out_grad,
                         const tartan_cuda_tensor lse, int64_t rows, int32_t heads, int32_t tq, int32_t padded,
-                        int32_t d, bool vectors, float *lse2, float *delta) {
+                        int32_t d, bool vectors, float *lse2, float *delta, int64_t *wrong) {
     const int32_t lane = threadIdx.x % 16;
+    if (blockIdx.x == 0 && threadIdx.x < 2) wrong[threadIdx.x] = 0;
     for (int64_t first = (int64_t)blockIdx.x * 64; first < rows; first += (int64_t)gridDim.x * 64) {
         const int32_t matrix = (int32_t)(first / padded), entry = matrix / heads,
                       head = matrix - entry * heads;
@@ -77,14 +78,15 @@ inline int32_t padded_queries(const tartan_cuda_attention &in) {
 
 template <typename T>
 tartan_status start_prepare(const char *function, tartan_cuda_queue *queue,
-                            const tartan_cuda_attention_backward *b, float *lse, float *delta) {
+                            const tartan_cuda_attention_backward *b, float *lse, float *delta,
+                            int64_t *wrong) {
     const tartan_cuda_attention &in = b->in;
     const int32_t padded = padded_queries(in);
     const int64_t rows = in.batch * in.heads * padded;
     return tartan_cuda_launch(
         function, queue, prepare<T>, tartan_cuda_grid(rows / 64), dim3(256), b->out, b->out_grad, b->lse,
         rows, (int32_t)in.heads, (int32_t)in.tq, padded, (int32_t)in.d,
-        is_boxed(b->out, in.heads, in.batch) && is_boxed(b->out_grad, in.heads, in.batch), lse, delta);
+        is_boxed(b->out, in.heads, in.batch) && is_boxed(b->out_grad, in.heads, in.batch), lse, delta, wrong);
 }
 
 /* All but what depends on the side that is kept. */
@@ -107,13 +109,10 @@ template <typename T> Tokens<T> tokens_of(const tartan_cuda_tensor &t) {
 /* Computes the listed rows again: none, as a rule, so few CTAs. */
 template <typename T>
 tartan_status repair(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
-                     const BackwardProblem &p) {
-    const Tokens<T> q = tokens_of<T>(b->in.q), k = tokens_of<T>(b->in.k), v = tokens_of<T>(b->in.v),
-                    g = tokens_of<T>(b->out_grad);
-    const dim3 grid((unsigned)queue->chip.processors);
-    return p.by_keys
-               ? tartan_cuda_launch(function, queue, repair_gradients<T>, grid, dim3(256), p, k, v, q, g)
-               : tartan_cuda_launch(function, queue, repair_gradients<T>, grid, dim3(256), p, q, g, k, v);
+                     const BackwardProblem &queries, const BackwardProblem &keys) {
+    return tartan_cuda_launch(function, queue, repair_gradients<T>, dim3((unsigned)queue->chip.processors),
+                              dim3(256), queries, keys, tokens_of<T>(b->in.q), tokens_of<T>(b->in.k),
+                              tokens_of<T>(b->in.v), tokens_of<T>(b->out_grad));
 }
 
 /* What depends on the side that is kept. */
@@ -149,18 +148,24 @@ tartan_status describe_side(const char *function, tartan_cuda_queue *queue,
 /* Tensors as TMA reads and writes them: out0 and out1 are dq, or dk and dv, if p.boxes. */
 struct BackwardMaps {
     CUtensorMap q, k, v, out_grad, out0, out1;
+    int32_t q_box, k_box; /* tokens of a box; 0: not made */
 };
 
+/* `out` may be that of the other side, whose maps of inputs stay where the boxes are the same. */
 inline tartan_status make_maps(const char *function, const tartan_cuda_attention_backward *b,
                                const BackwardProblem &p, BackwardMaps *out) {
     const tartan_cuda_attention &in = b->in;
     const int32_t box = p.block_columns < 64 ? p.block_columns : 64, q_box = p.by_keys ? box : 64,
                   k_box = p.by_keys ? 64 : box;
-    *out = {};
-    PASS(map_tokens(function, &in.q, in.d, in.tq, in.heads, in.batch, q_box, &out->q));
-    PASS(map_tokens(function, &b->out_grad, in.d, in.tq, in.heads, in.batch, q_box, &out->out_grad));
-    PASS(map_tokens(function, &in.k, in.d, in.tk, in.kv_heads, in.batch, k_box, &out->k));
-    PASS(map_tokens(function, &in.v, in.d, in.tk, in.kv_heads, in.batch, k_box, &out->v));
+    if (out->q_box != q_box) {
+        PASS(map_tokens(function, &in.q, in.d, in.tq, in.heads, in.batch, q_box, &out->q));
+        PASS(map_tokens(function, &b->out_grad, in.d, in.tq, in.heads, in.batch, q_box, &out->out_grad));
+    }
+    if (out->k_box != k_box) {
+        PASS(map_tokens(function, &in.k, in.d, in.tk, in.kv_heads, in.batch, k_box, &out->k));
+        PASS(map_tokens(function, &in.v, in.d, in.tk, in.kv_heads, in.batch, k_box, &out->v));
+    }
+    out->q_box = q_box, out->k_box = k_box;
     if (!p.boxes) return TARTAN_OK;
     const tartan_cuda_tensor &first = p.by_keys ? b->k_grad : b->q_grad;
     PASS(map_tokens(function, &first, in.d, p.rows, p.kept_heads, in.batch, 64, &out->out0));
@@ -173,9 +178,7 @@ template <class Form, typename... Parameters, typename... Arguments>
 tartan_status start_tiles(const char *function, tartan_cuda_queue *queue, const char *what,
                           void (*kernel)(Parameters...), const BackwardProblem &p,
                           const Arguments &...arguments) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Form::kShared);
-    PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
+    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, Form::kShared));
     const int32_t needed = (p.tiles + Form::kTeams - 1) / Form::kTeams, most = queue->chip.processors;
     const dim3 grid((unsigned)(needed < most ? needed : most));
     return tartan_cuda_check(function,

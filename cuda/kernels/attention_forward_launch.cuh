@@ -50,9 +50,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     if (p.boxes) PASS(map_tokens(function, &f->out, in.d, in.tq, in.heads, in.batch, 64, &out));
     const auto kernel = in.dtype == TARTAN_F16 ? attention_forward<Factor::f16, Form, kExtras>
                                                : attention_forward<Factor::bf16, Form, kExtras>;
-    const cudaError_t error = cudaFuncSetAttribute(
-        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Form::kShared);
-    PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
+    PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, Form::kShared));
     const int32_t needed = (p.tiles + Form::kTeams - 1) / Form::kTeams, most = queue->chip.processors;
     const dim3 grid((unsigned)(needed < most ? needed : most));
     return tartan_cuda_check(function,

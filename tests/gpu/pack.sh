@@ -117,7 +117,7 @@ RUN
 }
 
 pack_julia() {
-    local bin home libraries place=$work/julia link target shim=$PWD/build/lib/libunwind_shim.so
+    local bin home libraries place=$work/julia link target shim
     [ -n "$JULIA" ] || fail "no Julia here"
     [ -d "$TARTAN_BUILD/bindings/julia/Tartan" ] || fail "no Julia package in ${TARTAN_BUILD#"$PWD"/}; build the tree first"
     bin=$("$JULIA" --startup-file=no -e 'print(Sys.BINDIR)')
@@ -142,7 +142,9 @@ pack_julia() {
     add_stubs "$place/lib" "$(find "$place/home" -type f -name 'libLLVM*.so*' -print -quit)"
     add_libraries "$place" "$place/lib"
     cp -R "$TARTAN_BUILD/bindings/julia/Tartan" "$place/packages/"
-    if grep -q "$shim" "$JULIA"; then cp "$shim" "$place/lib/"; fi
+    # What ./run has a script in front of Julia preload.
+    shim=$(head -c 4096 "$JULIA" | grep -ao '/[^" :]*/libunwind_shim\.so' | head -n 1 || true)
+    [ -z "$shim" ] || cp "$shim" "$place/lib/"
     echo "${libraries#"$home"/}" >"$place/libraries"
     cat >"$place/run" <<'RUN'
 #!/bin/sh

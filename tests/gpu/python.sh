@@ -25,7 +25,7 @@ build() {
     rm -rf "$package"
     mkdir -p "$package/tartan"
     cp bindings/python/tartan/*.py bindings/python/tartan/py.typed "$package/tartan"
-    "${CC:-gcc}" -shared -fPIC -O1 -std=gnu17 -D_GNU_SOURCE -fvisibility=hidden -w \
+    "${CC:-gcc}" -shared -fPIC -O2 -std=gnu17 -D_GNU_SOURCE -fvisibility=hidden -w \
         -Ilib/include -Ibindings/python/raw "-I$include" "$wrapper" bindings/python/raw/*.c \
         "$TARTAN_LIBRARY" "-Wl,-rpath,$library" -o "$package/tartan/_raw$suffix"
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs the device tests of the R package on the devices in TARTAN_TEST_DEVICES. Prints the kernel of a product for each
-# dtype, then the number of tests; fails if a test fails.
+# Runs the tests of the R package that use devices, on those in TARTAN_TEST_DEVICES. Prints the kernels that a product and
+# attention choose for each dtype, then the number of tests; fails if a test fails.
 library(testthat)
 library(tartan)
 
@@ -8,15 +8,17 @@ device <- strsplit(Sys.getenv("TARTAN_TEST_DEVICES", "cuda"), " ")[[1L]][1L]
 context <- tartan_context(device)
 print(context)
 layout <- block_pattern("banded", c(1024, 1024), 64)
+kernel_of <- function(text) regmatches(text, regexpr("\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", text))
 for (dtype in c("float64", "float32", "float16", "bfloat16")) {
   w <- to_device(block_matrix(layout), context, dtype = dtype)
   x <- to_device(matrix(1, 1024, 256), context, dtype = dtype)
-  text <- explain(w %*% x)
-  cat(dtype, ": ", regmatches(text, regexpr("\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", text)), "\n", sep = "")
+  q <- to_device(array(1, c(64, 1024, 2)), context, dtype = dtype)
+  cat(dtype, ": product: ", kernel_of(explain(w %*% x)), "\n", sep = "")
+  cat(dtype, ": attention: ", kernel_of(explain(attention(q, q, q, layout))), "\n", sep = "")
 }
 
 results <- ListReporter$new()
-test_dir("bindings/r/tests/testthat", package = "tartan", load_package = "none", filter = "^device$",
+test_dir("bindings/r/tests/testthat", package = "tartan", load_package = "none", filter = "^(device|device-layouts|attention|products)$",
          stop_on_failure = FALSE, reporter = results)
 bad <- checks <- 0
 for (result in results$get_results()) {

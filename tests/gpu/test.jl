@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs the device tests of the Julia package on the devices in TARTAN_TEST_DEVICES. Prints the kernel of a product for each
-# type, then the number of tests; fails if a test fails.
+# Runs the tests of the Julia package that use devices, on those in TARTAN_TEST_DEVICES. Prints the kernels that a product and
+# attention choose for each type, then the number of tests; fails if a test fails.
 using Tartan
 
 const CONTEXT = Context(first(split(get(ENV, "TARTAN_TEST_DEVICES", "cuda"))))
@@ -8,9 +8,12 @@ println(CONTEXT)
 const LAYOUT = pattern(:banded, (1024, 1024), 64)
 for T in (Float64, Float32, Float16, Tartan.BFloat16)
     W, X = to_device(BlockSparseMatrix{T}(LAYOUT), CONTEXT), to_device(zeros(T, 1024, 256), CONTEXT)
-    found = match(r"\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", explain(*, W, X))
-    println(T, ": ", found === nothing ? "" : found.match)
+    q = to_device(zeros(T, 64, 1024, 2), CONTEXT)
+    for (what, text) in ("product" => explain(*, W, X), "attention" => explain(attention, q, q, q, LAYOUT))
+        found = match(r"\"kernel\": \"[^\"]*\", \"why\": \"[^\"]*\"", text)
+        println(T, ": ", what, ": ", found === nothing ? "" : found.match)
+    end
 end
 
-append!(empty!(ARGS), ["device"])
+append!(empty!(ARGS), ["device", "device_layout", "float8", "attention"])
 include(joinpath(@__DIR__, "..", "..", "bindings", "julia", "test", "runtests.jl"))

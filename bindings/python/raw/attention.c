@@ -73,6 +73,7 @@ typedef struct attention {
     const tartan_block_mask *mask;
     options options;
     tartan_py_part *q, *k, *v, *bias;
+    bool recorded;           /* PyTorch records the call as a whole */
     int ndim;                /* of q: 2 .. 4 */
     tartan_array views[3];   /* of q, k and v with 4 dimensions */
     const char *names[8][2]; /* for errors: names in C and Python */
@@ -182,8 +183,11 @@ static tartan_py_part *new_lse(attention *self) {
 static PyObject *forward_in(attention *self, PyObject *const *given) {
     tartan_py_part *sinks, *out, *lse;
     const int wants_lse = PyObject_IsTrue(given[RETURN_LSE]) || given[LSE] != Py_None;
-    if (add_inputs(self, given, "tartan_attention_forward") || add(self, given[SINKS], "sinks", &sinks) ||
-        add(self, given[OUT], "out", &out) || add(self, given[LSE], "lse", &lse) ||
+    self->call.asked = true; /* of the inputs, before this pass */
+    if (add_inputs(self, given, "tartan_attention_forward") || add(self, given[SINKS], "sinks", &sinks))
+        return NULL;
+    self->call.asked = false;
+    if (add(self, given[OUT], "out", &out) || add(self, given[LSE], "lse", &lse) ||
         borrow_inputs(self, given) ||
         (sinks != NULL && tartan_py_call_borrow(&self->call, sinks, sum_dtype(self), false)) ||
         (out != NULL && tartan_py_call_borrow(&self->call, out, TARTAN_F64, true)) ||
@@ -214,7 +218,7 @@ static PyObject *run(PyObject *const *given, bool recorded, const char *function
                      PyObject *(*pass)(attention *, PyObject *const *)) {
     attention self = {.handles = {NULL, NULL}};
     tartan_py_call_open(&self.call, function);
-    self.call.recorded = recorded;
+    self.recorded = recorded;
     PyObject *result = pass(&self, given);
     leave(&self);
     return result;
@@ -230,11 +234,24 @@ PyObject *tartan_py_attention(PyObject *const *given, bool recorded) {
     return run(given, recorded, "attention", forward_in);
 }
 
+static PyObject *forward_once(PyObject *const *given) {
+    const int records = tartan_py_attention_records(given);
+    if (records < 0) return NULL;
+    return records ? tartan_py_attention_recorded(given) : tartan_py_attention(given, false);
+}
+
 /* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
- * context, out, lse, return_lse, sinks): out, or (out, lse). */
+ * context, out, lse, return_lse, sinks): out, or (out, lse). PyTorch records it if it records the use of an input. */
 static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    return check_count(count, FORWARD, "attention") ? NULL : tartan_py_attention(arguments, false);
+    PyObject *result, *given[FORWARD], *owned[5];
+    if (check_count(count, FORWARD, "attention")) return NULL;
+    if ((result = forward_once(arguments)) != NULL) return result;
+    memcpy(given, arguments, sizeof given);
+    if (!tartan_py_attention_unwraps(given, owned)) return NULL;
+    result = forward_once(given);
+    for (int i = 0; i < 5; i++) Py_XDECREF(owned[i]);
+    return result;
 }
 
 /* ---- Backward ---- */
@@ -249,6 +266,7 @@ static int add_results(attention *self, PyObject *const *given, results *out) {
     static const char *const names[] = {"out", "lse", "out_grad"};
     static const tartan_py_argument which[] = {OUT, LSE, OUT_GRAD};
     for (int i = 0; i < 3; i++) {
+        self->call.known = self->recorded && which[i] != OUT_GRAD;
         out->parts[i] = tartan_py_call_add(&self->call, given[which[i]], names[i]);
         if (out->parts[i] == NULL) return -1;
     }
@@ -268,6 +286,7 @@ static PyObject *backward_in(attention *self, PyObject *const *given) {
     tartan_py_part *grads[3];
     tartan_array grad_views[3];
     results read;
+    self->call.asked = self->call.known = self->recorded;
     if (add_inputs(self, given, "tartan_attention_backward") || add_results(self, given, &read) ||
         borrow_inputs(self, given) || borrow_results(self, &read))
         return NULL;
@@ -323,6 +342,7 @@ static PyObject *give_or_none(attention *self, tartan_py_part *part) {
 static PyObject *bias_gradient_in(attention *self, PyObject *const *given) {
     tartan_py_part *sinks;
     results read;
+    self->call.asked = self->call.known = self->recorded;
     if (add_inputs(self, given, "tartan_attention_bias_gradient") ||
         add(self, given[GIVEN_SINKS], "sinks", &sinks) || add_results(self, given, &read) ||
         borrow_inputs(self, given) ||

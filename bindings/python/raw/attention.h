@@ -36,9 +36,17 @@ typedef enum tartan_py_argument {
     BIAS_GRADIENT,
 } tartan_py_argument;
 
-/* Each takes its arguments in the order above; `recorded`: PyTorch records the call as a whole. */
+/* The passes, which record nothing. Each takes its arguments in the order above. `recorded`: the function that PyTorch
+ * records calls it; the gradients then read tensors that the forward pass has looked at. */
 PyObject *tartan_py_attention(PyObject *const *given, bool recorded);
 PyObject *tartan_py_attention_gradient(PyObject *const *given, bool recorded);
 PyObject *tartan_py_attention_bias_gradient(PyObject *const *given, bool recorded);
+/* Whether PyTorch would record the use of the inputs of a forward pass; -1 on failure. */
+int tartan_py_attention_records(PyObject *const *given);
+/* The forward pass as a function that PyTorch records. */
+PyObject *tartan_py_attention_recorded(PyObject *const *given);
+/* Replaces the inputs that outlived a transform of torch.func, which have no memory, by the tensors that they wrap. True if
+ * there was one; `owned` then has new references, else the exception is left as it was. */
+bool tartan_py_attention_unwraps(PyObject **given, PyObject *owned[5]);
 
 #endif

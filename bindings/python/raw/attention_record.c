@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention that PyTorch records: both passes of the autograd function of tartan._torch, in C, as its frames would cost
- * more than the calls. */
+ * Attention that PyTorch records: the autograd function of tartan._torch in C, since frames of Python would cost more than
+ * the passes. */
 #include "attention.h"
 
 enum {
@@ -12,6 +12,14 @@ enum {
 };
 
 static struct { PyObject *save, *saved, *constants, *needs, *mark; } names;
+
+/* What tartan._torch supplies. */
+static struct {
+    PyObject *apply;       /* applies the function */
+    PyObject *plain_apply; /* the same where no transform of torch.func is active */
+    PyObject *transforms;  /* whether one is */
+    PyObject *once;        /* the backward pass where gradients are recorded again */
+} torch;
 
 static int know_names(void) {
     if (names.mark != NULL) return 0;
@@ -25,6 +33,95 @@ static int know_names(void) {
 
 static bool is_tensor(PyObject *object) {
     return tartan_py_type_of(object).torch;
+}
+
+/* ---- The call ---- */
+
+static const tartan_py_argument inputs_of_call[INPUTS] = {Q, K, V, BIAS, SINKS};
+
+bool tartan_py_attention_unwraps(PyObject **given, PyObject *owned[INPUTS]) {
+    PyObject *type, *value, *trace;
+    bool found = false, failed = false;
+    PyErr_Fetch(&type, &value, &trace);
+    for (int i = 0; i < INPUTS; i++) {
+        PyObject **input = &given[inputs_of_call[i]];
+        owned[i] = is_tensor(*input) ? tartan_py_torch_living(*input) : NULL;
+        failed = failed || PyErr_Occurred();
+        found = found || (owned[i] != NULL && owned[i] != *input);
+        if (owned[i] != NULL) *input = owned[i];
+    }
+    if (found && !failed) {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+        return true;
+    }
+    for (int i = 0; i < INPUTS; i++) Py_XDECREF(owned[i]);
+    PyErr_Restore(type, value, trace);
+    return false;
+}
+
+int tartan_py_attention_records(PyObject *const *given) {
+    for (int i = 0; i < INPUTS; i++) {
+        PyObject *const input = given[inputs_of_call[i]];
+        if (input == Py_None || !is_tensor(input)) continue;
+        const int records = tartan_py_torch_records(input);
+        if (records != 0) return records;
+    }
+    return 0;
+}
+
+static bool know_torch(void) {
+    if (torch.once != NULL) return true;
+    PyObject *module = PyImport_ImportModule("tartan._torch");
+    if (module == NULL) return false;
+    torch.apply = PyObject_GetAttrString(module, "apply");
+    torch.plain_apply = PyObject_GetAttrString(module, "plain_apply");
+    torch.transforms = PyObject_GetAttrString(module, "are_transforms_active");
+    torch.once = PyObject_GetAttrString(module, "gradients_once");
+    Py_DECREF(module);
+    return !PyErr_Occurred();
+}
+
+static int check_recorded(PyObject *const *given) {
+    static const char *const names_of_inputs[] = {"q", "k", "v"};
+    if (given[OUT] != Py_None || given[LSE] != Py_None)
+        return tartan_py_fail(TARTAN_ERR_ARGUMENT,
+                              "attention: %s is given, expected none where PyTorch records gradients: use "
+                              "detach(), or torch.no_grad()",
+                              given[OUT] == Py_None ? "lse" : "out");
+    for (int i = 0; i < 3; i++)
+        if (!is_tensor(given[Q + i]))
+            return tartan_py_fail_type(
+                TARTAN_ERR_ARGUMENT,
+                "attention: %s is of type %s, expected a tensor, since PyTorch records gradients",
+                names_of_inputs[i], Py_TYPE(given[Q + i])->tp_name);
+    return 0;
+}
+
+/* (layout, mask, kind, ..., context, return_lse) */
+static PyObject *constants_of(PyObject *const *given) {
+    PyObject *constants = PyTuple_New(CONSTANTS);
+    for (int i = 0; constants != NULL && i < CONSTANTS; i++) {
+        PyObject *one = i < 2 ? given[LAYOUT + i] : i < RETURNS_LSE ? given[KIND + i - 2] : given[RETURN_LSE];
+        Py_INCREF(one);
+        PyTuple_SET_ITEM(constants, i, one);
+    }
+    return constants;
+}
+
+PyObject *tartan_py_attention_recorded(PyObject *const *given) {
+    if (!know_torch() || check_recorded(given)) return NULL;
+    PyObject *active = PyObject_CallNoArgs(torch.transforms);
+    PyObject *constants = active == NULL ? NULL : constants_of(given), *result = NULL;
+    if (constants != NULL) {
+        PyObject *const arguments[] = {given[Q], given[K], given[V], given[BIAS], given[SINKS], constants};
+        PyObject *apply = active == Py_False ? torch.plain_apply : torch.apply;
+        result = PyObject_Vectorcall(apply, arguments, INPUTS + 1, NULL);
+    }
+    Py_XDECREF(active);
+    Py_XDECREF(constants);
+    return result;
 }
 
 /* Arguments of a pass from the inputs and the constants: (layout, mask, kind, ..., context, return_lse). */
@@ -168,6 +265,11 @@ static PyObject *backward(PyObject *module, PyObject *const *arguments, Py_ssize
                      count);
         return NULL;
     }
+    /* Gradients are recorded here only if they may be differentiated again, which is then refused. */
+    const int again = tartan_py_torch_is_recording();
+    if (again != 0)
+        return again < 0 || !know_torch() ? NULL
+                                          : PyObject_Vectorcall(torch.once, arguments, (size_t)count, NULL);
     kept from = {NULL, NULL, NULL};
     PyObject *grads[INPUTS + 1] = {NULL}, *result = NULL;
     if (know_names() == 0 && read_kept(arguments[0], &from) == 0 &&
@@ -211,6 +313,14 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Also the backward pass as a method of autograd's context. */
 int tartan_py_register_attention_record(PyObject *module) {
-    return PyModule_AddFunctions(module, functions);
+    if (PyModule_AddFunctions(module, functions)) return -1;
+    PyObject *function = PyObject_GetAttrString(module, "attention_recorded_gradients");
+    PyObject *method = function == NULL ? NULL : PyInstanceMethod_New(function);
+    const int status =
+        method == NULL ? -1 : PyModule_AddObjectRef(module, "attention_recorded_apply", method);
+    Py_XDECREF(function);
+    Py_XDECREF(method);
+    return status;
 }

@@ -78,7 +78,7 @@ void tartan_py_call_open(tartan_py_call *call, const char *function) {
     call->pointer = NULL;
     call->queue = CPU;
     call->count = call->nothers = 0;
-    call->making = call->recorded = false;
+    call->making = call->asked = call->known = false;
 }
 
 /* ---- Operands ---- */
@@ -92,22 +92,40 @@ PyObject *tartan_py_exchange_queue(PyObject *module, PyObject *object) {
     return Py_BuildValue("iiL", (int)queue.type, (int)queue.id, (long long)queue.stream);
 }
 
+static int view(const tartan_py_call *call, tartan_py_part *part) {
+    return tartan_py_exchange_view(part->type.exchange, part->object, call->function, part->name,
+                                   &part->borrow);
+}
+
+/* A tensor that outlived a transform of torch.func has no memory: borrows the tensor that it wraps. */
+static int view_living(const tartan_py_call *call, tartan_py_part *part) {
+    PyObject *const wrapper = part->object, *const living = tartan_py_torch_living(wrapper);
+    if (living == NULL) return -1;
+    part->object = living;
+    const int status = living == wrapper ? 1 : view(call, part);
+    if (status == 0) {
+        part->made = living;
+        return 0;
+    }
+    part->object = wrapper;
+    Py_DECREF(living);
+    return status;
+}
+
 /* Borrows a tensor by the exchange interface; it becomes OTHER where that fails. */
 static int exchange(tartan_py_call *call, tartan_py_part *part) {
-    const dl_exchange *table = part->type.exchange;
-    if (part->type.torch && !call->making &&
-        tartan_py_torch_refuses(part->object, call->recorded, call->function, part->name))
+    int status = view(call, part);
+    if (status > 0 && part->type.torch && !call->asked) status = view_living(call, part);
+    if (status < 0 || (part->type.torch && !call->making && !call->known &&
+                       tartan_py_torch_refuses(part->object, call->asked, call->function, part->name)))
         return -1;
-    const int status =
-        tartan_py_exchange_view(table, part->object, call->function, part->name, &part->borrow);
-    if (status < 0) return -1;
     if (status > 0) {
         part->type.look = TARTAN_PY_OTHER;
         return ask_queue(part->object, &part->home.queue);
     }
     Py_INCREF(part->object);
     part->borrow.keep = part->object;
-    return current_queue(table, &part->borrow.array, &part->home.queue);
+    return current_queue(part->type.exchange, &part->borrow.array, &part->home.queue);
 }
 
 /* The home of an array or a matrix of ours; a new reference. */
@@ -228,8 +246,8 @@ int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_
 
 /* ---- Other libraries, which use their memory on queues of their own ---- */
 
-/* Notes the queue of an operand's home. (The operation refuses operands of another device.) `source`, if not NULL, is exported if its owner does not say which stream that is:
- * that orders its work before the call. */
+/* Notes the queue of an operand's home. (The operation refuses operands of another device.) `source`, if not NULL, is
+ * exported if its owner does not say which stream that is: that orders its work before the call. */
 static int beside(tartan_py_call *call, const tartan_py_home *home, PyObject *source) {
     const tartan_py_queue *queue = &home->queue;
     if (!home->foreign || queue->type == TARTAN_CPU || call->queue.type == TARTAN_CPU ||
@@ -292,104 +310,6 @@ int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dt
         return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is read-only, expected memory to write into",
                               call->function, part->name);
     return tartan_py_number_type(call->function, part->name, &part->borrow);
-}
-
-/* ---- Results ---- */
-
-/* By Python: an array of the library of `like`, or ours. */
-static PyObject *fresh(tartan_py_call *call, const tartan_py_part *like, int ndim, const int64_t *shape,
-                       int32_t dtype, bool column_major) {
-    PyObject *lengths = PyTuple_New(ndim);
-    for (int i = 0; lengths != NULL && i < ndim; i++) {
-        PyObject *length = PyLong_FromLongLong(shape[i]);
-        if (length == NULL)
-            Py_CLEAR(lengths);
-        else
-            PyTuple_SET_ITEM(lengths, i, length);
-    }
-    if (lengths == NULL) return NULL;
-    return PyObject_CallFunction(tartan_py_help.fresh, "ONiOO", like != NULL ? like->object : Py_None,
-                                 lengths, (int)dtype, column_major ? Py_True : Py_False, call->context);
-}
-
-/* Takes over the memory that was made for a result. */
-static tartan_py_part *take_result(tartan_py_call *call, PyObject *made) {
-    if (made == NULL) return NULL;
-    call->making = true;
-    tartan_py_part *part = tartan_py_call_add(call, made, "out");
-    call->making = false;
-    if (part == NULL) {
-        Py_DECREF(made);
-        return NULL;
-    }
-    PyObject *lease = part->made; /* of a device array, which keeps it too */
-    part->made = made;
-    Py_XDECREF(lease);
-    return tartan_py_call_borrow(call, part, TARTAN_F64, true) ? NULL : part;
-}
-
-static bool by_numpy(const tartan_py_call *call, const tartan_py_part *like) {
-    return call->queue.type == TARTAN_CPU && (like == NULL || like->type.look != TARTAN_PY_OURS);
-}
-
-tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part *like, int ndim,
-                                      const int64_t *shape, int32_t dtype, bool column_major) {
-    int axes[TARTAN_MAX_NDIM];
-    for (int i = 0; i < ndim; i++) axes[i] = column_major ? ndim - 1 - i : i;
-    if (like != NULL && like->type.torch)
-        return take_result(call, tartan_py_torch_empty(like->object, ndim, shape, dtype, axes));
-    return take_result(call, by_numpy(call, like) ? tartan_py_numpy_empty(ndim, shape, dtype, column_major)
-                                                  : fresh(call, like, ndim, shape, dtype, column_major));
-}
-
-/* The dimensions but the last from the largest stride to the smallest, and then the last; true if that is row-major. A
- * stride of 0, of an array that was expanded, says nothing. */
-static bool order_of(const tartan_array *array, int *axes) {
-    const int64_t *strides = array->strides;
-    bool row_major = true;
-    for (int i = 0; i < array->ndim; i++) {
-        int at = i;
-        const bool moves = i < array->ndim - 1 && array->shape[i] > 1;
-        for (; moves && at > 0 && strides[axes[at - 1]] > 0 && strides[axes[at - 1]] < strides[i]; at--)
-            axes[at] = axes[at - 1];
-        axes[at] = i;
-        row_major = row_major && at == i;
-    }
-    return row_major;
-}
-
-/* An array of NumPy whose dimensions lie in memory in the order of `axes`. */
-static PyObject *ordered_numpy(int ndim, const int64_t *shape, int32_t dtype, const int *axes) {
-    int64_t lengths[TARTAN_MAX_NDIM];
-    PyObject *places[TARTAN_MAX_NDIM] = {NULL}, *made = NULL;
-    for (int i = 0; i < ndim; i++) lengths[i] = shape[axes[i]];
-    PyObject *whole = tartan_py_numpy_empty(ndim, lengths, dtype, false), *order = PyTuple_New(ndim);
-    for (int i = 0; i < ndim; i++) places[axes[i]] = PyLong_FromLong(i);
-    for (int i = 0; i < ndim && order != NULL; i++) PyTuple_SET_ITEM(order, i, places[i]);
-    if (whole != NULL && order != NULL) made = PyObject_CallMethod(whole, "transpose", "O", order);
-    Py_XDECREF(whole);
-    Py_XDECREF(order);
-    return made;
-}
-
-tartan_py_part *tartan_py_call_result_as(tartan_py_call *call, const tartan_py_part *like,
-                                         const tartan_array *array, int32_t dtype) {
-    int axes[TARTAN_MAX_NDIM];
-    const int ndim = array->ndim;
-    const bool row_major = order_of(array, axes);
-    if (like->type.torch)
-        return take_result(call, tartan_py_torch_empty(like->object, ndim, array->shape, dtype, axes));
-    if (row_major || !by_numpy(call, like))
-        return tartan_py_call_result(call, like, ndim, array->shape, dtype, false);
-    return take_result(call, ordered_numpy(ndim, array->shape, dtype, axes));
-}
-
-PyObject *tartan_py_call_give(tartan_py_part *result, const tartan_py_part *like) {
-    if (like == NULL || like->type.look != TARTAN_PY_OTHER || like->home.queue.type == TARTAN_CPU) {
-        Py_INCREF(result->object);
-        return result->object;
-    }
-    return PyObject_CallFunctionObjArgs(tartan_py_help.given_as, result->object, like->object, NULL);
 }
 
 /* ---- The call itself ---- */

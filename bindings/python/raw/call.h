@@ -54,21 +54,27 @@ typedef struct tartan_py_type {
     const dl_exchange *exchange; /* where look is EXCHANGE */
     tartan_py_look look;
     bool torch; /* tensors of PyTorch, whatever the look */
+    bool plain; /* torch.Tensor itself, or torch.nn.Parameter */
 } tartan_py_type;
 
 /* What is known of the type of `object`. */
 tartan_py_type tartan_py_type_of(PyObject *object);
 /* Whether PyTorch would record the use of a tensor for a gradient; -1 on failure. */
 int tartan_py_torch_records(PyObject *tensor);
-/* Sets an exception and returns -1 if PyTorch would record this use of a tensor for a gradient, or the memory is not what
- * the tensor shows. `recorded`: the caller has it recorded, and does not ask about gradients. */
-int tartan_py_torch_refuses(PyObject *tensor, bool recorded, const char *function, const char *name);
+/* Whether it records anything in this thread now; -1 on failure. */
+int tartan_py_torch_is_recording(void);
+/* Sets an exception and returns -1 if PyTorch would record this use of a tensor for a gradient (not asked if `asked`), or the
+ * memory is not what the tensor shows. */
+int tartan_py_torch_refuses(PyObject *tensor, bool asked, const char *function, const char *name);
+/* The tensor inside one that outlived a transform of torch.func, else the tensor itself; a new reference. */
+PyObject *tartan_py_torch_living(PyObject *tensor);
 PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, bool column_major);
-/* On the device of the tensor `like`. `axes` lists the dimensions from the slowest to the fastest. */
-PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, int32_t dtype,
-                                const int *axes);
+/* On the device of the tensor `like`. `axes` lists the dimensions from the slowest to the fastest. `array`: what `like` shows,
+ * or NULL; where the result is to have its dtype, shape and strides, PyTorch is asked for memory like it, which costs less. */
+PyObject *tartan_py_torch_empty(PyObject *like, const tartan_array *array, int ndim, const int64_t *shape,
+                                int32_t dtype, const int *axes);
 
-/* ---- Calls (call.c) ---- */
+/* ---- Calls (call.c, result.c) ---- */
 
 enum { TARTAN_PY_PARTS = 20 };
 
@@ -95,8 +101,9 @@ typedef struct tartan_py_call {
     tartan_context *pointer;    /* once it runs */
     tartan_py_queue queue;
     int count, nothers;
-    bool making;   /* looks at memory that was just made for a result */
-    bool recorded; /* PyTorch records the call as a whole, and nothing in it */
+    bool making; /* looks at memory that was just made for a result */
+    bool asked;  /* the caller knows whether PyTorch would record the use of operands */
+    bool known;  /* operands are tensors that an earlier call has looked at */
     tartan_py_part parts[TARTAN_PY_PARTS];
     tartan_py_queue others[TARTAN_PY_PARTS + 2]; /* of other libraries, which also use the operands */
 } tartan_py_call;

@@ -21,15 +21,21 @@ static bool is_of(PyTypeObject *type, const char *library) {
     return is;
 }
 
+static bool is_named(const PyTypeObject *type, const char *name) {
+    return strcmp(type->tp_name, name) == 0;
+}
+
 /* Also of types derived from torch.Tensor. */
 static bool is_torch(PyTypeObject *type) {
     for (; type != NULL; type = type->tp_base)
-        if (strcmp(type->tp_name, "Tensor") == 0 && is_of(type, "torch")) return true;
+        if (is_named(type, "Tensor") && is_of(type, "torch")) return true;
     return false;
 }
 
 static tartan_py_type find(PyTypeObject *type) {
     tartan_py_type found = {.type = type, .look = TARTAN_PY_OTHER, .torch = is_torch(type)};
+    found.plain =
+        found.torch && is_of(type, "torch") && (is_named(type, "Tensor") || is_named(type, "Parameter"));
     if (tartan_py_is_ndarray(type)) {
         found.look = TARTAN_PY_NDARRAY;
     } else if ((PyObject *)type == tartan_py_help.DeviceArray) {
@@ -92,7 +98,7 @@ PyObject *tartan_py_numpy_empty(int ndim, const int64_t *shape, int32_t dtype, b
 /* ---- PyTorch ---- */
 
 static struct {
-    PyObject *empty_strided, *is_grad_enabled, *keywords; /* torch's, and ("dtype", "device") */
+    PyObject *empty_strided, *empty_like, *is_grad_enabled, *keywords; /* torch's, and ("dtype", "device") */
     PyObject *dtypes[TARTAN_U8 + 1];
 } torch;
 static PyObject *requires_grad, *is_neg, *device;
@@ -104,6 +110,7 @@ static bool know_torch(void) {
     PyObject *module = PyImport_ImportModule("torch"); /* which is there: one of its tensors is */
     if (module == NULL) return false;
     torch.empty_strided = PyObject_GetAttrString(module, "empty_strided");
+    torch.empty_like = PyObject_GetAttrString(module, "empty_like");
     torch.is_grad_enabled = PyObject_GetAttrString(module, "is_grad_enabled");
     for (int i = 1; i <= TARTAN_U8; i++) {
         torch.dtypes[i] = PyObject_GetAttrString(module, names[i]);
@@ -113,8 +120,8 @@ static bool know_torch(void) {
     requires_grad = PyUnicode_InternFromString("requires_grad");
     is_neg = PyUnicode_InternFromString("is_neg");
     device = PyUnicode_InternFromString("device");
-    if (torch.empty_strided == NULL || torch.is_grad_enabled == NULL || requires_grad == NULL ||
-        is_neg == NULL || device == NULL)
+    if (torch.empty_strided == NULL || torch.empty_like == NULL || torch.is_grad_enabled == NULL ||
+        requires_grad == NULL || is_neg == NULL || device == NULL)
         return false;
     torch.keywords = Py_BuildValue("(ss)", "dtype", "device");
     return torch.keywords != NULL;
@@ -127,14 +134,18 @@ static int truth(PyObject *object) {
     return value;
 }
 
+int tartan_py_torch_is_recording(void) {
+    return know_torch() ? truth(PyObject_CallNoArgs(torch.is_grad_enabled)) : -1;
+}
+
 int tartan_py_torch_records(PyObject *tensor) {
     if (!know_torch()) return -1;
     const int is = truth(PyObject_GetAttr(tensor, requires_grad));
-    return is > 0 ? truth(PyObject_CallNoArgs(torch.is_grad_enabled)) : is;
+    return is > 0 ? tartan_py_torch_is_recording() : is;
 }
 
-int tartan_py_torch_refuses(PyObject *tensor, bool recorded, const char *function, const char *name) {
-    int is = recorded ? 0 : tartan_py_torch_records(tensor);
+int tartan_py_torch_refuses(PyObject *tensor, bool asked, const char *function, const char *name) {
+    int is = asked ? 0 : tartan_py_torch_records(tensor);
     if (is < 0) return -1;
     if (is) {
         return tartan_py_fail(TARTAN_ERR_ARGUMENT,
@@ -150,8 +161,43 @@ int tartan_py_torch_refuses(PyObject *tensor, bool recorded, const char *functio
     return is;
 }
 
-PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, int32_t dtype,
-                                const int *axes) {
+/* One step; a new reference. */
+static PyObject *unwrap(PyObject *tensor) {
+    static PyObject *function;
+    if (function == NULL) {
+        PyObject *module = PyImport_ImportModule("torch._C");
+        PyObject *transforms = module == NULL ? NULL : PyObject_GetAttrString(module, "_functorch");
+        function = transforms == NULL ? NULL : PyObject_GetAttrString(transforms, "unwrap_if_dead");
+        Py_XDECREF(transforms);
+        Py_XDECREF(module);
+    }
+    if (function != NULL) return PyObject_CallOneArg(function, tensor);
+    PyErr_Clear(); /* an old PyTorch has no torch.func */
+    Py_INCREF(tensor);
+    return tensor;
+}
+
+PyObject *tartan_py_torch_living(PyObject *tensor) {
+    PyObject *living = unwrap(tensor), *inner;
+    Py_INCREF(tensor);
+    while (living != NULL && living != tensor) {
+        inner = unwrap(living);
+        Py_DECREF(tensor);
+        tensor = living;
+        living = inner;
+    }
+    Py_DECREF(tensor);
+    return living;
+}
+
+/* Whether the array has the dtype and the strides. */
+static bool is_laid_out(const tartan_array *array, int32_t dtype, const int64_t *strides) {
+    return array->dtype == dtype &&
+           memcmp(array->strides, strides, (size_t)array->ndim * sizeof *strides) == 0;
+}
+
+PyObject *tartan_py_torch_empty(PyObject *like, const tartan_array *array, int ndim, const int64_t *shape,
+                                int32_t dtype, const int *axes) {
     if (!know_torch()) return NULL;
     if (torch.dtypes[dtype] == NULL) {
         tartan_py_fail_type(TARTAN_ERR_DTYPE, "this PyTorch has no %s", tartan_dtype_name(dtype));
@@ -163,6 +209,8 @@ PyObject *tartan_py_torch_empty(PyObject *like, int ndim, const int64_t *shape, 
         strides[axes[i]] = step;
         step *= shape[axes[i]] > 1 ? shape[axes[i]] : 1;
     }
+    if (array != NULL && is_laid_out(array, dtype, strides))
+        return PyObject_CallOneArg(torch.empty_like, like);
     PyObject *made = NULL, *where = PyObject_GetAttr(like, device);
     PyObject *lengths = tuple_of(ndim, shape), *steps = tuple_of(ndim, strides);
     if (where != NULL && lengths != NULL && steps != NULL) {

@@ -13,8 +13,6 @@ from tartan._errors import ArgumentError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 
-_torch: Any = None  # the module of that name, once gradients are recorded
-
 
 def attention(
     q: Any, k: Any, v: Any, layout: Layout, *, scale: Optional[float] = None, causal: bool = False,
@@ -54,28 +52,19 @@ def attention(
     >>> tartan.attention(q, k, v, layout, causal=True).shape
     (2, 64, 8)
     """
-    global _torch
     bias, kind = None, None
     if slopes is not None or distance_bias is not None or block_bias is not None:
         bias, kind = _one_bias(slopes, distance_bias, block_bias)
     handle, hidden = layout_handle(layout, "layout"), None if mask is None else mask_handle(mask)
-    if not _raw.records(q, k, v, bias, sinks):
-        return _raw.attention(
-            handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
-            context, out, lse, return_lse, sinks,
-        )  # fmt: skip
-    if out is not None or lse is not None:
-        raise ArgumentError(
-            f"attention: {'lse' if out is None else 'out'} is given, expected none where PyTorch records gradients: "
-            "use detach(), or torch.no_grad()"
-        )
-    if _torch is None:
-        from tartan import _torch
-    result = _torch.recorded(
-        q, k, v, bias, sinks,
-        (handle, hidden, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic, context, return_lse),
+    result = _raw.attention(
+        handle, hidden, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
+        context, out, lse, return_lse, sinks,
     )  # fmt: skip
-    return result if layout._changes is None else _torch.guarded(result, layout)
+    if layout._changes is None or not _raw.records(q, k, v, bias, sinks):
+        return result
+    from tartan._torch import guarded
+
+    return guarded(result, layout)
 
 
 def attention_gradient(

@@ -14,37 +14,24 @@ from tartan._block_mask import BlockMask, of_rule
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
 
-_gradients: Any = _raw.attention_recorded_gradients
-_gradients_once = torch.autograd.function.once_differentiable(_gradients)  # type: ignore[no-untyped-call, unused-ignore]
-_is_recording = torch.is_grad_enabled
-
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """Of q, k, v, bias, sinks, and constants: the handles of the layout and the mask, what follows the bias in the
     arguments of both passes, and whether the log-sum-exp is returned."""
 
     forward = staticmethod(_raw.attention_recorded)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        # Gradients are recorded here only if they may be differentiated again, which is then refused.
-        return (_gradients_once if _is_recording() else _gradients)(ctx, *grads)
+    backward = staticmethod(_raw.attention_recorded_gradients)
 
 
-# The public `apply` first looks for transforms of torch.func, and unwraps tensors that outlived one: half of its time.
-_apply: Any = _Attention.apply
-_plain_apply: Any = super(torch.autograd.Function, _Attention).apply
-_are_transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+# PyTorch's engine calls this method, by default a function of Python that looks for `backward`.
+_Attention._backward_cls.apply = _raw.attention_recorded_apply  # type: ignore[attr-defined, unused-ignore]
 
-
-def recorded(q: Any, k: Any, v: Any, bias: Any, sinks: Any, constants: tuple[Any, ...]) -> Any:
-    """`attention`, recorded for gradients. `bias` and `sinks` may be None, or no tensors."""
-    if not (isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
-        x, name = next((x, name) for x, name in ((q, "q"), (k, "k"), (v, "v")) if not isinstance(x, torch.Tensor))
-        raise ArgumentTypeError(
-            f"attention: {name} is of type {type(x).__name__}, expected a tensor, since PyTorch records gradients"
-        )
-    return (_apply if _are_transforms_active() else _plain_apply)(q, k, v, bias, sinks, constants)
+# What the glue calls. The public `apply` first looks for transforms of torch.func, and unwraps tensors that outlived one:
+# half of its time.
+apply: Any = _Attention.apply
+plain_apply: Any = super(torch.autograd.Function, _Attention).apply
+are_transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+gradients_once: Any = torch.autograd.function.once_differentiable(_raw.attention_recorded_gradients)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def guarded(result: Any, layout: Layout) -> Any:

@@ -211,9 +211,9 @@ def test_what_is_refused(rng):
          lambda: attention(q, k, v, layout, out=torch.zeros_like(q))),
         (tartan.ArgumentError, "lse is given, expected none",
          lambda: attention(q, k, v, layout, lse=torch.zeros(2, 4, 40, dtype=torch.float64))),
-        (tartan.ArgumentTypeError, "k is of type ndarray, expected a tensor",
+        (tartan.ArgumentTypeError, "k is of type numpy.ndarray, expected a tensor",
          lambda: attention(q, still[1].numpy(), v, layout)),
-        (tartan.ArgumentTypeError, "q is of type ndarray, expected a tensor",
+        (tartan.ArgumentTypeError, "q is of type numpy.ndarray, expected a tensor",
          lambda: attention(still[0].numpy(), *still[1:], layout, slopes=slopes)),
         (tartan.ArgumentError, "slopes requires gradients, which this call does not record",
          lambda: attention_gradient(*still, layout, out, lse, out, slopes=slopes)),
@@ -221,11 +221,15 @@ def test_what_is_refused(rng):
          lambda: attention_bias_gradient(*still, layout, out, lse, out, sinks=slopes)),
         (tartan.ArgumentError, "attention_gradient: q requires gradients",
          lambda: attention_gradient(q, k, v, layout, still[0], still[0][..., 0], still[0])),
+        (tartan.ArgumentError, "out requires gradients, which this call does not record",
+         lambda: attention(*still, layout, out=torch.zeros_like(q, requires_grad=True))),
         (tartan.DTypeError, "k is of float32, expected float64", lambda: attention(q, k.float(), v, layout)),
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
             call()
     out = attention(q, k, v, layout)
+    with pytest.raises(tartan.ArgumentError, match="out_grad has its negative bit set"):
+        torch.autograd.grad(out, q, torch._neg_view(torch.ones_like(out)), retain_graph=True)
     (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
@@ -252,6 +256,56 @@ def test_transforms_of_torch_func_are_refused(rng):
     q, k, v = tensors(records=False)
     with pytest.raises(RuntimeError, match="setup_context"):
         torch.func.grad(lambda x: attention(x, k, v, layout).sum())(q)
+
+
+def outlived(x, transform):
+    """The tensor that a function saw as `x` under a transform, which has ended."""
+    seen = []
+    if transform == "grad":
+        torch.func.grad(lambda y: seen.append(y) or y.sum())(x)
+    else:
+        torch.func.jvp(lambda y: seen.append(y) or y * 2, (x,), (x,))
+    return seen[0]
+
+
+@pytest.mark.parametrize("transform", ["grad", "jvp"])
+@pytest.mark.parametrize("which", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("records", [False, True])
+def test_tensors_that_outlived_a_transform(rng, transform, which, records):
+    layout = random_layout(rng, (40, 52), 8, 0.6)
+    x = tensors(records=records)
+    dead = [outlived(y, transform) if i in which else y for i, y in enumerate(x)]
+    wanted, out = attention(*x, layout), attention(*dead, layout)
+    assert torch.equal(out, wanted) and out.requires_grad == records
+    if records:
+        for y, z in zip(*(torch.autograd.grad(y.square().sum(), x) for y in (out, wanted))):
+            assert torch.equal(y, z)
+        return
+    lse = attention(*dead, layout, return_lse=True)[1]
+    for y, z in zip(*(attention_gradient(*y, layout, wanted, lse, wanted) for y in (dead, x))):
+        assert torch.equal(y, z)
+
+
+def test_results_lie_in_memory_like_their_inputs(rng):
+    class Tensor(torch.Tensor):
+        pass
+
+    layout = random_layout(rng, (40, 52), 8, 0.6)
+    q, k, v = tensors(records=False)
+    wide, long = torch.zeros(2, 4, 40, 12, dtype=q.dtype), torch.zeros(2, 40, 4, 8, dtype=q.dtype).transpose(1, 2)
+    wanted = attention(q, k, v, layout)
+    for x, strides in (
+        (torch.nn.Parameter(q, requires_grad=False), q.stride()),
+        (q.as_subclass(Tensor), q.stride()),
+        (long.copy_(q), long.stride()),
+        (wide[..., :8].copy_(q), q.stride()),
+        (q.transpose(2, 3).contiguous().transpose(2, 3), q.stride()),
+        (q[:1, :1].expand(2, 4, 40, 8), q.stride()),
+    ):
+        out = attention(x, k, v, layout)
+        assert type(out) is torch.Tensor and out.stride() == strides and not out.requires_grad
+        assert torch.equal(out, attention(x.clone().contiguous().as_subclass(torch.Tensor), k, v, layout))
+    assert torch.equal(attention(long, k, v, layout), wanted)
 
 
 def test_closing_before_the_backward_pass(rng):
