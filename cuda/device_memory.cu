@@ -26,6 +26,13 @@ tartan_status allocate(const char *function, tartan_cuda_queue *queue, int64_t b
  * other; but the default stream of threads is another stream in each. */
 constexpr int64_t kKept = 1 << 20;
 
+void make_kept(tartan_cuda_queue *queue) {
+    tartan_cuda_relaxed relaxed;
+    if (cudaMallocFromPoolAsync(&queue->scratch, kKept, queue->pool, queue->stream) == cudaSuccess) return;
+    queue->scratch = nullptr;
+    (void)cudaGetLastError();
+}
+
 /* The memory that the queue keeps, or NULL. */
 void *take_kept(tartan_cuda_queue *queue, int64_t bytes) {
     if (bytes > kKept || queue->stream == cudaStreamPerThread || tartan_cuda_is_capturing(queue))
@@ -33,12 +40,7 @@ void *take_kept(tartan_cuda_queue *queue, int64_t bytes) {
     pthread_mutex_lock(&queue->lock);
     void *kept = nullptr;
     if (!queue->scratch_in_use) {
-        tartan_cuda_relaxed relaxed;
-        if (queue->scratch == nullptr &&
-            cudaMallocFromPoolAsync(&queue->scratch, kKept, queue->pool, queue->stream) != cudaSuccess) {
-            queue->scratch = nullptr;
-            (void)cudaGetLastError();
-        }
+        if (queue->scratch == nullptr) make_kept(queue);
         kept = queue->scratch;
         queue->scratch_in_use = kept != nullptr;
     }

@@ -91,7 +91,7 @@ pack_r() {
     cp -LR "$home/lib" "$home/modules" "$home/etc" "$place/home/"
     while read -r package; do
         cp -LR "$package" "$place/home/library/"
-    done < <(R_LIBS="$TARTAN_BUILD/rlib" r_packages base compiler methods stats utils graphics grDevices tools tartan testthat)
+    done < <(R_LIBS="$TARTAN_BUILD/rlib" r_packages base compiler methods parallel stats utils graphics grDevices tools tartan testthat)
     for part in help html doc demo po tests include examples java tcl; do rm -rf "$place"/home/library/*/"$part"; done
     # Graphics and downloads would pull in half a desktop.
     rm -f "$place"/home/modules/R_X11.so "$place"/home/modules/R_de.so "$place"/home/library/grDevices/libs/cairo.so

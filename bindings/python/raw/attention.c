@@ -35,8 +35,9 @@ static int add_whole(options *out, PyObject *object, const char *function, const
     int64_t value = 0;
     char digits[24];
     if (tartan_py_int(object, function, name, INT64_MIN, INT64_MAX, &value)) return -1;
+    if (value == 0) return 0;
     snprintf(digits, sizeof digits, "%lld", (long long)value);
-    if (value != 0) add_text(out, name, digits);
+    add_text(out, name, digits);
     return 0;
 }
 
@@ -216,7 +217,8 @@ static PyObject *forward_in(attention *self, PyObject *const *given) {
 
 static PyObject *run(PyObject *const *given, bool recorded, const char *function,
                      PyObject *(*pass)(attention *, PyObject *const *)) {
-    attention self = {.handles = {NULL, NULL}};
+    attention self; /* large: its parts are set as they are used */
+    self.handles[0] = self.handles[1] = NULL;
     tartan_py_call_open(&self.call, function);
     self.recorded = recorded;
     PyObject *result = pass(&self, given);

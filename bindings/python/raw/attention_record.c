@@ -23,7 +23,7 @@ static struct {
 
 static int know_names(void) {
     if (names.mark != NULL) return 0;
-    names.save = PyUnicode_InternFromString("save_for_backward");
+    names.save = PyUnicode_InternFromString("to_save");
     names.saved = PyUnicode_InternFromString("saved_tensors");
     names.constants = PyUnicode_InternFromString("constants");
     names.needs = PyUnicode_InternFromString("needs_input_grad");
@@ -145,10 +145,11 @@ static bool are_constants(PyObject *object) {
 static int keep(PyObject *ctx, PyObject *const *inputs, PyObject *out, PyObject *lse, PyObject *constants) {
     PyObject *const bias = is_tensor(inputs[3]) ? inputs[3] : Py_None;
     PyObject *const sinks = is_tensor(inputs[4]) ? inputs[4] : Py_None;
-    PyObject *const given[] = {ctx, inputs[0], inputs[1], inputs[2], out, lse, bias, sinks};
-    PyObject *done = PyObject_VectorcallMethod(names.save, given, 1 + SAVED, NULL);
-    if (done == NULL) return -1;
-    Py_DECREF(done);
+    PyObject *saved = PyTuple_Pack(SAVED, inputs[0], inputs[1], inputs[2], out, lse, bias, sinks);
+    const int failed =
+        saved == NULL || PyObject_SetAttr(ctx, names.save, saved); /* as save_for_backward does */
+    Py_XDECREF(saved);
+    if (failed) return -1;
     if (bias == inputs[3] && sinks == inputs[4]) return PyObject_SetAttr(ctx, names.constants, constants);
     PyObject *arrays =
         PyTuple_Pack(2, bias == Py_None ? inputs[3] : Py_None, sinks == Py_None ? inputs[4] : Py_None);

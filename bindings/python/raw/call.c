@@ -125,6 +125,15 @@ static int exchange(tartan_py_call *call, tartan_py_part *part) {
     }
     Py_INCREF(part->object);
     part->borrow.keep = part->object;
+    /* The operands of most calls are on one device, which is asked once for its current stream. */
+    const tartan_py_part *before = part > call->parts ? part - 1 : NULL;
+    if (before != NULL && before->type.look == TARTAN_PY_EXCHANGE &&
+        before->type.exchange == part->type.exchange &&
+        before->borrow.array.device_type == part->borrow.array.device_type &&
+        before->borrow.array.device_id == part->borrow.array.device_id) {
+        part->home.queue = before->home.queue;
+        return 0;
+    }
     return current_queue(part->type.exchange, &part->borrow.array, &part->home.queue);
 }
 
