@@ -4,6 +4,29 @@
 
 #include <string.h>
 
+/* ---- What products share ---- */
+
+int tartan_py_facts_of(const tartan_matrix *matrix, tartan_py_facts *out) {
+    tartan_layout *layout = NULL;
+    const tartan_status status = tartan_matrix_get_layout(matrix, &layout);
+    if (status != TARTAN_OK) {
+        tartan_py_raise(status);
+        return -1;
+    }
+    out->rows = tartan_layout_rows(layout);
+    out->cols = tartan_layout_cols(layout);
+    out->heads = tartan_layout_heads(layout);
+    out->blocks = tartan_layout_blocks(layout);
+    out->dtype = tartan_matrix_dtype(matrix);
+    tartan_layout_free(layout);
+    return 0;
+}
+
+int tartan_py_refuse_beta(double beta, const char *where) {
+    if (beta == 0) return 0;
+    return tartan_py_fail(TARTAN_ERR_ARGUMENT, "beta is %g, expected 0 where %s", beta, where);
+}
+
 /* ---- Pairs of factors, for sddmm and growth_score ---- */
 
 enum { PAIRS = 8 };
