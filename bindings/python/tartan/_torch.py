@@ -14,13 +14,15 @@ from tartan._block_mask import BlockMask, of_rule
 from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
 
+_gradients: Any = _raw.attention_recorded_gradients
+
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """Of q, k, v, bias, sinks, and constants: the handles of the layout and the mask, what follows the bias in the
     arguments of both passes, and whether the log-sum-exp is returned."""
 
     forward = staticmethod(_raw.attention_recorded)
-    backward = staticmethod(_raw.attention_recorded_gradients)
+    backward = staticmethod(_gradients)
 
 
 # PyTorch's engine calls this method, by default a function of Python that looks for `backward`.
@@ -31,7 +33,7 @@ _Attention._backward_cls.apply = _raw.attention_recorded_apply  # type: ignore[a
 apply: Any = _Attention.apply
 plain_apply: Any = super(torch.autograd.Function, _Attention).apply
 are_transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
-gradients_once: Any = torch.autograd.function.once_differentiable(_raw.attention_recorded_gradients)  # type: ignore[no-untyped-call, unused-ignore]
+gradients_once: Any = torch.autograd.function.once_differentiable(_gradients)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def guarded(result: Any, layout: Layout) -> Any:
