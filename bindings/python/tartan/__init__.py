@@ -13,6 +13,7 @@ True
 """
 
 from tartan import _raw
+from tartan._arithmetic import block_diag, hstack, kron, vstack
 from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
@@ -60,8 +61,8 @@ __all__ = [
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
-    "attention_bias_gradient", "attention_gradient", "attention_merge", "block_softmax", "block_softmax_gradient",
+    "attention_bias_gradient", "attention_gradient", "attention_merge", "block_diag", "block_softmax", "block_softmax_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
-    "growth_score", "info", "load", "load_all", "packed",
-    "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify",
+    "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
+    "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack",
 ]  # fmt: skip

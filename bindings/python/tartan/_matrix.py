@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 import numpy as np
 
 from tartan import _raw
+from tartan._arithmetic import Arithmetic, wrapped
 from tartan._arrays import (
     BITS,
     Array,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
+class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
     ``BlockMatrix(layout, values)`` uses the memory of `values`, which the caller may still change; with
@@ -188,8 +190,11 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         >>> bool(abs(A.to_scipy("csr") - S).max() == 0)
         True
         """
-        layout, lists, values = from_scipy(matrix, block, dtype, copy)
-        return cls(layout, values) if lists is None else cls.from_csr(layout, *lists, values)
+        layout, arguments = from_scipy(matrix, block, dtype, copy)
+        if layout is not None:
+            return cls(layout, arguments[0])
+        with Call(None) as call:
+            return cls._own(_raw.tartan_matrix_from_compressed(call.handle, *arguments))
 
     # ---- Asking ----
 
@@ -231,15 +236,19 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return self.layout._repr_svg_()
 
     def __getitem__(self, key: Any) -> Any:
-        """An element at (row, col) or (head, row, col), 0 if its block is not stored; or, for a slice of rows
-        or slices of rows and columns, a new matrix of those rows and columns in all heads. See also
-        `slice_blocks`.
+        """An element at (row, col) or (head, row, col), 0 if its block is not stored. For a slice of rows or slices of
+        rows and columns, or a list of indices (or booleans) beside a slice, a new matrix of those rows and columns in
+        all heads; for lists of rows and columns, an array of the elements at these places. See also `slice_blocks`.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
         >>> A[1, 2], A[2:, :3].toarray().tolist()
         (6.0, [[8.0, 9.0, 10.0], [12.0, 13.0, 14.0]])
         """
+        if isinstance(key, (list, np.ndarray)) or (
+            isinstance(key, tuple) and any(isinstance(k, (list, np.ndarray)) for k in key)
+        ):
+            return self._listed(key)
         if isinstance(key, slice) or (isinstance(key, tuple) and any(isinstance(k, slice) for k in key)):
             return self._slice(key)
         shape = self.shape
@@ -255,30 +264,85 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
         return _raw.tartan_matrix_entry(self._handle, *([0] * (3 - len(place)) + place))
 
     def _slice(self, key: Any) -> BlockMatrix:
-        """Slices of elements: moves whole blocks if the slices begin and end on blocks, else elements."""
+        """Slices of elements: moves whole blocks if the slices begin and end on blocks."""
         layout = self.layout
         pair = key if isinstance(key, tuple) else (key, slice(None))
         if len(pair) != 2:
             raise ArgumentTypeError(f"index is {key!r}, expected two slices, which count in every head")
-        bounds = [element_range(part, n) for part, n in zip(pair, (layout.rows, layout.cols))]
-        sizes = layout.block_shape
+        sizes = (layout.rows, layout.cols)
+        if all(isinstance(part, slice) for part in pair) and any(part.step not in (None, 1) for part in pair):
+            return self.select(*(np.arange(*part.indices(n)) for part, n in zip(pair, sizes)))
+        bounds = [element_range(part, n) for part, n in zip(pair, sizes)]
         whole = all(
             begin % b == 0 and (end % b == 0 or end == n)
-            for (begin, end), b, n in zip(bounds, sizes, (layout.rows, layout.cols))
+            for (begin, end), b, n in zip(bounds, layout.block_shape, sizes)
         )
         if whole:
-            blocks = [(begin // b, -(-end // b)) for (begin, end), b in zip(bounds, sizes)]
+            blocks = [(begin // b, -(-end // b)) for (begin, end), b in zip(bounds, layout.block_shape)]
             return self._made(_raw.tartan_matrix_slice, *blocks[0], *blocks[1])
-        if layout.heads > 1:
-            raise UnsupportedError(
-                f"slice {key!r} cuts through blocks of {sizes}, which only matrices of one head can do"
-            )
-        rows, cols, values = self.to_coo()
-        (top, bottom), (left, right) = bounds
-        inside = (rows >= top) & (rows < bottom) & (cols >= left) & (cols < right)
-        rows, cols = rows[inside] - top, cols[inside] - left
-        cut = Layout.from_entries((bottom - top, right - left), sizes, rows, cols)
-        return BlockMatrix.from_coo(cut, rows, cols, values[inside], order=self.order)
+        return self._made(_raw.tartan_matrix_cut, *bounds[0], *bounds[1])
+
+    def _listed(self, key: Any) -> Any:
+        """Lists of rows and columns: a matrix, or an array of elements if both are lists."""
+        pair = list(key) if isinstance(key, tuple) else [key, slice(None)]
+        if len(pair) != 2:
+            raise ArgumentTypeError(f"index is {key!r}, expected rows and columns, which count in every head")
+        for i, (part, n) in enumerate(zip(pair, self.shape[-2:])):
+            if isinstance(part, (list, np.ndarray)):
+                array = np.asarray(part)
+                if array.dtype == np.bool_:
+                    if array.shape != (n,):
+                        raise ArgumentError(f"index has booleans of shape {array.shape}, expected ({n},)")
+                    array = np.flatnonzero(array)
+                pair[i] = array.astype(np.int64) if array.size == 0 else array
+        rows, cols = pair
+        if isinstance(rows, np.ndarray) and isinstance(cols, np.ndarray) and not (
+            rows.ndim == 2 and rows.shape[1] == 1 and cols.ndim == 2 and cols.shape[0] == 1
+        ):
+            return self._elements(rows, cols)
+        lists = [
+            np.ravel(part) if isinstance(part, np.ndarray)
+            else np.arange(*part.indices(n)) if isinstance(part, slice)
+            else np.array([operator.index(part)])
+            for part, n in zip(pair, self.shape[-2:])
+        ]  # fmt: skip
+        return self.select(*lists)
+
+    def _places(self, rows: Any, cols: Any) -> tuple[Array, Array, tuple[int, ...]]:
+        """Flat lists of rows and columns, and the shape that they were broadcast to."""
+        if self.ndim != 2:
+            raise UnsupportedError("lists of elements are for matrices of one head")
+        rows, cols = np.broadcast_arrays(rows, cols)
+        flat = (wrapped(indices(x.reshape(-1), name), n) for x, name, n in zip((rows, cols), ("rows", "cols"), self.shape))
+        return (*flat, rows.shape)
+
+    def _elements(self, rows: Any, cols: Any) -> Array:
+        i, j, shape = self._places(rows, cols)
+        values = np.empty(i.size, self.dtype)
+        _raw.tartan_matrix_get_elements(self._handle, None, i, j, values)
+        return values.reshape(shape)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Writes elements at (row, col), numbers or lists, in place. A zero where nothing is stored is ignored; another
+        number there is refused, and nothing is written.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
+        >>> A[[0, 1], [1, 0]] = [5.0, 6.0]
+        >>> A.sum()
+        15.0
+        """
+        if not isinstance(key, tuple) or len(key) != 2 or any(isinstance(k, slice) for k in key):
+            raise ArgumentTypeError(f"index is {key!r}, expected (row, col), numbers or lists")
+        i, j, shape = self._places(np.asarray(key[0]), np.asarray(key[1]))
+        values = np.ascontiguousarray(np.broadcast_to(np.asarray(value, np.float64), shape)).reshape(-1)
+        _raw.tartan_matrix_set_elements(self._handle, None, i, j, values, 0)
+
+    def setdiag(self, values: Any, k: int = 0) -> None:
+        """Writes diagonal k in place, an array or a number. Where nothing is stored, only zeros can be written;
+        `add_diagonal` adds blocks."""
+        numbers = np.ascontiguousarray(values, np.float64).reshape(-1)
+        _raw.tartan_matrix_set_diagonal(self._handle, k, numbers)
 
     def slice_blocks(self, rows: slice, cols: slice = slice(None)) -> BlockMatrix:
         """A new matrix of a range of block rows and block columns, counted in blocks as in ``layout[rows, cols]``."""
@@ -299,6 +363,9 @@ class BlockMatrix(MatrixFacts, MatrixFills, Sparse):
 
     def transpose(self) -> TransposedMatrix[BlockMatrix]:
         return self.T
+
+    def _plain(self) -> BlockMatrix:
+        return self
 
     def _transposed(self) -> BlockMatrix:
         return self._made(_raw.tartan_matrix_transpose)

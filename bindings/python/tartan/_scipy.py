@@ -8,12 +8,11 @@ from typing import Any, Optional
 
 import numpy as np
 
+from tartan import _raw
 from tartan._arrays import code_of, dtype_code, numpy_dtype
 from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
-from tartan._frame import Block, block_shape
+from tartan._frame import Block, block_shape, frame_of
 from tartan._layout import Layout
-
-Lists = Optional[tuple[Any, Any]]
 
 
 def _sparse() -> Any:
@@ -30,9 +29,9 @@ def _values(data: Any, dtype: Any) -> Any:
     return data
 
 
-def from_scipy(matrix: Any, block: Optional[Block], dtype: Any, copy: bool) -> tuple[Layout, Lists, Any]:
-    """The layout, and indptr, columns and values of the elements; for BSR no lists, and the values of the
-    blocks."""
+def from_scipy(matrix: Any, block: Optional[Block], dtype: Any, copy: bool) -> tuple[Optional[Layout], tuple[Any, ...]]:
+    """For BSR, the layout and the values of the blocks; else no layout, and the arguments of
+    tartan_matrix_from_compressed. Elements that are there twice are added."""
     if not _sparse().issparse(matrix):
         raise ArgumentTypeError(f"matrix is of type {type(matrix).__name__}, expected a SciPy sparse matrix")
     if len(matrix.shape) != 2:
@@ -41,23 +40,22 @@ def from_scipy(matrix: Any, block: Optional[Block], dtype: Any, copy: bool) -> t
         return _from_bsr(matrix, dtype, copy)
     if block is None:
         raise ArgumentError(f"block is None, expected a size for a matrix in {matrix.format} format")
-    csr = matrix.tocsr()
-    if not csr.has_canonical_format:
-        csr = csr.copy()  # never change the caller's
-        csr.sum_duplicates()
-    rows = np.repeat(np.arange(csr.shape[0], dtype=np.int64), np.diff(csr.indptr))
-    layout = Layout.from_entries(csr.shape, block, rows, csr.indices)
-    return layout, (csr.indptr, csr.indices), _values(csr.data, dtype)
+    lines = matrix if matrix.format in ("csr", "csc") else matrix.tocsr()
+    lists = (np.ascontiguousarray(x, np.int64) for x in (lines.indptr, lines.indices))
+    return None, (
+        frame_of(lines.shape, block), int(lines.format == "csc"), *lists, _values(lines.data, dtype),
+        _raw.TARTAN_DUPLICATES_ADDED, 0, _raw.TARTAN_ROW_MAJOR,
+    )  # fmt: skip
 
 
-def _from_bsr(matrix: Any, dtype: Any, copy: bool) -> tuple[Layout, Lists, Any]:
+def _from_bsr(matrix: Any, dtype: Any, copy: bool) -> tuple[Layout, tuple[Any, ...]]:
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     values = _values(matrix.data, dtype)
     if copy or not values.flags.c_contiguous or not values.flags.writeable:
         values = values.copy(order="C")
-    return Layout.from_csr(matrix.shape, matrix.blocksize, matrix.indptr, matrix.indices), None, values
+    return Layout.from_csr(matrix.shape, matrix.blocksize, matrix.indptr, matrix.indices), (values,)
 
 
 def to_scipy(matrix: Any, format: str) -> Any:

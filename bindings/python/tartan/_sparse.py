@@ -16,7 +16,6 @@ class Sparse:
     an array of objects, and elementwise comparisons are refused."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # so that array @ matrix calls __rmatmul__
     __iter__: ClassVar[None] = None
     __hash__ = object.__hash__
 
@@ -35,13 +34,16 @@ class Sparse:
     def __array_function__(
         self, function: Callable[..., Any], types: Any, arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        if arguments == (self,) and not options:
+        if len(arguments) == 1 and not options and arguments[0] is self:
             if function is np.shape:
                 return self.shape
             if function is np.ndim:
                 return len(self.shape)
             if function is np.transpose and len(self.shape) == 2:
                 return self.transpose()
+        if function is np.dot and len(arguments) == 2 and not options:
+            a, b = arguments
+            return a @ b if isinstance(a, Sparse) or np.ndim(a) > 0 else a * b
         raise ArgumentTypeError(
             f"numpy.{function.__name__} takes no {type(self).__name__}: toarray() makes a dense copy, to_scipy() a "
             "SciPy array"

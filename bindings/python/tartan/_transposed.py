@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from tartan import _raw
+from tartan._arithmetic import Arithmetic
 from tartan._arrays import Array
 from tartan._layout import Layout
 from tartan._matrix_facts import MatrixFacts
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=MatrixFacts)
 
 
-class TransposedMatrix(Sparse, Generic[M]):
+class TransposedMatrix(Arithmetic[M], Sparse, Generic[M]):
     """The transpose of a `BlockMatrix`, sharing its memory. `copy()` makes a new matrix."""
 
     __slots__ = ("T",)
@@ -72,6 +73,9 @@ class TransposedMatrix(Sparse, Generic[M]):
 
     def copy(self) -> M:
         return self.T._transposed()
+
+    def _plain(self) -> M:
+        return self.copy()
 
     def toarray(self) -> Array:
         return self.T.toarray().swapaxes(-1, -2)

@@ -42,7 +42,7 @@ def test_numpy_makes_no_objects(w, call):
 
 
 def test_ufuncs_are_refused(w):
-    for call in (np.exp, lambda w: np.add(w, w), lambda w: np.matmul(np.ones((2, 6)), w), lambda w: w + np.ones(4)):
+    for call in (np.exp, lambda w: np.arctan2(w, w), lambda w: np.add.outer(w, w), lambda w: w + np.ones(4)):
         with pytest.raises(TypeError):
             call(w)
 

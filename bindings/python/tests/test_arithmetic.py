@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic, reductions, parts and element access against NumPy on dense copies."""
+
+import numpy as np
+import pytest
+from conftest import random_matrix
+
+import tartan
+from tartan import BlockMatrix
+
+
+@pytest.fixture(params=["C", "F", "transpose"])
+def w(rng, request):
+    if request.param == "transpose":
+        return random_matrix(rng, (14, 10), (3, 4)).T
+    return random_matrix(rng, (10, 14), (4, 3), order=request.param)
+
+
+def same(matrix, dense, **tolerances):
+    assert isinstance(matrix, BlockMatrix)
+    np.testing.assert_allclose(matrix.toarray(), dense, **({"rtol": 1e-15, "atol": 1e-15} | tolerances))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda w: 2 * w, lambda w: w * 2.5, lambda w: np.float32(2) * w, lambda w: w / 4, lambda w: -w, lambda w: +w,
+        abs, lambda w: w**2, lambda w: w + w, lambda w: w - 3 * w, lambda w: w + 0, lambda w: 0 - w, np.abs, np.sign,
+        np.negative, np.square, lambda w: np.add(w, w), lambda w: np.multiply(3, w), lambda w: np.multiply(w, np.array(2.0)),
+        lambda w: w * w, lambda w: np.maximum(w, -w), lambda w: np.minimum(w, 2 * w), lambda w: np.sqrt(w * w),
+    ],
+)  # fmt: skip
+def test_operators(w, function):
+    same(function(w), function(w.toarray()))
+
+
+def test_sparse_operands(rng, w):
+    sparse = pytest.importorskip("scipy.sparse")
+    other = sparse.random_array(w.shape, density=0.3, rng=rng, format="csr")
+    dense, x = w.toarray(), other.toarray()
+    same(w + other, dense + x)
+    same(other + w, dense + x)
+    same(other - w, x - dense)
+    same(w * other, dense * x)
+    same(w.maximum(other), np.maximum(dense, x))
+    whole = w + BlockMatrix.from_dense(np.ones(w.shape), (5, 2))  # another block size
+    same(whole, dense + 1)
+    assert whole.block_shape == w.copy().block_shape
+    integers = sparse.csr_array(np.eye(*w.shape, dtype=int))
+    same(w + integers, dense + integers.toarray())
+    with pytest.raises(tartan.DTypeError, match="real numbers"):
+        w + other.astype(complex)
+
+
+def test_dense_factors(rng, w):
+    dense = w.toarray()
+    for factor in (rng.standard_normal(w.shape), rng.standard_normal(w.shape[1]), rng.standard_normal((1, w.shape[1])),
+                   rng.standard_normal((w.shape[0], 1))):  # fmt: skip
+        same(w.multiply(factor), dense * factor)
+        same(factor * w, dense * factor)
+    same(w.scale(rows=np.arange(10.0), cols=np.arange(14)), np.arange(10)[:, None] * dense * np.arange(14))
+    with pytest.raises(tartan.ShapeError, match="a row or a column"):
+        w.multiply(np.ones(3))
+
+
+def test_nothing_becomes_dense(w):
+    for call in (lambda: w + 1, lambda: 1 - w, lambda: w + np.ones(w.shape), lambda: np.ones(w.shape) - w,
+                 lambda: np.exp(w), lambda: np.add.reduce(w), lambda: w + "text", lambda: w * 2j, lambda: 1 / w,
+                 lambda: w / w, lambda: np.multiply(w, 2, out=np.ones(w.shape))):  # fmt: skip
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(tartan.ArgumentError, match="to divide by"):
+        w / 0
+    with pytest.raises(tartan.ArgumentError, match="exponent above 0"):
+        w**-1
+    with pytest.raises(tartan.ShapeError, match="10 x 14|14 x 10"):
+        w + BlockMatrix.from_dense(np.ones((3, 3)), 2)
+
+
+def test_dtypes(rng):
+    narrow, wide = (random_matrix(rng, (6, 6), 2, dtype=d) for d in ("float32", "float64"))
+    assert (narrow + wide).dtype == np.float64 and (narrow * 2.0).dtype == np.float32
+    np.testing.assert_array_equal((narrow + narrow).toarray(), narrow.toarray() + narrow.toarray())
+    with pytest.raises(tartan.ArgumentError, match="finite in float32"):
+        narrow * 1e300
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, -2])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "count_nonzero", "norm"])
+def test_reductions(w, name, axis):
+    dense = w.toarray()
+    if name == "norm":
+        np.testing.assert_allclose(w.norm(axis=axis), np.linalg.norm(dense, axis=axis), rtol=1e-14)
+    else:
+        oracle = getattr(np, name)
+        np.testing.assert_allclose(getattr(w, name)(axis), oracle(dense, axis=axis), rtol=1e-14, atol=1e-14)
+
+
+def test_norms_traces_and_heads(rng, w):
+    dense = w.toarray()
+    for ord in (1, np.inf, "fro"):
+        np.testing.assert_allclose(w.norm(ord), np.linalg.norm(dense, ord), rtol=1e-14)
+    assert w.norm("max") == abs(dense).max()
+    np.testing.assert_allclose(w.trace(), np.trace(dense), rtol=1e-14)
+    with pytest.raises(tartan.ArgumentError, match="ord is 2"):
+        w.norm(2)
+    with pytest.raises(tartan.ArgumentError, match="axis is 2"):
+        w.sum(2)
+    heads = random_matrix(rng, (6, 4), 2, heads=3)
+    many = heads.toarray()
+    np.testing.assert_allclose(heads.sum(), many.sum(axis=(1, 2)))
+    np.testing.assert_allclose(heads.sum(axis=-1), many.sum(axis=-1))
+    np.testing.assert_allclose(heads.max(axis=1), many.max(axis=1))
+    np.testing.assert_allclose(heads.trace(), np.trace(many, axis1=1, axis2=2))
+    np.testing.assert_array_equal(heads.diagonal(1), np.diagonal(many, 1, 1, 2))
+    with pytest.raises(tartan.ArgumentError, match="axis is 0"):
+        heads.sum(0)
+
+
+def test_diagonals(w):
+    dense = w.toarray()
+    for k in (-12, -3, 0, 2, 9):
+        if -w.shape[0] <= k <= w.shape[1]:
+            np.testing.assert_array_equal(w.diagonal(k), np.diagonal(dense, k))
+            d = np.arange(len(np.diagonal(dense, k))) + 1.0
+            want = dense.copy()
+            i = np.arange(len(d))
+            want[i + max(0, -k), i + max(0, k)] += d
+            same(w.add_diagonal(d, k), want)
+    same(w.add_diagonal(2.5), dense + 2.5 * np.eye(*dense.shape))
+
+
+def test_setting(rng):
+    matrix = BlockMatrix.from_dense(np.kron(np.eye(3), np.ones((2, 2))), 2)
+    matrix.setdiag(np.arange(6.0))
+    np.testing.assert_array_equal(matrix.diagonal(), np.arange(6))
+    matrix.setdiag([1, 0, 2, 0, 3], 1)  # zeros where nothing is stored
+    np.testing.assert_array_equal(matrix.diagonal(1), [1, 0, 2, 0, 3])
+    before = matrix.toarray()
+    with pytest.raises(tartan.LayoutError, match="nothing is stored"):
+        matrix.setdiag(7.0, 1)
+    with pytest.raises(tartan.LayoutError, match="is not stored"):
+        matrix[[0, 0], [0, 5]] = 9.0
+    np.testing.assert_array_equal(matrix.toarray(), before)
+    matrix[0, 1] = 8
+    matrix[[-1, 0], [5, 5]] = [4.0, 0.0]
+    assert matrix[0, 1] == 8 and matrix[5, 5] == 4
+    with pytest.raises(tartan.LayoutError):
+        matrix[6, 0] = 1
+    for key in (0, np.s_[0, :], (0, 1, 2)):
+        with pytest.raises(tartan.ArgumentTypeError, match="expected \\(row, col\\)"):
+            matrix[key] = 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        np.s_[[3, 1, 1], :], np.s_[:, [0, -1]], np.s_[[4]], np.s_[::2, 1::3], np.s_[::-1], np.s_[[], :],
+        np.s_[[1, 2], [3, -4]], np.ix_([9, 0, 0], [2, 2, 13]), np.s_[1:7, np.arange(14) % 3 == 0],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_index_lists(rng, key):
+    matrix = random_matrix(rng, (10, 14), (4, 3))
+    part = matrix[key]
+    np.testing.assert_array_equal(part.toarray() if isinstance(part, BlockMatrix) else part, matrix.toarray()[key])
+
+
+def test_index_lists_are_checked(rng):
+    matrix = random_matrix(rng, (10, 14), (4, 3))
+    with pytest.raises(tartan.LayoutError, match="rows\\[1\\] is 10"):
+        matrix[[0, 10], :]
+    with pytest.raises(tartan.ArgumentError, match="booleans"):
+        matrix[np.ones(3, bool), :]
+    with pytest.raises(tartan.DTypeError, match="expected integers"):
+        matrix[[0.5], :]
+    heads = random_matrix(rng, (5, 6), 2, heads=2)
+    np.testing.assert_array_equal(heads[1:4, 1:].toarray(), heads.toarray()[:, 1:4, 1:])
+    np.testing.assert_array_equal(heads[[3, 0], :].toarray(), heads.toarray()[:, [3, 0], :])
+
+
+def test_parts(w):
+    dense = w.toarray()
+    for k in (-4, 0, 3):
+        same(w.tril(k), np.tril(dense, k))
+        same(w.triu(k), np.triu(dense, k))
+    same(w.reblock((5, 2)), dense)
+    assert w.reblock(7).block_shape == (7, 7)
+    assert (w - w).drop_zeros().blocks == 0
+    assert w.isclose_all(w + 0) and w.isclose_all(w * (1 + 1e-7)) and not w.isclose_all(w * (1 + 1e-7), 0, 0)
+    assert w.isclose_all(w.reblock(3), 0, 0)
+
+
+def test_joining(rng, w):
+    a, b = random_matrix(rng, (7, w.shape[1]), 2), random_matrix(rng, (w.shape[0], 3), 4)
+    same(tartan.vstack([w, a, w, a, a]), np.vstack([x.toarray() for x in (w, a, w, a, a)]))
+    same(tartan.hstack([b, w]), np.hstack([b.toarray(), w.toarray()]))
+    diagonal = tartan.block_diag([a, b])
+    same(diagonal, np.block([[a.toarray(), np.zeros((7, 3))], [np.zeros((w.shape[0], w.shape[1])), b.toarray()]]))
+    small = rng.standard_normal((2, 3))
+    same(tartan.kron(w, small), np.kron(w.toarray(), small))
+    same(tartan.kron(small, w), np.kron(small, w.toarray()))
+    same(tartan.vstack([w]), w.toarray())
+    with pytest.raises(tartan.ShapeError, match="columns"):
+        tartan.vstack([a, b])
+    for call in (lambda: tartan.hstack([w, np.ones(w.shape)]), lambda: tartan.kron(np.ones((2, 2)), np.ones((2, 2)))):
+        with pytest.raises(tartan.HandleTypeError, match="expected a BlockMatrix"):
+            call()
+    with pytest.raises(tartan.ArgumentError, match="empty"):
+        tartan.hstack([])
+
+
+def test_scipy_linalg(rng):
+    linalg = pytest.importorskip("scipy.sparse.linalg")
+    w = random_matrix(rng, (12, 12), 4)
+    a = (w + w.T).add_diagonal(40.0)
+    dense, b = a.toarray(), rng.standard_normal(12)
+    for solve in (linalg.cg, linalg.gmres, linalg.bicgstab):
+        x, info = solve(a, b)
+        assert info == 0
+        np.testing.assert_allclose(dense @ x, b, atol=1e-3)
+    np.testing.assert_allclose(linalg.lsqr(a, b)[0], np.linalg.solve(dense, b), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(linalg.lsmr(w.T, b)[0].shape, (12,))
+    np.testing.assert_allclose(linalg.eigsh(a, k=2)[0], np.linalg.eigvalsh(dense)[-2:])
+    np.testing.assert_allclose(np.sort(linalg.svds(w, k=3)[1]), np.linalg.svd(w.toarray())[1][2::-1])
+    assert 0.3 * a.norm(1) <= linalg.onenormest(a) <= 1.001 * a.norm(1)  # a lower bound
+    operator = linalg.aslinearoperator(w.T)
+    np.testing.assert_allclose(operator.matmat(np.eye(12)), w.toarray().T)
+    np.testing.assert_allclose(operator.rmatvec(b), w.toarray() @ b)
+
+
+def test_products_by_numpy(rng, w):
+    x, y, dense = rng.standard_normal(w.shape[1]), rng.standard_normal((3, w.shape[0])), w.toarray()
+    for product in (np.dot(w, x), np.matmul(w, x), w.dot(x)):
+        np.testing.assert_allclose(product, dense @ x)
+    for product in (np.dot(y, w), np.matmul(y, w), y @ w):
+        np.testing.assert_allclose(product, y @ dense)
+    same(w.dot(2), 2 * dense)
+
+
+def test_scipy_matrices_of_any_format(rng):
+    sparse = pytest.importorskip("scipy.sparse")
+    rows, cols = rng.integers(0, 11, 60), rng.integers(0, 7, 60)
+    twice = sparse.coo_array((rng.standard_normal(60), (rows, cols)), shape=(11, 7))  # with repeats
+    for format in ("coo", "csr", "csc", "lil", "dia"):
+        given = twice.asformat(format)
+        made = BlockMatrix.from_scipy(given, (4, 3))
+        np.testing.assert_allclose(made.toarray(), twice.toarray(), rtol=1e-14, atol=1e-15)
+    raw = sparse.csr_array((np.ones(4), np.array([3, 0, 0, 3]), np.array([0, 3, 4])), shape=(2, 4))
+    np.testing.assert_array_equal(BlockMatrix.from_scipy(raw, 2).toarray(), raw.toarray())
+    assert not raw.has_canonical_format and raw.nnz == 4  # the caller's is as it was
