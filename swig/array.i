@@ -21,8 +21,9 @@
  *     char **OUT_TEXT                                  no input; the text is the result (tartan_text_free)
  *     T **out, T * and const T *                       handle made and handle used, T being tartan_context,
  *                                                      tartan_layout, tartan_block_mask, tartan_matrix,
- *                                                      tartan_file, tartan_buffer
+ *                                                      tartan_file, tartan_buffer, tartan_conv
  *     const tartan_block_mask *OPTIONAL_MASK           handle used, or nothing: NULL
+ *     const tartan_layout *OPTIONAL_LAYOUT             the same
  *     const char *OPTIONAL_TEXT                        UTF-8, or nothing: NULL
  *     const tartan_hooks *                             no input where a language supplies none: NULL
  *     (const tartan_array *values, tartan_release release, void *user)
@@ -54,7 +55,12 @@
     (const int64_t *sources, int64_t nsources),
     (const int64_t *targets, int64_t ntargets),
     (const int64_t *lengths, int64_t nlengths),
-    (const int64_t *image, int64_t nimage)
+    (const int64_t *image, int64_t nimage),
+    (const int64_t *in_size, int64_t nin_size),
+    (const int64_t *col_offsets, int64_t ncol_offsets),
+    (const int64_t *col_ids, int64_t ncol_ids),
+    (const int64_t *row_offsets, int64_t nrow_offsets),
+    (const int64_t *row_ids, int64_t nrow_ids)
 };
 %apply (const double *IN_DOUBLE, int64_t IN_COUNT) {
     (const double *gates, int64_t ngates),
@@ -81,7 +87,9 @@
     (int64_t *out_bandwidth, int64_t nout_bandwidth),
     (int64_t *out_bounds, int64_t nout_bounds),
     (int64_t *out_sources, int64_t nout_sources),
-    (int64_t *out_order, int64_t nout_order)
+    (int64_t *out_order, int64_t nout_order),
+    (int64_t *out_size, int64_t nout_size),
+    (int64_t *out_class, int64_t nout_class)
 };
 %apply (double *OUT_DOUBLE, int64_t OUT_COUNT) {
     (double *out_spread, int64_t nout_spread),
@@ -98,13 +106,15 @@
     (const tartan_array *x, int64_t nx),
     (const tartan_array *y, int64_t ny)
 };
-%apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *bias,
+%apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *gain, const tartan_array *bias,
                                                      const tartan_array *sinks, const tartan_array *blocks,
                                                      const tartan_array *base };
 %apply tartan_array *OPTIONAL_RESULT { tartan_array *lse, tartan_array *bias_grad, tartan_array *sinks_grad };
 %apply const tartan_block_mask *OPTIONAL_MASK { const tartan_block_mask *block_mask };
+%apply const tartan_layout *OPTIONAL_LAYOUT { const tartan_layout *active };
 %apply const tartan_array *MASK_ARRAY { const tartan_array *mask };
 %apply tartan_array *LENT_ARRAY { tartan_array *out_view };
 %apply double *OUT_VALUE { double *out_value, double *out_gflops };
 %apply char **OUT_TEXT { char **out_text, char **out_input, char **out_output };
-%apply const char *OPTIONAL_TEXT { const char *parameters, const char *metadata, const char *options };
+%apply const char *OPTIONAL_TEXT { const char *parameters, const char *metadata, const char *options,
+                                         const char *windows };

@@ -33,7 +33,9 @@
 %delobject tartan_matrix_free;
 %delobject tartan_file_free;
 %delobject tartan_buffer_free;
+%delobject tartan_conv_free;
 %newobject tartan_layout_retain;
+%newobject tartan_conv_retain;
 
 /* For C callers alone: fill C structures, or lend memory that no language may keep. */
 %ignore tartan_array_init;
@@ -56,6 +58,7 @@
 %include "tartan/structure.h"
 %include "tartan/linalg.h"
 %include "tartan/attention.h"
+%include "tartan/conv.h"
 %include "tartan/device.h"
 %include "tartan/io.h"
 %include "tartan/windows.h"

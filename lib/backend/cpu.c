@@ -114,6 +114,8 @@ const tartan_backend tartan_i_backend_cpu = {
     .window_pool = tartan_i_cpu_window_pool,
     .window_gather = tartan_i_cpu_window_gather,
     .window_scatter = tartan_i_cpu_window_scatter,
+    .conv = tartan_i_cpu_conv,
+    .conv_filter_gradient = tartan_i_cpu_conv_filter_gradient,
     .explain = tartan_i_cpu_explain,
 };
 

@@ -36,6 +36,9 @@ tartan_status tartan_i_cpu_block_softmax_gradient(const tartan_context *context,
 tartan_status tartan_i_cpu_window_pool(const tartan_context *context, const tartan_op_window_pool *op);
 tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const tartan_op_window_gather *op);
 tartan_status tartan_i_cpu_window_scatter(const tartan_context *context, const tartan_op_window_scatter *op);
+tartan_status tartan_i_cpu_conv(const tartan_context *context, const tartan_op_conv *op);
+tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context,
+                                                const tartan_op_conv_filter_gradient *op);
 
 /* The slot `explain` of the backend table. */
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);

@@ -157,6 +157,22 @@ static void window_scatter_operands(const tartan_op_window_scatter *op, operands
     add_array(all, "y", op->y, true);
 }
 
+static void conv_operands(const tartan_op_conv *op, operands *all) {
+    add_matrix(all, "filter", op->filter, false);
+    add_array(all, op->from_name, op->from, false);
+    add_array(all, "gain", op->gain, false);
+    add_array(all, "bias", op->bias, false);
+    if (op->active != NULL) add_layout(all, "active", op->active);
+    add_array(all, op->to_name, op->to, true);
+}
+
+static void conv_filter_gradient_operands(const tartan_op_conv_filter_gradient *op, operands *all) {
+    add_matrix(all, "filter_grad", op->filter_grad, true);
+    add_array(all, op->in_name, op->in, false);
+    add_array(all, op->out_name, op->out, false);
+    if (op->active != NULL) add_layout(all, "active", op->active);
+}
+
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]) {
     operands all = {.out = out};
     switch (op->kind) {
@@ -188,6 +204,26 @@ static double terms_of(const tartan_array *x, int64_t pairs, int64_t heads) {
         terms += all / (double)heads;
     }
     return terms;
+}
+
+/* Positions of an image [n, channels, spatial...]; in windows, those of the active ones, or of all if their number is not
+ * known. */
+static double positions_of(const tartan_array *image, const tartan_layout *active,
+                           const tartan_i_windows *windows) {
+    double all = (double)image->shape[0], window = 1;
+    for (int32_t d = 2; d < image->ndim; d++) all *= (double)image->shape[d];
+    if (active == NULL || tartan_i_is_dynamic(active)) return all;
+    for (int32_t d = 0; d < windows->dims; d++) window *= (double)windows->size[d];
+    window *= (double)active->blocks;
+    return window < all ? window : all;
+}
+
+/* Each weight meets each position of `out` once. */
+static double conv_flops(const tartan_layout *layout, const tartan_array *out, const tartan_array *windowed,
+                         const tartan_layout *active, const tartan_i_windows *windows) {
+    const double all = positions_of(windowed, NULL, windows);
+    const double share = all > 0 ? positions_of(windowed, active, windows) / all : 0;
+    return 2 * (double)tartan_layout_elements(layout) * positions_of(out, NULL, windows) * share;
 }
 
 double tartan_i_op_flops(const tartan_op *op) {
@@ -228,6 +264,16 @@ double tartan_i_op_flops(const tartan_op *op) {
         return 4 * tartan_i_stored_elements(op->block_softmax.x);
     case TARTAN_OP_BLOCK_SOFTMAX_GRADIENT: /* product and sum, difference, product */
         return 4 * tartan_i_stored_elements(op->block_softmax_gradient.y);
+    case TARTAN_OP_CONV: {
+        const tartan_op_conv *p = &op->conv;
+        return conv_flops(p->filter->layout, p->adjoint ? p->from : p->to, p->active_from ? p->from : p->to,
+                          p->active, &p->windows);
+    }
+    case TARTAN_OP_CONV_FILTER_GRADIENT: {
+        const tartan_op_conv_filter_gradient *p = &op->conv_filter_gradient;
+        return conv_flops(p->filter_grad->layout, p->out, p->active_in ? p->in : p->out, p->active,
+                          &p->windows);
+    }
     case TARTAN_OP_WINDOW_POOL: /* a comparison, or a sum */
         return (double)tartan_i_array_elements(op->window_pool.mask);
     case TARTAN_OP_WINDOW_SCATTER:

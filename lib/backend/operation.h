@@ -5,6 +5,7 @@
 #ifndef TARTAN_BACKEND_OPERATION_H
 #define TARTAN_BACKEND_OPERATION_H
 
+#include "conv/conv.h"
 #include "conv/windows.h"
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
@@ -28,7 +29,9 @@
     X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)                                                        \
     X(WINDOW_POOL, window_pool)                                                                              \
     X(WINDOW_GATHER, window_gather)                                                                          \
-    X(WINDOW_SCATTER, window_scatter)
+    X(WINDOW_SCATTER, window_scatter)                                                                        \
+    X(CONV, conv)                                                                                            \
+    X(CONV_FILTER_GRADIENT, conv_filter_gradient)
 
 enum { TARTAN_I_MAX_PAIRS = 8 };
 
@@ -197,6 +200,42 @@ typedef struct tartan_op_window_scatter {
     bool add;
     const tartan_array *y; /* [n, channels, spatial...] */
 } tartan_op_window_scatter;
+
+/* Convolution in one of two directions, with the geometry of the cross-correlation out = filter * in:
+ *   from `in` positions to `out` positions, channels of the filter's columns to those of its rows; or
+ *   with `adjoint` the other way round, where to[q] has the sum over taps and p with p * stride + t * dilation - before = q.
+ * Then, for each channel of `to` and with e the edge class of the position: to = gain[e] to + bias[e], or with bias_first
+ * gain[e] (to + bias[e]), max(to, 0) with relu, plus the old value with add. Without gain and bias, relu and add count, too. */
+typedef struct tartan_op_conv {
+    const char *function;
+    const tartan_conv *conv;
+    tartan_i_geometry geometry;
+    bool adjoint;
+    const tartan_matrix *filter;     /* on conv->layout */
+    const tartan_array *from, *to;   /* [n, channels, spatial...] */
+    const char *from_name, *to_name; /* of the arguments */
+    const tartan_array *gain, *bias; /* [channels] or [classes, channels], or NULL */
+    const tartan_i_edges
+        *edges; /* classes of positions of `to`, if one of them has these; only during the call */
+    bool relu, bias_first, add;
+    const tartan_layout *active; /* or NULL: layout of windows, which do not overlap */
+    tartan_i_windows windows;    /* of `to`: the rest of it keeps its values; with active_from of `from`, */
+    bool active_from;            /* whose other positions count as 0 */
+} tartan_op_conv;
+
+/* filter_grad = beta filter_grad + sum over n and p of out[n,k,p] in[n, c, p * stride + t * dilation - before] */
+typedef struct tartan_op_conv_filter_gradient {
+    const char *function;
+    const tartan_conv *conv;
+    tartan_i_geometry geometry;
+    double beta;
+    const tartan_array *in, *out;   /* [n, channels, spatial...]: columns and rows of the filter */
+    const char *in_name, *out_name; /* of the arguments */
+    const tartan_layout *active;    /* or NULL: windows, which do not overlap, */
+    tartan_i_windows windows;       /* of `out`, or with active_in of `in`; */
+    bool active_in;                 /* its other positions count as 0 */
+    tartan_matrix *filter_grad;
+} tartan_op_conv_filter_gradient;
 
 typedef enum tartan_op_kind {
 #define TARTAN_I_KIND(NAME, name) TARTAN_OP_##NAME,

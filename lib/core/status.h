@@ -54,6 +54,7 @@ enum tartan_i_magic {
     TARTAN_I_FILE = 0x5446494c,       /* "TFIL" */
     TARTAN_I_BUFFER = 0x54425546,     /* "TBUF" */
     TARTAN_I_BLOCK_MASK = 0x54424d4b, /* "TBMK" */
+    TARTAN_I_CONV = 0x54434f4e,       /* "TCON" */
 };
 static inline bool tartan_i_is(const void *handle, uint32_t magic) {
     return handle != NULL && *(const uint32_t *)handle == magic;

@@ -9,6 +9,7 @@
 #include "tartan/array.h"
 #include "tartan/attention.h"
 #include "tartan/context.h"
+#include "tartan/conv.h"
 #include "tartan/device.h"
 #include "tartan/io.h"
 #include "tartan/layout.h"

@@ -110,19 +110,22 @@
 %tartan_handle(tartan_matrix, TARTAN_PY_MATRIX, false)
 %tartan_handle(tartan_file, TARTAN_PY_FILE, true)
 %tartan_handle(tartan_buffer, TARTAN_PY_BUFFER, false)
+%tartan_handle(tartan_conv, TARTAN_PY_CONV, false)
 
-%typemap(in) const tartan_block_mask *OPTIONAL_MASK (PyObject *handle_used = NULL) {
+%define %tartan_optional_handle(TYPE, NAME, KIND)
+%typemap(in) const TYPE *NAME (PyObject *handle_used = NULL) {
     void *handle_pointer = NULL;
     if ($input != Py_None) {
-        if (tartan_py_handle_use($input, TARTAN_PY_BLOCK_MASK, false, "$symname", "$1_name", &handle_pointer))
-            SWIG_fail;
+        if (tartan_py_handle_use($input, KIND, false, "$symname", "$1_name", &handle_pointer)) SWIG_fail;
         handle_used = $input;
     }
     $1 = handle_pointer;
 }
-%typemap(hint) const tartan_block_mask *OPTIONAL_MASK "Optional[Handle]"
-%typemap(freearg) const tartan_block_mask *OPTIONAL_MASK
-    "if (handle_used$argnum) tartan_py_handle_leave(handle_used$argnum);"
+%typemap(hint) const TYPE *NAME "Optional[Handle]"
+%typemap(freearg) const TYPE *NAME "if (handle_used$argnum) tartan_py_handle_leave(handle_used$argnum);"
+%enddef
+%tartan_optional_handle(tartan_block_mask, OPTIONAL_MASK, TARTAN_PY_BLOCK_MASK)
+%tartan_optional_handle(tartan_layout, OPTIONAL_LAYOUT, TARTAN_PY_LAYOUT)
 
 /* ---- Dense operands ---- */
 
@@ -227,6 +230,7 @@
 %ignore tartan_array;
 %ignore tartan_shape;
 %ignore tartan_layout_retain;
+%ignore tartan_conv_retain;
 %ignore tartan_last_error;
 %ignore tartan_text_free;
 

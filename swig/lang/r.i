@@ -150,9 +150,14 @@ TARTAN_R_HANDLE(block_mask)
 TARTAN_R_HANDLE(matrix)
 TARTAN_R_HANDLE(file)
 TARTAN_R_HANDLE(buffer)
+TARTAN_R_HANDLE(conv)
 TARTAN_R_PLAIN(const tartan_block_mask *OPTIONAL_MASK)
 %typemap(in) const tartan_block_mask *OPTIONAL_MASK {
     $1 = $input == R_NilValue ? NULL : tartan_r_as_block_mask($input, "$1_name");
+}
+TARTAN_R_PLAIN(const tartan_layout *OPTIONAL_LAYOUT)
+%typemap(in) const tartan_layout *OPTIONAL_LAYOUT {
+    $1 = $input == R_NilValue ? NULL : tartan_r_as_layout($input, "$1_name");
 }
 
 /* Plain R values describe structures; swig/r_constants.py writes the enumerators. Only finalizers and tartan_r_close
@@ -165,6 +170,7 @@ TARTAN_R_PLAIN(const tartan_block_mask *OPTIONAL_MASK)
 %rename("$ignore", regexmatch$name="^tartan_[a-z_]+_free$") "";
 %rename(tartan_describe) tartan_info; /* the package's own tartan_info prints it */
 %ignore tartan_layout_retain;
+%ignore tartan_conv_retain;
 %ignore tartan_matrix_wrap;
 %ignore tartan_buffer_view;
 %ignore tartan_task;

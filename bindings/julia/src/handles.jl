@@ -23,6 +23,7 @@ free(x::Ptr{Raw.tartan_block_mask}) = Raw.tartan_block_mask_free(x)
 free(x::Ptr{Raw.tartan_matrix}) = Raw.tartan_matrix_free(x)
 free(x::Ptr{Raw.tartan_file}) = Raw.tartan_file_free(x)
 free(x::Ptr{Raw.tartan_buffer}) = Raw.tartan_buffer_free(x)
+free(x::Ptr{Raw.tartan_conv}) = Raw.tartan_conv_free(x)
 
 @noinline function release(handle::Handle)
     free(handle.address)
@@ -70,6 +71,7 @@ name_of(::Type{Raw.tartan_block_mask}) = "BlockMask"
 name_of(::Type{Raw.tartan_matrix}) = "BlockSparseMatrix"
 name_of(::Type{Raw.tartan_file}) = "BlockFile"
 name_of(::Type{Raw.tartan_buffer}) = "DeviceArray"
+name_of(::Type{Raw.tartan_conv}) = "Convolution"
 
 # Julia's collector does not see C's memory, so it is triggered when much of that was allocated since its last
 # run.

@@ -14,7 +14,8 @@ typedef struct handle {
 } handle;
 
 static PyTypeObject *handle_type;
-static const char *const kinds[] = {"context", "layout", "block mask", "matrix", "file", "buffer"};
+static const char *const kinds[] = {"context", "layout", "block mask", "matrix",
+                                    "file",    "buffer", "convolution"};
 
 static bool python_ends(void) {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -43,6 +44,9 @@ static void free_owned(tartan_py_kind kind, void *pointer) {
         break;
     case TARTAN_PY_BUFFER:
         tartan_buffer_free(pointer);
+        break;
+    case TARTAN_PY_CONV:
+        tartan_conv_free(pointer);
         break;
     }
 }

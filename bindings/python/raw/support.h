@@ -41,6 +41,7 @@ typedef enum tartan_py_kind {
     TARTAN_PY_MATRIX,
     TARTAN_PY_FILE,
     TARTAN_PY_BUFFER,
+    TARTAN_PY_CONV,
 } tartan_py_kind;
 
 /* Takes over `pointer`, also on failure. */

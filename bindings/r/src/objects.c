@@ -100,6 +100,11 @@ tartan_file *tartan_r_as_file(SEXP x, const char *name) {
     return object_of(x, TARTAN_R_FILE);
 }
 
+tartan_conv *tartan_r_as_conv(SEXP x, const char *name) {
+    (void)name;
+    return tartan_r_address(x, "tartan_conv");
+}
+
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name) {
     if (TYPEOF(x) == EXTPTRSXP) return tartan_r_address(x, "tartan_buffer");
     if (tartan_r_class_of(x) != TARTAN_R_DEVICE_ARRAY)

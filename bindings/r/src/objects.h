@@ -29,6 +29,7 @@ tartan_block_mask *tartan_r_as_block_mask(SEXP x, const char *name);
 tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name);
 tartan_file *tartan_r_as_file(SEXP x, const char *name);
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name);
+tartan_conv *tartan_r_as_conv(SEXP x, const char *name); /* a handle */
 
 /* rows, columns, block rows, block columns, heads of a layout, or of a matrix's. */
 const double *tartan_r_frame(SEXP x, const char *name);

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tiles of convolutions on the CPU, and packing what they read. */
+#include "backend/cpu_conv.h"
+
+#include <string.h>
+
+tartan_i_cpu_image tartan_i_cpu_image_of(const tartan_array *array, const tartan_i_channels *side) {
+    tartan_i_cpu_image image = {.data = array->data,
+                                .dtype = array->dtype,
+                                .bytes = tartan_dtype_bytes(array->dtype),
+                                .n = array->shape[0],
+                                .n_stride = array->strides[0],
+                                .c_stride = array->strides[1],
+                                .size = {1, 1, 1},
+                                .side = side};
+    for (int32_t from = 2; from < array->ndim; from++) {
+        const int32_t d = TARTAN_I_DIMS - array->ndim + from;
+        image.size[d] = array->shape[from];
+        image.stride[d] = array->strides[from];
+    }
+    return image;
+}
+
+/* ---- Lines ---- */
+
+int64_t tartan_i_cpu_line_phases(const tartan_i_geometry *g, bool adjoint, int32_t d) {
+    return !adjoint ? 1 : g->stride[d] < g->in[d] ? g->stride[d] : g->in[d];
+}
+
+tartan_i_cpu_line tartan_i_cpu_line_of(const tartan_i_geometry *g, bool adjoint, int32_t d, int64_t phase) {
+    const int64_t s = g->stride[d], a = g->dilation[d], kernel = g->kernel[d];
+    tartan_i_cpu_line l = {.step = 1, .from_step = 1, .tap_step = 1};
+    if (!adjoint) {
+        l.count = g->out[d];
+        l.from_step = s;
+        l.taps = kernel;
+        l.offset = -g->before[d];
+        l.offset_step = a;
+    } else {
+        const int64_t at = phase + g->before[d];
+        l.count = phase < g->in[d] ? (g->in[d] - phase - 1) / s + 1 : 0;
+        l.first = phase;
+        l.step = s;
+        while (l.tap_step * a % s != 0) l.tap_step++;
+        while (l.tap < kernel && l.tap < l.tap_step && (at - l.tap * a) % s != 0) l.tap++;
+        if (l.tap == kernel || l.tap == l.tap_step) return l; /* no tap reaches these positions */
+        l.taps = (kernel - 1 - l.tap) / l.tap_step + 1;
+        l.offset = (at - l.tap * a) / s;
+        l.offset_step = -(l.tap_step * a) / s;
+    }
+    const int64_t last = l.offset + (l.taps - 1) * l.offset_step;
+    l.low = last < l.offset ? last : l.offset;
+    l.span = last < l.offset ? l.offset - last : last - l.offset;
+    return l;
+}
+
+bool tartan_i_cpu_tap_offset(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const tartan_i_geometry *g,
+                             const tartan_i_cpu_tiling *tiling, int64_t tap, int64_t *out) {
+    int64_t offset = 0, t[TARTAN_I_DIMS];
+    t[2] = tap % g->kernel[2];
+    t[1] = tap / g->kernel[2] % g->kernel[1];
+    t[0] = tap / g->kernel[2] / g->kernel[1];
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        const tartan_i_cpu_line *l = &lines[d];
+        const int64_t i = t[d] - l->tap;
+        if (l->taps == 0 || i < 0 || i % l->tap_step != 0) return false;
+        offset = offset * tiling->box[d] + l->offset + i / l->tap_step * l->offset_step - l->low;
+    }
+    *out = offset * tiling->pitch;
+    return true;
+}
+
+/* ---- Tiles ---- */
+
+int64_t tartan_i_cpu_conv_pitch(int64_t slots, int64_t block) {
+    enum { LINE = 16 };
+    const int64_t last = slots > 0 ? (slots - 1) / block * block : 0;
+    int64_t lines = tartan_i_ceil_div(last + tartan_i_ceil_div(block, LINE) * LINE, LINE);
+    return (lines | 1) * LINE;
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* The part of n that is largest when n is cut evenly into parts of at most `most`. */
+static int64_t even(int64_t n, int64_t most) {
+    if (n <= most) return n > 0 ? n : 1;
+    return tartan_i_ceil_div(n, tartan_i_ceil_div(n, most));
+}
+
+static void set_box(tartan_i_cpu_tiling *t, const tartan_i_cpu_line lines[TARTAN_I_DIMS]) {
+    t->box_reals = t->pitch;
+    for (int32_t d = TARTAN_I_DIMS - 1; d >= 0; d--) {
+        t->box[d] = (t->tile[d] - 1) * lines[d].from_step + lines[d].span + 1;
+        /* Rows of positions begin at multiples of the step. */
+        if (d == 2) t->box[d] = tartan_i_ceil_div(t->box[d], lines[d].from_step) * lines[d].from_step;
+        t->box_reals *= t->box[d];
+    }
+}
+
+tartan_i_cpu_tiling tartan_i_cpu_tiling_of(const tartan_i_cpu_line lines[TARTAN_I_DIMS],
+                                           const int64_t most[TARTAN_I_DIMS], int64_t pitch, int64_t budget) {
+    enum { WIDE = 64, NARROW = 8 };
+    tartan_i_cpu_tiling t = {.tile = {1, 1, 1}, .pitch = pitch};
+    for (int64_t wide = WIDE; wide >= NARROW; wide /= 2) {
+        t.tile[2] = even(most[2], wide);
+        set_box(&t, lines);
+        if (t.box_reals <= budget) break;
+    }
+    for (int32_t d = 1; d >= 0; d--) {
+        int64_t rows = 1;
+        while (rows < most[d]) { /* a row more */
+            t.tile[d] = rows + 1;
+            set_box(&t, lines);
+            if (t.box_reals > budget) break;
+            rows++;
+        }
+        t.tile[d] = even(most[d], rows);
+    }
+    set_box(&t, lines);
+    return t;
+}
+
+/* ---- Active windows ---- */
+
+tartan_i_cpu_active tartan_i_cpu_active_of(const tartan_layout *layout, const tartan_i_windows *windows) {
+    tartan_i_cpu_active a = {.layout = layout == NULL ? NULL : tartan_i_cpu_layout_now(layout)};
+    if (layout == NULL) return a;
+    a.windows_all = 1;
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        const int32_t own = d - (TARTAN_I_DIMS - windows->dims);
+        a.windows.count[d] = own < 0 ? 1 : windows->count[own];
+        a.windows.size[d] = own < 0 ? 1 : windows->size[own];
+        a.windows.stride[d] = own < 0 ? 1 : windows->stride[own];
+        a.windows.offset[d] = own < 0 ? 0 : windows->offset[own];
+        a.windows_all *= a.windows.count[d];
+    }
+    return a;
+}
+
+void tartan_i_cpu_active_window(const tartan_i_cpu_active *a, int64_t id, int64_t out[TARTAN_I_DIMS]) {
+    const int64_t row = a->layout->block_rows[id];
+    out[2] = a->layout->block_cols[id];
+    out[1] = row % a->windows.count[1];
+    out[0] = row / a->windows.count[1];
+}
+
+int64_t tartan_i_cpu_active_bytes(const tartan_i_cpu_active *a, const tartan_i_cpu_image *image) {
+    if (a->layout == NULL) return 0;
+    int64_t bytes = image->n * a->windows_all;
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) bytes += image->size[d] * (int64_t)sizeof *a->window[d];
+    return bytes;
+}
+
+void tartan_i_cpu_active_fill(tartan_i_cpu_active *a, const tartan_i_cpu_image *image, char *memory) {
+    if (a->layout == NULL) return;
+    const tartan_i_windows *w = &a->windows;
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        a->window[d] = (int32_t *)(void *)memory;
+        memory += image->size[d] * (int64_t)sizeof *a->window[d];
+        for (int64_t p = 0; p < image->size[d]; p++) {
+            const int64_t from = p - w->offset[d], i = from / w->stride[d];
+            const bool inside = from >= 0 && i < w->count[d] && from % w->stride[d] < w->size[d];
+            a->window[d][p] = inside ? (int32_t)i : -1;
+        }
+    }
+    a->on = (uint8_t *)memory;
+    memset(a->on, 0, (size_t)(image->n * a->windows_all));
+    const tartan_layout *l = a->layout;
+    for (int64_t n = 0; n < image->n; n++)
+        for (int64_t id = l->row_pointers[n * l->grid_rows]; id < l->row_pointers[(n + 1) * l->grid_rows];
+             id++) {
+            int64_t i[TARTAN_I_DIMS];
+            tartan_i_cpu_active_window(a, id, i);
+            a->on[n * a->windows_all + (i[0] * w->count[1] + i[1]) * w->count[2] + i[2]] = 1;
+        }
+}
+
+/* ---- Pieces ---- */
+
+int64_t tartan_i_cpu_most_pieces(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const tartan_i_cpu_tiling *t,
+                                 int64_t n, const tartan_i_cpu_active *active) {
+    int64_t all = active->layout != NULL ? active->layout->blocks : n;
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        int64_t length = lines[d].count;
+        if (active->layout != NULL) length = smaller(length, active->windows.size[d] / lines[d].step + 1);
+        all *= tartan_i_ceil_div(length, t->tile[d]);
+    }
+    return all;
+}
+
+/* Cuts the positions from `low` to before `high` of image n. */
+static int64_t cut(const tartan_i_cpu_tiling *t, int64_t n, const int64_t low[TARTAN_I_DIMS],
+                   const int64_t high[TARTAN_I_DIMS], tartan_i_cpu_piece *out) {
+    int64_t count = 0;
+    tartan_i_cpu_piece p = {.n = n};
+    for (p.origin[0] = low[0]; p.origin[0] < high[0]; p.origin[0] += t->tile[0])
+        for (p.origin[1] = low[1]; p.origin[1] < high[1]; p.origin[1] += t->tile[1])
+            for (p.origin[2] = low[2]; p.origin[2] < high[2]; p.origin[2] += t->tile[2]) {
+                for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
+                    p.size[d] = smaller(t->tile[d], high[d] - p.origin[d]);
+                out[count++] = p;
+            }
+    return count;
+}
+
+/* The first position of the phase at or after p. */
+static int64_t first_from(const tartan_i_cpu_line *l, int64_t p) {
+    return p <= l->first ? 0 : tartan_i_ceil_div(p - l->first, l->step);
+}
+
+int64_t tartan_i_cpu_pieces(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const tartan_i_cpu_tiling *t,
+                            int64_t n, const int64_t size[TARTAN_I_DIMS], const tartan_i_cpu_active *active,
+                            tartan_i_cpu_piece *out) {
+    int64_t count = 0, low[TARTAN_I_DIMS] = {0}, high[TARTAN_I_DIMS];
+    for (int64_t i = 0; i < n; i++) {
+        if (active->layout == NULL) {
+            for (int32_t d = 0; d < TARTAN_I_DIMS; d++) high[d] = lines[d].count;
+            count += cut(t, i, low, high, out + count);
+            continue;
+        }
+        const tartan_layout *l = active->layout;
+        const tartan_i_windows *w = &active->windows;
+        for (int64_t id = l->row_pointers[i * l->grid_rows]; id < l->row_pointers[(i + 1) * l->grid_rows];
+             id++) {
+            int64_t window[TARTAN_I_DIMS];
+            tartan_i_cpu_active_window(active, id, window);
+            for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+                const int64_t begin = w->offset[d] + window[d] * w->stride[d], end = begin + w->size[d];
+                low[d] = first_from(&lines[d], begin);
+                high[d] = first_from(&lines[d], smaller(end, size[d]));
+            }
+            count += cut(t, i, low, high, out + count);
+        }
+    }
+    return count;
+}
+
+/* ---- Packing ---- */
+
+/* Packs `count` positions of one row from w on. */
+static void pack_positions(const tartan_i_kernels *k, const tartan_i_cpu_image *image, const char *row,
+                           int64_t w, int64_t count, int64_t pitch, char *out) {
+    const tartan_i_channels *side = image->side;
+    const char *from = row + w * image->stride[2] * image->bytes;
+    if (side->of == NULL) {
+        tartan_i_pack(k, image->dtype, from, image->stride[2], image->c_stride, count, side->count, out,
+                      pitch);
+        return;
+    }
+    for (int64_t slot = 0, run; slot < side->slots; slot += run) {
+        const int32_t channel = side->of[slot];
+        run = 1;
+        if (channel < 0) continue;
+        while (slot + run < side->slots && side->of[slot + run] == channel + run) run++;
+        tartan_i_pack(k, image->dtype, from + channel * image->c_stride * image->bytes, image->stride[2],
+                      image->c_stride, count, run, out + slot * k->bytes, pitch);
+    }
+}
+
+/* Whether a position of a row is in an active window; `windows`: those of the row. */
+static bool is_on(const tartan_i_cpu_active *map, const uint8_t *windows, int64_t w) {
+    return map->window[2][w] >= 0 && windows[map->window[2][w]];
+}
+
+static void clear_positions(const tartan_i_kernels *k, int64_t count, int64_t pitch, char *out) {
+    if (count > 0) memset(out, 0, (size_t)(count * pitch * k->bytes));
+}
+
+/* Packs the positions from `begin` to before `end` of one row of the image. */
+static bool pack_row(const tartan_i_kernels *k, const tartan_i_cpu_image *image,
+                     const tartan_i_cpu_active *map, int64_t n, int64_t d, int64_t h, int64_t begin,
+                     int64_t end, int64_t pitch, char *out) {
+    const char *row =
+        image->data + (n * image->n_stride + d * image->stride[0] + h * image->stride[1]) * image->bytes;
+    if (map->layout == NULL) {
+        pack_positions(k, image, row, begin, end - begin, pitch, out);
+        return end > begin;
+    }
+    const int64_t i = map->window[0][d], j = map->window[1][h];
+    if (i < 0 || j < 0) {
+        clear_positions(k, end - begin, pitch, out);
+        return false;
+    }
+    const uint8_t *windows =
+        map->on + n * map->windows_all + (i * map->windows.count[1] + j) * map->windows.count[2];
+    bool any = false;
+    for (int64_t w = begin, run; w < end; w += run) {
+        const bool on = is_on(map, windows, w);
+        char *to = out + (w - begin) * pitch * k->bytes;
+        for (run = 1; w + run < end && is_on(map, windows, w + run) == on;) run++;
+        if (on)
+            pack_positions(k, image, row, w, run, pitch, to);
+        else
+            clear_positions(k, run, pitch, to);
+        any = any || on;
+    }
+    return any;
+}
+
+/* Positions of a piece's box along one dimension. */
+static int64_t box_length(const tartan_i_cpu_line *l, int64_t size) {
+    return (size - 1) * l->from_step + l->span + 1;
+}
+
+int64_t tartan_i_cpu_box_rows(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const tartan_i_cpu_piece *piece) {
+    return box_length(&lines[0], piece->size[0]) * box_length(&lines[1], piece->size[1]);
+}
+
+bool tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line lines[TARTAN_I_DIMS],
+                           const tartan_i_cpu_tiling *t, const tartan_i_cpu_image *image,
+                           const tartan_i_cpu_active *map, const tartan_i_cpu_piece *piece, int64_t begin,
+                           int64_t end, char *box) {
+    int64_t origin[TARTAN_I_DIMS], length[TARTAN_I_DIMS];
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        origin[d] = piece->origin[d] * lines[d].from_step + lines[d].low;
+        length[d] = box_length(&lines[d], piece->size[d]);
+    }
+    /* The part of a row that is inside of the image. */
+    int64_t low = -origin[2], high = image->size[2] - origin[2];
+    low = low < 0 ? 0 : smaller(low, length[2]);
+    high = high < low ? low : smaller(high, length[2]);
+    bool any = false;
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t i = row / length[1], j = row % length[1], d = origin[0] + i, h = origin[1] + j;
+        const bool inside = d >= 0 && d < image->size[0] && h >= 0 && h < image->size[1] && low < high;
+        char *out = box + (i * t->box[1] + j) * t->box[2] * t->pitch * k->bytes;
+        const int64_t position = t->pitch * k->bytes;
+        clear_positions(k, inside ? low : length[2], t->pitch, out);
+        if (!inside) continue;
+        any = pack_row(k, image, map, piece->n, d, h, origin[2] + low, origin[2] + high, t->pitch,
+                       out + low * position) ||
+              any;
+        clear_positions(k, length[2] - high, t->pitch, out + high * position);
+    }
+    return any;
+}

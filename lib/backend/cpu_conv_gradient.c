@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The gradient of a convolution's filter on the CPU.
+ *
+ * Tile after tile, in the order of images and positions, workers pack the tile's part of `out` and its box of `in` together.
+ * Then each adds the products of its blocks: a block is the strip kernel's product of rows [slots of out][positions] and
+ * [positions][slots of in], and its sums go on from tile to tile. So a result is one chain over all positions, in an order
+ * that depends on the shapes alone. */
+#include "backend/cpu_conv.h"
+#include "core/workspace.h"
+
+#include <string.h>
+
+enum { BOX_REALS = 192 << 10 };
+
+typedef struct plan {
+    const tartan_context *context;
+    const tartan_op_conv_filter_gradient *op;
+    tartan_i_kernels k;
+    const tartan_layout *layout;
+    tartan_i_cpu_image in, out;
+    tartan_i_cpu_active windows, map; /* of `out`, of `in`: one of them without a layout */
+    int64_t width;                    /* of a block's sums */
+    tartan_i_cpu_line in_lines[TARTAN_I_DIMS], out_lines[TARTAN_I_DIMS];
+    tartan_i_cpu_tiling in_tiling, out_tiling;
+    tartan_i_cpu_piece *pieces;
+    int64_t npieces;
+    const tartan_i_cpu_piece *piece; /* at work */
+    tartan_i_term *terms;            /* a row of its positions each */
+    int64_t nterms;
+    char *in_box, *out_box, *sums; /* sums: [blocks][block rows][width] */
+} plan;
+
+/* Positions of `out` as they are: the box of a tile is the tile. */
+static tartan_i_cpu_line plain_line(int64_t count) {
+    return (tartan_i_cpu_line){
+        .count = count, .step = 1, .from_step = 1, .taps = 1, .tap_step = 1, .offset_step = 1};
+}
+
+static char *sums_of(const plan *p, int64_t id) {
+    return p->sums + id * p->layout->shape.block_rows * p->width * p->k.bytes;
+}
+
+/* ---- Tasks ---- */
+
+static void pack_task(void *data, int32_t worker) {
+    const plan *p = data;
+    const tartan_i_cpu_active none = {.layout = NULL};
+    int64_t begin, end;
+    tartan_i_share(tartan_i_cpu_box_rows(p->in_lines, p->piece), p->context->threads, worker, &begin, &end);
+    tartan_i_cpu_pack_box(&p->k, p->in_lines, &p->in_tiling, &p->in, &p->map, p->piece, begin, end,
+                          p->in_box);
+    tartan_i_share(tartan_i_cpu_box_rows(p->out_lines, p->piece), p->context->threads, worker, &begin, &end);
+    tartan_i_cpu_pack_box(&p->k, p->out_lines, &p->out_tiling, &p->out, &none, p->piece, begin, end,
+                          p->out_box);
+}
+
+/* Adds the piece's products to the sums of one block. */
+static void add_block(const plan *p, int64_t id) {
+    const tartan_layout *l = p->layout;
+    const tartan_i_product *product = &p->k.product;
+    const int64_t grid = tartan_i_conv_grid(p->op->conv), row = l->block_rows[id] * l->shape.block_rows;
+    const int64_t tap = l->block_cols[id] / grid, col = l->block_cols[id] % grid * l->shape.block_cols;
+    const int64_t rows = tartan_i_channels_in(p->out.side, row, l->shape.block_rows);
+    int64_t offset = 0;
+    tartan_i_cpu_tap_offset(p->in_lines, &p->op->geometry, &p->in_tiling, tap, &offset);
+    const int64_t vectors = p->width / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
+    for (int64_t i = 0; i < strips; i++) {
+        int64_t first, width;
+        tartan_i_cpu_strip(product, vectors, i, &first, &width);
+        const tartan_i_strip strip = {.row = row,
+                                      .width = width,
+                                      .a_row = 1,
+                                      .a_col = p->out_tiling.pitch,
+                                      .b = p->in_box + (offset + col + first) * p->k.bytes,
+                                      .b_row = p->in_lines[2].from_step * p->in_tiling.pitch,
+                                      .sums = sums_of(p, id) + first * p->k.bytes,
+                                      .sums_row = p->width};
+        tartan_i_cpu_strip_rows(&p->k, &strip, rows, p->terms, p->nterms);
+    }
+}
+
+static void add_task(void *data, int32_t worker) {
+    const plan *p = data;
+    int64_t begin, end;
+    tartan_i_share(p->layout->blocks, p->context->threads, worker, &begin, &end);
+    for (int64_t id = begin; id < end; id++) add_block(p, id);
+}
+
+/* Stores the sums of a share of the blocks. Slots without a channel have gradient 0. */
+static void store_task(void *data, int32_t worker) {
+    const plan *p = data;
+    const tartan_layout *l = p->layout;
+    const tartan_matrix *to = p->op->filter_grad;
+    const int64_t block_rows = l->shape.block_rows, block_cols = l->shape.block_cols,
+                  grid = tartan_i_conv_grid(p->op->conv);
+    int64_t begin, end;
+    tartan_i_share(l->blocks, p->context->threads, worker, &begin, &end);
+    for (int64_t id = begin; id < end; id++) {
+        const int64_t row = l->block_rows[id] * block_rows, col = l->block_cols[id] % grid * block_cols;
+        const int64_t rows = tartan_i_channels_in(p->out.side, row, block_rows),
+                      cols = tartan_i_channels_in(p->in.side, col, block_cols);
+        char *sums = sums_of(p, id);
+        for (int64_t i = 0; i < block_rows; i++) {
+            const int64_t valid = i < rows ? cols : 0;
+            memset(sums + (i * p->width + valid) * p->k.bytes, 0,
+                   (size_t)((block_cols - valid) * p->k.bytes));
+        }
+        tartan_i_commit(&p->k, sums, p->width, tartan_i_rows_of(l, l->block_rows[id]), block_cols, 1,
+                        p->op->beta, to->dtype, tartan_i_block_at(to, id), tartan_i_block_row_stride(to),
+                        tartan_i_block_col_stride(to));
+    }
+}
+
+/* ---- The operation ---- */
+
+static plan plan_of(const tartan_context *context, const tartan_op_conv_filter_gradient *op) {
+    const tartan_i_geometry *g = &op->geometry;
+    const tartan_layout *l = op->filter_grad->layout;
+    plan p = {.context = context,
+              .op = op,
+              .k = tartan_i_cpu_kernels(op->in->dtype),
+              .layout = l,
+              .in = tartan_i_cpu_image_of(op->in, &op->conv->cols),
+              .out = tartan_i_cpu_image_of(op->out, &op->conv->rows)};
+    *(op->active_in ? &p.map : &p.windows) = tartan_i_cpu_active_of(op->active, &op->windows);
+    int64_t most[TARTAN_I_DIMS];
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        p.in_lines[d] = tartan_i_cpu_line_of(g, false, d, 0);
+        p.out_lines[d] = plain_line(g->out[d]);
+        most[d] = g->out[d];
+        if (p.windows.layout != NULL && p.windows.windows.size[d] < most[d])
+            most[d] = p.windows.windows.size[d];
+    }
+    p.width = tartan_i_ceil_div(l->shape.block_cols, p.k.product.lanes) * p.k.product.lanes;
+    p.in_tiling = tartan_i_cpu_tiling_of(
+        p.in_lines, most, tartan_i_cpu_conv_pitch(p.in.side->slots, l->shape.block_cols), BOX_REALS);
+    p.out_tiling =
+        tartan_i_cpu_tiling_of(p.out_lines, p.in_tiling.tile,
+                               tartan_i_cpu_conv_pitch(p.out.side->slots, l->shape.block_rows), INT64_MAX);
+    return p;
+}
+
+static tartan_status get_memory(plan *p) {
+    const int64_t pieces = tartan_i_cpu_most_pieces(p->in_lines, &p->in_tiling, p->in.n, &p->windows);
+    const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->in);
+    const int64_t lines = p->in_tiling.tile[0] * p->in_tiling.tile[1];
+    char *memory;
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &p->terms, lines, sizeof *p->terms));
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PIECES, &p->pieces, pieces, sizeof *p->pieces));
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_TEAM, &memory, map, 1));
+    tartan_i_cpu_active_fill(&p->map, &p->in, memory);
+    const int64_t in_bytes = p->in_tiling.box_reals * p->k.bytes,
+                  out_bytes = p->out_tiling.box_reals * p->k.bytes;
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PANEL, &p->in_box, in_bytes + out_bytes, 1));
+    p->out_box = p->in_box + in_bytes;
+    memset(p->in_box, 0, (size_t)(in_bytes + out_bytes)); /* slots without a channel stay 0 */
+    return tartan_i_workspace_get(p->context, TARTAN_I_ROOM_SUMS, &p->sums, p->layout->blocks,
+                                  p->layout->shape.block_rows * p->width * p->k.bytes);
+}
+
+/* The rows of positions of the piece at work. */
+static void list_rows(plan *p, const tartan_i_cpu_piece *piece) {
+    const tartan_i_cpu_tiling *in = &p->in_tiling, *out = &p->out_tiling;
+    p->piece = piece;
+    p->nterms = 0;
+    for (int64_t i = 0; i < piece->size[0]; i++)
+        for (int64_t j = 0; j < piece->size[1]; j++) {
+            const int64_t d = i * p->in_lines[0].from_step, h = j * p->in_lines[1].from_step;
+            p->terms[p->nterms++] = (tartan_i_term){
+                .a = p->out_box + (i * out->box[1] + j) * out->box[2] * out->pitch * p->k.bytes,
+                .b = (d * in->box[1] + h) * (in->box[2] / p->in_lines[2].from_step),
+                .k = piece->size[2]};
+        }
+}
+
+tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context,
+                                                const tartan_op_conv_filter_gradient *op) {
+    if (op->filter_grad->layout->blocks == 0) return TARTAN_OK;
+    plan p = plan_of(context, op);
+    const tartan_status status = get_memory(&p);
+    if (status != TARTAN_OK) goto end;
+    const int32_t workers = context->threads;
+    const double elements = tartan_i_stored_elements(op->filter_grad);
+    const int64_t block_bytes = p.layout->shape.block_rows * p.width * p.k.bytes;
+    memset(p.sums, 0, (size_t)(p.layout->blocks * block_bytes));
+    p.npieces = tartan_i_cpu_pieces(p.in_lines, &p.in_tiling, p.in.n, p.out.size, &p.windows, p.pieces);
+    for (int64_t i = 0; i < p.npieces; i++) {
+        const int64_t *size = p.pieces[i].size;
+        const double positions = (double)(size[0] * size[1] * size[2]);
+        list_rows(&p, &p.pieces[i]);
+        tartan_i_parallel(context, workers, (double)p.in_tiling.box_reals * TARTAN_I_CPU_MOVE, pack_task, &p);
+        tartan_i_parallel(context, workers, 2 * positions * elements, add_task, &p);
+    }
+    tartan_i_parallel(context, workers, elements * TARTAN_I_CPU_MOVE, store_task, &p);
+end:
+    tartan_i_workspace_end(context);
+    return status;
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions on every backend: random problems give what the CPU gives, also in windows of a dynamic layout.
+#include "../ops/conv_support.h"
+#include "placed.h"
+
+namespace {
+
+using namespace tartan_test;
+
+class BackendConv : public OnBackend {};
+
+// Results of another device may be added up in another order.
+void expect_like(const Dense &expected, const Dense &got, double size) {
+    ASSERT_EQ(expected.elements(), got.elements());
+    for (int64_t i = 0; i < got.elements(); i++)
+        ASSERT_NEAR(expected.get(i), got.get(i),
+                    64 * epsilon(got.array.dtype) * (size + std::fabs(expected.get(i))))
+            << i;
+}
+
+TEST_P(BackendConv, PassesGiveWhatTheCpuGives) {
+    const Context host = open_context(2);
+    for (uint64_t seed = 0; seed < rounds(60u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        std::mt19937_64 random(seed);
+        Problem p = random_problem(seed);
+        const int styles[] = {kRows, kChannelsLast};
+        Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), styles[seed % 2]), dx = x;
+        Dense y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), styles[seed / 2 % 2]);
+        Dense gain(tartan_i_sum_dtype(p.dtype), {p.y_channels()}), bias = gain;
+        x.fill(random), y.fill(random), dx.fill(random), gain.fill(random), bias.fill(random);
+        const Dense dy = y;
+        const Active a =
+            p.n > 0 && below(random, 2) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
+        const Matrix dw = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random, 0, 0);
+        const Matrix filter = placed(context.get(), p.filter), grad = placed(context.get(), dw);
+        const Placed on_x(context.get(), x), on_y(context.get(), y), on_dy(context.get(), dy),
+            on_dx(context.get(), dx), on_gain(context.get(), gain), on_bias(context.get(), bias);
+        tartan_array to_y = on_y.array, to_dx = on_dx.array;
+        RUN_OR_NEXT(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, "relu=1",
+                                        &on_gain.array, &on_bias.array, a.layout.get(), a.words(), &to_y));
+        RUN_OR_NEXT(tartan_conv_input_gradient(context.get(), p.conv.get(), filter.get(), &on_dy.array,
+                                               a.layout.get(), a.words(), &to_dx));
+        RUN_OR_NEXT(tartan_conv_filter_gradient(context.get(), p.conv.get(), &on_x.array, &on_dy.array,
+                                                a.layout.get(), a.words(), 0, grad.get()));
+        Dense got_y = y, got_dx = dx;
+        on_y.fetch(got_y), on_dx.fetch(got_dx);
+        ASSERT_OK(tartan_conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, "relu=1",
+                                      &gain.array, &bias.array, a.layout.get(), a.words(), &y.array));
+        ASSERT_OK(tartan_conv_input_gradient(host.get(), p.conv.get(), p.filter.get(), &dy.array,
+                                             a.layout.get(), a.words(), &dx.array));
+        ASSERT_OK(tartan_conv_filter_gradient(host.get(), p.conv.get(), &x.array, &dy.array, a.layout.get(),
+                                              a.words(), 0, dw.get()));
+        expect_like(y, got_y, 40), expect_like(dx, got_dx, 40);
+        const Matrix got = fetched(context.get(), grad);
+        for (int64_t id = 0; id < p.layout->blocks; id++)
+            for (int64_t i = 0; i < tartan_i_rows_of(p.layout.get(), p.layout->block_rows[id]); i++)
+                for (int64_t j = 0; j < p.layout->shape.block_cols; j++)
+                    ASSERT_NEAR(entry(dw.get(), id, i, j), entry(got.get(), id, i, j),
+                                64 * epsilon(p.dtype) * 100);
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(BackendConv, WindowsOfADynamicLayout) {
+    if (on_host()) GTEST_SKIP() << "dynamic layouts are on devices";
+    const Context host = open_context(2);
+    std::mt19937_64 random(1);
+    Problem p;
+    p.conv = make_conv(random_layout({16, 24, 8, 8, 1}, 0.6, 1), "kernel=3x3 padding=same");
+    p.layout = layout_of(p.conv);
+    p.dtype = TARTAN_F32;
+    p.filter = random_matrix(p.layout, TARTAN_F32, TARTAN_ROW_MAJOR, random);
+    ASSERT_TRUE(p.set_size(2, {12, 16}));
+    const Matrix filter = placed(context.get(), p.filter);
+    const char *windows = "size=4";
+    const tartan_shape frame = {3, 4, 1, 1, 2};
+    for (double density : {0.0, 0.4, 1.0}) {
+        std::vector<uint8_t> mask(24);
+        for (auto &m : mask) m = std::generate_canonical<double, 32>(random) < density;
+        const Layout fixed = from_mask(frame, mask);
+        Dense bytes(TARTAN_F16, {12});
+        std::memcpy(bytes.array.data, mask.data(), mask.size());
+        const Placed on_mask(context.get(), bytes);
+        tartan_array as_bytes = on_mask.array;
+        as_bytes.dtype = TARTAN_U8, as_bytes.ndim = 3;
+        as_bytes.shape[0] = 2, as_bytes.shape[1] = 3, as_bytes.shape[2] = 4;
+        as_bytes.strides[0] = 12, as_bytes.strides[1] = 4, as_bytes.strides[2] = 1;
+        tartan_layout *raw = nullptr;
+        ASSERT_OK(tartan_layout_from_device_mask(context.get(), &frame, &as_bytes, 24, &raw));
+        const Layout dynamic(raw);
+        Dense x = make_image(TARTAN_F32, 2, 24, {12, 16}, kChannelsLast),
+              y = make_image(TARTAN_F32, 2, 16, {12, 16}, kRows);
+        x.fill(random), y.fill(random);
+        const Placed on_x(context.get(), x), on_y(context.get(), y);
+        tartan_array to_y = on_y.array;
+        RUN_OR_NEXT(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr,
+                                        nullptr, nullptr, dynamic.get(), windows, &to_y));
+        Dense got = y;
+        on_y.fetch(got);
+        ASSERT_OK(tartan_conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
+                                      nullptr, fixed.get(), windows, &y.array));
+        expect_like(y, got, 40);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, BackendConv, ::testing::ValuesIn(backends()),
+                         [](const auto &all) { return all.param; });
+
+} // namespace

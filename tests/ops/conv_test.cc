@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions: all three passes of random problems against the oracle, with epilogues and active windows; equal bits for
+// any instruction set and number of threads; failed allocations.
+#include "conv_support.h"
+
+namespace {
+
+using namespace tartan_test;
+
+int image_style(std::mt19937_64 &random, bool output) {
+    return output ? pick<int>(random, {kRows, kColumns, kReversed, kGaps, kChannelsLast, kChannelsLast})
+                  : pick<int>(random,
+                              {kRows, kColumns, kReversed, kGaps, kRepeated, kChannelsLast, kChannelsLast});
+}
+int32_t out_dtype(std::mt19937_64 &random, int32_t dtype) {
+    return dtype != TARTAN_F64 && below(random, 3) == 0 ? (int32_t)TARTAN_F32 : dtype;
+}
+
+// ---- Forward ----
+
+struct Epilogue {
+    Dense gain, bias;
+    bool has_gain = false, has_bias = false, relu = false, bias_first = false, add = false;
+    std::string options() const {
+        return std::string("relu=") + (relu ? "1" : "0") + " bias_first=" + (bias_first ? "1" : "0") +
+               ",add=" + (add ? "1" : "0");
+    }
+    const tartan_array *gain_array() const { return has_gain ? &gain.array : nullptr; }
+    const tartan_array *bias_array() const { return has_bias ? &bias.array : nullptr; }
+    static double value(const Dense &of, bool has, double rest, int64_t edge_class, int64_t channels,
+                        int64_t k) {
+        return !has ? rest : of.get(of.array.ndim == 2 ? edge_class * channels + k : k);
+    }
+};
+
+Epilogue random_epilogue(std::mt19937_64 &random, const Problem &p) {
+    Epilogue e;
+    const auto classes = p.classes();
+    const int64_t count = classes.empty() ? 1 : 1 + *std::max_element(classes.begin(), classes.end());
+    const int32_t dtype = tartan_i_sum_dtype(p.dtype);
+    const auto make = [&] {
+        Dense d = below(random, 2) == 0 ? Dense(dtype, {p.y_channels()}, kGaps)
+                                        : Dense(dtype, {count, p.y_channels()}, kColumns);
+        d.fill(random);
+        return d;
+    };
+    e.has_gain = below(random, 2) == 0, e.has_bias = below(random, 2) == 0;
+    if (e.has_gain) e.gain = make();
+    if (e.has_bias) e.bias = make();
+    e.relu = below(random, 3) == 0, e.bias_first = below(random, 2) == 0, e.add = below(random, 3) == 0;
+    return e;
+}
+
+tartan_status forward(tartan_context *context, const Problem &p, const Dense &x, const Epilogue &e,
+                      const Active &a, Dense &y) {
+    return tartan_conv_forward(context, p.conv.get(), p.filter.get(), &x.array, e.options().c_str(),
+                               e.gain_array(), e.bias_array(), a.layout.get(), a.words(), &y.array);
+}
+
+void check_forward(const Problem &p, const Dense &x, const Epilogue &e, const Active &a, const Dense &before,
+                   const Dense &y) {
+    const auto sums = p.correlate(x, p.transposed(), nullptr);
+    const auto classes = p.classes();
+    const auto positions = Problem::all_of(p.y_size());
+    const int64_t channels = p.y_channels(), count = (int64_t)positions.size();
+    const double unit = epsilon(tartan_i_sum_dtype(p.dtype));
+    for (int64_t i = 0; i < y.elements(); i++) {
+        const int64_t at = i % count, k = i / count % channels, n = i / count / channels;
+        if (!a.has(n, positions[(size_t)at])) {
+            EXPECT_EQ(before.get(i), y.get(i)) << "element " << i;
+            continue;
+        }
+        const Sum &s = sums[(size_t)i];
+        const double g = Epilogue::value(e.gain, e.has_gain, 1, classes[(size_t)at], channels, k),
+                     b = Epilogue::value(e.bias, e.has_bias, 0, classes[(size_t)at], channels, k);
+        long double want = e.bias_first ? g * (s.exact + b) : g * s.exact + b;
+        long double bound = std::fabs(g) * s.bound(p.dtype) +
+                            4 * unit * (std::fabs(g) * (s.size + std::fabs(b)) + std::fabs(b));
+        if (e.relu && want < 0) want = 0;
+        if (e.add) want += before.get(i), bound += 2 * unit * std::fabs(before.get(i));
+        expect_near(y.get(i), want, bound, y.array.dtype, p.dtype, "element " + std::to_string(i));
+    }
+}
+
+TEST(Conv, ForwardEqualsTheOracle) {
+    Context contexts[] = {open_context(1), open_context(2), open_context(5)};
+    for (uint64_t seed = 0; seed < rounds(400u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
+        std::mt19937_64 random(seed + 1000);
+        Problem p = random_problem(seed);
+        SCOPED_TRACE(p.conv->text);
+        Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), image_style(random, false));
+        Dense y = make_image(out_dtype(random, p.dtype), p.n, p.y_channels(), p.y_size(),
+                             image_style(random, true));
+        x.fill(random);
+        y.fill(random);
+        const Dense before = y;
+        const Epilogue e = random_epilogue(random, p);
+        const Active a =
+            p.n > 0 && below(random, 3) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
+        ASSERT_OK(forward(contexts[seed % 3].get(), p, x, e, a, y));
+        EXPECT_TRUE(marks_intact(y));
+        check_forward(p, x, e, a, before, y);
+        if (HasFailure()) return;
+    }
+}
+
+// ---- Gradients ----
+
+TEST(Conv, InputGradientEqualsTheOracle) {
+    Context contexts[] = {open_context(1), open_context(2), open_context(5)};
+    for (uint64_t seed = 0; seed < rounds(400u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
+        std::mt19937_64 random(seed + 2000);
+        Problem p = random_problem(seed);
+        SCOPED_TRACE(p.conv->text);
+        Dense dy = make_image(out_dtype(random, p.dtype), p.n, p.y_channels(), p.y_size(),
+                              image_style(random, false));
+        Dense dx = make_image(out_dtype(random, p.dtype), p.n, p.x_channels(), p.x_size(),
+                              image_style(random, true));
+        dy.fill(random);
+        const Active a =
+            p.n > 0 && below(random, 3) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
+        ASSERT_OK(tartan_conv_input_gradient(contexts[seed % 3].get(), p.conv.get(), p.filter.get(),
+                                             &dy.array, a.layout.get(), a.words(), &dx.array));
+        EXPECT_TRUE(marks_intact(dx));
+        const auto sums = p.correlate(dy, !p.transposed(), &a);
+        for (int64_t i = 0; i < dx.elements(); i++)
+            expect_near(dx.get(i), sums[(size_t)i].exact, sums[(size_t)i].bound(p.dtype), dx.array.dtype,
+                        p.dtype, "element " + std::to_string(i));
+        if (HasFailure()) return;
+    }
+}
+
+void check_filter_gradient(const Problem &p, const Dense &x, const Dense &dy, const Active &a, double beta,
+                           const Matrix &before, const Matrix &after) {
+    const tartan_layout *l = p.layout.get();
+    const Dense &in = p.transposed() ? dy : x, &out = p.transposed() ? x : dy;
+    const int64_t ps = Problem::product(p.out), qs = Problem::product(p.in);
+    struct Pair {
+        int64_t p, q, image;
+    };
+    std::vector<std::vector<Pair>> pairs((size_t)p.conv->options.taps);
+    p.each_pair([&](int64_t t, int64_t i, int64_t q, auto &at_p, auto &at_q) {
+        for (int64_t image = 0; q >= 0 && image < p.n; image++)
+            if (a.has(image, p.transposed() ? at_q : at_p)) pairs[(size_t)t].push_back({i, q, image});
+    });
+    std::vector<char> seen((size_t)(l->blocks * l->shape.block_rows * l->shape.block_cols));
+    const auto check = [&](int64_t id, int64_t i, int64_t j, const Sum &s) {
+        const double old = beta == 0 ? 0 : beta * entry(before.get(), id, i, j);
+        expect_near(entry(after.get(), id, i, j), s.exact + old,
+                    s.bound(p.dtype) + 4 * epsilon(tartan_i_sum_dtype(p.dtype)) * std::fabs(old),
+                    after->dtype, p.dtype, "block " + std::to_string(id));
+        seen[(size_t)((id * l->shape.block_rows + i) * l->shape.block_cols + j)] = 1;
+    };
+    p.each_weight([&](int64_t k, int64_t c, int64_t t, int64_t id, int64_t i, int64_t j) {
+        Sum s;
+        for (const Pair &pair : pairs[(size_t)t])
+            s.add(out.get((pair.image * p.conv->rows.count + k) * ps + pair.p),
+                  in.get((pair.image * p.conv->cols.count + c) * qs + pair.q));
+        check(id, i, j, s);
+    });
+    for (int64_t id = 0; id < l->blocks; id++) // weights without channels
+        for (int64_t i = 0; i < tartan_i_rows_of(l, l->block_rows[id]); i++)
+            for (int64_t j = 0; j < l->shape.block_cols; j++)
+                if (!seen[(size_t)((id * l->shape.block_rows + i) * l->shape.block_cols + j)])
+                    check(id, i, j, Sum());
+}
+
+TEST(Conv, FilterGradientEqualsTheOracle) {
+    Context contexts[] = {open_context(1), open_context(2), open_context(5)};
+    for (uint64_t seed = 0; seed < rounds(400u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
+        std::mt19937_64 random(seed + 3000);
+        Problem p = random_problem(seed);
+        SCOPED_TRACE(p.conv->text);
+        Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), image_style(random, false));
+        Dense dy = make_image(out_dtype(random, p.dtype), p.n, p.y_channels(), p.y_size(),
+                              image_style(random, false));
+        x.fill(random);
+        dy.fill(random);
+        const double beta = pick<double>(random, {0, 0, 1, -0.5});
+        const Active a =
+            p.n > 0 && below(random, 3) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
+        const int32_t order = pick(random, {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}),
+                      dtype = out_dtype(random, p.dtype);
+        const uint64_t same = random();
+        std::mt19937_64 one(same), two(same);
+        const Matrix before = random_matrix(p.layout, dtype, order, one),
+                     after = random_matrix(p.layout, dtype, order, two);
+        ASSERT_OK(tartan_conv_filter_gradient(contexts[seed % 3].get(), p.conv.get(), &x.array, &dy.array,
+                                              a.layout.get(), a.words(), beta, after.get()));
+        check_filter_gradient(p, x, dy, a, beta, before, after);
+        if (HasFailure()) return;
+    }
+}
+
+// ---- Bits ----
+
+// The bytes of all three results.
+std::string bits_of(const Problem &p, uint64_t seed, tartan_context *context) {
+    std::mt19937_64 random(seed);
+    Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast), dx = x;
+    Dense y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), kRows);
+    x.fill(random);
+    y.fill(random);
+    Dense dy = y;
+    const Epilogue e = random_epilogue(random, p);
+    const Active a =
+        p.n > 0 && below(random, 2) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
+    const Matrix dw = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random);
+    EXPECT_OK(forward(context, p, x, e, a, y));
+    EXPECT_OK(tartan_conv_input_gradient(context, p.conv.get(), p.filter.get(), &dy.array, a.layout.get(),
+                                         a.words(), &dx.array));
+    EXPECT_OK(tartan_conv_filter_gradient(context, p.conv.get(), &x.array, &dy.array, a.layout.get(),
+                                          a.words(), 0.5, dw.get()));
+    const tartan_layout *l = p.layout.get();
+    std::string bits(y.memory().begin(), y.memory().end());
+    bits.append(dx.memory().begin(), dx.memory().end());
+    for (int64_t id = 0; id < l->blocks; id++)
+        for (int64_t i = 0; i < tartan_i_rows_of(l, l->block_rows[id]); i++)
+            bits.append((const char *)tartan_i_block_at(dw.get(), id) +
+                            i * l->shape.block_cols * tartan_dtype_bytes(p.dtype),
+                        (size_t)(l->shape.block_cols * tartan_dtype_bytes(p.dtype)));
+    return bits;
+}
+
+TEST(Conv, SameBitsForAnyInstructionSetAndNumberOfThreads) {
+    Context contexts[] = {open_context(1), open_context(3), open_context(8)};
+    for (uint64_t seed = 0; seed < rounds(60u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        Problem p = random_problem(seed);
+        const std::string expected = bits_of(p, seed, contexts[0].get());
+        for (const auto set : feature_sets()) {
+            const WithFeatures with(set);
+            for (const Context &context : contexts) ASSERT_EQ(expected, bits_of(p, seed, context.get()));
+        }
+    }
+}
+
+// ---- Sizes and classes ----
+
+TEST(Conv, EdgeClassesAreTheSetsOfTapsOutside) {
+    for (uint64_t seed = 0; seed < rounds(500u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const Problem p = random_problem(seed);
+        SCOPED_TRACE(p.conv->text);
+        std::vector<int64_t> sizes = p.x_size(), got((size_t)Problem::product(p.y_size()));
+        if (p.transposed()) sizes.insert(sizes.end(), p.in.begin(), p.in.end());
+        ASSERT_OK(tartan_conv_edge_classes(p.conv.get(), sizes.data(), (int64_t)sizes.size(), got.data(),
+                                           (int64_t)got.size()));
+        ASSERT_EQ(p.classes(), got);
+    }
+}
+
+TEST(Conv, ThreeByThreeHasEightEdgeClasses) {
+    const ConvHandle conv = make_conv(random_layout({4, 4, 2, 2, 1}, 1, 1), "kernel=3x3 padding=same");
+    const int64_t size[] = {4, 4};
+    int64_t got[16];
+    ASSERT_OK(tartan_conv_edge_classes(conv.get(), size, 2, got, 16));
+    const int64_t expected[16] = {1, 2, 2, 3, 4, 0, 0, 5, 4, 0, 0, 5, 6, 7, 7, 8};
+    for (int i = 0; i < 16; i++) EXPECT_EQ(expected[i], got[i]);
+}
+
+TEST(Conv, OutputSizes) {
+    const Layout channels = random_layout({4, 6, 2, 2, 1}, 1, 1);
+    const struct {
+        const char *options;
+        std::vector<int64_t> in, out;
+    } cases[] = {
+        {"kernel=3", {32}, {30}},
+        {"kernel=3 padding=same stride=2", {32}, {16}},
+        {"kernel=5 padding=same stride=2", {32}, {16}},
+        {"kernel=4 padding=same", {8}, {9}},
+        {"kernel=4 padding=tf", {8}, {8}},
+        {"kernel=3x3 padding=tf stride=2", {5, 6}, {3, 3}},
+        {"kernel=3x1 padding=2x0 dilation=2x1", {7, 3}, {7, 3}},
+        {"kernel=3 padding=0:2", {5}, {5}},
+        {"kernel=2x3x4 padding=1", {4, 5, 6}, {5, 5, 5}},
+        {"kernel=3 stride=2 padding=same transposed=1", {16}, {31}},
+        {"kernel=3 stride=2 padding=tf transposed=1", {16}, {31}},
+        {"kernel=2x2 stride=2 transposed=1", {3, 4}, {6, 8}},
+        {"kernel=1 padding=tf", {0}, {0}},
+    };
+    for (const auto &c : cases) {
+        const ConvHandle conv = make_conv(channels, c.options);
+        std::vector<int64_t> out(c.out.size());
+        ASSERT_OK(tartan_conv_output_size(conv.get(), c.in.data(), (int64_t)c.in.size(), out.data(),
+                                          (int64_t)out.size()))
+            << c.options;
+        EXPECT_EQ(c.out, out) << c.options;
+        EXPECT_EQ((int64_t)c.in.size(), tartan_conv_dims(conv.get()));
+        EXPECT_EQ(conv->options.transposed ? 4 : 6, tartan_conv_in_channels(conv.get()));
+        EXPECT_EQ(conv->options.transposed ? 6 : 4, tartan_conv_out_channels(conv.get()));
+    }
+}
+
+TEST(Conv, OptionsSayAllValues) {
+    const ConvHandle conv =
+        make_conv(random_layout({4, 4, 2, 2, 1}, 1, 1), "kernel=3x2, padding=same stride=2");
+    EXPECT_STREQ("kernel=3x2 stride=2x2 dilation=1x1 padding=1:1x1:1 transposed=0 per_tap=0",
+                 tartan_conv_options(conv.get()));
+    const ConvHandle again = make_conv(random_layout({4, 4, 2, 2, 1}, 1, 1), tartan_conv_options(conv.get()));
+    EXPECT_STREQ(tartan_conv_options(conv.get()), tartan_conv_options(again.get()));
+    EXPECT_EQ(nullptr, tartan_conv_options(nullptr));
+    EXPECT_EQ(0, tartan_conv_dims(nullptr));
+    EXPECT_EQ(0, tartan_conv_in_channels(nullptr));
+    EXPECT_EQ(0, tartan_conv_out_channels(nullptr));
+}
+
+TEST(Conv, ReferencesAreCounted) {
+    ConvHandle conv = make_conv(random_layout({4, 4, 2, 2, 1}, 1, 1), "kernel=3");
+    tartan_conv *again = tartan_conv_retain(conv.get());
+    EXPECT_EQ(conv.get(), again);
+    tartan_conv_free(again);
+    EXPECT_EQ(1, tartan_conv_dims(conv.get()));
+    EXPECT_EQ(nullptr, tartan_conv_retain(nullptr));
+    tartan_conv_free(nullptr);
+}
+
+// ---- Failed allocations ----
+
+TEST(Conv, CreateSurvivesFailedAllocations) {
+    const Layout channels = random_layout({6, 7, 2, 2, 1}, 0.7, 1);
+    tartan_conv *conv = nullptr;
+    BRUTAL(tartan_conv_create(channels.get(), "kernel=3x3", &conv), tartan_conv_free(conv));
+}
+
+TEST(Conv, EdgeClassesSurviveFailedAllocations) {
+    const ConvHandle conv = make_conv(random_layout({6, 7, 2, 2, 1}, 0.7, 1), "kernel=3x3 padding=same");
+    const int64_t size[] = {4, 4};
+    int64_t got[16];
+    BRUTAL(tartan_conv_edge_classes(conv.get(), size, 2, got, 16), );
+}
+
+TEST(Conv, PassesSurviveFailedAllocations) {
+    std::mt19937_64 random(1);
+    for (bool transposed : {false, true}) {
+        Problem p;
+        p.conv =
+            make_conv(random_layout({20, 23, 4, 4, 1}, 0.7, 1),
+                      std::string("kernel=3x3 padding=same stride=2") + (transposed ? " transposed=1" : ""));
+        p.layout = layout_of(p.conv);
+        p.filter = random_matrix(p.layout, TARTAN_F64, TARTAN_ROW_MAJOR, random);
+        ASSERT_TRUE(p.set_size(2, {7, 8}));
+        Dense x = make_image(TARTAN_F64, 2, p.x_channels(), p.x_size(), kRows), dx = x;
+        Dense y = make_image(TARTAN_F64, 2, p.y_channels(), p.y_size(), kRows);
+        x.fill(random);
+        y.fill(random);
+        const Dense before = y;
+        Epilogue e;
+        e.has_gain = true;
+        const auto classes = p.classes();
+        e.gain = Dense(TARTAN_F64, {1 + *std::max_element(classes.begin(), classes.end()), p.y_channels()});
+        e.gain.fill(random);
+        const Active a = random_active(random, 2, p.y_size(), 0.6);
+        const auto run = [&](tartan_context *context) {
+            const tartan_status status = forward(context, p, x, e, a, y);
+            if (status != TARTAN_OK) {
+                EXPECT_EQ(before.memory(), y.memory()) << "the output was written";
+            }
+            return status;
+        };
+        { BRUTAL(in_new_context(2, run), ); }
+        const auto input = [&](tartan_context *context) {
+            return tartan_conv_input_gradient(context, p.conv.get(), p.filter.get(), &before.array,
+                                              a.layout.get(), a.words(), &dx.array);
+        };
+        { BRUTAL(in_new_context(2, input), ); }
+        const Matrix dw = random_matrix(p.layout, TARTAN_F64, TARTAN_ROW_MAJOR, random);
+        const auto gradient = [&](tartan_context *context) {
+            return tartan_conv_filter_gradient(context, p.conv.get(), &x.array, &before.array, a.layout.get(),
+                                               a.words(), 0, dw.get());
+        };
+        { BRUTAL(in_new_context(2, gradient), ); }
+    }
+}
+
+} // namespace
