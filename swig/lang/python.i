@@ -14,7 +14,7 @@
 %init %{
     if (tartan_py_register_handle(m) || tartan_py_register_lease(m) || tartan_py_register_view(m) ||
         tartan_py_register_contexts(m) || tartan_py_register_products(m) || tartan_py_register_attention(m) || tartan_py_register_attention_record(m) ||
-        tartan_py_register_softmax(m))
+        tartan_py_register_softmax(m) || tartan_py_register_images(m))
         return NULL;
 %}
 
@@ -150,7 +150,7 @@
     }
 }
 %typemap(in) const tartan_array *MASK_ARRAY (tartan_py_borrow borrow_value = {0}) {
-    if (tartan_py_mask($input, Py_None, "$symname", "$1_name", &borrow_value)) SWIG_fail;
+    if (tartan_py_mask($input, Py_None, true, "$symname", "$1_name", &borrow_value)) SWIG_fail;
     $1 = &borrow_value.array;
 }
 %typemap(hint) tartan_array *, const tartan_array * "_Operand"

@@ -129,6 +129,9 @@ tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part
  * memory of ours. */
 tartan_py_part *tartan_py_call_result_as(tartan_py_call *call, const tartan_py_part *like,
                                          const tartan_array *array, int32_t dtype);
+/* The same with a shape, whose dimensions lie in memory in the order of `axes`, the slowest first. */
+tartan_py_part *tartan_py_call_result_in(tartan_py_call *call, const tartan_py_part *like, int ndim,
+                                         const int64_t *shape, int32_t dtype, const int *axes);
 /* Takes the context for the call itself, which comes after the work so far of other libraries' queues. From here until
  * the end no code of Python's may run. */
 int tartan_py_call_enter(tartan_py_call *call);

@@ -96,6 +96,11 @@ def block_softmax_gradient(y: Any, dy: Any, scale: float, out: Any, make: Callab
 def attention_merge(
     out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, out: Any, lse: Any, context: Any, /
 ) -> tuple[Any, Any]: ...
+def image_operation(
+    operation: str, handles: tuple[Optional[Handle], ...], matrices: tuple[Any, ...], inputs: tuple[Any, ...],
+    outputs: tuple[Any, ...], texts: tuple[Optional[str], ...], sizes: tuple[int, ...], number: float, dims: int, last: bool,
+    clear: bool, context: Any, /
+) -> tuple[Any, ...]: ...
 def attention_recorded(
     ctx: Any, q: Any, k: Any, v: Any, bias: Any, sinks: Any, constants: tuple[Any, ...], /
 ) -> Any: ...

@@ -48,20 +48,17 @@ tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part
                                                   : fresh(call, like, ndim, shape, dtype, column_major));
 }
 
-/* The dimensions but the last from the largest stride to the smallest, and then the last; true if that is row-major. A
- * stride of 0, of an array that was expanded, says nothing. */
-static bool order_of(const tartan_array *array, int *axes) {
+/* The dimensions but the last from the largest stride to the smallest, and then the last. A stride of 0, of an array that was
+ * expanded, says nothing. */
+static void order_of(const tartan_array *array, int *axes) {
     const int64_t *strides = array->strides;
-    bool row_major = true;
     for (int i = 0; i < array->ndim; i++) {
         int at = i;
         const bool moves = i < array->ndim - 1 && array->shape[i] > 1;
         for (; moves && at > 0 && strides[axes[at - 1]] > 0 && strides[axes[at - 1]] < strides[i]; at--)
             axes[at] = axes[at - 1];
         axes[at] = i;
-        row_major = row_major && at == i;
     }
-    return row_major;
 }
 
 /* An array of NumPy whose dimensions lie in memory in the order of `axes`. */
@@ -78,17 +75,24 @@ static PyObject *ordered_numpy(int ndim, const int64_t *shape, int32_t dtype, co
     return made;
 }
 
+tartan_py_part *tartan_py_call_result_in(tartan_py_call *call, const tartan_py_part *like, int ndim,
+                                         const int64_t *shape, int32_t dtype, const int *axes) {
+    bool row_major = true;
+    for (int i = 0; i < ndim; i++) row_major = row_major && axes[i] == i;
+    if (like->type.torch)
+        return take_result(call,
+                           tartan_py_torch_empty(like->object, like->type.plain ? &like->borrow.array : NULL,
+                                                 ndim, shape, dtype, axes));
+    if (row_major || !by_numpy(call, like))
+        return tartan_py_call_result(call, like, ndim, shape, dtype, false);
+    return take_result(call, ordered_numpy(ndim, shape, dtype, axes));
+}
+
 tartan_py_part *tartan_py_call_result_as(tartan_py_call *call, const tartan_py_part *like,
                                          const tartan_array *array, int32_t dtype) {
     int axes[TARTAN_MAX_NDIM];
-    const int ndim = array->ndim;
-    const bool row_major = order_of(array, axes);
-    if (like->type.torch)
-        return take_result(call, tartan_py_torch_empty(like->object, like->type.plain ? array : NULL, ndim,
-                                                       array->shape, dtype, axes));
-    if (row_major || !by_numpy(call, like))
-        return tartan_py_call_result(call, like, ndim, array->shape, dtype, false);
-    return take_result(call, ordered_numpy(ndim, array->shape, dtype, axes));
+    order_of(array, axes);
+    return tartan_py_call_result_in(call, like, array->ndim, array->shape, dtype, axes);
 }
 
 PyObject *tartan_py_call_give(tartan_py_part *result, const tartan_py_part *like) {

@@ -76,8 +76,8 @@ typedef struct tartan_py_borrow {
 int tartan_py_operand(PyObject *object, const char *function, const char *name, bool writable,
                       tartan_py_borrow *borrow);
 /* A mask of booleans or unsigned bytes, to be read by work on `stream`: what an exporter of DLPack is told, unless it is
- * None. */
-int tartan_py_mask(PyObject *object, PyObject *stream, const char *function, const char *name,
+ * None. `numbers`: Tartan's numbers are taken too. */
+int tartan_py_mask(PyObject *object, PyObject *stream, bool numbers, const char *function, const char *name,
                    tartan_py_borrow *borrow);
 /* A contiguous vector of `type` and `bytes`; None gives NULL and 0 where `optional`. */
 int tartan_py_vector(PyObject *object, const char *function, const char *name, char type, int bytes,
@@ -127,11 +127,12 @@ bool tartan_py_lease_borrow(PyObject *object, tartan_py_borrow *borrow);
 void tartan_py_return(tartan_py_borrow *borrow);
 int tartan_py_register_lease(PyObject *module);
 
-/* ---- Operations (products.c, attention.c, softmax.c) ---- */
+/* ---- Operations (products.c, attention.c, softmax.c, images.c) ---- */
 
 int tartan_py_register_products(PyObject *module);
 int tartan_py_register_attention(PyObject *module);
 int tartan_py_register_attention_record(PyObject *module);
 int tartan_py_register_softmax(PyObject *module);
+int tartan_py_register_images(PyObject *module);
 
 #endif

@@ -223,9 +223,14 @@ int tartan_py_operand(PyObject *object, const char *function, const char *name, 
     return operand(object, Py_None, function, name, writable, borrow);
 }
 
-int tartan_py_mask(PyObject *object, PyObject *stream, const char *function, const char *name,
+int tartan_py_mask(PyObject *object, PyObject *stream, bool numbers, const char *function, const char *name,
                    tartan_py_borrow *borrow) {
     if (borrow_any(object, stream, function, name, false, borrow)) return -1;
+    if (numbers && (borrow->type != 'u' || borrow->bytes != 1)) {
+        const int status = tartan_py_number_type(function, name, borrow);
+        if (status != 0) tartan_py_return(borrow);
+        return status;
+    }
     if (borrow->type != 'u' || borrow->bytes != 1) {
         tartan_py_return(borrow); /* before there is an exception, with which no code of Python's may run */
         return tartan_py_fail_type(TARTAN_ERR_DTYPE,
@@ -325,7 +330,7 @@ static PyObject *view(PyObject *module, PyObject *arguments) {
     const char *name = "array";
     if (!PyArg_ParseTuple(arguments, "O|Ops:view", &object, &stream, &mask, &name)) return NULL;
     tartan_py_borrow borrow = {0};
-    if (mask ? tartan_py_mask(object, stream, "tartan", "mask", &borrow)
+    if (mask ? tartan_py_mask(object, stream, false, "tartan", "mask", &borrow)
              : operand(object, stream, "tartan", name, false, &borrow))
         return NULL;
     const char *dtype = tartan_dtype_name(borrow.array.dtype);

@@ -18,6 +18,7 @@ from tartan._attention import attention, attention_bias_gradient, attention_grad
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
 from tartan._context import Context, cpu_kernels, default_context, info
+from tartan._conv import BlockConv
 from tartan._device import DeviceArray
 from tartan._errors import (
     ArgumentError,
@@ -47,6 +48,7 @@ from tartan._patterns import patterns, reverse_cuthill_mckee
 from tartan._sequences import packed
 from tartan._softmax import attention_merge, block_softmax, block_softmax_gradient
 from tartan._transposed import TransposedMatrix
+from tartan._windows import window_gather, window_scatter, windows_for_conv
 
 __version__ = _raw.tartan_version() or ""
 
@@ -57,12 +59,13 @@ if _raw.tartan_abi_version() != _raw.TARTAN_ABI_VERSION:
     )
 
 __all__ = [
-    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockMask", "BlockMatrix", "Collection", "Context",
+    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockConv", "BlockMask", "BlockMatrix", "Collection", "Context",
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
     "attention_bias_gradient", "attention_gradient", "attention_merge", "block_diag", "block_softmax", "block_softmax_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
-    "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack",
+    "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",
+    "window_scatter", "windows_for_conv",
 ]  # fmt: skip

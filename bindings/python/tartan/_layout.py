@@ -30,7 +30,7 @@ from tartan._errors import (
 )
 from tartan._frame import Block, Frame, block_ranges, block_shape, frame_of, parameter_text, sequence_text
 from tartan._layout_facts import LayoutFacts
-from tartan._queue import Queue
+from tartan._queue import Queue, queue_of
 from tartan._store import save_one
 
 
@@ -160,6 +160,48 @@ class Layout(LayoutFacts):
             frame = _frame_around(given.shape, "scores", block, shape)
             handle = _raw.tartan_layout_from_device_scores(call.handle, frame, raw_dense(given), k)
             return cls._own(handle, call.queue, 0)
+
+    @classmethod
+    def from_windows(
+        cls, mask: Any, windows: str, *, pool: str = "max", tolerance: float = 0.0, capacity: Optional[int] = None,
+        context: ContextLike = None,
+    ) -> Layout:  # fmt: skip
+        """The windows of images that a mask makes active, for convolutions in these windows alone: blocks of 1 x 1 with a
+        head for each image, [1, windows] for one dimension, [rows, cols] for two, [planes * rows, cols] for three.
+
+        `mask` is [n, spatial...] or [n, 1, spatial...], or a single mask without n, of numbers or booleans. A window is
+        active if the largest number in it (`pool` "max"), or the average over all its positions ("average", 0 outside
+        of the image), is above the `tolerance`. `windows` is a text with the count of windows, such as
+        `windows_for_conv` returns. A mask on a GPU gives a dynamic layout of at most `capacity` windows, which
+        `update_windows` gives those of a new mask.
+
+        >>> import numpy as np, tartan
+        >>> mask = np.zeros((6, 8)); mask[2:4, 1:3] = 1
+        >>> active = tartan.Layout.from_windows(mask, "size=2x2 count=3x4")
+        >>> active.mask().astype(int)
+        array([[0, 0, 0, 0],
+               [1, 1, 0, 0],
+               [0, 0, 0, 0]])
+        """
+        text = f"pool={pool} tolerance={float(tolerance)!r}"
+        if capacity is not None:
+            text += f" capacity={capacity}"
+        with Call(context, mask) as call:
+            given = _mask_of_windows(call, mask, windows)
+            handle = _raw.tartan_layout_from_windows(call.handle, given, windows, text)
+            return cls._own(handle, call.queue, 0) if call.on_device else cls._own(handle)
+
+    def update_windows(
+        self, mask: Any, windows: str, *, pool: str = "max", tolerance: float = 0.0, context: ContextLike = None
+    ) -> Layout:
+        """Gives a dynamic layout the active windows of a new mask; see `from_windows`. Later work sees them, as after
+        `update`. Returns the layout."""
+        with Call(context, mask, self) as call:
+            given = _mask_of_windows(call, mask, windows)
+            text = f"pool={pool} tolerance={float(tolerance)!r}"
+            _raw.tartan_layout_update_windows(call.handle, self._handle, given, windows, text)
+        self._changes = (self._changes or 0) + 1
+        return self
 
     def update_scores(self, scores: Any, k: int, *, context: ContextLike = None) -> Layout:
         """Gives a dynamic layout the `k` blocks of largest score in each block row; see `from_device_scores`. A mask may
@@ -404,3 +446,17 @@ def handle_of(layout: Any, name: str) -> _raw.Handle:
     if not isinstance(layout, Layout):
         raise HandleTypeError(f"{name} is of type {type(layout).__name__}, expected an open Layout")
     return layout._handle
+
+
+def _mask_of_windows(call: Call, mask: Any, windows: str) -> Any:
+    """A mask [n, spatial...]: numbers in place, other numbers and booleans as bytes."""
+    if queue_of(mask) is not None:
+        bits = "bool" in str(getattr(mask, "dtype", "")) or "uint8" in str(getattr(mask, "dtype", ""))
+        return call.mask(mask) if bits else raw_dense(call.read(mask, "mask", _raw.TARTAN_F64))
+    array = np.asarray(mask)
+    if array.dtype.kind == "b":
+        array = array.view(np.uint8)
+    elif array.dtype.kind in "iu" and array.dtype != np.uint8:
+        array = (array != 0).view(np.uint8)
+    dims = str(windows).partition("count=")[2].split(" ")[0].count("x") + 1
+    return array[None] if array.ndim == dims else array

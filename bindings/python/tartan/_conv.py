@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions with block-sparse filters, and in the active windows of an image alone."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import Array, code_of, dtype_code, dtype_name, host_of, indices
+from tartan._closing import Closing
+from tartan._context import ContextLike
+from tartan._device import DeviceArray
+from tartan._errors import ArgumentError, ArgumentTypeError, HandleTypeError, ShapeError, UnsupportedError
+from tartan._layout import Layout
+from tartan._layout import handle_of as layout_handle
+from tartan._matrix import BlockMatrix
+from tartan._windows import Numbers, Sizes, array_like, numbers_text, sizes_of, text_of
+
+_torch: Any = None  # the module for PyTorch's gradients, once they are recorded
+
+
+class BlockConv(Closing):
+    """A convolution in 1, 2 or 3 spatial dimensions: its geometry, and the `layout` of its filters.
+
+    `channels` is a layout of output channels x input channels; a filter stores its blocks at each tap. `kernel`,
+    `stride` and `dilation` are (3, 3), say; `stride` and `dilation` may be one number for all dimensions, and as many
+    numbers as `kernel` has there are spatial dimensions. `padding` is "valid" (none), "same" (half of the kernel on
+    both sides), "tf" (TensorFlow's SAME), or numbers: 1, (1, 0), or pairs of those before and after, ((0, 1), (2, 2)).
+    With `transposed` it is PyTorch's ConvTranspose: images have the channels of the layout's rows, results those of its
+    columns. With `per_tap`, `channels` is the layout of the filter itself, in which each tap has blocks of its own.
+
+    Images are [n, channels, spatial...], or [channels, spatial...], with any strides. Memory whose channels lie side by
+    side is the fastest: PyTorch's ``memory_format=torch.channels_last``, or ``x.transpose(0, 3, 1, 2)`` of an array of
+    NumPy; results have the order of their input. With `channels_last`, shapes are [n, spatial..., channels], as
+    scikit-image and TensorFlow have them.
+
+    A filter is a `BlockMatrix` on `layout`, or the array of its values: all that matrices can do, filters can. Column
+    ``t * Cp + c`` has the weights of input channel c at tap t, Cp being the input channels rounded up to whole blocks.
+
+    >>> import numpy as np, tartan
+    >>> channels = tartan.Layout.pattern("barabasi_albert", (64, 64), 16, m=1, seed=1)
+    >>> conv = tartan.BlockConv(channels, (3, 3), padding="same")
+    >>> w = tartan.BlockMatrix.zeros(conv.layout, "float32").fill_normal(seed=1)
+    >>> conv(np.ones((2, 64, 20, 30), np.float32), w, relu=True).shape
+    (2, 64, 20, 30)
+    """
+
+    __slots__ = ("_handle", "_layout", "_last", "_recipe", "_sizes", "__weakref__")
+    _handle: _raw.Handle
+    _layout: Layout
+
+    def __init__(
+        self, channels: Layout, kernel: Numbers, *, stride: Numbers = 1, dilation: Numbers = 1, padding: Any = "valid",
+        transposed: bool = False, per_tap: bool = False, channels_last: bool = False,
+    ) -> None:  # fmt: skip
+        text = _options(kernel, stride, dilation, padding, transposed)
+        self._open(channels, text + " per_tap=1" if per_tap else text, channels_last)
+
+    @classmethod
+    def from_sets(
+        cls, in_channels: int, out_channels: int, blocks: Any, kernel: Numbers, *, stride: Numbers = 1,
+        dilation: Numbers = 1, padding: Any = "valid", transposed: bool = False, channels_last: bool = False,
+    ) -> BlockConv:  # fmt: skip
+        """A convolution with blocks of any channels, of any sizes: `blocks` lists pairs of the input and the output
+        channels that a block joins. Blocks may overlap; their results are added. Output channels without a block are 0.
+        Such filters have rows and columns of their own; make them by `filter` or `filter_from_sets`.
+
+        >>> import tartan
+        >>> conv = tartan.BlockConv.from_sets(6, 4, [([0, 2], [1, 3]), ([1, 3, 4], [0])], (3, 3), padding="same")
+        >>> conv.in_channels, conv.out_channels
+        (6, 4)
+        """
+        sets = tuple((tuple(map(int, ins)), tuple(map(int, outs))) for ins, outs in blocks)
+        recipe = (in_channels, out_channels, sets, bool(transposed))
+        return _restored(recipe, _options(kernel, stride, dilation, padding, transposed), channels_last)
+
+    def _open(self, channels: Any, options: str, last: bool) -> None:
+        """By a layout, or by (in_channels, out_channels, blocks, whether it is transposed)."""
+        self._recipe = channels, options, last
+        if isinstance(channels, tuple):
+            self._handle = _handle_from_sets(channels, options)
+        else:
+            self._handle = _raw.tartan_conv_create(layout_handle(channels, "channels"), options)
+        self._layout = Layout._own(_raw.tartan_conv_get_layout(self._handle))
+        self._last = bool(last)
+        self._sizes: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, self._recipe
+
+    def __copy__(self) -> BlockConv:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> BlockConv:
+        return self
+
+    @classmethod
+    def from_options(cls, channels: Layout, options: str, *, channels_last: bool = False) -> BlockConv:
+        """From the text that `options` returns. To make a convolution again with a filter that was saved, save its
+        `options` in the metadata of the filter, and its `channels` as a layout."""
+        return _restored(channels, options, channels_last)
+
+    # ---- Facts ----
+
+    @property
+    def channels(self) -> Layout:
+        """The layout of channels that the convolution was made of."""
+        if isinstance(self._recipe[0], tuple):
+            raise UnsupportedError("channels: the convolution is made of sets of channels, expected one made of a layout")
+        channels: Layout = self._recipe[0]
+        return channels
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of filters: output channels x (taps * input channels, rounded up to whole blocks)."""
+        return self._layout
+
+    @property
+    def dims(self) -> int:
+        """The number of spatial dimensions."""
+        return _raw.tartan_conv_dims(self._handle)
+
+    @property
+    def in_channels(self) -> int:
+        return _raw.tartan_conv_in_channels(self._handle)
+
+    @property
+    def out_channels(self) -> int:
+        return _raw.tartan_conv_out_channels(self._handle)
+
+    @property
+    def options(self) -> str:
+        """All options with their values: "kernel=3x3 stride=1x1 ..."."""
+        text = _raw.tartan_conv_options(self._handle)
+        assert text is not None
+        return text
+
+    @property
+    def channels_last(self) -> bool:
+        return self._last
+
+    def output_size(self, size: Sizes) -> tuple[int, ...]:
+        """The spatial lengths of a result, for those of an image. A transposed convolution with strides has several;
+        this is the smallest, and a call takes any by `size`."""
+        key = sizes_of(size)
+        known = self._sizes.get(key)
+        if known is None:
+            result = np.empty(self.dims, np.int64)
+            _raw.tartan_conv_output_size(self._handle, indices(list(key), "size"), result)
+            if len(self._sizes) > 255:
+                self._sizes.clear()
+            known = self._sizes[key] = tuple(int(n) for n in result)
+        return known
+
+    def edge_classes(self, size: Sizes, out_size: Optional[Sizes] = None) -> Array:
+        """The class of each position of a result, for the spatial lengths of an image: 0 inside, and a number for each set
+        of taps that fall outside of the image. `gain` and `bias` may have a row for each class. Give `out_size` for a
+        transposed convolution whose result is not of `output_size`."""
+        key = sizes_of(size)
+        shape = self.output_size(key) if out_size is None else sizes_of(out_size)
+        lengths = list(key) if out_size is None else [*key, *shape]
+        result = np.empty(shape, np.int64)
+        _raw.tartan_conv_edge_classes(self._handle, indices(lengths, "size"), result.reshape(-1))
+        return result
+
+    def __repr__(self) -> str:
+        if self._handle.closed:
+            return "<BlockConv, closed>"
+        return f"<BlockConv {self.in_channels} to {self.out_channels} channels, {self.options}>"
+
+    def close(self) -> None:
+        """Releases the convolution; may be called again."""
+        self._handle.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+    # ---- Filters ----
+
+    def filter(self, dense: Any, dtype: Any = None) -> BlockMatrix:
+        """The stored blocks of a dense filter [out_channels, in_channels, kernel...], or of a transposed convolution
+        [in_channels, out_channels, kernel...], as PyTorch has its weights; the others are ignored. In host memory.
+        Sets that overlap are refused: `filter_from_sets` takes them.
+
+        >>> import numpy as np, tartan
+        >>> conv = tartan.BlockConv(tartan.Layout.from_mask([[1, 0], [1, 1]], block=2), (3, 3))
+        >>> w = conv.filter(np.ones((4, 4, 3, 3)))
+        >>> w.blocks, conv.to_dense(w).sum()
+        (27, 108.0)
+        """
+        return self._filled(_raw.tartan_conv_filter_from_dense, dense, "dense", dtype)
+
+    def to_dense(self, filter: Any) -> Array:
+        """The dense filter, as `filter` takes it. Other blocks are 0; sets that overlap are added up."""
+        matrix = self._filter(filter)
+        kernel = tuple(int(n) for n in self._option("kernel").split("x"))
+        rows, cols = self.out_channels, self.in_channels
+        if self._option("transposed") == "1":
+            rows, cols = cols, rows
+        result = np.empty((rows, cols, *kernel), matrix.dtype)
+        _raw.tartan_conv_filter_to_dense(self._handle, matrix._handle, result)
+        return result
+
+    def filter_from_sets(self, values: Any, dtype: Any = None) -> BlockMatrix:
+        """A filter from the order of openai/blocksparse: a vector, block after block, each [output channels, input
+        channels, kernel...]. The blocks are those of `from_sets`, or the stored blocks of `channels`."""
+        return self._filled(_raw.tartan_conv_filter_from_sets, values, "values", dtype)
+
+    def to_sets(self, filter: Any) -> Array:
+        """The values of a filter in that order."""
+        matrix, channels = self._filter(filter), self._recipe[0]
+        taps = int(np.prod([int(n) for n in self._option("kernel").split("x")]))
+        if isinstance(channels, tuple):
+            count = sum(len(ins) * len(outs) for ins, outs in channels[2])
+        else:
+            _, rows, cols = channels.coordinates()
+            height, width = channels.block_shape
+            count = int((np.minimum(height, channels.rows - rows * height)
+                         * np.minimum(width, channels.cols - cols * width)).sum())  # fmt: skip
+        result = np.empty(count * taps, matrix.dtype)
+        _raw.tartan_conv_filter_to_sets(self._handle, matrix._handle, result)
+        return result
+
+    def _filled(self, fill: Any, source: Any, name: str, dtype: Any) -> BlockMatrix:
+        host = host_of(source, name, _raw.TARTAN_F64)
+        code = code_of(host, name) if isinstance(host, np.ndarray) else host.dtype
+        result = BlockMatrix.zeros(self._layout, dtype_name(code) if dtype is None else dtype)
+        fill(self._handle, host, result._handle)
+        return result
+
+    # ---- The passes ----
+
+    def __call__(
+        self, x: Any, filter: Any, *, gain: Any = None, bias: Any = None, relu: bool = False, bias_first: bool = False,
+        add: bool = False, active: Optional[Layout] = None, windows: Any = None, size: Optional[Sizes] = None,
+        out: Any = None, context: ContextLike = None,
+    ) -> Any:  # fmt: skip
+        """The convolution of `x` (a cross-correlation, as in all libraries for neural networks), then for each channel
+        ``y = gain * y + bias``, or with `bias_first` ``gain * (y + bias)``, then with `relu` ``max(y, 0)``. With `add`
+        the result is added to `out`.
+
+        `gain` and `bias` are [out_channels], or [classes, out_channels] with a row for each of `edge_classes`, of
+        float64 if `x` is, else of float32.
+
+        `active` is a layout of windows of the result (`Layout.from_windows`), `windows` their text: only these are
+        computed. The rest of `out` keeps its values; without `out` it is 0.
+
+        `size` is that of the result, where a transposed convolution with strides leaves a choice. `out` is written in
+        place and returned. If PyTorch records gradients of `x`, `filter` (a tensor of values), `gain` or `bias`, they are
+        recorded.
+
+        >>> import numpy as np, tartan
+        >>> conv = tartan.BlockConv(tartan.Layout.pattern("dense", (1, 1), 1), (1, 3), padding=(0, 1))
+        >>> w = conv.filter(np.array([[[[1.0, 2, 1]]]]))
+        >>> conv(np.array([[[0.0, 0, 1, 0, 0]]]), w)
+        array([[[0., 1., 2., 1., 0.]]])
+        """
+        global _torch
+        if not isinstance(filter, BlockMatrix) or not isinstance(x, np.ndarray):
+            if _raw.records(x, filter, gain, bias):
+                if out is not None:
+                    raise ArgumentError(
+                        "conv: out is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"
+                    )
+                if _torch is None:
+                    from tartan import _torch_conv as _torch
+                constants = (self, relu, bias_first, active, windows, size, context)
+                return _torch.recorded(x, filter, gain, bias, constants)
+        options = ""
+        if relu:
+            options = "relu=1 "
+        if bias_first:
+            options += "bias_first=1 "
+        if add:
+            if out is None:
+                raise ArgumentError("conv: add is True without out, expected an array to add to")
+            options += "add=1"
+        x = array_like(x, "x")
+        clear = active is not None and out is None
+        if out is None:
+            out = self._result_shape(x, size, "x")
+        handle, text = self._windows(active, windows)
+        (result,) = _raw.image_operation(
+            "conv", (self._handle, handle), (self._filter(filter),), (x, gain, bias), (out,), (options, text), (), 0.0,
+            self.dims, self._last, clear, context,
+        )  # fmt: skip
+        return result
+
+    def input_gradient(
+        self, y_grad: Any, filter: Any, size: Optional[Sizes] = None, *, active: Optional[Layout] = None,
+        windows: Any = None, out: Any = None, context: ContextLike = None,
+    ) -> Any:  # fmt: skip
+        """The gradient of `x`, given that of the result without gain, bias and ReLU. `size` has the spatial lengths of
+        `x`; with stride 1 it may be left out. With `active`, `y_grad` counts as 0 outside of its windows."""
+        y_grad = array_like(y_grad, "y_grad")
+        if out is None:
+            shape = tuple(y_grad.shape)
+            channels, begin, end = self._places(shape, "y_grad")
+            lengths = self._input_size(shape[begin:end]) if size is None else sizes_of(size)
+            out = shape[:begin] + lengths + shape[end:]
+            out = out[:channels] + (self.in_channels,) + out[channels + 1 :]
+        handle, text = self._windows(active, windows)
+        (result,) = _raw.image_operation(
+            "input_gradient", (self._handle, handle), (self._filter(filter),), (y_grad,), (out,), (None, text), (), 0.0,
+            self.dims, self._last, False, context,
+        )  # fmt: skip
+        return result
+
+    def filter_gradient(
+        self, x: Any, y_grad: Any, *, active: Optional[Layout] = None, windows: Any = None, beta: float = 0.0,
+        out: Optional[BlockMatrix] = None, dtype: Any = None, context: ContextLike = None,
+    ) -> BlockMatrix:  # fmt: skip
+        """The gradient of the filter, given that of the result without gain, bias and ReLU, plus ``beta * out``. `out` is
+        written in place and returned; a new matrix has the dtype of `x`, or `dtype`."""
+        if out is None and beta != 0:
+            raise ArgumentError(f"filter_gradient: beta is {beta!r}, expected 0 where no out is given")
+        layout, wanted = self._layout, None if dtype is None else dtype_name(dtype_code(dtype))
+
+        def make(code: int, context: Any) -> BlockMatrix:
+            return BlockMatrix.zeros(layout, wanted or dtype_name(code), context=context)
+
+        handle, text = self._windows(active, windows)
+        made = _raw.image_operation(
+            "filter_gradient", (self._handle, handle), (make if out is None else out,), (x, y_grad), (), (None, text), (),
+            beta, self.dims, self._last, False, context,
+        )  # fmt: skip
+        return made[0] if out is None else out
+
+    # ---- Parts ----
+
+    def _option(self, name: str) -> str:
+        return self.options.partition(name + "=")[2].split(" ")[0]
+
+    def _places(self, shape: tuple[int, ...], name: str) -> tuple[int, int, int]:
+        """Where the channels are, and where the spatial dimensions begin and end."""
+        ndim, dims = len(shape), self.dims
+        if not dims + 1 <= ndim <= dims + 2:
+            raise ShapeError(f"{name} has {ndim} dimensions, expected {dims + 2}, or {dims + 1} without a batch")
+        batch = ndim - dims - 1
+        return (ndim - 1, batch, ndim - 1) if self._last else (batch, batch + 1, ndim)
+
+    def _result_shape(self, x: Any, size: Optional[Sizes], name: str) -> tuple[int, ...]:
+        shape = tuple(x.shape)
+        channels, begin, end = self._places(shape, name)
+        lengths = self.output_size(shape[begin:end]) if size is None else sizes_of(size)
+        shape = shape[:begin] + lengths + shape[end:]
+        return shape[:channels] + (self.out_channels,) + shape[channels + 1 :]
+
+    def _input_size(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        if any(n != "1" for n in self._option("stride").split("x")):
+            raise ArgumentError("input_gradient: size is not given, expected the spatial lengths of x, since stride is not 1")
+        large = (1 << 20,) * self.dims
+        return tuple(n + a - b for n, a, b in zip(size, large, self.output_size(large)))
+
+    def _windows(self, active: Optional[Layout], windows: Any) -> tuple[Optional[_raw.Handle], Optional[str]]:
+        if active is None:
+            if windows is not None:
+                raise ArgumentError("windows is given without active, expected both or none")
+            return None, None
+        return layout_handle(active, "active"), None if windows is None else text_of(windows)
+
+    def _filter(self, filter: Any) -> BlockMatrix:
+        """A matrix: the given one, or one around its values."""
+        if isinstance(filter, BlockMatrix):
+            return filter
+        if not hasattr(filter, "shape"):
+            raise HandleTypeError(
+                f"filter is of type {type(filter).__name__}, expected a BlockMatrix, or an array of its values"
+            )
+        if isinstance(filter, (np.ndarray, DeviceArray)) or not str(getattr(filter, "device", "")).startswith("cpu"):
+            return BlockMatrix(self._layout, filter)
+        return BlockMatrix._own(_raw.tartan_matrix_wrap(layout_handle(self._layout, "layout"), filter))
+
+
+def _options(kernel: Any, stride: Any, dilation: Any, padding: Any, transposed: bool) -> str:
+    text = f"kernel={numbers_text(kernel, 'kernel')}"
+    for name, value in (("stride", stride), ("dilation", dilation)):
+        text += f" {name}={numbers_text(value, name)}"
+    if isinstance(padding, (tuple, list)) and any(isinstance(p, (tuple, list)) for p in padding):
+        pairs = [p if isinstance(p, (tuple, list)) else (p, p) for p in padding]
+        if any(len(p) != 2 for p in pairs):
+            raise ArgumentTypeError(f"padding is {padding!r}, expected pairs of numbers before and after")
+        text += " padding=" + "x".join(f"{int(a)}:{int(b)}" for a, b in pairs)
+    else:
+        text += f" padding={numbers_text(padding, 'padding')}"
+    return text + " transposed=1" if transposed else text
+
+
+def _handle_from_sets(recipe: tuple[int, int, Any, bool], options: str) -> _raw.Handle:
+    in_channels, out_channels, sets, transposed = recipe
+    ends: list[Any] = []
+    for side in (0, 1):
+        lists = [pair[side] for pair in sets]
+        ends.append((np.cumsum([0, *map(len, lists)], dtype=np.int64), indices([i for ids in lists for i in ids], "blocks")))
+    (c_offsets, c_ids), (k_offsets, k_ids) = reversed(ends) if transposed else ends
+    if transposed:
+        in_channels, out_channels = out_channels, in_channels
+    return _raw.tartan_conv_from_sets(in_channels, out_channels, c_offsets, c_ids, k_offsets, k_ids, options)
+
+
+def _restored(channels: Any, options: str, last: bool) -> BlockConv:
+    self = object.__new__(BlockConv)
+    self._open(channels, options, last)
+    return self

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows of images: sparse spatial blocks. `Layout.from_windows` says which are active."""
+
+from __future__ import annotations
+
+import re
+from operator import index
+from typing import Any, Optional, Union
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import array_of
+from tartan._context import ContextLike
+from tartan._errors import ArgumentError, ArgumentTypeError
+from tartan._layout import Layout
+from tartan._layout import handle_of as layout_handle
+
+Numbers = Union[int, str, "tuple[int, ...]", "list[int]"]
+Sizes = Union[int, "tuple[int, ...]", "list[int]"]
+
+
+def windows_for_conv(
+    image: Sizes, kernel: Any, *, stride: Numbers = 1, size: Optional[Numbers] = None,
+    output: Optional[Numbers] = None, padding: str = "same",
+) -> tuple[str, str]:  # fmt: skip
+    """Windows of an image for a convolution, or for several in a row, that is done window by window: those of the input,
+    which overlap by the halo, and those of the output, side by side.
+
+    `image` has the spatial lengths. `kernel` is (3, 3), say, or for a stack a list of them, whose receptive field
+    counts; `stride` is the product over the stack. Give the `size` of the input windows, halo included, or that of the
+    `output` windows. `padding` is "same" (TensorFlow's) or "valid".
+
+    Windows are texts, as all functions take them: ``"size=18x18 stride=16x16 offset=-1x-1 count=22x44"``.
+
+    >>> import tartan
+    >>> inputs, outputs = tartan.windows_for_conv((64, 96), (3, 3), output=16)
+    >>> outputs
+    'size=16x16 stride=16x16 offset=0x0 count=4x6'
+    """
+    stack = kernel if isinstance(kernel, list) and kernel and not isinstance(kernel[0], int) else [kernel]
+    text = "kernel=" + "+".join(numbers_text(k, "kernel") for k in stack)
+    for name, value in (("stride", stride), ("size", size), ("output", output)):
+        if value is not None:
+            text += f" {name}={numbers_text(value, name)}"
+    lengths = np.array(sizes_of(image), np.int64)
+    return _raw.tartan_windows_for_conv(lengths, f"{text} padding={padding}")
+
+
+def window_gather(
+    x: Any, active: Layout, windows: Numbers, *, channels_last: bool = False, out: Any = None,
+    context: ContextLike = None,
+) -> Any:  # fmt: skip
+    """The active windows of `x`, [windows, channels, size...], in the order of block ids. Positions outside of the image
+    are 0.
+
+    `x` is [n, channels, spatial...] with any strides, or with `channels_last` [n, spatial..., channels], and the result
+    too; without a batch there is one image. The result has the memory order of `x`.
+
+    >>> import numpy as np, tartan
+    >>> mask = np.zeros((4, 4)); mask[3, 0] = 1
+    >>> active = tartan.Layout.from_windows(mask, "size=2x2 count=2x2")
+    >>> tartan.window_gather(np.arange(16.0).reshape(1, 4, 4), active, (2, 2))
+    array([[[[ 8.,  9.],
+             [12., 13.]]]])
+    """
+    handle, text = layout_handle(active, "active"), text_of(windows)
+    x = array_like(x, "x")
+    shape, size = tuple(x.shape), _size_of(text)
+    dims = len(size) if len(size) > 1 else max(1, min(3, len(shape) - 2))
+    if out is None and dims + 1 <= len(shape) <= dims + 2:
+        size = size * dims if len(size) == 1 else size
+        channels = shape[-1] if channels_last else shape[len(shape) - dims - 1]
+        out = (active.blocks, *size, channels) if channels_last else (active.blocks, channels, *size)
+    if out is None:
+        out = (0,) * (dims + 2)  # the shape of `x` is refused first
+    (result,) = _raw.image_operation(
+        "window_gather", (handle,), (), (x,), (out,), (None, text), (), 0.0, dims, channels_last, False, context
+    )
+    return result
+
+
+def window_scatter(
+    blocks: Any, active: Layout, windows: Numbers, y: Any = None, *, base: Any = None, add: bool = False,
+    channels_last: bool = False, context: ContextLike = None,
+) -> Any:  # fmt: skip
+    """Writes blocks, as `window_gather` returns them, to their windows of the image `y`, in place, and returns it. Parts
+    outside of the image are dropped; the other positions keep their values, or have those of `base`, an image of the
+    shape of `y`. Without `y` the result is a new image like `base`. `blocks` may be None: zeros.
+
+    With `add`, blocks are added; only then may windows overlap. They are added in the order of block ids.
+
+    >>> import numpy as np, tartan
+    >>> active = tartan.Layout.from_windows(np.eye(4), "size=2x2 count=2x2")
+    >>> x = np.arange(16.0).reshape(1, 4, 4)
+    >>> blocks = tartan.window_gather(x, active, (2, 2))
+    >>> tartan.window_scatter(blocks, active, (2, 2), np.zeros_like(x))[0]
+    array([[ 0.,  1.,  0.,  0.],
+           [ 4.,  5.,  0.,  0.],
+           [ 0.,  0., 10., 11.],
+           [ 0.,  0., 14., 15.]])
+    """
+    handle, text = layout_handle(active, "active"), text_of(windows)
+    if y is None and base is None:
+        raise ArgumentError("window_scatter: neither y nor base is given, expected one of them")
+    like = array_like(base if y is None else y, "base" if y is None else "y")
+    size, ndim = _size_of(text), len(like.shape)
+    dims = len(size) if len(size) > 1 else max(1, min(3, ndim - 2))
+    out = tuple(like.shape) if y is None else y
+    (result,) = _raw.image_operation(
+        "window_scatter", (handle,), (), (base, blocks), (out,), ("add=1" if add else None, text), (), 0.0, dims,
+        channels_last, False, context,
+    )  # fmt: skip
+    return result
+
+
+# ---- Shared with convolutions ----
+
+
+def numbers_text(value: Any, name: str) -> str:
+    """3, (3, 3) or "3x3" as the library takes it."""
+    if isinstance(value, str):
+        return value
+    try:
+        return "x".join(str(index(v)) for v in value) if isinstance(value, (tuple, list)) else str(index(value))
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is {value!r}, expected a whole number, or one for each dimension") from None
+
+
+def sizes_of(size: Sizes) -> tuple[int, ...]:
+    """Spatial lengths: 5 is (5,)."""
+    return (int(size),) if isinstance(size, (int, np.integer)) else tuple(int(n) for n in size)
+
+
+def text_of(windows: Any) -> str:
+    """Windows as a text: given as one, or by their size."""
+    return windows if isinstance(windows, str) and "=" in windows else f"size={numbers_text(windows, 'windows')}"
+
+
+def array_like(x: Any, name: str) -> Any:
+    """`x`, or an array of it if it is a list."""
+    return x if hasattr(x, "shape") else array_of(x, name, _raw.TARTAN_F64)
+
+
+def _size_of(text: str) -> tuple[int, ...]:
+    found = re.search(r"(?:^|[\s,])size=(\d+(?:x\d+)*)", text)
+    return tuple(int(n) for n in found.group(1).split("x")) if found else (1,)
+
