@@ -109,7 +109,8 @@
 %apply const tartan_array *OPTIONAL_ARRAY { const tartan_array *gates, const tartan_array *gain, const tartan_array *bias,
                                                      const tartan_array *sinks, const tartan_array *blocks,
                                                      const tartan_array *base };
-%apply tartan_array *OPTIONAL_RESULT { tartan_array *lse, tartan_array *bias_grad, tartan_array *sinks_grad };
+%apply tartan_array *OPTIONAL_RESULT { tartan_array *lse, tartan_array *bias_grad, tartan_array *sinks_grad, tartan_array *x_grad,
+                                              tartan_array *gain_grad };
 %apply const tartan_block_mask *OPTIONAL_MASK { const tartan_block_mask *block_mask };
 %apply const tartan_layout *OPTIONAL_LAYOUT { const tartan_layout *active };
 %apply const tartan_array *MASK_ARRAY { const tartan_array *mask };

@@ -67,7 +67,7 @@ typedef struct wish {
 
 /* The operations, as "spmm, sddmm or ...". */
 static int complain_operation(const char *name) {
-    char known[256] = "";
+    char known[1024] = "";
     for (int i = 0; bench_op_at(i) != NULL; i++) {
         const size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s",
@@ -236,7 +236,11 @@ const command command_bench = {
     "  window_gather, window_scatter\n"
     "                   windows of an image of M x K with N channels, which are neighbours in memory; gather "
     "reads one\n"
-    "                   position more on each side\n\n"
+    "                   position more on each side\n"
+    "  channel_linear, channel_linear_gradient\n"
+    "                   gain, bias and ReLU on such an image\n"
+    "  conv, conv_filter_gradient\n"
+    "                   3 x 3, from K to M channels, of an image of N x N with channels last in memory\n\n"
     "  --dtype LIST     of f64, f32, f16, bf16 (default f32,f64)\n"
     "  --block LIST     edges of square blocks (default 8,16,32,64)\n"
     "  --size MxK       of the sparse matrix (default 4096)\n"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The benchmark, from the top: bench.c is the command, bench_measure.c measures one case, bench_ops.c is the table of
- * operations, with those of attention and windows in bench_attention.c and bench_windows.c, bench_peers.c what they are compared
- * with, with bench_blas.c and bench_scipy.c. Each uses only those after it, but for bench_attention.c and bench_windows.c, which
- * add arrays by functions of bench_ops.c. */
+ * operations, with those of attention, windows and convolutions in bench_attention.c, bench_windows.c and bench_conv.c, bench_peers.c what they are compared
+ * with, with bench_blas.c and bench_scipy.c. Each uses only those after it, but for these three, which add
+ * arrays by functions of bench_ops.c. */
 #ifndef TARTAN_CLI_BENCH_H
 #define TARTAN_CLI_BENCH_H
 
@@ -52,6 +52,7 @@ typedef struct bench_operands {
     tartan_layout *layout;
     int matrix_count, array_count;
     tartan_matrix *matrices[MAX_MATRICES]; /* on the layout */
+    tartan_conv *conv;                     /* of a convolution, whose filters are on the layout; or NULL */
     tartan_buffer *buffers[MAX_ARRAYS];
     tartan_array arrays[MAX_ARRAYS]; /* the buffers' memory */
     void *per_block;                 /* 8 bytes a block, in host memory: ids or results; or NULL */
@@ -118,8 +119,13 @@ void fill_random(void *data, int32_t dtype, int64_t count);
 
 /* ---- bench_windows.c ---- */
 
-enum { BENCH_WINDOW_OPS = 3 };
+enum { BENCH_WINDOW_OPS = 5 };
 extern const bench_op bench_window_ops[BENCH_WINDOW_OPS];
+
+/* ---- bench_conv.c ---- */
+
+enum { BENCH_CONV_OPS = 2 };
+extern const bench_op bench_conv_ops[BENCH_CONV_OPS];
 
 /* ---- bench_attention.c ---- */
 

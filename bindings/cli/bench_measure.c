@@ -55,7 +55,8 @@ static tartan_status time_first_call(run *r, tartan_layout *layout, double usual
 static tartan_status time_planning(run *r, double usual) {
     const bench_case *c = r->c;
     const tartan_layout *from = r->operands.layout;
-    const tartan_shape shape = {c->m, c->k, c->block, c->block, 1};
+    const tartan_shape shape = {tartan_layout_rows(from), tartan_layout_cols(from),
+                                tartan_layout_block_rows(from), tartan_layout_block_cols(from), 1};
     const int64_t blocks = tartan_layout_blocks(from), pointers = tartan_layout_grid_rows(from) + 1;
     int64_t *cols = malloc(sizeof *cols * (size_t)(blocks + 1));
     r->operands.out_of_memory = cols == NULL;

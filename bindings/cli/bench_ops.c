@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The operations that can be measured: one row each, and a maker of its operands. Those of attention and of windows are in
- * bench_attention.c and bench_windows.c. */
+ * The operations that can be measured: one row each, and a maker of its operands. Those of attention, of windows and
+ * of convolutions are in bench_attention.c, bench_windows.c and bench_conv.c. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -98,6 +98,7 @@ void bench_free_matrices(bench_operands *o) {
 void bench_free_operands(bench_operands *o) {
     for (int i = 0; i < MAX_ARRAYS; i++) tartan_buffer_free(o->buffers[i]);
     bench_free_matrices(o);
+    tartan_conv_free(o->conv);
     tartan_layout_free(o->layout);
     free(o->per_block);
 }
@@ -259,7 +260,9 @@ const bench_op *bench_op_at(int i) {
     i -= OPS;
     if (i < BENCH_ATTENTION_OPS) return &bench_attention_ops[i];
     i -= BENCH_ATTENTION_OPS;
-    return i < BENCH_WINDOW_OPS ? &bench_window_ops[i] : NULL;
+    if (i < BENCH_WINDOW_OPS) return &bench_window_ops[i];
+    i -= BENCH_WINDOW_OPS;
+    return i < BENCH_CONV_OPS ? &bench_conv_ops[i] : NULL;
 }
 
 const bench_op *bench_op_named(const char *name) {

@@ -116,6 +116,8 @@ const tartan_backend tartan_i_backend_cpu = {
     .window_scatter = tartan_i_cpu_window_scatter,
     .conv = tartan_i_cpu_conv,
     .conv_filter_gradient = tartan_i_cpu_conv_filter_gradient,
+    .channel_linear = tartan_i_cpu_channel_linear,
+    .channel_linear_gradient = tartan_i_cpu_channel_linear_gradient,
     .explain = tartan_i_cpu_explain,
 };
 

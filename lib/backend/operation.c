@@ -173,6 +173,23 @@ static void conv_filter_gradient_operands(const tartan_op_conv_filter_gradient *
     if (op->active != NULL) add_layout(all, "active", op->active);
 }
 
+static void channel_linear_operands(const tartan_op_channel_linear *op, operands *all) {
+    add_array(all, "x", op->x, false);
+    add_array(all, "gain", op->gain, false);
+    add_array(all, "bias", op->bias, false);
+    add_array(all, "y", op->y, true);
+}
+
+static void channel_linear_gradient_operands(const tartan_op_channel_linear_gradient *op, operands *all) {
+    add_array(all, "x", op->x, false);
+    add_array(all, "gain", op->gain, false);
+    add_array(all, "bias", op->bias, false);
+    add_array(all, "y_grad", op->y_grad, false);
+    add_array(all, "x_grad", op->x_grad, true);
+    add_array(all, "gain_grad", op->gain_grad, true);
+    add_array(all, "bias_grad", op->bias_grad, true);
+}
+
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]) {
     operands all = {.out = out};
     switch (op->kind) {
@@ -278,6 +295,10 @@ double tartan_i_op_flops(const tartan_op *op) {
         return (double)tartan_i_array_elements(op->window_pool.mask);
     case TARTAN_OP_WINDOW_SCATTER:
         return op->window_scatter.add ? (double)tartan_i_array_elements(op->window_scatter.blocks) : 0;
+    case TARTAN_OP_CHANNEL_LINEAR: /* product and sum */
+        return 2 * (double)tartan_i_array_elements(op->channel_linear.x);
+    case TARTAN_OP_CHANNEL_LINEAR_GRADIENT: /* a product, and two sums of which one is of products */
+        return 4 * (double)tartan_i_array_elements(op->channel_linear_gradient.x);
     case TARTAN_OP_WINDOW_GATHER:
     case TARTAN_OP_BLOCK_COPY:
     case TARTAN_OP_COUNT:

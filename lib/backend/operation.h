@@ -30,6 +30,8 @@
     X(WINDOW_POOL, window_pool)                                                                              \
     X(WINDOW_GATHER, window_gather)                                                                          \
     X(WINDOW_SCATTER, window_scatter)                                                                        \
+    X(CHANNEL_LINEAR, channel_linear)                                                                        \
+    X(CHANNEL_LINEAR_GRADIENT, channel_linear_gradient)                                                      \
     X(CONV, conv)                                                                                            \
     X(CONV_FILTER_GRADIENT, conv_filter_gradient)
 
@@ -236,6 +238,25 @@ typedef struct tartan_op_conv_filter_gradient {
     bool active_in;                 /* its other positions count as 0 */
     tartan_matrix *filter_grad;
 } tartan_op_conv_filter_gradient;
+
+/* y = gain[e] x + bias[e] or gain[e] (x + bias[e]) for each channel, with e the edge class of the position; then max(y, 0) with
+ * relu. y may be x. */
+typedef struct tartan_op_channel_linear {
+    const char *function;
+    const tartan_array *x, *y;       /* [n, channels, ...] of 2 dimensions or more */
+    const tartan_array *gain, *bias; /* [channels] or [classes, channels], or NULL */
+    const tartan_i_edges *edges;     /* if one of them has a row for each class; only during the call */
+    bool relu, bias_first;
+} tartan_op_channel_linear;
+
+/* With relu, gradients are 0 where the argument of max is not above 0. */
+typedef struct tartan_op_channel_linear_gradient {
+    const char *function;
+    const tartan_array *x, *gain, *bias, *y_grad;
+    const tartan_i_edges *edges; /* as above, also if an output has a row for each class */
+    bool relu, bias_first;
+    const tartan_array *x_grad, *gain_grad, *bias_grad; /* each may be NULL */
+} tartan_op_channel_linear_gradient;
 
 typedef enum tartan_op_kind {
 #define TARTAN_I_KIND(NAME, name) TARTAN_OP_##NAME,

@@ -17,6 +17,8 @@ OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms"]
 ATTENTION = ["attention_forward", "attention_backward", "attention_bias_gradient"]
 UNFUSED = ["attention_merge", "block_softmax", "block_softmax_gradient"]
 WINDOWS = ["window_pool", "window_gather", "window_scatter"]
+LINEAR = ["channel_linear", "channel_linear_gradient"]
+CONV = ["conv", "conv_filter_gradient"]
 
 
 def bench(*arguments, **env):
@@ -33,14 +35,14 @@ def test_bench_has_every_operation():
     """What backends can do, `tartan bench` can measure, and help and manual name it."""
     header = (ROOT / "lib/backend/operation.h").read_text()
     names = re.findall(r"^    X\([A-Z_]+, (\w+)\)", header, re.MULTILINE)
-    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION + UNFUSED + WINDOWS
+    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION + UNFUSED + WINDOWS + LINEAR + CONV
     manual = (HERE.parent / "tartan.1").read_text().replace("\\-", "-")
     for name in names:
         assert re.search(rf"^  .*\b{name}\b", run("bench", "--help"), re.MULTILINE)
         assert re.search(rf"^\.B {name}$", manual, re.MULTILINE)
     run("bench", "--list", "spmm", code=2, text="Usage: tartan bench")
     run("bench", "--list", "--json", code=2, text="Usage: tartan bench")
-    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or window_scatter")
+    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or conv_filter_gradient")
 
 
 @pytest.mark.parametrize("operation", PRODUCTS)
@@ -76,14 +78,14 @@ def test_bench(operation):
             assert line["peers"]["openblas"]["core"]
 
 
-@pytest.mark.parametrize("operation", OTHERS + UNFUSED + WINDOWS)
+@pytest.mark.parametrize("operation", OTHERS + UNFUSED + WINDOWS + LINEAR)
 def test_bench_of_what_is_no_product(operation):
     lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "16", "--dtype", "bf16,f32,f64", "--rounds", 2,
                   "--density", 0.25, "--threads", 2)
     assert [line["dtype"] for line in lines] == ["bfloat16", "float32", "float64"]
     for line, size, sums in zip(lines, (2, 4, 8), (4, 4, 8)):
         assert set(line) == KEYS and line["op"] == operation and line["device"] == "cpu"
-        with_n = operation in ("growth_score", "attention_merge", "window_gather", "window_scatter")
+        with_n = operation in ("growth_score", "attention_merge", "window_gather", "window_scatter", *LINEAR)
         assert line["shape"] == ([256, 128, 32] if with_n else [256, 128])
         assert line["ms"] > 0 and line["planning_ms"] > 0 and line["samples"] == 2 and line["threads"] == 2
         stored, blocks = 256 * 128 * line["density"], 128 * line["density"]
@@ -95,6 +97,8 @@ def test_bench_of_what_is_no_product(operation):
                          "window_pool": (256 * 128, 256 * 128 * size),
                          "window_gather": (0, 2 * blocks * 32 * 18 * 18 * size),
                          "window_scatter": (0, 2 * stored * 32 * size),
+                         "channel_linear": (2 * 256 * 128 * 32, 2 * 256 * 128 * 32 * size + 2 * 32 * sums),
+                         "channel_linear_gradient": (4 * 256 * 128 * 32, 3 * 256 * 128 * 32 * size + 4 * 32 * sums),
                          "block_softmax": (4 * stored, 2 * stored * size),
                          "block_softmax_gradient": (4 * stored, 3 * stored * size)}[operation]
         assert near(line["gbytes_per_s"], 1e-6 * bytes_ / line["ms"])
@@ -128,6 +132,22 @@ def test_bench_of_attention(operation):
         assert line["peers"] == {} and set(line["ratios"]) == {"peak"}
     text = run("bench", operation, "--size", 64, "--n", 8, "--block", 8, "--dtype", "f32", "--rounds", 1)
     assert re.fullmatch(operation + r" +float32 .* GFLOP/s useful; \d+\.\d\d of the \w+ peak of \d+\.\d\n", text)
+
+
+@pytest.mark.parametrize("operation", CONV)
+def test_bench_of_convolutions(operation):
+    """3 x 3, of one image whose side is --n; held against the peak alone."""
+    lines = bench(operation, "--size", "64x32", "--n", 12, "--block", "8,16", "--dtype", "f32,f64", "--rounds", 2, "--density", 0.25,
+                  "--threads", 2)
+    assert [(line["dtype"], line["block"]) for line in lines] == [("float32", 8), ("float32", 16), ("float64", 8), ("float64", 16)]
+    for line in lines:
+        assert set(line) == KEYS and line["op"] == operation and line["shape"] == [64, 32, 12] and line["samples"] == 2
+        assert near(line["density"], 0.25)
+        size, stored = 4 if line["dtype"] == "float32" else 8, 9 * 64 * 32 * line["density"]
+        assert near(line["tflops"], 1e-9 * 2 * stored * 144 / line["ms"])
+        assert near(line["gbytes_per_s"], 1e-6 * size * (stored + 144 * (64 + 32)) / line["ms"])
+        assert near(line["ratios"]["peak"], line["tflops"] / (2 * line["peak_tflops_per_thread"]))
+        assert line["peers"] == {} and set(line["ratios"]) == {"peak"}
 
 
 def test_bench_counts_the_peak_of_the_dtype():

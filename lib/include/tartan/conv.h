@@ -155,6 +155,27 @@ TARTAN_API tartan_status tartan_conv_filter_gradient(tartan_context *context, co
                                                      const tartan_layout *active, const char *windows,
                                                      double beta, tartan_matrix *filter_grad);
 
+/* ---- Parts ---- */
+
+/* The last step of tartan_conv_forward alone, on an array x of the shape of y: y = gain x + bias, and so on. With conv NULL
+ * there are no edge classes, and x may have any dimensions [n, K, ...]. in_size: spatial lengths of the convolution's input,
+ * for its edge classes; NULL with 0 if gain and bias have none. options: relu, bias_first. y may be x.
+ * Errors: as tartan_conv_forward. */
+TARTAN_API tartan_status tartan_channel_linear(tartan_context *context, const tartan_conv *conv,
+                                               const int64_t *in_size, int64_t nin_size,
+                                               const tartan_array *x, const tartan_array *gain,
+                                               const tartan_array *bias, const char *options,
+                                               tartan_array *y);
+
+/* Its gradients. Any of x_grad, gain_grad and bias_grad may be NULL. With relu=1 elements with gain x + bias <= 0 have
+ * gradient 0. Sums of f32 and 16-bit types over positions are kept in f64 on the CPU and in a fixed order everywhere. */
+TARTAN_API tartan_status tartan_channel_linear_gradient(tartan_context *context, const tartan_conv *conv,
+                                                        const int64_t *in_size, int64_t nin_size,
+                                                        const tartan_array *x, const tartan_array *gain,
+                                                        const tartan_array *bias, const tartan_array *y_grad,
+                                                        const char *options, tartan_array *x_grad,
+                                                        tartan_array *gain_grad, tartan_array *bias_grad);
+
 #ifdef __cplusplus
 }
 #endif
