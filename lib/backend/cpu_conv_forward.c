@@ -3,16 +3,16 @@
  *
  * Phase by phase (one if forward), the blocks that reach its positions are packed as weights[in slot][out slot], in the
  * order of the filter's row lists, or tap by tap in that of its column lists. Then workers take tiles: one packs the tile's
- * box and goes through the rows of blocks. For each row of positions, the strip kernel adds all terms of a position while its
- * sums stay in registers: the rows of its left factor are positions, its columns the slots of a block in the box. So each
- * result is one chain of fused multiply-adds in an order that depends on the filter's layout alone. */
+ * box and goes through the rows of blocks. The strip kernel adds the terms of a few positions while their sums stay in
+ * registers: the rows of its left factor are positions, its columns the slots of a block in the box. So each result is one
+ * chain of fused multiply-adds in an order that depends on the filter's layout alone. */
 #include "backend/cpu_conv.h"
 #include "backend/cpu_conv_finish.h"
 #include "core/workspace.h"
 
 #include <string.h>
 
-enum { BOX_REALS = 128 << 10, GROUPS = 4 };
+enum { BOX_REALS = 128 << 10, WEIGHT_BYTES = 16 << 10, GROUPS = 4 };
 
 /* One block that reaches the positions of the phase. */
 typedef struct entry {
@@ -113,82 +113,87 @@ typedef struct work {
     tartan_i_term *terms;
 } work;
 
-/* Results of one row of blocks at `count` positions of which `at` is the first in the box. */
-static void add_row(const work *w, int64_t row, const char *at, int64_t count) {
+/* Adds some terms to the sums of a piece, row after row of its positions. */
+static void add_terms(const work *w, const tartan_i_cpu_piece *piece, const tartan_i_term *terms,
+                      int64_t count, bool first) {
     const plan *p = w->p;
     const tartan_i_product *product = &p->k.product;
+    const tartan_i_cpu_tiling *t = &p->tiling;
+    const int64_t vectors = p->width / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
+    const int64_t line = piece->size[2], steps = t->box[2] / p->lines[2].from_step; /* of a row of the box */
+    for (int64_t i = 0; i < piece->size[0] * piece->size[1]; i++) {
+        const int64_t d = i / piece->size[1] * p->lines[0].from_step,
+                      h = i % piece->size[1] * p->lines[1].from_step;
+        for (int64_t j = 0; j < strips; j++) {
+            int64_t from, width;
+            tartan_i_cpu_strip(product, vectors, j, &from, &width);
+            const tartan_i_strip strip = {.row = (d * t->box[1] + h) * steps,
+                                          .width = width,
+                                          .a_row = p->lines[2].from_step * t->pitch,
+                                          .a_col = 1,
+                                          .b = p->weights + from * p->k.bytes,
+                                          .b_row = p->width,
+                                          .sums = w->sums + (i * line * p->width + from) * p->k.bytes,
+                                          .sums_row = p->width,
+                                          .first = first};
+            tartan_i_cpu_strip_rows(&p->k, &strip, line, terms, count);
+        }
+    }
+}
+
+/* The sums of one row of blocks at all positions of a piece. As many weights as stay in L1 are used for all positions before
+ * the next ones. */
+static void add_row(const work *w, const tartan_i_cpu_piece *piece, int64_t row) {
+    const plan *p = w->p;
     const int64_t begin = p->pointers[row], terms = p->pointers[row + 1] - begin;
+    int64_t step = WEIGHT_BYTES / (p->in_block * p->width * p->k.bytes);
+    if (step < 1) step = 1;
     for (int64_t i = 0; i < terms; i++) {
         const entry *e = &p->entries[begin + i];
-        w->terms[i] =
-            (tartan_i_term){.a = at + e->offset * p->k.bytes, .b = (begin + i) * p->in_block, .k = e->slots};
+        w->terms[i] = (tartan_i_term){
+            .a = w->box + e->offset * p->k.bytes, .b = (begin + i) * p->in_block, .k = e->slots};
     }
-    const int64_t vectors = p->width / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
-    for (int64_t i = 0; i < strips; i++) {
-        int64_t first, width;
-        tartan_i_cpu_strip(product, vectors, i, &first, &width);
-        const tartan_i_strip strip = {.width = width,
-                                      .a_row = p->lines[2].from_step * p->tiling.pitch,
-                                      .a_col = 1,
-                                      .b = p->weights + first * p->k.bytes,
-                                      .b_row = p->width,
-                                      .sums = w->sums + first * p->k.bytes,
-                                      .sums_row = p->width,
-                                      .first = true};
-        tartan_i_cpu_strip_rows(&p->k, &strip, count, w->terms, terms);
-    }
+    add_terms(w, piece, w->terms, terms < step ? terms : step, true);
+    for (int64_t i = step; i < terms; i += step)
+        add_terms(w, piece, w->terms + i, terms - i < step ? terms - i : step, false);
 }
 
-/* Where the row (i, j) of a piece begins in the box. */
-static const char *row_in_box(const work *w, int64_t i, int64_t j) {
-    const plan *p = w->p;
-    const int64_t d = i * p->lines[0].from_step, h = j * p->lines[1].from_step;
-    return w->box + (d * p->tiling.box[1] + h) * p->tiling.box[2] * p->tiling.pitch * p->k.bytes;
-}
-
-/* The row (i, j) of a piece in the output. */
-static tartan_i_cpu_finished finished_row(const plan *p, const tartan_i_cpu_piece *piece, int64_t i,
-                                          int64_t j) {
+/* The i-th row of a piece's positions in the output. */
+static tartan_i_cpu_finished finished_row(const plan *p, const tartan_i_cpu_piece *piece, int64_t i) {
     const tartan_i_cpu_line *l = p->lines;
     return (tartan_i_cpu_finished){.n = piece->n,
-                                   .d = l[0].first + (piece->origin[0] + i) * l[0].step,
-                                   .h = l[1].first + (piece->origin[1] + j) * l[1].step,
+                                   .d = l[0].first + (piece->origin[0] + i / piece->size[1]) * l[0].step,
+                                   .h = l[1].first + (piece->origin[1] + i % piece->size[1]) * l[1].step,
                                    .w = l[2].first + piece->origin[2] * l[2].step,
                                    .w_step = l[2].step,
                                    .count = piece->size[2]};
 }
 
-/* Results of the rows of blocks from `begin` to `end` at all positions of a piece. */
+/* Results of the rows of blocks from `begin` to `end` at all positions of a piece. Where several of them have slots of one
+ * channel, they are all added up first. */
 static void run_piece(const work *w, const tartan_i_cpu_piece *piece, int64_t begin, int64_t end) {
     const plan *p = w->p;
-    tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
-                          tartan_i_cpu_box_rows(p->lines, piece), w->box);
-    for (int64_t row = begin; row < end; row++)
-        for (int64_t i = 0; i < piece->size[0]; i++)
-            for (int64_t j = 0; j < piece->size[1]; j++) {
-                const tartan_i_cpu_finished f = finished_row(p, piece, i, j);
-                add_row(w, row, row_in_box(w, i, j), f.count);
-                tartan_i_cpu_finish_slots(&p->finish, &f, row * p->out_block, p->out_block, p->width,
-                                          w->sums);
-            }
-}
-
-/* The same for all rows of blocks, where several of them have slots of one channel. */
-static void run_together(const work *w, const tartan_i_cpu_piece *piece) {
-    const plan *p = w->p;
-    tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
-                          tartan_i_cpu_box_rows(p->lines, piece), w->box);
-    for (int64_t i = 0; i < piece->size[0]; i++)
-        for (int64_t j = 0; j < piece->size[1]; j++) {
-            const tartan_i_cpu_finished f = finished_row(p, piece, i, j);
-            memset(w->all, 0, (size_t)(f.count * p->to.side->count * p->k.bytes));
-            for (int64_t row = 0; row < p->out_grid; row++) {
-                add_row(w, row, row_in_box(w, i, j), f.count);
-                tartan_i_cpu_finish_add(&p->finish, f.count, row * p->out_block, p->out_block, p->width,
-                                        w->sums, w->all);
-            }
-            tartan_i_cpu_finish_channels(&p->finish, &f, w->all);
+    const int64_t lines = piece->size[0] * piece->size[1], count = piece->size[2],
+                  channels = p->to.side->count;
+    const bool any = tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
+                                           tartan_i_cpu_box_rows(p->lines, piece), w->box);
+    if (!any && p->map.layout != NULL) memset(w->sums, 0, (size_t)(lines * count * p->width * p->k.bytes));
+    if (p->together) memset(w->all, 0, (size_t)(lines * count * channels * p->k.bytes));
+    for (int64_t row = begin; row < end; row++) {
+        if (any || p->map.layout == NULL) add_row(w, piece, row);
+        if (p->together)
+            tartan_i_cpu_finish_add(&p->finish, lines * count, row * p->out_block, p->out_block, p->width,
+                                    w->sums, w->all);
+        for (int64_t i = 0; !p->together && i < lines; i++) {
+            const tartan_i_cpu_finished f = finished_row(p, piece, i);
+            tartan_i_cpu_finish_slots(&p->finish, &f, row * p->out_block, p->out_block, p->width,
+                                      w->sums + i * count * p->width * p->k.bytes);
         }
+    }
+    for (int64_t i = 0; p->together && i < lines; i++) {
+        const tartan_i_cpu_finished f = finished_row(p, piece, i);
+        tartan_i_cpu_finish_channels(&p->finish, &f, w->all + i * count * channels * p->k.bytes);
+    }
 }
 
 static void run_task(void *data, int32_t worker) {
@@ -207,10 +212,7 @@ static void run_task(void *data, int32_t worker) {
         int64_t begin, end;
         if (piece >= p->npieces) break;
         tartan_i_share(p->out_grid, (int32_t)p->groups, (int32_t)(task % p->groups), &begin, &end);
-        if (p->together)
-            run_together(&w, &p->pieces[piece]);
-        else
-            run_piece(&w, &p->pieces[piece], begin, end);
+        run_piece(&w, &p->pieces[piece], begin, end);
     }
 }
 
@@ -225,8 +227,9 @@ static void take_phase(plan *p, int64_t phase) {
         p->lines[d] = tartan_i_cpu_line_of(g, p->op->adjoint, d, phase % phases);
         phase /= phases;
         most[d] = p->lines[d].count;
-        if (p->windows.layout != NULL) {
-            const int64_t window = tartan_i_ceil_div(p->windows.windows.size[d], p->lines[d].step);
+        const tartan_i_cpu_active *active = p->windows.layout != NULL ? &p->windows : &p->map;
+        if (active->layout != NULL) { /* tiles as small as windows, so that more of them are all zeros */
+            const int64_t window = tartan_i_ceil_div(active->windows.size[d], p->lines[d].step);
             if (window < most[d]) most[d] = window;
         }
     }
@@ -242,14 +245,15 @@ static int64_t aligned(int64_t bytes) {
 static tartan_status get_memory(plan *p, int64_t phases) {
     const tartan_layout *l = p->op->filter->layout;
     const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->from);
-    int64_t pieces = 0, reals = 0, row = 0;
+    int64_t pieces = 0, reals = 0, positions = 0;
     char *memory;
     for (int64_t phase = 0; phase < phases; phase++) {
         take_phase(p, phase);
         const int64_t here = tartan_i_cpu_most_pieces(p->lines, &p->tiling, p->from.n, &p->windows);
         if (here > pieces) pieces = here;
         if (p->tiling.box_reals > reals) reals = p->tiling.box_reals;
-        if (p->tiling.tile[2] > row) row = p->tiling.tile[2];
+        const int64_t tile = p->tiling.tile[0] * p->tiling.tile[1] * p->tiling.tile[2];
+        if (tile > positions) positions = tile;
     }
     for (int64_t r = 0; r < p->out_grid; r++) {
         int64_t entries = 0, begin, end;
@@ -260,9 +264,9 @@ static tartan_status get_memory(plan *p, int64_t phases) {
         if (entries > p->longest) p->longest = entries;
     }
     p->box_bytes = aligned(reals * p->k.bytes);
-    p->sums_bytes = aligned(row * p->width * p->k.bytes);
+    p->sums_bytes = aligned(positions * p->width * p->k.bytes);
     p->own_bytes = p->box_bytes + p->sums_bytes +
-                   aligned(p->together ? row * p->to.side->count * p->k.bytes : 0) +
+                   aligned(p->together ? positions * p->to.side->count * p->k.bytes : 0) +
                    aligned(p->longest * (int64_t)sizeof(tartan_i_term));
     const int64_t finish = tartan_i_cpu_finish_bytes(&p->finish);
     PASS(tartan_i_workspace_get(
