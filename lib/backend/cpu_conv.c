@@ -269,23 +269,22 @@ static void clear_positions(const tartan_i_kernels *k, int64_t count, int64_t pi
 }
 
 /* Packs the positions from `begin` to before `end` of one row of the image. */
-static bool pack_row(const tartan_i_kernels *k, const tartan_i_cpu_image *image,
+static void pack_row(const tartan_i_kernels *k, const tartan_i_cpu_image *image,
                      const tartan_i_cpu_active *map, int64_t n, int64_t d, int64_t h, int64_t begin,
                      int64_t end, int64_t pitch, char *out) {
     const char *row =
         image->data + (n * image->n_stride + d * image->stride[0] + h * image->stride[1]) * image->bytes;
     if (map->layout == NULL) {
         pack_positions(k, image, row, begin, end - begin, pitch, out);
-        return end > begin;
+        return;
     }
     const int64_t i = map->window[0][d], j = map->window[1][h];
     if (i < 0 || j < 0) {
         clear_positions(k, end - begin, pitch, out);
-        return false;
+        return;
     }
     const uint8_t *windows =
         map->on + n * map->windows_all + (i * map->windows.count[1] + j) * map->windows.count[2];
-    bool any = false;
     for (int64_t w = begin, run; w < end; w += run) {
         const bool on = is_on(map, windows, w);
         char *to = out + (w - begin) * pitch * k->bytes;
@@ -294,9 +293,7 @@ static bool pack_row(const tartan_i_kernels *k, const tartan_i_cpu_image *image,
             pack_positions(k, image, row, w, run, pitch, to);
         else
             clear_positions(k, run, pitch, to);
-        any = any || on;
     }
-    return any;
 }
 
 /* Positions of a piece's box along one dimension. */
@@ -308,7 +305,7 @@ int64_t tartan_i_cpu_box_rows(const tartan_i_cpu_line lines[TARTAN_I_DIMS], cons
     return box_length(&lines[0], piece->size[0]) * box_length(&lines[1], piece->size[1]);
 }
 
-bool tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line lines[TARTAN_I_DIMS],
+void tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line lines[TARTAN_I_DIMS],
                            const tartan_i_cpu_tiling *t, const tartan_i_cpu_image *image,
                            const tartan_i_cpu_active *map, const tartan_i_cpu_piece *piece, int64_t begin,
                            int64_t end, char *box) {
@@ -321,7 +318,6 @@ bool tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line li
     int64_t low = -origin[2], high = image->size[2] - origin[2];
     low = low < 0 ? 0 : smaller(low, length[2]);
     high = high < low ? low : smaller(high, length[2]);
-    bool any = false;
     for (int64_t row = begin; row < end; row++) {
         const int64_t i = row / length[1], j = row % length[1], d = origin[0] + i, h = origin[1] + j;
         const bool inside = d >= 0 && d < image->size[0] && h >= 0 && h < image->size[1] && low < high;
@@ -329,10 +325,8 @@ bool tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line li
         const int64_t position = t->pitch * k->bytes;
         clear_positions(k, inside ? low : length[2], t->pitch, out);
         if (!inside) continue;
-        any = pack_row(k, image, map, piece->n, d, h, origin[2] + low, origin[2] + high, t->pitch,
-                       out + low * position) ||
-              any;
+        pack_row(k, image, map, piece->n, d, h, origin[2] + low, origin[2] + high, t->pitch,
+                 out + low * position);
         clear_positions(k, length[2] - high, t->pitch, out + high * position);
     }
-    return any;
 }

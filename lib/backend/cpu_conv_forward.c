@@ -41,7 +41,7 @@ typedef struct plan {
     tartan_i_cpu_piece *pieces;
     int64_t npieces, *taken, longest; /* longest: entries of a row of blocks */
     char *own;
-    int64_t box_bytes, sums_bytes, own_bytes; /* of a worker */
+    int64_t box_bytes, sums_bytes, all_bytes, own_bytes; /* of a worker */
 } plan;
 
 /* ---- Blocks ---- */
@@ -107,10 +107,16 @@ static void pack_task(void *data, int32_t worker) {
 
 /* ---- Tiles ---- */
 
+/* The positions [begin, end) of a row of a piece that depend on active windows of the input. */
+typedef struct span {
+    int64_t begin, end;
+} span;
+
 typedef struct work {
     const plan *p;
     char *box, *sums, *all; /* sums of a row of blocks; with `together` of all channels */
     tartan_i_term *terms;
+    span *spans; /* of the rows of a piece */
 } work;
 
 /* Adds some terms to the sums of a piece, row after row of its positions. */
@@ -120,20 +126,22 @@ static void add_terms(const work *w, const tartan_i_cpu_piece *piece, const tart
     const tartan_i_product *product = &p->k.product;
     const tartan_i_cpu_tiling *t = &p->tiling;
     const int64_t vectors = p->width / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
-    const int64_t line = piece->size[2], steps = t->box[2] / p->lines[2].from_step; /* of a row of the box */
+    const int64_t steps = t->box[2] / p->lines[2].from_step; /* of a row of the box */
     for (int64_t i = 0; i < piece->size[0] * piece->size[1]; i++) {
         const int64_t d = i / piece->size[1] * p->lines[0].from_step,
                       h = i % piece->size[1] * p->lines[1].from_step;
-        for (int64_t j = 0; j < strips; j++) {
+        const int64_t begin = w->spans[i].begin, line = w->spans[i].end - begin;
+        for (int64_t j = 0; line > 0 && j < strips; j++) {
             int64_t from, width;
             tartan_i_cpu_strip(product, vectors, j, &from, &width);
-            const tartan_i_strip strip = {.row = (d * t->box[1] + h) * steps,
+            const tartan_i_strip strip = {.row = (d * t->box[1] + h) * steps + begin,
                                           .width = width,
                                           .a_row = p->lines[2].from_step * t->pitch,
                                           .a_col = 1,
                                           .b = p->weights + from * p->k.bytes,
                                           .b_row = p->width,
-                                          .sums = w->sums + (i * line * p->width + from) * p->k.bytes,
+                                          .sums = w->sums + ((i * piece->size[2] + begin) * p->width + from) *
+                                                                p->k.bytes,
                                           .sums_row = p->width,
                                           .first = first};
             tartan_i_cpu_strip_rows(&p->k, &strip, line, terms, count);
@@ -158,6 +166,44 @@ static void add_row(const work *w, const tartan_i_cpu_piece *piece, int64_t row)
         add_terms(w, piece, w->terms + i, terms - i < step ? terms - i : step, false);
 }
 
+/* Widens the span to the positions that reach an active window in one row (d, h) of the input. */
+static void widen(const plan *p, const tartan_i_cpu_piece *piece, int64_t d, int64_t h, span *s) {
+    const tartan_i_cpu_line *l = &p->lines[2];
+    const tartan_i_cpu_active *map = &p->map;
+    if (d < 0 || d >= p->from.size[0] || h < 0 || h >= p->from.size[1]) return;
+    const int64_t i = map->window[0][d], j = map->window[1][h];
+    if (i < 0 || j < 0) return;
+    const uint8_t *on =
+        map->on + piece->n * map->windows_all + (i * map->windows.count[1] + j) * map->windows.count[2];
+    for (int64_t q = 0; q < piece->size[2]; q++) {
+        if (q >= s->begin && q < s->end) continue;
+        const int64_t first = (piece->origin[2] + q) * l->from_step + l->low;
+        bool any = false;
+        for (int64_t w = first < 0 ? 0 : first; w <= first + l->span && w < p->from.size[2]; w++)
+            any = any || (map->window[2][w] >= 0 && on[map->window[2][w]]);
+        if (!any) continue;
+        if (s->begin == s->end) s->begin = q;
+        if (q < s->begin) s->begin = q;
+        if (q >= s->end) s->end = q + 1;
+    }
+}
+
+/* Which positions of a piece are computed; the sums of the others become 0. */
+static void find_spans(const work *w, const tartan_i_cpu_piece *piece) {
+    const plan *p = w->p;
+    const int64_t rows = piece->size[0] * piece->size[1];
+    for (int64_t i = 0; i < rows; i++) {
+        w->spans[i] = (span){0, piece->size[2]};
+        if (p->map.layout == NULL) continue;
+        const int64_t d = (piece->origin[0] + i / piece->size[1]) * p->lines[0].from_step + p->lines[0].low,
+                      h = (piece->origin[1] + i % piece->size[1]) * p->lines[1].from_step + p->lines[1].low;
+        w->spans[i] = (span){0, 0};
+        for (int64_t a = 0; a <= p->lines[0].span; a++)
+            for (int64_t b = 0; b <= p->lines[1].span; b++) widen(p, piece, d + a, h + b, &w->spans[i]);
+    }
+    if (p->map.layout != NULL) memset(w->sums, 0, (size_t)(rows * piece->size[2] * p->width * p->k.bytes));
+}
+
 /* The i-th row of a piece's positions in the output. */
 static tartan_i_cpu_finished finished_row(const plan *p, const tartan_i_cpu_piece *piece, int64_t i) {
     const tartan_i_cpu_line *l = p->lines;
@@ -175,12 +221,12 @@ static void run_piece(const work *w, const tartan_i_cpu_piece *piece, int64_t be
     const plan *p = w->p;
     const int64_t lines = piece->size[0] * piece->size[1], count = piece->size[2],
                   channels = p->to.side->count;
-    const bool any = tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
-                                           tartan_i_cpu_box_rows(p->lines, piece), w->box);
-    if (!any && p->map.layout != NULL) memset(w->sums, 0, (size_t)(lines * count * p->width * p->k.bytes));
+    tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
+                          tartan_i_cpu_box_rows(p->lines, piece), w->box);
+    find_spans(w, piece);
     if (p->together) memset(w->all, 0, (size_t)(lines * count * channels * p->k.bytes));
     for (int64_t row = begin; row < end; row++) {
-        if (any || p->map.layout == NULL) add_row(w, piece, row);
+        add_row(w, piece, row);
         if (p->together)
             tartan_i_cpu_finish_add(&p->finish, lines * count, row * p->out_block, p->out_block, p->width,
                                     w->sums, w->all);
@@ -204,7 +250,8 @@ static void run_task(void *data, int32_t worker) {
         .box = own,
         .sums = own + p->box_bytes,
         .all = own + p->box_bytes + p->sums_bytes,
-        .terms = (tartan_i_term *)(void *)(own + p->own_bytes - p->longest * (int64_t)sizeof(tartan_i_term))};
+        .terms = (tartan_i_term *)(void *)(own + p->own_bytes - p->longest * (int64_t)sizeof(tartan_i_term)),
+        .spans = (span *)(void *)(own + p->box_bytes + p->sums_bytes + p->all_bytes)};
     memset(w.box, 0, (size_t)p->box_bytes); /* slots without a channel stay 0 */
     for (;;) {
         const int64_t task = __atomic_fetch_add(p->taken, 1, __ATOMIC_RELAXED);
@@ -245,7 +292,7 @@ static int64_t aligned(int64_t bytes) {
 static tartan_status get_memory(plan *p, int64_t phases) {
     const tartan_layout *l = p->op->filter->layout;
     const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->from);
-    int64_t pieces = 0, reals = 0, positions = 0;
+    int64_t pieces = 0, reals = 0, positions = 0, lines = 0;
     char *memory;
     for (int64_t phase = 0; phase < phases; phase++) {
         take_phase(p, phase);
@@ -254,6 +301,7 @@ static tartan_status get_memory(plan *p, int64_t phases) {
         if (p->tiling.box_reals > reals) reals = p->tiling.box_reals;
         const int64_t tile = p->tiling.tile[0] * p->tiling.tile[1] * p->tiling.tile[2];
         if (tile > positions) positions = tile;
+        if (tile / p->tiling.tile[2] > lines) lines = tile / p->tiling.tile[2];
     }
     for (int64_t r = 0; r < p->out_grid; r++) {
         int64_t entries = 0, begin, end;
@@ -265,8 +313,8 @@ static tartan_status get_memory(plan *p, int64_t phases) {
     }
     p->box_bytes = aligned(reals * p->k.bytes);
     p->sums_bytes = aligned(positions * p->width * p->k.bytes);
-    p->own_bytes = p->box_bytes + p->sums_bytes +
-                   aligned(p->together ? positions * p->to.side->count * p->k.bytes : 0) +
+    p->all_bytes = aligned(p->together ? positions * p->to.side->count * p->k.bytes : 0);
+    p->own_bytes = p->box_bytes + p->sums_bytes + p->all_bytes + aligned(lines * (int64_t)sizeof(span)) +
                    aligned(p->longest * (int64_t)sizeof(tartan_i_term));
     const int64_t finish = tartan_i_cpu_finish_bytes(&p->finish);
     PASS(tartan_i_workspace_get(
