@@ -17,7 +17,7 @@ struct index_set {
     tartan_cuda_group_index groups;
     tartan_cuda_tile_index tiles;
     tartan_cuda_block_mask mask;
-    int64_t *costs; /* of the tiles, in host memory */
+    int64_t *costs; /* of the tiles, in host memory; the facts of other tables */
 };
 
 struct request {
@@ -29,6 +29,8 @@ struct request {
     const tartan_cuda_tile_form *form;
     const tartan_cuda_sub_blocks *sub; /* or NULL: whole blocks */
     const tartan_block_mask *mask;     /* copy this */
+    tartan_cuda_making *make;          /* other tables */
+    const void *user;
 };
 
 void release(void *plan) {
@@ -128,6 +130,18 @@ tartan_status make_mask(const request *r, index_set *set) {
     return status;
 }
 
+tartan_status make_tables(const tartan_layout *layout, const request *r, index_set *set) {
+    tartan_cuda_made made = {};
+    PASS(r->make(tartan_cuda_host, layout, r->user, &made));
+    const tartan_status status = upload(r, made.values, made.size, set);
+    tartan_cuda_host->free(made.values);
+    if (status == TARTAN_OK)
+        set->costs = made.facts;
+    else
+        tartan_cuda_host->free(made.facts);
+    return status;
+}
+
 tartan_status make(const tartan_layout *layout, void *user, void **out) {
     const request *r = (const request *)user;
     tartan_cuda_current current(r->queue->device_id);
@@ -143,7 +157,8 @@ tartan_status make(const tartan_layout *layout, void *user, void **out) {
     PASS(tartan_cuda_host->allocate(&set, 1, sizeof *set));
     *set = {};
     set->device_id = r->queue->device_id;
-    const tartan_status status = r->mask != nullptr     ? make_mask(r, set)
+    const tartan_status status = r->make != nullptr     ? make_tables(layout, r, set)
+                                 : r->mask != nullptr   ? make_mask(r, set)
                                  : r->groups != nullptr ? make_tiles(layout, r, set)
                                  : r->group == 0        ? make_rows(layout, r, set)
                                                         : make_groups(layout, r, set);
@@ -157,7 +172,7 @@ tartan_status make(const tartan_layout *layout, void *user, void **out) {
 
 tartan_status get(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
                   bool by_columns, int32_t group, const index_set **out) {
-    request r = {function, queue, by_columns, group, nullptr, nullptr, nullptr, nullptr};
+    request r = {function, queue, by_columns, group, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
     const tartan_i_plan_key key = {&maker, queue->device_id, 2 * group + by_columns};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
@@ -193,7 +208,7 @@ tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda
                                                const tartan_layout *layout, bool by_columns,
                                                const tartan_cuda_sub_blocks *sub, int32_t group,
                                                tartan_cuda_group_index *out) {
-    request r = {function, queue, by_columns, group, nullptr, nullptr, sub, nullptr};
+    request r = {function, queue, by_columns, group, nullptr, nullptr, sub, nullptr, nullptr, nullptr};
     /* The ids depend on the order inside blocks. */
     const int32_t variant = ((group * 128 + sub->edge) * 2 + (sub->col_stride == 1)) * 2 + by_columns;
     const tartan_i_plan_key key = {&sub_maker, queue->device_id, variant};
@@ -206,7 +221,7 @@ tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda
 tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,
                                           const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out) {
-    request r = {function, queue, false, groups->group, groups, form, nullptr, nullptr};
+    request r = {function, queue, false, groups->group, groups, form, nullptr, nullptr, nullptr, nullptr};
     const tartan_i_plan_key key = {&tiles_maker, queue->device_id, groups->group};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
@@ -217,10 +232,23 @@ tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queu
 tartan_status tartan_cuda_index_get_block_mask(const char *function, tartan_cuda_queue *queue,
                                                const tartan_block_mask *block_mask, bool transposed,
                                                tartan_cuda_block_mask *out) {
-    request r = {function, queue, transposed, 0, nullptr, nullptr, nullptr, block_mask};
+    request r = {function, queue, transposed, 0, nullptr, nullptr, nullptr, block_mask, nullptr, nullptr};
     const tartan_i_plan_key key = {&mask_maker, queue->device_id, transposed};
     void *plan = nullptr;
     PASS(tartan_cuda_host->mask_plan(block_mask, &key, make, &r, release, &plan));
     *out = ((const index_set *)plan)->mask;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_index_get_tables(const char *function, tartan_cuda_queue *queue,
+                                           const tartan_layout *layout, int32_t variant,
+                                           tartan_cuda_making *make_them, const void *user,
+                                           const int32_t **out_values, const int64_t **out_facts) {
+    request r = {function, queue, false, 0, nullptr, nullptr, nullptr, nullptr, make_them, user};
+    const tartan_i_plan_key key = {(const void *)make_them, queue->device_id, variant};
+    void *plan = nullptr;
+    PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
+    *out_values = (const int32_t *)((const index_set *)plan)->memory;
+    if (out_facts != nullptr) *out_facts = ((const index_set *)plan)->costs;
     return TARTAN_OK;
 }

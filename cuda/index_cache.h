@@ -32,4 +32,19 @@ tartan_status tartan_cuda_index_get_block_mask(const char *function, tartan_cuda
                                                const tartan_block_mask *block_mask, bool transposed,
                                                tartan_cuda_block_mask *out);
 
+/* Tables of other kinds, made on the host and kept in a layout that is not dynamic. */
+typedef struct tartan_cuda_made {
+    int32_t *values; /* copied to the device */
+    int64_t size;    /* at least 1 */
+    int64_t *facts;  /* stay in host memory; or NULL. Both are allocated by host->allocate */
+} tartan_cuda_made;
+typedef tartan_status tartan_cuda_making(const tartan_host *host, const tartan_layout *layout,
+                                         const void *user, tartan_cuda_made *out);
+
+/* The tables that `make` makes of `user` on first use. (make, variant) is their key. */
+tartan_status tartan_cuda_index_get_tables(const char *function, tartan_cuda_queue *queue,
+                                           const tartan_layout *layout, int32_t variant,
+                                           tartan_cuda_making *make, const void *user,
+                                           const int32_t **out_values, const int64_t **out_facts);
+
 #endif

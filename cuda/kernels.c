@@ -80,6 +80,13 @@ TABLE(block_softmax_gradient,
 TABLE(window_pool, {.name = "window_pool_plain", .launch = tartan_cuda_window_pool_plain});
 TABLE(window_gather, {.name = "window_gather_plain", .launch = tartan_cuda_window_gather_plain});
 TABLE(window_scatter, {.name = "window_scatter_plain", .launch = tartan_cuda_window_scatter_plain});
+TABLE(conv, {.name = "conv_plain", .rate = tartan_cuda_conv_plain_rate, .launch = tartan_cuda_conv_plain},
+      {.name = "conv_wgmma",
+       .refuses = tartan_cuda_conv_wgmma_refuses,
+       .rate = tartan_cuda_conv_wgmma_rate,
+       .launch = tartan_cuda_conv_wgmma});
+TABLE(conv_filter_gradient,
+      {.name = "conv_filter_gradient_plain", .launch = tartan_cuda_conv_filter_gradient_plain});
 
 /* ---- The choice ---- */
 

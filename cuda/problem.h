@@ -28,7 +28,9 @@ extern "C" {
     X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)                                                        \
     X(WINDOW_POOL, window_pool)                                                                              \
     X(WINDOW_GATHER, window_gather)                                                                          \
-    X(WINDOW_SCATTER, window_scatter)
+    X(WINDOW_SCATTER, window_scatter)                                                                        \
+    X(CONV, conv)                                                                                            \
+    X(CONV_FILTER_GRADIENT, conv_filter_gradient)
 
 /* ---- Parts of problems ---- */
 
@@ -281,9 +283,78 @@ typedef struct tartan_cuda_window_scatter {
     bool nothing;
 } tartan_cuda_window_scatter;
 
-/* Batch dimensions that both operands
- * step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the rest merged into as few as
- * possible. Errors: MEMORY. */
+/* An image [n, channels, d, h, w]; the size and stride of a dimension that it does not have are 1 and 0. */
+typedef struct tartan_cuda_image {
+    void *data;
+    int32_t dtype;
+    int64_t entry, channel, step[TARTAN_I_DIMS]; /* strides in elements */
+    int64_t channels, size[TARTAN_I_DIMS];
+} tartan_cuda_image;
+
+/* One side of a filter, of whose blocks `edge` slots are on it. */
+typedef struct tartan_cuda_slots {
+    const tartan_i_channels *channels; /* lists in host memory */
+    int64_t grid;                      /* block lines, of one tap */
+    int32_t edge, stride;              /* stride inside a block, in elements */
+} tartan_cuda_slots;
+
+/* Windows of an image; all of it if the layout is NULL. `size`, ... of dimensions d, h, w. */
+typedef struct tartan_cuda_active {
+    const tartan_layout *layout;
+    int64_t count[TARTAN_I_DIMS], size[TARTAN_I_DIMS], stride[TARTAN_I_DIMS], offset[TARTAN_I_DIMS];
+    bool dynamic;
+} tartan_cuda_active;
+
+/* What all passes of a convolution share. Columns of the filter belong to `in` positions, rows to `out` positions:
+ * p_in = p_out * stride + t * dilation - before. */
+typedef struct tartan_cuda_taps {
+    int64_t kernel[TARTAN_I_DIMS], stride[TARTAN_I_DIMS], dilation[TARTAN_I_DIMS], before[TARTAN_I_DIMS];
+    int64_t taps; /* product of kernel */
+} tartan_cuda_taps;
+
+/* A number for each channel, or edge class and channel. */
+typedef struct tartan_cuda_channel_scalars {
+    const void *data; /* of the type of the sums; or NULL */
+    int64_t edge_class, channel;
+} tartan_cuda_channel_scalars;
+
+/* tartan_op_conv. */
+typedef struct tartan_cuda_conv {
+    int32_t dtype; /* of the filter and of `from` */
+    int64_t entries;
+    tartan_cuda_taps taps;
+    bool adjoint; /* from `out` positions to `in` positions */
+    tartan_cuda_image from, to;
+    tartan_cuda_slots from_slots, to_slots;
+    const void *values;
+    const tartan_layout *layout;
+    tartan_cuda_channel_scalars gain, bias;
+    const tartan_i_geometry *geometry; /* that of `edges` */
+    const tartan_i_edges *edges;       /* in host memory, or NULL */
+    bool relu, bias_first, add;
+    tartan_cuda_active active;
+    bool active_from;
+    bool nothing;
+    tartan_cuda_figures figures;
+} tartan_cuda_conv;
+
+/* tartan_op_conv_filter_gradient. */
+typedef struct tartan_cuda_conv_filter_gradient {
+    int32_t dtype, s_dtype; /* of the images; of the gradient */
+    int64_t entries;
+    tartan_cuda_taps taps;
+    tartan_cuda_image in, out;
+    tartan_cuda_slots cols, rows;
+    void *values;
+    const tartan_layout *layout;
+    double beta;
+    tartan_cuda_active active;
+    bool active_in;
+    bool nothing;
+} tartan_cuda_conv_filter_gradient;
+
+/* Batch dimensions that both operands step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the
+ * rest merged into as few as possible. Errors: MEMORY. */
 #define TARTAN_CUDA_PROBLEM_OF(NAME, name)                                                                   \
     tartan_status tartan_cuda_##name##_of(const tartan_host *host, const tartan_context *context,            \
                                           const tartan_op_##name *op, tartan_cuda_##name *out);

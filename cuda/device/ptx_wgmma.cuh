@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wgmma of 16-bit factors and f32 sums in tiles of 64 x 32 to 256, as chains of products need them: attention
- * multiplies scores, which are sums in registers, by what lies in shared memory. Source: PTX ISA 9.0, section "wgmma".
+ * wgmma of 16-bit factors and f32 sums in tiles of 64 x 32 to 256: attention multiplies scores, which are sums in
+ * registers, by what lies in shared memory; convolution has tiles of many sizes. Source: PTX ISA 9.0, section "wgmma".
  * Only code for sm_90a may call them. */
 #ifndef TARTAN_CUDA_PTX_WGMMA_CUH
 #define TARTAN_CUDA_PTX_WGMMA_CUH
@@ -16,6 +16,7 @@ namespace tartan_cuda {
 #define TARTAN_OUT_32(d, i)                                                                                  \
     TARTAN_OUT_8(d, i), TARTAN_OUT_8(d, i + 8), TARTAN_OUT_8(d, i + 16), TARTAN_OUT_8(d, i + 24)
 #define TARTAN_OUT_64(d, i) TARTAN_OUT_32(d, i), TARTAN_OUT_32(d, i + 32)
+#define TARTAN_OUT_112(d)   TARTAN_OUT_64(d, 0), TARTAN_OUT_32(d, 64), TARTAN_OUT_16(d, 96)
 #define TARTAN_OUT_128(d)   TARTAN_OUT_64(d, 0), TARTAN_OUT_64(d, 64)
 #define TARTAN_AT_16        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TARTAN_AT_32                                                                                         \
@@ -26,13 +27,15 @@ namespace tartan_cuda {
     ", "                                                                                                     \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "             \
     "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TARTAN_AT_128                                                                                        \
+#define TARTAN_AT_112                                                                                        \
     TARTAN_AT_64                                                                                             \
     ", "                                                                                                     \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "             \
     "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "             \
-    "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, "             \
-    "%115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+    "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define TARTAN_AT_128                                                                                        \
+    TARTAN_AT_112                                                                                            \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 /* Waits until all products but the last kPending groups are in; the sums d may be used from here on. */
 template <int kPending, int kCount> __device__ __forceinline__ void wgmma_wait_for(float (&d)[kCount]) {
@@ -90,10 +93,18 @@ __device__ __forceinline__ void wgmma_shared(float (&d)[kCols / 2], uint64_t a, 
     else if constexpr (kCols == 128 && kFactor == Factor::bf16)
         TARTAN_SHARED("m64n128k16", "bf16.bf16", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68",
                       TARTAN_OUT_64(d, 0));
-    else {
-        static_assert(kCols == 128, "there is no other width");
+    else if constexpr (kCols == 128)
         TARTAN_SHARED("m64n128k16", "f16.f16", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68",
                       TARTAN_OUT_64(d, 0));
+    else if constexpr (kCols == 224 && kFactor == Factor::bf16)
+        TARTAN_SHARED("m64n224k16", "bf16.bf16", TARTAN_AT_112, "%112", "%113", "%114", "%115", "%116",
+                      TARTAN_OUT_112(d));
+    else if constexpr (kCols == 224)
+        TARTAN_SHARED("m64n224k16", "f16.f16", TARTAN_AT_112, "%112", "%113", "%114", "%115", "%116",
+                      TARTAN_OUT_112(d));
+    else {
+        static_assert(kCols == 256, "there is no other width");
+        wgmma_256<kFactor, kA, kB>(d, a, b, keep);
     }
 }
 
@@ -138,10 +149,12 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[kCols / 2], const uin
 #undef TARTAN_REGISTERS
 #undef TARTAN_SHARED
 #undef TARTAN_AT_128
+#undef TARTAN_AT_112
 #undef TARTAN_AT_64
 #undef TARTAN_AT_32
 #undef TARTAN_AT_16
 #undef TARTAN_OUT_128
+#undef TARTAN_OUT_112
 #undef TARTAN_OUT_64
 #undef TARTAN_OUT_32
 #undef TARTAN_OUT_16

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conv_steps.h"
+
+#include <string.h>
+
+/* ---- Forms ---- */
+
+static int64_t up(int64_t x, int64_t unit) {
+    return (x + unit - 1) / unit * unit;
+}
+
+/* Lengths along h and w of what is divided into units. */
+static void lengths_of(const tartan_cuda_conv *p, int64_t *h, int64_t *w) {
+    const bool windows = p->active.layout != NULL && !p->active_from;
+    *h = windows ? p->active.size[1] : p->to.size[1];
+    *w = windows ? p->active.size[2] : p->to.size[2];
+}
+
+double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_conv_form *form) {
+    int64_t h, w;
+    lengths_of(p, &h, &w);
+    const int32_t rows = form->lines ? 1 : form->rows, cols = form->lines ? 8 * form->rows : 8;
+    return (double)h * (double)w / ((double)up(h, rows) * (double)up(w, cols));
+}
+
+/* Fills in what follows from units, rows, lines, span and split; false if it does not fit. */
+static bool complete(const tartan_cuda_conv *p, int32_t shared, tartan_cuda_conv_form *f) {
+    int64_t h, w;
+    lengths_of(p, &h, &w);
+    const int64_t reach_h = f->split < 1 ? (p->taps.kernel[1] - 1) * p->taps.dilation[1] : 0;
+    const int64_t reach_w = f->split < 2 ? (p->taps.kernel[2] - 1) * p->taps.dilation[2] : 0;
+    const int64_t cols = (f->lines ? 8 * f->rows : 8) + reach_w, rows = (f->lines ? 1 : f->rows) + reach_h;
+    if (cols > 256 || rows > 256) return false;
+    if (f->lines && reach_h > 0) return false;
+    f->box_cols = (int32_t)cols, f->box_rows = (int32_t)rows;
+    f->pitch = f->lines ? 8 : (int32_t)cols;
+    f->boxes = 2 * TARTAN_CUDA_CONV_CHANNELS / f->span;
+    f->unit_bytes = (int32_t)up(cols * rows * f->span, 8 * f->span);
+    f->stage_bytes = (int32_t)up((int64_t)f->boxes * f->units * f->unit_bytes, 1024);
+    f->stages = shared / f->stage_bytes;
+    if (f->stages > 8) f->stages = 8;
+    f->strips = (int32_t)((w + (f->lines ? 8 * f->rows : 8) - 1) / (f->lines ? 8 * f->rows : 8));
+    f->row_blocks = (int32_t)(f->lines ? h : (h + f->rows - 1) / f->rows);
+    return f->stages >= 2;
+}
+
+bool tartan_cuda_conv_form_of(const tartan_cuda_conv *p, int32_t shared, tartan_cuda_conv_form *out) {
+    /* Tiles of narrow units read more of A for each product. */
+    static const struct {
+        int32_t units, rows;
+        double rate;
+    } shapes[] = {{1, 32, 1}, {1, 28, 0.99}, {2, 16, 0.95}, {4, 8, 0.8}};
+    const int32_t edge = p->from_slots.edge;
+    double best = 0;
+    for (int32_t split = 0; split < 3 && best == 0; split++) {
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            tartan_cuda_conv_form f = {.units = shapes[i].units, .rows = shapes[i].rows, .split = split};
+            f.lines = p->to.size[1] == 1 && p->taps.kernel[1] == 1;
+            f.span = edge % 32 == 0 ? 64 : edge % 16 == 0 ? 32 : 16;
+            if (!complete(p, shared, &f)) continue;
+            const double rate = shapes[i].rate * tartan_cuda_conv_form_share(p, &f);
+            if (rate <= best) continue;
+            best = rate;
+            *out = f;
+        }
+    }
+    return best > 0;
+}
+
+/* ---- Tables ---- */
+
+/* Growing lists; the first failure is kept. */
+typedef struct list {
+    int32_t *values;
+    int64_t count, room;
+} list;
+
+typedef struct maker {
+    const tartan_host *host;
+    const tartan_cuda_conv *p;
+    const tartan_cuda_conv_form *form;
+    tartan_status status;
+    int64_t grid;                       /* block lines of `from` at one tap */
+    int64_t chunks;                     /* of span / 2 slots, at one tap */
+    int32_t *ids;                       /* [8][taps * grid] block of each 8 slots of the group, or -1 */
+    uint8_t *used;                      /* [taps * chunks] whether the group has weights there */
+    list stages, steps, sources, words; /* words: start, begins, ends, of each item of the group */
+} maker;
+
+static int32_t *add(maker *m, list *l, int64_t count) {
+    if (m->status != TARTAN_OK) return NULL;
+    if (l->count + count > l->room) {
+        const int64_t room = 2 * l->room + count + 1024;
+        int32_t *values;
+        m->status = m->host->allocate(&values, room, sizeof *values);
+        if (m->status != TARTAN_OK) return NULL;
+        if (l->count > 0) memcpy(values, l->values, (size_t)l->count * sizeof *values);
+        m->host->free(l->values);
+        l->values = values;
+        l->room = room;
+    }
+    l->count += count;
+    return l->values + l->count - count;
+}
+
+/* Notes a block of the group's line that holds its 8 slots number `eight`. */
+static void note_block(maker *m, int32_t eight, int64_t tap, int64_t block, int64_t id) {
+    const int32_t edge = m->p->from_slots.edge, chunk = m->form->span / 2;
+    m->ids[eight * m->p->taps.taps * m->grid + tap * m->grid + block] = (int32_t)id;
+    for (int32_t i = 0; i < edge / chunk; i++) m->used[tap * m->chunks + block * (edge / chunk) + i] = 1;
+}
+
+static void note_group(maker *m, int32_t group) {
+    const tartan_cuda_conv *p = m->p;
+    const tartan_layout *l = p->layout;
+    memset(m->ids, 0xff, (size_t)(8 * p->taps.taps * m->grid) * sizeof *m->ids);
+    memset(m->used, 0, (size_t)(p->taps.taps * m->chunks));
+    for (int32_t eight = 0; eight < 8; eight++) {
+        const int64_t line = ((int64_t)group * TARTAN_CUDA_CONV_GROUP + 8 * eight) / p->to_slots.edge;
+        if (line >= p->to_slots.grid) break;
+        if (!p->adjoint) {
+            for (int64_t i = l->row_pointers[line]; i < l->row_pointers[line + 1]; i++)
+                note_block(m, eight, l->block_cols[i] / m->grid, l->block_cols[i] % m->grid, i);
+            continue;
+        }
+        for (int64_t tap = 0; tap < p->taps.taps; tap++) {
+            const int64_t col = tap * p->to_slots.grid + line;
+            for (int64_t i = l->col_pointers[col]; i < l->col_pointers[col + 1]; i++)
+                note_block(m, eight, tap, l->col_rows[i], l->col_ids[i]);
+        }
+    }
+}
+
+/* The sources of an item: 16 slots of `from`, of which each half begins at a slot; -1: none. */
+static void add_sources(maker *m, int32_t group, int64_t tap, const int64_t *halves) {
+    const tartan_cuda_conv *p = m->p;
+    const int32_t edge = p->from_slots.edge, edge_to = p->to_slots.edge;
+    int32_t *to = add(m, &m->sources, TARTAN_CUDA_CONV_SOURCES);
+    if (to == NULL) return;
+    for (int32_t i = 0; i < TARTAN_CUDA_CONV_SOURCES; i++) {
+        const int64_t slot = halves[i / 8], first_row = (int64_t)group * TARTAN_CUDA_CONV_GROUP + i % 8 * 8;
+        to[i] = -1;
+        if (slot < 0 || slot >= p->from.channels || first_row >= p->to.channels) continue;
+        const int32_t eight = i % 8;
+        const int64_t id = m->ids[eight * p->taps.taps * m->grid + tap * m->grid + slot / edge];
+        if (id < 0) continue;
+        to[i] = (int32_t)((id * edge * edge_to + first_row % edge_to * p->to_slots.stride +
+                           slot % edge * p->from_slots.stride) /
+                          8);
+    }
+}
+
+static void add_item(maker *m, int32_t word, bool begins) {
+    int32_t *to = add(m, &m->words, 3);
+    if (to == NULL) return;
+    to[0] = word, to[1] = begins, to[2] = 0;
+}
+
+static int64_t chunk_slot(const maker *m, int64_t chunk) {
+    return chunk * m->form->span / 2;
+}
+
+/* The items of a stage that holds `count` chunks, at the taps from `first` to `last`. */
+static void add_items(maker *m, int32_t group, const int64_t *chunks, int32_t count, int64_t first,
+                      int64_t last) {
+    const tartan_cuda_conv *p = m->p;
+    const tartan_cuda_conv_form *f = m->form;
+    const int32_t box = f->units * f->unit_bytes, leading = f->span == 16 ? box / 16 : 1;
+    const int32_t per_item = f->span == 16 ? 2 : 1, items = f->span == 64 ? 2 : 1;
+    bool begins = true;
+    for (int64_t tap = first; tap < last; tap++) {
+        const int64_t w = tap % p->taps.kernel[2], h = tap / p->taps.kernel[2] % p->taps.kernel[1];
+        const int64_t shift = (f->split < 1 ? tartan_cuda_conv_shift(p, 1, h) * f->pitch : 0) +
+                              (f->split < 2 ? tartan_cuda_conv_shift(p, 2, w) : 0);
+        for (int32_t c = 0; c < count; c += per_item) {
+            const bool here = m->used[tap * m->chunks + chunks[c]];
+            const bool next = per_item == 2 && c + 1 < count && m->used[tap * m->chunks + chunks[c + 1]];
+            if (!here && !next) continue;
+            for (int32_t i = 0; i < items; i++) {
+                const int64_t slot = chunk_slot(m, chunks[c]) + 16 * i;
+                const int64_t other = per_item == 1   ? slot + 8
+                                      : c + 1 < count ? chunk_slot(m, chunks[c + 1])
+                                                      : -1;
+                const int64_t halves[2] = {slot, other};
+                const int64_t at = (int64_t)c * box + shift * f->span + 32 * i;
+                add_item(m, (int32_t)(at / 16) | leading << 16, begins);
+                add_sources(m, group, tap, halves);
+                begins = false;
+            }
+        }
+    }
+    if (m->status == TARTAN_OK && !begins) m->words.values[m->words.count - 1] = 1;
+}
+
+/* The stages of a group at the taps from `first` to `last`, which share one. */
+static void add_stages(maker *m, int32_t group, int64_t first, int64_t last) {
+    const tartan_cuda_conv *p = m->p;
+    const tartan_cuda_conv_form *f = m->form;
+    const int64_t w = first % p->taps.kernel[2], h = first / p->taps.kernel[2] % p->taps.kernel[1],
+                  d = first / p->taps.kernel[2] / p->taps.kernel[1];
+    int64_t chunks[TARTAN_CUDA_CONV_BOXES];
+    int32_t count = 0;
+    for (int64_t chunk = 0; chunk <= m->chunks; chunk++) {
+        bool used = false;
+        for (int64_t tap = first; tap < last && chunk < m->chunks && !used; tap++)
+            used = m->used[tap * m->chunks + chunk];
+        if (used) chunks[count++] = chunk;
+        if (count == 0 || (count < f->boxes && chunk < m->chunks)) continue;
+        int32_t *to = add(m, &m->stages, 8);
+        if (to == NULL) return;
+        for (int32_t i = 0; i < TARTAN_CUDA_CONV_BOXES; i++)
+            to[i] = (int32_t)(i < count ? chunk_slot(m, chunks[i]) : p->from.channels);
+        to[4] = (int32_t)tartan_cuda_conv_shift(p, 0, d);
+        to[5] = (int32_t)(f->split < 1 ? 0 : tartan_cuda_conv_shift(p, 1, h));
+        to[6] = (int32_t)(f->split < 2 ? 0 : tartan_cuda_conv_shift(p, 2, w));
+        to[7] = 0;
+        add_items(m, group, chunks, count, first, last);
+        count = 0;
+    }
+}
+
+/* Packs the items of the group into steps. */
+static void add_steps(maker *m) {
+    if (m->status != TARTAN_OK) return;
+    const int64_t items = m->words.count / 3;
+    for (int64_t first = 0; first < items; first += TARTAN_CUDA_CONV_ITEMS) {
+        int32_t *to = add(m, &m->steps, 8);
+        if (to == NULL) return;
+        memset(to, 0, 8 * sizeof *to);
+        for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
+            const int64_t item = first + i < items ? first + i : items - 1;
+            to[i] = m->words.values[3 * item];
+            if (first + i < items) {
+                to[4] |= m->words.values[3 * item + 1] << i;
+                to[5] += m->words.values[3 * item + 2];
+                continue;
+            }
+            int32_t *none = add(m, &m->sources, TARTAN_CUDA_CONV_SOURCES);
+            if (none == NULL) return;
+            memset(none, 0xff, TARTAN_CUDA_CONV_SOURCES * sizeof *none);
+        }
+    }
+    m->words.count = 0;
+}
+
+static void add_group(maker *m, int32_t group) {
+    const tartan_cuda_taps *t = &m->p->taps;
+    const int32_t split = m->form->split;
+    const int64_t step = split == 0 ? t->kernel[1] * t->kernel[2] : split == 1 ? t->kernel[2] : 1;
+    note_group(m, group);
+    for (int64_t tap = 0; tap < t->taps; tap += step) add_stages(m, group, tap, tap + step);
+    add_steps(m);
+}
+
+/* All lists in one. */
+static tartan_status join(maker *m, const list *steps_of, const list *stages_of,
+                          tartan_cuda_conv_steps *out) {
+    const list *lists[] = {steps_of, stages_of, &m->stages, &m->steps, &m->sources};
+    int64_t *starts[] = {&out->steps_of, &out->stages_of, &out->stage_table, &out->step_table, &out->sources};
+    out->size = 0;
+    for (int i = 0; i < 5; i++) {
+        *starts[i] = out->size;
+        out->size += up(lists[i]->count, 32);
+    }
+    PASS(m->host->allocate(&out->values, out->size, sizeof *out->values));
+    memset(out->values, 0, (size_t)out->size * sizeof *out->values);
+    for (int i = 0; i < 5; i++)
+        if (lists[i]->count > 0)
+            memcpy(out->values + *starts[i], lists[i]->values, (size_t)lists[i]->count * sizeof *out->values);
+    out->steps = m->steps.count / 8;
+    out->stages = m->stages.count / 8;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_cuda_conv *p,
+                                          const tartan_cuda_conv_form *form, tartan_cuda_conv_steps *out) {
+    maker m = {.host = host, .p = p, .form = form, .grid = p->from_slots.grid};
+    list steps_of = {0}, stages_of = {0};
+    const int64_t slots = p->to_slots.grid * p->to_slots.edge;
+    m.chunks = m.grid * p->from_slots.edge / (form->span / 2);
+    m.status = host->allocate(&m.ids, 8 * p->taps.taps * m.grid + 1, sizeof *m.ids);
+    if (m.status == TARTAN_OK)
+        m.status = host->allocate(&m.used, p->taps.taps * m.chunks + 1, sizeof *m.used);
+    *out = (tartan_cuda_conv_steps){
+        .groups = (int32_t)((slots + TARTAN_CUDA_CONV_GROUP - 1) / TARTAN_CUDA_CONV_GROUP)};
+    for (int32_t g = 0; g <= out->groups && m.status == TARTAN_OK; g++) {
+        int32_t *step = add(&m, &steps_of, 1), *stage = add(&m, &stages_of, 1);
+        if (step == NULL || stage == NULL) break;
+        *step = (int32_t)(m.steps.count / 8), *stage = (int32_t)(m.stages.count / 8);
+        if (g < out->groups) add_group(&m, g);
+    }
+    if (m.status == TARTAN_OK) m.status = join(&m, &steps_of, &stages_of, out);
+    int32_t *all[] = {steps_of.values,
+                      stages_of.values,
+                      m.stages.values,
+                      m.steps.values,
+                      m.sources.values,
+                      m.words.values,
+                      m.ids};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) host->free(all[i]);
+    host->free(m.used);
+    return m.status;
+}

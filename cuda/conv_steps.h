@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the kernel conv_wgmma does step by step, as tables made of a layout. Plain C, tested without a GPU.
+ *
+ * The kernel multiplies 64 output slots, a group, by the pixels of a tile. A tile has one to four units, each of 8 columns
+ * and `rows` rows of an image (or of 8 * rows pixels of one line). For each group there is a list of stages: some channels
+ * of the tile's input pixels with a halo, loaded by TMA as boxes [pixels][span bytes]. Of a stage, items are multiplied: 16
+ * channels at one tap, which is only another address of the pixels. Four items are a step, whose weights are packed as a
+ * contiguous piece of 8192 bytes. */
+#ifndef TARTAN_CUDA_CONV_STEPS_H
+#define TARTAN_CUDA_CONV_STEPS_H
+
+#include "problem.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    TARTAN_CUDA_CONV_GROUP = 64,          /* output slots */
+    TARTAN_CUDA_CONV_ITEMS = 4,           /* of a step */
+    TARTAN_CUDA_CONV_CHANNELS = 32,       /* of a stage */
+    TARTAN_CUDA_CONV_BOXES = 4,           /* of a stage and unit, at most */
+    TARTAN_CUDA_CONV_SOURCES = 16,        /* of an item: 8 x 8 weights each */
+    TARTAN_CUDA_CONV_SHARED = 113 * 1024, /* shared memory of a CTA, of which an SM has two, */
+    TARTAN_CUDA_CONV_FIXED = 38 * 1024    /* and what is not for stages */
+};
+
+/* How tiles lie in the image and in shared memory. */
+typedef struct tartan_cuda_conv_form {
+    int32_t units, rows; /* of a tile; of a unit */
+    bool lines;          /* units are 8 * rows pixels of a line */
+    int32_t span;        /* bytes of channels in a box: 16, 32, 64 */
+    int32_t boxes;       /* of a stage and unit */
+    int32_t
+        split; /* a stage holds the pixels of 0: all taps of a plane, 1: of a row of taps, 2: of one tap */
+    int32_t pitch; /* pixels from one row of 8 to the next */
+    int32_t box_cols, box_rows;
+    int32_t unit_bytes, stage_bytes, stages; /* of a box; of a stage; in shared memory */
+    int32_t strips, row_blocks; /* units side by side and below each other, of an image or window */
+} tartan_cuda_conv_form;
+
+/* The form for a problem; false if there is none. `shared` bytes of shared memory are left for stages. */
+bool tartan_cuda_conv_form_of(const tartan_cuda_conv *p, int32_t shared, tartan_cuda_conv_form *out);
+
+/* The share of a tile's pixels that lie in the image, or its windows. */
+double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_conv_form *form);
+
+/* Where tap t starts along dimension d, relative to the first tap, in pixels of `from`; and that of the first tap. */
+static inline int64_t tartan_cuda_conv_shift(const tartan_cuda_conv *p, int32_t d, int64_t t) {
+    return (p->adjoint ? p->taps.kernel[d] - 1 - t : t) * p->taps.dilation[d];
+}
+static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d) {
+    return p->adjoint ? p->taps.before[d] - (p->taps.kernel[d] - 1) * p->taps.dilation[d]
+                      : -p->taps.before[d];
+}
+
+/* One array of int32 with the tables one after another, at multiples of 32 values:
+ *   steps_of   [groups + 1] first step of each group
+ *   stages_of  [groups + 1] first stage of each group
+ *   stages     [stages][8]: first channel of each box (past the last channel for none), shifts along d, h, w, 0
+ *   steps      [steps][8]: for each item the low half of its descriptor, relative to the stage; bit i: item i begins a
+ *              stage; the number of stages that end with the step; 0; 0
+ *   sources    [steps][4][2][8]: for each item, 8 of its channels and 8 slots where their weights begin, in units of 8
+ *              elements; -1: there are none */
+typedef struct tartan_cuda_conv_steps {
+    int32_t groups;
+    int64_t steps, stages;
+    int64_t steps_of, stages_of, stage_table, step_table, sources; /* in values */
+    int64_t size;
+    int32_t *values; /* the caller frees it with host->free */
+} tartan_cuda_conv_steps;
+
+/* Errors: MEMORY. */
+tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_cuda_conv *p,
+                                          const tartan_cuda_conv_form *form, tartan_cuda_conv_steps *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conv_tables.h"
+
+#include <cstring>
+
+namespace {
+
+/* ---- Channels of slots ---- */
+
+/* of, first, slot, one after another. */
+tartan_status make_channels(const tartan_host *host, const tartan_layout *, const void *user,
+                            tartan_cuda_made *out) {
+    const tartan_i_channels *c = (const tartan_i_channels *)user;
+    out->size = c->slots + c->count + 1 + c->slots;
+    PASS(host->allocate(&out->values, out->size, sizeof *out->values));
+    int32_t *of = out->values, *first = of + c->slots, *slot = first + c->count + 1, at = 0;
+    memcpy(of, c->of, (size_t)c->slots * sizeof *of);
+    memset(first, 0, (size_t)(c->count + 1) * sizeof *first);
+    for (int64_t i = 0; i < c->slots; i++)
+        if (of[i] >= 0) first[of[i]]++;
+    for (int64_t i = 0; i < c->count; i++) {
+        const int32_t here = first[i];
+        first[i] = at;
+        at += here;
+    }
+    first[c->count] = at;
+    for (int64_t i = 0; i < c->slots; i++)
+        if (of[i] >= 0) slot[first[of[i]]++] = (int32_t)i;
+    for (int64_t i = c->count; i > 0; i--) first[i] = first[i - 1]; /* they have moved on by one list */
+    first[0] = 0;
+    return TARTAN_OK;
+}
+
+/* ---- Tables that depend on more than the layout ---- */
+
+/* What tells the tables of one kind apart. */
+enum { FACTS = 40 };
+struct facts {
+    int64_t values[FACTS];
+    int32_t count;
+    void add(int64_t value) { values[count++] = value; }
+};
+
+void add_taps(const tartan_cuda_conv *p, facts *f) {
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        f->add(p->taps.kernel[d]);
+        f->add(p->taps.stride[d]);
+        f->add(p->taps.dilation[d]);
+        f->add(p->taps.before[d]);
+    }
+    f->add(p->adjoint);
+}
+
+struct wanted {
+    const tartan_cuda_conv *p;
+    const tartan_cuda_conv_form *form;
+    facts known;
+};
+
+/* Finds the tables whose facts are those wanted: facts with one hash have one place after another. Behind the facts, tables
+ * may keep more. */
+tartan_status find(const char *function, tartan_cuda_queue *queue, tartan_cuda_making *make, const wanted *w,
+                   const int32_t **out_values, const int64_t **out_facts) {
+    const size_t bytes = (size_t)w->known.count * sizeof w->known.values[0];
+    uint32_t hash = 2166136261u;
+    for (int32_t i = 0; i < w->known.count; i++) hash = (hash ^ (uint32_t)w->known.values[i]) * 16777619u;
+    do {
+        PASS(tartan_cuda_index_get_tables(function, queue, w->p->layout, (int32_t)(hash >> 1), make, w,
+                                          out_values, out_facts));
+        hash += 2;
+    } while (memcmp(*out_facts, w->known.values, bytes) != 0);
+    return TARTAN_OK;
+}
+
+tartan_status keep_facts(const tartan_host *host, const wanted *w, int32_t more, tartan_cuda_made *out) {
+    PASS(host->allocate(&out->facts, w->known.count + more, sizeof *out->facts));
+    memcpy(out->facts, w->known.values, (size_t)w->known.count * sizeof *out->facts);
+    return TARTAN_OK;
+}
+
+tartan_status make_edges(const tartan_host *host, const tartan_layout *, const void *user,
+                         tartan_cuda_made *out) {
+    const wanted *w = (const wanted *)user;
+    const tartan_cuda_conv *p = w->p;
+    const tartan_i_edges *e = p->edges;
+    int64_t classes = 1;
+    out->size = 0;
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        classes *= e->lines[d];
+        out->size += p->to.size[d];
+    }
+    out->size += classes;
+    PASS(keep_facts(host, w, 0, out));
+    const tartan_status status = host->allocate(&out->values, out->size, sizeof *out->values);
+    if (status != TARTAN_OK) {
+        host->free(out->facts);
+        return status;
+    }
+    int32_t *to = out->values;
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        memcpy(to, e->line[d], (size_t)p->to.size[d] * sizeof *to);
+        to += p->to.size[d];
+    }
+    memcpy(to, e->classes_of, (size_t)classes * sizeof *to);
+    return TARTAN_OK;
+}
+
+/* Behind the facts: groups, steps, stages, and where each table begins. */
+tartan_status make_steps(const tartan_host *host, const tartan_layout *, const void *user,
+                         tartan_cuda_made *out) {
+    const wanted *w = (const wanted *)user;
+    tartan_cuda_conv_steps made;
+    PASS(keep_facts(host, w, 8, out));
+    const tartan_status status = tartan_cuda_conv_steps_make(host, w->p, w->form, &made);
+    if (status != TARTAN_OK) {
+        host->free(out->facts);
+        return status;
+    }
+    out->values = made.values;
+    out->size = made.size;
+    const int64_t more[8] = {made.groups,    made.steps,       made.stages,     made.steps_of,
+                             made.stages_of, made.stage_table, made.step_table, made.sources};
+    memcpy(out->facts + w->known.count, more, sizeof more);
+    return TARTAN_OK;
+}
+
+} // namespace
+
+tartan_status tartan_cuda_channel_lists_get(const char *function, tartan_cuda_queue *queue,
+                                            const tartan_layout *layout, bool rows,
+                                            const tartan_cuda_slots *side, tartan_cuda_channel_lists *out) {
+    const tartan_i_channels *c = side->channels;
+    *out = {};
+    if (c->of == nullptr) return TARTAN_OK;
+    const int32_t *values;
+    PASS(tartan_cuda_index_get_tables(function, queue, layout, rows, make_channels, c, &values, nullptr));
+    *out = {values, values + c->slots, values + c->slots + c->count + 1};
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_cuda_conv *p, tartan_cuda_edge_lists *out) {
+    *out = {};
+    if (p->edges == nullptr) return TARTAN_OK;
+    wanted w = {p, nullptr, {}};
+    add_taps(p, &w.known);
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        w.known.add(p->from.size[d]);
+        w.known.add(p->to.size[d]);
+    }
+    const int32_t *values;
+    const int64_t *known;
+    PASS(find(function, queue, make_edges, &w, &values, &known));
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        out->line[d] = values;
+        out->lines[d] = (int32_t)p->edges->lines[d];
+        values += p->to.size[d];
+    }
+    out->class_of = values;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_cuda_conv *p, const tartan_cuda_conv_form *f,
+                                         tartan_cuda_conv_lists *out) {
+    wanted w = {p, f, {}};
+    add_taps(p, &w.known);
+    const int64_t more[] = {f->units,           f->unit_bytes,    f->span,
+                            f->split,           f->pitch,         p->from_slots.stride,
+                            p->to_slots.stride, p->from.channels, p->to.channels};
+    for (int64_t one : more) w.known.add(one);
+    const int32_t *values;
+    const int64_t *known;
+    PASS(find(function, queue, make_steps, &w, &values, &known));
+    known += w.known.count;
+    *out = {(int32_t)known[0], known[1],          known[2],          values + known[3],
+            values + known[4], values + known[5], values + known[6], values + known[7]};
+    return TARTAN_OK;
+}

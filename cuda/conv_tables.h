@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tables of convolutions on a device, made on first use and kept in the layout of the filter as plans. */
+#ifndef TARTAN_CUDA_CONV_TABLES_H
+#define TARTAN_CUDA_CONV_TABLES_H
+
+#include "conv_steps.h"
+#include "index_cache.h"
+
+/* Which channels the slots of a side have; all NULL: slot i has channel i, if there is one. */
+typedef struct tartan_cuda_channel_lists {
+    const int32_t *of;           /* [slots]: its channel, or -1 */
+    const int32_t *first, *slot; /* channel c has the slots slot[first[c]], ..., slot[first[c + 1] - 1] */
+} tartan_cuda_channel_lists;
+
+/* The edge class of position (d, h, w) is class_of[(line[0][d] * lines[1] + line[1][h]) * lines[2] + line[2][w]]. */
+typedef struct tartan_cuda_edge_lists {
+    const int32_t *line[TARTAN_I_DIMS];
+    const int32_t *class_of; /* NULL: there is one class */
+    int32_t lines[TARTAN_I_DIMS];
+} tartan_cuda_edge_lists;
+
+/* Errors: as tartan_cuda_index_get_tables. */
+tartan_status tartan_cuda_channel_lists_get(const char *function, tartan_cuda_queue *queue,
+                                            const tartan_layout *layout, bool rows,
+                                            const tartan_cuda_slots *side, tartan_cuda_channel_lists *out);
+tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_cuda_conv *p, tartan_cuda_edge_lists *out);
+
+/* The tables of conv_steps.h in device memory. */
+typedef struct tartan_cuda_conv_lists {
+    int32_t groups;
+    int64_t steps, stages;
+    const int32_t *steps_of, *stages_of, *stage_table, *step_table, *sources;
+} tartan_cuda_conv_lists;
+tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue *queue,
+                                         const tartan_cuda_conv *p, const tartan_cuda_conv_form *form,
+                                         tartan_cuda_conv_lists *out);
+
+#endif

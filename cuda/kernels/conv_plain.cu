@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Convolution for every problem: the reference on the device. Each sum is one chain of fused multiply-adds, tap by tap and
+ * in a tap channel by channel.
+ *
+ * A CTA computes up to 32 output slots of a block line at 64 positions. The products of a line are numbered through and
+ * computed 32 at a time: a table says which column of the filter, which channel and which tap each has. Where a channel may
+ * have several slots or none, sums go to scratch memory first, and a second kernel adds up the slots of each channel. */
+#include "device/tile.cuh"
+#include "kernels.h"
+#include "kernels/conv_epilogue.cuh"
+
+namespace tartan_cuda {
+namespace conv_plain {
+namespace {
+
+constexpr int DEPTH = 32, COLS = 64;
+
+struct Args {
+    tartan_cuda_conv p;
+    tartan_cuda_row_index lists; /* of the filter */
+    tartan_cuda_channel_lists from, to;
+    ConvEpilogue last;
+    Windows windows;
+    bool restricted;       /* to the windows of `to` */
+    void *sums;            /* [positions][slots] or NULL */
+    int64_t positions;     /* to compute, at most */
+    int32_t chunk, chunks; /* rows of a piece, pieces of a block line */
+    int64_t row_pieces, col_pieces;
+};
+
+template <typename T, int ROWS> struct Shared {
+    using S = tartan_cuda_sum<T>;
+    static constexpr int a_pitch = tartan_cuda_left_pitch<ROWS>, b_pitch = tartan_cuda_right_pitch<COLS>;
+    union {
+        struct {
+            alignas(16) S a[DEPTH * a_pitch];
+            S b[DEPTH * b_pitch];
+        };
+        S c[COLS * (ROWS + 1)];
+    };
+    /* The products of a step: columns of the filter (NULL: none), channels (-1: none) and taps. */
+    const T *a_at[DEPTH];
+    int64_t channel[DEPTH], tap[DEPTH][TARTAN_I_DIMS];
+    Position at[COLS];
+};
+
+__device__ __forceinline__ Position place(const Args &a, int64_t number) {
+    if (number >= a.positions) return {-1, {}};
+    return a.restricted ? window_position(a.windows, number, a.p.to.size) : position_of(number, a.p.to.size);
+}
+
+/* Enters product `inner` of list entry `at` into line `k` of the table. */
+template <typename T, int ROWS>
+__device__ void look_up(const Args &a, int64_t at, int64_t last, int64_t tap, int32_t inner, int32_t skipped,
+                        int k, Shared<T, ROWS> &s) {
+    const tartan_cuda_slots &from = a.p.from_slots;
+    s.a_at[k] = nullptr;
+    s.channel[k] = -1;
+    if (at >= last) return;
+    int64_t line = a.lists.cols[at];
+    if (!a.p.adjoint) {
+        tap = line / from.grid;
+        line -= tap * from.grid;
+    }
+    const int64_t id = a.lists.ids != nullptr ? a.lists.ids[at] : at, slot = line * from.edge + inner;
+    int64_t channel = slot < a.p.from.channels ? slot : -1;
+    if (a.from.of != nullptr) channel = a.from.of[slot];
+    if (channel < 0) return;
+    s.a_at[k] = (const T *)a.p.values + id * from.edge * a.p.to_slots.edge + (int64_t)inner * from.stride +
+                (int64_t)skipped * a.p.to_slots.stride;
+    s.channel[k] = channel * a.p.from.channel;
+    for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
+        s.tap[k][d] = tap % a.p.taps.kernel[d];
+        tap /= a.p.taps.kernel[d];
+    }
+}
+
+template <typename T, int ROWS, int THREADS>
+__device__ void load(const Args &a, int32_t rows, int thread, Shared<T, ROWS> &s) {
+    using S = tartan_cuda_sum<T>;
+    tartan_cuda_tile<DEPTH, ROWS, THREADS>(a.p.from_slots.stride == 1, thread, [&](int k, int i) {
+        const T *at = s.a_at[k];
+        S value = -(S)0;
+        if (at != nullptr && i < rows) value = tartan_cuda_to<S>(at[(int64_t)i * a.p.to_slots.stride]);
+        s.a[k * s.a_pitch + i] = value;
+    });
+    const bool along_k = tartan_cuda_is_along(a.p.from.channel, a.p.from.step[TARTAN_I_DIMS - 1]);
+    tartan_cuda_tile<DEPTH, COLS, THREADS>(along_k, thread, [&](int k, int j) {
+        S value = 0;
+        Position x;
+        if (s.channel[k] >= 0 && s.at[j].image >= 0 &&
+            step_tap(a.p.taps, a.p.adjoint, s.tap[k], s.at[j], a.p.from.size, &x) &&
+            (a.restricted || is_active(a.windows, x)))
+            value = tartan_cuda_to<S>(((const T *)a.p.from.data)[element_of(a.p.from, x) + s.channel[k]]);
+        s.b[k * s.b_pitch + j] = value;
+    });
+}
+
+/* Writes the sums, through shared memory, so that neighbouring threads write neighbours. */
+template <typename T, int ROWS, int THREADS>
+__device__ void commit(const Args &a, int64_t row, int32_t rows, int64_t col, int thread,
+                       const Shared<T, ROWS> &s) {
+    using S = tartan_cuda_sum<T>;
+    const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge;
+    const bool along_m =
+        a.sums != nullptr || tartan_cuda_is_along(a.p.to.channel, a.p.to.step[TARTAN_I_DIMS - 1]);
+    tartan_cuda_tile<ROWS, COLS, THREADS>(along_m, thread, [&](int i, int j) {
+        if (i >= rows || s.at[j].image < 0) return;
+        const S sum = s.c[j * (ROWS + 1) + i];
+        if (a.sums != nullptr) {
+            ((S *)a.sums)[(col + j) * slots + row + i] = sum;
+            return;
+        }
+        const S y = conv_finish<S>(a.last, edge_class_of(a.last.edges, s.at[j]), row + i, sum);
+        conv_put<T>(a.last, a.p.to.data, a.p.to.dtype,
+                    element_of(a.p.to, s.at[j]) + (row + i) * a.p.to.channel, y);
+    });
+}
+
+template <int ROWS> __host__ __device__ constexpr int threads_of() {
+    return COLS * (ROWS > 8 ? ROWS / 8 : 1);
+}
+
+template <typename T, int ROWS>
+__global__ void __launch_bounds__(threads_of<ROWS>()) conv(const __grid_constant__ Args a) {
+    using S = tartan_cuda_sum<T>;
+    constexpr int each = ROWS < 8 ? ROWS : 8, threads = threads_of<ROWS>();
+    __shared__ Shared<T, ROWS> s;
+    const int thread = threadIdx.x, col = thread % COLS, row = thread / COLS * each;
+    const tartan_cuda_slots &to = a.p.to_slots, &from = a.p.from_slots;
+    const int64_t pieces = a.row_pieces * a.col_pieces, taps = a.p.adjoint ? a.p.taps.taps : 1;
+    for (int64_t number = blockIdx.x; number < pieces; number += gridDim.x) {
+        const int64_t row_piece = number % a.row_pieces, line = row_piece / a.chunks;
+        const int32_t skipped = (int32_t)(row_piece % a.chunks) * a.chunk;
+        const int64_t first_row = line * to.edge + skipped, first_col = number / a.row_pieces * COLS;
+        int64_t left = to.edge - skipped < a.chunk ? to.edge - skipped : a.chunk;
+        if (a.to.of == nullptr && a.p.to.channels - first_row < left) left = a.p.to.channels - first_row;
+        if (left <= 0) continue;
+        const int32_t rows = (int32_t)left;
+        __syncthreads(); /* the last piece's positions and sums have been read */
+        if (thread < COLS) s.at[thread] = place(a, first_col + thread);
+        S sums[each] = {};
+        for (int64_t tap = 0; tap < taps && a.lists.pointers != nullptr; tap++) {
+            const int64_t first = a.lists.pointers[tap * to.grid + line],
+                          last = a.lists.pointers[tap * to.grid + line + 1];
+            const int64_t products = (last - first) * from.edge;
+            for (int64_t done = 0; done < products; done += DEPTH) {
+                __syncthreads(); /* the last step's table and factors have been read */
+                if (thread < DEPTH)
+                    look_up(a, first + (done + thread) / from.edge, last, tap,
+                            (int32_t)((done + thread) % from.edge), skipped, thread, s);
+                __syncthreads();
+                load<T, ROWS, threads>(a, rows, thread, s);
+                __syncthreads();
+                const int depth = (int)(products - done < DEPTH ? products - done : DEPTH);
+                tartan_cuda_tile_multiply(s.a + row, s.a_pitch, s.b + col, s.b_pitch, depth, sums);
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < each; r++) s.c[col * (ROWS + 1) + row + r] = sums[r];
+        __syncthreads();
+        commit<T, ROWS, threads>(a, first_row, rows, first_col, thread, s);
+    }
+}
+
+/* The results of channels with any number of slots. */
+template <typename T> __global__ void __launch_bounds__(256) gather(const __grid_constant__ Args a) {
+    using S = tartan_cuda_sum<T>;
+    const int64_t slots = a.p.to_slots.grid * a.p.to_slots.edge, all = a.positions * a.p.to.channels;
+    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
+        const int64_t number = e / a.p.to.channels, channel = e % a.p.to.channels;
+        const Position x = place(a, number);
+        if (x.image < 0) continue;
+        S sum = 0;
+        for (int32_t i = a.to.first[channel]; i < a.to.first[channel + 1]; i++)
+            sum += ((const S *)a.sums)[number * slots + a.to.slot[i]];
+        const S y = conv_finish<S>(a.last, edge_class_of(a.last.edges, x), channel, sum);
+        conv_put<T>(a.last, a.p.to.data, a.p.to.dtype, element_of(a.p.to, x) + channel * a.p.to.channel, y);
+    }
+}
+
+template <typename T, int ROWS>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, Args *a) {
+    const int32_t edge = a->p.to_slots.edge;
+    a->chunks = (edge + ROWS - 1) / ROWS;
+    a->chunk = (edge + a->chunks - 1) / a->chunks;
+    a->row_pieces = a->p.to_slots.grid * a->chunks;
+    a->col_pieces = (a->positions - 1) / COLS + 1;
+    if (a->row_pieces > 0)
+        PASS(tartan_cuda_launch(function, queue, conv<T, ROWS>,
+                                tartan_cuda_grid(a->row_pieces * a->col_pieces), dim3(threads_of<ROWS>()),
+                                *a));
+    if (a->sums == nullptr) return TARTAN_OK;
+    const int64_t all = a->positions * a->p.to.channels;
+    return tartan_cuda_launch(function, queue, gather<T>, tartan_cuda_grid((all - 1) / 256 + 1), dim3(256),
+                              *a);
+}
+
+template <typename T> tartan_status compute(const char *function, tartan_cuda_queue *queue, Args *a) {
+    const int32_t edge = a->p.to_slots.edge;
+    void *sums = nullptr;
+    if (a->to.of != nullptr) {
+        const int64_t slots = a->p.to_slots.grid * edge;
+        PASS(tartan_cuda_scratch(function, queue,
+                                 a->positions * slots * (int64_t)sizeof(tartan_cuda_sum<T>) + 1, &sums));
+    }
+    a->sums = sums;
+    const tartan_status status = edge == 1   ? launch<T, 1>(function, queue, a)
+                                 : edge <= 8 ? launch<T, 8>(function, queue, a)
+                                             : launch<T, 32>(function, queue, a);
+    if (sums != nullptr) tartan_cuda_scratch_free(queue, sums);
+    return status;
+}
+
+} // namespace
+} // namespace conv_plain
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_conv_plain(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    using namespace tartan_cuda;
+    const tartan_cuda_conv *p = (const tartan_cuda_conv *)problem;
+    conv_plain::Args a = {};
+    a.p = *p;
+    if (p->layout->blocks > 0)
+        PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->adjoint, &a.lists));
+    PASS(tartan_cuda_channel_lists_get(function, queue, p->layout, !p->adjoint, &p->to_slots, &a.to));
+    PASS(tartan_cuda_channel_lists_get(function, queue, p->layout, p->adjoint, &p->from_slots, &a.from));
+    tartan_cuda_edge_lists edges;
+    PASS(tartan_cuda_edge_lists_get(function, queue, p, &edges));
+    a.last = epilogue_of(p, edges);
+    void *map = nullptr;
+    a.restricted = p->active.layout != nullptr && !p->active_from;
+    tartan_status status = windows_of(function, queue, p->active, p->active_from, &a.windows, &map);
+    a.positions = a.restricted ? p->active.layout->blocks * a.windows.positions
+                               : p->entries * p->to.size[0] * p->to.size[1] * p->to.size[2];
+    if (status == TARTAN_OK)
+        status = tartan_cuda_by_dtype(p->dtype, [&](auto tag) {
+            return conv_plain::compute<typename decltype(tag)::type>(function, queue, &a);
+        });
+    if (map != nullptr) tartan_cuda_scratch_free(queue, map);
+    return status;
+}

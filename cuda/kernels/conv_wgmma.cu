@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Convolution on Hopper's tensor cores, as products without im2col: 64 output channels x 256 pixels a CTA, two CTAs on an SM,
+ * so that one multiplies while the other stores its results. The pixels of a tile are loaded once for all taps, as boxes
+ * with a halo: 8 neighbouring pixels of a row are what a matrix descriptor calls 8 rows, and a tap is another start address
+ * in the same box (also where it is swizzled, since the swizzle is one of addresses). conv_steps.h has the order of work.
+ *
+ * The 64 channels are those of all block rows in them: a block that one of them lacks is packed as zeros. So what limits the
+ * kernel is the share of stored blocks in the merged list, beside the tensor cores themselves and, for short lists, the
+ * stores. docs/lab/convolution_gpu.md has the figures. */
+#include "kernels/conv_wgmma.cuh"
+
+#include "device/tensor_map.h"
+#include "kernels.h"
+
+namespace tartan_cuda {
+
+namespace {
+
+using ConvKernel = void (*)(ConvProblem, CUtensorMap);
+
+template <Factor kFactor> ConvKernel kernel_of(const tartan_cuda_conv_form &f) {
+    return f.units == 4   ? conv<kFactor, 4, 8>
+           : f.units == 2 ? conv<kFactor, 2, 16>
+           : f.rows == 28 ? conv<kFactor, 1, 28>
+                          : conv<kFactor, 1, 32>;
+}
+
+/* Pixels as [image][d][h][w][channel]. The stride of a dimension of length 1 may be any. */
+tartan_status map_pixels(const char *function, const tartan_cuda_conv *p, const tartan_cuda_conv_form &f,
+                         CUtensorMap *out) {
+    const tartan_cuda_image &x = p->from;
+    const auto stride = [](int64_t length, int64_t value) { return length > 1 ? value : 8; };
+    const Tensor t = {x.data,
+                      x.dtype,
+                      5,
+                      {x.channels, x.size[2], x.size[1], x.size[0], p->entries},
+                      {1, stride(x.size[2], x.step[2]), stride(x.size[1], x.step[1]),
+                       stride(x.size[0], x.step[0]), stride(p->entries, x.entry)},
+                      {(uint32_t)f.span / 2, (uint32_t)f.box_cols, (uint32_t)f.box_rows, 1, 1},
+                      f.span};
+    return tensor_map_make(function, &t, out);
+}
+
+/* Whether the kernel itself can write the results. */
+bool writes_directly(const tartan_cuda_conv *p) {
+    if (p->add || p->edges != nullptr) return false;
+    const tartan_cuda_image &y = p->to;
+    if (y.dtype == TARTAN_F32) return true;
+    if (y.channel != 1 || (uintptr_t)y.data % 16 != 0 || (p->entries > 1 && y.entry % 8 != 0)) return false;
+    for (int d = 0; d < TARTAN_I_DIMS; d++)
+        if (y.size[d] > 1 && y.step[d] % 8 != 0) return false;
+    return true;
+}
+
+void describe_results(const tartan_cuda_conv *p, float *sums, ConvProblem *g) {
+    const tartan_cuda_image &y = p->to;
+    g->channels = (int32_t)y.channels;
+    if (sums != nullptr) {
+        g->to = (char *)sums;
+        g->to_f32 = true;
+        g->to_channel = sizeof(float);
+        g->to_step[2] = g->to_channel * y.channels;
+        g->to_step[1] = g->to_step[2] * y.size[2];
+        g->to_step[0] = g->to_step[1] * y.size[1];
+        g->to_image = g->to_step[0] * y.size[0];
+        return;
+    }
+    const int64_t bytes = tartan_cuda_bytes_of(y.dtype);
+    g->to = (char *)y.data;
+    g->to_f32 = y.dtype == TARTAN_F32;
+    g->to_image = y.entry * bytes;
+    for (int d = 0; d < TARTAN_I_DIMS; d++) g->to_step[d] = y.step[d] * bytes;
+    g->to_channel = y.channel * bytes;
+    g->gain = (const float *)p->gain.data, g->gain_channel = p->gain.channel;
+    g->bias = (const float *)p->bias.data, g->bias_channel = p->bias.channel;
+    g->relu = p->relu, g->bias_first = p->bias_first;
+}
+
+void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
+    const tartan_cuda_conv_form &f = g->form;
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        g->base[d] = (int32_t)tartan_cuda_conv_base(p, d);
+        g->size[d] = (int32_t)p->to.size[d];
+    }
+    g->depth = g->size[0];
+    g->restricted = p->active.layout != nullptr;
+    const int64_t planes =
+        g->restricted ? p->active.layout->blocks * p->active.size[0] : p->entries * p->to.size[0];
+    g->units = planes * f.row_blocks * f.strips;
+    g->stage_boxed = (uint32_t)(f.boxes * f.units * f.box_cols * f.box_rows * f.span);
+    g->values = p->values, g->from = p->from.data;
+    g->taps = p->taps, g->adjoint = p->adjoint;
+    g->from_image = p->from, g->from_slots = p->from_slots, g->to_slots = p->to_slots;
+}
+
+tartan_status pack_weights(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,
+                           const tartan_cuda_conv_lists &lists, void *packed) {
+    const int64_t count = lists.steps * TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES;
+    return tartan_cuda_launch(function, queue, conv_pack<uint16_t>, dim3((unsigned)((count + 127) / 128)),
+                              dim3(128), lists.sources, count, (const uint16_t *)p->values,
+                              p->to_slots.stride, p->from_slots.stride, (uint4 *)packed);
+}
+
+tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,
+                           ConvProblem *g) {
+    CUtensorMap map;
+    PASS(map_pixels(function, p, g->form, &map));
+    const ConvKernel kernel =
+        p->dtype == TARTAN_F16 ? kernel_of<Factor::f16>(g->form) : kernel_of<Factor::bf16>(g->form);
+    const size_t shared = (size_t)g->form.stages * (size_t)g->form.stage_bytes + conv_fixed_bytes;
+    cudaError_t error =
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
+    const int64_t tiles = (g->units + g->form.units - 1) / g->form.units * g->lists.groups;
+    const int64_t most = 2 * (int64_t)queue->chip.processors;
+    error = tartan_cuda_launch_early(queue, false, kernel, dim3((unsigned)(tiles < most ? tiles : most)),
+                                     dim3(kConvThreads), shared, *g, map);
+    return tartan_cuda_check(function, error, "starting the kernel conv_wgmma");
+}
+
+tartan_status write_results(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,
+                            const Windows &windows, const float *sums) {
+    tartan_cuda_edge_lists edges;
+    PASS(tartan_cuda_edge_lists_get(function, queue, p, &edges));
+    const bool restricted = p->active.layout != nullptr;
+    const int64_t positions = restricted ? p->active.layout->blocks * windows.positions
+                                         : p->entries * p->to.size[0] * p->to.size[1] * p->to.size[2];
+    const dim3 grid = tartan_cuda_grid((positions * p->to.channels + 255) / 256);
+    const auto kernel = p->dtype == TARTAN_F16 ? conv_last<__half> : conv_last<__nv_bfloat16>;
+    return tartan_cuda_launch(function, queue, kernel, grid, dim3(256), *p, epilogue_of(p, edges), windows,
+                              restricted, sums, positions);
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+tartan_status tartan_cuda_conv_wgmma(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    using namespace tartan_cuda;
+    const tartan_cuda_conv *p = (const tartan_cuda_conv *)problem;
+    ConvProblem g = {};
+    if (!tartan_cuda_conv_form_of(p, TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED, &g.form))
+        return tartan_cuda_host->fail(TARTAN_ERR_INTERNAL, function,
+                                      "conv_wgmma has no form for the problem");
+    PASS(tartan_cuda_conv_lists_get(function, queue, p, &g.form, &g.lists));
+    PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->adjoint, &g.filter));
+    PASS(windows_of(function, queue, p->active, false, &g.windows, nullptr));
+    describe_work(p, &g);
+    g.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
+    const bool directly = writes_directly(p);
+    const int64_t packed = g.lists.steps * kConvWeightBytes,
+                  sums = directly ? 0
+                                  : p->entries * p->to.size[0] * p->to.size[1] * p->to.size[2] *
+                                        p->to.channels * (int64_t)sizeof(float);
+    char *scratch = nullptr;
+    PASS(tartan_cuda_scratch(function, queue, packed + sums + 1, (void **)&scratch));
+    describe_results(p, directly ? nullptr : (float *)(scratch + packed), &g);
+    g.packed = scratch;
+    tartan_status status = TARTAN_OK;
+    if (packed > 0) status = pack_weights(function, queue, p, g.lists, scratch);
+    if (status == TARTAN_OK) status = multiply_all(function, queue, p, &g);
+    if (status == TARTAN_OK && !directly)
+        status = write_results(function, queue, p, g.windows, (const float *)(scratch + packed));
+    tartan_cuda_scratch_free(queue, scratch);
+    return status;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The problems of convolution. */
+#include "problem.h"
+
+static tartan_cuda_image image_of(const tartan_array *a) {
+    tartan_cuda_image image = {.data = a->data,
+                               .dtype = a->dtype,
+                               .entry = a->strides[0],
+                               .channel = a->strides[1],
+                               .channels = a->shape[1],
+                               .size = {1, 1, 1}};
+    const int32_t dims = a->ndim - 2;
+    for (int32_t d = 0; d < dims; d++) {
+        image.size[TARTAN_I_DIMS - dims + d] = a->shape[2 + d];
+        image.step[TARTAN_I_DIMS - dims + d] = a->strides[2 + d];
+    }
+    return image;
+}
+
+static tartan_cuda_taps taps_of(const tartan_i_geometry *g) {
+    tartan_cuda_taps taps = {.taps = 1};
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        taps.kernel[d] = g->kernel[d];
+        taps.stride[d] = g->stride[d];
+        taps.dilation[d] = g->dilation[d];
+        taps.before[d] = g->before[d];
+        taps.taps *= g->kernel[d];
+    }
+    return taps;
+}
+
+static tartan_cuda_slots rows_of(const tartan_conv *conv, const tartan_matrix *filter) {
+    const tartan_layout *l = conv->layout;
+    return (tartan_cuda_slots){&conv->rows, l->grid_rows, (int32_t)l->shape.block_rows,
+                               (int32_t)tartan_i_block_row_stride(filter)};
+}
+
+static tartan_cuda_slots cols_of(const tartan_conv *conv, const tartan_matrix *filter) {
+    return (tartan_cuda_slots){&conv->cols, tartan_i_conv_grid(conv), (int32_t)conv->layout->shape.block_cols,
+                               (int32_t)tartan_i_block_col_stride(filter)};
+}
+
+static tartan_cuda_active active_of(const tartan_layout *layout, const tartan_i_windows *w) {
+    tartan_cuda_active active = {.layout = layout};
+    if (layout == NULL) return active;
+    active.dynamic = tartan_i_is_dynamic(layout);
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        const int32_t from = d - (TARTAN_I_DIMS - w->dims);
+        active.count[d] = from < 0 ? 1 : w->count[from];
+        active.size[d] = from < 0 ? 1 : w->size[from];
+        active.stride[d] = from < 0 ? 1 : w->stride[from];
+        active.offset[d] = from < 0 ? 0 : w->offset[from];
+    }
+    return active;
+}
+
+static tartan_cuda_channel_scalars scalars_of(const tartan_array *a) {
+    if (a == NULL) return (tartan_cuda_channel_scalars){0};
+    const bool classes = a->ndim == 2;
+    return (tartan_cuda_channel_scalars){a->data, classes && a->shape[0] > 1 ? a->strides[0] : 0,
+                                         a->strides[classes]};
+}
+
+tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context *context,
+                                  const tartan_op_conv *op, tartan_cuda_conv *out) {
+    (void)context;
+    const tartan_cuda_slots rows = rows_of(op->conv, op->filter), cols = cols_of(op->conv, op->filter);
+    tartan_cuda_conv p = {.dtype = op->filter->dtype,
+                          .entries = op->to->shape[0],
+                          .taps = taps_of(&op->geometry),
+                          .adjoint = op->adjoint,
+                          .from = image_of(op->from),
+                          .to = image_of(op->to),
+                          .from_slots = op->adjoint ? rows : cols,
+                          .to_slots = op->adjoint ? cols : rows,
+                          .values = op->filter->values,
+                          .layout = op->conv->layout,
+                          .gain = scalars_of(op->gain),
+                          .bias = scalars_of(op->bias),
+                          .geometry = &op->geometry,
+                          .edges = op->edges,
+                          .relu = op->relu,
+                          .bias_first = op->bias_first,
+                          .add = op->add,
+                          .active = active_of(op->active, &op->windows),
+                          .active_from = op->active_from};
+    p.nothing = tartan_i_array_is_empty(op->to) ||
+                (op->active != NULL && !op->active_from && op->active->blocks == 0);
+    PASS(tartan_cuda_figures_get(host, p.layout, &p.figures));
+    *out = p;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const tartan_context *context,
+                                                  const tartan_op_conv_filter_gradient *op,
+                                                  tartan_cuda_conv_filter_gradient *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_conv_filter_gradient){.dtype = op->in->dtype,
+                                              .s_dtype = op->filter_grad->dtype,
+                                              .entries = op->in->shape[0],
+                                              .taps = taps_of(&op->geometry),
+                                              .in = image_of(op->in),
+                                              .out = image_of(op->out),
+                                              .cols = cols_of(op->conv, op->filter_grad),
+                                              .rows = rows_of(op->conv, op->filter_grad),
+                                              .values = op->filter_grad->values,
+                                              .layout = op->conv->layout,
+                                              .beta = op->beta,
+                                              .active = active_of(op->active, &op->windows),
+                                              .active_in = op->active_in,
+                                              .nothing = op->conv->layout->blocks == 0};
+    return TARTAN_OK;
+}
