@@ -24,47 +24,49 @@ double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_
 }
 
 /* Fills in what follows from units, rows, lines, span and split; false if it does not fit. */
-static bool complete(const tartan_cuda_conv *p, int32_t shared, tartan_cuda_conv_form *f) {
+static bool complete(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
     int64_t h, w;
     lengths_of(p, &h, &w);
     const int64_t reach_h = f->split < 1 ? (p->taps.kernel[1] - 1) * p->taps.dilation[1] : 0;
     const int64_t reach_w = f->split < 2 ? (p->taps.kernel[2] - 1) * p->taps.dilation[2] : 0;
     const int64_t cols = (f->lines ? 8 * f->rows : 8) + reach_w, rows = (f->lines ? 1 : f->rows) + reach_h;
-    if (cols > 256 || rows > 256) return false;
+    if (cols * p->taps.stride[2] > 256 || rows * p->taps.stride[1] > 256) return false;
     if (f->lines && reach_h > 0) return false;
     f->box_cols = (int32_t)cols, f->box_rows = (int32_t)rows;
     f->pitch = f->lines ? 8 : (int32_t)cols;
     f->boxes = 2 * TARTAN_CUDA_CONV_CHANNELS / f->span;
     f->unit_bytes = (int32_t)up(cols * rows * f->span, 8 * f->span);
     f->stage_bytes = (int32_t)up((int64_t)f->boxes * f->units * f->unit_bytes, 1024);
-    f->stages = shared / f->stage_bytes;
+    f->stages = (TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED) / f->stage_bytes;
     if (f->stages > 8) f->stages = 8;
     f->strips = (int32_t)((w + (f->lines ? 8 * f->rows : 8) - 1) / (f->lines ? 8 * f->rows : 8));
     f->row_blocks = (int32_t)(f->lines ? h : (h + f->rows - 1) / f->rows);
     return f->stages >= 2;
 }
 
-bool tartan_cuda_conv_form_of(const tartan_cuda_conv *p, int32_t shared, tartan_cuda_conv_form *out) {
+tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p) {
     /* Tiles of narrow units read more of A for each product. */
     static const struct {
         int32_t units, rows;
         double rate;
     } shapes[] = {{1, 32, 1}, {1, 28, 0.99}, {2, 16, 0.95}, {4, 8, 0.8}};
     const int32_t edge = p->from_slots.edge;
+    tartan_cuda_conv_form out = {0};
     double best = 0;
-    for (int32_t split = 0; split < 3 && best == 0; split++) {
+    const bool steps = p->taps.stride[1] > 1 || p->taps.stride[2] > 1;
+    for (int32_t split = steps ? 2 : 0; split < 3 && best == 0; split++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             tartan_cuda_conv_form f = {.units = shapes[i].units, .rows = shapes[i].rows, .split = split};
             f.lines = p->to.size[1] == 1 && p->taps.kernel[1] == 1;
             f.span = edge % 32 == 0 ? 64 : edge % 16 == 0 ? 32 : 16;
-            if (!complete(p, shared, &f)) continue;
+            if (!complete(p, &f)) continue;
             const double rate = shapes[i].rate * tartan_cuda_conv_form_share(p, &f);
             if (rate <= best) continue;
             best = rate;
-            *out = f;
+            out = f;
         }
     }
-    return best > 0;
+    return out;
 }
 
 /* ---- Tables ---- */

@@ -39,11 +39,14 @@ typedef struct tartan_cuda_conv_form {
     int32_t strips, row_blocks; /* units side by side and below each other, of an image or window */
 } tartan_cuda_conv_form;
 
-/* The form for a problem; false if there is none. `shared` bytes of shared memory are left for stages. */
-bool tartan_cuda_conv_form_of(const tartan_cuda_conv *p, int32_t shared, tartan_cuda_conv_form *out);
+/* The form for a problem. There is always one: a stage of one tap has no halo. */
+tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p);
 
 /* The share of a tile's pixels that lie in the image, or its windows. */
 double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_conv_form *form);
+
+/* The strides of `from` pixels along h and w between those of `to`; TMA takes them up to 8. */
+enum { TARTAN_CUDA_CONV_STRIDE = 8 };
 
 /* Where tap t starts along dimension d, relative to the first tap, in pixels of `from`; and that of the first tap. */
 static inline int64_t tartan_cuda_conv_shift(const tartan_cuda_conv *p, int32_t d, int64_t t) {

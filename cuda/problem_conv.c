@@ -83,7 +83,7 @@ tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context 
                           .bias_first = op->bias_first,
                           .add = op->add,
                           .active = active_of(op->active, &op->windows),
-                          .active_from = op->active_from};
+                          .active_from = op->active != NULL && op->active_from};
     p.nothing = tartan_i_array_is_empty(op->to) ||
                 (op->active != NULL && !op->active_from && op->active->blocks == 0);
     PASS(tartan_cuda_figures_get(host, p.layout, &p.figures));
@@ -108,7 +108,7 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
                                               .layout = op->conv->layout,
                                               .beta = op->beta,
                                               .active = active_of(op->active, &op->windows),
-                                              .active_in = op->active_in,
+                                              .active_in = op->active != NULL && op->active_in,
                                               .nothing = op->conv->layout->blocks == 0};
     return TARTAN_OK;
 }

@@ -4,16 +4,6 @@
 #include "dtype.h"
 #include "refuse.h"
 
-/* Whether TMA can load the image: contiguous channels, the other strides multiples of 16 bytes and below 2^40. */
-static bool is_boxed(const tartan_cuda_image *x, int64_t entries) {
-    const int64_t most = (int64_t)1 << 38;
-    if (x->channel != 1 || (uintptr_t)x->data % 16 != 0) return false;
-    if (entries > 1 && (x->entry % 8 != 0 || x->entry <= 0 || x->entry >= most)) return false;
-    for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
-        if (x->size[d] > 1 && (x->step[d] % 8 != 0 || x->step[d] <= 0 || x->step[d] >= most)) return false;
-    return true;
-}
-
 static bool is_small(const tartan_cuda_image *x) {
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
         if (x->size[d] > 1 << 30) return false;
@@ -23,26 +13,23 @@ static bool is_small(const tartan_cuda_image *x) {
 const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_conv *p = problem;
     const tartan_cuda_slots *from = &p->from_slots, *to = &p->to_slots;
-    tartan_cuda_conv_form form;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
-    for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
-        if (p->taps.stride[d] != 1) return "only for strides of 1";
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        if (p->adjoint && p->taps.stride[d] != 1) return "back only for strides of 1";
+        if (d > 0 && p->taps.stride[d] > TARTAN_CUDA_CONV_STRIDE) return "only for strides up to 8";
+    }
     if (from->channels->of != NULL || to->channels->of != NULL) return "only for channels without sets";
     if (from->edge % 8 != 0 || to->edge % 8 != 0) return "only for blocks whose edges are multiples of 8";
-    if (p->from.channels % 8 != 0 || p->to.channels % 8 != 0) return "only for multiples of 8 channels";
+    if (p->from.channels % 8 != 0) return "only for multiples of 8 channels to read";
     if (p->layout->blocks == 0) return "the layout has no blocks";
     if (p->from.size[0] * p->from.size[1] * p->from.size[2] == 0) return "x has no elements";
-    if (p->active_from) return "cannot restrict what it reads to windows";
     if (!is_small(&p->from) || !is_small(&p->to) || p->entries > INT32_MAX)
         return "only for images of fewer than 2^30 pixels a side";
-    if (!is_boxed(&p->from, p->entries))
-        return "the channels of x are not contiguous, or an address is no multiple of 16 bytes";
     if ((uintptr_t)p->values % 16 != 0) return "the filter's address is no multiple of 16 bytes";
     if ((double)p->layout->blocks * from->edge * to->edge / 8 > INT32_MAX)
         return "only for filters of fewer than 2^34 weights";
-    if (!tartan_cuda_conv_form_of(p, TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED, &form))
-        return "a tile with its halo does not fit in shared memory";
+    const tartan_cuda_conv_form form = tartan_cuda_conv_form_of(p);
     if ((double)p->entries * (double)p->to.size[0] * form.row_blocks * form.strips *
             (double)(to->grid * to->edge / TARTAN_CUDA_CONV_GROUP + 1) >
         2e9)

@@ -11,8 +11,7 @@ double tartan_cuda_conv_plain_rate(const void *problem) {
 /* A CTA takes 64 output channels, all with the merged list of the block rows in them. */
 double tartan_cuda_conv_wgmma_rate(const void *problem) {
     const tartan_cuda_conv *p = problem;
-    tartan_cuda_conv_form form;
-    if (!tartan_cuda_conv_form_of(p, TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED, &form)) return 0;
+    const tartan_cuda_conv_form form = tartan_cuda_conv_form_of(p);
     int32_t lines = 0;
     while (lines + 1 < TARTAN_CUDA_SHARES && p->to_slots.edge << lines < TARTAN_CUDA_CONV_GROUP) lines++;
     return 500 * tartan_cuda_conv_form_share(p, &form) * p->figures.share[p->adjoint][lines] / (1 << lines);

@@ -51,15 +51,16 @@ tartan_status tensor_map_make(const char *function, const Tensor *tensor, CUtens
         return tartan_cuda_host->fail(TARTAN_ERR_DEVICE, function,
                                       "the CUDA driver has no tensor maps, expected version 12.0 or later");
     cuuint64_t lengths[5], strides[4];
-    cuuint32_t box[5], ones[5] = {1, 1, 1, 1, 1};
+    cuuint32_t box[5], every[5];
     for (int32_t d = 0; d < tensor->ndim; d++) {
         lengths[d] = (cuuint64_t)tensor->lengths[d];
         box[d] = tensor->box[d];
+        every[d] = tensor->every[d] > 0 ? tensor->every[d] : 1;
         if (d > 0) strides[d - 1] = (cuuint64_t)(tensor->strides[d] * tartan_cuda_bytes_of(tensor->dtype));
     }
     const CUresult result =
         encode(out, type_of(tensor->dtype), (cuuint32_t)tensor->ndim, const_cast<void *>(tensor->data),
-               lengths, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor->span),
+               lengths, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor->span),
                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
         return tartan_cuda_host->fail(TARTAN_ERR_INTERNAL, function,

@@ -19,6 +19,8 @@ struct Tensor {
     int64_t lengths[5], strides[5];
     uint32_t box[5];
     int32_t span;
+    uint32_t every
+        [5]; /* a box takes every so many elements of a dimension; 0: all. `box` counts those it steps over, too */
 };
 
 tartan_status tensor_map_make(const char *function, const Tensor *tensor, CUtensorMap *out);

@@ -36,9 +36,38 @@ tartan_status map_pixels(const char *function, const tartan_cuda_conv *p, const 
                       {x.channels, x.size[2], x.size[1], x.size[0], p->entries},
                       {1, stride(x.size[2], x.step[2]), stride(x.size[1], x.step[1]),
                        stride(x.size[0], x.step[0]), stride(p->entries, x.entry)},
-                      {(uint32_t)f.span / 2, (uint32_t)f.box_cols, (uint32_t)f.box_rows, 1, 1},
-                      f.span};
+                      {(uint32_t)f.span / 2, (uint32_t)(f.box_cols * p->taps.stride[2]),
+                       (uint32_t)(f.box_rows * p->taps.stride[1]), 1, 1},
+                      f.span,
+                      {1, (uint32_t)p->taps.stride[2], (uint32_t)p->taps.stride[1], 1, 1}};
     return tensor_map_make(function, &t, out);
+}
+
+/* Whether TMA can load the image: contiguous channels, the other strides multiples of 16 bytes and below 2^40. */
+bool is_boxed(const tartan_cuda_image &x, int64_t entries) {
+    const int64_t most = (int64_t)1 << 38;
+    if (x.channel != 1 || (uintptr_t)x.data % 16 != 0) return false;
+    if (entries > 1 && (x.entry % 8 != 0 || x.entry <= 0 || x.entry >= most)) return false;
+    for (int d = 0; d < TARTAN_I_DIMS; d++)
+        if (x.size[d] > 1 && (x.step[d] % 8 != 0 || x.step[d] <= 0 || x.step[d] >= most)) return false;
+    return true;
+}
+
+/* Makes p read a copy of its image. */
+tartan_status turn_pixels(const char *function, tartan_cuda_queue *queue, tartan_cuda_conv *p,
+                          const Windows &windows, char *copy) {
+    tartan_cuda_image &x = p->from;
+    const int64_t positions = p->entries * x.size[0] * x.size[1] * x.size[2];
+    PASS(tartan_cuda_launch(function, queue, conv_turn,
+                            tartan_cuda_grid((positions * x.channels / 8 + 255) / 256), dim3(256), x, windows,
+                            positions, (uint4 *)copy));
+    x.data = copy;
+    x.channel = 1;
+    x.step[2] = x.channels;
+    x.step[1] = x.step[2] * x.size[2];
+    x.step[0] = x.step[1] * x.size[1];
+    x.entry = x.step[0] * x.size[0];
+    return TARTAN_OK;
 }
 
 /* Whether the kernel itself can write the results. */
@@ -46,7 +75,9 @@ bool writes_directly(const tartan_cuda_conv *p) {
     if (p->add || p->edges != nullptr) return false;
     const tartan_cuda_image &y = p->to;
     if (y.dtype == TARTAN_F32) return true;
-    if (y.channel != 1 || (uintptr_t)y.data % 16 != 0 || (p->entries > 1 && y.entry % 8 != 0)) return false;
+    if (y.channels % 8 != 0 || y.channel != 1 || (uintptr_t)y.data % 16 != 0 ||
+        (p->entries > 1 && y.entry % 8 != 0))
+        return false;
     for (int d = 0; d < TARTAN_I_DIMS; d++)
         if (y.size[d] > 1 && y.step[d] % 8 != 0) return false;
     return true;
@@ -79,11 +110,12 @@ void describe_results(const tartan_cuda_conv *p, float *sums, ConvProblem *g) {
 void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
     const tartan_cuda_conv_form &f = g->form;
     for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        g->stride[d] = (int32_t)p->taps.stride[d];
         g->base[d] = (int32_t)tartan_cuda_conv_base(p, d);
         g->size[d] = (int32_t)p->to.size[d];
     }
     g->depth = g->size[0];
-    g->restricted = p->active.layout != nullptr;
+    g->restricted = p->active.layout != nullptr && !p->active_from;
     const int64_t planes =
         g->restricted ? p->active.layout->blocks * p->active.size[0] : p->entries * p->to.size[0];
     g->units = planes * f.row_blocks * f.strips;
@@ -122,7 +154,7 @@ tartan_status write_results(const char *function, tartan_cuda_queue *queue, cons
                             const Windows &windows, const float *sums) {
     tartan_cuda_edge_lists edges;
     PASS(tartan_cuda_edge_lists_get(function, queue, p, &edges));
-    const bool restricted = p->active.layout != nullptr;
+    const bool restricted = p->active.layout != nullptr && !p->active_from;
     const int64_t positions = restricted ? p->active.layout->blocks * windows.positions
                                          : p->entries * p->to.size[0] * p->to.size[1] * p->to.size[2];
     const dim3 grid = tartan_cuda_grid((positions * p->to.channels + 255) / 256);
@@ -131,36 +163,49 @@ tartan_status write_results(const char *function, tartan_cuda_queue *queue, cons
                               restricted, sums, positions);
 }
 
+/* The whole call, with scratch memory for the packed weights and, at `copy` and `sums` if these are not 0, for a copy of
+ * the image and for the sums. */
+tartan_status run_in(const char *function, tartan_cuda_queue *queue, tartan_cuda_conv *p, ConvProblem *g,
+                     char *scratch, int64_t copy, int64_t sums) {
+    g->packed = scratch;
+    if (g->lists.steps > 0) PASS(pack_weights(function, queue, p, g->lists, scratch));
+    if (copy > 0) PASS(turn_pixels(function, queue, p, g->windows, scratch + copy));
+    describe_work(p, g);
+    describe_results(p, sums > 0 ? (float *)(scratch + sums) : nullptr, g);
+    PASS(multiply_all(function, queue, p, g));
+    if (sums > 0) PASS(write_results(function, queue, p, g->windows, (const float *)(scratch + sums)));
+    return TARTAN_OK;
+}
+
 } // namespace
 
 } // namespace tartan_cuda
 
 tartan_status tartan_cuda_conv_wgmma(const char *function, tartan_cuda_queue *queue, const void *problem) {
     using namespace tartan_cuda;
-    const tartan_cuda_conv *p = (const tartan_cuda_conv *)problem;
+    tartan_cuda_conv p = *(const tartan_cuda_conv *)problem;
     ConvProblem g = {};
-    if (!tartan_cuda_conv_form_of(p, TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED, &g.form))
-        return tartan_cuda_host->fail(TARTAN_ERR_INTERNAL, function,
-                                      "conv_wgmma has no form for the problem");
-    PASS(tartan_cuda_conv_lists_get(function, queue, p, &g.form, &g.lists));
-    PASS(tartan_cuda_index_get_rows(function, queue, p->layout, p->adjoint, &g.filter));
-    PASS(windows_of(function, queue, p->active, false, &g.windows, nullptr));
-    describe_work(p, &g);
+    g.form = tartan_cuda_conv_form_of(&p);
+    PASS(tartan_cuda_conv_lists_get(function, queue, &p, &g.form, &g.lists));
+    PASS(tartan_cuda_index_get_rows(function, queue, p.layout, p.adjoint, &g.filter));
     g.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
-    const bool directly = writes_directly(p);
-    const int64_t packed = g.lists.steps * kConvWeightBytes,
-                  sums = directly ? 0
-                                  : p->entries * p->to.size[0] * p->to.size[1] * p->to.size[2] *
-                                        p->to.channels * (int64_t)sizeof(float);
-    char *scratch = nullptr;
-    PASS(tartan_cuda_scratch(function, queue, packed + sums + 1, (void **)&scratch));
-    describe_results(p, directly ? nullptr : (float *)(scratch + packed), &g);
-    g.packed = scratch;
-    tartan_status status = TARTAN_OK;
-    if (packed > 0) status = pack_weights(function, queue, p, g.lists, scratch);
-    if (status == TARTAN_OK) status = multiply_all(function, queue, p, &g);
-    if (status == TARTAN_OK && !directly)
-        status = write_results(function, queue, p, g.windows, (const float *)(scratch + packed));
-    tartan_cuda_scratch_free(queue, scratch);
+    const auto elements = [&](const tartan_cuda_image &x) {
+        return (p.entries * x.size[0] * x.size[1] * x.size[2] * x.channels + 7) / 8 * 8;
+    };
+    int64_t bytes = g.lists.steps * kConvWeightBytes + 16, copy = 0, sums = 0;
+    if (p.active_from || !is_boxed(p.from, p.entries)) {
+        copy = bytes;
+        bytes += 2 * elements(p.from);
+    }
+    if (!writes_directly(&p)) {
+        sums = bytes;
+        bytes += (int64_t)sizeof(float) * elements(p.to);
+    }
+    void *map = nullptr, *scratch = nullptr;
+    tartan_status status = windows_of(function, queue, p.active, p.active_from, &g.windows, &map);
+    if (status == TARTAN_OK) status = tartan_cuda_scratch(function, queue, bytes, &scratch);
+    if (status == TARTAN_OK) status = run_in(function, queue, &p, &g, (char *)scratch, copy, sums);
+    if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
+    if (map != nullptr) tartan_cuda_scratch_free(queue, map);
     return status;
 }

@@ -38,12 +38,12 @@ struct ConvProblem {
     tartan_cuda_conv_lists lists;
     const char *packed; /* weights of each step */
     int32_t *counters;
-    int64_t units;               /* of all images or windows; of a dynamic layout, of its capacity */
-    int32_t depth;               /* planes of an image */
-    int32_t base[TARTAN_I_DIMS]; /* of the first tap */
-    uint32_t stage_boxed;        /* bytes that the boxes of a stage write */
-    int32_t size[TARTAN_I_DIMS]; /* of `to` */
-    bool restricted;             /* to windows */
+    int64_t units; /* of all images or windows; of a dynamic layout, of its capacity */
+    int32_t depth; /* planes of an image */
+    int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to those of its first tap */
+    uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
+    int32_t size[TARTAN_I_DIMS];                        /* of `to` */
+    bool restricted;                                    /* to windows */
     Windows windows;
     /* Results: 16 bits of contiguous channels, or f32 of any strides. */
     char *to;
@@ -187,8 +187,8 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
             /* Of a unit that does not exist, pixels outside of the images are loaded: zeros. */
             if (box < f.boxes)
                 tensor_load_5d(ring.pixels(f, stage.at) + (box * kUnits + unit) * f.unit_bytes, map,
-                               ring.full(stage.at), channel, u.w + p.base[2] + w, u.h + p.base[1] + h,
-                               u.d + p.base[0] + d, u.image);
+                               ring.full(stage.at), channel, u.w * p.stride[2] + p.base[2] + w,
+                               u.h * p.stride[1] + p.base[1] + h, u.d * p.stride[0] + p.base[0] + d, u.image);
             stage.next(f.stages);
         }
         number = __shfl_sync(~0u, number, 0);
@@ -466,6 +466,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
                 store_exact_unit<T>(p, unit, TARTAN_CUDA_CONV_GROUP * group + 16 * (int32_t)warp);
             }
         }
+        __syncwarp(); /* all lanes have read the tile */
         if (lane == 0) barrier_arrive(ring.read(board.at));
         board.next();
     }
@@ -522,6 +523,28 @@ __global__ void __launch_bounds__(128) conv_pack(const int32_t *sources, int64_t
     }
 #pragma unroll
     for (int r = 0; r < 8; r++) packed[8 * i + r] = *(const uint4 *)rows[r];
+}
+
+/* ---- Pixels ---- */
+
+/* Copies an image of any strides to [images][d][h][w][channels], of which pixels outside of the active windows become 0. A
+ * thread has 8 channels. */
+__global__ void __launch_bounds__(256)
+    conv_turn(const __grid_constant__ tartan_cuda_image from, const __grid_constant__ Windows windows,
+              int64_t positions, uint4 *to) {
+    const int64_t pieces = from.channels / 8, all = positions * pieces;
+    const bool along = from.channel == 1;
+    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
+        const int64_t number = along ? e / pieces : e % positions, piece = along ? e % pieces : e / positions;
+        const Position x = position_of(number, from.size);
+        alignas(16) uint16_t values[8] = {};
+        if (is_active(windows, x)) {
+            const uint16_t *at = (const uint16_t *)from.data + element_of(from, x) + 8 * piece * from.channel;
+#pragma unroll
+            for (int i = 0; i < 8; i++) values[i] = at[i * from.channel];
+        }
+        to[number * pieces + piece] = *(const uint4 *)values;
+    }
 }
 
 /* ---- Results that the kernel leaves as sums ---- */

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution: its problems, the tables that conv_wgmma follows, the choice among kernels and their refusals.
+#include "tune_support.h"
+
+#include <cstring>
+#include <functional>
+
+extern "C" {
+#include "conv_steps.h"
+}
+
+using namespace tartan_test;
+
+namespace {
+
+const char *const kWgmma = "conv_wgmma", *const kPlain = "conv_plain";
+
+struct FreeConv {
+    void operator()(tartan_conv *conv) const { tartan_conv_free(conv); }
+};
+
+// An image [n, channels, spatial...] whose channels are contiguous.
+tartan_array image(int32_t dtype, std::vector<int64_t> shape) {
+    tartan_array a = {};
+    a.data = (void *)4096;
+    a.dtype = dtype;
+    a.ndim = (int32_t)shape.size();
+    int64_t stride = shape[1];
+    for (int32_t d = a.ndim - 1; d >= 2; d--) {
+        a.shape[d] = shape[(size_t)d], a.strides[d] = stride;
+        stride *= shape[(size_t)d];
+    }
+    a.shape[0] = shape[0], a.strides[0] = stride;
+    a.shape[1] = shape[1], a.strides[1] = 1;
+    return a;
+}
+
+// A convolution of 2 images of bf16 and 40 x 30 pixels, and what its operands are.
+struct Operands {
+    Layout channels;
+    std::unique_ptr<tartan_conv, FreeConv> conv;
+    tartan_matrix filter = {};
+    tartan_array from, to;
+    tartan_op_conv op = {};
+
+    explicit Operands(tartan_shape shape = {128, 96, 32, 16, 1}, std::string options = "kernel=3x3 padding=1",
+                      std::vector<int64_t> size = {40, 30}, double density = 0.5) {
+        channels = random_layout(shape, density, 3);
+        tartan_conv *made = nullptr;
+        EXPECT_OK(tartan_conv_create(channels.get(), options.c_str(), &made));
+        conv.reset(made);
+        filter.layout = made->layout;
+        filter.dtype = TARTAN_BF16;
+        filter.block_order = TARTAN_ROW_MAJOR;
+        filter.values = (void *)4096;
+        std::vector<int64_t> x{2, shape.cols}, y{2, shape.rows}, out(size.size());
+        EXPECT_OK(tartan_conv_output_size(made, size.data(), (int64_t)size.size(), out.data(),
+                                          (int64_t)out.size()));
+        x.insert(x.end(), size.begin(), size.end());
+        y.insert(y.end(), out.begin(), out.end());
+        from = image(TARTAN_BF16, x), to = image(TARTAN_BF16, y);
+        EXPECT_OK(tartan_i_conv_geometry("test", made, size.data(), (int64_t)size.size(), &op.geometry));
+        op.function = "test";
+        op.conv = made;
+        op.filter = &filter;
+        op.from = &from, op.to = &to;
+    }
+    // The pass back.
+    void turn() {
+        std::swap(from, to);
+        op.adjoint = true;
+    }
+    tartan_cuda_conv problem() const {
+        const tartan_context context = {};
+        tartan_cuda_conv p;
+        EXPECT_OK(tartan_cuda_conv_of(&tartan_i_host, &context, &op, &p));
+        return p;
+    }
+    tartan_cuda_conv_form form() const {
+        const tartan_cuda_conv p = problem();
+        return tartan_cuda_conv_form_of(&p);
+    }
+    Asked<tartan_cuda_conv> asked() const {
+        Asked<tartan_cuda_conv> a(&tartan_cuda_conv_kernels);
+        a.p = problem();
+        return a;
+    }
+};
+
+std::string refusal(const tartan_cuda_conv &p, const tartan_cuda_chip &chip = kHopper) {
+    const char *why = tartan_cuda_conv_wgmma_refuses(&chip, &p);
+    return why == nullptr ? "" : why;
+}
+
+// Follows the tables as the kernel does: which weight each of them multiplies by which channel at which tap. Every stored
+// weight must come exactly once.
+void expect_all_products(const Operands &x) {
+    const tartan_cuda_conv p = x.problem();
+    const tartan_cuda_conv_form f = x.form();
+    tartan_cuda_conv_steps s;
+    ASSERT_OK(tartan_cuda_conv_steps_make(&tartan_i_host, &p, &f, &s));
+    const tartan_layout *l = p.layout;
+    const int64_t block = l->shape.block_rows * l->shape.block_cols, box = f.units * f.unit_bytes;
+    std::vector<int> seen((size_t)(l->blocks * block));
+    const int32_t *v = s.values;
+    const std::unique_ptr<int32_t, void (*)(void *)> owned(s.values, [](void *p) { tartan_i_host.free(p); });
+    int64_t stage = -1, ended = 0;
+    for (int32_t g = 0; g < s.groups; g++) {
+        ASSERT_EQ(v[s.stages_of + g], stage + 1);
+        ASSERT_EQ(ended, stage + 1);
+        for (int64_t step = v[s.steps_of + g]; step < v[s.steps_of + g + 1]; step++) {
+            const int32_t *header = v + s.step_table + 8 * step;
+            for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
+                stage += header[4] >> i & 1;
+                const int32_t *table = v + s.stage_table + 8 * stage;
+                const int32_t *source = v + s.sources + 16 * (4 * step + i);
+                const int64_t at = (int64_t)(header[i] & 0xffff) * 16, leading = header[i] >> 16;
+                for (int32_t half = 0; half < 2; half++) {
+                    // The second half lies where the descriptor says: in the next box, or behind in the same one.
+                    const int64_t here = at + (half == 0 ? 0 : f.span == 16 ? 16 * leading : 16);
+                    const int64_t number = here / box, inside = here % box, pixel = inside / f.span;
+                    ASSERT_LT(number, f.boxes);
+                    const int64_t channel = table[number] + inside % f.span / 2;
+                    ASSERT_LT(pixel, f.box_cols * f.box_rows);
+                    for (int32_t eight = 0; eight < 8; eight++) {
+                        const int32_t from = source[8 * half + eight];
+                        if (from < 0) continue;
+                        for (int32_t r = 0; r < 8; r++)
+                            for (int32_t c = 0; c < 8; c++) {
+                                const int64_t weight =
+                                    8 * (int64_t)from + r * p.to_slots.stride + c * p.from_slots.stride;
+                                const int64_t id = weight / block, line = l->block_rows[id],
+                                              col = l->block_cols[id];
+                                const int64_t row =
+                                    line * l->shape.block_rows + weight % block / l->shape.block_cols;
+                                const int64_t column =
+                                    col * l->shape.block_cols + weight % block % l->shape.block_cols;
+                                const int64_t slots = tartan_i_conv_grid(x.op.conv) * l->shape.block_cols;
+                                const int64_t tap = column / slots;
+                                const int64_t to = p.adjoint ? column % slots : row,
+                                              of = p.adjoint ? row : column % slots;
+                                ASSERT_EQ(64 * g + 8 * eight + r, to);
+                                ASSERT_EQ(channel + c, of);
+                                const int64_t w = tap % p.taps.kernel[2],
+                                              h = tap / p.taps.kernel[2] % p.taps.kernel[1],
+                                              d = tap / p.taps.kernel[2] / p.taps.kernel[1];
+                                ASSERT_EQ(tartan_cuda_conv_shift(&p, 0, d), table[4]);
+                                ASSERT_EQ(tartan_cuda_conv_shift(&p, 1, h) * f.pitch +
+                                              tartan_cuda_conv_shift(&p, 2, w),
+                                          pixel + table[5] * f.pitch + table[6]);
+                                seen[(size_t)weight]++;
+                            }
+                    }
+                }
+            }
+            ended += header[5];
+        }
+    }
+    EXPECT_EQ(s.stages, stage + 1);
+    const int64_t slots = tartan_i_conv_grid(x.op.conv) * l->shape.block_cols;
+    for (int64_t weight = 0; weight < (int64_t)seen.size(); weight++) {
+        const int64_t id = weight / block, inside = weight % block;
+        const int64_t row = l->block_rows[id] * l->shape.block_rows + inside / l->shape.block_cols;
+        const int64_t col = (l->block_cols[id] * l->shape.block_cols + inside % l->shape.block_cols) % slots;
+        const bool exists = row < x.op.conv->rows.count && col < x.op.conv->cols.count;
+        ASSERT_EQ(exists, seen[(size_t)weight]) << row << " " << col;
+    }
+}
+
+} // namespace
+
+// ---- Problems ----
+
+TEST(CudaConv, ProblemsHaveWhatTheOperandsHave) {
+    Operands x;
+    const tartan_cuda_conv p = x.problem();
+    EXPECT_EQ(2, p.entries);
+    EXPECT_EQ(9, p.taps.taps);
+    EXPECT_EQ(96, p.from.channels);
+    EXPECT_EQ(128, p.to.channels);
+    EXPECT_EQ(1, p.to.size[0]);
+    EXPECT_EQ(40, p.to.size[1]);
+    EXPECT_EQ(30, p.to.size[2]);
+    EXPECT_EQ(96, p.from.step[2]);
+    EXPECT_EQ(1, p.from.channel);
+    EXPECT_EQ(16, p.from_slots.edge);
+    EXPECT_EQ(32, p.to_slots.edge);
+    EXPECT_EQ(6, p.from_slots.grid);
+    EXPECT_EQ(4, p.to_slots.grid);
+    EXPECT_EQ(16, p.to_slots.stride);
+    EXPECT_EQ(1, p.from_slots.stride);
+    EXPECT_FALSE(p.nothing);
+    x.turn();
+    const tartan_cuda_conv q = x.problem();
+    EXPECT_TRUE(q.adjoint);
+    EXPECT_EQ(32, q.from_slots.edge);
+    EXPECT_EQ(1, q.to_slots.stride);
+    x.to.shape[0] = x.from.shape[0] = 0;
+    EXPECT_TRUE(x.problem().nothing);
+}
+
+TEST(CudaConv, WindowsBelongToTheLastDimensions) {
+    Operands x;
+    const Layout active = random_layout({3, 2, 1, 1, 2}, 1, 1);
+    x.op.active = active.get();
+    x.op.windows.dims = 2;
+    x.op.windows.count[0] = 3, x.op.windows.count[1] = 2;
+    x.op.windows.size[0] = 16, x.op.windows.size[1] = 8;
+    x.op.windows.stride[0] = 17, x.op.windows.stride[1] = 9;
+    x.op.windows.offset[0] = -1, x.op.windows.offset[1] = 2;
+    const tartan_cuda_conv p = x.problem();
+    const int64_t expected[4][3] = {{1, 3, 2}, {1, 16, 8}, {1, 17, 9}, {0, -1, 2}};
+    for (int d = 0; d < 3; d++) {
+        EXPECT_EQ(expected[0][d], p.active.count[d]);
+        EXPECT_EQ(expected[1][d], p.active.size[d]);
+        EXPECT_EQ(expected[2][d], p.active.stride[d]);
+        EXPECT_EQ(expected[3][d], p.active.offset[d]);
+    }
+    EXPECT_FALSE(p.active.dynamic);
+    const Layout none = random_layout({3, 2, 1, 1, 2}, 0, 1);
+    x.op.active = none.get();
+    EXPECT_TRUE(x.problem().nothing);
+    x.op.active_from = true;
+    EXPECT_FALSE(x.problem().nothing);
+    EXPECT_TRUE(x.problem().active_from);
+    x.op.active = nullptr;
+    EXPECT_FALSE(x.problem().active_from);
+}
+
+// ---- Tables ----
+
+TEST(CudaConv, TablesHaveEveryWeightOnce) {
+    for (bool back : {false, true})
+        for (const char *options : {"kernel=3x3 padding=1", "kernel=5x2 dilation=2x3", "kernel=1x1",
+                                    "kernel=3x3 dilation=9 padding=9", "kernel=3x3 stride=2 padding=1"})
+            for (auto edges : std::vector<std::pair<int64_t, int64_t>>{
+                     {8, 8}, {16, 16}, {64, 64}, {32, 8}, {24, 40}, {128, 32}}) {
+                if (back && std::strstr(options, "stride") != nullptr) continue;
+                Operands x({128, 120, edges.first, edges.second, 1}, options);
+                if (back) x.turn();
+                SCOPED_TRACE(std::string(options) + " " + std::to_string(edges.first));
+                expect_all_products(x);
+                if (HasFailure()) return;
+            }
+    expect_all_products(Operands({64, 64, 16, 16, 1}, "kernel=7 padding=3", {100}));
+    expect_all_products(Operands({64, 64, 16, 16, 1}, "kernel=3x3x3 padding=1", {5, 9, 12}));
+}
+
+TEST(CudaConv, TablesOfNoMemoryAreNone) {
+    const Operands x;
+    const tartan_cuda_conv p = x.problem();
+    const tartan_cuda_conv_form f = x.form();
+    tartan_cuda_conv_steps s = {};
+    BRUTAL(tartan_cuda_conv_steps_make(&tartan_i_host, &p, &f, &s), tartan_i_host.free(s.values));
+}
+
+TEST(CudaConv, FormsFitTheImage) {
+    EXPECT_EQ(28, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {56, 56}).form().rows);
+    EXPECT_EQ(32, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {64, 64}).form().rows);
+    EXPECT_EQ(2, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {14, 14}).form().units);
+    EXPECT_EQ(4, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {7, 7}).form().units);
+    EXPECT_TRUE(Operands({64, 64, 64, 64, 1}, "kernel=3 padding=1", {1000}).form().lines);
+    EXPECT_EQ(0, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {64, 64}).form().split);
+    EXPECT_LT(0, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=12 dilation=12", {64, 64}).form().split);
+}
+
+// ---- The choice ----
+
+TEST(CudaConv, HopperTakesTheTensorCores) {
+    const Operands x;
+    const Asked<tartan_cuda_conv> a = x.asked();
+    EXPECT_EQ(kWgmma, a.chosen(kHopper));
+    EXPECT_EQ(kPlain, a.chosen(kAmpere));
+    EXPECT_EQ(kPlain, a.chosen(kBlackwell));
+}
+
+TEST(CudaConv, WgmmaRefuses) {
+    const tartan_cuda_conv p = Operands().problem();
+    EXPECT_EQ("", refusal(p));
+    EXPECT_EQ("needs compute capability 9.0", refusal(p, kAda));
+    const auto with = [&](const std::function<void(tartan_cuda_conv &)> &change) {
+        tartan_cuda_conv q = p;
+        change(q);
+        return refusal(q);
+    };
+    const int32_t list[128] = {};
+    tartan_i_channels sets = *p.to_slots.channels;
+    sets.of = list;
+    tartan_layout empty = *p.layout, huge = *p.layout;
+    empty.blocks = 0, huge.blocks = INT64_C(1) << 31;
+    EXPECT_EQ("only for float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F32; }));
+    EXPECT_EQ("", with([](auto &q) { q.taps.stride[1] = 8; }));
+    EXPECT_EQ("only for strides up to 8", with([](auto &q) { q.taps.stride[1] = 9; }));
+    EXPECT_EQ("back only for strides of 1", with([](auto &q) { q.taps.stride[1] = 2, q.adjoint = true; }));
+    EXPECT_EQ("only for channels without sets", with([&](auto &q) { q.to_slots.channels = &sets; }));
+    EXPECT_EQ("only for channels without sets", with([&](auto &q) { q.from_slots.channels = &sets; }));
+    EXPECT_EQ("only for blocks whose edges are multiples of 8", with([](auto &q) { q.to_slots.edge = 12; }));
+    EXPECT_EQ("only for blocks whose edges are multiples of 8", with([](auto &q) { q.from_slots.edge = 4; }));
+    EXPECT_EQ("only for multiples of 8 channels to read", with([](auto &q) { q.from.channels = 92; }));
+    EXPECT_EQ("", with([](auto &q) { q.to.channels = 126; }));
+    EXPECT_EQ("the layout has no blocks", with([&](auto &q) { q.layout = &empty; }));
+    EXPECT_EQ("x has no elements", with([](auto &q) { q.from.size[1] = 0; }));
+    EXPECT_EQ("only for images of fewer than 2^30 pixels a side",
+              with([](auto &q) { q.to.size[1] = (1 << 30) + 1; }));
+    EXPECT_EQ("the filter's address is no multiple of 16 bytes",
+              with([](auto &q) { q.values = (const char *)q.values + 2; }));
+    EXPECT_EQ("only for filters of fewer than 2^34 weights", with([&](auto &q) { q.layout = &huge; }));
+    EXPECT_EQ("only for fewer than 2e9 tiles", with([](auto &q) {
+                  q.to.size[1] = q.to.size[2] = 1 << 20;
+                  q.entries = 1 << 10;
+              }));
+}
+
+TEST(CudaConv, RatesFollowTheShareOfTheMergedLists) {
+    Asked<tartan_cuda_conv> a = Operands({128, 128, 16, 16, 1}, "kernel=3x3 padding=1", {64, 64}).asked();
+    for (auto &direction : a.p.figures.share)
+        for (int i = 0; i < TARTAN_CUDA_SHARES; i++) direction[i] = 1;
+    const double scattered = a.rate(kWgmma);
+    a.p.figures.share[0][2] = 4; /* every line of the group has the same blocks */
+    EXPECT_NEAR(4 * scattered, a.rate(kWgmma), 1e-9);
+    EXPECT_LT(a.rate(kPlain), scattered);
+}
