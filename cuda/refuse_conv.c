@@ -30,8 +30,14 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
     if ((double)p->layout->blocks * from->edge * to->edge / 8 > INT32_MAX)
         return "only for filters of fewer than 2^34 weights";
     const tartan_cuda_conv_form form = tartan_cuda_conv_form_of(p);
-    if ((double)p->entries * (double)p->to.size[0] * form.row_blocks * form.strips *
-            (double)(to->grid * to->edge / TARTAN_CUDA_CONV_GROUP + 1) >
+    const tartan_layout *active = p->active_from ? NULL : p->active.layout;
+    double planes = (double)p->entries * (double)p->to.size[0];
+    if (active != NULL) {
+        planes = (double)active->blocks * (double)p->active.size[0];
+        if ((double)active->shape.heads * (double)active->grid_rows * (double)active->grid_cols > 2e9)
+            return "only for fewer than 2e9 windows";
+    }
+    if (planes * form.row_blocks * form.strips * (double)(to->grid * to->edge / TARTAN_CUDA_CONV_GROUP + 1) >
         2e9)
         return "only for fewer than 2e9 tiles";
     return NULL;

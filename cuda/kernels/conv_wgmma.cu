@@ -114,11 +114,11 @@ void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
         g->base[d] = (int32_t)tartan_cuda_conv_base(p, d);
         g->size[d] = (int32_t)p->to.size[d];
     }
-    g->depth = g->size[0];
+    g->depth = (uint32_t)g->size[0];
     g->restricted = p->active.layout != nullptr && !p->active_from;
     const int64_t planes =
         g->restricted ? p->active.layout->blocks * p->active.size[0] : p->entries * p->to.size[0];
-    g->units = planes * f.row_blocks * f.strips;
+    g->units = (uint32_t)(planes * f.row_blocks * f.strips);
     g->stage_boxed = (uint32_t)(f.boxes * f.units * f.box_cols * f.box_rows * f.span);
     g->values = p->values, g->from = p->from.data;
     g->taps = p->taps, g->adjoint = p->adjoint;
@@ -126,11 +126,15 @@ void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
 }
 
 tartan_status pack_weights(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,
-                           const tartan_cuda_conv_lists &lists, void *packed) {
-    const int64_t count = lists.steps * TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES;
-    return tartan_cuda_launch(function, queue, conv_pack<uint16_t>, dim3((unsigned)((count + 127) / 128)),
-                              dim3(128), lists.sources, count, (const uint16_t *)p->values,
-                              p->to_slots.stride, p->from_slots.stride, (uint4 *)packed);
+                           const ConvProblem &g) {
+    const int64_t count = g.lists.steps * TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES;
+    const int64_t blocks = (count + 127) / 128,
+                  more = g.restricted ? (p->active.layout->blocks + 127) / 128 : 0;
+    if (blocks + more == 0) return TARTAN_OK;
+    return tartan_cuda_launch(function, queue, conv_pack<uint16_t>, dim3((unsigned)(blocks + more)),
+                              dim3(128), g.lists.sources, count, (const uint16_t *)p->values,
+                              p->to_slots.stride, p->from_slots.stride, (uint4 *)g.packed, (uint32_t)blocks,
+                              g.windows, const_cast<int32_t *>(g.windows_at));
 }
 
 tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,
@@ -143,9 +147,9 @@ tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
-    const int64_t tiles = (g->units + g->form.units - 1) / g->form.units * g->lists.groups;
+    const int64_t tiles = ((int64_t)g->units + g->form.units - 1) / g->form.units * g->lists.groups;
     const int64_t most = 2 * (int64_t)queue->chip.processors;
-    error = tartan_cuda_launch_early(queue, false, kernel, dim3((unsigned)(tiles < most ? tiles : most)),
+    error = tartan_cuda_launch_early(queue, true, kernel, dim3((unsigned)(tiles < most ? tiles : most)),
                                      dim3(kConvThreads), shared, *g, map);
     return tartan_cuda_check(function, error, "starting the kernel conv_wgmma");
 }
@@ -163,14 +167,18 @@ tartan_status write_results(const char *function, tartan_cuda_queue *queue, cons
                               restricted, sums, positions);
 }
 
-/* The whole call, with scratch memory for the packed weights and, at `copy` and `sums` if these are not 0, for a copy of
- * the image and for the sums. */
+/* The whole call, with scratch memory for the numbers of windows, for the packed weights at `windows`, and at `copy` and
+ * `sums`, if these are not 0, for a copy of the image and for the sums. */
 tartan_status run_in(const char *function, tartan_cuda_queue *queue, tartan_cuda_conv *p, ConvProblem *g,
-                     char *scratch, int64_t copy, int64_t sums) {
-    g->packed = scratch;
-    if (g->lists.steps > 0) PASS(pack_weights(function, queue, p, g->lists, scratch));
-    if (copy > 0) PASS(turn_pixels(function, queue, p, g->windows, scratch + copy));
+                     char *scratch, int64_t windows, int64_t copy, int64_t sums) {
     describe_work(p, g);
+    g->windows_at = (const int32_t *)scratch;
+    g->packed = scratch + windows;
+    PASS(pack_weights(function, queue, p, *g));
+    if (copy > 0) {
+        PASS(turn_pixels(function, queue, p, g->windows, scratch + copy));
+        describe_work(p, g);
+    }
     describe_results(p, sums > 0 ? (float *)(scratch + sums) : nullptr, g);
     PASS(multiply_all(function, queue, p, g));
     if (sums > 0) PASS(write_results(function, queue, p, g->windows, (const float *)(scratch + sums)));
@@ -192,7 +200,10 @@ tartan_status tartan_cuda_conv_wgmma(const char *function, tartan_cuda_queue *qu
     const auto elements = [&](const tartan_cuda_image &x) {
         return (p.entries * x.size[0] * x.size[1] * x.size[2] * x.channels + 7) / 8 * 8;
     };
-    int64_t bytes = g.lists.steps * kConvWeightBytes + 16, copy = 0, sums = 0;
+    /* The numbers of the windows, the packed weights, the copy, the sums. */
+    const int64_t active = p.active.layout != nullptr && !p.active_from ? p.active.layout->blocks : 0;
+    const int64_t windows = (active + 3) / 4 * 16;
+    int64_t bytes = windows + g.lists.steps * kConvWeightBytes + 16, copy = 0, sums = 0;
     if (p.active_from || !is_boxed(p.from, p.entries)) {
         copy = bytes;
         bytes += 2 * elements(p.from);
@@ -204,7 +215,7 @@ tartan_status tartan_cuda_conv_wgmma(const char *function, tartan_cuda_queue *qu
     void *map = nullptr, *scratch = nullptr;
     tartan_status status = windows_of(function, queue, p.active, p.active_from, &g.windows, &map);
     if (status == TARTAN_OK) status = tartan_cuda_scratch(function, queue, bytes, &scratch);
-    if (status == TARTAN_OK) status = run_in(function, queue, &p, &g, (char *)scratch, copy, sums);
+    if (status == TARTAN_OK) status = run_in(function, queue, &p, &g, (char *)scratch, windows, copy, sums);
     if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
     if (map != nullptr) tartan_cuda_scratch_free(queue, map);
     return status;

@@ -30,6 +30,7 @@ struct ConvUnit {
 
 struct ConvTile {
     int32_t group; /* < 0: there are no more tiles */
+    int32_t first_step, steps;
     ConvUnit unit[4];
 };
 
@@ -38,13 +39,14 @@ struct ConvProblem {
     tartan_cuda_conv_lists lists;
     const char *packed; /* weights of each step */
     int32_t *counters;
-    int64_t units; /* of all images or windows; of a dynamic layout, of its capacity */
-    int32_t depth; /* planes of an image */
+    uint32_t units; /* of all images or windows; of a dynamic layout, of its capacity */
+    uint32_t depth; /* planes of an image */
     int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to those of its first tap */
     uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
     int32_t size[TARTAN_I_DIMS];                        /* of `to` */
-    bool restricted;                                    /* to windows */
+    bool restricted;                                    /* to windows: */
     Windows windows;
+    const int32_t *windows_at; /* the number of each, counted over all images */
     /* Results: 16 bits of contiguous channels, or f32 of any strides. */
     char *to;
     bool to_f32;
@@ -116,82 +118,120 @@ struct ConvStage {
 
 /* ---- Tiles ---- */
 
-__device__ __forceinline__ ConvUnit find_unit(const ConvProblem &p, int64_t units, int64_t number) {
+__device__ __forceinline__ ConvUnit find_unit(const ConvProblem &p, uint32_t units, uint32_t number) {
     const tartan_cuda_conv_form &f = p.form;
     ConvUnit u = {-1, 0, 0, 0, 0, 0};
     if (number >= units) return u;
-    const int64_t strip = number % f.strips, block = number / f.strips % f.row_blocks;
-    int64_t rest = number / f.strips / f.row_blocks;
-    int64_t origin[TARTAN_I_DIMS] = {0, 0, 0}, end[TARTAN_I_DIMS] = {0, p.size[1], p.size[2]};
+    const uint32_t strips = (uint32_t)f.strips, blocks = (uint32_t)f.row_blocks;
+    const uint32_t strip = number % strips, block = number / strips % blocks, rest = number / strips / blocks;
+    int32_t h = 0, w = 0;
+    u.h_end = p.size[1], u.w_end = p.size[2];
     if (p.restricted) {
-        const Windows &w = p.windows;
-        const int64_t plane = rest % w.of.size[0], entry = rest / w.of.size[0];
-        const int64_t line = tartan_cuda_row_of(w.lists.pointers, w.lines, entry);
-        int64_t window = line * w.grid_cols + w.lists.cols[entry];
-        for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
-            origin[d] = w.of.offset[d] + window % w.of.count[d] * w.of.stride[d];
-            window /= w.of.count[d];
-            if (d > 0 && origin[d] + w.of.size[d] < end[d]) end[d] = origin[d] + w.of.size[d];
-        }
-        u.d = (int32_t)(origin[0] + plane);
+        const tartan_cuda_active &of = p.windows.of;
+        const uint32_t planes = (uint32_t)of.size[0];
+        uint32_t window = (uint32_t)p.windows_at[rest / planes];
+        const auto origin = [&](int d) {
+            const uint32_t count = (uint32_t)of.count[d], i = window % count;
+            window /= count;
+            return (int32_t)of.offset[d] + (int32_t)(i * (uint32_t)of.stride[d]);
+        };
+        w = origin(2), h = origin(1), u.d = origin(0) + (int32_t)(rest % planes);
         if (u.d < 0 || u.d >= p.size[0]) return u;
         u.image = (int32_t)window;
+        u.h_end = min(u.h_end, h + (int32_t)of.size[1]), u.w_end = min(u.w_end, w + (int32_t)of.size[2]);
     } else {
         u.d = (int32_t)(rest % p.depth);
         u.image = (int32_t)(rest / p.depth);
     }
-    u.h = (int32_t)(origin[1] + block * (f.lines ? 1 : f.rows));
-    u.w = (int32_t)(origin[2] + strip * (f.lines ? 8 * f.rows : 8));
-    u.h_end = (int32_t)end[1], u.w_end = (int32_t)end[2];
+    u.h = h + (int32_t)(block * (f.lines ? 1 : (uint32_t)f.rows));
+    u.w = w + (int32_t)(strip * (f.lines ? 8 * (uint32_t)f.rows : 8));
     return u;
 }
 
-/* Hands out tiles and loads their pixels. By a warp: a lane has a box. */
+/* What the warp that loads pixels knows of a tile; a lane has the unit whose boxes it loads. */
+struct ConvWork {
+    int32_t group, first_stage, stages, first_step, steps;
+    ConvUnit unit;
+};
+
+template <int kUnits>
+__device__ __forceinline__ ConvWork find_work(const ConvProblem &p, uint32_t units, uint32_t tiles,
+                                              uint32_t number) {
+    ConvWork t = {-1, 0, 0, 0, 0, {-1, 0, 0, 0, 0, 0}};
+    if (number >= tiles) return t;
+    const uint32_t groups = (uint32_t)p.lists.groups;
+    t.group = (int32_t)(number % groups);
+    t.first_stage = p.lists.stages_of[t.group], t.stages = p.lists.stages_of[t.group + 1] - t.first_stage;
+    t.first_step = p.lists.steps_of[t.group], t.steps = p.lists.steps_of[t.group + 1] - t.first_step;
+    t.unit = find_unit(p, units, number / groups * kUnits + threadIdx.x % kUnits);
+    return t;
+}
+
+template <int kUnits>
+__device__ __forceinline__ void post_work(const ConvRing &ring, PipelineState<kConvTiles> &board,
+                                          const ConvWork &t) {
+    const int32_t lane = threadIdx.x % 32;
+    volatile ConvTile *to = ring.tile(board.at);
+    barrier_wait(ring.read(board.at), board.parity ^ 1);
+    if (lane < kUnits) {
+        volatile ConvUnit *unit = &to->unit[lane];
+        unit->image = t.unit.image, unit->d = t.unit.d, unit->h = t.unit.h, unit->w = t.unit.w;
+        unit->h_end = t.unit.h_end, unit->w_end = t.unit.w_end;
+    }
+    if (lane == 0) to->group = t.group, to->first_step = t.first_step, to->steps = t.steps;
+    __syncwarp();
+    if (lane == 0) barrier_arrive(ring.posted(board.at));
+    board.next();
+}
+
+/* Hands out tiles and loads their pixels. By a warp: a lane has a box. What is needed of a tile is read while the one before
+ * is loaded. */
 template <int kUnits>
 __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing &ring,
                                             const CUtensorMap *map) {
     const tartan_cuda_conv_form &f = p.form;
-    const int32_t lane = threadIdx.x % 32, unit = lane % kUnits, box = lane / kUnits;
-    const int64_t units = !p.restricted ? p.units
-                                        : (int64_t)p.windows.lists.pointers[p.windows.lines] *
-                                              p.windows.of.size[0] * f.row_blocks * f.strips;
-    const int64_t tiles = (units + kUnits - 1) / kUnits * p.lists.groups;
+    const int32_t lane = threadIdx.x % 32, box = lane / kUnits;
+    const bool loads = box < f.boxes;
+    uint32_t units = p.units;
+    if (p.restricted)
+        units = (uint32_t)p.windows.lists.pointers[p.windows.lines] * (uint32_t)p.windows.of.size[0] *
+                (uint32_t)f.row_blocks * (uint32_t)f.strips;
+    const uint32_t tiles = (units + kUnits - 1) / kUnits * (uint32_t)p.lists.groups;
     ConvStage stage;
     PipelineState<kConvTiles> board;
-    int64_t number = blockIdx.x;
+    const auto next_number = [&]() { return lane == 0 ? next_tile_number(p.counters) : 0; };
+    ConvWork now = find_work<kUnits>(p, units, tiles, blockIdx.x);
+    int32_t number = __shfl_sync(~0u, next_number(), 0);
     while (true) {
-        const bool more = number < tiles;
-        const int32_t group = more ? (int32_t)(number % p.lists.groups) : -1;
-        ConvUnit u = {-1, 0, 0, 0, 0, 0};
-        if (more && lane < kUnits * f.boxes) u = find_unit(p, units, number / p.lists.groups * kUnits + unit);
-        barrier_wait(ring.read(board.at), board.parity ^ 1);
-        if (lane < kUnits) {
-            volatile ConvUnit *to = &ring.tile(board.at)->unit[lane];
-            to->image = u.image, to->d = u.d, to->h = u.h, to->w = u.w;
-            to->h_end = u.h_end, to->w_end = u.w_end;
-        }
-        if (lane == 0) ring.tile(board.at)->group = group;
-        __syncwarp();
-        if (lane == 0) barrier_arrive(ring.posted(board.at));
-        board.next();
-        if (!more) break;
-        if (lane == 0) number = next_tile_number(p.counters);
-        const int32_t end = p.lists.stages_of[group + 1];
-        for (int32_t s = p.lists.stages_of[group]; s < end; s++) {
-            const int32_t *table = p.lists.stage_table + 8 * (int64_t)s;
-            const int32_t channel = box < f.boxes ? table[box] : 0;
-            const int32_t d = table[4], h = table[5], w = table[6];
+        post_work<kUnits>(ring, board, now);
+        if (now.group < 0) break;
+        const ConvWork after = find_work<kUnits>(p, units, tiles, (uint32_t)number);
+        const int32_t later = next_number();
+        const int32_t *table = p.lists.stage_table + 8 * (int64_t)now.first_stage;
+        int32_t channel = 0;
+        int4 shift = make_int4(0, 0, 0, 0);
+        const auto look_up = [&]() {
+            if (loads) channel = table[box];
+            shift = *(const int4 *)(table + 4);
+            table += 8;
+        };
+        if (now.stages > 0) look_up();
+        for (int32_t s = 0; s < now.stages; s++) {
+            const int32_t c = channel, w = now.unit.w * p.stride[2] + p.base[2] + shift.z,
+                          h = now.unit.h * p.stride[1] + p.base[1] + shift.y,
+                          d = now.unit.d * p.stride[0] + p.base[0] + shift.x;
+            if (s + 1 < now.stages) look_up();
             barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
             if (lane == 0) barrier_expect(ring.full(stage.at), p.stage_boxed);
             __syncwarp();
             /* Of a unit that does not exist, pixels outside of the images are loaded: zeros. */
-            if (box < f.boxes)
-                tensor_load_5d(ring.pixels(f, stage.at) + (box * kUnits + unit) * f.unit_bytes, map,
-                               ring.full(stage.at), channel, u.w * p.stride[2] + p.base[2] + w,
-                               u.h * p.stride[1] + p.base[1] + h, u.d * p.stride[0] + p.base[0] + d, u.image);
+            if (loads)
+                tensor_load_5d(ring.pixels(f, stage.at) + (uint32_t)(lane * f.unit_bytes), map,
+                               ring.full(stage.at), c, w, h, d, now.unit.image);
             stage.next(f.stages);
         }
-        number = __shfl_sync(~0u, number, 0);
+        number = __shfl_sync(~0u, later, 0);
+        now = after;
     }
     if (lane == 0) reset_counters<TARTAN_CUDA_COUNTERS>(p.counters);
 }
@@ -202,12 +242,12 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
     PipelineState<kConvTiles> board;
     while (true) {
         barrier_wait(ring.posted(board.at), board.parity);
-        const int32_t group = ring.tile(board.at)->group;
+        volatile const ConvTile *tile = ring.tile(board.at);
+        const int32_t group = tile->group, first = tile->first_step, end = first + tile->steps;
         barrier_arrive(ring.read(board.at));
         board.next();
         if (group < 0) return;
-        const int32_t end = p.lists.steps_of[group + 1];
-        for (int32_t s = p.lists.steps_of[group]; s < end; s++) {
+        for (int32_t s = first; s < end; s++) {
             const uint32_t full = ring.weights_full(step.at), to = ring.weights(step.at);
             barrier_wait(ring.weights_empty(step.at), step.parity ^ 1);
             barrier_expect(full, kConvStepBytes);
@@ -396,7 +436,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
         barrier_wait(ring.posted(board.at), board.parity);
         const int32_t group = ring.tile(board.at)->group;
         if (group < 0) return;
-        const int32_t steps = p.lists.steps_of[group + 1] - p.lists.steps_of[group];
+        const int32_t steps = ring.tile(board.at)->steps;
         float d[kUnits][4 * kRows];
         if (steps == 0) {
 #pragma unroll
@@ -483,6 +523,7 @@ __global__ void __launch_bounds__(kConvThreads, 2)
         ring.init(p.form.stages);
     }
     __syncthreads();
+    wait_for_kernels_before();
     if (threadIdx.x < 128)
         multiply<kFactor, kUnits, kRows>(p, ring);
     else if (threadIdx.x < 160)
@@ -494,10 +535,20 @@ __global__ void __launch_bounds__(kConvThreads, 2)
 
 /* ---- Weights ---- */
 
-/* Packs the 8 x 8 weights of each source as 8 rows of 8 channels. */
+/* Packs the 8 x 8 weights of each source as 8 rows of 8 channels; further CTAs, `windows_from` on, number the active
+ * windows. */
 template <typename T>
-__global__ void __launch_bounds__(128) conv_pack(const int32_t *sources, int64_t count, const T *values,
-                                                 int32_t to_stride, int32_t from_stride, uint4 *packed) {
+__global__ void __launch_bounds__(128)
+    conv_pack(const int32_t *sources, int64_t count, const T *values, int32_t to_stride, int32_t from_stride,
+              uint4 *packed, uint32_t windows_from, const __grid_constant__ Windows w, int32_t *windows_at) {
+    let_next_kernel_begin();
+    if (blockIdx.x >= windows_from) {
+        const int64_t entry = (int64_t)(blockIdx.x - windows_from) * 128 + threadIdx.x;
+        if (entry < w.lists.pointers[w.lines])
+            windows_at[entry] = (int32_t)(tartan_cuda_row_of(w.lists.pointers, w.lines, entry) * w.grid_cols +
+                                          w.lists.cols[entry]);
+        return;
+    }
     const int64_t i = (int64_t)blockIdx.x * 128 + threadIdx.x;
     if (i >= count) return;
     const int32_t source = sources[i];

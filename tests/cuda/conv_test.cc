@@ -305,6 +305,9 @@ TEST(CudaConv, WgmmaRefuses) {
     EXPECT_EQ("the filter's address is no multiple of 16 bytes",
               with([](auto &q) { q.values = (const char *)q.values + 2; }));
     EXPECT_EQ("only for filters of fewer than 2^34 weights", with([&](auto &q) { q.layout = &huge; }));
+    tartan_layout windows = *p.layout;
+    windows.grid_rows = windows.grid_cols = 1 << 17;
+    EXPECT_EQ("only for fewer than 2e9 windows", with([&](auto &q) { q.active.layout = &windows; }));
     EXPECT_EQ("only for fewer than 2e9 tiles", with([](auto &q) {
                   q.to.size[1] = q.to.size[2] = 1 << 20;
                   q.entries = 1 << 10;
