@@ -40,7 +40,9 @@ static tartan_cuda_slots cols_of(const tartan_conv *conv, const tartan_matrix *f
                                (int32_t)tartan_i_block_col_stride(filter)};
 }
 
-static tartan_cuda_active active_of(const tartan_layout *layout, const tartan_i_windows *w) {
+/* Windows of an image. Of their sizes, no more than what may be inside of the image counts. */
+static tartan_cuda_active active_of(const tartan_layout *layout, const tartan_i_windows *w,
+                                    const tartan_cuda_image *image) {
     tartan_cuda_active active = {.layout = layout};
     if (layout == NULL) return active;
     active.dynamic = tartan_i_is_dynamic(layout);
@@ -50,6 +52,8 @@ static tartan_cuda_active active_of(const tartan_layout *layout, const tartan_i_
         active.size[d] = from < 0 ? 1 : w->size[from];
         active.stride[d] = from < 0 ? 1 : w->stride[from];
         active.offset[d] = from < 0 ? 0 : w->offset[from];
+        const int64_t inside = image->size[d] - active.offset[d];
+        if (active.size[d] > inside) active.size[d] = inside > 1 ? inside : 1;
     }
     return active;
 }
@@ -82,8 +86,8 @@ tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context 
                           .relu = op->relu,
                           .bias_first = op->bias_first,
                           .add = op->add,
-                          .active = active_of(op->active, &op->windows),
                           .active_from = op->active != NULL && op->active_from};
+    p.active = active_of(op->active, &op->windows, p.active_from ? &p.from : &p.to);
     p.nothing = tartan_i_array_is_empty(op->to) ||
                 (op->active != NULL && !op->active_from && op->active->blocks == 0);
     PASS(tartan_cuda_figures_get(host, p.layout, &p.figures));
@@ -107,8 +111,8 @@ tartan_status tartan_cuda_conv_filter_gradient_of(const tartan_host *host, const
                                               .values = op->filter_grad->values,
                                               .layout = op->conv->layout,
                                               .beta = op->beta,
-                                              .active = active_of(op->active, &op->windows),
                                               .active_in = op->active != NULL && op->active_in,
                                               .nothing = op->conv->layout->blocks == 0};
+    out->active = active_of(op->active, &op->windows, out->active_in ? &out->in : &out->out);
     return TARTAN_OK;
 }

@@ -217,6 +217,8 @@ TEST(CudaConv, WindowsBelongToTheLastDimensions) {
         EXPECT_EQ(expected[3][d], p.active.offset[d]);
     }
     EXPECT_FALSE(p.active.dynamic);
+    x.op.windows.size[0] = x.op.windows.stride[0] = INT64_C(1) << 30;
+    EXPECT_EQ(41, x.problem().active.size[1]); /* from position -1 to the end */
     const Layout none = random_layout({3, 2, 1, 1, 2}, 0, 1);
     x.op.active = none.get();
     EXPECT_TRUE(x.problem().nothing);
