@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions of 16-bit types of the sizes that tensor cores take: blocks and channels in eights, all orders of memory,
+// strides, dilations, windows, and numbers that are not finite.
+#include "../ops/conv_support.h"
+#include "placed.h"
+
+#include <limits>
+
+namespace {
+
+using namespace tartan_test;
+
+class BackendConvHalves : public OnBackend {};
+
+struct Case {
+    const char *options;
+    tartan_shape channels;
+    std::vector<int64_t> size;
+};
+const Case kCases[] = {
+    {"kernel=3x3 padding=same", {64, 32, 16, 16, 1}, {9, 13}},
+    {"kernel=3x3 padding=same", {128, 64, 64, 64, 1}, {30, 21}},
+    {"kernel=3x3 padding=1 dilation=2", {96, 40, 24, 40, 1}, {20, 12}},
+    {"kernel=3x3 padding=9 dilation=9", {64, 64, 32, 8, 1}, {24, 33}},
+    {"kernel=5 padding=same", {72, 64, 8, 8, 1}, {150}},
+    {"kernel=3x3x3 padding=same", {64, 32, 32, 32, 1}, {4, 7, 10}},
+    {"kernel=3x3 padding=1 stride=2", {64, 32, 16, 8, 1}, {17, 16}},
+    {"kernel=1x1 stride=3x2", {64, 64, 64, 32, 1}, {19, 20}},
+    {"kernel=3x3 padding=same transposed=1", {40, 64, 8, 16, 1}, {14, 14}},
+    {"kernel=3x3 padding=same", {120, 56, 16, 16, 1}, {56, 8}}, // ragged blocks
+};
+
+// All passes of p on the device and on the CPU, in windows if there are any.
+void expect_passes(tartan_context *device, Problem &p, const Active &a, int style, std::mt19937_64 &random,
+                   const char *options) {
+    const Context host = open_context(2);
+    Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), style), dx = x;
+    Dense y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), style);
+    Dense bias(TARTAN_F32, {p.y_channels()});
+    x.fill(random), y.fill(random), dx.fill(random), bias.fill(random);
+    const Dense dy = y;
+    const Matrix dw = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random, 0, 0);
+    const Matrix filter = placed(device, p.filter), grad = placed(device, dw);
+    const Placed on_x(device, x), on_y(device, y), on_dy(device, dy), on_dx(device, dx),
+        on_bias(device, bias);
+    tartan_array to_y = on_y.array, to_dx = on_dx.array;
+    ASSERT_OK(tartan_conv_forward(device, p.conv.get(), filter.get(), &on_x.array, options, nullptr,
+                                  &on_bias.array, a.layout.get(), a.words(), &to_y));
+    ASSERT_OK(tartan_conv_input_gradient(device, p.conv.get(), filter.get(), &on_dy.array, a.layout.get(),
+                                         a.words(), &to_dx));
+    ASSERT_OK(tartan_conv_filter_gradient(device, p.conv.get(), &on_x.array, &on_dy.array, a.layout.get(),
+                                          a.words(), 0, grad.get()));
+    Dense got_y = y, got_dx = dx;
+    on_y.fetch(got_y), on_dx.fetch(got_dx);
+    ASSERT_OK(tartan_conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, options, nullptr,
+                                  &bias.array, a.layout.get(), a.words(), &y.array));
+    ASSERT_OK(tartan_conv_input_gradient(host.get(), p.conv.get(), p.filter.get(), &dy.array, a.layout.get(),
+                                         a.words(), &dx.array));
+    ASSERT_OK(tartan_conv_filter_gradient(host.get(), p.conv.get(), &x.array, &dy.array, a.layout.get(),
+                                          a.words(), 0, dw.get()));
+    const double eps = epsilon(p.dtype);
+    for (int64_t i = 0; i < y.elements(); i++)
+        ASSERT_NEAR(y.get(i), got_y.get(i), 4 * eps * (1 + std::fabs(y.get(i)))) << i;
+    for (int64_t i = 0; i < dx.elements(); i++)
+        ASSERT_NEAR(dx.get(i), got_dx.get(i), 4 * eps * (1 + std::fabs(dx.get(i)))) << i;
+    const Matrix got = fetched(device, grad);
+    for (int64_t id = 0; id < p.layout->blocks; id++)
+        for (int64_t i = 0; i < tartan_i_rows_of(p.layout.get(), p.layout->block_rows[id]); i++)
+            for (int64_t j = 0; j < p.layout->shape.block_cols; j++) {
+                const double expected = entry(dw.get(), id, i, j);
+                ASSERT_NEAR(expected, entry(got.get(), id, i, j), 4 * eps * (1 + std::fabs(expected)));
+            }
+}
+
+Problem problem_of(const Case &c, int32_t dtype, std::mt19937_64 &random) {
+    Problem p;
+    p.conv = make_conv(random_layout(c.channels, 0.5, random()), c.options);
+    p.layout = layout_of(p.conv);
+    p.dtype = dtype;
+    p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
+    EXPECT_TRUE(p.set_size(2, c.size)) << c.options;
+    return p;
+}
+
+TEST_P(BackendConvHalves, PassesGiveWhatTheCpuGives) {
+    std::mt19937_64 random(5);
+    int number = 0;
+    for (const Case &c : kCases)
+        for (int32_t dtype : {TARTAN_BF16, TARTAN_F16}) {
+            SCOPED_TRACE(::testing::Message() << c.options << " dtype " << dtype);
+            if (!is_of_the_share(number++)) continue;
+            Problem p = problem_of(c, dtype, random);
+            const int style = number % 3 == 2 ? (int)kRows : (int)kChannelsLast;
+            expect_passes(context.get(), p, Active(), style, random, number % 2 ? "relu=1" : "add=1");
+            expect_passes(context.get(), p, random_active(random, p.n, p.y_size(), 0.5), style, random,
+                          nullptr);
+            if (HasFailure()) return;
+        }
+}
+
+// Infinity in one block's channels must not reach output channels that have no block there.
+TEST_P(BackendConvHalves, InfinityStaysInItsBlocks) {
+    std::mt19937_64 random(6);
+    std::vector<uint8_t> diagonal(16);
+    for (int i = 0; i < 4; i++) diagonal[(size_t)(5 * i)] = 1;
+    const tartan_shape shape = {64, 64, 16, 16, 1};
+    Problem p;
+    p.conv = make_conv(from_mask(shape, diagonal), "kernel=3x3 padding=same");
+    p.layout = layout_of(p.conv);
+    p.filter = random_matrix(p.layout, TARTAN_BF16, TARTAN_ROW_MAJOR, random);
+    Dense x = make_image(TARTAN_BF16, 2, 64, {12, 10}, kChannelsLast), y = x;
+    x.fill(random);
+    tartan_array &a = x.array;
+    const uint16_t infinity = 0x7f80;
+    std::memcpy((uint16_t *)a.data + a.strides[0] + 20 * a.strides[1] + 5 * a.strides[2] + 4 * a.strides[3],
+                &infinity, sizeof infinity); // image 1, channel 20
+    const Matrix filter = placed(context.get(), p.filter);
+    const Placed on_x(context.get(), x), on_y(context.get(), y);
+    tartan_array to_y = on_y.array;
+    ASSERT_OK(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr, nullptr,
+                                  nullptr, nullptr, nullptr, &to_y));
+    on_y.fetch(y);
+    const tartan_array &b = y.array;
+    for (int64_t n = 0; n < 2; n++)
+        for (int64_t k = 0; k < 64; k++)
+            for (int64_t h = 0; h < 12; h++)
+                for (int64_t w = 0; w < 10; w++) {
+                    uint16_t bits;
+                    std::memcpy(&bits,
+                                (uint16_t *)b.data + n * b.strides[0] + k * b.strides[1] + h * b.strides[2] +
+                                    w * b.strides[3],
+                                sizeof bits);
+                    const bool near = n == 1 && k / 16 == 1 && std::abs(h - 5) < 2 && std::abs(w - 4) < 2;
+                    ASSERT_EQ(near, (bits & 0x7f80) == 0x7f80) << n << " " << k << " " << h << " " << w;
+                }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, BackendConvHalves, ::testing::ValuesIn(backends()),
+                         [](const auto &all) { return all.param; });
+
+} // namespace
