@@ -86,7 +86,7 @@ typedef struct maker {
     int64_t chunks;                     /* of span / 2 slots, at one tap */
     int32_t *ids;                       /* [8][taps * grid] block of each 8 slots of the group, or -1 */
     uint8_t *used;                      /* [taps * chunks] whether the group has weights there */
-    list stages, steps, sources, words; /* words: start, begins, ends, of each item of the group */
+    list stages, steps, sources, items; /* items of the group */
 } maker;
 
 static int32_t *add(maker *m, list *l, int64_t count) {
@@ -133,29 +133,34 @@ static void note_group(maker *m, int32_t group) {
     }
 }
 
-/* The sources of an item: 16 slots of `from`, of which each half begins at a slot; -1: none. */
-static void add_sources(maker *m, int32_t group, int64_t tap, const int64_t *halves) {
+/* An item of the group, before it has a step. */
+typedef struct item {
+    int32_t word, begins, ends, sources[TARTAN_CUDA_CONV_SOURCES];
+} item;
+enum { ITEM = sizeof(item) / sizeof(int32_t) };
+
+/* Where the 8 x 8 weights of an item at a tap begin, whose channels are 8 slots of `from` from each of `halves` on (-1:
+ * none). */
+static void find_sources(const maker *m, int32_t group, int64_t tap, const int64_t *halves, int32_t *to) {
     const tartan_cuda_conv *p = m->p;
     const int32_t edge = p->from_slots.edge, edge_to = p->to_slots.edge;
-    int32_t *to = add(m, &m->sources, TARTAN_CUDA_CONV_SOURCES);
-    if (to == NULL) return;
     for (int32_t i = 0; i < TARTAN_CUDA_CONV_SOURCES; i++) {
-        const int64_t slot = halves[i / 8], first_row = (int64_t)group * TARTAN_CUDA_CONV_GROUP + i % 8 * 8;
+        const int64_t slot = halves[i / 8], row = (int64_t)group * TARTAN_CUDA_CONV_GROUP + i % 8 * 8;
         to[i] = -1;
-        if (slot < 0 || slot >= p->from.channels || first_row >= p->to.channels) continue;
-        const int32_t eight = i % 8;
-        const int64_t id = m->ids[eight * p->taps.taps * m->grid + tap * m->grid + slot / edge];
+        if (slot < 0 || slot >= p->from.channels || row >= p->to.channels) continue;
+        const int64_t id = m->ids[i % 8 * p->taps.taps * m->grid + tap * m->grid + slot / edge];
         if (id < 0) continue;
-        to[i] = (int32_t)((id * edge * edge_to + first_row % edge_to * p->to_slots.stride +
+        to[i] = (int32_t)((id * edge * edge_to + row % edge_to * p->to_slots.stride +
                            slot % edge * p->from_slots.stride) /
                           8);
     }
 }
 
-static void add_item(maker *m, int32_t word, bool begins) {
-    int32_t *to = add(m, &m->words, 3);
+static void add_item(maker *m, int32_t group, int64_t tap, const int64_t *halves, int32_t word, bool begins) {
+    item *to = (item *)add(m, &m->items, ITEM);
     if (to == NULL) return;
-    to[0] = word, to[1] = begins, to[2] = 0;
+    to->word = word, to->begins = begins, to->ends = 0;
+    find_sources(m, group, tap, halves, to->sources);
 }
 
 static int64_t chunk_slot(const maker *m, int64_t chunk) {
@@ -185,13 +190,12 @@ static void add_items(maker *m, int32_t group, const int64_t *chunks, int32_t co
                                                       : -1;
                 const int64_t halves[2] = {slot, other};
                 const int64_t at = (int64_t)c * box + shift * f->span + 32 * i;
-                add_item(m, (int32_t)(at / 16) | leading << 16, begins);
-                add_sources(m, group, tap, halves);
+                add_item(m, group, tap, halves, (int32_t)(at / 16) | leading << 16, begins);
                 begins = false;
             }
         }
     }
-    if (m->status == TARTAN_OK && !begins) m->words.values[m->words.count - 1] = 1;
+    if (m->status == TARTAN_OK && !begins) ((item *)(m->items.values + m->items.count) - 1)->ends = 1;
 }
 
 /* The stages of a group at the taps from `first` to `last`, which share one. */
@@ -221,28 +225,34 @@ static void add_stages(maker *m, int32_t group, int64_t first, int64_t last) {
     }
 }
 
-/* Packs the items of the group into steps. */
+/* Packs the items of the group into steps. The kernel waits for the stages of a step before it releases those of the step
+ * before, so together these must not be more than there are in shared memory: else the step drains the one before first. */
 static void add_steps(maker *m) {
     if (m->status != TARTAN_OK) return;
-    const int64_t items = m->words.count / 3;
-    for (int64_t first = 0; first < items; first += TARTAN_CUDA_CONV_ITEMS) {
+    const item *at = (const item *)m->items.values, *end = (const item *)(m->items.values + m->items.count);
+    int32_t before = 0, open = 0; /* stages of the step before; 1 if its last one goes on */
+    while (at < end) {
         int32_t *to = add(m, &m->steps, 8);
-        if (to == NULL) return;
+        int32_t *sources = add(m, &m->sources, TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES);
+        if (to == NULL || sources == NULL) return;
         memset(to, 0, 8 * sizeof *to);
-        for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
-            const int64_t item = first + i < items ? first + i : items - 1;
-            to[i] = m->words.values[3 * item];
-            if (first + i < items) {
-                to[4] |= m->words.values[3 * item + 1] << i;
-                to[5] += m->words.values[3 * item + 2];
-                continue;
-            }
-            int32_t *none = add(m, &m->sources, TARTAN_CUDA_CONV_SOURCES);
-            if (none == NULL) return;
-            memset(none, 0xff, TARTAN_CUDA_CONV_SOURCES * sizeof *none);
+        memset(sources, 0xff, TARTAN_CUDA_CONV_ITEMS * sizeof at->sources);
+        const int32_t shared = open;
+        int32_t count = 0, stages = open;
+        for (; count < TARTAN_CUDA_CONV_ITEMS && at < end; count++, at++) {
+            if (stages + at->begins > m->form->stages) break;
+            stages += at->begins;
+            to[count] = at->word;
+            to[4] |= at->begins << count;
+            to[5] += at->ends;
+            open = !at->ends;
+            memcpy(sources + count * TARTAN_CUDA_CONV_SOURCES, at->sources, sizeof at->sources);
         }
+        for (; count < TARTAN_CUDA_CONV_ITEMS; count++) to[count] = to[count - 1];
+        to[6] = before + stages - shared > m->form->stages;
+        before = stages;
     }
-    m->words.count = 0;
+    m->items.count = 0;
 }
 
 static void add_group(maker *m, int32_t group) {
@@ -297,7 +307,7 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
                       m.stages.values,
                       m.steps.values,
                       m.sources.values,
-                      m.words.values,
+                      m.items.values,
                       m.ids};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) host->free(all[i]);
     host->free(m.used);

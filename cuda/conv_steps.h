@@ -62,7 +62,7 @@ static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d
  *   stages_of  [groups + 1] first stage of each group
  *   stages     [stages][8]: first channel of each box (past the last channel for none), shifts along d, h, w, 0
  *   steps      [steps][8]: for each item the low half of its descriptor, relative to the stage; bit i: item i begins a
- *              stage; the number of stages that end with the step; 0; 0
+ *              stage; the number of stages that end with the step; whether the step before must have ended first; 0
  *   sources    [steps][4][2][8]: for each item, 8 of its channels and 8 slots where their weights begin, in units of 8
  *              elements; -1: there are none */
 typedef struct tartan_cuda_conv_steps {

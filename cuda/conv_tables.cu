@@ -165,9 +165,16 @@ tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue
                                          tartan_cuda_conv_lists *out) {
     wanted w = {p, f, {}};
     add_taps(p, &w.known);
-    const int64_t more[] = {f->units,           f->unit_bytes,    f->span,
-                            f->split,           f->pitch,         p->from_slots.stride,
-                            p->to_slots.stride, p->from.channels, p->to.channels};
+    const int64_t more[] = {f->units,
+                            f->unit_bytes,
+                            f->span,
+                            f->split,
+                            f->stages,
+                            f->pitch,
+                            p->from_slots.stride,
+                            p->to_slots.stride,
+                            p->from.channels,
+                            p->to.channels};
     for (int64_t one : more) w.known.add(one);
     const int32_t *values;
     const int64_t *known;

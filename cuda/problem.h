@@ -324,6 +324,7 @@ typedef struct tartan_cuda_conv {
     int64_t entries;
     tartan_cuda_taps taps;
     bool adjoint; /* from `out` positions to `in` positions */
+    bool per_tap; /* taps may have different blocks */
     tartan_cuda_image from, to;
     tartan_cuda_slots from_slots, to_slots;
     const void *values;

@@ -73,6 +73,7 @@ tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context 
                           .entries = op->to->shape[0],
                           .taps = taps_of(&op->geometry),
                           .adjoint = op->adjoint,
+                          .per_tap = op->conv->options.per_tap,
                           .from = image_of(op->from),
                           .to = image_of(op->to),
                           .from_slots = op->adjoint ? rows : cols,

@@ -457,7 +457,12 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
             barrier_wait(ring.weights_full(step.at), step.parity);
             const uint32_t weights = ring.weights(step.at);
             const uint4 words = shared_load_16(weights + kConvWeightBytes);
-            const uint2 marks = shared_load_8(weights + kConvWeightBytes + 16);
+            const uint4 marks = shared_load_16(weights + kConvWeightBytes + 16);
+            if (marks.z != 0) { /* it may hold the stages that this one waits for */
+                wgmma_wait<0>();
+                release();
+                released = ends = 0;
+            }
             uint32_t start[TARTAN_CUDA_CONV_ITEMS] = {words.x, words.y, words.z, words.w};
 #pragma unroll
             for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
