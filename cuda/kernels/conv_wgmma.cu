@@ -11,6 +11,7 @@
 
 #include "device/tensor_map.h"
 #include "kernels.h"
+#include "kernels/conv_around.cuh"
 
 namespace tartan_cuda {
 

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The shared memory of conv_wgmma.cu, and the warps that fill it. */
+#ifndef TARTAN_CUDA_CONV_RING_CUH
+#define TARTAN_CUDA_CONV_RING_CUH
+
+#include "conv_tables.h"
+#include "device/ptx_wgmma.cuh"
+#include "device/ring.cuh"
+#include "kernels/conv_positions.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+enum {
+    kConvThreads = 192, /* a warpgroup that multiplies, a warp that loads pixels, one that loads weights */
+    kConvWeights = 4,   /* steps of weights in shared memory */
+    kConvTiles = 2,     /* handed out ahead */
+    kConvStages = 8,    /* of pixels, at most */
+    kConvWeightBytes = 8192,
+    kConvStepBytes = kConvWeightBytes + 32,
+    kConvRoom = 1024, /* staging of a warp's results */
+};
+
+/* A unit of a tile: its first pixel, and the pixels that are written: those inside [begin, end). */
+struct ConvUnit {
+    int32_t image, d, h, w;
+    int32_t h_end, w_end;
+};
+
+struct ConvTile {
+    int32_t group; /* < 0: there are no more tiles */
+    int32_t first_step, steps;
+    ConvUnit unit[4];
+};
+
+struct ConvProblem {
+    tartan_cuda_conv_form form;
+    tartan_cuda_conv_lists lists;
+    const char *packed; /* weights of each step */
+    int32_t *counters;
+    uint32_t units; /* of all images or windows; of a dynamic layout, of its capacity */
+    uint32_t depth; /* planes of an image */
+    int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to those of its first tap */
+    uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
+    int32_t size[TARTAN_I_DIMS];                        /* of `to` */
+    bool restricted;                                    /* to windows: */
+    Windows windows;
+    const int32_t *windows_at; /* the number of each, counted over all images */
+    /* Results: 16 bits of contiguous channels, or f32 of any strides. */
+    char *to;
+    bool to_f32;
+    int64_t to_image, to_step[TARTAN_I_DIMS], to_channel; /* in bytes */
+    int32_t channels;
+    const float *gain, *bias;
+    int64_t gain_channel, bias_channel;
+    bool relu, bias_first;
+    /* For sums that are computed again. */
+    tartan_cuda_row_index filter;
+    const void *values, *from;
+    tartan_cuda_taps taps;
+    bool adjoint;
+    tartan_cuda_image from_image;
+    tartan_cuda_slots from_slots, to_slots;
+};
+
+/* The shared memory of a CTA. */
+struct ConvRing {
+    uint8_t *memory;
+    uint32_t base, weights_at, room_at, barriers_at, board_at;
+    __device__ ConvRing(uint8_t *shared, const tartan_cuda_conv_form &f)
+        : memory(shared), base(shared_address(shared)), weights_at((uint32_t)(f.stages * f.stage_bytes)),
+          room_at(weights_at + kConvWeights * kConvStepBytes), barriers_at(room_at + 4 * kConvRoom),
+          board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles)) {}
+    __device__ uint32_t pixels(const tartan_cuda_conv_form &f, uint32_t stage) const {
+        return base + stage * (uint32_t)f.stage_bytes;
+    }
+    __device__ uint32_t weights(uint32_t step) const { return base + weights_at + step * kConvStepBytes; }
+    __device__ uint32_t room(uint32_t warp) const { return base + room_at + warp * kConvRoom; }
+    __device__ uint32_t full(uint32_t stage) const { return base + barriers_at + 16 * stage; }
+    __device__ uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+    __device__ uint32_t weights_full(uint32_t step) const { return full(kConvStages + step); }
+    __device__ uint32_t weights_empty(uint32_t step) const { return weights_full(step) + 8; }
+    __device__ uint32_t posted(uint32_t tile) const { return full(kConvStages + kConvWeights + tile); }
+    __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
+    __device__ volatile ConvTile *tile(uint32_t tile) const {
+        return (volatile ConvTile *)(memory + board_at) + tile;
+    }
+    __device__ void init(int32_t stages) const {
+        for (int32_t s = 0; s < stages; s++) {
+            barrier_init(full(s), 1);
+            barrier_init(empty(s), 4);
+        }
+        for (uint32_t s = 0; s < kConvWeights; s++) {
+            barrier_init(weights_full(s), 1);
+            barrier_init(weights_empty(s), 4);
+        }
+        for (uint32_t t = 0; t < kConvTiles; t++) {
+            barrier_init(posted(t), 1);
+            barrier_init(read(t), 5);
+        }
+        barrier_init_fence();
+    }
+};
+
+constexpr uint32_t conv_fixed_bytes = kConvWeights * kConvStepBytes + 4 * kConvRoom +
+                                      16 * (kConvStages + kConvWeights + kConvTiles) +
+                                      kConvTiles * (uint32_t)sizeof(ConvTile);
+static_assert(conv_fixed_bytes <= TARTAN_CUDA_CONV_FIXED, "shared memory beside the stages");
+
+/* A place in a ring whose size is known at run time. */
+struct ConvStage {
+    uint32_t at = 0, parity = 0;
+    __device__ __forceinline__ void next(int32_t stages) {
+        if ((int32_t)++at == stages) at = 0, parity ^= 1;
+    }
+};
+
+/* ---- Tiles ---- */
+
+__device__ __forceinline__ ConvUnit find_unit(const ConvProblem &p, uint32_t units, uint32_t number) {
+    const tartan_cuda_conv_form &f = p.form;
+    ConvUnit u = {-1, 0, 0, 0, 0, 0};
+    if (number >= units) return u;
+    const uint32_t strips = (uint32_t)f.strips, blocks = (uint32_t)f.row_blocks;
+    const uint32_t strip = number % strips, block = number / strips % blocks, rest = number / strips / blocks;
+    int32_t h = 0, w = 0;
+    u.h_end = p.size[1], u.w_end = p.size[2];
+    if (p.restricted) {
+        const tartan_cuda_active &of = p.windows.of;
+        const uint32_t planes = (uint32_t)of.size[0];
+        uint32_t window = (uint32_t)p.windows_at[rest / planes];
+        const auto origin = [&](int d) {
+            const uint32_t count = (uint32_t)of.count[d], i = window % count;
+            window /= count;
+            return (int32_t)of.offset[d] + (int32_t)(i * (uint32_t)of.stride[d]);
+        };
+        w = origin(2), h = origin(1), u.d = origin(0) + (int32_t)(rest % planes);
+        if (u.d < 0 || u.d >= p.size[0]) return u;
+        u.image = (int32_t)window;
+        u.h_end = min(u.h_end, h + (int32_t)of.size[1]), u.w_end = min(u.w_end, w + (int32_t)of.size[2]);
+    } else {
+        u.d = (int32_t)(rest % p.depth);
+        u.image = (int32_t)(rest / p.depth);
+    }
+    u.h = h + (int32_t)(block * (f.lines ? 1 : (uint32_t)f.rows));
+    u.w = w + (int32_t)(strip * (f.lines ? 8 * (uint32_t)f.rows : 8));
+    return u;
+}
+
+/* What the warp that loads pixels knows of a tile; a lane has the unit whose boxes it loads. */
+struct ConvWork {
+    int32_t group, first_stage, stages, first_step, steps;
+    ConvUnit unit;
+};
+
+template <int kUnits>
+__device__ __forceinline__ ConvWork find_work(const ConvProblem &p, uint32_t units, uint32_t tiles,
+                                              uint32_t number) {
+    ConvWork t = {-1, 0, 0, 0, 0, {-1, 0, 0, 0, 0, 0}};
+    if (number >= tiles) return t;
+    const uint32_t groups = (uint32_t)p.lists.groups;
+    t.group = (int32_t)(number % groups);
+    t.first_stage = p.lists.stages_of[t.group], t.stages = p.lists.stages_of[t.group + 1] - t.first_stage;
+    t.first_step = p.lists.steps_of[t.group], t.steps = p.lists.steps_of[t.group + 1] - t.first_step;
+    t.unit = find_unit(p, units, number / groups * kUnits + threadIdx.x % kUnits);
+    return t;
+}
+
+template <int kUnits>
+__device__ __forceinline__ void post_work(const ConvRing &ring, PipelineState<kConvTiles> &board,
+                                          const ConvWork &t) {
+    const int32_t lane = threadIdx.x % 32;
+    volatile ConvTile *to = ring.tile(board.at);
+    barrier_wait(ring.read(board.at), board.parity ^ 1);
+    if (lane < kUnits) {
+        volatile ConvUnit *unit = &to->unit[lane];
+        unit->image = t.unit.image, unit->d = t.unit.d, unit->h = t.unit.h, unit->w = t.unit.w;
+        unit->h_end = t.unit.h_end, unit->w_end = t.unit.w_end;
+    }
+    if (lane == 0) to->group = t.group, to->first_step = t.first_step, to->steps = t.steps;
+    __syncwarp();
+    if (lane == 0) barrier_arrive(ring.posted(board.at));
+    board.next();
+}
+
+/* Hands out tiles and loads their pixels. By a warp: a lane has a box. What is needed of a tile is read while the one before
+ * is loaded. */
+template <int kUnits>
+__device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing &ring,
+                                            const CUtensorMap *map) {
+    const tartan_cuda_conv_form &f = p.form;
+    const int32_t lane = threadIdx.x % 32, box = lane / kUnits;
+    const bool loads = box < f.boxes;
+    uint32_t units = p.units;
+    if (p.restricted)
+        units = (uint32_t)p.windows.lists.pointers[p.windows.lines] * (uint32_t)p.windows.of.size[0] *
+                (uint32_t)f.row_blocks * (uint32_t)f.strips;
+    const uint32_t tiles = (units + kUnits - 1) / kUnits * (uint32_t)p.lists.groups;
+    ConvStage stage;
+    PipelineState<kConvTiles> board;
+    const auto next_number = [&]() { return lane == 0 ? next_tile_number(p.counters) : 0; };
+    ConvWork now = find_work<kUnits>(p, units, tiles, blockIdx.x);
+    int32_t number = __shfl_sync(~0u, next_number(), 0);
+    while (true) {
+        post_work<kUnits>(ring, board, now);
+        if (now.group < 0) break;
+        const ConvWork after = find_work<kUnits>(p, units, tiles, (uint32_t)number);
+        const int32_t later = next_number();
+        const int32_t *table = p.lists.stage_table + 8 * (int64_t)now.first_stage;
+        int32_t channel = 0;
+        int4 shift = make_int4(0, 0, 0, 0);
+        const auto look_up = [&]() {
+            if (loads) channel = table[box];
+            shift = *(const int4 *)(table + 4);
+            table += 8;
+        };
+        if (now.stages > 0) look_up();
+        for (int32_t s = 0; s < now.stages; s++) {
+            const int32_t c = channel, w = now.unit.w * p.stride[2] + p.base[2] + shift.z,
+                          h = now.unit.h * p.stride[1] + p.base[1] + shift.y,
+                          d = now.unit.d * p.stride[0] + p.base[0] + shift.x;
+            if (s + 1 < now.stages) look_up();
+            barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
+            if (lane == 0) barrier_expect(ring.full(stage.at), p.stage_boxed);
+            __syncwarp();
+            /* Of a unit that does not exist, pixels outside of the images are loaded: zeros. */
+            if (loads)
+                tensor_load_5d(ring.pixels(f, stage.at) + (uint32_t)(lane * f.unit_bytes), map,
+                               ring.full(stage.at), c, w, h, d, now.unit.image);
+            stage.next(f.stages);
+        }
+        number = __shfl_sync(~0u, later, 0);
+        now = after;
+    }
+    if (lane == 0) reset_counters<TARTAN_CUDA_COUNTERS>(p.counters);
+}
+
+/* By one thread. */
+__device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRing &ring) {
+    PipelineState<kConvWeights> step;
+    PipelineState<kConvTiles> board;
+    while (true) {
+        barrier_wait(ring.posted(board.at), board.parity);
+        volatile const ConvTile *tile = ring.tile(board.at);
+        const int32_t group = tile->group, first = tile->first_step, end = first + tile->steps;
+        barrier_arrive(ring.read(board.at));
+        board.next();
+        if (group < 0) return;
+        for (int32_t s = first; s < end; s++) {
+            const uint32_t full = ring.weights_full(step.at), to = ring.weights(step.at);
+            barrier_wait(ring.weights_empty(step.at), step.parity ^ 1);
+            barrier_expect(full, kConvStepBytes);
+            bulk_load(to, p.packed + (int64_t)s * kConvWeightBytes, kConvWeightBytes, full);
+            bulk_load(to + kConvWeightBytes, p.lists.step_table + 8 * (int64_t)s, 32, full);
+            step.next();
+        }
+    }
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif

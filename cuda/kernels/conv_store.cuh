@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How conv_wgmma.cu stores its results. */
+#ifndef TARTAN_CUDA_CONV_STORE_CUH
+#define TARTAN_CUDA_CONV_STORE_CUH
+
+#include "kernels/conv_epilogue.cuh"
+#include "kernels/conv_ring.cuh"
+
+namespace tartan_cuda {
+
+namespace {
+
+/* Which rows of a lane's column of a unit are written: from `low` to `high`. */
+struct ConvRows {
+    int32_t low, high;
+};
+
+__device__ __forceinline__ ConvRows rows_of(const ConvProblem &p, const ConvUnit &u, int32_t col) {
+    const int32_t w = u.w + col;
+    if (u.image < 0) return {0, 0};
+    if (p.form.lines) {
+        if (u.h < 0 || u.h >= u.h_end) return {0, 0};
+        return {w < 0 ? (7 - w) / 8 : 0, u.w_end > w ? (u.w_end - w + 7) / 8 : 0};
+    }
+    if (w < 0 || w >= u.w_end) return {0, 0};
+    return {u.h < 0 ? -u.h : 0, u.h_end - u.h};
+}
+
+__device__ __forceinline__ char *result_of(const ConvProblem &p, const ConvUnit &u, int32_t row, int32_t col,
+                                           int32_t channel) {
+    const int64_t h = u.h + (p.form.lines ? 0 : row), w = u.w + col + (p.form.lines ? 8 * row : 0);
+    return p.to + u.image * p.to_image + u.d * p.to_step[0] + h * p.to_step[1] + w * p.to_step[2] +
+           channel * p.to_channel;
+}
+
+/* Gain, and the bias after it, of a channel. */
+struct ConvAffine {
+    float gain, bias;
+};
+
+__device__ __forceinline__ ConvAffine affine_of(const ConvProblem &p, int32_t channel) {
+    ConvAffine a = {1, 0};
+    if (channel >= p.channels) return a;
+    if (p.gain != nullptr) a.gain = p.gain[channel * p.gain_channel];
+    if (p.bias != nullptr) a.bias = p.bias[channel * p.bias_channel];
+    if (p.bias_first) a.bias *= a.gain;
+    return a;
+}
+
+__device__ __forceinline__ float apply(const ConvProblem &p, const ConvAffine &a, float x) {
+    x = fmaf(a.gain, x, a.bias);
+    return p.relu && x < 0 ? 0.f : x;
+}
+
+/* The sum of one element, its terms in ascending order, of the stored blocks alone. */
+template <typename T>
+__device__ __noinline__ float exact_result(const ConvProblem &p, const Position &at, int32_t row) {
+    const tartan_cuda_slots &from = p.from_slots, &to = p.to_slots;
+    const int64_t line = row / to.edge, taps = p.adjoint ? p.taps.taps : 1;
+    float sum = 0;
+    for (int64_t t = 0; t < taps; t++) {
+        const int64_t list = t * to.grid + line;
+        for (int32_t e = p.filter.pointers[list]; e < p.filter.pointers[list + 1]; e++) {
+            const int64_t id = p.filter.ids != nullptr ? p.filter.ids[e] : e;
+            int64_t tap = p.adjoint ? t : p.filter.cols[e] / from.grid, taps_at[TARTAN_I_DIMS];
+            const int64_t first = (p.adjoint ? p.filter.cols[e] : p.filter.cols[e] % from.grid) * from.edge;
+            for (int d = TARTAN_I_DIMS - 1; d >= 0; d--) {
+                taps_at[d] = tap % p.taps.kernel[d];
+                tap /= p.taps.kernel[d];
+            }
+            Position x;
+            const bool there = step_tap(p.taps, p.adjoint, taps_at, at, p.from_image.size, &x);
+            const T *w =
+                (const T *)p.values + id * from.edge * to.edge + (int64_t)(row % to.edge) * to.stride;
+            const T *pixel = (const T *)p.from + (there ? element_of(p.from_image, x) : 0);
+            for (int32_t i = 0; i < from.edge && first + i < p.from_image.channels; i++)
+                sum =
+                    fmaf(tartan_cuda_to<float>(w[(int64_t)i * from.stride]),
+                         there ? tartan_cuda_to<float>(pixel[(first + i) * p.from_image.channel]) : 0.f, sum);
+        }
+    }
+    return sum;
+}
+
+/* Computes the warp's 16 channels of a unit again. */
+template <typename T>
+__device__ __noinline__ void store_exact_unit(const ConvProblem &p, const ConvUnit &u, int32_t channel) {
+    for (int32_t e = threadIdx.x % 32; e < 16 * 8 * p.form.rows; e += 32) {
+        const int32_t k = channel + e % 16, col = e / 16 % 8, row = e / 128;
+        const ConvRows rows = rows_of(p, u, col);
+        if (k >= p.channels || row < rows.low || row >= rows.high) continue;
+        const Position at = {u.image,
+                             {u.d, u.h + (p.form.lines ? 0 : row), u.w + col + (p.form.lines ? 8 * row : 0)}};
+        const float y = apply(p, affine_of(p, k), exact_result<T>(p, at, k));
+        if (p.to_f32)
+            *(float *)result_of(p, u, row, col, k) = y;
+        else
+            *(T *)result_of(p, u, row, col, k) = tartan_cuda_to<T>(y);
+    }
+}
+
+template <Factor kFactor> __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+    if constexpr (kFactor == Factor::f16) {
+        const __half2 pair = __floats2half2_rn(low, high);
+        return *(const uint32_t *)&pair;
+    } else {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+        return *(const uint32_t *)&pair;
+    }
+}
+
+/* A warp's 16 channels of a unit, through shared memory, so that whole sectors of 16 channels are written: 4 rows at a time. */
+template <Factor kFactor, int kRows>
+__device__ __forceinline__ void store_halves(const ConvProblem &p, const ConvUnit &u, uint32_t room,
+                                             int32_t channel, const float (&d)[4 * kRows]) {
+    const uint32_t lane = threadIdx.x % 32, half = lane % 2;
+    const int32_t col = lane / 2 % 8, begin = lane / 16;
+    const ConvAffine low = affine_of(p, channel + lane / 4), high = affine_of(p, channel + lane / 4 + 8);
+    ConvRows rows = rows_of(p, u, col);
+    if (channel + 8 * (int32_t)half >= p.channels) rows.high = 0;
+    char *to = result_of(p, u, begin, col, channel + 8 * half);
+    const int64_t step = 2 * (p.form.lines ? 8 * p.to_step[2] : p.to_step[1]);
+    const uint32_t put = lane / 16 * 8 + lane % 8, put_half = lane / 8 % 2, get = lane / 2;
+    const uint32_t put_at = room + put * 32 + ((put_half ^ (put / 4 % 2)) * 16),
+                   get_at = room + get * 32 + ((half ^ (get / 4 % 2)) * 16);
+#pragma unroll
+    for (int r = 0; r < kRows; r += 4) {
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const float *x = &d[4 * (r + i)];
+            store_matrices_transposed(put_at + i * 8 * 32,
+                                      pack_pair<kFactor>(apply(p, low, x[0]), apply(p, low, x[1])),
+                                      pack_pair<kFactor>(apply(p, high, x[2]), apply(p, high, x[3])),
+                                      pack_pair<kFactor>(apply(p, low, x[4]), apply(p, low, x[5])),
+                                      pack_pair<kFactor>(apply(p, high, x[6]), apply(p, high, x[7])));
+        }
+        __syncwarp();
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            const int32_t row = r + 2 * part + begin;
+            const uint4 value = shared_load_16(get_at + part * 16 * 32);
+            if (row >= rows.low && row < rows.high) *(uint4 *)to = value;
+            to += step;
+        }
+    }
+}
+
+/* The same for f32 of any strides: 8 lanes write 8 channels. */
+template <int kRows>
+__device__ __forceinline__ void store_floats(const ConvProblem &p, const ConvUnit &u, int32_t channel,
+                                             const float (&d)[4 * kRows]) {
+    const int32_t lane = threadIdx.x % 32, k = channel + lane / 4, col = 2 * (lane % 4);
+    const ConvAffine affine[2] = {affine_of(p, k), affine_of(p, k + 8)};
+    const ConvRows rows[2] = {rows_of(p, u, col), rows_of(p, u, col + 1)};
+    char *to = result_of(p, u, 0, col, k);
+    const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (k + 8 * (e / 2) < p.channels && r >= rows[e % 2].low && r < rows[e % 2].high)
+                *(float *)(to + e % 2 * p.to_step[2] + e / 2 * 8 * p.to_channel) =
+                    apply(p, affine[e / 2], d[4 * r + e]);
+        to += step;
+    }
+}
+
+} // namespace
+
+} // namespace tartan_cuda
+
+#endif
