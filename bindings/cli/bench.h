@@ -124,7 +124,7 @@ extern const bench_op bench_window_ops[BENCH_WINDOW_OPS];
 
 /* ---- bench_conv.c ---- */
 
-enum { BENCH_CONV_OPS = 2 };
+enum { BENCH_CONV_OPS = 4 };
 extern const bench_op bench_conv_ops[BENCH_CONV_OPS];
 
 /* ---- bench_attention.c ---- */

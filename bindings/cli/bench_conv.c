@@ -15,7 +15,7 @@ static void add_image(bench_maker *m, int64_t channels) {
 }
 
 /* The layout of channels becomes that of filters. */
-static void make_conv(bench_maker *m) {
+static void make_layout(bench_maker *m) {
     bench_operands *o = m->out;
     tartan_layout *filters = NULL;
     if (m->status == TARTAN_OK)
@@ -25,7 +25,11 @@ static void make_conv(bench_maker *m) {
         tartan_layout_free(o->layout);
         o->layout = filters;
     }
-    o->matrix_count = 1;
+}
+
+static void make_conv(bench_maker *m) {
+    make_layout(m);
+    m->out->matrix_count = 1;
     add_image(m, m->c->k);
     add_image(m, m->c->m);
 }
@@ -47,6 +51,45 @@ static double conv_flops(const bench_case *c, const tartan_layout *layout) {
     return 2 * elements_of(layout) * (double)c->n * (double)c->n;
 }
 
+/* ---- conv_normalize: of such a filter, and its gradients ---- */
+
+static void make_filters(bench_maker *m, int matrices) {
+    make_layout(m);
+    m->out->matrix_count = matrices;
+    bench_add_array(m, bench_sum_dtype(m->c), m->c->m, 1, 1);
+}
+
+static void make_normalize(bench_maker *m) {
+    make_filters(m, 2);
+}
+
+static tartan_status call_normalize(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_conv_normalize(context, o->conv, o->matrices[0], &o->arrays[0], 1e-12, o->matrices[1]);
+}
+
+static double normalize_flops(const bench_case *c, const tartan_layout *layout) {
+    (void)c;
+    return 3 * elements_of(layout);
+}
+
+static void make_normalize_gradient(bench_maker *m) {
+    make_filters(m, 3);
+    bench_add_array(m, bench_sum_dtype(m->c), m->c->m, 1, 1);
+}
+
+static tartan_status call_normalize_gradient(tartan_context *context, const bench_case *c,
+                                             bench_operands *o) {
+    (void)c;
+    return tartan_conv_normalize_gradient(context, o->conv, o->matrices[0], &o->arrays[0], 1e-12,
+                                          o->matrices[1], o->matrices[2], &o->arrays[1]);
+}
+
+static double normalize_gradient_flops(const bench_case *c, const tartan_layout *layout) {
+    (void)c;
+    return 7 * elements_of(layout);
+}
+
 const bench_op bench_conv_ops[BENCH_CONV_OPS] = {
     {.name = "conv",
      .uses_n = true,
@@ -64,4 +107,9 @@ const bench_op bench_conv_ops[BENCH_CONV_OPS] = {
      .flops = conv_flops,
      .products = true,
      .no_scipy = "scipy has no block-sparse convolution"},
+    {.name = "conv_normalize", .make = make_normalize, .call = call_normalize, .flops = normalize_flops},
+    {.name = "conv_normalize_gradient",
+     .make = make_normalize_gradient,
+     .call = call_normalize_gradient,
+     .flops = normalize_gradient_flops},
 };

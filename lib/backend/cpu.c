@@ -118,6 +118,8 @@ const tartan_backend tartan_i_backend_cpu = {
     .conv_filter_gradient = tartan_i_cpu_conv_filter_gradient,
     .channel_linear = tartan_i_cpu_channel_linear,
     .channel_linear_gradient = tartan_i_cpu_channel_linear_gradient,
+    .conv_normalize = tartan_i_cpu_conv_normalize,
+    .conv_normalize_gradient = tartan_i_cpu_conv_normalize_gradient,
     .explain = tartan_i_cpu_explain,
 };
 

@@ -44,6 +44,10 @@ tartan_status tartan_i_cpu_channel_linear(const tartan_context *context, const t
 tartan_status tartan_i_cpu_channel_linear_gradient(const tartan_context *context,
                                                    const tartan_op_channel_linear_gradient *op);
 
+tartan_status tartan_i_cpu_conv_normalize(const tartan_context *context, const tartan_op_conv_normalize *op);
+tartan_status tartan_i_cpu_conv_normalize_gradient(const tartan_context *context,
+                                                   const tartan_op_conv_normalize_gradient *op);
+
 /* The slot `explain` of the backend table. */
 tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_op *op, tartan_i_text *text);
 

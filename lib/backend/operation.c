@@ -190,6 +190,20 @@ static void channel_linear_gradient_operands(const tartan_op_channel_linear_grad
     add_array(all, "bias_grad", op->bias_grad, true);
 }
 
+static void conv_normalize_operands(const tartan_op_conv_normalize *op, operands *all) {
+    add_matrix(all, "filter", op->filter, false);
+    add_array(all, "gain", op->gain, false);
+    add_matrix(all, "out", op->out, true);
+}
+
+static void conv_normalize_gradient_operands(const tartan_op_conv_normalize_gradient *op, operands *all) {
+    add_matrix(all, "filter", op->filter, false);
+    add_array(all, "gain", op->gain, false);
+    add_matrix(all, "out_grad", op->out_grad, false);
+    add_matrix(all, "filter_grad", op->filter_grad, true);
+    add_array(all, "gain_grad", op->gain_grad, true);
+}
+
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]) {
     operands all = {.out = out};
     switch (op->kind) {
@@ -299,6 +313,10 @@ double tartan_i_op_flops(const tartan_op *op) {
         return 2 * (double)tartan_i_array_elements(op->channel_linear.x);
     case TARTAN_OP_CHANNEL_LINEAR_GRADIENT: /* a product, and two sums of which one is of products */
         return 4 * (double)tartan_i_array_elements(op->channel_linear_gradient.x);
+    case TARTAN_OP_CONV_NORMALIZE: /* square and sum, product */
+        return 3 * tartan_i_stored_elements(op->conv_normalize.filter);
+    case TARTAN_OP_CONV_NORMALIZE_GRADIENT: /* two products and sums; two products and a difference */
+        return 7 * tartan_i_stored_elements(op->conv_normalize_gradient.filter);
     case TARTAN_OP_WINDOW_GATHER:
     case TARTAN_OP_BLOCK_COPY:
     case TARTAN_OP_COUNT:

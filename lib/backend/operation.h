@@ -33,7 +33,9 @@
     X(CHANNEL_LINEAR, channel_linear)                                                                        \
     X(CHANNEL_LINEAR_GRADIENT, channel_linear_gradient)                                                      \
     X(CONV, conv)                                                                                            \
-    X(CONV_FILTER_GRADIENT, conv_filter_gradient)
+    X(CONV_FILTER_GRADIENT, conv_filter_gradient)                                                            \
+    X(CONV_NORMALIZE, conv_normalize)                                                                        \
+    X(CONV_NORMALIZE_GRADIENT, conv_normalize_gradient)
 
 enum { TARTAN_I_MAX_PAIRS = 8 };
 
@@ -257,6 +259,29 @@ typedef struct tartan_op_channel_linear_gradient {
     bool relu, bias_first;
     const tartan_array *x_grad, *gain_grad, *bias_grad; /* each may be NULL */
 } tartan_op_channel_linear_gradient;
+
+/* For each set of channels, or stored block of conv->channels, and each output channel k of it, with s the sum of filter^2 over
+ * its input channels and all taps: out = gain[k] filter / sqrt(max(s, epsilon)). out may be filter. */
+typedef struct tartan_op_conv_normalize {
+    const char *function;
+    const tartan_conv *conv;
+    const tartan_matrix *filter; /* on conv->layout */
+    const tartan_array *gain;    /* [output channels] or NULL */
+    double epsilon;
+    tartan_matrix *out;
+} tartan_op_conv_normalize;
+
+/* With m = max(s, epsilon): filter_grad = gain (out_grad - filter [s >= epsilon] sum(out_grad filter) / m) / sqrt(m), and
+ * gain_grad = sum(out_grad filter) / sqrt(m), added up over the sets that share an output channel. */
+typedef struct tartan_op_conv_normalize_gradient {
+    const char *function;
+    const tartan_conv *conv;
+    const tartan_matrix *filter, *out_grad;
+    const tartan_array *gain; /* or NULL */
+    double epsilon;
+    tartan_matrix *filter_grad;
+    const tartan_array *gain_grad; /* or NULL */
+} tartan_op_conv_normalize_gradient;
 
 typedef enum tartan_op_kind {
 #define TARTAN_I_KIND(NAME, name) TARTAN_OP_##NAME,

@@ -19,6 +19,7 @@ UNFUSED = ["attention_merge", "block_softmax", "block_softmax_gradient"]
 WINDOWS = ["window_pool", "window_gather", "window_scatter"]
 LINEAR = ["channel_linear", "channel_linear_gradient"]
 CONV = ["conv", "conv_filter_gradient"]
+NORMALIZE = ["conv_normalize", "conv_normalize_gradient"]
 
 
 def bench(*arguments, **env):
@@ -35,14 +36,14 @@ def test_bench_has_every_operation():
     """What backends can do, `tartan bench` can measure, and help and manual name it."""
     header = (ROOT / "lib/backend/operation.h").read_text()
     names = re.findall(r"^    X\([A-Z_]+, (\w+)\)", header, re.MULTILINE)
-    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION + UNFUSED + WINDOWS + LINEAR + CONV
+    assert run("bench", "--list").split() == names == PRODUCTS + OTHERS + ATTENTION + UNFUSED + WINDOWS + LINEAR + CONV + NORMALIZE
     manual = (HERE.parent / "tartan.1").read_text().replace("\\-", "-")
     for name in names:
         assert re.search(rf"^  .*\b{name}\b", run("bench", "--help"), re.MULTILINE)
         assert re.search(rf"^\.B {name}$", manual, re.MULTILINE)
     run("bench", "--list", "spmm", code=2, text="Usage: tartan bench")
     run("bench", "--list", "--json", code=2, text="Usage: tartan bench")
-    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or conv_filter_gradient")
+    run("bench", "gemm", code=2, text='no benchmark "gemm", expected ' + ", ".join(names[:-1]) + " or conv_normalize_gradient")
 
 
 @pytest.mark.parametrize("operation", PRODUCTS)
@@ -78,7 +79,7 @@ def test_bench(operation):
             assert line["peers"]["openblas"]["core"]
 
 
-@pytest.mark.parametrize("operation", OTHERS + UNFUSED + WINDOWS + LINEAR)
+@pytest.mark.parametrize("operation", OTHERS + UNFUSED + WINDOWS + LINEAR + NORMALIZE)
 def test_bench_of_what_is_no_product(operation):
     lines = bench(operation, "--size", "256x128", "--n", 32, "--block", "16", "--dtype", "bf16,f32,f64", "--rounds", 2,
                   "--density", 0.25, "--threads", 2)
@@ -99,6 +100,8 @@ def test_bench_of_what_is_no_product(operation):
                          "window_scatter": (0, 2 * stored * 32 * size),
                          "channel_linear": (2 * 256 * 128 * 32, 2 * 256 * 128 * 32 * size + 2 * 32 * sums),
                          "channel_linear_gradient": (4 * 256 * 128 * 32, 3 * 256 * 128 * 32 * size + 4 * 32 * sums),
+                         "conv_normalize": (3 * 9 * stored, 2 * 9 * stored * size + 256 * sums),
+                         "conv_normalize_gradient": (7 * 9 * stored, 3 * 9 * stored * size + 2 * 256 * sums),
                          "block_softmax": (4 * stored, 2 * stored * size),
                          "block_softmax_gradient": (4 * stored, 3 * stored * size)}[operation]
         assert near(line["gbytes_per_s"], 1e-6 * bytes_ / line["ms"])

@@ -176,6 +176,23 @@ TARTAN_API tartan_status tartan_channel_linear_gradient(tartan_context *context,
                                                         const char *options, tartan_array *x_grad,
                                                         tartan_array *gain_grad, tartan_array *bias_grad);
 
+/* Weight normalisation. For each set (or stored block of `channels`) and each output channel k of it, with s the sum of
+ * filter^2 over its input channels and all taps:  out = gain[k] filter / sqrt(max(s, epsilon)). For a transposed
+ * convolution, whose outputs are columns, the sum runs over rows and taps.
+ * gain: NULL (1) or [output channels]; sets that share an output channel share its gain, whose gradient is the sum of theirs.
+ * Weights of no channel become 0. out may be filter; filter_grad may not. gain_grad may be NULL.
+ * The gradient, with m = max(s, epsilon) and u = out_grad:
+ *     filter_grad = (gain u - filter [s >= epsilon] sum(gain u filter) / m) / sqrt(m),  gain_grad = sum(u filter) / sqrt(m)
+ * Source: openai/blocksparse, l2_normalize. Errors: as tartan_conv_forward; ARGUMENT (epsilon
+ * not above 0), UNSUPPORTED (per_tap=1). */
+TARTAN_API tartan_status tartan_conv_normalize(tartan_context *context, const tartan_conv *conv,
+                                               const tartan_matrix *filter, const tartan_array *gain,
+                                               double epsilon, tartan_matrix *out);
+TARTAN_API tartan_status tartan_conv_normalize_gradient(tartan_context *context, const tartan_conv *conv,
+                                                        const tartan_matrix *filter, const tartan_array *gain,
+                                                        double epsilon, const tartan_matrix *out_grad,
+                                                        tartan_matrix *filter_grad, tartan_array *gain_grad);
+
 #ifdef __cplusplus
 }
 #endif

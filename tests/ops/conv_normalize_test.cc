@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weight normalisation of filters: against plain loops over lists of blocks, finite differences, refusals.
+#include "conv_support.h"
+
+namespace {
+
+using namespace tartan_test;
+
+// A convolution, and for each weight of the list of its sets (tartan_conv_filter_to_sets) the set and the output channel.
+struct Normal {
+    ConvHandle conv;
+    Layout layout;
+    std::vector<int64_t> set_of, channel_of;
+    int64_t sets = 0, outputs = 0;
+
+    Matrix matrix(int32_t dtype, std::mt19937_64 &random, int32_t order = 0) const {
+        tartan_matrix *raw = nullptr;
+        EXPECT_OK(tartan_matrix_create(layout.get(), dtype, order, &raw));
+        Matrix m(raw);
+        Dense all(dtype, {(int64_t)set_of.size()});
+        all.fill(random, -2, 2);
+        EXPECT_OK(tartan_conv_filter_from_sets(conv.get(), &all.array, raw));
+        return m;
+    }
+    Dense list(const Matrix &m) const {
+        Dense all(m->dtype, {(int64_t)set_of.size()});
+        EXPECT_OK(tartan_conv_filter_to_sets(conv.get(), m.get(), &all.array));
+        return all;
+    }
+};
+
+// Blocks of a layout of channels, or sets that overlap.
+Normal make_normal(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    Normal p;
+    const bool turned = seed % 3 == 0, layouts = seed % 2;
+    const std::string options =
+        std::string(seed % 5 == 0 ? "kernel=3x2" : "kernel=3") + (turned ? " transposed=1" : "");
+    const int64_t taps = seed % 5 == 0 ? 6 : 3, rows = 1 + (int64_t)below(random, 40),
+                  cols = 1 + (int64_t)below(random, 40);
+    std::vector<std::vector<int64_t>> row_sets, col_sets;
+    if (layouts) {
+        const int64_t br = pick<int64_t>(random, {1, 3, 8}), bc = pick<int64_t>(random, {1, 4, 16});
+        const Layout channels = random_layout({rows, cols, br, bc, 1}, 0.6, seed);
+        p.conv = make_conv(channels, options);
+        for (int64_t id = 0; id < channels->blocks; id++) {
+            std::vector<int64_t> r, c;
+            for (int64_t i = channels->block_rows[id] * br;
+                 i < std::min(rows, (channels->block_rows[id] + 1) * br); i++)
+                r.push_back(i);
+            for (int64_t i = channels->block_cols[id] * bc;
+                 i < std::min(cols, (channels->block_cols[id] + 1) * bc); i++)
+                c.push_back(i);
+            row_sets.push_back(r), col_sets.push_back(c);
+        }
+    } else {
+        std::vector<int64_t> in_offsets{0}, out_offsets{0}, in_ids, out_ids;
+        for (int b = 0; b < 4; b++) {
+            std::vector<int64_t> in, out;
+            const int64_t ins = cols, outs = rows;
+            for (int64_t i = 0; i < ins; i++)
+                if (random() % 2) in.push_back(i);
+            for (int64_t i = 0; i < outs; i++)
+                if (random() % 2) out.push_back(i);
+            std::shuffle(in.begin(), in.end(), random);
+            in_ids.insert(in_ids.end(), in.begin(), in.end()),
+                out_ids.insert(out_ids.end(), out.begin(), out.end());
+            in_offsets.push_back((int64_t)in_ids.size()), out_offsets.push_back((int64_t)out_ids.size());
+            row_sets.push_back(out), col_sets.push_back(in);
+        }
+        tartan_conv *raw = nullptr;
+        EXPECT_OK(tartan_conv_from_sets(cols, rows, in_offsets.data(), 5, in_ids.data(),
+                                        (int64_t)in_ids.size(), out_offsets.data(), 5, out_ids.data(),
+                                        (int64_t)out_ids.size(), options.c_str(), &raw));
+        p.conv.reset(raw);
+    }
+    p.layout = layout_of(p.conv);
+    p.sets = (int64_t)row_sets.size();
+    p.outputs = tartan_conv_out_channels(p.conv.get());
+    for (size_t b = 0; b < row_sets.size(); b++) // each block is [rows, columns, kernel]
+        for (const int64_t r : row_sets[b])
+            for (const int64_t c : col_sets[b])
+                for (int64_t t = 0; t < taps; t++)
+                    p.set_of.push_back((int64_t)b), p.channel_of.push_back(turned ? c : r);
+    return p;
+}
+
+// Sums of a product over the weights of each set and output channel.
+std::map<std::pair<int64_t, int64_t>, double> sums(const Normal &p, const Dense &a, const Dense &b) {
+    std::map<std::pair<int64_t, int64_t>, double> all;
+    for (size_t i = 0; i < p.set_of.size(); i++)
+        all[{p.set_of[i], p.channel_of[i]}] += a.get((int64_t)i) * b.get((int64_t)i);
+    return all;
+}
+
+TEST(ConvNormalize, EqualsPlainLoops) {
+    for (uint64_t seed = 0; seed < rounds(120u) && !HasFailure(); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        std::mt19937_64 random(seed);
+        const Normal p = make_normal(seed);
+        const int32_t dtype = kDtypes[seed % 4], order = (int32_t)(seed % 2);
+        const Matrix filter = p.matrix(dtype, random, order), u = p.matrix(dtype, random);
+        tartan_matrix *raw = nullptr;
+        ASSERT_OK(tartan_matrix_create(p.layout.get(), dtype, 0, &raw));
+        const Matrix out(raw);
+        ASSERT_OK(tartan_matrix_create(p.layout.get(), dtype, 1 - order, &raw));
+        const Matrix grad(raw);
+        Dense gain(tartan_i_sum_dtype(dtype), {p.outputs}), gain_grad = gain;
+        gain.fill(random, -2, 2);
+        const bool has_gain = random() % 3;
+        const double epsilon = pick(random, {1e-12, 5.0});
+        const Context own = open_context(1 + (int32_t)(seed % 3));
+        const Dense w = p.list(filter), g = p.list(u);
+        ASSERT_OK(tartan_conv_normalize(own.get(), p.conv.get(), filter.get(),
+                                        has_gain ? &gain.array : nullptr, epsilon, out.get()));
+        ASSERT_OK(tartan_conv_normalize_gradient(own.get(), p.conv.get(), filter.get(),
+                                                 has_gain ? &gain.array : nullptr, epsilon, u.get(),
+                                                 grad.get(), &gain_grad.array));
+        const Dense got = p.list(out), got_grad = p.list(grad);
+        auto squares = sums(p, w, w), dots = sums(p, g, w);
+        Dense sizes = w, others = g; // of what dots add up
+        for (int64_t i = 0; i < w.elements(); i++)
+            sizes.set(i, std::fabs(w.get(i))), others.set(i, std::fabs(g.get(i)));
+        auto terms = sums(p, sizes, others);
+        std::vector<double> of_gain((size_t)p.outputs, 0), size((size_t)p.outputs, 1e-30);
+        for (const auto &one : dots) {
+            of_gain[(size_t)one.first.second] +=
+                one.second / std::sqrt(std::max(squares[one.first], epsilon));
+            size[(size_t)one.first.second] += 30;
+        }
+        const double tolerance = 8 * tartan_test::epsilon(dtype);
+        for (size_t i = 0; i < p.set_of.size(); i++) {
+            const std::pair<int64_t, int64_t> at = {p.set_of[i], p.channel_of[i]};
+            const double s = squares[at], m = std::max(s, epsilon),
+                         factor = has_gain ? gain.get(at.second) : 1;
+            const double f = w.get((int64_t)i), want = factor * f / std::sqrt(m);
+            EXPECT_NEAR(want, got.get((int64_t)i),
+                        tolerance * std::fabs(want) + 1e-7 * (dtype == TARTAN_F16));
+            const double pull = s >= epsilon ? f * dots[at] / m : 0, push = g.get((int64_t)i);
+            const double bound = std::fabs(push) + std::fabs(f) * terms[at] / m;
+            EXPECT_NEAR(factor * (push - pull) / std::sqrt(m), got_grad.get((int64_t)i),
+                        tolerance * std::fabs(factor) * bound / std::sqrt(m) + 1e-7 * (dtype == TARTAN_F16));
+        }
+        for (int64_t k = 0; k < p.outputs; k++)
+            EXPECT_NEAR(of_gain[(size_t)k], gain_grad.get(k), 1e-6 * size[(size_t)k]) << k;
+        ASSERT_OK(tartan_conv_normalize(own.get(), p.conv.get(), filter.get(),
+                                        has_gain ? &gain.array : nullptr, epsilon, filter.get()));
+        EXPECT_EQ(got.memory(), p.list(filter).memory()) << "in place";
+    }
+}
+
+TEST(ConvNormalize, GradientsAreThoseOfFiniteDifferences) {
+    for (uint64_t seed = 500; seed < 512; seed++) {
+        std::mt19937_64 random(seed);
+        const Normal p = make_normal(seed);
+        Matrix filter = p.matrix(TARTAN_F64, random), u = p.matrix(TARTAN_F64, random),
+               out = p.matrix(TARTAN_F64, random), grad = p.matrix(TARTAN_F64, random);
+        Dense gain(TARTAN_F64, {p.outputs}), w = p.list(filter);
+        gain.fill(random);
+        const Context own = open_context(1);
+        ASSERT_OK(tartan_conv_normalize_gradient(own.get(), p.conv.get(), filter.get(), &gain.array, 1e-12,
+                                                 u.get(), grad.get(), nullptr));
+        const Dense g = p.list(u), want = p.list(grad);
+        const auto value = [&] {
+            EXPECT_OK(tartan_conv_filter_from_sets(p.conv.get(), &w.array, filter.get()));
+            EXPECT_OK(
+                tartan_conv_normalize(own.get(), p.conv.get(), filter.get(), &gain.array, 1e-12, out.get()));
+            const Dense y = p.list(out);
+            double sum = 0;
+            for (int64_t i = 0; i < y.elements(); i++) sum += y.get(i) * g.get(i);
+            return sum;
+        };
+        for (int64_t i = 0; i < w.elements(); i += 1 + w.elements() / 7) {
+            const double old = w.get(i), step = 1e-5;
+            w.set(i, old + step);
+            const double up = value();
+            w.set(i, old - step);
+            const double down = value();
+            w.set(i, old);
+            EXPECT_NEAR((up - down) / (2 * step), want.get(i), 1e-5 * (1 + std::fabs(want.get(i))));
+        }
+    }
+}
+
+TEST(ConvNormalize, Refusals) {
+    std::mt19937_64 random(1);
+    const Normal p = make_normal(1), q = make_normal(7);
+    const Matrix filter = p.matrix(TARTAN_F32, random), out = p.matrix(TARTAN_F32, random),
+                 wide = p.matrix(TARTAN_F64, random), other = q.matrix(TARTAN_F32, random),
+                 grad = p.matrix(TARTAN_F32, random);
+    const ConvHandle taps = make_conv(random_layout({8, 24, 4, 4, 1}, 1, 1), "kernel=3 per_tap=1");
+    tartan_matrix *raw = nullptr;
+    ASSERT_OK(tartan_matrix_create(layout_of(taps).get(), TARTAN_F32, 0, &raw));
+    const Matrix own(raw);
+    Dense gain(TARTAN_F32, {p.outputs}), longer(TARTAN_F32, {p.outputs + 1}), f64(TARTAN_F64, {p.outputs});
+    const auto run = [&](const Matrix &f, const Dense *g, double epsilon, const Matrix &to) {
+        return tartan_conv_normalize(cpu(), p.conv.get(), f.get(), g != nullptr ? &g->array : nullptr,
+                                     epsilon, to.get());
+    };
+    const Dense before = p.list(out);
+    EXPECT_FAILS(HANDLE, "context is NULL",
+                 tartan_conv_normalize(nullptr, p.conv.get(), filter.get(), nullptr, 1, out.get()));
+    EXPECT_FAILS(HANDLE, "conv is NULL",
+                 tartan_conv_normalize(cpu(), nullptr, filter.get(), nullptr, 1, out.get()));
+    EXPECT_FAILS(HANDLE, "filter is NULL",
+                 tartan_conv_normalize(cpu(), p.conv.get(), nullptr, nullptr, 1, out.get()));
+    EXPECT_FAILS(HANDLE, "out is NULL",
+                 tartan_conv_normalize(cpu(), p.conv.get(), filter.get(), nullptr, 1, nullptr));
+    EXPECT_FAILS(LAYOUT, "filter has another layout than the convolution", run(other, nullptr, 1, out));
+    EXPECT_FAILS(LAYOUT, "out has another layout than the convolution", run(filter, nullptr, 1, other));
+    EXPECT_FAILS(DTYPE, "out is of float64, expected float32", run(filter, nullptr, 1, wide));
+    EXPECT_FAILS(DTYPE, "gain is of float64, expected float32", run(filter, &f64, 1, out));
+    EXPECT_FAILS(SHAPE, "(output channels)", run(filter, &longer, 1, out));
+    for (const double epsilon : {0.0, -1.0, (double)NAN, (double)INFINITY})
+        EXPECT_FAILS(ARGUMENT, "expected a number above 0", run(filter, nullptr, epsilon, out));
+    EXPECT_FAILS(UNSUPPORTED, "per_tap=1",
+                 tartan_conv_normalize(cpu(), taps.get(), own.get(), nullptr, 1, own.get()));
+    const auto gradient = [&](const Matrix &u, const Matrix &to, tartan_array *gain_grad) {
+        return tartan_conv_normalize_gradient(cpu(), p.conv.get(), filter.get(), &gain.array, 1, u.get(),
+                                              to.get(), gain_grad);
+    };
+    EXPECT_FAILS(DTYPE, "out_grad is of float64, expected float32 (that of filter)",
+                 gradient(wide, out, nullptr));
+    EXPECT_FAILS(ARGUMENT, "filter_grad", gradient(grad, filter, nullptr));
+    EXPECT_FAILS(ARGUMENT, "filter_grad", gradient(grad, grad, nullptr));
+    EXPECT_FAILS(ARGUMENT, "gain_grad", gradient(grad, out, &gain.array));
+    EXPECT_FAILS(SHAPE, "gain_grad has shape", gradient(grad, out, &longer.array));
+    EXPECT_FAILS(DTYPE, "gain_grad is of float64", gradient(grad, out, &f64.array));
+    EXPECT_FAILS(HANDLE, "out_grad is NULL",
+                 tartan_conv_normalize_gradient(cpu(), p.conv.get(), filter.get(), nullptr, 1, nullptr,
+                                                out.get(), nullptr));
+    EXPECT_EQ(before.memory(), p.list(out).memory()) << "a refused call wrote";
+}
+
+TEST(ConvNormalize, EveryAllocationCanFail) {
+    std::mt19937_64 random(1);
+    const Normal p = make_normal(1);
+    const Matrix filter = p.matrix(TARTAN_F32, random), u = p.matrix(TARTAN_F32, random),
+                 grad = p.matrix(TARTAN_F32, random);
+    Dense gain_grad(TARTAN_F32, {p.outputs});
+    BRUTAL(in_new_context(2,
+                          [&](tartan_context *c) {
+                              return tartan_conv_normalize_gradient(c, p.conv.get(), filter.get(), nullptr, 1,
+                                                                    u.get(), grad.get(), &gain_grad.array);
+                          }),
+           (void)0);
+}
+
+} // namespace
