@@ -132,6 +132,8 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_layout_grow(l, nullptr, 0, list, 1, list, 1, &out));
     REFUSED(tartan_layout_move(l, list, 1, list, 1, list, 1, sources, 6, &out));
     REFUSED(tartan_layout_reblock(l, 4, 4, &out));
+    REFUSED(tartan_layout_add_diagonal(dynamic.layout.get(), 0, &out));
+    REFUSED(tartan_layout_add_elements(dynamic.layout.get(), nullptr, 0, list, 1, list, 1, &out));
     REFUSED(tartan_matrix_create(dynamic.layout.get(), TARTAN_F64, 0, &m));
     REFUSED(tartan_matrix_from_dense(dynamic.layout.get(), &dense.array, 0, 0, &m));
     REFUSED(tartan_matrix_from_coo(dynamic.layout.get(), list, 4, list, 4, &few.array, 0, 0, &m));
@@ -163,6 +165,27 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_matrix_fill_orthogonal(context.get(), on_it, 1, 1));
     REFUSED(tartan_matrix_fill_normal(context.get(), on_it, 1, 1));
     REFUSED(tartan_file_put_matrix(file.get(), "m", on_it, nullptr, nullptr));
+    REFUSED(tartan_matrix_add(context.get(), 1, on_it, 1, on_it, 0, &m));
+    REFUSED(tartan_axpby(context.get(), 1, on_it, 1, on_it, on_it));
+    REFUSED(tartan_matrix_combine(context.get(), TARTAN_COMBINE_MULTIPLY, on_it, on_it, 0, &m));
+    REFUSED(tartan_matrix_apply(context.get(), TARTAN_APPLY_ABS, 0, on_it, 0, &m));
+    REFUSED(tartan_matrix_scale(context.get(), nullptr, 0, nullptr, 0, on_it, 0, &m));
+    REFUSED(tartan_matrix_add_diagonal(context.get(), 1, on_it, 0, numbers, 1, 0, &m));
+    REFUSED(tartan_matrix_get_diagonal(on_it, 0, numbers, 6));
+    REFUSED(tartan_matrix_set_diagonal(on_it, 0, numbers, 1));
+    REFUSED(tartan_matrix_trace(on_it, numbers, 1));
+    REFUSED(tartan_matrix_reduce(context.get(), on_it, TARTAN_REDUCE_SUM, TARTAN_EACH_HEAD, numbers, 1));
+    REFUSED(tartan_matrix_norm(context.get(), on_it, TARTAN_MATRIX_NORM_MAX, numbers, 1));
+    REFUSED(tartan_matrix_count_different(context.get(), on_it, on_it, 0, 0, 0, numbers));
+    REFUSED(tartan_matrix_get_elements(on_it, nullptr, 0, list, 4, list, 4, &few.array));
+    REFUSED(tartan_matrix_set_elements(on_it, nullptr, 0, list, 4, list, 4, &few.array, 0));
+    REFUSED(tartan_matrix_cut(context.get(), on_it, 0, 1, 0, 1, &m));
+    REFUSED(tartan_matrix_select(context.get(), on_it, list, 1, nullptr, 0, &m));
+    REFUSED(tartan_matrix_reblock(context.get(), on_it, 4, 4, &m));
+    REFUSED(tartan_matrix_concatenate(context.get(), TARTAN_DOWN, on_it, on_it, &m));
+    REFUSED(tartan_matrix_kronecker(context.get(), on_it, &dense.array, 0, 0, &m));
+    REFUSED(tartan_matrix_triangle(context.get(), on_it, TARTAN_LOWER, 0, &m));
+    REFUSED(tartan_matrix_drop_zeros(context.get(), on_it, 0, &m));
 #undef REFUSED
 }
 
