@@ -3,6 +3,7 @@
 # bench.sh [operation...] [-- option...]: every benchmark of `tartan bench`, one JSON object a case, also kept in
 # build/bench/<operation>.jsonl. Options go to `tartan bench`.
 # bench.sh attention [-- option...]: attention beside PyTorch and NumPy, with verdicts (tests/cpu/attention.py).
+# bench.sh conv, bench.sh sbnet [-- option...]: convolutions beside the measured peak and PyTorch (tests/gpu/conv_bench.py).
 # bench.sh calls: what a call costs from each language, with verdicts; rows in build/bench/calls.jsonl.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,6 +14,12 @@ if [ "${1-}" = attention ]; then
     shift
     [ "${1-}" != -- ] || shift
     exec "$PYTHON" tests/cpu/attention.py "$@"
+fi
+if [ "${1-}" = conv ] || [ "${1-}" = sbnet ]; then
+    what=$1
+    shift
+    [ "${1-}" != -- ] || shift
+    exec "$PYTHON" tests/gpu/conv_bench.py "$what" "$@"
 fi
 operations=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do

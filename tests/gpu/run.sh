@@ -6,6 +6,8 @@
 #   run.sh bench [option...]                             bench.py against the goals (--help lists the options)
 #   run.sh bench attention [option...]                   its rows of attention
 #   run.sh bench attention-cpu [option...]               attention on this machine's CPU (tests/cpu/attention.py)
+#   run.sh bench conv|sbnet [option...]                  convolutions on the GPU (conv_bench.py)
+#   run.sh bench conv-cpu|sbnet-cpu [option...]          and on this machine's CPU
 #   run.sh bench calls                                   what a call costs from Python beside torch.matmul, with verdicts
 #   run.sh carry                                         on the machine that built the tree: copies the shared libraries it
 #                                                        needs to build/gpu/lib; test and bench use those the GPU machine lacks.
@@ -115,11 +117,24 @@ bench() {
         use_carried
         exec env -u PYTHONPATH "$python" tests/cpu/attention.py "${@:2}"
     fi
+    if [ "${1-}" = conv-cpu ] || [ "${1-}" = sbnet-cpu ]; then
+        [ -e "$TARTAN_LIBRARY" ] || lacking "no ${TARTAN_LIBRARY#"$TARTAN_ROOT"/}; build the tree first (./run demo)"
+        use_carried
+        exec env -u PYTHONPATH "$python" tests/gpu/conv_bench.py "${1%-cpu}" "${@:2}"
+    fi
     for argument; do # these need no GPU
-        case "$argument" in --list | --render* | -h | --help) exec "$python" tests/gpu/bench.py "$@" ;; esac
+        case "$argument" in --list | --render* | -h | --help)
+            case "${1-}" in
+                conv | sbnet) exec "$python" tests/gpu/conv_bench.py "$@" --device cuda ;;
+                *) exec "$python" tests/gpu/bench.py "$@" ;;
+            esac ;;
+        esac
     done
     ready
     "$python" -c 'import torch' 2>/dev/null || lacking "$python has no PyTorch; TARTAN_GPU_PYTHON names one that has"
+    if [ "${1-}" = conv ] || [ "${1-}" = sbnet ]; then
+        exec env -u PYTHONPATH "$python" tests/gpu/conv_bench.py "$@" --device cuda
+    fi
     if [ "${1-}" = calls ]; then
         calls "$python"
         return
@@ -135,5 +150,5 @@ case "$what" in
     test) tests "$@" ;;
     bench) bench "$@" ;;
     carry) carry ;;
-    *) sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -55,6 +55,19 @@ static tartan_status scatter(const operands *with) {
                                  with->inputs[0], with->texts[0], with->outputs[0]);
 }
 
+static tartan_status linear(const operands *with) {
+    return tartan_channel_linear(with->context, with->handles[0], with->nsizes > 0 ? with->sizes : NULL,
+                                 with->nsizes, with->inputs[0], with->inputs[1], with->inputs[2],
+                                 with->texts[0], with->outputs[0]);
+}
+
+static tartan_status linear_gradient(const operands *with) {
+    return tartan_channel_linear_gradient(
+        with->context, with->handles[0], with->nsizes > 0 ? with->sizes : NULL, with->nsizes, with->inputs[0],
+        with->inputs[2], with->inputs[3], with->inputs[1], with->texts[0], with->outputs[0], with->outputs[1],
+        with->outputs[2]);
+}
+
 static const operation operations[] = {
     {.name = "conv",
      .handles = {"conv", "active"},
@@ -93,6 +106,20 @@ static const operation operations[] = {
      .images = 3,
      .names = {{"tartan_window_scatter", "window_scatter"}, {"y", "out"}},
      .run = scatter},
+    {.name = "channel_linear",
+     .handles = {"conv"},
+     .inputs = {"x", "gain", "bias"},
+     .outputs = {"out"},
+     .images = 1,
+     .names = {{"tartan_channel_linear", "channel_linear"}, {"in_size", "size"}, {"y", "out"}},
+     .run = linear},
+    {.name = "channel_linear_gradient",
+     .handles = {"conv"},
+     .inputs = {"x", "y_grad", "gain", "bias"},
+     .outputs = {"x_grad", "gain_grad", "bias_grad"},
+     .images = 3,
+     .names = {{"tartan_channel_linear_gradient", "channel_linear_gradient"}, {"in_size", "size"}},
+     .run = linear_gradient},
 };
 
 /* ---- One call ---- */
@@ -141,7 +168,8 @@ static int read_plain(image_call *self, PyObject *const *given) {
     operands *with = &self->with;
     PyObject *const sizes = given[SIZES_GIVEN];
     const int last = PyObject_IsTrue(given[LAST]), clear = PyObject_IsTrue(given[CLEAR]);
-    if (last < 0 || clear < 0 || tartan_py_int(given[DIMS], function, "dims", 0, 3, &self->dims) ||
+    if (last < 0 || clear < 0 ||
+        tartan_py_int(given[DIMS], function, "dims", 0, TARTAN_MAX_NDIM - 2, &self->dims) ||
         tartan_py_double(given[NUMBER], function, "number", &with->number))
         return -1;
     self->last = last;

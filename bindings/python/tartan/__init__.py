@@ -18,7 +18,7 @@ from tartan._attention import attention, attention_bias_gradient, attention_grad
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
 from tartan._context import Context, cpu_kernels, default_context, info
-from tartan._conv import BlockConv
+from tartan._conv import BlockConv, channel_linear, channel_linear_gradient
 from tartan._device import DeviceArray
 from tartan._errors import (
     ArgumentError,
@@ -64,6 +64,7 @@ __all__ = [
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
     "attention_bias_gradient", "attention_gradient", "attention_merge", "block_diag", "block_softmax", "block_softmax_gradient",
+    "channel_linear", "channel_linear_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
     "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",

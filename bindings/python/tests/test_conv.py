@@ -111,6 +111,40 @@ def test_epilogue(rng):
     assert np.allclose(conv(x, filter, bias=table), y + table[classes].transpose(2, 0, 1))
 
 
+@pytest.mark.parametrize("options", [{}, {"relu": True}, {"bias_first": True}, {"relu": True, "bias_first": True}])
+@pytest.mark.parametrize("rows", [0, 9])
+def test_the_last_step_alone(rng, options, rows):
+    conv, filter, x, y = case_of(rng, CASES[1])
+    gain, bias = rng.standard_normal((2, rows, 48) if rows else (2, 48))
+    where = {"conv": conv, "size": (7, 9)} if rows else {}
+    z = tartan.channel_linear(y, gain=gain, bias=bias, **options, **where)
+    assert np.allclose(z, conv(x, filter, gain=gain, bias=bias, **options))
+    grad, step = rng.standard_normal(y.shape), 1e-6
+    grads = tartan.channel_linear_gradient(y, grad, gain=gain, bias=bias, **options, **where)
+    for name, value, found in (("x", y, grads[0]), ("gain", gain, grads[1]), ("bias", bias, grads[2])):
+        toward = rng.standard_normal(value.shape)
+        ends = [
+            (tartan.channel_linear(**({"x": y, "gain": gain, "bias": bias} | {name: value + s * toward}), **options, **where)
+             * grad).sum() for s in (step, -step)
+        ]  # fmt: skip
+        assert found.shape == value.shape
+        assert np.isclose((found * toward).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-4)
+    assert tartan.channel_linear_gradient(y, grad)[1:] == (None, None)
+
+
+def test_the_last_step_of_other_shapes(rng):
+    x, gain = rng.standard_normal((3, 4, 5, 2, 2, 6)), rng.standard_normal(6)
+    y = tartan.channel_linear(x, gain=gain, channels_last=True)
+    assert np.allclose(y, x * gain) and tartan.channel_linear(x, gain=gain, channels_last=True, out=x) is x
+    assert np.array_equal(x, y)
+    with pytest.raises(tartan.ArgumentError, match="one of conv and size is given"):
+        tartan.channel_linear(x, gain=gain, size=3)
+    with pytest.raises(tartan.HandleTypeError, match="conv is of type str"):
+        tartan.channel_linear(x, gain=gain, conv="conv", size=3)
+    with pytest.raises(tartan.ShapeError, match="channel_linear: gain"):
+        tartan.channel_linear(x, gain=gain)
+
+
 def test_transposed(rng):
     layout = random_layout(rng, (32, 24), (16, 8), 0.7)
     conv = BlockConv(layout, (3, 3), stride=2, padding=1)

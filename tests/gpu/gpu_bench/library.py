@@ -111,6 +111,7 @@ class Layout:
 
     def __init__(self, library, rows, cols, block, mask=None, pattern=None, heads=1):
         self.library, self.handle = library, c_void_p()
+        self.rows, self.cols, self.block = rows, cols, block if isinstance(block, tuple) else (block, block)
         shape = C.tartan_shape(rows, cols, *(block if isinstance(block, tuple) else (block, block)), heads)
         if mask is not None:
             data = mask.ctypes.data_as(POINTER(c_uint8))
@@ -132,6 +133,31 @@ class Layout:
 
     def free(self):
         self.library.c.tartan_layout_free(self.handle)
+        self.handle = c_void_p()
+
+
+class Taken(Layout):
+    """A layout that the library made."""
+
+    def __init__(self, library, handle):
+        self.library, self.handle, c = library, handle, library.c
+        self.rows, self.cols = c.tartan_layout_rows(handle), c.tartan_layout_cols(handle)
+        self.block = c.tartan_layout_block_rows(handle), c.tartan_layout_block_cols(handle)
+        self.blocks = c.tartan_layout_blocks(handle)
+
+
+class Conv:
+    """A convolution with the blocks of a layout of channels."""
+
+    def __init__(self, library, channels, options):
+        self.library, self.handle, layout = library, c_void_p(), c_void_p()
+        library.ok(library.c.tartan_conv_create(channels.handle, options.encode(), byref(self.handle)))
+        library.ok(library.c.tartan_conv_get_layout(self.handle, byref(layout)))
+        self.layout = Taken(library, layout)
+
+    def free(self):
+        self.layout.free()
+        self.library.c.tartan_conv_free(self.handle)
         self.handle = c_void_p()
 
 
@@ -198,4 +224,24 @@ def attention(context, layout, options, mask, inputs, outputs):
     def call():
         library.ok(function(*arguments))
     call.keep = (layout, mask, arrays)
+    return call
+
+
+def windows_layout(context, mask, windows, options):
+    """The windows that a mask [n, spatial...] makes active."""
+    library, handle = context.library, c_void_p()
+    library.ok(library.c.tartan_layout_from_windows(context.handle, byref(library.array(mask)), windows.encode(),
+                                                    options.encode(), byref(handle)))
+    return Taken(library, handle)
+
+
+def conv_forward(context, conv, filter_, x, y, active=None, windows=None):
+    """A function that asks for the convolution of x [n, channels, spatial...] once."""
+    library, arrays = context.library, (context.library.array(x), context.library.array(y))
+    arguments = (context.handle, conv.handle, filter_.handle, byref(arrays[0]), None, None, None,
+                 active.handle if active else None, windows.encode() if windows else None, byref(arrays[1]))
+
+    def call():
+        library.ok(library.c.tartan_conv_forward(*arguments))
+    call.keep = (conv, filter_, active, arrays)
     return call

@@ -5,7 +5,9 @@ COLUMNS = ("operation", "dtype", "block", "layout", "size", "kernel", "plan ms",
            "peer TFLOP/s", "ratio", "floor", "goal", "verdict")
 ATTENTION = ("layout", "block", "B x H, T, d", "pass", "density", "kernel", "plan ms", "error", "ms", "TFLOP/s", "peer",
              "peer TFLOP/s", "ratio", "floor", "goal", "verdict")
-TEXTS = ("operation", "dtype", "layout", "size", "B x H, T, d", "pass", "kernel", "peer", "verdict")
+CONV = ("case", "size", "filter", "windows", "active", "kernel", "plan ms", "ms", "TFLOP/s", "peer", "peer ms", "peer TFLOP/s", "ratio",
+        "floor", "goal", "verdict")
+TEXTS = ("case", "filter", "windows", "operation", "dtype", "layout", "size", "B x H, T, d", "pass", "kernel", "peer", "verdict")
 VERDICTS = ("goal", "floor", "BELOW", "WRONG", "REFUSED", "NO PEER", "NOT RUN", "shown", "peer refuses", "skipped")
 FAILING = ("BELOW", "WRONG", "REFUSED", "NO PEER", "NOT RUN")
 TITLES = {"goals": "Goals", "cliffs": "Block sizes and numbers of columns between the usual ones",
@@ -22,6 +24,9 @@ TITLES = {"goals": "Goals", "cliffs": "Block sizes and numbers of columns betwee
           "attention flex": "Against FlexAttention (ratio: times as fast)",
           "attention, one thread": "Attention, one thread, against the peak of multiply-adds in registers",
           "attention, all threads": "Attention, all threads (ratio: times as fast; of SDPA, as its dense attention)",
+          "conv": "Convolutions with block-sparse filters (useful FLOP/s, against the peak or dense; times as fast)",
+          "sbnet": "3x3 convolutions in windows of images (GPU, dense: useful FLOP/s; else times as fast)",
+          "sbnet plans": "SBNet's plans: 3x3 convolutions in the windows of a mask (times as fast)",
           "attention, memory": "Attention, memory of a process (ratio: 2 GB to what it holds)"}
 
 
@@ -46,6 +51,8 @@ def number(value):
 
 
 def cells(r):
+    if "windows" in r:
+        return conv_cells(r)
     if "pass" in r:
         return attention_cells(r)
     layout = r["layout"] if r["layout"].startswith(("ba ", "experts")) else f"{r['layout']} {100 * r['density']:.3g}%"
@@ -61,13 +68,22 @@ def attention_cells(r):
             number(r.get("peer_tflops")), number(r.get("ratio")), number(r["floor"]), number(r["goal"]), r["verdict"]]
 
 
+def conv_cells(r):
+    filter_ = f"b{r['block']} {100 * r['density']:.3g}%" if r["block"] else "dense"
+    windows, active = (f"{r['windows']}x{r['windows']}", f"{100 * r.get('share', 1):.3g}%") if r["windows"] else ("-", "all")
+    figures = [number(r.get(name)) for name in ("plan_ms", "ms", "tflops")]
+    return [r["name"], r["size"].removeprefix(r["name"] + " "), filter_, windows, active, r.get("kernel") or "-", *figures, r["peer"],
+            number(r.get("peer_ms")), number(r.get("peer_tflops")), number(r.get("ratio")), number(r["floor"]), number(r["goal"]),
+            r["verdict"]]
+
+
 def lines(results, markdown):
     """The table, section by section; notes stand beside their rows, in Markdown below the table. Attention's "error" is that of
     our results over that of plain bf16 attention, on the CPU relative to their norm."""
     out = []
     for section in dict.fromkeys(r["section"] for r in results):
         chosen = [r for r in results if r["section"] == section]
-        columns = ATTENTION if "pass" in chosen[0] else COLUMNS
+        columns = CONV if "windows" in chosen[0] else ATTENTION if "pass" in chosen[0] else COLUMNS
         table = [list(columns)] + [cells(r) for r in chosen]
         if markdown:
             out += ["", f"### {TITLES[section]}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions with block-sparse filters ("conv") and in sparse windows of images ("sbnet"), on the CPU or a GPU: the rows, our
+operands, and the peers, PyTorch's dense convolution (oneDNN, cuDNN) and SBNet's recipe of gather, dense convolution and scatter."""
+
+import dataclasses
+import statistics
+import time
+
+import numpy as np
+
+from . import library as tartan
+from . import table
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+PEAK, DENSE, RECIPE, SHARE = "peak", "dense", "recipe", "break-even"
+MOST_ERROR = {"f32": 1e-5, "bf16": 5e-3}  # of the norm of the result
+CHANNELS_LAST = (0, 3, 1, 2)  # memory [n, h, w, channels] as [n, channels, h, w]
+# SBNet's plans of channels: (H, W, C, K) of the four stages.
+SIZES = ((400, 700), (200, 350), (100, 175), (50, 88))
+PLANS = {"resnet-50": ((256, 64), (512, 128), (1024, 256), (2048, 512)),
+         "resnet-v2": ((96, 24), (192, 48), (256, 64), (384, 96)),
+         "resnet-v3": ((128, 32), (256, 64), (384, 96), (512, 128))}
+SPARSITIES = (.6, .65, .7, .75, .8, .85, .9, .95, .99)
+TOLERANCE = .05
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Images [n, c, h, w], channels last, to k channels, with padding that keeps the size. `block` of channels and `density` of
+    the filter, 0 and 1 if it is dense; `windows`: edge of the windows of which the share `active` is computed, 0: all."""
+    h: int
+    w: int
+    c: int
+    k: int
+    block: int = 0
+    density: float = 1.0
+    windows: int = 0
+    active: float = 1.0
+    corner: bool = False  # the active part is the upper left corner, else windows are chosen at random
+    kernel: int = 3
+    n: int = 1
+    type_name: str = "f32"
+    threads: int = 0  # 0: a GPU
+
+    @property
+    def image(self):
+        """Cases of one image and kernel have the same x and the same dense peer."""
+        return self.h, self.w, self.c, self.k, self.kernel, self.n, self.type_name, self.threads
+
+    @property
+    def dense_flops(self):
+        return 2.0 * self.n * self.h * self.w * self.c * self.k * self.kernel ** 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """`metric`: "rate" compares useful FLOP/s with the peer's, "time" the times. No floor: shown, not judged."""
+    section: str
+    name: str
+    case: Case
+    peer: str
+    metric: str
+    floor: float | None = None
+    goal: float | None = None
+
+    @property
+    def text(self):
+        c = self.case
+        what = f"b{c.block} {100 * c.density:.0f}%" if c.block else "dense filter"
+        where = f"windows {c.windows} {100 * c.active:.0f}%" if c.windows else "all"
+        return f"{self.section} | {self.name} {c.kernel}x{c.kernel} {c.n}x{c.h}x{c.w} {c.c}->{c.k} {c.type_name} | {what} | {where} | {self.peer}"
+
+
+def conv_rows(options):
+    if options.device == "cpu":
+        base = Case(56, 56, 256, 256, threads=1)
+        for block, density in ((b, d) for b in (64, 32, 16, 8) for d in (.1, .25, .5)):
+            case = dataclasses.replace(base, block=block, density=density)
+            yield Row("conv", "3x3", case, PEAK, "rate", *((.5, .85) if block >= 16 else ()))
+            yield Row("conv", "3x3", case, DENSE, "time")
+        yield Row("conv", "1x1", dataclasses.replace(base, kernel=1, block=32, density=.25), PEAK, "rate")
+        return
+    limits = {64: (.5, .9), 32: (.3, .75), 16: (.15, .45), 8: (.07, .22)}
+    for base in (Case(56, 56, 256, 256, n=32, type_name="bf16"), Case(28, 28, 512, 512, n=32, type_name="bf16")):
+        for block, density in ((b, d) for b in limits for d in (.1, .25, .5)):
+            yield Row("conv", "3x3", dataclasses.replace(base, block=block, density=density), DENSE, "rate", *limits[block])
+        for block in limits:
+            yield Row("conv", "1x1", dataclasses.replace(base, kernel=1, block=block, density=.25), DENSE, "rate")
+
+
+def sbnet_rows(options):
+    cpu = options.device == "cpu"
+    type_name, threads = ("f32", options.threads) if cpu else ("bf16", 0)
+    for channels in (64,) if cpu else (64, 128, 256):
+        base = Case(400, 704, channels, channels, windows=16, type_name=type_name, threads=threads)
+        shares = (.1, .25, .5, .6, .7, .85, 1.0)
+        for active in shares:
+            case = dataclasses.replace(base, active=active)
+            if cpu:
+                yield Row("sbnet", "random windows", case, DENSE, "time", *((5.0, 8.0) if active == .1 else ()))
+            else:
+                yield Row("sbnet", "random windows", case, DENSE, "rate", *((.45, .85) if active <= .5 else ()))
+            yield Row("sbnet", "random windows", case, RECIPE, "time")
+        yield Row("sbnet", "random windows", base, SHARE, "share", *(() if cpu else (.6, .85)))
+    for plan in options.plans:
+        for (h, w), (c, k) in zip(SIZES, PLANS[plan]):
+            for sparsity in options.sparsities:
+                for windows in (8, 16, 32):
+                    case = Case(h, w, c, k, windows=windows, active=round(1 - sparsity, 2), corner=True, type_name=type_name,
+                                threads=threads)
+                    yield Row("sbnet plans", plan, case, DENSE, "time")
+                    yield Row("sbnet plans", plan, case, RECIPE, "time")
+
+
+# ---- Ours ----
+
+def placed(array, case):
+    """f32 numbers of NumPy as an operand: of NumPy on the CPU, of PyTorch on a GPU."""
+    if case.threads:
+        return np.ascontiguousarray(array, np.float32)
+    return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to("cuda", torch.bfloat16)
+
+
+def as_channels(memory):
+    return memory.transpose(CHANNELS_LAST) if isinstance(memory, np.ndarray) else memory.permute(CHANNELS_LAST)
+
+
+def as_tensor(operand):
+    return torch.from_numpy(operand) if isinstance(operand, np.ndarray) else operand
+
+
+def as_numpy(operand):
+    return operand if isinstance(operand, np.ndarray) else operand.float().cpu().numpy()
+
+
+class Image:
+    """x and the dense filter that all cases of an image share."""
+
+    def __init__(self, case):
+        generator = np.random.default_rng(1)
+        self.memory = placed(generator.standard_normal((case.n, case.h, case.w, case.c), np.float32), case)
+        self.x = as_channels(self.memory)
+        self.dense = as_numpy(placed(generator.standard_normal((case.k, case.c, case.kernel, case.kernel), np.float32), case))
+
+
+class Ours:
+    """A convolution as a call, with its result checked."""
+
+    def __init__(self, library, context, case, image):
+        self.case, self.library, self.image = case, library, image
+        generator = np.random.default_rng(2)
+        block = (case.block, case.block) if case.block else (min(case.k, 64), min(case.c, 64))
+        mask = np.zeros(-(-case.k // block[0]) * -(-case.c // block[1]), np.uint8)
+        mask[generator.permutation(mask.size)[: max(1, round(case.density * mask.size))]] = 1
+        self.channels = tartan.Layout(library, case.k, case.c, block, mask=mask)
+        self.conv = tartan.Conv(library, self.channels, f"kernel={case.kernel}x{case.kernel} padding=same")
+        self.filter = tartan.Matrix(library, self.conv.layout, self.values())
+        self.active, self.windows = None, None
+        if case.windows:
+            self.choose_windows(context, generator)
+        y = np.full((case.n, case.h, case.w, case.k), 7, np.float32)
+        self.memory = placed(y, case)
+        self.y = as_channels(self.memory)
+        self.call = tartan.conv_forward(context, self.conv, self.filter, image.x, self.y, self.active, self.windows)
+
+    def values(self):
+        """The blocks of the dense filter."""
+        case, layout = self.case, self.conv.layout
+        rows, cols = layout.block
+        wide = np.zeros((layout.rows + rows, case.kernel ** 2, layout.cols // case.kernel ** 2), np.float32)
+        wide[: case.k, :, : case.c] = self.image.dense.reshape(case.k, case.c, -1).transpose(0, 2, 1)
+        wide = wide.reshape(wide.shape[0], -1)
+        _, at, across = layout.coordinates(np)
+        blocks = np.stack([wide[i * rows : (i + 1) * rows, j * cols : (j + 1) * cols] for i, j in zip(at, across)])
+        self.sparse = np.zeros_like(wide)
+        for block, i, j in zip(blocks, at, across):
+            self.sparse[i * rows : (i + 1) * rows, j * cols : (j + 1) * cols] = block
+        self.sparse = self.sparse[: case.k].reshape(case.k, case.kernel ** 2, -1)[:, :, : case.c]
+        return placed(blocks, case)
+
+    def choose_windows(self, context, generator):
+        case, edge = self.case, self.case.windows
+        counts = [-(-n // edge) for n in (case.h, case.w)]
+        self.windows = f"size={edge}x{edge} stride={edge}x{edge} offset=0x0 count={counts[0]}x{counts[1]}"
+        if case.corner:
+            side = case.active ** .5
+            image = np.zeros((case.n, case.h, case.w), np.float32)
+            image[:, : round(case.h * side), : round(case.w * side)] = 1
+            mask = image if case.threads else torch.from_numpy(image).cuda()
+            text = f"pool=average tolerance={TOLERANCE}"
+            times = []
+            for _ in range(3):
+                begin = time.perf_counter()
+                self.active = tartan.windows_layout(context, mask, self.windows, text)
+                context.sync()
+                times.append(1e3 * (time.perf_counter() - begin))
+            self.plan_ms = statistics.median(times)
+            grid = np.pad(image, ((0, 0), *((0, n * edge - m) for n, m in zip(counts, image.shape[1:]))))
+            self.mask = grid.reshape(case.n, counts[0], edge, counts[1], edge).mean((2, 4)) > TOLERANCE
+        else:
+            total = case.n * counts[0] * counts[1]
+            mask = np.zeros(total, np.uint8)
+            mask[generator.permutation(total)[: max(1, round(case.active * total))]] = 1
+            self.active = tartan.Layout(self.library, counts[0], counts[1], 1, mask=mask, heads=case.n)
+            self.mask = mask.reshape(case.n, *counts) != 0
+
+    @property
+    def share(self):
+        """Of the output positions, those that are computed."""
+        return float(self.seen().mean()) if self.case.windows else 1.0
+
+    @property
+    def flops(self):
+        return self.case.dense_flops * self.channels.density * self.share
+
+    def seen(self):
+        case, edge = self.case, self.case.windows
+        return self.mask.repeat(edge, 1).repeat(edge, 2)[:, : case.h, : case.w]
+
+    def check(self):
+        """The error of the result, as a share of its norm; infinite if other positions were written."""
+        case, half = self.case, self.case.kernel // 2
+        x = np.pad(as_numpy(self.image.memory)[:1], ((0, 0), (half, half), (half, half), (0, 0)))
+        want = np.zeros((case.h, case.w, case.k), np.float32)
+        for tap in range(case.kernel ** 2):
+            i, j = divmod(tap, case.kernel)
+            want += x[0, i : i + case.h, j : j + case.w] @ np.ascontiguousarray(self.sparse[:, tap].T)
+        ours = as_numpy(self.memory)[0]
+        if case.windows:
+            seen = self.seen()[0]
+            if (ours[~seen] != 7).any():
+                return float("inf")
+            ours, want = ours[seen], want[seen]
+        error = np.linalg.norm(ours - want) / max(float(np.linalg.norm(want)), 1e-30)
+        return float(np.nan_to_num(error, nan=np.inf))
+
+    def free(self):
+        for part in (self.filter, self.conv, self.channels, self.active):
+            if part is not None:
+                part.free()
+
+
+# ---- Peers ----
+
+def dense_peer(case, image):
+    torch.backends.cudnn.benchmark = True
+    x = as_tensor(image.memory).permute(CHANNELS_LAST)
+    weight = torch.from_numpy(image.dense).to(x.device, x.dtype).contiguous(memory_format=torch.channels_last)
+    return lambda: torch.nn.functional.conv2d(x, weight, padding=case.kernel // 2)
+
+
+def recipe_peer(ours):
+    """Gather with the halo, the peer's convolution of the blocks, scatter."""
+    case, edge, half = ours.case, ours.case.windows, ours.case.kernel // 2
+    memory = as_tensor(ours.image.memory)
+    counts = ours.mask.shape[1:]
+    sizes = [n * edge for n in counts]
+    wide = memory.new_zeros(case.n, sizes[0] + 2 * half, sizes[1] + 2 * half, case.c)
+    wide[:, half : half + case.h, half : half + case.w] = memory
+    size, (sn, sh, sw, sc) = edge + 2 * half, wide.stride()
+    views = wide.as_strided((case.n, *counts, size, size, case.c), (sn, edge * sh, edge * sw, sh, sw, sc))
+    places = [torch.from_numpy(at).to(memory.device) for at in ours.mask.nonzero()]
+    weight = torch.from_numpy(ours.image.dense).to(memory.device, memory.dtype).contiguous(memory_format=torch.channels_last)
+    y = memory.new_zeros(case.n, counts[0], edge, counts[1], edge, case.k).permute(0, 1, 3, 2, 4, 5)
+
+    def call():
+        blocks = views[places[0], places[1], places[2]].permute(CHANNELS_LAST)
+        y[places[0], places[1], places[2]] = torch.nn.functional.conv2d(blocks, weight).permute(0, 2, 3, 1)
+    return call
+
+
+# ---- The run ----
+
+class Bench:
+    def __init__(self, options):
+        self.options, self.library = options, tartan.Library()
+        cpu, self.timer, stream = options.device == "cpu", None, 0
+        if not cpu:
+            from . import timing
+            self.stream = torch.cuda.Stream()
+            torch.cuda.set_stream(self.stream)
+            self.timer, stream = timing.CudaTimer(self.stream), self.stream.cuda_stream
+        kinds = {1, options.threads} if cpu else {0}
+        self.contexts = {n: tartan.Context(self.library, not cpu, stream, threads=n or None) for n in kinds}
+        self.about = {"device": options.device if cpu else torch.cuda.get_device_name(), "tartan": self.library.version,
+                      "torch": "none" if torch is None else torch.__version__, "threads": options.threads if cpu else None}
+
+    def run(self):
+        groups = {}
+        for row in self.options.rows:
+            groups.setdefault((row.section, row.case.image), []).append(row)
+        for rows in groups.values():
+            yield from self.measure(rows)
+
+    def measure(self, rows):
+        """Ours and the peers of one image, in turns."""
+        threads, image = rows[0].case.threads, Image(rows[0].case)
+        context, made, facts, arms = self.contexts[threads], {}, {}, {}
+        if torch is not None and threads:
+            torch.set_num_threads(threads)
+        for case in dict.fromkeys(row.case for row in rows):
+            try:
+                ours = made[case] = Ours(self.library, context, case, image)
+                said = self.library.explain(ours.call)
+                ours.call()
+                context.sync()
+                facts[case] = {"kernel": said.get("kernel") or said.get("instruction_set"), "error": ours.check()}
+                arms["ours", case] = ours.call
+            except tartan.Refused as error:
+                facts[case] = {"verdict": "REFUSED", "note": str(error)}
+        if torch is not None and any(row.peer != PEAK for row in rows):
+            arms[DENSE] = dense_peer(rows[0].case, image)
+        if any(row.peer == PEAK for row in rows):
+            arms[PEAK] = None
+        for row in rows:
+            if row.peer == RECIPE and torch is not None and ("ours", row.case) in arms:
+                arms[RECIPE, row.case] = recipe_peer(made[row.case])
+        times = self.times(arms, context)
+        results = {row: self.result(row, made.get(row.case), facts[row.case], times) for row in rows if row.peer != SHARE}
+        for row in rows:
+            yield row, results[row] if row in results else self.break_even(row, results)
+        for ours in made.values():
+            ours.free()
+
+    def times(self, arms, context):
+        """Seconds of each arm, PEAK's in FLOP/s."""
+        if self.timer is not None:
+            from . import timing
+            timed = {key: timing.Arm([call]) for key, call in arms.items()}
+            for arm in timed.values():
+                self.timer.prepare(arm, self.options.rounds)
+            timing.measure(self.timer, timed.values(), self.options.rounds)
+            return {key: [1e-3 * ms for ms in arm.times] for key, arm in timed.items()}
+        times = {key: [] for key in arms}
+        for call in filter(None, arms.values()):
+            call()
+        for _ in range(self.options.rounds):
+            for key, call in arms.items():
+                if call is None:
+                    times[key].append(1e9 * context.peak("float32"))
+                    continue
+                time.sleep(.01)  # the threads of other libraries stop spinning
+                begin = time.perf_counter()
+                call()
+                times[key].append(time.perf_counter() - begin)
+        return times
+
+    def result(self, row, ours, facts, times):
+        case = row.case
+        result = {"section": row.section, "name": row.name, "size": row.text.split(" | ")[1], "block": case.block,
+                  "density": ours.channels.density if ours else case.density, "windows": case.windows, "active": case.active,
+                  "peer": row.peer, "metric": row.metric, "floor": row.floor, "goal": row.goal,
+                  "shape": [case.h, case.w, case.c, case.k]} | facts | self.about
+        if "verdict" in facts:
+            return result
+        typical = min if row.peer == PEAK else statistics.median
+        seconds = typical(times["ours", case])
+        result |= {"share": ours.share, "ms": 1e3 * seconds, "tflops": 1e-12 * ours.flops / seconds,
+                   "plan_ms": getattr(ours, "plan_ms", None)}
+        if facts["error"] > MOST_ERROR[case.type_name]:
+            return result | {"verdict": "WRONG", "note": f"error {facts['error']:.2g} of the norm"}
+        theirs = times.get((RECIPE, case) if row.peer == RECIPE else row.peer)
+        if theirs is None:
+            return result | {"verdict": "skipped", "note": "this Python has no PyTorch"}
+        if row.peer == PEAK:
+            result |= {"peer_tflops": 1e-12 * max(theirs), "ratio": result["tflops"] / (1e-12 * max(theirs))}
+        else:
+            peer = statistics.median(theirs)
+            result |= {"peer_ms": 1e3 * peer, "peer_tflops": 1e-12 * case.dense_flops / peer}
+            result["ratio"] = peer / seconds if row.metric == "time" else result["tflops"] / result["peer_tflops"]
+            result["speedup"] = peer / seconds
+        return result | {"verdict": table.verdict(row, result["ratio"])}
+
+    def break_even(self, row, results):
+        """The largest share of active windows at which we are not slower than the dense peer."""
+        found = [r for other, r in results.items() if other.peer == DENSE and other.section == row.section and "speedup" in r]
+        result = {"section": row.section, "name": row.name, "size": row.text.split(" | ")[1], "block": 0, "density": 1.0,
+                  "windows": row.case.windows, "peer": SHARE, "metric": "share", "floor": row.floor, "goal": row.goal,
+                  "shape": [row.case.h, row.case.w, row.case.c, row.case.k]} | self.about
+        if not found:
+            return result | {"verdict": "skipped", "note": "no dense peer"}
+        ratio = max([r["share"] for r in found if r["speedup"] >= 1], default=0.0)
+        return result | {"ratio": ratio, "verdict": table.verdict(row, ratio)}
