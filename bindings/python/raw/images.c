@@ -68,6 +68,17 @@ static tartan_status linear_gradient(const operands *with) {
         with->outputs[2]);
 }
 
+static tartan_status normalize(const operands *with) {
+    return tartan_conv_normalize(with->context, with->handles[0], with->matrices[0], with->inputs[0],
+                                 with->number, with->matrices[1]);
+}
+
+static tartan_status normalize_gradient(const operands *with) {
+    return tartan_conv_normalize_gradient(with->context, with->handles[0], with->matrices[0], with->inputs[0],
+                                          with->number, with->matrices[1], with->matrices[2],
+                                          with->outputs[0]);
+}
+
 static const operation operations[] = {
     {.name = "conv",
      .handles = {"conv", "active"},
@@ -120,6 +131,19 @@ static const operation operations[] = {
      .images = 3,
      .names = {{"tartan_channel_linear_gradient", "channel_linear_gradient"}, {"in_size", "size"}},
      .run = linear_gradient},
+    {.name = "normalize",
+     .handles = {"conv"},
+     .matrices = {"filter", "out"},
+     .inputs = {"gain"},
+     .names = {{"tartan_conv_normalize", "normalize"}},
+     .run = normalize},
+    {.name = "normalize_gradient",
+     .handles = {"conv"},
+     .matrices = {"filter", "out_grad", "filter_grad"},
+     .inputs = {"gain"},
+     .outputs = {"gain_grad"},
+     .names = {{"tartan_conv_normalize_gradient", "normalize_gradient"}},
+     .run = normalize_gradient},
 };
 
 /* ---- One call ---- */

@@ -329,7 +329,48 @@ class BlockConv(Closing):
         )  # fmt: skip
         return made[0] if out is None else out
 
+    # ---- Weight normalisation ----
+
+    def normalize(
+        self, filter: Any, gain: Any = None, *, epsilon: float = 1e-12, out: Optional[BlockMatrix] = None,
+        context: ContextLike = None,
+    ) -> BlockMatrix:  # fmt: skip
+        """``gain * filter / sqrt(max(s, epsilon))``, where s is the sum of squares of the weights of an output channel in
+        a block of channels, or in a set: over its input channels and all taps. `gain` is [out_channels]. `out` is written
+        in place and returned; it may be `filter`.
+
+        >>> import numpy as np, tartan
+        >>> conv = tartan.BlockConv(tartan.Layout.pattern("dense", (2, 2), 2), (1, 1))
+        >>> w = conv.normalize(conv.filter(np.array([[3.0, 4], [0, 2]]).reshape(2, 2, 1, 1)))
+        >>> conv.to_dense(w).reshape(2, 2)
+        array([[0.6, 0.8],
+               [0. , 1. ]])
+        """
+        matrix = self._filter(filter)
+        made = _raw.image_operation(
+            "normalize", (self._handle,), (matrix, self._maker(matrix) if out is None else out), (gain,), (), (), (),
+            epsilon, 0, False, False, context,
+        )  # fmt: skip
+        result: BlockMatrix = made[0] if out is None else out
+        return result
+
+    def normalize_gradient(
+        self, filter: Any, out_grad: Any, gain: Any = None, *, epsilon: float = 1e-12, context: ContextLike = None
+    ) -> tuple[BlockMatrix, Any]:
+        """The gradients of `filter` and `gain` (None if there is none), given that of the result of `normalize`."""
+        matrix, grad = self._filter(filter), self._filter(out_grad)
+        gain = None if gain is None else array_like(gain, "gain")
+        gain_grad, filter_grad = _raw.image_operation(
+            "normalize_gradient", (self._handle,), (matrix, grad, self._maker(matrix)), (gain,),
+            (None if gain is None else 0,), (), (), epsilon, 0, False, False, context,
+        )  # fmt: skip
+        return filter_grad, gain_grad
+
     # ---- Parts ----
+
+    def _maker(self, like: BlockMatrix) -> Any:
+        """Makes a matrix on the layout of filters, once the context is known."""
+        return lambda _, context: BlockMatrix.zeros(self._layout, like.dtype_name, context=context)
 
     def _option(self, name: str) -> str:
         return self.options.partition(name + "=")[2].split(" ")[0]

@@ -230,6 +230,31 @@ def test_facts_and_copies(rng):
         conv(np.zeros((1, 4, 4, 16)), np.zeros((conv.layout.blocks, 8, 8)))
 
 
+def test_weight_normalisation(rng):
+    conv = BlockConv(random_layout(rng, (16, 12), 4, 0.6), (3, 3))
+    filter, gain = conv.filter(rng.standard_normal((16, 12, 3, 3))), rng.standard_normal(16)
+    dense = conv.to_dense(filter).reshape(4, 4, 3, 4, 9)  # block row, row, block column, column, tap
+    norm = np.sqrt(np.maximum((dense**2).sum((3, 4), keepdims=True), 1e-12))
+    out = conv.normalize(filter, gain)
+    wanted = (gain.reshape(4, 4, 1, 1, 1) * dense / norm).reshape(16, 12, 3, 3)
+    assert np.allclose(conv.to_dense(out), wanted)
+    assert np.allclose(conv.to_dense(conv.normalize(filter)), (dense / norm).reshape(16, 12, 3, 3))
+    out_grad = BlockMatrix(conv.layout, rng.standard_normal(filter.values.shape))
+    filter_grad, gain_grad = conv.normalize_gradient(filter, out_grad, gain)
+    toward, step = rng.standard_normal(filter.values.shape), 1e-6
+    ends = [(conv.normalize(BlockMatrix(conv.layout, filter.values + s * toward), gain).values * out_grad.values).sum()
+            for s in (step, -step)]  # fmt: skip
+    assert np.isclose((filter_grad.values * toward).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-4)
+    assert np.isclose(gain_grad @ gain, (out.values * out_grad.values).sum())
+    assert conv.normalize_gradient(filter, out_grad)[1] is None
+    copied = filter.copy()
+    assert conv.normalize(copied, gain, out=copied) is copied and np.array_equal(copied.values, out.values)
+    with pytest.raises(tartan.ArgumentError, match="normalize: epsilon"):
+        conv.normalize(filter, epsilon=0)
+    with pytest.raises(tartan.ShapeError, match="normalize: gain"):
+        conv.normalize(filter, gain[:3])
+
+
 def test_filters_are_matrices_or_their_values(rng):
     conv, filter, x, wanted = case_of(rng, CASES[0])
     assert np.allclose(conv(x, filter.values), wanted) and np.array_equal(conv(x.tolist(), filter), conv(x, filter))
