@@ -71,7 +71,7 @@ name_of(::Type{Raw.tartan_block_mask}) = "BlockMask"
 name_of(::Type{Raw.tartan_matrix}) = "BlockSparseMatrix"
 name_of(::Type{Raw.tartan_file}) = "BlockFile"
 name_of(::Type{Raw.tartan_buffer}) = "DeviceArray"
-name_of(::Type{Raw.tartan_conv}) = "Convolution"
+name_of(::Type{Raw.tartan_conv}) = "BlockConv"
 
 # Julia's collector does not see C's memory, so it is triggered when much of that was allocated since its last
 # run.
