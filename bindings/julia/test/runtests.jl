@@ -7,7 +7,7 @@ include("report.jl")
 include("support.jl")
 
 const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "writing", "convert", "products", "views", "gradients",
-                "refusals", "device", "device_layout", "attention", "softmax", "packed", "conv", "windows", "files", "cases", "language", "closing",
+                "refusals", "device", "device_layout", "attention", "softmax", "packed", "conv", "channel_linear", "windows", "files", "cases", "language", "closing",
                 "documentation"]
 
 Random.seed!(1)
