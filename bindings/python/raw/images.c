@@ -1,150 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Convolutions and windows, as Python calls them (tartan._conv and tartan._windows document them). One function serves all:
  * a row of the table says what an operation takes, and images may lack a batch or have their channels last. */
-#include "call.h"
+#include "images.h"
 
 #include <string.h>
-
-enum { HANDLES = 4, MATRICES = 4, INPUTS = 7, OUTPUTS = 3, TEXTS = 2, SIZES = 6 };
-
-/* Operands as the library takes them; NULL where none is given. */
-typedef struct operands {
-    tartan_context *context;
-    void *handles[HANDLES];
-    tartan_matrix *matrices[MATRICES];
-    const tartan_array *inputs[INPUTS];
-    tartan_array *outputs[OUTPUTS];
-    const char *texts[TEXTS];
-    int64_t sizes[SIZES], nsizes;
-    double number;
-} operands;
-
-typedef struct operation {
-    const char *name; /* Python's */
-    const char *handles[HANDLES], *matrices[MATRICES], *inputs[INPUTS], *outputs[OUTPUTS];
-    unsigned images;         /* bit i: inputs[i] is an image, as all outputs are that have its shape */
-    const char *names[4][2]; /* for errors: names in C and Python */
-    tartan_status (*run)(const operands *with);
-} operation;
-
-/* ---- The operations ---- */
-
-static tartan_status forward(const operands *with) {
-    return tartan_conv_forward(with->context, with->handles[0], with->matrices[0], with->inputs[0],
-                               with->texts[0], with->inputs[1], with->inputs[2], with->handles[1],
-                               with->texts[1], with->outputs[0]);
-}
-
-static tartan_status input_gradient(const operands *with) {
-    return tartan_conv_input_gradient(with->context, with->handles[0], with->matrices[0], with->inputs[0],
-                                      with->handles[1], with->texts[1], with->outputs[0]);
-}
-
-static tartan_status filter_gradient(const operands *with) {
-    return tartan_conv_filter_gradient(with->context, with->handles[0], with->inputs[0], with->inputs[1],
-                                       with->handles[1], with->texts[1], with->number, with->matrices[0]);
-}
-
-static tartan_status gather(const operands *with) {
-    return tartan_window_gather(with->context, with->handles[0], with->texts[1], with->inputs[0],
-                                with->outputs[0]);
-}
-
-static tartan_status scatter(const operands *with) {
-    return tartan_window_scatter(with->context, with->handles[0], with->texts[1], with->inputs[1],
-                                 with->inputs[0], with->texts[0], with->outputs[0]);
-}
-
-static tartan_status linear(const operands *with) {
-    return tartan_channel_linear(with->context, with->handles[0], with->nsizes > 0 ? with->sizes : NULL,
-                                 with->nsizes, with->inputs[0], with->inputs[1], with->inputs[2],
-                                 with->texts[0], with->outputs[0]);
-}
-
-static tartan_status linear_gradient(const operands *with) {
-    return tartan_channel_linear_gradient(
-        with->context, with->handles[0], with->nsizes > 0 ? with->sizes : NULL, with->nsizes, with->inputs[0],
-        with->inputs[2], with->inputs[3], with->inputs[1], with->texts[0], with->outputs[0], with->outputs[1],
-        with->outputs[2]);
-}
-
-static tartan_status normalize(const operands *with) {
-    return tartan_conv_normalize(with->context, with->handles[0], with->matrices[0], with->inputs[0],
-                                 with->number, with->matrices[1]);
-}
-
-static tartan_status normalize_gradient(const operands *with) {
-    return tartan_conv_normalize_gradient(with->context, with->handles[0], with->matrices[0], with->inputs[0],
-                                          with->number, with->matrices[1], with->matrices[2],
-                                          with->outputs[0]);
-}
-
-static const operation operations[] = {
-    {.name = "conv",
-     .handles = {"conv", "active"},
-     .matrices = {"filter"},
-     .inputs = {"x", "gain", "bias"},
-     .outputs = {"out"},
-     .images = 1,
-     .names = {{"tartan_conv_forward", "conv"}, {"y", "out"}},
-     .run = forward},
-    {.name = "input_gradient",
-     .handles = {"conv", "active"},
-     .matrices = {"filter"},
-     .inputs = {"y_grad"},
-     .outputs = {"out"},
-     .images = 1,
-     .names = {{"tartan_conv_input_gradient", "input_gradient"}, {"x_grad", "out"}},
-     .run = input_gradient},
-    {.name = "filter_gradient",
-     .handles = {"conv", "active"},
-     .matrices = {"out"},
-     .inputs = {"x", "y_grad"},
-     .images = 3,
-     .names = {{"tartan_conv_filter_gradient", "filter_gradient"}, {"filter_grad", "out"}},
-     .run = filter_gradient},
-    {.name = "window_gather",
-     .handles = {"active"},
-     .inputs = {"x"},
-     .outputs = {"out"},
-     .images = 1,
-     .names = {{"tartan_window_gather", "window_gather"}, {"blocks", "out"}},
-     .run = gather},
-    {.name = "window_scatter",
-     .handles = {"active"},
-     .inputs = {"base", "blocks"},
-     .outputs = {"out"},
-     .images = 3,
-     .names = {{"tartan_window_scatter", "window_scatter"}, {"y", "out"}},
-     .run = scatter},
-    {.name = "channel_linear",
-     .handles = {"conv"},
-     .inputs = {"x", "gain", "bias"},
-     .outputs = {"out"},
-     .images = 1,
-     .names = {{"tartan_channel_linear", "channel_linear"}, {"in_size", "size"}, {"y", "out"}},
-     .run = linear},
-    {.name = "channel_linear_gradient",
-     .handles = {"conv"},
-     .inputs = {"x", "y_grad", "gain", "bias"},
-     .outputs = {"x_grad", "gain_grad", "bias_grad"},
-     .images = 3,
-     .names = {{"tartan_channel_linear_gradient", "channel_linear_gradient"}, {"in_size", "size"}},
-     .run = linear_gradient},
-    {.name = "normalize",
-     .handles = {"conv"},
-     .matrices = {"filter", "out"},
-     .inputs = {"gain"},
-     .names = {{"tartan_conv_normalize", "normalize"}},
-     .run = normalize},
-    {.name = "normalize_gradient",
-     .handles = {"conv"},
-     .matrices = {"filter", "out_grad", "filter_grad"},
-     .inputs = {"gain"},
-     .outputs = {"gain_grad"},
-     .names = {{"tartan_conv_normalize_gradient", "normalize_gradient"}},
-     .run = normalize_gradient},
-};
 
 /* ---- One call ---- */
 
@@ -167,7 +26,7 @@ typedef enum argument {
 
 typedef struct image_call {
     tartan_py_call call;
-    const operation *of;
+    const tartan_py_operation *of;
     PyObject *used[HANDLES];
     tartan_py_matrix matrices[MATRICES];
     PyObject *made[MATRICES];
@@ -175,7 +34,7 @@ typedef struct image_call {
     tartan_array views[INPUTS + OUTPUTS];
     int64_t dims;
     bool last, clear;
-    operands with;
+    tartan_py_operands_of with;
 } image_call;
 
 static PyObject *item(PyObject *tuple, Py_ssize_t i) {
@@ -189,7 +48,7 @@ static tartan_py_kind kind_of(const char *handle) {
 
 static int read_plain(image_call *self, PyObject *const *given) {
     const char *const function = self->of->name;
-    operands *with = &self->with;
+    tartan_py_operands_of *with = &self->with;
     PyObject *const sizes = given[SIZES_GIVEN];
     const int last = PyObject_IsTrue(given[LAST]), clear = PyObject_IsTrue(given[CLEAR]);
     if (last < 0 || clear < 0 ||
@@ -421,13 +280,6 @@ static PyObject *run_in(image_call *self, PyObject *const *given) {
     return tartan_py_call_leave(&self->call, status, self->of->names) ? NULL : results(self);
 }
 
-static const operation *operation_named(PyObject *name) {
-    for (size_t i = 0; PyUnicode_Check(name) && i < sizeof operations / sizeof *operations; i++)
-        if (PyUnicode_CompareWithASCIIString(name, operations[i].name) == 0) return &operations[i];
-    PyErr_SetString(PyExc_TypeError, "image_operation: there is no such operation");
-    return NULL;
-}
-
 /* image_operation(operation, handles, matrices, inputs, outputs, texts, sizes, number, dims, last, clear, context) */
 static PyObject *image_operation(PyObject *module, PyObject *const *given, Py_ssize_t count) {
     (void)module;
@@ -441,7 +293,7 @@ static PyObject *image_operation(PyObject *module, PyObject *const *given, Py_ss
             PyErr_SetString(PyExc_TypeError, "image_operation: operands are not in tuples");
             return NULL;
         }
-    image_call self = {.of = operation_named(given[OPERATION])};
+    image_call self = {.of = tartan_py_operation_named(given[OPERATION])};
     if (self.of == NULL) return NULL;
     tartan_py_call_open(&self.call, self.of->name);
     PyObject *result = run_in(&self, given);

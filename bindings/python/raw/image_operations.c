@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The operations on images as rows of a table; tartan._conv and tartan._windows document them. */
+#include "images.h"
+
+static tartan_status forward(const tartan_py_operands_of *with) {
+    return tartan_conv_forward(with->context, with->handles[0], with->matrices[0], with->inputs[0],
+                               with->texts[0], with->inputs[1], with->inputs[2], with->handles[1],
+                               with->texts[1], with->outputs[0]);
+}
+
+static tartan_status input_gradient(const tartan_py_operands_of *with) {
+    return tartan_conv_input_gradient(with->context, with->handles[0], with->matrices[0], with->inputs[0],
+                                      with->handles[1], with->texts[1], with->outputs[0]);
+}
+
+static tartan_status filter_gradient(const tartan_py_operands_of *with) {
+    return tartan_conv_filter_gradient(with->context, with->handles[0], with->inputs[0], with->inputs[1],
+                                       with->handles[1], with->texts[1], with->number, with->matrices[0]);
+}
+
+static tartan_status gather(const tartan_py_operands_of *with) {
+    return tartan_window_gather(with->context, with->handles[0], with->texts[1], with->inputs[0],
+                                with->outputs[0]);
+}
+
+static tartan_status scatter(const tartan_py_operands_of *with) {
+    return tartan_window_scatter(with->context, with->handles[0], with->texts[1], with->inputs[1],
+                                 with->inputs[0], with->texts[0], with->outputs[0]);
+}
+
+static tartan_status linear(const tartan_py_operands_of *with) {
+    return tartan_channel_linear(with->context, with->handles[0], with->nsizes > 0 ? with->sizes : NULL,
+                                 with->nsizes, with->inputs[0], with->inputs[1], with->inputs[2],
+                                 with->texts[0], with->outputs[0]);
+}
+
+static tartan_status linear_gradient(const tartan_py_operands_of *with) {
+    return tartan_channel_linear_gradient(
+        with->context, with->handles[0], with->nsizes > 0 ? with->sizes : NULL, with->nsizes, with->inputs[0],
+        with->inputs[2], with->inputs[3], with->inputs[1], with->texts[0], with->outputs[0], with->outputs[1],
+        with->outputs[2]);
+}
+
+static tartan_status normalize(const tartan_py_operands_of *with) {
+    return tartan_conv_normalize(with->context, with->handles[0], with->matrices[0], with->inputs[0],
+                                 with->number, with->matrices[1]);
+}
+
+static tartan_status normalize_gradient(const tartan_py_operands_of *with) {
+    return tartan_conv_normalize_gradient(with->context, with->handles[0], with->matrices[0], with->inputs[0],
+                                          with->number, with->matrices[1], with->matrices[2],
+                                          with->outputs[0]);
+}
+
+static const tartan_py_operation operations[] = {
+    {.name = "conv",
+     .handles = {"conv", "active"},
+     .matrices = {"filter"},
+     .inputs = {"x", "gain", "bias"},
+     .outputs = {"out"},
+     .images = 1,
+     .names = {{"tartan_conv_forward", "conv"}, {"y", "out"}},
+     .run = forward},
+    {.name = "input_gradient",
+     .handles = {"conv", "active"},
+     .matrices = {"filter"},
+     .inputs = {"y_grad"},
+     .outputs = {"out"},
+     .images = 1,
+     .names = {{"tartan_conv_input_gradient", "input_gradient"}, {"x_grad", "out"}},
+     .run = input_gradient},
+    {.name = "filter_gradient",
+     .handles = {"conv", "active"},
+     .matrices = {"out"},
+     .inputs = {"x", "y_grad"},
+     .images = 3,
+     .names = {{"tartan_conv_filter_gradient", "filter_gradient"}, {"filter_grad", "out"}},
+     .run = filter_gradient},
+    {.name = "window_gather",
+     .handles = {"active"},
+     .inputs = {"x"},
+     .outputs = {"out"},
+     .images = 1,
+     .names = {{"tartan_window_gather", "window_gather"}, {"blocks", "out"}},
+     .run = gather},
+    {.name = "window_scatter",
+     .handles = {"active"},
+     .inputs = {"base", "blocks"},
+     .outputs = {"out"},
+     .images = 3,
+     .names = {{"tartan_window_scatter", "window_scatter"}, {"y", "out"}},
+     .run = scatter},
+    {.name = "channel_linear",
+     .handles = {"conv"},
+     .inputs = {"x", "gain", "bias"},
+     .outputs = {"out"},
+     .images = 1,
+     .names = {{"tartan_channel_linear", "channel_linear"}, {"in_size", "size"}, {"y", "out"}},
+     .run = linear},
+    {.name = "channel_linear_gradient",
+     .handles = {"conv"},
+     .inputs = {"x", "y_grad", "gain", "bias"},
+     .outputs = {"x_grad", "gain_grad", "bias_grad"},
+     .images = 3,
+     .names = {{"tartan_channel_linear_gradient", "channel_linear_gradient"}, {"in_size", "size"}},
+     .run = linear_gradient},
+    {.name = "normalize",
+     .handles = {"conv"},
+     .matrices = {"filter", "out"},
+     .inputs = {"gain"},
+     .names = {{"tartan_conv_normalize", "normalize"}},
+     .run = normalize},
+    {.name = "normalize_gradient",
+     .handles = {"conv"},
+     .matrices = {"filter", "out_grad", "filter_grad"},
+     .inputs = {"gain"},
+     .outputs = {"gain_grad"},
+     .names = {{"tartan_conv_normalize_gradient", "normalize_gradient"}},
+     .run = normalize_gradient},
+};
+
+const tartan_py_operation *tartan_py_operation_named(PyObject *name) {
+    for (size_t i = 0; PyUnicode_Check(name) && i < sizeof operations / sizeof *operations; i++)
+        if (PyUnicode_CompareWithASCIIString(name, operations[i].name) == 0) return &operations[i];
+    PyErr_SetString(PyExc_TypeError, "image_operation: there is no such operation");
+    return NULL;
+}
