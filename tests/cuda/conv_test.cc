@@ -70,7 +70,9 @@ struct Operands {
         std::swap(from, to);
         op.adjoint = true;
     }
-    tartan_cuda_conv problem() const {
+    // It points to the operands.
+    tartan_cuda_conv problem() const && = delete;
+    tartan_cuda_conv problem() const & {
         const tartan_context context = {};
         tartan_cuda_conv p;
         EXPECT_OK(tartan_cuda_conv_of(&tartan_i_host, &context, &op, &p));
@@ -80,7 +82,8 @@ struct Operands {
         const tartan_cuda_conv p = problem();
         return tartan_cuda_conv_form_of(&p);
     }
-    Asked<tartan_cuda_conv> asked() const {
+    Asked<tartan_cuda_conv> asked() const && = delete;
+    Asked<tartan_cuda_conv> asked() const & {
         Asked<tartan_cuda_conv> a(&tartan_cuda_conv_kernels);
         a.p = problem();
         return a;
@@ -285,7 +288,8 @@ TEST(CudaConv, HopperTakesTheTensorCores) {
 }
 
 TEST(CudaConv, WgmmaRefuses) {
-    const tartan_cuda_conv p = Operands().problem();
+    const Operands operands;
+    const tartan_cuda_conv p = operands.problem();
     EXPECT_EQ("", refusal(p));
     EXPECT_EQ("needs compute capability 9.0", refusal(p, kAda));
     const auto with = [&](const std::function<void(tartan_cuda_conv &)> &change) {
@@ -328,7 +332,8 @@ TEST(CudaConv, WgmmaRefuses) {
 }
 
 TEST(CudaConv, RatesFollowTheShareOfTheMergedLists) {
-    Asked<tartan_cuda_conv> a = Operands({128, 128, 16, 16, 1}, "kernel=3x3 padding=1", {64, 64}).asked();
+    const Operands operands({128, 128, 16, 16, 1}, "kernel=3x3 padding=1", {64, 64});
+    Asked<tartan_cuda_conv> a = operands.asked();
     for (auto &direction : a.p.figures.share)
         for (int i = 0; i < TARTAN_CUDA_SHARES; i++) direction[i] = 1;
     const double scattered = a.rate(kWgmma);
