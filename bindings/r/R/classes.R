@@ -15,6 +15,11 @@ setClass("BlockMatrix",
 # `index` has -1 for a block whose elements all count, else the position of its bits.
 setClass("BlockMask", slots = c(layout = "BlockLayout", index = "integer", bits = "raw", handle = "externalptr"))
 
+# `source`: the layout of channels, or the lists of columns and rows of the filter. `layout` is that of filters.
+setClass("BlockConv",
+         slots = c(source = "ANY", options = "character", kernel = "numeric", stride = "numeric", transposed = "logical",
+                   channels = "numeric", weights = "numeric", layout = "BlockLayout", handle = "externalptr"))
+
 setClass("BlockFile", slots = c(handle = "externalptr"))
 
 setClass("TartanContext", slots = c(device = "character", handle = "externalptr"))

@@ -15,12 +15,14 @@ static const struct {
     {"context", "tartan_context", "expected one that tartan_context() opened"},
     {"file", "tartan_file", "expected one that block_file() opened"},
     {"mask", TARTAN_R_CACHE, ""},
+    {"convolution", TARTAN_R_CACHE, ""},
 };
 
 tartan_r_class tartan_r_class_of(SEXP x) {
     static const char *classes[] = {"BlockMatrix",       "BlockLayout", "DeviceBlockMatrix",
                                     "DeviceBlockLayout", "DeviceArray", "TartanContext",
-                                    "BlockFile",         "BlockMask",   ""};
+                                    "BlockFile",         "BlockMask",   "BlockConv",
+                                    ""};
     if (!IS_S4_OBJECT(x)) return TARTAN_R_OTHER;
     SEXP class = Rf_getAttrib(x, R_ClassSymbol);
     const char *name = CHAR(STRING_ELT(class, 0));
@@ -101,8 +103,15 @@ tartan_file *tartan_r_as_file(SEXP x, const char *name) {
 }
 
 tartan_conv *tartan_r_as_conv(SEXP x, const char *name) {
-    (void)name;
-    return tartan_r_address(x, "tartan_conv");
+    if (TYPEOF(x) == EXTPTRSXP) return tartan_r_address(x, "tartan_conv");
+    if (tartan_r_class_of(x) != TARTAN_R_CONV) tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a BlockConv");
+    SEXP cache = open_handle(x, TARTAN_R_CONV), handle = cached(cache, "tartan_conv");
+    if (handle == R_NilValue) {
+        handle = PROTECT(tartan_r_call(".make_conv", x));
+        tartan_r_hold(cache, handle);
+        UNPROTECT(1);
+    }
+    return R_ExternalPtrAddr(handle);
 }
 
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name) {

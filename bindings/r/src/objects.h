@@ -17,6 +17,7 @@ typedef enum tartan_r_class {
     TARTAN_R_CONTEXT,
     TARTAN_R_FILE,
     TARTAN_R_BLOCK_MASK,
+    TARTAN_R_CONV,
     TARTAN_R_OTHER = -1, /* not ours */
 } tartan_r_class;
 tartan_r_class tartan_r_class_of(SEXP x);
@@ -29,7 +30,7 @@ tartan_block_mask *tartan_r_as_block_mask(SEXP x, const char *name);
 tartan_matrix *tartan_r_as_matrix(SEXP x, const char *name);
 tartan_file *tartan_r_as_file(SEXP x, const char *name);
 tartan_buffer *tartan_r_as_buffer(SEXP x, const char *name);
-tartan_conv *tartan_r_as_conv(SEXP x, const char *name); /* a handle */
+tartan_conv *tartan_r_as_conv(SEXP x, const char *name);
 
 /* rows, columns, block rows, block columns, heads of a layout, or of a matrix's. */
 const double *tartan_r_frame(SEXP x, const char *name);
