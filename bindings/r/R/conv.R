@@ -197,8 +197,11 @@ conv_values <- function(conv, filter) {
             found[1L], found[1L], classes)
     }
   }
-  view <- .operand(x, name, .result_dtype(dtype))
-  .view(view[[1L]], rev(found), rev(.column_strides(found)), view[[2L]])
+  .factor_view(.operand(x, name, .result_dtype(dtype)))
+}
+.factor_view <- function(view) {
+  size <- view[[5L]]
+  .view(view[[1L]], rev(size), rev(.column_strides(size)), view[[2L]])
 }
 
 conv_forward <- function(conv, filter, x, gain = NULL, bias = NULL, relu = FALSE, bias_first = FALSE, active = NULL,
@@ -220,17 +223,14 @@ conv_forward <- function(conv, filter, x, gain = NULL, bias = NULL, relu = FALSE
   factors <- lapply(c(gain = "gain", bias = "bias"), function(name) {
     .conv_factor(get(name), name, conv, x_size[at], out_size, filter@dtype)
   })
-  result <- if (is.null(y)) .zeros(place, y_size, out) else .start(place, y, y_size, out)
+  if (is.null(y) && is.null(place) && !is.null(active)) y <- array(0, y_size) # new memory of a device is 0 already
+  result <- if (is.null(y)) .result(place, y_size, out) else .start(place, y, y_size, out)
   options <- sprintf("relu=%d bias_first=%d add=%d", .flag(relu, "relu"), .flag(bias_first, "bias_first"), add)
   tartan_conv_forward(place, conv, filter, .image_view(.operand(x, "x", filter@dtype), dims), options, factors$gain,
                       factors$bias, active, text, .image_view(result, dims))
   .value(result)
 }
-# A result of zeros; and one that starts as a copy of y.
-.zeros <- function(place, size, dtype) {
-  if (is.null(place) && dtype == "float64") return(.result_from(NULL, array(0, size), "y"))
-  .result(place, size, dtype) # raw bytes are not cleared
-}
+# A result that starts as a copy of y.
 .start <- function(place, y, size, dtype) {
   if (!is.null(place) || dtype == "float64") return(.result_from(place, y, "y"))
   view <- .operand(y, "y", dtype)
@@ -277,4 +277,64 @@ conv_filter_gradient <- function(conv, x, y_grad, active = NULL, windows = NULL)
                               .image_view(.operand(y_grad, "y_grad", .dtype_at(place, y_grad)), dims), active, text, 0,
                               filter_grad)
   filter_grad
+}
+
+# ---- The last step alone ----
+
+# C's views of gain and bias, the convolution whose edge classes they may have, and the number of its spatial dimensions.
+.linear_inputs <- function(x, gain, bias, relu, bias_first, conv, size, dtype) {
+  found <- .size_of(x)
+  if (is.null(conv) != is.null(size)) .fail("argument", "only one of conv and size is given, expected both or none")
+  if (is.null(conv)) {
+    if (length(found) < 2L) .fail("shape", "x is %s, expected ... x channels x n", .by(found))
+    dims <- length(found) - 2L
+    given <- NULL
+    channels <- found[dims + 1L]
+  } else {
+    .expect(conv, "BlockConv", "conv")
+    dims <- length(conv@kernel)
+    full <- .image_size(x, dims, "x")
+    .expect_conv_sizes(conv, c(.spatial(size, dims, "size", 0), conv@channels[1L], full[dims + 2L]), full, "size", "x")
+    channels <- conv@channels[2L]
+    given <- c(.spatial(size, dims, "size", 0), if (conv@transposed) full[seq_len(dims)])
+  }
+  view <- function(factor, name) {
+    if (is.null(factor)) return(NULL)
+    n <- .size_of(factor)
+    classes <- if (length(n) == 2L && !is.null(conv)) max(1, conv_edge_classes(conv, size, if (conv@transposed) given[-seq_len(dims)]))
+    if (n[1L] != channels || (length(n) != 1L && !identical(n[2L], classes))) {
+      .fail("shape", "%s is %s, expected %.0f channels%s", name, .by(n), channels,
+            if (is.null(classes)) "" else sprintf(", or %.0f x %.0f with a column for each edge class", channels, classes))
+    }
+    .factor_view(.operand(factor, name, .result_dtype(dtype)))
+  }
+  list(dims = dims, size = given, gain = view(gain, "gain"), bias = view(bias, "bias"),
+       options = sprintf("relu=%d bias_first=%d", .flag(relu, "relu"), .flag(bias_first, "bias_first")))
+}
+
+channel_linear <- function(x, gain = NULL, bias = NULL, relu = FALSE, bias_first = FALSE, conv = NULL, size = NULL) {
+  place <- .place(x = x, gain = gain, bias = bias)
+  dtype <- .dtype_at(place, x)
+  given <- .linear_inputs(x, gain, bias, relu, bias_first, conv, size, dtype)
+  y <- .result(place, .size_of(x), dtype)
+  tartan_channel_linear(place, conv, given$size, .image_view(.operand(x, "x", dtype), given$dims), given$gain, given$bias,
+                        given$options, .image_view(y, given$dims))
+  .value(y)
+}
+
+channel_linear_gradient <- function(x, y_grad, gain = NULL, bias = NULL, relu = FALSE, bias_first = FALSE, conv = NULL,
+                                    size = NULL) {
+  place <- .place(x = x, y_grad = y_grad, gain = gain, bias = bias)
+  dtype <- .dtype_at(place, x)
+  .expect_like(y_grad, .size_of(x), "y_grad", "as x")
+  given <- .linear_inputs(x, gain, bias, relu, bias_first, conv, size, dtype)
+  out <- .result_dtype(dtype)
+  grads <- list(x = .result(place, .size_of(x), dtype))
+  if (!is.null(gain)) grads$gain <- .result(place, .size_of(gain), out)
+  if (!is.null(bias)) grads$bias <- .result(place, .size_of(bias), out)
+  tartan_channel_linear_gradient(place, conv, given$size, .image_view(.operand(x, "x", dtype), given$dims), given$gain,
+                                 given$bias, .image_view(.operand(y_grad, "y_grad", dtype), given$dims), given$options,
+                                 .image_view(grads$x, given$dims), if (!is.null(gain)) .factor_view(grads$gain),
+                                 if (!is.null(bias)) .factor_view(grads$bias))
+  lapply(grads, .value)
 }

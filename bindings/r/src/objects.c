@@ -103,6 +103,7 @@ tartan_file *tartan_r_as_file(SEXP x, const char *name) {
 }
 
 tartan_conv *tartan_r_as_conv(SEXP x, const char *name) {
+    if (x == R_NilValue) return NULL; /* the library refuses it where it needs one */
     if (TYPEOF(x) == EXTPTRSXP) return tartan_r_address(x, "tartan_conv");
     if (tartan_r_class_of(x) != TARTAN_R_CONV) tartan_r_refuse(TARTAN_ERR_ARGUMENT, x, name, "a BlockConv");
     SEXP cache = open_handle(x, TARTAN_R_CONV), handle = cached(cache, "tartan_conv");
