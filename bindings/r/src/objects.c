@@ -19,10 +19,9 @@ static const struct {
 };
 
 tartan_r_class tartan_r_class_of(SEXP x) {
-    static const char *classes[] = {"BlockMatrix",       "BlockLayout", "DeviceBlockMatrix",
-                                    "DeviceBlockLayout", "DeviceArray", "TartanContext",
-                                    "BlockFile",         "BlockMask",   "BlockConv",
-                                    ""};
+    static const char *classes[] = {
+        "BlockMatrix",   "BlockLayout", "DeviceBlockMatrix", "DeviceBlockLayout", "DeviceArray",
+        "TartanContext", "BlockFile",   "BlockMask",         "BlockConv",         ""};
     if (!IS_S4_OBJECT(x)) return TARTAN_R_OTHER;
     SEXP class = Rf_getAttrib(x, R_ClassSymbol);
     const char *name = CHAR(STRING_ELT(class, 0));
