@@ -16,7 +16,7 @@ random_filter(::Type{T}, c) where {T} = BlockSparseMatrix(c.layout, normal(T, bl
 near(a, b; unit = 1e-12) = size(a) == size(b) && isapprox(wide(a), wide(b); rtol = unit, atol = unit)
 
 # Image sizes, options, and the padding before and the size of the result.
-const CASES = [
+const CONV_CASES = [
     ((9,), (kernel = 3,), 0, (7,)),
     ((9, 7), (kernel = (3, 2), padding = (1, 0)), (1, 0), (9, 6)),
     ((9, 7), (kernel = (3, 5), padding = :same, stride = (2, 1)), (1, 2), (5, 7)),
@@ -25,7 +25,7 @@ const CASES = [
     ((6, 5, 4), (kernel = (3, 1, 2), padding = (1, 0, 0)), (1, 0, 0), (6, 5, 3)),
 ]
 
-@testset "convolution against a loop, $n, $options" for (n, options, before, out) in CASES
+@testset "convolution against a loop, $n, $options" for (n, options, before, out) in CONV_CASES
     channels = random_layout(20, 12, (8, 4), 0.7)
     c = BlockConv(channels; options...)
     @test conv_size(c, n) == out

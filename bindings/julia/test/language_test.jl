@@ -12,12 +12,16 @@
     end
     resident() = parse(Int, split(read("/proc/self/statm", String))[2])
     churn(12000) # to what memory lies idle between two collections
-    GC.gc()
-    before = Sys.islinux() ? resident() : 0
-    churn(12000)
-    GC.gc()
-    # Each layout is more than 20 kB in C, and each matrix holds on to one.
-    @test !Sys.islinux() || (resident() - before) * 4096 < 100_000_000
+    # Each layout is more than 20 kB in C, and each matrix holds on to one. What is not freed adds up in every round; what a
+    # collection leaves for the next does not.
+    growth = map(1:3) do _
+        GC.gc()
+        before = Sys.islinux() ? resident() : 0
+        churn(12000)
+        GC.gc()
+        Sys.islinux() ? (resident() - before) * 4096 : 0
+    end
+    @test minimum(growth) < 100_000_000
 end
 
 @testset "values outlive what made them" begin
