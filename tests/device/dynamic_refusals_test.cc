@@ -169,6 +169,7 @@ TEST_P(DynamicRefusals, WhatNeedsToKnowTheBlocks) {
     REFUSED(tartan_axpby(context.get(), 1, on_it, 1, on_it, on_it));
     REFUSED(tartan_matrix_combine(context.get(), TARTAN_COMBINE_MULTIPLY, on_it, on_it, 0, &m));
     REFUSED(tartan_matrix_apply(context.get(), TARTAN_APPLY_ABS, 0, on_it, 0, &m));
+    REFUSED(tartan_matrix_multiply(context.get(), on_it, on_it, 0, &m));
     REFUSED(tartan_matrix_scale(context.get(), nullptr, 0, nullptr, 0, on_it, 0, &m));
     REFUSED(tartan_matrix_add_diagonal(context.get(), 1, on_it, 0, numbers, 1, 0, &m));
     REFUSED(tartan_matrix_get_diagonal(on_it, 0, numbers, 6));

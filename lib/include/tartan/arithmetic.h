@@ -73,6 +73,13 @@ TARTAN_API tartan_status tartan_matrix_scale(tartan_context *context, const doub
                                              int64_t ncol_factors, const tartan_matrix *matrix, int32_t dtype,
                                              tartan_matrix **out);
 
+/* The matrix product A B, block-sparse: block (i, j) is stored if A stores block (i, k) and B stores block (k, j) for some
+ * k. Each element is one sum in the order of k. The heads must be equal, and B's blocks as high as A's are wide. The time
+ * is in proportion to the pairs of stored blocks that meet; tartan_spmm multiplies by dense matrices.
+ * Errors: also SHAPE (heads, inner sizes), OVERFLOW (the frame of the result). */
+TARTAN_API tartan_status tartan_matrix_multiply(tartan_context *context, const tartan_matrix *a,
+                                                const tartan_matrix *b, int32_t dtype, tartan_matrix **out);
+
 /* ---- Diagonals. Diagonal `offset` holds the elements (i, i + offset); 0 is the main one. Its length is the number of
  * rows i with 0 <= i < rows and 0 <= i + offset < cols. ---- */
 
