@@ -121,7 +121,9 @@ class Arithmetic(Generic[M]):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
-        return self._applied(_raw.TARTAN_APPLY_DIVIDE, other) if is_scalar(other) else NotImplemented
+        if is_scalar(other):
+            return self._applied(_raw.TARTAN_APPLY_DIVIDE, other)
+        return self.multiply(np.true_divide(1.0, other)) if isinstance(other, np.ndarray) else NotImplemented
 
     def __pow__(self, exponent: Any) -> Any:
         return self.power(exponent) if is_scalar(exponent) else NotImplemented
@@ -129,6 +131,21 @@ class Arithmetic(Generic[M]):
     def power(self, exponent: float) -> M:
         """Every element to a power above 0."""
         return self._applied(_raw.TARTAN_APPLY_POWER, exponent)
+
+    def _square(self) -> M:
+        return self.power(2)
+
+    def sqrt(self) -> M:
+        """The square root of every element."""
+        return self.power(0.5)
+
+    def sign(self) -> M:
+        """-1, 0 or 1 for every element."""
+        return self._applied(_raw.TARTAN_APPLY_SIGN)
+
+    def rint(self) -> M:
+        """Every element rounded to the nearest integer, halves to even."""
+        return self._applied(_raw.TARTAN_APPLY_ROUND)
 
     def multiply(self, other: Any) -> M:
         """The product element by element with a number, another sparse matrix, a dense array of the same shape, a row
@@ -184,21 +201,20 @@ class Arithmetic(Generic[M]):
         return self * other if is_scalar(other) else operator.matmul(self, other)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        function = UFUNCS.get(ufunc) if method == "__call__" and not options else None
-        if function is None:
+        name = UFUNCS.get(ufunc) if method == "__call__" and not options else None
+        if name is None:
             raise ArgumentTypeError(
                 f"numpy.{ufunc.__name__} takes no {type(self).__name__}: toarray() makes a dense copy, to_scipy() a SciPy "
                 "array"
             )
-        a, b = inputs if len(inputs) == 2 else (inputs[0], None)
-        if len(inputs) == 1:
-            return function(a)
-        if isinstance(a, Arithmetic):
-            return function(a, b)
-        reflected = getattr(b, REFLECTED[function], None)
-        result = NotImplemented if reflected is None else reflected(a)
+        a, *rest = inputs
+        if not isinstance(a, Arithmetic):
+            a, rest, name = rest[0], [a], REFLECTED.get(name, name)
+        # Not by the operator: for an array on the other side that would come back here.
+        result = getattr(a, name)(*rest) if hasattr(a, name) else NotImplemented
         if result is NotImplemented:
-            raise ArgumentTypeError(f"numpy.{ufunc.__name__} takes no {type(a).__name__} before a {type(b).__name__}")
+            names = " and a ".join(type(x).__name__ for x in inputs)
+            raise ArgumentTypeError(f"numpy.{ufunc.__name__} takes no {names}")
         return result
 
     # ---- What scipy.sparse.linalg asks of a linear operator ----
@@ -351,17 +367,15 @@ def matrix_like(x: Any) -> bool:
     return isinstance(x, Arithmetic) or type(x).__module__.partition(".")[0] == "scipy"
 
 
-UFUNCS: dict[Any, Any] = {
-    np.matmul: operator.matmul, np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
-    np.true_divide: operator.truediv, np.power: operator.pow, np.negative: operator.neg, np.positive: operator.pos,
-    np.absolute: operator.abs, np.equal: operator.eq, np.not_equal: operator.ne, np.maximum: Arithmetic.maximum,
-    np.minimum: Arithmetic.minimum, np.sign: lambda x: x._applied(_raw.TARTAN_APPLY_SIGN),
-    np.sqrt: lambda x: x.power(0.5), np.square: lambda x: x.power(2), np.rint: lambda x: x._applied(_raw.TARTAN_APPLY_ROUND),
+UFUNCS: dict[Any, str] = {
+    np.matmul: "__matmul__", np.add: "__add__", np.subtract: "__sub__", np.multiply: "__mul__",
+    np.true_divide: "__truediv__", np.power: "__pow__", np.negative: "__neg__", np.positive: "__pos__",
+    np.absolute: "__abs__", np.equal: "__eq__", np.not_equal: "__ne__", np.maximum: "maximum", np.minimum: "minimum",
+    np.sign: "sign", np.sqrt: "sqrt", np.square: "_square", np.rint: "rint",
 }  # fmt: skip
-REFLECTED: dict[Any, str] = {
-    operator.matmul: "__rmatmul__", operator.add: "__radd__", operator.sub: "__rsub__", operator.mul: "__rmul__",
-    operator.truediv: "__rtruediv__", operator.pow: "__rpow__", operator.eq: "__eq__", operator.ne: "__ne__",
-    Arithmetic.maximum: "maximum", Arithmetic.minimum: "minimum",
+REFLECTED = {
+    "__matmul__": "__rmatmul__", "__add__": "__radd__", "__sub__": "__rsub__", "__mul__": "__rmul__",
+    "__truediv__": "__rtruediv__", "__pow__": "__rpow__",
 }  # fmt: skip
 
 

@@ -58,6 +58,7 @@ def test_dense_factors(rng, w):
                    rng.standard_normal((w.shape[0], 1))):  # fmt: skip
         same(w.multiply(factor), dense * factor)
         same(factor * w, dense * factor)
+        same(w / factor, dense / factor, rtol=1e-14)
     same(w.scale(rows=np.arange(10.0), cols=np.arange(14)), np.arange(10)[:, None] * dense * np.arange(14))
     with pytest.raises(tartan.ShapeError, match="a row or a column"):
         w.multiply(np.ones(3))
