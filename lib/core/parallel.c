@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parallel.h"
 
+#include "core/quota.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -98,6 +100,8 @@ static int32_t processors(void) {
     /* The set is too small for machines with more than 1024 processors. */
     long count =
         sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
+    const double quota = tartan_i_processor_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (quota > 0 && quota < (double)count) count = (long)(quota + 0.5);
     return count < 1 ? 1 : count > MAX_THREADS ? MAX_THREADS : (int32_t)count;
 }
 

@@ -26,7 +26,7 @@ static inline void tartan_i_share(int64_t count, int32_t workers, int32_t w, int
 uint64_t tartan_i_thread_number(void);
 
 /* The default number of threads: TARTAN_NUM_THREADS, OMP_NUM_THREADS, else the processors that this process may
- * use. */
+ * use, by its mask and by the quota of its container. */
 int32_t tartan_i_default_threads(void);
 
 #endif
