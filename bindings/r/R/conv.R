@@ -147,6 +147,37 @@ conv_values <- function(conv, filter) {
   .value(result)
 }
 
+# ---- Weight normalisation ----
+
+.gain_view <- function(gain, conv, dtype) {
+  if (is.null(gain)) return(NULL)
+  size <- .size_of(gain)
+  if (!identical(size, conv@channels[2L])) {
+    .fail("shape", "gain is %s, expected %.0f channels", .by(size), conv@channels[2L])
+  }
+  .factor_view(.operand(gain, "gain", .result_dtype(dtype)))
+}
+
+conv_normalize <- function(conv, filter, gain = NULL, epsilon = 1e-12) {
+  .expect_filter(filter, conv)
+  place <- .place(filter = filter, gain = gain)
+  result <- .matrix_of_zeros(place, conv@layout, filter@dtype)
+  tartan_conv_normalize(place, conv, filter, .gain_view(gain, conv, filter@dtype), epsilon, result)
+  result
+}
+
+conv_normalize_gradient <- function(conv, filter, grad, gain = NULL, epsilon = 1e-12) {
+  .expect_filter(filter, conv)
+  .expect_filter(grad, conv, "grad")
+  place <- .place(filter = filter, grad = grad, gain = gain)
+  result <- list(filter = .matrix_of_zeros(place, conv@layout, .result_dtype(filter@dtype)))
+  gain_grad <- if (!is.null(gain)) .result(place, conv@channels[2L], .result_dtype(filter@dtype))
+  tartan_conv_normalize_gradient(place, conv, filter, .gain_view(gain, conv, filter@dtype), epsilon, grad, result$filter,
+                                 gain_grad)
+  if (!is.null(gain)) result$gain <- .value(gain_grad)
+  result
+}
+
 # ---- The passes ----
 
 .expect_channels <- function(size, conv, side, name) {

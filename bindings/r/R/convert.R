@@ -69,33 +69,75 @@
   dense
 }
 
-# Some functions of base R call as.matrix internally (eigen, svd, apply, scale, kronecker): refuse more than 1
-# GiB.
-.expect_asked <- function(x, caller, what) {
-  asker <- environmentName(topenv(caller))
-  if (length(x) * block_heads(x) > 2^27 && asker %in% c("base", "stats", "methods", "Matrix")) {
-    .fail("unsupported", "x would become a dense matrix of %.3g GiB: call %s(x) if you want that",
-          length(x) * block_heads(x) / 2^27, what)
-  }
+# Results that would be dense and large are refused, unless the user asks for them by as.matrix(x), as.array(x) or
+# as(x, "matrix").
+.expect_small <- function(x, ask = "as.matrix(x)") {
+  gib <- length(x) * block_heads(x) / 2^27
+  if (gib > 1) .fail("unsupported", "x would become a dense matrix of %.3g GiB: call %s if you want that", gib, ask)
+}
+# Some functions of base R call as.matrix internally (eigen, svd, apply): that is not the user's call.
+.expect_asked <- function(x, caller, ask) {
+  if (environmentName(topenv(caller)) %in% c("base", "stats", "methods", "Matrix")) .expect_small(x, ask)
 }
 as.matrix.BlockMatrix <- function(x, ...) {
   .expect_one_head(x, "as.matrix")
-  .expect_asked(x, parent.frame(), "as.matrix")
+  .expect_asked(x, parent.frame(), "as.matrix(x)")
   .to_dense(x)
 }
 as.array.BlockMatrix <- function(x, ...) {
-  .expect_asked(x, parent.frame(), "as.array")
+  .expect_asked(x, parent.frame(), "as.array(x)")
   .to_dense(x)
 }
 as.matrix.BlockLayout <- function(x, ...) {
   .expect_one_head(x, "as.matrix")
   block_mask(x)
 }
+as.vector.BlockMatrix <- function(x, mode = "any") {
+  .expect_small(x, "as.vector(as.array(x))")
+  base::as.vector(.to_dense(x), mode)
+}
+as.double.BlockMatrix <- function(x, ...) as.vector.BlockMatrix(x, "double")
+as.data.frame.BlockMatrix <- function(x, ...) {
+  .expect_one_head(x, "as.data.frame")
+  .expect_small(x, "as.data.frame(as.matrix(x))")
+  as.data.frame(.to_dense(x), ...)
+}
 
-setAs("BlockMatrix", "matrix", function(from) as.matrix.BlockMatrix(from))
-setAs("BlockMatrix", "dgCMatrix", function(from) .to_sparse(from))
-setAs("BlockMatrix", "CsparseMatrix", function(from) .to_sparse(from))
-setAs("BlockMatrix", "sparseMatrix", function(from) .to_sparse(from))
-setAs("BlockMatrix", "Matrix", function(from) .to_sparse(from))
-setAs("matrix", "BlockMatrix", function(from) .from_dense(from))
-setAs("Matrix", "BlockMatrix", function(from) block_matrix(from))
+# ---- as() ----
+
+# The classes of the Matrix package that a BlockMatrix can become, and how they are made of its dgCMatrix.
+.sparse_classes <- list(
+  Matrix = identity, sparseMatrix = identity, CsparseMatrix = identity, dMatrix = identity, generalMatrix = identity,
+  dsparseMatrix = identity, dgCMatrix = identity,
+  RsparseMatrix = "RsparseMatrix", dgRMatrix = "RsparseMatrix", TsparseMatrix = "TsparseMatrix",
+  dgTMatrix = "TsparseMatrix", symmetricMatrix = "symmetricMatrix", dsCMatrix = "symmetricMatrix",
+  triangularMatrix = "triangularMatrix", dtCMatrix = "triangularMatrix", diagonalMatrix = "diagonalMatrix",
+  ddiMatrix = "diagonalMatrix", lMatrix = "lMatrix", lgCMatrix = "lMatrix", nMatrix = "nMatrix", ngCMatrix = "nMatrix",
+  sparseVector = "sparseVector")
+for (.class in names(.sparse_classes)) local({
+  how <- .sparse_classes[[.class]]
+  setAs("BlockMatrix", .class, if (is.function(how)) function(from) .to_sparse(from)
+                               else function(from) methods::as(.to_sparse(from), how))
+})
+rm(.class, .sparse_classes)
+for (.class in c("denseMatrix", "unpackedMatrix", "dgeMatrix")) {
+  setAs("BlockMatrix", .class, function(from) {
+    .expect_one_head(from, "a Matrix")
+    .expect_small(from)
+    methods::as(methods::as(.to_dense(from), "unpackedMatrix"), "generalMatrix")
+  })
+}
+rm(.class)
+setAs("BlockMatrix", "matrix", function(from) {
+  .expect_one_head(from, "a matrix")
+  .to_dense(from)
+})
+setAs("BlockMatrix", "array", function(from) .to_dense(from))
+setAs("BlockMatrix", "vector", function(from) as.vector.BlockMatrix(from))
+setAs("BlockMatrix", "numeric", function(from) as.vector.BlockMatrix(from))
+setAs("BlockMatrix", "data.frame", function(from) as.data.frame.BlockMatrix(from))
+setAs("BlockMatrix", "BlockLayout", function(from) from@layout)
+for (.class in c("matrix", "array", "Matrix", "data.frame", "BlockLayout")) {
+  setAs(.class, "BlockMatrix", function(from) block_matrix(from))
+}
+rm(.class)

@@ -44,14 +44,27 @@ setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
   result
 }
 
+# The same numbers in other blocks, without those outside `layout`, or of another dtype.
+.from_blocks <- function(x, block = NULL, layout = NULL, dtype = x@dtype) {
+  if (!is.null(layout)) {
+    .expect_no_block(!is.null(block))
+    block <- .frame_of(.expect_layout(layout, "layout"))[3:4]
+  }
+  if (!is.null(block) && !identical(.pair(block, "block", 1, 256), .frame_of(x)[3:4])) x <- block_reblock(x, block)
+  if (!is.null(layout)) x <- block_project(x, layout)
+  if (identical(dtype, x@dtype)) x else block_cast(x, dtype)
+}
+
 setMethod("block_matrix", "matrix", function(x, ...) .from_dense(x, ...))
 setMethod("block_matrix", "array", function(x, ...) .from_dense(x, ...))
 setMethod("block_matrix", "Matrix", function(x, ...) {
   if (methods::is(x, "sparseMatrix")) .from_sparse(x, ...) else .from_dense(as.matrix(x), ...)
 })
+setMethod("block_matrix", "data.frame", function(x, ...) .from_dense(as.matrix(x), ...))
 setMethod("block_matrix", "BlockLayout", function(x, ...) .from_layout(x, ...))
+setMethod("block_matrix", "BlockMatrix", function(x, ...) .from_blocks(x, ...))
 setMethod("block_matrix", "ANY", function(x, ...) {
-  .fail("argument", "x is %s, expected a matrix, a Matrix or a BlockLayout", .shown(x))
+  .fail("argument", "x is %s, expected a matrix, a Matrix, a data frame, a BlockMatrix or a BlockLayout", .shown(x))
 })
 
 block_dtype <- function(x) {

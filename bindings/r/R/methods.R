@@ -141,19 +141,6 @@ setMethod("rbind2", signature("BlockMatrix", "BlockMatrix"), function(x, y, ...)
 setMethod("cbind2", signature("BlockMatrix", "missing"), function(x, y, ...) .to_sparse(x))
 setMethod("rbind2", signature("BlockMatrix", "missing"), function(x, y, ...) .to_sparse(x))
 
-# ---- Systems of equations: sparse, by the Matrix package ----
-
-setMethod("solve", signature("BlockMatrix", "ANY"), function(a, b, ...) {
-  if (missing(b)) return(Matrix::solve(.to_sparse(a), ...))
-  x <- Matrix::solve(.to_sparse(a), if (is.null(dim(b))) as.double(b) else .dense(b, "b"), ...)
-  if (is.null(dim(b))) as.vector(x) else unname(as.matrix(x))
-})
-setMethod("solve", signature("BlockMatrix", "Matrix"), function(a, b, ...) Matrix::solve(.to_sparse(a), b, ...))
-setMethod("solve", signature("BlockMatrix", "BlockMatrix"), function(a, b, ...) {
-  Matrix::solve(.to_sparse(a), .to_sparse(b), ...)
-})
-setMethod("qr", "BlockMatrix", function(x, ...) Matrix::qr(.to_sparse(x), ...))
-
 setMethod("nnzero", "BlockMatrix", function(x, na.counted = NA) {
   values <- block_values(x)
   count <- sum(values != 0, na.rm = TRUE)

@@ -40,22 +40,6 @@ test_that("matrices are bound as Matrix binds them", {
   expect_s4_class(cbind(a, a), "sparseMatrix")
 })
 
-test_that("systems of equations are sparse", {
-  a <- block_matrix(block_pattern("banded", c(20, 20), 4), init = "normal", seed = 3) +
-    block_matrix(block_pattern("block_diagonal", c(20, 20), 4), init = "identity", scale = 4)
-  m <- as.matrix(a)
-  b <- rnorm(20)
-  expect_equal(solve(a, b), solve(m, b))
-  expect_equal(solve(a, cbind(b, 1)), unname(solve(m, cbind(b, 1))))
-  expect_equal(as.matrix(solve(a)), solve(m))
-  expect_equal(as.matrix(solve(a, Diagonal(20))), solve(m))
-  expect_equal(as.matrix(solve(a, a)), diag(20))
-  expect_s4_class(qr(a), "sparseQR")
-  expect_equal(Matrix::qr.coef(qr(a), b), solve(m, b))
-  large <- block_matrix(block_pattern("banded", c(20000, 20000), 4), init = "identity", scale = 2)
-  expect_equal(solve(large, rep(1, 20000)), rep(0.5, 20000))
-})
-
 test_that("nothing large becomes dense unasked", {
   a <- block_matrix(block_pattern("banded", c(20000, 20000), 4), init = "normal", seed = 1)
   expect_refused(eigen(a), "unsupported", "2.98 GiB", "as.matrix(x)")

@@ -227,3 +227,48 @@ test_that("what does not fit is refused", {
   expect_refused(conv_forward(conv, filter, x, windows = image_windows(c(2, 2), count = 1)), "argument",
                  "only one of active and windows")
 })
+
+test_that("weight normalisation and its gradients", {
+  set.seed(4)
+  conv <- block_conv(block_layout_from_mask(matrix(c(TRUE, TRUE, FALSE, TRUE, TRUE, FALSE, TRUE, TRUE, TRUE, TRUE, FALSE, TRUE), 4),
+                                            4), kernel = c(3, 3))
+  filter <- block_matrix(conv_layout(conv), init = "normal", seed = 1)
+  gain <- rnorm(16)
+  dense <- conv_dense(conv, filter) # 3 x 3 x 12 x 16
+  wanted <- dense
+  for (k in 1:16) for (c in 0:2) {
+    at <- c * 4 + 1:4
+    wanted[, , at, k] <- gain[k] * dense[, , at, k] / sqrt(max(sum(dense[, , at, k]^2), 1e-12))
+  }
+  out <- conv_normalize(conv, filter, gain)
+  expect_equal(conv_dense(conv, out), wanted, tolerance = 1e-14)
+  expect_equal(conv_dense(conv, conv_normalize(conv, filter)), wanted / rep(gain, each = 9 * 12), tolerance = 1e-14)
+
+  grad <- block_matrix(conv_layout(conv), init = "normal", seed = 2)
+  toward <- block_matrix(conv_layout(conv), init = "normal", seed = 3)
+  found <- conv_normalize_gradient(conv, filter, grad, gain)
+  value <- function(s, gain) sum(block_values(conv_normalize(conv, filter + toward * s, gain)) * block_values(grad))
+  expect_equal(sum(block_values(found$filter) * block_values(toward)), (value(1e-6, gain) - value(-1e-6, gain)) / 2e-6,
+               tolerance = 1e-6)
+  numeric <- sapply(1:16, function(k) value(0.0, replace(numeric(16), k, 1))) # the result is linear in gain
+  expect_equal(found$gain, numeric, tolerance = 1e-12)
+  expect_named(conv_normalize_gradient(conv, filter, grad), "filter")
+  single <- conv_normalize(conv, block_cast(filter, "float32"), gain)
+  expect_identical(block_dtype(single), "float32")
+  expect_equal(block_values(single), block_values(out), tolerance = 1e-6)
+
+  expect_refused(conv_normalize(conv, filter, epsilon = 0), "argument", "epsilon is 0")
+  expect_refused(conv_normalize(conv, filter, gain[1:3]), "shape", "gain is 3, expected 16 channels")
+  expect_refused(conv_normalize(conv, random_matrix()), "layout", "filter")
+  expect_refused(conv_normalize_gradient(conv, filter, random_matrix()), "layout", "grad has another layout")
+  expect_refused(conv_normalize_gradient(conv, filter, block_cast(grad, "float32")), "dtype", "grad")
+  each <- block_conv(block_pattern("dense", c(4, 12), 4), kernel = 3, per_tap = TRUE)
+  expect_refused(conv_normalize(each, block_matrix(conv_layout(each), init = "normal", seed = 1)), "unsupported", "per_tap")
+})
+
+test_that("sets of channels that overlap are normalised one by one", {
+  conv <- block_conv_from_sets(4, 4, list(list(1:2, 1:2), list(2:4, 2:4)), kernel = 1)
+  filter <- conv_filter(conv, as.double(1:13))
+  out <- conv_values(conv, conv_normalize(conv, filter))
+  expect_equal(sum(out^2), 5) # 2 + 3 output channels, each of norm 1
+})

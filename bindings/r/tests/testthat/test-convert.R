@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+# Conversions to and from base R and the Matrix package.
+
+test_that("as() makes every class of Matrix that fits", {
+  a <- random_matrix(c(20, 20), c(4, 4), 0.5)
+  m <- as.matrix(a)
+  classes <- c(Matrix = "dgCMatrix", sparseMatrix = "dgCMatrix", CsparseMatrix = "dgCMatrix", dMatrix = "dgCMatrix",
+               generalMatrix = "dgCMatrix", dsparseMatrix = "dgCMatrix", dgCMatrix = "dgCMatrix",
+               RsparseMatrix = "dgRMatrix", dgRMatrix = "dgRMatrix", TsparseMatrix = "dgTMatrix", dgTMatrix = "dgTMatrix",
+               denseMatrix = "dgeMatrix", unpackedMatrix = "dgeMatrix", dgeMatrix = "dgeMatrix")
+  for (class in names(classes)) {
+    expect_silent(x <- as(a, class))
+    expect_identical(as.vector(class(x)), classes[[class]])
+    expect_identical(unname(as.matrix(x)), m)
+  }
+  for (class in c("lMatrix", "lgCMatrix", "nMatrix", "ngCMatrix")) {
+    x <- as(a, class)
+    expect_s4_class(x, if (startsWith(class, "l")) "lgCMatrix" else "ngCMatrix")
+    expect_identical(unname(as.matrix(x)), m != 0)
+  }
+  expect_identical(as(a, "matrix"), m)
+  expect_identical(as(a, "array"), m)
+  expect_identical(as(a, "vector"), as.vector(m))
+  expect_identical(as(a, "numeric"), as.vector(m))
+  expect_identical(as.vector(a), as.vector(m))
+  expect_identical(as.numeric(a), as.vector(m))
+  expect_identical(as.vector(as(a, "sparseVector")), as.vector(m))
+  expect_identical(as(a, "data.frame"), as.data.frame(m))
+  expect_identical(as.data.frame(a), as.data.frame(m))
+  expect_true(as(a, "BlockLayout") == a@layout)
+})
+
+test_that("symmetric, triangular and diagonal matrices become those classes", {
+  a <- random_matrix(c(20, 20), c(4, 4), 0.5)
+  symmetric <- a + t(a)
+  for (class in c("symmetricMatrix", "dsCMatrix")) {
+    x <- as(symmetric, class)
+    expect_s4_class(x, "dsCMatrix")
+    expect_identical(unname(as.matrix(x)), as.matrix(symmetric))
+    expect_error(as(a, class), "symmetric")
+  }
+  upper <- as.matrix(a)
+  upper[lower.tri(upper)] <- 0
+  for (class in c("triangularMatrix", "dtCMatrix")) {
+    x <- as(block_matrix(upper, block = 4), class)
+    expect_s4_class(x, "dtCMatrix")
+    expect_identical(unname(as.matrix(x)), upper)
+    expect_error(as(a, class), "triangular")
+  }
+  for (class in c("diagonalMatrix", "ddiMatrix")) {
+    x <- as(block_matrix(diag(1:10 + 0), block = 4), class)
+    expect_s4_class(x, "ddiMatrix")
+    expect_identical(diag(x), 1:10 + 0)
+    expect_error(as(a, class), "diagonal")
+  }
+})
+
+test_that("block matrices are made of every class of Matrix", {
+  m <- as.matrix(random_matrix(c(20, 20), c(4, 4), 0.5))
+  sparse <- as(m, "CsparseMatrix")
+  symmetric <- forceSymmetric(sparse)
+  for (x in list(m, sparse, as(sparse, "RsparseMatrix"), as(sparse, "TsparseMatrix"), as(m, "unpackedMatrix"), symmetric,
+                 as(symmetric, "TsparseMatrix"), as(symmetric, "denseMatrix"), pack(forceSymmetric(Matrix(m, sparse = FALSE))),
+                 tril(sparse), Diagonal(20), Diagonal(20, 2), as(20:1, "pMatrix"), sparse != 0, as(sparse, "nMatrix"))) {
+    wanted <- unname(as.matrix(x)) + 0
+    for (a in list(as(x, "BlockMatrix"), block_matrix(x, block = 4), block_matrix(x, block = c(3, 5)))) {
+      expect_s4_class(a, "BlockMatrix")
+      expect_identical(as.matrix(a), wanted)
+    }
+  }
+  expect_refused(block_matrix(data.frame(a = letters)), "argument", "x is c(\"a\", ")
+  expect_refused(block_matrix(1:4), "argument", "x is c(1, 2, 3, 4), expected a matrix")
+})
+
+test_that("a block matrix is made of another in other blocks, or of another dtype", {
+  a <- random_matrix()
+  expect_identical(block_matrix(a), a)
+  for (block in list(5, c(2, 7), c(4, 3))) {
+    b <- block_matrix(a, block = block)
+    expect_identical(block_dim(b), rep_len(as.double(block), 2))
+    expect_identical(as.matrix(b), as.matrix(a))
+  }
+  half <- block_matrix(a, dtype = "float32", block = 6)
+  expect_identical(block_dtype(half), "float32")
+  expect_identical(block_dtype(block_matrix(half, block = 2)), "float32")
+  layout <- random_layout(c(21, 17), c(4, 3), seed = 9)
+  expect_identical(as.matrix(block_matrix(a, layout = layout)), as.matrix(block_project(a, layout)))
+  finer <- random_layout(c(21, 17), c(2, 2), seed = 9)
+  inside <- as.matrix(block_matrix(finer, values = array(1, c(2, 2, block_count(finer))))) == 1
+  expect_identical(as.matrix(block_matrix(a, layout = finer)), as.matrix(a) * inside)
+  expect_refused(block_matrix(a, layout = layout, block = 4), "argument", "block is given beside layout")
+  expect_refused(block_matrix(a, block = 0), "argument", "block is 0")
+  expect_refused(block_matrix(a, layout = small_layout()), "shape")
+})
+
+test_that("large matrices do not become dense unasked", {
+  a <- block_matrix(block_pattern("banded", c(20000, 20000), 4), init = "normal", seed = 1)
+  expect_refused(as.vector(a), "unsupported", "2.98 GiB", "as.vector(as.array(x))")
+  expect_refused(as.numeric(a), "unsupported", "2.98 GiB")
+  expect_refused(as(a, "vector"), "unsupported", "2.98 GiB")
+  expect_refused(as(a, "denseMatrix"), "unsupported", "2.98 GiB", "as.matrix(x)")
+  expect_refused(as(a, "dgeMatrix"), "unsupported", "2.98 GiB")
+  expect_refused(as.data.frame(a), "unsupported", "2.98 GiB", "as.data.frame(as.matrix(x))")
+  expect_s4_class(as(a, "TsparseMatrix"), "dgTMatrix")
+  expect_s4_class(as(a, "RsparseMatrix"), "dgRMatrix")
+  expect_s4_class(as(a, "lMatrix"), "lgCMatrix")
+})
+
+test_that("objects whose slots do not fit together are not valid", {
+  a <- random_matrix()
+  expect_true(validObject(a))
+  expect_true(validObject(block_cast(a, "bfloat16")))
+  expect_true(validObject(random_layout(c(6, 8), c(2, 4), heads = 3)))
+  spoilt <- function(x, slot, value) {
+    methods::slot(x, slot, check = FALSE) <- value
+    x
+  }
+  for (x in list(spoilt(a, "values", block_values(a)[-1]), spoilt(a, "values", 1L), spoilt(a, "values", raw(3)),
+                 spoilt(a, "dtype", "float8"), spoilt(a, "dtype", "float32"), spoilt(a, "layout", small_layout()),
+                 spoilt(a, "layout", new("BlockLayout")), spoilt(a@layout, "frame", 1:4 + 0),
+                 spoilt(a@layout, "frame", c(21, 17, 0, 3, 1)), spoilt(a@layout, "pointers", 0),
+                 spoilt(a@layout, "columns", 1L), spoilt(a@layout, "identity", character()))) {
+    expect_error(validObject(x), "invalid class")
+  }
+  expect_error(new("BlockMatrix", layout = a@layout, values = 1, dtype = "float64"), "does not have a number for each")
+})

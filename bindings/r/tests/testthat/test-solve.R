@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# Systems of equations and factorisations, sparse throughout.
+
+spd <- function(n = 20, block = 4) {
+  a <- block_matrix(block_pattern("banded", c(n, n), block), init = "normal", seed = 3)
+  a + t(a) + block_matrix(block_pattern("block_diagonal", c(n, n), block), init = "identity", scale = 14)
+}
+general <- function(n = 20, block = 4) {
+  block_matrix(block_pattern("banded", c(n, n), block), init = "normal", seed = 3) +
+    block_matrix(block_pattern("block_diagonal", c(n, n), block), init = "identity", scale = 4)
+}
+
+test_that("systems of equations are solved for every kind of right-hand side", {
+  b <- rnorm(20)
+  two <- cbind(p = b, q = 1)
+  for (a in list(general(), spd())) {
+    m <- as.matrix(a)
+    expect_equal(solve(a, b), solve(m, b))
+    expect_equal(solve(a, seq_len(20)), solve(m, seq_len(20)))
+    expect_equal(unname(solve(a, two)), unname(solve(m, two)))
+    expect_equal(unname(solve(a, data.frame(b))), unname(solve(m, cbind(b))))
+    expect_equal(unname(as.matrix(solve(a))), solve(m))
+    for (id in list(Diagonal(20), Matrix(diag(20)), Matrix(diag(20), sparse = FALSE), as(as(diag(20), "unpackedMatrix"), "generalMatrix"))) {
+      x <- solve(a, id)
+      expect_s4_class(x, "Matrix")
+      expect_equal(unname(as.matrix(x)), solve(m))
+    }
+    expect_equal(unname(as.matrix(solve(a, Matrix(b)))), cbind(solve(m, b)))
+    expect_equal(solve(a, sparseVector(2, 3, 20)), solve(m, replace(numeric(20), 3, 2)))
+    expect_equal(unname(as.matrix(solve(a, a))), diag(20))
+    expect_equal(unname(as.matrix(solve(as(a, "dgCMatrix"), a))), diag(20))
+    expect_equal(unname(as.matrix(solve(Diagonal(20, 2), a))), m / 2)
+    expect_equal(unname(solve(m, a)), diag(20))
+  }
+})
+
+test_that("factorisations are Matrix's sparse ones", {
+  a <- spd()
+  m <- as.matrix(a)
+  b <- rnorm(20)
+  expect_s4_class(Cholesky(a), "CHMfactor")
+  expect_equal(as.vector(solve(Cholesky(a), b)), solve(m, b))
+  expect_s4_class(Cholesky(a, LDL = FALSE), "dCHMsimpl")
+  expect_s4_class(chol(a), "dtCMatrix")
+  expect_equal(unname(as.matrix(chol(a))), chol(m))
+  expect_s4_class(lu(general()), "sparseLU")
+  expect_s4_class(qr(general()), "sparseQR")
+  expect_equal(Matrix::qr.coef(qr(general()), b), solve(as.matrix(general()), b))
+  for (x in list(a, general())) {
+    expect_equal(determinant(x), determinant(as.matrix(x)), ignore_attr = TRUE)
+    expect_equal(det(x), det(as.matrix(x)))
+    expect_equal(as.numeric(determinant(x, logarithm = FALSE)$modulus), abs(det(as.matrix(x))))
+  }
+  indefinite <- a - block_matrix(block_pattern("block_diagonal", c(20, 20), 4), init = "identity", scale = 20)
+  expect_equal(solve(indefinite, b), solve(as.matrix(indefinite), b))
+  expect_equal(det(indefinite), det(as.matrix(indefinite)))
+})
+
+test_that("large systems stay sparse", {
+  a <- spd(20000, 16) # 3 GB as a dense matrix
+  x <- rnorm(20000)
+  took <- system.time({
+    expect_equal(solve(a, drop(a %*% x)), x)
+    factor <- Cholesky(a)
+    expect_equal(2 * sum(log(Matrix::diag(expand(factor)$L))), as.numeric(determinant(a)$modulus))
+    expect_s4_class(lu(a), "sparseLU")
+    expect_s4_class(chol(a), "dtCMatrix")
+    indefinite <- a - block_matrix(block_pattern("block_diagonal", c(20000, 20000), 16), init = "identity", scale = 20)
+    right <- sparseMatrix(i = c(5, 20000), j = 1:2, x = c(1, 2), dims = c(20000, 2))
+    for (x in list(a, indefinite, general(20000, 16))) {
+      y <- solve(x, right)
+      expect_s4_class(y, "sparseMatrix")
+      expect_equal(x %*% as.matrix(y), as.matrix(right), tolerance = 1e-8)
+    }
+    blocks <- block_matrix(block_pattern("block_diagonal", c(20000, 20000), 4), init = "orthogonal", seed = 1)
+    expect_s4_class(solve(blocks), "sparseMatrix")
+    expect_equal(solve(blocks), as(t(blocks), "dgCMatrix"))
+  })[["elapsed"]]
+  expect_lt(took, 60)
+})
+
+test_that("what cannot be solved is refused in R's terms", {
+  a <- general()
+  flat <- random_matrix(c(8, 12))
+  expect_refused(solve(a, 1:5), "shape", "b has 5 rows, expected 20 (rows of a)")
+  expect_refused(solve(a, Matrix(1, 3, 2)), "shape", "b has 3 rows, expected 20")
+  expect_refused(solve(flat), "shape", "a is 8 x 12, expected a square matrix")
+  expect_refused(solve(flat, 1:8), "shape", "8 x 12")
+  expect_refused(solve(a, "x"), "argument", "b is \"x\", expected numbers")
+  for (f in list(determinant, chol, lu, Cholesky)) expect_refused(f(flat), "shape", "8 x 12, expected a square matrix")
+  expect_refused(Cholesky(a), "argument", "A is not symmetric, expected a symmetric matrix")
+  expect_refused(chol(a), "argument", "x is not symmetric")
+  expect_refused(solve(random_matrix(c(6, 6), c(2, 2), heads = 3), 1:6), "shape", "3 heads")
+  ctx <- tartan_context("cpu")
+  expect_refused(solve(to_device(a, ctx), 1:20), "unsupported", "to_host")
+})
