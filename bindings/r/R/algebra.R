@@ -39,11 +39,16 @@ block_project <- function(x, layout) {
   zero_based
 }
 
+# The indices of a range of .run().
+.between <- function(range) range[1L] + seq_len(range[2L] - range[1L]) - 1
+
 block_permute <- function(x, rows = NULL, cols = NULL) {
   grid <- block_grid(x)
   rows <- .grid_order(rows, grid[1L], "rows", "block rows")
   cols <- .grid_order(cols, grid[2L], "cols", "block columns")
-  if (.is_matrix(x)) return(.made(x, tartan_matrix_permute, rows, cols))
+  if (.is_matrix(x)) {
+    return(.made(x, tartan_matrix_permute, rows, cols, names = .names_of_blocks(x, rows, cols)))
+  }
   .new_layout(tartan_layout_permute(.layout_of(x), rows, cols))
 }
 
@@ -60,7 +65,10 @@ block_slice <- function(x, rows = NULL, cols = NULL) {
   grid <- block_grid(x)
   rows <- .run(rows, grid[1L], "rows", "block rows")
   cols <- .run(cols, grid[2L], "cols", "block columns")
-  if (.is_matrix(x)) return(.made(x, tartan_matrix_slice, rows[1L], rows[2L], cols[1L], cols[2L]))
+  if (.is_matrix(x)) {
+    names <- .names_of_blocks(x, .between(rows), .between(cols))
+    return(.made(x, tartan_matrix_slice, rows[1L], rows[2L], cols[1L], cols[2L], names = names))
+  }
   .new_layout(tartan_layout_slice(.layout_of(x), rows[1L], rows[2L], cols[1L], cols[2L]))
 }
 
@@ -113,12 +121,8 @@ block_replace <- function(x, id, y) {
 block_reblock <- function(x, block) {
   .expect_in_memory(x)
   block <- .pair(block, "block", 1, 256)
-  layout <- .new_layout(tartan_layout_reblock(.layout_of(x), block[1L], block[2L]))
-  if (!methods::is(x, "BlockMatrix")) return(layout)
-  .expect_one_head(x, "block_reblock")
-  entries <- .coo(x)
-  .take_matrix(tartan_matrix_from_coo(layout, entries$i, entries$j, entries$x,
-                                      .dtype_code(x@dtype), TARTAN_COL_MAJOR), layout)
+  if (methods::is(x, "BlockMatrix")) return(.made(x, tartan_matrix_reblock, block[1L], block[2L]))
+  .new_layout(tartan_layout_reblock(.layout_of(x), block[1L], block[2L]))
 }
 
 reorder_rcm <- function(x) {

@@ -9,8 +9,12 @@ setClass("BlockLayout",
          slots = c(frame = "numeric", pointers = "numeric", columns = "integer", recipe = "character",
                    identity = "character", handle = "externalptr"))
 
+# `Dimnames` is as in the Matrix package: the names of the rows and of the columns of every head, each NULL or a
+# character vector.
 setClass("BlockMatrix",
-         slots = c(layout = "BlockLayout", values = "ANY", dtype = "character", handle = "externalptr"))
+         slots = c(layout = "BlockLayout", values = "ANY", dtype = "character", Dimnames = "list",
+                   handle = "externalptr"),
+         prototype = prototype(Dimnames = list(NULL, NULL)))
 
 # `index` has -1 for a block whose elements all count, else the position of its bits.
 setClass("BlockMask", slots = c(layout = "BlockLayout", index = "integer", bits = "raw", handle = "externalptr"))
@@ -30,7 +34,9 @@ setClass("DeviceArray", contains = "DeviceObject", slots = c(size = "numeric", d
 # A dynamic layout: R knows only its frame and capacity.
 setClass("DeviceBlockLayout", contains = "DeviceObject", slots = c(frame = "numeric", capacity = "numeric"))
 setClassUnion("AnyBlockLayout", c("BlockLayout", "DeviceBlockLayout"))
-setClass("DeviceBlockMatrix", contains = "DeviceObject", slots = c(layout = "AnyBlockLayout", dtype = "character"))
+setClass("DeviceBlockMatrix", contains = "DeviceObject",
+         slots = c(layout = "AnyBlockLayout", dtype = "character", Dimnames = "list"),
+         prototype = prototype(Dimnames = list(NULL, NULL)))
 setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
 
 .is_layout <- function(x) methods::is(x, "AnyBlockLayout")
@@ -75,22 +81,27 @@ setClassUnion("AnyBlockMatrix", c("BlockMatrix", "DeviceBlockMatrix"))
 
 # ---- Matrices ----
 
-.new_matrix <- function(layout, values, dtype) {
-  methods::new("BlockMatrix", layout = layout, values = values, dtype = dtype, handle = tartan_r_new_cache())
+.no_names <- list(NULL, NULL)
+
+.new_matrix <- function(layout, values, dtype, names = .no_names) {
+  methods::new("BlockMatrix", layout = layout, values = values, dtype = dtype, Dimnames = names,
+               handle = tartan_r_new_cache())
 }
-.new_device_matrix <- function(handle, layout, dtype, context) {
-  methods::new("DeviceBlockMatrix", layout = layout, dtype = dtype, context = context, handle = handle)
+.new_device_matrix <- function(handle, layout, dtype, context, names = .no_names) {
+  methods::new("DeviceBlockMatrix", layout = layout, dtype = dtype, context = context, Dimnames = names,
+               handle = handle)
 }
 
 # Turns a matrix of the library into one of R: copies the values once and closes the handle.
-.take_matrix <- function(handle, layout = NULL) {
+.take_matrix <- function(handle, layout = NULL, names = .no_names) {
   if (tartan_matrix_block_order(handle) != TARTAN_COL_MAJOR) {
     row_major <- handle
     handle <- tartan_matrix_cast(NULL, row_major, 0L, TARTAN_COL_MAJOR)
     tartan_r_close(row_major)
   }
   if (is.null(layout)) layout <- .new_layout(tartan_matrix_get_layout(handle))
-  result <- .new_matrix(layout, tartan_matrix_values(handle), tartan_dtype_name(tartan_matrix_dtype(handle)))
+  result <- .new_matrix(layout, tartan_matrix_values(handle), tartan_dtype_name(tartan_matrix_dtype(handle)),
+                        names)
   tartan_r_close(handle)
   result
 }

@@ -25,13 +25,6 @@
   x
 }
 
-# Block matrices have no dimnames; dropping them silently would lose data.
-.expect_no_names <- function(x) {
-  if (!is.null(unlist(dimnames(x)))) {
-    .fail("unsupported", "x has dimnames, which a block matrix cannot keep: give unname(x)")
-  }
-}
-
 # A double vector, for instance gates or scores.
 .numbers <- function(x, name) {
   if (!(is.numeric(x) || is.logical(x)) || is.factor(x)) .fail("argument", "%s is %s, expected numbers", name, .shown(x))
@@ -58,7 +51,7 @@
   at <- tartan_matrix_to_csr(transposed, frame[2L] + 1, n, values)
   tartan_r_close(transposed)
   stored <- methods::new("dgCMatrix", p = as.integer(at[[1L]]), i = as.integer(at[[2L]]), x = values,
-                         Dim = as.integer(frame[1:2]))
+                         Dim = as.integer(frame[1:2]), Dimnames = x@Dimnames)
   Matrix::drop0(stored)
 }
 
@@ -66,6 +59,7 @@
   frame <- .frame_of(x)
   dense <- tartan_r_new_array(if (frame[5L] == 1) frame[1:2] else frame[c(1L, 2L, 5L)])
   tartan_matrix_to_dense(x, dense)
+  if (length(unlist(x@Dimnames))) dimnames(dense) <- c(x@Dimnames, if (frame[5L] > 1) list(NULL))
   dense
 }
 

@@ -35,7 +35,8 @@ setGeneric("to_host", function(x, ...) standardGeneric("to_host"))
 .matrix_to_device <- function(x, context, dtype = x@dtype) {
   .expect(context, "TartanContext", "context")
   if (.dtype_name(dtype) != x@dtype) x <- block_cast(x, dtype)
-  .new_device_matrix(.with_memory(function() tartan_matrix_to_device(context, x)), x@layout, x@dtype, context)
+  .new_device_matrix(.with_memory(function() tartan_matrix_to_device(context, x)), x@layout, x@dtype, context,
+                     x@Dimnames)
 }
 
 for (.class in c("numeric", "logical", "matrix", "array", "Matrix", "data.frame")) {
@@ -58,7 +59,7 @@ setMethod("to_host", "DeviceArray", function(x, ...) {
 })
 setMethod("to_host", "DeviceBlockMatrix", function(x, ...) {
   tartan_r_expect_open(x)
-  .take_matrix(tartan_matrix_to_host(x@context, x), if (!block_is_dynamic(x)) x@layout)
+  .take_matrix(tartan_matrix_to_host(x@context, x), if (!block_is_dynamic(x)) x@layout, x@Dimnames)
 })
 setMethod("to_host", "ANY", function(x, ...) {
   .fail("argument", "x is %s, expected a DeviceArray, a DeviceBlockMatrix or a layout", .shown(x))

@@ -9,20 +9,19 @@ setGeneric("block_matrix", function(x, ...) standardGeneric("block_matrix"))
 
 .from_dense <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
   x <- .dense(x, "x")
-  .expect_no_names(x)
   if (is.null(layout)) layout <- block_layout_from_dense(x, block) else .expect_no_block(!missing(block))
   .expect_layout(layout, "layout")
   if (length(dim(x)) == 3L && dim(x)[3L] == 1L) dim(x) <- dim(x)[1:2]
-  .take_matrix(tartan_matrix_from_dense(layout, x, .dtype_code(dtype), TARTAN_COL_MAJOR), layout)
+  .take_matrix(tartan_matrix_from_dense(layout, x, .dtype_code(dtype), TARTAN_COL_MAJOR), layout,
+               .names_of(x))
 }
 
 .from_sparse <- function(x, block = c(8, 8), layout = NULL, dtype = "float64") {
-  .expect_no_names(x)
   entries <- .sparse_entries(x)
   if (is.null(layout)) layout <- .new_layout(tartan_layout_from_entries(.frame(dim(x), block), entries$i, entries$j))
   else .expect_no_block(!missing(block))
   .take_matrix(tartan_matrix_from_coo(layout, entries$i, entries$j, entries$x,
-                                      .dtype_code(dtype), TARTAN_COL_MAJOR), layout)
+                                      .dtype_code(dtype), TARTAN_COL_MAJOR), layout, .names_of(x))
 }
 
 .from_layout <- function(x, values = NULL, dtype = "float64", init = c("zeros", "identity", "orthogonal", "normal"),
@@ -105,7 +104,7 @@ block_values <- function(x) {
 `block_values<-` <- function(x, value) {
   .expect(x, "BlockMatrix", "x")
   tartan_r_expect_open(x)
-  result <- .new_matrix(x@layout, .values_for(x@layout, value, "value"), "float64")
+  result <- .new_matrix(x@layout, .values_for(x@layout, value, "value"), "float64", x@Dimnames)
   if (x@dtype == "float64") result else block_cast(result, x@dtype)
 }
 

@@ -15,7 +15,7 @@ setMethod("length", "AnyBlockLayout", function(x) prod(dim(x)))
 setMethod("length", "AnyBlockMatrix", function(x) prod(dim(x)))
 
 setMethod("t", "BlockLayout", function(x) .new_layout(tartan_layout_transpose(x)))
-setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose))
+setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, names = rev(x@Dimnames)))
 
 # ---- Products ----
 

@@ -27,7 +27,7 @@ sddmm <- function(s, x, y, alpha = 1, beta = 0, gates = NULL, transpose_x = FALS
   y <- .operands(y, "y", dtype, .flag(transpose_y, "transpose_y"))
   # If beta is 0, s is not read, but on a dynamic layout the values past the current blocks are kept.
   result <- if (.is_matrix(s) && (accumulates || block_is_dynamic(s))) .matrix_copy(s, "s")
-            else .matrix_of_zeros(place, .any_layout_of(s), dtype)
+            else .matrix_of_zeros(place, .any_layout_of(s), dtype, if (.is_matrix(s)) s@Dimnames else .no_names)
   tartan_sddmm(place, alpha, gates, x, y, beta, result)
   result
 }

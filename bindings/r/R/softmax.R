@@ -8,7 +8,7 @@ block_softmax <- function(x, scale = 1, causal = FALSE, query_offset = 0, causal
   if (!is.null(mask)) .expect(mask, "BlockMask", "mask")
   place <- .place(x = x)
   frame <- x@layout@frame
-  y <- .matrix_of_zeros(place, x@layout, x@dtype)
+  y <- .matrix_of_zeros(place, x@layout, x@dtype, x@Dimnames)
   size <- if (frame[5L] > 1) frame[c(1L, 5L)] else frame[1L]
   lse <- if (.flag(return_lse, "return_lse")) .result(place, size, .result_dtype(x@dtype))
   tartan_block_softmax(place, x, options, mask, y, if (return_lse) .tokens(lse, 2L))
@@ -19,7 +19,7 @@ block_softmax_gradient <- function(y, dy, scale = 1) {
   .expect_any_matrix(y, "y")
   .expect_any_matrix(dy, "dy")
   place <- .place(y = y, dy = dy)
-  dx <- .matrix_of_zeros(place, y@layout, y@dtype)
+  dx <- .matrix_of_zeros(place, y@layout, y@dtype, y@Dimnames)
   tartan_block_softmax_gradient(place, y, dy, scale, dx)
   dx
 }

@@ -27,5 +27,9 @@ setValidity("BlockMatrix", function(object) {
   if (length(layout@frame) != 5L || length(object@values) != prod(layout@frame[3:4]) * length(layout@columns) * bytes) {
     return("slot \"values\" does not have a number for each element of each block")
   }
+  names <- lengths(object@Dimnames)
+  if (length(names) != 2L || any(names != 0 & names != layout@frame[1:2])) {
+    return("slot \"Dimnames\" does not have a name for each row or column")
+  }
   TRUE
 })

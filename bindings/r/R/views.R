@@ -38,31 +38,31 @@
   })
 }
 
-# A new matrix made by the library where `matrix` is: make(place, matrix, ...).
-.made <- function(x, make, ..., layout = NULL, dtype = x@dtype) {
+# A new matrix made by the library where `x` is: make(place, x, ...). It has the names of x unless others are given.
+.made <- function(x, make, ..., layout = NULL, dtype = x@dtype, names = x@Dimnames) {
   .expect_any_matrix(x, "x")
   place <- .place(x = x)
   handle <- .with_memory(function() make(place, x, ...))
-  if (is.null(place)) return(.take_matrix(handle, layout))
+  if (is.null(place)) return(.take_matrix(handle, layout, names))
   if (is.null(layout)) layout <- .new_layout(tartan_matrix_get_layout(handle))
-  .new_device_matrix(handle, layout, dtype, place)
+  .new_device_matrix(handle, layout, dtype, place, names)
 }
 
 # A copy of a matrix, to be changed in place; a zero matrix on a layout.
 .matrix_copy <- function(x, name) {
   .expect_any_matrix(x, name)
   place <- .place(x = x)
-  if (is.null(place)) return(.new_matrix(x@layout, tartan_r_duplicate(x@values), x@dtype))
-  .new_device_matrix(.with_memory(function() tartan_matrix_to_device(place, x)), x@layout, x@dtype, place)
+  if (is.null(place)) return(.new_matrix(x@layout, tartan_r_duplicate(x@values), x@dtype, x@Dimnames))
+  .new_device_matrix(.with_memory(function() tartan_matrix_to_device(place, x)), x@layout, x@dtype, place, x@Dimnames)
 }
-.matrix_of_zeros <- function(place, layout, dtype) {
-  if (is.null(place)) return(.new_matrix(layout, .zero_values(layout, dtype), dtype))
-  .device_matrix_around(layout, .value(.result(place, c(layout@frame[3:4], block_count(layout)), dtype)))
+.matrix_of_zeros <- function(place, layout, dtype, names = .no_names) {
+  if (is.null(place)) return(.new_matrix(layout, .zero_values(layout, dtype), dtype, names))
+  .device_matrix_around(layout, .value(.result(place, c(layout@frame[3:4], block_count(layout)), dtype)), names)
 }
 
 # A matrix around a DeviceArray that nobody else uses.
-.device_matrix_around <- function(layout, values) {
-  .new_device_matrix(tartan_r_wrap_buffer(layout, values), layout, values@dtype, values@context)
+.device_matrix_around <- function(layout, values, names = .no_names) {
+  .new_device_matrix(tartan_r_wrap_buffer(layout, values), layout, values@dtype, values@context, names)
 }
 
 # For the C code: other kinds of numbers as a base matrix or vector; anything else unchanged.

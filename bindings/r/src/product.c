@@ -116,13 +116,17 @@ static void make_result(const product *p, SEXP place, int32_t ndim, const int64_
     UNPROTECT(1);
 }
 
-/* Copies the names of b's rows or columns that survive to the result. */
-static void keep_names(const product *p, SEXP names, int inner_at, SEXP result) {
-    if (names == R_NilValue || XLENGTH(Rf_getAttrib(result, R_DimSymbol)) != 2) return;
-    SEXP kept = VECTOR_ELT(names, !inner_at);
-    if (kept == R_NilValue) return;
+/* Names the rows and columns of the result as the operands do theirs. */
+static void keep_names(const product *p, SEXP numbers, SEXP result) {
+    if (XLENGTH(Rf_getAttrib(result, R_DimSymbol)) != 2) return;
+    SEXP of_a = R_do_slot(p->a, Rf_install("Dimnames")), of_b = Rf_getAttrib(numbers, R_DimNamesSymbol);
+    int left = p->side == TARTAN_LEFT, transposed = p->op == TARTAN_TRANSPOSE;
+    SEXP own = VECTOR_ELT(of_a, left ? transposed : !transposed);
+    SEXP others = Rf_xlength(of_b) == 2 ? VECTOR_ELT(of_b, !sizes_of(p).inner_at) : R_NilValue;
+    if (own == R_NilValue && others == R_NilValue) return;
     SEXP both = PROTECT(Rf_allocVector(VECSXP, 2));
-    SET_VECTOR_ELT(both, p->side == TARTAN_LEFT, kept);
+    SET_VECTOR_ELT(both, !left, own);
+    SET_VECTOR_ELT(both, left, others);
     Rf_setAttrib(result, R_DimNamesSymbol, both);
     UNPROTECT(1);
 }
@@ -146,8 +150,7 @@ static SEXP multiply(product p, int verb) {
                                tartan_r_view(&b, p.turned, p.b_name, &b_view), p.beta,
                                tartan_r_view(&c, 0, "c", &c_view)));
     SEXP result = PROTECT(tartan_r_finish(&c));
-    if (verb && place == R_NilValue && b.ndim == 2)
-        keep_names(&p, Rf_getAttrib(numbers, R_DimNamesSymbol), sizes_of(&p).inner_at, result);
+    if (verb && place == R_NilValue) keep_names(&p, numbers, result);
     UNPROTECT(5);
     return result;
 }

@@ -77,15 +77,6 @@ test_that("large selections stay sparse, or are made at once", {
   expect_identical(ragged[rows, ][1:3, 1:20], ragged[17:19, 1:20])
 })
 
-test_that("dimnames are refused where they would be lost", {
-  m <- matrix(1:4 + 0, 2, dimnames = list(c("p", "q"), NULL))
-  expect_refused(block_matrix(m, block = 2), "unsupported", "dimnames", "unname(x)")
-  expect_refused(block_matrix(as(m, "CsparseMatrix"), block = 2), "unsupported", "dimnames")
-  expect_refused(as(m, "BlockMatrix"), "unsupported", "dimnames")
-  expect_identical(as.matrix(block_matrix(unname(m), block = 2)), unname(m))
-  expect_s4_class(block_matrix(Matrix(0, 2, 2), block = 2), "BlockMatrix")
-})
-
 test_that("a layout says how large blocks are", {
   layout <- small_layout()
   m <- as.matrix(block_matrix(layout, init = "normal", seed = 1))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# Dimnames go wherever the numbers go.
+
+named_matrix <- function(dim = c(21, 17), block = c(4, 3), ...) {
+  a <- random_matrix(dim, block, ...)
+  dimnames(a) <- list(paste0("r", seq_len(dim[1])), paste0("c", seq_len(dim[2])))
+  a
+}
+
+test_that("names are taken over and given back", {
+  m <- matrix(1:4 + 0, 2, dimnames = list(c("p", "q"), NULL))
+  for (x in list(m, as(m, "CsparseMatrix"), Matrix(m, sparse = FALSE), as(m, "TsparseMatrix"))) {
+    a <- block_matrix(x, block = 2)
+    expect_identical(dimnames(a), list(c("p", "q"), NULL))
+    expect_identical(as.matrix(a), m)
+    expect_identical(as(a, "dgCMatrix"), as(as(m, "CsparseMatrix"), "generalMatrix"))
+  }
+  expect_identical(dimnames(as(m, "BlockMatrix"))[[1]], c("p", "q"))
+  expect_identical(dimnames(block_matrix(unname(m), block = 2)), list(NULL, NULL))
+  expect_s4_class(block_matrix(Matrix(0, 2, 2), block = 2), "BlockMatrix")
+  empty <- matrix(0, 0, 3, dimnames = list(character(), NULL))
+  expect_identical(dimnames(block_matrix(empty, block = 2)), list(NULL, NULL))
+})
+
+test_that("names are set, changed and removed", {
+  a <- random_matrix()
+  b <- a
+  rownames(b) <- 1:21
+  expect_identical(rownames(b), as.character(1:21))
+  expect_null(rownames(a))
+  colnames(b) <- letters[1:17]
+  expect_identical(dimnames(as.matrix(b)), list(as.character(1:21), letters[1:17]))
+  rownames(b) <- NULL
+  expect_null(rownames(b))
+  expect_refused(rownames(b) <- 1:3, "shape", "length 3, expected 21")
+  expect_refused(dimnames(b) <- list(NULL), "argument", "names of rows")
+  expect_refused(dimnames(b) <- list(NULL, 1:21), "shape", "length 21, expected 17")
+  expect_identical(dimnames(b), list(NULL, letters[1:17]))
+  dimnames(b) <- NULL
+  expect_identical(b, a)
+  h <- named_matrix(c(6, 8), c(2, 4), heads = 3)
+  expect_identical(dimnames(as.array(h)), c(dimnames(h), list(NULL)))
+  expect_identical(h, unserialize(serialize(h, NULL)))
+})
+
+test_that("blocks take their names along", {
+  a <- named_matrix(c(24, 22), 4)
+  m <- as.matrix(a)
+  of <- function(blocks) as.vector(outer(1:4, (blocks - 1) * 4, "+"))
+  expect_identical(as.matrix(t(a)), t(m))
+  expect_identical(as.matrix(block_permute(a, c(3, 1, 2, 6, 5, 4))), m[of(c(3, 1, 2, 6, 5, 4)), ])
+  expect_identical(as.matrix(block_permute(a, cols = c(5:1, 6))), m[, c(of(5:1), 21:22)])
+  expect_identical(as.matrix(block_slice(a, 2:4, 5:6)), m[5:16, 17:22])
+  expect_identical(as.matrix(block_slice(a, integer(), 1)), m[0, 1:4])
+  expect_identical(as.matrix(block_reblock(a, c(3, 5))), m)
+  for (b in list(block_cast(a, "float32"), block_keep(a, 4), block_grow(a, 1, 1), block_prune(a, rep(1, block_count(a))),
+                 sddmm(a, matrix(1, 24, 2), matrix(1, 2, 22)), block_softmax(a),
+                 block_replace(a, 1, block_slice(a, 1, 1)[1:4, 1:4] |> block_matrix(block = 4)))) {
+    expect_identical(dimnames(b), dimnames(a))
+  }
+  block_values(a) <- block_values(a) * 2
+  expect_identical(as.matrix(a), m * 2)
+})
+
+test_that("products have the names of both factors", {
+  a <- named_matrix()
+  m <- as.matrix(a)
+  b <- matrix(1, 17, 2, dimnames = list(letters[1:17], c("p", "q")))
+  for (y in list(b, unname(b), b[, 1], as(b, "CsparseMatrix"), Matrix(b))) {
+    expect_equal(as.matrix(a %*% y), as.matrix(m %*% y))
+    expect_equal(as.matrix(crossprod(t(a), y)), as.matrix(m %*% y))
+    if (!is.null(dim(y))) expect_equal(as.matrix(tcrossprod(a, t(y))), as.matrix(m %*% y))
+  }
+  x <- matrix(1, 2, 21, dimnames = list(c("p", "q"), NULL))
+  expect_equal(x %*% a, x %*% m)
+  expect_equal(rep(1, 21) %*% a, rep(1, 21) %*% m)
+  expect_equal(crossprod(t(x), a), x %*% m)
+  expect_equal(tcrossprod(x, t(a)), x %*% m)
+  expect_equal(array(1:17, 17) %*% t(a), array(1:17, 17) %*% t(m))
+  expect_equal(as.matrix(crossprod(a)), crossprod(m))
+  expect_equal(as.matrix(a %*% t(a)), m %*% t(m))
+})
+
+test_that("devices keep names", {
+  a <- named_matrix()
+  for (device in test_devices) {
+    ctx <- tartan_context(device)
+    b <- to_device(a, ctx)
+    expect_identical(dimnames(b), dimnames(a))
+    expect_identical(to_host(t(b)), t(a))
+    expect_identical(dimnames(to_device(a, ctx, dtype = "float32")), dimnames(a))
+  }
+})
