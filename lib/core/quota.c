@@ -77,7 +77,8 @@ double tartan_i_processor_quota(const char *groups, const char *root) {
         *controllers++ = *folder++ = '\0';
         if (strcmp(folder, "/") == 0) *folder = '\0';
         const bool unified = *controllers == '\0';
-        if (snprintf(mount, sizeof mount, "%s%s%s", root, unified ? "" : "/", controllers) >= (int)sizeof mount ||
+        if (snprintf(mount, sizeof mount, "%s%s%s", root, unified ? "" : "/", controllers) >=
+                (int)sizeof mount ||
             (!unified && !has_cpu(controllers)))
             continue;
         const double quota = least_quota(mount, folder, unified);
