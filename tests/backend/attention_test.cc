@@ -160,6 +160,31 @@ TEST_P(BackendAttention, BiasDropoutSinksAndMasksOfTunedSizes) {
             }
 }
 
+// Blocks of few keys, of which a tuned kernel gathers several into one tile: the diagonal and masks run through them.
+TEST_P(BackendAttention, BlocksOfFewKeys) {
+    int number = 0;
+    for (int64_t block_q : {64, 128})
+        for (int64_t block_k : {16, 32})
+            for (bool causal : {false, true})
+                for (bool masked : {false, true}) {
+                    if (!is_of_the_share(number++)) continue;
+                    SCOPED_TRACE(::testing::Message()
+                                 << "blocks " << block_q << " x " << block_k << (causal ? " causal" : "")
+                                 << (masked ? " masked" : ""));
+                    std::mt19937_64 random((uint64_t)number);
+                    Attention p;
+                    p.dtype = p.out_dtype = number % 3 ? TARTAN_BF16 : TARTAN_F16;
+                    p.d = number % 5 < 2 ? 64 : 128, p.heads = 2, p.kv_heads = 1 + number % 2;
+                    p.causal = causal, p.query_offset = causal ? 90 : 0;
+                    p.layout = random_layout({300, 390, block_q, block_k, number % 3 == 0 ? 2 : 1}, 0.5,
+                                             (uint64_t)number);
+                    p.make(random, number % 2 ? kTokens : kHeads);
+                    if (masked) p.add_mask(0.6, (uint64_t)number);
+                    run_and_check(p);
+                    if (HasFailure()) return;
+                }
+}
+
 // Few queries and long lists of keys, which devices may split.
 TEST_P(BackendAttention, FewQueriesOverManyKeys) {
     int number = 0;
