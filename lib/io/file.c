@@ -211,6 +211,11 @@ int32_t tartan_file_kind(const tartan_file *file, int64_t i) {
     return item == NULL ? 0 : item->kind;
 }
 
+int64_t tartan_file_find(const tartan_file *file, int32_t kind, const char *name) {
+    int64_t at;
+    return tartan_i_is(file, TARTAN_I_FILE) && name != NULL && find(file, kind, name, &at) ? at : -1;
+}
+
 int32_t tartan_file_sealed(const tartan_file *file) {
     return tartan_i_is(file, TARTAN_I_FILE) ? file->sealed : 0;
 }
@@ -245,7 +250,7 @@ static tartan_status check_put(const char *function, const char *name, const cha
     const char *fault = tartan_i_name_fault(name);
     if (fault != NULL)
         return tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
-                             "name \"%.*s\" %s, expected 1 to 255 bytes of UTF-8 without '/'",
+                             "name \"%.*s\" %s, expected 1 to 255 bytes of UTF-8",
                              tartan_i_utf8_valid(name) ? shown_bytes(name) : 0, name, fault);
     if (metadata != NULL && !tartan_i_utf8_valid(metadata))
         return tartan_i_fail(TARTAN_ERR_ARGUMENT, function, "metadata is not valid UTF-8");

@@ -27,7 +27,9 @@ static tartan_status check_root(const char *function, tartan_i_reader *reader) {
         goto fail;
     }
     TRY(tartan_i_read_text(&call, reader->file, "tartan_schema_version", &version));
-    status = tartan_i_schema_check_version(function, reader->path, version == NULL ? "" : version);
+    uint32_t minor = 0;
+    status = tartan_i_schema_check_version(function, reader->path, version == NULL ? "" : version, &minor);
+    reader->escaped = minor >= 1;
 fail:
     tartan_i_free(schema);
     tartan_i_free(version);
@@ -75,10 +77,13 @@ void tartan_i_reader_free(tartan_i_reader *reader) {
 static tartan_status open_object(tartan_i_call *call, tartan_i_reader *reader, int32_t kind, const char *name,
                                  hid_t *out) {
     hid_t parent = -1;
+    char link[TARTAN_I_LINK_BYTES + 1];
     *out = -1;
     tartan_status status =
         tartan_i_open_child(call, reader->file, tartan_i_group_of(kind), H5I_GROUP, &parent);
-    if (status == TARTAN_OK) status = tartan_i_open_child(call, parent, name, H5I_GROUP, out);
+    if (reader->escaped) tartan_i_name_to_link(name, link);
+    if (status == TARTAN_OK)
+        status = tartan_i_open_child(call, parent, reader->escaped ? link : name, H5I_GROUP, out);
     tartan_i_hdf5_close(parent);
     return status;
 }

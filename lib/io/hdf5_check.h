@@ -23,6 +23,7 @@ struct tartan_i_reader {
     tartan_i_disk *disk;
     hid_t file;
     int64_t most_columns;
+    bool escaped; /* names, see tartan_i_link_to_name */
     char path[];
 };
 

@@ -2,6 +2,7 @@
  * Listing the objects of a file without reading them. */
 #include "io/hdf5_check.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void tartan_i_listing_free(tartan_i_listing *listing, int64_t count) {
@@ -13,8 +14,8 @@ void tartan_i_listing_free(tartan_i_listing *listing, int64_t count) {
 }
 
 /* Fills one listing from its open group; *out_known tells whether this version knows the kind. */
-static tartan_status describe(tartan_i_call *call, hid_t object, int32_t kind, tartan_i_listing *listing,
-                              bool *out_known) {
+static tartan_status describe(tartan_i_call *call, hid_t object, int32_t kind, bool escaped,
+                              tartan_i_listing *listing, bool *out_known) {
     static const char prefix[] = "/layouts/";
     tartan_status status;
     char *text = NULL;
@@ -37,14 +38,14 @@ static tartan_status describe(tartan_i_call *call, hid_t object, int32_t kind, t
     }
     listing->gates = H5Lexists(object, "gates", H5P_DEFAULT) > 0;
     TRY(tartan_i_read_text(call, object, "layout", &text));
-    if (text == NULL || strncmp(text, prefix, sizeof prefix - 1) != 0 ||
-        tartan_i_name_fault(text + sizeof prefix - 1) != NULL) {
+    const bool placed = text != NULL && strncmp(text, prefix, sizeof prefix - 1) == 0;
+    if (placed) memmove(text, text + sizeof prefix - 1, strlen(text) - (sizeof prefix - 1) + 1);
+    if (!placed || tartan_i_link_to_name(text, escaped) != NULL) {
         status =
-            tartan_i_fail_format(call, "its attribute layout is \"%.300s\", expected \"/layouts/<name>\"",
-                                 text == NULL ? "" : text);
+            tartan_i_fail_format(call, "its attribute layout is \"%s%.300s\", expected \"/layouts/<name>\"",
+                                 placed ? prefix : "", text == NULL ? "" : text);
         goto fail;
     }
-    memmove(text, text + sizeof prefix - 1, strlen(text) - (sizeof prefix - 1) + 1);
     listing->layout = text;
     return TARTAN_OK;
 fail:
@@ -60,8 +61,6 @@ typedef struct names {
 } names;
 
 static tartan_status add_name(names *found, const char *name, const H5L_info_t *info) {
-    const char *fault = tartan_i_name_fault(name);
-    if (fault != NULL) return tartan_i_fail_format(found->call, "the name of an object %s", fault);
     if (info->type != H5L_TYPE_HARD)
         return tartan_i_fail_format(found->call, "\"%s\" is not a hard link", name);
     if (found->count == found->capacity) {
@@ -87,6 +86,24 @@ static herr_t visit_name(hid_t group, const char *name, const H5L_info_t *info, 
     return found->status == TARTAN_OK ? 0 : -1;
 }
 
+static int compare_names(const void *left, const void *right) {
+    const tartan_i_listing *a = left, *b = right;
+    return strcmp(a->name, b->name);
+}
+
+/* Opens the object of a link and turns `name`, the link's, into the object's. */
+static tartan_status open_listed(tartan_i_call *call, bool escaped, hid_t group, char *name, hid_t *out) {
+    hid_t object = H5Oopen(group, name, H5P_DEFAULT);
+    if (object < 0) return tartan_i_fail_hdf5(call, "cannot be opened");
+    const char *fault = tartan_i_link_to_name(name, escaped);
+    if (fault != NULL) {
+        tartan_i_hdf5_close(object);
+        return tartan_i_fail_format(call, "the name of an object %s", fault);
+    }
+    *out = object;
+    return TARTAN_OK;
+}
+
 /* Keeps the names of groups of a kind that this version knows. */
 static tartan_status describe_all(const char *function, tartan_i_reader *reader, int32_t kind, hid_t group,
                                   names *found) {
@@ -98,12 +115,9 @@ static tartan_status describe_all(const char *function, tartan_i_reader *reader,
         tartan_i_call call = tartan_i_call_for(function, reader, kind, one.name);
         bool known = false;
         hid_t object = -1;
-        if (status == TARTAN_OK) {
-            object = H5Oopen(group, one.name, H5P_DEFAULT);
-            if (object < 0) status = tartan_i_fail_hdf5(&call, "cannot be opened");
-        }
+        if (status == TARTAN_OK) status = open_listed(&call, reader->escaped, group, one.name, &object);
         if (status == TARTAN_OK && H5Iget_type(object) == H5I_GROUP)
-            status = describe(&call, object, kind, &one, &known);
+            status = describe(&call, object, kind, reader->escaped, &one, &known);
         tartan_i_hdf5_close(object);
         if (known && status == TARTAN_OK) {
             found->list[kept++] = one;
@@ -113,6 +127,8 @@ static tartan_status describe_all(const char *function, tartan_i_reader *reader,
         }
     }
     found->count = kept;
+    /* HDF5 sorts by the names of links, in which '/' is "%2F". */
+    if (reader->escaped && kept > 1) qsort(found->list, (size_t)kept, sizeof *found->list, compare_names);
     return status;
 }
 

@@ -19,6 +19,7 @@ typedef struct object {
     tartan_i_writer *writer;
     hid_t group;
     const char *name;
+    char link[TARTAN_I_LINK_BYTES + 1];
 } object;
 
 static tartan_status fail_writing(const object *o, const char *what) {
@@ -77,9 +78,10 @@ fail:
 /* ---- Datasets ---- */
 
 /* Creates a dataset of items (the first dimension) in chunks of about 1 MiB, each with a checksum. An empty one has
- * no chunks, since HDF5 allows none larger than the dataset. */
+ * no chunks, since HDF5 allows none larger than the dataset. A compact one lies with its attributes, which takes
+ * less time and space, and has no checksum. */
 static tartan_status make_dataset(const object *o, const char *name, hid_t type, int rank,
-                                  const hsize_t *dims, hid_t *out) {
+                                  const hsize_t *dims, bool compact, hid_t *out) {
     tartan_status status = TARTAN_OK;
     hsize_t chunk[3];
     hid_t plist = -1, space = -1;
@@ -90,7 +92,9 @@ static tartan_status make_dataset(const object *o, const char *name, hid_t type,
     TRY_H5(plist = H5Pcreate(H5P_DATASET_CREATE), name);
     TRY_H5(H5Pset_obj_track_times(plist, false), name); /* equal content gives equal files */
     TRY_H5(H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER), name);
-    if (dims[0] > 0) {
+    if (compact) {
+        TRY_H5(H5Pset_layout(plist, H5D_COMPACT), name);
+    } else if (dims[0] > 0) {
         TRY_H5(H5Pset_chunk(plist, rank, chunk), name);
         if (o->writer->compressed) {
             TRY_H5(H5Pset_shuffle(plist), name);
@@ -106,27 +110,33 @@ fail:
 }
 
 /* A list of numbers whose types in memory and in the file are the same. */
-static tartan_status put_list(const object *o, const char *name, hid_t type, int64_t count,
-                              const void *data) {
+static tartan_status put_list(const object *o, const char *name, hid_t type, int64_t count, const void *data,
+                              bool compact) {
     tartan_status status = TARTAN_OK;
     hsize_t dims[1] = {(hsize_t)count};
     hid_t dataset = -1;
-    TRY(make_dataset(o, name, type, 1, dims, &dataset));
+    TRY(make_dataset(o, name, type, 1, dims, compact, &dataset));
     if (count > 0) TRY_H5(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data), name);
 fail:
     tartan_i_hdf5_close(dataset);
     return status;
 }
 
+/* An index list. Short ones are compact: the identity of the layout is their checksum. */
+static tartan_status put_indices(const object *o, const char *name, hid_t type, int64_t count,
+                                 const void *data) {
+    return put_list(o, name, type, count, data, count <= TARTAN_I_COMPACT_BYTES / (int64_t)H5Tget_size(type));
+}
+
 static tartan_status put_pointers(const object *o, const tartan_layout *layout) {
     const char *name = tartan_i_pointers_name(layout->shape.heads);
     int64_t count = layout->shape.heads * layout->grid_rows + 1;
     if (tartan_i_pointer_bytes(layout) == 8)
-        return put_list(o, name, H5T_STD_I64LE, count, layout->row_pointers);
+        return put_indices(o, name, H5T_STD_I64LE, count, layout->row_pointers);
     int32_t *narrow;
     PASS(tartan_i_allocate(&narrow, count, sizeof *narrow));
     for (int64_t i = 0; i < count; i++) narrow[i] = (int32_t)layout->row_pointers[i];
-    tartan_status status = put_list(o, name, H5T_STD_I32LE, count, narrow);
+    tartan_status status = put_indices(o, name, H5T_STD_I32LE, count, narrow);
     tartan_i_free(narrow);
     return status;
 }
@@ -165,11 +175,11 @@ fail:
 }
 
 /* The path of a matrix's blocks as the source of a view, with '%' escaped, which is special to HDF5 there. */
-static void name_source(const char *name, char out[2 * TARTAN_I_NAME_BYTES + 32]) {
+static void name_source(const char *link, char out[2 * TARTAN_I_LINK_BYTES + 32]) {
     out += sprintf(out, "/tensors/");
-    for (; *name != '\0'; name++) {
-        if (*name == '%') *out++ = '%';
-        *out++ = *name;
+    for (; *link != '\0'; link++) {
+        if (*link == '%') *out++ = '%';
+        *out++ = *link;
     }
     strcpy(out, "/blocks");
 }
@@ -179,8 +189,8 @@ static tartan_status put_view(const object *o, hid_t type, const hsize_t dims[3]
     tartan_status status = TARTAN_OK;
     hsize_t length[1] = {dims[0] * dims[1] * dims[2]};
     hid_t plist = -1, flat = -1, solid = -1, view = -1;
-    char source[2 * TARTAN_I_NAME_BYTES + 32];
-    name_source(o->name, source);
+    char source[2 * TARTAN_I_LINK_BYTES + 32];
+    name_source(o->link, source);
     TRY_H5(plist = H5Pcreate(H5P_DATASET_CREATE), "values");
     TRY_H5(H5Pset_obj_track_times(plist, false), "values");
     TRY_H5(flat = H5Screate_simple(1, length, NULL), "values");
@@ -204,7 +214,7 @@ static tartan_status put_blocks(const object *o, const tartan_matrix *m) {
                              (hsize_t)(by_row ? shape->block_cols : shape->block_rows)};
     hid_t type = tartan_i_hdf5_type(m->dtype), dataset = -1;
     TRY_H5(type, "blocks");
-    TRY(make_dataset(o, "blocks", type, 3, dims, &dataset));
+    TRY(make_dataset(o, "blocks", type, 3, dims, false, &dataset));
     TRY(put_chunks(o, m, dataset, type, dims));
     TRY(put_view(o, type, dims));
 fail:
@@ -218,7 +228,9 @@ static tartan_status link_lists(const object *o, const char *layout, int64_t hea
     tartan_status status = TARTAN_OK;
     hid_t source = -1;
     const char *names[2] = {tartan_i_pointers_name(heads), tartan_i_indices_name(heads)};
-    TRY_H5(source = H5Gopen2(o->writer->layouts, layout, H5P_DEFAULT), layout);
+    char link[TARTAN_I_LINK_BYTES + 1];
+    tartan_i_name_to_link(layout, link);
+    TRY_H5(source = H5Gopen2(o->writer->layouts, link, H5P_DEFAULT), layout);
     for (int i = 0; i < 2; i++)
         TRY_H5(H5Lcreate_hard(source, names[i], o->group, names[i], o->writer->links, H5P_DEFAULT), names[i]);
 fail:
@@ -253,10 +265,10 @@ static tartan_status write_layout(const object *o, const tartan_layout *layout, 
         TRY(link_lists(o, equal, shape->heads));
     } else {
         TRY(put_pointers(o, layout));
-        TRY(put_list(o, tartan_i_indices_name(shape->heads), H5T_STD_I32LE, layout->blocks,
-                     layout->block_cols));
+        TRY(put_indices(o, tartan_i_indices_name(shape->heads), H5T_STD_I32LE, layout->blocks,
+                        layout->block_cols));
     }
-    TRY(put_list(o, "values", H5T_STD_U8LE, 1, one));
+    TRY(put_list(o, "values", H5T_STD_U8LE, 1, one, true));
 fail:
     tartan_i_free(descriptor.data);
     return status;
@@ -266,10 +278,12 @@ static tartan_status write_matrix(const object *o, const tartan_matrix *m, const
                                   const double *gates, const char *metadata) {
     tartan_i_text descriptor = {0}, place = {0};
     tartan_status status;
+    char link[TARTAN_I_LINK_BYTES + 1];
     if (m->dtype == TARTAN_F64 || m->dtype == TARTAN_F32)
         tartan_i_schema_describe_matrix(&descriptor, m->layout, m->dtype, m->block_order);
     TRY(descriptor.status);
-    tartan_i_text_add(&place, "/layouts/%s", layout);
+    tartan_i_name_to_link(layout, link);
+    tartan_i_text_add(&place, "/layouts/%s", link);
     TRY(place.status);
     TRY(put_text(o, "kind", "bsr"));
     TRY(put_text(o, "layout", place.data));
@@ -280,7 +294,7 @@ static tartan_status write_matrix(const object *o, const tartan_matrix *m, const
     TRY(put_text(o, "metadata", metadata));
     TRY(link_lists(o, layout, m->layout->shape.heads));
     TRY(put_blocks(o, m));
-    if (gates != NULL) TRY(put_list(o, "gates", H5T_IEEE_F64LE, m->layout->blocks, gates));
+    if (gates != NULL) TRY(put_list(o, "gates", H5T_IEEE_F64LE, m->layout->blocks, gates, false));
 fail:
     tartan_i_free(place.data);
     tartan_i_free(descriptor.data);
@@ -289,7 +303,8 @@ fail:
 
 static tartan_status open_group(object *o, hid_t parent) {
     tartan_status status = TARTAN_OK;
-    o->group = H5Gcreate2(parent, o->name, o->writer->links, o->writer->groups, H5P_DEFAULT);
+    tartan_i_name_to_link(o->name, o->link);
+    o->group = H5Gcreate2(parent, o->link, o->writer->links, o->writer->groups, H5P_DEFAULT);
     TRY_H5(o->group, "its group");
 fail:
     return status;

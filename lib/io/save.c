@@ -16,28 +16,68 @@ typedef struct planned {
     int64_t equal;         /* an earlier layout with the same blocks, whose lists it shares, or -1 */
 } planned;
 
+/* Layouts by a text: 1 + their index at the text's hash or behind it, 0 where there is none. */
+typedef struct table {
+    int64_t *slots;
+    uint64_t mask;
+} table;
+
 typedef struct plan {
     planned *layouts;
     int64_t count;
     int64_t *of_matrix; /* [items]: the layout of each matrix */
+    table by_name, by_identity;
 } plan;
 
 static void plan_clear(plan *p) {
     for (int64_t i = 0; p->layouts != NULL && i < p->count; i++) tartan_i_free(p->layouts[i].name);
     tartan_i_free(p->layouts);
     tartan_i_free(p->of_matrix);
+    tartan_i_free(p->by_name.slots);
+    tartan_i_free(p->by_identity.slots);
+}
+
+/* At most half of the slots will be used. */
+static tartan_status make_table(int64_t count, table *out) {
+    int64_t size = 2;
+    while (size < 2 * count) size *= 2;
+    out->mask = (uint64_t)size - 1;
+    return tartan_i_allocate_zeroed(&out->slots, size, sizeof *out->slots);
+}
+
+static const char *name_of(const planned *layout) {
+    return layout->name;
+}
+
+static const char *identity_of(const planned *layout) {
+    return layout->layout->identity;
+}
+
+/* The slot of the text, or the one where it belongs. */
+static int64_t *look_up(const plan *p, const table *t, const char *(*text_of)(const planned *),
+                        const char *text) {
+    uint64_t at = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *c = text; *c != '\0'; c++) at = (at ^ (unsigned char)*c) * 0x100000001b3u;
+    while (t->slots[at & t->mask] != 0 && strcmp(text_of(&p->layouts[t->slots[at & t->mask] - 1]), text) != 0)
+        at++;
+    return &t->slots[at & t->mask];
+}
+
+/* The first of equal layouts is the one that is found. */
+static void add(plan *p, const planned *layout) {
+    p->layouts[p->count++] = *layout;
+    int64_t *named = look_up(p, &p->by_name, name_of, layout->name);
+    int64_t *equal = look_up(p, &p->by_identity, identity_of, layout->layout->identity);
+    *named = p->count;
+    if (*equal == 0) *equal = p->count;
 }
 
 static int64_t find_equal(const plan *p, const tartan_layout *layout) {
-    for (int64_t i = 0; i < p->count; i++)
-        if (strcmp(p->layouts[i].layout->identity, layout->identity) == 0) return i;
-    return -1;
+    return *look_up(p, &p->by_identity, identity_of, layout->identity) - 1;
 }
 
 static bool name_taken(const plan *p, const char *name) {
-    for (int64_t i = 0; i < p->count; i++)
-        if (strcmp(p->layouts[i].name, name) == 0) return true;
-    return false;
+    return *look_up(p, &p->by_name, name_of, name) != 0;
 }
 
 /* An implicit layout gets the name of its matrix; if a different layout has that name, its identity; if that is
@@ -59,6 +99,8 @@ static tartan_status make_plan(const char *function, tartan_file *file, plan *p)
     tartan_status status;
     NEW_ZEROED(p->layouts, file->nitems);
     NEW_ZEROED(p->of_matrix, file->nitems);
+    TRY(make_table(file->nitems, &p->by_name));
+    TRY(make_table(file->nitems, &p->by_identity));
     for (int64_t i = 0; i < file->nitems; i++) {
         const tartan_i_item *item = &file->items[i];
         planned one = {.equal = -1};
@@ -77,7 +119,7 @@ static tartan_status make_plan(const char *function, tartan_file *file, plan *p)
             TRY(name_implicit(p, item->name, one.layout, &one.name));
             p->of_matrix[i] = p->count;
         }
-        p->layouts[p->count++] = one;
+        add(p, &one);
     }
     return TARTAN_OK;
 fail:

@@ -43,14 +43,40 @@ const char *tartan_i_name_fault(const char *name) {
         uint32_t number;
         int length = utf8_character(s, &number);
         if (length == 0) return "is not valid UTF-8";
-        if (number == '/') return "has a '/'";
         if (number < 0x20 || (number >= 0x7f && number < 0xa0)) return "has a control character";
         s += length;
     }
     return NULL;
 }
 
-tartan_status tartan_i_schema_check_version(const char *function, const char *path, const char *version) {
+void tartan_i_name_to_link(const char *name, char out_link[TARTAN_I_LINK_BYTES + 1]) {
+    char *out = out_link;
+    for (; *name != '\0'; name++) {
+        if (*name == '/' || *name == '%')
+            out += sprintf(out, "%%%02X", (unsigned)*name);
+        else
+            *out++ = *name;
+    }
+    *out = '\0';
+}
+
+const char *tartan_i_link_to_name(char *link, bool escaped) {
+    if (strchr(link, '/') != NULL) return "has a '/'";
+    for (const char *in = link; escaped && (in = strchr(in, '%')) != NULL; in++)
+        if (strncmp(in, "%25", 3) != 0 && strncmp(in, "%2F", 3) != 0)
+            return "has a '%' that is not part of %25 or %2F";
+    char *out = link;
+    for (const char *in = link; *in != '\0'; in++) {
+        const bool escape = escaped && *in == '%';
+        *out++ = !escape ? *in : in[2] == 'F' ? '/' : '%';
+        if (escape) in += 2;
+    }
+    *out = '\0';
+    return tartan_i_name_fault(link);
+}
+
+tartan_status tartan_i_schema_check_version(const char *function, const char *path, const char *version,
+                                            uint32_t *out_minor) {
     unsigned major, minor;
     int end = 0;
     if (strspn(version, "0123456789.") != strlen(version) ||
@@ -63,6 +89,7 @@ tartan_status tartan_i_schema_check_version(const char *function, const char *pa
                              "%s: its schema is of version %s, this library (%s) reads versions 1.x: "
                              "a newer Tartan is needed",
                              path, version, tartan_version());
+    *out_minor = minor;
     return TARTAN_OK;
 }
 

@@ -7,23 +7,34 @@
 #include "matrix/matrix.h"
 
 #define TARTAN_I_SCHEMA         "block-sparse"
-#define TARTAN_I_SCHEMA_VERSION "1.0"
+#define TARTAN_I_SCHEMA_VERSION "1.1"
 enum {
     TARTAN_I_SCHEMA_MAJOR = 1,
     TARTAN_I_CHUNK_BYTES = 1 << 20,
+    TARTAN_I_COMPACT_BYTES = 4 << 10,
     TARTAN_I_ATTRIBUTE_BYTES =
         32 << 10, /* longer texts go to a dataset, since HDF5 allows only 64 KiB in an attribute */
     TARTAN_I_NAME_BYTES = 255,
+    TARTAN_I_LINK_BYTES = 3 * TARTAN_I_NAME_BYTES, /* of a name whose characters are all escaped */
 };
 
 /* Why a name is not valid for an object, or NULL. */
 const char *tartan_i_name_fault(const char *name);
 
+/* The name of an object's link in the file, in which "%2F" stands for '/' and "%25" for '%'. */
+void tartan_i_name_to_link(const char *name, char out_link[TARTAN_I_LINK_BYTES + 1]);
+
+/* Makes a link's name the object's, in place; returns what is wrong with it, or NULL. Before version 1.1 nothing was
+ * escaped. */
+const char *tartan_i_link_to_name(char *link, bool escaped);
+
 /* Whether the text is valid UTF-8. */
 bool tartan_i_utf8_valid(const char *text);
 
-/* Whether this library reads files of the schema version. Errors: FORMAT (not a version), VERSION. */
-tartan_status tartan_i_schema_check_version(const char *function, const char *path, const char *version);
+/* Whether this library reads files of the schema version, and the part of it after the dot. Errors: FORMAT (not a
+ * version), VERSION. */
+tartan_status tartan_i_schema_check_version(const char *function, const char *path, const char *version,
+                                            uint32_t *out_minor);
 
 /* Bytes of an entry of the pointers: 4 if all fit, else 8. Block columns always fit 4. */
 static inline int64_t tartan_i_pointer_bytes(const tartan_layout *layout) {

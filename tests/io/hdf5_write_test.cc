@@ -52,7 +52,7 @@ TEST_F(Hdf5Write, AttributesAreThoseOfTheSchema) {
     write_sample(path, 1);
     open();
     EXPECT_EQ(text("/", "tartan_schema"), "block-sparse");
-    EXPECT_EQ(text("/", "tartan_schema_version"), "1.0");
+    EXPECT_EQ(text("/", "tartan_schema_version"), "1.1");
     EXPECT_EQ(text("/", "creator"), std::string("tartan ") + tartan_version());
     EXPECT_EQ(text("/layouts/pattern", "kind"), "layout");
     EXPECT_EQ(text("/layouts/pattern", "metadata"), "{\"by\":\"test\"}");

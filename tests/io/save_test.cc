@@ -193,8 +193,19 @@ TEST(Save, AwkwardNamesAndLongTextsComeBack) {
     Folder folder;
     Layout layout = random_layout({8, 8, 4, 4, 1}, 0.7, 1);
     Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 2);
-    const std::string names[] = {"100%b", "%%", "a b", "...", "größe", "重み", std::string(255, 'x'),
-                                 "\"q\""};
+    const std::string names[] = {"100%b",
+                                 "%%",
+                                 "a b",
+                                 "...",
+                                 "größe",
+                                 "重み",
+                                 std::string(255, 'x'),
+                                 "\"q\"",
+                                 "/",
+                                 "a/b",
+                                 "a%2Fb",
+                                 "a.b", // in this order of bytes, but "a%2Fb" is where "a/b" is in the file
+                                 std::string(255, '/')};
     const std::string longer = '"' + std::string(200000, 'j') + '"';
     File file = new_file();
     for (const std::string &name : names)
@@ -202,6 +213,8 @@ TEST(Save, AwkwardNamesAndLongTextsComeBack) {
     ASSERT_OK(tartan_file_put_layout(file.get(), "l", layout.get(), longer.c_str()));
     ASSERT_OK(tartan_file_save(file.get(), (folder / "names.h5").c_str(), 0));
     File back = open_file(folder / "names.h5");
+    for (int64_t i = 2; i < tartan_file_count(back.get()); i++)
+        EXPECT_LT(strcmp(tartan_file_name(back.get(), i - 1), tartan_file_name(back.get(), i)), 0);
     for (const std::string &name : names) {
         char *text = nullptr;
         expect_same(matrix.get(), get_matrix(back.get(), name).get());
@@ -209,6 +222,32 @@ TEST(Save, AwkwardNamesAndLongTextsComeBack) {
         EXPECT_EQ(longer, text);
         tartan_text_free(text);
     }
+}
+
+// Layouts and matrices by their thousands: some seconds if each were compared with all others.
+TEST(Save, ManyObjects) {
+    enum { MANY = 2000 };
+    Folder folder;
+    File file = new_file();
+    std::vector<Matrix> matrices;
+    for (int i = 0; i < MANY; i++) {
+        std::vector<uint8_t> mask(16);
+        for (int bit = 0; bit < 16; bit++) mask[bit] = (i + 1) >> bit & 1;
+        Layout layout = from_mask({8, 8, 2, 2, 1}, mask);
+        matrices.push_back(random_matrix(layout.get(), TARTAN_F32, 0, i));
+        const std::string name = "m" + std::to_string(i);
+        ASSERT_OK(tartan_file_put_matrix(file.get(), name.c_str(), matrices.back().get(), nullptr, nullptr));
+        if (i % 2 == 0) { // every second layout has a name of its own
+            ASSERT_OK(tartan_file_put_layout(file.get(), ("l" + name).c_str(), layout.get(), nullptr));
+        }
+    }
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "many.h5").c_str(), 0));
+    File back = open_file(folder / "many.h5");
+    EXPECT_EQ(tartan_file_count(back.get()), MANY + MANY / 2);
+    for (int i = 0; i < MANY; i += 97)
+        expect_same(matrices[i].get(), get_matrix(back.get(), "m" + std::to_string(i)).get());
+    // A short index list lies with its attributes; in chunks each would take an index of 2 KiB.
+    EXPECT_LT(std::filesystem::file_size(folder / "many.h5"), (uintmax_t)MANY * 11000);
 }
 
 TEST(Save, Refusals) {

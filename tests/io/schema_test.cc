@@ -9,12 +9,49 @@ using namespace tartan_test;
 namespace {
 
 TEST(Schema, Names) {
-    for (const char *good : {"a", "...", ".a", "a b", "w%", "\xc3\xa9", "\xf0\x9f\xa6\x8e", "\xe2\x82\xac"})
+    for (const char *good :
+         {"a", "...", ".a", "a b", "w%", "/", "a/", "\xc3\xa9", "\xf0\x9f\xa6\x8e", "\xe2\x82\xac"})
         EXPECT_EQ(tartan_i_name_fault(good), nullptr) << good;
     EXPECT_EQ(tartan_i_name_fault(std::string(255, 'x').c_str()), nullptr);
-    for (const char *bad : {"", ".", "..", "/", "a/", "\t", "\x1b", "\x7f", "\xc2\x80"})
+    for (const char *bad : {"", ".", "..", "\t", "\x1b", "\x7f", "\xc2\x80"})
         EXPECT_NE(tartan_i_name_fault(bad), nullptr);
     EXPECT_NE(tartan_i_name_fault(std::string(256, 'x').c_str()), nullptr);
+}
+
+TEST(Schema, LinksStandForNames) {
+    char link[TARTAN_I_LINK_BYTES + 1];
+    const std::pair<std::string, std::string> pairs[] = {{"w", "w"},
+                                                         {"a/b", "a%2Fb"},
+                                                         {"//", "%2F%2F"},
+                                                         {"a%2Fb", "a%252Fb"},
+                                                         {"100%", "100%25"},
+                                                         {std::string(255, '/'), [] {
+                                                              std::string all;
+                                                              for (int i = 0; i < 255; i++) all += "%2F";
+                                                              return all;
+                                                          }()}};
+    for (const auto &[name, expected] : pairs) {
+        tartan_i_name_to_link(name.c_str(), link);
+        EXPECT_EQ(link, expected);
+        EXPECT_EQ(tartan_i_link_to_name(link, true), nullptr);
+        EXPECT_EQ(link, name);
+    }
+    for (const char *literal : {"50%", "a%2Fb", "%%", "%41"}) { // names in files of version 1.0
+        strcpy(link, literal);
+        EXPECT_EQ(tartan_i_link_to_name(link, false), nullptr);
+        EXPECT_STREQ(link, literal);
+    }
+    const std::pair<const char *, const char *> bad[] = {
+        {"50%", "a '%' that is not"}, {"a%2fb", "a '%' that is not"}, {"%2", "a '%' that is not"},
+        {"%41", "a '%' that is not"}, {"a/b", "has a '/'"},           {"", "is empty"}};
+    for (const auto &[text, why] : bad) {
+        strcpy(link, text);
+        const char *fault = tartan_i_link_to_name(link, true);
+        ASSERT_NE(fault, nullptr) << text;
+        EXPECT_NE(std::string(fault).find(why), std::string::npos) << fault;
+    }
+    strcpy(link, "a/b");
+    EXPECT_STREQ(tartan_i_link_to_name(link, false), "has a '/'");
 }
 
 TEST(Schema, Utf8) {
@@ -29,12 +66,18 @@ TEST(Schema, Utf8) {
 }
 
 TEST(Schema, Versions) {
-    for (const char *good : {"1.0", "1.1", "1.99"}) EXPECT_OK(tartan_i_schema_check_version("f", "p", good));
+    uint32_t minor = 7;
+    for (const auto &[good, expected] :
+         {std::pair("1.0", 0u), std::pair("1.1", 1u), std::pair("1.99", 99u)}) {
+        EXPECT_OK(tartan_i_schema_check_version("f", "p", good, &minor));
+        EXPECT_EQ(minor, expected);
+    }
     for (const char *newer : {"2.0", "10.3"})
-        EXPECT_FAILS(VERSION, newer, tartan_i_schema_check_version("f", "p", newer));
-    EXPECT_FAILS(VERSION, "reads versions 1.x", tartan_i_schema_check_version("f", "p", "2.0"));
+        EXPECT_FAILS(VERSION, newer, tartan_i_schema_check_version("f", "p", newer, &minor));
+    EXPECT_FAILS(VERSION, "reads versions 1.x", tartan_i_schema_check_version("f", "p", "2.0", &minor));
     for (const char *bad : {"", "1", "1.", "one", "0.9", "1.0a", "1.0.0", "-1.0", "99999.0"})
-        EXPECT_FAILS(FORMAT, "expected a version such as", tartan_i_schema_check_version("f", "p", bad));
+        EXPECT_FAILS(FORMAT, "expected a version such as",
+                     tartan_i_schema_check_version("f", "p", bad, &minor));
 }
 
 TEST(Schema, Chunks) {

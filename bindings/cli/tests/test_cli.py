@@ -255,7 +255,7 @@ def test_new_values(here, values, dtype):
     (["--pattern", "dense", "--size", "64", "--block", "300"], "300"),
     (["--pattern", "dense", "--size", "64", "--heads", "0"], "heads"),
     (["--pattern", "dense", "--size", "9000000000000000000", "--block", "1"], "tartan_layout_from_pattern"),
-    (["--pattern", "dense", "--size", "64", "--name", "a/b"], "a/b"),
+    (["--pattern", "dense", "--size", "64", "--name", "a\tb"], "control character"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_new_fails(here, arguments, text):
     run("new", "a.h5", *arguments, code=1, text=text)

@@ -280,7 +280,7 @@ def test_unwritable_folder(rng, tmp_path):
 def test_bad_names_and_things(rng, tmp_path):
     matrix = random_matrix(rng, (8, 8), 4)
     with File() as file:
-        for name in ("", "a/b", ".", "..", "a\nb", "x" * 256):
+        for name in ("", ".", "..", "a\nb", "x" * 256):
             with pytest.raises(tartan.ArgumentError):
                 file[name] = matrix
         with pytest.raises(TypeError):

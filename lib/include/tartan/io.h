@@ -44,6 +44,9 @@ TARTAN_API const char *tartan_file_name(const tartan_file *file, int64_t i);
 TARTAN_API int32_t tartan_file_kind(const tartan_file *file, int64_t i);
 TARTAN_API int32_t tartan_file_sealed(const tartan_file *file);
 
+/* The i of the object of a tartan_kind and name, -1 if there is none. */
+TARTAN_API int64_t tartan_file_find(const tartan_file *file, int32_t kind, const char *name);
+
 /* The identity of the i-th object's layout (see tartan_layout_identity), to find the matrices that share it; NULL
  * out of range. */
 TARTAN_API const char *tartan_file_layout_identity(const tartan_file *file, int64_t i);
@@ -55,7 +58,7 @@ TARTAN_API const char *tartan_file_layout_identity(const tartan_file *file, int6
  * collection is freed. Layouts are reference-counted and may be freed at once.
  *   gates     NULL, or [blocks] of f32 or f64; copied
  *   metadata  NULL or "" for none, or any JSON text in UTF-8, which is kept as it is
- * Names: 1 to 255 bytes of UTF-8, no '/' , no control character, not "." or "..".
+ * Names: 1 to 255 bytes of UTF-8, no control character, not "." or "..".
  * Errors: ARGUMENT (name, metadata), SHAPE or DTYPE (gates), UNSUPPORTED (a matrix in device memory), MEMORY,
  * HANDLE. */
 TARTAN_API tartan_status tartan_file_put_layout(tartan_file *file, const char *name,
