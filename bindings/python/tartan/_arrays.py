@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of other libraries in host memory, never copied, as NumPy arrays or arguments of the raw layer."""
+"""Arrays of other libraries in host memory, in place, as NumPy arrays or arguments of the raw layer."""
 
 from __future__ import annotations
 
@@ -118,12 +118,56 @@ def host_of(x: Any, name: str, code: int) -> Union[Array, _raw.Lease]:
     if isinstance(x, np.generic):
         return np.asarray(x)
     refuse_device(x, name)
-    lease, _ = _raw.view(x, None, False, name)
+    if is_converted(x):
+        return converted(x, name)
+    lease, _ = _raw.view(unrecorded(x, name), None, False, name)
     if lease.device[0] != _raw.TARTAN_CPU:
         raise UnsupportedError(
             f"{name} is on a device of DLPack's type {lease.device[0]}, expected the CPU or CUDA"
         )
     return lease
+
+
+def _has_buffer(x: Any) -> bool:
+    try:
+        memoryview(x)
+    except TypeError:
+        return False
+    except Exception:  # one that is refused
+        pass
+    return True
+
+
+def is_converted(x: Any) -> bool:
+    """Whether NumPy's arrays of `x`, such as a DataFrame of pandas, are made by its __array__."""
+    kind = type(x)
+    return (
+        hasattr(kind, "__array__")
+        and not hasattr(kind, "__dlpack__")
+        and not _has_buffer(x)
+        and kind.__module__.partition(".")[0] != "tartan"
+    )
+
+
+def converted(x: Any, name: str) -> Array:
+    try:
+        array = np.asarray(x)
+    except Exception as error:
+        raise ArgumentTypeError(f"{name} cannot become an array: {error}") from error
+    if array.dtype.kind not in "biufcV":
+        raise ArgumentTypeError(f"{name} has elements of {array.dtype}, expected real numbers")
+    return array
+
+
+def unrecorded(x: Any, name: str) -> Any:
+    """A tensor of PyTorch that needs gradients without them, where gradients are not recorded."""
+    if not getattr(x, "requires_grad", False) or "torch" not in sys.modules:
+        return x
+    if sys.modules["torch"].is_grad_enabled():
+        raise ArgumentError(
+            f"{name} requires gradients, which this call does not record: use detach(), or torch.no_grad()"
+        )
+    return x.detach()
 
 
 def array_of(x: Any, name: str, code: int) -> Array:
@@ -144,6 +188,8 @@ def refuse_copied(x: Any, name: str) -> None:
         raise ArgumentTypeError(
             f"{name} is a {type(x).__name__}, expected an array that can be written in place"
         )
+    if is_converted(x):
+        raise ArgumentTypeError(f"{name} is a {type(x).__name__}, expected an array that can be written in place")
     if type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise ArgumentTypeError(f"{name} is an array of JAX, expected one that can be written in place")
 

@@ -11,7 +11,16 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import EXPECTED, NUMPY, Array, array_of, dtype_name, host_of, refuse_copied
+from tartan._arrays import (
+    EXPECTED,
+    NUMPY,
+    Array,
+    array_of,
+    dtype_name,
+    host_of,
+    refuse_copied,
+    unrecorded,
+)
 from tartan._context import (
     Context,
     ContextLike,
@@ -49,7 +58,7 @@ def borrow(x: Any, name: str, home: Queue, queue: Optional[Queue]) -> DeviceArra
     later work on `queue`, if that is on the same device."""
     interface = None if hasattr(x, "__dlpack__") else cuda_array_interface(x)
     if interface is None:
-        lease, _ = view(x, queue.stream if queue is not None and queue.device == home.device else None)
+        lease, _ = view(unrecorded(x, name), queue.stream if queue is not None and queue.device == home.device else None)
         return DeviceArray._of(lease, x)
     address, typestr, shape, strides, readonly = layout_of_interface(interface, name)
     code = _raw.tartan_dtype_of(np.dtype(typestr).name) if np.dtype(typestr).isnative else 0

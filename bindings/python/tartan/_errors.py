@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
 
 class TartanError(Exception):
@@ -94,6 +94,22 @@ class FileError(TartanError, OSError):
     status = -10
 
 
+class MissingFileError(FileError, FileNotFoundError):
+    """A file or its folder does not exist."""
+
+
+class FileAccessError(FileError, PermissionError):
+    """A file may not be read or written."""
+
+
+class FileIsFolderError(FileError, IsADirectoryError):
+    """A folder where a file is expected."""
+
+
+class NotFolderError(FileError, NotADirectoryError):
+    """A file where a folder is expected."""
+
+
 class FormatError(TartanError, OSError):
     """A file is damaged or not in Tartan's format."""
 
@@ -119,19 +135,35 @@ class InternalError(TartanError, RuntimeError):
 
 
 _ERRNO = {os.strerror(number): number for number in errno.errorcode}
+_BUILTIN: dict[int, type[FileError]] = {
+    errno.ENOENT: MissingFileError,
+    errno.EACCES: FileAccessError,
+    errno.EPERM: FileAccessError,
+    errno.EISDIR: FileIsFolderError,
+    errno.ENOTDIR: NotFolderError,
+}
 
 
 @contextlib.contextmanager
 def about_file(path: Any) -> Iterator[None]:
-    """Sets `filename` in errors of files, and `errno` and `strerror` if the system gave a reason."""
+    """Sets `filename` in errors of files, and `errno` and `strerror` if the system gave a reason, whose class they then
+    have, such as FileNotFoundError."""
     try:
         yield
     except (FileError, FormatError) as error:
-        error.filename = path
         reason = error.text.rpartition(": ")[2]
-        if reason in _ERRNO:
-            error.errno, error.strerror = _ERRNO[reason], reason
+        number = errno.EISDIR if reason.startswith("is a directory") else _ERRNO.get(reason)
+        if number in _BUILTIN and type(error) is FileError:
+            raise _named(_BUILTIN[number](error.text), path, number) from None
+        _named(error, path, number)
         raise
+
+
+def _named(error: Any, path: Any, number: Optional[int]) -> Any:
+    error.filename = path
+    if number is not None:
+        error.errno, error.strerror = number, os.strerror(number)
+    return error
 
 
 _CLASSES: dict[int, type[TartanError]] = {

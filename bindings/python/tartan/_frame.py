@@ -14,8 +14,8 @@ Frame = tuple[Any, Any, Any, Any, Any]
 
 
 def block_shape(block: Any) -> tuple[int, int]:
-    if isinstance(block, tuple) and len(block) == 2:
-        return block
+    if isinstance(block, (tuple, list)) and len(block) == 2:
+        return block[0], block[1]
     if isinstance(block, (tuple, list)):
         raise ShapeError(f"block has {len(block)} sizes, expected one, or (rows, cols)")
     return block, block

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple, Optional, Union
@@ -114,21 +115,15 @@ class File(Closing, Mapping[str, Thing]):
 
     def _kind(self, name: str) -> int:
         """A matrix takes precedence over a layout of the same name."""
-        if name in self.matrices():
-            return _raw.TARTAN_KIND_MATRIX
-        if name in self.layouts():
-            return _raw.TARTAN_KIND_LAYOUT
+        for kind in (_raw.TARTAN_KIND_MATRIX, _raw.TARTAN_KIND_LAYOUT):
+            if _raw.tartan_file_find(self._handle, kind, name) >= 0:
+                return kind
         raise _not_found(name, self)
 
     # ---- Mapping ----
 
     def __getitem__(self, name: str) -> Thing:
-        for get in (self.matrix, self.layout):
-            try:
-                return get(name)
-            except NotFoundError:
-                pass
-        raise _not_found(name, self)
+        return self.matrix(name) if self._kind(name) == _raw.TARTAN_KIND_MATRIX else self.layout(name)
 
     def __setitem__(self, name: str, thing: Thing) -> None:
         self.put(name, thing)
@@ -143,7 +138,9 @@ class File(Closing, Mapping[str, Thing]):
         return len(set(self.layouts() + self.matrices()))
 
     def __contains__(self, name: object) -> bool:
-        return name in self.layouts() or name in self.matrices()
+        return isinstance(name, str) and any(
+            _raw.tartan_file_find(self._handle, kind, name) >= 0 for kind in _KINDS.values()
+        )
 
     # ---- Changing and saving ----
 
@@ -289,7 +286,13 @@ def _parsed(text: Optional[str], name: str) -> Any:
 
 
 def _not_found(name: str, among: Any) -> NotFoundError:
-    return NotFoundError(f"no object is named {name!r}; there are {', '.join(map(repr, among)) or 'none'}")
+    return NotFoundError(f"no object is named {name!r}; there are {_listed(among)}")
+
+
+def _listed(names: Any) -> str:
+    """The first of many names."""
+    few = list(map(repr, itertools.islice(names, 9)))
+    return "none" if not few else ", ".join(few[:8] + ["..."] * (len(few) > 8))
 
 
 def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False) -> None:
@@ -328,7 +331,7 @@ def load(path: Any, name: Optional[str] = None) -> Thing:
             return file[name]
         names = file.matrices() or file.layouts()
         if len(names) != 1:
-            raise ArgumentError(f"name is not given, expected one of {', '.join(map(repr, file)) or 'none'}")
+            raise ArgumentError(f"name is not given, expected one of {_listed(file)}")
         return file[names[0]]
 
 

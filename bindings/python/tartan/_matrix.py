@@ -36,10 +36,12 @@ from tartan._queue import Queue
 from tartan._scipy import from_scipy, to_scipy
 from tartan._sparse import Sparse
 from tartan._store import json_text, save_one
+from tartan._torch_sparse import from_torch, to_torch
 from tartan._transposed import TransposedMatrix
 
 if TYPE_CHECKING:
     import scipy.sparse
+    import torch
 
 
 class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
@@ -195,6 +197,19 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
             return cls(layout, arguments[0])
         with Call(None) as call:
             return cls._own(_raw.tartan_matrix_from_compressed(call.handle, *arguments))
+
+    @classmethod
+    def from_torch(
+        cls, tensor: Any, block: Optional[Block] = None, *, dtype: Any = None, copy: bool = False
+    ) -> BlockMatrix:
+        """From a sparse tensor of PyTorch on any device. Blocks (BSR; with a batch dimension, a head for each entry) are
+        used in place if their order and dtype allow it and `copy` is False. CSR, CSC and COO need a `block`, and make
+        a matrix on the CPU."""
+        layout, given = from_torch(tensor, block, dtype, copy)
+        if layout is not None:
+            return cls(layout, given)
+        with Call(None) as call:
+            return cls._own(_raw.tartan_matrix_from_compressed(call.handle, *given))
 
     # ---- Asking ----
 
@@ -416,6 +431,12 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
         """A SciPy sparse array of float32 or float64. "bsr" shares the memory of row-major values, and needs
         sizes that are multiples of the block's; any other format is made from the stored elements."""
         result: scipy.sparse.sparray = to_scipy(self, format)
+        return result
+
+    def to_torch(self) -> torch.Tensor:
+        """A BSR tensor of PyTorch on the same device that shares the memory of row-major values. Sizes must be multiples
+        of the block's; several heads become a batch, and need as many blocks each."""
+        result: torch.Tensor = to_torch(self)
         return result
 
     def copy(self) -> BlockMatrix:

@@ -13,10 +13,12 @@ from tartan._arrays import Array
 from tartan._layout import Layout
 from tartan._matrix_facts import MatrixFacts
 from tartan._scipy import to_scipy
+from tartan._torch_sparse import to_torch
 from tartan._sparse import Sparse
 
 if TYPE_CHECKING:
     import scipy.sparse
+    import torch
 
 M = TypeVar("M", bound=MatrixFacts)
 
@@ -84,6 +86,11 @@ class TransposedMatrix(Arithmetic[M], Sparse, Generic[M]):
 
     def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
         return to_scipy(self.copy(), format)
+
+    def to_torch(self) -> torch.Tensor:
+        """Like `BlockMatrix.to_torch`, of a copy."""
+        result: torch.Tensor = to_torch(self.copy())
+        return result
 
     def __repr__(self) -> str:
         return f"<transpose of {self.T!r}>"

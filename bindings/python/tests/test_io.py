@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
 import os
+import pickle
 import resource
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 from conftest import random_layout, random_matrix
 
 import tartan
-from tartan import File, Layout
+from tartan import File, Layout, load_all, save
+from tartan._errors import about_file
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 
@@ -132,6 +135,69 @@ def test_errors_of_files_say_which_and_why(rng, tmp_path):
     with pytest.raises(tartan.FormatError) as caught:
         File(missing)
     assert (caught.value.errno, caught.value.filename) == (None, missing)
+
+
+def test_errors_of_files_are_those_of_python(rng, tmp_path):
+    """What other programs catch: FileNotFoundError and its like."""
+    matrix = random_matrix(rng, (8, 8), 4)
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    for kind, number, path, call in (
+        (FileNotFoundError, errno.ENOENT, tmp_path / "none.h5", tartan.load),
+        (FileNotFoundError, errno.ENOENT, tmp_path / "no" / "x.h5", matrix.save),
+        (IsADirectoryError, errno.EISDIR, tmp_path, tartan.load_all),
+        (IsADirectoryError, errno.EISDIR, tmp_path, matrix.save),
+        (NotADirectoryError, errno.ENOTDIR, tmp_path / "file" / "x.h5", File),
+    ):
+        with pytest.raises(kind) as caught:
+            call(path)
+        error = caught.value
+        assert isinstance(error, tartan.FileError) and error.status == tartan.FileError.status
+        assert (error.errno, error.filename, error.strerror) == (number, path, os.strerror(number))
+        assert str(path) in str(error)
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error) and str(copy) == str(error)
+    with pytest.raises(PermissionError) as caught, about_file("there"):
+        raise tartan.FileError(f"f: there: {os.strerror(errno.EACCES)}")  # root may read all files
+    assert caught.value.errno == errno.EACCES and caught.value.filename == "there"
+
+
+def test_names_with_slashes(rng, tmp_path):
+    matrix, path = random_matrix(rng, (8, 8), 4), tmp_path / "names.h5"
+    names = ["a%2Fb", "a.b", "a/b", "model/layers.0/w", "/", "100%"]
+    save(path, {name: matrix for name in names})
+    for things in (File(path), load_all(path)):
+        assert list(things) == sorted(names) and "a/b" in things and "a" not in things and 3 not in things
+        for name in names:
+            np.testing.assert_array_equal(things[name].values, matrix.values)
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path) as file:
+        assert sorted(file["tensors"]) == sorted(n.replace("%", "%25").replace("/", "%2F") for n in names)
+        assert file["tensors/a%2Fb"].attrs["layout"] in ("/layouts/" + name for name in file["layouts"])
+
+
+def test_files_of_many_objects(tmp_path):
+    """Each a file of its own length: no step looks at all others."""
+    layouts = {
+        f"l{i}": tartan.Layout.from_mask((i >> np.arange(16).reshape(4, 4)) & 1, block=2) for i in range(1, 2001)
+    }
+    path = tmp_path / "many.h5"
+
+    def seconds(call):
+        start = time.process_time()
+        return call(), time.process_time() - start
+
+    _, saved = seconds(lambda: save(path, layouts))
+    things, loaded = seconds(lambda: load_all(path))
+    assert things["l77"] == layouts["l77"] and len(things) == 2000
+    with File(path) as file:
+        found, each = seconds(lambda: [file[name] for name in layouts])
+        there, asked = seconds(lambda: all(name in file for name in layouts))
+        assert there and found == list(layouts.values())
+        with pytest.raises(tartan.NotFoundError, match="there are 'l1', .*, [.]{3}$") as caught:
+            file["l0"]
+        assert len(str(caught.value)) < 200
+    # 10,000 take 2 to 3 s; where each was compared with all others, 2,000 took 2 s to be asked for alone.
+    assert max(saved, loaded, each) < 3 and asked < 0.3, (saved, loaded, each, asked)
 
 
 def test_metadata_must_be_json(rng):

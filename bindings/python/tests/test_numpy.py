@@ -62,3 +62,45 @@ def test_equality_and_truth_are_not_guessed(w):
     for call in (lambda: bool(w), lambda: not w, lambda: w and 1):
         with pytest.raises(ValueError, match="ambiguous"):
             call()
+
+
+class Framed:
+    """As pandas and xarray: an array only for those who ask for one."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        if isinstance(self.array, Exception):
+            raise self.array
+        return self.array if dtype is None else self.array.astype(dtype)
+
+    def __getattr__(self, name):  # a column
+        raise AttributeError(name)
+
+
+def test_operands_with_an_array_of_their_own(rng):
+    a = random_matrix(rng, (6, 4), 2)
+    x, left, gates = rng.standard_normal((4, 3)), rng.standard_normal((3, 6)), rng.random(a.blocks)
+    for result, expected in (
+        (a @ Framed(x), a @ x),
+        (a @ Framed(x[:, 0]), a @ x[:, 0]),
+        (a.T @ Framed(left.T), a.T @ left.T),
+        (Framed(left) @ a, left @ a),
+        (tartan.spmm(a, Framed(x), gates=Framed(gates)), tartan.spmm(a, x, gates=gates)),
+        (tartan.sddmm(a.layout, Framed(left.T), Framed(x.T)).values, tartan.sddmm(a.layout, left.T, x.T).values),
+        (tartan.BlockMatrix.from_dense(Framed(a.toarray()), 2).toarray(), a.toarray()),
+        (tartan.BlockMatrix(a.layout, Framed(a.values)).toarray(), a.toarray()),
+        (tartan.Layout.from_dense(Framed(a.toarray()), 2).mask(), a.layout.mask()),
+    ):
+        assert type(result) is np.ndarray
+        np.testing.assert_array_equal(result, expected)
+    for kind, words, call in (
+        (tartan.ArgumentTypeError, "out is a Framed, expected an array that can be written", lambda: tartan.spmm(a, x, out=Framed(np.zeros((6, 3))))),
+        (tartan.ArgumentTypeError, "b has elements of object", lambda: a @ Framed(x.astype(object))),
+        (tartan.ArgumentTypeError, "b has elements of <U3", lambda: a @ Framed(np.full((4, 3), "one"))),
+        (tartan.ArgumentTypeError, "b cannot become an array: no", lambda: a @ Framed(ValueError("no"))),
+        (tartan.ArgumentTypeError, "b is of type BlockMatrix", lambda: tartan.spmm(a, a.T.copy())),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=words):
+            call()

@@ -85,6 +85,90 @@ def test_gradients_are_not_lost(rng):
     assert torch.equal(a @ x.detach(), torch.from_numpy(a @ x.detach().numpy()))
 
 
+def test_parameters_where_nothing_is_recorded(rng):
+    a = random_matrix(rng, (8, 8), 4, dtype="float32")
+    values, dense = torch.nn.Parameter(torch.randn(a.blocks, 4, 4)), torch.nn.Parameter(torch.randn(8, 8))
+    for call in (lambda: BlockMatrix(a.layout, values), lambda: BlockMatrix.from_dense(dense, 4),
+                 lambda: tartan.Layout.from_dense(dense, 4), lambda: BlockMatrix.from_torch(dense.to_sparse_bsr(4))):  # fmt: skip
+        with pytest.raises(tartan.ArgumentError, match="requires gradients"):
+            call()
+        with torch.no_grad():
+            call()
+    with torch.no_grad():
+        w = BlockMatrix(a.layout, values)
+        values[0, 0, 0] = 7
+        assert w.values[0, 0, 0] == 7
+        np.testing.assert_array_equal(BlockMatrix.from_dense(dense, 4).toarray(), dense.numpy())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("dtype", [*DTYPES, "float8_e4m3fn"])
+def test_bsr_there_and_back(rng, dtype):
+    a = random_matrix(rng, (24, 16), (8, 4), dtype=dtype)
+    t = a.to_torch()
+    assert t.layout == torch.sparse_bsr and t.shape == a.shape and t.dtype == getattr(torch, dtype)
+    back = BlockMatrix.from_torch(t)
+    assert back.layout == a.layout and back.dtype_name == dtype
+    np.testing.assert_array_equal(back.bits if "16" in dtype[1:5] or "8" in dtype else back.values,
+                                  a.bits if "16" in dtype[1:5] or "8" in dtype else a.values)  # fmt: skip
+    t.values()[0, 0, 0] = 3  # one memory
+    assert float(a[tuple(int(x[0]) * b for x, b in zip(a.layout.coordinates()[-2:], (8, 4)))]) == 3 == float(back.values[0, 0, 0])
+    copied = BlockMatrix.from_torch(t, copy=True)
+    t.values()[0, 0, 0] = 4
+    assert float(copied.values[0, 0, 0]) == 3
+    if dtype in ("float32", "float64"):
+        np.testing.assert_array_equal(t.to_dense().numpy(), a.toarray())
+        np.testing.assert_array_equal(a.T.to_torch().to_dense().numpy(), a.toarray().T)
+        half = BlockMatrix.from_torch(t, dtype="float16")
+        np.testing.assert_array_equal(half.values, a.values.astype("float16"))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_other_sparse_tensors(rng):
+    dense = torch.from_numpy(random_matrix(rng, (24, 16), 4).toarray() * (rng.random((24, 16)) < 0.5))
+    dense[3, 5], dense[5, 3] = 1, 2
+    for t, block in (
+        (dense.to_sparse_bsr((4, 4)), None), (dense.to_sparse_bsc((8, 4)), None), (dense.to_sparse_bsc((8, 4)), (8, 4)),
+        (dense.to_sparse_csr(), 4), (dense.to_sparse_csc(), (8, 2)), (dense.to_sparse(), 5),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(BlockMatrix.from_torch(t, block).toarray(), dense.numpy())
+    twice = torch.sparse_coo_tensor([[1, 1, 0], [2, 2, 0]], [1.0, 2.0, 4.0], (4, 4))
+    np.testing.assert_array_equal(BlockMatrix.from_torch(twice, 2).toarray(), twice.to_dense().numpy())
+    turned = torch.sparse_bsr_tensor([0, 2], [1, 0], torch.arange(8.0).reshape(2, 2, 2), (2, 4))  # not in order of columns
+    np.testing.assert_array_equal(BlockMatrix.from_torch(turned).toarray(), [[4, 5, 0, 1], [6, 7, 2, 3]])
+    bf16 = dense.bfloat16().to_sparse_csr()
+    np.testing.assert_array_equal(BlockMatrix.from_torch(bf16, 4).astype("float32").toarray(), dense.bfloat16().float().numpy())
+    assert BlockMatrix.from_torch(bf16, 4).dtype_name == "bfloat16"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_bsr_of_heads(rng):
+    layout = tartan.Layout.from_mask([[[1, 0], [1, 1]], [[0, 1], [1, 1]]], 2)
+    a = BlockMatrix(layout, rng.standard_normal((6, 2, 2)))
+    t = a.to_torch()
+    assert t.shape == (2, 4, 4)
+    np.testing.assert_array_equal(t.to_dense().numpy(), a.toarray())
+    assert BlockMatrix.from_torch(t).layout == layout
+    np.testing.assert_array_equal(BlockMatrix.from_torch(t).toarray(), a.toarray())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors_that_are_refused(rng):
+    eye = torch.eye(4)
+    for kind, words, call in (
+        (tartan.ArgumentTypeError, "tensor is of type ndarray", lambda: BlockMatrix.from_torch(np.eye(4))),
+        (tartan.ArgumentTypeError, "layout torch.strided, .*from_dense", lambda: BlockMatrix.from_torch(eye, 2)),
+        (tartan.ArgumentError, "block is None", lambda: BlockMatrix.from_torch(eye.to_sparse_csr())),
+        (tartan.ArgumentError, "block is 4, expected \\(2, 2\\)", lambda: BlockMatrix.from_torch(eye.to_sparse_bsr(2), 4)),
+        (tartan.DTypeError, "int64", lambda: BlockMatrix.from_torch(eye.long().to_sparse_csr(), 2)),
+        (tartan.ShapeError, "no multiple of the block", lambda: BlockMatrix.from_dense(np.eye(5), 2).to_torch()),
+        (tartan.ShapeError, "heads have 1 to 2 blocks",
+         lambda: BlockMatrix.zeros(tartan.Layout.from_mask([[[1, 1]], [[1, 0]]], 2)).to_torch()),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=words):
+            call()
+
+
 def test_what_is_refused(rng):
     a = random_matrix(rng, (8, 8), 4, dtype="float32")
     negative = torch.imag(torch.complex(torch.ones(8), torch.ones(8)).conj())

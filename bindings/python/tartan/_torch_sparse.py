@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's sparse tensors. PyTorch is optional and imported on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Optional
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import BITS, Array, dtype_code, numpy_dtype
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from tartan._frame import Block, block_shape, frame_of
+from tartan._layout import Layout
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def from_torch(tensor: Any, block: Optional[Block], dtype: Any, copy: bool) -> tuple[Optional[Layout], Any]:
+    """For blocks, the layout and their values as a tensor; for entries no layout, and the arguments of
+    tartan_matrix_from_compressed. Entries that are there twice are added."""
+    torch = _torch()
+    if not isinstance(tensor, torch.Tensor):
+        raise ArgumentTypeError(f"tensor is of type {type(tensor).__name__}, expected a tensor of PyTorch")
+    if tensor.requires_grad:
+        if torch.is_grad_enabled():
+            raise ArgumentError("tensor requires gradients, which a matrix does not record: use detach(), or torch.no_grad()")
+        tensor = tensor.detach()
+    if tensor.layout in (torch.sparse_bsr, torch.sparse_bsc):
+        own = tuple(tensor.values().shape[-2:])
+        if block is not None and block_shape(block) != own:
+            raise ArgumentError(f"block is {block}, expected {own}, that of the tensor, or None")
+        return _from_blocks(torch, tensor, own, dtype, copy)
+    if tensor.layout not in (torch.sparse_csr, torch.sparse_csc, torch.sparse_coo):
+        raise ArgumentTypeError(f"tensor has the layout {tensor.layout}, expected a sparse one: see BlockMatrix.from_dense")
+    if block is None:
+        raise ArgumentError(f"block is None, expected a size for a tensor of layout {tensor.layout}")
+    if tensor.ndim != 2:
+        raise ShapeError(f"tensor has {tensor.ndim} dimensions, expected 2")
+    if tensor.layout == torch.sparse_coo:
+        tensor = tensor.coalesce().to_sparse_csr()
+    by_column = tensor.layout == torch.sparse_csc
+    pointers, indices = _lists(tensor, by_column)
+    code = dtype_code(tensor.dtype if dtype is None else dtype)
+    given = tensor.values().cpu()
+    values = given.double().numpy() if given.dtype == torch.bfloat16 else given.numpy()
+    return None, (
+        frame_of(tensor.shape, block), int(by_column), pointers, indices, values.astype(numpy_dtype(code), copy=False),
+        _raw.TARTAN_DUPLICATES_ADDED, 0, _raw.TARTAN_ROW_MAJOR,
+    )  # fmt: skip
+
+
+def _lists(tensor: Any, by_column: bool) -> tuple[Array, Array]:
+    """Pointers and indices on the host."""
+    both = (
+        (tensor.ccol_indices(), tensor.row_indices()) if by_column else (tensor.crow_indices(), tensor.col_indices())
+    )
+    pointers, indices = (x.cpu().numpy().astype(np.int64) for x in both)
+    return pointers, indices
+
+
+def _from_blocks(torch: Any, tensor: Any, block: tuple[int, int], dtype: Any, copy: bool) -> tuple[Layout, Any]:
+    by_column = tensor.layout == torch.sparse_bsc
+    pointers, indices = _lists(tensor, by_column)
+    if tensor.ndim not in (2, 3):
+        raise ShapeError(f"tensor has {tensor.ndim} dimensions, expected 2, or 3 with one layout for each head")
+    pointers, indices = (x.reshape(-1, x.shape[-1]) for x in (pointers, indices))
+    heads, count = indices.shape
+    lines = np.concatenate([np.repeat(np.arange(p.size - 1), np.diff(p)) for p in pointers])
+    rows, cols = (indices.ravel(), lines) if by_column else (lines, indices.ravel())
+    head = np.repeat(np.arange(heads), count)
+    layout = Layout.from_coordinates(tensor.shape[-2:], block, rows, cols, heads=head, n_heads=heads)
+    values = tensor.values().reshape(-1, *block)
+    order = np.lexsort((cols, rows, head))
+    if (order != np.arange(order.size)).any():
+        values = values[torch.from_numpy(order).to(values.device)]
+        copy = False
+    if dtype is not None:
+        wanted = getattr(torch, str(dtype).rpartition(".")[2], None)
+        if not isinstance(wanted, torch.dtype):
+            wanted = getattr(torch, np.dtype(dtype).name)
+        copy = copy and wanted == values.dtype
+        values = values.to(wanted)
+    return layout, values.clone() if copy else values
+
+
+def to_torch(matrix: Any) -> Any:
+    """Converts a BlockMatrix to a BSR tensor."""
+    torch, layout = _torch(), matrix.layout
+    if any(n % b for n, b in zip((layout.rows, layout.cols), layout.block_shape)):
+        raise ShapeError(
+            f"shape {layout.shape} is no multiple of the block {layout.block_shape}, which BSR needs: "
+            "use matrix.toarray(), or a layout of smaller blocks"
+        )
+    heads, grid_rows = layout.heads, layout.grid[0]
+    pointers, cols = layout.row_lists()
+    counts = np.diff(pointers[::grid_rows]) if grid_rows else np.zeros(heads, np.int64)
+    if (counts != counts[0]).any():
+        raise ShapeError(f"heads have {counts.min()} to {counts.max()} blocks, expected as many in each, as PyTorch does")
+    starts = pointers[: heads * grid_rows : grid_rows] if grid_rows else np.zeros(heads, np.int64)
+    each = np.stack([pointers[h * grid_rows : (h + 1) * grid_rows + 1] - start for h, start in enumerate(starts)])
+    values = _tensor(torch, matrix)
+    lists = (each, cols.reshape(heads, -1))
+    if heads == 1:
+        lists = (lists[0][0], lists[1][0])
+    else:
+        values = values.reshape(heads, -1, *layout.block_shape)
+    on_device = (torch.from_numpy(x).to(values.device) for x in lists)
+    return torch.sparse_bsr_tensor(*on_device, values, layout.shape)
+
+
+def _tensor(torch: Any, matrix: Any) -> Any:
+    """The values as a tensor in the same memory."""
+    if matrix.device != "cpu":
+        return torch.from_dlpack(matrix.values)
+    if matrix.dtype_name not in BITS:
+        return torch.from_numpy(matrix.values)
+    dtype = getattr(torch, matrix.dtype_name, None)
+    if dtype is None:
+        raise DTypeError(f"this PyTorch has no {matrix.dtype_name}: use astype('float32') first")
+    bits = matrix.bits
+    return torch.from_numpy(bits.view(np.int16 if bits.itemsize == 2 else np.uint8)).view(dtype)
