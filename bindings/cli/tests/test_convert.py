@@ -198,7 +198,8 @@ def test_convert_names(here):
     run("convert", "a.npy", "b.safetensors", "--name", "x" * 600, code=1, text="longer than 500 bytes")
     run("convert", "a.npy", "c.h5", "--name", "..", code=1, text='is "." or ".."')
     run("convert", "a.npy", "b.h5", "--name", "layer/0/w%")
-    assert "layer/0/w%: 48 x 80" in run("show", "b.h5:layer/0/w%")
+    assert "layer/0/w%: 48 x 80" in run("show", "b.h5")
+    assert "spmm of float64" in run("explain", "b.h5:layer/0/w%", "spmm")
     run("new", "d.h5", "--pattern", "dense", "--size", 8)
     run("convert", "d.h5", "c.npy", code=1, text="no matrix")
     for name in ("one", "two"):
