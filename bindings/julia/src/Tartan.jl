@@ -17,6 +17,7 @@ module Tartan
 
 using Libdl
 using LinearAlgebra
+using LinearAlgebra: AbstractTriangular, RealHermSymComplexHerm, RealHermSymComplexSym
 using Serialization
 using SparseArrays
 
@@ -92,7 +93,6 @@ function __init__()
         throw(TartanError(:library, "'$path' has ABI version $abi, expected $(Raw.TARTAN_ABI_VERSION)"))
     Raw.bind_all(find)
     make_spares(isdefined(Threads, :maxthreadid) ? Threads.maxthreadid() : Threads.nthreads())
-    JULIA_PARALLEL_FOR[] = @cfunction(julia_parallel_for, Cvoid, (Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}))
     return nothing
 end
 

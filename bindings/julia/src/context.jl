@@ -32,7 +32,7 @@ struct Context
         loop == 0 || workers != 0 || (workers = Threads.nthreads())
         options = "threads=$workers seed=$(whole(seed, "seed")) math=$math allow_dense=$(Int(allow_dense)) stream=$address"
         hooks = loop == 0 ? nothing :
-            Raw.tartan_hooks(sizeof(Raw.tartan_hooks), JULIA_PARALLEL_FOR[], C_NULL)
+            Raw.tartan_hooks(sizeof(Raw.tartan_hooks), address_of_loop(), C_NULL)
         return new(Handle(Raw.tartan_context_create(device, options, hooks)), device == "cuda" ? "cuda:0" : device)
     end
 end
@@ -64,8 +64,6 @@ The number of workers that an operation of the context uses.
 """
 threads(context::Context) = Int(Raw.tartan_context_threads(context))
 
-const JULIA_PARALLEL_FOR = Ref(C_NULL)
-
 # The loop that C calls with parallel = :julia. The waiting task stays on its thread, since C is on its stack.
 function julia_parallel_for(::Ptr{Cvoid}, workers::Int32, task::Ptr{Cvoid}, data::Ptr{Cvoid})
     caller = current_task()
@@ -77,6 +75,7 @@ function julia_parallel_for(::Ptr{Cvoid}, workers::Int32, task::Ptr{Cvoid}, data
     caller.sticky = sticky
     return nothing
 end
+@noinline address_of_loop() = @cfunction(julia_parallel_for, Cvoid, (Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}))
 
 # The context of an operand; and that of a call: the given one, else that of the first operand that has one. C orders the work
 # of several contexts, and refuses operands on another device.
@@ -94,7 +93,12 @@ mutable struct Spare
 end
 const SPARES = Spare[]
 
-make_spares(n) = append!(SPARES, [Spare(0) for _ in 1:n])
+# A plain loop, which compiles quickly: this runs when the package is loaded.
+function make_spares(n)
+    for _ in 1:n
+        push!(SPARES, Spare(0))
+    end
+end
 
 @inline take(spare::Spare) = Threads.atomic_xchg!(spare.busy, 1) == 0
 @inline Raw.c_leave(spare::Spare) = (spare.busy[] = 0; nothing)

@@ -116,6 +116,9 @@ function Base.copy(x::DeviceArray{T, N}) where {T, N}
     return DeviceArray{T, N}(y.handle, x.context, x.size, x.strides)
 end
 
+# A block-sparse matrix on a device, or the transpose of one.
+abstract type DeviceSparse{T} end
+
 """
     DeviceBlockSparseMatrix{T}
 
@@ -129,16 +132,15 @@ new matrices from its blocks on the same device. `close(A)` frees its memory ear
     nblocks(D), density(D), size(D'), block_norms(D)
     project(DeviceBlockSparseMatrix{Float32}(D), keep_largest(D.layout, block_norms(D), 3))
 """
-struct DeviceBlockSparseMatrix{T}
+struct DeviceBlockSparseMatrix{T} <: DeviceSparse{T}
     handle::Handle{Raw.tartan_matrix}
     layout::BlockLayout
     context::Context
 end
 
-struct DeviceTransposed{T}
+struct DeviceTransposed{T} <: DeviceSparse{T}
     parent::DeviceBlockSparseMatrix{T}
 end
-const DeviceSparse{T} = Union{DeviceBlockSparseMatrix{T}, DeviceTransposed{T}}
 
 Raw.c_handle(::Type{Raw.tartan_matrix}, A::DeviceBlockSparseMatrix) = A.handle
 context_of(A::DeviceBlockSparseMatrix) = A.context

@@ -137,6 +137,8 @@ expect_together(A::BlockSparse, B::DeviceArray) = apart("A", A, "B")
 # The dense factor of `*`, converted if necessary; and an array for the result, in the same place.
 factor(A::BlockSparse{T}, B::AbstractArray) where {T} = promoted(B, "B", T)
 factor(A::BlockSparse, B::DeviceArray) = apart("A", A, "B")
+factor(A::DeviceSparse, x::Number) = throw(TartanError(:unsupported,
+    "a matrix on a device is multiplied by the number $x, expected an array: multiply it before to_device"))
 function factor(A::DeviceSparse{T}, B) where {T}
     B isa DeviceArray || device_operand(B) !== nothing || apart("B", B, "A")
     expect_type(B, "B", T)
@@ -161,35 +163,57 @@ function right_product(B, A::Sparse{T}) where {T}
     return right!(room(b, A, product_type(T), (size(b, 1), size(A, 2))), b, A, true, false)
 end
 
-# Dense factors by type, so that each method below is more specific than those of LinearAlgebra for
-# transposes.
-const Plain{N} = Union{DenseArray{T, N}, SubArray{T, N}, Base.ReinterpretArray{T, N}, Base.ReshapedArray{T, N},
-                       PermutedDimsArray{T, N}, BitArray{N}} where {T}
-const Result = Union{AbstractVecOrMat, DeviceArray}
+# LinearAlgebra has methods of its own for these kinds of factors. One method for each of them, next to the general
+# ones, leaves no call ambiguous; what is computed is for `left!`, `right!`, `left_product` and `right_product` to choose.
+const SPECIAL_FACTORS = (Adjoint{<:Any, <:AbstractVecOrMat}, Transpose{<:Any, <:AbstractVecOrMat}, Diagonal,
+    Union{Bidiagonal, Tridiagonal, SymTridiagonal}, AbstractTriangular, Adjoint{<:Any, <:AbstractTriangular},
+    Transpose{<:Any, <:AbstractTriangular}, Adjoint{<:Any, <:RealHermSymComplexHerm}, Transpose{<:Any, <:RealHermSymComplexSym})
 
-for (C, B) in ((:AbstractVector, :(Plain{1})), (:AbstractVector, :AbstractRange), (:AbstractMatrix, :(Plain{2})),
-               (:AbstractMatrix, :(Adjoint{<:Any, <:Plain{2}})), (:AbstractMatrix, :(Transpose{<:Any, <:Plain{2}})),
-               (:AbstractMatrix, :(Adjoint{<:Any, <:Plain{1}})), (:AbstractMatrix, :(Transpose{<:Any, <:Plain{1}})))
-    @eval LinearAlgebra.mul!(C::$C, A::BlockSparse, B::$B, α::Number, β::Number) = left!(C, A, B, α, β)
-    @eval Base.:*(A::BlockSparse, B::$B) = left_product(A, B)
-    C === :AbstractMatrix || continue
-    @eval LinearAlgebra.mul!(C::AbstractMatrix, B::$B, A::BlockSparse, α::Number, β::Number) = right!(C, B, A, α, β)
+LinearAlgebra.mul!(C::AbstractVector, A::BlockSparse, B::AbstractVector, α::Number, β::Number) = left!(C, A, B, α, β)
+Base.:*(A::BlockSparse, B::AbstractVector) = left_product(A, B)
+for F in (AbstractMatrix, SPECIAL_FACTORS..., BlockSparse)
+    @eval LinearAlgebra.mul!(C::AbstractMatrix, A::BlockSparse, B::$F, α::Number, β::Number) = left!(C, A, B, α, β)
+    @eval LinearAlgebra.mul!(C::AbstractMatrix, A::BlockSparse, B::$F) = left!(C, A, B, true, false)
+    @eval Base.:*(A::BlockSparse, B::$F) = left_product(A, B)
 end
-for B in (:(Plain{2}), :(Adjoint{<:Any, <:Plain{2}}), :(Transpose{<:Any, <:Plain{2}}))
-    @eval Base.:*(B::$B, A::BlockSparse) = right_product(B, A)
+for F in (AbstractMatrix, SPECIAL_FACTORS...)
+    @eval LinearAlgebra.mul!(C::AbstractMatrix, B::$F, A::BlockSparse, α::Number, β::Number) = right!(C, B, A, α, β)
+    @eval LinearAlgebra.mul!(C::AbstractMatrix, B::$F, A::BlockSparse) = right!(C, B, A, true, false)
+    @eval Base.:*(B::$F, A::BlockSparse) = right_product(B, A)
 end
 # A row times a matrix stays a row.
-Base.:*(x::Adjoint{<:Any, <:Plain{1}}, A::BlockSparse) = adjoint(left_product(transpose(A), parent(x)))
-Base.:*(x::Transpose{<:Any, <:Plain{1}}, A::BlockSparse) = transpose(left_product(transpose(A), parent(x)))
-# The product of two block-sparse matrices is dense: the right one is expanded.
-Base.:*(A::BlockSparse, B::BlockSparse) = left_product(A, Matrix(B))
-LinearAlgebra.mul!(C::AbstractMatrix, A::BlockSparse, B::BlockSparse, α::Number, β::Number) = left!(C, A, Matrix(B), α, β)
+Base.:*(x::Adjoint{<:Any, <:AbstractVector}, A::BlockSparse) = adjoint(left_product(transpose(A), adjoint(x)))
+Base.:*(x::Transpose{<:Any, <:AbstractVector}, A::BlockSparse) = transpose(left_product(transpose(A), transpose(x)))
+Base.:*(A::BlockSparse, R::Adjoint{<:Any, <:LinearAlgebra.AbstractRotation}) = rmul!(Matrix(A), R)
 
-LinearAlgebra.mul!(C::Dense, A::DeviceSparse, B::Dense, α::Number, β::Number) = left!(C, A, B, α, β)
-LinearAlgebra.mul!(C::Dense, B::Dense, A::DeviceSparse, α::Number, β::Number) = right!(C, B, A, α, β)
-LinearAlgebra.mul!(C::Dense, A::BlockSparse, B::DeviceArray, α::Number, β::Number) = left!(C, A, B, α, β)
-LinearAlgebra.mul!(C::Dense, B::DeviceArray, A::BlockSparse, α::Number, β::Number) = right!(C, B, A, α, β)
-Base.:*(A::DeviceSparse, B::Dense) = left_product(A, B)
-Base.:*(B::Dense, A::DeviceSparse) = right_product(B, A)
+# The product of two block-sparse matrices is dense: the right one is expanded.
+left_product(A::BlockSparse, B::BlockSparse) = left_product(A, Matrix(B))
+left!(C, A::BlockSparse, B::BlockSparse, alpha, beta) = left!(C, A, Matrix(B), alpha, beta)
+# A diagonal matrix scales rows or columns, and no block is added.
+left_product(A::BlockSparse, D::Diagonal) = scaled(A, nothing, D.diag)
+right_product(D::Diagonal, A::BlockSparse) = scaled(A, D.diag, nothing)
+
+function scaled(A::BlockSparse{T}, rows, cols) where {T}
+    for (x, n, name) in ((rows, size(A, 1), "rows"), (cols, size(A, 2), "columns"))
+        x === nothing || length(x) == n ||
+            throw(DimensionMismatch("the diagonal matrix has $(length(x)) rows, the matrix has $n $name: expected as many"))
+    end
+    is_flipped(A) && return transpose(scaled(parent(A), cols, rows))
+    S = promote_type(T, map(x -> x === nothing || eltype(x) <: Integer ? T : eltype(x), (rows, cols))...)
+    factors(x) = x === nothing ? nothing : convert(Vector{Float64}, x)
+    return adopt(S, Raw.tartan_matrix_scale(nothing, factors(rows), factors(cols), A, dtype_code(S)))
+end
+
+# Matrices on a device are no AbstractMatrix; methods without other types are the quickest to load.
+LinearAlgebra.mul!(C, A::DeviceSparse, B, α::Number, β::Number) = left!(C, A, B, α, β)
+LinearAlgebra.mul!(C, B, A::DeviceSparse, α::Number, β::Number) = right!(C, B, A, α, β)
+LinearAlgebra.mul!(C, A::DeviceSparse, B::DeviceSparse, α::Number, β::Number) = two_on_device()
+LinearAlgebra.mul!(C, A::BlockSparse, B::DeviceArray, α::Number, β::Number) = left!(C, A, B, α, β)
+LinearAlgebra.mul!(C, B::DeviceArray, A::BlockSparse, α::Number, β::Number) = right!(C, B, A, α, β)
+Base.:*(A::DeviceSparse, B) = left_product(A, B)
+Base.:*(B, A::DeviceSparse) = right_product(B, A)
+Base.:*(A::DeviceSparse, B::DeviceSparse) = two_on_device()
 Base.:*(A::BlockSparse, B::DeviceArray) = left_product(A, B)
 Base.:*(B::DeviceArray, A::BlockSparse) = right_product(B, A)
+@noinline two_on_device() = throw(TartanError(:unsupported,
+    "both factors are block-sparse matrices on a device, expected one dense factor: multiply them after to_host"))
