@@ -98,6 +98,42 @@ end
     @test (A * I) == A
 end
 
+@testset "every kind of factor that LinearAlgebra knows" begin
+    A = random_matrix(Float64, 10, 10, (4, 4))
+    X, D = exact(Float64, 10, 10), Matrix(A)
+    special = Any[X, X', transpose(X), view(X, :, 10:-1:1), PermutedDimsArray(X, (2, 1)), Diagonal(X), Bidiagonal(X, :U), Tridiagonal(X),
+                  SymTridiagonal(X[:, 1], X[1:9, 2]), Symmetric(X), Hermitian(X, :L), sparse(X), sparse(X)', trues(10, 10)]
+    for F in (UpperTriangular, UnitUpperTriangular, LowerTriangular, UnitLowerTriangular)
+        append!(special, Any[F(X), F(X)', Adjoint(F(X)), Transpose(F(X))])
+    end
+    append!(special, Any[Adjoint(Symmetric(X)), Transpose(Symmetric(X)), Adjoint(Hermitian(X)), UpperHessenberg(X)])
+    for B in special, S in (A, A')
+        E, M = Matrix(S), Matrix(B)
+        @test S * B == E * M && B * S == M * E
+        eltype(B) === Float64 || continue
+        @test mul!(zeros(10, 10), S, B) == E * M && mul!(zeros(10, 10), B, S) == M * E
+        @test mul!(copy(X), S, B, 2, -1) == 2 * (E * M) - X && mul!(copy(X), B, S, 2, -1) == 2 * (M * E) - X
+    end
+    for x in Any[X[:, 1], view(X, 3, :), 1.0:10.0, sparse(X[:, 2]), trues(10)]
+        @test A * x == D * x && A' * x == D' * x && x' * A == x' * D && transpose(x) * A' == transpose(x) * D'
+        @test x' * A isa Adjoint && mul!(zeros(10), A, collect(Float64, x), 1, 0) == D * x
+    end
+    @test A * Diagonal(1:10) isa BlockSparseMatrix && (Diagonal(1:10) * A').parent.layout == A.layout
+    @test_throws DimensionMismatch A * Diagonal(1:9)
+    @test_throws DimensionMismatch Diagonal(1:9) * A
+    G = LinearAlgebra.Givens(1, 3, 0.6, 0.8)
+    @test A * G' ≈ D * G'
+end
+
+@testset "no call of * and mul! is ambiguous" begin
+    for f in (*, mul!)
+        all = collect(methods(f))
+        ours = filter(m -> m.module === Tartan, all)
+        @test length(ours) > 10
+        @test isempty([(a.sig, b.sig) for a in ours for b in all if a !== b && Base.isambiguous(a, b)])
+    end
+end
+
 @testset "OpenAI's cases: feature axes are strides" begin
     for block in (32, 16, 8), n in (256, 64, 8)
         layout = pattern(:barabasi_albert, (160, 160), block; m = min(5, 160 ÷ block - 1), seed = 1)
