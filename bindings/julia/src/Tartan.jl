@@ -42,6 +42,7 @@ include("sequences.jl")
 include("softmax.jl")
 include("windows.jl")
 include("conv.jl")
+include("conv_normalize.jl")
 include("channel_linear.jl")
 include("explain.jl")
 include("writing.jl")
@@ -60,6 +61,7 @@ export BlockMask, kept, attention, attention!, attention_gradient, attention_gra
 export attention_merge, attention_merge!, block_softmax, block_softmax!, block_softmax_gradient, block_softmax_gradient!
 export BlockConv, conv, conv!, conv_input_gradient, conv_input_gradient!, conv_filter_gradient, conv_filter_gradient!
 export channel_linear, channel_linear!, channel_linear_gradient
+export conv_normalize, conv_normalize!, conv_normalize_gradient
 export conv_filter, dense_filter, filter_list, conv_size, edge_classes
 export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic

@@ -183,6 +183,39 @@ end
     close(c)
 end
 
+@testset "weight normalisation, $place, $T" for place in DEVICES, T in (Float64, Float32)
+    context = Context(place)
+    channels = random_layout(12, 8, (4, 2), 0.7)
+    c = BlockConv(channels; kernel = (3, 2))
+    w, r, gain = random_filter(T, c), random_filter(T, c), T.(1 .+ rand(12))
+    # In each block of channels, the weights of an output channel have the norm 1, times the gain.
+    function expected(w, gain)
+        dense = Float64.(dense_filter(c, w))
+        for (i, j) in zip(coordinates(channels)[1:2]...), o in 4i - 3:4i
+            part = view(dense, :, :, 2j - 1:2j, o)
+            part .*= gain[o] / norm(part)
+        end
+        return dense
+    end
+    there(x) = to_device(x, context)
+    out = to_host(conv_normalize(c, there(w); gain = there(gain)))
+    @test dense_filter(c, out) ≈ expected(w, gain)
+    @test conv_normalize(c, w; gain = gain) == out && conv_normalize(c, w; context = Context()) == conv_normalize(c, w; gain = ones(T, 12))
+    own = copy(w)
+    @test conv_normalize!(own, c, own; gain = gain) === own && own == out
+    @test iszero(conv_normalize(c, BlockSparseMatrix{T}(c.layout)).values)
+    found = conv_normalize_gradient(c, there(w), there(r); gain = there(gain))
+    value(w, gain) = sum(expected(w, gain) .* dense_filter(c, r))
+    toward, step = random_filter(T, c), 1e-4
+    shifted(s) = BlockSparseMatrix(c.layout, T.(w.values .+ s .* toward.values))
+    T === Float64 && @test isapprox(sum(to_host(found.w).values .* toward.values), (value(shifted(step), gain) - value(shifted(-step), gain)) / 2step; rtol = 1e-5)
+    @test isapprox(to_host(found.gain), [value(w, (1:12) .== k) for k in 1:12]; rtol = 1e-4)
+    @test conv_normalize_gradient(c, w, r).gain === nothing
+    @test refuses(() -> conv_normalize(c, w; epsilon = 0), :argument, "epsilon is 0")
+    @test refuses(() -> conv_normalize(c, w; gain = gain[1:3]), :shape, "gain has size (3,), expected (12,)")
+    @test refuses(() -> conv_normalize_gradient(c, w, random_filter(T, BlockConv(random_layout(8, 8, (4, 2), 1.0); kernel = 3))), :layout, "out_grad")
+end
+
 @testset "refusals" begin
     layout = random_layout(8, 4, (4, 4), 1.0)
     c = BlockConv(layout; kernel = (3, 5))
