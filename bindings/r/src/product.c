@@ -131,12 +131,56 @@ static void keep_names(const product *p, SEXP numbers, SEXP result) {
     UNPROTECT(1);
 }
 
+/* ---- Running it ---- */
+
+typedef struct operands {
+    tartan_context *context;
+    const tartan_matrix *a;
+    const tartan_array *gates;
+    tartan_array b, c;
+} operands;
+
+/* Columns of the product (rows if a is on the right) in one call of the library, so that a call takes a fraction of a
+ * second. The result does not depend on it: each column has its own sums. */
+static int64_t columns_at_once(const product *p, const tartan_array *c, int at) {
+    const double most = 2e9; /* floating-point operations */
+    const double *frame = tartan_r_frame(p->a, p->a_name);
+    double blocks = (double)tartan_layout_blocks(tartan_r_as_layout(p->a, p->a_name));
+    double each = 2 * blocks * frame[2] * frame[3] / frame[4];
+    for (int i = 0; i < c->ndim - 2; i++) each *= (double)c->shape[i];
+    int64_t all = c->shape[at];
+    if (!(each * (double)all > most)) return all;
+    int64_t fit = (int64_t)(most / each), step = fit - fit % 64;
+    return step < 16 ? 16 : step;
+}
+
+static void cut(tartan_array *x, int at, int64_t first, int64_t count) {
+    x->data = (char *)x->data + first * x->strides[at] * tartan_dtype_bytes(x->dtype);
+    x->shape[at] = count;
+}
+
+/* R looks for interrupts between calls of the library. An interrupt jumps out of here; all memory is R's. */
+static void run(const product *p, const operands *o, SEXP place) {
+    int at = o->c.ndim - (p->side == TARTAN_LEFT ? 1 : 2);
+    int64_t all = o->c.shape[at], step = place == R_NilValue ? columns_at_once(p, &o->c, at) : all, first = 0;
+    do {
+        tartan_array b = o->b, c = o->c;
+        int64_t count = all - first < step ? all - first : step;
+        if (count < all) {
+            cut(&b, at, first, count);
+            cut(&c, at, first, count);
+        }
+        tartan_r_check(tartan_spmm(o->context, p->side, p->op, p->alpha, o->a, o->gates, &b, p->beta, &c));
+        if (step < all) R_CheckUserInterrupt();
+        first += count;
+    } while (first < all);
+}
+
 static SEXP multiply(product p, int verb) {
     SEXP place = PROTECT(place_of(&p));
-    tartan_context *context = tartan_r_as_context(place, "context");
-    tartan_matrix *a = tartan_r_as_matrix(p.a, p.a_name);
+    operands o = {.context = tartan_r_as_context(place, "context"), .a = tartan_r_as_matrix(p.a, p.a_name)};
     tartan_r_dense b, c;
-    tartan_array gates, b_view, c_view;
+    tartan_array gates;
     tartan_r_take_dense(p.b, p.b_name, &b);
     SEXP numbers = PROTECT(b.data);
     if (b.ndim == 1) place_vector(&p, &b, verb);
@@ -146,9 +190,10 @@ static SEXP multiply(product p, int verb) {
     PROTECT(b.data);
     make_result(&p, place, b.ndim, dim, &c);
     PROTECT(c.data);
-    tartan_r_check(tartan_spmm(context, p.side, p.op, p.alpha, a, tartan_r_gates(p.gates, "gates", &gates),
-                               tartan_r_view(&b, p.turned, p.b_name, &b_view), p.beta,
-                               tartan_r_view(&c, 0, "c", &c_view)));
+    o.gates = tartan_r_gates(p.gates, "gates", &gates);
+    tartan_r_view(&b, p.turned, p.b_name, &o.b);
+    tartan_r_view(&c, 0, "c", &o.c);
+    run(&p, &o, place);
     SEXP result = PROTECT(tartan_r_finish(&c));
     if (verb && place == R_NilValue) keep_names(&p, numbers, result);
     UNPROTECT(5);
