@@ -38,7 +38,10 @@ block_get <- function(file, name, kind = NULL) {
   if (.kind_of(file, .string(name, "name"), kind) == "layout") {
     return(.new_layout(tartan_file_get_layout(file, name)))
   }
-  .take_matrix(tartan_file_get_matrix(file, name))
+  matrix <- .take_matrix(tartan_file_get_matrix(file, name))
+  names <- .without_names(tartan_file_get_metadata(file, TARTAN_KIND_MATRIX, name), dim(matrix))$names
+  if (!is.null(names)) matrix@Dimnames <- names
+  matrix
 }
 
 # The handles of the matrices that were put into a file, by name.
@@ -61,7 +64,7 @@ block_put <- function(file, name, x, gates = NULL, metadata = NULL) {
   tartan_r_expect_open(x)
   # The file reads the values when it is saved, even if x has been closed by then, so it has its own handle.
   own <- tartan_r_wrap_values(x@layout, x@values, x@dtype)
-  tartan_file_put_matrix(file, name, own, gates, metadata)
+  tartan_file_put_matrix(file, name, own, gates, .with_names(metadata, x@Dimnames))
   .keep(file, name, own)
   invisible(file)
 }
@@ -87,7 +90,9 @@ block_gates <- function(file, name) {
 block_metadata <- function(file, name, kind = NULL) {
   file <- .opened(file)
   kind <- .kind_of(file, .string(name, "name"), kind)
-  tartan_file_get_metadata(file, .kinds[[kind]], name)
+  text <- tartan_file_get_metadata(file, .kinds[[kind]], name)
+  if (kind == "layout" || !grepl("\"dimnames\"", text, fixed = TRUE)) return(text)
+  .without_names(text, dim(block_get(file, name, kind)))$metadata
 }
 
 block_write <- function(file, path, compress = FALSE) {
@@ -106,15 +111,26 @@ block_write <- function(file, path, compress = FALSE) {
 }
 
 # Gates or metadata for block_save: a list by the names of the objects.
-.by_name <- function(x, name, objects) {
+.by_name <- function(x, name) {
   if (!is.list(x) || (length(x) && (is.null(names(x)) || !all(nzchar(names(x)))))) {
     .fail("argument", "%s is %s, expected a list with the names of objects", name, .shown(x))
   }
+  x
+}
+.expect_objects <- function(x, name, objects) {
   unknown <- setdiff(names(x), objects)
   if (length(unknown)) .fail("argument", "%s names \"%s\", which is no object to save", name, unknown[1L])
   twice <- anyDuplicated(names(x))
   if (twice) .fail("argument", "%s names \"%s\" twice", name, names(x)[twice])
-  x
+}
+
+# A list of objects, which may be all that block_load returned: then its attributes have the rest of the file. Given gates
+# and metadata count more than those.
+.contents <- function(x, gates, metadata) {
+  if (is.null(names(x)) || !all(nzchar(names(x)))) .fail("argument", "an object in a list has no name, expected name = value")
+  more <- function(given, kept) c(given, kept[setdiff(names(kept), names(given))])
+  list(objects = x, layouts = attr(x, "layouts"), gates = more(gates, attr(x, "gates")),
+       metadata = more(metadata, attr(x, "metadata")))
 }
 
 # `...` comes first, so that `p = a` names an object and is not taken for `path = a`.
@@ -129,17 +145,29 @@ block_save <- function(..., path, gates = list(), metadata = list(), compress = 
     expressions <- expressions[-first]
   }
   path <- .path(path)
-  names(objects) <- .object_names(expressions)
+  layouts <- NULL
+  gates <- .by_name(gates, "gates")
+  metadata <- .by_name(metadata, "metadata")
+  if (length(objects) == 1L && is.list(objects[[1L]])) {
+    all <- .contents(objects[[1L]], gates, metadata)
+    objects <- all$objects
+    layouts <- all$layouts
+    gates <- all$gates
+    metadata <- all$metadata
+  } else {
+    names(objects) <- .object_names(expressions)
+  }
   if (!length(objects)) .fail("argument", "there is nothing to save, expected layouts or matrices")
   twice <- anyDuplicated(names(objects))
   if (twice) .fail("argument", "the name \"%s\" is given to two objects, expected each once", names(objects)[twice])
-  gates <- .by_name(gates, "gates", names(objects))
-  metadata <- .by_name(metadata, "metadata", names(objects))
+  .expect_objects(gates, "gates", names(objects))
+  .expect_objects(metadata, "metadata", names(objects))
   file <- block_file()
   on.exit(close(file))
   for (name in names(objects)) {
     block_put(file, name, objects[[name]], gates = gates[[name]], metadata = metadata[[name]])
   }
+  for (name in names(layouts)) block_put(file, name, layouts[[name]], metadata = attr(layouts, "metadata")[[name]])
   block_write(file, path, compress)
 }
 
@@ -149,8 +177,17 @@ block_load <- function(path, name = NULL, kind = NULL) {
   if (!is.null(name)) return(block_get(file, name, kind))
   all <- block_list(file)
   if (!is.null(kind)) all <- all[all$kind == .choose(kind, names(.kinds), "kind"), ]
-  all <- all[all$kind == "matrix" | !(all$name %in% all$name[all$kind == "matrix"]), ]
-  stats::setNames(Map(function(n, k) block_get(file, n, k), all$name, all$kind), all$name)
+  hidden <- all$kind == "layout" & all$name %in% all$name[all$kind == "matrix"]
+  each <- function(which, get) Filter(function(x) length(x) && !identical(x, ""),
+                                      Map(get, all$name[which], all$kind[which]))
+  get <- function(n, k) block_get(file, n, k)
+  get_metadata <- function(n, k) block_metadata(file, n, k)
+  found <- each(!hidden, get)
+  kept <- list(gates = each(all$kind == "matrix", function(n, k) block_gates(file, n)),
+               metadata = each(!hidden, get_metadata), layouts = each(hidden, get))
+  if (length(kept$layouts)) attr(kept$layouts, "metadata") <- each(hidden, get_metadata)
+  for (what in names(kept)) if (length(kept[[what]])) attr(found, what) <- kept[[what]]
+  found
 }
 
 block_verify <- function(path) {

@@ -68,6 +68,9 @@ test_that("block matrices are made of every class of Matrix", {
       expect_identical(as.matrix(a), wanted)
     }
   }
+  frame <- data.frame(a = c(1, 0, 0), b = 0:2, row.names = c("p", "q", "r"))
+  for (a in list(as(frame, "BlockMatrix"), block_matrix(frame, block = 2))) expect_identical(as.matrix(a), as.matrix(frame))
+  expect_identical(as(block_matrix(frame, block = 2), "data.frame"), transform(frame, b = as.double(b)))
   expect_refused(block_matrix(data.frame(a = letters)), "argument", "x is c(\"a\", ")
   expect_refused(block_matrix(1:4), "argument", "x is c(1, 2, 3, 4), expected a matrix")
 })

@@ -112,7 +112,7 @@ test_that("names and objects are checked, files stay as they were", {
   before <- tools::md5sum(path)
   expect_refused(block_load(path, "b"), "not_found", "b")
   expect_refused(block_load(path, "a", kind = "picture"), "argument", "kind is \"picture\"")
-  expect_refused(block_save(path, "x/y" = a), "argument", "name")
+  expect_refused(block_save(path, "x\ny" = a), "argument", "name")
   expect_refused(block_save(path, a * 2), "argument", "no name")
   expect_refused(block_save(path), "argument", "nothing to save")
   expect_refused(block_save(path, x = 1), "argument", "expected a BlockMatrix")
@@ -193,4 +193,82 @@ test_that("no name of an object is taken for the path", {
   expect_identical(block_list(path)$name, "p")
   unlink(path)
   expect_refused(block_save(p = A), "argument", "path is missing")
+})
+
+test_that("names may have slashes", {
+  path <- file_path()
+  a <- random_matrix()
+  block_save(path, "layer/weights" = a)
+  expect_identical(block_list(path)$name, "layer/weights")
+  expect_identical(block_values(block_load(path)[["layer/weights"]]), block_values(a))
+  unlink(path)
+})
+
+test_that("dimnames are kept", {
+  path <- file_path()
+  on.exit(unlink(path))
+  odd <- c("plain", "gr\u00fc\u00df", "a \"quote\"", "back\\slash", "tab\tnew\nline", "[x, null]", "", "null", "u\\u0041", "\u001f")
+  a <- random_matrix(c(10, 6), 2)
+  both <- rows <- columns <- none <- a
+  dimnames(both) <- list(odd, letters[1:6])
+  rownames(rows) <- odd
+  colnames(columns) <- letters[1:6]
+  gates <- runif(block_count(a))
+  notes <- list(both = "{ \"note\": [1, 2] }", columns = "{\"dimnames_of\": \"me\"}", none = "[1]")
+  block_save(path, both, rows, columns, none, gates = list(both = gates), metadata = notes)
+  found <- block_load(path)
+  for (name in c("both", "rows", "columns", "none")) {
+    expect_identical(dimnames(found[[name]]), dimnames(get(name)))
+    expect_identical(as.matrix(found[[name]]), as.matrix(get(name)))
+    expect_identical(block_metadata(path, name), if (is.null(notes[[name]])) "" else notes[[name]])
+  }
+  expect_identical(dimnames(block_load(path, "both")), list(odd, letters[1:6]))
+  named <- random_matrix(c(3000, 2), 2)
+  dimnames(named) <- list(paste("a longer name, number", 1:3000), NULL)
+  block_save(path, named)
+  expect_identical(dimnames(block_load(path, "named")), dimnames(named))
+  expect_refused(block_save(path, both, metadata = list(both = "[1]")), "argument", "metadata is \"[1]\"", "dimnames")
+})
+
+test_that("a member `dimnames` that is no list of names of this size is metadata", {
+  path <- file_path()
+  on.exit(unlink(path))
+  a <- random_matrix(c(4, 2), 2)
+  for (text in c("{\"dimnames\": [[\"a\"], null]}", "{\"dimnames\": \"a\"}", "{\"dimnames\": [1, 2]}", "{\"dimnames\": []}",
+                 "{\"dimnames\": [null, null, null]}", "{\"dimnames\": [[[\"a\"]], null]}", "[\"dimnames\"]")) {
+    block_save(path, a, metadata = list(a = text))
+    expect_identical(dimnames(block_load(path, "a")), list(NULL, NULL))
+    expect_identical(block_metadata(path, "a"), text)
+  }
+  text <- "{ \"dimnames\" : [ [\"p\", null, \"\\u0041\\n\", \"\\\\\"], [\"x\" , \"y\"] ] , \"more\": {}}" # of another program
+  block_save(path, a, metadata = list(a = text))
+  expect_identical(dimnames(block_load(path, "a")), list(c("p", NA, "A\n", "\\"), c("x", "y")))
+  expect_identical(block_metadata(path, "a"), "{ \"more\": {}}")
+})
+
+test_that("what was loaded can be saved with all that belongs to it", {
+  path <- file_path()
+  again <- file_path()
+  on.exit(unlink(c(path, again)))
+  a <- random_matrix()
+  rownames(a) <- 1:21
+  half <- block_cast(random_matrix(c(6, 8), c(2, 4), heads = 3), "bfloat16")
+  only <- small_layout()
+  file <- block_file()
+  block_put(file, "a", a, gates = runif(block_count(a)), metadata = "{\"of\": \"a\"}")
+  block_put(file, "half", half)
+  block_put(file, "only", only, metadata = "{\"of\": \"only\"}")
+  block_put(file, "half", random_layout(c(8, 8), 2), metadata = "{\"of\": \"a layout\"}") # the name of a matrix
+  block_write(file, path)
+  close(file)
+  block_save(again, block_load(path))
+  expect_identical(tools::md5sum(again)[[1L]], tools::md5sum(path)[[1L]])
+  block_save(path, block_load(path), gates = list(half = rep(1, block_count(half))), metadata = list(a = "{}"))
+  expect_identical(block_gates(path, "half"), rep(1, block_count(half)))
+  expect_false(is.null(block_gates(path, "a")))
+  expect_identical(block_metadata(path, "only"), "{\"of\": \"only\"}")
+  block_save(path, list(x = a, y = only))
+  expect_setequal(block_list(path)$name, c("x", "y"))
+  expect_refused(block_save(path, list(a)), "argument", "no name")
+  expect_refused(block_save(path, list()), "argument")
 })

@@ -34,6 +34,18 @@ test_that("systems of equations are solved for every kind of right-hand side", {
   }
 })
 
+test_that("solutions have the names that base R gives them", {
+  for (a in list(general(), spd())) {
+    dimnames(a) <- list(paste0("r", 1:20), paste0("c", 1:20))
+    m <- as.matrix(a)
+    b <- rnorm(20)
+    expect_equal(solve(a, b), solve(m, b))
+    expect_equal(solve(a, cbind(p = b, q = 1)), solve(m, cbind(p = b, q = 1)))
+    expect_equal(as.matrix(solve(a)), solve(m))
+    expect_equal(as.matrix(solve(a, Matrix(cbind(p = b, q = 1)))), solve(m, cbind(p = b, q = 1)))
+  }
+})
+
 test_that("factorisations are Matrix's sparse ones", {
   a <- spd()
   m <- as.matrix(a)
