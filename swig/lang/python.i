@@ -112,6 +112,17 @@
 %tartan_handle(tartan_buffer, TARTAN_PY_BUFFER, false)
 %tartan_handle(tartan_conv, TARTAN_PY_CONV, false)
 
+/* A matrix that is written (all that are not const, but for one that a file keeps). */
+%typemap(in) tartan_matrix * (PyObject *handle_used = NULL) {
+    void *handle_pointer = NULL;
+    if (tartan_py_handle_use($input, TARTAN_PY_MATRIX, false, "$symname", "$1_name", &handle_pointer)) SWIG_fail;
+    handle_used = $input;
+    if (strcmp("$symname", "tartan_file_put_matrix") != 0 &&
+        tartan_py_handle_write($input, "$symname", "$1_name"))
+        SWIG_fail;
+    $1 = handle_pointer;
+}
+
 %define %tartan_optional_handle(TYPE, NAME, KIND)
 %typemap(in) const TYPE *NAME (PyObject *handle_used = NULL) {
     void *handle_pointer = NULL;

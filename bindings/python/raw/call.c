@@ -302,10 +302,29 @@ static int beside_home(tartan_py_call *call, const tartan_py_part *part) {
     return status;
 }
 
+/* The array of NumPy that an operand is or became, or NULL. */
+static PyObject *numpy_of(const tartan_py_part *part) {
+    PyObject *const object = part->type.look == TARTAN_PY_NDARRAY ? part->object : part->made;
+    return object != NULL && tartan_py_is_ndarray(Py_TYPE(object)) ? object : NULL;
+}
+
+/* The same in another dtype, by Python. */
+static int cast(const tartan_py_call *call, tartan_py_part *part, int32_t dtype) {
+    tartan_py_return(&part->borrow);
+    memset(&part->borrow, 0, sizeof part->borrow);
+    PyObject *made =
+        PyObject_CallFunction(tartan_py_help.cast, "Osi", numpy_of(part), part->name, (int)dtype);
+    Py_XSETREF(part->made, made);
+    return made == NULL ? -1 : tartan_py_operand(made, call->function, part->name, false, &part->borrow);
+}
+
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes) {
     switch (part->type.look) {
     case TARTAN_PY_NDARRAY:
-        return tartan_py_operand(part->object, call->function, part->name, writes, &part->borrow);
+        if (tartan_py_operand(part->object, call->function, part->name, writes, &part->borrow) == 0) return 0;
+        if (writes || !PyErr_ExceptionMatches(PyExc_TypeError)) return -1; /* not by its dtype */
+        PyErr_Clear();
+        return cast(call, part, dtype);
     case TARTAN_PY_OURS:
         if (beside_home(call, part)) return -1;
         break;
@@ -319,6 +338,25 @@ int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dt
         return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s is read-only, expected memory to write into",
                               call->function, part->name);
     return tartan_py_number_type(call->function, part->name, &part->borrow);
+}
+
+static bool is_float8(int32_t dtype) {
+    return dtype == TARTAN_F8E4M3 || dtype == TARTAN_F8E5M2;
+}
+
+int tartan_py_call_factor(tartan_py_call *call, tartan_py_part *part, int32_t dtype) {
+    if (tartan_py_call_borrow(call, part, dtype, false)) return -1;
+    const int32_t found = part->borrow.array.dtype;
+    if (part->type.look != TARTAN_PY_NDARRAY || found == dtype || (is_float8(found) && is_float8(dtype)))
+        return 0;
+    return cast(call, part, dtype);
+}
+
+int tartan_py_call_gates(tartan_py_call *call, tartan_py_part *part) {
+    if (tartan_py_call_borrow(call, part, TARTAN_F64, false)) return -1;
+    const int32_t found = part->borrow.array.dtype;
+    if (found == TARTAN_F64 || found == TARTAN_F32 || numpy_of(part) == NULL) return 0;
+    return cast(call, part, TARTAN_F64);
 }
 
 /* ---- The call itself ---- */

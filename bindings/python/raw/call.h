@@ -18,6 +18,8 @@ typedef struct tartan_py_helpers {
     PyObject *given_as; /* (result, like): a result in device memory as an array of the operand's library */
     PyObject *make_context; /* (device_type, device_id, stream, queue or None) */
     PyObject *context_of;   /* (text): the context that a text stands for */
+    PyObject *cast;         /* (array, name, dtype): an array of NumPy in another dtype, or an exception */
+    PyObject *product; /* (arguments of spmm): by Python, or NotImplemented; NULL until tartan is imported */
 } tartan_py_helpers;
 extern tartan_py_helpers tartan_py_help;
 
@@ -122,6 +124,10 @@ int tartan_py_call_choose(tartan_py_call *call, PyObject *context, const tartan_
  * become. */
 int tartan_py_call_matrix(tartan_py_call *call, const tartan_py_matrix *matrix);
 int tartan_py_call_borrow(tartan_py_call *call, tartan_py_part *part, int32_t dtype, bool writes);
+/* The same for a factor beside a matrix of `dtype`: arrays of NumPy are cast if that is safe. */
+int tartan_py_call_factor(tartan_py_call *call, tartan_py_part *part, int32_t dtype);
+/* The same for gates, which are float64 or float32. */
+int tartan_py_call_gates(tartan_py_call *call, tartan_py_part *part);
 /* Memory for a result, of the library of `like` (NULL: NumPy's or ours), as one more operand. */
 tartan_py_part *tartan_py_call_result(tartan_py_call *call, const tartan_py_part *like, int ndim,
                                       const int64_t *shape, int32_t dtype, bool column_major);

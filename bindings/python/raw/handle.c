@@ -10,7 +10,7 @@ typedef struct handle {
     PyObject *held;              /* list of handles whose objects this one refers to, or NULL */
     int64_t users;
     tartan_py_kind kind;
-    bool closed;
+    bool closed, readonly;
 } handle;
 
 static PyTypeObject *handle_type;
@@ -77,7 +77,7 @@ PyObject *tartan_py_handle_new(tartan_py_kind kind, void *pointer) {
     self->held = NULL;
     self->users = 0;
     self->kind = kind;
-    self->closed = false;
+    self->closed = self->readonly = false;
     return (PyObject *)self;
 }
 
@@ -102,6 +102,16 @@ int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, 
     self->users++;
     *out = self->pointer;
     return 0;
+}
+
+int tartan_py_handle_write(PyObject *object, const char *function, const char *name) {
+    if (!tartan_py_handle_readonly(object)) return 0;
+    return tartan_py_fail(TARTAN_ERR_ARGUMENT, "%s: %s has read-only values, expected memory to write into",
+                          function, name);
+}
+
+bool tartan_py_handle_readonly(PyObject *object) {
+    return ((handle *)object)->readonly;
 }
 
 bool tartan_py_handle_closed(PyObject *object) {
@@ -131,6 +141,13 @@ static PyObject *handle_close(PyObject *object, PyObject *ignored) {
     (void)ignored;
     ((handle *)object)->closed = true;
     settle((handle *)object);
+    Py_RETURN_NONE;
+}
+
+/* freeze(): the memory of the object cannot be written. */
+static PyObject *handle_freeze(PyObject *object, PyObject *ignored) {
+    (void)ignored;
+    ((handle *)object)->readonly = true;
     Py_RETURN_NONE;
 }
 
@@ -167,14 +184,22 @@ static PyObject *handle_is_closed(PyObject *object, void *ignored) {
     return PyBool_FromLong(((handle *)object)->closed);
 }
 
+static PyObject *handle_is_readonly(PyObject *object, void *ignored) {
+    (void)ignored;
+    return PyBool_FromLong(((handle *)object)->readonly);
+}
+
 static PyMethodDef handle_methods[] = {
     {"close", handle_close, METH_NOARGS, "Frees what the handle owns as soon as nobody uses it."},
+    {"freeze", handle_freeze, METH_NOARGS,
+     "From now on, operations that would write into the object are refused."},
     {"hold", handle_hold, METH_O, "Keeps the object of another handle alive until this one's is freed."},
     {"__reduce__", handle_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef handle_getset[] = {
     {"closed", handle_is_closed, NULL, "Whether close() was called.", NULL},
+    {"readonly", handle_is_readonly, NULL, "Whether freeze() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot handle_slots[] = {

@@ -162,7 +162,11 @@ static int add_operands(image_call *self, PyObject *const *given) {
     for (int i = 0; i < MATRICES && self->of->matrices[i] != NULL; i++) {
         PyObject *matrix = item(given[MATRICES_GIVEN], i);
         if (matrix == NULL || PyCallable_Check(matrix)) continue;
-        if (tartan_py_matrix_use(&self->call, matrix, self->of->matrices[i], &self->matrices[i])) return -1;
+        const char *name = self->of->matrices[i];
+        const bool writes = strcmp(name, "out") == 0 || strcmp(name, "filter_grad") == 0;
+        if (tartan_py_matrix_use(&self->call, matrix, name, &self->matrices[i]) ||
+            (writes && tartan_py_handle_write(self->matrices[i].handle, self->call.function, name)))
+            return -1;
         if (known < 2) given_matrices[known++] = &self->matrices[i];
     }
     for (int i = 0; i < INPUTS && self->of->inputs[i] != NULL; i++) {

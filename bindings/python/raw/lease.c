@@ -54,6 +54,7 @@ PyObject *tartan_py_lease_new(PyObject *owner, const tartan_array *view) {
     lease *self = lease_new();
     if (self == NULL) return NULL;
     self->owner = tartan_py_handle_share(owner);
+    self->borrow.readonly = tartan_py_handle_readonly(owner);
     self->borrow.array = *view;
     lease_set_strides(self);
     return (PyObject *)self;

@@ -67,7 +67,7 @@ static int add_factors(tartan_py_call *call, PyObject *object, char letter, fact
 
 static int borrow_factors(tartan_py_call *call, factors *given, int32_t dtype) {
     for (int i = 0; i < given->count; i++) {
-        if (tartan_py_call_borrow(call, given->parts[i], dtype, false)) return -1;
+        if (tartan_py_call_factor(call, given->parts[i], dtype)) return -1;
         given->arrays[i] = given->parts[i]->borrow.array;
     }
     return 0;
@@ -96,6 +96,7 @@ static PyObject *sddmm_target(tartan_py_call *call, const sddmm_arguments *given
     PyObject *target = given->s;
     if (given->make == NULL) {
         if (tartan_py_matrix_use(call, target, "s", matrix) ||
+            tartan_py_handle_write(matrix->handle, call->function, "s") ||
             tartan_py_call_choose(call, given->context, matrix, NULL))
             return NULL;
         Py_INCREF(target);
@@ -123,8 +124,7 @@ static PyObject *sddmm_in(tartan_py_call *call, const sddmm_arguments *given, ta
     if (target == NULL) return NULL;
     const int32_t dtype = tartan_matrix_dtype(matrix->pointer);
     if (tartan_py_call_matrix(call, matrix) || borrow_factors(call, &x, dtype) ||
-        borrow_factors(call, &y, dtype) ||
-        (gates != NULL && tartan_py_call_borrow(call, gates, TARTAN_F64, false)) ||
+        borrow_factors(call, &y, dtype) || (gates != NULL && tartan_py_call_gates(call, gates)) ||
         tartan_py_call_enter(call)) {
         Py_DECREF(target);
         return NULL;
@@ -249,12 +249,13 @@ static PyObject *gate_gradient_in(tartan_py_call *call, PyObject *const *argumen
     tartan_py_part *gates = NULL;
     tartan_py_facts a;
     if (tartan_py_matrix_use(call, arguments[0], "w", w) ||
-        tartan_py_matrix_use(call, arguments[1], "dw", dw) || tartan_py_facts_of(w->pointer, &a) ||
+        tartan_py_matrix_use(call, arguments[1], "dw", dw) ||
+        (!tartan_py_is_none(arguments[2]) && tartan_py_handle_write(dw->handle, call->function, "dw")) ||
+        tartan_py_facts_of(w->pointer, &a) ||
         (!tartan_py_is_none(arguments[2]) &&
          (gates = tartan_py_call_add(call, arguments[2], "gates")) == NULL) ||
         tartan_py_call_choose(call, arguments[3], w, dw) || tartan_py_call_matrix(call, w) ||
-        tartan_py_call_matrix(call, dw) ||
-        (gates != NULL && tartan_py_call_borrow(call, gates, TARTAN_F64, false)))
+        tartan_py_call_matrix(call, dw) || (gates != NULL && tartan_py_call_gates(call, gates)))
         return NULL;
     const int32_t sums = a.dtype == TARTAN_F64 ? TARTAN_F64 : TARTAN_F32;
     tartan_py_part *result = tartan_py_call_result(call, gates, 1, &a.blocks, sums, false);
@@ -289,19 +290,27 @@ static PyObject *gate_gradient(PyObject *module, PyObject *const *arguments, Py_
 
 static PyObject *use_python(PyObject *module, PyObject *arguments, PyObject *options) {
     (void)module;
-    static char *names[] = {"DeviceArray", "Queue", "empty",    "dtypes",       "queue_of",   "look",
-                            "export",      "fresh", "given_as", "make_context", "context_of", NULL};
-    tartan_py_helpers found;
-    if (!PyArg_ParseTupleAndKeywords(arguments, options, "OOOO!OOOOOOO:use_python", names, &found.DeviceArray,
-                                     &found.Queue, &found.empty, &PyDict_Type, &found.dtypes, &found.queue_of,
-                                     &found.look, &found.export, &found.fresh, &found.given_as,
-                                     &found.make_context, &found.context_of))
+    static char *names[] = {"DeviceArray", "Queue",  "empty", "dtypes",   "queue_of",
+                            "look",        "export", "fresh", "given_as", "make_context",
+                            "context_of",  "cast",   NULL};
+    tartan_py_helpers found = {.product = NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, options, "OOOO!OOOOOOOO:use_python", names,
+                                     &found.DeviceArray, &found.Queue, &found.empty, &PyDict_Type,
+                                     &found.dtypes, &found.queue_of, &found.look, &found.export, &found.fresh,
+                                     &found.given_as, &found.make_context, &found.context_of, &found.cast))
         return NULL;
-    PyObject *const all[] = {found.DeviceArray, found.Queue,        found.empty,     found.dtypes,
-                             found.queue_of,    found.look,         found.export,    found.fresh,
-                             found.given_as,    found.make_context, found.context_of};
+    PyObject *const all[] = {found.DeviceArray, found.Queue,        found.empty,      found.dtypes,
+                             found.queue_of,    found.look,         found.export,     found.fresh,
+                             found.given_as,    found.make_context, found.context_of, found.cast};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) Py_INCREF(all[i]);
     tartan_py_help = found; /* once, when tartan is imported */
+    Py_RETURN_NONE;
+}
+
+static PyObject *use_product(PyObject *module, PyObject *product) {
+    (void)module;
+    Py_INCREF(product);
+    tartan_py_help.product = product;
     Py_RETURN_NONE;
 }
 
@@ -315,6 +324,7 @@ static PyMethodDef functions[] = {
      "None."},
     {"use_python", (PyCFunction)(void (*)(void))use_python, METH_VARARGS | METH_KEYWORDS,
      "Tells the glue the classes and functions of Python that it uses."},
+    {"use_product", use_product, METH_O, "Tells the glue who multiplies sparse and complex operands."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -23,7 +23,9 @@ static PyObject *target_of(tartan_py_call *call, PyObject *out, PyObject *make, 
     } else {
         target = PyObject_CallFunctionObjArgs(make, call->context, NULL);
     }
-    if (target != NULL && tartan_py_matrix_use(call, target, "out", matrix)) Py_CLEAR(target);
+    if (target != NULL && (tartan_py_matrix_use(call, target, "out", matrix) ||
+                           tartan_py_handle_write(matrix->handle, call->function, "out")))
+        Py_CLEAR(target);
     return target;
 }
 

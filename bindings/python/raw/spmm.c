@@ -92,19 +92,51 @@ static tartan_py_part *spmm_result(tartan_py_call *call, const spmm_arguments *g
 
 static const char *const spmm_names[][2] = {{"tartan_spmm", "spmm"}, {"c", "out"}, {NULL, NULL}};
 
+/* What tartan._product makes of the arguments. */
+static PyObject *by_python(const spmm_arguments *given) {
+    if (tartan_py_help.product == NULL) Py_RETURN_NOTIMPLEMENTED; /* tartan is not imported yet */
+    return PyObject_CallFunction(
+        tartan_py_help.product, "OOsOddOOO", given->a, given->b,
+        given->side == TARTAN_LEFT ? "left" : "right", given->op == TARTAN_TRANSPOSE ? Py_True : Py_False,
+        given->alpha, given->beta, given->out != NULL ? given->out : Py_None,
+        given->gates != NULL ? given->gates : Py_None, given->context != NULL ? given->context : Py_None);
+}
+
+/* Where an array was refused: the product if it is complex, else the exception that is set. */
+static PyObject *product_of_complex(const spmm_arguments *given) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *product = by_python(given);
+    if (product != Py_NotImplemented) {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+        return product;
+    }
+    Py_DECREF(product);
+    PyErr_Restore(type, value, trace);
+    return NULL;
+}
+
 static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tartan_py_matrix *matrix) {
     tartan_py_facts a;
     if (tartan_py_matrix_use(call, given->a, "a", matrix) || tartan_py_facts_of(matrix->pointer, &a))
         return NULL;
     tartan_py_part *b = tartan_py_call_add(call, given->b, "b"), *out = NULL, *gates = NULL;
     if (b == NULL) return NULL;
+    if (b->type.look == TARTAN_PY_OTHER) { /* sparse, perhaps */
+        PyObject *product = by_python(given);
+        if (product != Py_NotImplemented) return product;
+        Py_DECREF(product);
+    }
     if (given->out != NULL && (out = tartan_py_call_add(call, given->out, "out")) == NULL) return NULL;
     if (given->gates != NULL && (gates = tartan_py_call_add(call, given->gates, "gates")) == NULL)
         return NULL;
-    if (tartan_py_call_choose(call, given->context, matrix, NULL) || tartan_py_call_matrix(call, matrix) ||
-        tartan_py_call_borrow(call, b, a.dtype, false))
+    if (tartan_py_call_choose(call, given->context, matrix, NULL) || tartan_py_call_matrix(call, matrix))
         return NULL;
-    if (gates != NULL && tartan_py_call_borrow(call, gates, TARTAN_F64, false)) return NULL;
+    if (tartan_py_call_factor(call, b, a.dtype))
+        return b->type.look == TARTAN_PY_NDARRAY ? product_of_complex(given) : NULL;
+    if (gates != NULL && tartan_py_call_gates(call, gates)) return NULL;
     if (out != NULL && tartan_py_call_borrow(call, out, a.dtype, true)) return NULL;
 
     tartan_array dense = b->borrow.array;

@@ -53,6 +53,9 @@ int tartan_py_handle_use(PyObject *object, tartan_py_kind kind, bool exclusive, 
                          const char *name, void **out);
 void tartan_py_handle_leave(PyObject *object);
 bool tartan_py_handle_closed(PyObject *object);
+/* Handles in use: whether the memory of the object is read-only, and a refusal to write into it. */
+bool tartan_py_handle_readonly(PyObject *object);
+int tartan_py_handle_write(PyObject *object, const char *function, const char *name);
 
 /* One more user of a handle, without a check; returns it with a new reference. */
 PyObject *tartan_py_handle_share(PyObject *object);

@@ -305,7 +305,7 @@ tartan_py_borrow *tartan_py_wrap(PyObject *object, const char *function, const c
         PyErr_NoMemory();
         return NULL;
     }
-    if (tartan_py_operand(object, function, name, true, borrow)) {
+    if (tartan_py_operand(object, function, name, false, borrow)) {
         PyMem_Free(borrow);
         return NULL;
     }

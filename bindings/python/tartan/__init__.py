@@ -13,7 +13,6 @@ True
 """
 
 from tartan import _raw
-from tartan._arithmetic import block_diag, hstack, kron, vstack
 from tartan._attention import attention, attention_bias_gradient, attention_gradient, from_flex_attention
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
@@ -22,6 +21,7 @@ from tartan._conv import BlockConv, channel_linear, channel_linear_gradient
 from tartan._device import DeviceArray
 from tartan._errors import (
     ArgumentError,
+    ArgumentIndexError,
     ArgumentTypeError,
     DeviceError,
     DTypeError,
@@ -40,6 +40,7 @@ from tartan._errors import (
     VersionError,
 )
 from tartan._io import Collection, File, load, load_all, save, verify
+from tartan._join import block_array, block_diag, hstack, kron, vstack
 from tartan._layout import Layout
 from tartan._layout_facts import Bandwidth, RowSpread
 from tartan._linalg import checksum, explain, gate_gradient, growth_score, sddmm, spmm
@@ -59,11 +60,11 @@ if _raw.tartan_abi_version() != _raw.TARTAN_ABI_VERSION:
     )
 
 __all__ = [
-    "ArgumentError", "ArgumentTypeError", "Bandwidth", "BlockConv", "BlockMask", "BlockMatrix", "Collection", "Context",
+    "ArgumentError", "ArgumentIndexError", "ArgumentTypeError", "Bandwidth", "BlockConv", "BlockMask", "BlockMatrix", "Collection", "Context",
     "DTypeError", "DeviceArray", "DeviceError", "File", "FileError", "FormatError", "HandleError", "HandleTypeError",
     "InternalError", "Layout", "LayoutError", "NotFoundError", "OutOfMemoryError", "RowSpread", "ShapeError",
     "SizeOverflowError", "TartanError", "TransposedMatrix", "UnsupportedError", "VersionError", "attention",
-    "attention_bias_gradient", "attention_gradient", "attention_merge", "block_diag", "block_softmax", "block_softmax_gradient",
+    "attention_bias_gradient", "attention_gradient", "attention_merge", "block_array", "block_diag", "block_softmax", "block_softmax_gradient",
     "channel_linear", "channel_linear_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",

@@ -6,24 +6,26 @@ from __future__ import annotations
 import importlib
 import numbers
 import operator
-from typing import Any, Callable, Generic, Iterable, Optional, TypeVar, Union
+from typing import Any, Callable, Generic, Optional, TypeVar
 
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, array_of, indices
+from tartan._arrays import Array, array_of, indices, refuse_device
 from tartan._call import Call
-from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError, ShapeError
+from tartan._errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    HandleTypeError,
+    ShapeError,
+    UnsupportedError,
+)
 from tartan._frame import Block, block_shape
+from tartan._reductions import Reductions
 
 M = TypeVar("M")
-
-NORMS = {
-    1: _raw.TARTAN_MATRIX_NORM_ONE,
-    np.inf: _raw.TARTAN_MATRIX_NORM_INFINITY,
-    "fro": _raw.TARTAN_MATRIX_NORM_FROBENIUS,
-    "max": _raw.TARTAN_MATRIX_NORM_MAX,
-}
+NO_COMPLEX = "Tartan's matrices hold real numbers: use to_scipy() for complex ones"
 
 
 def is_scalar(x: Any) -> bool:
@@ -33,45 +35,59 @@ def is_scalar(x: Any) -> bool:
     return isinstance(x, numbers.Real) or (isinstance(x, np.generic) and x.dtype.kind in "fiub")
 
 
-def matrix_of(x: Any, like: Any) -> Any:
-    """A sparse operand as a matrix in blocks of the size of `like`; None if it is not sparse."""
+def is_sparse(x: Any) -> bool:
+    """A sparse matrix of ours or of SciPy."""
     if isinstance(x, Arithmetic):
-        plain = x._plain()
-        return plain if plain.block_shape == like.block_shape else plain.reblock(like.block_shape)
-    if type(x).__module__.partition(".")[0] == "scipy" and importlib.import_module("scipy.sparse").issparse(x):
-        dtype = None if x.dtype.kind == "f" else like.dtype
-        if x.dtype.kind == "c":
-            raise DTypeError(f"the other matrix is of {x.dtype}, expected real numbers")
-        return type(like).from_scipy(x, like.block_shape, dtype=dtype)
-    return None
+        return True
+    return type(x).__module__.startswith("scipy.sparse") and bool(importlib.import_module("scipy.sparse").issparse(x))
 
 
-class Arithmetic(Generic[M]):
-    """The operators and reductions of `BlockMatrix` and `TransposedMatrix`. Results are new block-sparse matrices in
-    host memory; nothing becomes dense. A scalar does not change the dtype."""
+def _dtype_beside(x: Any, like: Any) -> Any:
+    """The dtype for a SciPy matrix beside ours: its own if that is one of Tartan's, else the one that holds both."""
+    if x.dtype.kind == "c":
+        raise DTypeError(f"the other matrix is of {x.dtype}, expected real numbers: {NO_COMPLEX}")
+    if x.dtype.kind == "f":
+        return None
+    if like.dtype_name not in ("float64", "float32", "float16"):
+        return like.dtype
+    return np.promote_types(x.dtype, like.dtype)
+
+
+def matrix_of(x: Any, like: Any, block: Optional[Block] = None) -> Any:
+    """A sparse operand as a matrix in blocks of the size of `like`, or of `block`; None if it is not sparse."""
+    wanted = like.block_shape if block is None else block
+    if isinstance(x, Arithmetic):
+        plain: Any = x._plain()
+        return plain if plain.block_shape == wanted else plain.reblock(wanted)
+    if not is_sparse(x):
+        return None
+    return type(like).from_scipy(x, wanted, dtype=_dtype_beside(x, like))
+
+
+class Arithmetic(Reductions[M], Generic[M]):
+    """The operators of `BlockMatrix` and `TransposedMatrix`. Results are new block-sparse matrices in host memory; only
+    the sum with a dense array is dense. A scalar does not change the dtype."""
 
     __slots__ = ()
-
-    def _plain(self) -> M:
-        """The matrix itself; a view is copied."""
-        raise NotImplementedError
-
-    def _computed(self, compute: Callable[[_raw.Handle, _raw.Handle], _raw.Handle]) -> M:
-        plain: Any = self._plain()
-        with Call(None, plain) as call:
-            result: M = type(plain)._own(compute(call.handle, plain._handle))
-            return result
+    T: Any
 
     def _applied(self, kind: int, parameter: Any = 0.0) -> M:
         return self._computed(
             lambda context, matrix: _raw.tartan_matrix_apply(context, kind, float(parameter), matrix, 0)
         )
 
-    def _added(self, alpha: float, other: Any, beta: float) -> Any:
-        """alpha * self + beta * other."""
+    def _beside(self, other: Any) -> tuple[Any, Any]:
+        """This matrix and a sparse operand."""
         plain: Any = self._plain()
         b = matrix_of(other, plain)
-        if b is not None:
+        if b is None:
+            raise HandleTypeError(f"other is of type {type(other).__name__}, expected a sparse matrix")
+        return plain, b
+
+    def _added(self, alpha: float, other: Any, beta: float) -> Any:
+        """alpha * self + beta * other."""
+        if is_sparse(other):
+            plain, b = self._beside(other)
             with Call(None, plain, b) as call:
                 return type(plain)._own(
                     _raw.tartan_matrix_add(call.handle, alpha, plain._handle, beta, b._handle, 0)
@@ -79,14 +95,15 @@ class Arithmetic(Generic[M]):
         if is_scalar(other):
             if other == 0:
                 return self._applied(_raw.TARTAN_APPLY_MULTIPLY, alpha)
-            raise ArgumentTypeError(
+            raise UnsupportedError(
                 f"adding {other!r} would fill a {type(self).__name__} with numbers: toarray() makes a dense copy, "
                 "add_diagonal() adds to the diagonal"
             )
         if isinstance(other, np.ndarray):
-            raise ArgumentTypeError(
-                f"adding an array would make a {type(self).__name__} dense: toarray() makes a dense copy"
-            )
+            dense: Any = self
+            if other.shape != dense.shape:
+                raise ShapeError(f"the array has shape {other.shape}, expected {dense.shape}")
+            return alpha * dense.toarray() + beta * other
         return NotImplemented
 
     # ---- Operators ----
@@ -102,6 +119,9 @@ class Arithmetic(Generic[M]):
     def __abs__(self) -> M:
         return self._applied(_raw.TARTAN_APPLY_ABS)
 
+    def __round__(self, ndigits: int = 0) -> M:
+        return self.apply(lambda values: np.round(values, ndigits))
+
     def __add__(self, other: Any) -> Any:
         return self._added(1, other, 1)
 
@@ -116,28 +136,62 @@ class Arithmetic(Generic[M]):
     def __mul__(self, other: Any) -> Any:
         if is_scalar(other):
             return self._applied(_raw.TARTAN_APPLY_MULTIPLY, other)
-        return self.multiply(other) if isinstance(other, np.ndarray) or matrix_like(other) else NotImplemented
+        if isinstance(other, numbers.Complex):
+            raise DTypeError(f"the factor is {other!r}, expected a real number: {NO_COMPLEX}")
+        return self.multiply(other) if isinstance(other, np.ndarray) or is_sparse(other) else NotImplemented
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
         if is_scalar(other):
             return self._applied(_raw.TARTAN_APPLY_DIVIDE, other)
+        if is_sparse(other):
+            raise UnsupportedError(
+                "a quotient of sparse matrices is dense, 0/0 where both store nothing: toarray() makes dense copies"
+            )
         return self.multiply(np.true_divide(1.0, other)) if isinstance(other, np.ndarray) else NotImplemented
+
+    def __rtruediv__(self, other: Any) -> Any:
+        raise UnsupportedError(f"division by a {type(self).__name__} would be by zero where nothing is stored")
 
     def __pow__(self, exponent: Any) -> Any:
         return self.power(exponent) if is_scalar(exponent) else NotImplemented
 
     def power(self, exponent: float) -> M:
         """Every element to a power above 0."""
+        if not is_scalar(exponent):
+            raise UnsupportedError(f"exponent is of type {type(exponent).__name__}, expected a number")
+        if exponent <= 0:
+            raise UnsupportedError(f"exponent is {exponent!r}, expected one above 0, which keeps zeros")
         return self._applied(_raw.TARTAN_APPLY_POWER, exponent)
 
-    def _square(self) -> M:
-        return self.power(2)
+    # ---- Functions of the elements ----
+
+    def apply(self, function: Callable[[Any], Any]) -> M:
+        """A function of arrays for every stored element, of which that of 0 must be 0. The result has the dtype of
+        this matrix.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.diag([0.0, 1.0, -1.0]), block=1)
+        >>> A.apply(np.expm1).diagonal().round(3)
+        array([ 0.   ,  1.718, -0.632])
+        """
+        plain: Any = self._plain()
+        refuse_device(plain, "the matrix")
+        zero = function(np.zeros(1, plain.dtype))
+        if np.shape(zero) != (1,) or np.asarray(zero).dtype.kind in "bcO" or not zero[0] == 0:
+            raise ArgumentTypeError(
+                f"function of 0 is {zero!r}, expected 0: a {type(self).__name__} would become dense (toarray() makes a "
+                "dense copy)"
+            )
+        result: M = plain.copy()
+        values = result.values  # type: ignore[attr-defined]
+        values[...] = function(values)
+        return result
 
     def sqrt(self) -> M:
         """The square root of every element."""
-        return self.power(0.5)
+        return self._applied(_raw.TARTAN_APPLY_POWER, 0.5)
 
     def sign(self) -> M:
         """-1, 0 or 1 for every element."""
@@ -146,6 +200,9 @@ class Arithmetic(Generic[M]):
     def rint(self) -> M:
         """Every element rounded to the nearest integer, halves to even."""
         return self._applied(_raw.TARTAN_APPLY_ROUND)
+
+    def _square(self) -> M:
+        return self.power(2)
 
     def multiply(self, other: Any) -> M:
         """The product element by element with a number, another sparse matrix, a dense array of the same shape, a row
@@ -159,32 +216,36 @@ class Arithmetic(Generic[M]):
         if is_scalar(other):
             return self._applied(_raw.TARTAN_APPLY_MULTIPLY, other)
         plain: Any = self._plain()
-        b = matrix_of(other, plain)
-        if b is None:
-            dense = array_of(other, "other", _raw.TARTAN_F64)
-            rows, cols = plain.shape[-2:]
-            if dense.shape in ((cols,), (1, cols)):
-                return self.scale(cols=dense.reshape(cols))
-            if dense.shape == (rows, 1):
-                return self.scale(rows=dense.reshape(rows))
-            if dense.shape != plain.shape:
-                raise ShapeError(f"other has shape {dense.shape}, expected {plain.shape}, a row or a column")
-            b = type(plain).from_dense(dense, layout=plain.layout)
-        return self._combined(_raw.TARTAN_COMBINE_MULTIPLY, b)
+        rows, cols = plain.shape[-2:]
+        if is_sparse(other):
+            if other.shape in ((1, cols), (rows, 1), (1, 1)) and other.shape != plain.shape:
+                return self.multiply(other.toarray())
+            return self._combined(_raw.TARTAN_COMBINE_MULTIPLY, other)
+        dense = array_of(other, "other", _raw.TARTAN_F64)
+        if dense.shape == plain.shape:
+            return self._combined(_raw.TARTAN_COMBINE_MULTIPLY, type(plain).from_dense(dense, layout=plain.layout))
+        if dense.shape in ((cols,), (1, cols)):
+            return self.scale(cols=dense.reshape(cols))
+        if dense.shape == (rows, 1):
+            return self.scale(rows=dense.reshape(rows))
+        if dense.shape in ((1,), (1, 1)):
+            return self._applied(_raw.TARTAN_APPLY_MULTIPLY, dense.item())
+        raise ShapeError(f"other has shape {dense.shape}, expected {plain.shape}, a row or a column")
 
     def maximum(self, other: Any) -> M:
-        """The larger element of two sparse matrices at each place; `minimum` gives the smaller."""
+        """The larger of two elements, those of a sparse matrix or a number of at most 0; `minimum` gives the smaller."""
+        if is_scalar(other):
+            return self.apply(lambda values: np.maximum(values, values.dtype.type(other)))
         return self._combined(_raw.TARTAN_COMBINE_MAXIMUM, other)
 
     def minimum(self, other: Any) -> M:
-        """The smaller element of two sparse matrices at each place."""
+        """The smaller of two elements, those of a sparse matrix or a number of at least 0."""
+        if is_scalar(other):
+            return self.apply(lambda values: np.minimum(values, values.dtype.type(other)))
         return self._combined(_raw.TARTAN_COMBINE_MINIMUM, other)
 
     def _combined(self, combination: int, other: Any) -> M:
-        plain: Any = self._plain()
-        b = matrix_of(other, plain)
-        if b is None:
-            raise HandleTypeError(f"other is of type {type(other).__name__}, expected a sparse matrix")
+        plain, b = self._beside(other)
         with Call(None, plain, b) as call:
             result: M = type(plain)._own(
                 _raw.tartan_matrix_combine(call.handle, combination, plain._handle, b._handle, 0)
@@ -196,26 +257,22 @@ class Arithmetic(Generic[M]):
         r, c = (None if x is None else np.ascontiguousarray(x, np.float64) for x in (rows, cols))
         return self._computed(lambda context, matrix: _raw.tartan_matrix_scale(context, r, c, matrix, 0))
 
+    # ---- Products ----
+
     def dot(self, other: Any) -> Any:
         """``self @ other``, or ``self * other`` for a number."""
         return self * other if is_scalar(other) else operator.matmul(self, other)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        name = UFUNCS.get(ufunc) if method == "__call__" and not options else None
-        if name is None:
-            raise ArgumentTypeError(
-                f"numpy.{ufunc.__name__} takes no {type(self).__name__}: toarray() makes a dense copy, to_scipy() a SciPy "
-                "array"
-            )
-        a, *rest = inputs
-        if not isinstance(a, Arithmetic):
-            a, rest, name = rest[0], [a], REFLECTED.get(name, name)
-        # Not by the operator: for an array on the other side that would come back here.
-        result = getattr(a, name)(*rest) if hasattr(a, name) else NotImplemented
-        if result is NotImplemented:
-            names = " and a ".join(type(x).__name__ for x in inputs)
-            raise ArgumentTypeError(f"numpy.{ufunc.__name__} takes no {names}")
-        return result
+    def _times(self, other: Any) -> M:
+        """The block-sparse product with a sparse matrix, in blocks of its width."""
+        plain: Any = self._plain()
+        if other.shape[-2] != plain.shape[-1]:
+            raise ShapeError(f"b has {other.shape[-2]} rows, expected {plain.shape[-1]} (as a has columns)")
+        beside: Any = other if isinstance(other, Arithmetic) else plain
+        b = matrix_of(other, plain, (plain.block_shape[1], beside.block_shape[1]))
+        with Call(None, plain, b) as call:
+            result: M = type(plain)._own(_raw.tartan_matrix_multiply(call.handle, plain._handle, b._handle, 0))
+            return result
 
     # ---- What scipy.sparse.linalg asks of a linear operator ----
 
@@ -231,95 +288,14 @@ class Arithmetic(Generic[M]):
 
     rmatmat = rmatvec
 
-    T: Any
-    shape: Any
-
     def adjoint(self) -> Any:
         return self.T
 
-    # ---- Reductions, in float64; zeros that are not stored count ----
-
-    def _reduced(self, reduction: int, axis: Optional[int]) -> Any:
-        plain: Any = self._plain()
-        *heads, rows, cols = plain.shape
-        if axis is None:
-            each, shape = _raw.TARTAN_EACH_HEAD, tuple(heads)
-        elif axis in (-1, plain.ndim - 1):
-            each, shape = _raw.TARTAN_EACH_ROW, (*heads, rows)
-        elif axis in (-2, plain.ndim - 2):
-            each, shape = _raw.TARTAN_EACH_COLUMN, (*heads, cols)
-        else:
-            raise ArgumentError(f"axis is {axis!r}, expected None, -1 (over columns) or -2 (over rows)")
-        result = np.empty(int(np.prod(shape, dtype=np.int64)) if shape else 1)
-        with Call(None, plain) as call:
-            _raw.tartan_matrix_reduce(call.handle, plain._handle, reduction, each, result)
-        return result.reshape(shape) if shape else float(result[0])
-
-    def sum(self, axis: Optional[int] = None) -> Any:
-        """The sum of all elements (of each head, if there are several), of every row (axis 1) or column (axis 0)."""
-        return self._reduced(_raw.TARTAN_REDUCE_SUM, axis)
-
-    def mean(self, axis: Optional[int] = None) -> Any:
-        return self._reduced(_raw.TARTAN_REDUCE_MEAN, axis)
-
-    def max(self, axis: Optional[int] = None) -> Any:
-        return self._reduced(_raw.TARTAN_REDUCE_MAXIMUM, axis)
-
-    def min(self, axis: Optional[int] = None) -> Any:
-        return self._reduced(_raw.TARTAN_REDUCE_MINIMUM, axis)
-
-    def count_nonzero(self, axis: Optional[int] = None) -> Any:
-        counts = self._reduced(_raw.TARTAN_REDUCE_NONZEROS, axis)
-        return counts.astype(np.int64) if isinstance(counts, np.ndarray) else int(counts)
-
-    def norm(self, ord: Union[int, float, str] = "fro", axis: Optional[int] = None) -> Any:
-        """A norm of the matrix (of each head, if there are several): "fro", 1, inf or "max"; or, with an `axis`, the
-        Euclidean norms of the rows (1) or columns (0)."""
-        if axis is not None:
-            return self._reduced(_raw.TARTAN_REDUCE_NORM, axis)
-        if ord not in NORMS:
-            raise ArgumentError(f"ord is {ord!r}, expected one of 'fro', 1, inf and 'max'")
-        plain: Any = self._plain()
-        result = np.empty(plain.heads)
-        with Call(None, plain) as call:
-            _raw.tartan_matrix_norm(call.handle, plain._handle, NORMS[ord], result)
-        return result if plain.ndim == 3 else float(result[0])
-
-    def trace(self) -> Any:
-        """The sum of the main diagonal (of each head)."""
-        plain: Any = self._plain()
-        result = np.empty(plain.heads)
-        _raw.tartan_matrix_trace(plain._handle, result)
-        return result if plain.ndim == 3 else float(result[0])
-
-    def diagonal(self, k: int = 0) -> Array:
-        """Diagonal k, as a copy in float64."""
-        plain: Any = self._plain()
-        *heads, rows, cols = plain.shape
-        length = max(0, min(rows + min(k, 0), cols - max(k, 0)))
-        result = np.empty(length * plain.heads)
-        _raw.tartan_matrix_get_diagonal(plain._handle, k, result)
-        return result.reshape(*heads, length)
-
-    def add_diagonal(self, values: Any, k: int = 0) -> M:
-        """A copy with `values`, an array or a number, added to diagonal k; blocks are added where they are missing.
-
-        >>> import numpy as np, tartan
-        >>> A = tartan.BlockMatrix.zeros(tartan.Layout.from_mask([[0, 1], [0, 0]], block=2))
-        >>> A.add_diagonal(2).trace()
-        8.0
-        """
-        numbers_ = np.ascontiguousarray(values, np.float64).reshape(-1)
-        return self._computed(
-            lambda context, matrix: _raw.tartan_matrix_add_diagonal(context, 1.0, matrix, k, numbers_, 0)
-        )
+    # ---- Comparison ----
 
     def isclose_all(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
         """Whether every element is close to the other's, as in numpy.allclose. Tolerances of 0 compare exactly."""
-        plain: Any = self._plain()
-        b = matrix_of(other, plain)
-        if b is None:
-            raise HandleTypeError(f"other is of type {type(other).__name__}, expected a sparse matrix")
+        plain, b = self._beside(other)
         with Call(None, plain, b) as call:
             different = _raw.tartan_matrix_count_different(
                 call.handle, plain._handle, b._handle, rtol, atol, int(equal_nan)
@@ -359,73 +335,7 @@ class Arithmetic(Generic[M]):
 
 
 def wrapped(index: Array, length: int) -> Array:
-    """Negative indices count from the end."""
-    return np.where(index < 0, index + length, index) if index.size and index.min() < 0 else index
-
-
-def matrix_like(x: Any) -> bool:
-    return isinstance(x, Arithmetic) or type(x).__module__.partition(".")[0] == "scipy"
-
-
-UFUNCS: dict[Any, str] = {
-    np.matmul: "__matmul__", np.add: "__add__", np.subtract: "__sub__", np.multiply: "__mul__",
-    np.true_divide: "__truediv__", np.power: "__pow__", np.negative: "__neg__", np.positive: "__pos__",
-    np.absolute: "__abs__", np.equal: "__eq__", np.not_equal: "__ne__", np.maximum: "maximum", np.minimum: "minimum",
-    np.sign: "sign", np.sqrt: "sqrt", np.square: "_square", np.rint: "rint",
-}  # fmt: skip
-REFLECTED = {
-    "__matmul__": "__rmatmul__", "__add__": "__radd__", "__sub__": "__rsub__", "__mul__": "__rmul__",
-    "__truediv__": "__rtruediv__", "__pow__": "__rpow__",
-}  # fmt: skip
-
-
-def _joined(matrices: Iterable[Arithmetic[M]], direction: int) -> M:
-    parts: list[Any] = [check_arithmetic(m)._plain() for m in matrices]
-    if not parts:
-        raise ArgumentError("matrices is empty, expected one or more")
-    result: M = parts[0].copy() if len(parts) == 1 else parts[0]
-    while len(parts) > 1:  # in pairs, so that each is copied a few times only
-        pairs = []
-        for a, b in zip(parts[::2], parts[1::2]):
-            with Call(None, a, b) as call:
-                pairs.append(type(a)._own(_raw.tartan_matrix_concatenate(call.handle, direction, a._handle, b._handle)))
-        parts = pairs + (parts[-1:] if len(parts) % 2 else [])
-        result = parts[0]
-    return result
-
-
-def check_arithmetic(matrix: Arithmetic[M]) -> Arithmetic[M]:
-    if not isinstance(matrix, Arithmetic):
-        raise HandleTypeError(f"a matrix is of type {type(matrix).__name__}, expected a BlockMatrix")
-    return matrix
-
-
-def vstack(matrices: Iterable[Arithmetic[M]]) -> M:
-    """Matrices one above the other, in blocks of the size of the first."""
-    return _joined(matrices, _raw.TARTAN_DOWN)
-
-
-def hstack(matrices: Iterable[Arithmetic[M]]) -> M:
-    """Matrices side by side, in blocks of the size of the first.
-
-    >>> import numpy as np, tartan
-    >>> A = tartan.BlockMatrix.from_dense(np.ones((4, 3)), block=2)
-    >>> tartan.hstack([A, 2 * A]).sum(axis=0)
-    array([4., 4., 4., 8., 8., 8.])
-    """
-    return _joined(matrices, _raw.TARTAN_RIGHTWARD)
-
-
-def block_diag(matrices: Iterable[Arithmetic[M]]) -> M:
-    """Matrices along the diagonal of one, in blocks of the size of the first."""
-    return _joined(matrices, _raw.TARTAN_DIAGONAL)
-
-
-def kron(a: Any, b: Any) -> Any:
-    """The Kronecker product of a matrix and a small dense array, in either order."""
-    first = not isinstance(a, Arithmetic)
-    matrix, dense = (b, a) if first else (a, b)
-    small = array_of(dense, "a" if first else "b", _raw.TARTAN_F64)
-    return check_arithmetic(matrix)._computed(
-        lambda context, handle: _raw.tartan_matrix_kronecker(context, handle, small, int(first), 0)
-    )
+    """Negative indices count from the end; those out of range stay, for the library to name them."""
+    if index.size == 0 or index.min() >= 0:
+        return index
+    return np.where((index < 0) & (index >= -length), index + length, index)

@@ -98,12 +98,54 @@ def refuse_device(x: Any, name: str) -> None:
         )
 
 
+_KNOWN = set(NUMPY.values())
+
+
+def cast(x: Any, name: str, code: int, casting: str = "safe") -> Array:
+    """An array of real numbers in the dtype `code`, if NumPy's rule `casting` allows that."""
+    wanted = numpy_dtype(code)
+    if x.dtype.kind not in "biuf" and x.dtype not in _KNOWN:
+        raise DTypeError(f"{name} is of {x.dtype}, expected real numbers")
+    try:
+        allowed = np.can_cast(x.dtype, wanted, casting)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"casting is {casting!r}, expected 'no', 'safe', 'same_kind' or 'unsafe'") from None
+    if not allowed:
+        raise DTypeError(
+            f"{name} is of {x.dtype}, expected {wanted} or what NumPy casts to it safely: cast it, or pass "
+            "casting='same_kind'"
+        )
+    return np.asarray(x).astype(wanted)
+
+
+def in_dtype(x: Any, name: str, code: int, casting: str) -> Any:
+    """An operand for a matrix of dtype `code`: an array of NumPy is cast by the rule `casting`."""
+    if casting == "safe" or not isinstance(x, np.ndarray):
+        return x  # the extension module casts what is safe
+    if x.dtype.kind == "c":
+        result = np.empty(x.shape, np.complex128 if code == _raw.TARTAN_F64 else np.complex64)
+        result.real, result.imag = (cast(part, name, code, casting) for part in (x.real, x.imag))
+        return result
+    return cast(x, name, code, casting)
+
+
+def doubles_of(x: Any, name: str) -> Array:
+    """Real numbers as an array of float64, of any number of dimensions."""
+    try:
+        array = np.asarray(x)
+        if array.dtype.kind not in "fiub" and array.dtype not in _KNOWN:
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DTypeError(f"{name} cannot become an array of float64") from None
+
+
 def host_of(x: Any, name: str, code: int) -> Union[Array, _raw.Lease]:
     """A dense operand in host memory, in place; lists and numbers become arrays of dtype `code`."""
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{name} is a masked array, whose mask would be ignored: fill it first")
     if isinstance(x, np.ndarray):
-        return x
+        return x if x.dtype in _KNOWN else cast(x, name, code)
     if isinstance(x, (list, tuple, int, float)):
         wanted = numpy_dtype(code)
         try:
@@ -119,7 +161,8 @@ def host_of(x: Any, name: str, code: int) -> Union[Array, _raw.Lease]:
         return np.asarray(x)
     refuse_device(x, name)
     if is_converted(x):
-        return converted(x, name)
+        array = converted(x, name)
+        return array if array.dtype in _KNOWN else cast(array, name, code)
     lease, _ = _raw.view(unrecorded(x, name), None, False, name)
     if lease.device[0] != _raw.TARTAN_CPU:
         raise UnsupportedError(
@@ -179,7 +222,7 @@ def array_of(x: Any, name: str, code: int) -> Array:
 def output_of(x: Any, name: str, code: int) -> Array:
     """Like array_of, for arrays that are written in place."""
     refuse_copied(x, name)
-    return array_of(x, name, code)
+    return x if isinstance(x, np.ndarray) else array_of(x, name, code)
 
 
 def refuse_copied(x: Any, name: str) -> None:

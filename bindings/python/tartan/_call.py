@@ -16,6 +16,8 @@ from tartan._arrays import (
     NUMPY,
     Array,
     array_of,
+    cast,
+    code_of,
     dtype_name,
     host_of,
     refuse_copied,
@@ -49,6 +51,8 @@ def dense_of(x: Any, name: str, copy: bool) -> Dense:
     home = queue_of(x)
     if home is not None:
         return borrow(x, name, home, None)
+    if isinstance(x, np.ndarray):
+        code_of(x, name)  # a cast would be a copy
     array = array_of(x, name, _raw.TARTAN_F64)
     return array.copy(order="K") if copy else array
 
@@ -199,7 +203,7 @@ def given_as(result: Any, like: Any) -> Any:
 
 _raw.use_python(
     DeviceArray=DeviceArray, Queue=Queue, empty=np.empty, dtypes=NUMPY, queue_of=queue_of, look=look,
-    export=export, fresh=fresh, given_as=given_as, make_context=make_context, context_of=context_of,
+    export=export, fresh=fresh, given_as=given_as, make_context=make_context, context_of=context_of, cast=cast,
 )  # fmt: skip
 
 
@@ -207,6 +211,8 @@ def to_device(x: Any, context: ContextLike = None) -> DeviceArray:
     """Copies an array in host memory or on a device of the same kind to the context's device ("cuda" unless
     `x` is on a device). A column-major array gives a column-major copy, any other a row-major one."""
     home = queue_of(x)
+    if isinstance(x, np.ndarray):
+        code_of(x, "x")
     if context is None:
         context = default_context("cuda") if home is None else context_on(home)
     context = context_of(context)

@@ -36,6 +36,10 @@ class ArgumentTypeError(ArgumentError, TypeError):
     """An argument is of a Python type that cannot be used."""
 
 
+class ArgumentIndexError(ArgumentError, IndexError):
+    """An index is out of range."""
+
+
 class HandleError(TartanError, ValueError):
     """An object is closed, or in use by another thread."""
 

@@ -36,6 +36,18 @@ def frame_of(shape: Any, block: Any, heads: Any = 1) -> Frame:
     return sizes[0], sizes[1], block_rows, block_cols, heads
 
 
+def frame_beside(shape: Any, block: Any) -> Frame:
+    """The frame of a matrix whose layout follows from its elements."""
+    if block is None:
+        raise ArgumentError("block is None, expected a size, or a Layout instead of the shape")
+    return frame_of(shape, block)
+
+
+def refuse_block(block: Any) -> None:
+    if block is not None:
+        raise ArgumentError("block is given together with a layout, expected one of them")
+
+
 def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
     """Begin and end of two slices of a grid of blocks; unlike in NumPy, out of range is an error."""
     pair = key if isinstance(key, tuple) else (key, slice(None))
@@ -49,19 +61,6 @@ def block_ranges(key: Any, grid: tuple[int, int]) -> tuple[int, int, int, int]:
         end = length if part.stop is None else part.stop + length * (part.stop < 0)
         bounds += [begin, end]
     return bounds[0], bounds[1], bounds[2], bounds[3]
-
-
-def element_range(part: Any, length: int) -> tuple[int, int]:
-    """Begin and end of a slice of elements, clipped as for Python's sequences."""
-    if not isinstance(part, slice):
-        raise ArgumentTypeError(f"index has {part!r} beside a slice, expected two slices")
-    if part.step not in (None, 1):
-        raise ArgumentError(f"slice has a step of {part.step}, expected 1")
-    try:
-        begin, end, _ = part.indices(length)
-    except TypeError as error:
-        raise ArgumentTypeError(str(error)) from None
-    return begin, max(begin, end)
 
 
 def sequence_text(causal: bool, window: Optional[int], align: str) -> str:

@@ -4,21 +4,28 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Callable, Union
 
+import numpy as np
+
 from tartan import _raw
-from tartan._arrays import array_of, dtype_name, norm_code
+from tartan._arrays import array_of, code_of, dtype_name, in_dtype, norm_code
 from tartan._context import Context, ContextLike
 from tartan._frame import Block, block_shape
 from tartan._layout import Layout
+from tartan._errors import ShapeError
 from tartan._matrix import BlockMatrix, check_matrix
+from tartan._product import product
 from tartan._transposed import TransposedMatrix
+
+_raw.use_product(product)
 
 
 def spmm(
     a: Union[BlockMatrix, TransposedMatrix[BlockMatrix]], b: Any, *, side: str = "left", transpose: bool = False,
     alpha: float = 1.0, beta: float = 0.0, out: Any = None, gates: Any = None,
-    context: ContextLike = None,
+    context: ContextLike = None, casting: str = "safe",
 ) -> Any:  # fmt: skip
     """``alpha * op(a) @ b + beta * out`` (side "left"), or ``alpha * b @ op(a) + beta * out`` ("right").
 
@@ -27,6 +34,10 @@ def spmm(
     `gates`, one number per block, scales blocks and skips those with gate 0. `out` is written in place and
     returned; without it the result has the memory order of `b`, and `beta` must be 0. If `a` and `b` have a
     float8 dtype, `out` is float32 (the default), float16 or bfloat16, and `alpha` can undo their scaling.
+
+    An array of NumPy of another dtype, integers and booleans included, is cast to that of `a` if NumPy's rule `casting`
+    ("safe", "same_kind", "unsafe") allows it. A complex `b` gives a complex result. A sparse `b` (without `out`, `gates`
+    and `context`) gives a `BlockMatrix`.
 
     All operands are in host memory, or all on one GPU. On a GPU, `b`, `gates` and `out` are device arrays,
     tensors of PyTorch, arrays of CuPy, or anything else with DLPack or __cuda_array_interface__; they are used
@@ -41,16 +52,18 @@ def spmm(
     if isinstance(a, TransposedMatrix):
         a, transpose = a.T, not transpose
     check_matrix(a, "a")
+    if casting != "safe":
+        b = in_dtype(b, "b", a._code, casting)
     return _raw.spmm(a, b, side, transpose, alpha, beta, out, gates, context)
 
 
 def sddmm(
     s: Union[BlockMatrix, Layout], x: Any, y: Any, *, alpha: float = 1.0, beta: float = 0.0,
-    gates: Any = None, context: ContextLike = None,
+    gates: Any = None, context: ContextLike = None, casting: str = "safe",
 ) -> BlockMatrix:  # fmt: skip
     """``alpha * (x @ y) + beta * s`` at the stored blocks of `s` only. A matrix `s` is updated in place and
     returned; for a layout `s` a new matrix is made. `x` and `y` may be lists of up to 8 arrays, whose
-    products are added.
+    products are added. `casting` is as for `spmm`.
 
     >>> import numpy as np, tartan
     >>> layout = tartan.Layout.from_mask([[1, 0], [0, 1]], block=2)
@@ -69,8 +82,15 @@ def sddmm(
 
     else:
         check_matrix(s, "s")
+        x, y = (_in_dtypes(factors, name, s._code, casting) for factors, name in ((x, "x"), (y, "y")))
     result: BlockMatrix = _raw.sddmm(s, x, y, alpha, beta, gates, context, make)
     return result
+
+
+def _in_dtypes(factors: Any, name: str, code: int, casting: str) -> Any:
+    if isinstance(factors, (list, tuple)):
+        return [in_dtype(x, f"{name}[{i}]", code, casting) for i, x in enumerate(factors)]
+    return in_dtype(factors, name, code, casting)
 
 
 def gate_gradient(w: BlockMatrix, dw: BlockMatrix, gates: Any = None, *, context: ContextLike = None) -> Any:
@@ -86,8 +106,19 @@ def growth_score(
     out: Any = None, context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """A score of every block of the grid of ``x @ y``, stored or not, that shows where new blocks are useful:
-    ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, where |.| is the `norm` ("max" or "l2")."""
+    ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, where |.| is the `norm` ("max" or "l2"). The scores of a
+    batch (`x` [batch..., rows, k] and `y` [batch..., k, cols]) are added."""
     rows, cols = block_shape(block)
+    batch = tuple(getattr(x, "shape", ()))[:-2]
+    if batch:
+        if tuple(getattr(y, "shape", ()))[:-2] != batch:
+            raise ShapeError(f"y has shape {tuple(getattr(y, 'shape', ()))}, expected the batch dimensions of x, {batch}")
+        if math.prod(batch) == 0:
+            raise ShapeError(f"x has shape {tuple(x.shape)}, expected a batch of one or more")
+        for i in np.ndindex(*batch):
+            out = growth_score(x[i], y[i], (rows, cols), norm=norm, scale=scale, beta=beta, out=out, context=context)
+            beta = 1.0
+        return out
     return _raw.growth_score(x, y, rows, cols, norm_code(norm), scale, beta, out, context)
 
 
@@ -128,6 +159,8 @@ def checksum(x: Any) -> str:
     >>> tartan.checksum(a) == tartan.checksum(np.asfortranarray(a))
     True
     """
+    if isinstance(x, np.ndarray):
+        code_of(x, "x")  # a cast would change what is summed
     digits = _raw.tartan_array_checksum(array_of(x, "x", _raw.TARTAN_F64))
     assert digits is not None
     return digits

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 import numpy as np
 
 from tartan import _raw
-from tartan._arithmetic import Arithmetic, wrapped
+from tartan._arithmetic import is_scalar
 from tartan._arrays import (
     BITS,
     Array,
@@ -26,8 +25,17 @@ from tartan._arrays import (
 from tartan._call import Call, Dense, dense_of, raw_dense
 from tartan._context import Context, ContextLike, context_of
 from tartan._device import DeviceArray
-from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, HandleTypeError, UnsupportedError
-from tartan._frame import Block, block_ranges, element_range
+from tartan._errors import (
+    ArgumentError,
+    ArgumentIndexError,
+    ArgumentTypeError,
+    DTypeError,
+    HandleTypeError,
+    UnsupportedError,
+)
+from tartan._formats import Formats, check_axes
+from tartan._frame import Block, frame_beside, refuse_block
+from tartan._index import BlockIndex, listed, parse, places, range_of, write
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix_facts import MatrixFacts
@@ -44,11 +52,12 @@ if TYPE_CHECKING:
     import torch
 
 
-class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
+class BlockMatrix(MatrixFacts, MatrixFills, Formats["BlockMatrix"], Sparse):
     """A block-sparse matrix: a `Layout` and an array of values [blocks, block rows, block columns].
 
     ``BlockMatrix(layout, values)`` uses the memory of `values`, which the caller may still change; with
-    ``copy=True`` it has its own. Blocks may be row-major or column-major inside. The values may be on a GPU:
+    ``copy=True`` it has its own. Around read-only memory (numpy.memmap, joblib) the matrix is read-only: what would
+    write into it is refused. Blocks may be row-major or column-major inside. The values may be on a GPU:
     a device array, a tensor of PyTorch, an array of CuPy, ... `to_device` copies a matrix to a device.
 
     >>> import numpy as np, tartan
@@ -65,7 +74,9 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
     def __init__(self, layout: Layout, values: Any, *, copy: bool = False) -> None:
         lent = layout_handle(layout, "layout")
         array = dense_of(values, "values", copy)
-        self._handle = _raw.tartan_matrix_wrap(lent, raw_dense(array))
+        dense = raw_dense(array)
+        self._handle = _raw.tartan_matrix_wrap(lent, dense)
+        freeze_as(self._handle, dense)
         self._layout_home = layout._home
         self._home: Any = array._home if isinstance(array, DeviceArray) else None  # as a DeviceArray's
         self._values: Optional[Dense] = None if self._home is not None and self.device == "cpu" else array
@@ -100,7 +111,9 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
             raise DTypeError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, BITS))}")
         if array.dtype != BITS[dtype]:
             raise DTypeError(f"values has dtype {array.dtype}, expected {BITS[dtype]}")
-        return cls._own(_raw.tartan_matrix_wrap(layout_handle(layout, "layout"), (array, dtype)))
+        handle = _raw.tartan_matrix_wrap(layout_handle(layout, "layout"), (array, dtype))
+        freeze_as(handle, array)
+        return cls._own(handle)
 
     @classmethod
     def wrap(cls, layout: Layout, values: Any) -> BlockMatrix:
@@ -155,29 +168,53 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
 
     @classmethod
     def from_coo(
-        cls, layout: Layout, rows: Any, cols: Any, values: Any, *, dtype: Any = None, order: str = "C"
-    ) -> BlockMatrix:
-        """From the elements at (rows[i], cols[i]), in any order, each once and in a stored block."""
+        cls, layout: Any, rows: Any, cols: Any, values: Any, *, block: Optional[Block] = None, dtype: Any = None,
+        order: str = "C",
+    ) -> BlockMatrix:  # fmt: skip
+        """From the elements at (rows[i], cols[i]), in any order. `layout` is a Layout, with each element once and in a
+        stored block; or the shape (rows, cols) of a matrix with all blocks of size `block` that hold an element, where
+        those that are there twice are added.
+
+        >>> import tartan
+        >>> tartan.BlockMatrix.from_coo((4, 4), [0, 3, 3], [1, 2, 2], [5.0, 1.0, 2.0], block=2).sum(axis=1)
+        array([5., 0., 0., 3.])
+        """
         code = 0 if dtype is None else dtype_code(dtype)
-        return cls._own(
-            _raw.tartan_matrix_from_coo(
-                layout_handle(layout, "layout"), indices(rows, "rows"), indices(cols, "cols"),
-                array_of(values, "values", code or _raw.TARTAN_F64), code, order_code(order),
+        i, j = indices(rows, "rows"), indices(cols, "cols")
+        array = array_of(values, "values", _raw.TARTAN_F64)
+        if isinstance(layout, Layout):
+            refuse_block(block)
+            handle = layout_handle(layout, "layout")
+            return cls._own(_raw.tartan_matrix_from_coo(handle, i, j, array, code, order_code(order)))
+        frame = frame_beside(layout, block)
+        with Call(None) as call:
+            return cls._own(
+                _raw.tartan_matrix_from_elements(
+                    call.handle, frame, i, j, array, _raw.TARTAN_DUPLICATES_ADDED, code, order_code(order)
+                )
             )
-        )  # fmt: skip
 
     @classmethod
     def from_csr(
-        cls, layout: Layout, indptr: Any, cols: Any, values: Any, *, dtype: Any = None, order: str = "C"
-    ) -> BlockMatrix:
-        """From CSR of elements, columns in any order within a row."""
+        cls, layout: Any, indptr: Any, cols: Any, values: Any, *, block: Optional[Block] = None, dtype: Any = None,
+        order: str = "C",
+    ) -> BlockMatrix:  # fmt: skip
+        """From CSR of elements, columns in any order within a row. `layout` is a Layout or a shape, as for
+        `from_coo`."""
         code = 0 if dtype is None else dtype_code(dtype)
-        return cls._own(
-            _raw.tartan_matrix_from_csr(
-                layout_handle(layout, "layout"), indices(indptr, "indptr"), indices(cols, "cols"),
-                array_of(values, "values", code or _raw.TARTAN_F64), code, order_code(order),
+        pointers, j = indices(indptr, "indptr"), indices(cols, "cols")
+        array = array_of(values, "values", _raw.TARTAN_F64)
+        if isinstance(layout, Layout):
+            refuse_block(block)
+            handle = layout_handle(layout, "layout")
+            return cls._own(_raw.tartan_matrix_from_csr(handle, pointers, j, array, code, order_code(order)))
+        frame = frame_beside(layout, block)
+        with Call(None) as call:
+            return cls._own(
+                _raw.tartan_matrix_from_compressed(
+                    call.handle, frame, 0, pointers, j, array, _raw.TARTAN_DUPLICATES_ADDED, code, order_code(order)
+                )
             )
-        )  # fmt: skip
 
     @classmethod
     def from_scipy(
@@ -251,107 +288,97 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
         return self.layout._repr_svg_()
 
     def __getitem__(self, key: Any) -> Any:
-        """An element at (row, col) or (head, row, col), 0 if its block is not stored. For a slice of rows or slices of
-        rows and columns, or a list of indices (or booleans) beside a slice, a new matrix of those rows and columns in
-        all heads; for lists of rows and columns, an array of the elements at these places. See also `slice_blocks`.
+        """An element at (row, col) or (head, row, col), 0 if its block is not stored. Anything else that NumPy
+        understands gives a new matrix of rows and columns (in all heads), or for lists of rows and columns, and for
+        booleans [rows, cols], an array of the elements at these places. `block` counts in blocks.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
         >>> A[1, 2], A[2:, :3].toarray().tolist()
         (6.0, [[8.0, 9.0, 10.0], [12.0, 13.0, 14.0]])
         """
-        if isinstance(key, (list, np.ndarray)) or (
-            isinstance(key, tuple) and any(isinstance(k, (list, np.ndarray)) for k in key)
-        ):
-            return self._listed(key)
-        if isinstance(key, slice) or (isinstance(key, tuple) and any(isinstance(k, slice) for k in key)):
-            return self._slice(key)
         shape = self.shape
-        if not isinstance(key, tuple) or len(key) != len(shape):
-            raise ArgumentTypeError(f"index is {key!r}, expected {len(shape)} integers or two slices")
-        place = []
-        for name, k, n in zip(("head", "row", "col")[-len(shape) :], key, shape):
-            if not isinstance(k, (int, np.integer)):
-                raise ArgumentTypeError(f"{name} is of type {type(k).__name__}, expected an integer")
-            if not -n <= k < n:
-                raise ArgumentError(f"{name} is {k}, expected {-n} .. {n - 1}")
-            place.append(int(k) % n)
-        return _raw.tartan_matrix_entry(self._handle, *([0] * (3 - len(place)) + place))
+        if type(key) is tuple and len(key) == len(shape) and all(type(k) is int or isinstance(k, np.integer) for k in key):
+            return self._element(key, shape)
+        i, j, points = parse(key, shape)
+        if points:
+            return self._elements(i, j)
+        if isinstance(i, int) and isinstance(j, int):
+            return self._element((i, j), shape[-2:])
+        if len(shape) == 3 and (isinstance(i, int) or isinstance(j, int)):
+            raise ArgumentTypeError(f"index is {key!r}, expected (head, row, col), or slices and lists in every head")
+        rows, cols = range_of(i, shape[-2]), range_of(j, shape[-1])
+        if rows is None or cols is None:
+            return self.select(listed(i, shape[-2]), listed(j, shape[-1]))
+        return self._range(rows, cols)
 
-    def _slice(self, key: Any) -> BlockMatrix:
-        """Slices of elements: moves whole blocks if the slices begin and end on blocks."""
-        layout = self.layout
-        pair = key if isinstance(key, tuple) else (key, slice(None))
-        if len(pair) != 2:
-            raise ArgumentTypeError(f"index is {key!r}, expected two slices, which count in every head")
-        sizes = (layout.rows, layout.cols)
-        if all(isinstance(part, slice) for part in pair) and any(part.step not in (None, 1) for part in pair):
-            return self.select(*(np.arange(*part.indices(n)) for part, n in zip(pair, sizes)))
-        bounds = [element_range(part, n) for part, n in zip(pair, sizes)]
+    def _element(self, key: tuple[int, ...], shape: tuple[int, ...]) -> float:
+        for name, k, n in zip(("head", "row", "col")[-len(shape) :], key, shape):
+            if not -n <= k < n:
+                raise ArgumentIndexError(f"{name} is {k}, expected {-n} .. {n - 1}")
+        place = [0] * (3 - len(shape)) + [int(k) % n for k, n in zip(key, shape)]
+        return _raw.tartan_matrix_entry(self._handle, *place)
+
+    def _range(self, rows: tuple[int, int], cols: tuple[int, int]) -> BlockMatrix:
+        """A range of rows and columns: moves whole blocks if it begins and ends on blocks."""
+        sizes = self.shape[-2:]
         whole = all(
             begin % b == 0 and (end % b == 0 or end == n)
-            for (begin, end), b, n in zip(bounds, layout.block_shape, sizes)
+            for (begin, end), b, n in zip((rows, cols), self.block_shape, sizes)
         )
         if whole:
-            blocks = [(begin // b, -(-end // b)) for (begin, end), b in zip(bounds, layout.block_shape)]
+            blocks = [(begin // b, -(-end // b)) for (begin, end), b in zip((rows, cols), self.block_shape)]
             return self._made(_raw.tartan_matrix_slice, *blocks[0], *blocks[1])
-        return self._made(_raw.tartan_matrix_cut, *bounds[0], *bounds[1])
-
-    def _listed(self, key: Any) -> Any:
-        """Lists of rows and columns: a matrix, or an array of elements if both are lists."""
-        pair = list(key) if isinstance(key, tuple) else [key, slice(None)]
-        if len(pair) != 2:
-            raise ArgumentTypeError(f"index is {key!r}, expected rows and columns, which count in every head")
-        for i, (part, n) in enumerate(zip(pair, self.shape[-2:])):
-            if isinstance(part, (list, np.ndarray)):
-                array = np.asarray(part)
-                if array.dtype == np.bool_:
-                    if array.shape != (n,):
-                        raise ArgumentError(f"index has booleans of shape {array.shape}, expected ({n},)")
-                    array = np.flatnonzero(array)
-                pair[i] = array.astype(np.int64) if array.size == 0 else array
-        rows, cols = pair
-        if isinstance(rows, np.ndarray) and isinstance(cols, np.ndarray) and not (
-            rows.ndim == 2 and rows.shape[1] == 1 and cols.ndim == 2 and cols.shape[0] == 1
-        ):
-            return self._elements(rows, cols)
-        lists = [
-            np.ravel(part) if isinstance(part, np.ndarray)
-            else np.arange(*part.indices(n)) if isinstance(part, slice)
-            else np.array([operator.index(part)])
-            for part, n in zip(pair, self.shape[-2:])
-        ]  # fmt: skip
-        return self.select(*lists)
-
-    def _places(self, rows: Any, cols: Any) -> tuple[Array, Array, tuple[int, ...]]:
-        """Flat lists of rows and columns, and the shape that they were broadcast to."""
-        if self.ndim != 2:
-            raise UnsupportedError("lists of elements are for matrices of one head")
-        rows, cols = np.broadcast_arrays(rows, cols)
-        flat = (wrapped(indices(x.reshape(-1), name), n) for x, name, n in zip((rows, cols), ("rows", "cols"), self.shape))
-        return (*flat, rows.shape)
+        return self._made(_raw.tartan_matrix_cut, *rows, *cols)
 
     def _elements(self, rows: Any, cols: Any) -> Array:
-        i, j, shape = self._places(rows, cols)
-        values = np.empty(i.size, self.dtype)
+        if self.ndim != 2:
+            raise UnsupportedError("lists of elements are for matrices of one head")
+        values = np.empty(rows.size, self.dtype)
+        i, j = (np.ascontiguousarray(x.reshape(-1), np.int64) for x in (rows, cols))
         _raw.tartan_matrix_get_elements(self._handle, None, i, j, values)
-        return values.reshape(shape)
+        return values.reshape(rows.shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Writes elements at (row, col), numbers or lists, in place. A zero where nothing is stored is ignored; another
-        number there is refused, and nothing is written.
+        """Writes elements in place: numbers, dense arrays or sparse matrices. A zero where nothing is stored is
+        ignored; another number there is refused, and nothing is written: `with_elements` makes a matrix with room.
 
         >>> import numpy as np, tartan
         >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
         >>> A[[0, 1], [1, 0]] = [5.0, 6.0]
-        >>> A.sum()
+        >>> A[2:, 2:] = [[0.0, 1.0], [1.0, 0.0]]
+        >>> float(A.sum())
         15.0
         """
-        if not isinstance(key, tuple) or len(key) != 2 or any(isinstance(k, slice) for k in key):
-            raise ArgumentTypeError(f"index is {key!r}, expected (row, col), numbers or lists")
-        i, j, shape = self._places(np.asarray(key[0]), np.asarray(key[1]))
-        values = np.ascontiguousarray(np.broadcast_to(np.asarray(value, np.float64), shape)).reshape(-1)
-        _raw.tartan_matrix_set_elements(self._handle, None, i, j, values, 0)
+        write(self, key, value)
+
+    def with_elements(self, rows: Any, cols: Any, values: Any) -> BlockMatrix:
+        """A copy with `values` at the places (rows[i], cols[i]), where blocks are added if they are missing. Of a place
+        that is given twice, the last value counts.
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2).with_elements([0, 0], [2, 3], 5)
+        >>> A.blocks, A[0].toarray().tolist()
+        (3, [[1.0, 0.0, 5.0, 5.0]])
+        """
+        i, j, numbers = places(self, parse((np.atleast_1d(rows), np.atleast_1d(cols)), self.shape), values)
+        i, j, numbers = np.ascontiguousarray(i), np.ascontiguousarray(j), np.ascontiguousarray(numbers)
+        layout = Layout._own(_raw.tartan_layout_add_elements(layout_handle(self.layout, "layout"), None, i, j))
+        result = self.project(layout)
+        _raw.tartan_matrix_set_elements(result._handle, None, i, j, numbers, 0)
+        return result
+
+    @property
+    def block(self) -> BlockIndex:
+        """Counts in blocks: ``A.block[1:3, :2]`` is the matrix of these blocks, ``A.block[1, 0]`` is block (1, 0), an
+        array that shares the memory of the matrix (zeros that cannot be written, if it is not stored).
+
+        >>> import numpy as np, tartan
+        >>> A = tartan.BlockMatrix.from_dense(np.arange(16.0).reshape(4, 4), block=2)
+        >>> A.block[1, 0].tolist(), A.block[:1].shape
+        ([[8.0, 9.0], [12.0, 13.0]], (2, 4))
+        """
+        return BlockIndex(self)
 
     def setdiag(self, values: Any, k: int = 0) -> None:
         """Writes diagonal k in place, an array or a number. Where nothing is stored, only zeros can be written;
@@ -359,9 +386,43 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
         numbers = np.ascontiguousarray(values, np.float64).reshape(-1)
         _raw.tartan_matrix_set_diagonal(self._handle, k, numbers)
 
-    def slice_blocks(self, rows: slice, cols: slice = slice(None)) -> BlockMatrix:
-        """A new matrix of a range of block rows and block columns, counted in blocks as in ``layout[rows, cols]``."""
-        return self._made(_raw.tartan_matrix_slice, *block_ranges((rows, cols), self.layout.grid))
+    def eliminate_zeros(self) -> None:
+        """Removes the blocks that hold only zeros, in place; arrays of the old values stay valid. `drop_zeros` makes a
+        new matrix."""
+        self._become(self.drop_zeros())
+
+    def resize(self, *shape: Any) -> None:
+        """Changes the numbers of rows and columns in place: elements keep their places, or fall away."""
+        self._become(self._resized(*shape))
+
+    def _become(self, other: BlockMatrix) -> None:
+        self._handle, self._home, self._layout_home, self._values = other._handle, other._home, other._layout_home, None
+
+    def _empty(self, shape: tuple[int, int]) -> BlockMatrix:
+        """Zeros without a block, in this matrix's blocks, dtype and order."""
+        layout = Layout.from_coordinates(shape, self.block_shape, [], [])
+        return BlockMatrix._own(
+            _raw.tartan_matrix_create(layout_handle(layout, "layout"), self._code, order_code(self.order))
+        )
+
+    def __imul__(self, other: Any) -> BlockMatrix:
+        return self._changed(np.multiply, other)
+
+    def __itruediv__(self, other: Any) -> BlockMatrix:
+        return self._changed(np.true_divide, other)
+
+    def _changed(self, function: Any, other: Any) -> BlockMatrix:
+        """In place for a number, as for arrays; else a new matrix."""
+        if not is_scalar(other) or self.device != "cpu":
+            result: BlockMatrix = function(self, other)
+            return result
+        if not np.isfinite(other) or (other == 0 and function is np.true_divide):
+            raise ArgumentError(f"the number is {other!r}, expected a finite one, and not 0 to divide by")
+        values = self.values
+        if not values.flags.writeable:
+            raise ArgumentError("the matrix is read-only, expected memory to write into: copy() can be written")
+        function(values, values.dtype.type(other), out=values)
+        return self
 
     # ---- Products ----
 
@@ -376,8 +437,10 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
         """The transpose: a view without a copy, whose products use the transposed operation."""
         return TransposedMatrix(self)
 
-    def transpose(self) -> TransposedMatrix[BlockMatrix]:
-        return self.T
+    def transpose(self, axes: Any = None, copy: bool = False) -> Any:
+        """The transpose: a view, or with `copy` a new matrix."""
+        check_axes(axes, self)
+        return self._transposed() if copy else self.T
 
     def _plain(self) -> BlockMatrix:
         return self
@@ -401,17 +464,22 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
 
     # ---- Conversion ----
 
-    def toarray(self, out: Any = None) -> Array:
-        """The dense array [rows, cols] or [heads, rows, cols]; `out` may have any of Tartan's dtypes. Without
-        `out` it has the dtype of the matrix, or float32 if that dtype needs ml_dtypes and ml_dtypes is not
-        installed."""
+    def toarray(self, order: Optional[str] = None, out: Any = None) -> Array:
+        """The dense array [rows, cols] or [heads, rows, cols] in the memory order `order`, "C" or "F"; `out` may have
+        any of Tartan's dtypes. Without `out` it has the dtype of the matrix, or float32 if that dtype needs ml_dtypes
+        and ml_dtypes is not installed."""
+        if order not in (None, "C", "F"):
+            raise ArgumentError(f"order is {order!r}, expected 'C' (row-major) or 'F' (column-major)")
         if out is None:
-            out = np.empty(self.shape, self.dtype if in_numpy(self._code) else np.float32)
+            dtype = self.dtype if in_numpy(self._code) else np.float32
+            out = np.empty(self.shape, dtype, "F" if order == "F" else "C")
+        elif order is not None:
+            raise ArgumentError("order is given together with out, expected one of them")
         _raw.tartan_matrix_to_dense(self._handle, output_of(out, "out", self._code))
         result: Array = out
         return result
 
-    to_dense = toarray
+    to_dense = todense = toarray
 
     def to_coo(self) -> tuple[Array, Array, Array]:
         """Rows, columns and values of every stored element, row by row."""
@@ -443,9 +511,12 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
         """A copy on the same device."""
         return self._made(_raw.tartan_matrix_copy)
 
-    def astype(self, dtype: Any = None, *, order: Optional[str] = None) -> BlockMatrix:
-        """A copy in another dtype and order of elements inside a block, on the same device."""
+    def astype(self, dtype: Any = None, *, order: Optional[str] = None, copy: bool = True) -> BlockMatrix:
+        """A copy in another dtype and order of elements inside a block, on the same device; the matrix itself if
+        nothing changes and `copy` is False."""
         code = 0 if dtype is None else dtype_code(dtype)
+        if not copy and code in (0, self._code) and order in (None, self.order):
+            return self
         wanted = order_code(self.order if order is None else order)
         return self._made(_raw.tartan_matrix_cast, code, wanted)
 
@@ -516,9 +587,13 @@ class BlockMatrix(MatrixFacts, MatrixFills, Arithmetic["BlockMatrix"], Sparse):
         return self._handle.closed
 
 
+def freeze_as(handle: _raw.Handle, values: Any) -> None:
+    """A matrix around read-only memory is read-only."""
+    if values.readonly if isinstance(values, _raw.Lease) else not values.flags.writeable:
+        handle.freeze()
+
+
 def _restore(layout: Layout, values: Array, dtype: str, order: str) -> BlockMatrix:
-    """Unpickles; values in read-only memory are copied."""
-    values = values if values.flags.writeable else values.copy()
     values = values.transpose(0, 2, 1) if order == "F" else values
     return BlockMatrix.from_bits(layout, values, dtype) if dtype in BITS else BlockMatrix(layout, values)
 

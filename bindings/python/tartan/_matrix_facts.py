@@ -83,7 +83,7 @@ class MatrixFacts:
     def density(self) -> float:
         return self.layout.density
 
-    def toarray(self, out: Any = None) -> Array:
+    def toarray(self, order: Optional[str] = None, out: Any = None) -> Array:
         """The dense array."""
         raise NotImplementedError
 

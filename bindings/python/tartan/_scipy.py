@@ -53,7 +53,7 @@ def _from_bsr(matrix: Any, dtype: Any, copy: bool) -> tuple[Layout, tuple[Any, .
         matrix = matrix.copy()
         matrix.sum_duplicates()
     values = _values(matrix.data, dtype)
-    if copy or not values.flags.c_contiguous or not values.flags.writeable:
+    if copy or not values.flags.c_contiguous:
         values = values.copy(order="C")
     return Layout.from_csr(matrix.shape, matrix.blocksize, matrix.indptr, matrix.indices), (values,)
 

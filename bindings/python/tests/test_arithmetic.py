@@ -65,15 +65,17 @@ def test_dense_factors(rng, w):
 
 
 def test_nothing_becomes_dense(w):
-    for call in (lambda: w + 1, lambda: 1 - w, lambda: w + np.ones(w.shape), lambda: np.ones(w.shape) - w,
-                 lambda: np.exp(w), lambda: np.add.reduce(w), lambda: w + "text", lambda: w * 2j, lambda: 1 / w,
-                 lambda: w / w, lambda: np.multiply(w, 2, out=np.ones(w.shape))):  # fmt: skip
+    for call in (lambda: np.exp(w), lambda: np.add.reduce(w), lambda: w + "text", lambda: w * 2j, lambda: w.maximum(1),
+                 lambda: w.apply(np.cos), lambda: w.apply(np.isfinite), lambda: w.apply(sum), lambda: np.arctan2(w, w),
+                 lambda: np.multiply(w, 2, out=np.ones(w.shape)), lambda: np.frexp(w)):  # fmt: skip
         with pytest.raises(TypeError):
+            call()
+    for call in (lambda: w + 1, lambda: 1 - w, lambda: 1 / w, lambda: w / w, lambda: np.ones(w.shape) / w, lambda: w**-1,
+                 lambda: w**0, lambda: w.power(w)):  # fmt: skip
+        with pytest.raises(tartan.UnsupportedError):  # a NotImplementedError, as SciPy's
             call()
     with pytest.raises(tartan.ArgumentError, match="to divide by"):
         w / 0
-    with pytest.raises(tartan.ArgumentError, match="exponent above 0"):
-        w**-1
     with pytest.raises(tartan.ShapeError, match="10 x 14|14 x 10"):
         w + BlockMatrix.from_dense(np.ones((3, 3)), 2)
 
@@ -140,44 +142,7 @@ def test_setting(rng):
     before = matrix.toarray()
     with pytest.raises(tartan.LayoutError, match="nothing is stored"):
         matrix.setdiag(7.0, 1)
-    with pytest.raises(tartan.LayoutError, match="is not stored"):
-        matrix[[0, 0], [0, 5]] = 9.0
     np.testing.assert_array_equal(matrix.toarray(), before)
-    matrix[0, 1] = 8
-    matrix[[-1, 0], [5, 5]] = [4.0, 0.0]
-    assert matrix[0, 1] == 8 and matrix[5, 5] == 4
-    with pytest.raises(tartan.LayoutError):
-        matrix[6, 0] = 1
-    for key in (0, np.s_[0, :], (0, 1, 2)):
-        with pytest.raises(tartan.ArgumentTypeError, match="expected \\(row, col\\)"):
-            matrix[key] = 1
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        np.s_[[3, 1, 1], :], np.s_[:, [0, -1]], np.s_[[4]], np.s_[::2, 1::3], np.s_[::-1], np.s_[[], :],
-        np.s_[[1, 2], [3, -4]], np.ix_([9, 0, 0], [2, 2, 13]), np.s_[1:7, np.arange(14) % 3 == 0],
-    ],
-    ids=str,
-)  # fmt: skip
-def test_index_lists(rng, key):
-    matrix = random_matrix(rng, (10, 14), (4, 3))
-    part = matrix[key]
-    np.testing.assert_array_equal(part.toarray() if isinstance(part, BlockMatrix) else part, matrix.toarray()[key])
-
-
-def test_index_lists_are_checked(rng):
-    matrix = random_matrix(rng, (10, 14), (4, 3))
-    with pytest.raises(tartan.LayoutError, match="rows\\[1\\] is 10"):
-        matrix[[0, 10], :]
-    with pytest.raises(tartan.ArgumentError, match="booleans"):
-        matrix[np.ones(3, bool), :]
-    with pytest.raises(tartan.DTypeError, match="expected integers"):
-        matrix[[0.5], :]
-    heads = random_matrix(rng, (5, 6), 2, heads=2)
-    np.testing.assert_array_equal(heads[1:4, 1:].toarray(), heads.toarray()[:, 1:4, 1:])
-    np.testing.assert_array_equal(heads[[3, 0], :].toarray(), heads.toarray()[:, [3, 0], :])
 
 
 def test_parts(w):

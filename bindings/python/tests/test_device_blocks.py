@@ -32,17 +32,17 @@ CHANGES = {
     "both": lambda a: a.astype("float64", order="F"),
     "transpose": lambda a: a.T.copy(),
     "permute": lambda a: a.permute(rows=[2, 0, 1, 3], cols=[1, 0, 2]),
-    "slice": lambda a: a.slice_blocks(slice(1, 3), slice(2)),
+    "slice": lambda a: a.block[1:3, :2],
     "union": lambda a: a.project(a.layout | random_layout(np.random.default_rng(5), a.shape, a.block_shape)),
     "prune": lambda a: a.project(a.layout.prune((np.arange(a.blocks) % 2).astype(float))),
     "keep": lambda a: a.project(a.layout.keep_largest(a.block_norms(), 3)),
     "rearrange": lambda a: a.rearrange(a.layout, np.arange(a.blocks)[::-1].copy() - 1),
-    "scatter": lambda a: a.copy().scatter(a.permute(rows=[1, 0, 2, 3]).slice_blocks(slice(1)), _targets(a)),
+    "scatter": lambda a: a.copy().scatter(a.permute(rows=[1, 0, 2, 3]).block[:1], _targets(a)),
 }
 
 
 def _targets(a):
-    blocks = a.permute(rows=[1, 0, 2, 3]).slice_blocks(slice(1)).blocks
+    blocks = a.permute(rows=[1, 0, 2, 3]).block[:1].blocks
     return [-1 if i == 1 else a.blocks - 1 - i for i in range(blocks)]
 
 

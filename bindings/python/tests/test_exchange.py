@@ -94,8 +94,11 @@ def test_what_is_refused(rng):
         spmm(up, x, out=readonly)
     with pytest.raises(tartan.ArgumentError, match="read-only"):
         spmm(up, x, out=Interface(out, data=(out._open.address, True)))
-    with pytest.raises(tartan.ArgumentError, match="read-only"):
-        BlockMatrix.wrap(a.layout, Exporter(to_device(a.values), readonly=True))
+    frozen = BlockMatrix.wrap(a.layout, Exporter(to_device(a.values), readonly=True))
+    for write in (frozen.fill_zero, lambda: tartan.sddmm(frozen, x, x.mT)):
+        with pytest.raises(tartan.ArgumentError, match="read-only"):
+            write()
+    np.testing.assert_array_equal((frozen @ x).to_host(), a @ np.ones((16, 2)))
     assert readonly.exported == 0 and (up @ Exporter(x, readonly=True)).shape == (16, 2)
     constant = type("Array", (Exporter,), {"__module__": "jaxlib._jax"})
     with pytest.raises(tartan.ArgumentTypeError, match="JAX"):

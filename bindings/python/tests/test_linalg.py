@@ -202,3 +202,104 @@ def test_torch(rng):
     a = random_matrix(rng, (4, 4), 2, dtype="bfloat16")
     b = torch.ones(4, 3, dtype=torch.bfloat16)
     assert (a @ b).shape == (4, 3)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i8", "i4", "u1", "?", ">f8", ">i4"])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_operands_of_other_dtypes(rng, dtype, transpose):
+    a = random_matrix(rng, (9, 9), (4, 2))
+    w = a.T if transpose else a
+    x = (8 * rng.standard_normal((9, 3))).astype(dtype)
+    for left in (x, x[:, 0], x[::-1, ::2]):
+        np.testing.assert_array_equal(w @ left, w @ left.astype("f8"))
+    np.testing.assert_array_equal(x.T @ w, x.T.astype("f8") @ w)
+    out = np.empty((9, 3))
+    assert tartan.spmm(w, x, out=out) is out
+    np.testing.assert_array_equal(out, w @ x.astype("f8"))
+    gates = np.arange(a.blocks).astype(dtype)
+    np.testing.assert_array_equal(
+        tartan.spmm(a, np.ones(9), gates=gates), tartan.spmm(a, np.ones(9), gates=gates.astype("f8"))
+    )
+    sampled = tartan.sddmm(a.copy(), x, x.T)
+    np.testing.assert_array_equal(sampled.values, tartan.sddmm(a.copy(), x.astype("f8"), x.T.astype("f8")).values)
+
+
+def test_casting(rng):
+    a = random_matrix(rng, (8, 8), 2, dtype="float32")
+    x = rng.standard_normal((8, 3))
+    for casting in ("same_kind", "unsafe"):
+        found = tartan.spmm(a, x, casting=casting)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, a @ x.astype("f4"))
+        np.testing.assert_array_equal(tartan.sddmm(a.copy(), [x], [x.T], casting=casting).values,
+                                      tartan.sddmm(a.copy(), x.astype("f4"), x.T.astype("f4")).values)  # fmt: skip
+    z = tartan.spmm(a, x + 1j, casting="same_kind")
+    assert z.dtype == np.complex64
+    np.testing.assert_array_equal(tartan.spmm(a, np.arange(8), casting="same_kind"), a @ np.arange(8, dtype="f4"))
+    np.testing.assert_array_equal(a @ np.arange(8, dtype="i2"), a @ np.arange(8, dtype="f4"))  # safe
+    integers = BlockMatrix.from_dense(np.eye(4, dtype=int), 2, dtype="float32")
+    assert integers.dtype == np.float32 and integers.trace() == 4
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_complex_operands(rng, dtype):
+    a = random_matrix(rng, (8, 12), (4, 3), dtype=dtype)
+    dense, kind = a.toarray(), np.result_type(dtype, "c8")
+    z = (rng.standard_normal((12, 5)) + 1j * rng.standard_normal((12, 5))).astype(kind)
+    for b in (z, z[:, 0], np.asfortranarray(z), z[:, ::2], z.reshape(12, 5)[None]):
+        found = a @ b
+        assert found.dtype == kind and found.shape == (dense @ b).shape
+        np.testing.assert_array_equal(found.real, a @ np.ascontiguousarray(b.real))
+        np.testing.assert_array_equal(found.imag, a @ np.ascontiguousarray(b.imag))
+    np.testing.assert_allclose(z.T @ a.T, z.T @ dense.T, rtol=1e-4)
+    out = np.ones((8, 5), kind)
+    assert tartan.spmm(a, z, alpha=2, beta=3, out=out) is out
+    np.testing.assert_allclose(out, 2 * dense @ z + 3, rtol=1e-4)
+    with pytest.raises(tartan.ShapeError, match="b has shape"):
+        a @ z[:7]
+
+
+@pytest.mark.parametrize("kind", ["matrix", "transpose", "csr", "coo", "integers"])
+def test_products_of_two_sparse_matrices(rng, kind):
+    sparse = pytest.importorskip("scipy.sparse")
+    a = random_matrix(rng, (8, 12), (4, 3))
+    b = {
+        "matrix": lambda: random_matrix(rng, (12, 7), (2, 5)), "transpose": lambda: random_matrix(rng, (7, 12), 3).T,
+        "csr": lambda: sparse.random_array((12, 7), density=0.3, rng=rng, format="csr"),
+        "coo": lambda: sparse.random_array((12, 7), density=0.3, rng=rng),
+        "integers": lambda: sparse.csr_array(rng.integers(0, 3, (12, 7))),
+    }[kind]()  # fmt: skip
+    for left in (a, random_matrix(rng, (12, 8), 4).T):
+        found = left @ b
+        assert isinstance(found, BlockMatrix) and found.block_shape[0] == left.block_shape[0]
+        np.testing.assert_allclose(found.toarray(), left.toarray() @ b.toarray(), atol=1e-14)
+    np.testing.assert_allclose((2 * a).dot(b).toarray(), tartan.spmm(a, b, alpha=2).toarray())
+    np.testing.assert_allclose(tartan.spmm(a.T, b.T, side="right").toarray(), b.T.toarray() @ a.toarray().T, atol=1e-14)
+    gram = a.T @ a
+    np.testing.assert_allclose(gram.toarray(), a.toarray().T @ a.toarray(), atol=1e-14)
+    assert gram.isclose_all(gram.T)
+
+
+def test_windows_of_one_buffer_are_apart(rng):
+    a = random_matrix(rng, (8, 8), 2)
+    memory = rng.standard_normal((8, 12))
+    wanted = a @ memory[:, :4].copy()
+    np.testing.assert_array_equal(tartan.spmm(a, memory[:, :4], out=memory[:, 4:8]), wanted)
+    np.testing.assert_array_equal(memory[:, 4:8], wanted)
+    tartan.spmm(a, memory[:, ::2], out=memory[:, 1::2])
+    with pytest.raises(tartan.ArgumentError, match="out overlaps b"):
+        tartan.spmm(a, memory[:, :4], out=memory[:, 3:7])
+
+
+def test_growth_score_of_a_batch(rng):
+    x, y = rng.standard_normal((2, 3, 8, 5)), rng.standard_normal((2, 3, 5, 12))
+    wanted = sum(tartan.growth_score(x[i, j], y[i, j], (4, 3)) for i in range(2) for j in range(3))
+    np.testing.assert_allclose(tartan.growth_score(x, y, [4, 3]), wanted)
+    out = np.ones_like(wanted)
+    assert tartan.growth_score(x, y, (4, 3), beta=2.0, out=out) is out
+    np.testing.assert_allclose(out, wanted + 2)
+    for wrong in (y[0], y[:, :2]):
+        with pytest.raises(tartan.ShapeError, match="batch dimensions of x"):
+            tartan.growth_score(x, wrong, 4)
+    with pytest.raises(tartan.ShapeError, match="one or more"):
+        tartan.growth_score(x[:0], y[:0], 4)

@@ -17,6 +17,7 @@ import tartan
 MODULES = [
     "",
     "._arrays",
+    "._arithmetic",
     "._attention",
     "._block_mask",
     "._call",
@@ -24,7 +25,10 @@ MODULES = [
     "._context",
     "._device",
     "._errors",
+    "._formats",
+    "._index",
     "._io",
+    "._join",
     "._layout",
     "._layout_facts",
     "._linalg",
@@ -32,7 +36,9 @@ MODULES = [
     "._matrix_facts",
     "._matrix_fill",
     "._patterns",
+    "._product",
     "._queue",
+    "._reductions",
     "._sequences",
     "._sparse",
     "._store",
@@ -78,8 +84,8 @@ assert A.toarray().dtype == np.float32 and A.toarray().tolist() == np.diag([1.0,
 for use in (lambda: A.values, lambda: A.dtype, lambda: A.to_coo(), lambda: A @ [1.0, 2, 3, 4]):
     refused(tartan.DTypeError, "ml_dtypes", use)
 bits = np.array([0x3F80, 0x4000, 0, 0], np.uint16)
-refused(tartan.DTypeError, "unsigned", lambda: A @ bits)
-refused(tartan.DTypeError, "unsigned", lambda: tartan.spmm(A, bits, out=bits.copy()))
+refused(tartan.DTypeError, "install", lambda: A @ bits)
+refused(tartan.DTypeError, "install", lambda: tartan.spmm(A, bits, out=bits.copy()))
 B = tartan.BlockMatrix.from_bits(A.layout, A.bits.copy())
 assert B.astype("float32").toarray().tolist() == A.toarray().tolist()
 import pickle; again = pickle.loads(pickle.dumps(A)); assert again.dtype_name == "bfloat16" and (again.bits == A.bits).all()

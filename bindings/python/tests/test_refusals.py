@@ -49,12 +49,15 @@ def test_wrong_shapes(a):
 
 def test_mixed_dtypes(a):
     out = np.full((12, 3), 7.0)
-    refused(tartan.DTypeError, "b", lambda: spmm(a, np.ones((8, 3), np.float32), out=out), out)
+    narrow = a.astype("float32")
+    refused(tartan.DTypeError, "b is of float64, expected float32", lambda: narrow @ np.ones((8, 3)))
+    refused(tartan.DTypeError, "b is of int64, expected float32", lambda: narrow @ np.ones((8, 3), int))
+    refused(tartan.DTypeError, "b is of float128|longdouble", lambda: a @ np.ones((8, 3), np.longdouble))
+    refused(tartan.ArgumentError, "casting is 'some'", lambda: spmm(a, np.ones((8, 3)), casting="some"))
+    refused(tartan.DTypeError, "b is of float64, expected float32", lambda: spmm(narrow, np.ones(8), casting="no"))
+    refused(tartan.DTypeError, "complex numbers", lambda: spmm(a, np.ones((8, 3), complex), out=out), out)
+    refused(tartan.DTypeError, "b is of float64", lambda: narrow @ np.ones((8, 3), complex))
     refused(tartan.DTypeError, "out is of float32", lambda: spmm(a, np.ones((8, 3)), out=np.zeros((12, 3), np.float32)))
-    refused(tartan.DTypeError, "integer", lambda: a @ np.ones((8, 3), int))
-    refused(tartan.DTypeError, "", lambda: a @ np.ones((8, 3), complex))
-    refused(tartan.DTypeError, "", lambda: a @ np.ones((8, 3), ">f8"))
-    refused(tartan.DTypeError, "unsigned", lambda: a @ np.ones((8, 3), np.uint16))
     refused(TypeError, "b", lambda: a @ np.array([["x"] * 3] * 8))
     refused(tartan.DTypeError, "dtype is int64", lambda: a.astype(int))
     refused(tartan.DTypeError, "dtype is nonsense", lambda: a.astype("nonsense"))
@@ -96,7 +99,16 @@ def test_indices():
     refused(ValueError, "", lambda: matrix[8, 0])
     refused(ValueError, "", lambda: matrix[0, -9])
     refused(TypeError, "", lambda: matrix[0.5, 0])
-    refused(TypeError, "index", lambda: matrix[0])
+    refused(IndexError, "row is 8, expected -8 .. 7", lambda: matrix[8])
+    refused(IndexError, "col is -9", lambda: matrix[:, -9])
+    refused(IndexError, "row\\[1\\] is 8", lambda: matrix[[0, 8], :])
+    refused(TypeError, "adds? a dimension", lambda: matrix[None])
+    refused(TypeError, "index is", lambda: matrix[0, 0, 0])
+    refused(TypeError, "row is True", lambda: matrix[True])
+    refused(TypeError, "no array", lambda: matrix[[[0], [1, 2]]])
+    refused(IndexError, "booleans of shape", lambda: matrix[np.ones((8, 7), bool)])
+    refused(ValueError, "do not fit together", lambda: matrix[[0, 1], [0, 1, 2]])
+    refused(ValueError, "2 dimensions", lambda: matrix[np.zeros((2, 2), int), :])
 
 
 def test_overflow():
@@ -154,7 +166,15 @@ def test_read_only_outputs(a):
     refused(tartan.ArgumentError, "read-only", lambda: a.toarray(out=out))
     values = np.zeros((a.blocks, 4, 4))
     values.flags.writeable = False
-    refused(tartan.ArgumentError, "read-only", lambda: BlockMatrix(a.layout, values))
+    frozen = BlockMatrix(a.layout, values)
+    for write in (frozen.fill_identity, lambda: frozen.setdiag(1), lambda: frozen.fill_normal(), lambda: frozen.block.__setitem__((0, 0), 1),
+                  lambda: frozen.__setitem__((0, 0), 1.0), lambda: tartan.sddmm(frozen, np.ones((12, 2)), np.ones((2, 8))),
+                  lambda: frozen.scatter(a, np.arange(4)), lambda: frozen.__imul__(2), lambda: frozen.fill_orthogonal(),
+                  lambda: tartan.gate_gradient(a, frozen, np.ones(4)), lambda: tartan.block_softmax(a, out=frozen)):  # fmt: skip
+        with pytest.raises(ValueError, match="read-only"):
+            write()
+    assert not frozen.values.flags.writeable and np.shares_memory(frozen.values, values) and frozen.nnz > 0
+    assert not values.any() and (2 * frozen).values.flags.writeable and frozen.copy().values.flags.writeable
     BlockMatrix(a.layout, values, copy=True).fill_identity()
 
 
@@ -203,7 +223,9 @@ def test_scalars(a):
 
 def test_operands_of_other_kinds(a):
     sparse = pytest.importorskip("scipy.sparse")
-    refused(TypeError, "sparse", lambda: a @ sparse.eye_array(8))
+    refused(TypeError, "dense|array", lambda: tartan.sddmm(a, sparse.eye_array(12), np.ones((12, 8))))
+    refused(tartan.ArgumentError, "two sparse", lambda: spmm(a, sparse.eye_array(8), out=np.ones((12, 8))))
+    refused(tartan.ShapeError, "b has 7 rows, expected 8", lambda: a @ sparse.eye_array(7))
     refused(TypeError, "masked", lambda: a @ np.ma.ones(8))
     refused(TypeError, "b is of type|array", lambda: a @ "text")
     refused(TypeError, "", lambda: a @ {1: 2})

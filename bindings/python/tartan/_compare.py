@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparison of matrices element by element, by SciPy."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable, TypeVar
+
+import numpy as np
+
+from tartan._arithmetic import Arithmetic, is_scalar, is_sparse
+from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
+
+M = TypeVar("M")
+
+
+def _in_csr(matrix: Any) -> Any:
+    """A matrix of SciPy, which has no numbers of 16 or 8 bits."""
+    if isinstance(matrix, Arithmetic):
+        plain: Any = matrix._plain()
+        matrix = plain if plain.dtype_name in ("float64", "float32") else plain.astype("float32")
+    return matrix.tocsr()
+
+
+class Comparisons(Arithmetic[M]):
+    """``==``, ``<`` and so on: SciPy sparse arrays of booleans, arrays of NumPy beside a dense array. `isclose_all`
+    compares whole matrices."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def _compared(self, other: Any, compare: Callable[[Any, Any], Any]) -> Any:
+        plain: Any = self._plain()
+        if isinstance(other, np.ndarray) and other.ndim > 0:
+            if other.shape != plain.shape:
+                raise ShapeError(f"the array has shape {other.shape}, expected {plain.shape}")
+            return compare(plain.toarray(), other)
+        if not is_scalar(other) and not is_sparse(other):
+            return NotImplemented
+        if not is_scalar(other):
+            if other.shape != plain.shape:
+                raise ShapeError(f"the other matrix has shape {other.shape}, expected {plain.shape}")
+            other = _in_csr(other)
+        try:
+            return compare(_in_csr(plain), other)
+        except NotImplementedError as error:  # <= 0 and >= 0, which hold where nothing is stored
+            raise UnsupportedError(f"SciPy does not compare these: {error}") from None
+
+    def __eq__(self, other: object) -> Any:
+        return self._compared(other, operator.eq)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, operator.ne)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(other, operator.lt)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared(other, operator.le)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(other, operator.gt)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(other, operator.ge)
+
+    def __bool__(self) -> bool:
+        if self.shape == (1, 1):
+            return bool(self.sum() != 0)
+        raise ArgumentError(
+            f"the truth value of a {type(self).__name__} is ambiguous: ask for nnz, count_nonzero() or isclose_all()"
+        )
+
+    def __len__(self) -> int:
+        raise ArgumentTypeError(f"the length of a {type(self).__name__} is ambiguous: ask for shape[0] or nnz")

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods that matrices have in common with SciPy's sparse arrays, by the same names."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Iterator, Optional, TypeVar
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arrays import Array
+from tartan._call import Call
+from tartan._compare import Comparisons
+from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
+from tartan._index import rows_of
+
+M = TypeVar("M")
+
+# Functions that keep zero: SciPy's sparse arrays have a method for each.
+KEEPING_ZERO = (
+    "arcsin", "arcsinh", "arctan", "arctanh", "ceil", "deg2rad", "expm1", "floor", "log1p", "rad2deg", "sin", "sinh",
+    "tan", "tanh", "trunc",
+)  # fmt: skip
+
+
+def shape_of(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape given as a tuple or as numbers."""
+    given = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    try:
+        return tuple(operator.index(n) for n in given)
+    except TypeError:
+        raise ArgumentTypeError(f"shape is {given!r}, expected integers") from None
+
+
+def _filled(sizes: tuple[int, ...], elements: int) -> tuple[int, int]:
+    """A new shape of `elements` elements, of which one size may be -1: what is left."""
+    if len(sizes) != 2:
+        raise ShapeError(f"shape has {len(sizes)} sizes, expected 2")
+    if sizes.count(-1) > 1:
+        raise ArgumentError("shape has two unknown sizes, expected at most one")
+    if -1 in sizes:
+        known = max(-sizes[0] * sizes[1], 1)
+        sizes = tuple(elements // known if n == -1 else n for n in sizes)
+    if min(sizes) < 0 or sizes[0] * sizes[1] != elements:
+        raise ShapeError(f"shape is {sizes}, expected one of {elements} elements")
+    return sizes[0], sizes[1]
+
+
+def check_axes(axes: Any, matrix: Any) -> None:
+    if axes is not None and tuple(axes) not in ((1, 0), (-1, -2)):
+        raise ArgumentTypeError(f"axes is {axes!r}, expected None or (1, 0): toarray() makes a dense copy of a {type(matrix).__name__}")
+
+
+class Formats(Comparisons[M]):
+    """The names of SciPy's sparse arrays for what matrices can do."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[M]:
+        return rows_of(self)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the stored values in bytes."""
+        plain: Any = self
+        rows, cols = plain.block_shape
+        return int(plain.blocks * rows * cols * _raw.tartan_dtype_bytes(plain._code))
+
+    @property
+    def data(self) -> Any:
+        """The same as `values`."""
+        return self._plain().values  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, changed: Any) -> None:
+        plain: Any = self._plain()
+        plain.values = changed
+
+    @property
+    def blocksize(self) -> tuple[int, int]:
+        """The same as `block_shape`."""
+        shape: tuple[int, int] = self.block_shape  # type: ignore[attr-defined]
+        return shape
+
+    @property
+    def indptr(self) -> Array:
+        """Where each block row begins among the blocks, as a copy; see `Layout.row_lists`."""
+        plain: Any = self._plain()
+        pointers: Array = plain.layout.row_lists()[0]
+        return pointers
+
+    @property
+    def indices(self) -> Array:
+        """The block column of each block, as a copy."""
+        plain: Any = self._plain()
+        cols: Array = plain.layout.row_lists()[1]
+        return cols
+
+    # ---- SciPy's arrays ----
+
+    def to_scipy(self, format: str = "bsr") -> Any:
+        """A SciPy sparse array."""
+        raise NotImplementedError
+
+    def asformat(self, format: Optional[str], copy: bool = False) -> Any:
+        """A SciPy sparse array in a format ("csr", "coo", ...); the matrix itself for None."""
+        return self if format is None else self.to_scipy(format)
+
+    def tocsr(self, copy: bool = False) -> Any:
+        return self.to_scipy("csr")
+
+    def tocsc(self, copy: bool = False) -> Any:
+        return self.to_scipy("csc")
+
+    def tocoo(self, copy: bool = False) -> Any:
+        return self.to_scipy("coo")
+
+    def tobsr(self, blocksize: Optional[tuple[int, int]] = None, copy: bool = False) -> Any:
+        matrix: Any = self if blocksize is None else self.reblock(blocksize)
+        return matrix.to_scipy("bsr")
+
+    def nonzero(self) -> tuple[Array, Array]:
+        """Rows and columns of the elements that are not 0, row by row.
+
+        >>> import numpy as np, tartan
+        >>> tartan.BlockMatrix.from_dense(np.eye(3)[::-1], block=2).nonzero()
+        (array([0, 1, 2]), array([2, 1, 0]))
+        """
+        plain: Any = self._plain()
+        rows, cols, values = plain.to_coo()
+        keep = values != 0
+        return rows[keep], cols[keep]
+
+    def argmax(self, axis: Optional[int] = None) -> Any:
+        """The place of the largest element, counted row by row; of every row (axis 1) or column (axis 0)."""
+        return self.tocsr().argmax(axis=axis)
+
+    def argmin(self, axis: Optional[int] = None) -> Any:
+        """The place of the smallest element; see `argmax`."""
+        return self.tocsr().argmin(axis=axis)
+
+    def conjugate(self, copy: bool = True) -> Any:
+        """The matrix itself, which is real; a copy unless `copy` is False."""
+        return +self if copy else self
+
+    conj = conjugate
+
+    @property
+    def real(self) -> Any:
+        return self
+
+    # ---- Shapes ----
+
+    def reshape(self, *shape: Any, order: str = "C", copy: bool = False) -> Any:
+        """The same elements in the same order, row by row ("C") or column by column ("F"), in another shape; a
+        size of -1 is what is left. The matrix itself if it has this shape, unless `copy` is True."""
+        plain: Any = self._plain()
+        if plain.ndim != 2 or order not in ("C", "F"):
+            raise ArgumentError(f"order is {order!r} for {plain.ndim} dimensions, expected 'C' or 'F' for 2")
+        rows, cols = _filled(shape_of(shape), plain.shape[0] * plain.shape[1])
+        if (rows, cols) == plain.shape:
+            return +self if copy else self
+        i, j, values = plain.to_coo()
+        if order == "C":
+            i, j = np.divmod(i * plain.shape[1] + j, cols)
+        else:
+            j, i = np.divmod(j * plain.shape[0] + i, rows)
+        return type(plain).from_coo((rows, cols), i, j, values, block=plain.block_shape, order=plain.order)
+
+    def _resized(self, *shape: Any) -> M:
+        """A copy with other numbers of rows and columns: elements keep their places, or fall away."""
+        plain: Any = self._plain()
+        sizes = shape_of(shape)
+        if plain.ndim != 2 or len(sizes) != 2 or min(sizes) < 0:
+            raise ShapeError(f"shape is {sizes}, expected (rows, cols)")
+        rows, cols = (min(n, old) for n, old in zip(sizes, plain.shape))
+        with Call(None, plain) as call:
+            result = type(plain)._own(_raw.tartan_matrix_cut(call.handle, plain._handle, 0, rows, 0, cols))
+        for direction, more in (
+            (_raw.TARTAN_RIGHTWARD, (rows, sizes[1] - cols)), (_raw.TARTAN_DOWN, (sizes[0] - rows, sizes[1])),
+        ):  # fmt: skip
+            if more[direction == _raw.TARTAN_RIGHTWARD] > 0:
+                empty = plain._empty(more)
+                with Call(None, result, empty) as call:
+                    handle = _raw.tartan_matrix_concatenate(call.handle, direction, result._handle, empty._handle)
+                    result = type(plain)._own(handle)
+        made: M = result
+        return made
+
+
+def _method(name: str) -> Any:
+    function = getattr(np, name)
+
+    def method(self: Formats[M]) -> M:
+        return self.apply(function)
+
+    method.__name__ = name
+    method.__doc__ = f"numpy.{name} of every stored element; that of 0 is 0."
+    return method
+
+
+for _name in KEEPING_ZERO:
+    setattr(Formats, _name, _method(_name))

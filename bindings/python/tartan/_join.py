@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrices joined to larger ones."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Optional, Sequence, TypeVar
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arithmetic import Arithmetic, is_sparse, matrix_of
+from tartan._arrays import array_of
+from tartan._call import Call
+from tartan._errors import ArgumentError, HandleTypeError, ShapeError, UnsupportedError
+
+M = TypeVar("M")
+LARGEST_FACTOR = 65536  # elements
+
+
+def check_arithmetic(matrix: Arithmetic[M]) -> Arithmetic[M]:
+    if not isinstance(matrix, Arithmetic):
+        raise HandleTypeError(f"a matrix is of type {type(matrix).__name__}, expected a BlockMatrix")
+    return matrix
+
+
+def _parts(matrices: Iterable[Any]) -> list[Any]:
+    """Matrices of Tartan, and SciPy's in blocks of the size of the first of these."""
+    given = list(matrices)
+    if not given:
+        raise ArgumentError("matrices is empty, expected one or more")
+    like = next((m for m in given if isinstance(m, Arithmetic)), given[0])
+    plain: Any = check_arithmetic(like)._plain()
+    return [
+        check_arithmetic(m)._plain() if isinstance(m, Arithmetic) or not is_sparse(m) else matrix_of(m, plain)
+        for m in given
+    ]
+
+
+def _joined(matrices: Iterable[Any], direction: int) -> Any:
+    parts = _parts(matrices)
+    result = parts[0].copy() if len(parts) == 1 else parts[0]
+    while len(parts) > 1:  # in pairs, so that each is copied a few times only
+        pairs = []
+        for a, b in zip(parts[::2], parts[1::2]):
+            with Call(None, a, b) as call:
+                pairs.append(type(a)._own(_raw.tartan_matrix_concatenate(call.handle, direction, a._handle, b._handle)))
+        parts = pairs + (parts[-1:] if len(parts) % 2 else [])
+        result = parts[0]
+    return result
+
+
+def vstack(matrices: Iterable[Arithmetic[M]]) -> M:
+    """Matrices one above the other, in blocks of the size of the first."""
+    result: M = _joined(matrices, _raw.TARTAN_DOWN)
+    return result
+
+
+def hstack(matrices: Iterable[Arithmetic[M]]) -> M:
+    """Matrices side by side, in blocks of the size of the first.
+
+    >>> import numpy as np, tartan
+    >>> A = tartan.BlockMatrix.from_dense(np.ones((4, 3)), block=2)
+    >>> tartan.hstack([A, 2 * A]).sum(axis=0)
+    array([4., 4., 4., 8., 8., 8.])
+    """
+    result: M = _joined(matrices, _raw.TARTAN_RIGHTWARD)
+    return result
+
+
+def block_diag(matrices: Iterable[Arithmetic[M]]) -> M:
+    """Matrices along the diagonal of one, in blocks of the size of the first."""
+    result: M = _joined(matrices, _raw.TARTAN_DIAGONAL)
+    return result
+
+
+def _side(sizes: Iterable[Optional[int]], name: str, number: int) -> int:
+    found = {size for size in sizes if size is not None}
+    if len(found) != 1:
+        raise ShapeError(f"{name} {number} of the grid has sizes {sorted(found)}, expected one")
+    return found.pop()
+
+
+def block_array(grid: Sequence[Sequence[Any]]) -> Any:
+    """A matrix made of a grid of matrices; None stands for zeros.
+
+    >>> import numpy as np, tartan
+    >>> A = tartan.BlockMatrix.from_dense(np.eye(4), block=2)
+    >>> tartan.block_array([[A, None], [2 * A, A]]).sum(axis=1)
+    array([1., 1., 1., 1., 3., 3., 3., 3.])
+    """
+    lines = [list(line) for line in grid]
+    if not lines or any(len(line) != len(lines[0]) for line in lines):
+        raise ArgumentError("the grid is empty or its rows differ in length, expected a rectangle of matrices")
+    given = [m for line in lines for m in line if m is not None]
+    if not given:
+        raise ArgumentError("the grid has no matrix, expected one in each row and column")
+    like = next((m for m in given if isinstance(m, Arithmetic)), given[0])
+    plain: Any = check_arithmetic(like)._plain()
+    heights = [_side((None if m is None else m.shape[-2] for m in line), "row", i) for i, line in enumerate(lines)]
+    widths = [_side((None if m is None else m.shape[-1] for m in line), "column", j) for j, line in enumerate(zip(*lines))]
+
+    def part(m: Any, shape: tuple[int, int]) -> Any:
+        return plain._empty(shape) if m is None else m
+
+    return vstack(
+        hstack([plain._empty((height, 0)), *(part(m, (height, width)) for m, width in zip(line, widths))])
+        for line, height in zip(lines, heights)
+    )
+
+
+def kron(a: Any, b: Any) -> Any:
+    """The Kronecker product of a matrix and a small one, dense or sparse, in either order. The small one becomes
+    dense.
+
+    >>> import numpy as np, tartan
+    >>> A = tartan.BlockMatrix.from_dense(np.eye(2), block=1)
+    >>> tartan.kron(A, np.ones((1, 2))).toarray()
+    array([[1., 1., 0., 0.],
+           [0., 0., 1., 1.]])
+    """
+    first = not isinstance(a, Arithmetic) or (isinstance(b, Arithmetic) and np.prod(a.shape) < np.prod(b.shape))
+    matrix, dense = (b, a) if first else (a, b)
+    check_arithmetic(matrix)
+    if is_sparse(dense):
+        if np.prod(dense.shape) > LARGEST_FACTOR:
+            raise UnsupportedError(
+                f"the smaller matrix has shape {dense.shape}, expected at most {LARGEST_FACTOR} elements, since it becomes dense"
+            )
+        dense = dense.toarray()
+    small = array_of(dense, "a" if first else "b", _raw.TARTAN_F64)
+    return matrix._computed(lambda context, handle: _raw.tartan_matrix_kronecker(context, handle, small, int(first), 0))

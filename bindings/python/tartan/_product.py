@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with operands that the library does not multiply itself: sparse matrices and complex arrays. The extension
+module calls `product` for them."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+
+from tartan import _raw
+from tartan._arithmetic import Arithmetic, is_sparse, matrix_of
+from tartan._errors import ArgumentError, DTypeError
+
+
+def product(
+    a: Any, b: Any, side: str = "left", transpose: bool = False, alpha: float = 1.0, beta: float = 0.0,
+    out: Any = None, gates: Any = None, context: Any = None,
+) -> Any:  # fmt: skip
+    """`tartan.spmm` of such an operand `b`; NotImplemented if it is neither sparse nor complex."""
+    if isinstance(b, np.ndarray) and b.dtype.kind == "c":
+        return _complex(a, b, side, transpose, alpha, beta, out, gates, context)
+    if not is_sparse(b):
+        return NotImplemented
+    if out is not None or gates is not None or context is not None:
+        raise ArgumentError("out, gates or context is given, expected none of them for the product of two sparse matrices")
+    factor = a.T if transpose else a
+    if side == "right":
+        plain = factor._plain()
+        result = (b if isinstance(b, Arithmetic) else matrix_of(b, plain, (plain.block_shape[0],) * 2))._times(plain)
+    else:
+        result = factor._times(b)
+    return result if alpha == 1 else result * alpha
+
+
+def _complex(
+    a: Any, b: Any, side: str, transpose: bool, alpha: float, beta: float, out: Any, gates: Any, context: Any
+) -> Any:
+    """Two real products."""
+    if out is not None and (not isinstance(out, np.ndarray) or out.dtype.kind != "c"):
+        raise DTypeError(f"out is of {getattr(out, 'dtype', type(out).__name__)}, expected complex numbers (as b)")
+    outs: tuple[Optional[Any], Optional[Any]] = (None, None) if out is None else (out.real, out.imag)
+    real, imag = (
+        _raw.spmm(a, part, side, transpose, alpha, beta, into, gates, context) for part, into in zip((b.real, b.imag), outs)
+    )
+    if out is not None:
+        return out
+    result = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
+    result.real, result.imag = real, imag
+    return result
+

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What matrices have in common with SciPy's sparse arrays, by the same names."""
+
+import operator
+import warnings
+
+import numpy as np
+import pytest
+from conftest import random_matrix
+
+import tartan
+from tartan import BlockMatrix
+
+sparse = pytest.importorskip("scipy.sparse")
+
+
+@pytest.fixture(params=["C", "F", "transpose"])
+def w(rng, request):
+    if request.param == "transpose":
+        return random_matrix(rng, (12, 8), (3, 4)).T
+    return random_matrix(rng, (8, 12), (4, 3), order=request.param)
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "coo", "bsr", "lil", "dia", "dok"])
+def test_formats(w, format):
+    made = w.asformat(format)
+    assert sparse.issparse(made) and made.format == format
+    np.testing.assert_array_equal(made.toarray(), w.toarray())
+    if hasattr(w, "to" + format):
+        np.testing.assert_array_equal(getattr(w, "to" + format)().toarray(), w.toarray())
+
+
+def test_names(w):
+    assert w.asformat(None) is w and w.tobsr((2, 2)).blocksize == (2, 2)
+    assert w.blocksize == w.block_shape == w.copy().block_shape
+    assert w.nbytes == w.blocks * 12 * 8 == w.values.nbytes
+    peer = sparse.bsr_array((w.data, w.indices, w.indptr), shape=w.shape)
+    np.testing.assert_array_equal(peer.toarray(), w.toarray())
+    np.testing.assert_array_equal(w.todense(), w.toarray())
+    assert w.toarray("F").flags.f_contiguous and w.toarray(order="C").flags.c_contiguous
+    out = np.empty(w.shape)
+    assert w.toarray(out=out) is out
+    np.testing.assert_array_equal(out, w.toarray())
+    for found, wanted in zip(w.nonzero(), w.toarray().nonzero()):
+        np.testing.assert_array_equal(found, wanted)
+    for axis in (None, 0, 1):
+        np.testing.assert_array_equal(w.argmax(axis), w.toarray().argmax(axis))
+        np.testing.assert_array_equal(w.argmin(axis), w.toarray().argmin(axis))
+    assert w.conj(copy=False) is w and w.real is w and w.conjugate().isclose_all(w, 0, 0)
+    assert w.astype(w.dtype, copy=False) is w and w.astype("float32", copy=False).dtype == np.float32
+    assert w.transpose(copy=True).shape == w.T.shape and w.transpose((1, 0)).shape == w.T.shape
+    with pytest.raises(tartan.ArgumentError, match="order"):
+        w.toarray("K")
+    with pytest.raises(tartan.ArgumentError, match="together with out"):
+        w.toarray("C", out=out)
+
+
+COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
+@pytest.mark.parametrize("compare", COMPARISONS, ids=lambda f: f.__name__)
+def test_comparisons(rng, w, compare):
+    dense = w.toarray()
+    other = w.copy().drop_zeros()
+    other.values[::2] += 1
+    for b in (other, other.T.copy().T, other.to_scipy("csr"), other.reblock((2, 5)), 0.5, -1):
+        theirs = b if np.isscalar(b) else b.toarray()
+        found = compare(w, b)
+        assert sparse.issparse(found) and found.dtype == np.bool_
+        np.testing.assert_array_equal(found.toarray(), compare(dense, theirs))
+        np.testing.assert_array_equal(compare(b, w).toarray(), compare(theirs, dense))
+    for b in (other.toarray(), dense):
+        assert isinstance(compare(w, b), np.ndarray)
+        np.testing.assert_array_equal(compare(w, b), compare(dense, b))
+        np.testing.assert_array_equal(compare(b, w), compare(b, dense))
+    if compare in (operator.le, operator.ge):
+        with pytest.raises(tartan.UnsupportedError, match="don't work with 0"):
+            compare(w, 0)
+    else:
+        np.testing.assert_array_equal(compare(w, 0).toarray(), compare(dense, 0))
+    with pytest.raises(tartan.ShapeError, match="expected"):
+        compare(w, w.T)
+    with pytest.raises(tartan.ShapeError, match="expected"):
+        compare(w, np.ones(3))
+    assert (w != w.copy()).nnz == 0 and (w != 2 * w).nnz == w.count_nonzero()
+    assert (w.astype("bfloat16") != w.astype("bfloat16")).nnz == 0
+
+
+def test_in_place(w):
+    dense = w.toarray()
+    matrix = w.copy()
+    values, same = matrix.values, matrix
+    matrix *= 2
+    assert matrix is same and np.shares_memory(matrix.values, values)
+    matrix /= 4
+    np.testing.assert_allclose(matrix.toarray(), dense / 2)
+    matrix += w
+    matrix -= 2 * w
+    matrix *= dense
+    np.testing.assert_allclose(matrix.toarray(), -dense / 2 * dense)
+    before = matrix.toarray()
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(tartan.ArgumentError, match="finite"):
+            matrix *= wrong
+    with pytest.raises(tartan.ArgumentError, match="not 0"):
+        matrix /= 0
+    np.testing.assert_array_equal(matrix.toarray(), before)
+
+
+def test_eliminate_zeros(rng):
+    matrix = BlockMatrix.from_dense(np.ones((8, 8)), 2)
+    view, old = matrix.T, matrix.values
+    matrix[2:6, :4] = 0
+    dense = matrix.toarray()
+    assert matrix.eliminate_zeros() is None and matrix.blocks == 12 and old.shape == (16, 2, 2)
+    np.testing.assert_array_equal(matrix.toarray(), dense)
+    np.testing.assert_array_equal(view.toarray(), dense.T)
+    view.eliminate_zeros()
+    np.testing.assert_array_equal(matrix @ np.ones(8), dense.sum(axis=1))
+
+
+@pytest.mark.parametrize("shape", [(8, 12), (5, 12), (8, 7), (3, 20), (20, 3), (11, 13), (0, 4), (4, 0)])
+def test_resize(rng, shape):
+    matrix = random_matrix(rng, (8, 12), (4, 3))
+    wanted = np.zeros(shape)
+    rows, cols = min(shape[0], 8), min(shape[1], 12)
+    wanted[:rows, :cols] = matrix.toarray()[:rows, :cols]
+    assert matrix.resize(*shape) is None and matrix.shape == shape
+    np.testing.assert_array_equal(matrix.toarray(), wanted)
+    matrix.resize((8, 12))
+    assert matrix.shape == (8, 12) and matrix.block_shape == (4, 3)
+    with pytest.raises(tartan.ShapeError, match="expected \\(rows, cols\\)"):
+        matrix.resize(3)
+
+
+def test_reshape(w):
+    for order in "CF":
+        for shape in ((6, 16), (96, 1), (1, -1), (-1, 4)):
+            np.testing.assert_array_equal(w.reshape(shape, order=order).toarray(), w.toarray().reshape(shape, order=order))
+    assert w.reshape(8, 12) is w and w.reshape(8, 12, copy=True) is not w
+    for shape in ((5, 5), (-1, -1), (96,), (-1, 5), (2, 3, 16)):
+        with pytest.raises(ValueError, match="shape"):
+            w.reshape(shape)
+    with pytest.raises(TypeError, match="expected integers"):
+        w.reshape(2.5, 3)
+
+
+def test_functions_that_keep_zero(w):
+    dense = w.toarray()
+    for name in ("arctan", "arcsinh", "ceil", "deg2rad", "expm1", "floor", "rad2deg", "sin", "sinh", "tan", "tanh", "trunc"):
+        np.testing.assert_allclose(getattr(w, name)().toarray(), getattr(np, name)(dense))
+        assert getattr(BlockMatrix, name).__doc__
+    np.testing.assert_array_equal(round(w, 1).toarray(), dense.round(1))
+    np.testing.assert_array_equal(w.maximum(-0.5).toarray(), np.maximum(dense, -0.5))
+    np.testing.assert_array_equal(w.minimum(0).toarray(), np.minimum(dense, 0))
+    np.testing.assert_array_equal(w.apply(lambda x: x * abs(x)).toarray(), dense * abs(dense))
+
+
+def test_transposed_view(rng):
+    matrix = random_matrix(rng, (10, 14), (4, 3))
+    view = matrix.T
+    assert (view.heads, view.block_shape, view.order, view.dtype_name) == (1, (3, 4), "F", "float64")
+    np.testing.assert_array_equal(view.values, view.copy().values)
+    np.testing.assert_array_equal(view.block_norms(), view.copy().block_norms())
+    assert not view.values.flags.writeable and view.astype("float32").shape == (14, 10)
+    assert view.astype("float64", copy=False) is view
+    view.check()
+    view[1, 2] = 0.0
+    view.setdiag(0.0, 2)
+    assert matrix[2, 1] == 0 and not matrix.diagonal(-2).any()
+    for found, wanted in zip(view.to_coo(), view.copy().to_coo()):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_saved_transpose(rng, tmp_path):
+    matrix = random_matrix(rng, (10, 14), (4, 3))
+    matrix.T.save(tmp_path / "t.h5")
+    np.testing.assert_array_equal(tartan.load(tmp_path / "t.h5").toarray(), matrix.toarray().T)
+
+
+def test_joining_with_scipy(rng, w):
+    other = sparse.random_array((5, 12), density=0.4, rng=rng)
+    np.testing.assert_array_equal(tartan.vstack([other, w]).toarray(), np.vstack([other.toarray(), w.toarray()]))
+    grid = tartan.block_array([[w, None], [None, other]])
+    np.testing.assert_array_equal(grid.toarray(), sparse.block_array([[w.tocsr(), None], [None, other]]).toarray())
+    np.testing.assert_allclose(tartan.kron(other, w).toarray(), np.kron(other.toarray(), w.toarray()))
+    np.testing.assert_allclose(tartan.kron(w, w.T).toarray(), np.kron(w.toarray(), w.toarray().T))
+    for grid in ([], [[]], [[None]], [[w], [w, w]]):
+        with pytest.raises(tartan.ArgumentError, match="grid"):
+            tartan.block_array(grid)
+    with pytest.raises(tartan.ShapeError, match="row 0"):
+        tartan.block_array([[w, other]])
+    large = BlockMatrix.zeros(tartan.Layout.from_coordinates((300, 300), 4, [], []))
+    with pytest.raises(tartan.UnsupportedError, match="becomes dense"):
+        tartan.kron(large, large)
+
+
+def test_from_lists_without_a_layout(rng):
+    rows, cols, numbers = rng.integers(0, 10, 30), rng.integers(0, 14, 30), rng.integers(1, 9, 30)
+    wanted = sparse.coo_array((numbers, (rows, cols)), shape=(10, 14))
+    made = BlockMatrix.from_coo((10, 14), rows, cols, numbers, block=[4, 3])
+    np.testing.assert_array_equal(made.toarray(), wanted.toarray())
+    lines = wanted.tocsr()
+    made = BlockMatrix.from_csr((10, 14), lines.indptr, lines.indices, lines.data, block=(4, 3), dtype="float32")
+    np.testing.assert_array_equal(made.toarray(), wanted.toarray())
+    assert made.dtype == np.float32 and made.block_shape == (4, 3)
+    with pytest.raises(tartan.ArgumentError, match="block is None"):
+        BlockMatrix.from_coo((10, 14), rows, cols, numbers)
+    with pytest.raises(tartan.ArgumentError, match="together with a layout"):
+        BlockMatrix.from_coo(made.layout, rows, cols, numbers, block=2)
+
+
+def test_reductions_into_given_memory(w):
+    out = np.empty(8)
+    assert w.sum(axis=1, out=out) is out
+    np.testing.assert_allclose(out, w.toarray().sum(axis=1))
+    assert w.sum(dtype="float32").dtype == np.float32 and w.mean(axis=0, dtype="f4").dtype == np.float32
+    np.testing.assert_allclose(w.trace(2), np.trace(w.toarray(), 2))
+    with pytest.raises(tartan.ShapeError, match="output parameter"):
+        w.sum(axis=0, out=out)
+    with pytest.raises(TypeError, match="axis is of type"):
+        w.max(axis=(0, 1))
+    with pytest.raises(TypeError, match="k is of type"):
+        w.diagonal(0.5)
+    assert w.diagonal(100).size == 0
+
+
+def test_warnings_are_scipys(w):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        w != w.copy(), w > 0.5, 2 * w, w @ w.T, w[0], w.sum()
