@@ -347,8 +347,7 @@ static bool is_float8(int32_t dtype) {
 int tartan_py_call_factor(tartan_py_call *call, tartan_py_part *part, int32_t dtype) {
     if (tartan_py_call_borrow(call, part, dtype, false)) return -1;
     const int32_t found = part->borrow.array.dtype;
-    if (part->type.look != TARTAN_PY_NDARRAY || found == dtype || (is_float8(found) && is_float8(dtype)))
-        return 0;
+    if (found == dtype || (is_float8(found) && is_float8(dtype)) || numpy_of(part) == NULL) return 0;
     return cast(call, part, dtype);
 }
 
