@@ -14,6 +14,7 @@
 %insert("sinitroutine") %{ R_useDynamicSymbols(dll, FALSE); R_forceSymbols(dll, FALSE); %}
 
 %{
+#include "elements.h"
 #include "product.h"
 #define TARTAN_RAISE(status) tartan_r_raise(status)
 #define TARTAN_NOTHING R_NilValue
@@ -197,5 +198,6 @@ SEXP tartan_r_duplicate(SEXP x);
 SEXP tartan_r_rounded(SEXP numbers, SEXP dtype);
 SEXP tartan_r_spmm(SEXP a, SEXP b, SEXP c, SEXP gates, double alpha, double beta, int32_t side, int32_t op);
 SEXP tartan_r_product(SEXP x, SEXP y, int32_t verb);
+SEXP tartan_r_spread(SEXP layout, SEXP numbers, int32_t along, double padding);
 
 %include "tartan.i"

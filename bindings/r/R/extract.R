@@ -1,24 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# x[i, j] is a dense matrix or vector, or a BlockMatrix if that would have more than 2^27 elements (1 GiB).
+# x[i, j] and x[i, j] <- value. A matrix of elements is a block matrix, a row, a column or a list of elements a vector.
+# Nothing is enumerated but what is asked for: rows and columns are selected in C.
 
-# Elements at zero-based (row, col), recycled to one length.
-.gather <- function(x, row, col) {
-  values <- block_values(x)
-  frame <- .frame_of(x)
-  out <- numeric(length(row))
-  if (!length(row)) return(out)
-  at <- c(row %/% frame[3L], col %/% frame[4L])
-  n <- length(row)
-  ids <- tartan_layout_find(x@layout, numeric(n), at[seq_len(n)], at[n + seq_len(n)], n)
-  stored <- which(ids >= 0)
-  out[stored] <- values[ids[stored] * frame[3L] * frame[4L] + (col[stored] %% frame[4L]) * frame[3L] +
-                          row[stored] %% frame[3L] + 1]
-  out
-}
-
-# The elements of 1 .. n that an index of any kind selects, counted from 0.
-.selected <- function(index, n, name, of) {
-  if (is.character(index)) .fail("argument", "%s is %s, expected numbers: there are no dimnames", name, .shown(index))
+# The positions in 1 .. n that an index of any kind selects, counted from 0.
+.selected <- function(index, n, names, name, of) {
+  if (is.factor(index)) index <- as.character(index)
+  if (is.character(index)) {
+    if (is.null(names)) .fail("argument", "%s is %s, but x has no names of %s", name, .shown(index), of)
+    at <- match(index, names)
+    bad <- which(is.na(at))
+    if (length(bad)) .fail("layout", "%s[%d] is %s, which names none of the %s", name, bad[1L], .shown(index[bad[1L]]), of)
+    return(at - 1)
+  }
+  if (methods::is(index, "sparseVector")) index <- as.vector(index)
   if (is.logical(index)) {
     if (length(index) > n || anyNA(index)) {
       .fail("layout", "%s is %s, expected at most %.0f values, none NA", name, .shown(index), n)
@@ -28,62 +22,196 @@
   if (is.numeric(index)) index <- trunc(index[is.na(index) | index != 0])
   if (is.numeric(index) && length(index) && isTRUE(all(index < 0))) {
     .index(-index, n, name, of)
-    return(setdiff(seq_len(n), -index) - 1)
+    return(seq_len(n)[index] - 1) # base R leaves them out
   }
   .index(index, n, name, of)
 }
 
+# Rows and columns (from 0) of the elements that one index selects: x[cbind(i, j)], x[x > 0], x[k].
+.places <- function(x, i) {
+  size <- dim(x)
+  if (methods::is(i, "Matrix") || methods::is(i, "BlockMatrix")) {
+    if (!methods::is(i, "lMatrix") && !methods::is(i, "nMatrix")) .fail("argument", "i is a %s, expected a logical Matrix, as x > 0 is", class(i)[1L])
+    if (any(dim(i) != size)) .fail("shape", "i is %d x %d, expected %.0f x %.0f", nrow(i), ncol(i), size[1L], size[2L])
+    at <- .sparse_entries(i)
+    if (anyNA(at$x)) .fail("argument", "i has NA, expected TRUE or FALSE")
+    keep <- at$x != 0
+    return(list(row = as.double(at$i[keep]), col = as.double(at$j[keep])))
+  }
+  if (is.matrix(i) && ncol(i) == 2L && (is.numeric(i) || is.character(i))) {
+    names <- x@Dimnames
+    return(list(row = .selected_pair(i[, 1L], size[1L], names[[1L]], "i[, 1]", "rows"),
+                col = .selected_pair(i[, 2L], size[2L], names[[2L]], "i[, 2]", "columns")))
+  }
+  if (is.character(i)) .fail("argument", "i is %s, expected x[i, j] or a matrix of two columns of names", .shown(i))
+  at <- .selected(i, prod(size), NULL, "i", "elements")
+  list(row = at %% size[1L], col = at %/% size[1L])
+}
+.selected_pair <- function(index, n, names, name, of) {
+  if (is.character(index)) .selected(index, n, names, name, of) else .index(index, n, name, of)
+}
+
+# Elements at rows and columns that count from 0.
+.gather <- function(x, row, col) {
+  out <- tartan_r_new_array(length(row))
+  if (length(row)) tartan_matrix_get_elements(x, NULL, row, col, out)
+  as.vector(out)
+}
+
+# The rows or columns of x[i, j], NULL for all of them.
+.side_of <- function(x, index, side) {
+  .selected(index, dim(x)[side], x@Dimnames[[side]], c("i", "j")[side], c("rows", "columns")[side])
+}
+
+.is_range <- function(at) length(at) > 0L && (length(at) == 1L || all(diff(at) == 1))
+
+# x[rows, cols] as a block matrix: of ranges, of whole blocks in another order, or of any list.
+.select <- function(x, rows, cols) {
+  names <- x@Dimnames
+  if (!is.null(rows)) names[1L] <- list(.some(names[[1L]], rows + 1))
+  if (!is.null(cols)) names[2L] <- list(.some(names[[2L]], cols + 1))
+  size <- dim(x)
+  if ((is.null(rows) || .is_range(rows)) && (is.null(cols) || .is_range(cols))) {
+    end <- function(at, n) if (is.null(at)) c(0, n) else c(at[1L], at[length(at)] + 1)
+    rows <- end(rows, size[1L])
+    cols <- end(cols, size[2L])
+    return(.made(x, tartan_matrix_cut, rows[1L], rows[2L], cols[1L], cols[2L], names = names))
+  }
+  .made(x, tartan_matrix_select, rows, cols, names = names)
+}
+
 setMethod("[", "BlockMatrix", function(x, i, j, ..., drop = TRUE) {
   .expect_one_head(x, "x[i, j]")
-  size <- x@layout@frame[1:2]
   commas <- nargs() - 1L - !missing(drop)
   if (commas > 2L) .fail("shape", "x has 2 dimensions, %d indices were given", commas)
+  tartan_r_expect_open(x)
   if (commas < 2L) {
     if (missing(i)) return(x)
-    if (is.matrix(i) && is.numeric(i) && ncol(i) == 2L) {
-      return(.gather(x, .index(i[, 1L], size[1L], "i[, 1]", "rows"), .index(i[, 2L], size[2L], "i[, 2]", "columns")))
-    }
-    at <- .selected(i, prod(size), "i", "elements")
-    return(.gather(x, at %% size[1L], at %/% size[1L]))
+    at <- .places(x, i)
+    return(.gather(x, at$row, at$col))
   }
-  rows <- if (missing(i)) seq_len(size[1L]) - 1 else .selected(i, size[1L], "i", "rows")
-  cols <- if (missing(j)) seq_len(size[2L]) - 1 else .selected(j, size[2L], "j", "columns")
-  elements <- as.double(length(rows)) * length(cols)
-  if (elements > .few && length(rows) > 1L && length(cols) > 1L) {
-    if (elements > .many) return(.rearranged(x, rows, cols))
-    return(unname(as.matrix(.to_sparse(x)[rows + 1, cols + 1, drop = FALSE])))
-  }
-  out <- .gather(x, rep(rows, times = length(cols)), rep(cols, each = length(rows)))
-  dim(out) <- c(length(rows), length(cols))
-  if (drop) base::drop(out) else out
+  rows <- if (!missing(i)) .side_of(x, i, 1L)
+  cols <- if (!missing(j)) .side_of(x, j, 2L)
+  if (is.null(rows) && is.null(cols)) return(x)
+  count <- c(if (is.null(rows)) dim(x)[1L] else length(rows), if (is.null(cols)) dim(x)[2L] else length(cols))
+  if (!.flag(drop, "drop") || all(count != 1L)) return(.select(x, rows, cols))
+  if (is.null(rows)) rows <- seq_len(count[1L]) - 1
+  if (is.null(cols)) cols <- seq_len(count[2L]) - 1
+  out <- .gather(x, rep_len(rows, max(count) * all(count)), rep_len(cols, max(count) * all(count)))
+  # As in base R, one element has a name only if either its row or its column has one.
+  along <- if (all(count == 1L)) which(!vapply(x@Dimnames, is.null, NA)) else which(count != 1L)
+  names <- if (length(along) == 1L && length(out)) x@Dimnames[[along]][list(rows, cols)[[along]] + 1]
+  stats::setNames(out, names)
 })
-
-.few <- 2^20  # elements that .gather looks up one by one
-.many <- 2^27 # elements of a dense result, 1 GiB
-
-# The order of blocks if an order of rows (from 0) moves whole blocks, else NULL.
-.block_order <- function(order, block, n) {
-  if (length(order) != n) return(NULL)
-  if (identical(order, seq_len(n) - 1)) return(seq_len(ceiling(n / block)))
-  first <- order[seq(1, n, by = block)]
-  at <- rep(first, each = block, length.out = n) + rep_len(seq_len(block) - 1, n)
-  if (any(first %% block != 0) || !identical(order, at) || anyDuplicated(first)) return(NULL)
-  first / block + 1
-}
-
-# x[rows, cols] as a BlockMatrix with the same block size: whole blocks are moved, or else elements by their
-# coordinates.
-.rearranged <- function(x, rows, cols) {
-  frame <- x@layout@frame
-  i <- .block_order(rows, frame[3L], frame[1L])
-  j <- .block_order(cols, frame[4L], frame[2L])
-  if (!is.null(i) && !is.null(j)) return(block_permute(x, i, j))
-  result <- block_matrix(.to_sparse(x)[rows + 1, cols + 1, drop = FALSE], block = frame[3:4])
-  block_cast(result, x@dtype)
-}
 
 setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   .expect_one_head(x, "diag")
-  at <- seq_len(min(dim(x))) - 1
-  .gather(x, at, at)
+  n <- min(dim(x))
+  diagonal <- tartan_matrix_get_diagonal(x, 0, n)
+  own <- x@Dimnames
+  if (names && !is.null(own[[1L]]) && identical(own[[1L]][seq_len(n)], own[[2L]][seq_len(n)])) {
+    names(diagonal) <- own[[1L]][seq_len(n)]
+  }
+  diagonal
+})
+
+# ---- Assignment: a new matrix, with the blocks that the new numbers need ----
+
+.new_numbers <- function(value) {
+  if (methods::is(value, "BlockMatrix")) return(as.vector(.small_dense(value)))
+  value <- .other_operand(value, "value")
+  as.double(value)
+}
+
+# A copy of x with room for elements (from 0), given as arguments of add(layout).
+.with_room <- function(x, handle) {
+  if (identical(tartan_layout_identity(handle), x@layout@identity)) return(.matrix_copy(x, "x"))
+  block_project(x, .new_layout(handle))
+}
+
+.write <- function(x, row, col, value) {
+  if (!length(row)) return(x)
+  stays <- is.na(value) | value != 0
+  x <- .with_room(x, tartan_layout_add_elements(x@layout, NULL, row[stays], col[stays]))
+  tartan_matrix_set_elements(x, NULL, row, col, value, 0L)
+  x
+}
+
+.recycled <- function(value, n) {
+  if (!n) return(numeric())
+  if (!length(value) || n %% length(value) != 0) {
+    .fail("shape", "value has length %.0f, expected a divisor of %.0f (elements to replace)", length(value), n)
+  }
+  rep_len(value, n)
+}
+
+# Zeros in whole rows and columns; their blocks stay.
+.clear <- function(x, rows, cols) {
+  if (block_count(x) == 0L) return(x)
+  flags <- function(at, n) {
+    chosen <- numeric(n)
+    chosen[at + 1] <- 1
+    chosen
+  }
+  hit <- TRUE
+  if (!is.null(rows)) hit <- .spread(x, flags(rows, dim(x)[1L]), "rows") != 0
+  if (!is.null(cols)) hit <- hit & .spread(x, flags(cols, dim(x)[2L]), "cols") != 0
+  values <- block_values(x)
+  values[hit] <- 0
+  .with_values(x, values)
+}
+
+# x[rows, cols] <- a sparse matrix.
+.write_sparse <- function(x, rows, cols, value) {
+  count <- c(if (is.null(rows)) dim(x)[1L] else length(rows), if (is.null(cols)) dim(x)[2L] else length(cols))
+  if (any(dim(value) != count)) {
+    .fail("shape", "value is %.0f x %.0f, expected %.0f x %.0f (elements to replace)", dim(value)[1L], dim(value)[2L], count[1L], count[2L])
+  }
+  if (methods::is(value, "BlockMatrix")) value <- .to_sparse(value)
+  entries <- .sparse_entries(value)
+  at <- function(index, place) if (is.null(index)) as.double(place) else index[place + 1]
+  x <- .clear(x, rows, cols)
+  .write(x, at(rows, entries$i), at(cols, entries$j), entries$x)
+}
+
+.write_part <- function(x, rows, cols, value) {
+  sparse <- methods::is(value, "BlockMatrix") || methods::is(value, "sparseMatrix")
+  if (sparse && !anyDuplicated(rows) && !anyDuplicated(cols)) return(.write_sparse(x, rows, cols, value))
+  value <- .new_numbers(value)
+  if (length(value) && !anyNA(value) && all(value == 0)) {
+    count <- c(if (is.null(rows)) dim(x)[1L] else length(rows), if (is.null(cols)) dim(x)[2L] else length(cols))
+    if (prod(count) %% length(value) == 0) return(.clear(x, rows, cols))
+  }
+  if (is.null(rows)) rows <- seq_len(dim(x)[1L]) - 1
+  if (is.null(cols)) cols <- seq_len(dim(x)[2L]) - 1
+  n <- as.double(length(rows)) * length(cols)
+  if (n > 2^27) {
+    .fail("unsupported", "%.3g GiB of numbers other than 0 would be written: build the matrix with block_matrix()", n / 2^27)
+  }
+  .write(x, rep(rows, times = length(cols)), rep(cols, each = length(rows)), .recycled(value, n))
+}
+
+setReplaceMethod("[", signature(x = "BlockMatrix"), function(x, i, j, ..., value) {
+  .expect_one_head(x, "x[i, j] <- value")
+  commas <- nargs() - 2L
+  if (commas > 2L) .fail("shape", "x has 2 dimensions, %d indices were given", commas)
+  tartan_r_expect_open(x)
+  if (commas < 2L && !missing(i)) {
+    at <- .places(x, i)
+    return(.write(x, at$row, at$col, .recycled(.new_numbers(value), length(at$row))))
+  }
+  .write_part(x, if (!missing(i)) .side_of(x, i, 1L), if (!missing(j)) .side_of(x, j, 2L), value)
+})
+
+setReplaceMethod("diag", "BlockMatrix", function(x, value) {
+  .expect_one_head(x, "diag(x) <- value")
+  value <- .new_numbers(value)
+  n <- min(dim(x))
+  if (!(length(value) %in% c(1L, n))) .fail("shape", "value has length %.0f, expected 1 or %.0f", length(value), n)
+  if (!n) return(x)
+  at <- which(is.na(value) | value != 0) - 1
+  x <- if (length(value) == 1L && length(at)) .with_room(x, tartan_layout_add_diagonal(x@layout, 0))
+       else .with_room(x, tartan_layout_add_elements(x@layout, NULL, at, at))
+  tartan_matrix_set_diagonal(x, 0, value)
+  x
 })

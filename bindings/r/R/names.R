@@ -28,6 +28,9 @@ setMethod("dimnames<-", "AnyBlockMatrix", function(x, value) {
   x
 })
 
+# Some of the names; a side of length 0 has none.
+.some <- function(names, at) if (length(at)) names[at]
+
 # The names of x in an order of its blocks, counted from 0; NULL is the order that there is.
 .names_of_blocks <- function(x, rows, cols) {
   names <- x@Dimnames
@@ -36,7 +39,7 @@ setMethod("dimnames<-", "AnyBlockMatrix", function(x, value) {
   for (i in which(!vapply(names, is.null, NA))) {
     if (is.null(orders[[i]])) next
     at <- rep(orders[[i]] * frame[i + 2L], each = frame[i + 2L]) + seq_len(frame[i + 2L])
-    names[[i]] <- names[[i]][at[at <= frame[i]]]
+    names[i] <- list(.some(names[[i]], at[at <= frame[i]]))
   }
   names
 }

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+# Matrices side by side, Kronecker products, triangles, comparison, sweep and scale.
+
+# ---- cbind and rbind: base R calls cbind2 and rbind2 for S4 objects ----
+
+# Anything as a block matrix in blocks of the size of x's; a vector is one row (side 1) or column (side 2).
+.to_bind <- function(y, x, side, name) {
+  if (methods::is(y, "BlockMatrix")) return(y)
+  if (methods::is(y, "sparseMatrix")) return(.as_blocks_of(y, x, name))
+  y <- .other_operand(y, name)
+  if (is.null(dim(y))) {
+    n <- dim(x)[3L - side]
+    if (!length(y) || n %% length(y) != 0) {
+      .fail("shape", "%s has length %.0f, expected %.0f (%s of the matrix)", name, length(y), n, c("columns", "rows")[side])
+    }
+    y <- if (side == 2L) matrix(rep_len(y, n), n, 1L) else matrix(rep_len(y, n), 1L, n)
+  }
+  .from_dense(y, block = block_dim(x))
+}
+
+.bind <- function(x, y, side) {
+  model <- if (methods::is(x, "BlockMatrix")) x else y
+  if (is.null(x) || is.null(y)) return(model)
+  .expect_one_head(model, "a bound matrix")
+  x <- .to_bind(x, model, side, "x")
+  y <- .to_bind(y, model, side, "y")
+  across <- 3L - side
+  if (dim(x)[across] != dim(y)[across]) {
+    .fail("shape", "y has %.0f %s, expected %.0f (as x)", dim(y)[across], c("rows", "columns")[across], dim(x)[across])
+  }
+  names <- .no_names
+  shared <- x@Dimnames[[across]]
+  names[across] <- list(if (is.null(shared)) y@Dimnames[[across]] else shared)
+  if (!is.null(x@Dimnames[[side]]) || !is.null(y@Dimnames[[side]])) {
+    ends <- lapply(list(x, y), function(m) if (is.null(m@Dimnames[[side]])) character(dim(m)[side]) else m@Dimnames[[side]])
+    names[[side]] <- unlist(ends)
+  }
+  direction <- if (side == 1L) TARTAN_DOWN else TARTAN_RIGHTWARD
+  .take_matrix(tartan_matrix_concatenate(NULL, direction, x, y), names = names)
+}
+
+for (.peer in c("ANY", "Matrix")) {
+  setMethod("rbind2", signature("BlockMatrix", .peer), function(x, y, ...) .bind(x, y, 1L))
+  setMethod("rbind2", signature(.peer, "BlockMatrix"), function(x, y, ...) .bind(x, y, 1L))
+  setMethod("cbind2", signature("BlockMatrix", .peer), function(x, y, ...) .bind(x, y, 2L))
+  setMethod("cbind2", signature(.peer, "BlockMatrix"), function(x, y, ...) .bind(x, y, 2L))
+}
+rm(.peer)
+setMethod("rbind2", signature("BlockMatrix", "BlockMatrix"), function(x, y, ...) .bind(x, y, 1L))
+setMethod("cbind2", signature("BlockMatrix", "BlockMatrix"), function(x, y, ...) .bind(x, y, 2L))
+setMethod("rbind2", signature("BlockMatrix", "missing"), function(x, y, ...) x)
+setMethod("cbind2", signature("BlockMatrix", "missing"), function(x, y, ...) x)
+
+# ---- Kronecker products ----
+
+.kronecker_names <- function(X, Y) {
+  one <- function(side) {
+    x <- dimnames(X)[[side]]
+    y <- dimnames(Y)[[side]]
+    if (is.null(x) && is.null(y)) return(NULL)
+    if (is.null(x)) x <- character(dim(X)[side])
+    if (is.null(y)) y <- character(dim(Y)[side])
+    paste(rep(x, each = length(y)), rep(y, times = length(x)), sep = ":")
+  }
+  list(one(1L), one(2L))
+}
+
+.kronecker <- function(X, Y, FUN = "*", make.dimnames = FALSE, ...) {
+  first <- methods::is(X, "BlockMatrix")
+  x <- if (first) X else Y
+  o <- if (first) Y else X
+  .expect_one_head(x, "kronecker")
+  if (!identical(match.fun(FUN), `*`)) {
+    .expect_small(x)
+    if (length(x) * length(o) > 2^27) .fail("unsupported", "the result would be a dense matrix of more than 1 GiB")
+    dense <- function(m) if (isS4(m)) as.matrix(m) else m
+    return(base::kronecker(dense(X), dense(Y), FUN, make.dimnames, ...))
+  }
+  if (!methods::is(o, "BlockMatrix") && !methods::is(o, "Matrix")) {
+    o <- .other_operand(o, if (first) "Y" else "X")
+    if (is.null(dim(o))) o <- matrix(o, ncol = 1L)
+  }
+  names <- if (make.dimnames) .kronecker_names(if (first) X else o, if (first) o else Y) else .no_names
+  if (length(o) <= 2^16) {
+    o <- if (methods::is(o, "BlockMatrix")) .to_dense(o) else .dense(o, "Y")
+    return(.take_matrix(tartan_matrix_kronecker(NULL, x, unname(o), as.integer(!first), .dtype_code(x@dtype)), names = names))
+  }
+  sparse <- function(m) if (methods::is(m, "BlockMatrix")) .to_sparse(m) else if (isS4(m)) .general(m) else methods::as(m, "CsparseMatrix")
+  product <- methods::kronecker(sparse(X), sparse(Y))
+  dimnames(product) <- names
+  block_cast(.as_blocks_of(product, x, "the result"), x@dtype)
+}
+for (.peer in c("ANY", "Matrix")) {
+  setMethod("kronecker", signature("BlockMatrix", .peer), .kronecker)
+  setMethod("kronecker", signature(.peer, "BlockMatrix"), .kronecker)
+}
+rm(.peer)
+setMethod("kronecker", signature("BlockMatrix", "BlockMatrix"), .kronecker)
+
+# ---- Triangles ----
+
+.triangle <- function(x, kind, k) .made(x, tartan_matrix_triangle, kind, .diagonal_number(k))
+.diagonal_number <- function(k) {
+  if (length(k) != 1L || !.is_whole(k)) .fail("argument", "k is %s, expected a whole number", .shown(k))
+  as.double(k)
+}
+setMethod("tril", "BlockMatrix", function(x, k = 0, ...) .triangle(x, TARTAN_LOWER, k))
+setMethod("triu", "BlockMatrix", function(x, k = 0, ...) .triangle(x, TARTAN_UPPER, k))
+setMethod("band", "BlockMatrix", function(x, k1, k2, ...) .triangle(.triangle(x, TARTAN_UPPER, k1), TARTAN_LOWER, k2))
+
+# ---- Comparison: by values and names, whatever the blocks ----
+
+all.equal.BlockMatrix <- function(target, current, ..., check.attributes = TRUE) {
+  if (methods::is(current, "Matrix") || is.matrix(current)) current <- block_matrix(current, block = block_dim(target))
+  if (!methods::is(current, "BlockMatrix")) return(paste0("target is BlockMatrix, current is ", class(current)[1L]))
+  size <- function(x) c(dim(x), block_heads(x))
+  if (any(size(target) != size(current))) {
+    return(sprintf("Dimensions: target (%s), current (%s)", paste(size(target), collapse = ", "), paste(size(current), collapse = ", ")))
+  }
+  said <- NULL
+  if (check.attributes && !identical(target@Dimnames, current@Dimnames)) {
+    said <- paste("Dimnames:", all.equal(target@Dimnames, current@Dimnames))
+  }
+  both <- .on_union(target, current)
+  equal <- all.equal(as.vector(both$x), as.vector(both$y), ...)
+  if (!isTRUE(equal)) said <- c(said, equal)
+  if (is.null(said)) TRUE else said
+}
+
+setMethod("isSymmetric", "BlockMatrix", function(object, tol = 100 * .Machine$double.eps, checkDN = TRUE, ...) {
+  size <- dim(object)
+  if (size[1L] != size[2L]) return(FALSE)
+  names <- object@Dimnames
+  if (checkDN && !is.null(names[[1L]]) && !is.null(names[[2L]]) && !identical(names[[1L]], names[[2L]])) return(FALSE)
+  isTRUE(all.equal.BlockMatrix(object, t(object), tolerance = tol, check.attributes = FALSE))
+})
+
+# ---- sweep and scale ----
+
+# The name of an operator that is given by name or as a function.
+.operator <- function(FUN) {
+  for (name in c("+", "-", "*", "/", "^", "%%", "%/%", "==", "!=", "<", "<=", ">", ">=")) {
+    if (identical(FUN, name) || identical(FUN, get(name, baseenv()))) return(name)
+  }
+  NULL
+}
+
+setGeneric("sweep", signature = "x")
+setMethod("sweep", "BlockMatrix", function(x, MARGIN, STATS, FUN = "-", check.margin = TRUE, ...) {
+  operator <- .operator(FUN)
+  .expect_one_head(x, "sweep")
+  if (is.null(operator) || !(identical(as.double(MARGIN), 1) || identical(as.double(MARGIN), 2))) {
+    return(base::sweep(.small_dense(x), MARGIN, as.array(STATS), FUN, check.margin, ...))
+  }
+  if (length(STATS) != dim(x)[MARGIN] && length(STATS) != 1L) {
+    .fail("shape", "STATS has length %.0f, expected %.0f (%s of x)", length(STATS), dim(x)[MARGIN], c("rows", "columns")[MARGIN])
+  }
+  STATS <- as.vector(STATS)
+  .combine_numbers(operator, x, STATS, TRUE, if (length(STATS) == 1L) "elements" else .side[MARGIN])
+})
+.side <- c("rows", "cols")
+
+# Centred columns are dense.
+scale.BlockMatrix <- function(x, center = TRUE, scale = TRUE) {
+  .expect_one_head(x, "scale")
+  if (!identical(center, FALSE)) return(base::scale(.small_dense(x), center, scale))
+  if (identical(scale, FALSE)) return(x)
+  if (isTRUE(scale)) {
+    values <- .as_double(x)
+    seen <- dim(x)[1L] - colSums(is.na(values))
+    scale <- sqrt(colSums(values^2, na.rm = TRUE) / pmax(1, seen - 1))
+  }
+  sweep(x, 2, scale, "/")
+}
