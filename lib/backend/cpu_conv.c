@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tiles of convolutions on the CPU, and packing what they read. */
+ * Tiles of convolutions on the CPU. */
 #include "backend/cpu_conv.h"
 
 #include <string.h>
@@ -66,14 +66,19 @@ bool tartan_i_cpu_tap_offset(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const
         if (l->taps == 0 || i < 0 || i % l->tap_step != 0) return false;
         offset = offset * tiling->box[d] + l->offset + i / l->tap_step * l->offset_step - l->low;
     }
-    *out = offset * tiling->pitch;
+    if (tiling->kind != TARTAN_I_BOX_SLOTS) { /* rows of the box are split by the remainder of a position */
+        const int64_t step = lines[2].from_step, rows = offset / tiling->box[2], w = offset % tiling->box[2];
+        offset = rows * tiling->box[2] + w % step * (tiling->box[2] / step) + w / step;
+    }
+    *out = offset * tiling->position;
     return true;
 }
 
 /* ---- Tiles ---- */
 
+enum { LINE = 16 }; /* reals, as many as are in a cache line at most */
+
 int64_t tartan_i_cpu_conv_pitch(int64_t slots, int64_t block) {
-    enum { LINE = 16 };
     const int64_t last = slots > 0 ? (slots - 1) / block * block : 0;
     int64_t lines = tartan_i_ceil_div(last + tartan_i_ceil_div(block, LINE) * LINE, LINE);
     return (lines | 1) * LINE;
@@ -90,19 +95,28 @@ static int64_t even(int64_t n, int64_t most) {
 }
 
 static void set_box(tartan_i_cpu_tiling *t, const tartan_i_cpu_line lines[TARTAN_I_DIMS]) {
-    t->box_reals = t->pitch;
+    int64_t positions = 1;
     for (int32_t d = TARTAN_I_DIMS - 1; d >= 0; d--) {
         t->box[d] = (t->tile[d] - 1) * lines[d].from_step + lines[d].span + 1;
         /* Rows of positions begin at multiples of the step. */
         if (d == 2) t->box[d] = tartan_i_ceil_div(t->box[d], lines[d].from_step) * lines[d].from_step;
-        t->box_reals *= t->box[d];
+        positions *= t->box[d];
     }
+    /* An odd number of cache lines: what is read together does not compete for places in L1. */
+    if (t->kind == TARTAN_I_BOX_LANES) t->vector = (tartan_i_ceil_div(positions, LINE) | 1) * LINE;
+    if (t->kind == TARTAN_I_BOX_VECTORS) t->vector = (positions | 1) * t->position;
+    t->box_reals = t->kind == TARTAN_I_BOX_SLOTS ? t->slots * positions
+                                                 : tartan_i_ceil_div(t->slots, t->together) * t->vector;
+    t->box_reals += TARTAN_I_MAX_LANES; /* the last vector may go over the end */
 }
 
 tartan_i_cpu_tiling tartan_i_cpu_tiling_of(const tartan_i_cpu_line lines[TARTAN_I_DIMS],
-                                           const int64_t most[TARTAN_I_DIMS], int64_t pitch, int64_t budget) {
+                                           const int64_t most[TARTAN_I_DIMS], int64_t slots,
+                                           tartan_i_cpu_box kind, int64_t lanes, int64_t budget) {
     enum { WIDE = 64, NARROW = 8 };
-    tartan_i_cpu_tiling t = {.tile = {1, 1, 1}, .pitch = pitch};
+    tartan_i_cpu_tiling t = {.tile = {1, 1, 1}, .kind = kind, .slots = slots};
+    t.together = kind == TARTAN_I_BOX_SLOTS ? slots : kind == TARTAN_I_BOX_LANES ? 1 : lanes;
+    t.position = t.together;
     for (int64_t wide = WIDE; wide >= NARROW; wide /= 2) {
         t.tile[2] = even(most[2], wide);
         set_box(&t, lines);
@@ -235,98 +249,4 @@ int64_t tartan_i_cpu_pieces(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const 
         }
     }
     return count;
-}
-
-/* ---- Packing ---- */
-
-/* Packs `count` positions of one row from w on. */
-static void pack_positions(const tartan_i_kernels *k, const tartan_i_cpu_image *image, const char *row,
-                           int64_t w, int64_t count, int64_t pitch, char *out) {
-    const tartan_i_channels *side = image->side;
-    const char *from = row + w * image->stride[2] * image->bytes;
-    if (side->of == NULL) {
-        tartan_i_pack(k, image->dtype, from, image->stride[2], image->c_stride, count, side->count, out,
-                      pitch);
-        return;
-    }
-    for (int64_t slot = 0, run; slot < side->slots; slot += run) {
-        const int32_t channel = side->of[slot];
-        run = 1;
-        if (channel < 0) continue;
-        while (slot + run < side->slots && side->of[slot + run] == channel + run) run++;
-        tartan_i_pack(k, image->dtype, from + channel * image->c_stride * image->bytes, image->stride[2],
-                      image->c_stride, count, run, out + slot * k->bytes, pitch);
-    }
-}
-
-/* Whether a position of a row is in an active window; `windows`: those of the row. */
-static bool is_on(const tartan_i_cpu_active *map, const uint8_t *windows, int64_t w) {
-    return map->window[2][w] >= 0 && windows[map->window[2][w]];
-}
-
-static void clear_positions(const tartan_i_kernels *k, int64_t count, int64_t pitch, char *out) {
-    if (count > 0) memset(out, 0, (size_t)(count * pitch * k->bytes));
-}
-
-/* Packs the positions from `begin` to before `end` of one row of the image. */
-static void pack_row(const tartan_i_kernels *k, const tartan_i_cpu_image *image,
-                     const tartan_i_cpu_active *map, int64_t n, int64_t d, int64_t h, int64_t begin,
-                     int64_t end, int64_t pitch, char *out) {
-    const char *row =
-        image->data + (n * image->n_stride + d * image->stride[0] + h * image->stride[1]) * image->bytes;
-    if (map->layout == NULL) {
-        pack_positions(k, image, row, begin, end - begin, pitch, out);
-        return;
-    }
-    const int64_t i = map->window[0][d], j = map->window[1][h];
-    if (i < 0 || j < 0) {
-        clear_positions(k, end - begin, pitch, out);
-        return;
-    }
-    const uint8_t *windows =
-        map->on + n * map->windows_all + (i * map->windows.count[1] + j) * map->windows.count[2];
-    for (int64_t w = begin, run; w < end; w += run) {
-        const bool on = is_on(map, windows, w);
-        char *to = out + (w - begin) * pitch * k->bytes;
-        for (run = 1; w + run < end && is_on(map, windows, w + run) == on;) run++;
-        if (on)
-            pack_positions(k, image, row, w, run, pitch, to);
-        else
-            clear_positions(k, run, pitch, to);
-    }
-}
-
-/* Positions of a piece's box along one dimension. */
-static int64_t box_length(const tartan_i_cpu_line *l, int64_t size) {
-    return (size - 1) * l->from_step + l->span + 1;
-}
-
-int64_t tartan_i_cpu_box_rows(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const tartan_i_cpu_piece *piece) {
-    return box_length(&lines[0], piece->size[0]) * box_length(&lines[1], piece->size[1]);
-}
-
-void tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line lines[TARTAN_I_DIMS],
-                           const tartan_i_cpu_tiling *t, const tartan_i_cpu_image *image,
-                           const tartan_i_cpu_active *map, const tartan_i_cpu_piece *piece, int64_t begin,
-                           int64_t end, char *box) {
-    int64_t origin[TARTAN_I_DIMS], length[TARTAN_I_DIMS];
-    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
-        origin[d] = piece->origin[d] * lines[d].from_step + lines[d].low;
-        length[d] = box_length(&lines[d], piece->size[d]);
-    }
-    /* The part of a row that is inside of the image. */
-    int64_t low = -origin[2], high = image->size[2] - origin[2];
-    low = low < 0 ? 0 : smaller(low, length[2]);
-    high = high < low ? low : smaller(high, length[2]);
-    for (int64_t row = begin; row < end; row++) {
-        const int64_t i = row / length[1], j = row % length[1], d = origin[0] + i, h = origin[1] + j;
-        const bool inside = d >= 0 && d < image->size[0] && h >= 0 && h < image->size[1] && low < high;
-        char *out = box + (i * t->box[1] + j) * t->box[2] * t->pitch * k->bytes;
-        const int64_t position = t->pitch * k->bytes;
-        clear_positions(k, inside ? low : length[2], t->pitch, out);
-        if (!inside) continue;
-        pack_row(k, image, map, piece->n, d, h, origin[2] + low, origin[2] + high, t->pitch,
-                 out + low * position);
-        clear_positions(k, length[2] - high, t->pitch, out + high * position);
-    }
 }

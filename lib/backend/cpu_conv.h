@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What the passes of a convolution on the CPU share.
  *
- * Positions are handled in tiles. The part of the other image that a tile's taps reach, its box, is packed into reals
- * [positions][slots], with zeros outside of the image: so a tap of a block is a fixed offset in the box, whatever the strides,
- * memory order and dtype of the image are. */
+ * Positions are handled in tiles. The part of the other image that a tile's taps reach, its box, is packed into reals, with
+ * zeros outside of the image: so a tap of a block is a fixed offset in the box, whatever the strides, memory order and dtype of
+ * the image are. */
 #ifndef TARTAN_BACKEND_CPU_CONV_H
 #define TARTAN_BACKEND_CPU_CONV_H
 
@@ -33,15 +33,33 @@ typedef struct tartan_i_cpu_line {
 int64_t tartan_i_cpu_line_phases(const tartan_i_geometry *g, bool adjoint, int32_t d);
 tartan_i_cpu_line tartan_i_cpu_line_of(const tartan_i_geometry *g, bool adjoint, int32_t d, int64_t phase);
 
-/* How tiles are cut: positions of a full one, the box of it, and the reals of a position in the box. */
+/* How the slots of a position lie in a box: all side by side; [slot][position], where the positions of a row w with the same
+ * remainder w % from_step are together, so that neighbours in the tile are neighbours in the box; or in vectors of slots,
+ * [vector][position][lane], with the same order of positions. */
+typedef enum tartan_i_cpu_box {
+    TARTAN_I_BOX_SLOTS,
+    TARTAN_I_BOX_LANES,
+    TARTAN_I_BOX_VECTORS
+} tartan_i_cpu_box;
+
+/* How tiles are cut: positions of a full one and its box, of `slots` reals a position. */
 typedef struct tartan_i_cpu_tiling {
     int64_t tile[TARTAN_I_DIMS], box[TARTAN_I_DIMS];
-    int64_t pitch, box_reals;
+    tartan_i_cpu_box kind;
+    int64_t slots, position;  /* position: stride */
+    int64_t together, vector; /* slots that lie side by side; stride of so many */
+    int64_t box_reals;
 } tartan_i_cpu_tiling;
 
-/* Cuts most[d] positions a dimension so that a box has about `budget` reals. */
+/* Cuts most[d] positions a dimension so that a box has about `budget` reals. lanes: of a vector. */
 tartan_i_cpu_tiling tartan_i_cpu_tiling_of(const tartan_i_cpu_line lines[TARTAN_I_DIMS],
-                                           const int64_t most[TARTAN_I_DIMS], int64_t pitch, int64_t budget);
+                                           const int64_t most[TARTAN_I_DIMS], int64_t slots,
+                                           tartan_i_cpu_box kind, int64_t lanes, int64_t budget);
+
+/* Where a slot is in a box. */
+static inline int64_t tartan_i_cpu_box_slot(const tartan_i_cpu_tiling *t, int64_t slot) {
+    return slot / t->together * t->vector + slot % t->together;
+}
 
 /* Reals of a position with `slots` in blocks of `block`: enough for whole vectors of the last block, and an odd number of
  * cache lines, so that neighbours do not compete for places in L1. */

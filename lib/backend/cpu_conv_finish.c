@@ -44,77 +44,105 @@ void tartan_i_cpu_finish_fill(tartan_i_cpu_finish *f, char *memory) {
     fill_table(f, f->op->bias, 0, f->bias);
 }
 
-/* One position: n sums, their gains and biases. Each step rounds. */
+/* n sums, with one gain and bias, or with those of step after step. Each operation rounds. */
 #define APPLY(real, zero)                                                                                    \
-    static void apply_##real(int64_t n, const real *gain, const real *bias, bool bias_first, bool relu,      \
-                             real *sums) {                                                                   \
+    static void apply_##real(int64_t n, int64_t step, const real *gain, const real *bias, bool bias_first,   \
+                             bool relu, real *sums) {                                                        \
         for (int64_t i = 0; gain != NULL && bias_first && i < n; i++)                                        \
-            sums[i] = gain[i] * (sums[i] + bias[i]);                                                         \
+            sums[i] = gain[i * step] * (sums[i] + bias[i * step]);                                           \
         for (int64_t i = 0; gain != NULL && !bias_first && i < n; i++)                                       \
-            sums[i] = gain[i] * sums[i] + bias[i];                                                           \
+            sums[i] = gain[i * step] * sums[i] + bias[i * step];                                             \
         for (int64_t i = 0; relu && i < n; i++) sums[i] = sums[i] <= zero ? zero : sums[i];                  \
     }
 APPLY(float, 0.0f)
 APPLY(double, 0.0)
 
-/* Applies gain, bias and ReLU to sums[positions][width], of `n` entries from `first` on. */
-static void apply(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first, int64_t n,
-                  int64_t width, char *sums) {
+/* n sums that lie side by side, of entries of gain and bias from `at` on. */
+static void apply_line(const tartan_i_cpu_finish *f, int64_t n, int64_t step, int64_t at, char *sums) {
     const tartan_op_conv *op = f->op;
-    if (f->gain == NULL && !op->relu) return;
-    for (int64_t i = 0; i < row->count; i++) {
+    const void *gain = f->gain != NULL ? f->gain + at * f->k->bytes : NULL,
+               *bias = f->gain != NULL ? f->bias + at * f->k->bytes : NULL;
+    const bool f64 = f->k->dtype == TARTAN_F64;
+    if (f64 && step == 0)
+        apply_double(n, 0, gain, bias, op->bias_first, op->relu, (double *)(void *)sums);
+    else if (f64)
+        apply_double(n, 1, gain, bias, op->bias_first, op->relu, (double *)(void *)sums);
+    else if (step == 0)
+        apply_float(n, 0, gain, bias, op->bias_first, op->relu, (float *)(void *)sums);
+    else
+        apply_float(n, 1, gain, bias, op->bias_first, op->relu, (float *)(void *)sums);
+}
+
+/* Applies gain, bias and ReLU to a row of positions and `n` entries from `first` on. Positions of one class that follow each
+ * other are done together. */
+static void apply(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first, int64_t n,
+                  tartan_i_cpu_sums sums) {
+    const tartan_i_edges *edges = f->op->edges;
+    if (f->gain == NULL && !f->op->relu) return;
+    for (int64_t i = 0, run; i < row->count; i += run) {
         const int64_t class =
-            op->edges == NULL ? 0 : tartan_i_edges_class(op->edges, row->d, row->h, row->w + i * row->w_step);
-        const int64_t at = (class * f->entries + first) * f->k->bytes;
-        const void *gain = f->gain != NULL ? f->gain + at : NULL,
-                   *bias = f->gain != NULL ? f->bias + at : NULL;
-        char *to = sums + i * width * f->k->bytes;
-        if (f->k->dtype == TARTAN_F64)
-            apply_double(n, gain, bias, op->bias_first, op->relu, (double *)(void *)to);
-        else
-            apply_float(n, gain, bias, op->bias_first, op->relu, (float *)(void *)to);
+            edges == NULL ? 0 : tartan_i_edges_class(edges, row->d, row->h, row->w + i * row->w_step);
+        run = edges == NULL ? row->count : 1;
+        while (i + run < row->count &&
+               tartan_i_edges_class(edges, row->d, row->h, row->w + (i + run) * row->w_step) == class)
+            run++;
+        const int64_t at = class * f->entries + first;
+        char *from = sums.data + i * sums.position * f->k->bytes;
+        for (int64_t j = 0; sums.slot == 1 && j < run; j++)
+            apply_line(f, n, 1, at, from + j * sums.position * f->k->bytes);
+        for (int64_t j = 0; sums.slot != 1 && j < n; j++)
+            apply_line(f, run, 0, at + j, from + j * sums.slot * f->k->bytes);
     }
 }
 
-/* Stores sums[positions][width] of the channels first .. first + n - 1. */
+/* Stores sums of the channels first .. first + n - 1. */
 static void store(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first, int64_t n,
-                  int64_t width, const char *sums) {
+                  tartan_i_cpu_sums sums) {
     const tartan_i_cpu_image *to = f->to;
     const int64_t offset = row->n * to->n_stride + first * to->c_stride + row->d * to->stride[0] +
                            row->h * to->stride[1] + row->w * to->stride[2];
-    tartan_i_commit(f->k, sums, width, row->count, n, 1, f->op->add ? 1 : 0, to->dtype,
-                    to->data + offset * to->bytes, row->w_step * to->stride[2], to->c_stride);
+    const int64_t step = row->w_step * to->stride[2];
+    char *out = to->data + offset * to->bytes;
+    const double beta = f->op->add ? 1 : 0;
+    if (sums.slot == 1)
+        tartan_i_commit(f->k, sums.data, sums.position, row->count, n, 1, beta, to->dtype, out, step,
+                        to->c_stride);
+    else
+        tartan_i_commit(f->k, sums.data, sums.slot, n, row->count, 1, beta, to->dtype, out, to->c_stride,
+                        step);
 }
 
 void tartan_i_cpu_finish_slots(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first,
-                               int64_t block, int64_t width, char *sums) {
+                               int64_t block, tartan_i_cpu_sums sums) {
     const tartan_i_channels *side = f->to->side;
     const int64_t n = tartan_i_channels_in(side, first, block);
-    apply(f, row, first, n, width, sums);
-    for (int64_t i = 0, run; i < n; i += run) {
+    apply(f, row, first, n, sums);
+    for (int64_t i = 0, run; i < n; i += run, sums.data += run * sums.slot * f->k->bytes) {
         const int64_t channel = side->of == NULL ? first + i : side->of[first + i];
         run = side->of == NULL ? n : 1;
         while (i + run < n && side->of[first + i + run] == channel + run) run++;
-        store(f, row, channel, run, width, sums + i * f->k->bytes);
+        store(f, row, channel, run, sums);
     }
 }
 
 void tartan_i_cpu_finish_add(const tartan_i_cpu_finish *f, int64_t count, int64_t first, int64_t block,
-                             int64_t width, const char *sums, char *all) {
+                             tartan_i_cpu_sums sums, tartan_i_cpu_sums all) {
     const tartan_i_channels *side = f->to->side;
     const int64_t n = tartan_i_channels_in(side, first, block);
-    for (int64_t p = 0; p < count; p++)
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t to = p * side->count + side->of[first + i], from = p * width + i;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t p = 0; p < count; p++) {
+            const int64_t to = side->of[first + i] * all.slot + p * all.position,
+                          from = i * sums.slot + p * sums.position;
             if (f->k->dtype == TARTAN_F64)
-                ((double *)(void *)all)[to] += ((const double *)(const void *)sums)[from];
+                ((double *)(void *)all.data)[to] += ((const double *)(const void *)sums.data)[from];
             else
-                ((float *)(void *)all)[to] += ((const float *)(const void *)sums)[from];
+                ((float *)(void *)all.data)[to] += ((const float *)(const void *)sums.data)[from];
         }
 }
 
-void tartan_i_cpu_finish_channels(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, char *all) {
+void tartan_i_cpu_finish_channels(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row,
+                                  tartan_i_cpu_sums all) {
     const int64_t count = f->to->side->count;
-    apply(f, row, 0, count, count, all);
-    store(f, row, 0, count, count, all);
+    apply(f, row, 0, count, all);
+    store(f, row, 0, count, all);
 }

@@ -24,13 +24,20 @@ tartan_i_cpu_finish tartan_i_cpu_finish_of(const tartan_op_conv *op, const tarta
 int64_t tartan_i_cpu_finish_bytes(const tartan_i_cpu_finish *f);
 void tartan_i_cpu_finish_fill(tartan_i_cpu_finish *f, char *memory);
 
-/* Finishes sums[positions][width] of the slots first .. first + block - 1, which have different channels. Overwrites them. */
-void tartan_i_cpu_finish_slots(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first,
-                               int64_t block, int64_t width, char *sums);
+/* Sums of some positions: strides between slots and between positions, one of them 1. */
+typedef struct tartan_i_cpu_sums {
+    char *data;
+    int64_t slot, position;
+} tartan_i_cpu_sums;
 
-/* Adds such sums of `count` positions to all[positions][channels]; and finishes these. */
+/* Finishes a row of sums of the slots first .. first + block - 1, which have different channels. Overwrites them. */
+void tartan_i_cpu_finish_slots(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first,
+                               int64_t block, tartan_i_cpu_sums sums);
+
+/* Adds such sums of `count` positions to those of all channels; and finishes these. */
 void tartan_i_cpu_finish_add(const tartan_i_cpu_finish *f, int64_t count, int64_t first, int64_t block,
-                             int64_t width, const char *sums, char *all);
-void tartan_i_cpu_finish_channels(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, char *all);
+                             tartan_i_cpu_sums sums, tartan_i_cpu_sums all);
+void tartan_i_cpu_finish_channels(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row,
+                                  tartan_i_cpu_sums all);
 
 #endif

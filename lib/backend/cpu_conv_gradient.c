@@ -2,8 +2,8 @@
  * The gradient of a convolution's filter on the CPU.
  *
  * Tile after tile, in the order of images and positions, workers pack the tile's part of `out` and its box of `in` together.
- * Then each adds the products of its blocks: a block is the strip kernel's product of rows [slots of out][positions] and
- * [positions][slots of in], and its sums go on from tile to tile. So a result is one chain over all positions, in an order
+ * Then each adds the products of its blocks: the left factor's rows are slots of `out`, the right one's vectors slots of `in`, and
+ * one strip takes vectors of several taps and blocks. The sums go on from tile to tile. So a result is one chain over all positions, in an order
  * that depends on the shapes alone. */
 #include "backend/cpu_conv.h"
 #include "core/workspace.h"
@@ -25,8 +25,8 @@ typedef struct plan {
     tartan_i_cpu_piece *pieces;
     int64_t npieces;
     const tartan_i_cpu_piece *piece; /* at work */
-    tartan_i_term *terms;            /* a row of its positions each */
-    int64_t nterms;
+    tartan_i_pair *pairs;            /* a row of its positions each */
+    int64_t npairs;
     char *in_box, *out_box, *sums; /* sums: [blocks][block rows][width] */
 } plan;
 
@@ -54,28 +54,44 @@ static void pack_task(void *data, int32_t worker) {
                           p->out_box);
 }
 
-/* Adds the piece's products to the sums of one block. */
-static void add_block(const plan *p, int64_t id) {
+/* The products of some vectors of blocks of one row, whose places are in `s`, with all its rows. */
+static void add_vectors(const plan *p, int64_t row, tartan_i_spread *s) {
+    const tartan_i_kernels *k = &p->k;
+    const int64_t block_rows = p->layout->shape.block_rows, first = row * block_rows;
+    const int64_t rows = tartan_i_channels_in(p->out.side, first, block_rows),
+                  groups = tartan_i_ceil_div(rows, k->spread_rows);
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t begin, end;
+        tartan_i_share(rows, (int32_t)groups, (int32_t)g, &begin, &end);
+        s->row = first + begin;
+        s->rows = end - begin;
+        s->sums = p->sums + begin * p->width * k->bytes;
+        k->spread(s, p->pairs, p->npairs);
+    }
+}
+
+/* Adds the piece's products to the sums of blocks [begin, end). Blocks of one row share its factors. */
+static void add_blocks(const plan *p, int64_t begin, int64_t end) {
     const tartan_layout *l = p->layout;
-    const tartan_i_product *product = &p->k.product;
-    const int64_t grid = tartan_i_conv_grid(p->op->conv), row = l->block_rows[id] * l->shape.block_rows;
-    const int64_t tap = l->block_cols[id] / grid, col = l->block_cols[id] % grid * l->shape.block_cols;
-    const int64_t rows = tartan_i_channels_in(p->out.side, row, l->shape.block_rows);
-    int64_t offset = 0;
-    tartan_i_cpu_tap_offset(p->in_lines, &p->op->geometry, &p->in_tiling, tap, &offset);
-    const int64_t vectors = p->width / product->lanes, strips = tartan_i_cpu_strips(product, vectors);
-    for (int64_t i = 0; i < strips; i++) {
-        int64_t first, width;
-        tartan_i_cpu_strip(product, vectors, i, &first, &width);
-        const tartan_i_strip strip = {.row = row,
-                                      .width = width,
-                                      .a_row = 1,
-                                      .a_col = p->out_tiling.pitch,
-                                      .b = p->in_box + (offset + col + first) * p->k.bytes,
-                                      .b_row = p->in_lines[2].from_step * p->in_tiling.pitch,
-                                      .sums = sums_of(p, id) + first * p->k.bytes,
-                                      .sums_row = p->width};
-        tartan_i_cpu_strip_rows(&p->k, &strip, rows, p->terms, p->nterms);
+    const tartan_i_kernels *k = &p->k;
+    const int64_t grid = tartan_i_conv_grid(p->op->conv), block_rows = l->shape.block_rows,
+                  most = tartan_i_spread_most(k, block_rows < k->spread_rows ? block_rows : k->spread_rows);
+    tartan_i_spread s = {.a_col = p->out_tiling.position,
+                         .b_row = p->in_lines[2].from_step * p->in_tiling.position,
+                         .sums_row = p->width};
+    for (int64_t id = begin; id < end; id++) {
+        const int64_t tap = l->block_cols[id] / grid, col = l->block_cols[id] % grid * l->shape.block_cols;
+        int64_t offset = 0;
+        tartan_i_cpu_tap_offset(p->in_lines, &p->op->geometry, &p->in_tiling, tap, &offset);
+        for (int64_t at = 0; at < p->width; at += k->lanes) {
+            s.from[s.vectors] = offset + col + at;
+            s.to[s.vectors++] = id * block_rows * p->width + at;
+            const bool last =
+                at + k->lanes == p->width && (id + 1 == end || l->block_rows[id + 1] != l->block_rows[id]);
+            if (s.vectors < most && !last) continue;
+            add_vectors(p, l->block_rows[id], &s);
+            s.vectors = 0;
+        }
     }
 }
 
@@ -83,7 +99,7 @@ static void add_task(void *data, int32_t worker) {
     const plan *p = data;
     int64_t begin, end;
     tartan_i_share(p->layout->blocks, p->context->threads, worker, &begin, &end);
-    for (int64_t id = begin; id < end; id++) add_block(p, id);
+    add_blocks(p, begin, end);
 }
 
 /* Stores the sums of a share of the blocks. Slots without a channel have gradient 0. */
@@ -131,12 +147,13 @@ static plan plan_of(const tartan_context *context, const tartan_op_conv_filter_g
         if (p.windows.layout != NULL && p.windows.windows.size[d] < most[d])
             most[d] = p.windows.windows.size[d];
     }
-    p.width = tartan_i_ceil_div(l->shape.block_cols, p.k.product.lanes) * p.k.product.lanes;
-    p.in_tiling = tartan_i_cpu_tiling_of(
-        p.in_lines, most, tartan_i_cpu_conv_pitch(p.in.side->slots, l->shape.block_cols), BOX_REALS);
-    p.out_tiling =
-        tartan_i_cpu_tiling_of(p.out_lines, p.in_tiling.tile,
-                               tartan_i_cpu_conv_pitch(p.out.side->slots, l->shape.block_rows), INT64_MAX);
+    p.width = tartan_i_ceil_div(l->shape.block_cols, p.k.lanes) * p.k.lanes;
+    p.in_tiling = tartan_i_cpu_tiling_of(p.in_lines, most,
+                                         tartan_i_cpu_conv_pitch(p.in.side->slots, l->shape.block_cols),
+                                         TARTAN_I_BOX_SLOTS, 1, BOX_REALS);
+    p.out_tiling = tartan_i_cpu_tiling_of(p.out_lines, p.in_tiling.tile,
+                                          tartan_i_cpu_conv_pitch(p.out.side->slots, l->shape.block_rows),
+                                          TARTAN_I_BOX_SLOTS, 1, INT64_MAX);
     return p;
 }
 
@@ -145,7 +162,7 @@ static tartan_status get_memory(plan *p) {
     const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->in);
     const int64_t lines = p->in_tiling.tile[0] * p->in_tiling.tile[1];
     char *memory;
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &p->terms, lines, sizeof *p->terms));
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &p->pairs, lines, sizeof *p->pairs));
     PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PIECES, &p->pieces, pieces, sizeof *p->pieces));
     PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_TEAM, &memory, map, 1));
     tartan_i_cpu_active_fill(&p->map, &p->in, memory);
@@ -162,13 +179,13 @@ static tartan_status get_memory(plan *p) {
 static void list_rows(plan *p, const tartan_i_cpu_piece *piece) {
     const tartan_i_cpu_tiling *in = &p->in_tiling, *out = &p->out_tiling;
     p->piece = piece;
-    p->nterms = 0;
+    p->npairs = 0;
     for (int64_t i = 0; i < piece->size[0]; i++)
         for (int64_t j = 0; j < piece->size[1]; j++) {
             const int64_t d = i * p->in_lines[0].from_step, h = j * p->in_lines[1].from_step;
-            p->terms[p->nterms++] = (tartan_i_term){
-                .a = p->out_box + (i * out->box[1] + j) * out->box[2] * out->pitch * p->k.bytes,
-                .b = (d * in->box[1] + h) * (in->box[2] / p->in_lines[2].from_step),
+            p->pairs[p->npairs++] = (tartan_i_pair){
+                .a = p->out_box + (i * out->box[1] + j) * out->box[2] * out->position * p->k.bytes,
+                .b = p->in_box + (d * in->box[1] + h) * in->box[2] * in->position * p->k.bytes,
                 .k = piece->size[2]};
         }
 }

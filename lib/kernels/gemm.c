@@ -12,6 +12,9 @@ typedef vec strip_factor;
 #define factor_fma(a, b, sums) vec_fma(a, b, sums)
 #include "kernels/strip.h"
 
+#include "kernels/packed.h"
+#include "kernels/spread.h"
+
 static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out,
                       int64_t out_row) {
     const real *p = in;
@@ -139,6 +142,11 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                                           .rows = VEC_STRIP_ROWS,
                                           .strip = strip_run,
                                           .peak = peak};
+    kernels->lanes = LANES;
+    kernels->registers = VEC_REGISTERS;
+    kernels->spread_rows = VEC_SPREAD_ROWS;
+    kernels->spread = spread_run;
+    kernels->packed = packed_run;
     kernels->transpose = transpose;
     kernels->commit[REAL_DTYPE] = commit_real;
     kernels->scale = scale;

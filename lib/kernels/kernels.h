@@ -51,6 +51,37 @@ typedef struct tartan_i_strip {
     void *other;
 } tartan_i_strip;
 
+/* Kernels on reals for convolutions. One pair of factors of theirs. */
+typedef struct tartan_i_pair {
+    const void *a, *b; /* elements (0, 0) of the left and the right factor */
+    int64_t k;         /* steps in the chain, >= 0 */
+} tartan_i_pair;
+
+/* A strip whose vectors lie anywhere: rows of the left factor, which are neighbours in memory, meet vectors of the right one
+ * at places of their own, the same in all pairs and steps. */
+enum { TARTAN_I_SPREAD_VECTORS = 6 };
+typedef struct tartan_i_spread {
+    int64_t row, rows;    /* first row of the left factor; 1 to TARTAN_I_STRIP_ROWS */
+    int64_t vectors;      /* 1 to what tartan_i_spread_most says */
+    int64_t a_col, b_row; /* from one step to the next */
+    int64_t from[TARTAN_I_SPREAD_VECTORS], to[TARTAN_I_SPREAD_VECTORS]; /* vectors in b, in a row of sums */
+    void *sums;
+    int64_t sums_row;
+    bool first; /* start at zero; else continue the chains that are in sums */
+} tartan_i_spread;
+
+/* A strip whose left factor has rows that begin a vector apart, where one step is the next real. */
+enum { TARTAN_I_PACKED_ROWS = 14, TARTAN_I_PACKED_VECTORS = 2 };
+typedef struct tartan_i_packed {
+    int64_t row, rows; /* first row of the left factor; 1 to what tartan_i_packed_most says */
+    int64_t vectors;   /* 1 to TARTAN_I_PACKED_VECTORS, contiguous in the right factor */
+    int64_t b_first;   /* where they begin in the right factor */
+    int64_t b_row;     /* from one step to the next */
+    void *sums;
+    int64_t sums_row;
+    bool first;
+} tartan_i_packed;
+
 /* Tuning, as data. */
 typedef struct tartan_i_tuning {
     int64_t panel_bytes;   /* spmm: packed part of B that one worker goes through at a time */
@@ -167,6 +198,13 @@ typedef struct tartan_i_kernels {
     int64_t bytes;              /* of a real */
     tartan_i_product product;   /* for the factors that the table was asked for, or for reals made of them */
 
+    /* Products on reals, with the chains of `product.strip`: the reals of a vector and how many vectors the registers hold.
+     * Strips of vectors that lie anywhere, and the best rows of one; strips of a packed left factor. */
+    int64_t lanes, registers;
+    int64_t spread_rows;
+    void (*spread)(const tartan_i_spread *strip, const tartan_i_pair *pairs, int64_t npairs);
+    void (*packed)(const tartan_i_packed *strip, const tartan_i_pair *pairs, int64_t npairs);
+
     /* out[j][i] = in[i][j]. */
     void (*transpose)(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out, int64_t out_row);
 
@@ -202,11 +240,26 @@ typedef struct tartan_i_kernels {
     double (*row_sum)(int64_t n, const void *x);
     double (*row_square_sum)(int64_t n, const void *x, double shift);
 
+    /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */
+    void (*row_products)(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out);
+
     /* Contiguous elements of a dtype to reals and back, rounding to nearest even. NULL for dtypes whose sum
      * type is another; a table of f32 serves f32, f16 and bf16, and loads the 8-bit types. */
     void (*load[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);
     void (*store[TARTAN_I_DTYPE_SLOTS])(int64_t n, const void *in, void *out);
 } tartan_i_kernels;
+
+/* The most vectors that a strip of `rows` rows may have: sums, one row of vectors and one factor are in registers. */
+static inline int64_t tartan_i_spread_most(const tartan_i_kernels *k, int64_t rows) {
+    const int64_t fit = (k->registers - 1) / (rows + 1), most = TARTAN_I_SPREAD_VECTORS;
+    return fit < most ? fit : most;
+}
+
+/* The most rows of a packed strip of `vectors` vectors. */
+static inline int64_t tartan_i_packed_most(const tartan_i_kernels *k, int64_t vectors) {
+    const int64_t fit = (k->registers - 1 - vectors) / vectors, most = TARTAN_I_PACKED_ROWS;
+    return fit < most ? fit : most;
+}
 
 /* Fills the table for factors of `dtype` with the best kernels that need no more than `features`, which the CPU
  * must have. */

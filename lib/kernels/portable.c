@@ -24,6 +24,35 @@ static void strip_run(const tartan_i_strip *s, const tartan_i_term *terms, int64
     }
 }
 
+static void spread(const tartan_i_spread *s, const tartan_i_pair *pairs, int64_t npairs) {
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; j < s->vectors; j++) {
+            real *sums = (real *)s->sums + i * s->sums_row + s->to[j];
+            for (int64_t lane = 0; s->first && lane < LANES; lane++) sums[lane] = 0;
+            for (const tartan_i_pair *t = pairs; t < pairs + npairs; t++)
+                for (int64_t k = 0; k < t->k; k++) {
+                    const real a = ((const real *)t->a)[s->row + i + k * s->a_col];
+                    const real *b = (const real *)t->b + k * s->b_row + s->from[j];
+                    for (int64_t lane = 0; lane < LANES; lane++)
+                        sums[lane] = REAL_FMA(a, b[lane], sums[lane]);
+                }
+        }
+}
+
+static void packed(const tartan_i_packed *s, const tartan_i_pair *pairs, int64_t npairs) {
+    const int64_t width = s->vectors * LANES;
+    for (int64_t i = 0; i < s->rows; i++) {
+        real *sums = (real *)s->sums + i * s->sums_row;
+        for (int64_t j = 0; s->first && j < width; j++) sums[j] = 0;
+        for (const tartan_i_pair *t = pairs; t < pairs + npairs; t++)
+            for (int64_t k = 0; k < t->k; k++) {
+                const real a = ((const real *)t->a)[(s->row + i) * LANES + k];
+                const real *b = (const real *)t->b + s->b_first + k * s->b_row;
+                for (int64_t j = 0; j < width; j++) sums[j] = REAL_FMA(a, b[j], sums[j]);
+            }
+    }
+}
+
 static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out,
                       int64_t out_row) {
     for (int64_t i = 0; i < rows; i++)
@@ -120,6 +149,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                     .rows = {8, 8, 8, 8},
                     .strip = strip_run,
                     .peak = peak},
+        .lanes = LANES, .registers = 32, .spread_rows = 8, .spread = spread, .packed = packed,
         .transpose = transpose, .commit[REAL_DTYPE] = commit_real, .scale = scale, .dot = dot,
         .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
 #if TARTAN_I_REAL == 32

@@ -149,10 +149,38 @@ static double row_square_sum(int64_t n, const void *x, double shift) {
     return vec_sum(each_vector(&all, n, vec_zero(), square_step, add));
 }
 
+INLINE void products(int64_t at, int64_t n, const int vectors, const tartan_i_pair *pairs, int64_t npairs,
+                     real *out) {
+    vec sums[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) sums[j] = vec_zero();
+    for (int64_t p = 0; p < npairs; p++) {
+        const real *a = (const real *)pairs[p].a + at, *b = (const real *)pairs[p].b + at;
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            sums[j] = vec_fma(load(a + j * LANES, n), load(b + j * LANES, n), sums[j]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        if (n == LANES)
+            vec_store(out + at + j * LANES, sums[j]);
+        else
+            vec_store_first(out + at + j * LANES, n, sums[j]);
+    }
+}
+
+static void row_products(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out) {
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) products(i, LANES, 4, pairs, npairs, out);
+    for (; i + LANES <= n; i += LANES) products(i, LANES, 1, pairs, npairs, out);
+    if (i < n) products(i, n - i, 1, pairs, npairs, out);
+}
+
 void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_max = row_max;
     kernels->row_exp_sum = row_exp_sum;
     kernels->row_gradient = row_gradient;
     kernels->row_sum = row_sum;
     kernels->row_square_sum = row_square_sum;
+    kernels->row_products = row_products;
 }

@@ -7,7 +7,7 @@
 
 #define VEC_STRIP_ROWS                                                                                       \
     { 8, 8, 8, 6 }
-enum { PEAK_CHAINS = 24, VEC_STRIP_VECTORS = 4 };
+enum { PEAK_CHAINS = 24, VEC_STRIP_VECTORS = 4, VEC_REGISTERS = 32, VEC_SPREAD_ROWS = 8 };
 
 #if TARTAN_I_REAL == 32
 typedef __m512 vec;

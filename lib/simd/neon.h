@@ -9,7 +9,7 @@
 /* Of 32 registers: 8 x 3 sums, 3 vectors of the right factor and one of the left. */
 #define VEC_STRIP_ROWS                                                                                       \
     { 8, 8, 8, 6 }
-enum { PEAK_CHAINS = 24, VEC_STRIP_VECTORS = 3 };
+enum { PEAK_CHAINS = 24, VEC_STRIP_VECTORS = 3, VEC_REGISTERS = 32, VEC_SPREAD_ROWS = 8 };
 
 #if TARTAN_I_REAL == 32
 typedef float32x4_t vec;

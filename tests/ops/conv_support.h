@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 extern "C" {
@@ -291,6 +292,17 @@ inline std::string random_options(std::mt19937_64 &random, int64_t dims, bool tr
            " padding=" + padding[below(random, dims == 1 ? 5 : 4)] + (transposed ? " transposed=1" : "");
 }
 
+// Blocks of 1 x 1 on the diagonal: those of a depthwise convolution.
+inline Layout diagonal_layout(int64_t channels) {
+    std::vector<int64_t> pointers((size_t)channels + 1), cols((size_t)channels + 1);
+    std::iota(pointers.begin(), pointers.end(), 0);
+    std::iota(cols.begin(), cols.end(), 0);
+    const tartan_shape shape = {channels, channels, 1, 1, 1};
+    tartan_layout *layout = nullptr;
+    EXPECT_OK(tartan_layout_from_csr(&shape, pointers.data(), channels + 1, cols.data(), channels, &layout));
+    return Layout(layout);
+}
+
 inline Problem random_problem(uint64_t seed) {
     std::mt19937_64 random(seed);
     Problem p;
@@ -301,7 +313,9 @@ inline Problem random_problem(uint64_t seed) {
                       bc = pick<int64_t>(random, {1, 2, 3, 4, 8, 16, 20});
         const int64_t rows = (int64_t)below(random, 40), cols = (int64_t)below(random, 40);
         const double density = pick<double>(random, {0.0, 0.3, 0.7, 1.0});
-        if (below(random, 4) == 0) {
+        if (below(random, 8) == 0) { // depthwise
+            p.conv = make_conv(diagonal_layout(rows), options);
+        } else if (below(random, 4) == 0) {
             int64_t taps = 1;
             tartan_i_conv_options parsed;
             EXPECT_OK(tartan_i_conv_options_parse("test", options.c_str(), &parsed));

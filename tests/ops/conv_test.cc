@@ -106,6 +106,47 @@ TEST(Conv, ForwardEqualsTheOracle) {
     }
 }
 
+// Images whose channels lie side by side have a form of their own, which treats taps outside of the image as others do:
+// 0 times infinity is NaN.
+TEST(Conv, DepthwiseHasTheBitsOfOtherMemoryOrders) {
+    Context context = open_context(2);
+    for (uint64_t seed = 0; seed < rounds(60u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
+        std::mt19937_64 random(seed);
+        Problem p;
+        const int64_t dims = 1 + (int64_t)(seed % 3), channels = 1 + (int64_t)below(random, 70);
+        p.conv = make_conv(diagonal_layout(channels), random_options(random, dims, seed % 2 == 0));
+        std::vector<int64_t> size;
+        for (int64_t d = 0; d < dims; d++) size.push_back(1 + (int64_t)below(random, 9));
+        if (!p.set_size(1 + (int64_t)below(random, 2), size)) continue;
+        p.layout = layout_of(p.conv);
+        p.dtype = seed % 4 < 2 ? TARTAN_F32 : TARTAN_F64;
+        p.filter = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random);
+        if (seed % 5 == 0) {
+            tartan_array values;
+            ASSERT_OK(tartan_matrix_values(p.filter.get(), &values));
+            tartan_i_store(values.data, p.dtype, 0, INFINITY);
+        }
+        const Epilogue e = random_epilogue(random, p);
+        const Active a = below(random, 2) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
+        Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast);
+        Dense first = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kRows);
+        Dense y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), kChannelsLast);
+        Dense want = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), kRows);
+        for (int64_t i = 0; i < x.elements(); i++)
+            x.set(i, random_values(1, random())[0]), first.set(i, x.get(i));
+        for (int64_t i = 0; i < y.elements(); i++) y.set(i, 0.5), want.set(i, 0.5);
+        ASSERT_OK(forward(context.get(), p, x, e, a, y));
+        ASSERT_OK(forward(context.get(), p, first, e, a, want));
+        for (int64_t i = 0; i < y.elements(); i++) {
+            const double w = want.get(i), g = y.get(i);
+            ASSERT_TRUE((std::isnan(w) && std::isnan(g)) || std::memcmp(&w, &g, sizeof w) == 0)
+                << "element " << i << ": " << g << ", expected " << w;
+        }
+    }
+}
+
 // ---- Gradients ----
 
 TEST(Conv, InputGradientEqualsTheOracle) {

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Depthwise convolutions of images whose channels lie side by side, on the CPU: each channel has one weight a tap, so a line of
+ * channels is the sum of a few lines of the image times lines of weights, and nothing is packed but the weights. Chains are
+ * those of the other forms: taps outside of the image count as zeros. */
+#include "backend/cpu_conv_forward.h"
+
+#include <string.h>
+
+static bool is_plain(const tartan_i_cpu_image *image, int32_t dtype) {
+    return image->dtype == dtype && image->c_stride == 1 && image->side->of == NULL;
+}
+
+bool tartan_i_cpu_depthwise_takes(const tartan_i_cpu_forward *p) {
+    const tartan_layout *l = p->op->filter->layout;
+    const int64_t taps = p->op->conv->options.taps, channels = p->to.side->count;
+    if (p->in_block != 1 || p->out_block != 1 || p->map.layout != NULL || l->blocks != taps * channels ||
+        p->from.side->count != channels || p->op->filter->dtype != p->k.dtype)
+        return false;
+    for (int64_t id = 0; id < l->blocks; id++) /* all taps of every channel */
+        if (l->block_rows[id] != id / taps || l->block_cols[id] != id % taps * channels + id / taps)
+            return false;
+    return is_plain(&p->from, p->k.dtype) && is_plain(&p->to, p->k.dtype);
+}
+
+void tartan_i_cpu_depthwise_pack(const tartan_i_cpu_forward *p) {
+    const int64_t taps = p->op->conv->options.taps, channels = p->to.side->count;
+    p->k.transpose(channels, taps, tartan_i_block_at(p->op->filter, 0), taps, p->weights, channels);
+}
+
+/* The line of channels at position w of a row of the image; zeros outside of it. */
+static const char *line_at(const tartan_i_cpu_image *image, const char *row, int64_t w, const char *zeros) {
+    if (row == NULL || w < 0 || w >= image->size[2]) return zeros;
+    return row + w * image->stride[2] * image->bytes;
+}
+
+/* A tap of the phase at work: its weights, the row of the image that it meets, and its first position there. */
+typedef struct tap {
+    const char *weights, *row;
+    int64_t w;
+} tap;
+
+static tap tap_of(const tartan_i_cpu_forward *p, const tartan_i_cpu_piece *piece, int64_t line,
+                  int64_t number) {
+    const int64_t *kernel = p->op->geometry.kernel;
+    const int64_t t[TARTAN_I_DIMS] = {number / kernel[2] / kernel[1], number / kernel[2] % kernel[1],
+                                      number % kernel[2]};
+    const int64_t in_piece[TARTAN_I_DIMS] = {line / piece->size[1], line % piece->size[1], 0};
+    int64_t at[TARTAN_I_DIMS];
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        const tartan_i_cpu_line *l = &p->lines[d];
+        at[d] = (piece->origin[d] + in_piece[d]) * l->from_step + l->offset +
+                (t[d] - l->tap) / l->tap_step * l->offset_step;
+    }
+    const tartan_i_cpu_image *from = &p->from;
+    const bool inside = at[0] >= 0 && at[0] < from->size[0] && at[1] >= 0 && at[1] < from->size[1];
+    const int64_t offset = piece->n * from->n_stride + at[0] * from->stride[0] + at[1] * from->stride[1];
+    return (tap){.weights = p->weights + number * p->to.side->count * p->k.bytes,
+                 .row = inside ? from->data + offset * from->bytes : NULL,
+                 .w = at[2]};
+}
+
+void tartan_i_cpu_depthwise_row(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece,
+                                int64_t line) {
+    const tartan_i_cpu_forward *p = tile->p;
+    const int64_t channels = p->to.side->count, ntaps = p->pointers[1] - p->pointers[0]; /* of channel 0 */
+    tartan_i_pair *pairs = tile->pairs,
+                  *rows = pairs + ntaps; /* of the taps: rows of the image, positions there */
+    for (int64_t i = 0; i < ntaps; i++) {
+        const tap t = tap_of(p, piece, line, p->entries[i].id); /* the blocks of channel 0 are its taps */
+        pairs[i].a = t.weights;
+        rows[i] = (tartan_i_pair){.b = t.row, .k = t.w};
+    }
+    for (int64_t q = 0; q < piece->size[2]; q++) {
+        for (int64_t i = 0; i < ntaps; i++)
+            pairs[i].b = line_at(&p->from, rows[i].b, rows[i].k + q * p->lines[2].from_step, tile->box);
+        p->k.row_products(channels, pairs, ntaps, tile->sums.data + q * channels * p->k.bytes);
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of convolutions: each instruction set gives the chains of fused multiply-adds that their definitions say, and writes
+// nothing else.
+#include "tables.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace {
+
+using tartan_test::below;
+using tartan_test::fill;
+using tartan_test::Guarded;
+using tartan_test::Tables;
+
+class ConvKernels : public ::testing::TestWithParam<tartan_i_cpu_features> {};
+INSTANTIATE_TEST_SUITE_P(Each, ConvKernels, ::testing::ValuesIn(tartan_test::feature_sets()),
+                         [](const auto &set) { return tartan_test::features_name(set.param); });
+
+// The shapes of a strip, its factors and sums, as both kernels want them.
+template <typename T> struct Factors {
+    int64_t rows, vectors, depth, a_col, a_row, b_row, sums_row;
+    std::vector<T> a, b;
+    std::vector<tartan_i_pair> pairs;
+    Factors(int64_t r, int64_t v, int64_t d, int64_t ac, int64_t ar, int64_t lanes, std::mt19937_64 &random)
+        : rows(r), vectors(v), depth(d), a_col(ac), a_row(ar) {
+        b_row = vectors * lanes + (int64_t)below(random, 9);
+        sums_row = vectors * lanes + (int64_t)below(random, 3) * 3;
+        const size_t a_size = (size_t)((rows + 1) * a_row + depth * a_col),
+                     b_size = (size_t)(depth * b_row + 2 * lanes);
+        a.resize(4 * a_size), b.resize(4 * b_size);
+        fill(a.data(), a.size(), random);
+        fill(b.data(), b.size(), random);
+        pairs.resize(below(random, 5));
+        for (auto &p : pairs) {
+            p.a = a.data() + below(random, 3) * a_size + below(random, 4);
+            p.b = b.data() + below(random, 3) * b_size + below(random, 4);
+            p.k = (int64_t)below(random, (size_t)depth + 1);
+        }
+    }
+};
+
+// The sum in row i and lane j of vector v that starts with `sum`, by the definition.
+template <typename T> T chain(const Factors<T> &f, T sum, int64_t i, int64_t at) {
+    for (const auto &p : f.pairs)
+        for (int64_t k = 0; k < p.k; k++)
+            sum = std::fma(static_cast<const T *>(p.a)[i * f.a_row + k * f.a_col],
+                           static_cast<const T *>(p.b)[k * f.b_row + at], sum);
+    return sum;
+}
+
+template <typename T, typename Strip, typename Kernel>
+void check_pairs(const Factors<T> &f, Strip strip, Kernel kernel, int64_t lanes, const int64_t *from,
+                 const int64_t *to, std::mt19937_64 &random) {
+    const size_t n = (size_t)((f.rows - 1) * f.sums_row + f.vectors * lanes), shift = below(random, 16);
+    Guarded<T> sums(n, shift);
+    fill(sums.data(), n, random);
+    std::vector<T> want(sums.data(), sums.data() + n);
+    strip.sums = sums.data(), strip.sums_row = f.sums_row, strip.first = random() % 2;
+    const size_t half = f.pairs.empty() ? 0 : below(random, f.pairs.size() + 1);
+    kernel(&strip, f.pairs.data(), (int64_t)half); // a list cut in two gives the same bits
+    const bool first = strip.first;
+    strip.first = false;
+    kernel(&strip, f.pairs.data() + half, (int64_t)(f.pairs.size() - half));
+    for (int64_t i = 0; i < f.rows; i++)
+        for (int64_t v = 0; v < f.vectors; v++)
+            for (int64_t j = 0; j < lanes; j++) {
+                T &sum = want[(size_t)(i * f.sums_row + to[v] + j)];
+                sum = chain(f, first ? T(0) : sum, i, from[v] + j);
+            }
+    EXPECT_SAME_BITS(n, want.data(), sums.data());
+    EXPECT_TRUE(sums.intact());
+}
+
+template <typename T> void check_spread(const tartan_i_kernels &k, int64_t rows, int64_t vectors) {
+    std::mt19937_64 random((uint64_t)(rows * 100 + vectors));
+    const int64_t lanes = k.lanes;
+    const Factors<T> f(rows, vectors, 21, rows + 3, 1, lanes, random);
+    tartan_i_spread s = {};
+    s.rows = rows, s.vectors = vectors, s.a_col = f.a_col, s.b_row = f.b_row;
+    for (int64_t v = 0; v < vectors; v++) { // vectors may overlap, their sums may not
+        s.from[v] = (int64_t)below(random, (size_t)(f.b_row - lanes + 1));
+        s.to[v] = (vectors - 1 - v) * lanes;
+    }
+    check_pairs<T>(f, s, k.spread, lanes, s.from, s.to, random);
+    // A strip may be a part of the rows.
+    const Factors<T> more(rows, vectors, 5, rows + 7, 1, lanes, random);
+    auto pairs = more;
+    for (auto &p : pairs.pairs) p.a = static_cast<const T *>(p.a) - 2;
+    s.row = 2, s.a_col = more.a_col, s.b_row = more.b_row;
+    for (int64_t v = 0; v < vectors; v++) s.from[v] = s.to[v] = v * lanes;
+    const auto kernel = [&](const tartan_i_spread *strip, const tartan_i_pair *p, int64_t n) {
+        k.spread(strip, pairs.pairs.data() + (p - more.pairs.data()), n);
+    };
+    if (!more.pairs.empty()) check_pairs<T>(more, s, kernel, lanes, s.from, s.to, random);
+}
+
+TEST_P(ConvKernels, SpreadStripIsOneChainOfFusedProducts) {
+    const auto each = [](const tartan_i_kernels &k, auto check) {
+        for (int64_t rows = 1; rows <= TARTAN_I_STRIP_ROWS; rows++) {
+            ASSERT_GE(tartan_i_spread_most(&k, rows), 1);
+            for (int64_t vectors = 1; vectors <= tartan_i_spread_most(&k, rows); vectors++) {
+                SCOPED_TRACE(::testing::Message() << rows << " x " << vectors);
+                check(k, rows, vectors);
+            }
+        }
+        EXPECT_GE(k.spread_rows, 1);
+        EXPECT_LE(k.spread_rows, TARTAN_I_STRIP_ROWS);
+    };
+    each(Tables<float>(GetParam()).best, check_spread<float>);
+    each(Tables<double>(GetParam()).best, check_spread<double>);
+}
+
+template <typename T> void check_packed(const tartan_i_kernels &k, int64_t rows, int64_t vectors) {
+    std::mt19937_64 random((uint64_t)(rows * 100 + vectors));
+    const int64_t lanes = k.lanes;
+    for (int64_t row : {0, 3}) {
+        Factors<T> f(rows, vectors, lanes, 1, lanes, lanes, random);
+        tartan_i_packed s = {};
+        s.rows = rows, s.vectors = vectors, s.b_row = f.b_row, s.row = row, s.b_first = row;
+        int64_t from[TARTAN_I_PACKED_VECTORS], to[TARTAN_I_PACKED_VECTORS];
+        for (int64_t v = 0; v < vectors; v++) from[v] = to[v] = v * lanes;
+        const auto kernel = [&](const tartan_i_packed *strip, const tartan_i_pair *p, int64_t n) {
+            std::vector<tartan_i_pair> moved(p, p + n); // what `row` and `b_first` add, the factors lack
+            for (auto &m : moved) {
+                m.a = static_cast<const T *>(m.a) - row * lanes;
+                m.b = static_cast<const T *>(m.b) - row;
+            }
+            k.packed(strip, moved.data(), n);
+        };
+        check_pairs<T>(f, s, kernel, lanes, from, to, random);
+    }
+}
+
+TEST_P(ConvKernels, PackedStripIsOneChainOfFusedProducts) {
+    const auto each = [](const tartan_i_kernels &k, auto check) {
+        for (int64_t vectors = 1; vectors <= TARTAN_I_PACKED_VECTORS; vectors++) {
+            ASSERT_GE(tartan_i_packed_most(&k, vectors), 1);
+            for (int64_t rows = 1; rows <= tartan_i_packed_most(&k, vectors); rows++) {
+                SCOPED_TRACE(::testing::Message() << rows << " x " << vectors);
+                check(k, rows, vectors);
+            }
+        }
+    };
+    each(Tables<float>(GetParam()).best, check_packed<float>);
+    each(Tables<double>(GetParam()).best, check_packed<double>);
+}
+
+template <typename T> void check_row_products(const tartan_i_kernels &k, size_t n) {
+    std::mt19937_64 random(n);
+    const size_t npairs = below(random, 6), shift = below(random, 16);
+    std::vector<T> a((npairs + 1) * (n + 3)), b((npairs + 1) * (n + 3));
+    fill(a.data(), a.size(), random);
+    fill(b.data(), b.size(), random);
+    std::vector<tartan_i_pair> pairs(npairs);
+    for (size_t p = 0; p < npairs; p++) pairs[p].a = &a[p * (n + 3) + 1], pairs[p].b = &b[p * (n + 2)];
+    Guarded<T> out(n, shift);
+    k.row_products((int64_t)n, pairs.data(), (int64_t)npairs, out.data());
+    for (size_t i = 0; i < n; i++) {
+        T sum = 0;
+        for (size_t p = 0; p < npairs; p++)
+            sum = std::fma(static_cast<const T *>(pairs[p].a)[i], static_cast<const T *>(pairs[p].b)[i], sum);
+        EXPECT_SAME_BITS(1, &sum, out.data() + i) << n << " at " << i;
+    }
+    EXPECT_TRUE(out.intact());
+}
+
+TEST_P(ConvKernels, RowProductsAreChainsOfFusedProducts) {
+    for (size_t n = 0; n < 150; n++) {
+        check_row_products<float>(Tables<float>(GetParam()).best, n);
+        check_row_products<double>(Tables<double>(GetParam()).best, n);
+    }
+}
+
+} // namespace
