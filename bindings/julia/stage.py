@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the Julia package together.
 
-    stage.py DIRECTORY STAMP FILE...        Project.toml into DIRECTORY, sources into DIRECTORY/src
-    stage.py --install DIRECTORY FILE       FILE into DIRECTORY of the installation (run by Meson)
+    stage.py DIRECTORY STAMP SOURCE FILE...  files of the folder SOURCE to the same places in DIRECTORY, others to its src
+    stage.py --install DIRECTORY FILE        FILE into DIRECTORY of the installation (run by Meson)
 """
 import os
 import shutil
@@ -10,14 +10,16 @@ import sys
 from pathlib import Path
 
 
-def stage(directory, stamp, files):
-    source = directory / "src"
-    source.mkdir(parents=True, exist_ok=True)
-    names = {Path(file).name for file in files}
-    for old in [path for path in source.iterdir() if path.name not in names]:
+def stage(directory, stamp, source, files):
+    places = {}
+    for file in map(Path, files):
+        inside = source in file.resolve().parents
+        places[directory / (file.resolve().relative_to(source) if inside else Path("src") / file.name)] = file
+    for old in [path for path in directory.rglob("*") if path.is_file() and path not in places]:
         old.unlink()
-    for file in files:
-        shutil.copyfile(file, (source if file.endswith(".jl") else directory) / Path(file).name)
+    for place, file in places.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
     stamp.touch()
 
 
@@ -30,4 +32,4 @@ def install(directory, file):
 if sys.argv[1] == "--install":
     install(sys.argv[2], sys.argv[3])
 else:
-    stage(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    stage(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]).resolve(), sys.argv[4:])

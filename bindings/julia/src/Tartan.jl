@@ -10,14 +10,15 @@ Block-sparse matrices: matrices whose non-zeros come in small dense blocks.
     save("weights.h5", "first layer" => A)
 
 Rows, columns, blocks, heads and block ids count from 1. The package loads the library named by the
-environment variable `TARTAN_LIBRARY`, else by the preference `library_path`, else the one that the system's
-loader finds.
+environment variable `TARTAN_LIBRARY`, else by the preference `library_path`, else the artifact "tartan" of the package,
+else the one that the system's loader finds.
 """
 module Tartan
 
 using Libdl
 using LinearAlgebra
 using LinearAlgebra: AbstractTriangular, RealHermSymComplexHerm, RealHermSymComplexSym
+using Random
 using Serialization
 using SparseArrays
 
@@ -49,6 +50,7 @@ include("writing.jl")
 include("files.jl")
 include("serialization.jl")
 include("show.jl")
+include("extensions.jl")
 
 export TartanError, Context
 export BlockLayout, pattern, patterns, pattern_help, largest_blocks
@@ -77,7 +79,19 @@ function library_path()
         path = get(Base.get_preferences(uuid), "library_path", "")
         isempty(path) || return path
     end
-    return Sys.isapple() ? "libtartan.0.dylib" : "libtartan.so.0"
+    name = Sys.isapple() ? "libtartan.0.dylib" : "libtartan.so.0"
+    toml = joinpath(dirname(@__DIR__), "Artifacts.toml")
+    return isfile(toml) ? something(artifact_library(toml, name), name) : name
+end
+
+# The library of the artifact, if that is installed. Before Julia 1.6 Pkg had the functions.
+@noinline function artifact_library(toml, name)
+    Artifacts = VERSION < v"1.6" ?
+        Base.require(Base.PkgId(Base.UUID("44cfe95a-1eb2-52ea-b672-e2afdf69b78f"), "Pkg")).Artifacts :
+        Base.require(Base.PkgId(Base.UUID("56f22d72-fd6d-98f1-02f0-08ddc0907c33"), "Artifacts"))
+    hash = Base.invokelatest(Artifacts.artifact_hash, "tartan", toml)
+    (hash === nothing || !Base.invokelatest(Artifacts.artifact_exists, hash)) && return nothing
+    return joinpath(Base.invokelatest(Artifacts.artifact_path, hash), "lib", name)
 end
 
 function __init__()
@@ -95,6 +109,7 @@ function __init__()
         throw(TartanError(:library, "'$path' has ABI version $abi, expected $(Raw.TARTAN_ABI_VERSION)"))
     Raw.bind_all(find)
     make_spares(isdefined(Threads, :maxthreadid) ? Threads.maxthreadid() : Threads.nthreads())
+    has_extensions || watch_packages()
     return nothing
 end
 

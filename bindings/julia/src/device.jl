@@ -32,16 +32,31 @@ owner(x::DeviceMemory) = x.owner
     Tartan.device_operand(x)
 
 Describes the memory of `x` on a GPU by a [`Tartan.DeviceMemory`](@ref), or returns `nothing` for arrays in
-Julia's memory. Overload it to use arrays of another package in place; pass their context as a keyword. For
-CUDA.jl:
+Julia's memory. Overload it to use arrays of another package in place; pass their context as a keyword. Arrays of
+CUDA.jl can be used as they are, also their transposes:
 
 ```julia
-Tartan.device_operand(x::CuArray) = Tartan.DeviceMemory(x, pointer(x), strides(x), CUDA.device(x).handle)
-context = Context("cuda"; stream = CUDA.stream().handle)   # work in the order of the task's own stream
-mul!(C, to_device(A, context), B)                          # B and C are a CuArray each
+using CUDA, Tartan
+context = Context(CUDA.stream())              # work in the order of the task's own stream
+D = to_device(A, context)
+mul!(C, D, B)                                 # B and C are a CuArray each
+sddmm!(dD, dY, X')
 ```
 """
 device_operand(x) = nothing
+
+# Transposes and permutations of such arrays.
+function device_operand(x::Transposed)
+    there = device_operand(parent(x))
+    there === nothing && return nothing
+    n = there.size
+    s = length(n) == 1 ? (max(1, n[1] * abs(there.strides[1])), there.strides[1]) : reverse(there.strides)
+    return DeviceMemory(x, there.address, size(x), s, there.device)
+end
+function device_operand(x::PermutedDimsArray{T, N, P}) where {T, N, P}
+    there = device_operand(parent(x))
+    return there === nothing ? nothing : DeviceMemory(x, there.address, size(x), map(i -> there.strides[i], P), there.device)
+end
 
 """
     DeviceArray{T}(context, n...)

@@ -124,6 +124,7 @@ end
 The gates stored with a matrix, or `nothing`.
 """
 function gates(file::BlockFile, name::AbstractString)
+    expect_kind(file, name)
     Raw.tartan_file_has_gates(file, name) == 1 || return nothing
     return gates_of(file, name, nblocks(file[name]))
 end

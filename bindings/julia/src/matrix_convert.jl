@@ -2,6 +2,8 @@
 # Conversion between block-sparse and other matrices.
 
 BlockSparseMatrix(dense::AbstractArray{<:Real}, block::Sizes) = BlockSparseMatrix(dense, BlockLayout(dense, block))
+# Numbers here, not a mask of blocks.
+BlockSparseMatrix(dense::AbstractArray{Bool}, block::Sizes) = BlockSparseMatrix(Array{Float64}(dense), block)
 
 function BlockSparseMatrix(dense::Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}, layout::BlockLayout)
     x = dense_input(dense)

@@ -41,3 +41,25 @@ end
     @test string(x) == "BFloat16(1.5)"
     @test hash(x) == hash(1.5) && isequal(x, 1.5)
 end
+
+@testset "limits, rounding, random numbers" begin
+    all_of_them = filter(isfinite, [reinterpret(BFloat16, bits) for bits in 0x0000:0xffff])
+    @test maximum(all_of_them) === floatmax(BFloat16) && minimum(all_of_them) === -floatmax(BFloat16)
+    @test minimum(filter(>(0), all_of_them)) === nextfloat(zero(BFloat16)) && nextfloat(floatmax(BFloat16)) === typemax(BFloat16)
+    @test Float32(typemax(BFloat16)) === Inf32 && Float32(typemin(BFloat16)) === -Inf32 && isinf(typemax(BFloat16))
+    @test Float32(floatmin(BFloat16)) === floatmin(Float32) && widen(BFloat16) === Float32
+    order = sort(unique(Float64.(all_of_them) .+ 0.0)) # one zero
+    @test Float64.(nextfloat.(BFloat16.(order[1:end - 1]))) == order[2:end] && Float64.(prevfloat.(BFloat16.(order[2:end]))) == order[1:end - 1]
+    @test all(x -> x + eps(x) == nextfloat(x), filter(x -> 0 <= x < floatmax(BFloat16), all_of_them))
+    @test maxintfloat(BFloat16) + 1 == maxintfloat(BFloat16) && maxintfloat(BFloat16) - 1 == 255 && precision(BFloat16) == 8
+    x = BFloat16(-2.5)
+    @test (round(x), trunc(x), floor(x), ceil(x)) === BFloat16.((-2, -2, -3, -2)) && round(Int, x) === -2 && floor(Int, x) === -3
+    @test round(x, RoundNearestTiesAway) === BFloat16(-3) && round(BFloat16(2.71875); digits = 1) == BFloat16(2.7)
+    @test exp(BFloat16(1)) === BFloat16(exp(1.0)) && x^2 === BFloat16(6.25) && mod(x, BFloat16(2)) == 1.5 && exponent(x) == 1
+    @test significand(x) * BFloat16(2)^exponent(x) === x && ldexp(BFloat16(1), -133) === nextfloat(zero(BFloat16))
+    numbers = rand(BFloat16, 10000)
+    @test eltype(numbers) === BFloat16 && all(0 .<= numbers .< 1) && 0.48 < sum(Float64, numbers) / 10000 < 0.52
+    numbers = randn(BFloat16, 10000)
+    @test eltype(numbers) === BFloat16 && abs(sum(Float64, numbers)) < 500 && 0.9 < sum(abs2, Float64.(numbers)) / 10000 < 1.1
+    @test isapprox(BFloat16(1), BFloat16(1.0078125)) && range(BFloat16(0), BFloat16(1); length = 3)[2] == BFloat16(0.5)
+end

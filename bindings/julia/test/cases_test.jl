@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The cases that C, Python, R and Julia share: the same operands, the same bits.
 
-const DATA = joinpath(@__DIR__, "..", "..", "..", "data")
+# Beside the tests in the package that the build makes.
+const DATA = isdir(joinpath(@__DIR__, "data")) ? joinpath(@__DIR__, "data") : joinpath(@__DIR__, "..", "..", "..", "data")
 const CASES = joinpath(DATA, "cases")
 
 @testset "shared cases" begin

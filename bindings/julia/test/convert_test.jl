@@ -24,6 +24,15 @@ end
     @test SparseMatrixCSC{Float32, Int32}(BlockSparseMatrix(explicit, 2)) isa SparseMatrixCSC{Float32, Int32}
 end
 
+@testset "numbers that are Bool are no mask" begin
+    X = falses(12, 8)
+    X[5, 2] = X[12, 8] = true
+    A = BlockSparseMatrix(X, (4, 4))
+    @test size(A) == (12, 8) && A == X && nblocks(A) == 2 && eltype(A) === Float64
+    @test BlockSparseMatrix(Matrix(X), A.layout) == X && BlockSparseMatrix(sparse(X), (4, 4)) == X
+    @test size(BlockLayout(X, (4, 4))) == (48, 32) # a mask, as it says
+end
+
 @testset "into a layout" begin
     layout = BlockLayout([true false; false true], 2)
     S = sparse([1, 4], [2, 3], [1.0, 2.0], 4, 4)

@@ -295,6 +295,10 @@ end
         @test mul!(y, D, x, 1, 1) === y && to_host(y.memory) == 2 * (A * X)
         @test to_host((ForeignArray(to_device(copy(X'), context)) * D').memory) == X' * A'
         @test to_host(sddmm!(copy(D), y, ForeignArray(to_device(copy(X'), context)))) == sddmm!(copy(A), 2 * (A * X), X')
+        @test to_host((x' * D').memory) == X' * A' && to_host(sddmm!(copy(D), y, x')) == sddmm!(copy(A), 2 * (A * X), X')
+        @test to_host(sddmm!(copy(D), y, PermutedDimsArray(x, (2, 1)))) == sddmm!(copy(A), 2 * (A * X), X')
+        row = ForeignArray(to_device(X[:, 1], context))
+        @test to_host(sddmm!(copy(D), ForeignArray(to_device(A * X[:, 1], context)), row')) == sddmm!(copy(A), A * X[:, 1], X[:, 1]')
         @test to_host(to_device(x, context)) == X
         g = ForeignArray(to_device(ones(Float32, nblocks(A)), context))
         @test to_host(spmm!(DeviceArray{Float32}(context, 21, 3), D, x; gates = g)) == A * X

@@ -39,6 +39,7 @@ end
     @test Tartan.issealed(again)
     @test again["encoder"] == A && again["decoder"] == B && again["mask"] == transpose(A.layout)
     @test gates(again, "decoder") == g && gates(again, "encoder") === nothing
+    @test refuses(() -> gates(again, "nobody"), :not_found, "no matrix or layout \"nobody\"", "decoder")
     @test replace(metadata(again, "decoder"), " " => "") == "{\"epoch\":3}" && metadata(again, "encoder") == ""
     @test occursin("2 matrices", sprint(show, again))
     store!(again, "encoder", A; metadata = metadata(again, "encoder"))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the package does for other packages that are loaded, with small ones of the same names and ids in their place.
+
+push!(LOAD_PATH, joinpath(@__DIR__, "stand_ins"))
+using ChainRulesCore, CUDA
+pop!(LOAD_PATH)
+# Where Julia loads extensions, it may not do so for packages that no project lists.
+for (id, name, _) in Tartan.EXTENSIONS
+    Tartan.has_extensions && Base.get_extension(Tartan, name) === nothing && Tartan.load_extension(id)
+end
+extension(name) = Tartan.has_extensions && Base.get_extension(Tartan, name) !== nothing ? Base.get_extension(Tartan, name) : getfield(Tartan, name)
+
+@testset "loaded once, without ambiguities" begin
+    for (id, name, _) in Tartan.EXTENSIONS
+        place = extension(name)
+        @test place isa Module
+        Tartan.load_extension(id)
+        @test extension(name) === place
+    end
+    rules = [m for f in (ChainRulesCore.rrule, ChainRulesCore.ProjectTo) for m in methods(f)]
+    append!(rules, methods(ChainRulesCore.ProjectTo{BlockSparseMatrix, NamedTuple{(), Tuple{}}}(NamedTuple())))
+    @test isempty([(a, b) for a in rules, b in rules if a !== b && Base.isambiguous(a, b)])
+end
+
+# The gradients of sum(R .* f(arguments...)) by the rule, and by differences along a direction.
+function check_rule(f, arguments...; given...)
+    y, pullback = rrule(f, arguments...; given...)
+    R = randn(size(y)...)
+    y isa BlockSparseMatrix && (R = BlockSparseMatrix(R, y.layout))
+    grads = unthunk.(pullback(R))
+    @test grads[1] isa NoTangent && length(grads) == length(arguments) + 1
+    for (i, x) in enumerate(arguments)
+        if !(x isa AbstractArray)
+            @test grads[i + 1] isa NoTangent
+            continue
+        end
+        structured(x) && @test structured(grads[i + 1]) && grads[i + 1].layout == x.layout
+        step = direction(x)
+        value(s) = sum(Array(R) .* Array(f((j == i ? x + s * step : z for (j, z) in enumerate(arguments))...; given...)))
+        @test isapprox(sum(Array(grads[i + 1]) .* Array(step)), (value(1e-4) - value(-1e-4)) / 2e-4; rtol = 1e-6, atol = 1e-8)
+    end
+end
+structured(x) = x isa BlockSparseMatrix
+direction(x) = randn(size(x)...)
+direction(A::BlockSparseMatrix) = BlockSparseMatrix(randn(size(A)...), A.layout)
+direction(A::Tartan.TransposedBlocks) = direction(parent(A))'
+
+@testset "gradients of products" begin
+    A, B = random_matrix(Float64, 21, 17, (4, 3); make = normal), random_matrix(Float64, 17, 10, (3, 5); make = normal)
+    for X in (randn(17, 5), randn(17), randn(5, 17)', view(randn(30, 5), 1:17, :))
+        check_rule(*, A, X)
+    end
+    check_rule(*, A', randn(21, 3))
+    check_rule(*, randn(4, 21), A)
+    check_rule(*, randn(17, 4)', A')
+    check_rule(*, A, B)
+    check_rule(*, B', A')
+    A32 = BlockSparseMatrix{Float32}(A)
+    @test unthunk(rrule(*, A32, ones(Float32, 17))[2](ones(21))[2]) isa BlockSparseMatrix{Float32}
+end
+
+@testset "gradients stay on the layout" begin
+    A = random_matrix(Float64, 21, 17, (4, 3))
+    p, X = ProjectTo(A), randn(21, 17)
+    @test p(X) == BlockSparseMatrix(X, A.layout) && p(X).layout == A.layout && p(A) === A
+    @test p(BlockSparseMatrix(X, (7, 17))) == p(X) && p(BlockSparseMatrix(copy(X'), (3, 4))') == p(X)
+    @test ProjectTo(A')(copy(X')) == p(X)' && p(NoTangent()) === NoTangent()
+    @test ProjectTo(BlockSparseMatrix{Float32}(A))(X) isa BlockSparseMatrix{Float32}
+    values = randn(size(A.values)...)
+    @test p(Tangent{typeof(A)}(; values = values)).values == values
+    @test p(Tangent{typeof(A)}()) isa NoTangent
+    B, pullback = rrule(BlockSparseMatrix, A.layout, values)
+    @test B.values == values && pullback(X)[2] isa NoTangent && pullback(X)[3] == p(X).values
+end
+
+@testset "gradients of softmax, attention and convolution" begin
+    layout = BlockLayout(Bool[1 0 1; 1 1 0; 0 0 1], (8, 4))
+    check_rule(block_softmax, BlockSparseMatrix(randn(24, 12), layout); scale = 0.5)
+    q, causal = randn(4, 32), pattern(:causal, (32, 32), 8)
+    check_rule(attention, q, randn(4, 32), randn(4, 32), causal; causal = true)
+    c = BlockConv(layout; kernel = (3, 2), padding = (1, 0))
+    check_rule(conv, c, BlockSparseMatrix(c.layout, randn(blocksize(c.layout)..., nblocks(c.layout))), randn(6, 5, 12, 2))
+    @test_throws ArgumentError rrule(attention, q, q, q, causal; return_lse = true)
+    @test_throws ArgumentError rrule(conv, c, BlockSparseMatrix{Float64}(c.layout), randn(6, 5, 12, 2); relu = true)
+    @test_throws ArgumentError rrule(block_softmax, BlockSparseMatrix(randn(24, 12), layout); return_lse = true)
+end
+
+@testset "arrays of CUDA.jl" begin
+    if DUMMY
+        context = Context(CUDA.CuStream(C_NULL))
+        @test context.device == "cuda:0"
+        function make(T, dims)
+            memory = DeviceArray{T}(context, dims)
+            return memory, reinterpret(UInt, Tartan.device_operand(memory).address)
+        end
+        CUDA.MAKE[] = make
+        function cu(X::Array{T}) where {T}
+            memory = to_device(X, context)
+            return CuArray{T, ndims(X)}(memory, reinterpret(UInt, Tartan.device_operand(memory).address), size(X))
+        end
+        A, X = random_matrix(Float32, 21, 17, (4, 3)), exact(Float32, 17, 3)
+        D, x = to_device(A, context), cu(X)
+        y = D * x
+        @test y isa CuArray{Float32, 2} && to_host(y.memory) == A * X
+        @test to_host(sddmm!(copy(D), y, x')) == sddmm!(copy(A), A * X, X')
+        @test to_host((x' * D').memory) == X' * A'
+    end
+end
