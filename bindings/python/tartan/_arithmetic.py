@@ -218,6 +218,9 @@ class Arithmetic(Reductions[M], Generic[M]):
         plain: Any = self._plain()
         rows, cols = plain.shape[-2:]
         if is_sparse(other):
+            if plain.shape != other.shape and plain.shape in ((1, other.shape[-1]), (other.shape[-2], 1), (1, 1)):
+                result: M = matrix_of(other, plain).multiply(plain.toarray())
+                return result
             if other.shape in ((1, cols), (rows, 1), (1, 1)) and other.shape != plain.shape:
                 return self.multiply(other.toarray())
             return self._combined(_raw.TARTAN_COMBINE_MULTIPLY, other)

@@ -48,7 +48,7 @@ def _filled(sizes: tuple[int, ...], elements: int) -> tuple[int, int]:
 
 
 def check_axes(axes: Any, matrix: Any) -> None:
-    if axes is not None and tuple(axes) not in ((1, 0), (-1, -2)):
+    if axes is not None and axes not in ((1, 0), [1, 0], (-1, -2)):
         raise ArgumentTypeError(f"axes is {axes!r}, expected None or (1, 0): toarray() makes a dense copy of a {type(matrix).__name__}")
 
 
@@ -66,6 +66,17 @@ class Formats(Comparisons[M]):
         plain: Any = self
         rows, cols = plain.block_shape
         return int(plain.blocks * rows * cols * _raw.tartan_dtype_bytes(plain._code))
+
+    @property
+    def size(self) -> int:
+        """The number of stored elements, as `nnz`."""
+        count: int = self.nnz  # type: ignore[attr-defined]
+        return count
+
+    @property
+    def format(self) -> str:
+        """ "bsr", the SciPy format of blocks."""
+        return "bsr"
 
     @property
     def data(self) -> Any:
@@ -116,6 +127,15 @@ class Formats(Comparisons[M]):
     def tocoo(self, copy: bool = False) -> Any:
         return self.to_scipy("coo")
 
+    def tolil(self, copy: bool = False) -> Any:
+        return self.to_scipy("lil")
+
+    def todia(self, copy: bool = False) -> Any:
+        return self.to_scipy("dia")
+
+    def todok(self, copy: bool = False) -> Any:
+        return self.to_scipy("dok")
+
     def tobsr(self, blocksize: Optional[tuple[int, int]] = None, copy: bool = False) -> Any:
         matrix: Any = self if blocksize is None else self.reblock(blocksize)
         return matrix.to_scipy("bsr")
@@ -132,13 +152,24 @@ class Formats(Comparisons[M]):
         keep = values != 0
         return rows[keep], cols[keep]
 
-    def argmax(self, axis: Optional[int] = None) -> Any:
-        """The place of the largest element, counted row by row; of every row (axis 1) or column (axis 0)."""
-        return self.tocsr().argmax(axis=axis)
+    def argmax(self, axis: Optional[int] = None, out: Any = None, *, explicit: bool = False) -> Any:
+        """The place of the largest element, counted row by row; of every row (axis 1) or column (axis 0). `explicit`:
+        of the stored elements."""
+        return self.tocsr().argmax(axis, out, explicit=explicit)
 
-    def argmin(self, axis: Optional[int] = None) -> Any:
+    def argmin(self, axis: Optional[int] = None, out: Any = None, *, explicit: bool = False) -> Any:
         """The place of the smallest element; see `argmax`."""
-        return self.tocsr().argmin(axis=axis)
+        return self.tocsr().argmin(axis, out, explicit=explicit)
+
+    def nanmax(self, axis: Optional[int] = None) -> Any:
+        """The largest element but NaN, of all, of every row (axis 1) or column (axis 0)."""
+        found = self.tocsr().nanmax(axis)
+        return found if axis is None else found.toarray()
+
+    def nanmin(self, axis: Optional[int] = None) -> Any:
+        """The smallest element but NaN; see `nanmax`."""
+        found = self.tocsr().nanmin(axis)
+        return found if axis is None else found.toarray()
 
     def conjugate(self, copy: bool = True) -> Any:
         """The matrix itself, which is real; a copy unless `copy` is False."""

@@ -21,7 +21,8 @@ def product(
     if isinstance(b, np.ndarray) and b.dtype.kind == "c":
         return _complex(a, b, side, transpose, alpha, beta, out, gates, context)
     if not is_sparse(b):
-        return NotImplemented
+        operators = out is None and gates is None and (alpha, beta) == (1, 0) and not isinstance(b, (list, tuple))
+        return _by_operand(a.T if transpose else a, b, side) if operators else NotImplemented
     if out is not None or gates is not None or context is not None:
         raise ArgumentError("out, gates or context is given, expected none of them for the product of two sparse matrices")
     factor = a.T if transpose else a
@@ -31,6 +32,14 @@ def product(
     else:
         result = factor._times(b)
     return result if alpha == 1 else result * alpha
+
+
+def _by_operand(a: Any, b: Any, side: str) -> Any:
+    """What an operand that is no array makes of a matrix beside it, such as an operator of SciPy."""
+    if any(hasattr(type(b), name) for name in ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")):
+        return NotImplemented
+    operator = getattr(type(b), "__rmatmul__" if side == "left" else "__matmul__", None)
+    return NotImplemented if operator is None else operator(b, a)
 
 
 def _complex(

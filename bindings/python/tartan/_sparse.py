@@ -47,7 +47,10 @@ class Sparse:
             raise
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if method != "__call__" or options:
+        out = options.pop("out", (None,))
+        if method == "__call__" and not options and len(out) == 1 and isinstance(out[0], np.ndarray):
+            return _into(out[0], self.__array_ufunc__(ufunc, method, *inputs), ufunc.__name__)  # array += matrix
+        if method != "__call__" or options or out != (None,):
             raise _refusal(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", self)
         name = UFUNCS.get(ufunc)
         if name is None:
@@ -62,6 +65,13 @@ class Sparse:
         if result is NotImplemented:
             raise ArgumentTypeError(f"numpy.{ufunc.__name__} takes no {' and '.join(type(x).__name__ for x in inputs)}")
         return result
+
+
+def _into(out: Any, result: Any, name: str) -> Any:
+    if not isinstance(result, np.ndarray):
+        raise ArgumentTypeError(f"numpy.{name} gives a sparse matrix, which cannot be written into a dense array")
+    np.copyto(out, result, casting="same_kind")
+    return out
 
 
 UFUNCS: dict[Any, str] = {

@@ -68,6 +68,34 @@ def test_ufuncs_are_refused(w):
             call(w)
 
 
+def test_sums_in_memory_of_numpy(w):
+    y = np.ones(w.shape)
+    same = y
+    y += w
+    y -= 2 * w
+    assert y is same
+    np.testing.assert_allclose(y, 1 - w.toarray())
+    with pytest.raises(TypeError, match="sparse matrix"):
+        y *= w
+    assert (y == same).all() and np.add(w, y, out=same) is same
+
+
+def test_operands_that_multiply_themselves(w):
+    class Operator:
+        def __matmul__(self, other):
+            return "left", other
+
+        def __rmatmul__(self, other):
+            return "right", other
+
+    beside = Operator()
+    for found, side in ((w @ beside, "right"), (beside @ w, "left")):
+        assert found[0] == side and found[1].shape == w.shape
+    linalg = pytest.importorskip("scipy.sparse.linalg")
+    product = linalg.aslinearoperator(w) @ linalg.aslinearoperator(w.T)
+    np.testing.assert_allclose(product @ np.ones(w.shape[0]), w @ (w.T @ np.ones(w.shape[0])))
+
+
 def test_what_numpy_may_ask(w):
     assert np.shape(w) == w.shape and np.ndim(w) == 2
     assert np.transpose(w) is w.T or np.transpose(w).T is w
