@@ -179,7 +179,12 @@ class Arithmetic(Reductions[M], Generic[M]):
         plain: Any = self._plain()
         refuse_device(plain, "the matrix")
         zero = function(np.zeros(1, plain.dtype))
-        if np.shape(zero) != (1,) or np.asarray(zero).dtype.kind in "bcO" or not zero[0] == 0:
+        if np.asarray(zero).dtype.kind in "bc":
+            raise ArgumentTypeError(
+                f"function gives {np.asarray(zero).dtype}, which a {type(self).__name__} does not hold: use it on `values`, "
+                "the stored elements"
+            )
+        if np.shape(zero) != (1,) or np.asarray(zero).dtype.kind == "O" or not zero[0] == 0:
             raise ArgumentTypeError(
                 f"function of 0 is {zero!r}, expected 0: a {type(self).__name__} would become dense (toarray() makes a "
                 "dense copy)"

@@ -514,7 +514,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, Formats["BlockMatrix"], Sparse):
     def astype(self, dtype: Any = None, *, order: Optional[str] = None, copy: bool = True) -> BlockMatrix:
         """A copy in another dtype and order of elements inside a block, on the same device; the matrix itself if
         nothing changes and `copy` is False."""
-        code = 0 if dtype is None else dtype_code(dtype)
+        code = 0 if dtype is None else matrix_dtype_code(dtype)
         if not copy and code in (0, self._code) and order in (None, self.order):
             return self
         wanted = order_code(self.order if order is None else order)
@@ -585,6 +585,13 @@ class BlockMatrix(MatrixFacts, MatrixFills, Formats["BlockMatrix"], Sparse):
     @property
     def closed(self) -> bool:
         return self._handle.closed
+
+
+def matrix_dtype_code(dtype: Any) -> int:
+    try:
+        return dtype_code(dtype)
+    except DTypeError as error:
+        raise DTypeError(f"{error}: to_scipy().astype() makes a SciPy array of other numbers") from None
 
 
 def freeze_as(handle: _raw.Handle, values: Any) -> None:

@@ -275,6 +275,12 @@ def test_products_of_two_sparse_matrices(rng, kind):
         np.testing.assert_allclose(found.toarray(), left.toarray() @ b.toarray(), atol=1e-14)
     np.testing.assert_allclose((2 * a).dot(b).toarray(), tartan.spmm(a, b, alpha=2).toarray())
     np.testing.assert_allclose(tartan.spmm(a.T, b.T, side="right").toarray(), b.T.toarray() @ a.toarray().T, atol=1e-14)
+    if sparse.issparse(b):  # SciPy's on the left
+        found = b.T @ a.T
+        assert isinstance(found, BlockMatrix)
+        np.testing.assert_allclose(found.toarray(), b.T.toarray() @ a.toarray().T, atol=1e-14)
+        scaled = sparse.diags_array(np.arange(8.0)) @ a
+        np.testing.assert_allclose(scaled.toarray(), np.arange(8.0)[:, None] * a.toarray())
     gram = a.T @ a
     np.testing.assert_allclose(gram.toarray(), a.toarray().T @ a.toarray(), atol=1e-14)
     assert gram.isclose_all(gram.T)
