@@ -65,10 +65,14 @@ static int add_factors(tartan_py_call *call, PyObject *object, char letter, fact
     return status;
 }
 
+/* dtype 0: that of the first array. */
 static int borrow_factors(tartan_py_call *call, factors *given, int32_t dtype) {
     for (int i = 0; i < given->count; i++) {
-        if (tartan_py_call_factor(call, given->parts[i], dtype)) return -1;
+        if (dtype == 0 ? tartan_py_call_borrow(call, given->parts[i], TARTAN_F64, false)
+                       : tartan_py_call_factor(call, given->parts[i], dtype))
+            return -1;
         given->arrays[i] = given->parts[i]->borrow.array;
+        dtype = dtype == 0 ? given->arrays[i].dtype : dtype;
     }
     return 0;
 }
@@ -183,8 +187,8 @@ static PyObject *growth_score_in(tartan_py_call *call, growth_arguments *given) 
     if (add_factors(call, given->x, 'x', &x) || add_factors(call, given->y, 'y', &y) ||
         same_count(call->function, &x, &y) ||
         (given->out != NULL && (out = tartan_py_call_add(call, given->out, "out")) == NULL) ||
-        tartan_py_call_choose(call, given->context, NULL, NULL) || borrow_factors(call, &x, TARTAN_F64) ||
-        borrow_factors(call, &y, TARTAN_F64))
+        tartan_py_call_choose(call, given->context, NULL, NULL) || borrow_factors(call, &x, 0) ||
+        borrow_factors(call, &y, x.arrays[0].dtype))
         return NULL;
     const tartan_array *first = &x.arrays[0], *second = &y.arrays[0];
     if (first->ndim < 2 || second->ndim < 2) {

@@ -297,6 +297,15 @@ def test_windows_of_one_buffer_are_apart(rng):
         tartan.spmm(a, memory[:, :4], out=memory[:, 3:7])
 
 
+def test_growth_score_keeps_the_dtype_of_x(rng):
+    x, y = rng.standard_normal((8, 5)).astype("f4"), rng.standard_normal((5, 12)).astype("f4")
+    assert tartan.growth_score(x, y, 4).dtype == tartan.growth_score([x, x], [y, y], 4).dtype == np.float32
+    np.testing.assert_array_equal(tartan.growth_score(x.astype("f8"), y, 4), tartan.growth_score(x.astype("f8"), y.astype("f8"), 4))
+    np.testing.assert_array_equal(tartan.growth_score(np.ones((8, 5), int), y, 4), tartan.growth_score(np.ones((8, 5)), y.astype("f8"), 4))
+    with pytest.raises(tartan.DTypeError, match="y\\[0\\] is of float64, expected float32"):
+        tartan.growth_score(x, y.astype("f8"), 4)
+
+
 def test_growth_score_of_a_batch(rng):
     x, y = rng.standard_normal((2, 3, 8, 5)), rng.standard_normal((2, 3, 5, 12))
     wanted = sum(tartan.growth_score(x[i, j], y[i, j], (4, 3)) for i in range(2) for j in range(3))
