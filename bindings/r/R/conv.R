@@ -254,8 +254,9 @@ conv_forward <- function(conv, filter, x, gain = NULL, bias = NULL, relu = FALSE
   factors <- lapply(c(gain = "gain", bias = "bias"), function(name) {
     .conv_factor(get(name), name, conv, x_size[at], out_size, filter@dtype)
   })
-  if (is.null(y) && is.null(place) && !is.null(active)) y <- array(0, y_size) # new memory of a device is 0 already
-  result <- if (is.null(y)) .result(place, y_size, out) else .start(place, y, y_size, out)
+  result <- if (!is.null(y)) .start(place, y, y_size, out)
+            else if (is.null(place) && !is.null(active)) .operand(array(0, y_size), "y", out) # written in place
+            else .result(place, y_size, out) # new memory of a device is 0 already
   options <- sprintf("relu=%d bias_first=%d add=%d", .flag(relu, "relu"), .flag(bias_first, "bias_first"), add)
   tartan_conv_forward(place, conv, filter, .image_view(.operand(x, "x", filter@dtype), dims), options, factors$gain,
                       factors$bias, active, text, .image_view(result, dims))

@@ -4,6 +4,7 @@
   if (tartan_abi_version() != TARTAN_ABI_VERSION) {
     stop("libtartan has ABI ", tartan_abi_version(), ", this package was built for ", TARTAN_ABI_VERSION)
   }
+  .register_vignette_engine()
 }
 
 .onUnload <- function(libpath) {
