@@ -21,12 +21,17 @@ bool content_reserve(content *c, const char *path, int64_t n) {
     return false;
 }
 
-int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype,
+int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype, int ndim,
                       const int64_t *shape, const int64_t *strides) {
-    memmove(c->memory, data, (size_t)(shape[0] * shape[1] * tartan_dtype_bytes(dtype)));
+    int64_t elements = 1;
+    for (int i = 0; i < ndim; i++) elements *= shape[i];
+    memmove(c->memory, data, (size_t)(elements * tartan_dtype_bytes(dtype)));
     c->is_dense = true;
-    c->rows = shape[0], c->cols = shape[1], c->dtype = dtype;
-    if (tartan_array_init(c->memory, dtype, 2, shape, strides, &c->dense) != TARTAN_OK)
+    c->heads = ndim == 3 ? shape[0] : 1;
+    const int first = c->heads == 1 ? ndim - 2 : 0; /* a matrix of one head has two dimensions */
+    c->rows = shape[ndim - 2], c->cols = shape[ndim - 1], c->dtype = dtype;
+    if (tartan_array_init(c->memory, dtype, ndim - first, shape + first,
+                          strides == NULL ? NULL : strides + first, &c->dense) != TARTAN_OK)
         return complain_status(path);
     return EXIT_FINE;
 }

@@ -107,7 +107,7 @@ static tartan_status make_from_entries(const wish *w, const tartan_shape *shape,
 }
 
 static int make_matrix(const wish *w, content *c, tartan_matrix **out) {
-    tartan_shape shape = {c->rows, c->cols, w->block_rows, w->block_cols, 1};
+    tartan_shape shape = {c->rows, c->cols, w->block_rows, w->block_cols, c->is_dense ? c->heads : 1};
     if (shape.block_rows == 0) {
         bool own = c->block_rows > 0 && c->block_rows <= MAX_BLOCK && c->block_cols <= MAX_BLOCK;
         shape.block_rows = own ? c->block_rows : DEFAULT_BLOCK,
@@ -204,8 +204,8 @@ static int write_tartan(const wish *w, const char *name, const item *t) {
 static int write_any(const wish *w, const item *t, const tartan_layout *layout) {
     const char *name = w->name != NULL ? w->name : t->name != NULL ? t->name : "matrix";
     if (w->to == HDF5) return write_tartan(w, name, t);
-    if (tartan_layout_heads(layout) != 1)
-        return complain("the matrix has %lld heads: only Tartan's own files keep them",
+    if (tartan_layout_heads(layout) != 1 && w->to != NPY)
+        return complain("the matrix has %lld heads: only .h5 and .npy files keep them",
                         (long long)tartan_layout_heads(layout));
     if (t->gates != NULL) return complain("the matrix has gates: only Tartan's own files keep them");
     if (w->to == MTX) return write_mtx(t->matrix, w->output);
@@ -254,7 +254,7 @@ const command command_convert = {
     "  .npz           scipy.sparse.save_npz: csr, csc, coo, bsr or dia; written as bsr (csr where an edge is "
     "ragged),\n"
     "                 16-bit values as float32\n"
-    "  .npy           a dense numpy matrix; written dense, bf16 as float32\n"
+    "  .npy           a dense numpy matrix, or [heads, rows, cols]; written dense, bf16 as float32\n"
     "  .safetensors   a dense matrix, or NAME.blocks, NAME.indptr, NAME.indices; written as the latter\n\n"
     "  --block ROWSxCOLS  size of the blocks (default: that of the input, else 16); not for .h5 input\n"
     "  --density D        keep the share D of the blocks, those with the largest norms; dense input only\n"

@@ -80,7 +80,7 @@ static int use_dense(const file *f, const char *name, const json_t *tensor, cont
     if (!take_tensor(f, name, tensor, &a)) return EXIT_FAILED;
     if (a.ndim != 2 || a.kind == 'i')
         return complain("%s: %s is not a matrix of F64, F32, F16 or BF16", f->path, name);
-    return content_use_dense(out, f->path, a.data, npy_dtype(&a), a.shape, NULL);
+    return content_use_dense(out, f->path, a.data, npy_dtype(&a), 2, a.shape, NULL);
 }
 
 /* The sparse matrix whose name is the first `length` bytes of `name`. */

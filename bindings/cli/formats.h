@@ -10,6 +10,7 @@
 /* The content of a foreign file: either entries (rows_of, cols_of, values as f64) or a dense matrix. */
 typedef struct content {
     int64_t rows, cols;
+    int64_t heads;                  /* of a dense matrix */
     int64_t block_rows, block_cols; /* 0 if the file has no blocks */
     int32_t dtype;                  /* that of the file; F64 if that is not one of ours */
     bool is_dense;
@@ -31,9 +32,9 @@ int content_add_duplicates(content *c);
 /* Renumbers rows and columns of a square matrix of entries by reverse Cuthill-McKee. */
 int content_reorder(content *c);
 
-/* Makes `c` a dense matrix of the bytes at `data`, which are in c->memory and are moved to its start, because files
- * do not align them. `strides` as in tartan_array_init. */
-int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype,
+/* Makes `c` a dense matrix [rows, cols], or [heads, rows, cols], of the bytes at `data`, which are in c->memory and are
+ * moved to its start, because files do not align them. `strides` as in tartan_array_init. */
+int content_use_dense(content *c, const char *path, const unsigned char *data, int32_t dtype, int ndim,
                       const int64_t *shape, const int64_t *strides);
 
 int read_mtx(const char *path, content *out);

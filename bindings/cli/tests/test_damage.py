@@ -68,7 +68,7 @@ def test_odd_but_good_mtx(here):
 
 
 def test_npy_that_is_no_matrix_says_so(here):
-    for shape, text in (((2, 3, 4), "has 3 dimensions, expected a matrix"), ((4,), "has 1 dimension, expected")):
+    for shape, text in (((1, 2, 3, 4), "has 4 dimensions, expected a matrix"), ((4,), "has 1 dimension, expected")):
         np.save("a.npy", np.ones(shape))
         run("convert", "a.npy", "b.h5", code=1, text=text)
 
@@ -148,7 +148,8 @@ BAD_NPY = {
     "odd shape": npy_bytes(HEADER % ("<f8", "(1, x)"), bytes(8)),
     "vector": npy_bytes(HEADER % ("<f8", "(4,)"), bytes(32)),
     "scalar": npy_bytes(HEADER % ("<f8", "()"), bytes(8)),
-    "cube": npy_bytes(HEADER % ("<f8", "(1, 2, 3)"), bytes(48)),
+    "four dimensions": npy_bytes(HEADER % ("<f8", "(1, 1, 2, 3)"), bytes(48)),
+    "no heads": npy_bytes(HEADER % ("<f8", "(0, 2, 3)"), b""),
     "nine dimensions": npy_bytes(HEADER % ("<f8", "(1, 1, 1, 1, 1, 1, 1, 1, 1)"), bytes(8)),
     "negative": npy_bytes(HEADER % ("<f8", "(-1, -1)"), bytes(8)),
     "huge": npy_bytes(HEADER % ("<f8", "(4294967296, 4294967296)"), bytes(8)),
