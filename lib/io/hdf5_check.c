@@ -305,7 +305,9 @@ void tartan_i_close_dataset(tartan_i_dataset *dataset) {
 
 tartan_status tartan_i_read_dataset(const tartan_i_call *call, const tartan_i_dataset *dataset, void *out) {
     if (dataset->bytes == 0) return TARTAN_OK;
-    if (H5Dread(dataset->id, dataset->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) < 0)
+    bool done;
+    PASS(tartan_i_hdf5_read_chunks(call, dataset, out, &done));
+    if (!done && H5Dread(dataset->id, dataset->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out) < 0)
         return tartan_i_fail_hdf5(call, dataset->name);
     return TARTAN_OK;
 }

@@ -67,6 +67,11 @@ void tartan_i_close_dataset(tartan_i_dataset *dataset);
 /* Reads the whole dataset, as it is stored, into a buffer of dataset->bytes. */
 tartan_status tartan_i_read_dataset(const tartan_i_call *call, const tartan_i_dataset *dataset, void *out);
 
+/* The same for chunks of whole items whose only filter is Fletcher-32. Not done for other datasets, and where anything
+ * is unusual, which HDF5's own reading tells. hdf5_chunks.c */
+tartan_status tartan_i_hdf5_read_chunks(const tartan_i_call *call, const tartan_i_dataset *dataset, void *out,
+                                        bool *out_done);
+
 /* Check that the dataset holds little-endian integers of 4 or 8 bytes (*out says which), or binary64. */
 tartan_status tartan_i_check_integers(const tartan_i_call *call, const tartan_i_dataset *dataset,
                                       tartan_i_integers *out);

@@ -59,6 +59,11 @@ static inline void tartan_i_hdf5_close(hid_t id) {
     if (id > 0) H5Idec_ref(id);
 }
 
+/* Writes the chunk of `bytes` bytes that begins at item `first`, and the checksum of a dataset whose only filter is
+ * Fletcher-32; `chunk` has room for it. Older versions of HDF5 cannot do this. */
+bool tartan_i_hdf5_writes_chunks(void);
+bool tartan_i_hdf5_write_chunk(hid_t dataset, int64_t first, unsigned char *chunk, int64_t bytes);
+
 /* The file type of a dtype, negative on failure: 16-bit and 8-bit types are described field by field, as HDF5
  * before 1.14 and 2.0 has no names for them. The caller closes it. */
 hid_t tartan_i_hdf5_type(int32_t dtype);

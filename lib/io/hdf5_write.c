@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Writing the objects of a file. */
+#include "io/fletcher.h"
 #include "io/hdf5_private.h"
 
 #include <stdio.h>
@@ -141,25 +142,31 @@ static tartan_status put_pointers(const object *o, const tartan_layout *layout) 
     return status;
 }
 
-/* Writes blocks chunk by chunk. Those of a ragged layout are copied first, because the padding may hold anything
- * and is not part of the matrix. */
+/* Writes blocks chunk by chunk. They are copied first where the checksum follows them, and in a ragged layout, because
+ * the padding may hold anything and is not part of the matrix. */
 static tartan_status put_chunks(const object *o, const tartan_matrix *m, hid_t dataset, hid_t type,
                                 const hsize_t dims[3]) {
     tartan_status status = TARTAN_OK;
     hid_t file_space = -1, memory_space = -1;
-    char *copy = NULL;
+    unsigned char *copy = NULL;
     int64_t block_bytes = (int64_t)(dims[1] * dims[2]) * tartan_dtype_bytes(m->dtype);
     int64_t most = tartan_i_chunk_items(m->layout->blocks, block_bytes);
-    bool ragged = tartan_i_is_ragged(m->layout);
-    if (ragged) TRY(tartan_i_allocate(&copy, most, block_bytes));
+    const bool ragged = tartan_i_is_ragged(m->layout);
+    const bool direct = !o->writer->compressed && tartan_i_hdf5_writes_chunks();
+    if (ragged || direct) TRY(tartan_i_allocate(&copy, most * block_bytes + TARTAN_I_FLETCHER_BYTES, 1));
     TRY_H5(file_space = H5Dget_space(dataset), "blocks");
     for (int64_t first = 0; first < m->layout->blocks; first += most) {
         int64_t count = m->layout->blocks - first < most ? m->layout->blocks - first : most;
-        const char *values = (const char *)m->values + first * block_bytes;
-        if (ragged) {
+        const void *values = (const char *)m->values + first * block_bytes;
+        if (copy != NULL) {
             memcpy(copy, values, (size_t)(count * block_bytes));
-            tartan_i_padding_clear(m->layout, m->dtype, m->block_order, first, count, copy);
+            if (ragged) tartan_i_padding_clear(m->layout, m->dtype, m->block_order, first, count, copy);
             values = copy;
+        }
+        if (direct) {
+            memset(copy + count * block_bytes, 0, (size_t)((most - count) * block_bytes));
+            TRY_H5(tartan_i_hdf5_write_chunk(dataset, first, copy, most * block_bytes) ? 0 : -1, "blocks");
+            continue;
         }
         const hsize_t start[3] = {(hsize_t)first, 0, 0}, size[3] = {(hsize_t)count, dims[1], dims[2]};
         TRY_H5(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, size, NULL), "blocks");

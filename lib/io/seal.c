@@ -17,7 +17,14 @@
 #define XXH_INLINE_ALL /* so that the size of its state matches the code that uses it */
 #include <xxhash.h>
 
-enum { MAGIC_BYTES = 16, HASH_AT = 32, HASH_BYTES = 16, BUFFER_BYTES = 1 << 20, ATTEMPTS = 100 };
+enum {
+    MAGIC_BYTES = 16,
+    HASH_AT = 32,
+    HASH_BYTES = 16,
+    BUFFER_BYTES = 1 << 20,
+    WRITE_BYTES = 1 << 30, /* Linux writes at most 2 GiB at once */
+    ATTEMPTS = 100
+};
 
 /* A high first byte, both kinds of line ends and an end-of-file mark reveal text-mode transfers. */
 static const unsigned char magic[MAGIC_BYTES] = {0x89, 'T',  'A',  'R', 'T', 'A', 'N', '\r',
@@ -56,15 +63,28 @@ bool tartan_i_disk_read(int fd, void *bytes, int64_t size, int64_t offset) {
     return true;
 }
 
+/* Has the system begin to write a large range to the disk now, so that synchronising does not wait for all of it. The
+ * last page may not be complete yet. */
+static void write_behind(int fd, int64_t size, int64_t offset) {
+#ifdef SYNC_FILE_RANGE_WRITE
+    const int64_t begin = offset & ~(int64_t)4095, end = (offset + size) & ~(int64_t)4095;
+    if (size >= BUFFER_BYTES / 4) (void)!sync_file_range(fd, begin, end - begin, SYNC_FILE_RANGE_WRITE);
+#else
+    (void)fd, (void)size, (void)offset;
+#endif
+}
+
 bool tartan_i_disk_write(int fd, const void *bytes, int64_t size, int64_t offset) {
     if (doomed(ENOSPC)) return false;
     const char *at = bytes;
+    const int64_t all = size, begin = offset;
     while (size > 0) {
-        ssize_t n = pwrite(fd, at, size < BUFFER_BYTES ? (size_t)size : BUFFER_BYTES, (off_t)offset);
+        ssize_t n = pwrite(fd, at, size < WRITE_BYTES ? (size_t)size : WRITE_BYTES, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return false;
         at += n, size -= n, offset += n;
     }
+    write_behind(fd, all, begin);
     return true;
 }
 

@@ -4,6 +4,30 @@
 
 using namespace tartan_test;
 
+// '%' begins an escape since version 1.1 only.
+TEST_F(Hdf5, NamesAreEscapedSinceVersion11) {
+    const auto rename = [](Foreign &f, const char *version, const char *link) {
+        put_text(f.file, "tartan_schema_version", version);
+        put_text(f.tensor, "layout", (std::string("/layouts/") + link).c_str());
+        ASSERT_GE(H5Lmove(f.layouts, "p", f.layouts, link, H5P_DEFAULT, H5P_DEFAULT), 0);
+        ASSERT_GE(H5Lmove(f.tensors, "w", f.tensors, link, H5P_DEFAULT, H5P_DEFAULT), 0);
+    };
+    const std::string cases[][3] = {
+        {"1.0", "50%", "50%"}, {"1.0", "a%2Fb", "a%2Fb"}, {"1.1", "50%25", "50%"}, {"1.1", "a%2Fb", "a/b"}};
+    for (const auto &[version, link, name] : cases) {
+        make([&](Foreign &f) { rename(f, version.c_str(), link.c_str()); });
+        File file = open_file(path);
+        ASSERT_EQ(tartan_file_count(file.get()), 2);
+        EXPECT_EQ(tartan_file_name(file.get(), 1), name);
+        EXPECT_NE(get_matrix(file.get(), name).get(), nullptr);
+    }
+    expect_refused("the name of an object has a '%'", [&](Foreign &f) { rename(f, "1.1", "50%"); });
+    expect_refused("its attribute layout is \"/layouts/p%\", expected", [](Foreign &f) {
+        put_text(f.file, "tartan_schema_version", "1.1");
+        put_text(f.tensor, "layout", "/layouts/p%");
+    });
+}
+
 TEST_F(Hdf5, WhatFollowsTheSchemaLoads) {
     expect_good([](Foreign &) {});
     expect_good([](Foreign &f) { put_text(f.file, "tartan_schema_version", "1.7"); });

@@ -250,6 +250,34 @@ TEST(Save, ManyObjects) {
     EXPECT_LT(std::filesystem::file_size(folder / "many.h5"), (uintmax_t)MANY * 11000);
 }
 
+// A copy without the seal: then the checksums of the chunks tell.
+TEST(Save, ChecksumsOfChunksAreComparedWithoutASeal) {
+    Folder folder;
+    Layout layout =
+        random_layout({600, 500, 50, 50, 1}, 0.9, 5); // some 2 MB: two chunks, the last of which is not full
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F64, 0, 1);
+    File file = new_file();
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "m.h5").c_str(), 0));
+    const Bytes sealed = read_bytes(folder / "m.h5");
+    const Bytes plain(sealed.begin() + TARTAN_I_SEAL_BYTES, sealed.end());
+    write_bytes(folder / "copy.h5", plain);
+    expect_same(matrix.get(), get_matrix(open_file(folder / "copy.h5").get(), "m").get());
+    const auto *values = static_cast<const unsigned char *>(values_of(matrix.get()).data);
+    const int64_t last = tartan_layout_blocks(layout.get()) - 1;
+    for (int64_t block : {(int64_t)0, last}) {
+        const auto at =
+            std::search(plain.begin(), plain.end(), values + block * 20000, values + block * 20000 + 64);
+        ASSERT_NE(at, plain.end());
+        Bytes damaged = plain;
+        damaged[(size_t)(at - plain.begin())] ^= 1;
+        write_bytes(folder / "copy.h5", damaged);
+        File back = open_file(folder / "copy.h5");
+        tartan_matrix *out = nullptr;
+        EXPECT_FAILS(FORMAT, "checksum", tartan_file_get_matrix(back.get(), "m", &out));
+    }
+}
+
 TEST(Save, Refusals) {
     Folder folder;
     File file = new_file();

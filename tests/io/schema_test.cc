@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <random>
+
 #include "io_support.h"
 extern "C" {
+#include "io/fletcher.h"
 #include "io/schema.h"
 }
 
@@ -78,6 +81,36 @@ TEST(Schema, Versions) {
     for (const char *bad : {"", "1", "1.", "one", "0.9", "1.0a", "1.0.0", "-1.0", "99999.0"})
         EXPECT_FAILS(FORMAT, "expected a version such as",
                      tartan_i_schema_check_version("f", "p", bad, &minor));
+}
+
+// HDF5's algorithm as it is written down: big-endian words, carries folded back into both sums.
+uint32_t plain_fletcher32(const Bytes &bytes) {
+    uint64_t first = 0, second = 0;
+    for (size_t i = 0; i < bytes.size(); i += 2) {
+        first += (uint64_t)bytes[i] << 8 | (i + 1 < bytes.size() ? bytes[i + 1] : 0);
+        second += first;
+        for (uint64_t *sum : {&first, &second})
+            while (*sum > 0xffff) *sum = (*sum & 0xffff) + (*sum >> 16);
+    }
+    return (uint32_t)(second << 16 | first);
+}
+
+TEST(Schema, ChecksumsOfChunks) {
+    std::mt19937 random(1);
+    std::vector<size_t> sizes = {
+        0, 1, 2, 3, 63, 64, 65, 128, 1000, 64 * 360, 64 * 360 + 2, 64 * 720 + 63, 1 << 20};
+    for (int i = 0; i < 50; i++) sizes.push_back(random() % 5000);
+    for (size_t size : sizes)
+        for (int kind = 0; kind < 4; kind++) {
+            Bytes bytes(size);
+            for (unsigned char &byte : bytes)
+                byte = (unsigned char)(kind == 0   ? 0
+                                       : kind == 1 ? 255
+                                       : kind == 2 ? random() % 40 == 0
+                                                   : random());
+            EXPECT_EQ(tartan_i_fletcher32(bytes.data(), (int64_t)size), plain_fletcher32(bytes))
+                << size << " " << kind;
+        }
 }
 
 TEST(Schema, Chunks) {
