@@ -68,7 +68,7 @@ TABLE = [
     ("checksum of a chunk is not compared", "lib/io/hdf5_chunks.c",
      "skipped == 0 && checksum_holds(chunk, bytes)", "skipped == 0", "io", "Save.*Seal"),
     ("escaped names are listed in the order of links", "lib/io/hdf5_list.c",
-     "if (reader->escaped && kept > 1)", "if (false)", "io", "Save.*Names*"),
+     "if (reader->escaped && kept > 1)", "if (false)", "io", "Save.*Slashes*"),
     ("names of version 1.0 are escaped", "lib/io/hdf5.c",
      "reader->escaped = minor >= 1;", "reader->escaped = true;", "io", "Hdf5*:Golden*"),
     ("data may lie outside of the file", "lib/io/hdf5_check.c",

@@ -224,6 +224,23 @@ TEST(Save, AwkwardNamesAndLongTextsComeBack) {
     }
 }
 
+// The order of "a%252Fb" and "a%2Fb" in the file is not that of "a%2Fb", "a.b" and "a/b".
+TEST(Save, LayoutsOfNamesWithSlashesAreFound) {
+    Folder folder;
+    File file = new_file();
+    std::vector<Matrix> matrices;
+    const char *names[] = {"a%2Fb", "a.b", "a/b", "a0"};
+    for (const char *name : names) {
+        Layout layout = random_layout({8, 8, 2, 2, 1}, 0.5, matrices.size() + 1);
+        matrices.push_back(random_matrix(layout.get(), TARTAN_F32, 0, 2));
+        ASSERT_OK(tartan_file_put_matrix(file.get(), name, matrices.back().get(), nullptr, nullptr));
+    }
+    ASSERT_OK(tartan_file_save(file.get(), (folder / "slash.h5").c_str(), 0));
+    File back = open_file(folder / "slash.h5");
+    for (size_t i = 0; i < matrices.size(); i++)
+        expect_same(matrices[i].get(), get_matrix(back.get(), names[i]).get());
+}
+
 // Layouts and matrices by their thousands: some seconds if each were compared with all others.
 TEST(Save, ManyObjects) {
     enum { MANY = 2000 };
