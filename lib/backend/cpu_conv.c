@@ -4,20 +4,9 @@
 
 #include <string.h>
 
-tartan_i_cpu_image tartan_i_cpu_image_of(const tartan_array *array, const tartan_i_channels *side) {
-    tartan_i_cpu_image image = {.data = array->data,
-                                .dtype = array->dtype,
-                                .bytes = tartan_dtype_bytes(array->dtype),
-                                .n = array->shape[0],
-                                .n_stride = array->strides[0],
-                                .c_stride = array->strides[1],
-                                .size = {1, 1, 1},
-                                .side = side};
-    for (int32_t from = 2; from < array->ndim; from++) {
-        const int32_t d = TARTAN_I_DIMS - array->ndim + from;
-        image.size[d] = array->shape[from];
-        image.stride[d] = array->strides[from];
-    }
+tartan_i_image tartan_i_cpu_image_of(const tartan_array *array, const tartan_i_channels *side) {
+    tartan_i_image image = tartan_i_image_of(array, true);
+    image.side = side;
     return image;
 }
 
@@ -160,14 +149,14 @@ void tartan_i_cpu_active_window(const tartan_i_cpu_active *a, int64_t id, int64_
     out[0] = row / a->windows.count[1];
 }
 
-int64_t tartan_i_cpu_active_bytes(const tartan_i_cpu_active *a, const tartan_i_cpu_image *image) {
+int64_t tartan_i_cpu_active_bytes(const tartan_i_cpu_active *a, const tartan_i_image *image) {
     if (a->layout == NULL) return 0;
-    int64_t bytes = image->n * a->windows_all;
+    int64_t bytes = image->count * a->windows_all;
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++) bytes += image->size[d] * (int64_t)sizeof *a->window[d];
     return bytes;
 }
 
-void tartan_i_cpu_active_fill(tartan_i_cpu_active *a, const tartan_i_cpu_image *image, char *memory) {
+void tartan_i_cpu_active_fill(tartan_i_cpu_active *a, const tartan_i_image *image, char *memory) {
     if (a->layout == NULL) return;
     const tartan_i_windows *w = &a->windows;
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
@@ -180,9 +169,9 @@ void tartan_i_cpu_active_fill(tartan_i_cpu_active *a, const tartan_i_cpu_image *
         }
     }
     a->on = (uint8_t *)memory;
-    memset(a->on, 0, (size_t)(image->n * a->windows_all));
+    memset(a->on, 0, (size_t)(image->count * a->windows_all));
     const tartan_layout *l = a->layout;
-    for (int64_t n = 0; n < image->n; n++)
+    for (int64_t n = 0; n < image->count; n++)
         for (int64_t id = l->row_pointers[n * l->grid_rows]; id < l->row_pointers[(n + 1) * l->grid_rows];
              id++) {
             int64_t i[TARTAN_I_DIMS];

@@ -8,18 +8,10 @@
 #define TARTAN_BACKEND_CPU_CONV_H
 
 #include "backend/cpu.h"
+#include "conv/image.h"
 
-/* An image [n, channels, d, h, w]; lengths of dimensions that it does not have are 1. Strides in elements. */
-typedef struct tartan_i_cpu_image {
-    char *data;
-    int32_t dtype;
-    int64_t bytes; /* of an element */
-    int64_t n, n_stride, c_stride;
-    int64_t size[TARTAN_I_DIMS], stride[TARTAN_I_DIMS];
-    const tartan_i_channels *side; /* the slots of its channels */
-} tartan_i_cpu_image;
-
-tartan_i_cpu_image tartan_i_cpu_image_of(const tartan_array *array, const tartan_i_channels *side);
+/* An image of a convolution, and the slots of its channels. */
+tartan_i_image tartan_i_cpu_image_of(const tartan_array *array, const tartan_i_channels *side);
 
 /* One dimension of a phase. The positions first + j * step of one image, j < count, are reached from the positions
  * j * from_step + offset + i * offset_step of the other by tap t = tap + i * tap_step, 0 <= i < taps. */
@@ -86,8 +78,8 @@ typedef struct tartan_i_cpu_active {
 tartan_i_cpu_active tartan_i_cpu_active_of(const tartan_layout *layout, const tartan_i_windows *windows);
 
 /* The memory that a map of positions needs; fills it. */
-int64_t tartan_i_cpu_active_bytes(const tartan_i_cpu_active *a, const tartan_i_cpu_image *image);
-void tartan_i_cpu_active_fill(tartan_i_cpu_active *a, const tartan_i_cpu_image *image, char *memory);
+int64_t tartan_i_cpu_active_bytes(const tartan_i_cpu_active *a, const tartan_i_image *image);
+void tartan_i_cpu_active_fill(tartan_i_cpu_active *a, const tartan_i_image *image, char *memory);
 
 /* The windows of active block `id` along all dimensions. */
 void tartan_i_cpu_active_window(const tartan_i_cpu_active *a, int64_t id, int64_t out[TARTAN_I_DIMS]);
@@ -103,7 +95,7 @@ int64_t tartan_i_cpu_pieces(const tartan_i_cpu_line lines[TARTAN_I_DIMS], const 
 /* Packs rows [begin, end) of the box of a piece, d and h counted together: `lines` is what makes positions of the piece
  * those of `image`. With a map of positions, others count as 0. Slots without a channel are not written. */
 void tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line lines[TARTAN_I_DIMS],
-                           const tartan_i_cpu_tiling *tiling, const tartan_i_cpu_image *image,
+                           const tartan_i_cpu_tiling *tiling, const tartan_i_image *image,
                            const tartan_i_cpu_active *map, const tartan_i_cpu_piece *piece, int64_t begin,
                            int64_t end, char *box);
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-static bool is_plain(const tartan_i_cpu_image *image, int32_t dtype) {
-    return image->dtype == dtype && image->c_stride == 1 && image->side->of == NULL;
+static bool is_plain(const tartan_i_image *image, int32_t dtype) {
+    return image->dtype == dtype && image->channel == 1 && image->side->of == NULL;
 }
 
 bool tartan_i_cpu_depthwise_takes(const tartan_i_cpu_forward *p) {
@@ -28,9 +28,9 @@ void tartan_i_cpu_depthwise_pack(const tartan_i_cpu_forward *p) {
 }
 
 /* The line of channels at position w of a row of the image; zeros outside of it. */
-static const char *line_at(const tartan_i_cpu_image *image, const char *row, int64_t w, const char *zeros) {
+static const char *line_at(const tartan_i_image *image, const char *row, int64_t w, const char *zeros) {
     if (row == NULL || w < 0 || w >= image->size[2]) return zeros;
-    return row + w * image->stride[2] * image->bytes;
+    return row + w * image->step[2] * image->bytes;
 }
 
 /* A tap of the phase at work: its weights, the row of the image that it meets, and its first position there. */
@@ -51,9 +51,9 @@ static tap tap_of(const tartan_i_cpu_forward *p, const tartan_i_cpu_piece *piece
         at[d] = (piece->origin[d] + in_piece[d]) * l->from_step + l->offset +
                 (t[d] - l->tap) / l->tap_step * l->offset_step;
     }
-    const tartan_i_cpu_image *from = &p->from;
+    const tartan_i_image *from = &p->from;
     const bool inside = at[0] >= 0 && at[0] < from->size[0] && at[1] >= 0 && at[1] < from->size[1];
-    const int64_t offset = piece->n * from->n_stride + at[0] * from->stride[0] + at[1] * from->stride[1];
+    const int64_t offset = piece->n * from->item + at[0] * from->step[0] + at[1] * from->step[1];
     return (tap){.weights = p->weights + number * p->to.side->count * p->k.bytes,
                  .row = inside ? from->data + offset * from->bytes : NULL,
                  .w = at[2]};

@@ -4,7 +4,7 @@
 #include <string.h>
 
 tartan_i_cpu_finish tartan_i_cpu_finish_of(const tartan_op_conv *op, const tartan_i_kernels *k,
-                                           const tartan_i_cpu_image *to) {
+                                           const tartan_i_image *to) {
     const tartan_i_channels *side = to->side;
     return (tartan_i_cpu_finish){.op = op,
                                  .k = k,
@@ -98,17 +98,17 @@ static void apply(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row
 /* Stores sums of the channels first .. first + n - 1. */
 static void store(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first, int64_t n,
                   tartan_i_cpu_sums sums) {
-    const tartan_i_cpu_image *to = f->to;
-    const int64_t offset = row->n * to->n_stride + first * to->c_stride + row->d * to->stride[0] +
-                           row->h * to->stride[1] + row->w * to->stride[2];
-    const int64_t step = row->w_step * to->stride[2];
+    const tartan_i_image *to = f->to;
+    const int64_t offset = row->n * to->item + first * to->channel + row->d * to->step[0] +
+                           row->h * to->step[1] + row->w * to->step[2];
+    const int64_t step = row->w_step * to->step[2];
     char *out = to->data + offset * to->bytes;
     const double beta = f->op->add ? 1 : 0;
     if (sums.slot == 1)
         tartan_i_commit(f->k, sums.data, sums.position, row->count, n, 1, beta, to->dtype, out, step,
-                        to->c_stride);
+                        to->channel);
     else
-        tartan_i_commit(f->k, sums.data, sums.slot, n, row->count, 1, beta, to->dtype, out, to->c_stride,
+        tartan_i_commit(f->k, sums.data, sums.slot, n, row->count, 1, beta, to->dtype, out, to->channel,
                         step);
 }
 

@@ -8,7 +8,7 @@
 typedef struct tartan_i_cpu_finish {
     const tartan_op_conv *op;
     const tartan_i_kernels *k;
-    const tartan_i_cpu_image *to;
+    const tartan_i_image *to;
     int64_t classes, entries; /* of gain and bias: a row of `entries` reals for each class */
     char *gain, *bias;        /* by slot, or by channel where channels repeat; NULL: none */
 } tartan_i_cpu_finish;
@@ -20,7 +20,7 @@ typedef struct tartan_i_cpu_finished {
 
 /* `k` and `to` are kept. The bytes of the tables of gain and bias; and filling them. */
 tartan_i_cpu_finish tartan_i_cpu_finish_of(const tartan_op_conv *op, const tartan_i_kernels *k,
-                                           const tartan_i_cpu_image *to);
+                                           const tartan_i_image *to);
 int64_t tartan_i_cpu_finish_bytes(const tartan_i_cpu_finish *f);
 void tartan_i_cpu_finish_fill(tartan_i_cpu_finish *f, char *memory);
 

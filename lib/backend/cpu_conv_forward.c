@@ -61,7 +61,7 @@ static void pack_task(void *data, int32_t worker) {
     tartan_i_share(f->layout->blocks, p->context->threads, worker, &begin, &end);
     if (p->width > p->out_block) memset(p->weights + begin * block, 0, (size_t)((end - begin) * block));
     for (int64_t id = begin; id < end; id++)
-        tartan_i_pack(&p->k, f->dtype, tartan_i_block_at(f, id), p->in_stride, p->out_stride, p->in_block,
+        tartan_i_pack(&p->k, f->dtype, tartan_i_block_at(f, id), p->iitem, p->out_stride, p->in_block,
                       p->out_block, p->weights + id * block, p->width);
 }
 
@@ -205,7 +205,7 @@ static tartan_status get_memory(plan *p, int64_t phases) {
     char *memory;
     for (int64_t phase = 0; phase < phases; phase++) {
         take_phase(p, phase);
-        const int64_t here = tartan_i_cpu_most_pieces(p->lines, &p->tiling, p->from.n, &p->windows);
+        const int64_t here = tartan_i_cpu_most_pieces(p->lines, &p->tiling, p->from.count, &p->windows);
         if (here > pieces) pieces = here;
         if (p->tiling.box_reals > reals) reals = p->tiling.box_reals;
         const int64_t lines = p->tiling.tile[0] * p->tiling.tile[1],
@@ -253,7 +253,7 @@ static plan plan_of(const tartan_context *context, const tartan_op_conv *op) {
     p.out_grid = op->adjoint ? tartan_i_conv_grid(conv) : l->grid_rows;
     const int64_t row = tartan_i_block_row_stride(op->filter), col = tartan_i_block_col_stride(op->filter);
     p.out_stride = op->adjoint ? col : row;
-    p.in_stride = op->adjoint ? row : col;
+    p.iitem = op->adjoint ? row : col;
     const int64_t width = tartan_i_ceil_div(p.out_block, p.k.lanes) * p.k.lanes;
     p.box = 5 * p.out_block >= 4 * width ? TARTAN_I_BOX_VECTORS : TARTAN_I_BOX_LANES;
     p.width = p.box == TARTAN_I_BOX_VECTORS ? width : p.out_block;
@@ -278,7 +278,7 @@ tartan_status tartan_i_cpu_conv(const tartan_context *context, const tartan_op_c
     for (int64_t phase = 0; status == TARTAN_OK && phase < phases; phase++) {
         take_phase(&p, phase);
         list_blocks(&p);
-        p.npieces = tartan_i_cpu_pieces(p.lines, &p.tiling, p.from.n, p.to.size, &p.windows, p.pieces);
+        p.npieces = tartan_i_cpu_pieces(p.lines, &p.tiling, p.from.count, p.to.size, &p.windows, p.pieces);
         p.groups = p.together || p.depthwise || p.npieces >= GROUPS * workers || p.npieces == 0
                        ? 1
                        : tartan_i_ceil_div(GROUPS * workers, p.npieces);

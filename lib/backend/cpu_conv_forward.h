@@ -24,10 +24,10 @@ typedef struct tartan_i_cpu_forward {
     const tartan_context *context;
     const tartan_op_conv *op;
     tartan_i_kernels k;
-    tartan_i_cpu_image from, to;
+    tartan_i_image from, to;
     tartan_i_cpu_active windows, map; /* of the output, of the input: one of them without a layout */
     int64_t in_block, out_block, in_grid, out_grid; /* blocks of one tap */
-    int64_t out_stride, in_stride;                  /* of a block of weights */
+    int64_t out_stride, iitem;                      /* of a block of weights */
     tartan_i_cpu_box box;                           /* _LANES: lanes are positions; else _VECTORS */
     int64_t width;                                  /* of packed weights [in slot][out slot] */
     int64_t groups;                                 /* of block rows, each a task */

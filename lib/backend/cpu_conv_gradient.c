@@ -17,7 +17,7 @@ typedef struct plan {
     const tartan_op_conv_filter_gradient *op;
     tartan_i_kernels k;
     const tartan_layout *layout;
-    tartan_i_cpu_image in, out;
+    tartan_i_image in, out;
     tartan_i_cpu_active windows, map; /* of `out`, of `in`: one of them without a layout */
     int64_t width;                    /* of a block's sums */
     tartan_i_cpu_line in_lines[TARTAN_I_DIMS], out_lines[TARTAN_I_DIMS];
@@ -158,7 +158,7 @@ static plan plan_of(const tartan_context *context, const tartan_op_conv_filter_g
 }
 
 static tartan_status get_memory(plan *p) {
-    const int64_t pieces = tartan_i_cpu_most_pieces(p->in_lines, &p->in_tiling, p->in.n, &p->windows);
+    const int64_t pieces = tartan_i_cpu_most_pieces(p->in_lines, &p->in_tiling, p->in.count, &p->windows);
     const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->in);
     const int64_t lines = p->in_tiling.tile[0] * p->in_tiling.tile[1];
     char *memory;
@@ -200,7 +200,7 @@ tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context,
     const double elements = tartan_i_stored_elements(op->filter_grad);
     const int64_t block_bytes = p.layout->shape.block_rows * p.width * p.k.bytes;
     memset(p.sums, 0, (size_t)(p.layout->blocks * block_bytes));
-    p.npieces = tartan_i_cpu_pieces(p.in_lines, &p.in_tiling, p.in.n, p.out.size, &p.windows, p.pieces);
+    p.npieces = tartan_i_cpu_pieces(p.in_lines, &p.in_tiling, p.in.count, p.out.size, &p.windows, p.pieces);
     for (int64_t i = 0; i < p.npieces; i++) {
         const int64_t *size = p.pieces[i].size;
         const double positions = (double)(size[0] * size[1] * size[2]);

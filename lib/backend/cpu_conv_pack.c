@@ -8,7 +8,7 @@
 typedef struct box_row {
     const tartan_i_kernels *k;
     const tartan_i_cpu_tiling *tiling;
-    const tartan_i_cpu_image *image;
+    const tartan_i_image *image;
     int64_t step, origin; /* step: of positions that are together in the box */
     const char *from;     /* the row of the image */
     char *out;
@@ -21,7 +21,7 @@ static int64_t smaller(int64_t a, int64_t b) {
 /* Copies `count` positions whose channels lie side by side, in vectors of VECTOR bytes. */
 enum { VECTOR = 64 };
 static void copy_vectors(const box_row *row, const char *from, int64_t vectors, int64_t count, char *to) {
-    const int64_t bytes = row->k->bytes, step = row->step * row->image->stride[2] * bytes,
+    const int64_t bytes = row->k->bytes, step = row->step * row->image->step[2] * bytes,
                   next = row->tiling->vector * bytes;
     for (int64_t p = 0; p < count; p++)
         for (int64_t v = 0; v < vectors; v++)
@@ -31,33 +31,32 @@ static void copy_vectors(const box_row *row, const char *from, int64_t vectors, 
 /* Packs `count` positions, `step` apart, of `run` channels from `from` on. */
 static void pack_slots(const box_row *row, const char *from, int64_t slot, int64_t run, int64_t count,
                        char *out) {
-    const tartan_i_cpu_image *image = row->image;
+    const tartan_i_image *image = row->image;
     const tartan_i_cpu_tiling *t = row->tiling;
-    const int64_t step = row->step * image->stride[2], bytes = row->k->bytes;
+    const int64_t step = row->step * image->step[2], bytes = row->k->bytes;
     if (t->kind == TARTAN_I_BOX_LANES) {
-        tartan_i_pack(row->k, image->dtype, from, image->c_stride, step, run, count,
+        tartan_i_pack(row->k, image->dtype, from, image->channel, step, run, count,
                       out + slot * t->vector * bytes, t->vector);
         return;
     }
     int64_t part = 0;
-    if (t->together * bytes == VECTOR && slot % t->together == 0 && image->c_stride == 1 &&
+    if (t->together * bytes == VECTOR && slot % t->together == 0 && image->channel == 1 &&
         image->dtype == row->k->dtype) {
         part = run / t->together * t->together;
         copy_vectors(row, from, run / t->together, count, out + tartan_i_cpu_box_slot(t, slot) * bytes);
     }
     for (int64_t end; part < run; part = end) {
         end = smaller(run, part + t->together - (slot + part) % t->together);
-        tartan_i_pack(row->k, image->dtype, from + part * image->c_stride * image->bytes, step,
-                      image->c_stride, count, end - part, out + tartan_i_cpu_box_slot(t, slot + part) * bytes,
-                      t->position);
+        tartan_i_pack(row->k, image->dtype, from + part * image->channel * image->bytes, step, image->channel,
+                      count, end - part, out + tartan_i_cpu_box_slot(t, slot + part) * bytes, t->position);
     }
 }
 
 /* Packs all slots of `count` positions, `step` apart, from position w of the image on. */
 static void pack_positions(const box_row *row, int64_t w, int64_t count, char *out) {
-    const tartan_i_cpu_image *image = row->image;
+    const tartan_i_image *image = row->image;
     const tartan_i_channels *side = image->side;
-    const char *from = row->from + w * image->stride[2] * image->bytes;
+    const char *from = row->from + w * image->step[2] * image->bytes;
     if (side->of == NULL) {
         pack_slots(row, from, 0, side->count, count, out);
         return;
@@ -67,7 +66,7 @@ static void pack_positions(const box_row *row, int64_t w, int64_t count, char *o
         run = 1;
         if (channel < 0) continue;
         while (slot + run < side->slots && side->of[slot + run] == channel + run) run++;
-        pack_slots(row, from + channel * image->c_stride * image->bytes, slot, run, count, out);
+        pack_slots(row, from + channel * image->channel * image->bytes, slot, run, count, out);
     }
 }
 
@@ -124,7 +123,7 @@ int64_t tartan_i_cpu_box_rows(const tartan_i_cpu_line lines[TARTAN_I_DIMS], cons
 }
 
 void tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line lines[TARTAN_I_DIMS],
-                           const tartan_i_cpu_tiling *t, const tartan_i_cpu_image *image,
+                           const tartan_i_cpu_tiling *t, const tartan_i_image *image,
                            const tartan_i_cpu_active *map, const tartan_i_cpu_piece *piece, int64_t begin,
                            int64_t end, char *box) {
     int64_t origin[TARTAN_I_DIMS], length[TARTAN_I_DIMS];
@@ -147,8 +146,8 @@ void tartan_i_cpu_pack_box(const tartan_i_kernels *k, const tartan_i_cpu_line li
         row.out = box + (a * t->box[1] + b) * t->box[2] * t->position * k->bytes;
         fill(&row, false, 0, inside ? low : length[2]);
         if (!inside) continue;
-        row.from = image->data +
-                   (piece->n * image->n_stride + d * image->stride[0] + h * image->stride[1]) * image->bytes;
+        row.from =
+            image->data + (piece->n * image->item + d * image->step[0] + h * image->step[1]) * image->bytes;
         if (map->layout == NULL)
             fill(&row, true, low, high);
         else

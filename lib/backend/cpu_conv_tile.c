@@ -135,14 +135,14 @@ typedef struct target {
 
 static target target_of(const tartan_i_cpu_forward *p, const tartan_i_cpu_piece *piece, int64_t row,
                         int64_t line) {
-    const tartan_i_cpu_image *to = &p->to;
+    const tartan_i_image *to = &p->to;
     const int64_t at[TARTAN_I_DIMS] = {line / piece->size[1], line % piece->size[1], 0};
-    if (to->c_stride != 1 || to->side->of != NULL || p->together) return (target){.data = NULL};
-    int64_t offset = piece->n * to->n_stride + row * p->out_block;
+    if (to->channel != 1 || to->side->of != NULL || p->together) return (target){.data = NULL};
+    int64_t offset = piece->n * to->item + row * p->out_block;
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
-        offset += (p->lines[d].first + (piece->origin[d] + at[d]) * p->lines[d].step) * to->stride[d];
+        offset += (p->lines[d].first + (piece->origin[d] + at[d]) * p->lines[d].step) * to->step[d];
     return (target){.data = to->data + offset * to->bytes,
-                    .step = p->lines[2].step * to->stride[2] * to->bytes,
+                    .step = p->lines[2].step * to->step[2] * to->bytes,
                     .bytes = p->out_block * to->bytes};
 }
 

@@ -13,6 +13,7 @@ typedef struct tartan_i_image {
     int64_t bytes; /* of an element */
     int64_t count, channels, size[TARTAN_I_MAX_DIMS];
     int64_t item, channel, step[TARTAN_I_MAX_DIMS]; /* strides */
+    const struct tartan_i_channels *side; /* the slots of its channels, in convolutions; else NULL */
 } tartan_i_image;
 
 /* Without channels, the array is [n, spatial...]. */
@@ -29,6 +30,7 @@ static inline tartan_i_image tartan_i_image_of(const tartan_array *array, bool c
     image.item = array->strides[0];
     image.channels = channels ? array->shape[1] : 1;
     image.channel = channels ? array->strides[1] : 0;
+    image.side = NULL;
     for (int32_t d = 0; d < TARTAN_I_MAX_DIMS; d++) {
         const int32_t from = d - TARTAN_I_MAX_DIMS + dims;
         image.size[d] = from >= 0 ? array->shape[first + from] : 1;

@@ -54,26 +54,50 @@ static int64_t length_of(const lists *l, int64_t b) {
     return l->offsets[b + 1] - l->offsets[b];
 }
 
-static bool same_list(const lists *l, int64_t a, int64_t b) {
-    const int64_t n = length_of(l, a);
-    return n == length_of(l, b) && (n == 0 || memcmp(l->ids + l->offsets[a], l->ids + l->offsets[b],
-                                                     (size_t)n * sizeof *l->ids) == 0);
+/* A list of numbers that belongs to a set. */
+typedef struct key {
+    const int64_t *numbers;
+    int64_t n, set;
+} key;
+
+/* By their lists, the shorter one first, then by their sets. */
+static int by_list(const void *a, const void *b) {
+    const key *x = a, *y = b;
+    if (x->n != y->n) return x->n < y->n ? -1 : 1;
+    for (int64_t i = 0; i < x->n; i++)
+        if (x->numbers[i] != y->numbers[i]) return x->numbers[i] < y->numbers[i] ? -1 : 1;
+    return (x->set > y->set) - (x->set < y->set);
 }
 
-/* first[b]: the first set with the same channels. */
-static void find_first(const lists *l, int64_t sets, int64_t *first) {
-    for (int64_t b = 0; b < sets; b++) {
-        first[b] = b;
-        for (int64_t a = 0; a < b && first[b] == b; a++)
-            if (first[a] == a && same_list(l, a, b)) first[b] = a;
+/* first[set]: the first set with the same list. Sorts the keys. */
+static void find_equal(key *keys, int64_t n, int64_t *first) {
+    if (n > 0) qsort(keys, (size_t)n, sizeof *keys, by_list);
+    for (int64_t i = 0; i < n; i++) {
+        const bool same = i > 0 && keys[i].n == keys[i - 1].n &&
+                          (keys[i].n == 0 || memcmp(keys[i].numbers, keys[i - 1].numbers,
+                                                    (size_t)keys[i].n * sizeof *keys[i].numbers) == 0);
+        first[keys[i].set] = same ? first[keys[i - 1].set] : keys[i].set;
     }
 }
 
-/* Gives sets that are equal on both sides rows of their own. */
-static void part_equal(int64_t sets, const int64_t *first_col, int64_t *first_row) {
+/* first[b]: the first set with the same channels. */
+static void find_first(const lists *l, int64_t sets, key *keys, int64_t *first) {
     for (int64_t b = 0; b < sets; b++)
-        for (int64_t a = 0; a < b && first_row[b] != b; a++)
-            if (first_row[a] == first_row[b] && first_col[a] == first_col[b]) first_row[b] = b;
+        keys[b] = (key){.numbers = l->ids + l->offsets[b], .n = length_of(l, b), .set = b};
+    find_equal(keys, sets, first);
+}
+
+/* Gives sets that are equal on both sides rows of their own. pairs: [2 * sets], same: [sets]; room to work in. */
+static void part_equal(int64_t sets, const int64_t *first_col, int64_t *first_row, key *keys, int64_t *pairs,
+                       int64_t *same) {
+    for (int64_t b = 0; b < sets; b++) {
+        pairs[2 * b] = first_col[b];
+        pairs[2 * b + 1] = first_row[b];
+        keys[b] = (key){.numbers = pairs + 2 * b, .n = 2, .set = b};
+    }
+    find_equal(keys, sets, same);
+    for (int64_t b = 0; b < sets; b++)
+        if (same[b] != b) first_row[b] = b;
 }
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -185,18 +209,21 @@ static tartan_status place_all(const char *function, const lists *in, const list
     tartan_status status;
     const int64_t sets = conv->nsets;
     int64_t *rows = NULL, *cols = NULL, *first_row = NULL, *first_col = NULL, *last_row = NULL,
-            *last_col = NULL;
+            *last_col = NULL, *pairs = NULL;
+    key *keys = NULL;
     NEW(rows, sets);
     NEW(cols, sets);
     NEW(first_row, sets);
     NEW(first_col, sets);
+    NEW(pairs, 2 * sets);
+    NEW(keys, sets);
     NEW(last_row, out->channels);
     NEW(last_col, in->channels);
     TRY(find_last(function, in, sets, last_col));
     TRY(find_last(function, out, sets, last_row));
-    find_first(in, sets, first_col);
-    find_first(out, sets, first_row);
-    part_equal(sets, first_col, first_row);
+    find_first(in, sets, keys, first_col);
+    find_first(out, sets, keys, first_row);
+    part_equal(sets, first_col, first_row, keys, pairs, rows);
     TRY(place_sets(in, sets, first_col, last_col, in_edge, cols, &conv->cols));
     TRY(place_sets(out, sets, first_row, last_row, out_edge, rows, &conv->rows));
     for (int64_t b = 0; b < sets; b++)
@@ -210,6 +237,8 @@ fail:
     tartan_i_free(first_col);
     tartan_i_free(last_row);
     tartan_i_free(last_col);
+    tartan_i_free(pairs);
+    tartan_i_free(keys);
     return status;
 }
 

@@ -17,7 +17,8 @@ from tartan._attention import attention, attention_bias_gradient, attention_grad
 from tartan._block_mask import BlockMask
 from tartan._call import to_device
 from tartan._context import Context, cpu_kernels, default_context, info
-from tartan._conv import BlockConv, channel_linear, channel_linear_gradient
+from tartan._channel_linear import channel_linear, channel_linear_gradient
+from tartan._conv import BlockConv
 from tartan._device import DeviceArray
 from tartan._errors import (
     ArgumentError,

@@ -16,6 +16,8 @@ from tartan._errors import ArgumentError, ArgumentTypeError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 
+_RECORDED = "is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"
+
 Numbers = Union[int, str, "tuple[int, ...]", "list[int]"]
 Sizes = Union[int, "tuple[int, ...]", "list[int]"]
 
@@ -52,7 +54,7 @@ def window_gather(
     context: ContextLike = None,
 ) -> Any:  # fmt: skip
     """The active windows of `x`, [windows, channels, size...], in the order of block ids. Positions outside of the image
-    are 0.
+    are 0. If PyTorch records gradients of `x`, they are recorded.
 
     `x` is [n, channels, spatial...] with any strides, or with `channels_last` [n, spatial..., channels], and the result
     too; without a batch there is one image. The result has the memory order of `x`.
@@ -65,6 +67,12 @@ def window_gather(
              [12., 13.]]]])
     """
     handle, text = layout_handle(active, "active"), text_of(windows)
+    if not isinstance(x, np.ndarray) and _raw.records(x):
+        from tartan import _torch_windows
+
+        if out is not None:
+            raise ArgumentError(f"window_gather: out {_RECORDED}")
+        return _torch_windows.gather(x, (active, text, channels_last, context))
     x = array_like(x, "x")
     shape, size = tuple(x.shape), _size_of(text)
     dims = len(size) if len(size) > 1 else max(1, min(3, len(shape) - 2))
@@ -88,7 +96,8 @@ def window_scatter(
     outside of the image are dropped; the other positions keep their values, or have those of `base`, an image of the
     shape of `y`. Without `y` the result is a new image like `base`. `blocks` may be None: zeros.
 
-    With `add`, blocks are added; only then may windows overlap. They are added in the order of block ids.
+    With `add`, blocks are added; only then may windows overlap. They are added in the order of block ids. If PyTorch records
+    gradients of `blocks` or `base`, they are recorded; then `y` is not given.
 
     >>> import numpy as np, tartan
     >>> active = tartan.Layout.from_windows(np.eye(4), "size=2x2 count=2x2")
@@ -103,6 +112,12 @@ def window_scatter(
     handle, text = layout_handle(active, "active"), text_of(windows)
     if y is None and base is None:
         raise ArgumentError("window_scatter: neither y nor base is given, expected one of them")
+    if not all(isinstance(v, (np.ndarray, type(None))) for v in (blocks, base)) and _raw.records(blocks, base):
+        from tartan import _torch_windows
+
+        if y is not None:
+            raise ArgumentError(f"window_scatter: y {_RECORDED}")
+        return _torch_windows.scatter(blocks, base, (active, text, add, channels_last, context))
     like = array_like(base if y is None else y, "base" if y is None else "y")
     size, ndim = _size_of(text), len(like.shape)
     dims = len(size) if len(size) > 1 else max(1, min(3, ndim - 2))

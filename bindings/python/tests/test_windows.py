@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows of images: which are active, gather and scatter."""
 
+import pathlib
+import runpy
+
 import numpy as np
 import pytest
 
@@ -89,3 +92,22 @@ def test_refusals(rng):
         window_gather(x, "active", (2, 2))
     with pytest.raises(tartan.ShapeError, match="window_scatter: blocks"):
         window_scatter(np.zeros((2, 3, 2, 2)), active, (2, 2), x)
+
+
+# ---- The worked example of docs/convolution.md ----
+
+DOCS = pathlib.Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not here")
+def test_pictures_are_those_of_the_library():
+    page = (DOCS / "convolution.md").read_text()
+    example = runpy.run_path(str(DOCS / "convolution" / "blocks.py"))
+    for size in example["PICTURES"]:
+        active = example["windows_of"](size)[2]
+        assert (DOCS / "convolution" / f"windows_{size}.svg").read_text() == active.svg(256) + "\n"
+        assert f"(convolution/windows_{size}.svg)" in page
+    for size in example["SIZES"]:
+        active, (height, width) = example["windows_of"](size)[2], example["SHAPE"]
+        share = active.blocks * size * size / (height * width)
+        assert f"| {size} x {size} | {active.blocks} of {active.rows * active.cols} | {share:.1%} |" in page
