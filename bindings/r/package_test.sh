@@ -15,6 +15,7 @@ mkdir "$work/library"
 "$r" CMD INSTALL --library="$work/library" "$work"/out/tartan_*.tar.gz > "$work/install.log" 2>&1 ||
     { cat "$work/install.log"; exit 1; }
 cd "$work"
+# shellcheck disable=SC2016 # R code
 R_LIBS="$work/library" "$rscript" --vanilla -e '
 library(tartan)
 stopifnot(identical(block_matrix(diag(2), block = 2) %*% c(3, 4), cbind(c(3, 4))))
