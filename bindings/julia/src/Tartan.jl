@@ -33,11 +33,18 @@ include("context.jl")
 include("layout.jl")
 include("layout_edit.jl")
 include("matrix.jl")
+include("sparselike.jl")
 include("matrix_convert.jl")
 include("device.jl")
 include("matrix_edit.jl")
 include("device_layout.jl")
 include("products.jl")
+include("arithmetic.jl")
+include("broadcast.jl")
+include("reduce.jl")
+include("structure.jl")
+include("writing.jl")
+include("through_sparse.jl")
 include("attention.jl")
 include("sequences.jl")
 include("softmax.jl")
@@ -46,7 +53,6 @@ include("conv.jl")
 include("conv_normalize.jl")
 include("channel_linear.jl")
 include("explain.jl")
-include("writing.jl")
 include("files.jl")
 include("serialization.jl")
 include("show.jl")
@@ -68,7 +74,7 @@ export conv_filter, dense_filter, filter_list, conv_size, edge_classes
 export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter!
 export to_device, to_host, DeviceArray, DeviceBlockSparseMatrix, explain, update!, isdynamic
 export BlockFile, store!, layouts, matrices, gates, metadata, save, load
-export nnz, nonzeros, findnz, sparse, mul!
+export nnz, nonzeros, findnz, sparse, mul!, dropzeros, blockdiag
 
 # The path of the library, looked up when the package is loaded, not when it is precompiled.
 function library_path()

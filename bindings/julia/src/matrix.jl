@@ -161,45 +161,14 @@ end
 Base.copy(A::BlockSparseMatrix) = BlockSparseMatrix(A.layout, copy(A.values))
 Base.deepcopy_internal(A::BlockSparseMatrix, seen::IdDict) = get!(() -> copy(A), seen, A)
 Base.similar(A::BlockSparseMatrix{T}) where {T} = BlockSparseMatrix{T}(A.layout)
-Base.similar(A::BlockSparseMatrix, ::Type{T}) where {T} = BlockSparseMatrix{T}(A.layout)
-Base.similar(::BlockSparseMatrix, ::Type{T}, n::Dims) where {T} = Array{T}(undef, n)
-
-function Base.:(==)(A::BlockSparseMatrix, B::BlockSparseMatrix)
-    (size(A) == size(B) && heads(A) == heads(B)) || return false
-    heads(A) > 1 && return Array(A) == Array(B)
-    return A.layout == B.layout && !isragged(A) ? A.values == B.values : sparse(A) == sparse(B)
-end
-
-# The stored elements in some order, without the padding of ragged blocks.
-function elements(A::BlockSparseMatrix)
-    isragged(A) || return A.values
-    heads(A) == 1 && return findnz(A)[3]
-    return reduce(vcat, (vec(A.values[stored_part(A, i, j)..., k]) for (k, (i, j)) in enumerate(zip(coordinates(A.layout)...))))
-end
-elements(A::TransposedBlocks) = elements(A.parent)
+Base.similar(A::TransposedBlocks{T}) where {T} = BlockSparseMatrix{T}(transpose(A.parent.layout))
+# Element types that Tartan does not have need another kind of sparse matrix.
+Base.similar(A::BlockSparseMatrix, ::Type{T}) where {T} = can_hold(T) ? BlockSparseMatrix{T}(A.layout) : similar(sparse(A), T)
+Base.similar(A::TransposedBlocks, ::Type{T}) where {T} = can_hold(T) ? BlockSparseMatrix{T}(transpose(A.parent.layout)) : similar(sparse(A), T)
+Base.similar(::BlockSparse, ::Type{T}, n::Dims) where {T} = Array{T}(undef, n)
 
 # Rows and columns of a block that lie inside the matrix.
 function stored_part(A, block_row, block_col)
     (m, n), (br, bc) = size(A), blocksize(A)
     return 1:min(br, m - (block_row - 1) * br), 1:min(bc, n - (block_col - 1) * bc)
 end
-
-function LinearAlgebra.norm(A::BlockSparse, p::Real = 2)
-    p > 0 || return norm(Array(A), p)
-    return norm(elements(A), p)
-end
-
-# Sums and extremes use the stored elements, and zero for all others.
-const Summing = Union{typeof(+), typeof(Base.add_sum)}
-const Extreme = Union{typeof(max), typeof(min)}
-
-function Base.mapreduce(f, op::Union{Summing, Extreme}, A::BlockSparse; dims = :, init...)
-    x = elements(A)
-    (dims === (:) && isempty(init) && !isempty(x)) ||
-        return invoke(mapreduce, Tuple{Any, Any, AbstractArray}, f, op, A; dims = dims, init...)
-    zeros = prod(size(A)) * heads(A) - length(x)
-    result = mapreduce(f, op, x)
-    return zeros == 0 ? result : with_zeros(op, result, f(zero(eltype(A))), zeros)
-end
-with_zeros(op::Extreme, result, x, n) = op(result, x)
-with_zeros(op::Summing, result, x, n) = iszero(x) ? result : op(result, n * x)

@@ -13,7 +13,16 @@ end
 
 # A three-dimensional array given after a layout holds blocks; one given before a layout is dense, with heads
 # last.
-BlockSparseMatrix(S::SparseMatrixCSC, block::Sizes) = BlockSparseMatrix(S, BlockLayout(S, block))
+BlockSparseMatrix(S::SparseMatrixCSC, block::Sizes) = from_columns(S, dense_input(nonzeros(S)), block)
+function from_columns(S, values::AbstractVector{T}, block) where {T}
+    pointers, rows = Vector{Int64}(SparseArrays.getcolptr(S)) .- 1, Vector{Int64}(rowvals(S))[1:nnz(S)] .- 1
+    return adopt(T, Raw.tartan_matrix_from_compressed(nothing, frame_of(size(S), block), true, pointers, rows,
+        described(as_it_is, length(values) == nnz(S) ? values : values[1:nnz(S)]), Raw.TARTAN_DUPLICATES_REFUSED, 0, Raw.TARTAN_COL_MAJOR))
+end
+# Other sparse and structured matrices of the standard library.
+BlockSparseMatrix(S::Sparselike, block::Sizes) = BlockSparseMatrix(sparse(S), block)
+BlockSparseMatrix(S::Sparselike, layout::BlockLayout) = BlockSparseMatrix(sparse(S), layout)
+BlockLayout(S::Sparselike, block::Sizes) = BlockLayout(sparse(S), block)
 
 function BlockSparseMatrix(S::SparseMatrixCSC, layout::BlockLayout)
     size(S) == size(layout) || throw(DimensionMismatch("S has size $(size(S)), the layout $(size(layout))"))
@@ -34,18 +43,26 @@ end
                                "$(cld(cols[k], bc)), expected all entries in stored blocks of the layout"))
 end
 
-BlockSparseMatrix(A::BlockSparseMatrix, layout::BlockLayout) = project(A, layout)
-BlockSparseMatrix(A::BlockSparseMatrix, block::Sizes) = BlockSparseMatrix(Array(A), block)
+BlockSparseMatrix(A::BlockSparse, layout::BlockLayout) = project(plain(A), layout)
+BlockSparseMatrix(A::BlockSparse{T}, block::Sizes) where {T} =
+    adopt(T, Raw.tartan_matrix_reblock(nothing, plain(A), pair(block, "block")...))
 BlockSparseMatrix(A::BlockSparseMatrix) = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
 BlockSparseMatrix{T}(A::BlockSparseMatrix) where {T} =
     adopt(T, Raw.tartan_matrix_cast(nothing, A, dtype_code(T), Raw.TARTAN_COL_MAJOR))
 BlockSparseMatrix{T}(x, frame) where {T} = BlockSparseMatrix{T}(BlockSparseMatrix(x, frame))
 
-Base.AbstractMatrix{T}(A::BlockSparseMatrix) where {T} = BlockSparseMatrix{T}(A)
+Base.AbstractMatrix{T}(A::BlockSparse) where {T} = can_hold(T) ? BlockSparseMatrix{T}(A) : SparseMatrixCSC{T, Int}(A)
 Base.AbstractMatrix{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
-Base.convert(::Type{BlockSparseMatrix{T}}, A::BlockSparseMatrix) where {T} = BlockSparseMatrix{T}(A)
+Base.AbstractArray{T}(A::BlockSparse) where {T} = AbstractMatrix{T}(A)
+Base.AbstractArray{T}(A::BlockSparseMatrix{T}) where {T} = copy(A)
+Base.convert(::Type{BlockSparseMatrix{T}}, A::BlockSparse) where {T} = BlockSparseMatrix{T}(A)
 Base.convert(::Type{BlockSparseMatrix{T}}, A::BlockSparseMatrix{T}) where {T} = A
+Base.convert(::Type{BlockSparseMatrix}, A::BlockSparse) = plain(A)
+Base.convert(::Type{S}, A::BlockSparse) where {S<:SparseMatrixCSC} = S(A)
+Base.promote_rule(::Type{BlockSparseMatrix{T}}, ::Type{BlockSparseMatrix{S}}) where {T, S} = BlockSparseMatrix{promote_type(T, S)}
+Base.promote_rule(::Type{BlockSparseMatrix{T}}, ::Type{TransposedBlocks{S}}) where {T, S} = BlockSparseMatrix{promote_type(T, S)}
+Base.promote_rule(::Type{TransposedBlocks{T}}, ::Type{TransposedBlocks{S}}) where {T, S} = BlockSparseMatrix{promote_type(T, S)}
 Base.float(A::BlockSparseMatrix) = A
 
 function to_dense(A::BlockSparseMatrix{T}) where {T}
@@ -87,9 +104,37 @@ end
 
 A `SparseMatrixCSC`. Every stored element becomes an entry; `dropzeros!` drops the zeros.
 """
-SparseArrays.sparse(A::BlockSparseMatrix) = sparse(findnz(A)..., size(A)...)
-SparseArrays.SparseMatrixCSC(A::BlockSparseMatrix) = sparse(A)
-SparseArrays.SparseMatrixCSC{T, I}(A::BlockSparseMatrix) where {T, I<:Integer} = SparseMatrixCSC{T, I}(sparse(A))
+function SparseArrays.sparse(A::BlockSparseMatrix{T}) where {T}
+    expect_one_head(A, "sparse(A)")
+    (m, n), (br, bc) = size(A), blocksize(A)
+    block_rows, block_cols, _ = coordinates(A.layout)
+    order = number_blocks(A.layout, :column)
+    pointers, rows, values = Vector{Int}(undef, n + 1), Vector{Int}(undef, nnz(A)), Vector{T}(undef, nnz(A))
+    at, first_of_column, j = 0, 1, 0
+    for J in 1:gridsize(A)[2] # the blocks of a column follow each other in `order`, from the top
+        last_of_column = first_of_column
+        while last_of_column <= length(order) && block_cols[order[last_of_column]] == J
+            last_of_column += 1
+        end
+        for c in 1:min(bc, n - (J - 1) * bc)
+            pointers[j += 1] = at + 1
+            for k in view(order, first_of_column:last_of_column - 1)
+                row = (block_rows[k] - 1) * br
+                for r in 1:min(br, m - row)
+                    at += 1
+                    rows[at], values[at] = row + r, A.values[r, c, k]
+                end
+            end
+        end
+        first_of_column = last_of_column
+    end
+    pointers[n + 1] = at + 1
+    return SparseMatrixCSC(m, n, pointers, rows, values)
+end
+SparseArrays.sparse(A::TransposedBlocks) = sparse(copy(A))
+SparseArrays.SparseMatrixCSC(A::BlockSparse) = sparse(A)
+SparseArrays.SparseMatrixCSC{T}(A::BlockSparse) where {T} = SparseMatrixCSC{T, Int}(sparse(A))
+SparseArrays.SparseMatrixCSC{T, I}(A::BlockSparse) where {T, I<:Integer} = SparseMatrixCSC{T, I}(sparse(A))
 
 # Materialises a lazy transpose.
 Base.copy(A::TransposedBlocks{T}) where {T} = adopt(T, Raw.tartan_matrix_transpose(nothing, A.parent))
@@ -97,12 +142,10 @@ BlockSparseMatrix(A::TransposedBlocks) = copy(A)
 BlockSparseMatrix{T}(A::TransposedBlocks) where {T} = BlockSparseMatrix{T}(copy(A))
 Base.permutedims(A::BlockSparseMatrix) = copy(transpose(A))
 Base.permutedims(A::TransposedBlocks) = copy(A.parent)
+Base.permutedims(A::BlockSparse, order) = Tuple(order) == (1, 2) ? copy(A) : permutedims(A)
 Base.Matrix(A::TransposedBlocks) = permutedims(Matrix(A.parent))
 Base.Array(A::TransposedBlocks) = Matrix(A)
 Base.collect(A::TransposedBlocks) = Matrix(A)
 Base.Matrix{T}(A::TransposedBlocks) where {T} = convert(Matrix{T}, Matrix(A))
 Base.Array{T}(A::TransposedBlocks) where {T} = convert(Matrix{T}, Matrix(A))
 SparseArrays.findnz(A::TransposedBlocks) = findnz(copy(A))
-SparseArrays.sparse(A::TransposedBlocks) = sparse(copy(A))
-SparseArrays.SparseMatrixCSC(A::TransposedBlocks) = sparse(A)
-SparseArrays.SparseMatrixCSC{T, I}(A::TransposedBlocks) where {T, I<:Integer} = SparseMatrixCSC{T, I}(sparse(A))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Norms, initial values, sums and multiples, and new matrices from old ones.
+# Norms of blocks, initial values, and new matrices from old ones.
 
 # Matrices with stored blocks, in Julia's memory or on a device, and new ones made by the library in the same
 # place.
@@ -109,20 +109,4 @@ of its stored columns, so `A * x` keeps the variance of `x`. The numbers are the
 function fill_normal!(A::BlockSparseMatrix; scale::Real = 1, seed::Real = 0, context = nothing)
     Raw.tartan_matrix_fill_normal(context, A, scale, whole(seed, "seed"))
     return A
-end
-
-# ---- Sums and multiples ----
-
-Base.:-(A::BlockSparseMatrix) = BlockSparseMatrix(A.layout, -A.values)
-Base.:*(A::BlockSparseMatrix, x::Real) = BlockSparseMatrix(A.layout, A.values .* x)
-Base.:*(x::Real, A::BlockSparseMatrix) = A * x
-Base.:/(A::BlockSparseMatrix, x::Real) = BlockSparseMatrix(A.layout, A.values ./ x)
-
-for op in (:+, :-)
-    @eval function Base.$op(A::BlockSparseMatrix, B::BlockSparseMatrix)
-        size(A) == size(B) || throw(DimensionMismatch("A has size $(size(A)), B has $(size(B))"))
-        A.layout == B.layout && return BlockSparseMatrix(A.layout, $op(A.values, B.values))
-        layout = union(A.layout, B.layout)
-        return BlockSparseMatrix(layout, $op(project(A, layout).values, project(B, layout).values))
-    end
 end

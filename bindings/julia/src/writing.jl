@@ -1,22 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writing to many elements at once: broadcasting, assignment, copies and multiples in place. Only stored blocks can hold
-# values. Writing a zero elsewhere does nothing, as in SparseArrays; any other number there is refused. New values are
-# computed in full before the first is stored, so a call that fails leaves its operands as they were.
-
-using Base.Broadcast: Broadcasted, AbstractArrayStyle, DefaultArrayStyle, instantiate, broadcasted
+# Writing to parts of a matrix: views, assignment. Only stored blocks can hold values. Writing a zero elsewhere does nothing,
+# as in SparseArrays; any other number there is refused. New values are computed in full before the first is stored, so a
+# call that fails leaves its operands as they were. (broadcast.jl writes whole matrices.)
 
 const BlocksView{T} = SubArray{T, N, <:BlockSparse} where {N}
 
-Base.copyto!(A::BlockSparseMatrix, values::Broadcasted{Nothing}) = assign!(A, values)
-Base.copyto!(A::BlockSparseMatrix, values::Broadcasted{<:AbstractArrayStyle{0}}) = assign!(A, values)
-Base.copyto!(A::TransposedBlocks, values::Broadcasted{Nothing}) = assign_places!(A, CartesianIndices(A), values)
-Base.copyto!(A::TransposedBlocks, values::Broadcasted{<:AbstractArrayStyle{0}}) = assign_places!(A, CartesianIndices(A), values)
 Base.copyto!(A::BlocksView, values::Broadcasted{Nothing}) = assign_view!(A, values)
-Base.copyto!(A::BlocksView, values::Broadcasted{<:AbstractArrayStyle{0}}) = assign_view!(A, values)
-Base.fill!(A::Union{BlockSparse, BlocksView}, x) = (A .= x; A)
+Base.copyto!(A::BlocksView, values::Broadcasted{BlockSparseStyle}) = assign_view!(A, copy(values))
+function Base.copyto!(A::BlocksView, values::Broadcasted{<:AbstractArrayStyle{0}})
+    is_one_number(values) && return fill!(A, values.args[1][])
+    return assign_view!(A, values)
+end
+is_one_number(bc) = bc.f === identity && !(bc.args[1] isa Broadcasted)
 
-const Copied = Union{BlockSparse, Array, BitArray, SubArray, Base.ReinterpretArray, Base.ReshapedArray, PermutedDimsArray}
-function Base.copyto!(A::Union{BlockSparse, BlocksView}, X::Copied)
+function Base.fill!(V::BlocksView{T}, x) where {T}
+    at = parentindices(V)
+    length(at) == 2 && all(i -> i isa Union{Integer, AbstractVector}, at) || return assign_view!(V, Iterators.repeated(x))
+    i, j = map(as_places, parent(V) isa TransposedBlocks ? reverse(at) : at)
+    assign!(stored(parent(V)), convert(T, x), i, j)
+    return V
+end
+as_places(i::Integer) = i:i
+as_places(i::AbstractVector) = i
+
+# Arrays of another size are copied element by element, from the first on.
+function Base.copyto!(A::Union{BlockSparse, BlocksView}, X::AbstractArray)
     size(A) == size(X) && return A .= X
     length(X) <= length(A) || throw(BoundsError(A, length(X)))
     assign_places!(A, Iterators.take(CartesianIndices(A), length(X)), X)
@@ -41,68 +49,10 @@ function Base.setindex!(A::BlockSparse, X, i::Union{Real, Colon, AbstractArray},
     rows isa Int && cols isa Int && return A[rows, cols] = X
     X isa AbstractArray || throw(ArgumentError("A[$i, $j] = x sets many elements, expected an array x, or A[$i, $j] .= x"))
     Base.setindex_shape_check(X, length(rows), length(cols))
+    X isa Union{BlockSparse, Compressed} && size(X) == (length(rows), length(cols)) &&
+        return (A isa TransposedBlocks ? assign!(parent(A), transpose(X), cols, rows) : assign!(A, X, rows, cols); A)
     assign_places!(A, Iterators.product(rows, cols), X)
     return A
-end
-
-LinearAlgebra.axpy!(a, X::AbstractArray, A::BlockSparse) = (A .+= a .* X; A)
-LinearAlgebra.axpby!(a, X::AbstractArray, b, A::BlockSparse) = (A .= a .* X .+ b .* A; A)
-LinearAlgebra.rmul!(A::BlockSparseMatrix, x::Number) = (A.values .*= real_number(x); A)
-LinearAlgebra.lmul!(x::Number, A::BlockSparseMatrix) = rmul!(A, x)
-LinearAlgebra.rdiv!(A::BlockSparseMatrix, x::Number) = (A.values ./= real_number(x); A)
-LinearAlgebra.ldiv!(x::Number, A::BlockSparseMatrix) = rdiv!(A, x)
-LinearAlgebra.rmul!(A::TransposedBlocks, x::Number) = (rmul!(A.parent, x); A)
-LinearAlgebra.lmul!(x::Number, A::TransposedBlocks) = (rmul!(A.parent, x); A)
-LinearAlgebra.rdiv!(A::TransposedBlocks, x::Number) = (rdiv!(A.parent, x); A)
-LinearAlgebra.ldiv!(x::Number, A::TransposedBlocks) = (rdiv!(A.parent, x); A)
-
-real_number(x::Real) = x
-real_number(x) = isreal(x) ? real(x) : throw(ArgumentError("x is $x, expected a real number"))
-
-# ---- Whole matrices ----
-
-# If every array is block-sparse and has no blocks that A lacks, whole blocks are computed; outside them all
-# elements are equal.
-function assign!(A::BlockSparseMatrix{T}, expression::Broadcasted) where {T}
-    expect_one_head(A, "A .= x")
-    isopen(A) || throw(closed_error(A.handle))
-    blockwise = on_blocks(A, expression)
-    blockwise === nothing && return assign_places!(A, CartesianIndices(A), expression)
-    nblocks(A) == prod(gridsize(A)) || expect_zero_outside(A, expression)
-    values = instantiate(Broadcasted{DefaultArrayStyle{3}}(blockwise.f, blockwise.args, axes(A.values)))
-    new = copy(A.values)
-    rows, cols, _ = coordinates(A.layout)
-    for k in 1:nblocks(A)
-        inside = stored_part(A, rows[k], cols[k])
-        for j in inside[2], i in inside[1]
-            @inbounds new[i, j, k] = values[CartesianIndex(i, j, k)]
-        end
-    end
-    copyto!(A.values, new)
-    return A
-end
-
-function expect_zero_outside(A, expression)
-    # For an element that is stored nowhere, each block-sparse array contributes a zero.
-    x = at_zero(expression)
-    iszero(x) || throw(ArgumentError("A .= x sets elements to $x that lie in no stored block, expected 0 there: use grow and " *
-                                     "project, or Matrix(A), or sparse(A)"))
-end
-at_zero(x::Broadcasted) = x.f(map(at_zero, x.args)...)
-at_zero(x::BlockSparse{T}) where {T} = zero(T)
-at_zero(x::Ref) = x[]
-at_zero(x) = x
-
-# The expression with values instead of matrices, or nothing if it has other arrays.
-on_blocks(A, x::Number) = x
-on_blocks(A, x::Ref) = x
-on_blocks(A, x) = nothing
-on_blocks(A, x::BlockSparseMatrix) = x.layout == A.layout ? x.values :
-    size(x) == size(A) && blocksize(x) == blocksize(A) && heads(x) == 1 && issubset(x.layout, A.layout) ?
-    project(x, A.layout).values : nothing
-function on_blocks(A, x::Broadcasted)
-    args = map(y -> on_blocks(A, y), x.args)
-    return any(y -> y === nothing, args) ? nothing : broadcasted(x.f, args...)
 end
 
 # ---- Single elements ----
@@ -134,4 +84,78 @@ function assign_places!(A::BlockSparse{T}, places, values) where {T}
         stored(A).values[k] = x
     end
     return A
+end
+
+# ---- Sparse matrices and single numbers, written to rows and columns ----
+
+# Zeros in the rows and columns given, then the other numbers at their places, all of which are stored.
+# `X` is a sparse matrix, or a number for all the elements.
+function assign!(A::BlockSparseMatrix{T}, X, rows, cols) where {T}
+    checkbounds(A, rows, cols)
+    expect_one_head(A, "A[i, j] = X")
+    isopen(A) || throw(closed_error(A.handle))
+    allunique(rows) && allunique(cols) || return assign_in_order!(A, X, rows, cols)
+    i, j, x = numbers_in(X, T, rows, cols)
+    expect_places(A, i, j)
+    clear_elements!(A, rows, cols)
+    return write_elements!(A, i, j, x)
+end
+
+# The last of several numbers for an element stays.
+function assign_in_order!(A::BlockSparseMatrix{T}, X, rows, cols) where {T}
+    places = [(p, q) for q in eachindex(cols) for p in eachindex(rows)]
+    i, j = [rows[p] for (p, q) in places], [cols[q] for (p, q) in places]
+    x = T[X isa Number ? X : X[p, q] for (p, q) in places]
+    last_of = Dict(zip(zip(i, j), x))
+    keep = [k for k in eachindex(x) if !iszero(last_of[(i[k], j[k])])]
+    expect_places(A, i[keep], j[keep])
+    return write_elements!(A, i, j, x)
+end
+
+function numbers_in(X::Number, ::Type{T}, rows, cols) where {T}
+    value = convert(T, X)
+    iszero(value) && return (Int[], Int[], T[])
+    return ([i for j in cols for i in rows], [j for j in cols for i in rows], fill(value, length(rows) * length(cols)))
+end
+function numbers_in(X, ::Type{T}, rows, cols) where {T}
+    p, q, x = findnz(sparse(X))
+    keep = findall(!iszero, x)
+    return (Vector{Int}(rows[p[keep]]), Vector{Int}(cols[q[keep]]), convert(Vector{T}, x[keep]))
+end
+
+function expect_places(A, i, j)
+    isempty(i) && return nothing
+    br, bc = blocksize(A)
+    k = findfirst(==(0), findblock(A.layout, cld.(i, br), cld.(j, bc)))
+    k === nothing || not_stored(i[k], j[k])
+    return nothing
+end
+
+write_elements!(A, i, j, x) = (isempty(i) || Raw.tartan_matrix_set_elements(A, nothing, i .- 1, j .- 1, described(as_it_is, x), false); A)
+
+# Zeroes the stored elements in these rows and columns.
+function clear_elements!(A, rows, cols)
+    (isempty(rows) || isempty(cols)) && return nothing
+    br, bc = blocksize(A)
+    by_block_row, by_block_col = grouped(rows, br), grouped(cols, bc)
+    few = length(by_block_row) * length(by_block_col) < nblocks(A)
+    if few
+        at = [(I, J) for I in keys(by_block_row) for J in keys(by_block_col)]
+        ids = findblock(A.layout, first.(at), last.(at))
+    else
+        block_rows, block_cols, _ = coordinates(A.layout)
+        at, ids = collect(zip(block_rows, block_cols)), 1:nblocks(A)
+    end
+    for ((I, J), k) in zip(at, ids)
+        k > 0 && haskey(by_block_row, I) && haskey(by_block_col, J) && (A.values[by_block_row[I], by_block_col[J], k] .= zero(eltype(A)))
+    end
+end
+
+# Positions inside their block, by block.
+function grouped(indices, size)
+    groups = Dict{Int, Vector{Int}}()
+    for i in indices
+        push!(get!(groups, cld(i, size), Int[]), mod1(i, size))
+    end
+    return groups
 end

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sums, multiples, scaling, products of two sparse matrices, in place and not. Results of block-sparse matrices, diagonal ones
+# and multiples of I are block-sparse, in blocks of the first one's size; with a SparseMatrixCSC, or with elements that
+# Tartan does not have (Complex, BigFloat, ...), they are a SparseMatrixCSC.
+
+# ---- Views of a block-sparse matrix ----
+
+BlockSparseMatrix(S::Union{Symmetric{<:Any, <:BlockSparse}, Hermitian{<:Any, <:BlockSparse}}) = symmetric_of(plain(parent(S)), S.uplo)
+function symmetric_of(A, uplo)
+    part = uplo == 'U' ? triu(A) : tril(A)
+    return part + copy(transpose(uplo == 'U' ? triu(A, 1) : tril(A, -1)))
+end
+BlockSparseMatrix(S::UpperTriangular{<:Any, <:BlockSparse}) = triu(parent(S))
+BlockSparseMatrix(S::LowerTriangular{<:Any, <:BlockSparse}) = tril(parent(S))
+BlockSparseMatrix(S::UnitUpperTriangular{<:Any, <:BlockSparse}) = triu(parent(S), 1) + I
+BlockSparseMatrix(S::UnitLowerTriangular{<:Any, <:BlockSparse}) = tril(parent(S), -1) + I
+BlockSparseMatrix(S::Wrapped, block::Sizes) = BlockSparseMatrix(BlockSparseMatrix(S), block)
+BlockSparseMatrix(S::Wrapped, layout::BlockLayout) = BlockSparseMatrix(BlockSparseMatrix(S), layout)
+SparseArrays.sparse(S::Wrapped) = sparse(BlockSparseMatrix(S))
+
+plain(S::Wrapped) = BlockSparseMatrix(S)
+
+# ---- Sums ----
+
+for op in (:+, :-)
+    @eval begin
+        Base.$op(A::BlockSparse, B::BlockSparse) = sum_of(A, $op(true), B)
+        Base.$op(A::BlockSparse, B::Wrapped) = sum_of(A, $op(true), plain(B))
+        Base.$op(A::Wrapped, B::BlockSparse) = sum_of(plain(A), $op(true), B)
+        Base.$op(A::BlockSparse, B::Diagonal) = with_diagonal(A, 1, $op(B.diag))
+        Base.$op(A::Diagonal, B::BlockSparse) = with_diagonal(B, $op(1), A.diag)
+        Base.$op(A::BlockSparse, J::UniformScaling) = with_diagonal(A, 1, $op(J.λ))
+        Base.$op(J::UniformScaling, A::BlockSparse) = with_diagonal(A, $op(1), J.λ)
+    end
+    for S in (SparseMatrixCSC, Bidiagonal, Tridiagonal, SymTridiagonal, Symmetric{<:Any, <:SparseMatrixCSC}, Hermitian{<:Any, <:SparseMatrixCSC})
+        @eval Base.$op(A::BlockSparse, B::$S) = $op(sparse(A), sparse(B))
+        @eval Base.$op(A::$S, B::BlockSparse) = $op(sparse(A), sparse(B))
+    end
+end
+
+function sum_of(A::BlockSparse{T}, beta, B::BlockSparse{S}) where {T, S}
+    expect_same_size(A, B)
+    P = promote_type(T, S)
+    X = plain(A)
+    Y = in_blocks(B, blocksize(X))
+    return adopt(P, Raw.tartan_matrix_add(nothing, 1, X, beta, Y, dtype_code(P)))
+end
+
+# alpha * A + D, where D is a vector for the diagonal or a number.
+function with_diagonal(A::BlockSparse{T}, alpha, d) where {T}
+    m, n = size(A)
+    (d isa Number ? m == n : m == n == length(d)) ||
+        throw(DimensionMismatch("the matrix has size $((m, n)), the diagonal one $(d isa Number ? "any square size" : (length(d), length(d)))"))
+    P = promote_type(T, eltype(d))
+    can_hold(P) || return alpha * sparse(A) + (d isa Number ? d * I : sparse(Diagonal(d)))
+    numbers = d isa Number ? [Float64(d)] : convert(Vector{Float64}, d)
+    return adopt(P, Raw.tartan_matrix_add_diagonal(nothing, alpha, plain(A), 0, numbers, dtype_code(P)))
+end
+
+# ---- Numbers ----
+
+Base.:-(A::BlockSparse) = each(-, A)
+Base.:+(A::BlockSparse) = copy(A)
+Base.:*(A::BlockSparse, x::Number) = each(y -> y * x, A)
+Base.:*(x::Number, A::BlockSparse) = each(y -> x * y, A)
+Base.:/(A::BlockSparse, x::Number) = each(y -> y / x, A)
+Base.:\(x::Number, A::BlockSparse) = each(y -> x \ y, A)
+
+# f of the stored elements; nothing is computed elsewhere.
+function each(f, A::BlockSparse{T}) where {T}
+    P = Base.promote_op(f, T)
+    if can_hold(P)
+        X = plain(A)
+        return BlockSparseMatrix(X.layout, clear_padding!(map!(f, similar(X.values, P), X.values), X.layout))
+    end
+    S = sparse(A)
+    return SparseMatrixCSC(size(S)..., SparseArrays.getcolptr(S), rowvals(S), map(f, nonzeros(S)))
+end
+
+for f in (:real, :conj)
+    @eval Base.$f(A::BlockSparse) = A
+end
+Base.imag(A::BlockSparse) = zero(A)
+Base.complex(A::BlockSparse) = complex(sparse(A))
+Base.float(A::TransposedBlocks) = A
+
+# ---- In place ----
+
+real_number(x::Real) = x
+real_number(x) = isreal(x) ? real(x) : throw(ArgumentError("x is $x, expected a real number"))
+
+LinearAlgebra.rmul!(A::BlockSparseMatrix, x::Number) = (A.values .*= real_number(x); A)
+LinearAlgebra.lmul!(x::Number, A::BlockSparseMatrix) = rmul!(A, x)
+LinearAlgebra.rdiv!(A::BlockSparseMatrix, x::Number) = (A.values ./= real_number(x); clear_padding!(A.values, A.layout); A)
+LinearAlgebra.ldiv!(x::Number, A::BlockSparseMatrix) = rdiv!(A, x)
+LinearAlgebra.rmul!(A::TransposedBlocks, x::Number) = (rmul!(A.parent, x); A)
+LinearAlgebra.lmul!(x::Number, A::TransposedBlocks) = (rmul!(A.parent, x); A)
+LinearAlgebra.rdiv!(A::TransposedBlocks, x::Number) = (rdiv!(A.parent, x); A)
+LinearAlgebra.ldiv!(x::Number, A::TransposedBlocks) = (rdiv!(A.parent, x); A)
+LinearAlgebra.rmul!(A::BlockSparse, D::Diagonal) = copyto!(A, A * D)
+LinearAlgebra.lmul!(D::Diagonal, A::BlockSparse) = copyto!(A, D * A)
+LinearAlgebra.rdiv!(A::BlockSparse, D::Diagonal) = copyto!(A, A / D)
+LinearAlgebra.ldiv!(D::Diagonal, A::BlockSparse) = copyto!(A, D \ A)
+
+"""
+    axpy!(a, X::BlockSparseMatrix, Y::BlockSparseMatrix)
+
+`Y += a * X`, in place. Non-zeros of `X` must lie in stored blocks of `Y`.
+"""
+LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::BlockSparseMatrix) = axpby!(a, X, true, Y)
+LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::TransposedBlocks) = (axpby!(a, transpose(X), true, parent(Y)); Y)
+function LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::BlockSparseMatrix)
+    alpha, beta = Float64(real_number(a)), Float64(real_number(b))
+    expect_same_size(Y, X)
+    expect_equal_heads((X, Y))
+    Z = in_blocks(X, blocksize(Y))
+    others = setdiff(Z.layout, Y.layout)
+    expect_stored(Y, others, Z)
+    nblocks(others) == 0 || (Z = project(Z, Y.layout))
+    Raw.tartan_axpby(nothing, alpha, Z, beta, Y, Y)
+    return Y
+end
+LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::TransposedBlocks) = (axpby!(a, transpose(X), b, parent(Y)); Y)
+# Other operands; those of Y that X's non-zeros need must be stored.
+LinearAlgebra.axpy!(a::Number, X::AbstractMatrix, Y::BlockSparse) = copyto!(Y, Y .+ a .* X)
+LinearAlgebra.axpby!(a::Number, X::AbstractMatrix, b::Number, Y::BlockSparse) = copyto!(Y, b .* Y .+ a .* X)
+function LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::AbstractMatrix)
+    expect_same_size(Y, X)
+    add_blocks!(Y, plain(X), a)
+    return Y
+end
+LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::AbstractMatrix) = axpy!(a, X, rmul!(Y, b))
+
+# C += alpha * A
+function add_blocks!(C, A::BlockSparseMatrix, alpha)
+    foreach_element(A) do i, j, head, x, k
+        C[i, j] += alpha * x
+    end
+    return C
+end
+
+# ---- Diagonal factors ----
+
+function Base.:/(A::BlockSparse, D::Diagonal)
+    size(A, 2) == size(D, 1) || throw(DimensionMismatch("A has size $(size(A)), D has $(size(D)): expected $(size(A, 2)) rows in D"))
+    return A ./ transpose(divisors(D))
+end
+function Base.:\(D::Diagonal, A::BlockSparse)
+    size(A, 1) == size(D, 1) || throw(DimensionMismatch("D has size $(size(D)), A has $(size(A)): expected $(size(A, 1)) rows in D"))
+    return A ./ divisors(D)
+end
+function divisors(D)
+    i = findfirst(iszero, D.diag)
+    i === nothing || throw(SingularException(i))
+    return D.diag
+end
+
+# ---- Products of sparse matrices ----
+
+# The type of products and their sums.
+product_of(::Type{T}, ::Type{S}) where {T, S} = product_type(promote_type(T, S))
+
+function block_product(A::BlockSparse{T}, B::BlockSparse{S}) where {T, S}
+    size(A, 2) == size(B, 1) ||
+        throw(DimensionMismatch("A has size $(size(A)), B has $(size(B)): expected $(size(A, 2)) rows in B"))
+    expect_equal_heads((A, B))
+    P = product_of(T, S)
+    X = plain(A)
+    Y = in_blocks(B, (blocksize(X)[2], blocksize(B)[2]))
+    return adopt(P, Raw.tartan_matrix_multiply(nothing, X, Y, dtype_code(P)))
+end
+
+# C = alpha * P + beta * C for a sparse product P.
+function into!(C::AbstractMatrix, P, alpha, beta)
+    iszero(beta) ? fill!(C, zero(eltype(C))) : isone(beta) || rmul!(C, beta)
+    return P isa BlockSparseMatrix ? add_blocks!(C, P, alpha) : add_entries!(C, P, alpha)
+end
+function add_entries!(C, S::SparseMatrixCSC, alpha)
+    for j in 1:size(S, 2), k in nzrange(S, j)
+        C[rowvals(S)[k], j] += alpha * nonzeros(S)[k]
+    end
+    return C
+end
+into!(C::BlockSparse, P, alpha, beta) = copyto!(C, iszero(beta) ? alpha * P : alpha * P + beta * C)
+
+# `*` and `mul!` of products.jl call these.
+left_product(A::BlockSparse, B::BlockSparse) = block_product(A, B)
+left_product(A::BlockSparse, S::Compressed) = compressed_product(sparse(A), S)
+right_product(S::Compressed, A::BlockSparse) = compressed_product(S, sparse(A))
+left_product(A::BlockSparse, S::Wrapped) = block_product(A, plain(S))
+right_product(S::Wrapped, A::BlockSparse) = block_product(plain(S), A)
+compressed_product(A, B) = (expect_factors(A, B); sparse(A) * sparse(B))
+expect_factors(A, B) = size(A, 2) == size(B, 1) ||
+    throw(DimensionMismatch("A has size $(size(A)), B has $(size(B)): expected $(size(A, 2)) rows in B"))
+function left!(C, A::BlockSparse, B::Union{BlockSparse, Compressed}, alpha, beta)
+    expect_sizes(C, A, B)
+    return into!(C, left_product(A, B), alpha, beta)
+end
+function right!(C, B::Compressed, A::BlockSparse, alpha, beta)
+    expect_sizes(C, B, A)
+    return into!(C, right_product(B, A), alpha, beta)
+end
+
+# Symmetric and triangular views of a block-sparse matrix as factors.
+for F in (AbstractVector, AbstractMatrix)
+    @eval Base.:*(A::Wrapped, B::$F) = plain(A) * B
+    @eval LinearAlgebra.mul!(C::$F, A::Wrapped, B::$F, α::Number, β::Number) = mul!(C, plain(A), B, α, β)
+end
+Base.:*(A::Wrapped, B::Wrapped) = plain(A) * plain(B)
+Base.:*(B::AbstractMatrix, A::Wrapped) = B * plain(A)
+
+# ---- Powers ----
+
+function Base.one(A::BlockSparse{T}) where {T}
+    LinearAlgebra.checksquare(A)
+    return with_diagonal(BlockSparseMatrix{T}(BlockLayout(falses(gridsize(A)..., heads(A)), blocksize(A); shape = size(A))), 1, one(T))
+end

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+# Element by element: broadcasting and map. A function of block-sparse matrices and numbers is computed at the stored blocks of
+# the operands and, once, for what lies outside of them. What is not zero there fills the whole matrix, as for SparseArrays.
+
+using Base: Broadcast
+using Base.Broadcast: Broadcasted, AbstractArrayStyle, DefaultArrayStyle, broadcasted
+
+struct BlockSparseStyle <: AbstractArrayStyle{2} end
+BlockSparseStyle(::Val{0}) = BlockSparseStyle()
+BlockSparseStyle(::Val{1}) = BlockSparseStyle()
+BlockSparseStyle(::Val{2}) = BlockSparseStyle()
+BlockSparseStyle(::Val{N}) where {N} = DefaultArrayStyle{N}()
+Broadcast.BroadcastStyle(::Type{<:BlockSparse}) = BlockSparseStyle()
+Broadcast.BroadcastStyle(style::BlockSparseStyle, ::AbstractArrayStyle{0}) = style
+Broadcast.BroadcastStyle(style::BlockSparseStyle, ::AbstractArrayStyle{1}) = style
+Broadcast.BroadcastStyle(style::BlockSparseStyle, ::AbstractArrayStyle{2}) = style
+Broadcast.BroadcastStyle(style::BlockSparseStyle, ::BlockSparseStyle) = style
+# Dense arrays have such methods for any number of dimensions, and so have the styles of SparseArrays.
+Broadcast.BroadcastStyle(style::BlockSparseStyle, ::DefaultArrayStyle{0}) = style
+Broadcast.BroadcastStyle(style::BlockSparseStyle, ::DefaultArrayStyle{1}) = style
+Broadcast.BroadcastStyle(style::BlockSparseStyle, ::DefaultArrayStyle{2}) = style
+Broadcast.BroadcastStyle(::BlockSparseStyle, ::DefaultArrayStyle{N}) where {N} = DefaultArrayStyle{N}()
+
+# ---- What an operand is ----
+
+# The leaves of an expression.
+leaves(x::Broadcasted) = leaves(x.args)
+leaves(x::Tuple) = isempty(x) ? () : (leaves(x[1])..., leaves(Base.tail(x))...)
+leaves(x) = (x,)
+
+# Replaces each leaf x by f(x).
+replace_leaves(f, x::Broadcasted{S}) where {S} = broadcasted(x.f, map(y -> replace_leaves(f, y), x.args)...)
+replace_leaves(f, x) = f(x)
+
+is_number(x) = ndims(typeof(x)) == 0
+is_number(::Tuple) = false
+is_dense(x) = !is_number(x) && !(x isa BlockSparse)
+# Sparse and structured operands of other packages: the whole expression becomes one of SparseArrays.
+is_foreign(x) = x isa Union{AbstractSparseArray, Sparselike}
+
+value_of(x) = x[]
+
+# ---- What lies outside of the stored blocks ----
+
+struct Unknown end
+
+# The value outside of the blocks of `layout`, Unknown() if that is not the same everywhere, and the layout; nothing
+# for no blocks. A product with such a zero is zero: what is not stored is not computed.
+outside(x::BlockSparseMatrix{T}) where {T} = (zero(T), x.layout)
+outside(x) = is_number(x) ? (value_of(x), nothing) : (Unknown(), nothing)
+outside(x::Broadcasted) = outside(x.f, map(outside, x.args))
+
+is_zero(x) = x isa Number && iszero(x)
+
+function outside(::typeof(*), args::Tuple)
+    zeros = filter(x -> x[2] !== nothing && is_zero(x[1]), collect(Any, args))
+    isempty(zeros) && return outside_of_all(*, args)
+    all(x -> !(x[1] isa Unknown), args) || return (first(zeros)[1], mapreduce(last, common_blocks, zeros))
+    value = *(map(first, args)...)
+    is_zero(value) || return outside_of_all(*, args)
+    return (value, mapreduce(last, common_blocks, zeros))
+end
+outside(f::typeof(/), args::Tuple{Any, Any}) = outside_of_quotient(f, args, args[1], args[2])
+outside(f::typeof(\), args::Tuple{Any, Any}) = outside_of_quotient(f, args, args[2], args[1])
+outside(f, args::Tuple) = outside_of_all(f, args)
+
+outside_of_quotient(f, args, over, under) =
+    under[1] isa Unknown && over[2] !== nothing && is_zero(over[1]) ? over : outside_of_all(f, args)
+
+function outside_of_all(f, args)
+    any(x -> x[1] isa Unknown, args) && return (Unknown(), nothing)
+    return (f(map(first, args)...), mapreduce(last, all_blocks, args))
+end
+common_blocks(a, b) = a === b || a == b ? a : intersect(a, b)
+all_blocks(a, ::Nothing) = a
+all_blocks(::Nothing, b) = b
+all_blocks(::Nothing, ::Nothing) = nothing
+all_blocks(a, b) = a === b || a == b ? a : union(a, b)
+
+# ---- Computing ----
+
+# The values of an operand at the blocks of a layout, as an array of the shape of its values.
+at_blocks(x::BlockSparseMatrix, layout) = (x.layout === layout || x.layout == layout ? x : project(x, layout)).values
+at_blocks(x::AbstractArray, layout) = is_number(x) ? x : sampled(x, layout)
+at_blocks(x::Tuple, layout) = sampled(collect(x), layout)
+at_blocks(x, layout) = x
+
+# The elements of a dense array, or of one that is expanded, at the blocks of a layout.
+function sampled(x::AbstractArray{T}, layout) where {T}
+    br, bc = blocksize(layout)
+    result = zeros_of(T, br, bc, nblocks(layout))
+    rows, cols, _ = coordinates(layout)
+    for k in eachindex(rows)
+        i, j = stored_part(layout, rows[k], cols[k])
+        copy_part!(result, k, x, i, j, (rows[k] - 1) * br, (cols[k] - 1) * bc)
+    end
+    return result
+end
+zeros_of(::Type{T}, n...) where {T<:Number} = zeros(T, n...)
+zeros_of(::Type{T}, n...) where {T} = Array{T}(undef, n...)
+function copy_part!(result, k, x, rows, cols, row, col)
+    tall, wide = size(x, 1) > 1, size(x, 2) > 1
+    first_row, first_col = first(axes(x, 1)) - 1, first(axes(x, 2)) - 1
+    for j in cols, i in rows
+        result[i, j, k] = x[first_row + (tall ? row + i : 1), first_col + (wide ? col + j : 1)]
+    end
+end
+
+# Blocks of one size: those of the first matrix.
+function expression_of(bc::Broadcasted)
+    block = blocksize(first(filter(x -> x isa BlockSparse, leaves(bc))))
+    return replace_leaves(x -> x isa BlockSparse ? in_blocks(x, block) : x, bc)
+end
+in_blocks(x::BlockSparse, block) = blocksize(x) == block ? plain(x) : BlockSparseMatrix(x, block)
+
+# The matrix itself; that of a view is a copy.
+plain(A::BlockSparseMatrix) = A
+plain(A::TransposedBlocks) = copy(A)
+
+function expect_equal_heads(matrices)
+    n = heads(first(matrices))
+    all(x -> heads(x) == n, matrices) ||
+        throw(DimensionMismatch("the matrices have $(join(map(heads, matrices), ", ", " and ")) heads, expected equal numbers"))
+    return n
+end
+
+element_type(bc::Broadcasted) = Broadcast.combine_eltypes(bc.f, bc.args)
+
+Base.copy(bc::Broadcasted{BlockSparseStyle}) = computed(bc, leaves(bc))
+
+function computed(bc, operands)
+    any(is_foreign, operands) && return Broadcast.materialize(replace_leaves(to_sparse, bc))
+    return any(is_dense, operands) ? with_dense(bc, operands) : without_dense(bc, operands, element_type(bc))
+end
+to_sparse(x) = x isa Union{BlockSparse, Sparselike} ? sparse(x) : x
+
+function without_dense(bc, operands, ::Type{T}) where {T}
+    can_hold(T) || return Broadcast.materialize(replace_leaves(to_sparse, bc))
+    matrices = filter(x -> x isa BlockSparse, operands)
+    all(x -> size(x) == length.(axes(bc)), matrices) ||
+        return BlockSparseMatrix{T}(Broadcast.materialize(replace_leaves(to_sparse, bc)), blocksize(first(matrices)))
+    expect_equal_heads(matrices)
+    expression = expression_of(bc)
+    value, layout = outside(expression)
+    return at_layout(expression, is_zero(value) ? layout : full_layout(layout, T), T)
+end
+
+function with_dense(bc, operands)
+    matrices = filter(x -> x isa BlockSparse, operands)
+    foreach(x -> expect_one_head(x, "broadcasting with a dense array"), matrices)
+    all(x -> size(x) == length.(axes(bc)), matrices) || return dense_result(bc)
+    expression = expression_of(bc)
+    value, layout = outside(expression)
+    T = element_type(bc)
+    return is_zero(value) && can_hold(T) ? at_layout(expression, layout, T) : dense_result(bc)
+end
+dense_result(bc) = Broadcast.materialize(replace_leaves(x -> x isa BlockSparse ? Array(x) : x, bc))
+
+function at_layout(expression, layout, ::Type{T}) where {T}
+    values = Array{T, 3}(undef, blocksize(layout)..., nblocks(layout))
+    Broadcast.materialize!(values, replace_leaves(x -> at_blocks(x, layout), expression))
+    return BlockSparseMatrix(layout, clear_padding!(values, layout))
+end
+
+# Elements of ragged blocks that lie outside of the matrix.
+function clear_padding!(values, layout)
+    isragged(layout) || return values
+    (m, n), (br, bc), grid = size(layout), blocksize(layout), gridsize(layout)
+    rows, cols, _ = coordinates(layout)
+    for k in eachindex(rows)
+        rows[k] == grid[1] && (values[m - (grid[1] - 1) * br + 1:br, :, k] .= zero(eltype(values)))
+        cols[k] == grid[2] && (values[:, n - (grid[2] - 1) * bc + 1:bc, k] .= zero(eltype(values)))
+    end
+    return values
+end
+
+const DENSE_LIMIT = 2^30 # bytes
+
+function full_layout(layout::BlockLayout, ::Type{T}) where {T}
+    bytes = prod(Float64.(size(layout))) * heads(layout) * sizeof(T)
+    bytes <= DENSE_LIMIT || throw(ArgumentError(string("a function that is not zero for zeros would store all ", times(size(layout)),
+        " elements (", round(bytes / 2^30; sigdigits = 3), " GiB), expected at most 1 GiB: use functions that keep zeros")))
+    return BlockLayout(trues(gridsize(layout)..., heads(layout)), blocksize(layout); shape = size(layout))
+end
+
+# ---- Into a matrix ----
+
+"""
+    copyto!(A::BlockSparseMatrix, B)
+
+Copies the elements of a matrix of the same size. Zeros of `B` that `A` does not store are ignored; if another number
+has no place in `A`, the call is refused and `A` is left as it was. `A .= B` and `A .= f.(...)` do the same.
+
+    copyto!(similar(A), 2A)
+"""
+function Base.copyto!(A::BlockSparseMatrix, B::BlockSparseMatrix)
+    A === B && return A
+    expect_same_size(A, B)
+    expect_equal_heads((A, B))
+    A.layout == B.layout && return (A.values .= checked(A, B.values); A)
+    X = blocksize(A) == blocksize(B) ? B : BlockSparseMatrix(B, blocksize(A))
+    expect_stored(A, setdiff(X.layout, A.layout), X)
+    A.values .= checked(A, project(X, A.layout).values)
+    return A
+end
+Base.copyto!(A::BlockSparseMatrix, B::TransposedBlocks) = copyto!(A, copy(B))
+function write_all!(A::BlockSparseMatrix, B::AbstractMatrix)
+    expect_one_head(A, "A .= B")
+    expect_same_size(A, B)
+    return copyto!(A, blocks_for(A, B))
+end
+write_all!(A::BlockSparseMatrix, B::BlockSparse) = copyto!(A, B)
+write_all!(A::TransposedBlocks, B::AbstractMatrix) = (write_all!(parent(A), transpose(B)); A)
+Base.copyto!(A::TransposedBlocks, B::TransposedBlocks) = (copyto!(parent(A), parent(B)); A)
+Base.copyto!(A::TransposedBlocks, B::BlockSparseMatrix) = (copyto!(parent(A), copy(transpose(B))); A)
+# Into a dense matrix.
+function Base.copyto!(C::AbstractMatrix, A::BlockSparse)
+    expect_one_head(A, "copyto!")
+    return copyto!(C, Matrix(A))
+end
+
+# A matrix with the non-zeros of B, in blocks of the size of A's.
+blocks_for(A, B::AbstractMatrix) = BlockSparseMatrix(sparse_of(B, eltype(A)), blocksize(A))
+sparse_of(B, ::Type{T}) where {T} = is_foreign(B) ? SparseMatrixCSC{T, Int}(sparse(B)) : sparse(Matrix{T}(B))
+
+# The values converted to the type of A before any is written; what always converts is as it is.
+checked(A::BlockSparseMatrix{T}, values::AbstractArray{<:Stored}) where {T} = values
+checked(A::BlockSparseMatrix{T}, values) where {T} = T.(values)
+
+expect_same_size(A, B) =
+    size(A) == size(B) || throw(DimensionMismatch("the matrix has size $(size(A)), the other one $(size(B))"))
+
+# Refuses what has no place in A: elements of B at the blocks of `missing_blocks` that are not zero.
+function expect_stored(A, missing_blocks, B)
+    nblocks(missing_blocks) == 0 && return nothing
+    X = project(B, missing_blocks)
+    all(iszero, elements(X)) && return nothing
+    foreach_element(X) do i, j, head, x, k
+        iszero(x) || not_stored(i, j)
+    end
+end
+
+function Base.fill!(A::BlockSparseMatrix{T}, x) where {T}
+    value = convert(T, x)
+    isopen(A) || throw(closed_error(A.handle))
+    expect_zero_outside(A, value)
+    fill!(A.values, value)
+    clear_padding!(A.values, A.layout)
+    return A
+end
+Base.fill!(A::TransposedBlocks, x) = (fill!(parent(A), x); A)
+
+stores_all(A) = nblocks(A) == prod(gridsize(A)) * heads(A)
+expect_zero_outside(A, x) = is_zero(x) || x isa Unknown || stores_all(A) || throw(ArgumentError(
+    "A .= x sets elements to $x that lie in no stored block, expected 0 there: use grow and project, or Matrix(A), or sparse(A)"))
+
+Base.copyto!(A::BlockSparse, bc::Broadcasted{<:AbstractArrayStyle{0}}) =
+    is_one_number(bc) ? fill!(A, bc.args[1][]) :
+    write_all!(A, copy(Broadcasted{DefaultArrayStyle{2}}(bc.f, bc.args, axes(A))))
+
+# Functions that cannot fail for floating-point numbers, so that they may write in place.
+const Total = Union{typeof(+), typeof(-), typeof(*), typeof(/), typeof(identity), typeof(abs), typeof(muladd), typeof(max), typeof(min)}
+cannot_fail(x::Broadcasted) = x.f isa Total && all(cannot_fail, x.args)
+cannot_fail(x::Union{BlockSparseMatrix, Stored, Integer, Base.RefValue{<:Stored}}) = true
+cannot_fail(x) = false
+
+in_place(A, x::Broadcasted) = all(y -> in_place(A, y), x.args)
+in_place(A, x::BlockSparseMatrix) = x === A || x.layout === A.layout || x.layout == A.layout
+in_place(A, x) = true
+
+function Base.copyto!(A::BlockSparseMatrix, bc::Broadcasted{BlockSparseStyle})
+    isopen(A) || throw(closed_error(A.handle))
+    any(x -> is_foreign(x) || size(x) != size(A), filter(x -> x isa BlockSparse || is_foreign(x), leaves(bc))) && return write_all!(A, copy(bc))
+    expression = replace_leaves(x -> x isa BlockSparse ? plain(x) : x, bc)
+    value, _ = outside(expression)
+    expect_zero_outside(A, value)
+    if cannot_fail(bc) && in_place(A, bc) && is_zero(value)
+        Broadcast.materialize!(A.values, replace_leaves(x -> at_blocks(x, A.layout), bc))
+        clear_padding!(A.values, A.layout)
+        return A
+    end
+    return write_all!(A, copy(bc))
+end
+Base.copyto!(A::TransposedBlocks, bc::Broadcasted{BlockSparseStyle}) = write_all!(A, copy(bc))
+Base.copyto!(C::AbstractArray, bc::Broadcasted{BlockSparseStyle}) = copyto!(C, copy(bc))
+# Dense and sparse operands alone, as in A .= X.
+Base.copyto!(A::BlockSparse, bc::Broadcasted) = write_all!(A, copy(bc))
+Base.copyto!(A::BlockSparse, bc::Broadcasted{Nothing}) = write_all!(A, copy(Broadcasted{DefaultArrayStyle{2}}(bc.f, bc.args, axes(A))))
+
+# ---- map ----
+
+function Base.map(f, A::BlockSparse, more::AbstractMatrix...)
+    foreach(x -> expect_same_size(A, x), more)
+    return broadcast(f, A, more...)
+end

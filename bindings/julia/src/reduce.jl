@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+# Reductions, norms, comparison. The elements that are not stored count as zeros.
+
+# The stored elements in some order, without the padding of ragged blocks.
+function elements(A::BlockSparseMatrix)
+    isragged(A) || return vec(A.values)
+    result = Vector{eltype(A)}(undef, nnz(A))
+    n = 0
+    rows, cols, _ = coordinates(A.layout)
+    for k in eachindex(rows)
+        i, j = stored_part(A.layout, rows[k], cols[k])
+        for c in j, r in i
+            result[n += 1] = A.values[r, c, k]
+        end
+    end
+    return result
+end
+elements(A::TransposedBlocks) = elements(A.parent)
+
+# The number of elements that are not stored.
+not_stored_count(A) = length(A) * heads(A) - nnz(A)
+
+const Summing = Union{typeof(+), typeof(Base.add_sum)}
+const Multiplying = Union{typeof(*), typeof(Base.mul_prod)}
+const Extreme = Union{typeof(max), typeof(min)}
+const Reducing = Union{Summing, Multiplying, Extreme}
+
+with_zeros(op::Extreme, result, x, n) = op(result, x)
+with_zeros(op::Summing, result, x, n) = iszero(x) ? result : op(result, n * x)
+with_zeros(op::Multiplying, result, x, n) = op(result, x^n)
+
+# A reduction of n zeros.
+only_zeros(op::Extreme, x, n) = x
+only_zeros(op::Summing, x, n) = Base.reduce_first(op, x) * n
+only_zeros(op::Multiplying, x, n) = Base.reduce_first(op, x)^n
+
+function Base.mapreduce(f, op::Reducing, A::BlockSparse; dims = :, init...)
+    dims === (:) || return reduced(f, op, A, dims; init...)
+    x, zeros = elements(A), not_stored_count(A)
+    x0 = f(zero(eltype(A)))
+    if isempty(x)
+        zeros == 0 && return mapreduce(f, op, x; init...)
+        result = only_zeros(op, x0, zeros)
+        return isempty(init) ? result : op(values(init)[:init], result)
+    end
+    result = mapreduce(f, op, x; init...)
+    return zeros == 0 ? result : with_zeros(op, result, x0, zeros)
+end
+
+# Along dimensions: a dense row, column or number, as for other sparse matrices.
+function reduced(f, op, A::BlockSparse, dims; init...)
+    expect_one_head(A, "a reduction with dims")
+    A isa TransposedBlocks && return permutedims(reduced(f, op, parent(A), other_dims(dims); init...))
+    by_row, by_col = 1 in dims, 2 in dims # what is reduced
+    all(d -> d >= 1, dims) || throw(ArgumentError("region dimension(s) must be ≥ 1, got $dims"))
+    if by_row && by_col
+        return fill(mapreduce(f, op, A; init...), 1, 1)
+    elseif !by_row && !by_col
+        return mapreduce(f, op, Matrix(A); dims = dims, init...)
+    end
+    return reduced_lines(f, op, plain(A), by_row, isempty(init) ? nothing : Some(values(init)[:init]))
+end
+other_dims(dims::Integer) = dims == 1 ? 2 : dims == 2 ? 1 : dims
+other_dims(dims) = map(other_dims, dims)
+
+function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
+    m, n = size(A)
+    length_of_line, lines = by_row ? (m, n) : (n, m)
+    x0 = f(zero(T))
+    R = typeof(op(Base.reduce_first(op, x0), x0))
+    if length_of_line == 0
+        empty = init === nothing ? mapreduce(f, op, T[]) : init.value # zero or one, or an error for extremes
+        return fill(empty, by_row ? (1, n) : (m, 1))
+    end
+    counts, result = zeros(Int, lines), Vector{R}(undef, lines)
+    foreach_element(A) do i, j, head, x, k
+        line = by_row ? j : i
+        y = f(x)
+        result[line] = counts[line] == 0 ? Base.reduce_first(op, y) : op(result[line], y)
+        counts[line] += 1
+    end
+    for line in 1:lines
+        zeros = length_of_line - counts[line]
+        counts[line] == 0 ? (result[line] = only_zeros(op, x0, zeros)) :
+            zeros == 0 || (result[line] = with_zeros(op, result[line], x0, zeros))
+        init === nothing || (result[line] = op(init.value, result[line]))
+    end
+    return by_row ? reshape(result, 1, n) : reshape(result, m, 1)
+end
+
+Base.any(f::Function, A::BlockSparse) = any(f, elements(A)) || (not_stored_count(A) > 0 && f(zero(eltype(A))))
+Base.all(f::Function, A::BlockSparse) = all(f, elements(A)) && (not_stored_count(A) == 0 || f(zero(eltype(A))))
+Base.count(f, A::BlockSparse) = count(f, elements(A)) + (f(zero(eltype(A))) ? not_stored_count(A) : 0)
+Base.iszero(A::BlockSparse) = all(iszero, elements(A))
+Base.extrema(A::BlockSparse) = (minimum(A), maximum(A))
+for f in (:findmax, :findmin, :argmax, :argmin)
+    @eval Base.$f(A::BlockSparse) = $f(sparse(A))
+end
+Base.findall(f::Function, A::BlockSparse) = findall(f, sparse(A))
+
+# ---- Norms ----
+
+function LinearAlgebra.norm(A::BlockSparse, p::Real = 2)
+    x = elements(A)
+    not_stored_count(A) > 0 && p < 0 && return zero(norm(zero(eltype(A))))
+    return norm(x, p)
+end
+
+function LinearAlgebra.opnorm(A::BlockSparse, p::Real = 2)
+    p == 1 && return largest(sum(abs, A; dims = 1))
+    p == Inf && return largest(sum(abs, A; dims = 2))
+    throw(ArgumentError("opnorm(A, $p) is not there for sparse matrices, expected p = 1 or Inf: opnorm(Matrix(A), 2) makes a dense copy"))
+end
+largest(x) = isempty(x) ? zero(eltype(x)) : maximum(x)
+
+LinearAlgebra.dot(A::BlockSparse, B::BlockSparse) = (expect_same_size(A, B); sum(A .* B))
+LinearAlgebra.dot(A::BlockSparse, B::AbstractMatrix) = (expect_same_size(A, B); sum(A .* B))
+LinearAlgebra.dot(A::AbstractMatrix, B::BlockSparse) = dot(B, A)
+
+# ---- Comparison ----
+
+function Base.:(==)(A::BlockSparse, B::BlockSparse)
+    (size(A) == size(B) && heads(A) == heads(B)) || return false
+    X, Y = A isa TransposedBlocks && B isa TransposedBlocks ? (parent(A), parent(B)) : (plain(A), plain(B))
+    X.layout == Y.layout && !isragged(X) && return X.values == Y.values
+    count = Ref(0.0)
+    return Raw.tartan_matrix_count_different(nothing, X, in_blocks(Y, blocksize(X)), 0, 0, false) == 0
+end
+Base.:(==)(A::BlockSparse, B::Compressed) = size(A) == size(B) && sparse(A) == sparse(B)
+Base.:(==)(A::Compressed, B::BlockSparse) = B == A
+Base.:(==)(A::BlockSparse, B::Wrapped) = A == plain(B)
+Base.:(==)(A::Wrapped, B::BlockSparse) = B == plain(A)
+Base.:(==)(A::BlockSparse, B::DenseMatrix) = size(A) == size(B) && Array(A) == B
+Base.:(==)(A::DenseMatrix, B::BlockSparse) = B == A
+
+# Equal to an equal matrix of another kind, so it hashes as such.
+Base.hash(A::BlockSparse, h::UInt) = heads(A) == 1 ? hash(sparse(A), h) : hash(Array(A), h)
+
+# Several heads are compared as they are stored; one as other matrices are.
+function Base.isapprox(A::BlockSparse, B::BlockSparse; atol::Real = 0, rtol::Real = Base.rtoldefault(eltype(A), eltype(B), atol),
+                       nans::Bool = false, norm = LinearAlgebra.norm)
+    (size(A) == size(B) && heads(A) == heads(B)) || return false
+    distance = norm(A - B)
+    isfinite(distance) && return distance <= max(atol, rtol * max(norm(A), norm(B)))
+    X, Y = plain(A), in_blocks(B, blocksize(A))
+    return Raw.tartan_matrix_count_different(nothing, X, Y, rtol, atol, nans) == 0
+end
+
+same_values(A, B) = size(A) == size(B) && A == B
+LinearAlgebra.issymmetric(A::BlockSparse) = same_values(A, transpose(A))
+LinearAlgebra.ishermitian(A::BlockSparse) = issymmetric(A)
+LinearAlgebra.istriu(A::BlockSparse, k::Integer = 0) = same_values(A, triu(A, k))
+LinearAlgebra.istril(A::BlockSparse, k::Integer = 0) = same_values(A, tril(A, k))
+LinearAlgebra.isdiag(A::BlockSparse) = istriu(A) && istril(A)

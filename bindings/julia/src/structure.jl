@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+# Parts of matrices, matrices joined, and assignment. Results stay sparse.
+
+# ---- Parts ----
+
+const Places = Union{AbstractVector, Colon}
+
+Base.getindex(A::BlockSparse, i::Places, j::Places) = part(A, to_indices(A, (i, j))...)
+Base.getindex(A::BlockSparse, i::Integer, j::Places) = line(A, to_indices(A, (i:i, j))...)
+Base.getindex(A::BlockSparse, i::Places, j::Integer) = line(A, to_indices(A, (i, j:j))...)
+Base.getindex(A::BlockSparse, ::Colon) = sparse(A)[:]
+Base.getindex(A::BlockSparse, mask::AbstractMatrix{Bool}) = sparse(A)[mask]
+
+function part(A::BlockSparseMatrix{T}, rows, cols) where {T}
+    checkbounds(A, rows, cols)
+    return adopt(T, selected(A, rows, cols))
+end
+part(A::TransposedBlocks, rows, cols) = copy(transpose(part(parent(A), cols, rows)))
+selected(A, rows::AbstractUnitRange, cols::AbstractUnitRange) = Raw.tartan_matrix_cut(nothing, A, bounds(rows)..., bounds(cols)...)
+selected(A, rows, cols) = Raw.tartan_matrix_select(nothing, A, Vector{Int64}(rows) .- 1, Vector{Int64}(cols) .- 1)
+bounds(x) = isempty(x) ? (0, 0) : (first(x) - 1, last(x))
+
+# A row or a column as a sparse vector.
+function line(A::BlockSparse, rows, cols)
+    expect_one_head(A, "A[i, :]")
+    S = sparse(part(A, rows, cols))
+    return size(S, 1) == 1 && length(rows) == 1 && !(length(cols) == 1) ? S[1, :] : vec_of(S, length(rows) == 1)
+end
+vec_of(S, is_row) = is_row ? S[1, :] : S[:, 1]
+
+"""
+    A[:, :, h]
+
+Head `h` as a matrix of its own.
+"""
+function Base.getindex(A::BlockSparseMatrix, ::Colon, ::Colon, head::Integer)
+    1 <= head <= heads(A) || throw(BoundsError(A, (:, :, head)))
+    rows, cols, of_head = coordinates(A.layout)
+    ids = findall(==(head), of_head)
+    return BlockSparseMatrix(BlockLayout(size(A), blocksize(A), rows[ids], cols[ids]), A.values[:, :, ids])
+end
+
+for (f, code) in ((:tril, :TARTAN_LOWER), (:triu, :TARTAN_UPPER))
+    inplace = Symbol(f, :!)
+    @eval begin
+        LinearAlgebra.$f(A::BlockSparse, k::Integer = 0) = triangle(A, Raw.$code, k)
+        LinearAlgebra.$inplace(A::BlockSparse, k::Integer = 0) = copyto!(A, $f(A, k))
+    end
+end
+function triangle(A::BlockSparse{T}, code, k) where {T}
+    m, n = size(A)
+    return adopt(T, Raw.tartan_matrix_triangle(nothing, plain(A), code, clamp(k, -m, n)))
+end
+
+function LinearAlgebra.diag(A::BlockSparse{T}, k::Integer = 0) where {T}
+    expect_one_head(A, "diag")
+    m, n = size(A)
+    -m <= k <= n || throw(ArgumentError("diagonal $k, expected $(-m) to $n for a $m x $n matrix"))
+    d = Vector{Float64}(undef, max(0, k >= 0 ? min(m, n - k) : min(m + k, n)))
+    A isa TransposedBlocks ? Raw.tartan_matrix_get_diagonal(parent(A), -k, d) : Raw.tartan_matrix_get_diagonal(A, k, d)
+    return convert(Vector{T}, d)
+end
+LinearAlgebra.tr(A::BlockSparse) = (LinearAlgebra.checksquare(A); sum(diag(A)))
+
+"""
+    dropzeros(A::BlockSparseMatrix)
+
+The matrix without its blocks of zeros.
+"""
+SparseArrays.dropzeros(A::BlockSparse) = droptol(A, 0)
+droptol(A::BlockSparse{T}, tolerance) where {T} = adopt(T, Raw.tartan_matrix_drop_zeros(nothing, plain(A), tolerance))
+for f in (:dropzeros!, :droptol!)
+    @eval SparseArrays.$f(A::BlockSparse, rest...) =
+        throw(ArgumentError(string($f, " would change the layout of a matrix, which cannot change: A = dropzeros(A) makes a new one")))
+end
+
+# ---- Joined ----
+
+const Joined = Union{AbstractVecOrMat, UniformScaling}
+
+# The methods for one element type are more specific than those of Base.
+for (f, code) in ((:hcat, :TARTAN_RIGHTWARD), (:vcat, :TARTAN_DOWN))
+    @eval begin
+        Base.$f(A::BlockSparse, more::Joined...) = join_all(Raw.$code, $f, (A, more...))
+        Base.$f(A::BlockSparse, B::BlockSparse, more::Joined...) = join_all(Raw.$code, $f, (A, B, more...))
+        Base.$f(J::UniformScaling, A::BlockSparse, more::Joined...) = join_all(Raw.$code, $f, (J, A, more...))
+        Base.$f(X::AbstractVecOrMat, A::BlockSparse, more::AbstractVecOrMat...) = join_all(Raw.$code, $f, (X, A, more...))
+        Base.$f(A::BlockSparse{T}, more::AbstractVecOrMat{T}...) where {T} = join_all(Raw.$code, $f, (A, more...))
+        Base.$f(A::BlockSparse{T}, B::BlockSparse{T}, more::AbstractVecOrMat{T}...) where {T} = join_all(Raw.$code, $f, (A, B, more...))
+        Base.$f(X::AbstractVecOrMat{T}, A::BlockSparse{T}, more::AbstractVecOrMat{T}...) where {T} = join_all(Raw.$code, $f, (X, A, more...))
+    end
+end
+Base.hvcat(rows::Tuple{Vararg{Int}}, A::BlockSparse, more::Joined...) = grid_of_parts(rows, (A, more...))
+Base.hvcat(rows::Tuple{Vararg{Int}}, X::Union{AbstractVecOrMat, UniformScaling}, A::BlockSparse, more::Joined...) =
+    grid_of_parts(rows, (X, A, more...))
+Base.hvcat(rows::Tuple{Vararg{Int}}, A::BlockSparse, B::BlockSparse, more::Joined...) = grid_of_parts(rows, (A, B, more...))
+
+"""
+    blockdiag(A::BlockSparseMatrix...)
+
+The matrices along the diagonal of a larger one.
+"""
+SparseArrays.blockdiag(A::BlockSparse, more::BlockSparse...) = join_all(Raw.TARTAN_DIAGONAL, blockdiag, (A, more...))
+
+function Base.cat(A::BlockSparse, more::Joined...; dims)
+    dims = Tuple(dims)
+    dims == (1,) && return vcat(A, more...)
+    dims == (2,) && return hcat(A, more...)
+    dims in ((1, 2), (2, 1)) && return join_all(Raw.TARTAN_DIAGONAL, blockdiag, (A, more...))
+    throw(ArgumentError("cat along $dims, expected 1, 2 or (1, 2)"))
+end
+
+# All parts in blocks, or all as SparseMatrixCSC.
+function join_all(direction, with_sparse, parts)
+    parts = sized(direction, parts)
+    all(x -> x isa Union{BlockSparse, Wrapped, Diagonal} && can_hold(eltype(x)), parts) || return with_sparse(map(as_compressed, parts)...)
+    first_blocks = first(filter(x -> x isa BlockSparse, parts))
+    return foldl((a, b) -> joined(direction, a, b), map(x -> as_blocks(x, blocksize(first_blocks)), parts))
+end
+function joined(direction, A::BlockSparseMatrix{T}, B::BlockSparseMatrix{S}) where {T, S}
+    P = promote_type(T, S)
+    return adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, BlockSparseMatrix{P}(A), BlockSparseMatrix{P}(B)))
+end
+as_blocks(x::BlockSparse, block) = plain(x)
+as_blocks(x::Union{Wrapped, Diagonal}, block) = BlockSparseMatrix(x, block)
+as_compressed(x::Union{BlockSparse, Compressed}) = sparse(x)
+as_compressed(x::AbstractVecOrMat) = sparse(x isa AbstractVector ? reshape(x, :, 1) : x)
+
+# A multiple of I takes its size from its neighbours.
+function sized(direction, parts)
+    any(x -> x isa UniformScaling, parts) || return parts
+    direction == Raw.TARTAN_DIAGONAL && throw(ArgumentError("blockdiag of I, which has no size: expected a matrix"))
+    n = size(first(filter(x -> !(x isa UniformScaling), parts)), direction == Raw.TARTAN_RIGHTWARD ? 1 : 2)
+    return map(x -> x isa UniformScaling ? Diagonal(fill(x.λ, n)) : x, parts)
+end
+
+function grid_of_parts(rows, parts)
+    sum(rows) == length(parts) || throw(ArgumentError("$(length(parts)) matrices, expected $(sum(rows)) for rows of $rows"))
+    ends = cumsum(collect(rows))
+    lines = [hcat(parts[last - n + 1:last]...) for (n, last) in zip(rows, ends)]
+    return vcat(lines...)
+end
+
+# ---- Kronecker products ----
+
+"""
+    kron(A::BlockSparseMatrix, B)
+    kron(B, A::BlockSparseMatrix)
+
+The Kronecker product, block-sparse if `B` is block-sparse or dense, else a `SparseMatrixCSC`.
+"""
+Base.kron(A::BlockSparse, D::AbstractMatrix) = kronecker(A, D, false)
+Base.kron(D::AbstractMatrix, A::BlockSparse) = kronecker(A, D, true)
+Base.kron(A::BlockSparse, B::BlockSparse) = BlockSparseMatrix(kron(sparse(A), sparse(B)), blocksize(B))
+for S in (SparseMatrixCSC, Diagonal, Adjoint{<:Any, <:SparseMatrixCSC}, Transpose{<:Any, <:SparseMatrixCSC})
+    @eval Base.kron(A::BlockSparse, S::$S) = kron(sparse(A), sparse(S))
+    @eval Base.kron(S::$S, A::BlockSparse) = kron(sparse(S), sparse(A))
+end
+function kronecker(A::BlockSparse{T}, D::AbstractMatrix{S}, dense_first) where {T, S}
+    P = promote_type(T, S)
+    can_hold(P) || return dense_first ? kron(sparse(D), sparse(A)) : kron(sparse(A), sparse(D))
+    factors = convert(Matrix{P}, D)
+    return adopt(P, Raw.tartan_matrix_kronecker(nothing, plain(A), described(as_it_is, factors), dense_first, dtype_code(P)))
+end

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+# What SparseArrays does with a SparseMatrixCSC, Tartan does with a BlockSparseMatrix: the operations of SparseArrays' manual on
+# random matrices, one after the other, against the same operation on the same elements.
+
+# Elements that sums and products hold exactly, with zeros among the stored ones.
+some_matrix(m, n; block = (rand(1:5), rand(1:5)), T = Float64) = random_matrix(T, m, n, block, rand((0.0, 0.3, 0.6, 1.0)))
+# What a result is: block-sparse, another sparse one, or dense.
+kind(x::Union{BlockSparseMatrix, Tartan.TransposedBlocks}) = :blocks
+kind(x::AbstractSparseArray) = :sparse
+kind(x) = issparse(x) ? :sparse : :dense
+
+# Whether two results are equal, of one element type and size.
+same(x::AbstractArray, y::AbstractArray) = size(x) == size(y) && eltype(x) == eltype(y) && all(isequal.(zeros_alike(x), zeros_alike(y)))
+same(x::Tuple, y::Tuple) = length(x) == length(y) && all(same.(x, y))
+same(x, y) = isequal(x + zero(x), y + zero(y))
+same(x::Bool, y::Bool) = x == y
+zeros_alike(x) = Array(x) .+ zero(eltype(x)) # -0.0 and 0.0 are one
+
+# Each law: the operation, and the kind of the result of Tartan's. A and B have one size, C as many rows as A has columns,
+# D is square, s a sparse matrix of the size of A, X a dense one, v and w vectors.
+const LAWS = (
+    (:blocks, (A, B) -> A + B), (:blocks, (A, B) -> A - B), (:blocks, (A, B) -> A .+ B), (:blocks, (A, B) -> 2A - B ./ 4 .+ A .* B),
+    (:blocks, (A, B) -> A .* B), (:blocks, (A, B) -> max.(A, B)), (:blocks, (A, B) -> min.(A, 0)), (:blocks, (A, B) -> -A), (:blocks, (A, B) -> +A),
+    (:blocks, (A, B) -> A * 3), (:blocks, (A, B) -> 3 * A), (:blocks, (A, B) -> A / 4), (:blocks, (A, B) -> 4 \ A), (:blocks, (A, B) -> A .^ 2),
+    (:blocks, (A, B) -> abs.(A)), (:blocks, (A, B) -> sign.(A)), (:blocks, (A, B) -> sqrt.(abs.(A))), (:blocks, (A, B) -> round.(A)),
+    (:blocks, (A, B) -> sin.(A)), (:blocks, (A, B) -> map(abs, A)), (:blocks, (A, B) -> map(+, A, B)), (:blocks, (A, B) -> broadcast(x -> 2x, A)),
+    (:blocks, (A, B) -> Float32.(A)), (:blocks, (A, B) -> A .+ 1), (:blocks, (A, B) -> cos.(A)), (:blocks, (A, B) -> ifelse.(A .> 1, 0.0, 1.0) .* A),
+    (:sparse, (A, B) -> A .> 1), (:sparse, (A, B) -> A .== B), (:sparse, (A, B) -> A .!= 0), (:sparse, (A, B) -> isnan.(A)), (:sparse, (A, B) -> A .* im),
+    (:sparse, (A, B) -> A * (1 + 2im)), (:sparse, (A, B) -> A / 2im), (:sparse, (A, B) -> complex(A)), (:sparse, (A, B) -> big.(A)), (:sparse, (A, B) -> A * big(2)),
+    (:blocks, (A, B) -> real(A)), (:blocks, (A, B) -> imag(A)), (:blocks, (A, B) -> conj(A)), (:blocks, (A, B) -> float(A)), (:blocks, (A, B) -> zero(A)),
+    (:blocks, (A, B) -> copy(A)), (:blocks, (A, B) -> copy(A')), (:blocks, (A, B) -> permutedims(A)), (:blocks, (A, B) -> A' .* 2), (:blocks, (A, B) -> A' + B'),
+    (:dense, (A, B) -> sum(A)), (:dense, (A, B) -> sum(A; dims = 1)), (:dense, (A, B) -> sum(A; dims = 2)), (:dense, (A, B) -> sum(A; dims = (1, 2))),
+    (:dense, (A, B) -> sum(abs, A)), (:dense, (A, B) -> sum(abs2, A; dims = 2)), (:dense, (A, B) -> sum(x -> x + 1, A)), (:dense, (A, B) -> prod(A .+ 1)), (:dense, (A, B) -> prod(A; dims = 1)),
+    (:dense, (A, B) -> maximum(A)), (:dense, (A, B) -> minimum(A)), (:dense, (A, B) -> maximum(A; dims = 1)), (:dense, (A, B) -> minimum(abs, A; dims = 2)),
+    (:dense, (A, B) -> extrema(A)), (:dense, (A, B) -> count(!iszero, A)), (:dense, (A, B) -> any(x -> x > 1, A)), (:dense, (A, B) -> all(iszero, A)),
+    (:dense, (A, B) -> iszero(A)), (:dense, (A, B) -> argmax(A)[1]), (:dense, (A, B) -> findmin(A)[1]), (:dense, (A, B) -> sum(A; dims = 1, init = 2.0)),
+    (:dense, (A, B) -> norm(A, 1)), (:dense, (A, B) -> norm(A, Inf)), (:dense, (A, B) -> opnorm(A, 1)), (:dense, (A, B) -> opnorm(A, Inf)), (:dense, (A, B) -> norm(A, 0)),
+    (:dense, (A, B) -> A == B), (:dense, (A, B) -> A == copy(A)), (:dense, (A, B) -> hash(A)), (:dense, (A, B) -> A ≈ B), (:dense, (A, B) -> A ≈ A .* (1 + 1e-12)),
+    (:dense, (A, B) -> isapprox(A, B; atol = 1e3)), (:dense, (A, B) -> dot(A, B)), (:dense, (A, B) -> issymmetric(A)), (:dense, (A, B) -> istriu(A)),
+    (:dense, (A, B) -> istril(tril(A))), (:dense, (A, B) -> isdiag(A)), (:dense, (A, B) -> size(A')), (:dense, (A, B) -> length(A)), (:dense, (A, B) -> eltype(A) == Float64),
+    (:blocks, (A, B) -> triu(A)), (:blocks, (A, B) -> triu(A, 1)), (:blocks, (A, B) -> tril(A, -2)), (:blocks, (A, B) -> tril(A')),
+    (:dense, (A, B) -> Vector(diag(A))), (:dense, (A, B) -> Vector(diag(A, -1))), (:blocks, (A, B) -> dropzeros(A)), (:blocks, (A, B) -> dropzeros(A')),
+    (:blocks, (A, B) -> [A B]), (:blocks, (A, B) -> [A; B]), (:blocks, (A, B) -> [A B; B A]), (:blocks, (A, B) -> hcat(A, B, A)), (:blocks, (A, B) -> vcat(A', B')),
+    (:blocks, (A, B) -> blockdiag(A, B)), (:blocks, (A, B) -> cat(A, B; dims = (1, 2))), (:sparse, (A, B) -> [A sparse(B)]), (:sparse, (A, B) -> [sparse(A); B]),
+    (:blocks, (A, B) -> kron(A, [1.0 2.0; 0.0 3.0])), (:blocks, (A, B) -> kron([1.0 2.0; 0.0 3.0], A)), (:blocks, (A, B) -> kron(A[1:min(end, 3), :], B[:, 1:min(end, 3)])),
+    (:blocks, (A, B) -> A[2:end, 1:end - 1]), (:blocks, (A, B) -> A[:, :]), (:blocks, (A, B) -> A[end:-1:1, :]), (:blocks, (A, B) -> A[[1, 1, size(A, 1)], :]),
+    (:blocks, (A, B) -> A[:, [size(A, 2), 1]]), (:blocks, (A, B) -> A[1:2:end, isodd.(1:size(A, 2))]), (:blocks, (A, B) -> A'[1:end, 2:end]),
+    (:sparse, (A, B) -> A[1, :]), (:sparse, (A, B) -> A[:, 1]), (:sparse, (A, B) -> A'[1, :]), (:sparse, (A, B) -> A[:]), (:dense, (A, B) -> A[end]), (:dense, (A, B) -> A[end, 1]),
+    (:sparse, (A, B) -> A[Matrix(A) .> 1]), (:dense, (A, B) -> findnz(dropzeros(sparse(A)))), (:dense, (A, B) -> nnz(dropzeros(sparse(A')))), (:sparse, (A, B) -> sparse(A')),
+    (:sparse, (A, B) -> SparseMatrixCSC{Float32}(A)), (:dense, (A, B) -> Matrix(A)), (:dense, (A, B) -> Matrix(A')), (:dense, (A, B) -> issparse(A) && issparse(A')),
+    (:blocks, (A, B) -> rmul!(copy(A), 2)), (:blocks, (A, B) -> lmul!(2, copy(A))), (:blocks, (A, B) -> rdiv!(copy(A), 2)), (:blocks, (A, B) -> fill!(copy(A), 0)),
+    (:blocks, (A, B) -> axpy!(2, A, copy(A))), (:blocks, (A, B) -> axpby!(2, A, 3, copy(A))), (:blocks, (A, B) -> copyto!(copy(A), A ./ 2)),
+    (:blocks, (A, B) -> (D = copy(A); D .*= 2; D)), (:blocks, (A, B) -> (D = copy(A); D .-= 0.5 .* A; D)), (:blocks, (A, B) -> (D = copy(A); D[:, 1] .= 0; D)),
+    (:dense, (A, B) -> A * ones(size(A, 2))), (:dense, (A, B) -> A' * ones(size(A, 1), 2)), (:dense, (A, B) -> ones(2, size(A, 1)) * A), (:dense, (A, B) -> ones(size(A, 1))' * A),
+    (:dense, (A, B) -> A * (1:size(A, 2))), (:dense, (A, B) -> A * (ones(size(A, 2)) .+ 2im)), (:dense, (A, B) -> A * big.(ones(size(A, 2)))),
+    (:dense, (A, B) -> (ones(2, size(A, 1)) .* im) * A), (:dense, (A, B) -> A * fill(1 // 2, size(A, 2))), (:dense, (A, B) -> A * trues(size(A, 2))),
+    (:dense, (A, B) -> mul!(ones(size(A, 1)), A, ones(size(A, 2)), 2, 3)), (:dense, (A, B) -> mul!(fill(1.0im, size(A, 1)), A, ones(size(A, 2)), 2im, 3)),
+    (:blocks, (A, B) -> A * B'), (:blocks, (A, B) -> A' * B), (:blocks, (A, B) -> (A * A')^2), (:blocks, (A, B) -> (A * A')^3), (:blocks, (A, B) -> (A * A')^0),
+    (:sparse, (A, B) -> A * sparse(B')), (:sparse, (A, B) -> sparse(A') * B), (:sparse, (A, B) -> A' * sparse(B)), (:sparse, (A, B) -> A * sparse(B)'), (:sparse, (A, B) -> A + sparse(B)),
+    (:sparse, (A, B) -> sparse(A) - B), (:sparse, (A, B) -> sparse(A) .* B), (:sparse, (A, B) -> A .+ sparse(B) .* 2),
+    (:blocks, (A, B) -> A * Diagonal(1:size(A, 2))), (:blocks, (A, B) -> Diagonal(1:size(A, 1)) * A), (:blocks, (A, B) -> Diagonal(ones(size(A, 2))) * A'),
+    (:blocks, (A, B) -> A / Diagonal(2.0 .^ (1:size(A, 2)))), (:blocks, (A, B) -> Diagonal(2.0 .^ (1:size(A, 1))) \ A), (:blocks, (A, B) -> rmul!(copy(A), Diagonal(1:size(A, 2)))),
+    (:blocks, (A, B) -> lmul!(Diagonal(1:size(A, 1)), copy(A))), (:blocks, (A, B) -> rdiv!(copy(A), Diagonal(2.0 .^ (1:size(A, 2))))),
+    (:blocks, (A, B) -> A * A' + I), (:blocks, (A, B) -> 2I - A * A'), (:blocks, (A, B) -> A * A' - Diagonal(1:size(A, 1))), (:blocks, (A, B) -> Diagonal(1:size(A, 1)) + A * A'),
+    (:sparse, (A, B) -> A * A' + Tridiagonal(ones(size(A, 1) - 1), ones(size(A, 1)), ones(size(A, 1) - 1))), (:dense, (A, B) -> tr(A * A')),
+    (:blocks, (A, B) -> A .* (1:size(A, 1))), (:blocks, (A, B) -> A .* (1:size(A, 2))'), (:blocks, (A, B) -> A .* ones(size(A))), (:blocks, (A, B) -> A ./ fill(2.0, size(A))),
+    (:dense, (A, B) -> Array(A .+ ones(size(A)))), (:dense, (A, B) -> Array(A + ones(size(A)))), (:dense, (A, B) -> Array(ones(size(A)) - A)),
+    (:dense, (A, B) -> axpy!(2, A, ones(size(A)))), (:dense, (A, B) -> (X = ones(size(A)); X .+= A; X)), (:dense, (A, B) -> (X = ones(size(A)); X .= A .* 2; X)),
+    (:dense, (A, B) -> mul!(ones(size(A, 1), size(A, 1)), A, B', 2, 3)), (:dense, (A, B) -> mul!(ones(size(A, 1), size(A, 1)), A, sparse(B'), 2, 3)),
+)
+
+# Laws of square matrices.
+const SQUARE_LAWS = (
+    (:blocks, A -> Tartan.BlockSparseMatrix(Symmetric(A), 2), S -> sparse(Symmetric(S))), (:blocks, A -> Symmetric(A) + A, S -> Symmetric(S) + S),
+    (:blocks, A -> A * Symmetric(A, :L), S -> S * sparse(Symmetric(S, :L))), (:dense, A -> Symmetric(A) * ones(size(A, 1)), S -> Symmetric(S) * ones(size(S, 1))),
+    (:dense, A -> UpperTriangular(A) * ones(size(A, 1), 2), S -> UpperTriangular(S) * ones(size(S, 1), 2)), (:blocks, A -> A^2, S -> S^2), (:blocks, A -> A + I, S -> S + I),
+    (:blocks, A -> [A I; 2I A], S -> [S sparse(1.0I, size(S)...); sparse(2.0I, size(S)...) S]), (:dense, A -> tr(A), S -> tr(S)),
+    (:dense, A -> (A + 99I) \ ones(size(A, 1)), S -> (S + 99I) \ ones(size(S, 1))), (:dense, A -> det(A + 99I), S -> det(S + 99I)),
+    (:dense, A -> lu(A + 99I) \ ones(size(A, 1)), S -> lu(S + 99I) \ ones(size(S, 1))), (:dense, A -> cholesky(Symmetric(A + 99I)) \ ones(size(A, 1)), S -> cholesky(Symmetric(S + 99I)) \ ones(size(S, 1))),
+    (:dense, A -> logdet(A + 99I), S -> logdet(S + 99I)), (:dense, A -> (A + 99I)' \ ones(size(A, 1)), S -> (S + 99I)' \ ones(size(S, 1))),
+)
+
+function tried(f, args...)
+    try
+        return f(args...)
+    catch error
+        return error
+    end
+end
+
+# The law's number is what a failure shows.
+function obeys(number, expected_kind, ours, theirs, equal = same)
+    ours isa Exception && theirs isa Exception && return true # as argmax of nothing
+    good = !(ours isa Exception) && !(theirs isa Exception) && equal(ours, theirs) && (expected_kind == :dense || kind(ours) == expected_kind)
+    good || println("law ", number, ": ", kind(ours), " ", ours isa Exception ? sprint(showerror, ours) : ours, "\nexpected ", expected_kind, " ", theirs)
+    return good
+end
+
+@testset "laws of SparseArrays" begin
+    for round in 1:8
+        m, n = rand(1:17), rand(1:17)
+        A = some_matrix(m, n)
+        B = some_matrix(m, n; block = rand(Bool) ? blocksize(A) : (rand(1:5), rand(1:5)))
+        S, R = sparse(Matrix(A)), sparse(Matrix(B))
+        for (number, (expected_kind, law)) in enumerate(LAWS)
+            @test obeys(number, expected_kind, tried(law, A, B), tried(law, S, R))
+        end
+        @test Matrix(A) == S && Matrix(B) == R # nothing has changed
+    end
+end
+
+@testset "laws of square matrices" begin
+    for round in 1:8
+        n = rand(1:17)
+        A = some_matrix(n, n)
+        S = sparse(Matrix(A))
+        for (number, (expected_kind, ours, theirs)) in enumerate(SQUARE_LAWS)
+            @test obeys(number, expected_kind, tried(ours, A), tried(theirs, S), ≈)
+        end
+    end
+end
