@@ -3,30 +3,25 @@
 # and multiples of I are block-sparse, in blocks of the first one's size; with a SparseMatrixCSC, or with elements that
 # Tartan does not have (Complex, BigFloat, ...), they are a SparseMatrixCSC.
 
-# ---- Views of a block-sparse matrix ----
+# ---- Symmetric and triangular matrices: new block-sparse ones, with which everything works, not lazy views ----
 
-BlockSparseMatrix(S::Union{Symmetric{<:Any, <:BlockSparse}, Hermitian{<:Any, <:BlockSparse}}) = symmetric_of(plain(parent(S)), S.uplo)
+LinearAlgebra.Symmetric(A::BlockSparse, uplo::Symbol = :U) = symmetric_of(plain(A), uplo)
+LinearAlgebra.Hermitian(A::BlockSparse, uplo::Symbol = :U) = symmetric_of(plain(A), uplo)
 function symmetric_of(A, uplo)
-    part = uplo == 'U' ? triu(A) : tril(A)
-    return part + copy(transpose(uplo == 'U' ? triu(A, 1) : tril(A, -1)))
+    uplo in (:U, :L) || throw(ArgumentError("uplo is $(repr(uplo)), expected :U or :L"))
+    LinearAlgebra.checksquare(A)
+    return uplo === :U ? triu(A) + transpose(triu(A, 1)) : tril(A) + transpose(tril(A, -1))
 end
-BlockSparseMatrix(S::UpperTriangular{<:Any, <:BlockSparse}) = triu(parent(S))
-BlockSparseMatrix(S::LowerTriangular{<:Any, <:BlockSparse}) = tril(parent(S))
-BlockSparseMatrix(S::UnitUpperTriangular{<:Any, <:BlockSparse}) = triu(parent(S), 1) + I
-BlockSparseMatrix(S::UnitLowerTriangular{<:Any, <:BlockSparse}) = tril(parent(S), -1) + I
-BlockSparseMatrix(S::Wrapped, block::Sizes) = BlockSparseMatrix(BlockSparseMatrix(S), block)
-BlockSparseMatrix(S::Wrapped, layout::BlockLayout) = BlockSparseMatrix(BlockSparseMatrix(S), layout)
-SparseArrays.sparse(S::Wrapped) = sparse(BlockSparseMatrix(S))
-
-plain(S::Wrapped) = BlockSparseMatrix(S)
+LinearAlgebra.UpperTriangular(A::BlockSparse) = (LinearAlgebra.checksquare(A); triu(A))
+LinearAlgebra.LowerTriangular(A::BlockSparse) = (LinearAlgebra.checksquare(A); tril(A))
+LinearAlgebra.UnitUpperTriangular(A::BlockSparse) = triu(A, 1) + I
+LinearAlgebra.UnitLowerTriangular(A::BlockSparse) = tril(A, -1) + I
 
 # ---- Sums ----
 
 for op in (:+, :-)
     @eval begin
         Base.$op(A::BlockSparse, B::BlockSparse) = sum_of(A, $op(true), B)
-        Base.$op(A::BlockSparse, B::Wrapped) = sum_of(A, $op(true), plain(B))
-        Base.$op(A::Wrapped, B::BlockSparse) = sum_of(plain(A), $op(true), B)
         Base.$op(A::BlockSparse, B::Diagonal) = with_diagonal(A, 1, $op(B.diag))
         Base.$op(A::Diagonal, B::BlockSparse) = with_diagonal(B, $op(1), A.diag)
         Base.$op(A::BlockSparse, J::UniformScaling) = with_diagonal(A, 1, $op(J.λ))
@@ -107,27 +102,26 @@ LinearAlgebra.ldiv!(D::Diagonal, A::BlockSparse) = copyto!(A, D \ A)
 
 `Y += a * X`, in place. Non-zeros of `X` must lie in stored blocks of `Y`.
 """
-LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::BlockSparseMatrix) = axpby!(a, X, true, Y)
-LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::TransposedBlocks) = (axpby!(a, transpose(X), true, parent(Y)); Y)
-function LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::BlockSparseMatrix)
-    alpha, beta = Float64(real_number(a)), Float64(real_number(b))
+LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::BlockSparse) = axpby!(a, X, true, Y)
+function LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::BlockSparse)
     expect_same_size(Y, X)
     expect_equal_heads((X, Y))
+    add_to!(stored(Y), Float64(real_number(a)), is_flipped(Y) ? transpose(X) : X, Float64(real_number(b)))
+    return Y
+end
+function add_to!(Y, alpha, X, beta)
     Z = in_blocks(X, blocksize(Y))
     others = setdiff(Z.layout, Y.layout)
     expect_stored(Y, others, Z)
     nblocks(others) == 0 || (Z = project(Z, Y.layout))
     Raw.tartan_axpby(nothing, alpha, Z, beta, Y, Y)
-    return Y
 end
-LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::TransposedBlocks) = (axpby!(a, transpose(X), b, parent(Y)); Y)
 # Other operands; those of Y that X's non-zeros need must be stored.
-LinearAlgebra.axpy!(a::Number, X::AbstractMatrix, Y::BlockSparse) = copyto!(Y, Y .+ a .* X)
-LinearAlgebra.axpby!(a::Number, X::AbstractMatrix, b::Number, Y::BlockSparse) = copyto!(Y, b .* Y .+ a .* X)
+LinearAlgebra.axpy!(a::Number, X::AbstractMatrix, Y::BlockSparse) = (Y .+= a .* X; Y)
+LinearAlgebra.axpby!(a::Number, X::AbstractMatrix, b::Number, Y::BlockSparse) = (Y .= a .* X .+ b .* Y; Y)
 function LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::AbstractMatrix)
     expect_same_size(Y, X)
-    add_blocks!(Y, plain(X), a)
-    return Y
+    return add_blocks!(Y, plain(X), a)
 end
 LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::AbstractMatrix) = axpy!(a, X, rmul!(Y, b))
 
@@ -173,7 +167,7 @@ end
 # C = alpha * P + beta * C for a sparse product P.
 function into!(C::AbstractMatrix, P, alpha, beta)
     iszero(beta) ? fill!(C, zero(eltype(C))) : isone(beta) || rmul!(C, beta)
-    return P isa BlockSparseMatrix ? add_blocks!(C, P, alpha) : add_entries!(C, P, alpha)
+    return P isa BlockSparse ? add_blocks!(C, plain(P), alpha) : add_entries!(C, P, alpha)
 end
 function add_entries!(C, S::SparseMatrixCSC, alpha)
     for j in 1:size(S, 2), k in nzrange(S, j)
@@ -187,8 +181,6 @@ into!(C::BlockSparse, P, alpha, beta) = copyto!(C, iszero(beta) ? alpha * P : al
 left_product(A::BlockSparse, B::BlockSparse) = block_product(A, B)
 left_product(A::BlockSparse, S::Compressed) = compressed_product(sparse(A), S)
 right_product(S::Compressed, A::BlockSparse) = compressed_product(S, sparse(A))
-left_product(A::BlockSparse, S::Wrapped) = block_product(A, plain(S))
-right_product(S::Wrapped, A::BlockSparse) = block_product(plain(S), A)
 compressed_product(A, B) = (expect_factors(A, B); sparse(A) * sparse(B))
 expect_factors(A, B) = size(A, 2) == size(B, 1) ||
     throw(DimensionMismatch("A has size $(size(A)), B has $(size(B)): expected $(size(A, 2)) rows in B"))
@@ -200,14 +192,6 @@ function right!(C, B::Compressed, A::BlockSparse, alpha, beta)
     expect_sizes(C, B, A)
     return into!(C, right_product(B, A), alpha, beta)
 end
-
-# Symmetric and triangular views of a block-sparse matrix as factors.
-for F in (AbstractVector, AbstractMatrix)
-    @eval Base.:*(A::Wrapped, B::$F) = plain(A) * B
-    @eval LinearAlgebra.mul!(C::$F, A::Wrapped, B::$F, α::Number, β::Number) = mul!(C, plain(A), B, α, β)
-end
-Base.:*(A::Wrapped, B::Wrapped) = plain(A) * plain(B)
-Base.:*(B::AbstractMatrix, A::Wrapped) = B * plain(A)
 
 # ---- Powers ----
 

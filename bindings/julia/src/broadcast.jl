@@ -193,39 +193,36 @@ has no place in `A`, the call is refused and `A` is left as it was. `A .= B` and
 
     copyto!(similar(A), 2A)
 """
-function Base.copyto!(A::BlockSparseMatrix, B::BlockSparseMatrix)
+Base.copyto!(A::BlockSparse, B::BlockSparse) = write_all!(A, B)
+function write_all!(A::BlockSparseMatrix, B::BlockSparse)
     A === B && return A
     expect_same_size(A, B)
     expect_equal_heads((A, B))
-    A.layout == B.layout && return (A.values .= checked(A, B.values); A)
-    X = blocksize(A) == blocksize(B) ? B : BlockSparseMatrix(B, blocksize(A))
-    expect_stored(A, setdiff(X.layout, A.layout), X)
-    A.values .= checked(A, project(X, A.layout).values)
+    isopen(A) || throw(closed_error(A.handle))
+    X = in_blocks(B, blocksize(A))
+    if A.layout != X.layout
+        expect_stored(A, setdiff(X.layout, A.layout), X)
+        X = project(X, A.layout)
+    end
+    A.values .= X.values
     return A
 end
-Base.copyto!(A::BlockSparseMatrix, B::TransposedBlocks) = copyto!(A, copy(B))
 function write_all!(A::BlockSparseMatrix, B::AbstractMatrix)
     expect_one_head(A, "A .= B")
     expect_same_size(A, B)
-    return copyto!(A, blocks_for(A, B))
+    return write_all!(A, blocks_for(A, B))
 end
-write_all!(A::BlockSparseMatrix, B::BlockSparse) = copyto!(A, B)
 write_all!(A::TransposedBlocks, B::AbstractMatrix) = (write_all!(parent(A), transpose(B)); A)
-Base.copyto!(A::TransposedBlocks, B::TransposedBlocks) = (copyto!(parent(A), parent(B)); A)
-Base.copyto!(A::TransposedBlocks, B::BlockSparseMatrix) = (copyto!(parent(A), copy(transpose(B))); A)
+write_all!(A::TransposedBlocks, B::BlockSparse) = (write_all!(parent(A), transpose(B)); A)
 # Into a dense matrix.
-function Base.copyto!(C::AbstractMatrix, A::BlockSparse)
-    expect_one_head(A, "copyto!")
-    return copyto!(C, Matrix(A))
-end
+Base.copyto!(C::AbstractMatrix, A::BlockSparse) = write_dense!(C, A)
+Base.copyto!(C::PermutedDimsArray, A::BlockSparse) = write_dense!(C, A)
+Base.copyto!(C::PermutedDimsArray{T, 2}, A::BlockSparse{T}) where {T} = write_dense!(C, A)
+write_dense!(C, A) = (expect_one_head(A, "copyto!"); copyto!(C, Matrix(A)))
 
 # A matrix with the non-zeros of B, in blocks of the size of A's.
 blocks_for(A, B::AbstractMatrix) = BlockSparseMatrix(sparse_of(B, eltype(A)), blocksize(A))
 sparse_of(B, ::Type{T}) where {T} = is_foreign(B) ? SparseMatrixCSC{T, Int}(sparse(B)) : sparse(Matrix{T}(B))
-
-# The values converted to the type of A before any is written; what always converts is as it is.
-checked(A::BlockSparseMatrix{T}, values::AbstractArray{<:Stored}) where {T} = values
-checked(A::BlockSparseMatrix{T}, values) where {T} = T.(values)
 
 expect_same_size(A, B) =
     size(A) == size(B) || throw(DimensionMismatch("the matrix has size $(size(A)), the other one $(size(B))"))
@@ -268,7 +265,8 @@ in_place(A, x::Broadcasted) = all(y -> in_place(A, y), x.args)
 in_place(A, x::BlockSparseMatrix) = x === A || x.layout === A.layout || x.layout == A.layout
 in_place(A, x) = true
 
-function Base.copyto!(A::BlockSparseMatrix, bc::Broadcasted{BlockSparseStyle})
+function Base.copyto!(A::BlockSparse, bc::Broadcasted{BlockSparseStyle})
+    A isa TransposedBlocks && return write_all!(A, copy(bc))
     isopen(A) || throw(closed_error(A.handle))
     any(x -> is_foreign(x) || size(x) != size(A), filter(x -> x isa BlockSparse || is_foreign(x), leaves(bc))) && return write_all!(A, copy(bc))
     expression = replace_leaves(x -> x isa BlockSparse ? plain(x) : x, bc)
@@ -281,7 +279,6 @@ function Base.copyto!(A::BlockSparseMatrix, bc::Broadcasted{BlockSparseStyle})
     end
     return write_all!(A, copy(bc))
 end
-Base.copyto!(A::TransposedBlocks, bc::Broadcasted{BlockSparseStyle}) = write_all!(A, copy(bc))
 Base.copyto!(C::AbstractArray, bc::Broadcasted{BlockSparseStyle}) = copyto!(C, copy(bc))
 # Dense and sparse operands alone, as in A .= X.
 Base.copyto!(A::BlockSparse, bc::Broadcasted) = write_all!(A, copy(bc))

@@ -121,6 +121,7 @@ function left!(C, A, B, alpha, beta)
     expect_together(A, B)
     expect_one_head(A, "mul!")
     expect_sizes(C, A, B)
+    is_native(C, A, B) || return mixed!(C, A, left_product(A, B), alpha, beta)
     return product!(C, stored(A), B, Int32(Raw.TARTAN_LEFT), is_flipped(A), alpha, beta, nothing, nothing)
 end
 
@@ -128,7 +129,20 @@ function right!(C, B, A, alpha, beta)
     expect_together(A, B)
     expect_one_head(A, "mul!")
     expect_sizes(C, B, A)
+    is_native(C, A, B) || return mixed!(C, A, right_product(B, A), alpha, beta)
     return product!(C, stored(A), B, Int32(Raw.TARTAN_RIGHT), is_flipped(A), alpha, beta, nothing, nothing)
+end
+
+# Whether the library multiplies these element types; in the memory of a device there is nothing else.
+is_native(C, A::BlockSparse{T}, B::AbstractArray{S}) where {T, S} =
+    device_operand(B) !== nothing || (S === T && eltype(C) <: output_type(T)) || !can_follow(C, promote_type(T, S))
+is_native(C, A, B) = true
+can_follow(C, ::Type{P}) where {P} = eltype(C) <: Complex || !(P <: Complex)
+
+# Other element types: the product in a type that holds both, then rounded to that of C.
+function mixed!(C, A, P, alpha, beta)
+    R = iszero(beta) ? alpha .* P : alpha .* P .+ beta .* C
+    return copyto!(C, convert(AbstractArray{eltype(C)}, R))
 end
 
 expect_together(A, B) = nothing
@@ -163,6 +177,37 @@ function right_product(B, A::Sparse{T}) where {T}
     return right!(room(b, A, product_type(T), (size(b, 1), size(A, 2))), b, A, true, false)
 end
 
+# Elements of another type: both factors are converted to a type that holds both. Complex numbers take two products, and what
+# Tartan does not have (BigFloat, dual numbers, ...) is multiplied by Julia.
+function left_product(A::BlockSparse{T}, B::AbstractVecOrMat{S}) where {T, S}
+    P = promote_type(T, S)
+    P === T && return invoke(left_product, Tuple{Sparse{T}, Any}, A, B)
+    expect_one_head(A, "A * B")
+    size(A, 2) == size(B, 1) ||
+        throw(DimensionMismatch("A has size $(size(A)), B has $(size(B)): expected $(size(A, 2)) rows in B"))
+    can_hold(P) && return left_product(in_type(P, A), B)
+    P <: Complex && can_hold(real(P)) && return complex.(left_product(A, real(B)), left_product(A, imag(B)))
+    return generic_product(A, B, Base.promote_op(LinearAlgebra.matprod, T, S))
+end
+right_product(B::AbstractMatrix{S}, A::BlockSparse{T}) where {T, S} =
+    promote_type(T, S) === T ? invoke(right_product, Tuple{Any, Sparse{T}}, B, A) :
+    permutedims(left_product(transpose(A), permutedims(B)))
+
+in_type(::Type{P}, A::BlockSparseMatrix) where {P} = BlockSparseMatrix{P}(A)
+in_type(::Type{P}, A::TransposedBlocks) where {P} = transpose(BlockSparseMatrix{P}(parent(A)))
+
+function generic_product(A, B, ::Type{P}) where {P}
+    C = fill(zero(P), size(A, 1), Base.tail(size(B))...)
+    flipped = is_flipped(A)
+    foreach_element(stored(A)) do i, j, head, x, k
+        to, from = flipped ? (j, i) : (i, j)
+        for n in axes(B, 2)
+            C[to, n] += x * B[from, n]
+        end
+    end
+    return C
+end
+
 # LinearAlgebra has methods of its own for these kinds of factors. One method for each of them, next to the general
 # ones, leaves no call ambiguous; what is computed is for `left!`, `right!`, `left_product` and `right_product` to choose.
 const SPECIAL_FACTORS = (Adjoint{<:Any, <:AbstractVecOrMat}, Transpose{<:Any, <:AbstractVecOrMat}, Diagonal,
@@ -186,9 +231,6 @@ Base.:*(x::Adjoint{<:Any, <:AbstractVector}, A::BlockSparse) = adjoint(left_prod
 Base.:*(x::Transpose{<:Any, <:AbstractVector}, A::BlockSparse) = transpose(left_product(transpose(A), transpose(x)))
 Base.:*(A::BlockSparse, R::Adjoint{<:Any, <:LinearAlgebra.AbstractRotation}) = rmul!(Matrix(A), R)
 
-# The product of two block-sparse matrices is dense: the right one is expanded.
-left_product(A::BlockSparse, B::BlockSparse) = left_product(A, Matrix(B))
-left!(C, A::BlockSparse, B::BlockSparse, alpha, beta) = left!(C, A, Matrix(B), alpha, beta)
 # A diagonal matrix scales rows or columns, and no block is added.
 left_product(A::BlockSparse, D::Diagonal) = scaled(A, nothing, D.diag)
 right_product(D::Diagonal, A::BlockSparse) = scaled(A, D.diag, nothing)
@@ -200,6 +242,7 @@ function scaled(A::BlockSparse{T}, rows, cols) where {T}
     end
     is_flipped(A) && return transpose(scaled(parent(A), cols, rows))
     S = promote_type(T, map(x -> x === nothing || eltype(x) <: Integer ? T : eltype(x), (rows, cols))...)
+    can_hold(S) || return (rows === nothing ? sparse(A) * sparse(Diagonal(cols)) : sparse(Diagonal(rows)) * sparse(A))
     factors(x) = x === nothing ? nothing : convert(Vector{Float64}, x)
     return adopt(S, Raw.tartan_matrix_scale(nothing, factors(rows), factors(cols), A, dtype_code(S)))
 end

@@ -97,6 +97,7 @@ for f in (:findmax, :findmin, :argmax, :argmin)
     @eval Base.$f(A::BlockSparse) = $f(sparse(A))
 end
 Base.findall(f::Function, A::BlockSparse) = findall(f, sparse(A))
+Base.findall(f::Base.Fix2{typeof(in)}, A::BlockSparse) = findall(f, sparse(A))
 
 # ---- Norms ----
 
@@ -128,8 +129,6 @@ function Base.:(==)(A::BlockSparse, B::BlockSparse)
 end
 Base.:(==)(A::BlockSparse, B::Compressed) = size(A) == size(B) && sparse(A) == sparse(B)
 Base.:(==)(A::Compressed, B::BlockSparse) = B == A
-Base.:(==)(A::BlockSparse, B::Wrapped) = A == plain(B)
-Base.:(==)(A::Wrapped, B::BlockSparse) = B == plain(A)
 Base.:(==)(A::BlockSparse, B::DenseMatrix) = size(A) == size(B) && Array(A) == B
 Base.:(==)(A::DenseMatrix, B::BlockSparse) = B == A
 

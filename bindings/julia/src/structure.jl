@@ -91,8 +91,8 @@ for (f, code) in ((:hcat, :TARTAN_RIGHTWARD), (:vcat, :TARTAN_DOWN))
     end
 end
 Base.hvcat(rows::Tuple{Vararg{Int}}, A::BlockSparse, more::Joined...) = grid_of_parts(rows, (A, more...))
-Base.hvcat(rows::Tuple{Vararg{Int}}, X::Union{AbstractVecOrMat, UniformScaling}, A::BlockSparse, more::Joined...) =
-    grid_of_parts(rows, (X, A, more...))
+Base.hvcat(rows::Tuple{Vararg{Int}}, J::UniformScaling, A::BlockSparse, more::Joined...) = grid_of_parts(rows, (J, A, more...))
+Base.hvcat(rows::Tuple{Vararg{Int}}, X::AbstractVecOrMat, A::BlockSparse, more::AbstractVecOrMat...) = grid_of_parts(rows, (X, A, more...))
 Base.hvcat(rows::Tuple{Vararg{Int}}, A::BlockSparse, B::BlockSparse, more::Joined...) = grid_of_parts(rows, (A, B, more...))
 
 """
@@ -113,7 +113,7 @@ end
 # All parts in blocks, or all as SparseMatrixCSC.
 function join_all(direction, with_sparse, parts)
     parts = sized(direction, parts)
-    all(x -> x isa Union{BlockSparse, Wrapped, Diagonal} && can_hold(eltype(x)), parts) || return with_sparse(map(as_compressed, parts)...)
+    all(x -> x isa Union{BlockSparse, Diagonal} && can_hold(eltype(x)), parts) || return with_sparse(map(as_compressed, parts)...)
     first_blocks = first(filter(x -> x isa BlockSparse, parts))
     return foldl((a, b) -> joined(direction, a, b), map(x -> as_blocks(x, blocksize(first_blocks)), parts))
 end
@@ -122,7 +122,7 @@ function joined(direction, A::BlockSparseMatrix{T}, B::BlockSparseMatrix{S}) whe
     return adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, BlockSparseMatrix{P}(A), BlockSparseMatrix{P}(B)))
 end
 as_blocks(x::BlockSparse, block) = plain(x)
-as_blocks(x::Union{Wrapped, Diagonal}, block) = BlockSparseMatrix(x, block)
+as_blocks(x::Diagonal, block) = BlockSparseMatrix(x, block)
 as_compressed(x::Union{BlockSparse, Compressed}) = sparse(x)
 as_compressed(x::AbstractVecOrMat) = sparse(x isa AbstractVector ? reshape(x, :, 1) : x)
 
@@ -152,7 +152,9 @@ The Kronecker product, block-sparse if `B` is block-sparse or dense, else a `Spa
 Base.kron(A::BlockSparse, D::AbstractMatrix) = kronecker(A, D, false)
 Base.kron(D::AbstractMatrix, A::BlockSparse) = kronecker(A, D, true)
 Base.kron(A::BlockSparse, B::BlockSparse) = BlockSparseMatrix(kron(sparse(A), sparse(B)), blocksize(B))
-for S in (SparseMatrixCSC, Diagonal, Adjoint{<:Any, <:SparseMatrixCSC}, Transpose{<:Any, <:SparseMatrixCSC})
+Base.kron(A::BlockSparse{<:Number}, D::Diagonal{<:Number}) = kron(sparse(A), sparse(D))
+Base.kron(D::Diagonal{<:Number}, A::BlockSparse{<:Number}) = kron(sparse(D), sparse(A))
+for S in (SparseMatrixCSC, Adjoint{<:Any, <:SparseMatrixCSC}, Transpose{<:Any, <:SparseMatrixCSC})
     @eval Base.kron(A::BlockSparse, S::$S) = kron(sparse(A), sparse(S))
     @eval Base.kron(S::$S, A::BlockSparse) = kron(sparse(S), sparse(A))
 end

@@ -24,7 +24,13 @@ as_places(i::Integer) = i:i
 as_places(i::AbstractVector) = i
 
 # Arrays of another size are copied element by element, from the first on.
-function Base.copyto!(A::Union{BlockSparse, BlocksView}, X::AbstractArray)
+const Copied = Union{BlockSparse, SparseMatrixCSC, SparseVector, Array, BitArray, SubArray, Base.ReinterpretArray, Base.ReshapedArray,
+                     PermutedDimsArray, Adjoint, Transpose, AbstractRange, Symmetric, Hermitian, Diagonal, UpperTriangular, LowerTriangular}
+for D in (BlockSparse, BlocksView)
+    @eval Base.copyto!(A::$D, X::Copied) = copy_elements!(A, X)
+end
+Base.copyto!(V::BlocksView, X::BlockSparse) = copy_elements!(V, X)
+function copy_elements!(A, X)
     size(A) == size(X) && return A .= X
     length(X) <= length(A) || throw(BoundsError(A, length(X)))
     assign_places!(A, Iterators.take(CartesianIndices(A), length(X)), X)

@@ -82,11 +82,19 @@ end
     @test A * (1:8) == D * (1:8) && A * trues(8, 2) == D * ones(8, 2)
     @test A * ones(Float16, 8) isa Vector{Float32}
     @test BlockSparseMatrix{BFloat16}(A) * fill(2, 8) isa Vector{BFloat16}
-    @test_throws ArgumentError A * ones(Float64, 8)
-    @test_throws ArgumentError A * ones(ComplexF32, 8)
-    @test_throws ArgumentError BlockSparseMatrix{Float16}(A) * ones(BFloat16, 8)
-    error = refusal(() -> A * ones(Float64, 8, 2))
-    @test occursin("Float64", error.msg) && occursin("Float32", error.msg)
+    x, X, Y = normal(Float64, 8), normal(Float64, 8, 3), normal(Float64, 3, 8)
+    @test A * x isa Vector{Float64} && A * x ≈ wide(D) * x && A' * X ≈ wide(D)' * X && Y * A ≈ Y * wide(D) && x' * A ≈ x' * wide(D)
+    @test A * (x .+ 2im) isa Vector{ComplexF64} && A * (x .+ 2im) ≈ D * (x .+ 2im) && (Y .- im) * A' ≈ (Y .- im) * D'
+    @test A * ones(ComplexF32, 8) isa Vector{ComplexF32}
+    @test BlockSparseMatrix{Float16}(A) * ones(BFloat16, 8) isa Vector{Float32}
+    @test A * big.(x) isa Vector{BigFloat} && A * big.(x) ≈ D * big.(x) && big.(Y) * A' ≈ big.(Y) * D'
+    @test A * complex.(big.(X)) isa Matrix{Complex{BigFloat}}
+    @test mul!(zeros(Float32, 8), A, x) ≈ D * x && mul!(ones(ComplexF64, 8, 3), A, X, 2im, 3) ≈ 2im * D * X .+ 3
+    @test mul!(fill(big(1.0), 3, 8), Y, A, 2, 3) ≈ 2Y * D .+ 3
+    @test_throws DimensionMismatch A * ones(Float64, 9)
+    out = zeros(8)
+    @test_throws ArgumentError mul!(out, A, ones(ComplexF32, 8))
+    @test out == zeros(8)
 end
 
 @testset "with other matrices" begin
