@@ -113,16 +113,15 @@ end
 # All parts in blocks, or all as SparseMatrixCSC.
 function join_all(direction, with_sparse, parts)
     parts = sized(direction, parts)
-    all(x -> x isa Union{BlockSparse, Diagonal} && can_hold(eltype(x)), parts) || return with_sparse(map(as_compressed, parts)...)
-    first_blocks = first(filter(x -> x isa BlockSparse, parts))
-    return foldl((a, b) -> joined(direction, a, b), map(x -> as_blocks(x, blocksize(first_blocks)), parts))
+    P = promote_type(map(eltype, parts)...)
+    all(x -> x isa Union{BlockSparse, Diagonal}, parts) && can_hold(P) || return with_sparse(map(as_compressed, parts)...)
+    block = blocksize(first(filter(x -> x isa BlockSparse, parts)))
+    return foldl((a, b) -> joined(direction, a, b), map(x -> as_blocks(x, P, block), parts))
 end
-function joined(direction, A::BlockSparseMatrix{T}, B::BlockSparseMatrix{S}) where {T, S}
-    P = promote_type(T, S)
-    return adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, BlockSparseMatrix{P}(A), BlockSparseMatrix{P}(B)))
-end
-as_blocks(x::BlockSparse, block) = plain(x)
-as_blocks(x::Diagonal, block) = BlockSparseMatrix(x, block)
+joined(direction, A::BlockSparseMatrix{P}, B::BlockSparseMatrix{P}) where {P} =
+    adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, A, B))
+as_blocks(x::BlockSparse, ::Type{P}, block) where {P} = convert(BlockSparseMatrix{P}, plain(x))
+as_blocks(x::Diagonal, ::Type{P}, block) where {P} = BlockSparseMatrix(Diagonal(convert(Vector{P}, x.diag)), block)
 as_compressed(x::Union{BlockSparse, Compressed}) = sparse(x)
 as_compressed(x::AbstractVecOrMat) = sparse(x isa AbstractVector ? reshape(x, :, 1) : x)
 

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # What SparseArrays and its solvers do: factorizations and solutions of a SparseMatrixCSC.
 
-for f in (:lu, :qr, :cholesky, :ldlt, :factorize, :det, :logdet, :logabsdet, :inv, :eigvals, :eigen, :svd, :svdvals, :pinv, :nullspace)
+for f in (:lu, :qr, :factorize, :det, :logdet, :logabsdet, :inv, :eigvals, :eigen, :svd, :svdvals, :pinv, :nullspace)
     @eval LinearAlgebra.$f(A::BlockSparse; options...) = $f(sparse(A); options...)
+end
+# CHOLMOD wants the places of the entries to be symmetric, too, which zeros in blocks need not be.
+for f in (:cholesky, :ldlt)
+    @eval function LinearAlgebra.$f(A::BlockSparse; options...)
+        issymmetric(A) || throw(ArgumentError(string("A is not symmetric, as ", $f, " expects: use lu, or ", $f, "(Symmetric(A)), which takes the upper triangle")))
+        return $f(Symmetric(sparse(A)); options...)
+    end
 end
 LinearAlgebra.cond(A::BlockSparse, p::Real = 2) = cond(sparse(A), p)
 Base.:\(A::BlockSparse, b::AbstractVecOrMat) = sparse(A) \ b
