@@ -137,7 +137,7 @@ end
 is_native(C, A::BlockSparse{T}, B::AbstractArray{S}) where {T, S} =
     device_operand(B) !== nothing || (S === T && eltype(C) <: output_type(T)) || !can_follow(C, promote_type(T, S))
 is_native(C, A, B) = true
-can_follow(C, ::Type{P}) where {P} = eltype(C) <: Complex || !(P <: Complex)
+can_follow(C, ::Type{P}) where {P} = P <: Number && !(eltype(C) <: Integer) && (eltype(C) <: Complex || !(P <: Complex))
 
 # Other element types: the product in a type that holds both, then rounded to that of C.
 function mixed!(C, A, P, alpha, beta)
@@ -181,7 +181,7 @@ end
 # Tartan does not have (BigFloat, dual numbers, ...) is multiplied by Julia.
 function left_product(A::BlockSparse{T}, B::AbstractVecOrMat{S}) where {T, S}
     P = promote_type(T, S)
-    P === T && return invoke(left_product, Tuple{Sparse{T}, Any}, A, B)
+    (P === T || !(P <: Number)) && return invoke(left_product, Tuple{Sparse{T}, Any}, A, B)
     expect_one_head(A, "A * B")
     size(A, 2) == size(B, 1) ||
         throw(DimensionMismatch("A has size $(size(A)), B has $(size(B)): expected $(size(A, 2)) rows in B"))
