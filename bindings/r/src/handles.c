@@ -52,15 +52,40 @@ static void free_object(SEXP handle) {
     types[type].free(address);
 }
 
+/* What a handle holds must stay out of the files that R saves, as the value of a weak reference does. Such a
+ * reference keeps its value as long as its key lives, even if nothing points to the reference itself. So each handle
+ * has a list of a key and a reference, whose value is a mutable cell. The handle cannot be the key: object.size()
+ * follows references to their keys and would go around in a circle. */
+static SEXP cell_of(SEXP handle) {
+    SEXP pair = R_ExternalPtrProtected(handle);
+    return TYPEOF(pair) == LISTSXP ? R_WeakRefValue(CADR(pair)) : R_NilValue;
+}
+
+static SEXP add_cell(SEXP handle) {
+    SEXP cell = PROTECT(Rf_cons(R_NilValue, R_NilValue));
+    SEXP key = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
+    SEXP reference = PROTECT(R_MakeWeakRef(key, cell, R_NilValue, FALSE));
+    R_SetExternalPtrProtected(handle, Rf_list2(key, reference));
+    UNPROTECT(3);
+    return cell;
+}
+
+static SEXP new_pointer(const char *tag) {
+    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, Rf_install(tag), R_NilValue));
+    add_cell(pointer);
+    UNPROTECT(1);
+    return pointer;
+}
+
 SEXP tartan_r_new_handle(const char *tag) {
-    SEXP handle = PROTECT(R_MakeExternalPtr(NULL, Rf_install(tag), R_NilValue));
+    SEXP handle = PROTECT(new_pointer(tag));
     R_RegisterCFinalizerEx(handle, free_object, TRUE);
     UNPROTECT(1);
     return handle;
 }
 
 SEXP tartan_r_new_cache(void) {
-    return R_MakeExternalPtr(NULL, Rf_install(TARTAN_R_CACHE), R_NilValue);
+    return new_pointer(TARTAN_R_CACHE);
 }
 
 tartan_r_state tartan_r_state_of(SEXP handle, const char *tag) {
@@ -92,21 +117,9 @@ void *tartan_r_address(SEXP handle, const char *tag) {
     return NULL;
 }
 
-/* A weak reference keeps its value as long as its key lives, even if nothing points to the reference itself. So
- * each handle has one, whose value is a mutable cell. */
-static SEXP cell_of(SEXP handle) {
-    SEXP reference = R_ExternalPtrProtected(handle);
-    return TYPEOF(reference) == WEAKREFSXP ? R_WeakRefValue(reference) : R_NilValue;
-}
-
 void tartan_r_hold(SEXP handle, SEXP kept) {
     SEXP cell = cell_of(handle);
-    if (cell == R_NilValue) {
-        cell = PROTECT(Rf_cons(R_NilValue, R_NilValue));
-        R_SetExternalPtrProtected(handle, R_MakeWeakRef(handle, cell, R_NilValue, FALSE));
-        UNPROTECT(1);
-    }
-    SETCAR(cell, kept);
+    SETCAR(cell == R_NilValue ? add_cell(handle) : cell, kept); /* one restored from a file has none */
 }
 
 SEXP tartan_r_held(SEXP handle) {

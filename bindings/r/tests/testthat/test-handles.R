@@ -73,6 +73,14 @@ test_that("what a handle keeps alive is replaced, not collected", {
   expect_equal(gone, 3)
 })
 
+test_that("objects have a size in memory", {
+  A <- block_matrix(diag(8), block = 4)
+  for (use in 1:2) {
+    for (object in list(A, A@handle, A@layout, A@layout@handle)) expect_gt(as.numeric(object.size(object)), 0)
+    A %*% diag(8)
+  }
+})
+
 test_that("closed objects are refused, closing twice is fine", {
   a <- random_matrix()
   expect_null(close(a))
