@@ -41,7 +41,7 @@ def channel_linear(
             "relu": relu, "bias_first": bias_first, "conv": conv, "size": size, "channels_last": channels_last,
             "context": context,
         }  # fmt: skip
-        return _torch_windows.linear(x, gain, bias, options)
+        return _torch_windows.linear(x, gain, bias, (channel_linear, channel_linear_gradient), options)
     x = array_like(x, "x")
     given = _linear(x, relu, bias_first, conv, size, channels_last, context)
     (result,) = _raw.image_operation(

@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of windows and of channel_linear that PyTorch records. Imported where PyTorch is in use."""
+"""Gradients of windows and of channel_linear that PyTorch records. Imported where PyTorch is in use, by the modules of
+these functions, which hand them over: `plain` is a pair of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from tartan._channel_linear import channel_linear, channel_linear_gradient
 from tartan._errors import ArgumentError, ArgumentTypeError
-from tartan._windows import window_gather, window_scatter
+
+Plain = tuple[Callable[..., Any], Callable[..., Any]]
 
 
 class _Gather(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """Of x and constants: active, windows, channels_last, context."""
+    """Of x, window_gather and window_scatter, and constants: active, windows, channels_last, context."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, constants: tuple[Any, ...]) -> Any:
+    def forward(ctx: Any, x: Any, plain: Plain, constants: tuple[Any, ...]) -> Any:
         active, windows, last, context = constants
-        ctx.constants, ctx.changes = constants, active._changes
+        ctx.plain, ctx.constants, ctx.changes = plain, constants, active._changes
         ctx.save_for_backward(x)
-        return window_gather(x.detach(), active, windows, channels_last=last, context=context)
+        return plain[0](x.detach(), active, windows, channels_last=last, context=context)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[misc, no-untyped-call, unused-ignore]
@@ -28,17 +30,18 @@ class _Gather(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         active, windows, last, context = ctx.constants
         _check(active, ctx.changes, "window_gather")
         zeros = torch.zeros_like(ctx.saved_tensors[0])
-        return window_scatter(grad, active, windows, zeros, add=True, channels_last=last, context=context), None
+        return ctx.plain[1](grad, active, windows, zeros, add=True, channels_last=last, context=context), None, None
 
 
 class _Scatter(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """Of blocks (or None), base, and constants: active, windows, add, channels_last, context."""
+    """Of blocks (or None), base, window_gather and window_scatter, and constants: active, windows, add, channels_last,
+    context."""
 
     @staticmethod
-    def forward(ctx: Any, blocks: Any, base: Any, constants: tuple[Any, ...]) -> Any:
+    def forward(ctx: Any, blocks: Any, base: Any, plain: Plain, constants: tuple[Any, ...]) -> Any:
         active, windows, add, last, context = constants
-        ctx.constants, ctx.changes = constants, active._changes
-        return window_scatter(
+        ctx.plain, ctx.constants, ctx.changes = plain, constants, active._changes
+        return plain[1](
             None if blocks is None else blocks.detach(), active, windows, base=base.detach(), add=add, channels_last=last,
             context=context,
         )  # fmt: skip
@@ -49,44 +52,45 @@ class _Scatter(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         active, windows, add, last, context = ctx.constants
         _check(active, ctx.changes, "window_scatter")
         where = {"channels_last": last, "context": context}
+        window_gather, window_scatter = ctx.plain
         blocks = window_gather(grad, active, windows, **where) if ctx.needs_input_grad[0] else None
         base = None
         if ctx.needs_input_grad[1]:
             base = grad if add else window_scatter(None, active, windows, base=grad, **where)
-        return blocks, base, None
+        return blocks, base, None, None
 
 
 class _Linear(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
-    """Of x, gain, bias, and the options of channel_linear."""
+    """Of x, gain, bias, channel_linear and its gradient, and their options."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, gain: Any, bias: Any, options: dict[str, Any]) -> Any:
-        ctx.options = options
+    def forward(ctx: Any, x: Any, gain: Any, bias: Any, plain: Plain, options: dict[str, Any]) -> Any:
+        ctx.plain, ctx.options = plain, options
         ctx.save_for_backward(x, gain, bias)
-        return channel_linear(x.detach(), gain=_detached(gain), bias=_detached(bias), **options)
+        return plain[0](x.detach(), gain=_detached(gain), bias=_detached(bias), **options)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[misc, no-untyped-call, unused-ignore]
     def backward(ctx: Any, grad: Any) -> Any:
         x, gain, bias = map(_detached, ctx.saved_tensors)
-        return (*channel_linear_gradient(x, grad, gain=gain, bias=bias, **ctx.options), None)
+        return (*ctx.plain[1](x, grad, gain=gain, bias=bias, **ctx.options), None, None)
 
 
-def gather(x: Any, constants: tuple[Any, ...]) -> Any:
+def gather(x: Any, plain: Plain, constants: tuple[Any, ...]) -> Any:
     """window_gather, recorded for gradients."""
-    return _Gather.apply(x, constants)
+    return _Gather.apply(x, plain, constants)
 
 
-def scatter(blocks: Any, base: Any, constants: tuple[Any, ...]) -> Any:
+def scatter(blocks: Any, base: Any, plain: Plain, constants: tuple[Any, ...]) -> Any:
     """window_scatter, recorded for gradients."""
     _expect_tensors("window_scatter", blocks=blocks, base=base)
-    return _Scatter.apply(blocks, base, constants)
+    return _Scatter.apply(blocks, base, plain, constants)
 
 
-def linear(x: Any, gain: Any, bias: Any, options: dict[str, Any]) -> Any:
+def linear(x: Any, gain: Any, bias: Any, plain: Plain, options: dict[str, Any]) -> Any:
     """channel_linear, recorded for gradients."""
     _expect_tensors("channel_linear", x=x, gain=gain, bias=bias)
-    return _Linear.apply(x, gain, bias, options)
+    return _Linear.apply(x, gain, bias, plain, options)
 
 
 def _expect_tensors(function: str, **given: Any) -> None:

@@ -72,7 +72,7 @@ def window_gather(
 
         if out is not None:
             raise ArgumentError(f"window_gather: out {_RECORDED}")
-        return _torch_windows.gather(x, (active, text, channels_last, context))
+        return _torch_windows.gather(x, (window_gather, window_scatter), (active, text, channels_last, context))
     x = array_like(x, "x")
     shape, size = tuple(x.shape), _size_of(text)
     dims = len(size) if len(size) > 1 else max(1, min(3, len(shape) - 2))
@@ -117,7 +117,8 @@ def window_scatter(
 
         if y is not None:
             raise ArgumentError(f"window_scatter: y {_RECORDED}")
-        return _torch_windows.scatter(blocks, base, (active, text, add, channels_last, context))
+        constants = (active, text, add, channels_last, context)
+        return _torch_windows.scatter(blocks, base, (window_gather, window_scatter), constants)
     like = array_like(base if y is None else y, "base" if y is None else "y")
     size, ndim = _size_of(text), len(like.shape)
     dims = len(size) if len(size) > 1 else max(1, min(3, ndim - 2))
