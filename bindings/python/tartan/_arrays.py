@@ -186,7 +186,7 @@ def is_converted(x: Any) -> bool:
     kind = type(x)
     return (
         hasattr(kind, "__array__")
-        and not hasattr(kind, "__dlpack__")
+        and not any(hasattr(x, name) for name in ("__dlpack__", "__cuda_array_interface__"))
         and not _has_buffer(x)
         and kind.__module__.partition(".")[0] != "tartan"
     )

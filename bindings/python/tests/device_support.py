@@ -126,6 +126,9 @@ class Interface:
             "strides": array.strides, "stream": 1, **changes,
         }  # fmt: skip
 
+    def __array__(self, dtype=None, copy=None):
+        raise AssertionError("copied to the host")  # Numba's arrays would do that
+
 
 # ---- DLPack's exchange interface, as PyTorch's tensors have it ----
 
