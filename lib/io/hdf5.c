@@ -50,7 +50,7 @@ tartan_status tartan_i_reader_open(const char *function, const char *path, int f
     memcpy(reader->path, path, (size_t)length);
     reader->fd = fd;
     tartan_i_quiet quiet = tartan_i_hdf5_enter();
-    tartan_status status = tartan_i_disk_open(function, path, fd, false, &reader->disk, &reader->file);
+    tartan_status status = tartan_i_disk_open(function, path, fd, NULL, &reader->disk, &reader->file);
     if (status == TARTAN_OK) {
         int64_t size = (int64_t)reader->disk->end_written;
         reader->most_columns = sealed ? INT64_MAX : size > FEW_COLUMNS ? size : FEW_COLUMNS;

@@ -143,7 +143,7 @@ static herr_t driver_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at,
     if (have > size) have = size;
     memset((char *)bytes + have, 0, size - have);
     if (have == 0 || tartan_i_disk_read(disk->fd, bytes, (int64_t)have, (int64_t)at)) return 0;
-    if (disk->writable && disk->error != 0) {
+    if (disk->pages != NULL && disk->error != 0) {
         memset(bytes, 0, have); /* it was never written; the file is lost already */
         return 0;
     }
@@ -155,9 +155,10 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at
                            const void *bytes) {
     (void)type, (void)dxpl;
     tartan_i_disk *disk = (tartan_i_disk *)base;
-    if (!disk->writable || at > INT64_MAX || size > INT64_MAX - at) return -1;
+    if (disk->pages == NULL || at > INT64_MAX || size > INT64_MAX - at) return -1;
     if (disk->error == 0 && !tartan_i_disk_write(disk->fd, bytes, (int64_t)size, (int64_t)at))
         disk->error = errno != 0 ? errno : EIO;
+    tartan_i_pages_wrote(disk->pages, bytes, (int64_t)size, (int64_t)at);
     if (at + size > disk->end_written) disk->end_written = at + size;
     return 0;
 }
@@ -165,9 +166,10 @@ static herr_t driver_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t at
 static herr_t driver_truncate(H5FD_t *base, hid_t dxpl, hbool_t closing) {
     (void)dxpl, (void)closing;
     tartan_i_disk *disk = (tartan_i_disk *)base;
-    if (!disk->writable || disk->end_allocated == disk->end_written) return 0;
+    if (disk->pages == NULL || disk->end_allocated == disk->end_written) return 0;
     if (disk->error == 0 && !tartan_i_disk_truncate(disk->fd, (int64_t)disk->end_allocated))
         disk->error = errno != 0 ? errno : EIO;
+    tartan_i_pages_cut(disk->pages, (int64_t)disk->end_allocated);
     disk->end_written = disk->end_allocated;
     return 0;
 }
@@ -203,11 +205,12 @@ static hid_t open_or_create(hid_t access, bool writable) {
     return file;
 }
 
-tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, bool writable,
+tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, tartan_i_pages *pages,
                                  tartan_i_disk **out_disk, hid_t *out_file) {
     tartan_i_disk *disk;
+    const bool writable = pages != NULL;
     PASS(tartan_i_allocate(&disk, 1, sizeof *disk));
-    *disk = (tartan_i_disk){.fd = fd, .writable = writable, .references = 1};
+    *disk = (tartan_i_disk){.fd = fd, .pages = pages, .references = 1};
     /* The file keeps the driver registered, so the driver does not outlive the last file. */
     hid_t id = H5FDregister(&driver), access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
     if (id >= 0 && access >= 0 && H5Pset_driver(access, id, &disk) >= 0 &&

@@ -25,19 +25,20 @@
 typedef struct tartan_i_disk {
     H5FD_t hdf5; /* HDF5's part; must come first */
     haddr_t end_allocated, end_written;
-    int fd;    /* -1 once the owner has released it */
-    int error; /* errno of the first failure, 0: none */
-    bool writable;
-    int references; /* changed under the lock */
-    hid_t driver;   /* registered as long as the file may use it: HDF5 1.10's H5FD_close reads it last */
+    int fd;                /* -1 once the owner has released it */
+    int error;             /* errno of the first failure, 0: none */
+    tartan_i_pages *pages; /* of a file being written: the owner's */
+    int references;        /* changed under the lock */
+    hid_t driver; /* registered as long as the file may use it: HDF5 1.10's H5FD_close reads it last */
 } tartan_i_disk;
 
-/* Opens an HDF5 file on a descriptor (creates it if writable), through a driver of our own:
+/* Opens an HDF5 file on a descriptor, through a driver of our own; creates it if there are `pages`, which are told of
+ * every change:
  *  - HDF5 parses the very file that was verified or made, whatever happens to its name;
  *  - a failed write is recorded and reported to HDF5 as success, because HDF5 can close a file cleanly only if it can
  *    write. Callers that write check disk->error at the end.
  * Release *out_disk with tartan_i_disk_release. */
-tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, bool writable,
+tartan_status tartan_i_disk_open(const char *function, const char *path, int fd, tartan_i_pages *pages,
                                  tartan_i_disk **out_disk, hid_t *out_file);
 void tartan_i_disk_release(tartan_i_disk *disk);
 

@@ -380,8 +380,8 @@ static void drop_writer(tartan_i_writer *writer) {
     tartan_i_free(writer);
 }
 
-tartan_status tartan_i_writer_open(const char *function, const char *path, int fd, int32_t compression,
-                                   tartan_i_writer **out) {
+tartan_status tartan_i_writer_open(const char *function, const char *path, int fd, tartan_i_pages *pages,
+                                   int32_t compression, tartan_i_writer **out) {
     tartan_i_writer *writer;
     int64_t size = (int64_t)strlen(path) + 1;
     PASS(tartan_i_allocate_zeroed(&writer, (int64_t)sizeof *writer + size, 1));
@@ -389,7 +389,7 @@ tartan_status tartan_i_writer_open(const char *function, const char *path, int f
     writer->function = function;
     writer->compressed = compression == TARTAN_KEEP_COMPRESSED;
     tartan_i_quiet quiet = tartan_i_hdf5_enter();
-    tartan_status status = tartan_i_disk_open(function, path, fd, true, &writer->disk, &writer->file);
+    tartan_status status = tartan_i_disk_open(function, path, fd, pages, &writer->disk, &writer->file);
     if (status == TARTAN_OK) status = begin_file(writer);
     if (status != TARTAN_OK)
         drop_writer(writer);

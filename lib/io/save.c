@@ -185,7 +185,7 @@ tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t comp
     tartan_i_writer *writer = NULL;
     TRY(make_plan(__func__, file, &p));
     TRY(tartan_i_target_open(__func__, path, &target));
-    TRY(tartan_i_writer_open(__func__, path, target.fd, compression, &writer));
+    TRY(tartan_i_writer_open(__func__, path, target.fd, target.pages, compression, &writer));
     TRY(write_all(__func__, file, writer, &p));
     tartan_i_writer *finished = writer;
     writer = NULL;

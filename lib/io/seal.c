@@ -2,6 +2,7 @@
 #include "io/seal.h"
 
 #include "core/memory.h"
+#include "io/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,15 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL /* so that the size of its state matches the code that uses it */
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 enum {
     MAGIC_BYTES = 16,
     HASH_AT = 32,
-    HASH_BYTES = 16,
-    BUFFER_BYTES = 1 << 20,
+    READ_BYTES = 1 << 20,
     WRITE_BYTES = 1 << 30, /* Linux writes at most 2 GiB at once */
+    LARGE_BYTES = 1 << 18,
     ATTEMPTS = 100
 };
 
@@ -54,7 +55,7 @@ static bool doomed(int error) {
 bool tartan_i_disk_read(int fd, void *bytes, int64_t size, int64_t offset) {
     char *at = bytes;
     while (size > 0) {
-        ssize_t n = pread(fd, at, size < BUFFER_BYTES ? (size_t)size : BUFFER_BYTES, (off_t)offset);
+        ssize_t n = pread(fd, at, size < READ_BYTES ? (size_t)size : READ_BYTES, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n == 0) errno = 0;
         if (n <= 0) return false;
@@ -68,7 +69,7 @@ bool tartan_i_disk_read(int fd, void *bytes, int64_t size, int64_t offset) {
 static void write_behind(int fd, int64_t size, int64_t offset) {
 #ifdef SYNC_FILE_RANGE_WRITE
     const int64_t begin = offset & ~(int64_t)4095, end = (offset + size) & ~(int64_t)4095;
-    if (size >= BUFFER_BYTES / 4) (void)!sync_file_range(fd, begin, end - begin, SYNC_FILE_RANGE_WRITE);
+    if (size >= LARGE_BYTES) (void)!sync_file_range(fd, begin, end - begin, SYNC_FILE_RANGE_WRITE);
 #else
     (void)fd, (void)size, (void)offset;
 #endif
@@ -108,39 +109,14 @@ static void store_little(unsigned char *bytes, int count, uint64_t value) {
     for (int i = 0; i < count; i++) bytes[i] = (unsigned char)(value >> 8 * i);
 }
 
-/* The hash of everything after the user block of a file of `length` bytes. */
-static tartan_status hash_file(const char *function, const char *path, int fd, int64_t length,
-                               unsigned char out_hash[HASH_BYTES]) {
-    unsigned char *buffer;
-    PASS(tartan_i_allocate(&buffer, BUFFER_BYTES, 1));
-    XXH3_state_t state;
-    XXH3_INITSTATE(&state);
-    XXH3_128bits_reset(&state);
-    for (int64_t at = TARTAN_I_SEAL_BYTES; at < length; at += BUFFER_BYTES) {
-        int64_t size = length - at < BUFFER_BYTES ? length - at : BUFFER_BYTES;
-        if (!tartan_i_disk_read(fd, buffer, size, at)) {
-            int error = errno;
-            tartan_i_free(buffer);
-            FAIL_IN(function, FILE, "%s: cannot be read: %s", path,
-                    error ? strerror(error) : "it became shorter while it was read");
-        }
-        XXH3_128bits_update(&state, buffer, (size_t)size);
-    }
-    tartan_i_free(buffer);
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
-    memcpy(out_hash, canonical.digest, HASH_BYTES);
-    return TARTAN_OK;
-}
-
 static void make_seal(unsigned char seal[TARTAN_I_SEAL_BYTES], int64_t length,
-                      const unsigned char hash[HASH_BYTES]) {
+                      const unsigned char hash[TARTAN_I_HASH_BYTES]) {
     memset(seal, 0, TARTAN_I_SEAL_BYTES);
     memcpy(seal, magic, MAGIC_BYTES);
     store_little(seal + 16, 4, TARTAN_I_SEAL_VERSION);
     store_little(seal + 20, 4, TARTAN_I_SEAL_BYTES);
     store_little(seal + 24, 8, (uint64_t)length);
-    memcpy(seal + HASH_AT, hash, HASH_BYTES);
+    memcpy(seal + HASH_AT, hash, TARTAN_I_HASH_BYTES);
 }
 
 static tartan_status verify_seal(const char *function, const char *path, int fd, int64_t length,
@@ -149,13 +125,14 @@ static tartan_status verify_seal(const char *function, const char *path, int fd,
     if (version > TARTAN_I_SEAL_VERSION)
         FAIL_IN(function, VERSION, "%s: its seal is of version %" PRIu64 ", this library knows version %d",
                 path, version, TARTAN_I_SEAL_VERSION);
-    if (version == 0) FAIL_IN(function, FORMAT, "%s: damaged: its seal is of version 0", path);
+    if (version < TARTAN_I_SEAL_VERSION)
+        FAIL_IN(function, FORMAT, "%s: damaged: its seal is of version %" PRIu64, path, version);
     if (sealed_length != (uint64_t)length)
         FAIL_IN(function, FORMAT, "%s: %s: it has %" PRId64 " bytes, its seal says %" PRIu64, path,
                 (uint64_t)length < sealed_length ? "truncated" : "damaged", length, sealed_length);
-    unsigned char hash[HASH_BYTES], expected[TARTAN_I_SEAL_BYTES];
-    PASS(hash_file(function, path, fd, length, hash));
-    if (memcmp(seal + HASH_AT, hash, HASH_BYTES) != 0)
+    unsigned char hash[TARTAN_I_HASH_BYTES], expected[TARTAN_I_SEAL_BYTES];
+    PASS(tartan_i_pages_hash(function, path, fd, length, NULL, hash));
+    if (memcmp(seal + HASH_AT, hash, sizeof hash) != 0)
         FAIL_IN(function, FORMAT, "%s: damaged: its bytes do not match its seal", path);
     make_seal(expected, length, hash);
     if (memcmp(seal, expected, TARTAN_I_SEAL_BYTES) != 0)
@@ -246,6 +223,7 @@ fail:
 static void release(tartan_i_target *target) {
     if (target->fd >= 0) close(target->fd);
     if (target->directory_fd >= 0) close(target->directory_fd);
+    tartan_i_pages_free(target->pages);
     tartan_i_free(target->path);
     tartan_i_free(target->temporary);
     *target = (tartan_i_target){.fd = -1, .directory_fd = -1};
@@ -290,6 +268,7 @@ tartan_status tartan_i_target_open(const char *function, const char *path, tarta
     }
     tartan_status status;
     TRY(copy_text(path, &target.path));
+    TRY(tartan_i_pages_new(&target.pages));
     const char *slash = strrchr(target.path, '/');
     int64_t directory_length = slash == NULL ? 0 : slash - target.path + 1;
     TRY(open_temporary(&target, directory_length, mode));
@@ -305,10 +284,10 @@ fail:
 
 tartan_status tartan_i_target_commit(tartan_i_target *target) {
     tartan_status status;
-    unsigned char hash[HASH_BYTES], seal[TARTAN_I_SEAL_BYTES];
+    unsigned char hash[TARTAN_I_HASH_BYTES], seal[TARTAN_I_SEAL_BYTES];
     struct stat about;
     if (fstat(target->fd, &about) != 0) goto system_fail;
-    TRY(hash_file(target->function, target->path, target->fd, about.st_size, hash));
+    TRY(tartan_i_pages_hash(target->function, target->path, target->fd, about.st_size, target->pages, hash));
     make_seal(seal, about.st_size, hash);
     if (!tartan_i_disk_write(target->fd, seal, sizeof seal, 0)) goto system_fail;
     if (!synchronise(target->fd)) goto system_fail;

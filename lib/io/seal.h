@@ -4,16 +4,16 @@
 #ifndef TARTAN_IO_SEAL_H
 #define TARTAN_IO_SEAL_H
 
-#include "core/status.h"
+#include "io/pages.h"
 
 /* The seal fills HDF5's user block, the first 512 bytes of the file:
  *    0  16 bytes  magic
- *   16  uint32    version of the seal, 1 (numbers are little-endian)
+ *   16  uint32    version of the seal, 2 (numbers are little-endian)
  *   20  uint32    size of the user block, 512
  *   24  uint64    length of the file in bytes
- *   32  16 bytes  XXH3-128 of all bytes after the user block, canonical (big-endian) form
+ *   32  16 bytes  hash of the hashes of all pages after the user block (pages.h)
  *   48  zeros */
-enum { TARTAN_I_SEAL_BYTES = 512, TARTAN_I_SEAL_VERSION = 1 };
+enum { TARTAN_I_SEAL_BYTES = 512, TARTAN_I_SEAL_VERSION = 2 };
 
 /* Opens a file for reading. A sealed file is verified as a whole; a file with HDF5's signature at byte 0 is
  * accepted as unsealed; anything else is refused. The caller closes *out_fd.
@@ -25,7 +25,8 @@ typedef struct tartan_i_target {
     const char *function;
     char *path; /* symbolic links resolved */
     char *temporary;
-    int fd, directory_fd; /* -1: not open */
+    int fd, directory_fd;  /* -1: not open */
+    tartan_i_pages *pages; /* must follow what is written to fd */
 } tartan_i_target;
 
 /* Open it; then commit (seal, synchronise, rename) or discard it. Both release everything. On failure the file at

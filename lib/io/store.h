@@ -4,6 +4,7 @@
 #ifndef TARTAN_IO_STORE_H
 #define TARTAN_IO_STORE_H
 
+#include "io/pages.h"
 #include "layout/layout.h"
 #include "matrix/matrix.h"
 #include "tartan/io.h"
@@ -51,9 +52,10 @@ tartan_status tartan_i_reader_metadata(const char *function, tartan_i_reader *re
 
 typedef struct tartan_i_writer tartan_i_writer;
 
-/* Begins a file on the open, empty descriptor `fd`, which the caller still owns. `path` is for error texts. */
-tartan_status tartan_i_writer_open(const char *function, const char *path, int fd, int32_t compression,
-                                   tartan_i_writer **out);
+/* Begins a file on the open, empty descriptor `fd`, which the caller still owns, as it does `pages`. `path` is for
+ * error texts. */
+tartan_status tartan_i_writer_open(const char *function, const char *path, int fd, tartan_i_pages *pages,
+                                   int32_t compression, tartan_i_writer **out);
 
 /* `equal` is NULL, or the name of a layout already written, whose index sets this one shares. */
 tartan_status tartan_i_writer_layout(tartan_i_writer *writer, const char *name, const tartan_layout *layout,

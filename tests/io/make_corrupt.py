@@ -38,7 +38,7 @@ def damage_sealed(folder):
     write("flipped_length", flip(25))
     write("flipped_hash", flip(40))
     write("flipped_padding", flip(300))
-    write("newer_seal", lambda changed: changed[:16] + b"\x02" + changed[17:])
+    write("newer_seal", lambda changed: changed[:16] + b"\x03" + changed[17:])
     write("truncated", lambda changed: changed[:-100])
     write("truncated_in_the_seal", lambda changed: changed[:200])
     write("grown", lambda changed: changed + b"\0")

@@ -42,6 +42,36 @@ TEST(Seal, FindsEveryMutation) {
     }
 }
 
+// A file of several pages, one byte changed in each of them and beside each of their borders.
+TEST(Seal, FindsEveryDamagedPage) {
+    Folder folder;
+    const std::string path = folder / "p.h5";
+    Layout layout = random_layout({1000, 1000, 50, 50, 1}, 1, 1); // 4 MB
+    Matrix matrix = random_matrix(layout.get(), TARTAN_F32, 0, 1);
+    File file = new_file();
+    ASSERT_OK(tartan_file_put_matrix(file.get(), "m", matrix.get(), nullptr, nullptr));
+    ASSERT_OK(tartan_file_save(file.get(), path.c_str(), 0));
+    const Bytes good = read_bytes(path);
+    ASSERT_GT(good.size(), 3u << 20);
+    const auto refused = [&](size_t at) {
+        Bytes bad = good;
+        bad[at] ^= 0x04;
+        write_bytes(path, bad);
+        EXPECT_FAILS(FORMAT, "its bytes do not match its seal", open_only(path));
+    };
+    for (size_t page = TARTAN_I_SEAL_BYTES; page < good.size(); page += TARTAN_I_PAGE_BYTES) {
+        refused(page);
+        if (page > TARTAN_I_SEAL_BYTES) refused(page - 1);
+        refused(std::min(page + 12345, good.size() - 1));
+    }
+    Bytes bad = good; // two whole pages exchanged
+    std::swap_ranges(bad.begin() + TARTAN_I_SEAL_BYTES,
+                     bad.begin() + TARTAN_I_SEAL_BYTES + TARTAN_I_PAGE_BYTES,
+                     bad.begin() + TARTAN_I_SEAL_BYTES + TARTAN_I_PAGE_BYTES);
+    write_bytes(path, bad);
+    EXPECT_FAILS(FORMAT, "its bytes do not match its seal", open_only(path));
+}
+
 TEST(Seal, FindsTruncationAndGrowth) {
     Folder folder;
     const std::string path = folder / "t.h5";
@@ -64,19 +94,22 @@ TEST(Seal, NewerSealIsNamed) {
     const std::string path = folder / "n.h5";
     write_sample(path, 1);
     Bytes bytes = read_bytes(path);
-    bytes[16] = 2;
+    bytes[16] = 3;
     write_bytes(path, bytes);
-    EXPECT_FAILS(VERSION, "of version 2, this library knows version 1", open_only(path));
+    EXPECT_FAILS(VERSION, "of version 3, this library knows version 2", open_only(path));
 }
 
-TEST(Seal, VersionZeroIsRefused) {
+// Version 1 was never released.
+TEST(Seal, LowerVersionsAreRefused) {
     Folder folder;
     const std::string path = folder / "z.h5";
     write_sample(path, 1);
     Bytes bytes = read_bytes(path);
-    bytes[16] = 0;
-    write_bytes(path, bytes);
-    EXPECT_FAILS(FORMAT, "damaged: its seal is of version 0", open_only(path));
+    for (unsigned char version : {0, 1}) {
+        bytes[16] = version;
+        write_bytes(path, bytes);
+        EXPECT_FAILS(FORMAT, "damaged: its seal is of version " + std::to_string(version), open_only(path));
+    }
 }
 
 // Each part of the seal is compared for itself: what it says of the bytes, and the bytes that say nothing.

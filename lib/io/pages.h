@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The hash in a seal: the hash of the hashes of a file's pages. Pages that are written from end to end are hashed
+ * while their bytes are in the cache, so that sealing a file need not read it back. */
+#ifndef TARTAN_IO_PAGES_H
+#define TARTAN_IO_PAGES_H
+
+#include "core/status.h"
+
+/* Pages begin after the user block; the last one may be shorter. All hashes are XXH3-128 in canonical form. */
+enum { TARTAN_I_PAGE_BYTES = 1 << 20, TARTAN_I_HASH_BYTES = 16 };
+
+/* What has been written to one file so far. */
+typedef struct tartan_i_pages tartan_i_pages;
+
+tartan_status tartan_i_pages_new(tartan_i_pages **out);
+void tartan_i_pages_free(tartan_i_pages *pages);
+
+/* Must follow every change of the file: `size` bytes were written at `offset`, or the file was cut to `length`. */
+void tartan_i_pages_wrote(tartan_i_pages *pages, const void *bytes, int64_t size, int64_t offset);
+void tartan_i_pages_cut(tartan_i_pages *pages, int64_t length);
+
+/* The hash of a file of `length` bytes. Reads the pages that `pages` does not know; NULL: all.
+ * Errors: FILE, MEMORY. */
+tartan_status tartan_i_pages_hash(const char *function, const char *path, int fd, int64_t length,
+                                  const tartan_i_pages *pages, unsigned char out_hash[TARTAN_I_HASH_BYTES]);
+
+#endif
