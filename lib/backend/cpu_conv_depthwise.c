@@ -10,16 +10,22 @@ static bool is_plain(const tartan_i_image *image, int32_t dtype) {
     return image->dtype == dtype && image->channel == 1 && image->side->of == NULL;
 }
 
-bool tartan_i_cpu_depthwise_takes(const tartan_i_cpu_forward *p) {
-    const tartan_layout *l = p->op->filter->layout;
-    const int64_t taps = p->op->conv->options.taps, channels = p->to.side->count;
-    if (p->in_block != 1 || p->out_block != 1 || p->map.layout != NULL || l->blocks != taps * channels ||
-        p->from.side->count != channels || p->op->filter->dtype != p->k.dtype)
+bool tartan_i_cpu_is_depthwise(const tartan_layout *l, int64_t taps, const tartan_i_image *a,
+                               const tartan_i_image *b, int32_t dtype) {
+    const int64_t channels = a->side->count;
+    if (l->shape.block_rows != 1 || l->shape.block_cols != 1 || l->blocks != taps * channels ||
+        b->side->count != channels || !is_plain(a, dtype) || !is_plain(b, dtype))
         return false;
-    for (int64_t id = 0; id < l->blocks; id++) /* all taps of every channel */
+    for (int64_t id = 0; id < l->blocks; id++)
         if (l->block_rows[id] != id / taps || l->block_cols[id] != id % taps * channels + id / taps)
             return false;
-    return is_plain(&p->from, p->k.dtype) && is_plain(&p->to, p->k.dtype);
+    return true;
+}
+
+bool tartan_i_cpu_depthwise_takes(const tartan_i_cpu_forward *p) {
+    return p->map.layout == NULL && p->op->filter->dtype == p->k.dtype &&
+           tartan_i_cpu_is_depthwise(p->op->filter->layout, p->op->conv->options.taps, &p->from, &p->to,
+                                     p->k.dtype);
 }
 
 void tartan_i_cpu_depthwise_pack(const tartan_i_cpu_forward *p) {

@@ -5,30 +5,14 @@
  * Then each adds the products of its blocks: the left factor's rows are slots of `out`, the right one's vectors slots of `in`, and
  * one strip takes vectors of several taps and blocks. The sums go on from tile to tile. So a result is one chain over all positions, in an order
  * that depends on the shapes alone. */
-#include "backend/cpu_conv.h"
+#include "backend/cpu_conv_gradient.h"
 #include "core/workspace.h"
 
 #include <string.h>
 
 enum { BOX_REALS = 192 << 10 };
 
-typedef struct plan {
-    const tartan_context *context;
-    const tartan_op_conv_filter_gradient *op;
-    tartan_i_kernels k;
-    const tartan_layout *layout;
-    tartan_i_image in, out;
-    tartan_i_cpu_active windows, map; /* of `out`, of `in`: one of them without a layout */
-    int64_t width;                    /* of a block's sums */
-    tartan_i_cpu_line in_lines[TARTAN_I_DIMS], out_lines[TARTAN_I_DIMS];
-    tartan_i_cpu_tiling in_tiling, out_tiling;
-    tartan_i_cpu_piece *pieces;
-    int64_t npieces;
-    const tartan_i_cpu_piece *piece; /* at work */
-    tartan_i_pair *pairs;            /* a row of its positions each */
-    int64_t npairs;
-    char *in_box, *out_box, *sums; /* sums: [blocks][block rows][width] */
-} plan;
+typedef tartan_i_cpu_gradient plan;
 
 /* Positions of `out` as they are: the box of a tile is the tile. */
 static tartan_i_cpu_line plain_line(int64_t count) {
@@ -190,26 +174,32 @@ static void list_rows(plan *p, const tartan_i_cpu_piece *piece) {
         }
 }
 
+static tartan_status run(plan *p) {
+    PASS(get_memory(p));
+    const int32_t workers = p->context->threads;
+    const double elements = tartan_i_stored_elements(p->op->filter_grad);
+    const int64_t block_bytes = p->layout->shape.block_rows * p->width * p->k.bytes;
+    memset(p->sums, 0, (size_t)(p->layout->blocks * block_bytes));
+    p->npieces =
+        tartan_i_cpu_pieces(p->in_lines, &p->in_tiling, p->in.count, p->out.size, &p->windows, p->pieces);
+    for (int64_t i = 0; i < p->npieces; i++) {
+        const int64_t *size = p->pieces[i].size;
+        const double positions = (double)(size[0] * size[1] * size[2]);
+        list_rows(p, &p->pieces[i]);
+        tartan_i_parallel(p->context, workers, (double)p->in_tiling.box_reals * TARTAN_I_CPU_MOVE, pack_task,
+                          p);
+        tartan_i_parallel(p->context, workers, 2 * positions * elements, add_task, p);
+    }
+    tartan_i_parallel(p->context, workers, elements * TARTAN_I_CPU_MOVE, store_task, p);
+    return TARTAN_OK;
+}
+
 tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context,
                                                 const tartan_op_conv_filter_gradient *op) {
     if (op->filter_grad->layout->blocks == 0) return TARTAN_OK;
     plan p = plan_of(context, op);
-    const tartan_status status = get_memory(&p);
-    if (status != TARTAN_OK) goto end;
-    const int32_t workers = context->threads;
-    const double elements = tartan_i_stored_elements(op->filter_grad);
-    const int64_t block_bytes = p.layout->shape.block_rows * p.width * p.k.bytes;
-    memset(p.sums, 0, (size_t)(p.layout->blocks * block_bytes));
-    p.npieces = tartan_i_cpu_pieces(p.in_lines, &p.in_tiling, p.in.count, p.out.size, &p.windows, p.pieces);
-    for (int64_t i = 0; i < p.npieces; i++) {
-        const int64_t *size = p.pieces[i].size;
-        const double positions = (double)(size[0] * size[1] * size[2]);
-        list_rows(&p, &p.pieces[i]);
-        tartan_i_parallel(context, workers, (double)p.in_tiling.box_reals * TARTAN_I_CPU_MOVE, pack_task, &p);
-        tartan_i_parallel(context, workers, 2 * positions * elements, add_task, &p);
-    }
-    tartan_i_parallel(context, workers, elements * TARTAN_I_CPU_MOVE, store_task, &p);
-end:
+    const tartan_status status =
+        tartan_i_cpu_depthwise_gradient_takes(&p) ? tartan_i_cpu_depthwise_gradient(&p) : run(&p);
     tartan_i_workspace_end(context);
     return status;
 }

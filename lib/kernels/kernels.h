@@ -82,6 +82,19 @@ typedef struct tartan_i_packed {
     bool first;
 } tartan_i_packed;
 
+/* Gradients of depthwise filters: lines of n channels at `count` positions, of the left factor and, for each tap, of the right
+ * one and of sums. */
+typedef struct tartan_i_line {
+    const void *b; /* at the first position */
+    void *sums;
+} tartan_i_line;
+
+typedef struct tartan_i_lines {
+    int64_t n, count;
+    const void *a;
+    int64_t a_step, b_step; /* from one position to the next */
+} tartan_i_lines;
+
 /* Tuning, as data. */
 typedef struct tartan_i_tuning {
     int64_t panel_bytes;   /* spmm: packed part of B that one worker goes through at a time */
@@ -242,6 +255,9 @@ typedef struct tartan_i_kernels {
 
     /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */
     void (*row_products)(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out);
+
+    /* sums[i] = fma(a[i], b[i], sums[i]) of all lines, position after position. */
+    void (*add_lines)(const tartan_i_lines *s, const tartan_i_line *lines, int64_t nlines);
 
     /* Contiguous elements of a dtype to reals and back, rounding to nearest even. NULL for dtypes whose sum
      * type is another; a table of f32 serves f32, f16 and bf16, and loads the 8-bit types. */

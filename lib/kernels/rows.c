@@ -58,6 +58,13 @@ INLINE vec load(const real *p, int64_t n) {
     return n == LANES ? vec_load(p) : vec_load_first(p, n);
 }
 
+INLINE void store(real *p, int64_t n, vec v) {
+    if (n == LANES)
+        vec_store(p, v);
+    else
+        vec_store_first(p, n, v);
+}
+
 /* The lanes that count, of the n that exist in the vector at element `at`: a multiple of LANES, so no vector has
  * bits of two words. */
 INLINE vec_mask lanes(const uint32_t *mask, int64_t at, int64_t n) {
@@ -87,10 +94,7 @@ static double row_max(int64_t n, const void *x, const uint32_t *mask) {
 INLINE vec exp_step(const operands *o, int64_t at, int64_t n, vec chain) {
     const vec x = vec_exp(vec_fma(o->scale, load(o->x + at, n), o->shift));
     const vec result = counted(o, at, n, x, vec_zero());
-    if (n == LANES)
-        vec_store(o->out + at, result);
-    else
-        vec_store_first(o->out + at, n, result);
+    store(o->out + at, n, result);
     return vec_add(chain, result);
 }
 
@@ -107,10 +111,7 @@ static double row_exp_sum(int64_t n, double scale, const void *x, double shift, 
 INLINE void gradient_step(const operands *o, const real *w, int64_t at, int64_t n) {
     const vec x = vec_mul(load(w + at, n), vec_sub(load(o->x + at, n), o->shift));
     const vec result = counted(o, at, n, x, vec_zero());
-    if (n == LANES)
-        vec_store(o->out + at, result);
-    else
-        vec_store_first(o->out + at, n, result);
+    store(o->out + at, n, result);
 }
 
 INLINE void gradient(const operands *o, const real *w, int64_t n) {
@@ -161,12 +162,7 @@ INLINE void products(int64_t at, int64_t n, const int vectors, const tartan_i_pa
             sums[j] = vec_fma(load(a + j * LANES, n), load(b + j * LANES, n), sums[j]);
     }
 #pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) {
-        if (n == LANES)
-            vec_store(out + at + j * LANES, sums[j]);
-        else
-            vec_store_first(out + at + j * LANES, n, sums[j]);
-    }
+    for (int j = 0; j < vectors; j++) store(out + at + j * LANES, n, sums[j]);
 }
 
 static void row_products(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out) {
@@ -176,6 +172,8 @@ static void row_products(int64_t n, const tartan_i_pair *pairs, int64_t npairs, 
     if (i < n) products(i, n - i, 1, pairs, npairs, out);
 }
 
+#include "kernels/lines.h"
+
 void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_max = row_max;
     kernels->row_exp_sum = row_exp_sum;
@@ -183,4 +181,5 @@ void ROWS_FILL(tartan_i_kernels *kernels) {
     kernels->row_sum = row_sum;
     kernels->row_square_sum = row_square_sum;
     kernels->row_products = row_products;
+    kernels->add_lines = add_lines;
 }

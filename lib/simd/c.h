@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef real vec;
-enum { LANES = 1 };
+enum { LANES = 1, VEC_REGISTERS = 16 };
 #define vec_zero()       ((real)0)
 #define vec_fill(x)      ((real)(x))
 #define vec_load(p)      (*(p))

@@ -23,7 +23,7 @@
  *   vec_transpose_tile, TILE              out[j][i] = in[i][j] of TILE x TILE reals
  *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
  *   VEC_STRIP_ROWS                        rows of a strip of 1, 2, 3 vectors whose sums fit in registers
- *   VEC_REGISTERS, VEC_SPREAD_ROWS        of the instruction set; best rows of a strip of spread vectors
+ *   VEC_SPREAD_ROWS                       best rows of a strip of spread vectors
  *   PEAK_CHAINS                           sums that fill the register file */
 #ifndef TARTAN_SIMD_SIMD_H
 #define TARTAN_SIMD_SIMD_H

@@ -172,4 +172,34 @@ TEST_P(ConvKernels, RowProductsAreChainsOfFusedProducts) {
     }
 }
 
+template <typename T> void check_lines(const tartan_i_kernels &k, size_t n, size_t taps) {
+    std::mt19937_64 random(n * 100 + taps);
+    const size_t count = below(random, 6), a_step = n + below(random, 4), b_step = below(random, 2) * (n + 3),
+                 shift = below(random, 16);
+    std::vector<T> a((count + 1) * a_step + 1), b((count + 1) * b_step + n + taps + 1);
+    fill(a.data(), a.size(), random);
+    fill(b.data(), b.size(), random);
+    Guarded<T> sums(taps * n, shift);
+    fill(sums.data(), taps * n, random);
+    std::vector<T> want(sums.data(), sums.data() + taps * n);
+    std::vector<tartan_i_line> lines(taps);
+    for (size_t t = 0; t < taps; t++) lines[t] = {&b[t], sums.data() + t * n};
+    const tartan_i_lines s = {(int64_t)n, (int64_t)count, &a[1], (int64_t)a_step, (int64_t)b_step};
+    k.add_lines(&s, lines.data(), (int64_t)taps);
+    for (size_t t = 0; t < taps; t++)
+        for (size_t i = 0; i < n; i++)
+            for (size_t p = 0; p < count; p++)
+                want[t * n + i] = std::fma(a[1 + p * a_step + i], b[t + p * b_step + i], want[t * n + i]);
+    EXPECT_SAME_BITS(taps * n, want.data(), sums.data()) << n << " channels, " << taps << " taps";
+    EXPECT_TRUE(sums.intact());
+}
+
+TEST_P(ConvKernels, LinesAreChainsOfFusedProducts) {
+    for (size_t taps = 0; taps <= 21; taps++)
+        for (size_t n : {0, 1, 3, 4, 7, 8, 15, 16, 17, 32, 33, 47, 70}) {
+            check_lines<float>(Tables<float>(GetParam()).best, n, taps);
+            check_lines<double>(Tables<double>(GetParam()).best, n, taps);
+        }
+}
+
 } // namespace

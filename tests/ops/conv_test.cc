@@ -175,6 +175,52 @@ TEST(Conv, InputGradientEqualsTheOracle) {
     }
 }
 
+// The same for the filter's gradient, with any number of threads.
+TEST(Conv, DepthwiseFilterGradientHasTheBitsOfOtherMemoryOrders) {
+    Context contexts[] = {open_context(1), open_context(2), open_context(5)};
+    for (uint64_t seed = 0; seed < rounds(80u); seed++) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
+        std::mt19937_64 random(seed);
+        Problem p;
+        const int64_t dims = 1 + (int64_t)(seed % 3), channels = 1 + (int64_t)below(random, 70);
+        p.conv = make_conv(diagonal_layout(channels), random_options(random, dims, seed % 2 == 0));
+        SCOPED_TRACE(p.conv->text);
+        std::vector<int64_t> size;
+        for (int64_t d = 0; d < dims; d++) size.push_back(1 + (int64_t)below(random, dims == 1 ? 90 : 9));
+        if (!p.set_size(1 + (int64_t)below(random, 2), size)) continue;
+        p.layout = layout_of(p.conv);
+        p.dtype = seed % 4 < 2 ? TARTAN_F32 : TARTAN_F64;
+        const Active a = below(random, 2) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
+        Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast);
+        Dense first = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kRows);
+        Dense dy = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), kChannelsLast);
+        Dense dy_first = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), kRows);
+        x.fill(random), dy.fill(random);
+        if (seed % 5 == 0 && dy.elements() > 0) dy.set(0, INFINITY);
+        for (int64_t i = 0; i < x.elements(); i++) first.set(i, x.get(i));
+        for (int64_t i = 0; i < dy.elements(); i++) dy_first.set(i, dy.get(i));
+        const double beta = seed % 3 == 0 ? 0.5 : 0;
+        Matrix got = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random);
+        Matrix want = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random);
+        tartan_array g, w;
+        ASSERT_OK(tartan_matrix_values(got.get(), &g));
+        ASSERT_OK(tartan_matrix_values(want.get(), &w));
+        const int64_t bytes = p.layout.get()->blocks * tartan_dtype_bytes(p.dtype);
+        std::memcpy(w.data, g.data, (size_t)bytes);
+        ASSERT_OK(tartan_conv_filter_gradient(contexts[seed % 3].get(), p.conv.get(), &x.array, &dy.array,
+                                              a.layout.get(), a.words(), beta, got.get()));
+        ASSERT_OK(tartan_conv_filter_gradient(contexts[0].get(), p.conv.get(), &first.array, &dy_first.array,
+                                              a.layout.get(), a.words(), beta, want.get()));
+        for (int64_t id = 0; id < p.layout.get()->blocks; id++) {
+            const double ours = entry(got.get(), id, 0, 0), others = entry(want.get(), id, 0, 0);
+            ASSERT_TRUE((std::isnan(ours) && std::isnan(others)) ||
+                        std::memcmp(&ours, &others, sizeof ours) == 0)
+                << "block " << id << ": " << ours << ", expected " << others;
+        }
+    }
+}
+
 void check_filter_gradient(const Problem &p, const Dense &x, const Dense &dy, const Active &a, double beta,
                            const Matrix &before, const Matrix &after) {
     const tartan_layout *l = p.layout.get();
