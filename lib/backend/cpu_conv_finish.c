@@ -95,14 +95,19 @@ static void apply(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row
     }
 }
 
+/* Where results of a row of positions belong, from channel `first` on. */
+static char *place_of(const tartan_i_image *to, const tartan_i_cpu_finished *row, int64_t first) {
+    const int64_t offset = row->n * to->item + first * to->channel + row->d * to->step[0] +
+                           row->h * to->step[1] + row->w * to->step[2];
+    return to->data + offset * to->bytes;
+}
+
 /* Stores sums of the channels first .. first + n - 1. */
 static void store(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first, int64_t n,
                   tartan_i_cpu_sums sums) {
     const tartan_i_image *to = f->to;
-    const int64_t offset = row->n * to->item + first * to->channel + row->d * to->step[0] +
-                           row->h * to->step[1] + row->w * to->step[2];
     const int64_t step = row->w_step * to->step[2];
-    char *out = to->data + offset * to->bytes;
+    char *out = place_of(to, row, first);
     const double beta = f->op->add ? 1 : 0;
     if (sums.slot == 1)
         tartan_i_commit(f->k, sums.data, sums.position, row->count, n, 1, beta, to->dtype, out, step,
@@ -110,6 +115,17 @@ static void store(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row
     else
         tartan_i_commit(f->k, sums.data, sums.slot, n, row->count, 1, beta, to->dtype, out, to->channel,
                         step);
+}
+
+tartan_i_cpu_sums tartan_i_cpu_finish_place(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row,
+                                            int64_t first) {
+    return (tartan_i_cpu_sums){
+        .data = place_of(f->to, row, first), .slot = 1, .position = row->w_step * f->to->step[2]};
+}
+
+void tartan_i_cpu_finish_in_place(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row,
+                                  int64_t first, int64_t n) {
+    apply(f, row, first, n, tartan_i_cpu_finish_place(f, row, first));
 }
 
 void tartan_i_cpu_finish_slots(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first,

@@ -34,6 +34,13 @@ typedef struct tartan_i_cpu_sums {
 void tartan_i_cpu_finish_slots(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row, int64_t first,
                                int64_t block, tartan_i_cpu_sums sums);
 
+/* The place of results of a row from channel `first` on, as sums: for channels that lie side by side, where the output has the type of
+ * sums. And the last step of sums that were made there. */
+tartan_i_cpu_sums tartan_i_cpu_finish_place(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row,
+                                            int64_t first);
+void tartan_i_cpu_finish_in_place(const tartan_i_cpu_finish *f, const tartan_i_cpu_finished *row,
+                                  int64_t first, int64_t n);
+
 /* Adds such sums of `count` positions to those of all channels; and finishes these. */
 void tartan_i_cpu_finish_add(const tartan_i_cpu_finish *f, int64_t count, int64_t first, int64_t block,
                              tartan_i_cpu_sums sums, tartan_i_cpu_sums all);

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Reals of a box, which stays in L2. */
-enum { BOX_REALS = 128 << 10, GROUPS = 4 };
+/* Reals of a box, which stays in L2; with vectors of slots there are weights and results beside it. */
+enum { BOX_REALS = 128 << 10, VECTORS_REALS = 96 << 10, GROUPS = 4 };
 
 typedef tartan_i_cpu_forward plan;
 
@@ -67,8 +67,8 @@ static void pack_task(void *data, int32_t worker) {
 
 /* ---- Tiles ---- */
 
-/* The i-th row of a piece's positions in the output. */
-static tartan_i_cpu_finished finished_row(const plan *p, const tartan_i_cpu_piece *piece, int64_t i) {
+tartan_i_cpu_finished tartan_i_cpu_finished_row(const tartan_i_cpu_forward *p,
+                                                const tartan_i_cpu_piece *piece, int64_t i) {
     const tartan_i_cpu_line *l = p->lines;
     return (tartan_i_cpu_finished){.n = piece->n,
                                    .d = l[0].first + (piece->origin[0] + i / piece->size[1]) * l[0].step,
@@ -88,7 +88,7 @@ static tartan_i_cpu_sums sums_at(const plan *p, tartan_i_cpu_sums sums, int64_t 
 static void run_depthwise(const tartan_i_cpu_tile *w, const tartan_i_cpu_piece *piece) {
     const plan *p = w->p;
     for (int64_t i = 0; i < piece->size[0] * piece->size[1]; i++) {
-        const tartan_i_cpu_finished f = finished_row(p, piece, i);
+        const tartan_i_cpu_finished f = tartan_i_cpu_finished_row(p, piece, i);
         tartan_i_cpu_depthwise_row(w, piece, i);
         tartan_i_cpu_finish_slots(&p->finish, &f, 0, p->to.side->count, w->sums);
     }
@@ -104,19 +104,22 @@ static void run_piece(tartan_i_cpu_tile *w, const tartan_i_cpu_piece *piece, int
                               tartan_i_cpu_box_rows(p->lines, piece), w->box);
     if (p->together) memset(w->all.data, 0, (size_t)p->all_bytes);
     for (int64_t row = begin; row < end; row++) {
-        tartan_i_cpu_tile_row(w, piece, row);
+        const int64_t first = row * p->out_block;
+        const bool in_place = tartan_i_cpu_tile_row(w, piece, row);
         for (int64_t i = 0; i < lines; i++) {
-            const tartan_i_cpu_finished f = finished_row(p, piece, i);
+            const tartan_i_cpu_finished f = tartan_i_cpu_finished_row(p, piece, i);
             const tartan_i_cpu_sums sums = sums_at(p, w->sums, w->spans[i].at);
-            if (p->together)
-                tartan_i_cpu_finish_add(&p->finish, f.count, row * p->out_block, p->out_block, sums,
+            if (in_place)
+                tartan_i_cpu_finish_in_place(&p->finish, &f, first, p->out_block);
+            else if (p->together)
+                tartan_i_cpu_finish_add(&p->finish, f.count, first, p->out_block, sums,
                                         sums_at(p, w->all, w->spans[i].at));
             else
-                tartan_i_cpu_finish_slots(&p->finish, &f, row * p->out_block, p->out_block, sums);
+                tartan_i_cpu_finish_slots(&p->finish, &f, first, p->out_block, sums);
         }
     }
     for (int64_t i = 0; p->together && i < lines; i++) {
-        const tartan_i_cpu_finished f = finished_row(p, piece, i);
+        const tartan_i_cpu_finished f = tartan_i_cpu_finished_row(p, piece, i);
         tartan_i_cpu_finish_channels(&p->finish, &f, sums_at(p, w->all, w->spans[i].at));
     }
 }
@@ -168,7 +171,8 @@ static void take_phase(plan *p, int64_t phase) {
             if (window < most[d]) most[d] = window;
         }
     }
-    p->tiling = tartan_i_cpu_tiling_of(p->lines, most, p->from.side->slots, p->box, p->k.lanes, BOX_REALS);
+    p->tiling = tartan_i_cpu_tiling_of(p->lines, most, p->from.side->slots, p->box, p->k.lanes,
+                                       p->box == TARTAN_I_BOX_VECTORS ? VECTORS_REALS : BOX_REALS);
 }
 
 static int64_t aligned(int64_t bytes) {
@@ -258,6 +262,9 @@ static plan plan_of(const tartan_context *context, const tartan_op_conv *op) {
     p.box = 5 * p.out_block >= 4 * width ? TARTAN_I_BOX_VECTORS : TARTAN_I_BOX_LANES;
     p.width = p.box == TARTAN_I_BOX_VECTORS ? width : p.out_block;
     p.depthwise = tartan_i_cpu_depthwise_takes(&p);
+    p.in_place = p.box == TARTAN_I_BOX_VECTORS && p.width == p.out_block && !p.together &&
+                 p.map.layout == NULL && !op->add && p.to.dtype == p.k.dtype && p.to.channel == 1 &&
+                 p.to.side->of == NULL;
     return p;
 }
 

@@ -32,6 +32,7 @@ typedef struct tartan_i_cpu_forward {
     int64_t width;                                  /* of packed weights [in slot][out slot] */
     int64_t groups;                                 /* of block rows, each a task */
     bool depthwise;                                 /* boxes hold a line of zeros alone */
+    bool in_place; /* sums of whole blocks are made where their results belong */
     bool together; /* output channels repeat: all rows of blocks are added up before results are stored */
     tartan_i_cpu_finish finish;
 
@@ -64,11 +65,15 @@ typedef struct tartan_i_cpu_tile {
     int64_t ncomputed; /* so many */
 } tartan_i_cpu_tile;
 
+/* The i-th row of a piece's positions in the output. */
+tartan_i_cpu_finished tartan_i_cpu_finished_row(const tartan_i_cpu_forward *p,
+                                                const tartan_i_cpu_piece *piece, int64_t i);
+
 /* Finds what is computed of a piece, and where its sums go. False: nothing is, all sums are 0. */
 bool tartan_i_cpu_tile_begin(tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece);
 
-/* The sums of one row of blocks at all positions of the piece. */
-void tartan_i_cpu_tile_row(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t row);
+/* The sums of one row of blocks at all positions of the piece. True: they are in the place of their results. */
+bool tartan_i_cpu_tile_row(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t row);
 
 /* Whether the convolution is depthwise and its images are as this form wants them; packs its weights; and the sums of row `line`
  * of a piece, all channels. */

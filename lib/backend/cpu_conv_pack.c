@@ -18,16 +18,6 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Copies `count` positions whose channels lie side by side, in vectors of VECTOR bytes. */
-enum { VECTOR = 64 };
-static void copy_vectors(const box_row *row, const char *from, int64_t vectors, int64_t count, char *to) {
-    const int64_t bytes = row->k->bytes, step = row->step * row->image->step[2] * bytes,
-                  next = row->tiling->vector * bytes;
-    for (int64_t p = 0; p < count; p++)
-        for (int64_t v = 0; v < vectors; v++)
-            memcpy(to + v * next + p * VECTOR, from + p * step + v * VECTOR, VECTOR);
-}
-
 /* Packs `count` positions, `step` apart, of `run` channels from `from` on. */
 static void pack_slots(const box_row *row, const char *from, int64_t slot, int64_t run, int64_t count,
                        char *out) {
@@ -40,10 +30,11 @@ static void pack_slots(const box_row *row, const char *from, int64_t slot, int64
         return;
     }
     int64_t part = 0;
-    if (t->together * bytes == VECTOR && slot % t->together == 0 && image->channel == 1 &&
-        image->dtype == row->k->dtype) {
+    if (t->kind == TARTAN_I_BOX_VECTORS && slot % t->together == 0 && image->channel == 1 &&
+        image->dtype == row->k->dtype) { /* whole vectors */
         part = run / t->together * t->together;
-        copy_vectors(row, from, run / t->together, count, out + tartan_i_cpu_box_slot(t, slot) * bytes);
+        row->k->split(count, run / t->together, from, step, out + tartan_i_cpu_box_slot(t, slot) * bytes,
+                      t->vector);
     }
     for (int64_t end; part < run; part = end) {
         end = smaller(run, part + t->together - (slot + part) % t->together);

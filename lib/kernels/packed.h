@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The strip kernel of a packed left factor, in the vector vocabulary. Rows that begin a constant number of bytes apart need one
+ * The strip kernel of a packed left factor and the packing, in the vector vocabulary. Rows that begin a constant number of bytes apart need one
  * address register, so strips have more rows than those of strip.h. Shapes that do not fit in registers are not compiled. */
 #include "kernels/kernels.h"
 
@@ -62,4 +62,17 @@ static void packed_run(const tartan_i_packed *s, const tartan_i_pair *pairs, int
     static const function table[TARTAN_I_PACKED_VECTORS][TARTAN_I_PACKED_ROWS] = {
         {EACH_PACKED(PACKED_ENTRY, 1)}, {EACH_PACKED(PACKED_ENTRY, 2)}};
     table[s->vectors - 1][s->rows - 1](s, pairs, npairs);
+}
+
+/* Rows come from memory: what is this many bytes ahead is asked for, since the hardware does so within a page alone. */
+enum { SPLIT_AHEAD = 4096 };
+
+static void split(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
+                  int64_t out_vector) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t v = 0; v < vectors; v++) {
+            const real *from = (const real *)in + i * in_row + v * LANES;
+            vec_prefetch((const char *)from + SPLIT_AHEAD);
+            vec_store((real *)out + v * out_vector + i * LANES, vec_load(from));
+        }
 }

@@ -53,6 +53,14 @@ static void packed(const tartan_i_packed *s, const tartan_i_pair *pairs, int64_t
     }
 }
 
+static void split(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
+                  int64_t out_vector) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t v = 0; v < vectors; v++)
+            memcpy((real *)out + v * out_vector + i * LANES, (const real *)in + i * in_row + v * LANES,
+                   LANES * sizeof(real));
+}
+
 static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out,
                       int64_t out_row) {
     for (int64_t i = 0; i < rows; i++)
@@ -149,7 +157,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                     .rows = {8, 8, 8, 8},
                     .strip = strip_run,
                     .peak = peak},
-        .lanes = LANES, .registers = 32, .spread_rows = 8, .spread = spread, .packed = packed,
+        .lanes = LANES, .registers = 32, .spread_rows = 8, .spread = spread, .packed = packed, .split = split,
         .transpose = transpose, .commit[REAL_DTYPE] = commit_real, .scale = scale, .dot = dot,
         .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
 #if TARTAN_I_REAL == 32
