@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gradient of a depthwise filter on the CPU, of images whose channels lie side by side: the sum over positions of a line of
- * channels of `out` times one of `in` for each tap. Nothing is packed. Workers share channels, then taps, so each sum is one chain
- * over all positions; the order is that of the general form, and taps outside of the image count as zeros there too. */
+ * The gradient of a depthwise filter on the CPU, for images whose channels lie side by side. For each tap it is the sum over
+ * positions of a line of channels of `out` times one of `in`; nothing is packed. Workers share channels, then taps, so each sum is
+ * one chain over all positions. Its order is that of the general form, where taps outside of the image count as zeros too. */
 #include "backend/cpu_conv_gradient.h"
 #include "core/workspace.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gradient of a convolution's filter on the CPU.
  *
- * Tile after tile, in the order of images and positions, workers pack the tile's part of `out` and its box of `in` together.
- * Then each adds the products of its blocks: the left factor's rows are slots of `out`, the right one's vectors slots of `in`, and
- * one strip takes vectors of several taps and blocks. The sums go on from tile to tile. So a result is one chain over all positions, in an order
- * that depends on the shapes alone. */
+ * Tile after tile, in the order of images and positions, the workers pack the tile's part of `out` and its box of `in` together.
+ * Then each worker adds the products of its blocks. Rows of the left factor are slots of `out`, vectors of the right one slots of
+ * `in`; a strip takes vectors of several taps and blocks. Sums continue from tile to tile, so a result is one chain over all
+ * positions, in an order that depends on the shapes alone. */
 #include "backend/cpu_conv_gradient.h"
 #include "core/workspace.h"
 
