@@ -272,6 +272,7 @@ typedef struct tartan_cuda_window_gather {
     const tartan_layout *layout;
     tartan_i_windows windows;
     tartan_i_image image, blocks;
+    bool outside; /* of the image: only these positions are written */
     bool nothing;
 } tartan_cuda_window_gather;
 
@@ -279,7 +280,7 @@ typedef struct tartan_cuda_window_scatter {
     const tartan_layout *layout;
     tartan_i_windows windows;
     tartan_i_image image, blocks, base; /* blocks is not set if `zeros`, base only if `based` */
-    bool add, overlap, zeros, based;
+    bool add, relu, overlap, zeros, based;
     bool nothing;
 } tartan_cuda_window_scatter;
 

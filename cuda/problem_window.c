@@ -25,7 +25,8 @@ tartan_status tartan_cuda_window_gather_of(const tartan_host *host, const tartan
     *out = (tartan_cuda_window_gather){.layout = op->active,
                                        .windows = tartan_i_windows_leading(op->windows),
                                        .image = tartan_i_image_of(op->x, true),
-                                       .blocks = tartan_i_image_of(op->blocks, true)};
+                                       .blocks = tartan_i_image_of(op->blocks, true),
+                                       .outside = op->outside};
     out->nothing = out->blocks.count == 0 || out->blocks.channels == 0;
     return TARTAN_OK;
 }
@@ -44,6 +45,7 @@ tartan_status tartan_cuda_window_scatter_of(const tartan_host *host, const tarta
                                         .windows = tartan_i_windows_leading(op->windows),
                                         .image = tartan_i_image_of(op->y, true),
                                         .add = op->add,
+                                        .relu = op->relu,
                                         .overlap = tartan_i_windows_overlap(op->windows),
                                         .zeros = op->blocks == NULL,
                                         .based = op->base != NULL};

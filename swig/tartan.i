@@ -59,6 +59,7 @@
 %include "tartan/linalg.h"
 %include "tartan/attention.h"
 %include "tartan/conv.h"
+%include "tartan/residual.h"
 %include "tartan/device.h"
 %include "tartan/io.h"
 %include "tartan/windows.h"

@@ -5,5 +5,7 @@
 tartan_status tartan_cuda_window_gather_plain(const char *function, tartan_cuda_queue *queue,
                                               const void *problem) {
     const tartan_cuda_window_gather *p = (const tartan_cuda_window_gather *)problem;
+    if (p->outside)
+        return move_windows<OUTSIDE>(function, queue, p->layout, &p->windows, &p->image, &p->blocks);
     return move_windows<GATHER>(function, queue, p->layout, &p->windows, &p->image, &p->blocks);
 }

@@ -8,8 +8,12 @@ namespace {
 
 /* ---- Windows that do not overlap ---- */
 
-template <typename T, bool CHANNELS, typename I>
-__global__ void __launch_bounds__(THREADS) add_elements(const __grid_constant__ frame f, I elements) {
+/* N elements that are moved at once. */
+template <typename T, int N> struct alignas(N * sizeof(T)) pack { T at[N]; };
+
+template <typename T, int N, bool CHANNELS, typename I>
+__global__ void __launch_bounds__(THREADS)
+    add_elements(const __grid_constant__ frame f, I elements, bool relu) {
     using S = tartan_cuda_sum<T>;
     const window w = window_of(f, blockIdx.x);
     if (!w.is) return;
@@ -18,9 +22,15 @@ __global__ void __launch_bounds__(THREADS) add_elements(const __grid_constant__ 
     for (I n = (I)blockIdx.y * THREADS + threadIdx.x; n < elements; n += step) {
         const place p = element_of<CHANNELS>(f, w, n);
         if (!p.inside) continue;
-        T *y = (T *)f.image.data + p.image;
-        *y =
-            tartan_cuda_to<T>(tartan_cuda_to<S>(*y) + tartan_cuda_to<S>(((const T *)f.blocks.data)[p.block]));
+        pack<T, N> *to = (pack<T, N> *)f.image.data + p.image;
+        const pack<T, N> x = ((const pack<T, N> *)f.blocks.data)[p.block];
+        pack<T, N> y = *to;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const S sum = tartan_cuda_to<S>(y.at[i]) + tartan_cuda_to<S>(x.at[i]);
+            y.at[i] = tartan_cuda_to<T>(relu && sum <= 0 ? (S)0 : sum);
+        }
+        *to = y;
     }
 }
 
@@ -173,21 +183,34 @@ tartan_status copy_base(const char *function, tartan_cuda_queue *queue, const ta
     }
 }
 
-tartan_status add_windows(const char *function, tartan_cuda_queue *queue,
-                          const tartan_cuda_window_scatter *p) {
+template <typename T, int N>
+tartan_status add_packs(const char *function, tartan_cuda_queue *queue, const tartan_cuda_window_scatter *p) {
+    const tartan_i_image image = packed(&p->image, N), blocks = packed(&p->blocks, N);
     frame f;
-    PASS(frame_of(function, queue, p->layout, &p->windows, &p->image, &p->blocks, &f));
-    if (p->overlap) return add_overlapping(function, queue, p, f);
+    PASS(frame_of(function, queue, p->layout, &p->windows, &image, &blocks, &f));
     const int64_t elements = elements_of(f);
     dim3 grid = tartan_cuda_grid(p->layout->blocks);
     grid.y = pieces(elements, 4 * THREADS);
+    return by_order(N > 1 || by_channel(&p->image), elements, [&](auto channels, auto index) {
+        return tartan_cuda_launch(function, queue,
+                                  add_elements<T, N, decltype(channels)::value, decltype(index)>, grid,
+                                  dim3(THREADS), f, (decltype(index))elements, p->relu);
+    });
+}
+
+tartan_status add_windows(const char *function, tartan_cuda_queue *queue,
+                          const tartan_cuda_window_scatter *p) {
+    if (p->overlap) {
+        frame f;
+        PASS(frame_of(function, queue, p->layout, &p->windows, &p->image, &p->blocks, &f));
+        return add_overlapping(function, queue, p, f);
+    }
     return tartan_cuda_by_dtype(p->image.dtype, [&](auto tag) {
-        return by_order(by_channel(&p->image), elements, [&](auto channels, auto index) {
-            using T = typename decltype(tag)::type;
-            return tartan_cuda_launch(function, queue,
-                                      add_elements<T, decltype(channels)::value, decltype(index)>, grid,
-                                      dim3(THREADS), f, (decltype(index))elements);
-        });
+        using T = typename decltype(tag)::type;
+        constexpr int count = 16 / sizeof(T);
+        return can_pack(&p->image, count) && can_pack(&p->blocks, count)
+                   ? add_packs<T, count>(function, queue, p)
+                   : add_packs<T, 1>(function, queue, p);
     });
 }
 

@@ -163,10 +163,26 @@ inline tartan_i_image packed(const tartan_i_image *image, int count) {
 
 /* ---- Moving bits ---- */
 
-enum way { GATHER, SCATTER, CLEAR };
+/* CLEAR writes zeros to windows of the image, OUTSIDE to those parts of blocks that are outside of the image. */
+enum way { GATHER, SCATTER, CLEAR, OUTSIDE };
+
+constexpr bool is_move(way w) {
+    return w == GATHER || w == SCATTER;
+}
+
+/* Whether all of a window is inside of the image. */
+__device__ __forceinline__ bool is_inside(const frame &f, const window &w) {
+    bool inside = true;
+#pragma unroll
+    for (int d = 0; d < 3; d++)
+        inside = inside && w.first[d] >= 0 && w.first[d] + f.size[d] <= (int64_t)f.length[d];
+    return inside;
+}
 
 template <typename T, way WAY> __device__ __forceinline__ void move_one(const frame &f, const place &p) {
-    if (WAY == GATHER)
+    if (WAY == OUTSIDE) {
+        if (!p.inside) ((T *)f.blocks.data)[p.block] = T();
+    } else if (WAY == GATHER)
         ((T *)f.blocks.data)[p.block] = p.inside ? ((const T *)f.image.data)[p.image] : T();
     else if (p.inside)
         ((T *)f.image.data)[p.image] = WAY == CLEAR ? T() : ((const T *)f.blocks.data)[p.block];
@@ -175,7 +191,7 @@ template <typename T, way WAY> __device__ __forceinline__ void move_one(const fr
 template <typename T, way WAY, bool CHANNELS, typename I>
 __global__ void __launch_bounds__(THREADS) move_elements(const __grid_constant__ frame f, I elements) {
     const window w = window_of(f, blockIdx.x);
-    if (!w.is) return;
+    if (!w.is || (WAY == OUTSIDE && is_inside(f, w))) return;
     const I step = (I)gridDim.y * THREADS;
 #pragma unroll 4
     for (I n = (I)blockIdx.y * THREADS + threadIdx.x; n < elements; n += step)
@@ -226,8 +242,8 @@ tartan_status move_as(const char *function, tartan_cuda_queue *queue, const fram
                       bool image_by_channel, bool blocks_by_channel) {
     const int64_t elements = elements_of(f), positions = elements / f.channels;
     dim3 grid = tartan_cuda_grid(blocks);
-    if (WAY != CLEAR && sizeof(T) <= 8 && image_by_channel != blocks_by_channel) {
-        if constexpr (WAY != CLEAR && sizeof(T) <= 8) {
+    if (is_move(WAY) && sizeof(T) <= 8 && image_by_channel != blocks_by_channel) {
+        if constexpr (is_move(WAY) && sizeof(T) <= 8) {
             const int64_t across = (f.channels - 1) / SIDE + 1;
             const int64_t tiles = ((positions - 1) / SIDE + 1) * across;
             grid.y = pieces(tiles, 1);
@@ -244,16 +260,19 @@ tartan_status move_as(const char *function, tartan_cuda_queue *queue, const fram
     });
 }
 
-/* Copies windows between an image and blocks, or clears them. */
+/* Copies windows between an image and blocks, or clears parts of one of them. The image of OUTSIDE, which is not used, may
+ * have any strides. */
 template <way WAY>
 tartan_status move_windows(const char *function, tartan_cuda_queue *queue, const tartan_layout *layout,
                            const tartan_i_windows *windows, const tartan_i_image *image,
                            const tartan_i_image *blocks) {
     const int count = (int)(16 / image->bytes);
-    const bool packs = can_pack(image, count) && (WAY == CLEAR || can_pack(blocks, count));
+    const bool packs =
+        (WAY == OUTSIDE || can_pack(image, count)) && (WAY == CLEAR || can_pack(blocks, count));
     const tartan_i_image image_packs = packs ? packed(image, count) : *image,
                          block_packs = packs && WAY != CLEAR ? packed(blocks, count) : *blocks;
-    const bool image_by = packs || by_channel(image), blocks_by = packs || WAY == CLEAR || by_channel(blocks);
+    const bool blocks_by = packs || WAY == CLEAR || by_channel(blocks),
+               image_by = packs || (WAY == OUTSIDE ? blocks_by : by_channel(image));
     frame f;
     PASS(frame_of(function, queue, layout, windows, &image_packs, &block_packs, &f));
     switch (image_packs.bytes) {

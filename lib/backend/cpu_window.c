@@ -14,17 +14,23 @@ typedef struct move {
     tartan_i_image base;
     tartan_i_tile_copy copy;
     int32_t workers;
-    int64_t *ids; /* where windows overlap: [heads, grid], -1 for inactive ones */
+    int64_t first, count; /* windows */
+    bool outside, relu;   /* as the operations have it */
+    int64_t *ids;         /* where windows overlap: [heads, grid], -1 for inactive ones */
 } move;
 
 static move move_of(const tartan_context *context, const tartan_layout *active,
-                    const tartan_i_windows *windows, const tartan_array *image, const tartan_array *blocks) {
+                    const tartan_i_windows *windows, int64_t first, const tartan_array *image,
+                    const tartan_array *blocks) {
     move m = {.active = tartan_i_cpu_layout_now(active),
               .windows = tartan_i_windows_leading(windows),
               .image = tartan_i_image_of(image, true),
               .copy = tartan_i_tile_copier(image->dtype, image->dtype),
               .workers = context->threads};
     if (blocks != NULL) m.blocks = tartan_i_image_of(blocks, true);
+    m.count = m.active->blocks - first; /* of a dynamic layout fewer than there are blocks */
+    if (blocks != NULL && m.blocks.count < m.count) m.count = m.blocks.count;
+    m.first = first;
     return m;
 }
 
@@ -40,13 +46,13 @@ typedef struct line {
 
 static line line_of(const move *m, int64_t number) {
     const tartan_i_windows *w = &m->windows;
-    const int64_t rows = w->size[0] * w->size[1], block = number / rows;
-    const int64_t grid_row = m->active->block_rows[block];
+    const int64_t rows = w->size[0] * w->size[1], block = number / rows, id = m->first + block;
+    const int64_t grid_row = m->active->block_rows[id];
     const int64_t window[TARTAN_I_MAX_DIMS] = {grid_row / w->count[1], grid_row % w->count[1],
-                                               m->active->block_cols[block]};
+                                               m->active->block_cols[id]};
     line l = {.block = block, .row = {number % rows / w->size[1], number % w->size[1]}};
     const int64_t first = tartan_i_window_inside(w, 2, window[2], m->image.size[2], &l.begin, &l.end);
-    l.at = tartan_i_layout_head(m->active, block) * m->image.item + (first + l.begin) * m->image.step[2];
+    l.at = tartan_i_layout_head(m->active, id) * m->image.item + (first + l.begin) * m->image.step[2];
     l.inside = l.end > l.begin;
     for (int32_t d = 0; d < 2; d++) {
         const int64_t at = w->offset[d] + window[d] * w->stride[d] + l.row[d];
@@ -86,12 +92,12 @@ static void gather_task(void *data, int32_t worker) {
     const move *m = data;
     const tartan_i_windows *w = &m->windows;
     int64_t begin, end;
-    tartan_i_share(m->active->blocks * w->size[0] * w->size[1], m->workers, worker, &begin, &end);
+    tartan_i_share(m->count * w->size[0] * w->size[1], m->workers, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         line l = line_of(m, i);
         if (!l.inside) l.begin = l.end = 0;
         clear_line(m, &m->blocks, in_block(m, &l, 0), l.begin);
-        if (l.inside)
+        if (l.inside && !m->outside)
             copy_line(m->copy, in_block(m, &l, l.begin), m->blocks.step[2], m->blocks.channel,
                       m->image.data + l.at * m->image.bytes, m->image.step[2], m->image.channel,
                       l.end - l.begin, m->image.channels);
@@ -107,17 +113,23 @@ static void gather_task(void *data, int32_t worker) {
 #define TO_BF16(x)   tartan_i_bf16_of_f32(x)
 #define FROM_BF16(x) tartan_i_f32_of_bf16(x)
 
-/* add: rows x cols elements, y += x. sum: y += the n elements of x, one for each channel, added to `sums` first. */
+/* add: rows x cols elements, y += x, then max(y, 0) with relu. sum: y += the n elements of x, one for each channel, added to `sums` first. */
 #define DEFINE_SUMS(name, type, sum_type, FROM, TO)                                                          \
     static void add_##name(char *to, int64_t tr, int64_t tc, const char *from, int64_t fr, int64_t fc,       \
-                           int64_t rows, int64_t cols) {                                                     \
+                           int64_t rows, int64_t cols, bool relu) {                                          \
         for (int64_t r = 0; r < rows; r++) {                                                                 \
             type *restrict y = (type *)(void *)to + r * tr;                                                  \
             const type *restrict x = (const type *)(const void *)from + r * fr;                              \
             if (tc == 1 && fc == 1)                                                                          \
-                for (int64_t c = 0; c < cols; c++) y[c] = TO(FROM(y[c]) + FROM(x[c]));                       \
+                for (int64_t c = 0; c < cols; c++) {                                                         \
+                    const sum_type sum = FROM(y[c]) + FROM(x[c]);                                            \
+                    y[c] = TO(relu && sum <= 0 ? 0 : sum);                                                   \
+                }                                                                                            \
             else                                                                                             \
-                for (int64_t c = 0; c < cols; c++) y[c * tc] = TO(FROM(y[c * tc]) + FROM(x[c * fc]));        \
+                for (int64_t c = 0; c < cols; c++) {                                                         \
+                    const sum_type sum = FROM(y[c * tc]) + FROM(x[c * fc]);                                  \
+                    y[c * tc] = TO(relu && sum <= 0 ? 0 : sum);                                              \
+                }                                                                                            \
         }                                                                                                    \
     }                                                                                                        \
     static void start_##name(int64_t n, void *sums, const char *from, int64_t step) {                        \
@@ -142,7 +154,7 @@ DEFINE_SUMS(bf16, tartan_i_bfloat, float, FROM_BF16, TO_BF16)
 
 typedef struct sums {
     void (*add)(char *to, int64_t tr, int64_t tc, const char *from, int64_t fr, int64_t fc, int64_t rows,
-                int64_t cols);
+                int64_t cols, bool relu);
     void (*start)(int64_t n, void *sums, const char *from, int64_t step);
     void (*sum)(int64_t n, void *sums, const char *from, int64_t step);
     void (*end)(int64_t n, const void *sums, char *to, int64_t step);
@@ -162,7 +174,8 @@ static void scatter_line(const move *m, int64_t number, bool add) {
         clear_line(m, &m->image, to, l.end - l.begin);
     else if (add)
         sums_of[m->image.dtype].add(to, m->image.step[2], m->image.channel, in_block(m, &l, l.begin),
-                                    m->blocks.step[2], m->blocks.channel, l.end - l.begin, m->image.channels);
+                                    m->blocks.step[2], m->blocks.channel, l.end - l.begin, m->image.channels,
+                                    m->relu);
     else
         copy_line(m->copy, to, m->image.step[2], m->image.channel, in_block(m, &l, l.begin),
                   m->blocks.step[2], m->blocks.channel, l.end - l.begin, m->image.channels);
@@ -171,16 +184,14 @@ static void scatter_line(const move *m, int64_t number, bool add) {
 static void set_task(void *data, int32_t worker) {
     const move *m = data;
     int64_t begin, end;
-    tartan_i_share(m->active->blocks * m->windows.size[0] * m->windows.size[1], m->workers, worker, &begin,
-                   &end);
+    tartan_i_share(m->count * m->windows.size[0] * m->windows.size[1], m->workers, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) scatter_line(m, i, false);
 }
 
 static void add_task(void *data, int32_t worker) {
     const move *m = data;
     int64_t begin, end;
-    tartan_i_share(m->active->blocks * m->windows.size[0] * m->windows.size[1], m->workers, worker, &begin,
-                   &end);
+    tartan_i_share(m->count * m->windows.size[0] * m->windows.size[1], m->workers, worker, &begin, &end);
     for (int64_t i = begin; i < end; i++) scatter_line(m, i, true);
 }
 
@@ -274,19 +285,20 @@ static void base_task(void *data, int32_t worker) {
 enum { WORK = 4 };
 
 static double elements_of(const move *m) {
-    return WORK * (double)m->active->blocks * tartan_i_windows_positions(&m->windows) *
-           (double)m->image.channels;
+    return WORK * (double)m->count * tartan_i_windows_positions(&m->windows) * (double)m->image.channels;
 }
 
 tartan_status tartan_i_cpu_window_gather(const tartan_context *context, const tartan_op_window_gather *op) {
-    move m = move_of(context, op->active, op->windows, op->x, op->blocks);
+    move m = move_of(context, op->active, op->windows, op->first, op->x, op->blocks);
+    m.outside = op->outside;
     if (m.image.channels == 0) return TARTAN_OK;
     tartan_i_parallel(context, m.workers, elements_of(&m), gather_task, &m);
     return TARTAN_OK;
 }
 
 tartan_status tartan_i_cpu_window_scatter(const tartan_context *context, const tartan_op_window_scatter *op) {
-    move m = move_of(context, op->active, op->windows, op->y, op->blocks);
+    move m = move_of(context, op->active, op->windows, op->first, op->y, op->blocks);
+    m.relu = op->relu;
     const bool overlap = op->add && tartan_i_windows_overlap(op->windows);
     const tartan_layout *l = m.active;
     if (tartan_i_array_is_empty(op->y)) return TARTAN_OK;

@@ -183,25 +183,29 @@ typedef struct tartan_op_window_pool {
     const tartan_array *active; /* u8, contiguous: [n, the grid of the windows] */
 } tartan_op_window_pool;
 
-/* Block i becomes active window i of x, 0 outside of the image. On a dynamic layout, blocks past the last window keep their
- * values. */
+/* Block i becomes active window first + i of x, 0 outside of the image. On a dynamic layout, blocks past the last window keep
+ * their values. With `outside`, only positions outside of the image are written, and x is not read. */
 typedef struct tartan_op_window_gather {
     const char *function;
     const tartan_layout *active;
     const tartan_i_windows *windows;
     const tartan_array *x;      /* [n, channels, spatial...] */
     const tartan_array *blocks; /* [windows, channels, size...], of the dtype of x */
+    int64_t first;              /* 0 with all windows; only the CPU takes others */
+    bool outside;
 } tartan_op_window_gather;
 
-/* y = base, then active window i of y becomes block i, or has it added. Windows overlap only if `add`; they are added in the
- * order of ids, and the sum is rounded once. */
+/* y = base, then active window first + i of y becomes block i, or has it added. Windows overlap only if `add`; they are added
+ * in the order of ids, and the sum is rounded once. With `relu`, for windows that do not overlap, it then becomes
+ * max(sum, 0). */
 typedef struct tartan_op_window_scatter {
     const char *function;
     const tartan_layout *active;
     const tartan_i_windows *windows;
     const tartan_array *blocks; /* NULL: zeros, which are not added */
     const tartan_array *base;   /* NULL: y itself */
-    bool add;
+    int64_t first;              /* 0 with all windows; only the CPU takes others, without overlap */
+    bool add, relu;
     const tartan_array *y; /* [n, channels, spatial...] */
 } tartan_op_window_scatter;
 

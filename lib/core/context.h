@@ -26,6 +26,7 @@ typedef enum tartan_i_room {
     TARTAN_I_ROOM_PANEL,  /* packed operands, shared by the workers */
     TARTAN_I_ROOM_OWN,    /* private to each worker */
     TARTAN_I_ROOM_SUMS,   /* partial sums */
+    TARTAN_I_ROOM_CHAIN,  /* what one operation of a call hands to the next */
     TARTAN_I_ROOMS,
 } tartan_i_room;
 typedef struct tartan_i_scratch {
@@ -43,7 +44,8 @@ struct tartan_context {
     int32_t last_kind; /* 1 + the kind of the last operation that was timed; 0: none */
     double last_rate;  /* its useful TFLOP/s */
     tartan_i_scratch scratch[TARTAN_I_ROOMS];
-    int32_t busy; /* a tartan_i_busy, by the __atomic builtins: C++ tests include this header */
+    bool holds_scratch; /* between tartan_i_workspace_hold and tartan_i_workspace_let_go */
+    int32_t busy;       /* a tartan_i_busy, by the __atomic builtins: C++ tests include this header */
     void (*end)(struct tartan_context *context); /* frees it */
     /* The order of work between streams (lib/device/queue.h); of a CPU context NULL and 0. */
     struct tartan_i_queue *queue;

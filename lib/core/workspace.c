@@ -52,9 +52,19 @@ tartan_status tartan_i_workspace_get(const tartan_context *context, tartan_i_roo
     return TARTAN_OK;
 }
 
+void tartan_i_workspace_hold(const tartan_context *context) {
+    ((tartan_context *)context)->holds_scratch = true;
+}
+
+void tartan_i_workspace_let_go(const tartan_context *context) {
+    ((tartan_context *)context)->holds_scratch = false;
+    tartan_i_workspace_end(context);
+}
+
 void tartan_i_workspace_end(const tartan_context *context) {
     const tartan_i_scratch *rooms = rooms_of(context);
     int64_t bytes = 0;
+    if (context->holds_scratch) return;
     for (int i = 0; i < TARTAN_I_ROOMS; i++) bytes += rooms[i].bytes;
     if (bytes > KEEP_BYTES + (int64_t)context->threads * OF_A_THREAD) tartan_i_workspace_free(context);
 }

@@ -15,6 +15,11 @@ tartan_status tartan_i_workspace_get(const tartan_context *context, tartan_i_roo
 /* At the end of an operation: frees the memory unless all rooms together are small enough to keep. */
 void tartan_i_workspace_end(const tartan_context *context);
 
+/* For a call of several operations: until it lets go, the ends of operations free nothing. So an operation that runs again
+ * with operands no larger than before cannot fail for want of memory. */
+void tartan_i_workspace_hold(const tartan_context *context);
+void tartan_i_workspace_let_go(const tartan_context *context);
+
 /* Frees all of it. */
 void tartan_i_workspace_free(const tartan_context *context);
 
