@@ -13,10 +13,15 @@
 /* An image of a convolution, and the slots of its channels. */
 tartan_i_image tartan_i_cpu_image_of(const tartan_array *array, const tartan_i_channels *side);
 
-/* Whether a filter of the layout is depthwise, with one block of 1 x 1 for each tap of every channel, and both images have
- * channels that lie side by side, of that dtype and without slots. */
+/* Whether a filter of the layout is depthwise, with one block of 1 x 1 for each tap of every channel, and the channels of both images
+ * have no slots. */
 bool tartan_i_cpu_is_depthwise(const tartan_layout *layout, int64_t taps, const tartan_i_image *a,
-                               const tartan_i_image *b, int32_t dtype);
+                               const tartan_i_image *b);
+
+/* Whether an image has lines of channels of that dtype. */
+static inline bool tartan_i_cpu_has_lines(const tartan_i_image *image, int32_t dtype) {
+    return image->dtype == dtype && image->channel == 1;
+}
 
 /* One dimension of a phase. The positions first + j * step of one image, j < count, are reached from the positions
  * j * from_step + offset + i * offset_step of the other by tap t = tap + i * tap_step, 0 <= i < taps. */

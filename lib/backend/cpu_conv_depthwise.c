@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Depthwise convolutions of images whose channels lie side by side, on the CPU: each channel has one weight a tap, so a line of
- * channels is the sum of a few lines of the image times lines of weights, and nothing is packed but the weights. Chains are
- * those of the other forms: taps outside of the image count as zeros. */
+ * Depthwise convolutions of images whose channels lie side by side, on the CPU. Each channel has one weight a tap, so a line of
+ * channels is the sum of a few lines of the image times lines of weights. Nothing is packed but the weights, and images of 16-bit
+ * types. Chains are those of the other forms: taps outside of the image count as zeros. */
 #include "backend/cpu_conv_forward.h"
 
 #include <string.h>
 
-static bool is_plain(const tartan_i_image *image, int32_t dtype) {
-    return image->dtype == dtype && image->channel == 1 && image->side->of == NULL;
-}
-
 bool tartan_i_cpu_is_depthwise(const tartan_layout *l, int64_t taps, const tartan_i_image *a,
-                               const tartan_i_image *b, int32_t dtype) {
+                               const tartan_i_image *b) {
     const int64_t channels = a->side->count;
     if (l->shape.block_rows != 1 || l->shape.block_cols != 1 || l->blocks != taps * channels ||
-        b->side->count != channels || !is_plain(a, dtype) || !is_plain(b, dtype))
+        b->side->count != channels || a->side->of != NULL || b->side->of != NULL)
         return false;
     for (int64_t id = 0; id < l->blocks; id++)
         if (l->block_rows[id] != id / taps || l->block_cols[id] != id % taps * channels + id / taps)
@@ -23,14 +19,14 @@ bool tartan_i_cpu_is_depthwise(const tartan_layout *l, int64_t taps, const tarta
 }
 
 bool tartan_i_cpu_depthwise_takes(const tartan_i_cpu_forward *p) {
-    return p->map.layout == NULL && p->op->filter->dtype == p->k.dtype &&
-           tartan_i_cpu_is_depthwise(p->op->filter->layout, p->op->conv->options.taps, &p->from, &p->to,
-                                     p->k.dtype);
+    return p->map.layout == NULL && p->from.channel == 1 && p->to.channel == 1 &&
+           tartan_i_cpu_is_depthwise(p->op->filter->layout, p->op->conv->options.taps, &p->from, &p->to);
 }
 
 void tartan_i_cpu_depthwise_pack(const tartan_i_cpu_forward *p) {
+    const tartan_matrix *f = p->op->filter;
     const int64_t taps = p->op->conv->options.taps, channels = p->to.side->count;
-    p->k.transpose(channels, taps, tartan_i_block_at(p->op->filter, 0), taps, p->weights, channels);
+    tartan_i_pack(&p->k, f->dtype, tartan_i_block_at(f, 0), 1, taps, taps, channels, p->weights, channels);
 }
 
 /* The line of channels at position w of a row of the image; zeros outside of it. */
@@ -65,9 +61,31 @@ static tap tap_of(const tartan_i_cpu_forward *p, const tartan_i_cpu_piece *piece
                  .w = at[2]};
 }
 
+/* The sums of a row from the packed box of the piece. */
+static void add_packed(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece, int64_t line) {
+    const tartan_i_cpu_forward *p = tile->p;
+    const tartan_i_cpu_tiling *t = &p->tiling;
+    const int64_t channels = p->to.side->count, ntaps = p->pointers[1] - p->pointers[0];
+    const int64_t d = line / piece->size[1] * p->lines[0].from_step,
+                  h = line % piece->size[1] * p->lines[1].from_step;
+    for (int64_t q = 0; q < piece->size[2]; q++) {
+        const int64_t at = ((d * t->box[1] + h) * t->box[2] + q * p->lines[2].from_step) * t->position;
+        for (int64_t i = 0; i < ntaps; i++) {
+            const tartan_i_cpu_entry *e = &p->entries[i];
+            tile->pairs[i].a = p->weights + e->id * channels * p->k.bytes;
+            tile->pairs[i].b = tile->box + (at + e->offset) * p->k.bytes;
+        }
+        p->k.row_products(channels, tile->pairs, ntaps, tile->sums.data + q * channels * p->k.bytes);
+    }
+}
+
 void tartan_i_cpu_depthwise_row(const tartan_i_cpu_tile *tile, const tartan_i_cpu_piece *piece,
                                 int64_t line) {
     const tartan_i_cpu_forward *p = tile->p;
+    if (p->box == TARTAN_I_BOX_SLOTS) {
+        add_packed(tile, piece, line);
+        return;
+    }
     const int64_t channels = p->to.side->count, ntaps = p->pointers[1] - p->pointers[0]; /* of channel 0 */
     tartan_i_pair *pairs = tile->pairs,
                   *rows = pairs + ntaps; /* of the taps: rows of the image, positions there */

@@ -1,68 +1,89 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The gradient of a depthwise filter on the CPU, for images whose channels lie side by side. For each tap it is the sum over
- * positions of a line of channels of `out` times one of `in`; nothing is packed. Workers share channels, then taps, so each sum is
- * one chain over all positions. Its order is that of the general form, where taps outside of the image count as zeros too. */
+ * The gradient of a depthwise filter on the CPU: for each tap the sum over positions of a line of channels of `out` times one of `in`.
+ * Images whose channels lie side by side are read in place, others from packed boxes. Workers share channels, then taps, so each sum
+ * is one chain over all positions. Its order is that of the general form, where taps outside of the image count as zeros too. */
 #include "backend/cpu_conv_gradient.h"
-#include "core/workspace.h"
-
-#include <string.h>
 
 typedef tartan_i_cpu_gradient plan;
 
 /* Channels that one worker takes at least: a cache line of f32. */
 enum { GROUP = 16 };
 
-/* Memory for the gradients of depthwise filters. */
-typedef struct depthwise {
-    const plan *p;
-    int64_t channels, taps, pitch;
-    char *sums, *zeros;    /* [taps][pitch]; [pitch] */
-    tartan_i_line *lines;  /* [threads][taps] */
-    int64_t parts, shares; /* of channels; of taps */
-} depthwise;
-
 /* What a worker adds: channels [first, first + n) and taps [begin, end). */
 typedef struct share {
-    const depthwise *d;
+    const plan *p;
     int64_t first, n, begin, end;
     tartan_i_line *lines;
 } share;
 
-bool tartan_i_cpu_depthwise_gradient_takes(const tartan_i_cpu_gradient *p) {
-    return p->map.layout == NULL &&
-           tartan_i_cpu_is_depthwise(p->layout, p->op->conv->options.taps, &p->in, &p->out, p->k.dtype);
+void tartan_i_cpu_depthwise_gradient_plan(tartan_i_cpu_gradient *p) {
+    const int64_t workers = p->context->threads;
+    p->taps = p->op->conv->options.taps;
+    p->depthwise = tartan_i_cpu_is_depthwise(p->layout, p->taps, &p->in, &p->out);
+    p->plain = p->map.layout == NULL && tartan_i_cpu_has_lines(&p->in, p->k.dtype) &&
+               tartan_i_cpu_has_lines(&p->out, p->k.dtype);
+    p->channels = p->out.side->count;
+    const int64_t groups = tartan_i_ceil_div(p->channels, GROUP);
+    p->pitch = groups * GROUP;
+    p->parts = workers < groups ? workers : groups;
+    if (p->parts > 0) p->shares = workers / p->parts < p->taps ? workers / p->parts : p->taps;
 }
 
-/* Adds `count` positions of a row of `out`, from q on in the piece. If there is more than one, no tap leaves a row of the image
- * among them. */
-static void add_positions(const share *s, const tartan_i_cpu_piece *piece, const int64_t at[TARTAN_I_DIMS],
-                          int64_t q, int64_t count) {
-    const depthwise *w = s->d;
-    const plan *p = w->p;
-    const int64_t *kernel = p->op->geometry.kernel, bytes = p->k.bytes;
-    const tartan_i_image *in = &p->in, *out = &p->out;
-    const int64_t shift = piece->n * out->item + at[0] * out->step[0] + at[1] * out->step[1] +
-                          (at[2] + q) * out->step[2] + s->first;
-    tartan_i_lines lines = {
-        .n = s->n, .count = count, .a = out->data + shift * bytes, .a_step = out->step[2]};
-    int64_t inside = 0, outside = s->end - s->begin;
-    for (int64_t number = s->begin; number < s->end; number++) {
-        const int64_t t[TARTAN_I_DIMS] = {number / kernel[2] / kernel[1], number / kernel[2] % kernel[1],
-                                          number % kernel[2]};
-        int64_t offset = piece->n * in->item + s->first;
-        bool is_inside = true;
-        for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
-            const tartan_i_cpu_line *l = &p->in_lines[d];
-            const int64_t position =
-                (at[d] + (d == 2 ? q : 0)) * l->from_step + l->offset + t[d] * l->offset_step;
-            is_inside = is_inside && position >= 0 && position < in->size[d];
-            offset += position * in->step[d];
+static void set_line(const share *s, int64_t i, int64_t tap, const char *b) {
+    s->lines[i] =
+        (tartan_i_line){.b = b, .sums = s->p->sums + (tap * s->p->pitch + s->first) * s->p->k.bytes};
+}
+
+/* Adds the rows of the packed piece. */
+static void add_packed(const share *s) {
+    const plan *p = s->p;
+    for (int64_t row = 0; row < p->npairs; row++) {
+        const tartan_i_pair *pair = &p->pairs[row];
+        const tartan_i_lines lines = {.n = s->n,
+                                      .count = pair->k,
+                                      .a = (const char *)pair->a + s->first * p->k.bytes,
+                                      .a_step = p->out_tiling.position,
+                                      .b_step = p->in_lines[2].from_step * p->in_tiling.position};
+        for (int64_t tap = s->begin; tap < s->end; tap++) {
+            int64_t offset = 0;
+            tartan_i_cpu_tap_offset(p->in_lines, &p->op->geometry, &p->in_tiling, tap, &offset);
+            set_line(s, tap - s->begin, tap, (const char *)pair->b + (offset + s->first) * p->k.bytes);
         }
-        s->lines[is_inside ? inside++ : --outside] =
-            (tartan_i_line){.b = is_inside ? in->data + offset * bytes : w->zeros,
-                            .sums = w->sums + (number * w->pitch + s->first) * bytes};
+        p->k.add_lines(&lines, s->lines, s->end - s->begin);
     }
-    lines.b_step = p->in_lines[2].from_step * in->step[2];
+}
+
+/* The line of `in` that a tap meets at position `at` of `out`; NULL: outside of the image. */
+static const char *line_at(const share *s, int64_t image, const int64_t at[TARTAN_I_DIMS], int64_t tap) {
+    const plan *p = s->p;
+    const int64_t *kernel = p->op->geometry.kernel;
+    const int64_t t[TARTAN_I_DIMS] = {tap / kernel[2] / kernel[1], tap / kernel[2] % kernel[1],
+                                      tap % kernel[2]};
+    int64_t offset = image * p->in.item + s->first;
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        const tartan_i_cpu_line *l = &p->in_lines[d];
+        const int64_t position = at[d] * l->from_step + l->offset + t[d] * l->offset_step;
+        if (position < 0 || position >= p->in.size[d]) return NULL;
+        offset += position * p->in.step[d];
+    }
+    return p->in.data + offset * p->k.bytes;
+}
+
+/* Adds `count` positions of a row of `out` from `at` on. If there is more than one, no tap leaves a row of the image among them. */
+static void add_positions(const share *s, int64_t image, const int64_t at[TARTAN_I_DIMS], int64_t count) {
+    const plan *p = s->p;
+    const tartan_i_image *out = &p->out;
+    const char *zeros = p->sums + p->taps * p->pitch * p->k.bytes;
+    const int64_t shift =
+        image * out->item + at[0] * out->step[0] + at[1] * out->step[1] + at[2] * out->step[2] + s->first;
+    tartan_i_lines lines = {
+        .n = s->n, .count = count, .a = out->data + shift * p->k.bytes, .a_step = out->step[2]};
+    int64_t inside = 0, outside = s->end - s->begin;
+    for (int64_t tap = s->begin; tap < s->end; tap++) {
+        const char *line = line_at(s, image, at, tap);
+        set_line(s, line != NULL ? inside++ : --outside, tap, line != NULL ? line : zeros);
+    }
+    lines.b_step = p->in_lines[2].from_step * p->in.step[2];
     p->k.add_lines(&lines, s->lines, inside);
     lines.b_step = 0;
     p->k.add_lines(&lines, s->lines + inside, s->end - s->begin - inside);
@@ -70,61 +91,39 @@ static void add_positions(const share *s, const tartan_i_cpu_piece *piece, const
 
 /* Adds a row of a piece: positions where a tap leaves the row of the image one by one, the others together. */
 static void add_row(const share *s, const tartan_i_cpu_piece *piece, int64_t row) {
-    const plan *p = s->d->p;
+    const plan *p = s->p;
     const tartan_i_cpu_line *l = &p->in_lines[2];
-    const int64_t at[TARTAN_I_DIMS] = {piece->origin[0] + row / piece->size[1],
-                                       piece->origin[1] + row % piece->size[1], piece->origin[2]};
-    const int64_t first = at[2] * l->from_step + l->low, count = piece->size[2];
-    int64_t low = 0, high = count;
-    while (low < count && first + low * l->from_step < 0) low++;
-    while (high > low && first + (high - 1) * l->from_step + l->span >= p->in.size[2]) high--;
-    for (int64_t q = 0; q < low; q++) add_positions(s, piece, at, q, 1);
-    if (high > low) add_positions(s, piece, at, low, high - low);
-    for (int64_t q = high; q < count; q++) add_positions(s, piece, at, q, 1);
+    const int64_t begin = piece->origin[2], end = begin + piece->size[2];
+    int64_t at[TARTAN_I_DIMS] = {piece->origin[0] + row / piece->size[1],
+                                 piece->origin[1] + row % piece->size[1], begin};
+    int64_t low = begin, high = end;
+    while (low < end && low * l->from_step + l->low < 0) low++;
+    while (high > low && (high - 1) * l->from_step + l->low + l->span >= p->in.size[2]) high--;
+    for (; at[2] < low; at[2]++) add_positions(s, piece->n, at, 1);
+    if (high > low) add_positions(s, piece->n, at, high - low);
+    for (at[2] = high; at[2] < end; at[2]++) add_positions(s, piece->n, at, 1);
 }
 
-static void add_task(void *data, int32_t worker) {
-    const depthwise *w = data;
-    const plan *p = w->p;
-    share s = {.d = w, .lines = w->lines + worker * w->taps};
+void tartan_i_cpu_depthwise_gradient_task(void *data, int32_t worker) {
+    const plan *p = data;
+    share s = {.p = p, .lines = p->lines + worker * p->taps};
     int64_t end;
-    if (worker >= w->parts * w->shares) return;
-    tartan_i_share(tartan_i_ceil_div(w->channels, GROUP), (int32_t)w->parts, worker % (int32_t)w->parts,
-                   &s.first, &end);
-    tartan_i_share(w->taps, (int32_t)w->shares, worker / (int32_t)w->parts, &s.begin, &s.end);
+    if (worker >= p->parts * p->shares) return;
+    tartan_i_share(p->pitch / GROUP, (int32_t)p->parts, worker % (int32_t)p->parts, &s.first, &end);
+    tartan_i_share(p->taps, (int32_t)p->shares, worker / (int32_t)p->parts, &s.begin, &s.end);
     s.first *= GROUP;
-    s.n = (end * GROUP < w->channels ? end * GROUP : w->channels) - s.first;
+    s.n = (end * GROUP < p->channels ? end * GROUP : p->channels) - s.first;
+    if (!p->plain) {
+        add_packed(&s);
+        return;
+    }
     for (int64_t i = 0; i < p->npieces; i++)
         for (int64_t row = 0; row < p->pieces[i].size[0] * p->pieces[i].size[1]; row++)
             add_row(&s, &p->pieces[i], row);
 }
 
-static tartan_status get_memory(plan *p, depthwise *w) {
-    const int64_t pieces = tartan_i_cpu_most_pieces(p->in_lines, &p->in_tiling, p->in.count, &p->windows);
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &w->lines, p->context->threads,
-                                w->taps * (int64_t)sizeof *w->lines));
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PIECES, &p->pieces, pieces, sizeof *p->pieces));
-    return tartan_i_workspace_get(p->context, TARTAN_I_ROOM_SUMS, &w->sums, w->taps + 1, /* and zeros */
-                                  w->pitch * p->k.bytes);
-}
-
-tartan_status tartan_i_cpu_depthwise_gradient(tartan_i_cpu_gradient *p) {
-    const tartan_context *context = p->context;
+void tartan_i_cpu_depthwise_gradient_store(const tartan_i_cpu_gradient *p) {
     const tartan_matrix *to = p->op->filter_grad;
-    depthwise w = {.p = p, .channels = p->out.side->count, .taps = p->op->conv->options.taps};
-    const int64_t groups = tartan_i_ceil_div(w.channels, GROUP), workers = context->threads;
-    w.pitch = groups * GROUP;
-    PASS(get_memory(p, &w));
-    w.zeros = w.sums + w.taps * w.pitch * p->k.bytes;
-    w.parts = workers < groups ? workers : groups;
-    w.shares = workers / w.parts < w.taps ? workers / w.parts : w.taps;
-    memset(w.sums, 0, (size_t)((w.taps + 1) * w.pitch * p->k.bytes));
-    p->npieces =
-        tartan_i_cpu_pieces(p->in_lines, &p->in_tiling, p->in.count, p->out.size, &p->windows, p->pieces);
-    const double flops = tartan_i_op_flops(
-        &(tartan_op){.kind = TARTAN_OP_CONV_FILTER_GRADIENT, .conv_filter_gradient = *p->op});
-    tartan_i_parallel(context, context->threads, flops, add_task, &w);
-    tartan_i_commit(&p->k, w.sums, w.pitch, w.taps, w.channels, 1, p->op->beta, to->dtype,
-                    tartan_i_block_at(to, 0), 1, w.taps);
-    return TARTAN_OK;
+    tartan_i_commit(&p->k, p->sums, p->pitch, p->taps, p->channels, 1, p->op->beta, to->dtype,
+                    tartan_i_block_at(to, 0), 1, p->taps);
 }

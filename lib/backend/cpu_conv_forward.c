@@ -87,6 +87,9 @@ static tartan_i_cpu_sums sums_at(const plan *p, tartan_i_cpu_sums sums, int64_t 
 /* The results of a piece of a depthwise convolution. */
 static void run_depthwise(const tartan_i_cpu_tile *w, const tartan_i_cpu_piece *piece) {
     const plan *p = w->p;
+    if (p->box == TARTAN_I_BOX_SLOTS)
+        tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
+                              tartan_i_cpu_box_rows(p->lines, piece), w->box);
     for (int64_t i = 0; i < piece->size[0] * piece->size[1]; i++) {
         const tartan_i_cpu_finished f = tartan_i_cpu_finished_row(p, piece, i);
         tartan_i_cpu_depthwise_row(w, piece, i);
@@ -139,7 +142,7 @@ static void run_task(void *data, int32_t worker) {
     w.computed = w.vectors + p->most_vectors;
     if (p->depthwise) {
         w.sums.slot = 1, w.sums.position = p->to.side->count;
-        memset(w.box, 0, (size_t)p->box_bytes);
+        if (p->box != TARTAN_I_BOX_SLOTS) memset(w.box, 0, (size_t)p->box_bytes);
     }
     for (;;) {
         const int64_t task = __atomic_fetch_add(p->taken, 1, __ATOMIC_RELAXED);
@@ -192,7 +195,7 @@ static void size_own(plan *p, int64_t reals) {
     }
     if (p->box == TARTAN_I_BOX_VECTORS) p->longest *= p->in_block / p->k.lanes + 2;
     if (p->depthwise) p->longest *= 2;
-    p->box_bytes = aligned((p->depthwise ? channels : reals) * bytes);
+    p->box_bytes = aligned((p->depthwise && p->box != TARTAN_I_BOX_SLOTS ? channels : reals) * bytes);
     p->sums_bytes = aligned(p->most_sums * (p->depthwise ? channels : p->width) * bytes);
     p->all_bytes = aligned(p->together ? p->most_sums * channels * bytes : 0);
     p->own_bytes = p->box_bytes + p->sums_bytes + p->all_bytes +
@@ -262,6 +265,7 @@ static plan plan_of(const tartan_context *context, const tartan_op_conv *op) {
     p.box = 5 * p.out_block >= 4 * width ? TARTAN_I_BOX_VECTORS : TARTAN_I_BOX_LANES;
     p.width = p.box == TARTAN_I_BOX_VECTORS ? width : p.out_block;
     p.depthwise = tartan_i_cpu_depthwise_takes(&p);
+    if (p.depthwise && !tartan_i_cpu_has_lines(&p.from, p.k.dtype)) p.box = TARTAN_I_BOX_SLOTS;
     p.in_place = p.box == TARTAN_I_BOX_VECTORS && p.width == p.out_block && !p.together &&
                  p.map.layout == NULL && !op->add && p.to.dtype == p.k.dtype && p.to.channel == 1 &&
                  p.to.side->of == NULL;

@@ -28,11 +28,11 @@ typedef struct tartan_i_cpu_forward {
     tartan_i_cpu_active windows, map; /* of the output, of the input: one of them without a layout */
     int64_t in_block, out_block, in_grid, out_grid; /* blocks of one tap */
     int64_t out_stride, iitem;                      /* of a block of weights */
-    tartan_i_cpu_box box;                           /* _LANES: lanes are positions; else _VECTORS */
-    int64_t width;                                  /* of packed weights [in slot][out slot] */
-    int64_t groups;                                 /* of block rows, each a task */
-    bool depthwise;                                 /* boxes hold a line of zeros alone */
-    bool in_place; /* sums of whole blocks are made where their results belong */
+    tartan_i_cpu_box box; /* _LANES: lanes are positions; _VECTORS: slots; _SLOTS: a packed depthwise one */
+    int64_t width;        /* of packed weights [in slot][out slot] */
+    int64_t groups;       /* of block rows, each a task */
+    bool depthwise;       /* unless its image is packed, boxes are a line of zeros */
+    bool in_place;        /* sums of whole blocks are made where their results belong */
     bool together; /* output channels repeat: all rows of blocks are added up before results are stored */
     tartan_i_cpu_finish finish;
 

@@ -138,16 +138,30 @@ static plan plan_of(const tartan_context *context, const tartan_op_conv_filter_g
     p.out_tiling = tartan_i_cpu_tiling_of(p.out_lines, p.in_tiling.tile,
                                           tartan_i_cpu_conv_pitch(p.out.side->slots, l->shape.block_rows),
                                           TARTAN_I_BOX_SLOTS, 1, INT64_MAX);
+    tartan_i_cpu_depthwise_gradient_plan(&p);
     return p;
+}
+
+/* Bytes of all sums, which start as zeros. */
+static int64_t sums_bytes(const plan *p) {
+    return p->k.bytes * (p->depthwise ? (p->taps + 1) * p->pitch
+                                      : p->layout->blocks * p->layout->shape.block_rows * p->width);
 }
 
 static tartan_status get_memory(plan *p) {
     const int64_t pieces = tartan_i_cpu_most_pieces(p->in_lines, &p->in_tiling, p->in.count, &p->windows);
     const int64_t map = tartan_i_cpu_active_bytes(&p->map, &p->in);
-    const int64_t lines = p->in_tiling.tile[0] * p->in_tiling.tile[1];
+    const int64_t rows = p->in_tiling.tile[0] * p->in_tiling.tile[1],
+                  lines = p->depthwise ? p->context->threads * p->taps : 0;
     char *memory;
-    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &p->pairs, lines, sizeof *p->pairs));
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_LISTS, &memory,
+                                rows * (int64_t)sizeof *p->pairs + lines * (int64_t)sizeof *p->lines, 1));
+    p->pairs = (tartan_i_pair *)(void *)memory;
+    p->lines = (tartan_i_line *)(void *)(p->pairs + rows);
     PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PIECES, &p->pieces, pieces, sizeof *p->pieces));
+    PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_SUMS, &p->sums, sums_bytes(p), 1));
+    memset(p->sums, 0, (size_t)sums_bytes(p));
+    if (p->depthwise && p->plain) return TARTAN_OK;
     PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_TEAM, &memory, map, 1));
     tartan_i_cpu_active_fill(&p->map, &p->in, memory);
     const int64_t in_bytes = p->in_tiling.box_reals * p->k.bytes,
@@ -155,8 +169,7 @@ static tartan_status get_memory(plan *p) {
     PASS(tartan_i_workspace_get(p->context, TARTAN_I_ROOM_PANEL, &p->in_box, in_bytes + out_bytes, 1));
     p->out_box = p->in_box + in_bytes;
     memset(p->in_box, 0, (size_t)(in_bytes + out_bytes)); /* slots without a channel stay 0 */
-    return tartan_i_workspace_get(p->context, TARTAN_I_ROOM_SUMS, &p->sums, p->layout->blocks,
-                                  p->layout->shape.block_rows * p->width * p->k.bytes);
+    return TARTAN_OK;
 }
 
 /* The rows of positions of the piece at work. */
@@ -174,32 +187,41 @@ static void list_rows(plan *p, const tartan_i_cpu_piece *piece) {
         }
 }
 
-static tartan_status run(plan *p) {
-    PASS(get_memory(p));
+/* Adds the products of all pieces, packed one after the other. */
+static void add_packed(plan *p) {
     const int32_t workers = p->context->threads;
     const double elements = tartan_i_stored_elements(p->op->filter_grad);
-    const int64_t block_bytes = p->layout->shape.block_rows * p->width * p->k.bytes;
-    memset(p->sums, 0, (size_t)(p->layout->blocks * block_bytes));
-    p->npieces =
-        tartan_i_cpu_pieces(p->in_lines, &p->in_tiling, p->in.count, p->out.size, &p->windows, p->pieces);
     for (int64_t i = 0; i < p->npieces; i++) {
         const int64_t *size = p->pieces[i].size;
         const double positions = (double)(size[0] * size[1] * size[2]);
         list_rows(p, &p->pieces[i]);
         tartan_i_parallel(p->context, workers, (double)p->in_tiling.box_reals * TARTAN_I_CPU_MOVE, pack_task,
                           p);
-        tartan_i_parallel(p->context, workers, 2 * positions * elements, add_task, p);
+        tartan_i_parallel(p->context, workers, 2 * positions * elements,
+                          p->depthwise ? tartan_i_cpu_depthwise_gradient_task : add_task, p);
     }
-    tartan_i_parallel(p->context, workers, elements * TARTAN_I_CPU_MOVE, store_task, p);
-    return TARTAN_OK;
 }
 
 tartan_status tartan_i_cpu_conv_filter_gradient(const tartan_context *context,
                                                 const tartan_op_conv_filter_gradient *op) {
     if (op->filter_grad->layout->blocks == 0) return TARTAN_OK;
     plan p = plan_of(context, op);
-    const tartan_status status =
-        tartan_i_cpu_depthwise_gradient_takes(&p) ? tartan_i_cpu_depthwise_gradient(&p) : run(&p);
+    const tartan_status status = get_memory(&p);
+    if (status != TARTAN_OK) goto end;
+    p.npieces = tartan_i_cpu_pieces(p.in_lines, &p.in_tiling, p.in.count, p.out.size, &p.windows, p.pieces);
+    if (p.depthwise && p.plain) {
+        const double flops = tartan_i_op_flops(
+            &(tartan_op){.kind = TARTAN_OP_CONV_FILTER_GRADIENT, .conv_filter_gradient = *op});
+        tartan_i_parallel(context, context->threads, flops, tartan_i_cpu_depthwise_gradient_task, &p);
+    } else {
+        add_packed(&p);
+    }
+    if (p.depthwise)
+        tartan_i_cpu_depthwise_gradient_store(&p);
+    else
+        tartan_i_parallel(context, context->threads,
+                          tartan_i_stored_elements(op->filter_grad) * TARTAN_I_CPU_MOVE, store_task, &p);
+end:
     tartan_i_workspace_end(context);
     return status;
 }

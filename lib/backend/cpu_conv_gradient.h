@@ -21,10 +21,18 @@ typedef struct tartan_i_cpu_gradient {
     tartan_i_pair *pairs;            /* a row of its positions each */
     int64_t npairs;
     char *in_box, *out_box, *sums; /* sums: [blocks][block rows][width] */
+
+    /* Of depthwise filters. */
+    bool depthwise, plain;         /* plain: both images are read in place */
+    int64_t channels, taps, pitch; /* sums are [taps][pitch] then, and a line of zeros follows */
+    tartan_i_line *lines;          /* [threads][taps] */
+    int64_t parts, shares;         /* workers share channels, then taps */
 } tartan_i_cpu_gradient;
 
-/* Depthwise filters of images whose channels lie side by side. Takes memory of its own, and ends with results stored. */
-bool tartan_i_cpu_depthwise_gradient_takes(const tartan_i_cpu_gradient *p);
-tartan_status tartan_i_cpu_depthwise_gradient(tartan_i_cpu_gradient *p);
+/* Depthwise filters: how the work is shared; a worker's part, of all pieces in place or of the packed one at work; storing the
+ * results. */
+void tartan_i_cpu_depthwise_gradient_plan(tartan_i_cpu_gradient *p);
+void tartan_i_cpu_depthwise_gradient_task(void *plan, int32_t worker);
+void tartan_i_cpu_depthwise_gradient_store(const tartan_i_cpu_gradient *p);
 
 #endif

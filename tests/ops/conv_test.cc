@@ -121,7 +121,7 @@ TEST(Conv, DepthwiseHasTheBitsOfOtherMemoryOrders) {
         for (int64_t d = 0; d < dims; d++) size.push_back(1 + (int64_t)below(random, 9));
         if (!p.set_size(1 + (int64_t)below(random, 2), size)) continue;
         p.layout = layout_of(p.conv);
-        p.dtype = seed % 4 < 2 ? TARTAN_F32 : TARTAN_F64;
+        p.dtype = kDtypes[below(random, 4)];
         p.filter = random_matrix(p.layout, p.dtype, TARTAN_ROW_MAJOR, random);
         if (seed % 5 == 0) {
             tartan_array values;
@@ -190,7 +190,7 @@ TEST(Conv, DepthwiseFilterGradientHasTheBitsOfOtherMemoryOrders) {
         for (int64_t d = 0; d < dims; d++) size.push_back(1 + (int64_t)below(random, dims == 1 ? 90 : 9));
         if (!p.set_size(1 + (int64_t)below(random, 2), size)) continue;
         p.layout = layout_of(p.conv);
-        p.dtype = seed % 4 < 2 ? TARTAN_F32 : TARTAN_F64;
+        p.dtype = kDtypes[below(random, 4)];
         const Active a = below(random, 2) == 0 ? random_active(random, p.n, p.y_size(), 0.5) : Active();
         Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast);
         Dense first = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kRows);
