@@ -27,7 +27,7 @@ def test_rows_hold_the_goals(what, device):
     limits = {(row.floor, row.goal) for row in rows} - {(None, None)}
     assert limits == {("conv", "cpu"): {(.5, .85)}, ("sbnet", "cpu"): {(5.0, 8.0)},
                       ("conv", "cuda"): {(.5, .9), (.3, .75), (.15, .45), (.07, .22)},
-                      ("sbnet", "cuda"): {(.45, .85), (.6, .85)}}[what, device]
+                      ("sbnet", "cuda"): {(.45, .85), (.6, .85), (4.0, 8.0)}}[what, device]
 
 
 def small_rows():
@@ -35,7 +35,8 @@ def small_rows():
     corner = conv.Case(**SMALL, windows=8, active=.3, corner=True)
     return [conv.Row("conv", "3x3", blocks, conv.PEAK, "rate", .5, .85), conv.Row("conv", "3x3", blocks, conv.DENSE, "time"),
             conv.Row("sbnet", "windows", windows, conv.RECIPE, "time"), conv.Row("sbnet", "windows", windows, conv.SHARE, "share"),
-            conv.Row("sbnet plans", "plan", corner, conv.DENSE, "time")]
+            conv.Row("sbnet plans", "plan", corner, conv.DENSE, "time"),
+            conv.Row("sbnet", "residual unit", conv.Case(**SMALL, windows=8, active=.3, unit=True), conv.DENSE, "time")]
 
 
 def run(rows):
@@ -46,7 +47,7 @@ def run(rows):
 
 def test_small_runs():
     results = run(small_rows())
-    assert len(results) == 5
+    assert len(results) == 6
     for row, result in results.items():
         if row.peer == conv.PEAK:
             assert 0 < result["ratio"] < 1.5 and result["verdict"] in ("goal", "floor", "BELOW")
@@ -72,6 +73,39 @@ def test_a_wrong_result_is_found(monkeypatch):
     monkeypatch.setattr(conv.tartan, "conv_forward", wrong)
     (result,) = run(small_rows()[:1]).values()
     assert result["verdict"] == "WRONG" and table.failed([result])
+
+
+def test_a_wrong_unit_is_found(monkeypatch):
+    right = conv.tartan.residual_forward
+
+    def wrong(context, x, parts, active, windows, y):
+        call = right(context, x, parts, active, windows, y)
+
+        def spoilt():
+            call()
+            y[0, 0] += 1
+        return spoilt
+    monkeypatch.setattr(conv.tartan, "residual_forward", wrong)
+    (result,) = run(small_rows()[-1:]).values()
+    assert result["verdict"] == "WRONG" and table.failed([result])
+
+
+def test_the_peer_is_the_same_unit():
+    torch = pytest.importorskip("torch")
+    case = conv.Case(**SMALL, windows=8, active=1.0, unit=True)
+    image_of, ours_of, peer_of = conv.residual_kind()
+    image, library = image_of(case), conv.tartan.Library()
+    context = conv.tartan.Context(library, False, threads=1)
+    ours = ours_of(library, context, case, image)
+    memory = ours.copy()
+    ours.unit(memory, [None] * 3)()
+    found, plain = [], torch.Tensor.relu_
+    try:
+        torch.Tensor.relu_ = lambda tensor: found.append(plain(tensor)) or tensor
+        peer_of(case, image)()
+    finally:
+        torch.Tensor.relu_ = plain
+    assert len(found) == 3 and np.allclose(found[-1].permute(0, 2, 3, 1).numpy(), memory, rtol=1e-3, atol=1e-4)
 
 
 def test_recipe_is_the_same_convolution():

@@ -45,14 +45,17 @@ class Case:
     n: int = 1
     type_name: str = "f32"
     threads: int = 0  # 0: a GPU
+    unit: bool = False  # a bottleneck unit (residual.py): from c channels to k, 3x3, back to c
 
     @property
     def image(self):
         """Cases of one image and kernel have the same x and the same dense peer."""
-        return self.h, self.w, self.c, self.k, self.kernel, self.n, self.type_name, self.threads
+        return self.h, self.w, self.c, self.k, self.kernel, self.n, self.type_name, self.threads, self.unit
 
     @property
     def dense_flops(self):
+        if self.unit:
+            return 2.0 * self.n * self.h * self.w * self.k * (2 * self.c + 9 * self.k)
         return 2.0 * self.n * self.h * self.w * self.c * self.k * self.kernel ** 2
 
 
@@ -106,6 +109,11 @@ def sbnet_rows(options):
                 yield Row("sbnet", "random windows", case, DENSE, "rate", *((.45, .85) if active <= .5 else ()))
             yield Row("sbnet", "random windows", case, RECIPE, "time")
         yield Row("sbnet", "random windows", base, SHARE, "share", *(() if cpu else (.6, .85)))
+    (h, w), (c, k) = SIZES[1], PLANS["resnet-50"][1]
+    for windows, active in ((w, a) for w in (8, 16, 32) for a in (.1, .25, .5)):
+        case = Case(h, w, c, k, windows=windows, active=active, type_name=type_name, threads=threads, unit=True)
+        limits = ((5.0, 8.0) if cpu else (4.0, 8.0)) if (windows, active) == (16, .1) else ()
+        yield Row("sbnet", "residual unit", case, DENSE, "time", *limits)
     for plan in options.plans:
         for (h, w), (c, k) in zip(SIZES, PLANS[plan]):
             for sparsity in options.sparsities:
@@ -275,6 +283,11 @@ def recipe_peer(ours):
 
 # ---- The run ----
 
+def residual_kind():
+    from . import residual
+    return residual.Image, residual.Ours, residual.dense_peer
+
+
 class Bench:
     def __init__(self, options):
         self.options, self.library = options, tartan.Library()
@@ -298,22 +311,24 @@ class Bench:
 
     def measure(self, rows):
         """Ours and the peers of one image, in turns."""
-        threads, image = rows[0].case.threads, Image(rows[0].case)
+        kind = residual_kind() if rows[0].case.unit else (Image, Ours, dense_peer)
+        threads, image = rows[0].case.threads, kind[0](rows[0].case)
         context, made, facts, arms = self.contexts[threads], {}, {}, {}
         if torch is not None and threads:
             torch.set_num_threads(threads)
         for case in dict.fromkeys(row.case for row in rows):
             try:
-                ours = made[case] = Ours(self.library, context, case, image)
-                said = self.library.explain(ours.call)
+                ours = made[case] = kind[1](self.library, context, case, image)
+                steps = self.library.explain_all(ours.call)
                 ours.call()
                 context.sync()
-                facts[case] = {"kernel": said.get("kernel") or said.get("instruction_set"), "error": ours.check()}
+                kernels = dict.fromkeys(step.get("kernel") or step.get("instruction_set") for step in steps)
+                facts[case] = {"kernel": ", ".join(filter(None, kernels)), "error": ours.check()}
                 arms["ours", case] = ours.call
             except tartan.Refused as error:
                 facts[case] = {"verdict": "REFUSED", "note": str(error)}
         if torch is not None and any(row.peer != PEAK for row in rows):
-            arms[DENSE] = dense_peer(rows[0].case, image)
+            arms[DENSE] = kind[2](rows[0].case, image)
         if any(row.peer == PEAK for row in rows):
             arms[PEAK] = None
         for row in rows:

@@ -50,13 +50,17 @@ class Library:
 
     def explain(self, call):
         """What a product that `call` asks for would do."""
+        return (self.explain_all(call) or [{}])[0]
+
+    def explain_all(self, call):
+        """The same for each operation of a call."""
         text = c_void_p()
         self.ok(self.c.tartan_explain_begin())
         try:
             call()
         finally:
             self.ok(self.c.tartan_explain_end(byref(text)))
-        return (json.loads(self.text(text)) or [{}])[0]
+        return json.loads(self.text(text))
 
     def dtype(self, name):
         if name == "uint8":  # of masks; no numbers
@@ -244,4 +248,23 @@ def conv_forward(context, conv, filter_, x, y, active=None, windows=None):
     def call():
         library.ok(library.c.tartan_conv_forward(*arguments))
     call.keep = (conv, filter_, active, arrays)
+    return call
+
+
+def residual_forward(context, x, parts, active, windows, y):
+    """A function that asks for a bottleneck unit once; parts: three times a convolution, filter, gain (or None) and bias."""
+    library = context.library
+    arrays = [library.array(x), library.array(y)]
+
+    def place(operand):
+        if operand is None:
+            return None
+        arrays.append(library.array(operand))
+        return byref(arrays[-1])
+    operands = [item for conv, filter_, gain, bias in parts for item in (conv.handle, filter_.handle, place(gain), place(bias))]
+    arguments = (context.handle, byref(arrays[0]), None, None, *operands, None, active.handle, windows.encode(), byref(arrays[1]))
+
+    def call():
+        library.ok(library.c.tartan_residual_forward(*arguments))
+    call.keep = (parts, active, arrays)
     return call
