@@ -52,6 +52,7 @@ include("windows.jl")
 include("conv.jl")
 include("conv_normalize.jl")
 include("channel_linear.jl")
+include("residual.jl")
 include("explain.jl")
 include("files.jl")
 include("serialization.jl")
@@ -69,6 +70,7 @@ export BlockMask, kept, attention, attention!, attention_gradient, attention_gra
 export attention_merge, attention_merge!, block_softmax, block_softmax!, block_softmax_gradient, block_softmax_gradient!
 export BlockConv, conv, conv!, conv_input_gradient, conv_input_gradient!, conv_filter_gradient, conv_filter_gradient!
 export channel_linear, channel_linear!, channel_linear_gradient
+export residual_unit, residual_unit!
 export conv_normalize, conv_normalize!, conv_normalize_gradient
 export conv_filter, dense_filter, filter_list, conv_size, edge_classes
 export Windows, windows_text, windows_for_conv, active_windows, window_gather, window_gather!, window_scatter!

@@ -5,7 +5,7 @@
 
 #include "call.h"
 
-enum { HANDLES = 4, MATRICES = 4, INPUTS = 7, OUTPUTS = 3, TEXTS = 2, SIZES = 6 };
+enum { HANDLES = 4, MATRICES = 4, INPUTS = 9, OUTPUTS = 3, TEXTS = 2, SIZES = 6 };
 
 /* Operands as the library takes them; NULL where none is given. */
 typedef struct tartan_py_operands_of {

@@ -47,6 +47,7 @@ from tartan._layout_facts import Bandwidth, RowSpread
 from tartan._linalg import checksum, explain, gate_gradient, growth_score, sddmm, spmm
 from tartan._matrix import BlockMatrix
 from tartan._patterns import patterns, reverse_cuthill_mckee
+from tartan._residual import residual_unit
 from tartan._sequences import packed
 from tartan._softmax import attention_merge, block_softmax, block_softmax_gradient
 from tartan._transposed import TransposedMatrix
@@ -69,6 +70,6 @@ __all__ = [
     "channel_linear", "channel_linear_gradient",
     "checksum", "cpu_kernels", "default_context", "explain", "from_flex_attention", "gate_gradient",
     "growth_score", "hstack", "info", "kron", "load", "load_all", "packed",
-    "patterns", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",
+    "patterns", "residual_unit", "reverse_cuthill_mckee", "save", "sddmm", "spmm", "to_device", "verify", "vstack", "window_gather",
     "window_scatter", "windows_for_conv",
 ]  # fmt: skip

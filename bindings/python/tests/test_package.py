@@ -38,6 +38,7 @@ MODULES = [
     "._patterns",
     "._product",
     "._queue",
+    "._residual",
     "._reductions",
     "._sequences",
     "._sparse",
