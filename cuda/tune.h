@@ -35,15 +35,19 @@ bool tartan_cuda_is_mappable(const tartan_cuda_dense *d, int64_t heads, int64_t 
 /* ---- Inside spmm_wgmma ---- */
 
 /* The edge of the square blocks that it multiplies: that of square blocks of 8, 16, 32, 64 or 128 themselves, else of
- * sub-blocks so small that tiles have 64 rows and A is gathered; 0: edges are not multiples of 8. What follows takes the
- * problem in these. */
+ * sub-blocks so small that A is gathered; 0: edges are not multiples of 8. */
 int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p);
 
-/* Whether its tiles are 128 x 256, else 64 x 512: for blocks of 128, and for smaller ones if neighbouring block rows
- * have nearly the same columns. */
-bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p);
+/* The blocks that it multiplies, and its tiles, of `rows` x 512 * 64 / rows results: 128 rows for blocks of 128, and for
+ * smaller ones if neighbouring block rows have nearly the same columns, else 64. A tile takes `group` lines of blocks;
+ * where sub-blocks of `edge` would leave tiles that begin inside of block rows, fewer than fit may pay: then tiles begin
+ * where block rows do, and their last rows are empty. */
+typedef struct tartan_cuda_spmm_form {
+    int32_t edge, rows, group;
+} tartan_cuda_spmm_form;
+tartan_cuda_spmm_form tartan_cuda_spmm_wgmma_form(const tartan_cuda_spmm *p);
 
-/* Whether it first copies B with contiguous columns. */
+/* Whether it first copies B with contiguous columns; the problem is in blocks of the form's edge. */
 bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
 
 /* What a product takes with any kernel besides its operations, in us. */

@@ -77,8 +77,8 @@ enum { GATHERED_BYTES = 64 }; /* edge of the largest sub-blocks that spmm_wgmma 
  *   memory:     memory_bytes * operations / (bytes of A, B and C, each read or written once),
  * and the rate is the least of them; `part` is a factor of the peak. Not in it: the start, what spmm_wgmma loses by
  * narrow boxes of B or by copying B; other kernels lose more by tiles that end early, which is not in it either. */
-static double spmm_rate(const design *d, const tartan_cuda_spmm *p, double part) {
-    const int32_t size = tartan_cuda_size_of(p->block_m), log2_lines = d->log2_lines[size];
+static double rate_in_groups(const design *d, const tartan_cuda_spmm *p, int32_t size, int32_t log2_lines,
+                             double part) {
     const double share = p->figures.share[p->by_columns][log2_lines], lines = 1 << log2_lines;
     const double m = p->block_m, k = p->block_k, bytes = tartan_cuda_bytes_of(p->dtype);
     const double tile = d->columns[size];
@@ -93,9 +93,12 @@ static double spmm_rate(const design *d, const tartan_cuda_spmm *p, double part)
     return smaller(arithmetic, smaller(l2, memory));
 }
 
-static double rate_with_few_columns(const design *d, const tartan_cuda_spmm *p) {
-    const double rate = spmm_rate(d, p, 1);
+static double spmm_rate(const design *d, const tartan_cuda_spmm *p, double part) {
     const int32_t size = tartan_cuda_size_of(p->block_m);
+    return rate_in_groups(d, p, size, d->log2_lines[size], part);
+}
+
+static double with_few_columns(const design *d, const tartan_cuda_spmm *p, int32_t size, double rate) {
     if (!tartan_cuda_is_half(p->dtype) || p->n > d->few[size].columns) return rate;
     return smaller(rate, d->few[size].rate * (double)p->n / 64);
 }
@@ -124,7 +127,8 @@ double tartan_cuda_spmm_mma_rate(const void *problem) {
     const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
-    return with_start(p, rate_with_few_columns(&spmm_mma, &q), 0);
+    const double rate = spmm_rate(&spmm_mma, &q, 1);
+    return with_start(p, with_few_columns(&spmm_mma, &q, tartan_cuda_size_of(edge), rate), 0);
 }
 
 int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p) {
@@ -134,13 +138,59 @@ int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p) {
     return edge < most ? edge : most;
 }
 
-double tartan_cuda_spmm_wgmma_rate(const void *problem) {
-    const tartan_cuda_spmm *p = problem;
+static const design *wgmma_design(int32_t rows) {
+    return rows == 128 ? &spmm_wgmma_128 : &spmm_wgmma_64;
+}
+
+/* Tiles of the form, which begin where block rows do: of `rows`, the part of whole block rows counts. Tiles of 128 rows have
+ * the peak of blocks of 128 whatever the sub-blocks. */
+static double aligned_rate(const tartan_cuda_spmm *p, const tartan_cuda_spmm_form *form) {
+    const int32_t size = form->rows == 128 ? SIZES - 1 : tartan_cuda_size_of(form->edge);
+    int32_t log2_lines = 0;
+    while (p->block_m << (log2_lines + 1) <= form->rows) log2_lines++;
+    const double part = (double)(p->block_m << log2_lines) / form->rows;
+    return rate_in_groups(wgmma_design(form->rows), p, size, log2_lines, part);
+}
+
+/* The form and its rate. */
+static double best_form(const tartan_cuda_spmm *p, tartan_cuda_spmm_form *out) {
     const int32_t edge = tartan_cuda_spmm_wgmma_edge(p);
+    *out = (tartan_cuda_spmm_form){edge, 64, 1};
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
-    const double rate =
-        rate_with_few_columns(tartan_cuda_spmm_wide(&q) ? &spmm_wgmma_128 : &spmm_wgmma_64, &q);
+    const bool whole = edge == p->block_m && edge == p->block_k;
+    double best = 0;
+    for (int32_t rows = 64; rows <= 128; rows *= 2) {
+        const double rate = spmm_rate(wgmma_design(rows), &q, 1);
+        if (rate > best) {
+            best = rate;
+            *out = (tartan_cuda_spmm_form){edge, rows, rows / edge};
+        }
+    }
+    for (int32_t rows = 64; rows <= 128 && !whole; rows *= 2) {
+        int32_t lines = rows / p->block_m;
+        while ((lines & (lines - 1)) != 0) lines &= lines - 1; /* the model knows powers of two */
+        const tartan_cuda_spmm_form form = {edge, rows, lines * (p->block_m / edge)};
+        const double rate = lines > 0 && lines * p->block_m < rows ? aligned_rate(p, &form) : 0;
+        if (rate > best) {
+            best = rate;
+            *out = form;
+        }
+    }
+    return with_few_columns(wgmma_design(out->rows), p, tartan_cuda_size_of(edge), best);
+}
+
+tartan_cuda_spmm_form tartan_cuda_spmm_wgmma_form(const tartan_cuda_spmm *p) {
+    tartan_cuda_spmm_form form;
+    best_form(p, &form);
+    return form;
+}
+
+double tartan_cuda_spmm_wgmma_rate(const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    tartan_cuda_spmm_form form;
+    const double rate = best_form(p, &form);
+    if (form.edge == 0) return 0;
     const double us = tartan_cuda_align_us(&p->b, p->heads, p->batch.entries, p->batch.first[0],
                                            (double)p->k * (double)p->n);
     return with_start(p, rate, us);
@@ -226,10 +276,6 @@ double tartan_cuda_spmm_dense_rate(const void *problem) {
     const double moved = bytes * (all + (double)p->heads * columns * (double)(p->m + p->k));
     const double time = larger(2 * all * columns / peak, moved / memory_bytes);
     return with_start(p, 2 * useful * columns / (time + bytes * (useful + all) / memory_bytes), 0);
-}
-
-bool tartan_cuda_spmm_wide(const tartan_cuda_spmm *p) {
-    return spmm_rate(&spmm_wgmma_128, p, 1) > spmm_rate(&spmm_wgmma_64, p, 1);
 }
 
 bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p) {

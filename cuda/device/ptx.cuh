@@ -222,6 +222,12 @@ __device__ __forceinline__ void shared_store_16(uint32_t to, const float *from) 
                  : "memory");
 }
 
+__device__ __forceinline__ uint32_t shared_load_4(uint32_t from) {
+    uint32_t value;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
+    return value;
+}
+
 __device__ __forceinline__ uint4 shared_load_16(uint32_t from) {
     uint4 value;
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -14,10 +14,11 @@ namespace tartan_cuda {
 /* Which vector stores the output allows:
  *   kScalar    none
  *   kRows16    16-bit elements, rows contiguous and aligned to 16 bytes, beta 0
+ *   kRowsAny16 16-bit elements, rows contiguous, beta 0
  *   kCols16    16-bit elements, columns contiguous and aligned to 16 bytes, beta 0
  *   kRowPairs  f32, rows contiguous and aligned to 8 bytes, beta 0
  *   kRowQuads  f32, rows contiguous and aligned to 16 bytes */
-enum Vectors { kScalar, kRows16, kCols16, kRowPairs, kRowQuads };
+enum Vectors { kScalar, kRows16, kRowsAny16, kCols16, kRowPairs, kRowQuads };
 
 /* Where a warp's part of the output goes: element (i, j) is at data + i * row_stride + j * col_stride, i < rows,
  * j < cols. */
@@ -83,29 +84,67 @@ __device__ __forceinline__ void store_pairs(const Target &t, const float (&d)[12
     }
 }
 
+/* Stages 8 rows of 64 columns of 16-bit results, rows 0 to 7 or (half 1) 8 to 15, in pieces of 16 bytes. */
+__device__ __forceinline__ uint32_t staged_piece(uint32_t room, uint32_t row, uint32_t piece) {
+    return room + row * 128 + (piece ^ row) * 16; /* swizzled against bank conflicts */
+}
+template <Factor kFactor>
+__device__ __forceinline__ void stage_rows(const Target &t, uint32_t room, const float (&d)[128], int first,
+                                           int half) {
+    const uint32_t lane = threadIdx.x % 32;
+    __syncwarp();
+#pragma unroll
+    for (int p = 0; p < 8; p += 4) {
+        const float *x = &d[4 * (first + p) + 2 * half];
+        store_matrices(
+            staged_piece(room, lane % 8, p + lane / 8), pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
+            pack<kFactor>(t.alpha * x[4], t.alpha * x[5]), pack<kFactor>(t.alpha * x[8], t.alpha * x[9]),
+            pack<kFactor>(t.alpha * x[12], t.alpha * x[13]));
+    }
+    __syncwarp();
+}
+
 /* 64 columns of contiguous rows, through shared memory, so that whole lines are written, 8 rows at a time. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const float (&d)[128], int first) {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        __syncwarp();
-#pragma unroll
-        for (int p = 0; p < 8; p += 4) {
-            const float *x = &d[4 * (first + p) + 2 * half];
-            const uint32_t row = lane % 8, piece = p + lane / 8;
-            store_matrices(
-                room + row * 128 + (piece ^ row) * 16, pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
-                pack<kFactor>(t.alpha * x[4], t.alpha * x[5]), pack<kFactor>(t.alpha * x[8], t.alpha * x[9]),
-                pack<kFactor>(t.alpha * x[12], t.alpha * x[13]));
-        }
-        __syncwarp();
+        stage_rows<kFactor>(t, room, d, first, half);
 #pragma unroll
         for (uint32_t part = 0; part < 2; part++) {
             const uint32_t row = lane / 8 + 4 * part, piece = lane % 8;
-            const uint4 value = shared_load_16(room + row * 128 + (piece ^ row) * 16);
+            const uint4 value = shared_load_16(staged_piece(room, row, piece));
             *(uint4 *)((char *)t.data + 2 * ((row + 8 * half) * t.row_stride + 8 * (first + (int)piece))) =
                 value;
+        }
+    }
+}
+
+/* The same for rows of any alignment and at edges: a line of 64 results at a time, in words of 4 bytes that are aligned in
+ * memory. Where the line begins in the middle of a word, a word joins results of two lanes. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_rows_any(const Target &t, uint32_t room, const float (&d)[128],
+                                               int first) {
+    const int lane = threadIdx.x % 32, cols = t.cols - 8 * first < 64 ? t.cols - 8 * first : 64;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        stage_rows<kFactor>(t, room, d, first, half);
+#pragma unroll 1 /* 128 sums are live */
+        for (int row = 0; row < 8 && row + 8 * half < t.rows; row++) {
+            uint16_t *line = (uint16_t *)t.data + (row + 8 * half) * t.row_stride + 8 * first;
+            const uint32_t word =
+                shared_load_4(staged_piece(room, (uint32_t)row, (uint32_t)lane / 4) + (uint32_t)lane % 4 * 4);
+            const uint32_t before = __shfl_up_sync(~0u, word, 1);
+            const int odd = (int)((uintptr_t)line / 2 % 2), at = 2 * lane - odd;
+            const uint32_t both = odd ? __funnelshift_l(before, word, 16) : word;
+            if (at >= 0 && at + 1 < cols)
+                *(uint32_t *)(line + at) = both;
+            else if (at >= 0 && at < cols)
+                line[at] = (uint16_t)both;
+            else if (at < 0)
+                line[0] = (uint16_t)(both >> 16);
+            if (odd && lane == 31 && cols == 64) line[63] = (uint16_t)(word >> 16);
         }
     }
 }
@@ -159,6 +198,10 @@ __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const
         if (8 * first >= t.cols) return;
         if (whole && t.vectors == kRows16 && 8 * (first + 8) <= t.cols) {
             store_rows<kFactor>(t, room, d, first);
+            continue;
+        }
+        if (t.vectors == kRowsAny16) {
+            store_rows_any<kFactor>(t, room, d, first);
             continue;
         }
 #pragma unroll

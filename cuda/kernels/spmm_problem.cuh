@@ -14,6 +14,7 @@ namespace {
 struct Problem {
     Feed feed_a, feed_b;
     int32_t block, group, parts; /* parts: stages of one block column */
+    int32_t tile_rows;           /* of C: group * block, at most kRows */
     int32_t slots;               /* block columns in a stage */
     int32_t boxes_a, boxes_b;    /* of one slot */
     int32_t box_bytes_a, box_bytes_b;
@@ -27,7 +28,8 @@ struct Problem {
     /* Where A is gathered: a (sub-)block has 2^block_shift bytes and contiguous lines of 2^line_shift, which are a_line
      * bytes apart; ids are 2^id_shift bytes apart. */
     int32_t block_shift, line_shift, id_shift, a_line, swizzle;
-    int32_t *counters; /* per side, see queue.h */
+    int32_t slot_shift; /* a slot of A has 2^slot_shift bytes */
+    int32_t *counters;  /* per side, see queue.h */
     const int32_t *pointers, *cols, *ids, *order;
     int32_t groups, heads, entries; /* groups of one head; batch entries */
     int32_t col_tiles;              /* of one matrix */
@@ -62,8 +64,7 @@ __device__ __forceinline__ int32_t next_sided_tile(const Problem &p, int32_t *si
 
 /* The order of tiles. A strip is a column of tiles; the strips of all matrices are numbered through. A side computes one
  * panel of strips for all groups before the next, so that the panel of B stays in L2; in a panel, longest groups first. */
-__device__ __forceinline__ Tile find_tile(const Problem &p, int32_t side, int32_t number, int tile_rows,
-                                          int tile_cols) {
+__device__ __forceinline__ Tile find_tile(const Problem &p, int32_t side, int32_t number, int tile_cols) {
     const int32_t panel = number / (p.panel * p.groups), before = panel * p.panel;
     const int32_t first = p.first[side] + before, width = min(p.panel, p.first[side + 1] - first);
     Tile t = {};
@@ -76,7 +77,7 @@ __device__ __forceinline__ Tile find_tile(const Problem &p, int32_t side, int32_
     t.head = entry - t.entry * p.heads;
     t.col = (int64_t)col * tile_cols;
     const int32_t line = p.order[t.head * p.groups + group]; /* of all heads */
-    t.row = (int64_t)(line - t.head * p.groups) * tile_rows;
+    t.row = (int64_t)(line - t.head * p.groups) * p.tile_rows;
     t.begin = p.pointers[line];
     t.end = p.pointers[line + 1];
     return t;

@@ -102,12 +102,13 @@ Vectors vectors_of(const tartan_cuda_spmm *p) {
     const Vectors rows = is_swapped(p) ? kRowQuads : p->c.dtype == TARTAN_F32 ? kRowPairs : kRows16;
     const int64_t unit = rows == kRowQuads ? 4 : rows == kRowPairs ? 2 : 8; /* of an aligned piece */
     if (p->beta != 0 && rows != kRowQuads) return kScalar;
-    if ((uintptr_t)p->c.data % (rows == kRowPairs ? 8 : 16) != 0) return kScalar;
-    if (p->heads > 1 && p->c.head_stride % unit != 0) return kScalar;
-    if (p->batch.ndim > 0 && p->batch.second[0] % unit != 0) return kScalar;
-    if (p->c.col_stride == 1 && p->c.row_stride % unit == 0) return rows;
-    if (rows == kRows16 && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kCols16;
-    return kScalar;
+    const bool aligned = (uintptr_t)p->c.data % (rows == kRowPairs ? 8 : 16) == 0 &&
+                         (p->heads == 1 || p->c.head_stride % unit == 0) &&
+                         (p->batch.ndim == 0 || p->batch.second[0] % unit == 0);
+    if (aligned && p->c.col_stride == 1 && p->c.row_stride % unit == 0) return rows;
+    if (rows != kRows16) return kScalar;
+    if (aligned && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kCols16;
+    return p->c.col_stride == 1 ? kRowsAny16 : kScalar;
 }
 
 /* C in the boxes of spmm_boxes.cuh. */
@@ -120,16 +121,17 @@ tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const 
                       5,
                       {by_cols ? p->m : p->n, by_cols ? p->n : p->m, 1, p->heads, g->entries},
                       {1, by_cols ? p->c.col_stride : p->c.row_stride, 8, head, entry},
-                      {64, 64, 1, 1, 1},
+                      {64, g->tile_rows < 64 ? (uint32_t)g->tile_rows : 64, 1, 1, 1},
                       128};
     return tensor_map_make(function, &t, out);
 }
 
-/* Whether a tensor map can describe C: positive strides. */
-bool is_boxed(const tartan_cuda_spmm *p, const Problem *g) {
+/* Whether boxes can describe the tiles of C: positive strides and, unless boxes are just as high, no empty rows. */
+bool is_boxed(const tartan_cuda_spmm *p, const Problem *g, int32_t rows) {
     const int64_t most = (int64_t)1 << 38;
     const auto forward = [](int64_t stride) { return stride > 0 && stride < most; };
     if (g->c.vectors != kRows16 && g->c.vectors != kCols16) return false;
+    if (g->tile_rows < rows && (rows == 128 || g->c.vectors == kCols16)) return false;
     return forward(p->c.row_stride) && forward(p->c.col_stride) &&
            (p->heads == 1 || forward(p->c.head_stride)) && (g->entries == 1 || forward(g->c_batch));
 }
@@ -150,6 +152,7 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
     const int32_t span = edge < kStageBytes ? edge : kStageBytes, width = edge < 128 ? edge : 128;
     g->block = p->block_m;
     g->group = u->group;
+    g->tile_rows = u->group * p->block_m;
     g->parts = edge / span;
     g->slots = kStageBytes / span;
     g->part_k = span / bytes;
@@ -174,7 +177,9 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
         g->boxes_b = p->n <= kTileCols ? 1 : cols / kTileCols;
         g->feed_b = feed_k_major((uint32_t)cols, kTileCols, (uint32_t)span);
     }
-    g->gathers = kRows == 64 && span < kStageBytes;
+    const bool sub_blocks = from.id_elements != p->block_m * p->block_m;
+    g->gathers = sub_blocks || (kRows == 64 && span < kStageBytes);
+    while (1 << g->slot_shift < kRows * span) g->slot_shift++;
     g->values = (const char *)from.values;
     g->id_elements = from.id_elements;
     while (1 << g->line_shift < edge) g->line_shift++;
@@ -289,7 +294,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
         PASS(map_transposed(function, p, from.transposed, g.part_k, Form<kRows>::kCols, &map_b));
     else
         PASS(map_dense(function, p, &g, span, Form<kRows>::kCols, &map_b));
-    g.boxes = is_boxed(p, &g);
+    g.boxes = is_boxed(p, &g, kRows);
     if (g.boxes) PASS(map_output(function, p, &g, &map_c));
     const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_mn_major, g.b_mn_major);
     return start(function, queue, kernel, Form<kRows>::kShared, &g, map_a, map_b, map_c, early);
@@ -313,15 +318,15 @@ tartan_status transpose_b(const char *function, tartan_cuda_queue *queue, const 
 
 /* The index sets of the blocks or, unless they are squares of `edge`, of their sub-blocks; and the values. */
 static tartan_status find_operands(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                                   int32_t edge, int32_t rows, tartan_cuda_group_index *u,
+                                   const tartan_cuda_spmm_form *form, tartan_cuda_group_index *u,
                                    tartan_cuda::Operands *from, void **out_gated) {
-    const int32_t elements = p->block_m * p->block_k;
+    const int32_t elements = p->block_m * p->block_k, edge = form->edge;
     const bool whole = edge == p->block_m && edge == p->block_k;
     const tartan_cuda_sub_blocks sub = {edge, p->a_m, p->a_k};
     if (whole)
-        PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, rows / edge, u));
+        PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, form->group, u));
     else
-        PASS(tartan_cuda_index_get_sub_groups(function, queue, p->layout, p->by_columns, &sub, rows / edge,
+        PASS(tartan_cuda_index_get_sub_groups(function, queue, p->layout, p->by_columns, &sub, form->group,
                                               u));
     from->id_elements = whole ? elements : edge;
     return tartan_cuda_gate_operands(function, queue, p, elements / from->id_elements, u, &from->values,
@@ -331,19 +336,19 @@ static tartan_status find_operands(const char *function, tartan_cuda_queue *queu
 static tartan_status multiply(const char *function, tartan_cuda_queue *queue,
                               const tartan_cuda_spmm *blocks) {
     using namespace tartan_cuda;
-    const int32_t edge = tartan_cuda_spmm_wgmma_edge(blocks);
-    const tartan_cuda_spmm in_sub_blocks = tartan_cuda_spmm_in_sub_blocks(blocks, edge), *p = &in_sub_blocks;
-    const bool wide = tartan_cuda_spmm_wide(p);
+    const tartan_cuda_spmm_form form = tartan_cuda_spmm_wgmma_form(blocks);
+    const tartan_cuda_spmm in_sub_blocks = tartan_cuda_spmm_in_sub_blocks(blocks, form.edge);
+    const tartan_cuda_spmm *p = &in_sub_blocks;
     const bool early =
         tartan_cuda_starts_early(queue, p->layout) && p->gates.data == nullptr; /* gates change the ids */
     tartan_cuda_group_index u;
     Operands from = {};
     void *gated;
-    PASS(find_operands(function, queue, blocks, edge, wide ? 128 : 64, &u, &from, &gated));
+    PASS(find_operands(function, queue, blocks, &form, &u, &from, &gated));
     tartan_status status = transpose_b(function, queue, p, &from.transposed);
     if (status == TARTAN_OK)
-        status = wide ? launch<128>(function, queue, p, from, &u, early)
-                      : launch<64>(function, queue, p, from, &u, early);
+        status = form.rows == 128 ? launch<128>(function, queue, p, from, &u, early)
+                                  : launch<64>(function, queue, p, from, &u, early);
     tartan_cuda_scratch_free(queue, from.transposed);
     tartan_cuda_scratch_free(queue, gated);
     return status;

@@ -121,7 +121,7 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
         if (lane == 0) number = next_sided_tile(p, &side);
         number = __shfl_sync(~0u, number, 0);
         side = __shfl_sync(~0u, side, 0);
-        const Tile t = find_tile(p, side, number, kRows, Form<kRows>::kCols);
+        const Tile t = find_tile(p, side, number, Form<kRows>::kCols);
         const int32_t id = t.begin * p.group + lane;
         post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
                   id < t.end * p.group ? p.ids[id] : -1);
@@ -134,16 +134,25 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
 }
 
 /* The other two warps gather the blocks of A by cp.async, 16 bytes at a time: boxes of small blocks have rows so short
- * that TMA would be the limit, and sub-blocks lie in larger blocks. The ids of a stage are consecutive in the list. */
+ * that TMA would be the limit, and sub-blocks lie in larger blocks. The ids of a stage are consecutive in the list; a slot
+ * may have room for more, which becomes zero. */
 template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
-    constexpr int32_t kPieces = (int32_t)Form<kRows>::kBytesA / 16;
-    constexpr int32_t kMine = (kPieces + kGatherThreads - 1) / kGatherThreads;
+    constexpr int32_t kMine = (int32_t)Form<kRows>::kBytesA / 16 / kGatherThreads;
+    constexpr int32_t kPlaces =
+        4; /* blocks have 4 KB at most, so pieces of a thread come to the same places again */
     const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
-    int32_t from[kMine]; /* where a piece starts in its block */
+    int32_t from[kPlaces],
+        number[kMine]; /* where a piece starts in its block, and which id of the stage it is */
 #pragma unroll
-    for (int i = 0; i < kMine; i++) {
+    for (int i = 0; i < kPlaces; i++) {
         const int32_t inside = 16 * (me + i * kGatherThreads) & ((1 << p.block_shift) - 1);
         from[i] = (inside >> p.line_shift) * p.a_line + (inside & ((1 << p.line_shift) - 1));
+    }
+#pragma unroll
+    for (int i = 0; i < kMine; i++) {
+        const int32_t at = 16 * (me + i * kGatherThreads), slot = at >> p.slot_shift;
+        const int32_t of_slot = (at & ((1 << p.slot_shift) - 1)) >> p.block_shift;
+        number[i] = of_slot < p.group ? slot * p.group + of_slot : -1;
     }
     PipelineState<Form<kRows>::kStages> state;
     PipelineState<kTiles> tiles;
@@ -154,8 +163,8 @@ template <int kRows> __device__ __forceinline__ void gather(const Problem &p, co
         const auto look_up = [&]() {
 #pragma unroll
             for (int i = 0; i < kMine; i++) {
-                const int32_t piece = me + i * kGatherThreads, at = first + (16 * piece >> p.block_shift);
-                id[i] = piece < kPieces && at < last ? p.ids[at] : -1;
+                const int32_t at = first + number[i];
+                id[i] = number[i] >= 0 && at < last ? p.ids[at] : -1;
             }
             first += stage_ids;
         };
@@ -164,11 +173,10 @@ template <int kRows> __device__ __forceinline__ void gather(const Problem &p, co
             barrier_wait(ring.empty(state.at), state.parity ^ 1);
 #pragma unroll
             for (int i = 0; i < kMine; i++) {
-                const int32_t piece = me + i * kGatherThreads, at = 16 * piece;
-                if (piece >= kPieces) break;
+                const int32_t at = 16 * (me + i * kGatherThreads);
                 const int64_t block = (int64_t)(id[i] < 0 ? 0 : id[i]) << p.id_shift;
-                piece_load(ring.a(state.at) + (at ^ ((at >> 7 & p.swizzle) << 4)), p.values + block + from[i],
-                           id[i] < 0 ? 0 : 16);
+                piece_load(ring.a(state.at) + (at ^ ((at >> 7 & p.swizzle) << 4)),
+                           p.values + block + from[i % kPlaces], id[i] < 0 ? 0 : 16);
             }
             barrier_arrive_with_pieces(ring.full(state.at));
             look_up(); /* for the next stage, while this one is in flight */
@@ -221,7 +229,7 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
         if (Form<kRows>::kExtraRoom && boxed > 0)
             barrier_wait(ring.drained(1), (boxed - 1) % 2); /* the warp's staging is in use */
         Target c = p.c;
-        const int64_t rows = p.m - t.row - row, cols = p.n - t.col - col;
+        const int64_t rows = min(p.m - t.row, (int64_t)p.tile_rows) - row, cols = p.n - t.col - col;
         if (rows <= 0 || cols <= 0) continue; /* past the edge of C */
         c.rows = rows < 16 ? (int32_t)rows : 16;
         c.cols = cols < kTileCols ? (int32_t)cols : kTileCols;
@@ -246,10 +254,10 @@ __device__ __forceinline__ void multiply_swapped(const Problem &p, const Ring<kR
     while (take_tile(ring, tiles, &t)) {
         float d[128];
         consume_swapped(ring, state, p.feed_a, p.feed_b, p.part_k, p.gathers, stages_of(p, t), d);
-        const int64_t rows = p.m - t.row, cols = p.n - t.col - col;
+        const int64_t rows = min(p.m - t.row, (int64_t)p.tile_rows), cols = p.n - t.col - col;
         if (cols <= 0) continue; /* past the edge of C */
         Target c = p.c;
-        c.rows = rows < kRows ? (int32_t)rows : kRows, c.cols = cols < kCols ? (int32_t)cols : kCols;
+        c.rows = (int32_t)rows, c.cols = cols < kCols ? (int32_t)cols : kCols;
         c.data = (float *)c.data + t.head * p.c_head + t.entry * p.c_batch + t.row * c.row_stride +
                  (t.col + col) * c.col_stride;
         if (p.repairs && any_not_finite(d))
@@ -281,7 +289,7 @@ __global__ void __launch_bounds__(kThreads, 1)
             produce(p, ring, &map_a, &map_b, &map_c);
         else if (threadIdx.x < 64)
             schedule(p, ring);
-        else if (kRows == 64 && p.gathers) /* wider blocks come by TMA */
+        else if (p.gathers)
             gather(p, ring);
         else if (Form<kRows>::kExtraRoom && p.boxes)
             drain_halves(p, ring, &map_c, threadIdx.x / 32 % 2);

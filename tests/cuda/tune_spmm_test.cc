@@ -2,6 +2,8 @@
 // The choice among kernels of spmm, their refusals and the rates that the model expects.
 #include "tune_support.h"
 
+#include <array>
+
 using namespace tartan_test;
 
 TEST(CudaTune, SpmmOnHopper) {
@@ -101,24 +103,17 @@ TEST(CudaTune, SpmmOfSubBlocks) {
                 1e-9);
     EXPECT_NEAR(36, Spmm(TARTAN_BF16, 24).steady_rate("spmm_mma"), 1e-9);
     EXPECT_NEAR(31, Spmm(TARTAN_F32, 24).steady_rate("spmm_simt"), 1e-9);
-    // But fewer zeros are multiplied: 64 rows are 3 1/3 block rows of 24, and 8 of 8.
-    EXPECT_NEAR(450 * 3 / 10.0, Spmm(TARTAN_BF16, 24).steady_rate("spmm_wgmma"), 1e-9);
+    // But fewer zeros are multiplied: of 64 rows 48 are two block rows of 24, and 64 are 8 of 8.
+    EXPECT_NEAR(450 * 0.75 / 2, Spmm(TARTAN_BF16, 24).steady_rate("spmm_wgmma"), 1e-9);
     EXPECT_NEAR(450 / 8.0, Spmm(TARTAN_BF16, 8).steady_rate("spmm_wgmma"), 1e-9);
 }
 
-// A is gathered where blocks are taken as sub-blocks, so these are at most 64 bytes wide; then tiles have 64 rows.
+// A is gathered where blocks are taken as sub-blocks, so these are at most 64 bytes wide.
 TEST(CudaTune, SubBlocksOfWgmma) {
     const auto edge = [](int32_t dtype, int32_t rows, int32_t cols) {
         Spmm x(dtype, rows);
         x.p.block_k = cols;
-        const int32_t found = tartan_cuda_spmm_wgmma_edge(&x.p);
-        for (auto &direction : x.p.figures.share)
-            for (int i = 0; i < TARTAN_CUDA_SHARES; i++) direction[i] = 1 << i;
-        if (found > 0 && (found != rows || found != cols)) {
-            const tartan_cuda_spmm sub = tartan_cuda_spmm_in_sub_blocks(&x.p, found);
-            EXPECT_FALSE(tartan_cuda_spmm_wide(&sub)) << rows << " x " << cols;
-        }
-        return found;
+        return tartan_cuda_spmm_wgmma_edge(&x.p);
     };
     for (const int32_t dtype : {TARTAN_BF16, TARTAN_F32, TARTAN_F8E4M3})
         for (const int32_t block : kBlocks) EXPECT_EQ(block, edge(dtype, block, block));
@@ -130,6 +125,31 @@ TEST(CudaTune, SubBlocksOfWgmma) {
     EXPECT_EQ(16, edge(TARTAN_F32, 96, 96));
     EXPECT_EQ(64, edge(TARTAN_F8E5M2, 192, 192));
     EXPECT_EQ(0, edge(TARTAN_F16, 20, 24));
+}
+
+// Tiles of sub-blocks begin where block rows do, unless neighbouring block rows have the same columns.
+TEST(CudaTune, TilesOfSubBlocks) {
+    const auto form = [](int32_t rows, int32_t cols, bool same) {
+        Spmm x(TARTAN_BF16, rows);
+        x.p.block_k = cols;
+        for (auto &direction : x.p.figures.share)
+            for (int i = 0; i < TARTAN_CUDA_SHARES; i++) direction[i] = same ? 1 << i : 1;
+        const tartan_cuda_spmm_form f = tartan_cuda_spmm_wgmma_form(&x.p);
+        return std::array<int32_t, 3>{f.edge, f.rows, f.group};
+    };
+    using Form = std::array<int32_t, 3>;
+    EXPECT_EQ((Form{8, 64, 6}), form(24, 24, false));
+    EXPECT_EQ((Form{8, 64, 5}), form(40, 40, false));
+    EXPECT_EQ((Form{16, 64, 3}), form(48, 48, false));
+    EXPECT_EQ((Form{8, 128, 9}), form(72, 72, false));
+    EXPECT_EQ((Form{16, 128, 5}), form(80, 48, false));
+    EXPECT_EQ((Form{32, 128, 3}), form(96, 96, false));
+    EXPECT_EQ((Form{8, 128, 15}), form(120, 120, false));
+    EXPECT_EQ((Form{32, 64, 2}), form(192, 192, false));
+    EXPECT_EQ((Form{8, 64, 8}), form(40, 40, true));
+    EXPECT_EQ((Form{8, 64, 8}), form(72, 72, true));
+    EXPECT_EQ((Form{64, 64, 1}), form(64, 64, false));
+    EXPECT_EQ((Form{128, 128, 1}), form(128, 128, false));
 }
 
 TEST(CudaTune, SpmmOfNothingIsPlain) {
@@ -349,20 +369,21 @@ TEST(CudaTune, TestsOfTheBackendTransposeNarrowB) {
 // Tiles of 128 rows are for blocks of 128, and for blocks of 64 whose neighbours have the same columns.
 TEST(CudaTune, TilesAreWideWhereThatIsFaster) {
     const Spmm large(TARTAN_BF16, 128);
-    EXPECT_TRUE(tartan_cuda_spmm_wide(&large.p));
+    const auto is_wide = [](const Spmm &x) { return tartan_cuda_spmm_wgmma_form(&x.p).rows == 128; };
+    EXPECT_TRUE(is_wide(large));
     Spmm half(TARTAN_BF16, 64);
-    EXPECT_FALSE(tartan_cuda_spmm_wide(&half.p));
+    EXPECT_FALSE(is_wide(half));
     half.p.figures.share[0][1] = 1.9;
-    EXPECT_TRUE(tartan_cuda_spmm_wide(&half.p));
+    EXPECT_TRUE(is_wide(half));
     const double wide = half.rate("spmm_wgmma");
     half.p.figures.share[0][1] = 1;
     EXPECT_GT(wide, half.rate("spmm_wgmma"));
     half.p.by_columns = true; // other lists count then
     half.p.figures.share[0][1] = 2;
-    EXPECT_FALSE(tartan_cuda_spmm_wide(&half.p));
+    EXPECT_FALSE(is_wide(half));
     Spmm small(TARTAN_BF16, 32);
     for (auto &share : small.p.figures.share[0]) share = 16;
-    EXPECT_FALSE(tartan_cuda_spmm_wide(&small.p));
+    EXPECT_FALSE(is_wide(small));
 }
 
 TEST(CudaTune, RatesFollowTheModel) {

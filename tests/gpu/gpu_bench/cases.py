@@ -162,7 +162,7 @@ def cliff_rows():
     """Block sizes that are no powers of two between those that are, at the multiple of the block nearest to 4096; odd numbers
     of columns beside even ones. No row may be below 0.7 of its neighbours."""
     for dtype, tf32 in ((BF16, False), (F32, False), (F32, True), (F64, False)):
-        for block in (16, 24, 32, 40, 48, 64, 72, 96, 128):
+        for block in (16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128):
             size = round(4096 / block) * block
             yield Row("cliffs", Product("spmm", dtype, block, size, size, 4096, tf32=tf32), "cuBLAS", "rate")
     for block in (16, 24, 32):
@@ -175,6 +175,10 @@ def cliff_rows():
         yield Row("cliffs", Product("spmm", BF16, block, size, size, 64), "cuBLAS", "time")
     for n in (333, 336):
         yield Row("cliffs", Product("spmm", BF16, 32, 6144, 6144, n), "cuBLAS", "time")
+    for dtype, tf32 in ((BF16, False), (F32, False), (F32, True), (F64, False)):
+        for n in (511, 512, 4095, 4096):
+            yield Row("cliffs", Product("spmm", dtype, 64, 4096, 4096, n, tf32=tf32), "cuBLAS", "time")
+            yield Row("cliffs", Product("sddmm", dtype, 64, 4096, 4096, n, form="NT", tf32=tf32), "cuBLAS", "time")
 
 
 def rows(sizes, published):
