@@ -256,11 +256,14 @@ tartan_status tartan_cuda_index_sub_groups(const tartan_host *host, const tartan
     const direction d = direction_of(layout, by_columns);
     const tartan_shape *s = &layout->shape;
     const int64_t edge = sub->edge, lines = (by_columns ? s->block_cols : s->block_rows) / edge;
-    const refinement r = {lines, (by_columns ? s->block_rows : s->block_cols) / edge,
+    const int64_t squares = (by_columns ? s->block_rows : s->block_cols) / edge;
+    const refinement r = {lines, sub->kind == TARTAN_CUDA_SLICES ? 1 : squares,
                           s->block_rows * s->block_cols / edge, sub->line_stride, sub->col_stride};
-    direction to = {.heads = d.heads};
-    to.grid = tartan_i_ceil_div(by_columns ? s->cols : s->rows, edge);
-    to.across = tartan_i_ceil_div(by_columns ? s->rows : s->cols, edge);
+    direction to = {.heads = d.heads, .grid = d.grid * lines, .across = d.across * r.positions};
+    if (sub->kind == TARTAN_CUDA_INSIDE) {
+        to.grid = tartan_i_ceil_div(by_columns ? s->cols : s->rows, edge);
+        to.across = tartan_i_ceil_div(by_columns ? s->rows : s->cols, edge);
+    }
     int64_t *pointers = NULL, *ids = NULL;
     int32_t *cols = NULL;
     tartan_status status = host->allocate(&pointers, to.heads * to.grid + 1, sizeof *pointers);

@@ -94,20 +94,25 @@ tartan_status tartan_cuda_index_rows(const tartan_host *host, const tartan_layou
 tartan_status tartan_cuda_index_groups(const tartan_host *host, const tartan_layout *layout, bool by_columns,
                                        int32_t group, tartan_cuda_host_groups *out);
 
-/* Square sub-blocks of larger blocks, so that kernels for them serve any block whose edges are multiples of 8. `edge`, a
- * power of two, divides both edges of a block. The id of a sub-block is its address in the values, in units of `edge`
- * elements; a block has (its elements / edge) units. */
+/* Sub-blocks of larger blocks, so that kernels for them serve any block whose edges are multiples of 8. `edge`, a power of
+ * two, divides the edges of a block. The id of a sub-block is its address in the values, in units of `edge` elements; a
+ * block has (its elements / edge) units. */
+typedef enum tartan_cuda_sub_kind {
+    TARTAN_CUDA_INSIDE,  /* squares of `edge`, without those outside of the matrix */
+    TARTAN_CUDA_SQUARES, /* all squares */
+    TARTAN_CUDA_SLICES,  /* `edge` rows of a block, all */
+} tartan_cuda_sub_kind;
 typedef struct tartan_cuda_sub_blocks {
     int32_t edge;
     int32_t line_stride, col_stride; /* inside a block, in elements; one of them is 1 */
+    tartan_cuda_sub_kind kind;
 } tartan_cuda_sub_blocks;
 
 /* The largest edge up to 64 for blocks of rows x cols, or the edge of a square block of 8, 16, 32, 64 or 128 itself; 0 if
  * the edges are not multiples of 8. */
 int32_t tartan_cuda_sub_edge(int32_t rows, int32_t cols);
 
-/* The merged lists of groups of `group` neighbouring lines of sub-blocks, without those outside the matrix. All ids are
- * below 2^31. Errors: MEMORY. */
+/* The merged lists of groups of `group` neighbouring lines of sub-blocks. All ids are below 2^31. Errors: MEMORY. */
 tartan_status tartan_cuda_index_sub_groups(const tartan_host *host, const tartan_layout *layout,
                                            bool by_columns, const tartan_cuda_sub_blocks *sub, int32_t group,
                                            tartan_cuda_host_groups *out);

@@ -210,7 +210,8 @@ tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda
                                                tartan_cuda_group_index *out) {
     request r = {function, queue, by_columns, group, nullptr, nullptr, sub, nullptr, nullptr, nullptr};
     /* The ids depend on the order inside blocks. */
-    const int32_t variant = ((group * 128 + sub->edge) * 2 + (sub->col_stride == 1)) * 2 + by_columns;
+    const int32_t kind = 2 * (int32_t)sub->kind + (sub->col_stride == 1);
+    const int32_t variant = ((group * 256 + sub->edge) * 8 + kind) * 2 + by_columns;
     const tartan_i_plan_key key = {&sub_maker, queue->device_id, variant};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));

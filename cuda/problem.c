@@ -160,6 +160,7 @@ tartan_status tartan_cuda_sddmm_of(const tartan_host *host, const tartan_context
     }
     p.tf32 = may_use_tf32(context, p.dtype);
     p.nothing = p.blocks == 0;
+    p.dynamic = tartan_i_is_dynamic(l);
     PASS(tartan_cuda_figures_get(host, l, &p.figures));
     *out = p;
     return TARTAN_OK;

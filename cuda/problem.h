@@ -113,6 +113,7 @@ typedef struct tartan_cuda_sddmm {
     } pair[TARTAN_I_MAX_PAIRS];
     bool tf32;
     bool nothing;
+    bool dynamic; /* the layout is dynamic */
     const tartan_layout *layout;
     tartan_cuda_figures figures;
 } tartan_cuda_sddmm;

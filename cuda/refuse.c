@@ -126,11 +126,22 @@ const char *tartan_cuda_spmm_dense_refuses(const tartan_cuda_chip *chip, const v
 
 /* ---- Sampled dense times dense ---- */
 
+/* Why blocks cannot be taken as sub-blocks of `edge` rows, or NULL. */
+static const char *refuse_parts(const tartan_cuda_sddmm *p, int32_t edge) {
+    if (edge == 0) return "only for blocks whose edges are multiples of 8";
+    if (is_tuned_block(p->block_m, p->block_n)) return NULL;
+    if (p->dynamic) return "only for square blocks of 8, 16, 32, 64 or 128 if the layout is dynamic";
+    if ((double)p->blocks * p->block_m * p->block_n / edge > INT32_MAX)
+        return "only for fewer than 2^31 rows of sub-blocks";
+    return NULL;
+}
+
 const char *tartan_cuda_sddmm_mma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_sddmm *p = problem;
     if (chip->major < 8) return "needs compute capability 8.0 or more";
     if (p->dtype == TARTAN_F32 && !p->tf32) return "rounds float32 to tf32, which the context does not allow";
-    if (!is_tuned_block(p->block_m, p->block_n)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    const char *blocks = refuse_parts(p, tartan_cuda_sub_edge(p->block_m, p->block_n));
+    if (blocks != NULL) return blocks;
     if (p->blocks == 0) return "the matrix has no blocks";
     for (int32_t i = 0; i < p->pairs; i++) {
         if (!has_unit_stride(&p->pair[i].x)) return "neither the rows nor the columns of x are contiguous";
@@ -150,7 +161,9 @@ const char *tartan_cuda_sddmm_wgmma_refuses(const tartan_cuda_chip *chip, const 
     const tartan_cuda_sddmm *p = problem;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
-    if (!is_tuned_block(p->block_m, p->block_n)) return "only for square blocks of 8, 16, 32, 64 or 128";
+    const char *blocks = refuse_parts(p, tartan_cuda_sub_edge(p->block_m, p->block_n));
+    if (blocks != NULL) return blocks;
+    if (p->block_n > 256) return "only for blocks of at most 256 columns";
     if (p->blocks == 0) return "the matrix has no blocks";
     if (p->m > INT32_MAX || p->n > INT32_MAX) return "only for fewer than 2^31 rows and columns";
     double terms = 0;

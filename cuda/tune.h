@@ -28,6 +28,12 @@ tartan_cuda_rating tartan_cuda_conv_plain_rate, tartan_cuda_conv_wgmma_rate;
 
 /* ---- Inside both kernels that use wgmma ---- */
 
+/* Blocks or sub-blocks of `edge` rows, and tiles of `rows` (64 or 128) rows of the sparse matrix, of which `group` lines of
+ * `edge` rows are used. */
+typedef struct tartan_cuda_tiling {
+    int32_t edge, rows, group;
+} tartan_cuda_tiling;
+
 /* Whether a tensor map can describe a dense operand, whose batch entries have that stride; else it is copied first. */
 bool tartan_cuda_is_mappable(const tartan_cuda_dense *d, int64_t heads, int64_t entries,
                              int64_t batch_stride);
@@ -42,10 +48,7 @@ int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p);
  * smaller ones if neighbouring block rows have nearly the same columns, else 64. A tile takes `group` lines of blocks;
  * where sub-blocks of `edge` would leave tiles that begin inside of block rows, fewer than fit may pay: then tiles begin
  * where block rows do, and their last rows are empty. */
-typedef struct tartan_cuda_spmm_form {
-    int32_t edge, rows, group;
-} tartan_cuda_spmm_form;
-tartan_cuda_spmm_form tartan_cuda_spmm_wgmma_form(const tartan_cuda_spmm *p);
+tartan_cuda_tiling tartan_cuda_spmm_tiling(const tartan_cuda_spmm *p);
 
 /* Whether it first copies B with contiguous columns; the problem is in blocks of the form's edge. */
 bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
@@ -81,14 +84,16 @@ int32_t tartan_cuda_spmm_near(const tartan_cuda_spmm *p, int32_t cols, bool by_c
 
 /* ---- Inside sddmm_wgmma ---- */
 
-/* Whether its tiles are 128 x 256, else 64 x 512. */
-bool tartan_cuda_sddmm_wide(const tartan_cuda_sddmm *p);
+/* Its tiles, of 64 x 512 or 128 x 256 results. Blocks that are not square or no powers of two are taken as slices of
+ * `edge` rows; then tiles begin where block rows do, and have one or more of them. */
+tartan_cuda_tiling tartan_cuda_sddmm_tiling(const tartan_cuda_sddmm *p);
 
-/* The costs of its tiles. `rows` is 64 or 128. */
-tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, int32_t block);
+/* The costs of its tiles for blocks of `width` columns. `rows` is 64 or 128; entries do not cross the 256 columns of a
+ * warpgroup. */
+tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, int32_t width);
 
 /* Whether CTAs take whole tiles, of the given number and total cost of a step; else their sums are split (stream_k.h). */
-bool tartan_cuda_sddmm_whole(int64_t tiles, int64_t cost, int32_t block, int64_t steps, int32_t processors);
+bool tartan_cuda_sddmm_whole(int64_t tiles, int64_t cost, int32_t width, int64_t steps, int32_t processors);
 
 /* Whether it first copies Y, whose columns are contiguous, with k contiguous. */
 bool tartan_cuda_sddmm_transposes(const tartan_cuda_sddmm *p, int64_t tiles, int32_t processors);

@@ -27,6 +27,8 @@ static const int32_t sddmm_whole_from =
 static const double sddmm_whole_slack = 1.08;
 /* A copy of Y with k contiguous: what a step gains for blocks of 8 and 16, in us, and what the copy costs. */
 static const double sddmm_step_us = 0.6, sddmm_copy_bytes_us = 3.5e6, sddmm_copy_us = 4;
+enum { WARPGROUP_COLS = 256 };
+
 /* ---- Rates ---- */
 
 /* `near` blocks share a row panel of X, and each reads its own column panel of Y:
@@ -48,8 +50,14 @@ double tartan_cuda_sddmm_plain_rate(const void *problem) {
     return sddmm_rate(&sddmm_plain, problem);
 }
 
+/* Blocks that are taken as sub-blocks have the rate of these. */
 double tartan_cuda_sddmm_mma_rate(const void *problem) {
-    return sddmm_rate(&sddmm_mma, problem);
+    tartan_cuda_sddmm p = *(const tartan_cuda_sddmm *)problem;
+    const int32_t edge = tartan_cuda_sub_edge(p.block_m, p.block_n);
+    if (edge == 0) return 0;
+    p.blocks *= (int64_t)(p.block_m / edge) * (p.block_n / edge);
+    p.block_m = p.block_n = edge;
+    return sddmm_rate(&sddmm_mma, &p);
 }
 
 double tartan_cuda_sddmm_wgmma_rate(const void *problem) {
@@ -62,13 +70,17 @@ double tartan_cuda_sddmm_wgmma_rate(const void *problem) {
               tartan_cuda_align_us(&p->pair[i].y, p->heads, b->entries, b->second[0], terms * (double)p->n);
         k += terms * (double)b->entries;
     }
-    return tartan_cuda_with_us(sddmm_rate(&sddmm_wgmma, p),
+    const tartan_cuda_tiling t = tartan_cuda_sddmm_tiling(p);
+    if (t.edge == 0) return 0;
+    const double rows = (double)(t.group * t.edge) / t.rows;
+    const double cols = (double)(WARPGROUP_COLS / p->block_n * p->block_n) / WARPGROUP_COLS;
+    return tartan_cuda_with_us(rows * cols * sddmm_rate(&sddmm_wgmma, p),
                                2 * (double)p->blocks * p->block_m * p->block_n * k, us);
 }
 
 /* For each merged entry of 64 rows, 64 x 512 loads half its stage; 128 x 256 loads its stage for each entry of 128
  * rows, of which there are fewer the more blocks share an entry. */
-bool tartan_cuda_sddmm_wide(const tartan_cuda_sddmm *p) {
+static bool is_wide(const tartan_cuda_sddmm *p) {
     if (p->block_m == 128) return true;
     int32_t i = 0; /* 2^i block rows make 64 rows */
     while (p->block_m << i < 64) i++;
@@ -76,24 +88,37 @@ bool tartan_cuda_sddmm_wide(const tartan_cuda_sddmm *p) {
     return stage_kb_128 * share[i] < stage_kb_64 / 2 * share[i + 1];
 }
 
-tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, int32_t block) {
-    return (tartan_cuda_tile_form){.entries = 64 * 512 / rows / block,
+tartan_cuda_tiling tartan_cuda_sddmm_tiling(const tartan_cuda_sddmm *p) {
+    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_m);
+    if (edge == 0 || p->block_n % 8 != 0 || p->block_n > WARPGROUP_COLS) return (tartan_cuda_tiling){0};
+    if (edge == p->block_m && edge == p->block_n) {
+        const int32_t rows = is_wide(p) ? 128 : 64;
+        return (tartan_cuda_tiling){edge, rows, rows / edge};
+    }
+    const int32_t rows = p->block_m > 64 && p->block_m <= 128 ? 128 : 64;
+    const int32_t lines = rows / p->block_m; /* whole block rows */
+    return (tartan_cuda_tiling){edge, rows, lines == 0 ? rows / edge : lines * (p->block_m / edge)};
+}
+
+tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, int32_t width) {
+    return (tartan_cuda_tile_form){.entries = (rows == 64 ? 2 : 1) * (WARPGROUP_COLS / width),
                                    .base = rows / 2,
-                                   .each = sddmm_entry_cost[tartan_cuda_size_of(block)],
+                                   .each = sddmm_entry_cost[tartan_cuda_size_of(width)],
                                    .least = sddmm_products_cost,
-                                   .by_column = block >= sddmm_whole_from};
+                                   .by_column = width >= sddmm_whole_from};
 }
 
 /* The last round of whole tiles may leave many SMs idle. The others then read faster, but they cannot multiply faster. */
-bool tartan_cuda_sddmm_whole(int64_t tiles, int64_t cost, int32_t block, int64_t steps, int32_t sms) {
+bool tartan_cuda_sddmm_whole(int64_t tiles, int64_t cost, int32_t width, int64_t steps, int32_t sms) {
     if (steps < TARTAN_CUDA_FEW_STEPS) return true;
     const int64_t rounds = tartan_i_ceil_div(tiles, sms);
-    return block >= sddmm_whole_from &&
+    return width >= sddmm_whole_from &&
            (double)rounds * sddmm_products_cost * sms <= sddmm_whole_slack * (double)cost;
 }
 
 bool tartan_cuda_sddmm_transposes(const tartan_cuda_sddmm *p, int64_t tiles, int32_t sms) {
-    if (p->block_m > 16) return false;
+    if ((p->block_n & -p->block_n) > 16)
+        return false; /* boxes of Y are as wide as a power of two that divides blocks */
     double elements = 0, steps = 0;
     for (int32_t i = 0; i < p->pairs; i++) {
         const double k = (double)p->pair[i].k * (double)p->pair[i].batch.entries;

@@ -144,7 +144,7 @@ static const design *wgmma_design(int32_t rows) {
 
 /* Tiles of the form, which begin where block rows do: of `rows`, the part of whole block rows counts. Tiles of 128 rows have
  * the peak of blocks of 128 whatever the sub-blocks. */
-static double aligned_rate(const tartan_cuda_spmm *p, const tartan_cuda_spmm_form *form) {
+static double aligned_rate(const tartan_cuda_spmm *p, const tartan_cuda_tiling *form) {
     const int32_t size = form->rows == 128 ? SIZES - 1 : tartan_cuda_size_of(form->edge);
     int32_t log2_lines = 0;
     while (p->block_m << (log2_lines + 1) <= form->rows) log2_lines++;
@@ -153,9 +153,9 @@ static double aligned_rate(const tartan_cuda_spmm *p, const tartan_cuda_spmm_for
 }
 
 /* The form and its rate. */
-static double best_form(const tartan_cuda_spmm *p, tartan_cuda_spmm_form *out) {
+static double best_form(const tartan_cuda_spmm *p, tartan_cuda_tiling *out) {
     const int32_t edge = tartan_cuda_spmm_wgmma_edge(p);
-    *out = (tartan_cuda_spmm_form){edge, 64, 1};
+    *out = (tartan_cuda_tiling){edge, 64, 1};
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
     const bool whole = edge == p->block_m && edge == p->block_k;
@@ -164,13 +164,13 @@ static double best_form(const tartan_cuda_spmm *p, tartan_cuda_spmm_form *out) {
         const double rate = spmm_rate(wgmma_design(rows), &q, 1);
         if (rate > best) {
             best = rate;
-            *out = (tartan_cuda_spmm_form){edge, rows, rows / edge};
+            *out = (tartan_cuda_tiling){edge, rows, rows / edge};
         }
     }
     for (int32_t rows = 64; rows <= 128 && !whole; rows *= 2) {
         int32_t lines = rows / p->block_m;
         while ((lines & (lines - 1)) != 0) lines &= lines - 1; /* the model knows powers of two */
-        const tartan_cuda_spmm_form form = {edge, rows, lines * (p->block_m / edge)};
+        const tartan_cuda_tiling form = {edge, rows, lines * (p->block_m / edge)};
         const double rate = lines > 0 && lines * p->block_m < rows ? aligned_rate(p, &form) : 0;
         if (rate > best) {
             best = rate;
@@ -180,15 +180,15 @@ static double best_form(const tartan_cuda_spmm *p, tartan_cuda_spmm_form *out) {
     return with_few_columns(wgmma_design(out->rows), p, tartan_cuda_size_of(edge), best);
 }
 
-tartan_cuda_spmm_form tartan_cuda_spmm_wgmma_form(const tartan_cuda_spmm *p) {
-    tartan_cuda_spmm_form form;
+tartan_cuda_tiling tartan_cuda_spmm_tiling(const tartan_cuda_spmm *p) {
+    tartan_cuda_tiling form;
     best_form(p, &form);
     return form;
 }
 
 double tartan_cuda_spmm_wgmma_rate(const void *problem) {
     const tartan_cuda_spmm *p = problem;
-    tartan_cuda_spmm_form form;
+    tartan_cuda_tiling form;
     const double rate = best_form(p, &form);
     if (form.edge == 0) return 0;
     const double us = tartan_cuda_align_us(&p->b, p->heads, p->batch.entries, p->batch.first[0],

@@ -12,14 +12,27 @@ namespace tartan_cuda {
 /* The output: each stored element becomes (gate * alpha) * sum + beta * itself. */
 struct Blocks {
     char *values;
-    int32_t dtype, block, shift; /* block: 2^shift */
-    int32_t stride_m, stride_n;  /* inside a block */
-    bool vectors, by_cols;       /* 16-byte stores are possible; the columns of a block are contiguous */
+    int32_t dtype;
+    int32_t edge, shift;        /* 2^shift rows of a block, or of a slice of it */
+    int32_t width;              /* columns of a block, a multiple of 8 */
+    uint32_t per_width;         /* 2^16 / (width / 8), rounded up */
+    int32_t id_shift, units;    /* ids are 2^id_shift elements apart, and a block is so many ids long */
+    int32_t stride_m, stride_n; /* inside a block */
+    bool vectors, by_cols;      /* 16-byte stores are possible; the columns of a block are contiguous */
     float alpha, beta;
     tartan_cuda_block_scalars gates;
     int64_t m, n;
-    int32_t group; /* block rows of one merged list */
+    int32_t group; /* lines of one merged list */
     const int32_t *cols, *ids;
+
+    /* Which entry of a warpgroup's columns, at most 256, column `col` belongs to. */
+    __device__ __forceinline__ int32_t slot_of(int32_t col) const {
+        return (int32_t)((uint32_t)(col / 8) * per_width >> 16);
+    }
+    /* Where element (i, j) of block `id` is, row i of the tile and column j of the warpgroup, which is in entry `slot`. */
+    __device__ __forceinline__ int64_t place(int32_t id, int32_t i, int32_t j, int32_t slot) const {
+        return ((int64_t)id << id_shift) + (i & (edge - 1)) * stride_m + (j - slot * width) * stride_n;
+    }
 };
 
 /* What a warp knows of the blocks that its 16 rows belong to: lane i of the i-th entry of the warp's columns, [0] for
@@ -33,23 +46,24 @@ struct Slots {
     bool scalar;      /* must be stored element by element */
 };
 
-/* For the entries from `entry` to `end`, at most 256 columns, and the warp's rows, from `row` of the group on, where the
+/* For the entries from `entry` to `end`, at most 256 columns, and the warp's rows, from `row` of the tile on, where the
  * matrix has `rows` rows left. */
 __device__ __forceinline__ Slots find_slots(const Blocks &b, int32_t entry, int32_t end, int32_t row,
                                             int64_t rows) {
     const int32_t lane = threadIdx.x % 32;
-    const bool there = lane < kTileCols >> b.shift && entry + lane < end;
+    const bool there = entry + lane < end;
     Slots s;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        s.id[h] = there ? b.ids[(int64_t)(entry + lane) * b.group + ((row + 8 * h) >> b.shift)] : -1;
-        const float gate = s.id[h] < 0 ? 1 : tartan_cuda_gate<float>(b.gates, s.id[h]);
+        const int32_t line = (row + 8 * h) >> b.shift;
+        s.id[h] = there && line < b.group ? b.ids[(int64_t)(entry + lane) * b.group + line] : -1;
+        const float gate = s.id[h] < 0 ? 1 : tartan_cuda_gate<float>(b.gates, s.id[h] / b.units);
         s.scale[h] = gate * b.alpha;
         s.shut[h] = __ballot_sync(~0u, gate == 0);
     }
-    s.cols = there ? (int32_t)b.n - b.cols[entry + lane] * b.block : b.block;
+    s.cols = there ? (int32_t)b.n - b.cols[entry + lane] * b.width : b.width;
     s.rows = rows;
-    s.scalar = !b.vectors || rows < 16 || __any_sync(~0u, s.cols < b.block);
+    s.scalar = !b.vectors || rows < 16 || __any_sync(~0u, s.cols < b.width);
     return s;
 }
 
@@ -62,14 +76,14 @@ __device__ __forceinline__ float scaled(const Slots &s, int h, int32_t slot, flo
 template <Factor kFactor>
 __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, uint32_t room,
                                              const float (&d)[128], int first, int32_t row) {
-    const int32_t lane = threadIdx.x % 32, inside = b.block - 1;
+    const int32_t lane = threadIdx.x % 32;
     __syncwarp();
 #pragma unroll
     for (int q = 0; q < 4; q += 2) {
         uint32_t packed[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int32_t slot = 8 * (first + q + i / 2) >> b.shift, h = i % 2;
+            const int32_t slot = b.slot_of(8 * (first + q + i / 2)), h = i % 2;
             const float *x = &d[4 * (first + q) + 2 * i];
             const float scale = __shfl_sync(~0u, s.scale[h], slot);
             packed[i] = pack<kFactor>(scaled(s, h, slot, scale, x[0]), scaled(s, h, slot, scale, x[1]));
@@ -91,11 +105,10 @@ __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, ui
         const int32_t j = b.by_cols ? lane / 2 + 16 * part : 8 * (lane % 4);
         const int32_t from = b.by_cols ? j * 32 + (((lane % 2) ^ (j / 4 % 2)) * 16)
                                        : i * 64 + (((lane % 4) ^ (i / 2 % 4)) * 16);
-        const int32_t slot = (8 * first + j) >> b.shift;
+        const int32_t slot = b.slot_of(8 * first + j);
         const int32_t low = __shfl_sync(~0u, s.id[0], slot), high = __shfl_sync(~0u, s.id[1], slot);
         const int32_t id = i < 8 ? low : high;
-        const int64_t at = ((int64_t)id << (2 * b.shift)) + ((row + i) & inside) * b.stride_m +
-                           ((8 * first + j) & inside) * b.stride_n;
+        const int64_t at = b.place(id, row + i, 8 * first + j, slot);
         const uint4 value = shared_load_16(room + from);
         if (id >= 0) *(uint4 *)(b.values + 2 * at) = value;
     }
@@ -104,20 +117,19 @@ __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, ui
 /* 32 columns, element by element; zeros past the edge of the matrix. */
 __device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, const float (&d)[128],
                                                int first, int32_t row) {
-    const int32_t lane = threadIdx.x % 32, inside = b.block - 1;
+    const int32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int q = first; q < first + 4; q++) {
-        const int32_t slot = 8 * q >> b.shift, cols = __shfl_sync(~0u, s.cols, slot);
+        const int32_t slot = b.slot_of(8 * q), cols = __shfl_sync(~0u, s.cols, slot);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int h = e / 2;
             const int32_t id = __shfl_sync(~0u, s.id[h], slot);
             const float scale = __shfl_sync(~0u, s.scale[h], slot);
             if (id < 0) continue;
-            const int32_t i = lane / 4 + 8 * h, j = (8 * q + 2 * (lane % 4) + e % 2) & inside;
-            const int64_t at =
-                ((int64_t)id << (2 * b.shift)) + ((row + i) & inside) * b.stride_m + j * b.stride_n;
-            if (i < s.rows && j < cols)
+            const int32_t i = lane / 4 + 8 * h, j = 8 * q + 2 * (lane % 4) + e % 2;
+            const int64_t at = b.place(id, row + i, j, slot);
+            if (i < s.rows && j - slot * b.width < cols)
                 combine(b.values, b.dtype, at, scaled(s, h, slot, scale, d[4 * q + e]), b.beta);
             else
                 combine(b.values, b.dtype, at, 0, 0);
@@ -130,7 +142,7 @@ __device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, 
 template <Factor kFactor>
 __device__ __forceinline__ void store_eights(const Blocks &b, const Slots &s, const float (&x)[16],
                                              int32_t row, int32_t col) {
-    const int32_t inside = b.block - 1, slot = col >> b.shift;
+    const int32_t slot = b.slot_of(col);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int32_t id = __shfl_sync(~0u, s.id[h], slot);
@@ -140,8 +152,7 @@ __device__ __forceinline__ void store_eights(const Blocks &b, const Slots &s, co
         for (int c = 0; c < 4; c++)
             packed[c] = pack<kFactor>(scaled(s, h, slot, scale, x[4 * c + 2 * h]),
                                       scaled(s, h, slot, scale, x[4 * c + 2 * h + 1]));
-        const int64_t at =
-            ((int64_t)id << (2 * b.shift)) + ((row + 8 * h) & inside) * b.stride_m + (col & inside);
+        const int64_t at = b.place(id, row + 8 * h, col, slot);
         if (id >= 0) *(uint4 *)(b.values + 2 * at) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
     }
 }
@@ -157,7 +168,7 @@ __device__ __forceinline__ void store_blocks(const Blocks &b, const Slots &s, ui
     for (int first = 0; first < 32; first += 4) {
         if (first % 8 == 0) stored = ready(first / 8);
         if (!stored) continue;
-        const bool mine = lane >= 8 * first >> b.shift && lane <= (8 * first + 31) >> b.shift;
+        const bool mine = lane >= b.slot_of(8 * first) && lane <= b.slot_of(8 * first + 31);
         if (!__any_sync(~0u, mine && (s.id[0] >= 0 || s.id[1] >= 0))) continue;
         if (s.scalar)
             store_elements(b, s, d, first, row);

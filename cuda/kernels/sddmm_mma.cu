@@ -43,22 +43,30 @@ template <typename F> void describe_pairs(const tartan_cuda_sddmm *p, SddmmMma *
 template <typename F>
 tartan_status describe(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
                        SddmmMma *g) {
-    const int32_t group = p->block_m < kMmaRows ? kMmaRows / p->block_m : 1;
+    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_n), elements = p->block_m * p->block_n;
+    const int32_t group = edge < kMmaRows ? kMmaRows / edge : 1;
+    const bool whole = edge == p->block_m && edge == p->block_n;
+    const tartan_cuda_sub_blocks sub = {edge, p->s_m, p->s_n, TARTAN_CUDA_SQUARES};
     tartan_cuda_group_index u;
-    tartan_status status = tartan_cuda_index_get_groups(function, queue, p->layout, false, group, &u);
+    const tartan_status status =
+        whole ? tartan_cuda_index_get_groups(function, queue, p->layout, false, group, &u)
+              : tartan_cuda_index_get_sub_groups(function, queue, p->layout, false, &sub, group, &u);
     if (status != TARTAN_OK) return status;
     g->pointers = u.pointers, g->cols = u.cols, g->ids = u.ids, g->order = u.order;
     g->values = p->values;
     g->gates = p->gates;
     g->s_dtype = p->s_dtype;
     g->s_m = p->s_m, g->s_n = p->s_n;
-    g->block_shift = shift_of(p->block_m);
+    g->block_shift = shift_of(edge);
+    g->id_shift = whole ? 2 * g->block_shift : g->block_shift;
+    g->units = whole ? 1 : elements / edge;
     g->group_shift = shift_of(group);
-    g->half_shift = p->block_m > kMmaRows ? shift_of(p->block_m / kMmaRows) : 0;
+    g->half_shift = edge > kMmaRows ? shift_of(edge / kMmaRows) : 0;
     g->groups = (uint32_t)u.groups_per_head;
     g->places = (uint32_t)(u.groups_per_head * p->heads) << g->half_shift;
     /* No merged list is longer than the grid is wide, nor than all lists together. */
-    const int64_t most = u.entries < p->grid_n ? u.entries : p->grid_n, columns = F::kCols / p->block_n;
+    const int64_t across = p->grid_n * (p->block_n / edge), columns = F::kCols / edge;
+    const int64_t most = u.entries < across ? u.entries : across;
     g->tiles = (uint32_t)(g->places * ((most + columns - 1) / columns));
     g->m = p->m, g->n = p->n;
     g->alpha = p->alpha, g->beta = p->beta;

@@ -29,7 +29,8 @@ struct SddmmMma {
     tartan_cuda_block_scalars gates;
     int32_t s_dtype;
     int32_t s_m, s_n;
-    int32_t block_shift;      /* blocks are 1 << block_shift wide */
+    int32_t block_shift;      /* blocks, or sub-blocks, are 1 << block_shift wide */
+    int32_t id_shift, units;  /* ids are 1 << id_shift elements apart, and a block is `units` ids long */
     int32_t group_shift;      /* block rows in a tile, as a shift */
     int32_t half_shift;       /* tiles of a group's rows, as a shift: blocks of 128 have two */
     uint32_t groups, places;  /* groups of one head; tiles of all groups in one column of tiles */
@@ -160,7 +161,7 @@ template <typename F, bool kKMajorX, bool kKMajorY> struct SddmmMmaProducer {
                         t.row * q.x_row + (int64_t)k * q.x_k;
         const char *y = q.y + t.head * q.y_head +
                         batch_offset(q.batch, q.batch.second, entry) * Form::kBytes + (int64_t)k * q.y_k;
-        const int32_t rows = (int32_t)min(p.m - t.row, (int64_t)kMmaRows);
+        const int32_t rows = (int32_t)max(min(p.m - t.row, (int64_t)kMmaRows), (int64_t)0);
         const int32_t bulk = load_lines<A>(shared.a(slot), x, kKMajorX ? q.x_row : q.x_k, kMmaRows, rows,
                                            left, q.x_width, shared.full(slot));
         arrive_loaded(shared.full(slot), bulk + load_y(t, q, y, left, slot));
@@ -227,10 +228,10 @@ __device__ __forceinline__ void sddmm_mma_store(const SddmmMma &p, const SddmmMm
             if ((mask >> (i / 2 * 8 + r) & 1) == 0) continue;
             const int32_t id = p.ids[((int64_t)at << p.group_shift) + (8 * r >> p.block_shift)];
             if (id < 0) continue;
-            const Sum gate = tartan_cuda_gate<Sum>(p.gates, id);
+            const Sum gate = tartan_cuda_gate<Sum>(p.gates, id / p.units);
             const Sum factor = gate * (Sum)p.alpha;
             const int32_t row = (((int32_t)t.half * kMmaRows + 8 * r) & inside) + lane_row;
-            const int64_t place = ((int64_t)id << 2 * p.block_shift) + row * p.s_m + j * p.s_n;
+            const int64_t place = ((int64_t)id << p.id_shift) + row * p.s_m + j * p.s_n;
 #pragma unroll
             for (int e = 0; e < 2; e++)
                 sddmm_mma_put<F>(p, place + e * p.s_m,

@@ -72,9 +72,10 @@ tartan_status map_transposed(const char *function, const Factors &f, CUtensorMap
     return tensor_map_make(function, &t, out);
 }
 
-/* The columns of a box of Y where Y is MN-major. */
-uint32_t piece_of(const Problem *g) {
-    return g->blocks.block < 64 ? (uint32_t)g->blocks.block : 64;
+/* The columns of a box of Y where Y is MN-major: they divide a block. */
+int32_t piece_of(const Problem *g) {
+    const int32_t most = g->blocks.width & -g->blocks.width;
+    return most < 64 ? most : 64;
 }
 
 template <int kRows>
@@ -104,7 +105,7 @@ tartan_status map_pairs(const char *function, const tartan_cuda_sddmm *p, const 
                      pair.y.head_stride,
                      entries,
                      pair.batch.second[0],
-                     g->y_mn_major ? piece_of(g) : (uint32_t)g->blocks.block};
+                     (uint32_t)g->box_cols};
         PASS(map_factors(function, x, g->x_mn_major, &maps->x[i]));
         if (g->y_transposed) {
             y.data = transposed;
@@ -126,11 +127,18 @@ void describe_sums(const tartan_cuda_sddmm *p, Problem *g) {
     }
 }
 
-void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_group_index *u, Blocks *b) {
+void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_tiling *t,
+                     const tartan_cuda_group_index *u, Blocks *b) {
+    const int32_t elements = p->block_m * p->block_n;
+    const bool whole = elements == t->edge * t->edge;
     b->values = (char *)p->values;
     b->dtype = p->s_dtype;
-    b->block = p->block_m;
-    while (1 << b->shift < p->block_m) b->shift++;
+    b->edge = t->edge;
+    while (1 << b->shift < t->edge) b->shift++;
+    b->width = p->block_n;
+    b->per_width = (65536 + (uint32_t)b->width / 8 - 1) / ((uint32_t)b->width / 8);
+    b->id_shift = whole ? 2 * b->shift : b->shift;
+    b->units = whole ? 1 : elements / t->edge;
     b->stride_m = p->s_m, b->stride_n = p->s_n;
     b->vectors = p->beta == 0 && p->s_dtype != TARTAN_F32 && (uintptr_t)p->values % 16 == 0;
     b->by_cols = p->s_n != 1;
@@ -143,15 +151,17 @@ void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_group_index *
 
 /* The layout of stages, and the boxes that fill them. */
 template <int kRows> void describe_stages(Problem *g) {
-    const uint32_t cols = Form<kRows>::kCols, piece = piece_of(g);
+    const uint32_t cols = Form<kRows>::kCols, piece = (uint32_t)piece_of(g);
     g->feed_x =
         g->x_mn_major ? feed_mn_major(kRows / 64, 1, 128, kStageBytes) : feed_k_major(kRows, 64, kStageBytes);
     g->boxes_x = g->x_mn_major ? kRows / 64 : 1;
     g->feed_y = g->y_mn_major ? feed_mn_major(cols / piece, kTileCols / piece, 2 * piece, kStageBytes)
                               : feed_k_major(cols, kTileCols, kStageBytes);
-    g->boxes_y = g->y_mn_major ? g->blocks.block / (int32_t)piece : 1;
+    g->box_cols = g->y_mn_major ? (int32_t)piece : g->blocks.width;
+    g->boxes_y = g->blocks.width / g->box_cols;
     g->box_bytes_x = (int32_t)Form<kRows>::kBytesA / g->boxes_x;
-    g->box_bytes_y = g->blocks.block * kStageBytes / g->boxes_y;
+    g->box_bytes_y = g->box_cols * kStageBytes;
+    g->side_entries = kTileCols / g->blocks.width;
 }
 
 /* ---- A copy of Y with k contiguous ---- */
@@ -264,7 +274,7 @@ tartan_status divide(const char *function, tartan_cuda_queue *queue, const tarta
     g->counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
     g->flags = g->counters + TARTAN_CUDA_COUNTERS;
     g->whole = g->made != nullptr || tartan_cuda_sddmm_whole(tiles.count, tiles.costs[tiles.count],
-                                                             g->blocks.block, g->steps, most);
+                                                             g->blocks.width, g->steps, most);
     if (g->whole) {
         *out_ctas = g->count < most ? g->count : most;
         return TARTAN_OK;
@@ -304,11 +314,16 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
 }
 
 template <int kRows>
-tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p) {
+tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p,
+                     const tartan_cuda_tiling *tiling) {
     tartan_cuda_group_index u;
     tartan_cuda_tile_index tiles;
-    const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(kRows, p->block_m);
-    PASS(tartan_cuda_index_get_groups(function, queue, p->layout, false, kRows / p->block_m, &u));
+    const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(kRows, p->block_n);
+    const tartan_cuda_sub_blocks slices = {tiling->edge, p->s_m, p->s_n, TARTAN_CUDA_SLICES};
+    if (tiling->edge == p->block_m && tiling->edge == p->block_n)
+        PASS(tartan_cuda_index_get_groups(function, queue, p->layout, false, tiling->group, &u));
+    else
+        PASS(tartan_cuda_index_get_sub_groups(function, queue, p->layout, false, &slices, tiling->group, &u));
     void *made = nullptr;
     if (tartan_i_is_dynamic(p->layout))
         PASS(make_tiles(function, queue, &u, p->heads, form.entries, &made, &tiles));
@@ -317,7 +332,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     Problem g = {};
     g.sharers = 1;
     g.made = (const int32_t *)made;
-    describe_blocks(p, &u, &g.blocks);
+    describe_blocks(p, tiling, &u, &g.blocks);
+    g.tile_rows = tiling->group * tiling->edge;
     describe_sums(p, &g);
     g.groups = u.groups_per_head;
     g.x_mn_major = p->pair[0].x.row_stride == 1;
@@ -352,9 +368,10 @@ tartan_status tartan_cuda_sddmm_wgmma(const char *function, tartan_cuda_queue *q
         status = tartan_cuda_align(function, queue, &x, &copies[2 * i]);
         if (status == TARTAN_OK) status = tartan_cuda_align(function, queue, &y, &copies[2 * i + 1]);
     }
+    const tartan_cuda_tiling tiling = tartan_cuda_sddmm_tiling(&p);
     if (status == TARTAN_OK)
-        status =
-            tartan_cuda_sddmm_wide(&p) ? launch<128>(function, queue, &p) : launch<64>(function, queue, &p);
+        status = tiling.rows == 128 ? launch<128>(function, queue, &p, &tiling)
+                                    : launch<64>(function, queue, &p, &tiling);
     for (void *copy : copies) tartan_cuda_scratch_free(queue, copy);
     return status;
 }

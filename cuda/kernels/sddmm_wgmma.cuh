@@ -25,14 +25,16 @@ struct Pair {
 struct Problem {
     Blocks blocks;
     Feed feed_x, feed_y;
-    int32_t boxes_x, boxes_y; /* of a stage, of an entry of the list */
-    int32_t box_bytes_x, box_bytes_y;
+    int32_t boxes_x, boxes_y;                   /* of a stage, of an entry of the list */
+    int32_t box_bytes_x, box_bytes_y, box_cols; /* box_cols: columns of Y in a box */
     bool x_mn_major, y_mn_major;
     bool y_transposed;    /* Y is a copy [entries][heads][k / 64][n][64] */
     bool whole;           /* CTAs take whole tiles; else ranges of equal cost (stream-K) */
     int32_t sharers;      /* if not 1, a cluster of so many CTAs for each tile (split-K) */
     int32_t pairs, steps; /* of the sum */
     int32_t groups;       /* of a head */
+    int32_t tile_rows;    /* of the sparse matrix: the group's, at most kRows */
+    int32_t side_entries; /* of the 256 columns of a warpgroup; of all, if both have the same columns */
     int32_t count;
     const int32_t *made; /* how many, if the device made the tiles */
     const int4 *tiles;
@@ -172,9 +174,11 @@ __device__ __forceinline__ Box find_box(const Problem &p, const Tile &t, int32_t
         box.line = (int32_t)t.row + 64 * number;
         box.offset = number * p.box_bytes_x;
     } else {
-        const int32_t entry = t.begin + of_y / p.boxes_y;
-        box.line = box.wanted ? p.blocks.cols[entry] * p.blocks.block + of_y % p.boxes_y * 64 : 0;
-        box.offset = Form<kRows>::kBytesA + of_y * p.box_bytes_y;
+        const int32_t entry = of_y / p.boxes_y, inside = of_y % p.boxes_y * p.box_cols;
+        const int32_t side = entry / p.side_entries, of_side = entry % p.side_entries;
+        box.line = box.wanted ? p.blocks.cols[t.begin + entry] * p.blocks.width + inside : 0;
+        box.offset =
+            Form<kRows>::kBytesA + kStageBytes * (side * kTileCols + of_side * p.blocks.width + inside);
     }
     return box;
 }
@@ -211,7 +215,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
             __syncwarp();
             state.next();
         }
-        if (t.role == kFixup && warp == 0) load_partials(p, ring, state, (t.end - t.begin) * p.blocks.block);
+        if (t.role == kFixup && warp == 0) load_partials(p, ring, state, (t.end - t.begin) * p.blocks.width);
     }
 }
 
@@ -223,7 +227,7 @@ __device__ __forceinline__ void post(const Problem &p, const Ring<kRows> &ring, 
                                      int32_t tile, int32_t first, int32_t steps, Role role) {
     const int4 value = p.tiles[tile];
     Tile t;
-    t.row = value.x % p.groups * (int64_t)kRows, t.col = 0;
+    t.row = value.x % p.groups * (int64_t)p.tile_rows, t.col = 0;
     t.head = value.x / p.groups;
     t.role = role;
     t.begin = value.y, t.end = value.z;
@@ -281,32 +285,31 @@ template <Factor kFactor, int kX, int kY, int kRows>
 __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * (int32_t)warpgroup : 0) + 16 * (int32_t)(warp % 4);
-    const int32_t before =
-        kRows == 64 ? kTileCols * (int32_t)warpgroup : 0; /* columns of the other warpgroup */
+    const int32_t before = kRows == 64 ? p.side_entries * (int32_t)warpgroup : 0; /* of the other warpgroup */
     PipelineState<Form<kRows>::kStages> state;
     PipelineState<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
-        const int32_t cols = (t.end - t.begin) * p.blocks.block;
-        const Slots slots =
-            find_slots(p.blocks, t.begin + (before >> p.blocks.shift), t.end, row, p.blocks.m - t.row - row);
+        const int32_t first = t.begin + before, last = min(t.end, first + p.side_entries);
+        const int32_t cols = (last - first) * p.blocks.width; /* of this warpgroup; negative: none */
+        const Slots slots = find_slots(p.blocks, first, last, row, p.blocks.m - t.row - row);
         float d[128];
         consume<kFactor, kX, kY, kRows>(ring, state, p.feed_x, p.feed_y, false, warpgroup, t.steps, d);
         if (t.role == kPartial) {
-            write_partial(p, cols - before, d);
+            write_partial(p, cols, d);
             continue;
         }
-        if (t.role == kFixup) add_partials(p, ring, state, cols, d);
+        if (t.role == kFixup) add_partials(p, ring, state, (t.end - t.begin) * p.blocks.width, d);
         const bool split = t.role == kSplit;
         const Exchange<kRows> exchange = {ring, p.sharers, (int32_t)blockIdx.x % p.sharers};
-        if (split) exchange.send(cols - before, d);
+        if (split) exchange.send(cols, d);
         if (split && !slots.scalar && !p.blocks.by_cols) {
-            for (int32_t part = exchange.me; part < kParts && 64 * part < cols - before; part += p.sharers)
+            for (int32_t part = exchange.me; part < kParts && 64 * part < cols; part += p.sharers)
                 exchange.template store<kFactor>(p.blocks, slots, part, row);
             continue;
         }
         store_blocks<kFactor>(p.blocks, slots, ring.output(warp), d, row, [&](int part) {
-            if (64 * part >= cols - before || (split && !exchange.is_mine(part))) return false;
+            if (64 * part >= cols || (split && !exchange.is_mine(part))) return false;
             if (split) exchange.reduce(part, d);
             return true;
         });

@@ -26,7 +26,7 @@ tartan_status describe(const char *function, tartan_cuda_queue *queue, const tar
     const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
     const bool whole = edge == p->block_m && edge == p->block_k; /* else blocks are taken as sub-blocks */
     const int32_t group = edge < kMmaRows ? kMmaRows / edge : 1, elements = p->block_m * p->block_k;
-    const tartan_cuda_sub_blocks sub = {edge, p->a_m, p->a_k};
+    const tartan_cuda_sub_blocks sub = {edge, p->a_m, p->a_k, TARTAN_CUDA_INSIDE};
     tartan_cuda_group_index u;
     if (whole)
         PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, group, &u));

@@ -318,11 +318,11 @@ tartan_status transpose_b(const char *function, tartan_cuda_queue *queue, const 
 
 /* The index sets of the blocks or, unless they are squares of `edge`, of their sub-blocks; and the values. */
 static tartan_status find_operands(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                                   const tartan_cuda_spmm_form *form, tartan_cuda_group_index *u,
+                                   const tartan_cuda_tiling *form, tartan_cuda_group_index *u,
                                    tartan_cuda::Operands *from, void **out_gated) {
     const int32_t elements = p->block_m * p->block_k, edge = form->edge;
     const bool whole = edge == p->block_m && edge == p->block_k;
-    const tartan_cuda_sub_blocks sub = {edge, p->a_m, p->a_k};
+    const tartan_cuda_sub_blocks sub = {edge, p->a_m, p->a_k, TARTAN_CUDA_INSIDE};
     if (whole)
         PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, form->group, u));
     else
@@ -336,7 +336,7 @@ static tartan_status find_operands(const char *function, tartan_cuda_queue *queu
 static tartan_status multiply(const char *function, tartan_cuda_queue *queue,
                               const tartan_cuda_spmm *blocks) {
     using namespace tartan_cuda;
-    const tartan_cuda_spmm_form form = tartan_cuda_spmm_wgmma_form(blocks);
+    const tartan_cuda_tiling form = tartan_cuda_spmm_tiling(blocks);
     const tartan_cuda_spmm in_sub_blocks = tartan_cuda_spmm_in_sub_blocks(blocks, form.edge);
     const tartan_cuda_spmm *p = &in_sub_blocks;
     const bool early =

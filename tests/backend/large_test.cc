@@ -126,7 +126,8 @@ class Large : public OnBackend {
     void spmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32 = false, int64_t block_cols = 0);
     template <typename Real>
     void forms(const Setting &s, const std::vector<int> &list, std::mt19937_64 &random, bool tf32 = false);
-    template <typename Real> void sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32 = false);
+    template <typename Real>
+    void sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32 = false, int64_t block_cols = 0);
     template <typename Real> void sddmm(const Setting &s, std::mt19937_64 &random, bool tf32);
     template <typename Real>
     void check_spmm(const Setting &s, const Layout &layout, const Matrix &a, const Dense &gates, bool right,
@@ -229,20 +230,21 @@ void Large::spmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32, int64_t
     forms<Real>(s, list, random, tf32);
 }
 
-template <typename Real> void Large::sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32) {
+template <typename Real>
+void Large::sddmm(int64_t block, int32_t dtype, uint64_t seed, bool tf32, int64_t block_cols) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed * 1000 + (uint64_t)block * 4 + (uint64_t)dtype + 77);
-    sddmm<Real>(setting_of(block, dtype, random), random, tf32);
+    sddmm<Real>(setting_of(block, dtype, random, block_cols), random, tf32);
 }
 
 template <typename Real> void Large::sddmm(const Setting &s, std::mt19937_64 &random, bool tf32) {
-    const int64_t block = s.block;
+    const int64_t block = s.block, width = s.block_cols > 0 ? s.block_cols : block;
     SCOPED_TRACE(::testing::Message()
                  << tartan_dtype_name(s.dtype) << " -> " << tartan_dtype_name(s.out_dtype) << ", block "
-                 << block << ", " << s.rows << " x " << s.cols << ", k " << s.n << ", heads " << s.heads
-                 << ", batch " << s.batch << ", order " << s.block_order << ", styles " << s.b_style
-                 << s.c_style << ", gated " << s.gated << ", beta " << s.beta);
-    const Layout layout = random_layout({s.rows, s.cols, block, block, s.heads}, s.density, random());
+                 << block << " x " << width << ", " << s.rows << " x " << s.cols << ", k " << s.n
+                 << ", heads " << s.heads << ", batch " << s.batch << ", order " << s.block_order
+                 << ", styles " << s.b_style << s.c_style << ", gated " << s.gated << ", beta " << s.beta);
+    const Layout layout = random_layout({s.rows, s.cols, block, width, s.heads}, s.density, random());
     const Matrix before = random_matrix(layout, s.out_dtype, s.block_order, random);
     const Dense gates = gates_for(layout, random);
     Dense x(s.dtype, shape_with(s, s.rows, s.n), s.b_style),
@@ -276,7 +278,7 @@ template <typename Real> void Large::sddmm(const Setting &s, std::mt19937_64 &ra
                 int64_t terms = 0;
                 for (size_t e = (size_t)head; gate != 0 && e < xs.size(); e += (size_t)s.heads) {
                     const Real *p = xs[e].row(layout->block_rows[id] * block + i);
-                    const Real *q = ys[e].row(layout->block_cols[id] * block + j);
+                    const Real *q = ys[e].row(layout->block_cols[id] * width + j);
                     for (int64_t k = 0; k < s.n; k++) {
                         sum += p[k] * q[k];
                         size += std::fabs(p[k] * q[k]);
@@ -301,13 +303,28 @@ TEST_P(Large, Spmm) {
 }
 
 // Blocks whose edges are multiples of 8, which devices take as sub-blocks.
+const int64_t kOtherBlocks[] = {24, 40, 48, 72, 96, 120, 192};
+struct Oblong {
+    int64_t rows, cols;
+};
+const Oblong kOblongs[] = {{24, 8}, {16, 32}, {8, 40}, {64, 128}, {128, 64}, {80, 48}};
+
 TEST_P(Large, SpmmOfSubBlocks) {
     look_at_some_rows();
-    for (int64_t block : {24, 40, 48, 72, 96, 192})
+    for (int64_t block : kOtherBlocks)
         for (int32_t dtype : kDtypes)
             for (uint64_t seed = 0; seed < (on_device() ? seeds() : block == 24) && !HasFailure(); seed++)
                 dtype == TARTAN_F64 ? spmm<long double>(block, dtype, seed)
                                     : spmm<double>(block, dtype, seed);
+}
+
+TEST_P(Large, SddmmOfSubBlocks) {
+    look_at_some_rows();
+    for (int64_t block : kOtherBlocks)
+        for (int32_t dtype : kDtypes)
+            for (uint64_t seed = 0; seed < (on_device() ? seeds() : block == 24) && !HasFailure(); seed++)
+                dtype == TARTAN_F64 ? sddmm<long double>(block, dtype, seed)
+                                    : sddmm<double>(block, dtype, seed);
 }
 
 TEST_P(Large, Sddmm) {
@@ -320,15 +337,22 @@ TEST_P(Large, Sddmm) {
 
 TEST_P(Large, SpmmOfOblongBlocks) {
     look_at_some_rows();
-    struct Shape {
-        int64_t rows, cols;
-    };
-    for (const Shape &shape : {Shape{24, 8}, Shape{16, 32}, Shape{8, 40}, Shape{64, 128}, Shape{80, 48}})
+    for (const Oblong &shape : kOblongs)
         for (int32_t dtype : kDtypes)
             for (uint64_t seed = 0; seed < (on_device() ? seeds() : shape.rows == 24) && !HasFailure();
                  seed++)
                 dtype == TARTAN_F64 ? spmm<long double>(shape.rows, dtype, seed, false, shape.cols)
                                     : spmm<double>(shape.rows, dtype, seed, false, shape.cols);
+}
+
+TEST_P(Large, SddmmOfOblongBlocks) {
+    look_at_some_rows();
+    for (const Oblong &shape : kOblongs)
+        for (int32_t dtype : kDtypes)
+            for (uint64_t seed = 0; seed < (on_device() ? seeds() : shape.rows == 24) && !HasFailure();
+                 seed++)
+                dtype == TARTAN_F64 ? sddmm<long double>(shape.rows, dtype, seed, false, shape.cols)
+                                    : sddmm<double>(shape.rows, dtype, seed, false, shape.cols);
 }
 
 // Few columns of any number, of B in rows and in columns, with gaps and without: a device reads 16 bytes at a time, where

@@ -167,12 +167,18 @@ TEST(CudaIndex, SubGroupsOfAnyLayout) {
         const int64_t cols = columns ? shape.block_rows : shape.block_cols;
         // Contiguous inside a block: positions of the lines, or the lines.
         const bool along = row_major != columns;
-        const tartan_cuda_sub_blocks sub = {edge, (int32_t)(along ? cols : 1), (int32_t)(along ? 1 : rows)};
+        const auto kind = (tartan_cuda_sub_kind)(random() % 3);
+        const tartan_cuda_sub_blocks sub = {edge, (int32_t)(along ? cols : 1), (int32_t)(along ? 1 : rows),
+                                            kind};
         tartan_cuda_host_groups h = {};
         ASSERT_OK(tartan_cuda_index_sub_groups(&tartan_i_host, l, columns, &sub, group, &h));
         const Oracle o(l, columns);
-        const int64_t lines = grid(columns ? shape.cols : shape.rows, edge);
-        const int64_t across = grid(columns ? shape.rows : shape.cols, edge);
+        const int64_t width = kind == TARTAN_CUDA_SLICES ? cols : edge;
+        const int64_t all_rows = columns ? shape.cols : shape.rows,
+                      all_cols = columns ? shape.rows : shape.cols;
+        const bool outside = kind != TARTAN_CUDA_INSIDE; // sub-blocks outside of the matrix count
+        const int64_t lines = outside ? grid(all_rows, rows) * (rows / edge) : grid(all_rows, edge);
+        const int64_t across = outside ? grid(all_cols, cols) * (cols / width) : grid(all_cols, edge);
         ASSERT_EQ(grid(lines, group), h.groups_per_head);
         int64_t e = 0;
         for (int64_t g = 0; g < shape.heads * h.groups_per_head; g++) {
@@ -181,7 +187,7 @@ TEST(CudaIndex, SubGroupsOfAnyLayout) {
             for (int64_t position = 0; position < across; position++) {
                 std::vector<int64_t> here((size_t)group, -1);
                 for (int64_t r = 0; r < group && first + r < lines; r++) {
-                    const int64_t row = (first + r) * edge, col = position * edge;
+                    const int64_t row = (first + r) * edge, col = position * width;
                     const int64_t id = o.id(head, row / rows, col / cols);
                     const int64_t at =
                         id * rows * cols + row % rows * sub.line_stride + col % cols * sub.col_stride;
@@ -200,7 +206,7 @@ TEST(CudaIndex, SubGroupsOfAnyLayout) {
         tartan_i_host.free(h.values);
     }
     const Layout layout = random_layout({96, 96, 24, 24, 1}, 0.5, 1);
-    const tartan_cuda_sub_blocks sub = {8, 24, 1};
+    const tartan_cuda_sub_blocks sub = {8, 24, 1, TARTAN_CUDA_INSIDE};
     tartan_cuda_host_groups h = {};
     BRUTAL(tartan_cuda_index_sub_groups(&tartan_i_host, layout.get(), false, &sub, 8, &h),
            tartan_i_host.free(h.values));
@@ -220,7 +226,7 @@ TEST(CudaIndex, FiguresOfSubBlocks) {
                 const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(&p, edge);
                 ASSERT_EQ(48 * block / edge, q.grid_m);
                 ASSERT_EQ(48 * block / edge, q.grid_k);
-                const tartan_cuda_sub_blocks sub = {edge, p.block_k, 1};
+                const tartan_cuda_sub_blocks sub = {edge, p.block_k, 1, TARTAN_CUDA_INSIDE};
                 for (int i = 0; i < TARTAN_CUDA_SHARES; i++) {
                     tartan_cuda_host_groups h = {};
                     ASSERT_OK(tartan_cuda_index_sub_groups(&tartan_i_host, layout.get(), columns, &sub,

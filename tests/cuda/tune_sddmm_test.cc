@@ -2,6 +2,8 @@
 // The choice among kernels of sddmm, their refusals, and the forms of their tiles.
 #include "tune_support.h"
 
+#include <array>
+
 using namespace tartan_test;
 
 TEST(CudaTune, SddmmChoices) {
@@ -22,7 +24,11 @@ TEST(CudaTune, SddmmRefusals) {
     const char *const wgmma = "sddmm_wgmma", *const mma = "sddmm_mma";
     EXPECT_EQ("needs compute capability 9.0", half.refusal(wgmma, kAda));
     EXPECT_REFUSES(half, wgmma, kHopper, "float16", p.dtype = TARTAN_F32);
-    EXPECT_REFUSES(half, wgmma, kHopper, "square blocks", p.block_n = 64);
+    EXPECT_REFUSES(half, wgmma, kHopper, "multiples of 8", p.block_n = 20);
+    EXPECT_REFUSES(half, wgmma, kHopper, "at most 256 columns", p.block_n = 264);
+    EXPECT_REFUSES(half, wgmma, kHopper, "the layout is dynamic", (p.block_n = 24, p.dynamic = true));
+    EXPECT_REFUSES(half, wgmma, kHopper, "2^31 rows of sub-blocks",
+                   (p.block_n = 24, p.blocks = (int64_t)1 << 28));
     EXPECT_REFUSES(half, wgmma, kHopper, "no blocks", p.blocks = 0);
     EXPECT_REFUSES(half, wgmma, kHopper, "2^31", p.m = (int64_t)1 << 31);
     EXPECT_REFUSES(half, wgmma, kHopper, "8 to 2^31", p.pair[1].k = 4);
@@ -45,27 +51,56 @@ TEST(CudaTune, SddmmRefusals) {
     EXPECT_REFUSES(half, mma, kAmpere, "fewer than 2^31", p.pair[1].k = (int64_t)1 << 31);
     EXPECT_REFUSES(half, mma, kAmpere, "the same memory order",
                    std::swap(p.pair[1].x.row_stride, p.pair[1].x.col_stride));
-    EXPECT_REFUSES(f64, mma, kAmpere, "square blocks", p.block_n = 9);
+    EXPECT_REFUSES(f64, mma, kAmpere, "multiples of 8", p.block_n = 9);
+    EXPECT_REFUSES(f64, mma, kAmpere, "the layout is dynamic", (p.block_m = 24, p.dynamic = true));
     EXPECT_REFUSES(f64, mma, kAmpere, "no blocks", p.blocks = 0);
     EXPECT_NE("", f32.refusal(mma, kHopper));
 }
 
 TEST(CudaTune, SddmmTilesAreWideWhereThatIsFaster) {
+    const auto is_wide = [](const Sddmm &x) { return tartan_cuda_sddmm_tiling(&x.p).rows == 128; };
     const Sddmm large(TARTAN_BF16, 128);
-    EXPECT_TRUE(tartan_cuda_sddmm_wide(&large.p));
+    EXPECT_TRUE(is_wide(large));
     for (const int32_t block : {8, 16, 32, 64}) {
         Sddmm half(TARTAN_BF16, block);
-        EXPECT_FALSE(tartan_cuda_sddmm_wide(&half.p)) << block; // nobody shares an entry
+        EXPECT_FALSE(is_wide(half)) << block; // nobody shares an entry
         int32_t i = 0;
         while (block << i < 64) i++;
         half.p.figures.share[0][i + 1] = 1.4; // 48 < 36 * 1.4: an entry of 128 rows has so many blocks
-        EXPECT_TRUE(tartan_cuda_sddmm_wide(&half.p)) << block;
+        EXPECT_TRUE(is_wide(half)) << block;
         half.p.figures.share[0][i] = 1.1;
-        EXPECT_FALSE(tartan_cuda_sddmm_wide(&half.p)) << block;
+        EXPECT_FALSE(is_wide(half)) << block;
+    }
+}
+
+// Blocks of other sizes are taken as slices, and tiles begin where block rows do.
+TEST(CudaTune, SddmmTilesOfSlices) {
+    const auto tiling = [](int32_t rows, int32_t cols) {
+        Sddmm x(TARTAN_BF16, rows);
+        x.p.block_n = cols;
+        const tartan_cuda_tiling t = tartan_cuda_sddmm_tiling(&x.p);
+        return std::array<int32_t, 3>{t.edge, t.rows, t.group};
+    };
+    using Tiling = std::array<int32_t, 3>;
+    EXPECT_EQ((Tiling{8, 64, 6}), tiling(24, 24));
+    EXPECT_EQ((Tiling{16, 64, 3}), tiling(48, 16));
+    EXPECT_EQ((Tiling{8, 128, 9}), tiling(72, 72));
+    EXPECT_EQ((Tiling{32, 128, 3}), tiling(96, 96));
+    EXPECT_EQ((Tiling{16, 64, 4}), tiling(16, 128));
+    EXPECT_EQ((Tiling{128, 128, 1}), tiling(128, 64));
+    EXPECT_EQ((Tiling{64, 64, 1}), tiling(192, 192));
+    EXPECT_EQ((Tiling{8, 64, 8}), tiling(136, 8));
+    EXPECT_EQ((Tiling{0, 0, 0}), tiling(20, 24));
+    EXPECT_EQ((Tiling{0, 0, 0}), tiling(24, 20));
+    for (const int32_t block : {24, 40, 72, 96}) {
+        EXPECT_EQ("sddmm_wgmma", Sddmm(TARTAN_BF16, block).chosen(kHopper)) << block;
+        EXPECT_EQ("sddmm_mma", Sddmm(TARTAN_F64, block).chosen(kHopper)) << block;
     }
 }
 
 TEST(CudaTune, SddmmFormsOfTiles) {
+    EXPECT_EQ(6, tartan_cuda_sddmm_form(64, 72).entries); // 3 in the columns of each warpgroup
+    EXPECT_EQ(3, tartan_cuda_sddmm_form(128, 72).entries);
     for (const int32_t block : kBlocks)
         for (const int32_t rows : {64, 128}) {
             const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(rows, block);

@@ -134,7 +134,7 @@ TEST(CudaTune, TilesOfSubBlocks) {
         x.p.block_k = cols;
         for (auto &direction : x.p.figures.share)
             for (int i = 0; i < TARTAN_CUDA_SHARES; i++) direction[i] = same ? 1 << i : 1;
-        const tartan_cuda_spmm_form f = tartan_cuda_spmm_wgmma_form(&x.p);
+        const tartan_cuda_tiling f = tartan_cuda_spmm_tiling(&x.p);
         return std::array<int32_t, 3>{f.edge, f.rows, f.group};
     };
     using Form = std::array<int32_t, 3>;
@@ -369,7 +369,7 @@ TEST(CudaTune, TestsOfTheBackendTransposeNarrowB) {
 // Tiles of 128 rows are for blocks of 128, and for blocks of 64 whose neighbours have the same columns.
 TEST(CudaTune, TilesAreWideWhereThatIsFaster) {
     const Spmm large(TARTAN_BF16, 128);
-    const auto is_wide = [](const Spmm &x) { return tartan_cuda_spmm_wgmma_form(&x.p).rows == 128; };
+    const auto is_wide = [](const Spmm &x) { return tartan_cuda_spmm_tiling(&x.p).rows == 128; };
     EXPECT_TRUE(is_wide(large));
     Spmm half(TARTAN_BF16, 64);
     EXPECT_FALSE(is_wide(half));

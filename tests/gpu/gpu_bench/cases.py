@@ -168,6 +168,11 @@ def cliff_rows():
     for block in (16, 24, 32):
         size = round(4096 / block) * block
         yield Row("cliffs", Product("spmm", BF16, block, size, size, 4096, side=RIGHT), "cuBLAS", "rate")
+    for dtype in (BF16, F64):
+        for block in (16, 24, 32, 40, 48, 64, 72, 96, 120, 128):
+            size = round(4096 / block) * block
+            for form in ("NT", "TN") if dtype == BF16 else ("NT",):
+                yield Row("cliffs", Product("sddmm", dtype, block, size, size, 4096, form=form), "cuBLAS", "rate")
     for n in (1, 2, 3, 7, 8, 15, 16, 63, 64):
         yield Row("cliffs", Product("spmm", BF16, 32, 8192, 8192, n), "cuBLAS", "time")
     for block in (8, 16, 24, 32, 72):
