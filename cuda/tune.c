@@ -4,7 +4,7 @@
 #include "dtype.h"
 
 /* A copy with aligned lines: bytes read and written, and a launch. */
-static const double align_bytes_us = 1.5e6, align_copy_us = 3;
+static const double align_bytes_us = 2.5e6, align_copy_us = 3;
 
 int32_t tartan_cuda_kind_of(int32_t dtype, bool tf32) {
     if (tartan_cuda_is_8_bits(dtype)) return F8;
@@ -43,6 +43,16 @@ double tartan_cuda_align_us(const tartan_cuda_dense *d, int64_t heads, int64_t e
     return tartan_cuda_is_mappable(d, heads, entries, batch_stride)
                ? 0
                : tartan_cuda_copy_us(d, heads, entries, elements);
+}
+
+/* Parts of the rates of kernels on mma.sync that loads of single elements leave (H100, blocks of 64, 4096). */
+static const double unaligned_part[KINDS] = {[F64] = 0.45, [TF32] = 0.1, [HALF] = 0.03};
+
+double tartan_cuda_unaligned_rate(double rate, int32_t kind, double operations, double copy_us,
+                                  bool *copies) {
+    const double slow = unaligned_part[kind] * rate, copied = tartan_cuda_with_us(rate, operations, copy_us);
+    *copies = copied > slow;
+    return *copies ? copied : slow;
 }
 
 double tartan_cuda_with_us(double rate, double operations, double us) {

@@ -76,6 +76,12 @@ int32_t tartan_cuda_spmm_narrow_reads(const tartan_cuda_spmm *p, bool padded);
 /* Whether it first copies B, with lines that are padded, because it would have to read element by element. */
 bool tartan_cuda_spmm_narrow_copies(const tartan_cuda_spmm *p);
 
+/* ---- Inside spmm_mma and sddmm_mma ---- */
+
+/* Whether they first copy dense operands that are not aligned, which they would load a few bytes at a time. */
+bool tartan_cuda_spmm_mma_copies(const tartan_cuda_spmm *p);
+bool tartan_cuda_sddmm_mma_copies(const tartan_cuda_sddmm *p);
+
 /* ---- Inside spmm_simt ---- */
 
 /* How many tiles of C along n, of `cols` columns each, are computed together, so that their columns of B stay in L2.

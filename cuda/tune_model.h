@@ -47,6 +47,10 @@ double tartan_cuda_copy_us(const tartan_cuda_dense *d, int64_t heads, int64_t en
 double tartan_cuda_align_us(const tartan_cuda_dense *d, int64_t heads, int64_t entries, int64_t batch_stride,
                             double elements);
 
+/* The rate of a kernel on mma.sync where operands are not aligned, which a copy of `copy_us` mends: without the copy, they
+ * are loaded a few bytes at a time. *copies says whether the copy pays. */
+double tartan_cuda_unaligned_rate(double rate, int32_t kind, double operations, double copy_us, bool *copies);
+
 /* The rate of `operations` in TFLOP/s with so many us more. */
 double tartan_cuda_with_us(double rate, double operations, double us);
 

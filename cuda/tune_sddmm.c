@@ -50,18 +50,8 @@ double tartan_cuda_sddmm_plain_rate(const void *problem) {
     return sddmm_rate(&sddmm_plain, problem);
 }
 
-/* Blocks that are taken as sub-blocks have the rate of these. */
-double tartan_cuda_sddmm_mma_rate(const void *problem) {
-    tartan_cuda_sddmm p = *(const tartan_cuda_sddmm *)problem;
-    const int32_t edge = tartan_cuda_sub_edge(p.block_m, p.block_n);
-    if (edge == 0) return 0;
-    p.blocks *= (int64_t)(p.block_m / edge) * (p.block_n / edge);
-    p.block_m = p.block_n = edge;
-    return sddmm_rate(&sddmm_mma, &p);
-}
-
-double tartan_cuda_sddmm_wgmma_rate(const void *problem) {
-    const tartan_cuda_sddmm *p = problem;
+/* What copies of the factors that are not aligned take, in us; *operations: of the product. */
+static double align_us(const tartan_cuda_sddmm *p, double *operations) {
     double us = 0, k = 0;
     for (int32_t i = 0; i < p->pairs; i++) {
         const tartan_cuda_batch *b = &p->pair[i].batch;
@@ -70,12 +60,47 @@ double tartan_cuda_sddmm_wgmma_rate(const void *problem) {
               tartan_cuda_align_us(&p->pair[i].y, p->heads, b->entries, b->second[0], terms * (double)p->n);
         k += terms * (double)b->entries;
     }
+    *operations = 2 * (double)p->blocks * p->block_m * p->block_n * k;
+    return us;
+}
+
+/* Blocks that are taken as sub-blocks have the rate of these. */
+static double mma_rate(const tartan_cuda_sddmm *p, bool *copies) {
+    *copies = false;
+    const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_n);
+    if (edge == 0) return 0;
+    tartan_cuda_sddmm q = *p;
+    q.blocks *= (int64_t)(p->block_m / edge) * (p->block_n / edge);
+    q.block_m = q.block_n = edge;
+    const double rate = sddmm_rate(&sddmm_mma, &q);
+    for (int32_t i = 0; i < p->pairs; i++)
+        if (p->pair[i].batch.ndim > 1) return rate;
+    double operations;
+    const double us = align_us(p, &operations);
+    if (us == 0) return rate;
+    return tartan_cuda_unaligned_rate(rate, tartan_cuda_kind_of(p->dtype, p->tf32), operations, us, copies);
+}
+
+bool tartan_cuda_sddmm_mma_copies(const tartan_cuda_sddmm *p) {
+    bool copies;
+    mma_rate(p, &copies);
+    return copies;
+}
+
+double tartan_cuda_sddmm_mma_rate(const void *problem) {
+    bool copies;
+    return mma_rate(problem, &copies);
+}
+
+double tartan_cuda_sddmm_wgmma_rate(const void *problem) {
+    const tartan_cuda_sddmm *p = problem;
+    double operations;
+    const double us = align_us(p, &operations);
     const tartan_cuda_tiling t = tartan_cuda_sddmm_tiling(p);
     if (t.edge == 0) return 0;
     const double rows = (double)(t.group * t.edge) / t.rows;
     const double cols = (double)(WARPGROUP_COLS / p->block_n * p->block_n) / WARPGROUP_COLS;
-    return tartan_cuda_with_us(rows * cols * sddmm_rate(&sddmm_wgmma, p),
-                               2 * (double)p->blocks * p->block_m * p->block_n * k, us);
+    return tartan_cuda_with_us(rows * cols * sddmm_rate(&sddmm_wgmma, p), operations, us);
 }
 
 /* For each merged entry of 64 rows, 64 x 512 loads half its stage; 128 x 256 loads its stage for each entry of 128

@@ -42,6 +42,8 @@ static const design spmm_wgmma_128 =
      .log2_lines = {4, 3, 2, 1, 0},
      .columns = {256, 256, 256, 256, 256},
      .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}}};
+/* What gathering leaves of the rate of tiles of 128 rows (H100, blocks of 72 to 120, 4096). */
+static const double spmm_gathered_part[KINDS] = {[TF32] = 0.7, [HALF] = 0.75, [F8] = 0.75};
 static const design spmm_narrow = {.peak = {[HALF] = {90, 95, 140, 134, 121}},
                                    .columns = {64, 64, 64, 64, 64}};
 static const double cublas_peak[KINDS] = {
@@ -103,10 +105,13 @@ static double with_few_columns(const design *d, const tartan_cuda_spmm *p, int32
     return smaller(rate, d->few[size].rate * (double)p->n / 64);
 }
 
+static double operations_of(const tartan_cuda_spmm *p) {
+    return 2 * (double)p->blocks * p->block_m * p->block_k * (double)p->n * (double)p->batch.entries;
+}
+
 /* The rate with `us` more than its start. */
 static double with_start(const tartan_cuda_spmm *p, double rate, double us) {
-    const double operations =
-        2 * (double)p->blocks * p->block_m * p->block_k * (double)p->n * (double)p->batch.entries;
+    const double operations = operations_of(p);
     return operations > 0 ? tartan_cuda_with_us(rate, operations, tartan_cuda_spmm_start_us + us) : rate;
 }
 
@@ -122,13 +127,30 @@ double tartan_cuda_spmm_simt_rate(const void *problem) {
     return with_start(p, spmm_rate(&spmm_simt, &q, 1), 0);
 }
 
-double tartan_cuda_spmm_mma_rate(const void *problem) {
-    const tartan_cuda_spmm *p = problem;
+static double mma_rate(const tartan_cuda_spmm *p, bool *copies) {
+    *copies = false;
     const int32_t edge = tartan_cuda_sub_edge(p->block_m, p->block_k);
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
-    const double rate = spmm_rate(&spmm_mma, &q, 1);
-    return with_start(p, with_few_columns(&spmm_mma, &q, tartan_cuda_size_of(edge), rate), 0);
+    const double steady = spmm_rate(&spmm_mma, &q, 1);
+    const double rate = with_few_columns(&spmm_mma, &q, tartan_cuda_size_of(edge), steady);
+    if (p->batch.ndim > 1) return rate;
+    const double us = tartan_cuda_align_us(&p->b, p->heads, p->batch.entries, p->batch.first[0],
+                                           (double)p->k * (double)p->n);
+    if (us == 0) return rate;
+    return tartan_cuda_unaligned_rate(rate, tartan_cuda_kind_of(p->dtype, p->tf32), operations_of(p), us,
+                                      copies);
+}
+
+bool tartan_cuda_spmm_mma_copies(const tartan_cuda_spmm *p) {
+    bool copies;
+    mma_rate(p, &copies);
+    return copies;
+}
+
+double tartan_cuda_spmm_mma_rate(const void *problem) {
+    bool copies;
+    return with_start(problem, mma_rate(problem, &copies), 0);
 }
 
 int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p) {
@@ -148,7 +170,8 @@ static double aligned_rate(const tartan_cuda_spmm *p, const tartan_cuda_tiling *
     const int32_t size = form->rows == 128 ? SIZES - 1 : tartan_cuda_size_of(form->edge);
     int32_t log2_lines = 0;
     while (p->block_m << (log2_lines + 1) <= form->rows) log2_lines++;
-    const double part = (double)(p->block_m << log2_lines) / form->rows;
+    double part = (double)(p->block_m << log2_lines) / form->rows;
+    if (form->rows == 128) part *= spmm_gathered_part[tartan_cuda_kind_of(p->dtype, p->tf32)];
     return rate_in_groups(wgmma_design(form->rows), p, size, log2_lines, part);
 }
 

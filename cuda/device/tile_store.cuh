@@ -121,7 +121,7 @@ __device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const
     }
 }
 
-/* The same for rows of any alignment and at edges: a line of 64 results at a time, in words of 4 bytes that are aligned in
+/* The same for rows of any alignment, and at edges: a line of 64 results at a time, in words of 4 bytes that are aligned in
  * memory. Where the line begins in the middle of a word, a word joins results of two lanes. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_rows_any(const Target &t, uint32_t room, const float (&d)[128],
@@ -200,7 +200,7 @@ __device__ __forceinline__ void store_tile(const Target &t, uint32_t room, const
             store_rows<kFactor>(t, room, d, first);
             continue;
         }
-        if (t.vectors == kRowsAny16) {
+        if (t.vectors == kRowsAny16 || t.vectors == kRows16) {
             store_rows_any<kFactor>(t, room, d, first);
             continue;
         }

@@ -18,8 +18,27 @@ struct Lines {
     int64_t count;                                                 /* of all */
 };
 
-/* A thread makes 16 bytes of the copy; what lies behind the end of a line is zero. The kernel that reads the copy may begin
- * at once, since it waits for the end of this one. */
+/* 16 bytes from any address, out of the two aligned ones that contain them. */
+__device__ __forceinline__ uint4 load_across(const char *from) {
+    const uint32_t apart = (uint32_t)(uintptr_t)from % kBytes, shift = apart % 4 * 8;
+    const uint4 *at = (const uint4 *)(from - apart);
+    const uint4 low = at[0], high = apart == 0 ? low : at[1];
+    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    if (apart & 8) {
+#pragma unroll
+        for (int i = 0; i < 6; i++) w[i] = w[i + 2];
+    }
+    if (apart & 4) {
+#pragma unroll
+        for (int i = 0; i < 5; i++) w[i] = w[i + 1];
+    }
+    return make_uint4(__funnelshift_r(w[0], w[1], shift), __funnelshift_r(w[1], w[2], shift),
+                      __funnelshift_r(w[2], w[3], shift), __funnelshift_r(w[3], w[4], shift));
+}
+
+/* A thread makes 16 bytes of the copy; what lies behind the end of a line is zero. Reads of 16 bytes stay between the first
+ * and the last element of a matrix. The kernel that reads the copy may begin at once, since it waits for the end of this
+ * one. */
 template <typename T> __global__ void __launch_bounds__(kThreads) align(const __grid_constant__ Lines p) {
     tartan_cuda::let_next_kernel_begin();
     constexpr int kEach = kBytes / (int)sizeof(T);
@@ -27,8 +46,17 @@ template <typename T> __global__ void __launch_bounds__(kThreads) align(const __
          i += (int64_t)gridDim.x * kThreads) {
         const int64_t all_lines = i / p.pieces, at = i % p.pieces * kEach;
         const int64_t line = all_lines % p.lines, matrix = all_lines / p.lines;
-        const T *from = (const T *)p.from + matrix % p.heads * p.head_stride +
-                        matrix / p.heads * p.entry_stride + line * p.line_stride + at;
+        const T *first =
+            (const T *)p.from + matrix % p.heads * p.head_stride + matrix / p.heads * p.entry_stride;
+        const T *from = first + line * p.line_stride + at;
+        const char *begin = (const char *)from - (uintptr_t)from % kBytes;
+        const bool inside =
+            begin >= (const char *)first &&
+            begin + 2 * kBytes <= (const char *)(first + (p.lines - 1) * p.line_stride + p.length);
+        if (inside && at + kEach <= p.length) {
+            p.to[i] = load_across((const char *)from);
+            continue;
+        }
         union {
             T element[kEach];
             uint4 all;
@@ -60,7 +88,10 @@ tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *qu
                      what->heads,
                      pieces,
                      count};
-    const auto kernel = bytes == 1 ? align<uint8_t> : bytes == 2 ? align<uint16_t> : align<uint32_t>;
+    const auto kernel = bytes == 1   ? align<uint8_t>
+                        : bytes == 2 ? align<uint16_t>
+                        : bytes == 4 ? align<uint32_t>
+                                     : align<uint64_t>;
     const tartan_status status = tartan_cuda_launch(
         function, queue, kernel, tartan_cuda_grid((count - 1) / kThreads + 1), dim3(kThreads), p);
     if (status != TARTAN_OK) {
@@ -81,4 +112,18 @@ tartan_status tartan_cuda_align(const char *function, tartan_cuda_queue *queue,
     if (tartan_cuda_is_mappable(what->dense, what->heads, what->entries, *what->batch_stride))
         return TARTAN_OK;
     return tartan_cuda_align_copy(function, queue, what, out_scratch);
+}
+
+tartan_status tartan_cuda_align_pairs(const char *function, tartan_cuda_queue *queue, tartan_cuda_sddmm *p,
+                                      void **out_scratch) {
+    tartan_status status = TARTAN_OK;
+    for (int32_t i = 0; i < 2 * TARTAN_I_MAX_PAIRS; i++) out_scratch[i] = nullptr;
+    for (int32_t i = 0; i < p->pairs && status == TARTAN_OK; i++) {
+        auto &q = p->pair[i];
+        const tartan_cuda_alignable x = {&q.x, &q.batch.first[0], p->m, q.k, p->heads, q.batch.entries},
+                                    y = {&q.y, &q.batch.second[0], q.k, p->n, p->heads, q.batch.entries};
+        status = tartan_cuda_align(function, queue, &x, &out_scratch[2 * i]);
+        if (status == TARTAN_OK) status = tartan_cuda_align(function, queue, &y, &out_scratch[2 * i + 1]);
+    }
+    return status;
 }

@@ -21,4 +21,9 @@ tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *qu
 tartan_status tartan_cuda_align(const char *function, tartan_cuda_queue *queue,
                                 const tartan_cuda_alignable *what, void **out_scratch);
 
+/* Aligns the factors of all pairs; out_scratch has room for 2 * TARTAN_I_MAX_PAIRS. The caller frees the scratch memory, also
+ * after an error. */
+tartan_status tartan_cuda_align_pairs(const char *function, tartan_cuda_queue *queue, tartan_cuda_sddmm *p,
+                                      void **out_scratch);
+
 #endif

@@ -2,8 +2,10 @@
  * Launches the kernels of sddmm_mma.cuh. */
 #include "kernels/sddmm_mma.cuh"
 
+#include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
+#include "kernels/align.h"
 
 namespace tartan_cuda {
 
@@ -103,8 +105,7 @@ tartan_status run_on_chip(const char *function, tartan_cuda_queue *queue, const 
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_sddmm_mma(const char *function, tartan_cuda_queue *queue, const void *problem) {
-    const tartan_cuda_sddmm *p = (const tartan_cuda_sddmm *)problem;
+static tartan_status multiply(const char *function, tartan_cuda_queue *queue, const tartan_cuda_sddmm *p) {
     using namespace tartan_cuda;
     switch (p->dtype) {
     case TARTAN_F64:
@@ -116,4 +117,14 @@ tartan_status tartan_cuda_sddmm_mma(const char *function, tartan_cuda_queue *que
     default:
         return run_on_chip<MmaBf16>(function, queue, p);
     }
+}
+
+tartan_status tartan_cuda_sddmm_mma(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    tartan_cuda_sddmm p = *(const tartan_cuda_sddmm *)problem;
+    if (!tartan_cuda_sddmm_mma_copies(&p)) return multiply(function, queue, &p);
+    void *copies[2 * TARTAN_I_MAX_PAIRS];
+    tartan_status status = tartan_cuda_align_pairs(function, queue, &p, copies);
+    if (status == TARTAN_OK) status = multiply(function, queue, &p);
+    for (void *copy : copies) tartan_cuda_scratch_free(queue, copy);
+    return status;
 }

@@ -359,15 +359,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
 tartan_status tartan_cuda_sddmm_wgmma(const char *function, tartan_cuda_queue *queue, const void *problem) {
     using namespace tartan_cuda;
     tartan_cuda_sddmm p = *(const tartan_cuda_sddmm *)problem;
-    void *copies[2 * TARTAN_I_MAX_PAIRS] = {};
-    tartan_status status = TARTAN_OK;
-    for (int32_t i = 0; i < p.pairs && status == TARTAN_OK; i++) {
-        auto &q = p.pair[i];
-        const tartan_cuda_alignable x = {&q.x, &q.batch.first[0], p.m, q.k, p.heads, q.batch.entries},
-                                    y = {&q.y, &q.batch.second[0], q.k, p.n, p.heads, q.batch.entries};
-        status = tartan_cuda_align(function, queue, &x, &copies[2 * i]);
-        if (status == TARTAN_OK) status = tartan_cuda_align(function, queue, &y, &copies[2 * i + 1]);
-    }
+    void *copies[2 * TARTAN_I_MAX_PAIRS];
+    tartan_status status = tartan_cuda_align_pairs(function, queue, &p, copies);
     const tartan_cuda_tiling tiling = tartan_cuda_sddmm_tiling(&p);
     if (status == TARTAN_OK)
         status = tiling.rows == 128 ? launch<128>(function, queue, &p, &tiling)

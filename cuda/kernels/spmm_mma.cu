@@ -2,8 +2,10 @@
  * Launches the kernels of spmm_mma.cuh. */
 #include "kernels/spmm_mma.cuh"
 
+#include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
+#include "kernels/align.h"
 #include "kernels/gate.h"
 
 namespace tartan_cuda {
@@ -108,11 +110,21 @@ tartan_status run_on_chip(const char *function, tartan_cuda_queue *queue, const 
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_spmm_mma(const char *function, tartan_cuda_queue *queue, const void *problem) {
-    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
+static tartan_status multiply(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p) {
     using namespace tartan_cuda;
     if (p->dtype == TARTAN_F64) return run_on_chip<MmaF64>(function, queue, p);
     if (p->dtype == TARTAN_F32) return run_on_chip<MmaTf32>(function, queue, p);
     if (p->dtype == TARTAN_F16) return run_on_chip<MmaF16>(function, queue, p);
     return run_on_chip<MmaBf16>(function, queue, p);
+}
+
+tartan_status tartan_cuda_spmm_mma(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    tartan_cuda_spmm p = *(const tartan_cuda_spmm *)problem;
+    if (!tartan_cuda_spmm_mma_copies(&p)) return multiply(function, queue, &p);
+    const tartan_cuda_alignable b = {&p.b, &p.batch.first[0], p.k, p.n, p.heads, p.batch.entries};
+    void *copy;
+    PASS(tartan_cuda_align(function, queue, &b, &copy));
+    const tartan_status status = multiply(function, queue, &p);
+    tartan_cuda_scratch_free(queue, copy);
+    return status;
 }

@@ -29,6 +29,7 @@ struct Problem {
      * bytes apart; ids are 2^id_shift bytes apart. */
     int32_t block_shift, line_shift, id_shift, a_line, swizzle;
     int32_t slot_shift; /* a slot of A has 2^slot_shift bytes */
+    bool across;        /* lines of sub-blocks in neighbouring slots lie side by side in memory */
     int32_t *counters;  /* per side, see queue.h */
     const int32_t *pointers, *cols, *ids, *order;
     int32_t groups, heads, entries; /* groups of one head; batch entries */

@@ -180,6 +180,8 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
     const bool sub_blocks = from.id_elements != p->block_m * p->block_m;
     g->gathers = sub_blocks || (kRows == 64 && span < kStageBytes);
     while (1 << g->slot_shift < kRows * span) g->slot_shift++;
+    g->across =
+        sub_blocks && !g->a_mn_major && p->block_m <= 32; /* else pieces of a thread have more places */
     g->values = (const char *)from.values;
     g->id_elements = from.id_elements;
     while (1 << g->line_shift < edge) g->line_shift++;

@@ -138,19 +138,25 @@ template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, 
  * may have room for more, which becomes zero. */
 template <int kRows> __device__ __forceinline__ void gather(const Problem &p, const Ring<kRows> &ring) {
     constexpr int32_t kMine = (int32_t)Form<kRows>::kBytesA / 16 / kGatherThreads;
-    constexpr int32_t kPlaces =
-        4; /* blocks have 4 KB at most, so pieces of a thread come to the same places again */
+    constexpr int32_t kPlaces = 4; /* of a thread's pieces in blocks, which have 4 KB at most */
     const int32_t me = threadIdx.x - 64, stage_ids = p.slots * p.group;
-    int32_t from[kPlaces],
-        number[kMine]; /* where a piece starts in its block, and which id of the stage it is */
+    /* Where the thread's first piece goes in the stage. Whole blocks are loaded one after the other. Of sub-blocks eight
+     * threads load a row of all slots, 128 bytes that mostly lie side by side. */
+    int32_t first_at = 16 * me, step = 16 * kGatherThreads;
+    if (p.across) {
+        const int32_t in_row = me % 8 * 16, line = 1 << p.line_shift;
+        first_at = (in_row >> p.line_shift << p.slot_shift) + me / 8 * line + (in_row & (line - 1));
+        step = kGatherThreads / 8 * line;
+    }
+    int32_t from[kPlaces], number[kMine]; /* a place in a block; which id of the stage */
 #pragma unroll
     for (int i = 0; i < kPlaces; i++) {
-        const int32_t inside = 16 * (me + i * kGatherThreads) & ((1 << p.block_shift) - 1);
+        const int32_t inside = (first_at + i * step) & ((1 << p.block_shift) - 1);
         from[i] = (inside >> p.line_shift) * p.a_line + (inside & ((1 << p.line_shift) - 1));
     }
 #pragma unroll
     for (int i = 0; i < kMine; i++) {
-        const int32_t at = 16 * (me + i * kGatherThreads), slot = at >> p.slot_shift;
+        const int32_t at = first_at + i * step, slot = at >> p.slot_shift;
         const int32_t of_slot = (at & ((1 << p.slot_shift) - 1)) >> p.block_shift;
         number[i] = of_slot < p.group ? slot * p.group + of_slot : -1;
     }
@@ -173,7 +179,7 @@ template <int kRows> __device__ __forceinline__ void gather(const Problem &p, co
             barrier_wait(ring.empty(state.at), state.parity ^ 1);
 #pragma unroll
             for (int i = 0; i < kMine; i++) {
-                const int32_t at = 16 * (me + i * kGatherThreads);
+                const int32_t at = first_at + i * step;
                 const int64_t block = (int64_t)(id[i] < 0 ? 0 : id[i]) << p.id_shift;
                 piece_load(ring.a(state.at) + (at ^ ((at >> 7 & p.swizzle) << 4)),
                            p.values + block + from[i % kPlaces], id[i] < 0 ? 0 : 16);
