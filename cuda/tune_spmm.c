@@ -43,7 +43,8 @@ static const design spmm_wgmma_128 =
      .columns = {256, 256, 256, 256, 256},
      .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}}};
 /* What gathering leaves of the rate of tiles of 128 rows (H100, blocks of 72 to 120, 4096). */
-static const double spmm_gathered_part[KINDS] = {[TF32] = 0.7, [HALF] = 0.75, [F8] = 0.75};
+static const double spmm_gathered_part[KINDS] = {[TF32] = 0.7, [HALF] = 0.7, [F8] = 0.7},
+                    spmm_gathered_eights = 0.5; /* sub-blocks of 8 */
 static const design spmm_narrow = {.peak = {[HALF] = {90, 95, 140, 134, 121}},
                                    .columns = {64, 64, 64, 64, 64}};
 static const double cublas_peak[KINDS] = {
@@ -171,7 +172,9 @@ static double aligned_rate(const tartan_cuda_spmm *p, const tartan_cuda_tiling *
     int32_t log2_lines = 0;
     while (p->block_m << (log2_lines + 1) <= form->rows) log2_lines++;
     double part = (double)(p->block_m << log2_lines) / form->rows;
-    if (form->rows == 128) part *= spmm_gathered_part[tartan_cuda_kind_of(p->dtype, p->tf32)];
+    if (form->rows == 128)
+        part *= form->edge == 8 ? spmm_gathered_eights
+                                : spmm_gathered_part[tartan_cuda_kind_of(p->dtype, p->tf32)];
     return rate_in_groups(wgmma_design(form->rows), p, size, log2_lines, part);
 }
 

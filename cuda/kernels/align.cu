@@ -8,14 +8,13 @@
 
 namespace {
 
-enum { kThreads = 256, kBytes = 16 };
+enum { kPieces = 64, kLines = 4, kBytes = 16 }; /* of a CTA, one for each thread */
 
 struct Lines {
     const void *from;
     uint4 *to;
     int64_t lines, length, line_stride, head_stride, entry_stride; /* in elements */
-    int64_t heads, pieces;                                         /* pieces of 16 bytes in a line */
-    int64_t count;                                                 /* of all */
+    int64_t heads, matrices, pieces;                               /* pieces of 16 bytes in a line */
 };
 
 /* 16 bytes from any address, out of the two aligned ones that contain them. */
@@ -39,31 +38,33 @@ __device__ __forceinline__ uint4 load_across(const char *from) {
 /* A thread makes 16 bytes of the copy; what lies behind the end of a line is zero. Reads of 16 bytes stay between the first
  * and the last element of a matrix. The kernel that reads the copy may begin at once, since it waits for the end of this
  * one. */
-template <typename T> __global__ void __launch_bounds__(kThreads) align(const __grid_constant__ Lines p) {
+template <typename T>
+__global__ void __launch_bounds__(kPieces *kLines) align(const __grid_constant__ Lines p) {
     tartan_cuda::let_next_kernel_begin();
     constexpr int kEach = kBytes / (int)sizeof(T);
-    for (int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x; i < p.count;
-         i += (int64_t)gridDim.x * kThreads) {
-        const int64_t all_lines = i / p.pieces, at = i % p.pieces * kEach;
-        const int64_t line = all_lines % p.lines, matrix = all_lines / p.lines;
-        const T *first =
-            (const T *)p.from + matrix % p.heads * p.head_stride + matrix / p.heads * p.entry_stride;
-        const T *from = first + line * p.line_stride + at;
-        const char *begin = (const char *)from - (uintptr_t)from % kBytes;
-        const bool inside =
-            begin >= (const char *)first &&
-            begin + 2 * kBytes <= (const char *)(first + (p.lines - 1) * p.line_stride + p.length);
-        if (inside && at + kEach <= p.length) {
-            p.to[i] = load_across((const char *)from);
-            continue;
-        }
-        union {
-            T element[kEach];
-            uint4 all;
-        } piece;
+    const int64_t all = p.matrices * p.lines, across = (int64_t)gridDim.x * kPieces;
+    for (int64_t i = (int64_t)blockIdx.y * kLines + threadIdx.y; i < all; i += (int64_t)gridDim.y * kLines) {
+        const int64_t matrix = p.matrices == 1 ? 0 : i / p.lines, line = i - matrix * p.lines;
+        const int64_t entry = p.heads == p.matrices ? 0 : matrix / p.heads, head = matrix - entry * p.heads;
+        const T *first = (const T *)p.from + head * p.head_stride + entry * p.entry_stride;
+        const char *end = (const char *)(first + (p.lines - 1) * p.line_stride + p.length);
+        for (int64_t piece = (int64_t)blockIdx.x * kPieces + threadIdx.x; piece < p.pieces; piece += across) {
+            const int64_t at = piece * kEach;
+            const T *from = first + line * p.line_stride + at;
+            const char *begin = (const char *)from - (uintptr_t)from % kBytes;
+            uint4 *to = p.to + i * p.pieces + piece;
+            if (begin >= (const char *)first && begin + 2 * kBytes <= end && at + kEach <= p.length) {
+                *to = load_across((const char *)from);
+                continue;
+            }
+            union {
+                T element[kEach];
+                uint4 all;
+            } value;
 #pragma unroll
-        for (int j = 0; j < kEach; j++) piece.element[j] = at + j < p.length ? from[j] : T(0);
-        p.to[i] = piece.all;
+            for (int j = 0; j < kEach; j++) value.element[j] = at + j < p.length ? from[j] : T(0);
+            *to = value.all;
+        }
     }
 }
 
@@ -86,14 +87,15 @@ tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *qu
                      what->heads > 1 ? d->head_stride : 0,
                      what->entries > 1 ? *what->batch_stride : 0,
                      what->heads,
-                     pieces,
-                     count};
+                     what->heads * what->entries,
+                     pieces};
     const auto kernel = bytes == 1   ? align<uint8_t>
                         : bytes == 2 ? align<uint16_t>
                         : bytes == 4 ? align<uint32_t>
                                      : align<uint64_t>;
-    const tartan_status status = tartan_cuda_launch(
-        function, queue, kernel, tartan_cuda_grid((count - 1) / kThreads + 1), dim3(kThreads), p);
+    const int64_t x = tartan_i_ceil_div(pieces, kPieces), y = tartan_i_ceil_div(p.matrices * lines, kLines);
+    const dim3 grid((unsigned)(x < 1024 ? x : 1024), (unsigned)(y < 65535 ? y : 65535));
+    const tartan_status status = tartan_cuda_launch(function, queue, kernel, grid, dim3(kPieces, kLines), p);
     if (status != TARTAN_OK) {
         tartan_cuda_scratch_free(queue, *out_scratch);
         *out_scratch = nullptr;

@@ -141,10 +141,11 @@ TEST(CudaTune, TilesOfSubBlocks) {
     EXPECT_EQ((Form{8, 64, 6}), form(24, 24, false));
     EXPECT_EQ((Form{8, 64, 5}), form(40, 40, false));
     EXPECT_EQ((Form{16, 64, 3}), form(48, 48, false));
-    EXPECT_EQ((Form{8, 128, 9}), form(72, 72, false));
-    EXPECT_EQ((Form{16, 128, 5}), form(80, 48, false));
-    EXPECT_EQ((Form{32, 128, 3}), form(96, 96, false));
-    EXPECT_EQ((Form{8, 128, 15}), form(120, 120, false));
+    EXPECT_EQ((Form{8, 64, 8}), form(72, 72, false));
+    EXPECT_EQ((Form{16, 64, 4}), form(80, 48, false));
+    EXPECT_EQ((Form{32, 64, 2}), form(96, 96, false));
+    EXPECT_EQ((Form{16, 128, 7}), form(112, 112, false));
+    EXPECT_EQ((Form{8, 64, 8}), form(120, 120, false));
     EXPECT_EQ((Form{32, 64, 2}), form(192, 192, false));
     EXPECT_EQ((Form{8, 64, 8}), form(40, 40, true));
     EXPECT_EQ((Form{8, 64, 8}), form(72, 72, true));
