@@ -8,7 +8,7 @@
 
 namespace {
 
-enum { kPieces = 64, kLines = 4, kBytes = 16 }; /* of a CTA, one for each thread */
+enum { kThreads = 256, kBytes = 16 };
 
 struct Lines {
     const void *from;
@@ -38,17 +38,18 @@ __device__ __forceinline__ uint4 load_across(const char *from) {
 /* A thread makes 16 bytes of the copy; what lies behind the end of a line is zero. Reads of 16 bytes stay between the first
  * and the last element of a matrix. The kernel that reads the copy may begin at once, since it waits for the end of this
  * one. */
-template <typename T>
-__global__ void __launch_bounds__(kPieces *kLines) align(const __grid_constant__ Lines p) {
+template <typename T> __global__ void __launch_bounds__(kThreads) align(const __grid_constant__ Lines p) {
     tartan_cuda::let_next_kernel_begin();
     constexpr int kEach = kBytes / (int)sizeof(T);
-    const int64_t all = p.matrices * p.lines, across = (int64_t)gridDim.x * kPieces;
-    for (int64_t i = (int64_t)blockIdx.y * kLines + threadIdx.y; i < all; i += (int64_t)gridDim.y * kLines) {
+    const int64_t all = p.matrices * p.lines, down = (int64_t)gridDim.y * blockDim.y,
+                  across = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; i < all; i += down) {
         const int64_t matrix = p.matrices == 1 ? 0 : i / p.lines, line = i - matrix * p.lines;
         const int64_t entry = p.heads == p.matrices ? 0 : matrix / p.heads, head = matrix - entry * p.heads;
         const T *first = (const T *)p.from + head * p.head_stride + entry * p.entry_stride;
         const char *end = (const char *)(first + (p.lines - 1) * p.line_stride + p.length);
-        for (int64_t piece = (int64_t)blockIdx.x * kPieces + threadIdx.x; piece < p.pieces; piece += across) {
+        for (int64_t piece = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; piece < p.pieces;
+             piece += across) {
             const int64_t at = piece * kEach;
             const T *from = first + line * p.line_stride + at;
             const char *begin = (const char *)from - (uintptr_t)from % kBytes;
@@ -93,9 +94,13 @@ tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *qu
                         : bytes == 2 ? align<uint16_t>
                         : bytes == 4 ? align<uint32_t>
                                      : align<uint64_t>;
-    const int64_t x = tartan_i_ceil_div(pieces, kPieces), y = tartan_i_ceil_div(p.matrices * lines, kLines);
+    uint32_t wide = 1; /* threads along a line, one for each piece */
+    while (wide < 64 && wide < pieces) wide *= 2;
+    const dim3 threads(wide, kThreads / wide);
+    const int64_t x = tartan_i_ceil_div(pieces, threads.x),
+                  y = tartan_i_ceil_div(p.matrices * lines, threads.y);
     const dim3 grid((unsigned)(x < 1024 ? x : 1024), (unsigned)(y < 65535 ? y : 65535));
-    const tartan_status status = tartan_cuda_launch(function, queue, kernel, grid, dim3(kPieces, kLines), p);
+    const tartan_status status = tartan_cuda_launch(function, queue, kernel, grid, threads, p);
     if (status != TARTAN_OK) {
         tartan_cuda_scratch_free(queue, *out_scratch);
         *out_scratch = nullptr;
