@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exceptions: one class for each status of the library, with TartanError as their base.
 
-The messages are the library's: they name the function, the argument, its value and what was expected.
+The messages are the library's, with Python's names: they tell the argument, its value and what was expected.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import errno
 import os
 from collections.abc import Iterator
 from typing import Any, ClassVar, Optional
+
+from tartan._texts import in_python
 
 
 class TartanError(Exception):
@@ -182,9 +184,9 @@ _TYPE_CLASSES: dict[int, type[TartanError]] = {-1: ArgumentTypeError, -2: Handle
 
 def of_status(status: int, text: str) -> TartanError:
     """The exception of a status; called by the extension module."""
-    return _CLASSES.get(status, TartanError)(text)
+    return _CLASSES.get(status, TartanError)(in_python(text))
 
 
 def of_type(status: int, text: str) -> TartanError:
     """The exception for an object of the wrong Python type; called by the extension module."""
-    return (_TYPE_CLASSES.get(status) or _CLASSES.get(status, TartanError))(text)
+    return (_TYPE_CLASSES.get(status) or _CLASSES.get(status, TartanError))(in_python(text))

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests share."""
 
+import re
+import sys
+
 import numpy as np
 import pytest
 
 import tartan
+from tartan import _errors
 
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -43,3 +47,44 @@ def rng(request):
 @pytest.fixture
 def torch():
     return pytest.importorskip("torch")
+
+
+# The first word of a message that speaks of an argument, and objects that need not be arguments.
+ARGUMENT = re.compile(r"(?:\w+: )?(\w+)(?:\[[\d, ]*\])? (?:is|has|overlaps|ends|begins|cannot|holds) ")
+OBJECTS = {"context", "conv", "file", "layout", "mask", "matrix"}
+
+
+def names_in_stack(frame):
+    """The parameters of the package's functions between the library and the test; None if the test called the raw layer."""
+    names = None
+    while frame is not None and "/tests/" not in frame.f_code.co_filename:
+        code = frame.f_code
+        if "/tartan/_" in code.co_filename:
+            count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+            operator = {"a", "b"} if code.co_name.startswith("__") else set()
+            names = (names or OBJECTS) | operator | set(code.co_varnames[:count])
+        frame = frame.f_back
+    return names
+
+
+@pytest.fixture(autouse=True)
+def messages_have_the_names_of_python(monkeypatch):
+    """Every message of the library in every test: no C function, and no argument that the function called has not."""
+    wrong = []
+
+    def checked(make):
+        def made(status, text):
+            error = make(status, text)
+            names, found = names_in_stack(sys._getframe(1)), ARGUMENT.match(error.text)
+            if names is not None and not text.startswith("tartan_file_") and (  # which names files
+                re.search(r"\btartan_\w+", error.text) or (found is not None and found[1] not in names)
+            ):
+                wrong.append(error.text)
+            return error
+
+        return made
+
+    monkeypatch.setattr(_errors, "of_status", checked(_errors.of_status))
+    monkeypatch.setattr(_errors, "of_type", checked(_errors.of_type))
+    yield
+    assert not wrong

@@ -256,11 +256,11 @@ def test_a_lost_device(rng, contexts, monkeypatch):
     up, x = random_matrix(rng, (16, 16), 8).to_device(contexts[0]), Interface(np.ones((16, 3)))
     out = DeviceArray.zeros((16, 3), context=contexts[0])
     monkeypatch.setenv("TARTAN_DUMMY_LOST", "1")
-    with pytest.raises(tartan.DeviceError, match="tartan_context_wait_stream: .*lost"):
+    with pytest.raises(tartan.DeviceError, match="lost"):
         spmm(up, x, out=out, context=contexts[0])
-    with pytest.raises(tartan.DeviceError, match="tartan_context_wait_stream: .*lost"):
+    with pytest.raises(tartan.DeviceError, match="lost"):
         to_device(x, contexts[0])
-    with pytest.raises(tartan.DeviceError, match="tartan_array_signal_stream: .*lost"):
+    with pytest.raises(tartan.DeviceError, match="lost"):
         out.__dlpack__(stream=512)
     monkeypatch.delenv("TARTAN_DUMMY_LOST")
     spmm(up, x, out=out, context=contexts[0])

@@ -47,7 +47,7 @@ def test_masks_and_indices_come_from_any_buffer():
 def test_indices_are_never_converted(rows, words):
     with pytest.raises(tartan.TartanError, match=words) as caught:
         _raw.tartan_layout_from_coordinates(FRAME, None, rows, np.array([0, 1]))
-    assert "block_rows" in str(caught.value) and isinstance(caught.value, (TypeError, ValueError))
+    assert "rows " in str(caught.value) and isinstance(caught.value, (TypeError, ValueError))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_handles_are_checked(bad, words):
         bad.close()
     with pytest.raises(tartan.HandleError, match=words) as caught:
         _raw.tartan_layout_blocks(bad)
-    assert "tartan_layout_blocks: layout is" in str(caught.value)
+    assert "layout is" in str(caught.value)
     assert isinstance(caught.value, ValueError)
 
 
@@ -285,7 +285,7 @@ def test_plain_arguments():
         _raw.tartan_context_create("cpu", "colour=1")
     with pytest.raises(TypeError, match="5 integers"):
         _raw.tartan_layout_from_mask((4, 4), b"")
-    with pytest.raises(TypeError, match="shape.block_rows"):
+    with pytest.raises(TypeError, match="block is of type"):
         _raw.tartan_layout_from_mask((4, 4, 2.0, 2, 1), b"")
 
 

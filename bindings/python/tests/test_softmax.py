@@ -127,7 +127,7 @@ def test_refusals(rng):
         block_softmax(x, out=other)
     with pytest.raises(tartan.DTypeError, match="out is of float32, expected float64"):
         block_softmax(x, dtype="float32")
-    with pytest.raises(tartan.ArgumentError, match="options has query_offset, which needs causal=1"):
+    with pytest.raises(tartan.ArgumentError, match="query_offset is given, which needs causal=True"):
         block_softmax(x, query_offset=3)
     with pytest.raises(tartan.LayoutError, match="mask is of another layout"):
         block_softmax(x, mask=BlockMask.from_rule(other.layout, lambda q, k, h: q > k))

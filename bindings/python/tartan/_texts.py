@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's messages in the words of a Python program: its arguments and functions have C's names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# Functions that messages advise to call.
+_FUNCTIONS = {
+    "tartan_attention_forward": "attention",
+    "tartan_conv_filter_from_sets": "filter_from_sets",
+    "tartan_conv_get_layout": "BlockConv.layout",
+    "tartan_explain_begin": "explain",
+    "tartan_explain_end": "explain",
+    "tartan_layout_add_diagonal": "add_diagonal",
+    "tartan_layout_add_elements": "with_elements",
+    "tartan_layout_from_device_mask": "Layout.from_device_mask",
+    "tartan_layout_from_device_scores": "Layout.from_device_scores",
+    "tartan_layout_from_windows": "Layout.from_windows",
+    "tartan_layout_to_host": "to_host",
+    "tartan_matrix_to_host": "to_host",
+    "tartan_dtype": "dtype",
+    "tartan_function": "function",
+    "tartan_norm_kind": "norm",
+    "tartan_reduction": "reduction",
+}
+
+# Arguments, by the functions that have them.
+_PLACES = {"block_rows": "rows", "block_cols": "cols"}
+_ENTRIES = {"entry_rows": "rows", "entry_cols": "cols"}
+_ORDERS = {"row_order": "rows", "col_order": "cols"}
+_RANGES = {"row_begin .. row_end": "the range of rows", "col_begin .. col_end": "the range of columns"}
+_SETS = {name: "blocks" for name in ("row_offsets", "row_ids", "col_offsets", "col_ids")}
+_ARGUMENTS: dict[str, Mapping[str, str]] = {
+    "tartan_block_mask_from_bits": {"mask": "bits"},
+    "tartan_conv_from_sets": {**_SETS, "col_channels": "in_channels", "row_channels": "out_channels"},
+    "tartan_conv_output_size": {"in_size": "size"},
+    "tartan_layout_add_elements": _ENTRIES,
+    "tartan_layout_find": _PLACES,
+    "tartan_layout_from_coordinates": _PLACES,
+    "tartan_layout_from_csr": {"row_pointers": "indptr", "block_cols": "cols"},
+    "tartan_layout_from_entries": _ENTRIES,
+    "tartan_layout_from_pattern": {"pattern": "name"},
+    "tartan_layout_grow": _PLACES,
+    "tartan_layout_move": _PLACES,
+    "tartan_layout_permute": _ORDERS,
+    "tartan_layout_reblock": {"block_rows": "block", "block_cols": "block"},
+    "tartan_layout_slice": _RANGES,
+    "tartan_matrix_apply": {"parameter": "the number"},
+    "tartan_matrix_concatenate": {"a": "the first matrix", "b": "another matrix"},
+    "tartan_matrix_from_coo": _ENTRIES,
+    "tartan_matrix_from_compressed": {"pointers": "indptr", "indices": "cols"},
+    "tartan_matrix_from_csr": {"row_pointers": "indptr"},
+    "tartan_matrix_from_elements": _ENTRIES,
+    "tartan_matrix_get_elements": _ENTRIES,
+    "tartan_matrix_permute": _ORDERS,
+    "tartan_matrix_reblock": {"block_rows": "block", "block_cols": "block"},
+    "tartan_matrix_scatter": {"from": "matrix"},
+    "tartan_matrix_set_diagonal": {"diagonal": "values"},
+    "tartan_matrix_set_elements": _ENTRIES,
+    "tartan_matrix_slice": _RANGES,
+    "tartan_matrix_to_dense": {"dense": "out"},
+}
+
+# A frame is one argument in C; options are one text.
+_PHRASES = (
+    (re.compile(r"^shape\.(?:block_rows|block_cols) "), "block "),
+    (re.compile(r"^shape\.(?:rows|cols) "), "shape "),
+    (re.compile(r"^shape\.heads "), "heads "),
+    (re.compile(r"^shape has blocks of "), "block is "),
+    (re.compile(r"^(\w+: )?options has '(\w+)=(.*)', expected \2 to be ", re.DOTALL), r"\1\2 is \3, expected "),
+    (re.compile(r"^(\w+: )?options has (\w+), which needs causal=1"), r"\1\2 is given, which needs causal=True"),
+)
+
+_PREFIX = re.compile(r"(tartan_\w+): ")
+_CALLS = re.compile("|".join(rf"\b{name}\b" for name in _FUNCTIONS))
+
+
+def in_python(text: str) -> str:
+    """The message without the name of the C function, which the traceback tells better, and with Python's names."""
+    begin = _PREFIX.match(text)
+    if begin is not None:
+        text = text[begin.end() :]
+        if begin[1].startswith("tartan_file_"):
+            return text  # the names in it are the user's
+        names = _ARGUMENTS.get(begin[1])
+        if names is not None:
+            text = re.sub("|".join(rf"\b{re.escape(name)}\b" for name in names), lambda found: names[found[0]], text)
+    for phrase, words in _PHRASES:
+        text = phrase.sub(words, text)
+    return _CALLS.sub(lambda found: _FUNCTIONS[found[0]], text)
