@@ -40,7 +40,7 @@ from tartan._errors import (
     UnsupportedError,
     VersionError,
 )
-from tartan._io import Collection, File, load, load_all, save, verify
+from tartan._io import Collection, File, load, load_all, save
 from tartan._join import block_array, block_diag, hstack, kron, vstack
 from tartan._layout import Layout
 from tartan._layout_facts import Bandwidth, RowSpread
@@ -51,6 +51,7 @@ from tartan._residual import residual_unit
 from tartan._sequences import packed
 from tartan._softmax import attention_merge, block_softmax, block_softmax_gradient
 from tartan._transposed import TransposedMatrix
+from tartan._verify import verify
 from tartan._windows import window_gather, window_scatter, windows_for_conv
 
 __version__ = _raw.tartan_version() or ""

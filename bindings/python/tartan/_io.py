@@ -353,10 +353,3 @@ def load_all(path: Any) -> Collection:
     with File(path) as file:
         things._read(file)
     return things
-
-
-def verify(path: Any) -> str:
-    """Reads a whole file and checks it against its seal, checksums and identities. Raises if it is damaged,
-    else returns a report."""
-    with about_file(path):
-        return _raw.tartan_file_verify(encode_path(path))

@@ -270,7 +270,7 @@ def test_refusals(rng):
         (tartan.ArgumentTypeError, r"rule is of type int", lambda: BlockMask.from_rule(layout, 3)),
         (tartan.ShapeError, r"rule returned shape \(3,\)", lambda: BlockMask.from_rule(layout, lambda *x: np.ones(3, bool))),
         (tartan.DTypeError, r"rule returned elements of float64", lambda: BlockMask.from_rule(layout, lambda *x: 1.0)),
-        (tartan.ShapeError, r"mask has 8 entries", lambda: BlockMask.from_bits(layout, np.zeros(8, np.uint8))),
+        (tartan.ShapeError, r"bits has 8 entries", lambda: BlockMask.from_bits(layout, np.zeros(8, np.uint8))),
         (TypeError, r"from_dense, from_rule or from_sequences", BlockMask),
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
