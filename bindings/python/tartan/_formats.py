@@ -75,8 +75,12 @@ class Formats(Comparisons[M]):
 
     @property
     def format(self) -> str:
-        """ "bsr", the SciPy format of blocks."""
-        return "bsr"
+        """ "bsr", SciPy's format of blocks, or "blocks" where SciPy's cannot hold the matrix: for sizes that are no multiples
+        of the block's, several heads, and dtypes that SciPy has not."""
+        plain: Any = self._plain()
+        layout = plain.layout
+        whole = layout.heads == 1 and all(n % b == 0 for n, b in zip(layout.shape, layout.block_shape))
+        return "bsr" if whole and plain.dtype_name in ("float64", "float32") else "blocks"
 
     @property
     def data(self) -> Any:

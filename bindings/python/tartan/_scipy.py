@@ -67,6 +67,8 @@ def to_scipy(matrix: Any, format: str) -> Any:
         raise ShapeError(f"matrix has {layout.heads} heads, expected 1")
     if format != "bsr":
         indptr, cols, values = matrix.to_csr()
+        if max(matrix.nnz, *matrix.shape) <= np.iinfo(np.int32).max:  # as SciPy does: some of its solvers take nothing else
+            indptr, cols = indptr.astype(np.int32), cols.astype(np.int32)
         return _sparse().csr_array((values, cols, indptr), shape=matrix.shape).asformat(format)
     if any(n % b for n, b in zip(layout.shape, layout.block_shape)):
         raise ShapeError(

@@ -34,7 +34,8 @@ class Sparse:
             wrapped[()] = self
             return wrapped
         raise ArgumentTypeError(
-            f"a {type(self).__name__} does not become a dense array unasked: use toarray(), or to_scipy() beside SciPy's"
+            f"a {type(self).__name__} does not become a dense array unasked: use toarray(); "
+            "for SciPy's classes and direct solvers tocsr() or tocsc()"
         )
 
     def __array_function__(
