@@ -58,6 +58,8 @@ const NOT_HERE = [
     "truth" => "a matrix is no condition in Julia", "resize" => "SparseArrays does not change the shape of a matrix", "cg" => "in packages such as IterativeSolvers, which need mul! and size alone",
     "gmres" => "in packages such as IterativeSolvers, which need mul! and size alone", "eigenvalues_general" => "in packages such as Arpack, which need mul! and size alone",
     "exponential" => "in packages such as ExponentialUtilities, which need mul! and size alone", "names" => "SparseArrays has no names", "names_kept" => "SparseArrays has no names",
+    (id => "lines of NumPy and SciPy alone" for id in ("peer_class", "as_array", "preconditioned", "triangular", "solve_unasked", "incomplete",
+                                                       "save_peer", "save_dense", "deep_copy"))...,
 ]
 
 # Names for a line, made anew, since lines may write.

@@ -40,6 +40,8 @@ def _part(part: Any, name: str, n: int) -> Part:
         except TypeError as error:
             raise ArgumentTypeError(str(error)) from None
         return part
+    if hasattr(part, "__array__") and not isinstance(part, (np.ndarray, np.generic)):
+        part = np.asarray(part)  # of pandas, for example
     if isinstance(part, (list, tuple, range)) or (isinstance(part, np.ndarray) and part.ndim > 0):
         try:
             array = np.asarray(part)
