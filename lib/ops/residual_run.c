@@ -12,7 +12,7 @@
 typedef tartan_i_residual unit;
 typedef tartan_i_residual_part part;
 
-enum { ALIGN = 256, CHUNK_BYTES = 1 << 20 /* of a thread, a share of L2 */ };
+enum { ALIGN = 256, CHUNK_BYTES = 2 << 20 /* of a thread: what L2 holds */, MOST_IN_A_ROW = 1 << 29 };
 
 /* A call of it. */
 typedef struct run {
@@ -50,10 +50,32 @@ static tartan_array stack(const run *r, void *data, int64_t windows, int64_t cha
     return a;
 }
 
+static int64_t positions_of(const tartan_array *stacked) {
+    int64_t positions = stacked->shape[0];
+    for (int32_t d = 2; d < stacked->ndim; d++) positions *= stacked->shape[d];
+    return positions;
+}
+
+/* Windows as one row of positions: the same to a convolution with one tap, and without edges that are no whole tiles. */
+static tartan_array in_a_row(const tartan_array *stacked) {
+    tartan_array row = *stacked;
+    const int64_t positions = positions_of(stacked);
+    for (int32_t d = 0; d < row.ndim; d++)
+        if (d != 1) row.shape[d] = 1, row.strides[d] = positions * stacked->shape[1];
+    row.shape[row.ndim - 1] = positions;
+    row.strides[row.ndim - 1] = stacked->shape[1];
+    return row;
+}
+
 /* A convolution of stacked windows, without padding. */
 static tartan_status convolve(const run *r, const part *p, const tartan_array *from, const tartan_array *to,
                               bool relu) {
     const tartan_i_conv_options *o = &p->conv->options;
+    tartan_array from_row, to_row;
+    if (o->taps == 1 && positions_of(from) <= MOST_IN_A_ROW) {
+        from_row = in_a_row(from), to_row = in_a_row(to);
+        from = &from_row, to = &to_row;
+    }
     tartan_op op = {.kind = TARTAN_OP_CONV,
                     .conv = {.function = r->u->function,
                              .conv = p->conv,

@@ -168,7 +168,7 @@ Unit large_unit(int64_t n, int64_t edge) {
 TEST(Residual, ManyWindowsAtATimeOrFew) {
     const Context own = open_context(2); // with its scratch memory
     std::mt19937_64 random(7);
-    const Unit u = large_unit(2, 61);
+    const Unit u = large_unit(2, 93);
     Dense x = u.image(kChannelsLast);
     x.fill(random);
     const Dense whole = u.whole(own.get(), x);
@@ -255,7 +255,7 @@ TEST(Residual, SameBitsForAnyInstructionSetAndNumberOfThreads) {
 
 TEST(Residual, SurvivesFailedAllocations) {
     std::mt19937_64 random(1);
-    for (int64_t edge : {20, 61}) { // all windows at once, and some at a time
+    for (int64_t edge : {20, 125}) { // all windows at once, and some at a time
         const Unit u = large_unit(1, edge);
         Dense x = u.image(kChannelsLast), y = u.image(kRows);
         x.fill(random);
