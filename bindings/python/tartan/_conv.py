@@ -9,19 +9,19 @@ import numpy as np
 
 from tartan import _raw
 from tartan._arrays import Array, code_of, dtype_code, dtype_name, host_of, indices
-from tartan._closing import Closing
 from tartan._context import ContextLike
+from tartan._conv_facts import ConvFacts, options_text
 from tartan._device import DeviceArray
-from tartan._errors import ArgumentError, ArgumentTypeError, HandleTypeError, ShapeError, UnsupportedError
+from tartan._errors import ArgumentError, HandleTypeError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix import BlockMatrix
-from tartan._windows import Numbers, Sizes, array_like, numbers_text, sizes_of, text_of
+from tartan._windows import Numbers, Sizes, array_like, sizes_of, text_of
 
 _torch: Any = None  # the module for PyTorch's gradients, once they are recorded
 
 
-class BlockConv(Closing):
+class BlockConv(ConvFacts):
     """A convolution in 1, 2 or 3 spatial dimensions: its geometry, and the `layout` of its filters.
 
     `channels` is a layout of output channels x input channels; a filter stores its blocks at each tap. `kernel`,
@@ -48,14 +48,12 @@ class BlockConv(Closing):
     """
 
     __slots__ = ("_handle", "_layout", "_last", "_recipe", "_sizes", "__weakref__")
-    _handle: _raw.Handle
-    _layout: Layout
 
     def __init__(
         self, channels: Layout, kernel: Numbers, *, stride: Numbers = 1, dilation: Numbers = 1, padding: Any = "valid",
         transposed: bool = False, per_tap: bool = False, channels_last: bool = False,
     ) -> None:  # fmt: skip
-        text = _options(kernel, stride, dilation, padding, transposed)
+        text = options_text(kernel, stride, dilation, padding, transposed)
         self._open(channels, text + " per_tap=1" if per_tap else text, channels_last)
 
     @classmethod
@@ -74,7 +72,7 @@ class BlockConv(Closing):
         """
         sets = tuple((tuple(map(int, ins)), tuple(map(int, outs))) for ins, outs in blocks)
         recipe = (in_channels, out_channels, sets, bool(transposed))
-        return _restored(recipe, _options(kernel, stride, dilation, padding, transposed), channels_last)
+        return _restored(recipe, options_text(kernel, stride, dilation, padding, transposed), channels_last)
 
     def _open(self, channels: Any, options: str, last: bool) -> None:
         """By a layout, or by (in_channels, out_channels, blocks, whether it is transposed)."""
@@ -85,7 +83,7 @@ class BlockConv(Closing):
             self._handle = _raw.tartan_conv_create(layout_handle(channels, "channels"), options)
         self._layout = Layout._own(_raw.tartan_conv_get_layout(self._handle))
         self._last = bool(last)
-        self._sizes: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._sizes = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, self._recipe
@@ -101,82 +99,6 @@ class BlockConv(Closing):
         """From the text that `options` returns. To make a convolution again with a filter that was saved, save its
         `options` in the metadata of the filter, and its `channels` as a layout."""
         return _restored(channels, options, channels_last)
-
-    # ---- Facts ----
-
-    @property
-    def channels(self) -> Layout:
-        """The layout of channels that the convolution was made of."""
-        if isinstance(self._recipe[0], tuple):
-            raise UnsupportedError("channels: the convolution is made of sets of channels, expected one made of a layout")
-        channels: Layout = self._recipe[0]
-        return channels
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of filters: output channels x (taps * input channels, rounded up to whole blocks)."""
-        return self._layout
-
-    @property
-    def dims(self) -> int:
-        """The number of spatial dimensions."""
-        return _raw.tartan_conv_dims(self._handle)
-
-    @property
-    def in_channels(self) -> int:
-        return _raw.tartan_conv_in_channels(self._handle)
-
-    @property
-    def out_channels(self) -> int:
-        return _raw.tartan_conv_out_channels(self._handle)
-
-    @property
-    def options(self) -> str:
-        """All options with their values: "kernel=3x3 stride=1x1 ..."."""
-        text = _raw.tartan_conv_options(self._handle)
-        assert text is not None
-        return text
-
-    @property
-    def channels_last(self) -> bool:
-        return self._last
-
-    def output_size(self, size: Sizes) -> tuple[int, ...]:
-        """The spatial lengths of a result, for those of an image. A transposed convolution with strides has several;
-        this is the smallest, and a call takes any by `size`."""
-        key = sizes_of(size)
-        known = self._sizes.get(key)
-        if known is None:
-            result = np.empty(self.dims, np.int64)
-            _raw.tartan_conv_output_size(self._handle, indices(list(key), "size"), result)
-            if len(self._sizes) > 255:
-                self._sizes.clear()
-            known = self._sizes[key] = tuple(int(n) for n in result)
-        return known
-
-    def edge_classes(self, size: Sizes, out_size: Optional[Sizes] = None) -> Array:
-        """The class of each position of a result, for the spatial lengths of an image: 0 inside, and a number for each set
-        of taps that fall outside of the image. `gain` and `bias` may have a row for each class. Give `out_size` for a
-        transposed convolution whose result is not of `output_size`."""
-        key = sizes_of(size)
-        shape = self.output_size(key) if out_size is None else sizes_of(out_size)
-        lengths = list(key) if out_size is None else [*key, *shape]
-        result = np.empty(shape, np.int64)
-        _raw.tartan_conv_edge_classes(self._handle, indices(lengths, "size"), result.reshape(-1))
-        return result
-
-    def __repr__(self) -> str:
-        if self._handle.closed:
-            return "<BlockConv, closed>"
-        return f"<BlockConv {self.in_channels} to {self.out_channels} channels, {self.options}>"
-
-    def close(self) -> None:
-        """Releases the convolution; may be called again."""
-        self._handle.close()
-
-    @property
-    def closed(self) -> bool:
-        return self._handle.closed
 
     # ---- Filters ----
 
@@ -372,17 +294,6 @@ class BlockConv(Closing):
         """Makes a matrix on the layout of filters, once the context is known."""
         return lambda _, context: BlockMatrix.zeros(self._layout, like.dtype_name, context=context)
 
-    def _option(self, name: str) -> str:
-        return self.options.partition(name + "=")[2].split(" ")[0]
-
-    def _places(self, shape: tuple[int, ...], name: str) -> tuple[int, int, int]:
-        """Where the channels are, and where the spatial dimensions begin and end."""
-        ndim, dims = len(shape), self.dims
-        if not dims + 1 <= ndim <= dims + 2:
-            raise ShapeError(f"{name} has {ndim} dimensions, expected {dims + 2}, or {dims + 1} without a batch")
-        batch = ndim - dims - 1
-        return (ndim - 1, batch, ndim - 1) if self._last else (batch, batch + 1, ndim)
-
     def _result_shape(self, x: Any, size: Optional[Sizes], name: str) -> tuple[int, ...]:
         shape = tuple(x.shape)
         channels, begin, end = self._places(shape, name)
@@ -414,20 +325,6 @@ class BlockConv(Closing):
         if isinstance(filter, (np.ndarray, DeviceArray)) or not str(getattr(filter, "device", "")).startswith("cpu"):
             return BlockMatrix(self._layout, filter)
         return BlockMatrix._own(_raw.tartan_matrix_wrap(layout_handle(self._layout, "layout"), filter))
-
-
-def _options(kernel: Any, stride: Any, dilation: Any, padding: Any, transposed: bool) -> str:
-    text = f"kernel={numbers_text(kernel, 'kernel')}"
-    for name, value in (("stride", stride), ("dilation", dilation)):
-        text += f" {name}={numbers_text(value, name)}"
-    if isinstance(padding, (tuple, list)) and any(isinstance(p, (tuple, list)) for p in padding):
-        pairs = [p if isinstance(p, (tuple, list)) else (p, p) for p in padding]
-        if any(len(p) != 2 for p in pairs):
-            raise ArgumentTypeError(f"padding is {padding!r}, expected pairs of numbers before and after")
-        text += " padding=" + "x".join(f"{int(a)}:{int(b)}" for a, b in pairs)
-    else:
-        text += f" padding={numbers_text(padding, 'padding')}"
-    return text + " transposed=1" if transposed else text
 
 
 def _handle_from_sets(recipe: tuple[int, int, Any, bool], options: str) -> _raw.Handle:
