@@ -36,9 +36,10 @@ static bool complete(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
     f->pitch = f->lines ? 8 : (int32_t)cols;
     f->boxes = 2 * TARTAN_CUDA_CONV_CHANNELS / f->span;
     f->unit_bytes = (int32_t)up(cols * rows * f->span, 8 * f->span);
+    f->leading = f->span == 16 ? f->units * f->unit_bytes / 16 : 1;
     f->stage_bytes = (int32_t)up((int64_t)f->boxes * f->units * f->unit_bytes, 1024);
     f->stages = (TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED) / f->stage_bytes;
-    if (f->stages > 8) f->stages = 8;
+    if (f->stages > TARTAN_CUDA_CONV_STAGES) f->stages = TARTAN_CUDA_CONV_STAGES;
     f->strips = (int32_t)((w + (f->lines ? 8 * f->rows : 8) - 1) / (f->lines ? 8 * f->rows : 8));
     f->row_blocks = (int32_t)(f->lines ? h : (h + f->rows - 1) / f->rows);
     return f->stages >= 2;
@@ -172,7 +173,7 @@ static void add_items(maker *m, int32_t group, const int64_t *chunks, int32_t co
                       int64_t last) {
     const tartan_cuda_conv *p = m->p;
     const tartan_cuda_conv_form *f = m->form;
-    const int32_t box = f->units * f->unit_bytes, leading = f->span == 16 ? box / 16 : 1;
+    const int32_t box = f->units * f->unit_bytes;
     const int32_t per_item = f->span == 16 ? 2 : 1, items = f->span == 64 ? 2 : 1;
     bool begins = true;
     for (int64_t tap = first; tap < last; tap++) {
@@ -190,7 +191,7 @@ static void add_items(maker *m, int32_t group, const int64_t *chunks, int32_t co
                                                       : -1;
                 const int64_t halves[2] = {slot, other};
                 const int64_t at = (int64_t)c * box + shift * f->span + 32 * i;
-                add_item(m, group, tap, halves, (int32_t)(at / 16) | leading << 16, begins);
+                add_item(m, group, tap, halves, (int32_t)(at / 16), begins);
                 begins = false;
             }
         }
@@ -225,6 +226,10 @@ static void add_stages(maker *m, int32_t group, int64_t first, int64_t last) {
     }
 }
 
+static void put_word(int32_t *to, int32_t i, int32_t word) {
+    to[i / 2] |= (int32_t)((uint32_t)word << 16 * (i % 2));
+}
+
 /* Packs the items of the group into steps. The kernel waits for the stages of a step before it releases those of the step
  * before, so together these must not be more than there are in shared memory: else the step drains the one before first. */
 static void add_steps(maker *m) {
@@ -232,24 +237,25 @@ static void add_steps(maker *m) {
     const item *at = (const item *)m->items.values, *end = (const item *)(m->items.values + m->items.count);
     int32_t before = 0, open = 0; /* stages of the step before; 1 if its last one goes on */
     while (at < end) {
-        int32_t *to = add(m, &m->steps, 8);
+        int32_t *to = add(m, &m->steps, TARTAN_CUDA_CONV_STEP);
         int32_t *sources = add(m, &m->sources, TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES);
         if (to == NULL || sources == NULL) return;
-        memset(to, 0, 8 * sizeof *to);
+        memset(to, 0, TARTAN_CUDA_CONV_STEP * sizeof *to);
         memset(sources, 0xff, TARTAN_CUDA_CONV_ITEMS * sizeof at->sources);
         const int32_t shared = open;
-        int32_t count = 0, stages = open;
+        int32_t count = 0, stages = open, word = 0;
         for (; count < TARTAN_CUDA_CONV_ITEMS && at < end; count++, at++) {
             if (stages + at->begins > m->form->stages) break;
             stages += at->begins;
-            to[count] = at->word;
-            to[4] |= at->begins << count;
-            to[5] += at->ends;
+            word = at->word;
+            put_word(to, count, word);
+            to[2] |= at->begins << count;
+            to[2] += at->ends << TARTAN_CUDA_CONV_ENDS;
             open = !at->ends;
             memcpy(sources + count * TARTAN_CUDA_CONV_SOURCES, at->sources, sizeof at->sources);
         }
-        for (; count < TARTAN_CUDA_CONV_ITEMS; count++) to[count] = to[count - 1];
-        to[6] = before + stages - shared > m->form->stages;
+        for (; count < TARTAN_CUDA_CONV_ITEMS; count++) put_word(to, count, word);
+        to[2] |= (before + stages - shared > m->form->stages) << TARTAN_CUDA_CONV_DRAINS;
         before = stages;
     }
     m->items.count = 0;
@@ -279,7 +285,7 @@ static tartan_status join(maker *m, const list *steps_of, const list *stages_of,
     for (int i = 0; i < 5; i++)
         if (lists[i]->count > 0)
             memcpy(out->values + *starts[i], lists[i]->values, (size_t)lists[i]->count * sizeof *out->values);
-    out->steps = m->steps.count / 8;
+    out->steps = m->steps.count / TARTAN_CUDA_CONV_STEP;
     out->stages = m->stages.count / 8;
     return TARTAN_OK;
 }
@@ -298,7 +304,7 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
     for (int32_t g = 0; g <= out->groups && m.status == TARTAN_OK; g++) {
         int32_t *step = add(&m, &steps_of, 1), *stage = add(&m, &stages_of, 1);
         if (step == NULL || stage == NULL) break;
-        *step = (int32_t)(m.steps.count / 8), *stage = (int32_t)(m.stages.count / 8);
+        *step = (int32_t)(m.steps.count / TARTAN_CUDA_CONV_STEP), *stage = (int32_t)(m.stages.count / 8);
         if (g < out->groups) add_group(&m, g);
     }
     if (m.status == TARTAN_OK) m.status = join(&m, &steps_of, &stages_of, out);

@@ -21,8 +21,9 @@ enum {
     TARTAN_CUDA_CONV_CHANNELS = 32,       /* of a stage */
     TARTAN_CUDA_CONV_BOXES = 4,           /* of a stage and unit, at most */
     TARTAN_CUDA_CONV_SOURCES = 16,        /* of an item: 8 x 8 weights each */
-    TARTAN_CUDA_CONV_SHARED = 113 * 1024, /* shared memory of a CTA, of which an SM has two, */
-    TARTAN_CUDA_CONV_FIXED = 38 * 1024    /* and what is not for stages */
+    TARTAN_CUDA_CONV_STAGES = 12,         /* in shared memory, at most */
+    TARTAN_CUDA_CONV_SHARED = 227 * 1024, /* shared memory of a CTA, */
+    TARTAN_CUDA_CONV_FIXED = 75 * 1024    /* and what is not for stages */
 };
 
 /* How tiles lie in the image and in shared memory. */
@@ -34,6 +35,8 @@ typedef struct tartan_cuda_conv_form {
     int32_t
         split; /* a stage holds the pixels of 0: all taps of a plane, 1: of a row of taps, 2: of one tap */
     int32_t pitch; /* pixels from one row of 8 to the next */
+    int32_t
+        leading; /* what a descriptor calls so: from 8 channels to the next if boxes have 8, in units of 16 bytes */
     int32_t box_cols, box_rows;
     int32_t unit_bytes, stage_bytes, stages; /* of a box; of a stage; in shared memory */
     int32_t strips, row_blocks; /* units side by side and below each other, of an image or window */
@@ -48,6 +51,8 @@ double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_
 /* The strides of `from` pixels along h and w between those of `to`; TMA takes them up to 8. */
 enum { TARTAN_CUDA_CONV_STRIDE = 8 };
 
+enum { TARTAN_CUDA_CONV_STEP = 4, TARTAN_CUDA_CONV_ENDS = 4, TARTAN_CUDA_CONV_DRAINS = 8 };
+
 /* Where tap t starts along dimension d, relative to the first tap, in pixels of `from`; and that of the first tap. */
 static inline int64_t tartan_cuda_conv_shift(const tartan_cuda_conv *p, int32_t d, int64_t t) {
     return (p->adjoint ? p->taps.kernel[d] - 1 - t : t) * p->taps.dilation[d];
@@ -61,8 +66,9 @@ static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d
  *   steps_of   [groups + 1] first step of each group
  *   stages_of  [groups + 1] first stage of each group
  *   stages     [stages][8]: first channel of each box (past the last channel for none), shifts along d, h, w, 0
- *   steps      [steps][8]: for each item the low half of its descriptor, relative to the stage; bit i: item i begins a
- *              stage; the number of stages that end with the step; whether the step before must have ended first; 0
+ *   steps      [steps][4]: where the pixels of each item begin in the stage, in units of 16 bytes, two items a value; then
+ *              marks: bit i: item i begins a stage; bits 4 to 7: the number of stages that end with the step; bit 8: the
+ *              step before must have ended first; 0
  *   sources    [steps][4][2][8]: for each item, 8 of its channels and 8 slots where their weights begin, in units of 8
  *              elements; -1: there are none */
 typedef struct tartan_cuda_conv_steps {

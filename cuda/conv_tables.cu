@@ -31,6 +31,20 @@ tartan_status make_channels(const tartan_host *host, const tartan_layout *, cons
     return TARTAN_OK;
 }
 
+/* ---- Windows ---- */
+
+/* The number of each window, counted over all images. */
+tartan_status make_windows(const tartan_host *host, const tartan_layout *layout, const void *,
+                           tartan_cuda_made *out) {
+    const int64_t lines = layout->shape.heads * layout->grid_rows;
+    out->size = layout->blocks;
+    PASS(host->allocate(&out->values, out->size, sizeof *out->values));
+    for (int64_t line = 0; line < lines; line++)
+        for (int64_t i = layout->row_pointers[line]; i < layout->row_pointers[line + 1]; i++)
+            out->values[i] = (int32_t)(line * layout->grid_cols + layout->block_cols[i]);
+    return TARTAN_OK;
+}
+
 /* ---- Tables that depend on more than the layout ---- */
 
 /* What tells the tables of one kind apart. */
@@ -136,6 +150,11 @@ tartan_status tartan_cuda_channel_lists_get(const char *function, tartan_cuda_qu
     PASS(tartan_cuda_index_get_tables(function, queue, layout, rows, make_channels, c, &values, nullptr));
     *out = {values, values + c->slots, values + c->slots + c->count + 1};
     return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_window_numbers_get(const char *function, tartan_cuda_queue *queue,
+                                             const tartan_layout *layout, const int32_t **out) {
+    return tartan_cuda_index_get_tables(function, queue, layout, 0, make_windows, nullptr, out, nullptr);
 }
 
 tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue *queue,

@@ -23,6 +23,9 @@ typedef struct tartan_cuda_edge_lists {
 tartan_status tartan_cuda_channel_lists_get(const char *function, tartan_cuda_queue *queue,
                                             const tartan_layout *layout, bool rows,
                                             const tartan_cuda_slots *side, tartan_cuda_channel_lists *out);
+/* The number of each active window, counted over all images, of a layout that is not dynamic and has windows. */
+tartan_status tartan_cuda_window_numbers_get(const char *function, tartan_cuda_queue *queue,
+                                             const tartan_layout *layout, const int32_t **out);
 tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue *queue,
                                          const tartan_cuda_conv *p, tartan_cuda_edge_lists *out);
 

@@ -15,10 +15,10 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
     const tartan_cuda_slots *from = &p->from_slots, *to = &p->to_slots;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
-    for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
-        if (p->taps.stride[d] != 1) return "only for strides of 1";
-    if (p->per_tap) return "only for the same blocks at all taps";
-    if (p->taps.kernel[1] * p->taps.kernel[2] < 5) return "only for 5 taps or more in a plane";
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++) {
+        if (p->adjoint && p->taps.stride[d] != 1) return "input gradients only of strides of 1";
+        if (d > 0 && p->taps.stride[d] > TARTAN_CUDA_CONV_STRIDE) return "only for strides up to 8";
+    }
     if (from->channels->of != NULL || to->channels->of != NULL) return "only for channels without sets";
     if (from->edge % 8 != 0 || to->edge % 8 != 0) return "only for blocks whose edges are multiples of 8";
     if (p->from.channels % 8 != 0) return "only for multiples of 8 channels to read";
@@ -30,7 +30,6 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
     if ((double)p->layout->blocks * from->edge * to->edge / 8 > INT32_MAX)
         return "only for filters of fewer than 2^34 weights";
     const tartan_cuda_conv_form form = tartan_cuda_conv_form_of(p);
-    if (form.split > 0) return "the pixels of all taps of a tile do not fit in shared memory";
     const tartan_layout *active = p->active_from ? NULL : p->active.layout;
     double planes = (double)p->entries * (double)p->to.size[0];
     if (active != NULL) {

@@ -228,6 +228,12 @@ __device__ __forceinline__ uint32_t shared_load_4(uint32_t from) {
     return value;
 }
 
+__device__ __forceinline__ void shared_store_16(uint32_t to, uint4 value) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y),
+                 "r"(value.z), "r"(value.w)
+                 : "memory");
+}
+
 __device__ __forceinline__ uint4 shared_load_16(uint32_t from) {
     uint4 value;
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -13,12 +13,14 @@ namespace tartan_cuda {
 namespace {
 
 enum {
-    kConvThreads = 192, /* a warpgroup that multiplies, a warp that loads pixels, one that loads weights */
-    kConvWeights = 4,   /* steps of weights in shared memory */
-    kConvTiles = 2,     /* handed out ahead */
-    kConvStages = 8,    /* of pixels, at most */
+    kConvThreads =
+        384, /* a warpgroup that loads, by a warp for pixels and one for weights, and two that multiply */
+    kConvTeams = 2,   /* warpgroups that multiply: tile after tile in turns, one while the other stores */
+    kConvWeights = 8, /* steps of weights in shared memory */
+    kConvTiles = 3,   /* handed out ahead */
+    kConvStages = TARTAN_CUDA_CONV_STAGES,
     kConvWeightBytes = 8192,
-    kConvStepBytes = kConvWeightBytes + 32,
+    kConvStepBytes = kConvWeightBytes + 16,
     kConvRoom = 1024, /* staging of a warp's results */
 };
 
@@ -31,6 +33,7 @@ struct ConvUnit {
 struct ConvTile {
     int32_t group; /* < 0: there are no more tiles */
     int32_t first_step, steps;
+    uint32_t stage, stage_parity, step, step_parity; /* where its pixels and weights begin in their rings */
     ConvUnit unit[4];
 };
 
@@ -44,6 +47,7 @@ struct ConvProblem {
     int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to those of its first tap */
     uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
     int32_t size[TARTAN_I_DIMS];                        /* of `to` */
+    bool alone;                                         /* pixels do not depend on the kernel before */
     bool restricted;                                    /* to windows: */
     Windows windows;
     const int32_t *windows_at; /* the number of each, counted over all images */
@@ -67,15 +71,17 @@ struct ConvProblem {
 /* The shared memory of a CTA. */
 struct ConvRing {
     uint8_t *memory;
-    uint32_t base, weights_at, room_at, barriers_at, board_at;
+    uint32_t base, weights_at, room_at, words_at, barriers_at, board_at;
     __device__ ConvRing(uint8_t *shared, const tartan_cuda_conv_form &f)
         : memory(shared), base(shared_address(shared)), weights_at((uint32_t)(f.stages * f.stage_bytes)),
-          room_at(weights_at + kConvWeights * kConvStepBytes), barriers_at(room_at + 4 * kConvRoom),
-          board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles)) {}
+          room_at(weights_at + kConvWeights * kConvWeightBytes),
+          words_at(room_at + 4 * kConvTeams * kConvRoom), barriers_at(words_at + kConvWeights * 16),
+          board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles + 1)) {}
     __device__ uint32_t pixels(const tartan_cuda_conv_form &f, uint32_t stage) const {
         return base + stage * (uint32_t)f.stage_bytes;
     }
-    __device__ uint32_t weights(uint32_t step) const { return base + weights_at + step * kConvStepBytes; }
+    __device__ uint32_t weights(uint32_t step) const { return base + weights_at + step * kConvWeightBytes; }
+    __device__ uint32_t words(uint32_t step) const { return base + words_at + 16 * step; }
     __device__ uint32_t room(uint32_t warp) const { return base + room_at + warp * kConvRoom; }
     __device__ uint32_t full(uint32_t stage) const { return base + barriers_at + 16 * stage; }
     __device__ uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
@@ -83,11 +89,14 @@ struct ConvRing {
     __device__ uint32_t weights_empty(uint32_t step) const { return weights_full(step) + 8; }
     __device__ uint32_t posted(uint32_t tile) const { return full(kConvStages + kConvWeights + tile); }
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
+    /* A team may multiply: the other one has begun its last step. */
+    __device__ uint32_t turn(uint32_t team) const { return posted(kConvTiles) + 8 * team; }
     __device__ volatile ConvTile *tile(uint32_t tile) const {
         return (volatile ConvTile *)(memory + board_at) + tile;
     }
-    __device__ void init(int32_t stages) const {
-        for (int32_t s = 0; s < stages; s++) {
+    /* By one thread. */
+    __device__ void init(const tartan_cuda_conv_form &f) const {
+        for (int32_t s = 0; s < f.stages; s++) {
             barrier_init(full(s), 1);
             barrier_init(empty(s), 4);
         }
@@ -96,15 +105,16 @@ struct ConvRing {
             barrier_init(weights_empty(s), 4);
         }
         for (uint32_t t = 0; t < kConvTiles; t++) {
-            barrier_init(posted(t), 1);
-            barrier_init(read(t), 5);
+            barrier_init(posted(t), (uint32_t)f.units);
+            barrier_init(read(t), 4 * 32 + 1);
         }
+        for (uint32_t t = 0; t < kConvTeams; t++) barrier_init(turn(t), 4);
         barrier_init_fence();
     }
 };
 
-constexpr uint32_t conv_fixed_bytes = kConvWeights * kConvStepBytes + 4 * kConvRoom +
-                                      16 * (kConvStages + kConvWeights + kConvTiles) +
+constexpr uint32_t conv_fixed_bytes = kConvWeights * kConvStepBytes + 4 * kConvTeams * kConvRoom +
+                                      16 * (kConvStages + kConvWeights + kConvTiles + 1) +
                                       kConvTiles * (uint32_t)sizeof(ConvTile);
 static_assert(conv_fixed_bytes <= TARTAN_CUDA_CONV_FIXED, "shared memory beside the stages");
 
@@ -154,6 +164,10 @@ struct ConvWork {
     ConvUnit unit;
 };
 
+__device__ __forceinline__ uint4 step_words(const ConvProblem &p, int32_t step) {
+    return __ldg((const uint4 *)p.lists.step_table + step);
+}
+
 template <int kUnits>
 __device__ __forceinline__ ConvWork find_work(const ConvProblem &p, uint32_t units, uint32_t tiles,
                                               uint32_t number) {
@@ -169,7 +183,7 @@ __device__ __forceinline__ ConvWork find_work(const ConvProblem &p, uint32_t uni
 
 template <int kUnits>
 __device__ __forceinline__ void post_work(const ConvRing &ring, PipelineState<kConvTiles> &board,
-                                          const ConvWork &t) {
+                                          const ConvWork &t, const ConvStage &stage, uint32_t steps_before) {
     const int32_t lane = threadIdx.x % 32;
     volatile ConvTile *to = ring.tile(board.at);
     barrier_wait(ring.read(board.at), board.parity ^ 1);
@@ -178,9 +192,12 @@ __device__ __forceinline__ void post_work(const ConvRing &ring, PipelineState<kC
         unit->image = t.unit.image, unit->d = t.unit.d, unit->h = t.unit.h, unit->w = t.unit.w;
         unit->h_end = t.unit.h_end, unit->w_end = t.unit.w_end;
     }
-    if (lane == 0) to->group = t.group, to->first_step = t.first_step, to->steps = t.steps;
-    __syncwarp();
-    if (lane == 0) barrier_arrive(ring.posted(board.at));
+    if (lane == 0) {
+        to->group = t.group, to->first_step = t.first_step, to->steps = t.steps;
+        to->stage = stage.at, to->stage_parity = stage.parity;
+        to->step = steps_before % kConvWeights, to->step_parity = steps_before / kConvWeights % 2;
+    }
+    if (lane < kUnits) barrier_arrive(ring.posted(board.at)); /* each lane, for what it wrote */
     board.next();
 }
 
@@ -192,8 +209,9 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
     const tartan_cuda_conv_form &f = p.form;
     const int32_t lane = threadIdx.x % 32, box = lane / kUnits;
     const bool loads = box < f.boxes;
-    uint32_t units = p.units;
-    if (p.restricted)
+    uint32_t units = p.units, steps = 0;
+    if (!p.alone) wait_for_kernels_before();
+    if (p.restricted && p.windows.of.dynamic)
         units = (uint32_t)p.windows.lists.pointers[p.windows.lines] * (uint32_t)p.windows.of.size[0] *
                 (uint32_t)f.row_blocks * (uint32_t)f.strips;
     const uint32_t tiles = (units + kUnits - 1) / kUnits * (uint32_t)p.lists.groups;
@@ -203,8 +221,9 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
     ConvWork now = find_work<kUnits>(p, units, tiles, blockIdx.x);
     int32_t number = __shfl_sync(~0u, next_number(), 0);
     while (true) {
-        post_work<kUnits>(ring, board, now);
+        post_work<kUnits>(ring, board, now, stage, steps);
         if (now.group < 0) break;
+        steps += (uint32_t)now.steps;
         const ConvWork after = find_work<kUnits>(p, units, tiles, (uint32_t)number);
         const int32_t later = next_number();
         const int32_t *table = p.lists.stage_table + 8 * (int64_t)now.first_stage;
@@ -233,6 +252,7 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
         number = __shfl_sync(~0u, later, 0);
         now = after;
     }
+    for (int team = 1; team < kConvTeams; team++) post_work<kUnits>(ring, board, now, stage, steps);
     if (lane == 0) reset_counters<TARTAN_CUDA_COUNTERS>(p.counters);
 }
 
@@ -240,6 +260,7 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
 __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRing &ring) {
     PipelineState<kConvWeights> step;
     PipelineState<kConvTiles> board;
+    wait_for_kernels_before();
     while (true) {
         barrier_wait(ring.posted(board.at), board.parity);
         volatile const ConvTile *tile = ring.tile(board.at);
@@ -247,12 +268,16 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
         barrier_arrive(ring.read(board.at));
         board.next();
         if (group < 0) return;
+        uint4 next = make_uint4(0, 0, 0, 0);
+        if (first < end) next = step_words(p, first);
         for (int32_t s = first; s < end; s++) {
+            const uint4 words = next;
+            if (s + 1 < end) next = step_words(p, s + 1);
             const uint32_t full = ring.weights_full(step.at), to = ring.weights(step.at);
             barrier_wait(ring.weights_empty(step.at), step.parity ^ 1);
-            barrier_expect(full, kConvStepBytes);
+            shared_store_16(ring.words(step.at), words);
+            barrier_expect(full, kConvWeightBytes);
             bulk_load(to, p.packed + (int64_t)s * kConvWeightBytes, kConvWeightBytes, full);
-            bulk_load(to + kConvWeightBytes, p.lists.step_table + 8 * (int64_t)s, 32, full);
             step.next();
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Convolution on Hopper's tensor cores, as products without im2col: 64 output channels x 256 pixels a CTA, two CTAs on an SM,
- * so that one multiplies while the other stores its results. The pixels of a tile are loaded once for all taps, as boxes
- * with a halo: 8 neighbouring pixels of a row are what a matrix descriptor calls 8 rows, and a tap is another start address
+ * Convolution on Hopper's tensor cores, as products without im2col, in tiles of 64 output channels x 256 pixels. A CTA has
+ * two warpgroups that take tiles in turns: one multiplies while the other stores its results; a third one loads for both. The
+ * pixels of a tile are loaded once for all taps, as boxes with a halo: 8 neighbouring pixels of a row are what a matrix descriptor calls 8 rows, and a tap is another start address
  * in the same box (also where it is swizzled, since the swizzle is one of addresses). conv_steps.h has the order of work.
  *
  * The 64 channels are those of all block rows in them: a block that one of them lacks is packed as zeros. So what limits the
@@ -108,6 +108,11 @@ void describe_results(const tartan_cuda_conv *p, float *sums, ConvProblem *g) {
     g->relu = p->relu, g->bias_first = p->bias_first;
 }
 
+/* Whether windows are numbered in the call: those of a dynamic layout. */
+bool number_windows(const tartan_cuda_conv *p) {
+    return p->active.layout != nullptr && !p->active_from && p->active.dynamic;
+}
+
 void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
     const tartan_cuda_conv_form &f = g->form;
     for (int d = 0; d < TARTAN_I_DIMS; d++) {
@@ -121,6 +126,7 @@ void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
         g->restricted ? p->active.layout->blocks * p->active.size[0] : p->entries * p->to.size[0];
     g->units = (uint32_t)(planes * f.row_blocks * f.strips);
     g->stage_boxed = (uint32_t)(f.boxes * f.units * f.box_cols * f.box_rows * f.span);
+    g->alone = !number_windows(p) && g->lists.steps > 0;
     g->values = p->values, g->from = p->from.data;
     g->taps = p->taps, g->adjoint = p->adjoint;
     g->from_image = p->from, g->from_slots = p->from_slots, g->to_slots = p->to_slots;
@@ -130,7 +136,7 @@ tartan_status pack_weights(const char *function, tartan_cuda_queue *queue, const
                            const ConvProblem &g) {
     const int64_t count = g.lists.steps * TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES;
     const int64_t blocks = (count + 127) / 128,
-                  more = g.restricted ? (p->active.layout->blocks + 127) / 128 : 0;
+                  more = number_windows(p) ? (p->active.layout->blocks + 127) / 128 : 0;
     if (blocks + more == 0) return TARTAN_OK;
     return tartan_cuda_launch(function, queue, conv_pack<uint16_t>, dim3((unsigned)(blocks + more)),
                               dim3(128), g.lists.sources, count, (const uint16_t *)p->values,
@@ -149,7 +155,7 @@ tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
     const int64_t tiles = ((int64_t)g->units + g->form.units - 1) / g->form.units * g->lists.groups;
-    const int64_t most = 2 * (int64_t)queue->chip.processors;
+    const int64_t most = queue->chip.processors;
     error = tartan_cuda_launch_early(queue, true, kernel, dim3((unsigned)(tiles < most ? tiles : most)),
                                      dim3(kConvThreads), shared, *g, map);
     return tartan_cuda_check(function, error, "starting the kernel conv_wgmma");
@@ -173,12 +179,13 @@ tartan_status write_results(const char *function, tartan_cuda_queue *queue, cons
 tartan_status run_in(const char *function, tartan_cuda_queue *queue, tartan_cuda_conv *p, ConvProblem *g,
                      char *scratch, int64_t windows, int64_t copy, int64_t sums) {
     describe_work(p, g);
-    g->windows_at = (const int32_t *)scratch;
+    if (number_windows(p)) g->windows_at = (const int32_t *)scratch;
     g->packed = scratch + windows;
     PASS(pack_weights(function, queue, p, *g));
     if (copy > 0) {
         PASS(turn_pixels(function, queue, p, g->windows, scratch + copy));
         describe_work(p, g);
+        g->alone = false;
     }
     describe_results(p, sums > 0 ? (float *)(scratch + sums) : nullptr, g);
     PASS(multiply_all(function, queue, p, g));
@@ -197,13 +204,14 @@ tartan_status tartan_cuda_conv_wgmma(const char *function, tartan_cuda_queue *qu
     g.form = tartan_cuda_conv_form_of(&p);
     PASS(tartan_cuda_conv_lists_get(function, queue, &p, &g.form, &g.lists));
     PASS(tartan_cuda_index_get_rows(function, queue, p.layout, p.adjoint, &g.filter));
+    if (p.active.layout != nullptr && !p.active_from && !p.active.dynamic)
+        PASS(tartan_cuda_window_numbers_get(function, queue, p.active.layout, &g.windows_at));
     g.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
     const auto elements = [&](const tartan_cuda_image &x) {
         return (p.entries * x.size[0] * x.size[1] * x.size[2] * x.channels + 7) / 8 * 8;
     };
     /* The numbers of the windows, the packed weights, the copy, the sums. */
-    const int64_t active = p.active.layout != nullptr && !p.active_from ? p.active.layout->blocks : 0;
-    const int64_t windows = (active + 3) / 4 * 16;
+    const int64_t windows = number_windows(&p) ? (p.active.layout->blocks + 3) / 4 * 16 : 0;
     int64_t bytes = windows + g.lists.steps * kConvWeightBytes + 16, copy = 0, sums = 0;
     if (p.active_from || !is_boxed(p.from, p.entries)) {
         copy = bytes;

@@ -26,6 +26,11 @@ const Case kCases[] = {
     {"kernel=3x3x3 padding=same", {64, 32, 32, 32, 1}, {4, 7, 10}},
     {"kernel=3x3 padding=1 stride=2", {64, 32, 16, 8, 1}, {17, 16}},
     {"kernel=1x1 stride=3x2", {64, 64, 64, 32, 1}, {19, 20}},
+    {"kernel=1x1", {128, 96, 32, 32, 1}, {15, 33}},
+    {"kernel=1x1", {64, 256, 64, 64, 1}, {28, 56}}, // more stages in a step than shared memory has
+    {"kernel=2x2 stride=2", {72, 128, 8, 64, 1}, {34, 18}},
+    {"kernel=3 padding=same stride=2", {64, 64, 32, 32, 1}, {301}},
+    {"kernel=2x3 padding=1 per_tap=1", {96, 6 * 64, 32, 16, 1}, {21, 26}},
     {"kernel=3x3 padding=same transposed=1", {40, 64, 8, 16, 1}, {14, 14}},
     {"kernel=3x3 padding=same", {120, 56, 16, 16, 1}, {56, 8}}, // ragged blocks
 };

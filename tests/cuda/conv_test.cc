@@ -113,18 +113,19 @@ void expect_all_products(const Operands &x) {
         ASSERT_EQ(v[s.stages_of + g], stage + 1);
         ASSERT_EQ(ended, stage + 1);
         for (int64_t step = v[s.steps_of + g]; step < v[s.steps_of + g + 1]; step++) {
-            const int32_t *header = v + s.step_table + 8 * step;
+            const int32_t *header = v + s.step_table + TARTAN_CUDA_CONV_STEP * step, marks = header[2];
             /* The kernel holds the stages of the step before until it has those of this one. */
-            if (header[6] != 0 || step == v[s.steps_of + g]) held = ended;
+            if (marks >> TARTAN_CUDA_CONV_DRAINS != 0 || step == v[s.steps_of + g]) held = ended;
             int64_t last = stage;
-            for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) last += header[4] >> i & 1;
+            for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) last += marks >> i & 1;
             ASSERT_LE(last + 1 - held, f.stages);
             held = ended;
             for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
-                stage += header[4] >> i & 1;
+                stage += marks >> i & 1;
                 const int32_t *table = v + s.stage_table + 8 * stage;
                 const int32_t *source = v + s.sources + 16 * (4 * step + i);
-                const int64_t at = (int64_t)(header[i] & 0xffff) * 16, leading = header[i] >> 16;
+                const int64_t at = (int64_t)((uint32_t)header[i / 2] >> 16 * (i % 2) & 0xffff) * 16,
+                              leading = f.leading;
                 for (int32_t half = 0; half < 2; half++) {
                     // The second half lies where the descriptor says: in the next box, or behind in the same one.
                     const int64_t here = at + (half == 0 ? 0 : f.span == 16 ? 16 * leading : 16);
@@ -163,7 +164,7 @@ void expect_all_products(const Operands &x) {
                     }
                 }
             }
-            ended += header[5];
+            ended += marks >> TARTAN_CUDA_CONV_ENDS & 15;
         }
     }
     EXPECT_EQ(s.stages, stage + 1);
@@ -257,6 +258,11 @@ TEST(CudaConv, TablesHaveEveryWeightOnce) {
             }
     expect_all_products(Operands({64, 64, 16, 16, 1}, "kernel=7 padding=3", {100}));
     expect_all_products(Operands({64, 64, 16, 16, 1}, "kernel=3x3x3 padding=1", {5, 9, 12}));
+    Operands apart({96, 6 * 64, 32, 16, 1}, "kernel=2x3 padding=1 per_tap=1");
+    apart.from.shape[1] = 64;
+    expect_all_products(apart);
+    apart.turn();
+    expect_all_products(apart);
 }
 
 TEST(CudaConv, TablesOfNoMemoryAreNone) {
@@ -287,6 +293,24 @@ TEST(CudaConv, HopperTakesTheTensorCores) {
     EXPECT_EQ(kPlain, a.chosen(kBlackwell));
 }
 
+// The kinds of convolutions whose results conv_halves_test.cc compares on a device.
+TEST(CudaConv, TensorCoresTakeAllKernelsAndStrides) {
+    for (const char *options :
+         {"kernel=1x1", "kernel=1x1 stride=3x2", "kernel=3x3 stride=2 padding=1", "kernel=2x2",
+          "kernel=3x3 dilation=9 padding=9", "kernel=2x3 padding=1 per_tap=1"}) {
+        SCOPED_TRACE(options);
+        const bool apart = std::strstr(options, "per_tap") != nullptr;
+        Operands x({128, apart ? 6 * 96 : 96, 32, 16, 1}, options);
+        x.from.shape[1] = 96;
+        for (int32_t dtype : {TARTAN_BF16, TARTAN_F16}) {
+            x.filter.dtype = x.from.dtype = x.to.dtype = dtype;
+            EXPECT_EQ(kWgmma, x.asked().chosen(kHopper));
+        }
+        x.turn();
+        EXPECT_EQ(std::strstr(options, "stride") != nullptr ? kPlain : kWgmma, x.asked().chosen(kHopper));
+    }
+}
+
 TEST(CudaConv, WgmmaRefuses) {
     const Operands operands;
     const tartan_cuda_conv p = operands.problem();
@@ -303,12 +327,13 @@ TEST(CudaConv, WgmmaRefuses) {
     tartan_layout empty = *p.layout, huge = *p.layout;
     empty.blocks = 0, huge.blocks = INT64_C(1) << 31;
     EXPECT_EQ("only for float16 and bfloat16", with([](auto &q) { q.dtype = TARTAN_F32; }));
-    EXPECT_EQ("only for strides of 1", with([](auto &q) { q.taps.stride[1] = 2; }));
-    EXPECT_EQ("only for the same blocks at all taps", with([](auto &q) { q.per_tap = true; }));
-    EXPECT_EQ("only for 5 taps or more in a plane",
-              with([](auto &q) { q.taps.kernel[1] = 1, q.taps.kernel[2] = 4; }));
-    EXPECT_EQ("the pixels of all taps of a tile do not fit in shared memory",
-              with([](auto &q) { q.taps.dilation[1] = q.taps.dilation[2] = 12; }));
+    EXPECT_EQ("input gradients only of strides of 1",
+              with([](auto &q) { q.adjoint = true, q.taps.stride[1] = 2; }));
+    EXPECT_EQ("only for strides up to 8", with([](auto &q) { q.taps.stride[2] = 9; }));
+    EXPECT_EQ("", with([](auto &q) { q.taps.stride[1] = 8, q.taps.stride[0] = 9; }));
+    EXPECT_EQ("", with([](auto &q) { q.per_tap = true; }));
+    EXPECT_EQ("", with([](auto &q) { q.taps.kernel[1] = q.taps.kernel[2] = 1; }));
+    EXPECT_EQ("", with([](auto &q) { q.taps.dilation[1] = q.taps.dilation[2] = 12; }));
     EXPECT_EQ("only for channels without sets", with([&](auto &q) { q.to_slots.channels = &sets; }));
     EXPECT_EQ("only for channels without sets", with([&](auto &q) { q.from_slots.channels = &sets; }));
     EXPECT_EQ("only for blocks whose edges are multiples of 8", with([](auto &q) { q.to_slots.edge = 12; }));

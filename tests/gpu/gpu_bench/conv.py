@@ -10,6 +10,7 @@ import numpy as np
 
 from . import library as tartan
 from . import table
+from .cases import SPMM_16BIT
 
 try:
     import torch
@@ -91,8 +92,9 @@ def conv_rows(options):
     for base in (Case(56, 56, 256, 256, n=32, type_name="bf16"), Case(28, 28, 512, 512, n=32, type_name="bf16")):
         for block, density in ((b, d) for b in limits for d in (.1, .25, .5)):
             yield Row("conv", "3x3", dataclasses.replace(base, block=block, density=density), DENSE, "rate", *limits[block])
-        for block in limits:
-            yield Row("conv", "1x1", dataclasses.replace(base, kernel=1, block=block, density=.25), DENSE, "rate")
+        for block, density in ((b, d) for b in limits for d in (.25, .5)):
+            yield Row("conv", "1x1", dataclasses.replace(base, kernel=1, block=block, density=density), DENSE, "rate",
+                      *SPMM_16BIT[block])
 
 
 def sbnet_rows(options):
