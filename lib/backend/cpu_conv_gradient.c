@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-enum { BOX_REALS = 192 << 10 };
+/* Reals of a box of `in`. That of `out` and some sums are in L2 beside it. */
+enum { BOX_REALS = 96 << 10 };
 
 typedef tartan_i_cpu_gradient plan;
 

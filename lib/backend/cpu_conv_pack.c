@@ -30,11 +30,11 @@ static void pack_slots(const box_row *row, const char *from, int64_t slot, int64
         return;
     }
     int64_t part = 0;
-    if (t->kind == TARTAN_I_BOX_VECTORS && slot % t->together == 0 && image->channel == 1 &&
-        image->dtype == row->k->dtype) { /* whole vectors */
-        part = run / t->together * t->together;
-        row->k->split(count, run / t->together, from, step, out + tartan_i_cpu_box_slot(t, slot) * bytes,
-                      t->vector);
+    if (slot % t->together == 0 && image->channel == 1 && image->dtype == row->k->dtype) { /* whole vectors */
+        const int64_t lanes = row->k->lanes;
+        part = run / lanes * lanes;
+        row->k->copy_rows(count, run / lanes, from, step, out + tartan_i_cpu_box_slot(t, slot) * bytes,
+                          t->position, t->kind == TARTAN_I_BOX_VECTORS ? t->vector : lanes);
     }
     for (int64_t end; part < run; part = end) {
         end = smaller(run, part + t->together - (slot + part) % t->together);

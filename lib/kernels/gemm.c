@@ -147,7 +147,7 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->spread_rows = VEC_SPREAD_ROWS;
     kernels->spread = spread_run;
     kernels->packed = packed_run;
-    kernels->split = split;
+    kernels->copy_rows = copy_rows;
     kernels->transpose = transpose;
     kernels->commit[REAL_DTYPE] = commit_real;
     kernels->scale = scale;

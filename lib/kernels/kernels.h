@@ -218,9 +218,9 @@ typedef struct tartan_i_kernels {
     void (*spread)(const tartan_i_spread *strip, const tartan_i_pair *pairs, int64_t npairs);
     void (*packed)(const tartan_i_packed *strip, const tartan_i_pair *pairs, int64_t npairs);
 
-    /* Rows of whole vectors, taken apart: out[v * out_vector + i * lanes + lane] = in[i * in_row + v * lanes + lane]. */
-    void (*split)(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
-                  int64_t out_vector);
+    /* Copies rows of whole vectors from memory: out[i * out_row + v * out_vector + lane] = in[i * in_row + v * lanes + lane]. */
+    void (*copy_rows)(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
+                      int64_t out_row, int64_t out_vector);
 
     /* out[j][i] = in[i][j]. */
     void (*transpose)(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out, int64_t out_row);

@@ -53,11 +53,11 @@ static void packed(const tartan_i_packed *s, const tartan_i_pair *pairs, int64_t
     }
 }
 
-static void split(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
-                  int64_t out_vector) {
+static void copy_rows(int64_t rows, int64_t vectors, const void *in, int64_t in_row, void *out,
+                      int64_t out_row, int64_t out_vector) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t v = 0; v < vectors; v++)
-            memcpy((real *)out + v * out_vector + i * LANES, (const real *)in + i * in_row + v * LANES,
+            memcpy((real *)out + i * out_row + v * out_vector, (const real *)in + i * in_row + v * LANES,
                    LANES * sizeof(real));
 }
 
@@ -157,9 +157,9 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
                     .rows = {8, 8, 8, 8},
                     .strip = strip_run,
                     .peak = peak},
-        .lanes = LANES, .registers = 32, .spread_rows = 8, .spread = spread, .packed = packed, .split = split,
-        .transpose = transpose, .commit[REAL_DTYPE] = commit_real, .scale = scale, .dot = dot,
-        .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
+        .lanes = LANES, .registers = 32, .spread_rows = 8, .spread = spread, .packed = packed,
+        .copy_rows = copy_rows, .transpose = transpose, .commit[REAL_DTYPE] = commit_real, .scale = scale,
+        .dot = dot, .load[REAL_DTYPE] = copy, .store[REAL_DTYPE] = copy,
 #if TARTAN_I_REAL == 32
         .load[TARTAN_F16] = load_f16, .store[TARTAN_F16] = store_f16, .commit[TARTAN_F16] = commit_f16,
         .load[TARTAN_BF16] = load_bf16, .store[TARTAN_BF16] = store_bf16, .commit[TARTAN_BF16] = commit_bf16,

@@ -202,29 +202,33 @@ TEST_P(ConvKernels, LinesAreChainsOfFusedProducts) {
         }
 }
 
-template <typename T> void check_split(const tartan_i_kernels &k, size_t rows, size_t vectors) {
+template <typename T> void check_copy(const tartan_i_kernels &k, size_t rows, size_t vectors, bool apart) {
     std::mt19937_64 random(rows * 10 + vectors);
     const size_t lanes = (size_t)k.lanes, in_row = vectors * lanes + below(random, 5),
-                 out_vector = (rows + below(random, 3)) * lanes;
+                 out_row = apart ? lanes : vectors * lanes + below(random, 5),
+                 out_vector = apart ? (rows + below(random, 3)) * lanes : lanes;
     std::vector<T> in(rows * in_row + 1);
     fill(in.data(), in.size(), random);
-    Guarded<T> out(vectors * out_vector, below(random, 16));
-    fill(out.data(), vectors * out_vector, random);
-    std::vector<T> want(out.data(), out.data() + vectors * out_vector);
-    k.split((int64_t)rows, (int64_t)vectors, &in[1], (int64_t)in_row, out.data(), (int64_t)out_vector);
+    const size_t size = rows * vectors == 0 ? 0 : (rows - 1) * out_row + (vectors - 1) * out_vector + lanes;
+    Guarded<T> out(size, below(random, 16));
+    fill(out.data(), size, random);
+    std::vector<T> want(out.data(), out.data() + size);
+    k.copy_rows((int64_t)rows, (int64_t)vectors, &in[1], (int64_t)in_row, out.data(), (int64_t)out_row,
+                (int64_t)out_vector);
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < vectors * lanes; j++)
-            want[j / lanes * out_vector + i * lanes + j % lanes] = in[1 + i * in_row + j];
-    EXPECT_SAME_BITS(want.size(), want.data(), out.data()) << rows << " x " << vectors;
+            want[i * out_row + j / lanes * out_vector + j % lanes] = in[1 + i * in_row + j];
+    EXPECT_SAME_BITS(size, want.data(), out.data()) << rows << " x " << vectors;
     EXPECT_TRUE(out.intact());
 }
 
-TEST_P(ConvKernels, SplitTakesRowsApart) {
+TEST_P(ConvKernels, CopiedRowsMayBeTakenApart) {
     for (size_t rows : {0, 1, 2, 7, 30})
-        for (size_t vectors = 0; vectors < 6; vectors++) {
-            check_split<float>(Tables<float>(GetParam()).best, rows, vectors);
-            check_split<double>(Tables<double>(GetParam()).best, rows, vectors);
-        }
+        for (size_t vectors = 0; vectors < 6; vectors++)
+            for (bool apart : {false, true}) {
+                check_copy<float>(Tables<float>(GetParam()).best, rows, vectors, apart);
+                check_copy<double>(Tables<double>(GetParam()).best, rows, vectors, apart);
+            }
 }
 
 } // namespace
