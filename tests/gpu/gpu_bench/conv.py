@@ -336,15 +336,15 @@ class Bench:
         for row in rows:
             if row.peer == RECIPE and torch is not None and ("ours", row.case) in arms:
                 arms[RECIPE, row.case] = recipe_peer(made[row.case])
-        times = self.times(arms, context)
+        times = self.times(arms, context, threads)
         results = {row: self.result(row, made.get(row.case), facts[row.case], times) for row in rows if row.peer != SHARE}
         for row in rows:
             yield row, results[row] if row in results else self.break_even(row, results)
         for ours in made.values():
             ours.free()
 
-    def times(self, arms, context):
-        """Seconds of each arm, PEAK's in FLOP/s."""
+    def times(self, arms, context, threads):
+        """Seconds of each arm, PEAK's in FLOP/s. Of one thread on the CPU, its processor time: other processes disturb that less."""
         if self.timer is not None:
             from . import timing
             timed = {key: timing.Arm([call]) for key, call in arms.items()}
@@ -355,15 +355,16 @@ class Bench:
         times = {key: [] for key in arms}
         for call in filter(None, arms.values()):
             call()
+        clock = time.thread_time if threads == 1 else time.perf_counter
         for _ in range(self.options.rounds):
             for key, call in arms.items():
                 if call is None:
                     times[key].append(1e9 * context.peak("float32"))
                     continue
                 time.sleep(.01)  # the threads of other libraries stop spinning
-                begin = time.perf_counter()
+                begin = clock()
                 call()
-                times[key].append(time.perf_counter() - begin)
+                times[key].append(clock() - begin)
         return times
 
     def result(self, row, ours, facts, times):
