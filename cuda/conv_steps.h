@@ -36,7 +36,7 @@ typedef struct tartan_cuda_conv_form {
         split; /* a stage holds the pixels of 0: all taps of a plane, 1: of a row of taps, 2: of one tap */
     int32_t pitch; /* pixels from one row of 8 to the next */
     int32_t
-        leading; /* what a descriptor calls so: from 8 channels to the next if boxes have 8, in units of 16 bytes */
+        leading; /* from 8 channels to the next if boxes have 8, in units of 16 bytes, as descriptors have it */
     int32_t box_cols, box_rows;
     int32_t unit_bytes, stage_bytes, stages; /* of a box; of a stage; in shared memory */
     int32_t strips, row_blocks; /* units side by side and below each other, of an image or window */
@@ -51,6 +51,7 @@ double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_
 /* The strides of `from` pixels along h and w between those of `to`; TMA takes them up to 8. */
 enum { TARTAN_CUDA_CONV_STRIDE = 8 };
 
+/* Values of a step, and bits of its marks. */
 enum { TARTAN_CUDA_CONV_STEP = 4, TARTAN_CUDA_CONV_ENDS = 4, TARTAN_CUDA_CONV_DRAINS = 8 };
 
 /* Where tap t starts along dimension d, relative to the first tap, in pixels of `from`; and that of the first tap. */

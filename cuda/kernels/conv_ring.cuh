@@ -13,11 +13,10 @@ namespace tartan_cuda {
 namespace {
 
 enum {
-    kConvThreads =
-        384, /* a warpgroup that loads, by a warp for pixels and one for weights, and two that multiply */
-    kConvTeams = 2,   /* warpgroups that multiply: tile after tile in turns, one while the other stores */
-    kConvWeights = 8, /* steps of weights in shared memory */
-    kConvTiles = 3,   /* handed out ahead */
+    kConvThreads = 384, /* a warpgroup whose warps load pixels and weights, and two that multiply: */
+    kConvTeams = 2,     /* tile after tile in turns, one while the other stores */
+    kConvWeights = 8,   /* steps of weights in shared memory */
+    kConvTiles = 3,     /* handed out ahead */
     kConvStages = TARTAN_CUDA_CONV_STAGES,
     kConvWeightBytes = 8192,
     kConvStepBytes = kConvWeightBytes + 16,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Convolution on Hopper's tensor cores, as products without im2col, in tiles of 64 output channels x 256 pixels. A CTA has
  * two warpgroups that take tiles in turns: one multiplies while the other stores its results; a third one loads for both. The
- * pixels of a tile are loaded once for all taps, as boxes with a halo: 8 neighbouring pixels of a row are what a matrix descriptor calls 8 rows, and a tap is another start address
- * in the same box (also where it is swizzled, since the swizzle is one of addresses). conv_steps.h has the order of work.
+ * pixels of a tile are loaded once for all taps, as boxes with a halo: 8 neighbouring pixels of a row are what a matrix
+ * descriptor calls 8 rows, and a tap is another start address in the same box (also where it is swizzled, since the
+ * swizzle is one of addresses). conv_steps.h has the order of work.
  *
  * The 64 channels are those of all block rows in them: a block that one of them lacks is packed as zeros. So what limits the
  * kernel is the share of stored blocks in the merged list, beside the tensor cores themselves and, for short lists, the
