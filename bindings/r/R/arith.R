@@ -18,10 +18,16 @@
   .to_dense(x)
 }
 
-# A sparse logical Matrix of a logical for each stored element.
+# A sparse logical Matrix of a logical for each stored element. Matrix has nothing for several heads: they are an array.
 .logical <- function(layout, flags, names) {
   flags <- array(as.double(flags), c(layout@frame[3:4], length(layout@columns)))
-  x <- .to_sparse(.new_matrix(layout, flags, "float64", names))
+  x <- .new_matrix(layout, flags, "float64", names)
+  if (layout@frame[5L] > 1) {
+    dense <- .small_dense(x)
+    storage.mode(dense) <- "logical"
+    return(dense)
+  }
+  x <- .to_sparse(x)
   methods::new("lgCMatrix", i = x@i, p = x@p, x = as.logical(x@x), Dim = x@Dim, Dimnames = x@Dimnames)
 }
 

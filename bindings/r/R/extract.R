@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# x[i, j] and x[i, j] <- value. A matrix of elements is a block matrix, a row, a column or a list of elements a vector.
-# Nothing is enumerated but what is asked for: rows and columns are selected in C.
+# x[i, j] and x[i, j] <- value; x[i, j, h] where x has several heads, as for an array. A matrix of elements is a block
+# matrix, a row, a column or a list of elements a vector. Nothing is enumerated but what is asked for: rows and columns
+# are selected in C.
 
 # The positions in 1 .. n that an index of any kind selects, counted from 0.
 .selected <- function(index, n, names, name, of) {
@@ -27,9 +28,12 @@
   .index(index, n, name, of)
 }
 
-# Rows and columns (from 0) of the elements that one index selects: x[cbind(i, j)], x[x > 0], x[k].
+# Rows, columns and heads (from 0; NULL if there is one head) of the elements that one index selects: x[cbind(i, j)],
+# x[x > 0], x[k].
 .places <- function(x, i) {
   size <- dim(x)
+  heads <- block_heads(x)
+  if (heads > 1 && isS4(i)) .fail("argument", "i is a %s, expected an array: x has %.0f heads", class(i)[1L], heads)
   if (methods::is(i, "Matrix") || methods::is(i, "BlockMatrix")) {
     if (!methods::is(i, "lMatrix") && !methods::is(i, "nMatrix")) .fail("argument", "i is a %s, expected a logical Matrix, as x > 0 is", class(i)[1L])
     if (any(dim(i) != size)) .fail("shape", "i is %d x %d, expected %.0f x %.0f", nrow(i), ncol(i), size[1L], size[2L])
@@ -38,23 +42,24 @@
     keep <- at$x != 0
     return(list(row = as.double(at$i[keep]), col = as.double(at$j[keep])))
   }
-  if (is.matrix(i) && ncol(i) == 2L && (is.numeric(i) || is.character(i))) {
+  if (is.matrix(i) && ncol(i) == (if (heads > 1) 3L else 2L) && (is.numeric(i) || is.character(i))) {
     names <- x@Dimnames
     return(list(row = .selected_pair(i[, 1L], size[1L], names[[1L]], "i[, 1]", "rows"),
-                col = .selected_pair(i[, 2L], size[2L], names[[2L]], "i[, 2]", "columns")))
+                col = .selected_pair(i[, 2L], size[2L], names[[2L]], "i[, 2]", "columns"),
+                head = if (heads > 1) .selected_pair(i[, 3L], heads, NULL, "i[, 3]", "heads")))
   }
   if (is.character(i)) .fail("argument", "i is %s, expected x[i, j] or a matrix of two columns of names", .shown(i))
-  at <- .selected(i, prod(size), NULL, "i", "elements")
-  list(row = at %% size[1L], col = at %/% size[1L])
+  at <- .selected(i, prod(size) * heads, NULL, "i", "elements")
+  list(row = at %% size[1L], col = at %/% size[1L] %% size[2L], head = if (heads > 1) at %/% prod(size))
 }
 .selected_pair <- function(index, n, names, name, of) {
   if (is.character(index)) .selected(index, n, names, name, of) else .index(index, n, name, of)
 }
 
-# Elements at rows and columns that count from 0.
-.gather <- function(x, row, col) {
+# Elements at rows, columns and heads that count from 0.
+.gather <- function(x, row, col, head = NULL) {
   out <- tartan_r_new_array(length(row))
-  if (length(row)) tartan_matrix_get_elements(x, NULL, row, col, out)
+  if (length(row)) tartan_matrix_get_elements(x, head, row, col, out)
   as.vector(out)
 }
 
@@ -80,21 +85,67 @@
   .made(x, tartan_matrix_select, rows, cols, names = names)
 }
 
+# One index, or one for each dimension.
+.expect_indices <- function(x, count) {
+  dimensions <- if (block_heads(x) > 1) 3L else 2L
+  if (count > 1L && count != dimensions) {
+    .fail("shape", "x has %d dimensions%s, %d indices were given", dimensions,
+          if (dimensions == 3L) sprintf(" (%.0f heads)", block_heads(x)) else "", count)
+  }
+}
+.heads_of <- function(x, index) {
+  at <- .selected(index, block_heads(x), NULL, "the index of heads", "heads")
+  if (!length(at)) .fail("argument", "the index of heads is %s, which selects none", .shown(index))
+  at
+}
+
+# The heads, counted from 0, as a matrix of their own; NULL for all.
+.select_heads <- function(x, heads) {
+  if (is.null(heads)) return(x)
+  layout <- x@layout
+  rows <- .grid(layout@frame)[1L]
+  ends <- layout@pointers
+  blocks <- unlist(Map(function(begin, end) begin + seq_len(end - begin), ends[heads * rows + 1], ends[(heads + 1) * rows + 1]))
+  lengths <- diff(ends)[as.vector(outer(seq_len(rows), heads * rows, `+`))]
+  frame <- replace(layout@frame, 5L, length(heads))
+  part <- .new_layout(tartan_layout_from_csr(frame, c(0, cumsum(lengths)), layout@columns[blocks]))
+  if (x@dtype == "float64") return(.new_matrix(part, x@values[, , blocks, drop = FALSE], x@dtype, x@Dimnames))
+  bytes <- matrix(x@values, ncol = block_count(x))
+  .new_matrix(part, as.vector(bytes[, blocks]), x@dtype, x@Dimnames)
+}
+
+# x[rows, cols, heads] of a matrix with several heads. An array that loses a dimension of its rows or columns is dense.
+.extract_heads <- function(x, rows, cols, heads, drop) {
+  x <- .select_heads(x, heads)
+  if (block_heads(x) == 1 && drop) return(.extract(x, rows, cols, drop))
+  count <- .counts_of(x, rows, cols)
+  if (!drop || all(count != 1L)) return(if (is.null(rows) && is.null(cols)) x else .select(x, rows, cols))
+  part <- .to_dense(.select(x, rows, cols))
+  base::drop(part)
+}
+.counts_of <- function(x, rows, cols) {
+  c(if (is.null(rows)) dim(x)[1L] else length(rows), if (is.null(cols)) dim(x)[2L] else length(cols))
+}
+
 setMethod("[", "BlockMatrix", function(x, i, j, ..., drop = TRUE) {
-  .expect_one_head(x, "x[i, j]")
   commas <- nargs() - 1L - !missing(drop)
-  if (commas > 2L) .fail("shape", "x has 2 dimensions, %d indices were given", commas)
+  .expect_indices(x, commas)
   tartan_r_expect_open(x)
   if (commas < 2L) {
     if (missing(i)) return(x)
     at <- .places(x, i)
-    return(.gather(x, at$row, at$col))
+    return(.gather(x, at$row, at$col, at$head))
   }
   rows <- if (!missing(i)) .side_of(x, i, 1L)
   cols <- if (!missing(j)) .side_of(x, j, 2L)
+  drop <- .flag(drop, "drop")
+  if (commas == 3L) return(.extract_heads(x, rows, cols, if (!missing(..1)) .heads_of(x, ..1), drop))
+  .extract(x, rows, cols, drop)
+})
+.extract <- function(x, rows, cols, drop) {
   if (is.null(rows) && is.null(cols)) return(x)
-  count <- c(if (is.null(rows)) dim(x)[1L] else length(rows), if (is.null(cols)) dim(x)[2L] else length(cols))
-  if (!.flag(drop, "drop") || all(count != 1L)) return(.select(x, rows, cols))
+  count <- .counts_of(x, rows, cols)
+  if (!drop || all(count != 1L)) return(.select(x, rows, cols))
   if (is.null(rows)) rows <- seq_len(count[1L]) - 1
   if (is.null(cols)) cols <- seq_len(count[2L]) - 1
   out <- .gather(x, rep_len(rows, max(count) * all(count)), rep_len(cols, max(count) * all(count)))
@@ -102,7 +153,7 @@ setMethod("[", "BlockMatrix", function(x, i, j, ..., drop = TRUE) {
   along <- if (all(count == 1L)) which(!vapply(x@Dimnames, is.null, NA)) else which(count != 1L)
   names <- if (length(along) == 1L && length(out)) x@Dimnames[[along]][list(rows, cols)[[along]] + 1]
   stats::setNames(out, names)
-})
+}
 
 setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   .expect_one_head(x, "diag")
@@ -129,11 +180,11 @@ setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   block_project(x, .new_layout(handle))
 }
 
-.write <- function(x, row, col, value) {
+.write <- function(x, row, col, value, head = NULL) {
   if (!length(row)) return(x)
   stays <- is.na(value) | value != 0
-  x <- .with_room(x, tartan_layout_add_elements(x@layout, NULL, row[stays], col[stays]))
-  tartan_matrix_set_elements(x, NULL, row, col, value, 0L)
+  x <- .with_room(x, tartan_layout_add_elements(x@layout, head[stays], row[stays], col[stays]))
+  tartan_matrix_set_elements(x, head, row, col, value, 0L)
   x
 }
 
@@ -145,8 +196,8 @@ setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   rep_len(value, n)
 }
 
-# Zeros in whole rows and columns; their blocks stay.
-.clear <- function(x, rows, cols) {
+# Zeros in whole rows and columns of some heads; their blocks stay.
+.clear <- function(x, rows, cols, heads = NULL) {
   if (block_count(x) == 0L) return(x)
   flags <- function(at, n) {
     chosen <- numeric(n)
@@ -156,6 +207,7 @@ setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   hit <- TRUE
   if (!is.null(rows)) hit <- .spread(x, flags(rows, dim(x)[1L]), "rows") != 0
   if (!is.null(cols)) hit <- hit & .spread(x, flags(cols, dim(x)[2L]), "cols") != 0
+  if (!is.null(heads)) hit <- hit & rep((block_coordinates(x)$head - 1) %in% heads, each = prod(block_dim(x)))
   values <- block_values(x)
   values[hit] <- 0
   .with_values(x, values)
@@ -163,7 +215,7 @@ setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
 
 # x[rows, cols] <- a sparse matrix.
 .write_sparse <- function(x, rows, cols, value) {
-  count <- c(if (is.null(rows)) dim(x)[1L] else length(rows), if (is.null(cols)) dim(x)[2L] else length(cols))
+  count <- .counts_of(x, rows, cols)
   if (any(dim(value) != count)) {
     .fail("shape", "value is %.0f x %.0f, expected %.0f x %.0f (elements to replace)", dim(value)[1L], dim(value)[2L], count[1L], count[2L])
   }
@@ -174,33 +226,36 @@ setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   .write(x, at(rows, entries$i), at(cols, entries$j), entries$x)
 }
 
-.write_part <- function(x, rows, cols, value) {
+.write_part <- function(x, rows, cols, heads, value) {
   sparse <- methods::is(value, "BlockMatrix") || methods::is(value, "sparseMatrix")
-  if (sparse && !anyDuplicated(rows) && !anyDuplicated(cols)) return(.write_sparse(x, rows, cols, value))
-  value <- .new_numbers(value)
-  if (length(value) && !anyNA(value) && all(value == 0)) {
-    count <- c(if (is.null(rows)) dim(x)[1L] else length(rows), if (is.null(cols)) dim(x)[2L] else length(cols))
-    if (prod(count) %% length(value) == 0) return(.clear(x, rows, cols))
+  if (sparse && block_heads(x) == 1 && !anyDuplicated(rows) && !anyDuplicated(cols)) {
+    return(.write_sparse(x, rows, cols, value))
   }
-  if (is.null(rows)) rows <- seq_len(dim(x)[1L]) - 1
-  if (is.null(cols)) cols <- seq_len(dim(x)[2L]) - 1
-  n <- as.double(length(rows)) * length(cols)
+  value <- .new_numbers(value)
+  n <- prod(.counts_of(x, rows, cols)) * if (is.null(heads)) block_heads(x) else length(heads)
+  if (length(value) && !anyNA(value) && all(value == 0) && n %% length(value) == 0) return(.clear(x, rows, cols, heads))
   if (n > 2^27) {
     .fail("unsupported", "%.3g GiB of numbers other than 0 would be written: build the matrix with block_matrix()", n / 2^27)
   }
-  .write(x, rep(rows, times = length(cols)), rep(cols, each = length(rows)), .recycled(value, n))
+  value <- .recycled(value, n)
+  if (is.null(rows)) rows <- seq_len(dim(x)[1L]) - 1
+  if (is.null(cols)) cols <- seq_len(dim(x)[2L]) - 1
+  if (is.null(heads)) heads <- seq_len(block_heads(x)) - 1
+  plane <- as.double(length(rows)) * length(cols)
+  .write(x, rep(rows, times = length(cols) * length(heads)), rep(rep(cols, each = length(rows)), times = length(heads)), value,
+         if (block_heads(x) > 1) rep(heads, each = plane))
 }
 
 setReplaceMethod("[", signature(x = "BlockMatrix"), function(x, i, j, ..., value) {
-  .expect_one_head(x, "x[i, j] <- value")
   commas <- nargs() - 2L
-  if (commas > 2L) .fail("shape", "x has 2 dimensions, %d indices were given", commas)
+  .expect_indices(x, commas)
   tartan_r_expect_open(x)
   if (commas < 2L && !missing(i)) {
     at <- .places(x, i)
-    return(.write(x, at$row, at$col, .recycled(.new_numbers(value), length(at$row))))
+    return(.write(x, at$row, at$col, .recycled(.new_numbers(value), length(at$row)), at$head))
   }
-  .write_part(x, if (!missing(i)) .side_of(x, i, 1L), if (!missing(j)) .side_of(x, j, 2L), value)
+  .write_part(x, if (!missing(i)) .side_of(x, i, 1L), if (!missing(j)) .side_of(x, j, 2L),
+              if (commas == 3L && !missing(..1)) .heads_of(x, ..1), value)
 })
 
 setReplaceMethod("diag", "BlockMatrix", function(x, value) {

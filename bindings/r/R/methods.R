@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Methods for functions of base R and Matrix. A product with a dense operand is a base matrix, or a
-# DeviceArray on a device; the Matrix package computes products with a sparse Matrix or a second BlockMatrix,
-# which are sparse.
+# Methods for functions of base R and Matrix. A product with a dense operand is a base matrix, or a DeviceArray on a
+# device; with a BlockMatrix or a Diagonal it is a BlockMatrix; with any other sparse Matrix it is a sparse Matrix,
+# computed by the Matrix package.
 
 .layout_dim <- function(x) {
   if (length(x@frame) != 5L) return(c(0L, 0L)) # new("BlockLayout")
@@ -25,14 +25,69 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
 .sparse_verbs <- list(function(x, y) x %*% y, function(x, y) Matrix::crossprod(x, y),
                       function(x, y) Matrix::tcrossprod(x, y))
 
-# One of the two is a block matrix. The Matrix package multiplies two sparse factors.
+# One of the two is a block matrix.
 .product <- function(x, y, verb) {
   if (isS4(x) && isS4(y)) {
+    if (methods::is(x, "BlockMatrix") && methods::is(y, "BlockMatrix")) return(.block_product(x, y, verb))
+    if (methods::is(x, "BlockMatrix") && methods::is(y, "diagonalMatrix")) return(.scaled_cols(x, y, verb))
+    if (methods::is(x, "diagonalMatrix") && methods::is(y, "BlockMatrix")) return(.scaled_rows(x, y, verb))
     if (.is_sparse(x) && .is_sparse(y)) return(.sparse_verbs[[verb + 1L]](.as_sparse(x), .as_sparse(y)))
     if (!.may_be_dense(x) && !.may_be_dense(y)) .no_product(x, y)
   }
   .Call(R_swig_tartan_r_product, x, y, verb, FALSE)
 }
+
+# The factors as op(x) and op(y), so that their product is op(x) %*% op(y).
+.left_factor <- function(x, verb) if (verb == .crossprod) t(x) else x
+.right_factor <- function(y, verb) if (verb == .tcrossprod) t(y) else y
+
+# op(x) has n columns; m, of op(y), must be as many.
+.expect_inner <- function(n, m, verb) {
+  if (n == m) return()
+  .fail("shape", "y has %.0f %s, expected %.0f (%s of x)", m, if (verb == .tcrossprod) "columns" else "rows", n,
+        if (verb == .crossprod) "rows" else "columns")
+}
+
+.block_product <- function(x, y, verb) {
+  if (block_heads(x) != block_heads(y)) {
+    .fail("shape", "y has %.0f heads, expected %.0f (as x)", block_heads(y), block_heads(x))
+  }
+  x <- .left_factor(x, verb)
+  y <- .right_factor(y, verb)
+  .expect_inner(dim(x)[2L], dim(y)[1L], verb)
+  inner <- block_dim(x)[2L]
+  if (block_dim(y)[1L] != inner) y <- block_reblock(y, c(inner, block_dim(y)[2L]))
+  result <- .take_matrix(tartan_matrix_multiply(NULL, x, y, 0L), names = list(x@Dimnames[[1L]], y@Dimnames[[2L]]))
+  if (.all_finite(x) && .all_finite(y)) result else .spread_as_sparse(result, x, y)
+}
+
+# With missing or infinite numbers, x %*% y has the numbers that the Matrix package gives: the zeros inside of blocks do
+# not multiply them. `result` is the product by blocks.
+.spread_as_sparse <- function(result, x, y) {
+  if (block_heads(result) > 1) return(result)
+  product <- .as_sparse(x) %*% .as_sparse(y)
+  dimnames(product) <- result@Dimnames
+  .from_sparse(product, layout = result@layout, dtype = result@dtype)
+}
+
+# A diagonal matrix multiplies the rows or the columns of every head.
+.scaled_rows <- function(d, y, verb) {
+  y <- .right_factor(y, verb)
+  .expect_inner(dim(d)[1L], dim(y)[1L], verb)
+  names <- list(.names_of(d)[[if (verb == .crossprod) 2L else 1L]], y@Dimnames[[2L]])
+  factors <- as.double(Matrix::diag(d))
+  result <- .take_matrix(tartan_matrix_scale(NULL, factors, NULL, y, 0L), y@layout, names)
+  if (all(is.finite(factors))) result else .spread_as_sparse(result, d, y)
+}
+.scaled_cols <- function(x, d, verb) {
+  x <- .left_factor(x, verb)
+  .expect_inner(dim(x)[2L], dim(d)[1L], verb)
+  names <- list(x@Dimnames[[1L]], .names_of(d)[[if (verb == .tcrossprod) 1L else 2L]])
+  factors <- as.double(Matrix::diag(d))
+  result <- .take_matrix(tartan_matrix_scale(NULL, NULL, factors, x, 0L), x@layout, names)
+  if (all(is.finite(factors))) result else .spread_as_sparse(result, x, d)
+}
+
 .is_sparse <- function(x) methods::is(x, "BlockMatrix") || methods::is(x, "sparseMatrix")
 # Matrix 1.5-3 returns a wrong tcrossprod of a dgCMatrix and a permutation, so every factor becomes a
 # dgCMatrix.
@@ -66,10 +121,8 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
 
 # crossprod(x) = t(x) x, tcrossprod(x) = x t(x)
 for (.none in c("missing", "NULL")) {
-  setMethod("crossprod", signature("BlockMatrix", .none),
-            function(x, y = NULL, ...) Matrix::crossprod(.to_sparse(x)))
-  setMethod("tcrossprod", signature("BlockMatrix", .none),
-            function(x, y = NULL, ...) Matrix::tcrossprod(.to_sparse(x)))
+  setMethod("crossprod", signature("BlockMatrix", .none), function(x, y = NULL, ...) .block_product(x, x, .crossprod))
+  setMethod("tcrossprod", signature("BlockMatrix", .none), function(x, y = NULL, ...) .block_product(x, x, .tcrossprod))
   setMethod("crossprod", signature("DeviceBlockMatrix", .none), function(x, y = NULL, ...) .no_product(x, x))
   setMethod("tcrossprod", signature("DeviceBlockMatrix", .none), function(x, y = NULL, ...) .no_product(x, x))
 }

@@ -3,9 +3,20 @@
 
 # ---- cbind and rbind: base R calls cbind2 and rbind2 for S4 objects ----
 
-# Anything as a block matrix in blocks of the size of x's; a vector is one row (side 1) or column (side 2).
+# Anything as a block matrix in blocks of the size of x's; a vector is one row (side 1) or column (side 2). What is bound
+# to several heads has as many.
 .to_bind <- function(y, x, side, name) {
-  if (methods::is(y, "BlockMatrix")) return(y)
+  heads <- block_heads(x)
+  if (methods::is(y, "BlockMatrix")) {
+    if (block_heads(y) != heads) .fail("shape", "%s has %.0f heads, expected %.0f", name, block_heads(y), heads)
+    return(y)
+  }
+  if (heads > 1) {
+    if (!is.numeric(y) || length(dim(y)) != 3L || dim(y)[3L] != heads) {
+      .fail("shape", "%s is %s, expected a BlockMatrix or an array of %.0f heads", name, .shown_size(y), heads)
+    }
+    return(.from_dense(y, block = block_dim(x)))
+  }
   if (methods::is(y, "sparseMatrix")) return(.as_blocks_of(y, x, name))
   y <- .other_operand(y, name)
   if (is.null(dim(y))) {
@@ -18,10 +29,11 @@
   .from_dense(y, block = block_dim(x))
 }
 
+.shown_size <- function(x) if (is.null(dim(x))) .shown(x) else paste(dim(x), collapse = " x ")
+
 .bind <- function(x, y, side) {
   model <- if (methods::is(x, "BlockMatrix")) x else y
   if (is.null(x) || is.null(y)) return(model)
-  .expect_one_head(model, "a bound matrix")
   x <- .to_bind(x, model, side, "x")
   y <- .to_bind(y, model, side, "y")
   across <- 3L - side

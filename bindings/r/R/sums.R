@@ -61,10 +61,7 @@ setMethod("nnzero", "BlockMatrix", function(x, na.counted = NA) {
 
 # ---- Which elements are missing, infinite or finite ----
 
-.where <- function(x, f) {
-  flags <- f(block_values(x))
-  if (block_heads(x) == 1) .logical(x@layout, flags, x@Dimnames) else f(.small_dense(x))
-}
+.where <- function(x, f) .logical(x@layout, f(block_values(x)), x@Dimnames)
 setMethod("is.na", "BlockMatrix", function(x) .where(x, is.na))
 setMethod("is.nan", "BlockMatrix", function(x) .where(x, is.nan))
 setMethod("is.infinite", "BlockMatrix", function(x) .where(x, is.infinite))

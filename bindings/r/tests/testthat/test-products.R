@@ -264,3 +264,71 @@ test_that("forked children can multiply", {
   there <- parallel::mclapply(1:2, function(i) a %*% x, mc.cores = 2)
   expect_identical(there, list(here, here))
 })
+
+test_that("a product of two block matrices is a block matrix", {
+  a <- random_matrix()
+  b <- random_matrix(c(17, 11), c(5, 2), seed = 3) # its blocks are higher than a's are wide
+  c <- random_matrix(c(21, 11), c(2, 2), seed = 4)
+  d <- random_matrix(c(11, 17), c(3, 3), seed = 5)
+  dimnames(a) <- list(paste0("r", 1:21), paste0("k", 1:17))
+  dimnames(b) <- list(NULL, letters[1:11])
+  x <- as.matrix(a)
+  check <- function(product, left, right, names) {
+    expect_s4_class(product, "BlockMatrix")
+    expect_identical(dimnames(product), names)
+    expect_product(unname(as.matrix(product)), unname(left), unname(right))
+  }
+  check(a %*% b, x, as.matrix(b), list(rownames(x), letters[1:11]))
+  check(crossprod(a, c), t(x), as.matrix(c), list(colnames(x), NULL))
+  check(tcrossprod(a, d), x, t(as.matrix(d)), list(rownames(x), NULL))
+  check(tcrossprod(d, a), as.matrix(d), t(x), list(NULL, rownames(x)))
+  check(crossprod(a), t(x), x, list(colnames(x), colnames(x)))
+  check(crossprod(a, NULL), t(x), x, list(colnames(x), colnames(x)))
+  check(tcrossprod(a), x, t(x), list(rownames(x), rownames(x)))
+  for (s in list(crossprod(a), tcrossprod(a))) expect_true(isSymmetric(s, tol = 0))
+  expect_identical(block_dim(a %*% b), c(4, 2))
+  for (bad in list(NA, NaN, Inf)) { # as with a dgCMatrix: only stored elements meet it
+    holed <- a
+    holed[3, 5] <- bad
+    peer <- as(holed, "dgCMatrix") %*% as(b, "dgCMatrix")
+    expect_equal(as.matrix(holed %*% b), as.matrix(peer), tolerance = 1e-14)
+    expect_identical(block_identity(holed %*% b), block_identity(a %*% b))
+    factors <- c(bad, 1:20)
+    expect_equal(as.matrix(Diagonal(21, factors) %*% a), as.matrix(Diagonal(21, factors) %*% as(a, "dgCMatrix")))
+    expect_equal(as.matrix(a %*% Diagonal(17, factors[1:17])), as.matrix(as(a, "dgCMatrix") %*% Diagonal(17, factors[1:17])))
+  }
+  low <- block_cast(a, "float32")
+  expect_identical(block_dtype(low %*% block_cast(b, "float16")), "float32")
+  expect_identical(block_dtype(low %*% b), "float64")
+  expect_refused(a %*% a, "shape", "y has 21 rows, expected 17 (columns of x)")
+  expect_refused(crossprod(a, b), "shape", "y has 17 rows, expected 21 (rows of x)")
+  expect_refused(tcrossprod(a, b), "shape", "y has 11 columns, expected 17 (columns of x)")
+  empty <- block_matrix(matrix(0, 17, 0), block = 4)
+  expect_identical(dim(a %*% empty), c(21L, 0L))
+  expect_identical(block_count(random_matrix() %*% block_matrix(block_layout(integer(), integer(), dim = c(17, 4), block = 3))), 0L)
+})
+
+test_that("a diagonal matrix scales rows and columns", {
+  a <- random_matrix()
+  dimnames(a) <- list(paste0("r", 1:21), paste0("k", 1:17))
+  m <- as(a, "dgCMatrix")
+  left <- Diagonal(21, seq_len(21) / 7)
+  right <- Diagonal(17, seq_len(17) - 5)
+  for (pair in list(list(left %*% a, left %*% m), list(a %*% right, m %*% right), list(crossprod(a, left), crossprod(m, left)),
+                    list(tcrossprod(a, right), tcrossprod(m, right)), list(crossprod(left, a), crossprod(left, m)),
+                    list(tcrossprod(right, a), tcrossprod(right, m)), list(Diagonal(21) %*% a, Diagonal(21) %*% m),
+                    list(a %*% Diagonal(17, TRUE), m %*% Diagonal(17)))) {
+    expect_s4_class(pair[[1L]], "BlockMatrix")
+    expect_identical(as.matrix(pair[[1L]]), as.matrix(pair[[2L]]))
+  }
+  expect_identical(block_identity(left %*% a), block_identity(a))
+  expect_identical(block_dtype(left %*% block_cast(a, "float32")), "float32")
+  named <- left
+  named@Dimnames <- list(paste0("a", 1:21), paste0("b", 1:21))
+  expect_identical(dimnames(named %*% a), list(paste0("a", 1:21), colnames(a)))
+  expect_identical(dimnames(crossprod(named, a)), list(paste0("b", 1:21), colnames(a)))
+  expect_identical(dimnames(crossprod(a, named)), list(colnames(a), paste0("b", 1:21)))
+  expect_refused(right %*% a, "shape", "y has 21 rows, expected 17 (columns of x)")
+  expect_refused(a %*% left, "shape", "y has 21 rows, expected 17 (columns of x)")
+  expect_refused(crossprod(a, right), "shape", "y has 17 rows, expected 21 (rows of x)")
+})
