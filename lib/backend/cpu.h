@@ -132,6 +132,7 @@ typedef struct tartan_i_cpu_team {
     int64_t panels;                   /* of a range: the right factor is packed for one of them at a time */
     int64_t block_rows, chunk;        /* all of them, and those taken at a time */
     double reading;                   /* seconds that reading both factors takes each worker, by the model */
+    const tartan_context *context;    /* that of the call, which may be stopped */
     struct tartan_i_cpu_taken *taken; /* [cols] */
 } tartan_i_cpu_team;
 

@@ -70,6 +70,7 @@ void tartan_i_cpu_attention_share(tartan_i_cpu_attention *p, int64_t tasks, doub
     p->team.panels = 1;
     p->team.block_rows = tasks;
     p->team.chunk = 1;
+    p->team.context = p->context;
     tartan_i_cpu_team_start(&p->team);
     tartan_i_parallel(p->context, p->team.rows, work, task, data);
 }

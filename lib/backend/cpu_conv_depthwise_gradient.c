@@ -3,6 +3,7 @@
  * Images whose channels lie side by side are read in place, others from packed boxes. Workers share channels, then taps, so each sum
  * is one chain over all positions. Its order is that of the general form, where taps outside of the image count as zeros too. */
 #include "backend/cpu_conv_gradient.h"
+#include "core/interrupt.h"
 
 typedef tartan_i_cpu_gradient plan;
 
@@ -117,7 +118,7 @@ void tartan_i_cpu_depthwise_gradient_task(void *data, int32_t worker) {
         add_packed(&s);
         return;
     }
-    for (int64_t i = 0; i < p->npieces; i++)
+    for (int64_t i = 0; i < p->npieces && !tartan_i_stop(p->context); i++)
         for (int64_t row = 0; row < p->pieces[i].size[0] * p->pieces[i].size[1]; row++)
             add_row(&s, &p->pieces[i], row);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Convolution on the CPU, forward or adjoint: the operation and its tasks. */
 #include "backend/cpu_conv_forward.h"
+#include "core/interrupt.h"
 #include "core/workspace.h"
 
 #include <string.h>
@@ -106,7 +107,7 @@ static void run_piece(tartan_i_cpu_tile *w, const tartan_i_cpu_piece *piece, int
         tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
                               tartan_i_cpu_box_rows(p->lines, piece), w->box);
     if (p->together) memset(w->all.data, 0, (size_t)p->all_bytes);
-    for (int64_t row = begin; row < end; row++) {
+    for (int64_t row = begin; row < end && !tartan_i_stop(p->context); row++) {
         const int64_t first = row * p->out_block;
         const bool in_place = tartan_i_cpu_tile_row(w, piece, row);
         for (int64_t i = 0; i < lines; i++) {
@@ -145,6 +146,7 @@ static void run_task(void *data, int32_t worker) {
         if (p->box != TARTAN_I_BOX_SLOTS) memset(w.box, 0, (size_t)p->box_bytes);
     }
     for (;;) {
+        if (tartan_i_stop(p->context)) break;
         const int64_t task = __atomic_fetch_add(p->taken, 1, __ATOMIC_RELAXED);
         const int64_t piece = task / p->groups;
         int64_t begin, end;

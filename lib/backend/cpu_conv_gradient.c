@@ -6,6 +6,7 @@
  * `in`; a strip takes vectors of several taps and blocks. Sums continue from tile to tile, so a result is one chain over all
  * positions, in an order that depends on the shapes alone. */
 #include "backend/cpu_conv_gradient.h"
+#include "core/interrupt.h"
 #include "core/workspace.h"
 
 #include <string.h>
@@ -192,7 +193,7 @@ static void list_rows(plan *p, const tartan_i_cpu_piece *piece) {
 static void add_packed(plan *p) {
     const int32_t workers = p->context->threads;
     const double elements = tartan_i_stored_elements(p->op->filter_grad);
-    for (int64_t i = 0; i < p->npieces; i++) {
+    for (int64_t i = 0; i < p->npieces && !tartan_i_stop(p->context); i++) {
         const int64_t *size = p->pieces[i].size;
         const double positions = (double)(size[0] * size[1] * size[2]);
         list_rows(p, &p->pieces[i]);

@@ -2,6 +2,7 @@
  * The growth score on the CPU: X and Y are reduced to norms over the rows and columns of each block; a dense
  * product of the norms follows. The contracted index runs over pairs and k. */
 #include "backend/cpu.h"
+#include "core/interrupt.h"
 
 #include <math.h>
 
@@ -98,7 +99,7 @@ static void multiply_task(void *data, int32_t worker) {
     for (int64_t n = 0; n < tartan_i_cpu_strips(&p->k.product, p->vectors); n++) {
         int64_t col, width;
         tartan_i_cpu_strip(&p->k.product, p->vectors, n, &col, &width);
-        for (int64_t row = begin; row < end; row += TARTAN_I_STRIP_ROWS) {
+        for (int64_t row = begin; row < end && !tartan_i_stop(p->context); row += TARTAN_I_STRIP_ROWS) {
             const int64_t rows = end - row < TARTAN_I_STRIP_ROWS ? end - row : TARTAN_I_STRIP_ROWS;
             const tartan_i_term term = {.a = p->x + row * p->products * p->k.bytes, .k = p->products};
             const tartan_i_strip strip = {.width = width,

@@ -7,12 +7,14 @@
  * Julia have, and row-major ones transposed. They are used in place if a column fills whole vectors, else copied.
  * (Transposing the other blocks was slower than not transposing the problem, measured.) */
 #include "backend/cpu.h"
+#include "core/interrupt.h"
 #include "core/workspace.h"
 
 #include <string.h>
 
 enum {
     TERMS = 64, /* most blocks copied at a time */
+    ROWS = 64,  /* of blocks, between two questions whether to stop */
     LINE_BYTES = 64,
     PIECE_BYTES = 16 << 10, /* and most of their bytes: a share of L1 */
 };
@@ -106,7 +108,10 @@ static void compute_task(void *data, int32_t worker) {
     /* The lanes beyond a block stay 0. */
     if (!p->in_place) memset(sums + p->sums_bytes, 0, (size_t)(p->scratch_bytes - p->sums_bytes));
     tartan_i_cpu_share_rows(p->form.pointers, p->form.grid_out, p->context->threads, worker, &begin, &end);
-    for (int64_t i = begin; i < end; i++) compute_row(p, i, sums, sums + p->sums_bytes);
+    for (int64_t i = begin; i < end; i++) {
+        compute_row(p, i, sums, sums + p->sums_bytes);
+        if ((i - begin) % ROWS == ROWS - 1 && tartan_i_stop(p->context)) break;
+    }
 }
 
 static narrow start(const tartan_context *context, const tartan_op_spmm *op) {

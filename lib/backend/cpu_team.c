@@ -2,6 +2,8 @@
  * How the workers of a product share it. */
 #include "backend/cpu.h"
 
+#include "core/interrupt.h"
+
 #include <stdatomic.h>
 
 /* Figures of a Sapphire Rapids Xeon, which decide between ways to cut: a factor of two hardly matters. */
@@ -35,7 +37,8 @@ void tartan_i_cpu_team_plan(tartan_i_cpu_team *out, const tartan_context *contex
     double least = 0;
     for (int32_t cols = 1; cols <= context->threads && (cols == 1 || cols <= traffic->most_ranges); cols++) {
         const int32_t all = context->threads / cols;
-        tartan_i_cpu_team team = {.cols = cols, .block_rows = block_rows, .taken = out->taken};
+        tartan_i_cpu_team team = {
+            .cols = cols, .block_rows = block_rows, .taken = out->taken, .context = context};
         team.rows = block_rows < all ? (int32_t)block_rows : all;
         team.panels = panels_of(traffic, cols);
         team.reading = reading(traffic, &team);
@@ -46,7 +49,8 @@ void tartan_i_cpu_team_plan(tartan_i_cpu_team *out, const tartan_context *contex
         least = seconds;
     }
     const double row = work / (double)best.cols / (double)best.panels / (double)block_rows;
-    best.chunk = best.rows * best.cols == 1 ? block_rows : row < CHUNK ? (int64_t)(CHUNK / (row + 1)) + 1 : 1;
+    const bool whole = best.rows * best.cols == 1 && context->interrupt == NULL;
+    best.chunk = whole ? block_rows : row < CHUNK ? (int64_t)(CHUNK / (row + 1)) + 1 : 1;
     *out = best;
 }
 
@@ -66,6 +70,7 @@ void tartan_i_cpu_team_start(const tartan_i_cpu_team *team) {
 
 bool tartan_i_cpu_team_take(const tartan_i_cpu_team *team, int32_t worker, int32_t *finished, int32_t *col,
                             int64_t *begin, int64_t *end) {
+    if (tartan_i_stop(team->context)) return false;
     for (; *finished < team->cols; ++*finished) {
         *col = (worker / team->rows + *finished) % team->cols;
         atomic_llong *rows = &team->taken[*col].rows;

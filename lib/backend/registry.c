@@ -4,6 +4,8 @@
  * why a plug-in could not be loaded is kept. */
 #include "backend/backend.h"
 
+#include "core/interrupt.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -158,5 +160,5 @@ tartan_status tartan_i_backend_run(const tartan_context *context, const tartan_o
     if (!tartan_i_backend_supports(context, op, &reason))
         return tartan_i_fail(TARTAN_ERR_UNSUPPORTED, op->function, "backend %s: %s", context->backend->name,
                              reason);
-    return run(context, op);
+    return tartan_i_interrupt_status(op->function, context, run(context, op));
 }

@@ -49,15 +49,20 @@ struct tartan_context {
     void (*end)(struct tartan_context *context); /* frees it */
     /* The order of work between streams (lib/device/queue.h); of a CPU context NULL and 0. */
     struct tartan_i_queue *queue;
-    struct tartan_context *next; /* on the same queue */
-    int64_t call;                /* the number of the call that is running, or 0 */
-    uint64_t thread;             /* the only one that may work with it; 0: any */
+    struct tartan_context *next;          /* on the same queue */
+    int64_t call;                         /* the number of the call that is running, or 0 */
+    uint64_t thread;                      /* the only one that may work with it; 0: any */
+    struct tartan_i_interrupt *interrupt; /* NULL: nobody is asked whether to stop */
 };
 
 /* TARTAN_I_ENDING: freed during a call, which ends the context when it leaves. */
 typedef enum tartan_i_busy { TARTAN_I_IDLE, TARTAN_I_BUSY, TARTAN_I_ENDING } tartan_i_busy;
 
 uint64_t tartan_i_thread_number(void); /* core/parallel.h */
+
+/* core/interrupt.c: at the start of every call; ask = NULL for nobody. */
+void tartan_i_interrupt_begin(struct tartan_i_interrupt *interrupt);
+tartan_status tartan_i_interrupt_set(tartan_context *context, tartan_interrupt ask, void *user);
 
 /* Every function that uses a context enters it first and leaves it last, so a second thread is refused and cannot
  * race. */
@@ -69,8 +74,10 @@ static inline tartan_status tartan_i_context_enter(const char *function, tartan_
             "context is on the default stream of the thread that made it (stream=2), expected "
             "a call from that thread");
     if (__atomic_compare_exchange_n(&context->busy, &idle, TARTAN_I_BUSY, false, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED))
+                                    __ATOMIC_RELAXED)) {
+        if (context->interrupt != NULL) tartan_i_interrupt_begin(context->interrupt);
         return TARTAN_OK;
+    }
     return tartan_i_fail(TARTAN_ERR_ARGUMENT, function,
                          "context is in use by another thread, expected one at a time");
 }

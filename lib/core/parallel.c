@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parallel.h"
 
+#include "core/interrupt.h"
 #include "core/quota.h"
 
 #include <pthread.h>
@@ -79,6 +80,7 @@ static void run_by_team(int32_t workers, tartan_task task, void *data) {
 
 void tartan_i_parallel(const tartan_context *context, int32_t workers, double work, tartan_task task,
                        void *data) {
+    if (tartan_i_stopped(context)) return;
     if (workers <= 1 || work < atomic_load_explicit(&little_work, memory_order_relaxed))
         run_serially(workers, task, data);
     else if (context->options.hooks.parallel_for != NULL)

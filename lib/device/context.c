@@ -139,6 +139,7 @@ static void end_context(tartan_context *context) {
     tartan_i_resource_leave_queue(context);
     context->backend->close(context->device);
     tartan_i_workspace_free(context);
+    tartan_i_free(context->interrupt);
     tartan_i_free(context);
 }
 
@@ -177,6 +178,14 @@ void tartan_context_free(tartan_context *context) {
     context->magic = 0;
     if (__atomic_exchange_n(&context->busy, TARTAN_I_ENDING, __ATOMIC_ACQ_REL) == TARTAN_I_IDLE)
         end_context(context);
+}
+
+tartan_status tartan_context_set_interrupt(tartan_context *context, tartan_interrupt ask, void *user) {
+    CHECK_HANDLE(context, CONTEXT, "context");
+    PASS(tartan_i_context_enter(__func__, context));
+    const tartan_status status = tartan_i_interrupt_set(context, ask, user);
+    tartan_i_context_leave(context);
+    return status;
 }
 
 /* ---- Waiting ---- */

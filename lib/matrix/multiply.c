@@ -2,6 +2,7 @@
 // The product of two block-sparse matrices, row of blocks by row of blocks (Gustavson).
 #include "tartan/arithmetic.h"
 
+#include "core/interrupt.h"
 #include "layout/positions.h"
 #include "matrix/work.h"
 
@@ -63,6 +64,7 @@ typedef struct scratch {
 } scratch;
 
 typedef struct job {
+    const tartan_context *context;
     const tartan_matrix *a, *b;
     tartan_matrix *c;
     scratch *scratch;
@@ -157,7 +159,7 @@ static void compute_task(void *data, int32_t worker) {
     const tartan_layout *c = j->c->layout;
     int64_t begin, end;
     tartan_i_share(c->shape.heads * c->grid_rows, j->workers, worker, &begin, &end);
-    for (int64_t line = begin; line < end; line++) {
+    for (int64_t line = begin; line < end && !tartan_i_stop(j->context); line++) {
         sort_pairs(j, s, line);
         int64_t from = 0;
         for (int64_t id = c->row_pointers[line]; id < c->row_pointers[line + 1]; id++) {
@@ -177,6 +179,7 @@ static tartan_status compute(const char *function, tartan_context *context, job 
         most = count > most ? count : most;
         all += count;
     }
+    j->context = context;
     j->workers = context->threads;
     NEW_ZEROED(j->scratch, j->workers);
     for (int32_t w = 0; w < j->workers; w++) {

@@ -2,6 +2,8 @@
 // Checks, threads and pieces of blocks for arithmetic.
 #include "matrix/work.h"
 
+#include "core/interrupt.h"
+
 tartan_status tartan_i_matrix_check_host(const char *function, const char *name,
                                          const tartan_matrix *matrix) {
     CHECK_IN(function, tartan_i_is(matrix, TARTAN_I_MATRIX), HANDLE, "%s is %s, expected an open matrix",
@@ -33,8 +35,9 @@ tartan_status tartan_i_work_run(const char *function, tartan_context *context, d
                                 void *data) {
     PASS(tartan_i_context_enter(function, context));
     tartan_i_parallel(context, context->threads, work, task, data);
+    const tartan_status status = tartan_i_interrupt_status(function, context, TARTAN_OK);
     tartan_i_context_leave(context);
-    return TARTAN_OK;
+    return status;
 }
 
 int32_t tartan_i_common_dtype(int32_t a, int32_t b) {

@@ -238,6 +238,8 @@
 %typemap(in, numinputs=0) const tartan_hooks * "$1 = NULL;"
 %typemap(hint) const tartan_hooks * "->"
 %ignore tartan_hooks;
+%ignore tartan_interrupt;
+%ignore tartan_context_set_interrupt;
 %ignore tartan_array;
 %ignore tartan_shape;
 %ignore tartan_layout_retain;

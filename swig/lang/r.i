@@ -15,6 +15,7 @@
 
 %{
 #include "elements.h"
+#include "interrupt.h"
 #include "product.h"
 #define TARTAN_RAISE(status) tartan_r_raise(status)
 #define TARTAN_NOTHING R_NilValue
@@ -177,6 +178,8 @@ TARTAN_R_PLAIN(const tartan_layout *OPTIONAL_LAYOUT)
 %ignore tartan_task;
 %ignore tartan_parallel_for;
 %ignore tartan_release;
+%ignore tartan_interrupt;
+%ignore tartan_context_set_interrupt;
 
 /* Functions of bindings/r/src that R code calls. */
 SEXP tartan_r_new_cache(void);
@@ -184,6 +187,7 @@ SEXP tartan_r_close(SEXP handle);
 void tartan_r_hold(SEXP handle, SEXP kept);
 SEXP tartan_r_held(SEXP handle);
 SEXP tartan_r_set_context(SEXP handle);
+SEXP tartan_r_let_interrupt(SEXP handle);
 SEXP tartan_r_wrap_values(SEXP layout, SEXP values, SEXP dtype);
 SEXP tartan_r_wrap_buffer(SEXP layout, SEXP buffer);
 SEXP tartan_r_expect_open(SEXP x);

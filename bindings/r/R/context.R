@@ -11,7 +11,9 @@
 .new_context <- function(device, ...) {
   options <- list(...)
   values <- vapply(options, function(x) if (is.numeric(x)) format(x, digits = 17, scientific = FALSE) else x, "")
-  tartan_context_create(device, paste0(names(options), "=", values, collapse = " "))
+  handle <- tartan_context_create(device, paste0(names(options), "=", values, collapse = " "))
+  if (device == "cpu") tartan_r_let_interrupt(handle)
+  handle
 }
 
 .open_context <- function(threads = 0) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fail.h"
 
+#include "interrupt.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -31,6 +33,7 @@ static void raise_condition(tartan_status status, const char *text) {
 }
 
 void tartan_r_raise(tartan_status status) {
+    if (status == TARTAN_ERR_INTERRUPTED) tartan_r_resume_jump();
     raise_condition(status, tartan_last_error());
 }
 

@@ -140,42 +140,6 @@ typedef struct operands {
     tartan_array b, c;
 } operands;
 
-/* Columns of the product (rows if a is on the right) in one call of the library, so that a call takes a fraction of a
- * second. The result does not depend on it: each column has its own sums. */
-static int64_t columns_at_once(const product *p, const tartan_array *c, int at) {
-    const double most = 2e9; /* floating-point operations */
-    const double *frame = tartan_r_frame(p->a, p->a_name);
-    double blocks = (double)tartan_layout_blocks(tartan_r_as_layout(p->a, p->a_name));
-    double each = 2 * blocks * frame[2] * frame[3] / frame[4];
-    for (int i = 0; i < c->ndim - 2; i++) each *= (double)c->shape[i];
-    int64_t all = c->shape[at];
-    if (!(each * (double)all > most)) return all;
-    int64_t fit = (int64_t)(most / each), step = fit - fit % 64;
-    return step < 16 ? 16 : step;
-}
-
-static void cut(tartan_array *x, int at, int64_t first, int64_t count) {
-    x->data = (char *)x->data + first * x->strides[at] * tartan_dtype_bytes(x->dtype);
-    x->shape[at] = count;
-}
-
-/* R looks for interrupts between calls of the library. An interrupt jumps out of here; all memory is R's. */
-static void run(const product *p, const operands *o, SEXP place) {
-    int at = o->c.ndim - (p->side == TARTAN_LEFT ? 1 : 2);
-    int64_t all = o->c.shape[at], step = place == R_NilValue ? columns_at_once(p, &o->c, at) : all, first = 0;
-    do {
-        tartan_array b = o->b, c = o->c;
-        int64_t count = all - first < step ? all - first : step;
-        if (count < all) {
-            cut(&b, at, first, count);
-            cut(&c, at, first, count);
-        }
-        tartan_r_check(tartan_spmm(o->context, p->side, p->op, p->alpha, o->a, o->gates, &b, p->beta, &c));
-        if (step < all) R_CheckUserInterrupt();
-        first += count;
-    } while (first < all);
-}
-
 static SEXP multiply(product p, int verb) {
     SEXP place = PROTECT(place_of(&p));
     operands o = {.context = tartan_r_as_context(place, "context"), .a = tartan_r_as_matrix(p.a, p.a_name)};
@@ -193,7 +157,7 @@ static SEXP multiply(product p, int verb) {
     o.gates = tartan_r_gates(p.gates, "gates", &gates);
     tartan_r_view(&b, p.turned, p.b_name, &o.b);
     tartan_r_view(&c, 0, "c", &o.c);
-    run(&p, &o, place);
+    tartan_r_check(tartan_spmm(o.context, p.side, p.op, p.alpha, o.a, o.gates, &o.b, p.beta, &o.c));
     SEXP result = PROTECT(tartan_r_finish(&c));
     if (verb && place == R_NilValue) keep_names(&p, numbers, result);
     UNPROTECT(5);

@@ -57,6 +57,20 @@ TARTAN_API tartan_status tartan_context_create(const char *device, const char *o
  * context's stream is being captured in a graph, since earlier work of the stream cannot be waited for then. */
 TARTAN_API void tartan_context_free(tartan_context *context);
 
+/* Whether to stop: any answer but 0 means yes. */
+typedef int32_t (*tartan_interrupt)(void *user);
+
+/* Lets the caller stop long calls of a CPU context, when a user presses Ctrl-C for instance. Products (tartan_spmm,
+ * tartan_sddmm, tartan_matrix_multiply, tartan_growth_score), attention and convolutions ask `ask(user)` between pieces
+ * of their work: on the thread that made the call and at most every 10 ms. If the answer is yes, the call returns
+ * INTERRUPTED within milliseconds, rarely more. The matrices and arrays that it was to write then hold any mix of old
+ * numbers, results and partial sums, so that only calls that overwrite them all may follow; a new matrix is not made.
+ * The context works on as before. `ask` may not use the context. NULL: nobody is asked, which is the default and what
+ * contexts on devices always do. Threads that a host language's parallel_for adds do not ask.
+ * Errors: HANDLE, ARGUMENT (the context is busy), MEMORY. */
+TARTAN_API tartan_status tartan_context_set_interrupt(tartan_context *context, tartan_interrupt ask,
+                                                      void *user);
+
 /* Waits for all work of the context. Errors: HANDLE, ARGUMENT (the context is busy in another thread), DEVICE
  * (earlier work failed), UNSUPPORTED (its stream is being captured in a graph). */
 TARTAN_API tartan_status tartan_context_sync(tartan_context *context);

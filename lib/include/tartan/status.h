@@ -39,7 +39,8 @@ extern "C" {
     X(ERR_FORMAT, -11, "a file is damaged or not in Tartan's format")                                        \
     X(ERR_VERSION, -12, "a file or plug-in is of a newer version")                                           \
     X(ERR_NOT_FOUND, -13, "no object of this name")                                                          \
-    X(ERR_INTERNAL, -14, "an internal check failed: please report this")
+    X(ERR_INTERNAL, -14, "an internal check failed: please report this")                                     \
+    X(ERR_INTERRUPTED, -15, "the caller asked to stop")
 
 typedef enum tartan_status {
 #define TARTAN_STATUS_ENUM(name, code, text) TARTAN_##name = code,

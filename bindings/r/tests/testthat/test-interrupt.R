@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Long products are computed piece by piece, between which R sees interrupts.
+# Long calls ask R whether to stop: interrupts and time limits end them.
 
-test_that("a product in pieces has the bits of its columns", {
-  a <- block_matrix(block_pattern("dense", c(1000, 1000), 40), init = "normal", seed = 1) # 1000 columns at once
+test_that("a large product has the bits of its columns", {
+  a <- block_matrix(block_pattern("dense", c(1000, 1000), 40), init = "normal", seed = 1)
   set.seed(1)
   x <- matrix(rnorm(1000 * 1101), 1000)
   y <- a %*% x
@@ -52,4 +52,44 @@ test_that("an interrupt ends a long product within a second or two", {
   expect_identical(said[c(1L, 4L)], c("interrupted", "2000"))
   took <- as.numeric(said[2:3])
   expect_lt(took[2L], max(3, took[1L] / 3))
+})
+
+test_that("a time limit ends long calls of every kind, and the next call is right", {
+  skip_on_os("windows")
+  script <- tempfile("limits", fileext = ".R")
+  on.exit(unlink(script))
+  # Portable C takes many seconds for each of them.
+  writeLines(c(sprintf(".libPaths(%s)", paste(deparse(.libPaths()), collapse = "")), 'suppressPackageStartupMessages(library(tartan))
+tartan_threads(1)
+normal <- function(n, block) block_matrix(block_pattern("dense", c(n, n), block), init = "normal", seed = 1)
+a <- normal(2000, 8)
+b <- normal(3000, 30)
+x <- matrix(seq_len(2000 * 8000) %% 7, 2000)
+y <- t(x)
+q <- array(seq_len(64 * 8192 * 4) %% 5, c(64, 8192, 4, 1))
+all_pairs <- block_pattern("dense", c(8192, 8192), 64)
+conv <- block_conv(block_pattern("dense", c(64, 64), 16), kernel = c(7, 7))
+filter <- block_matrix(conv_layout(conv), init = "normal", seed = 2)
+image <- array(seq_len(128 * 128 * 64 * 4) %% 3, c(128, 128, 64, 4))
+first <- a %*% x[, 1:3]
+calls <- expression(a %*% x, b %*% b, sddmm(a, x, y), growth_score(x, y, c(1, 1)), attention(q, q, q, all_pairs),
+                    conv_forward(conv, filter, image))
+for (call in calls) {
+  begin <- proc.time()[["user.self"]] # the machine may have other work
+  condition <- tryCatch({
+    setTimeLimit(elapsed = 0.3, transient = TRUE)
+    eval(call)
+  }, error = identity)
+  setTimeLimit()
+  took <- proc.time()[["user.self"]] - begin
+  cat(as.character(call)[1L], class(condition)[1L], identical(a %*% x[, 1:3], first), took, conditionMessage(condition), "\n")
+}'), script)
+  said <- system2(file.path(R.home("bin"), "Rscript"), c("--vanilla", script), stdout = TRUE, stderr = TRUE, env = "TARTAN_CPU=c")
+  said <- grep("^(%|sddmm|growth|attention|conv)", said, value = TRUE)
+  expect_length(said, 6L)
+  for (line in strsplit(said, " ")) {
+    expect_identical(line[2:3], c("simpleError", "TRUE"))
+    expect_lt(as.numeric(line[4L]), 2)
+    expect_match(paste(line, collapse = " "), "elapsed time limit")
+  }
 })
