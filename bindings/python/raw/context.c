@@ -4,6 +4,7 @@
 #include "call.h"
 
 #include <string.h>
+#include <time.h>
 
 enum { KEPT = 32 };
 
@@ -96,6 +97,45 @@ PyObject *tartan_py_context_on(tartan_py_queue queue, PyObject *owner, PyObject 
     return found.context;
 }
 
+/* ---- Signals: Ctrl-C, or what a handler raises, ends a long call ---- */
+
+static unsigned long main_thread; /* Python runs signal handlers there alone */
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Other threads may hold the interpreter for some milliseconds, so it is asked for five times a second. */
+static int32_t ask(void *unused) {
+    static double next;
+    (void)unused;
+    if (PyThread_get_thread_ident() != main_thread || seconds() < next) return 0;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    const bool raised = PyErr_CheckSignals() != 0; /* the exception stays until the call returns */
+    PyGILState_Release(state);
+    next = seconds() + 0.2;
+    return raised;
+}
+
+int tartan_py_context_let_interrupt(tartan_context *context) {
+    const tartan_status status = tartan_context_set_interrupt(context, ask, NULL);
+    if (status != TARTAN_OK) tartan_py_raise(status);
+    return status == TARTAN_OK ? 0 : -1;
+}
+
+static int find_main_thread(void) {
+    PyObject *threading = PyImport_ImportModule("threading");
+    PyObject *thread = threading == NULL ? NULL : PyObject_CallMethod(threading, "main_thread", NULL);
+    PyObject *ident = thread == NULL ? NULL : PyObject_GetAttrString(thread, "ident");
+    if (ident != NULL) main_thread = PyLong_AsUnsignedLong(ident);
+    Py_XDECREF(ident);
+    Py_XDECREF(thread);
+    Py_XDECREF(threading);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 /* ---- For Python ---- */
 
 /* context_on(device_type, device_id, stream, queue) */
@@ -128,5 +168,5 @@ static PyMethodDef functions[] = {
 };
 
 int tartan_py_register_contexts(PyObject *module) {
-    return PyModule_AddFunctions(module, functions);
+    return find_main_thread() ? -1 : PyModule_AddFunctions(module, functions);
 }

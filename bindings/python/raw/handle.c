@@ -78,6 +78,10 @@ PyObject *tartan_py_handle_new(tartan_py_kind kind, void *pointer) {
     self->users = 0;
     self->kind = kind;
     self->closed = self->readonly = false;
+    if (kind == TARTAN_PY_CONTEXT && tartan_py_context_let_interrupt(pointer)) {
+        Py_DECREF(self); /* and the context */
+        return NULL;
+    }
     return (PyObject *)self;
 }
 

@@ -9,6 +9,7 @@
 /* Raises what `maker` of tartan._errors makes of a status and a text. The text is the library's bytes: a
  * file name in it need not be UTF-8. */
 static void raise(const char *maker, tartan_status status, const char *text) {
+    if (status == TARTAN_ERR_INTERRUPTED && PyErr_Occurred()) return; /* what a signal handler raised */
     PyObject *module = PyImport_ImportModule("tartan._errors");
     if (module == NULL) return;
     PyObject *message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");

@@ -87,15 +87,29 @@ as.matrix.BlockLayout <- function(x, ...) {
   block_mask(x)
 }
 as.vector.BlockMatrix <- function(x, mode = "any") {
+  caller <- sys.nframe() - 2L # it called as.vector()
+  if (caller > 0L && identical(sys.function(caller), Matrix::Matrix)) {
+    .fail("unsupported", "Matrix(x) would make one column of all elements of a BlockMatrix: use as(x, \"CsparseMatrix\")")
+  }
   .expect_small(x, "as.vector(as.array(x))")
   base::as.vector(.to_dense(x), mode)
 }
 as.double.BlockMatrix <- function(x, ...) as.vector.BlockMatrix(x, "double")
+as.integer.BlockMatrix <- function(x, ...) as.vector.BlockMatrix(x, "integer")
+as.logical.BlockMatrix <- function(x, ...) as.vector.BlockMatrix(x, "logical")
 as.data.frame.BlockMatrix <- function(x, ...) {
   .expect_one_head(x, "as.data.frame")
   .expect_small(x, "as.data.frame(as.matrix(x))")
   as.data.frame(.to_dense(x), ...)
 }
+
+# Rows, columns (from 1) and numbers of the elements that are not 0, by column.
+.triplets <- function(x) {
+  entries <- .sparse_entries(.to_sparse(x))
+  data.frame(i = entries$i + 1L, j = entries$j + 1L, x = entries$x)
+}
+
+setMethod("writeMM", "BlockMatrix", function(obj, file, ...) Matrix::writeMM(.to_sparse(obj), file, ...))
 
 # ---- as() ----
 

@@ -25,12 +25,7 @@ block_list <- function(file) {
 # The kind of an object: as given, else a matrix if there is one of that name.
 .kind_of <- function(file, name, kind) {
   if (!is.null(kind)) return(.choose(kind, names(.kinds), "kind"))
-  for (k in seq_len(tartan_file_count(file)) - 1) {
-    if (tartan_file_kind(file, k) == TARTAN_KIND_MATRIX && identical(tartan_file_name(file, k), name)) {
-      return("matrix")
-    }
-  }
-  "layout"
+  if (tartan_file_find(file, TARTAN_KIND_MATRIX, name) >= 0) "matrix" else "layout"
 }
 
 block_get <- function(file, name, kind = NULL) {

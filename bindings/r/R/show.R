@@ -43,7 +43,15 @@ setMethod("show", "BlockFile", function(object) {
   structure(facts, class = "summary.BlockLayout")
 }
 setMethod("summary", "BlockLayout", function(object, ...) .summarise(object))
-setMethod("summary", "BlockMatrix", function(object, ...) .summarise(object))
+# As of a sparse Matrix, summary(x)$i, $j and $x are the elements that are not 0. They are listed when asked for.
+setMethod("summary", "BlockMatrix", function(object, ...) {
+  facts <- .summarise(object)
+  structure(facts, class = c("summary.BlockMatrix", class(facts)), of = object)
+})
+`$.summary.BlockMatrix` <- function(x, name) {
+  if (name %in% c("i", "j", "x")) as.data.frame(x)[[name]] else unclass(x)[[name]]
+}
+as.data.frame.summary.BlockMatrix <- function(x, ...) .triplets(attr(x, "of"))
 
 print.summary.BlockLayout <- function(x, ...) {
   cat(x$what, " ", if (!is.null(x$dtype)) paste0(x$dtype, " "), x$description, "\n", sep = "")

@@ -73,6 +73,13 @@ determinant.BlockMatrix <- function(x, logarithm = TRUE, ...) {
   Matrix::determinant(x, logarithm = logarithm, ...)
 }
 
+setMethod("rcond", signature("BlockMatrix", "missing"), function(x, norm, ...) .rcond(x, "O", ...))
+setMethod("rcond", signature("BlockMatrix", "character"), function(x, norm, ...) .rcond(x, norm, ...))
+.rcond <- function(x, norm, ...) {
+  .expect_square(x, "x")
+  base::rcond(.small_dense(x), norm, ...)
+}
+
 setMethod("Cholesky", "BlockMatrix", function(A, perm = TRUE, LDL = !super, super = FALSE, Imult = 0, ...) {
   A <- .expect_symmetric(A, "A")
   Matrix::Cholesky(A, perm = perm, LDL = LDL, super = super, Imult = Imult, ...)

@@ -120,6 +120,34 @@ setMethod("tril", "BlockMatrix", function(x, k = 0, ...) .triangle(x, TARTAN_LOW
 setMethod("triu", "BlockMatrix", function(x, k = 0, ...) .triangle(x, TARTAN_UPPER, k))
 setMethod("band", "BlockMatrix", function(x, k1, k2, ...) .triangle(.triangle(x, TARTAN_UPPER, k1), TARTAN_LOWER, k2))
 
+# ---- Symmetric and skew-symmetric parts, which have the same names for rows and columns ----
+
+.square_names <- function(x) {
+  name <- x@Dimnames[[2L]]
+  rep(list(if (is.null(name)) x@Dimnames[[1L]] else name), 2L)
+}
+.with_transpose <- function(x, combine) {
+  .expect_square(x, "x")
+  names <- .square_names(x)
+  x@Dimnames <- .no_names
+  x <- combine(x)
+  x@Dimnames <- names
+  x
+}
+setMethod("symmpart", "BlockMatrix", function(x) .with_transpose(x, function(x) (x + t(x)) / 2))
+setMethod("skewpart", "BlockMatrix", function(x) .with_transpose(x, function(x) (x - t(x)) / 2))
+.force_symmetric <- function(x, uplo = "U") {
+  upper <- .choose(uplo, c("U", "L"), "uplo") == "U"
+  .with_transpose(x, function(x) if (upper) triu(x) + t(triu(x, 1)) else tril(x) + t(tril(x, -1)))
+}
+setMethod("forceSymmetric", signature("BlockMatrix", "missing"), function(x, uplo) .force_symmetric(x))
+setMethod("forceSymmetric", signature("BlockMatrix", "character"), function(x, uplo) .force_symmetric(x, uplo))
+
+setMethod("isDiagonal", "BlockMatrix", function(object) Matrix::isDiagonal(.to_sparse(object)))
+setMethod("isTriangular", "BlockMatrix", function(object, upper = NA, ...) {
+  Matrix::isTriangular(.to_sparse(object), upper = upper, ...)
+})
+
 # ---- Comparison: by values and names, whatever the blocks ----
 
 all.equal.BlockMatrix <- function(target, current, ..., check.attributes = TRUE) {
