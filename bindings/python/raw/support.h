@@ -44,7 +44,10 @@ typedef enum tartan_py_kind {
     TARTAN_PY_CONV,
 } tartan_py_kind;
 
-/* Takes over `pointer`, also on failure. */
+/* Lets Ctrl-C and what other signal handlers raise end long calls of a context, on Python's main thread (context.c). */
+int tartan_py_context_let_interrupt(tartan_context *context);
+
+/* Takes over `pointer`, also on failure. A context can be interrupted. */
 PyObject *tartan_py_handle_new(tartan_py_kind kind, void *pointer);
 
 /* Uses a handle: it cannot be freed before tartan_py_handle_leave, even if another thread closes it.
