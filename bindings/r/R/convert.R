@@ -87,10 +87,6 @@ as.matrix.BlockLayout <- function(x, ...) {
   block_mask(x)
 }
 as.vector.BlockMatrix <- function(x, mode = "any") {
-  caller <- sys.nframe() - 2L # it called as.vector()
-  if (caller > 0L && identical(sys.function(caller), Matrix::Matrix)) {
-    .fail("unsupported", "Matrix(x) would make one column of all elements of a BlockMatrix: use as(x, \"CsparseMatrix\")")
-  }
   .expect_small(x, "as.vector(as.array(x))")
   base::as.vector(.to_dense(x), mode)
 }
