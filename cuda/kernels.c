@@ -46,6 +46,10 @@ TABLE(gate_gradient, {.name = "gate_gradient_plain", .launch = tartan_cuda_gate_
 TABLE(growth_score, {.name = "growth_score_plain", .launch = tartan_cuda_growth_score_plain});
 TABLE(block_copy, {.name = "block_copy_plain", .launch = tartan_cuda_block_copy_plain});
 TABLE(block_norms, {.name = "block_norms_plain", .launch = tartan_cuda_block_norms_plain});
+TABLE(elementwise, {.name = "elementwise_plain", .launch = tartan_cuda_elementwise_plain});
+TABLE(elements, {.name = "elements_plain", .launch = tartan_cuda_elements_plain});
+TABLE(reduce, {.name = "reduce_plain", .launch = tartan_cuda_reduce_plain});
+TABLE(compare, {.name = "compare_plain", .launch = tartan_cuda_compare_plain});
 
 TABLE(attention_forward,
       {.name = "attention_forward_plain",

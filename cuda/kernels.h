@@ -40,6 +40,8 @@ tartan_cuda_launching tartan_cuda_spmm_plain, tartan_cuda_spmm_simt, tartan_cuda
 tartan_cuda_launching tartan_cuda_sddmm_plain, tartan_cuda_sddmm_mma, tartan_cuda_sddmm_wgmma;
 tartan_cuda_launching tartan_cuda_gate_gradient_plain, tartan_cuda_growth_score_plain,
     tartan_cuda_block_copy_plain, tartan_cuda_block_norms_plain;
+tartan_cuda_launching tartan_cuda_elementwise_plain, tartan_cuda_elements_plain, tartan_cuda_reduce_plain,
+    tartan_cuda_compare_plain;
 tartan_cuda_launching tartan_cuda_attention_forward_plain, tartan_cuda_attention_forward_wgmma,
     tartan_cuda_attention_forward_extras, tartan_cuda_attention_backward_extras,
     tartan_cuda_attention_backward_plain, tartan_cuda_attention_backward_wgmma,

@@ -279,6 +279,76 @@ tartan_status tartan_cuda_block_norms_of(const tartan_host *host, const tartan_c
     return TARTAN_OK;
 }
 
+static tartan_cuda_line_scalars line_scalars_of(const tartan_array *factors) {
+    if (factors == NULL) return (tartan_cuda_line_scalars){0};
+    return (tartan_cuda_line_scalars){factors->data, factors->dtype, factors->strides[0],
+                                      factors->strides[1]};
+}
+
+tartan_status tartan_cuda_elementwise_of(const tartan_host *host, const tartan_context *context,
+                                         const tartan_op_elementwise *op, tartan_cuda_elementwise *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_elementwise){.to = blocks_of(op->to),
+                                     .a = blocks_of(op->a),
+                                     .a_sources = op->a_sources,
+                                     .b_sources = op->b_sources,
+                                     .form = (int32_t)op->form,
+                                     .kind = op->kind,
+                                     .alpha = op->alpha,
+                                     .beta = op->beta,
+                                     .rows = line_scalars_of(op->row_factors),
+                                     .cols = line_scalars_of(op->col_factors)};
+    if (op->b != NULL) out->b = blocks_of(op->b);
+    out->nothing = op->to->layout->blocks == 0;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_elements_of(const tartan_host *host, const tartan_context *context,
+                                      const tartan_op_elements *op, tartan_cuda_elements *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_elements){.count = op->count,
+                                  .alpha = op->alpha,
+                                  .sources = op->sources,
+                                  .targets = op->targets,
+                                  .numbers = op->numbers->data,
+                                  .writes = op->to != NULL};
+    if (op->from != NULL) out->from = blocks_of(op->from);
+    if (op->to != NULL) out->to = blocks_of(op->to);
+    out->nothing = op->count == 0;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_reduce_of(const tartan_host *host, const tartan_context *context,
+                                    const tartan_op_reduce *op, tartan_cuda_reduce *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_reduce){.from = blocks_of(op->matrix),
+                                .kind = op->kind,
+                                .each = op->each,
+                                .units = op->units != NULL ? op->units->data : NULL,
+                                .out = op->results->data};
+    out->nothing = op->results->shape[0] == 0;
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_compare_of(const tartan_host *host, const tartan_context *context,
+                                     const tartan_op_compare *op, tartan_cuda_compare *out) {
+    (void)host;
+    (void)context;
+    *out = (tartan_cuda_compare){.a = blocks_of(op->a),
+                                 .b = blocks_of(op->b),
+                                 .pairs = op->pairs,
+                                 .a_ids = op->a_ids,
+                                 .b_ids = op->b_ids,
+                                 .relative = op->relative,
+                                 .absolute = op->absolute,
+                                 .equal_nan = op->equal_nan,
+                                 .count = op->count->data};
+    return TARTAN_OK;
+}
+
 tartan_status tartan_cuda_block_softmax_of(const tartan_host *host, const tartan_context *context,
                                            const tartan_op_block_softmax *op,
                                            tartan_cuda_block_softmax *out) {

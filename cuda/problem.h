@@ -20,6 +20,10 @@ extern "C" {
     X(GROWTH_SCORE, growth_score)                                                                            \
     X(BLOCK_COPY, block_copy)                                                                                \
     X(BLOCK_NORMS, block_norms)                                                                              \
+    X(ELEMENTWISE, elementwise)                                                                              \
+    X(ELEMENTS, elements)                                                                                    \
+    X(REDUCE, reduce)                                                                                        \
+    X(COMPARE, compare)                                                                                      \
     X(ATTENTION_FORWARD, attention_forward)                                                                  \
     X(ATTENTION_BACKWARD, attention_backward)                                                                \
     X(ATTENTION_BIAS_GRADIENT, attention_bias_gradient)                                                      \
@@ -169,6 +173,54 @@ typedef struct tartan_cuda_block_norms {
     double *out;
     bool nothing;
 } tartan_cuda_block_norms;
+
+/* A number for each head and line (row or column); strides in elements. */
+typedef struct tartan_cuda_line_scalars {
+    const void *data; /* NULL: there are none */
+    int32_t dtype;    /* f32 or f64 */
+    int64_t head, line;
+} tartan_cuda_line_scalars;
+
+/* tartan_op_elementwise. */
+typedef struct tartan_cuda_elementwise {
+    tartan_cuda_blocks to, a, b; /* b has no layout if there is one operand */
+    const int64_t *a_sources, *b_sources;
+    int32_t form, kind;
+    double alpha, beta;
+    tartan_cuda_line_scalars rows, cols;
+    bool nothing;
+} tartan_cuda_elementwise;
+
+/* tartan_op_elements. */
+typedef struct tartan_cuda_elements {
+    tartan_cuda_blocks from, to; /* without values where there is no such matrix */
+    int64_t count;
+    double alpha;
+    const int64_t *sources, *targets;
+    double *numbers;
+    bool writes;
+    bool nothing;
+} tartan_cuda_elements;
+
+/* tartan_op_reduce. */
+typedef struct tartan_cuda_reduce {
+    tartan_cuda_blocks from;
+    int32_t kind, each;
+    const double *units; /* or NULL */
+    double *out;
+    bool nothing;
+} tartan_cuda_reduce;
+
+/* tartan_op_compare. */
+typedef struct tartan_cuda_compare {
+    tartan_cuda_blocks a, b;
+    int64_t pairs;
+    const int64_t *a_ids, *b_ids; /* or both NULL */
+    double relative, absolute;
+    bool equal_nan;
+    double *count;
+    bool nothing;
+} tartan_cuda_compare;
 
 /* An array of [batch, heads, tokens, d], strides in elements. */
 typedef struct tartan_cuda_tensor {

@@ -65,8 +65,6 @@
 %apply (const double *IN_DOUBLE, int64_t IN_COUNT) {
     (const double *gates, int64_t ngates),
     (const double *scores, int64_t nscores),
-    (const double *row_factors, int64_t nrow_factors),
-    (const double *col_factors, int64_t ncol_factors),
     (const double *diagonal, int64_t ndiagonal)
 };
 %apply (const uint8_t *IN_BYTES, int64_t IN_COUNT) {
@@ -112,7 +110,8 @@
                                                      const tartan_array *x_bias, const tartan_array *reduce_gain,
                                                      const tartan_array *reduce_bias, const tartan_array *spatial_gain,
                                                      const tartan_array *spatial_bias, const tartan_array *expand_gain,
-                                                     const tartan_array *expand_bias };
+                                                     const tartan_array *expand_bias, const tartan_array *row_factors,
+                                                     const tartan_array *col_factors };
 %apply tartan_array *OPTIONAL_RESULT { tartan_array *lse, tartan_array *bias_grad, tartan_array *sinks_grad, tartan_array *x_grad,
                                               tartan_array *gain_grad };
 %apply const tartan_block_mask *OPTIONAL_MASK { const tartan_block_mask *block_mask };

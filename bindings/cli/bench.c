@@ -225,6 +225,8 @@ const command command_bench = {
     "  growth_score     the score of every block of the grid, from X and Y\n"
     "  block_copy       every block to another place of a second matrix\n"
     "  block_norms      the L2 norm of every block\n"
+    "  elementwise      C = alpha A + beta B of one layout\n"
+    "  reduce           the sum of every block\n"
     "  attention_forward, attention_backward\n"
     "                   one head of M queries, K keys and N elements\n"
     "  attention_bias_gradient\n"

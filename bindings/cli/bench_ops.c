@@ -226,6 +226,33 @@ static tartan_status call_block_norms(tartan_context *context, const bench_case 
                                      tartan_layout_blocks(o->layout));
 }
 
+/* ---- elementwise: C = alpha A + beta B of one layout ---- */
+
+static void make_elementwise(bench_maker *m) {
+    m->out->matrix_count = 3;
+}
+
+static tartan_status call_elementwise(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_axpby(context, 0.5, o->matrices[0], 0.25, o->matrices[1], o->matrices[2]);
+}
+
+static double elementwise_flops(const bench_case *c, const tartan_layout *layout) {
+    return 1.5 * pass_flops(c, layout);
+}
+
+/* ---- reduce: the sum of every block, returned to the host ---- */
+
+static tartan_status call_reduce(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_matrix_reduce(context, o->matrices[0], TARTAN_REDUCE_SUM, TARTAN_EACH_BLOCK, o->per_block,
+                                tartan_layout_blocks(o->layout));
+}
+
+static double reduce_flops(const bench_case *c, const tartan_layout *layout) {
+    return 0.5 * pass_flops(c, layout);
+}
+
 /* ---- The table ---- */
 
 static const bench_op ops[] = {
@@ -252,6 +279,8 @@ static const bench_op ops[] = {
      .flops = growth_flops},
     {.name = "block_copy", .make = make_block_copy, .call = call_block_copy},
     {.name = "block_norms", .make = make_block_norms, .call = call_block_norms, .flops = pass_flops},
+    {.name = "elementwise", .make = make_elementwise, .call = call_elementwise, .flops = elementwise_flops},
+    {.name = "reduce", .make = make_block_norms, .call = call_reduce, .flops = reduce_flops},
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 

@@ -3,6 +3,7 @@
 #ifndef TARTAN_CUDA_BLOCKS_CUH
 #define TARTAN_CUDA_BLOCKS_CUH
 
+#include "device/launch.cuh"
 #include "index_cache.h"
 
 namespace {
@@ -12,19 +13,56 @@ struct side {
     const void *values;
     int32_t row_stride, col_stride;
     int32_t block_rows, block_cols;
-    bool ragged; /* what follows is set only then */
+    bool ragged; /* what follows is set then, and by side_places */
     int64_t rows, cols, grid_rows, lists;
     const int32_t *pointers, *block_cols_of;
 };
 
+/* Where a block is, in blocks. */
+struct block_place {
+    int64_t head, row, col;
+};
+
+/* With one head, the usual case, nothing is divided. */
+__device__ inline block_place find_block(const side &s, int64_t id) {
+    block_place p = {0, 0, s.block_cols_of[id]};
+    if (s.lists <= INT32_MAX) {
+        int32_t low = 0, high = (int32_t)s.lists; /* pointers[low] <= id < pointers[high] */
+        while (high - low > 1) {
+            const int32_t middle = low + (high - low) / 2;
+            (s.pointers[middle] <= (int32_t)id ? low : high) = middle;
+        }
+        p.row = low;
+    } else {
+        p.row = tartan_cuda_row_of(s.pointers, s.lists, id);
+    }
+    if (s.lists == s.grid_rows) return p;
+    p.head = p.row / s.grid_rows;
+    p.row -= p.head * s.grid_rows;
+    return p;
+}
+
 /* Rows and columns of a block that exist. */
 __device__ inline int2 extent(const side &s, int64_t id) {
     if (!s.ragged) return make_int2(s.block_rows, s.block_cols);
-    const int64_t row = tartan_cuda_row_of(s.pointers, s.lists, id) % s.grid_rows;
-    const int64_t rows = s.rows - row * s.block_rows,
-                  cols = s.cols - (int64_t)s.block_cols_of[id] * s.block_cols;
+    const block_place at = find_block(s, id);
+    const int64_t rows = s.rows - at.row * s.block_rows, cols = s.cols - at.col * s.block_cols;
     return make_int2((int)(rows < s.block_rows ? rows : s.block_rows),
                      (int)(cols < s.block_cols ? cols : s.block_cols));
+}
+
+/* Sets the index sets by which kernels find where a block is. */
+inline tartan_status side_places(const char *function, tartan_cuda_queue *queue, const tartan_layout *l,
+                                 side *out) {
+    tartan_cuda_row_index lists;
+    PASS(tartan_cuda_index_get_rows(function, queue, l, false, &lists));
+    out->rows = l->shape.rows;
+    out->cols = l->shape.cols;
+    out->grid_rows = l->grid_rows;
+    out->lists = l->shape.heads * l->grid_rows;
+    out->pointers = lists.pointers;
+    out->block_cols_of = lists.cols;
+    return TARTAN_OK;
 }
 
 inline tartan_status side_of(const char *function, tartan_cuda_queue *queue, const tartan_cuda_blocks *b,
@@ -40,16 +78,7 @@ inline tartan_status side_of(const char *function, tartan_cuda_queue *queue, con
     out->row_stride = by_row ? out->block_cols : 1;
     out->col_stride = by_row ? 1 : out->block_rows;
     out->ragged = shape->rows % shape->block_rows != 0 || shape->cols % shape->block_cols != 0;
-    if (!out->ragged || l->blocks == 0) return TARTAN_OK;
-    tartan_cuda_row_index lists;
-    PASS(tartan_cuda_index_get_rows(function, queue, l, false, &lists));
-    out->rows = shape->rows;
-    out->cols = shape->cols;
-    out->grid_rows = l->grid_rows;
-    out->lists = shape->heads * l->grid_rows;
-    out->pointers = lists.pointers;
-    out->block_cols_of = lists.cols;
-    return TARTAN_OK;
+    return out->ragged && l->blocks > 0 ? side_places(function, queue, l, out) : TARTAN_OK;
 }
 
 } // namespace

@@ -19,6 +19,10 @@ tartan_status tartan_i_cpu_gate_gradient(const tartan_context *context, const ta
 tartan_status tartan_i_cpu_growth_score(const tartan_context *context, const tartan_op_growth_score *op);
 tartan_status tartan_i_cpu_block_copy(const tartan_context *context, const tartan_op_block_copy *op);
 tartan_status tartan_i_cpu_block_norms(const tartan_context *context, const tartan_op_block_norms *op);
+tartan_status tartan_i_cpu_elementwise(const tartan_context *context, const tartan_op_elementwise *op);
+tartan_status tartan_i_cpu_elements(const tartan_context *context, const tartan_op_elements *op);
+tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op_reduce *op);
+tartan_status tartan_i_cpu_compare(const tartan_context *context, const tartan_op_compare *op);
 
 tartan_status tartan_i_cpu_attention_forward(const tartan_context *context,
                                              const tartan_op_attention_forward *op);

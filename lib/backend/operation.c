@@ -83,6 +83,43 @@ static void block_norms_operands(const tartan_op_block_norms *op, operands *all)
     add_array(all, "out_norms", op->norms, true);
 }
 
+static void add_ids(operands *all, const char *name, const int64_t *list, int64_t length) {
+    if (list == NULL) return;
+    all->out[all->count++] = (tartan_i_operand){.name = name, .list = list, .length = length};
+}
+
+static void elementwise_operands(const tartan_op_elementwise *op, operands *all) {
+    add_matrix(all, "a", op->a, false);
+    if (op->b != NULL) add_matrix(all, "b", op->b, false);
+    add_list(all, "the sources in a", op->a_sources, op->to);
+    add_list(all, "the sources in b", op->b_sources, op->to);
+    add_array(all, "row_factors", op->row_factors, false);
+    add_array(all, "col_factors", op->col_factors, false);
+    add_matrix(all, "out", op->to, true);
+}
+
+static void elements_operands(const tartan_op_elements *op, operands *all) {
+    if (op->from != NULL) add_matrix(all, "matrix", op->from, false);
+    add_ids(all, "the sources", op->sources, op->count);
+    add_ids(all, "the targets", op->targets, op->count);
+    add_array(all, "diagonal", op->numbers, op->to == NULL);
+    if (op->to != NULL) add_matrix(all, "matrix", op->to, true);
+}
+
+static void reduce_operands(const tartan_op_reduce *op, operands *all) {
+    add_matrix(all, "matrix", op->matrix, false);
+    add_array(all, "the units", op->units, false);
+    add_array(all, "out_results", op->results, true);
+}
+
+static void compare_operands(const tartan_op_compare *op, operands *all) {
+    add_matrix(all, "a", op->a, false);
+    add_matrix(all, "b", op->b, false);
+    add_ids(all, "the blocks of a", op->a_ids, op->pairs);
+    add_ids(all, "the blocks of b", op->b_ids, op->pairs);
+    add_array(all, "out_value", op->count, true);
+}
+
 static void add_attention(operands *all, const tartan_i_attention *in) {
     add_layout(all, "layout", in->layout);
     add_array(all, "q", in->q, false);
@@ -279,6 +316,13 @@ double tartan_i_op_flops(const tartan_op *op) {
     }
     case TARTAN_OP_BLOCK_NORMS:
         return 2 * tartan_i_stored_elements(op->block_norms.matrix);
+    case TARTAN_OP_ELEMENTWISE: /* two products and a sum, two products, or a function */
+        return (op->elementwise.b != NULL && op->elementwise.form == TARTAN_I_FORM_SUM ? 3 : 1) *
+               tartan_i_stored_elements(op->elementwise.to);
+    case TARTAN_OP_REDUCE:
+        return tartan_i_stored_elements(op->reduce.matrix);
+    case TARTAN_OP_COMPARE:
+        return tartan_i_stored_elements(op->compare.a);
     case TARTAN_OP_ATTENTION_FORWARD:
         return 4 * (double)op->attention_forward.in.q->shape[3] *
                tartan_i_attention_pairs(&op->attention_forward.in);
@@ -319,6 +363,7 @@ double tartan_i_op_flops(const tartan_op *op) {
         return 7 * tartan_i_stored_elements(op->conv_normalize_gradient.filter);
     case TARTAN_OP_WINDOW_GATHER:
     case TARTAN_OP_BLOCK_COPY:
+    case TARTAN_OP_ELEMENTS:
     case TARTAN_OP_COUNT:
         break;
     }

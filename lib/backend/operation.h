@@ -9,6 +9,7 @@
 #include "conv/windows.h"
 #include "layout/block_mask.h"
 #include "matrix/matrix.h"
+#include "tartan/arithmetic.h"
 #include "tartan/attention.h"
 #include "tartan/linalg.h"
 
@@ -21,6 +22,10 @@
     X(GROWTH_SCORE, growth_score)                                                                            \
     X(BLOCK_COPY, block_copy)                                                                                \
     X(BLOCK_NORMS, block_norms)                                                                              \
+    X(ELEMENTWISE, elementwise)                                                                              \
+    X(ELEMENTS, elements)                                                                                    \
+    X(REDUCE, reduce)                                                                                        \
+    X(COMPARE, compare)                                                                                      \
     X(ATTENTION_FORWARD, attention_forward)                                                                  \
     X(ATTENTION_BACKWARD, attention_backward)                                                                \
     X(ATTENTION_BIAS_GRADIENT, attention_bias_gradient)                                                      \
@@ -101,6 +106,70 @@ typedef struct tartan_op_block_norms {
     int32_t norm;
     const tartan_array *norms; /* [blocks] of f64, dense */
 } tartan_op_block_norms;
+
+/* What is computed of elements x of a and y of b. */
+typedef enum tartan_i_form {
+    TARTAN_I_FORM_SUM,      /* alpha x + beta y; where one of them is not stored, the multiple of the other */
+    TARTAN_I_FORM_COMBINE,  /* the tartan_combination `kind`; what is not stored is 0 */
+    TARTAN_I_FORM_FUNCTION, /* the tartan_function `kind` of x; alpha is its parameter */
+    TARTAN_I_FORM_SCALE,    /* x times the factor of its row, then times that of its column */
+} tartan_i_form;
+
+/* Block i of `to` is computed of block a_sources[i] of a and block b_sources[i] of b (NULL: block i; -1: not stored), and is
+ * zero if none is stored. In f64: each product and sum is rounded by itself, and the result once to the dtype of `to`. With
+ * a sum, a block that one operand alone stores and whose factor is 1 keeps its bits. `to` may be a or b, or have the same
+ * values, if it has the same layout, dtype and block order. Zeroes the padding of `to`. */
+typedef struct tartan_op_elementwise {
+    const char *function;
+    tartan_i_form form;
+    int32_t kind;
+    double alpha, beta;
+    const tartan_matrix *a, *b;           /* b: NULL if there is one operand */
+    const int64_t *a_sources, *b_sources; /* [blocks of to] in device memory, or NULL */
+    const tartan_array *row_factors;      /* [heads, rows] of f32 or f64, or NULL; */
+    const tartan_array *col_factors;      /* [heads, cols]. A stride may be 0 */
+    tartan_matrix *to;
+} tartan_op_elementwise;
+
+/* Single elements, by their positions among the values. Reading (no `to`): numbers[i] is element sources[i] of `from`, or 0
+ * if that is -1. Writing: element targets[i] of `to` (-1: none; no element twice) becomes numbers[i] or, if sources[i] is
+ * given and not -1, alpha times that element plus numbers[i], in f64. */
+typedef struct tartan_op_elements {
+    const char *function;
+    int64_t count;
+    double alpha;
+    const tartan_matrix *from;        /* NULL if there are no sources */
+    const int64_t *sources, *targets; /* [count] in device memory, or NULL */
+    const tartan_array *numbers;      /* [count] of f64, dense */
+    tartan_matrix *to;
+} tartan_op_elements;
+
+/* What is accumulated, besides the kinds of tartan_reduction other than MEAN and NORM. */
+enum { TARTAN_I_REDUCE_SQUARES = 100, TARTAN_I_REDUCE_SCALED_SQUARES = 101 };
+
+/* A number for each row, column or block, of the stored elements alone: infinity for the least of none, -infinity for the
+ * largest. Sums and squares are of f64 numbers, added in an order that depends only on the layout and the block order. NaN
+ * in an element makes the number NaN. */
+typedef struct tartan_op_reduce {
+    const char *function;
+    int32_t kind; /* of `tartan_reduction`, or see above */
+    int32_t each; /* a tartan_each, not HEAD */
+    const tartan_matrix *matrix;
+    const tartan_array *units;   /* of SCALED_SQUARES: what the elements are divided by first. Like results */
+    const tartan_array *results; /* [numbers] of f64, dense */
+} tartan_op_reduce;
+
+/* *count is the number of different elements (tartan_matrix_count_different) of the pairs of blocks a_ids[i] of a and
+ * b_ids[i] of b (-1: not stored, zeros; not both), which are at the same place. */
+typedef struct tartan_op_compare {
+    const char *function;
+    const tartan_matrix *a, *b;
+    int64_t pairs;
+    const int64_t *a_ids, *b_ids; /* [pairs] in device memory; both NULL: block i and block i */
+    double relative, absolute;
+    bool equal_nan;
+    const tartan_array *count; /* [1] of f64 */
+} tartan_op_compare;
 
 /* What an attention's bias array holds. */
 typedef enum tartan_i_bias {

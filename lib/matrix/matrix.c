@@ -67,18 +67,20 @@ static void zero_ragged(tartan_matrix *m) {
     }
 }
 
-void tartan_i_matrix_clear_padding(tartan_matrix *m) {
+void tartan_i_block_clear_padding(tartan_matrix *m, int64_t id) {
     const tartan_layout *l = m->layout;
-    if (!tartan_i_is_ragged(l)) return;
     const int64_t row_stride = tartan_i_block_row_stride(m), col_stride = tartan_i_block_col_stride(m);
-    for (int64_t id = 0; id < l->blocks; id++) {
-        const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
-        const int64_t cols = tartan_i_cols_of(l, l->block_cols[id]);
-        if (rows == l->shape.block_rows && cols == l->shape.block_cols) continue;
-        for (int64_t i = 0; i < l->shape.block_rows; i++)
-            for (int64_t j = i < rows ? cols : 0; j < l->shape.block_cols; j++)
-                tartan_i_store(tartan_i_block_at(m, id), m->dtype, i * row_stride + j * col_stride, 0);
-    }
+    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
+    const int64_t cols = tartan_i_cols_of(l, l->block_cols[id]);
+    if (rows == l->shape.block_rows && cols == l->shape.block_cols) return;
+    for (int64_t i = 0; i < l->shape.block_rows; i++)
+        for (int64_t j = i < rows ? cols : 0; j < l->shape.block_cols; j++)
+            tartan_i_store(tartan_i_block_at(m, id), m->dtype, i * row_stride + j * col_stride, 0);
+}
+
+void tartan_i_matrix_clear_padding(tartan_matrix *m) {
+    if (!tartan_i_is_ragged(m->layout)) return;
+    for (int64_t id = 0; id < m->layout->blocks; id++) tartan_i_block_clear_padding(m, id);
 }
 
 tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t block_order,

@@ -65,8 +65,9 @@ tartan_status tartan_i_matrix_new(tartan_layout *layout, int32_t dtype, int32_t 
 /* Sets the device of the values. */
 void tartan_i_matrix_set_device(tartan_matrix *matrix, int32_t device_type, int32_t device_id);
 
-/* Zeroes the padding of ragged blocks. */
+/* Zeroes the padding of ragged blocks, and that of one block. */
 void tartan_i_matrix_clear_padding(tartan_matrix *matrix);
+void tartan_i_block_clear_padding(tartan_matrix *matrix, int64_t id);
 
 /* Checks the arguments of every function that makes matrices. Errors: HANDLE, DTYPE, ARGUMENT. */
 tartan_status tartan_i_matrix_check_new(const char *function, const tartan_layout *layout, int32_t dtype,

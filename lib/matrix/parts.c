@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some of the blocks of a matrix: triangles, and those that are not zero.
+// Triangles of a matrix.
 #include "layout/positions.h"
 #include "matrix/work.h"
-#include "tartan/arithmetic.h"
 #include "tartan/structure.h"
-
-#include <math.h>
 
 typedef struct job {
     const tartan_matrix *from;
     tartan_matrix *to;
     const int64_t *sources; /* the block of `from` for each of `to` */
-    int32_t triangle;       /* 0: all elements stay */
+    int32_t triangle;
     int64_t offset;
     int32_t workers;
 } job;
@@ -42,7 +39,7 @@ static void copy_task(void *data, int32_t worker) {
     tartan_i_share(j->to->layout->blocks, j->workers, worker, &begin, &end);
     for (int64_t id = begin; id < end; id++) {
         tartan_i_block_copy(j->to, id, j->from, j->sources[id], false);
-        if (j->triangle != 0) clear_outside(j, id);
+        clear_outside(j, id);
     }
 }
 
@@ -98,30 +95,6 @@ tartan_status tartan_matrix_triangle(tartan_context *context, const tartan_matri
     job j = {.from = matrix, .sources = sources, .triangle = triangle, .offset = offset};
     TRY(keep(__func__, context, &j, count, out));
 fail:
-    tartan_i_free(sources);
-    return status;
-}
-
-tartan_status tartan_matrix_drop_zeros(tartan_context *context, const tartan_matrix *matrix, double tolerance,
-                                       tartan_matrix **out) {
-    HOLD_MATRIX(matrix);
-    CHECK_OUT(out);
-    tartan_status status;
-    PASS(tartan_i_work_check(__func__, context));
-    PASS(tartan_i_matrix_check_host(__func__, "matrix", matrix));
-    CHECK(tolerance >= 0, ARGUMENT, "tolerance is %g, expected 0 or more", tolerance);
-    const int64_t blocks = matrix->layout->blocks;
-    double *largest = NULL;
-    int64_t *sources = NULL, count = 0;
-    NEW(largest, blocks);
-    NEW(sources, blocks);
-    TRY(tartan_matrix_reduce(context, matrix, TARTAN_REDUCE_ABS_MAXIMUM, TARTAN_EACH_BLOCK, largest, blocks));
-    for (int64_t id = 0; id < blocks; id++)
-        if (!(largest[id] <= tolerance)) sources[count++] = id;
-    job j = {.from = matrix, .sources = sources};
-    TRY(keep(__func__, context, &j, count, out));
-fail:
-    tartan_i_free(largest);
     tartan_i_free(sources);
     return status;
 }

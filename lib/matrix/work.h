@@ -23,11 +23,6 @@ tartan_status tartan_i_work_run(const char *function, tartan_context *context, d
 /* The smallest dtype that holds the numbers of both. */
 int32_t tartan_i_common_dtype(int32_t a, int32_t b);
 
-/* alpha A on a layout that has all blocks of A; its other blocks are zero. Arguments are checked. */
-tartan_status tartan_i_matrix_multiple(const char *function, tartan_context *context, double alpha,
-                                       const tartan_matrix *matrix, tartan_layout *layout, int32_t dtype,
-                                       tartan_matrix **out);
-
 /* A piece of a block: `runs` rows (columns if not by_row) from `first` on, each `length` elements long. In memory of
  * its own, the runs follow each other without gaps. */
 typedef struct tartan_i_piece {

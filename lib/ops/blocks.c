@@ -3,6 +3,7 @@
 #include "ops/blocks.h"
 
 #include "layout/positions.h"
+#include "ops/stage.h"
 
 /* ---- Shared; see blocks.h ---- */
 
@@ -19,38 +20,20 @@ tartan_status tartan_i_blocks_check(const char *function, const tartan_context *
     return tartan_i_matrix_check_stays(function, "matrix", matrix);
 }
 
-/* An index list in memory of the context's device: on the CPU the list itself, else a copy, which *out_owner owns
- * (NULL: no copy). */
-static tartan_status place_list(const char *function, const tartan_context *context, const int64_t *list,
-                                int64_t count, const int64_t **out, void **out_owner) {
-    tartan_status status;
-    const tartan_backend *backend = context->backend;
-    const int64_t bytes = count * (int64_t)sizeof *list;
-    void *there = NULL;
-    *out = list;
-    *out_owner = NULL;
-    if (list == NULL || count == 0 || context->options.device_type == TARTAN_CPU) return TARTAN_OK;
-    TRY(backend->allocate(function, context->device, bytes, &there, out_owner));
-    TRY(backend->copy(function, context->device, there, list, bytes, TARTAN_COPY_TO_DEVICE));
-    *out = there;
-    return TARTAN_OK;
-fail:
-    if (*out_owner != NULL) backend->release(*out_owner, context->device);
-    *out_owner = NULL;
-    return status;
-}
-
 /* Runs a block copy whose sources or targets are still in host memory. */
 static tartan_status run_copy(tartan_i_call *call, const tartan_op_block_copy *copy) {
+    tartan_status status;
     const tartan_context *context = call->context;
-    const bool scatter = copy->targets != NULL;
-    const int64_t count = scatter ? copy->from->layout->blocks : copy->to->layout->blocks;
+    const char *function = copy->function;
     tartan_op op = {.kind = TARTAN_OP_BLOCK_COPY, .block_copy = *copy};
-    void *owner;
-    PASS(place_list(copy->function, context, scatter ? copy->targets : copy->sources, count,
-                    scatter ? &op.block_copy.targets : &op.block_copy.sources, &owner));
-    const tartan_status status = tartan_i_call_run(call, &op);
-    if (owner != NULL) context->backend->release(owner, context->device);
+    tartan_i_stage stage = {0};
+    TRY(tartan_i_stage_list(&stage, function, context, copy->sources, copy->to->layout->blocks,
+                            &op.block_copy.sources));
+    TRY(tartan_i_stage_list(&stage, function, context, copy->targets, copy->from->layout->blocks,
+                            &op.block_copy.targets));
+    TRY(tartan_i_call_run(call, &op));
+fail:
+    tartan_i_stage_free(&stage, context);
     return status;
 }
 
@@ -127,24 +110,15 @@ tartan_status tartan_matrix_cast(tartan_context *context, const tartan_matrix *m
 static tartan_status run_norms(tartan_i_call *call, tartan_op *op, double *norms) {
     tartan_status status;
     const tartan_context *context = call->context;
-    const tartan_backend *backend = context->backend;
-    const bool on_host = context->options.device_type == TARTAN_CPU;
-    const int64_t blocks = op->block_norms.matrix->layout->blocks, bytes = blocks * (int64_t)sizeof *norms;
-    void *owner = NULL;
-    tartan_array there = {.data = norms,
-                          .dtype = TARTAN_F64,
-                          .device_type = context->options.device_type,
-                          .device_id = context->options.device_id,
-                          .ndim = 1,
-                          .shape = {blocks},
-                          .strides = {1}};
+    tartan_i_stage stage = {0};
+    tartan_array there;
+    TRY(tartan_i_stage_numbers(&stage, op->function, context, norms, op->block_norms.matrix->layout->blocks,
+                               true, &there));
     op->block_norms.norms = &there;
-    if (!on_host) TRY(backend->allocate(op->function, context->device, bytes, &there.data, &owner));
     TRY(tartan_i_call_run(call, op));
-    if (!on_host)
-        TRY(backend->copy(op->function, context->device, norms, there.data, bytes, TARTAN_COPY_TO_HOST));
+    TRY(tartan_i_stage_fetch(op->function, context, &there, norms));
 fail:
-    if (owner != NULL) backend->release(owner, context->device);
+    tartan_i_stage_free(&stage, context);
     return status;
 }
 

@@ -2,6 +2,8 @@
  * New matrices made of the blocks of another, and copies of blocks into an existing matrix. */
 #include "layout/positions.h"
 #include "ops/blocks.h"
+#include "tartan/arithmetic.h"
+#include "tartan/structure.h"
 
 /* The matrix on `layout` whose block i is block sources[i] of `matrix`. Takes ownership of `layout` and `sources`. */
 static tartan_status finish(const char *function, tartan_context *context, const tartan_matrix *matrix,
@@ -140,4 +142,52 @@ tartan_status tartan_matrix_scatter(tartan_context *context, const tartan_matrix
     PASS(check_once(__func__, targets, ntargets, blocks));
     if (ntargets == 0) return TARTAN_OK;
     return tartan_i_blocks_scatter(__func__, context, matrix, from, targets);
+}
+
+/* The blocks whose largest absolute value is not at most `tolerance`. */
+static tartan_status keep_large(const char *function, tartan_context *context, const tartan_matrix *matrix,
+                                const double *largest, double tolerance, tartan_matrix **out) {
+    tartan_status status;
+    tartan_layout *old = matrix->layout, *layout = NULL;
+    int64_t *positions = NULL, *sources = NULL, count = 0;
+    NEW(positions, old->blocks);
+    NEW(sources, old->blocks);
+    tartan_i_layout_positions(old, positions);
+    for (int64_t id = 0; id < old->blocks; id++) {
+        if (largest[id] <= tolerance) continue; /* NaN is not */
+        positions[count] = positions[id];
+        sources[count++] = id;
+    }
+    if (count == old->blocks)
+        layout = tartan_layout_retain(old);
+    else
+        TRY(tartan_i_layout_from_positions(function, &old->shape, positions, count, false, NULL, &layout));
+    const tartan_i_blocks_form form = {.from = matrix,
+                                       .layout = layout,
+                                       .dtype = matrix->dtype,
+                                       .block_order = matrix->block_order,
+                                       .sources = sources};
+    TRY(tartan_i_blocks_new(function, context, &form, out));
+fail:
+    tartan_layout_free(layout);
+    tartan_i_free(positions);
+    tartan_i_free(sources);
+    return status;
+}
+
+tartan_status tartan_matrix_drop_zeros(tartan_context *context, const tartan_matrix *matrix, double tolerance,
+                                       tartan_matrix **out) {
+    HOLD_MATRIX(matrix);
+    CHECK_OUT(out);
+    tartan_status status;
+    PASS(tartan_i_blocks_check(__func__, context, matrix));
+    CHECK(tolerance >= 0, ARGUMENT, "tolerance is %g, expected 0 or more", tolerance);
+    const int64_t blocks = matrix->layout->blocks;
+    double *largest = NULL;
+    NEW(largest, blocks);
+    TRY(tartan_matrix_reduce(context, matrix, TARTAN_REDUCE_ABS_MAXIMUM, TARTAN_EACH_BLOCK, largest, blocks));
+    TRY(keep_large(__func__, context, matrix, largest, tolerance, out));
+fail:
+    tartan_i_free(largest);
+    return status;
 }

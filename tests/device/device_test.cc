@@ -88,6 +88,14 @@ class Device : public ::testing::Test {
              [=] { return tartan_matrix_rearrange(x, a.get(), layout.get(), ids, 16, &matrix); }},
             {"tartan_matrix_scatter", true,
              [=] { return tartan_matrix_scatter(x, a.get(), ids, 16, s.get()); }},
+            {"tartan_matrix_add", true,
+             [=] { return tartan_matrix_add(x, 1, a.get(), 2, a.get(), 0, &matrix); }},
+            {"tartan_matrix_reduce", true,
+             [=] { return tartan_matrix_reduce(x, a.get(), TARTAN_REDUCE_SUM, TARTAN_EACH_ROW, norms, 16); }},
+            {"tartan_matrix_get_diagonal", true,
+             [=] { return tartan_matrix_get_diagonal(x, a.get(), 0, norms, 16); }},
+            {"tartan_matrix_count_different", true,
+             [=] { return tartan_matrix_count_different(x, a.get(), a.get(), 0, 0, 0, norms); }},
             {"tartan_buffer_create", true,
              [=] { return tartan_buffer_create(x, TARTAN_F32, lengths, 2, 0, &buffer); }},
             {"tartan_buffer_from_array", true,
@@ -150,7 +158,8 @@ TEST_F(Device, EveryAllocationOfItCanFail) {
         }
         undo();
     }
-    EXPECT_EQ(5 + 14, failures); // makers ask once, with a list of blocks twice; norms and scattering once
+    // Makers ask once, with a list of blocks twice; norms, sums, counts and scattering once, diagonals twice.
+    EXPECT_EQ(5 + 14 + 5, failures);
 }
 
 TEST_F(Device, EveryAllocationOfTheHostCanFail) {

@@ -262,6 +262,15 @@ TEST(Apply, PowersAndSpecialNumbers) {
     EXPECT_FALSE(std::signbit(apply(TARTAN_APPLY_ABS, 0)[1]));
 }
 
+// Numbers for lines: [n], or [heads, n] if there are as many.
+tartan_array factors_of(const std::vector<double> &numbers, int64_t n) {
+    const int64_t count = (int64_t)numbers.size(), shape[] = {n > 0 ? count / n : 1, n};
+    tartan_array a = {};
+    EXPECT_OK(tartan_array_init(const_cast<double *>(numbers.data()), TARTAN_F64, count == n ? 1 : 2,
+                                count == n ? shape + 1 : shape, nullptr, &a));
+    return a;
+}
+
 TEST(Scale, ByRowsAndColumnsInBothOrders) {
     std::mt19937_64 random(7);
     for (int n = 0; n < rounds(400); n++) {
@@ -272,8 +281,8 @@ TEST(Scale, ByRowsAndColumnsInBothOrders) {
         const std::vector<double> r = random_values((size_t)(copies * s.rows), random(), -3, 3),
                                   c = random_values((size_t)(copies * s.cols), random(), -3, 3);
         const Matrix b = made([&](tartan_context *context, tartan_matrix **out) {
-            return tartan_matrix_scale(context, no_rows ? nullptr : r.data(), no_rows ? 0 : (int64_t)r.size(),
-                                       no_cols ? nullptr : c.data(), no_cols ? 0 : (int64_t)c.size(), a.get(),
+            const tartan_array rows = factors_of(r, s.rows), cols = factors_of(c, s.cols);
+            return tartan_matrix_scale(context, no_rows ? nullptr : &rows, no_cols ? nullptr : &cols, a.get(),
                                        0, out);
         });
         const std::vector<double> x = elements_of(a.get()), y = elements_of(b.get());
@@ -295,7 +304,7 @@ TEST(Arithmetic, IsNotBlamedForTheOperands) {
     const Matrix a = random_matrix(s, TARTAN_F32, 0, random, 1),
                  wide = random_matrix({8, 9, 4, 4, 2}, TARTAN_F32, 0, random),
                  fine = random_matrix({8, 8, 2, 4, 2}, TARTAN_F32, 0, random), far = on_device(a->layout);
-    const std::vector<double> f(20, 1);
+    const std::vector<double> f(20, 1), many(24, 1), eight(8, 1);
     tartan_matrix *out = nullptr;
     tartan_context *none = nullptr;
     EXPECT_FAILS(SHAPE, "b is 8 x 9", tartan_matrix_add(cpu(), 1, a.get(), 1, wide.get(), 0, &out));
@@ -307,14 +316,13 @@ TEST(Arithmetic, IsNotBlamedForTheOperands) {
     EXPECT_FAILS(DTYPE, "dtype is 7", tartan_matrix_add(cpu(), 1, a.get(), 1, a.get(), TARTAN_U8, &out));
     EXPECT_FAILS(HANDLE, "a is NULL", tartan_matrix_add(cpu(), 1, nullptr, 1, a.get(), 0, &out));
     EXPECT_FAILS(HANDLE, "context is NULL", tartan_matrix_add(none, 1, a.get(), 1, a.get(), 0, &out));
-    EXPECT_FAILS(UNSUPPORTED, "b has its values on",
-                 tartan_matrix_add(cpu(), 1, a.get(), 1, far.get(), 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "b is on device", tartan_matrix_add(cpu(), 1, a.get(), 1, far.get(), 0, &out));
     EXPECT_FAILS(HANDLE, "out is NULL", tartan_matrix_add(cpu(), 1, a.get(), 1, a.get(), 0, nullptr));
-    EXPECT_FAILS(UNSUPPORTED, "c has its values on", tartan_axpby(cpu(), 1, a.get(), 1, a.get(), far.get()));
+    EXPECT_FAILS(UNSUPPORTED, "c is on device", tartan_axpby(cpu(), 1, a.get(), 1, a.get(), far.get()));
     EXPECT_FAILS(SHAPE, "c is 8 x 9", tartan_axpby(cpu(), 1, a.get(), 1, a.get(), wide.get()));
     EXPECT_FAILS(ARGUMENT, "beta is", tartan_axpby(cpu(), 1, a.get(), kInf, a.get(), a.get()));
     EXPECT_FAILS(ARGUMENT, "combination is 9", tartan_matrix_combine(cpu(), 9, a.get(), a.get(), 0, &out));
-    EXPECT_FAILS(UNSUPPORTED, "a has", tartan_matrix_combine(cpu(), 1, far.get(), a.get(), 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "a is on device", tartan_matrix_combine(cpu(), 1, far.get(), a.get(), 0, &out));
     EXPECT_FAILS(ARGUMENT, "kind is 0", tartan_matrix_apply(cpu(), 0, 1, a.get(), 0, &out));
     EXPECT_FAILS(ARGUMENT, "to divide by",
                  tartan_matrix_apply(cpu(), TARTAN_APPLY_DIVIDE, 0, a.get(), 0, &out));
@@ -322,16 +330,22 @@ TEST(Arithmetic, IsNotBlamedForTheOperands) {
                  tartan_matrix_apply(cpu(), TARTAN_APPLY_POWER, -1, a.get(), 0, &out));
     EXPECT_FAILS(ARGUMENT, "parameter is inf",
                  tartan_matrix_apply(cpu(), TARTAN_APPLY_MULTIPLY, kInf, a.get(), 0, &out));
-    EXPECT_FAILS(UNSUPPORTED, "matrix has",
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device",
                  tartan_matrix_apply(cpu(), TARTAN_APPLY_ABS, 0, far.get(), 0, &out));
-    EXPECT_FAILS(SHAPE, "row_factors has 9",
-                 tartan_matrix_scale(cpu(), f.data(), 9, nullptr, 0, a.get(), 0, &out));
-    EXPECT_FAILS(SHAPE, "col_factors has 1 ",
-                 tartan_matrix_scale(cpu(), nullptr, 0, f.data(), 1, a.get(), 0, &out));
-    EXPECT_FAILS(HANDLE, "row_factors is NULL",
-                 tartan_matrix_scale(cpu(), nullptr, 8, nullptr, 0, a.get(), 0, &out));
-    EXPECT_FAILS(UNSUPPORTED, "matrix has",
-                 tartan_matrix_scale(cpu(), nullptr, 0, nullptr, 0, far.get(), 0, &out));
+    const tartan_array twenty = factors_of(f, 20), three = factors_of(many, 8);
+    tartan_array halves = factors_of(eight, 8), there = halves;
+    halves.dtype = TARTAN_F16;
+    there.device_type = TARTAN_CUDA;
+    EXPECT_FAILS(SHAPE, "row_factors has shape [20], expected [8] or [2, 8]",
+                 tartan_matrix_scale(cpu(), &twenty, nullptr, a.get(), 0, &out));
+    EXPECT_FAILS(SHAPE, "col_factors has shape [3, 8]",
+                 tartan_matrix_scale(cpu(), nullptr, &three, a.get(), 0, &out));
+    EXPECT_FAILS(DTYPE, "row_factors is of float16, expected float32 or float64",
+                 tartan_matrix_scale(cpu(), &halves, nullptr, a.get(), 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "col_factors is on device 2:0, expected 1:0",
+                 tartan_matrix_scale(cpu(), nullptr, &there, a.get(), 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device",
+                 tartan_matrix_scale(cpu(), nullptr, nullptr, far.get(), 0, &out));
     EXPECT_EQ(nullptr, out);
 }
 
@@ -339,12 +353,13 @@ TEST(Arithmetic, FailsCleanlyWithoutMemory) {
     std::mt19937_64 random(9);
     const tartan_shape s = {9, 9, 4, 4, 1};
     const Matrix a = random_matrix(s, TARTAN_F32, 0, random), b = random_matrix(s, TARTAN_F32, 0, random);
-    const double factors[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const std::vector<double> numbers = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const tartan_array factors = factors_of(numbers, 9);
     tartan_matrix *out = nullptr;
     { BRUTAL(tartan_matrix_add(cpu(), 1, a.get(), 1, b.get(), 0, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_combine(cpu(), 1, a.get(), b.get(), 0, &out), tartan_matrix_free(out)); }
     { BRUTAL(tartan_matrix_apply(cpu(), 4, 0, a.get(), 0, &out), tartan_matrix_free(out)); }
-    { BRUTAL(tartan_matrix_scale(cpu(), factors, 9, factors, 9, a.get(), 0, &out), tartan_matrix_free(out)); }
+    { BRUTAL(tartan_matrix_scale(cpu(), &factors, &factors, a.get(), 0, &out), tartan_matrix_free(out)); }
 }
 
 } // namespace

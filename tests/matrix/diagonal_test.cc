@@ -28,7 +28,8 @@ TEST(Diagonal, IsReadAsTheElementsAre) {
         const Matrix a = random_matrix(s, all_dtypes[random() % 6], (int32_t)(random() % 2), random);
         const int64_t offset = any_offset(s, random), length = length_of(s, offset);
         std::vector<double> diagonal((size_t)(s.heads * length), 7);
-        ASSERT_OK(tartan_matrix_get_diagonal(a.get(), offset, diagonal.data(), (int64_t)diagonal.size()));
+        ASSERT_OK(
+            tartan_matrix_get_diagonal(cpu(), a.get(), offset, diagonal.data(), (int64_t)diagonal.size()));
         const std::vector<double> x = elements_of(a.get());
         std::vector<double> sums((size_t)s.heads), traces((size_t)s.heads, 7);
         for (int64_t h = 0; h < s.heads; h++) {
@@ -36,7 +37,7 @@ TEST(Diagonal, IsReadAsTheElementsAre) {
                 ASSERT_EQ(x[place(s, h, offset, i)], diagonal[(size_t)(h * length + i)]);
             for (int64_t i = 0; i < std::min(s.rows, s.cols); i++) sums[(size_t)h] += x[place(s, h, 0, i)];
         }
-        ASSERT_OK(tartan_matrix_trace(a.get(), traces.data(), s.heads));
+        ASSERT_OK(tartan_matrix_trace(cpu(), a.get(), traces.data(), s.heads));
         ASSERT_EQ(sums, traces);
     }
 }
@@ -100,7 +101,8 @@ TEST(Diagonal, IsWrittenInPlaceOrNotAtAll) {
                 stored = stored && (here || n % 2);
                 if (here) want[place(s, h, offset, i)] = round_to(d[(size_t)(h * length + i)], a->dtype);
             }
-        const tartan_status status = tartan_matrix_set_diagonal(a.get(), offset, d.data(), (int64_t)d.size());
+        const tartan_status status =
+            tartan_matrix_set_diagonal(cpu(), a.get(), offset, d.data(), (int64_t)d.size());
         ASSERT_EQ(stored ? TARTAN_OK : TARTAN_ERR_LAYOUT, status) << tartan_last_error();
         refused += !stored;
         ASSERT_EQ(stored ? want : before, elements_of(a.get()));
@@ -115,23 +117,25 @@ TEST(Diagonal, RefusesWhatDoesNotFit) {
     double d[24] = {0};
     tartan_matrix *out = nullptr;
     tartan_layout *layout = nullptr;
-    EXPECT_FAILS(ARGUMENT, "offset is 13", tartan_matrix_get_diagonal(a.get(), 13, d, 0));
+    EXPECT_FAILS(ARGUMENT, "offset is 13", tartan_matrix_get_diagonal(cpu(), a.get(), 13, d, 0));
     EXPECT_FAILS(ARGUMENT, "offset is -9", tartan_layout_add_diagonal(a->layout, -9, &layout));
-    EXPECT_FAILS(SHAPE, "expected 16", tartan_matrix_get_diagonal(a.get(), 0, d, 8));
-    EXPECT_FAILS(UNSUPPORTED, "matrix has", tartan_matrix_get_diagonal(far.get(), 0, d, 16));
-    EXPECT_FAILS(ARGUMENT, "overlaps", tartan_matrix_get_diagonal(a.get(), 0, (double *)a->values, 16));
-    EXPECT_FAILS(ARGUMENT, "overlaps", tartan_matrix_set_diagonal(a.get(), 0, (double *)a->values, 16));
-    EXPECT_FAILS(SHAPE, "diagonal has 9", tartan_matrix_set_diagonal(a.get(), 0, d, 9));
-    EXPECT_FAILS(UNSUPPORTED, "matrix has", tartan_matrix_set_diagonal(far.get(), 0, d, 16));
+    EXPECT_FAILS(SHAPE, "expected 16", tartan_matrix_get_diagonal(cpu(), a.get(), 0, d, 8));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device", tartan_matrix_get_diagonal(cpu(), far.get(), 0, d, 16));
+    EXPECT_FAILS(ARGUMENT, "overlaps",
+                 tartan_matrix_get_diagonal(cpu(), a.get(), 0, (double *)a->values, 16));
+    EXPECT_FAILS(ARGUMENT, "overlaps",
+                 tartan_matrix_set_diagonal(cpu(), a.get(), 0, (double *)a->values, 16));
+    EXPECT_FAILS(SHAPE, "diagonal has 9", tartan_matrix_set_diagonal(cpu(), a.get(), 0, d, 9));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device", tartan_matrix_set_diagonal(cpu(), far.get(), 0, d, 16));
     EXPECT_FAILS(SHAPE, "diagonal has 7", tartan_matrix_add_diagonal(cpu(), 1, a.get(), 0, d, 7, 0, &out));
     EXPECT_FAILS(ARGUMENT, "alpha is",
                  tartan_matrix_add_diagonal(cpu(), INFINITY, a.get(), 0, d, 8, 0, &out));
     EXPECT_FAILS(DTYPE, "dtype is 9", tartan_matrix_add_diagonal(cpu(), 1, a.get(), 0, d, 8, 9, &out));
-    EXPECT_FAILS(UNSUPPORTED, "matrix has",
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device",
                  tartan_matrix_add_diagonal(cpu(), 1, far.get(), 0, d, 8, 0, &out));
-    EXPECT_FAILS(SHAPE, "heads", tartan_matrix_trace(a.get(), d, 1));
-    EXPECT_FAILS(ARGUMENT, "overlaps", tartan_matrix_trace(a.get(), (double *)a->values, 2));
-    EXPECT_FAILS(UNSUPPORTED, "matrix has", tartan_matrix_trace(far.get(), d, 2));
+    EXPECT_FAILS(SHAPE, "heads", tartan_matrix_trace(cpu(), a.get(), d, 1));
+    EXPECT_FAILS(ARGUMENT, "overlaps", tartan_matrix_trace(cpu(), a.get(), (double *)a->values, 2));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device", tartan_matrix_trace(cpu(), far.get(), d, 2));
     EXPECT_FAILS(HANDLE, "layout is NULL", tartan_layout_add_diagonal(nullptr, 0, &layout));
     EXPECT_EQ(nullptr, out);
 }

@@ -13,7 +13,7 @@ ROOT = HERE.parents[2]
 KEYS = {"op", "device", "kernels", "dtype", "threads", "block", "density", "shape", "heads", "ms", "tflops", "gbytes_per_s",
         "planning_ms", "peak_tflops_per_thread", "samples", "speedup", "peers", "ratios"}
 PRODUCTS = ["spmm", "sddmm"]
-OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms"]
+OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms", "elementwise", "reduce"]
 ATTENTION = ["attention_forward", "attention_backward", "attention_bias_gradient"]
 UNFUSED = ["attention_merge", "block_softmax", "block_softmax_gradient"]
 WINDOWS = ["window_pool", "window_gather", "window_scatter"]
@@ -94,6 +94,8 @@ def test_bench_of_what_is_no_product(operation):
                          "growth_score": (2 * 32 * (256 + 128 + 128), 32 * (256 + 128) * size + 128 * sums),
                          "block_copy": (0, 2 * stored * size + 8 * blocks),
                          "block_norms": (2 * stored, stored * size + 8 * blocks),
+                         "elementwise": (3 * stored, 3 * stored * size),
+                         "reduce": (stored, stored * size + 8 * blocks),
                          "attention_merge": (3 * 256 * 32, 3 * 256 * (32 * size + sums)),
                          "window_pool": (256 * 128, 256 * 128 * size),
                          "window_gather": (0, 2 * blocks * 32 * 18 * 18 * size),

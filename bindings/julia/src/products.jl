@@ -243,7 +243,7 @@ function scaled(A::BlockSparse{T}, rows, cols) where {T}
     is_flipped(A) && return transpose(scaled(parent(A), cols, rows))
     S = promote_type(T, map(x -> x === nothing || eltype(x) <: Integer ? T : eltype(x), (rows, cols))...)
     can_hold(S) || return (rows === nothing ? sparse(A) * sparse(Diagonal(cols)) : sparse(Diagonal(rows)) * sparse(A))
-    factors(x) = x === nothing ? nothing : convert(Vector{Float64}, x)
+    factors(x) = x === nothing ? nothing : described(as_it_is, convert(Vector{Float64}, x))
     return adopt(S, Raw.tartan_matrix_scale(nothing, factors(rows), factors(cols), A, dtype_code(S)))
 end
 

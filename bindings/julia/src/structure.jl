@@ -57,7 +57,7 @@ function LinearAlgebra.diag(A::BlockSparse{T}, k::Integer = 0) where {T}
     m, n = size(A)
     -m <= k <= n || throw(ArgumentError("diagonal $k, expected $(-m) to $n for a $m x $n matrix"))
     d = Vector{Float64}(undef, max(0, k >= 0 ? min(m, n - k) : min(m + k, n)))
-    A isa TransposedBlocks ? Raw.tartan_matrix_get_diagonal(parent(A), -k, d) : Raw.tartan_matrix_get_diagonal(A, k, d)
+    A isa TransposedBlocks ? Raw.tartan_matrix_get_diagonal(nothing, parent(A), -k, d) : Raw.tartan_matrix_get_diagonal(nothing, A, k, d)
     return convert(Vector{T}, d)
 end
 LinearAlgebra.tr(A::BlockSparse) = (LinearAlgebra.checksquare(A); sum(diag(A)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from tartan import _raw
 from tartan._arrays import Array, array_of, indices, refuse_device
-from tartan._call import Call
+from tartan._call import Call, raw_dense
 from tartan._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -22,6 +22,7 @@ from tartan._errors import (
     UnsupportedError,
 )
 from tartan._frame import Block, block_shape
+from tartan._queue import queue_of
 from tartan._reductions import Reductions
 
 M = TypeVar("M")
@@ -64,9 +65,16 @@ def matrix_of(x: Any, like: Any, block: Optional[Block] = None) -> Any:
     return type(like).from_scipy(x, wanted, dtype=_dtype_beside(x, like))
 
 
+def _factors(call: Call, x: Any, name: str) -> Any:
+    """Numbers for lines: used in place on a device, in float64 on the host."""
+    if x is None:
+        return None
+    return np.ascontiguousarray(x, np.float64) if queue_of(x) is None else raw_dense(call.read(x, name, _raw.TARTAN_F64))
+
+
 class Arithmetic(Reductions[M], Generic[M]):
-    """The operators of `BlockMatrix` and `TransposedMatrix`. Results are new block-sparse matrices in host memory; only
-    the sum with a dense array is dense. A scalar does not change the dtype."""
+    """The operators of `BlockMatrix` and `TransposedMatrix`. Results are new block-sparse matrices where the operands are,
+    in host memory or on a device; only the sum with a dense array is dense. A scalar does not change the dtype."""
 
     __slots__ = ()
     T: Any
@@ -90,7 +98,7 @@ class Arithmetic(Reductions[M], Generic[M]):
             plain, b = self._beside(other)
             with Call(None, plain, b) as call:
                 return type(plain)._own(
-                    _raw.tartan_matrix_add(call.handle, alpha, plain._handle, beta, b._handle, 0)
+                    _raw.tartan_matrix_add(call.handle, alpha, plain._handle, beta, b._handle, 0), call.home
                 )
         if is_scalar(other):
             if other == 0:
@@ -256,14 +264,18 @@ class Arithmetic(Reductions[M], Generic[M]):
         plain, b = self._beside(other)
         with Call(None, plain, b) as call:
             result: M = type(plain)._own(
-                _raw.tartan_matrix_combine(call.handle, combination, plain._handle, b._handle, 0)
+                _raw.tartan_matrix_combine(call.handle, combination, plain._handle, b._handle, 0), call.home
             )
             return result
 
     def scale(self, rows: Any = None, cols: Any = None) -> M:
-        """Row i times rows[i], and column j times cols[j]."""
-        r, c = (None if x is None else np.ascontiguousarray(x, np.float64) for x in (rows, cols))
-        return self._computed(lambda context, matrix: _raw.tartan_matrix_scale(context, r, c, matrix, 0))
+        """Row i times rows[i], and column j times cols[j]; of several heads, for all or for each: rows[head, i]. For a matrix
+        on a device, the numbers may be there too, as float32 or float64."""
+        plain: Any = self._plain()
+        with Call(None, plain, rows, cols) as call:
+            r, c = (_factors(call, x, name) for x, name in ((rows, "rows"), (cols, "cols")))
+            result: M = type(plain)._own(_raw.tartan_matrix_scale(call.handle, r, c, plain._handle, 0), call.home)
+            return result
 
     # ---- Products ----
 

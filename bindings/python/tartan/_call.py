@@ -114,6 +114,11 @@ class Call:
     def on_device(self) -> bool:
         return self.queue is not None and self.queue.device != "cpu"
 
+    @property
+    def home(self) -> Optional[Queue]:
+        """The queue to which a new matrix of this call belongs; None in host memory."""
+        return self.queue if self.on_device else None
+
     def __enter__(self) -> Call:
         for x in self._operands:
             home = getattr(x, "_home", None)

@@ -97,7 +97,7 @@ class BlockMatrix(MatrixFacts, MatrixFills, MatrixMaking, Formats["BlockMatrix"]
         """A new matrix made from this one by the library, on its device."""
         with Call(None, self) as call:
             handle = make(call.handle, self._handle, *arguments)
-            return BlockMatrix._own(handle, call.queue if call.on_device else None)
+            return BlockMatrix._own(handle, call.home)
 
     # ---- Asking ----
 
@@ -235,7 +235,8 @@ class BlockMatrix(MatrixFacts, MatrixFills, MatrixMaking, Formats["BlockMatrix"]
         """Writes diagonal k in place, an array or a number. Where nothing is stored, only zeros can be written;
         `add_diagonal` adds blocks."""
         numbers = np.ascontiguousarray(values, np.float64).reshape(-1)
-        _raw.tartan_matrix_set_diagonal(self._handle, k, numbers)
+        with Call(None, self) as call:
+            _raw.tartan_matrix_set_diagonal(call.handle, self._handle, k, numbers)
 
     def eliminate_zeros(self) -> None:
         """Removes the blocks that hold only zeros, in place; arrays of the old values stay valid. `drop_zeros` makes a

@@ -50,7 +50,7 @@ class Reductions(Generic[M]):
     def _computed(self, compute: Callable[[_raw.Handle, _raw.Handle], _raw.Handle]) -> M:
         plain: Any = self._plain()
         with Call(None, plain) as call:
-            result: M = type(plain)._own(compute(call.handle, plain._handle))
+            result: M = type(plain)._own(compute(call.handle, plain._handle), call.home)
             return result
 
     def _reduced(self, reduction: int, axis: Any, dtype: Any = None, out: Any = None) -> Any:
@@ -124,7 +124,8 @@ class Reductions(Generic[M]):
         length = max(0, min(rows + min(k, 0), cols - max(k, 0)))
         result = np.empty(length * plain.heads)
         if length > 0:
-            _raw.tartan_matrix_get_diagonal(plain._handle, k, result)
+            with Call(None, plain) as call:
+                _raw.tartan_matrix_get_diagonal(call.handle, plain._handle, k, result)
         return result.reshape(*heads, length)
 
     def add_diagonal(self, values: Any, k: int = 0) -> M:

@@ -56,6 +56,7 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_matrix_get_elements": _ENTRIES,
     "tartan_matrix_permute": _ORDERS,
     "tartan_matrix_reblock": {"block_rows": "block", "block_cols": "block"},
+    "tartan_matrix_scale": {"row_factors": "rows", "col_factors": "cols"},
     "tartan_matrix_scatter": {"from": "matrix"},
     "tartan_matrix_set_diagonal": {"diagonal": "values"},
     "tartan_matrix_set_elements": _ENTRIES,

@@ -54,6 +54,70 @@ def test_the_same_bits_as_on_the_cpu(rng, change, dtype, shape):
     assert_same(change(a.to_device()), change(a))
 
 
+def _set_diagonal(a):
+    a = a.add_diagonal(0.0)
+    a.setdiag(np.arange(float(min(a.shape))))
+    return a
+
+
+def _here_or_there(a, numbers):
+    return numbers if a.device == "cpu" else to_device(numbers)
+
+
+ARITHMETIC = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "negative": lambda a, b: -a,
+    "times": lambda a, b: 0.3 * a,
+    "divide": lambda a, b: a / 7,
+    "square": lambda a, b: a**2,
+    "abs": lambda a, b: abs(a),
+    "hadamard": lambda a, b: a.multiply(b),
+    "maximum": lambda a, b: a.maximum(b),
+    "minimum": lambda a, b: a.minimum(b),
+    "transposed": lambda a, b: a.T.copy() + b.T,
+    "scale": lambda a, b: a.scale(rows=np.arange(a.shape[0]), cols=np.linspace(0, 1, a.shape[1])),
+    "scale there": lambda a, b: a.scale(rows=_here_or_there(a, np.arange(a.shape[0], dtype="float32") / 3)),
+    "diagonal added": lambda a, b: a.add_diagonal(np.arange(float(min(a.shape)))),
+    "zeros dropped": lambda a, b: (a.multiply(b) + 0 * b).drop_zeros(),
+    "diagonal written": lambda a, b: _set_diagonal(a),
+}
+
+
+@pytest.mark.parametrize("compute", ARITHMETIC.values(), ids=ARITHMETIC)
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+def test_arithmetic_has_the_same_bits_as_on_the_cpu(rng, compute, dtype):
+    for shape in ((32, 24), (29, 19)):
+        a = random_matrix(rng, shape, 8, dtype=dtype, density=0.6, order=rng.choice(["C", "F"]))
+        b = random_matrix(rng, shape, 8, dtype=dtype, density=0.6)
+        assert_same(compute(a.to_device(), b.to_device()), compute(a, b))
+
+
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+def test_reductions(rng, dtype):
+    a = random_matrix(rng, (29, 19), 8, dtype=dtype, density=0.6)
+    there = a.to_device()
+    for axis in (None, 0, 1):
+        for name in ("max", "min", "count_nonzero"):
+            np.testing.assert_array_equal(getattr(there, name)(axis=axis), getattr(a, name)(axis=axis))
+        for name in ("sum", "mean"):
+            np.testing.assert_allclose(getattr(there, name)(axis=axis), getattr(a, name)(axis=axis), rtol=1e-12, atol=1e-12)
+    for kind in ("fro", 1, np.inf, "max"):
+        np.testing.assert_allclose(there.norm(kind), a.norm(kind), rtol=1e-14)
+    np.testing.assert_allclose(there.norm(axis=1), a.norm(axis=1), rtol=1e-14)
+    np.testing.assert_array_equal(there.diagonal(1), a.diagonal(1))
+    assert there.trace() == a.trace()
+    assert there.isclose_all(a.to_device(), 0, 0) and not there.isclose_all((2 * a).to_device())
+
+
+def test_arithmetic_with_the_host_is_refused(rng):
+    a = random_matrix(rng, (16, 16), 8)
+    with pytest.raises(tartan.UnsupportedError, match="a is on device 1:0, expected 2:0"):
+        a + a.to_device()
+    with pytest.raises(tartan.UnsupportedError, match="matrix is on device 1:0, expected 2:0"):
+        a.scale(cols=to_device(np.ones(16)), rows=None)
+
+
 @pytest.mark.parametrize("norm", ["max", "l1", "l2"])
 def test_norms(rng, norm):
     a = random_matrix(rng, (29, 19), 8, dtype="float32")
@@ -95,7 +159,7 @@ def test_no_memory_on_the_device(rng, monkeypatch):
 
 def test_scatter_refuses(rng):
     a, b = random_matrix(rng, (16, 16), 8, density=1.0).to_device(), random_matrix(rng, (8, 8), 8, density=1.0)
-    with pytest.raises(tartan.UnsupportedError, match="from is on device"):
+    with pytest.raises(tartan.UnsupportedError, match="matrix is on device"):
         a.scatter(b, [0])
     with pytest.raises(tartan.LayoutError, match="targets.0. is 4, expected -1 .. 3"):
         a.scatter(b.to_device(), [4])

@@ -158,7 +158,7 @@ setMethod("[", "BlockMatrix", function(x, i, j, ..., drop = TRUE) {
 setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   .expect_one_head(x, "diag")
   n <- min(dim(x))
-  diagonal <- tartan_matrix_get_diagonal(x, 0, n)
+  diagonal <- tartan_matrix_get_diagonal(NULL, x, 0, n)
   own <- x@Dimnames
   if (names && !is.null(own[[1L]]) && identical(own[[1L]][seq_len(n)], own[[2L]][seq_len(n)])) {
     names(diagonal) <- own[[1L]][seq_len(n)]
@@ -267,6 +267,6 @@ setReplaceMethod("diag", "BlockMatrix", function(x, value) {
   at <- which(is.na(value) | value != 0) - 1
   x <- if (length(value) == 1L && length(at)) .with_room(x, tartan_layout_add_diagonal(x@layout, 0))
        else .with_room(x, tartan_layout_add_elements(x@layout, NULL, at, at))
-  tartan_matrix_set_diagonal(x, 0, value)
+  tartan_matrix_set_diagonal(NULL, x, 0, value)
   x
 })

@@ -12,10 +12,13 @@
  * for each row, column or block are in f64. A result has the block order of its first operand, and zeros in the padding
  * of ragged blocks.
  *
- * A context lends its threads; no result depends on their number, or on the block order. Values must be in host memory.
- * A call that fails leaves its operands as they were.
+ * Values must be on the context's device (tartan_matrix_multiply: in host memory). No result depends on the number of the
+ * context's threads, and on the CPU none depends on the block order. A GPU gives the same bits, except for powers other
+ * than 2 and 0.5, for sums, which it adds in another order that depends only on the layout, the dtype and the block order,
+ * and for the payload of NaN that was converted. Lists of blocks, factors in host memory, diagonals and numbers that are
+ * returned make the call wait. A call that fails leaves its operands as they were.
  * Common errors: HANDLE, SHAPE (frames that differ, lengths), DTYPE, ARGUMENT (also: the context is busy in another
- * thread), UNSUPPORTED (values on a device, dynamic layouts), OVERFLOW, MEMORY. */
+ * thread), UNSUPPORTED (values elsewhere, dynamic layouts), OVERFLOW, MEMORY, DEVICE. */
 #ifndef TARTAN_ARITHMETIC_H
 #define TARTAN_ARITHMETIC_H
 
@@ -67,11 +70,11 @@ TARTAN_API tartan_status tartan_matrix_apply(tartan_context *context, int32_t ki
                                              const tartan_matrix *matrix, int32_t dtype, tartan_matrix **out);
 
 /* diag(row_factors) A diag(col_factors): each element times the factor of its row, then times that of its column.
- * row_factors: [rows] for all heads or [heads * rows], or NULL with length 0 for none; col_factors likewise. */
-TARTAN_API tartan_status tartan_matrix_scale(tartan_context *context, const double *row_factors,
-                                             int64_t nrow_factors, const double *col_factors,
-                                             int64_t ncol_factors, const tartan_matrix *matrix, int32_t dtype,
-                                             tartan_matrix **out);
+ * row_factors: [rows] for all heads or [heads, rows], of float32 or float64, in host memory or on the context's device; NULL
+ * for none. col_factors: likewise for columns. */
+TARTAN_API tartan_status tartan_matrix_scale(tartan_context *context, const tartan_array *row_factors,
+                                             const tartan_array *col_factors, const tartan_matrix *matrix,
+                                             int32_t dtype, tartan_matrix **out);
 
 /* The matrix product A B, block-sparse: block (i, j) is stored if A stores block (i, k) and B stores block (k, j) for some
  * k. Each element is one sum in the order of k. The heads must be equal, and B's blocks as high as A's are wide. The time
@@ -96,17 +99,19 @@ TARTAN_API tartan_status tartan_matrix_add_diagonal(tartan_context *context, dou
                                                     tartan_matrix **out);
 
 /* Reads the diagonal, [heads * length]; elements that are not stored are 0. */
-TARTAN_API tartan_status tartan_matrix_get_diagonal(const tartan_matrix *matrix, int64_t offset,
-                                                    double *out_diagonal, int64_t nout_diagonal);
+TARTAN_API tartan_status tartan_matrix_get_diagonal(tartan_context *context, const tartan_matrix *matrix,
+                                                    int64_t offset, double *out_diagonal,
+                                                    int64_t nout_diagonal);
 
 /* Writes the diagonal, given as for tartan_matrix_add_diagonal, in place. A zero where nothing is stored is ignored.
  * Errors: also LAYOUT (another number where nothing is stored). */
-TARTAN_API tartan_status tartan_matrix_set_diagonal(tartan_matrix *matrix, int64_t offset,
-                                                    const double *diagonal, int64_t ndiagonal);
+TARTAN_API tartan_status tartan_matrix_set_diagonal(tartan_context *context, tartan_matrix *matrix,
+                                                    int64_t offset, const double *diagonal,
+                                                    int64_t ndiagonal);
 
 /* The sum of the main diagonal of each head, [heads]. */
-TARTAN_API tartan_status tartan_matrix_trace(const tartan_matrix *matrix, double *out_results,
-                                             int64_t nout_results);
+TARTAN_API tartan_status tartan_matrix_trace(tartan_context *context, const tartan_matrix *matrix,
+                                             double *out_results, int64_t nout_results);
 
 /* ---- Reductions: f64 numbers of the matrix as it is, with the elements that are not stored as zeros ---- */
 
@@ -130,8 +135,8 @@ typedef enum tartan_each {
 } tartan_each;
 
 /* Numbers for each row, column, block or head. NaN in an operand makes the result NaN; the mean, least and largest of no
- * elements are NaN, too. Elements are added in ascending order of their column (of their row for EACH_COLUMN), in one
- * chain; sums of blocks and heads are the sums of their rows. */
+ * elements are NaN, too. The CPU adds elements in ascending order of their column (of their row for EACH_COLUMN), in one
+ * chain; sums of heads are the sums of their rows, and on the CPU those of blocks are, too. */
 TARTAN_API tartan_status tartan_matrix_reduce(tartan_context *context, const tartan_matrix *matrix,
                                               int32_t reduction, int32_t each, double *out_results,
                                               int64_t nout_results);

@@ -119,7 +119,7 @@ TARTAN_API tartan_status tartan_matrix_triangle(tartan_context *context, const t
                                                 int32_t triangle, int64_t offset, tartan_matrix **out);
 
 /* The blocks that hold an element with |x| > tolerance, or NaN; their other elements stay. This layout depends on the
- * values. Errors: also ARGUMENT (a tolerance that is negative or NaN). */
+ * values. On any device. Errors: also ARGUMENT (a tolerance that is negative or NaN). */
 TARTAN_API tartan_status tartan_matrix_drop_zeros(tartan_context *context, const tartan_matrix *matrix,
                                                   double tolerance, tartan_matrix **out);
 

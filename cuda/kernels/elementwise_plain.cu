@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Element-wise arithmetic of matrices: sums, combinations, functions of the stored elements, scaling. Each thread computes
+ * a pack of neighbours in f64, as the CPU does: products and sums are rounded one by one. */
+#include "device/launch.cuh"
+#include "kernels/elements.cuh"
+
+namespace {
+
+constexpr int THREADS = 256;
+
+struct work {
+    side to;
+    int32_t to_dtype;
+    operand a, b;
+    bool two; /* operands */
+    int32_t form, kind;
+    double alpha, beta;
+    tartan_cuda_line_scalars rows, cols;
+    int64_t packs;
+    bool small; /* packs are counted in 32 bits */
+};
+
+/* ---- What is computed of x and y ---- */
+
+/* x[c] = f(x[c], y[c]). Which function it is, is decided once for a pack. */
+template <int COUNT, typename F>
+__device__ __forceinline__ void each(double (&x)[COUNT], const double (&y)[COUNT], F f) {
+#pragma unroll
+    for (int c = 0; c < COUNT; c++) x[c] = f(x[c], y[c]);
+}
+
+template <int COUNT>
+__device__ __forceinline__ void add(double alpha, double beta, bool has_x, bool has_y, double (&x)[COUNT],
+                                    const double (&y)[COUNT]) {
+    if (has_x && has_y)
+        each(x, y, [=](double u, double v) { return __dadd_rn(__dmul_rn(alpha, u), __dmul_rn(beta, v)); });
+    else if (has_x)
+        each(x, y, [=](double u, double) { return __dmul_rn(alpha, u); });
+    else if (has_y)
+        each(x, y, [=](double, double v) { return __dmul_rn(beta, v); });
+}
+
+template <int COUNT>
+__device__ __forceinline__ void combine(int32_t kind, double (&x)[COUNT], const double (&y)[COUNT]) {
+    if (kind == TARTAN_COMBINE_MULTIPLY)
+        each(x, y, [](double u, double v) { return __dmul_rn(u, v); });
+    else if (kind == TARTAN_COMBINE_MAXIMUM)
+        each(x, y, [](double u, double v) { return isnan(u) || u > v ? u : v; });
+    else
+        each(x, y, [](double u, double v) { return isnan(u) || u < v ? u : v; });
+}
+
+__device__ __noinline__ double power(double x, double p) {
+    return pow(x, p);
+}
+
+template <int COUNT>
+__device__ __forceinline__ void apply(int32_t kind, double p, double (&x)[COUNT], const double (&y)[COUNT]) {
+    switch (kind) {
+    case TARTAN_APPLY_MULTIPLY:
+        return each(x, y, [=](double u, double) { return __dmul_rn(u, p); });
+    case TARTAN_APPLY_DIVIDE:
+        return each(x, y, [=](double u, double) { return __ddiv_rn(u, p); });
+    case TARTAN_APPLY_POWER:
+        if (p == 2) return each(x, y, [](double u, double) { return __dmul_rn(u, u); });
+        if (p == 0.5) return each(x, y, [](double u, double) { return __dsqrt_rn(u); });
+        return each(x, y, [=](double u, double) { return power(u, p); });
+    case TARTAN_APPLY_ABS:
+        return each(x, y, [](double u, double) { return fabs(u); });
+    case TARTAN_APPLY_SIGN:
+        return each(x, y, [](double u, double) { return isnan(u) ? u : (double)((u > 0) - (u < 0)); });
+    default:
+        return each(x, y, [](double u, double) { return rint(u); });
+    }
+}
+
+__device__ __forceinline__ double scalar_at(const tartan_cuda_line_scalars &s, int64_t head, int64_t line) {
+    const int64_t at = head * s.head + line * s.line;
+    return s.dtype == TARTAN_F64 ? ((const double *)s.data)[at] : (double)((const float *)s.data)[at];
+}
+
+/* The row's factor first, then that of the column. */
+template <int COUNT>
+__device__ __forceinline__ void scale(const work &p, int64_t id, const place &at, int count,
+                                      double (&x)[COUNT]) {
+    const block_place block = find_block(p.to, id);
+    const int64_t row = block.row * p.to.block_rows + at.row, col = block.col * p.to.block_cols + at.col;
+    const bool by_row = p.to.col_stride == 1;
+#pragma unroll
+    for (int c = 0; c < COUNT; c++) {
+        if (c >= count) break;
+        if (p.rows.data != nullptr)
+            x[c] = __dmul_rn(x[c], scalar_at(p.rows, block.head, row + (by_row ? 0 : c)));
+        if (p.cols.data != nullptr)
+            x[c] = __dmul_rn(x[c], scalar_at(p.cols, block.head, col + (by_row ? c : 0)));
+    }
+}
+
+/* ---- One pack ---- */
+
+/* Bits as they are, of elements of equal size; padding becomes zero. */
+template <int COUNT>
+__device__ __forceinline__ void move(void *to, int64_t to_at, const void *from, int64_t from_at,
+                                     int32_t dtype, int count) {
+    auto move_as = [&](auto zero) {
+        using T = decltype(zero);
+        auto pack = *(const tartan_cuda_pack<T, COUNT> *)((const T *)from + from_at);
+#pragma unroll
+        for (int c = 0; c < COUNT; c++) pack.at[c] = c < count ? pack.at[c] : zero;
+        *(tartan_cuda_pack<T, COUNT> *)((T *)to + to_at) = pack;
+    };
+    switch (dtype) {
+    case TARTAN_F64:
+        return move_as((uint64_t)0);
+    case TARTAN_F32:
+        return move_as((uint32_t)0);
+    case TARTAN_F16:
+    case TARTAN_BF16:
+        return move_as((uint16_t)0);
+    default:
+        return move_as((uint8_t)0);
+    }
+}
+
+template <int COUNT> __device__ __forceinline__ void compute_pack(const work &p, const place &at) {
+    const int64_t a = id_at(p.a, at.i), b = p.two ? id_at(p.b, at.i) : -1;
+    const int64_t to = at.i * (p.to.block_rows * p.to.block_cols) + at.first;
+    const int count = existing<COUNT>(p.to, at.i, at);
+    const bool sum = p.form == TARTAN_I_FORM_SUM;
+    if (sum && (a < 0) != (b < 0) && (a < 0 ? p.beta : p.alpha) == 1) { /* a block of one operand */
+        const operand &from = a < 0 ? p.b : p.a;
+        if (from.dtype == p.to_dtype) {
+            move<COUNT>((void *)p.to.values, to, from.values, offset_of<COUNT>(p.to, from, a < 0 ? b : a, at),
+                        from.dtype, count);
+            return;
+        }
+    }
+    double x[COUNT] = {}, y[COUNT] = {};
+    if (a >= 0) load(p.a.values, p.a.dtype, offset_of<COUNT>(p.to, p.a, a, at), x);
+    if (b >= 0) load(p.b.values, p.b.dtype, offset_of<COUNT>(p.to, p.b, b, at), y);
+    if (sum)
+        add(p.alpha, p.beta, a >= 0, b >= 0, x, y);
+    else if (p.form == TARTAN_I_FORM_COMBINE)
+        combine(p.kind, x, y);
+    else if (p.form == TARTAN_I_FORM_FUNCTION)
+        apply(p.kind, p.alpha, x, y);
+    else
+        scale<COUNT>(p, at.i, at, count, x);
+    store((void *)p.to.values, p.to_dtype, to, x, count);
+}
+
+template <int COUNT> __global__ void __launch_bounds__(THREADS) elementwise(const work p) {
+    const bool with_place = COUNT == 1 || p.to.ragged || p.form == TARTAN_I_FORM_SCALE;
+    for (int64_t n = (int64_t)blockIdx.x * THREADS + threadIdx.x; n < p.packs;
+         n += (int64_t)gridDim.x * THREADS)
+        compute_pack<COUNT>(p, place_of<COUNT>(p.to, n, p.small, with_place));
+}
+
+/* ---- Launching ---- */
+
+template <int COUNT>
+tartan_status launch(const char *function, tartan_cuda_queue *queue, work &p, int64_t blocks) {
+    p.packs = blocks * (p.to.block_rows * p.to.block_cols / COUNT);
+    p.small = p.packs <= UINT32_MAX;
+    return tartan_cuda_launch(function, queue, elementwise<COUNT>,
+                              tartan_cuda_grid((p.packs - 1) / THREADS + 1), dim3(THREADS), p);
+}
+
+} // namespace
+
+tartan_status tartan_cuda_elementwise_plain(const char *function, tartan_cuda_queue *queue,
+                                            const void *problem) {
+    const tartan_cuda_elementwise *e = (const tartan_cuda_elementwise *)problem;
+    const tartan_layout *layout = e->to.layout;
+    const bool scaled = e->form == TARTAN_I_FORM_SCALE;
+    work p = {};
+    side a = {}, b = {};
+    PASS(side_of(function, queue, &e->to, &p.to));
+    PASS(side_of(function, queue, &e->a, &a));
+    p.two = e->b.layout != nullptr;
+    if (p.two) PASS(side_of(function, queue, &e->b, &b));
+    if (scaled) PASS(side_places(function, queue, layout, &p.to));
+    p.to_dtype = e->to.dtype;
+    p.a = operand_of(&e->a, a, e->a_sources);
+    if (p.two) p.b = operand_of(&e->b, b, e->b_sources);
+    p.form = e->form, p.kind = e->kind;
+    p.alpha = e->alpha, p.beta = e->beta;
+    p.rows = e->rows, p.cols = e->cols;
+    const int32_t run = p.to.ragged || scaled ? (p.to.col_stride == 1 ? p.to.block_cols : p.to.block_rows)
+                                              : p.to.block_rows * p.to.block_cols;
+    const bool same = same_order(p.to, a) && (!p.two || same_order(p.to, b));
+    auto fits = [&](int count) {
+        return same && run % count == 0 && is_aligned(e->to.values, e->to.dtype, count) &&
+               is_aligned(e->a.values, e->a.dtype, count) &&
+               (!p.two || is_aligned(e->b.values, e->b.dtype, count));
+    };
+    const bool narrow = tartan_cuda_bytes_of(e->to.dtype) <= 2 && tartan_cuda_bytes_of(e->a.dtype) <= 2 &&
+                        (!p.two || tartan_cuda_bytes_of(e->b.dtype) <= 2);
+    if (narrow && fits(8)) return launch<8>(function, queue, p, layout->blocks);
+    if (fits(4)) return launch<4>(function, queue, p, layout->blocks);
+    return launch<1>(function, queue, p, layout->blocks);
+}

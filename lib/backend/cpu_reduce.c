@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions by row, column and block on the CPU. Each row or column is one chain of operations that a single worker runs
+// in ascending order of the elements, so bits depend neither on the number of workers nor on the order in blocks.
+#include "backend/cpu.h"
+#include "backend/reduce.h"
+
+#include <math.h>
+
+enum { PIECE = 1024 }; /* elements that are converted at a time */
+
+typedef struct job {
+    const tartan_op_reduce *op;
+    const double *units;
+    double *out;
+    int32_t workers;
+} job;
+
+/* ---- Chains ---- */
+
+// Continues `lines` chains with `across` elements each: x is [across, lines].
+static void accumulate(int32_t kind, const double *x, int64_t across, int64_t lines, const double *units,
+                       double *chains) {
+    for (int64_t i = 0; i < across; i++, x += lines) switch (kind) {
+        case TARTAN_REDUCE_SUM:
+            for (int64_t l = 0; l < lines; l++) chains[l] += x[l];
+            break;
+        case TARTAN_REDUCE_MINIMUM: /* once NaN, stays NaN */
+            for (int64_t l = 0; l < lines; l++)
+                chains[l] = x[l] < chains[l] || isnan(x[l]) ? x[l] : chains[l];
+            break;
+        case TARTAN_REDUCE_MAXIMUM:
+            for (int64_t l = 0; l < lines; l++)
+                chains[l] = x[l] > chains[l] || isnan(x[l]) ? x[l] : chains[l];
+            break;
+        case TARTAN_REDUCE_ABS_SUM:
+            for (int64_t l = 0; l < lines; l++) chains[l] += fabs(x[l]);
+            break;
+        case TARTAN_REDUCE_ABS_MAXIMUM:
+            for (int64_t l = 0; l < lines; l++)
+                chains[l] = fabs(x[l]) > chains[l] || isnan(x[l]) ? fabs(x[l]) : chains[l];
+            break;
+        case TARTAN_I_REDUCE_SQUARES:
+            for (int64_t l = 0; l < lines; l++) chains[l] += x[l] * x[l];
+            break;
+        case TARTAN_I_REDUCE_SCALED_SQUARES:
+            for (int64_t l = 0; l < lines; l++) chains[l] += x[l] / units[l] * (x[l] / units[l]);
+            break;
+        default: /* TARTAN_REDUCE_NONZEROS */
+            for (int64_t l = 0; l < lines; l++) chains[l] += x[l] != 0;
+            break;
+        }
+}
+
+// Continues the chains of a block's rows (columns if by_column) with its elements.
+static void accumulate_block(const job *j, bool by_column, int64_t id, const double *units, double *chains) {
+    const tartan_matrix *m = j->op->matrix;
+    const tartan_layout *l = m->layout;
+    const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]),
+                  cols = tartan_i_cols_of(l, l->block_cols[id]);
+    const int64_t lines = by_column ? cols : rows, all = by_column ? rows : cols;
+    const int64_t row = tartan_i_block_row_stride(m), col = tartan_i_block_col_stride(m);
+    const int64_t line_stride = by_column ? col : row, stride = by_column ? row : col;
+    const tartan_i_tile_copy copy = tartan_i_tile_copier(TARTAN_F64, m->dtype);
+    double x[PIECE];
+    for (int64_t first = 0; first < all; first += PIECE / lines) {
+        const int64_t left = all - first, across = left < PIECE / lines ? left : PIECE / lines;
+        copy(x, lines, 1, tartan_i_at(tartan_i_block_at(m, id), m->dtype, first * stride), stride,
+             line_stride, across, lines);
+        accumulate(j->op->kind, x, across, lines, units, chains);
+    }
+}
+
+/* ---- Lines and blocks ---- */
+
+static void lines_task(void *data, int32_t worker) {
+    const job *j = data;
+    const tartan_layout *l = j->op->matrix->layout;
+    const tartan_shape *s = &l->shape;
+    const bool by_column = j->op->each == TARTAN_EACH_COLUMN;
+    const int64_t grid = by_column ? l->grid_cols : l->grid_rows, size = by_column ? s->cols : s->rows;
+    const int64_t block = by_column ? s->block_cols : s->block_rows;
+    const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
+    int64_t begin, end;
+    tartan_i_share(s->heads * grid, j->workers, worker, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t at = i / grid * size + i % grid * block, left = size - i % grid * block;
+        const int64_t lines = left < block ? left : block;
+        double *chains = j->out + at;
+        for (int64_t k = 0; k < lines; k++) chains[k] = tartan_i_reduce_first(j->op->kind);
+        for (int64_t n = pointers[i]; n < pointers[i + 1]; n++) {
+            const int64_t id = by_column ? l->col_ids[n] : n;
+            accumulate_block(j, by_column, id, j->units != NULL ? j->units + at : NULL, chains);
+        }
+    }
+}
+
+static void blocks_task(void *data, int32_t worker) {
+    const job *j = data;
+    const tartan_layout *l = j->op->matrix->layout;
+    double chains[TARTAN_I_MAX_BLOCK], units[TARTAN_I_MAX_BLOCK];
+    int64_t begin, end;
+    tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
+    for (int64_t id = begin; id < end; id++) {
+        const int64_t rows = tartan_i_rows_of(l, l->block_rows[id]);
+        for (int64_t i = 0; i < rows; i++) chains[i] = tartan_i_reduce_first(j->op->kind);
+        for (int64_t i = 0; j->units != NULL && i < rows; i++) units[i] = j->units[id];
+        accumulate_block(j, false, id, units, chains);
+        j->out[id] = tartan_i_reduce_fold(j->op->kind, chains, rows);
+    }
+}
+
+tartan_status tartan_i_cpu_reduce(const tartan_context *context, const tartan_op_reduce *op) {
+    const double elements = (double)op->matrix->layout->blocks * (double)tartan_i_block_elements(op->matrix);
+    job j = {.op = op,
+             .units = op->units != NULL ? op->units->data : NULL,
+             .out = op->results->data,
+             .workers = context->threads};
+    tartan_i_parallel(context, j.workers, 4 * elements,
+                      op->each == TARTAN_EACH_BLOCK ? blocks_task : lines_task, &j);
+    return TARTAN_OK;
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions by row, column, block and head: the backend reduces the stored elements of lines and blocks; what is made of
+// these numbers is computed here, on the host.
+#include "backend/reduce.h"
+#include "ops/arithmetic.h"
+
+// The numbers of lines that do not store all of their elements.
+static void include_zeros(const tartan_layout *l, int32_t kind, int32_t each, double *out) {
+    const tartan_shape *s = &l->shape;
+    const bool by_column = each == TARTAN_EACH_COLUMN;
+    const int64_t grid = by_column ? l->grid_cols : l->grid_rows,
+                  across = by_column ? l->grid_rows : l->grid_cols;
+    const int64_t size = by_column ? s->cols : s->rows, block = by_column ? s->block_cols : s->block_rows;
+    const int64_t *pointers = by_column ? l->col_pointers : l->row_pointers;
+    const bool least = kind == TARTAN_REDUCE_MINIMUM;
+    if (each == TARTAN_EACH_BLOCK || (!least && kind != TARTAN_REDUCE_MAXIMUM)) return;
+    for (int64_t i = 0; i < s->heads * grid; i++) {
+        if (pointers[i + 1] - pointers[i] == across) continue;
+        const int64_t first = i % grid * block, end = first + block < size ? first + block : size;
+        double *line = out + i / grid * size;
+        for (int64_t k = first; k < end; k++)
+            if (least ? line[k] > 0 : line[k] < 0) line[k] = 0;
+    }
+}
+
+static int64_t count_of(const tartan_layout *l, int32_t each) {
+    const tartan_shape *s = &l->shape;
+    return each == TARTAN_EACH_ROW      ? s->heads * s->rows
+           : each == TARTAN_EACH_COLUMN ? s->heads * s->cols
+           : each == TARTAN_EACH_BLOCK  ? l->blocks
+                                        : s->heads;
+}
+
+// Accumulates `kind` into out; units: of squares that are scaled, or NULL.
+static tartan_status run(tartan_i_call *call, const tartan_matrix *matrix, int32_t kind, int32_t each,
+                         const double *units, double *out) {
+    tartan_status status = TARTAN_OK;
+    const char *function = call->function;
+    const int64_t count = count_of(matrix->layout, each);
+    tartan_array results, unit_array;
+    tartan_i_stage stage = {0};
+    tartan_op op = {
+        .kind = TARTAN_OP_REDUCE,
+        .reduce = {.function = function, .kind = kind, .each = each, .matrix = matrix, .results = &results}};
+    if (count == 0) return TARTAN_OK;
+    TRY(tartan_i_stage_numbers(&stage, function, call->context, out, count, true, &results));
+    if (units != NULL) {
+        TRY(tartan_i_stage_numbers(&stage, function, call->context, units, count, false, &unit_array));
+        op.reduce.units = &unit_array;
+    }
+    TRY(tartan_i_call_run(call, &op));
+    TRY(tartan_i_stage_fetch(function, call->context, &results, out));
+    include_zeros(matrix->layout, kind, each, out);
+fail:
+    tartan_i_stage_free(&stage, call->context);
+    return status;
+}
+
+/* ---- Norms: the sums of squares may leave the range of f64. Then elements are divided by the largest first. ---- */
+
+static bool is_safe(double squares) {
+    return isnan(squares) || (squares > 1e-280 && squares < 1e300);
+}
+
+// room: count numbers, used if a sum of squares is out of range.
+static tartan_status run_norms(tartan_i_call *call, const tartan_matrix *matrix, int32_t each, double *room,
+                               int64_t count, double *out) {
+    PASS(run(call, matrix, TARTAN_I_REDUCE_SQUARES, each, NULL, out));
+    int64_t unsafe = 0;
+    for (int64_t i = 0; i < count; i++) unsafe += !is_safe(out[i]);
+    if (unsafe > 0) {
+        PASS(run(call, matrix, TARTAN_REDUCE_ABS_MAXIMUM, each, NULL, room));
+        /* the others are computed again, too, with a unit of 1 */
+        for (int64_t i = 0; i < count; i++)
+            if (is_safe(out[i]) || room[i] == 0 || isinf(room[i])) room[i] = 1;
+        PASS(run(call, matrix, TARTAN_I_REDUCE_SCALED_SQUARES, each, room, out));
+    }
+    for (int64_t i = 0; i < count; i++) out[i] = (unsafe > 0 ? room[i] : 1) * sqrt(out[i]);
+    return TARTAN_OK;
+}
+
+// The norm of n numbers that are norms themselves.
+static double fold_norms(const double *norms, int64_t n) {
+    const double unit = tartan_i_reduce_fold(TARTAN_REDUCE_ABS_MAXIMUM, norms, n);
+    if (!(unit > 0) || isinf(unit)) return unit;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += norms[i] / unit * (norms[i] / unit);
+    return unit * sqrt(sum);
+}
+
+/* ---- Heads: of the numbers of their rows, in `rows` ---- */
+
+static tartan_status run_heads(tartan_i_call *call, const tartan_matrix *matrix, int32_t kind, double *rows,
+                               double *room, double *out) {
+    const tartan_shape *s = &matrix->layout->shape;
+    const bool norm = kind == TARTAN_REDUCE_NORM;
+    bool unsafe = false;
+    PASS(run(call, matrix, norm ? TARTAN_I_REDUCE_SQUARES : kind, TARTAN_EACH_ROW, NULL, rows));
+    for (int64_t head = 0; head < s->heads; head++) {
+        out[head] = tartan_i_reduce_fold(norm ? TARTAN_REDUCE_SUM : kind, rows + head * s->rows, s->rows);
+        unsafe = unsafe || (norm && !is_safe(out[head]));
+    }
+    if (!norm) return TARTAN_OK;
+    if (!unsafe) {
+        for (int64_t head = 0; head < s->heads; head++) out[head] = sqrt(out[head]);
+        return TARTAN_OK;
+    }
+    PASS(run_norms(call, matrix, TARTAN_EACH_ROW, room, s->heads * s->rows, rows));
+    for (int64_t head = 0; head < s->heads; head++)
+        out[head] = is_safe(out[head]) ? sqrt(out[head]) : fold_norms(rows + head * s->rows, s->rows);
+    return TARTAN_OK;
+}
+
+/* ---- Public ---- */
+
+// The number of elements that result i is of.
+static double elements_of(const tartan_layout *l, int32_t each, int64_t i) {
+    const tartan_shape *s = &l->shape;
+    if (each == TARTAN_EACH_BLOCK)
+        return (double)(tartan_i_rows_of(l, l->block_rows[i]) * tartan_i_cols_of(l, l->block_cols[i]));
+    return each == TARTAN_EACH_ROW      ? (double)s->cols
+           : each == TARTAN_EACH_COLUMN ? (double)s->rows
+                                        : (double)s->rows * (double)s->cols;
+}
+
+static void finish(const tartan_layout *l, int32_t reduction, int32_t each, double *out) {
+    const int64_t count = count_of(l, each);
+    const bool extreme = reduction == TARTAN_REDUCE_MINIMUM || reduction == TARTAN_REDUCE_MAXIMUM;
+    if (reduction != TARTAN_REDUCE_MEAN && !extreme) return;
+    for (int64_t i = 0; i < count; i++) {
+        const double elements = elements_of(l, each, i);
+        if (elements == 0)
+            out[i] = NAN;
+        else if (!extreme)
+            out[i] /= elements;
+    }
+}
+
+static tartan_status reduce(const char *function, tartan_context *context, const tartan_matrix *matrix,
+                            int32_t reduction, int32_t each, double *out) {
+    tartan_status status;
+    const tartan_layout *l = matrix->layout;
+    const bool norm = reduction == TARTAN_REDUCE_NORM, heads = each == TARTAN_EACH_HEAD;
+    const int32_t kind = reduction == TARTAN_REDUCE_MEAN ? TARTAN_REDUCE_SUM : reduction;
+    const int64_t count = count_of(l, each);
+    double *rows = NULL, *room = NULL, *results = NULL;
+    NEW(results, count);
+    if (heads) NEW(rows, l->shape.heads * l->shape.rows);
+    if (norm) NEW(room, heads ? l->shape.heads * l->shape.rows : count);
+    tartan_i_call call;
+    TRY(tartan_i_call_enter(function, context, &call));
+    status = heads  ? run_heads(&call, matrix, kind, rows, room, results)
+             : norm ? run_norms(&call, matrix, each, room, count, results)
+                    : run(&call, matrix, kind, each, NULL, results);
+    tartan_i_call_leave(&call);
+    if (status != TARTAN_OK) goto fail;
+    finish(l, reduction, each, results);
+    if (count > 0) memcpy(out, results, (size_t)count * sizeof *out);
+fail:
+    tartan_i_free(rows);
+    tartan_i_free(room);
+    tartan_i_free(results);
+    return status;
+}
+
+tartan_status tartan_matrix_reduce(tartan_context *context, const tartan_matrix *matrix, int32_t reduction,
+                                   int32_t each, double *out_results, int64_t nout_results) {
+    HOLD_MATRIX(matrix);
+    PASS(tartan_i_work_check(__func__, context));
+    PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
+    CHECK(reduction >= TARTAN_REDUCE_SUM && reduction <= TARTAN_REDUCE_NONZEROS, ARGUMENT,
+          "reduction is %d, expected %d .. %d (a tartan_reduction)", reduction, TARTAN_REDUCE_SUM,
+          TARTAN_REDUCE_NONZEROS);
+    CHECK(each >= TARTAN_EACH_ROW && each <= TARTAN_EACH_HEAD, ARGUMENT,
+          "each is %d, expected %d (row), %d (column), %d (block) or %d (head)", each, TARTAN_EACH_ROW,
+          TARTAN_EACH_COLUMN, TARTAN_EACH_BLOCK, TARTAN_EACH_HEAD);
+    const int64_t count = count_of(matrix->layout, each);
+    CHECK_LIST(out_results, count, "one for each row, column, block or head");
+    PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_results", out_results,
+                                     count * (int64_t)sizeof *out_results));
+    return reduce(__func__, context, matrix, reduction, each, out_results);
+}
+
+// The largest sum of absolute values of a line, for each head.
+static tartan_status largest_sums(const char *function, tartan_context *context, const tartan_matrix *matrix,
+                                  int32_t each, double *out) {
+    tartan_status status;
+    const tartan_layout *l = matrix->layout;
+    const int64_t lines = each == TARTAN_EACH_ROW ? l->shape.rows : l->shape.cols;
+    double *sums = NULL;
+    NEW(sums, count_of(l, each));
+    tartan_i_call call;
+    TRY(tartan_i_call_enter(function, context, &call));
+    status = run(&call, matrix, TARTAN_REDUCE_ABS_SUM, each, NULL, sums);
+    tartan_i_call_leave(&call);
+    for (int64_t head = 0; status == TARTAN_OK && head < l->shape.heads; head++)
+        out[head] = tartan_i_reduce_fold(TARTAN_REDUCE_ABS_MAXIMUM, sums + head * lines, lines);
+fail:
+    tartan_i_free(sums);
+    return status;
+}
+
+tartan_status tartan_matrix_norm(tartan_context *context, const tartan_matrix *matrix, int32_t kind,
+                                 double *out_results, int64_t nout_results) {
+    HOLD_MATRIX(matrix);
+    PASS(tartan_i_work_check(__func__, context));
+    PASS(tartan_i_arithmetic_check(__func__, context, "matrix", matrix));
+    CHECK(kind >= TARTAN_MATRIX_NORM_ONE && kind <= TARTAN_MATRIX_NORM_MAX, ARGUMENT,
+          "kind is %d, expected %d .. %d (a tartan_norm_kind)", kind, TARTAN_MATRIX_NORM_ONE,
+          TARTAN_MATRIX_NORM_MAX);
+    const int64_t heads = matrix->layout->shape.heads;
+    CHECK_LIST(out_results, heads, "heads");
+    PASS(tartan_i_matrix_check_apart(__func__, matrix, "out_results", out_results,
+                                     heads * (int64_t)sizeof *out_results));
+    if (kind == TARTAN_MATRIX_NORM_ONE || kind == TARTAN_MATRIX_NORM_INFINITY)
+        return largest_sums(__func__, context, matrix,
+                            kind == TARTAN_MATRIX_NORM_INFINITY ? TARTAN_EACH_ROW : TARTAN_EACH_COLUMN,
+                            out_results);
+    return reduce(__func__, context, matrix,
+                  kind == TARTAN_MATRIX_NORM_FROBENIUS ? TARTAN_REDUCE_NORM : TARTAN_REDUCE_ABS_MAXIMUM,
+                  TARTAN_EACH_HEAD, out_results);
+}

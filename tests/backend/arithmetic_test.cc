@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic of matrices on every backend: the bits of the CPU, but for sums in another order and for powers. What the CPU
+// does is tested against plain loops in tests/matrix.
+#include "placed.h"
+
+#include <functional>
+
+namespace {
+
+using namespace tartan_test;
+
+const int32_t kAll[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_F8E4M3, TARTAN_F8E5M2};
+
+class Arithmetic : public OnBackend {
+  protected:
+    std::mt19937_64 random{1};
+
+    // Small and large blocks, aligned and odd ones, one line, ragged or not.
+    tartan_shape shape_of(int n) {
+        const std::pair<int, int> blocks[] = {{1, 1},   {3, 5},   {8, 8},    {16, 16}, {7, 2},
+                                              {32, 32}, {64, 64}, {128, 64}, {1, 24},  {40, 33}};
+        const auto block = blocks[n % 10];
+        const int64_t rows = 1 + (int64_t)below(random, 5), cols = 1 + (int64_t)below(random, 5);
+        const bool ragged = random() % 2;
+        return {rows * block.first - (ragged ? (int64_t)below(random, (size_t)block.first) : 0),
+                cols * block.second - (ragged ? (int64_t)below(random, (size_t)block.second) : 0),
+                block.first, block.second, pick<int64_t>(random, {1, 1, 2})};
+    }
+    Matrix some_matrix(int dtype, const tartan_shape &shape, double density = 0.6) {
+        return random_matrix(random_layout(shape, density, random()), kAll[dtype % 6],
+                             (int32_t)below(random, 2), random);
+    }
+    // The values with their padding, which to_host would clear.
+    std::vector<char> bits_of(const tartan_matrix *m) {
+        const int64_t bytes = m->layout->blocks * tartan_i_block_elements(m) * tartan_dtype_bytes(m->dtype);
+        std::vector<char> got((size_t)bytes);
+        if (bytes == 0) return got;
+        tartan_array out = array_of(got.data(), TARTAN_F8E4M3, {bytes}), view = out;
+        view.data = m->values, view.device_type = m->device_type, view.device_id = m->device_id;
+        if (m->device_type == TARTAN_CPU) {
+            std::memcpy(got.data(), m->values, (size_t)bytes);
+            return got;
+        }
+        tartan_buffer *raw = nullptr;
+        EXPECT_OK(tartan_buffer_from_array(context.get(), &view, &raw));
+        const Buffer buffer(raw);
+        EXPECT_OK(tartan_buffer_to_array(context.get(), raw, &out));
+        return got;
+    }
+    using Make = std::function<tartan_status(tartan_context *, const tartan_matrix *, const tartan_matrix *,
+                                             tartan_matrix **)>;
+    // The result has the same bits here and there, and there again.
+    void compare(const Matrix &a, const Matrix &b, const Make &make) {
+        const Matrix a_there = placed(context.get(), a), b_there = placed(context.get(), b);
+        tartan_matrix *raw = nullptr;
+        ASSERT_OK(make(cpu(), a.get(), b.get(), &raw));
+        const Matrix want(raw);
+        raw = nullptr;
+        ASSERT_OK(make(context.get(), a_there.get(), b_there.get(), &raw));
+        const Matrix got(raw);
+        ASSERT_STREQ(tartan_matrix_device(a_there.get()), tartan_matrix_device(raw));
+        ASSERT_EQ(want->dtype, got->dtype);
+        ASSERT_EQ(want->block_order, got->block_order);
+        ASSERT_EQ(1, tartan_layout_equal(want->layout, got->layout));
+        ASSERT_EQ(bits_of(want.get()), bits_of(got.get()));
+        tartan_matrix *again = nullptr;
+        ASSERT_OK(make(context.get(), a_there.get(), b_there.get(), &again));
+        ASSERT_EQ(bits_of(got.get()), bits_of(again));
+        tartan_matrix_free(again);
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Each, Arithmetic, ::testing::ValuesIn(backends()),
+                         [](const auto &info) { return info.param; });
+
+TEST_P(Arithmetic, AddsOverTheUnion) {
+    for (int n = 0; n < rounds(180); n++) {
+        SCOPED_TRACE(::testing::Message() << "case " << n);
+        const tartan_shape s = shape_of(n);
+        const Matrix a = some_matrix(n / 10, s), b = some_matrix(n / 30, s);
+        const int32_t dtype = n % 3 ? 0 : kAll[random() % 6];
+        const double alpha = n % 4 == 1 ? 1 : -0.75, beta = n % 5 == 1 ? 1 : 3.1;
+        compare(a, b,
+                [&](tartan_context *c, const tartan_matrix *x, const tartan_matrix *y, tartan_matrix **out) {
+                    return tartan_matrix_add(c, alpha, x, beta, y, dtype, out);
+                });
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(Arithmetic, OfOneLayout) {
+    for (int n = 0; n < rounds(120); n++) {
+        SCOPED_TRACE(::testing::Message() << "case " << n);
+        const tartan_shape s = shape_of(n);
+        const Layout layout = random_layout(s, 0.7, random());
+        const Matrix a = random_matrix(layout, kAll[n / 10 % 6], n % 2, random),
+                     b = random_matrix(layout, kAll[random() % 6], random() % 4 ? n % 2 : 1 - n % 2, random);
+        compare(a, b,
+                [&](tartan_context *c, const tartan_matrix *x, const tartan_matrix *y, tartan_matrix **out) {
+                    PASS(tartan_matrix_add(c, 0.3, x, 1 / 7.0, y, 0, out));
+                    return tartan_axpby(c, -1.1, x, 0.9, *out, *out); // in place
+                });
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(Arithmetic, WritesIntoALargerLayout) {
+    for (int n = 0; n < rounds(60); n++) {
+        const tartan_shape s = shape_of(n);
+        const Matrix a = some_matrix(n / 10, s), b = some_matrix((int)(random() % 6), s);
+        const Layout all = from_mask(
+            s, std::vector<uint8_t>((size_t)(s.heads * a->layout->grid_rows * a->layout->grid_cols), 1));
+        const Matrix c = random_matrix(all, kAll[random() % 6], n % 2, random);
+        const Matrix c_there = placed(context.get(), c), a_there = placed(context.get(), a),
+                     b_there = placed(context.get(), b);
+        ASSERT_OK(tartan_axpby(cpu(), 0.5, a.get(), 1, b.get(), c.get()));
+        ASSERT_OK(tartan_axpby(context.get(), 0.5, a_there.get(), 1, b_there.get(), c_there.get()));
+        ASSERT_EQ(bits_of(c.get()), bits_of(c_there.get())) << "case " << n;
+    }
+}
+
+TEST_P(Arithmetic, Combines) {
+    for (int n = 0; n < rounds(90); n++) {
+        SCOPED_TRACE(::testing::Message() << "case " << n);
+        const tartan_shape s = shape_of(n);
+        const Matrix a = some_matrix(n / 10, s), b = some_matrix(n / 30, s);
+        compare(a, b,
+                [&](tartan_context *c, const tartan_matrix *x, const tartan_matrix *y, tartan_matrix **out) {
+                    return tartan_matrix_combine(c, 1 + n % 3, x, y, 0, out);
+                });
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(Arithmetic, AppliesFunctions) {
+    const std::pair<int32_t, double> functions[] = {{TARTAN_APPLY_MULTIPLY, -0.3}, {TARTAN_APPLY_DIVIDE, 7},
+                                                    {TARTAN_APPLY_POWER, 2},       {TARTAN_APPLY_ABS, 0},
+                                                    {TARTAN_APPLY_SIGN, 0},        {TARTAN_APPLY_ROUND, 0}};
+    for (int n = 0; n < rounds(180); n++) {
+        SCOPED_TRACE(::testing::Message() << "case " << n);
+        const Matrix a = some_matrix(n / 10, shape_of(n));
+        const auto &f = functions[n % 6];
+        const int32_t dtype = n % 5 ? 0 : kAll[random() % 6];
+        compare(a, a,
+                [&](tartan_context *c, const tartan_matrix *x, const tartan_matrix *, tartan_matrix **out) {
+                    return tartan_matrix_apply(c, f.first, f.second, x, dtype, out);
+                });
+        if (HasFailure()) return;
+    }
+}
+
+// Of numbers that have a power.
+TEST_P(Arithmetic, Powers) {
+    const Layout layout = random_layout({40, 40, 8, 8, 1}, 0.5, 1);
+    for (int32_t dtype : {TARTAN_F64, TARTAN_F32, TARTAN_BF16}) {
+        const Matrix a = random_matrix(layout, dtype, 0, random, 0, 4), there = placed(context.get(), a);
+        for (double p : {0.5, 1.7, 3.0}) {
+            tartan_matrix *raw = nullptr;
+            ASSERT_OK(tartan_matrix_apply(cpu(), TARTAN_APPLY_POWER, p, a.get(), 0, &raw));
+            const Matrix want(raw);
+            ASSERT_OK(tartan_matrix_apply(context.get(), TARTAN_APPLY_POWER, p, there.get(), 0, &raw));
+            const Matrix far(raw), got = fetched(context.get(), far);
+            if (p == 0.5) {
+                ASSERT_EQ(bits_of(want.get()), bits_of(got.get()));
+            }
+            const double unit = dtype == TARTAN_F64 ? 0x1p-52 : dtype == TARTAN_F32 ? 0x1p-23 : 0x1p-7;
+            for (int64_t i = 0; i < layout->blocks * 64; i++) {
+                const double x = tartan_i_load(want->values, dtype, i);
+                ASSERT_NEAR(x, tartan_i_load(got->values, dtype, i), 2 * unit * x);
+            }
+        }
+    }
+}
+
+TEST_P(Arithmetic, OfSpecialNumbers) {
+    const double numbers[] = {0.0,      -0.0,  NAN, INFINITY, -INFINITY, 1e-310,
+                              0x1p-149, 65520, 2.5, -3.5,     1e300,     448};
+    const Layout layout = from_mask({1, 12, 1, 12, 1}, {1});
+    std::vector<double> room(std::begin(numbers), std::end(numbers));
+    const tartan_array values = array_of(room.data(), TARTAN_F64, {1, 1, 12});
+    tartan_matrix *raw = nullptr;
+    ASSERT_OK(tartan_matrix_wrap(layout.get(), &values, nullptr, nullptr, &raw));
+    const Matrix here(raw), there = placed(context.get(), here);
+    const std::function<tartan_status(tartan_context *, const tartan_matrix *, tartan_matrix **)> calls[] = {
+        [](auto *c, auto *x, auto **out) { return tartan_matrix_add(c, 1, x, 0, x, 0, out); },
+        [](auto *c, auto *x, auto **out) { return tartan_matrix_combine(c, 2, x, x, 0, out); },
+        [](auto *c, auto *x, auto **out) { return tartan_matrix_combine(c, 3, x, x, 0, out); },
+        [](auto *c, auto *x, auto **out) { return tartan_matrix_apply(c, TARTAN_APPLY_SIGN, 0, x, 0, out); },
+        [](auto *c, auto *x, auto **out) { return tartan_matrix_apply(c, TARTAN_APPLY_ABS, 0, x, 0, out); },
+        [](auto *c, auto *x, auto **out) { return tartan_matrix_apply(c, TARTAN_APPLY_ROUND, 0, x, 0, out); },
+        [](auto *c, auto *x, auto **out) {
+            return tartan_matrix_apply(c, TARTAN_APPLY_POWER, 0.5, x, 0, out);
+        },
+        [](auto *c, auto *x, auto **out) {
+            return tartan_matrix_apply(c, TARTAN_APPLY_DIVIDE, 3, x, 0, out);
+        },
+        [](auto *c, auto *x, auto **out) {
+            return tartan_matrix_apply(c, TARTAN_APPLY_MULTIPLY, 1, x, TARTAN_F16, out);
+        }};
+    for (size_t f = 0; f < sizeof calls / sizeof calls[0]; f++) {
+        ASSERT_OK(calls[f](cpu(), here.get(), &raw));
+        const Matrix want(raw);
+        ASSERT_OK(calls[f](context.get(), there.get(), &raw));
+        const Matrix far(raw), got = fetched(context.get(), far);
+        for (int64_t i = 0; i < 12; i++) {
+            const double x = tartan_i_load(want->values, want->dtype, i),
+                         y = tartan_i_load(got->values, got->dtype, i);
+            EXPECT_TRUE((std::isnan(x) && std::isnan(y)) || (x == y && std::signbit(x) == std::signbit(y)))
+                << "call " << f << ", number " << i << ": " << x << " and " << y;
+        }
+    }
+}
+
+// R tells NA from NaN by the low word: a block that one operand alone stores keeps its bits.
+TEST_P(Arithmetic, MovesBits) {
+    const tartan_shape s = {4, 6, 2, 2, 1};
+    const Layout left = from_mask(s, {1, 0, 0, 1, 0, 0}), right = from_mask(s, {0, 1, 0, 0, 0, 1});
+    for (int32_t dtype : kAll) {
+        const int64_t bytes = tartan_dtype_bytes(dtype);
+        std::vector<char> x((size_t)(8 * bytes)), y = x;
+        for (size_t i = 0; i < x.size(); i++) x[i] = (char)random(), y[i] = (char)random();
+        const tartan_array x_values = array_of(x.data(), dtype, {2, 2, 2}),
+                           y_values = array_of(y.data(), dtype, {2, 2, 2});
+        tartan_matrix *raw = nullptr;
+        ASSERT_OK(tartan_matrix_wrap(left.get(), &x_values, nullptr, nullptr, &raw));
+        const Matrix a(raw);
+        ASSERT_OK(tartan_matrix_wrap(right.get(), &y_values, nullptr, nullptr, &raw));
+        const Matrix b(raw);
+        compare(a, b,
+                [&](tartan_context *c, const tartan_matrix *u, const tartan_matrix *v, tartan_matrix **out) {
+                    return tartan_matrix_add(c, 1, u, 1, v, 0, out);
+                });
+    }
+}
+
+TEST_P(Arithmetic, ScalesByFactorsHereAndThere) {
+    for (int n = 0; n < rounds(120); n++) {
+        SCOPED_TRACE(::testing::Message() << "case " << n);
+        const tartan_shape s = shape_of(n);
+        const Matrix a = some_matrix(n / 10, s);
+        const int32_t dtype = n % 2 ? TARTAN_F32 : TARTAN_F64;
+        const bool by_head = n % 3 == 0;
+        const auto shape = [&](int64_t size) {
+            return by_head ? std::vector<int64_t>{s.heads, size} : std::vector<int64_t>{size};
+        };
+        const Style style = pick(random, {kRows, kGaps, kReversed, kRepeated});
+        Dense rows(dtype, shape(s.rows), style), cols(dtype, shape(s.cols), style);
+        rows.fill(random), cols.fill(random);
+        const Placed rows_there(context.get(), rows), cols_there(context.get(), cols);
+        for (const bool there : {false, true})
+            compare(
+                a, a,
+                [&](tartan_context *c, const tartan_matrix *x, const tartan_matrix *, tartan_matrix **out) {
+                    const bool far = there && c == context.get();
+                    return tartan_matrix_scale(c,
+                                               n % 5 == 1 ? nullptr
+                                               : far      ? &rows_there.array
+                                                          : &rows.array,
+                                               n % 5 == 2 ? nullptr
+                                               : far      ? &cols_there.array
+                                                          : &cols.array,
+                                               x, 0, out);
+                });
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(Arithmetic, Diagonals) {
+    for (int n = 0; n < rounds(90); n++) {
+        SCOPED_TRACE(::testing::Message() << "case " << n);
+        const tartan_shape s = shape_of(n);
+        const Matrix a = some_matrix(n / 10, s);
+        const int64_t offset = n % 3 - 1,
+                      length = std::max<int64_t>(0, std::min(s.rows - std::max<int64_t>(0, -offset),
+                                                             s.cols - std::max<int64_t>(0, offset)));
+        if (offset < -s.rows || offset > s.cols) continue;
+        const std::vector<double> d = random_values((size_t)(s.heads * length), random());
+        const int64_t count =
+            n % 2 && length != 1 ? std::min<int64_t>(1, (int64_t)d.size()) : (int64_t)d.size();
+        if (count == 0) continue;
+        compare(a, a,
+                [&](tartan_context *c, const tartan_matrix *x, const tartan_matrix *, tartan_matrix **out) {
+                    PASS(tartan_matrix_add_diagonal(c, 0.7, x, offset, d.data(), count,
+                                                    n % 4 ? 0 : TARTAN_F32, out));
+                    return tartan_matrix_set_diagonal(c, *out, offset, d.data(), (int64_t)d.size());
+                });
+        const Matrix there = placed(context.get(), a);
+        std::vector<double> want(d.size()), got(d.size()), traces((size_t)s.heads), traces_there = traces;
+        ASSERT_OK(tartan_matrix_get_diagonal(cpu(), a.get(), offset, want.data(), (int64_t)want.size()));
+        ASSERT_OK(
+            tartan_matrix_get_diagonal(context.get(), there.get(), offset, got.data(), (int64_t)got.size()));
+        ASSERT_EQ(want, got);
+        ASSERT_OK(tartan_matrix_trace(cpu(), a.get(), traces.data(), s.heads));
+        ASSERT_OK(tartan_matrix_trace(context.get(), there.get(), traces_there.data(), s.heads));
+        ASSERT_EQ(traces, traces_there);
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(Arithmetic, Reduces) {
+    for (int n = 0; n < rounds(30); n++) {
+        const tartan_shape s = shape_of(n);
+        const Matrix a = some_matrix(n, s), there = placed(context.get(), a);
+        const int64_t counts[] = {0, s.heads * s.rows, s.heads * s.cols, a->layout->blocks, s.heads};
+        for (int32_t each = TARTAN_EACH_ROW; each <= TARTAN_EACH_HEAD; each++) {
+            std::vector<double> sizes((size_t)counts[each] + 1);
+            ASSERT_OK(tartan_matrix_reduce(cpu(), a.get(), TARTAN_REDUCE_ABS_SUM, each, sizes.data(),
+                                           counts[each]));
+            for (int32_t kind = TARTAN_REDUCE_SUM; kind <= TARTAN_REDUCE_NONZEROS; kind++) {
+                SCOPED_TRACE(::testing::Message()
+                             << "case " << n << ", each " << each << ", reduction " << kind);
+                std::vector<double> want((size_t)counts[each] + 1, -1), got = want, again = want;
+                ASSERT_OK(tartan_matrix_reduce(cpu(), a.get(), kind, each, want.data(), counts[each]));
+                ASSERT_OK(
+                    tartan_matrix_reduce(context.get(), there.get(), kind, each, got.data(), counts[each]));
+                ASSERT_OK(
+                    tartan_matrix_reduce(context.get(), there.get(), kind, each, again.data(), counts[each]));
+                ASSERT_EQ(got, again);
+                ASSERT_EQ(-1, got.back());
+                const bool exact = on_host() || kind == TARTAN_REDUCE_MINIMUM ||
+                                   kind == TARTAN_REDUCE_MAXIMUM || kind == TARTAN_REDUCE_ABS_MAXIMUM ||
+                                   kind == TARTAN_REDUCE_NONZEROS;
+                for (size_t i = 0; i < (size_t)counts[each]; i++) {
+                    if (exact)
+                        ASSERT_EQ(want[i], got[i]);
+                    else
+                        ASSERT_NEAR(want[i], got[i],
+                                    1e-13 * (kind == TARTAN_REDUCE_NORM ? want[i] : sizes[i]));
+                }
+            }
+        }
+        for (int32_t kind = TARTAN_MATRIX_NORM_ONE; kind <= TARTAN_MATRIX_NORM_MAX; kind++) {
+            std::vector<double> want((size_t)s.heads), got = want;
+            ASSERT_OK(tartan_matrix_norm(cpu(), a.get(), kind, want.data(), s.heads));
+            ASSERT_OK(tartan_matrix_norm(context.get(), there.get(), kind, got.data(), s.heads));
+            for (size_t i = 0; i < want.size(); i++) ASSERT_NEAR(want[i], got[i], 1e-13 * want[i]);
+        }
+    }
+}
+
+// Rows of hundreds of blocks and columns of as many: every thread of the second step has several.
+TEST_P(Arithmetic, ReducesLongLines) {
+    const Layout layout = random_layout({900, 1100, 2, 2, 1}, 0.8, 3);
+    const Matrix a = random_matrix(layout, TARTAN_F32, 0, random), there = placed(context.get(), a);
+    for (int32_t each : {TARTAN_EACH_ROW, TARTAN_EACH_COLUMN}) {
+        const int64_t count = each == TARTAN_EACH_ROW ? 900 : 1100;
+        std::vector<double> want((size_t)count), got = want;
+        for (int32_t kind : {TARTAN_REDUCE_SUM, TARTAN_REDUCE_MAXIMUM, TARTAN_REDUCE_NONZEROS}) {
+            ASSERT_OK(tartan_matrix_reduce(cpu(), a.get(), kind, each, want.data(), count));
+            ASSERT_OK(tartan_matrix_reduce(context.get(), there.get(), kind, each, got.data(), count));
+            for (size_t i = 0; i < want.size(); i++)
+                ASSERT_NEAR(want[i], got[i], kind == TARTAN_REDUCE_SUM ? 1e-12 : 0.0);
+        }
+    }
+}
+
+TEST_P(Arithmetic, ReducesExtremeAndSpecialNumbers) {
+    const double nan = std::nan("");
+    const std::vector<std::vector<double>> rows = {{3e200, -4e200}, {3e-200, -4e-200}, {3e-310, -4e-310},
+                                                   {0, -0.0},       {1, -INFINITY},    {nan, 1},
+                                                   {1, nan},        {nan, -INFINITY}};
+    const Layout layout = from_mask({8, 4, 1, 2, 1}, {1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0});
+    std::vector<double> room;
+    for (const auto &row : rows) room.insert(room.end(), row.begin(), row.end());
+    const tartan_array values = array_of(room.data(), TARTAN_F64, {8, 1, 2});
+    tartan_matrix *raw = nullptr;
+    ASSERT_OK(tartan_matrix_wrap(layout.get(), &values, nullptr, nullptr, &raw));
+    const Matrix here(raw), there = placed(context.get(), here);
+    for (int32_t each : {TARTAN_EACH_ROW, TARTAN_EACH_COLUMN, TARTAN_EACH_BLOCK, TARTAN_EACH_HEAD})
+        for (int32_t kind = TARTAN_REDUCE_SUM; kind <= TARTAN_REDUCE_NONZEROS; kind++) {
+            const int64_t count = each == TARTAN_EACH_HEAD ? 1 : each == TARTAN_EACH_COLUMN ? 4 : 8;
+            double want[8], got[8];
+            ASSERT_OK(tartan_matrix_reduce(cpu(), here.get(), kind, each, want, count));
+            ASSERT_OK(tartan_matrix_reduce(context.get(), there.get(), kind, each, got, count));
+            for (int64_t i = 0; i < count; i++)
+                EXPECT_TRUE((std::isnan(want[i]) && std::isnan(got[i])) || want[i] == got[i] ||
+                            std::fabs(want[i] - got[i]) <= 1e-14 * std::fabs(want[i]) + 1e-323)
+                    << each << ", " << kind << ", " << i << ": " << want[i] << " and " << got[i];
+        }
+}
+
+TEST_P(Arithmetic, CountsDifferences) {
+    for (int n = 0; n < rounds(90); n++) {
+        const tartan_shape s = shape_of(n);
+        const Matrix a = some_matrix(n / 10, s), other = some_matrix((int)(random() % 6), s);
+        tartan_matrix *raw = nullptr; // near a: differs where its dtype cannot hold the numbers
+        ASSERT_OK(tartan_matrix_cast(cpu(), a.get(), kAll[random() % 6], (int32_t)(random() % 2), &raw));
+        const Matrix near(raw);
+        const Matrix a_there = placed(context.get(), a);
+        for (const Matrix *b : {&other, &near, &a}) {
+            const Matrix b_there = placed(context.get(), *b);
+            for (double tolerance : {0.0, 0.05}) {
+                double want = -1, got = -2;
+                ASSERT_OK(tartan_matrix_count_different(cpu(), a.get(), b->get(), tolerance, 0.3 * tolerance,
+                                                        n % 2, &want));
+                ASSERT_OK(tartan_matrix_count_different(context.get(), a_there.get(), b_there.get(),
+                                                        tolerance, 0.3 * tolerance, n % 2, &got));
+                ASSERT_EQ(want, got) << "case " << n;
+            }
+        }
+    }
+}
+
+TEST_P(Arithmetic, DropsZeros) {
+    for (int n = 0; n < rounds(40); n++) {
+        const Matrix a = some_matrix(n, shape_of(n));
+        std::vector<double> sizes((size_t)a->layout->blocks);
+        ASSERT_OK(
+            tartan_matrix_block_norms(cpu(), a.get(), TARTAN_NORM_MAX, sizes.data(), a->layout->blocks));
+        std::sort(sizes.begin(), sizes.end());
+        const double tolerance = n % 4 == 0 || sizes.empty() ? 0 : sizes[sizes.size() / 2];
+        compare(a, a,
+                [&](tartan_context *c, const tartan_matrix *x, const tartan_matrix *, tartan_matrix **out) {
+                    return tartan_matrix_drop_zeros(c, x, tolerance, out);
+                });
+        if (HasFailure()) return;
+    }
+}
+
+TEST_P(Arithmetic, OfAnEmptyLayout) {
+    const Matrix none = random_matrix(from_mask({9, 7, 4, 4, 1}, std::vector<uint8_t>(6, 0)), TARTAN_F32, 0,
+                                      random),
+                 all = random_matrix(from_mask({9, 7, 4, 4, 1}, std::vector<uint8_t>(6, 1)), TARTAN_F32, 0,
+                                     random);
+    compare(none, all,
+            [](tartan_context *c, const tartan_matrix *x, const tartan_matrix *y, tartan_matrix **out) {
+                return tartan_matrix_add(c, 2, x, 3, y, 0, out);
+            });
+    compare(none, all,
+            [](tartan_context *c, const tartan_matrix *x, const tartan_matrix *y, tartan_matrix **out) {
+                return tartan_matrix_combine(c, TARTAN_COMBINE_MULTIPLY, x, y, 0, out);
+            });
+    const double one = 1;
+    compare(none, none,
+            [&](tartan_context *c, const tartan_matrix *x, const tartan_matrix *, tartan_matrix **out) {
+                return tartan_matrix_add_diagonal(c, 2, x, 0, &one, 1, 0, out);
+            });
+    const Matrix there = placed(context.get(), none), all_there = placed(context.get(), all);
+    double numbers[9] = {5, 5, 5, 5, 5, 5, 5, 5, 5}, value = 5;
+    for (int32_t kind : {TARTAN_REDUCE_SUM, TARTAN_REDUCE_MINIMUM, TARTAN_REDUCE_NORM}) {
+        ASSERT_OK(tartan_matrix_reduce(context.get(), there.get(), kind, TARTAN_EACH_ROW, numbers, 9));
+        for (double x : numbers) EXPECT_EQ(0, x);
+    }
+    ASSERT_OK(
+        tartan_matrix_reduce(context.get(), there.get(), TARTAN_REDUCE_SUM, TARTAN_EACH_BLOCK, nullptr, 0));
+    ASSERT_OK(tartan_matrix_get_diagonal(context.get(), there.get(), 0, numbers, 7));
+    for (int i = 0; i < 7; i++) EXPECT_EQ(0, numbers[i]);
+    ASSERT_OK(tartan_matrix_count_different(context.get(), there.get(), there.get(), 0, 0, 0, &value));
+    EXPECT_EQ(0, value);
+    ASSERT_OK(tartan_matrix_count_different(context.get(), there.get(), all_there.get(), 0, 0, 0, &value));
+    EXPECT_EQ(63, value);
+}
+
+TEST_P(Arithmetic, OfOtherPlacesIsRefused) {
+    if (on_host()) return;
+    const Layout layout = random_layout({8, 8, 4, 4, 1}, 1, 1);
+    const Matrix here = random_matrix(layout, TARTAN_F32, 0, random), there = placed(context.get(), here);
+    tartan_context *c = context.get();
+    const tartan_matrix *h = here.get(), *t = there.get();
+    tartan_matrix *out = nullptr;
+    double numbers[8];
+    Dense factors(TARTAN_F64, {8});
+    const Placed factors_there(c, factors);
+    EXPECT_FAILS(UNSUPPORTED, "a is on device 1:0", tartan_matrix_add(c, 1, h, 1, t, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "b is on device 1:0", tartan_matrix_add(c, 1, t, 1, h, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "b is on device 2:", tartan_matrix_add(cpu(), 1, h, 1, t, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "c is on device 1:0", tartan_axpby(c, 1, t, 1, t, here.get()));
+    EXPECT_FAILS(UNSUPPORTED, "b is on device 1:0", tartan_matrix_combine(c, 1, t, h, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 1:0", tartan_matrix_apply(c, 4, 0, h, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 1:0",
+                 tartan_matrix_scale(c, nullptr, nullptr, h, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "row_factors is on device 2:",
+                 tartan_matrix_scale(cpu(), &factors_there.array, nullptr, h, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 1:0",
+                 tartan_matrix_add_diagonal(c, 1, h, 0, numbers, 8, 0, &out));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:", tartan_matrix_get_diagonal(cpu(), t, 0, numbers, 8));
+    EXPECT_FAILS(UNSUPPORTED,
+                 "matrix is on device 2:", tartan_matrix_set_diagonal(cpu(), there.get(), 0, numbers, 8));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 2:", tartan_matrix_trace(cpu(), t, numbers, 1));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 1:0", tartan_matrix_reduce(c, h, 1, 1, numbers, 8));
+    EXPECT_FAILS(UNSUPPORTED, "matrix is on device 1:0", tartan_matrix_norm(c, h, 1, numbers, 1));
+    EXPECT_FAILS(UNSUPPORTED, "b is on device 1:0", tartan_matrix_count_different(c, t, h, 0, 0, 0, numbers));
+    EXPECT_FAILS(UNSUPPORTED, "a has its values on", tartan_matrix_multiply(c, t, t, 0, &out));
+    EXPECT_EQ(nullptr, out);
+}
+
+// Of the host, and of the dummy's device. A call that fails leaves its operands and outputs alone.
+TEST_P(Arithmetic, SurvivesFullMemory) {
+    const tartan_shape s = {9, 9, 4, 4, 1};
+    const Matrix a = random_matrix(random_layout(s, 0.5, 1), TARTAN_F32, 0, random),
+                 b = random_matrix(random_layout(s, 0.5, 2), TARTAN_F32, 0, random),
+                 full = random_matrix(random_layout(s, 1, 2), TARTAN_F32, 0, random);
+    const Matrix x = placed(context.get(), a), y = placed(context.get(), b), z = placed(context.get(), full);
+    tartan_context *c = context.get();
+    tartan_matrix *out = nullptr;
+    Dense factors(TARTAN_F64, {9});
+    factors.fill(random);
+    double numbers[9], value;
+    const std::vector<char> before = bits_of(z.get());
+    const std::vector<std::function<tartan_status()>> calls = {
+        [&] { return tartan_matrix_add(c, 2, x.get(), 1, y.get(), 0, &out); },
+        [&] { return tartan_matrix_combine(c, 1, x.get(), y.get(), 0, &out); },
+        [&] { return tartan_matrix_apply(c, 4, 0, x.get(), 0, &out); },
+        [&] { return tartan_matrix_scale(c, &factors.array, &factors.array, x.get(), 0, &out); },
+        [&] { return tartan_matrix_add_diagonal(c, 2, x.get(), 0, numbers, 9, 0, &out); },
+        [&] { return tartan_matrix_set_diagonal(c, z.get(), 0, numbers, 9); },
+        [&] { return tartan_matrix_get_diagonal(c, z.get(), 0, numbers, 9); },
+        [&] { return tartan_matrix_trace(c, z.get(), numbers, 1); },
+        [&] { return tartan_matrix_reduce(c, x.get(), TARTAN_REDUCE_NORM, TARTAN_EACH_HEAD, numbers, 1); },
+        [&] { return tartan_matrix_norm(c, x.get(), TARTAN_MATRIX_NORM_ONE, numbers, 1); },
+        [&] { return tartan_matrix_count_different(c, x.get(), y.get(), 0, 0, 0, &value); },
+        [&] { return tartan_axpby(c, 1, x.get(), 1, z.get(), z.get()); },
+    };
+    for (const auto &call : calls) {
+        std::fill(std::begin(numbers), std::end(numbers), 1);
+        ASSERT_OK(call()); // what layouts keep from now on
+        tartan_matrix_free(out);
+        out = nullptr;
+    }
+    ASSERT_NE(before, bits_of(z.get()));
+    for (size_t i = 0; i < calls.size(); i++) {
+        SCOPED_TRACE(::testing::Message() << "call " << i);
+        int failures = 0;
+        for (int on_device = 0; on_device < (dummy() ? 2 : 1); on_device++) {
+            const std::vector<char> now = bits_of(z.get());
+            std::fill(std::begin(numbers), std::end(numbers), 7);
+            for (int n = 0;; n++) {
+                if (on_device)
+                    tartan_dummy.asked = 0, tartan_dummy.fail_at = n;
+                else
+                    tartan_i_memory_fail_at(n);
+                const tartan_status status = calls[i]();
+                tartan_i_memory_fail_at(-1);
+                tartan_dummy.fail_at = -1;
+                if (status == TARTAN_OK) break;
+                failures++;
+                ASSERT_TRUE(status == TARTAN_ERR_MEMORY || status == TARTAN_ERR_DEVICE)
+                    << tartan_last_error();
+                ASSERT_EQ(nullptr, out);
+                ASSERT_EQ(7, numbers[0]);
+                ASSERT_EQ(now, bits_of(z.get()));
+            }
+            tartan_matrix_free(out);
+            out = nullptr;
+        }
+        EXPECT_GT(failures, 0);
+    }
+}
+
+} // namespace
