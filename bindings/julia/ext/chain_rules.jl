@@ -95,28 +95,105 @@ function ChainRulesCore.rrule(::typeof(Tartan.block_softmax), X::Sparse; scale =
     return Y, softmax_pullback
 end
 
+# Rules give gradients of positional arguments alone. What is trained and may be left out is therefore a named tuple, the last
+# argument; as an option it would silently get no gradient.
+function refuse_options(name, call, options)
+    for option in keys(options)
+        throw(ArgumentError("$name with the option $option has no gradient of it, expected it in a named tuple: $call"))
+    end
+end
+chosen(options, names...) = (; (k => v for (k, v) in pairs(options) if k in names && v !== nothing)...)
+
 function ChainRulesCore.rrule(::typeof(Tartan.attention), q::AbstractArray, k::AbstractArray, v::AbstractArray,
-                              layout::Tartan.BlockLayout; return_lse::Bool = false, sinks = nothing, options...)
+                              layout::Tartan.BlockLayout; options...)
+    refuse_options("attention", "attention(q, k, v, layout, (sinks = ..., slopes = ...))", chosen(options, Tartan.ATTENTION_TERMS...))
+    out, pullback = attention_rule(q, k, v, layout, NamedTuple(); options...)
+    return out, dout -> pullback(dout)[1:5]
+end
+ChainRulesCore.rrule(::typeof(Tartan.attention), q::AbstractArray, k::AbstractArray, v::AbstractArray, layout::Tartan.BlockLayout,
+                     terms::NamedTuple; options...) = attention_rule(q, k, v, layout, terms; options...)
+
+function attention_rule(q, k, v, layout, terms; return_lse::Bool = false, options...)
     return_lse && throw(ArgumentError("attention with return_lse = true has no rule, expected return_lse = false"))
-    out, lse = Tartan.attention(q, k, v, layout; return_lse = true, sinks = sinks, options...)
-    function attention_pullback(dout)
-        dq, dk, dv = Tartan.attention_gradient(q, k, v, layout, out, lse, dense(ChainRulesCore.unthunk(dout)); options...)
-        return NoGradient(), dq, dk, dv, NoGradient()
+    all_options = Tartan.with_terms(terms, options, Tartan.ATTENTION_TERMS)
+    out, lse = Tartan.attention(q, k, v, layout; all_options..., return_lse = true)
+    bias = Base.structdiff(all_options, NamedTuple{(:sinks,)})
+    function attention_pullback(dy)
+        dout = dense(ChainRulesCore.unthunk(dy))
+        dq, dk, dv = Tartan.attention_gradient(q, k, v, layout, out, lse, dout; bias...)
+        dterms = ChainRulesCore.@thunk begin
+            found = all(isnothing, terms) ? (nothing, nothing) :
+                    Tartan.attention_bias_gradient(q, k, v, layout, out, lse, dout; all_options...)
+            tangent(terms, map(name -> found[name === :sinks ? 2 : 1], keys(terms)))
+        end
+        return NoGradient(), dq, dk, dv, NoGradient(), dterms
     end
     return out, attention_pullback
 end
 
+# The gradient of a named tuple, with that of each field in the type that it has.
+tangent(terms::NamedTuple{N}, grads) where {N} =
+    ChainRulesCore.Tangent{typeof(terms)}(; NamedTuple{N}(map(projected, Tuple(terms), Tuple(grads)))...)
+projected(x, dx) = x === nothing || dx === nothing ? NoGradient() : ChainRulesCore.ProjectTo(x)(dx)
+
 function ChainRulesCore.rrule(::typeof(Tartan.conv), c::Tartan.BlockConv, w::Sparse, x::AbstractArray; options...)
-    for name in keys(options)
-        name === :context || throw(ArgumentError("conv with $name has no rule, expected no option but context"))
+    refuse_options("conv", "conv(c, w, x, (bias = ..., gain = ...))", chosen(options, :gain, :bias))
+    y, pullback = conv_rule(c, w, x, NamedTuple(); options...)
+    return y, dy -> pullback(dy)[1:4]
+end
+ChainRulesCore.rrule(::typeof(Tartan.conv), c::Tartan.BlockConv, w::Sparse, x::AbstractArray, terms::NamedTuple; options...) =
+    conv_rule(c, w, x, terms; options...)
+
+# The convolution alone, then its last step, whose gradient needs the result of the first.
+function conv_rule(c, w, x, terms; relu::Bool = false, bias_first::Bool = false, size = nothing, context = nothing, options...)
+    for (name, value) in pairs(options)
+        value === nothing || throw(ArgumentError("conv with $name has no rule, expected no options but relu, bias_first, size and context"))
     end
+    factors = Tartan.with_terms(terms, NamedTuple(), (:gain, :bias))
+    z = Tartan.conv(c, w, x; size = size, context = context)
+    linear = relu || !all(isnothing, factors)
+    last_step = (factors..., relu = relu, bias_first = bias_first, edges = (c, Base.size(x)[1:ndims(c)]), context = context)
     function conv_pullback(dy)
-        dY = dense(ChainRulesCore.unthunk(dy))
-        dw = ChainRulesCore.@thunk(Tartan.conv_filter_gradient(c, x, dY; options...))
-        dx = ChainRulesCore.@thunk(Tartan.conv_input_gradient(c, w, dY; size = size(x)[1:ndims(c)], options...))
-        return NoGradient(), NoGradient(), dw, dx
+        given = dense(ChainRulesCore.unthunk(dy))
+        grads = linear ? Tartan.channel_linear_gradient(z, given; last_step...) : (x = given, gain = nothing, bias = nothing)
+        dw = ChainRulesCore.@thunk(Tartan.conv_filter_gradient(c, x, grads.x; context = context))
+        dx = ChainRulesCore.@thunk(Tartan.conv_input_gradient(c, w, grads.x; size = Base.size(x)[1:ndims(c)], context = context))
+        return NoGradient(), NoGradient(), dw, dx, tangent(terms, map(name -> grads[name], keys(terms)))
     end
-    return Tartan.conv(c, w, x; options...), conv_pullback
+    return linear ? Tartan.channel_linear(z; last_step...) : z, conv_pullback
+end
+
+function ChainRulesCore.rrule(::typeof(Tartan.channel_linear), x::AbstractArray; options...)
+    refuse_options("channel_linear", "channel_linear(x, (bias = ..., gain = ...))", chosen(options, :gain, :bias))
+    y, pullback = linear_rule(x, NamedTuple(); options...)
+    return y, dy -> pullback(dy)[1:2]
+end
+ChainRulesCore.rrule(::typeof(Tartan.channel_linear), x::AbstractArray, terms::NamedTuple; options...) = linear_rule(x, terms; options...)
+
+function linear_rule(x, terms; options...)
+    all_options = Tartan.with_terms(terms, options, (:gain, :bias))
+    function linear_pullback(dy)
+        grads = Tartan.channel_linear_gradient(x, dense(ChainRulesCore.unthunk(dy)); all_options...)
+        return NoGradient(), grads.x, tangent(terms, map(name -> grads[name], keys(terms)))
+    end
+    return Tartan.channel_linear(x; all_options...), linear_pullback
+end
+
+function ChainRulesCore.rrule(::typeof(Tartan.conv_normalize), c::Tartan.BlockConv, w::Sparse; options...)
+    refuse_options("conv_normalize", "conv_normalize(c, w, (gain = ...,))", chosen(options, :gain))
+    u, pullback = normalize_rule(c, w, NamedTuple(); options...)
+    return u, du -> pullback(du)[1:3]
+end
+ChainRulesCore.rrule(::typeof(Tartan.conv_normalize), c::Tartan.BlockConv, w::Sparse, terms::NamedTuple; options...) =
+    normalize_rule(c, w, terms; options...)
+
+function normalize_rule(c, w, terms; options...)
+    all_options, project = Tartan.with_terms(terms, options, (:gain,)), ChainRulesCore.ProjectTo(w)
+    function normalize_pullback(du)
+        grads = Tartan.conv_normalize_gradient(c, w, project(ChainRulesCore.unthunk(du)); all_options...)
+        return NoGradient(), NoGradient(), grads.w, tangent(terms, map(name -> grads[name], keys(terms)))
+    end
+    return Tartan.conv_normalize(c, w; all_options...), normalize_pullback
 end
 
 dense(x::Array) = x

@@ -35,6 +35,7 @@ end
 
 function sum_of(A::BlockSparse{T}, beta, B::BlockSparse{S}) where {T, S}
     expect_same_size(A, B)
+    expect_equal_heads((A, B))
     P = promote_type(T, S)
     X = plain(A)
     Y = in_blocks(B, blocksize(X))

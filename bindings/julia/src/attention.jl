@@ -157,10 +157,12 @@ room_like(x::DeviceArray, ::Type{T}, n) where {T} = DeviceArray{T}(x.context, n)
 """
     attention(q, k, v, layout; options...)
     attention(q, k, v, layout; return_lse = true, options...)
+    attention(q, k, v, layout, (sinks = ..., slopes = ...); options...)
 
 `softmax(scale * q' * k + bias)` times `v`, over the keys that each query sees. Scores are never stored, so memory grows
 with the number of tokens alone. The second form returns the output and the log-sum-exp of the scores, which
-[`attention_gradient`](@ref) needs.
+[`attention_gradient`](@ref) needs. The third form takes `sinks` and the bias in a named tuple, so that Zygote and others that use
+ChainRulesCore give their gradients.
 
 `q` is (d, queries, heads, batch), `k` and `v` are (d, keys, kv_heads, batch), with any strides; heads and batch may be
 left out. `kv_heads` divides `heads`; neighbouring heads of `q` share one of `k` and `v`. `layout` has a row for each
@@ -190,6 +192,19 @@ function attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout; return_lse
     lse = return_lse ? room_like(q, gate_type(eltype(q)), Base.tail(size(q))) : nothing
     forward!(out, lse, q, k, v, layout, mask, sinks, context, AttentionOptions(; options...))
     return return_lse ? (out, lse) : out
+end
+
+const ATTENTION_TERMS = (:sinks, :slopes, :distance_bias, :block_bias)
+attention(q::Dense, k::Dense, v::Dense, layout::BlockLayout, terms::NamedTuple; options...) =
+    attention(q, k, v, layout; with_terms(terms, options, ATTENTION_TERMS)...)
+
+# Options, and with them what is given in a named tuple.
+function with_terms(terms, options, names)
+    for name in keys(terms)
+        name in names || throw(ArgumentError("the named tuple has $name, expected $(join(names, ", ", " or "))"))
+        haskey(options, name) && throw(ArgumentError("$name is in the named tuple and an option, expected it once"))
+    end
+    return (; terms..., options...)
 end
 
 """

@@ -3,15 +3,17 @@
 
 """
     channel_linear(x; gain, bias, relu = false, bias_first = false, edges)
+    channel_linear(x, (gain = ..., bias = ...); options...)
 
 The last step of [`conv`](@ref) alone, for `x` of size (..., channels, n): `gain * x + bias`, or with `bias_first`
 `gain * (x + bias)`, and with `relu` the larger of this and 0. `gain` and `bias` have a number for each channel.
 With `edges = (c, n)`, where `x` is a result of the convolution `c` of images of spatial lengths `n`, they may have a column for
-each of [`edge_classes`](@ref)`(c, n)`.
+each of [`edge_classes`](@ref)`(c, n)`. In the second form Zygote and others that use ChainRulesCore give the gradients of `gain` and `bias`.
 
     channel_linear([1.0 -2.0; 3.0 4.0]; bias = [1.0, -1.0], relu = true) == [2 0; 2 3]
 """
 channel_linear(x::Dense; options...) = channel_linear!(room_like(x, eltype(x), size(x)), x; options...)
+channel_linear(x::Dense, terms::NamedTuple; options...) = channel_linear(x; with_terms(terms, options, (:gain, :bias))...)
 
 """
     channel_linear!(y, x; options...)

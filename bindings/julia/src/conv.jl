@@ -291,9 +291,11 @@ cleared(y) = fill!(y, 0)
 
 """
     conv(c, w, x; gain, bias, relu = false, bias_first = false, active, windows, size, context)
+    conv(c, w, x, (gain = ..., bias = ...); options...)
 
 The convolution of the images `x`, (spatial..., channels, n), with the filter `w`; `n` may be left out. Then, for each channel,
-`y = gain * y + bias`, or with `bias_first` `gain * (y + bias)`, and with `relu` `max(y, 0)`.
+`y = gain * y + bias`, or with `bias_first` `gain * (y + bias)`, and with `relu` `max(y, 0)`. In the second form Zygote and others
+that use ChainRulesCore give the gradients of `gain` and `bias`.
 
 * `gain`, `bias`: a number for each output channel, or (channels, classes) with a column for each of [`edge_classes`](@ref)
 * `active`, `windows`: only these windows of the result are computed, the rest is 0. `active` is a layout made by
@@ -312,6 +314,8 @@ function conv(c::BlockConv{D}, w::Blocks, x::Dense; size = nothing, active = not
     active === nothing || cleared(y)
     return conv!(y, c, w, x; active, options...)
 end
+conv(c::BlockConv, w::Blocks, x::Dense, terms::NamedTuple; options...) =
+    conv(c, w, x; with_terms(terms, options, (:gain, :bias))...)
 
 """
     conv!(y, c, w, x; add = false, options...)

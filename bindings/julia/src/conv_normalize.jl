@@ -3,16 +3,18 @@
 
 """
     conv_normalize(c, w; gain = nothing, epsilon = 1e-12, context = nothing)
+    conv_normalize(c, w, (gain = ...,); options...)
 
 The filter `gain * w / sqrt(max(s, epsilon))`, where `s` is the sum of squares of the weights of an output channel in a block
 of channels, or in a set: over its input channels and all taps. `gain` has a number for each output channel; without it all
-are 1.
+are 1. In the second form Zygote and others that use ChainRulesCore give the gradient of `gain`.
 
     c = BlockConv(pattern(:dense, (2, 2), 2); kernel = (1, 1))
     w = conv_normalize(c, conv_filter(c, reshape([3.0, 0, 4, 0], 1, 1, 2, 2)))
     dense_filter(c, w)[1, 1, :, :] ≈ [1 1; 0 0]
 """
 conv_normalize(c::BlockConv, w::Blocks; options...) = conv_normalize!(room_for(w), c, w; options...)
+conv_normalize(c::BlockConv, w::Blocks, terms::NamedTuple; options...) = conv_normalize(c, w; with_terms(terms, options, (:gain,))...)
 
 """
     conv_normalize!(out, c, w; gain = nothing, epsilon = 1e-12, context = nothing)

@@ -118,6 +118,16 @@ function join_all(direction, with_sparse, parts)
     block = blocksize(first(filter(x -> x isa BlockSparse, parts)))
     return foldl((a, b) -> joined(direction, a, b), map(x -> as_blocks(x, P, block), parts))
 end
+# Of block-sparse matrices alone, with a type that the compiler infers.
+function join_all(direction, with_sparse, parts::Tuple{BlockSparse, Vararg{BlockSparse}})
+    P = promote_type(map(eltype, parts)...)
+    can_hold(P) || return with_sparse(map(sparse, parts)...)
+    block = blocksize(first(parts))
+    return joined(direction, map(x -> as_blocks(x, P, block), parts)...)
+end
+joined(direction, A::BlockSparseMatrix) = A
+joined(direction, A::BlockSparseMatrix, B::BlockSparseMatrix, more::BlockSparseMatrix...) =
+    joined(direction, joined(direction, A, B), more...)
 joined(direction, A::BlockSparseMatrix{P}, B::BlockSparseMatrix{P}) where {P} =
     adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, A, B))
 as_blocks(x::BlockSparse, ::Type{P}, block) where {P} = convert(BlockSparseMatrix{P}, plain(x))

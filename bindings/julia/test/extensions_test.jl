@@ -22,25 +22,31 @@ extension(name) = Tartan.has_extensions && Base.get_extension(Tartan, name) !== 
     @test isempty([(a, b) for a in rules, b in rules if a !== b && Base.isambiguous(a, b)])
 end
 
-# The gradients of sum(R .* f(arguments...)) by the rule, and by differences along a direction.
-function check_rule(f, arguments...; given...)
+# The gradients of sum(R .* f(arguments...)) by the rule, and by differences along a direction. Not compiled for each rule.
+function check_rule(@nospecialize(f), @nospecialize(arguments...); @nospecialize(given...))
     y, pullback = rrule(f, arguments...; given...)
+    @test Array(y) ≈ Array(f(arguments...; given...))
     R = randn(size(y)...)
     y isa BlockSparseMatrix && (R = BlockSparseMatrix(R, y.layout))
-    grads = unthunk.(pullback(R))
+    grads = map(unthunk, pullback(R))
     @test grads[1] isa NoTangent && length(grads) == length(arguments) + 1
     for (i, x) in enumerate(arguments)
-        if !(x isa AbstractArray)
+        if !(x isa Union{AbstractArray, NamedTuple})
             @test grads[i + 1] isa NoTangent
             continue
         end
         structured(x) && @test structured(grads[i + 1]) && grads[i + 1].layout == x.layout
         step = direction(x)
-        value(s) = sum(Array(R) .* Array(f((j == i ? x + s * step : z for (j, z) in enumerate(arguments))...; given...)))
-        @test isapprox(sum(Array(grads[i + 1]) .* Array(step)), (value(1e-4) - value(-1e-4)) / 2e-4; rtol = 1e-6, atol = 1e-8)
+        value(s) = sum(Array(R) .* Array(f(Any[j == i ? moved(x, s, step) : z for (j, z) in enumerate(arguments)]...; given...)))
+        @test isapprox(along(grads[i + 1], step), (value(1e-4) - value(-1e-4)) / 2e-4; rtol = 1e-6, atol = 1e-8)
     end
 end
+moved(x, s, step) = x + s * step
+moved(x::NamedTuple, s, step) = map((a, b) -> moved(a, s, b), x, step)
+along(gradient, step) = sum(Array(gradient) .* Array(step))
+along(gradient, step::NamedTuple) = sum(along(getproperty(gradient, name), step[name]) for name in keys(step))
 structured(x) = x isa BlockSparseMatrix
+direction(x::NamedTuple) = map(direction, x)
 direction(x) = randn(size(x)...)
 direction(A::BlockSparseMatrix) = BlockSparseMatrix(randn(size(A)...), A.layout)
 direction(A::Tartan.TransposedBlocks) = direction(parent(A))'
@@ -81,8 +87,37 @@ end
     c = BlockConv(layout; kernel = (3, 2), padding = (1, 0))
     check_rule(conv, c, BlockSparseMatrix(c.layout, randn(blocksize(c.layout)..., nblocks(c.layout))), randn(6, 5, 12, 2))
     @test_throws ArgumentError rrule(attention, q, q, q, causal; return_lse = true)
-    @test_throws ArgumentError rrule(conv, c, BlockSparseMatrix{Float64}(c.layout), randn(6, 5, 12, 2); relu = true)
+    @test_throws ArgumentError rrule(conv, c, BlockSparseMatrix{Float64}(c.layout), randn(6, 5, 12, 2); active = layout, windows = 1)
     @test_throws ArgumentError rrule(block_softmax, BlockSparseMatrix(randn(24, 12), layout); return_lse = true)
+end
+
+@testset "gradients of sinks, biases and gains" begin
+    layout = pattern(:causal, (16, 16), 4)
+    q, k, v = (randn(4, 16, 2) for _ in 1:3)
+    for terms in ((distance_bias = randn(5, 2), sinks = randn(2)), (block_bias = randn(nblocks(layout), 2),), (slopes = rand(2),))
+        check_rule(attention, q, k, v, layout, terms; causal = true, scale = 0.5)
+    end
+    # Zeros, as nothing of it is asked for; `nothing` is an option that is left out.
+    _, pullback = rrule(attention, q, k, v, layout, (sinks = nothing,))
+    @test unthunk(pullback(q)[6]).sinks isa NoTangent && pullback(q)[2:4] == rrule(attention, q, k, v, layout)[2](q)[2:4]
+    c = BlockConv(BlockLayout(Bool[1 0 1; 1 1 0], (4, 2)); kernel = (3, 2), padding = (1, 0))
+    w, x, gain, bias = conv_filter(c, randn(3, 2, 6, 8)), randn(6, 5, 6, 2), rand(8) .+ 0.5, randn(8)
+    classes = maximum(edge_classes(c, (6, 5)))
+    for (terms, options) in (((gain = gain, bias = randn(8, classes)), (relu = true,)), ((gain = gain, bias = bias), (bias_first = true,)))
+        check_rule(conv, c, w, x, terms; options...)
+    end
+    up = BlockConv(BlockLayout(trues(1, 2), (4, 4)); kernel = 3, stride = 2, transposed = true)
+    check_rule(conv, up, BlockSparseMatrix(up.layout, randn(blocksize(up.layout)..., nblocks(up.layout))), randn(5, 4), (bias = bias,); size = conv_size(up, 5) .+ 1)
+    check_rule(channel_linear, randn(3, 8, 2), (gain = gain, bias = bias); relu = true)
+    check_rule(conv_normalize, c, w, (gain = gain,))
+    # As options they would get no gradient, without a word.
+    for (call, name) in ((() -> rrule(attention, q, k, v, layout; sinks = zeros(2)), "sinks"), (() -> rrule(attention, q, k, v, layout; slopes = zeros(2)), "slopes"),
+                         (() -> rrule(conv, c, w, x; bias = bias), "bias"), (() -> rrule(conv_normalize, c, w; gain = gain), "gain"), (() -> rrule(channel_linear, x; gain = gain), "gain"),
+                         (() -> attention(q, k, v, layout, (slope = 1,)), "slopes"), (() -> conv(c, w, x, (bias = bias,); bias = bias), "once"))
+        @test refusal(call) isa ArgumentError && occursin(name, refusal(call).msg)
+    end
+    @test attention(q, k, v, layout, (sinks = ones(2),); causal = true) == attention(q, k, v, layout; sinks = ones(2), causal = true)
+    @test conv_normalize(c, w, (gain = gain,)) == conv_normalize(c, w; gain = gain)
 end
 
 @testset "arrays of CUDA.jl" begin

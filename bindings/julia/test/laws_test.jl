@@ -99,8 +99,11 @@ function obeys(number, expected_kind, ours, theirs, equal = same)
     return good
 end
 
+# The long suite has more of them.
+const ROUNDS = parse(Int, get(ENV, "TARTAN_LAW_ROUNDS", "8"))
+
 @testset "laws of SparseArrays" begin
-    for round in 1:8
+    for round in 1:ROUNDS
         m, n = rand(1:17), rand(1:17)
         A = some_matrix(m, n)
         B = some_matrix(m, n; block = rand(Bool) ? blocksize(A) : (rand(1:5), rand(1:5)))
@@ -113,7 +116,7 @@ end
 end
 
 @testset "laws of square matrices" begin
-    for round in 1:8
+    for round in 1:ROUNDS
         n = rand(1:17)
         A = some_matrix(n, n)
         S = sparse(Matrix(A))

@@ -6,7 +6,7 @@ using Tartan: BFloat16, Raw
 include("report.jl")
 include("support.jl")
 
-const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "writing", "laws", "convert", "products", "views", "gradients",
+const GROUPS = ["raw", "bfloat16", "float8", "layout", "layout_edit", "matrix", "writing", "laws", "arithmetic", "convert", "products", "views", "gradients",
                 "refusals", "device", "device_layout", "attention", "softmax", "packed", "conv", "channel_linear", "residual", "windows", "files", "cases", "extensions", "language", "closing",
                 "documentation"]
 

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the laws do not see: types that the compiler infers, several heads, what is too large to be dense, refusals.
+
+@testset "types are inferred" begin
+    A, B = random_matrix(Float64, 12, 10, (4, 4)), random_matrix(Float64, 12, 10, (3, 5))
+    F, S, v = BlockSparseMatrix{Float32}(A), sparse(A), ones(10)
+    @test @inferred(A + B) isa BlockSparseMatrix{Float64} && @inferred(A + F) isa BlockSparseMatrix{Float64}
+    for f in (A -> 2A, A -> A / 2, A -> -A, A -> A .* 2, A -> abs.(A), A -> A .+ A, A -> A' .* 2, A -> copy(A'), A -> A * A', A -> A' * A, A -> triu(A), A -> A[2:3, :],
+              A -> A[[1, 3], [2, 2]], A -> [A A], A -> [A; A], A -> dropzeros(A), A -> BlockSparseMatrix(A, 2), A -> BlockSparseMatrix{Float32}(A'), A -> similar(A'),
+              A -> BlockSparseMatrix(sparse(A), 4), A -> BlockSparseMatrix(Matrix(A), 4), A -> A * Diagonal(ones(10)), A -> project(A, A.layout))
+        @test @inferred(f(A)) isa BlockSparseMatrix
+    end
+    for (f, T) in ((A -> sum(A), Float64), (A -> maximum(A), Float64), (A -> norm(A), Float64), (A -> Matrix(A), Matrix{Float64}), (A -> Matrix(A'), Matrix{Float64}),
+                   (A -> sparse(A), SparseMatrixCSC{Float64, Int}), (A -> sparse(A'), SparseMatrixCSC{Float64, Int}), (A -> A * v, Vector{Float64}), (A -> A == A, Bool),
+                   (A -> diag(A), Vector{Float64}), (A -> A[1, 2], Float64), (A -> A * (1 + im), SparseMatrixCSC{ComplexF64, Int}), (A -> A * sparse(A'), SparseMatrixCSC{Float64, Int}))
+        @test @inferred(f(A)) isa T
+    end
+end
+
+@testset "types of results" begin
+    A = random_matrix(Float32, 8, 8, (4, 4))
+    for (x, T) in ((A .* 2, Float32), (A .* 2.0, Float64), (A .+ BlockSparseMatrix{Float64}(A), Float64), (A + I, Float32), (A + 1.5I, Float64), (A * Diagonal(ones(8)), Float64),
+                   (A * A, Float32), (A * BlockSparseMatrix{Float64}(A), Float64), (Float16.(A), Float16), (kron(A, ones(2, 2)), Float64), ([A BlockSparseMatrix{Float64}(A)], Float64),
+                   (A .^ 2, Float32), (2 .\ A, Float32), (A * BlockSparseMatrix{BFloat16}(A), Float32), (A[1:3, :], Float32), (AbstractMatrix{Float64}(A), Float64))
+        @test x isa BlockSparseMatrix{T}
+    end
+    @test promote(A, BlockSparseMatrix{Float64}(A)) isa NTuple{2, BlockSparseMatrix{Float64}}
+    @test similar(A, ComplexF64) isa SparseMatrixCSC{ComplexF64} && AbstractMatrix{ComplexF64}(A) == A && convert(SparseMatrixCSC, A) == A
+    @test (A .* big(2)) isa SparseMatrixCSC{BigFloat} && (A .> 0) isa SparseMatrixCSC{Bool} && big.(A) * big.(A) == A * A
+    @test A + im * I isa SparseMatrixCSC{ComplexF32} && A * Diagonal(fill(im, 8)) == Matrix(A) * im
+end
+
+@testset "several heads" begin
+    x, y = exact(Float64, 12, 8, 3), exact(Float64, 12, 8, 3)
+    A, B = (BlockSparseMatrix(z, random_layout(12, 8, (4, 4), 0.5; heads = 3)) for z in (x, y))
+    X, Y = Array(A), Array(B)
+    @test Array(A + B) == X + Y && Array(2A - B) == 2X - Y && Array(A .* B) == X .* Y && Array(A .+ 1) == X .+ 1 && Array(abs.(A)) == abs.(X)
+    @test sum(A) == sum(X) && maximum(A) == maximum(X) && norm(A) ≈ norm(X) && count(!iszero, A) == count(!iszero, X) && iszero(A - A)
+    @test hash(A) == hash(copy(A)) && A == copy(A) && A != B && A ≈ A .* (1 + 1e-12)
+    @test all(A[:, :, h] == X[:, :, h] && A[:, :, h] isa BlockSparseMatrix for h in 1:3) && heads(A[2:5, [1, 1]]) == 3
+    @test Array(A[2:5, 3:8]) == X[2:5, 3:8, :] && Array(triu(A)) == cat((triu(X[:, :, h]) for h in 1:3)...; dims = 3)
+    @test Array(A * copy(B')) == cat((X[:, :, h] * Y[:, :, h]' for h in 1:3)...; dims = 3)
+    C = copy(A)
+    C .*= 2
+    @test Array(C) == 2X && Array(rmul!(C, 2)) == 4X && Array(axpy!(1, A, C)) == 5X
+    @test Array([A B]) == cat(X, Y; dims = 2) && Array(A * Diagonal(1:8)) == X .* (1:8)'
+    @test_throws ArgumentError A[1, 1]
+    @test_throws ArgumentError sum(A; dims = 1)
+    @test_throws ArgumentError sparse(A)
+    @test_throws ArgumentError A .* ones(12, 8)
+    @test_throws DimensionMismatch A + A[:, :, 1]
+    @test_throws BoundsError A[:, :, 4]
+end
+
+@testset "nothing large becomes dense" begin
+    n = 60000
+    A = fill_normal!(BlockSparseMatrix{Float64}(pattern(:banded, (n, n), 16; lower = 1, upper = 1)))
+    d, S = collect(1.0:n), sparse(1:n, n:-1:1, 1.0)
+    for f in (() -> A .* 2, () -> 2A', () -> similar(A'), () -> A * Diagonal(d), () -> A + A', () -> Float32.(A), () -> [A A], () -> A * A, () -> A + I,
+              () -> BlockSparseMatrix(S', 16), () -> BlockSparseMatrix(Symmetric(S), 16), () -> BlockSparseMatrix(Diagonal(d), 16), () -> BlockSparseMatrix(A, 24),
+              () -> A * S, () -> S' * A, () -> Symmetric(A), () -> triu(A'), () -> A[n:-1:1, 2:n], () -> dropzeros(A - A), () -> A .* d, () -> d' .* A)
+        @test issparse(f())
+    end
+    @test norm(A') == norm(A) && sum(A; dims = 1) ≈ (ones(n)' * A) && A' == copy(A') && (2A + 10I) \ d isa Vector{Float64}
+    for f in (() -> A .+ 1, () -> cos.(A))
+        @test occursin("GiB", sprint(showerror, refusal(f)))
+    end
+    B = copy(A)
+    @test_throws ArgumentError B .+= 1
+    @test B.values == A.values
+end
+
+@testset "refused, and left as they were" begin
+    A, B = random_matrix(Float64, 8, 8, (4, 4), 1.0), BlockSparseMatrix(ones(8, 8), BlockLayout([true false; true true], 4))
+    kept = copy(B.values)
+    for (f, error) in (
+            (() -> A + random_matrix(Float64, 8, 9, (4, 4)), DimensionMismatch), (() -> A * random_matrix(Float64, 9, 8, (4, 4)), DimensionMismatch),
+            (() -> A + Diagonal(1:9), DimensionMismatch), (() -> A * sparse(ones(9, 9)), DimensionMismatch), (() -> random_matrix(Float64, 8, 9, (4, 4)) + I, DimensionMismatch),
+            (() -> A / Diagonal(zeros(8)), SingularException), (() -> A .+ ones(7), DimensionMismatch), (() -> A .+ ones(9, 8), DimensionMismatch),
+            (() -> axpy!(1, A + I, B), ArgumentError), (() -> axpby!(1, A + I, im, B), ArgumentError), (() -> axpy!(1, A[1:4, :], B), DimensionMismatch),
+            (() -> copyto!(B, A + 9I + ones(8, 8)), ArgumentError), (() -> mul!(B, A + 9I, A + 9I), ArgumentError), (() -> lmul!(Diagonal(1:9), B), DimensionMismatch),
+            (() -> B[:, 1:4] = sparse(ones(8, 5)), DimensionMismatch), (() -> B[:, 5:8] = sparse(ones(8, 4)), ArgumentError), (() -> B[[1, 9], :], BoundsError),
+            (() -> B[1:2, 5:6] .= 3, ArgumentError), (() -> fill!(B, 1), ArgumentError), (() -> map!(+, B, B, ones(8, 8)), ArgumentError), (() -> map(+, B, ones(7, 8)), DimensionMismatch),
+            (() -> rdiv!(B, im), ArgumentError), (() -> dropzeros!(B), ArgumentError), (() -> diag(B, 9), ArgumentError), (() -> opnorm(B, 2), ArgumentError),
+            (() -> cholesky(B), ArgumentError), (() -> Symmetric(B, :X), ArgumentError), (() -> tr(B[:, 1:7]), DimensionMismatch), (() -> [B; ones(3, 9)], DimensionMismatch),
+            (() -> blockdiag(B, B)[17, 1], BoundsError), (() -> cat(B, B; dims = 3), ArgumentError))
+        @test_throws error f()
+        @test B.values == kept
+    end
+    B[:, 1:4] = sparse([fill(2.0, 4, 4); zeros(4, 4)])
+    @test Matrix(B) == [fill(2.0, 4, 4) zeros(4, 4); zeros(4, 4) ones(4, 4)]
+    B[[5, 5], 5:8] = sparse([1.0 2 3 4; 5 6 7 8]) # the last row stays
+    @test B[5, 5:8] == [5, 6, 7, 8]
+    B' .= 0 .* B
+    @test iszero(B)
+end
