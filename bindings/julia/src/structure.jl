@@ -120,11 +120,13 @@ function join_all(direction, with_sparse, parts)
 end
 # Of block-sparse matrices alone, with a type that the compiler infers.
 function join_all(direction, with_sparse, parts::Tuple{BlockSparse, Vararg{BlockSparse}})
-    P = promote_type(map(eltype, parts)...)
-    can_hold(P) || return with_sparse(map(sparse, parts)...)
-    block = blocksize(first(parts))
-    return joined(direction, map(x -> as_blocks(x, P, block), parts)...)
+    P = common_type(parts...)
+    return can_hold(P) ? joined(direction, all_in(P, parts...)...) : with_sparse(map(sparse, parts)...)
 end
+common_type(::BlockSparse{T}) where {T} = T
+common_type(::BlockSparse{T}, more::BlockSparse...) where {T} = promote_type(T, common_type(more...))
+all_in(::Type{P}) where {P} = ()
+all_in(::Type{P}, A::BlockSparse, more::BlockSparse...) where {P} = (convert(BlockSparseMatrix{P}, plain(A)), all_in(P, more...)...)
 joined(direction, A::BlockSparseMatrix) = A
 joined(direction, A::BlockSparseMatrix, B::BlockSparseMatrix, more::BlockSparseMatrix...) =
     joined(direction, joined(direction, A, B), more...)
