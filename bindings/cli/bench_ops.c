@@ -241,6 +241,31 @@ static double elementwise_flops(const bench_case *c, const tartan_layout *layout
     return 1.5 * pass_flops(c, layout);
 }
 
+/* ---- elements: the diagonal, returned to the host ---- */
+
+static int64_t diagonal_of(const tartan_layout *layout) {
+    const int64_t rows = tartan_layout_rows(layout), cols = tartan_layout_cols(layout);
+    return rows < cols ? rows : cols;
+}
+
+static void make_elements(bench_maker *m) {
+    m->out->matrix_count = 1;
+    m->out->per_block = malloc(8 * (size_t)(diagonal_of(m->out->layout) + 1));
+    m->out->out_of_memory = m->out->per_block == NULL;
+    if (m->out->out_of_memory) m->status = TARTAN_ERR_MEMORY;
+}
+
+static tartan_status call_elements(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    return tartan_matrix_get_diagonal(context, o->matrices[0], 0, o->per_block, diagonal_of(o->layout));
+}
+
+/* Each element of the diagonal, stored or not, and the f64 that it becomes. */
+static double elements_bytes(const bench_operands *o) {
+    return (double)diagonal_of(o->layout) *
+           (8 + (double)tartan_dtype_bytes(tartan_matrix_dtype(o->matrices[0])));
+}
+
 /* ---- reduce: the sum of every block, returned to the host ---- */
 
 static tartan_status call_reduce(tartan_context *context, const bench_case *c, bench_operands *o) {
@@ -251,6 +276,18 @@ static tartan_status call_reduce(tartan_context *context, const bench_case *c, b
 
 static double reduce_flops(const bench_case *c, const tartan_layout *layout) {
     return 0.5 * pass_flops(c, layout);
+}
+
+/* ---- compare: how many elements of two matrices differ ---- */
+
+static void make_compare(bench_maker *m) {
+    m->out->matrix_count = 2;
+}
+
+static tartan_status call_compare(tartan_context *context, const bench_case *c, bench_operands *o) {
+    (void)c;
+    double different;
+    return tartan_matrix_count_different(context, o->matrices[0], o->matrices[1], 0, 0, 0, &different);
 }
 
 /* ---- The table ---- */
@@ -280,7 +317,9 @@ static const bench_op ops[] = {
     {.name = "block_copy", .make = make_block_copy, .call = call_block_copy},
     {.name = "block_norms", .make = make_block_norms, .call = call_block_norms, .flops = pass_flops},
     {.name = "elementwise", .make = make_elementwise, .call = call_elementwise, .flops = elementwise_flops},
+    {.name = "elements", .make = make_elements, .call = call_elements, .bytes = elements_bytes},
     {.name = "reduce", .make = make_block_norms, .call = call_reduce, .flops = reduce_flops},
+    {.name = "compare", .make = make_compare, .call = call_compare, .flops = reduce_flops},
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 

@@ -287,7 +287,7 @@ def test_explain_and_errors(rng):
     with pytest.raises(TypeError):
         tartan.explain(3)
     assert tartan.explain(tartan.spmm, a, np.ones((32, 4), np.float32))
-    with pytest.raises(tartan.ArgumentError, match="tartan_explain_begin was already called"):
+    with pytest.raises(tartan.ArgumentError, match="explain was already called"):
         tartan.explain(tartan.explain, lambda: None)
 
 
