@@ -13,7 +13,7 @@ ROOT = HERE.parents[2]
 KEYS = {"op", "device", "kernels", "dtype", "threads", "block", "density", "shape", "heads", "ms", "tflops", "gbytes_per_s",
         "planning_ms", "peak_tflops_per_thread", "samples", "speedup", "peers", "ratios"}
 PRODUCTS = ["spmm", "sddmm"]
-OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms", "elementwise", "reduce"]
+OTHERS = ["gate_gradient", "growth_score", "block_copy", "block_norms", "elementwise", "elements", "reduce", "compare"]
 ATTENTION = ["attention_forward", "attention_backward", "attention_bias_gradient"]
 UNFUSED = ["attention_merge", "block_softmax", "block_softmax_gradient"]
 WINDOWS = ["window_pool", "window_gather", "window_scatter"]
@@ -95,7 +95,9 @@ def test_bench_of_what_is_no_product(operation):
                          "block_copy": (0, 2 * stored * size + 8 * blocks),
                          "block_norms": (2 * stored, stored * size + 8 * blocks),
                          "elementwise": (3 * stored, 3 * stored * size),
+                         "elements": (0, 128 * (8 + size)),
                          "reduce": (stored, stored * size + 8 * blocks),
+                         "compare": (stored, 2 * stored * size),
                          "attention_merge": (3 * 256 * 32, 3 * 256 * (32 * size + sums)),
                          "window_pool": (256 * 128, 256 * 128 * size),
                          "window_gather": (0, 2 * blocks * 32 * 18 * 18 * size),
@@ -244,7 +246,7 @@ def test_bench_on_a_device(dummy, operation):
                                                                   ("bfloat16", 32)]
     for line in lines:
         assert set(line) == KEYS and line["op"] == operation and line["device"] == "cuda:1"
-        explains = not operation.startswith("block_")
+        explains = operation in PRODUCTS + OTHERS[:2] + ATTENTION
         assert line["kernels"] == ("plain" if explains else None) and line["samples"] == 2
         assert line["threads"] is line["peak_tflops_per_thread"] is line["speedup"] is None
         assert line["ms"] > 0 and line["planning_ms"] > 0 and line["gbytes_per_s"] > 0 and line["peers"] == line["ratios"] == {}
