@@ -10,8 +10,8 @@ passed (a leak reported at exit, a crash in the middle, a time-out) adds one fai
 
 import argparse
 import json
-import re
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 

@@ -34,6 +34,9 @@ _RANGES = {"row_begin .. row_end": "the range of rows", "col_begin .. col_end": 
 _SETS = {name: "blocks" for name in ("row_offsets", "row_ids", "col_offsets", "col_ids")}
 _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_block_mask_from_bits": {"mask": "bits"},
+    "tartan_buffer_create": {"lengths": "shape"},
+    "tartan_buffer_from_array": {"buffer": "the device array"},
+    "tartan_buffer_to_array": {"buffer": "the device array"},
     "tartan_conv_from_sets": {**_SETS, "col_channels": "in_channels", "row_channels": "out_channels"},
     "tartan_conv_output_size": {"in_size": "size"},
     "tartan_layout_add_elements": _ENTRIES,
