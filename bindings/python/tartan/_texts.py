@@ -35,7 +35,6 @@ _SETS = {name: "blocks" for name in ("row_offsets", "row_ids", "col_offsets", "c
 _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_block_mask_from_bits": {"mask": "bits"},
     "tartan_buffer_create": {"lengths": "shape"},
-    "tartan_buffer_from_array": {"buffer": "the device array"},
     "tartan_buffer_to_array": {"buffer": "the device array"},
     "tartan_conv_from_sets": {**_SETS, "col_channels": "in_channels", "row_channels": "out_channels"},
     "tartan_conv_output_size": {"in_size": "size"},
