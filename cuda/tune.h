@@ -50,7 +50,7 @@ int32_t tartan_cuda_spmm_wgmma_edge(const tartan_cuda_spmm *p);
  * where block rows do, and their last rows are empty. */
 tartan_cuda_tiling tartan_cuda_spmm_tiling(const tartan_cuda_spmm *p);
 
-/* Whether it first copies B with contiguous columns; the problem is in blocks of the form's edge. */
+/* Whether it first copies B with contiguous columns. The problem is in blocks of the tiling's edge. */
 bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
 
 /* What a product takes with any kernel besides its operations, in us. */

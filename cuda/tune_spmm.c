@@ -165,8 +165,8 @@ static const design *wgmma_design(int32_t rows) {
     return rows == 128 ? &spmm_wgmma_128 : &spmm_wgmma_64;
 }
 
-/* Tiles of the form, which begin where block rows do: of `rows`, the part of whole block rows counts. Tiles of 128 rows have
- * the peak of blocks of 128 whatever the sub-blocks. */
+/* The rate of tiles that begin where block rows do: only whole block rows of a tile are useful. Tiles of 128 rows have the
+ * peak of blocks of 128, less what gathering costs. */
 static double aligned_rate(const tartan_cuda_spmm *p, const tartan_cuda_tiling *form) {
     const int32_t size = form->rows == 128 ? SIZES - 1 : tartan_cuda_size_of(form->edge);
     int32_t log2_lines = 0;
@@ -178,7 +178,7 @@ static double aligned_rate(const tartan_cuda_spmm *p, const tartan_cuda_tiling *
     return rate_in_groups(wgmma_design(form->rows), p, size, log2_lines, part);
 }
 
-/* The form and its rate. */
+/* The best tiling, and its rate. */
 static double best_form(const tartan_cuda_spmm *p, tartan_cuda_tiling *out) {
     const int32_t edge = tartan_cuda_spmm_wgmma_edge(p);
     *out = (tartan_cuda_tiling){edge, 64, 1};

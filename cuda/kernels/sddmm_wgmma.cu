@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sampled dense times dense on Hopper's tensor cores: the pipeline of spmm_wgmma.cu with the sparse matrix as output. A
  * tile takes a group of neighbouring block rows, 64 or 128 rows together, and some entries of the merged list of their
- * block columns: X is loaded once for the group, and each entry brings its columns of Y. k-steps run over the summed index;
+ * block columns: X is loaded once for the group, and each entry brings its columns of Y. Blocks that are not square or no
+ * powers of two are cut into slices of rows (index.h). k-steps run over the summed index;
  * sums at positions where the group has no block are not stored.
  *
  * What limits it: bytes from L2 to the SMs, 72 KB a stage for 64 x 512 sums, 48 KB for 128 x 256; entries that a tile
