@@ -15,5 +15,5 @@ for T in (Float64, Float32, Float16, Tartan.BFloat16)
     end
 end
 
-append!(empty!(ARGS), ["device", "device_layout", "float8", "attention"])
+append!(empty!(ARGS), ["device", "device_arithmetic", "device_layout", "float8", "attention"])
 include(joinpath(@__DIR__, "..", "..", "bindings", "julia", "test", "runtests.jl"))

@@ -42,11 +42,15 @@ function sum_of(A::BlockSparse{T}, beta, B::BlockSparse{S}) where {T, S}
     return adopt(P, Raw.tartan_matrix_add(nothing, 1, X, beta, Y, dtype_code(P)))
 end
 
-# alpha * A + D, where D is a vector for the diagonal or a number.
-function with_diagonal(A::BlockSparse{T}, alpha, d) where {T}
+function expect_diagonal(A, d)
     m, n = size(A)
     (d isa Number ? m == n : m == n == length(d)) ||
         throw(DimensionMismatch("the matrix has size $((m, n)), the diagonal one $(d isa Number ? "any square size" : (length(d), length(d)))"))
+end
+
+# alpha * A + D, where D is a vector for the diagonal or a number.
+function with_diagonal(A::BlockSparse{T}, alpha, d) where {T}
+    expect_diagonal(A, d)
     P = promote_type(T, eltype(d))
     can_hold(P) || return alpha * sparse(A) + (d isa Number ? d * I : sparse(Diagonal(d)))
     numbers = d isa Number ? [Float64(d)] : convert(Vector{Float64}, d)

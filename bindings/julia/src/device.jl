@@ -139,7 +139,8 @@ abstract type DeviceSparse{T} end
 
 A block-sparse matrix with its values on a device; [`to_device`](@ref) makes one, [`to_host`](@ref) copies it
 back. The products, `size`, `eltype`, `copy`, `transpose`, `A'`, the properties of its layout and
-[`block_norms`](@ref) work on it. `DeviceBlockSparseMatrix{T}(A)` (another element type), `permutedims`,
+[`block_norms`](@ref) work on it; so do `+`, `-`, multiples, `A + I`, products with a `Diagonal`, `.*`, `abs.(A)`, `A .^ 2`, `max.(A, 0)` and a few more,
+`axpy!`, `axpby!`, `rmul!` and `.=`, `diag`, `tr`, `sum`, `maximum`, `minimum`, `norm`, `opnorm`, `dot`, `==` and `isapprox`. `DeviceBlockSparseMatrix{T}(A)` (another element type), `permutedims`,
 [`permute_blocks`](@ref), [`slice`](@ref), [`project`](@ref), [`rearrange`](@ref) and [`scatter!`](@ref) make
 new matrices from its blocks on the same device. `close(A)` frees its memory early.
 

@@ -151,8 +151,6 @@ expect_together(A::BlockSparse, B::DeviceArray) = apart("A", A, "B")
 # The dense factor of `*`, converted if necessary; and an array for the result, in the same place.
 factor(A::BlockSparse{T}, B::AbstractArray) where {T} = promoted(B, "B", T)
 factor(A::BlockSparse, B::DeviceArray) = apart("A", A, "B")
-factor(A::DeviceSparse, x::Number) = throw(TartanError(:unsupported,
-    "a matrix on a device is multiplied by the number $x, expected an array: multiply it before to_device"))
 function factor(A::DeviceSparse{T}, B) where {T}
     B isa DeviceArray || device_operand(B) !== nothing || apart("B", B, "A")
     expect_type(B, "B", T)
@@ -235,13 +233,19 @@ Base.:*(A::BlockSparse, R::Adjoint{<:Any, <:LinearAlgebra.AbstractRotation}) = r
 left_product(A::BlockSparse, D::Diagonal) = scaled(A, nothing, D.diag)
 right_product(D::Diagonal, A::BlockSparse) = scaled(A, D.diag, nothing)
 
-function scaled(A::BlockSparse{T}, rows, cols) where {T}
+function expect_scaling(A, rows, cols)
     for (x, n, name) in ((rows, size(A, 1), "rows"), (cols, size(A, 2), "columns"))
         x === nothing || length(x) == n ||
             throw(DimensionMismatch("the diagonal matrix has $(length(x)) rows, the matrix has $n $name: expected as many"))
     end
+end
+scaled_type(::Type{T}, rows, cols) where {T} =
+    promote_type(T, map(x -> x === nothing || eltype(x) <: Integer ? T : eltype(x), (rows, cols))...)
+
+function scaled(A::BlockSparse{T}, rows, cols) where {T}
+    expect_scaling(A, rows, cols)
     is_flipped(A) && return transpose(scaled(parent(A), cols, rows))
-    S = promote_type(T, map(x -> x === nothing || eltype(x) <: Integer ? T : eltype(x), (rows, cols))...)
+    S = scaled_type(T, rows, cols)
     can_hold(S) || return (rows === nothing ? sparse(A) * sparse(Diagonal(cols)) : sparse(Diagonal(rows)) * sparse(A))
     factors(x) = x === nothing ? nothing : described(as_it_is, convert(Vector{Float64}, x))
     return adopt(S, Raw.tartan_matrix_scale(nothing, factors(rows), factors(cols), A, dtype_code(S)))

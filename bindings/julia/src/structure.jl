@@ -54,11 +54,14 @@ end
 
 function LinearAlgebra.diag(A::BlockSparse{T}, k::Integer = 0) where {T}
     expect_one_head(A, "diag")
-    m, n = size(A)
-    -m <= k <= n || throw(ArgumentError("diagonal $k, expected $(-m) to $n for a $m x $n matrix"))
-    d = Vector{Float64}(undef, max(0, k >= 0 ? min(m, n - k) : min(m + k, n)))
+    d = room_for_diagonal(A, k)
     A isa TransposedBlocks ? Raw.tartan_matrix_get_diagonal(nothing, parent(A), -k, d) : Raw.tartan_matrix_get_diagonal(nothing, A, k, d)
     return convert(Vector{T}, d)
+end
+function room_for_diagonal(A, k)
+    m, n = size(A)
+    -m <= k <= n || throw(ArgumentError("diagonal $k, expected $(-m) to $n for a $m x $n matrix"))
+    return Vector{Float64}(undef, max(0, k >= 0 ? min(m, n - k) : min(m + k, n)))
 end
 LinearAlgebra.tr(A::BlockSparse) = (LinearAlgebra.checksquare(A); sum(diag(A)))
 

@@ -254,7 +254,6 @@ end
     @test_throws ArgumentError DeviceArray{Int}(context, 2)
     @test_throws MethodError x[1, 1]
     @test refuses(() -> D * D', :unsupported, "one dense factor") && refuses(() -> mul!(y, D, D), :unsupported, "one dense factor")
-    @test refuses(() -> 2 * D, :unsupported, "number 2") && refuses(() -> D * 2, :unsupported, "number 2")
     @test refuses(() -> DeviceArray{Float64}(context, -1), :shape)
     @test refuses(() -> to_device(ones(ntuple(_ -> 1, 9)), context), :shape, "9")
     @test refuses(() -> spmm!(y, D, to_device(ones(16, 2), context)), :shape)
