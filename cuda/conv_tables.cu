@@ -55,19 +55,19 @@ struct facts {
     void add(int64_t value) { values[count++] = value; }
 };
 
-void add_taps(const tartan_cuda_conv *p, facts *f) {
+void add_taps(const tartan_cuda_taps &taps, bool adjoint, facts *f) {
     for (int d = 0; d < TARTAN_I_DIMS; d++) {
-        f->add(p->taps.kernel[d]);
-        f->add(p->taps.stride[d]);
-        f->add(p->taps.dilation[d]);
-        f->add(p->taps.before[d]);
+        f->add(taps.kernel[d]);
+        f->add(taps.stride[d]);
+        f->add(taps.dilation[d]);
+        f->add(taps.before[d]);
     }
-    f->add(p->adjoint);
+    f->add(adjoint);
 }
 
 struct wanted {
-    const tartan_cuda_conv *p;
-    const tartan_cuda_conv_form *form;
+    const tartan_layout *layout;
+    const void *p, *form; /* a problem, and its form if it has one */
     facts known;
 };
 
@@ -79,7 +79,7 @@ tartan_status find(const char *function, tartan_cuda_queue *queue, tartan_cuda_m
     uint32_t hash = 2166136261u;
     for (int32_t i = 0; i < w->known.count; i++) hash = (hash ^ (uint32_t)w->known.values[i]) * 16777619u;
     do {
-        PASS(tartan_cuda_index_get_tables(function, queue, w->p->layout, (int32_t)(hash >> 1), make, w,
+        PASS(tartan_cuda_index_get_tables(function, queue, w->layout, (int32_t)(hash >> 1), make, w,
                                           out_values, out_facts));
         hash += 2;
     } while (memcmp(*out_facts, w->known.values, bytes) != 0);
@@ -95,7 +95,7 @@ tartan_status keep_facts(const tartan_host *host, const wanted *w, int32_t more,
 tartan_status make_edges(const tartan_host *host, const tartan_layout *, const void *user,
                          tartan_cuda_made *out) {
     const wanted *w = (const wanted *)user;
-    const tartan_cuda_conv *p = w->p;
+    const auto *p = (const tartan_cuda_conv *)w->p;
     const tartan_i_edges *e = p->edges;
     int64_t classes = 1;
     out->size = 0;
@@ -125,7 +125,8 @@ tartan_status make_steps(const tartan_host *host, const tartan_layout *, const v
     const wanted *w = (const wanted *)user;
     tartan_cuda_conv_steps made;
     PASS(keep_facts(host, w, 8, out));
-    const tartan_status status = tartan_cuda_conv_steps_make(host, w->p, w->form, &made);
+    const tartan_status status = tartan_cuda_conv_steps_make(
+        host, (const tartan_cuda_conv *)w->p, (const tartan_cuda_conv_form *)w->form, &made);
     if (status != TARTAN_OK) {
         host->free(out->facts);
         return status;
@@ -135,6 +136,26 @@ tartan_status make_steps(const tartan_host *host, const tartan_layout *, const v
     const int64_t more[8] = {made.groups,    made.steps,       made.stages,     made.steps_of,
                              made.stages_of, made.stage_table, made.step_table, made.sources};
     memcpy(out->facts + w->known.count, more, sizeof more);
+    return TARTAN_OK;
+}
+
+/* Behind the facts: jobs, and where the tables of pieces and fragments begin. */
+tartan_status make_jobs(const tartan_host *host, const tartan_layout *, const void *user,
+                        tartan_cuda_made *out) {
+    const wanted *w = (const wanted *)user;
+    tartan_cuda_conv_jobs made;
+    PASS(keep_facts(host, w, 3, out));
+    const tartan_status status =
+        tartan_cuda_conv_jobs_make(host, (const tartan_cuda_conv_filter_gradient *)w->p,
+                                   (const tartan_cuda_conv_job_form *)w->form, &made);
+    if (status != TARTAN_OK) {
+        host->free(out->facts);
+        return status;
+    }
+    out->values = made.values;
+    out->size = made.size;
+    int64_t *more = out->facts + w->known.count;
+    more[0] = made.jobs, more[1] = made.piece_table, more[2] = made.fragment_table;
     return TARTAN_OK;
 }
 
@@ -161,8 +182,8 @@ tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue
                                          const tartan_cuda_conv *p, tartan_cuda_edge_lists *out) {
     *out = {};
     if (p->edges == nullptr) return TARTAN_OK;
-    wanted w = {p, nullptr, {}};
-    add_taps(p, &w.known);
+    wanted w = {p->layout, p, nullptr, {}};
+    add_taps(p->taps, p->adjoint, &w.known);
     for (int d = 0; d < TARTAN_I_DIMS; d++) {
         w.known.add(p->from.size[d]);
         w.known.add(p->to.size[d]);
@@ -182,8 +203,8 @@ tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue
 tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue *queue,
                                          const tartan_cuda_conv *p, const tartan_cuda_conv_form *f,
                                          tartan_cuda_conv_lists *out) {
-    wanted w = {p, f, {}};
-    add_taps(p, &w.known);
+    wanted w = {p->layout, p, f, {}};
+    add_taps(p->taps, p->adjoint, &w.known);
     const int64_t more[] = {f->units,
                             f->unit_bytes,
                             f->span,
@@ -201,5 +222,22 @@ tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue
     known += w.known.count;
     *out = {(int32_t)known[0], known[1],          known[2],          values + known[3],
             values + known[4], values + known[5], values + known[6], values + known[7]};
+    return TARTAN_OK;
+}
+
+tartan_status tartan_cuda_conv_jobs_get(const char *function, tartan_cuda_queue *queue,
+                                        const tartan_cuda_conv_filter_gradient *p,
+                                        const tartan_cuda_conv_job_form *f,
+                                        tartan_cuda_conv_job_tables *out) {
+    wanted w = {p->layout, p, f, {}};
+    add_taps(p->taps, false, &w.known);
+    const int64_t more[] = {f->per_tap,       f->pitch,         f->x_bytes,     f->x_pieces,
+                            p->rows.stride,   p->cols.stride,   p->in.channels, p->out.channels};
+    for (int64_t one : more) w.known.add(one);
+    const int32_t *values;
+    const int64_t *known;
+    PASS(find(function, queue, make_jobs, &w, &values, &known));
+    known += w.known.count;
+    *out = {known[0], values, values + known[1], values + known[2]};
     return TARTAN_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef TARTAN_CUDA_CONV_TABLES_H
 #define TARTAN_CUDA_CONV_TABLES_H
 
+#include "conv_jobs.h"
 #include "conv_steps.h"
 #include "index_cache.h"
 
@@ -38,5 +39,15 @@ typedef struct tartan_cuda_conv_lists {
 tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue *queue,
                                          const tartan_cuda_conv *p, const tartan_cuda_conv_form *form,
                                          tartan_cuda_conv_lists *out);
+
+/* The tables of conv_jobs.h in device memory. */
+typedef struct tartan_cuda_conv_job_tables {
+    int64_t count; /* jobs */
+    const int32_t *jobs, *pieces, *fragments;
+} tartan_cuda_conv_job_tables;
+tartan_status tartan_cuda_conv_jobs_get(const char *function, tartan_cuda_queue *queue,
+                                        const tartan_cuda_conv_filter_gradient *p,
+                                        const tartan_cuda_conv_job_form *form,
+                                        tartan_cuda_conv_job_tables *out);
 
 #endif

@@ -90,7 +90,13 @@ TABLE(conv, {.name = "conv_plain", .rate = tartan_cuda_conv_plain_rate, .launch 
        .rate = tartan_cuda_conv_wgmma_rate,
        .launch = tartan_cuda_conv_wgmma});
 TABLE(conv_filter_gradient,
-      {.name = "conv_filter_gradient_plain", .launch = tartan_cuda_conv_filter_gradient_plain});
+      {.name = "conv_filter_gradient_plain",
+       .rate = tartan_cuda_conv_filter_gradient_plain_rate,
+       .launch = tartan_cuda_conv_filter_gradient_plain},
+      {.name = "conv_filter_gradient_mma",
+       .refuses = tartan_cuda_conv_filter_gradient_mma_refuses,
+       .rate = tartan_cuda_conv_filter_gradient_mma_rate,
+       .launch = tartan_cuda_conv_filter_gradient_mma});
 
 /* ---- The choice ---- */
 

@@ -50,7 +50,8 @@ tartan_cuda_launching tartan_cuda_attention_merge_plain, tartan_cuda_block_softm
     tartan_cuda_block_softmax_gradient_plain;
 tartan_cuda_launching tartan_cuda_window_pool_plain, tartan_cuda_window_gather_plain,
     tartan_cuda_window_scatter_plain;
-tartan_cuda_launching tartan_cuda_conv_plain, tartan_cuda_conv_wgmma, tartan_cuda_conv_filter_gradient_plain;
+tartan_cuda_launching tartan_cuda_conv_plain, tartan_cuda_conv_wgmma, tartan_cuda_conv_filter_gradient_plain,
+    tartan_cuda_conv_filter_gradient_mma;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

@@ -25,6 +25,8 @@ tartan_cuda_rating tartan_cuda_attention_backward_plain_rate, tartan_cuda_attent
     tartan_cuda_attention_backward_fused_rate;
 /* problem: tartan_cuda_conv */
 tartan_cuda_rating tartan_cuda_conv_plain_rate, tartan_cuda_conv_wgmma_rate;
+/* problem: tartan_cuda_conv_filter_gradient */
+tartan_cuda_rating tartan_cuda_conv_filter_gradient_plain_rate, tartan_cuda_conv_filter_gradient_mma_rate;
 
 /* ---- Inside both kernels that use wgmma ---- */
 

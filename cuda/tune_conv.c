@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tuning of convolution. */
+#include "conv_jobs.h"
 #include "conv_steps.h"
 #include "tune.h"
 
@@ -15,4 +16,18 @@ double tartan_cuda_conv_wgmma_rate(const void *problem) {
     int32_t lines = 0;
     while (lines + 1 < TARTAN_CUDA_SHARES && p->to_slots.edge << lines < TARTAN_CUDA_CONV_GROUP) lines++;
     return 500 * tartan_cuda_conv_form_share(p, &form) * p->figures.share[p->adjoint][lines] / (1 << lines);
+}
+
+double tartan_cuda_conv_filter_gradient_plain_rate(const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    return p->dtype == TARTAN_F64 ? 0.5 : 1;
+}
+
+/* Products of 16 x 8 sums are bound by loads from shared memory; a warp that multiplies 32 slots loads the pixels of x half as
+ * often. */
+double tartan_cuda_conv_filter_gradient_mma_rate(const void *problem) {
+    const tartan_cuda_conv_filter_gradient *p = problem;
+    const tartan_cuda_conv_job_form form = tartan_cuda_conv_job_form_of(p);
+    const int32_t high = 16 * form.high, padded = (p->rows.edge + high - 1) / high * high;
+    return (form.high == 2 ? 350 : 220) * tartan_cuda_conv_job_share(p, &form) * p->rows.edge / padded;
 }

@@ -30,6 +30,14 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+/* Groups of a thread's copies; the wait leaves the last kPending groups under way. */
+__device__ __forceinline__ void copies_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kPending> __device__ __forceinline__ void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 /* A bulk copy, which the barrier counts; addresses and size are multiples of 16. From sm_90 on. */
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
     asm volatile(
