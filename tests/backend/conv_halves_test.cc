@@ -2,7 +2,7 @@
 // Convolutions of 16-bit types of the sizes that tensor cores take: blocks and channels in eights, all orders of memory,
 // strides, dilations, windows, and numbers that are not finite.
 #include "../ops/conv_support.h"
-#include "placed.h"
+#include "explained.h"
 
 #include <limits>
 
@@ -138,6 +138,68 @@ TEST_P(BackendConvHalves, InfinityStaysInItsBlocks) {
                     const bool near = n == 1 && k / 16 == 1 && std::abs(h - 5) < 2 && std::abs(w - 4) < 2;
                     ASSERT_EQ(near, (bits & 0x7f80) == 0x7f80) << n << " " << k << " " << h << " " << w;
                 }
+}
+
+// Sums that are not finite are those of the pixels that exist, which zeros for others must not spoil; and all sums are the same
+// in every run.
+TEST_P(BackendConvHalves, FilterGradientsKeepInfinityInItsTaps) {
+    const Context host = open_context(2);
+    std::mt19937_64 random(7);
+    for (int64_t edge : {8, 16, 64}) {
+        Problem p;
+        p.conv = make_conv(random_layout({64, 64, edge, edge, 1}, 0.6, 1), "kernel=3x3 padding=same");
+        p.layout = layout_of(p.conv);
+        ASSERT_TRUE(p.set_size(2, {20, 17}));
+        Dense x = make_image(TARTAN_BF16, 2, 64, {20, 17}, kChannelsLast), dy = x;
+        x.fill(random), dy.fill(random);
+        const uint16_t infinity = 0x7f80;
+        const auto spoil = [&](const tartan_array &a, int64_t n, int64_t channel, int64_t h, int64_t w) {
+            std::memcpy((uint16_t *)a.data + n * a.strides[0] + channel * a.strides[1] + h * a.strides[2] +
+                            w * a.strides[3],
+                        &infinity, sizeof infinity);
+        };
+        spoil(dy.array, 1, 20, 0, 0); // at a corner: five of nine taps are outside of x
+        spoil(x.array, 0, 5, 19, 16);
+        spoil(x.array, 1, 40, 7, 9);
+        const Matrix dw = random_matrix(p.layout, TARTAN_BF16, TARTAN_ROW_MAJOR, random, 0, 0);
+        const Matrix grad = placed(context.get(), dw), again = placed(context.get(), dw);
+        const Placed on_x(context.get(), x), on_dy(context.get(), dy);
+        for (tartan_matrix *to : {grad.get(), again.get()})
+            ASSERT_OK(tartan_conv_filter_gradient(context.get(), p.conv.get(), &on_x.array, &on_dy.array,
+                                                  nullptr, nullptr, 0, to));
+        ASSERT_OK(tartan_conv_filter_gradient(host.get(), p.conv.get(), &x.array, &dy.array, nullptr, nullptr,
+                                              0, dw.get()));
+        const Matrix got = fetched(context.get(), grad), second = fetched(context.get(), again);
+        const int64_t all = p.layout->blocks * edge * edge;
+        ASSERT_EQ(0, std::memcmp(got->values, second->values, (size_t)all * sizeof(uint16_t)));
+        for (int64_t i = 0; i < all; i++) {
+            const double want = tartan_i_load(dw->values, TARTAN_BF16, i),
+                         have = tartan_i_load(got->values, TARTAN_BF16, i);
+            if (std::isfinite(want))
+                ASSERT_NEAR(want, have, 4 * epsilon(TARTAN_BF16) * (1 + std::fabs(want))) << edge << " " << i;
+            else
+                ASSERT_TRUE(std::isnan(want) ? std::isnan(have) : want == have)
+                    << edge << " " << i << ": " << have << " instead of " << want;
+        }
+    }
+}
+
+// On a GPU, gradients of filters of these types run on the tensor cores.
+TEST_P(BackendConvHalves, FilterGradientsTakeTheTensorCores) {
+    if (on_host() || dummy()) GTEST_SKIP() << "not a GPU";
+    std::mt19937_64 random(8);
+    for (const Case &c : kCases) {
+        Problem p = problem_of(c, TARTAN_BF16, random);
+        Dense x = make_image(p.dtype, p.n, p.x_channels(), p.x_size(), kChannelsLast),
+              y = make_image(p.dtype, p.n, p.y_channels(), p.y_size(), kChannelsLast);
+        const Matrix grad = placed(context.get(), p.filter);
+        const Placed on_x(context.get(), x), on_y(context.get(), y);
+        const std::string text = explained([&] {
+            return tartan_conv_filter_gradient(context.get(), p.conv.get(), &on_x.array, &on_y.array, nullptr,
+                                               nullptr, 0, grad.get());
+        });
+        EXPECT_NE(std::string::npos, text.find("\"kernel\": \"conv_filter_gradient_mma\"")) << text;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, BackendConvHalves, ::testing::ValuesIn(backends()),

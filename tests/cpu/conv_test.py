@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark of convolutions: the rows, small runs, and what is written. Runs alone or under pytest."""
 import csv
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 import conv_bench as bench
 from gpu_bench import conv, table
 
+GRADIENTS = conv.INPUT_GRADIENT, conv.FILTER_GRADIENT
 SMALL = {"h": 20, "w": 24, "c": 32, "k": 48, "threads": 1}
 
 
@@ -37,6 +39,7 @@ def small_rows():
     return [conv.Row("conv", "3x3", blocks, conv.PEAK, "rate", .5, .85), conv.Row("conv", "3x3", blocks, conv.DENSE, "time"),
             conv.Row("sbnet", "windows", windows, conv.RECIPE, "time"), conv.Row("sbnet", "windows", windows, conv.SHARE, "share"),
             conv.Row("sbnet plans", "plan", corner, conv.DENSE, "time"),
+            *(conv.Row("conv", which, dataclasses.replace(blocks, which=which), conv.DENSE, "time") for which in GRADIENTS),
             conv.Row("sbnet", "residual unit", conv.Case(**SMALL, windows=8, active=.3, unit=True), conv.DENSE, "time")]
 
 
@@ -48,7 +51,7 @@ def run(rows):
 
 def test_small_runs():
     results = run(small_rows())
-    assert len(results) == 6
+    assert len(results) == 8
     for row, result in results.items():
         if row.peer == conv.PEAK:
             assert 0 < result["ratio"] < 1.5 and result["verdict"] in ("goal", "floor", "BELOW")
@@ -107,6 +110,24 @@ def test_the_peer_is_the_same_unit():
     finally:
         torch.Tensor.relu_ = plain
     assert len(found) == 3 and np.allclose(found[-1].permute(0, 2, 3, 1).numpy(), memory, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("which", GRADIENTS)
+def test_a_wrong_gradient_is_found(monkeypatch, which):
+    name = f"conv_{which.replace(' ', '_')}"
+    right = getattr(conv.tartan, name)
+
+    def wrong(context, made, first, second, result):
+        call = right(context, made, first, second, result)
+
+        def spoilt():
+            call()
+            getattr(result, "values", result)[0, 0, 0] += 100
+        return spoilt
+    monkeypatch.setattr(conv.tartan, name, wrong)
+    (row,) = [row for row in small_rows() if row.case.which == which]
+    (result,) = run([row]).values()
+    assert result["verdict"] == "WRONG"
 
 
 def test_recipe_is_the_same_convolution():

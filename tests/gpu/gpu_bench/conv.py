@@ -18,6 +18,7 @@ except ImportError:
     torch = None
 
 PEAK, DENSE, RECIPE, SHARE = "peak", "dense", "recipe", "break-even"
+FORWARD, INPUT_GRADIENT, FILTER_GRADIENT = "forward", "input gradient", "filter gradient"
 MOST_ERROR = {"f32": 1e-5, "bf16": 5e-3}  # of the norm of the result
 CHANNELS_LAST = (0, 3, 1, 2)  # memory [n, h, w, channels] as [n, channels, h, w]
 # SBNet's plans of channels: (H, W, C, K) of the four stages.
@@ -47,11 +48,12 @@ class Case:
     type_name: str = "f32"
     threads: int = 0  # 0: a GPU
     unit: bool = False  # a bottleneck unit (residual.py): from c channels to k, 3x3, back to c
+    which: str = FORWARD
 
     @property
     def image(self):
-        """Cases of one image and kernel have the same x and the same dense peer."""
-        return self.h, self.w, self.c, self.k, self.kernel, self.n, self.type_name, self.threads, self.unit
+        """Cases of one image, kernel and pass have the same operands and the same dense peer."""
+        return self.h, self.w, self.c, self.k, self.kernel, self.n, self.type_name, self.threads, self.unit, self.which
 
     @property
     def dense_flops(self):
@@ -92,6 +94,10 @@ def conv_rows(options):
     for base in (Case(56, 56, 256, 256, n=32, type_name="bf16"), Case(28, 28, 512, 512, n=32, type_name="bf16")):
         for block, density in ((b, d) for b in limits for d in (.1, .25, .5)):
             yield Row("conv", "3x3", dataclasses.replace(base, block=block, density=density), DENSE, "rate", *limits[block])
+        for which in (INPUT_GRADIENT, FILTER_GRADIENT):
+            for block, density in ((b, d) for b in limits for d in (.1, .25, .5)):
+                case = dataclasses.replace(base, block=block, density=density, which=which)
+                yield Row("conv", f"{which} of", case, DENSE, "rate", *limits[block])
         for block, density in ((b, d) for b in limits for d in (.25, .5)):
             yield Row("conv", "1x1", dataclasses.replace(base, kernel=1, block=block, density=density), DENSE, "rate",
                       *SPMM_16BIT[block])
@@ -147,14 +153,22 @@ def as_numpy(operand):
     return operand if isinstance(operand, np.ndarray) else operand.float().cpu().numpy()
 
 
+def error_of(ours, want):
+    error = np.linalg.norm(ours - want) / max(float(np.linalg.norm(want)), 1e-30)
+    return float(np.nan_to_num(error, nan=np.inf))
+
+
 class Image:
-    """x and the dense filter that all cases of an image share."""
+    """x, the dense filter and, for gradients, y_grad, which all cases of an image share."""
 
     def __init__(self, case):
         generator = np.random.default_rng(1)
         self.memory = placed(generator.standard_normal((case.n, case.h, case.w, case.c), np.float32), case)
         self.x = as_channels(self.memory)
         self.dense = as_numpy(placed(generator.standard_normal((case.k, case.c, case.kernel, case.kernel), np.float32), case))
+        self.y_grad = None
+        if case.which != FORWARD:
+            self.y_grad = placed(generator.standard_normal((case.n, case.h, case.w, case.k), np.float32), case)
 
 
 class Ours:
@@ -172,10 +186,18 @@ class Ours:
         self.active, self.windows = None, None
         if case.windows:
             self.choose_windows(context, generator)
-        y = np.full((case.n, case.h, case.w, case.k), 7, np.float32)
-        self.memory = placed(y, case)
-        self.y = as_channels(self.memory)
-        self.call = tartan.conv_forward(context, self.conv, self.filter, image.x, self.y, self.active, self.windows)
+        to = case.c if case.which == INPUT_GRADIENT else case.k
+        self.memory = None  # of an image
+        if case.which != FILTER_GRADIENT:
+            self.memory = placed(np.full((case.n, case.h, case.w, to), 7, np.float32), case)
+        if case.which == FORWARD:
+            self.call = tartan.conv_forward(context, self.conv, self.filter, image.x, as_channels(self.memory), self.active,
+                                            self.windows)
+        elif case.which == INPUT_GRADIENT:
+            self.call = tartan.conv_input_gradient(context, self.conv, self.filter, as_channels(image.y_grad),
+                                                   as_channels(self.memory))
+        else:
+            self.call = tartan.conv_filter_gradient(context, self.conv, image.x, as_channels(image.y_grad), self.filter)
 
     def values(self):
         """The blocks of the dense filter."""
@@ -233,6 +255,10 @@ class Ours:
 
     def check(self):
         """The error of the result, as a share of its norm; infinite if other positions were written."""
+        if self.case.which == INPUT_GRADIENT:
+            return self.check_input_gradient()
+        if self.case.which == FILTER_GRADIENT:
+            return self.check_filter_gradient()
         case, half = self.case, self.case.kernel // 2
         x = np.pad(as_numpy(self.image.memory)[:1], ((0, 0), (half, half), (half, half), (0, 0)))
         want = np.zeros((case.h, case.w, case.k), np.float32)
@@ -245,8 +271,33 @@ class Ours:
             if (ours[~seen] != 7).any():
                 return float("inf")
             ours, want = ours[seen], want[seen]
-        error = np.linalg.norm(ours - want) / max(float(np.linalg.norm(want)), 1e-30)
-        return float(np.nan_to_num(error, nan=np.inf))
+        return error_of(ours, want)
+
+    def check_input_gradient(self):
+        """Of the first image."""
+        case, half = self.case, self.case.kernel // 2
+        dy = np.pad(as_numpy(self.image.y_grad[:1]), ((0, 0), (half, half), (half, half), (0, 0)))[0]
+        want = np.zeros((case.h, case.w, case.c), np.float32)
+        for tap in range(case.kernel ** 2):
+            i, j = (2 * half - at for at in divmod(tap, case.kernel))
+            want += dy[i : i + case.h, j : j + case.w] @ np.ascontiguousarray(self.sparse[:, tap])
+        return error_of(as_numpy(self.memory[:1])[0], want)
+
+    def check_filter_gradient(self):
+        """All of it, beside sums in f32."""
+        case, half, (rows, cols) = self.case, self.case.kernel // 2, self.conv.layout.block
+        x, dy = self.image.memory, self.image.y_grad
+        if isinstance(x, np.ndarray):
+            x = np.pad(x, ((0, 0), (half, half), (half, half), (0, 0)))
+        else:
+            x, dy = torch.nn.functional.pad(x.float(), (0, 0, half, half, half, half)), dy.float()
+        dy = dy.reshape(-1, case.k).T
+        taps = [dy @ x[:, i : i + case.h, j : j + case.w].reshape(-1, case.c)
+                for i in range(case.kernel) for j in range(case.kernel)]
+        dense = np.concatenate([as_numpy(tap) for tap in taps], 1)
+        _, at, across = self.conv.layout.coordinates(np)
+        want = np.stack([dense[i * rows : (i + 1) * rows, j * cols : (j + 1) * cols] for i, j in zip(at, across)])
+        return error_of(as_numpy(self.filter.values), want)
 
     def free(self):
         for part in (self.filter, self.conv, self.channels, self.active):
@@ -260,7 +311,12 @@ def dense_peer(case, image):
     torch.backends.cudnn.benchmark = True
     x = as_tensor(image.memory).permute(CHANNELS_LAST)
     weight = torch.from_numpy(image.dense).to(x.device, x.dtype).contiguous(memory_format=torch.channels_last)
-    return lambda: torch.nn.functional.conv2d(x, weight, padding=case.kernel // 2)
+    half = case.kernel // 2
+    if case.which == FORWARD:
+        return lambda: torch.nn.functional.conv2d(x, weight, padding=half)
+    dy, of_input = as_tensor(image.y_grad).permute(CHANNELS_LAST), case.which == INPUT_GRADIENT
+    return lambda: torch.ops.aten.convolution_backward(dy, x, weight, None, (1, 1), (half, half), (1, 1), False, (0, 0), 1,
+                                                       (of_input, not of_input, False))
 
 
 def recipe_peer(ours):

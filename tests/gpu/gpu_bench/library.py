@@ -268,3 +268,23 @@ def residual_forward(context, x, parts, active, windows, y):
         library.ok(library.c.tartan_residual_forward(*arguments))
     call.keep = (parts, active, arrays)
     return call
+
+
+def conv_input_gradient(context, conv, filter_, y_grad, x_grad):
+    library, arrays = context.library, (context.library.array(y_grad), context.library.array(x_grad))
+    arguments = (context.handle, conv.handle, filter_.handle, byref(arrays[0]), None, None, byref(arrays[1]))
+
+    def call():
+        library.ok(library.c.tartan_conv_input_gradient(*arguments))
+    call.keep = (conv, filter_, arrays)
+    return call
+
+
+def conv_filter_gradient(context, conv, x, y_grad, filter_grad):
+    library, arrays = context.library, (context.library.array(x), context.library.array(y_grad))
+    arguments = (context.handle, conv.handle, byref(arrays[0]), byref(arrays[1]), None, None, 0.0, filter_grad.handle)
+
+    def call():
+        library.ok(library.c.tartan_conv_filter_gradient(*arguments))
+    call.keep = (conv, filter_grad, arrays)
+    return call
