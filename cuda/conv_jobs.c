@@ -20,7 +20,8 @@ static void lengths_of(const tartan_cuda_conv_filter_gradient *p, int64_t length
 }
 
 /* Tiles that a window, or an image, meets along dimension d. */
-static double tiles_along(const tartan_cuda_conv_filter_gradient *p, int32_t d, int64_t length, int64_t tile) {
+static double tiles_along(const tartan_cuda_conv_filter_gradient *p, int32_t d, int64_t length,
+                          int64_t tile) {
     const bool windows = p->active.layout != NULL && !p->active_in;
     if (windows && p->active.stride[1 + d] % tile != 0) return (double)(length - 1) / (double)tile + 1;
     return (double)((length + tile - 1) / tile);
@@ -73,8 +74,8 @@ static bool complete(const tartan_cuda_conv_filter_gradient *p, tartan_cuda_conv
     f->y_pieces = slots / 8;
     f->list_bytes = (int32_t)up(8 * box[0] * box[1] + 12 * 16 * f->steps, 128);
     const int64_t room = TARTAN_CUDA_JOB_SHARED - f->list_bytes;
-    const int64_t wanted = least(fragments_of(f, groups) / in_plane + 2,
-                                 p->cols.grid * p->cols.edge / 8 * (t->taps / in_plane));
+    const int64_t wanted =
+        least(fragments_of(f, groups) / in_plane + 2, p->cols.grid * p->cols.edge / 8 * (t->taps / in_plane));
     f->x_pieces = (int32_t)least(least(wanted, 64), (room / 2 - f->y_pieces * f->y_bytes) / f->x_bytes);
     if (f->x_pieces < 1) return false;
     f->stage_bytes = (int32_t)up((int64_t)f->x_pieces * f->x_bytes + f->y_pieces * f->y_bytes, 128);
@@ -92,7 +93,8 @@ static double cost_of(const tartan_cuda_conv_filter_gradient *p, const tartan_cu
     const int64_t held = f->x_pieces * (f->per_tap ? 1 : t->kernel[1] * t->kernel[2]);
     const double fragments = (double)least(most, held);
     const double multiply = 205 * f->steps * fragments / most;
-    const double load = 0.6 * ((double)f->x_pieces * f->box_rows * f->box_cols + f->y_pieces * 16.0 * f->steps);
+    const double load =
+        0.6 * ((double)f->x_pieces * f->box_rows * f->box_cols + f->y_pieces * 16.0 * f->steps);
     const double tile = (multiply > load ? multiply + 0.3 * load : load + 0.3 * multiply) + 60;
     return tiles_along(p, 0, length[0], f->rows) * tiles_along(p, 1, length[1], f->cols) * tile / fragments;
 }
@@ -120,7 +122,8 @@ tartan_cuda_conv_job_form tartan_cuda_conv_job_form_of(const tartan_cuda_conv_fi
             const int64_t cols = i == 8 ? 8 : i == 9 ? 16 : (length[1] + i) / (i + 1);
             if (cols < 1 || cols > TARTAN_CUDA_JOB_PIXELS) continue;
             const int64_t most = least(TARTAN_CUDA_JOB_PIXELS / cols, length[0] > 1 ? length[0] : 1);
-            const int64_t parts = (length[0] + most - 1) / most, even = parts > 0 ? (length[0] + parts - 1) / parts : 1;
+            const int64_t parts = (length[0] + most - 1) / most,
+                          even = parts > 0 ? (length[0] + parts - 1) / parts : 1;
             const int64_t rows[3] = {most, even, least(most, 8)};
             for (int32_t j = 0; j < 3; j++) {
                 tartan_cuda_conv_job_form f = {.high = p->rows.edge > 16 ? 2 : 1,
@@ -167,7 +170,7 @@ typedef struct maker {
     const tartan_cuda_conv_job_form *form;
     int32_t *jobs, *pieces, *fragments;
     int64_t job_count, piece_count, fragment_count;
-    int32_t *job; /* the open one, or NULL */
+    int32_t *job;       /* the open one, or NULL */
     int64_t last_piece; /* key of the last piece of the open job */
 } maker;
 
@@ -210,7 +213,8 @@ static void add_fragment(maker *m, const stored *s, int64_t slot, int64_t from, 
 }
 
 /* The jobs of output slots `first` to first + slots - 1 of the blocks of a line. */
-static void add_jobs(maker *m, const stored *blocks, int64_t count, int64_t line, int32_t first, int32_t slots) {
+static void add_jobs(maker *m, const stored *blocks, int64_t count, int64_t line, int32_t first,
+                     int32_t slots) {
     const tartan_cuda_conv_filter_gradient *p = m->p;
     const int32_t groups = groups_of(m->form, slots), room = fragments_of(m->form, groups);
     const int64_t channel = line * p->rows.edge + first, block = (int64_t)p->rows.edge * p->cols.edge;
@@ -260,14 +264,16 @@ tartan_status tartan_cuda_conv_jobs_make(const tartan_host *host, const tartan_c
                                          const tartan_cuda_conv_job_form *form, tartan_cuda_conv_jobs *out) {
     const tartan_layout *l = p->layout;
     const int32_t slots = job_slots(form);
-    const int64_t most = l->blocks * (p->cols.edge / 8) * ((p->rows.edge + slots - 1) / slots); /* fragments */
+    const int64_t most =
+        l->blocks * (p->cols.edge / 8) * ((p->rows.edge + slots - 1) / slots); /* fragments */
     stored *blocks;
     int32_t *room;
     *out = (tartan_cuda_conv_jobs){0};
     PASS(host->allocate(&blocks, l->blocks + 1, sizeof *blocks));
     tartan_status status = host->allocate(&room, 14 * most + 1, sizeof *room);
     if (status == TARTAN_OK) {
-        maker m = {.p = p, .form = form, .jobs = room, .pieces = room + 8 * most, .fragments = room + 12 * most};
+        maker m = {
+            .p = p, .form = form, .jobs = room, .pieces = room + 8 * most, .fragments = room + 12 * most};
         for (int64_t line = 0; line < p->rows.grid; line++) add_line(&m, blocks, line);
         out->jobs = m.job_count, out->pieces = m.piece_count, out->fragments = m.fragment_count;
         out->piece_table = up(8 * out->jobs, 32);
@@ -278,7 +284,8 @@ tartan_status tartan_cuda_conv_jobs_make(const tartan_host *host, const tartan_c
             memset(out->values, 0, (size_t)out->size * sizeof *out->values);
             memcpy(out->values, m.jobs, (size_t)(8 * out->jobs) * sizeof *room);
             memcpy(out->values + out->piece_table, m.pieces, (size_t)(4 * out->pieces) * sizeof *room);
-            memcpy(out->values + out->fragment_table, m.fragments, (size_t)(2 * out->fragments) * sizeof *room);
+            memcpy(out->values + out->fragment_table, m.fragments,
+                   (size_t)(2 * out->fragments) * sizeof *room);
         }
         host->free(room);
     }

@@ -29,11 +29,11 @@ typedef struct tartan_cuda_conv_job_form {
     int32_t rows, cols, steps;         /* of a tile, in pixels of y; its products of 16 pixels */
     bool per_tap;                      /* pieces of x are the pixels of one tap, without a halo */
     int32_t box_rows, box_cols, pitch; /* of a piece of x; pixels from one row to the next in shared memory */
-    int32_t box_step[2];               /* pixels of the image from one of the box to the next, along h and w */
-    int32_t pixel[2];                  /* pixels of the box between those of two neighbours of y */
-    int32_t x_bytes, y_bytes;          /* of a piece */
-    int32_t x_pieces, y_pieces;        /* of a job, at most */
-    int32_t list_bytes;  /* lists of pixels, before the stages: 8 for each of a box, 12 for each of a tile */
+    int32_t box_step[2];        /* pixels of the image from one of the box to the next, along h and w */
+    int32_t pixel[2];           /* pixels of the box between those of two neighbours of y */
+    int32_t x_bytes, y_bytes;   /* of a piece */
+    int32_t x_pieces, y_pieces; /* of a job, at most */
+    int32_t list_bytes; /* lists of pixels, before the stages: 8 for each of a box, 12 for each of a tile */
     int32_t stage_bytes, stages;
     int32_t shared;           /* bytes of all */
     int32_t origin[2];        /* where tiles begin along h and w: 0, or before it to fit windows */

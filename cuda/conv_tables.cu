@@ -125,8 +125,8 @@ tartan_status make_steps(const tartan_host *host, const tartan_layout *, const v
     const wanted *w = (const wanted *)user;
     tartan_cuda_conv_steps made;
     PASS(keep_facts(host, w, 8, out));
-    const tartan_status status = tartan_cuda_conv_steps_make(
-        host, (const tartan_cuda_conv *)w->p, (const tartan_cuda_conv_form *)w->form, &made);
+    const tartan_status status = tartan_cuda_conv_steps_make(host, (const tartan_cuda_conv *)w->p,
+                                                             (const tartan_cuda_conv_form *)w->form, &made);
     if (status != TARTAN_OK) {
         host->free(out->facts);
         return status;
@@ -231,8 +231,8 @@ tartan_status tartan_cuda_conv_jobs_get(const char *function, tartan_cuda_queue 
                                         tartan_cuda_conv_job_tables *out) {
     wanted w = {p->layout, p, f, {}};
     add_taps(p->taps, false, &w.known);
-    const int64_t more[] = {f->per_tap,       f->pitch,         f->x_bytes,     f->x_pieces,
-                            p->rows.stride,   p->cols.stride,   p->in.channels, p->out.channels};
+    const int64_t more[] = {f->per_tap,     f->pitch,       f->x_bytes,     f->x_pieces,
+                            p->rows.stride, p->cols.stride, p->in.channels, p->out.channels};
     for (int64_t one : more) w.known.add(one);
     const int32_t *values;
     const int64_t *known;

@@ -47,8 +47,7 @@ const char *tartan_cuda_conv_wgmma_refuses(const tartan_cuda_chip *chip, const v
 const char *tartan_cuda_conv_filter_gradient_mma_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_conv_filter_gradient *p = problem;
     if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
-    if (p->rows.channels->of != NULL || p->cols.channels->of != NULL)
-        return "only for channels without sets";
+    if (p->rows.channels->of != NULL || p->cols.channels->of != NULL) return "only for channels without sets";
     if (p->rows.edge % 8 != 0 || p->cols.edge % 8 != 0)
         return "only for blocks whose edges are multiples of 8";
     if (p->in.channels % 8 != 0 || p->out.channels % 8 != 0) return "only for multiples of 8 channels";

@@ -25,8 +25,8 @@ tartan_status turn(const char *function, tartan_cuda_queue *queue, int64_t entri
                    void *copy, tartan_cuda_image *x) {
     const int64_t positions = entries * x->size[0] * x->size[1] * x->size[2];
     PASS(tartan_cuda_launch(function, queue, conv_turn,
-                            tartan_cuda_grid((positions * x->channels / 8 + 255) / 256), dim3(256), *x, windows,
-                            positions, (uint4 *)copy));
+                            tartan_cuda_grid((positions * x->channels / 8 + 255) / 256), dim3(256), *x,
+                            windows, positions, (uint4 *)copy));
     x->data = copy;
     x->channel = 1;
     x->step[2] = x->channels;
@@ -56,15 +56,16 @@ tartan_status list_active(const char *function, tartan_cuda_queue *queue, char *
 template <typename T, int HIGH>
 tartan_status multiply(const char *function, tartan_cuda_queue *queue, const Problem &g) {
     const auto kernel = gradient<T, HIGH>;
-    cudaError_t error = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             g.form.shared);
+    cudaError_t error = cudaFuncSetAttribute((const void *)kernel,
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize, g.form.shared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
     error = tartan_cuda_launch_early(queue, false, kernel, dim3((unsigned)(g.jobs.count * g.splits)),
                                      dim3(kThreads), (size_t)g.form.shared, g);
     return tartan_cuda_check(function, error, "starting the kernel conv_filter_gradient_mma");
 }
 
-template <typename T> tartan_status compute(const char *function, tartan_cuda_queue *queue, const Problem &g) {
+template <typename T>
+tartan_status compute(const char *function, tartan_cuda_queue *queue, const Problem &g) {
     if (g.jobs.count > 0)
         PASS(g.form.high == 1 ? (multiply<T, 1>(function, queue, g)) : (multiply<T, 2>(function, queue, g)));
     return tartan_cuda_launch(function, queue, add_shares<T>, tartan_cuda_grid((g.weights + 255) / 256),
@@ -90,9 +91,9 @@ tartan_status tartan_cuda_conv_filter_gradient_mma(const char *function, tartan_
     const bool listed = p.active.layout != nullptr && !p.active_in;
     const bool turns_in = p.active_in || !is_loadable(p.in), turns_out = !is_loadable(p.out);
     /* Of the tiles, those that a window meets. */
-    const double share = listed ? (double)p.active.layout->blocks /
-                                      ((double)p.active.layout->shape.heads * (double)p.active.layout->grid_rows *
-                                       (double)p.active.layout->grid_cols)
+    const double share = listed ? (double)p.active.layout->blocks / ((double)p.active.layout->shape.heads *
+                                                                     (double)p.active.layout->grid_rows *
+                                                                     (double)p.active.layout->grid_cols)
                                 : 1;
     g.splits = tartan_cuda_conv_job_splits(&g.form, g.jobs.count, (int64_t)(share * (double)g.tiles) + 1,
                                            g.weights, queue->chip.processors);
@@ -105,7 +106,8 @@ tartan_status tartan_cuda_conv_filter_gradient_mma(const char *function, tartan_
     tartan_status status =
         windows_of(function, queue, p.active, p.active.layout != nullptr, &g.windows, &map);
     if (status == TARTAN_OK)
-        status = tartan_cuda_scratch(function, queue, list_bytes + in_bytes + out_bytes + sum_bytes, &scratch);
+        status =
+            tartan_cuda_scratch(function, queue, list_bytes + in_bytes + out_bytes + sum_bytes, &scratch);
     char *const at = (char *)scratch;
     if (status == TARTAN_OK && listed) status = list_active(function, queue, at, &g);
     const Windows all = {};

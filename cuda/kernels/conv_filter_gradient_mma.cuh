@@ -29,7 +29,7 @@ struct Problem {
     tartan_cuda_conv_job_form form;
     tartan_cuda_conv_job_tables jobs;
     int32_t splits;
-    int64_t tiles;        /* of whole images */
+    int64_t tiles;          /* of whole images */
     const ActiveTile *list; /* or NULL: all tiles */
     const int32_t *count;   /* tiles of the list */
     Windows windows;
@@ -69,7 +69,8 @@ __device__ __forceinline__ Tile tile_of(const Problem &g, int64_t number) {
 __global__ void __launch_bounds__(256) mark_tiles(const __grid_constant__ Problem g, uint4 *active) {
     const tartan_cuda_conv_job_form &f = g.form;
     const int32_t lane = threadIdx.x % 32;
-    for (int64_t i = ((int64_t)blockIdx.x * 256 + threadIdx.x) / 32; i < g.tiles; i += (int64_t)gridDim.x * 8) {
+    for (int64_t i = ((int64_t)blockIdx.x * 256 + threadIdx.x) / 32; i < g.tiles;
+         i += (int64_t)gridDim.x * 8) {
         const Tile t = tile_of(g, i);
         uint32_t words[4];
 #pragma unroll
@@ -118,9 +119,10 @@ struct Pixel {
 };
 
 struct Shared {
-    Pixel *x, *y;      /* pixels of a box; of a tile */
-    uint32_t *offsets; /* [16 * steps] bytes from the first pixel of a box to that of each pixel of the tile */
-    uint32_t stages;   /* address */
+    Pixel *x, *y; /* pixels of a box; of a tile */
+    uint32_t
+        *offsets;    /* [16 * steps] bytes from the first pixel of a box to that of each pixel of the tile */
+    uint32_t stages; /* address */
 };
 
 __device__ __forceinline__ Shared shared_of(const tartan_cuda_conv_job_form &f, uint8_t *memory) {
@@ -136,8 +138,9 @@ __device__ __forceinline__ void fill_lists(const Problem &g, const Shared &s) {
     const tartan_cuda_conv_job_form &f = g.form;
     for (int32_t i = threadIdx.x; i < f.box_rows * f.box_cols; i += kThreads) {
         const int32_t row = i / f.box_cols, col = i % f.box_cols;
-        s.x[i] = {(int32_t)((row * f.box_step[0] * g.p.in.step[1] + col * f.box_step[1] * g.p.in.step[2]) / 8),
-                  (uint32_t)(row << 16 | col)};
+        s.x[i] = {
+            (int32_t)((row * f.box_step[0] * g.p.in.step[1] + col * f.box_step[1] * g.p.in.step[2]) / 8),
+            (uint32_t)(row << 16 | col)};
     }
     for (int32_t i = threadIdx.x; i < 16 * f.steps; i += kThreads) {
         const bool exists = i < f.rows * f.cols;
@@ -174,9 +177,9 @@ __device__ __forceinline__ void load_tile(const Problem &g, const Shared &s, con
     const tartan_cuda_conv_job_form &f = g.form;
     const tartan_cuda_image &in = g.p.in, &out = g.p.out;
     {
-        const char *from = (const char *)out.data +
-                           2 * (t.image * out.entry + t.at[0] * out.step[0] + t.at[1] * out.step[1] +
-                                t.at[2] * out.step[2] + y.channel);
+        const char *from =
+            (const char *)out.data + 2 * (t.image * out.entry + t.at[0] * out.step[0] +
+                                          t.at[1] * out.step[1] + t.at[2] * out.step[2] + y.channel);
         const int32_t size_h = (int32_t)out.size[1], size_w = (int32_t)out.size[2];
         uint4 active = {};
         if (g.list != nullptr) active = g.list[number].active;
@@ -186,19 +189,20 @@ __device__ __forceinline__ void load_tile(const Problem &g, const Shared &s, con
             bool there = pixel.place != ~0u && (uint32_t)(t.at[1] + row) < (uint32_t)size_h &&
                          (uint32_t)(t.at[2] + col) < (uint32_t)size_w;
             if (g.list != nullptr) {
-                const uint32_t word = i < 64 ? (i < 32 ? active.x : active.y) : (i < 96 ? active.z : active.w);
+                const uint32_t word =
+                    i < 64 ? (i < 32 ? active.x : active.y) : (i < 96 ? active.z : active.w);
                 there = there && (word >> (i & 31) & 1);
             }
             copy_async<16>(stage + y.to + 16 * (uint32_t)i,
-                           there ? from + (int64_t)pixel.offset * 16 : (const char *)out.data, there ? 16 : 0);
+                           there ? from + (int64_t)pixel.offset * 16 : (const char *)out.data,
+                           there ? 16 : 0);
         }
     }
     const int32_t d = t.at[0] * (int32_t)g.p.taps.stride[0] + x.shift[0],
                   h = t.at[1] * (int32_t)g.p.taps.stride[1] + x.shift[1],
                   w = t.at[2] * (int32_t)g.p.taps.stride[2] + x.shift[2];
-    const char *from =
-        (const char *)in.data +
-        2 * (t.image * in.entry + d * in.step[0] + h * in.step[1] + w * in.step[2] + x.channel);
+    const char *from = (const char *)in.data + 2 * (t.image * in.entry + d * in.step[0] + h * in.step[1] +
+                                                    w * in.step[2] + x.channel);
     const bool in_plane = (uint32_t)d < (uint32_t)in.size[0];
     const uint32_t size_h = (uint32_t)in.size[1], size_w = (uint32_t)in.size[2];
     const int32_t pixels = f.box_rows * f.box_cols;
@@ -236,7 +240,8 @@ __device__ __forceinline__ void step_tile(const Problem &g, int64_t next, int64_
 }
 
 template <typename T>
-__device__ __forceinline__ void multiply_pair(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void multiply_pair(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                              uint32_t b1) {
     const uint32_t b[2] = {b0, b1};
     if constexpr (std::is_same_v<T, __half>)
         multiply_f16(d, a, b);
@@ -246,11 +251,10 @@ __device__ __forceinline__ void multiply_pair(float (&d)[4], const uint32_t (&a)
 
 /* Adds the products of a tile: HIGH times 16 output slots by the warp's fragments, two of which are loaded together. */
 template <typename T, int HIGH, bool ALL>
-__device__ __forceinline__ void multiply_tile(int32_t steps, int32_t pairs, const uint32_t *offsets,
-                                              const uint32_t (&a_at)[HIGH],
-                                              const uint32_t (&b_at)[TARTAN_CUDA_JOB_SUMS / HIGH / 2],
-                                              uint32_t a_stage, uint32_t b_stage,
-                                              float (&d)[HIGH][TARTAN_CUDA_JOB_SUMS / HIGH][4]) {
+__device__ __forceinline__ void
+multiply_tile(int32_t steps, int32_t pairs, const uint32_t *offsets, const uint32_t (&a_at)[HIGH],
+              const uint32_t (&b_at)[TARTAN_CUDA_JOB_SUMS / HIGH / 2], uint32_t a_stage, uint32_t b_stage,
+              float (&d)[HIGH][TARTAN_CUDA_JOB_SUMS / HIGH][4]) {
     constexpr int PAIRS = TARTAN_CUDA_JOB_SUMS / HIGH / 2;
     for (int32_t step = 0; step < steps; step++, a_stage += 16 * 16) {
         const uint32_t pixels = b_stage + offsets[16 * step];
@@ -261,7 +265,8 @@ __device__ __forceinline__ void multiply_tile(int32_t steps, int32_t pairs, cons
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
             if (!ALL && j >= pairs) break;
-            if (j + 1 < PAIRS && (ALL || j + 1 < pairs)) load_pieces<true>(b[(j + 1) % 2], pixels + b_at[j + 1]);
+            if (j + 1 < PAIRS && (ALL || j + 1 < pairs))
+                load_pieces<true>(b[(j + 1) % 2], pixels + b_at[j + 1]);
 #pragma unroll
             for (int m = 0; m < HIGH; m++) {
                 multiply_pair<T>(d[m][2 * j], a[m], b[j % 2][0], b[j % 2][1]);
@@ -297,7 +302,8 @@ __global__ void __launch_bounds__(kThreads, 2) gradient(const __grid_constant__ 
 
     /* What the warp multiplies: lanes 0 to 15 give the pixels of a pair's first fragment, the others of the second. */
     const int32_t groups = job[7], group = warp % groups, warps = TARTAN_CUDA_JOB_WARPS / groups;
-    const int32_t first = job[3] * (warp / groups) / warps, count = job[3] * (warp / groups + 1) / warps - first;
+    const int32_t first = job[3] * (warp / groups) / warps,
+                  count = job[3] * (warp / groups + 1) / warps - first;
     const int32_t *fragments = g.jobs.fragments + 2 * (job[2] + first);
     const int32_t pairs = (count + 1) / 2;
     uint32_t a_at[HIGH], b_at[PAIRS];
@@ -400,9 +406,9 @@ __device__ __noinline__ float exact_sum(const Problem &g, int64_t tap, int64_t r
         Position from;
         if (!step_tap(p.taps, false, taps, to, p.in.size, &from)) continue;
         if (!is_active(g.windows, p.active_in ? from : to)) continue;
-        sum = fmaf(tartan_cuda_to<float>(((const T *)p.out.data)[element_of(p.out, to) + row * p.out.channel]),
-                   tartan_cuda_to<float>(((const T *)p.in.data)[element_of(p.in, from) + col * p.in.channel]),
-                   sum);
+        sum = fmaf(
+            tartan_cuda_to<float>(((const T *)p.out.data)[element_of(p.out, to) + row * p.out.channel]),
+            tartan_cuda_to<float>(((const T *)p.in.data)[element_of(p.in, from) + col * p.in.channel]), sum);
     }
     for (int32_t step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
     return sum;
@@ -411,8 +417,9 @@ __device__ __noinline__ float exact_sum(const Problem &g, int64_t tap, int64_t r
 /* Adds up the shares of each weight, in their order, and writes it. */
 template <typename T> __global__ void __launch_bounds__(256) add_shares(const __grid_constant__ Problem g) {
     const tartan_cuda_conv_filter_gradient &p = g.p;
-    const int64_t block = (int64_t)p.rows.edge * p.cols.edge, lines = p.layout->grid_rows;
-    const bool ragged = p.rows.grid * p.rows.edge > p.out.channels || p.cols.grid * p.cols.edge > p.in.channels;
+    const int64_t block = (int64_t)p.rows.edge * p.cols.edge;
+    const bool ragged =
+        p.rows.grid * p.rows.edge > p.out.channels || p.cols.grid * p.cols.edge > p.in.channels;
     const int64_t all = (g.weights + 31) / 32 * 32; /* by whole warps */
     for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < all; e += (int64_t)gridDim.x * 256) {
         const bool there = e < g.weights;
@@ -429,7 +436,7 @@ template <typename T> __global__ void __launch_bounds__(256) add_shares(const __
                           c = p.cols.stride == 1 ? inside % p.rows.stride : inside / p.cols.stride;
             tap = number / p.cols.grid;
             col = number % p.cols.grid * p.cols.edge + c;
-            row = tartan_cuda_row_of(g.rows.pointers, lines, id) * p.rows.edge + r;
+            row = tartan_cuda_row_of(g.rows.pointers, p.rows.grid, id) * p.rows.edge + r;
             exists = row < p.out.channels && col < p.in.channels;
         }
         uint32_t broken = __ballot_sync(~0u, exists && !finite);

@@ -57,8 +57,8 @@ struct Operands {
         grad.block_order = order;
         grad.values = (void *)4096;
         std::vector<int64_t> x{2, made->cols.count}, y{2, shape.rows}, to(size.size());
-        EXPECT_OK(tartan_conv_output_size(made, size.data(), (int64_t)size.size(), to.data(),
-                                          (int64_t)to.size()));
+        EXPECT_OK(
+            tartan_conv_output_size(made, size.data(), (int64_t)size.size(), to.data(), (int64_t)to.size()));
         x.insert(x.end(), size.begin(), size.end());
         y.insert(y.end(), to.begin(), to.end());
         in = image(TARTAN_BF16, x), out = image(TARTAN_BF16, y);
@@ -136,8 +136,7 @@ void expect_all_weights(const Operands &x) {
         ASSERT_EQ(8 * job[5], job[6]);
         ASSERT_LE(job[6], 16 * f.high * job[7]);
         const int32_t warps = TARTAN_CUDA_JOB_WARPS / job[7], room = TARTAN_CUDA_JOB_SUMS / f.high;
-        for (int32_t w = 0; w < warps; w++)
-            ASSERT_LE(job[3] * (w + 1) / warps - job[3] * w / warps, room);
+        for (int32_t w = 0; w < warps; w++) ASSERT_LE(job[3] * (w + 1) / warps - job[3] * w / warps, room);
         for (int32_t i = 0; i < job[3]; i++) {
             const int32_t *one = t.values + t.fragment_table + 2 * (fragment + i);
             const int32_t number = one[0] / f.x_bytes, at = one[0] % f.x_bytes / 16;
@@ -176,7 +175,8 @@ void expect_all_weights(const Operands &x) {
         const int64_t row =
             l->block_rows[id] * p.rows.edge + (by_row ? inside / p.cols.edge : inside % p.rows.edge);
         const int64_t col =
-            (l->block_cols[id] * p.cols.edge + (by_row ? inside % p.cols.edge : inside / p.rows.edge)) % slots;
+            (l->block_cols[id] * p.cols.edge + (by_row ? inside % p.cols.edge : inside / p.rows.edge)) %
+            slots;
         ASSERT_EQ(row < p.out.channels && col < p.in.channels, seen[(size_t)weight]) << row << " " << col;
     }
 }
@@ -191,7 +191,8 @@ TEST(CudaConvGradient, TablesHaveEveryWeightOnce) {
                  {8, 8}, {16, 16}, {64, 64}, {32, 8}, {24, 40}, {128, 32}, {96, 16}})
             for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
                 SCOPED_TRACE(std::string(options) + " " + std::to_string(edges.first));
-                expect_all_weights(Operands({128, 120, edges.first, edges.second, 1}, options, {40, 30}, 0.5, order));
+                expect_all_weights(
+                    Operands({128, 120, edges.first, edges.second, 1}, options, {40, 30}, 0.5, order));
                 if (HasFailure()) return;
             }
     expect_all_weights(Operands({64, 64, 16, 16, 1}, "kernel=7 padding=3", {100}));
