@@ -92,16 +92,22 @@ tartan_status keep_facts(const tartan_host *host, const wanted *w, int32_t more,
     return TARTAN_OK;
 }
 
+/* The edges of a geometry, whose classes are those of positions of the given lengths. */
+struct edge_request {
+    const tartan_i_edges *edges;
+    const int64_t *size;
+};
+
 tartan_status make_edges(const tartan_host *host, const tartan_layout *, const void *user,
                          tartan_cuda_made *out) {
     const wanted *w = (const wanted *)user;
-    const auto *p = (const tartan_cuda_conv *)w->p;
-    const tartan_i_edges *e = p->edges;
+    const auto *r = (const edge_request *)w->p;
+    const tartan_i_edges *e = r->edges;
     int64_t classes = 1;
     out->size = 0;
     for (int d = 0; d < TARTAN_I_DIMS; d++) {
         classes *= e->lines[d];
-        out->size += p->to.size[d];
+        out->size += r->size[d];
     }
     out->size += classes;
     PASS(keep_facts(host, w, 0, out));
@@ -112,8 +118,8 @@ tartan_status make_edges(const tartan_host *host, const tartan_layout *, const v
     }
     int32_t *to = out->values;
     for (int d = 0; d < TARTAN_I_DIMS; d++) {
-        memcpy(to, e->line[d], (size_t)p->to.size[d] * sizeof *to);
-        to += p->to.size[d];
+        memcpy(to, e->line[d], (size_t)r->size[d] * sizeof *to);
+        to += r->size[d];
     }
     memcpy(to, e->classes_of, (size_t)classes * sizeof *to);
     return TARTAN_OK;
@@ -159,6 +165,24 @@ tartan_status make_jobs(const tartan_host *host, const tartan_layout *, const vo
     return TARTAN_OK;
 }
 
+/* Behind the fact, the number of items, where the other tables begin. */
+tartan_status make_sets(const tartan_host *host, const tartan_layout *, const void *user,
+                        tartan_cuda_made *out) {
+    tartan_cuda_conv_sets made;
+    PASS(host->allocate(&out->facts, 4, sizeof *out->facts));
+    const tartan_status status =
+        tartan_cuda_conv_sets_make(host, (const tartan_cuda_conv_normalize *)user, &made);
+    if (status != TARTAN_OK) {
+        host->free(out->facts);
+        return status;
+    }
+    out->values = made.values;
+    out->size = made.size;
+    out->facts[0] = made.items, out->facts[1] = made.part_table;
+    out->facts[2] = made.first, out->facts[3] = made.of_channel;
+    return TARTAN_OK;
+}
+
 } // namespace
 
 tartan_status tartan_cuda_channel_lists_get(const char *function, tartan_cuda_queue *queue,
@@ -178,26 +202,36 @@ tartan_status tartan_cuda_window_numbers_get(const char *function, tartan_cuda_q
     return tartan_cuda_index_get_tables(function, queue, layout, 0, make_windows, nullptr, out, nullptr);
 }
 
+tartan_status tartan_cuda_edge_lists_of(const char *function, tartan_cuda_queue *queue,
+                                        const tartan_layout *layout, const tartan_i_geometry *geometry,
+                                        bool transposed, const tartan_i_edges *edges,
+                                        tartan_cuda_edge_lists *out) {
+    const edge_request request = {edges, transposed ? geometry->in : geometry->out};
+    wanted w = {layout, &request, nullptr, {}};
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        const int64_t all[] = {geometry->kernel[d], geometry->stride[d], geometry->dilation[d],
+                               geometry->before[d], geometry->in[d],     geometry->out[d]};
+        for (int64_t one : all) w.known.add(one);
+    }
+    w.known.add(transposed);
+    const int32_t *values;
+    const int64_t *known;
+    *out = {};
+    PASS(find(function, queue, make_edges, &w, &values, &known));
+    for (int d = 0; d < TARTAN_I_DIMS; d++) {
+        out->line[d] = values;
+        out->lines[d] = (int32_t)edges->lines[d];
+        values += request.size[d];
+    }
+    out->class_of = values;
+    return TARTAN_OK;
+}
+
 tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue *queue,
                                          const tartan_cuda_conv *p, tartan_cuda_edge_lists *out) {
     *out = {};
     if (p->edges == nullptr) return TARTAN_OK;
-    wanted w = {p->layout, p, nullptr, {}};
-    add_taps(p->taps, p->adjoint, &w.known);
-    for (int d = 0; d < TARTAN_I_DIMS; d++) {
-        w.known.add(p->from.size[d]);
-        w.known.add(p->to.size[d]);
-    }
-    const int32_t *values;
-    const int64_t *known;
-    PASS(find(function, queue, make_edges, &w, &values, &known));
-    for (int d = 0; d < TARTAN_I_DIMS; d++) {
-        out->line[d] = values;
-        out->lines[d] = (int32_t)p->edges->lines[d];
-        values += p->to.size[d];
-    }
-    out->class_of = values;
-    return TARTAN_OK;
+    return tartan_cuda_edge_lists_of(function, queue, p->layout, p->geometry, p->adjoint, p->edges, out);
 }
 
 tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue *queue,
@@ -239,5 +273,16 @@ tartan_status tartan_cuda_conv_jobs_get(const char *function, tartan_cuda_queue 
     PASS(find(function, queue, make_jobs, &w, &values, &known));
     known += w.known.count;
     *out = {known[0], values, values + known[1], values + known[2]};
+    return TARTAN_OK;
+}
+
+/* A layout of filters belongs to one convolution, unless taps have blocks of their own, which are not normalised. */
+tartan_status tartan_cuda_conv_sets_get(const char *function, tartan_cuda_queue *queue,
+                                        const tartan_cuda_conv_normalize *p,
+                                        tartan_cuda_conv_set_tables *out) {
+    const int32_t *values;
+    const int64_t *facts;
+    PASS(tartan_cuda_index_get_tables(function, queue, p->layout, 0, make_sets, p, &values, &facts));
+    *out = {facts[0], values, values + facts[1], values + facts[2], values + facts[3]};
     return TARTAN_OK;
 }

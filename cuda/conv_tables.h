@@ -4,6 +4,7 @@
 #define TARTAN_CUDA_CONV_TABLES_H
 
 #include "conv_jobs.h"
+#include "conv_sets.h"
 #include "conv_steps.h"
 #include "index_cache.h"
 
@@ -27,6 +28,11 @@ tartan_status tartan_cuda_channel_lists_get(const char *function, tartan_cuda_qu
 /* The number of each active window, counted over all images, of a layout that is not dynamic and has windows. */
 tartan_status tartan_cuda_window_numbers_get(const char *function, tartan_cuda_queue *queue,
                                              const tartan_layout *layout, const int32_t **out);
+/* `layout`: of the filters of the convolution with these edges. */
+tartan_status tartan_cuda_edge_lists_of(const char *function, tartan_cuda_queue *queue,
+                                        const tartan_layout *layout, const tartan_i_geometry *geometry,
+                                        bool transposed, const tartan_i_edges *edges,
+                                        tartan_cuda_edge_lists *out);
 tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue *queue,
                                          const tartan_cuda_conv *p, tartan_cuda_edge_lists *out);
 
@@ -49,5 +55,14 @@ tartan_status tartan_cuda_conv_jobs_get(const char *function, tartan_cuda_queue 
                                         const tartan_cuda_conv_filter_gradient *p,
                                         const tartan_cuda_conv_job_form *form,
                                         tartan_cuda_conv_job_tables *out);
+
+/* The tables of conv_sets.h in device memory. */
+typedef struct tartan_cuda_conv_set_tables {
+    int64_t items;
+    const int32_t *table, *parts, *first, *of_channel;
+} tartan_cuda_conv_set_tables;
+tartan_status tartan_cuda_conv_sets_get(const char *function, tartan_cuda_queue *queue,
+                                        const tartan_cuda_conv_normalize *p,
+                                        tartan_cuda_conv_set_tables *out);
 
 #endif

@@ -98,6 +98,13 @@ TABLE(conv_filter_gradient,
        .rate = tartan_cuda_conv_filter_gradient_mma_rate,
        .launch = tartan_cuda_conv_filter_gradient_mma});
 
+TABLE(channel_linear, {.name = "channel_linear_plain", .launch = tartan_cuda_channel_linear_plain});
+TABLE(channel_linear_gradient,
+      {.name = "channel_linear_gradient_plain", .launch = tartan_cuda_channel_linear_gradient_plain});
+TABLE(conv_normalize, {.name = "conv_normalize_plain", .launch = tartan_cuda_conv_normalize_plain});
+TABLE(conv_normalize_gradient,
+      {.name = "conv_normalize_gradient_plain", .launch = tartan_cuda_conv_normalize_gradient_plain});
+
 /* ---- The choice ---- */
 
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

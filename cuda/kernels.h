@@ -52,6 +52,8 @@ tartan_cuda_launching tartan_cuda_window_pool_plain, tartan_cuda_window_gather_p
     tartan_cuda_window_scatter_plain;
 tartan_cuda_launching tartan_cuda_conv_plain, tartan_cuda_conv_wgmma, tartan_cuda_conv_filter_gradient_plain,
     tartan_cuda_conv_filter_gradient_mma;
+tartan_cuda_launching tartan_cuda_channel_linear_plain, tartan_cuda_channel_linear_gradient_plain,
+    tartan_cuda_conv_normalize_plain, tartan_cuda_conv_normalize_gradient_plain;
 
 /* Why the kernel cannot do the problem, or NULL; and its expected rate, 0 if it is not known. */
 const char *tartan_cuda_kernel_refuses(const tartan_cuda_kernel *kernel, const tartan_cuda_chip *chip,

@@ -34,7 +34,11 @@ extern "C" {
     X(WINDOW_GATHER, window_gather)                                                                          \
     X(WINDOW_SCATTER, window_scatter)                                                                        \
     X(CONV, conv)                                                                                            \
-    X(CONV_FILTER_GRADIENT, conv_filter_gradient)
+    X(CONV_FILTER_GRADIENT, conv_filter_gradient)                                                            \
+    X(CHANNEL_LINEAR, channel_linear)                                                                        \
+    X(CHANNEL_LINEAR_GRADIENT, channel_linear_gradient)                                                      \
+    X(CONV_NORMALIZE, conv_normalize)                                                                        \
+    X(CONV_NORMALIZE_GRADIENT, conv_normalize_gradient)
 
 /* ---- Parts of problems ---- */
 
@@ -407,6 +411,77 @@ typedef struct tartan_cuda_conv_filter_gradient {
     bool active_in;
     bool nothing;
 } tartan_cuda_conv_filter_gradient;
+
+/* One array of a walk; data is NULL if there is none. */
+typedef struct tartan_cuda_walked {
+    void *data;
+    int32_t dtype;
+    int64_t channel, step[TARTAN_MAX_NDIM]; /* strides in elements */
+} tartan_cuda_walked;
+
+/* Up to three arrays of one shape [n, channels, ...], of which all dimensions but that of channels are positions. Neighbours
+ * that every array steps through as one are joined, unless there are edge classes. */
+enum { TARTAN_CUDA_WALKED = 3 };
+typedef struct tartan_cuda_walk {
+    int32_t dtype; /* of the first array; others may be of f32 where it is of 16 bits */
+    int64_t channels, positions;
+    int32_t ndim;
+    int64_t length[TARTAN_MAX_NDIM];
+    tartan_cuda_walked array[TARTAN_CUDA_WALKED];
+    bool by_channel;                        /* in memory, channels are nearer to each other than positions */
+    bool wide;                              /* 16 bytes of the first array lie together in every array */
+    tartan_cuda_channel_scalars gain, bias; /* of the type of the sums */
+    const tartan_i_edges *edges;            /* in host memory, or NULL; classes of the last dimensions */
+    const tartan_conv *conv;                /* that of `edges`, with */
+    tartan_i_geometry geometry;
+    bool relu, bias_first;
+} tartan_cuda_walk;
+
+/* tartan_op_channel_linear: from array 0 to array 1. */
+typedef struct tartan_cuda_channel_linear {
+    tartan_cuda_walk walk;
+    bool nothing;
+} tartan_cuda_channel_linear;
+
+/* A gradient for each channel, or edge class and channel; data is NULL if there is none. */
+typedef struct tartan_cuda_channel_gradient {
+    void *data;
+    bool by_class;
+    int64_t edge_class, channel;
+} tartan_cuda_channel_gradient;
+
+/* tartan_op_channel_linear_gradient: x, y_grad, x_grad. */
+typedef struct tartan_cuda_channel_linear_gradient {
+    tartan_cuda_walk walk;
+    tartan_cuda_channel_gradient gain_grad, bias_grad;
+    bool nothing;
+} tartan_cuda_channel_linear_gradient;
+
+/* The values of a filter; strides inside a block. */
+typedef struct tartan_cuda_filter {
+    void *values;
+    int32_t dtype;
+    int32_t row, col;
+} tartan_cuda_filter;
+
+/* tartan_op_conv_normalize. */
+typedef struct tartan_cuda_conv_normalize {
+    const tartan_conv *conv;
+    const tartan_layout *layout;
+    tartan_cuda_slots outputs;               /* the side of output channels */
+    tartan_cuda_filter filter, out_grad, to; /* out_grad is not set forward */
+    const void *gain;                        /* of the type of the sums, or NULL */
+    int64_t gain_stride;
+    double epsilon;
+    bool nothing;
+} tartan_cuda_conv_normalize;
+
+typedef struct tartan_cuda_conv_normalize_gradient {
+    tartan_cuda_conv_normalize in; /* `to`: filter_grad */
+    void *gain_grad;               /* of the type of the sums, or NULL */
+    int64_t gain_grad_stride;
+    bool nothing;
+} tartan_cuda_conv_normalize_gradient;
 
 /* Batch dimensions that both operands step through as a continuation of n (spmm) or k (sddmm) are folded into it, and the
  * rest merged into as few as possible. Errors: MEMORY. */

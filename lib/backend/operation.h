@@ -321,6 +321,8 @@ typedef struct tartan_op_channel_linear {
     const tartan_array *x, *y;       /* [n, channels, ...] of 2 dimensions or more */
     const tartan_array *gain, *bias; /* [channels] or [classes, channels], or NULL */
     const tartan_i_edges *edges;     /* if one of them has a row for each class; only during the call */
+    const tartan_conv *conv;         /* that of `edges`, or NULL */
+    tartan_i_geometry geometry;      /* the same */
     bool relu, bias_first;
 } tartan_op_channel_linear;
 
@@ -329,6 +331,8 @@ typedef struct tartan_op_channel_linear_gradient {
     const char *function;
     const tartan_array *x, *gain, *bias, *y_grad;
     const tartan_i_edges *edges; /* as above, also if an output has a row for each class */
+    const tartan_conv *conv;
+    tartan_i_geometry geometry;
     bool relu, bias_first;
     const tartan_array *x_grad, *gain_grad, *bias_grad; /* each may be NULL */
 } tartan_op_channel_linear_gradient;

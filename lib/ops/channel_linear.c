@@ -17,6 +17,7 @@ typedef struct request {
     bool by_class; /* some array has a row for each edge class */
     int64_t classes;
     tartan_i_edges edges;
+    tartan_i_geometry geometry; /* that of `edges` */
 } request;
 
 static tartan_status read_options(request *r, const char *text) {
@@ -105,7 +106,6 @@ static bool has_rows(const tartan_array *array) {
 /* The classes of positions of x, if some array has a row for each. */
 static tartan_status make_edges(request *r) {
     const tartan_conv *conv = r->conv;
-    tartan_i_geometry geometry;
     char text[TARTAN_I_SHAPE_TEXT];
     if (conv != NULL && !tartan_i_is(conv, TARTAN_I_CONV))
         return tartan_i_fail_handle(r->function, "conv", conv, "convolution");
@@ -117,15 +117,15 @@ static tartan_status make_edges(request *r) {
         return TARTAN_OK;
     }
     const int32_t dims = conv->options.dims;
-    PASS(tartan_i_conv_geometry(r->function, conv, r->in_size, r->nin_size, &geometry));
-    const int64_t *sizes = conv->options.transposed ? geometry.in : geometry.out;
+    PASS(tartan_i_conv_geometry(r->function, conv, r->in_size, r->nin_size, &r->geometry));
+    const int64_t *sizes = conv->options.transposed ? r->geometry.in : r->geometry.out;
     bool same = r->x->ndim == dims + 2;
     for (int32_t d = 0; same && d < dims; d++) same = r->x->shape[2 + d] == sizes[TARTAN_I_DIMS - dims + d];
     CHECK_IN(r->function, same && r->x->shape[1] == tartan_i_conv_output(conv)->count, SHAPE,
              "x has shape %s, expected that of the convolution's output for in_size",
              tartan_i_shape_text(r->x, text));
     if (!r->by_class) return TARTAN_OK;
-    PASS(tartan_i_edges_make(&geometry, conv->options.transposed, &r->edges));
+    PASS(tartan_i_edges_make(&r->geometry, conv->options.transposed, &r->edges));
     r->classes = r->edges.classes;
     return TARTAN_OK;
 }
@@ -147,6 +147,8 @@ static tartan_status run_forward(tartan_context *context, request *r, const tart
                                              .gain = r->gain,
                                              .bias = r->bias,
                                              .edges = r->by_class ? &r->edges : NULL,
+                                             .conv = r->by_class ? r->conv : NULL,
+                                             .geometry = r->geometry,
                                              .relu = r->relu,
                                              .bias_first = r->bias_first,
                                              .y = y}};
@@ -202,6 +204,8 @@ static tartan_status run_gradient(tartan_context *context, request *r, const tar
                                                       .bias = r->bias,
                                                       .y_grad = y_grad,
                                                       .edges = r->by_class ? &r->edges : NULL,
+                                                      .conv = r->by_class ? r->conv : NULL,
+                                                      .geometry = r->geometry,
                                                       .relu = r->relu,
                                                       .bias_first = r->bias_first,
                                                       .x_grad = x_grad,
