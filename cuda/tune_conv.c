@@ -29,5 +29,5 @@ double tartan_cuda_conv_filter_gradient_mma_rate(const void *problem) {
     const tartan_cuda_conv_filter_gradient *p = problem;
     const tartan_cuda_conv_job_form form = tartan_cuda_conv_job_form_of(p);
     const int32_t high = 16 * form.high, padded = (p->rows.edge + high - 1) / high * high;
-    return (form.high == 2 ? 350 : 220) * tartan_cuda_conv_job_share(p, &form) * p->rows.edge / padded;
+    return (form.high == 2 ? 190 : 110) * tartan_cuda_conv_job_share(p, &form) * p->rows.edge / padded;
 }

@@ -97,7 +97,7 @@ def conv_rows(options):
         for which in (INPUT_GRADIENT, FILTER_GRADIENT):
             for block, density in ((b, d) for b in limits for d in (.1, .25, .5)):
                 case = dataclasses.replace(base, block=block, density=density, which=which)
-                yield Row("conv", f"{which} of", case, DENSE, "rate", *limits[block])
+                yield Row("conv", f"{which} of", case, DENSE, "rate")
         for block, density in ((b, d) for b in limits for d in (.25, .5)):
             yield Row("conv", "1x1", dataclasses.replace(base, kernel=1, block=block, density=density), DENSE, "rate",
                       *SPMM_16BIT[block])
