@@ -34,14 +34,6 @@ class BackendResidual : public OnBackend {
         if (o.x_bias != nullptr) o.x_bias = &x_bias.array;
         return u.run(context.get(), o, x, windows, y);
     }
-    // Units that are preactivated need tartan_channel_linear.
-    bool has_channel_linear() {
-        const Dense one(TARTAN_F32, {1, 1, 1});
-        const Placed there(context.get(), one);
-        tartan_array x = there.array;
-        return tartan_channel_linear(context.get(), nullptr, nullptr, 0, &x, nullptr, nullptr, "relu=1",
-                                     &x) == TARTAN_OK;
-    }
     std::vector<uint8_t> mask_of(const Unit &u) {
         const tartan_layout *l = u.active.layout.get();
         std::vector<uint8_t> mask((size_t)(l->shape.heads * l->grid_rows * l->grid_cols));
@@ -52,13 +44,10 @@ class BackendResidual : public OnBackend {
 
 TEST_P(BackendResidual, RandomUnitsGiveWhatTheCpuGives) {
     const Context host = open_context(2);
-    const bool linear = has_channel_linear();
     for (uint64_t seed = 0; seed < rounds(60u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         std::mt19937_64 random(seed);
-        Unit u = random_unit(seed + 20000);
-        u.preactivate = u.preactivate && linear;
-        u.has_x_gain = u.has_x_gain && linear, u.has_x_bias = u.has_x_bias && linear;
+        const Unit u = random_unit(seed + 20000);
         const int styles[] = {kChannelsLast, kRows, kGaps};
         Dense x = u.image(styles[seed % 3]), y = u.image(styles[seed / 3 % 3]), own = x;
         x.fill(random);
@@ -78,13 +67,10 @@ TEST_P(BackendResidual, RandomUnitsGiveWhatTheCpuGives) {
 TEST_P(BackendResidual, WindowsOfADynamicLayout) {
     if (on_host()) GTEST_SKIP() << "dynamic layouts are on devices";
     const Context host = open_context(2);
-    const bool linear = has_channel_linear();
     for (uint64_t seed = 0; seed < rounds(30u); seed++) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         std::mt19937_64 random(seed);
-        Unit u = random_unit(seed + 30000);
-        u.preactivate = u.preactivate && linear;
-        u.has_x_gain = u.has_x_gain && linear, u.has_x_bias = u.has_x_bias && linear;
+        const Unit u = random_unit(seed + 30000);
         const std::vector<uint8_t> mask = mask_of(u);
         if (mask.empty()) continue;
         const Dynamic dynamic(context.get(), u.active.layout->shape, mask, 0, false);
