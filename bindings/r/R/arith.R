@@ -64,7 +64,7 @@
 }
 
 # 0 * NaN is NaN, also where only one of them has a block.
-.all_finite <- function(x) is.finite(sum(block_values(x)))
+.all_finite <- function(x) is.finite(if (methods::is(x, "BlockMatrix")) sum(block_values(x)) else sum(x))
 
 .combine_blocks <- function(generic, e1, e2) {
   .expect_same_size(e1, e2)
@@ -87,8 +87,8 @@
 # The smallest dtype that holds both; those of 16 bits do not hold each other.
 .wider <- function(a, b) {
   if (a == b) return(a)
-  bytes <- vapply(c(a, b), function(d) tartan_dtype_bytes(.dtype_code(d)), 0L)
-  if (max(bytes) >= 4L) c(a, b)[which.max(bytes)] else if (min(bytes) == 2L) "float32" else "float16"
+  bytes <- vapply(c(a, b), function(d) tartan_dtype_bytes(.dtype_code(d)), 0)
+  if (max(bytes) >= 4) c(a, b)[which.max(bytes)] else if (min(bytes) == 2) "float32" else "float16"
 }
 
 .named <- function(m, names) {

@@ -82,11 +82,21 @@ as.array.BlockMatrix <- function(x, ...) {
   .expect_asked(x, parent.frame(), "as.array(x)")
   .to_dense(x)
 }
+# Matrix::Matrix() takes as.vector(x) of classes that it does not know, and makes one column of it.
+.expect_not_from_matrix <- function(x) {
+  for (frame in seq_len(sys.nframe())) {
+    if (!identical(sys.function(frame), Matrix::Matrix)) next
+    given <- names(as.list(match.call(Matrix::Matrix, sys.call(frame))))
+    if (any(c("nrow", "ncol") %in% given) || !identical(eval(quote(data), sys.frame(frame)), x)) next
+    .fail("unsupported", "Matrix(x) would have one column: use as(x, \"CsparseMatrix\")")
+  }
+}
 as.matrix.BlockLayout <- function(x, ...) {
   .expect_one_head(x, "as.matrix")
   block_mask(x)
 }
 as.vector.BlockMatrix <- function(x, mode = "any") {
+  .expect_not_from_matrix(x)
   .expect_small(x, "as.vector(as.array(x))")
   base::as.vector(.to_dense(x), mode)
 }

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every refusal is a condition of class c("tartan_error_<what>", "tartan_error", "error", "condition").
 
-# The C code calls this as well, with the text of tartan_last_error().
+# The C code calls this as well, with the text of tartan_last_error(), which begins with the name of a function of C: the
+# condition's call is the user's.
 .tartan_stop <- function(code, message) {
   what <- tolower(sub("^ERR_", "", tartan_status_name(code)))
+  message <- sub("^tartan_[a-z0-9_]+: ", "", message)
   stop(structure(list(message = message, call = .user_call(sys.nframe()), status = code),
                  class = c(paste0("tartan_error_", what), "tartan_error", "error", "condition")))
 }

@@ -155,10 +155,10 @@ setMethod("[", "BlockMatrix", function(x, i, j, ..., drop = TRUE) {
   stats::setNames(out, names)
 }
 
-setMethod("diag", "BlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
+setMethod("diag", "AnyBlockMatrix", function(x = 1, nrow, ncol, names = TRUE) {
   .expect_one_head(x, "diag")
   n <- min(dim(x))
-  diagonal <- tartan_matrix_get_diagonal(NULL, x, 0, n)
+  diagonal <- tartan_matrix_get_diagonal(.place(x = x), x, 0, n)
   own <- x@Dimnames
   if (names && !is.null(own[[1L]]) && identical(own[[1L]][seq_len(n)], own[[2L]][seq_len(n)])) {
     names(diagonal) <- own[[1L]][seq_len(n)]

@@ -74,7 +74,7 @@ block_dtype <- function(x) {
 block_cast <- function(x, dtype) {
   code <- .dtype_code(dtype)
   .expect_any_matrix(x, "x")
-  .made(x, tartan_matrix_cast, code, TARTAN_COL_MAJOR, layout = x@layout, dtype = .dtype_name(dtype))
+  .made(x, tartan_matrix_cast, code, TARTAN_COL_MAJOR, layout = x@layout)
 }
 
 .as_double <- function(x) if (x@dtype == "float64") x else block_cast(x, "float64")

@@ -31,6 +31,8 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
     if (methods::is(x, "BlockMatrix") && methods::is(y, "BlockMatrix")) return(.block_product(x, y, verb))
     if (methods::is(x, "BlockMatrix") && methods::is(y, "diagonalMatrix")) return(.scaled_cols(x, y, verb))
     if (methods::is(x, "diagonalMatrix") && methods::is(y, "BlockMatrix")) return(.scaled_rows(x, y, verb))
+    if (methods::is(x, "DeviceBlockMatrix") && methods::is(y, "diagonalMatrix")) return(.scaled_cols(x, y, verb))
+    if (methods::is(x, "diagonalMatrix") && methods::is(y, "DeviceBlockMatrix")) return(.scaled_rows(x, y, verb))
     if (.is_sparse(x) && .is_sparse(y)) return(.sparse_verbs[[verb + 1L]](.as_sparse(x), .as_sparse(y)))
     if (!.may_be_dense(x) && !.may_be_dense(y)) .no_product(x, y)
   }
@@ -70,22 +72,28 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
   .from_sparse(product, layout = result@layout, dtype = result@dtype)
 }
 
+# Rows and columns times numbers, which may be on x's device; NULL for ones.
+.scaled <- function(x, rows, cols, names = x@Dimnames) {
+  scale <- function(place, x) tartan_matrix_scale(place, rows, cols, x, 0L)
+  .made(x, scale, layout = x@layout, names = names)
+}
+
 # A diagonal matrix multiplies the rows or the columns of every head.
 .scaled_rows <- function(d, y, verb) {
   y <- .right_factor(y, verb)
   .expect_inner(dim(d)[1L], dim(y)[1L], verb)
   names <- list(.names_of(d)[[if (verb == .crossprod) 2L else 1L]], y@Dimnames[[2L]])
   factors <- as.double(Matrix::diag(d))
-  result <- .take_matrix(tartan_matrix_scale(NULL, factors, NULL, y, 0L), y@layout, names)
-  if (all(is.finite(factors))) result else .spread_as_sparse(result, d, y)
+  result <- .scaled(y, factors, NULL, names)
+  if (all(is.finite(factors)) || methods::is(y, "DeviceObject")) result else .spread_as_sparse(result, d, y)
 }
 .scaled_cols <- function(x, d, verb) {
   x <- .left_factor(x, verb)
   .expect_inner(dim(x)[2L], dim(d)[1L], verb)
   names <- list(x@Dimnames[[1L]], .names_of(d)[[if (verb == .tcrossprod) 1L else 2L]])
   factors <- as.double(Matrix::diag(d))
-  result <- .take_matrix(tartan_matrix_scale(NULL, NULL, factors, x, 0L), x@layout, names)
-  if (all(is.finite(factors))) result else .spread_as_sparse(result, x, d)
+  result <- .scaled(x, NULL, factors, names)
+  if (all(is.finite(factors)) || methods::is(x, "DeviceObject")) result else .spread_as_sparse(result, x, d)
 }
 
 .is_sparse <- function(x) methods::is(x, "BlockMatrix") || methods::is(x, "sparseMatrix")

@@ -44,11 +44,14 @@ mean.BlockMatrix <- function(x, ..., na.rm = FALSE) {
 .norm <- function(x, type = "O") {
   .expect_one_head(x, "norm")
   type <- toupper(.string(type, "type"))
-  if (type == "2") return(base::norm(.small_dense(x), "2"))
-  tartan_matrix_norm(NULL, x, .constant(type, .norm_kinds, "type"), 1)
+  if (type == "2") {
+    if (methods::is(x, "DeviceObject")) .expect_here(x, "norm(x, \"2\")")
+    return(base::norm(.small_dense(x), "2"))
+  }
+  tartan_matrix_norm(.place(x = x), x, .constant(type, .norm_kinds, "type"), 1)
 }
-setMethod("norm", signature("BlockMatrix", "missing"), function(x, type, ...) .norm(x))
-setMethod("norm", signature("BlockMatrix", "character"), function(x, type, ...) .norm(x, type))
+setMethod("norm", signature("AnyBlockMatrix", "missing"), function(x, type, ...) .norm(x))
+setMethod("norm", signature("AnyBlockMatrix", "character"), function(x, type, ...) .norm(x, type))
 
 setMethod("nnzero", "BlockMatrix", function(x, na.counted = NA) {
   values <- block_values(x)
@@ -75,4 +78,3 @@ setMethod("anyNA", "BlockMatrix", function(x, recursive = FALSE) anyNA(block_val
 setMethod("is.na", "DeviceObject", function(x) .expect_here(x, "is.na"))
 setMethod("anyNA", "DeviceObject", function(x, recursive = FALSE) .expect_here(x, "anyNA"))
 mean.DeviceArray <- function(x, ...) .expect_here(x, "mean")
-mean.DeviceBlockMatrix <- mean.DeviceArray

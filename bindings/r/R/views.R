@@ -39,13 +39,13 @@
 }
 
 # A new matrix made by the library where `x` is: make(place, x, ...). It has the names of x unless others are given.
-.made <- function(x, make, ..., layout = NULL, dtype = x@dtype, names = x@Dimnames) {
+.made <- function(x, make, ..., layout = NULL, names = x@Dimnames) {
   .expect_any_matrix(x, "x")
   place <- .place(x = x)
   handle <- .with_memory(function() make(place, x, ...))
   if (is.null(place)) return(.take_matrix(handle, layout, names))
   if (is.null(layout)) layout <- .new_layout(tartan_matrix_get_layout(handle))
-  .new_device_matrix(handle, layout, dtype, place, names)
+  .new_device_matrix(handle, layout, tartan_dtype_name(tartan_matrix_dtype(handle)), place, names)
 }
 
 # A copy of a matrix, to be changed in place; a zero matrix on a layout.

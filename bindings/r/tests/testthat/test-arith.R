@@ -59,6 +59,11 @@ test_that("dtypes are kept, and two become the wider", {
   expect_identical(as.matrix(half + brain), as.matrix(block_cast(block_matrix(as.matrix(half) + as.matrix(brain)), "float32")))
   a[2, 3] <- 0.1
   expect_identical(block_dtype(a), "float32")
+  holed <- random_matrix()
+  holed[2, 3] <- NaN # products of such matrices go over the union of the layouts
+  expect_identical(block_dtype(holed * a), "float64")
+  expect_identical(as.matrix(holed * a), as.matrix(holed) * as.matrix(a))
+  expect_identical(block_dtype(half * brain), "float32")
   expect_equal(a[2, 3], 0.1, tolerance = 1e-7)
 })
 
@@ -114,7 +119,7 @@ test_that("refused operands are named and left alone", {
   expect_refused(rowSums(a, dims = 2), "unsupported", "dims is 2")
   expect_refused(sweep(a, 1, 1:5), "shape", "STATS has length 5, expected 21")
   expect_refused(tril(a, 0.5), "argument", "k is 0.5")
-  expect_refused(a + to_device(a, tartan_context("cpu")), "unsupported", "to_host")
+  expect_refused(a + to_device(a, tartan_context("cpu")), "unsupported", "e1 is in R's memory, but e2 is on cpu", "to_host")
   expect_refused({ a[22, 1] <- 1 }, "layout", "i[1] is 22, expected 1 to 21 (rows)")
   expect_refused({ a[1:2, 1:2] <- 1:3 }, "shape", "length 3, expected a divisor of 4")
   expect_refused({ a[1, 1] <- "x" }, "argument", "value is \"x\"")

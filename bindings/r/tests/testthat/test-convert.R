@@ -127,3 +127,11 @@ test_that("objects whose slots do not fit together are not valid", {
   }
   expect_error(new("BlockMatrix", layout = a@layout, values = 1, dtype = "float64"), "does not have a number for each")
 })
+
+test_that("Matrix() refuses what it would turn into one column", {
+  a <- random_matrix()
+  expect_refused(Matrix(a), "unsupported", "use as(x, \"CsparseMatrix\")")
+  expect_refused(Matrix(a, sparse = TRUE), "unsupported", "one column")
+  expect_identical(as.matrix(Matrix(a, 21, 17)), as.matrix(a))
+  expect_identical(as.vector(a), as.vector(as.matrix(a)))
+})

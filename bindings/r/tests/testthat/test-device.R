@@ -91,6 +91,98 @@ for (device in test_devices) {
     }
   })
 
+  test_that(at("arithmetic of matrices is the CPU's, and stays there"), {
+    for (dtype in dtypes) for (shape in list(c(32, 24), c(29, 19))) {
+      a <- block_cast(random_matrix(shape, c(8, 8), 0.6), dtype)
+      b <- block_cast(random_matrix(shape, c(8, 8), 0.6, seed = 2), dtype)
+      rows <- seq_len(shape[1L]) / 3
+      cols <- seq_len(shape[2L]) - 5
+      changes <- list(
+        function(x, y) x + y, function(x, y) x - y, function(x, y) x * y, function(x, y) 0.3 * x, function(x, y) x / 7,
+        function(x, y) x^2, function(x, y) -x, function(x, y) +x, function(x, y) abs(x), function(x, y) sign(x),
+        function(x, y) sqrt(abs(x)), function(x, y) round(3 * x), function(x, y) t(x) + t(y), function(x, y) x * rows,
+        function(x, y) Diagonal(length(rows), rows) %*% x, function(x, y) x %*% Diagonal(length(cols), cols),
+        function(x, y) crossprod(x, Diagonal(length(rows), rows)), function(x, y) sweep(x, 1, rows, "*"),
+        function(x, y) sweep(x, 2, cols, "*"),
+        function(x, y) { diag(x) <- seq_len(min(shape)); x }, function(x, y) { diag(x) <- 2; x })
+      for (change in changes) {
+        want <- change(a, b)
+        there <- or_skip(change(to_device(a, ctx), to_device(b, ctx)))
+        expect_s4_class(there, "DeviceBlockMatrix")
+        expect_identical(block_dtype(there), block_dtype(want))
+        expect_identical(as.matrix(to_host(there)), as.matrix(want))
+      }
+      where <- to_device(rows, ctx)
+      expect_identical(as.matrix(to_host(to_device(a, ctx) * where)), as.matrix(a * rows))
+      expect_identical(as.matrix(to_host(sweep(to_device(a, ctx), 1, where, "*"))), as.matrix(a * rows))
+    }
+    a <- random_matrix(c(12, 12), 4)
+    d <- to_device(a, ctx)
+    for (f in list(function(x) x + Diagonal(12), function(x) Diagonal(12) - x, function(x) x - Diagonal(12, 1:12))) {
+      expect_identical(as.matrix(to_host(f(d))), as.matrix(f(a)))
+    }
+    expect_identical(as.matrix(to_host(d)), as.matrix(a)) # not changed
+    dimnames(a) <- list(letters[1:12], LETTERS[1:12])
+    expect_identical(dimnames(to_host(2 * to_device(a, ctx) + d)), dimnames(a))
+    for (pair in list(c("float64", "float32"), c("float16", "bfloat16"), c("float16", "float16"))) {
+      x <- block_cast(a, pair[1L])
+      y <- block_cast(a, pair[2L])
+      there <- to_device(x, ctx) + to_device(y, ctx)
+      expect_identical(block_dtype(there), block_dtype(x + y))
+      expect_identical(as.matrix(to_host(there)), as.matrix(x + y))
+    }
+    holed <- a
+    holed[2, 3] <- NaN
+    other <- random_matrix(c(12, 12), 4, 0.3, seed = 5)
+    expect_identical(as.matrix(to_host(to_device(holed, ctx) * to_device(other, ctx))), as.matrix(holed * other))
+  })
+
+  test_that(at("sums and diagonals of matrices are the CPU's"), {
+    for (dtype in dtypes) for (shape in list(c(32, 24), c(29, 19))) {
+      a <- block_cast(random_matrix(shape, c(8, 8), 0.6), dtype)
+      dimnames(a) <- list(paste0("r", seq_len(shape[1L])), NULL)
+      d <- to_device(a, ctx)
+      for (f in list(rowSums, colSums, rowMeans, colMeans, sum, mean, norm, function(x) norm(x, "F"), function(x) norm(x, "I"))) {
+        expect_equal(or_skip(f(d)), f(a), tolerance = 1e-12)
+      }
+      for (f in list(range, max, min, diag, nnzero, function(x) norm(x, "M"), function(x) max(x, 50), function(x) sum(x, x) - 2 * sum(x))) {
+        expect_identical(f(d), f(a))
+      }
+    }
+    h <- random_matrix(c(8, 12), 4, heads = 3)
+    expect_equal(c(sum(to_device(h, ctx)), mean(to_device(h, ctx))), c(sum(h), mean(h)))
+    expect_identical(range(to_device(h, ctx)), range(h))
+    expect_true(all.equal(d, to_device(a, ctx)))
+    expect_true(all.equal(d, a))
+    expect_match(all.equal(d, 2 * d), "relative difference")
+    none <- to_device(block_matrix(block_layout(integer(), integer(), c(0, 5), 4)), ctx)
+    expect_identical(list(sum(none), rowSums(none), colSums(none)), list(0, numeric(), numeric(5)))
+    expect_warning(expect_identical(max(none), -Inf))
+  })
+
+  test_that(at("what a device has no operation for is refused"), {
+    a <- random_matrix(c(12, 12), 4)
+    d <- to_device(a, ctx)
+    x <- to_device(as.double(1:12), ctx)
+    cannot <- expression(d + 1, 1 / d, d / 0, d^-1, d %/% 2, d * NA, d / 1:12, d * c(1:11, NA), d / d, d > 0, d == d, d & d, !d,
+                         exp(d), round(d, 1), cumsum(d), prod(d), any(d), all(d), d[1, 1], d[1], d[1, 1] <- 2, as.matrix(d),
+                         as.vector(d), rowSums(d, na.rm = TRUE), sum(d, na.rm = TRUE), mean(d, na.rm = TRUE), norm(d, "2"),
+                         cbind(d, d), rbind(d, a), cbind(a, d), d + a, a * d, sweep(d, 1, 1:12), sweep(d, 1, 1:12, "/"),
+                         d * Matrix(1, 12, 12), d + matrix(1, 12, 12), x + 1, x * x, 2 * x, sum(x), exp(x), x[1], as.matrix(x),
+                         x > 0)
+    for (call in cannot) {
+      expect_error(eval(call), class = "tartan_error_unsupported", label = deparse(call))
+    }
+    expect_refused(d + 1, "unsupported", paste0("x + 1 on ", place, ", expected x * a, x / a or x^a"))
+    expect_refused(d * 1:5, "shape", "e2 has length 5, expected 1 or 12 (rows of x)")
+    expect_refused(sweep(d, 2, 1:5, "*"), "shape", "STATS has length 5, expected 12 (columns of x)")
+    expect_refused(d + to_device(random_matrix(), ctx), "shape", "e2 is 21 x 17, expected 12 x 12 (as e1)")
+    expect_refused(d + Diagonal(5), "shape", "5 x 5")
+    expect_refused({ diag(d) <- 1:5; d }, "shape", "value has length 5, expected 1 or 12")
+    expect_refused(rowSums(to_device(random_matrix(heads = 2), ctx)), "shape", "2 heads")
+    expect_identical(as.matrix(to_host(d)), as.matrix(a))
+  })
+
   test_that(at("matrices go there and back"), {
     for (dtype in dtypes) for (heads in c(1, 3)) {
       a <- block_cast(random_matrix(c(21, 17), c(4, 3), heads = heads), dtype)

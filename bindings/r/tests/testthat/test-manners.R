@@ -14,7 +14,7 @@ random_sparse <- function(rows, cols, special, named) {
 # Operations on a matrix A, another B of the same size, a vector v for its rows, and a dense D.
 operations <- expression(
   -A, +A, A * 2, 2 * A, A / 4, A + B, A - B, A * B, A + A, A * v, v * A, A / (abs(v) + 1), A * D, A + D, D - A, A^2, A %% 3,
-  A %/% 2, A + 1, 1 - A, A / B, A^0, A * NA, A / 0, A * TRUE, A * -1:3, A > 0, A >= 0.5, 0 > A, A < B, A != B, A == B,
+  A %/% 2, A + 1, 1 - A, A / B, A^0, A * NA, A / 0, A * TRUE, A * head(-1:3, n * k), A > 0, A >= 0.5, 0 > A, A < B, A != B, A == B,
   A <= 0, A == v, A != 0, !A, A & B, A | B, A > 0 & A < 1, abs(A), sign(A), sqrt(abs(A)), floor(A), ceiling(A), trunc(A),
   round(A), round(A, 1), signif(A, 1), exp(A), expm1(A), log1p(abs(A)), sin(A), tanh(A), cos(A), atan(A), cumsum(A),
   sum(A), max(A, -9), min(A, 9), range(A, 0), prod(A), any(A > 1), all(A > -99), sum(A > 0), sum(A, na.rm = TRUE),
@@ -44,7 +44,7 @@ plain <- function(x) {
   x
 }
 same <- function(found, expected) {
-  if (inherits(expected, "error")) return(inherits(found, "error"))
+  if (inherits(found, "error")) return(FALSE)
   found <- plain(found)
   expected <- plain(expected)
   if (is.list(expected)) return(identical(as.list(found), expected) || is.null(unlist(found)) && is.null(unlist(expected)))
@@ -73,8 +73,10 @@ test_that("operations of Matrix's manual give the same on 200 random matrices", 
     before <- block_values(blocks$A) + 0
     for (call in operations[seq_along(operations) %% 3 == seed %% 3]) {
       found <- quietly(call, blocks)
-      # Where base R and Matrix differ, either will do: the names of x[1, 1], for instance.
-      if (!same(found, quietly(call, base)) && !same(found, quietly(call, sparse))) wrong <- c(wrong, paste(seed, deparse(call)[1], collapse = " "))
+      # Where base R and Matrix differ, either will do: the names of x[1, 1], for instance. What one of them gives is no error.
+      expected <- Filter(function(x) !inherits(x, "error"), list(quietly(call, base), quietly(call, sparse)))
+      fits <- if (length(expected)) any(vapply(expected, function(x) same(found, x), NA)) else inherits(found, "error")
+      if (!fits) wrong <- c(wrong, paste(seed, deparse(call)[1], collapse = " "))
     }
     if (!identical(block_values(blocks$A), before)) wrong <- c(wrong, paste(seed, "the operand changed"))
   }

@@ -148,3 +148,9 @@ test_that("conditions carry the code and can be caught by class", {
   expect_equal(error$status, -13)
   expect_match(tryCatch(block_cast(1, "float32"), error = conditionMessage), "expected a BlockMatrix")
 })
+
+test_that("refusals of the library do not name functions of C", {
+  error <- tryCatch(block_save(tempfile(), a = random_matrix(), metadata = list(a = "no json")), error = identity)
+  expect_s3_class(error, "tartan_error_argument")
+  expect_match(conditionMessage(error), "^metadata is \"no json\", expected JSON")
+})
