@@ -230,8 +230,15 @@ static void put_word(int32_t *to, int32_t i, int32_t word) {
     to[i / 2] |= (int32_t)((uint32_t)word << 16 * (i % 2));
 }
 
+/* Whether the second half of a step may join the first: the stages of both and of the step before fit in shared memory. */
+static bool joins(const maker *m, const item *at, const item *end, int32_t stages) {
+    for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS / 2 && at + i < end; i++) stages += at[i].begins;
+    return stages <= m->form->stages;
+}
+
 /* Packs the items of the group into steps. The kernel waits for the stages of a step before it releases those of the step
- * before, so together these must not be more than there are in shared memory: else the step drains the one before first. */
+ * before, so together these must not be more than there are in shared memory: else the step is a short one, and if that
+ * is not enough, drains the one before first. */
 static void add_steps(maker *m) {
     if (m->status != TARTAN_OK) return;
     const item *at = (const item *)m->items.values, *end = (const item *)(m->items.values + m->items.count);
@@ -242,20 +249,23 @@ static void add_steps(maker *m) {
         if (to == NULL || sources == NULL) return;
         memset(to, 0, TARTAN_CUDA_CONV_STEP * sizeof *to);
         memset(sources, 0xff, TARTAN_CUDA_CONV_ITEMS * sizeof at->sources);
+        int32_t *marks = to + TARTAN_CUDA_CONV_MARKS;
         const int32_t shared = open;
         int32_t count = 0, stages = open, word = 0;
         for (; count < TARTAN_CUDA_CONV_ITEMS && at < end; count++, at++) {
             if (stages + at->begins > m->form->stages) break;
+            if (count == TARTAN_CUDA_CONV_ITEMS / 2 && !joins(m, at, end, before + stages - shared)) break;
             stages += at->begins;
             word = at->word;
             put_word(to, count, word);
-            to[2] |= at->begins << count;
-            to[2] += at->ends << TARTAN_CUDA_CONV_ENDS;
+            *marks |= at->begins << count;
+            *marks += at->ends << TARTAN_CUDA_CONV_ENDS;
             open = !at->ends;
             memcpy(sources + count * TARTAN_CUDA_CONV_SOURCES, at->sources, sizeof at->sources);
         }
+        *marks |= (count <= TARTAN_CUDA_CONV_ITEMS / 2) << TARTAN_CUDA_CONV_SHORT;
         for (; count < TARTAN_CUDA_CONV_ITEMS; count++) put_word(to, count, word);
-        to[2] |= (before + stages - shared > m->form->stages) << TARTAN_CUDA_CONV_DRAINS;
+        *marks |= (before + stages - shared > m->form->stages) << TARTAN_CUDA_CONV_DRAINS;
         before = stages;
     }
     m->items.count = 0;

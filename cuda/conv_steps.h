@@ -4,8 +4,8 @@
  * The kernel multiplies 64 output slots, a group, by the pixels of a tile. A tile has one to four units, each of 8 columns
  * and `rows` rows of an image (or of 8 * rows pixels of one line). For each group there is a list of stages: some channels
  * of the tile's input pixels with a halo, loaded by TMA as boxes [pixels][span bytes]. Of a stage, items are multiplied: 16
- * channels at one tap, which is only another address of the pixels. Four items are a step, whose weights are packed as a
- * contiguous piece of 8192 bytes. */
+ * channels at one tap, which is only another address of the pixels. Eight items are a step, or four (a short one), whose
+ * weights are packed as a contiguous piece of 2048 bytes an item, in a room of 16384. */
 #ifndef TARTAN_CUDA_CONV_STEPS_H
 #define TARTAN_CUDA_CONV_STEPS_H
 
@@ -17,7 +17,7 @@ extern "C" {
 
 enum {
     TARTAN_CUDA_CONV_GROUP = 64,          /* output slots */
-    TARTAN_CUDA_CONV_ITEMS = 4,           /* of a step */
+    TARTAN_CUDA_CONV_ITEMS = 8,           /* of a step; of a short one, half of them */
     TARTAN_CUDA_CONV_CHANNELS = 32,       /* of a stage */
     TARTAN_CUDA_CONV_BOXES = 4,           /* of a stage and unit, at most */
     TARTAN_CUDA_CONV_SOURCES = 16,        /* of an item: 8 x 8 weights each */
@@ -51,8 +51,14 @@ double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_
 /* The strides of `from` pixels along h and w between those of `to`; TMA takes them up to 8. */
 enum { TARTAN_CUDA_CONV_STRIDE = 8 };
 
-/* Values of a step, and bits of its marks. */
-enum { TARTAN_CUDA_CONV_STEP = 4, TARTAN_CUDA_CONV_ENDS = 4, TARTAN_CUDA_CONV_DRAINS = 8 };
+/* Values of a step, which of them are its marks, and their bits. */
+enum {
+    TARTAN_CUDA_CONV_STEP = 8,
+    TARTAN_CUDA_CONV_MARKS = 4,
+    TARTAN_CUDA_CONV_ENDS = 8,
+    TARTAN_CUDA_CONV_DRAINS = 12,
+    TARTAN_CUDA_CONV_SHORT = 13
+};
 
 /* Where tap t starts along dimension d, relative to the first tap, in pixels of `from`; and that of the first tap. */
 static inline int64_t tartan_cuda_conv_shift(const tartan_cuda_conv *p, int32_t d, int64_t t) {
@@ -67,10 +73,10 @@ static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d
  *   steps_of   [groups + 1] first step of each group
  *   stages_of  [groups + 1] first stage of each group
  *   stages     [stages][8]: first channel of each box (past the last channel for none), shifts along d, h, w, 0
- *   steps      [steps][4]: where the pixels of each item begin in the stage, in units of 16 bytes, two items a value; then
- *              marks: bit i: item i begins a stage; bits 4 to 7: the number of stages that end with the step; bit 8: the
- *              step before must have ended first; 0
- *   sources    [steps][4][2][8]: for each item, 8 of its channels and 8 slots where their weights begin, in units of 8
+ *   steps      [steps][8]: where the pixels of each item begin in the stage, in units of 16 bytes, two items a value; then
+ *              marks: bit i: item i begins a stage; bits 8 to 11: the number of stages that end with the step; bit 12: the
+ *              step before must have ended first; bit 13: the step is short; 0, 0, 0
+ *   sources    [steps][8][2][8]: for each item, 8 of its channels and 8 slots where their weights begin, in units of 8
  *              elements; -1: there are none */
 typedef struct tartan_cuda_conv_steps {
     int32_t groups;

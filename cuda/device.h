@@ -44,6 +44,8 @@ tartan_status tartan_cuda_drain(const char *function, int32_t device_id, void *s
 tartan_status tartan_cuda_memory_allocate(const char *function, void *device, int64_t bytes,
                                           void **out_pointer, void **out_owner);
 void tartan_cuda_memory_release(void *owner, void *device);
+tartan_status tartan_cuda_memory_scratch(const char *function, void *device, int64_t bytes, void **out);
+void tartan_cuda_memory_scratch_free(void *device, void *memory);
 tartan_status tartan_cuda_copy(const char *function, void *device, void *to, const void *from, int64_t bytes,
                                tartan_copy_kind kind);
 tartan_status tartan_cuda_clear(const char *function, void *device, void *to, int64_t bytes);

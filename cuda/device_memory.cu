@@ -160,6 +160,18 @@ void tartan_cuda_memory_release(void *owner, void *device) {
     pthread_mutex_unlock(&queue->lock);
 }
 
+tartan_status tartan_cuda_memory_scratch(const char *function, void *device, int64_t bytes, void **out) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    return tartan_cuda_scratch(function, queue, bytes, out);
+}
+
+void tartan_cuda_memory_scratch_free(void *device, void *memory) {
+    tartan_cuda_queue *queue = (tartan_cuda_queue *)device;
+    tartan_cuda_current current(queue->device_id);
+    tartan_cuda_scratch_free(queue, memory);
+}
+
 /* ---- Copies ---- */
 
 tartan_status tartan_cuda_check_pointer(const char *function, tartan_cuda_queue *queue, const char *what,

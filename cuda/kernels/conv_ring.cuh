@@ -15,11 +15,12 @@ namespace {
 enum {
     kConvThreads = 384, /* a warpgroup whose warps load pixels and weights, and two that multiply: */
     kConvTeams = 2,     /* tile after tile in turns, one while the other stores */
-    kConvWeights = 8,   /* steps of weights in shared memory */
+    kConvWeights = 4,   /* steps of weights in shared memory */
     kConvTiles = 3,     /* handed out ahead */
     kConvStages = TARTAN_CUDA_CONV_STAGES,
-    kConvWeightBytes = 8192,
-    kConvStepBytes = kConvWeightBytes + 16,
+    kConvWeightBytes = 2048 * TARTAN_CUDA_CONV_ITEMS,
+    kConvWordBytes = 4 * TARTAN_CUDA_CONV_STEP,
+    kConvStepBytes = kConvWeightBytes + kConvWordBytes,
     kConvRoom = 1024, /* staging of a warp's results */
 };
 
@@ -74,13 +75,14 @@ struct ConvRing {
     __device__ ConvRing(uint8_t *shared, const tartan_cuda_conv_form &f)
         : memory(shared), base(shared_address(shared)), weights_at((uint32_t)(f.stages * f.stage_bytes)),
           room_at(weights_at + kConvWeights * kConvWeightBytes),
-          words_at(room_at + 4 * kConvTeams * kConvRoom), barriers_at(words_at + kConvWeights * 16),
+          words_at(room_at + 4 * kConvTeams * kConvRoom),
+          barriers_at(words_at + kConvWeights * kConvWordBytes),
           board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles + 1)) {}
     __device__ uint32_t pixels(const tartan_cuda_conv_form &f, uint32_t stage) const {
         return base + stage * (uint32_t)f.stage_bytes;
     }
     __device__ uint32_t weights(uint32_t step) const { return base + weights_at + step * kConvWeightBytes; }
-    __device__ uint32_t words(uint32_t step) const { return base + words_at + 16 * step; }
+    __device__ uint32_t words(uint32_t step) const { return base + words_at + kConvWordBytes * step; }
     __device__ uint32_t room(uint32_t warp) const { return base + room_at + warp * kConvRoom; }
     __device__ uint32_t full(uint32_t stage) const { return base + barriers_at + 16 * stage; }
     __device__ uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
@@ -88,7 +90,7 @@ struct ConvRing {
     __device__ uint32_t weights_empty(uint32_t step) const { return weights_full(step) + 8; }
     __device__ uint32_t posted(uint32_t tile) const { return full(kConvStages + kConvWeights + tile); }
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
-    /* A team may multiply: the other one has begun its last step. */
+    /* A team may go on: the other one has all that its last step needs. */
     __device__ uint32_t turn(uint32_t team) const { return posted(kConvTiles) + 8 * team; }
     __device__ volatile ConvTile *tile(uint32_t tile) const {
         return (volatile ConvTile *)(memory + board_at) + tile;
@@ -163,8 +165,13 @@ struct ConvWork {
     ConvUnit unit;
 };
 
-__device__ __forceinline__ uint4 step_words(const ConvProblem &p, int32_t step) {
-    return __ldg((const uint4 *)p.lists.step_table + step);
+struct ConvWords {
+    uint4 starts, marks;
+};
+
+__device__ __forceinline__ ConvWords step_words(const ConvProblem &p, int32_t step) {
+    const uint4 *from = (const uint4 *)(p.lists.step_table + TARTAN_CUDA_CONV_STEP * (int64_t)step);
+    return {__ldg(from), __ldg(from + 1)};
 }
 
 template <int kUnits>
@@ -267,16 +274,18 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
         barrier_arrive(ring.read(board.at));
         board.next();
         if (group < 0) return;
-        uint4 next = make_uint4(0, 0, 0, 0);
+        ConvWords next = {};
         if (first < end) next = step_words(p, first);
         for (int32_t s = first; s < end; s++) {
-            const uint4 words = next;
+            const ConvWords words = next;
             if (s + 1 < end) next = step_words(p, s + 1);
             const uint32_t full = ring.weights_full(step.at), to = ring.weights(step.at);
             barrier_wait(ring.weights_empty(step.at), step.parity ^ 1);
-            shared_store_16(ring.words(step.at), words);
-            barrier_expect(full, kConvWeightBytes);
-            bulk_load(to, p.packed + (int64_t)s * kConvWeightBytes, kConvWeightBytes, full);
+            shared_store_16(ring.words(step.at), words.starts);
+            shared_store_16(ring.words(step.at) + 16, words.marks);
+            const uint32_t bytes = kConvWeightBytes >> (words.marks.x >> TARTAN_CUDA_CONV_SHORT & 1);
+            barrier_expect(full, bytes);
+            bulk_load(to, p.packed + (int64_t)s * kConvWeightBytes, bytes, full);
             step.next();
         }
     }

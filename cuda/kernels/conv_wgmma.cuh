@@ -9,16 +9,19 @@ namespace tartan_cuda {
 
 namespace {
 
+/* The instructions between products, not the tensor cores, were what took the time of steps of four items: 650 cycles, of
+ * which the products are 448. So a step has eight, and little is done for each. */
 template <Factor kFactor, int kUnits, int kRows>
 __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &ring) {
     using T = std::conditional_t<kFactor == Factor::f16, __half, __nv_bfloat16>;
     const tartan_cuda_conv_form &f = p.form;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, team = warp / 4;
-    /* Weights: core matrices of 8 slots x 16 bytes, those of the same 8 channels side by side. */
-    const uint64_t a_form = (uint64_t)(1024 >> 4) << 16 | (uint64_t)(128 >> 4) << 32;
-    const uint64_t kind = f.span == 64 ? 2 : f.span == 32 ? 3 : 0;
-    const uint64_t b_form = (uint64_t)f.leading << 16 | (uint64_t)(f.pitch * f.span >> 4) << 32 | kind << 62;
-    const uint32_t next_unit = (uint32_t)f.unit_bytes >> 4;
+    /* Weights: core matrices of 8 slots x 16 bytes, those of the same 8 channels side by side. Of descriptors only the lower
+     * halves change. */
+    const uint32_t kind = f.span == 64 ? 2 : f.span == 32 ? 3 : 0;
+    const uint64_t a_high = (uint64_t)(128 >> 4) << 32,
+                   b_high = (uint64_t)((uint32_t)(f.pitch * f.span >> 4) | kind << 30) << 32;
+    const uint32_t next_unit = (uint32_t)f.unit_bytes >> 4, stages = (uint32_t)f.stages;
     ConvStage full, ended;
     PipelineState<kConvWeights> step;
     PipelineState<kConvTiles> board;
@@ -31,6 +34,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
         if (group < 0) return;
         ended.at = full.at = tile->stage, full.parity = tile->stage_parity;
         step.at = tile->step, step.parity = tile->step_parity;
+        /* Before its turn a team may not even wait: what it waits for could be more than a lap of the rings ahead. */
         barrier_wait(ring.turn(team), turn);
         turn ^= 1;
         float d[kUnits][4 * kRows];
@@ -41,53 +45,74 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
                 for (int i = 0; i < 4 * kRows; i++) d[u][i] = 0;
         }
         uint32_t released = 0, ends = 0;
+        /* Lane 0 read the words of a step and releases its weights; a stage that ends is released by any other lane. */
         const auto release = [&]() {
-            if (lane != 0) return;
-            if (released != 0) barrier_arrive(released);
-#pragma unroll 1
-            for (uint32_t i = 0; i < ends; i++) {
-                barrier_arrive(ring.empty(ended.at));
-                ended.next(f.stages);
-            }
+            uint32_t at = ended.at + lane - 1;
+            if (at >= stages) at -= stages;
+            if (lane <= ends) barrier_arrive(lane == 0 ? released : ring.empty(at));
+            ended.at += ends;
+            if (ended.at >= stages) ended.at -= stages;
         };
         for (int32_t s = 0; s < steps; s++) {
             barrier_wait(ring.weights_full(step.at), step.parity);
-            uint4 words = make_uint4(0, 0, 0, 0); /* by the lane that also releases them */
-            if (lane == 0) words = shared_load_16(ring.words(step.at));
-            const uint32_t low = __shfl_sync(~0u, words.x, 0), high = __shfl_sync(~0u, words.y, 0),
-                           marks = __shfl_sync(~0u, words.z, 0), weights = ring.weights(step.at);
+            uint4 words = make_uint4(0, 0, 0, 0);
+            uint32_t marks = 0;
+            if (lane == 0) {
+                words = shared_load_16(ring.words(step.at));
+                marks = shared_load_4(ring.words(step.at) + 4 * TARTAN_CUDA_CONV_MARKS);
+            }
+            marks = __shfl_sync(~0u, marks, 0);
+            words.x = __shfl_sync(~0u, words.x, 0), words.y = __shfl_sync(~0u, words.y, 0);
+            words.z = __shfl_sync(~0u, words.z, 0), words.w = __shfl_sync(~0u, words.w, 0);
             if (marks >> TARTAN_CUDA_CONV_DRAINS & 1) { /* it may hold the stages that this one waits for */
                 wgmma_wait<0>();
                 release();
-                released = ends = 0;
+                released = 0;
             }
-            uint32_t start[TARTAN_CUDA_CONV_ITEMS] = {low & 0xffff, low >> 16, high & 0xffff, high >> 16};
+            const uint32_t pair[4] = {words.x, words.y, words.z, words.w};
+            uint32_t start[TARTAN_CUDA_CONV_ITEMS];
+            const uint32_t before = pixels;
+            if (marks % (1 << TARTAN_CUDA_CONV_ITEMS) == 0) {
 #pragma unroll
-            for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
-                if (marks >> i & 1) {
-                    barrier_wait(ring.full(full.at), full.parity);
-                    pixels = in_descriptor(ring.pixels(f, full.at));
-                    full.next(f.stages);
+                for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) start[i] = before;
+            } else {
+#pragma unroll
+                for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
+                    if (marks >> i & 1) {
+                        barrier_wait(ring.full(full.at), full.parity);
+                        pixels = in_descriptor(ring.pixels(f, full.at)) | (uint32_t)f.leading << 16;
+                        full.next(f.stages);
+                    }
+                    start[i] = pixels;
                 }
-                start[i] += pixels;
             }
-            const uint64_t a = a_form + in_descriptor(weights);
-            wgmma_fence();
 #pragma unroll
-            for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++)
+            for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) start[i] += pair[i / 2] >> 16 * (i % 2) & 0xffff;
+            if (s + 1 == steps && lane == 0) barrier_arrive(ring.turn(team ^ 1));
+            const uint32_t a = in_descriptor(ring.weights(step.at)) | (1024 >> 4) << 16;
+            const auto issue = [&](auto items) {
+                wgmma_fence();
 #pragma unroll
-                for (int u = 0; u < kUnits; u++)
-                    wgmma_shared<kFactor, 8 * kRows>(d[u], a + i * (2048 >> 4),
-                                                     b_form + (start[i] + u * next_unit), s > 0 || i > 0);
-            wgmma_commit();
-            wgmma_wait<1>();
-            release();
+                for (int i = 0; i < decltype(items)::value; i++)
+#pragma unroll
+                    for (int u = 0; u < kUnits; u++)
+                        wgmma_shared<kFactor, 8 * kRows>(d[u], a_high | (a + i * (2048 >> 4)),
+                                                         b_high | (start[i] + u * next_unit), s > 0 || i > 0);
+                wgmma_commit();
+                wgmma_wait<
+                    1>(); /* in each branch: a group of products that begins in one costs a wait for all */
+            };
+            if (marks >> TARTAN_CUDA_CONV_SHORT & 1)
+                issue(std::integral_constant<int, TARTAN_CUDA_CONV_ITEMS / 2>());
+            else
+                issue(std::integral_constant<int, TARTAN_CUDA_CONV_ITEMS>());
+            if (released != 0) release();
             released = ring.weights_empty(step.at), ends = marks >> TARTAN_CUDA_CONV_ENDS & 15;
             step.next();
         }
-        if (lane == 0) barrier_arrive(ring.turn(team ^ 1));
+        if (steps == 0 && lane == 0) barrier_arrive(ring.turn(team ^ 1));
         wgmma_wait<0>();
-        release();
+        if (released != 0) release();
         bool broken = false;
 #pragma unroll
         for (int u = 0; u < kUnits; u++) {

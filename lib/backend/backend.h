@@ -8,7 +8,7 @@
 #include "core/memory.h"
 #include "layout/plans.h"
 
-enum { TARTAN_BACKEND_ABI = 20 };
+enum { TARTAN_BACKEND_ABI = 21 };
 
 typedef enum tartan_copy_kind {
     TARTAN_COPY_TO_DEVICE, /* returns when the source may change */
@@ -50,6 +50,10 @@ struct tartan_backend {
     tartan_status (*allocate)(const char *function, void *device, int64_t bytes, void **out_pointer,
                               void **out_owner);
     void (*release)(void *owner, void *device);
+    /* Memory for one call, in the order of the queue; the call frees it before it returns. Unlike `allocate` also
+     * during a graph capture. Both slots are NULL where calls use the workspace of the context (CPU). */
+    tartan_status (*scratch)(const char *function, void *device, int64_t bytes, void **out);
+    void (*scratch_free)(void *device, void *memory);
     tartan_status (*copy)(const char *function, void *device, void *to, const void *from, int64_t bytes,
                           tartan_copy_kind kind);
     tartan_status (*clear)(const char *function, void *device, void *to, int64_t bytes);

@@ -20,7 +20,7 @@ typedef struct run {
     tartan_context *context;
     int64_t windows, chunk; /* all, and those at a time */
     char *b, *rest;         /* b of all windows; of a chunk a, or c and the sum */
-    void *owner;            /* of the memory on a device */
+    void *scratch;          /* on a device */
 } run;
 
 /* ---- Steps ---- */
@@ -189,12 +189,14 @@ static tartan_status get_memory(run *r) {
     const int64_t bytes = tartan_dtype_bytes(u->x->dtype), second = u->c + u->sum;
     const int64_t b = tartan_i_ceil_div(r->windows * u->b * bytes, ALIGN) * ALIGN,
                   rest = r->chunk * (u->a > second ? u->a : second) * bytes;
-    void *memory = NULL;
+    void *memory;
     if (tartan_i_explaining()) return TARTAN_OK;
-    if (on_host(r))
+    if (on_host(r)) {
         PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_CHAIN, &memory, b + rest, 1));
-    else
-        PASS(context->backend->allocate(u->function, context->device, b + rest, &memory, &r->owner));
+    } else {
+        PASS(context->backend->scratch(u->function, context->device, b + rest, &r->scratch));
+        memory = r->scratch;
+    }
     r->b = memory;
     r->rest = r->b + b;
     return TARTAN_OK;
@@ -240,7 +242,7 @@ tartan_status tartan_i_residual_run(tartan_context *context, const tartan_i_resi
     if (!tartan_i_explaining()) TRY(order(&call, u));
     TRY(get_memory(&r));
     status = run_steps(&r);
-    if (r.owner != NULL) context->backend->release(r.owner, context->device);
+    if (r.scratch != NULL) context->backend->scratch_free(context->device, r.scratch);
 fail:
     tartan_i_workspace_let_go(context);
     tartan_i_call_leave(&call);

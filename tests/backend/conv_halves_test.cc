@@ -103,6 +103,30 @@ TEST_P(BackendConvHalves, PassesGiveWhatTheCpuGives) {
         }
 }
 
+// Every multiprocessor has several tiles, each of more steps than a ring of steps holds.
+TEST_P(BackendConvHalves, TileAfterTile) {
+    if (on_host()) GTEST_SKIP() << "what devices are compared with";
+    const Context host = open_context(2);
+    std::mt19937_64 random(7);
+    const Case c = {"kernel=3x3 padding=same", {128, 128, 64, 64, 1}, {200, 240}};
+    Problem p = problem_of(c, TARTAN_BF16, random);
+    Dense x = make_image(p.dtype, 1, p.x_channels(), p.x_size(), kChannelsLast), y = x;
+    x.fill(random);
+    const Matrix filter = placed(context.get(), p.filter);
+    const Placed on_x(context.get(), x), on_y(context.get(), y);
+    tartan_array to_y = on_y.array;
+    for (int round = 0; round < 3; round++)
+        ASSERT_OK(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr,
+                                      nullptr, nullptr, nullptr, nullptr, &to_y));
+    Dense got = y;
+    on_y.fetch(got);
+    ASSERT_OK(tartan_conv_forward(host.get(), p.conv.get(), p.filter.get(), &x.array, nullptr, nullptr,
+                                  nullptr, nullptr, nullptr, &y.array));
+    const double eps = epsilon(p.dtype);
+    for (int64_t i = 0; i < y.elements(); i++)
+        ASSERT_NEAR(y.get(i), got.get(i), 4 * eps * (1 + std::fabs(y.get(i)))) << i;
+}
+
 // Infinity in one block's channels must not reach output channels that have no block there.
 TEST_P(BackendConvHalves, InfinityStaysInItsBlocks) {
     std::mt19937_64 random(6);

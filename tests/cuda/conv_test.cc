@@ -113,17 +113,19 @@ void expect_all_products(const Operands &x) {
         ASSERT_EQ(v[s.stages_of + g], stage + 1);
         ASSERT_EQ(ended, stage + 1);
         for (int64_t step = v[s.steps_of + g]; step < v[s.steps_of + g + 1]; step++) {
-            const int32_t *header = v + s.step_table + TARTAN_CUDA_CONV_STEP * step, marks = header[2];
+            const int32_t *header = v + s.step_table + TARTAN_CUDA_CONV_STEP * step,
+                          marks = header[TARTAN_CUDA_CONV_MARKS];
             /* The kernel holds the stages of the step before until it has those of this one. */
-            if (marks >> TARTAN_CUDA_CONV_DRAINS != 0 || step == v[s.steps_of + g]) held = ended;
+            if (marks >> TARTAN_CUDA_CONV_DRAINS & 1 || step == v[s.steps_of + g]) held = ended;
             int64_t last = stage;
             for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) last += marks >> i & 1;
             ASSERT_LE(last + 1 - held, f.stages);
             held = ended;
+            const bool is_short = marks >> TARTAN_CUDA_CONV_SHORT & 1;
             for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
                 stage += marks >> i & 1;
                 const int32_t *table = v + s.stage_table + 8 * stage;
-                const int32_t *source = v + s.sources + 16 * (4 * step + i);
+                const int32_t *source = v + s.sources + 16 * (TARTAN_CUDA_CONV_ITEMS * step + i);
                 const int64_t at = (int64_t)((uint32_t)header[i / 2] >> 16 * (i % 2) & 0xffff) * 16,
                               leading = f.leading;
                 for (int32_t half = 0; half < 2; half++) {
@@ -136,6 +138,7 @@ void expect_all_products(const Operands &x) {
                     for (int32_t eight = 0; eight < 8; eight++) {
                         const int32_t from = source[8 * half + eight];
                         if (from < 0) continue;
+                        ASSERT_TRUE(!is_short || i < TARTAN_CUDA_CONV_ITEMS / 2);
                         for (int32_t r = 0; r < 8; r++)
                             for (int32_t c = 0; c < 8; c++) {
                                 const int64_t weight =

@@ -147,6 +147,23 @@ void dummy_release(void *owner, void *d) {
     tartan_dummy_host->free(b);
 }
 
+static block *block_at(const void *memory) {
+    pthread_mutex_lock(&lock);
+    block *b = blocks;
+    while (b != NULL && b->memory != memory) b = b->next;
+    pthread_mutex_unlock(&lock);
+    return b;
+}
+
+tartan_status dummy_scratch(const char *function, void *d, int64_t bytes, void **out) {
+    void *owner;
+    return dummy_allocate(function, d, bytes, out, &owner);
+}
+
+void dummy_scratch_free(void *d, void *memory) {
+    dummy_release(block_at(memory), d);
+}
+
 tartan_status dummy_check_pointer(const char *function, const char *name, int32_t device_id, const void *p,
                                   int64_t bytes, bool on_device) {
     if (bytes == 0) return TARTAN_OK;
@@ -215,8 +232,7 @@ int32_t dummy_foreign_works(int32_t device_id, void *stream, const void *memory,
 
 int32_t dummy_foreign_free(int32_t device_id, void *stream, void *memory) {
     dummy_device d = {.id = device_id, .stream = stream, .number = foreign_stream(device_id, stream)};
-    block *b = blocks;
-    while (b != NULL && b->memory != memory) b = b->next;
+    block *b = block_at(memory);
     if (b == NULL || !dummy_stream_works(d.number, &b->marks, true)) return 0;
     dummy_release(b, &d);
     return 1;

@@ -38,6 +38,8 @@ void dummy_check_release(const void *of, const dummy_marks *marks);
 tartan_status dummy_allocate(const char *function, void *d, int64_t bytes, void **out_pointer,
                              void **out_owner);
 void dummy_release(void *owner, void *d);
+tartan_status dummy_scratch(const char *function, void *d, int64_t bytes, void **out);
+void dummy_scratch_free(void *d, void *memory);
 tartan_status dummy_copy(const char *function, void *d, void *to, const void *from, int64_t bytes,
                          tartan_copy_kind kind);
 tartan_status dummy_clear(const char *function, void *d, void *to, int64_t bytes);
