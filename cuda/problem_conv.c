@@ -65,6 +65,32 @@ static tartan_cuda_channel_scalars scalars_of(const tartan_array *a) {
                                          a->strides[classes]};
 }
 
+/* Whether `count` lines at distances of `step` follow each other in memory as one line. */
+static bool follows(const tartan_cuda_image *x, int64_t count, int64_t step) {
+    return count == 1 || step == x->size[TARTAN_I_DIMS - 1] * x->step[TARTAN_I_DIMS - 1];
+}
+
+/* With one tap and no strides, positions are only a list: as one line, if memory has them so. Lines divide into tiles without
+ * a rest at the end of each row. */
+static void fold_positions(tartan_cuda_conv *p) {
+    enum { LAST = TARTAN_I_DIMS - 1 };
+    if (p->taps.taps > 1 || p->active.layout != NULL || p->edges != NULL) return;
+    for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
+        if (p->from.size[d] != p->to.size[d] || p->taps.stride[d] > 1 || p->taps.before[d] != 0) return;
+    tartan_cuda_image *const images[] = {&p->from, &p->to};
+    for (int32_t d = LAST - 1; d >= -1; d--) { /* -1: the images of the batch */
+        const int64_t count = d < 0 ? p->entries : p->to.size[d];
+        if (count * p->to.size[LAST] > INT32_MAX) return;
+        for (int i = 0; i < 2; i++)
+            if (!follows(images[i], count, d < 0 ? images[i]->entry : images[i]->step[d])) return;
+        for (int i = 0; i < 2; i++) {
+            images[i]->size[LAST] *= count;
+            if (d >= 0) images[i]->size[d] = 1, images[i]->step[d] = 0;
+        }
+        if (d < 0) p->entries = 1;
+    }
+}
+
 tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context *context,
                                   const tartan_op_conv *op, tartan_cuda_conv *out) {
     (void)context;
@@ -91,6 +117,7 @@ tartan_status tartan_cuda_conv_of(const tartan_host *host, const tartan_context 
     p.active = active_of(op->active, &op->windows, p.active_from ? &p.from : &p.to);
     p.nothing = tartan_i_array_is_empty(op->to) ||
                 (op->active != NULL && !op->active_from && op->active->blocks == 0);
+    if (!p.nothing) fold_positions(&p);
     PASS(tartan_cuda_figures_get(host, p.layout, &p.figures));
     *out = p;
     return TARTAN_OK;

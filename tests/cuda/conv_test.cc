@@ -213,6 +213,29 @@ TEST(CudaConv, ProblemsHaveWhatTheOperandsHave) {
     EXPECT_TRUE(x.problem().nothing);
 }
 
+TEST(CudaConv, OneTapMakesOneLine) {
+    Operands x({64, 96, 32, 16, 1}, "kernel=1x1", {40, 30});
+    tartan_cuda_conv p = x.problem();
+    EXPECT_EQ(1, p.entries);
+    for (const tartan_cuda_image &i : {p.from, p.to}) {
+        EXPECT_EQ(1, i.size[1]);
+        EXPECT_EQ(2 * 40 * 30, i.size[2]);
+        EXPECT_EQ(i.channels, i.step[2]);
+    }
+    x.from.strides[0] += 64; // a gap after each image
+    p = x.problem();
+    EXPECT_EQ(2, p.entries);
+    EXPECT_EQ(40 * 30, p.to.size[2]);
+    x.to.strides[2] += 64; // and after each row
+    p = x.problem();
+    EXPECT_EQ(40, p.to.size[1]);
+    EXPECT_EQ(30, p.from.size[2]);
+    for (const char *options : {"kernel=3x3 padding=1", "kernel=1x1 stride=2", "kernel=1x1 padding=1"}) {
+        const Operands other({64, 96, 32, 16, 1}, options, {40, 30});
+        EXPECT_EQ(2, other.problem().entries) << options;
+    }
+}
+
 TEST(CudaConv, WindowsBelongToTheLastDimensions) {
     Operands x;
     const Layout active = random_layout({3, 2, 1, 1, 2}, 1, 1);
