@@ -143,7 +143,9 @@ TEST(CudaChannels, TablesHaveEveryWeightOnce) {
         for (int64_t c = 0; c < n.outputs; c++)
             for (int32_t i = first[c]; i < first[c + 1]; i++) {
                 ASSERT_EQ(c, channel_of.at(list[i]));
-                if (i > first[c]) ASSERT_LT(list[i - 1], list[i]);
+                if (i > first[c]) {
+                    ASSERT_LT(list[i - 1], list[i]);
+                }
             }
     }
 }
