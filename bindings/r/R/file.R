@@ -184,8 +184,3 @@ block_load <- function(path, name = NULL, kind = NULL) {
   for (what in names(kept)) if (length(kept[[what]])) attr(found, what) <- kept[[what]]
   found
 }
-
-block_verify <- function(path) {
-  report <- tartan_file_verify(.path(path))
-  strsplit(report, "\n", fixed = TRUE)[[1L]]
-}

@@ -97,3 +97,21 @@ setMethod("qr", "BlockMatrix", function(x, ...) {
   x <- .to_sparse(x)
   Matrix::qr(x, ...)
 })
+
+# Dense results: those of Matrix, whose methods take dense copies.
+.dense_square <- function(x) {
+  .expect_square(x, "x")
+  Matrix::Matrix(.small_dense(x), sparse = FALSE, doDiag = FALSE)
+}
+setMethod("expm", "BlockMatrix", function(x) {
+  x <- .dense_square(x)
+  Matrix::expm(x)
+})
+setMethod("Schur", signature("BlockMatrix", "missing"), function(x, vectors, ...) {
+  x <- .dense_square(x)
+  Matrix::Schur(x)
+})
+setMethod("Schur", signature("BlockMatrix", "logical"), function(x, vectors, ...) {
+  x <- .dense_square(x)
+  Matrix::Schur(x, vectors, ...)
+})

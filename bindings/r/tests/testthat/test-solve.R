@@ -106,3 +106,14 @@ test_that("what cannot be solved is refused in R's terms", {
   ctx <- tartan_context("cpu")
   expect_refused(solve(to_device(a, ctx), 1:20), "unsupported", "to_host")
 })
+
+test_that("expm and Schur are those of Matrix", {
+  a <- random_matrix(c(11, 11), c(4, 3)) / 4
+  m <- as(as.matrix(a), "generalMatrix")
+  expect_equal(as.matrix(expm(a)), as.matrix(expm(m)), tolerance = 1e-13)
+  expect_equal(Schur(a)@EValues, Schur(m)@EValues, tolerance = 1e-13)
+  expect_equal(Schur(a, FALSE)$EValues, Schur(m, FALSE)$EValues, tolerance = 1e-13)
+  expect_refused(expm(random_matrix()), "shape", "x is 21 x 17, expected a square matrix")
+  expect_refused(Schur(random_matrix()), "shape", "square")
+  expect_refused(expm(block_matrix(block_layout(1, 1, dim = c(2e5, 2e5)))), "unsupported", "298 GiB")
+})
