@@ -2,13 +2,14 @@
 // Products of two block-sparse matrices against plain loops in f64.
 #include "matrix_support.h"
 
+#include <cmath>
 #include <limits>
 
 using namespace tartan_test;
 
 namespace {
 
-// The product of elements that are stored: sums in the order of k, rounded once.
+// The product of elements that are stored: one chain of fused multiply-adds in the order of k, rounded once.
 std::vector<double> product(const Matrix &a, const Matrix &b, int32_t dtype) {
     const tartan_shape &s = a->layout->shape, &t = b->layout->shape;
     const std::vector<double> x = elements_of(a.get()), y = elements_of(b.get());
@@ -18,8 +19,8 @@ std::vector<double> product(const Matrix &a, const Matrix &b, int32_t dtype) {
             for (int64_t j = 0; j < t.cols; j++) {
                 double sum = 0;
                 for (int64_t k = 0; k < s.cols; k++)
-                    sum += x[(size_t)((h * s.rows + i) * s.cols + k)] *
-                           y[(size_t)((h * t.rows + k) * t.cols + j)];
+                    sum = std::fma(x[(size_t)((h * s.rows + i) * s.cols + k)],
+                                   y[(size_t)((h * t.rows + k) * t.cols + j)], sum);
                 z[(size_t)((h * s.rows + i) * t.cols + j)] = round_to(sum, dtype);
             }
     return z;
@@ -42,6 +43,22 @@ TEST(Multiply, IsTheProductOfTheElements) {
         });
         ASSERT_EQ(a->block_order, c->block_order);
         ASSERT_TRUE(dtype == 0 || dtype == c->dtype);
+        const std::vector<double> want = product(a, b, c->dtype), got = elements_of(c.get());
+        for (size_t i = 0; i < want.size(); i++) ASSERT_TRUE(same(want[i], got[i])) << i;
+    }
+}
+
+// Strips of several vectors, more pairs than one batch, factors that are read in place and copied ones.
+TEST(Multiply, LargeBlocksAndLongSums) {
+    std::mt19937_64 random(4);
+    for (int n = 0; n < rounds(16); n++) {
+        const int64_t rows = n % 4 < 2 ? 32 : 40, cols = n % 4 < 2 ? 64 : 72;
+        const tartan_shape s = {2 * rows - n % 2, 480, rows, 24, 1}, t = {480, 2 * cols - n % 2, 24, cols, 1};
+        const Matrix a = random_matrix(s, n & 4 ? TARTAN_F64 : TARTAN_F32, n / 8, random),
+                     b = random_matrix(t, TARTAN_F64, n / 2 % 2, random);
+        const Matrix c = made([&](tartan_context *context, tartan_matrix **out) {
+            return tartan_matrix_multiply(context, a.get(), b.get(), 0, out);
+        });
         const std::vector<double> want = product(a, b, c->dtype), got = elements_of(c.get());
         for (size_t i = 0; i < want.size(); i++) ASSERT_TRUE(same(want[i], got[i])) << i;
     }

@@ -17,6 +17,7 @@ from tartan._errors import ArgumentError, ArgumentTypeError, FormatError, NotFou
 from tartan._layout import Layout
 from tartan._matrix import BlockMatrix
 from tartan._store import compression, encode_path, json_text
+from tartan._transposed import TransposedMatrix
 
 Thing = Union[Layout, BlockMatrix]
 _KINDS = {"layout": _raw.TARTAN_KIND_LAYOUT, "matrix": _raw.TARTAN_KIND_MATRIX}
@@ -145,12 +146,12 @@ class File(Closing, Mapping[str, Thing]):
     # ---- Changing and saving ----
 
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
-        """Stores a layout or a matrix under a name, replacing one of the same kind. `metadata` is anything
-        that JSON can express."""
+        """Stores a layout or a matrix under a name, replacing one of the same kind; of a transpose, a copy.
+        `metadata` is anything that JSON can express."""
         self._put(name, thing, gates, json_text(metadata))
 
     def _put(self, name: str, thing: Thing, gates: Any, text: Optional[str]) -> None:
-        _check(name, thing, gates)
+        thing = _checked(name, thing, gates)
         if isinstance(thing, BlockMatrix):
             _raw.tartan_file_put_matrix(self._handle, name, thing._handle, optional_gates(gates), text)
             self._handle.hold(thing._handle)
@@ -243,7 +244,7 @@ class Collection(MutableMapping[str, Thing]):
 
     def put(self, name: str, thing: Thing, *, gates: Any = None, metadata: Any = None) -> None:
         """Like `File.put`; ``collection[name] = thing`` is the same without gates and metadata."""
-        _check(name, thing, gates)
+        thing = _checked(name, thing, gates)
         entries = self._matrices if isinstance(thing, BlockMatrix) else self._layouts
         entries[name] = _Entry(thing, gates, json_text(metadata))
 
@@ -271,11 +272,14 @@ class Collection(MutableMapping[str, Thing]):
         return f"<Collection of {', '.join(map(repr, self)) or 'nothing'}>"
 
 
-def _check(name: str, thing: Any, gates: Any) -> None:
+def _checked(name: str, thing: Any, gates: Any) -> Thing:
+    if isinstance(thing, TransposedMatrix):
+        thing = thing.copy()
     if not isinstance(thing, (Layout, BlockMatrix)):
         raise ArgumentTypeError(f"{name!r} is of type {type(thing).__name__}, expected a Layout or BlockMatrix")
     if isinstance(thing, Layout) and gates is not None:
         raise ArgumentError("gates are given with a layout, expected them with a matrix")
+    return thing
 
 
 def _parsed(text: Optional[str], name: str) -> Any:
@@ -298,7 +302,7 @@ def _listed(names: Any) -> str:
 def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool = False) -> None:
     """Writes a layout, a matrix, or a dict of several by name, to one file. Collections from `load_all` or
     ``File(path)`` are written with all their gates and metadata."""
-    if isinstance(things, (Layout, BlockMatrix)):
+    if isinstance(things, (Layout, BlockMatrix, TransposedMatrix)):
         things = {"layout" if isinstance(things, Layout) else "matrix": things}
     if not isinstance(things, Mapping):
         raise ArgumentTypeError(

@@ -18,6 +18,16 @@ from tartan._errors import about_file
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 
 
+def test_a_transpose_is_saved_as_a_copy(rng, tmp_path):
+    matrix = random_matrix(rng, (13, 9), (4, 3))
+    for things in (matrix.T, {"matrix": matrix.T}):
+        save(tmp_path / "t.h5", things)
+        loaded = load_all(tmp_path / "t.h5")
+        assert (loaded["matrix"].toarray() == matrix.toarray().T).all()
+        loaded["other"] = loaded["matrix"].T
+        assert loaded["other"].shape == (13, 9)
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_collection_there_and_back(rng, tmp_path, compress):
     path = tmp_path / "weights.h5"

@@ -7,8 +7,9 @@
  *
  * dtypes: operands may have any. A result has the given dtype or, for 0, that of its operand; of two operands, the
  * smallest dtype that holds both exactly (f32 for f16 and bf16, f16 for two 8-bit types). Elements are computed in f64,
- * each product and sum rounded by itself, and rounded once to the dtype of the result. So f32 and 16-bit sums and
- * products of two elements are correctly rounded. Values that only move keep their bits, NaN payloads included. Numbers
+ * each product and sum rounded by itself (fused in tartan_matrix_multiply), and rounded once to the dtype of the result. So
+ * f32 and 16-bit sums and products of two elements are correctly rounded. Values that only move keep their bits, NaN
+ * payloads included. Numbers
  * for each row, column or block are in f64. A result has the block order of its first operand, and zeros in the padding
  * of ragged blocks.
  *
@@ -77,7 +78,7 @@ TARTAN_API tartan_status tartan_matrix_scale(tartan_context *context, const tart
                                              int32_t dtype, tartan_matrix **out);
 
 /* The matrix product A B, block-sparse: block (i, j) is stored if A stores block (i, k) and B stores block (k, j) for some
- * k. Each element is one sum in the order of k. The heads must be equal, and B's blocks as high as A's are wide. The time
+ * k. Each element is one chain of fused multiply-adds in the order of k. The heads must be equal, and B's blocks as high as A's are wide. The time
  * is in proportion to the pairs of stored blocks that meet; tartan_spmm multiplies by dense matrices.
  * Errors: also SHAPE (heads, inner sizes), OVERFLOW (the frame of the result). */
 TARTAN_API tartan_status tartan_matrix_multiply(tartan_context *context, const tartan_matrix *a,

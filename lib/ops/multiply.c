@@ -2,11 +2,10 @@
 // The product of two block-sparse matrices, row of blocks by row of blocks (Gustavson).
 #include "tartan/arithmetic.h"
 
+#include "backend/cpu.h"
 #include "core/interrupt.h"
 #include "layout/positions.h"
 #include "matrix/work.h"
-
-#include <string.h>
 
 /* ---- The layout: block (i, j) is there if A has (i, k) and B has (k, j) for some k ---- */
 
@@ -54,13 +53,18 @@ fail:
     return status;
 }
 
-/* ---- The values. A line of blocks of C takes its pairs of blocks, sorted by block of C. ---- */
+/* ---- The values. A line of blocks of C takes its pairs of blocks, sorted by block of C. The strips of the kernel table
+ * compute C = A B, or C' = B' A' where the blocks of C are column-major. ---- */
+
+enum { BATCH_TERMS = 128, BATCH_ELEMENTS = 1 << 14 };
 
 // Memory of one worker.
 typedef struct scratch {
-    int64_t *first;    /* [grid_cols]: where the pairs of a block begin, then where they end */
-    int64_t *pairs;    /* [2 * most pairs]: block ids of A and B */
-    double *a, *b, *c; /* a block each */
+    int64_t *first;       /* [grid_cols]: where the pairs of a block begin, then where they end */
+    int64_t *pairs;       /* [2 * most pairs]: block ids of A and B */
+    tartan_i_term *terms; /* [batch] */
+    double *left, *right; /* [batch] blocks as f64, or NULL if the kernel reads them in place */
+    double *sums;         /* [rows][width] */
 } scratch;
 
 typedef struct job {
@@ -69,7 +73,32 @@ typedef struct job {
     tartan_matrix *c;
     scratch *scratch;
     int32_t workers;
+
+    tartan_i_kernels k;
+    bool by_row, copy_left, copy_right;
+    const tartan_matrix *left, *right;
+    int64_t rows, depth, cols; /* of blocks: left has rows x depth, right depth x cols */
+    int64_t width;             /* cols in whole vectors */
+    int64_t batch;             /* pairs of blocks that one call of a strip takes */
 } job;
+
+static void choose(job *j) {
+    j->k = tartan_i_cpu_product_kernels(TARTAN_F64, NULL);
+    j->by_row = j->c->block_order == TARTAN_ROW_MAJOR;
+    const tartan_shape *a = &j->a->layout->shape, *b = &j->b->layout->shape;
+    j->left = j->by_row ? j->a : j->b;
+    j->right = j->by_row ? j->b : j->a;
+    j->rows = j->by_row ? a->block_rows : b->block_cols;
+    j->cols = j->by_row ? b->block_cols : a->block_rows;
+    j->depth = a->block_cols;
+    const int64_t lanes = j->k.product.lanes;
+    j->width = (j->cols + lanes - 1) / lanes * lanes;
+    j->copy_left = j->left->dtype != TARTAN_F64;
+    j->copy_right =
+        j->right->dtype != TARTAN_F64 || j->right->block_order != j->c->block_order || j->width != j->cols;
+    const int64_t fit = BATCH_ELEMENTS / (j->depth * j->width);
+    j->batch = fit < 1 ? 1 : fit < BATCH_TERMS ? fit : BATCH_TERMS;
+}
 
 static int64_t pairs_of(const tartan_layout *a, const tartan_layout *b, int64_t line) {
     const int64_t b_line = line / a->grid_rows * b->grid_rows;
@@ -104,53 +133,70 @@ static void sort_pairs(const job *j, const scratch *s, int64_t line) {
     }
 }
 
-// A block as f64 without gaps, row-major if `by_row`: its own memory if it is such a block, else a copy at `to`.
-static const double *load(const tartan_matrix *m, int64_t id, bool by_row, int64_t rows, int64_t cols,
-                          double *to) {
+// Copies a block (its transpose if not by_row) as f64 to rows that are `to_row` apart.
+static void copy_block(const job *j, const tartan_matrix *m, int64_t id, int64_t rows, int64_t cols,
+                       double *to, int64_t to_row) {
     const int64_t row = tartan_i_block_row_stride(m), col = tartan_i_block_col_stride(m);
-    const void *from = tartan_i_block_at(m, id);
-    if (m->dtype == TARTAN_F64 && (by_row ? col == 1 && row == cols : row == 1 && col == rows)) return from;
-    tartan_i_tile_copier(TARTAN_F64, m->dtype)(to, by_row ? cols : 1, by_row ? 1 : rows, from, row, col, rows,
-                                               cols);
-    return to;
+    tartan_i_tile_copier(TARTAN_F64, m->dtype)(to, to_row, 1, tartan_i_block_at(m, id), j->by_row ? row : col,
+                                               j->by_row ? col : row, rows, cols);
 }
 
-// c[i] += x(i, k) * y[k] for k = 0, 1, ...: rows of length n, x(i, k) = x[i * x_row + k * x_col]. Each element is one
-// chain in the order of k.
-static void add_product(int64_t rows, int64_t n, int64_t depth, const double *x, int64_t x_row, int64_t x_col,
-                        const double *y, double *restrict c) {
-    for (int64_t i = 0; i < rows; i++, x += x_row, c += n) {
-        int64_t k = 0;
-        for (; k + 4 <= depth; k += 4) {
-            const double x0 = x[k * x_col], x1 = x[(k + 1) * x_col], x2 = x[(k + 2) * x_col],
-                         x3 = x[(k + 3) * x_col];
-            const double *y0 = y + k * n, *y1 = y0 + n, *y2 = y1 + n, *y3 = y2 + n;
-            for (int64_t e = 0; e < n; e++)
-                c[e] = (((c[e] + x0 * y0[e]) + x1 * y1[e]) + x2 * y2[e]) + x3 * y3[e];
+// The terms of `count` pairs from pair `p` on.
+static void make_terms(const job *j, const scratch *s, int64_t p, int64_t count, int64_t rows, int64_t cols) {
+    const tartan_layout *a = j->a->layout;
+    for (int64_t t = 0; t < count; t++) {
+        const int64_t *pair = &s->pairs[2 * (p + t)], depth = tartan_i_cols_of(a, a->block_cols[pair[0]]);
+        const int64_t left = pair[j->by_row ? 0 : 1], right = pair[j->by_row ? 1 : 0];
+        tartan_i_term *term = &s->terms[t];
+        *term = (tartan_i_term){.k = depth};
+        if (j->copy_left) {
+            double *to = s->left + t * j->rows * j->depth;
+            copy_block(j, j->left, left, rows, depth, to, j->depth);
+            term->a = to;
+        } else {
+            term->a = tartan_i_block_at(j->left, left);
         }
-        for (; k < depth; k++)
-            for (int64_t e = 0; e < n; e++) c[e] += x[k * x_col] * y[k * n + e];
+        term->b = (j->copy_right ? t : right) * j->depth;
+        if (j->copy_right)
+            copy_block(j, j->right, right, depth, cols, s->right + term->b * j->width, j->width);
+    }
+}
+
+// Continues the chains of a block of C, or begins them.
+static void add_terms(const job *j, const scratch *s, int64_t count, int64_t rows, bool first) {
+    const tartan_i_product *product = &j->k.product;
+    const int64_t row = tartan_i_block_row_stride(j->left), col = tartan_i_block_col_stride(j->left);
+    const double *b = j->copy_right ? s->right : j->right->values;
+    tartan_i_strip strip = {.b_row = j->width, .sums_row = j->width, .first = first};
+    strip.a_row = j->copy_left ? j->depth : j->by_row ? row : col;
+    strip.a_col = j->copy_left ? 1 : j->by_row ? col : row;
+    for (int64_t at = 0; at < j->width; at += strip.width) {
+        const int64_t left = (j->width - at) / product->lanes,
+                      vectors = left < product->vectors ? left : product->vectors;
+        strip.width = vectors * product->lanes;
+        strip.b = b + at;
+        for (strip.row = 0; strip.row < rows; strip.row += strip.rows) {
+            const int64_t most = product->rows[vectors - 1], rest = rows - strip.row;
+            strip.rows = rest < most ? rest : most;
+            strip.sums = s->sums + strip.row * j->width + at;
+            product->strip(&strip, s->terms, count);
+        }
     }
 }
 
 static void compute_block(const job *j, const scratch *s, int64_t id, int64_t begin, int64_t end) {
-    const tartan_layout *a = j->a->layout, *c = j->c->layout;
-    const bool by_row = j->c->block_order == TARTAN_ROW_MAJOR;
-    const int64_t rows = tartan_i_rows_of(c, c->block_rows[id]),
-                  cols = tartan_i_cols_of(c, c->block_cols[id]);
-    memset(s->c, 0, (size_t)(rows * cols) * sizeof *s->c);
-    for (int64_t p = begin; p < end; p++) {
-        const int64_t depth = tartan_i_cols_of(a, a->block_cols[s->pairs[2 * p]]);
-        const double *x = load(j->a, s->pairs[2 * p], by_row, rows, depth, s->a);
-        const double *y = load(j->b, s->pairs[2 * p + 1], by_row, depth, cols, s->b);
-        if (by_row)
-            add_product(rows, cols, depth, x, depth, 1, y, s->c);
-        else /* the transpose: C' = B' A' */
-            add_product(cols, rows, depth, y, depth, 1, x, s->c);
+    const tartan_layout *c = j->c->layout;
+    const int64_t c_rows = tartan_i_rows_of(c, c->block_rows[id]),
+                  c_cols = tartan_i_cols_of(c, c->block_cols[id]);
+    const int64_t rows = j->by_row ? c_rows : c_cols, cols = j->by_row ? c_cols : c_rows;
+    for (int64_t p = begin, count; p < end; p += count) {
+        count = end - p < j->batch ? end - p : j->batch;
+        make_terms(j, s, p, count, rows, cols);
+        add_terms(j, s, count, rows, p == begin);
     }
     tartan_i_tile_copier(j->c->dtype, TARTAN_F64)(
-        tartan_i_block_at(j->c, id), tartan_i_block_row_stride(j->c), tartan_i_block_col_stride(j->c), s->c,
-        by_row ? cols : 1, by_row ? 1 : rows, rows, cols);
+        tartan_i_block_at(j->c, id), tartan_i_block_row_stride(j->c), tartan_i_block_col_stride(j->c),
+        s->sums, j->by_row ? j->width : 1, j->by_row ? 1 : j->width, c_rows, c_cols);
 }
 
 static void compute_task(void *data, int32_t worker) {
@@ -181,13 +227,15 @@ static tartan_status compute(const char *function, tartan_context *context, job 
     }
     j->context = context;
     j->workers = context->threads;
+    choose(j);
     NEW_ZEROED(j->scratch, j->workers);
     for (int32_t w = 0; w < j->workers; w++) {
         NEW(j->scratch[w].first, b->grid_cols);
         NEW(j->scratch[w].pairs, 2 * most);
-        NEW(j->scratch[w].a, tartan_i_block_elements(j->a));
-        NEW(j->scratch[w].b, tartan_i_block_elements(j->b));
-        NEW(j->scratch[w].c, tartan_i_block_elements(j->c));
+        NEW(j->scratch[w].terms, j->batch);
+        if (j->copy_left) NEW(j->scratch[w].left, j->batch * j->rows * j->depth);
+        if (j->copy_right) NEW_ZEROED(j->scratch[w].right, j->batch * j->depth * j->width);
+        NEW(j->scratch[w].sums, j->rows * j->width);
     }
     const double work = (double)all * (double)tartan_i_block_elements(j->a) * (double)b->shape.block_cols;
     TRY(tartan_i_work_run(function, context, 2 * work, compute_task, j));
@@ -195,9 +243,10 @@ fail:
     for (int32_t w = 0; j->scratch != NULL && w < j->workers; w++) {
         tartan_i_free(j->scratch[w].first);
         tartan_i_free(j->scratch[w].pairs);
-        tartan_i_free(j->scratch[w].a);
-        tartan_i_free(j->scratch[w].b);
-        tartan_i_free(j->scratch[w].c);
+        tartan_i_free(j->scratch[w].terms);
+        tartan_i_free(j->scratch[w].left);
+        tartan_i_free(j->scratch[w].right);
+        tartan_i_free(j->scratch[w].sums);
     }
     tartan_i_free(j->scratch);
     return status;
