@@ -22,6 +22,7 @@ using Random
 using Serialization
 using SparseArrays
 
+include("texts.jl")
 include("errors.jl")
 include("raw.jl")
 include("handles.jl")
@@ -43,6 +44,7 @@ include("arithmetic.jl")
 include("broadcast.jl")
 include("reduce.jl")
 include("structure.jl")
+include("order.jl")
 include("writing.jl")
 include("through_sparse.jl")
 include("device_arithmetic.jl")

@@ -6,7 +6,8 @@
 
 A queue of work on a device (`"cpu"`, `"cuda"`, `"cuda:1"`). `threads = 0` means `TARTAN_NUM_THREADS`, else
 `OMP_NUM_THREADS`, else all processors. `parallel = :julia` runs the work on Julia's own threads (`julia -t 4`). Results
-depend on neither. Only one task at a time may use a context. Without a context, operations use a CPU context of the calling
+depend on neither. Ctrl-C (`InterruptException`) ends long calls on the CPU; what they were writing then holds any numbers.
+Only one task at a time may use a context. Without a context, operations use a CPU context of the calling
 thread or, for operands on a device, the context of the first one (see [`to_device`](@ref)). Operands may belong to several
 contexts of one device: the device starts a call after the work of other contexts that it depends on.
 
@@ -33,7 +34,9 @@ struct Context
         options = "threads=$workers seed=$(whole(seed, "seed")) math=$math allow_dense=$(Int(allow_dense)) stream=$address"
         hooks = loop == 0 ? nothing :
             Raw.tartan_hooks(sizeof(Raw.tartan_hooks), address_of_loop(), C_NULL)
-        return new(Handle(Raw.tartan_context_create(device, options, hooks)), device == "cuda" ? "cuda:0" : device)
+        handle = Handle(Raw.tartan_context_create(device, options, hooks))
+        device == "cpu" && Raw.tartan_context_set_interrupt(handle, address_of_question(), C_NULL)
+        return new(handle, device == "cuda" ? "cuda:0" : device)
     end
 end
 Context(; device::AbstractString = "cpu", options...) = Context(device; options...)
@@ -76,6 +79,19 @@ function julia_parallel_for(::Ptr{Cvoid}, workers::Int32, task::Ptr{Cvoid}, data
     return nothing
 end
 @noinline address_of_loop() = @cfunction(julia_parallel_for, Cvoid, (Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}))
+
+# Whether a long call on the CPU is to stop: C asks every 10 ms, on the thread of the call. A safepoint is where Julia throws
+# what Ctrl-C makes; since no exception may pass through C, the call itself throws it anew (`failure`). Other threads that
+# wait to collect garbage do so meanwhile.
+function stop_wanted(::Ptr{Cvoid})
+    try
+        GC.safepoint()
+    catch
+        return Int32(1)
+    end
+    return Int32(0)
+end
+@noinline address_of_question() = @cfunction(stop_wanted, Int32, (Ptr{Cvoid},))
 
 # The context of an operand; and that of a call: the given one, else that of the first operand that has one. C orders the work
 # of several contexts, and refuses operands on another device.

@@ -24,8 +24,9 @@ end
 
 # The exception for a status code of C. "ERR_NOT_FOUND" becomes :not_found.
 function failure(code::Integer, message)
+    code == Raw.TARTAN_ERR_INTERRUPTED && return InterruptException()
     name = Raw.tartan_status_name(code)
-    return TartanError(Symbol(lowercase(replace(name, r"^ERR_" => ""))), message)
+    return TartanError(Symbol(lowercase(replace(name, r"^ERR_" => ""))), in_julia(message))
 end
 
 Base.showerror(io::IO, error::TartanError) = print(io, "TartanError (", error.status, "): ", error.message)

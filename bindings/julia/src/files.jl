@@ -70,13 +70,10 @@ Base.iterate(file::BlockFile, (names, i) = (keys(file), 1)) =
 
 # A matrix takes precedence over a layout of the same name; nothing if there is neither.
 function kind_of(file, name)
-    kind = nothing
-    for i in 0:Raw.tartan_file_count(file) - 1
-        Raw.tartan_file_name(file, i) == name || continue
-        kind = Raw.tartan_file_kind(file, i)
-        kind == Raw.TARTAN_KIND_MATRIX && break
+    for kind in (Raw.TARTAN_KIND_MATRIX, Raw.TARTAN_KIND_LAYOUT)
+        Raw.tartan_file_find(file, kind, name) >= 0 && return kind
     end
-    return kind
+    return nothing
 end
 
 function expect_kind(file, name)
@@ -207,9 +204,46 @@ end
     Tartan.verify(path)
 
 Reads a whole file and checks it against its checksums and seal. Returns a report; throws if the file is
-damaged.
+damaged. HDF5 can crash or hang on a damaged file without a seal, so such a file is read in a separate process, and a crash
+is damage, too: verify files that you do not trust before you load them.
 """
-verify(path::AbstractString) = Raw.tartan_file_verify(path)
+verify(path::AbstractString) = starts_with_seal(path) ? Raw.tartan_file_verify(path) : verify_in_child(path)
+
+# Whether the library verifies all bytes before HDF5 sees any. What cannot be read is left to it, too.
+const SEAL = UInt8[0x89, b"TARTAN\r\n\x1a\nseal\0"...]
+function starts_with_seal(path)
+    try
+        return !isfile(path) || open(io -> read(io, length(SEAL)), path) == SEAL
+    catch
+        return true
+    end
+end
+
+# The process needs the library alone. Its arguments are the library, the path and the seconds of CPU time that it may take; it
+# answers with the status and the text.
+const VERIFYING = """
+using Libdl
+const library = dlopen(ARGS[1])
+f(name) = dlsym(library, name)
+seconds = parse(UInt64, ARGS[3])
+Sys.islinux() && (ccall(:setrlimit, Cint, (Cint, Ptr{UInt64}), 0, [seconds, seconds + 1]); ccall(:setrlimit, Cint, (Cint, Ptr{UInt64}), 4, UInt64[0, 0]))
+text = Ref{Ptr{UInt8}}(C_NULL)
+status = ccall(f(:tartan_file_verify), Int32, (Cstring, Ptr{Ptr{UInt8}}), ARGS[2], text)
+print(status, " ", unsafe_string(status == 0 ? text[] : ccall(f(:tartan_last_error), Ptr{UInt8}, ())))
+"""
+const LEAST_SECONDS = 60 # one more for each MiB
+
+function verify_in_child(path, least = LEAST_SECONDS, program = VERIFYING)
+    answer, seconds = IOBuffer(), least + filesize(path) >> 20
+    command = `$(Base.julia_cmd()) --startup-file=no --history-file=no -e $program $(dlpath(library_path())) $path $seconds`
+    child = run(pipeline(ignorestatus(command); stdin = devnull, stdout = answer, stderr = devnull))
+    child.termsignal in (9, 24) && throw(TartanError(:format, "$path: damaged: HDF5 was still reading it after $seconds s")) # KILL, XCPU
+    child.termsignal == 0 || throw(TartanError(:format, "$path: damaged: HDF5 crashed while reading it (signal $(child.termsignal))"))
+    code, text = split(String(take!(answer)) * " ", ' '; limit = 2)
+    child.exitcode == 0 && !isempty(code) || throw(TartanError(:internal, "the process that verifies $path failed with exit code $(child.exitcode)"))
+    code == "0" || throw(failure(parse(Int, code), chop(text)))
+    return String(chop(text))
+end
 
 "`Tartan.issealed(file)`: whether the file has a valid seal, as every file written by Tartan does."
 issealed(file::BlockFile) = Raw.tartan_file_sealed(file) == 1

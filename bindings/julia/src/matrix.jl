@@ -165,6 +165,8 @@ Base.similar(A::TransposedBlocks{T}) where {T} = BlockSparseMatrix{T}(transpose(
 # Element types that Tartan does not have need another kind of sparse matrix.
 Base.similar(A::BlockSparseMatrix, ::Type{T}) where {T} = can_hold(T) ? BlockSparseMatrix{T}(A.layout) : similar(sparse(A), T)
 Base.similar(A::TransposedBlocks, ::Type{T}) where {T} = can_hold(T) ? BlockSparseMatrix{T}(transpose(A.parent.layout)) : similar(sparse(A), T)
+# A matrix of another size has no layout to go by: what others write into it must have a place, so it is a SparseMatrixCSC.
+Base.similar(::BlockSparse, ::Type{T}, n::Dims{2}) where {T<:Number} = spzeros(T, n...)
 Base.similar(::BlockSparse, ::Type{T}, n::Dims) where {T} = Array{T}(undef, n)
 
 # Rows and columns of a block that lie inside the matrix.

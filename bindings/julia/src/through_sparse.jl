@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What SparseArrays and its solvers do: factorizations and solutions of a SparseMatrixCSC.
 
-for f in (:lu, :qr, :factorize, :det, :logdet, :logabsdet, :inv, :eigvals, :eigen, :svd, :svdvals, :pinv, :nullspace)
+for f in (:lu, :qr, :factorize, :det, :logdet, :logabsdet, :inv)
     @eval LinearAlgebra.$f(A::BlockSparse; options...) = $f(sparse(A); options...)
 end
 # CHOLMOD wants the places of the entries to be symmetric, too, which zeros in blocks need not be.

@@ -30,6 +30,19 @@ end
     @test A + im * I isa SparseMatrixCSC{ComplexF32} && A * Diagonal(fill(im, 8)) == Matrix(A) * im
 end
 
+plain_layout(A) = Tartan.plain(A).layout
+@testset "similar matrices" begin
+    A = random_matrix(Float32, 12, 8, (4, 4))
+    for B in (A, A')
+        @test similar(B).layout == plain_layout(B) && similar(B, Float64) isa BlockSparseMatrix{Float64} && iszero(similar(B))
+        @test similar(B, 3, 5) isa SparseMatrixCSC{Float32} && size(similar(B, 3, 5)) == (3, 5) && similar(B, ComplexF64, (300000, 300000)) isa SparseMatrixCSC{ComplexF64}
+        @test similar(B, 7) isa Vector{Float32} && similar(B, Float64, 2, 2, 2) isa Array{Float64, 3} && similar(B, String, 2, 2) isa Matrix{String}
+    end
+    C = similar(A, 2, 2)
+    C[2, 1] = 5
+    @test C == [0 0; 5 0]
+end
+
 @testset "several heads" begin
     x, y = exact(Float64, 12, 8, 3), exact(Float64, 12, 8, 3)
     A, B = (BlockSparseMatrix(z, random_layout(12, 8, (4, 4), 0.5; heads = 3)) for z in (x, y))
@@ -68,6 +81,21 @@ end
     B = copy(A)
     @test_throws ArgumentError B .+= 1
     @test B.values == A.values
+end
+
+@testset "refused with what to write instead" begin
+    A = random_matrix(Float64, 8, 8, (4, 4), 1.0)
+    for f in (eigvals, eigen, eigmax, eigmin, svd, svdvals, pinv, nullspace, exp, log, sqrt, A -> A^0.5)
+        error = refusal(() -> f(A))
+        @test error isa ArgumentError && occursin("Matrix(A)", error.msg)
+    end
+    for f in (rowvals, A -> nzrange(A, 1), SparseArrays.getcolptr)
+        error = refusal(() -> f(A))
+        @test error isa ArgumentError && occursin("sparse(A)", error.msg)
+    end
+    @test A^2.0 == A * A
+    @test_throws ArgumentError reverse(A; dims = 3)
+    @test_throws ArgumentError circshift(A, (1, 1, 1))
 end
 
 @testset "refused, and left as they were" begin

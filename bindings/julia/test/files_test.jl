@@ -137,6 +137,23 @@ end
     @test refuses(() -> delete!(BlockFile(), "A"), :not_found)
 end
 
+@testset "files without a seal are verified in a process of their own" begin
+    path, plain, A = in_folder("sealed.h5"), in_folder("plain.h5"), random_matrix(Float64, 64, 64, (8, 8), 0.9; make = normal)
+    save(path, "A" => A)
+    bytes = read(path)[513:end] # what follows the seal is a file for any program with HDF5
+    write(plain, bytes)
+    @test !Tartan.starts_with_seal(plain) && Tartan.starts_with_seal(path) && load(plain, "A") == A
+    @test occursin("matrix \"A\"", Tartan.verify(plain)) && Tartan.verify_in_child(path) == Tartan.verify(path)
+    write(plain, bytes[1:end - 2000])
+    @test refuses(() -> Tartan.verify(plain), :format, "plain.h5")
+    @test refuses(() -> Tartan.verify_in_child(in_folder("nowhere.h5")), :file, "nowhere.h5")
+    if Sys.islinux()
+        @test refuses(() -> Tartan.verify_in_child(plain, 60, "unsafe_store!(Ptr{Int}(8), 1)"), :format, "plain.h5: damaged: HDF5 crashed", "signal 11")
+        @test refuses(() -> Tartan.verify_in_child(plain, 1, replace(Tartan.VERIFYING, "status =" => "while true end; status =")), :format, "still reading it after 1 s")
+        @test refuses(() -> Tartan.verify_in_child(plain, 60, "exit(3)"), :internal, "exit code 3")
+    end
+end
+
 # A limit on the size of files stands for a full disk: write() fails in the middle either way.
 const FULL_DISK = """
 using Tartan

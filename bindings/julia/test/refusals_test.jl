@@ -230,3 +230,26 @@ end
     @test refusal(() -> save(path, "a" => A, "a" => A)).status == :argument
     @test !isfile(path)
 end
+
+@testset "messages have Julia's names and sizes" begin
+    A, x = random_matrix(Float64, 21, 17, (4, 3)), ones(17)
+    text(f) = (error = refusal(f); error isa TartanError ? error.message : repr(error))
+    for (f, words) in (
+            (() -> spmm!(zeros(20, 3), A, ones(17, 3)), "C has size (20, 3), expected (21, cols, ...) (rows as op(A))"),
+            (() -> spmm!(zeros(21, 3, 5), A, ones(16, 3, 5)), "B has size (16, 3, 5), expected (17, cols, ...) (rows as op(A) has columns)"),
+            (() -> spmm!(zeros(21), A, x; gates = ones(2)), "gates has size (2), expected ($(nblocks(A))) (one for each block)"),
+            (() -> (y = ones(20); B = random_matrix(Float64, 20, 20, (4, 4)); spmm!(y, B, y)), "C overlaps B"),
+            (() -> spmm!(zeros(21), A, x; alpha = NaN), "alpha is nan"),
+            (() -> sddmm!(copy(A), ones(20, 2), ones(2, 17)), "X has size (20, 2), expected (21, cols, ...)"),
+            (() -> growth_score!(zeros(2, 2), ones(8, 3), ones(2, 8), 4), "Y has"),
+            (() -> gate_gradient!(zeros(1 + nblocks(A)), A, copy(A)), "gradient has"),
+            (() -> attention(ones(8, 32, 2), ones(8, 32, 3), ones(8, 32, 2), pattern(:local, (32, 32), 8)), "v has size (8, 32, 2)"),
+            (() -> project(A, BlockLayout(trues(2, 2), 4)), "layout is 8 x 8"))
+        @test startswith(text(f), words) || println(text(f))
+    end
+    @test Tartan.in_julia("tartan_spmm: b is of a type, expected that of a (f32) or of a: a has a block") ==
+          "B is of a type, expected that of A (f32) or of A: A has a block"
+    @test Tartan.in_julia("x is dynamic (tartan_layout_to_host makes one)") == "x is dynamic (to_host makes one)"
+    @test Tartan.in_julia("tartan_attention_forward: lse has shape [1, 2, 3], expected [4, 5, 6]") == "lse has size (3, 2, 1), expected (6, 5, 4)"
+    @test Tartan.in_julia("tartan_file_open: a b c: [1, 2]") == "a b c: [1, 2]"
+end

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# The library's messages in the words of Julia: without the name of the C function, which the stack trace tells better, with the
+# names that arguments have here, and with sizes in Julia's order.
+
+const ARGUMENT_NAMES = Dict(
+    "tartan_spmm" => Dict("a" => "A", "b" => "B", "c" => "C"),
+    "tartan_sddmm" => Dict("x" => "X", "y" => "Y", "s" => "S"),
+    "tartan_gate_gradient" => Dict("w" => "W", "dw" => "dW", "out_gate_grad" => "gradient"),
+    "tartan_growth_score" => Dict("x" => "X", "y" => "Y"),
+    "tartan_matrix_scatter" => Dict("from" => "B", "matrix" => "A"),
+    "tartan_matrix_add" => Dict("a" => "A", "b" => "B"),
+    "tartan_matrix_combine" => Dict("a" => "A", "b" => "B"),
+    "tartan_matrix_multiply" => Dict("a" => "A", "b" => "B"),
+    "tartan_axpby" => Dict("a" => "X", "b" => "Y", "c" => "Y"),
+    "tartan_matrix_scale" => Dict("row_factors" => "the diagonal", "col_factors" => "the diagonal"),
+)
+const FUNCTION_NAMES = Dict(
+    "tartan_attention_forward" => "attention", "tartan_layout_add_elements" => "grow", "tartan_layout_add_diagonal" => "grow",
+    "tartan_conv_get_layout" => "the layout of the BlockConv", "tartan_layout_from_windows" => "BlockLayout(windows, ...)",
+    "tartan_layout_from_device_mask" => "BlockLayout", "tartan_layout_from_device_scores" => "BlockLayout",
+    "tartan_layout_to_host" => "to_host", "tartan_matrix_to_host" => "to_host", "tartan_matrix_cast" => "BlockSparseMatrix{T}",
+)
+
+function in_julia(text)
+    found = match(r"^(tartan_\w+): ", text)
+    if found !== nothing
+        text = text[length(found.match) + 1:end]
+        startswith(found[1], "tartan_file_") && return text # the names in it are the user's
+        names = get(ARGUMENT_NAMES, found[1], nothing)
+        names === nothing || (text = replace(text, word_of(names) => word -> names[word]))
+        text = in_order_of_julia(found[1], text)
+    end
+    startswith(text, "tartan_explain_begin was already called") && return "explain is at work on this thread, expected no explain inside of another"
+    return replace(text, r"\btartan_\w+" => word -> get(FUNCTION_NAMES, word, word))
+end
+
+# The names as words; "a" is an article, too, except at the beginning and before punctuation and "has".
+word_of(names) = Regex(join((name == "a" ? "^a\\b|\\ba(?=[\\):,.]|\$| has\\b| \\()" : "\\b$name\\b" for name in sort(collect(keys(names)))), "|"))
+
+# [batch..., rows, cols] is (rows, cols, batch...) here, and what has heads and tokens runs backwards.
+function in_order_of_julia(name, text)
+    order = name in ("tartan_spmm", "tartan_sddmm") ? x -> [x[max(end - 1, 1):end]; reverse(x[1:end - 2])] :
+        startswith(name, "tartan_attention_") ? reverse : identity
+    order === identity && return text
+    return replace(replace(text, r"\[[^\[\]]*\]" => list -> "($(join(order(split(chop(list; head = 1), ", ")), ", ")))"), " has shape " => " has size ")
+end
