@@ -81,7 +81,7 @@ end
             @test to_host(DeviceBlockSparseMatrix{S}(D)).values == BlockSparseMatrix{S}(A).values
         end
         @test to_host(D).values == A.values
-        place == "cpu" || @test refuses(() -> scatter!(D, A, collect(1:nblocks(A))), :unsupported, "from is on")
+        place == "cpu" || @test refuses(() -> scatter!(D, A, collect(1:nblocks(A))), :unsupported, "B is on")
         @test refuses(() -> scatter!(D, D, collect(1:nblocks(A))), :argument, "overlaps") || nblocks(A) == 0
         scatter!(D, to_device(A, Context(place)), collect(1:nblocks(A))) # of another context
         @test to_host(D).values == A.values
