@@ -80,7 +80,7 @@ static void fold_positions(tartan_cuda_conv *p) {
     tartan_cuda_image *const images[] = {&p->from, &p->to};
     for (int32_t d = LAST - 1; d >= -1; d--) { /* -1: the images of the batch */
         const int64_t count = d < 0 ? p->entries : p->to.size[d];
-        if (count * p->to.size[LAST] > INT32_MAX) return;
+        if (count * p->to.size[LAST] > TARTAN_CUDA_IMAGE_SIDE) return;
         for (int i = 0; i < 2; i++)
             if (!follows(images[i], count, d < 0 ? images[i]->entry : images[i]->step[d])) return;
         for (int i = 0; i < 2; i++) {

@@ -37,6 +37,9 @@ typedef struct tartan_cuda_window_scatter {
     bool nothing;
 } tartan_cuda_window_scatter;
 
+/* The longest side of an image that kernels take which count its positions in 32 bits. */
+enum { TARTAN_CUDA_IMAGE_SIDE = 1 << 30 };
+
 /* An image [n, channels, d, h, w]; the size and stride of a dimension that it does not have are 1 and 0. */
 typedef struct tartan_cuda_image {
     void *data;

@@ -7,7 +7,7 @@
 
 static bool is_small(const tartan_cuda_image *x) {
     for (int32_t d = 0; d < TARTAN_I_DIMS; d++)
-        if (x->size[d] > 1 << 30) return false;
+        if (x->size[d] > TARTAN_CUDA_IMAGE_SIDE) return false;
     return true;
 }
 

@@ -236,6 +236,16 @@ TEST(CudaConv, OneTapMakesOneLine) {
     }
 }
 
+// A line must not be longer than a side of an image may be, or the kernel would refuse it.
+TEST(CudaConv, OneTapMakesNoLineThatIsTooLong) {
+    Operands x({64, 96, 32, 16, 1}, "kernel=1x1", {40, 30});
+    x.from.shape[0] = x.to.shape[0] = 1 << 20;
+    const tartan_cuda_conv p = x.problem();
+    EXPECT_EQ(1 << 20, p.entries);
+    EXPECT_EQ(40 * 30, p.to.size[2]);
+    EXPECT_EQ(kWgmma, x.asked().chosen(kHopper));
+}
+
 TEST(CudaConv, WindowsBelongToTheLastDimensions) {
     Operands x;
     const Layout active = random_layout({3, 2, 1, 1, 2}, 1, 1);
