@@ -9,8 +9,8 @@ namespace tartan_cuda {
 
 namespace {
 
-/* The instructions between products, not the tensor cores, were what took the time of steps of four items: 650 cycles, of
- * which the products are 448. So a step has eight, and little is done for each. */
+/* With steps of four items the instructions between products took longer than the products: 650 cycles against 448. So a
+ * step has eight, and the loop does little for each. */
 template <Factor kFactor, int kUnits, int kRows>
 __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &ring) {
     using T = std::conditional_t<kFactor == Factor::f16, __half, __nv_bfloat16>;
@@ -71,10 +71,9 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
             }
             const uint32_t pair[4] = {words.x, words.y, words.z, words.w};
             uint32_t start[TARTAN_CUDA_CONV_ITEMS];
-            const uint32_t before = pixels;
-            if (marks % (1 << TARTAN_CUDA_CONV_ITEMS) == 0) {
+            if (marks % (1 << TARTAN_CUDA_CONV_ITEMS) == 0) { /* most often: one test instead of eight */
 #pragma unroll
-                for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) start[i] = before;
+                for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) start[i] = pixels;
             } else {
 #pragma unroll
                 for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
@@ -90,6 +89,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
             for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) start[i] += pair[i / 2] >> 16 * (i % 2) & 0xffff;
             if (s + 1 == steps && lane == 0) barrier_arrive(ring.turn(team ^ 1));
             const uint32_t a = in_descriptor(ring.weights(step.at)) | (1024 >> 4) << 16;
+            /* The whole group in each branch: a group that spans a branch would cost a wait for all its products. */
             const auto issue = [&](auto items) {
                 wgmma_fence();
 #pragma unroll
@@ -99,8 +99,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
                         wgmma_shared<kFactor, 8 * kRows>(d[u], a_high | (a + i * (2048 >> 4)),
                                                          b_high | (start[i] + u * next_unit), s > 0 || i > 0);
                 wgmma_commit();
-                wgmma_wait<
-                    1>(); /* in each branch: a group of products that begins in one costs a wait for all */
+                wgmma_wait<1>();
             };
             if (marks >> TARTAN_CUDA_CONV_SHORT & 1)
                 issue(std::integral_constant<int, TARTAN_CUDA_CONV_ITEMS / 2>());
