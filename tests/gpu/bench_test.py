@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from gpu_bench import attention_cases as cases
 from gpu_bench import table
-from gpu_bench.attention_cases import BACKWARD, CAUSAL, COPY, DENSE, FLEX, FORWARD, HOST, UNMASKED
+from gpu_bench.attention_cases import ANY_ORDER, BACKWARD, CAUSAL, COPY, DENSE, FLEX, FORWARD, HOST, UNMASKED
 
 SCALE = cases.Scale()
 
@@ -95,7 +95,7 @@ def test_table():
                result(verdict="REFUSED", note="no kernel")]
     text = table.lines(results, False)
     assert "attention" in text[1].lower() and text[2].split()[0] == "layout"
-    assert re.search(r"all on +128 +2x16, 8192, d 128 +forward +50% +k +- +1\.25 +2\.50 +400 +cuDNN +500 +0\.80 +0\.70 +0\.97 +goal",
+    assert re.search(r"all on +128 +2x16, 8192, d 128 +forward +50% +k +- +1\.25 +2\.50 +400 +cuDNN +500 +0\.80 +- +0\.70 +0\.97 +goal",
                      text[3])
     assert text[4].endswith("REFUSED  (no kernel)")
     marked = table.lines(results, True)
@@ -143,6 +143,29 @@ def test_trial(here, more):
     for r in results:
         assert .5 < r["error"] <= 2 and r["ratio"] > 0 and r["peer"] == "flash" and "note" not in r
         assert r["ms"] > 0 and 0 < r["density"] < 1 and r["verdict"] in ("goal", "floor", "BELOW")
+    assert "deterministic" not in results[0] and "other_ratio" not in results[0]
+
+
+def test_the_faster_order_of_sums_is_judged(here):
+    backward = next(row for row in cases.with_peer("attention", tiny(), ((.1, .2), (.1, .2))) if row.direction == BACKWARD)
+    [r] = measure(here, [backward])
+    assert r["deterministic"] in (0, 1) and r["ms"] <= r["other_ms"] and r["ratio"] >= r["other_ratio"] > 0
+    assert f"backward, deterministic={r['deterministic']}" in table.lines([r], False)[3]
+
+
+@pytest.mark.parametrize("failing", [BACKWARD, ANY_ORDER])
+def test_an_order_of_sums_that_fails_fails_the_row(here, failing, monkeypatch):
+    from gpu_bench import attention_operands
+    run = attention_operands.Ours.run
+
+    def spoiled(ours, direction):
+        run(ours, direction)
+        if direction == failing:
+            ours.inputs.gradients[0].fill_(1)
+    monkeypatch.setattr(attention_operands.Ours, "run", spoiled)
+    backward = next(row for row in cases.with_peer("attention", tiny(), ((.1, .2), (.1, .2))) if row.direction == BACKWARD)
+    [r] = measure(here, [backward])
+    assert r["verdict"] == "WRONG" and r["deterministic"] == (failing == BACKWARD) and "q_grad" in r["note"]
 
 
 def test_refusals_are_rows(here):

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from . import attention_operands, attention_peers, library, machine, operands, peers, table, timing
-from .attention_cases import BACKWARD, CAUSAL, COPY, DENSE, FLEX, FORWARD, HOST, UNMASKED
+from .attention_cases import ANY_ORDER, BACKWARD, CAUSAL, COPY, DENSE, FLEX, FORWARD, HOST, UNMASKED
 
 CALLS = Path(__file__).resolve().parents[2] / "calls" / "python.py"
 
@@ -80,7 +80,7 @@ class Group:
     # ---- Ours ----
 
     def add_ours(self, case):
-        directions = [direction for direction in (FORWARD, BACKWARD) if direction == FORWARD or self.backward]
+        directions = (FORWARD, BACKWARD, ANY_ORDER) if self.backward else (FORWARD,)
         for direction in directions:
             self.sides[case, direction] = Side(None, 0.0, {"verdict": "NOT RUN", "note": "out of time"})
         if self.machine.late():
@@ -108,8 +108,8 @@ class Group:
                 facts |= found
             self.sides[case, direction] = Side(arm, ours.flops(direction), facts)
             if "verdict" in facts and direction == FORWARD and self.backward:
-                self.sides[case, BACKWARD] = Side(None, 0.0, {"verdict": facts["verdict"],
-                                                              "note": f"forward: {facts['note']}"})
+                failed = {"verdict": facts["verdict"], "note": f"forward: {facts['note']}"}
+                self.sides[case, BACKWARD] = self.sides[case, ANY_ORDER] = Side(None, 0.0, failed)
                 break
 
     def make(self, case):
@@ -191,13 +191,25 @@ class Group:
     def peers_of(self, row):
         """{name: side} of the row's direction."""
         if row.peer == UNMASKED:
-            return {UNMASKED: self.sides[unmasked(row.case), row.direction]}
+            return {UNMASKED: self.of(unmasked(row.case), row.direction)[0]}
         return {name: side for (name, direction), side in self.others[self.key(row)].items() if direction == row.direction}
 
     # ---- Results ----
 
+    def of(self, case, direction):
+        """The side that a row is judged by, and the other one of a backward pass or None: the faster of the two orders in which
+        dq is added up is judged, as no peer promises either, unless one of them failed."""
+        if direction == FORWARD:
+            return self.sides[case, FORWARD], None
+        one, any_order = (self.sides[case, order] for order in (BACKWARD, ANY_ORDER))
+        for side, order in ((one, 1), (any_order, 0)):
+            side.facts["deterministic"] = order
+        if not (one.arm and any_order.arm):
+            return (any_order, one) if one.arm else (one, any_order)
+        return (any_order, one) if any_order.arm.ms < one.arm.ms else (one, any_order)
+
     def result(self, row):
-        side, found = self.sides[row.case, row.direction], self.peers_of(row)
+        (side, other), found = self.of(row.case, row.direction), self.peers_of(row)
         result = {key: value for key, value in side.facts.items() if key not in ("verdict", "note")}
         notes = [side.facts["note"]] if "note" in side.facts else []
         timed = {name: other for name, other in found.items() if other.arm and other.arm.times}
@@ -218,6 +230,9 @@ class Group:
         if side.arm and name is not None:
             result["ratio"] = timed[name].arm.ms / side.arm.ms if row.metric == "time" else \
                 result["tflops"] / result["peer_tflops"]
+            if other:
+                result["other_ms"] = other.arm.ms
+                result["other_ratio"] = result["ratio"] * side.arm.ms / other.arm.ms
             result["verdict"] = table.verdict(row, result["ratio"])
             notes += self.limit(row, result) if row.peer == DENSE else []
         return result | ({"note": "; ".join(notes)} if notes else {})

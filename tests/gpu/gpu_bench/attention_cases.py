@@ -6,6 +6,7 @@ import dataclasses
 import numpy
 
 FORWARD, BACKWARD = "forward", "backward"
+ANY_ORDER = "backward, deterministic=0"  # the same pass, which may add up dq in any order
 DENSE, CAUSAL, FLEX, UNMASKED, COPY, HOST = ("dense SDPA", "causal SDPA", "FlexAttention", "unmasked", "copy", "SDPA on the host")
 LONG = (32768, 65536)
 

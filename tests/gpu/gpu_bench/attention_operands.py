@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from . import library as tartan
-from .attention_cases import BACKWARD, FORWARD, visible_pairs
+from .attention_cases import ANY_ORDER, BACKWARD, FORWARD, visible_pairs
 from .operands import Wrong, random_tensor
 from .timing import SLOW_MS
 
@@ -56,7 +56,9 @@ class Ours:
         self.calls = {FORWARD: self.call_forward(self.layout)}
         if backward:
             given = (inputs.q, inputs.k, inputs.v, self.out, self.lse, inputs.out_grad)
-            self.calls[BACKWARD] = tartan.attention(context, self.layout, self.options, self.mask, given, inputs.gradients)
+            for direction, order in ((BACKWARD, "deterministic=1"), (ANY_ORDER, "deterministic=0")):
+                self.calls[direction] = tartan.attention(context, self.layout, f"{self.options} {order}".strip(), self.mask,
+                                                         given, inputs.gradients)
 
     @property
     def options(self):
@@ -77,7 +79,7 @@ class Ours:
 
     def run(self, direction):
         """Once, into arrays that hold nothing of an earlier case."""
-        if direction == BACKWARD:
+        if direction != FORWARD:
             for gradient in self.inputs.gradients:
                 gradient.fill_(math.nan)
         self.calls[direction]()

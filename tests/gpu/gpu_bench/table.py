@@ -4,7 +4,7 @@
 COLUMNS = ("operation", "dtype", "block", "layout", "size", "kernel", "plan ms", "ms", "expected", "TFLOP/s", "peer",
            "peer TFLOP/s", "ratio", "floor", "goal", "verdict")
 ATTENTION = ("layout", "block", "B x H, T, d", "pass", "density", "kernel", "plan ms", "error", "ms", "TFLOP/s", "peer",
-             "peer TFLOP/s", "ratio", "floor", "goal", "verdict")
+             "peer TFLOP/s", "ratio", "other order", "floor", "goal", "verdict")
 CONV = ("case", "size", "filter", "windows", "active", "kernel", "plan ms", "ms", "TFLOP/s", "peer", "peer ms", "peer TFLOP/s", "ratio",
         "floor", "goal", "verdict")
 TEXTS = ("case", "filter", "windows", "operation", "dtype", "layout", "size", "B x H, T, d", "pass", "kernel", "peer", "verdict")
@@ -64,8 +64,9 @@ def cells(r):
 def attention_cells(r):
     figures = [number(r.get(name)) for name in ("plan_ms", "error", "ms", "tflops")]
     density = f"{100 * r['density']:.3g}%" if "density" in r else "-"
-    return [r["case"], r["block"], r["size"], r["pass"], density, r.get("kernel") or "-", *figures, r["peer"],
-            number(r.get("peer_tflops")), number(r.get("ratio")), number(r["floor"]), number(r["goal"]), r["verdict"]]
+    name = r["pass"] + (f", deterministic={r['deterministic']}" if "deterministic" in r else "")
+    return [r["case"], r["block"], r["size"], name, density, r.get("kernel") or "-", *figures, r["peer"], number(r.get("peer_tflops")),
+            number(r.get("ratio")), number(r.get("other_ratio")), number(r["floor"]), number(r["goal"]), r["verdict"]]
 
 
 def conv_cells(r):
@@ -79,7 +80,8 @@ def conv_cells(r):
 
 def lines(results, markdown):
     """The table, section by section; notes stand beside their rows, in Markdown below the table. Attention's "error" is that of
-    our results over that of plain bf16 attention, on the CPU relative to their norm."""
+    our results over that of plain bf16 attention, on the CPU relative to their norm; "other order" is the ratio of a backward pass with
+    the other value of "deterministic"."""
     out = []
     for section in dict.fromkeys(r["section"] for r in results):
         chosen = [r for r in results if r["section"] == section]
