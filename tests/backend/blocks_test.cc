@@ -1,36 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrices made of the blocks of others, and norms of blocks, on every backend: the bits of the CPU, of each dtype,
 // block order and shape, ragged ones among them. What the CPU does is tested against plain loops in tests/matrix.
-#include "placed.h"
+#include "matrices.h"
 
-#include <functional>
 #include <numeric>
 
 namespace {
 
 using namespace tartan_test;
 
-const int32_t kAll[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16, TARTAN_F8E4M3, TARTAN_F8E5M2};
-
-class Blocks : public OnBackend {
+class Blocks : public OnMatrices {
   protected:
-    std::mt19937_64 random{1};
-
-    // A shape of each kind of kernel: small and large, aligned, odd, one line, ragged or not.
-    tartan_shape shape_of(int n) {
-        const std::pair<int, int> blocks[] = {{1, 1},   {3, 5},   {8, 8},    {16, 16}, {7, 2},
-                                              {32, 32}, {64, 64}, {128, 64}, {1, 24},  {40, 33}};
-        const auto block = blocks[n % 10];
-        const int64_t rows = 1 + (int64_t)below(random, 5), cols = 1 + (int64_t)below(random, 5);
-        const bool ragged = random() % 2;
-        return {rows * block.first - (ragged ? (int64_t)below(random, (size_t)block.first) : 0),
-                cols * block.second - (ragged ? (int64_t)below(random, (size_t)block.second) : 0),
-                block.first, block.second, pick<int64_t>(random, {1, 1, 2})};
-    }
-    Matrix some_matrix(int n, const tartan_shape &shape) {
-        return random_matrix(random_layout(shape, 0.6, random()), kAll[n % 6], (int32_t)below(random, 2),
-                             random);
-    }
     // Does the same here and there, and compares the bits, padding among them.
     using Make = std::function<tartan_status(tartan_context *, const tartan_matrix *, tartan_matrix **)>;
     void compare(const Matrix &matrix, const Make &make) {
@@ -44,22 +24,9 @@ class Blocks : public OnBackend {
         ASSERT_EQ(want->dtype, there->dtype);
         ASSERT_EQ(want->block_order, there->block_order);
         ASSERT_EQ(1, tartan_layout_equal(want->layout, there->layout));
-        expect_bits(want, there);
+        EXPECT_EQ(bits_of(want.get()), bits_of(there.get()));
         EXPECT_TRUE(raw->layout == matrix->layout ||
                     want->layout != matrix->layout); // shared where it can be
-    }
-    void expect_bits(const Matrix &want, const Matrix &there) { // to_host would clear the padding
-        const int64_t bytes =
-            want->layout->blocks * tartan_i_block_elements(want.get()) * tartan_dtype_bytes(want->dtype);
-        std::vector<char> got((size_t)bytes + 1);
-        tartan_array view = array_of(there->values, TARTAN_F8E4M3, {bytes});
-        view.device_type = there->device_type, view.device_id = there->device_id;
-        tartan_buffer *raw = nullptr;
-        ASSERT_OK(tartan_buffer_from_array(context.get(), &view, &raw));
-        const Buffer buffer(raw);
-        tartan_array out = array_of(got.data(), TARTAN_F8E4M3, {bytes});
-        ASSERT_OK(tartan_buffer_to_array(context.get(), raw, &out));
-        EXPECT_EQ(0, memcmp(want->values, got.data(), (size_t)bytes));
     }
     std::vector<int64_t> order(int64_t n, bool ragged) { // a ragged last one stays in place
         std::vector<int64_t> all((size_t)n);
