@@ -55,13 +55,13 @@ static double counting(const tartan_cuda_attention *p, bool by_keys, int32_t row
 /* 3 products for dq, whose tiles are of queries, and 4 for dk and dv. */
 double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
-    const double rate = p->d > 64 ? 490 : 345;
+    const double rate = p->d > 64 ? 490 : p->block_q == 128 && p->block_k == 128 ? 385 : 345;
     return 7 * rate * extras_share(p) / (3 / counting(p, false, 64) + 4 / counting(p, true, 64));
 }
 
 /* A CTA has tiles of 128 keys, or two teams with tiles of 64. */
 double tartan_cuda_attention_backward_fused_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
-    const bool wide = p->d > 64;
-    return (wide ? 520 : 390) * counting(p, true, wide || p->block_k == 128 ? 128 : 64);
+    const bool one_team = p->d > 64 || p->block_k == 128;
+    return (p->d > 64 ? 560 : one_team ? 365 : 390) * counting(p, true, one_team ? 128 : 64);
 }

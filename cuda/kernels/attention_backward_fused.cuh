@@ -65,23 +65,17 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
     }
 
     /* Scores -> weights exp(s - lse), 0 for pairs that do not count. */
-    __device__ __forceinline__ void weigh(uint32_t at, bool some, const uint32_t (&seen)[1],
+    __device__ __forceinline__ void weigh(const float2 (&lse)[8], bool some, const uint32_t (&seen)[1],
                                           float (&s)[32]) const {
-        const float2 *lse = (const float2 *)ring.vector(0, at) + threadIdx.x % 4;
         if (some) hide(seen, s);
 #pragma unroll
-        for (int f = 0; f < 8; f++) {
-            const float2 shift = lse[4 * f];
-#pragma unroll
-            for (int i = 4 * f; i < 4 * f + 4; i++)
-                s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? shift.x : shift.y)));
-        }
+        for (int i = 0; i < 32; i++)
+            s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y)));
     }
     /* ds = weights (dp - delta), rounded, to shared memory. Infinite factors of pairs that do not count give NaN, for which
      * there is the list of rows. */
-    __device__ __forceinline__ void stage_changes(uint32_t at, const float (&s)[32],
+    __device__ __forceinline__ void stage_changes(const float2 (&delta)[8], const float (&s)[32],
                                                   const float (&dp)[32]) const {
-        const float2 *delta = (const float2 *)ring.vector(1, at) + threadIdx.x % 4;
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, piece = lane / 16 ^ lane % 8;
         const uint32_t to = changes_at() + warpgroup * Form::kChangesTile + (16 * warp + lane % 16) * 128;
 #pragma unroll
@@ -89,7 +83,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             uint32_t changes[4];
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const float2 mean = delta[4 * (f + half)];
+                const float2 mean = delta[f + half];
                 const float *w = s + 4 * (f + half), *x = dp + 4 * (f + half);
                 changes[2 * half] = pack<kFactor>(w[0] * (x[0] - mean.x), w[1] * (x[1] - mean.y));
                 changes[2 * half + 1] = pack<kFactor>(w[2] * (x[2] - mean.x), w[3] * (x[3] - mean.y));
@@ -125,8 +119,21 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
         }
         wgmma_commit();
     }
+    /* Where the sums of the warp's two times 8 queries are, in pieces of 8 queries; < 0: there are no such queries. */
+    __device__ __forceinline__ void find_places(uint32_t at, int32_t (&places)[2]) const {
+        const typename Form::Step *step = ring.step(at);
+        const int32_t shift = 6 - p.shift_slots; /* tokens of a slot: 2^shift */
+        const int32_t matrix = (int32_t)((warpgroup * batch + entry) * p.heads) + step->head;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int32_t row = (int32_t)(threadIdx.x / 32 % 4) * 16 + 8 * r,
+                          first = step->first[row >> shift];
+            places[r] =
+                first >= p.columns ? -1 : matrix * (p.padded / 8) + (first + (row & ((1 << shift) - 1))) / 8;
+        }
+    }
     /* Adds it to the sums, a warp its 16 queries. */
-    __device__ __forceinline__ void add_changes(const float (&dq)[kSums], uint32_t at) const {
+    __device__ __forceinline__ void add_changes(const float (&dq)[kSums], const int32_t (&places)[2]) const {
         constexpr uint32_t kEight = 8 * Form::kCols * 4; /* bytes of 8 queries */
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         const uint32_t room = ring.base + Form::kStaged + (4 * warpgroup + warp) * Form::kStagedWarp;
@@ -142,26 +149,20 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             }
         shared_fence_async();
         __syncwarp();
-        if (lane == 0) add_staged(room, warp, at);
-        __syncwarp();
-    }
-    __device__ __forceinline__ void add_staged(uint32_t room, uint32_t warp, uint32_t at) const {
-        constexpr uint32_t kEight = 8 * Form::kCols * 4;
-        const typename Form::Step *step = ring.step(at);
-        const int32_t shift = 6 - p.shift_slots; /* tokens of a slot: 2^shift */
-        float *to =
-            sums + (((int64_t)warpgroup * batch + entry) * p.heads + step->head) * p.padded * Form::kCols;
-        for (int32_t r = 0; r < 2; r++) {
-            const int32_t row = (int32_t)warp * 16 + 8 * r, first = step->first[row >> shift];
-            if (first >= p.columns) continue;
-            float *place = to + (int64_t)(first + (row & ((1 << shift) - 1))) * Form::kCols;
-            if (shift > 3) { /* the 16 queries are neighbours */
-                bulk_reduce_add(place, room, 2 * kEight);
-                break;
+        if (lane == 0) {
+            char *const to = (char *)sums;
+            if (places[1] == places[0] + 1 && places[0] >= 0) { /* neighbours */
+                bulk_reduce_add((float *)(to + (int64_t)places[0] * kEight), room, 2 * kEight);
+            } else {
+#pragma unroll
+                for (int r = 0; r < 2; r++)
+                    if (places[r] >= 0)
+                        bulk_reduce_add((float *)(to + (int64_t)places[r] * kEight), room + r * kEight,
+                                        kEight);
             }
-            bulk_reduce_add(place, room + r * kEight, kEight);
+            bulk_commit();
         }
-        bulk_commit();
+        __syncwarp();
     }
 
     /* dv += weights out_grad, in flight. */
@@ -250,13 +251,16 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             multiply_scores(s, stage.at);
             multiply_values(dp, stage.at);
             const bool some = find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
+            float2 lse[8], delta[8];
+            this->load_vector(0, stage.at, lse);
             wgmma_wait_for<1>(s);
-            weigh(stage.at, some, seen, s);
+            weigh(lse, some, seen, s);
             multiply_weights(s, v_grad, false);
+            this->load_vector(1, stage.at, delta);
             wgmma_wait_for<1>(dp);
             if (threadIdx.x % 128 == 0) bulk_wait_read<0>(); /* the results of the tile before have left */
             warpgroup_barrier(1 + threadIdx.x / 128);
-            stage_changes(stage.at, s, dp);
+            stage_changes(delta, s, dp);
         }
         for (int32_t step = 1; step < steps; step++) {
             float s[32], dp[32];
@@ -270,30 +274,37 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
                 float dq[kSums];
                 multiply_changes(dq);
                 multiply_queries(k_grad, before, step > 1);
+                int32_t places[2]; /* found while products run */
+                find_places(before, places);
                 wgmma_wait_for<1>(dq);
                 wgmma_pin(s);
-                add_changes(dq, before);
+                add_changes(dq, places);
             }
             const bool some = find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
+            float2 lse[8], delta[8]; /* loaded while products are asked for */
+            this->load_vector(0, stage.at, lse);
             multiply_values(dp, stage.at);
-            weigh(stage.at, some, seen, s);
+            weigh(lse, some, seen, s);
             wgmma_wait_for<1>(k_grad);
             this->release(before);
             multiply_weights(s, v_grad, true);
+            this->load_vector(1, stage.at, delta);
             wgmma_wait_for<1>(dp);
             buffer = Form::kBuffers == 2 ? buffer ^ 1 : 0;
             if constexpr (Form::kBuffers == 1) /* all warps have read those of the step before */
                 warpgroup_barrier(1 + threadIdx.x / 128);
-            stage_changes(stage.at, s, dp);
+            stage_changes(delta, s, dp);
         }
         float dq[kSums];
         team_barrier();
         wgmma_wait_for<0>(v_grad);
         multiply_changes(dq);
         multiply_queries(k_grad, stage.at, steps > 1);
+        int32_t places[2];
+        find_places(stage.at, places);
         wgmma_wait_for<1>(dq);
         release_kept();
-        add_changes(dq, stage.at);
+        add_changes(dq, places);
         wgmma_wait_for<0>(k_grad);
         this->release(stage.at);
         stage.next();

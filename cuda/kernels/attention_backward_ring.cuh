@@ -24,7 +24,9 @@ struct BackwardForm {
     static constexpr bool kSplit = kSplit_;
     static constexpr bool kRotates = false;        /* tiles begin at different places of their lists */
     static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
-    static constexpr uint32_t kKeptArrivals = kWarpgroups;         /* when kept tensors have been read */
+    static constexpr bool kEarly = !kSplit; /* lse and delta are loaded ahead: there are registers for them */
+    static constexpr bool kFlows = kEarly && kTeams == 1;  /* dk of a step is added up beside the next step */
+    static constexpr uint32_t kKeptArrivals = kWarpgroups; /* when kept tensors have been read */
     static constexpr int kKeptTiles = kSplit ? 1 : kWarpgroups;    /* of 64 tokens, of a team */
     static constexpr int kOutWidth = kSplit ? kWidth / 2 : kWidth; /* elements of a warpgroup's gradients */
     static constexpr int kRows = 64 * kKeptTiles, kStreamed = 64;

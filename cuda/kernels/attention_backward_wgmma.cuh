@@ -41,9 +41,19 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     uint32_t warpgroup; /* of the team */
     PipelineState<Form::kStages> stage;
 
-    __device__ __forceinline__ void release(uint32_t at) const { barrier_arrive(ring.empty(at)); }
+    /* Of vector 0 (lse) or 1 (delta) the numbers of the thread's queries, where queries stream past. */
+    __device__ __forceinline__ void load_vector(uint32_t which, uint32_t at, float2 (&x)[8]) const {
+        const float2 *from = (const float2 *)ring.vector(which, at) + threadIdx.x % 4;
+#pragma unroll
+        for (int f = 0; f < 8; f++) x[f] = from[4 * f];
+    }
+    __device__ __forceinline__ void release(uint32_t at) const {
+        barrier_arrive(ring.empty(at));
+    }
     /* Where the warpgroup's part of a tile begins: its tokens, and the panels of its gradients. */
-    __device__ __forceinline__ int32_t tile_row() const { return Form::kSplit ? 0 : 64 * (int32_t)warpgroup; }
+    __device__ __forceinline__ int32_t tile_row() const {
+        return Form::kSplit ? 0 : 64 * (int32_t)warpgroup;
+    }
     __device__ __forceinline__ uint32_t first_panel() const {
         return Form::kSplit ? Form::kOutPanels * warpgroup : 0;
     }
@@ -165,56 +175,83 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
 
     /* ---- Keys are kept: products are transposed, [keys][queries] ---- */
 
+    __device__ __forceinline__ void end_key_gradients(uint32_t at, float (&k_grad)[kOuts],
+                                                      float (&v_grad)[kOuts]) const {
+        wgmma_wait_for<0>(k_grad);
+        wgmma_pin(v_grad);
+        release(at);
+    }
+    /* One step. If kFlows, its last products are in flight afterwards, beside which the next step begins. `keep`: there is a
+     * step before, whose stage is `before`. */
+    __device__ __forceinline__ void add_key_gradients(int32_t first, int32_t entry, bool keep,
+                                                      uint32_t before, float (&k_grad)[kOuts],
+                                                      float (&v_grad)[kOuts]) {
+        float s[32], dp[32];
+        float2 lse[8], delta[8]; /* loaded before products are waited for, if there are registers */
+        uint32_t weights[16], seen[1], kept[1];
+        const uint32_t at = stage.at;
+        barrier_wait(ring.full(at), stage.parity);
+        wgmma_pin(s);
+        wgmma_fence();
+        multiply_tokens<kFactor, Form>(s, ring.kept(0, warpgroup), ring.streamed(0, at));
+        if (Form::kFlows && keep) {
+            wgmma_wait_for<1>(k_grad);
+            wgmma_pin(v_grad);
+            release(before);
+        }
+        wgmma_pin(dp);
+        wgmma_fence();
+        multiply_tokens<kFactor, Form>(dp, ring.kept(1, warpgroup), ring.streamed(1, at));
+        const bool some = find_seen<true>(p, ring.step(at), row_of(first), first, seen);
+        find_dropped<true>(at, first, entry, kept);
+        if constexpr (Form::kEarly) load_vector(0, at, lse);
+        wgmma_wait_for<1>(s);
+        if constexpr (!Form::kEarly) load_vector(0, at, lse);
+        complete<true>(at, first, some, seen, s);
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y)));
+        if constexpr (kExtras) {
+            float some_dropped[32];
+#pragma unroll
+            for (int i = 0; i < 32; i++) some_dropped[i] = s[i];
+            drop_weights(kept, some_dropped);
+            pack_weights<kFactor>(some_dropped, weights);
+        } else {
+            pack_weights<kFactor>(s, weights);
+        }
+        wgmma_pin(v_grad);
+        wgmma_fence();
+        accumulate<kFactor, Form>(v_grad, weights, part_of(1, at), keep);
+        if constexpr (Form::kEarly) load_vector(1, at, delta);
+        wgmma_wait_for<1>(dp);
+        if constexpr (!Form::kEarly) load_vector(1, at, delta);
+        uint32_t changes[16];
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            dp[i] = s[i] * (undrop(kept, i, dp[i]) - (i % 2 == 0 ? delta[i / 4].x : delta[i / 4].y));
+        pack_weights<kFactor>(dp, changes);
+        wgmma_pin(k_grad);
+        wgmma_fence();
+        accumulate<kFactor, Form>(k_grad, changes, part_of(0, at), keep);
+        if constexpr (!Form::kFlows) end_key_gradients(at, k_grad, v_grad);
+        stage.next();
+    }
+
     __device__ __forceinline__ void key_gradients(int32_t first, int32_t entry, int32_t steps,
                                                   float (&k_grad)[kOuts], float (&v_grad)[kOuts]) {
-        for (int32_t step = 0; step < steps; step++) {
-            float s[32], dp[32];
-            uint32_t weights[16], seen[1], kept[1];
-            const uint32_t at = stage.at;
-            barrier_wait(ring.full(at), stage.parity);
-            const float2 *lse = (const float2 *)ring.vector(0, at) + threadIdx.x % 4;
-            const float2 *delta = (const float2 *)ring.vector(1, at) + threadIdx.x % 4;
-            multiply_pairs(s, dp, at);
-            const bool some = find_seen<true>(p, ring.step(at), row_of(first), first, seen);
-            find_dropped<true>(at, first, entry, kept);
-            wgmma_wait_for<1>(s);
-            complete<true>(at, first, some, seen, s);
-#pragma unroll
-            for (int f = 0; f < 8; f++) {
-                const float2 shift = lse[4 * f];
-#pragma unroll
-                for (int i = 4 * f; i < 4 * f + 4; i++)
-                    s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? shift.x : shift.y)));
+        if constexpr (Form::kEarly) { /* the first step apart: ptxas knows what is in flight */
+            uint32_t before = stage.at;
+            add_key_gradients(first, entry, false, before, k_grad, v_grad);
+            for (int32_t step = 1; step < steps; step++) {
+                const uint32_t at = stage.at;
+                add_key_gradients(first, entry, true, before, k_grad, v_grad);
+                before = at;
             }
-            if constexpr (kExtras) {
-                float some_dropped[32];
-#pragma unroll
-                for (int i = 0; i < 32; i++) some_dropped[i] = s[i];
-                drop_weights(kept, some_dropped);
-                pack_weights<kFactor>(some_dropped, weights);
-            } else {
-                pack_weights<kFactor>(s, weights);
-            }
-            wgmma_pin(v_grad);
-            wgmma_fence();
-            accumulate<kFactor, Form>(v_grad, weights, part_of(1, at), step > 0);
-            wgmma_wait_for<1>(dp);
-            uint32_t changes[16];
-#pragma unroll
-            for (int f = 0; f < 8; f++) {
-                const float2 mean = delta[4 * f];
-#pragma unroll
-                for (int i = 4 * f; i < 4 * f + 4; i++)
-                    dp[i] = s[i] * (undrop(kept, i, dp[i]) - (i % 2 == 0 ? mean.x : mean.y));
-            }
-            pack_weights<kFactor>(dp, changes);
-            wgmma_pin(k_grad);
-            wgmma_fence();
-            accumulate<kFactor, Form>(k_grad, changes, part_of(0, at), step > 0);
-            wgmma_wait_for<0>(v_grad);
-            wgmma_pin(k_grad);
-            release(at);
-            stage.next();
+            if constexpr (Form::kFlows) end_key_gradients(before, k_grad, v_grad);
+        } else {
+            for (int32_t step = 0; step < steps; step++)
+                add_key_gradients(first, entry, step > 0, 0, k_grad, v_grad);
         }
     }
 

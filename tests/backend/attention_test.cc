@@ -185,6 +185,19 @@ TEST_P(BackendAttention, BlocksOfFewKeys) {
                 }
 }
 
+// More tiles of queries than a device works on at a time.
+TEST_P(BackendAttention, ManyTiles) {
+    std::mt19937_64 random(1);
+    Attention p;
+    p.batch = 2, p.d = 16, p.heads = p.kv_heads = 16;
+    p.layout = random_layout({2100, 70, 128, 64, 1}, 0.7, 1);
+    for (const int32_t dtype : {TARTAN_BF16, TARTAN_F16}) {
+        p.dtype = p.out_dtype = dtype;
+        p.make(random);
+        run_and_check(p);
+    }
+}
+
 // Few queries and long lists of keys, which devices may split.
 TEST_P(BackendAttention, FewQueriesOverManyKeys) {
     int number = 0;
