@@ -12,6 +12,8 @@
 /* Inlined, so that the hash state is on the stack: it is not allocated outside memory.c, and its size matches the
  * code that uses it. */
 #define XXH_INLINE_ALL
+#include <endian.h>
+#include <string.h>
 #include <xxhash.h>
 
 enum { CHUNK = 512 };
@@ -27,10 +29,23 @@ static void flush(stream *s) {
     s->filled = 0;
 }
 
+static inline void store(unsigned char *place, int64_t number) {
+    const uint64_t little = htole64((uint64_t)number);
+    memcpy(place, &little, sizeof little);
+}
+
 static inline void put(stream *s, int64_t number) {
     if (s->filled == CHUNK) flush(s);
-    unsigned char *place = s->bytes + 8 * s->filled++;
-    for (int byte = 0; byte < 8; byte++) place[byte] = (unsigned char)((uint64_t)number >> (8 * byte));
+    store(s->bytes + 8 * s->filled++, number);
+}
+
+static void put_columns(stream *s, const int32_t *cols, int64_t count) {
+    while (count > 0) {
+        if (s->filled == CHUNK) flush(s);
+        const int64_t room = CHUNK - s->filled, n = count < room ? count : room;
+        for (int64_t i = 0; i < n; i++) store(s->bytes + 8 * (s->filled + i), cols[i]);
+        s->filled += n, cols += n, count -= n;
+    }
 }
 
 void tartan_i_layout_identify(tartan_layout *layout) {
@@ -48,7 +63,7 @@ void tartan_i_layout_identify(tartan_layout *layout) {
     put(&s, shape->heads);
     for (int64_t line = 0; line <= shape->heads * layout->grid_rows; line++)
         put(&s, layout->row_pointers[line]);
-    for (int64_t id = 0; id < layout->blocks; id++) put(&s, layout->block_cols[id]);
+    put_columns(&s, layout->block_cols, layout->blocks);
     flush(&s);
 
     XXH128_canonical_t digest;

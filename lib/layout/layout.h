@@ -4,6 +4,7 @@
 #ifndef TARTAN_LAYOUT_LAYOUT_H
 #define TARTAN_LAYOUT_LAYOUT_H
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "tartan/layout.h"
 
@@ -55,9 +56,10 @@ tartan_status tartan_i_shape_check(const char *function, const tartan_shape *sha
 
 /* tartan_i_layout_begin makes an unfinished layout with room for `blocks` blocks. Fill row_pointers and block_cols
  * (ascending, no repeats); tartan_i_layout_finish then checks them and builds the other index sets and the
- * identity. Free it with tartan_layout_free at any stage. */
+ * identity, on the threads of `context` if there is one. Free it with tartan_layout_free at any stage. */
 tartan_status tartan_i_layout_begin(const tartan_shape *shape, int64_t blocks, tartan_layout **out);
 tartan_status tartan_i_layout_finish(tartan_layout *layout);
+tartan_status tartan_i_layout_finish_with(const tartan_context *context, tartan_layout *layout);
 
 /* A dynamic layout of a checked shape on a device, for at most `capacity` blocks, not yet with an `index`. */
 tartan_status tartan_i_layout_new_dynamic(const char *function, const tartan_shape *shape, int64_t capacity,

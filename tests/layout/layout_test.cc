@@ -86,6 +86,38 @@ TEST(Finish, Refusals) {
     EXPECT_FAILS(LAYOUT, "block_cols[0] is -1 after -1", finish({0, 1, 3}, {-1, 0, 1}));
 }
 
+// The layout again, finished on `threads` threads.
+Layout finish_with(const tartan_layout *of, int32_t threads) {
+    const Context context = open_context(threads);
+    tartan_layout *l = nullptr;
+    EXPECT_OK(tartan_i_layout_begin(&of->shape, of->blocks, &l));
+    std::copy_n(of->row_pointers, of->shape.heads * of->grid_rows + 1, l->row_pointers);
+    std::copy_n(of->block_cols, of->blocks, l->block_cols);
+    EXPECT_OK(tartan_i_layout_finish_with(context.get(), l));
+    return Layout(l);
+}
+
+TEST(Finish, SeveralThreadsMakeTheSameLists) {
+    uint64_t seed = 1;
+    for (const tartan_shape &s :
+         {tartan_shape{30, 900, 2, 3, 3}, tartan_shape{7, 4000, 1, 2, 1}, tartan_shape{64, 80, 1, 1, 2},
+          tartan_shape{0, 12, 3, 3, 1}, tartan_shape{12, 0, 3, 3, 1}})
+        for (double density : {0.0, 0.2, 0.6, 1.0}) {
+            const Layout one = random_layout(s, density, seed++);
+            for (int32_t threads : {2, 3, 29}) {
+                const Layout other = finish_with(one.get(), threads);
+                const auto same = [&](const auto *a, const auto *b, int64_t n) {
+                    return std::equal(a, a + n, b);
+                };
+                EXPECT_TRUE(same(one->block_rows, other->block_rows, one->blocks));
+                EXPECT_TRUE(same(one->col_pointers, other->col_pointers, s.heads * one->grid_cols + 1));
+                EXPECT_TRUE(same(one->col_rows, other->col_rows, one->blocks));
+                EXPECT_TRUE(same(one->col_ids, other->col_ids, one->blocks));
+                EXPECT_STREQ(one->identity, other->identity);
+            }
+        }
+}
+
 TEST(Finish, RecipeIsCopied) {
     Layout l = from_mask({4, 4, 2, 2, 1}, {1, 0, 0, 1});
     EXPECT_STREQ(tartan_layout_recipe(l.get()), "");
