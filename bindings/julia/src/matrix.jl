@@ -152,8 +152,9 @@ end
 # The index in the values of an element of the first head, 0 if its block is not stored.
 function slot(A::BlockSparseMatrix, i, j)
     br, bc = blocksize(A)
-    id = stored_block(A.layout, cld(i, br), cld(j, bc), 1)
-    return id == 0 ? 0 : mod1(i, br) + (mod1(j, bc) - 1) * br + (id - 1) * br * bc
+    (block_row, row), (block_col, col) = divrem(i - 1, br), divrem(j - 1, bc)
+    id = stored_block(A.layout, block_row + 1, block_col + 1, 1)
+    return id == 0 ? 0 : row + 1 + col * br + (id - 1) * br * bc
 end
 @noinline not_stored(i, j) = throw(ArgumentError(
     "A[$i, $j] lies in no stored block, expected 0 there: use grow and project, or Matrix(A), or sparse(A)"))
