@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conv_steps.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- Forms ---- */
@@ -34,15 +35,33 @@ static bool complete(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
     if (f->lines && reach_h > 0) return false;
     f->box_cols = (int32_t)cols, f->box_rows = (int32_t)rows;
     f->pitch = f->lines ? 8 : (int32_t)cols;
-    f->boxes = 2 * TARTAN_CUDA_CONV_CHANNELS / f->span;
     f->unit_bytes = (int32_t)up(cols * rows * f->span, 8 * f->span);
-    f->leading = f->span == 16 ? f->units * f->unit_bytes / 16 : 1;
-    f->stage_bytes = (int32_t)up((int64_t)f->boxes * f->units * f->unit_bytes, 1024);
+    f->stage_bytes = (int32_t)up((int64_t)f->units * f->unit_bytes, 1024);
     f->stages = (TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED) / f->stage_bytes;
     if (f->stages > TARTAN_CUDA_CONV_STAGES) f->stages = TARTAN_CUDA_CONV_STAGES;
     f->strips = (int32_t)((w + (f->lines ? 8 * f->rows : 8) - 1) / (f->lines ? 8 * f->rows : 8));
     f->row_blocks = (int32_t)(f->lines ? h : (h + f->rows - 1) / f->rows);
     return f->stages >= 2;
+}
+
+/* Taps that share a stage. */
+static int64_t taps_of(const tartan_cuda_taps *t, int32_t split) {
+    return split == 0 ? t->kernel[1] * t->kernel[2] : split == 1 ? t->kernel[2] : 1;
+}
+
+/* Rows of 128 bytes are half as many for TMA, whose time for a row hardly depends on its length; but half of their channels may
+ * be of no use to a group. Measured with kernels 1x1: they gain where they are 1.25 times as many bytes, and lose where 1.56
+ * times. */
+static int32_t span_of(const tartan_cuda_conv *p, int32_t split) {
+    const tartan_layout *l = p->layout;
+    const int32_t edge = p->from_slots.edge;
+    int32_t lines = 0;
+    while (lines + 1 < TARTAN_CUDA_SHARES && p->to_slots.edge << lines < TARTAN_CUDA_CONV_GROUP) lines++;
+    const double merged = (double)l->blocks / p->figures.share[p->adjoint][lines] * (1 << lines),
+                 absent = fmax(0, 1 - merged / ((double)l->grid_rows * (double)l->grid_cols));
+    const double blocks = (double)taps_of(&p->taps, split) * 32 / edge; /* of 32 channels */
+    const double narrow = 1 - pow(absent, blocks), wide = 1 - pow(absent, 2 * blocks);
+    return edge % 64 != 0 && wide > 1.4 * narrow ? 64 : 128;
 }
 
 tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p) {
@@ -51,26 +70,27 @@ tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p) {
         int32_t units, rows;
         double rate;
     } shapes[] = {{1, 32, 1}, {1, 28, 0.99}, {2, 16, 0.95}, {4, 8, 0.8}};
-    const int32_t edge = p->from_slots.edge;
     tartan_cuda_conv_form out = {0};
     double best = 0;
     const bool steps = p->taps.stride[1] > 1 || p->taps.stride[2] > 1;
-    for (int32_t split = steps ? 2 : 0; split < 3 && best == 0; split++) {
-        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-            tartan_cuda_conv_form f = {.units = shapes[i].units, .rows = shapes[i].rows, .split = split};
-            f.lines = p->to.size[1] == 1 && p->taps.kernel[1] == 1;
-            f.span = edge % 32 == 0 ? 64 : edge % 16 == 0 ? 32 : 16;
-            if (!complete(p, &f)) continue;
-            const double rate = shapes[i].rate * tartan_cuda_conv_form_share(p, &f);
-            if (rate <= best) continue;
-            best = rate;
-            out = f;
-        }
-    }
+    for (int32_t split = steps ? 2 : 0; split < 3 && best == 0; split++)
+        for (int32_t span = span_of(p, split); span >= 64 && best == 0; span /= 2)
+            for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+                tartan_cuda_conv_form f = {
+                    .units = shapes[i].units, .rows = shapes[i].rows, .span = span, .split = split};
+                f.lines = p->to.size[1] == 1 && p->taps.kernel[1] == 1;
+                if (!complete(p, &f)) continue;
+                const double rate = shapes[i].rate * tartan_cuda_conv_form_share(p, &f);
+                if (rate <= best) continue;
+                best = rate;
+                out = f;
+            }
     return out;
 }
 
 /* ---- Tables ---- */
+
+enum { PIECE = TARTAN_CUDA_CONV_CHANNELS };
 
 /* Growing lists; the first failure is kept. */
 typedef struct list {
@@ -84,9 +104,9 @@ typedef struct maker {
     const tartan_cuda_conv_form *form;
     tartan_status status;
     int64_t grid;                       /* block lines of `from` at one tap */
-    int64_t chunks;                     /* of span / 2 slots, at one tap */
+    int64_t pieces;                     /* of 16 slots, at one tap */
     int32_t *ids;                       /* [8][taps * grid] block of each 8 slots of the group, or -1 */
-    uint8_t *used;                      /* [taps * chunks] whether the group has weights there */
+    uint8_t *used;                      /* [taps * pieces] whether the group has weights there */
     list stages, steps, sources, items; /* items of the group */
 } maker;
 
@@ -108,16 +128,17 @@ static int32_t *add(maker *m, list *l, int64_t count) {
 
 /* Notes a block of the group's line that holds its 8 slots number `eight`. */
 static void note_block(maker *m, int32_t eight, int64_t tap, int64_t block, int64_t id) {
-    const int32_t edge = m->p->from_slots.edge, chunk = m->form->span / 2;
+    const int64_t edge = m->p->from_slots.edge, first = block * edge;
     m->ids[eight * m->p->taps.taps * m->grid + tap * m->grid + block] = (int32_t)id;
-    for (int32_t i = 0; i < edge / chunk; i++) m->used[tap * m->chunks + block * (edge / chunk) + i] = 1;
+    for (int64_t piece = first / PIECE; piece * PIECE < first + edge; piece++)
+        m->used[tap * m->pieces + piece] = 1;
 }
 
 static void note_group(maker *m, int32_t group) {
     const tartan_cuda_conv *p = m->p;
     const tartan_layout *l = p->layout;
     memset(m->ids, 0xff, (size_t)(8 * p->taps.taps * m->grid) * sizeof *m->ids);
-    memset(m->used, 0, (size_t)(p->taps.taps * m->chunks));
+    memset(m->used, 0, (size_t)(p->taps.taps * m->pieces));
     for (int32_t eight = 0; eight < 8; eight++) {
         const int64_t line = ((int64_t)group * TARTAN_CUDA_CONV_GROUP + 8 * eight) / p->to_slots.edge;
         if (line >= p->to_slots.grid) break;
@@ -140,15 +161,14 @@ typedef struct item {
 } item;
 enum { ITEM = sizeof(item) / sizeof(int32_t) };
 
-/* Where the 8 x 8 weights of an item at a tap begin, whose channels are 8 slots of `from` from each of `halves` on (-1:
- * none). */
-static void find_sources(const maker *m, int32_t group, int64_t tap, const int64_t *halves, int32_t *to) {
+/* Where the 8 x 8 weights of an item at a tap begin, whose channels are 16 slots of `from` from `first` on (-1: none). */
+static void find_sources(const maker *m, int32_t group, int64_t tap, int64_t first, int32_t *to) {
     const tartan_cuda_conv *p = m->p;
     const int32_t edge = p->from_slots.edge, edge_to = p->to_slots.edge;
     for (int32_t i = 0; i < TARTAN_CUDA_CONV_SOURCES; i++) {
-        const int64_t slot = halves[i / 8], row = (int64_t)group * TARTAN_CUDA_CONV_GROUP + i % 8 * 8;
+        const int64_t slot = first + i / 8 * 8, row = (int64_t)group * TARTAN_CUDA_CONV_GROUP + i % 8 * 8;
         to[i] = -1;
-        if (slot < 0 || slot >= p->from.channels || row >= p->to.channels) continue;
+        if (slot >= p->from.channels || row >= p->to.channels) continue;
         const int64_t id = m->ids[i % 8 * p->taps.taps * m->grid + tap * m->grid + slot / edge];
         if (id < 0) continue;
         to[i] = (int32_t)((id * edge * edge_to + row % edge_to * p->to_slots.stride +
@@ -157,46 +177,38 @@ static void find_sources(const maker *m, int32_t group, int64_t tap, const int64
     }
 }
 
-static void add_item(maker *m, int32_t group, int64_t tap, const int64_t *halves, int32_t word, bool begins) {
-    item *to = (item *)add(m, &m->items, ITEM);
-    if (to == NULL) return;
-    to->word = word, to->begins = begins, to->ends = 0;
-    find_sources(m, group, tap, halves, to->sources);
+/* Items of a stage and tap, at most. */
+static int32_t pieces_of(const maker *m) {
+    return m->form->span / (2 * PIECE);
 }
 
-static int64_t chunk_slot(const maker *m, int64_t chunk) {
-    return chunk * m->form->span / 2;
-}
-
-/* The items of a stage that holds `count` chunks, at the taps from `first` to `last`. */
-static void add_items(maker *m, int32_t group, const int64_t *chunks, int32_t count, int64_t first,
-                      int64_t last) {
+/* The items of a stage whose channels begin with `piece`, at the taps from `first` to `last`. */
+static void add_items(maker *m, int32_t group, int64_t piece, int64_t first, int64_t last) {
     const tartan_cuda_conv *p = m->p;
     const tartan_cuda_conv_form *f = m->form;
-    const int32_t box = f->units * f->unit_bytes;
-    const int32_t per_item = f->span == 16 ? 2 : 1, items = f->span == 64 ? 2 : 1;
     bool begins = true;
     for (int64_t tap = first; tap < last; tap++) {
         const int64_t w = tap % p->taps.kernel[2], h = tap / p->taps.kernel[2] % p->taps.kernel[1];
         const int64_t shift = (f->split < 1 ? tartan_cuda_conv_shift(p, 1, h) * f->pitch : 0) +
                               (f->split < 2 ? tartan_cuda_conv_shift(p, 2, w) : 0);
-        for (int32_t c = 0; c < count; c += per_item) {
-            const bool here = m->used[tap * m->chunks + chunks[c]];
-            const bool next = per_item == 2 && c + 1 < count && m->used[tap * m->chunks + chunks[c + 1]];
-            if (!here && !next) continue;
-            for (int32_t i = 0; i < items; i++) {
-                const int64_t slot = chunk_slot(m, chunks[c]) + 16 * i;
-                const int64_t other = per_item == 1   ? slot + 8
-                                      : c + 1 < count ? chunk_slot(m, chunks[c + 1])
-                                                      : -1;
-                const int64_t halves[2] = {slot, other};
-                const int64_t at = (int64_t)c * box + shift * f->span + 32 * i;
-                add_item(m, group, tap, halves, (int32_t)(at / 16), begins);
-                begins = false;
-            }
+        for (int32_t i = 0; i < pieces_of(m) && piece + i < m->pieces; i++) {
+            if (!m->used[tap * m->pieces + piece + i]) continue;
+            item *to = (item *)add(m, &m->items, ITEM);
+            if (to == NULL) return;
+            to->word = (int32_t)((shift * f->span + 2 * PIECE * i) / 16), to->begins = begins, to->ends = 0;
+            find_sources(m, group, tap, PIECE * (piece + i), to->sources);
+            begins = false;
         }
     }
-    if (m->status == TARTAN_OK && !begins) ((item *)(m->items.values + m->items.count) - 1)->ends = 1;
+    if (!begins) ((item *)(m->items.values + m->items.count) - 1)->ends = 1;
+}
+
+/* Whether the group has weights for the channels of a stage from `piece` on, at the taps from `first` to `last`. */
+static bool is_used(const maker *m, int64_t piece, int64_t first, int64_t last) {
+    for (int64_t tap = first; tap < last; tap++)
+        for (int32_t i = 0; i < pieces_of(m) && piece + i < m->pieces; i++)
+            if (m->used[tap * m->pieces + piece + i]) return true;
+    return false;
 }
 
 /* The stages of a group at the taps from `first` to `last`, which share one. */
@@ -205,24 +217,15 @@ static void add_stages(maker *m, int32_t group, int64_t first, int64_t last) {
     const tartan_cuda_conv_form *f = m->form;
     const int64_t w = first % p->taps.kernel[2], h = first / p->taps.kernel[2] % p->taps.kernel[1],
                   d = first / p->taps.kernel[2] / p->taps.kernel[1];
-    int64_t chunks[TARTAN_CUDA_CONV_BOXES];
-    int32_t count = 0;
-    for (int64_t chunk = 0; chunk <= m->chunks; chunk++) {
-        bool used = false;
-        for (int64_t tap = first; tap < last && chunk < m->chunks && !used; tap++)
-            used = m->used[tap * m->chunks + chunk];
-        if (used) chunks[count++] = chunk;
-        if (count == 0 || (count < f->boxes && chunk < m->chunks)) continue;
-        int32_t *to = add(m, &m->stages, 8);
+    for (int64_t piece = 0; piece < m->pieces; piece += pieces_of(m)) {
+        if (!is_used(m, piece, first, last)) continue;
+        int32_t *to = add(m, &m->stages, TARTAN_CUDA_CONV_STAGE);
         if (to == NULL) return;
-        for (int32_t i = 0; i < TARTAN_CUDA_CONV_BOXES; i++)
-            to[i] = (int32_t)(i < count ? chunk_slot(m, chunks[i]) : p->from.channels);
-        to[4] = (int32_t)tartan_cuda_conv_shift(p, 0, d);
-        to[5] = (int32_t)(f->split < 1 ? 0 : tartan_cuda_conv_shift(p, 1, h));
-        to[6] = (int32_t)(f->split < 2 ? 0 : tartan_cuda_conv_shift(p, 2, w));
-        to[7] = 0;
-        add_items(m, group, chunks, count, first, last);
-        count = 0;
+        to[0] = (int32_t)(PIECE * piece);
+        to[1] = (int32_t)tartan_cuda_conv_shift(p, 0, d);
+        to[2] = (int32_t)(f->split < 1 ? 0 : tartan_cuda_conv_shift(p, 1, h));
+        to[3] = (int32_t)(f->split < 2 ? 0 : tartan_cuda_conv_shift(p, 2, w));
+        add_items(m, group, piece, first, last);
     }
 }
 
@@ -272,11 +275,9 @@ static void add_steps(maker *m) {
 }
 
 static void add_group(maker *m, int32_t group) {
-    const tartan_cuda_taps *t = &m->p->taps;
-    const int32_t split = m->form->split;
-    const int64_t step = split == 0 ? t->kernel[1] * t->kernel[2] : split == 1 ? t->kernel[2] : 1;
+    const int64_t step = taps_of(&m->p->taps, m->form->split);
     note_group(m, group);
-    for (int64_t tap = 0; tap < t->taps; tap += step) add_stages(m, group, tap, tap + step);
+    for (int64_t tap = 0; tap < m->p->taps.taps; tap += step) add_stages(m, group, tap, tap + step);
     add_steps(m);
 }
 
@@ -296,7 +297,7 @@ static tartan_status join(maker *m, const list *steps_of, const list *stages_of,
         if (lists[i]->count > 0)
             memcpy(out->values + *starts[i], lists[i]->values, (size_t)lists[i]->count * sizeof *out->values);
     out->steps = m->steps.count / TARTAN_CUDA_CONV_STEP;
-    out->stages = m->stages.count / 8;
+    out->stages = m->stages.count / TARTAN_CUDA_CONV_STAGE;
     return TARTAN_OK;
 }
 
@@ -305,16 +306,17 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
     maker m = {.host = host, .p = p, .form = form, .grid = p->from_slots.grid};
     list steps_of = {0}, stages_of = {0};
     const int64_t slots = p->to_slots.grid * p->to_slots.edge;
-    m.chunks = m.grid * p->from_slots.edge / (form->span / 2);
+    m.pieces = (m.grid * p->from_slots.edge + PIECE - 1) / PIECE;
     m.status = host->allocate(&m.ids, 8 * p->taps.taps * m.grid + 1, sizeof *m.ids);
     if (m.status == TARTAN_OK)
-        m.status = host->allocate(&m.used, p->taps.taps * m.chunks + 1, sizeof *m.used);
+        m.status = host->allocate(&m.used, p->taps.taps * m.pieces + 1, sizeof *m.used);
     *out = (tartan_cuda_conv_steps){
         .groups = (int32_t)((slots + TARTAN_CUDA_CONV_GROUP - 1) / TARTAN_CUDA_CONV_GROUP)};
     for (int32_t g = 0; g <= out->groups && m.status == TARTAN_OK; g++) {
         int32_t *step = add(&m, &steps_of, 1), *stage = add(&m, &stages_of, 1);
         if (step == NULL || stage == NULL) break;
-        *step = (int32_t)(m.steps.count / TARTAN_CUDA_CONV_STEP), *stage = (int32_t)(m.stages.count / 8);
+        *step = (int32_t)(m.steps.count / TARTAN_CUDA_CONV_STEP),
+        *stage = (int32_t)(m.stages.count / TARTAN_CUDA_CONV_STAGE);
         if (g < out->groups) add_group(&m, g);
     }
     if (m.status == TARTAN_OK) m.status = join(&m, &steps_of, &stages_of, out);

@@ -2,9 +2,9 @@
  * What the kernel conv_wgmma does step by step, as tables made of a layout. Plain C, tested without a GPU.
  *
  * The kernel multiplies 64 output slots, a group, by the pixels of a tile. A tile has one to four units, each of 8 columns
- * and `rows` rows of an image (or of 8 * rows pixels of one line). For each group there is a list of stages: some channels
- * of the tile's input pixels with a halo, loaded by TMA as boxes [pixels][span bytes]. Of a stage, items are multiplied: 16
- * channels at one tap, which is only another address of the pixels. Eight items are a step, or four (a short one), whose
+ * and `rows` rows of an image (or of 8 * rows pixels of one line). For each group there is a list of stages: 64 or 32 channels
+ * of the tile's input pixels with a halo, loaded by TMA as a box [pixels][span bytes] a unit. Of a stage, items are multiplied:
+ * 16 channels at one tap, which is only another address of the pixels. Eight items are a step, or four (a short one), whose
  * weights are packed as a contiguous piece of 2048 bytes an item, in a room of 16384. */
 #ifndef TARTAN_CUDA_CONV_STEPS_H
 #define TARTAN_CUDA_CONV_STEPS_H
@@ -18,8 +18,7 @@ extern "C" {
 enum {
     TARTAN_CUDA_CONV_GROUP = 64,          /* output slots */
     TARTAN_CUDA_CONV_ITEMS = 8,           /* of a step; of a short one, half of them */
-    TARTAN_CUDA_CONV_CHANNELS = 32,       /* of a stage */
-    TARTAN_CUDA_CONV_BOXES = 4,           /* of a stage and unit, at most */
+    TARTAN_CUDA_CONV_CHANNELS = 16,       /* of an item */
     TARTAN_CUDA_CONV_SOURCES = 16,        /* of an item: 8 x 8 weights each */
     TARTAN_CUDA_CONV_STAGES = 12,         /* in shared memory, at most */
     TARTAN_CUDA_CONV_SHARED = 227 * 1024, /* shared memory of a CTA, */
@@ -30,13 +29,10 @@ enum {
 typedef struct tartan_cuda_conv_form {
     int32_t units, rows; /* of a tile; of a unit */
     bool lines;          /* units are 8 * rows pixels of a line */
-    int32_t span;        /* bytes of channels in a box: 16, 32, 64 */
-    int32_t boxes;       /* of a stage and unit */
+    int32_t span;        /* bytes of a stage's channels: 64 or 128 */
     int32_t
         split; /* a stage holds the pixels of 0: all taps of a plane, 1: of a row of taps, 2: of one tap */
     int32_t pitch; /* pixels from one row of 8 to the next */
-    int32_t
-        leading; /* from 8 channels to the next if boxes have 8, in units of 16 bytes, as descriptors have it */
     int32_t box_cols, box_rows;
     int32_t unit_bytes, stage_bytes, stages; /* of a box; of a stage; in shared memory */
     int32_t strips, row_blocks; /* units side by side and below each other, of an image or window */
@@ -50,6 +46,9 @@ double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_
 
 /* The strides of `from` pixels along h and w between those of `to`; TMA takes them up to 8. */
 enum { TARTAN_CUDA_CONV_STRIDE = 8 };
+
+/* Values of a stage. */
+enum { TARTAN_CUDA_CONV_STAGE = 4 };
 
 /* Values of a step, which of them are its marks, and their bits. */
 enum {
@@ -72,7 +71,7 @@ static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d
 /* One array of int32 with the tables one after another, at multiples of 32 values:
  *   steps_of   [groups + 1] first step of each group
  *   stages_of  [groups + 1] first stage of each group
- *   stages     [stages][8]: first channel of each box (past the last channel for none), shifts along d, h, w, 0
+ *   stages     [stages][4]: its first channel, shifts along d, h, w
  *   steps      [steps][8]: where the pixels of each item begin in the stage, in units of 16 bytes, two items a value; then
  *              marks: bit i: item i begins a stage; bits 8 to 11: the number of stages that end with the step; bit 12: the
  *              step before must have ended first; bit 13: the step is short; 0, 0, 0

@@ -228,6 +228,17 @@ __device__ __forceinline__ uint32_t shared_load_4(uint32_t from) {
     return value;
 }
 
+/* NaN if one of them is. */
+__device__ __forceinline__ float larger_or_nan(float x, float y) {
+    float most;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(x), "f"(y));
+    return most;
+}
+
+__device__ __forceinline__ void shared_store_4(uint32_t to, uint32_t value) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+}
+
 __device__ __forceinline__ void shared_store_16(uint32_t to, uint4 value) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y),
                  "r"(value.z), "r"(value.w)

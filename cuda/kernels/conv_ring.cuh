@@ -19,9 +19,8 @@ enum {
     kConvTiles = 3,     /* handed out ahead */
     kConvStages = TARTAN_CUDA_CONV_STAGES,
     kConvWeightBytes = 2048 * TARTAN_CUDA_CONV_ITEMS,
-    kConvWordBytes = 4 * TARTAN_CUDA_CONV_STEP,
-    kConvStepBytes = kConvWeightBytes + kConvWordBytes,
-    kConvRoom = 1024, /* staging of a warp's results */
+    kConvWordBytes = 48, /* of a step: where its items' pixels begin, and its marks */
+    kConvRoom = 1024,    /* staging of a warp's results */
 };
 
 /* A unit of a tile: its first pixel, and the pixels that are written: those inside [begin, end). */
@@ -58,7 +57,7 @@ struct ConvProblem {
     int32_t channels;
     const float *gain, *bias;
     int64_t gain_channel, bias_channel;
-    bool relu, bias_first;
+    bool relu, bias_first, as_they_are; /* no gain, bias or ReLU */
     /* For sums that are computed again. */
     tartan_cuda_row_index filter;
     const void *values, *from;
@@ -103,7 +102,7 @@ struct ConvRing {
         }
         for (uint32_t s = 0; s < kConvWeights; s++) {
             barrier_init(weights_full(s), 1);
-            barrier_init(weights_empty(s), 4);
+            barrier_init(weights_empty(s), 4 * 32); /* each lane, for the words that it read */
         }
         for (uint32_t t = 0; t < kConvTiles; t++) {
             barrier_init(posted(t), (uint32_t)f.units);
@@ -114,9 +113,9 @@ struct ConvRing {
     }
 };
 
-constexpr uint32_t conv_fixed_bytes = kConvWeights * kConvStepBytes + 4 * kConvTeams * kConvRoom +
-                                      16 * (kConvStages + kConvWeights + kConvTiles + 1) +
-                                      kConvTiles * (uint32_t)sizeof(ConvTile);
+constexpr uint32_t conv_fixed_bytes =
+    kConvWeights * (kConvWeightBytes + kConvWordBytes) + 4 * kConvTeams * kConvRoom +
+    16 * (kConvStages + kConvWeights + kConvTiles + 1) + kConvTiles * (uint32_t)sizeof(ConvTile);
 static_assert(conv_fixed_bytes <= TARTAN_CUDA_CONV_FIXED, "shared memory beside the stages");
 
 /* A place in a ring whose size is known at run time. */
@@ -207,14 +206,14 @@ __device__ __forceinline__ void post_work(const ConvRing &ring, PipelineState<kC
     board.next();
 }
 
-/* Hands out tiles and loads their pixels. By a warp: a lane has a box. What is needed of a tile is read while the one before
+/* Hands out tiles and loads their pixels. By a warp: a lane has the box of a unit. What is needed of a tile is read while the one before
  * is loaded. */
 template <int kUnits>
 __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing &ring,
                                             const CUtensorMap *map) {
     const tartan_cuda_conv_form &f = p.form;
-    const int32_t lane = threadIdx.x % 32, box = lane / kUnits;
-    const bool loads = box < f.boxes;
+    const int32_t lane = threadIdx.x % 32;
+    const bool loads = lane < kUnits;
     uint32_t units = p.units, steps = 0;
     if (!p.alone) wait_for_kernels_before();
     if (p.restricted && p.windows.of.dynamic)
@@ -232,20 +231,14 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
         steps += (uint32_t)now.steps;
         const ConvWork after = find_work<kUnits>(p, units, tiles, (uint32_t)number);
         const int32_t later = next_number();
-        const int32_t *table = p.lists.stage_table + 8 * (int64_t)now.first_stage;
-        int32_t channel = 0;
-        int4 shift = make_int4(0, 0, 0, 0);
-        const auto look_up = [&]() {
-            if (loads) channel = table[box];
-            shift = *(const int4 *)(table + 4);
-            table += 8;
-        };
-        if (now.stages > 0) look_up();
+        const int4 *table = (const int4 *)p.lists.stage_table + now.first_stage;
+        int4 next = make_int4(0, 0, 0, 0);
+        if (now.stages > 0) next = __ldg(table);
         for (int32_t s = 0; s < now.stages; s++) {
-            const int32_t c = channel, w = now.unit.w * p.stride[2] + p.base[2] + shift.z,
-                          h = now.unit.h * p.stride[1] + p.base[1] + shift.y,
-                          d = now.unit.d * p.stride[0] + p.base[0] + shift.x;
-            if (s + 1 < now.stages) look_up();
+            const int32_t c = next.x, d = now.unit.d * p.stride[0] + p.base[0] + next.y,
+                          h = now.unit.h * p.stride[1] + p.base[1] + next.z,
+                          w = now.unit.w * p.stride[2] + p.base[2] + next.w;
+            if (s + 1 < now.stages) next = __ldg(table + s + 1);
             barrier_wait(ring.empty(stage.at), stage.parity ^ 1);
             if (lane == 0) barrier_expect(ring.full(stage.at), p.stage_boxed);
             __syncwarp();
@@ -262,8 +255,10 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
     if (lane == 0) reset_counters<TARTAN_CUDA_COUNTERS>(p.counters);
 }
 
-/* By one thread. */
+/* By one thread, which also translates the steps, so that the loop of those who multiply is short: where the pixels of an item
+ * begin becomes the lower half of a descriptor. */
 __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRing &ring) {
+    const tartan_cuda_conv_form &f = p.form;
     PipelineState<kConvWeights> step;
     PipelineState<kConvTiles> board;
     wait_for_kernels_before();
@@ -271,6 +266,7 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
         barrier_wait(ring.posted(board.at), board.parity);
         volatile const ConvTile *tile = ring.tile(board.at);
         const int32_t group = tile->group, first = tile->first_step, end = first + tile->steps;
+        uint32_t stage = tile->stage + (uint32_t)f.stages - 1; /* the one before */
         barrier_arrive(ring.read(board.at));
         board.next();
         if (group < 0) return;
@@ -279,13 +275,23 @@ __device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRin
         for (int32_t s = first; s < end; s++) {
             const ConvWords words = next;
             if (s + 1 < end) next = step_words(p, s + 1);
-            const uint32_t full = ring.weights_full(step.at), to = ring.weights(step.at);
+            const uint32_t full = ring.weights_full(step.at), marks = words.marks.x;
+            const uint32_t pair[4] = {words.starts.x, words.starts.y, words.starts.z, words.starts.w};
+            uint32_t start[TARTAN_CUDA_CONV_ITEMS];
+#pragma unroll
+            for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
+                stage += marks >> i & 1;
+                if (stage >= (uint32_t)f.stages) stage -= (uint32_t)f.stages;
+                start[i] =
+                    in_descriptor(ring.pixels(f, stage)) + (1 << 16) + (pair[i / 2] >> 16 * (i % 2) & 0xffff);
+            }
             barrier_wait(ring.weights_empty(step.at), step.parity ^ 1);
-            shared_store_16(ring.words(step.at), words.starts);
-            shared_store_16(ring.words(step.at) + 16, words.marks);
-            const uint32_t bytes = kConvWeightBytes >> (words.marks.x >> TARTAN_CUDA_CONV_SHORT & 1);
+            shared_store_16(ring.words(step.at), make_uint4(start[0], start[1], start[2], start[3]));
+            shared_store_16(ring.words(step.at) + 16, make_uint4(start[4], start[5], start[6], start[7]));
+            shared_store_4(ring.words(step.at) + 32, marks);
+            const uint32_t bytes = kConvWeightBytes >> (marks >> TARTAN_CUDA_CONV_SHORT & 1);
             barrier_expect(full, bytes);
-            bulk_load(to, p.packed + (int64_t)s * kConvWeightBytes, bytes, full);
+            bulk_load(ring.weights(step.at), p.packed + (int64_t)s * kConvWeightBytes, bytes, full);
             step.next();
         }
     }

@@ -33,13 +33,13 @@ __device__ __forceinline__ char *result_of(const ConvProblem &p, const ConvUnit 
            channel * p.to_channel;
 }
 
-/* Gain, and the bias after it, of a channel. */
+/* What becomes of a channel's sums: gain, the bias after it, the least value. */
 struct ConvAffine {
-    float gain, bias;
+    float gain, bias, least;
 };
 
 __device__ __forceinline__ ConvAffine affine_of(const ConvProblem &p, int32_t channel) {
-    ConvAffine a = {1, 0};
+    ConvAffine a = {1, 0, p.relu ? 0.f : -INFINITY};
     if (channel >= p.channels) return a;
     if (p.gain != nullptr) a.gain = p.gain[channel * p.gain_channel];
     if (p.bias != nullptr) a.bias = p.bias[channel * p.bias_channel];
@@ -47,9 +47,8 @@ __device__ __forceinline__ ConvAffine affine_of(const ConvProblem &p, int32_t ch
     return a;
 }
 
-__device__ __forceinline__ float apply(const ConvProblem &p, const ConvAffine &a, float x) {
-    x = fmaf(a.gain, x, a.bias);
-    return p.relu && x < 0 ? 0.f : x;
+__device__ __forceinline__ float apply(const ConvAffine &a, float x) {
+    return larger_or_nan(fmaf(a.gain, x, a.bias), a.least);
 }
 
 /* The sum of one element, its terms in ascending order, of the stored blocks alone. */
@@ -91,7 +90,7 @@ __device__ __noinline__ void store_exact_unit(const ConvProblem &p, const ConvUn
         if (k >= p.channels || row < rows.low || row >= rows.high) continue;
         const Position at = {u.image,
                              {u.d, u.h + (p.form.lines ? 0 : row), u.w + col + (p.form.lines ? 8 * row : 0)}};
-        const float y = apply(p, affine_of(p, k), exact_result<T>(p, at, k));
+        const float y = apply(affine_of(p, k), exact_result<T>(p, at, k));
         if (p.to_f32)
             *(float *)result_of(p, u, row, col, k) = y;
         else
@@ -109,13 +108,35 @@ template <Factor kFactor> __device__ __forceinline__ uint32_t pack_pair(float lo
     }
 }
 
-/* A warp's 16 channels of a unit, through shared memory, so that whole sectors of 16 channels are written: 4 rows at a time. */
-template <Factor kFactor, int kRows>
-__device__ __forceinline__ void store_halves(const ConvProblem &p, const ConvUnit &u, uint32_t room,
+/* Finds sums that are not finite: x * 0 is NaN then. Those of bf16 are looked at two at a time, once they are rounded; of f16,
+ * whose range is small, before. */
+template <Factor kFactor> struct ConvProbe {
+    float sums[2] = {0, 0};
+    __nv_bfloat162 pairs = __floats2bfloat162_rn(0, 0);
+    __device__ __forceinline__ void take(const float *x) {
+        if constexpr (kFactor == Factor::f16)
+#pragma unroll
+            for (int i = 0; i < 8; i++) sums[i % 2] = fmaf(x[i], 0.f, sums[i % 2]);
+    }
+    __device__ __forceinline__ void take(uint32_t pair) {
+        if constexpr (kFactor != Factor::f16)
+            pairs = __hfma2(*(const __nv_bfloat162 *)&pair, __floats2bfloat162_rn(0, 0), pairs);
+    }
+    __device__ __forceinline__ bool found() const {
+        return *(const uint32_t *)&pairs != 0 || sums[0] + sums[1] != 0;
+    }
+};
+
+/* A warp's 16 channels of a unit, through shared memory, so that whole sectors of 16 channels are written: two rows at a time,
+ * of which the next ones are put down while these are read. kAsTheyAre: without gain, bias and ReLU. Returns whether a sum is
+ * not finite. */
+template <Factor kFactor, int kRows, bool kAsTheyAre>
+__device__ __forceinline__ bool store_halves(const ConvProblem &p, const ConvUnit &u, uint32_t room,
                                              int32_t channel, const float (&d)[4 * kRows]) {
     const uint32_t lane = threadIdx.x % 32, half = lane % 2;
     const int32_t col = lane / 2 % 8, begin = lane / 16;
-    const ConvAffine low = affine_of(p, channel + lane / 4), high = affine_of(p, channel + lane / 4 + 8);
+    ConvAffine low = {}, high = {};
+    if (!kAsTheyAre) low = affine_of(p, channel + lane / 4), high = affine_of(p, channel + lane / 4 + 8);
     ConvRows rows = rows_of(p, u, col);
     if (channel + 8 * (int32_t)half >= p.channels) rows.high = 0;
     char *to = result_of(p, u, begin, col, channel + 8 * half);
@@ -123,47 +144,54 @@ __device__ __forceinline__ void store_halves(const ConvProblem &p, const ConvUni
     const uint32_t put = lane / 16 * 8 + lane % 8, put_half = lane / 8 % 2, get = lane / 2;
     const uint32_t put_at = room + put * 32 + ((put_half ^ (put / 4 % 2)) * 16),
                    get_at = room + get * 32 + ((half ^ (get / 4 % 2)) * 16);
+    ConvProbe<kFactor> probe;
+    const auto pack = [&](const ConvAffine &a, float x, float y) {
+        const uint32_t pair =
+            kAsTheyAre ? pack_pair<kFactor>(x, y) : pack_pair<kFactor>(apply(a, x), apply(a, y));
+        probe.take(pair);
+        return pair;
+    };
+    const auto put_down = [&](int r) {
+        const float *x = &d[4 * r];
+        probe.take(x);
+        store_matrices_transposed(put_at + r / 2 % 2 * (kConvRoom / 2), pack(low, x[0], x[1]),
+                                  pack(high, x[2], x[3]), pack(low, x[4], x[5]), pack(high, x[6], x[7]));
+    };
+    __syncwarp();
+    put_down(0);
 #pragma unroll
-    for (int r = 0; r < kRows; r += 4) {
+    for (int r = 0; r < kRows; r += 2) {
         __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            const float *x = &d[4 * (r + i)];
-            store_matrices_transposed(put_at + i * 8 * 32,
-                                      pack_pair<kFactor>(apply(p, low, x[0]), apply(p, low, x[1])),
-                                      pack_pair<kFactor>(apply(p, high, x[2]), apply(p, high, x[3])),
-                                      pack_pair<kFactor>(apply(p, low, x[4]), apply(p, low, x[5])),
-                                      pack_pair<kFactor>(apply(p, high, x[6]), apply(p, high, x[7])));
-        }
-        __syncwarp();
-#pragma unroll
-        for (int part = 0; part < 2; part++) {
-            const int32_t row = r + 2 * part + begin;
-            const uint4 value = shared_load_16(get_at + part * 16 * 32);
-            if (row >= rows.low && row < rows.high) *(uint4 *)to = value;
-            to += step;
-        }
+        const uint4 value = shared_load_16(get_at + r / 2 % 2 * (kConvRoom / 2));
+        if (r + 2 < kRows) put_down(r + 2);
+        if (r + begin >= rows.low && r + begin < rows.high) *(uint4 *)to = value;
+        to += step;
     }
+    return probe.found();
 }
 
 /* The same for f32 of any strides: 8 lanes write 8 channels. */
 template <int kRows>
-__device__ __forceinline__ void store_floats(const ConvProblem &p, const ConvUnit &u, int32_t channel,
+__device__ __forceinline__ bool store_floats(const ConvProblem &p, const ConvUnit &u, int32_t channel,
                                              const float (&d)[4 * kRows]) {
     const int32_t lane = threadIdx.x % 32, k = channel + lane / 4, col = 2 * (lane % 4);
     const ConvAffine affine[2] = {affine_of(p, k), affine_of(p, k + 8)};
     const ConvRows rows[2] = {rows_of(p, u, col), rows_of(p, u, col + 1)};
     char *to = result_of(p, u, 0, col, k);
     const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
+    float probe[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) probe[e] = fmaf(d[4 * r + e], 0.f, probe[e]);
 #pragma unroll
         for (int e = 0; e < 4; e++)
             if (k + 8 * (e / 2) < p.channels && r >= rows[e % 2].low && r < rows[e % 2].high)
                 *(float *)(to + e % 2 * p.to_step[2] + e / 2 * 8 * p.to_channel) =
-                    apply(p, affine[e / 2], d[4 * r + e]);
+                    apply(affine[e / 2], d[4 * r + e]);
         to += step;
     }
+    return (probe[0] + probe[1]) + (probe[2] + probe[3]) != 0;
 }
 
 } // namespace

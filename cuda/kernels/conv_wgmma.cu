@@ -88,6 +88,7 @@ bool writes_directly(const tartan_cuda_conv *p) {
 void describe_results(const tartan_cuda_conv *p, float *sums, ConvProblem *g) {
     const tartan_cuda_image &y = p->to;
     g->channels = (int32_t)y.channels;
+    g->as_they_are = true;
     if (sums != nullptr) {
         g->to = (char *)sums;
         g->to_f32 = true;
@@ -107,6 +108,7 @@ void describe_results(const tartan_cuda_conv *p, float *sums, ConvProblem *g) {
     g->gain = (const float *)p->gain.data, g->gain_channel = p->gain.channel;
     g->bias = (const float *)p->bias.data, g->bias_channel = p->bias.channel;
     g->relu = p->relu, g->bias_first = p->bias_first;
+    g->as_they_are = g->gain == nullptr && g->bias == nullptr && !g->relu;
 }
 
 /* Whether windows are numbered in the call: those of a dynamic layout. */
@@ -126,7 +128,7 @@ void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
     const int64_t planes =
         g->restricted ? p->active.layout->blocks * p->active.size[0] : p->entries * p->to.size[0];
     g->units = (uint32_t)(planes * f.row_blocks * f.strips);
-    g->stage_boxed = (uint32_t)(f.boxes * f.units * f.box_cols * f.box_rows * f.span);
+    g->stage_boxed = (uint32_t)(f.units * f.box_cols * f.box_rows * f.span);
     g->alone = !number_windows(p) && g->lists.steps > 0;
     g->values = p->values, g->from = p->from.data;
     g->taps = p->taps, g->adjoint = p->adjoint;

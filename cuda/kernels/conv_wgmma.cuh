@@ -9,24 +9,25 @@ namespace tartan_cuda {
 
 namespace {
 
-/* With steps of four items the instructions between products took longer than the products: 650 cycles against 448. So a
- * step has eight, and the loop does little for each. */
+/* Products of a step take 896 cycles and more; the instructions between them, whose latencies are those of a busy shared
+ * memory, must not. */
 template <Factor kFactor, int kUnits, int kRows>
 __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &ring) {
     using T = std::conditional_t<kFactor == Factor::f16, __half, __nv_bfloat16>;
     const tartan_cuda_conv_form &f = p.form;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, team = warp / 4;
+    const bool leads = lane == 0;
     /* Weights: core matrices of 8 slots x 16 bytes, those of the same 8 channels side by side. Of descriptors only the lower
      * halves change. */
-    const uint32_t kind = f.span == 64 ? 2 : f.span == 32 ? 3 : 0;
     const uint64_t a_high = (uint64_t)(128 >> 4) << 32,
-                   b_high = (uint64_t)((uint32_t)(f.pitch * f.span >> 4) | kind << 30) << 32;
+                   b_high = (uint64_t)((uint32_t)(f.pitch * f.span >> 4) | (f.span == 128 ? 1u : 2u) << 30)
+                            << 32;
     const uint32_t next_unit = (uint32_t)f.unit_bytes >> 4, stages = (uint32_t)f.stages;
     ConvStage full, ended;
     PipelineState<kConvWeights> step;
     PipelineState<kConvTiles> board;
     if (team > 0) board.next();
-    uint32_t pixels = 0, turn = team ^ 1;
+    uint32_t turn = team ^ 1;
     while (true) {
         barrier_wait(ring.posted(board.at), board.parity);
         volatile const ConvTile *tile = ring.tile(board.at);
@@ -45,50 +46,33 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
                 for (int i = 0; i < 4 * kRows; i++) d[u][i] = 0;
         }
         uint32_t released = 0, ends = 0;
-        /* Lane 0 read the words of a step and releases its weights; a stage that ends is released by any other lane. */
+        /* Each lane releases the words that it read, and with them the weights; any lane a stage that ends. */
         const auto release = [&]() {
-            uint32_t at = ended.at + lane - 1;
+            uint32_t at = ended.at + lane;
             if (at >= stages) at -= stages;
-            if (lane <= ends) barrier_arrive(lane == 0 ? released : ring.empty(at));
+            barrier_arrive(released);
+            if (lane < ends) barrier_arrive(ring.empty(at));
             ended.at += ends;
             if (ended.at >= stages) ended.at -= stages;
         };
         for (int32_t s = 0; s < steps; s++) {
             barrier_wait(ring.weights_full(step.at), step.parity);
-            uint4 words = make_uint4(0, 0, 0, 0);
-            uint32_t marks = 0;
-            if (lane == 0) {
-                words = shared_load_16(ring.words(step.at));
-                marks = shared_load_4(ring.words(step.at) + 4 * TARTAN_CUDA_CONV_MARKS);
-            }
-            marks = __shfl_sync(~0u, marks, 0);
-            words.x = __shfl_sync(~0u, words.x, 0), words.y = __shfl_sync(~0u, words.y, 0);
-            words.z = __shfl_sync(~0u, words.z, 0), words.w = __shfl_sync(~0u, words.w, 0);
+            const uint32_t marks = shared_load_4(ring.words(step.at) + 32);
+            const uint4 low = shared_load_16(ring.words(step.at)),
+                        high = shared_load_16(ring.words(step.at) + 16);
             if (marks >> TARTAN_CUDA_CONV_DRAINS & 1) { /* it may hold the stages that this one waits for */
                 wgmma_wait<0>();
                 release();
                 released = 0;
             }
-            const uint32_t pair[4] = {words.x, words.y, words.z, words.w};
-            uint32_t start[TARTAN_CUDA_CONV_ITEMS];
-            if (marks % (1 << TARTAN_CUDA_CONV_ITEMS) == 0) { /* most often: one test instead of eight */
-#pragma unroll
-                for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) start[i] = pixels;
-            } else {
-#pragma unroll
-                for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
-                    if (marks >> i & 1) {
-                        barrier_wait(ring.full(full.at), full.parity);
-                        pixels = in_descriptor(ring.pixels(f, full.at)) | (uint32_t)f.leading << 16;
-                        full.next(f.stages);
-                    }
-                    start[i] = pixels;
-                }
+#pragma unroll 1
+            for (int32_t n = __popc(marks % (1 << TARTAN_CUDA_CONV_ITEMS)); n > 0; n--) {
+                barrier_wait(ring.full(full.at), full.parity);
+                full.next(f.stages);
             }
-#pragma unroll
-            for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) start[i] += pair[i / 2] >> 16 * (i % 2) & 0xffff;
-            if (s + 1 == steps && lane == 0) barrier_arrive(ring.turn(team ^ 1));
+            if (leads && s + 1 == steps) barrier_arrive(ring.turn(team ^ 1));
             const uint32_t a = in_descriptor(ring.weights(step.at)) | (1024 >> 4) << 16;
+            const uint32_t b[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
             /* The whole group in each branch: a group that spans a branch would cost a wait for all its products. */
             const auto issue = [&](auto items) {
                 wgmma_fence();
@@ -97,7 +81,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
 #pragma unroll
                     for (int u = 0; u < kUnits; u++)
                         wgmma_shared<kFactor, 8 * kRows>(d[u], a_high | (a + i * (2048 >> 4)),
-                                                         b_high | (start[i] + u * next_unit), s > 0 || i > 0);
+                                                         b_high | (b[i] + u * next_unit), s > 0 || i > 0);
                 wgmma_commit();
                 wgmma_wait<1>();
             };
@@ -109,7 +93,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
             released = ring.weights_empty(step.at), ends = marks >> TARTAN_CUDA_CONV_ENDS & 15;
             step.next();
         }
-        if (steps == 0 && lane == 0) barrier_arrive(ring.turn(team ^ 1));
+        if (leads && steps == 0) barrier_arrive(ring.turn(team ^ 1));
         wgmma_wait<0>();
         if (released != 0) release();
         bool broken = false;
@@ -118,14 +102,10 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
             volatile const ConvUnit *from = &ring.tile(board.at)->unit[u];
             const ConvUnit unit = {from->image, from->d, from->h, from->w, from->h_end, from->w_end};
             const int32_t channel = TARTAN_CUDA_CONV_GROUP * group + 16 * (int32_t)(warp % 4);
-            float probe[4] = {0, 0, 0, 0};
-#pragma unroll
-            for (int i = 0; i < 4 * kRows; i++) probe[i % 4] = fmaf(d[u][i], 0.f, probe[i % 4]);
-            broken = broken || (probe[0] + probe[1]) + (probe[2] + probe[3]) != 0;
-            if (p.to_f32)
-                store_floats<kRows>(p, unit, channel, d[u]);
-            else
-                store_halves<kFactor, kRows>(p, unit, ring.room(warp), channel, d[u]);
+            broken |= p.to_f32 ? store_floats<kRows>(p, unit, channel, d[u])
+                      : p.as_they_are
+                          ? store_halves<kFactor, kRows, true>(p, unit, ring.room(warp), channel, d[u])
+                          : store_halves<kFactor, kRows, false>(p, unit, ring.room(warp), channel, d[u]);
         }
         if (__any_sync(~0u, broken)) {
             for (int u = 0; u < kUnits; u++) {

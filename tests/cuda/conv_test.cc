@@ -103,7 +103,7 @@ void expect_all_products(const Operands &x) {
     tartan_cuda_conv_steps s;
     ASSERT_OK(tartan_cuda_conv_steps_make(&tartan_i_host, &p, &f, &s));
     const tartan_layout *l = p.layout;
-    const int64_t block = l->shape.block_rows * l->shape.block_cols, box = f.units * f.unit_bytes;
+    const int64_t block = l->shape.block_rows * l->shape.block_cols;
     std::vector<int> seen((size_t)(l->blocks * block));
     const int32_t *v = s.values;
     const std::unique_ptr<int32_t, void (*)(void *)> owned(s.values, [](void *p) { tartan_i_host.free(p); });
@@ -124,16 +124,12 @@ void expect_all_products(const Operands &x) {
             const bool is_short = marks >> TARTAN_CUDA_CONV_SHORT & 1;
             for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
                 stage += marks >> i & 1;
-                const int32_t *table = v + s.stage_table + 8 * stage;
+                const int32_t *table = v + s.stage_table + TARTAN_CUDA_CONV_STAGE * stage;
                 const int32_t *source = v + s.sources + 16 * (TARTAN_CUDA_CONV_ITEMS * step + i);
-                const int64_t at = (int64_t)((uint32_t)header[i / 2] >> 16 * (i % 2) & 0xffff) * 16,
-                              leading = f.leading;
+                const int64_t at = (int64_t)((uint32_t)header[i / 2] >> 16 * (i % 2) & 0xffff) * 16;
                 for (int32_t half = 0; half < 2; half++) {
-                    // The second half lies where the descriptor says: in the next box, or behind in the same one.
-                    const int64_t here = at + (half == 0 ? 0 : f.span == 16 ? 16 * leading : 16);
-                    const int64_t number = here / box, inside = here % box, pixel = inside / f.span;
-                    ASSERT_LT(number, f.boxes);
-                    const int64_t channel = table[number] + inside % f.span / 2;
+                    const int64_t here = at + 16 * half, pixel = here / f.span;
+                    const int64_t channel = table[0] + here % f.span / 2;
                     ASSERT_LT(pixel, f.box_cols * f.box_rows);
                     for (int32_t eight = 0; eight < 8; eight++) {
                         const int32_t from = source[8 * half + eight];
@@ -158,10 +154,10 @@ void expect_all_products(const Operands &x) {
                                 const int64_t w = tap % p.taps.kernel[2],
                                               h = tap / p.taps.kernel[2] % p.taps.kernel[1],
                                               d = tap / p.taps.kernel[2] / p.taps.kernel[1];
-                                ASSERT_EQ(tartan_cuda_conv_shift(&p, 0, d), table[4]);
+                                ASSERT_EQ(tartan_cuda_conv_shift(&p, 0, d), table[1]);
                                 ASSERT_EQ(tartan_cuda_conv_shift(&p, 1, h) * f.pitch +
                                               tartan_cuda_conv_shift(&p, 2, w),
-                                          pixel + table[5] * f.pitch + table[6]);
+                                          pixel + table[2] * f.pitch + table[3]);
                                 seen[(size_t)weight]++;
                             }
                     }
@@ -299,6 +295,17 @@ TEST(CudaConv, TablesHaveEveryWeightOnce) {
     expect_all_products(apart);
     apart.turn();
     expect_all_products(apart);
+}
+
+// Rows of 128 bytes, unless their halves are used by different groups.
+TEST(CudaConv, StagesAreAsWideAsGroupsUseThem) {
+    EXPECT_EQ(128, Operands({256, 256, 64, 64, 1}, "kernel=1x1", {28, 28}, 0.1).form().span);
+    EXPECT_EQ(64, Operands({512, 512, 32, 32, 1}, "kernel=1x1", {28, 28}, 0.25).form().span);
+    EXPECT_EQ(128, Operands({512, 512, 32, 32, 1}, "kernel=1x1", {28, 28}, 0.5).form().span);
+    EXPECT_EQ(128, Operands({512, 512, 32, 32, 1}, "kernel=3x3 padding=1", {28, 28}, 0.1).form().span);
+    EXPECT_EQ(128, Operands({512, 512, 8, 8, 1}, "kernel=1x1", {28, 28}, 0.25).form().span);
+    EXPECT_EQ(64, Operands({512, 512, 8, 8, 1}, "kernel=1x1", {28, 28}, 0.01).form().span);
+    EXPECT_EQ(64, Operands({64, 64, 64, 64, 1}, "kernel=7x7 padding=9 dilation=3", {64, 64}).form().span);
 }
 
 TEST(CudaConv, TablesOfNoMemoryAreNone) {
