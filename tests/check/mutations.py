@@ -22,6 +22,8 @@ TABLE = [
      "if (memcmp(seal, expected, TARTAN_I_SEAL_BYTES) != 0)", "if (false)", "io", "Seal.*"),
     ("lower version of a seal is accepted", "lib/io/seal.c",
      "if (version < TARTAN_I_SEAL_VERSION)", "if (version == 0)", "io", "Seal.*"),
+    ("version 0 of a seal is accepted", "lib/io/seal.c",
+     "if (version < TARTAN_I_SEAL_VERSION)", "if (version != 0 && version < TARTAN_I_SEAL_VERSION)", "io", "Seal.*"),
     ("changed page keeps its hash", "lib/io/pages.c",
      "pages->list[i].known = false;", "", "io", "PagesTest.*"),
     ("page that changes while it is written keeps its hash", "lib/io/pages.c",

@@ -118,6 +118,17 @@ static PyObject *product_of_complex(const spmm_arguments *given) {
     return NULL;
 }
 
+/* Whether PyTorch would record the product; -1 on failure. */
+static int records(const spmm_arguments *given) {
+    PyObject *const operands[] = {given->b, given->gates};
+    for (int i = 0; i < 2; i++) {
+        if (operands[i] == NULL || !tartan_py_type_of(operands[i]).torch) continue;
+        const int status = tartan_py_torch_records(operands[i]);
+        if (status != 0) return status;
+    }
+    return 0;
+}
+
 static PyObject *spmm_in(tartan_py_call *call, const spmm_arguments *given, tartan_py_matrix *matrix) {
     tartan_py_facts a;
     if (tartan_py_matrix_use(call, given->a, "a", matrix) || tartan_py_facts_of(matrix->pointer, &a))
@@ -194,6 +205,9 @@ PyObject *tartan_py_spmm(PyObject *module, PyObject *const *arguments, Py_ssize_
         tartan_py_double(argument(arguments, count, 5), "spmm", "beta", &given.beta))
         return NULL;
     if (given.out == NULL && tartan_py_refuse_beta(given.beta, "no out is given")) return NULL;
+    const int recorded = records(&given);
+    if (recorded < 0) return NULL;
+    if (recorded) return by_python(&given);
     tartan_py_call call;
     tartan_py_matrix matrix = {0};
     tartan_py_call_open(&call, "spmm");

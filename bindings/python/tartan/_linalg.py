@@ -14,17 +14,17 @@ from tartan._arrays import array_of, code_of, dtype_name, in_dtype, norm_code
 from tartan._context import Context, ContextLike
 from tartan._frame import Block, block_shape
 from tartan._layout import Layout
-from tartan._errors import ShapeError
+from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
 from tartan._matrix import BlockMatrix, check_matrix
-from tartan._product import product
+from tartan._product import product, recorded
 from tartan._transposed import TransposedMatrix
 
 _raw.use_product(product)
 
 
 def spmm(
-    a: Union[BlockMatrix, TransposedMatrix[BlockMatrix]], b: Any, *, side: str = "left", transpose: bool = False,
-    alpha: float = 1.0, beta: float = 0.0, out: Any = None, gates: Any = None,
+    a: Union[BlockMatrix, TransposedMatrix[BlockMatrix], Layout], b: Any, *, values: Any = None, side: str = "left",
+    transpose: bool = False, alpha: float = 1.0, beta: float = 0.0, out: Any = None, gates: Any = None,
     context: ContextLike = None, casting: str = "safe",
 ) -> Any:  # fmt: skip
     """``alpha * op(a) @ b + beta * out`` (side "left"), or ``alpha * b @ op(a) + beta * out`` ("right").
@@ -39,6 +39,10 @@ def spmm(
     ("safe", "same_kind", "unsafe") allows it. A complex `b` gives a complex result. A sparse `b` (without `out`, `gates`
     and `context`) gives a `BlockMatrix`.
 
+    If PyTorch records gradients of `b`, `gates` or `values`, they are recorded. `values`, [blocks, block rows, block
+    columns], are those of the matrix if `a` is a layout: a Parameter, for instance. The backward pass reads a matrix `a`
+    again, so its values may change only after it.
+
     All operands are in host memory, or all on one GPU. On a GPU, `b`, `gates` and `out` are device arrays,
     tensors of PyTorch, arrays of CuPy, or anything else with DLPack or __cuda_array_interface__; they are used
     in place, and the result belongs to the library of `b`. Without a `context` the work goes to the current
@@ -51,8 +55,17 @@ def spmm(
     """
     if isinstance(a, TransposedMatrix):
         a, transpose = a.T, not transpose
+    if values is not None:
+        if not isinstance(a, Layout):
+            raise ArgumentTypeError(f"spmm: a is of type {type(a).__name__}, expected a Layout, since values are given")
+        if _raw.records(b, values, gates):
+            if out is None and beta != 0:
+                raise ArgumentError(f"spmm: beta is {beta}, expected 0 where no out is given")
+            return recorded(a, b, values, side, transpose, alpha, out, gates, context)
+        a = BlockMatrix(a, values)
     check_matrix(a, "a")
     if casting != "safe":
+        assert isinstance(a, BlockMatrix)
         b = in_dtype(b, "b", a._code, casting)
     return _raw.spmm(a, b, side, transpose, alpha, beta, out, gates, context)
 

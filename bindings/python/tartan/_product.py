@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with operands that the library does not multiply itself: sparse matrices and complex arrays. The extension
-module calls `product` for them."""
+"""Products with operands that the library does not multiply itself, sparse matrices and complex arrays, and those that
+PyTorch records. The extension module calls `product` for them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from tartan import _raw
 from tartan._arithmetic import Arithmetic, is_sparse, matrix_of
 from tartan._errors import ArgumentError, DTypeError
 
+_torch: Any = None  # the module for PyTorch's gradients, once they are recorded
+
 
 def product(
     a: Any, b: Any, side: str = "left", transpose: bool = False, alpha: float = 1.0, beta: float = 0.0,
     out: Any = None, gates: Any = None, context: Any = None,
 ) -> Any:  # fmt: skip
-    """`tartan.spmm` of such an operand `b`; NotImplemented if it is neither sparse nor complex."""
+    """`tartan.spmm` of such an operand `b`; NotImplemented if it is none of them."""
+    if _raw.records(b, gates):
+        return recorded(a, b, None, side, transpose, alpha, out, gates, context)
     if isinstance(b, np.ndarray) and b.dtype.kind == "c":
         return _complex(a, b, side, transpose, alpha, beta, out, gates, context)
     if not is_sparse(b):
@@ -32,6 +36,20 @@ def product(
     else:
         result = factor._times(b)
     return result if alpha == 1 else result * alpha
+
+
+def recorded(
+    a: Any, b: Any, values: Any, side: str, transpose: bool, alpha: float, out: Any, gates: Any, context: Any
+) -> Any:
+    """A product that PyTorch records, of a matrix, or of a layout and `values`."""
+    global _torch
+    if out is not None:
+        raise ArgumentError(
+            "spmm: out is given, expected none where PyTorch records gradients: use detach(), or torch.no_grad()"
+        )
+    if _torch is None:
+        from tartan import _torch_products as _torch
+    return _torch.recorded(a, b, values, side, transpose, alpha, gates, context)
 
 
 def _by_operand(a: Any, b: Any, side: str) -> Any:

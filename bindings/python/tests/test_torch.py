@@ -73,10 +73,12 @@ def test_gradients_are_not_lost(rng):
     a = random_matrix(rng, (8, 8), 4, dtype="float32")
     x = torch.nn.Parameter(torch.randn(8, 3))
     out = torch.zeros(8, 3)
-    for call in (lambda: a @ x, lambda: spmm(a, x, out=out), lambda: tartan.sddmm(a.layout, x, torch.ones(3, 8)),
-                 lambda: a @ (2 * x)):  # fmt: skip
+    for call in (lambda: tartan.sddmm(a.layout, x, torch.ones(3, 8)), lambda: spmm(a, x.detach(), out=x),
+                 lambda: tartan.growth_score(2 * x, torch.ones(3, 8), 4)):  # fmt: skip
         with pytest.raises(tartan.ArgumentError, match="requires gradients, which this call does not record"):
             call()
+    with pytest.raises(tartan.ArgumentError, match="out is given, expected none where PyTorch records gradients"):
+        spmm(a, x, out=out)
     assert not out.any()
     with torch.no_grad():
         assert torch.equal(a @ x, a @ x.detach())
@@ -201,7 +203,9 @@ assert tartan._raw.exchange_queue(x) is None and isinstance(y, torch.Tensor)
 assert y.tolist() == [[i] * 3 for i in (1, 2, 3, 4)]
 b = a.astype("bfloat16") @ torch.ones(4, 3, dtype=torch.bfloat16).as_subclass(Old)
 assert b.dtype == torch.bfloat16 and b.tolist() == y.tolist()
-try: a @ torch.ones(4, 3, requires_grad=True).as_subclass(Old)
+(a @ x.requires_grad_()).sum().backward()
+assert x.grad.tolist() == y.tolist()
+try: tartan.sddmm(a, x, x.T)
 except tartan.ArgumentError as error: assert "gradient" in str(error)
 else: raise AssertionError
 """
