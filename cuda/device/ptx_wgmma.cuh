@@ -181,6 +181,35 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 }
 
+/* The same, or 0. Without a branch, so that the compiler may move it among others. */
+__device__ __forceinline__ float exp2_or_zero(float x, bool wanted) {
+    asm("{\n"
+        ".reg .pred wanted;\n"
+        "setp.ne.s32 wanted, %1, 0;\n"
+        "@wanted ex2.approx.ftz.f32 %0, %0;\n"
+        "@!wanted mov.f32 %0, 0f00000000;\n"
+        "}"
+        : "+f"(x)
+        : "r"((int32_t)wanted));
+    return x;
+}
+
+/* x becomes `infinity` + `finite`, which is -infinity, unless the bit `one` of `bits` is set. An addition and no choice, since
+ * what chooses numbers finds the largest of them, too. `finite` differs from x to x, so that the compiler does not add once
+ * and choose then. */
+__device__ __forceinline__ void infinity_unless(float &x, uint32_t bits, uint32_t one, float infinity,
+                                                float finite) {
+    asm("{\n"
+        ".reg .b32 found;\n"
+        ".reg .pred hidden;\n"
+        "and.b32 found, %1, %2;\n"
+        "setp.eq.u32 hidden, found, 0;\n"
+        "@hidden add.f32 %0, %3, %4;\n"
+        "}"
+        : "+f"(x)
+        : "r"(bits), "r"(one), "f"(infinity), "f"(finite));
+}
+
 } // namespace tartan_cuda
 
 #endif

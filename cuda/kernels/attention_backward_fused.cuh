@@ -65,9 +65,9 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
     }
 
     /* Scores -> weights exp(s - lse), 0 for pairs that do not count. */
-    __device__ __forceinline__ void weigh(const float2 (&lse)[8], bool some, const uint32_t (&seen)[1],
+    __device__ __forceinline__ void weigh(const float2 (&lse)[8], Sight sight, const uint32_t (&seen)[1],
                                           float (&s)[32]) const {
-        if (some) hide(seen, s);
+        if (sight != Sight::all) hide(seen, s);
 #pragma unroll
         for (int i = 0; i < 32; i++)
             s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y)));
@@ -250,11 +250,11 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             barrier_wait(ring.full(stage.at), stage.parity);
             multiply_scores(s, stage.at);
             multiply_values(dp, stage.at);
-            const bool some = find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
+            const Sight sight = find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
             float2 lse[8], delta[8];
             this->load_vector(0, stage.at, lse);
             wgmma_wait_for<1>(s);
-            weigh(lse, some, seen, s);
+            weigh(lse, sight, seen, s);
             multiply_weights(s, v_grad, false);
             this->load_vector(1, stage.at, delta);
             wgmma_wait_for<1>(dp);
@@ -280,11 +280,11 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
                 wgmma_pin(s);
                 add_changes(dq, places);
             }
-            const bool some = find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
+            const Sight sight = find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
             float2 lse[8], delta[8]; /* loaded while products are asked for */
             this->load_vector(0, stage.at, lse);
             multiply_values(dp, stage.at);
-            weigh(lse, some, seen, s);
+            weigh(lse, sight, seen, s);
             wgmma_wait_for<1>(k_grad);
             this->release(before);
             multiply_weights(s, v_grad, true);

@@ -8,7 +8,7 @@
 #include "device/launch.cuh"
 #include "device/ptx_wgmma.cuh"
 #include "device/tile_store.cuh"
-#include "kernels/attention_lists.cuh"
+#include "kernels/attention_seen.cuh"
 
 namespace tartan_cuda {
 
@@ -36,7 +36,8 @@ struct BackwardForm {
     static constexpr int kPanels = kWidth / 64, kOutPanels = kOutWidth / 64;
     static constexpr uint32_t kPanel = 64 * 128, kTile = kPanels * kPanel; /* 64 tokens of one tensor */
 
-    using Step = ListStep<(kLines_ > 0 ? kLines_ : kRows / 8), kStreamed>;
+    /* Tiles of 128 tokens are of one line if nothing else is said. */
+    using Step = ListStep<(kLines_ > 0 ? kLines_ : kRows == 128 ? 1 : kRows / 8), kStreamed>;
     struct Board {
         int32_t row;         /* the first kept token; < 0: there are no more tiles */
         int32_t head, entry; /* of the kept tensors */

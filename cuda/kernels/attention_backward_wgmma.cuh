@@ -18,6 +18,11 @@ __device__ __forceinline__ void pack_weights(const float (&x)[32], uint32_t (&we
     for (int i = 0; i < 16; i++) weights[i] = pack<kFactor>(x[2 * i], x[2 * i + 1]);
 }
 
+template <int kCount> __device__ __forceinline__ void set_zero(float (&x)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; i++) x[i] = 0;
+}
+
 /* Stores a warpgroup's results, whose first element is first_col. `row`: of the thread's first row. */
 template <int kCount>
 __device__ __forceinline__ void store_gradient(const BackwardProblem &p, const Gradient &g,
@@ -36,6 +41,7 @@ __device__ __forceinline__ void store_gradient(const BackwardProblem &p, const G
 /* kExtras: there may be a bias or dropout. */
 template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     static constexpr int kOuts = Form::kOutWidth / 2;
+    static constexpr bool kSkips = Form::kTeams == 2; /* warps that see nothing of a step skip exponentials */
     const BackwardProblem &p;
     const BackwardRing<Form> &ring;
     uint32_t warpgroup; /* of the team */
@@ -92,10 +98,10 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
 
     /* The bias is added, and what does not count becomes -infinity. */
     template <bool kByKeys>
-    __device__ __forceinline__ void complete(uint32_t at, int32_t first, bool some, const uint32_t (&seen)[1],
-                                             float (&s)[32]) const {
+    __device__ __forceinline__ void complete(uint32_t at, int32_t first, Sight sight,
+                                             const uint32_t (&seen)[1], float (&s)[32]) const {
         if constexpr (kExtras) add_bias<kByKeys>(p, ring.step(at), row_of(first), first, s);
-        if (some) hide(seen, s);
+        if (kByKeys && kSkips ? sight == Sight::some : sight != Sight::all) hide(seen, s);
     }
     template <bool kByKeys>
     __device__ __forceinline__ void find_dropped(uint32_t at, int32_t first, int32_t entry,
@@ -109,9 +115,11 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     }
 
     /* dp becomes ds. Where a score is -infinity it is 0, or NaN if dp is not finite, which repair_gradients mends. */
-    __device__ __forceinline__ void weigh_queries(const uint32_t (&kept)[1], const float (&s)[32],
-                                                  float (&dp)[32], const float (&lse)[2],
+    __device__ __forceinline__ void weigh_queries(uint32_t at, int32_t first, Sight sight,
+                                                  const uint32_t (&seen)[1], const uint32_t (&kept)[1],
+                                                  float (&s)[32], float (&dp)[32], const float (&lse)[2],
                                                   const float (&delta)[2]) const {
+        complete<false>(at, first, sight, seen, s);
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int r = i / 2 % 2;
@@ -141,12 +149,11 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         }
         barrier_wait(ring.full(stage.at), stage.parity);
         multiply_pairs(s, dp, stage.at);
-        bool some = find_seen<false>(p, ring.step(stage.at), row_of(first), first, seen);
+        Sight sight = find_seen<false>(p, ring.step(stage.at), row_of(first), first, seen);
         find_dropped<false>(stage.at, first, entry, kept);
         wgmma_wait_for<0>(s);
         wgmma_pin(dp);
-        complete<false>(stage.at, first, some, seen, s);
-        weigh_queries(kept, s, dp, lse, delta);
+        weigh_queries(stage.at, first, sight, seen, kept, s, dp, lse, delta);
         pack_weights<kFactor>(dp, weights);
         for (int32_t step = 1; step < steps; step++) {
             const uint32_t before = stage.at;
@@ -155,12 +162,11 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
             wgmma_pin(grad);
             multiply_pairs(s, dp, stage.at);
             accumulate<kFactor, Form>(grad, weights, part_of(0, before), step > 1);
-            some = find_seen<false>(p, ring.step(stage.at), row_of(first), first, seen);
+            sight = find_seen<false>(p, ring.step(stage.at), row_of(first), first, seen);
             find_dropped<false>(stage.at, first, entry, kept);
             wgmma_wait_for<1>(s);
             wgmma_pin(dp);
-            complete<false>(stage.at, first, some, seen, s);
-            weigh_queries(kept, s, dp, lse, delta);
+            weigh_queries(stage.at, first, sight, seen, kept, s, dp, lse, delta);
             wgmma_wait_for<0>(grad);
             release(before);
             pack_weights<kFactor>(dp, weights);
@@ -199,18 +205,22 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
             wgmma_pin(v_grad);
             release(before);
         }
+        const Glance seen_at_once = glance(p, ring.step(at), row_of(first), first);
+        if constexpr (Form::kEarly && !Form::kFlows) load_vector(0, at, lse);
         wgmma_pin(dp);
         wgmma_fence();
         multiply_tokens<kFactor, Form>(dp, ring.kept(1, warpgroup), ring.streamed(1, at));
-        const bool some = find_seen<true>(p, ring.step(at), row_of(first), first, seen);
+        const Sight sight = find_seen<true>(p, ring.step(at), seen_at_once, row_of(first), first, seen);
         find_dropped<true>(at, first, entry, kept);
-        if constexpr (Form::kEarly) load_vector(0, at, lse);
+        if constexpr (Form::kFlows) load_vector(0, at, lse);
         wgmma_wait_for<1>(s);
         if constexpr (!Form::kEarly) load_vector(0, at, lse);
-        complete<true>(at, first, some, seen, s);
+        complete<true>(at, first, sight, seen, s);
 #pragma unroll
-        for (int i = 0; i < 32; i++)
-            s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y)));
+        for (int i = 0; i < 32; i++) {
+            s[i] = fmaf(s[i], p.scale * kLog2E, -(i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y));
+            s[i] = kSkips ? exp2_or_zero(s[i], sight != Sight::none) : exp2_fast(s[i]);
+        }
         if constexpr (kExtras) {
             float some_dropped[32];
 #pragma unroll
@@ -306,12 +316,7 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
         barrier_wait(ring.kept_full(), parity);
         float first[kOuts], second[kByKeys ? kOuts : 1];
         if (t.steps == 0) {
-#pragma unroll
-            for (int i = 0; i < kOuts; i++) first[i] = 0;
-            if constexpr (kByKeys) {
-#pragma unroll
-                for (int i = 0; i < kOuts; i++) second[i] = 0;
-            }
+            set_zero(first), set_zero(second);
         } else if constexpr (kByKeys) {
             c.key_gradients(t.row, t.entry, t.steps, first, second);
         } else {

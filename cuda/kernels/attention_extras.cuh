@@ -130,7 +130,7 @@ __device__ __forceinline__ void add_bias(const AttentionLists &p, const Step *st
     }
 }
 
-/* Which weights dropout keeps: bits in the order of find_seen. */
+/* Which weights dropout keeps: bits, those of row `row` first. */
 template <bool kByKeys, class Step>
 __device__ __forceinline__ void find_kept(const AttentionLists &p, const Step *step, int32_t row,
                                           int32_t entry, uint32_t (&kept)[Step::kWords / 2]) {
@@ -144,7 +144,7 @@ __device__ __forceinline__ void find_kept(const AttentionLists &p, const Step *s
         kept[0] |= Step::kWords == 2 || bit < 32 ? one : 0;
         if (Step::kWords == 4) kept[Step::kWords / 2 - 1] |= bit < 32 ? 0 : one;
     };
-    if (kByKeys) { /* the words of a query have those of keys `row` and `row` + 8 */
+    if constexpr (kByKeys) { /* the words of a query have those of keys `row` and `row` + 8 */
 #pragma unroll 1
         for (int i = 0; i < kHalf; i++) {
             const int32_t query = column_of(p, step, i / 2) + i % 2;
@@ -152,20 +152,20 @@ __device__ __forceinline__ void find_kept(const AttentionLists &p, const Step *s
             keep(i, row & 1 ? words.v[1] : words.v[0]);
             keep(i + kHalf, row & 1 ? words.v[3] : words.v[2]);
         }
-        return;
-    }
+    } else {
 #pragma unroll 1
-    for (int i = 0; i < 2 * kFragments; i++) { /* of both rows */
-        const int r = i / kFragments, f = i % kFragments;
-        const int32_t key = column_of(p, step, f);
-        const philox4x32_ctr_t words = dropout_words(x, number_of(x, entry, step->head, row + 8 * r), key);
-        const int bit = r * kHalf + 2 * f;
-        keep(bit, key & 8 ? words.v[2] : words.v[0]);
-        keep(bit + 1, key & 8 ? words.v[3] : words.v[1]);
-        if (p.block_columns < 16) continue;
-        keep(bit + 2, words.v[2]); /* the next fragment has the 8 keys after these */
-        keep(bit + 3, words.v[3]);
-        i++;
+        for (int i = 0; i < 2 * kFragments; i++) { /* of both rows */
+            const int r = i / kFragments, f = i % kFragments;
+            const int32_t key = column_of(p, step, f);
+            const philox4x32_ctr_t words = dropout_words(x, number_of(x, entry, step->head, row + 8 * r), key);
+            const int bit = r * kHalf + 2 * f;
+            keep(bit, key & 8 ? words.v[2] : words.v[0]);
+            keep(bit + 1, key & 8 ? words.v[3] : words.v[1]);
+            if (p.block_columns < 16) continue;
+            keep(bit + 2, words.v[2]); /* the next fragment has the 8 keys after these */
+            keep(bit + 3, words.v[3]);
+            i++;
+        }
     }
 }
 

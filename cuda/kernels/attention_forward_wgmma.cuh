@@ -7,6 +7,7 @@
 #include "device/tile_store.cuh"
 #include "kernels/attention_extras.cuh"
 #include "kernels/attention_producer.cuh"
+#include "kernels/attention_seen.cuh"
 
 namespace tartan_cuda {
 
@@ -82,11 +83,11 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
     }
 
     /* Scores to which the bias is added; they may be hidden. */
-    __device__ __forceinline__ void complete(const QueryTile &t, uint32_t at, bool some,
+    __device__ __forceinline__ void complete(const QueryTile &t, uint32_t at, Sight sight,
                                              const uint32_t (&seen)[kScores / 32],
                                              float (&scores)[kScores]) const {
         if constexpr (kExtras) add_bias<false>(p, ring.step(at), row_of(t), t.row, scores);
-        if (some) hide(seen, scores);
+        if (sight != Sight::all) hide(seen, scores);
     }
 
     /* Rounds weights, less those that are dropped. */
@@ -125,10 +126,10 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
         wgmma_fence();
         multiply_keys(scores, buffer, stage.at);
         pass_turn();
-        bool some = find_seen<false>(p, ring.step(stage.at), row_of(t), t.row, seen);
+        Sight sight = find_seen<false>(p, ring.step(stage.at), row_of(t), t.row, seen);
         if constexpr (kExtras) find_kept<false>(p, ring.step(stage.at), row_of(t), t.entry, kept);
         wgmma_wait_for<0>(scores);
-        complete(t, stage.at, some, seen, scores);
+        complete(t, stage.at, sight, seen, scores);
         barrier_arrive(ring.keys_empty(stage.at));
         softmax(scores, scale, state, rescale);
         pack_weights(kept, scores, weights);
@@ -145,10 +146,10 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
             barrier_wait(ring.values_full(before.at), before.parity);
             multiply_values(weights, before.at, step > 1);
             pass_turn();
-            some = find_seen<false>(p, ring.step(stage.at), row_of(t), t.row, seen);
+            sight = find_seen<false>(p, ring.step(stage.at), row_of(t), t.row, seen);
             if constexpr (kExtras) find_kept<false>(p, ring.step(stage.at), row_of(t), t.entry, kept);
             wgmma_wait_for<1>(scores);
-            complete(t, stage.at, some, seen, scores);
+            complete(t, stage.at, sight, seen, scores);
             barrier_arrive(ring.keys_empty(stage.at));
             softmax(scores, scale, state, rescale);
             wgmma_wait_for<0>(out);

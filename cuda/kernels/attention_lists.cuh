@@ -39,7 +39,7 @@ struct AttentionLists {
     int32_t slots, parts; /* of a tile of columns: blocks, or tiles of a block; powers of two */
     int32_t shift_slots, shift_parts;
     tartan_cuda_block_mask mask; /* words [block_rows][row_words]; words_of is NULL without a block mask */
-    int32_t row_words;
+    int32_t row_words, block_words; /* of the mask: of a row of a block, and of all its rows */
     bool causal;
     int64_t query_offset, causal_from;
     AttentionExtras extras;
@@ -56,7 +56,8 @@ template <int kLines_, int kCols_> struct ListStep {
     uint32_t flags;                   /* StepFlag */
     int32_t head;                     /* of the queries */
     int32_t first[kSlots];            /* the first column of each slot; `columns` where there is none */
-    uint32_t present[kLines][kWords]; /* bits: the line has the column's block. Only if some are absent */
+    /* Bits: the line has the column's block. Only if some are absent, and there are several slots. */
+    uint32_t present[kLines][kWords];
     /* [slot][line]: a block's id, or with a block mask the position of its words, kFull if it has none; kAbsent. Without
      * needs_ids any number >= 0 for a block. */
     int32_t blocks[kSlots * kLines];
@@ -86,7 +87,7 @@ inline AttentionLists lists_of(const tartan_cuda_attention &in, const tartan_cud
     l.slots = l.block_columns < tile_columns ? tile_columns / l.block_columns : 1;
     l.parts = l.block_columns > tile_columns ? l.block_columns / tile_columns : 1;
     l.shift_slots = log2_of(l.slots), l.shift_parts = log2_of(l.parts);
-    l.row_words = (l.block_columns + 31) / 32;
+    l.row_words = (l.block_columns + 31) / 32, l.block_words = l.block_rows * l.row_words;
     l.causal = in.causal;
     l.query_offset = in.query_offset, l.causal_from = in.causal_from;
     l.extras = {(const float *)in.bias,
@@ -200,7 +201,7 @@ __device__ __forceinline__ void describe_present(const AttentionLists &p, Step *
         uint32_t present = 0;
         for (int32_t j = 0; j < 32; j += min(columns, 32)) {
             const uint32_t bits = columns < 32 ? ((1u << columns) - 1) << j : ~0u;
-            const int32_t slot = p.parts > 1 ? 0 : (32 * w + j) >> p.shift_columns;
+            const int32_t slot = (32 * w + j) >> p.shift_columns;
             if (out->blocks[slot * p.lines + lane] != Step::kAbsent) present |= bits;
         }
         out->present[lane][w] = present;
@@ -210,11 +211,10 @@ __device__ __forceinline__ void describe_present(const AttentionLists &p, Step *
 /* Fetches the bits of the tile's blocks to L1, where consumers read them soon. By a whole warp. */
 template <class Step>
 __device__ __forceinline__ void prefetch_bits(const AttentionLists &p, const Step *step) {
-    const int32_t words = p.block_rows * p.row_words,
-                  lines = (words + 31) / 32; /* of 128 bytes, of a block */
+    const int32_t lines = (p.block_words + 31) / 32; /* of 128 bytes, of a block */
     for (int32_t i = threadIdx.x % 32; i < (p.lines << p.shift_slots) * lines; i += 32) {
         const int32_t at = step->blocks[i / lines];
-        if (at >= 0) list_prefetch(p.mask.bits + (int64_t)at * words + i % lines * 32);
+        if (at >= 0) list_prefetch(p.mask.bits + (int64_t)at * p.block_words + i % lines * 32);
     }
 }
 
@@ -261,7 +261,7 @@ __device__ __forceinline__ int32_t describe_step(const AttentionLists &p, Step *
     }
     __syncwarp();
     if (masked) prefetch_bits(p, out);
-    if (absent) {
+    if (absent && p.slots > 1) {
         describe_present(p, out, columns);
         __syncwarp();
     }
@@ -274,148 +274,6 @@ __device__ __forceinline__ void leave_counters(int32_t *counters, int32_t teams)
     if (atomicAdd(&counters[1], 1) + 1 == teams) {
         atomicExch(&counters[0], 0);
         atomicExch(&counters[1], 0);
-    }
-}
-
-/* ---- Consumers: which columns of a step the rows `row` and `row` + 8 see, bit j % 32 of word j / 32 ---- */
-
-/* Takes out the keys from the row's limit on, or the queries before the row's first one. */
-template <bool kByKeys, class Step>
-__device__ __forceinline__ void take_hidden(const AttentionLists &p, const Step *step, int32_t row,
-                                            uint32_t (&seen)[Step::kWords]) {
-    const int32_t width = min(p.block_columns, 32);
-    const int32_t limit = kByKeys ? first_query(p, row) : limit_of(p, row);
-#pragma unroll
-    for (int w = 0; w < Step::kWords; w++) {
-        uint32_t word = 0;
-        for (int32_t at = 0; at < 32; at += width) {
-            const int32_t slot = p.parts > 1 ? 0 : (32 * w + at) >> p.shift_columns;
-            const int32_t ahead =
-                p.parts > 1 ? 32 * w : (32 * w + at) & (p.block_columns - 1); /* columns of the slot before */
-            const int32_t count = limit - step->first[slot] - ahead;
-            const uint32_t below = count <= 0 ? 0 : count >= 32 ? ~0u : (1u << count) - 1;
-            const uint32_t bits = kByKeys ? ~below : below;
-            word |= (width < 32 ? bits & ((1u << width) - 1) : bits) << at;
-        }
-        seen[w] &= word;
-    }
-}
-
-/* Takes out those that the block mask does not keep, where a tile has several blocks. `line`: of the row's block row,
- * `inside`: its row there. */
-template <class Step>
-__device__ __forceinline__ void take_masked(const AttentionLists &p, const Step *step, int32_t line,
-                                            int32_t inside, uint32_t (&seen)[Step::kWords]) {
-    const int32_t width = min(p.block_columns, 32);
-#pragma unroll
-    for (int w = 0; w < Step::kWords; w++) {
-        uint32_t hidden = 0;
-        for (int32_t j = 0; j < 32; j += width) {
-            const int32_t at = step->blocks[((32 * w + j) >> p.shift_columns) * p.lines + line];
-            const int32_t in_block = (32 * w + j) & (p.block_columns - 1);
-            if (at < 0) continue;
-            const uint32_t all = width < 32 ? (1u << width) - 1 : ~0u;
-            const int64_t row = (int64_t)at * p.block_rows + inside;
-            hidden |= (all & ~p.mask.bits[row * p.row_words + in_block / 32]) << j;
-        }
-        seen[w] &= ~hidden;
-    }
-}
-
-/* The words of a row of a block or, if it is wider than the tile, of a part of it; loaded whether they are needed or not, so
- * that the loads of several rows overlap. */
-template <class Step>
-__device__ __forceinline__ tartan_cuda_pack<uint32_t, Step::kWords>
-load_words(const AttentionLists &p, const Step *step, int32_t at, int32_t inside) {
-    const int32_t part = step->first[0] & (p.block_columns - 1);
-    const int64_t row = (int64_t)max(at, 0) * p.block_rows + inside;
-    return *(const tartan_cuda_pack<uint32_t, Step::kWords> *)(p.mask.bits + row * p.row_words + part / 32);
-}
-
-/* The scores of a tile that a thread holds: of a row, columns 8 f + 2 q and the next one, q = threadIdx.x % 4. Element i of
- * them is bit i. A multiplication brings the bits of a word together. */
-template <int kWords> __device__ __forceinline__ uint32_t bits_of_thread(const uint32_t (&seen)[kWords]) {
-    uint32_t bits = 0;
-#pragma unroll
-    for (int w = 0; w < kWords; w++) {
-        const uint32_t pairs = seen[w] >> 2 * (threadIdx.x % 4) & 0x03030303u;
-        bits |= (pairs * 0x01041040u) >> 24 << 8 * w;
-    }
-    return bits;
-}
-
-/* Which of the thread's scores of kCount rows count, from `row` on and 8 apart. The tile begins at row first_row. */
-template <bool kByKeys, int kCount, class Step>
-__device__ __forceinline__ void find_rows(const AttentionLists &p, const Step *step, int32_t row,
-                                          int32_t first_row, uint32_t (&bits)[kCount]) {
-    constexpr int kWords = Step::kWords;
-    const uint32_t flags = step->flags;
-    uint32_t seen[kCount][kWords];
-    int32_t lines[kCount], inside[kCount];
-#pragma unroll
-    for (int r = 0; r < kCount; r++) {
-        lines[r] = (row + 8 * r - first_row) >> p.shift_rows, inside[r] = (row + 8 * r) & (p.block_rows - 1);
-#pragma unroll
-        for (int w = 0; w < kWords; w++) seen[r][w] = flags & kSomeAbsent ? step->present[lines[r]][w] : ~0u;
-    }
-    if (flags & kSomeMasked) {
-        if (p.block_columns >= Step::kCols) { /* all rows are loaded before the first is used */
-            int32_t at[kCount];
-            tartan_cuda_pack<uint32_t, kWords> words[kCount];
-#pragma unroll
-            for (int r = 0; r < kCount; r++) {
-                at[r] = step->blocks[lines[r]];
-                words[r] = load_words(p, step, at[r], inside[r]);
-            }
-#pragma unroll
-            for (int r = 0; r < kCount; r++)
-#pragma unroll
-                for (int w = 0; w < kWords; w++)
-                    if (at[r] >= 0) seen[r][w] &= words[r].at[w];
-        } else {
-#pragma unroll
-            for (int r = 0; r < kCount; r++) take_masked(p, step, lines[r], inside[r], seen[r]);
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < kCount; r++) {
-        if (flags & kSomeHidden) take_hidden<kByKeys>(p, step, row + 8 * r, seen[r]);
-        bits[r] = bits_of_thread(seen[r]);
-    }
-}
-
-/* Which of the thread's scores count; those of the first row are in the lower half of all bits. If every row sees all
- * columns, it returns false and leaves `out` alone. kApart: one row after the other, where registers are short. */
-template <bool kByKeys, bool kApart = false, class Step>
-__device__ __forceinline__ bool find_seen(const AttentionLists &p, const Step *step, int32_t row,
-                                          int32_t first_row, uint32_t (&out)[Step::kWords / 2]) {
-    constexpr int kWords = Step::kWords;
-    if (step->flags == 0) return false;
-    if constexpr (kApart) {
-        static_assert(kWords == 2, "both rows in one word");
-#pragma unroll 1
-        for (int r = 0; r < 2; r++) {
-            uint32_t one[1];
-            find_rows<kByKeys>(p, step, row + 8 * r, first_row, one);
-            out[0] = r == 0 ? one[0] : one[0] << 16 | out[0];
-        }
-    } else {
-        uint32_t bits[2];
-        find_rows<kByKeys>(p, step, row, first_row, bits);
-        out[0] = kWords == 2 ? bits[1] << 16 | bits[0] : bits[0];
-        if (kWords == 4) out[kWords / 2 - 1] = bits[1];
-    }
-    return true;
-}
-
-/* Sets the scores that do not count to -infinity. Tests of consecutive bits let the compiler move several of them to
- * predicates at once. */
-template <int kCount>
-__device__ __forceinline__ void hide(const uint32_t (&seen)[kCount / 32], float (&s)[kCount]) {
-#pragma unroll
-    for (int i = 0; i < kCount; i++) {
-        const int half = kCount / 2, at = i % half / 2 * 4 + i / half * 2 + i % 2;
-        s[at] = seen[i / 32] & 1u << i % 32 ? s[at] : -INFINITY;
     }
 }
 

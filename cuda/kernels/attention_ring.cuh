@@ -33,7 +33,7 @@ template <int kWidth_, int kTeams_, int kKeys_, int kStages_, int kBuffers_> str
     static constexpr uint32_t kQueryPanel = 64 * 128, kQueries = kWarpgroups * kPanels * kQueryPanel;
     static constexpr uint32_t kKeyPanel = kKeys * 128, kKeyTile = kPanels * kKeyPanel;
 
-    using Step = ListStep<kRows / 8, kKeys>;
+    using Step = ListStep<kRows == 128 ? 1 : kRows / 8, kKeys>; /* blocks of 128 queries, or smaller ones */
 
     /* Of a team. */
     static constexpr uint32_t kK = kBuffers * kQueries, kV = kK + kStages * kKeyTile;
