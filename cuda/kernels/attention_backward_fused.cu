@@ -5,6 +5,7 @@
  * a last kernel rounds them. */
 #include "kernels/attention_backward_fused.cuh"
 
+#include "kernels/attention_backward_round.cuh"
 #include "kernels/attention_backward_start.cuh"
 
 namespace tartan_cuda {

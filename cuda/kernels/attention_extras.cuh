@@ -157,7 +157,8 @@ __device__ __forceinline__ void find_kept(const AttentionLists &p, const Step *s
         for (int i = 0; i < 2 * kFragments; i++) { /* of both rows */
             const int r = i / kFragments, f = i % kFragments;
             const int32_t key = column_of(p, step, f);
-            const philox4x32_ctr_t words = dropout_words(x, number_of(x, entry, step->head, row + 8 * r), key);
+            const philox4x32_ctr_t words =
+                dropout_words(x, number_of(x, entry, step->head, row + 8 * r), key);
             const int bit = r * kHalf + 2 * f;
             keep(bit, key & 8 ? words.v[2] : words.v[0]);
             keep(bit + 1, key & 8 ? words.v[3] : words.v[1]);

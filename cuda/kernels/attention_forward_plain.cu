@@ -6,7 +6,7 @@
  * Source: Dao, "FlashAttention-2" (2023), algorithm 1. */
 #include "index_cache.h"
 #include "kernels.h"
-#include "kernels/attention_plain.cuh"
+#include "kernels/attention_plain_tile.cuh"
 
 namespace tartan_cuda {
 namespace attention {

@@ -3,7 +3,7 @@
 #ifndef TARTAN_CUDA_ATTENTION_GRADIENT_PLAIN_CUH
 #define TARTAN_CUDA_ATTENTION_GRADIENT_PLAIN_CUH
 
-#include "kernels/attention_plain.cuh"
+#include "kernels/attention_plain_tile.cuh"
 
 namespace tartan_cuda {
 namespace attention {

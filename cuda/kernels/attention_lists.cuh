@@ -38,7 +38,7 @@ struct AttentionLists {
     int32_t block_rows, block_columns, shift_rows, shift_columns; /* powers of two, and their logarithms */
     int32_t slots, parts; /* of a tile of columns: blocks, or tiles of a block; powers of two */
     int32_t shift_slots, shift_parts;
-    tartan_cuda_block_mask mask; /* words [block_rows][row_words]; words_of is NULL without a block mask */
+    tartan_cuda_block_mask mask;    /* words [block_rows][row_words]; words_of is NULL without a block mask */
     int32_t row_words, block_words; /* of the mask: of a row of a block, and of all its rows */
     bool causal;
     int64_t query_offset, causal_from;
@@ -53,9 +53,9 @@ enum StepFlag : uint32_t { kSomeAbsent = 1, kSomeHidden = 2, kSomeMasked = 4 };
  * lines. */
 template <int kLines_, int kCols_> struct ListStep {
     static constexpr int kLines = kLines_, kCols = kCols_, kSlots = kCols_ / 8, kWords = kCols_ / 32;
-    uint32_t flags;                   /* StepFlag */
-    int32_t head;                     /* of the queries */
-    int32_t first[kSlots];            /* the first column of each slot; `columns` where there is none */
+    uint32_t flags;        /* StepFlag */
+    int32_t head;          /* of the queries */
+    int32_t first[kSlots]; /* the first column of each slot; `columns` where there is none */
     /* Bits: the line has the column's block. Only if some are absent, and there are several slots. */
     uint32_t present[kLines][kWords];
     /* [slot][line]: a block's id, or with a block mask the position of its words, kFull if it has none; kAbsent. Without
