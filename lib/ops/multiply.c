@@ -58,12 +58,16 @@ fail:
 
 enum { BATCH_TERMS = 128, BATCH_ELEMENTS = 1 << 14 };
 
+// Blocks that the kernel cannot read in place are copied when they are needed, or all of them once, if these many elements hold
+// them and each is needed more than once.
+enum { COPIED_ELEMENTS = 1 << 25 };
+
 // Memory of one worker.
 typedef struct scratch {
     int64_t *first;       /* [grid_cols]: where the pairs of a block begin, then where they end */
     int64_t *pairs;       /* [2 * most pairs]: block ids of A and B */
     tartan_i_term *terms; /* [batch] */
-    double *left, *right; /* [batch] blocks as f64, or NULL if the kernel reads them in place */
+    double *left, *right; /* [batch] blocks as f64, where they are copied when they are needed */
     double *sums;         /* [rows][width] */
 } scratch;
 
@@ -77,9 +81,10 @@ typedef struct job {
     tartan_i_kernels k;
     bool by_row, copy_left, copy_right;
     const tartan_matrix *left, *right;
-    int64_t rows, depth, cols; /* of blocks: left has rows x depth, right depth x cols */
-    int64_t width;             /* cols in whole vectors */
-    int64_t batch;             /* pairs of blocks that one call of a strip takes */
+    double *all_left, *all_right; /* all blocks, copied once; or NULL */
+    int64_t rows, depth, cols;    /* of blocks: left has rows x depth, right depth x cols */
+    int64_t width;                /* cols in whole vectors */
+    int64_t batch;                /* pairs of blocks that one call of a strip takes */
 } job;
 
 static void choose(job *j) {
@@ -141,6 +146,25 @@ static void copy_block(const job *j, const tartan_matrix *m, int64_t id, int64_t
                                                j->by_row ? col : row, rows, cols);
 }
 
+// Copies blocks of a factor, which have `rows` x `cols` elements, to rows of `width`.
+static void copy_share(const job *j, int32_t worker, const tartan_matrix *m, int64_t rows, int64_t width,
+                       double *to) {
+    const tartan_layout *l = m->layout;
+    int64_t begin, end;
+    if (to == NULL) return;
+    tartan_i_share(l->blocks, j->workers, worker, &begin, &end);
+    for (int64_t id = begin; id < end && !tartan_i_stop(j->context); id++) {
+        const int64_t r = tartan_i_rows_of(l, l->block_rows[id]), c = tartan_i_cols_of(l, l->block_cols[id]);
+        copy_block(j, m, id, j->by_row ? r : c, j->by_row ? c : r, to + id * rows * width, width);
+    }
+}
+
+static void copy_task(void *data, int32_t worker) {
+    const job *j = data;
+    copy_share(j, worker, j->left, j->rows, j->depth, j->all_left);
+    copy_share(j, worker, j->right, j->depth, j->width, j->all_right);
+}
+
 // The terms of `count` pairs from pair `p` on.
 static void make_terms(const job *j, const scratch *s, int64_t p, int64_t count, int64_t rows, int64_t cols) {
     const tartan_layout *a = j->a->layout;
@@ -149,16 +173,18 @@ static void make_terms(const job *j, const scratch *s, int64_t p, int64_t count,
         const int64_t left = pair[j->by_row ? 0 : 1], right = pair[j->by_row ? 1 : 0];
         tartan_i_term *term = &s->terms[t];
         *term = (tartan_i_term){.k = depth};
-        if (j->copy_left) {
+        if (j->all_left != NULL) {
+            term->a = j->all_left + left * j->rows * j->depth;
+        } else if (j->copy_left) {
             double *to = s->left + t * j->rows * j->depth;
             copy_block(j, j->left, left, rows, depth, to, j->depth);
             term->a = to;
         } else {
             term->a = tartan_i_block_at(j->left, left);
         }
-        term->b = (j->copy_right ? t : right) * j->depth;
-        if (j->copy_right)
-            copy_block(j, j->right, right, depth, cols, s->right + term->b * j->width, j->width);
+        const bool copies = j->copy_right && j->all_right == NULL;
+        term->b = (copies ? t : right) * j->depth;
+        if (copies) copy_block(j, j->right, right, depth, cols, s->right + term->b * j->width, j->width);
     }
 }
 
@@ -166,7 +192,7 @@ static void make_terms(const job *j, const scratch *s, int64_t p, int64_t count,
 static void add_terms(const job *j, const scratch *s, int64_t count, int64_t rows, bool first) {
     const tartan_i_product *product = &j->k.product;
     const int64_t row = tartan_i_block_row_stride(j->left), col = tartan_i_block_col_stride(j->left);
-    const double *b = j->copy_right ? s->right : j->right->values;
+    const double *b = j->all_right != NULL ? j->all_right : j->copy_right ? s->right : j->right->values;
     tartan_i_strip strip = {.b_row = j->width, .sums_row = j->width, .first = first};
     strip.a_row = j->copy_left ? j->depth : j->by_row ? row : col;
     strip.a_col = j->copy_left ? 1 : j->by_row ? col : row;
@@ -216,6 +242,24 @@ static void compute_task(void *data, int32_t worker) {
     }
 }
 
+static bool is_copied_once(int64_t blocks, int64_t elements, int64_t pairs) {
+    return pairs > blocks && blocks <= COPIED_ELEMENTS / elements;
+}
+
+static tartan_status copy_once(const char *function, job *j, int64_t pairs) {
+    tartan_status status;
+    const int64_t left = j->left->layout->blocks, right = j->right->layout->blocks;
+    if (j->copy_left && is_copied_once(left, j->rows * j->depth, pairs))
+        NEW(j->all_left, left * j->rows * j->depth);
+    if (j->copy_right && is_copied_once(right, j->depth * j->width, pairs))
+        NEW_ZEROED(j->all_right, right * j->depth * j->width);
+    if (j->all_left == NULL && j->all_right == NULL) return TARTAN_OK;
+    const double work = (double)(left + right) * (double)(j->rows * j->depth);
+    TRY(tartan_i_work_run(function, j->context, work, copy_task, j));
+fail:
+    return status;
+}
+
 static tartan_status compute(const char *function, tartan_context *context, job *j) {
     tartan_status status;
     const tartan_layout *a = j->a->layout, *b = j->b->layout;
@@ -228,13 +272,15 @@ static tartan_status compute(const char *function, tartan_context *context, job 
     j->context = context;
     j->workers = context->threads;
     choose(j);
+    TRY(copy_once(function, j, all));
     NEW_ZEROED(j->scratch, j->workers);
     for (int32_t w = 0; w < j->workers; w++) {
         NEW(j->scratch[w].first, b->grid_cols);
         NEW(j->scratch[w].pairs, 2 * most);
         NEW(j->scratch[w].terms, j->batch);
-        if (j->copy_left) NEW(j->scratch[w].left, j->batch * j->rows * j->depth);
-        if (j->copy_right) NEW_ZEROED(j->scratch[w].right, j->batch * j->depth * j->width);
+        if (j->copy_left && j->all_left == NULL) NEW(j->scratch[w].left, j->batch * j->rows * j->depth);
+        if (j->copy_right && j->all_right == NULL)
+            NEW_ZEROED(j->scratch[w].right, j->batch * j->depth * j->width);
         NEW(j->scratch[w].sums, j->rows * j->width);
     }
     const double work = (double)all * (double)tartan_i_block_elements(j->a) * (double)b->shape.block_cols;
@@ -249,6 +295,8 @@ fail:
         tartan_i_free(j->scratch[w].sums);
     }
     tartan_i_free(j->scratch);
+    tartan_i_free(j->all_left);
+    tartan_i_free(j->all_right);
     return status;
 }
 
