@@ -7,14 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- The plan: the layouts to write, and the layout of each matrix ---- */
+/* ---- The outline: the layouts to write, and the layout of each matrix ---- */
 
-typedef struct planned {
+typedef struct listed {
     const tartan_i_item *item; /* NULL: implicit, stored only for matrices */
     char *name;
     tartan_layout *layout; /* borrowed from the collection */
     int64_t equal;         /* an earlier layout with the same blocks, whose lists it shares, or -1 */
-} planned;
+} listed;
 
 /* Layouts by a text: 1 + their index at the text's hash or behind it, 0 where there is none. */
 typedef struct table {
@@ -22,14 +22,14 @@ typedef struct table {
     uint64_t mask;
 } table;
 
-typedef struct plan {
-    planned *layouts;
+typedef struct outline {
+    listed *layouts;
     int64_t count;
     int64_t *of_matrix; /* [items]: the layout of each matrix */
     table by_name, by_identity;
-} plan;
+} outline;
 
-static void plan_clear(plan *p) {
+static void outline_clear(outline *p) {
     for (int64_t i = 0; p->layouts != NULL && i < p->count; i++) tartan_i_free(p->layouts[i].name);
     tartan_i_free(p->layouts);
     tartan_i_free(p->of_matrix);
@@ -45,16 +45,16 @@ static tartan_status make_table(int64_t count, table *out) {
     return tartan_i_allocate_zeroed(&out->slots, size, sizeof *out->slots);
 }
 
-static const char *name_of(const planned *layout) {
+static const char *name_of(const listed *layout) {
     return layout->name;
 }
 
-static const char *identity_of(const planned *layout) {
+static const char *identity_of(const listed *layout) {
     return layout->layout->identity;
 }
 
 /* The slot of the text, or the one where it belongs. */
-static int64_t *look_up(const plan *p, const table *t, const char *(*text_of)(const planned *),
+static int64_t *look_up(const outline *p, const table *t, const char *(*text_of)(const listed *),
                         const char *text) {
     uint64_t at = 0xcbf29ce484222325u; /* FNV-1a */
     for (const char *c = text; *c != '\0'; c++) at = (at ^ (unsigned char)*c) * 0x100000001b3u;
@@ -64,7 +64,7 @@ static int64_t *look_up(const plan *p, const table *t, const char *(*text_of)(co
 }
 
 /* The first of equal layouts is the one that is found. */
-static void add(plan *p, const planned *layout) {
+static void add(outline *p, const listed *layout) {
     p->layouts[p->count++] = *layout;
     int64_t *named = look_up(p, &p->by_name, name_of, layout->name);
     int64_t *equal = look_up(p, &p->by_identity, identity_of, layout->layout->identity);
@@ -72,17 +72,17 @@ static void add(plan *p, const planned *layout) {
     if (*equal == 0) *equal = p->count;
 }
 
-static int64_t find_equal(const plan *p, const tartan_layout *layout) {
+static int64_t find_equal(const outline *p, const tartan_layout *layout) {
     return *look_up(p, &p->by_identity, identity_of, layout->identity) - 1;
 }
 
-static bool name_taken(const plan *p, const char *name) {
+static bool name_taken(const outline *p, const char *name) {
     return *look_up(p, &p->by_name, name_of, name) != 0;
 }
 
 /* An implicit layout gets the name of its matrix; if a different layout has that name, its identity; if that is
  * taken too, its identity and a number. */
-static tartan_status name_implicit(const plan *p, const char *matrix, const tartan_layout *layout,
+static tartan_status name_implicit(const outline *p, const char *matrix, const tartan_layout *layout,
                                    char **out) {
     char name[TARTAN_I_NAME_BYTES + 1];
     snprintf(name, sizeof name, "%s", matrix);
@@ -94,8 +94,8 @@ static tartan_status name_implicit(const plan *p, const char *matrix, const tart
     return TARTAN_OK;
 }
 
-/* Items are sorted, so all explicit layouts are planned before the first matrix. */
-static tartan_status make_plan(const char *function, tartan_file *file, plan *p) {
+/* Items are sorted, so all explicit layouts are listed before the first matrix. */
+static tartan_status make_outline(const char *function, tartan_file *file, outline *p) {
     tartan_status status;
     NEW_ZEROED(p->layouts, file->nitems);
     NEW_ZEROED(p->of_matrix, file->nitems);
@@ -103,7 +103,7 @@ static tartan_status make_plan(const char *function, tartan_file *file, plan *p)
     TRY(make_table(file->nitems, &p->by_identity));
     for (int64_t i = 0; i < file->nitems; i++) {
         const tartan_i_item *item = &file->items[i];
-        planned one = {.equal = -1};
+        listed one = {.equal = -1};
         TRY(tartan_i_item_layout(function, file, item, &one.layout));
         int64_t equal = find_equal(p, one.layout);
         if (item->kind == TARTAN_KIND_LAYOUT) {
@@ -129,7 +129,7 @@ fail:
 /* ---- Writing ---- */
 
 static tartan_status write_layout(const char *function, tartan_file *file, tartan_i_writer *writer,
-                                  const plan *p, const planned *one) {
+                                  const outline *p, const listed *one) {
     char *metadata = NULL;
     bool owned = false;
     const char *equal = one->equal >= 0 ? p->layouts[one->equal].name : NULL;
@@ -165,7 +165,7 @@ fail:
 }
 
 static tartan_status write_all(const char *function, tartan_file *file, tartan_i_writer *writer,
-                               const plan *p) {
+                               const outline *p) {
     for (int64_t i = 0; i < p->count; i++) PASS(write_layout(function, file, writer, p, &p->layouts[i]));
     for (int64_t i = 0; i < file->nitems; i++)
         if (file->items[i].kind == TARTAN_KIND_MATRIX)
@@ -180,10 +180,10 @@ tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t comp
           "compression is %" PRId32 ", expected TARTAN_KEEP_PLAIN (0) or TARTAN_KEEP_COMPRESSED (1)",
           compression);
     tartan_status status;
-    plan p = {0};
+    outline p = {0};
     tartan_i_target target = {.fd = -1, .directory_fd = -1};
     tartan_i_writer *writer = NULL;
-    TRY(make_plan(__func__, file, &p));
+    TRY(make_outline(__func__, file, &p));
     TRY(tartan_i_target_open(__func__, path, &target));
     TRY(tartan_i_writer_open(__func__, path, target.fd, target.pages, compression, &writer));
     TRY(write_all(__func__, file, writer, &p));
@@ -191,12 +191,12 @@ tartan_status tartan_file_save(tartan_file *file, const char *path, int32_t comp
     writer = NULL;
     TRY(tartan_i_writer_finish(finished));
     TRY(tartan_i_target_commit(&target));
-    plan_clear(&p);
+    outline_clear(&p);
     return TARTAN_OK;
 fail:
     tartan_i_writer_drop(writer);
     tartan_i_target_discard(&target);
-    plan_clear(&p);
+    outline_clear(&p);
     return status;
 }
 

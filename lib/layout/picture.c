@@ -8,20 +8,20 @@
 enum { MAX_CELLS = 512, MAX_PANELS = 64, SHADES = 8, GAP = 6 };
 
 /* How the heads are drawn. A cell is one block, or several if there are too many. */
-typedef struct plan {
+typedef struct drawing {
     const tartan_layout *layout;
     int64_t panels;                   /* heads that are drawn */
     int64_t step_rows, step_cols;     /* blocks per cell */
     int64_t cells_down, cells_across; /* of a panel */
     int64_t width, height;            /* of a panel, in pixels */
-} plan;
+} drawing;
 
 static int64_t at_most(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static plan plan_picture(const tartan_layout *l, int64_t pixels) {
-    plan p = {.layout = l};
+static drawing measure(const tartan_layout *l, int64_t pixels) {
+    drawing p = {.layout = l};
     p.panels = at_most(at_most(l->shape.heads, MAX_PANELS), pixels / 16);
     p.width = (pixels - (p.panels - 1) * GAP) / p.panels;
     p.step_rows = tartan_i_ceil_div(l->grid_rows + (l->grid_rows == 0), MAX_CELLS);
@@ -37,7 +37,7 @@ static plan plan_picture(const tartan_layout *l, int64_t pixels) {
 }
 
 /* Counts the stored blocks of each cell of a head and turns the counts into shades 0 .. SHADES. */
-static void shade_cells(const plan *p, int64_t head, int64_t *cells) {
+static void shade_cells(const drawing *p, int64_t head, int64_t *cells) {
     const tartan_layout *l = p->layout;
     memset(cells, 0, (size_t)(p->cells_down * p->cells_across) * sizeof *cells);
     int64_t end = l->row_pointers[(head + 1) * l->grid_rows];
@@ -55,7 +55,7 @@ static void shade_cells(const plan *p, int64_t head, int64_t *cells) {
 }
 
 /* One path for all cells of a shade, made of runs along rows. */
-static void draw_shade(const plan *p, const int64_t *cells, int64_t shade, tartan_i_text *text) {
+static void draw_shade(const drawing *p, const int64_t *cells, int64_t shade, tartan_i_text *text) {
     bool begun = false;
     for (int64_t i = 0; i < p->cells_down; i++)
         for (int64_t j = 0, end; j < p->cells_across; j = end) {
@@ -73,7 +73,7 @@ static void draw_shade(const plan *p, const int64_t *cells, int64_t shade, tarta
     if (begun) tartan_i_text_add(text, "\"/>\n");
 }
 
-static void draw_panel(const plan *p, int64_t head, int64_t *cells, tartan_i_text *text) {
+static void draw_panel(const drawing *p, int64_t head, int64_t *cells, tartan_i_text *text) {
     int64_t x = head * (p->width + GAP);
     tartan_i_text_add(text, "<svg x=\"%" PRId64 "\" y=\"0\" width=\"%" PRId64 "\" height=\"%" PRId64 "\"", x,
                       p->width, p->height);
@@ -88,7 +88,7 @@ static void draw_panel(const plan *p, int64_t head, int64_t *cells, tartan_i_tex
                       x, p->width - 1, p->height - (p->height > 1));
 }
 
-static void draw_title(const plan *p, tartan_i_text *text) {
+static void draw_title(const drawing *p, tartan_i_text *text) {
     const tartan_layout *l = p->layout;
     int64_t permille = (int64_t)(tartan_layout_density(l) * 1000 + 0.5);
     tartan_i_text_add(text,
@@ -108,7 +108,7 @@ tartan_status tartan_layout_svg(const tartan_layout *layout, int32_t pixels, cha
     CHECK_OUT(out_text);
     CHECK_HANDLE(layout, LAYOUT, "layout");
     CHECK(pixels >= 16 && pixels <= 4096, ARGUMENT, "pixels is %" PRId32 ", expected 16 .. 4096", pixels);
-    plan p = plan_picture(layout, pixels);
+    drawing p = measure(layout, pixels);
     NEW(cells, p.cells_down * p.cells_across);
 
     tartan_i_text_add(&text,

@@ -72,7 +72,7 @@ typedef struct scratch {
 } scratch;
 
 typedef struct job {
-    const tartan_context *context;
+    tartan_context *context;
     const tartan_matrix *a, *b;
     tartan_matrix *c;
     scratch *scratch;

@@ -132,7 +132,7 @@ TEST_P(Large, SpmmOfManyShortRows) {
         }
 }
 
-// So few tiles of such long sums that several blocks of a device's threads share each.
+// So few tiles of such long sums that several CTAs share each.
 TEST_P(Large, SddmmOfLongSums) {
     for (int64_t block : kBlocks)
         for (int32_t dtype : {TARTAN_F16, TARTAN_BF16})
