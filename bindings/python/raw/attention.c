@@ -236,22 +236,24 @@ PyObject *tartan_py_attention(PyObject *const *given, bool recorded) {
     return run(given, recorded, "attention", forward_in);
 }
 
-static PyObject *forward_once(PyObject *const *given) {
-    const int records = tartan_py_attention_records(given);
+static PyObject *forward_once(PyObject *const *given, int records) {
     if (records < 0) return NULL;
     return records ? tartan_py_attention_recorded(given) : tartan_py_attention(given, false);
 }
 
 /* attention(layout, mask, q, k, v, bias, kind, scale, causal, query_offset, causal_from, dropout, seed, deterministic,
- * context, out, lse, return_lse, sinks): out, or (out, lse). PyTorch records it if it records the use of an input. */
+ * context, out, lse, return_lse, sinks): out, or (out, lse). PyTorch records it if it records the use of an input. Tensors
+ * that outlived torch.func.grad say that they require gradients, whatever the tensor inside says. */
 static PyObject *forward(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    PyObject *result, *given[FORWARD], *owned[5];
+    PyObject *result = NULL, *given[FORWARD], *owned[5];
     if (check_count(count, FORWARD, "attention")) return NULL;
-    if ((result = forward_once(arguments)) != NULL) return result;
+    const int records = tartan_py_attention_records(arguments);
+    if (records <= 0 && (result = forward_once(arguments, records)) != NULL) return result;
     memcpy(given, arguments, sizeof given);
-    if (!tartan_py_attention_unwraps(given, owned)) return NULL;
-    result = forward_once(given);
+    if (!tartan_py_attention_unwraps(given, owned))
+        return records > 0 ? forward_once(arguments, records) : NULL;
+    result = forward_once(given, tartan_py_attention_records(given));
     for (int i = 0; i < 5; i++) Py_XDECREF(owned[i]);
     return result;
 }

@@ -150,3 +150,13 @@ def test_explained(rng):
     w, x = BlockMatrix.zeros(random_layout(rng, (8, 8), 4, 0.5)), leaf(rng, (8, 3))
     (plan,) = tartan.explain(lambda: w @ x)
     assert plan["operation"] == "spmm"
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_tensors_that_outlived_a_transform(rng, records):
+    w, x, seen = BlockMatrix.zeros(random_layout(rng, (8, 8), 4, 0.5)).fill_normal(), leaf(rng, (8, 3)).requires_grad_(records), []
+    torch.func.grad(lambda y: seen.append(y) or y.sum())(x)
+    out = w @ seen[0]
+    assert torch.equal(out, w @ x) and out.requires_grad == records
+    if records:
+        assert torch.equal(torch.autograd.grad(out.sum(), x)[0], torch.autograd.grad((w @ x).sum(), x)[0])
