@@ -138,16 +138,16 @@ static void add_rate(const plan *p, tartan_i_text *text) {
         tartan_i_text_add(text, ", \"expected_tflops\": null");
 }
 
-static void explain_narrow(const tartan_context *context, const tartan_op_spmm *op, plan *p,
-                           tartan_i_text *text) {
-    p->kernel = "spmm_narrow";
+static void explain_few(const char *kernel, const char *why, const tartan_context *context,
+                        const tartan_op_spmm *op, plan *p, tartan_i_text *text) {
+    p->kernel = kernel;
     p->dtype = op->a->dtype;
     p->k = tartan_i_cpu_kernels(op->a->dtype);
     p->padded = p->flops;
     p->team = (tartan_i_cpu_team){.rows = context->threads, .cols = 1, .panels = 1};
     p->moved = tartan_i_stored_elements(op->a) * (double)p->k.bytes; /* each value once, and little else */
     add_plan(p, text);
-    tartan_i_text_add(text, "\"why\": \"few columns, and blocks whose columns are contiguous in op(a)\", ");
+    tartan_i_text_add(text, "\"why\": \"%s\", ", why);
     add_refusals(p, "spmm", "more empty lanes: its lanes are columns of b", text);
     add_rate(p, text);
     advice a = {text, true};
@@ -256,8 +256,11 @@ tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_o
     if (op->kind == TARTAN_OP_SPMM && tartan_i_array_elements(op->spmm.c) > 0) {
         tartan_array gates;
         const tartan_op_spmm spmm = tartan_i_cpu_spmm_now(&op->spmm, &now, &gates);
-        if (tartan_i_cpu_spmm_is_narrow(context, &spmm))
-            explain_narrow(context, &spmm, &p, text);
+        if (tartan_i_cpu_spmm_is_vector(context, &spmm))
+            explain_few("spmm_vector", "few columns, and small blocks", context, &spmm, &p, text);
+        else if (tartan_i_cpu_spmm_is_narrow(context, &spmm))
+            explain_few("spmm_narrow", "few columns, and blocks whose columns are contiguous in op(a)",
+                        context, &spmm, &p, text);
         else
             explain_wide(context, &spmm, &p, text);
     } else if (op->kind == TARTAN_OP_SDDMM && op->sddmm.s->layout->blocks > 0) {

@@ -2,6 +2,7 @@
  * The kernels in the vector vocabulary of lib/simd, compiled once for each instruction set and sum type. Each lane of a strip
  * runs the same chain of fused multiply-adds as the portable kernel. */
 #include "core/dtype.h"
+#include "kernels/lists.h"
 #include "kernels/rows.h"
 #include "simd/simd.h"
 
@@ -161,4 +162,5 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
     kernels->commit[TARTAN_BF16] = commit_bf16;
 #endif
     ROWS_FILL(kernels);
+    LISTS_FILL(kernels);
 }

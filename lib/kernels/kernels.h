@@ -95,6 +95,20 @@ typedef struct tartan_i_lines {
     int64_t a_step, b_step; /* from one position to the next */
 } tartan_i_lines;
 
+/* Lists of blocks of op(A) times one vector. */
+typedef struct tartan_i_list_product {
+    const int64_t *pointers,
+        *ids; /* row lists of op(A): blocks of row i are at pointers[i] ..; ids, or NULL: the positions */
+    const int32_t *others; /* block columns */
+    int64_t begin, end;    /* block rows */
+    int64_t out_block, in_block, out_size,
+        in_size;                          /* rows and columns of op(A), whose last blocks may have fewer */
+    int64_t a_row, a_col, block_elements; /* of a block, as op(A) has it */
+    const void *values, *x;
+    int64_t x_step;
+    void *sums; /* of the rows of blocks from `begin` on */
+} tartan_i_list_product;
+
 /* Tuning, as data. */
 typedef struct tartan_i_tuning {
     int64_t panel_bytes;   /* spmm: packed part of B that one worker goes through at a time */
@@ -259,6 +273,9 @@ typedef struct tartan_i_kernels {
 
     /* out[i] = one chain of fma(a[i], b[i], ...) over all pairs, whose k does not count. */
     void (*row_products)(int64_t n, const tartan_i_pair *pairs, int64_t npairs, void *out);
+
+    /* Each sum is one chain of fused multiply-adds, in the order of the list and of the columns of a block. */
+    void (*list_products)(const tartan_i_list_product *p);
 
     /* sums[i] = fma(a[i], b[i], sums[i]) of all lines, position after position. */
     void (*add_lines)(const tartan_i_lines *s, const tartan_i_line *lines, int64_t nlines);

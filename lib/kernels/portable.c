@@ -2,6 +2,7 @@
  * The kernels in plain C: the reference for all others, and what runs where nothing better does. Without
  * hardware fma the C library computes it: right, and slow. */
 #include "core/dtype.h"
+#include "kernels/lists.h"
 #include "kernels/rows.h"
 
 enum { LANES = 8, PEAK_CHAINS = 8, PEAK_STEPS = 16 };
@@ -167,4 +168,5 @@ void KERNELS_FILL(tartan_i_kernels *kernels) {
 #endif
     };
     ROWS_FILL(kernels);
+    LISTS_FILL(kernels);
 }

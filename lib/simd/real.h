@@ -22,5 +22,6 @@ enum { REAL_FRACTION_BITS = 52 };
 #define KERNELS_NAME(part, isa, bits) KERNELS_JOIN(part, isa, bits)
 #define KERNELS_FILL                  KERNELS_NAME(kernels, TARTAN_I_ISA, TARTAN_I_REAL)
 #define ROWS_FILL                     KERNELS_NAME(rows, TARTAN_I_ISA, TARTAN_I_REAL)
+#define LISTS_FILL                    KERNELS_NAME(lists, TARTAN_I_ISA, TARTAN_I_REAL)
 
 #endif

@@ -95,6 +95,16 @@ TEST_P(Explain, SaysThatFewColumnsWantBlocksByColumns) {
     EXPECT_HAS(cols, "{\"kernel\": \"spmm\", ");
     EXPECT_HAS(rows, "\"kernel\": \"spmm\", ");
     EXPECT_HAS(rows, "\"column-major blocks: with few columns ");
+    const Layout small = random_layout({512, 512, 4, 4, 1}, 0.5, 1);
+    for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+        const std::string one = explain_spmm(context.get(), small.get(), TARTAN_F64, 1, 0, 0, order);
+        EXPECT_HAS(one, "\"kernel\": \"spmm_vector\", ");
+        EXPECT_HAS(one, "\"why\": \"few columns, and small blocks\"");
+        EXPECT_HAS(explain_spmm(context.get(), small.get(), TARTAN_F64, 8, 0, 0, order),
+                   "\"kernel\": \"spmm");
+        EXPECT_EQ(std::string::npos, explain_spmm(context.get(), small.get(), TARTAN_F64, 8, 0, 0, order)
+                                         .find("\"kernel\": \"spmm_vector"));
+    }
 }
 
 TEST_P(Explain, DescribesTheRealOperands) {

@@ -52,8 +52,9 @@ struct Operands {
     std::mt19937_64 random{7};
     int32_t dtype;
     Layout layout = random_layout({96, 96, 8, 8, 1}, 0.5, 3);
-    Layout tall = random_layout({2000, 96, 4, 4, 1}, 0.5, 4);
-    Matrix a, b, c;
+    Layout tall = random_layout({4000, 96, 16, 16, 1}, 0.5, 4),
+           small = random_layout({2000, 96, 4, 4, 1}, 0.5, 4);
+    Matrix a, b, c, d;
     Dense x, y, q, k, v, out, lse, out_grad, image, result;
     std::unique_ptr<tartan_conv, void (*)(tartan_conv *)> conv{nullptr, tartan_conv_free};
     Matrix filter;
@@ -61,7 +62,8 @@ struct Operands {
     explicit Operands(int32_t of)
         : dtype(of), a(random_matrix(layout, of, TARTAN_COL_MAJOR, random)),
           b(random_matrix(layout, of, TARTAN_ROW_MAJOR, random)),
-          c(random_matrix(tall, of, TARTAN_COL_MAJOR, random)), x(of, {96, 40}), y(of, {40, 96}),
+          c(random_matrix(tall, of, TARTAN_COL_MAJOR, random)),
+          d(random_matrix(small, of, TARTAN_ROW_MAJOR, random)), x(of, {96, 40}), y(of, {40, 96}),
           q(of, {1, 2, 96, 16}), k(of, {1, 2, 96, 16}), v(of, {1, 2, 96, 16}), out(of, {1, 2, 96, 16}),
           lse(tartan_i_sum_dtype(of), {1, 2, 96}), out_grad(of, {1, 2, 96, 16}), image(of, {3, 16, 40, 60}),
           result(of, {3, 16, 40, 60}) {
@@ -88,9 +90,17 @@ struct Operands {
             return status;
         };
         all["spmm_narrow"] = [this](tartan_context *context, Values *values) {
-            Dense column(dtype, {96, 1}), product(dtype, {2000, 1});
+            Dense column(dtype, {96, 1}), product(dtype, {4000, 1});
             for (int64_t i = 0; i < 96; i++) column.set(i, x.get(i));
             const tartan_status status = tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, c.get(),
+                                                     nullptr, &column.array, 0, &product.array);
+            add_values(product, values);
+            return status;
+        };
+        all["spmm_vector"] = [this](tartan_context *context, Values *values) {
+            Dense column(dtype, {96, 1}), product(dtype, {2000, 1});
+            for (int64_t i = 0; i < 96; i++) column.set(i, x.get(i));
+            const tartan_status status = tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, d.get(),
                                                      nullptr, &column.array, 0, &product.array);
             add_values(product, values);
             return status;

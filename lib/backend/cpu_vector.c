@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sparse times a vector, or a few one after the other, on the CPU, with small blocks, which fill vectors neither along the
+ * rows of op(A) (cpu_narrow.c) nor along the columns of B: all steps are scalar. Each element is the same chain as anywhere
+ * else, with the same bits. */
+#include "backend/cpu.h"
+#include "core/interrupt.h"
+#include "core/workspace.h"
+
+enum {
+    ELEMENTS = 512, /* summed before they are written, about */
+    MOST_ROWS = 16, /* of blocks; larger ones are as fast or faster the other way */
+};
+
+typedef struct vector {
+    const tartan_context *context;
+    const tartan_op_spmm *op;
+    tartan_i_kernels k;
+    tartan_i_cpu_form form;
+    int64_t piece; /* block rows at a time */
+    char *scratch;
+    int64_t sums_bytes; /* of a worker */
+} vector;
+
+static vector start(const tartan_context *context, const tartan_op_spmm *op) {
+    vector p = {.context = context, .op = op, .k = tartan_i_cpu_kernels(op->a->dtype)};
+    p.form = tartan_i_cpu_form_of(op); /* heads differ only in their blocks and addresses */
+    p.piece = tartan_i_ceil_div(ELEMENTS, p.form.out_block);
+    p.sums_bytes = tartan_i_ceil_div(p.piece * p.form.out_block * p.k.bytes, 64) * 64;
+    return p;
+}
+
+static void compute_task(void *data, int32_t worker) {
+    const vector *p = data;
+    const tartan_i_cpu_form *f = &p->form;
+    int64_t begin, end;
+    tartan_i_cpu_share_rows(f->pointers, f->grid_out, p->context->threads, worker, &begin, &end);
+    tartan_i_list_product list = {.pointers = f->pointers,
+                                  .ids = f->ids,
+                                  .others = f->others,
+                                  .out_block = f->out_block,
+                                  .in_block = f->in_block,
+                                  .out_size = f->out_size,
+                                  .in_size = f->in_size,
+                                  .a_row = f->a_row,
+                                  .a_col = f->a_col,
+                                  .block_elements = f->block_elements,
+                                  .values = p->op->a->values,
+                                  .x_step = f->b.row,
+                                  .sums = p->scratch + worker * p->sums_bytes};
+    for (int64_t line = begin; line < end && !tartan_i_stop(p->context); line = list.end) {
+        list.begin = line;
+        list.end = end - line < p->piece ? end : line + p->piece;
+        const int64_t row = line * f->out_block, last = list.end * f->out_block,
+                      rows = (last < f->out_size ? last : f->out_size) - row;
+        for (int64_t j = 0; j < f->n; j++) {
+            list.x = f->b.data + j * f->b.col * p->k.bytes;
+            p->k.list_products(&list);
+            tartan_i_commit(&p->k, list.sums, rows, 1, rows, p->op->alpha, p->op->beta, f->c.dtype,
+                            f->c.data + (row * f->c.row + j * f->c.col) * f->c.bytes, f->c.col, f->c.row);
+        }
+    }
+}
+
+bool tartan_i_cpu_spmm_is_vector(const tartan_context *context, const tartan_op_spmm *op) {
+    if (op->gates != NULL || (op->a->dtype != TARTAN_F32 && op->a->dtype != TARTAN_F64)) return false;
+    const vector p = start(context, op);
+    if (tartan_i_dense_entries(&p.form.b) != 1) return false;
+    const int64_t most = p.form.a_row == 1 ? p.k.product.lanes - 1 : MOST_ROWS;
+    if (p.form.out_block > most) return false;
+    /* Cycles of a block, measured with square ones: for each column of B, and of the kernel of cpu_spmm.c. */
+    const double steps = (double)p.form.block_elements;
+    return (double)p.form.n * (0.75 * steps + 4) <= steps + 24;
+}
+
+tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op) {
+    vector p = start(context, op);
+    PASS(tartan_i_workspace_get(context, TARTAN_I_ROOM_OWN, &p.scratch, p.sums_bytes, context->threads));
+    for (int64_t head = 0; head < op->a->layout->shape.heads; head++) {
+        tartan_i_cpu_form_take(&p.form, op, head);
+        const double blocks = (double)(p.form.pointers[p.form.grid_out] - p.form.pointers[0]);
+        const double work =
+            2 * (double)p.form.n * (blocks * (double)p.form.block_elements + (double)p.form.out_size);
+        tartan_i_parallel(context, context->threads, work, compute_task, &p);
+    }
+    tartan_i_workspace_end(context);
+    return TARTAN_OK;
+}

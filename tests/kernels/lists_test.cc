@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of blocks times a vector: each instruction set gives the chains of fused multiply-adds that their definition says, and
+// writes nothing else.
+#include "tables.h"
+
+#include <cmath>
+
+namespace {
+
+using tartan_test::below;
+using tartan_test::fill;
+using tartan_test::Guarded;
+using tartan_test::Tables;
+
+class ListKernels : public ::testing::TestWithParam<tartan_i_cpu_features> {};
+INSTANTIATE_TEST_SUITE_P(Each, ListKernels, ::testing::ValuesIn(tartan_test::feature_sets()),
+                         [](const auto &set) { return tartan_test::features_name(set.param); });
+
+// A random operator of out_block x in_block blocks, `missing` rows and columns of whose last blocks do not exist.
+template <typename T> struct Lists {
+    std::vector<int64_t> pointers{0}, ids;
+    std::vector<int32_t> others;
+    std::vector<T> values, x;
+    tartan_i_list_product p = {};
+    Lists(int64_t out_block, int64_t in_block, bool by_row, int64_t lines, std::mt19937_64 &random) {
+        const int64_t cols = 1 + (int64_t)below(random, 5);
+        for (int64_t line = 0; line < lines; line++) {
+            for (int32_t col = 0; col < cols; col++)
+                if (random() % 2) others.push_back(col);
+            pointers.push_back((int64_t)others.size());
+        }
+        for (size_t i = 0; i < others.size(); i++) ids.push_back((int64_t)below(random, others.size() + 2));
+        p.out_block = out_block, p.in_block = in_block, p.block_elements = out_block * in_block;
+        p.a_row = by_row ? in_block : 1, p.a_col = by_row ? 1 : out_block;
+        p.out_size = lines * out_block - (int64_t)below(random, (size_t)out_block);
+        p.in_size = cols * in_block - (int64_t)below(random, (size_t)in_block);
+        p.x_step = 1 + (int64_t)(random() % 2) * 2;
+        values.resize((others.size() + 2) * (size_t)p.block_elements);
+        x.resize((size_t)(p.in_size * p.x_step));
+        fill(values.data(), values.size(), random);
+        fill(x.data(), x.size(), random);
+        p.pointers = pointers.data(), p.ids = random() % 2 ? ids.data() : nullptr, p.others = others.data();
+        p.values = values.data(), p.x = x.data();
+    }
+    T chain(int64_t row) const {
+        const int64_t line = row / p.out_block;
+        T sum = 0;
+        for (int64_t at = p.pointers[line]; at < p.pointers[line + 1]; at++)
+            for (int64_t k = 0, col; k < p.in_block && (col = p.others[at] * p.in_block + k) < p.in_size; k++)
+                sum = std::fma(values[(size_t)((p.ids != nullptr ? p.ids[at] : at) * p.block_elements +
+                                               row % p.out_block * p.a_row + k * p.a_col)],
+                               x[(size_t)(col * p.x_step)], sum);
+        return sum;
+    }
+};
+
+template <typename T>
+void check(const tartan_i_kernels &k, int64_t out_block, int64_t in_block, bool by_row) {
+    std::mt19937_64 random((uint64_t)(out_block * 100 + in_block * 2 + by_row));
+    for (int round = 0; round < 6; round++) {
+        const int64_t lines = 1 + (int64_t)below(random, 6);
+        Lists<T> list(out_block, in_block, by_row, lines, random);
+        list.p.begin = (int64_t)below(random, (size_t)lines);
+        list.p.end = list.p.begin + (int64_t)below(random, (size_t)(lines - list.p.begin + 1));
+        const int64_t first = list.p.begin * out_block,
+                      last = std::min(list.p.end * out_block, list.p.out_size);
+        const size_t n = (size_t)std::max<int64_t>(last - first, 0);
+        Guarded<T> sums(n, below(random, 16));
+        list.p.sums = sums.data();
+        k.list_products(&list.p);
+        for (size_t i = 0; i < n; i++) {
+            const T want = list.chain(first + (int64_t)i);
+            EXPECT_SAME_BITS(1, &want, sums.data() + i) << "row " << i << " of " << n;
+        }
+        EXPECT_TRUE(sums.intact());
+    }
+}
+
+TEST_P(ListKernels, ProductsAreChainsOfFusedProducts) {
+    for (int64_t rows = 1; rows <= 20; rows++)
+        for (int64_t cols : {(int64_t)1, (int64_t)2, (int64_t)3, (int64_t)4, (int64_t)7, (int64_t)8, rows})
+            for (bool by_row : {true, false}) {
+                SCOPED_TRACE(::testing::Message()
+                             << rows << " x " << cols << (by_row ? " by rows" : " by columns"));
+                check<float>(Tables<float>(GetParam()).best, rows, cols, by_row);
+                check<double>(Tables<double>(GetParam()).best, rows, cols, by_row);
+            }
+}
+
+} // namespace
