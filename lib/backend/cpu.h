@@ -14,7 +14,7 @@ bool tartan_i_cpu_spmm_is_narrow(const tartan_context *context, const tartan_op_
 /* Whether n columns are few enough for it, with blocks of `out_block` rows of op(A). */
 bool tartan_i_cpu_few_columns(const tartan_i_product *product, int64_t out_block, int64_t n);
 tartan_status tartan_i_cpu_spmm_narrow(const tartan_context *context, const tartan_op_spmm *op);
-/* The part that has very few columns and small blocks; whether it is the better way. */
+/* The part that has one column, or few and small blocks; whether it is the better way. */
 bool tartan_i_cpu_spmm_is_vector(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_spmm_vector(const tartan_context *context, const tartan_op_spmm *op);
 tartan_status tartan_i_cpu_sddmm(const tartan_context *context, const tartan_op_sddmm *op);

@@ -257,7 +257,7 @@ tartan_status tartan_i_cpu_explain(const tartan_context *context, const tartan_o
         tartan_array gates;
         const tartan_op_spmm spmm = tartan_i_cpu_spmm_now(&op->spmm, &now, &gates);
         if (tartan_i_cpu_spmm_is_vector(context, &spmm))
-            explain_few("spmm_vector", "few columns, and small blocks", context, &spmm, &p, text);
+            explain_few("spmm_vector", "one column, or few and small blocks", context, &spmm, &p, text);
         else if (tartan_i_cpu_spmm_is_narrow(context, &spmm))
             explain_few("spmm_narrow", "few columns, and blocks whose columns are contiguous in op(a)",
                         context, &spmm, &p, text);

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sparse times a vector, or a few one after the other, on the CPU, with small blocks, which fill vectors neither along the
- * rows of op(A) (cpu_narrow.c) nor along the columns of B: all steps are scalar. Each element is the same chain as anywhere
- * else, with the same bits. */
+ * Sparse times a vector on the CPU, or a few with small blocks, one after the other, unless columns of blocks are contiguous in
+ * op(A) and fill vectors (cpu_narrow.c). Each element is the same chain as anywhere else, with the same bits. */
 #include "backend/cpu.h"
 #include "core/interrupt.h"
 #include "core/workspace.h"
 
-enum {
-    ELEMENTS = 512, /* summed before they are written, about */
-    MOST_ROWS = 16, /* of blocks; larger ones are as fast or faster the other way */
-};
+enum { ELEMENTS = 512 }; /* summed before they are written, about */
 
 typedef struct vector {
     const tartan_context *context;
@@ -65,9 +61,8 @@ bool tartan_i_cpu_spmm_is_vector(const tartan_context *context, const tartan_op_
     if (op->gates != NULL || (op->a->dtype != TARTAN_F32 && op->a->dtype != TARTAN_F64)) return false;
     const vector p = start(context, op);
     if (tartan_i_dense_entries(&p.form.b) != 1) return false;
-    const int64_t most = p.form.a_row == 1 ? p.k.product.lanes - 1 : MOST_ROWS;
-    if (p.form.out_block > most) return false;
-    /* Cycles of a block, measured with square ones: for each column of B, and of the kernel of cpu_spmm.c. */
+    if (p.form.a_row == 1 && p.form.out_block >= p.k.product.lanes) return false;
+    /* Cycles of a block, measured with small ones: for each column of B, and of the kernel of cpu_spmm.c. */
     const double steps = (double)p.form.block_elements;
     return (double)p.form.n * (0.75 * steps + 4) <= steps + 24;
 }

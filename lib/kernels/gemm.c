@@ -16,6 +16,13 @@ typedef vec strip_factor;
 #include "kernels/packed.h"
 #include "kernels/spread.h"
 
+static inline void transpose_tile(const real *in, int64_t in_row, real *out, int64_t out_row) {
+    part_vec columns[TILE];
+    part_transpose(in, in_row, columns);
+#pragma GCC unroll 8
+    for (int j = 0; j < TILE; j++) part_store(out + j * out_row, columns[j]);
+}
+
 static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row, void *out,
                       int64_t out_row) {
     const real *p = in;
@@ -23,7 +30,7 @@ static void transpose(int64_t rows, int64_t cols, const void *in, int64_t in_row
     const int64_t row_end = rows - rows % TILE, col_end = cols - cols % TILE;
     for (int64_t j = 0; j < col_end; j += TILE)
         for (int64_t i = 0; i < row_end; i += TILE)
-            vec_transpose_tile(p + i * in_row + j, in_row, q + j * out_row + i, out_row);
+            transpose_tile(p + i * in_row + j, in_row, q + j * out_row + i, out_row);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = i < row_end ? col_end : 0; j < cols; j++) q[j * out_row + i] = p[i * in_row + j];
 }

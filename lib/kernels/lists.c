@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Lists of blocks times one vector. The rows of a block are so many chains at once, whose steps are scalar: with one vector
- * there is one column to fill lanes with, and lanes of rows would take a transpose of each block. Compiled once for each
- * instruction set, portable C among them, and sum type. */
+ * Lists of blocks times one vector. The rows of a block are so many chains at once. With one vector there is one column to
+ * fill lanes with; where row-major blocks have enough rows, lanes are rows, and tiles are transposed in registers; else the
+ * steps are scalar. Compiled once for each instruction set, portable C among them, and sum type. */
 #include "kernels/lists.h"
+#include "simd/simd.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -73,6 +75,81 @@ static const lines any[ROWS + 1] = {NULL, any_1, any_2, any_3, any_4, any_5, any
                               turned[ROWS + 1] = {NULL, turned_1, turned_2, turned_3, turned_4,
                                                   NULL, NULL,     NULL,     turned_8};
 
+#ifdef part_zero
+enum { TILES = 16 / TILE }; /* at once; fewer have too few chains */
+
+/* Adds the products of TILE columns. */
+INLINE void add_tiles(const real *a, int64_t a_row, const real *x, part_vec sums[TILES]) {
+#pragma GCC unroll 8
+    for (int t = 0; t < TILES; t++) {
+        part_vec columns[TILE];
+        part_transpose(a + t * TILE * a_row, a_row, columns);
+#pragma GCC unroll 8
+        for (int k = 0; k < TILE; k++) sums[t] = part_fma(columns[k], part_fill(x[k]), sums[t]);
+    }
+}
+
+INLINE const real *values_of(const tartan_i_list_product *p, int64_t at, int64_t first) {
+    return (const real *)p->values + (p->ids != NULL ? p->ids[at] : at) * p->block_elements +
+           first * p->a_row;
+}
+
+/* Rows far apart are too many streams for hardware to fetch ahead, so the same rows of the next block are asked for.
+ *
+ * TILES * TILE rows from `first` on of a block row, of row-major blocks. What a tile lacks is filled with zeros: a product of
+ * zeros changes no sum, since a chain that starts with +0 is never -0. */
+static void tiles(const tartan_i_list_product *p, int64_t line, int64_t first) {
+    enum { HIGH = TILES * TILE, BYTES = HIGH * TILE * sizeof(real) };
+    const int64_t a_row = p->a_row, step = p->x_step;
+    part_vec sums[TILES];
+    real rest[HIGH * TILE], x_rest[TILE];
+#pragma GCC unroll 8
+    for (int t = 0; t < TILES; t++) sums[t] = part_zero();
+    for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
+        const int64_t from = p->others[at] * p->in_block, left = p->in_size - from;
+        const real *a = values_of(p, at, first), *x = (const real *)p->x + from * step;
+        const int64_t there = left < p->in_block ? left : p->in_block,
+                      whole = step == 1 ? there - there % TILE : 0;
+        const char *next =
+            at + 1 < p->pointers[line + 1] ? (const char *)values_of(p, at + 1, first) : (const char *)a;
+        for (int64_t k = 0; k < whole; k += TILE, next += BYTES) {
+#pragma GCC unroll 8
+            for (int i = 0; i < BYTES; i += 64) vec_prefetch(next + i);
+            add_tiles(a + k, a_row, x + k, sums);
+        }
+        for (int64_t k = whole; k < there; k += TILE) {
+            const int64_t cols = there - k < TILE ? there - k : TILE;
+            memset(x_rest, 0, sizeof x_rest);
+            for (int64_t j = 0; j < cols; j++) x_rest[j] = x[(k + j) * step];
+            if (cols == TILE) {
+                add_tiles(a + k, a_row, x_rest, sums);
+                continue;
+            }
+            memset(rest, 0, sizeof rest);
+            for (int64_t i = 0; i < HIGH; i++)
+                memcpy(rest + i * TILE, a + i * a_row + k, (size_t)cols * sizeof *a);
+            add_tiles(rest, TILE, x_rest, sums);
+        }
+    }
+    real *out = (real *)p->sums + (line - p->begin) * p->out_block + first;
+#pragma GCC unroll 8
+    for (int t = 0; t < TILES; t++) part_store(out + t * TILE, sums[t]);
+}
+#endif
+
+/* Rows `first` and on, of `rows` of a block row, as many as one way takes; returns how many. */
+INLINE int64_t some_rows(const tartan_i_list_product *p, int64_t line, int64_t first, int64_t rows) {
+#ifdef part_zero
+    if (p->a_col == 1 && rows - first >= TILES * TILE) {
+        tiles(p, line, first);
+        return TILES * TILE;
+    }
+#endif
+    const int64_t count = rows - first < ROWS ? rows - first : ROWS;
+    any[count](p, line, first);
+    return count;
+}
+
 static void list_products(const tartan_i_list_product *p) {
     const int64_t edge = p->out_block;
     const bool whole = edge <= ROWS && p->in_block == edge;
@@ -85,8 +162,7 @@ static void list_products(const tartan_i_list_product *p) {
             best(p, line, 0);
             continue;
         }
-        for (int64_t first = 0; first < rows; first += ROWS)
-            any[rows - first < ROWS ? rows - first : ROWS](p, line, first);
+        for (int64_t first = 0; first < rows;) first += some_rows(p, line, first, rows);
     }
 }
 

@@ -67,15 +67,12 @@ static inline void vec_store_bf16(uint16_t *p, vec v) {
 }
 
 enum { TILE = 4 };
-static inline void vec_transpose_tile(const float *in, int64_t in_row, float *out, int64_t out_row) {
+static inline void part_transpose(const float *in, int64_t in_row, vec *out) {
     /* Rows i and i + 2 interleaved, twice. */
     const float32x4x2_t even = vzipq_f32(vld1q_f32(in), vld1q_f32(in + 2 * in_row));
     const float32x4x2_t odd = vzipq_f32(vld1q_f32(in + in_row), vld1q_f32(in + 3 * in_row));
     const float32x4x2_t low = vzipq_f32(even.val[0], odd.val[0]), high = vzipq_f32(even.val[1], odd.val[1]);
-    vst1q_f32(out, low.val[0]);
-    vst1q_f32(out + out_row, low.val[1]);
-    vst1q_f32(out + 2 * out_row, high.val[0]);
-    vst1q_f32(out + 3 * out_row, high.val[1]);
+    out[0] = low.val[0], out[1] = low.val[1], out[2] = high.val[0], out[3] = high.val[1];
 }
 #else
 typedef float64x2_t vec;
@@ -113,12 +110,17 @@ static inline vec vec_power(vec t) {
 }
 
 enum { TILE = 2 };
-static inline void vec_transpose_tile(const double *in, int64_t in_row, double *out, int64_t out_row) {
+static inline void part_transpose(const double *in, int64_t in_row, vec *out) {
     const float64x2_t first = vld1q_f64(in), second = vld1q_f64(in + in_row);
-    vst1q_f64(out, vzip1q_f64(first, second));
-    vst1q_f64(out + out_row, vzip2q_f64(first, second));
+    out[0] = vzip1q_f64(first, second), out[1] = vzip2q_f64(first, second);
 }
 #endif
+
+typedef vec part_vec;
+#define part_zero()       vec_zero()
+#define part_fill(x)      vec_fill(x)
+#define part_store(p, v)  vec_store(p, v)
+#define part_fma(a, b, c) vec_fma(a, b, c)
 
 /* The instructions for this return the number if the other operand is NaN; vec_max returns b. */
 static inline vec vec_max(vec a, vec b) {

@@ -85,21 +85,25 @@ TEST_P(Explain, SaysHowACpuWorks) {
     EXPECT_HAS(explain_spmm(one.get(), large.get(), TARTAN_F32, 9), "of the last ");
 }
 
-// A vector, or few columns: another kernel where blocks lie the right way, else the advice to lay them so.
+// Few columns: another kernel where blocks lie the right way, else the advice to lay them so; a vector: one for small blocks and
+// row-major ones.
 TEST_P(Explain, SaysThatFewColumnsWantBlocksByColumns) {
     if (!on_host()) GTEST_SKIP() << "a device says what its kernels say";
     const Layout large = random_layout({512, 512, 32, 32, 1}, 0.5, 1);
-    const std::string rows = explain_spmm(context.get(), large.get(), TARTAN_F32, 1),
-                      cols = explain_spmm(context.get(), large.get(), TARTAN_F32, 1, 0, 0, TARTAN_COL_MAJOR);
+    const std::string rows = explain_spmm(context.get(), large.get(), TARTAN_F32, 2),
+                      cols = explain_spmm(context.get(), large.get(), TARTAN_F32, 2, 0, 0, TARTAN_COL_MAJOR);
     EXPECT_HAS(cols, "\"kernel\": \"spmm_narrow\", ");
     EXPECT_HAS(cols, "{\"kernel\": \"spmm\", ");
     EXPECT_HAS(rows, "\"kernel\": \"spmm\", ");
     EXPECT_HAS(rows, "\"column-major blocks: with few columns ");
+    EXPECT_HAS(explain_spmm(context.get(), large.get(), TARTAN_F32, 1), "\"kernel\": \"spmm_vector\", ");
+    EXPECT_HAS(explain_spmm(context.get(), large.get(), TARTAN_F32, 1, 0, 0, TARTAN_COL_MAJOR),
+               "\"kernel\": \"spmm_narrow\", ");
     const Layout small = random_layout({512, 512, 4, 4, 1}, 0.5, 1);
     for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
         const std::string one = explain_spmm(context.get(), small.get(), TARTAN_F64, 1, 0, 0, order);
         EXPECT_HAS(one, "\"kernel\": \"spmm_vector\", ");
-        EXPECT_HAS(one, "\"why\": \"few columns, and small blocks\"");
+        EXPECT_HAS(one, "\"why\": \"one column, or few and small blocks\"");
         EXPECT_HAS(explain_spmm(context.get(), small.get(), TARTAN_F64, 8, 0, 0, order),
                    "\"kernel\": \"spmm");
         EXPECT_EQ(std::string::npos, explain_spmm(context.get(), small.get(), TARTAN_F64, 8, 0, 0, order)
