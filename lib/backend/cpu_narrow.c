@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sparse times few columns on the CPU: a vector, or a matrix with fewer columns than half a vector has lanes.
+ * Sparse times few columns on the CPU: a matrix with fewer columns than half a vector has lanes. (One column: cpu_vector.c.)
  *
  * We solve the transposed problem, C' = B' op(A)', so that the lanes are rows of op(A) instead of columns of B. The
  * strip kernel is the same, with B' as its left factor and the blocks as its right one, so each element is the

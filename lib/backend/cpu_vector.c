@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Sparse times a vector on the CPU, or a few with small blocks, one after the other, unless columns of blocks are contiguous in
- * op(A) and fill vectors (cpu_narrow.c). Each element is the same chain as anywhere else, with the same bits. */
+ * Sparse times a vector on the CPU, or a few with small blocks, one after the other. Each element is the same chain as anywhere
+ * else, with the same bits. */
 #include "backend/cpu.h"
 #include "core/interrupt.h"
 #include "core/workspace.h"
@@ -61,7 +61,6 @@ bool tartan_i_cpu_spmm_is_vector(const tartan_context *context, const tartan_op_
     if (op->gates != NULL || (op->a->dtype != TARTAN_F32 && op->a->dtype != TARTAN_F64)) return false;
     const vector p = start(context, op);
     if (tartan_i_dense_entries(&p.form.b) != 1) return false;
-    if (p.form.a_row == 1 && p.form.out_block >= p.k.product.lanes) return false;
     /* Cycles of a block, measured with small ones: for each column of B, and of the kernel of cpu_spmm.c. */
     const double steps = (double)p.form.block_elements;
     return (double)p.form.n * (0.75 * steps + 4) <= steps + 24;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Lists of blocks times one vector. The rows of a block are so many chains at once. With one vector there is one column to
- * fill lanes with; where row-major blocks have enough rows, lanes are rows, and tiles are transposed in registers; else the
- * steps are scalar. Compiled once for each instruction set, portable C among them, and sum type. */
+ * fill lanes with; where blocks have enough rows, lanes are rows, for which tiles of row-major blocks are transposed in
+ * registers; else the steps are scalar. Compiled once for each instruction set, portable C among them, and sum type. */
 #include "kernels/lists.h"
 #include "simd/simd.h"
 
@@ -76,7 +76,7 @@ static const lines any[ROWS + 1] = {NULL, any_1, any_2, any_3, any_4, any_5, any
                                                   NULL, NULL,     NULL,     turned_8};
 
 #ifdef part_zero
-enum { TILES = 16 / TILE }; /* at once; fewer have too few chains */
+enum { MOST_VECTORS = 4, TILES = 16 / TILE }; /* at once; fewer tiles have too few chains */
 
 /* Adds the products of TILE columns. */
 INLINE void add_tiles(const real *a, int64_t a_row, const real *x, part_vec sums[TILES]) {
@@ -137,9 +137,49 @@ static void tiles(const tartan_i_list_product *p, int64_t line, int64_t first) {
 }
 #endif
 
+#ifdef part_zero
+/* `count` vectors of rows from `first` on of a block row, of column-major blocks. */
+INLINE void vectors(const int count, const tartan_i_list_product *p, int64_t line, int64_t first) {
+    vec sums[MOST_VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v < count; v++) sums[v] = vec_zero();
+    for (int64_t at = p->pointers[line]; at < p->pointers[line + 1]; at++) {
+        const int64_t from = p->others[at] * p->in_block, left = p->in_size - from;
+        const int64_t there = left < p->in_block ? left : p->in_block;
+        const real *a = values_of(p, at, first), *x = (const real *)p->x + from * p->x_step;
+        const real *next = at + 1 < p->pointers[line + 1] ? values_of(p, at + 1, first) : a;
+        for (int64_t k = 0; k < there; k++) {
+            const vec factor = vec_fill(x[k * p->x_step]);
+#pragma GCC unroll 4
+            for (int v = 0; v < count; v++) {
+                vec_prefetch(next + k * p->a_col + v * LANES);
+                sums[v] = vec_fma(vec_load(a + k * p->a_col + v * LANES), factor, sums[v]);
+            }
+        }
+    }
+    real *out = (real *)p->sums + (line - p->begin) * p->out_block + first;
+#pragma GCC unroll 4
+    for (int v = 0; v < count; v++) vec_store(out + v * LANES, sums[v]);
+}
+
+static int64_t some_vectors(const tartan_i_list_product *p, int64_t line, int64_t first, int64_t rows) {
+    if (rows >= 4 * LANES) {
+        vectors(4, p, line, first);
+        return 4 * LANES;
+    }
+    if (rows >= 2 * LANES) {
+        vectors(2, p, line, first);
+        return 2 * LANES;
+    }
+    vectors(1, p, line, first);
+    return LANES;
+}
+#endif
+
 /* Rows `first` and on, of `rows` of a block row, as many as one way takes; returns how many. */
 INLINE int64_t some_rows(const tartan_i_list_product *p, int64_t line, int64_t first, int64_t rows) {
 #ifdef part_zero
+    if (p->a_row == 1 && rows - first >= LANES) return some_vectors(p, line, first, rows - first);
     if (p->a_col == 1 && rows - first >= TILES * TILE) {
         tiles(p, line, first);
         return TILES * TILE;

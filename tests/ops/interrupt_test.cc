@@ -90,10 +90,10 @@ struct Operands {
             return status;
         };
         all["spmm_narrow"] = [this](tartan_context *context, Values *values) {
-            Dense column(dtype, {96, 1}), product(dtype, {4000, 1});
-            for (int64_t i = 0; i < 96; i++) column.set(i, x.get(i));
+            Dense columns(dtype, {96, 2}), product(dtype, {4000, 2});
+            for (int64_t i = 0; i < 2 * 96; i++) columns.set(i, x.get(i));
             const tartan_status status = tartan_spmm(context, TARTAN_LEFT, TARTAN_NO_TRANSPOSE, 1, c.get(),
-                                                     nullptr, &column.array, 0, &product.array);
+                                                     nullptr, &columns.array, 0, &product.array);
             add_values(product, values);
             return status;
         };
