@@ -109,6 +109,20 @@ typedef struct tartan_i_list_product {
     void *sums; /* of the rows of blocks from `begin` on */
 } tartan_i_list_product;
 
+/* A line of blocks of A times the blocks of B that they meet, for small blocks. Blocks are contiguous; all of them are row-major,
+ * or all column-major. */
+typedef struct tartan_i_line_product {
+    bool by_row;
+    int64_t rows, depth, cols;      /* a block of A is rows x depth, one of B depth x cols */
+    int64_t begin, end;             /* blocks of A */
+    const int32_t *a_cols, *b_cols; /* [blocks] block columns */
+    const int64_t *b_pointers;      /* blocks of line k of B are at b_pointers[k] .. */
+    int64_t last, last_depth;       /* the last column of blocks of A has so many columns */
+    const void *a, *b;              /* [blocks] of each */
+    const int64_t *places;          /* for a block column of B, the number of its block in `sums` */
+    void *sums;                     /* blocks of rows x cols, whose chains continue */
+} tartan_i_line_product;
+
 /* Tuning, as data. */
 typedef struct tartan_i_tuning {
     int64_t panel_bytes;   /* spmm: packed part of B that one worker goes through at a time */
@@ -276,6 +290,9 @@ typedef struct tartan_i_kernels {
 
     /* Each sum is one chain of fused multiply-adds, in the order of the list and of the columns of a block. */
     void (*list_products)(const tartan_i_list_product *p);
+
+    /* The same: each sum goes on with the blocks of A in their order, and with the columns of a block. */
+    void (*line_products)(const tartan_i_line_product *p);
 
     /* sums[i] = fma(a[i], b[i], sums[i]) of all lines, position after position. */
     void (*add_lines)(const tartan_i_lines *s, const tartan_i_line *lines, int64_t nlines);

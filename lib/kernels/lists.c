@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Lists of blocks times one vector. The rows of a block are so many chains at once. With one vector there is one column to
- * fill lanes with; where blocks have enough rows, lanes are rows, for which tiles of row-major blocks are transposed in
- * registers; else the steps are scalar. Compiled once for each instruction set, portable C among them, and sum type. */
+ * Lists of blocks times one vector, and lines of small blocks times blocks.
+ *
+ * One vector: the rows of a block are so many chains at once, and there is one column to fill lanes with. Where blocks have
+ * enough rows, lanes are rows, for which tiles of row-major blocks are transposed in registers; else the steps are scalar.
+ *
+ * Compiled once for each instruction set, portable C among them, and sum type. */
 #include "kernels/lists.h"
 #include "simd/simd.h"
 
@@ -206,6 +209,85 @@ static void list_products(const tartan_i_list_product *p) {
     }
 }
 
+/* sums += left times right, the first `depth` steps; rows of the left factor are left_row apart. */
+INLINE void add_product(const int64_t rows, const int64_t depth, const int64_t cols, const int64_t left_row,
+                        const real *restrict left, const real *restrict right, real *restrict sums) {
+#ifdef part_zero
+    if (__builtin_constant_p(rows) && cols % TILE == 0) {
+        for (int64_t at = 0; at < cols; at += TILE) {
+            part_vec chains[ROWS];
+#pragma GCC unroll 4
+            for (int64_t r = 0; r < rows; r++) chains[r] = part_load(sums + r * cols + at);
+#pragma GCC unroll 4
+            for (int64_t k = 0; k < depth; k++) {
+                const part_vec factor = part_load(right + k * cols + at);
+#pragma GCC unroll 4
+                for (int64_t r = 0; r < rows; r++)
+                    chains[r] = part_fma(part_fill(left[r * left_row + k]), factor, chains[r]);
+            }
+#pragma GCC unroll 4
+            for (int64_t r = 0; r < rows; r++) part_store(sums + r * cols + at, chains[r]);
+        }
+        return;
+    }
+#endif
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < rows; r++, left += left_row, sums += cols)
+#pragma GCC unroll 4
+        for (int64_t k = 0; k < depth; k++)
+#pragma GCC unroll 4
+            for (int64_t c = 0; c < cols; c++) sums[c] = REAL_FMA(left[k], right[k * cols + c], sums[c]);
+}
+
+/* Column-major blocks are the row-major ones of C' = B' A'. */
+INLINE void add_line(const bool by_row, const int64_t rows, const int64_t depth, const int64_t cols,
+                     const tartan_i_line_product *p) {
+    for (int64_t i = p->begin; i < p->end; i++) {
+        const int64_t k = p->a_cols[i];
+        const real *a = (const real *)p->a + i * rows * depth;
+        for (int64_t n = p->b_pointers[k]; n < p->b_pointers[k + 1]; n++) {
+            const real *b = (const real *)p->b + n * depth * cols;
+            real *sums = (real *)p->sums + p->places[p->b_cols[n]] * rows * cols;
+            if (k == p->last)
+                by_row ? add_product(rows, p->last_depth, cols, depth, a, b, sums)
+                       : add_product(cols, p->last_depth, rows, depth, b, a, sums);
+            else
+                by_row ? add_product(rows, depth, cols, depth, a, b, sums)
+                       : add_product(cols, depth, rows, depth, b, a, sums);
+        }
+    }
+}
+
+static void line_products(const tartan_i_line_product *p) {
+    const int64_t edge = p->rows == p->depth && p->depth == p->cols ? p->rows : 0;
+    switch (2 * edge + p->by_row) {
+    case 3: /* blocks of one number have no order */
+        add_line(true, 1, 1, 1, p);
+        break;
+    case 4:
+        add_line(false, 2, 2, 2, p);
+        break;
+    case 5:
+        add_line(true, 2, 2, 2, p);
+        break;
+    case 6:
+        add_line(false, 3, 3, 3, p);
+        break;
+    case 7:
+        add_line(true, 3, 3, 3, p);
+        break;
+    case 8:
+        add_line(false, 4, 4, 4, p);
+        break;
+    case 9:
+        add_line(true, 4, 4, 4, p);
+        break;
+    default:
+        add_line(p->by_row, p->rows, p->depth, p->cols, p);
+    }
+}
+
 void LISTS_FILL(tartan_i_kernels *kernels) {
     kernels->list_products = list_products;
+    kernels->line_products = line_products;
 }

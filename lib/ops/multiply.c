@@ -5,50 +5,87 @@
 #include "backend/cpu.h"
 #include "core/interrupt.h"
 #include "layout/positions.h"
-#include "matrix/work.h"
+#include "ops/multiply.h"
+
+#include <string.h>
 
 /* ---- The layout: block (i, j) is there if A has (i, k) and B has (k, j) for some k ---- */
 
-// Lists the columns of one line, in any order, at `to` (NULL: only counts). seen[column] is `line` for those found.
-static int64_t find_columns(const tartan_layout *a, const tartan_layout *b, int64_t line, int64_t b_line,
-                            int64_t *seen, int64_t *to) {
+static int64_t pairs_of(const tartan_layout *a, const tartan_layout *b, int64_t line) {
+    const int64_t b_line = line / a->grid_rows * b->grid_rows;
     int64_t count = 0;
     for (int64_t i = a->row_pointers[line]; i < a->row_pointers[line + 1]; i++) {
-        const int64_t k = b_line + a->block_cols[i];
-        for (int64_t n = b->row_pointers[k]; n < b->row_pointers[k + 1]; n++) {
-            const int64_t column = b->block_cols[n];
-            if (seen[column] == line) continue;
-            seen[column] = line;
-            if (to != NULL) to[count] = line * b->grid_cols + column;
-            count++;
-        }
+        const int64_t *k = b->row_pointers + b_line + a->block_cols[i];
+        count += k[1] - k[0];
     }
     return count;
 }
 
-static int64_t find_all(const tartan_layout *a, const tartan_layout *b, int64_t *seen, int64_t *positions) {
+// Block columns as bits, and which words of bits are not 0, so that they are found in ascending order.
+typedef struct columns {
+    uint64_t *bits, *words;
+} columns;
+
+static void add_columns(const tartan_layout *a, const tartan_layout *b, int64_t line, const columns *c) {
+    const int64_t b_line = line / a->grid_rows * b->grid_rows;
+    for (int64_t i = a->row_pointers[line]; i < a->row_pointers[line + 1]; i++) {
+        const int64_t k = b_line + a->block_cols[i];
+        for (int64_t n = b->row_pointers[k]; n < b->row_pointers[k + 1]; n++) {
+            const int64_t word = b->block_cols[n] / 64;
+            c->bits[word] |= (uint64_t)1 << b->block_cols[n] % 64;
+            c->words[word / 64] |= (uint64_t)1 << word % 64;
+        }
+    }
+}
+
+// Takes all columns out, as positions of a line that begins at `first`; returns how many.
+static int64_t take_columns(const columns *c, int64_t grid_cols, int64_t first, int64_t *positions) {
     int64_t count = 0;
-    for (int64_t j = 0; j < b->grid_cols; j++) seen[j] = -1;
-    for (int64_t line = 0; line < a->shape.heads * a->grid_rows; line++)
-        count += find_columns(a, b, line, line / a->grid_rows * b->grid_rows, seen,
-                              positions != NULL ? positions + count : NULL);
+    for (int64_t at = 0; at * 64 * 64 < grid_cols; at++)
+        for (; c->words[at] != 0; c->words[at] &= c->words[at] - 1) {
+            const int64_t word = at * 64 + __builtin_ctzll(c->words[at]);
+            for (; c->bits[word] != 0; c->bits[word] &= c->bits[word] - 1)
+                positions[count++] = first + word * 64 + __builtin_ctzll(c->bits[word]);
+        }
     return count;
+}
+
+// Room for `need` positions at least, of which `count` are kept.
+static tartan_status make_room(int64_t need, int64_t count, int64_t *room, int64_t **positions) {
+    tartan_status status;
+    int64_t *more = NULL;
+    if (need <= *room) return TARTAN_OK;
+    const int64_t wanted = need < 2 * *room ? 2 * *room : need;
+    NEW(more, wanted);
+    if (count > 0) memcpy(more, *positions, (size_t)count * sizeof *more);
+    tartan_i_free(*positions);
+    *positions = more;
+    *room = wanted;
+    return TARTAN_OK;
+fail:
+    return status;
 }
 
 static tartan_status make_layout(const char *function, const tartan_layout *a, const tartan_layout *b,
                                  tartan_layout **out) {
     tartan_status status;
-    int64_t *seen = NULL, *positions = NULL, rows, cols;
+    columns found = {0};
+    int64_t *positions = NULL, room = 0, count = 0, rows, cols;
     const tartan_shape shape = {a->shape.rows, b->shape.cols, a->shape.block_rows, b->shape.block_cols,
                                 a->shape.heads};
     PASS(tartan_i_shape_check(function, &shape, &rows, &cols));
-    NEW(seen, b->grid_cols);
-    const int64_t count = find_all(a, b, seen, NULL);
-    NEW(positions, count);
-    find_all(a, b, seen, positions);
+    NEW_ZEROED(found.bits, cols / 64 + 1);
+    NEW_ZEROED(found.words, cols / 64 / 64 + 1);
+    for (int64_t line = 0; line < shape.heads * rows; line++) {
+        const int64_t pairs = pairs_of(a, b, line);
+        TRY(make_room(count + (pairs < cols ? pairs : cols), count, &room, &positions));
+        add_columns(a, b, line, &found);
+        count += take_columns(&found, cols, line * cols, positions + count);
+    }
     TRY(tartan_i_layout_from_positions(function, &shape, positions, count, false, NULL, out));
 fail:
-    tartan_i_free(seen);
+    tartan_i_free(found.bits);
+    tartan_i_free(found.words);
     tartan_i_free(positions);
     return status;
 }
@@ -57,10 +94,6 @@ fail:
  * compute C = A B, or C' = B' A' where the blocks of C are column-major. ---- */
 
 enum { BATCH_TERMS = 128, BATCH_ELEMENTS = 1 << 14 };
-
-// Blocks that the kernel cannot read in place are copied when they are needed, or all of them once, if these many elements hold
-// them and each is needed more than once.
-enum { COPIED_ELEMENTS = 1 << 25 };
 
 // Memory of one worker.
 typedef struct scratch {
@@ -103,16 +136,6 @@ static void choose(job *j) {
         j->right->dtype != TARTAN_F64 || j->right->block_order != j->c->block_order || j->width != j->cols;
     const int64_t fit = BATCH_ELEMENTS / (j->depth * j->width);
     j->batch = fit < 1 ? 1 : fit < BATCH_TERMS ? fit : BATCH_TERMS;
-}
-
-static int64_t pairs_of(const tartan_layout *a, const tartan_layout *b, int64_t line) {
-    const int64_t b_line = line / a->grid_rows * b->grid_rows;
-    int64_t count = 0;
-    for (int64_t i = a->row_pointers[line]; i < a->row_pointers[line + 1]; i++) {
-        const int64_t *k = b->row_pointers + b_line + a->block_cols[i];
-        count += k[1] - k[0];
-    }
-    return count;
 }
 
 // Sorts the pairs of a line by block of C, stably: A's columns ascend within a block.
@@ -242,8 +265,10 @@ static void compute_task(void *data, int32_t worker) {
     }
 }
 
+// Blocks that the kernel cannot read in place are copied when they are needed, or all of them once, if there is room and each is
+// needed more than once.
 static bool is_copied_once(int64_t blocks, int64_t elements, int64_t pairs) {
-    return pairs > blocks && blocks <= COPIED_ELEMENTS / elements;
+    return pairs > blocks && blocks <= TARTAN_I_COPIED_ELEMENTS / elements;
 }
 
 static tartan_status copy_once(const char *function, job *j, int64_t pairs) {
@@ -323,7 +348,10 @@ tartan_status tartan_matrix_multiply(tartan_context *context, const tartan_matri
     job j = {.a = a, .b = b};
     TRY(make_layout(__func__, a->layout, b->layout, &layout));
     TRY(tartan_i_matrix_new(layout, dtype, a->block_order, &j.c));
-    TRY(compute(__func__, context, &j));
+    if (tartan_i_multiply_is_small(a, b))
+        TRY(tartan_i_multiply_small(__func__, context, a, b, j.c));
+    else
+        TRY(compute(__func__, context, &j));
     *out = j.c;
     j.c = NULL;
 fail:

@@ -119,6 +119,7 @@ static inline void part_transpose(const double *in, int64_t in_row, vec *out) {
 typedef vec part_vec;
 #define part_zero()       vec_zero()
 #define part_fill(x)      vec_fill(x)
+#define part_load(p)      vec_load(p)
 #define part_store(p, v)  vec_store(p, v)
 #define part_fma(a, b, c) vec_fma(a, b, c)
 

@@ -21,7 +21,7 @@
  *
  *   vec_load_f16 vec_store_f16 ...bf16    LANES 16-bit numbers, rounded to nearest even (f32 only)
  *   part_vec, TILE                        TILE reals: a vector, or part of one; with
- *   part_zero part_fill part_store part_fma   as those of vec, and
+ *   part_zero part_fill part_load part_store part_fma   as those of vec, and
  *   part_transpose(in, in_row, out)       lane i of out[j] = in[i][j] of TILE x TILE reals
  *   vec_prefetch(p)                       asks for the cache line of p, which need not be readable
  *   VEC_STRIP_ROWS                        rows of a strip of 1, 2, 3 vectors whose sums fit in registers

@@ -21,6 +21,7 @@ enum { TILE = 8 };
 typedef __m256 part_vec;
 #define part_zero()       _mm256_setzero_ps()
 #define part_fill(x)      _mm256_set1_ps(x)
+#define part_load(p)      _mm256_loadu_ps(p)
 #define part_store(p, v)  _mm256_storeu_ps(p, v)
 #define part_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
 static inline void part_transpose(const float *in, int64_t in_row, part_vec *out) {
@@ -60,6 +61,7 @@ enum { TILE = 4 };
 typedef __m256d part_vec;
 #define part_zero()       _mm256_setzero_pd()
 #define part_fill(x)      _mm256_set1_pd(x)
+#define part_load(p)      _mm256_loadu_pd(p)
 #define part_store(p, v)  _mm256_storeu_pd(p, v)
 #define part_fma(a, b, c) _mm256_fmadd_pd(a, b, c)
 static inline void part_transpose(const double *in, int64_t in_row, part_vec *out) {

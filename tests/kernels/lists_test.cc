@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of blocks times a vector: each instruction set gives the chains of fused multiply-adds that their definition says, and
-// writes nothing else.
+// Lists of blocks times a vector, and lines of small blocks times blocks: each instruction set gives the chains of fused
+// multiply-adds that their definition says, and writes nothing else.
 #include "tables.h"
 
 #include <cmath>
@@ -85,6 +85,63 @@ TEST_P(ListKernels, ProductsAreChainsOfFusedProducts) {
                 check<float>(Tables<float>(GetParam()).best, rows, cols, by_row);
                 check<double>(Tables<double>(GetParam()).best, rows, cols, by_row);
             }
+}
+
+// A line of random blocks of A and random lines of B, whose blocks belong to random ones of `sums`.
+template <typename T>
+void check_line(const tartan_i_kernels &k, int64_t rows, int64_t depth, int64_t cols, bool by_row) {
+    std::mt19937_64 random((uint64_t)(((rows * 8 + depth) * 8 + cols) * 2 + by_row));
+    const int32_t grid_k = 1 + (int32_t)below(random, 6), grid_n = 1 + (int32_t)below(random, 6);
+    std::vector<int32_t> a_cols, b_cols;
+    std::vector<int64_t> pointers{0}, places;
+    for (int32_t i = 0; i < grid_k; i++) {
+        if (random() % 4) a_cols.push_back(i);
+        for (int32_t n = 0; n < grid_n; n++)
+            if (random() % 2) b_cols.push_back(n);
+        pointers.push_back((int64_t)b_cols.size());
+    }
+    for (int32_t n = 0; n < grid_n; n++) places.push_back(grid_n - 1 - n);
+    std::vector<T> a(a_cols.size() * (size_t)(rows * depth)), b(b_cols.size() * (size_t)(depth * cols)),
+        want((size_t)(grid_n * rows * cols));
+    fill(a.data(), a.size(), random);
+    fill(b.data(), b.size(), random);
+    fill(want.data(), want.size(), random);
+    Guarded<T> sums(want.size(), below(random, 16));
+    std::copy(want.begin(), want.end(), sums.data());
+    const int64_t last_depth = 1 + (int64_t)below(random, (size_t)depth);
+    const auto element = [by_row](int64_t block, int64_t high, int64_t wide, int64_t i, int64_t j) {
+        return (size_t)(block * high * wide + (by_row ? i * wide + j : j * high + i));
+    };
+    for (size_t i = 0; i < a_cols.size(); i++)
+        for (int64_t n = pointers[(size_t)a_cols[i]]; n < pointers[(size_t)a_cols[i] + 1]; n++)
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t c = 0; c < cols; c++) {
+                    T &sum = want[element(places[(size_t)b_cols[(size_t)n]], rows, cols, r, c)];
+                    for (int64_t m = 0; m < (a_cols[i] == grid_k - 1 ? last_depth : depth); m++)
+                        sum = std::fma(a[element((int64_t)i, rows, depth, r, m)],
+                                       b[element(n, depth, cols, m, c)], sum);
+                }
+    tartan_i_line_product p = {};
+    p.by_row = by_row, p.rows = rows, p.depth = depth, p.cols = cols;
+    p.end = (int64_t)a_cols.size();
+    p.a_cols = a_cols.data(), p.b_cols = b_cols.data(), p.b_pointers = pointers.data();
+    p.last = grid_k - 1, p.last_depth = last_depth;
+    p.a = a.data(), p.b = b.data(), p.places = places.data(), p.sums = sums.data();
+    k.line_products(&p);
+    EXPECT_SAME_BITS(want.size(), want.data(), sums.data());
+    EXPECT_TRUE(sums.intact());
+}
+
+TEST_P(ListKernels, LinesOfSmallBlocksAreChainsOfFusedProducts) {
+    for (int64_t rows = 1; rows <= 5; rows++)
+        for (int64_t depth = 1; depth <= 5; depth++)
+            for (int64_t cols = 1; cols <= 8; cols++)
+                for (bool by_row : {true, false}) {
+                    SCOPED_TRACE(::testing::Message() << rows << " x " << depth << " x " << cols
+                                                      << (by_row ? " by rows" : " by columns"));
+                    check_line<float>(Tables<float>(GetParam()).best, rows, depth, cols, by_row);
+                    check_line<double>(Tables<double>(GetParam()).best, rows, depth, cols, by_row);
+                }
 }
 
 } // namespace
