@@ -2,6 +2,7 @@
 #include "conv_steps.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Forms ---- */
@@ -86,6 +87,17 @@ tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p) {
                 out = f;
             }
     return out;
+}
+
+/* ---- Order ---- */
+
+int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *f, int64_t tiles, int32_t groups,
+                               int64_t stages) {
+    const double most = 20e6; /* a group reads its pixels again after so many bytes of others and of results */
+    const double pixels = 8.0 * f->rows * f->units,
+                 bytes = pixels * ((double)stages / groups * f->span + 2 * TARTAN_CUDA_CONV_GROUP);
+    const int64_t panels = (int64_t)ceil((double)tiles * bytes / most);
+    return panels > 1 ? (tiles + panels - 1) / panels : tiles;
 }
 
 /* ---- Tables ---- */
@@ -281,19 +293,42 @@ static void add_group(maker *m, int32_t group) {
     add_steps(m);
 }
 
+/* Group and steps of each, by descending steps; those with equally many by number. */
+static int by_steps(const void *a, const void *b) {
+    const int32_t *x = a, *y = b;
+    if (x[1] != y[1]) return x[1] > y[1] ? -1 : 1;
+    return x[0] < y[0] ? -1 : x[0] > y[0];
+}
+
+static void add_order(maker *m, const list *steps_of, list *order, tartan_cuda_conv_steps *out) {
+    int32_t *pairs = add(m, order, 2 * (int64_t)out->groups);
+    out->busy = 0;
+    if (pairs == NULL) return;
+    for (int32_t g = 0; g < out->groups; g++) {
+        pairs[2 * g] = g;
+        pairs[2 * g + 1] = steps_of->values[g + 1] - steps_of->values[g];
+        out->busy += pairs[2 * g + 1] > 0;
+    }
+    qsort(pairs, (size_t)out->groups, 2 * sizeof *pairs, by_steps);
+    for (int32_t g = 0; g < out->groups; g++) pairs[g] = pairs[2 * g];
+    order->count = out->groups;
+}
+
 /* All lists in one. */
-static tartan_status join(maker *m, const list *steps_of, const list *stages_of,
+static tartan_status join(maker *m, const list *steps_of, const list *stages_of, const list *order,
                           tartan_cuda_conv_steps *out) {
-    const list *lists[] = {steps_of, stages_of, &m->stages, &m->steps, &m->sources};
-    int64_t *starts[] = {&out->steps_of, &out->stages_of, &out->stage_table, &out->step_table, &out->sources};
+    const list *lists[] = {steps_of, stages_of, &m->stages, &m->steps, order, &m->sources};
+    int64_t *starts[] = {&out->steps_of,   &out->stages_of, &out->stage_table,
+                         &out->step_table, &out->order,     &out->sources};
+    enum { LISTS = sizeof lists / sizeof lists[0] };
     out->size = 0;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < LISTS; i++) {
         *starts[i] = out->size;
         out->size += up(lists[i]->count, 32);
     }
     PASS(m->host->allocate(&out->values, out->size, sizeof *out->values));
     memset(out->values, 0, (size_t)out->size * sizeof *out->values);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < LISTS; i++)
         if (lists[i]->count > 0)
             memcpy(out->values + *starts[i], lists[i]->values, (size_t)lists[i]->count * sizeof *out->values);
     out->steps = m->steps.count / TARTAN_CUDA_CONV_STEP;
@@ -304,7 +339,7 @@ static tartan_status join(maker *m, const list *steps_of, const list *stages_of,
 tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_cuda_conv *p,
                                           const tartan_cuda_conv_form *form, tartan_cuda_conv_steps *out) {
     maker m = {.host = host, .p = p, .form = form, .grid = p->from_slots.grid};
-    list steps_of = {0}, stages_of = {0};
+    list steps_of = {0}, stages_of = {0}, order = {0};
     const int64_t slots = p->to_slots.grid * p->to_slots.edge;
     m.pieces = (m.grid * p->from_slots.edge + PIECE - 1) / PIECE;
     m.status = host->allocate(&m.ids, 8 * p->taps.taps * m.grid + 1, sizeof *m.ids);
@@ -319,9 +354,11 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
         *stage = (int32_t)(m.stages.count / TARTAN_CUDA_CONV_STAGE);
         if (g < out->groups) add_group(&m, g);
     }
-    if (m.status == TARTAN_OK) m.status = join(&m, &steps_of, &stages_of, out);
+    if (m.status == TARTAN_OK) add_order(&m, &steps_of, &order, out);
+    if (m.status == TARTAN_OK) m.status = join(&m, &steps_of, &stages_of, &order, out);
     int32_t *all[] = {steps_of.values,
                       stages_of.values,
+                      order.values,
                       m.stages.values,
                       m.steps.values,
                       m.sources.values,

@@ -68,6 +68,30 @@ static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d
                       : -p->taps.before[d];
 }
 
+/* Tiles as they are handed out: panel after panel of so many tiles of pixels, whose pixels stay in L2 from one group to the
+ * next; in a panel, tile after tile of the group with the most steps, then of the next one, so that the last ones are short.
+ * Groups without any block are no part of it. */
+#ifdef __CUDACC__
+#define TARTAN_CUDA_EVERYWHERE __host__ __device__
+#else
+#define TARTAN_CUDA_EVERYWHERE
+#endif
+typedef struct tartan_cuda_conv_place {
+    uint32_t group, pixels; /* number of the group in the order; of the tile of pixels */
+} tartan_cuda_conv_place;
+static inline TARTAN_CUDA_EVERYWHERE tartan_cuda_conv_place
+tartan_cuda_conv_place_of(uint32_t number, uint32_t tiles, uint32_t panel, uint32_t groups) {
+    const uint32_t first = number / (panel * groups) * panel, inside = number - first * groups;
+    const uint32_t width = tiles - first < panel ? tiles - first : panel;
+    tartan_cuda_conv_place place;
+    place.group = inside / width, place.pixels = first + inside % width;
+    return place;
+}
+
+/* Tiles of pixels of a panel: as many as leave in L2 what `groups` read of them with `stages` stages, and the results. */
+int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles, int32_t groups,
+                               int64_t stages);
+
 /* One array of int32 with the tables one after another, at multiples of 32 values:
  *   steps_of   [groups + 1] first step of each group
  *   stages_of  [groups + 1] first stage of each group
@@ -75,12 +99,13 @@ static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d
  *   steps      [steps][8]: where the pixels of each item begin in the stage, in units of 16 bytes, two items a value; then
  *              marks: bit i: item i begins a stage; bits 8 to 11: the number of stages that end with the step; bit 12: the
  *              step before must have ended first; bit 13: the step is short; 0, 0, 0
+ *   order      [groups] the groups, those with most steps first
  *   sources    [steps][8][2][8]: for each item, 8 of its channels and 8 slots where their weights begin, in units of 8
  *              elements; -1: there are none */
 typedef struct tartan_cuda_conv_steps {
-    int32_t groups;
+    int32_t groups, busy; /* of which so many have steps */
     int64_t steps, stages;
-    int64_t steps_of, stages_of, stage_table, step_table, sources; /* in values */
+    int64_t steps_of, stages_of, stage_table, step_table, order, sources; /* in values */
     int64_t size;
     int32_t *values; /* the caller frees it with host->free */
 } tartan_cuda_conv_steps;

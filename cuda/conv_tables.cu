@@ -125,12 +125,12 @@ tartan_status make_edges(const tartan_host *host, const tartan_layout *, const v
     return TARTAN_OK;
 }
 
-/* Behind the facts: groups, steps, stages, and where each table begins. */
+/* Behind the facts: groups, those with steps, steps, stages, and where each table begins. */
 tartan_status make_steps(const tartan_host *host, const tartan_layout *, const void *user,
                          tartan_cuda_made *out) {
     const wanted *w = (const wanted *)user;
     tartan_cuda_conv_steps made;
-    PASS(keep_facts(host, w, 8, out));
+    PASS(keep_facts(host, w, 10, out));
     const tartan_status status = tartan_cuda_conv_steps_make(host, (const tartan_cuda_conv *)w->p,
                                                              (const tartan_cuda_conv_form *)w->form, &made);
     if (status != TARTAN_OK) {
@@ -139,8 +139,8 @@ tartan_status make_steps(const tartan_host *host, const tartan_layout *, const v
     }
     out->values = made.values;
     out->size = made.size;
-    const int64_t more[8] = {made.groups,    made.steps,       made.stages,     made.steps_of,
-                             made.stages_of, made.stage_table, made.step_table, made.sources};
+    const int64_t more[10] = {made.groups,    made.busy,        made.steps,      made.stages, made.steps_of,
+                              made.stages_of, made.stage_table, made.step_table, made.order,  made.sources};
     memcpy(out->facts + w->known.count, more, sizeof more);
     return TARTAN_OK;
 }
@@ -254,8 +254,8 @@ tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue
     const int64_t *known;
     PASS(find(function, queue, make_steps, &w, &values, &known));
     known += w.known.count;
-    *out = {(int32_t)known[0], known[1],          known[2],          values + known[3],
-            values + known[4], values + known[5], values + known[6], values + known[7]};
+    *out = {(int32_t)known[0], (int32_t)known[1], known[2],          known[3],          values + known[4],
+            values + known[5], values + known[6], values + known[7], values + known[8], values + known[9]};
     return TARTAN_OK;
 }
 

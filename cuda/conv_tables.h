@@ -38,9 +38,9 @@ tartan_status tartan_cuda_edge_lists_get(const char *function, tartan_cuda_queue
 
 /* The tables of conv_steps.h in device memory. */
 typedef struct tartan_cuda_conv_lists {
-    int32_t groups;
+    int32_t groups, busy;
     int64_t steps, stages;
-    const int32_t *steps_of, *stages_of, *stage_table, *step_table, *sources;
+    const int32_t *steps_of, *stages_of, *stage_table, *step_table, *order, *sources;
 } tartan_cuda_conv_lists;
 tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue *queue,
                                          const tartan_cuda_conv *p, const tartan_cuda_conv_form *form,

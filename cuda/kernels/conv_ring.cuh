@@ -42,6 +42,7 @@ struct ConvProblem {
     const char *packed; /* weights of each step */
     int32_t *counters;
     uint32_t units; /* of all images or windows; of a dynamic layout, of its capacity */
+    uint32_t panel; /* tiles of pixels that all groups compute before they go on */
     uint32_t depth; /* planes of an image */
     int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to those of its first tap */
     uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
@@ -158,6 +159,12 @@ __device__ __forceinline__ ConvUnit find_unit(const ConvProblem &p, uint32_t uni
     return u;
 }
 
+__device__ __forceinline__ uint32_t count_units(const ConvProblem &p) {
+    if (!p.restricted || !p.windows.of.dynamic) return p.units;
+    return (uint32_t)p.windows.lists.pointers[p.windows.lines] * (uint32_t)p.windows.of.size[0] *
+           (uint32_t)p.form.row_blocks * (uint32_t)p.form.strips;
+}
+
 /* What the warp that loads pixels knows of a tile; a lane has the unit whose boxes it loads. */
 struct ConvWork {
     int32_t group, first_stage, stages, first_step, steps;
@@ -178,11 +185,12 @@ __device__ __forceinline__ ConvWork find_work(const ConvProblem &p, uint32_t uni
                                               uint32_t number) {
     ConvWork t = {-1, 0, 0, 0, 0, {-1, 0, 0, 0, 0, 0}};
     if (number >= tiles) return t;
-    const uint32_t groups = (uint32_t)p.lists.groups;
-    t.group = (int32_t)(number % groups);
+    const tartan_cuda_conv_place place =
+        tartan_cuda_conv_place_of(number, (units + kUnits - 1) / kUnits, p.panel, (uint32_t)p.lists.busy);
+    t.group = p.lists.order[place.group];
     t.first_stage = p.lists.stages_of[t.group], t.stages = p.lists.stages_of[t.group + 1] - t.first_stage;
     t.first_step = p.lists.steps_of[t.group], t.steps = p.lists.steps_of[t.group + 1] - t.first_step;
-    t.unit = find_unit(p, units, number / groups * kUnits + threadIdx.x % kUnits);
+    t.unit = find_unit(p, units, place.pixels * kUnits + threadIdx.x % kUnits);
     return t;
 }
 
@@ -214,12 +222,9 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
     const tartan_cuda_conv_form &f = p.form;
     const int32_t lane = threadIdx.x % 32;
     const bool loads = lane < kUnits;
-    uint32_t units = p.units, steps = 0;
+    uint32_t steps = 0;
     if (!p.alone) wait_for_kernels_before();
-    if (p.restricted && p.windows.of.dynamic)
-        units = (uint32_t)p.windows.lists.pointers[p.windows.lines] * (uint32_t)p.windows.of.size[0] *
-                (uint32_t)f.row_blocks * (uint32_t)f.strips;
-    const uint32_t tiles = (units + kUnits - 1) / kUnits * (uint32_t)p.lists.groups;
+    const uint32_t units = count_units(p), tiles = (units + kUnits - 1) / kUnits * (uint32_t)p.lists.busy;
     ConvStage stage;
     PipelineState<kConvTiles> board;
     const auto next_number = [&]() { return lane == 0 ? next_tile_number(p.counters) : 0; };

@@ -170,7 +170,41 @@ __device__ __forceinline__ bool store_halves(const ConvProblem &p, const ConvUni
     return probe.found();
 }
 
-/* The same for f32 of any strides: 8 lanes write 8 channels. */
+/* The results of groups without blocks, which depend on no pixel. By two warps that have nothing else to do: a lane has 8
+ * channels of a column of each unit. */
+template <Factor kFactor, int kUnits> __device__ __forceinline__ void store_blanks(const ConvProblem &p) {
+    const uint32_t blanks = (uint32_t)(p.lists.groups - p.lists.busy), lane = threadIdx.x % 32;
+    if (blanks == 0) return;
+    wait_for_kernels_before();
+    const uint32_t units = count_units(p), tiles = (units + kUnits - 1) / kUnits * blanks;
+    const int32_t col = (int32_t)(lane / 8 + threadIdx.x / 32 % 2 * 4);
+    const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
+    for (uint32_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+        const int32_t group = p.lists.order[(uint32_t)p.lists.busy + t % blanks],
+                      channel = TARTAN_CUDA_CONV_GROUP * group + 8 * (int32_t)(lane % 8);
+        float y[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) y[i] = p.as_they_are ? 0 : apply(affine_of(p, channel + i), 0);
+        const uint4 value = make_uint4(pack_pair<kFactor>(y[0], y[1]), pack_pair<kFactor>(y[2], y[3]),
+                                       pack_pair<kFactor>(y[4], y[5]), pack_pair<kFactor>(y[6], y[7]));
+        for (uint32_t u = 0; u < kUnits; u++) {
+            const ConvUnit unit = find_unit(p, units, t / blanks * kUnits + u);
+            const ConvRows rows = rows_of(p, unit, col);
+            char *to = result_of(p, unit, rows.low, col, channel);
+            for (int32_t r = rows.low; r < min(rows.high, p.form.rows); r++, to += step) {
+                if (!p.to_f32) {
+                    if (channel < p.channels) *(uint4 *)to = value;
+                    continue;
+                }
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    if (channel + i < p.channels) *(float *)(to + i * p.to_channel) = y[i];
+            }
+        }
+    }
+}
+
+/* A warp of f32 of any strides: 8 lanes write 8 channels. */
 template <int kRows>
 __device__ __forceinline__ bool store_floats(const ConvProblem &p, const ConvUnit &u, int32_t channel,
                                              const float (&d)[4 * kRows]) {

@@ -157,7 +157,9 @@ tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
-    const int64_t tiles = ((int64_t)g->units + g->form.units - 1) / g->form.units * g->lists.groups;
+    const int64_t pixels = ((int64_t)g->units + g->form.units - 1) / g->form.units,
+                  tiles = pixels * g->lists.groups;
+    g->panel = (uint32_t)tartan_cuda_conv_panel(&g->form, pixels, g->lists.busy, g->lists.stages);
     const int64_t most = queue->chip.processors;
     error = tartan_cuda_launch_early(queue, true, kernel, dim3((unsigned)(tiles < most ? tiles : most)),
                                      dim3(kConvThreads), shared, *g, map);

@@ -140,6 +140,8 @@ __global__ void __launch_bounds__(kConvThreads, 1)
         load_pixels<kUnits>(p, ring, &map);
     else if (threadIdx.x == 32)
         load_weights(p, ring);
+    else if (threadIdx.x >= 64)
+        store_blanks<kFactor, kUnits>(p);
 #endif
 }
 
