@@ -16,6 +16,7 @@ struct Case {
     const char *options;
     tartan_shape channels;
     std::vector<int64_t> size;
+    double density = 0.5;
 };
 const Case kCases[] = {
     {"kernel=3x3 padding=same", {64, 32, 16, 16, 1}, {9, 13}},
@@ -33,6 +34,10 @@ const Case kCases[] = {
     {"kernel=2x3 padding=1 per_tap=1", {96, 6 * 64, 32, 16, 1}, {21, 26}},
     {"kernel=3x3 padding=same transposed=1", {40, 64, 8, 16, 1}, {14, 14}},
     {"kernel=3x3 padding=same", {120, 56, 16, 16, 1}, {56, 8}}, // ragged blocks
+    // 64 channels without any block, forward and back
+    {"kernel=3x3 padding=same", {320, 64, 64, 64, 1}, {30, 21}, 0.4},
+    {"kernel=3x3 padding=same", {64, 320, 32, 64, 1}, {16, 40}, 0.3},
+    {"kernel=1x1", {64, 312, 8, 8, 1}, {15, 33}, 0.01},
 };
 
 // All passes of p on the device and on the CPU, in windows if there are any.
@@ -79,7 +84,7 @@ void expect_passes(tartan_context *device, Problem &p, const Active &a, int styl
 
 Problem problem_of(const Case &c, int32_t dtype, std::mt19937_64 &random) {
     Problem p;
-    p.conv = make_conv(random_layout(c.channels, 0.5, random()), c.options);
+    p.conv = make_conv(random_layout(c.channels, c.density, random()), c.options);
     p.layout = layout_of(p.conv);
     p.dtype = dtype;
     p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
