@@ -25,6 +25,19 @@ double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_
     return (double)h * (double)w / ((double)up(h, rows) * (double)up(w, cols));
 }
 
+/* Divides shared memory. Boxes of results need room for a whole tile; they are not worth fewer than three stages. */
+static void divide(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
+    const int32_t whole = 8 * f->rows * f->units * 2 * TARTAN_CUDA_CONV_GROUP;
+    const bool windows = p->active.layout != NULL && !p->active_from;
+    for (int32_t boxed = !windows; boxed >= 0; boxed--) {
+        f->boxed = boxed;
+        f->room_bytes = boxed ? whole : TARTAN_CUDA_CONV_ROOM;
+        f->stages = (TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED - f->room_bytes) / f->stage_bytes;
+        if (f->stages >= 3) break;
+    }
+    if (f->stages > TARTAN_CUDA_CONV_STAGES) f->stages = TARTAN_CUDA_CONV_STAGES;
+}
+
 /* Fills in what follows from units, rows, lines, span and split; false if it does not fit. */
 static bool complete(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
     int64_t h, w;
@@ -38,8 +51,7 @@ static bool complete(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
     f->pitch = f->lines ? 8 : (int32_t)cols;
     f->unit_bytes = (int32_t)up(cols * rows * f->span, 8 * f->span);
     f->stage_bytes = (int32_t)up((int64_t)f->units * f->unit_bytes, 1024);
-    f->stages = (TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED) / f->stage_bytes;
-    if (f->stages > TARTAN_CUDA_CONV_STAGES) f->stages = TARTAN_CUDA_CONV_STAGES;
+    divide(p, f);
     f->strips = (int32_t)((w + (f->lines ? 8 * f->rows : 8) - 1) / (f->lines ? 8 * f->rows : 8));
     f->row_blocks = (int32_t)(f->lines ? h : (h + f->rows - 1) / f->rows);
     return f->stages >= 2;

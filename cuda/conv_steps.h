@@ -22,7 +22,8 @@ enum {
     TARTAN_CUDA_CONV_SOURCES = 16,        /* of an item: 8 x 8 weights each */
     TARTAN_CUDA_CONV_STAGES = 12,         /* in shared memory, at most */
     TARTAN_CUDA_CONV_SHARED = 227 * 1024, /* shared memory of a CTA, */
-    TARTAN_CUDA_CONV_FIXED = 75 * 1024    /* and what is not for stages */
+    TARTAN_CUDA_CONV_FIXED = 65 * 1024,   /* and what is neither for stages nor for results */
+    TARTAN_CUDA_CONV_ROOM = 8 * 1024      /* for results that warps write, a few pixels at a time */
 };
 
 /* How tiles lie in the image and in shared memory. */
@@ -35,6 +36,8 @@ typedef struct tartan_cuda_conv_form {
     int32_t pitch; /* pixels from one row of 8 to the next */
     int32_t box_cols, box_rows;
     int32_t unit_bytes, stage_bytes, stages; /* of a box; of a stage; in shared memory */
+    int32_t room_bytes;                      /* for results: those of a tile if `boxed` */
+    bool boxed; /* results leave shared memory as boxes, by TMA, if they may do so in memory */
     int32_t strips, row_blocks; /* units side by side and below each other, of an image or window */
 } tartan_cuda_conv_form;
 

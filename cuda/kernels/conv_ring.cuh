@@ -20,7 +20,7 @@ enum {
     kConvStages = TARTAN_CUDA_CONV_STAGES,
     kConvWeightBytes = 2048 * TARTAN_CUDA_CONV_ITEMS,
     kConvWordBytes = 48, /* of a step: where its items' pixels begin, and its marks */
-    kConvRoom = 1024,    /* staging of a warp's results */
+    kConvRoom = 1024,    /* staging of a warp's results, where they do not leave as boxes */
 };
 
 /* A unit of a tile: its first pixel, and the pixels that are written: those inside [begin, end). */
@@ -59,6 +59,7 @@ struct ConvProblem {
     const float *gain, *bias;
     int64_t gain_channel, bias_channel;
     bool relu, bias_first, as_they_are; /* no gain, bias or ReLU */
+    bool boxed;                         /* by TMA */
     /* For sums that are computed again. */
     tartan_cuda_row_index filter;
     const void *values, *from;
@@ -75,9 +76,9 @@ struct ConvRing {
     __device__ ConvRing(uint8_t *shared, const tartan_cuda_conv_form &f)
         : memory(shared), base(shared_address(shared)), weights_at((uint32_t)(f.stages * f.stage_bytes)),
           room_at(weights_at + kConvWeights * kConvWeightBytes),
-          words_at(room_at + 4 * kConvTeams * kConvRoom),
+          words_at(room_at + (uint32_t)f.room_bytes),
           barriers_at(words_at + kConvWeights * kConvWordBytes),
-          board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles + 1)) {}
+          board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles + 3)) {}
     __device__ uint32_t pixels(const tartan_cuda_conv_form &f, uint32_t stage) const {
         return base + stage * (uint32_t)f.stage_bytes;
     }
@@ -92,11 +93,14 @@ struct ConvRing {
     __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
     /* A team may go on: the other one has all that its last step needs. */
     __device__ uint32_t turn(uint32_t team) const { return posted(kConvTiles) + 8 * team; }
+    /* The results of a tile are in shared memory; those of a team's tile have left it. */
+    __device__ uint32_t staged() const { return posted(kConvTiles + 1); }
+    __device__ uint32_t drained(uint32_t team) const { return posted(kConvTiles + 2) + 8 * team; }
     __device__ volatile ConvTile *tile(uint32_t tile) const {
         return (volatile ConvTile *)(memory + board_at) + tile;
     }
     /* By one thread. */
-    __device__ void init(const tartan_cuda_conv_form &f) const {
+    __device__ void init(const tartan_cuda_conv_form &f, bool boxed) const {
         for (int32_t s = 0; s < f.stages; s++) {
             barrier_init(full(s), 1);
             barrier_init(empty(s), 4);
@@ -107,17 +111,22 @@ struct ConvRing {
         }
         for (uint32_t t = 0; t < kConvTiles; t++) {
             barrier_init(posted(t), (uint32_t)f.units);
-            barrier_init(read(t), 4 * 32 + 1);
+            barrier_init(read(t), 4 * 32 + 1 + (boxed ? 32 : 0));
         }
-        for (uint32_t t = 0; t < kConvTeams; t++) barrier_init(turn(t), 4);
+        for (uint32_t t = 0; t < kConvTeams; t++) {
+            barrier_init(turn(t), 4);
+            barrier_init(drained(t), 32);
+        }
+        barrier_init(staged(), 4 * 32);
         barrier_init_fence();
     }
 };
 
 constexpr uint32_t conv_fixed_bytes =
-    kConvWeights * (kConvWeightBytes + kConvWordBytes) + 4 * kConvTeams * kConvRoom +
-    16 * (kConvStages + kConvWeights + kConvTiles + 1) + kConvTiles * (uint32_t)sizeof(ConvTile);
-static_assert(conv_fixed_bytes <= TARTAN_CUDA_CONV_FIXED, "shared memory beside the stages");
+    kConvWeights * (kConvWeightBytes + kConvWordBytes) + 16 * (kConvStages + kConvWeights + kConvTiles + 3) +
+    kConvTiles * (uint32_t)sizeof(ConvTile);
+static_assert(conv_fixed_bytes <= TARTAN_CUDA_CONV_FIXED, "shared memory beside stages and results");
+static_assert(4 * kConvTeams * kConvRoom <= TARTAN_CUDA_CONV_ROOM, "staging of all warps");
 
 /* A place in a ring whose size is known at run time. */
 struct ConvStage {

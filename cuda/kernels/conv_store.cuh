@@ -81,9 +81,15 @@ __device__ __noinline__ float exact_result(const ConvProblem &p, const Position 
     return sum;
 }
 
-/* Computes the warp's 16 channels of a unit again. */
+/* Where channel `channel` of 64 is in the box of a unit's results: rows of 128 bytes, swizzled. */
+__device__ __forceinline__ uint32_t place_in_box(uint32_t pixel, uint32_t channel) {
+    return pixel * 128 + ((channel / 8 ^ pixel % 8) * 16) + channel % 8 * 2;
+}
+
+/* Computes the warp's 16 channels of a unit again; results go to its box, if there is one. */
 template <typename T>
-__device__ __noinline__ void store_exact_unit(const ConvProblem &p, const ConvUnit &u, int32_t channel) {
+__device__ __noinline__ void store_exact_unit(const ConvProblem &p, const ConvUnit &u, int32_t channel,
+                                              uint8_t *box) {
     for (int32_t e = threadIdx.x % 32; e < 16 * 8 * p.form.rows; e += 32) {
         const int32_t k = channel + e % 16, col = e / 16 % 8, row = e / 128;
         const ConvRows rows = rows_of(p, u, col);
@@ -91,7 +97,9 @@ __device__ __noinline__ void store_exact_unit(const ConvProblem &p, const ConvUn
         const Position at = {u.image,
                              {u.d, u.h + (p.form.lines ? 0 : row), u.w + col + (p.form.lines ? 8 * row : 0)}};
         const float y = apply(affine_of(p, k), exact_result<T>(p, at, k));
-        if (p.to_f32)
+        if (box != nullptr)
+            *(T *)(box + place_in_box(8 * row + col, k % TARTAN_CUDA_CONV_GROUP)) = tartan_cuda_to<T>(y);
+        else if (p.to_f32)
             *(float *)result_of(p, u, row, col, k) = y;
         else
             *(T *)result_of(p, u, row, col, k) = tartan_cuda_to<T>(y);
@@ -112,18 +120,19 @@ template <Factor kFactor> __device__ __forceinline__ uint32_t pack_pair(float lo
  * whose range is small, before. */
 template <Factor kFactor> struct ConvProbe {
     float sums[2] = {0, 0};
-    __nv_bfloat162 pairs = __floats2bfloat162_rn(0, 0);
+    __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(0, 0), __floats2bfloat162_rn(0, 0)};
     __device__ __forceinline__ void take(const float *x) {
         if constexpr (kFactor == Factor::f16)
 #pragma unroll
             for (int i = 0; i < 8; i++) sums[i % 2] = fmaf(x[i], 0.f, sums[i % 2]);
     }
-    __device__ __forceinline__ void take(uint32_t pair) {
+    __device__ __forceinline__ void take(int i, uint32_t pair) {
         if constexpr (kFactor != Factor::f16)
-            pairs = __hfma2(*(const __nv_bfloat162 *)&pair, __floats2bfloat162_rn(0, 0), pairs);
+            pairs[i] = __hfma2(*(const __nv_bfloat162 *)&pair, __floats2bfloat162_rn(0, 0), pairs[i]);
     }
     __device__ __forceinline__ bool found() const {
-        return *(const uint32_t *)&pairs != 0 || sums[0] + sums[1] != 0;
+        const __nv_bfloat162 sum = __hadd2(pairs[0], pairs[1]);
+        return *(const uint32_t *)&sum != 0 || sums[0] + sums[1] != 0;
     }
 };
 
@@ -145,17 +154,18 @@ __device__ __forceinline__ bool store_halves(const ConvProblem &p, const ConvUni
     const uint32_t put_at = room + put * 32 + ((put_half ^ (put / 4 % 2)) * 16),
                    get_at = room + get * 32 + ((half ^ (get / 4 % 2)) * 16);
     ConvProbe<kFactor> probe;
-    const auto pack = [&](const ConvAffine &a, float x, float y) {
+    const auto pack = [&](int i, const ConvAffine &a, float x, float y) {
         const uint32_t pair =
             kAsTheyAre ? pack_pair<kFactor>(x, y) : pack_pair<kFactor>(apply(a, x), apply(a, y));
-        probe.take(pair);
+        probe.take(i, pair);
         return pair;
     };
     const auto put_down = [&](int r) {
         const float *x = &d[4 * r];
         probe.take(x);
-        store_matrices_transposed(put_at + r / 2 % 2 * (kConvRoom / 2), pack(low, x[0], x[1]),
-                                  pack(high, x[2], x[3]), pack(low, x[4], x[5]), pack(high, x[6], x[7]));
+        store_matrices_transposed(put_at + r / 2 % 2 * (kConvRoom / 2), pack(0, low, x[0], x[1]),
+                                  pack(1, high, x[2], x[3]), pack(0, low, x[4], x[5]),
+                                  pack(1, high, x[6], x[7]));
     };
     __syncwarp();
     put_down(0);
@@ -170,14 +180,66 @@ __device__ __forceinline__ bool store_halves(const ConvProblem &p, const ConvUni
     return probe.found();
 }
 
-/* The results of groups without blocks, which depend on no pixel. By two warps that have nothing else to do: a lane has 8
- * channels of a column of each unit. */
+/* A warp's 16 channels of a unit to its box. */
+template <Factor kFactor, int kRows, bool kAsTheyAre>
+__device__ __forceinline__ bool stage_halves(const ConvProblem &p, uint32_t box, int32_t channel,
+                                             const float (&d)[4 * kRows]) {
+    const uint32_t lane = threadIdx.x % 32;
+    ConvAffine low = {}, high = {};
+    if (!kAsTheyAre) low = affine_of(p, channel + lane / 4), high = affine_of(p, channel + lane / 4 + 8);
+    const uint32_t to = box + place_in_box(lane / 16 * 8 + lane % 8,
+                                           channel % TARTAN_CUDA_CONV_GROUP + lane / 8 % 2 * 8);
+    ConvProbe<kFactor> probe;
+    const auto pack = [&](int i, const ConvAffine &a, float x, float y) {
+        const uint32_t pair =
+            kAsTheyAre ? pack_pair<kFactor>(x, y) : pack_pair<kFactor>(apply(a, x), apply(a, y));
+        probe.take(i, pair);
+        return pair;
+    };
+#pragma unroll
+    for (int r = 0; r < kRows; r += 2) {
+        const float *x = &d[4 * r];
+        probe.take(x);
+        store_matrices_transposed(to + 1024 * r, pack(0, low, x[0], x[1]), pack(1, high, x[2], x[3]),
+                                  pack(0, low, x[4], x[5]), pack(1, high, x[6], x[7]));
+    }
+    return probe.found();
+}
+
+/* Lets the boxes of a tile leave shared memory once they are staged. By a warp: a lane has the box of a unit. */
+template <int kUnits>
+__device__ __forceinline__ void drain_results(const ConvProblem &p, const ConvRing &ring,
+                                              const CUtensorMap *map) {
+    const uint32_t lane = threadIdx.x % 32;
+    PipelineState<kConvTiles> board;
+    uint32_t team = 0;
+    while (true) {
+        barrier_wait(ring.posted(board.at), board.parity);
+        volatile const ConvTile *tile = ring.tile(board.at);
+        volatile const ConvUnit *from = &tile->unit[lane % kUnits];
+        const int32_t group = tile->group, image = from->image, d = from->d, h = from->h, w = from->w;
+        barrier_arrive(ring.read(board.at));
+        board.next();
+        if (group < 0) return;
+        barrier_wait(ring.staged(), team);
+        if (lane < kUnits && image >= 0) {
+            tensor_store_5d(map, ring.room(0) + lane * 1024 * (uint32_t)p.form.rows,
+                            TARTAN_CUDA_CONV_GROUP * group, w, h, d, image);
+            bulk_commit();
+            bulk_wait_read<0>();
+        }
+        barrier_arrive(ring.drained(team));
+        team ^= 1;
+    }
+}
+
+/* The results of groups without blocks, which depend on no pixel. By a warp that has nothing else to do: a lane has 8
+ * channels of two columns of each unit. */
 template <Factor kFactor, int kUnits> __device__ __forceinline__ void store_blanks(const ConvProblem &p) {
     const uint32_t blanks = (uint32_t)(p.lists.groups - p.lists.busy), lane = threadIdx.x % 32;
     if (blanks == 0) return;
     wait_for_kernels_before();
     const uint32_t units = count_units(p), tiles = (units + kUnits - 1) / kUnits * blanks;
-    const int32_t col = (int32_t)(lane / 8 + threadIdx.x / 32 % 2 * 4);
     const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
     for (uint32_t t = blockIdx.x; t < tiles; t += gridDim.x) {
         const int32_t group = p.lists.order[(uint32_t)p.lists.busy + t % blanks],
@@ -187,8 +249,9 @@ template <Factor kFactor, int kUnits> __device__ __forceinline__ void store_blan
         for (int i = 0; i < 8; i++) y[i] = p.as_they_are ? 0 : apply(affine_of(p, channel + i), 0);
         const uint4 value = make_uint4(pack_pair<kFactor>(y[0], y[1]), pack_pair<kFactor>(y[2], y[3]),
                                        pack_pair<kFactor>(y[4], y[5]), pack_pair<kFactor>(y[6], y[7]));
-        for (uint32_t u = 0; u < kUnits; u++) {
-            const ConvUnit unit = find_unit(p, units, t / blanks * kUnits + u);
+        for (uint32_t u = 0; u < 2 * kUnits; u++) {
+            const ConvUnit unit = find_unit(p, units, t / blanks * kUnits + u / 2);
+            const int32_t col = (int32_t)(lane / 8 + u % 2 * 4);
             const ConvRows rows = rows_of(p, unit, col);
             char *to = result_of(p, unit, rows.low, col, channel);
             for (int32_t r = rows.low; r < min(rows.high, p.form.rows); r++, to += step) {

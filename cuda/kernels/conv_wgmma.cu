@@ -18,7 +18,7 @@ namespace tartan_cuda {
 
 namespace {
 
-using ConvKernel = void (*)(ConvProblem, CUtensorMap);
+using ConvKernel = void (*)(ConvProblem, CUtensorMap, CUtensorMap);
 
 template <Factor kFactor> ConvKernel kernel_of(const tartan_cuda_conv_form &f) {
     return f.units == 4   ? conv<kFactor, 4, 8>
@@ -27,21 +27,24 @@ template <Factor kFactor> ConvKernel kernel_of(const tartan_cuda_conv_form &f) {
                           : conv<kFactor, 1, 32>;
 }
 
-/* Pixels as [image][d][h][w][channel]. The stride of a dimension of length 1 may be any. */
-tartan_status map_pixels(const char *function, const tartan_cuda_conv *p, const tartan_cuda_conv_form &f,
+/* Pixels as [image][d][h][w][channel], of which a box has the channels in `span` bytes and, of its rows and columns, every
+ * `step`-th. The stride of a dimension of length 1 may be any. */
+struct Box {
+    int32_t span, rows, cols, row_step, col_step;
+};
+tartan_status map_pixels(const char *function, const tartan_cuda_image &x, int64_t entries, const Box &box,
                          CUtensorMap *out) {
-    const tartan_cuda_image &x = p->from;
     const auto stride = [](int64_t length, int64_t value) { return length > 1 ? value : 8; };
     const Tensor t = {x.data,
                       x.dtype,
                       5,
-                      {x.channels, x.size[2], x.size[1], x.size[0], p->entries},
+                      {x.channels, x.size[2], x.size[1], x.size[0], entries},
                       {1, stride(x.size[2], x.step[2]), stride(x.size[1], x.step[1]),
-                       stride(x.size[0], x.step[0]), stride(p->entries, x.entry)},
-                      {(uint32_t)f.span / 2, (uint32_t)(f.box_cols * p->taps.stride[2]),
-                       (uint32_t)(f.box_rows * p->taps.stride[1]), 1, 1},
-                      f.span,
-                      {1, (uint32_t)p->taps.stride[2], (uint32_t)p->taps.stride[1], 1, 1}};
+                       stride(x.size[0], x.step[0]), stride(entries, x.entry)},
+                      {(uint32_t)box.span / 2, (uint32_t)(box.cols * box.col_step),
+                       (uint32_t)(box.rows * box.row_step), 1, 1},
+                      box.span,
+                      {1, (uint32_t)box.col_step, (uint32_t)box.row_step, 1, 1}};
     return tensor_map_make(function, &t, out);
 }
 
@@ -89,6 +92,7 @@ void describe_results(const tartan_cuda_conv *p, float *sums, ConvProblem *g) {
     const tartan_cuda_image &y = p->to;
     g->channels = (int32_t)y.channels;
     g->as_they_are = true;
+    g->boxed = g->form.boxed && sums == nullptr && y.dtype != TARTAN_F32 && is_boxed(y, p->entries);
     if (sums != nullptr) {
         g->to = (char *)sums;
         g->to_f32 = true;
@@ -149,20 +153,29 @@ tartan_status pack_weights(const char *function, tartan_cuda_queue *queue, const
 
 tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,
                            ConvProblem *g) {
-    CUtensorMap map;
-    PASS(map_pixels(function, p, g->form, &map));
+    const tartan_cuda_conv_form &f = g->form;
+    CUtensorMap map, map_to;
+    PASS(map_pixels(
+        function, p->from, p->entries,
+        {f.span, f.box_rows, f.box_cols, (int32_t)p->taps.stride[1], (int32_t)p->taps.stride[2]}, &map));
+    map_to = map;
+    if (g->boxed)
+        PASS(map_pixels(
+            function, p->to, p->entries,
+            {2 * TARTAN_CUDA_CONV_GROUP, f.lines ? 1 : f.rows, f.lines ? 8 * f.rows : 8, 1, 1}, &map_to));
     const ConvKernel kernel =
-        p->dtype == TARTAN_F16 ? kernel_of<Factor::f16>(g->form) : kernel_of<Factor::bf16>(g->form);
-    const size_t shared = (size_t)g->form.stages * (size_t)g->form.stage_bytes + conv_fixed_bytes;
+        p->dtype == TARTAN_F16 ? kernel_of<Factor::f16>(f) : kernel_of<Factor::bf16>(f);
+    const size_t shared =
+        (size_t)f.stages * (size_t)f.stage_bytes + (size_t)f.room_bytes + conv_fixed_bytes;
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
-    const int64_t pixels = ((int64_t)g->units + g->form.units - 1) / g->form.units,
+    const int64_t pixels = ((int64_t)g->units + f.units - 1) / f.units,
                   tiles = pixels * g->lists.groups;
-    g->panel = (uint32_t)tartan_cuda_conv_panel(&g->form, pixels, g->lists.busy, g->lists.stages);
+    g->panel = (uint32_t)tartan_cuda_conv_panel(&f, pixels, g->lists.busy, g->lists.stages);
     const int64_t most = queue->chip.processors;
     error = tartan_cuda_launch_early(queue, true, kernel, dim3((unsigned)(tiles < most ? tiles : most)),
-                                     dim3(kConvThreads), shared, *g, map);
+                                     dim3(kConvThreads), shared, *g, map, map_to);
     return tartan_cuda_check(function, error, "starting the kernel conv_wgmma");
 }
 

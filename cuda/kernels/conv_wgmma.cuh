@@ -39,12 +39,6 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
         barrier_wait(ring.turn(team), turn);
         turn ^= 1;
         float d[kUnits][4 * kRows];
-        if (steps == 0) {
-#pragma unroll
-            for (int u = 0; u < kUnits; u++)
-#pragma unroll
-                for (int i = 0; i < 4 * kRows; i++) d[u][i] = 0;
-        }
         uint32_t released = 0, ends = 0;
         /* Each lane releases the words that it read, and with them the weights; any lane a stage that ends. */
         const auto release = [&]() {
@@ -93,26 +87,34 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
             released = ring.weights_empty(step.at), ends = marks >> TARTAN_CUDA_CONV_ENDS & 15;
             step.next();
         }
-        if (leads && steps == 0) barrier_arrive(ring.turn(team ^ 1));
         wgmma_wait<0>();
         if (released != 0) release();
+        const int32_t channel = TARTAN_CUDA_CONV_GROUP * group + 16 * (int32_t)(warp % 4);
+        const auto unit_of = [&](int u) {
+            volatile const ConvUnit *from = &ring.tile(board.at)->unit[u];
+            return ConvUnit{from->image, from->d, from->h, from->w, from->h_end, from->w_end};
+        };
+        if (p.boxed) barrier_wait(ring.drained(team ^ 1), turn ^ 1); /* of the tile before */
         bool broken = false;
 #pragma unroll
         for (int u = 0; u < kUnits; u++) {
-            volatile const ConvUnit *from = &ring.tile(board.at)->unit[u];
-            const ConvUnit unit = {from->image, from->d, from->h, from->w, from->h_end, from->w_end};
-            const int32_t channel = TARTAN_CUDA_CONV_GROUP * group + 16 * (int32_t)(warp % 4);
-            broken |= p.to_f32 ? store_floats<kRows>(p, unit, channel, d[u])
+            const uint32_t box = ring.room(u * kRows);
+            broken |= p.boxed ? p.as_they_are ? stage_halves<kFactor, kRows, true>(p, box, channel, d[u])
+                                              : stage_halves<kFactor, kRows, false>(p, box, channel, d[u])
+                      : p.to_f32 ? store_floats<kRows>(p, unit_of(u), channel, d[u])
                       : p.as_they_are
-                          ? store_halves<kFactor, kRows, true>(p, unit, ring.room(warp), channel, d[u])
-                          : store_halves<kFactor, kRows, false>(p, unit, ring.room(warp), channel, d[u]);
+                          ? store_halves<kFactor, kRows, true>(p, unit_of(u), ring.room(warp), channel, d[u])
+                          : store_halves<kFactor, kRows, false>(p, unit_of(u), ring.room(warp), channel,
+                                                                d[u]);
         }
         if (__any_sync(~0u, broken)) {
-            for (int u = 0; u < kUnits; u++) {
-                volatile const ConvUnit *from = &ring.tile(board.at)->unit[u];
-                const ConvUnit unit = {from->image, from->d, from->h, from->w, from->h_end, from->w_end};
-                store_exact_unit<T>(p, unit, TARTAN_CUDA_CONV_GROUP * group + 16 * (int32_t)(warp % 4));
-            }
+            for (int u = 0; u < kUnits; u++)
+                store_exact_unit<T>(p, unit_of(u), channel,
+                                    p.boxed ? ring.memory + ring.room_at + 1024 * u * kRows : nullptr);
+        }
+        if (p.boxed) {
+            shared_fence_async();
+            barrier_arrive(ring.staged());
         }
         barrier_arrive(ring.read(board.at)); /* each lane, for what it read */
         for (int i = 0; i < kConvTeams; i++) board.next();
@@ -121,13 +123,15 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
 
 template <Factor kFactor, int kUnits, int kRows>
 __global__ void __launch_bounds__(kConvThreads, 1)
-    conv(const __grid_constant__ ConvProblem p, const __grid_constant__ CUtensorMap map) {
+    conv(const __grid_constant__ ConvProblem p, const __grid_constant__ CUtensorMap map,
+         const __grid_constant__ CUtensorMap map_to) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
     const ConvRing ring(shared, p.form);
     if (threadIdx.x == 0) {
         tensor_prefetch(&map);
-        ring.init(p.form);
+        if (p.boxed) tensor_prefetch(&map_to);
+        ring.init(p.form, p.boxed);
     }
     __syncthreads();
     if (threadIdx.x >= 128) {
@@ -140,7 +144,9 @@ __global__ void __launch_bounds__(kConvThreads, 1)
         load_pixels<kUnits>(p, ring, &map);
     else if (threadIdx.x == 32)
         load_weights(p, ring);
-    else if (threadIdx.x >= 64)
+    else if (threadIdx.x >= 64 && threadIdx.x < 96 && p.boxed)
+        drain_results<kUnits>(p, ring, &map_to);
+    else if (threadIdx.x >= 96)
         store_blanks<kFactor, kUnits>(p);
 #endif
 }
