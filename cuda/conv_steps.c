@@ -103,11 +103,15 @@ tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p) {
 
 /* ---- Order ---- */
 
-int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *f, int64_t tiles, int32_t groups,
+int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *f, int64_t tiles, int32_t groups, int64_t steps,
                                int64_t stages) {
-    const double most = 20e6; /* a group reads its pixels again after so many bytes of others and of results */
+    const double most = 20e6;  /* bytes of a panel */
+    const double memory = 12;  /* bytes of a cycle and SM */
+    const double product = .5; /* cycles of a pixel and item */
     const double pixels = 8.0 * f->rows * f->units,
-                 bytes = pixels * ((double)stages / groups * f->span + 2 * TARTAN_CUDA_CONV_GROUP);
+                 bytes = pixels * ((double)stages / groups * f->span + 2 * TARTAN_CUDA_CONV_GROUP),
+                 cycles = pixels * product * TARTAN_CUDA_CONV_ITEMS * (double)steps / groups;
+    if (cycles < 0.5 * bytes / memory) return 1;
     const int64_t panels = (int64_t)ceil((double)tiles * bytes / most);
     return panels > 1 ? (tiles + panels - 1) / panels : tiles;
 }

@@ -91,9 +91,10 @@ tartan_cuda_conv_place_of(uint32_t number, uint32_t tiles, uint32_t panel, uint3
     return place;
 }
 
-/* Tiles of pixels of a panel: as many as leave in L2 what `groups` read of them with `stages` stages, and the results. */
+/* Tiles of pixels of a panel, for `groups` that have so many steps and stages in all: as many as leave in L2 what a group reads of
+ * them and writes. One where memory limits the kernel whatever the order. */
 int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles, int32_t groups,
-                               int64_t stages);
+                               int64_t steps, int64_t stages);
 
 /* One array of int32 with the tables one after another, at multiples of 32 values:
  *   steps_of   [groups + 1] first step of each group

@@ -352,10 +352,11 @@ TEST(CudaConv, TilesComeInPanels) {
 TEST(CudaConv, PanelsLeavePixelsInL2) {
     const tartan_cuda_conv_form f = Operands({256, 256, 64, 64, 1}, "kernel=3x3 padding=1", {56, 56}).form();
     EXPECT_EQ(28, f.rows);
-    EXPECT_EQ(448, tartan_cuda_conv_panel(&f, 448, 2, 1)); /* 43 KB a tile of pixels and group */
-    EXPECT_EQ(224, tartan_cuda_conv_panel(&f, 448, 4, 8)); /* 86 KB */
-    EXPECT_EQ(112, tartan_cuda_conv_panel(&f, 448, 4, 16));
-    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 1, 4, 16));
+    EXPECT_EQ(448, tartan_cuda_conv_panel(&f, 448, 2, 10, 1)); // 43 KB a tile of pixels and group
+    EXPECT_EQ(224, tartan_cuda_conv_panel(&f, 448, 4, 32, 8)); // 86 KB
+    EXPECT_EQ(112, tartan_cuda_conv_panel(&f, 448, 4, 64, 16));
+    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 1, 4, 64, 16));
+    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 448, 4, 8, 16)); // memory limits it
 }
 
 // Rows of 128 bytes, unless their halves are used by different groups.
