@@ -372,14 +372,8 @@ tartan_status tartan_cuda_conv_steps_make(const tartan_host *host, const tartan_
     }
     if (m.status == TARTAN_OK) add_order(&m, &steps_of, &order, out);
     if (m.status == TARTAN_OK) m.status = join(&m, &steps_of, &stages_of, &order, out);
-    int32_t *all[] = {steps_of.values,
-                      stages_of.values,
-                      order.values,
-                      m.stages.values,
-                      m.steps.values,
-                      m.sources.values,
-                      m.items.values,
-                      m.ids};
+    int32_t *all[] = {steps_of.values, stages_of.values, order.values,   m.stages.values,
+                      m.steps.values,  m.sources.values, m.items.values, m.ids};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) host->free(all[i]);
     host->free(m.used);
     return m.status;

@@ -82,8 +82,10 @@ static inline int64_t tartan_cuda_conv_base(const tartan_cuda_conv *p, int32_t d
 typedef struct tartan_cuda_conv_place {
     uint32_t group, pixels; /* number of the group in the order; of the tile of pixels */
 } tartan_cuda_conv_place;
-static inline TARTAN_CUDA_EVERYWHERE tartan_cuda_conv_place
-tartan_cuda_conv_place_of(uint32_t number, uint32_t tiles, uint32_t panel, uint32_t groups) {
+static inline TARTAN_CUDA_EVERYWHERE tartan_cuda_conv_place tartan_cuda_conv_place_of(uint32_t number,
+                                                                                      uint32_t tiles,
+                                                                                      uint32_t panel,
+                                                                                      uint32_t groups) {
     const uint32_t first = number / (panel * groups) * panel, inside = number - first * groups;
     const uint32_t width = tiles - first < panel ? tiles - first : panel;
     tartan_cuda_conv_place place;

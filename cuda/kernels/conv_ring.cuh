@@ -75,8 +75,7 @@ struct ConvRing {
     uint32_t base, weights_at, room_at, words_at, barriers_at, board_at;
     __device__ ConvRing(uint8_t *shared, const tartan_cuda_conv_form &f)
         : memory(shared), base(shared_address(shared)), weights_at((uint32_t)(f.stages * f.stage_bytes)),
-          room_at(weights_at + kConvWeights * kConvWeightBytes),
-          words_at(room_at + (uint32_t)f.room_bytes),
+          room_at(weights_at + kConvWeights * kConvWeightBytes), words_at(room_at + (uint32_t)f.room_bytes),
           barriers_at(words_at + kConvWeights * kConvWordBytes),
           board_at(barriers_at + 16 * (kConvStages + kConvWeights + kConvTiles + 3)) {}
     __device__ uint32_t pixels(const tartan_cuda_conv_form &f, uint32_t stage) const {
@@ -122,9 +121,9 @@ struct ConvRing {
     }
 };
 
-constexpr uint32_t conv_fixed_bytes =
-    kConvWeights * (kConvWeightBytes + kConvWordBytes) + 16 * (kConvStages + kConvWeights + kConvTiles + 3) +
-    kConvTiles * (uint32_t)sizeof(ConvTile);
+constexpr uint32_t conv_fixed_bytes = kConvWeights * (kConvWeightBytes + kConvWordBytes) +
+                                      16 * (kConvStages + kConvWeights + kConvTiles + 3) +
+                                      kConvTiles * (uint32_t)sizeof(ConvTile);
 static_assert(conv_fixed_bytes <= TARTAN_CUDA_CONV_FIXED, "shared memory beside stages and results");
 static_assert(4 * kConvTeams * kConvRoom <= TARTAN_CUDA_CONV_ROOM, "staging of all warps");
 

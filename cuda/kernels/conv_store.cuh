@@ -187,8 +187,8 @@ __device__ __forceinline__ bool stage_halves(const ConvProblem &p, uint32_t box,
     const uint32_t lane = threadIdx.x % 32;
     ConvAffine low = {}, high = {};
     if (!kAsTheyAre) low = affine_of(p, channel + lane / 4), high = affine_of(p, channel + lane / 4 + 8);
-    const uint32_t to = box + place_in_box(lane / 16 * 8 + lane % 8,
-                                           channel % TARTAN_CUDA_CONV_GROUP + lane / 8 % 2 * 8);
+    const uint32_t to =
+        box + place_in_box(lane / 16 * 8 + lane % 8, channel % TARTAN_CUDA_CONV_GROUP + lane / 8 % 2 * 8);
     ConvProbe<kFactor> probe;
     const auto pack = [&](int i, const ConvAffine &a, float x, float y) {
         const uint32_t pair =

@@ -155,23 +155,20 @@ tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const
                            ConvProblem *g) {
     const tartan_cuda_conv_form &f = g->form;
     CUtensorMap map, map_to;
-    PASS(map_pixels(
-        function, p->from, p->entries,
-        {f.span, f.box_rows, f.box_cols, (int32_t)p->taps.stride[1], (int32_t)p->taps.stride[2]}, &map));
+    PASS(map_pixels(function, p->from, p->entries,
+                    {f.span, f.box_rows, f.box_cols, (int32_t)p->taps.stride[1], (int32_t)p->taps.stride[2]},
+                    &map));
     map_to = map;
     if (g->boxed)
-        PASS(map_pixels(
-            function, p->to, p->entries,
-            {2 * TARTAN_CUDA_CONV_GROUP, f.lines ? 1 : f.rows, f.lines ? 8 * f.rows : 8, 1, 1}, &map_to));
-    const ConvKernel kernel =
-        p->dtype == TARTAN_F16 ? kernel_of<Factor::f16>(f) : kernel_of<Factor::bf16>(f);
-    const size_t shared =
-        (size_t)f.stages * (size_t)f.stage_bytes + (size_t)f.room_bytes + conv_fixed_bytes;
+        PASS(map_pixels(function, p->to, p->entries,
+                        {2 * TARTAN_CUDA_CONV_GROUP, f.lines ? 1 : f.rows, f.lines ? 8 * f.rows : 8, 1, 1},
+                        &map_to));
+    const ConvKernel kernel = p->dtype == TARTAN_F16 ? kernel_of<Factor::f16>(f) : kernel_of<Factor::bf16>(f);
+    const size_t shared = (size_t)f.stages * (size_t)f.stage_bytes + (size_t)f.room_bytes + conv_fixed_bytes;
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
-    const int64_t pixels = ((int64_t)g->units + f.units - 1) / f.units,
-                  tiles = pixels * g->lists.groups;
+    const int64_t pixels = ((int64_t)g->units + f.units - 1) / f.units, tiles = pixels * g->lists.groups;
     g->panel = (uint32_t)tartan_cuda_conv_panel(&f, pixels, g->lists.busy, g->lists.steps, g->lists.stages);
     const int64_t most = queue->chip.processors;
     error = tartan_cuda_launch_early(queue, true, kernel, dim3((unsigned)(tiles < most ? tiles : most)),

@@ -99,15 +99,16 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
 #pragma unroll
         for (int u = 0; u < kUnits; u++) {
             const uint32_t box = ring.room(u * kRows);
-            broken |= p.boxed ? p.as_they_are ? stage_halves<kFactor, kRows, true>(p, box, channel, d[u])
-                                              : stage_halves<kFactor, kRows, false>(p, box, channel, d[u])
-                      : p.to_f32 ? store_floats<kRows>(p, unit_of(u), channel, d[u])
-                      : p.as_they_are
-                          ? store_halves<kFactor, kRows, true>(p, unit_of(u), ring.room(warp), channel, d[u])
-                          : store_halves<kFactor, kRows, false>(p, unit_of(u), ring.room(warp), channel,
-                                                                d[u]);
+            broken |=
+                p.boxed    ? p.as_they_are ? stage_halves<kFactor, kRows, true>(p, box, channel, d[u])
+                                           : stage_halves<kFactor, kRows, false>(p, box, channel, d[u])
+                   : p.to_f32 ? store_floats<kRows>(p, unit_of(u), channel, d[u])
+                : p.as_they_are
+                    ? store_halves<kFactor, kRows, true>(p, unit_of(u), ring.room(warp), channel, d[u])
+                    : store_halves<kFactor, kRows, false>(p, unit_of(u), ring.room(warp), channel, d[u]);
         }
         if (__any_sync(~0u, broken)) {
+            __syncwarp();
             for (int u = 0; u < kUnits; u++)
                 store_exact_unit<T>(p, unit_of(u), channel,
                                     p.boxed ? ring.memory + ring.room_at + 1024 * u * kRows : nullptr);

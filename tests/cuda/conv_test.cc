@@ -306,7 +306,7 @@ void expect_order(const tartan_cuda_conv_steps &s) {
         ASSERT_GE(order[i], 0);
         ASSERT_LT(order[i], s.groups);
         seen[(size_t)order[i]]++;
-        EXPECT_EQ(i < s.busy, steps(i) > 0);
+        EXPECT_EQ(i<s.busy, steps(i)> 0);
         EXPECT_GE(steps(i > 0 ? i - 1 : 0), steps(i));
     }
     EXPECT_EQ(std::vector<int>((size_t)s.groups, 1), seen);
