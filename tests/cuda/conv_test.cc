@@ -1,94 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution: its problems, the tables that conv_wgmma follows, the choice among kernels and their refusals.
-#include "tune_support.h"
+#include "conv_operands.h"
 
 #include <cstring>
 #include <functional>
-
-extern "C" {
-#include "conv_steps.h"
-}
 
 using namespace tartan_test;
 
 namespace {
 
 const char *const kWgmma = "conv_wgmma", *const kPlain = "conv_plain";
-
-struct FreeConv {
-    void operator()(tartan_conv *conv) const { tartan_conv_free(conv); }
-};
-
-// An image [n, channels, spatial...] whose channels are contiguous.
-tartan_array image(int32_t dtype, std::vector<int64_t> shape) {
-    tartan_array a = {};
-    a.data = (void *)4096;
-    a.dtype = dtype;
-    a.ndim = (int32_t)shape.size();
-    int64_t stride = shape[1];
-    for (int32_t d = a.ndim - 1; d >= 2; d--) {
-        a.shape[d] = shape[(size_t)d], a.strides[d] = stride;
-        stride *= shape[(size_t)d];
-    }
-    a.shape[0] = shape[0], a.strides[0] = stride;
-    a.shape[1] = shape[1], a.strides[1] = 1;
-    return a;
-}
-
-// A convolution of 2 images of bf16 and 40 x 30 pixels, and what its operands are.
-struct Operands {
-    Layout channels;
-    std::unique_ptr<tartan_conv, FreeConv> conv;
-    tartan_matrix filter = {};
-    tartan_array from, to;
-    tartan_op_conv op = {};
-
-    explicit Operands(tartan_shape shape = {128, 96, 32, 16, 1}, std::string options = "kernel=3x3 padding=1",
-                      std::vector<int64_t> size = {40, 30}, double density = 0.5) {
-        channels = random_layout(shape, density, 3);
-        tartan_conv *made = nullptr;
-        EXPECT_OK(tartan_conv_create(channels.get(), options.c_str(), &made));
-        conv.reset(made);
-        filter.layout = made->layout;
-        filter.dtype = TARTAN_BF16;
-        filter.block_order = TARTAN_ROW_MAJOR;
-        filter.values = (void *)4096;
-        std::vector<int64_t> x{2, shape.cols}, y{2, shape.rows}, out(size.size());
-        EXPECT_OK(tartan_conv_output_size(made, size.data(), (int64_t)size.size(), out.data(),
-                                          (int64_t)out.size()));
-        x.insert(x.end(), size.begin(), size.end());
-        y.insert(y.end(), out.begin(), out.end());
-        from = image(TARTAN_BF16, x), to = image(TARTAN_BF16, y);
-        EXPECT_OK(tartan_i_conv_geometry("test", made, size.data(), (int64_t)size.size(), &op.geometry));
-        op.function = "test";
-        op.conv = made;
-        op.filter = &filter;
-        op.from = &from, op.to = &to;
-    }
-    // The pass back.
-    void turn() {
-        std::swap(from, to);
-        op.adjoint = true;
-    }
-    // It points to the operands.
-    tartan_cuda_conv problem() const && = delete;
-    tartan_cuda_conv problem() const & {
-        const tartan_context context = {};
-        tartan_cuda_conv p;
-        EXPECT_OK(tartan_cuda_conv_of(&tartan_i_host, &context, &op, &p));
-        return p;
-    }
-    tartan_cuda_conv_form form() const {
-        const tartan_cuda_conv p = problem();
-        return tartan_cuda_conv_form_of(&p);
-    }
-    Asked<tartan_cuda_conv> asked() const && = delete;
-    Asked<tartan_cuda_conv> asked() const & {
-        Asked<tartan_cuda_conv> a(&tartan_cuda_conv_kernels);
-        a.p = problem();
-        return a;
-    }
-};
 
 std::string refusal(const tartan_cuda_conv &p, const tartan_cuda_chip &chip = kHopper) {
     const char *why = tartan_cuda_conv_wgmma_refuses(&chip, &p);
@@ -295,68 +216,6 @@ TEST(CudaConv, TablesHaveEveryWeightOnce) {
     expect_all_products(apart);
     apart.turn();
     expect_all_products(apart);
-}
-
-// A permutation of the groups, by descending steps, those without steps last.
-void expect_order(const tartan_cuda_conv_steps &s) {
-    const int32_t *order = s.values + s.order, *steps_of = s.values + s.steps_of;
-    const auto steps = [&](int32_t i) { return steps_of[order[i] + 1] - steps_of[order[i]]; };
-    std::vector<int> seen((size_t)s.groups);
-    for (int32_t i = 0; i < s.groups; i++) {
-        ASSERT_GE(order[i], 0);
-        ASSERT_LT(order[i], s.groups);
-        seen[(size_t)order[i]]++;
-        EXPECT_EQ(i<s.busy, steps(i)> 0);
-        EXPECT_GE(steps(i > 0 ? i - 1 : 0), steps(i));
-    }
-    EXPECT_EQ(std::vector<int>((size_t)s.groups, 1), seen);
-}
-
-TEST(CudaConv, GroupsComeByDescendingSteps) {
-    for (double density : {0.02, 0.1, 0.5}) {
-        const Operands x({1024, 512, 64, 64, 1}, "kernel=3x3 padding=1", {28, 28}, density);
-        const tartan_cuda_conv p = x.problem();
-        const tartan_cuda_conv_form f = x.form();
-        tartan_cuda_conv_steps s;
-        ASSERT_OK(tartan_cuda_conv_steps_make(&tartan_i_host, &p, &f, &s));
-        const std::unique_ptr<int32_t, void (*)(void *)> owned(s.values,
-                                                               [](void *p) { tartan_i_host.free(p); });
-        expect_order(s);
-        EXPECT_TRUE(density > 0.05 || s.busy < s.groups);
-    }
-}
-
-// Each group once for each tile of pixels, and in a panel group after group.
-TEST(CudaConv, TilesComeInPanels) {
-    for (uint32_t tiles : {1u, 7u, 128u, 448u})
-        for (uint32_t panel : {1u, 5u, 112u, 448u})
-            for (uint32_t groups : {1u, 3u, 8u}) {
-                if (panel > tiles) continue;
-                std::vector<int> seen(tiles * groups);
-                tartan_cuda_conv_place last = {0, 0};
-                for (uint32_t n = 0; n < tiles * groups; n++) {
-                    const tartan_cuda_conv_place at = tartan_cuda_conv_place_of(n, tiles, panel, groups);
-                    ASSERT_LT(at.group, groups);
-                    ASSERT_LT(at.pixels, tiles);
-                    seen[at.pixels * groups + at.group]++;
-                    if (at.pixels / panel == last.pixels / panel)
-                        EXPECT_GE(at.group, last.group);
-                    else
-                        EXPECT_EQ(last.pixels / panel + 1, at.pixels / panel);
-                    last = at;
-                }
-                EXPECT_EQ(std::vector<int>(tiles * groups, 1), seen);
-            }
-}
-
-TEST(CudaConv, PanelsLeavePixelsInL2) {
-    const tartan_cuda_conv_form f = Operands({256, 256, 64, 64, 1}, "kernel=3x3 padding=1", {56, 56}).form();
-    EXPECT_EQ(28, f.rows);
-    EXPECT_EQ(448, tartan_cuda_conv_panel(&f, 448, 2, 10, 1)); // 43 KB a tile of pixels and group
-    EXPECT_EQ(224, tartan_cuda_conv_panel(&f, 448, 4, 32, 8)); // 86 KB
-    EXPECT_EQ(112, tartan_cuda_conv_panel(&f, 448, 4, 64, 16));
-    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 1, 4, 64, 16));
-    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 448, 4, 8, 16)); // memory limits it
 }
 
 // Rows of 128 bytes, unless their halves are used by different groups.
