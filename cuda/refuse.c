@@ -64,26 +64,33 @@ const char *tartan_cuda_spmm_mma_refuses(const tartan_cuda_chip *chip, const voi
     return NULL;
 }
 
-const char *tartan_cuda_spmm_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
-    const tartan_cuda_spmm *p = problem;
-    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
-    if (!tartan_cuda_is_half(p->dtype) && !tartan_cuda_is_8_bits(p->dtype) && !p->tf32)
-        return "only for float16, bfloat16, 8-bit types and tf32";
-    const int32_t edge = tartan_cuda_spmm_wgmma_edge(p);
-    const char *blocks = refuse_sub_blocks(p, edge);
-    if (blocks != NULL) return blocks;
+/* What the kernels that load by TMA and multiply by wgmma have in common; `lines`: rows of tiles of a head. */
+static const char *refuse_tiles(const tartan_cuda_spmm *p, double lines) {
     if (p->blocks == 0 || p->m == 0 || p->k == 0) return "the matrix has no blocks";
     if (p->n < 8) return "only for 8 columns or more";
     if (p->n > INT32_MAX || p->m > INT32_MAX || p->k > INT32_MAX)
         return "only for fewer than 2^31 rows and columns";
     if (!is_aligned(p->values, 16)) return "the values of a are not aligned to 16 bytes";
     if (p->batch.ndim > 1 || p->batch.entries > INT32_MAX) return "only for one batch dimension";
-    const double lines = (double)p->grid_m * (p->block_m / edge);
     if (((double)p->n / 256 + 1) * lines * (double)p->heads * (double)p->batch.entries > 2e9)
         return "only for fewer than 2e9 tiles of the output";
-    if (p->tf32 && p->a_k != 1) return "tf32 needs the summed index of a to be contiguous";
     if (tartan_cuda_is_half(p->dtype) && p->gates.data != NULL && p->c.dtype == TARTAN_F32)
         return "would round gated values to 16 bits, and c is float32";
+    if (!has_unit_stride(&p->b)) return "neither the rows nor the columns of b are contiguous";
+    return NULL;
+}
+
+const char *tartan_cuda_spmm_wgmma_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    if (!tartan_cuda_is_half(p->dtype) && !tartan_cuda_is_8_bits(p->dtype) && !p->tf32)
+        return "only for float16, bfloat16, 8-bit types and tf32";
+    const int32_t edge = tartan_cuda_spmm_wgmma_edge(p);
+    const char *why = refuse_sub_blocks(p, edge);
+    if (why != NULL) return why;
+    why = refuse_tiles(p, (double)p->grid_m * (p->block_m / edge));
+    if (why != NULL) return why;
+    if (p->tf32 && p->a_k != 1) return "tf32 needs the summed index of a to be contiguous";
     if (p->k % edge != 0)
         return edge == p->block_k ? "only for whole block columns" : "only for whole columns of sub-blocks";
     if (tartan_cuda_is_8_bits(p->dtype)) {
@@ -92,8 +99,16 @@ const char *tartan_cuda_spmm_wgmma_refuses(const tartan_cuda_chip *chip, const v
         if (p->a_k != 1) return "8-bit types need the summed index of a to be contiguous";
         if (p->b.row_stride != 1) return "8-bit types need the summed index of b to be contiguous";
     }
-    if (!has_unit_stride(&p->b)) return "neither the rows nor the columns of b are contiguous";
     return NULL;
+}
+
+const char *tartan_cuda_spmm_swapped_refuses(const tartan_cuda_chip *chip, const void *problem) {
+    const tartan_cuda_spmm *p = problem;
+    if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
+    if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
+    if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
+    if (p->block_m < 72 || p->block_m > 128) return "only for blocks of 72 to 128 rows";
+    return refuse_tiles(p, (double)p->grid_m);
 }
 
 const char *tartan_cuda_spmm_narrow_refuses(const tartan_cuda_chip *chip, const void *problem) {

@@ -15,7 +15,8 @@ typedef double tartan_cuda_rating(const void *problem);
 
 /* problem: tartan_cuda_spmm */
 tartan_cuda_rating tartan_cuda_spmm_plain_rate, tartan_cuda_spmm_simt_rate, tartan_cuda_spmm_mma_rate,
-    tartan_cuda_spmm_wgmma_rate, tartan_cuda_spmm_narrow_rate, tartan_cuda_spmm_dense_rate;
+    tartan_cuda_spmm_wgmma_rate, tartan_cuda_spmm_swapped_rate, tartan_cuda_spmm_narrow_rate,
+    tartan_cuda_spmm_dense_rate;
 /* problem: tartan_cuda_sddmm */
 tartan_cuda_rating tartan_cuda_sddmm_plain_rate, tartan_cuda_sddmm_mma_rate, tartan_cuda_sddmm_wgmma_rate;
 /* problem: tartan_cuda_attention_forward */
@@ -54,6 +55,13 @@ tartan_cuda_tiling tartan_cuda_spmm_tiling(const tartan_cuda_spmm *p);
 
 /* Whether it first copies B with contiguous columns. The problem is in blocks of the tiling's edge. */
 bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
+
+/* ---- Inside spmm_swapped ---- */
+
+/* The rows that its products have, for a block row of at most as many: 80, 96, 112 or 128. */
+int32_t tartan_cuda_spmm_swapped_rows(const tartan_cuda_spmm *p);
+
+/* ---- Inside all kernels of products ---- */
 
 /* What a product takes with any kernel besides its operations, in us. */
 extern const double tartan_cuda_spmm_start_us;

@@ -15,6 +15,9 @@ namespace tartan_cuda {
 #define TARTAN_OUT_16(d, i) TARTAN_OUT_8(d, i), TARTAN_OUT_8(d, i + 8)
 #define TARTAN_OUT_32(d, i)                                                                                  \
     TARTAN_OUT_8(d, i), TARTAN_OUT_8(d, i + 8), TARTAN_OUT_8(d, i + 16), TARTAN_OUT_8(d, i + 24)
+#define TARTAN_OUT_40(d)    TARTAN_OUT_32(d, 0), TARTAN_OUT_8(d, 32)
+#define TARTAN_OUT_48(d)    TARTAN_OUT_32(d, 0), TARTAN_OUT_16(d, 32)
+#define TARTAN_OUT_56(d)    TARTAN_OUT_32(d, 0), TARTAN_OUT_16(d, 32), TARTAN_OUT_8(d, 48)
 #define TARTAN_OUT_64(d, i) TARTAN_OUT_32(d, i), TARTAN_OUT_32(d, i + 32)
 #define TARTAN_OUT_112(d)   TARTAN_OUT_64(d, 0), TARTAN_OUT_32(d, 64), TARTAN_OUT_16(d, 96)
 #define TARTAN_OUT_128(d)   TARTAN_OUT_64(d, 0), TARTAN_OUT_64(d, 64)
@@ -22,11 +25,10 @@ namespace tartan_cuda {
 #define TARTAN_AT_32                                                                                         \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "             \
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TARTAN_AT_64                                                                                         \
-    TARTAN_AT_32                                                                                             \
-    ", "                                                                                                     \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "             \
-    "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TARTAN_AT_40 TARTAN_AT_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define TARTAN_AT_48 TARTAN_AT_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define TARTAN_AT_56 TARTAN_AT_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define TARTAN_AT_64 TARTAN_AT_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define TARTAN_AT_112                                                                                        \
     TARTAN_AT_64                                                                                             \
     ", "                                                                                                     \
@@ -53,56 +55,63 @@ template <int kPending, int kCount> __device__ __forceinline__ void wgmma_wait_f
 
 /* Tells the compiler that d is read and written here, so that no use of it moves across. */
 template <int kCount> __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
+    static_assert(kCount == 16 || kCount == 32 || kCount == 40 || kCount == 48 || kCount == 56 ||
+                      kCount == 64 || kCount == 128,
+                  "sums of 64 x 32 to 256");
     if constexpr (kCount == 16)
         asm volatile("" : TARTAN_OUT_16(d, 0)::"memory");
     else if constexpr (kCount == 32)
         asm volatile("" : TARTAN_OUT_32(d, 0)::"memory");
+    else if constexpr (kCount == 40)
+        asm volatile("" : TARTAN_OUT_40(d)::"memory");
+    else if constexpr (kCount == 48)
+        asm volatile("" : TARTAN_OUT_48(d)::"memory");
+    else if constexpr (kCount == 56)
+        asm volatile("" : TARTAN_OUT_56(d)::"memory");
     else if constexpr (kCount == 64)
         asm volatile("" : TARTAN_OUT_64(d, 0)::"memory");
     else
         asm volatile("" : TARTAN_OUT_128(d)::"memory");
 }
 
-#define TARTAN_SHARED(shape, types, sums, a_at, b_at, keep_at, a_major, b_major, outputs)                    \
+#define TARTAN_SHARED(shape, types, sums, a_at, b_at, keep_at, a_major, b_major, ...)                        \
     asm volatile("{\n"                                                                                       \
                  ".reg .pred keep;\n"                                                                        \
                  "setp.ne.b32 keep, " keep_at ", 0;\n"                                                       \
                  "wgmma.mma_async.sync.aligned." shape ".f32." types " {" sums "}, " a_at ", " b_at          \
                  ", keep, 1, 1, " a_major ", " b_major ";\n"                                                 \
                  "}"                                                                                         \
-                 : outputs                                                                                   \
+                 : __VA_ARGS__                                                                               \
                  : "l"(a), "l"(b), "r"(keep), "n"(kA), "n"(kB))
+
+#define TARTAN_SHARED_OF_WIDTH(width, sums, a_at, b_at, keep_at, a_major, b_major, ...)                      \
+    if constexpr (kFactor == Factor::bf16)                                                                   \
+        TARTAN_SHARED("m64n" width "k16", "bf16.bf16", sums, a_at, b_at, keep_at, a_major, b_major,          \
+                      __VA_ARGS__);                                                                          \
+    else                                                                                                     \
+        TARTAN_SHARED("m64n" width "k16", "f16.f16", sums, a_at, b_at, keep_at, a_major, b_major, __VA_ARGS__)
 
 /* d = a b + (keep ? d : 0): a is 64 x 16, b is 16 x kCols, both in shared memory, by descriptors. kA, kB: 0 if K-major, 1 if
  * MN-major. */
 template <Factor kFactor, int kCols, int kA = 0, int kB = 0>
 __device__ __forceinline__ void wgmma_shared(float (&d)[kCols / 2], uint64_t a, uint64_t b, int32_t keep) {
     static_assert(kFactor == Factor::bf16 || kFactor == Factor::f16, "16-bit factors");
-    if constexpr (kCols == 32 && kFactor == Factor::bf16)
-        TARTAN_SHARED("m64n32k16", "bf16.bf16", TARTAN_AT_16, "%16", "%17", "%18", "%19", "%20",
-                      TARTAN_OUT_16(d, 0));
-    else if constexpr (kCols == 32)
-        TARTAN_SHARED("m64n32k16", "f16.f16", TARTAN_AT_16, "%16", "%17", "%18", "%19", "%20",
-                      TARTAN_OUT_16(d, 0));
-    else if constexpr (kCols == 64 && kFactor == Factor::bf16)
-        TARTAN_SHARED("m64n64k16", "bf16.bf16", TARTAN_AT_32, "%32", "%33", "%34", "%35", "%36",
-                      TARTAN_OUT_32(d, 0));
-    else if constexpr (kCols == 64)
-        TARTAN_SHARED("m64n64k16", "f16.f16", TARTAN_AT_32, "%32", "%33", "%34", "%35", "%36",
-                      TARTAN_OUT_32(d, 0));
-    else if constexpr (kCols == 128 && kFactor == Factor::bf16)
-        TARTAN_SHARED("m64n128k16", "bf16.bf16", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68",
-                      TARTAN_OUT_64(d, 0));
-    else if constexpr (kCols == 128)
-        TARTAN_SHARED("m64n128k16", "f16.f16", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68",
-                      TARTAN_OUT_64(d, 0));
-    else if constexpr (kCols == 224 && kFactor == Factor::bf16)
-        TARTAN_SHARED("m64n224k16", "bf16.bf16", TARTAN_AT_112, "%112", "%113", "%114", "%115", "%116",
-                      TARTAN_OUT_112(d));
-    else if constexpr (kCols == 224)
-        TARTAN_SHARED("m64n224k16", "f16.f16", TARTAN_AT_112, "%112", "%113", "%114", "%115", "%116",
-                      TARTAN_OUT_112(d));
-    else {
+    if constexpr (kCols == 32) {
+        TARTAN_SHARED_OF_WIDTH("32", TARTAN_AT_16, "%16", "%17", "%18", "%19", "%20", TARTAN_OUT_16(d, 0));
+    } else if constexpr (kCols == 64) {
+        TARTAN_SHARED_OF_WIDTH("64", TARTAN_AT_32, "%32", "%33", "%34", "%35", "%36", TARTAN_OUT_32(d, 0));
+    } else if constexpr (kCols == 80) {
+        TARTAN_SHARED_OF_WIDTH("80", TARTAN_AT_40, "%40", "%41", "%42", "%43", "%44", TARTAN_OUT_40(d));
+    } else if constexpr (kCols == 96) {
+        TARTAN_SHARED_OF_WIDTH("96", TARTAN_AT_48, "%48", "%49", "%50", "%51", "%52", TARTAN_OUT_48(d));
+    } else if constexpr (kCols == 112) {
+        TARTAN_SHARED_OF_WIDTH("112", TARTAN_AT_56, "%56", "%57", "%58", "%59", "%60", TARTAN_OUT_56(d));
+    } else if constexpr (kCols == 128) {
+        TARTAN_SHARED_OF_WIDTH("128", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68", TARTAN_OUT_64(d, 0));
+    } else if constexpr (kCols == 224) {
+        TARTAN_SHARED_OF_WIDTH("224", TARTAN_AT_112, "%112", "%113", "%114", "%115", "%116",
+                               TARTAN_OUT_112(d));
+    } else {
         static_assert(kCols == 256, "there is no other width");
         wgmma_256<kFactor, kA, kB>(d, a, b, keep);
     }
@@ -147,15 +156,22 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[kCols / 2], const uin
 }
 
 #undef TARTAN_REGISTERS
+#undef TARTAN_SHARED_OF_WIDTH
 #undef TARTAN_SHARED
 #undef TARTAN_AT_128
 #undef TARTAN_AT_112
 #undef TARTAN_AT_64
+#undef TARTAN_AT_56
+#undef TARTAN_AT_48
+#undef TARTAN_AT_40
 #undef TARTAN_AT_32
 #undef TARTAN_AT_16
 #undef TARTAN_OUT_128
 #undef TARTAN_OUT_112
 #undef TARTAN_OUT_64
+#undef TARTAN_OUT_56
+#undef TARTAN_OUT_48
+#undef TARTAN_OUT_40
 #undef TARTAN_OUT_32
 #undef TARTAN_OUT_16
 #undef TARTAN_OUT_8

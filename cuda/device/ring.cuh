@@ -76,6 +76,12 @@ template <int kSlots> struct PipelineState {
             parity ^= 1;
         }
     }
+    /* The same as next() so many times. */
+    __device__ __forceinline__ void skip(uint32_t slots) {
+        at += slots;
+        parity ^= at / kSlots % 2;
+        at %= kSlots;
+    }
 };
 
 /* The shared memory of a CTA, aligned to 1024 bytes: stages, epilogue staging, barriers, tiles. */
@@ -129,9 +135,11 @@ template <int kRows> struct Ring {
     }
 };
 
+/* ---- The tiles of any ring: R is Ring<kRows>, or has posted, read, requested, tile and list as it does ---- */
+
 /* Takes the next tile; false after the last. By a whole warp. */
-template <int kRows>
-__device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, PipelineState<kTiles> &state, Tile *out) {
+template <typename R>
+__device__ __forceinline__ bool take_tile(const R &ring, PipelineState<kTiles> &state, Tile *out) {
     barrier_wait(ring.posted(state.at), state.parity);
     *out = *ring.tile(state.at);
     barrier_arrive(ring.read(state.at));
@@ -140,8 +148,8 @@ __device__ __forceinline__ bool take_tile(const Ring<kRows> &ring, PipelineState
 }
 
 /* The same with the start of the lists: each lane gets its value of both. */
-template <int kRows>
-__device__ __forceinline__ bool take_lists(const Ring<kRows> &ring, PipelineState<kTiles> &state, Tile *out,
+template <typename R>
+__device__ __forceinline__ bool take_lists(const R &ring, PipelineState<kTiles> &state, Tile *out,
                                            int32_t *out_col, int32_t *out_id) {
     barrier_wait(ring.posted(state.at), state.parity);
     *out = *ring.tile(state.at);
@@ -153,9 +161,9 @@ __device__ __forceinline__ bool take_lists(const Ring<kRows> &ring, PipelineStat
 }
 
 /* Hands a tile, and each lane's values of its lists, to the warps that take it. By a whole warp. */
-template <int kRows>
-__device__ __forceinline__ void post_tile(const Ring<kRows> &ring, PipelineState<kTiles> &state,
-                                          const Tile &t, int32_t col = -1, int32_t id = -1) {
+template <typename R>
+__device__ __forceinline__ void post_tile(const R &ring, PipelineState<kTiles> &state, const Tile &t,
+                                          int32_t col = -1, int32_t id = -1) {
     barrier_wait(ring.read(state.at), state.parity ^ 1);
     if (threadIdx.x % 32 == 0) *ring.tile(state.at) = t;
     ring.list(state.at, 0)[threadIdx.x % 32] = col;
@@ -190,7 +198,7 @@ struct Window {
 
 /* Requests the next tile, late, so that the last tiles go to the CTAs that finish first. By one producer thread, once for
  * every tile. */
-template <int kRows> __device__ __forceinline__ void request_tile(const Ring<kRows> &ring) {
+template <typename R> __device__ __forceinline__ void request_tile(const R &ring) {
     barrier_arrive(ring.requested());
 }
 

@@ -121,8 +121,23 @@ __device__ __forceinline__ void store_rows(const Target &t, uint32_t room, const
     }
 }
 
-/* The same for rows of any alignment, and at edges: a line of 64 results at a time, in words of 4 bytes that are aligned in
- * memory. Where the line begins in the middle of a word, a word joins results of two lanes. */
+/* Stores up to 64 results of 16 bits that begin at any address, two of each lane, in words of 4 bytes that are aligned in
+ * memory. Where the line begins in the middle of a word, a word joins results of two lanes. By a whole warp. */
+__device__ __forceinline__ void store_line(uint16_t *line, uint32_t word, int cols) {
+    const int lane = threadIdx.x % 32;
+    const uint32_t before = __shfl_up_sync(~0u, word, 1);
+    const int odd = (int)((uintptr_t)line / 2 % 2), at = 2 * lane - odd;
+    const uint32_t both = odd ? __funnelshift_l(before, word, 16) : word;
+    if (at >= 0 && at + 1 < cols)
+        *(uint32_t *)(line + at) = both;
+    else if (at >= 0 && at < cols)
+        line[at] = (uint16_t)both;
+    else if (at < 0)
+        line[0] = (uint16_t)(both >> 16);
+    if (odd && lane == 31 && cols == 64) line[63] = (uint16_t)(word >> 16);
+}
+
+/* The same as store_rows for rows of any alignment, and at edges. */
 template <Factor kFactor>
 __device__ __forceinline__ void store_rows_any(const Target &t, uint32_t room, const float (&d)[128],
                                                int first) {
@@ -132,19 +147,9 @@ __device__ __forceinline__ void store_rows_any(const Target &t, uint32_t room, c
         stage_rows<kFactor>(t, room, d, first, half);
 #pragma unroll 1 /* 128 sums are live */
         for (int row = 0; row < 8 && row + 8 * half < t.rows; row++) {
-            uint16_t *line = (uint16_t *)t.data + (row + 8 * half) * t.row_stride + 8 * first;
             const uint32_t word =
                 shared_load_4(staged_piece(room, (uint32_t)row, (uint32_t)lane / 4) + (uint32_t)lane % 4 * 4);
-            const uint32_t before = __shfl_up_sync(~0u, word, 1);
-            const int odd = (int)((uintptr_t)line / 2 % 2), at = 2 * lane - odd;
-            const uint32_t both = odd ? __funnelshift_l(before, word, 16) : word;
-            if (at >= 0 && at + 1 < cols)
-                *(uint32_t *)(line + at) = both;
-            else if (at >= 0 && at < cols)
-                line[at] = (uint16_t)both;
-            else if (at < 0)
-                line[0] = (uint16_t)(both >> 16);
-            if (odd && lane == 31 && cols == 64) line[63] = (uint16_t)(word >> 16);
+            store_line((uint16_t *)t.data + (row + 8 * half) * t.row_stride + 8 * first, word, cols);
         }
     }
 }

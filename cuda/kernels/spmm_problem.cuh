@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The parameters of the kernel of spmm_wgmma.cu, and the order of its tiles. */
+ * The parameters of the kernels of spmm_wgmma.cu and spmm_swapped.cu, and the order of their tiles. */
 #ifndef TARTAN_CUDA_SPMM_PROBLEM_CUH
 #define TARTAN_CUDA_SPMM_PROBLEM_CUH
 
@@ -30,7 +30,10 @@ struct Problem {
     int32_t block_shift, line_shift, id_shift, a_line, swizzle;
     int32_t slot_shift; /* a slot of A has 2^slot_shift bytes */
     bool across;        /* lines of sub-blocks in neighbouring slots lie side by side in memory */
-    int32_t *counters;  /* per side, see queue.h */
+    /* spmm_swapped: block columns for which B has all rows; of a block's last part of k, its k-steps and the bytes of a piece
+     * of B. */
+    int32_t whole_blocks, rest_steps, rest_bytes_b;
+    int32_t *counters; /* per side, see queue.h */
     const int32_t *pointers, *cols, *ids, *order;
     int32_t groups, heads, entries; /* groups of one head; batch entries */
     int32_t col_tiles;              /* of one matrix */
@@ -86,6 +89,29 @@ __device__ __forceinline__ Tile find_tile(const Problem &p, int32_t side, int32_
 
 __device__ __forceinline__ int32_t stages_of(const Problem &p, const Tile &t) {
     return p.parts > 1 ? (t.end - t.begin) * p.parts : (t.end - t.begin + p.slots - 1) / p.slots;
+}
+
+/* The second warp of a CTA schedules tiles ahead, with the start of their lists. */
+template <typename R>
+__device__ __forceinline__ void schedule(const Problem &p, const R &ring, int32_t tile_cols) {
+    const int32_t lane = threadIdx.x % 32;
+    PipelineState<kTiles> tiles;
+    int32_t side = side_of_this(p);
+    for (uint32_t parity = 0;; parity ^= 1) {
+        int32_t number = 0;
+        if (lane == 0) number = next_sided_tile(p, &side);
+        number = __shfl_sync(~0u, number, 0);
+        side = __shfl_sync(~0u, side, 0);
+        const Tile t = find_tile(p, side, number, tile_cols);
+        const int32_t id = t.begin * p.group + lane;
+        post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
+                  id < t.end * p.group ? p.ids[id] : -1);
+        wait_for_kernels_before();
+        let_next_kernel_begin(); /* not earlier: of three kernels at once, two would share counters */
+        if (t.end < 0) break;
+        barrier_wait(ring.requested(), parity);
+    }
+    if (lane == 0) reset_counters<TARTAN_CUDA_SIDED_COUNTERS>(p.counters);
 }
 
 } // namespace

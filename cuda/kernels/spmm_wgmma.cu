@@ -21,16 +21,12 @@
 #include "kernels.h"
 #include "kernels/align.h"
 #include "kernels/gate.h"
+#include "kernels/spmm_describe.cuh"
 #include "kernels/transpose.h"
 
 namespace tartan_cuda {
 
 namespace {
-
-/* Whether n is the contiguous index, and k is not. */
-bool is_mn_major(const tartan_cuda_dense &b) {
-    return b.col_stride == 1 && b.row_stride != 1;
-}
 
 /* Whether products of tf32 swap their operands, see swapped.cuh. */
 bool is_swapped(const tartan_cuda_spmm *p) {
@@ -98,19 +94,6 @@ tartan_status map_transposed(const char *function, const tartan_cuda_spmm *p, co
     return tensor_map_make(function, &t, out);
 }
 
-Vectors vectors_of(const tartan_cuda_spmm *p) {
-    const Vectors rows = is_swapped(p) ? kRowQuads : p->c.dtype == TARTAN_F32 ? kRowPairs : kRows16;
-    const int64_t unit = rows == kRowQuads ? 4 : rows == kRowPairs ? 2 : 8; /* of an aligned piece */
-    if (p->beta != 0 && rows != kRowQuads) return kScalar;
-    const bool aligned = (uintptr_t)p->c.data % (rows == kRowPairs ? 8 : 16) == 0 &&
-                         (p->heads == 1 || p->c.head_stride % unit == 0) &&
-                         (p->batch.ndim == 0 || p->batch.second[0] % unit == 0);
-    if (aligned && p->c.col_stride == 1 && p->c.row_stride % unit == 0) return rows;
-    if (rows != kRows16) return kScalar;
-    if (aligned && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kCols16;
-    return p->c.col_stride == 1 ? kRowsAny16 : kScalar;
-}
-
 /* C in the boxes of spmm_boxes.cuh. */
 tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const Problem *g,
                          CUtensorMap *out) {
@@ -128,12 +111,9 @@ tartan_status map_output(const char *function, const tartan_cuda_spmm *p, const 
 
 /* Whether boxes can describe the tiles of C: positive strides and, unless boxes are just as high, no empty rows. */
 bool is_boxed(const tartan_cuda_spmm *p, const Problem *g, int32_t rows) {
-    const int64_t most = (int64_t)1 << 38;
-    const auto forward = [](int64_t stride) { return stride > 0 && stride < most; };
     if (g->c.vectors != kRows16 && g->c.vectors != kCols16) return false;
     if (g->tile_rows < rows && (rows == 128 || g->c.vectors == kCols16)) return false;
-    return forward(p->c.row_stride) && forward(p->c.col_stride) &&
-           (p->heads == 1 || forward(p->c.head_stride)) && (g->entries == 1 || forward(g->c_batch));
+    return is_forward(p, g);
 }
 
 /* The values of A to multiply, how far its ids are apart in them, and the transposed copy of B or NULL. */
@@ -195,51 +175,6 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
     g->boxed_bytes = (uint32_t)(g->slots * (g->boxes_a * g->box_bytes_a + g->boxes_b * g->box_bytes_b));
 }
 
-/* All else but the order of tiles. */
-template <int kRows>
-void describe_work(const tartan_cuda_spmm *p, const tartan_cuda_group_index *u, Problem *g) {
-    const int32_t cols = Form<kRows>::kCols;
-    g->pointers = u->pointers, g->cols = u->cols, g->ids = u->ids, g->order = u->order;
-    g->groups = u->groups_per_head;
-    g->heads = (int32_t)p->heads;
-    g->entries = (int32_t)p->batch.entries;
-    g->col_tiles = (int32_t)((p->n + cols - 1) / cols);
-    g->m = p->m, g->n = p->n;
-    g->k_end = (int32_t)(p->grid_k * p->block_k);
-    g->c = {p->c.data,      p->c.dtype,   0, 0, p->c.row_stride, p->c.col_stride, (float)p->alpha,
-            (float)p->beta, vectors_of(p)};
-    g->repairs = u->group > 1 || p->gates.data != nullptr;
-    g->a_row = p->a_m, g->a_k = p->a_k, g->element_bytes = tartan_cuda_bytes_of(p->dtype);
-    g->k = p->k;
-    g->b = (const char *)p->b.data;
-    g->b_row = p->b.row_stride, g->b_col = p->b.col_stride;
-    g->b_head = p->heads > 1 ? p->b.head_stride : 0;
-    g->b_batch = p->batch.ndim > 0 ? p->batch.first[0] : 0;
-    g->c_head = p->heads > 1 ? p->c.head_stride : 0;
-    g->c_batch = p->batch.ndim > 0 ? p->batch.second[0] : 0;
-}
-
-template <int kRows>
-void describe_order(tartan_cuda_queue *queue, const tartan_cuda_spmm *p, const tartan_cuda_group_index *u,
-                    Problem *g) {
-    const int32_t strips = g->col_tiles * g->heads * g->entries, sides = queue->sides.count;
-    const double groups = (double)g->groups * g->heads, stages = (double)g->parts / g->slots;
-    tartan_cuda_tile_grid grid = {};
-    grid.strips = g->first[1] = (strips + sides - 1) / sides;
-    g->first[2] = strips;
-    grid.groups = g->groups;
-    grid.of_matrix = g->col_tiles;
-    grid.strip_bytes = p->k * Form<kRows>::kCols * tartan_cuda_bytes_of(p->dtype);
-    grid.processors = (double)queue->chip.processors / sides;
-    grid.local = tartan_cuda_is_local(p);
-    if (u->longest > 0) {
-        grid.mean = (double)u->entries / groups * stages + tartan_cuda_spmm_epilogue;
-        grid.longest = (double)u->longest * stages + tartan_cuda_spmm_epilogue;
-    }
-    g->panel = (int32_t)tartan_cuda_panel_of(&grid);
-    for (int i = 0; i < TARTAN_CUDA_PROCESSORS / 32; i++) g->sides[i] = queue->sides.of[i];
-}
-
 using Kernel = void (*)(Problem, CUtensorMap, CUtensorMap, CUtensorMap);
 
 template <Factor kFactor, int kRows> Kernel kernel_by_order(bool a_mn_major, bool b_mn_major) {
@@ -263,32 +198,13 @@ template <int kRows> Kernel kernel_of(int32_t dtype, bool a_mn_major, bool b_mn_
     }
 }
 
-tartan_status start(const char *function, tartan_cuda_queue *queue, Kernel kernel, uint32_t shared,
-                    Problem *g, const CUtensorMap &map_a, const CUtensorMap &map_b, const CUtensorMap &map_c,
-                    bool early) {
-    bool captured;
-    PASS(tartan_cuda_capturing(function, queue, &captured));
-    const int32_t turn = queue->turns[captured];
-    g->counters = queue->counters + TARTAN_CUDA_SIDED_COUNTERS * (2 * captured + turn);
-    cudaError_t error =
-        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (error != cudaSuccess) return tartan_cuda_check(function, error, "setting the kernel's shared memory");
-    const int64_t tiles = (int64_t)g->first[2] * g->groups;
-    const int32_t blocks = tiles < queue->chip.processors ? (int32_t)tiles : queue->chip.processors;
-    error = tartan_cuda_launch_early(queue, early, kernel, dim3((unsigned)blocks), dim3(kThreads), shared, *g,
-                                     map_a, map_b, map_c);
-    PASS(tartan_cuda_check(function, error, "starting the kernel spmm_wgmma"));
-    queue->turns[captured] = 1 - turn; /* only if the kernel was started */
-    return TARTAN_OK;
-}
-
 template <int kRows>
 tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
                      const Operands &from, const tartan_cuda_group_index *u, bool early) {
     Problem g = {};
     describe_stages<kRows>(p, from, u, &g);
-    describe_work<kRows>(p, u, &g);
-    describe_order<kRows>(queue, p, u, &g);
+    describe_work(p, u, Form<kRows>::kCols, is_swapped(p) ? kRowQuads : kRowPairs, &g);
+    describe_order(queue, p, u, Form<kRows>::kCols, &g);
     CUtensorMap map_a = {}, map_b, map_c = {};
     const int32_t span = (int32_t)(g.part_k * tartan_cuda_bytes_of(p->dtype));
     if (!g.gathers) PASS(map_values(function, p, from.values, &g, span, &map_a));
@@ -299,7 +215,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     g.boxes = is_boxed(p, &g, kRows);
     if (g.boxes) PASS(map_output(function, p, &g, &map_c));
     const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_mn_major, g.b_mn_major);
-    return start(function, queue, kernel, Form<kRows>::kShared, &g, map_a, map_b, map_c, early);
+    return start(function, "starting the kernel spmm_wgmma", queue, kernel, Form<kRows>::kShared, early, &g,
+                 map_a, map_b, map_c);
 }
 
 /* *out is NULL, which is no error, if a copy does not pay or memory is short. */

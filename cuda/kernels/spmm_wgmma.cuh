@@ -111,28 +111,6 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
     for (uint32_t i = 0; i < kStages; i++, state.next()) drain_stage(p, ring, map_c, results, state.at);
 }
 
-/* The second warp schedules tiles ahead, with the start of their lists. */
-template <int kRows> __device__ __forceinline__ void schedule(const Problem &p, const Ring<kRows> &ring) {
-    const int32_t lane = threadIdx.x % 32;
-    PipelineState<kTiles> tiles;
-    int32_t side = side_of_this(p);
-    for (uint32_t parity = 0;; parity ^= 1) {
-        int32_t number = 0;
-        if (lane == 0) number = next_sided_tile(p, &side);
-        number = __shfl_sync(~0u, number, 0);
-        side = __shfl_sync(~0u, side, 0);
-        const Tile t = find_tile(p, side, number, Form<kRows>::kCols);
-        const int32_t id = t.begin * p.group + lane;
-        post_tile(ring, tiles, t, t.begin + lane < t.end ? p.cols[t.begin + lane] : -1,
-                  id < t.end * p.group ? p.ids[id] : -1);
-        wait_for_kernels_before();
-        let_next_kernel_begin(); /* not earlier: of three kernels at once, two would share counters */
-        if (t.end < 0) break;
-        barrier_wait(ring.requested(), parity);
-    }
-    if (lane == 0) reset_counters<TARTAN_CUDA_SIDED_COUNTERS>(p.counters);
-}
-
 /* The other two warps gather the blocks of A by cp.async, 16 bytes at a time: boxes of small blocks have rows so short
  * that TMA would be the limit, and sub-blocks lie in larger blocks. The ids of a stage are consecutive in the list; a slot
  * may have room for more, which becomes zero. */
@@ -294,7 +272,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (threadIdx.x < 32)
             produce(p, ring, &map_a, &map_b, &map_c);
         else if (threadIdx.x < 64)
-            schedule(p, ring);
+            schedule(p, ring, Form<kRows>::kCols);
         else if (p.gathers)
             gather(p, ring);
         else if (Form<kRows>::kExtraRoom && p.boxes)

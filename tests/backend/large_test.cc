@@ -21,11 +21,11 @@ TEST_P(Large, Spmm) {
 }
 
 // Blocks whose edges are multiples of 8, which devices take as sub-blocks.
-const int64_t kOtherBlocks[] = {24, 40, 48, 72, 96, 120, 192};
+const int64_t kOtherBlocks[] = {24, 40, 48, 72, 88, 96, 104, 120, 192};
 struct Oblong {
     int64_t rows, cols;
 };
-const Oblong kOblongs[] = {{24, 8}, {16, 32}, {8, 40}, {64, 128}, {128, 64}, {80, 48}};
+const Oblong kOblongs[] = {{24, 8}, {16, 32}, {8, 40}, {64, 128}, {128, 64}, {80, 48}, {112, 72}, {72, 200}};
 
 TEST_P(Large, SpmmOfSubBlocks) {
     look_at_some_rows();

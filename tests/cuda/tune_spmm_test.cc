@@ -82,7 +82,8 @@ TEST(CudaTune, SpmmElsewhere) {
 TEST(CudaTune, SpmmOfSubBlocks) {
     for (const int32_t block : {24, 40, 48, 72, 96, 192, 256}) {
         for (const int32_t dtype : {TARTAN_F16, TARTAN_BF16}) {
-            EXPECT_EQ("spmm_wgmma", Spmm(dtype, block).chosen(kHopper)) << block;
+            const bool swapped = block > 64 && block < 128;
+            EXPECT_EQ(swapped ? "spmm_swapped" : "spmm_wgmma", Spmm(dtype, block).chosen(kHopper)) << block;
             EXPECT_EQ("spmm_mma", Spmm(dtype, block).chosen(kAmpere)) << block;
         }
         EXPECT_EQ("spmm_mma", Spmm(TARTAN_F64, block).chosen(kHopper)) << block;
@@ -151,6 +152,53 @@ TEST(CudaTune, TilesOfSubBlocks) {
     EXPECT_EQ((Form{8, 64, 8}), form(72, 72, true));
     EXPECT_EQ((Form{64, 64, 1}), form(64, 64, false));
     EXPECT_EQ((Form{128, 128, 1}), form(128, 128, false));
+}
+
+// Blocks of 72 to 120 rows are multiplied whole, whatever their width, whether or not the last of them is.
+TEST(CudaTune, SpmmOfBlocksWithoutSubBlocks) {
+    for (int32_t rows = 72; rows < 128; rows += 8)
+        for (const int32_t cols : {24, 64, 72, 120}) {
+            Spmm x(TARTAN_BF16, rows);
+            x.p.block_k = cols;
+            EXPECT_EQ("spmm_swapped", x.chosen(kHopper)) << rows << " " << cols;
+            x.p.k -= 3;
+            EXPECT_EQ("spmm_swapped", x.chosen(kHopper)) << rows << " " << cols;
+            x.p.dynamic = true;
+            EXPECT_EQ("spmm_swapped", x.chosen(kHopper)) << rows << " " << cols;
+            EXPECT_EQ("spmm_mma", Spmm(TARTAN_BF16, rows).chosen(kAmpere));
+        }
+    for (const int32_t block : kBlocks)
+        EXPECT_NE("spmm_swapped", Spmm(TARTAN_F16, block).chosen(kHopper)) << block;
+    const auto rows = [](int32_t block) {
+        const Spmm x(TARTAN_BF16, block);
+        return tartan_cuda_spmm_swapped_rows(&x.p);
+    };
+    EXPECT_EQ(80, rows(72));
+    EXPECT_EQ(80, rows(80));
+    EXPECT_EQ(96, rows(88));
+    EXPECT_EQ(112, rows(104));
+    EXPECT_EQ(128, rows(120));
+}
+
+TEST(CudaTune, SpmmSwappedRefusals) {
+    const Spmm half(TARTAN_BF16, 72);
+    const char *const name = "spmm_swapped";
+    EXPECT_EQ("", half.refusal(name, kHopper));
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(name, kAmpere));
+    EXPECT_EQ("needs compute capability 9.0", half.refusal(name, kBlackwell));
+    EXPECT_REFUSES(half, name, kHopper, "float16 and bfloat16", p.dtype = TARTAN_F32);
+    EXPECT_REFUSES(half, name, kHopper, "multiples of 8", p.block_m = 76);
+    EXPECT_REFUSES(half, name, kHopper, "multiples of 8", p.block_k = 20);
+    EXPECT_REFUSES(half, name, kHopper, "72 to 128 rows", p.block_m = 136);
+    EXPECT_REFUSES(half, name, kHopper, "72 to 128 rows", p.block_m = 64);
+    EXPECT_REFUSES(half, name, kHopper, "no blocks", p.blocks = 0);
+    EXPECT_REFUSES(half, name, kHopper, "8 columns", p.n = 7);
+    EXPECT_REFUSES(half, name, kHopper, "2^31", p.n = (int64_t)1 << 31);
+    EXPECT_REFUSES(half, name, kHopper, "values of a", p.values = (void *)4098);
+    EXPECT_REFUSES(half, name, kHopper, "one batch", p.batch.ndim = 2);
+    EXPECT_REFUSES(half, name, kHopper, "2e9 tiles", p.batch.entries = 3000000);
+    EXPECT_REFUSES(half, name, kHopper, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
+    EXPECT_REFUSES(half, name, kHopper, "contiguous", p.b.col_stride = 2);
 }
 
 TEST(CudaTune, SpmmOfNothingIsPlain) {
