@@ -325,10 +325,16 @@ __device__ __noinline__ void repair_piece(const Problem &p, const Tile &t, int32
     });
 }
 
-/* The results of a tile without blocks. */
-__device__ __forceinline__ void store_zeros(const Target &c, const Piece &to) {
-    for (int32_t at = threadIdx.x % 128; at < to.rows * to.cols; at += 128)
-        combine(to.data, c.dtype, at / to.cols * c.row_stride + at % to.cols * c.col_stride, 0, c.beta);
+/* The results of a tile without blocks; in 16 bits line by line of memory, a warp each. */
+__device__ __forceinline__ void store_zeros(const Problem &p, const Piece &to, bool in_16_bits) {
+    const bool by_cols = p.c.vectors == kCols16;
+    const int32_t lines = by_cols ? to.cols : to.rows, length = by_cols ? to.rows : to.cols;
+    const int64_t stride = by_cols ? p.c.col_stride : p.c.row_stride;
+    for (int32_t i = threadIdx.x / 32 % 4; in_16_bits && i < lines; i += 4)
+        for (int32_t at = 0; at < length; at += 64)
+            store_line((uint16_t *)to.data + i * stride + at, 0, min(length - at, 64));
+    for (int32_t at = threadIdx.x % 128; !in_16_bits && at < to.rows * to.cols; at += 128)
+        combine(to.data, p.c.dtype, at / to.cols * p.c.row_stride + at % to.cols * p.c.col_stride, 0, p.c.beta);
 }
 
 /* A warpgroup takes every other tile: while it stores results, the other one multiplies. Before its turn a warpgroup may not
@@ -359,7 +365,7 @@ __device__ __forceinline__ void multiply_pieces(const Problem &p, const SwappedR
         had_turn ^= 1;
         if (stages == 0) {
             if (leader) barrier_arrive(ring.turn(warpgroup ^ 1));
-            store_zeros(p.c, to);
+            store_zeros(p, to, in_16_bits);
             continue;
         }
         float d[Form::kPieces][kRows / 2];
