@@ -19,15 +19,14 @@ namespace tartan_cuda {
 
 namespace {
 
-/* The values as [blocks][rows][contiguous]. */
+/* The values as [blocks][rows][contiguous], of which k is less than `end`. */
 tartan_status map_blocks(const char *function, const tartan_cuda_spmm *p, const void *values,
-                         const Problem *g, CUtensorMap *out) {
-    const int64_t rows = p->block_m, cols = p->block_k, line = g->a_mn_major ? rows : cols;
-    Tensor t = {
-        values, p->dtype, 3, {cols, rows, p->blocks}, {1, line, rows * cols}, {kPartK, (uint32_t)rows, 1},
-        128};
+                         const Problem *g, int64_t end, CUtensorMap *out) {
+    const int64_t rows = p->block_m, line = g->a_mn_major ? rows : p->block_k, block = rows * p->block_k;
+    Tensor t = {values, p->dtype, 3, {end, rows, p->blocks}, {1, line, block}, {kPartK, (uint32_t)rows, 1},
+                128};
     if (g->a_mn_major)
-        t = {values, p->dtype, 3, {rows, cols, p->blocks}, {1, line, rows * cols}, {64, kPartK, 1}, 128};
+        t = {values, p->dtype, 3, {rows, end, p->blocks}, {1, line, block}, {64, kPartK, 1}, 128};
     return tensor_map_make(function, &t, out);
 }
 
@@ -72,12 +71,15 @@ tartan_status map_rows_of_c(const char *function, const tartan_cuda_spmm *p, con
 tartan_status map_all(const char *function, const tartan_cuda_spmm *p, const void *values, const Problem *g,
                       SwappedMaps *out) {
     const int64_t whole = g->whole_blocks, left = p->k - whole * p->block_k;
-    PASS(map_blocks(function, p, values, g, &out->a));
     if (whole > 0) {
+        PASS(map_blocks(function, p, values, g, p->block_k, &out->a));
         PASS(map_block_columns(function, p, g, 0, whole, p->block_k, kPartK, &out->b_part));
         PASS(map_block_columns(function, p, g, 0, whole, p->block_k, 16 * g->rest_steps, &out->b_rest));
     }
-    if (left > 0) PASS(map_block_columns(function, p, g, whole, 1, left, kPartK, &out->b_last));
+    if (left > 0) {
+        PASS(map_blocks(function, p, values, g, left, &out->a_last));
+        PASS(map_block_columns(function, p, g, whole, 1, left, kPartK, &out->b_last));
+    }
     return g->boxes ? map_rows_of_c(function, p, g, &out->c) : TARTAN_OK;
 }
 

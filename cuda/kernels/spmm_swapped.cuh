@@ -78,10 +78,12 @@ template <int kRows> struct SwappedRing {
 };
 
 struct SwappedMaps {
-    CUtensorMap a, c;
+    /* Blocks, and those of a last block column that is not whole. */
+    CUtensorMap a, a_last;
     /* B by block columns, in boxes for all parts of k but a block's last, and for that; a last block column that is not
-     * whole. Rows past the end of a block column become zeros. */
+     * whole. In both k past the end of a block column becomes zeros. */
     CUtensorMap b_part, b_rest, b_last;
+    CUtensorMap c;
 };
 
 /* The first warp issues TMA loads: a lane for each piece of B, and for each box of A. */
@@ -119,7 +121,8 @@ __device__ __forceinline__ void produce_swapped(const Problem &p, const SwappedR
                                    t.head, t.entry);
                 } else if (box >= 0 && box < p.boxes_a) {
                     const uint32_t to = ring.a(state.at) + kPieceBytes * box;
-                    tensor_load_3d(to, &maps.a, full, p.a_mn_major ? 64 * box : k, p.a_mn_major ? k : 0, id);
+                    tensor_load_3d(to, last ? &maps.a_last : &maps.a, full, p.a_mn_major ? 64 * box : k,
+                                   p.a_mn_major ? k : 0, id);
                 }
             }
             cols.reach(entry + 1);
@@ -334,7 +337,8 @@ __device__ __forceinline__ void store_zeros(const Problem &p, const Piece &to, b
         for (int32_t at = 0; at < length; at += 64)
             store_line((uint16_t *)to.data + i * stride + at, 0, min(length - at, 64));
     for (int32_t at = threadIdx.x % 128; !in_16_bits && at < to.rows * to.cols; at += 128)
-        combine(to.data, p.c.dtype, at / to.cols * p.c.row_stride + at % to.cols * p.c.col_stride, 0, p.c.beta);
+        combine(to.data, p.c.dtype, at / to.cols * p.c.row_stride + at % to.cols * p.c.col_stride, 0,
+                p.c.beta);
 }
 
 /* A warpgroup takes every other tile: while it stores results, the other one multiplies. Before its turn a warpgroup may not
@@ -395,7 +399,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     extern __shared__ __align__(1024) uint8_t shared[];
     const SwappedRing<kRows> ring = {shared, shared_address(shared)};
     if (threadIdx.x == 0) {
-        tensor_prefetch(&maps.a);
+        tensor_prefetch(p.whole_blocks > 0 ? &maps.a : &maps.a_last);
         tensor_prefetch(p.whole_blocks > 0 ? &maps.b_rest : &maps.b_last);
         if (p.boxes) tensor_prefetch(&maps.c);
         ring.init();
