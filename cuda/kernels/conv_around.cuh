@@ -18,7 +18,8 @@ template <typename T>
 __global__ void __launch_bounds__(128)
     conv_pack(const int32_t *sources, int64_t count, const T *values, int32_t to_stride, int32_t from_stride,
               uint4 *packed, uint32_t windows_from, const __grid_constant__ Windows w, int32_t *windows_at) {
-    let_next_kernel_begin();
+    wait_for_kernels_before();
+    let_next_kernel_begin(); /* not earlier: it does not wait for the one before this */
     if (blockIdx.x >= windows_from) {
         const int64_t entry = (int64_t)(blockIdx.x - windows_from) * 128 + threadIdx.x;
         if (entry < w.lists.pointers[w.lines])

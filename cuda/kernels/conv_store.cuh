@@ -233,37 +233,52 @@ __device__ __forceinline__ void drain_results(const ConvProblem &p, const ConvRi
     }
 }
 
-/* The results of groups without blocks, which depend on no pixel. By a warp that has nothing else to do: a lane has 8
- * channels of two columns of each unit. */
-template <Factor kFactor, int kUnits> __device__ __forceinline__ void store_blanks(const ConvProblem &p) {
-    const uint32_t blanks = (uint32_t)(p.lists.groups - p.lists.busy), lane = threadIdx.x % 32;
+/* A lane's unit, for all lanes. */
+__device__ __forceinline__ ConvUnit unit_of_lane(const ConvUnit &u, int32_t lane) {
+    const auto of = [&](int32_t x) { return __shfl_sync(~0u, x, lane); };
+    return {of(u.image), of(u.d), of(u.h), of(u.w), of(u.h_end), of(u.w_end)};
+}
+
+/* The results of a unit that depend on no pixel: a lane has 8 channels of two columns. */
+template <Factor kFactor>
+__device__ __forceinline__ void store_blank(const ConvProblem &p, const ConvUnit &unit, int32_t group) {
+    const int32_t lane = threadIdx.x % 32, channel = TARTAN_CUDA_CONV_GROUP * group + 8 * (lane % 8);
+    const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
+    float y[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) y[i] = p.as_they_are ? 0 : apply(affine_of(p, channel + i), 0);
+    const uint4 value = make_uint4(pack_pair<kFactor>(y[0], y[1]), pack_pair<kFactor>(y[2], y[3]),
+                                   pack_pair<kFactor>(y[4], y[5]), pack_pair<kFactor>(y[6], y[7]));
+    for (int32_t col = lane / 8; col < 8; col += 4) {
+        const ConvRows rows = rows_of(p, unit, col);
+        const int32_t end = min(rows.high, p.form.rows);
+        char *to = result_of(p, unit, rows.low, col, channel);
+        if (!p.to_f32) {
+            if (channel >= p.channels) continue;
+#pragma unroll 4
+            for (int32_t r = rows.low; r < end; r++, to += step) *(uint4 *)to = value;
+            continue;
+        }
+        for (int32_t r = rows.low; r < end; r++, to += step)
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                if (channel + i < p.channels) *(float *)(to + i * p.to_channel) = y[i];
+    }
+}
+
+/* The results of groups without blocks. By a warp that has nothing else to do. Alone it waits for each of its instructions, so
+ * that what takes many of them, finding units, is done for 32 units at once. */
+template <Factor kFactor> __device__ __forceinline__ void store_blanks(const ConvProblem &p) {
+    const uint32_t busy = (uint32_t)p.lists.busy, blanks = (uint32_t)p.lists.groups - busy;
     if (blanks == 0) return;
     wait_for_kernels_before();
-    const uint32_t units = count_units(p), tiles = (units + kUnits - 1) / kUnits * blanks;
-    const int64_t step = p.form.lines ? 8 * p.to_step[2] : p.to_step[1];
-    for (uint32_t t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const int32_t group = p.lists.order[(uint32_t)p.lists.busy + t % blanks],
-                      channel = TARTAN_CUDA_CONV_GROUP * group + 8 * (int32_t)(lane % 8);
-        float y[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++) y[i] = p.as_they_are ? 0 : apply(affine_of(p, channel + i), 0);
-        const uint4 value = make_uint4(pack_pair<kFactor>(y[0], y[1]), pack_pair<kFactor>(y[2], y[3]),
-                                       pack_pair<kFactor>(y[4], y[5]), pack_pair<kFactor>(y[6], y[7]));
-        for (uint32_t u = 0; u < 2 * kUnits; u++) {
-            const ConvUnit unit = find_unit(p, units, t / blanks * kUnits + u / 2);
-            const int32_t col = (int32_t)(lane / 8 + u % 2 * 4);
-            const ConvRows rows = rows_of(p, unit, col);
-            char *to = result_of(p, unit, rows.low, col, channel);
-            for (int32_t r = rows.low; r < min(rows.high, p.form.rows); r++, to += step) {
-                if (!p.to_f32) {
-                    if (channel < p.channels) *(uint4 *)to = value;
-                    continue;
-                }
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-                    if (channel + i < p.channels) *(float *)(to + i * p.to_channel) = y[i];
-            }
-        }
+    const uint32_t units = count_units(p), all = units * blanks;
+    for (uint32_t first = blockIdx.x; first < all; first += 32 * gridDim.x) {
+        const uint32_t mine = first + threadIdx.x % 32 * gridDim.x;
+        const ConvUnit unit = find_unit(p, units, mine < all ? mine % units : units);
+        const int32_t group = mine < all ? p.lists.order[busy + mine / units] : 0;
+        for (uint32_t i = 0; i < 32 && first + i * gridDim.x < all; i++)
+            store_blank<kFactor>(p, unit_of_lane(unit, (int32_t)i), __shfl_sync(~0u, group, (int32_t)i));
     }
 }
 

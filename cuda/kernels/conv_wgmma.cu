@@ -145,10 +145,11 @@ tartan_status pack_weights(const char *function, tartan_cuda_queue *queue, const
     const int64_t blocks = (count + 127) / 128,
                   more = number_windows(p) ? (p->active.layout->blocks + 127) / 128 : 0;
     if (blocks + more == 0) return TARTAN_OK;
-    return tartan_cuda_launch(function, queue, conv_pack<uint16_t>, dim3((unsigned)(blocks + more)),
-                              dim3(128), g.lists.sources, count, (const uint16_t *)p->values,
-                              p->to_slots.stride, p->from_slots.stride, (uint4 *)g.packed, (uint32_t)blocks,
-                              g.windows, const_cast<int32_t *>(g.windows_at));
+    const cudaError_t error = tartan_cuda_launch_early(
+        queue, true, conv_pack<uint16_t>, dim3((unsigned)(blocks + more)), dim3(128), 0, g.lists.sources,
+        count, (const uint16_t *)p->values, p->to_slots.stride, p->from_slots.stride, (uint4 *)g.packed,
+        (uint32_t)blocks, g.windows, const_cast<int32_t *>(g.windows_at));
+    return tartan_cuda_check(function, error, "starting the kernel that packs weights");
 }
 
 tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,

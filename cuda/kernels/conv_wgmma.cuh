@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kConvThreads, 1)
     else if (threadIdx.x >= 64 && threadIdx.x < 96 && p.boxed)
         drain_results<kUnits>(p, ring, &map_to);
     else if (threadIdx.x >= 96)
-        store_blanks<kFactor, kUnits>(p);
+        store_blanks<kFactor>(p);
 #endif
 }
 
