@@ -93,10 +93,11 @@ static inline TARTAN_CUDA_EVERYWHERE tartan_cuda_conv_place tartan_cuda_conv_pla
     return place;
 }
 
-/* Tiles of pixels of a panel, for `groups` that have so many steps and stages in all: as many as leave in L2 what a group reads of
- * them and writes. One where memory limits the kernel whatever the order. */
+/* Tiles of pixels of a panel, for `groups` that have so many steps and stages in all, of so many spans of channels: as many as
+ * leave in L2 what a group reads of them and writes. One where memory takes as long as products, so that all groups read
+ * pixels while they are in L2 for certain. */
 int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles, int32_t groups,
-                               int64_t steps, int64_t stages);
+                               int64_t steps, int64_t stages, int32_t spans);
 
 /* One array of int32 with the tables one after another, at multiples of 32 values:
  *   steps_of   [groups + 1] first step of each group
@@ -110,6 +111,7 @@ int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles,
  *              elements; -1: there are none */
 typedef struct tartan_cuda_conv_steps {
     int32_t groups, busy; /* of which so many have steps */
+    int32_t spans;        /* of channels that some group reads */
     int64_t steps, stages;
     int64_t steps_of, stages_of, stage_table, step_table, order, sources; /* in values */
     int64_t size;

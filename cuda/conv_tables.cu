@@ -125,12 +125,12 @@ tartan_status make_edges(const tartan_host *host, const tartan_layout *, const v
     return TARTAN_OK;
 }
 
-/* Behind the facts: groups, those with steps, steps, stages, and where each table begins. */
+/* Behind the facts: groups, those with steps, spans, steps, stages, and where each table begins. */
 tartan_status make_steps(const tartan_host *host, const tartan_layout *, const void *user,
                          tartan_cuda_made *out) {
     const wanted *w = (const wanted *)user;
     tartan_cuda_conv_steps made;
-    PASS(keep_facts(host, w, 10, out));
+    PASS(keep_facts(host, w, 11, out));
     const tartan_status status = tartan_cuda_conv_steps_make(host, (const tartan_cuda_conv *)w->p,
                                                              (const tartan_cuda_conv_form *)w->form, &made);
     if (status != TARTAN_OK) {
@@ -139,8 +139,9 @@ tartan_status make_steps(const tartan_host *host, const tartan_layout *, const v
     }
     out->values = made.values;
     out->size = made.size;
-    const int64_t more[10] = {made.groups,    made.busy,        made.steps,      made.stages, made.steps_of,
-                              made.stages_of, made.stage_table, made.step_table, made.order,  made.sources};
+    const int64_t more[11] = {made.groups,     made.busy,     made.spans,     made.steps,
+                              made.stages,     made.steps_of, made.stages_of, made.stage_table,
+                              made.step_table, made.order,    made.sources};
     memcpy(out->facts + w->known.count, more, sizeof more);
     return TARTAN_OK;
 }
@@ -254,8 +255,9 @@ tartan_status tartan_cuda_conv_lists_get(const char *function, tartan_cuda_queue
     const int64_t *known;
     PASS(find(function, queue, make_steps, &w, &values, &known));
     known += w.known.count;
-    *out = {(int32_t)known[0], (int32_t)known[1], known[2],          known[3],          values + known[4],
-            values + known[5], values + known[6], values + known[7], values + known[8], values + known[9]};
+    const auto table = [&](int i) { return values + known[i]; };
+    *out = {(int32_t)known[0], (int32_t)known[1], (int32_t)known[2], known[3], known[4], table(5),
+            table(6),          table(7),          table(8),          table(9), table(10)};
     return TARTAN_OK;
 }
 

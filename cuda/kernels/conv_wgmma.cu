@@ -170,7 +170,8 @@ tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     PASS(tartan_cuda_check(function, error, "setting the kernel's shared memory"));
     const int64_t pixels = ((int64_t)g->units + f.units - 1) / f.units, tiles = pixels * g->lists.groups;
-    g->panel = (uint32_t)tartan_cuda_conv_panel(&f, pixels, g->lists.busy, g->lists.steps, g->lists.stages);
+    g->panel = (uint32_t)tartan_cuda_conv_panel(&f, pixels, g->lists.busy, g->lists.steps, g->lists.stages,
+                                                g->lists.spans);
     const int64_t most = queue->chip.processors;
     error = tartan_cuda_launch_early(queue, true, kernel, dim3((unsigned)(tiles < most ? tiles : most)),
                                      dim3(kConvThreads), shared, *g, map, map_to);

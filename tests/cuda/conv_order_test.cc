@@ -2,6 +2,8 @@
 // The order in which conv_wgmma computes its tiles.
 #include "conv_operands.h"
 
+#include <set>
+
 using namespace tartan_test;
 
 namespace {
@@ -32,6 +34,9 @@ TEST(CudaConv, GroupsComeByDescendingSteps) {
                                                                [](void *p) { tartan_i_host.free(p); });
         expect_order(s);
         EXPECT_TRUE(density > 0.05 || s.busy < s.groups);
+        std::set<int32_t> first_channels;
+        for (int64_t i = 0; i < s.stages; i++) first_channels.insert(s.values[s.stage_table + 4 * i]);
+        EXPECT_EQ((int32_t)first_channels.size(), s.spans);
     }
 }
 
@@ -61,11 +66,12 @@ TEST(CudaConv, TilesComeInPanels) {
 TEST(CudaConv, PanelsLeavePixelsInL2) {
     const tartan_cuda_conv_form f = Operands({256, 256, 64, 64, 1}, "kernel=3x3 padding=1", {56, 56}).form();
     EXPECT_EQ(28, f.rows);
-    EXPECT_EQ(448, tartan_cuda_conv_panel(&f, 448, 2, 10, 1)); // 43 KB a tile of pixels and group
-    EXPECT_EQ(224, tartan_cuda_conv_panel(&f, 448, 4, 32, 8)); // 86 KB
-    EXPECT_EQ(112, tartan_cuda_conv_panel(&f, 448, 4, 64, 16));
-    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 1, 4, 64, 16));
-    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 448, 4, 8, 16)); // memory limits it
+    EXPECT_EQ(448, tartan_cuda_conv_panel(&f, 448, 2, 20, 1, 1)); // 43 KB a tile of pixels and group
+    EXPECT_EQ(224, tartan_cuda_conv_panel(&f, 448, 4, 32, 8, 2)); // 86 KB
+    EXPECT_EQ(112, tartan_cuda_conv_panel(&f, 448, 4, 64, 16, 4));
+    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 1, 4, 64, 16, 4));
+    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 448, 3, 15, 6, 4)); // memory takes as long as products
+    EXPECT_EQ(1, tartan_cuda_conv_panel(&f, 448, 4, 8, 16, 4));
 }
 
 } // namespace
