@@ -42,7 +42,8 @@ static const design spmm_wgmma_128 =
      .log2_lines = {4, 3, 2, 1, 0},
      .columns = {256, 256, 256, 256, 256},
      .few = {{4.8, 256}, {14, 256}, {23, 256}, {29, 128}, {29, 128}}};
-/* By the rows of a product: up to 96, and more. Not measured yet: the rates of spmm_wgmma, less a tenth. */
+/* By the rows of a product: up to 96, and more. At 4096 an H100 has 0.73 to 0.84 of the rates that follow, as of those of
+ * spmm_wgmma. */
 static const design spmm_swapped = {.peak = {[HALF] = {0, 0, 0, 420, 500}},
                                     .columns = {256, 256, 256, 256, 192},
                                     .few = {[SIZES - 2] = {29, 128}, [SIZES - 1] = {29, 128}}};
