@@ -22,6 +22,8 @@ NORMS = {
     "max": _raw.TARTAN_MATRIX_NORM_MAX,
 }
 
+EXTREMES = {_raw.TARTAN_REDUCE_MAXIMUM: "maximum", _raw.TARTAN_REDUCE_MINIMUM: "minimum"}
+
 
 def _given(result: Any, dtype: Any, out: Any) -> Any:
     """A result in the dtype asked for, or in `out`."""
@@ -72,6 +74,8 @@ class Reductions(Generic[M]):
         else:
             raise ArgumentError(f"axis is {axis!r}, expected None, -1 (over columns) or -2 (over rows)")
         result = np.empty(int(np.prod(shape, dtype=np.int64)) if shape else 1)
+        if reduction in EXTREMES and result.size > 0 and rows * cols == 0:
+            raise ArgumentError(f"the {EXTREMES[reduction]} of no elements is asked for: the shape is {plain.shape}")
         with Call(None, plain) as call:
             _raw.tartan_matrix_reduce(call.handle, plain._handle, reduction, each, result)
         return _given(result.reshape(shape) if shape else result[0], dtype, out)
@@ -81,15 +85,19 @@ class Reductions(Generic[M]):
         return self._reduced(_raw.TARTAN_REDUCE_SUM, axis, dtype, out)
 
     def mean(self, axis: Optional[int] = None, dtype: Any = None, out: Any = None) -> Any:
+        """The sum divided by the number of elements, as `sum`; NaN of none."""
         return self._reduced(_raw.TARTAN_REDUCE_MEAN, axis, dtype, out)
 
     def max(self, axis: Optional[int] = None, out: Any = None) -> Any:
+        """The largest element, as `sum`; NaN if there is one. That of none is refused."""
         return self._reduced(_raw.TARTAN_REDUCE_MAXIMUM, axis, None, out)
 
     def min(self, axis: Optional[int] = None, out: Any = None) -> Any:
+        """The smallest element, as `max`."""
         return self._reduced(_raw.TARTAN_REDUCE_MINIMUM, axis, None, out)
 
     def count_nonzero(self, axis: Optional[int] = None) -> Any:
+        """How many elements are not 0, as `sum`; stored zeros do not count."""
         return self._reduced(_raw.TARTAN_REDUCE_NONZEROS, axis, np.int64)
 
     def norm(self, ord: Union[int, float, str, None] = None, axis: Optional[int] = None) -> Any:

@@ -120,6 +120,19 @@ def test_norms_traces_and_heads(rng, w):
         heads.sum(0)
 
 
+@pytest.mark.parametrize("shape, refused", [((0, 6), (None, 0)), ((6, 0), (None, 1)), ((0, 0), (None,))])
+def test_reductions_of_nothing(shape, refused):
+    w = BlockMatrix.from_dense(np.zeros(shape), 3)
+    for axis in (None, 0, 1):
+        np.testing.assert_array_equal(w.sum(axis=axis), w.toarray().sum(axis=axis))
+        for extreme in (w.max, w.min):
+            if axis in refused:  # as NumPy and SciPy do
+                with pytest.raises(tartan.ArgumentError, match="of no elements is asked for"):
+                    extreme(axis=axis)
+            else:
+                assert extreme(axis=axis).shape == (0,)
+
+
 def test_diagonals(w):
     dense = w.toarray()
     for k in (-12, -3, 0, 2, 9):
