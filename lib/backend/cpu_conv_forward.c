@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Reals of a box, which stays in L2; with vectors of slots there are weights and results beside it. */
-enum { BOX_REALS = 128 << 10, VECTORS_REALS = 96 << 10, GROUPS = 4 };
+enum { BOX_REALS = 128 << 10, VECTORS_REALS = 96 << 10, GROUPS = 4, GROUPED_VECTORS = 4 };
 
 typedef tartan_i_cpu_forward plan;
 
@@ -107,9 +107,16 @@ static void run_piece(tartan_i_cpu_tile *w, const tartan_i_cpu_piece *piece, int
         tartan_i_cpu_pack_box(&p->k, p->lines, &p->tiling, &p->from, &p->map, piece, 0,
                               tartan_i_cpu_box_rows(p->lines, piece), w->box);
     if (p->together) memset(w->all.data, 0, (size_t)p->all_bytes);
-    for (int64_t row = begin; row < end && !tartan_i_stop(p->context); row++) {
+    const tartan_i_cpu_sums first_sums = w->sums;
+    for (int64_t row = begin, some; row < end && !tartan_i_stop(p->context); row += some) {
         const int64_t first = row * p->out_block;
-        const bool in_place = tartan_i_cpu_tile_row(w, piece, row);
+        bool in_place = false;
+        some = end - row < p->rows ? end - row : p->rows;
+        for (int64_t r = 0; r < some; r++) {
+            w->sums.data = first_sums.data + r * p->out_block * first_sums.slot * p->k.bytes;
+            in_place = tartan_i_cpu_tile_row(w, piece, row + r);
+        }
+        w->sums = first_sums;
         for (int64_t i = 0; i < lines; i++) {
             const tartan_i_cpu_finished f = tartan_i_cpu_finished_row(p, piece, i);
             const tartan_i_cpu_sums sums = sums_at(p, w->sums, w->spans[i].at);
@@ -119,7 +126,7 @@ static void run_piece(tartan_i_cpu_tile *w, const tartan_i_cpu_piece *piece, int
                 tartan_i_cpu_finish_add(&p->finish, f.count, first, p->out_block, sums,
                                         sums_at(p, w->all, w->spans[i].at));
             else
-                tartan_i_cpu_finish_slots(&p->finish, &f, first, p->out_block, sums);
+                tartan_i_cpu_finish_slots(&p->finish, &f, first, some * p->out_block, sums);
         }
     }
     for (int64_t i = 0; p->together && i < lines; i++) {
@@ -198,7 +205,7 @@ static void size_own(plan *p, int64_t reals) {
     if (p->box == TARTAN_I_BOX_VECTORS) p->longest *= p->in_block / p->k.lanes + 2;
     if (p->depthwise) p->longest *= 2;
     p->box_bytes = aligned((p->depthwise && p->box != TARTAN_I_BOX_SLOTS ? channels : reals) * bytes);
-    p->sums_bytes = aligned(p->most_sums * (p->depthwise ? channels : p->width) * bytes);
+    p->sums_bytes = aligned(p->most_sums * (p->depthwise ? channels : p->rows * p->width) * bytes);
     p->all_bytes = aligned(p->together ? p->most_sums * channels * bytes : 0);
     p->own_bytes = p->box_bytes + p->sums_bytes + p->all_bytes +
                    aligned(p->longest * (int64_t)sizeof(tartan_i_pair) +
@@ -268,6 +275,9 @@ static plan plan_of(const tartan_context *context, const tartan_op_conv *op) {
     p.width = p.box == TARTAN_I_BOX_VECTORS ? width : p.out_block;
     p.depthwise = tartan_i_cpu_depthwise_takes(&p);
     if (p.depthwise && !tartan_i_cpu_has_lines(&p.from, p.k.dtype)) p.box = TARTAN_I_BOX_SLOTS;
+    /* Positions that get a few channels each are written line by line of memory, not block by block. */
+    const bool scattered = p.box == TARTAN_I_BOX_LANES && p.to.channel == 1 && p.to.side->of == NULL;
+    p.rows = scattered ? tartan_i_ceil_div(GROUPED_VECTORS * p.k.lanes, p.out_block) : 1;
     p.in_place = p.box == TARTAN_I_BOX_VECTORS && p.width == p.out_block && !p.together &&
                  p.map.layout == NULL && !op->add && p.to.dtype == p.k.dtype && p.to.channel == 1 &&
                  p.to.side->of == NULL;

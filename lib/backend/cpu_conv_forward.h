@@ -30,6 +30,7 @@ typedef struct tartan_i_cpu_forward {
     int64_t out_stride, iitem;                      /* of a block of weights */
     tartan_i_cpu_box box; /* _LANES: lanes are positions; _VECTORS: slots; _SLOTS: a packed depthwise one */
     int64_t width;        /* of packed weights [in slot][out slot] */
+    int64_t rows;         /* of blocks whose results are stored together */
     int64_t groups;       /* of block rows, each a task */
     bool depthwise;       /* unless its image is packed, boxes are a line of zeros */
     bool in_place;        /* sums of whole blocks are made where their results belong */
@@ -57,7 +58,7 @@ typedef struct tartan_i_cpu_span {
 typedef struct tartan_i_cpu_tile {
     const tartan_i_cpu_forward *p;
     char *box;
-    tartan_i_cpu_sums sums, all; /* of a row of blocks; with `together` of all channels */
+    tartan_i_cpu_sums sums, all; /* of some rows of blocks; with `together` of all channels */
     tartan_i_pair *pairs;
     tartan_i_cpu_span *spans; /* of the rows of the piece */
     int64_t *vectors,
