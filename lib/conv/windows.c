@@ -99,7 +99,7 @@ tartan_status tartan_i_windows_of(const char *function, const tartan_layout *act
     }
     tartan_i_windows_grid(out, &rows, &cols);
     CHECK_IN(function, active->grid_rows == rows && active->grid_cols == cols, SHAPE,
-             "active has %" PRId64 " x %" PRId64 " blocks, expected %" PRId64 " x %" PRId64 " (windows: %s)",
+             "active has %" PRId64 " x %" PRId64 " windows, expected %" PRId64 " x %" PRId64 " (%s)",
              active->grid_rows, active->grid_cols, rows, cols, tartan_i_windows_text(out, shown));
     return TARTAN_OK;
 }

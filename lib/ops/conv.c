@@ -73,7 +73,7 @@ static tartan_status take_geometry(const char *function, const tartan_conv *conv
                                    tartan_i_geometry *out) {
     const tartan_i_conv_options *o = &conv->options;
     const tartan_array *in = o->transposed ? y : x, *result = o->transposed ? x : y;
-    char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT];
+    char text[TARTAN_I_SHAPE_TEXT], wanted[TARTAN_I_SHAPE_TEXT], from[TARTAN_I_SHAPE_TEXT];
     tartan_array like = *result;
     PASS(tartan_i_geometry_of(function, o, o->transposed ? y_name : x_name, in->shape + 2, out));
     bool same = in->shape[0] == result->shape[0];
@@ -82,9 +82,10 @@ static tartan_status take_geometry(const char *function, const tartan_conv *conv
         like.shape[2 + d] = out->out[TARTAN_I_DIMS - o->dims + d];
         same = same && like.shape[2 + d] == result->shape[2 + d];
     }
-    CHECK_IN(function, same, SHAPE, "%s has shape %s, expected %s (that belongs to %s)",
+    CHECK_IN(function, same, SHAPE, "%s has shape %s, expected %s (that belongs to %s of shape %s)",
              o->transposed ? x_name : y_name, tartan_i_shape_text(result, text),
-             tartan_i_shape_text(&like, wanted), o->transposed ? y_name : x_name);
+             tartan_i_shape_text(&like, wanted), o->transposed ? y_name : x_name,
+             tartan_i_shape_text(in, from));
     return TARTAN_OK;
 }
 

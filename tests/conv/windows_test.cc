@@ -119,11 +119,11 @@ TEST(Windows, OfALayout) {
     EXPECT_EQ("size=4x4x4 stride=4x4x4 offset=0x0x0 count=2x3x4", text_of(w));
     EXPECT_FAILS(ARGUMENT, "windows has no count",
                  tartan_i_windows_of("test", solid.get(), "size=4", 3, 1, &w));
-    EXPECT_FAILS(SHAPE, "active has 3 x 5 blocks, expected 5 x 3 (windows: size=4x4 ",
+    EXPECT_FAILS(SHAPE, "active has 3 x 5 windows, expected 5 x 3 (size=4x4 ",
                  tartan_i_windows_of("test", plane.get(), "size=4 count=5x3", 2, 2, &w));
     EXPECT_FAILS(SHAPE, "active has 2 heads, expected 1 (one for each image)",
                  tartan_i_windows_of("test", plane.get(), "size=4", 2, 1, &w));
-    EXPECT_FAILS(SHAPE, "active has 6 x 4 blocks, expected 1 x 4",
+    EXPECT_FAILS(SHAPE, "active has 6 x 4 windows, expected 1 x 4",
                  tartan_i_windows_of("test", solid.get(), "size=4", 1, 1, &w));
     const Layout blocks = windows_layout(1, 2, 2, 8);
     EXPECT_FAILS(SHAPE, "active has blocks of 8 x 8, expected 1 x 1",

@@ -200,7 +200,7 @@ TEST_F(WindowRefusals, Shapes) {
                  gather(flat, blocks));
     EXPECT_FAILS(SHAPE, "x has shape [1, 1, 1, 1, 1, 1], expected", gather(many, blocks));
     EXPECT_FAILS(SHAPE, "active has 1 heads, expected 2 (one for each image)", gather(two, blocks));
-    EXPECT_FAILS(SHAPE, "active has 2 x 3 blocks, expected 3 x 2", gather(x, blocks, "size=4 count=3x2"));
+    EXPECT_FAILS(SHAPE, "active has 2 x 3 windows, expected 3 x 2", gather(x, blocks, "size=4 count=3x2"));
     EXPECT_FAILS(SHAPE, "blocks has shape [4, 5, 4, 4], expected [4, 5, 4, 5] (windows, channels of x, size)",
                  gather(x, blocks, "size=4x5"));
     Dense channels(TARTAN_F32, {1, 6, 8, 12}), solid(TARTAN_F32, {1, 5, 8, 12, 1});

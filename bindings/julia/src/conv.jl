@@ -61,7 +61,7 @@ end
 function BlockConv(in_channels::Real, out_channels::Real, blocks; kernel, stride = 1, dilation = 1, padding = :valid,
                    transposed::Bool = false)
     D, n, s, text = geometry(kernel, stride, dilation, padding, transposed)
-    given = [collect(first(b)) => collect(last(b)) for b in blocks]
+    given = [channel_pair(b, i) for (i, b) in enumerate(blocks)]
     ins = channel_lists(first.(given), whole(in_channels, "in_channels"), "input")
     outs = channel_lists(last.(given), whole(out_channels, "out_channels"), "output")
     cols, rows = transposed ? (outs, ins) : (ins, outs)
@@ -69,6 +69,12 @@ function BlockConv(in_channels::Real, out_channels::Real, blocks; kernel, stride
     options = (; kernel, stride, dilation, padding, transposed)
     address = Raw.tartan_conv_from_sets(cols.count, rows.count, cols.offsets, cols.ids, rows.offsets, rows.ids, text)
     return BlockConv{D}(address, n, s, transposed, weights, ((ins.count, outs.count, given), options))
+end
+
+function channel_pair(block, i)
+    block isa Pair || (block isa Union{Tuple, AbstractVector} && length(block) == 2) || throw(TartanError(:argument,
+        "block $i is $(summary(block)), expected a pair of lists: its input and its output channels"))
+    return collect(first(block)) => collect(last(block))
 end
 
 # Channels of all blocks for C.

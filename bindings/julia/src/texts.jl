@@ -11,6 +11,8 @@ const ARGUMENT_NAMES = Dict(
     "tartan_matrix_add" => Dict("a" => "A", "b" => "B"),
     "tartan_matrix_combine" => Dict("a" => "A", "b" => "B"),
     "tartan_matrix_multiply" => Dict("a" => "A", "b" => "B"),
+    "tartan_conv_output_size" => Dict("in_size" => "size"),
+    "tartan_conv_edge_classes" => Dict("in_size" => "size"),
     "tartan_axpby" => Dict("a" => "X", "b" => "Y", "c" => "Y"),
     "tartan_matrix_scale" => Dict("row_factors" => "the diagonal", "col_factors" => "the diagonal"),
 )
@@ -21,6 +23,15 @@ const FUNCTION_NAMES = Dict(
     "tartan_layout_to_host" => "to_host", "tartan_matrix_to_host" => "to_host", "tartan_matrix_cast" => "BlockSparseMatrix{T}",
 )
 
+# Options are one text in C.
+const PHRASES = (
+    r"^options has '(\w+)=(.*)', expected \1 to be "s => s"\1 is \2, expected ",
+    r"^options has (\w+), which needs causal=1" => s"\1 is given, which needs causal = true",
+    r"^options has neither size nor output" => "neither size nor output is given",
+    r"^options has size and output" => "size and output are given",
+    r", but options has no preactivate=1" => ", which needs preactivate = true",
+)
+
 function in_julia(text)
     found = match(r"^(tartan_\w+): ", text)
     if found !== nothing
@@ -28,7 +39,7 @@ function in_julia(text)
         startswith(found[1], "tartan_file_") && return text # the names in it are the user's
         names = get(ARGUMENT_NAMES, found[1], nothing)
         names === nothing || (text = replace(text, word_of(names) => word -> names[word]))
-        text = in_order_of_julia(found[1], text)
+        text = foldl(replace, PHRASES; init = in_order_of_julia(found[1], text))
     end
     startswith(text, "tartan_explain_begin was already called") && return "explain is at work on this thread, expected no explain inside of another"
     return replace(text, r"\btartan_\w+" => word -> get(FUNCTION_NAMES, word, word))

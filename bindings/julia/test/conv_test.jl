@@ -117,6 +117,7 @@ end
     @test refuses(() -> BlockConv(6, 5, [[1, 7] => [1]]; kernel = 1), :argument, "input channels of block 1 have 7 at place 2", "1 to 6")
     @test refuses(() -> BlockConv(6, 5, [[1] => [2], [1] => [0]]; kernel = 1), :argument, "output channels of block 2 have 0")
     @test refuses(() -> BlockConv(6, 5, [[1, 1] => [2]]; kernel = 1), :argument, "twice")
+    @test refuses(() -> BlockConv(6, 5, [([1],)]; kernel = 1), :argument, "block 1 is", "expected a pair of lists")
     back = BlockConv(5, 6, [last(b) => first(b) for b in blocks]; kernel = (2, 3), transposed = true)
     @test conv(back, conv_filter(back, list), y) == conv_input_gradient(c, w, y)
 end
@@ -227,7 +228,7 @@ end
     @test refuses(() -> BlockConv(layout; kernel = (1, 1, 1, 1)), :argument, "4 spatial dimensions")
     @test refuses(() -> BlockConv(layout; kernel = 1.5), :argument, "kernel")
     @test refuses(() -> BlockConv(random_layout(8, 4, (4, 4); heads = 2); kernel = 3), :shape, "heads")
-    @test refuses(() -> conv(c, w, randn(6, 4, 4)), :shape, "has length 4 in dimension 2", "at least 5")
+    @test refuses(() -> conv(c, w, randn(6, 4, 4)), :shape, "size has length 4 in dimension 2", "at least 5")
     @test refuses(() -> conv(c, w, randn(2, 6, 4)), :shape, "has length 2 in dimension 1", "at least 3")
     @test refuses(() -> conv(c, w, randn(6, 6, 5)), :shape, "x has size (6, 6, 5), expected 4 channels in dimension 3")
     @test refuses(() -> conv(c, w, randn(6, 6)), :shape, "expected 4 dimensions: (w, h, channels, n)")

@@ -51,9 +51,9 @@ end
     @test refuses(() -> packed_layout([5, -2], 8), :argument, "lengths[2] is -2, expected a whole number of 0 or more")
     @test refuses(() -> packed_layout([5, 2.5], 8), :argument, "lengths[2] is 2.5")
     @test refuses(() -> packed_layout([5, 2], 8; key_lengths = [7]), :shape, "k_offsets has 2 entries, expected 3")
-    @test refuses(() -> packed_layout([5], 8; causal = false, window = 3), :argument, "window, which needs causal=1")
-    @test refuses(() -> packed_layout([5], 8; window = 0), :argument, "expected window to be a whole number of 1")
-    @test refuses(() -> packed_layout([5], 8; align = :x), :argument, "expected align to be start or end")
+    @test refuses(() -> packed_layout([5], 8; causal = false, window = 3), :argument, "window is given, which needs causal = true")
+    @test refuses(() -> packed_layout([5], 8; window = 0), :argument, "window is 0, expected a whole number of 1")
+    @test refuses(() -> packed_layout([5], 8; align = :x), :argument, "align is x, expected start or end")
     @test refuses(() -> packed_mask(layout, [9]), :layout, "q_offsets ends with 9, expected 96")
     @test refuses(() -> mask ∩ packed_mask(layout, [32, 64]), :layout, "b is of another layout")
 end

@@ -48,7 +48,7 @@ end
     @test refuses(() -> residual_unit(x, parts[1], parts[2][1:3], parts[3], active, windows), :argument, "spatial is not (c, w)")
     @test refuses(() -> residual_unit(x, parts[1], parts[2], (parts[3][1:2]..., zeros(3), nothing), active, windows), :shape,
                   "the gain of expand has size (3,), expected (16,)")
-    @test refuses(() -> residual_unit(x, parts..., active, windows; x_gain = ones(16)), :argument, "no preactivate=1")
+    @test refuses(() -> residual_unit(x, parts..., active, windows; x_gain = ones(16)), :argument, "x_gain is given, which needs preactivate = true")
     @test refuses(() -> residual_unit(x, parts[1], parts[1], parts[3], active, windows), :shape, "spatial has 16 input channels")
     @test refuses(() -> residual_unit!(zeros(10, 9, 16), x, parts..., active, windows), :shape, "y has size")
     @test refuses(() -> residual_unit(x, parts..., active, Windows((5, 5); stride = (4, 5), count = (2, 2))), :argument, "overlap")

@@ -49,7 +49,7 @@ end
     @test refuses(() -> Windows("size=2"), :argument, "expected a count")
     @test refuses(() -> Windows((2, 0); count = 1), :argument, "size is (2, 0)")
     @test refuses(() -> Windows((2, 2); count = (1, 2, 3)), :argument, "size is (2, 2), expected 3")
-    @test refuses(() -> windows_for_conv((9, 8); kernel = (3, 3)), :argument, "neither size nor output")
+    @test refuses(() -> windows_for_conv((9, 8); kernel = (3, 3)), :argument, "neither size nor output is given")
     @test refuses(() -> windows_for_conv((9, 8); kernel = (3, 3), output = (2, 20), padding = :valid), :argument, "in dimension 2")
     @test refuses(() -> windows_for_conv((9, 8); kernel = (3, 3), size = (2, 6)), :argument, "size is 2 in dimension 1")
 end

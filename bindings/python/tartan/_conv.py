@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, Optional
 
 import numpy as np
@@ -12,11 +13,11 @@ from tartan._arrays import Array, code_of, dtype_code, dtype_name, host_of, indi
 from tartan._context import ContextLike
 from tartan._conv_facts import ConvFacts, options_text
 from tartan._device import DeviceArray
-from tartan._errors import ArgumentError, HandleTypeError
+from tartan._errors import ArgumentError, ArgumentTypeError, HandleTypeError
 from tartan._layout import Layout
 from tartan._layout import handle_of as layout_handle
 from tartan._matrix import BlockMatrix
-from tartan._windows import Numbers, Sizes, array_like, sizes_of, text_of
+from tartan._windows import Numbers, Sizes, array_like, text_of
 
 _torch: Any = None  # the module for PyTorch's gradients, once they are recorded
 
@@ -70,8 +71,7 @@ class BlockConv(ConvFacts):
         >>> conv.in_channels, conv.out_channels
         (6, 4)
         """
-        sets = tuple((tuple(map(int, ins)), tuple(map(int, outs))) for ins, outs in blocks)
-        recipe = (in_channels, out_channels, sets, bool(transposed))
+        recipe = (in_channels, out_channels, _sets_of(blocks, in_channels, out_channels), bool(transposed))
         return _restored(recipe, options_text(kernel, stride, dilation, padding, transposed), channels_last)
 
     def _open(self, channels: Any, options: str, last: bool) -> None:
@@ -221,7 +221,7 @@ class BlockConv(ConvFacts):
         if out is None:
             shape = tuple(y_grad.shape)
             channels, begin, end = self._places(shape, "y_grad")
-            lengths = self._input_size(shape[begin:end]) if size is None else sizes_of(size)
+            lengths = self._input_size(shape[begin:end]) if size is None else self._lengths(size, "size")
             out = shape[:begin] + lengths + shape[end:]
             out = out[:channels] + (self.in_channels,) + out[channels + 1 :]
         handle, text = self._windows(active, windows)
@@ -297,7 +297,7 @@ class BlockConv(ConvFacts):
     def _result_shape(self, x: Any, size: Optional[Sizes], name: str) -> tuple[int, ...]:
         shape = tuple(x.shape)
         channels, begin, end = self._places(shape, name)
-        lengths = self.output_size(shape[begin:end]) if size is None else sizes_of(size)
+        lengths = self.output_size(shape[begin:end]) if size is None else self._lengths(size, "size")
         shape = shape[:begin] + lengths + shape[end:]
         return shape[:channels] + (self.out_channels,) + shape[channels + 1 :]
 
@@ -325,6 +325,26 @@ class BlockConv(ConvFacts):
         if isinstance(filter, (np.ndarray, DeviceArray)) or not str(getattr(filter, "device", "")).startswith("cpu"):
             return BlockMatrix(self._layout, filter)
         return BlockMatrix._own(_raw.tartan_matrix_wrap(layout_handle(self._layout, "layout"), filter))
+
+
+def _sets_of(blocks: Any, in_channels: int, out_channels: int) -> tuple[Any, ...]:
+    """Pairs of input and output channels."""
+    result = []
+    for b, pair in enumerate(blocks):
+        try:
+            ins, outs = (tuple(index(c) for c in side) for side in pair)
+        except (TypeError, ValueError):
+            raise ArgumentTypeError(
+                f"blocks[{b}] is {pair!r}, expected a pair of lists: its input and its output channels, whole numbers"
+            ) from None
+        for name, side, count in (("input", ins, in_channels), ("output", outs, out_channels)):
+            wrong = next((c for c in side if not 0 <= c < count), None)
+            if wrong is not None:
+                raise ArgumentError(f"the {name} channels of blocks[{b}] have {wrong}, expected 0 .. {count - 1}")
+            if len(set(side)) < len(side):
+                raise ArgumentError(f"the {name} channels of blocks[{b}] have a channel twice, expected each once")
+        result.append((ins, outs))
+    return tuple(result)
 
 
 def _handle_from_sets(recipe: tuple[int, int, Any, bool], options: str) -> _raw.Handle:

@@ -80,7 +80,7 @@ class ConvFacts(Closing):
         of taps that fall outside of the image. `gain` and `bias` may have a row for each class. Give `out_size` for a
         transposed convolution whose result is not of `output_size`."""
         key = sizes_of(size)
-        shape = self.output_size(key) if out_size is None else sizes_of(out_size)
+        shape = self.output_size(key) if out_size is None else self._lengths(out_size, "out_size")
         lengths = list(key) if out_size is None else [*key, *shape]
         result = np.empty(shape, np.int64)
         _raw.tartan_conv_edge_classes(self._handle, indices(lengths, "size"), result.reshape(-1))
@@ -101,6 +101,12 @@ class ConvFacts(Closing):
 
     def _option(self, name: str) -> str:
         return self.options.partition(name + "=")[2].split(" ")[0]
+
+    def _lengths(self, size: Sizes, name: str) -> tuple[int, ...]:
+        lengths = sizes_of(size, name)
+        if len(lengths) != self.dims or min(lengths) < 0:
+            raise ShapeError(f"{name} is {size!r}, expected {self.dims} lengths from 0 on")
+        return lengths
 
     def _places(self, shape: tuple[int, ...], name: str) -> tuple[int, int, int]:
         """Where the channels are, and where the spatial dimensions begin and end."""

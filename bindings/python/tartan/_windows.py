@@ -45,7 +45,7 @@ def windows_for_conv(
     for name, value in (("stride", stride), ("size", size), ("output", output)):
         if value is not None:
             text += f" {name}={numbers_text(value, name)}"
-    lengths = np.array(sizes_of(image), np.int64)
+    lengths = np.array(sizes_of(image, "image"), np.int64)
     return _raw.tartan_windows_for_conv(lengths, f"{text} padding={padding}")
 
 
@@ -143,9 +143,12 @@ def numbers_text(value: Any, name: str) -> str:
         raise ArgumentTypeError(f"{name} is {value!r}, expected a whole number, or one for each dimension") from None
 
 
-def sizes_of(size: Sizes) -> tuple[int, ...]:
+def sizes_of(size: Sizes, name: str = "size") -> tuple[int, ...]:
     """Spatial lengths: 5 is (5,)."""
-    return (int(size),) if isinstance(size, (int, np.integer)) else tuple(int(n) for n in size)
+    try:
+        return (index(size),) if hasattr(size, "__index__") else tuple(index(n) for n in size)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is {size!r}, expected whole numbers, one for each dimension") from None
 
 
 def text_of(windows: Any) -> str:

@@ -266,6 +266,7 @@ def refused(rng):
     conv, filter, x, y = case_of(rng, CASES[1])
     layout, other = Layout.pattern("dense", (16, 16), 8), Layout.pattern("dense", (3, 4), 1)
     wrong = BlockMatrix.zeros(layout)
+    transposed = BlockConv(layout, (3, 3), stride=2, padding=1, transposed=True)
     return {
         "dims": (tartan.ShapeError, "x has 2 dimensions, expected 4, or 3 without a batch", lambda: conv(x[0, 0], filter)),
         "channels": (tartan.ShapeError, "conv: ", lambda: conv(x[:, :5], filter)),
@@ -285,7 +286,24 @@ def refused(rng):
         "pairs": (tartan.ArgumentTypeError, "expected pairs", lambda: BlockConv(layout, (3, 3), padding=((1, 1, 1), 2))),
         "number": (tartan.ArgumentTypeError, "kernel is 3.5", lambda: BlockConv(layout, 3.5)),
         "layout": (tartan.HandleTypeError, "channels", lambda: BlockConv(3, (3, 3))),
-        "set": (tartan.ArgumentError, "2", lambda: BlockConv.from_sets(2, 2, [([0, 2], [1])], (3, 3))),
+        "set": (tartan.ArgumentError, r"input channels of blocks\[1\] have 2, expected 0 .. 1",
+                lambda: BlockConv.from_sets(2, 2, [([0], [1]), ([0, 2], [1])], (3, 3))),
+        "set below": (tartan.ArgumentError, r"output channels of blocks\[0\] have -1",
+                      lambda: BlockConv.from_sets(2, 2, [([0], [-1])], (3, 3))),
+        "set twice": (tartan.ArgumentError, r"input channels of blocks\[0\] have a channel twice",
+                      lambda: BlockConv.from_sets(2, 2, [([1, 1], [0])], (3, 3))),
+        "fraction": (tartan.ArgumentTypeError, r"blocks\[0\] is \(\[0.5\], \[1\]\), expected a pair",
+                     lambda: BlockConv.from_sets(2, 2, [([0.5], [1])], (3, 3))),
+        "no lists": (tartan.ArgumentTypeError, r"blocks\[0\] is \(0, 1\), expected a pair of lists",
+                     lambda: BlockConv.from_sets(2, 2, [(0, 1)], (3, 3))),
+        "one list": (tartan.ArgumentTypeError, r"blocks\[0\] is", lambda: BlockConv.from_sets(2, 2, [([0],)], (3, 3))),
+        "size, too few": (tartan.ShapeError, "size is 9, expected 2 lengths", lambda: conv(x, filter, size=9)),
+        "size, negative": (tartan.ShapeError, r"size is \(-1, 3\), expected 2 lengths from 0 on",
+                           lambda: conv.input_gradient(y, filter, (-1, 3))),
+        "size, fraction": (tartan.ArgumentTypeError, r"size is \(7.5, 9\), expected whole", lambda: conv(x, filter, size=(7.5, 9))),
+        "size of edges": (tartan.ShapeError, "out_size is 3", lambda: conv.edge_classes((7, 9), 3)),
+        "size, other": (tartan.ShapeError, r"of shape \[2, 16, 8, 8\]\)",
+                        lambda: transposed(np.zeros((2, 16, 3, 3)), np.zeros((36, 8, 8)), size=(8, 8))),
         "size": (tartan.ArgumentError, "size is not given",
                  lambda: BlockConv(layout, (3, 3), stride=2).input_gradient(np.zeros((1, 16, 3, 3)), wrong)),
     }  # fmt: skip

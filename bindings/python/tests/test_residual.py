@@ -79,7 +79,7 @@ def test_refusals():
         tartan.residual_unit(x, *parts, active, 11)
     with pytest.raises(tartan.ShapeError, match="reduce has 16 input channels, expected 12"):
         tartan.residual_unit(x[:, :12], *parts, active, 5)
-    with pytest.raises(tartan.ArgumentError, match="x_gain is given, but options has no preactivate"):
+    with pytest.raises(tartan.ArgumentError, match="x_gain is given, which needs preactivate=True"):
         tartan.residual_unit(x, *parts, active, 5, x_gain=np.ones(16))
     with pytest.raises(tartan.ShapeError, match="out has shape"):
         tartan.residual_unit(x, *parts, active, 5, out=np.zeros((1, 16, 10, 9)))

@@ -22,6 +22,10 @@ def test_windows_of_a_convolution():
         windows_for_conv((64, 96), (3, 3), padding="none", output=16)
     with pytest.raises(tartan.ArgumentTypeError, match="output is 1.5"):
         windows_for_conv((64, 96), (3, 3), output=1.5)
+    with pytest.raises(tartan.ArgumentError, match="^neither size nor output is given"):
+        windows_for_conv((64, 96), (3, 3))
+    with pytest.raises(tartan.ArgumentTypeError, match=r"image is \(64, 9.5\)"):
+        windows_for_conv((64, 9.5), (3, 3), output=8)
 
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.int32, np.float32, np.float64, np.float16])
@@ -86,6 +90,8 @@ def test_refusals(rng):
         window_scatter(None, active, (2, 2))
     with pytest.raises(tartan.ArgumentError):
         window_scatter(np.zeros((3, 3, 3, 3)), active, "size=3x3 stride=2x2", x)
+    with pytest.raises(tartan.ShapeError, match=r"active has \d x \d windows, expected 7 x 1 \(size=2x2"):
+        window_gather(x, active, "size=2x2 count=7x1")
     with pytest.raises(tartan.ShapeError, match="x has 2 dimensions, expected 4, or 3 without a batch"):
         window_gather(x[0, 0], active, (2, 2))
     with pytest.raises(tartan.HandleTypeError, match="active"):

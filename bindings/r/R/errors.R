@@ -1,11 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every refusal is a condition of class c("tartan_error_<what>", "tartan_error", "error", "condition").
 
+# C's names of arguments and its options, which are one text there, in the words of R.
+.r_words <- list(
+  c("^in_size ", "size "), c("^options has '([a-z_]+)=(.*)', expected \\1 to be ", "\\1 is \\2, expected "),
+  c("^options has ([a-z_]+), which needs causal=1", "\\1 is given, which needs causal = TRUE"),
+  c("^options has neither size nor output", "neither size nor output is given"),
+  c("^options has size and output", "size and output are given"),
+  c(", but options has no preactivate=1", ", which needs preactivate = TRUE"))
+
 # The C code calls this as well, with the text of tartan_last_error(), which begins with the name of a function of C: the
 # condition's call is the user's.
 .tartan_stop <- function(code, message) {
   what <- tolower(sub("^ERR_", "", tartan_status_name(code)))
-  message <- sub("^tartan_[a-z0-9_]+: ", "", message)
+  if (grepl("^tartan_[a-z0-9_]+: ", message)) {
+    of_file <- startsWith(message, "tartan_file_") # the names in it are the user's
+    message <- sub("^tartan_[a-z0-9_]+: ", "", message)
+    if (!of_file) for (words in .r_words) message <- sub(words[1L], words[2L], message, perl = TRUE)
+  }
   stop(structure(list(message = message, call = .user_call(sys.nframe()), status = code),
                  class = c(paste0("tartan_error_", what), "tartan_error", "error", "condition")))
 }

@@ -213,7 +213,7 @@ test_that("what does not fit is refused", {
   expect_refused(block_conv(layout, 1.5), "argument", "kernel is 1.5")
   expect_refused(block_conv(random_layout(c(8, 4), c(4, 4), 1, heads = 2), 3), "shape", "heads")
   expect_refused(conv_forward(layout, filter, x), "argument", "conv", "BlockConv")
-  expect_refused(conv_forward(conv, filter, random_array(6, 4, 4)), "shape", "has length 4 in dimension 2", "at least 5")
+  expect_refused(conv_forward(conv, filter, random_array(6, 4, 4)), "shape", "size has length 4 in dimension 2", "at least 5")
   expect_refused(conv_forward(conv, filter, random_array(2, 6, 4)), "shape", "has length 2 in dimension 1", "at least 3")
   expect_refused(conv_forward(conv, filter, random_array(6, 6, 5)), "shape", "x is 6 x 6 x 5", "4 channels in dimension 3")
   expect_refused(conv_forward(conv, filter, random_array(6, 6)), "shape", "x is 6 x 6, expected 4 dimensions: h x w x channels x n")

@@ -57,7 +57,7 @@ test_that("units refuse what does not fit", {
   expect_refused(run(spatial = 1), "argument", "spatial is 1, expected list")
   expect_refused(run(expand = list(conv = parts[[3]]$conv)), "argument", "expand is")
   expect_refused(run(reduce = modifyList(parts[[1]], list(gain = 1:3))), "shape", "gain of reduce is 3, expected 8 channels")
-  expect_refused(run(x_gain = rnorm(16)), "argument", "x_gain is given, but options has no preactivate=1")
+  expect_refused(run(x_gain = rnorm(16)), "argument", "x_gain is given, which needs preactivate = TRUE")
   expect_refused(run(spatial = unit_part(12, 8, 3)), "argument", "spatial has the options")
   expect_refused(residual_unit(x, parts[[1]], parts[[2]], parts[[3]], NULL, NULL), "argument", "active and windows are NULL")
 })

@@ -78,7 +78,7 @@ test_that("what does not fit is refused", {
   x <- random_scores()
   expect_error(block_softmax(matrix(0, 2, 2)), "x")
   expect_error(block_softmax(x, scale = Inf), "scale is Inf, expected a finite number")
-  expect_error(block_softmax(x, query_offset = 3), "query_offset, which needs causal=1")
+  expect_error(block_softmax(x, query_offset = 3), "query_offset is given, which needs causal = TRUE")
   expect_error(block_softmax(x, mask = 1), "mask")
   expect_error(block_softmax_gradient(x, random_scores(1)), "dy has another layout than y")
   out <- matrix(0, 8, 4)

@@ -44,7 +44,7 @@ test_that("windows", {
   expect_output(print(windows$input), "image_windows: size=18x18", fixed = TRUE)
   expect_refused(image_windows(c(2, 0), count = 1), "argument", "size is c(2, 0)")
   expect_refused(image_windows(c(2, 2), count = 1:3), "argument", "size is c(2, 2), expected 3")
-  expect_refused(windows_for_conv(c(9, 8), c(3, 3)), "argument", "neither size nor output")
+  expect_refused(windows_for_conv(c(9, 8), c(3, 3)), "argument", "neither size nor output is given, expected one of them")
   expect_refused(windows_for_conv(c(9, 8), c(3, 3), output = c(2, 20), padding = "valid"), "argument", "in dimension 2")
   expect_refused(windows_for_conv(c(9, 8), c(3, 3), size = c(2, 6)), "argument", "size is 2 in dimension 1")
   expect_refused(window_gather(array(0, c(4, 4, 1)), block_pattern("dense", c(1, 1), 1), 4), "argument", "image_windows()")
