@@ -29,7 +29,7 @@ void check(Attention &p) {
     EXPECT_LE(p.has_sinks ? error_of(p.sinks_grad, want.sinks_grad) : 0, allowed(p));
 }
 
-void run_and_check(Attention &p, tartan_context *context) {
+void check_bias_gradient(Attention &p, tartan_context *context) {
     ASSERT_OK(p.forward(context));
     ASSERT_OK(p.bias_gradient(context));
     check(p);
@@ -49,7 +49,7 @@ TEST(AttentionBias, RandomProblemsEqualTheOracle) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         const WithFeatures with(feature_sets()[seed % feature_sets().size()]);
         Attention p = any_problem(seed);
-        run_and_check(p, contexts[seed / 3 % 4].get());
+        check_bias_gradient(p, contexts[seed / 3 % 4].get());
         if (HasFailure()) return;
     }
 }
@@ -94,12 +94,12 @@ TEST(AttentionBias, LongProblems) {
             SCOPED_TRACE(::testing::Message() << "kind " << kind << " threads " << threads);
             Context context = open_context(threads);
             Attention tall = problem({600, 20, 2, 8, 1}, kind, TARTAN_F32, 2, 1);
-            run_and_check(tall, context.get());
+            check_bias_gradient(tall, context.get());
             Attention wide = problem({40, 1500, 16, 24, 1}, kind, TARTAN_F64, 2, 2, 1);
             wide.causal = true, wide.query_offset = 1460;
-            run_and_check(wide, context.get());
+            check_bias_gradient(wide, context.get());
             Attention many = problem({9, 3000, 4, 64, 1}, kind, TARTAN_F64, 12, 12, 10);
-            run_and_check(many, context.get());
+            check_bias_gradient(many, context.get());
         }
 }
 
@@ -110,7 +110,7 @@ TEST(AttentionBias, Heads) {
             for (tartan_i_bias kind : kKinds) {
                 SCOPED_TRACE(::testing::Message() << layout_heads << " " << dtype << " kind " << kind);
                 Attention p = problem({40, 50, 16, 8, layout_heads}, kind, dtype, 4, 2, 3, 5);
-                run_and_check(p, context.get());
+                check_bias_gradient(p, context.get());
             }
 }
 
@@ -121,7 +121,7 @@ TEST(AttentionBias, BatchOfOneHead) {
         for (tartan_i_bias kind : kKinds) {
             SCOPED_TRACE(::testing::Message() << layout_heads << " kind " << kind);
             Attention p = problem({40, 50, 16, 8, layout_heads}, kind, TARTAN_F64, 1, 1, 3, 5);
-            run_and_check(p, context.get());
+            check_bias_gradient(p, context.get());
         }
 }
 
@@ -129,7 +129,7 @@ TEST(AttentionBias, BatchOfOneHead) {
 TEST(AttentionBias, OneOfThem) {
     Context context = open_context(2);
     Attention p = problem({40, 50, 16, 8, 1}, TARTAN_I_BIAS_DISTANCE, TARTAN_F32);
-    run_and_check(p, context.get());
+    check_bias_gradient(p, context.get());
     const Dense bias = p.bias_grad, sinks = p.sinks_grad;
     std::mt19937_64 random(7);
     p.bias_grad.fill(random), p.sinks_grad.fill(random);
@@ -161,7 +161,7 @@ TEST(AttentionBias, EmptyThings) {
                     p.make(random);
                     if (shape.rows * shape.cols > 0) p.layout = random_layout(shape, 0, 1);
                     if (kind == TARTAN_I_BIAS_BLOCK) p.add_bias(kind, random);
-                    run_and_check(p, context.get());
+                    check_bias_gradient(p, context.get());
                     for (int64_t i = 0; kind != TARTAN_I_BIAS_NONE && i < p.bias_grad.elements(); i++)
                         EXPECT_EQ(0, p.bias_grad.get(i));
                     for (int64_t i = 0; i < 2; i++) EXPECT_EQ(0, p.sinks_grad.get(i));
@@ -222,7 +222,7 @@ TEST(AttentionBias, SurvivesEveryFailedAllocation) {
     for (int32_t dtype : {TARTAN_F64, TARTAN_BF16})
         for (tartan_i_bias kind : {TARTAN_I_BIAS_DISTANCE, TARTAN_I_BIAS_NONE}) {
             Attention p = problem({40, 50, 16, 16, 1}, kind, dtype);
-            run_and_check(p, context.get()); // which allocates the memory of this context
+            check_bias_gradient(p, context.get()); // which allocates the memory of this context
             BRUTAL(in_new_context(2, [&](tartan_context *own) { return p.bias_gradient(own); }), check(p));
         }
 }

@@ -362,6 +362,34 @@ inline Attention make_attention(uint64_t seed) {
     return p;
 }
 
+// Runs both passes and compares all results with the oracle.
+inline void run_and_check(Attention &p, tartan_context *context, double slack = 1) {
+    ASSERT_OK(p.forward(context));
+    ASSERT_OK(p.backward(context));
+    const AttentionResults want = p.results();
+    const double most = slack * allowed(p);
+    EXPECT_LE(error_of(p.out, want.out), most);
+    EXPECT_LE(error_of(numbers_of(p.lse), want.lse, Numbers(want.lse.size(), 1)),
+              16 * slack * epsilon(p.sum_dtype()));
+    EXPECT_LE(error_of(p.q_grad, want.q_grad), most);
+    EXPECT_LE(error_of(p.k_grad, want.k_grad), most);
+    EXPECT_LE(error_of(p.v_grad, want.v_grad), most);
+}
+
+// A problem of one kind.
+inline Attention plain(const tartan_shape &shape, double density, int32_t dtype, int64_t d, uint64_t seed = 1,
+                       TokenStyle style = kHeads) {
+    std::mt19937_64 random(seed);
+    Attention p;
+    p.dtype = p.out_dtype = dtype;
+    p.d = d;
+    p.heads = shape.heads;
+    p.kv_heads = shape.heads;
+    p.layout = random_layout(shape, density, seed);
+    p.make(random, style);
+    return p;
+}
+
 } // namespace tartan_test
 
 #endif
