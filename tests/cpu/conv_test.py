@@ -14,9 +14,9 @@ except ImportError:
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 import conv_bench as bench
-from gpu_bench import conv, table
+from gpu_bench import conv, conv_cases, table
 
-GRADIENTS = conv.INPUT_GRADIENT, conv.FILTER_GRADIENT
+GRADIENTS = conv_cases.INPUT_GRADIENT, conv_cases.FILTER_GRADIENT
 SMALL = {"h": 20, "w": 24, "c": 32, "k": 48, "threads": 1}
 
 
@@ -34,13 +34,13 @@ def test_rows_hold_the_goals(what, device):
 
 
 def small_rows():
-    blocks, windows = conv.Case(**SMALL, block=16, density=.4), conv.Case(**SMALL, windows=8, active=.3)
-    corner = conv.Case(**SMALL, windows=8, active=.3, corner=True)
-    return [conv.Row("conv", "3x3", blocks, conv.PEAK, "rate", .5, .85), conv.Row("conv", "3x3", blocks, conv.DENSE, "time"),
-            conv.Row("sbnet", "windows", windows, conv.RECIPE, "time"), conv.Row("sbnet", "windows", windows, conv.SHARE, "share"),
-            conv.Row("sbnet plans", "plan", corner, conv.DENSE, "time"),
-            *(conv.Row("conv", which, dataclasses.replace(blocks, which=which), conv.DENSE, "time") for which in GRADIENTS),
-            conv.Row("sbnet", "residual unit", conv.Case(**SMALL, windows=8, active=.3, unit=True), conv.DENSE, "time")]
+    blocks, windows = conv_cases.Case(**SMALL, block=16, density=.4), conv_cases.Case(**SMALL, windows=8, active=.3)
+    corner = conv_cases.Case(**SMALL, windows=8, active=.3, corner=True)
+    return [conv_cases.Row("conv", "3x3", blocks, conv_cases.PEAK, "rate", .5, .85), conv_cases.Row("conv", "3x3", blocks, conv_cases.DENSE, "time"),
+            conv_cases.Row("sbnet", "windows", windows, conv_cases.RECIPE, "time"), conv_cases.Row("sbnet", "windows", windows, conv_cases.SHARE, "share"),
+            conv_cases.Row("sbnet plans", "plan", corner, conv_cases.DENSE, "time"),
+            *(conv_cases.Row("conv", which, dataclasses.replace(blocks, which=which), conv_cases.DENSE, "time") for which in GRADIENTS),
+            conv_cases.Row("sbnet", "residual unit", conv_cases.Case(**SMALL, windows=8, active=.3, unit=True), conv_cases.DENSE, "time")]
 
 
 def run(rows):
@@ -53,10 +53,10 @@ def test_small_runs():
     results = run(small_rows())
     assert len(results) == 8
     for row, result in results.items():
-        if row.peer == conv.PEAK:
+        if row.peer == conv_cases.PEAK:
             assert 0 < result["ratio"] < 1.5 and result["verdict"] in ("goal", "floor", "BELOW")
         assert result.get("error", 0) < 1e-5
-        if row.section == "sbnet" and row.peer == conv.RECIPE:
+        if row.section == "sbnet" and row.peer == conv_cases.RECIPE:
             assert 0.2 < result["share"] < 0.4
         if row.section == "sbnet plans":
             assert result["plan_ms"] > 0
@@ -96,7 +96,7 @@ def test_a_wrong_unit_is_found(monkeypatch):
 
 def test_the_peer_is_the_same_unit():
     torch = pytest.importorskip("torch")
-    case = conv.Case(**SMALL, windows=8, active=1.0, unit=True)
+    case = conv_cases.Case(**SMALL, windows=8, active=1.0, unit=True)
     image_of, ours_of, peer_of = conv.residual_kind()
     image, library = image_of(case), conv.tartan.Library()
     context = conv.tartan.Context(library, False, threads=1)
@@ -132,7 +132,7 @@ def test_a_wrong_gradient_is_found(monkeypatch, which):
 
 def test_recipe_is_the_same_convolution():
     torch = pytest.importorskip("torch")
-    case, library = conv.Case(**SMALL, windows=8, active=.5), conv.tartan.Library()
+    case, library = conv_cases.Case(**SMALL, windows=8, active=.5), conv.tartan.Library()
     context = conv.tartan.Context(library, False, threads=1)
     image = conv.Image(case)
     ours = conv.Ours(library, context, case, image)
@@ -153,7 +153,7 @@ def test_recipe_is_the_same_convolution():
 
 
 def test_the_csv_has_the_best_windows(tmp_path):
-    common = {"section": "sbnet plans", "name": "resnet-v2", "peer": conv.DENSE, "shape": [400, 700, 96, 24], "active": .1,
+    common = {"section": "sbnet plans", "name": "resnet-v2", "peer": conv_cases.DENSE, "shape": [400, 700, 96, 24], "active": .1,
               "share": .12, "verdict": "shown", "speedup": 2, "peer_ms": 12.0, "plan_ms": 1.0}
     results = [common | {"windows": 8, "ms": 5.0}, common | {"windows": 16, "ms": 3.0}, common | {"windows": 32, "ms": 4.0}]
     best = bench.best_windows(results)

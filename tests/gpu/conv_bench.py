@@ -21,7 +21,7 @@ import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from gpu_bench import conv, table
+from gpu_bench import conv, conv_cases, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLUMNS = ("H", "W", "C", "K", "BH", "BW", "sparsity", "block_sparsity", "dense_time", "sparse_time", "speedup")
@@ -43,17 +43,17 @@ def parse(arguments):
     cpu = options.device == "cpu"
     options.rounds = options.rounds or (5 if cpu else 20)
     if options.plans is None:
-        options.plans = ["resnet-v2"] if cpu else list(conv.PLANS)
-    options.sparsities = options.sparsities or ((.6, .8, .9, .95) if cpu else conv.SPARSITIES)
-    rows = (conv.conv_rows if options.what == "conv" else conv.sbnet_rows)(options)
+        options.plans = ["resnet-v2"] if cpu else list(conv_cases.PLANS)
+    options.sparsities = options.sparsities or ((.6, .8, .9, .95) if cpu else conv_cases.SPARSITIES)
+    rows = (conv_cases.conv_rows if options.what == "conv" else conv_cases.sbnet_rows)(options)
     options.rows = [row for row in rows if re.search(options.only, row.text)]
     return options
 
 
 def names(text):
     found = [name for name in text.split(",") if name]
-    if any(name not in conv.PLANS for name in found):
-        raise argparse.ArgumentTypeError(f"expected some of {', '.join(conv.PLANS)}")
+    if any(name not in conv_cases.PLANS for name in found):
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(conv_cases.PLANS)}")
     return found
 
 
@@ -65,7 +65,7 @@ def best_windows(results):
     """Of SBNet's plans, for each plan, stage and sparsity the row of the dense peer with the fastest size of windows."""
     best = {}
     for r in results:
-        if r["section"] == "sbnet plans" and r["peer"] == conv.DENSE and "speedup" in r and r["verdict"] != "WRONG":
+        if r["section"] == "sbnet plans" and r["peer"] == conv_cases.DENSE and "speedup" in r and r["verdict"] != "WRONG":
             key = r["name"], *r["shape"], r["active"]
             if key not in best or r["ms"] < best[key]["ms"]:
                 best[key] = r
