@@ -18,7 +18,7 @@ for (dtype in c("float64", "float32", "float16", "bfloat16")) {
 }
 
 results <- ListReporter$new()
-test_dir("bindings/r/tests/testthat", package = "tartan", load_package = "none", filter = "^(device|device-layouts|attention|products)$",
+test_dir("bindings/r/tests/testthat", package = "tartan", load_package = "none", filter = "^(device|device-layouts|device-products|attention|products)$",
          stop_on_failure = FALSE, reporter = results)
 bad <- checks <- 0
 for (result in results$get_results()) {

@@ -48,3 +48,9 @@ expect_within <- function(found, a, b, dtype, out = dtype, alpha = 1) {
 }
 
 small_layout <- function() block_layout(c(1, 2, 2), c(2, 1, 3), dim = c(8, 12), block = 4)
+
+# For tests on devices: a GPU's backend may say that it has no such operation yet; the dummy and the CPU have all.
+or_skip <- function(call) {
+  if (!nzchar(Sys.getenv("TARTAN_TEST_DEVICES"))) return(call)
+  tryCatch(call, tartan_error_unsupported = function(e) skip(conditionMessage(e)))
+}
