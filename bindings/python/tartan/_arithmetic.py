@@ -11,7 +11,7 @@ from typing import Any, Callable, Generic, Optional, TypeVar
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, array_of, indices, refuse_device
+from tartan._arrays import Array, array_of, indices, refuse_device, refuse_masked
 from tartan._call import Call, raw_dense
 from tartan._errors import (
     ArgumentError,
@@ -69,7 +69,16 @@ def _factors(call: Call, x: Any, name: str) -> Any:
     """Numbers for lines: used in place on a device, in float64 on the host."""
     if x is None:
         return None
+    refuse_masked(x, name)
     return np.ascontiguousarray(x, np.float64) if queue_of(x) is None else raw_dense(call.read(x, name, _raw.TARTAN_F64))
+
+
+def check_broadcasts(array: Array, shape: tuple[int, ...]) -> None:
+    """Refuses an array that NumPy would not stretch to the shape of a matrix: a row or a column may be."""
+    try:
+        np.broadcast_to(array, shape)
+    except ValueError:
+        raise ShapeError(f"the array has shape {array.shape}, expected {shape}, a row or a column") from None
 
 
 class Arithmetic(Reductions[M], Generic[M]):
@@ -108,9 +117,8 @@ class Arithmetic(Reductions[M], Generic[M]):
                 "add_diagonal() adds to the diagonal"
             )
         if isinstance(other, np.ndarray):
+            check_broadcasts(other, self.shape)
             dense: Any = self
-            if other.shape != dense.shape:
-                raise ShapeError(f"the array has shape {other.shape}, expected {dense.shape}")
             return alpha * dense.toarray() + beta * other
         return NotImplemented
 
@@ -146,7 +154,9 @@ class Arithmetic(Reductions[M], Generic[M]):
             return self._applied(_raw.TARTAN_APPLY_MULTIPLY, other)
         if isinstance(other, numbers.Complex):
             raise DTypeError(f"the factor is {other!r}, expected a real number: {NO_COMPLEX}")
-        return self.multiply(other) if isinstance(other, np.ndarray) or is_sparse(other) else NotImplemented
+        if isinstance(other, list) or hasattr(type(other), "__array__") or is_sparse(other):
+            return self.multiply(other)
+        return NotImplemented
 
     __rmul__ = __mul__
 

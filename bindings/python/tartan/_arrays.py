@@ -131,6 +131,7 @@ def in_dtype(x: Any, name: str, code: int, casting: str) -> Any:
 
 def doubles_of(x: Any, name: str) -> Array:
     """Real numbers as an array of float64, of any number of dimensions."""
+    refuse_masked(x, name)
     try:
         array = np.asarray(x)
         if array.dtype.kind not in "fiub" and array.dtype not in _KNOWN:
@@ -140,10 +141,14 @@ def doubles_of(x: Any, name: str) -> Array:
         raise DTypeError(f"{name} cannot become an array of float64") from None
 
 
-def host_of(x: Any, name: str, code: int) -> Union[Array, _raw.Lease]:
-    """A dense operand in host memory, in place; lists and numbers become arrays of dtype `code`."""
+def refuse_masked(x: Any, name: str) -> None:
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{name} is a masked array, whose mask would be ignored: fill it first")
+
+
+def host_of(x: Any, name: str, code: int) -> Union[Array, _raw.Lease]:
+    """A dense operand in host memory, in place; lists and numbers become arrays of dtype `code`."""
+    refuse_masked(x, name)
     if isinstance(x, np.ndarray):
         return x if x.dtype in _KNOWN else cast(x, name, code)
     if isinstance(x, (list, tuple, int, float)):
@@ -277,6 +282,7 @@ def optional_indices(x: Any, name: str) -> Optional[Array]:
 
 def doubles(x: Any, name: str) -> Array:
     """One number per block, as contiguous float64."""
+    refuse_masked(x, name)
     try:
         array = np.asarray(x)
         if array.dtype.kind not in "fiub" and array.dtype != BFLOAT16:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from typing import Any, Callable, TypeVar
 
 import numpy as np
 
-from tartan._arithmetic import Arithmetic, is_scalar, is_sparse
+from tartan._arithmetic import Arithmetic, check_broadcasts, is_scalar, is_sparse
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 
 M = TypeVar("M")
@@ -32,12 +33,11 @@ class Comparisons(Arithmetic[M]):
     def _compared(self, other: Any, compare: Callable[[Any, Any], Any]) -> Any:
         plain: Any = self._plain()
         if isinstance(other, np.ndarray) and other.ndim > 0:
-            if other.shape != plain.shape:
-                raise ShapeError(f"the array has shape {other.shape}, expected {plain.shape}")
+            check_broadcasts(other, plain.shape)
             return compare(plain.toarray(), other)
-        if not is_scalar(other) and not is_sparse(other):
+        if not isinstance(other, numbers.Complex) and not is_scalar(other) and not is_sparse(other):
             return NotImplemented
-        if not is_scalar(other):
+        if is_sparse(other):
             if other.shape != plain.shape:
                 raise ShapeError(f"the other matrix has shape {other.shape}, expected {plain.shape}")
             other = _in_csr(other)

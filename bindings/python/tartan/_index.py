@@ -202,7 +202,7 @@ def write(matrix: Any, key: Any, value: Any) -> None:
     try:
         _raw.tartan_matrix_set_elements(matrix._handle, None, i, j, np.ascontiguousarray(numbers), 0)
     except LayoutError as error:
-        raise LayoutError(f"{error.text.partition(' (tartan_')[0].partition(': ')[2]}: {GROW}") from None
+        raise LayoutError(f"{error.text.partition(' (with_elements')[0]} ({GROW})") from None
 
 
 def rows_of(matrix: Any) -> Iterator[Any]:

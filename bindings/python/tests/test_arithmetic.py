@@ -64,6 +64,44 @@ def test_dense_factors(rng, w):
         w.multiply(np.ones(3))
 
 
+def test_dense_rows_and_columns(rng, w):
+    dense = w.toarray()
+    for other in (rng.standard_normal(w.shape[1]), rng.standard_normal((w.shape[0], 1)), np.array([2.0]), np.array([[3.0]])):
+        np.testing.assert_array_equal(w + other, dense + other)
+        np.testing.assert_array_equal(other - w, other - dense)
+        np.testing.assert_array_equal(w < other, dense < other)
+        np.testing.assert_array_equal(other == w, dense == other)
+    for other in (np.ones(w.shape[0]), np.ones((2, *w.shape)), np.ones((1, 1, 1))):
+        with pytest.raises(tartan.ShapeError, match="a row or a column"):
+            w + other
+        with pytest.raises(tartan.ShapeError, match="a row or a column"):
+            w == other
+
+
+def test_factors_that_become_arrays(w):
+    class Series:  # as in pandas, without its operators
+        def __array__(self, dtype=None, copy=None):
+            return np.arange(w.shape[1], dtype=float)
+
+    expected = w.toarray() * np.arange(w.shape[1])
+    for factor in (Series(), list(range(w.shape[1]))):
+        same(w * factor, expected)
+        same(factor * w, expected)
+
+
+def test_masks_are_not_ignored(w):
+    row = np.ma.masked_array(np.ones(w.shape[1]), np.arange(w.shape[1]) == 1)
+    for call in (lambda: w.scale(cols=row), lambda: w * row, lambda: w.multiply(row), lambda: tartan.spmm(w, row)):
+        with pytest.raises(tartan.ArgumentTypeError, match="masked array"):
+            call()
+
+
+def test_comparison_with_complex_numbers(w):
+    pytest.importorskip("scipy.sparse")
+    for number in (2j, np.complex64(1 + 1j), complex(w.max())):
+        np.testing.assert_array_equal((w == number).toarray(), w.toarray() == number)
+
+
 def test_nothing_becomes_dense(w):
     for call in (lambda: np.exp(w), lambda: np.add.reduce(w), lambda: w + "text", lambda: w * 2j, lambda: w.maximum(1),
                  lambda: w.apply(np.cos), lambda: w.apply(np.isfinite), lambda: w.apply(sum), lambda: np.arctan2(w, w),

@@ -95,6 +95,10 @@ def test_refused_writing_changes_nothing(rng):
                        (([0, 0], [0, 5]), 9), (np.s_[:2, :4], BlockMatrix.from_dense(np.ones((2, 4)), 2))):  # fmt: skip
         with pytest.raises(tartan.LayoutError, match="with_elements"):
             w[key] = value
+    with pytest.raises(tartan.LayoutError, match=r"^element 0 at \(0, 3\) is not stored, expected only zeros there \(with_elem"):
+        w[0, 3] = 1
+    with pytest.raises(tartan.ArgumentTypeError, match="value is a masked array"):
+        w[:2, :2] = np.ma.masked_array(np.ones((2, 2)), [[True, False], [False, False]])
     for value, kind in ((1j, tartan.DTypeError), ("x", tartan.DTypeError), (np.ones(5), tartan.ShapeError), (np.ones((3, 6)), tartan.ShapeError)):
         with pytest.raises(kind, match="value"):
             w[0:2] = value
