@@ -237,7 +237,7 @@ end
     attention_gradient(q, k, v, layout, out, lse, out_grad; options...)
 
 The gradients of `q`, `k` and `v`, given that of `out`. `out` and `lse` are the results of [`attention`](@ref) with the same
-options; its `sinks` are not among those here, as `lse` contains them. With `deterministic = false` a GPU may add up the
+options; its `sinks` are taken, but not read, as `lse` contains them. With `deterministic = false` a GPU may add up the
 gradient of `q` in an order that depends on the run, which is faster.
 
     q, k, v = randn(8, 64), randn(8, 64), randn(8, 64)
@@ -260,7 +260,8 @@ end
     attention_gradient!((similar(q), similar(q), similar(q)), q, q, q, layout, out, lse, out)
 """
 function attention_gradient!(grads::Tuple{Dense, Dense, Dense}, q::Dense, k::Dense, v::Dense, layout::BlockLayout, out,
-                             lse, out_grad; mask::Union{BlockMask, Nothing} = nothing, context = nothing, options...)
+                             lse, out_grad; mask::Union{BlockMask, Nothing} = nothing, sinks = nothing, context = nothing,
+                             options...)
     T, given = eltype(q), AttentionOptions(; options...)
     expect_tokens(q, k, v, layout)
     expect_size(lse, Base.tail(size(q)), "lse")

@@ -27,6 +27,10 @@ const FUNCTION_NAMES = Dict(
 const PHRASES = (
     r"^options has '(\w+)=(.*)', expected \1 to be "s => s"\1 is \2, expected ",
     r"^options has (\w+), which needs causal=1" => s"\1 is given, which needs causal = true",
+    r"\bblock_mask\b" => "mask",
+    r"^bias (?=has size .* \(one slope for each head\)$)" => "slopes ",
+    r"^bias (?=has size .*\(an odd number of distances,)" => "distance_bias ",
+    r"^bias (?=has size .*, a number for each block$)" => "block_bias ",
     r"^options has neither size nor output" => "neither size nor output is given",
     r"^options has size and output" => "size and output are given",
     r", but options has no preactivate=1" => ", which needs preactivate = true",

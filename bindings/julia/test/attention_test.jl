@@ -137,6 +137,7 @@ end
         loss(y) = sum(attention(x..., layout; NamedTuple{(name,)}((y,))..., options...) .* weight)
         given = (; NamedTuple{(name,)}((first,))..., options...)
         out, lse = attention(x..., layout; return_lse = true, given...)
+        @test attention_gradient(x..., layout, out, lse, weight; given...) isa NTuple{3, Array}
         grads = attention_bias_gradient(x..., layout, out, lse, weight; given...)
         @test (grads[1] === nothing) == (name === :sinks && !haskey(options, :slopes)) && (grads[2] === nothing) == (name !== :sinks)
         grad = grads[name === :sinks ? 2 : 1]
@@ -196,8 +197,9 @@ end
     @test refuses(() -> run(causal_from = 0, causal = true), :argument, "causal_from is 0, expected 1 or more")
     @test refuses(() -> run(slopes = ones(4), block_bias = ones(4)), :argument, "more than one of slopes")
     @test refuses(() -> run(sinks = ones(3)), :shape, "sinks has size (3), expected (4)")
-    @test refuses(() -> run(slopes = ones(3)), :shape, "bias has size (3), expected (4)")
-    @test refuses(() -> run(distance_bias = ones(8)), :shape, "an odd number of distances")
+    @test refuses(() -> run(slopes = ones(3)), :shape, "slopes has size (3), expected (4)")
+    @test refuses(() -> run(distance_bias = ones(8, 4)), :shape, "distance_bias has size (8, 4), expected (an odd number of distances, 4 or 1)")
+    @test refuses(() -> run(block_bias = ones(2, 4)), :shape, "block_bias has size (2, 4), expected ($(nblocks(layout)), heads or 1)")
     @test refuses(() -> run(mask = BlockMask(rule, random_layout(40, 52, (8, 8), 0.4))), :layout, "mask is of another layout")
     @test refuses(() -> BlockMask(layout, trues(3, 4)), :shape, "mask is 3 x 4, expected 40 x 52, or 40 x 52 x 1")
     @test refuses(() -> attention!(q, q, k, v, layout), :argument, "out overlaps q")

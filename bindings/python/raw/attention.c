@@ -92,7 +92,8 @@ static int use_handle(attention *self, int i, PyObject *object, tartan_py_kind k
 }
 
 static const char *bias_name(const options *given) {
-    if (given->kind == NULL || strcmp(given->kind, "slopes") == 0) return "slopes";
+    if (given->kind == NULL) return "bias";
+    if (strcmp(given->kind, "slopes") == 0) return "slopes";
     return strcmp(given->kind, "block") == 0 ? "block_bias" : "distance_bias";
 }
 

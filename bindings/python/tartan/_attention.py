@@ -70,11 +70,11 @@ def attention(
 def attention_gradient(
     q: Any, k: Any, v: Any, layout: Layout, out: Any, lse: Any, out_grad: Any, *, scale: Optional[float] = None,
     causal: bool = False, query_offset: int = 0, causal_from: int = 0, mask: Optional[BlockMask] = None,
-    slopes: Any = None, distance_bias: Any = None, block_bias: Any = None, dropout: float = 0.0, seed: int = 0,
-    deterministic: bool = True, context: ContextLike = None,
+    slopes: Any = None, distance_bias: Any = None, block_bias: Any = None, sinks: Any = None, dropout: float = 0.0,
+    seed: int = 0, deterministic: bool = True, context: ContextLike = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of `q`, `k` and `v`, given `out_grad`, that of `out`. `out` and `lse` are the results of
-    `attention` with the same arguments; its `sinks` are not among those here, as `lse` contains them.
+    `attention` with the same arguments; its `sinks` are taken, but not read, as `lse` contains them.
 
     >>> import numpy as np, tartan
     >>> q, k, v = np.random.default_rng(1).standard_normal((3, 64, 8))

@@ -43,7 +43,7 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_layout_from_coordinates": _PLACES,
     "tartan_layout_from_csr": {"row_pointers": "indptr", "block_cols": "cols"},
     "tartan_layout_from_entries": _ENTRIES,
-    "tartan_layout_from_pattern": {"pattern": "name"},
+    "tartan_layout_from_pattern": {"pattern is": "name is"},
     "tartan_layout_grow": _PLACES,
     "tartan_layout_move": _PLACES,
     "tartan_layout_permute": _ORDERS,

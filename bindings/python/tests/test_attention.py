@@ -71,8 +71,7 @@ def test_gradients_against_differences(rng, case):
         return float((attention(*x, layout, **case) * weight).sum())
 
     out, lse = attention(q, k, v, layout, **case, return_lse=True)
-    case_without_sinks = {key: value for key, value in case.items() if key != "sinks"}
-    grads = attention_gradient(q, k, v, layout, out, lse, weight, **case_without_sinks)
+    grads = attention_gradient(q, k, v, layout, out, lse, weight, **case)
     given = [name for name in ("slopes", "distance_bias", "block_bias", "sinks") if name in case]
     for name in given:
         bias_grad, sinks_grad = attention_bias_gradient(q, k, v, layout, out, lse, weight, **case)
@@ -248,6 +247,8 @@ def test_refusals(rng):
         (tartan.ArgumentError, r"out is read-only|out .*read-only", lambda: attention(q, k, v, layout, out=frozen(out))),
         (tartan.ArgumentError, r"dropout is 1, expected a number from 0", lambda: attention(q, k, v, layout, dropout=1.0)),
         (tartan.ArgumentError, r"scale is nan, expected a finite number", lambda: attention(q, k, v, layout, scale=float("nan"))),
+        (tartan.ArgumentError, r"query_offset is given, which needs causal=True or a bias$",
+         lambda: attention(q, k, v, layout, query_offset=3)),
         (tartan.ArgumentError, r"causal_from is given, which needs causal=True", lambda: attention(q, k, v, layout, causal_from=3)),
         (tartan.ArgumentError, r"seed", lambda: attention(q, k, v, layout, seed=-1)),
         (tartan.ArgumentTypeError, r"scale is of type str", lambda: attention(q, k, v, layout, scale="1")),

@@ -29,6 +29,7 @@ def layout():
         ("block is of type float", lambda: Layout.pattern("dense", (8, 8), 2.5)),
         ("shape is of type str", lambda: Layout.pattern("dense", ("8", 8), 4)),
         ("name is 'plaid'", lambda: Layout.pattern("plaid", (8, 8), 4)),
+        ("parameters has 'windw', which pattern 'local' does not have", lambda: Layout.pattern("local", (8, 8), 4, windw=1)),
         ("rows[1] is 0", lambda: layout().permute([0, 0])),
         ("the range of rows is 0 .. 3", lambda: layout()[0:3]),
         ("block", lambda: layout().reblock((0, 4))),

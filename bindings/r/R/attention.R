@@ -200,7 +200,7 @@ attention <- function(q, k, v, layout, scale = NULL, causal = FALSE, query_offse
 
 attention_gradient <- function(q, k, v, layout, out, lse, out_grad, scale = NULL, causal = FALSE, query_offset = 0,
                                causal_from = 1, mask = NULL, slopes = NULL, distance_bias = NULL, block_bias = NULL,
-                               dropout = 0, seed = 0, deterministic = TRUE) {
+                               sinks = NULL, dropout = 0, seed = 0, deterministic = TRUE) {
   bias <- .one_bias(slopes, distance_bias, block_bias)
   options <- .attention_options(scale, causal, query_offset, causal_from, bias, dropout, seed, deterministic)
   if (!is.null(mask)) .expect(mask, "BlockMask", "mask")

@@ -5,6 +5,11 @@
 .r_words <- list(
   c("^in_size ", "size "), c("^options has '([a-z_]+)=(.*)', expected \\1 to be ", "\\1 is \\2, expected "),
   c("^options has ([a-z_]+), which needs causal=1", "\\1 is given, which needs causal = TRUE"),
+  c("\\bblock_mask\\b", "mask"), c("^bias (has shape .* \\(one slope for each head\\))", "slopes \\1"),
+  c("^bias has shape \\[([0-9]+), ([0-9]+)\\], expected \\[(.*), (an odd number of distances)\\]",
+    "distance_bias has shape [\\2, \\1], expected [\\4, \\3]"),
+  c("^bias has shape \\[([0-9]+), ([0-9]+)\\], expected \\[(.*), ([0-9]+)\\], a number for each block",
+    "block_bias has shape [\\2, \\1], expected [\\4, \\3], a number for each block"),
   c("^options has neither size nor output", "neither size nor output is given"),
   c("^options has size and output", "size and output are given"),
   c(", but options has no preactivate=1", ", which needs preactivate = TRUE"))

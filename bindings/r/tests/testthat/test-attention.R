@@ -119,6 +119,7 @@ test_that("gradients of biases and sinks agree with differences", {
                        list(block_bias = matrix(rnorm(4 * blocks), blocks), sinks = rnorm(4)), list(sinks = rnorm(4)))) {
     run <- function(options, ...) do.call(attention, c(list(x$q, x$k, x$v, layout), options, ...))
     found <- run(options, return_lse = TRUE)
+    expect_length(do.call(attention_gradient, c(list(x$q, x$k, x$v, layout, found$out, found$lse, weight), options)), 3)
     grads <- do.call(attention_bias_gradient, c(list(x$q, x$k, x$v, layout, found$out, found$lse, weight), options))
     given <- intersect(names(options), c("slopes", "distance_bias", "block_bias", "sinks"))
     expect_identical(names(grads), ifelse(given == "sinks", "sinks", "bias"))
@@ -207,11 +208,14 @@ test_that("what does not fit is refused", {
   expect_refused(run(query_offset = 3), "argument", "query_offset is given, which needs causal = TRUE or a bias")
   expect_refused(run(slopes = 1:4, block_bias = 1), "argument", "slopes and block_bias are given, expected at most one bias")
   expect_refused(run(sinks = 1:3), "shape", "sinks has shape [3], expected [4]")
-  expect_refused(run(slopes = 1:3), "shape", "bias has shape [3], expected [4]")
-  expect_refused(run(distance_bias = 1:8), "shape", "an odd number of distances")
+  expect_refused(run(slopes = 1:3), "shape", "slopes has shape [3], expected [4]")
+  expect_refused(run(distance_bias = matrix(1, 8, 4)), "shape", "distance_bias has shape [8, 4], expected [an odd number of distances, 4 or 1]")
+  expect_refused(run(block_bias = matrix(1, 2, 4)), "shape",
+                 sprintf("block_bias has shape [2, 4], expected [%d, heads or 1], a number for each block", block_count(layout)))
   expect_refused(run(mask = TRUE), "argument", "mask is TRUE, expected a BlockMask")
   other <- attention_mask(random_layout(c(40, 52), 8, 0.5, seed = 2), function(q, k, head) TRUE)
   expect_refused(run(mask = other), "layout", "mask is of another layout")
+  expect_error(run(mask = other), "^mask")
   expect_refused(attention(x$q, x$k, x$v, 3), "argument", "layout is 3, expected a BlockLayout")
   gradient <- function(out = found$out, lse = found$lse, out_grad = found$out) {
     attention_gradient(x$q, x$k, x$v, layout, out, lse, out_grad)
