@@ -167,6 +167,12 @@ all.equal.BlockMatrix <- function(target, current, ..., check.attributes = TRUE)
   if (is.null(said)) TRUE else said
 }
 
+# Matrix has methods for ANY beside a Matrix.
+setMethod("all.equal", signature("BlockMatrix", "Matrix"), function(target, current, ...) all.equal.BlockMatrix(target, current, ...))
+setMethod("all.equal", signature("Matrix", "BlockMatrix"), function(target, current, ...) {
+  all.equal.BlockMatrix(block_matrix(target, block = block_dim(current)), current, ...)
+})
+
 setMethod("isSymmetric", "BlockMatrix", function(object, tol = 100 * .Machine$double.eps, checkDN = TRUE, ...) {
   size <- dim(object)
   if (size[1L] != size[2L]) return(FALSE)
