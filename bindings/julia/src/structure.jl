@@ -133,8 +133,13 @@ all_in(::Type{P}, A::BlockSparse, more::BlockSparse...) where {P} = (convert(Blo
 joined(direction, A::BlockSparseMatrix) = A
 joined(direction, A::BlockSparseMatrix, B::BlockSparseMatrix, more::BlockSparseMatrix...) =
     joined(direction, joined(direction, A, B), more...)
-joined(direction, A::BlockSparseMatrix{P}, B::BlockSparseMatrix{P}) where {P} =
-    adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, A, B))
+function joined(direction, A::BlockSparseMatrix{P}, B::BlockSparseMatrix{P}) where {P}
+    for (way, d, lines) in ((Raw.TARTAN_RIGHTWARD, 1, "rows"), (Raw.TARTAN_DOWN, 2, "columns"))
+        direction == way && size(A, d) != size(B, d) &&
+            throw(DimensionMismatch("matrices of $(size(A, d)) and $(size(B, d)) $lines cannot be joined, expected as many $lines in each"))
+    end
+    return adopt(P, Raw.tartan_matrix_concatenate(nothing, direction, A, B))
+end
 as_blocks(x::BlockSparse, ::Type{P}, block) where {P} = convert(BlockSparseMatrix{P}, plain(x))
 as_blocks(x::Diagonal, ::Type{P}, block) where {P} = BlockSparseMatrix(Diagonal(convert(Vector{P}, x.diag)), block)
 as_compressed(x::Union{BlockSparse, Compressed}) = sparse(x)

@@ -102,6 +102,8 @@ end
     A, B = random_matrix(Float64, 8, 8, (4, 4), 1.0), BlockSparseMatrix(ones(8, 8), BlockLayout([true false; true true], 4))
     kept = copy(B.values)
     for (f, error) in (
+            (() -> [A random_matrix(Float64, 9, 8, (4, 4))], DimensionMismatch), (() -> [A A; A], DimensionMismatch),
+            (() -> [A'; random_matrix(Float64, 4, 12, (4, 4))], DimensionMismatch),
             (() -> A + random_matrix(Float64, 8, 9, (4, 4)), DimensionMismatch), (() -> A * random_matrix(Float64, 9, 8, (4, 4)), DimensionMismatch),
             (() -> A + Diagonal(1:9), DimensionMismatch), (() -> A * sparse(ones(9, 9)), DimensionMismatch), (() -> random_matrix(Float64, 8, 9, (4, 4)) + I, DimensionMismatch),
             (() -> A / Diagonal(zeros(8)), SingularException), (() -> A .+ ones(7), DimensionMismatch), (() -> A .+ ones(9, 8), DimensionMismatch),
