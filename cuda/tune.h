@@ -41,6 +41,24 @@ typedef struct tartan_cuda_tiling {
 bool tartan_cuda_is_mappable(const tartan_cuda_dense *d, int64_t heads, int64_t entries,
                              int64_t batch_stride);
 
+/* ---- Inside the kernels of attention that use wgmma ---- */
+
+/* Tiles of `rows` tokens of `heads` heads, all batch entries counted; each head has `lists` of them, with a list of blocks.
+ * `slots` tiles are in work at a time. */
+typedef struct tartan_cuda_attention_tiles {
+    int32_t heads, slots, rows;
+    bool adds;         /* to sums in memory: the kernel attention_backward_fused */
+    bool equal;        /* all tiles take as long */
+    double lists;      /* of a head */
+    double entries;    /* of a head, on average */
+    double longest;    /* entries of the longest list; 0: unknown */
+    double columns;    /* blocks that a list could have */
+    double head_bytes; /* that stream past the tiles of a head, and of their sums in memory */
+} tartan_cuda_attention_tiles;
+
+/* Of how many heads tiles are handed out together, the longest of all of them first. */
+int32_t tartan_cuda_attention_panel(const tartan_cuda_attention_tiles *t);
+
 /* ---- Inside spmm_wgmma ---- */
 
 /* The edge of the square blocks that it multiplies: that of square blocks of 8, 16, 32, 64 or 128 themselves, else of

@@ -65,3 +65,19 @@ double tartan_cuda_attention_backward_fused_rate(const void *problem) {
     const bool one_team = p->d > 64 || p->block_k == 128;
     return (p->d > 64 ? 560 : one_team ? 365 : 390) * counting(p, true, one_team ? 128 : 64);
 }
+
+/* With one head after the other, the long lists of the last head are begun last, and other CTAs wait for them; tiles of
+ * several heads at a time balance that, but share fewer of the bytes that stream past. So there are as many heads as fit in
+ * a part of L2, or as leave so many tiles of each head in work that each block is used by several of them. The constants are
+ * from measurements (docs/lab/attention_gpu.md). */
+int32_t tartan_cuda_attention_panel(const tartan_cuda_attention_tiles *t) {
+    if (t->heads <= 1 || t->equal || t->lists <= 0) return 1;
+    const double slot = t->entries * t->heads / t->slots; /* entries that a slot does in all */
+    if (2 * t->longest > slot) return t->heads;
+    const bool half = t->rows < 128; /* more bytes for each product */
+    const double uses = half ? 26 : t->adds ? 10 : 8, room = half ? 4e6 : 17e6;
+    const double share = t->columns > 0 ? t->entries / (t->lists * t->columns) : 0;
+    const double fit = t->head_bytes > 0 ? room / t->head_bytes : t->heads, used = share * t->slots / uses;
+    const double panel = fit > used ? fit : used;
+    return panel < 1 ? 1 : panel > t->heads ? t->heads : (int32_t)panel;
+}

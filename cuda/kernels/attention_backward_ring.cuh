@@ -199,8 +199,8 @@ __device__ __forceinline__ void produce_backward(const BackwardProblem &p, const
             }
             break;
         }
-        const int32_t tiles = p.groups * p.kept_parts, matrix = number / tiles,
-                      rank = number - matrix * tiles;
+        const int32_t tiles = p.groups * p.kept_parts;
+        const auto [matrix, rank] = rank_of(p, number, tiles, p.tiles / tiles);
         const int32_t entry = matrix / p.kept_heads, head = matrix - entry * p.kept_heads;
         /* Several heads see a kv head: the order is that of the first one's lists. */
         const int32_t first = first_line(p, entry, head, 0);

@@ -115,10 +115,11 @@ tartan_status repair(const char *function, tartan_cuda_queue *queue, const tarta
                               tokens_of<T>(b->in.v), tokens_of<T>(b->out_grad));
 }
 
-/* What depends on the side that is kept. */
+/* What depends on the side that is kept. `sum_bytes`: of what is added up in memory for a streamed token. */
 template <class Form>
 tartan_status describe_side(const char *function, tartan_cuda_queue *queue,
-                            const tartan_cuda_attention_backward *b, bool by_keys, BackwardProblem *out) {
+                            const tartan_cuda_attention_backward *b, bool by_keys, BackwardProblem *out,
+                            int64_t sum_bytes = 0) {
     const tartan_cuda_attention &in = b->in;
     BackwardProblem &p = *out;
     const int32_t kept = by_keys ? in.block_k : in.block_q;
@@ -133,6 +134,8 @@ tartan_status describe_side(const char *function, tartan_cuda_queue *queue,
     p.group_rows = kept < Form::kRows ? Form::kRows : kept;
     p.kept_parts = p.group_rows / Form::kRows;
     p.tiles = (int32_t)in.batch * p.kept_heads * p.groups * p.kept_parts;
+    choose_panel(&p, in, u, Form::kRows, queue->chip.processors * Form::kTeams, in.batch * p.kept_heads,
+                 p.heads_per_kv, sum_bytes);
     p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
     if (by_keys) {
         p.gradients[0] = gradient_of(b->k_grad), p.gradients[1] = gradient_of(b->v_grad);

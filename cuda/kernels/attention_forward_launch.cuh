@@ -68,7 +68,9 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
     if (in.block_mask != nullptr)
         PASS(tartan_cuda_index_get_block_mask(function, queue, in.block_mask, false, &p.mask));
     p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
-    const int32_t splits = splits_of(p, u, in.layout_heads, (int64_t)queue->chip.processors * Form::kTeams);
+    const int32_t slots = queue->chip.processors * Form::kTeams;
+    choose_panel(&p, in, u, Form::kRows, slots, in.batch * in.heads, p.heads_per_kv, 0);
+    const int32_t splits = splits_of(p, u, in.layout_heads, slots);
     if (splits == 1) return launch<Form, kExtras>(function, queue, f, p);
     const int64_t rows = in.batch * in.heads * in.tq;
     void *scratch = nullptr;

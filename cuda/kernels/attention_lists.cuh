@@ -9,6 +9,7 @@
 #include "device/ring.cuh"
 #include "index.h"
 #include "problem.h"
+#include "tune.h"
 
 namespace tartan_cuda {
 
@@ -31,6 +32,7 @@ struct AttentionLists {
     int32_t groups, lines;                        /* groups of a head of the layout; lines of a group */
     int32_t layout_entry,
         layout_head; /* heads of the layout from a batch entry, and from a head of q, to the next */
+    int32_t panel;   /* heads whose tiles are handed out together */
     bool last_first; /* equal lists, of which later rows see more */
     bool by_keys;    /* rows are keys */
     bool needs_ids;  /* groups have several lines, or blocks have a mask or a bias */
@@ -104,6 +106,24 @@ inline AttentionLists lists_of(const tartan_cuda_attention &in, const tartan_cud
     return l;
 }
 
+/* Sets `panel`, for tiles of `rows` tokens in `slots` slots; `heads`: of all batch entries, `each` of which share what streams
+ * past (forward, dq) or which see `each` heads of queries one after the other (dk and dv). `sum_bytes`: what a streamed token
+ * has of sums in memory. */
+inline void choose_panel(AttentionLists *l, const tartan_cuda_attention &in, const tartan_cuda_group_index &u,
+                         int32_t rows, int32_t slots, int64_t heads, int32_t each, int64_t sum_bytes) {
+    const double heads_of_layout = (double)in.layout_heads;
+    tartan_cuda_attention_tiles t = {};
+    t.heads = (int32_t)heads, t.slots = slots, t.rows = rows, t.adds = sum_bytes > 0;
+    const int32_t parts = l->block_rows > rows ? l->block_rows / rows : 1; /* tiles of a list */
+    t.lists = (double)l->groups * parts, t.entries = (double)u.entries / heads_of_layout * parts;
+    t.longest = (double)u.longest;
+    t.equal = !l->causal && (double)u.longest * l->groups * heads_of_layout == (double)u.entries;
+    t.columns = (double)((l->columns + l->block_columns - 1) / l->block_columns);
+    const double bytes = (double)l->columns * (double)(4 * in.d + sum_bytes);
+    t.head_bytes = l->by_keys ? bytes * each : bytes / each;
+    l->panel = tartan_cuda_attention_panel(&t);
+}
+
 /* Query `row` sees only keys before the limit; a key is seen only by queries from the first one on. */
 __device__ __forceinline__ int32_t limit_of(const AttentionLists &p, int64_t row) {
     if (!p.causal) return p.tk;
@@ -140,6 +160,20 @@ __device__ __forceinline__ int32_t entries_below(const AttentionLists &p, int32_
         end = min(end, last + step);
     }
     return begin - first;
+}
+
+/* Which tile of rows the grid hands out next: of the heads of a panel, the longest list of each, then the second of each,
+ * and so on, so that short lists are left for the end. */
+struct TileRank {
+    int32_t matrix, rank; /* head of a batch entry; in the head's order */
+};
+
+/* `tiles`: of a head; `matrices`: heads of all batch entries. */
+__device__ __forceinline__ TileRank rank_of(const AttentionLists &p, int32_t number, int32_t tiles,
+                                            int32_t matrices) {
+    const int32_t first = number / (p.panel * tiles) * p.panel, rest = number - first * tiles;
+    const int32_t heads = min(p.panel, matrices - first), rank = rest / heads;
+    return {first + rest - rank * heads, rank};
 }
 
 /* The part of a group's list that a tile of rows needs. */

@@ -17,7 +17,7 @@ __device__ __forceinline__ QueryTile find_query_tile(const AttentionProblem &p, 
         t.part = number % p.splits;
         number /= p.splits;
     }
-    const int32_t matrix = number / p.groups, rank = number - matrix * p.groups;
+    const auto [matrix, rank] = rank_of(p, number, p.groups, p.batch * p.heads);
     t.entry = matrix / p.heads;
     t.head = matrix - t.entry * p.heads;
     const int32_t first = (t.entry * p.layout_entry + t.head * p.layout_head) * p.groups;

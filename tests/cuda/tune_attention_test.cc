@@ -54,6 +54,47 @@ TEST(CudaAttention, SumsInAnyOrderAreFaster) {
             }
 }
 
+// ---- The order of tiles ----
+
+namespace {
+
+// 32 heads of 8192 tokens in blocks of 128, d = 128, on 132 SMs: keys and values of a head are 4 MB.
+tartan_cuda_attention_tiles tiles(double share) {
+    tartan_cuda_attention_tiles t = {};
+    t.heads = 32, t.slots = 132, t.rows = 128;
+    t.lists = t.columns = 64;
+    t.entries = share * 64 * 64, t.longest = share * 64 + 8;
+    t.head_bytes = 4 << 20;
+    return t;
+}
+
+} // namespace
+
+TEST(CudaAttention, HeadsOfAPanel) {
+    const auto panel = [](const tartan_cuda_attention_tiles &t) { return tartan_cuda_attention_panel(&t); };
+    tartan_cuda_attention_tiles t = tiles(.1);
+    EXPECT_EQ(4, panel(t)); // as many as fit in L2
+    EXPECT_EQ(8, panel(tiles(.5)));
+    t.head_bytes = 8 << 20;
+    EXPECT_EQ(2, panel(t));
+    t.adds = true, t.head_bytes = 16 << 20;
+    EXPECT_EQ(1, panel(t));
+    t = tiles(.5), t.adds = true, t.head_bytes = 8 << 20;
+    EXPECT_EQ(6, panel(t));
+    t = tiles(.1), t.rows = 64, t.slots = 264;
+    EXPECT_EQ(1, panel(t));
+    t = tiles(1), t.equal = true;
+    EXPECT_EQ(1, panel(t));
+    t = tiles(.1), t.longest = 64; // half of what a slot does
+    EXPECT_EQ(32, panel(t));
+    t = tiles(.5), t.head_bytes = 1 << 18; // short sequences
+    EXPECT_EQ(32, panel(t));
+    t = tiles(.1), t.heads = 1;
+    EXPECT_EQ(1, panel(t));
+    t = tiles(0), t.lists = t.columns = t.head_bytes = 0; // no tokens
+    EXPECT_EQ(1, panel(t));
+}
+
 // ---- Refusals ----
 
 TEST(CudaAttention, RefusalsOfFused) {
