@@ -28,7 +28,6 @@ struct FusedForm : FusedTiles<kWidth_, kTeams_>,
                               FusedTiles<kWidth_, kTeams_>::kBytes>;
     using Tiles = FusedTiles<kWidth_, kTeams_>;
     static constexpr bool kRotates = true;
-    static constexpr uint32_t kKeptArrivals = 4 * Base::kWarpgroups; /* of warps */
     static constexpr uint32_t kChanges = Base::kOthers,
                               kStaged = kChanges + Tiles::kBuffers * Tiles::kChangesBytes;
     static_assert(Tiles::kCols <= 64, "registers");
@@ -91,12 +90,6 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             store_matrices(to + (f ^ piece) * 16, changes[0], changes[1], changes[2], changes[3]);
         }
         shared_fence_async();
-    }
-    static __device__ __forceinline__ void team_barrier() {
-        if constexpr (Form::kTeams == 1)
-            consumer_barrier();
-        else
-            warpgroup_barrier(1 + threadIdx.x / 128);
     }
 
     /* dq = ds k, in flight: the warpgroup's part of its elements. */
@@ -190,12 +183,6 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
                                                       keep || i > 0);
         wgmma_commit();
     }
-    __device__ __forceinline__ bool leads() const {
-        return threadIdx.x % 32 == 0;
-    }
-    __device__ __forceinline__ void release_kept() const {
-        if (leads()) barrier_arrive(ring.kept_empty());
-    }
 
     /* Where a panel of the warpgroup's results is staged: in its part of the memory of ds and of parts of dq. */
     __device__ __forceinline__ uint32_t room_of(uint32_t panel) const {
@@ -225,8 +212,8 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             store_gradient(p, p.gradients[1], dv, row, 0, t.head, t.entry);
             return;
         }
-        if (leads()) bulk_wait_read<0>();
-        team_barrier(); /* all warps have read ds */
+        if (this->leads()) bulk_wait_read<0>();
+        this->team_barrier(); /* all warps have read ds */
 #pragma unroll
         for (int panel = 0; panel < Form::kPanels; panel++) {
             fill_box<kFactor>(room_of(panel), false, dk + 32 * panel);
@@ -270,7 +257,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             barrier_wait(ring.full(stage.at), stage.parity);
             const Glance seen_at_once = glance(p, ring.step(stage.at), this->row_of(first), first);
             multiply_scores(s, stage.at);
-            team_barrier();
+            this->team_barrier();
             wgmma_wait_for<1>(v_grad);
             {
                 float dq[kSums];
@@ -299,14 +286,14 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             stage_changes(delta, s, dp);
         }
         float dq[kSums];
-        team_barrier();
+        this->team_barrier();
         wgmma_wait_for<0>(v_grad);
         multiply_changes(dq);
         multiply_queries(k_grad, stage.at, steps > 1);
         int32_t places[2];
         find_places(stage.at, places);
         wgmma_wait_for<1>(dq);
-        release_kept();
+        this->release_kept();
         add_changes(dq, places);
         wgmma_wait_for<0>(k_grad);
         this->release(stage.at);
@@ -320,7 +307,7 @@ __device__ __forceinline__ void consume_fused(const BackwardProblem &p, const Ba
                                               uint32_t warpgroup, float *sums, const CUtensorMap *map_dk,
                                               const CUtensorMap *map_dv) {
     using Consumer = FusedConsumer<kFactor, Form>;
-    Consumer c = {{p, ring, warpgroup, {}}, sums, p.tiles / (p.kept_heads * p.groups * p.kept_parts), 0, 0};
+    Consumer c = {{p, ring, warpgroup, {}, {}}, sums, p.tiles / (p.kept_heads * p.groups * p.kept_parts), 0, 0};
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
         const typename Form::Board t = *ring.board();

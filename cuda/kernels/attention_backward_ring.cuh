@@ -17,8 +17,10 @@ namespace {
 /* A CTA has two consumer warpgroups. They are two teams of 64 tokens, with a list and a producer warp each; or one team of
  * 128 tokens, which shares a list; or, kSplit, one team of 64 tokens, of which each warpgroup computes all weights, but
  * half of the elements of the gradients, so that those of 256 elements a head fit in registers. kWidth: elements a head,
- * of which some may be padding. kLines_: the most lines that share a list. kExtra: bytes of a team for other tiles. */
-template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false, int kLines_ = 0, uint32_t kExtra = 0>
+ * of which some may be padding. kLines_: the most lines that share a list. kExtra: bytes of a team for other tiles: as a rule
+ * for results that do not fit in a stage. */
+template <int kWidth_, int kTeams_, int kStages_, bool kSplit_ = false, int kLines_ = 0,
+          uint32_t kExtra = kTeams_ == 1 && !kSplit_ ? 2 * 64 * kWidth_ * 2 : 0>
 struct BackwardForm {
     static constexpr int kWidth = kWidth_, kTeams = kTeams_, kStages = kStages_;
     static constexpr bool kSplit = kSplit_;
@@ -26,7 +28,7 @@ struct BackwardForm {
     static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
     static constexpr bool kEarly = !kSplit; /* lse and delta are loaded ahead: there are registers for them */
     static constexpr bool kFlows = kEarly && kTeams == 1;  /* dk of a step is added up beside the next step */
-    static constexpr uint32_t kKeptArrivals = kWarpgroups; /* when kept tensors have been read */
+    static constexpr uint32_t kKeptArrivals = 4 * kWarpgroups; /* of warps that have read kept tensors */
     static constexpr int kKeptTiles = kSplit ? 1 : kWarpgroups;    /* of 64 tokens, of a team */
     static constexpr int kOutWidth = kSplit ? kWidth / 2 : kWidth; /* elements of a warpgroup's gradients */
     static constexpr int kRows = 64 * kKeptTiles, kStreamed = 64;

@@ -46,6 +46,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     const BackwardRing<Form> &ring;
     uint32_t warpgroup; /* of the team */
     PipelineState<Form::kStages> stage;
+    uint32_t held; /* 1 + the stage from which TMA stores results of the tile before; 0: none */
 
     /* Of vector 0 (lse) or 1 (delta) the numbers of the thread's queries, where queries stream past. */
     __device__ __forceinline__ void load_vector(uint32_t which, uint32_t at, float2 (&x)[8]) const {
@@ -55,6 +56,25 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     }
     __device__ __forceinline__ void release(uint32_t at) const {
         barrier_arrive(ring.empty(at));
+    }
+    __device__ __forceinline__ bool leads() const {
+        return threadIdx.x % 32 == 0;
+    }
+    /* Warps do so as soon as nothing of a tile is left to be multiplied by kept tensors. */
+    __device__ __forceinline__ void release_kept() const {
+        if (leads()) barrier_arrive(ring.kept_empty());
+    }
+    /* Instead of releasing the last stage of a tile: its memory is for results, which leave while the next tile begins. */
+    __device__ __forceinline__ void hold(uint32_t at) {
+        if (!p.boxes || threadIdx.x % 128 != 0) release(at);
+        held = p.boxes ? at + 1 : 0;
+    }
+    __device__ __forceinline__ void release_held() {
+        if (held > 0 && threadIdx.x % 128 == 0) {
+            bulk_wait_read<0>();
+            release(held - 1);
+        }
+        held = 0;
     }
     /* Where the warpgroup's part of a tile begins: its tokens, and the panels of its gradients. */
     __device__ __forceinline__ int32_t tile_row() const {
@@ -67,9 +87,8 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     __device__ __forceinline__ uint32_t part_of(uint32_t tensor, uint32_t at) const {
         return ring.streamed(tensor, at) + first_panel() * Form::kPanel;
     }
-    /* Waits until all warps have read the kept tensors. */
-    static __device__ __forceinline__ void barrier_of_kept() {
-        if constexpr (Form::kSplit) /* which the other warpgroup reads, too */
+    static __device__ __forceinline__ void team_barrier() {
+        if constexpr (Form::kTeams == 1)
             consumer_barrier();
         else
             warpgroup_barrier(1 + threadIdx.x / 128);
@@ -79,19 +98,28 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         return first + tile_row() + (int32_t)(threadIdx.x % 128) / 32 * 16 + (int32_t)(threadIdx.x % 32) / 4;
     }
 
-    /* A result in the memory of kept tensor `which`, and from there to its place; the latter by one thread. */
-    __device__ __forceinline__ void stage_gradient(uint32_t which, const float (&x)[kOuts]) const {
+    /* Where the warpgroup's gradient `which` is staged: in the stage that is held, those of a team of two warpgroups in a
+     * room of their own if they are the second. */
+    __device__ __forceinline__ uint32_t room_of(uint32_t which) const {
+        constexpr uint32_t kResult = Form::kOutPanels * Form::kPanel;
+        constexpr bool kRoom = Form::kTeams == 1 && !Form::kSplit;
+        if (kRoom && which == 1) return ring.base + Form::kOthers + warpgroup * kResult;
+        return ring.streamed(0, held - 1) + (which * Form::kWarpgroups + warpgroup) * kResult;
+    }
+    __device__ __forceinline__ void stage_gradient(uint32_t room, const float (&x)[kOuts]) const {
 #pragma unroll
         for (int panel = 0; panel < Form::kOutPanels; panel++)
-            fill_box<kFactor>(ring.kept(which, warpgroup) + (first_panel() + panel) * Form::kPanel, false,
-                              x + 32 * panel);
+            fill_box<kFactor>(room + panel * Form::kPanel, false, x + 32 * panel);
     }
-    __device__ __forceinline__ void store_boxes(uint32_t which, const CUtensorMap *map, int32_t row,
-                                                int32_t head, int32_t entry) const {
-        for (uint32_t panel = first_panel(); panel < first_panel() + Form::kOutPanels; panel++)
-            if ((int32_t)(64 * panel) < p.d)
-                tensor_store_5d(map, ring.kept(which, warpgroup) + panel * Form::kPanel,
-                                (int32_t)(64 * panel), row + tile_row(), 0, head, entry);
+    /* By one thread. */
+    __device__ __forceinline__ void store_boxes(uint32_t room, const CUtensorMap *map,
+                                                const typename Form::Board &t) const {
+        for (uint32_t panel = 0; panel < Form::kOutPanels; panel++) {
+            const int32_t col = (int32_t)(64 * (first_panel() + panel));
+            if (col < p.d)
+                tensor_store_5d(map, room + panel * Form::kPanel, col, t.row + tile_row(), 0, t.head,
+                                t.entry);
+        }
     }
 
     /* ---- Queries are kept ---- */
@@ -149,6 +177,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         }
         barrier_wait(ring.full(stage.at), stage.parity);
         multiply_pairs(s, dp, stage.at);
+        release_held();
         Sight sight = find_seen<false>(p, ring.step(stage.at), row_of(first), first, seen);
         find_dropped<false>(stage.at, first, entry, kept);
         wgmma_wait_for<0>(s);
@@ -171,25 +200,29 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
             release(before);
             pack_weights<kFactor>(dp, weights);
         }
+        release_kept();
         wgmma_pin(grad);
         wgmma_fence();
         accumulate<kFactor, Form>(grad, weights, part_of(0, stage.at), steps > 1);
         wgmma_wait_for<0>(grad);
-        release(stage.at);
+        hold(stage.at);
         stage.next();
     }
 
     /* ---- Keys are kept: products are transposed, [keys][queries] ---- */
 
-    __device__ __forceinline__ void end_key_gradients(uint32_t at, float (&k_grad)[kOuts],
-                                                      float (&v_grad)[kOuts]) const {
+    __device__ __forceinline__ void end_key_gradients(uint32_t at, bool last, float (&k_grad)[kOuts],
+                                                      float (&v_grad)[kOuts]) {
         wgmma_wait_for<0>(k_grad);
         wgmma_pin(v_grad);
-        release(at);
+        if (last)
+            hold(at);
+        else
+            release(at);
     }
     /* One step. If kFlows, its last products are in flight afterwards, beside which the next step begins. `keep`: there is a
-     * step before, whose stage is `before`. */
-    __device__ __forceinline__ void add_key_gradients(int32_t first, int32_t entry, bool keep,
+     * step before, whose stage is `before`; `last`: there is none after it. */
+    __device__ __forceinline__ void add_key_gradients(int32_t first, int32_t entry, bool keep, bool last,
                                                       uint32_t before, float (&k_grad)[kOuts],
                                                       float (&v_grad)[kOuts]) {
         float s[32], dp[32];
@@ -210,6 +243,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         wgmma_pin(dp);
         wgmma_fence();
         multiply_tokens<kFactor, Form>(dp, ring.kept(1, warpgroup), ring.streamed(1, at));
+        if (Form::kEarly && !keep) release_held();
         const Sight sight = find_seen<true>(p, ring.step(at), seen_at_once, row_of(first), first, seen);
         find_dropped<true>(at, first, entry, kept);
         if constexpr (Form::kFlows) load_vector(0, at, lse);
@@ -235,6 +269,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         accumulate<kFactor, Form>(v_grad, weights, part_of(1, at), keep);
         if constexpr (Form::kEarly) load_vector(1, at, delta);
         wgmma_wait_for<1>(dp);
+        if (last) release_kept();
         if constexpr (!Form::kEarly) load_vector(1, at, delta);
         uint32_t changes[16];
 #pragma unroll
@@ -244,7 +279,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         wgmma_pin(k_grad);
         wgmma_fence();
         accumulate<kFactor, Form>(k_grad, changes, part_of(0, at), keep);
-        if constexpr (!Form::kFlows) end_key_gradients(at, k_grad, v_grad);
+        if constexpr (!Form::kFlows) end_key_gradients(at, last, k_grad, v_grad);
         stage.next();
     }
 
@@ -252,22 +287,23 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
                                                   float (&k_grad)[kOuts], float (&v_grad)[kOuts]) {
         if constexpr (Form::kEarly) { /* the first step apart: ptxas knows what is in flight */
             uint32_t before = stage.at;
-            add_key_gradients(first, entry, false, before, k_grad, v_grad);
+            add_key_gradients(first, entry, false, steps == 1, before, k_grad, v_grad);
             for (int32_t step = 1; step < steps; step++) {
                 const uint32_t at = stage.at;
-                add_key_gradients(first, entry, true, before, k_grad, v_grad);
+                add_key_gradients(first, entry, true, step + 1 == steps, before, k_grad, v_grad);
                 before = at;
             }
-            if constexpr (Form::kFlows) end_key_gradients(before, k_grad, v_grad);
+            if constexpr (Form::kFlows) end_key_gradients(before, true, k_grad, v_grad);
         } else {
+            release_held();
             for (int32_t step = 0; step < steps; step++)
-                add_key_gradients(first, entry, step > 0, 0, k_grad, v_grad);
+                add_key_gradients(first, entry, step > 0, step + 1 == steps, 0, k_grad, v_grad);
         }
     }
 
     /* ---- Results ---- */
 
-    /* Stores the gradients of a tile, `second` if they are two, and frees the memory of the kept tensors. */
+    /* Stores the gradients of a tile, `second` if they are two. */
     template <bool kTwo, int kSecond>
     __device__ __forceinline__ void finish(const typename Form::Board &t, float (&first)[kOuts],
                                            float (&second)[kSecond], const CUtensorMap *out0,
@@ -279,26 +315,49 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         }
         list_wrong(p, first, row_of(t.row), t.head, t.entry);
         if constexpr (kTwo) list_wrong(p, second, row_of(t.row), t.head, t.entry);
-        /* Both kept tensors have been read by all warps; their memory is free for the results. */
-        barrier_of_kept();
+        if (!p.boxes) {
+            const int32_t col = (int32_t)(64 * first_panel());
+            store_gradient(p, p.gradients[0], first, row_of(t.row), col, t.head, t.entry);
+            if constexpr (kTwo)
+                store_gradient(p, p.gradients[1], second, row_of(t.row), col, t.head, t.entry);
+            return;
+        }
+        team_barrier(); /* all have read the stage */
+        stage_gradient(room_of(0), first);
+        if constexpr (kTwo) stage_gradient(room_of(1), second);
+        shared_fence_async();
+        warpgroup_barrier(1 + threadIdx.x / 128);
+        if (threadIdx.x % 128 != 0) return;
+        store_boxes(room_of(0), out0, t);
+        if constexpr (kTwo) store_boxes(room_of(1), out1, t);
+        bulk_commit();
+    }
+    /* The same for a tile that sees nothing. Its zeros are staged in kept memory, which nobody reads. */
+    template <bool kTwo>
+    __device__ __forceinline__ void finish_unseen(const typename Form::Board &t, const CUtensorMap *out0,
+                                                  const CUtensorMap *out1) {
+        float zeros[kOuts];
+        set_zero(zeros);
+        release_held();
         if (p.boxes) {
-            stage_gradient(0, first);
-            if constexpr (kTwo) stage_gradient(1, second);
+            const uint32_t room = ring.kept(0, warpgroup) + first_panel() * Form::kPanel;
+            stage_gradient(room, zeros);
             shared_fence_async();
             warpgroup_barrier(1 + threadIdx.x / 128);
             if (threadIdx.x % 128 == 0) {
-                store_boxes(0, out0, t.row, t.head, t.entry);
-                if constexpr (kTwo) store_boxes(1, out1, t.row, t.head, t.entry);
+                store_boxes(room, out0, t);
+                if constexpr (kTwo) store_boxes(room, out1, t);
                 bulk_commit();
                 bulk_wait_read<0>();
-                barrier_arrive(ring.kept_empty());
             }
-            return;
+            warpgroup_barrier(1 + threadIdx.x / 128);
+        } else {
+            const int32_t col = (int32_t)(64 * first_panel());
+            store_gradient(p, p.gradients[0], zeros, row_of(t.row), col, t.head, t.entry);
+            if constexpr (kTwo)
+                store_gradient(p, p.gradients[1], zeros, row_of(t.row), col, t.head, t.entry);
         }
-        if (threadIdx.x % 128 == 0) barrier_arrive(ring.kept_empty());
-        const int32_t col = (int32_t)(64 * first_panel());
-        store_gradient(p, p.gradients[0], first, row_of(t.row), col, t.head, t.entry);
-        if constexpr (kTwo) store_gradient(p, p.gradients[1], second, row_of(t.row), col, t.head, t.entry);
+        release_kept();
     }
 };
 
@@ -306,7 +365,7 @@ template <Factor kFactor, class Form, bool kByKeys, bool kExtras>
 __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const BackwardRing<Form> &ring,
                                                  uint32_t warpgroup, const CUtensorMap *out0,
                                                  const CUtensorMap *out1) {
-    BackwardConsumer<kFactor, Form, kExtras> c = {p, ring, warpgroup};
+    BackwardConsumer<kFactor, Form, kExtras> c = {p, ring, warpgroup, {}, 0};
     constexpr int kOuts = Form::kOutWidth / 2;
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
@@ -314,16 +373,18 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
         barrier_arrive(ring.read());
         if (t.row < 0) break;
         barrier_wait(ring.kept_full(), parity);
-        float first[kOuts], second[kByKeys ? kOuts : 1];
         if (t.steps == 0) {
-            set_zero(first), set_zero(second);
-        } else if constexpr (kByKeys) {
-            c.key_gradients(t.row, t.entry, t.steps, first, second);
-        } else {
-            c.query_gradient(t.row, t.head, t.entry, t.steps, first);
+            c.template finish_unseen<kByKeys>(t, out0, out1);
+            continue;
         }
+        float first[kOuts], second[kByKeys ? kOuts : 1];
+        if constexpr (kByKeys)
+            c.key_gradients(t.row, t.entry, t.steps, first, second);
+        else
+            c.query_gradient(t.row, t.head, t.entry, t.steps, first);
         c.template finish<kByKeys>(t, first, second, out0, out1);
     }
+    if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
 }
 
 template <Factor kFactor, class Form, bool kByKeys, bool kExtras>
