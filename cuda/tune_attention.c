@@ -52,18 +52,31 @@ static double counting(const tartan_cuda_attention *p, bool by_keys, int32_t row
     return p->figures.share[by_keys][lines] / (1 << lines);
 }
 
+/* A backward pass that comes near `rate` where queries see many keys, and takes `each` * d / 128 more for a query, in 1e-12 s: its
+ * share of the beginnings and ends of tiles, and what the pass moves whatever the layout. */
+static double with_fixed_cost(const tartan_cuda_attention *p, double rate, double each) {
+    const double lines = (double)p->layout_heads * (double)p->grid_q;
+    const double keys = lines > 0 ? (double)p->blocks * p->block_k / lines : 0; /* that a query sees */
+    if (keys <= 0) return rate;
+    const double work = 10.0 * (double)p->d * keys;
+    return work / (work / rate + each * (double)p->d / 128);
+}
+
 /* 3 products for dq, whose tiles are of queries, and 4 for dk and dv. */
 double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
     const double rate = p->d > 64 ? 490 : p->block_q == 128 && p->block_k == 128 ? 385 : 345;
-    return 7 * rate * extras_share(p) / (3 / counting(p, false, 64) + 4 / counting(p, true, 64));
+    return with_fixed_cost(
+        p, 7 * rate * extras_share(p) / (3 / counting(p, false, 64) + 4 / counting(p, true, 64)), 530);
 }
 
-/* A CTA has tiles of 128 keys, or two teams with tiles of 64. */
+/* A CTA has tiles of 128 keys, or two teams with tiles of 64. Sums of dq are cleared and rounded, so it pays where queries see
+ * more than some 1300 keys. */
 double tartan_cuda_attention_backward_fused_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
     const bool one_team = p->d > 64 || p->block_k == 128;
-    return (p->d > 64 ? 560 : one_team ? 365 : 390) * counting(p, true, one_team ? 128 : 64);
+    const double rate = p->d > 64 ? 583 : one_team ? 365 : 390;
+    return with_fixed_cost(p, rate * counting(p, true, one_team ? 128 : 64), 1090);
 }
 
 /* With one head after the other, the long lists of the last head are begun last, and other CTAs wait for them; tiles of

@@ -47,8 +47,14 @@ template <typename T, bool kExtras>
 tartan_status start_sides(const char *function, tartan_cuda_queue *queue,
                           const tartan_cuda_attention_backward *b, int64_t *wrong, float *lse, float *delta) {
     const int64_t listed = b->in.batch * b->in.heads * b->in.tq;
-    PASS(start_prepare<T>(function, queue, b, lse, delta, wrong));
     BackwardProblem queries = describe(b, lse, delta, padded_queries(b->in)), keys = queries;
+    if (b->in.tq > 0 && is_boxed(b->out, b->in.heads, b->in.batch)) {
+        queries.out = b->out, queries.logs = b->lse;
+        PASS(tartan_cuda_check(function, cudaMemsetAsync(wrong, 0, 2 * sizeof *wrong, queue->stream),
+                               "clearing counters"));
+    } else {
+        PASS(start_prepare<T>(function, queue, b, lse, delta, wrong));
+    }
     queries.wrong_count = (int32_t *)wrong, queries.wrong_rows = wrong + 2;
     keys.wrong_count = (int32_t *)(wrong + 1), keys.wrong_rows = wrong + 2 + listed;
     BackwardMaps maps = {};

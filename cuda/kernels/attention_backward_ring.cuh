@@ -115,7 +115,8 @@ struct BackwardProblem : AttentionLists {
     int32_t tiles, d, dtype;
     int32_t group_rows, kept_parts; /* rows of a group, and tiles of rows in it */
     float scale;
-    const float *lse, *delta; /* [batch][heads][padded], see attention_backward_wgmma.cu */
+    float *lse, *delta;           /* [batch][heads][padded], see attention_backward_wgmma.cu */
+    tartan_cuda_tensor out, logs; /* of the forward pass; if out.data, the kernel of dq writes lse and delta */
     int32_t heads, padded;
     int32_t *counters;
     Gradient gradients[2]; /* dq; dk and dv */

@@ -90,7 +90,7 @@ tartan_status start_prepare(const char *function, tartan_cuda_queue *queue,
 }
 
 /* All but what depends on the side that is kept. */
-inline BackwardProblem describe(const tartan_cuda_attention_backward *b, const float *lse, const float *delta,
+inline BackwardProblem describe(const tartan_cuda_attention_backward *b, float *lse, float *delta,
                                 int32_t padded) {
     const tartan_cuda_attention &in = b->in;
     BackwardProblem p = {};

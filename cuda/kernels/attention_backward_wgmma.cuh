@@ -18,6 +18,18 @@ __device__ __forceinline__ void pack_weights(const float (&x)[32], uint32_t (&we
     for (int i = 0; i < 16; i++) weights[i] = pack<kFactor>(x[2 * i], x[2 * i + 1]);
 }
 
+/* sum + the products of two pairs of 16-bit numbers. */
+template <Factor kFactor> __device__ __forceinline__ float add_products(uint32_t x, uint32_t y, float sum) {
+    float2 a, b;
+    if constexpr (kFactor == Factor::f16) {
+        a = __half22float2(*(const __half2 *)&x), b = __half22float2(*(const __half2 *)&y);
+    } else {
+        a = {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+        b = {__uint_as_float(y << 16), __uint_as_float(y & 0xffff0000u)};
+    }
+    return fmaf(a.x, b.x, fmaf(a.y, b.y, sum));
+}
+
 template <int kCount> __device__ __forceinline__ void set_zero(float (&x)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount; i++) x[i] = 0;
@@ -124,6 +136,62 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
 
     /* ---- Queries are kept ---- */
 
+    /* What a thread multiplies of `out`: of both of its rows pieces of 8 elements, every fourth from lane % 4 on. */
+    struct OutRows {
+        uint4 pieces[2][Form::kWidth / 32];
+    };
+    __device__ __forceinline__ void load_out(const typename Form::Board &t, OutRows &x) const {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int32_t row = row_of(t.row) + 8 * r, lane = (int32_t)threadIdx.x % 4;
+            const char *from =
+                (const char *)p.out.data + 2 * (t.entry * p.out.batch + t.head * p.out.head + row * p.out.token);
+#pragma unroll
+            for (int i = 0; i < Form::kWidth / 32; i++) {
+                const int32_t col = 8 * (lane + 4 * i);
+                x.pieces[r][i] = uint4{0, 0, 0, 0};
+                if (row < p.rows && col < p.d) x.pieces[r][i] = __ldcs((const uint4 *)(from + 2 * col));
+            }
+        }
+    }
+    /* Writes lse and delta = sum of out * out_grad of the thread's rows, for the kernel of dk and dv, too. kSeen: the tile sees
+     * something; else out is 0. */
+    template <bool kSeen>
+    __device__ __forceinline__ void find_delta(const typename Form::Board &t, const OutRows &x, float (&lse)[2],
+                                               float (&delta)[2]) const {
+        const int64_t vectors = ((int64_t)t.entry * p.heads + t.head) * p.padded;
+        const float *logs = (const float *)p.logs.data + t.entry * p.logs.batch + t.head * p.logs.head;
+        const int32_t lane = (int32_t)threadIdx.x % 4;
+        const bool writes = lane == 0 && (!Form::kSplit || warpgroup == 0);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int32_t row = row_of(t.row) + 8 * r;
+            const float log = row < p.rows ? logs[row * p.logs.token] : -INFINITY;
+            float sum = 0;
+            if constexpr (kSeen) {
+                const uint32_t in_tile = (uint32_t)(row - t.row - tile_row()), turn = in_tile % 8;
+#pragma unroll
+                for (int i = 0; i < Form::kWidth / 32; i++) {
+                    const uint32_t piece = (uint32_t)lane + 4 * i;
+                    const uint4 y = shared_load_16(ring.kept(1, warpgroup) + piece / 8 * Form::kPanel +
+                                                   in_tile * 128 + ((piece % 8) ^ turn) * 16);
+                    sum = add_products<kFactor>(x.pieces[r][i].x, y.x, sum);
+                    sum = add_products<kFactor>(x.pieces[r][i].y, y.y, sum);
+                    sum = add_products<kFactor>(x.pieces[r][i].z, y.z, sum);
+                    sum = add_products<kFactor>(x.pieces[r][i].w, y.w, sum);
+                }
+                sum += __shfl_xor_sync(~0u, sum, 1);
+                sum += __shfl_xor_sync(~0u, sum, 2);
+            }
+            lse[r] = log == -INFINITY ? INFINITY : log * kLog2E, delta[r] = sum;
+            if (writes && row < p.padded) p.lse[vectors + row] = lse[r], p.delta[vectors + row] = sum;
+        }
+        if (t.row > 0 || warpgroup > 0) return;
+        /* Queries past those of tiles, which a list of queries may name. */
+        for (int32_t row = p.groups * p.group_rows + (int32_t)threadIdx.x % 128; row < p.padded; row += 128)
+            p.lse[vectors + row] = INFINITY, p.delta[vectors + row] = 0;
+    }
+
     /* The bias is added, and what does not count becomes -infinity. */
     template <bool kByKeys>
     __device__ __forceinline__ void complete(uint32_t at, int32_t first, Sight sight,
@@ -165,19 +233,24 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     }
 
     /* The products of a tile of keys run while the weights of the one before are multiplied. */
-    __device__ __forceinline__ void query_gradient(int32_t first, int32_t head, int32_t entry, int32_t steps,
+    __device__ __forceinline__ void query_gradient(const typename Form::Board &t, const OutRows &out,
                                                    float (&grad)[kOuts]) {
+        const int32_t first = t.row, entry = t.entry, steps = t.steps;
         float s[32], dp[32], lse[2], delta[2];
         uint32_t weights[16], seen[1], kept[1];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int64_t at =
-                ((int64_t)entry * p.heads + head) * p.padded + min(row_of(first) + 8 * r, p.padded - 1);
-            lse[r] = p.lse[at], delta[r] = p.delta[at];
-        }
         barrier_wait(ring.full(stage.at), stage.parity);
         multiply_pairs(s, dp, stage.at);
         release_held();
+        if (p.out.data != nullptr) {
+            find_delta<true>(t, out, lse, delta);
+        } else {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const int64_t at =
+                    ((int64_t)entry * p.heads + t.head) * p.padded + min(row_of(first) + 8 * r, p.padded - 1);
+                lse[r] = p.lse[at], delta[r] = p.delta[at];
+            }
+        }
         Sight sight = find_seen<false>(p, ring.step(stage.at), row_of(first), first, seen);
         find_dropped<false>(stage.at, first, entry, kept);
         wgmma_wait_for<0>(s);
@@ -372,8 +445,12 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
         const typename Form::Board t = *ring.board();
         barrier_arrive(ring.read());
         if (t.row < 0) break;
+        typename BackwardConsumer<kFactor, Form, kExtras>::OutRows out;
+        if (!kByKeys && p.out.data != nullptr && t.steps > 0) c.load_out(t, out);
         barrier_wait(ring.kept_full(), parity);
         if (t.steps == 0) {
+            float lse[2], delta[2];
+            if (!kByKeys && p.out.data != nullptr) c.template find_delta<false>(t, out, lse, delta);
             c.template finish_unseen<kByKeys>(t, out0, out1);
             continue;
         }
@@ -381,7 +458,7 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
         if constexpr (kByKeys)
             c.key_gradients(t.row, t.entry, t.steps, first, second);
         else
-            c.query_gradient(t.row, t.head, t.entry, t.steps, first);
+            c.query_gradient(t, out, first);
         c.template finish<kByKeys>(t, first, second, out0, out1);
     }
     if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
