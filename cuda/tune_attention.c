@@ -67,11 +67,11 @@ double tartan_cuda_attention_backward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
     const double rate = p->d > 64 ? 490 : p->block_q == 128 && p->block_k == 128 ? 385 : 345;
     return with_fixed_cost(
-        p, 7 * rate * extras_share(p) / (3 / counting(p, false, 64) + 4 / counting(p, true, 64)), 530);
+        p, 7 * rate * extras_share(p) / (3 / counting(p, false, 64) + 4 / counting(p, true, 64)), 680);
 }
 
 /* A CTA has tiles of 128 keys, or two teams with tiles of 64. Sums of dq are cleared and rounded, so it pays where queries see
- * more than some 1300 keys. */
+ * more than some 1000 keys. */
 double tartan_cuda_attention_backward_fused_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_backward *)problem)->in;
     const bool one_team = p->d > 64 || p->block_k == 128;

@@ -307,7 +307,8 @@ __device__ __forceinline__ void consume_fused(const BackwardProblem &p, const Ba
                                               uint32_t warpgroup, float *sums, const CUtensorMap *map_dk,
                                               const CUtensorMap *map_dv) {
     using Consumer = FusedConsumer<kFactor, Form>;
-    Consumer c = {{p, ring, warpgroup, {}, {}}, sums, p.tiles / (p.kept_heads * p.groups * p.kept_parts), 0, 0};
+    Consumer c = {
+        {p, ring, warpgroup, {}, {}}, sums, p.tiles / (p.kept_heads * p.groups * p.kept_parts), 0, 0};
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
         const typename Form::Board t = *ring.board();

@@ -27,8 +27,8 @@ struct BackwardForm {
     static constexpr bool kRotates = false;        /* tiles begin at different places of their lists */
     static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
     static constexpr bool kEarly = !kSplit; /* lse and delta are loaded ahead: there are registers for them */
-    static constexpr bool kFlows = kEarly && kTeams == 1;  /* dk of a step is added up beside the next step */
-    static constexpr uint32_t kKeptArrivals = 4 * kWarpgroups; /* of warps that have read kept tensors */
+    static constexpr bool kFlows = kEarly && kTeams == 1; /* dk of a step is added up beside the next step */
+    static constexpr uint32_t kKeptArrivals = 4 * kWarpgroups;     /* of warps that have read kept tensors */
     static constexpr int kKeptTiles = kSplit ? 1 : kWarpgroups;    /* of 64 tokens, of a team */
     static constexpr int kOutWidth = kSplit ? kWidth / 2 : kWidth; /* elements of a warpgroup's gradients */
     static constexpr int kRows = 64 * kKeptTiles, kStreamed = 64;
@@ -115,8 +115,9 @@ struct BackwardProblem : AttentionLists {
     int32_t tiles, d, dtype;
     int32_t group_rows, kept_parts; /* rows of a group, and tiles of rows in it */
     float scale;
-    float *lse, *delta;           /* [batch][heads][padded], see attention_backward_wgmma.cu */
-    tartan_cuda_tensor out, logs; /* of the forward pass; if out.data, the kernel of dq writes lse and delta */
+    float *lse, *delta; /* [batch][heads][padded], see attention_backward_wgmma.cu */
+    tartan_cuda_tensor out,
+        logs; /* of the forward pass; if out.data, the kernel of dq writes lse and delta */
     int32_t heads, padded;
     int32_t *counters;
     Gradient gradients[2]; /* dq; dk and dv */

@@ -144,8 +144,8 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int32_t row = row_of(t.row) + 8 * r, lane = (int32_t)threadIdx.x % 4;
-            const char *from =
-                (const char *)p.out.data + 2 * (t.entry * p.out.batch + t.head * p.out.head + row * p.out.token);
+            const char *from = (const char *)p.out.data +
+                               2 * (t.entry * p.out.batch + t.head * p.out.head + row * p.out.token);
 #pragma unroll
             for (int i = 0; i < Form::kWidth / 32; i++) {
                 const int32_t col = 8 * (lane + 4 * i);
@@ -157,8 +157,8 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     /* Writes lse and delta = sum of out * out_grad of the thread's rows, for the kernel of dk and dv, too. kSeen: the tile sees
      * something; else out is 0. */
     template <bool kSeen>
-    __device__ __forceinline__ void find_delta(const typename Form::Board &t, const OutRows &x, float (&lse)[2],
-                                               float (&delta)[2]) const {
+    __device__ __forceinline__ void find_delta(const typename Form::Board &t, const OutRows &x,
+                                               float (&lse)[2], float (&delta)[2]) const {
         const int64_t vectors = ((int64_t)t.entry * p.heads + t.head) * p.padded;
         const float *logs = (const float *)p.logs.data + t.entry * p.logs.batch + t.head * p.logs.head;
         const int32_t lane = (int32_t)threadIdx.x % 4;
@@ -427,8 +427,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         } else {
             const int32_t col = (int32_t)(64 * first_panel());
             store_gradient(p, p.gradients[0], zeros, row_of(t.row), col, t.head, t.entry);
-            if constexpr (kTwo)
-                store_gradient(p, p.gradients[1], zeros, row_of(t.row), col, t.head, t.entry);
+            if constexpr (kTwo) store_gradient(p, p.gradients[1], zeros, row_of(t.row), col, t.head, t.entry);
         }
         release_kept();
     }

@@ -224,12 +224,12 @@ TEST(CudaAttention, RatesOfTheBackwardPass) {
     EXPECT_EQ(kFused, pair.chosen(kHopper));
 }
 
-// What a query costs whatever it sees: 0.53 and 1.09 ns for 128 elements.
+// What a query costs whatever it sees: 0.68 and 1.09 ns for 128 elements.
 TEST(CudaAttention, FewKeysAreSlower) {
     Backward some(TARTAN_BF16, 128, 128), endless(TARTAN_BF16, 128, 128);
     some.p.in.blocks = 16 * 64 * 10; // 1280 keys a query
     endless.p.in.blocks = 0;
     const double work = 10.0 * 128 * 1280;
-    EXPECT_NEAR(work / some.rate(kBackwardWgmma), work / endless.rate(kBackwardWgmma) + 530, 1e-6);
+    EXPECT_NEAR(work / some.rate(kBackwardWgmma), work / endless.rate(kBackwardWgmma) + 680, 1e-6);
     EXPECT_NEAR(work / some.rate(kFused), work / endless.rate(kFused) + 1090, 1e-6);
 }
