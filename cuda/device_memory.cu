@@ -23,8 +23,9 @@ tartan_status allocate(const char *function, tartan_cuda_queue *queue, int64_t b
 }
 
 /* The driver takes as long for an allocation as for a launch, so the queue keeps one. Its operations run one after the
- * other; but the default stream of threads is another stream in each. */
-constexpr int64_t kKept = 1 << 20;
+ * other, those of graphs too, since no graph may run beside other work of its context; but the default stream of threads is
+ * another stream in each. In a graph, an allocation is a node that keeps the kernel after it from beginning early. */
+constexpr int64_t kKept = 4 << 20;
 
 void make_kept(tartan_cuda_queue *queue) {
     tartan_cuda_relaxed relaxed;
@@ -35,12 +36,12 @@ void make_kept(tartan_cuda_queue *queue) {
 
 /* The memory that the queue keeps, or NULL. */
 void *take_kept(tartan_cuda_queue *queue, int64_t bytes) {
-    if (bytes > kKept || queue->stream == cudaStreamPerThread || tartan_cuda_is_capturing(queue))
-        return nullptr;
+    if (bytes > kKept || queue->stream == cudaStreamPerThread) return nullptr;
+    const bool capturing = tartan_cuda_is_capturing(queue); /* what is allocated then belongs to the graph */
     pthread_mutex_lock(&queue->lock);
     void *kept = nullptr;
     if (!queue->scratch_in_use) {
-        if (queue->scratch == nullptr) make_kept(queue);
+        if (queue->scratch == nullptr && !capturing) make_kept(queue);
         kept = queue->scratch;
         queue->scratch_in_use = kept != nullptr;
     }

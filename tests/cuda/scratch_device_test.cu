@@ -12,24 +12,31 @@ __global__ void store(int *to, int value) {
 
 } // namespace
 
-// One operation after the other uses the scratch memory that the queue keeps; others, and graphs, get their own.
+// One operation after the other uses the scratch memory that the queue keeps, those of graphs too; others get their own. In a
+// capture there is none to keep.
 TEST_F(CudaDevice, SmallScratchMemoryIsKept) {
     void *first = nullptr, *second = nullptr, *again = nullptr, *large = nullptr, *captured = nullptr;
+    cudaGraph_t graph = nullptr;
+    ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
+    EXPECT_OK(tartan_cuda_scratch("test", queue, 4096, &captured));
+    EXPECT_EQ(nullptr, queue->scratch);
+    tartan_cuda_scratch_free(queue, captured);
+    ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
+    ASSERT_CUDA(cudaGraphDestroy(graph));
     ASSERT_OK(tartan_cuda_scratch("test", queue, 4096, &first));
     ASSERT_OK(tartan_cuda_scratch("test", queue, 4096, &second));
     EXPECT_NE(first, second);
     tartan_cuda_scratch_free(queue, first);
-    ASSERT_OK(tartan_cuda_scratch("test", queue, 1 << 20, &again));
+    ASSERT_OK(tartan_cuda_scratch("test", queue, 4 << 20, &again));
     EXPECT_EQ(first, again);
     tartan_cuda_scratch_free(queue, again);
-    ASSERT_OK(tartan_cuda_scratch("test", queue, (1 << 20) + 1, &large));
+    ASSERT_OK(tartan_cuda_scratch("test", queue, (4 << 20) + 1, &large));
     EXPECT_NE(first, large);
     tartan_cuda_scratch_free(queue, large);
     tartan_cuda_scratch_free(queue, second);
-    cudaGraph_t graph = nullptr;
     ASSERT_CUDA(cudaStreamBeginCapture(queue->stream, cudaStreamCaptureModeGlobal));
     EXPECT_OK(tartan_cuda_scratch("test", queue, 4096, &captured));
-    EXPECT_NE(first, captured);
+    EXPECT_EQ(first, captured);
     tartan_cuda_scratch_free(queue, captured);
     ASSERT_CUDA(cudaStreamEndCapture(queue->stream, &graph));
     ASSERT_CUDA(cudaGraphDestroy(graph));

@@ -90,7 +90,8 @@ TARTAN_API int64_t tartan_context_stream(const tartan_context *context);
  * either. CUDA graphs are an exception: while work is being captured, it waits on the host for work outside the
  * graph. Work outside cannot wait for a stream that is being captured, nor for what that stream did before unless
  * tartan_context_sync has waited for it (UNSUPPORTED), so synchronise contexts before a capture. Memory that is freed
- * during a capture may be released only after it.
+ * during a capture may be released only after it. A graph uses memory of the context: it must not run beside other work
+ * of the context, nor after the context is closed.
  *
  * Common errors: HANDLE, ARGUMENT (the context is busy in another thread; the device or the stream), UNSUPPORTED (a
  * capture), DEVICE. ---- */
