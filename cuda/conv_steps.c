@@ -1,122 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conv_steps.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- Forms ---- */
-
-static int64_t up(int64_t x, int64_t unit) {
-    return (x + unit - 1) / unit * unit;
-}
-
-/* Lengths along h and w of what is divided into units. */
-static void lengths_of(const tartan_cuda_conv *p, int64_t *h, int64_t *w) {
-    const bool windows = p->active.layout != NULL && !p->active_from;
-    *h = windows ? p->active.size[1] : p->to.size[1];
-    *w = windows ? p->active.size[2] : p->to.size[2];
-}
-
-double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_conv_form *form) {
-    int64_t h, w;
-    lengths_of(p, &h, &w);
-    const int32_t rows = form->lines ? 1 : form->rows, cols = form->lines ? 8 * form->rows : 8;
-    return (double)h * (double)w / ((double)up(h, rows) * (double)up(w, cols));
-}
-
-/* Divides shared memory. Boxes of results need room for a whole tile; they are not worth fewer than three stages. */
-static void divide(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
-    const int32_t whole = 8 * f->rows * f->units * 2 * TARTAN_CUDA_CONV_GROUP;
-    const bool windows = p->active.layout != NULL && !p->active_from;
-    for (int32_t boxed = !windows; boxed >= 0; boxed--) {
-        f->boxed = boxed;
-        f->room_bytes = boxed ? whole : TARTAN_CUDA_CONV_ROOM;
-        f->stages = (TARTAN_CUDA_CONV_SHARED - TARTAN_CUDA_CONV_FIXED - f->room_bytes) / f->stage_bytes;
-        if (f->stages >= 3) break;
-    }
-    if (f->stages > TARTAN_CUDA_CONV_STAGES) f->stages = TARTAN_CUDA_CONV_STAGES;
-}
-
-/* Fills in what follows from units, rows, lines, span and split; false if it does not fit. */
-static bool complete(const tartan_cuda_conv *p, tartan_cuda_conv_form *f) {
-    int64_t h, w;
-    lengths_of(p, &h, &w);
-    const int64_t reach_h = f->split < 1 ? (p->taps.kernel[1] - 1) * p->taps.dilation[1] : 0;
-    const int64_t reach_w = f->split < 2 ? (p->taps.kernel[2] - 1) * p->taps.dilation[2] : 0;
-    const int64_t cols = (f->lines ? 8 * f->rows : 8) + reach_w, rows = (f->lines ? 1 : f->rows) + reach_h;
-    if (cols * p->taps.stride[2] > 256 || rows * p->taps.stride[1] > 256) return false;
-    if (f->lines && reach_h > 0) return false;
-    f->box_cols = (int32_t)cols, f->box_rows = (int32_t)rows;
-    f->pitch = f->lines ? 8 : (int32_t)cols;
-    f->unit_bytes = (int32_t)up(cols * rows * f->span, 8 * f->span);
-    f->stage_bytes = (int32_t)up((int64_t)f->units * f->unit_bytes, 1024);
-    divide(p, f);
-    f->strips = (int32_t)((w + (f->lines ? 8 * f->rows : 8) - 1) / (f->lines ? 8 * f->rows : 8));
-    f->row_blocks = (int32_t)(f->lines ? h : (h + f->rows - 1) / f->rows);
-    return f->stages >= 2;
-}
-
-/* Taps that share a stage. */
-static int64_t taps_of(const tartan_cuda_taps *t, int32_t split) {
-    return split == 0 ? t->kernel[1] * t->kernel[2] : split == 1 ? t->kernel[2] : 1;
-}
-
-/* Rows of 128 bytes are half as many for TMA, whose time for a row hardly depends on its length; but half of their channels may
- * be of no use to a group. Measured with kernels 1x1: they gain where they are 1.25 times as many bytes, and lose where 1.56
- * times. */
-static int32_t span_of(const tartan_cuda_conv *p, int32_t split) {
-    const tartan_layout *l = p->layout;
-    const int32_t edge = p->from_slots.edge;
-    int32_t lines = 0;
-    while (lines + 1 < TARTAN_CUDA_SHARES && p->to_slots.edge << lines < TARTAN_CUDA_CONV_GROUP) lines++;
-    const double merged = (double)l->blocks / p->figures.share[p->adjoint][lines] * (1 << lines),
-                 absent = fmax(0, 1 - merged / ((double)l->grid_rows * (double)l->grid_cols));
-    const double blocks = (double)taps_of(&p->taps, split) * 32 / edge; /* of 32 channels */
-    const double narrow = 1 - pow(absent, blocks), wide = 1 - pow(absent, 2 * blocks);
-    return edge % 64 != 0 && wide > 1.4 * narrow ? 64 : 128;
-}
-
-tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p) {
-    /* Tiles of narrow units read more of A for each product. */
-    static const struct {
-        int32_t units, rows;
-        double rate;
-    } shapes[] = {{1, 32, 1}, {1, 28, 0.99}, {2, 16, 0.95}, {4, 8, 0.8}};
-    tartan_cuda_conv_form out = {0};
-    double best = 0;
-    const bool steps = p->taps.stride[1] > 1 || p->taps.stride[2] > 1;
-    for (int32_t split = steps ? 2 : 0; split < 3 && best == 0; split++)
-        for (int32_t span = span_of(p, split); span >= 64 && best == 0; span /= 2)
-            for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-                tartan_cuda_conv_form f = {
-                    .units = shapes[i].units, .rows = shapes[i].rows, .span = span, .split = split};
-                f.lines = p->to.size[1] == 1 && p->taps.kernel[1] == 1;
-                if (!complete(p, &f)) continue;
-                const double rate = shapes[i].rate * tartan_cuda_conv_form_share(p, &f);
-                if (rate <= best) continue;
-                best = rate;
-                out = f;
-            }
-    return out;
-}
-
-/* ---- Order ---- */
-
-int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *f, int64_t tiles, int32_t groups, int64_t steps,
-                               int64_t stages, int32_t spans) {
-    const double most = 20e6;  /* bytes of a panel */
-    const double memory = 12;  /* bytes of a cycle and SM */
-    const double product = .5; /* cycles of a pixel and item */
-    const double share = 1.25; /* of products in the time of memory: measured, between 1.17 and 1.43 */
-    const double pixels = 8.0 * f->rows * f->units, results = 2 * TARTAN_CUDA_CONV_GROUP,
-                 once = pixels * ((double)spans / groups * f->span + results),
-                 bytes = pixels * ((double)stages / groups * f->span + results),
-                 cycles = pixels * product * TARTAN_CUDA_CONV_ITEMS * (double)steps / groups;
-    if (cycles < share * once / memory) return 1;
-    const int64_t panels = (int64_t)ceil((double)tiles * bytes / most);
-    return panels > 1 ? (tiles + panels - 1) / panels : tiles;
-}
 
 /* ---- Tables ---- */
 
@@ -185,7 +71,7 @@ static void note_group(maker *m, int32_t group) {
     }
 }
 
-/* An item of the group, before it has a step. */
+/* An item of the group, before it has a step. Of weights in place, sources are the boxes that begin with the item. */
 typedef struct item {
     int32_t word, begins, ends, sources[TARTAN_CUDA_CONV_SOURCES];
 } item;
@@ -204,6 +90,33 @@ static void find_sources(const maker *m, int32_t group, int64_t tap, int64_t fir
         to[i] = (int32_t)((id * edge * edge_to + row % edge_to * p->to_slots.stride +
                            slot % edge * p->from_slots.stride) /
                           8);
+    }
+}
+
+/* Channels and slots of a box of values. */
+typedef struct box_size {
+    int32_t channels, slots;
+} box_size;
+static box_size box_of(const maker *m) {
+    const tartan_cuda_conv_form *f = m->form;
+    const bool slots_first = m->p->from_slots.stride != 1;
+    return (box_size){slots_first ? f->box_lines : f->box_width, slots_first ? f->box_width : f->box_lines};
+}
+
+/* The boxes of the weights of 64 slots and the channels from `first` on, at a tap. */
+static void find_boxes(const maker *m, int32_t group, int64_t tap, int64_t first, int32_t *to) {
+    const tartan_cuda_slots *from = &m->p->from_slots, *out = &m->p->to_slots;
+    const box_size box = box_of(m);
+    for (int32_t i = 0; i < TARTAN_CUDA_CONV_GROUP / box.slots; i++) {
+        const int64_t row = (int64_t)group * TARTAN_CUDA_CONV_GROUP + i * box.slots;
+        const int64_t id =
+            m->ids[i * box.slots / 8 * m->p->taps.taps * m->grid + tap * m->grid + first / from->edge];
+        const int64_t slot = row % out->edge, channel = first % from->edge;
+        to[i] =
+            id < 0 ? TARTAN_CUDA_CONV_NO_BOX
+            : from->stride != 1
+                ? (int32_t)((id * from->edge + channel) * TARTAN_CUDA_CONV_BOX_PARTS + slot / box.slots)
+                : (int32_t)((id * out->edge + slot) * TARTAN_CUDA_CONV_BOX_PARTS + channel / box.channels);
     }
 }
 
@@ -226,7 +139,7 @@ static void add_items(maker *m, int32_t group, int64_t piece, int64_t first, int
             item *to = (item *)add(m, &m->items, ITEM);
             if (to == NULL) return;
             to->word = (int32_t)((shift * f->span + 2 * PIECE * i) / 16), to->begins = begins, to->ends = 0;
-            find_sources(m, group, tap, PIECE * (piece + i), to->sources);
+            (f->in_place ? find_boxes : find_sources)(m, group, tap, PIECE * (piece + i), to->sources);
             begins = false;
         }
     }
@@ -269,6 +182,28 @@ static bool joins(const maker *m, const item *at, const item *end, int32_t stage
     return stages <= m->form->stages;
 }
 
+/* Room for the sources of a step. */
+static bool add_weights(maker *m) {
+    if (m->form->in_place) return true;
+    int32_t *to = add(m, &m->sources, TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES);
+    if (to != NULL) memset(to, 0xff, TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES * sizeof *to);
+    return to != NULL;
+}
+
+/* The weights of an item, number `i` of the last step. Items whose weights are in one line of boxes follow each other, and no step
+ * divides them. */
+static void put_weights(maker *m, int32_t *step, int32_t i, const item *from) {
+    if (!m->form->in_place) {
+        memcpy(m->sources.values + m->sources.count - (TARTAN_CUDA_CONV_ITEMS - i) * TARTAN_CUDA_CONV_SOURCES,
+               from->sources, sizeof from->sources);
+        return;
+    }
+    const int32_t items = box_of(m).channels / PIECE, boxes = m->form->boxes * items / TARTAN_CUDA_CONV_ITEMS;
+    if (i % items == 0)
+        memcpy(step + TARTAN_CUDA_CONV_FIRST_BOX + i / items * boxes, from->sources,
+               (size_t)boxes * sizeof *from->sources);
+}
+
 /* Packs the items of the group into steps. The kernel waits for the stages of a step before it releases those of the step
  * before, so together these must not be more than there are in shared memory: else the step is a short one, and if that
  * is not enough, drains the one before first. */
@@ -278,10 +213,10 @@ static void add_steps(maker *m) {
     int32_t before = 0, open = 0; /* stages of the step before; 1 if its last one goes on */
     while (at < end) {
         int32_t *to = add(m, &m->steps, TARTAN_CUDA_CONV_STEP);
-        int32_t *sources = add(m, &m->sources, TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES);
-        if (to == NULL || sources == NULL) return;
+        if (to == NULL || !add_weights(m)) return;
         memset(to, 0, TARTAN_CUDA_CONV_STEP * sizeof *to);
-        memset(sources, 0xff, TARTAN_CUDA_CONV_ITEMS * sizeof at->sources);
+        for (int32_t i = 0; i < TARTAN_CUDA_CONV_BOXES; i++)
+            to[TARTAN_CUDA_CONV_FIRST_BOX + i] = TARTAN_CUDA_CONV_NO_BOX;
         int32_t *marks = to + TARTAN_CUDA_CONV_MARKS;
         const int32_t shared = open;
         int32_t count = 0, stages = open, word = 0;
@@ -294,7 +229,7 @@ static void add_steps(maker *m) {
             *marks |= at->begins << count;
             *marks += at->ends << TARTAN_CUDA_CONV_ENDS;
             open = !at->ends;
-            memcpy(sources + count * TARTAN_CUDA_CONV_SOURCES, at->sources, sizeof at->sources);
+            put_weights(m, to, count, at);
         }
         *marks |= (count <= TARTAN_CUDA_CONV_ITEMS / 2) << TARTAN_CUDA_CONV_SHORT;
         for (; count < TARTAN_CUDA_CONV_ITEMS; count++) put_word(to, count, word);
@@ -305,7 +240,7 @@ static void add_steps(maker *m) {
 }
 
 static void add_group(maker *m, int32_t group) {
-    const int64_t step = taps_of(&m->p->taps, m->form->split);
+    const int64_t step = tartan_cuda_conv_stage_taps(&m->p->taps, m->form->split);
     note_group(m, group);
     for (int64_t tap = 0; tap < m->p->taps.taps; tap += step) add_stages(m, group, tap, tap + step);
     add_steps(m);
@@ -355,7 +290,7 @@ static tartan_status join(maker *m, const list *steps_of, const list *stages_of,
     out->size = 0;
     for (int i = 0; i < LISTS; i++) {
         *starts[i] = out->size;
-        out->size += up(lists[i]->count, 32);
+        out->size += (lists[i]->count + 31) / 32 * 32;
     }
     PASS(m->host->allocate(&out->values, out->size, sizeof *out->values));
     memset(out->values, 0, (size_t)out->size * sizeof *out->values);

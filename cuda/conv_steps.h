@@ -5,7 +5,8 @@
  * and `rows` rows of an image (or of 8 * rows pixels of one line). For each group there is a list of stages: 64 or 32 channels
  * of the tile's input pixels with a halo, loaded by TMA as a box [pixels][span bytes] a unit. Of a stage, items are multiplied:
  * 16 channels at one tap, which is only another address of the pixels. Eight items are a step, or four (a short one), whose
- * weights are packed as a contiguous piece of 2048 bytes an item, in a room of 16384. */
+ * weights take 2048 bytes an item, in a room of 16384. They are loaded from the filter's values where these have runs long
+ * enough for TMA; else another kernel packs them first. */
 #ifndef TARTAN_CUDA_CONV_STEPS_H
 #define TARTAN_CUDA_CONV_STEPS_H
 
@@ -20,6 +21,8 @@ enum {
     TARTAN_CUDA_CONV_ITEMS = 8,           /* of a step; of a short one, half of them */
     TARTAN_CUDA_CONV_CHANNELS = 16,       /* of an item */
     TARTAN_CUDA_CONV_SOURCES = 16,        /* of an item: 8 x 8 weights each */
+    TARTAN_CUDA_CONV_ITEM_BYTES = 2048,   /* of weights */
+    TARTAN_CUDA_CONV_BOXES = 8,           /* of values in a step, at most */
     TARTAN_CUDA_CONV_STAGES = 12,         /* in shared memory, at most */
     TARTAN_CUDA_CONV_SHARED = 227 * 1024, /* shared memory of a CTA, */
     TARTAN_CUDA_CONV_FIXED = 65 * 1024,   /* and what is neither for stages nor for results */
@@ -38,6 +41,9 @@ typedef struct tartan_cuda_conv_form {
     int32_t unit_bytes, stage_bytes, stages; /* of a box; of a stage; in shared memory */
     int32_t room_bytes;                      /* for results: those of a tile if `boxed` */
     bool boxed; /* results leave shared memory as boxes, by TMA, if they may do so in memory */
+    /* Weights are boxes of the filter's values: so many neighbours in memory, and so many lines of these; a step has `boxes`. */
+    bool in_place;
+    int32_t box_width, box_lines, boxes;
     int32_t strips, row_blocks; /* units side by side and below each other, of an image or window */
 } tartan_cuda_conv_form;
 
@@ -47,6 +53,21 @@ tartan_cuda_conv_form tartan_cuda_conv_form_of(const tartan_cuda_conv *p);
 /* The share of a tile's pixels that lie in the image, or its windows. */
 double tartan_cuda_conv_form_share(const tartan_cuda_conv *p, const tartan_cuda_conv_form *form);
 
+/* The taps that share a stage. */
+static inline int64_t tartan_cuda_conv_stage_taps(const tartan_cuda_taps *t, int32_t split) {
+    return split == 0 ? t->kernel[1] * t->kernel[2] : split == 1 ? t->kernel[2] : 1;
+}
+
+/* Where a step's weights are in the room of 16384 bytes, as a matrix descriptor and its users see it, in units of 16 bytes:
+ * `leading` and `stride` between groups of 8 rows or columns, the bytes of its swizzle (0: none), and from an item to the next one
+ * and to the next but one. The fifth item begins halfway. */
+typedef struct tartan_cuda_conv_weights {
+    uint32_t leading, stride, swizzle, next, second;
+    bool slots_first; /* neighbours are output slots (MN-major), not channels */
+} tartan_cuda_conv_weights;
+tartan_cuda_conv_weights tartan_cuda_conv_weights_of(const tartan_cuda_conv *p,
+                                                     const tartan_cuda_conv_form *form);
+
 /* The strides of `from` pixels along h and w between those of `to`; TMA takes them up to 8. */
 enum { TARTAN_CUDA_CONV_STRIDE = 8 };
 
@@ -55,12 +76,16 @@ enum { TARTAN_CUDA_CONV_STAGE = 4 };
 
 /* Values of a step, which of them are its marks, and their bits. */
 enum {
-    TARTAN_CUDA_CONV_STEP = 8,
+    TARTAN_CUDA_CONV_STEP = 16,
     TARTAN_CUDA_CONV_MARKS = 4,
+    TARTAN_CUDA_CONV_FIRST_BOX = 8,
     TARTAN_CUDA_CONV_ENDS = 8,
     TARTAN_CUDA_CONV_DRAINS = 12,
     TARTAN_CUDA_CONV_SHORT = 13
 };
+
+/* A box of values: its first line * 8 + its number in a line. Of no block: behind the values, for which TMA writes zeros. */
+enum { TARTAN_CUDA_CONV_BOX_PARTS = 8, TARTAN_CUDA_CONV_NO_BOX = INT32_MAX / 8 * 8 };
 
 /* Where tap t starts along dimension d, relative to the first tap, in pixels of `from`; and that of the first tap. */
 static inline int64_t tartan_cuda_conv_shift(const tartan_cuda_conv *p, int32_t d, int64_t t) {
@@ -103,12 +128,12 @@ int64_t tartan_cuda_conv_panel(const tartan_cuda_conv_form *form, int64_t tiles,
  *   steps_of   [groups + 1] first step of each group
  *   stages_of  [groups + 1] first stage of each group
  *   stages     [stages][4]: its first channel, shifts along d, h, w
- *   steps      [steps][8]: where the pixels of each item begin in the stage, in units of 16 bytes, two items a value; then
+ *   steps      [steps][16]: where the pixels of each item begin in the stage, in units of 16 bytes, two items a value; then
  *              marks: bit i: item i begins a stage; bits 8 to 11: the number of stages that end with the step; bit 12: the
- *              step before must have ended first; bit 13: the step is short; 0, 0, 0
+ *              step before must have ended first; bit 13: the step is short; 0, 0, 0; the boxes of its weights
  *   order      [groups] the groups, those with most steps first
  *   sources    [steps][8][2][8]: for each item, 8 of its channels and 8 slots where their weights begin, in units of 8
- *              elements; -1: there are none */
+ *              elements; -1: there are none. Not for weights in place */
 typedef struct tartan_cuda_conv_steps {
     int32_t groups, busy; /* of which so many have steps */
     int32_t spans;        /* of channels that some group reads */

@@ -144,6 +144,19 @@ __device__ __forceinline__ void memory_fence_async() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+/* True in one lane of a warp, all of whose lanes come here. What this lane alone does needs no loop over the lanes that might
+ * do it, as the compiler makes for instructions that take uniform registers. */
+__device__ __forceinline__ bool elect_one() {
+    uint32_t elected;
+    asm volatile("{\n"
+                 ".reg .pred mine;\n"
+                 "elect.sync _|mine, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, mine;\n"
+                 "}"
+                 : "=r"(elected));
+    return elected != 0;
+}
+
 /* Prefetches a line of 128 bytes to L1. */
 __device__ __forceinline__ void list_prefetch(const void *from) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(from));

@@ -12,46 +12,51 @@ namespace {
 
 /* ---- Weights ---- */
 
-/* Packs the 8 x 8 weights of each source as 8 rows of 8 channels; further CTAs, `windows_from` on, number the active
+enum { kConvPackThreads = 256 };
+
+/* Packs the 8 x 8 weights of each source as 8 rows of 8 channels. A thread has 16 bytes, so that a warp reads few lines of memory
+ * even where all CTAs run on the first SMs that the kernel before leaves. Further CTAs, `windows_from` on, number the active
  * windows. */
-template <typename T>
-__global__ void __launch_bounds__(128)
-    conv_pack(const int32_t *sources, int64_t count, const T *values, int32_t to_stride, int32_t from_stride,
-              uint4 *packed, uint32_t windows_from, const __grid_constant__ Windows w, int32_t *windows_at) {
+__global__ void __launch_bounds__(kConvPackThreads)
+    conv_pack(const int32_t *sources, int64_t count, const uint16_t *values, int32_t to_stride,
+              int32_t from_stride, uint4 *packed, uint32_t windows_from, const __grid_constant__ Windows w,
+              int32_t *windows_at) {
+    /* Of an item: its 8 slots `eight`, the half of its channels, and a slot or a channel of these. Neighbours in memory are
+     * neighbouring threads. */
+    constexpr int32_t kItem = 8 * TARTAN_CUDA_CONV_SOURCES;
+    __shared__ __align__(16) uint16_t rooms[kConvPackThreads / kItem][2][8][TARTAN_CUDA_CONV_GROUP];
+    const bool slots_first = from_stride != 1;
+    const int32_t at = threadIdx.x % kItem;
+    const int32_t half = slots_first ? at / 64 : at % 2, eight = slots_first ? at % 8 : at / 16,
+                  line = slots_first ? at / 8 % 8 : at / 2 % 8;
+    const int64_t first =
+        ((int64_t)blockIdx.x * kConvPackThreads + threadIdx.x - at) / 8; /* source of the item */
+    const int32_t source =
+        first < count ? sources[first + 8 * half + eight] : -1; /* of a table: nobody writes it */
     wait_for_kernels_before();
     let_next_kernel_begin(); /* not earlier: it does not wait for the one before this */
     if (blockIdx.x >= windows_from) {
-        const int64_t entry = (int64_t)(blockIdx.x - windows_from) * 128 + threadIdx.x;
+        const int64_t entry = (int64_t)(blockIdx.x - windows_from) * kConvPackThreads + threadIdx.x;
         if (entry < w.lists.pointers[w.lines])
             windows_at[entry] = (int32_t)(tartan_cuda_row_of(w.lists.pointers, w.lines, entry) * w.grid_cols +
                                           w.lists.cols[entry]);
         return;
     }
-    const int64_t i = (int64_t)blockIdx.x * 128 + threadIdx.x;
-    if (i >= count) return;
-    const int32_t source = sources[i];
-    alignas(16) T rows[8][8];
-#pragma unroll
-    for (int r = 0; r < 8; r++) *(uint4 *)rows[r] = make_uint4(0, 0, 0, 0);
-    if (source >= 0) {
-        const T *at = values + (int64_t)source * 8;
-#pragma unroll
-        for (int r = 0; r < 8; r++)
-            *(uint4 *)rows[r] =
-                *(const uint4 *)(at + (int64_t)r * (from_stride == 1 ? to_stride : from_stride));
-        if (from_stride != 1) {
-#pragma unroll
-            for (int r = 0; r < 8; r++)
-#pragma unroll
-                for (int c = 0; c < r; c++) {
-                    const T x = rows[r][c];
-                    rows[r][c] = rows[c][r];
-                    rows[c][r] = x;
-                }
-        }
+    uint4 value = make_uint4(0, 0, 0, 0);
+    if (source >= 0)
+        value = *(const uint4 *)(values + (int64_t)source * 8 +
+                                 (int64_t)line * (slots_first ? from_stride : to_stride));
+    if (!slots_first) {
+        if (first < count) packed[8 * (first + 8 * half + eight) + line] = value;
+        return;
     }
+    auto &room = rooms[threadIdx.x / kItem];
+    *(uint4 *)&room[half][line][8 * eight] = value;
+    __syncthreads();
+    alignas(16) uint16_t row[8]; /* of slot at % 64, the channels of half at / 64 */
 #pragma unroll
-    for (int r = 0; r < 8; r++) packed[8 * i + r] = *(const uint4 *)rows[r];
+    for (int c = 0; c < 8; c++) row[c] = room[at / 64][c][at % 64];
+    if (first < count) packed[8 * first + at] = *(const uint4 *)row;
 }
 
 /* ---- Pixels ---- */

@@ -18,9 +18,10 @@ enum {
     kConvWeights = 4,   /* steps of weights in shared memory */
     kConvTiles = 3,     /* handed out ahead */
     kConvStages = TARTAN_CUDA_CONV_STAGES,
-    kConvWeightBytes = 2048 * TARTAN_CUDA_CONV_ITEMS,
-    kConvWordBytes = 48, /* of a step: where its items' pixels begin, and its marks */
-    kConvRoom = 1024,    /* staging of a warp's results, where they do not leave as boxes */
+    kConvWeightBytes = TARTAN_CUDA_CONV_ITEM_BYTES * TARTAN_CUDA_CONV_ITEMS,
+    kConvWords = TARTAN_CUDA_CONV_ITEMS + 1, /* of a step: where its items' pixels begin, and its marks */
+    kConvWordBytes = 48,
+    kConvRoom = 1024, /* staging of a warp's results, where they do not leave as boxes */
 };
 
 /* A unit of a tile: its first pixel, and the pixels that are written: those inside [begin, end). */
@@ -39,7 +40,8 @@ struct ConvTile {
 struct ConvProblem {
     tartan_cuda_conv_form form;
     tartan_cuda_conv_lists lists;
-    const char *packed; /* weights of each step */
+    const char *packed;                       /* weights of each step, unless they are loaded in place */
+    uint32_t a_low, a_high, a_next, a_second; /* their descriptors */
     int32_t *counters;
     uint32_t units; /* of all images or windows; of a dynamic layout, of its capacity */
     uint32_t panel; /* tiles of pixels that all groups compute before they go on */
@@ -47,7 +49,8 @@ struct ConvProblem {
     int32_t stride[TARTAN_I_DIMS], base[TARTAN_I_DIMS]; /* from a pixel to those of its first tap */
     uint32_t stage_boxed;                               /* bytes that the boxes of a stage write */
     int32_t size[TARTAN_I_DIMS];                        /* of `to` */
-    bool alone;                                         /* pixels do not depend on the kernel before */
+    bool alone;                                         /* pixels do not depend on the kernel before, */
+    bool numbered;                                      /* but windows do */
     bool restricted;                                    /* to windows: */
     Windows windows;
     const int32_t *windows_at; /* the number of each, counted over all images */
@@ -105,12 +108,12 @@ struct ConvRing {
             barrier_init(empty(s), 4);
         }
         for (uint32_t s = 0; s < kConvWeights; s++) {
-            barrier_init(weights_full(s), 1);
-            barrier_init(weights_empty(s), 4 * 32); /* each lane, for the words that it read */
+            barrier_init(weights_full(s), kConvWords + 1); /* lanes that write words; one that loads */
+            barrier_init(weights_empty(s), 4 * 32);        /* each lane, for the words that it read */
         }
         for (uint32_t t = 0; t < kConvTiles; t++) {
             barrier_init(posted(t), (uint32_t)f.units);
-            barrier_init(read(t), 4 * 32 + 1 + (boxed ? 32 : 0));
+            barrier_init(read(t), 4 * 32 + 32 + (boxed ? 32 : 0));
         }
         for (uint32_t t = 0; t < kConvTeams; t++) {
             barrier_init(turn(t), 4);
@@ -179,13 +182,22 @@ struct ConvWork {
     ConvUnit unit;
 };
 
+/* Of a step: a lane has where the pixels of its item begin, and all have the rest. */
 struct ConvWords {
-    uint4 starts, marks;
+    uint32_t start, marks;
+    uint4 boxes[2];
 };
 
 __device__ __forceinline__ ConvWords step_words(const ConvProblem &p, int32_t step) {
-    const uint4 *from = (const uint4 *)(p.lists.step_table + TARTAN_CUDA_CONV_STEP * (int64_t)step);
-    return {__ldg(from), __ldg(from + 1)};
+    const int32_t *from = p.lists.step_table + TARTAN_CUDA_CONV_STEP * (int64_t)step;
+    ConvWords words;
+    words.start = __ldg((const uint16_t *)from + threadIdx.x % TARTAN_CUDA_CONV_ITEMS);
+    words.marks = (uint32_t)__ldg(from + TARTAN_CUDA_CONV_MARKS);
+    if (p.form.in_place) {
+        const uint4 *boxes = (const uint4 *)(from + TARTAN_CUDA_CONV_FIRST_BOX);
+        words.boxes[0] = __ldg(boxes), words.boxes[1] = __ldg(boxes + 1);
+    }
+    return words;
 }
 
 template <int kUnits>
@@ -231,16 +243,16 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
     const int32_t lane = threadIdx.x % 32;
     const bool loads = lane < kUnits;
     uint32_t steps = 0;
-    if (!p.alone) wait_for_kernels_before();
+    if (p.numbered) wait_for_kernels_before();
     const uint32_t units = count_units(p), tiles = (units + kUnits - 1) / kUnits * (uint32_t)p.lists.busy;
     ConvStage stage;
     PipelineState<kConvTiles> board;
     const auto next_number = [&]() { return lane == 0 ? next_tile_number(p.counters) : 0; };
     ConvWork now = find_work<kUnits>(p, units, tiles, blockIdx.x);
+    post_work<kUnits>(ring, board, now, stage, steps);
+    if (!p.alone) wait_for_kernels_before(); /* not earlier: the first look-ups read tables alone */
     int32_t number = __shfl_sync(~0u, next_number(), 0);
-    while (true) {
-        post_work<kUnits>(ring, board, now, stage, steps);
-        if (now.group < 0) break;
+    while (now.group >= 0) {
         steps += (uint32_t)now.steps;
         const ConvWork after = find_work<kUnits>(p, units, tiles, (uint32_t)number);
         const int32_t later = next_number();
@@ -263,48 +275,77 @@ __device__ __forceinline__ void load_pixels(const ConvProblem &p, const ConvRing
         }
         number = __shfl_sync(~0u, later, 0);
         now = after;
+        post_work<kUnits>(ring, board, now, stage, steps);
     }
     for (int team = 1; team < kConvTeams; team++) post_work<kUnits>(ring, board, now, stage, steps);
     if (lane == 0) reset_counters<TARTAN_CUDA_COUNTERS>(p.counters);
 }
 
-/* By one thread, which also translates the steps, so that the loop of those who multiply is short: where the pixels of an item
- * begin becomes the lower half of a descriptor. */
-__device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRing &ring) {
+/* The first kCount boxes of a step. By one thread. */
+template <int kCount>
+__device__ __forceinline__ void load_boxes(const ConvWords &words, uint32_t to, uint32_t bytes,
+                                           const CUtensorMap *map, uint32_t full) {
+    const uint4 &low = words.boxes[0], &high = words.boxes[1];
+    const uint32_t boxes[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < kCount; i++)
+        tensor_load_3d(to + i * bytes, map, full, 0, (int32_t)(boxes[i] / TARTAN_CUDA_CONV_BOX_PARTS),
+                       (int32_t)(boxes[i] % TARTAN_CUDA_CONV_BOX_PARTS));
+}
+
+/* By a warp, which also translates the steps, so that the loop of those who multiply is short: where the pixels of an item begin
+ * becomes the lower half of a descriptor. A lane has an item, since this loop, too, must be shorter than a step's products. */
+__device__ __forceinline__ void load_weights(const ConvProblem &p, const ConvRing &ring,
+                                             const CUtensorMap *map) {
     const tartan_cuda_conv_form &f = p.form;
+    const uint32_t lane = threadIdx.x % 32, stages = (uint32_t)f.stages;
+    const uint32_t items_so_far = (2u << lane) - 1; /* of the marks; of lanes that have an item */
     PipelineState<kConvWeights> step;
     PipelineState<kConvTiles> board;
-    wait_for_kernels_before();
+    const uint32_t box_bytes = f.in_place ? (uint32_t)(kConvWeightBytes / f.boxes) : 0;
     while (true) {
         barrier_wait(ring.posted(board.at), board.parity);
         volatile const ConvTile *tile = ring.tile(board.at);
         const int32_t group = tile->group, first = tile->first_step, end = first + tile->steps;
-        uint32_t stage = tile->stage + (uint32_t)f.stages - 1; /* the one before */
+        uint32_t stage = tile->stage;
+        stage = (stage == 0 ? stages : stage) - 1; /* the one before */
         barrier_arrive(ring.read(board.at));
         board.next();
-        if (group < 0) return;
         ConvWords next = {};
         if (first < end) next = step_words(p, first);
+        wait_for_kernels_before(); /* not earlier; from the second tile on there is nothing to wait for */
+        let_next_kernel_begin();
+        if (group < 0) return;
         for (int32_t s = first; s < end; s++) {
             const ConvWords words = next;
             if (s + 1 < end) next = step_words(p, s + 1);
-            const uint32_t full = ring.weights_full(step.at), marks = words.marks.x;
-            const uint32_t pair[4] = {words.starts.x, words.starts.y, words.starts.z, words.starts.w};
-            uint32_t start[TARTAN_CUDA_CONV_ITEMS];
-#pragma unroll
-            for (int i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
-                stage += marks >> i & 1;
-                if (stage >= (uint32_t)f.stages) stage -= (uint32_t)f.stages;
-                start[i] =
-                    in_descriptor(ring.pixels(f, stage)) + (1 << 16) + (pair[i / 2] >> 16 * (i % 2) & 0xffff);
-            }
+            const uint32_t full = ring.weights_full(step.at), to = ring.weights(step.at);
+            const uint32_t is_short = words.marks >> TARTAN_CUDA_CONV_SHORT & 1,
+                           bytes = kConvWeightBytes >> is_short;
+            uint32_t mine = stage + __popc(words.marks & items_so_far & (1 << TARTAN_CUDA_CONV_ITEMS) - 1);
+            if (mine >= stages) mine -= stages;
+            const uint32_t start = in_descriptor(ring.pixels(f, mine)) + (1 << 16) + words.start;
+            stage += __popc(words.marks & (1 << TARTAN_CUDA_CONV_ITEMS) - 1);
+            if (stage >= stages) stage -= stages;
             barrier_wait(ring.weights_empty(step.at), step.parity ^ 1);
-            shared_store_16(ring.words(step.at), make_uint4(start[0], start[1], start[2], start[3]));
-            shared_store_16(ring.words(step.at) + 16, make_uint4(start[4], start[5], start[6], start[7]));
-            shared_store_4(ring.words(step.at) + 32, marks);
-            const uint32_t bytes = kConvWeightBytes >> (marks >> TARTAN_CUDA_CONV_SHORT & 1);
-            barrier_expect(full, bytes);
-            bulk_load(ring.weights(step.at), p.packed + (int64_t)s * kConvWeightBytes, bytes, full);
+            if (lane < kConvWords)
+                shared_store_4(ring.words(step.at) + 4 * lane,
+                               lane < TARTAN_CUDA_CONV_ITEMS ? start : words.marks);
+            if (lane < kConvWords) barrier_arrive(full); /* each lane, for what it wrote */
+            if (elect_one()) {
+                barrier_expect(full, bytes);
+                if (!f.in_place)
+                    bulk_load(to, p.packed + (int64_t)s * kConvWeightBytes, bytes, full);
+                else if (f.boxes >> is_short == 8)
+                    load_boxes<8>(words, to, box_bytes, map, full);
+                else if (f.boxes >> is_short == 4)
+                    load_boxes<4>(words, to, box_bytes, map, full);
+                else if (f.boxes >> is_short == 2)
+                    load_boxes<2>(words, to, box_bytes, map, full);
+                else
+                    load_boxes<1>(words, to, box_bytes, map, full);
+            }
+            __syncwarp();
             step.next();
         }
     }

@@ -18,13 +18,18 @@ namespace tartan_cuda {
 
 namespace {
 
-using ConvKernel = void (*)(ConvProblem, CUtensorMap, CUtensorMap);
+using ConvKernel = void (*)(ConvProblem, CUtensorMap, CUtensorMap, CUtensorMap);
 
-template <Factor kFactor> ConvKernel kernel_of(const tartan_cuda_conv_form &f) {
-    return f.units == 4   ? conv<kFactor, 4, 8>
-           : f.units == 2 ? conv<kFactor, 2, 16>
-           : f.rows == 28 ? conv<kFactor, 1, 28>
-                          : conv<kFactor, 1, 32>;
+template <Factor kFactor, int kA> ConvKernel kernel_of(const tartan_cuda_conv_form &f) {
+    return f.units == 4   ? conv<kFactor, 4, 8, kA>
+           : f.units == 2 ? conv<kFactor, 2, 16, kA>
+           : f.rows == 28 ? conv<kFactor, 1, 28, kA>
+                          : conv<kFactor, 1, 32, kA>;
+}
+
+ConvKernel kernel_of(int32_t dtype, bool slots_first, const tartan_cuda_conv_form &f) {
+    if (dtype == TARTAN_F16) return slots_first ? kernel_of<Factor::f16, 1>(f) : kernel_of<Factor::f16, 0>(f);
+    return slots_first ? kernel_of<Factor::bf16, 1>(f) : kernel_of<Factor::bf16, 0>(f);
 }
 
 /* Pixels as [image][d][h][w][channel], of which a box has the channels in `span` bytes and, of its rows and columns, every
@@ -45,6 +50,23 @@ tartan_status map_pixels(const char *function, const tartan_cuda_image &x, int64
                        (uint32_t)(box.rows * box.row_step), 1, 1},
                       box.span,
                       {1, (uint32_t)box.col_step, (uint32_t)box.row_step, 1, 1}};
+    return tensor_map_make(function, &t, out);
+}
+
+/* The filter's values as [parts of a line][line][slots in memory order]. */
+tartan_status map_values(const char *function, const tartan_cuda_conv *p, const tartan_cuda_conv_form &f,
+                         CUtensorMap *out) {
+    const tartan_cuda_slots &from = p->from_slots, &to = p->to_slots;
+    const int64_t width = from.stride == 1 ? from.edge : to.edge,
+                  lines = from.stride == 1 ? to.edge : from.edge;
+    const Tensor t = {p->values,
+                      p->dtype,
+                      3,
+                      {f.box_width, p->layout->blocks * lines, width / f.box_width},
+                      {1, width, f.box_width},
+                      {(uint32_t)f.box_width, (uint32_t)f.box_lines, 1},
+                      2 * f.box_width,
+                      {}};
     return tensor_map_make(function, &t, out);
 }
 
@@ -133,7 +155,11 @@ void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
         g->restricted ? p->active.layout->blocks * p->active.size[0] : p->entries * p->to.size[0];
     g->units = (uint32_t)(planes * f.row_blocks * f.strips);
     g->stage_boxed = (uint32_t)(f.units * f.box_cols * f.box_rows * f.span);
-    g->alone = !number_windows(p) && g->lists.steps > 0;
+    g->numbered = number_windows(p);
+    g->alone = !g->numbered && !f.in_place && g->lists.steps > 0;
+    const tartan_cuda_conv_weights w = tartan_cuda_conv_weights_of(p, &f);
+    g->a_low = w.leading << 16, g->a_next = w.next, g->a_second = w.second;
+    g->a_high = w.stride | (w.swizzle == 128 ? 1u : w.swizzle == 64 ? 2u : 0u) << 30;
     g->values = p->values, g->from = p->from.data;
     g->taps = p->taps, g->adjoint = p->adjoint;
     g->from_image = p->from, g->from_slots = p->from_slots, g->to_slots = p->to_slots;
@@ -141,12 +167,13 @@ void describe_work(const tartan_cuda_conv *p, ConvProblem *g) {
 
 tartan_status pack_weights(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,
                            const ConvProblem &g) {
-    const int64_t count = g.lists.steps * TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES;
-    const int64_t blocks = (count + 127) / 128,
-                  more = number_windows(p) ? (p->active.layout->blocks + 127) / 128 : 0;
+    const int64_t count =
+        g.form.in_place ? 0 : g.lists.steps * TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES;
+    const auto ctas = [](int64_t threads) { return (threads + kConvPackThreads - 1) / kConvPackThreads; };
+    const int64_t blocks = ctas(8 * count), more = number_windows(p) ? ctas(p->active.layout->blocks) : 0;
     if (blocks + more == 0) return TARTAN_OK;
     const cudaError_t error = tartan_cuda_launch_early(
-        queue, true, conv_pack<uint16_t>, dim3((unsigned)(blocks + more)), dim3(128), 0, g.lists.sources,
+        queue, true, conv_pack, dim3((unsigned)(blocks + more)), dim3(kConvPackThreads), 0, g.lists.sources,
         count, (const uint16_t *)p->values, p->to_slots.stride, p->from_slots.stride, (uint4 *)g.packed,
         (uint32_t)blocks, g.windows, const_cast<int32_t *>(g.windows_at));
     return tartan_cuda_check(function, error, "starting the kernel that packs weights");
@@ -155,16 +182,17 @@ tartan_status pack_weights(const char *function, tartan_cuda_queue *queue, const
 tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const tartan_cuda_conv *p,
                            ConvProblem *g) {
     const tartan_cuda_conv_form &f = g->form;
-    CUtensorMap map, map_to;
+    CUtensorMap map, map_to, map_weights;
     PASS(map_pixels(function, p->from, p->entries,
                     {f.span, f.box_rows, f.box_cols, (int32_t)p->taps.stride[1], (int32_t)p->taps.stride[2]},
                     &map));
-    map_to = map;
+    map_weights = map_to = map;
+    if (f.in_place) PASS(map_values(function, p, f, &map_weights));
     if (g->boxed)
         PASS(map_pixels(function, p->to, p->entries,
                         {2 * TARTAN_CUDA_CONV_GROUP, f.lines ? 1 : f.rows, f.lines ? 8 * f.rows : 8, 1, 1},
                         &map_to));
-    const ConvKernel kernel = p->dtype == TARTAN_F16 ? kernel_of<Factor::f16>(f) : kernel_of<Factor::bf16>(f);
+    const ConvKernel kernel = kernel_of(p->dtype, f.in_place && p->from_slots.stride != 1, f);
     const size_t shared = (size_t)f.stages * (size_t)f.stage_bytes + (size_t)f.room_bytes + conv_fixed_bytes;
     cudaError_t error =
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
@@ -174,7 +202,7 @@ tartan_status multiply_all(const char *function, tartan_cuda_queue *queue, const
                                                 g->lists.spans);
     const int64_t most = queue->chip.processors;
     error = tartan_cuda_launch_early(queue, true, kernel, dim3((unsigned)(tiles < most ? tiles : most)),
-                                     dim3(kConvThreads), shared, *g, map, map_to);
+                                     dim3(kConvThreads), shared, *g, map, map_to, map_weights);
     return tartan_cuda_check(function, error, "starting the kernel conv_wgmma");
 }
 
@@ -192,21 +220,21 @@ tartan_status write_results(const char *function, tartan_cuda_queue *queue, cons
 }
 
 /* The whole call, with scratch memory for the numbers of windows, for the packed weights at `windows`, and at `copy` and
- * `sums`, if these are not 0, for a copy of the image and for the sums. */
+ * `sums`, if these are not negative, for a copy of the image and for the sums. */
 tartan_status run_in(const char *function, tartan_cuda_queue *queue, tartan_cuda_conv *p, ConvProblem *g,
                      char *scratch, int64_t windows, int64_t copy, int64_t sums) {
     describe_work(p, g);
     if (number_windows(p)) g->windows_at = (const int32_t *)scratch;
     g->packed = scratch + windows;
     PASS(pack_weights(function, queue, p, *g));
-    if (copy > 0) {
+    if (copy >= 0) {
         PASS(turn_pixels(function, queue, p, g->windows, scratch + copy));
         describe_work(p, g);
         g->alone = false;
     }
-    describe_results(p, sums > 0 ? (float *)(scratch + sums) : nullptr, g);
+    describe_results(p, sums >= 0 ? (float *)(scratch + sums) : nullptr, g);
     PASS(multiply_all(function, queue, p, g));
-    if (sums > 0) PASS(write_results(function, queue, p, g->windows, (const float *)(scratch + sums)));
+    if (sums >= 0) PASS(write_results(function, queue, p, g->windows, (const float *)(scratch + sums)));
     return TARTAN_OK;
 }
 
@@ -229,7 +257,7 @@ tartan_status tartan_cuda_conv_wgmma(const char *function, tartan_cuda_queue *qu
     };
     /* The numbers of the windows, the packed weights, the copy, the sums. */
     const int64_t windows = number_windows(&p) ? (p.active.layout->blocks + 3) / 4 * 16 : 0;
-    int64_t bytes = windows + g.lists.steps * kConvWeightBytes + 16, copy = 0, sums = 0;
+    int64_t bytes = windows + (g.form.in_place ? 0 : g.lists.steps * kConvWeightBytes), copy = -1, sums = -1;
     if (p.active_from || !is_boxed(p.from, p.entries)) {
         copy = bytes;
         bytes += 2 * elements(p.from);
@@ -240,7 +268,7 @@ tartan_status tartan_cuda_conv_wgmma(const char *function, tartan_cuda_queue *qu
     }
     void *map = nullptr, *scratch = nullptr;
     tartan_status status = windows_of(function, queue, p.active, p.active_from, &g.windows, &map);
-    if (status == TARTAN_OK) status = tartan_cuda_scratch(function, queue, bytes, &scratch);
+    if (status == TARTAN_OK && bytes > 0) status = tartan_cuda_scratch(function, queue, bytes, &scratch);
     if (status == TARTAN_OK) status = run_in(function, queue, &p, &g, (char *)scratch, windows, copy, sums);
     if (scratch != nullptr) tartan_cuda_scratch_free(queue, scratch);
     if (map != nullptr) tartan_cuda_scratch_free(queue, map);

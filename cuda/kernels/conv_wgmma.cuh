@@ -11,15 +11,14 @@ namespace {
 
 /* Products of a step take 896 cycles and more; the instructions between them, whose latencies are those of a busy shared
  * memory, must not. */
-template <Factor kFactor, int kUnits, int kRows>
+template <Factor kFactor, int kUnits, int kRows, int kA>
 __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &ring) {
     using T = std::conditional_t<kFactor == Factor::f16, __half, __nv_bfloat16>;
     const tartan_cuda_conv_form &f = p.form;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, team = warp / 4;
     const bool leads = lane == 0;
-    /* Weights: core matrices of 8 slots x 16 bytes, those of the same 8 channels side by side. Of descriptors only the lower
-     * halves change. */
-    const uint64_t a_high = (uint64_t)(128 >> 4) << 32,
+    /* Of descriptors only the lower halves change. */
+    const uint64_t a_high = (uint64_t)p.a_high << 32,
                    b_high = (uint64_t)((uint32_t)(f.pitch * f.span >> 4) | (f.span == 128 ? 1u : 2u) << 30)
                             << 32;
     const uint32_t next_unit = (uint32_t)f.unit_bytes >> 4, stages = (uint32_t)f.stages;
@@ -65,7 +64,7 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
                 full.next(f.stages);
             }
             if (leads && s + 1 == steps) barrier_arrive(ring.turn(team ^ 1));
-            const uint32_t a = in_descriptor(ring.weights(step.at)) | (1024 >> 4) << 16;
+            const uint32_t a = in_descriptor(ring.weights(step.at)) | p.a_low;
             const uint32_t b[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
             /* The whole group in each branch: a group that spans a branch would cost a wait for all its products. */
             const auto issue = [&](auto items) {
@@ -74,8 +73,11 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
                 for (int i = 0; i < decltype(items)::value; i++)
 #pragma unroll
                     for (int u = 0; u < kUnits; u++)
-                        wgmma_shared<kFactor, 8 * kRows>(d[u], a_high | (a + i * (2048 >> 4)),
-                                                         b_high | (b[i] + u * next_unit), s > 0 || i > 0);
+                        wgmma_shared<kFactor, 8 * kRows, kA>(
+                            d[u],
+                            a_high | (a + i % 2 * p.a_next + i / 2 % 2 * p.a_second +
+                                      i / 4 * (4 * TARTAN_CUDA_CONV_ITEM_BYTES >> 4)),
+                            b_high | (b[i] + u * next_unit), s > 0 || i > 0);
                 wgmma_commit();
                 wgmma_wait<1>();
             };
@@ -122,33 +124,35 @@ __device__ __forceinline__ void multiply(const ConvProblem &p, const ConvRing &r
     }
 }
 
-template <Factor kFactor, int kUnits, int kRows>
+/* kA: 0 if the neighbours of weights are channels (K-major), 1 if they are output slots. */
+template <Factor kFactor, int kUnits, int kRows, int kA>
 __global__ void __launch_bounds__(kConvThreads, 1)
     conv(const __grid_constant__ ConvProblem p, const __grid_constant__ CUtensorMap map,
-         const __grid_constant__ CUtensorMap map_to) {
+         const __grid_constant__ CUtensorMap map_to, const __grid_constant__ CUtensorMap map_values) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
     const ConvRing ring(shared, p.form);
     if (threadIdx.x == 0) {
         tensor_prefetch(&map);
         if (p.boxed) tensor_prefetch(&map_to);
+        if (p.form.in_place) tensor_prefetch(&map_values);
         ring.init(p.form, p.boxed);
     }
     __syncthreads();
     if (threadIdx.x >= 128) {
         registers_raise<kConsumerRegisters>();
-        multiply<kFactor, kUnits, kRows>(p, ring);
+        multiply<kFactor, kUnits, kRows, kA>(p, ring);
         return;
     }
     registers_lower<kProducerRegisters>();
     if (threadIdx.x < 32)
         load_pixels<kUnits>(p, ring, &map);
-    else if (threadIdx.x == 32)
-        load_weights(p, ring);
-    else if (threadIdx.x >= 64 && threadIdx.x < 96 && p.boxed)
-        drain_results<kUnits>(p, ring, &map_to);
+    else if (threadIdx.x < 64)
+        load_weights(p, ring, &map_values);
     else if (threadIdx.x >= 96)
         store_blanks<kFactor>(p);
+    else if (p.boxed)
+        drain_results<kUnits>(p, ring, &map_to);
 #endif
 }
 

@@ -34,6 +34,8 @@ const Case kCases[] = {
     {"kernel=2x3 padding=1 per_tap=1", {96, 6 * 64, 32, 16, 1}, {21, 26}},
     {"kernel=3x3 padding=same transposed=1", {40, 64, 8, 16, 1}, {14, 14}},
     {"kernel=3x3 padding=same", {120, 56, 16, 16, 1}, {56, 8}}, // ragged blocks
+    {"kernel=3x3 padding=same", {192, 128, 96, 64, 1}, {17, 20}},
+    {"kernel=1x3", {96, 256, 32, 128, 1}, {11, 40}},
     // 64 channels without any block, forward and back
     {"kernel=3x3 padding=same", {320, 64, 64, 64, 1}, {30, 21}, 0.4},
     {"kernel=3x3 padding=same", {64, 320, 32, 64, 1}, {16, 40}, 0.3},
@@ -87,7 +89,8 @@ Problem problem_of(const Case &c, int32_t dtype, std::mt19937_64 &random) {
     p.conv = make_conv(random_layout(c.channels, c.density, random()), c.options);
     p.layout = layout_of(p.conv);
     p.dtype = dtype;
-    p.filter = random_matrix(p.layout, dtype, TARTAN_ROW_MAJOR, random);
+    p.filter =
+        random_matrix(p.layout, dtype, random() % 3 == 0 ? TARTAN_COL_MAJOR : TARTAN_ROW_MAJOR, random);
     EXPECT_TRUE(p.set_size(2, c.size)) << c.options;
     return p;
 }
@@ -137,36 +140,72 @@ TEST_P(BackendConvHalves, InfinityStaysInItsBlocks) {
     std::mt19937_64 random(6);
     std::vector<uint8_t> diagonal(16);
     for (int i = 0; i < 4; i++) diagonal[(size_t)(5 * i)] = 1;
-    const tartan_shape shape = {64, 64, 16, 16, 1};
-    Problem p;
-    p.conv = make_conv(from_mask(shape, diagonal), "kernel=3x3 padding=same");
-    p.layout = layout_of(p.conv);
-    p.filter = random_matrix(p.layout, TARTAN_BF16, TARTAN_ROW_MAJOR, random);
-    Dense x = make_image(TARTAN_BF16, 2, 64, {12, 10}, kChannelsLast), y = x;
-    x.fill(random);
-    tartan_array &a = x.array;
-    const uint16_t infinity = 0x7f80;
-    std::memcpy((uint16_t *)a.data + a.strides[0] + 20 * a.strides[1] + 5 * a.strides[2] + 4 * a.strides[3],
-                &infinity, sizeof infinity); // image 1, channel 20
-    const Matrix filter = placed(context.get(), p.filter);
-    const Placed on_x(context.get(), x), on_y(context.get(), y);
-    tartan_array to_y = on_y.array;
-    ASSERT_OK(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr, nullptr,
-                                  nullptr, nullptr, nullptr, &to_y));
-    on_y.fetch(y);
-    const tartan_array &b = y.array;
-    for (int64_t n = 0; n < 2; n++)
-        for (int64_t k = 0; k < 64; k++)
-            for (int64_t h = 0; h < 12; h++)
-                for (int64_t w = 0; w < 10; w++) {
-                    uint16_t bits;
-                    std::memcpy(&bits,
-                                (uint16_t *)b.data + n * b.strides[0] + k * b.strides[1] + h * b.strides[2] +
-                                    w * b.strides[3],
-                                sizeof bits);
-                    const bool near = n == 1 && k / 16 == 1 && std::abs(h - 5) < 2 && std::abs(w - 4) < 2;
-                    ASSERT_EQ(near, (bits & 0x7f80) == 0x7f80) << n << " " << k << " " << h << " " << w;
+    for (int64_t edge : {16, 64}) {
+        const tartan_shape shape = {4 * edge, 4 * edge, edge, edge, 1};
+        Problem p;
+        p.conv = make_conv(from_mask(shape, diagonal), "kernel=3x3 padding=same");
+        p.layout = layout_of(p.conv);
+        p.filter = random_matrix(p.layout, TARTAN_BF16, TARTAN_ROW_MAJOR, random);
+        Dense x = make_image(TARTAN_BF16, 2, 4 * edge, {12, 10}, kChannelsLast), y = x;
+        x.fill(random);
+        tartan_array &a = x.array;
+        const uint16_t infinity = 0x7f80;
+        std::memcpy((uint16_t *)a.data + a.strides[0] + (edge + 4) * a.strides[1] + 5 * a.strides[2] +
+                        4 * a.strides[3],
+                    &infinity, sizeof infinity); // image 1, block 1
+        const Matrix filter = placed(context.get(), p.filter);
+        const Placed on_x(context.get(), x), on_y(context.get(), y);
+        tartan_array to_y = on_y.array;
+        ASSERT_OK(tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &on_x.array, nullptr,
+                                      nullptr, nullptr, nullptr, nullptr, &to_y));
+        on_y.fetch(y);
+        const tartan_array &b = y.array;
+        for (int64_t n = 0; n < 2; n++)
+            for (int64_t k = 0; k < 4 * edge; k++)
+                for (int64_t h = 0; h < 12; h++)
+                    for (int64_t w = 0; w < 10; w++) {
+                        uint16_t bits;
+                        std::memcpy(&bits,
+                                    (uint16_t *)b.data + n * b.strides[0] + k * b.strides[1] +
+                                        h * b.strides[2] + w * b.strides[3],
+                                    sizeof bits);
+                        const bool near =
+                            n == 1 && k / edge == 1 && std::abs(h - 5) < 2 && std::abs(w - 4) < 2;
+                        ASSERT_EQ(near, (bits & 0x7f80) == 0x7f80) << n << " " << k << " " << h << " " << w;
+                    }
+    }
+}
+
+// Kernels begin before the one before them has ended: what it writes, here the image that the next one reads, must not be read
+// earlier. The same bits as of calls that wait for each other.
+TEST_P(BackendConvHalves, CallsInARowWaitForEachOther) {
+    std::mt19937_64 random(9);
+    for (int64_t edge : {16, 32, 64}) {
+        Problem p;
+        p.conv =
+            make_conv(random_layout({128, 128, edge, edge, 1}, 0.3, random()), "kernel=3x3 padding=same");
+        p.layout = layout_of(p.conv);
+        p.filter = random_matrix(p.layout, TARTAN_BF16, TARTAN_ROW_MAJOR, random);
+        Dense x = make_image(TARTAN_BF16, 1, 128, {56, 56}, kChannelsLast), y[2] = {x, x};
+        x.fill(random);
+        const Matrix filter = placed(context.get(), p.filter);
+        for (int wait = 0; wait < 2; wait++) {
+            const Placed first(context.get(), x), second(context.get(), x);
+            tartan_array images[2] = {first.array, second.array};
+            for (int call = 0; call < 8; call++) {
+                ASSERT_OK(call % 2 == 0
+                              ? tartan_conv_forward(context.get(), p.conv.get(), filter.get(), &images[0],
+                                                    nullptr, nullptr, nullptr, nullptr, nullptr, &images[1])
+                              : tartan_conv_input_gradient(context.get(), p.conv.get(), filter.get(),
+                                                           &images[1], nullptr, nullptr, &images[0]));
+                if (wait) {
+                    ASSERT_OK(tartan_context_sync(context.get()));
                 }
+            }
+            first.fetch(y[wait]);
+        }
+        for (int64_t i = 0; i < x.elements(); i++) ASSERT_EQ(y[0].get(i), y[1].get(i)) << edge << ": " << i;
+    }
 }
 
 // What is not finite spreads to the weights of pixels that exist alone: kernels must not multiply it by zeros that they have put

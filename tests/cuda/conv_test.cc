@@ -16,15 +16,68 @@ std::string refusal(const tartan_cuda_conv &p, const tartan_cuda_chip &chip = kH
     return why == nullptr ? "" : why;
 }
 
+// The room of a step's weights as the kernel fills it: of each 16 bits, which weight is there, or -1.
+using Room = std::vector<int64_t>;
+Room fill_room(const tartan_cuda_conv &p, const tartan_cuda_conv_form &f, const tartan_cuda_conv_steps &s,
+               int64_t step) {
+    Room room((size_t)(1024 * TARTAN_CUDA_CONV_ITEMS), -1);
+    const int64_t count = f.in_place ? f.boxes : TARTAN_CUDA_CONV_ITEMS * TARTAN_CUDA_CONV_SOURCES;
+    const int64_t size = (int64_t)room.size() / count;
+    const bool slots_first = p.from_slots.stride != 1;
+    for (int64_t i = 0; i < count; i++) {
+        if (!f.in_place) {
+            const int32_t source = s.values[s.sources + count * step + i];
+            for (int64_t r = 0; r < 8 && source >= 0; r++)
+                for (int64_t c = 0; c < 8; c++)
+                    room[(size_t)(size * i + 8 * r + c)] =
+                        8 * (int64_t)source + r * p.to_slots.stride + c * p.from_slots.stride;
+            continue;
+        }
+        const int32_t box =
+            s.values[s.step_table + TARTAN_CUDA_CONV_STEP * step + TARTAN_CUDA_CONV_FIRST_BOX + i];
+        const int64_t width = slots_first ? p.to_slots.edge : p.from_slots.edge,
+                      lines = p.layout->blocks * (slots_first ? p.from_slots.edge : p.to_slots.edge);
+        const int64_t line = box / TARTAN_CUDA_CONV_BOX_PARTS, part = box % TARTAN_CUDA_CONV_BOX_PARTS;
+        for (int64_t e = 0; e < size && line < lines; e++)
+            room[(size_t)(size * i + e)] =
+                (line + e / f.box_width) * width + part * f.box_width + e % f.box_width;
+    }
+    return room;
+}
+
+// Where a matrix descriptor finds the weight of a slot and a channel of an item, in 16 bits from the beginning of the room.
+size_t place_in_room(const tartan_cuda_conv_weights &w, uint32_t item, uint32_t slot, uint32_t channel) {
+    const uint32_t first = item % 2 * w.next + item / 2 % 2 * w.second + item / 4 * 512, line = w.swizzle / 2;
+    if (w.swizzle == 0)
+        return 8 * (first + slot / 8 * w.stride + channel / 8 * w.leading) + slot % 8 * 8 + channel % 8;
+    if (w.slots_first)
+        return 8 * (first + slot / line * w.leading + channel / 8 * w.stride) + channel % 8 * line +
+               slot % line;
+    return 8 * (first + slot / 8 * w.stride) + slot % 8 * line + channel;
+}
+
 // Follows the tables as the kernel does: which weight each of them multiplies by which channel at which tap. Every stored
 // weight must come exactly once.
 void expect_all_products(const Operands &x) {
     const tartan_cuda_conv p = x.problem();
     const tartan_cuda_conv_form f = x.form();
+    const tartan_cuda_conv_weights weights = tartan_cuda_conv_weights_of(&p, &f);
     tartan_cuda_conv_steps s;
     ASSERT_OK(tartan_cuda_conv_steps_make(&tartan_i_host, &p, &f, &s));
     const tartan_layout *l = p.layout;
     const int64_t block = l->shape.block_rows * l->shape.block_cols;
+    const int64_t slots = tartan_i_conv_grid(x.op.conv) * l->shape.block_cols;
+    const bool by_rows = x.filter.block_order == TARTAN_ROW_MAJOR;
+    const auto row_of = [&](int64_t weight) {
+        const int64_t at = weight % block;
+        return l->block_rows[weight / block] * l->shape.block_rows +
+               (by_rows ? at / l->shape.block_cols : at % l->shape.block_rows);
+    };
+    const auto col_of = [&](int64_t weight) {
+        const int64_t at = weight % block;
+        return l->block_cols[weight / block] * l->shape.block_cols +
+               (by_rows ? at % l->shape.block_cols : at / l->shape.block_rows);
+    };
     std::vector<int> seen((size_t)(l->blocks * block));
     const int32_t *v = s.values;
     const std::unique_ptr<int32_t, void (*)(void *)> owned(s.values, [](void *p) { tartan_i_host.free(p); });
@@ -36,6 +89,7 @@ void expect_all_products(const Operands &x) {
         for (int64_t step = v[s.steps_of + g]; step < v[s.steps_of + g + 1]; step++) {
             const int32_t *header = v + s.step_table + TARTAN_CUDA_CONV_STEP * step,
                           marks = header[TARTAN_CUDA_CONV_MARKS];
+            const Room room = fill_room(p, f, s, step);
             /* The kernel holds the stages of the step before until it has those of this one. */
             if (marks >> TARTAN_CUDA_CONV_DRAINS & 1 || step == v[s.steps_of + g]) held = ended;
             int64_t last = stage;
@@ -46,41 +100,27 @@ void expect_all_products(const Operands &x) {
             for (int32_t i = 0; i < TARTAN_CUDA_CONV_ITEMS; i++) {
                 stage += marks >> i & 1;
                 const int32_t *table = v + s.stage_table + TARTAN_CUDA_CONV_STAGE * stage;
-                const int32_t *source = v + s.sources + 16 * (TARTAN_CUDA_CONV_ITEMS * step + i);
                 const int64_t at = (int64_t)((uint32_t)header[i / 2] >> 16 * (i % 2) & 0xffff) * 16;
-                for (int32_t half = 0; half < 2; half++) {
-                    const int64_t here = at + 16 * half, pixel = here / f.span;
+                for (int32_t c = 0; c < TARTAN_CUDA_CONV_CHANNELS; c++) {
+                    const int64_t here = at + 2 * c, pixel = here / f.span;
                     const int64_t channel = table[0] + here % f.span / 2;
                     ASSERT_LT(pixel, f.box_cols * f.box_rows);
-                    for (int32_t eight = 0; eight < 8; eight++) {
-                        const int32_t from = source[8 * half + eight];
-                        if (from < 0) continue;
+                    for (int32_t slot = 0; slot < TARTAN_CUDA_CONV_GROUP; slot++) {
+                        const int64_t weight =
+                            room[place_in_room(weights, (uint32_t)i, (uint32_t)slot, (uint32_t)c)];
+                        if (weight < 0) continue;
                         ASSERT_TRUE(!is_short || i < TARTAN_CUDA_CONV_ITEMS / 2);
-                        for (int32_t r = 0; r < 8; r++)
-                            for (int32_t c = 0; c < 8; c++) {
-                                const int64_t weight =
-                                    8 * (int64_t)from + r * p.to_slots.stride + c * p.from_slots.stride;
-                                const int64_t id = weight / block, line = l->block_rows[id],
-                                              col = l->block_cols[id];
-                                const int64_t row =
-                                    line * l->shape.block_rows + weight % block / l->shape.block_cols;
-                                const int64_t column =
-                                    col * l->shape.block_cols + weight % block % l->shape.block_cols;
-                                const int64_t slots = tartan_i_conv_grid(x.op.conv) * l->shape.block_cols;
-                                const int64_t tap = column / slots;
-                                const int64_t to = p.adjoint ? column % slots : row,
-                                              of = p.adjoint ? row : column % slots;
-                                ASSERT_EQ(64 * g + 8 * eight + r, to);
-                                ASSERT_EQ(channel + c, of);
-                                const int64_t w = tap % p.taps.kernel[2],
-                                              h = tap / p.taps.kernel[2] % p.taps.kernel[1],
-                                              d = tap / p.taps.kernel[2] / p.taps.kernel[1];
-                                ASSERT_EQ(tartan_cuda_conv_shift(&p, 0, d), table[1]);
-                                ASSERT_EQ(tartan_cuda_conv_shift(&p, 1, h) * f.pitch +
-                                              tartan_cuda_conv_shift(&p, 2, w),
-                                          pixel + table[2] * f.pitch + table[3]);
-                                seen[(size_t)weight]++;
-                            }
+                        const int64_t row = row_of(weight), column = col_of(weight), tap = column / slots;
+                        ASSERT_EQ(64 * g + slot, p.adjoint ? column % slots : row);
+                        ASSERT_EQ(channel, p.adjoint ? row : column % slots);
+                        const int64_t w = tap % p.taps.kernel[2],
+                                      h = tap / p.taps.kernel[2] % p.taps.kernel[1],
+                                      d = tap / p.taps.kernel[2] / p.taps.kernel[1];
+                        ASSERT_EQ(tartan_cuda_conv_shift(&p, 0, d), table[1]);
+                        ASSERT_EQ(tartan_cuda_conv_shift(&p, 1, h) * f.pitch +
+                                      tartan_cuda_conv_shift(&p, 2, w),
+                                  pixel + table[2] * f.pitch + table[3]);
+                        seen[(size_t)weight]++;
                     }
                 }
             }
@@ -88,11 +128,8 @@ void expect_all_products(const Operands &x) {
         }
     }
     EXPECT_EQ(s.stages, stage + 1);
-    const int64_t slots = tartan_i_conv_grid(x.op.conv) * l->shape.block_cols;
     for (int64_t weight = 0; weight < (int64_t)seen.size(); weight++) {
-        const int64_t id = weight / block, inside = weight % block;
-        const int64_t row = l->block_rows[id] * l->shape.block_rows + inside / l->shape.block_cols;
-        const int64_t col = (l->block_cols[id] * l->shape.block_cols + inside % l->shape.block_cols) % slots;
+        const int64_t row = row_of(weight), col = col_of(weight) % slots;
         const bool exists = row < x.op.conv->rows.count && col < x.op.conv->cols.count;
         ASSERT_EQ(exists, seen[(size_t)weight]) << row << " " << col;
     }
@@ -200,15 +237,29 @@ TEST(CudaConv, TablesHaveEveryWeightOnce) {
         for (const char *options :
              {"kernel=3x3 padding=1", "kernel=5x2 dilation=2x3", "kernel=1x1", "kernel=1x2",
               "kernel=3x3 dilation=9 padding=9", "kernel=3x3 stride=2 padding=1"})
-            for (auto edges : std::vector<std::pair<int64_t, int64_t>>{
-                     {8, 8}, {16, 16}, {64, 64}, {32, 8}, {24, 40}, {128, 32}}) {
+            for (auto edges : std::vector<std::pair<int64_t, int64_t>>{{8, 8},
+                                                                       {16, 16},
+                                                                       {32, 32},
+                                                                       {64, 64},
+                                                                       {32, 8},
+                                                                       {24, 40},
+                                                                       {128, 32},
+                                                                       {32, 64},
+                                                                       {64, 96}}) {
                 if (back && std::strstr(options, "stride") != nullptr) continue;
-                Operands x({128, 120, edges.first, edges.second, 1}, options);
+                const bool whole = edges.first % 32 == 0 && edges.second % 32 == 0; /* in place */
+                Operands x({whole ? 384 : 128, whole ? 192 : 120, edges.first, edges.second, 1}, options);
                 if (back) x.turn();
-                SCOPED_TRACE(std::string(options) + " " + std::to_string(edges.first));
-                expect_all_products(x);
-                if (HasFailure()) return;
+                for (int32_t order : {TARTAN_ROW_MAJOR, TARTAN_COL_MAJOR}) {
+                    x.filter.block_order = order;
+                    SCOPED_TRACE(std::string(options) + " " + std::to_string(edges.first) + " " +
+                                 std::to_string(back) + " " + std::to_string(order));
+                    expect_all_products(x);
+                    if (HasFailure()) return;
+                }
             }
+    expect_all_products(Operands({128, 120, 64, 64, 1}));
+    expect_all_products(Operands({64, 64, 64, 64, 1}, "kernel=7x7 padding=9 dilation=3", {64, 64}));
     expect_all_products(Operands({64, 64, 16, 16, 1}, "kernel=7 padding=3", {100}));
     expect_all_products(Operands({64, 64, 16, 16, 1}, "kernel=3x3x3 padding=1", {5, 9, 12}));
     Operands apart({96, 6 * 64, 32, 16, 1}, "kernel=2x3 padding=1 per_tap=1");
@@ -218,33 +269,12 @@ TEST(CudaConv, TablesHaveEveryWeightOnce) {
     expect_all_products(apart);
 }
 
-// Rows of 128 bytes, unless their halves are used by different groups.
-TEST(CudaConv, StagesAreAsWideAsGroupsUseThem) {
-    EXPECT_EQ(128, Operands({256, 256, 64, 64, 1}, "kernel=1x1", {28, 28}, 0.1).form().span);
-    EXPECT_EQ(64, Operands({512, 512, 32, 32, 1}, "kernel=1x1", {28, 28}, 0.25).form().span);
-    EXPECT_EQ(128, Operands({512, 512, 32, 32, 1}, "kernel=1x1", {28, 28}, 0.5).form().span);
-    EXPECT_EQ(128, Operands({512, 512, 32, 32, 1}, "kernel=3x3 padding=1", {28, 28}, 0.1).form().span);
-    EXPECT_EQ(128, Operands({512, 512, 8, 8, 1}, "kernel=1x1", {28, 28}, 0.25).form().span);
-    EXPECT_EQ(64, Operands({512, 512, 8, 8, 1}, "kernel=1x1", {28, 28}, 0.01).form().span);
-    EXPECT_EQ(64, Operands({64, 64, 64, 64, 1}, "kernel=7x7 padding=9 dilation=3", {64, 64}).form().span);
-}
-
 TEST(CudaConv, TablesOfNoMemoryAreNone) {
     const Operands x;
     const tartan_cuda_conv p = x.problem();
     const tartan_cuda_conv_form f = x.form();
     tartan_cuda_conv_steps s = {};
     BRUTAL(tartan_cuda_conv_steps_make(&tartan_i_host, &p, &f, &s), tartan_i_host.free(s.values));
-}
-
-TEST(CudaConv, FormsFitTheImage) {
-    EXPECT_EQ(28, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {56, 56}).form().rows);
-    EXPECT_EQ(32, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {64, 64}).form().rows);
-    EXPECT_EQ(2, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {14, 14}).form().units);
-    EXPECT_EQ(4, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {7, 7}).form().units);
-    EXPECT_TRUE(Operands({64, 64, 64, 64, 1}, "kernel=3 padding=1", {1000}).form().lines);
-    EXPECT_EQ(0, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=1", {64, 64}).form().split);
-    EXPECT_LT(0, Operands({64, 64, 64, 64, 1}, "kernel=3x3 padding=12 dilation=12", {64, 64}).form().split);
 }
 
 // ---- The choice ----
