@@ -3,13 +3,11 @@
 #ifndef TARTAN_CUDA_ATTENTION_BACKWARD_WGMMA_CUH
 #define TARTAN_CUDA_ATTENTION_BACKWARD_WGMMA_CUH
 
-#include "kernels/attention_backward_repair.cuh"
+#include "kernels/attention_backward_tile.cuh"
 
 namespace tartan_cuda {
 
 namespace {
-
-constexpr float kLog2E = 1.4426950408889634f; /* exp(x) = 2^(x log2(e)) */
 
 /* Rounds and packs 64 x 64 weights as the left factor of a product. */
 template <Factor kFactor>
@@ -18,179 +16,25 @@ __device__ __forceinline__ void pack_weights(const float (&x)[32], uint32_t (&we
     for (int i = 0; i < 16; i++) weights[i] = pack<kFactor>(x[2 * i], x[2 * i + 1]);
 }
 
-/* sum + the products of two pairs of 16-bit numbers. */
-template <Factor kFactor> __device__ __forceinline__ float add_products(uint32_t x, uint32_t y, float sum) {
-    float2 a, b;
-    if constexpr (kFactor == Factor::f16) {
-        a = __half22float2(*(const __half2 *)&x), b = __half22float2(*(const __half2 *)&y);
-    } else {
-        a = {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-        b = {__uint_as_float(y << 16), __uint_as_float(y & 0xffff0000u)};
-    }
-    return fmaf(a.x, b.x, fmaf(a.y, b.y, sum));
-}
-
-template <int kCount> __device__ __forceinline__ void set_zero(float (&x)[kCount]) {
-#pragma unroll
-    for (int i = 0; i < kCount; i++) x[i] = 0;
-}
-
-/* Stores a warpgroup's results, whose first element is first_col. `row`: of the thread's first row. */
-template <int kCount>
-__device__ __forceinline__ void store_gradient(const BackwardProblem &p, const Gradient &g,
-                                               const float (&x)[kCount], int32_t row, int32_t first_col,
-                                               int32_t head, int32_t entry) {
-    const int64_t first = entry * g.batch + head * g.head;
-    const int32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < kCount; i++) {
-        const int32_t at = row + i / 2 % 2 * 8, col = first_col + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        if (at < p.rows && col < p.d)
-            combine(g.data, p.dtype, first + at * g.token + col * g.element, x[i], 0);
-    }
-}
-
 /* kExtras: there may be a bias or dropout. */
-template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
-    static constexpr int kOuts = Form::kOutWidth / 2;
+template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer : BackwardTile<kFactor, Form> {
+    using Tile = BackwardTile<kFactor, Form>;
+    using Tile::first_panel;
+    using Tile::hold;
+    using Tile::load_vector;
+    using Tile::p;
+    using Tile::part_of;
+    using Tile::release;
+    using Tile::release_held;
+    using Tile::release_kept;
+    using Tile::ring;
+    using Tile::row_of;
+    using Tile::stage;
+    using Tile::warpgroup;
+    static constexpr int kOuts = Tile::kOuts;
     static constexpr bool kSkips = Form::kTeams == 2; /* warps that see nothing of a step skip exponentials */
-    const BackwardProblem &p;
-    const BackwardRing<Form> &ring;
-    uint32_t warpgroup; /* of the team */
-    PipelineState<Form::kStages> stage;
-    uint32_t held; /* 1 + the stage from which TMA stores results of the tile before; 0: none */
-
-    /* Of vector 0 (lse) or 1 (delta) the numbers of the thread's queries, where queries stream past. */
-    __device__ __forceinline__ void load_vector(uint32_t which, uint32_t at, float2 (&x)[8]) const {
-        const float2 *from = (const float2 *)ring.vector(which, at) + threadIdx.x % 4;
-#pragma unroll
-        for (int f = 0; f < 8; f++) x[f] = from[4 * f];
-    }
-    __device__ __forceinline__ void release(uint32_t at) const {
-        barrier_arrive(ring.empty(at));
-    }
-    __device__ __forceinline__ bool leads() const {
-        return threadIdx.x % 32 == 0;
-    }
-    /* Warps do so as soon as nothing of a tile is left to be multiplied by kept tensors. */
-    __device__ __forceinline__ void release_kept() const {
-        if (leads()) barrier_arrive(ring.kept_empty());
-    }
-    /* Instead of releasing the last stage of a tile: its memory is for results, which leave while the next tile begins. */
-    __device__ __forceinline__ void hold(uint32_t at) {
-        if (!p.boxes || threadIdx.x % 128 != 0) release(at);
-        held = p.boxes ? at + 1 : 0;
-    }
-    __device__ __forceinline__ void release_held() {
-        if (held > 0 && threadIdx.x % 128 == 0) {
-            bulk_wait_read<0>();
-            release(held - 1);
-        }
-        held = 0;
-    }
-    /* Where the warpgroup's part of a tile begins: its tokens, and the panels of its gradients. */
-    __device__ __forceinline__ int32_t tile_row() const {
-        return Form::kSplit ? 0 : 64 * (int32_t)warpgroup;
-    }
-    __device__ __forceinline__ uint32_t first_panel() const {
-        return Form::kSplit ? Form::kOutPanels * warpgroup : 0;
-    }
-    /* The part of a streamed tensor that the warpgroup's gradients are sums of. */
-    __device__ __forceinline__ uint32_t part_of(uint32_t tensor, uint32_t at) const {
-        return ring.streamed(tensor, at) + first_panel() * Form::kPanel;
-    }
-    static __device__ __forceinline__ void team_barrier() {
-        if constexpr (Form::kTeams == 1)
-            consumer_barrier();
-        else
-            warpgroup_barrier(1 + threadIdx.x / 128);
-    }
-    /* The thread's first token; the second is 8 further. */
-    __device__ __forceinline__ int32_t row_of(int32_t first) const {
-        return first + tile_row() + (int32_t)(threadIdx.x % 128) / 32 * 16 + (int32_t)(threadIdx.x % 32) / 4;
-    }
-
-    /* Where the warpgroup's gradient `which` is staged: in the stage that is held, those of a team of two warpgroups in a
-     * room of their own if they are the second. */
-    __device__ __forceinline__ uint32_t room_of(uint32_t which) const {
-        constexpr uint32_t kResult = Form::kOutPanels * Form::kPanel;
-        constexpr bool kRoom = Form::kTeams == 1 && !Form::kSplit;
-        if (kRoom && which == 1) return ring.base + Form::kOthers + warpgroup * kResult;
-        return ring.streamed(0, held - 1) + (which * Form::kWarpgroups + warpgroup) * kResult;
-    }
-    __device__ __forceinline__ void stage_gradient(uint32_t room, const float (&x)[kOuts]) const {
-#pragma unroll
-        for (int panel = 0; panel < Form::kOutPanels; panel++)
-            fill_box<kFactor>(room + panel * Form::kPanel, false, x + 32 * panel);
-    }
-    /* By one thread. */
-    __device__ __forceinline__ void store_boxes(uint32_t room, const CUtensorMap *map,
-                                                const typename Form::Board &t) const {
-        for (uint32_t panel = 0; panel < Form::kOutPanels; panel++) {
-            const int32_t col = (int32_t)(64 * (first_panel() + panel));
-            if (col < p.d)
-                tensor_store_5d(map, room + panel * Form::kPanel, col, t.row + tile_row(), 0, t.head,
-                                t.entry);
-        }
-    }
 
     /* ---- Queries are kept ---- */
-
-    /* What a thread multiplies of `out`: of both of its rows pieces of 8 elements, every fourth from lane % 4 on. */
-    struct OutRows {
-        uint4 pieces[2][Form::kWidth / 32];
-    };
-    __device__ __forceinline__ void load_out(const typename Form::Board &t, OutRows &x) const {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int32_t row = row_of(t.row) + 8 * r, lane = (int32_t)threadIdx.x % 4;
-            const char *from = (const char *)p.out.data +
-                               2 * (t.entry * p.out.batch + t.head * p.out.head + row * p.out.token);
-#pragma unroll
-            for (int i = 0; i < Form::kWidth / 32; i++) {
-                const int32_t col = 8 * (lane + 4 * i);
-                x.pieces[r][i] = uint4{0, 0, 0, 0};
-                if (row < p.rows && col < p.d) x.pieces[r][i] = __ldcs((const uint4 *)(from + 2 * col));
-            }
-        }
-    }
-    /* Writes lse and delta = sum of out * out_grad of the thread's rows, for the kernel of dk and dv, too. kSeen: the tile sees
-     * something; else out is 0. */
-    template <bool kSeen>
-    __device__ __forceinline__ void find_delta(const typename Form::Board &t, const OutRows &x,
-                                               float (&lse)[2], float (&delta)[2]) const {
-        const int64_t vectors = ((int64_t)t.entry * p.heads + t.head) * p.padded;
-        const float *logs = (const float *)p.logs.data + t.entry * p.logs.batch + t.head * p.logs.head;
-        const int32_t lane = (int32_t)threadIdx.x % 4;
-        const bool writes = lane == 0 && (!Form::kSplit || warpgroup == 0);
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int32_t row = row_of(t.row) + 8 * r;
-            const float log = row < p.rows ? logs[row * p.logs.token] : -INFINITY;
-            float sum = 0;
-            if constexpr (kSeen) {
-                const uint32_t in_tile = (uint32_t)(row - t.row - tile_row()), turn = in_tile % 8;
-#pragma unroll
-                for (int i = 0; i < Form::kWidth / 32; i++) {
-                    const uint32_t piece = (uint32_t)lane + 4 * i;
-                    const uint4 y = shared_load_16(ring.kept(1, warpgroup) + piece / 8 * Form::kPanel +
-                                                   in_tile * 128 + ((piece % 8) ^ turn) * 16);
-                    sum = add_products<kFactor>(x.pieces[r][i].x, y.x, sum);
-                    sum = add_products<kFactor>(x.pieces[r][i].y, y.y, sum);
-                    sum = add_products<kFactor>(x.pieces[r][i].z, y.z, sum);
-                    sum = add_products<kFactor>(x.pieces[r][i].w, y.w, sum);
-                }
-                sum += __shfl_xor_sync(~0u, sum, 1);
-                sum += __shfl_xor_sync(~0u, sum, 2);
-            }
-            lse[r] = log == -INFINITY ? INFINITY : log * kLog2E, delta[r] = sum;
-            if (writes && row < p.padded) p.lse[vectors + row] = lse[r], p.delta[vectors + row] = sum;
-        }
-        if (t.row > 0 || warpgroup > 0) return;
-        /* Queries past those of tiles, which a list of queries may name. */
-        for (int32_t row = p.groups * p.group_rows + (int32_t)threadIdx.x % 128; row < p.padded; row += 128)
-            p.lse[vectors + row] = INFINITY, p.delta[vectors + row] = 0;
-    }
 
     /* The bias is added, and what does not count becomes -infinity. */
     template <bool kByKeys>
@@ -233,8 +77,8 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
     }
 
     /* The products of a tile of keys run while the weights of the one before are multiplied. */
-    __device__ __forceinline__ void query_gradient(const typename Form::Board &t, const OutRows &out,
-                                                   float (&grad)[kOuts]) {
+    __device__ __forceinline__ void query_gradient(const typename Form::Board &t,
+                                                   const typename Tile::OutRows &out, float (&grad)[kOuts]) {
         const int32_t first = t.row, entry = t.entry, steps = t.steps;
         float s[32], dp[32], lse[2], delta[2];
         uint32_t weights[16], seen[1], kept[1];
@@ -242,7 +86,7 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
         multiply_pairs(s, dp, stage.at);
         release_held();
         if (p.out.data != nullptr) {
-            find_delta<true>(t, out, lse, delta);
+            this->template find_delta<true>(t, out, lse, delta);
         } else {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -373,71 +217,13 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer {
                 add_key_gradients(first, entry, step > 0, step + 1 == steps, 0, k_grad, v_grad);
         }
     }
-
-    /* ---- Results ---- */
-
-    /* Stores the gradients of a tile, `second` if they are two. */
-    template <bool kTwo, int kSecond>
-    __device__ __forceinline__ void finish(const typename Form::Board &t, float (&first)[kOuts],
-                                           float (&second)[kSecond], const CUtensorMap *out0,
-                                           const CUtensorMap *out1) const {
-#pragma unroll
-        for (int i = 0; i < kOuts; i++) {
-            first[i] *= p.scale;
-            if constexpr (kTwo && kExtras) second[i] *= p.extras.kept;
-        }
-        list_wrong(p, first, row_of(t.row), t.head, t.entry);
-        if constexpr (kTwo) list_wrong(p, second, row_of(t.row), t.head, t.entry);
-        if (!p.boxes) {
-            const int32_t col = (int32_t)(64 * first_panel());
-            store_gradient(p, p.gradients[0], first, row_of(t.row), col, t.head, t.entry);
-            if constexpr (kTwo)
-                store_gradient(p, p.gradients[1], second, row_of(t.row), col, t.head, t.entry);
-            return;
-        }
-        team_barrier(); /* all have read the stage */
-        stage_gradient(room_of(0), first);
-        if constexpr (kTwo) stage_gradient(room_of(1), second);
-        shared_fence_async();
-        warpgroup_barrier(1 + threadIdx.x / 128);
-        if (threadIdx.x % 128 != 0) return;
-        store_boxes(room_of(0), out0, t);
-        if constexpr (kTwo) store_boxes(room_of(1), out1, t);
-        bulk_commit();
-    }
-    /* The same for a tile that sees nothing. Its zeros are staged in kept memory, which nobody reads. */
-    template <bool kTwo>
-    __device__ __forceinline__ void finish_unseen(const typename Form::Board &t, const CUtensorMap *out0,
-                                                  const CUtensorMap *out1) {
-        float zeros[kOuts];
-        set_zero(zeros);
-        release_held();
-        if (p.boxes) {
-            const uint32_t room = ring.kept(0, warpgroup) + first_panel() * Form::kPanel;
-            stage_gradient(room, zeros);
-            shared_fence_async();
-            warpgroup_barrier(1 + threadIdx.x / 128);
-            if (threadIdx.x % 128 == 0) {
-                store_boxes(room, out0, t);
-                if constexpr (kTwo) store_boxes(room, out1, t);
-                bulk_commit();
-                bulk_wait_read<0>();
-            }
-            warpgroup_barrier(1 + threadIdx.x / 128);
-        } else {
-            const int32_t col = (int32_t)(64 * first_panel());
-            store_gradient(p, p.gradients[0], zeros, row_of(t.row), col, t.head, t.entry);
-            if constexpr (kTwo) store_gradient(p, p.gradients[1], zeros, row_of(t.row), col, t.head, t.entry);
-        }
-        release_kept();
-    }
 };
 
 template <Factor kFactor, class Form, bool kByKeys, bool kExtras>
 __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const BackwardRing<Form> &ring,
                                                  uint32_t warpgroup, const CUtensorMap *out0,
                                                  const CUtensorMap *out1) {
-    BackwardConsumer<kFactor, Form, kExtras> c = {p, ring, warpgroup, {}, 0};
+    BackwardConsumer<kFactor, Form, kExtras> c = {{p, ring, warpgroup, {}, 0}};
     constexpr int kOuts = Form::kOutWidth / 2;
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
@@ -458,7 +244,7 @@ __device__ __forceinline__ void consume_backward(const BackwardProblem &p, const
             c.key_gradients(t.row, t.entry, t.steps, first, second);
         else
             c.query_gradient(t, out, first);
-        c.template finish<kByKeys>(t, first, second, out0, out1);
+        c.template finish<kByKeys, kExtras>(t, first, second, out0, out1);
     }
     if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
 }
