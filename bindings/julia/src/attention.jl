@@ -136,7 +136,9 @@ struct AttentionOptions{B, A}
     arrange::A
 end
 function AttentionOptions(; scale = nothing, causal::Bool = false, query_offset = 0, causal_from = 1, slopes = nothing,
-                          distance_bias = nothing, block_bias = nothing, dropout = 0, seed = 0, deterministic::Bool = true)
+                          distance_bias = nothing, block_bias = nothing, dropout = 0, seed = 0, deterministic::Bool = true,
+                          unknown...)
+    isempty(unknown) || throw(TartanError(:argument, "there is no option $(first(keys(unknown))), see ?attention"))
     kind, bias, arrange = one_bias(slopes, distance_bias, block_bias)
     causal_from >= 1 || throw(TartanError(:argument, "causal_from is $causal_from, expected 1 or more"))
     text = causal ? "causal=1" * kind : kind

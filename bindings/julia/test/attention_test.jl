@@ -193,6 +193,7 @@ end
     @test refuses(() -> run(dropout = 1), :argument, "dropout is 1.0, expected a number from 0 to less than 1")
     @test refuses(() -> run(scale = Inf), :argument, "scale is Inf, expected a finite number")
     @test refuses(() -> run(seed = 1.5), :argument, "seed is 1.5, expected a whole number")
+    @test refuses(() -> run(casual = true), :argument, "there is no option casual, see ?attention")
     @test refuses(() -> run(causal_from = 3), :argument, "causal_from is given, which needs causal = true")
     @test refuses(() -> run(causal_from = 0, causal = true), :argument, "causal_from is 0, expected 1 or more")
     @test refuses(() -> run(slopes = ones(4), block_bias = ones(4)), :argument, "more than one of slopes")

@@ -154,7 +154,7 @@ class Formats(Comparisons[M]):
         plain: Any = self._plain()
         rows, cols, values = plain.to_coo()
         keep = values != 0
-        return rows[keep], cols[keep]
+        return (rows, cols) if keep.all() else (rows[keep], cols[keep])
 
     def argmax(self, axis: Optional[int] = None, out: Any = None, *, explicit: bool = False) -> Any:
         """The place of the largest element, counted row by row; of every row (axis 1) or column (axis 0). `explicit`:
@@ -197,10 +197,15 @@ class Formats(Comparisons[M]):
         if (rows, cols) == plain.shape:
             return +self if copy else self
         i, j, values = plain.to_coo()
+        # Division by one number has a fast way in NumPy, divmod and remainders have none.
         if order == "C":
-            i, j = np.divmod(i * plain.shape[1] + j, cols)
+            places = i * plain.shape[1] + j
+            i = places // max(cols, 1)
+            j = places - i * cols
         else:
-            j, i = np.divmod(j * plain.shape[0] + i, rows)
+            places = j * plain.shape[0] + i
+            j = places // max(rows, 1)
+            i = places - j * rows
         return type(plain).from_coo((rows, cols), i, j, values, block=plain.block_shape, order=plain.order)
 
     def _resized(self, *shape: Any) -> M:
