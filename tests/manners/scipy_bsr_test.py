@@ -28,7 +28,6 @@ INSIDE = "looks inside SciPy's classes: their constructor, attributes, text, or 
 TEXT = "the same refusal in other words"
 MORE = "asks that something be refused which Tartan does"
 CANNOT_MEAN = {
-    "test_add": DENSE,
     "test_add_sub": REAL,
     "test_bool_rollover": REAL,
     "test_constructor1_base": INSIDE,
@@ -61,14 +60,12 @@ CANNOT_MEAN = {
     "test_pow": REAL,
     "test_repr": INSIDE,
     "test_resize_blocked": MORE,
-    "test_rsub": DENSE,
     "test_scalar_idx_dtype": INSIDE,
     "test_slicing_2": FLAT,
     "test_slicing_3": FLAT,
     "test_small_multiplication": DENSE,
     "test_str": INSIDE,
     "test_str_maxprint": INSIDE,
-    "test_sub": DENSE,
 }
 SLOW = {"test_scalar_idx_dtype"}  # 100 s
 
