@@ -90,7 +90,8 @@ int32_t tartan_cuda_attention_panel(const tartan_cuda_attention_tiles *t) {
     const bool half = t->rows < 128; /* more bytes for each product */
     const double uses = half ? 26 : t->adds ? 10 : 8, room = half ? 4e6 : 17e6;
     const double share = t->columns > 0 ? t->entries / (t->lists * t->columns) : 0;
-    const double fit = t->head_bytes > 0 ? room / t->head_bytes : t->heads, used = share * t->slots / uses;
+    const double fit = t->head_bytes > 0 ? room / t->head_bytes : t->heads;
+    const double used = t->longest > 0 ? share * t->slots / uses : 0; /* else entries are a bound alone */
     const double panel = fit > used ? fit : used;
     return panel < 1 ? 1 : panel > t->heads ? t->heads : (int32_t)panel;
 }

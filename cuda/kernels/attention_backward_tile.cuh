@@ -44,8 +44,6 @@ __device__ __forceinline__ void store_gradient(const BackwardProblem &p, const G
     }
 }
 
-/* kExtras: there may be a bias or dropout. */
-
 template <Factor kFactor, class Form> struct BackwardTile {
     static constexpr int kOuts = Form::kOutWidth / 2;
     const BackwardProblem &p;

@@ -77,6 +77,9 @@ TEST(CudaAttention, HeadsOfAPanel) {
     tartan_cuda_attention_tiles t = tiles(.1);
     EXPECT_EQ(4, panel(t)); // as many as fit in L2
     EXPECT_EQ(8, panel(tiles(.5)));
+    t = tiles(.5), t.longest = 0; // of a dynamic layout, which may have fewer blocks
+    EXPECT_EQ(4, panel(t));
+    t = tiles(.1);
     t.head_bytes = 8 << 20;
     EXPECT_EQ(2, panel(t));
     t.adds = true, t.head_bytes = 16 << 20;
