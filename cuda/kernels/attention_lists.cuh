@@ -106,9 +106,9 @@ inline AttentionLists lists_of(const tartan_cuda_attention &in, const tartan_cud
     return l;
 }
 
-/* Sets `panel`, for tiles of `rows` tokens in `slots` slots; `heads`: of all batch entries, `each` of which share what streams
- * past (forward, dq) or which see `each` heads of queries one after the other (dk and dv). `sum_bytes`: what a streamed token
- * has of sums in memory. */
+/* Sets `panel`, for tiles of `rows` tokens of which `slots` are in work at a time. `heads`: of rows, in all batch entries. `each`:
+ * heads of queries for a head of keys, which see the same keys, or whose queries it sees one after the other. `sum_bytes`: of
+ * what is added up in memory for a streamed token. */
 inline void choose_panel(AttentionLists *l, const tartan_cuda_attention &in, const tartan_cuda_group_index &u,
                          int32_t rows, int32_t slots, int64_t heads, int32_t each, int64_t sum_bytes) {
     const double heads_of_layout = (double)in.layout_heads;
