@@ -192,6 +192,14 @@ __device__ __forceinline__ void tensor_load_5d(uint32_t to, const CUtensorMap *m
                  : "memory");
 }
 
+/* The box will be loaded soon: to L2. */
+__device__ __forceinline__ void tensor_prefetch_5d(const CUtensorMap *map, int32_t c0, int32_t c1, int32_t c2,
+                                                   int32_t c3, int32_t c4) {
+    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(map),
+                 "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+                 : "memory");
+}
+
 /* TMA from shared memory to a tensor; elements outside the tensor are skipped. A thread's stores form bulk groups. */
 __device__ __forceinline__ void tensor_store_5d(const CUtensorMap *map, uint32_t from, int32_t c0, int32_t c1,
                                                 int32_t c2, int32_t c3, int32_t c4) {

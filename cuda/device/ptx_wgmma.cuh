@@ -117,41 +117,41 @@ __device__ __forceinline__ void wgmma_shared(float (&d)[kCols / 2], uint64_t a, 
     }
 }
 
-#define TARTAN_REGISTERS(shape, types, sums, x0, x1, x2, x3, b_at, keep_at, outputs)                         \
+#define TARTAN_REGISTERS(shape, types, sums, x0, x1, x2, x3, b_at, keep_at, b_major, outputs)                \
     asm volatile("{\n"                                                                                       \
                  ".reg .pred keep;\n"                                                                        \
                  "setp.ne.b32 keep, " keep_at ", 0;\n"                                                       \
                  "wgmma.mma_async.sync.aligned." shape ".f32." types " {" sums "}, {" x0 ", " x1 ", " x2     \
-                 ", " x3 "}, " b_at ", keep, 1, 1, 1;\n"                                                     \
+                 ", " x3 "}, " b_at ", keep, 1, 1, " b_major ";\n"                                           \
                  "}"                                                                                         \
                  : outputs                                                                                   \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(kB))
 
 /* d = a b + (keep ? d : 0): a is 64 x 16 in registers, as two neighbouring pieces of 8 columns of sums are once packed;
- * b is 16 x kCols in shared memory, MN-major, by descriptor. */
-template <Factor kFactor, int kCols>
+ * b is 16 x kCols in shared memory, by descriptor. kB: 0 if K-major, 1 if MN-major. */
+template <Factor kFactor, int kCols, int kB = 1>
 __device__ __forceinline__ void wgmma_registers(float (&d)[kCols / 2], const uint32_t *a, uint64_t b,
                                                 int32_t keep) {
     static_assert(kFactor == Factor::bf16 || kFactor == Factor::f16, "16-bit factors");
     if constexpr (kCols == 64 && kFactor == Factor::bf16)
         TARTAN_REGISTERS("m64n64k16", "bf16.bf16", TARTAN_AT_32, "%32", "%33", "%34", "%35", "%36", "%37",
-                         TARTAN_OUT_32(d, 0));
+                         "%38", TARTAN_OUT_32(d, 0));
     else if constexpr (kCols == 64)
         TARTAN_REGISTERS("m64n64k16", "f16.f16", TARTAN_AT_32, "%32", "%33", "%34", "%35", "%36", "%37",
-                         TARTAN_OUT_32(d, 0));
+                         "%38", TARTAN_OUT_32(d, 0));
     else if constexpr (kCols == 128 && kFactor == Factor::bf16)
         TARTAN_REGISTERS("m64n128k16", "bf16.bf16", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68", "%69",
-                         TARTAN_OUT_64(d, 0));
+                         "%70", TARTAN_OUT_64(d, 0));
     else if constexpr (kCols == 128)
         TARTAN_REGISTERS("m64n128k16", "f16.f16", TARTAN_AT_64, "%64", "%65", "%66", "%67", "%68", "%69",
-                         TARTAN_OUT_64(d, 0));
+                         "%70", TARTAN_OUT_64(d, 0));
     else if constexpr (kCols == 256 && kFactor == Factor::bf16)
         TARTAN_REGISTERS("m64n256k16", "bf16.bf16", TARTAN_AT_128, "%128", "%129", "%130", "%131", "%132",
-                         "%133", TARTAN_OUT_128(d));
+                         "%133", "%134", TARTAN_OUT_128(d));
     else {
         static_assert(kCols == 256, "there is no other width");
         TARTAN_REGISTERS("m64n256k16", "f16.f16", TARTAN_AT_128, "%128", "%129", "%130", "%131", "%132",
-                         "%133", TARTAN_OUT_128(d));
+                         "%133", "%134", TARTAN_OUT_128(d));
     }
 }
 

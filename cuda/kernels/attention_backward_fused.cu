@@ -38,12 +38,15 @@ tartan_status start_fused(const char *function, tartan_cuda_queue *queue,
     BackwardMaps m = {};
     PASS(make_maps(function, b, keys, &m));
     if (in.tk > 0)
-        PASS(start_tiles<Form>(function, queue, "starting the kernel attention_backward_fused",
+        PASS(start_tiles<Form>(function, queue, "starting the kernel attention_backward_fused", true,
                                attention_fused<kFactor, Form>, keys, scratch.sums, m.k, m.v, m.q, m.out_grad,
                                m.out0, m.out1));
     const int64_t pieces = in.batch * in.heads * padded / 8;
-    PASS(tartan_cuda_launch(function, queue, store_query_gradient<kFactor, Form>,
-                            tartan_cuda_grid((pieces + 7) / 8), dim3(256), queries, scratch.sums, pieces));
+    PASS(tartan_cuda_check(function,
+                           tartan_cuda_launch_early(queue, true, store_query_gradient<kFactor, Form>,
+                                                    tartan_cuda_grid((pieces + 7) / 8), dim3(256), 0, queries,
+                                                    scratch.sums, pieces),
+                           "starting the kernel that rounds the gradient of queries"));
     return repair<T>(function, queue, b, queries, keys);
 }
 

@@ -10,26 +10,26 @@ namespace tartan_cuda {
 namespace {
 
 /* Keys are kept: 128 of one list of queries, or 64 for each of two teams. The gradients ds of scores, 16 bits each,
- * [key][64 queries], go through shared memory, where the product dq = ds k reads them; for one team there are two buffers,
+ * [key][64 queries], go through shared memory, where the product dq = ds k reads them; for one team there are two places in turns,
  * so that one barrier a step is enough. A product gives 64 queries x kCols elements of dq; they are staged in f32 for
  * TMA, which adds them to the sums in memory. */
 template <int kWidth_, int kTeams_> struct FusedTiles {
-    static constexpr int kBuffers = kTeams_ == 1 ? 2 : 1, kCols = kTeams_ == 1 ? kWidth_ / 2 : kWidth_;
+    static constexpr int kTurns = kTeams_ == 1 ? 2 : 1, kCols = kTeams_ == 1 ? kWidth_ / 2 : kWidth_;
     static constexpr uint32_t kChangesTile = 64 * 128; /* ds of 64 keys */
     static constexpr uint32_t kChangesBytes = 2 / kTeams_ * kChangesTile;
     static constexpr uint32_t kStagedWarp = 16 * kCols * 4, kStagedBytes = 8 / kTeams_ * kStagedWarp;
-    static constexpr uint32_t kBytes = kBuffers * kChangesBytes + kStagedBytes;
+    static constexpr uint32_t kBytes = kTurns * kChangesBytes + kStagedBytes;
 };
 template <int kWidth_, int kTeams_, int kStages_>
 struct FusedForm : FusedTiles<kWidth_, kTeams_>,
-                   BackwardForm<kWidth_, kTeams_, kStages_, false, kTeams_ == 1 ? 2 : 8,
+                   BackwardForm<kWidth_, kTeams_, kStages_, 1, false, kTeams_ == 1 ? 2 : 8,
                                 FusedTiles<kWidth_, kTeams_>::kBytes> {
-    using Base = BackwardForm<kWidth_, kTeams_, kStages_, false, kTeams_ == 1 ? 2 : 8,
+    using Base = BackwardForm<kWidth_, kTeams_, kStages_, 1, false, kTeams_ == 1 ? 2 : 8,
                               FusedTiles<kWidth_, kTeams_>::kBytes>;
     using Tiles = FusedTiles<kWidth_, kTeams_>;
     static constexpr bool kRotates = true;
     static constexpr uint32_t kChanges = Base::kOthers,
-                              kStaged = kChanges + Tiles::kBuffers * Tiles::kChangesBytes;
+                              kStaged = kChanges + Tiles::kTurns * Tiles::kChangesBytes;
     static_assert(Tiles::kCols <= 64, "registers");
 };
 
@@ -50,17 +50,6 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
 
     __device__ __forceinline__ uint32_t changes_at() const {
         return ring.base + Form::kChanges + buffer * Form::kChangesBytes;
-    }
-
-    __device__ __forceinline__ void multiply_scores(float (&s)[32], uint32_t at) {
-        wgmma_pin(s);
-        wgmma_fence();
-        multiply_tokens<kFactor, Form>(s, ring.kept(0, warpgroup), ring.streamed(0, at));
-    }
-    __device__ __forceinline__ void multiply_values(float (&dp)[32], uint32_t at) {
-        wgmma_pin(dp);
-        wgmma_fence();
-        multiply_tokens<kFactor, Form>(dp, ring.kept(1, warpgroup), ring.streamed(1, at));
     }
 
     /* Scores -> weights exp(s - lse), 0 for pairs that do not count. */
@@ -186,10 +175,10 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
 
     /* Where a panel of the warpgroup's results is staged: in its part of the memory of ds and of parts of dq. */
     __device__ __forceinline__ uint32_t room_of(uint32_t panel) const {
-        if (panel < Form::kBuffers)
+        if (panel < Form::kTurns)
             return ring.base + Form::kChanges + panel * Form::kChangesBytes + warpgroup * Form::kChangesTile;
         return ring.base + Form::kStaged + 4 * warpgroup * Form::kStagedWarp +
-               (panel - Form::kBuffers) * Form::kPanel;
+               (panel - Form::kTurns) * Form::kPanel;
     }
     __device__ __forceinline__ void store_panels(const CUtensorMap *map, uint32_t first,
                                                  const typename Form::Board &t) const {
@@ -235,8 +224,8 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
         {
             float s[32], dp[32];
             barrier_wait(ring.full(stage.at), stage.parity);
-            multiply_scores(s, stage.at);
-            multiply_values(dp, stage.at);
+            this->multiply_scores(s, stage.at);
+            this->multiply_values(dp, stage.at);
             const Sight sight =
                 find_seen<true, true>(p, ring.step(stage.at), this->row_of(first), first, seen);
             float2 lse[8], delta[8];
@@ -256,7 +245,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
             stage.next();
             barrier_wait(ring.full(stage.at), stage.parity);
             const Glance seen_at_once = glance(p, ring.step(stage.at), this->row_of(first), first);
-            multiply_scores(s, stage.at);
+            this->multiply_scores(s, stage.at);
             this->team_barrier();
             wgmma_wait_for<1>(v_grad);
             {
@@ -273,15 +262,15 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
                 find_seen<true, true>(p, ring.step(stage.at), seen_at_once, this->row_of(first), first, seen);
             float2 lse[8], delta[8]; /* loaded while products are asked for */
             this->load_vector(0, stage.at, lse);
-            multiply_values(dp, stage.at);
+            this->multiply_values(dp, stage.at);
             weigh(lse, sight, seen, s);
             wgmma_wait_for<1>(k_grad);
             this->release(before);
             multiply_weights(s, v_grad, true);
             this->load_vector(1, stage.at, delta);
             wgmma_wait_for<1>(dp);
-            buffer = Form::kBuffers == 2 ? buffer ^ 1 : 0;
-            if constexpr (Form::kBuffers == 1) /* all warps have read those of the step before */
+            buffer = Form::kTurns == 2 ? buffer ^ 1 : 0;
+            if constexpr (Form::kTurns == 1) /* all warps have read those of the step before */
                 warpgroup_barrier(1 + threadIdx.x / 128);
             stage_changes(delta, s, dp);
         }
@@ -298,7 +287,7 @@ template <Factor kFactor, class Form> struct FusedConsumer : BackwardConsumer<kF
         wgmma_wait_for<0>(k_grad);
         this->release(stage.at);
         stage.next();
-        buffer = Form::kBuffers == 2 ? buffer ^ 1 : 0;
+        buffer = Form::kTurns == 2 ? buffer ^ 1 : 0;
     }
 };
 
@@ -308,7 +297,7 @@ __device__ __forceinline__ void consume_fused(const BackwardProblem &p, const Ba
                                               const CUtensorMap *map_dv) {
     using Consumer = FusedConsumer<kFactor, Form>;
     Consumer c = {
-        {p, ring, warpgroup, {}, {}}, sums, p.tiles / (p.kept_heads * p.groups * p.kept_parts), 0, 0};
+        {p, ring, warpgroup, {}, {}, {}}, sums, p.tiles / (p.kept_heads * p.groups * p.kept_parts), 0, 0};
     for (uint32_t parity = 0;; parity ^= 1) {
         barrier_wait(ring.posted(), parity);
         const typename Form::Board t = *ring.board();
@@ -337,6 +326,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
                     const __grid_constant__ CUtensorMap dk, const __grid_constant__ CUtensorMap dv) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
+    let_next_kernel_begin();
     /* Told to the compiler as uniform, since products must not be issued where threads may diverge. */
     const uint32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const auto ring_of = [&](uint32_t team) {
@@ -347,9 +337,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     __syncthreads();
     if (warp >= 8) {
         registers_lower<kFusedProducerRegisters>();
-        if (warp - 8 < Form::kTeams)
-            produce_backward<Form>(p, ring_of(warp - 8), (int32_t)(blockIdx.x * Form::kTeams + warp - 8), &k,
-                                   &v, &q, &out_grad);
+        produce_backward<Form>(p, warp - 8, ring_of((warp - 8) % Form::kTeams), &k, &v, &q, &out_grad);
     } else {
         registers_raise<kFusedConsumerRegisters>();
         consume_fused<kFactor, Form>(p, ring_of(Form::kTeams == 2 ? warp / 4 : 0),

@@ -22,10 +22,10 @@ tartan_status start(const char *function, tartan_cuda_queue *queue, const tartan
                         : half ? attention_backward<Factor::f16, Form, false, kExtras>
                                 : attention_backward<Factor::bf16, Form, false, kExtras>;
     const char *const what = "starting the kernel attention_backward_wgmma";
-    return by_keys ? start_tiles<Form>(function, queue, what, kernel, p, m.k, m.v, m.q, m.out_grad, m.out0,
-                                       m.out1)
-                   : start_tiles<Form>(function, queue, what, kernel, p, m.q, m.out_grad, m.k, m.v, m.out0,
-                                       m.out1);
+    return by_keys ? start_tiles<Form>(function, queue, what, b->in.tq > 0, kernel, p, m.k, m.v, m.q,
+                                       m.out_grad, m.out0, m.out1)
+                   : start_tiles<Form>(function, queue, what, false, kernel, p, m.q, m.out_grad, m.k, m.v,
+                                       m.out0, m.out1);
 }
 
 template <bool kExtras>
@@ -35,12 +35,12 @@ tartan_status start_side(const char *function, tartan_cuda_queue *queue,
     const int32_t kept = by_keys ? b->in.block_k : b->in.block_q;
     if ((by_keys ? b->in.tk : b->in.tq) == 0) return TARTAN_OK;
     if (b->in.d > 128)
-        return start<BackwardForm<256, 1, 2, true>, kExtras>(function, queue, b, by_keys, p, m);
+        return start<BackwardForm<256, 1, 2, 1, true>, kExtras>(function, queue, b, by_keys, p, m);
     if (kept == 128)
-        return b->in.d > 64 ? start<BackwardForm<128, 1, 4>, kExtras>(function, queue, b, by_keys, p, m)
-                            : start<BackwardForm<64, 1, 6>, kExtras>(function, queue, b, by_keys, p, m);
+        return b->in.d > 64 ? start<BackwardForm<128, 1, 3, 2>, kExtras>(function, queue, b, by_keys, p, m)
+                            : start<BackwardForm<64, 1, 6, 2>, kExtras>(function, queue, b, by_keys, p, m);
     return b->in.d > 64 ? start<BackwardForm<128, 2, 2>, kExtras>(function, queue, b, by_keys, p, m)
-                        : start<BackwardForm<64, 2, 4>, kExtras>(function, queue, b, by_keys, p, m);
+                        : start<BackwardForm<64, 2, 4, 2>, kExtras>(function, queue, b, by_keys, p, m);
 }
 
 template <typename T, bool kExtras>

@@ -131,6 +131,7 @@ template <typename T>
 __global__ void repair_gradients(const BackwardProblem queries, const BackwardProblem keys, const Tokens<T> q,
                                  const Tokens<T> k, const Tokens<T> v, const Tokens<T> out_grad) {
     const Tokens<T> of_queries[2] = {q, out_grad}, of_keys[2] = {k, v};
+    wait_for_kernels_before();
     repair_rows(queries, of_queries, of_keys);
     repair_rows(keys, of_keys, of_queries);
 }

@@ -33,6 +33,8 @@ __global__ void __launch_bounds__(256)
     store_query_gradient(const __grid_constant__ BackwardProblem p, const float *sums, int64_t pieces) {
     constexpr int kChunks = Form::kWidth / 16, kOfPart = Form::kCols / 16;
     const int32_t lane = threadIdx.x % 32;
+    let_next_kernel_begin();
+    wait_for_kernels_before();
     for (int64_t piece = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; piece < pieces;
          piece += (int64_t)gridDim.x * (blockDim.x / 32)) {
         const int64_t matrix = 8 * piece / p.padded, entry = matrix / p.heads;

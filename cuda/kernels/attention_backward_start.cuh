@@ -13,31 +13,28 @@ namespace tartan_cuda {
 
 namespace {
 
-/* Elements of a token from `at` on, of which 8 are there if `vectors`. */
-template <typename T>
-__device__ __forceinline__ float product_of(const T *x, const T *y, int64_t x_element, int64_t y_element,
-                                            int32_t at, int32_t d, bool vectors) {
-    float sum = 0;
-    if (vectors) {
-        const auto left = *(const tartan_cuda_pack<T, 8> *)(x + at),
-                   right = *(const tartan_cuda_pack<T, 8> *)(y + at);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            sum = fmaf(tartan_cuda_to<float>(left.at[i]), tartan_cuda_to<float>(right.at[i]), sum);
-        return sum;
+/* Eight elements of a token from `at` on, as far as there are any; kVectors: eight or none. */
+template <bool kVectors, typename T>
+__device__ __forceinline__ tartan_cuda_pack<T, 8> load_eight(const T *token, int64_t element, int32_t at,
+                                                             int32_t d) {
+    tartan_cuda_pack<T, 8> x = {};
+    if constexpr (kVectors) {
+        if (at < d) x = *(const tartan_cuda_pack<T, 8> *)(token + at);
+    } else {
+        for (int32_t i = 0; i < 8; i++)
+            if (at + i < d) x.at[i] = token[(at + i) * element];
     }
-    for (int32_t i = at; i < min(at + 8, d); i++)
-        sum = fmaf(tartan_cuda_to<float>(x[i * x_element]), tartan_cuda_to<float>(y[i * y_element]), sum);
-    return sum;
+    return x;
 }
 
 /* 16 lanes for each query, 8 elements a lane. A CTA has 64 queries at a time, all of one head: divisions cost more than what
  * is done for a query. The first CTA clears the counters of the two lists of rows to repair. */
-template <typename T>
+template <typename T, bool kVectors>
 __global__ void prepare(const tartan_cuda_tensor out, const tartan_cuda_tensor out_grad,
                         const tartan_cuda_tensor lse, int64_t rows, int32_t heads, int32_t tq, int32_t padded,
-                        int32_t d, bool vectors, float *lse2, float *delta, int64_t *wrong) {
+                        int32_t d, float *lse2, float *delta, int64_t *wrong) {
     const int32_t lane = threadIdx.x % 16;
+    let_next_kernel_begin();
     if (blockIdx.x == 0 && threadIdx.x < 2) wrong[threadIdx.x] = 0;
     for (int64_t first = (int64_t)blockIdx.x * 64; first < rows; first += (int64_t)gridDim.x * 64) {
         const int32_t matrix = (int32_t)(first / padded), entry = matrix / heads,
@@ -51,10 +48,22 @@ __global__ void prepare(const tartan_cuda_tensor out, const tartan_cuda_tensor o
         for (int i = 0; i < 4; i++) {
             const int32_t at = query + 16 * i;
             log[i] = at < tq ? logs[at * lse.token] : -INFINITY;
-            if (at >= tq) continue;
-            for (int32_t c = 8 * lane; c < d; c += 128)
-                sum[i] += product_of(x + at * out.token, y + at * out_grad.token, out.element,
-                                     out_grad.element, c, d, vectors);
+        }
+        for (int32_t c = 8 * lane; c < d; c += 128) {
+            tartan_cuda_pack<T, 8> left[4], right[4]; /* all loads before the first sum */
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int64_t at = query + 16 * i;
+                const int32_t most = at < tq ? d : 0;
+                left[i] = load_eight<kVectors>(x + at * out.token, out.element, c, most);
+                right[i] = load_eight<kVectors>(y + at * out_grad.token, out_grad.element, c, most);
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 8; j++)
+                    sum[i] = fmaf(tartan_cuda_to<float>(left[i].at[j]), tartan_cuda_to<float>(right[i].at[j]),
+                                  sum[i]);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -83,10 +92,10 @@ tartan_status start_prepare(const char *function, tartan_cuda_queue *queue,
     const tartan_cuda_attention &in = b->in;
     const int32_t padded = padded_queries(in);
     const int64_t rows = in.batch * in.heads * padded;
-    return tartan_cuda_launch(
-        function, queue, prepare<T>, tartan_cuda_grid(rows / 64), dim3(256), b->out, b->out_grad, b->lse,
-        rows, (int32_t)in.heads, (int32_t)in.tq, padded, (int32_t)in.d,
-        is_boxed(b->out, in.heads, in.batch) && is_boxed(b->out_grad, in.heads, in.batch), lse, delta, wrong);
+    const bool vectors = is_boxed(b->out, in.heads, in.batch) && is_boxed(b->out_grad, in.heads, in.batch);
+    return tartan_cuda_launch(function, queue, vectors ? prepare<T, true> : prepare<T, false>,
+                              tartan_cuda_grid(rows / 64), dim3(256), b->out, b->out_grad, b->lse, rows,
+                              (int32_t)in.heads, (int32_t)in.tq, padded, (int32_t)in.d, lse, delta, wrong);
 }
 
 /* All but what depends on the side that is kept. */
@@ -110,9 +119,12 @@ template <typename T> Tokens<T> tokens_of(const tartan_cuda_tensor &t) {
 template <typename T>
 tartan_status repair(const char *function, tartan_cuda_queue *queue, const tartan_cuda_attention_backward *b,
                      const BackwardProblem &queries, const BackwardProblem &keys) {
-    return tartan_cuda_launch(function, queue, repair_gradients<T>, dim3((unsigned)queue->chip.processors),
-                              dim3(256), queries, keys, tokens_of<T>(b->in.q), tokens_of<T>(b->in.k),
-                              tokens_of<T>(b->in.v), tokens_of<T>(b->out_grad));
+    return tartan_cuda_check(
+        function,
+        tartan_cuda_launch_early(queue, true, repair_gradients<T>, dim3((unsigned)queue->chip.processors),
+                                 dim3(256), 0, queries, keys, tokens_of<T>(b->in.q), tokens_of<T>(b->in.k),
+                                 tokens_of<T>(b->in.v), tokens_of<T>(b->out_grad)),
+        "starting the kernel that computes rows again");
 }
 
 /* What depends on the side that is kept. `sum_bytes`: of what is added up in memory for a streamed token. */
@@ -176,16 +188,17 @@ inline tartan_status make_maps(const char *function, const tartan_cuda_attention
     return map_tokens(function, &b->v_grad, in.d, in.tk, in.kv_heads, in.batch, 64, &out->out1);
 }
 
-/* Starts a kernel of kBackwardThreads threads, a CTA for the tiles of its teams. */
+/* Starts a kernel of kBackwardThreads threads, a CTA for the tiles of its teams. `early`: while the kernel before, which is ours and
+ * writes only what producers wait for, still runs. */
 template <class Form, typename... Parameters, typename... Arguments>
-tartan_status start_tiles(const char *function, tartan_cuda_queue *queue, const char *what,
+tartan_status start_tiles(const char *function, tartan_cuda_queue *queue, const char *what, bool early,
                           void (*kernel)(Parameters...), const BackwardProblem &p,
                           const Arguments &...arguments) {
     PASS(tartan_cuda_allow_shared(function, queue, (const void *)kernel, Form::kShared));
     const int32_t needed = (p.tiles + Form::kTeams - 1) / Form::kTeams, most = queue->chip.processors;
     const dim3 grid((unsigned)(needed < most ? needed : most));
     return tartan_cuda_check(function,
-                             tartan_cuda_launch_early(queue, false, kernel, grid, dim3(kBackwardThreads),
+                             tartan_cuda_launch_early(queue, early, kernel, grid, dim3(kBackwardThreads),
                                                       Form::kShared, p, arguments...),
                              what);
 }

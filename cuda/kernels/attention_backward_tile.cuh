@@ -50,7 +50,9 @@ template <Factor kFactor, class Form> struct BackwardTile {
     const BackwardRing<Form> &ring;
     uint32_t warpgroup; /* of the team */
     PipelineState<Form::kStages> stage;
-    uint32_t held; /* 1 + the stage from which TMA stores results of the tile before; 0: none */
+    PipelineState<Form::kBuffers> buffer; /* of kept tensors */
+    /* 1 + the buffer, or where there is one, 1 + the stage, from which TMA stores results of the tile before; 0: none. */
+    uint32_t held;
 
     /* Of vector 0 (lse) or 1 (delta) the numbers of the thread's queries, where queries stream past. */
     __device__ __forceinline__ void load_vector(uint32_t which, uint32_t at, float2 (&x)[8]) const {
@@ -64,19 +66,28 @@ template <Factor kFactor, class Form> struct BackwardTile {
     __device__ __forceinline__ bool leads() const {
         return threadIdx.x % 32 == 0;
     }
-    /* Warps do so as soon as nothing of a tile is left to be multiplied by kept tensors. */
-    __device__ __forceinline__ void release_kept() const {
-        if (leads()) barrier_arrive(ring.kept_empty());
+    __device__ __forceinline__ uint32_t kept_at(uint32_t tensor) const {
+        return ring.kept(tensor, warpgroup, buffer.at);
     }
-    /* Instead of releasing the last stage of a tile: its memory is for results, which leave while the next tile begins. */
+    __device__ __forceinline__ void release_kept() const {
+        barrier_arrive(ring.kept_empty(buffer.at));
+    }
+    /* Results leave while the next tile begins, from the memory of the kept tensors, or where those of the next tile come to the
+     * same place, from the last stage: one thread releases it later. This is instead of releasing the last stage of a tile. */
+    __device__ __forceinline__ bool releases_later() const {
+        return p.boxes && threadIdx.x % 128 == 0;
+    }
     __device__ __forceinline__ void hold(uint32_t at) {
-        if (!p.boxes || threadIdx.x % 128 != 0) release(at);
-        held = p.boxes ? at + 1 : 0;
+        if (Form::kBuffers == 2 || !releases_later()) release(at);
+        held = !p.boxes ? 0 : 1 + (Form::kBuffers == 2 ? buffer.at : at);
     }
     __device__ __forceinline__ void release_held() {
         if (held > 0 && threadIdx.x % 128 == 0) {
             bulk_wait_read<0>();
-            release(held - 1);
+            if (Form::kBuffers == 2)
+                barrier_arrive(ring.kept_empty(held - 1));
+            else
+                release(held - 1);
         }
         held = 0;
     }
@@ -102,12 +113,10 @@ template <Factor kFactor, class Form> struct BackwardTile {
         return first + tile_row() + (int32_t)(threadIdx.x % 128) / 32 * 16 + (int32_t)(threadIdx.x % 32) / 4;
     }
 
-    /* Where the warpgroup's gradient `which` is staged: in the stage that is held, those of a team of two warpgroups in a
-     * room of their own if they are the second. */
+    /* Where the warpgroup's gradient `which` is staged. */
     __device__ __forceinline__ uint32_t room_of(uint32_t which) const {
         constexpr uint32_t kResult = Form::kOutPanels * Form::kPanel;
-        constexpr bool kRoom = Form::kTeams == 1 && !Form::kSplit;
-        if (kRoom && which == 1) return ring.base + Form::kOthers + warpgroup * kResult;
+        if (Form::kBuffers == 2) return kept_at(which);
         return ring.streamed(0, held - 1) + (which * Form::kWarpgroups + warpgroup) * kResult;
     }
     __device__ __forceinline__ void stage_gradient(uint32_t room, const float (&x)[kOuts]) const {
@@ -163,8 +172,8 @@ template <Factor kFactor, class Form> struct BackwardTile {
 #pragma unroll
                 for (int i = 0; i < Form::kWidth / 32; i++) {
                     const uint32_t piece = (uint32_t)lane + 4 * i;
-                    const uint4 y = shared_load_16(ring.kept(1, warpgroup) + piece / 8 * Form::kPanel +
-                                                   in_tile * 128 + ((piece % 8) ^ turn) * 16);
+                    const uint4 y = shared_load_16(kept_at(1) + piece / 8 * Form::kPanel + in_tile * 128 +
+                                                   ((piece % 8) ^ turn) * 16);
                     sum = add_products<kFactor>(x.pieces[r][i].x, y.x, sum);
                     sum = add_products<kFactor>(x.pieces[r][i].y, y.y, sum);
                     sum = add_products<kFactor>(x.pieces[r][i].z, y.z, sum);
@@ -201,13 +210,18 @@ template <Factor kFactor, class Form> struct BackwardTile {
             store_gradient(p, p.gradients[0], first, row_of(t.row), col, t.head, t.entry);
             if constexpr (kTwo)
                 store_gradient(p, p.gradients[1], second, row_of(t.row), col, t.head, t.entry);
+            if (Form::kBuffers == 2) release_kept();
             return;
         }
-        team_barrier(); /* all have read the stage */
+        if (Form::kBuffers == 2)
+            warpgroup_barrier(1 + threadIdx.x / 128); /* its warps have read its kept tensors */
+        else
+            team_barrier(); /* all have read the stage */
         stage_gradient(room_of(0), first);
         if constexpr (kTwo) stage_gradient(room_of(1), second);
         shared_fence_async();
         warpgroup_barrier(1 + threadIdx.x / 128);
+        if (Form::kBuffers == 2 && !releases_later()) release_kept();
         if (threadIdx.x % 128 != 0) return;
         store_boxes(room_of(0), out0, t);
         if constexpr (kTwo) store_boxes(room_of(1), out1, t);
@@ -221,7 +235,7 @@ template <Factor kFactor, class Form> struct BackwardTile {
         set_zero(zeros);
         release_held();
         if (p.boxes) {
-            const uint32_t room = ring.kept(0, warpgroup) + first_panel() * Form::kPanel;
+            const uint32_t room = kept_at(0) + first_panel() * Form::kPanel;
             stage_gradient(room, zeros);
             shared_fence_async();
             warpgroup_barrier(1 + threadIdx.x / 128);
