@@ -112,6 +112,9 @@ bool tartan_cuda_sddmm_mma_copies(const tartan_cuda_sddmm *p);
 
 /* ---- Inside spmm_simt ---- */
 
+/* Whether it first copies B, which it would load element by element, with lines that are padded. */
+bool tartan_cuda_spmm_simt_copies(const tartan_cuda_spmm *p);
+
 /* How many tiles of C along n, of `cols` columns each, are computed together, so that their columns of B stay in L2.
  * `by_columns`: B is column-major. */
 int32_t tartan_cuda_spmm_near(const tartan_cuda_spmm *p, int32_t cols, bool by_columns);

@@ -74,6 +74,9 @@ const double tartan_cuda_spmm_epilogue = 1.3;
  * from memory again for every other set of block rows. */
 static const int64_t near_bytes[2] = {64 << 20, 16 << 20};
 
+/* What spmm_simt loses by loading B element by element, of its time (H200, blocks of 64, 4096: 0.3 to 0.7). */
+static const double simt_lost_part = 0.3;
+
 enum { GATHERED_BYTES = 64 }; /* edge of the largest sub-blocks that spmm_wgmma gathers, see there */
 
 /* ---- Rates ---- */
@@ -131,6 +134,13 @@ double tartan_cuda_spmm_simt_rate(const void *problem) {
     if (edge == 0) return 0;
     const tartan_cuda_spmm q = tartan_cuda_spmm_in_sub_blocks(p, edge);
     return with_start(p, spmm_rate(&spmm_simt, &q, 1), 0);
+}
+
+bool tartan_cuda_spmm_simt_copies(const tartan_cuda_spmm *p) {
+    if (p->b.col_stride != 1 || p->batch.ndim > 1) return false;
+    const double us = operations_of(p) / tartan_cuda_spmm_simt_rate(p) / 1e6;
+    return tartan_cuda_copy_us(&p->b, p->heads, p->batch.entries, (double)p->k * (double)p->n) <
+           simt_lost_part * us;
 }
 
 static double mma_rate(const tartan_cuda_spmm *p, bool *copies) {

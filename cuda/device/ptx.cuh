@@ -281,6 +281,17 @@ __device__ __forceinline__ uint2 shared_load_8(uint32_t from) {
     return value;
 }
 
+/* An element of 2 or 4 bytes, as bits. */
+template <typename Element> __device__ __forceinline__ Element shared_load_element(uint32_t from) {
+    if constexpr (sizeof(Element) == 4) {
+        return shared_load_4(from);
+    } else {
+        uint16_t value;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(from) : "memory");
+        return value;
+    }
+}
+
 /* ---- Registers of a warpgroup ---- */
 
 template <int kRegisters> __device__ __forceinline__ void registers_raise() {

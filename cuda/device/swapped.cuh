@@ -75,11 +75,13 @@ __device__ __forceinline__ void pairs_of_stage(const Feed &a, const Feed &b, con
         pairs_of_stage<kRows, kNext>(a, b, stage, piece_bytes, keep, factors, d);
 }
 
-/* Multiplies `stages` stages into d (overwritten), by one warpgroup. A slot of B has part_k rows of each piece. */
+/* Multiplies `stages` stages into d (overwritten), by one warpgroup. A slot of B has part_k rows of each piece. `keep_last`: does
+ * not release the last stage. */
 template <int kRows>
-__device__ __forceinline__ void
-consume_swapped(const Ring<kRows> &ring, PipelineState<Form<kRows>::kStages> &state, const Feed &a,
-                const Feed &b, int32_t part_k, bool gathers, int32_t stages, float (&d)[128]) {
+__device__ __forceinline__ void consume_swapped(const Ring<kRows> &ring,
+                                                PipelineState<Form<kRows>::kStages> &state, const Feed &a,
+                                                const Feed &b, int32_t part_k, bool gathers, int32_t stages,
+                                                float (&d)[128], bool keep_last) {
     const uint32_t lane = threadIdx.x % 32, piece_bytes = part_k * 128;
     const uint32_t mine = (threadIdx.x / 32 - 4) * Swapped<kRows>::kPieces * piece_bytes + lane % 4 * 128 +
                           (columns_of_lane() ^ lane % 4) * 16 + upper_first() * 8;
@@ -96,7 +98,7 @@ consume_swapped(const Ring<kRows> &ring, PipelineState<Form<kRows>::kStages> &st
         pairs_of_stage<kRows, 0>(a, b, stage, piece_bytes, s > 0, factors, d);
         /* Release the stage at once; the other warpgroup's products fill the gap. */
         wgmma_wait<0>();
-        if (lane == 0) barrier_arrive(ring.empty(state.at));
+        if (lane == 0 && !(keep_last && s + 1 == stages)) barrier_arrive(ring.empty(state.at));
         state.next();
     }
 }
@@ -149,6 +151,30 @@ template <int kRows> __device__ __forceinline__ void store_swapped(const Target 
                     store_quad(to + row * t.row_stride, t, times(t.alpha, sums_of<kRows>(d, piece, i)), left);
             }
         }
+    }
+}
+
+/* The same for rows that begin at any address, 32 rows at a time, through kSwappedRoom<kRows> bytes. */
+template <int kRows> constexpr uint32_t kSwappedRoom = 32 * Swapped<kRows>::kCols * 4;
+template <int kRows>
+__device__ __forceinline__ void store_swapped_any(const Target &t, uint32_t room, const float (&d)[128]) {
+    constexpr int kUnits = Swapped<kRows>::kCols / 4;
+    const uint32_t first_row = 2 * (threadIdx.x % 4), first_unit = columns_of_lane();
+#pragma unroll
+    for (int first = 0; first < kRows; first += 32) {
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const uint32_t line = first_row + i / 2 * 8 + i % 2;
+#pragma unroll
+            for (int piece = 0; piece < Swapped<kRows>::kPieces; piece++) {
+                const float4 sums = times(t.alpha, sums_of<kRows>(d, piece, first / 4 + i));
+                shared_store_16(staged_unit<kUnits>(room, line, first_unit + 8 * piece), &sums.x);
+            }
+        }
+        __syncwarp();
+        char *to = (char *)t.data + 4 * first * t.row_stride;
+        store_lines<uint32_t, kUnits>({room, to, 4 * t.row_stride, min(t.rows - first, 32), t.cols, 0, 1});
     }
 }
 

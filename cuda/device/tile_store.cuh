@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "device/line_store.cuh"
 #include "device/ring.cuh"
 #include "tartan/array.h"
 
@@ -17,8 +18,9 @@ namespace tartan_cuda {
  *   kRowsAny16 16-bit elements, rows contiguous, beta 0
  *   kCols16    16-bit elements, columns contiguous and aligned to 16 bytes, beta 0
  *   kRowPairs  f32, rows contiguous and aligned to 8 bytes, beta 0
- *   kRowQuads  f32, rows contiguous and aligned to 16 bytes */
-enum Vectors { kScalar, kRows16, kRowsAny16, kCols16, kRowPairs, kRowQuads };
+ *   kRowQuads  f32, rows contiguous and aligned to 16 bytes
+ *   kRowsAny32 f32, rows contiguous, beta 0 (products with swapped operands only) */
+enum Vectors { kScalar, kRows16, kRowsAny16, kCols16, kRowPairs, kRowQuads, kRowsAny32 };
 
 /* Where a warp's part of the output goes: element (i, j) is at data + i * row_stride + j * col_stride, i < rows,
  * j < cols. */
@@ -141,16 +143,36 @@ __device__ __forceinline__ void store_line(uint16_t *line, uint32_t word, int co
 template <Factor kFactor>
 __device__ __forceinline__ void store_rows_any(const Target &t, uint32_t room, const float (&d)[128],
                                                int first) {
-    const int lane = threadIdx.x % 32, cols = t.cols - 8 * first < 64 ? t.cols - 8 * first : 64;
+    const int32_t cols = t.cols - 8 * first < 64 ? t.cols - 8 * first : 64;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         stage_rows<kFactor>(t, room, d, first, half);
-#pragma unroll 1 /* 128 sums are live */
-        for (int row = 0; row < 8 && row + 8 * half < t.rows; row++) {
-            const uint32_t word =
-                shared_load_4(staged_piece(room, (uint32_t)row, (uint32_t)lane / 4) + (uint32_t)lane % 4 * 4);
-            store_line((uint16_t *)t.data + (row + 8 * half) * t.row_stride + 8 * first, word, cols);
+        char *to = (char *)t.data + 2 * (8 * half * t.row_stride + 8 * first);
+        store_lines<uint16_t, 8>({room, to, 2 * t.row_stride, min(t.rows - 8 * half, 8), cols, 0, 1});
+    }
+}
+
+/* All 256 columns of such rows, 8 rows at a time, through kWideRoom bytes: fewer ends of lines. */
+enum { kWideRoom = 8 * kTileCols * 2 };
+template <Factor kFactor>
+__device__ __forceinline__ void store_tile_any(const Target &t, uint32_t room, const float (&d)[128]) {
+    constexpr int kUnits = kTileCols / 8;
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        __syncwarp();
+#pragma unroll
+        for (int p = 0; p < kUnits; p += 4) {
+            const float *x = &d[4 * p + 2 * half];
+            store_matrices(staged_unit<kUnits>(room, lane % 8, p + lane / 8),
+                           pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
+                           pack<kFactor>(t.alpha * x[4], t.alpha * x[5]),
+                           pack<kFactor>(t.alpha * x[8], t.alpha * x[9]),
+                           pack<kFactor>(t.alpha * x[12], t.alpha * x[13]));
         }
+        __syncwarp();
+        char *to = (char *)t.data + 16 * half * t.row_stride;
+        store_lines<uint16_t, kUnits>({room, to, 2 * t.row_stride, min(t.rows - 8 * half, 8), t.cols, 0, 1});
     }
 }
 

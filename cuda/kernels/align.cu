@@ -2,13 +2,16 @@
 #include "kernels/align.h"
 
 #include "device/launch.cuh"
+#include "device/line_store.cuh"
 #include "device_memory.h"
 #include "dtype.h"
 #include "tune.h"
 
 namespace {
 
-enum { kThreads = 256, kBytes = 16 };
+enum { kThreads = 256, kBytes = 16, kPieces = 2, kChunk = kThreads * kPieces, kLongLine = 512 };
+
+using tartan_cuda::bytes_across;
 
 struct Lines {
     const void *from;
@@ -17,54 +20,60 @@ struct Lines {
     int64_t heads, matrices, pieces;                               /* pieces of 16 bytes in a line */
 };
 
-/* 16 bytes from any address, out of the two aligned ones that contain them. */
-__device__ __forceinline__ uint4 load_across(const char *from) {
-    const uint32_t apart = (uint32_t)(uintptr_t)from % kBytes, shift = apart % 4 * 8;
-    const uint4 *at = (const uint4 *)(from - apart);
-    const uint4 low = at[0], high = apart == 0 ? low : at[1];
-    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    if (apart & 8) {
-#pragma unroll
-        for (int i = 0; i < 6; i++) w[i] = w[i + 2];
-    }
-    if (apart & 4) {
-#pragma unroll
-        for (int i = 0; i < 5; i++) w[i] = w[i + 1];
-    }
-    return make_uint4(__funnelshift_r(w[0], w[1], shift), __funnelshift_r(w[1], w[2], shift),
-                      __funnelshift_r(w[2], w[3], shift), __funnelshift_r(w[3], w[4], shift));
-}
+/* Piece number `piece` of line number `line`; the aligned 16 bytes, one or two, that contain its bytes. */
+template <typename T> struct Piece {
+    const T *from;
+    int64_t left; /* elements of the line from there on */
+    bool whole;   /* all of the 16 bytes, and of the aligned ones, are of the matrix */
+    uint4 low, high;
 
-/* A thread makes 16 bytes of the copy; what lies behind the end of a line is zero. Reads of 16 bytes stay between the first
- * and the last element of a matrix. The kernel that reads the copy may begin at once, since it waits for the end of this
- * one. */
-template <typename T> __global__ void __launch_bounds__(kThreads) align(const __grid_constant__ Lines p) {
-    tartan_cuda::let_next_kernel_begin();
-    constexpr int kEach = kBytes / (int)sizeof(T);
-    const int64_t all = p.matrices * p.lines, down = (int64_t)gridDim.y * blockDim.y,
-                  across = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; i < all; i += down) {
-        const int64_t matrix = p.matrices == 1 ? 0 : i / p.lines, line = i - matrix * p.lines;
+    __device__ __forceinline__ void load(const Lines &p, int64_t line, int64_t piece) {
+        constexpr int kEach = kBytes / (int)sizeof(T);
+        const int64_t matrix = p.matrices == 1 ? 0 : line / p.lines, of_matrix = line - matrix * p.lines;
         const int64_t entry = p.heads == p.matrices ? 0 : matrix / p.heads, head = matrix - entry * p.heads;
         const T *first = (const T *)p.from + head * p.head_stride + entry * p.entry_stride;
         const char *end = (const char *)(first + (p.lines - 1) * p.line_stride + p.length);
-        for (int64_t piece = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; piece < p.pieces;
-             piece += across) {
-            const int64_t at = piece * kEach;
-            const T *from = first + line * p.line_stride + at;
-            const char *begin = (const char *)from - (uintptr_t)from % kBytes;
-            uint4 *to = p.to + i * p.pieces + piece;
-            if (begin >= (const char *)first && begin + 2 * kBytes <= end && at + kEach <= p.length) {
-                *to = load_across((const char *)from);
-                continue;
-            }
-            union {
-                T element[kEach];
-                uint4 all;
-            } value;
+        from = first + of_matrix * p.line_stride + piece * kEach;
+        left = p.length - piece * kEach;
+        const char *begin = (const char *)from - (uintptr_t)from % kBytes;
+        whole = left >= kEach && begin >= (const char *)first && begin + 2 * kBytes <= end;
+        if (whole) {
+            low = ((const uint4 *)begin)[0];
+            high = ((const uint4 *)begin)[1];
+        }
+    }
+    __device__ __forceinline__ uint4 get() const {
+        constexpr int kEach = kBytes / (int)sizeof(T);
+        if (whole) return bytes_across(low, high, (uint32_t)(uintptr_t)from % kBytes);
+        union {
+            T element[kEach];
+            uint4 all;
+        } value;
 #pragma unroll
-            for (int j = 0; j < kEach; j++) value.element[j] = at + j < p.length ? from[j] : T(0);
-            *to = value.all;
+        for (int j = 0; j < kEach; j++) value.element[j] = j < left ? from[j] : T(0);
+        return value.all;
+    }
+};
+
+/* A thread makes kPieces times 16 bytes of the copy; what lies behind the end of a line is zero. Reads of 16 bytes stay between
+ * the first and the last element of a matrix. The kernel that reads the copy may begin at once, since it waits for the end of
+ * this one. */
+template <typename T> __global__ void __launch_bounds__(kThreads) align(const __grid_constant__ Lines p) {
+    tartan_cuda::let_next_kernel_begin();
+    const int64_t lines = p.matrices * p.lines, all = lines * p.pieces;
+    for (int64_t begin = (int64_t)blockIdx.x * kChunk; begin < all; begin += (int64_t)gridDim.x * kChunk) {
+        const int64_t line = begin / p.pieces;
+        const uint32_t first = (uint32_t)(begin - line * p.pieces) + threadIdx.x, pieces = (uint32_t)p.pieces;
+        Piece<T> piece[kPieces];
+#pragma unroll
+        for (uint32_t i = 0; i < kPieces; i++) {
+            const uint32_t at = first + i * kThreads;
+            if (begin + threadIdx.x + i * kThreads < all) piece[i].load(p, line + at / pieces, at % pieces);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < kPieces; i++) {
+            const int64_t at = begin + threadIdx.x + i * kThreads;
+            if (at < all) p.to[at] = piece[i].get();
         }
     }
 }
@@ -77,7 +86,9 @@ tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *qu
     *out_scratch = nullptr;
     const bool by_cols = d->row_stride == 1;
     const int64_t lines = by_cols ? what->cols : what->rows, length = by_cols ? what->rows : what->cols;
-    const int64_t bytes = tartan_cuda_bytes_of(d->dtype), pieces = tartan_i_ceil_div(length * bytes, kBytes);
+    const int64_t bytes = tartan_cuda_bytes_of(d->dtype), line = length * bytes;
+    const int64_t pieces =
+        line < kLongLine ? tartan_i_ceil_div(line, kBytes) : 8 * tartan_i_ceil_div(line, 8 * kBytes);
     const int64_t count = what->entries * what->heads * lines * pieces, pitch = pieces * kBytes / bytes;
     PASS(tartan_cuda_scratch(function, queue, count * kBytes, out_scratch));
     const Lines p = {d->data,
@@ -94,13 +105,8 @@ tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *qu
                         : bytes == 2 ? align<uint16_t>
                         : bytes == 4 ? align<uint32_t>
                                      : align<uint64_t>;
-    uint32_t wide = 1; /* threads along a line, one for each piece */
-    while (wide < 64 && wide < pieces) wide *= 2;
-    const dim3 threads(wide, kThreads / wide);
-    const int64_t x = tartan_i_ceil_div(pieces, threads.x),
-                  y = tartan_i_ceil_div(p.matrices * lines, threads.y);
-    const dim3 grid((unsigned)(x < 1024 ? x : 1024), (unsigned)(y < 65535 ? y : 65535));
-    const tartan_status status = tartan_cuda_launch(function, queue, kernel, grid, threads, p);
+    const tartan_status status = tartan_cuda_launch(
+        function, queue, kernel, tartan_cuda_grid(tartan_i_ceil_div(count, kChunk)), dim3(kThreads), p);
     if (status != TARTAN_OK) {
         tartan_cuda_scratch_free(queue, *out_scratch);
         *out_scratch = nullptr;

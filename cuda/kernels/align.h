@@ -13,7 +13,8 @@ typedef struct tartan_cuda_alignable {
 } tartan_cuda_alignable;
 
 /* Copies an operand into scratch memory, *out_scratch, and makes *what.dense and *what.batch_stride those of the copy. Its
- * contiguous index stays; lines are padded to multiples of 16 bytes by zeros. The caller frees the scratch memory. */
+ * contiguous index stays; lines are padded by zeros to multiples of 16 bytes or, from 512 bytes on, of 128. The caller frees
+ * the scratch memory. */
 tartan_status tartan_cuda_align_copy(const char *function, tartan_cuda_queue *queue,
                                      const tartan_cuda_alignable *what, void **out_scratch);
 

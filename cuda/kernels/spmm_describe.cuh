@@ -33,6 +33,7 @@ inline Vectors vectors_of(const tartan_cuda_spmm *p, Vectors singles) {
                          (p->heads == 1 || p->c.head_stride % unit == 0) &&
                          (p->batch.ndim == 0 || p->batch.second[0] % unit == 0);
     if (aligned && p->c.col_stride == 1 && p->c.row_stride % unit == 0) return rows;
+    if (rows == kRowQuads && p->beta == 0 && p->c.col_stride == 1) return kRowsAny32;
     if (rows != kRows16) return kScalar;
     if (aligned && p->c.row_stride == 1 && p->c.col_stride % unit == 0) return kCols16;
     return p->c.col_stride == 1 ? kRowsAny16 : kScalar;

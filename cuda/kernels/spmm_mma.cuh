@@ -158,8 +158,10 @@ template <typename F, bool kKMajorA, bool kKMajorB> struct SpmmMmaProducer {
             copy_lines<A::kPitch>(to, from, p.a_line, shift, lines);
     }
 
-    /* Returns the bytes that come by bulk copies. */
+    /* Returns the bytes that come by bulk copies. Columns of the panel past the last one of C keep what is there, since they
+     * only enter sums that are not stored. */
     __device__ int32_t load_b(const Indices &x, uint32_t stage, int32_t part, bool careful) const {
+        const int32_t columns = cols_left / B::kUnit * 16, rest = cols_left % B::kUnit * Form::kBytes;
         int32_t bulk = 0;
         for (int32_t slot = 0; slot < p.slots; slot++) {
             const int32_t col = __shfl_sync(~0u, x.col, slot);
@@ -168,11 +170,14 @@ template <typename F, bool kKMajorA, bool kKMajorB> struct SpmmMmaProducer {
             const char *from = b + (int64_t)k * p.b_k;
             const uint32_t to = shared.b(stage) + slot * part_k() * (kKMajorB ? Form::kBytes : B::kPitch);
             if constexpr (kKMajorB) {
-                copy_b(to, from, p.b_col, F::kCols, 27 - __clz(part_k() * Form::kBytes), 0, k, careful);
+                copy_b(to, from, p.b_col, cols_left, 27 - __clz(part_k() * Form::kBytes), 0, k, careful);
             } else if (kMmaIsWide && !careful) {
-                copy_lines_bulk<B::kPitch>(to, from, p.b_k, F::kCols * Form::kBytes, part_k(),
-                                           shared.full(stage));
-                bulk += part_k() * F::kCols * Form::kBytes;
+                if (columns > 0)
+                    copy_lines_bulk<B::kPitch>(to, from, p.b_k, columns, part_k(), shared.full(stage));
+                bulk += part_k() * columns;
+                for (int32_t line = lane; line < part_k() && rest > 0; line += 32)
+                    copy_async<16>(to + line * B::kPitch + columns, from + line * (int64_t)p.b_k + columns,
+                                   rest);
             } else {
 #pragma unroll 1
                 for (int first = 0; first < F::kCols; first += 512 / Form::kBytes)
@@ -196,7 +201,8 @@ template <typename F, bool kKMajorA, bool kKMajorB> struct SpmmMmaProducer {
     __device__ void load(const Indices &x, uint32_t stage, int32_t part, uint32_t half) const {
         const bool ragged = __any_sync(~0u, lane < p.slots && x.col == p.ragged_col);
         if constexpr (kMmaIsWide) copy_bulk_fence();
-        const int32_t bulk = load_b(x, stage, part, ragged || cols_left < F::kCols || p.b_width < 16);
+        const bool edge = cols_left < F::kCols && !kKMajorB && !kMmaIsWide;
+        const int32_t bulk = load_b(x, stage, part, ragged || edge || p.b_width < 16);
         note(x, stage);
         load_a(x, shared.a(stage), part, half, ragged);
         arrive_loaded(shared.full(stage), bulk);

@@ -5,6 +5,7 @@
 #include "device_memory.h"
 #include "index_cache.h"
 #include "kernels.h"
+#include "kernels/align.h"
 #include "kernels/gate.h"
 #include "kernels/simt_tile.cuh"
 
@@ -234,15 +235,14 @@ Way simt_way(const tartan_cuda_spmm *p, const tartan_cuda_dense *x, const int64_
 
 } // namespace tartan_cuda
 
-tartan_status tartan_cuda_spmm_simt(const char *function, tartan_cuda_queue *queue, const void *problem) {
-    const tartan_cuda_spmm *p = (const tartan_cuda_spmm *)problem;
+static tartan_status multiply(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
+                              tartan_cuda::Way way) {
     using namespace tartan_cuda;
     tartan_cuda_group_index lists;
     PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, 1, &lists));
     const void *values;
     void *gated;
     PASS(tartan_cuda_gate_operands(function, queue, p, 1, &lists, &values, &gated));
-    const Way way = simt_way(p, &p->b, p->batch.first, p->k);
     tartan_status status;
     if (way == Way::along_other && p->block_m % 16 == 0 && p->block_k % 16 == 0) {
         status = simt_by_columns(function, queue, p, &lists, values);
@@ -253,5 +253,18 @@ tartan_status tartan_cuda_spmm_simt(const char *function, tartan_cuda_queue *que
         status = simt::launch(function, queue, &kernel, &args);
     }
     tartan_cuda_scratch_free(queue, gated);
+    return status;
+}
+
+tartan_status tartan_cuda_spmm_simt(const char *function, tartan_cuda_queue *queue, const void *problem) {
+    using namespace tartan_cuda;
+    tartan_cuda_spmm p = *(const tartan_cuda_spmm *)problem;
+    const Way way = simt_way(&p, &p.b, p.batch.first, p.k);
+    if (way != Way::singly || !tartan_cuda_spmm_simt_copies(&p)) return multiply(function, queue, &p, way);
+    const tartan_cuda_alignable b = {&p.b, &p.batch.first[0], p.k, p.n, p.heads, p.batch.entries};
+    void *copy;
+    PASS(tartan_cuda_align_copy(function, queue, &b, &copy));
+    const tartan_status status = multiply(function, queue, &p, Way::along_n); /* its lines are padded */
+    tartan_cuda_scratch_free(queue, copy);
     return status;
 }

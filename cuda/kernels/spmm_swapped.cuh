@@ -216,13 +216,11 @@ struct Piece {
     int32_t rows, cols;
 };
 
-/* Copies a piece from its room to C: rows that may begin anywhere, of which a warp takes every fourth. */
+/* Copies a piece from its room to C, whose rows may begin anywhere. */
 __device__ __forceinline__ void copy_rows(const Target &c, const Piece &to, uint32_t room) {
-    const int32_t lane = threadIdx.x % 32, cols = to.cols < kPieceCols ? to.cols : kPieceCols;
-    for (int32_t row = threadIdx.x / 32 % 4; row < to.rows; row += 4) {
-        const uint32_t word = shared_load_4(room + row * 128 + (lane / 4 ^ row % 8) * 16 + lane % 4 * 4);
-        store_line((uint16_t *)to.data + row * c.row_stride, word, cols);
-    }
+    store_lines<uint16_t, kPieceCols / 8>({room, to.data, 2 * c.row_stride, to.rows,
+                                           to.cols < kPieceCols ? to.cols : (int32_t)kPieceCols,
+                                           (int32_t)(threadIdx.x / 32 % 4), 4});
 }
 
 /* The same by columns, 16 bytes at a time. */

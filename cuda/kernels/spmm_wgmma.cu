@@ -44,9 +44,9 @@ tartan_status map_values(const char *function, const tartan_cuda_spmm *p, const 
 }
 
 /* B in five dimensions, so that heads and batch entries are coordinates. The stride of a dimension of length 1 may be any
- * multiple of 16 bytes. */
-tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const Problem *g, int32_t span,
-                        int32_t cols, CUtensorMap *out) {
+ * multiple of 16 bytes. Where n is contiguous, `columns` may be read, at least p->n. */
+tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const Problem *g, int64_t columns,
+                        int32_t span, int32_t cols, CUtensorMap *out) {
     const int64_t bytes = tartan_cuda_bytes_of(p->dtype), unit = 16 / bytes;
     const int64_t head = p->heads > 1 ? p->b.head_stride : unit;
     const int64_t entry = g->entries > 1 ? p->batch.first[0] : unit;
@@ -61,13 +61,13 @@ tartan_status map_dense(const char *function, const tartan_cuda_spmm *p, const P
                 span};
     if (g->b_mn_major) {
         t.span = 128;
-        t.lengths[0] = g->b_ragged ? p->n : piece;
+        t.lengths[0] = g->b_ragged ? columns : piece;
         t.lengths[1] = p->k;
         t.strides[1] = p->b.row_stride;
         t.box[0] = piece;
         t.box[1] = part;
         if (!g->b_ragged) {
-            t.lengths[2] = p->n / piece;
+            t.lengths[2] = columns / piece;
             t.strides[2] = piece;
             t.box[2] = (uint32_t)cols / piece;
         }
@@ -116,10 +116,12 @@ bool is_boxed(const tartan_cuda_spmm *p, const Problem *g, int32_t rows) {
     return is_forward(p, g);
 }
 
-/* The values of A to multiply, how far its ids are apart in them, and the transposed copy of B or NULL. */
+/* The values of A to multiply, how far its ids are apart in them, the columns of B that may be read (at least n), and the
+ * transposed copy of B or NULL. */
 struct Operands {
     const void *values;
     int32_t id_elements;
+    int64_t columns;
     void *transposed;
 };
 
@@ -139,7 +141,7 @@ void describe_stages(const tartan_cuda_spmm *p, const Operands &from, const tart
     g->a_mn_major = p->a_m == 1 && p->a_k != 1;
     g->b_mn_major = from.transposed != nullptr || is_mn_major(p->b);
     while (bytes << g->piece_shift < 128) g->piece_shift++;
-    g->b_ragged = from.transposed == nullptr && g->b_mn_major && p->n % (1 << g->piece_shift) != 0;
+    g->b_ragged = from.transposed == nullptr && g->b_mn_major && from.columns % (1 << g->piece_shift) != 0;
     if (g->a_mn_major) { /* pieces of at most 64 rows */
         g->boxes_a = kRows / (width / 2);
         g->feed_a =
@@ -211,7 +213,7 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     if (from.transposed != nullptr)
         PASS(map_transposed(function, p, from.transposed, g.part_k, Form<kRows>::kCols, &map_b));
     else
-        PASS(map_dense(function, p, &g, span, Form<kRows>::kCols, &map_b));
+        PASS(map_dense(function, p, &g, from.columns, span, Form<kRows>::kCols, &map_b));
     g.boxes = is_boxed(p, &g, kRows);
     if (g.boxes) PASS(map_output(function, p, &g, &map_c));
     const Kernel kernel = kernel_of<kRows>(p->dtype, g.a_mn_major, g.b_mn_major);
@@ -252,8 +254,8 @@ static tartan_status find_operands(const char *function, tartan_cuda_queue *queu
                                      out_gated);
 }
 
-static tartan_status multiply(const char *function, tartan_cuda_queue *queue,
-                              const tartan_cuda_spmm *blocks) {
+static tartan_status multiply(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *blocks,
+                              int64_t columns) {
     using namespace tartan_cuda;
     const tartan_cuda_tiling form = tartan_cuda_spmm_tiling(blocks);
     const tartan_cuda_spmm in_sub_blocks = tartan_cuda_spmm_in_sub_blocks(blocks, form.edge);
@@ -262,6 +264,7 @@ static tartan_status multiply(const char *function, tartan_cuda_queue *queue,
         tartan_cuda_starts_early(queue, p->layout) && p->gates.data == nullptr; /* gates change the ids */
     tartan_cuda_group_index u;
     Operands from = {};
+    from.columns = columns;
     void *gated;
     PASS(find_operands(function, queue, blocks, &form, &u, &from, &gated));
     tartan_status status = transpose_b(function, queue, p, &from.transposed);
@@ -278,7 +281,8 @@ tartan_status tartan_cuda_spmm_wgmma(const char *function, tartan_cuda_queue *qu
     const tartan_cuda_alignable b = {&p.b, &p.batch.first[0], p.k, p.n, p.heads, p.batch.entries};
     void *copy;
     PASS(tartan_cuda_align(function, queue, &b, &copy));
-    const tartan_status status = multiply(function, queue, &p);
+    const bool padded = copy != nullptr && p.b.col_stride == 1; /* its lines end with zeros */
+    const tartan_status status = multiply(function, queue, &p, padded ? p.b.row_stride : p.n);
     tartan_cuda_scratch_free(queue, copy);
     return status;
 }

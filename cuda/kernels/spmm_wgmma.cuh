@@ -191,6 +191,18 @@ __device__ __noinline__ void repair(const Problem &p, const Tile &t, const Targe
     });
 }
 
+/* Waits until both warpgroups have read the stage; then a warp's share of it is room for its results. */
+template <int kRows>
+__device__ __forceinline__ uint32_t room_in_stage(const Ring<kRows> &ring, uint32_t stage, uint32_t bytes) {
+    consumer_barrier();
+    return ring.a(stage) + (threadIdx.x / 32 - 4) * bytes;
+}
+template <int kRows> __device__ __forceinline__ void release_room(const Ring<kRows> &ring, uint32_t stage) {
+    shared_fence_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty(stage));
+}
+
 template <Factor kFactor, int kA, int kB, int kRows>
 __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
@@ -207,14 +219,20 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
 #pragma unroll
             for (int i = 0; i < 128; i++) d[i] = 0;
         }
-        const bool boxes = p.boxes && stages > 0;
-        consume<kFactor, kA, kB>(ring, state, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d, boxes);
+        const bool boxes = p.boxes && stages > 0, lines = p.c.vectors == kRowsAny16 && stages > 0;
+        const bool in_stage = lines && !Form<kRows>::kExtraRoom;
+        consume<kFactor, kA, kB>(ring, state, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d,
+                                 boxes || in_stage);
         if (boxes && stage_results<kFactor>(p, ring, state.previous(), boxed++, d)) continue;
         if (Form<kRows>::kExtraRoom && boxed > 0)
             barrier_wait(ring.drained(1), (boxed - 1) % 2); /* the warp's staging is in use */
+        const uint32_t room = in_stage ? room_in_stage(ring, state.previous(), kWideRoom) : ring.output(warp);
         Target c = p.c;
         const int64_t rows = min(p.m - t.row, (int64_t)p.tile_rows) - row, cols = p.n - t.col - col;
-        if (rows <= 0 || cols <= 0) continue; /* past the edge of C */
+        if (rows <= 0 || cols <= 0) { /* past the edge of C */
+            if (in_stage) release_room(ring, state.previous());
+            continue;
+        }
         c.rows = rows < 16 ? (int32_t)rows : 16;
         c.cols = cols < kTileCols ? (int32_t)cols : kTileCols;
         const int64_t at = t.head * p.c_head + t.entry * p.c_batch + (t.row + row) * c.row_stride +
@@ -222,8 +240,11 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
         c.data = (char *)c.data + at * (c.dtype == TARTAN_F32 ? 4 : 2);
         if (p.repairs && any_not_finite(d))
             repair<kFactor>(p, t, c, row, col);
+        else if (lines)
+            as_half<kFactor>(c.dtype, [&](auto half) { store_tile_any<half.value>(c, room, d); });
         else
-            store_tile<kFactor>(c, ring.output(warp), d);
+            store_tile<kFactor>(c, room, d);
+        if (in_stage) release_room(ring, state.previous());
     }
 }
 
@@ -237,17 +258,28 @@ __device__ __forceinline__ void multiply_swapped(const Problem &p, const Ring<kR
     Tile t;
     while (take_tile(ring, tiles, &t)) {
         float d[128];
-        consume_swapped(ring, state, p.feed_a, p.feed_b, p.part_k, p.gathers, stages_of(p, t), d);
+        const int32_t stages = stages_of(p, t);
+        const bool lines = p.c.vectors == kRowsAny32 && (Form<kRows>::kExtraRoom || stages > 0);
+        const bool in_stage = lines && !Form<kRows>::kExtraRoom;
+        consume_swapped(ring, state, p.feed_a, p.feed_b, p.part_k, p.gathers, stages, d, in_stage);
+        const uint32_t room = in_stage ? room_in_stage(ring, state.previous(), kSwappedRoom<kRows>)
+                                       : ring.output(threadIdx.x / 32 - 4);
         const int64_t rows = min(p.m - t.row, (int64_t)p.tile_rows), cols = p.n - t.col - col;
-        if (cols <= 0) continue; /* past the edge of C */
+        if (cols <= 0) { /* past the edge of C */
+            if (in_stage) release_room(ring, state.previous());
+            continue;
+        }
         Target c = p.c;
         c.rows = (int32_t)rows, c.cols = cols < kCols ? (int32_t)cols : kCols;
         c.data = (float *)c.data + t.head * p.c_head + t.entry * p.c_batch + t.row * c.row_stride +
                  (t.col + col) * c.col_stride;
         if (p.repairs && any_not_finite(d))
             repair<Factor::tf32>(p, t, c, 0, col);
+        else if (lines)
+            store_swapped_any<kRows>(c, room, d);
         else
             store_swapped<kRows>(c, d);
+        if (in_stage) release_room(ring, state.previous());
     }
 }
 

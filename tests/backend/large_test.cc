@@ -100,6 +100,30 @@ TEST_P(Large, SpmmOfAnyFewColumns) {
             }
 }
 
+// Operands whose lines begin at any element, with any number of columns, beside NaN that no result may show.
+TEST_P(Large, SpmmOfOddLines) {
+    look_at_some_rows();
+    for (const bool tf32 : {false, true}) {
+        if (tf32) context = open("math=tf32");
+        for (const int64_t block : {8, 16, 24, 32, 40, 64, 72, 112, 128})
+            for (const int32_t dtype : kDtypes)
+                for (uint64_t seed = 0; seed < (on_device() ? seeds() : block == 24) && !HasFailure();
+                     seed++) {
+                    if (tf32 && dtype != TARTAN_F32) continue;
+                    std::mt19937_64 random(seed * 1000 + (uint64_t)block * 4 + (uint64_t)dtype + 99);
+                    Setting s = setting_of(block, dtype, random);
+                    s.n = pick<int64_t>(random, {5, 61, 200, 250, 256, 261, 509, 511, 515, 600});
+                    s.beta = pick(random, {0.0, 0.0, 0.0, 0.25}), s.batch = pick<int64_t>(random, {0, 0, 2});
+                    s.b_style = pick(random, {kRows, kOddLines}),
+                    s.c_style = pick(random, {kRows, kOddLines});
+                    const std::vector<int> list = {seed % 2 == 0 ? 0 : 2, seed % 4 == 0 ? 1 : 3};
+                    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+                    dtype == TARTAN_F64 ? forms<long double>(s, list, random)
+                                        : forms<double>(s, list, random, tf32);
+                }
+    }
+}
+
 // Of the last block row less than half is there, and in tiles of a device less than half of the columns.
 TEST_P(Large, SpmmOfRaggedBatches) {
     for (int64_t block : {32, 64, 128})

@@ -65,6 +65,21 @@ TEST(CudaTune, SpmmOfAnOddNumberOfColumnsStaysFast) {
     EXPECT_EQ("spmm_wgmma", odd.chosen(kHopper));
 }
 
+// A copy pays where the product takes a few times as long.
+TEST(CudaTune, SpmmSimtCopiesBInRows) {
+    const auto copies = [](int64_t n, void (*change)(tartan_cuda_spmm &)) {
+        Spmm s(TARTAN_F32, 64, n);
+        change(s.p);
+        return tartan_cuda_spmm_simt_copies(&s.p);
+    };
+    EXPECT_TRUE(copies(511, [](tartan_cuda_spmm &) {}));
+    EXPECT_TRUE(copies(4095, [](tartan_cuda_spmm &) {}));
+    EXPECT_TRUE(copies(511, [](tartan_cuda_spmm &p) { p.batch = {1, 2, {2}, {1}, {1}}; }));
+    EXPECT_FALSE(copies(4095, [](tartan_cuda_spmm &p) { p.blocks /= 20; }));
+    EXPECT_FALSE(copies(511, [](tartan_cuda_spmm &p) { std::swap(p.b.row_stride, p.b.col_stride); }));
+    EXPECT_FALSE(copies(511, [](tartan_cuda_spmm &p) { p.batch = {2, 4, {2, 2}, {1, 1}, {1, 1}}; }));
+}
+
 TEST(CudaTune, SpmmElsewhere) {
     for (const int32_t block : kBlocks)
         for (const auto &chip : {kAmpere, kAda, kBlackwell}) {

@@ -19,7 +19,8 @@ extern "C" {
 
 namespace tartan_test {
 
-enum Style { kRows, kColumns, kReversed, kGaps, kRepeated, kStyles };
+// kOddLines: contiguous rows that begin at any element, with NaN before, between and after them.
+enum Style { kRows, kColumns, kReversed, kGaps, kRepeated, kStyles, kOddLines };
 const int32_t kDtypes[] = {TARTAN_F64, TARTAN_F32, TARTAN_F16, TARTAN_BF16};
 
 // Rounds to a dtype.
@@ -60,11 +61,13 @@ class Dense {
             const size_t d = order[o];
             array.shape[d] = shape[d];
             array.strides[d] = step;
-            step *= std::max<int64_t>(shape[d], 1) + (style == kGaps && o + 1 == n ? 3 : 0);
+            const bool apart = style == kGaps || style == kOddLines;
+            step *= std::max<int64_t>(shape[d], 1) + (apart && o + 1 == n ? 3 : 0);
         }
         const int64_t bytes = tartan_dtype_bytes(dtype);
-        memory_.assign((size_t)(step * bytes + 64), (char)0x5a);
-        int64_t first = 0;
+        if (style == kOddLines) mark_ = (char)0xff;
+        memory_.assign((size_t)(step * bytes + 64), mark_);
+        int64_t first = style == kOddLines ? 1 : 0;
         for (size_t d = 0; style == kReversed && d < n; d++) {
             first += (std::max<int64_t>(shape[d], 1) - 1) * array.strides[d];
             array.strides[d] = -array.strides[d];
@@ -73,11 +76,12 @@ class Dense {
         offset_ = first * bytes;
         array.data = memory_.data() + offset_;
     }
-    Dense(const Dense &other) : array(other.array), memory_(other.memory_), offset_(other.offset_) {
+    Dense(const Dense &other)
+        : array(other.array), memory_(other.memory_), offset_(other.offset_), mark_(other.mark_) {
         array.data = memory_.data() + offset_;
     }
     Dense &operator=(const Dense &other) {
-        array = other.array, memory_ = other.memory_, offset_ = other.offset_;
+        array = other.array, memory_ = other.memory_, offset_ = other.offset_, mark_ = other.mark_;
         array.data = memory_.data() + offset_;
         return *this;
     }
@@ -99,6 +103,7 @@ class Dense {
         for (int64_t i = 0; i < elements(); i++) set(i, uniform(random));
     }
     const std::vector<char> &memory() const { return memory_; }
+    char mark() const { return mark_; }
     // The same elements seen with the last two dimensions exchanged.
     tartan_array exchanged() const {
         tartan_array a = array;
@@ -110,6 +115,7 @@ class Dense {
   private:
     std::vector<char> memory_;
     int64_t offset_ = 0;
+    char mark_ = (char)0x5a;
 };
 
 // Whether the bytes that belong to no element are unchanged.
@@ -120,7 +126,7 @@ inline bool marks_intact(const Dense &dense) {
     for (int64_t i = 0; i < dense.elements(); i++)
         for (int64_t b = 0; b < bytes; b++) used[(size_t)(base + dense.offset(i) * bytes + b)] = true;
     for (size_t i = 0; i < used.size(); i++)
-        if (!used[i] && dense.memory()[i] != (char)0x5a) return false;
+        if (!used[i] && dense.memory()[i] != dense.mark()) return false;
     return true;
 }
 
