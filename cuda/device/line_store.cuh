@@ -40,11 +40,11 @@ struct StagedLines {
 };
 
 /* Writes the elements before and after the aligned 16 bytes of each line, with kEnds lanes for a line. */
-template <typename Element, int kUnits, int kEnds>
+template <typename Element, int kUnits, int kEnds, int kUnroll>
 __device__ __forceinline__ void store_ends(const StagedLines &s) {
     constexpr int32_t kBytes = sizeof(Element), kEach = 16 / kBytes, kAtOnce = 32 / kEnds;
     const int32_t lane = threadIdx.x % 32, end = lane % kEnds;
-#pragma unroll 4
+#pragma unroll kUnroll
     for (int32_t i = s.part * kAtOnce + lane / kEnds; i < s.lines; i += s.parts * kAtOnce) {
         char *line = s.to + i * s.pitch;
         const int32_t ahead = (int32_t)(-(uintptr_t)line % 16) / kBytes,
@@ -58,11 +58,12 @@ __device__ __forceinline__ void store_ends(const StagedLines &s) {
 }
 
 /* Writes them: words of 16 bytes that are aligned in memory, each from two staged ones, then the elements at both ends of a
- * line, fewer than 16 bytes each. By a whole warp. */
-template <typename Element, int kUnits> __device__ __forceinline__ void store_lines(const StagedLines &s) {
+ * line, fewer than 16 bytes each. By a whole warp; kUnroll: as registers are free. */
+template <typename Element, int kUnits, int kUnroll = 2>
+__device__ __forceinline__ void store_lines(const StagedLines &s) {
     constexpr int32_t kBytes = sizeof(Element), kEach = 16 / kBytes, kAtOnce = 32 / kUnits;
     const int32_t lane = threadIdx.x % 32, unit = lane % kUnits;
-#pragma unroll 4
+#pragma unroll kUnroll
     for (int32_t i = s.part * kAtOnce + lane / kUnits; i < s.lines; i += s.parts * kAtOnce) {
         char *line = s.to + i * s.pitch;
         const int32_t before = (int32_t)((uintptr_t)line % 16), at = 16 * unit - before;
@@ -74,9 +75,9 @@ template <typename Element, int kUnits> __device__ __forceinline__ void store_li
     }
     /* Where a line is a multiple of 16 bytes long, those at both ends are 16 bytes together. */
     if (s.length % kEach == 0)
-        store_ends<Element, kUnits, kEach>(s);
+        store_ends<Element, kUnits, kEach, kUnroll>(s);
     else
-        store_ends<Element, kUnits, 2 * kEach>(s);
+        store_ends<Element, kUnits, 2 * kEach, kUnroll>(s);
 }
 
 } // namespace tartan_cuda

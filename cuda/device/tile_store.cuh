@@ -152,27 +152,33 @@ __device__ __forceinline__ void store_rows_any(const Target &t, uint32_t room, c
     }
 }
 
-/* All 256 columns of such rows, 8 rows at a time, through kWideRoom bytes: fewer ends of lines. */
+/* All 256 columns of such rows, through kWideRoom bytes for each 8 rows: fewer ends of lines. All sums are staged before any is
+ * stored, so that their registers are free. */
 enum { kWideRoom = 8 * kTileCols * 2 };
 template <Factor kFactor>
-__device__ __forceinline__ void store_tile_any(const Target &t, uint32_t room, const float (&d)[128]) {
+__device__ __forceinline__ void store_tile_any(const Target &t, const uint32_t (&rooms)[2],
+                                               const float (&d)[128]) {
     constexpr int kUnits = kTileCols / 8;
     const uint32_t lane = threadIdx.x % 32;
+    __syncwarp();
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        __syncwarp();
 #pragma unroll
         for (int p = 0; p < kUnits; p += 4) {
             const float *x = &d[4 * p + 2 * half];
-            store_matrices(staged_unit<kUnits>(room, lane % 8, p + lane / 8),
+            store_matrices(staged_unit<kUnits>(rooms[half], lane % 8, p + lane / 8),
                            pack<kFactor>(t.alpha * x[0], t.alpha * x[1]),
                            pack<kFactor>(t.alpha * x[4], t.alpha * x[5]),
                            pack<kFactor>(t.alpha * x[8], t.alpha * x[9]),
                            pack<kFactor>(t.alpha * x[12], t.alpha * x[13]));
         }
-        __syncwarp();
+    }
+    __syncwarp();
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
         char *to = (char *)t.data + 16 * half * t.row_stride;
-        store_lines<uint16_t, kUnits>({room, to, 2 * t.row_stride, min(t.rows - 8 * half, 8), t.cols, 0, 1});
+        store_lines<uint16_t, kUnits, 4>(
+            {rooms[half], to, 2 * t.row_stride, min(t.rows - 8 * half, 8), t.cols, 0, 1});
     }
 }
 

@@ -203,6 +203,12 @@ template <int kRows> __device__ __forceinline__ void release_room(const Ring<kRo
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty(stage));
 }
 
+static_assert(2 * kConsumerWarps * kWideRoom <= Form<64>::kStage, "room for lines in a stage");
+static_assert(kConsumerWarps * kWideRoom <= Form<128>::kStage && kWideRoom <= Form<128>::kRoom,
+              "room for half of the lines in a stage, and for half elsewhere");
+static_assert(kConsumerWarps * kSwappedRoom<64> <= Form<64>::kStage && kSwappedRoom<128> <= Form<128>::kRoom,
+              "room for lines of swapped products");
+
 template <Factor kFactor, int kA, int kB, int kRows>
 __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
@@ -220,17 +226,20 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
             for (int i = 0; i < 128; i++) d[i] = 0;
         }
         const bool boxes = p.boxes && stages > 0, lines = p.c.vectors == kRowsAny16 && stages > 0;
-        const bool in_stage = lines && !Form<kRows>::kExtraRoom;
         consume<kFactor, kA, kB>(ring, state, p.feed_a, p.feed_b, p.gathers, warpgroup, stages, d,
-                                 boxes || in_stage);
+                                 boxes || lines);
         if (boxes && stage_results<kFactor>(p, ring, state.previous(), boxed++, d)) continue;
         if (Form<kRows>::kExtraRoom && boxed > 0)
             barrier_wait(ring.drained(1), (boxed - 1) % 2); /* the warp's staging is in use */
-        const uint32_t room = in_stage ? room_in_stage(ring, state.previous(), kWideRoom) : ring.output(warp);
+        uint32_t rooms[2] = {};                             /* of 16-bit lines */
+        if (lines) {
+            rooms[0] = room_in_stage(ring, state.previous(), kWideRoom);
+            rooms[1] = Form<kRows>::kExtraRoom ? ring.output(warp) : rooms[0] + kConsumerWarps * kWideRoom;
+        }
         Target c = p.c;
         const int64_t rows = min(p.m - t.row, (int64_t)p.tile_rows) - row, cols = p.n - t.col - col;
         if (rows <= 0 || cols <= 0) { /* past the edge of C */
-            if (in_stage) release_room(ring, state.previous());
+            if (lines) release_room(ring, state.previous());
             continue;
         }
         c.rows = rows < 16 ? (int32_t)rows : 16;
@@ -241,10 +250,10 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
         if (p.repairs && any_not_finite(d))
             repair<kFactor>(p, t, c, row, col);
         else if (lines)
-            as_half<kFactor>(c.dtype, [&](auto half) { store_tile_any<half.value>(c, room, d); });
+            as_half<kFactor>(c.dtype, [&](auto half) { store_tile_any<half.value>(c, rooms, d); });
         else
-            store_tile<kFactor>(c, room, d);
-        if (in_stage) release_room(ring, state.previous());
+            store_tile<kFactor>(c, ring.output(warp), d);
+        if (lines) release_room(ring, state.previous());
     }
 }
 
