@@ -5,8 +5,8 @@
 
 namespace {
 
-/* These addresses are the makers of the plans. Variant: 2 * group + by_columns, group 0 for a row index; of tiles the
- * group; of sub-blocks see tartan_cuda_index_get_sub_groups. */
+/* These addresses are the makers of the plans. Variant: 2 * group + by_columns, group 0 for a row index; of tiles see
+ * tartan_cuda_index_get_tiles; of sub-blocks see tartan_cuda_index_get_sub_groups. */
 const char maker = 0, sub_maker = 0, tiles_maker = 0, mask_maker = 0;
 
 /* The plan that a layout or mask keeps. Its memory belongs to no queue, since layouts outlive contexts. */
@@ -223,7 +223,8 @@ tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queu
                                           const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out) {
     request r = {function, queue, false, groups->group, groups, form, nullptr, nullptr, nullptr, nullptr};
-    const tartan_i_plan_key key = {&tiles_maker, queue->device_id, groups->group};
+    const tartan_i_plan_key key = {&tiles_maker, queue->device_id,
+                                   (form->each * 128 + form->entries) * 32 + groups->group};
     void *plan = nullptr;
     PASS(tartan_cuda_host->plan(layout, &key, make, &r, release, &plan));
     *out = ((const index_set *)plan)->tiles;

@@ -21,8 +21,8 @@ tartan_status tartan_cuda_index_get_sub_groups(const char *function, tartan_cuda
                                                const tartan_cuda_sub_blocks *sub, int32_t group,
                                                tartan_cuda_group_index *out);
 
-/* The tiles of a group index by block rows of that layout, which must not be dynamic. A kernel always asks for the same
- * form for a group. */
+/* The tiles of a group index by block rows of that layout, which must not be dynamic. The form of a
+ * group differs only in `entries` and `each`. */
 tartan_status tartan_cuda_index_get_tiles(const char *function, tartan_cuda_queue *queue,
                                           const tartan_layout *layout, const tartan_cuda_group_index *groups,
                                           const tartan_cuda_tile_form *form, tartan_cuda_tile_index *out);

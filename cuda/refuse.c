@@ -102,12 +102,24 @@ const char *tartan_cuda_spmm_wgmma_refuses(const tartan_cuda_chip *chip, const v
     return NULL;
 }
 
+/* Whether f32 rows of C are contiguous, but do not all begin at multiples of 16 bytes, as vectors_of of
+ * kernels/spmm_describe.cuh sees it. */
+static bool begins_anywhere(const tartan_cuda_spmm *p) {
+    const bool apart = (p->heads == 1 || p->c.head_stride % 4 == 0) &&
+                       (p->batch.ndim == 0 || p->batch.second[0] % 4 == 0) && p->c.row_stride % 4 == 0;
+    return p->beta == 0 && p->c.col_stride == 1 && !(apart && is_aligned(p->c.data, 16));
+}
+
 const char *tartan_cuda_spmm_swapped_refuses(const tartan_cuda_chip *chip, const void *problem) {
     const tartan_cuda_spmm *p = problem;
     if (chip->major != 9 || chip->minor != 0) return "needs compute capability 9.0";
-    if (!tartan_cuda_is_half(p->dtype)) return "only for float16 and bfloat16";
+    if (!tartan_cuda_is_half(p->dtype) && !p->tf32) return "only for float16, bfloat16 and tf32";
     if (p->block_m % 8 != 0 || p->block_k % 8 != 0) return "only for blocks whose edges are multiples of 8";
     if (p->block_m < 72 || p->block_m > 128) return "only for blocks of 72 to 128 rows";
+    if (p->tf32 && p->a_k != 1) return "tf32 needs the summed index of a to be contiguous";
+    if (p->tf32 && (p->b.col_stride != 1 || p->b.row_stride == 1))
+        return "tf32 needs the columns of b to be contiguous";
+    if (p->tf32 && begins_anywhere(p)) return "would store one by one what spmm_wgmma stores by 16 bytes";
     return refuse_tiles(p, (double)p->grid_m);
 }
 

@@ -76,7 +76,7 @@ bool tartan_cuda_spmm_transposes(const tartan_cuda_spmm *p);
 
 /* ---- Inside spmm_swapped ---- */
 
-/* The rows that its products have, for a block row of at most as many: 80, 96, 112 or 128. */
+/* The rows that its products have, for a block row of at most as many: 80, 96, 112 or 128; in tf32 as many as it has. */
 int32_t tartan_cuda_spmm_swapped_rows(const tartan_cuda_spmm *p);
 
 /* ---- Inside all kernels of products ---- */
@@ -125,9 +125,16 @@ int32_t tartan_cuda_spmm_near(const tartan_cuda_spmm *p, int32_t cols, bool by_c
  * `edge` rows; then tiles begin where block rows do, and have one or more of them. */
 tartan_cuda_tiling tartan_cuda_sddmm_tiling(const tartan_cuda_sddmm *p);
 
-/* The costs of its tiles for blocks of `width` columns. `rows` is 64 or 128; entries do not cross the 256 columns of a
- * warpgroup. */
-tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, int32_t width);
+/* How the columns of an entry lie in a tile: `pitch` from one entry to the next, at least the width of a block. Where
+ * columns of Y are contiguous, they are loaded in boxes of `piece` columns, and what a box reads past the block is not
+ * used; 0: the sum's index is contiguous, and a box is as wide as a block. */
+typedef struct tartan_cuda_columns {
+    int32_t width, pitch, piece;
+} tartan_cuda_columns;
+tartan_cuda_columns tartan_cuda_sddmm_columns(const tartan_cuda_sddmm *p);
+
+/* The costs of its tiles. `rows` is 64 or 128; entries do not cross the 256 columns of a warpgroup. */
+tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, const tartan_cuda_columns *columns);
 
 /* Whether CTAs take whole tiles, of the given number and total cost of a step; else their sums are split (stream_k.h). */
 bool tartan_cuda_sddmm_whole(int64_t tiles, int64_t cost, int32_t width, int64_t steps, int32_t processors);

@@ -18,10 +18,11 @@ static const design sddmm_wgmma = {.peak = {[HALF] = {76, 131, 248, 477, 580}},
 
 /* sddmm_wgmma. A stage loads rows * 128 + columns * 128 bytes: 72 KB for a tile of 64 x 512, 48 KB for 128 x 256. */
 static const double stage_kb_64 = 72, stage_kb_128 = 48;
-/* Costs of a step of a tile, in units of 256 bytes, the time that L2 takes for them when all SMs read: by rows of X, by
- * the columns of an entry, and what the products of a whole tile take at least. Blocks of 8 are limited by the number
- * of boxes. */
-static const int32_t sddmm_entry_cost[SIZES] = {6, 8, 16, 32, 64}, sddmm_products_cost = 152;
+/* Costs of a step of a tile, in units of 256 bytes, the time that L2 takes for them when all SMs read, two lines of 128
+ * bytes: of the boxes of an entry at least, of which blocks of 8 have many, and of the products of a whole tile. */
+static const int32_t sddmm_least_entry_cost = 6, sddmm_products_cost = 152;
+/* Boxes of Y with contiguous columns may read so many times the width of a block. */
+static const double sddmm_most_read = 1.5;
 static const int32_t sddmm_whole_from =
     32; /* smaller blocks are limited by the number of boxes, never by products */
 static const double sddmm_whole_slack = 1.08;
@@ -99,7 +100,8 @@ double tartan_cuda_sddmm_wgmma_rate(const void *problem) {
     const tartan_cuda_tiling t = tartan_cuda_sddmm_tiling(p);
     if (t.edge == 0) return 0;
     const double rows = (double)(t.group * t.edge) / t.rows;
-    const double cols = (double)(WARPGROUP_COLS / p->block_n * p->block_n) / WARPGROUP_COLS;
+    const int32_t pitch = tartan_cuda_sddmm_columns(p).pitch;
+    const double cols = (double)(WARPGROUP_COLS / pitch * p->block_n) / WARPGROUP_COLS;
     return tartan_cuda_with_us(rows * cols * sddmm_rate(&sddmm_wgmma, p), operations, us);
 }
 
@@ -125,12 +127,27 @@ tartan_cuda_tiling tartan_cuda_sddmm_tiling(const tartan_cuda_sddmm *p) {
     return (tartan_cuda_tiling){edge, rows, lines == 0 ? rows / edge : lines * (p->block_m / edge)};
 }
 
-tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, int32_t width) {
-    return (tartan_cuda_tile_form){.entries = (rows == 64 ? 2 : 1) * (WARPGROUP_COLS / width),
+/* Boxes of 64 columns cost as much as 64 columns one by one: as many lines. */
+tartan_cuda_columns tartan_cuda_sddmm_columns(const tartan_cuda_sddmm *p) {
+    const int32_t width = p->block_n, divisor = width & -width;
+    tartan_cuda_columns c = {width, width, 0};
+    if (p->pair[0].y.row_stride == 1) return c;
+    for (c.piece = 8; c.piece < 64 && c.piece < width;) c.piece *= 2;
+    const int32_t boxes = (width + c.piece - 1) / c.piece;
+    if (boxes * STAGE_K <= sddmm_most_read * width)
+        c.pitch = boxes * c.piece;
+    else
+        c.piece = divisor < 64 ? divisor : 64;
+    return c;
+}
+
+tartan_cuda_tile_form tartan_cuda_sddmm_form(int32_t rows, const tartan_cuda_columns *c) {
+    const int32_t each = c->pitch / 2;
+    return (tartan_cuda_tile_form){.entries = (rows == 64 ? 2 : 1) * (WARPGROUP_COLS / c->pitch),
                                    .base = rows / 2,
-                                   .each = sddmm_entry_cost[tartan_cuda_size_of(width)],
+                                   .each = each < sddmm_least_entry_cost ? sddmm_least_entry_cost : each,
                                    .least = sddmm_products_cost,
-                                   .by_column = width >= sddmm_whole_from};
+                                   .by_column = c->width >= sddmm_whole_from};
 }
 
 /* The last round of whole tiles may leave many SMs idle. The others then read faster, but they cannot multiply faster. */
@@ -142,8 +159,8 @@ bool tartan_cuda_sddmm_whole(int64_t tiles, int64_t cost, int32_t width, int64_t
 }
 
 bool tartan_cuda_sddmm_transposes(const tartan_cuda_sddmm *p, int64_t tiles, int32_t sms) {
-    if ((p->block_n & -p->block_n) > 16)
-        return false; /* boxes of Y are as wide as a power of two that divides blocks */
+    const tartan_cuda_columns c = tartan_cuda_sddmm_columns(p);
+    if (c.piece == 0 || c.piece > 16) return false;
     double elements = 0, steps = 0;
     for (int32_t i = 0; i < p->pairs; i++) {
         const double k = (double)p->pair[i].k * (double)p->pair[i].batch.entries;

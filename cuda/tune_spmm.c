@@ -47,6 +47,8 @@ static const design spmm_wgmma_128 =
 static const design spmm_swapped = {.peak = {[HALF] = {0, 0, 0, 420, 500}},
                                     .columns = {256, 256, 256, 256, 192},
                                     .few = {[SIZES - 2] = {29, 128}, [SIZES - 1] = {29, 128}}};
+static const design spmm_swapped_tf32 = {.peak = {[TF32] = {0, 0, 0, 250, 270}},
+                                         .columns = {256, 256, 256, 256, 256}};
 /* What gathering leaves of the rate of tiles of 128 rows (H100, blocks of 72 to 120, 4096). */
 static const double spmm_gathered_part[KINDS] = {[TF32] = 0.7, [HALF] = 0.7, [F8] = 0.7},
                     spmm_gathered_eights = 0.5; /* sub-blocks of 8 */
@@ -238,19 +240,21 @@ double tartan_cuda_spmm_wgmma_rate(const void *problem) {
 }
 
 int32_t tartan_cuda_spmm_swapped_rows(const tartan_cuda_spmm *p) {
+    if (p->dtype == TARTAN_F32) return p->block_m;
     return p->block_m <= 80 ? 80 : (p->block_m + 15) / 16 * 16;
 }
 
-/* A tile has one block row; of its products the rows past the block and the k past its last 16 are wasted. */
+/* A tile has one block row; of its products the rows past the block and the k past its last step are wasted. */
 double tartan_cuda_spmm_swapped_rate(const void *problem) {
     const tartan_cuda_spmm *p = problem;
-    const int32_t rows = tartan_cuda_spmm_swapped_rows(p), steps = (p->block_k + 15) / 16;
-    const int32_t size = rows <= 96 ? SIZES - 2 : SIZES - 1;
-    const double part = (double)p->block_m / rows * p->block_k / (16 * steps);
-    const double rate = rate_in_groups(&spmm_swapped, p, size, 0, part);
+    const design *d = p->dtype == TARTAN_F32 ? &spmm_swapped_tf32 : &spmm_swapped;
+    const int32_t rows = tartan_cuda_spmm_swapped_rows(p), size = rows <= 96 ? SIZES - 2 : SIZES - 1;
+    const int32_t step = 32 / tartan_cuda_bytes_of(p->dtype), steps = (p->block_k + step - 1) / step;
+    const double part = (double)p->block_m / rows * p->block_k / (step * steps);
+    const double rate = rate_in_groups(d, p, size, 0, part);
     const double us = tartan_cuda_align_us(&p->b, p->heads, p->batch.entries, p->batch.first[0],
                                            (double)p->k * (double)p->n);
-    return with_start(p, with_few_columns(&spmm_swapped, p, size, rate), us);
+    return with_start(p, with_few_columns(d, p, size, rate), us);
 }
 
 /* All strides of a dense operand that separate its matrices are multiples of `of`. */

@@ -15,7 +15,8 @@ struct Blocks {
     int32_t dtype;
     int32_t edge, shift;        /* 2^shift rows of a block, or of a slice of it */
     int32_t width;              /* columns of a block, a multiple of 8 */
-    uint32_t per_width;         /* 2^16 / (width / 8), rounded up */
+    int32_t pitch;              /* from the columns of one entry to those of the next: the width, or more */
+    uint32_t per_pitch;         /* 2^16 / (pitch / 8), rounded up */
     int32_t id_shift, units;    /* ids are 2^id_shift elements apart, and a block is so many ids long */
     int32_t stride_m, stride_n; /* inside a block */
     bool vectors, by_cols;      /* 16-byte stores are possible; the columns of a block are contiguous */
@@ -27,11 +28,11 @@ struct Blocks {
 
     /* Which entry of a warpgroup's columns, at most 256, column `col` belongs to. */
     __device__ __forceinline__ int32_t slot_of(int32_t col) const {
-        return (int32_t)((uint32_t)(col / 8) * per_width >> 16);
+        return (int32_t)((uint32_t)(col / 8) * per_pitch >> 16);
     }
     /* Where element (i, j) of block `id` is, row i of the tile and column j of the warpgroup, which is in entry `slot`. */
     __device__ __forceinline__ int64_t place(int32_t id, int32_t i, int32_t j, int32_t slot) const {
-        return ((int64_t)id << id_shift) + (i & (edge - 1)) * stride_m + (j - slot * width) * stride_n;
+        return ((int64_t)id << id_shift) + (i & (edge - 1)) * stride_m + (j - slot * pitch) * stride_n;
     }
 };
 
@@ -43,6 +44,7 @@ struct Slots {
     uint32_t shut[2]; /* by lanes: the gate is 0, the result is 0 whatever the sum is */
     int32_t cols;     /* of the matrix, from the entry's first column on */
     int64_t rows;     /* of the matrix, from the warp's first row on */
+    bool ragged;      /* some of the blocks' rows or columns are outside of the matrix */
     bool scalar;      /* must be stored element by element */
 };
 
@@ -63,7 +65,9 @@ __device__ __forceinline__ Slots find_slots(const Blocks &b, int32_t entry, int3
     }
     s.cols = there ? (int32_t)b.n - b.cols[entry + lane] * b.width : b.width;
     s.rows = rows;
-    s.scalar = !b.vectors || rows < 16 || __any_sync(~0u, s.cols < b.width);
+    const bool outside = s.cols < b.width || (s.id[0] >= 0 && rows < 8) || (s.id[1] >= 0 && rows < 16);
+    s.ragged = __any_sync(~0u, outside);
+    s.scalar = !b.vectors;
     return s;
 }
 
@@ -72,8 +76,21 @@ __device__ __forceinline__ float scaled(const Slots &s, int h, int32_t slot, flo
     return s.shut[h] >> slot & 1 ? 0 : scale * sum;
 }
 
+/* Two sums of row 8 h + i of the warp's 16, at column j of entry `slot`, packed; zeros past the edge of the matrix. */
+template <Factor kFactor, bool kRagged>
+__device__ __forceinline__ uint32_t scaled_pair(const Slots &s, int32_t slot, int h, int32_t i, int32_t j,
+                                                float first, float second) {
+    const float scale = __shfl_sync(~0u, s.scale[h], slot);
+    first = scaled(s, h, slot, scale, first), second = scaled(s, h, slot, scale, second);
+    if constexpr (kRagged) {
+        const int32_t cols = __shfl_sync(~0u, s.cols, slot), left = 8 * h + i < s.rows ? cols - j : 0;
+        first = left > 0 ? first : 0, second = left > 1 ? second : 0;
+    }
+    return pack<kFactor>(first, second);
+}
+
 /* 32 columns, through shared memory, so that whole 16 bytes are written. */
-template <Factor kFactor>
+template <Factor kFactor, bool kRagged>
 __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, uint32_t room,
                                              const float (&d)[128], int first, int32_t row) {
     const int32_t lane = threadIdx.x % 32;
@@ -83,10 +100,10 @@ __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, ui
         uint32_t packed[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int32_t slot = b.slot_of(8 * (first + q + i / 2)), h = i % 2;
+            const int32_t col = 8 * (first + q + i / 2), slot = b.slot_of(col);
             const float *x = &d[4 * (first + q) + 2 * i];
-            const float scale = __shfl_sync(~0u, s.scale[h], slot);
-            packed[i] = pack<kFactor>(scaled(s, h, slot, scale, x[0]), scaled(s, h, slot, scale, x[1]));
+            packed[i] = scaled_pair<kFactor, kRagged>(s, slot, i % 2, lane / 4,
+                                                      col - slot * b.pitch + 2 * (lane % 4), x[0], x[1]);
         }
         if (b.by_cols) { /* [column][16 rows] */
             const uint32_t col = 8 * (q + lane / 16) + lane % 8, half = lane / 8 % 2;
@@ -110,7 +127,7 @@ __device__ __forceinline__ void store_pieces(const Blocks &b, const Slots &s, ui
         const int32_t id = i < 8 ? low : high;
         const int64_t at = b.place(id, row + i, 8 * first + j, slot);
         const uint4 value = shared_load_16(room + from);
-        if (id >= 0) *(uint4 *)(b.values + 2 * at) = value;
+        if (id >= 0 && 8 * first + j - slot * b.pitch < b.width) *(uint4 *)(b.values + 2 * at) = value;
     }
 }
 
@@ -121,6 +138,7 @@ __device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, 
 #pragma unroll
     for (int q = first; q < first + 4; q++) {
         const int32_t slot = b.slot_of(8 * q), cols = __shfl_sync(~0u, s.cols, slot);
+        if (8 * q - slot * b.pitch >= b.width) continue;
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int h = e / 2;
@@ -129,7 +147,7 @@ __device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, 
             if (id < 0) continue;
             const int32_t i = lane / 4 + 8 * h, j = 8 * q + 2 * (lane % 4) + e % 2;
             const int64_t at = b.place(id, row + i, j, slot);
-            if (i < s.rows && j - slot * b.width < cols)
+            if (i < s.rows && j - slot * b.pitch < cols)
                 combine(b.values, b.dtype, at, scaled(s, h, slot, scale, d[4 * q + e]), b.beta);
             else
                 combine(b.values, b.dtype, at, 0, 0);
@@ -138,22 +156,24 @@ __device__ __forceinline__ void store_elements(const Blocks &b, const Slots &s, 
 }
 
 /* 8 columns, from `col` on, of rows `row` and `row` + 8 of the group, where rows allow 16-byte stores. Each lane stores
- * its own: x[4 c ...] are columns 2 c and 2 c + 1 of the one row and of the other. */
-template <Factor kFactor>
+ * its own, of rows lane % 8 and 8 more of the warp's: x[4 c ...] are columns 2 c and 2 c + 1 of the one and of the other. */
+template <Factor kFactor, bool kRagged>
 __device__ __forceinline__ void store_eights(const Blocks &b, const Slots &s, const float (&x)[16],
                                              int32_t row, int32_t col) {
     const int32_t slot = b.slot_of(col);
+    const bool inside = col - slot * b.pitch < b.width;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int32_t id = __shfl_sync(~0u, s.id[h], slot);
-        const float scale = __shfl_sync(~0u, s.scale[h], slot);
         uint32_t packed[4];
 #pragma unroll
         for (int c = 0; c < 4; c++)
-            packed[c] = pack<kFactor>(scaled(s, h, slot, scale, x[4 * c + 2 * h]),
-                                      scaled(s, h, slot, scale, x[4 * c + 2 * h + 1]));
+            packed[c] = scaled_pair<kFactor, kRagged>(s, slot, h, (int32_t)threadIdx.x % 8,
+                                                      col - slot * b.pitch + 2 * c, x[4 * c + 2 * h],
+                                                      x[4 * c + 2 * h + 1]);
         const int64_t at = b.place(id, row + 8 * h, col, slot);
-        if (id >= 0) *(uint4 *)(b.values + 2 * at) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+        if (id >= 0 && inside)
+            *(uint4 *)(b.values + 2 * at) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
     }
 }
 
@@ -172,8 +192,10 @@ __device__ __forceinline__ void store_blocks(const Blocks &b, const Slots &s, ui
         if (!__any_sync(~0u, mine && (s.id[0] >= 0 || s.id[1] >= 0))) continue;
         if (s.scalar)
             store_elements(b, s, d, first, row);
+        else if (s.ragged)
+            store_pieces<kFactor, true>(b, s, room, d, first, row);
         else
-            store_pieces<kFactor>(b, s, room, d, first, row);
+            store_pieces<kFactor, false>(b, s, room, d, first, row);
     }
 }
 

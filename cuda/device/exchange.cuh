@@ -87,7 +87,10 @@ template <int kRows> struct Exchange {
 #pragma unroll
                 for (int c = 0; c < 4; c++) add_four(room(part, cta) + place(q, i, c), &x[4 * c]);
             }
-            store_eights<kFactor>(b, s, x, row + i, 64 * part + 8 * q);
+            if (s.ragged)
+                store_eights<kFactor, true>(b, s, x, row + i, 64 * part + 8 * q);
+            else
+                store_eights<kFactor, false>(b, s, x, row + i, 64 * part + 8 * q);
         }
     }
 

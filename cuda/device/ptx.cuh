@@ -358,47 +358,6 @@ __device__ __forceinline__ void wgmma_256(float (&d)[128], uint64_t a, uint64_t 
     }
 }
 
-/* The left factor of a 64 x 8 product in a warpgroup's registers: f32, of which the instruction takes the bits of tf32. For
- * lane l of warp w, x[0] and x[2] are in row 16 w + l / 4, x[1] and x[3] 8 rows further; x[0] and x[1] are at k l % 4, x[2]
- * and x[3] at k l % 4 + 4. */
-struct Factors {
-    uint32_t x[4];
-};
-
-#define TARTAN_WGMMA_TF32(shape, sums, x0, x1, x2, x3, matrix, keep_at, outputs)                             \
-    asm volatile("{\n"                                                                                       \
-                 ".reg .pred keep;\n"                                                                        \
-                 "setp.ne.b32 keep, " keep_at ", 0;\n"                                                       \
-                 "wgmma.mma_async.sync.aligned." shape ".f32.tf32.tf32 {" sums "}, "                         \
-                 "{" x0 ", " x1 ", " x2 ", " x3 "}, " matrix ", keep, 1, 1;\n"                               \
-                 "}"                                                                                         \
-                 : outputs                                                                                   \
-                 : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b), "r"(keep))
-#define TARTAN_NAMES_32                                                                                      \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "   \
-    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TARTAN_NAMES_64                                                                                      \
-    TARTAN_NAMES_32                                                                                          \
-    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
-    "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-
-/* Part kTile of d = a b + (keep ? d : 0): 64 x kCols of f32, a in registers, b in shared memory, K-major. */
-template <int kCols, int kTile>
-__device__ __forceinline__ void wgmma_tf32(float (&d)[128], const Factors &a, uint64_t b, int32_t keep) {
-    constexpr int at = kTile * kCols / 2;
-    if constexpr (kCols == 128) {
-        TARTAN_WGMMA_TF32("m64n128k8", TARTAN_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69",
-                          TARTAN_SUMS_64(d, at));
-    } else {
-        static_assert(kCols == 64, "there is no other width");
-        TARTAN_WGMMA_TF32("m64n64k8", TARTAN_NAMES_32, "%32", "%33", "%34", "%35", "%36", "%37",
-                          TARTAN_SUMS_32(d, at));
-    }
-}
-
-#undef TARTAN_NAMES_64
-#undef TARTAN_NAMES_32
-#undef TARTAN_WGMMA_TF32
 #undef TARTAN_WGMMA
 #undef TARTAN_SUMS_128
 #undef TARTAN_SUMS_64

@@ -14,6 +14,7 @@
 #ifndef TARTAN_CUDA_SWAPPED_CUH
 #define TARTAN_CUDA_SWAPPED_CUH
 
+#include "device/ptx_tf32.cuh"
 #include "device/ring.cuh"
 #include "device/tile_store.cuh"
 
@@ -23,8 +24,9 @@ enum { kFactorSets = 4 }; /* more than are in flight, and a divisor of the pairs
 
 /* Sizes for tiles of kRows rows. */
 template <int kRows> struct Swapped {
-    static constexpr int kCols = Form<kRows>::kCols / kConsumerWarps; /* of a warp */
-    static constexpr int kPieces = kCols / 32;
+    static constexpr int kPieces = kRows == 64 ? 2 : 1; /* of a warp */
+    static constexpr int kCols = 32 * kPieces;
+    static constexpr int kSums = kPieces * kRows;
 };
 
 /* Which 16 bytes of a piece's row of 128 a lane has. */
@@ -55,24 +57,24 @@ struct SwappedStage {
     uint32_t b;
 };
 
-/* The products of a stage, from pair kPair on; a pair is a piece at 8 k. While a pair is in flight, loads the factors of
- * the next; those of the first are there already. */
-template <int kRows, int kPair>
-__device__ __forceinline__ void pairs_of_stage(const Feed &a, const Feed &b, const SwappedStage &stage,
-                                               uint32_t piece_bytes, bool keep,
-                                               Factors (&factors)[kFactorSets][2], float (&d)[128]) {
+/* The products of 8 kEights k of a stage, from pair kPair on; a pair is a piece at 8 k. While a pair is in flight, loads the
+ * factors of the next; those of the first are there already. */
+template <int kRows, int kEights, int kPair = 0>
+__device__ __forceinline__ void
+pairs_of_stage(const Feed &a, const Feed &b, const SwappedStage &stage, uint32_t piece_bytes, bool keep,
+               Factors (&factors)[kFactorSets][2], float (&d)[Swapped<kRows>::kSums]) {
     constexpr int kPieces = Swapped<kRows>::kPieces, kNext = kPair + 1;
     constexpr int j = kPair / kPieces, piece = kPair % kPieces;
     wgmma_wait<1>();
-    if constexpr (kNext < kSteps * kPieces)
+    if constexpr (kNext < kEights * kPieces)
         load_factors(stage.b + 16 * b.step[kNext / kPieces] + kNext % kPieces * piece_bytes,
                      factors[kNext % kFactorSets]);
     wgmma_fence();
     wgmma_tf32<kRows, 2 * piece>(d, factors[kPair % kFactorSets][0], stage.a + a.step[j], j > 0 || keep);
     wgmma_tf32<kRows, 2 * piece + 1>(d, factors[kPair % kFactorSets][1], stage.a + a.step[j], j > 0 || keep);
     wgmma_commit();
-    if constexpr (kNext < kSteps * kPieces)
-        pairs_of_stage<kRows, kNext>(a, b, stage, piece_bytes, keep, factors, d);
+    if constexpr (kNext < kEights * kPieces)
+        pairs_of_stage<kRows, kEights, kNext>(a, b, stage, piece_bytes, keep, factors, d);
 }
 
 /* Multiplies `stages` stages into d (overwritten), by one warpgroup. A slot of B has part_k rows of each piece. `keep_last`: does
@@ -95,7 +97,7 @@ __device__ __forceinline__ void consume_swapped(const Ring<kRows> &ring,
         if (gathers) shared_fence_async();
         const SwappedStage stage = {a.descriptor + (ring.a(state.at) >> 4), ring.b(state.at) + mine};
         load_factors(stage.b, factors[0]);
-        pairs_of_stage<kRows, 0>(a, b, stage, piece_bytes, s > 0, factors, d);
+        pairs_of_stage<kRows, kSteps>(a, b, stage, piece_bytes, s > 0, factors, d);
         /* Release the stage at once; the other warpgroup's products fill the gap. */
         wgmma_wait<0>();
         if (lane == 0 && !(keep_last && s + 1 == stages)) barrier_arrive(ring.empty(state.at));
@@ -104,7 +106,8 @@ __device__ __forceinline__ void consume_swapped(const Ring<kRows> &ring,
 }
 
 /* Four neighbours in row i / 2 * 8 + i % 2 + 2 (lane % 4) of a piece, in the order of memory. */
-template <int kRows> __device__ __forceinline__ float4 sums_of(const float (&d)[128], int piece, int i) {
+template <int kRows>
+__device__ __forceinline__ float4 sums_of(const float (&d)[Swapped<kRows>::kSums], int piece, int i) {
     const float *x = &d[piece * kRows + i / 2 * 4 + i % 2], *y = x + kRows / 2;
     return upper_first() ? float4{y[0], y[2], x[0], x[2]} : float4{x[0], x[2], y[0], y[2]};
 }
@@ -131,7 +134,8 @@ __device__ __forceinline__ void store_quad(float *to, const Target &t, float4 su
 }
 
 /* The epilogue of a warp: stores its kRows x kCols sums. */
-template <int kRows> __device__ __forceinline__ void store_swapped(const Target &t, const float (&d)[128]) {
+template <int kRows>
+__device__ __forceinline__ void store_swapped(const Target &t, const float (&d)[Swapped<kRows>::kSums]) {
     const int32_t first_row = 2 * (threadIdx.x % 4), first_col = 4 * (int32_t)columns_of_lane();
     const bool whole = t.vectors == kRowQuads && t.beta == 0 && t.rows == kRows;
 #pragma unroll

@@ -73,12 +73,6 @@ tartan_status map_transposed(const char *function, const Factors &f, CUtensorMap
     return tensor_map_make(function, &t, out);
 }
 
-/* The columns of a box of Y where Y is MN-major: they divide a block. */
-int32_t piece_of(const Problem *g) {
-    const int32_t most = g->blocks.width & -g->blocks.width;
-    return most < 64 ? most : 64;
-}
-
 template <int kRows>
 tartan_status map_pairs(const char *function, const tartan_cuda_sddmm *p, const Problem *g,
                         const char *transposed, Maps *maps) {
@@ -95,7 +89,7 @@ tartan_status map_pairs(const char *function, const tartan_cuda_sddmm *p, const 
                      pair.x.head_stride,
                      entries,
                      pair.batch.first[0],
-                     g->x_mn_major ? 64u : (uint32_t)kRows};
+                     g->x_mn_major ? 64u : (uint32_t)g->tile_rows};
         Factors y = {pair.y.data,
                      p->dtype,
                      p->n,
@@ -128,7 +122,7 @@ void describe_sums(const tartan_cuda_sddmm *p, Problem *g) {
     }
 }
 
-void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_tiling *t,
+void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_tiling *t, const tartan_cuda_columns *c,
                      const tartan_cuda_group_index *u, Blocks *b) {
     const int32_t elements = p->block_m * p->block_n;
     const bool whole = elements == t->edge * t->edge;
@@ -137,7 +131,8 @@ void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_tiling *t,
     b->edge = t->edge;
     while (1 << b->shift < t->edge) b->shift++;
     b->width = p->block_n;
-    b->per_width = (65536 + (uint32_t)b->width / 8 - 1) / ((uint32_t)b->width / 8);
+    b->pitch = c->pitch;
+    b->per_pitch = (65536 + (uint32_t)b->pitch / 8 - 1) / ((uint32_t)b->pitch / 8);
     b->id_shift = whole ? 2 * b->shift : b->shift;
     b->units = whole ? 1 : elements / t->edge;
     b->stride_m = p->s_m, b->stride_n = p->s_n;
@@ -152,17 +147,17 @@ void describe_blocks(const tartan_cuda_sddmm *p, const tartan_cuda_tiling *t,
 
 /* The layout of stages, and the boxes that fill them. */
 template <int kRows> void describe_stages(Problem *g) {
-    const uint32_t cols = Form<kRows>::kCols, piece = (uint32_t)piece_of(g);
+    const uint32_t cols = Form<kRows>::kCols, piece = (uint32_t)g->piece; /* if Y is MN-major */
     g->feed_x =
         g->x_mn_major ? feed_mn_major(kRows / 64, 1, 128, kStageBytes) : feed_k_major(kRows, 64, kStageBytes);
     g->boxes_x = g->x_mn_major ? kRows / 64 : 1;
     g->feed_y = g->y_mn_major ? feed_mn_major(cols / piece, kTileCols / piece, 2 * piece, kStageBytes)
                               : feed_k_major(cols, kTileCols, kStageBytes);
     g->box_cols = g->y_mn_major ? (int32_t)piece : g->blocks.width;
-    g->boxes_y = g->blocks.width / g->box_cols;
-    g->box_bytes_x = (int32_t)Form<kRows>::kBytesA / g->boxes_x;
+    g->boxes_y = g->blocks.pitch / g->box_cols;
+    g->box_bytes_x = (g->x_mn_major ? 64 : g->tile_rows) * kStageBytes;
     g->box_bytes_y = g->box_cols * kStageBytes;
-    g->side_entries = kTileCols / g->blocks.width;
+    g->sides = kRows == 64;
 }
 
 /* ---- A copy of Y with k contiguous ---- */
@@ -319,7 +314,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
                      const tartan_cuda_tiling *tiling) {
     tartan_cuda_group_index u;
     tartan_cuda_tile_index tiles;
-    const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(kRows, p->block_n);
+    const tartan_cuda_columns columns = tartan_cuda_sddmm_columns(p);
+    const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(kRows, &columns);
     const tartan_cuda_sub_blocks slices = {tiling->edge, p->s_m, p->s_n, TARTAN_CUDA_SLICES};
     if (tiling->edge == p->block_m && tiling->edge == p->block_n)
         PASS(tartan_cuda_index_get_groups(function, queue, p->layout, false, tiling->group, &u));
@@ -333,7 +329,8 @@ tartan_status launch(const char *function, tartan_cuda_queue *queue, const tarta
     Problem g = {};
     g.sharers = 1;
     g.made = (const int32_t *)made;
-    describe_blocks(p, tiling, &u, &g.blocks);
+    describe_blocks(p, tiling, &columns, &u, &g.blocks);
+    g.piece = columns.piece;
     g.tile_rows = tiling->group * tiling->edge;
     describe_sums(p, &g);
     g.groups = u.groups_per_head;

@@ -27,6 +27,7 @@ struct Problem {
     Feed feed_x, feed_y;
     int32_t boxes_x, boxes_y;                   /* of a stage, of an entry of the list */
     int32_t box_bytes_x, box_bytes_y, box_cols; /* box_cols: columns of Y in a box */
+    int32_t piece;                              /* columns of a box of Y where it is MN-major */
     bool x_mn_major, y_mn_major;
     bool y_transposed;    /* Y is a copy [entries][heads][k / 64][n][64] */
     bool whole;           /* CTAs take whole tiles; else ranges of equal cost (stream-K) */
@@ -34,7 +35,7 @@ struct Problem {
     int32_t pairs, steps; /* of the sum */
     int32_t groups;       /* of a head */
     int32_t tile_rows;    /* of the sparse matrix: the group's, at most kRows */
-    int32_t side_entries; /* of the 256 columns of a warpgroup; of all, if both have the same columns */
+    bool sides;           /* each warpgroup has columns of its own, half of a tile's entries */
     int32_t count;
     const int32_t *made; /* how many, if the device made the tiles */
     const int4 *tiles;
@@ -71,6 +72,11 @@ __device__ __forceinline__ void advance(const Problem &p, Position &at) {
     if (++at.entry < p.pair[at.pair].entries) return;
     at.entry = 0;
     if (++at.pair == p.pairs) at.pair = 0;
+}
+
+/* How many entries of a tile the first warpgroup has; all of them where both have the same columns. */
+__device__ __forceinline__ int32_t first_side(const Problem &p, const Tile &t) {
+    return p.sides ? (t.end - t.begin + 1) / 2 : t.end - t.begin;
 }
 
 /* ---- Stream-K ---- */
@@ -175,10 +181,11 @@ __device__ __forceinline__ Box find_box(const Problem &p, const Tile &t, int32_t
         box.offset = number * p.box_bytes_x;
     } else {
         const int32_t entry = of_y / p.boxes_y, inside = of_y % p.boxes_y * p.box_cols;
-        const int32_t side = entry / p.side_entries, of_side = entry % p.side_entries;
+        const int32_t on_first = first_side(p, t), side = entry >= on_first,
+                      of_side = entry - side * on_first;
         box.line = box.wanted ? p.blocks.cols[t.begin + entry] * p.blocks.width + inside : 0;
         box.offset =
-            Form<kRows>::kBytesA + kStageBytes * (side * kTileCols + of_side * p.blocks.width + inside);
+            Form<kRows>::kBytesA + kStageBytes * (side * kTileCols + of_side * p.blocks.pitch + inside);
     }
     return box;
 }
@@ -196,7 +203,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
         const Box box = find_box<kRows>(p, t, number);
         const CUtensorMap *map = box.in_x ? maps.x : maps.y;
         const uint32_t bytes =
-            Form<kRows>::kBytesA + (uint32_t)((t.end - t.begin) * p.boxes_y * p.box_bytes_y);
+            (uint32_t)(p.boxes_x * p.box_bytes_x + (t.end - t.begin) * p.boxes_y * p.box_bytes_y);
         Position at = position_of(p, t.first);
         wait_for_kernels_before();
         if (t.steps < kRequestAhead && threadIdx.x == 0) request_tile(ring);
@@ -215,7 +222,7 @@ __device__ __forceinline__ void produce(const Problem &p, const Ring<kRows> &rin
             __syncwarp();
             state.next();
         }
-        if (t.role == kFixup && warp == 0) load_partials(p, ring, state, (t.end - t.begin) * p.blocks.width);
+        if (t.role == kFixup && warp == 0) load_partials(p, ring, state, first_side(p, t) * p.blocks.pitch);
     }
 }
 
@@ -285,13 +292,13 @@ template <Factor kFactor, int kX, int kY, int kRows>
 __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ring) {
     const uint32_t warp = threadIdx.x / 32 - 4, warpgroup = warp / 4;
     const int32_t row = (kRows == 128 ? 64 * (int32_t)warpgroup : 0) + 16 * (int32_t)(warp % 4);
-    const int32_t before = kRows == 64 ? p.side_entries * (int32_t)warpgroup : 0; /* of the other warpgroup */
     PipelineState<Form<kRows>::kStages> state;
     PipelineState<kTiles> tiles;
     Tile t;
     while (take_tile(ring, tiles, &t)) {
-        const int32_t first = t.begin + before, last = min(t.end, first + p.side_entries);
-        const int32_t cols = (last - first) * p.blocks.width; /* of this warpgroup; negative: none */
+        const int32_t on_first = t.begin + first_side(p, t), second = kRows == 64 && warpgroup == 1;
+        const int32_t first = second ? on_first : t.begin, last = second ? t.end : on_first;
+        const int32_t cols = (last - first) * p.blocks.pitch; /* of this warpgroup */
         const Slots slots = find_slots(p.blocks, first, last, row, p.blocks.m - t.row - row);
         float d[128];
         consume<kFactor, kX, kY, kRows>(ring, state, p.feed_x, p.feed_y, false, warpgroup, t.steps, d);
@@ -299,7 +306,7 @@ __device__ __forceinline__ void multiply(const Problem &p, const Ring<kRows> &ri
             write_partial(p, cols, d);
             continue;
         }
-        if (t.role == kFixup) add_partials(p, ring, state, (t.end - t.begin) * p.blocks.width, d);
+        if (t.role == kFixup) add_partials(p, ring, state, first_side(p, t) * p.blocks.pitch, d);
         const bool split = t.role == kSplit;
         const Exchange<kRows> exchange = {ring, p.sharers, (int32_t)blockIdx.x % p.sharers};
         if (split) exchange.send(cols, d);

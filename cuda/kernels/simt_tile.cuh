@@ -21,9 +21,9 @@ template <int kRows_, int kWarps_, bool kSingly_> struct Form {
     static constexpr int kRowA = kSlice + 4, kRowB = kTileCols + (kSingly ? 4 : 0);
     static constexpr int kStartB = kStep * kRowA, kStage = kStartB + kStep * kRowB;
     /* As many stages as leave room for kResident CTAs in the 228 KiB of an SM; its registers hold the sums of 8 warps of 16
-     * rows. */
-    static constexpr int kStages = kRows == 8 ? 2 : kWarps == 1 ? 3 : 5;
-    static constexpr int kResident = kRows == 8 ? 12 : 8 / kWarps;
+     * rows, or 12 of less. */
+    static constexpr int kResident = (kRows < 16 ? 12 : 8) / kWarps;
+    static constexpr int kStages = kRows == 8 ? 2 : kRows == 12 ? 4 : kWarps == 1 ? 3 : 5;
     static constexpr int kShared = kStages * kStage * (int)sizeof(float);
 };
 
@@ -32,7 +32,7 @@ struct Args {
     const int32_t *pointers, *cols, *ids, *order;
     const float *values;
     int32_t block_m, block_k, a_m, a_k;
-    int32_t grid_m, slices; /* parts of a block row, one for each CTA */
+    int32_t grid_m, slices; /* parts of a block row, one for each CTA; the last two may share rows */
     int32_t tiles, near;    /* tiles of C along n; how many are computed together */
     int64_t m, n, k, heads;
     float alpha, beta;
@@ -54,6 +54,10 @@ template <class F> __device__ __forceinline__ PartA part_of_a(const Args &p) {
     if (p.a_k == 1) {
         const int k = t % kStep, m = t / kStep, m_step = F::kThreads / kStep;
         part = {m * p.a_m + k, m_step * p.a_m, k * F::kRowA + m, m_step, k, 0};
+    } else if (F::kThreads % F::kSlice != 0) { /* 8 rows at a time */
+        static_assert(F::kThreads % F::kSlice == 0 || F::kThreads == 8 * kStep, "all k of a step");
+        const int m = t % 8, k = t / 8;
+        part = {m * p.a_m + k * p.a_k, 8 * p.a_m, k * F::kRowA + m, 8, k, 0};
     } else {
         const int m = t % F::kSlice, k = t / F::kSlice, k_step = F::kThreads / F::kSlice;
         part = {m * p.a_m + k * p.a_k, k_step * p.a_k, k * F::kRowA + m, k_step * F::kRowA, k, k_step};
@@ -141,16 +145,17 @@ __device__ __forceinline__ int col_of(int j) {
     return (int)threadIdx.x % 32 * 4 + j % 4 + j / 4 * 128;
 }
 
-/* Stores the sums of a warp whose first element is at c and of which `rows` x `cols` are inside the matrix. */
+/* Stores the sums of a warp whose first element is at c and of which `rows` x `cols` are inside the matrix, from row `first`
+ * on, a multiple of 4. */
 template <class F>
-__device__ __forceinline__ void store(const Args &p, float *c, int rows, int cols,
+__device__ __forceinline__ void store(const Args &p, float *c, int first, int rows, int cols,
                                       const float (&sums)[F::kRows][kLaneCols]) {
     if (p.c_way == Way::along_n) {
 #pragma unroll
         for (int i = 0; i < F::kRows; i++)
 #pragma unroll
             for (int j = 0; j < kLaneCols; j += 4)
-                if (i < rows && col_of(j) < cols)
+                if (i >= first && i < rows && col_of(j) < cols)
                     put_4(c + i * p.c.row_stride + col_of(j), p.alpha, p.beta, sums[i][j], sums[i][j + 1],
                           sums[i][j + 2], sums[i][j + 3]);
     } else if (p.c_way == Way::along_other && rows >= F::kRows) {
@@ -158,7 +163,7 @@ __device__ __forceinline__ void store(const Args &p, float *c, int rows, int col
         for (int j = 0; j < kLaneCols; j++)
 #pragma unroll
             for (int i = 0; i < F::kRows; i += 4)
-                if (col_of(j) < cols)
+                if (i >= first && col_of(j) < cols)
                     put_4(c + i + col_of(j) * p.c.col_stride, p.alpha, p.beta, sums[i][j], sums[i + 1][j],
                           sums[i + 2][j], sums[i + 3][j]);
     } else {
@@ -166,7 +171,7 @@ __device__ __forceinline__ void store(const Args &p, float *c, int rows, int col
         for (int i = 0; i < F::kRows; i++)
 #pragma unroll
             for (int j = 0; j < kLaneCols; j++)
-                if (i < rows && col_of(j) < cols)
+                if (i >= first && i < rows && col_of(j) < cols)
                     tartan_cuda_combine(c + i * p.c.row_stride + col_of(j) * p.c.col_stride, p.alpha,
                                         sums[i][j], p.beta);
     }

@@ -85,14 +85,16 @@ __global__ void __launch_bounds__(32 * kWarps, (Form<kRows, kWarps, kSingly>::kR
     if (matrix >= p.heads * p.batch.entries) return;
     const int64_t head = matrix / p.batch.entries, entry = matrix % p.batch.entries;
     const Place place = place_of(p, head);
-    const int64_t row = (place.group - head * p.grid_m) * p.block_m + place.slice * F::kSlice;
+    /* Where slices do not divide the block, the last one begins earlier, and stores only rows of its own. */
+    const int32_t own = place.slice * F::kSlice, inside = min(own, p.block_m - F::kSlice);
+    const int64_t row = (place.group - head * p.grid_m) * p.block_m + inside;
     if (row >= p.m) return;
 
     const int64_t tile_col = (int64_t)place.tile * kTileCols;
     const int n_left = (int)(p.n - tile_col < kTileCols ? p.n - tile_col : kTileCols);
     const float *b = (const float *)p.b.data + head * p.b.head_stride +
                      tartan_cuda_batch_offset(p.batch, p.batch.first, entry) + tile_col * p.b.col_stride;
-    const float *a = p.values + place.slice * F::kSlice * p.a_m;
+    const float *a = p.values + inside * p.a_m;
     const int32_t block = p.block_m * p.block_k, begin = p.pointers[place.group],
                   end = p.pointers[place.group + 1];
     const int32_t total = open_blocks(p, begin, end) * (p.block_k / kStep);
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(32 * kWarps, (Form<kRows, kWarps, kSingly>::kR
     float *c = (float *)p.c.data + head * p.c.head_stride +
                tartan_cuda_batch_offset(p.batch, p.batch.second, entry) + warp_row * p.c.row_stride +
                tile_col * p.c.col_stride;
-    store<F>(p, c, rows, n_left, sums);
+    store<F>(p, c, own - inside, rows, n_left, sums);
 }
 
 /* ---- On the host ---- */
@@ -166,7 +168,8 @@ template <int kRows, int kWarps, bool kSingly> Kernel kernel_of() {
 
 template <bool kSingly> Kernel kernel_for(int32_t block_m) {
     if (block_m % 32 == 0) return kernel_of<16, 2, kSingly>();
-    return block_m % 16 == 0 ? kernel_of<16, 1, kSingly>() : kernel_of<8, 1, kSingly>();
+    if (block_m % 24 == 0 && block_m % 16 != 0) return kernel_of<12, 2, kSingly>();
+    return block_m < 16 ? kernel_of<8, 1, kSingly>() : kernel_of<16, 1, kSingly>();
 }
 
 int64_t magnitude(int64_t x) {
@@ -180,7 +183,7 @@ Args args_of(const tartan_cuda_spmm *p, const tartan_cuda_group_index *lists, co
     args.order = lists->order;
     args.values = (const float *)values;
     args.block_m = p->block_m, args.block_k = p->block_k, args.a_m = p->a_m, args.a_k = p->a_k;
-    args.grid_m = (int32_t)p->grid_m, args.slices = p->block_m / slice;
+    args.grid_m = (int32_t)p->grid_m, args.slices = (p->block_m + slice - 1) / slice;
     args.tiles = (int32_t)((p->n + kTileCols - 1) / kTileCols);
     args.near = tartan_cuda_spmm_near(p, kTileCols, false);
     args.m = p->m, args.n = p->n, args.k = p->k, args.heads = p->heads;

@@ -5,8 +5,11 @@
  * sums that are not stored. A tile has one block row and 256 columns of C, of 64 columns a product, or 192 where rows are
  * more than 96. The two warpgroups that multiply take tiles in turns, so that one stores while the other multiplies.
  *
+ * In tf32, products have as many rows as the block, and both warpgroups multiply the same tile of 256 columns.
+ *
  * What limits it: bytes from L2, as with spmm_wgmma. A block of 72 needs 47 KB for 2 * 72 * 72 * 256 operations. */
 #include "kernels/spmm_swapped.cuh"
+#include "kernels/spmm_swapped_tf32.cuh"
 
 #include "device/tensor_map.h"
 #include "device_memory.h"
@@ -19,30 +22,37 @@ namespace tartan_cuda {
 
 namespace {
 
+/* The elements of a line of 128 bytes, of which a step of k has a quarter. */
+int32_t line_of(const tartan_cuda_spmm *p) {
+    return kStageBytes / tartan_cuda_bytes_of(p->dtype);
+}
+
 /* The values as [blocks][rows][contiguous], of which k is less than `end`. */
 tartan_status map_blocks(const char *function, const tartan_cuda_spmm *p, const void *values,
                          const Problem *g, int64_t end, CUtensorMap *out) {
-    const int64_t rows = p->block_m, line = g->a_mn_major ? rows : p->block_k, block = rows * p->block_k;
-    Tensor t = {values, p->dtype, 3, {end, rows, p->blocks}, {1, line, block}, {kPartK, (uint32_t)rows, 1},
+    const int64_t rows = p->block_m, next = g->a_mn_major ? rows : p->block_k, block = rows * p->block_k;
+    const uint32_t line = (uint32_t)line_of(p);
+    Tensor t = {values, p->dtype, 3, {end, rows, p->blocks}, {1, next, block}, {line, (uint32_t)rows, 1},
                 128};
     if (g->a_mn_major)
-        t = {values, p->dtype, 3, {rows, end, p->blocks}, {1, line, block}, {64, kPartK, 1}, 128};
+        t = {values, p->dtype, 3, {rows, end, p->blocks}, {1, next, block}, {line, line, 1}, 128};
     return tensor_map_make(function, &t, out);
 }
 
-/* `blocks` block columns of B from number `first` on, of `rows` rows each, in boxes of 64 columns and `part` rows. */
+/* `blocks` block columns of B from number `first` on, of `rows` rows each, in boxes of a line of columns and `part` rows. */
 tartan_status map_block_columns(const char *function, const tartan_cuda_spmm *p, const Problem *g,
                                 int64_t first, int64_t blocks, int64_t rows, int32_t part, CUtensorMap *out) {
     const int64_t row = p->b.row_stride, col = p->b.col_stride;
     const int64_t head = p->heads > 1 ? p->b.head_stride : 8, entry = g->entries > 1 ? g->b_batch : 8;
     const int64_t next = blocks > 1 ? p->block_k * row : 8;
+    const uint32_t line = (uint32_t)line_of(p);
     const char *data = (const char *)p->b.data + first * p->block_k * row * g->element_bytes;
     Tensor t = {data,
                 p->dtype,
                 5,
                 {p->n, rows, blocks, p->heads, g->entries},
                 {1, row, next, head, entry},
-                {kPieceCols, (uint32_t)part, 1, 1, 1},
+                {line, (uint32_t)part, 1, 1, 1},
                 128};
     if (!g->b_mn_major)
         t = {data,
@@ -50,7 +60,7 @@ tartan_status map_block_columns(const char *function, const tartan_cuda_spmm *p,
              5,
              {rows, p->n, blocks, p->heads, g->entries},
              {1, col, next, head, entry},
-             {kPartK, kPieceCols, 1, 1, 1},
+             {line, line, 1, 1, 1},
              128};
     return tensor_map_make(function, &t, out);
 }
@@ -71,35 +81,41 @@ tartan_status map_rows_of_c(const char *function, const tartan_cuda_spmm *p, con
 tartan_status map_all(const char *function, const tartan_cuda_spmm *p, const void *values, const Problem *g,
                       SwappedMaps *out) {
     const int64_t whole = g->whole_blocks, left = p->k - whole * p->block_k;
+    const int32_t line = line_of(p);
     if (whole > 0) {
         PASS(map_blocks(function, p, values, g, p->block_k, &out->a));
-        PASS(map_block_columns(function, p, g, 0, whole, p->block_k, kPartK, &out->b_part));
-        PASS(map_block_columns(function, p, g, 0, whole, p->block_k, 16 * g->rest_steps, &out->b_rest));
+        PASS(map_block_columns(function, p, g, 0, whole, p->block_k, line, &out->b_part));
+        PASS(map_block_columns(function, p, g, 0, whole, p->block_k, line / kSteps * g->rest_steps,
+                               &out->b_rest));
     }
     if (left > 0) {
         PASS(map_blocks(function, p, values, g, left, &out->a_last));
-        PASS(map_block_columns(function, p, g, whole, 1, left, kPartK, &out->b_last));
+        PASS(map_block_columns(function, p, g, whole, 1, left, line, &out->b_last));
     }
     return g->boxes ? map_rows_of_c(function, p, g, &out->c) : TARTAN_OK;
 }
 
 /* The layout of stages, and the boxes that fill them. */
 void describe_stages(const tartan_cuda_spmm *p, const void *values, Problem *g) {
+    const int32_t line = line_of(p), step = line / kSteps;
     g->block = p->block_k;
     g->group = g->slots = 1;
     g->tile_rows = p->block_m;
-    g->parts = (p->block_k + kPartK - 1) / kPartK;
-    g->rest_steps = (p->block_k - (g->parts - 1) * kPartK + 15) / 16;
+    g->parts = (p->block_k + line - 1) / line;
+    g->rest_steps = (p->block_k - (g->parts - 1) * line + step - 1) / step;
     g->whole_blocks = (int32_t)(p->k / p->block_k);
     g->a_mn_major = p->a_m == 1 && p->a_k != 1;
     g->b_mn_major = is_mn_major(p->b);
     g->values = (const char *)values;
     g->id_elements = p->block_m * p->block_k;
     g->boxes_a = g->a_mn_major ? (p->block_m + 63) / 64 : 1;
-    g->boxed_bytes = g->a_mn_major ? g->boxes_a * kPieceBytes : p->block_m * kStageBytes;
-    g->rest_bytes_b = g->b_mn_major ? 16 * g->rest_steps * kStageBytes : kPieceBytes;
+    g->boxed_bytes = g->a_mn_major ? g->boxes_a * kBoxBytesA : p->block_m * kStageBytes;
+    g->rest_bytes_b = g->b_mn_major ? step * g->rest_steps * kStageBytes : line * kStageBytes;
     g->feed_a = g->a_mn_major ? feed_mn_major(2, 1, 128, kStageBytes) : feed_k_major(128, 64, kStageBytes);
-    g->feed_b = g->b_mn_major ? feed_mn_major(1, 1, 128, kStageBytes) : feed_k_major(64, 64, kStageBytes);
+    if (p->dtype == TARTAN_F32)
+        g->feed_b = feed_registers(256, kStageBytes);
+    else
+        g->feed_b = g->b_mn_major ? feed_mn_major(1, 1, 128, kStageBytes) : feed_k_major(64, 64, kStageBytes);
 }
 
 using SwappedKernel = void (*)(Problem, SwappedMaps);
@@ -110,20 +126,60 @@ template <Factor kFactor, int kRows> SwappedKernel kernel_by_order(const Problem
     return g.a_mn_major ? spmm_swapped<kFactor, 1, 0, kRows> : spmm_swapped<kFactor, 0, 0, kRows>;
 }
 
-template <int kRows>
-tartan_status launch(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p,
-                     const void *values, const tartan_cuda_group_index *u, bool early) {
-    using Form = SwappedForm<kRows>;
+struct Job {
+    const char *function;
+    tartan_cuda_queue *queue;
+    const tartan_cuda_spmm *p;
+    const void *values;
+    const tartan_cuda_group_index *u;
+    bool early;
+};
+
+/* kernel_of(g): which kernel of that form. */
+template <typename Form, typename Choose> tartan_status launch(const Job &job, Choose kernel_of) {
+    const tartan_cuda_spmm *p = job.p;
     Problem g = {};
     SwappedMaps maps = {};
-    describe_stages(p, values, &g);
-    describe_work(p, u, Form::kCols, kScalar, &g);
-    describe_order(queue, p, u, Form::kCols, &g);
+    describe_stages(p, job.values, &g);
+    describe_work(p, job.u, Form::kCols, p->dtype == TARTAN_F32 ? kRowQuads : kScalar, &g);
+    describe_order(job.queue, p, job.u, Form::kCols, &g);
     g.boxes = g.c.vectors == kRows16 && is_forward(p, &g);
-    PASS(map_all(function, p, values, &g, &maps));
-    const SwappedKernel kernel = p->dtype == TARTAN_F16 ? kernel_by_order<Factor::f16, kRows>(g)
-                                                        : kernel_by_order<Factor::bf16, kRows>(g);
-    return start(function, "starting the kernel spmm_swapped", queue, kernel, Form::kShared, early, &g, maps);
+    PASS(map_all(job.function, p, job.values, &g, &maps));
+    return start(job.function, "starting the kernel spmm_swapped", job.queue, (SwappedKernel)kernel_of(g),
+                 Form::kShared, job.early, &g, maps);
+}
+
+template <int kRows> tartan_status launch_half(const Job &job) {
+    return launch<SwappedForm<kRows>>(job, [&](const Problem &g) {
+        return job.p->dtype == TARTAN_F16 ? kernel_by_order<Factor::f16, kRows>(g)
+                                          : kernel_by_order<Factor::bf16, kRows>(g);
+    });
+}
+
+template <int kRows> tartan_status launch_tf32(const Job &job) {
+    return launch<SwappedForm32<kRows>>(job, [](const Problem &) { return spmm_swapped_tf32<kRows>; });
+}
+
+tartan_status launch_any(const Job &job) {
+    const bool tf32 = job.p->dtype == TARTAN_F32;
+    switch (tartan_cuda_spmm_swapped_rows(job.p)) {
+    case 72:
+        return launch_tf32<72>(job);
+    case 80:
+        return tf32 ? launch_tf32<80>(job) : launch_half<80>(job);
+    case 88:
+        return launch_tf32<88>(job);
+    case 96:
+        return tf32 ? launch_tf32<96>(job) : launch_half<96>(job);
+    case 104:
+        return launch_tf32<104>(job);
+    case 112:
+        return tf32 ? launch_tf32<112>(job) : launch_half<112>(job);
+    case 120:
+        return launch_tf32<120>(job);
+    default:
+        return tf32 ? launch_tf32<128>(job) : launch_half<128>(job);
+    }
 }
 
 tartan_status multiply_blocks(const char *function, tartan_cuda_queue *queue, const tartan_cuda_spmm *p) {
@@ -134,20 +190,7 @@ tartan_status multiply_blocks(const char *function, tartan_cuda_queue *queue, co
     void *gated;
     PASS(tartan_cuda_index_get_groups(function, queue, p->layout, p->by_columns, 1, &u));
     PASS(tartan_cuda_gate_operands(function, queue, p, 1, &u, &values, &gated));
-    tartan_status status;
-    switch (tartan_cuda_spmm_swapped_rows(p)) {
-    case 80:
-        status = launch<80>(function, queue, p, values, &u, early);
-        break;
-    case 96:
-        status = launch<96>(function, queue, p, values, &u, early);
-        break;
-    case 112:
-        status = launch<112>(function, queue, p, values, &u, early);
-        break;
-    default:
-        status = launch<128>(function, queue, p, values, &u, early);
-    }
+    const tartan_status status = launch_any({function, queue, p, values, &u, early});
     tartan_cuda_scratch_free(queue, gated);
     return status;
 }

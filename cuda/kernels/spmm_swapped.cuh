@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The device part of spmm_swapped.cu. */
+ * The device part of spmm_swapped.cu for 16 bits. */
 #ifndef TARTAN_CUDA_SPMM_SWAPPED_CUH
 #define TARTAN_CUDA_SPMM_SWAPPED_CUH
 
-#include "device/launch.cuh"
 #include "device/ptx_wgmma.cuh"
 #include "device/repair.cuh"
-#include "kernels/spmm_problem.cuh"
+#include "kernels/spmm_swapped_feed.cuh"
 
 namespace tartan_cuda {
 
@@ -14,15 +13,14 @@ namespace {
 
 enum {
     kPieceCols = 64, /* columns of a piece of B, which is the left factor of a product */
-    kPartK = 64,     /* k of a stage: 128 bytes */
     kPieceBytes = kPieceCols * kStageBytes,
-    kFirstLaneOfA = 8, /* of the producer warp; the lanes before it load B */
 };
 
 /* Sizes for block rows of at most kRows rows. */
 template <int kRows> struct SwappedForm {
     static constexpr int kPieces = kRows <= 96 ? 4 : 3; /* a thread has kPieces * kRows / 2 sums */
-    static constexpr int kCols = kPieces * kPieceCols;
+    static constexpr int kLine = 64, kCols = kPieces * kPieceCols;
+    static constexpr int kReaders = kConsumerWarps / 2; /* warps that read a stage */
     static constexpr uint32_t kBytesA = 128 * kStageBytes, kStage = kBytesA + kPieces * kPieceBytes;
     static constexpr int kStages = 4;
     /* In all no more than at launch, 168 each. */
@@ -38,103 +36,12 @@ template <int kRows> struct SwappedForm {
     static_assert(kShared <= 227 * 1024, "shared memory of a CTA");
 };
 
-/* The shared memory of a CTA, as Ring in device/ring.cuh; but a stage is read by one warpgroup. */
-template <int kRows> struct SwappedRing {
-    using Form = SwappedForm<kRows>;
-    uint8_t *memory;
-    uint32_t base;
-    __device__ uint32_t a(uint32_t stage) const { return base + stage * Form::kStage; }
-    __device__ uint32_t b(uint32_t stage) const { return a(stage) + Form::kBytesA; }
-    __device__ uint32_t room(uint32_t warpgroup, uint32_t room) const {
-        return base + Form::kOutput + (warpgroup * Form::kRooms + room) * Form::kRoom;
-    }
-    __device__ uint32_t full(uint32_t stage) const { return base + Form::kBarriers + 16 * stage; }
-    __device__ uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
-    __device__ uint32_t posted(uint32_t tile) const { return full(Form::kStages + tile); }
-    __device__ uint32_t read(uint32_t tile) const { return posted(tile) + 8; }
-    __device__ uint32_t requested() const { return full(Form::kStages + kTiles); }
-    /* It is a warpgroup's turn to multiply. */
-    __device__ uint32_t turn(uint32_t warpgroup) const {
-        return full(Form::kStages + kTiles + 1) + 8 * warpgroup;
-    }
-    __device__ Tile *tile(uint32_t tile) const { return (Tile *)(memory + Form::kBoard) + tile; }
-    __device__ int32_t *list(uint32_t tile, int which) const {
-        return (int32_t *)(memory + Form::kLists) + (2 * tile + which) * 32;
-    }
-    /* By one thread, before any other uses the ring. */
-    __device__ void init() const {
-        for (uint32_t s = 0; s < Form::kStages; s++) {
-            barrier_init(full(s), 1);
-            barrier_init(empty(s), 4);
-        }
-        for (uint32_t t = 0; t < kTiles; t++) {
-            barrier_init(posted(t), 32);
-            barrier_init(read(t), 32 * (kConsumerWarps + 1));
-        }
-        barrier_init(requested(), 1);
-        for (uint32_t w = 0; w < 2; w++) barrier_init(turn(w), 1);
-        barrier_init_fence();
-    }
-};
-
-struct SwappedMaps {
-    /* Blocks, and those of a last block column that is not whole. */
-    CUtensorMap a, a_last;
-    /* B by block columns, in boxes for all parts of k but a block's last, and for that; a last block column that is not
-     * whole. In both k past the end of a block column becomes zeros. */
-    CUtensorMap b_part, b_rest, b_last;
-    CUtensorMap c;
-};
-
-/* The first warp issues TMA loads: a lane for each piece of B, and for each box of A. */
-template <int kRows>
-__device__ __forceinline__ void produce_swapped(const Problem &p, const SwappedRing<kRows> &ring,
-                                                const SwappedMaps &maps) {
-    const int32_t lane = threadIdx.x % 32, box = lane - kFirstLaneOfA;
-    PipelineState<SwappedForm<kRows>::kStages> state;
-    PipelineState<kTiles> tiles;
-    Tile t;
-    Window cols, ids;
-    while (take_lists(ring, tiles, &t, &cols.now, &ids.now)) {
-        cols.open(p.cols, t.begin, t.end);
-        ids.open(p.ids, t.begin, t.end);
-        const int32_t col = (int32_t)t.col + kPieceCols * lane, left_cols = (int32_t)(p.n - t.col);
-        const int32_t pieces = min(SwappedForm<kRows>::kPieces, (left_cols + kPieceCols - 1) / kPieceCols);
-        int32_t left = stages_of(p, t);
-        if (left < kRequestAhead && lane == 0) request_tile(ring);
-        for (int32_t entry = t.begin; entry < t.end; entry++) {
-            const int32_t at = cols.get(entry - cols.first), id = ids.get(entry - ids.first);
-            const bool last = at >= p.whole_blocks;
-            for (int32_t part = 0; part < p.parts; part++, state.next()) {
-                if (left-- == kRequestAhead && lane == 0) request_tile(ring);
-                const bool rest = !last && part + 1 == p.parts;
-                const CUtensorMap *map_b = last ? &maps.b_last : rest ? &maps.b_rest : &maps.b_part;
-                const uint32_t full = ring.full(state.at);
-                barrier_wait(ring.empty(state.at), state.parity ^ 1);
-                if (lane == 0)
-                    barrier_expect(full, p.boxed_bytes + pieces * (rest ? p.rest_bytes_b : kPieceBytes));
-                __syncwarp();
-                const int32_t k = part * kPartK, block = last ? 0 : at;
-                if (lane < pieces) {
-                    const uint32_t to = ring.b(state.at) + kPieceBytes * lane;
-                    tensor_load_5d(to, map_b, full, p.b_mn_major ? col : k, p.b_mn_major ? k : col, block,
-                                   t.head, t.entry);
-                } else if (box >= 0 && box < p.boxes_a) {
-                    const uint32_t to = ring.a(state.at) + kPieceBytes * box;
-                    tensor_load_3d(to, last ? &maps.a_last : &maps.a, full, p.a_mn_major ? 64 * box : k,
-                                   p.a_mn_major ? k : 0, id);
-                }
-            }
-            cols.reach(entry + 1);
-            ids.reach(entry + 1);
-        }
-    }
-}
+template <int kRows> using HalfRing = SwappedRing<SwappedForm<kRows>>;
 
 /* Multiplies `stages` stages, at least one, into d, of a piece of B each (overwritten), by one warpgroup. When its last stage
  * has come, the thread that `leads` passes on the turn. */
 template <Factor kFactor, int kA, int kB, int kRows>
-__device__ __forceinline__ void consume_pieces(const Problem &p, const SwappedRing<kRows> &ring,
+__device__ __forceinline__ void consume_pieces(const Problem &p, const HalfRing<kRows> &ring,
                                                PipelineState<SwappedForm<kRows>::kStages> &state,
                                                int32_t stages, bool leads, uint32_t turn,
                                                float (&d)[SwappedForm<kRows>::kPieces][kRows / 2]) {
@@ -342,7 +249,7 @@ __device__ __forceinline__ void store_zeros(const Problem &p, const Piece &to, b
 /* A warpgroup takes every other tile: while it stores results, the other one multiplies. Before its turn a warpgroup may not
  * even wait for a stage, which could be more than a lap of the ring ahead. */
 template <Factor kFactor, int kA, int kB, int kRows>
-__device__ __forceinline__ void multiply_pieces(const Problem &p, const SwappedRing<kRows> &ring,
+__device__ __forceinline__ void multiply_pieces(const Problem &p, const HalfRing<kRows> &ring,
                                                 const CUtensorMap *map_c) {
     using Form = SwappedForm<kRows>;
     const uint32_t warpgroup = threadIdx.x / 128 - 1, barrier = 1 + warpgroup;
@@ -395,7 +302,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     spmm_swapped(const __grid_constant__ Problem p, const __grid_constant__ SwappedMaps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t shared[];
-    const SwappedRing<kRows> ring = {shared, shared_address(shared)};
+    const HalfRing<kRows> ring = {shared, shared_address(shared)};
     if (threadIdx.x == 0) {
         tensor_prefetch(p.whole_blocks > 0 ? &maps.a : &maps.a_last);
         tensor_prefetch(p.whole_blocks > 0 ? &maps.b_rest : &maps.b_last);

@@ -21,11 +21,12 @@ TEST_P(Large, Spmm) {
 }
 
 // Blocks whose edges are multiples of 8, which devices take as sub-blocks.
-const int64_t kOtherBlocks[] = {24, 40, 48, 72, 88, 96, 104, 120, 192};
+const int64_t kOtherBlocks[] = {24, 40, 48, 56, 72, 80, 88, 96, 104, 112, 120, 136, 192};
 struct Oblong {
     int64_t rows, cols;
 };
-const Oblong kOblongs[] = {{24, 8}, {16, 32}, {8, 40}, {64, 128}, {128, 64}, {80, 48}, {112, 72}, {72, 200}};
+const Oblong kOblongs[] = {{24, 8},  {16, 32},  {8, 40},   {64, 128}, {128, 64},
+                           {80, 48}, {112, 72}, {72, 200}, {40, 104}, {120, 16}};
 
 TEST_P(Large, SpmmOfSubBlocks) {
     look_at_some_rows();
@@ -233,11 +234,14 @@ TEST_P(Large, SpecialValuesFromTheRight) {
 TEST_P(Large, Tf32) {
     context = open("math=tf32");
     look_at_some_rows();
-    for (int64_t block : {8, 16, 24, 32, 48, 64, 72, 128})
+    for (int64_t block : {8, 16, 24, 32, 48, 64, 72, 80, 88, 96, 104, 112, 120, 128})
         for (uint64_t seed = 0; seed < (on_host() || dummy() ? 1 : 4) && !HasFailure(); seed++) {
             spmm<double>(block, TARTAN_F32, 100 + seed, true);
             sddmm<double>(block, TARTAN_F32, 100 + seed, true);
         }
+    for (const Oblong &shape : kOblongs)
+        for (uint64_t seed = 0; seed < (on_device() ? 4 : 0) && !HasFailure(); seed++)
+            spmm<double>(shape.rows, TARTAN_F32, 300 + seed, true, shape.cols);
 }
 
 // A context in which a device may multiply a dense copy, which it does with matrices that have most of their blocks,

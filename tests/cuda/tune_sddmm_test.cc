@@ -98,12 +98,42 @@ TEST(CudaTune, SddmmTilesOfSlices) {
     }
 }
 
+// Columns of Y that are contiguous are loaded in boxes of up to 64, unless these read much past the block.
+TEST(CudaTune, SddmmColumnsOfEntries) {
+    const auto columns = [](int32_t block, bool contiguous) {
+        Sddmm x(TARTAN_BF16, 64);
+        x.p.block_n = block;
+        if (contiguous) std::swap(x.p.pair[0].y.row_stride, x.p.pair[0].y.col_stride);
+        const tartan_cuda_columns c = tartan_cuda_sddmm_columns(&x.p);
+        EXPECT_EQ(block, c.width);
+        return std::array<int32_t, 2>{c.pitch, c.piece};
+    };
+    using Columns = std::array<int32_t, 2>;
+    for (int32_t block = 8; block <= 256; block += 8) {
+        EXPECT_EQ((Columns{block, 0}), columns(block, false));
+        const Columns c = columns(block, true);
+        EXPECT_TRUE(c[0] >= block && c[0] <= 256 && c[0] % c[1] == 0) << block;
+        EXPECT_TRUE(c[0] == block || c[1] == 64) << block; // lines of 128 bytes
+    }
+    for (const int32_t block : {8, 16, 32, 64}) EXPECT_EQ((Columns{block, block}), columns(block, true));
+    EXPECT_EQ((Columns{40, 8}), columns(40, true));
+    EXPECT_EQ((Columns{64, 64}), columns(48, true));
+    EXPECT_EQ((Columns{72, 8}), columns(72, true));
+    EXPECT_EQ((Columns{128, 64}), columns(88, true));
+    EXPECT_EQ((Columns{192, 64}), columns(136, true));
+}
+
 TEST(CudaTune, SddmmFormsOfTiles) {
-    EXPECT_EQ(6, tartan_cuda_sddmm_form(64, 72).entries); // 3 in the columns of each warpgroup
-    EXPECT_EQ(3, tartan_cuda_sddmm_form(128, 72).entries);
+    const auto form_of = [](int32_t rows, int32_t pitch) {
+        const tartan_cuda_columns columns = {pitch, pitch, 0};
+        return tartan_cuda_sddmm_form(rows, &columns);
+    };
+    EXPECT_EQ(6, form_of(64, 72).entries); // 3 in the columns of each warpgroup
+    EXPECT_EQ(3, form_of(128, 72).entries);
+    EXPECT_EQ(36, form_of(128, 72).each);
     for (const int32_t block : kBlocks)
         for (const int32_t rows : {64, 128}) {
-            const tartan_cuda_tile_form form = tartan_cuda_sddmm_form(rows, block);
+            const tartan_cuda_tile_form form = form_of(rows, block);
             EXPECT_EQ(64 * 512, rows * form.entries * block);
             EXPECT_EQ(rows / 2, form.base);
             EXPECT_EQ(block == 8 ? 6 : block / 2, form.each);
@@ -127,7 +157,9 @@ TEST(CudaTune, SddmmHandsOutWholeTilesWhereTheLastRoundIsFull) {
 
 TEST(CudaTune, SddmmTransposesNarrowY) {
     const auto transposes = [](int32_t block, int64_t tiles) {
-        const Sddmm half(TARTAN_BF16, block);
+        Sddmm half(TARTAN_BF16, block);
+        EXPECT_FALSE(tartan_cuda_sddmm_transposes(&half.p, 10000, 132)); // k is contiguous already
+        for (auto &pair : half.p.pair) std::swap(pair.y.row_stride, pair.y.col_stride);
         return tartan_cuda_sddmm_transposes(&half.p, tiles, 132);
     };
     // Two pairs of 4096 x 4096: 44 us for the copies, 77 us for the steps of 132 tiles.
@@ -135,4 +167,6 @@ TEST(CudaTune, SddmmTransposesNarrowY) {
     EXPECT_TRUE(transposes(16, 76));
     EXPECT_FALSE(transposes(16, 72));
     EXPECT_FALSE(transposes(32, 1320));
+    EXPECT_TRUE(transposes(72, 132));
+    EXPECT_FALSE(transposes(88, 1320)); // boxes of 64 columns do
 }

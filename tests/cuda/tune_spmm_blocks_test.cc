@@ -19,7 +19,7 @@ TEST(CudaTune, SpmmOfSubBlocks) {
         EXPECT_EQ("spmm_simt", Spmm(TARTAN_F32, block).chosen(kAmpere)) << block;
         Spmm tf32(TARTAN_F32, block);
         tf32.p.tf32 = true;
-        EXPECT_EQ("spmm_wgmma", tf32.chosen(kHopper)) << block;
+        EXPECT_EQ(block > 64 && block < 128 ? "spmm_swapped" : "spmm_wgmma", tf32.chosen(kHopper)) << block;
     }
     for (const int32_t block_k : {8, 24, 64, 128}) {
         Spmm oblong(TARTAN_BF16, 16), single(TARTAN_F32, 16);
@@ -94,6 +94,11 @@ TEST(CudaTune, SpmmOfBlocksWithoutSubBlocks) {
             x.p.dynamic = true;
             EXPECT_EQ("spmm_swapped", x.chosen(kHopper)) << rows << " " << cols;
             EXPECT_EQ("spmm_mma", Spmm(TARTAN_BF16, rows).chosen(kAmpere));
+            Spmm tf32(TARTAN_F32, rows);
+            tf32.p.block_k = cols;
+            tf32.p.tf32 = true;
+            EXPECT_EQ("spmm_swapped", tf32.chosen(kHopper)) << rows << " " << cols;
+            EXPECT_EQ(rows, tartan_cuda_spmm_swapped_rows(&tf32.p));
         }
     for (const int32_t block : kBlocks)
         EXPECT_NE("spmm_swapped", Spmm(TARTAN_F16, block).chosen(kHopper)) << block;
@@ -114,7 +119,7 @@ TEST(CudaTune, SpmmSwappedRefusals) {
     EXPECT_EQ("", half.refusal(name, kHopper));
     EXPECT_EQ("needs compute capability 9.0", half.refusal(name, kAmpere));
     EXPECT_EQ("needs compute capability 9.0", half.refusal(name, kBlackwell));
-    EXPECT_REFUSES(half, name, kHopper, "float16 and bfloat16", p.dtype = TARTAN_F32);
+    EXPECT_REFUSES(half, name, kHopper, "bfloat16 and tf32", p.dtype = TARTAN_F32);
     EXPECT_REFUSES(half, name, kHopper, "multiples of 8", p.block_m = 76);
     EXPECT_REFUSES(half, name, kHopper, "multiples of 8", p.block_k = 20);
     EXPECT_REFUSES(half, name, kHopper, "72 to 128 rows", p.block_m = 136);
@@ -127,4 +132,10 @@ TEST(CudaTune, SpmmSwappedRefusals) {
     EXPECT_REFUSES(half, name, kHopper, "2e9 tiles", p.batch.entries = 3000000);
     EXPECT_REFUSES(half, name, kHopper, "gated values", (p.gates.data = &p, p.c.dtype = TARTAN_F32));
     EXPECT_REFUSES(half, name, kHopper, "contiguous", p.b.col_stride = 2);
+    Spmm tf32(TARTAN_F32, 72);
+    tf32.p.tf32 = true;
+    EXPECT_REFUSES(tf32, name, kHopper, "summed index of a", std::swap(p.a_m, p.a_k));
+    EXPECT_REFUSES(tf32, name, kHopper, "columns of b", std::swap(p.b.row_stride, p.b.col_stride));
+    EXPECT_REFUSES(tf32, name, kHopper, "one by one", p.c.row_stride = 4095);
+    EXPECT_REFUSES(tf32, name, kHopper, "one by one", p.c.data = (void *)4100);
 }
