@@ -112,7 +112,7 @@ def test_coo_and_csr(rng):
     again = BlockMatrix.from_coo(matrix.layout, rows[shuffle], cols[shuffle], values[shuffle])
     np.testing.assert_array_equal(again.values, matrix.values)
     indptr, cols, values = matrix.to_csr()
-    assert matrix.nnz == values.size == indptr[-1]
+    assert matrix.nnz == matrix.getnnz() == values.size == indptr[-1]
     again = BlockMatrix.from_csr(matrix.layout, indptr, cols, values)
     np.testing.assert_array_equal(again.values, matrix.values)
 
