@@ -100,6 +100,9 @@ as.vector.BlockMatrix <- function(x, mode = "any") {
   .expect_small(x, "as.vector(as.array(x))")
   base::as.vector(.to_dense(x), mode)
 }
+# order() and sort() compare these numbers. base R's rev() would take length(x) for that of all heads.
+xtfrm.BlockMatrix <- function(x) as.vector.BlockMatrix(x)
+rev.BlockMatrix <- function(x) rev(as.vector.BlockMatrix(x))
 as.double.BlockMatrix <- function(x, ...) as.vector.BlockMatrix(x, "double")
 as.integer.BlockMatrix <- function(x, ...) as.vector.BlockMatrix(x, "integer")
 as.logical.BlockMatrix <- function(x, ...) as.vector.BlockMatrix(x, "logical")

@@ -109,19 +109,28 @@ setMethod("Math2", signature("DeviceBlockMatrix"), function(x, digits) {
 .expect_no_na_rm <- function(x, na.rm) {
   if (.flag(na.rm, "na.rm")) .fail("unsupported", "na.rm is TRUE, expected FALSE on %s: take x to R's memory (to_host)", x@context@device)
 }
-.sums_there <- function(x, side, reduction, na.rm, dims) {
+.sums_there <- function(x, side, reduction, na.rm, dims, sparse) {
   .expect_sum(x, dims)
   .expect_no_na_rm(x, na.rm)
   each <- if (side == 1L) TARTAN_EACH_ROW else TARTAN_EACH_COLUMN
-  stats::setNames(.reduced(x, reduction, each, dim(x)[side]), x@Dimnames[[side]])
+  .named_sums(.reduced(x, reduction, each, dim(x)[side]), x@Dimnames[[side]], sparse)
 }
-setMethod("rowSums", "DeviceBlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) .sums_there(x, 1L, TARTAN_REDUCE_SUM, na.rm, dims))
-setMethod("colSums", "DeviceBlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) .sums_there(x, 2L, TARTAN_REDUCE_SUM, na.rm, dims))
-setMethod("rowMeans", "DeviceBlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) .sums_there(x, 1L, TARTAN_REDUCE_MEAN, na.rm, dims))
-setMethod("colMeans", "DeviceBlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) .sums_there(x, 2L, TARTAN_REDUCE_MEAN, na.rm, dims))
+setMethod("rowSums", "DeviceBlockMatrix", function(x, na.rm = FALSE, dims = 1, sparseResult = FALSE, ...) {
+  .sums_there(x, 1L, TARTAN_REDUCE_SUM, na.rm, dims, sparseResult)
+})
+setMethod("colSums", "DeviceBlockMatrix", function(x, na.rm = FALSE, dims = 1, sparseResult = FALSE, ...) {
+  .sums_there(x, 2L, TARTAN_REDUCE_SUM, na.rm, dims, sparseResult)
+})
+setMethod("rowMeans", "DeviceBlockMatrix", function(x, na.rm = FALSE, dims = 1, sparseResult = FALSE, ...) {
+  .sums_there(x, 1L, TARTAN_REDUCE_MEAN, na.rm, dims, sparseResult)
+})
+setMethod("colMeans", "DeviceBlockMatrix", function(x, na.rm = FALSE, dims = 1, sparseResult = FALSE, ...) {
+  .sums_there(x, 2L, TARTAN_REDUCE_MEAN, na.rm, dims, sparseResult)
+})
 
 .each_head <- function(x, reduction) .reduced(x, reduction, TARTAN_EACH_HEAD, if (length(x)) block_heads(x) else 0)
-mean.DeviceBlockMatrix <- function(x, ..., na.rm = FALSE) {
+mean.DeviceBlockMatrix <- function(x, trim = 0, na.rm = FALSE, ...) {
+  if (!identical(as.double(trim), 0)) .expect_here(x, "a trimmed mean")
   .expect_no_na_rm(x, na.rm)
   mean(.each_head(x, TARTAN_REDUCE_MEAN))
 }
@@ -175,11 +184,21 @@ for (.peer in c("ANY", "Matrix", "ddiMatrix", "ldiMatrix", "sparseVector", "Bloc
   setMethod("cbind2", signature(.peer, "DeviceObject"), function(x, y, ...) .expect_here(y, "cbind"))
   setMethod("rbind2", signature("DeviceObject", .peer), function(x, y, ...) .expect_here(x, "rbind"))
   setMethod("rbind2", signature(.peer, "DeviceObject"), function(x, y, ...) .expect_here(y, "rbind"))
+  setMethod("kronecker", signature("DeviceObject", .peer), function(X, Y, FUN, make.dimnames, ...) .expect_here(X, "kronecker"))
+  setMethod("kronecker", signature(.peer, "DeviceObject"), function(X, Y, FUN, make.dimnames, ...) .expect_here(Y, "kronecker"))
 }
 rm(.peer, .group)
 setMethod("!", "DeviceObject", function(x) .expect_here(x, "!"))
 setMethod("[", "DeviceObject", function(x, i, j, ..., drop = TRUE) .expect_here(x, "x[i, j]"))
 setMethod("[<-", "DeviceObject", function(x, i, j, ..., value) .expect_here(x, "x[i, j] <- value"))
+setMethod("rep", "DeviceObject", function(x, ...) .expect_here(x, "rep"))
+setReplaceMethod("dim", "DeviceObject", function(x, value) .expect_here(x, "dim(x) <- value"))
+setMethod("cov2cor", "DeviceObject", function(V) .expect_here(V, "cov2cor"))
+setMethod("isSymmetric", "DeviceObject", function(object, ...) .expect_here(object, "isSymmetric"))
+setMethod("tril", "DeviceObject", function(x, k = 0, ...) .expect_here(x, "tril"))
+setMethod("triu", "DeviceObject", function(x, k = 0, ...) .expect_here(x, "triu"))
+diff.DeviceBlockMatrix <- function(x, ...) .expect_here(x, "diff")
+determinant.DeviceBlockMatrix <- function(x, logarithm = TRUE, ...) .expect_here(x, "determinant")
 setMethod("Math", "DeviceArray", function(x) .expect_here(x, .Generic))
 setMethod("Summary", "DeviceArray", function(x, ..., na.rm = FALSE) .expect_here(x, .Generic))
 as.matrix.DeviceArray <- function(x, ...) .expect_here(x, "as.matrix")

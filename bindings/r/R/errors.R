@@ -29,13 +29,15 @@
 
 # The call that the user wrote: the outermost of the calls of this package, base R and methods that led to
 # `frame`. The frame below called C code or .fail.
+# For methods of cbind2 and rbind2 it is that of cbind or rbind, which call them.
 .user_call <- function(frame) {
   parents <- sys.parents()
   found <- NULL
   frame <- frame - 1L
   while (frame > 0L) {
-    home <- environmentName(topenv(environment(sys.function(frame))))
-    if (home == "tartan") found <- sys.call(frame)
+    f <- sys.function(frame)
+    home <- environmentName(topenv(environment(f)))
+    if (home == "tartan" || identical(f, base::cbind) || identical(f, base::rbind)) found <- sys.call(frame)
     else if (!(home %in% c("base", "methods"))) break
     # A promise that C code forces may count a later frame as its parent.
     frame <- if (parents[frame] < frame) parents[frame] else frame - 1L

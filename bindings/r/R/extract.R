@@ -49,8 +49,14 @@
                 head = if (heads > 1) .selected_pair(i[, 3L], heads, NULL, "i[, 3]", "heads")))
   }
   if (is.character(i)) .fail("argument", "i is %s, expected x[i, j] or a matrix of two columns of names", .shown(i))
+  .expect_few(i, prod(size) * heads)
   at <- .selected(i, prod(size) * heads, NULL, "i", "elements")
   list(row = at %% size[1L], col = at %/% size[1L] %% size[2L], head = if (heads > 1) at %/% prod(size))
+}
+# One index of n elements does not select more than 1 GiB of numbers.
+.expect_few <- function(i, n) {
+  count <- if (is.logical(i)) n * mean(i, na.rm = TRUE) else if (is.numeric(i) && isTRUE(i[1L] < 0)) n - length(i) else length(i)
+  if (isTRUE(count > 2^27)) .fail("unsupported", "i selects %.3g GiB of elements, expected at most 1 GiB: use x[i, j]", count / 2^27)
 }
 .selected_pair <- function(index, n, names, name, of) {
   if (is.character(index)) .selected(index, n, names, name, of) else .index(index, n, name, of)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Matrices side by side, Kronecker products, triangles, comparison, sweep and scale.
+# Matrices side by side, Kronecker products, other dimensions, differences, triangles, comparison, sweep and scale.
 
 # ---- cbind and rbind: base R calls cbind2 and rbind2 for S4 objects ----
 
@@ -109,6 +109,57 @@ for (.peer in c("ANY", "Matrix")) {
 rm(.peer)
 setMethod("kronecker", signature("BlockMatrix", "BlockMatrix"), .kronecker)
 
+# ---- Elements in another order: as with a dgCMatrix, rep() gives a sparse vector, down the columns ----
+
+setMethod("rep", "BlockMatrix", function(x, times = 1, length.out = NULL, each = 1, ...) {
+  v <- methods::as(x, "sparseVector")
+  each <- .count(each, "each")
+  if (each != 1) { # Matrix 1.5-3 fails here
+    at <- rep((v@i - 1) * each, each = each) + seq_len(each)
+    v <- methods::new("dsparseVector", x = rep(v@x, each = each), i = at, length = v@length * each)
+  }
+  if (is.null(length.out)) rep(v, .count(times, "times")) else rep(v, length.out = .count(length.out, "length.out"))
+})
+
+setReplaceMethod("dim", "BlockMatrix", function(x, value) {
+  .expect_one_head(x, "dim(x) <- value")
+  if (length(value) != 2L || !.is_whole(value) || any(value < 0)) {
+    .fail("argument", "value is %s, expected rows and columns", .shown(value))
+  }
+  if (prod(value) != length(x)) {
+    .fail("shape", "value is %.0f x %.0f, expected %.0f elements in all", value[1L], value[2L], length(x))
+  }
+  if (all(value == dim(x))) return(x)
+  sparse <- .to_sparse(x)
+  dim(sparse) <- value
+  block_cast(.as_blocks_of(sparse, x, "the result"), x@dtype)
+})
+
+# ---- Differences of rows, and correlations ----
+
+diff.BlockMatrix <- function(x, lag = 1, differences = 1, ...) {
+  .expect_one_head(x, "diff")
+  lag <- .count(lag, "lag", 1)
+  differences <- .count(differences, "differences", 1)
+  if (lag * differences >= dim(x)[1L]) return(numeric()) # as base R
+  for (i in seq_len(differences)) {
+    n <- dim(x)[1L]
+    x <- x[(lag + 1):n, , drop = FALSE] - x[seq_len(n - lag), , drop = FALSE]
+  }
+  x
+}
+
+setMethod("cov2cor", "BlockMatrix", function(V) {
+  .expect_square(V, "V")
+  factors <- 1 / sqrt(diag(V))
+  if (!all(is.finite(factors))) warning("the diagonal of V has elements that are not positive", call. = FALSE)
+  factors <- Matrix::Diagonal(x = unname(factors))
+  result <- factors %*% V %*% factors
+  diag(result) <- 1
+  result@Dimnames <- .square_names(V)
+  result
+})
+
 # ---- Triangles ----
 
 .triangle <- function(x, kind, k) .made(x, tartan_matrix_triangle, kind, .diagonal_number(k))
@@ -150,8 +201,13 @@ setMethod("isTriangular", "BlockMatrix", function(object, upper = NA, ...) {
 
 # ---- Comparison: by values and names, whatever the blocks ----
 
+# A matrix of numbers in blocks of the size of x's; anything else as it is.
+.comparable <- function(y, x) {
+  if (methods::is(y, "Matrix") || is.matrix(y) && (is.numeric(y) || is.logical(y))) block_matrix(y, block = block_dim(x)) else y
+}
+
 all.equal.BlockMatrix <- function(target, current, ..., check.attributes = TRUE) {
-  if (methods::is(current, "Matrix") || is.matrix(current)) current <- block_matrix(current, block = block_dim(target))
+  current <- .comparable(current, target)
   if (!methods::is(current, "BlockMatrix")) return(paste0("target is BlockMatrix, current is ", class(current)[1L]))
   size <- function(x) c(dim(x), block_heads(x))
   if (any(size(target) != size(current))) {
@@ -169,9 +225,14 @@ all.equal.BlockMatrix <- function(target, current, ..., check.attributes = TRUE)
 
 # Matrix has methods for ANY beside a Matrix.
 setMethod("all.equal", signature("BlockMatrix", "Matrix"), function(target, current, ...) all.equal.BlockMatrix(target, current, ...))
-setMethod("all.equal", signature("Matrix", "BlockMatrix"), function(target, current, ...) {
-  all.equal.BlockMatrix(block_matrix(target, block = block_dim(current)), current, ...)
-})
+for (.peer in c("Matrix", "matrix")) {
+  setMethod("all.equal", signature(.peer, "BlockMatrix"), function(target, current, ...) {
+    target <- .comparable(target, current)
+    if (methods::is(target, "BlockMatrix")) all.equal.BlockMatrix(target, current, ...)
+    else paste0("target is ", class(target)[1L], ", current is BlockMatrix")
+  })
+}
+rm(.peer)
 
 setMethod("isSymmetric", "BlockMatrix", function(object, tol = 100 * .Machine$double.eps, checkDN = TRUE, ...) {
   size <- dim(object)
@@ -198,10 +259,11 @@ setMethod("sweep", "BlockMatrix", function(x, MARGIN, STATS, FUN = "-", check.ma
   if (is.null(operator) || !(identical(as.double(MARGIN), 1) || identical(as.double(MARGIN), 2))) {
     return(base::sweep(.small_dense(x), MARGIN, as.array(STATS), FUN, check.margin, ...))
   }
+  STATS <- as.vector(STATS)
+  if (length(STATS) > 1L && dim(x)[MARGIN] %% length(STATS) == 0) STATS <- rep_len(STATS, dim(x)[MARGIN])
   if (length(STATS) != dim(x)[MARGIN] && length(STATS) != 1L) {
     .fail("shape", "STATS has length %.0f, expected %.0f (%s of x)", length(STATS), dim(x)[MARGIN], c("rows", "columns")[MARGIN])
   }
-  STATS <- as.vector(STATS)
   .combine_numbers(operator, x, STATS, TRUE, if (length(STATS) == 1L) "elements" else .side[MARGIN])
 })
 .side <- c("rows", "cols")
@@ -216,5 +278,8 @@ scale.BlockMatrix <- function(x, center = TRUE, scale = TRUE) {
     seen <- dim(x)[1L] - colSums(is.na(values))
     scale <- sqrt(colSums(values^2, na.rm = TRUE) / pmax(1, seen - 1))
   }
-  sweep(x, 2, scale, "/")
+  if (length(scale) != dim(x)[2L]) {
+    .fail("shape", "scale has length %.0f, expected %.0f (columns of x)", length(scale), dim(x)[2L])
+  }
+  sweep(x, 2, .numbers(scale, "scale"), "/")
 }

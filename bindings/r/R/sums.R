@@ -7,7 +7,7 @@
 }
 
 # Sums of rows (side 1) or columns (side 2), or means, with their names.
-.sums <- function(x, side, na.rm, dims, mean = FALSE) {
+.sums <- function(x, side, na.rm, dims, sparse, mean = FALSE) {
   .expect_sum(x, dims)
   x <- .as_double(x)
   names <- x@Dimnames[[side]]
@@ -25,14 +25,26 @@
     }
   }
   result <- total(x)
-  stats::setNames(if (mean) result / count else result, names)
+  .named_sums(if (mean) result / count else result, names, sparse)
 }
-setMethod("rowSums", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) .sums(x, 1L, na.rm, dims))
-setMethod("colSums", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) .sums(x, 2L, na.rm, dims))
-setMethod("rowMeans", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) .sums(x, 1L, na.rm, dims, mean = TRUE))
-setMethod("colMeans", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, ...) .sums(x, 2L, na.rm, dims, mean = TRUE))
+.named_sums <- function(sums, names, sparse) {
+  if (.flag(sparse, "sparseResult")) methods::as(sums, "sparseVector") else stats::setNames(sums, names)
+}
+setMethod("rowSums", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, sparseResult = FALSE, ...) {
+  .sums(x, 1L, na.rm, dims, sparseResult)
+})
+setMethod("colSums", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, sparseResult = FALSE, ...) {
+  .sums(x, 2L, na.rm, dims, sparseResult)
+})
+setMethod("rowMeans", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, sparseResult = FALSE, ...) {
+  .sums(x, 1L, na.rm, dims, sparseResult, mean = TRUE)
+})
+setMethod("colMeans", "BlockMatrix", function(x, na.rm = FALSE, dims = 1, sparseResult = FALSE, ...) {
+  .sums(x, 2L, na.rm, dims, sparseResult, mean = TRUE)
+})
 
-mean.BlockMatrix <- function(x, ..., na.rm = FALSE) {
+mean.BlockMatrix <- function(x, trim = 0, na.rm = FALSE, ...) {
+  if (!identical(as.double(trim), 0)) return(mean(as.vector(.small_dense(x)), trim = trim, na.rm = na.rm))
   values <- block_values(x) # padding is zero
   count <- length(x) * block_heads(x)
   if (.flag(na.rm, "na.rm")) count <- count - sum(is.na(values))

@@ -50,17 +50,25 @@ test_that("nothing large becomes dense unasked", {
   for (f in list(function(x) eigen(x), function(x) apply(x, 1, sum), function(x) scale(x), function(x) x + 1,
                  function(x) 1 / x, function(x) x / x, function(x) x^0, function(x) exp(x), function(x) x == 0,
                  function(x) !x, function(x) x * NA, function(x) cumsum(x), function(x) is.finite(x),
-                 function(x) norm(x, "2"), function(x) kronecker(x, diag(2), "+"), function(x) sweep(x, 1, 1, max),
+                 function(x) svd(x), function(x) mean(x, trim = 0.1), function(x) norm(x, "2"), function(x) kronecker(x, diag(2), "+"), function(x) sweep(x, 1, 1, max),
                  function(x) sweep(x, 1, numeric(n)) + 1)) {
     expect_refused(f(a), "unsupported", "2.98 GiB", "as.matrix(x)")
   }
   expect_refused({ a[] <- 1 }, "unsupported", "2.98 GiB", "block_matrix()")
+  for (f in list(order, rev)) expect_refused(f(a), "unsupported", "2.98 GiB")
+  for (f in list(sort, median)) expect_error(f(a), "2.98 GiB", fixed = TRUE)
+  for (f in list(function(x) x[-1], function(x) x[c(TRUE, TRUE)], function(x) { x[-1] <- 0 })) {
+    expect_refused(f(a), "unsupported", "i selects 2.98 GiB of elements, expected at most 1 GiB: use x[i, j]")
+  }
   took <- system.time({
     b <- Diagonal(n) - 0.3 * a
     b <- b / rowSums(abs(b))
     b[1:10000, ] <- 0
     b <- rbind(b[seq(1, n, 3), ], b[n:1, ] * 2)
     diag(b) <- 2
+    wide <- b
+    dim(wide) <- rev(dim(b))
+    expect_s4_class(rep(diff(wide), each = 2), "dsparseVector")
     b <- scale(kronecker(tril(b), diag(2)), FALSE)
     sum(b > 0) + sum(is.na(b))
   })[["elapsed"]]
@@ -133,6 +141,7 @@ test_that("refusals are short and say which call", {
   expect_identical(conditionCall(expect_refused(through(a), "dtype")), quote(block_cast(x, "float8")))
   expect_identical(conditionCall(expect_refused(block_mask(block_layout(1, 1, 8, 4)), "argument")),
                    quote(block_layout(1, 1, 8, 4)))
+  expect_identical(conditionCall(expect_refused(cbind(a, 1:5), "shape")), quote(cbind(a, 1:5)))
 })
 
 test_that("empty prototypes print", {

@@ -75,6 +75,13 @@ test_that("block matrices are made of every class of Matrix", {
   expect_refused(block_matrix(1:4), "argument", "x is c(1, 2, 3, 4), expected a matrix")
 })
 
+test_that("an entry that is 0 keeps its block", {
+  s <- sparseMatrix(c(1, 9), c(1, 9), x = c(0, 1))
+  expect_identical(block_count(block_matrix(s, block = 4)), 2L)
+  expect_identical(block_count(block_matrix(drop0(s), block = 4)), 1L)
+  expect_identical(block_count(block_matrix(as.matrix(s), block = 4)), 1L)
+})
+
 test_that("a block matrix is made of another in other blocks, or of another dtype", {
   a <- random_matrix()
   expect_identical(block_matrix(a), a)

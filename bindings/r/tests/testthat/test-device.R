@@ -136,7 +136,8 @@ for (device in test_devices) {
       a <- block_cast(random_matrix(shape, c(8, 8), 0.6), dtype)
       dimnames(a) <- list(paste0("r", seq_len(shape[1L])), NULL)
       d <- to_device(a, ctx)
-      for (f in list(rowSums, colSums, rowMeans, colMeans, sum, mean, norm, function(x) norm(x, "F"), function(x) norm(x, "I"))) {
+      for (f in list(rowSums, colSums, rowMeans, colMeans, sum, mean, norm, function(x) norm(x, "F"), function(x) norm(x, "I"),
+                     function(x) as.vector(colSums(x, sparseResult = TRUE)))) {
         expect_equal(or_skip(f(d)), f(a), tolerance = 1e-12)
       }
       for (f in list(range, max, min, diag, nnzero, function(x) norm(x, "M"), function(x) max(x, 50), function(x) sum(x, x) - 2 * sum(x))) {
@@ -163,7 +164,8 @@ for (device in test_devices) {
                          as.vector(d), rowSums(d, na.rm = TRUE), sum(d, na.rm = TRUE), mean(d, na.rm = TRUE), norm(d, "2"),
                          cbind(d, d), rbind(d, a), cbind(a, d), d + a, a * d, sweep(d, 1, 1:12), sweep(d, 1, 1:12, "/"),
                          d * Matrix(1, 12, 12), d + matrix(1, 12, 12), x + 1, x * x, 2 * x, sum(x), exp(x), x[1], as.matrix(x),
-                         x > 0)
+                         x > 0, rep(d, 2), { dim(d) <- c(6, 24) }, diff(d), cov2cor(d), isSymmetric(d), tril(d), triu(d), determinant(d),
+                         det(d), kronecker(d, 2), d %x% a, a %x% d, mean(d, trim = 0.1))
     for (call in cannot) {
       expect_error(eval(call), class = "tartan_error_unsupported", label = deparse(call))
     }

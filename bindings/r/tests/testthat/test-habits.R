@@ -14,7 +14,9 @@ habits <- expression(
   c(isTriangular(W)), c(isTriangular(tril(W))), c(isTriangular(triu(W), upper = TRUE)), rcond(P), rcond(P, "I"), det(P), solve(P, W),
   bdiag(W, V), as(W, "sparseVector"), as(P, "dsCMatrix"), crossprod(W, W > 0), (W > 0) %*% W,
   eigen(P)$values, svd(W)$d, lm.fit(as.matrix(W), 1:6)$rank, unserialize(serialize(W, NULL)), Diagonal(6) %*% W %*% Diagonal(6, 2),
-  { f <- tempfile(); writeMM(W, f); readMM(f) }, norm(W - t(t(W))), rownames(W)[which.max(rowSums(W))], (W > 0) * W)
+  { f <- tempfile(); writeMM(W, f); readMM(f) }, norm(W - t(t(W))), rownames(W)[which.max(rowSums(W))], (W > 0) * W,
+  rep(W, 2), rep(W, length.out = 40), { dim(W) <- c(4, 9); W }, diff(W), diff(W, lag = 2, differences = 2), cov2cor(P), cov2cor(crossprod(W)),
+  rowSums(W, sparseResult = TRUE), colMeans(W, sparseResult = TRUE), mean(W, 0.1), sweep(W, 1, 1:3, "*"), order(W), sort(W), rev(W), median(W))
 
 test_that("first-day lines give what they give with Matrix", {
   cells <- function(mask) kronecker(matrix(mask, 3, byrow = TRUE), matrix(1, 2, 2))
@@ -34,6 +36,32 @@ test_that("first-day lines give what they give with Matrix", {
     found <- suppressMessages(suppressWarnings(eval(line, operands(function(m) block_matrix(m, block = 2)), globalenv())))
     expect_equal(plain(found), plain(expected), tolerance = 1e-12, label = deparse(line)[1L])
   }
+})
+
+test_that("elements in another order", {
+  a <- random_matrix()
+  v <- as.vector(as.matrix(a))
+  for (found in list(list(rep(a, each = 2), rep(v, each = 2)), list(rep(a, 2, each = 3), rep(v, 2, each = 3)),
+                     list(rep(a, each = 2, length.out = 9), rep(v, each = 2, length.out = 9)), list(rep(a, 0), numeric()),
+                     list(rep(a[0, ], 2), numeric()))) {
+    expect_s4_class(found[[1]], "dsparseVector")
+    expect_identical(as.vector(found[[1]]), found[[2]])
+  }
+  expect_refused(rep(a, 1:2), "argument", "times is c(1, 2)")
+  expect_refused(rep(a, each = -1), "argument", "each is -1")
+  expect_refused(rep(random_matrix(c(6, 8), c(2, 4), heads = 3), 2), "shape", "3 heads")
+  b <- block_cast(a, "float32")
+  dim(b) <- c(51, 7)
+  expect_identical(as.matrix(b), matrix(as.vector(as.matrix(block_cast(a, "float32"))), 51))
+  expect_identical(block_dim(b), c(4, 3))
+  expect_identical(block_dtype(b), "float32")
+  expect_refused({ dim(b) <- c(5, 7) }, "shape", "value is 5 x 7, expected 357 elements in all")
+  expect_refused({ dim(b) <- NULL }, "argument", "value is NULL")
+  expect_refused(diff(a, 0), "argument", "lag is 0")
+  expect_identical(diff(a, 21), numeric())
+  for (x in list(b, diff(a), cov2cor(crossprod(a)))) expect_s4_class(x, "BlockMatrix")
+  expect_refused(cov2cor(a), "shape", "V is 21 x 17, expected a square matrix")
+  expect_warning(cov2cor(block_matrix(diag(c(1, 0)), block = 2)), "not positive")
 })
 
 test_that("parts of matrices are block matrices", {

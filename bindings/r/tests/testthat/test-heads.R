@@ -83,6 +83,17 @@ test_that("comparisons of several heads are arrays", {
   expect_refused(block_matrix(block_layout(1, 1, dim = c(2e5, 2e5), heads = 2)) > 0, "unsupported", "596 GiB")
 })
 
+test_that("lists of elements have those of all heads", {
+  h <- heads_matrix()
+  v <- as.vector(as.array(h))
+  expect_identical(rev(h), rev(v))
+  expect_identical(sort(h), sort(v))
+  expect_equal(mean(h, trim = 0.1), mean(v, trim = 0.1))
+  expect_refused(rep(h, 2), "shape", "x has 3 heads")
+  expect_refused({ dim(h) <- c(8, 9) }, "shape", "x has 3 heads")
+  expect_refused(diff(h), "shape", "x has 3 heads, diff needs one")
+})
+
 test_that("several heads are bound head by head", {
   h <- heads_matrix()
   g <- heads_matrix(c(9, 5), c(2, 3), seed = 2)

@@ -31,7 +31,8 @@ operations <- expression(
   { dimnames(A) <- NULL; A }, { rownames(A) <- n:1; A },
   cbind(A, B), rbind(A, B), cbind(A, v), cbind(1, A), rbind(A, 2), cbind(A, D), rbind(D, A), rbind(A, B, A), cbind(A, z = v),
   kronecker(A, matrix(1:6, 2)), kronecker(diag(2), A), A %x% B, sweep(A, 1, v), sweep(A, 1, abs(v) + 1, "/"),
-  sweep(A, 2, seq_len(k), "*"), head(A, 2), tail(A, 1), apply(A, 1, sum), isSymmetric(A), isSymmetric(A + t(A)),
+  sweep(A, 2, seq_len(k), "*"), rep(A, 2), rep(A, length.out = 7), diff(A), diff(A, 2), diff(A, 1, 2), { dim(A) <- c(k, n); A },
+  { dim(A) <- c(n * k, 1); A }, mean(A, trim = 0.1), mean(A, 0.2, TRUE), head(A, 2), tail(A, 1), apply(A, 1, sum), isSymmetric(A), isSymmetric(A + t(A)),
   norm(A), norm(A, "I"), norm(A, "F"), norm(A, "M"), A %*% t(B), crossprod(A, B), A %*% seq_len(k), v %*% A)
 
 quietly <- function(call, values) {

@@ -88,6 +88,13 @@ test_that("names are kept where they survive", {
   expect_identical(colnames(tcrossprod(a, t(b))), c("p", "q"))
 })
 
+test_that("a missing value spreads to the rows of the blocks that use it", {
+  a <- block_matrix(block_layout(c(1, 2, 2), c(2, 1, 3), dim = c(8, 12), block = 4), init = "identity")
+  x <- matrix(1, 12, 2)
+  x[5, 2] <- NA # block column 2
+  expect_identical(is.na(a %*% x), cbind(rep(FALSE, 8), rep(c(TRUE, FALSE), each = 4)))
+})
+
 test_that("alpha, beta, gates and batches do what they say", {
   a <- random_matrix()
   m <- as.matrix(a)
