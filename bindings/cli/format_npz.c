@@ -22,7 +22,9 @@ static bool read_member(zip_t *archive, const char *path, const char *name, unsi
                 zip_fread(member, bytes + about.size, 1) == 0;
     if (member != NULL && zip_fclose(member) != 0) good = false;
     if (!good) complain("%s: cannot read member %s: damaged, or out of memory", path, name);
-    return good && npy_parse(name, bytes, about.size, out);
+    char what[1024];
+    snprintf(what, sizeof what, "%s: %s", path, name);
+    return good && npy_parse(what, bytes, about.size, out);
 }
 
 typedef struct arrays {

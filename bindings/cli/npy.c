@@ -87,7 +87,7 @@ bool npy_parse(const char *what, unsigned char *bytes, size_t size, npy *out) {
         if (good) reverse_each(bytes + prefix + length, needed, unit);
     }
     free(header);
-    if (!good) complain("%s: not an .npy file of numbers or texts, or truncated", what);
+    if (!good) complain("%s: not an .npy file of real numbers or texts, or truncated", what);
     return good;
 }
 

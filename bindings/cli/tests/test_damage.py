@@ -167,6 +167,13 @@ def test_bad_npy(here, name):
     assert files_in(here) == ["a.npy"]
 
 
+def test_complex_numbers_are_refused(here):
+    np.save("a.npy", np.eye(3) * 1j)
+    sp.save_npz("a.npz", sp.csr_matrix(np.eye(3) * 1j))
+    for source, text in (("a.npy", "a.npy: not"), ("a.npz", "a.npz: data.npy: not")):
+        run("convert", source, "b.h5", code=1, text=text + " an .npy file of real numbers")
+
+
 def test_odd_but_good_npy(here):
     body = np.arange(6.0).tobytes()
     for version in (1, 2, 3):  # and a header that aligns nothing
@@ -238,7 +245,7 @@ BAD_NPZ = dict(bad_npz())
 @pytest.mark.parametrize("name", BAD_NPZ)
 def test_bad_npz(here, name):
     np.savez("a.npz", **BAD_NPZ[name])
-    run("convert", "a.npz", "b.h5", code=1)
+    run("convert", "a.npz", "b.h5", code=1, text="a.npz: ")
     run("convert", "a.npz", "b.h5", "--reorder", "rcm", "--dtype", "f32", code=1)
     assert files_in(here) == ["a.npz"]
 

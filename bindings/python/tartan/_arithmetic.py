@@ -11,7 +11,7 @@ from typing import Any, Callable, Generic, Optional, TypeVar
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array, array_of, indices, refuse_device, refuse_masked
+from tartan._arrays import Array, array_of, dense_like, dense_operand, doubles_of, indices, refuse_device
 from tartan._call import Call, raw_dense
 from tartan._errors import (
     ArgumentError,
@@ -54,6 +54,11 @@ def _dtype_beside(x: Any, like: Any) -> Any:
     return np.promote_types(x.dtype, like.dtype)
 
 
+def _refuse_complex(number: Any) -> None:
+    if isinstance(number, numbers.Complex):
+        raise DTypeError(f"the number is {number!r}, expected a real one: {NO_COMPLEX}")
+
+
 def matrix_of(x: Any, like: Any, block: Optional[Block] = None) -> Any:
     """A sparse operand as a matrix in blocks of the size of `like`, or of `block`; None if it is not sparse."""
     wanted = like.block_shape if block is None else block
@@ -69,16 +74,7 @@ def _factors(call: Call, x: Any, name: str) -> Any:
     """Numbers for lines: used in place on a device, in float64 on the host."""
     if x is None:
         return None
-    refuse_masked(x, name)
-    return np.ascontiguousarray(x, np.float64) if queue_of(x) is None else raw_dense(call.read(x, name, _raw.TARTAN_F64))
-
-
-def check_broadcasts(array: Array, shape: tuple[int, ...]) -> None:
-    """Refuses an array that NumPy would not stretch to the shape of a matrix: a row or a column may be."""
-    try:
-        np.broadcast_to(array, shape)
-    except ValueError:
-        raise ShapeError(f"the array has shape {array.shape}, expected {shape}, a row or a column") from None
+    return np.ascontiguousarray(doubles_of(x, name)) if queue_of(x) is None else raw_dense(call.read(x, name, _raw.TARTAN_F64))
 
 
 class Arithmetic(Reductions[M], Generic[M]):
@@ -86,6 +82,7 @@ class Arithmetic(Reductions[M], Generic[M]):
     in host memory or on a device; only the sum with a dense array is dense. A scalar does not change the dtype."""
 
     __slots__ = ()
+    __pandas_priority__ = 5000  # above those of its classes, which leave their operators to us then
     T: Any
 
     def _applied(self, kind: int, parameter: Any = 0.0) -> M:
@@ -116,11 +113,10 @@ class Arithmetic(Reductions[M], Generic[M]):
                 f"adding {other!r} would fill a {type(self).__name__} with numbers: toarray() makes a dense copy, "
                 "add_diagonal() adds to the diagonal"
             )
-        if isinstance(other, np.ndarray):
-            check_broadcasts(other, self.shape)
-            dense: Any = self
-            return alpha * dense.toarray() + beta * other
-        return NotImplemented
+        array = dense_operand(other)
+        if array is None:
+            return NotImplemented
+        return alpha * dense_like(self, array) + beta * array
 
     # ---- Operators ----
 
@@ -152,22 +148,30 @@ class Arithmetic(Reductions[M], Generic[M]):
     def __mul__(self, other: Any) -> Any:
         if is_scalar(other):
             return self._applied(_raw.TARTAN_APPLY_MULTIPLY, other)
-        if isinstance(other, numbers.Complex):
-            raise DTypeError(f"the factor is {other!r}, expected a real number: {NO_COMPLEX}")
+        _refuse_complex(other)
         if isinstance(other, list) or hasattr(type(other), "__array__") or is_sparse(other):
             return self.multiply(other)
         return NotImplemented
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: Any) -> Any:
+        if is_sparse(other) and type(other).__name__.endswith("_matrix"):  # for which SciPy takes * as the product
+            return operator.matmul(other, self)
+        return self * other
 
     def __truediv__(self, other: Any) -> Any:
         if is_scalar(other):
             return self._applied(_raw.TARTAN_APPLY_DIVIDE, other)
+        _refuse_complex(other)
         if is_sparse(other):
             raise UnsupportedError(
                 "a quotient of sparse matrices is dense, 0/0 where both store nothing: toarray() makes dense copies"
             )
-        return self.multiply(np.true_divide(1.0, other)) if isinstance(other, np.ndarray) else NotImplemented
+        array = dense_operand(other)
+        if array is None:
+            return NotImplemented
+        divisor = array_of(array, "the other operand", _raw.TARTAN_F64)
+        plain: Any = self._plain()
+        return self.multiply(1.0 / (divisor.astype(np.float64) if plain.dtype_name == "float64" else divisor))
 
     def __rtruediv__(self, other: Any) -> Any:
         raise UnsupportedError(f"division by a {type(self).__name__} would be by zero where nothing is stored")
@@ -209,7 +213,10 @@ class Arithmetic(Reductions[M], Generic[M]):
             )
         result: M = plain.copy()
         values = result.values  # type: ignore[attr-defined]
-        values[...] = function(values)
+        made = function(values)
+        if np.shape(made) != values.shape:
+            raise ShapeError(f"function gives shape {np.shape(made)}, expected that of its argument, {values.shape}")
+        values[...] = made
         return result
 
     def sqrt(self) -> M:
@@ -241,6 +248,8 @@ class Arithmetic(Reductions[M], Generic[M]):
         plain: Any = self._plain()
         rows, cols = plain.shape[-2:]
         if is_sparse(other):
+            if len(other.shape) == 1:  # of SciPy: a row
+                return self.multiply(other.toarray())
             if plain.shape != other.shape and plain.shape in ((1, other.shape[-1]), (other.shape[-2], 1), (1, 1)):
                 result: M = matrix_of(other, plain).multiply(plain.toarray())
                 return result
@@ -254,7 +263,7 @@ class Arithmetic(Reductions[M], Generic[M]):
             return self.scale(cols=dense.reshape(cols))
         if dense.shape == (rows, 1):
             return self.scale(rows=dense.reshape(rows))
-        if dense.shape in ((1,), (1, 1)):
+        if dense.shape in ((), (1,), (1, 1)):
             return self._applied(_raw.TARTAN_APPLY_MULTIPLY, dense.item())
         raise ShapeError(f"other has shape {dense.shape}, expected {plain.shape}, a row or a column")
 
@@ -296,6 +305,8 @@ class Arithmetic(Reductions[M], Generic[M]):
     def _times(self, other: Any) -> M:
         """The block-sparse product with a sparse matrix, in blocks of its width."""
         plain: Any = self._plain()
+        if len(other.shape) == 1:
+            raise ShapeError("b is a sparse vector, expected a sparse matrix, or toarray() of it")
         if other.shape[-2] != plain.shape[-1]:
             raise ShapeError(f"b has {other.shape[-2]} rows, expected {plain.shape[-1]} (as a has columns)")
         beside: Any = other if isinstance(other, Arithmetic) else plain

@@ -119,9 +119,13 @@ def cast(x: Any, name: str, code: int, casting: str = "safe") -> Array:
 
 
 def in_dtype(x: Any, name: str, code: int, casting: str) -> Any:
-    """An operand for a matrix of dtype `code`: an array of NumPy is cast by the rule `casting`."""
-    if casting == "safe" or not isinstance(x, np.ndarray):
+    """An operand for a matrix of dtype `code`: an array, also one of pandas or xarray, is cast by the rule `casting`."""
+    if casting == "safe":
         return x  # the extension module casts what is safe
+    if not isinstance(x, np.ndarray):
+        if not is_converted(x):
+            return x
+        x = converted(x, name)
     if x.dtype.kind == "c":
         result = np.empty(x.shape, np.complex128 if code == _raw.TARTAN_F64 else np.complex64)
         result.real, result.imag = (cast(part, name, code, casting) for part in (x.real, x.imag))
@@ -132,6 +136,7 @@ def in_dtype(x: Any, name: str, code: int, casting: str) -> Any:
 def doubles_of(x: Any, name: str) -> Array:
     """Real numbers as an array of float64, of any number of dimensions."""
     refuse_masked(x, name)
+    x = unrecorded(x, name)
     try:
         array = np.asarray(x)
         if array.dtype.kind not in "fiub" and array.dtype not in _KNOWN:
@@ -205,6 +210,35 @@ def converted(x: Any, name: str) -> Array:
     if array.dtype.kind not in "biufcV":
         raise ArgumentTypeError(f"{name} has elements of {array.dtype}, expected real numbers")
     return array
+
+
+def is_tensor(x: Any) -> bool:
+    return "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor)
+
+
+def dense_operand(x: Any) -> Any:
+    """A dense operand of an operator: an array of NumPy, also one of pandas, or a tensor of PyTorch; None if it is none of
+    them."""
+    if isinstance(x, np.ndarray):
+        return x
+    if is_tensor(x):
+        refuse_device(x, "the other operand")
+        return x if x.ndim > 0 else None
+    return converted(x, "the other operand") if hasattr(type(x), "__pandas_priority__") and is_converted(x) else None
+
+
+def dense_like(matrix: Any, x: Any) -> Any:
+    """A dense copy of a matrix, an array or a tensor as `x` is, which must have its shape or be a row or a column."""
+    try:
+        fits = np.broadcast_shapes(x.shape, matrix.shape) == matrix.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"the array has shape {tuple(x.shape)}, expected {matrix.shape}, a row or a column")
+    if not is_tensor(x):
+        return matrix.toarray()
+    torch = sys.modules["torch"]
+    return matrix.toarray(out=torch.empty(matrix.shape, dtype=getattr(torch, matrix.dtype_name)))
 
 
 def unrecorded(x: Any, name: str) -> Any:
@@ -283,6 +317,7 @@ def optional_indices(x: Any, name: str) -> Optional[Array]:
 def doubles(x: Any, name: str) -> Array:
     """One number per block, as contiguous float64."""
     refuse_masked(x, name)
+    x = unrecorded(x, name)
     try:
         array = np.asarray(x)
         if array.dtype.kind not in "fiub" and array.dtype != BFLOAT16:

@@ -7,9 +7,8 @@ import numbers
 import operator
 from typing import Any, Callable, TypeVar
 
-import numpy as np
-
-from tartan._arithmetic import Arithmetic, check_broadcasts, is_scalar, is_sparse
+from tartan._arithmetic import Arithmetic, is_scalar, is_sparse
+from tartan._arrays import dense_like, dense_operand, is_tensor
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 
 M = TypeVar("M")
@@ -24,17 +23,19 @@ def _in_csr(matrix: Any) -> Any:
 
 
 class Comparisons(Arithmetic[M]):
-    """``==``, ``<`` and so on: SciPy sparse arrays of booleans, arrays of NumPy beside a dense array. `isclose_all`
-    compares whole matrices."""
+    """``==``, ``<`` and so on: SciPy sparse arrays of booleans; beside a dense array, or a tensor of PyTorch,
+    arrays or tensors. `isclose_all` compares whole matrices."""
 
     __slots__ = ()
     __hash__ = object.__hash__
 
     def _compared(self, other: Any, compare: Callable[[Any, Any], Any]) -> Any:
         plain: Any = self._plain()
-        if isinstance(other, np.ndarray) and other.ndim > 0:
-            check_broadcasts(other, plain.shape)
-            return compare(plain.toarray(), other)
+        if is_tensor(other) and other.ndim == 0:
+            other = other.item()
+        array = dense_operand(other)
+        if array is not None and array.ndim > 0:
+            return compare(dense_like(plain, array), array)
         if not isinstance(other, numbers.Complex) and not is_scalar(other) and not is_sparse(other):
             return NotImplemented
         if is_sparse(other):

@@ -47,9 +47,17 @@ def _filled(sizes: tuple[int, ...], elements: int) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
+def _check_one_head(matrix: Any) -> None:
+    if matrix.ndim != 2:
+        raise ShapeError(f"the matrix has {matrix.heads} heads, expected 1")
+
+
 def check_axes(axes: Any, matrix: Any) -> None:
-    if axes is not None and axes not in ((1, 0), [1, 0], (-1, -2)):
-        raise ArgumentTypeError(f"axes is {axes!r}, expected None or (1, 0): toarray() makes a dense copy of a {type(matrix).__name__}")
+    allowed = ((1, 0), (-1, -2)) if matrix.ndim == 2 else ((0, 2, 1), (0, -1, -2))
+    if axes is not None and (not isinstance(axes, (tuple, list)) or tuple(axes) not in allowed):
+        raise ArgumentTypeError(
+            f"axes is {axes!r}, expected None or {allowed[0]}: toarray() makes a dense copy of a {type(matrix).__name__}"
+        )
 
 
 class Formats(Comparisons[M]):
@@ -72,6 +80,10 @@ class Formats(Comparisons[M]):
         """The number of stored elements, as `nnz`."""
         count: int = self.nnz  # type: ignore[attr-defined]
         return count
+
+    def getnnz(self) -> int:
+        """The number of stored elements, as `nnz`."""
+        return self.size
 
     @property
     def format(self) -> str:
@@ -191,8 +203,9 @@ class Formats(Comparisons[M]):
         """The same elements in the same order, row by row ("C") or column by column ("F"), in another shape; a
         size of -1 is what is left. The matrix itself if it has this shape, unless `copy` is True."""
         plain: Any = self._plain()
-        if plain.ndim != 2 or order not in ("C", "F"):
-            raise ArgumentError(f"order is {order!r} for {plain.ndim} dimensions, expected 'C' or 'F' for 2")
+        _check_one_head(plain)
+        if order not in ("C", "F"):
+            raise ArgumentError(f"order is {order!r}, expected 'C' or 'F'")
         rows, cols = _filled(shape_of(shape), plain.shape[0] * plain.shape[1])
         if (rows, cols) == plain.shape:
             return +self if copy else self
@@ -212,7 +225,8 @@ class Formats(Comparisons[M]):
         """A copy with other numbers of rows and columns: elements keep their places, or fall away."""
         plain: Any = self._plain()
         sizes = shape_of(shape)
-        if plain.ndim != 2 or len(sizes) != 2 or min(sizes) < 0:
+        _check_one_head(plain)
+        if len(sizes) != 2 or min(sizes) < 0:
             raise ShapeError(f"shape is {sizes}, expected (rows, cols)")
         rows, cols = (min(n, old) for n, old in zip(sizes, plain.shape))
         with Call(None, plain) as call:

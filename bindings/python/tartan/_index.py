@@ -39,6 +39,8 @@ def _part(part: Any, name: str, n: int) -> Part:
             part.indices(n)
         except TypeError as error:
             raise ArgumentTypeError(str(error)) from None
+        except ValueError:
+            raise ArgumentError(f"{name} has a step of 0, expected another one") from None
         return part
     if hasattr(part, "__array__") and not isinstance(part, (np.ndarray, np.generic)):
         part = np.asarray(part)  # of pandas, for example
@@ -88,6 +90,8 @@ def parse(key: Any, shape: tuple[int, ...]) -> Key:
     sizes = shape[-2:]
     rows: Any
     cols: Any
+    if hasattr(key, "__array__") and not isinstance(key, np.ndarray) and not is_sparse(key):
+        key = np.asarray(key)  # of pandas or PyTorch
     if isinstance(key, np.ndarray) and key.dtype == np.bool_ and key.ndim == 2:
         if key.shape != sizes:
             raise ArgumentIndexError(f"index is an array of booleans of shape {key.shape}, expected {sizes}")

@@ -27,7 +27,8 @@ class File(Closing, Mapping[str, Thing]):
     """A collection of named layouts and matrices: ``File()`` is empty, ``File(path)`` reads one.
 
     Objects are read on demand. `put` does not copy matrices: their values are read when the file is saved.
-    Only one thread at a time may use a file.
+    Only one thread at a time may use a file. Files of other programs have no seal (`sealed`), so damage in them can go
+    unnoticed: `verify` those that you do not trust first.
 
     >>> import numpy as np, os, tartan, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
@@ -187,7 +188,8 @@ class _Entry(NamedTuple):
 
 class Collection(MutableMapping[str, Thing]):
     """Named layouts and matrices in memory with gates and metadata: a dict that `save` writes as completely
-    as `load_all` reads it. If a matrix and a layout have the same name, ``[name]`` is the matrix."""
+    as `load_all` reads it. If a matrix and a layout have the same name, ``[name]`` is the matrix. A copy has the same
+    objects."""
 
     __slots__ = ("_layouts", "_matrices")
 
@@ -251,6 +253,14 @@ class Collection(MutableMapping[str, Thing]):
     def save(self, path: Any, *, compress: bool = False) -> None:
         """Like `File.save`."""
         save(path, self, compress=compress)
+
+    def copy(self) -> Collection:
+        result = Collection()
+        result._layouts.update(self._layouts)
+        result._matrices.update(self._matrices)
+        return result
+
+    __copy__ = copy
 
     def __getitem__(self, name: str) -> Thing:
         return self._entry(name).thing
@@ -320,6 +330,12 @@ def save(path: Any, things: Union[Thing, Mapping[str, Thing]], *, compress: bool
         file.save(path, compress=compress)
 
 
+def _opened(path: Any) -> File:
+    """A file that exists; ``File(None)`` is an empty one."""
+    encode_path(path)
+    return File(path)
+
+
 def load(path: Any, name: Optional[str] = None) -> Thing:
     """Reads one object of a file. The name may be omitted if there is only one matrix, or no matrix and only
     one layout.
@@ -330,7 +346,7 @@ def load(path: Any, name: Optional[str] = None) -> Thing:
     >>> tartan.load(path)
     <BlockMatrix 4x4 float64, 2 of 4 blocks of 2x2, density 0.5>
     """
-    with File(path) as file:
+    with _opened(path) as file:
         if name is not None:
             return file[name]
         names = file.matrices() or file.layouts()
@@ -354,6 +370,6 @@ def load_all(path: Any) -> Collection:
     (<Collection of 'v', 'w'>, array([1. , 0.5]))
     """
     things = Collection()
-    with File(path) as file:
+    with _opened(path) as file:
         things._read(file)
     return things

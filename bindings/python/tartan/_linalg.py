@@ -121,6 +121,8 @@ def growth_score(
     """A score of every block of the grid of ``x @ y``, stored or not, that shows where new blocks are useful:
     ``beta * out + scale * sum_k |x[rows, k]| * |y[k, cols]|``, where |.| is the `norm` ("max" or "l2"). The scores of a
     batch (`x` [batch..., rows, k] and `y` [batch..., k, cols]) are added."""
+    if norm not in ("max", "l2"):
+        raise ArgumentError(f"norm is {norm!r}, expected 'max' or 'l2'")
     rows, cols = block_shape(block)
     batch = tuple(getattr(x, "shape", ()))[:-2]
     if batch:

@@ -12,6 +12,7 @@ from tartan._arithmetic import is_scalar
 from tartan._arrays import (
     BITS,
     Array,
+    doubles_of,
     dtype_code,
     indices,
     of_bits,
@@ -146,10 +147,10 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
         i, j, points = parse(key, shape)
         if points:
             return self._elements(i, j)
-        if isinstance(i, int) and isinstance(j, int):
-            return self._element((i, j), shape[-2:])
         if len(shape) == 3 and (isinstance(i, int) or isinstance(j, int)):
             raise ArgumentTypeError(f"index is {key!r}, expected (head, row, col), or slices and lists in every head")
+        if isinstance(i, int) and isinstance(j, int):
+            return self._element((i, j), shape)
         rows, cols = range_of(i, shape[-2]), range_of(j, shape[-1])
         if rows is None or cols is None:
             return self.select(listed(i, shape[-2]), listed(j, shape[-1]))
@@ -226,7 +227,7 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
     def setdiag(self, values: Any, k: int = 0) -> None:
         """Writes diagonal k in place, an array or a number. Where nothing is stored, only zeros can be written;
         `add_diagonal` adds blocks."""
-        numbers = np.ascontiguousarray(values, np.float64).reshape(-1)
+        numbers = doubles_of(values, "values").reshape(-1)
         with Call(None, self) as call:
             _raw.tartan_matrix_set_diagonal(call.handle, self._handle, k, numbers)
 

@@ -79,10 +79,6 @@ class MatrixFacts:
         """The number of stored elements, zeros included."""
         return self.layout.nnz
 
-    def getnnz(self) -> int:
-        """The number of stored elements, as `nnz`. SciPy's name."""
-        return self.nnz
-
     @property
     def density(self) -> float:
         return self.layout.density

@@ -10,6 +10,7 @@ import numpy as np
 
 from tartan import _raw
 from tartan._arithmetic import Arithmetic, is_sparse, matrix_of
+from tartan._arrays import in_numpy, numpy_dtype
 from tartan._errors import ArgumentError, DTypeError
 
 _torch: Any = None  # the module for PyTorch's gradients, once they are recorded
@@ -64,6 +65,11 @@ def _complex(
     a: Any, b: Any, side: str, transpose: bool, alpha: float, beta: float, out: Any, gates: Any, context: Any
 ) -> Any:
     """Two real products."""
+    if in_numpy(a._code) and not np.can_cast(b.real.dtype, numpy_dtype(a._code)):
+        raise DTypeError(
+            f"b is of {b.dtype}, expected parts that NumPy casts to {numpy_dtype(a._code)} safely: cast it, or pass "
+            "casting='same_kind'"
+        )
     if out is not None and (not isinstance(out, np.ndarray) or out.dtype.kind != "c"):
         raise DTypeError(f"out is of {getattr(out, 'dtype', type(out).__name__)}, expected complex numbers (as b)")
     outs: tuple[Optional[Any], Optional[Any]] = (None, None) if out is None else (out.real, out.imag)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Generic, Optional, TypeVar, Union
 import numpy as np
 
 from tartan import _raw
-from tartan._arrays import Array
+from tartan._arrays import Array, doubles_of
 from tartan._call import Call
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
 
@@ -144,7 +144,7 @@ class Reductions(Generic[M]):
         >>> float(A.add_diagonal(2).trace())
         8.0
         """
-        numbers = np.ascontiguousarray(values, np.float64).reshape(-1)
+        numbers = doubles_of(values, "values").reshape(-1)
         return self._computed(
             lambda context, matrix: _raw.tartan_matrix_add_diagonal(context, 1.0, matrix, k, numbers, 0)
         )

@@ -14,12 +14,16 @@ from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeEr
 from tartan._frame import Block, block_shape, frame_of
 from tartan._layout import Layout
 
+FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
+
 
 def _sparse() -> Any:
     return importlib.import_module("scipy.sparse")
 
 
 def _values(data: Any, dtype: Any) -> Any:
+    if data.dtype.kind == "c":
+        raise DTypeError(f"matrix is of {data.dtype}, expected real numbers: take its `real` part")
     if dtype is not None:
         return data.astype(numpy_dtype(dtype_code(dtype)), copy=False)
     try:
@@ -60,6 +64,8 @@ def _from_bsr(matrix: Any, dtype: Any, copy: bool) -> tuple[Layout, tuple[Any, .
 
 def to_scipy(matrix: Any, format: str) -> Any:
     """Converts a BlockMatrix to a SciPy array."""
+    if format not in FORMATS:
+        raise ArgumentError(f"format is {format!r}, expected one of {', '.join(map(repr, FORMATS))}")
     if matrix.dtype_name not in ("float32", "float64"):
         raise DTypeError(f"SciPy has no sparse {matrix.dtype_name}: use astype('float32') first")
     layout = matrix.layout

@@ -21,15 +21,26 @@ def _refusal(function: str, operand: Any) -> ArgumentTypeError:
     )
 
 
+_OPERATORS = frozenset({"_matmul_dispatch", "__mul__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"})
+
+
+def _in_operator_of_scipy(frame: Any) -> bool:
+    """Whether a frame belongs to an operator, such as ``S @ A``, of a matrix S of SciPy."""
+    while frame is not None and frame.f_globals.get("__name__", "").rpartition(".")[0] == "scipy.sparse":
+        if frame.f_code.co_name in _OPERATORS:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Sparse:
     """NumPy's protocols, for `BlockMatrix` and `TransposedMatrix`."""
 
     __slots__ = ()
 
     def __array__(self, *arguments: Any, **options: Any) -> Any:
-        caller = sys._getframe(1)
-        if caller.f_code.co_name == "_matmul_dispatch" and caller.f_globals.get("__name__", "").startswith("scipy.sparse"):
-            # `S @ A` with a matrix S of SciPy: only for what NumPy wraps as an object does SciPy leave the product to A.
+        if _in_operator_of_scipy(sys._getframe(1)):
+            # Only for what NumPy wraps as an object does SciPy leave the operator to the other operand.
             wrapped = np.empty((), object)
             wrapped[()] = self
             return wrapped

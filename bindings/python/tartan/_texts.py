@@ -29,6 +29,7 @@ _FUNCTIONS = {
 # Arguments, by the functions that have them.
 _PLACES = {"block_rows": "rows", "block_cols": "cols"}
 _ENTRIES = {"entry_rows": "rows", "entry_cols": "cols"}
+_DIAGONALS = {"diagonal": "values", "offset": "k"}
 _ORDERS = {"row_order": "rows", "col_order": "cols"}
 _RANGES = {"row_begin .. row_end": "the range of rows", "col_begin .. col_end": "the range of columns"}
 _SETS = {name: "blocks" for name in ("row_offsets", "row_ids", "col_offsets", "col_ids")}
@@ -49,8 +50,10 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_layout_permute": _ORDERS,
     "tartan_layout_reblock": {"block_rows": "block", "block_cols": "block"},
     "tartan_layout_slice": _RANGES,
+    "tartan_matrix_add_diagonal": _DIAGONALS,
     "tartan_matrix_apply": {"parameter": "the number"},
     "tartan_matrix_concatenate": {"a": "the first matrix", "b": "another matrix"},
+    "tartan_matrix_count_different": {"relative": "rtol", "absolute": "atol"},
     "tartan_matrix_from_coo": _ENTRIES,
     "tartan_matrix_from_compressed": {"pointers": "indptr", "indices": "cols"},
     "tartan_matrix_from_csr": {"row_pointers": "indptr"},
@@ -60,10 +63,11 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
     "tartan_matrix_reblock": {"block_rows": "block", "block_cols": "block"},
     "tartan_matrix_scale": {"row_factors": "rows", "col_factors": "cols"},
     "tartan_matrix_scatter": {"from": "matrix"},
-    "tartan_matrix_set_diagonal": {"diagonal": "values"},
+    "tartan_matrix_set_diagonal": _DIAGONALS,
     "tartan_matrix_set_elements": _ENTRIES,
     "tartan_matrix_slice": _RANGES,
     "tartan_matrix_to_dense": {"dense": "out"},
+    "tartan_matrix_triangle": {"offset": "k"},
 }
 
 # A frame is one argument in C; options are one text.

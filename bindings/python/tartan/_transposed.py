@@ -197,6 +197,10 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
         """Rows, columns and values of every stored element, row by row."""
         return self.copy().to_coo()  # type: ignore[attr-defined, no-any-return]
 
+    def to_csr(self) -> tuple[Array, Array, Array]:
+        """indptr [rows + 1], columns and values of every stored element."""
+        return self.copy().to_csr()  # type: ignore[attr-defined, no-any-return]
+
     def to_scipy(self, format: str = "bsr") -> scipy.sparse.sparray:
         return to_scipy(self.copy(), format)
 

@@ -42,6 +42,7 @@ def test_sparse_operands(rng, w):
     same(other + w, dense + x)
     same(other - w, x - dense)
     same(w * other, dense * x)
+    same(other * w, dense * x)
     same(w.maximum(other), np.maximum(dense, x))
     whole = w + BlockMatrix.from_dense(np.ones(w.shape), (5, 2))  # another block size
     same(whole, dense + 1)
@@ -52,6 +53,28 @@ def test_sparse_operands(rng, w):
         w + other.astype(complex)
 
 
+@pytest.mark.parametrize("format", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
+def test_the_star_of_scipy(rng, w, format):
+    """For its arrays the product element by element, for its matrices that of matrices."""
+    sparse = pytest.importorskip("scipy.sparse")
+    x = rng.standard_normal(w.shape)
+    same(getattr(sparse, f"{format}_array")(x) * w, x * w.toarray())
+    same(getattr(sparse, f"{format}_matrix")(x) * w.T, x @ w.toarray().T, rtol=1e-14, atol=1e-14)
+    with pytest.raises(tartan.ArgumentTypeError, match="unasked"):
+        getattr(sparse, f"{format}_array")(x).multiply(w)
+
+
+def test_sparse_vectors(w):
+    sparse = pytest.importorskip("scipy.sparse")
+    vector = sparse.coo_array(np.arange(w.shape[1]) % 3.0)
+    if vector.ndim != 1:
+        pytest.skip("this SciPy has no sparse vectors")
+    same(w * vector, w.toarray() * vector.toarray())
+    for call in (lambda: w @ vector, lambda: w.dot(vector), lambda: w + vector, lambda: w == vector):
+        with pytest.raises(tartan.ShapeError):
+            call()
+
+
 def test_dense_factors(rng, w):
     dense = w.toarray()
     for factor in (rng.standard_normal(w.shape), rng.standard_normal(w.shape[1]), rng.standard_normal((1, w.shape[1])),
@@ -59,6 +82,7 @@ def test_dense_factors(rng, w):
         same(w.multiply(factor), dense * factor)
         same(factor * w, dense * factor)
         same(w / factor, dense / factor, rtol=1e-14)
+        same(w / factor.astype("f4"), dense / factor.astype("f4"), rtol=1e-14)  # the reciprocals in float64, too
     same(w.scale(rows=np.arange(10.0), cols=np.arange(14)), np.arange(10)[:, None] * dense * np.arange(14))
     with pytest.raises(tartan.ShapeError, match="a row or a column"):
         w.multiply(np.ones(3))
@@ -89,9 +113,43 @@ def test_factors_that_become_arrays(w):
         same(factor * w, expected)
 
 
+def test_operators_of_pandas(w):
+    class Series:
+        """As those of pandas, whose operators are left to classes of a higher priority."""
+
+        __pandas_priority__ = 3000
+        array = np.arange(w.shape[1]) + 1.0
+
+        def __array__(self, dtype=None, copy=None):
+            return self.array
+
+        def _operator(self, other):
+            assert other.__pandas_priority__ > 4000  # that of a DataFrame
+            return NotImplemented
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operator
+        __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = _operator
+
+    series, dense = Series(), w.toarray()
+    same(series * w, dense * series.array)
+    same(w / series, dense / series.array, rtol=1e-14)
+    for found, wanted in (
+        (w + series, dense + series.array), (series + w, dense + series.array), (w - series, dense - series.array),
+        (series - w, series.array - dense), (w < series, dense < series.array), (series == w, dense == series.array),
+    ):  # fmt: skip
+        assert type(found) is np.ndarray
+        np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(tartan.UnsupportedError, match="by zero"):
+        series / w
+    Series.array = np.full(w.shape[1], "text", object)
+    with pytest.raises(tartan.ArgumentTypeError, match="elements of object, expected real numbers"):
+        w + series
+
+
 def test_masks_are_not_ignored(w):
     row = np.ma.masked_array(np.ones(w.shape[1]), np.arange(w.shape[1]) == 1)
-    for call in (lambda: w.scale(cols=row), lambda: w * row, lambda: w.multiply(row), lambda: tartan.spmm(w, row)):
+    for call in (lambda: w.scale(cols=row), lambda: w * row, lambda: w.multiply(row), lambda: tartan.spmm(w, row),
+                 lambda: w.setdiag(row), lambda: w.add_diagonal(row)):  # fmt: skip
         with pytest.raises(tartan.ArgumentTypeError, match="masked array"):
             call()
 
@@ -103,8 +161,8 @@ def test_comparison_with_complex_numbers(w):
 
 
 def test_nothing_becomes_dense(w):
-    for call in (lambda: np.exp(w), lambda: np.add.reduce(w), lambda: w + "text", lambda: w * 2j, lambda: w.maximum(1),
-                 lambda: w.apply(np.cos), lambda: w.apply(np.isfinite), lambda: w.apply(sum), lambda: np.arctan2(w, w),
+    for call in (lambda: np.exp(w), lambda: np.add.reduce(w), lambda: w + "text", lambda: w * 2j, lambda: w / 2j,
+                 lambda: w.maximum(1), lambda: w.apply(np.cos), lambda: w.apply(np.isfinite), lambda: w.apply(sum), lambda: np.arctan2(w, w),
                  lambda: np.multiply(w, 2, out=np.ones(w.shape)), lambda: np.frexp(w)):  # fmt: skip
         with pytest.raises(TypeError):
             call()
@@ -193,6 +251,10 @@ def test_setting(rng):
     before = matrix.toarray()
     with pytest.raises(tartan.LayoutError, match="nothing is stored"):
         matrix.setdiag(7.0, 1)
+    for wrong in ("text", 1j, None, [[1], [1, 2]]):
+        for call in (matrix.setdiag, matrix.add_diagonal):
+            with pytest.raises(tartan.DTypeError, match="values cannot become"):
+                call(wrong)
     np.testing.assert_array_equal(matrix.toarray(), before)
 
 

@@ -50,6 +50,14 @@ def test_keys_of_scipy(w):
     np.testing.assert_array_equal(w[w > 0.5], w.toarray()[w.toarray() > 0.5])
 
 
+def test_booleans_of_other_libraries(w):
+    class Frame:
+        def __array__(self, dtype=None, copy=None):
+            return MASK
+
+    np.testing.assert_array_equal(w[Frame()], w.toarray()[MASK])
+
+
 def full(rng, turned):
     """A matrix that stores every block, and its copy."""
     dense = rng.standard_normal((10, 14))
@@ -162,9 +170,10 @@ def test_several_heads(rng):
     np.testing.assert_array_equal(w[[3, 0], :].toarray(), dense[:, [3, 0], :])
     np.testing.assert_array_equal(w.T[1:, :2].toarray(), dense.swapaxes(1, 2)[:, 1:, :2])
     assert w[1, 2, 3] == dense[1, 2, 3] and w.T[1, 3, 2] == dense[1, 2, 3]
-    for key in (np.s_[1], np.s_[0, :]):
-        with pytest.raises(tartan.ArgumentTypeError, match="head, row, col"):
-            w[key]
+    for key in (np.s_[1], np.s_[0, :], np.s_[0, 1]):
+        for matrix in (w, w.T):
+            with pytest.raises(tartan.ArgumentTypeError, match="head, row, col"):
+                matrix[key]
     with pytest.raises(tartan.ArgumentError, match="2 heads"):
         list(w)
 

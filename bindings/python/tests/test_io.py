@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import copy
 import errno
 import os
 import pickle
@@ -216,6 +217,33 @@ def test_metadata_must_be_json(rng):
     with pytest.raises(tartan.ArgumentError, match='metadata is "not JSON", expected JSON'):
         tartan._raw.tartan_file_put_matrix(file._handle, "w", matrix._handle, None, "not JSON")
     assert not list(file)
+
+
+def test_metadata_of_other_programs_that_is_no_json(rng, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "w.h5"
+    random_matrix(rng, (4, 4), 2).save(path, "w", metadata={"epoch": 1})
+    path.write_bytes(path.read_bytes()[512:])  # without the seal
+    with h5py.File(path, "r+") as file:
+        file["tensors/w"].attrs["metadata"] = "{not JSON"
+    for things in (File(path), load_all(path)):
+        with pytest.raises(tartan.FormatError, match="the metadata of 'w' is no JSON"):
+            things.metadata("w")
+
+
+def test_copies_of_a_collection(rng, tmp_path):
+    matrix = random_matrix(rng, (4, 4), 2)
+    save(tmp_path / "w.h5", {"a": matrix})
+    things = load_all(tmp_path / "w.h5")
+    for made in (things.copy(), copy.copy(things)):
+        made["b"] = matrix
+        assert made["a"] is things["a"] and list(made) == ["a", "b"] and list(things) == ["a"]
+
+
+def test_a_path_of_none_is_no_empty_file():
+    for read in (tartan.load, load_all, tartan.verify):
+        with pytest.raises(TypeError, match="path is of type NoneType, expected a file name"):
+            read(None)
 
 
 def test_changing_a_file(rng, tmp_path):

@@ -237,6 +237,12 @@ def test_casting(rng):
     assert z.dtype == np.complex64
     np.testing.assert_array_equal(tartan.spmm(a, np.arange(8), casting="same_kind"), a @ np.arange(8, dtype="f4"))
     np.testing.assert_array_equal(a @ np.arange(8, dtype="i2"), a @ np.arange(8, dtype="f4"))  # safe
+
+    class Frame:  # of pandas
+        def __array__(self, dtype=None, copy=None):
+            return x
+
+    np.testing.assert_array_equal(tartan.spmm(a, Frame(), casting="same_kind"), a @ x.astype("f4"))
     integers = BlockMatrix.from_dense(np.eye(4, dtype=int), 2, dtype="float32")
     assert integers.dtype == np.float32 and integers.trace() == 4
 

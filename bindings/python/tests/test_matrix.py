@@ -140,6 +140,9 @@ def test_scipy(rng):
     with pytest.raises(tartan.DTypeError, match="pass dtype"):
         BlockMatrix.from_scipy(sparse.eye_array(4, dtype=int), 2)
     assert BlockMatrix.from_scipy(sparse.eye_array(4, dtype=int), 2, dtype="float32").dtype == np.float32
+    for format in ("csr", "bsr"):  # imaginary parts are not dropped
+        with pytest.raises(tartan.DTypeError, match="matrix is of complex128, expected real numbers"):
+            BlockMatrix.from_scipy(sparse.eye_array(4, dtype=complex, format=format), 1, dtype="float32")
     with pytest.raises(tartan.DTypeError):
         matrix.astype("float16").to_scipy()
     with pytest.raises(tartan.ShapeError, match="no multiple"):

@@ -111,3 +111,9 @@ def test_pandas(spd):
     np.testing.assert_array_equal(spd[:, pandas.Index([3, 1])].toarray(), spd.toarray()[:, [3, 1]])
     with pytest.raises(TypeError, match="unasked"):
         pandas.DataFrame(spd)
+    row, dense = pandas.Series(np.arange(12.0)), spd.toarray()
+    np.testing.assert_array_equal((row * spd).toarray(), dense * row.to_numpy())
+    for found in (row + spd, spd + row):
+        np.testing.assert_array_equal(found, dense + row.to_numpy())
+    np.testing.assert_array_equal(pandas.DataFrame(dense) - spd, np.zeros((12, 12)))
+    np.testing.assert_array_equal(pandas.DataFrame(dense) == spd, dense == dense)

@@ -103,6 +103,35 @@ def test_parameters_where_nothing_is_recorded(rng):
         np.testing.assert_array_equal(BlockMatrix.from_dense(dense, 4).toarray(), dense.numpy())
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_operators_with_tensors(rng, turned):
+    w = random_matrix(rng, (6, 8), 2)
+    w, dense = (w.T, torch.from_numpy(w.toarray()).T) if turned else (w, torch.from_numpy(w.toarray()))
+    x, row = torch.from_numpy(rng.standard_normal(w.shape)), torch.arange(1.0, w.shape[1] + 1)
+    for found, wanted in (
+        (w + x, dense + x), (x + w, x + dense), (w - x, dense - x), (x - w, x - dense), (w + row, dense + row),
+        (w == dense, dense == dense), (dense == w, dense == dense), (w != x, dense != x), (w < x, dense < x), (x < w, x < dense),
+    ):  # fmt: skip
+        assert isinstance(found, torch.Tensor) and torch.equal(found, wanted)
+    for found, wanted in (
+        (w * x, dense * x), (x * w, dense * x), (w / row, dense / row.double()), (w * torch.tensor(2.0), 2 * dense),
+        (torch.tensor(2.0) * w, 2 * dense), (w / torch.tensor(4.0), dense / 4),
+    ):  # fmt: skip
+        np.testing.assert_allclose(found.toarray(), wanted.numpy(), rtol=1e-14)
+    np.testing.assert_array_equal(w[x > 0], dense[x > 0])
+    np.testing.assert_array_equal((w == torch.tensor(0.5)).toarray(), dense == 0.5)
+    assert (w != torch.tensor(0.0)).nnz == w.count_nonzero()
+    with pytest.raises(tartan.ShapeError, match="a row or a column"):
+        w + x[:3]
+    weight = x.clone().requires_grad_()
+    (w + weight).sum().backward()  # of a sum PyTorch records itself
+    assert torch.equal(weight.grad, torch.ones_like(x))
+    for call in (lambda: w * weight, lambda: w.scale(rows=weight[:, 0]), lambda: w.add_diagonal(weight[0]),
+                 lambda: w.setdiag(weight[0])):  # fmt: skip
+        with pytest.raises(tartan.ArgumentError, match="requires gradients"):
+            call()
+
+
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("dtype", [*DTYPES, "float8_e4m3fn"])
 def test_bsr_there_and_back(rng, dtype):
