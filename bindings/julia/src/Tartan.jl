@@ -22,6 +22,9 @@ using Random
 using Serialization
 using SparseArrays
 
+isfile(joinpath(@__DIR__, "raw.jl")) ||
+    error("this folder has no raw.jl, which the build generates: `./run julia-package` makes the package for Pkg in build/julia-package/Tartan")
+
 include("texts.jl")
 include("errors.jl")
 include("raw.jl")

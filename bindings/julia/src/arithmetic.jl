@@ -124,11 +124,12 @@ end
 # Other operands; those of Y that X's non-zeros need must be stored.
 LinearAlgebra.axpy!(a::Number, X::AbstractMatrix, Y::BlockSparse) = (Y .+= a .* X; Y)
 LinearAlgebra.axpby!(a::Number, X::AbstractMatrix, b::Number, Y::BlockSparse) = (Y .= a .* X .+ b .* Y; Y)
-function LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::AbstractMatrix)
+LinearAlgebra.axpy!(a::Number, X::BlockSparse, Y::AbstractMatrix) = axpby!(a, X, true, Y)
+function LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::AbstractMatrix)
     expect_same_size(Y, X)
-    return add_blocks!(Y, plain(X), a)
+    expect_one_head(X, "axpby!")
+    return into!(Y, X, a, b)
 end
-LinearAlgebra.axpby!(a::Number, X::BlockSparse, b::Number, Y::AbstractMatrix) = axpy!(a, X, rmul!(Y, b))
 
 # C += alpha * A
 function add_blocks!(C, A::BlockSparseMatrix, alpha)
@@ -171,6 +172,10 @@ end
 
 # C = alpha * P + beta * C for a sparse product P.
 function into!(C::AbstractMatrix, P, alpha, beta)
+    if !can_follow(C, promote_type(eltype(P), typeof(alpha), typeof(beta))) # some number may have no place in C
+        R = iszero(beta) ? Matrix(alpha * P) : Matrix(alpha * P) + beta * C
+        return copyto!(C, convert(Matrix{eltype(C)}, R))
+    end
     iszero(beta) ? fill!(C, zero(eltype(C))) : isone(beta) || rmul!(C, beta)
     return P isa BlockSparse ? add_blocks!(C, plain(P), alpha) : add_entries!(C, P, alpha)
 end
@@ -180,13 +185,17 @@ function add_entries!(C, S::SparseMatrixCSC, alpha)
     end
     return C
 end
+function into!(C::SparseMatrixCSC{T}, P, alpha, beta) where {T}
+    S = alpha * compressed(P)
+    return copyto!(C, SparseMatrixCSC{T, Int}(iszero(beta) ? S : S + beta * C))
+end
 into!(C::BlockSparse, P, alpha, beta) = copyto!(C, iszero(beta) ? alpha * P : alpha * P + beta * C)
 
 # `*` and `mul!` of products.jl call these.
 left_product(A::BlockSparse, B::BlockSparse) = block_product(A, B)
 left_product(A::BlockSparse, S::Compressed) = compressed_product(sparse(A), S)
 right_product(S::Compressed, A::BlockSparse) = compressed_product(S, sparse(A))
-compressed_product(A, B) = (expect_factors(A, B); sparse(A) * sparse(B))
+compressed_product(A, B) = (expect_factors(A, B); compressed(A) * compressed(B))
 expect_factors(A, B) = size(A, 2) == size(B, 1) ||
     throw(DimensionMismatch("A has size $(size(A)), B has $(size(B)): expected $(size(A, 2)) rows in B"))
 function left!(C, A::BlockSparse, B::Union{BlockSparse, Compressed}, alpha, beta)

@@ -132,7 +132,7 @@ function computed(bc, operands)
     any(is_foreign, operands) && return Broadcast.materialize(replace_leaves(to_sparse, bc))
     return any(is_dense, operands) ? with_dense(bc, operands) : without_dense(bc, operands, element_type(bc))
 end
-to_sparse(x) = x isa Union{BlockSparse, Sparselike} ? sparse(x) : x
+to_sparse(x) = x isa Union{BlockSparse, Sparselike} ? compressed(x) : x
 
 function without_dense(bc, operands, ::Type{T}) where {T}
     can_hold(T) || return Broadcast.materialize(replace_leaves(to_sparse, bc))
@@ -219,10 +219,11 @@ Base.copyto!(C::AbstractMatrix, A::BlockSparse) = write_dense!(C, A)
 Base.copyto!(C::PermutedDimsArray, A::BlockSparse) = write_dense!(C, A)
 Base.copyto!(C::PermutedDimsArray{T, 2}, A::BlockSparse{T}) where {T} = write_dense!(C, A)
 write_dense!(C, A) = (expect_one_head(A, "copyto!"); copyto!(C, Matrix(A)))
+write_dense!(C::SparseMatrixCSC{T}, A) where {T} = copyto!(C, SparseMatrixCSC{T, Int}(A))
 
 # A matrix with the non-zeros of B, in blocks of the size of A's.
 blocks_for(A, B::AbstractMatrix) = BlockSparseMatrix(sparse_of(B, eltype(A)), blocksize(A))
-sparse_of(B, ::Type{T}) where {T} = is_foreign(B) ? SparseMatrixCSC{T, Int}(sparse(B)) : sparse(Matrix{T}(B))
+sparse_of(B, ::Type{T}) where {T} = is_foreign(B) ? SparseMatrixCSC{T, Int}(compressed(B)) : sparse(Matrix{T}(B))
 
 expect_same_size(A, B) =
     size(A) == size(B) || throw(DimensionMismatch("the matrix has size $(size(A)), the other one $(size(B))"))
@@ -289,4 +290,8 @@ Base.copyto!(A::BlockSparse, bc::Broadcasted{Nothing}) = write_all!(A, copy(Broa
 function Base.map(f, A::BlockSparse, more::AbstractMatrix...)
     foreach(x -> expect_same_size(A, x), more)
     return broadcast(f, A, more...)
+end
+function Base.map(f, S::Compressed, A::BlockSparse, more::AbstractMatrix...)
+    foreach(x -> expect_same_size(S, x), (A, more...))
+    return broadcast(f, S, A, more...)
 end

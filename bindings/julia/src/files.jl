@@ -103,6 +103,7 @@ function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix; gat
     kept(file)[name] = A
     return file
 end
+store!(file::BlockFile, name::AbstractString, A::TransposedBlocks; options...) = store!(file, name, copy(A); options...)
 function store!(file::BlockFile, name::AbstractString, layout::BlockLayout; metadata = nothing)
     Raw.tartan_file_put_layout(file, name, layout, metadata)
     return file

@@ -87,7 +87,7 @@ end
 grid_of(frame) = (blocks_in(frame.rows, frame.block_rows), blocks_in(frame.cols, frame.block_cols))
 blocks_in(n, block) = block > 0 && n >= 0 ? cld(n, block) : typemax(Int64)
 
-BlockLayout(dense::Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}, block::Sizes) =
+BlockLayout(dense::Union{AbstractMatrix{<:Number}, AbstractArray{<:Number, 3}}, block::Sizes) =
     from_dense(dense, block, Raw.tartan_layout_from_dense)
 
 function from_dense(dense, block, make)
@@ -99,6 +99,7 @@ end
 # Tartan's element types are kept, others become Float64.
 dense_input(x::AbstractArray{<:Union{Float64, Float32, Float16, BFloat16, Float8}}) = x
 dense_input(x::AbstractArray{<:Real, N}) where {N} = convert(Array{Float64, N}, x)
+dense_input(x::AbstractArray{<:Number}) = (dtype_code(eltype(x)); x) # which is refused
 
 function BlockLayout(S::SparseMatrixCSC, block::Sizes)
     rows, cols = entries_of(S)

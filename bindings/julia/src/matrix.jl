@@ -99,6 +99,8 @@ end
 SparseArrays.nnz(A::TransposedBlocks) = nnz(A.parent)
 SparseArrays.issparse(::BlockSparse) = true
 Base.@propagate_inbounds Base.getindex(A::TransposedBlocks, i::Int, j::Int) = A.parent[j, i]
+Base.@propagate_inbounds Base.getindex(A::TransposedBlocks, i::Int, j::Int, head::Int) = A.parent[j, i, head]
+Base.getindex(A::TransposedBlocks, ::Colon, ::Colon, head::Integer) = transpose(A.parent[:, :, head])
 Base.@propagate_inbounds Base.setindex!(A::TransposedBlocks, x, i::Int, j::Int) = (A.parent[j, i] = x; A)
 
 Base.size(A::BlockSparseMatrix) = size(A.layout)
@@ -109,6 +111,7 @@ nblocks(A::BlockSparseMatrix) = size(A.values, 3)
 density(A::BlockSparseMatrix) = density(A.layout)
 SparseArrays.nnz(A::BlockSparseMatrix) = nnz(A.layout)
 svg(A::BlockSparseMatrix; options...) = svg(A.layout; options...)
+svg(A::TransposedBlocks; options...) = svg(transpose(A.parent.layout); options...)
 
 """
     nonzeros(A::BlockSparseMatrix)

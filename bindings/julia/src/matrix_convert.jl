@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Conversion between block-sparse and other matrices.
 
-BlockSparseMatrix(dense::AbstractArray{<:Real}, block::Sizes) = BlockSparseMatrix(dense, BlockLayout(dense, block))
+BlockSparseMatrix(dense::AbstractArray{<:Number}, block::Sizes) = BlockSparseMatrix(dense, BlockLayout(dense, block))
 # Numbers here, not a mask of blocks.
 BlockSparseMatrix(dense::AbstractArray{Bool}, block::Sizes) = BlockSparseMatrix(Array{Float64}(dense), block)
 
-function BlockSparseMatrix(dense::Union{AbstractMatrix{<:Real}, AbstractArray{<:Real, 3}}, layout::BlockLayout)
+function BlockSparseMatrix(dense::Union{AbstractMatrix{<:Number}, AbstractArray{<:Number, 3}}, layout::BlockLayout)
     x = dense_input(dense)
     T = eltype(x)
     return adopt(T, Raw.tartan_matrix_from_dense(layout, input(as_matrix, x, "dense", T), 0, Raw.TARTAN_COL_MAJOR))
@@ -20,9 +20,9 @@ function from_columns(S, values::AbstractVector{T}, block) where {T}
         described(as_it_is, length(values) == nnz(S) ? values : values[1:nnz(S)]), Raw.TARTAN_DUPLICATES_REFUSED, 0, Raw.TARTAN_COL_MAJOR))
 end
 # Other sparse and structured matrices of the standard library.
-BlockSparseMatrix(S::Sparselike, block::Sizes) = BlockSparseMatrix(sparse(S), block)
-BlockSparseMatrix(S::Sparselike, layout::BlockLayout) = BlockSparseMatrix(sparse(S), layout)
-BlockLayout(S::Sparselike, block::Sizes) = BlockLayout(sparse(S), block)
+BlockSparseMatrix(S::Sparselike, block::Sizes) = BlockSparseMatrix(compressed(S), block)
+BlockSparseMatrix(S::Sparselike, layout::BlockLayout) = BlockSparseMatrix(compressed(S), layout)
+BlockLayout(S::Sparselike, block::Sizes) = BlockLayout(compressed(S), block)
 
 function BlockSparseMatrix(S::SparseMatrixCSC, layout::BlockLayout)
     size(S) == size(layout) || throw(DimensionMismatch("S has size $(size(S)), the layout $(size(layout))"))
@@ -144,8 +144,8 @@ Base.permutedims(A::BlockSparseMatrix) = copy(transpose(A))
 Base.permutedims(A::TransposedBlocks) = copy(A.parent)
 Base.permutedims(A::BlockSparse, order) = Tuple(order) == (1, 2) ? copy(A) : permutedims(A)
 Base.Matrix(A::TransposedBlocks) = permutedims(Matrix(A.parent))
-Base.Array(A::TransposedBlocks) = Matrix(A)
-Base.collect(A::TransposedBlocks) = Matrix(A)
+Base.Array(A::TransposedBlocks) = Array(copy(A))
+Base.collect(A::TransposedBlocks) = Array(A)
 Base.Matrix{T}(A::TransposedBlocks) where {T} = convert(Matrix{T}, Matrix(A))
-Base.Array{T}(A::TransposedBlocks) where {T} = convert(Matrix{T}, Matrix(A))
+Base.Array{T}(A::TransposedBlocks) where {T} = convert(Array{T}, Array(A))
 SparseArrays.findnz(A::TransposedBlocks) = findnz(copy(A))

@@ -58,6 +58,11 @@ The values of `A` at the blocks of another layout of the same frame; blocks that
 """
 project(A::Blocks, layout::BlockLayout) = made(A, Raw.tartan_matrix_project(context_of(A), A, layout))
 
+# The blocks of a transpose are numbered as those of its copy.
+for f in (:block_norms, :permute_blocks, :slice, :project)
+    @eval $f(A::TransposedBlocks, arguments...; options...) = $f(copy(A), arguments...; options...)
+end
+
 """
     rearrange(A, layout, sources)
 

@@ -27,8 +27,8 @@ function halves(f, parts, first, last)
 end
 
 # SparseArrays refuses these for a SparseMatrixCSC too, or has no method.
-for f in (:eigvals, :eigmax, :eigmin, :eigen, :svd, :svdvals, :pinv, :nullspace, :exp, :log, :sqrt)
-    home = f in (:exp, :log, :sqrt) ? :Base : :LinearAlgebra
+for f in (:eigvals, :eigmax, :eigmin, :eigen, :svd, :svdvals, :pinv, :nullspace, :schur, :hessenberg, :bunchkaufman, :exp, :log, :sqrt, :sin, :cos)
+    home = f in (:exp, :log, :sqrt, :sin, :cos) ? :Base : :LinearAlgebra
     @eval $home.$f(A::BlockSparse; options...) = throw(ArgumentError($("$f(A) needs all elements, and a dense matrix is not made unasked: " *
         "$f(Matrix(A)) makes a copy of all elements; packages such as Arpack and KrylovKit take A as it is")))
 end

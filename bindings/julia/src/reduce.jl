@@ -117,6 +117,7 @@ largest(x) = isempty(x) ? zero(eltype(x)) : maximum(x)
 LinearAlgebra.dot(A::BlockSparse, B::BlockSparse) = (expect_same_size(A, B); sum(A .* B))
 LinearAlgebra.dot(A::BlockSparse, B::AbstractMatrix) = (expect_same_size(A, B); sum(A .* B))
 LinearAlgebra.dot(A::AbstractMatrix, B::BlockSparse) = dot(B, A)
+LinearAlgebra.dot(x::AbstractVector, A::BlockSparse, y::AbstractVector) = dot(x, A * y)
 
 # ---- Comparison ----
 
@@ -127,7 +128,7 @@ function Base.:(==)(A::BlockSparse, B::BlockSparse)
     count = Ref(0.0)
     return Raw.tartan_matrix_count_different(nothing, X, in_blocks(Y, blocksize(X)), 0, 0, false) == 0
 end
-Base.:(==)(A::BlockSparse, B::Compressed) = size(A) == size(B) && sparse(A) == sparse(B)
+Base.:(==)(A::BlockSparse, B::Compressed) = size(A) == size(B) && sparse(A) == compressed(B)
 Base.:(==)(A::Compressed, B::BlockSparse) = B == A
 Base.:(==)(A::BlockSparse, B::DenseMatrix) = size(A) == size(B) && Array(A) == B
 Base.:(==)(A::DenseMatrix, B::BlockSparse) = B == A

@@ -38,7 +38,7 @@ Base.show(io::IO, A::TransposedBlocks) = (print(io, "transpose of "); show(io, A
 Base.show(io::IO, ::MIME"text/plain", A::TransposedBlocks) = show(io, A)
 
 Base.show(io::IO, ::MIME"image/svg+xml", layout::BlockLayout) = print(io, svg(layout))
-Base.show(io::IO, ::MIME"image/svg+xml", A::BlockSparseMatrix) = print(io, svg(A.layout))
+Base.show(io::IO, ::MIME"image/svg+xml", A::BlockSparse) = print(io, svg(A))
 
 # The first head as characters: one for each block or patch of blocks, fuller the more blocks it has.
 function picture(io::IO, layout::BlockLayout)

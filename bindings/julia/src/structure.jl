@@ -17,8 +17,36 @@ function part(A::BlockSparseMatrix{T}, rows, cols) where {T}
 end
 part(A::TransposedBlocks, rows, cols) = copy(transpose(part(parent(A), cols, rows)))
 selected(A, rows::AbstractUnitRange, cols::AbstractUnitRange) = Raw.tartan_matrix_cut(nothing, A, bounds(rows)..., bounds(cols)...)
-selected(A, rows, cols) = Raw.tartan_matrix_select(nothing, A, Vector{Int64}(rows) .- 1, Vector{Int64}(cols) .- 1)
+function selected(A, rows, cols)
+    expect_few_blocks(A, rows, cols)
+    return Raw.tartan_matrix_select(nothing, A, Vector{Int64}(rows) .- 1, Vector{Int64}(cols) .- 1)
+end
 bounds(x) = isempty(x) ? (0, 0) : (first(x) - 1, last(x))
+
+# A new order of single rows and columns scatters each block over many.
+function expect_few_blocks(A::BlockSparseMatrix{T}, rows, cols) where {T}
+    (br, bc), n = blocksize(A), (length(rows), length(cols))
+    bytes(blocks) = blocks * br * bc * sizeof(T)
+    limit = max(DENSE_LIMIT, 8 * bytes(nblocks(A)) * max(1.0, prod(n ./ max.(size(A), 1))))
+    most = prod(Float64.(cld.(n, blocksize(A)))) * heads(A)
+    bytes(most) <= limit && return nothing
+    to_rows, to_cols = targets(rows, br, gridsize(A)[1]), targets(cols, bc, gridsize(A)[2])
+    block_rows, block_cols, _ = coordinates(A.layout)
+    most = min(most, mapreduce((i, j) -> Float64(to_rows[i]) * to_cols[j], +, block_rows, block_cols; init = 0.0))
+    bytes(most) <= limit || throw(ArgumentError(string("A[rows, cols] would scatter ", nblocks(A), " blocks of ", times(blocksize(A)), " over up to ",
+        Int(most), " (", round(bytes(most) / 2^30; sigdigits = 3), " GiB), expected at most ", round(limit / 2^30; sigdigits = 3),
+        " GiB: use sparse(A)[rows, cols], which has no blocks, or permute_blocks")))
+    return nothing
+end
+# To how many new blocks, at most, the lines of each old one go.
+function targets(lines, size, n)
+    counts, last = zeros(Int, n), zeros(Int, n)
+    for (k, i) in enumerate(lines)
+        from, to = cld(i, size), cld(k, size)
+        last[from] == to || (counts[from] += 1; last[from] = to)
+    end
+    return counts
+end
 
 # A row or a column as a sparse vector.
 function line(A::BlockSparse, rows, cols)
@@ -142,7 +170,7 @@ function joined(direction, A::BlockSparseMatrix{P}, B::BlockSparseMatrix{P}) whe
 end
 as_blocks(x::BlockSparse, ::Type{P}, block) where {P} = convert(BlockSparseMatrix{P}, plain(x))
 as_blocks(x::Diagonal, ::Type{P}, block) where {P} = BlockSparseMatrix(Diagonal(convert(Vector{P}, x.diag)), block)
-as_compressed(x::Union{BlockSparse, Compressed}) = sparse(x)
+as_compressed(x::Union{BlockSparse, Compressed}) = compressed(x)
 as_compressed(x::AbstractVecOrMat) = sparse(x isa AbstractVector ? reshape(x, :, 1) : x)
 
 # A multiple of I takes its size from its neighbours.
@@ -179,7 +207,7 @@ for S in (SparseMatrixCSC, Adjoint{<:Any, <:SparseMatrixCSC}, Transpose{<:Any, <
 end
 function kronecker(A::BlockSparse{T}, D::AbstractMatrix{S}, dense_first) where {T, S}
     P = promote_type(T, S)
-    can_hold(P) || return dense_first ? kron(sparse(D), sparse(A)) : kron(sparse(A), sparse(D))
+    (D isa Compressed || !can_hold(P)) && return dense_first ? kron(compressed(D), sparse(A)) : kron(sparse(A), compressed(D))
     factors = convert(Matrix{P}, D)
     return adopt(P, Raw.tartan_matrix_kronecker(nothing, plain(A), described(as_it_is, factors), dense_first, dtype_code(P)))
 end

@@ -124,7 +124,7 @@ function numbers_in(X::Number, ::Type{T}, rows, cols) where {T}
     return ([i for j in cols for i in rows], [j for j in cols for i in rows], fill(value, length(rows) * length(cols)))
 end
 function numbers_in(X, ::Type{T}, rows, cols) where {T}
-    p, q, x = findnz(sparse(X))
+    p, q, x = findnz(compressed(X))
     keep = findall(!iszero, x)
     return (Vector{Int}(rows[p[keep]]), Vector{Int}(cols[q[keep]]), convert(Vector{T}, x[keep]))
 end

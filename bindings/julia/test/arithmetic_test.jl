@@ -57,6 +57,7 @@ end
     C .*= 2
     @test Array(C) == 2X && Array(rmul!(C, 2)) == 4X && Array(axpy!(1, A, C)) == 5X
     @test Array([A B]) == cat(X, Y; dims = 2) && Array(A * Diagonal(1:8)) == X .* (1:8)'
+    @test Array(A') == permutedims(X, (2, 1, 3)) == collect(A') && hash(A') == hash(copy(A')) && A'[8, 2, 3] == X[2, 8, 3] && A'[:, :, 2] == X[:, :, 2]'
     @test_throws ArgumentError A[1, 1]
     @test_throws ArgumentError sum(A; dims = 1)
     @test_throws ArgumentError sparse(A)
@@ -75,7 +76,12 @@ end
         @test issparse(f())
     end
     @test norm(A') == norm(A) && sum(A; dims = 1) ≈ (ones(n)' * A) && A' == copy(A') && (2A + 10I) \ d isa Vector{Float64}
-    for f in (() -> A .+ 1, () -> cos.(A))
+    @test map(+, S, A) == A + S && A * UpperTriangular(S)' == A * sparse(triu(S)') && issparse(A * view(S, :, 1:n)) && issparse(kron(A[1:2, 1:2], Symmetric(S)))
+    @test dot(d, A', d) ≈ dot(d, A' * d) && copyto!(copy(S), A) == A && axpy!(2, A, copy(S)) == 2A + S
+    p = randperm(n)
+    @test A[p, :] == sparse(A)[p, :] # 16 times as many blocks, and no refusal
+    @test iszero(BlockSparseMatrix{Float64}(BlockLayout((n, n), 16, Int[], Int[]))[p, p]) && size(BlockSparseMatrix(zeros(0, 3), 2)[Int[], [3, 1]]) == (0, 2)
+    for f in (() -> A .+ 1, () -> cos.(A), () -> A[p, p])
         @test occursin("GiB", sprint(showerror, refusal(f)))
     end
     B = copy(A)
@@ -85,7 +91,7 @@ end
 
 @testset "refused with what to write instead" begin
     A = random_matrix(Float64, 8, 8, (4, 4), 1.0)
-    for f in (eigvals, eigen, eigmax, eigmin, svd, svdvals, pinv, nullspace, exp, log, sqrt, A -> A^0.5)
+    for f in (eigvals, eigen, eigmax, eigmin, svd, svdvals, pinv, nullspace, schur, hessenberg, bunchkaufman, exp, log, sqrt, sin, cos, A -> A^0.5)
         error = refusal(() -> f(A))
         @test error isa ArgumentError && occursin("Matrix(A)", error.msg)
     end
@@ -116,6 +122,12 @@ end
             (() -> blockdiag(B, B)[17, 1], BoundsError), (() -> cat(B, B; dims = 3), ArgumentError))
         @test_throws error f()
         @test B.values == kept
+    end
+    for write in (C -> axpby!(0.3, A, 3, C), C -> axpy!(0.3, A, C), C -> axpby!(im, A, 3, C), C -> axpby!(2, A[1:4, :], 3, C), C -> mul!(C, A, A), C -> mul!(C, A, sparse(A), 1, 2))
+        C = ones(Int, 8, 8)
+        @test refusal(() -> write(C)) isa Union{InexactError, DimensionMismatch} && C == ones(8, 8)
+        S = SparseMatrixCSC{Int, Int}(C)
+        @test refusal(() -> write(S)) isa Union{InexactError, DimensionMismatch} && S == C
     end
     B[:, 1:4] = sparse([fill(2.0, 4, 4); zeros(4, 4)])
     @test Matrix(B) == [fill(2.0, 4, 4) zeros(4, 4); zeros(4, 4) ones(4, 4)]

@@ -24,6 +24,22 @@ end
     @test SparseMatrixCSC{Float32, Int32}(BlockSparseMatrix(explicit, 2)) isa SparseMatrixCSC{Float32, Int32}
 end
 
+@testset "parts of sparse matrices, and their views" begin
+    S = sprand(12, 12, 0.2)
+    for X in (view(S, 2:9, :), view(S, [3, 1], 1:2:12), UpperTriangular(S)', transpose(UnitLowerTriangular(S)), Symmetric(S')', LowerTriangular(transpose(S)),
+              Bidiagonal(ones(12), ones(11), :U)')
+        A = BlockSparseMatrix(X, (4, 3))
+        @test A isa BlockSparseMatrix{Float64} && A == Matrix(X) && A == X && A.layout == BlockLayout(X, (4, 3)) && BlockSparseMatrix(X, A.layout) == A
+    end
+end
+
+@testset "other numbers are refused" begin
+    Z = [1 2im; 3 4]
+    for f in (() -> BlockSparseMatrix(Z, 2), () -> BlockSparseMatrix(sparse(Z), 2), () -> BlockLayout(Z, 2), () -> BlockSparseMatrix(Z, BlockLayout(trues(1, 1), 2)))
+        @test refusal(f) isa ArgumentError && occursin("Complex{Int64} is not one of Tartan's", refusal(f).msg)
+    end
+end
+
 @testset "numbers that are Bool are no mask" begin
     X = falses(12, 8)
     X[5, 2] = X[12, 8] = true
@@ -73,4 +89,8 @@ end
     @test A'' === A && transpose(transpose(A)) === A
     @test A'[3, 5] == A[5, 3]
     @test nnz(A') == nnz(A)
+    C = copy(A')
+    @test block_norms(A') == block_norms(C) && slice(A', 2:3, 1:2) == slice(C, 2:3, 1:2) && permute_blocks(A'; rows = [2, 1, 3, 4]) == permute_blocks(C; rows = [2, 1, 3, 4])
+    @test project(A', transpose(A.layout)) == C && svg(A') == svg(C) == sprint(show, MIME"image/svg+xml"(), A')
+    @test store!(BlockFile(), "a", A'; gates = ones(nblocks(A)))["a"] == C
 end

@@ -105,6 +105,11 @@ end
     @test parse(Float64, read(`$(Base.julia_cmd()) --startup-file=no -e $code $path`, String)) == sum(A * ones(13))
 end
 
+@testset "the sources alone are no package" begin
+    path = cp(pathof(Tartan), joinpath(mktempdir(), "Tartan.jl"))
+    @test occursin("no raw.jl", sprint(showerror, refusal(() -> Base.include(Module(), path))))
+end
+
 @testset "a library that is not there, and another one" begin
     another = first(filter(path -> occursin("libjulia", path), Libdl.dllist()))
     for (library, text) in ("/no/such/library.so" => "cannot load", another => "has no function tartan_abi_version")

@@ -62,6 +62,10 @@ const LAWS = (
     (:blocks, (A, B) -> A * B'), (:blocks, (A, B) -> A' * B), (:blocks, (A, B) -> (A * A')^2), (:blocks, (A, B) -> (A * A')^3), (:blocks, (A, B) -> (A * A')^0),
     (:sparse, (A, B) -> A * sparse(B')), (:sparse, (A, B) -> sparse(A') * B), (:sparse, (A, B) -> A' * sparse(B)), (:sparse, (A, B) -> A * sparse(B)'), (:sparse, (A, B) -> A + sparse(B)),
     (:sparse, (A, B) -> sparse(A) - B), (:sparse, (A, B) -> sparse(A) .* B), (:sparse, (A, B) -> A .+ sparse(B) .* 2),
+    (:sparse, (A, B) -> map(+, sparse(A), B)), (:sparse, (A, B) -> map(-, sparse(A')', B, A)), (:sparse, (A, B) -> A * view(sparse(B'), :, [1, 1])),
+    (:sparse, (A, B) -> A - view(sparse(B), :, :)), (:sparse, (A, B) -> kron(A, UpperTriangular(sparse(B * B')))), (:sparse, (A, B) -> kron(view(sparse(A), 1:1, :), B)),
+    (:sparse, (A, B) -> axpy!(2, A, sparse(B))), (:sparse, (A, B) -> axpby!(2, A', 3, sparse(B'))), (:sparse, (A, B) -> copyto!(sparse(B), A)), (:sparse, (A, B) -> (S = sparse(B); S .= A .* 2; S)),
+    (:sparse, (A, B) -> mul!(sparse(A * A'), A, B', 2, 3)), (:dense, (A, B) -> dot(1:size(A, 1), A, 1:size(A, 2))), (:dense, (A, B) -> dot(ones(size(A, 2)) .* im, A', 1:size(A, 1))),
     (:blocks, (A, B) -> A * Diagonal(1:size(A, 2))), (:blocks, (A, B) -> Diagonal(1:size(A, 1)) * A), (:blocks, (A, B) -> Diagonal(ones(size(A, 2))) * A'),
     (:blocks, (A, B) -> A / Diagonal(2.0 .^ (1:size(A, 2)))), (:blocks, (A, B) -> Diagonal(2.0 .^ (1:size(A, 1))) \ A), (:blocks, (A, B) -> rmul!(copy(A), Diagonal(1:size(A, 2)))),
     (:blocks, (A, B) -> lmul!(Diagonal(1:size(A, 1)), copy(A))),
@@ -75,6 +79,9 @@ const LAWS = (
 
 # Laws of square matrices.
 const SQUARE_LAWS = (
+    (:sparse, A -> A * UpperTriangular(sparse(A))', S -> S * sparse(triu(S)')), (:sparse, A -> transpose(UnitLowerTriangular(sparse(A))) * A', S -> sparse((tril(S, -1) + I)') * S'),
+    (:sparse, A -> A * Symmetric(sparse(A)', :L)', S -> S * sparse(Symmetric(copy(S'), :L))), (:sparse, A -> A + UpperTriangular(sparse(A)'), S -> S + triu(copy(S'))),
+    (:sparse, A -> LowerTriangular(sparse(A))' - A, S -> tril(S)' - S), (:blocks, A -> BlockSparseMatrix(UnitUpperTriangular(sparse(A))', 3), S -> copy((triu(S, 1) + I)')),
     (:blocks, A -> BlockSparseMatrix(Symmetric(A), 2), S -> sparse(Symmetric(S))), (:blocks, A -> Symmetric(A) + A, S -> Symmetric(S) + S),
     (:blocks, A -> A * Symmetric(A, :L), S -> S * sparse(Symmetric(S, :L))), (:dense, A -> Symmetric(A) * ones(size(A, 1)), S -> Symmetric(S) * ones(size(S, 1))),
     (:dense, A -> UpperTriangular(A) * ones(size(A, 1), 2), S -> UpperTriangular(S) * ones(size(S, 1), 2)), (:blocks, A -> A^2, S -> S^2), (:blocks, A -> A + I, S -> S + I),
