@@ -35,12 +35,15 @@ static double extras_share(const tartan_cuda_attention *p) {
     return bias * (p->dropout > 0 ? 0.35 : 1);
 }
 
-/* A CTA takes 64 or 128 rows, all with the merged list of the block rows in them. */
+/* A CTA takes 64 or 128 rows, all with the merged list of the block rows in them. Rates for heads of up to 64, 128 and 256
+ * elements where all blocks are stored, H100. */
+static const double wgmma_rates[2][3] = {{330, 520, 490}, {460, 715, 800}};
+
 double tartan_cuda_attention_forward_wgmma_rate(const void *problem) {
     const tartan_cuda_attention *p = &((const tartan_cuda_attention_forward *)problem)->in;
     int32_t lines = 0;
     while (p->block_q << lines < 64) lines++;
-    const double rate = p->block_q == 128 ? 640 : 520;
+    const double rate = wgmma_rates[p->block_q == 128][p->d <= 64 ? 0 : p->d <= 128 ? 1 : 2];
     return rate * extras_share(p) * p->figures.share[0][lines] / (1 << lines);
 }
 

@@ -54,8 +54,9 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
                  : "memory");
 }
 
-/* Whether the phase of that parity has completed; the same answer for the whole warp. */
-__device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
+/* Asks whether the phase of that parity has completed. A warp does not wait for the answer before it is looked at, and all of
+ * its lanes must agree then. */
+__device__ __forceinline__ int32_t barrier_ask(uint32_t barrier, uint32_t parity) {
     int32_t done;
     asm volatile("{\n"
                  ".reg .pred done;\n"
@@ -65,7 +66,12 @@ __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) 
                  : "=r"(done)
                  : "r"(barrier), "r"(parity)
                  : "memory");
-    return __all_sync(~0u, done);
+    return done;
+}
+
+/* Whether the phase of that parity has completed; the same answer for the whole warp. */
+__device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity) {
+    return __all_sync(~0u, barrier_ask(barrier, parity));
 }
 
 /* Synchronises all consumers of a wgmma kernel. */

@@ -74,6 +74,11 @@ template <int kCount> __device__ __forceinline__ void wgmma_pin(float (&d)[kCoun
         asm volatile("" : TARTAN_OUT_128(d)::"memory");
 }
 
+/* The same for a number: what is computed from it is not kept in registers from before. */
+__device__ __forceinline__ void wgmma_pin(uint32_t &x) {
+    asm volatile("" : "+r"(x));
+}
+
 #define TARTAN_SHARED(shape, types, sums, a_at, b_at, keep_at, a_major, b_major, ...)                        \
     asm volatile("{\n"                                                                                       \
                  ".reg .pred keep;\n"                                                                        \

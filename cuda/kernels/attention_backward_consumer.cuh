@@ -67,18 +67,17 @@ template <Factor kFactor, class Form, bool kExtras> struct BackwardConsumer : Ba
         return kept[0] >> (i / 2 % 2 * 16 + i / 4 * 2 + i % 2) & 1 ? grad * p.extras.kept : 0;
     }
 
-    /* dp becomes ds. Where a score is -infinity it is 0, or NaN if dp is not finite, which repair_gradients mends. */
+    /* Scores become weights, and dp becomes ds. Where a score is -infinity ds is 0, or NaN if dp is not finite, which
+     * repair_gradients mends. */
     __device__ __forceinline__ void weigh_queries(uint32_t at, int32_t first, Sight sight,
                                                   const uint32_t (&seen)[1], const uint32_t (&kept)[1],
                                                   float (&s)[32], float (&dp)[32], const float (&lse)[2],
                                                   const float (&delta)[2]) const {
         complete<false>(at, first, sight, seen, s);
 #pragma unroll
-        for (int i = 0; i < 32; i++) {
-            const int r = i / 2 % 2;
-            const float weight = exp2_fast(fmaf(s[i], p.scale * kLog2E, -lse[r]));
-            dp[i] = weight * (undrop(kept, i, dp[i]) - delta[r]);
-        }
+        for (int i = 0; i < 32; i++) s[i] = exp2_fast(fmaf(s[i], p.scale * kLog2E, -lse[i / 2 % 2]));
+#pragma unroll
+        for (int i = 0; i < 32; i++) dp[i] = s[i] * (undrop(kept, i, dp[i]) - delta[i / 2 % 2]);
     }
 
     /* lse and delta of the thread's queries. */

@@ -8,6 +8,7 @@
 #include "device/launch.cuh"
 #include "device/ptx_wgmma.cuh"
 #include "device/tile_store.cuh"
+#include "kernels/attention_descriptor.cuh"
 #include "kernels/attention_seen.cuh"
 
 namespace tartan_cuda {
@@ -39,6 +40,8 @@ struct BackwardForm {
     static constexpr int kProducerRegisters = kWidth > 64 ? 24 : 40;
     static constexpr int kPanels = kWidth / 64, kOutPanels = kOutWidth / 64;
     static constexpr uint32_t kPanel = 64 * 128, kTile = kPanels * kPanel; /* 64 tokens of one tensor */
+
+    using Descriptor = std::conditional_t<kSplit, uint32_t, uint64_t>; /* whichever is faster */
 
     /* Tiles of 128 tokens are of one line if nothing else is said. */
     using Step = ListStep<(kLines_ > 0 ? kLines_ : kRows == 128 ? 1 : kRows / 8), kStreamed>;
@@ -144,12 +147,12 @@ __device__ __forceinline__ int32_t first_line(const BackwardProblem &p, int32_t 
 /* d = kept streamed^T, in flight: 64 kept tokens by 64 streamed ones. */
 template <Factor kFactor, class Form>
 __device__ __forceinline__ void multiply_tokens(float (&d)[32], uint32_t kept, uint32_t streamed) {
-    constexpr uint64_t kMajor = (uint64_t)(16 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
-    const uint64_t a = kMajor | in_descriptor(kept), b = kMajor | in_descriptor(streamed);
+    using Descriptor = typename Form::Descriptor;
+    const Descriptor a = k_major<Descriptor>(kept), b = k_major<Descriptor>(streamed);
 #pragma unroll
     for (int i = 0; i < Form::kWidth / 16; i++) {
         const uint32_t at = (i / 4 * Form::kPanel + i % 4 * 32) >> 4;
-        wgmma_shared<kFactor, 64>(d, a + at, b + at, i > 0);
+        wgmma_shared<kFactor, 64>(d, descriptor(a + at), descriptor(b + at), i > 0);
     }
     wgmma_commit();
 }
@@ -158,11 +161,12 @@ __device__ __forceinline__ void multiply_tokens(float (&d)[32], uint32_t kept, u
 template <Factor kFactor, class Form>
 __device__ __forceinline__ void multiply_tokens(float (&d)[32], const uint32_t (&kept)[Form::kWidth / 16][4],
                                                 uint32_t streamed) {
-    constexpr uint64_t kMajor = (uint64_t)(16 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
-    const uint64_t b = kMajor | in_descriptor(streamed);
+    using Descriptor = typename Form::Descriptor;
+    const Descriptor b = k_major<Descriptor>(streamed);
 #pragma unroll
     for (int i = 0; i < Form::kWidth / 16; i++)
-        wgmma_registers<kFactor, 64, 0>(d, kept[i], b + ((i / 4 * Form::kPanel + i % 4 * 32) >> 4), i > 0);
+        wgmma_registers<kFactor, 64, 0>(d, kept[i],
+                                        descriptor(b + ((i / 4 * Form::kPanel + i % 4 * 32) >> 4)), i > 0);
     wgmma_commit();
 }
 
@@ -171,12 +175,11 @@ __device__ __forceinline__ void multiply_tokens(float (&d)[32], const uint32_t (
 template <Factor kFactor, class Form>
 __device__ __forceinline__ void accumulate(float (&d)[Form::kOutWidth / 2], const uint32_t (&weights)[16],
                                            uint32_t streamed, bool keep) {
-    constexpr uint64_t kMnMajor =
-        (uint64_t)(Form::kPanel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
-    const uint64_t b = kMnMajor | in_descriptor(streamed);
+    using Descriptor = typename Form::Descriptor;
+    const Descriptor b = mn_major<Descriptor, Form::kPanel>(streamed);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        wgmma_registers<kFactor, Form::kOutWidth>(d, weights + 4 * i, b + ((i * 16 * 128) >> 4),
+        wgmma_registers<kFactor, Form::kOutWidth>(d, weights + 4 * i, descriptor(b + ((i * 16 * 128) >> 4)),
                                                   keep || i > 0);
     wgmma_commit();
 }

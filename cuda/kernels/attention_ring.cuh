@@ -29,7 +29,10 @@ template <int kWidth_, int kTeams_, int kKeys_, int kStages_, int kBuffers_> str
     static constexpr int kBuffers = kBuffers_;     /* of queries */
     static constexpr int kWarpgroups = 2 / kTeams; /* of a team */
     static constexpr int kRows = 64 * kWarpgroups;
-    static constexpr int kPanels = kWidth / 64; /* of 128 bytes of every row */
+    /* There are registers for attention_forward_deep.cuh; with two teams it gains nothing. */
+    static constexpr bool kDeep = kWidth == 64 && kTeams == 1;
+    static constexpr bool kTurns = kWarpgroups == 2 && !kDeep; /* warpgroups ask for products in turns */
+    static constexpr int kPanels = kWidth / 64;                /* of 128 bytes of every row */
     static constexpr uint32_t kQueryPanel = 64 * 128, kQueries = kWarpgroups * kPanels * kQueryPanel;
     static constexpr uint32_t kKeyPanel = kKeys * 128, kKeyTile = kPanels * kKeyPanel;
 

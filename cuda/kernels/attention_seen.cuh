@@ -153,7 +153,7 @@ __device__ __forceinline__ Sight find_seen(const AttentionLists &p, const Step *
                                            int32_t row, int32_t first_row,
                                            uint32_t (&out)[Step::kWords / 2]) {
     constexpr int kWords = Step::kWords;
-    if (seen.flags == 0) return Sight::all;
+    if (__builtin_expect(seen.flags == 0, 1)) return Sight::all;
     if (Step::kLines > 1 && seen.flags == kSomeAbsent && p.slots == 1 && p.shift_rows >= 4) {
         if (seen.block != Step::kAbsent) return Sight::all; /* all rows of the warp are of one line */
 #pragma unroll
