@@ -53,10 +53,10 @@ const char *tartan_pattern_help(int32_t i) {
     return i >= 0 && i < PATTERN_COUNT ? patterns[i]->help : NULL;
 }
 
-static tartan_status job_reserve(tartan_i_job *job, int64_t more) {
+tartan_status tartan_i_job_reserve(tartan_i_job *job, int64_t more) {
     tartan_status status;
     if (job->capacity - job->count >= more) return TARTAN_OK;
-    int64_t capacity = 2 * (job->count + more) + 64, *positions;
+    int64_t capacity = job->count + (job->count > more ? job->count : more) + 64, *positions;
     NEW(positions, capacity);
     if (job->count > 0) memcpy(positions, job->positions, (size_t)job->count * sizeof *positions);
     tartan_i_free(job->positions);
@@ -68,7 +68,7 @@ fail:
 }
 
 tartan_status tartan_i_job_add(tartan_i_job *job, int64_t row, int64_t col) {
-    PASS(job_reserve(job, 1));
+    PASS(tartan_i_job_reserve(job, 1));
     job->positions[job->count++] = (job->head * job->rows + row) * job->cols + col;
     return TARTAN_OK;
 }
@@ -77,7 +77,7 @@ tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, in
     if (begin < 0) begin += tartan_i_ceil_div(-begin, step) * step;
     if (end > job->cols) end = job->cols;
     if (begin >= end) return TARTAN_OK;
-    PASS(job_reserve(job, tartan_i_ceil_div(end - begin, step)));
+    PASS(tartan_i_job_reserve(job, tartan_i_ceil_div(end - begin, step)));
     int64_t line_begin = (job->head * job->rows + row) * job->cols;
     for (int64_t col = begin; col < end; col += step) job->positions[job->count++] = line_begin + col;
     return TARTAN_OK;

@@ -63,6 +63,9 @@ static inline int64_t tartan_i_job_whole(const tartan_i_job *job, int i) {
 tartan_status tartan_i_job_add(tartan_i_job *job, int64_t row, int64_t col);
 tartan_status tartan_i_job_run(tartan_i_job *job, int64_t row, int64_t begin, int64_t end, int64_t step);
 
+/* Makes room for `more` blocks, so that a pattern that knows how many it has asks for all of them at once. */
+tartan_status tartan_i_job_reserve(tartan_i_job *job, int64_t more);
+
 /* Refuses a grid that is not square. */
 tartan_status tartan_i_job_square(const tartan_i_job *job);
 

@@ -4,7 +4,9 @@
 
 #define COUNT TARTAN_I_COUNT_MAX
 
+/* All of a head at once, so that what no memory can hold is refused before any of it is filled. */
 static tartan_status make_dense(tartan_i_job *job) {
+    PASS(tartan_i_job_reserve(job, job->rows * job->cols));
     for (int64_t i = 0; i < job->rows; i++) PASS(tartan_i_job_run(job, i, 0, job->cols, 1));
     return TARTAN_OK;
 }

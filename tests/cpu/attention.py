@@ -37,6 +37,7 @@ MOST_ERROR = {"f32": 1e-5, "bf16": 5e-3}  # of the norm of a head's result
 OF_PEAK = {"f32": (.50, .80), "bf16": (.22, .45)}  # bf16: of the peak of AMX, where there is AMX
 DENSE_LIMITS, MASKED_LIMITS = (.9, 1.2), (6.0, 9.0)  # times as fast as dense SDPA
 PAUSE = .01  # seconds between samples, in which the threads of other libraries stop spinning
+SAMPLE = .02  # seconds that a sample takes at least
 MEMORY_TOKENS, MEMORY_BYTES = 65536, 2e9
 
 
@@ -122,10 +123,13 @@ def apart(ours, want):
 # ---- Arms: functions that return the seconds of one call ----
 
 def timed(call):
+    """The mean of as many calls as fill a sample: a call after a pause finds caches cold and the clock low."""
     def arm():
-        begin = time.perf_counter()
-        call()
-        return time.perf_counter() - begin
+        begin, count, seconds = time.perf_counter(), 0, 0
+        while seconds < SAMPLE:
+            call()
+            count, seconds = count + 1, time.perf_counter() - begin
+        return seconds / count
     arm()
     return arm
 

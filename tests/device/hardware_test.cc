@@ -297,7 +297,8 @@ TEST_F(HardwarePair, CopiesOfBothComeBack) {
 
 // The device that is the thread's own when it calls, as the driver has it: none, or either GPU.
 TEST_F(HardwarePair, TheCallersDeviceStays) {
-    const auto call_all = [](void *want, const std::string &device) {
+    const Context own = open_context(2); // cpu() would keep its scratch memory beyond the test
+    const auto call_all = [&](void *want, const std::string &device) {
         const auto expect_same = [&](const char *after) {
             void *now = nullptr;
             EXPECT_EQ(0, Driver::get()->get_current(&now));
@@ -311,7 +312,7 @@ TEST_F(HardwarePair, TheCallersDeviceStays) {
             expect_same("copies to the device");
             work.ask();
             expect_same("products");
-            EXPECT_TRUE(work.fetch() == products(cpu(), in));
+            EXPECT_TRUE(work.fetch() == products(own.get(), in));
             expect_same("copies to the host");
             Operands o(context.get());
             const Calls call = {context.get(), o};

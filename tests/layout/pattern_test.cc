@@ -143,6 +143,8 @@ TEST(Patterns, Refusals) {
                      try_pattern(s, "strided", "stride=2", &out));
     s = {INT64_C(3000000000), 4, 1, 1, 1};
     EXPECT_NO_LAYOUT(OVERFLOW, "2^31 - 1", try_pattern(s, "dense", "", &out));
+    s = {INT32_MAX, INT32_MAX, 1, 1, 1}; // at once, not when its rows have filled the memory
+    EXPECT_NO_LAYOUT(OVERFLOW, "exceed what can be addressed", try_pattern(s, "dense", "", &out));
 }
 
 // A program may have set a locale with a decimal comma: parameters and recipes do not care.

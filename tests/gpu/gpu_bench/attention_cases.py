@@ -140,8 +140,9 @@ def goal_rows(scale, size):
             yield from with_peer(section, random((block, block), density, *shape), limits)
     for block, limits in NARROW.items():
         yield from with_peer(section, random(block, .1, *shape), limits)
-    masked = random((128, 128), .3, *shape, masked=True)
-    yield from with_peer(section, dataclasses.replace(masked, name="bit mask, " + masked.name), (MASK, MASK), UNMASKED, "time")
+    for block in RANDOM:
+        masked = random((block, block), .3, *shape, masked=True)
+        yield from with_peer(section, dataclasses.replace(masked, name="bit mask, " + masked.name), (MASK, MASK), UNMASKED, "time")
     for d in scale.head_sizes:
         factor, shape = OTHER_HEAD_SIZES[0], (1, scale.heads, size, d)
         for case, limits in ((full(*shape), ALL_ON), (causal(*shape), CAUSAL_ALL),
