@@ -179,7 +179,8 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
         for (int i = 0; i < kOuts; i++) out[i] *= factors[i / 2 % 2];
     }
 
-    /* Waiting for a TMA store at once would hold up the whole warpgroup. */
+    /* Waiting for a TMA store at once would hold up the whole warpgroup; the queries of the tile after next wait for it. So it is
+     * waited for beside the first scores of the next tile. */
     __device__ __forceinline__ void release_queries() {
         if (unreleased >= 0 && threadIdx.x % 128 == 0) {
             bulk_wait_read<0>();
@@ -210,6 +211,7 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
         pass_turn();
         Sight sight = find_seen<false>(p, ring.step(stage.at), row_of(t), t.row, seen);
         if constexpr (kExtras) find_kept<false>(p, ring.step(stage.at), row_of(t), t.entry, kept);
+        release_queries();
         wgmma_wait_for<0>(scores);
         complete(t, stage.at, sight, seen, scores);
         barrier_arrive(ring.keys_empty(stage.at));
@@ -217,7 +219,6 @@ template <Factor kFactor, class Form, bool kExtras> struct Consumer {
         weigh(scores, scale, state);
         add_weights(scores, state);
         pack_weights(kept, scores, weights);
-        release_queries();
         for (int32_t step = 1; step < steps; step++) {
             const PipelineState<Form::kStages> before = stage;
             stage.next();
