@@ -115,6 +115,7 @@ __device__ __forceinline__ void produce_tiles(const BackwardProblem &p, const Ba
     for (uint32_t parity = 0;; parity ^= 1) {
         const typename Form::Board t = find_kept_tile<Form>(p, number);
         if (t.row >= 0) box.prefetch(p, map0, map1, t);
+        if (p.draws_early) barrier_wait(ring.read(), parity ^ 1); /* the board before */
         if (lane == 0) {
             *ring.board() = t;
             barrier_arrive(ring.posted());
@@ -124,8 +125,9 @@ __device__ __forceinline__ void produce_tiles(const BackwardProblem &p, const Ba
         barrier_wait(ring.kept_empty(buffer.at), buffer.parity ^ 1);
         box.load(ring, buffer.at, map0, map1, t);
         buffer.next();
-        barrier_wait(ring.read(), parity); /* consumers have begun: time to look for their next tile */
-        wait_for_kernels_before();         /* which draw from the same counters */
+        /* Drawn when consumers have begun, tiles of long lists end at about the same time in all CTAs. */
+        if (!p.draws_early) barrier_wait(ring.read(), parity);
+        wait_for_kernels_before(); /* which draw from the same counters */
         if (lane == 0) number = next_tile_number(p.counters) + (teams - (int32_t)gridDim.x);
         number = __shfl_sync(~0u, number, 0);
     }

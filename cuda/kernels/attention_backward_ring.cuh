@@ -123,6 +123,7 @@ struct BackwardProblem : AttentionLists {
     int32_t
         streamed_heads; /* that a kept head sees one after the other: heads_per_kv for dk and dv, else 1 */
     int32_t tiles, d, dtype;
+    bool draws_early; /* a tile is looked for while the one before waits: lists are short, and so are equal */
     int32_t group_rows, kept_parts; /* rows of a group, and tiles of rows in it */
     float scale;
     float *lse, *delta; /* [batch][heads][padded], see attention_backward_wgmma.cu */

@@ -146,6 +146,7 @@ tartan_status describe_side(const char *function, tartan_cuda_queue *queue,
     p.group_rows = kept < Form::kRows ? Form::kRows : kept;
     p.kept_parts = p.group_rows / Form::kRows;
     p.tiles = (int32_t)in.batch * p.kept_heads * p.groups * p.kept_parts;
+    p.draws_early = u.longest > 0 && u.longest * p.parts * p.streamed_heads <= 2;
     choose_panel(&p, in, u, Form::kRows, queue->chip.processors * Form::kTeams, in.batch * p.kept_heads,
                  p.heads_per_kv, sum_bytes);
     p.counters = queue->counters + TARTAN_CUDA_SIDED_SETS * TARTAN_CUDA_SIDED_COUNTERS;
