@@ -106,11 +106,9 @@ function copy_part!(result, k, x, rows, cols, row, col)
     end
 end
 
-# Blocks of one size: those of the first matrix.
-function expression_of(bc::Broadcasted)
-    block = blocksize(first(filter(x -> x isa BlockSparse, leaves(bc))))
-    return replace_leaves(x -> x isa BlockSparse ? in_blocks(x, block) : x, bc)
-end
+# Blocks of one size: those of the first matrix, unless another one is asked for.
+expression_of(bc::Broadcasted, block = blocksize(first(filter(x -> x isa BlockSparse, leaves(bc))))) =
+    replace_leaves(x -> x isa BlockSparse ? in_blocks(x, block) : x, bc)
 in_blocks(x::BlockSparse, block) = blocksize(x) == block ? plain(x) : BlockSparseMatrix(x, block)
 
 # The matrix itself; that of a view is a copy.
@@ -154,7 +152,11 @@ function with_dense(bc, operands)
     T = element_type(bc)
     return is_zero(value) && can_hold(T) ? at_layout(expression, layout, T) : dense_result(bc)
 end
-dense_result(bc) = Broadcast.materialize(replace_leaves(x -> x isa BlockSparse ? Array(x) : x, bc))
+function dense_result(bc)
+    T = element_type(bc)
+    expect_fits(length.(axes(bc)), isbitstype(T) ? sizeof(T) : sizeof(Int))
+    return Broadcast.materialize(replace_leaves(x -> x isa BlockSparse ? Array(x) : x, bc))
+end
 
 function at_layout(expression, layout, ::Type{T}) where {T}
     values = Array{T, 3}(undef, blocksize(layout)..., nblocks(layout))
@@ -176,10 +178,14 @@ end
 
 const DENSE_LIMIT = 2^30 # bytes
 
+function expect_fits(size, bytes)
+    total = prod(Float64.(size)) * bytes
+    total <= DENSE_LIMIT || throw(ArgumentError(string("a function that is not zero for zeros would store all ", times(size),
+        " elements (", round(total / 2^30; sigdigits = 3), " GiB), expected at most 1 GiB: use functions that keep zeros")))
+end
+
 function full_layout(layout::BlockLayout, ::Type{T}) where {T}
-    bytes = prod(Float64.(size(layout))) * heads(layout) * sizeof(T)
-    bytes <= DENSE_LIMIT || throw(ArgumentError(string("a function that is not zero for zeros would store all ", times(size(layout)),
-        " elements (", round(bytes / 2^30; sigdigits = 3), " GiB), expected at most 1 GiB: use functions that keep zeros")))
+    expect_fits(size(layout), heads(layout) * sizeof(T))
     return BlockLayout(trues(gridsize(layout)..., heads(layout)), blocksize(layout); shape = size(layout))
 end
 
@@ -270,8 +276,7 @@ function Base.copyto!(A::BlockSparse, bc::Broadcasted{BlockSparseStyle})
     A isa TransposedBlocks && return write_all!(A, copy(bc))
     isopen(A) || throw(closed_error(A.handle))
     any(x -> is_foreign(x) || size(x) != size(A), filter(x -> x isa BlockSparse || is_foreign(x), leaves(bc))) && return write_all!(A, copy(bc))
-    expression = replace_leaves(x -> x isa BlockSparse ? plain(x) : x, bc)
-    value, _ = outside(expression)
+    value, _ = outside(expression_of(bc, blocksize(A)))
     expect_zero_outside(A, value)
     if cannot_fail(bc) && in_place(A, bc) && is_zero(value)
         Broadcast.materialize!(A.values, replace_leaves(x -> at_blocks(x, A.layout), bc))

@@ -93,20 +93,34 @@ end
 Base.setindex!(file::BlockFile, object, name::AbstractString) = (store!(file, name, object); object)
 
 """
-    store!(file, name, object; gates = nothing, metadata = nothing)
+    store!(file, name, object; gates, metadata)
+    file[name] = object
 
 Stores a layout or matrix under a name, with gates (one for each block of a matrix) and your own metadata as
-JSON text.
+JSON text. Those that are not given stay as they are where an object of the same kind has the name, gates only if its layout
+is the same; `nothing` removes them.
 """
-function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix; gates = nothing, metadata = nothing)
+function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix;
+                gates = kept_gates(file, name, A.layout), metadata = kept_metadata(file, name, Raw.TARTAN_KIND_MATRIX))
     Raw.tartan_file_put_matrix(file, name, A, gate_input(gates), metadata)
     kept(file)[name] = A
     return file
 end
 store!(file::BlockFile, name::AbstractString, A::TransposedBlocks; options...) = store!(file, name, copy(A); options...)
-function store!(file::BlockFile, name::AbstractString, layout::BlockLayout; metadata = nothing)
+function store!(file::BlockFile, name::AbstractString, layout::BlockLayout; metadata = kept_metadata(file, name, Raw.TARTAN_KIND_LAYOUT))
     Raw.tartan_file_put_layout(file, name, layout, metadata)
     return file
+end
+
+# What is stored beside an object that is about to be replaced, or nothing.
+function kept_gates(file, name, layout)
+    Raw.tartan_file_find(file, Raw.TARTAN_KIND_MATRIX, name) >= 0 && Raw.tartan_file_has_gates(file, name) == 1 || return nothing
+    return file[name].layout == layout ? gates_of(file, name, nblocks(layout)) : nothing
+end
+function kept_metadata(file, name, kind)
+    Raw.tartan_file_find(file, kind, name) >= 0 || return nothing
+    text = Raw.tartan_file_get_metadata(file, kind, name)
+    return isempty(text) ? nothing : text
 end
 
 function Base.delete!(file::BlockFile, name::AbstractString)

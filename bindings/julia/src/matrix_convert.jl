@@ -142,7 +142,11 @@ BlockSparseMatrix(A::TransposedBlocks) = copy(A)
 BlockSparseMatrix{T}(A::TransposedBlocks) where {T} = BlockSparseMatrix{T}(copy(A))
 Base.permutedims(A::BlockSparseMatrix) = copy(transpose(A))
 Base.permutedims(A::TransposedBlocks) = copy(A.parent)
-Base.permutedims(A::BlockSparse, order) = Tuple(order) == (1, 2) ? copy(A) : permutedims(A)
+function Base.permutedims(A::BlockSparse, order)
+    Tuple(order) in ((1, 2), (2, 1)) ||
+        throw(ArgumentError("the order of dimensions is $(Tuple(order)), expected (1, 2) or (2, 1)"))
+    return Tuple(order) == (1, 2) ? copy(A) : permutedims(A)
+end
 Base.Matrix(A::TransposedBlocks) = permutedims(Matrix(A.parent))
 Base.Array(A::TransposedBlocks) = Array(copy(A))
 Base.collect(A::TransposedBlocks) = Array(A)

@@ -88,11 +88,15 @@ function reduced_lines(f, op, A::BlockSparseMatrix{T}, by_row, init) where {T}
     return by_row ? reshape(result, 1, n) : reshape(result, m, 1)
 end
 
-Base.any(f::Function, A::BlockSparse) = any(f, elements(A)) || (not_stored_count(A) > 0 && f(zero(eltype(A))))
-Base.all(f::Function, A::BlockSparse) = all(f, elements(A)) && (not_stored_count(A) == 0 || f(zero(eltype(A))))
+function Base.any(f::Function, A::BlockSparse; dims = :)
+    dims === (:) || return mapreduce(x -> f(x) ? 1 : 0, +, A; dims = dims) .> 0
+    return any(f, elements(A)) || (not_stored_count(A) > 0 && f(zero(eltype(A))))
+end
+Base.all(f::Function, A::BlockSparse; dims = :) = .!any(x -> !f(x), A; dims = dims)
 Base.count(f, A::BlockSparse) = count(f, elements(A)) + (f(zero(eltype(A))) ? not_stored_count(A) : 0)
 Base.iszero(A::BlockSparse) = all(iszero, elements(A))
-Base.extrema(A::BlockSparse) = (minimum(A), maximum(A))
+Base.extrema(A::BlockSparse; dims = :) =
+    dims === (:) ? (minimum(A), maximum(A)) : tuple.(minimum(A; dims = dims), maximum(A; dims = dims))
 for f in (:findmax, :findmin, :argmax, :argmin)
     @eval Base.$f(A::BlockSparse) = $f(sparse(A))
 end
@@ -128,6 +132,10 @@ function Base.:(==)(A::BlockSparse, B::BlockSparse)
     count = Ref(0.0)
     return Raw.tartan_matrix_count_different(nothing, X, in_blocks(Y, blocksize(X)), 0, 0, false) == 0
 end
+# NaN is equal to NaN, and 0.0 is not to -0.0.
+Base.isequal(A::BlockSparseMatrix, B::BlockSparseMatrix) =
+    A.layout == B.layout ? isequal(elements(A), elements(B)) : invoke(isequal, Tuple{AbstractArray, AbstractArray}, A, B)
+
 Base.:(==)(A::BlockSparse, B::Compressed) = size(A) == size(B) && sparse(A) == compressed(B)
 Base.:(==)(A::Compressed, B::BlockSparse) = B == A
 Base.:(==)(A::BlockSparse, B::DenseMatrix) = size(A) == size(B) && Array(A) == B

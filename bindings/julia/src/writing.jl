@@ -3,7 +3,9 @@
 # as in SparseArrays; any other number there is refused. New values are computed in full before the first is stored, so a
 # call that fails leaves its operands as they were. (broadcast.jl writes whole matrices.)
 
-const BlocksView{T} = SubArray{T, N, <:BlockSparse} where {N}
+const Flattened{T} = Base.ReshapedArray{T, N, <:BlockSparse} where {N} # vec(A), and the parent of view(A, [1, 5])
+const BlocksView{T} = Union{SubArray{T, N, <:BlockSparse} where {N}, Flattened{T},
+                            SubArray{T, N, <:Base.ReshapedArray{T, M, <:BlockSparse}} where {N, M}}
 
 Base.copyto!(A::BlocksView, values::Broadcasted{Nothing}) = assign_view!(A, values)
 Base.copyto!(A::BlocksView, values::Broadcasted{BlockSparseStyle}) = assign_view!(A, copy(values))
@@ -14,8 +16,9 @@ end
 is_one_number(bc) = bc.f === identity && !(bc.args[1] isa Broadcasted)
 
 function Base.fill!(V::BlocksView{T}, x) where {T}
+    is_whole(V) && return (fill!(matrix_of(V), x); V)
     at = parentindices(V)
-    length(at) == 2 && all(i -> i isa Union{Integer, AbstractVector}, at) || return assign_view!(V, Iterators.repeated(x))
+    parent(V) isa BlockSparse && length(at) == 2 && all(i -> i isa Union{Integer, AbstractVector}, at) || return assign_view!(V, Iterators.repeated(x))
     i, j = map(as_places, parent(V) isa TransposedBlocks ? reverse(at) : at)
     assign!(stored(parent(V)), convert(T, x), i, j)
     return V
@@ -33,7 +36,7 @@ Base.copyto!(V::BlocksView, X::BlockSparse) = copy_elements!(V, X)
 function copy_elements!(A, X)
     size(A) == size(X) && return A .= X
     length(X) <= length(A) || throw(BoundsError(A, length(X)))
-    assign_places!(A, Iterators.take(CartesianIndices(A), length(X)), X)
+    assign_places!(matrix_of(A), Iterators.take(places_of(A), length(X)), X)
     return A
 end
 
@@ -67,10 +70,22 @@ end
 place(A, p::Tuple{Int, Int}) = p
 place(A, p::Tuple{CartesianIndex{2}}) = Tuple(p[1])
 place(A, p::CartesianIndex{2}) = Tuple(p)
+place(A, p::Int) = Tuple(CartesianIndices(A)[p])
 place(A, p::Tuple{Int}) = Tuple(CartesianIndices(A)[p[1]])
 
-function assign_view!(V::BlocksView{T}, expression) where {T}
-    assign_places!(parent(V), Iterators.product(parentindices(V)...), expression)
+# The matrix that a view shows, whether it shows all of it in order, and the places of its elements there.
+matrix_of(A::BlockSparse) = A
+matrix_of(V) = parent(V) isa BlockSparse ? parent(V) : matrix_of(parent(V))
+is_whole(V::Flattened) = true
+is_whole(V::SubArray) = parent(V) isa Flattened && parentindices(V) isa Tuple{Base.Slice}
+places_of(A::BlockSparse) = CartesianIndices(A)
+places_of(V::Flattened) = CartesianIndices(parent(V))
+places_of(V::SubArray) = places_in(parent(V), Iterators.product(parentindices(V)...))
+places_in(A::BlockSparse, places) = places
+places_in(R, places) = (LinearIndices(R)[p...] for p in places)
+
+function assign_view!(V::BlocksView, expression)
+    assign_places!(matrix_of(V), places_of(V), expression)
     return V
 end
 

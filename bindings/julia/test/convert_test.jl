@@ -85,6 +85,8 @@ end
     @test copy(A') isa BlockSparseMatrix{Float32} && copy(A') == Matrix(A)'
     @test permutedims(A) == permutedims(Matrix(A)) && blocksize(permutedims(A)) == (4, 8)
     @test copy(transpose(permutedims(A))) == A
+    @test permutedims(A, (2, 1)) == permutedims(A) && permutedims(A, [1, 2]) == A
+    @test_throws ArgumentError permutedims(A, (1, 1))
     @test Matrix(A') == Matrix(A)' && Matrix(transpose(A)) == transpose(Matrix(A))
     @test A'' === A && transpose(transpose(A)) === A
     @test A'[3, 5] == A[5, 3]

@@ -53,6 +53,22 @@ end
     @test one == B # lives on
 end
 
+@testset "an object that replaces another" begin
+    A = random_matrix(Float64, 16, 16, (4, 4), 0.7)
+    file = BlockFile()
+    store!(file, "a", A; gates = ones(nblocks(A)), metadata = "{}")
+    file["a"] = random_matrix(Float64, 16, 16, (8, 8), 1.0)
+    @test gates(file, "a") === nothing && metadata(file, "a") == "{}" # gates were for other blocks
+    store!(file, "a", A; metadata = nothing)
+    @test metadata(file, "a") == ""
+    store!(file, "a", A; gates = ones(nblocks(A)))
+    store!(file, "a", A; gates = nothing)
+    @test gates(file, "a") === nothing
+    store!(file, "l", A.layout; metadata = "{}")
+    file["l"] = transpose(A.layout)
+    @test metadata(file, "l") == "{}" && file["l"] == transpose(A.layout)
+end
+
 @testset "what was loaded is saved whole" begin
     A = random_matrix(Float64, 16, 16, (4, 4), 0.7)
     file = BlockFile()
@@ -66,6 +82,9 @@ end
     @test all isa AbstractDict && sort(collect(keys(all))) == ["a", "l"] && length(all) == 2 && !isempty(all)
     @test Dict(all)["a"] == A && [name for (name, _) in all] == keys(all)
     all["b"] = all["a"]
+    all["a"] = 2A # what is stored beside a matrix stays
+    @test gates(all, "a") == gates(file, "a") && occursin("epoch", metadata(all, "a")) && all["a"] == 2A
+    all["a"] = A
     save(second_path, all)
     again = BlockFile(second_path)
     @test sort(matrices(again)) == ["a", "b"] && sort(layouts(again)) == sort(layouts(file))

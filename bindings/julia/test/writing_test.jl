@@ -5,6 +5,7 @@
 # 12 x 10, ragged, without its blocks (1, 2) and (2, 3).
 lacking(T = Float64) = BlockSparseMatrix(T.(reshape(1:120, 12, 10) .% 7 .+ 1), BlockLayout(Bool[1 0 1; 1 1 0; 0 1 1], 4; shape = (12, 10)))
 full(T = Float64) = BlockSparseMatrix(T.(reshape(1:120, 12, 10) .% 7 .+ 1), BlockLayout(trues(3, 3), 4; shape = (12, 10)))
+in_blocks_of(A, block) = A isa Matrix ? copy(A) : BlockSparseMatrix(A, block)
 keep(A) = Matrix(BlockSparseMatrix(ones(size(A)), A.layout)) .!= 0
 
 @testset "what fits is written" begin
@@ -19,7 +20,10 @@ keep(A) = Matrix(BlockSparseMatrix(ones(size(A)), A.layout)) .!= 0
             B -> B[1:4, 1:4] .= 7, B -> B[5, :] .= X[5, :], B -> view(B, 1:3, 1:3) .+= 1, B -> fill!(view(B, 1:3, 9), 5),
             B -> B[B .> 3] .= 9, B -> (B[1, 6] = X[1, 6]; B), B -> B .= transpose(copy(transpose(B))), B -> transpose(B) .*= 2,
             B -> transpose(B) .= X', B -> rmul!(B', 5), B -> B .= B .* (1:12), B -> triu!(B),
-            B -> copyto!(similar(B), B), B -> B .= slice(make(), 1:3, 1:3))
+            B -> copyto!(similar(B), B), B -> B .= slice(make(), 1:3, 1:3),
+            B -> B .= B .+ in_blocks_of(B, 3), B -> B .-= 2 .* in_blocks_of(B, 5), B -> map!(-, B, B, in_blocks_of(B, 3)), B -> broadcast!(max, B, B, in_blocks_of(B, 5)),
+            B -> B[[1, 2, 98]] .*= 3, B -> B[[2, 1]] .= [5, 6], B -> B[:] .*= 2, B -> vec(B) .-= vec(X), B -> B[:] .= 0, B -> view(B, [1, 3]) .+= 1, B -> fill!(view(B, 1:2:3), 9),
+            B -> copyto!(view(B, :), X), B -> copyto!(view(B, 1:4), [1, 2, 3, 4]), B -> map!(x -> 2x, view(B, 1:3), view(B, 1:3)))
         for write in writes
             B, E = make(), Matrix(make())
             write(B)
@@ -38,6 +42,8 @@ end
         B -> map!(+, B, B, X), B -> B[1, 5] = 3, B -> transpose(B) .= 1, B -> transpose(B)[5, 1] = 3, B -> B .= full(),
         B -> B[B .< 9] .= 4, B -> B .-= full(), B -> rmul!(B, im), B -> lmul!(1 + im, B), B -> rdiv!(B, im),
         B -> B .= sqrt.(.-B), B -> B .= (x -> x == 5 ? error("in the middle") : 0.0).(B), B -> B[1:4, 1:4] .= [i == 4 ? "x" : i for i in 1:4],
+        B -> B .+= BlockSparseMatrix(full(), 3), B -> B[diagind(B, 4)] .+= 1, B -> B[diagind(B, 4)] .= 1:6, B -> view(B, diagind(B, 4)) .+= 1,
+        B -> B[:] .+= 1, B -> B[:] .= 1, B -> view(B, :) .= 3, B -> vec(B) .= 2, B -> reshape(B, 120) .+= 1, B -> copyto!(view(B, :), X), B -> B[1:60] .= 1,
         B -> B[1:2, 1:2] = 5, B -> B[1:2, 1:2] = ones(3, 3), B -> B[13, 1] = 1, B -> B .= ones(3, 3), B -> map!(identity, B, ones(3)))
     for write in refused
         B = lacking()
@@ -70,6 +76,9 @@ end
             @test sum(B) == sum(D) && sum(abs, B) == sum(abs, D) && sum(x -> x + 1, B) == sum(x -> x + 1, D)
             @test maximum(B) == maximum(D) && minimum(B) == minimum(D) && maximum(abs, B) == maximum(abs, D)
             @test sum(B; dims = 1) == sum(E; dims = 1) && maximum(B; dims = 2) == maximum(E; dims = 2)
+            @test all(dims -> any(x -> x > 6, B; dims = dims) == any(x -> x > 6, E; dims = dims) && all(x -> x >= 0, B; dims = dims) == all(x -> x >= 0, E; dims = dims), (1, 2, (1, 2)))
+            @test any(x -> x > 6, B) === any(x -> x > 6, E) && all(x -> x >= 0, B) === all(x -> x >= 0, E)
+            @test extrema(B; dims = 1) == extrema(E; dims = 1) && extrema(B; dims = 2) == extrema(E; dims = 2) && extrema(B) == extrema(E)
             @test norm(B) ≈ norm(D) && norm(B, 1) == norm(D, 1) && norm(B, Inf) == norm(D, Inf)
         end
     end
@@ -80,5 +89,14 @@ end
     @test sum(H) == sum(Array(H)) && maximum(abs, H) == maximum(abs, Array(H)) && norm(H) ≈ norm(Array(H))
     big = BlockSparseMatrix{Float64}(pattern(:banded, (60000, 60000), 16; lower = 1, upper = 1))
     fill!(big.values, 1)
+    @test isequal(big, copy(big)) && count(any(!iszero, big; dims = 1)) == 60000 && extrema(big; dims = 2) == fill((0.0, 1.0), 60000, 1)
     @test sum(big) == nnz(big) && norm(big', 1) == nnz(big) && maximum(abs, big) == 1 # without a look at 3.6e9 elements
+end
+
+@testset "isequal" begin
+    A, B = lacking(), lacking()
+    B.values[1] = NaN
+    @test isequal(A, lacking()) && !isequal(A, B) && isequal(B, copy(B)) && B != copy(B)
+    A.values[1], B.values[1] = 0.0, -0.0
+    @test A == B && !isequal(A, B) && isequal(A, BlockSparseMatrix(A, 3)) && !isequal(A, full())
 end
