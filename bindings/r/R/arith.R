@@ -129,7 +129,8 @@
   f <- get(generic, baseenv())
   call <- function(x, o) if (first) f(x, o) else f(o, x)
   names <- x@Dimnames
-  if (!length(unlist(names)) && length(dim(o)) > 1L) names <- .names_of(o)
+  other <- if (length(dim(o)) > 1L) .names_of(o)
+  if (length(unlist(other)) && !(first && length(unlist(names)))) names <- other
   at_zero <- call(0, as.vector(o))
   if (!length(x) || !.keeps_zero(at_zero)) {
     dense <- .small_dense(x)

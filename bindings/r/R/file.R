@@ -25,7 +25,11 @@ block_list <- function(file) {
 # The kind of an object: as given, else a matrix if there is one of that name.
 .kind_of <- function(file, name, kind) {
   if (!is.null(kind)) return(.choose(kind, names(.kinds), "kind"))
-  if (tartan_file_find(file, TARTAN_KIND_MATRIX, name) >= 0) "matrix" else "layout"
+  if (tartan_file_find(file, TARTAN_KIND_MATRIX, name) >= 0) return("matrix")
+  if (tartan_file_find(file, TARTAN_KIND_LAYOUT, name) < 0) {
+    .fail("not_found", "the file has no matrix or layout %s: block_list() tells what it has", .shown(name))
+  }
+  "layout"
 }
 
 block_get <- function(file, name, kind = NULL) {
@@ -74,7 +78,8 @@ block_remove <- function(file, name, kind = NULL) {
 
 block_gates <- function(file, name) {
   file <- .opened(file)
-  if (tartan_file_has_gates(file, .string(name, "name")) == 0L) return(NULL)
+  .kind_of(file, .string(name, "name"), NULL) # refuses a name that is not there
+  if (tartan_file_has_gates(file, name) == 0L) return(NULL)
   matrix <- tartan_file_get_matrix(file, name)
   layout <- tartan_matrix_get_layout(matrix)
   gates <- tartan_file_get_gates(file, name, tartan_layout_blocks(layout))

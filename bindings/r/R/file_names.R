@@ -41,18 +41,21 @@
   sub("{", paste0("{\"dimnames\":[", paste(lists, collapse = ","), "]", more), metadata, fixed = TRUE)
 }
 
+# The characters from `first` on. substring() ends after a million.
+.from <- function(text, first) substr(text, first, nchar(text))
+
 # What .with_names has stored: list(names, metadata), the names NULL if there are none of this size.
 .without_names <- function(text, size) {
   begin <- regexpr("^\\s*\\{\\s*\"dimnames\"\\s*:\\s*(?=\\[)", text, perl = TRUE)
   if (begin < 0L) return(list(names = NULL, metadata = text))
-  rest <- substring(text, attr(begin, "match.length") + 1L)
+  rest <- .from(text, attr(begin, "match.length") + 1L)
   found <- gregexpr("\"(?:[^\"\\\\]++|\\\\.)*+\"|[\\[\\]]|[^\\s,\"\\[\\]]++", rest, perl = TRUE)[[1L]]
   tokens <- regmatches(rest, list(found))[[1L]]
   depth <- cumsum((tokens == "[") - (tokens == "]"))
   end <- match(0L, depth)
   names <- if (!is.na(end)) .names_from_tokens(tokens[seq_len(end)], depth[seq_len(end)], size)
   if (is.null(names)) return(list(names = NULL, metadata = text))
-  rest <- sub("^\\s*,", "", substring(rest, found[end] + 1L))
+  rest <- sub("^\\s*,", "", .from(rest, found[end] + 1L))
   members <- paste0(sub("\\{.*", "{", substr(text, 1L, attr(begin, "match.length"))), rest)
   list(names = names, metadata = if (grepl("^\\s*\\{\\s*\\}\\s*$", members)) "" else members)
 }

@@ -111,12 +111,18 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
         class(y)[1L])
 }
 
+# Products are of numbers.
+.expect_numeric <- function(boolArith = NA, ...) {
+  if (...length()) .fail("argument", "there are %d more arguments, expected x and y", ...length())
+  if (isTRUE(boolArith)) .fail("unsupported", "boolArith is TRUE, expected NA or FALSE: use %%&%%, as in t(x) %%&%% y")
+}
+
 .set_products <- function(xs, ys, product) {
   force(product)
   for (x in xs) for (y in ys) {
     setMethod("%*%", signature(x, y), function(x, y) product(x, y, .times))
-    setMethod("crossprod", signature(x, y), function(x, y = NULL, ...) product(x, y, .crossprod))
-    setMethod("tcrossprod", signature(x, y), function(x, y = NULL, ...) product(x, y, .tcrossprod))
+    setMethod("crossprod", signature(x, y), function(x, y = NULL, ...) { .expect_numeric(...); product(x, y, .crossprod) })
+    setMethod("tcrossprod", signature(x, y), function(x, y = NULL, ...) { .expect_numeric(...); product(x, y, .tcrossprod) })
   }
 }
 .matrices <- c("BlockMatrix", "DeviceBlockMatrix")
@@ -129,8 +135,8 @@ setMethod("t", "AnyBlockMatrix", function(x) .made(x, tartan_matrix_transpose, n
 
 # crossprod(x) = t(x) x, tcrossprod(x) = x t(x)
 for (.none in c("missing", "NULL")) {
-  setMethod("crossprod", signature("BlockMatrix", .none), function(x, y = NULL, ...) .block_product(x, x, .crossprod))
-  setMethod("tcrossprod", signature("BlockMatrix", .none), function(x, y = NULL, ...) .block_product(x, x, .tcrossprod))
+  setMethod("crossprod", signature("BlockMatrix", .none), function(x, y = NULL, ...) { .expect_numeric(...); .block_product(x, x, .crossprod) })
+  setMethod("tcrossprod", signature("BlockMatrix", .none), function(x, y = NULL, ...) { .expect_numeric(...); .block_product(x, x, .tcrossprod) })
   setMethod("crossprod", signature("DeviceBlockMatrix", .none), function(x, y = NULL, ...) .no_product(x, x))
   setMethod("tcrossprod", signature("DeviceBlockMatrix", .none), function(x, y = NULL, ...) .no_product(x, x))
 }

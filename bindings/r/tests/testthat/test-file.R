@@ -271,4 +271,7 @@ test_that("what was loaded can be saved with all that belongs to it", {
   expect_setequal(block_list(path)$name, c("x", "y"))
   expect_refused(block_save(path, list(a)), "argument", "no name")
   expect_refused(block_save(path, list()), "argument")
+  for (read in list(block_gates, block_metadata, block_load)) {
+    expect_refused(read(path, "none"), "not_found", "no matrix or layout \"none\"")
+  }
 })

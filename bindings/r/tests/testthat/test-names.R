@@ -62,6 +62,29 @@ test_that("blocks take their names along", {
   expect_identical(as.matrix(a), m * 2)
 })
 
+test_that("the names of the first operand that has some are kept", {
+  a <- named_matrix()
+  m <- as.matrix(a)
+  x <- matrix(seq_len(prod(dim(a))) + 0, nrow(a), dimnames = list(paste0("x", seq_len(nrow(a))), NULL))
+  for (f in list(`+`, `*`, `-`, `>`, `/`)) {
+    expect_equal(dimnames(as.matrix(f(x, a))), dimnames(x))
+    expect_equal(dimnames(as.matrix(f(Matrix(x), a))), dimnames(x))
+    expect_equal(dimnames(as.matrix(f(unname(x), a))), dimnames(m))
+  }
+  for (f in list(`+`, `*`, `-`)) expect_equal(dimnames(as.matrix(f(a, x))), dimnames(m))
+})
+
+test_that("names and metadata of more than a million characters come back", {
+  path <- tempfile(fileext = ".h5")
+  n <- 64
+  a <- block_matrix(Diagonal(n), block = 8)
+  dimnames(a) <- list(paste0(strrep("r", 1e5), 1:n), NULL)
+  metadata <- paste0("{\"note\":\"", strrep("x", 1.2e6), "\"}")
+  block_save(path = path, a, metadata = list(a = metadata))
+  expect_identical(dimnames(block_load(path, "a")), dimnames(a))
+  expect_identical(block_metadata(path, "a"), metadata)
+})
+
 test_that("products have the names of both factors", {
   a <- named_matrix()
   m <- as.matrix(a)

@@ -339,3 +339,13 @@ test_that("a diagonal matrix scales rows and columns", {
   expect_refused(a %*% left, "shape", "y has 21 rows, expected 17 (columns of x)")
   expect_refused(crossprod(a, right), "shape", "y has 17 rows, expected 21 (rows of x)")
 })
+
+test_that("products are of numbers", {
+  a <- random_matrix()
+  for (product in list(crossprod, tcrossprod)) {
+    expect_identical(product(a, boolArith = FALSE), product(a))
+    expect_refused(product(a, boolArith = TRUE), "unsupported", "%&%")
+    expect_refused(product(a, a, boolArith = TRUE), "unsupported", "%&%")
+    expect_refused(product(a, foo = 1), "argument", "more arguments")
+  }
+})
