@@ -63,6 +63,7 @@ setMethod("block_matrix", "data.frame", function(x, ...) .from_dense(as.matrix(x
 setMethod("block_matrix", "BlockLayout", function(x, ...) .from_layout(x, ...))
 setMethod("block_matrix", "BlockMatrix", function(x, ...) .from_blocks(x, ...))
 setMethod("block_matrix", "ANY", function(x, ...) {
+  if (inherits(x, "table")) return(.from_dense(unclass(x), ...)) # methods do not see the second class of xtabs
   .fail("argument", "x is %s, expected a matrix, a Matrix, a data frame, a BlockMatrix or a BlockLayout", .shown(x))
 })
 

@@ -142,3 +142,13 @@ test_that("Matrix() refuses what it would turn into one column", {
   expect_identical(as.matrix(Matrix(a, 21, 17)), as.matrix(a))
   expect_identical(as.vector(a), as.vector(as.matrix(a)))
 })
+
+test_that("tables of counts are matrices", {
+  rows <- c("a", "b", "b", "c")
+  cols <- c("u", "v", "v", "u")
+  for (counts in list(table(rows, cols), xtabs(~ rows + cols))) {
+    found <- block_matrix(counts, block = 2)
+    expect_equal(as.matrix(found), matrix(c(1, 0, 1, 0, 2, 0), 3, dimnames = list(rows = c("a", "b", "c"), cols = c("u", "v"))))
+  }
+  expect_refused(block_matrix(table(rows)), "shape", "1 dimensions")
+})
