@@ -90,6 +90,8 @@ end
     big = BlockSparseMatrix{Float64}(pattern(:banded, (60000, 60000), 16; lower = 1, upper = 1))
     fill!(big.values, 1)
     @test isequal(big, copy(big)) && count(any(!iszero, big; dims = 1)) == 60000 && extrema(big; dims = 2) == fill((0.0, 1.0), 60000, 1)
+    @test_throws ArgumentError big .- ones(60000)
+    @test_throws ArgumentError big .+ ones(1, 60000)
     @test sum(big) == nnz(big) && norm(big', 1) == nnz(big) && maximum(abs, big) == 1 # without a look at 3.6e9 elements
 end
 
