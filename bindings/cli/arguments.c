@@ -38,7 +38,13 @@ int show_usage(const command *self) {
 }
 
 int complain_status(const char *doing) {
-    return complain("%s: %s", doing, tartan_last_error());
+    const char *text = tartan_last_error();
+    /* The name of the C function, with which the library begins, says nothing to users of the tool. */
+    if (strncmp(text, "tartan_", strlen("tartan_")) == 0) {
+        const char *end = strstr(text, ": ");
+        if (end != NULL) text = end + strlen(": ");
+    }
+    return complain("%s: %s", doing, text);
 }
 
 void progress(const char *what, double share) {

@@ -92,9 +92,9 @@ static int save(const char *path, const arguments *a, const tartan_layout *layou
     if (status == TARTAN_OK) status = tartan_file_save(file, path, TARTAN_KEEP_PLAIN);
     tartan_file_free(file);
     if (status != TARTAN_OK) return complain_status("cannot save");
-    printf("%s: layout \"%s\", %lld of %lld x %lld blocks, density %.4f, identity %s\n", path, name,
-           (long long)tartan_layout_blocks(layout), (long long)tartan_layout_grid_rows(layout),
-           (long long)tartan_layout_grid_cols(layout), tartan_layout_density(layout),
+    printf("%s: layout \"%s\", %lld blocks of %lld x %lld, density %.4f, identity %s\n", path, name,
+           (long long)tartan_layout_blocks(layout), (long long)tartan_layout_block_rows(layout),
+           (long long)tartan_layout_block_cols(layout), tartan_layout_density(layout),
            tartan_layout_identity(layout));
     return EXIT_FINE;
 }

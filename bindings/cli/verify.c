@@ -15,7 +15,7 @@ enum { LEAST_SECONDS = 60, BYTES_A_SECOND = 1 << 20, MOST_SECONDS = 1 << 30 };
 /* Runs in the child process. */
 static int verify(const char *path) {
     char *report = NULL;
-    if (tartan_file_verify(path, &report) != TARTAN_OK) return complain_status(path);
+    if (tartan_file_verify(path, &report) != TARTAN_OK) return complain_status("cannot verify");
     printf("%s: good\n%s", path, report != NULL ? report : "");
     tartan_text_free(report);
     return fflush(stdout) == 0 ? EXIT_FINE : complain("cannot write to standard output");

@@ -21,6 +21,7 @@ using LinearAlgebra: AbstractTriangular, RealHermSymComplexHerm, RealHermSymComp
 using Random
 using Serialization
 using SparseArrays
+using Statistics
 
 isfile(joinpath(@__DIR__, "raw.jl")) ||
     error("this folder has no raw.jl, which the build generates: `./run julia-package` makes the package for Pkg in build/julia-package/Tartan")
@@ -49,6 +50,7 @@ include("reduce.jl")
 include("structure.jl")
 include("order.jl")
 include("writing.jl")
+include("targets.jl")
 include("through_sparse.jl")
 include("device_arithmetic.jl")
 include("attention.jl")

@@ -43,9 +43,9 @@ function sum_of(A::BlockSparse{T}, beta, B::BlockSparse{S}) where {T, S}
 end
 
 function expect_diagonal(A, d)
-    m, n = size(A)
-    (d isa Number ? m == n : m == n == length(d)) ||
-        throw(DimensionMismatch("the matrix has size $((m, n)), the diagonal one $(d isa Number ? "any square size" : (length(d), length(d)))"))
+    LinearAlgebra.checksquare(A)
+    d isa Number || size(A, 1) == length(d) ||
+        throw(DimensionMismatch("the matrix has size $(size(A)), the diagonal one $((length(d), length(d)))"))
 end
 
 # alpha * A + D, where D is a vector for the diagonal or a number.
@@ -66,8 +66,9 @@ Base.:*(x::Number, A::BlockSparse) = each(y -> x * y, A)
 Base.:/(A::BlockSparse, x::Number) = each(y -> y / x, A)
 Base.:\(x::Number, A::BlockSparse) = each(y -> x \ y, A)
 
-# f of the stored elements; nothing is computed elsewhere.
+# f of the stored elements, and of the others if f of zero is not zero (a multiple of NaN).
 function each(f, A::BlockSparse{T}) where {T}
+    iszero(f(zero(T))) || return f.(A)
     P = Base.promote_op(f, T)
     if can_hold(P)
         X = plain(A)
@@ -89,9 +90,19 @@ Base.float(A::TransposedBlocks) = A
 real_number(x::Real) = x
 real_number(x) = isreal(x) ? real(x) : throw(ArgumentError("x is $x, expected a real number"))
 
-LinearAlgebra.rmul!(A::BlockSparseMatrix, x::Number) = (A.values .*= real_number(x); A)
+function LinearAlgebra.rmul!(A::BlockSparseMatrix{T}, x::Number) where {T}
+    factor = real_number(x)
+    iszero(zero(T) * factor) || return A .*= factor
+    A.values .*= factor
+    return A
+end
 LinearAlgebra.lmul!(x::Number, A::BlockSparseMatrix) = rmul!(A, x)
-LinearAlgebra.rdiv!(A::BlockSparseMatrix, x::Number) = (A.values ./= real_number(x); clear_padding!(A.values, A.layout); A)
+function LinearAlgebra.rdiv!(A::BlockSparseMatrix{T}, x::Number) where {T}
+    divisor = real_number(x)
+    iszero(zero(T) / divisor) || return A ./= divisor
+    A.values ./= divisor
+    return A
+end
 LinearAlgebra.ldiv!(x::Number, A::BlockSparseMatrix) = rdiv!(A, x)
 LinearAlgebra.rmul!(A::TransposedBlocks, x::Number) = (rmul!(A.parent, x); A)
 LinearAlgebra.lmul!(x::Number, A::TransposedBlocks) = (rmul!(A.parent, x); A)

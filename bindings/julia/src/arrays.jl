@@ -89,8 +89,9 @@ end
     "$name is a $(typeof(x)), which has no regular strides: expected memory that can be written in place"))
 
 expect_type(x, name, ::Type{T}) where {T} = eltype(x) <: T ? nothing : expect_dtype(x, name, T)
+has_code(::Type{T}) where {T} = can_hold(T) || isdefined(Core, :BFloat16) && T === Core.BFloat16
 @noinline function expect_dtype(x, name, T)
-    any(S -> S isa DataType && dtype_code(S) == dtype_code(eltype(x)), Base.uniontypes(T)) ||
+    has_code(eltype(x)) && any(S -> S isa DataType && dtype_code(S) == dtype_code(eltype(x)), Base.uniontypes(T)) ||
         throw(ArgumentError("$name has element type $(eltype(x)), expected $(join(Base.uniontypes(T), " or "))"))
     return nothing
 end

@@ -135,19 +135,19 @@ struct AttentionOptions{B, A}
     bias::B
     arrange::A
 end
-function AttentionOptions(; scale = nothing, causal::Bool = false, query_offset = 0, causal_from = 1, slopes = nothing,
-                          distance_bias = nothing, block_bias = nothing, dropout = 0, seed = 0, deterministic::Bool = true,
+function AttentionOptions(; scale = nothing, causal = false, query_offset = 0, causal_from = 1, slopes = nothing,
+                          distance_bias = nothing, block_bias = nothing, dropout = 0, seed = 0, deterministic = true,
                           unknown...)
     isempty(unknown) || throw(TartanError(:argument, "there is no option $(first(keys(unknown))), see ?attention"))
     kind, bias, arrange = one_bias(slopes, distance_bias, block_bias)
     causal_from >= 1 || throw(TartanError(:argument, "causal_from is $causal_from, expected 1 or more"))
-    text = causal ? "causal=1" * kind : kind
+    text = true_or_false(causal, "causal") ? "causal=1" * kind : kind
     scale === nothing || (text *= " scale=$(real_factor(scale, "scale"))")
     for (name, value) in ((" query_offset=", whole(query_offset, "query_offset")),
                           (" causal_from=", whole(causal_from, "causal_from") - 1), (" seed=", whole(seed, "seed")))
         value == 0 || (text *= name * string(value))
     end
-    deterministic || (text *= " deterministic=0")
+    true_or_false(deterministic, "deterministic") || (text *= " deterministic=0")
     dropout == 0 || (text *= " dropout=$(real_factor(dropout, "dropout"))")
     return AttentionOptions(text, bias, arrange)
 end

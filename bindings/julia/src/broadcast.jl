@@ -127,13 +127,13 @@ element_type(bc::Broadcasted) = Broadcast.combine_eltypes(bc.f, bc.args)
 Base.copy(bc::Broadcasted{BlockSparseStyle}) = computed(bc, leaves(bc))
 
 function computed(bc, operands)
-    any(is_foreign, operands) && return Broadcast.materialize(replace_leaves(to_sparse, bc))
-    return any(is_dense, operands) ? with_dense(bc, operands) : without_dense(bc, operands, element_type(bc))
+    any(is_foreign, operands) && return sparse_result(bc, element_type(bc))
+    return any(is_dense, operands) ? with_dense(bc, operands, element_type(bc)) : without_dense(bc, operands, element_type(bc))
 end
 to_sparse(x) = x isa Union{BlockSparse, Sparselike} ? compressed(x) : x
 
 function without_dense(bc, operands, ::Type{T}) where {T}
-    can_hold(T) || return Broadcast.materialize(replace_leaves(to_sparse, bc))
+    can_hold(T) || return sparse_result(bc, T)
     matrices = filter(x -> x isa BlockSparse, operands)
     all(x -> size(x) == length.(axes(bc)), matrices) ||
         return BlockSparseMatrix{T}(Broadcast.materialize(replace_leaves(to_sparse, bc)), blocksize(first(matrices)))
@@ -143,19 +143,25 @@ function without_dense(bc, operands, ::Type{T}) where {T}
     return at_layout(expression, is_zero(value) ? layout : full_layout(layout, T), T)
 end
 
-function with_dense(bc, operands)
+function with_dense(bc, operands, ::Type{T}) where {T}
     matrices = filter(x -> x isa BlockSparse, operands)
     foreach(x -> expect_one_head(x, "broadcasting with a dense array"), matrices)
-    all(x -> size(x) == length.(axes(bc)), matrices) || return dense_result(bc)
+    all(x -> size(x) == length.(axes(bc)), matrices) || return dense_result(bc, T)
     expression = expression_of(bc)
     value, layout = outside(expression)
-    T = element_type(bc)
-    return is_zero(value) && can_hold(T) ? at_layout(expression, layout, T) : dense_result(bc)
+    return is_zero(value) && can_hold(T) ? at_layout(expression, layout, T) : dense_result(bc, T)
 end
-function dense_result(bc)
-    T = element_type(bc)
-    expect_fits(length.(axes(bc)), isbitstype(T) ? sizeof(T) : sizeof(Int))
-    return Broadcast.materialize(replace_leaves(x -> x isa BlockSparse ? Array(x) : x, bc))
+# A SparseMatrixCSC stores all elements if what zeros give is not zero.
+function sparse_result(bc, ::Type{T}) where {T}
+    value, _ = outside(replace_leaves(x -> x isa BlockSparse || is_foreign(x) ? zero(eltype(x)) : x, bc))
+    is_zero(value) || value isa Unknown || expect_fits(length.(axes(bc)), size_of(T))
+    return Broadcast.materialize(replace_leaves(to_sparse, bc))
+end
+size_of(::Type{T}) where {T} = isbitstype(T) ? sizeof(T) : sizeof(Int)
+
+function dense_result(bc, ::Type{T}) where {T}
+    expect_fits(length.(axes(bc)), size_of(T))
+    return Broadcast.materialize(replace_leaves(x -> x isa BlockSparse ? Matrix(x) : x, bc))
 end
 
 function at_layout(expression, layout, ::Type{T}) where {T}
@@ -178,10 +184,10 @@ end
 
 const DENSE_LIMIT = 2^30 # bytes
 
-function expect_fits(size, bytes)
+function expect_fits(size, bytes, what = "a function that is not zero for zeros would store all", advice = "use functions that keep zeros")
     total = prod(Float64.(size)) * bytes
-    total <= DENSE_LIMIT || throw(ArgumentError(string("a function that is not zero for zeros would store all ", times(size),
-        " elements (", round(total / 2^30; sigdigits = 3), " GiB), expected at most 1 GiB: use functions that keep zeros")))
+    total <= DENSE_LIMIT || throw(ArgumentError(string(what, " ", join(size, "×"), " elements (", round(total / 2^30; sigdigits = 3),
+        " GiB), expected at most 1 GiB: ", advice)))
 end
 
 function full_layout(layout::BlockLayout, ::Type{T}) where {T}
@@ -222,6 +228,7 @@ write_all!(A::TransposedBlocks, B::AbstractMatrix) = (write_all!(parent(A), tran
 write_all!(A::TransposedBlocks, B::BlockSparse) = (write_all!(parent(A), transpose(B)); A)
 # Into a dense matrix.
 Base.copyto!(C::AbstractMatrix, A::BlockSparse) = write_dense!(C, A)
+Base.copyto!(C::AbstractArray{<:Any, 3}, A::BlockSparse) = copyto!(C, Array(A)) # of several heads
 Base.copyto!(C::PermutedDimsArray, A::BlockSparse) = write_dense!(C, A)
 Base.copyto!(C::PermutedDimsArray{T, 2}, A::BlockSparse{T}) where {T} = write_dense!(C, A)
 write_dense!(C, A) = (expect_one_head(A, "copyto!"); copyto!(C, Matrix(A)))
@@ -256,7 +263,7 @@ Base.fill!(A::TransposedBlocks, x) = (fill!(parent(A), x); A)
 
 stores_all(A) = nblocks(A) == prod(gridsize(A)) * heads(A)
 expect_zero_outside(A, x) = is_zero(x) || x isa Unknown || stores_all(A) || throw(ArgumentError(
-    "A .= x sets elements to $x that lie in no stored block, expected 0 there: use grow and project, or Matrix(A), or sparse(A)"))
+    "elements that lie in no stored block would become $x, expected 0 there: use grow and project, or Matrix(A), or sparse(A)"))
 
 Base.copyto!(A::BlockSparse, bc::Broadcasted{<:AbstractArrayStyle{0}}) =
     is_one_number(bc) ? fill!(A, bc.args[1][]) :

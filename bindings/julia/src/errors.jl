@@ -34,9 +34,12 @@ Base.showerror(io::IO, error::TartanError) = print(io, "TartanError (", error.st
 # A whole number as an Int64; the C library checks its range.
 function whole(x::Real, name)
     (isinteger(x) && typemin(Int64) <= x <= typemax(Int64)) ||
-        throw(TartanError(:argument, "$name is $x, expected a whole number of 64 bits"))
+        throw(TartanError(:argument, "$name is $x, expected a whole number$(isinteger(x) ? " of 64 bits" : "")"))
     return Int64(x)
 end
+
+true_or_false(x::Bool, name) = x
+true_or_false(x, name) = throw(ArgumentError("$name is $(repr(x)), expected true or false"))
 
 # A real factor as a Float64.
 real_factor(x::Real, name) = Float64(x)

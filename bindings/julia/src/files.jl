@@ -90,7 +90,7 @@ function Base.getindex(file::BlockFile, name::AbstractString)
     return A !== nothing && isopen(A) ? A : adopt(Raw.tartan_file_get_matrix(file, name))
 end
 
-Base.setindex!(file::BlockFile, object, name::AbstractString) = (store!(file, name, object); object)
+Base.setindex!(file::BlockFile, object, name) = (store!(file, name, object); object)
 
 """
     store!(file, name, object; gates, metadata)
@@ -102,13 +102,18 @@ is the same; `nothing` removes them.
 """
 function store!(file::BlockFile, name::AbstractString, A::BlockSparseMatrix;
                 gates = kept_gates(file, name, A.layout), metadata = kept_metadata(file, name, Raw.TARTAN_KIND_MATRIX))
-    Raw.tartan_file_put_matrix(file, name, A, gate_input(gates), metadata)
+    Raw.tartan_file_put_matrix(file, name, A, gate_input(gates), json_text(metadata))
     kept(file)[name] = A
     return file
 end
 store!(file::BlockFile, name::AbstractString, A::TransposedBlocks; options...) = store!(file, name, copy(A); options...)
+store!(file::BlockFile, name, object; options...) = throw(ArgumentError(name isa AbstractString ?
+    "the object for $(repr(name)) is a $(typeof(object)), expected a BlockSparseMatrix or a BlockLayout: BlockSparseMatrix(x, block) makes one" :
+    "the name is $(repr(name)), expected a text: \"$name\""))
+json_text(x::Union{AbstractString, Nothing}) = x
+json_text(x) = throw(ArgumentError("metadata is a $(typeof(x)), expected JSON text or nothing, for instance \"{\\\"epoch\\\": 3}\""))
 function store!(file::BlockFile, name::AbstractString, layout::BlockLayout; metadata = kept_metadata(file, name, Raw.TARTAN_KIND_LAYOUT))
-    Raw.tartan_file_put_layout(file, name, layout, metadata)
+    Raw.tartan_file_put_layout(file, name, layout, json_text(metadata))
     return file
 end
 
@@ -163,7 +168,7 @@ Writes a file atomically: a reader sees the complete old or new file.
 save(path::AbstractString, file::BlockFile; compress::Bool = false) =
     Raw.tartan_file_save(file, path, compress ? Raw.TARTAN_KEEP_COMPRESSED : Raw.TARTAN_KEEP_PLAIN)
 
-function save(path::AbstractString, objects::Pair{<:AbstractString}...; compress::Bool = false)
+function save(path::AbstractString, objects::Pair...; compress::Bool = false)
     allunique(map(first, objects)) ||
         throw(TartanError(:argument, "a name is given to two objects, expected each name once"))
     file = BlockFile()
@@ -176,6 +181,8 @@ function save(path::AbstractString, objects::Pair{<:AbstractString}...; compress
     return nothing
 end
 
+save(path::AbstractString, object; options...) =
+    throw(ArgumentError("save(path, x) has no name for x, a $(typeof(object)): expected save(path, \"name\" => x)"))
 save(path::AbstractString, objects::AbstractDict; compress::Bool = false) = save(path, objects...; compress = compress)
 
 """

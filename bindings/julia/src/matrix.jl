@@ -102,6 +102,7 @@ Base.@propagate_inbounds Base.getindex(A::TransposedBlocks, i::Int, j::Int) = A.
 Base.@propagate_inbounds Base.getindex(A::TransposedBlocks, i::Int, j::Int, head::Int) = A.parent[j, i, head]
 Base.getindex(A::TransposedBlocks, ::Colon, ::Colon, head::Integer) = transpose(A.parent[:, :, head])
 Base.@propagate_inbounds Base.setindex!(A::TransposedBlocks, x, i::Int, j::Int) = (A.parent[j, i] = x; A)
+Base.@propagate_inbounds Base.setindex!(A::TransposedBlocks, x, i::Int, j::Int, head::Int) = (A.parent[j, i, head] = x; A)
 
 Base.size(A::BlockSparseMatrix) = size(A.layout)
 blocksize(A::BlockSparseMatrix) = blocksize(A.layout)
@@ -140,23 +141,30 @@ function Base.getindex(A::BlockSparseMatrix{T}, i::Int, j::Int, head::Int) where
     return T(Raw.tartan_matrix_entry(A, head - 1, i - 1, j - 1))
 end
 
-# Only stored blocks can hold values; a zero elsewhere changes nothing.
-function Base.setindex!(A::BlockSparseMatrix{T}, x, i::Int, j::Int) where {T}
+function Base.setindex!(A::BlockSparseMatrix, x, i::Int, j::Int)
     @boundscheck checkbounds(A, i, j)
     expect_one_head(A, "A[i, j] = x")
+    return set_element!(A, x, i, j, 1)
+end
+function Base.setindex!(A::BlockSparseMatrix, x, i::Int, j::Int, head::Int)
+    @boundscheck (checkbounds(A, i, j); 1 <= head <= heads(A) || throw(BoundsError(A, (i, j, head))))
+    return set_element!(A, x, i, j, head)
+end
+# Only stored blocks can hold values; a zero elsewhere changes nothing.
+function set_element!(A::BlockSparseMatrix{T}, x, i, j, head) where {T}
     isopen(A) || throw(closed_error(A.handle))
     value = convert(T, x)
-    k = slot(A, i, j)
+    k = slot(A, i, j, head)
     k == 0 && !iszero(value) && not_stored(i, j)
     k == 0 || (A.values[k] = value)
     return A
 end
 
-# The index in the values of an element of the first head, 0 if its block is not stored.
-function slot(A::BlockSparseMatrix, i, j)
+# The index in the values of an element, 0 if its block is not stored.
+function slot(A::BlockSparseMatrix, i, j, head = 1)
     br, bc = blocksize(A)
     (block_row, row), (block_col, col) = divrem(i - 1, br), divrem(j - 1, bc)
-    id = stored_block(A.layout, block_row + 1, block_col + 1, 1)
+    id = stored_block(A.layout, block_row + 1, block_col + 1, head)
     return id == 0 ? 0 : row + 1 + col * br + (id - 1) * br * bc
 end
 @noinline not_stored(i, j) = throw(ArgumentError(

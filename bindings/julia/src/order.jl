@@ -41,8 +41,24 @@ Base.:^(A::BlockSparse, p::AbstractFloat) = isinteger(p) ? A^Int(p) :
     throw(ArgumentError("A^$p needs all elements, expected a whole number: Matrix(A)^$p makes a copy of all elements"))
 LinearAlgebra.rank(A::BlockSparse; options...) = rank(sparse(A); options...)
 Base.oneunit(A::BlockSparse) = one(A)
+# Rows or columns are compared, and elements moved, in a dense copy.
+function Base.sortslices(A::BlockSparse; dims::Integer, options...)
+    dims in (1, 2) || throw(ArgumentError("dims is $dims, expected 1 or 2"))
+    D = small_copy(A, "sortslices")
+    order = sortperm(collect(dims == 1 ? eachrow(D) : eachcol(D)); options...)
+    return dims == 1 ? A[order, :] : A[:, order]
+end
+Random.shuffle(rng::AbstractRNG, A::BlockSparse) = sparse(shuffle!(rng, small_copy(A, "shuffle")))
+function small_copy(A::BlockSparse{T}, name) where {T}
+    expect_fits(size(A), sizeof(T), "$name makes a copy of all", "use permute_blocks, or A[rows, cols] with an order of your own")
+    return Matrix(A)
+end
 Base.cumsum(A::BlockSparse; dims::Integer) = cumsum(sparse(A); dims = dims)
 Base.accumulate(f, A::BlockSparse; options...) = accumulate(f, sparse(A); options...)
 Base.diff(A::BlockSparse; dims::Integer) = diff(sparse(A); dims = dims)
 SparseArrays.blockdiag(A::BlockSparse, B::Compressed, more::Union{BlockSparse, Compressed}...) = blockdiag(map(sparse, (A, B, more...))...)
-SparseArrays.blockdiag(A::SparseMatrixCSC, B::BlockSparse, more::Union{BlockSparse, Compressed}...) = blockdiag(map(sparse, (A, B, more...))...)
+for n in 1:4
+    xs = [Symbol(:S, i) for i in 1:n]
+    @eval SparseArrays.blockdiag($((:($x::SparseMatrixCSC) for x in xs)...), A::BlockSparse, more::Union{BlockSparse, Compressed}...) =
+        blockdiag($(xs...), map(sparse, (A, more...))...)
+end

@@ -133,15 +133,18 @@ function right!(C, B, A, alpha, beta)
     return product!(C, stored(A), B, Int32(Raw.TARTAN_RIGHT), is_flipped(A), alpha, beta, nothing, nothing)
 end
 
-# Whether the library multiplies these element types; in the memory of a device there is nothing else.
+# Whether the library multiplies these element types into this memory; in the memory of a device there is nothing else.
 is_native(C, A::BlockSparse{T}, B::AbstractArray{S}) where {T, S} =
-    device_operand(B) !== nothing || (S === T && eltype(C) <: output_type(T)) || !can_follow(C, promote_type(T, S))
+    device_operand(B) !== nothing || (S === T && eltype(C) <: output_type(T) && !is_sparse_target(C))
 is_native(C, A, B) = true
+is_sparse_target(C) = C isa AbstractSparseArray
 can_follow(C, ::Type{P}) where {P} = P <: Number && !(eltype(C) <: Integer) && (eltype(C) <: Complex || !(P <: Complex))
 
-# Other element types: the product in a type that holds both, then rounded to that of C.
+# Other element types and matrices: the product in a type that holds both, then copied to C, all or nothing.
 function mixed!(C, A, P, alpha, beta)
     R = iszero(beta) ? alpha .* P : alpha .* P .+ beta .* C
+    eltype(R) <: Complex && !(eltype(C) <: Complex) &&
+        throw(ArgumentError("C has element type $(eltype(C)), the product $(eltype(R)): expected a complex C"))
     return copyto!(C, convert(AbstractArray{eltype(C)}, R))
 end
 
@@ -240,7 +243,7 @@ function expect_scaling(A, rows, cols)
     end
 end
 scaled_type(::Type{T}, rows, cols) where {T} =
-    promote_type(T, map(x -> x === nothing || eltype(x) <: Integer ? T : eltype(x), (rows, cols))...)
+    promote_type(T, map(x -> x === nothing || eltype(x) <: Union{Base.BitInteger, Bool} ? T : eltype(x), (rows, cols))...)
 
 function scaled(A::BlockSparse{T}, rows, cols) where {T}
     expect_scaling(A, rows, cols)

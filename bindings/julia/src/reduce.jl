@@ -36,14 +36,22 @@ only_zeros(op::Multiplying, x, n) = Base.reduce_first(op, x)^n
 
 function Base.mapreduce(f, op::Reducing, A::BlockSparse; dims = :, init...)
     dims === (:) || return reduced(f, op, A, dims; init...)
-    x, zeros = elements(A), not_stored_count(A)
+    return reduced_to_one(mapreduce, f, op, A, elements(A); init...)
+end
+# From the first element to the last, or back, as far as zeros let the order matter.
+for fold in (:mapfoldl, :mapfoldr)
+    @eval Base.$fold(f, op::Reducing, A::BlockSparse; init...) =
+        reduced_to_one($fold, f, op, A, heads(A) == 1 ? nonzeros(sparse(A)) : elements(A); init...)
+end
+function reduced_to_one(fold, f, op, A, x; init...)
+    zeros = not_stored_count(A)
     x0 = f(zero(eltype(A)))
     if isempty(x)
-        zeros == 0 && return mapreduce(f, op, x; init...)
+        zeros == 0 && return fold(f, op, x; init...)
         result = only_zeros(op, x0, zeros)
         return isempty(init) ? result : op(values(init)[:init], result)
     end
-    result = mapreduce(f, op, x; init...)
+    result = fold(f, op, x; init...)
     return zeros == 0 ? result : with_zeros(op, result, x0, zeros)
 end
 
@@ -103,6 +111,35 @@ end
 Base.findall(f::Function, A::BlockSparse) = findall(f, sparse(A))
 Base.findall(f::Base.Fix2{typeof(in)}, A::BlockSparse) = findall(f, sparse(A))
 
+# ---- Statistics ----
+
+element_count(A) = length(A) * heads(A)
+Statistics.mean(A::BlockSparse; dims = :) = mean(identity, A; dims = dims)
+Statistics.mean(f, A::BlockSparse; dims = :) =
+    dims === (:) ? sum(f, A) / element_count(A) : sum(f, A; dims = dims) ./ prod(d -> size(A, d), dims)
+
+function Statistics.var(A::BlockSparse; corrected::Bool = true, mean = nothing, dims = :)
+    m = mean === nothing ? Statistics.mean(A; dims = dims) : mean
+    if dims === (:)
+        n = element_count(A)
+        return n == 0 ? oftype(m, NaN) : sum(x -> abs2(x - m), A) / (n - corrected)
+    end
+    expect_one_head(A, "var with dims")
+    by_row, by_col = 1 in dims, 2 in dims
+    by_row && by_col && return fill(var(A; corrected = corrected, mean = first(m)), 1, 1)
+    by_row || by_col || return var(Matrix(A); corrected = corrected, mean = mean, dims = dims)
+    return line_variances(plain(A), m, by_row, size(A, by_row ? 1 : 2) - corrected)
+end
+function line_variances(A::BlockSparseMatrix, means, by_row, n)
+    squares, zeros = fill!(float.(means), 0), fill(size(A, by_row ? 1 : 2), size(means))
+    foreach_element(A) do i, j, head, x, k
+        line = by_row ? j : i
+        squares[line] += abs2(x - means[line])
+        zeros[line] -= 1
+    end
+    return (squares .+ zeros .* abs2.(means)) ./ n
+end
+
 # ---- Norms ----
 
 function LinearAlgebra.norm(A::BlockSparse, p::Real = 2)
@@ -133,13 +170,27 @@ function Base.:(==)(A::BlockSparse, B::BlockSparse)
     return Raw.tartan_matrix_count_different(nothing, X, in_blocks(Y, blocksize(X)), 0, 0, false) == 0
 end
 # NaN is equal to NaN, and 0.0 is not to -0.0.
-Base.isequal(A::BlockSparseMatrix, B::BlockSparseMatrix) =
-    A.layout == B.layout ? isequal(elements(A), elements(B)) : invoke(isequal, Tuple{AbstractArray, AbstractArray}, A, B)
+function Base.isequal(A::BlockSparse, B::BlockSparse)
+    (size(A) == size(B) && heads(A) == heads(B)) || return false
+    X, Y = plain(A), in_blocks(B, blocksize(A))
+    X.layout == Y.layout && return isequal(elements(X), elements(Y))
+    all_places = union(X.layout, Y.layout)
+    return isequal(elements(project(X, all_places)), elements(project(Y, all_places)))
+end
+Base.isequal(A::BlockSparse, B::Compressed) = size(A) == size(B) && isequal(entries_but_zeros(A), entries_but_zeros(B))
+Base.isequal(A::Compressed, B::BlockSparse) = isequal(B, A)
+function entries_but_zeros(A)
+    i, j, x = findnz(compressed(A))
+    keep = findall(y -> !isequal(y, zero(y)), x)
+    return i[keep], j[keep], x[keep]
+end
 
 Base.:(==)(A::BlockSparse, B::Compressed) = size(A) == size(B) && sparse(A) == compressed(B)
 Base.:(==)(A::Compressed, B::BlockSparse) = B == A
 Base.:(==)(A::BlockSparse, B::DenseMatrix) = size(A) == size(B) && Array(A) == B
 Base.:(==)(A::DenseMatrix, B::BlockSparse) = B == A
+Base.:(==)(A::BlockSparse, B::DenseArray{<:Any, 3}) = (size(A)..., heads(A)) == size(B) && heads(A) > 1 && Array(A) == B
+Base.:(==)(A::DenseArray{<:Any, 3}, B::BlockSparse) = B == A
 
 # Equal to an equal matrix of another kind, so it hashes as such.
 Base.hash(A::BlockSparse, h::UInt) = heads(A) == 1 ? hash(sparse(A), h) : hash(Array(A), h)

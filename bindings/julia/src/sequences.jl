@@ -30,7 +30,7 @@ end
 All blocks with a query that sees a key of packed sequences; see [`packed`](@ref).
 """
 function packed_layout(lengths, block; key_lengths = lengths, causal = true, window = nothing, align = :end, heads = 1)
-    q, k = offsets_of(lengths, "lengths"), offsets_of(key_lengths, "key_lengths")
+    q, k = offsets_of(lengths, key_lengths)
     frame = frame_of((q[end], k[end]), block, heads)
     return BlockLayout(Raw.tartan_layout_from_sequences(frame, q, k, sequence_options(causal, window, align)))
 end
@@ -46,12 +46,17 @@ What queries see of packed sequences; see [`packed`](@ref). The layout may be an
     packed_mask(nearby, [40, 24])
 """
 function packed_mask(layout::BlockLayout, lengths; key_lengths = lengths, causal = true, window = nothing, align = :end)
-    q, k = offsets_of(lengths, "lengths"), offsets_of(key_lengths, "key_lengths")
+    q, k = offsets_of(lengths, key_lengths)
     options = sequence_options(causal, window, align)
     return BlockMask(Raw.tartan_block_mask_from_sequences(layout, q, k, options), layout)
 end
 
-function offsets_of(lengths, name)
+function offsets_of(lengths, key_lengths)
+    length(key_lengths) == length(lengths) || throw(TartanError(:shape,
+        "key_lengths has length $(length(key_lengths)), expected $(length(lengths)), as lengths"))
+    return offsets_of_one(lengths, "lengths"), offsets_of_one(key_lengths, "key_lengths")
+end
+function offsets_of_one(lengths, name)
     result = zeros(Int64, length(lengths) + 1)
     for (i, n) in enumerate(lengths)
         isinteger(n) && n >= 0 || bad_index(:argument, name, i, n, "a whole number of 0 or more")
@@ -60,8 +65,8 @@ function offsets_of(lengths, name)
     return result
 end
 
-sequence_options(causal::Bool, window, align) =
-    string("causal=", Int(causal), window === nothing ? "" : " window=$(whole(window, "window"))",
+sequence_options(causal, window, align) =
+    string("causal=", Int(true_or_false(causal, "causal")), window === nothing ? "" : " window=$(whole(window, "window"))",
            align === :end ? "" : " align=$align")
 
 "`intersect(a, b)` or `a ∩ b` of masks of one layout: the elements that both keep."

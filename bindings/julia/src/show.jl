@@ -34,8 +34,12 @@ function Base.show(io::IO, ::MIME"text/plain", A::BlockSparseMatrix)
     isopen(A) && picture(io, A.layout)
 end
 
+Base.summary(io::IO, A::TransposedBlocks{T}) where {T} = print(io, times(size(A)), " transpose of a BlockSparseMatrix{", T, "}")
 Base.show(io::IO, A::TransposedBlocks) = (print(io, "transpose of "); show(io, A.parent))
-Base.show(io::IO, ::MIME"text/plain", A::TransposedBlocks) = show(io, A)
+function Base.show(io::IO, ::MIME"text/plain", A::TransposedBlocks)
+    show(io, A)
+    isopen(A) && picture(io, transpose(A.parent.layout))
+end
 
 Base.show(io::IO, ::MIME"image/svg+xml", layout::BlockLayout) = print(io, svg(layout))
 Base.show(io::IO, ::MIME"image/svg+xml", A::BlockSparse) = print(io, svg(A))

@@ -43,7 +43,7 @@ may be mixed.
     X = BlockSparseMatrix{Float32}(pattern(:dense, (64, 64), 16))
     block_softmax!(X, X; causal = true, lse = zeros(Float32, 64))
 """
-function block_softmax!(Y::Blocks, X::Blocks{T}; lse = nothing, scale = 1, causal::Bool = false, query_offset = 0,
+function block_softmax!(Y::Blocks, X::Blocks{T}; lse = nothing, scale = 1, causal = false, query_offset = 0,
                         causal_from = 1, mask::Union{BlockMask, Nothing} = nothing, context = nothing) where {T}
     options = AttentionOptions(; scale, causal, query_offset, causal_from)
     Raw.tartan_block_softmax(call_context(context, X, Y, lse), X, options.text, mask, Y,

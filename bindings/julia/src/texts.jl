@@ -28,6 +28,7 @@ const PHRASES = (
     r"^options has '(\w+)=(.*)', expected \1 to be "s => s"\1 is \2, expected ",
     r"^options has (\w+), which needs causal=1" => s"\1 is given, which needs causal = true",
     r"\bblock_mask\b" => "mask",
+    r"^shape has blocks of (\d+) x (\d+), expected" => s"block is (\1, \2), expected",
     r"^bias (?=has size .* \(one slope for each head\)$)" => "slopes ",
     r"^bias (?=has size .*\(an odd number of distances,)" => "distance_bias ",
     r"^bias (?=has size .*, a number for each block$)" => "block_bias ",

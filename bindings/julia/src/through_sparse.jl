@@ -14,3 +14,8 @@ end
 LinearAlgebra.cond(A::BlockSparse, p::Real = 2) = cond(sparse(A), p)
 Base.:\(A::BlockSparse, b::AbstractVecOrMat) = sparse(A) \ b
 Base.:\(A::BlockSparse, B::BlockSparse) = sparse(A) \ Matrix(B)
+# In place, as for triangular matrices, which are block-sparse here.
+LinearAlgebra.ldiv!(A::BlockSparse, B::AbstractVecOrMat) = copyto!(B, A \ B)
+LinearAlgebra.rdiv!(B::AbstractMatrix, A::BlockSparse) = copyto!(B, B / A)
+LinearAlgebra.lmul!(A::BlockSparse, B::AbstractVecOrMat) = copyto!(B, A * B)
+LinearAlgebra.rmul!(B::AbstractMatrix, A::BlockSparse) = copyto!(B, B * A)

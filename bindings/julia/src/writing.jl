@@ -3,9 +3,9 @@
 # as in SparseArrays; any other number there is refused. New values are computed in full before the first is stored, so a
 # call that fails leaves its operands as they were. (broadcast.jl writes whole matrices.)
 
-const Flattened{T} = Base.ReshapedArray{T, N, <:BlockSparse} where {N} # vec(A), and the parent of view(A, [1, 5])
-const BlocksView{T} = Union{SubArray{T, N, <:BlockSparse} where {N}, Flattened{T},
-                            SubArray{T, N, <:Base.ReshapedArray{T, M, <:BlockSparse}} where {N, M}}
+# vec(A), and the parent of view(A, [1, 5]), are such; of a part of a matrix, too.
+const Flattened{T, N} = Base.ReshapedArray{T, N, <:Union{BlockSparse, SubArray{<:Any, <:Any, <:BlockSparse}}}
+const BlocksView{T, N} = Union{Flattened{T, N}, SubArray{T, N, <:Union{BlockSparse, Flattened}}}
 
 Base.copyto!(A::BlocksView, values::Broadcasted{Nothing}) = assign_view!(A, values)
 Base.copyto!(A::BlocksView, values::Broadcasted{BlockSparseStyle}) = assign_view!(A, copy(values))
@@ -66,23 +66,17 @@ end
 
 # ---- Single elements ----
 
-# The element of the matrix that an element of a view, or an index of any kind, refers to.
-place(A, p::Tuple{Int, Int}) = p
-place(A, p::Tuple{CartesianIndex{2}}) = Tuple(p[1])
-place(A, p::CartesianIndex{2}) = Tuple(p)
-place(A, p::Int) = Tuple(CartesianIndices(A)[p])
-place(A, p::Tuple{Int}) = Tuple(CartesianIndices(A)[p[1]])
-
 # The matrix that a view shows, whether it shows all of it in order, and the places of its elements there.
 matrix_of(A::BlockSparse) = A
 matrix_of(V) = parent(V) isa BlockSparse ? parent(V) : matrix_of(parent(V))
-is_whole(V::Flattened) = true
-is_whole(V::SubArray) = parent(V) isa Flattened && parentindices(V) isa Tuple{Base.Slice}
+is_whole(A::BlockSparse) = true
+is_whole(V::Base.ReshapedArray) = is_whole(parent(V))
+is_whole(V::SubArray) = all(i -> i isa Base.Slice, parentindices(V)) && is_whole(parent(V))
 places_of(A::BlockSparse) = CartesianIndices(A)
-places_of(V::Flattened) = CartesianIndices(parent(V))
-places_of(V::SubArray) = places_in(parent(V), Iterators.product(parentindices(V)...))
-places_in(A::BlockSparse, places) = places
-places_in(R, places) = (LinearIndices(R)[p...] for p in places)
+places_of(V::BlocksView) = (place_at(V, k) for k in 1:length(V))
+place_at(A::BlockSparse, k) = CartesianIndices(A)[k]
+place_at(V::Base.ReshapedArray, k) = place_at(parent(V), k)
+place_at(V::SubArray, k) = place_at(parent(V), LinearIndices(parent(V))[Base.reindex(parentindices(V), Tuple(CartesianIndices(V)[k]))...])
 
 function assign_view!(V::BlocksView, expression)
     assign_places!(matrix_of(V), places_of(V), expression)
@@ -95,7 +89,7 @@ function assign_places!(A::BlockSparse{T}, places, values) where {T}
     isopen(A) || throw(closed_error(stored(A).handle))
     slots, new = Int[], T[]
     for (p, value) in zip(places, values)
-        i, j = place(A, p)
+        i, j = Tuple(p)
         x = convert(T, value)
         k = is_flipped(A) ? slot(parent(A), j, i) : slot(A, i, j)
         k == 0 && !iszero(x) && not_stored(i, j)

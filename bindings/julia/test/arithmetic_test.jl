@@ -15,6 +15,10 @@
                    (A -> diag(A), Vector{Float64}), (A -> A[1, 2], Float64), (A -> A * (1 + im), SparseMatrixCSC{ComplexF64, Int}), (A -> A * sparse(A'), SparseMatrixCSC{Float64, Int}))
         @test @inferred(f(A)) isa T
     end
+    # Whether these are dense depends on values.
+    for f in (A -> A .* v', A -> A .* Matrix(A), A -> A + Matrix(A), A -> A / Diagonal(v))
+        @test Base.promote_op(f, typeof(A)) <: Union{BlockSparseMatrix{Float64}, Matrix{Float64}}
+    end
 end
 
 @testset "types of results" begin
@@ -26,6 +30,7 @@ end
     end
     @test promote(A, BlockSparseMatrix{Float64}(A)) isa NTuple{2, BlockSparseMatrix{Float64}}
     @test similar(A, ComplexF64) isa SparseMatrixCSC{ComplexF64} && AbstractMatrix{ComplexF64}(A) == A && convert(SparseMatrixCSC, A) == A
+    @test eltype(A * Diagonal(big.(1:8))) == BigFloat && eltype(Diagonal(big.(1:8)) * A) == BigFloat && eltype(A * Diagonal(1:8)) == Float32
     @test (A .* big(2)) isa SparseMatrixCSC{BigFloat} && (A .> 0) isa SparseMatrixCSC{Bool} && big.(A) * big.(A) == A * A
     @test A + im * I isa SparseMatrixCSC{ComplexF32} && A * Diagonal(fill(im, 8)) == Matrix(A) * im
 end
@@ -58,6 +63,13 @@ end
     @test Array(C) == 2X && Array(rmul!(C, 2)) == 4X && Array(axpy!(1, A, C)) == 5X
     @test Array([A B]) == cat(X, Y; dims = 2) && Array(A * Diagonal(1:8)) == X .* (1:8)'
     @test Array(A') == permutedims(X, (2, 1, 3)) == collect(A') && hash(A') == hash(copy(A')) && A'[8, 2, 3] == X[2, 8, 3] && A'[:, :, 2] == X[:, :, 2]'
+    @test A == X && X == A && A != Y && A[:, :, 1] != X[:, :, 1:1] && copyto!(zero(X), A) == X && mean(A) ≈ mean(X) && std(A) ≈ std(X)
+    i, j, h = Tuple(findfirst(!iszero, X))
+    C = copy(A)
+    C[i, j, h] = 9
+    C'[j, i, h] += 1
+    @test C[i, j, h] == 10 && C.values != A.values && count(C.values .!= A.values) == 1
+    @test_throws BoundsError C[1, 1, 4] = 1
     @test_throws ArgumentError A[1, 1]
     @test_throws ArgumentError sum(A; dims = 1)
     @test_throws ArgumentError sparse(A)
@@ -100,6 +112,26 @@ end
         @test error isa ArgumentError && occursin("sparse(A)", error.msg)
     end
     @test A^2.0 == A * A
+    big = BlockSparseMatrix{Float64}(BlockLayout((60000, 60000), 16, [1], [1]))
+    for f in (A -> sortslices(A; dims = 1), shuffle)
+        @test occursin("permute_blocks", refusal(() -> f(big)).msg)
+    end
+    @test sortslices(A; dims = 1) == sortslices(Matrix(A); dims = 1) && sortslices(A; dims = 2, rev = true) == sortslices(Matrix(A); dims = 2, rev = true)
+    @test issparse(shuffle(A)) && sort(vec(Matrix(shuffle(A)))) == sort(vec(Matrix(A)))
+    @test_throws ArgumentError permutedims(A, (1, 1))
+    @test_throws ArgumentError permutedims(A, (5, 9))
+    @test occursin("not square", refusal(() -> random_matrix(Float64, 7, 5, (3, 2)) + I).msg)
+    @test occursin("C has element type Float64", refusal(() -> mul!(zeros(8), A, ones(8) .* im)).msg) && mul!(zeros(ComplexF64, 8), A, ones(Int, 8)) == A * ones(8)
+end
+
+@testset "triangular matrices in place, and along the diagonal" begin
+    D = Matrix(4.0I, 6, 6) + kron(Bool[1 1 0; 0 1 0; 1 0 1], ones(2, 2))
+    A, B, S = BlockSparseMatrix(D, 2), ones(6, 2), sparse(1.0I, 3, 3)
+    for T in (UpperTriangular, LowerTriangular)
+        @test ldiv!(T(A), copy(B)) ≈ T(D) \ B && rdiv!(copy(B'), T(A)) ≈ B' / T(D) && lmul!(T(A), copy(B)) ≈ T(D) * B && rmul!(copy(B'), T(A)) ≈ B' * T(D)
+    end
+    @test ldiv!(zeros(6), UpperTriangular(A), ones(6)) ≈ UpperTriangular(D) \ ones(6)
+    @test blockdiag(S, S, A) == blockdiag(S, S, sparse(A)) && blockdiag(S, S, S, A, S) == blockdiag(S, S, S, sparse(A), S)
     @test_throws ArgumentError reverse(A; dims = 3)
     @test_throws ArgumentError circshift(A, (1, 1, 1))
 end

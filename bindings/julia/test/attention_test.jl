@@ -205,7 +205,8 @@ end
     @test refuses(() -> BlockMask(layout, trues(3, 4)), :shape, "mask is 3 x 4, expected 40 x 52, or 40 x 52 x 1")
     @test refuses(() -> attention!(q, q, k, v, layout), :argument, "out overlaps q")
     @test refusal(() -> run(k = Float32.(k))) isa ArgumentError
-    @test refusal(() -> run(q = Int.(round.(q)))) isa ArgumentError
+    @test occursin("q has element type Int64, expected", refusal(() -> run(q = Int.(round.(q)))).msg) && occursin("k has element type Int64, expected", refusal(() -> run(k = Int.(round.(k)))).msg)
+    @test refusal(() -> run(causal = 1)).msg == "causal is 1, expected true or false" == refusal(() -> packed_layout([5], 8; causal = 1)).msg
     @test refusal(() -> run(mask = trues(40, 52))) isa TypeError
     @test refusal(() -> BlockMask((q, k, head) -> 1, layout)) isa ArgumentError
 end

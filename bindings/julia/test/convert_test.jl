@@ -93,6 +93,8 @@ end
     @test nnz(A') == nnz(A)
     C = copy(A')
     @test block_norms(A') == block_norms(C) && slice(A', 2:3, 1:2) == slice(C, 2:3, 1:2) && permute_blocks(A'; rows = [2, 1, 3, 4]) == permute_blocks(C; rows = [2, 1, 3, 4])
+    text(x) = sprint(show, MIME"text/plain"(), x)
+    @test split(text(A'), '\n')[2:end] == split(text(C), '\n')[2:end] && !occursin("TransposedBlocks", summary(A') * text(A'))
     @test project(A', transpose(A.layout)) == C && svg(A') == svg(C) == sprint(show, MIME"image/svg+xml"(), A')
     @test store!(BlockFile(), "a", A'; gates = ones(nblocks(A)))["a"] == C
 end

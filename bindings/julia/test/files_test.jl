@@ -134,7 +134,11 @@ end
     @test refuses(() -> save(in_folder("no/such/folder.h5"), "A" => A), :file)
     @test refusal(() -> save(good, "" => A)) isa TartanError
     @test_throws ArgumentError save(in_folder("nul\0.h5"), "A" => A)
-    @test_throws MethodError save(good, "A" => ones(3, 3))
+    for (f, part) in ((() -> save(good, "A" => ones(3, 3)), "BlockSparseMatrix(x, block)"), (() -> save(good, :A => A), "expected a text: \"A\""),
+                      (() -> save(good, A), "\"name\" => x"), (() -> store!(BlockFile(), "A", ones(3, 3)), "BlockSparseMatrix(x, block)"),
+                      (() -> BlockFile()[:A] = A, "expected a text: \"A\""), (() -> store!(BlockFile(), "A", A; metadata = Dict("e" => 3)), "expected JSON text"))
+        @test refusal(f) isa ArgumentError && occursin(part, refusal(f).msg)
+    end
     damaged = in_folder("damaged.h5")
     write(damaged, bytes[1:end÷2])
     @test refuses(() -> load(damaged), :format)

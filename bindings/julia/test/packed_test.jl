@@ -50,7 +50,7 @@ end
     @test bits(both) == bits(rule_) && kept(both) < kept(mask)
     @test refuses(() -> packed_layout([5, -2], 8), :argument, "lengths[2] is -2, expected a whole number of 0 or more")
     @test refuses(() -> packed_layout([5, 2.5], 8), :argument, "lengths[2] is 2.5")
-    @test refuses(() -> packed_layout([5, 2], 8; key_lengths = [7]), :shape, "k_offsets has 2 entries, expected 3")
+    @test refuses(() -> packed_layout([5, 2], 8; key_lengths = [7]), :shape, "key_lengths has length 1, expected 2, as lengths")
     @test refuses(() -> packed_layout([5], 8; causal = false, window = 3), :argument, "window is given, which needs causal = true")
     @test refuses(() -> packed_layout([5], 8; window = 0), :argument, "window is 0, expected a whole number of 1")
     @test refuses(() -> packed_layout([5], 8; align = :x), :argument, "align is x, expected start or end")

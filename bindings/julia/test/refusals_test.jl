@@ -6,7 +6,8 @@ dense_of(n...) = zeros(Float64, n...)
 weights() = BlockSparseMatrix(TWO, ones(4, 4, 3))
 
 @testset "frames" begin
-    @test refuses(() -> BlockLayout((16, 16), 0, [1], [1]), :argument, "block")
+    @test refuses(() -> BlockLayout((16, 16), 0, [1], [1]), :argument, "block is (0, 0), expected 1 .. 256")
+    @test refuses(() -> BlockSparseMatrix(ones(4, 4), 0), :argument, "block is (0, 0)") && refuses(() -> BlockSparseMatrix(ones(4, 4), 2.5), :argument, "block is 2.5, expected a whole number")
     @test refuses(() -> BlockLayout((16, 16), (4, 257), [1], [1]), :argument, "257")
     @test refuses(() -> BlockLayout((16, 16), NaN, [1], [1]), :argument, "NaN")
     @test refuses(() -> BlockLayout((16, 16), Inf, [1], [1]), :argument, "Inf")

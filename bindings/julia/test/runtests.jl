@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Arguments name the groups to run; without any, all run.
-using Tartan, Test, Libdl, LinearAlgebra, Random, Serialization, SparseArrays
+using Tartan, Test, Libdl, LinearAlgebra, Random, Serialization, SparseArrays, Statistics
 using Tartan: BFloat16, Raw
 
 include("report.jl")

@@ -79,7 +79,9 @@ end
         @test_throws ArgumentError spmm!(zeros(Float32, 8, 1), A, reshape(x, 8, 1))
     end
     @test mul!(zeros(Float64, 8), A, ones(Float32, 8)) == A * ones(Float32, 8)
-    @test_throws ArgumentError mul!(zeros(Int, 8), A, ones(Float32, 8))
+    C = zeros(Int, 8)
+    @test mul!(C, A, fill(2, 8)) == 2 * sum(Matrix(A); dims = 2)[:]
+    @test refusal(() -> mul!(C, BlockSparseMatrix(fill(0.5f0, 8, 8), 4), [1; zeros(Int, 7)])) isa InexactError && C == 2 * sum(Matrix(A); dims = 2)[:]
     @test_throws ArgumentError BlockSparseMatrix(A.layout, zeros(Int, 4, 4, nblocks(A)))
     @test_throws ArgumentError BlockSparseMatrix{Int}(A.layout)
     @test_throws ArgumentError BlockSparseMatrix{ComplexF64}(A)

@@ -23,7 +23,17 @@ keep(A) = Matrix(BlockSparseMatrix(ones(size(A)), A.layout)) .!= 0
             B -> copyto!(similar(B), B), B -> B .= slice(make(), 1:3, 1:3),
             B -> B .= B .+ in_blocks_of(B, 3), B -> B .-= 2 .* in_blocks_of(B, 5), B -> map!(-, B, B, in_blocks_of(B, 3)), B -> broadcast!(max, B, B, in_blocks_of(B, 5)),
             B -> B[[1, 2, 98]] .*= 3, B -> B[[2, 1]] .= [5, 6], B -> B[:] .*= 2, B -> vec(B) .-= vec(X), B -> B[:] .= 0, B -> view(B, [1, 3]) .+= 1, B -> fill!(view(B, 1:2:3), 9),
-            B -> copyto!(view(B, :), X), B -> copyto!(view(B, 1:4), [1, 2, 3, 4]), B -> map!(x -> 2x, view(B, 1:3), view(B, 1:3)))
+            B -> copyto!(view(B, :), X), B -> copyto!(view(B, 1:4), [1, 2, 3, 4]), B -> map!(x -> 2x, view(B, 1:3), view(B, 1:3)),
+            B -> view(view(B, :, 1:2), 1:3) .+= 1, B -> reshape(view(B, 1:2, 1:2), 4) .= 1:4, B -> copyto!(B, 5, vec(X), 5, 4), B -> copyto!(B, 2, X[2:3]),
+            B -> mul!(B, Matrix(1.0I, 12, 12), X), B -> mul!(B, Matrix(1.0I, 12, 12)', X, 2, 3), B -> mul!(B, sparse(1.0I, 12, 12), sparse(X), 2, 3),
+            B -> mul!(B, X, Diagonal(1:10)), B -> mul!(B', X', Matrix(1.0I, 12, 12)), B -> mul!(view(B, :, 1), X, [2; zeros(9)]), B -> mul!(B, X, 2, 3, 1),
+            B -> mul!(B, make(), Matrix(2.0I, 10, 10)), B -> mul!(B, Matrix(2.0I, 12, 12), make(), 2, 3), B -> mul!(view(B, :, 1), make(), [1; zeros(9)], 2, 1),
+            B -> mul!(B, make(), I), B -> mul!(B, 2, make(), 3, 1), B -> axpy!(2, X[:, 1], view(B, :, 1)), B -> axpy!(2, sparse(X[:, 1]), view(B, :, 1)), B -> axpby!(2, X[:, 1], 3, view(B, :, 1)),
+            B -> axpy!(2, make(), view(B, :, :)), B -> transpose!(B, permutedims(X)), B -> adjoint!(B', X), B -> permutedims!(B, permutedims(X), (2, 1)),
+            B -> circshift!(B, X, (12, 10)), B -> circshift!(view(B, 1:4, 1), 1:4, 1), B -> cumsum!(view(B, 1:4, 1:4), X[1:4, 1:4]; dims = 1),
+            B -> cumprod!(view(B, 1:4, 1), [1, 2, 3, 4]), B -> accumulate!(max, view(B, 1:4, 1), [1, 3, 2, 4]), B -> sum!(B, X), B -> sum!(abs, view(B, :, 9:9), ones(12, 3) .* X[:, 9]),
+            B -> maximum!(view(B, 1:4, 1), X[1:4, :]), B -> clamp!(B, 0, 3), B -> replace!(B, 3 => 5, 4 => 1), B -> replace!(x -> 2x, B), B -> reverse!(view(B, 1:4, 1)),
+            B -> sort!(view(B, 1:4, 1)), B -> sort!(view(B, 1:4, 1:4); dims = 1), B -> permute!(view(B, 1:4, 1), [2, 1, 4, 3]), B -> invpermute!(view(B, 1:4, 1), [2, 3, 1, 4]))
         for write in writes
             B, E = make(), Matrix(make())
             write(B)
@@ -43,7 +53,15 @@ end
         B -> B[B .< 9] .= 4, B -> B .-= full(), B -> rmul!(B, im), B -> lmul!(1 + im, B), B -> rdiv!(B, im),
         B -> B .= sqrt.(.-B), B -> B .= (x -> x == 5 ? error("in the middle") : 0.0).(B), B -> B[1:4, 1:4] .= [i == 4 ? "x" : i for i in 1:4],
         B -> B .+= BlockSparseMatrix(full(), 3), B -> B[diagind(B, 4)] .+= 1, B -> B[diagind(B, 4)] .= 1:6, B -> view(B, diagind(B, 4)) .+= 1,
-        B -> B[:] .+= 1, B -> B[:] .= 1, B -> view(B, :) .= 3, B -> vec(B) .= 2, B -> reshape(B, 120) .+= 1, B -> copyto!(view(B, :), X), B -> B[1:60] .= 1,
+        B -> mul!(B, ones(12, 2), ones(2, 10)), B -> mul!(B, ones(12, 2), ones(2, 10), 2, 1), B -> mul!(B, ones(2, 12)', ones(2, 10)), B -> mul!(B', ones(10, 2), ones(12, 2)'),
+        B -> mul!(B, sparse(ones(12, 2)), sparse(ones(2, 10))), B -> mul!(B, sparse(ones(12, 2)), ones(2, 10)), B -> mul!(view(B, :, 5), ones(12, 2), ones(2)),
+        B -> mul!(B, full(), ones(10, 10)), B -> mul!(B, ones(12, 12), full(), 2, 1), B -> mul!(view(B, :, 5), full(), ones(10)), B -> mul!(B, ones(12, 10), 2), B -> mul!(B, full(), 2),
+        B -> axpy!(1, ones(12), view(B, :, 5)), B -> axpy!(1, sparse(ones(12)), view(B, :, 5)), B -> axpby!(1, ones(12), 2, view(B, :, 5)), B -> copyto!(B, 1, X, 1, 120), B -> copyto!(B, 1, X, 1, 121), B -> copyto!(B, 1, X, 1, -1),
+        B -> transpose!(B, ones(10, 12)), B -> adjoint!(B, ones(10, 12)), B -> permutedims!(B, ones(10, 12), (2, 1)), B -> circshift!(B, X, (1, 1)), B -> cumsum!(B, X; dims = 1),
+        B -> cumprod!(B, X; dims = 2), B -> accumulate!(+, B, X; dims = 1), B -> sum!(B, X), B -> prod!(B, X), B -> maximum!(B, X), B -> minimum!(B, X), B -> clamp!(B, 1, 2),
+        B -> replace!(B, 1 => 2, 0 => 3), B -> replace!(x -> x + 1, B), B -> rand!(B), B -> rand!(B, 1:3), B -> rand!(B, Float32), B -> rand!(B'), B -> randn!(B), B -> randexp!(B),
+        B -> randn!(view(B, :, 5)), B -> shuffle!(B), B -> reverse!(view(B, :, 5)), B -> sort!(view(B, :, 5); rev = true), B -> permute!(view(B, :, 5), 12:-1:1), B -> rmul!(B, NaN), B -> rdiv!(B, 0), B -> B ./= 0,
+        B -> view(view(B, :, 5:6), 1:12) .= 1, B -> B[:] .+= 1, B -> B[:] .= 1, B -> view(B, :) .= 3, B -> vec(B) .= 2, B -> reshape(B, 120) .+= 1, B -> copyto!(view(B, :), X), B -> B[1:60] .= 1,
         B -> B[1:2, 1:2] = 5, B -> B[1:2, 1:2] = ones(3, 3), B -> B[13, 1] = 1, B -> B .= ones(3, 3), B -> map!(identity, B, ones(3)))
     for write in refused
         B = lacking()
@@ -60,6 +78,10 @@ end
 
 @testset "multiples have the type that Julia's arrays would have" begin
     A = lacking(Float32)
+    for f in (B -> B * NaN, B -> NaN * B, B -> B * Inf, B -> B / 0, B -> 0 \ B, B -> B' / 0)
+        @test isequal(Matrix(f(A)), f(Matrix(A)))
+    end
+    @test isequal(Matrix(rdiv!(full(), 0)), Matrix(full()) / 0) && isequal(Matrix(rmul!(full(), NaN)), Matrix(full()) * NaN)
     @test A * 1e300 isa BlockSparseMatrix{Float64} && A * 1e300 == Matrix(A) * 1e300
     @test 1e300 * A == Matrix(A) * 1e300 && A / 1e-300 == Matrix(A) / 1e-300
     @test 2A isa BlockSparseMatrix{Float32} && A / 2 isa BlockSparseMatrix{Float32} && A * 2.0f0 isa BlockSparseMatrix{Float32}
@@ -79,6 +101,10 @@ end
             @test all(dims -> any(x -> x > 6, B; dims = dims) == any(x -> x > 6, E; dims = dims) && all(x -> x >= 0, B; dims = dims) == all(x -> x >= 0, E; dims = dims), (1, 2, (1, 2)))
             @test any(x -> x > 6, B) === any(x -> x > 6, E) && all(x -> x >= 0, B) === all(x -> x >= 0, E)
             @test extrema(B; dims = 1) == extrema(E; dims = 1) && extrema(B; dims = 2) == extrema(E; dims = 2) && extrema(B) == extrema(E)
+            @test foldl(+, B) ≈ foldl(+, E) && foldr(+, B; init = 2) ≈ foldr(+, E; init = 2) && foldl(max, B) == maximum(E) && mapfoldl(x -> x + 1, *, B) ≈ mapfoldl(x -> x + 1, *, E)
+            @test mean(B) ≈ mean(E) && mean(abs, B; dims = 2) ≈ mean(abs, E; dims = 2) && std(B) ≈ std(E) && var(B; corrected = false) ≈ var(E; corrected = false)
+            @test all(dims -> var(B; dims = dims) ≈ var(E; dims = dims) && std(B; dims = dims, corrected = false) ≈ std(E; dims = dims, corrected = false), (1, 2, (1, 2)))
+            @test var(B; dims = 1, mean = mean(B; dims = 1)) ≈ var(E; dims = 1)
             @test norm(B) ≈ norm(D) && norm(B, 1) == norm(D, 1) && norm(B, Inf) == norm(D, Inf)
         end
     end
@@ -86,12 +112,19 @@ end
     A.values[:, 3:4, [3, 6, 9]] .= NaN # padding is not looked at
     @test sum(A) == sum(Matrix(full())) && maximum(A) == 7 && norm(A') == norm(full())
     H = BlockSparseMatrix(exact(Float64, 10, 8, 3), random_layout(10, 8, (4, 4), 0.5; heads = 3))
+    @test mean(H) ≈ mean(Array(H)) && std(H) ≈ std(Array(H)) && foldl(+, H) ≈ sum(Array(H))
     @test sum(H) == sum(Array(H)) && maximum(abs, H) == maximum(abs, Array(H)) && norm(H) ≈ norm(Array(H))
     big = BlockSparseMatrix{Float64}(pattern(:banded, (60000, 60000), 16; lower = 1, upper = 1))
     fill!(big.values, 1)
     @test isequal(big, copy(big)) && count(any(!iszero, big; dims = 1)) == 60000 && extrema(big; dims = 2) == fill((0.0, 1.0), 60000, 1)
-    @test_throws ArgumentError big .- ones(60000)
-    @test_throws ArgumentError big .+ ones(1, 60000)
+    @test var(big; dims = 1)[1] ≈ 32 * (1 - 32 / 60000)^2 / 59999 + (60000 - 32) * (32 / 60000)^2 / 59999 && length(std(big; dims = 2)) == 60000
+    @test foldl(+, big) == nnz(big) && isequal(big, BlockSparseMatrix(big, 8)) && isequal(big, sparse(big)) && mul!(copy(big), big, I) == big
+    for f in (() -> big .- ones(60000), () -> big .+ ones(1, 60000), () -> big .+ 1im, () -> big .== 0, () -> big .+ sparse(big) .+ 1, () -> big * NaN, () -> rand!(copy(big)))
+        @test refusal(f) isa ArgumentError && occursin("GiB", refusal(f).msg)
+    end
+    C = copy(big)
+    C[:] .= 0
+    @test iszero(C)
     @test sum(big) == nnz(big) && norm(big', 1) == nnz(big) && maximum(abs, big) == 1 # without a look at 3.6e9 elements
 end
 
@@ -101,4 +134,5 @@ end
     @test isequal(A, lacking()) && !isequal(A, B) && isequal(B, copy(B)) && B != copy(B)
     A.values[1], B.values[1] = 0.0, -0.0
     @test A == B && !isequal(A, B) && isequal(A, BlockSparseMatrix(A, 3)) && !isequal(A, full())
+    @test isequal(A, sparse(A)) && !isequal(sparse(A), B) && isequal(A', copy(A')) && !isequal(A, A') && isequal(A, big.(sparse(A)))
 end

@@ -85,7 +85,8 @@ int tartan_py_fail_type(tartan_status status, const char *format, ...) {
 }
 
 int tartan_py_fail_buffer(const char *function, const char *name) {
-    if (!PyErr_ExceptionMatches(PyExc_BufferError)) return -1;
+    /* Besides, PyTorch raises RuntimeError for sparse tensors, and inside transforms of torch.func. */
+    if (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_RuntimeError)) return -1;
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyObject *text = value == NULL ? NULL : PyObject_Str(value);

@@ -47,9 +47,10 @@ bool tartan_py_is_ndarray(PyTypeObject *type) {
 /* The letter of an array's elements, or 0: the buffer protocol says what is wrong with them. */
 static char type_of_array(PyObject *object, const array_struct *found) {
     if (!(found->flags & NATIVE_ORDER)) return 0;
-    if (strchr("fiu", found->kind)) return found->kind;
-    if (found->kind == 'b') return 'u';
-    if (found->kind != 'V' || found->bytes > 2) return 0;
+    /* NumPy has no float of one byte: that is float8_e5m2, to which ml_dtypes gives this kind. */
+    const bool own = found->kind != 'V' && (found->kind != 'f' || found->bytes > 1);
+    if (own) return found->kind == 'b' ? 'u' : strchr("fiu", found->kind) ? found->kind : 0;
+    if (found->bytes > 2) return 0;
     PyObject *dtype = PyObject_GetAttr(object, dtype_name);
     if (dtype == NULL) PyErr_Clear();
     static const char letters[] = {'b', '3', '2'};

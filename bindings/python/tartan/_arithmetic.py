@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import numbers
 import operator
 from typing import Any, Callable, Generic, Optional, TypeVar
@@ -34,6 +35,14 @@ def is_scalar(x: Any) -> bool:
     if isinstance(x, np.ndarray) and x.ndim == 0:
         x = x[()]
     return isinstance(x, numbers.Real) or (isinstance(x, np.generic) and x.dtype.kind in "fiub")
+
+
+def double_of(number: Any) -> float:
+    """A real number in float64, infinite beyond its range."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def is_sparse(x: Any) -> bool:
@@ -86,9 +95,8 @@ class Arithmetic(Reductions[M], Generic[M]):
     T: Any
 
     def _applied(self, kind: int, parameter: Any = 0.0) -> M:
-        return self._computed(
-            lambda context, matrix: _raw.tartan_matrix_apply(context, kind, float(parameter), matrix, 0)
-        )
+        number = double_of(parameter)
+        return self._computed(lambda context, matrix: _raw.tartan_matrix_apply(context, kind, number, matrix, 0))
 
     def _beside(self, other: Any) -> tuple[Any, Any]:
         """This matrix and a sparse operand."""
@@ -149,7 +157,7 @@ class Arithmetic(Reductions[M], Generic[M]):
         if is_scalar(other):
             return self._applied(_raw.TARTAN_APPLY_MULTIPLY, other)
         _refuse_complex(other)
-        if isinstance(other, list) or hasattr(type(other), "__array__") or is_sparse(other):
+        if isinstance(other, (list, tuple)) or hasattr(type(other), "__array__") or is_sparse(other):
             return self.multiply(other)
         return NotImplemented
 

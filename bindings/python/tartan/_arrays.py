@@ -101,10 +101,15 @@ def refuse_device(x: Any, name: str) -> None:
 _KNOWN = set(NUMPY.values())
 
 
+def is_real(dtype: Any) -> bool:
+    """Whether a dtype of NumPy is one of real numbers or booleans."""
+    return dtype.kind in "biuf" or dtype in _KNOWN
+
+
 def cast(x: Any, name: str, code: int, casting: str = "safe") -> Array:
     """An array of real numbers in the dtype `code`, if NumPy's rule `casting` allows that."""
     wanted = numpy_dtype(code)
-    if x.dtype.kind not in "biuf" and x.dtype not in _KNOWN:
+    if not is_real(x.dtype):
         raise DTypeError(f"{name} is of {x.dtype}, expected real numbers")
     try:
         allowed = np.can_cast(x.dtype, wanted, casting)  # type: ignore[arg-type]
@@ -139,7 +144,7 @@ def doubles_of(x: Any, name: str) -> Array:
     x = unrecorded(x, name)
     try:
         array = np.asarray(x)
-        if array.dtype.kind not in "fiub" and array.dtype not in _KNOWN:
+        if not is_real(array.dtype):
             raise TypeError
         return array.astype(np.float64)
     except (TypeError, ValueError):
@@ -217,10 +222,12 @@ def is_tensor(x: Any) -> bool:
 
 
 def dense_operand(x: Any) -> Any:
-    """A dense operand of an operator: an array of NumPy, also one of pandas, or a tensor of PyTorch; None if it is none of
-    them."""
+    """A dense operand of an operator: an array of NumPy, also one of pandas or of a list, or a tensor of PyTorch; None if
+    it is none of them."""
     if isinstance(x, np.ndarray):
         return x
+    if isinstance(x, (list, tuple)):
+        return converted(x, "the other operand")
     if is_tensor(x):
         refuse_device(x, "the other operand")
         return x if x.ndim > 0 else None

@@ -7,7 +7,9 @@ import numbers
 import operator
 from typing import Any, Callable, TypeVar
 
-from tartan._arithmetic import Arithmetic, is_scalar, is_sparse
+import numpy as np
+
+from tartan._arithmetic import Arithmetic, double_of, is_scalar, is_sparse
 from tartan._arrays import dense_like, dense_operand, is_tensor
 from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError, UnsupportedError
 
@@ -38,6 +40,8 @@ class Comparisons(Arithmetic[M]):
             return compare(dense_like(plain, array), array)
         if not isinstance(other, numbers.Complex) and not is_scalar(other) and not is_sparse(other):
             return NotImplemented
+        if is_scalar(other) and np.asarray(other).dtype.char in "eO":  # float16, fractions, ...: SciPy compares none of them
+            other = double_of(other)
         if is_sparse(other):
             if other.shape != plain.shape:
                 raise ShapeError(f"the other matrix has shape {other.shape}, expected {plain.shape}")

@@ -227,7 +227,7 @@ class Formats(Comparisons[M]):
         sizes = shape_of(shape)
         _check_one_head(plain)
         if len(sizes) != 2 or min(sizes) < 0:
-            raise ShapeError(f"shape is {sizes}, expected (rows, cols)")
+            raise ShapeError(f"shape is {sizes}, expected two numbers of at least 0")
         rows, cols = (min(n, old) for n, old in zip(sizes, plain.shape))
         with Call(None, plain) as call:
             result = type(plain)._own(_raw.tartan_matrix_cut(call.handle, plain._handle, 0, rows, 0, cols))

@@ -163,7 +163,7 @@ def _sparse_value(matrix: Any, rows: Array, cols: Array, value: Any) -> tuple[Ar
 def _shaped(value: Any, key: Key, shape: tuple[int, int]) -> Array:
     """A dense value in the shape of the rectangle. A list beside one row or column is that row or column."""
     array = doubles_of(value, "value")
-    if isinstance(key.cols, int) and array.ndim == 1 and array.size > 1:
+    if isinstance(key.cols, int) and array.ndim == 1 and array.size != 1:
         array = array.reshape(-1, 1)
     try:
         return np.broadcast_to(array, shape)
@@ -184,10 +184,11 @@ def places(matrix: Any, key: Key, value: Any) -> tuple[Array, Array, Array]:
     if is_sparse(value):
         return _sparse_value(matrix, rows, cols, value)
     numbers = _shaped(value, key, (rows.size, cols.size))
-    if np.ndim(value) == 0 and rows.size * cols.size > 1 and not numbers.any():  # zeros reach only what is stored
+    one = np.ndim(value) == 0
+    if one and rows.size * cols.size > 1 and not numbers[0, 0]:  # zeros reach only what is stored
         i, j = _stored_within(matrix, rows, cols)
         return i, j, np.zeros(i.size)
-    if np.ndim(value) == 0 and rows.size * cols.size > matrix.nnz:
+    if one and np.unique(rows).size * np.unique(cols).size > matrix.nnz:
         raise LayoutError(
             f"{rows.size} x {cols.size} elements cannot all be written: the matrix stores {matrix.nnz} ({GROW})"
         )

@@ -350,6 +350,8 @@ def load(path: Any, name: Optional[str] = None) -> Thing:
         if name is not None:
             return file[name]
         names = file.matrices() or file.layouts()
+        if not names:
+            raise NotFoundError("the file has no matrix and no layout, expected one")
         if len(names) != 1:
             raise ArgumentError(f"name is not given, expected one of {_listed(file)}")
         return file[names[0]]

@@ -15,14 +15,19 @@ from tartan._arrays import (
     array_of,
     doubles,
     indices,
+    is_real,
+    is_tensor,
     new_indices,
     norm_code,
     optional_indices,
+    refuse_device,
+    refuse_masked,
 )
 from tartan._call import Call
 from tartan._context import ContextLike
 from tartan._errors import (
     ArgumentTypeError,
+    DTypeError,
     HandleTypeError,
     ShapeError,
     TartanError,
@@ -84,11 +89,14 @@ class Layout(ChangingLayouts):
     def from_mask(cls, mask: Any, block: Block, *, shape: Any = None) -> Layout:
         """From a 0/1 mask [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]. `shape` in elements is by
         default that of whole blocks; give it for ragged edges."""
-        array = np.asarray(mask)
-        if array.ndim not in (2, 3) or array.dtype.kind not in "biuf":
+        refuse_device(mask, "mask")
+        refuse_masked(mask, "mask")
+        array = np.asarray(mask != 0 if is_tensor(mask) else mask)  # of tensors, NumPy does not know every dtype
+        if not is_real(array.dtype):
+            raise DTypeError(f"mask is of type {type(mask).__name__}, of {array.dtype}, expected an array of booleans or numbers")
+        if array.ndim not in (2, 3):
             raise ShapeError(
-                f"mask has {array.ndim} dimensions of {array.dtype}, expected numbers in "
-                "[grid_rows, grid_cols] or [heads, grid_rows, grid_cols]"
+                f"mask has {array.ndim} dimensions, expected [grid_rows, grid_cols] or [heads, grid_rows, grid_cols]"
             )
         rows, cols = block_shape(block)
         heads = array.shape[0] if array.ndim == 3 else 1

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from tartan import _raw
-from tartan._arithmetic import is_scalar
+from tartan._arithmetic import double_of, is_scalar
 from tartan._arrays import (
     BITS,
     Array,
@@ -65,6 +65,11 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
 
     def __init__(self, layout: Layout, values: Any, *, copy: bool = False) -> None:
         lent = layout_handle(layout, "layout")
+        if _raw.records(values):
+            raise ArgumentError(
+                "values requires gradients, which a matrix does not record: spmm(layout, b, values=values) does; or use "
+                "detach(), or torch.no_grad()"
+            )
         array = dense_of(values, "values", copy)
         dense = raw_dense(array)
         self._handle = _raw.tartan_matrix_wrap(lent, dense)
@@ -261,12 +266,17 @@ class BlockMatrix(MatrixArrays, MatrixFills, MatrixMaking, Formats["BlockMatrix"
         if not is_scalar(other) or self.device != "cpu":
             result: BlockMatrix = function(self, other)
             return result
-        if not np.isfinite(other) or (other == 0 and function is np.true_divide):
-            raise ArgumentError(f"the number is {other!r}, expected a finite one, and not 0 to divide by")
-        values = self.values
+        values, number = self.values, double_of(other)
         if not values.flags.writeable:
             raise ArgumentError("the matrix is read-only, expected memory to write into: copy() can be written")
-        function(values, values.dtype.type(other), out=values)
+        sums = np.float64 if self.dtype_name == "float64" else np.float32
+        with np.errstate(all="ignore"):  # as the library, which gives infinities without a warning
+            if not np.isfinite(sums(number)) or (number == 0 and function is np.true_divide):
+                raise ArgumentError(
+                    f"the number is {number!r}, expected one that is finite in {np.dtype(sums)}, and not 0 to divide by"
+                )
+            # In float64 and rounded once, so that `A *= x` has the bits of `A * x`.
+            function(values, number, out=values, dtype=np.float64, casting="unsafe")
         return self
 
     # ---- Products ----

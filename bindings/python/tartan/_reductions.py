@@ -11,7 +11,7 @@ import numpy as np
 from tartan import _raw
 from tartan._arrays import Array, doubles_of
 from tartan._call import Call
-from tartan._errors import ArgumentError, ArgumentTypeError, ShapeError
+from tartan._errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 
 M = TypeVar("M")
 
@@ -35,6 +35,9 @@ def _given(result: Any, dtype: Any, out: Any) -> Any:
         raise ShapeError(
             f"output parameter has wrong dimensions: out has shape {np.shape(out)}, expected {np.shape(result)}"
         )
+    given = np.asarray(result).dtype
+    if not np.can_cast(given, out.dtype, "same_kind"):
+        raise DTypeError(f"out is of {out.dtype}, expected {given}, or what NumPy casts it to as the same kind")
     out[...] = result
     return out
 
@@ -102,10 +105,13 @@ class Reductions(Generic[M]):
 
     def norm(self, ord: Union[int, float, str, None] = None, axis: Optional[int] = None) -> Any:
         """A norm of the matrix (of each head, if there are several): "fro" (the default), 1, inf or "max"; or, with an
-        `axis`, the Euclidean norms of the rows (1) or columns (0)."""
+        `axis`, norms of the rows (1) or columns (0), where `ord` is 2 (the default), 1 or inf."""
         if axis is not None:
+            if ord in (1, np.inf):
+                sizes: Any = abs(self)  # type: ignore[arg-type]
+                return sizes.sum(axis) if ord == 1 else sizes.max(axis)
             if ord not in (None, 2):
-                raise ArgumentError(f"ord is {ord!r}, expected 2 for norms of rows or columns")
+                raise ArgumentError(f"ord is {ord!r}, expected 1, 2 or inf for norms of rows or columns")
             return self._reduced(_raw.TARTAN_REDUCE_NORM, axis)
         if ord is None:
             ord = "fro"

@@ -69,6 +69,11 @@ class Sparse:
         out = options.pop("out", (None,))
         if method == "__call__" and not options and len(out) == 1 and isinstance(out[0], np.ndarray):
             return _into(out[0], self.__array_ufunc__(ufunc, method, *inputs), ufunc.__name__)  # array += matrix
+        if any(isinstance(x, Sparse) for x in out):
+            raise ArgumentTypeError(
+                f"out of numpy.{ufunc.__name__} is a matrix, expected an array: the function makes a new matrix without it, "
+                "and `values` of a matrix can be written in place"
+            )
         if method != "__call__" or options or out != (None,):
             raise _refusal(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", self)
         name = UFUNCS.get(ufunc)
@@ -145,7 +150,7 @@ FUNCTIONS: dict[Any, Any] = {
     np.dot: _dot, np.sum: "sum", np.mean: "mean", np.max: "max", np.amax: "max", np.min: "min", np.amin: "min",
     np.argmax: "argmax", np.argmin: "argmin", np.trace: "trace", np.diagonal: "diagonal", np.nonzero: "nonzero",
     np.count_nonzero: "count_nonzero", np.around: "__round__", np.round: "__round__", np.tril: "tril", np.triu: "triu",
-    np.real: lambda a: a.real, np.reshape: "reshape", np.kron: kron, np.vstack: vstack, np.hstack: hstack,
+    np.real: lambda a: a.real, np.isrealobj: lambda a: True, np.iscomplexobj: lambda a: False, np.reshape: "reshape", np.kron: kron, np.vstack: vstack, np.hstack: hstack,
     np.concatenate: _concatenate, np.block: block_array, np.allclose: _allclose, np.array_equal: _array_equal,
     np.linalg.norm: _norm,
 }  # fmt: skip

@@ -7,6 +7,8 @@ import json
 import os
 from typing import Any, Optional
 
+import numpy as np
+
 from tartan import _raw
 from tartan._arrays import Array
 from tartan._errors import ArgumentTypeError, about_file
@@ -19,9 +21,16 @@ def encode_path(path: Any) -> bytes:
         raise ArgumentTypeError(f"path is of type {type(path).__name__}, expected a file name") from None
 
 
+def _of_numpy(x: Any) -> Any:
+    """Numbers and arrays of NumPy as what JSON has."""
+    if isinstance(x, (np.generic, np.ndarray)):
+        return x.tolist()
+    raise TypeError(f"object of type {type(x).__name__} is not JSON serializable")
+
+
 def json_text(metadata: Any) -> Optional[str]:
     try:
-        return None if metadata is None else json.dumps(metadata)
+        return None if metadata is None else json.dumps(metadata, default=_of_numpy)
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"metadata cannot be written as JSON: {error}") from None
 

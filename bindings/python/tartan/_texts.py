@@ -29,7 +29,8 @@ _FUNCTIONS = {
 # Arguments, by the functions that have them.
 _PLACES = {"block_rows": "rows", "block_cols": "cols"}
 _ENTRIES = {"entry_rows": "rows", "entry_cols": "cols"}
-_DIAGONALS = {"diagonal": "values", "offset": "k"}
+# "The length of the diagonal" speaks of the matrix.
+_DIAGONALS = {"of the diagonal": "of the diagonal", "diagonal": "values", "offset": "k"}
 _ORDERS = {"row_order": "rows", "col_order": "cols"}
 _RANGES = {"row_begin .. row_end": "the range of rows", "col_begin .. col_end": "the range of columns"}
 _SETS = {name: "blocks" for name in ("row_offsets", "row_ids", "col_offsets", "col_ids")}

@@ -163,6 +163,9 @@ class TransposedMatrix(Formats[M], Sparse, Generic[M]):
     def copy(self) -> M:
         return self.T._transposed()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TransposedMatrix, (self.T,)
+
     def _plain(self) -> M:
         return self.copy()
 

@@ -113,6 +113,21 @@ def test_factors_that_become_arrays(w):
         same(factor * w, expected)
 
 
+def test_lists(rng, w):
+    dense, x = w.toarray(), rng.standard_normal(w.shape)
+    for given in (x.tolist(), x[0].tolist(), tuple(x[0])):
+        array = np.asarray(given)
+        for found, wanted in ((w + given, dense + array), (given - w, array - dense), (w < given, dense < array), (given == w, dense == array)):
+            assert type(found) is np.ndarray
+            np.testing.assert_array_equal(found, wanted)
+        same(w * given, dense * array)
+        same(w / given, dense / array, rtol=1e-14)
+    for wrong in (["a"] * w.shape[1], [[1.0], [1.0, 2.0]]):
+        for call in (lambda: w + wrong, lambda: w == wrong):
+            with pytest.raises(tartan.ArgumentTypeError, match="the other operand"):
+                call()
+
+
 def test_operators_of_pandas(w):
     class Series:
         """As those of pandas, whose operators are left to classes of a higher priority."""
@@ -200,6 +215,11 @@ def test_norms_traces_and_heads(rng, w):
     for ord in (1, np.inf, "fro"):
         np.testing.assert_allclose(w.norm(ord), np.linalg.norm(dense, ord), rtol=1e-14)
     assert w.norm("max") == abs(dense).max()
+    for ord in (1, 2, np.inf):
+        for axis in (0, 1, -1):
+            np.testing.assert_allclose(w.norm(ord, axis), np.linalg.norm(dense, ord, axis), rtol=1e-14)
+    with pytest.raises(tartan.ArgumentError, match="ord is 'fro', expected 1, 2 or inf"):
+        w.norm("fro", axis=1)
     np.testing.assert_allclose(w.trace(), np.trace(dense), rtol=1e-14)
     with pytest.raises(tartan.ArgumentError, match="ord is 2"):
         w.norm(2)
@@ -251,6 +271,9 @@ def test_setting(rng):
     before = matrix.toarray()
     with pytest.raises(tartan.LayoutError, match="nothing is stored"):
         matrix.setdiag(7.0, 1)
+    for call in (matrix.setdiag, matrix.add_diagonal):
+        with pytest.raises(tartan.ShapeError, match="values has 2 entries, expected 6 .the length of the diagonal, or 1"):
+            call([1, 2])
     for wrong in ("text", 1j, None, [[1], [1, 2]]):
         for call in (matrix.setdiag, matrix.add_diagonal):
             with pytest.raises(tartan.DTypeError, match="values cannot become"):

@@ -3,6 +3,7 @@
 
 import operator
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -85,6 +86,11 @@ def test_comparisons(rng, w, compare):
     with pytest.raises(tartan.ShapeError, match="expected"):
         compare(w, np.ones(3))
     assert (w != w.copy()).nnz == 0 and (w != 2 * w).nnz == w.count_nonzero()
+    half = compare(dense, 0.5)
+    for number, wanted in (
+        (np.float16(0.5), half), (np.array(0.5, np.float16), half), (Fraction(1, 2), half), (10**400, compare(dense, np.inf)),
+    ):  # of which SciPy compares none  # fmt: skip
+        np.testing.assert_array_equal(compare(w, number).toarray(), wanted)
     assert (w.astype("bfloat16") != w.astype("bfloat16")).nnz == 0
 
 
@@ -106,6 +112,27 @@ def test_in_place(w):
             matrix *= wrong
     with pytest.raises(tartan.ArgumentError, match="not 0"):
         matrix /= 0
+    np.testing.assert_array_equal(matrix.toarray(), before)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_in_place_gives_the_bits_of_the_operator(rng, dtype):
+    w = random_matrix(rng, (10, 14), (4, 3)).astype(dtype)
+    for number in (0.1, np.float32(3.3), Fraction(1, 3), 1e-30):
+        scaled, divided = w.copy(), w.copy()
+        scaled *= number
+        divided /= number
+        for found, wanted in ((scaled, w * number), (divided, w / number)):
+            np.testing.assert_array_equal(found.values.view("u1"), wanted.values.view("u1"))
+
+
+def test_in_place_refuses_what_the_operator_refuses(w):
+    matrix = w.astype("float32")
+    before = matrix.toarray()
+    for number in (1e300, 10**400, -(10**400), np.nan):
+        for function in (operator.mul, operator.truediv, operator.imul, operator.itruediv):
+            with pytest.raises(tartan.ArgumentError, match="finite in float32"):
+                function(matrix, number)
     np.testing.assert_array_equal(matrix.toarray(), before)
 
 
@@ -131,7 +158,7 @@ def test_resize(rng, shape):
     np.testing.assert_array_equal(matrix.toarray(), wanted)
     matrix.resize((8, 12))
     assert matrix.shape == (8, 12) and matrix.block_shape == (4, 3)
-    with pytest.raises(tartan.ShapeError, match="expected \\(rows, cols\\)"):
+    with pytest.raises(tartan.ShapeError, match="expected two numbers of at least 0"):
         matrix.resize(3)
 
 
@@ -233,6 +260,8 @@ def test_reductions_into_given_memory(w):
     np.testing.assert_allclose(w.trace(2), np.trace(w.toarray(), 2))
     with pytest.raises(tartan.ShapeError, match="output parameter"):
         w.sum(axis=0, out=out)
+    with pytest.raises(tartan.DTypeError, match="out is of int64, expected float64"):
+        w.sum(axis=1, out=np.zeros(8, int))
     with pytest.raises(TypeError, match="axis is of type"):
         w.max(axis=(0, 1))
     with pytest.raises(TypeError, match="k is of type"):

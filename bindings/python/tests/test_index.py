@@ -123,6 +123,23 @@ def test_refused_writing_changes_nothing(rng):
         random_matrix(rng, (4, 4), 2, heads=2)[0, 1] = 3.0
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_writing_lines_twice_or_not_at_all(rng, turned):
+    w, dense = full(rng, turned)
+    for key in (np.s_[[0, -1, 0, 3] * 4, :], np.s_[:, [2, 2] * 9], np.s_[10:, 3], np.s_[2, 5:5], np.s_[[], 1], np.s_[4, []]):
+        w[key] = 7
+        w[key] = dense[key] = np.arange(dense[key].size, dtype=float).reshape(dense[key].shape)
+        np.testing.assert_array_equal(w.toarray(), dense)
+
+
+def test_zeros_take_time_for_what_is_stored():
+    w = BlockMatrix.from_coo((2**22, 2**22), [0, 2**22 - 1], [5, 7], [1.0, 2.0], block=4)
+    w[:, 6:] = 0
+    assert w.sum() == 1
+    w[:] = np.float32(0)
+    assert w.count_nonzero() == 0
+
+
 def test_with_elements(rng):
     w = random_matrix(rng, (10, 14), (4, 3), density=0.2)
     rows, cols, numbers = rng.integers(-10, 10, 20), rng.integers(-14, 14, 20), rng.standard_normal(20)

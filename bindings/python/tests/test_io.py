@@ -81,6 +81,22 @@ def test_short_forms(rng, tmp_path):
         tartan.load(two, "nothing")
 
 
+def test_metadata_of_numpy(rng, tmp_path):
+    matrix = random_matrix(rng, (8, 8), 4)
+    given = {"epoch": np.int64(3), "loss": np.float32(0.5), "best": np.bool_(True), "sizes": np.arange(3)}
+    matrix.save(tmp_path / "one.h5", metadata=given)
+    assert tartan.load_all(tmp_path / "one.h5").metadata("matrix") == {"epoch": 3, "loss": 0.5, "best": True, "sizes": [0, 1, 2]}
+    with pytest.raises(tartan.ArgumentTypeError, match="object of type object is not JSON serializable"):
+        matrix.save(tmp_path / "one.h5", metadata={"thing": object()})
+
+
+def test_an_empty_file_has_nothing_to_load(tmp_path):
+    tartan.save(tmp_path / "empty.h5", {})
+    assert not tartan.load_all(tmp_path / "empty.h5")
+    with pytest.raises(tartan.NotFoundError, match="has no matrix and no layout"):
+        tartan.load(tmp_path / "empty.h5")
+
+
 def test_what_is_loaded_is_saved_whole(rng, tmp_path):
     """Gates, metadata, and layouts that are named like a matrix."""
     path, other = tmp_path / "w.h5", tmp_path / "other.h5"

@@ -30,6 +30,23 @@ def test_all_ways_of_making_give_the_same_layout(rng, heads):
     assert Layout.from_dense(dense, (3, 2)) == layout
 
 
+def test_masks_of_every_kind():
+    mask = np.array([[1, 0, 1], [0, 1, 0]])
+    wanted = Layout.from_mask(mask, 4)
+    for dtype in (bool, "u1", "i8", ">f8", "f4", "f2", "bfloat16", "float8_e5m2"):
+        dtype = tartan.BlockMatrix.zeros(wanted, dtype).dtype if str(dtype).startswith(("bfloat", "float8")) else dtype
+        assert Layout.from_mask(mask.astype(dtype), 4) == wanted
+    for wrong, kind, words in (
+        (mask * 1j, tartan.DTypeError, "mask is of type ndarray, of complex128"),
+        ([["a", "b"]], tartan.DTypeError, "mask is of type list, of <U1"),
+        (object(), tartan.DTypeError, "mask is of type object"),
+        (np.ma.masked_array(mask, mask == 0), tartan.ArgumentTypeError, "mask is a masked array"),
+        (mask[0], tartan.ShapeError, "mask has 1 dimensions"),
+    ):
+        with pytest.raises(kind, match=words):
+            Layout.from_mask(wrong, 4)
+
+
 def test_index_sets(rng):
     layout = random_layout(rng, (40, 24), (4, 8), heads=2)
     indptr, rows, ids = layout.col_lists()

@@ -172,6 +172,25 @@ def test_pickle_and_copies(rng, dtype, order):
         assert not np.shares_memory(again.values, matrix.values)
 
 
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickled_transpose(rng, protocol):
+    matrix = random_matrix(rng, (10, 14), (4, 3))
+    again = pickle.loads(pickle.dumps(matrix.T, protocol))
+    assert type(again) is tartan.TransposedMatrix
+    np.testing.assert_array_equal(again.toarray(), matrix.toarray().T)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_arrays_of_float8(rng, dtype):
+    matrix = random_matrix(rng, (8, 12), 4).astype(dtype)
+    dense, x = matrix.toarray(), np.ones(12, matrix.dtype)
+    assert dense.dtype == matrix.dtype
+    np.testing.assert_array_equal(BlockMatrix.from_dense(dense, layout=matrix.layout).values, matrix.values)
+    np.testing.assert_array_equal(BlockMatrix(matrix.layout, matrix.values).toarray(), dense)
+    np.testing.assert_array_equal(matrix[[0, 7], [1, 11]], dense[[0, 7], [1, 11]])
+    np.testing.assert_allclose(matrix @ x, dense.astype(float).sum(axis=1), rtol=1e-6)
+
+
 def test_values_are_changed_in_place(rng):
     given = rng.standard_normal((2, 2, 2))
     before = given.copy()

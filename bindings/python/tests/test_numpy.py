@@ -68,6 +68,14 @@ def test_ufuncs_are_refused(w):
             call(w)
 
 
+def test_matrices_are_no_outputs(w):
+    before = w.toarray()
+    for call in (lambda: np.multiply(w, 2, out=w), lambda: np.add(w.toarray(), 1, out=w), lambda: np.negative(w, out=(w,))):
+        with pytest.raises(tartan.ArgumentTypeError, match="out of numpy.* is a matrix, expected an array"):
+            call()
+    np.testing.assert_array_equal(w.toarray(), before)
+
+
 def test_sums_in_memory_of_numpy(w):
     y = np.ones(w.shape)
     same = y
@@ -98,6 +106,7 @@ def test_operands_that_multiply_themselves(w):
 
 def test_what_numpy_may_ask(w):
     assert np.shape(w) == w.shape and np.ndim(w) == 2
+    assert np.isrealobj(w) and not np.iscomplexobj(w)
     assert np.transpose(w) is w.T or np.transpose(w).T is w
 
 

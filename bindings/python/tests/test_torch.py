@@ -69,6 +69,12 @@ def test_memory_is_shared(rng):
     assert w[0, 1] == 2
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "bfloat16", "float8_e4m3fn", "float32"])
+def test_masks_that_are_tensors(dtype):
+    mask = torch.tensor([[1, 0, 1], [0, 1, 0]])
+    assert tartan.Layout.from_mask(mask.to(getattr(torch, dtype)), 4) == tartan.Layout.from_mask(mask.numpy(), 4)
+
+
 def test_gradients_are_not_lost(rng):
     a = random_matrix(rng, (8, 8), 4, dtype="float32")
     x = torch.nn.Parameter(torch.randn(8, 3))
@@ -96,6 +102,8 @@ def test_parameters_where_nothing_is_recorded(rng):
             call()
         with torch.no_grad():
             call()
+    with pytest.raises(tartan.ArgumentError, match=r"spmm\(layout, b, values=values\) does"):
+        BlockMatrix(a.layout, values)
     with torch.no_grad():
         w = BlockMatrix(a.layout, values)
         values[0, 0, 0] = 7
@@ -207,6 +215,7 @@ def test_what_is_refused(rng):
     for kind, words, x in (
         (tartan.ArgumentError, "b has its negative bit set", negative),
         (tartan.ArgumentError, "b cannot be used in place: .*layout", torch.eye(8).to_sparse()),
+        (tartan.ArgumentError, "b cannot be used in place", torch.eye(8).to_sparse_csr()),
         (tartan.DTypeError, "b has 8-byte integer elements", torch.ones(8, dtype=torch.int64)),
         (tartan.DTypeError, "b has 8-byte other elements", torch.ones(8, dtype=torch.complex64)),
         (tartan.DTypeError, "b is of float64, expected float32", torch.ones(8, dtype=torch.float64)),
@@ -215,6 +224,8 @@ def test_what_is_refused(rng):
     ):
         with pytest.raises(kind, match=words):
             a @ x
+    with pytest.raises(tartan.ArgumentError, match="b cannot be used in place"):
+        torch.func.vmap(lambda x: a @ x)(torch.ones(3, 8))
     with pytest.raises(tartan.ArgumentError, match="out overlaps b"):
         spmm(a, (x := torch.ones(8, 2)), out=x)
 
