@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The operations that a backend runs, one struct each, with all operands checked by lib/ops: a backend need not check
- * shapes again. Dense operands may have any strides (those of inputs also 0 or negative), batch dimensions before the
+ * shapes again. Those of lib/ops/schema/by_hand.def and points.def are here, the others in operation_structs.h. Dense operands may have any strides (those of inputs also 0 or negative), batch dimensions before the
  * last two, and no elements. The padding of ragged blocks may hold anything, NaN included. Unused pointers are NULL. */
 #ifndef TARTAN_BACKEND_OPERATION_H
 #define TARTAN_BACKEND_OPERATION_H
@@ -12,35 +12,6 @@
 #include "tartan/arithmetic.h"
 #include "tartan/attention.h"
 #include "tartan/linalg.h"
-
-/* One row per operation: its enumerator, and the name of its struct, its union member and its slot in the backend
- * table. */
-#define TARTAN_I_OPERATIONS(X)                                                                               \
-    X(SPMM, spmm)                                                                                            \
-    X(SDDMM, sddmm)                                                                                          \
-    X(GATE_GRADIENT, gate_gradient)                                                                          \
-    X(GROWTH_SCORE, growth_score)                                                                            \
-    X(BLOCK_COPY, block_copy)                                                                                \
-    X(BLOCK_NORMS, block_norms)                                                                              \
-    X(ELEMENTWISE, elementwise)                                                                              \
-    X(ELEMENTS, elements)                                                                                    \
-    X(REDUCE, reduce)                                                                                        \
-    X(COMPARE, compare)                                                                                      \
-    X(ATTENTION_FORWARD, attention_forward)                                                                  \
-    X(ATTENTION_BACKWARD, attention_backward)                                                                \
-    X(ATTENTION_BIAS_GRADIENT, attention_bias_gradient)                                                      \
-    X(ATTENTION_MERGE, attention_merge)                                                                      \
-    X(BLOCK_SOFTMAX, block_softmax)                                                                          \
-    X(BLOCK_SOFTMAX_GRADIENT, block_softmax_gradient)                                                        \
-    X(WINDOW_POOL, window_pool)                                                                              \
-    X(WINDOW_GATHER, window_gather)                                                                          \
-    X(WINDOW_SCATTER, window_scatter)                                                                        \
-    X(CHANNEL_LINEAR, channel_linear)                                                                        \
-    X(CHANNEL_LINEAR_GRADIENT, channel_linear_gradient)                                                      \
-    X(CONV, conv)                                                                                            \
-    X(CONV_FILTER_GRADIENT, conv_filter_gradient)                                                            \
-    X(CONV_NORMALIZE, conv_normalize)                                                                        \
-    X(CONV_NORMALIZE_GRADIENT, conv_normalize_gradient)
 
 enum { TARTAN_I_MAX_PAIRS = 8 };
 
@@ -360,6 +331,50 @@ typedef struct tartan_op_conv_normalize_gradient {
     const tartan_array *gain_grad; /* or NULL */
 } tartan_op_conv_normalize_gradient;
 
+/* ---- Element-wise functions of dense arrays of any strides (kernels/points.def). `row` is the function's place in its table, p its
+ * parameter, if it has one. Computed in f64 where an operand is of f64, else in f32, and rounded once. ---- */
+
+/* y = f(x) */
+typedef struct tartan_op_point1 {
+    const char *function;
+    int32_t row;
+    double p;
+    const tartan_array *x, *y; /* of one shape; y may be x */
+} tartan_op_point1;
+
+/* x_grad = f'(x) y_grad. What the expression does not mention is NULL. */
+typedef struct tartan_op_point1_gradient {
+    const char *function;
+    int32_t row;
+    double p;
+    const tartan_array *x, *y, *y_grad, *x_grad; /* of one shape; x_grad may be any of the others */
+} tartan_op_point1_gradient;
+
+/* y = f(a, b), where a and b are repeated along dimensions of length 1, and along those that they lack on the left. */
+typedef struct tartan_op_point2 {
+    const char *function;
+    int32_t row;
+    const tartan_array *a, *b, *y; /* y may be an operand of the same shape */
+} tartan_op_point2;
+
+/* The gradients, each summed in f64 over the dimensions along which its operand is repeated. */
+typedef struct tartan_op_point2_gradient {
+    const char *function;
+    int32_t row;
+    const tartan_array *a, *b, *y, *y_grad; /* y: NULL where no expression mentions it */
+    const tartan_array *a_grad, *b_grad;    /* each may be NULL */
+} tartan_op_point2_gradient;
+
+/* A list of whole numbers, such as the lengths of an image. */
+typedef struct tartan_i_sizes {
+    const int64_t *data; /* NULL: not given */
+    int64_t count;
+} tartan_i_sizes;
+
+/* The structs of the operations that the schema describes whole, and TARTAN_I_OPERATIONS(X), one row for each struct: its
+ * enumerator, and the name of its struct and union member. Written by lib/ops/schema/generate_c.py. */
+#include "backend/operation_structs.h"
+
 typedef enum tartan_op_kind {
 #define TARTAN_I_KIND(NAME, name) TARTAN_OP_##NAME,
     TARTAN_I_OPERATIONS(TARTAN_I_KIND)
@@ -367,9 +382,12 @@ typedef enum tartan_op_kind {
         TARTAN_OP_COUNT
 } tartan_op_kind;
 
+typedef struct tartan_i_schema tartan_i_schema;
+
 /* Any one of them. */
 typedef struct tartan_op {
     tartan_op_kind kind;
+    const tartan_i_schema *schema; /* of the operation; NULL where checks are written by hand */
     union {
         const char *function; /* the first member of each */
 #define TARTAN_I_MEMBER(NAME, name) tartan_op_##name name;
@@ -396,8 +414,17 @@ typedef struct tartan_i_operand {
 enum { TARTAN_I_MAX_OPERANDS = 2 * TARTAN_I_MAX_PAIRS + 4 };
 int32_t tartan_i_op_operands(const tartan_op *op, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]);
 
-/* Elements of the stored blocks without padding; for a dynamic layout, of all blocks of its capacity. */
+/* Elements of the stored blocks without padding; for a dynamic layout, of all blocks of its capacity; 0 for NULL. */
 double tartan_i_stored_elements(const tartan_matrix *matrix);
+
+/* Useful operations that take more than an expression (by_hand.def): of a product; the length of the sums over k and the batch, of
+ * which the head dimension is no part; of growth scores; of a convolution, where each weight meets each position of `out` once, in
+ * windows of `windowed` if `active` is not NULL. */
+double tartan_i_spmm_flops(const tartan_op_spmm *op);
+double tartan_i_terms(const tartan_array *x, int64_t pairs, int64_t heads);
+double tartan_i_growth_score_flops(const tartan_op_growth_score *op);
+double tartan_i_conv_flops(const tartan_layout *layout, const tartan_array *out, const tartan_array *windowed,
+                           const tartan_layout *active, const tartan_i_windows *windows);
 
 /* The useful floating-point operations: those on stored elements. */
 double tartan_i_op_flops(const tartan_op *op);

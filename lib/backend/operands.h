@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How the list of operands of an operation grows. Operands that are NULL are left out. */
+#ifndef TARTAN_BACKEND_OPERANDS_H
+#define TARTAN_BACKEND_OPERANDS_H
+
+#include "backend/schema.h"
+#include "core/array.h"
+
+typedef struct operands {
+    tartan_i_operand *out;
+    int32_t count;
+} operands;
+
+static inline void add_matrix(operands *all, const char *name, const tartan_matrix *matrix, bool written) {
+    if (matrix == NULL) return;
+    all->out[all->count++] = (tartan_i_operand){.name = name, .matrix = matrix, .written = written};
+}
+
+static inline void add_array(operands *all, const char *name, const tartan_array *array, bool written) {
+    if (array == NULL) return;
+    all->out[all->count++] = (tartan_i_operand){.name = name, .array = array, .written = written};
+}
+
+static inline void add_layout(operands *all, const char *name, const tartan_layout *layout) {
+    if (layout == NULL) return;
+    all->out[all->count++] = (tartan_i_operand){.name = name, .layout = layout};
+}
+
+static inline void add_list(operands *all, const char *name, const int64_t *list, int64_t length) {
+    all->out[all->count++] = (tartan_i_operand){.name = name, .list = list, .length = length};
+}
+
+static inline void add_pairs(operands *all, const tartan_array *x, const tartan_array *y, int64_t pairs) {
+    for (int64_t i = 0; i < pairs; i++) {
+        add_array(all, "x", &x[i], false);
+        add_array(all, "y", &y[i], false);
+    }
+}
+
+static inline double elements_of(const tartan_array *array) {
+    return array != NULL ? (double)tartan_i_array_elements(array) : 0;
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What an operation is, as data. lib/ops/schema/generate_c.py writes these tables from the .def files beside it. */
+#ifndef TARTAN_BACKEND_SCHEMA_H
+#define TARTAN_BACKEND_SCHEMA_H
+
+#include "backend/operation.h"
+
+enum { TARTAN_I_MAX_ARGUMENTS = 16, TARTAN_I_MAX_NAMES = 8, TARTAN_I_MAX_DIM_ITEMS = 6 };
+
+typedef enum tartan_i_use { TARTAN_I_IN, TARTAN_I_OUT, TARTAN_I_UPDATE } tartan_i_use;
+
+/* Which dtypes an argument may have; lib/ops/schema/schema.py says what each letter means. */
+typedef enum tartan_i_dtype_rule {
+    TARTAN_I_DTYPE_NONE,
+    TARTAN_I_DTYPE_T,
+    TARTAN_I_DTYPE_O,
+    TARTAN_I_DTYPE_S,
+    TARTAN_I_DTYPE_L,
+    TARTAN_I_DTYPE_R,
+    TARTAN_I_DTYPE_F64,
+    TARTAN_I_DTYPE_U8,
+} tartan_i_dtype_rule;
+
+/* One item of a shape. */
+typedef enum tartan_i_dim_kind {
+    TARTAN_I_DIM_NAME,      /* a size; `index` is that of its name */
+    TARTAN_I_DIM_REST,      /* any number of dimensions */
+    TARTAN_I_DIM_CONSTANT,  /* `index` itself */
+    TARTAN_I_DIM_BROADCAST, /* what the runs `index` and `other` broadcast to */
+    TARTAN_I_DIM_BLOCKS,    /* of the layout of argument `index`; and so on */
+    TARTAN_I_DIM_ROWS,
+    TARTAN_I_DIM_COLS,
+    TARTAN_I_DIM_HEADS,
+} tartan_i_dim_kind;
+
+typedef struct tartan_i_dim {
+    tartan_i_dim_kind kind;
+    int32_t index, other;
+} tartan_i_dim;
+
+/* A shape: up to two alternatives. */
+typedef struct tartan_i_shape_rule {
+    int32_t like; /* the argument whose shape (array) or layout (matrix) it has; -1: none */
+    int32_t alternatives; /* 0: any shape */
+    struct {
+        int32_t count;
+        tartan_i_dim dims[TARTAN_I_MAX_DIM_ITEMS];
+    } alternative[2];
+} tartan_i_shape_rule;
+
+typedef struct tartan_i_argument {
+    const char *name;
+    int32_t kind; /* tartan_operand_kind */
+    tartan_i_use use;
+    bool optional, stays; /* stays: not of a dynamic layout */
+    tartan_i_dtype_rule dtype;
+    uint32_t may_be;   /* bit i: may have the memory of argument i */
+    size_t member;     /* where the struct of the operation has it */
+    const char *shape; /* as it is written, for messages */
+    tartan_i_shape_rule rule;
+} tartan_i_argument;
+
+typedef enum tartan_i_option_kind {
+    TARTAN_I_OPTION_REAL,  /* double */
+    TARTAN_I_OPTION_WHOLE, /* int64_t */
+    TARTAN_I_OPTION_FLAG,  /* bool */
+    TARTAN_I_OPTION_WORD,  /* int32_t, the number of the word */
+    TARTAN_I_OPTION_SIZES, /* tartan_i_sizes */
+} tartan_i_option_kind;
+
+typedef struct tartan_i_option_rule {
+    const char *name;
+    tartan_i_option_kind kind;
+    size_t member;
+    bool positional; /* in C an argument of its own */
+    double value;    /* the default */
+    double low, high;
+    bool above, below; /* low, high themselves are not allowed */
+    const char *range; /* for messages: "a number above 0" */
+    const char *const *words;
+    int32_t nwords;
+} tartan_i_option_rule;
+
+struct tartan_i_schema {
+    const char *name, *function; /* "layer_norm", "tartan_layer_norm" */
+    tartan_op_kind kind;
+    int32_t row; /* of a kind that several operations share */
+    size_t row_member; /* where the struct has it; 0: nowhere */
+    const tartan_i_argument *arguments;
+    int32_t narguments;
+    const tartan_i_option_rule *options;
+    int32_t noptions;
+    tartan_status (*check)(tartan_op *op, const tartan_context *context); /* or NULL */
+    void (*end)(tartan_op *op);                                          /* or NULL */
+    const char *text, *json;
+};
+
+/* The operations that are called by their rows, in the order of the schema. */
+extern const tartan_i_schema tartan_i_schemas[];
+extern const int32_t tartan_i_schema_count;
+
+#endif

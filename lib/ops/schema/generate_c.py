@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""generate_c.py OUT_DIR: writes what C takes from the schema.
+
+    operation_structs.h   structs of operations (lib/backend/operation.h includes it)
+    operation_rows.c      names, operands and costs of operations
+    schema_tables.c       the tables that lib/backend/schema.h declares
+    operations.h          the public prototypes with their contracts, tartan/operations.h
+    operations.c          the public functions
+"""
+
+import json
+import pathlib
+import re
+import sys
+import textwrap
+
+import schema
+
+HEAD = "/* SPDX-License-Identifier: Apache-2.0\n * Written by lib/ops/schema/generate_c.py. */\n"
+WIDTH = 118
+
+TYPES = {"array": "tartan_array", "matrix": "tartan_matrix", "layout": "tartan_layout", "mask": "tartan_block_mask", "conv": "tartan_conv"}
+OPTION_TYPES = {"real": "double", "whole": "int64_t", "flag": "bool", "word": "int32_t", "sizes": "tartan_i_sizes"}
+MOST_ARGUMENTS = 8  # of a function; beyond, they are in a struct
+
+# Structs that many operations share: their operands, which of them are written. lib/backend/operation.h has the structs.
+SHARED = {
+    "point1": [("x", False), ("y", True)],
+    "point1_gradient": [("x", False), ("y", False), ("y_grad", False), ("x_grad", True)],
+    "point2": [("a", False), ("b", False), ("y", True)],
+    "point2_gradient": [("a", False), ("b", False), ("y", False), ("y_grad", False), ("a_grad", True), ("b_grad", True)],
+}
+
+
+def quoted(text):
+    return json.dumps(text, ensure_ascii=False)
+
+
+def member_of(op, item):
+    """The parameter of an element-wise function is p, whatever it is called."""
+    return "p" if op.kind in SHARED and isinstance(item, schema.Option) else item.name
+
+
+# ---- Structs, names, operands, costs ----
+
+
+def kinds_of(ops):
+    """The first operation of each kind."""
+    found = {}
+    for op in ops:
+        found.setdefault(op.kind, op)
+    return found
+
+
+def members(op):
+    yield "const char *function;"
+    for item in op.items:
+        if isinstance(item, schema.Argument):
+            constant = "" if item.written and item.kind == "matrix" else "const "
+            yield f"{constant}{TYPES[item.kind]} *{item.name};"
+        elif item is not None:
+            yield f"{OPTION_TYPES[item.kind]} {item.name};"
+    for type_, name in op.keeps:
+        yield f"{type_}{'' if type_.endswith('*') else ' '}{name};"
+
+
+def structs(ops):
+    kinds = kinds_of(ops)
+    yield HEAD + "#ifndef TARTAN_BACKEND_OPERATION_STRUCTS_H\n#define TARTAN_BACKEND_OPERATION_STRUCTS_H\n"
+    for kind, op in kinds.items():
+        if op.by_hand or kind in SHARED:
+            continue
+        yield comment([f"{op.help}{': ' + op.formula if op.formula else ''}. tartan/operations.h says the rest."])
+        yield f"typedef struct tartan_op_{kind} {{"
+        yield from ("    " + line for line in members(op))
+        yield f"}} tartan_op_{kind};\n"
+    yield "#define TARTAN_I_OPERATIONS(X) \\"
+    yield " \\\n".join(f"    X({kind.upper()}, {kind})" for kind in kinds)
+    yield "\n#endif"
+
+
+def operand_lines(kind, op):
+    if kind in SHARED:
+        for name, written in SHARED[kind]:
+            yield f'add_array(all, "{name}", op->{name}, {str(written).lower()});'
+        return
+    if not op.by_hand:
+        for a in op.arguments:
+            if a.kind in ("array", "matrix"):
+                yield f'add_{a.kind}(all, "{a.name}", op->{a.name}, {str(a.written).lower()});'
+            elif a.kind == "layout":
+                yield f'add_layout(all, "{a.name}", op->{a.name});'
+        return
+    for o in op.operands:
+        name = f"op->{o.name}" if o.named else f'"{o.name}"'
+        if o.kind in ("array", "matrix"):
+            yield f"add_{o.kind}(all, {name}, op->{o.member}, {o.written});"
+        elif o.kind == "layout":
+            yield f"add_layout(all, {name}, op->{o.member});"
+        elif o.kind == "list":
+            yield f"if (op->{o.member} != NULL) add_list(all, {name}, op->{o.member}, {o.length});"
+        else:
+            yield "add_pairs(all, op->x, op->y, op->pairs);"
+
+
+def cost_of(op):
+    if not op.flops:
+        return "0"
+    found = re.sub(r"\belements\((\w+)\)", r"elements_of(op->\1)", op.flops)
+    def stored(match):
+        name = match.group(1)
+        member = next((o.member for o in op.operands if o.name == name), name)
+        return f"tartan_i_stored_elements(op->{member})"
+    return re.sub(r"\bstored\((\w+)\)", stored, found)
+
+
+def rows(ops):
+    kinds = kinds_of(ops)
+    yield HEAD + '#include "backend/attention.h"\n#include "backend/operands.h"\n'
+    for kind, op in kinds.items():
+        yield f"static void {kind}_operands(const tartan_op_{kind} *op, operands *all) {{"
+        yield from ("    " + line for line in operand_lines(kind, op))
+        yield "}\n"
+    yield "const char *tartan_i_op_name(const tartan_op *op) {"
+    yield "    static const char *const names[] = {"
+    yield from (f'        [TARTAN_OP_{kind.upper()}] = "{kind}",' for kind in kinds)
+    yield "    };\n    return op->schema != NULL ? op->schema->name : names[op->kind];\n}\n"
+    yield "int32_t tartan_i_op_operands(const tartan_op *any, tartan_i_operand out[TARTAN_I_MAX_OPERANDS]) {"
+    yield "    operands all = {.out = out};\n    switch (any->kind) {"
+    for kind in kinds:
+        yield f"    case TARTAN_OP_{kind.upper()}:\n        {kind}_operands(&any->{kind}, &all);\n        break;"
+    yield "    case TARTAN_OP_COUNT:\n        break;\n    }\n    return all.count;\n}\n"
+    yield "double tartan_i_op_flops(const tartan_op *any) {\n    switch (any->kind) {"
+    for kind, op in kinds.items():
+        yield f"    case TARTAN_OP_{kind.upper()}: {{\n        const tartan_op_{kind} *op = &any->{kind};"
+        yield f"        (void)op;\n        return {cost_of(op)};\n    }}"
+    yield "    case TARTAN_OP_COUNT:\n        break;\n    }\n    return 0;\n}"
+
+
+# ---- Tables ----
+
+
+class Names:
+    """Sizes and runs of dimensions of an operation, numbered."""
+
+    def __init__(self):
+        self.found = {}
+
+    def number(self, name):
+        return self.found.setdefault(name, len(self.found))
+
+
+def dim_of(op, text, names):
+    """An item of a shape as an initialiser of tartan_i_dim."""
+    text = text.strip()
+    if "&" in text:
+        first, second = (names.number(part.strip()) for part in text.split("&"))
+        return f"{{TARTAN_I_DIM_BROADCAST, {first}, {second}}}"
+    if text.isdigit():
+        return f"{{TARTAN_I_DIM_CONSTANT, {text}, 0}}"
+    if match := re.fullmatch(r"(\w+)\.(blocks|rows|cols|heads)", text):
+        place = [a.name for a in op.arguments].index(match.group(1))
+        return f"{{TARTAN_I_DIM_{match.group(2).upper()}, {place}, 0}}"
+    if not re.fullmatch(r"\w+(\.\.\.)?", text):
+        raise schema.SchemaError(f"{op.where}: '{text}' is no item of a shape")
+    kind = "REST" if text.endswith("...") else "NAME"
+    return f"{{TARTAN_I_DIM_{kind}, {names.number(text)}, 0}}"
+
+
+def shape_rule(op, argument, names):
+    text = argument.shape.strip()
+    places = {a.name: i for i, a in enumerate(op.arguments)}
+    if text == "any" or argument.kind in ("layout", "mask", "conv"):
+        return "{.like = -1}"
+    if match := re.fullmatch(r"=(\w+)|on (\w+)", text):
+        return f"{{.like = {places[match.group(1) or match.group(2)]}}}"
+    alternatives = []
+    for one in text.split(" or "):
+        match = re.fullmatch(r"\[(.*)\]", one.strip())
+        if match is None:
+            raise schema.SchemaError(f"{op.where}: '{one}' is no shape")
+        dims = [dim_of(op, d, names) for d in match.group(1).split(",")] if match.group(1).strip() else []
+        alternatives.append(f"{{{len(dims)}, {{{', '.join(dims) or '{0}'}}}}}")
+    return f"{{.like = -1, .alternatives = {len(alternatives)}, .alternative = {{{', '.join(alternatives)}}}}}"
+
+
+def number_of(text):
+    return {"pi": "M_PI"}.get(text, text)
+
+
+def range_of(option):
+    """(low, high, above, below, text) of "0 <= < 1" and the like."""
+    low, high, above, below, words = "-HUGE_VAL", "HUGE_VAL", "false", "false", []
+    tokens = option.range.split()
+    for i, token in enumerate(tokens):
+        if token not in ("<", "<="):
+            continue
+        strict = "true" if token == "<" else "false"
+        before = tokens[i - 1] if i > 0 and tokens[i - 1] not in ("<", "<=") else None
+        after = tokens[i + 1] if i + 1 < len(tokens) and tokens[i + 1] not in ("<", "<=") else None
+        if before is not None and (i + 1 == len(tokens) or after is None):
+            low, above = before, strict
+            words.append(f"above {before}" if strict == "true" else f"of {before} or more")
+        elif after is not None:
+            high, below = after, strict
+            words.append(f"below {after}" if strict == "true" else f"of {after} or less")
+    kind = "a whole number" if option.kind == "whole" else "a finite number"
+    return low, high, above, below, " and ".join([" ".join([kind, *words[:1]]), *words[1:]])
+
+
+def option_row(op, option):
+    low, high, above, below, text = range_of(option)
+    fields = [f".name = {quoted(option.name)}", f".kind = TARTAN_I_OPTION_{option.kind.upper()}",
+              f".member = offsetof(tartan_op, {op.kind}.{member_of(op, option)})"]
+    if option.positional:
+        fields.append(".positional = true")
+    if option.kind == "word":
+        fields.append(f".value = {option.words.index(option.default)}")
+        fields.append(f".words = (const char *const[]){{{', '.join(map(quoted, option.words))}}}, .nwords = {len(option.words)}")
+        text = " or ".join([", ".join(option.words[:-1]), option.words[-1]])
+    elif option.kind == "flag":
+        text = "0 or 1"
+    elif option.kind != "sizes":
+        fields += [f".value = {number_of(option.default)}", f".low = {low}, .high = {high}, .above = {above}, .below = {below}"]
+    else:
+        text = "whole numbers joined by x"
+    return f"    {{{', '.join(fields)}, .range = {quoted(text)}}},"
+
+
+def argument_row(op, a, names):
+    places = [other.name for other in op.arguments]
+    may_be = sum(1 << places.index(name) for name in a.may_be)
+    return (
+        f"    {{.name = {quoted(a.name)}, .kind = TARTAN_OPERAND_{a.kind.upper()}, .use = TARTAN_I_{a.use.upper()},"
+        f" .optional = {str(a.optional).lower()}, .stays = {str(a.stays).lower()}, .dtype = TARTAN_I_DTYPE_{a.dtype},"
+        f" .may_be = {may_be:#x}, .member = offsetof(tartan_op, {op.kind}.{a.name}), .shape = {quoted(a.shape)},\n"
+        f"     .rule = {shape_rule(op, a, names)}}},"
+    )
+
+
+def description(op, names):
+    """What tartan_op_describe says, for programs."""
+    grad = names.get(op.gradient)
+    keeps = [a.name for a in grad.inputs if op.has(a.name)] if grad else []
+    return {
+        "name": op.name, "help": op.help, "formula": op.formula, "details": op.details, "source": op.source,
+        "arguments": [
+            {"name": a.name, "use": a.use, "optional": a.optional, "kind": a.kind, "dtype": a.dtype, "shape": a.shape, "help": a.help,
+             "may_be": a.may_be}
+            for a in op.arguments],
+        "options": [
+            {"name": o.name, "kind": o.kind, "default": o.default, "range": o.range, "help": o.help, "words": list(o.words),
+             "positional": o.positional}
+            for o in op.options],
+        "gradient": op.gradient, "keeps": keeps, "bench": op.bench,
+    }  # fmt: skip
+
+
+def text_of(op):
+    """The same for people."""
+    lines = [f"{op.name}: {op.help}"]
+    for extra in (op.formula, op.details):
+        lines += textwrap.wrap(extra, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    for line in contract(op):
+        lines += textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent=" " * 14)
+    if op.source:
+        lines.append(f"  source: {op.source}")
+    return "\n".join(lines) + "\n"
+
+
+def tables(ops):
+    names = {op.name: op for op in ops}
+    called = [op for op in ops if not op.by_hand]
+    yield HEAD + '#include "backend/schema.h"\n#include "ops/checks.h"\n#include "tartan/operation.h"\n\n#include <math.h>\n'
+    for op in called:
+        numbers = Names()
+        if op.arguments:
+            yield f"static const tartan_i_argument {op.name}_arguments[] = {{"
+            yield from (argument_row(op, a, numbers) for a in op.arguments)
+            yield "};"
+        if op.options:
+            yield f"static const tartan_i_option_rule {op.name}_options[] = {{"
+            yield from (option_row(op, o) for o in op.options)
+            yield "};"
+    yield "\nconst tartan_i_schema tartan_i_schemas[] = {"
+    for op in called:
+        fields = [f".name = {quoted(op.name)}, .function = {quoted('tartan_' + op.name)}, .kind = TARTAN_OP_{op.kind.upper()}"]
+        if op.kind in SHARED:
+            fields.append(f".row = {op.row}, .row_member = offsetof(tartan_op, {op.kind}.row)")
+        fields.append(f".arguments = {op.name}_arguments, .narguments = {len(op.arguments)}")
+        if op.options:
+            fields.append(f".options = {op.name}_options, .noptions = {len(op.options)}")
+        if op.check:
+            fields.append(f".check = {op.check}")
+        if op.end:
+            fields.append(f".end = {op.end}")
+        yield "    {" + ",\n     ".join(fields) + ","
+        yield f"     .text = {quoted(text_of(op))},"
+        yield f"     .json = {quoted(json.dumps(description(op, names)))}}},"
+    yield "};\n\nconst int32_t tartan_i_schema_count = (int32_t)(sizeof tartan_i_schemas / sizeof *tartan_i_schemas);"
+
+
+# ---- Public functions ----
+
+DTYPE_TEXT = {
+    "T": "of f64, f32, f16 or bf16", "O": "of the same dtype, or of f32 where that has 16 bits", "S": "of f64 where {first} is, else of f32",
+    "L": "of f64 where {first} is, else of f32, f16 or bf16", "R": "of f32 or f64", "F64": "of f64", "U8": "of bytes", "NONE": "",
+}  # fmt: skip
+
+
+def words_of(op, a):
+    """What the contract says of an argument."""
+    first = next((x.name for x in op.arguments if x.dtype == "T"), "")
+    dtype = DTYPE_TEXT[a.dtype].format(first=first)
+    if a.dtype == "T" and a.name != first:
+        dtype = f"of the dtype of {first}"
+    shape = a.shape
+    if shape.startswith("="):
+        shape = f"the shape of {shape[1:]}"
+    elif shape.startswith("on "):
+        shape = f"on the layout of {shape[3:]}"
+    facts = [shape] if shape != "any" and a.kind in ("array", "matrix") else []
+    if dtype:
+        facts.append(dtype)
+    if a.may_be:
+        facts.append("may be " + " or ".join(a.may_be))
+    return f"{'NULL, or ' if a.optional else ''}{a.help}{'; ' if facts else ''}{', '.join(facts)}"
+
+
+def option_text(o):
+    if o.kind == "flag":
+        return f"{o.name}=1: {o.help}"
+    if o.kind == "word":
+        return f"{o.name}={'|'.join(o.words)}: {o.help}, default {o.default}"
+    limits = f", {range_of(o)[4]}" if o.range else ""
+    return f"{o.name}={o.default}: {o.help} (the default{limits})"
+
+
+def contract(op):
+    """A line for each argument of the C function."""
+    for item in op.items:
+        if item is None:
+            yield f"{'options':<11} NULL, or " + "; ".join(option_text(o) for o in op.text_options)
+        elif isinstance(item, schema.Argument):
+            yield f"{item.name:<11} {words_of(op, item)}"
+        elif item.positional:
+            yield f"{item.name:<11} {item.help}"
+
+
+def comment(lines):
+    """A C comment of paragraphs; a line that begins with two blanks is one of a list."""
+    out = []
+    for line in lines:
+        hanging = "              " if line.startswith("  ") else ""
+        out += textwrap.wrap(line, WIDTH - 3, subsequent_indent=hanging, drop_whitespace=True, initial_indent="", break_long_words=False) or [""]
+    return "/* " + "\n * ".join(out) + " */"
+
+
+def parameters(op):
+    """(declaration, name) of the arguments after the context."""
+    for item in op.items:
+        if item is None:
+            yield "const char *options", "options"
+        elif isinstance(item, schema.Argument):
+            yield f"{'' if item.written else 'const '}{TYPES[item.kind]} *{item.name}", item.name
+        elif item.positional and item.kind == "sizes":
+            yield f"const int64_t *{item.name}", item.name
+            yield f"int64_t n{item.name}", f"n{item.name}"
+        elif item.positional:
+            yield f"double {item.name}", item.name
+
+
+def is_wide(op):
+    return 1 + len(list(parameters(op))) > MOST_ARGUMENTS
+
+
+def signature(op):
+    if is_wide(op):
+        return f"tartan_status tartan_{op.name}(tartan_context *context, const tartan_{op.name}_arguments *arguments)"
+    return f"tartan_status tartan_{op.name}(tartan_context *context, {', '.join(d for d, _ in parameters(op))})"
+
+
+def wrapped(text):
+    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_long_words=False))
+
+
+def header(ops):
+    yield HEAD[:-4] + " The operations that lib/ops/schema describes.\n *"
+    yield """ * A call that fails leaves its outputs untouched. Outputs may not overlap inputs unless their line says so. Arrays have any strides.
+ * Numbers are computed in f64 where operands are of f64, else in f32, and rounded once; sums in the type that a line names. Bits depend
+ * neither on the number of threads nor on the run, and on the CPU not on the instruction set.
+ *
+ * Common errors: HANDLE, SHAPE, DTYPE, LAYOUT, ARGUMENT (options, overlap, an output whose elements share memory), UNSUPPORTED
+ * (memory of another device), MEMORY. */
+#ifndef TARTAN_OPERATIONS_H
+#define TARTAN_OPERATIONS_H
+
+#include "tartan/context.h"
+#include "tartan/conv.h"
+#include "tartan/matrix.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+"""
+    for op in ops:
+        if op.by_hand:
+            continue
+        lines = [f"{op.help}{': ' + op.formula if op.formula else ''}."]
+        lines += ["  " + line for line in contract(op)]
+        if op.details:
+            lines.append(op.details)
+        if op.source:
+            lines.append(f"Source: {op.source}.")
+        yield comment(lines)
+        if is_wide(op):
+            yield f"typedef struct tartan_{op.name}_arguments {{"
+            yield from (f"    {declaration};" for declaration, _ in parameters(op))
+            yield f"}} tartan_{op.name}_arguments;"
+        yield wrapped(f"TARTAN_API {signature(op)};") + "\n"
+    yield "#ifdef __cplusplus\n}\n#endif\n#endif"
+
+
+def functions(ops):
+    yield HEAD + '#include "tartan/operations.h"\n\n#include "ops/call.h"\n'
+    number = 0
+    for op in ops:
+        if op.by_hand:
+            continue
+        prefix = "arguments->" if is_wide(op) else ""
+        yield wrapped(signature(op)) + " {"
+        if is_wide(op):
+            yield f'    if (arguments == NULL) return tartan_i_fail(TARTAN_ERR_HANDLE, __func__, "arguments is NULL, expected their struct");'
+        yield f"    const void *const given[] = {{{', '.join(prefix + a.name for a in op.arguments)}}};"
+        positional = [o for o in op.options if o.positional]
+        numbers = "NULL"
+        if positional:
+            numbers = "numbers"
+            values = [f"{{.sizes = {{{prefix}{o.name}, {prefix}n{o.name}}}}}" if o.kind == "sizes" else f"{{.number = {prefix}{o.name}}}" for o in positional]
+            yield f"    const tartan_i_positional numbers[] = {{{', '.join(values)}}};"
+        options = prefix + "options" if op.text_options else "NULL"
+        yield f"    return tartan_i_op_call(&tartan_i_schemas[{number}], context, given, {numbers}, {options});"
+        yield "}\n"
+        number += 1
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    ops = schema.load()
+    files = {"operation_structs.h": structs, "operation_rows.c": rows, "schema_tables.c": tables, "operations.h": header, "operations.c": functions}
+    for name, write in files.items():
+        (out / name).write_text("\n".join(write(ops)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except schema.SchemaError as error:
+        sys.exit(f"schema: {error}")

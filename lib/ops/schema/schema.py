@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema: what every operation is, read from the .def files beside this one.
+
+An entry reads like a call in C. Strings that stand side by side are joined; commas between items may be left out.
+
+    OP(layer_norm, "Layer normalisation along the last axis.",
+       FORMULA("y = (x - mean) rstd gain + bias")
+       IN(x, ARRAY, T, "[lines..., n]", "what is normalised")
+       IN_OPT(gain, ARRAY, S, "[n]", "the factor of each position of a line; 1 if left out")
+       REAL(epsilon, 1e-5, "0 <=", "added to the variance")
+       OUT(y, ARRAY, O, "=x", "the result", MAY_BE(x))
+       OUT_OPT(stats, ARRAY, S, "[lines..., 2]", "mean and rstd of each line")
+       FLOPS(8 * elements(x))
+       GRADIENT(layer_norm_gradient))
+
+Items, in the order of the arguments of the C function:
+
+    IN IN_OPT OUT OUT_OPT UPDATE (name, kind, dtype, shape, help, MAY_BE(inputs)...)
+        kind    ARRAY MATRIX LAYOUT MASK CONV
+        dtype   T    f64, f32, f16 or bf16; the first T of an entry decides, the others have the same
+                O    of a result: T, or f32 where T has 16 bits
+                S    of sums: f64 where T is, else f32
+                L    of another operand: one whose sums are of S
+                R    f32 or f64
+                F64 U8 NONE (layouts, masks and convolutions)
+        shape   of an array, "[n, lines..., 2]": names stand for sizes, of which the first use decides; `lines...` is any number of
+                dimensions; `w.blocks w.rows w.cols w.heads` are those of a matrix or layout; `a... & b...` is what a... and b...
+                broadcast to; "=x" is the shape of x; "[a] or [b, a]" are alternatives, told apart by their dimensions; "any".
+                Of a matrix, "on w": it has the layout of w, or an equal one; "any".
+        MAY_BE  the inputs whose memory the output may have, with the same dtype and strides
+    REAL(name, default, range, help)   an option: a number; range: "", "0 <", "0 <=", "<= 1", "0 <= < 1"
+    WHOLE(name, default, range, help)  an option: a whole number
+    FLAG(name, help)                   an option: 0 or 1, default 0
+    WORD(name, default, (words), help) an option: one of the words
+    SIZES(name, help)                  an argument: a list of whole numbers
+    NUMBER(name, default, help)        an argument: a number
+    OPTIONS()                          where the C function has the text of options; if left out, before the first output
+    FLOPS(expression)                  useful floating-point operations; elements(x) is a number of elements, stored(w) those of a matrix
+    FORMULA(text), DETAILS(text), SOURCE(text)   what the help says besides
+    GRADIENT(operation)                the operation that computes the gradients (see below)
+    CHECK(function)                    what rows can't say: tartan_status function(tartan_op *, const tartan_context *), after all other
+                                       checks; END(function) undoes it after the call
+    KEEPS(type, name)                  a member of the struct that CHECK fills
+    STAYS(w)                           matrix w may not be of a dynamic layout
+    BENCH("lines... 8x512, n 1024")    sizes of the line in `tartan bench`
+
+The arguments of a gradient are named after those of its operation: `y_grad` comes in for an output y, `x_grad` goes out for an input
+x, and whatever else it takes is an input or an output of the operation, which must therefore be kept. Its options have the
+names of the operation's.
+
+    BY_HAND(name, operands...)
+        an operation whose checks and public functions are written by hand in lib/ops, or that only works inside of others. An operand
+        is READS, WRITES or WRITES_IF (kind, name, member, expression), where kind is also LIST (the expression is its length) or PAIRS
+        (lists x and y of arrays), and member says where the struct of the operation has it. A name that depends on the call
+        is NAMED(member).
+    POINT1(name, help, value, gradient)             rows of lib/kernels/points.def (see there), which make two operations each
+    POINT1_WITH(name, parameter, default, range, help of the parameter, help, value, gradient)
+    POINT2(name, help, value, gradient of a, gradient of b)
+"""
+
+import dataclasses
+import pathlib
+import re
+
+HERE = pathlib.Path(__file__).resolve().parent
+POINTS = HERE.parent.parent / "kernels" / "points.def"
+
+
+class SchemaError(Exception):
+    pass
+
+
+# ---- The notation ----
+
+
+@dataclasses.dataclass
+class Call:
+    name: str
+    arguments: list  # of Call, str, Text or tuple
+    where: str
+
+
+class Text(str):
+    """A string literal, unlike a word."""
+
+
+TOKEN = re.compile(r'\s+|//[^\n]*|/\*.*?\*/|(?P<text>"(?:[^"\\]|\\.)*")|(?P<word>[A-Za-z_][\w.]*|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<sign>.)', re.S)
+
+
+def tokens_of(path):
+    """(kind, token, position) without blanks and comments."""
+    source = path.read_text(encoding="utf-8")
+    for match in TOKEN.finditer(source):
+        if match.lastgroup is not None:
+            yield match.lastgroup, match.group(), match.start()
+    yield "end", "", len(source)
+
+
+# Items whose arguments are expressions of C, kept as they are written.
+EXPRESSIONS = {"FLOPS": (0,), "READS": (3,), "WRITES_IF": (3,), "POINT1": (2, 3), "POINT1_WITH": (6, 7), "POINT2": (2, 3, 4)}
+
+
+class Reader:
+    def __init__(self, path):
+        self.path, self.source = path, path.read_text(encoding="utf-8")
+        self.tokens = list(tokens_of(path))
+        self.at = 0
+
+    def where(self):
+        return f"{self.path.name}:{self.source.count(chr(10), 0, self.tokens[self.at][2]) + 1}"
+
+    def fail(self, text):
+        raise SchemaError(f"{self.where()}: {text}")
+
+    def take(self, sign=None):
+        kind, token, _ = self.tokens[self.at]
+        if sign is not None and token != sign:
+            self.fail(f"'{token}', expected '{sign}'")
+        self.at += 1
+        return kind, token
+
+    def peek(self):
+        return self.tokens[self.at][1]
+
+    def expression(self):
+        """The source up to the comma or bracket that ends it."""
+        begin, depth = self.tokens[self.at][2], 0
+        while depth > 0 or self.peek() not in (",", ")"):
+            if self.tokens[self.at][0] == "end":
+                self.fail("the file ends in an expression")
+            depth += {"(": 1, ")": -1}.get(self.peek(), 0)
+            self.at += 1
+        return " ".join(self.source[begin : self.tokens[self.at][2]].split())
+
+    def call(self):
+        where = self.where()
+        kind, name = self.take()
+        if kind != "word":
+            self.fail(f"'{name}', expected the name of an entry")
+        self.take("(")
+        arguments = []
+        while self.peek() != ")":
+            if len(arguments) in EXPRESSIONS.get(name, ()):
+                arguments.append(self.expression())
+            else:
+                arguments.append(self.argument())
+            if self.peek() == ",":
+                self.take()
+        self.take(")")
+        return Call(name, arguments, where)
+
+    def argument(self):
+        kind, token = self.tokens[self.at][:2]
+        if kind == "text":
+            text = ""
+            while self.tokens[self.at][0] == "text":
+                text += self.take()[1][1:-1].replace('\\"', '"')
+            return Text(text)
+        if token == "(":
+            self.take()
+            words = []
+            while self.peek() != ")":
+                words.append(self.take()[1])
+                if self.peek() == ",":
+                    self.take()
+            self.take(")")
+            return tuple(words)
+        if kind != "word":
+            self.fail(f"'{token}' is no argument")
+        if self.tokens[self.at + 1][1] == "(":
+            return self.call()
+        return self.take()[1]
+
+    def calls(self):
+        while self.tokens[self.at][0] != "end":
+            yield self.call()
+
+
+# ---- What an operation is ----
+
+
+@dataclasses.dataclass
+class Argument:
+    """An operand."""
+
+    name: str
+    use: str  # in, out, update
+    optional: bool
+    kind: str  # array, matrix, layout, mask, conv
+    dtype: str  # T O S L R F64 U8 NONE
+    shape: str
+    help: str
+    may_be: list = dataclasses.field(default_factory=list)
+    stays: bool = False
+
+    @property
+    def written(self):
+        return self.use != "in"
+
+
+@dataclasses.dataclass
+class Option:
+    """An option of the text; with `positional`, an argument of its own: a NUMBER or SIZES."""
+
+    name: str
+    kind: str  # real, whole, flag, word, sizes
+    default: str
+    range: str
+    help: str
+    words: tuple = ()
+    positional: bool = False
+
+
+@dataclasses.dataclass
+class Operand:
+    """What an operation written by hand reads or writes."""
+
+    name: str
+    kind: str
+    member: str
+    written: str  # an expression of C
+    length: str = ""
+    named: bool = False  # `name` is a member
+
+
+@dataclasses.dataclass
+class Operation:
+    name: str
+    help: str
+    where: str
+    kind: str  # the struct of the backends; several operations may share one
+    row: int = 0  # which of these it is
+    by_hand: bool = False
+    items: list = dataclasses.field(default_factory=list)  # arguments and options in order; OPTIONS is None
+    operands: list = dataclasses.field(default_factory=list)
+    keeps: list = dataclasses.field(default_factory=list)
+    flops: str = ""
+    formula: str = ""
+    details: str = ""
+    source: str = ""
+    gradient: str = ""
+    check: str = ""
+    end: str = ""
+    bench: str = ""
+
+    @property
+    def arguments(self):
+        return [i for i in self.items if isinstance(i, Argument)]
+
+    @property
+    def options(self):
+        return [i for i in self.items if isinstance(i, Option)]
+
+    @property
+    def text_options(self):
+        return [i for i in self.options if not i.positional]
+
+    @property
+    def inputs(self):
+        return [a for a in self.arguments if a.use != "out"]
+
+    @property
+    def outputs(self):
+        return [a for a in self.arguments if a.written]
+
+    def __getitem__(self, name):
+        for item in self.items:
+            if item is not None and item.name == name:
+                return item
+        raise KeyError(name)
+
+    def has(self, name):
+        return any(item is not None and item.name == name for item in self.items)
+
+
+USES = {"IN": ("in", False), "IN_OPT": ("in", True), "OUT": ("out", False), "OUT_OPT": ("out", True), "UPDATE": ("update", False)}
+KINDS = {"ARRAY", "MATRIX", "LAYOUT", "MASK", "CONV"}
+DTYPES = {"T", "O", "S", "L", "R", "F64", "U8", "NONE"}
+TEXTS = {"FORMULA": "formula", "DETAILS": "details", "SOURCE": "source", "GRADIENT": "gradient", "CHECK": "check", "END": "end",
+         "BENCH": "bench", "FLOPS": "flops"}  # fmt: skip
+
+
+def need(condition, call, text):
+    if not condition:
+        raise SchemaError(f"{call.where}: {call.name}: {text}")
+
+
+def argument_of(call):
+    need(len(call.arguments) >= 5, call, "expected name, kind, dtype, shape and help")
+    name, kind, dtype, shape, help_text = call.arguments[:5]
+    use, optional = USES[call.name]
+    need(kind in KINDS, call, f"the kind {kind} is none of {sorted(KINDS)}")
+    need(dtype in DTYPES, call, f"the dtype {dtype} is none of {sorted(DTYPES)}")
+    need(isinstance(help_text, Text) and help_text, call, "the help is missing")
+    found = Argument(name, use, optional, kind.lower(), dtype, str(shape), str(help_text))
+    for extra in call.arguments[5:]:
+        need(isinstance(extra, Call) and extra.name == "MAY_BE", extra, "is unknown here")
+        found.may_be += extra.arguments
+    return found
+
+
+def option_of(call):
+    a = call.arguments
+    if call.name in ("REAL", "WHOLE"):
+        need(len(a) == 4, call, "expected name, default, range and help")
+        return Option(a[0], call.name.lower(), a[1], str(a[2]), str(a[3]))
+    if call.name == "FLAG":
+        need(len(a) == 2, call, "expected name and help")
+        return Option(a[0], "flag", "0", "", str(a[1]))
+    if call.name == "WORD":
+        need(len(a) == 4 and a[1] in a[2], call, "expected name, default, words and help")
+        return Option(a[0], "word", a[1], "", str(a[3]), a[2])
+    if call.name == "SIZES":
+        need(len(a) == 2, call, "expected name and help")
+        return Option(a[0], "sizes", "", "", str(a[1]), positional=True)
+    need(len(a) == 3, call, "expected name, default and help")
+    return Option(a[0], "real", a[1], "", str(a[2]), positional=True)
+
+
+def operation_of(call):
+    name, help_text = call.arguments[:2]
+    need(isinstance(help_text, Text), call, "the help is missing")
+    op = Operation(name, str(help_text), call.where, kind=name)
+    for item in call.arguments[2:]:
+        need(isinstance(item, Call), call, f"{item} is no item")
+        if item.name in USES:
+            op.items.append(argument_of(item))
+        elif item.name in ("REAL", "WHOLE", "FLAG", "WORD", "SIZES", "NUMBER"):
+            op.items.append(option_of(item))
+        elif item.name == "OPTIONS":
+            op.items.append(None)
+        elif item.name == "KEEPS":
+            op.keeps.append(tuple(item.arguments))
+        elif item.name == "STAYS":
+            for one in item.arguments:
+                op[one].stays = True
+        elif item.name in TEXTS:
+            setattr(op, TEXTS[item.name], str(item.arguments[0]))
+        else:
+            need(False, item, "is no item of an operation")
+    finish(op, call)
+    return op
+
+
+def finish(op, call):
+    """Puts the text of options before the first output unless the entry says where, and checks names."""
+    names = [i.name for i in op.items if i is not None]
+    need(len(names) == len(set(names)), call, "a name is there twice")
+    if op.text_options and None not in op.items:
+        first = next((i for i, item in enumerate(op.items) if isinstance(item, Argument) and item.use == "out"), len(op.items))
+        op.items.insert(first, None)
+    for a in op.arguments:
+        for other in a.may_be:
+            need(a.written and op.has(other) and not op[other].written, call, f"{a.name} may not be {other}")
+
+
+def by_hand(call):
+    op = Operation(call.arguments[0], "", call.where, kind=call.arguments[0], by_hand=True)
+    for item in call.arguments[1:]:
+        if isinstance(item, Call) and item.name == "FLOPS":
+            op.flops = item.arguments[0]
+            continue
+        need(isinstance(item, Call) and item.name in ("READS", "WRITES", "WRITES_IF"), call, "expected READS, WRITES or WRITES_IF")
+        kind, name, member = item.arguments[:3]
+        extra = str(item.arguments[3]) if len(item.arguments) > 3 else ""
+        written = {"READS": "false", "WRITES": "true"}.get(item.name, extra)
+        named = isinstance(name, Call)
+        op.operands.append(Operand(str(name.arguments[0] if named else name), kind.lower(), str(member), written, extra, named))
+    return op
+
+
+# ---- Rows of element-wise functions ----
+
+
+def point_gradient(op, kind, needs, wrt):
+    """The gradient of a row: `needs` are the operands that its expressions read, `wrt` its inputs."""
+    grad = Operation(op.name + "_gradient", f"The gradient of `{op.name}`.", op.where, kind=kind, row=op.row)
+    for name in needs:
+        a = op[name]
+        grad.items.append(Argument(name, "in", False, "array", "T" if a.use == "in" else "L", a.shape, a.help))
+    out = op["y"]
+    grad.items.append(Argument("y_grad", "in", False, "array", "L" if needs else "T", "[s...]" if not needs else out.shape, "the gradient with respect to y"))
+    grad.items += [dataclasses.replace(o) for o in op.options]
+    return grad
+
+
+def mentions(expression, name):
+    return re.search(rf"\b{name}\b", expression) is not None
+
+
+def point1(call, row, parameter=None):
+    a = call.arguments
+    name, help_text, value, slope = a[0], a[-3], a[-2], a[-1]
+    op = Operation(name, str(help_text), call.where, kind="point1", row=row, flops="elements(y)", bench="s... 4096x1024")
+    op.items = [Argument("x", "in", False, "array", "T", "[s...]", "numbers")]
+    if parameter is not None:
+        op.items.append(parameter)
+    op.items.append(Argument("y", "out", False, "array", "O", "=x", "the result", ["x"]))
+    op.gradient = name + "_gradient"
+    needs = [n for n in ("x", "y") if mentions(slope, n)]
+    grad = point_gradient(op, "point1_gradient", needs, ["x"])
+    if needs == ["y"]:
+        grad["y"].dtype, grad["y"].shape, grad["y_grad"].shape = "T", "[s...]", "=y"
+    elif "y" in needs:
+        grad["y"].shape = "=x"
+    if "x" in needs:
+        grad["y_grad"].shape = "=x"
+    first = needs[0] if needs else "y_grad"
+    grad.items.append(Argument("x_grad", "out", False, "array", "L", "=" + first, "the gradient with respect to x", needs + ["y_grad"]))
+    grad.flops = "2 * elements(x_grad)"
+    for one in (op, grad):
+        finish(one, call)
+    return [op, grad]
+
+
+def point2(call, row):
+    name, help_text, value, of_a, of_b = call.arguments
+    op = Operation(name, str(help_text), call.where, kind="point2", row=row, flops="elements(y)", bench="s... 4096x1024, t... 4096x1024")
+    op.items = [
+        Argument("a", "in", False, "array", "T", "[s...]", "numbers"),
+        Argument("b", "in", False, "array", "L", "[t...]", "numbers; dimensions of length 1, and those that are missing on the left, are repeated"),
+        Argument("y", "out", False, "array", "O", "[s... & t...]", "the result", ["a", "b"]),
+    ]  # fmt: skip
+    op.gradient = name + "_gradient"
+    both = of_a + " " + of_b
+    grad = Operation(name + "_gradient", f"The gradients of `{name}`, each summed over the dimensions that were repeated.", call.where, kind="point2_gradient", row=row)
+    grad.items = [dataclasses.replace(op["a"]), dataclasses.replace(op["b"])]
+    if mentions(both, "y"):
+        grad.items.append(Argument("y", "in", False, "array", "L", "[s... & t...]", "the result"))
+    grad.items += [
+        Argument("y_grad", "in", False, "array", "L", "[s... & t...]", "the gradient with respect to y"),
+        Argument("a_grad", "out", True, "array", "L", "=a", "the gradient with respect to a"),
+        Argument("b_grad", "out", True, "array", "L", "=b", "the gradient with respect to b"),
+    ]
+    grad.flops = "4 * elements(y_grad)"
+    for one in (op, grad):
+        finish(one, call)
+    return [op, grad]
+
+
+def points(path):
+    rows = {"POINT1": 0, "POINT2": 0}
+    for call in Reader(path).calls():
+        table = call.name.partition("_")[0]
+        need(table in rows, call, "is no row of element-wise functions")
+        row = rows[table]
+        rows[table] += 1
+        if call.name == "POINT1_WITH":
+            name, default, limits = call.arguments[1:4]
+            yield from point1(call, row, Option(name, "real", default, str(limits), str(call.arguments[4])))
+        else:
+            yield from point1(call, row) if table == "POINT1" else point2(call, row)
+
+
+def load(folder=HERE, points_file=POINTS):
+    """All operations, in the order of the files' names and of their entries."""
+    found = []
+    for path in sorted(folder.glob("*.def")):
+        for call in Reader(path).calls():
+            need(call.name in ("OP", "BY_HAND"), call, "expected OP or BY_HAND")
+            found.append(operation_of(call) if call.name == "OP" else by_hand(call))
+    found += points(points_file)
+    names = {}
+    for op in found:
+        if op.name in names:
+            raise SchemaError(f"{op.where}: {op.name} is there twice ({names[op.name].where})")
+        names[op.name] = op
+    for op in found:
+        if op.gradient and op.gradient not in names:
+            raise SchemaError(f"{op.where}: the gradient {op.gradient} of {op.name} is no operation")
+    return found
